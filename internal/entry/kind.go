@@ -1,0 +1,150 @@
+package entry
+
+import (
+	"bytes"
+	"encoding/json"
+	"sort"
+	"unicode/utf8"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// MaxPayload is the largest payload a log takes, in bytes of JSON text.
+const MaxPayload = 4 << 20
+
+// maxID is the longest id of an entry, in bytes.
+const maxID = 200
+
+// Payload is what an entry of a known kind says.
+type Payload interface {
+	// Type is the kind's name in the log.
+	Type() string
+	// Validate says what is wrong with it, as a [fault.Invalid] naming the field; nil when it is well-formed.
+	Validate() error
+	// Plain is what it says in plain words, for a terminal, a search or a notification. It may hold
+	// what people wrote, so it is never markup.
+	Plain() string
+}
+
+// Writer is who may write entries of a kind.
+type Writer int
+
+// The writers, from the most restricted kind to the least.
+const (
+	// Server: only arbe itself, as it does the thing the entry tells of.
+	Server Writer = iota
+	// Anyone: every agent of the house, through any door.
+	Anyone
+)
+
+// Kind is one known kind of entry.
+type Kind struct {
+	// Type is its name in the log.
+	Type string
+	// Writer is who may write it.
+	Writer Writer
+
+	decode func(json.RawMessage) (Payload, error)
+}
+
+// registry is every kind arbe knows, in the order documentation lists them.
+var registry = []Kind{
+	kind[Chat](Anyone),
+	kind[Command](Server),
+	kind[CommandResult](Server),
+	kind[SandboxResumed](Server),
+	kind[StatusChanged](Server),
+	kind[HouseCreated](Server),
+	kind[EnvironmentPrepared](Server),
+}
+
+var byType = func() map[string]Kind {
+	m := make(map[string]Kind, len(registry))
+	for _, k := range registry {
+		m[k.Type] = k
+	}
+	return m
+}()
+
+func kind[P Payload](w Writer) Kind {
+	var zero P
+	return Kind{Type: zero.Type(), Writer: w, decode: func(text json.RawMessage) (Payload, error) {
+		var p P
+		err := json.Unmarshal(text, &p)
+		return p, err
+	}}
+}
+
+// Kinds returns every known kind.
+func Kinds() []Kind { return append([]Kind(nil), registry...) }
+
+// Decode reads an entry's payload. ok is false when the kind is unknown, or the payload is not what the
+// kind says: show such an entry generically.
+func Decode(e Entry) (p Payload, ok bool) {
+	k, known := byType[e.Type]
+	if !known {
+		return nil, false
+	}
+	p, err := k.decode(e.Payload)
+	return p, err == nil
+}
+
+// As reads an entry's payload as one kind: As[Chat](e). ok is false when the entry is of another kind.
+func As[P Payload](e Entry) (p P, ok bool) {
+	q, ok := Decode(e)
+	if !ok {
+		return p, false
+	}
+	p, ok = q.(P)
+	return p, ok
+}
+
+// Check says whether writer may write d: its kind must be known and writable by writer, its payload
+// valid JSON text in valid UTF-8 of at most [MaxPayload] bytes, and what the kind asks for. The error
+// is a [fault.Invalid] naming the field, a [fault.Forbidden] for another writer's kind, or a
+// [fault.Exhausted] for size.
+func Check(d Draft, writer Writer) error {
+	switch k, known := byType[d.Type]; {
+	case !known:
+		return fault.Newf(fault.Invalid, "use one of "+writable(writer), "type: %q is not a kind of entry", clip(d.Type))
+	case writer < k.Writer:
+		return fault.Newf(fault.Forbidden, "use one of "+writable(writer), "type: only arbe itself writes %q", d.Type)
+	case len(d.ID) > maxID:
+		return fault.Newf(fault.Invalid, "shorten it", "id: at most %d bytes, this has %d", maxID, len(d.ID))
+	case !utf8.ValidString(d.ID) || bytes.ContainsRune([]byte(d.ID), 0):
+		return fault.New(fault.Invalid, "id: it is not valid UTF-8 text", "use letters and digits, such as a uuid")
+	case len(d.Payload) > MaxPayload:
+		return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "payload: at most %d bytes, this has %d", MaxPayload, len(d.Payload))
+	case !utf8.Valid(d.Payload):
+		return fault.New(fault.Invalid, "payload: it is not valid UTF-8", "send it as UTF-8 text")
+	case !json.Valid(d.Payload):
+		return fault.New(fault.Invalid, "payload: it is not JSON", "send one JSON object")
+	default:
+		p, err := k.decode(d.Payload)
+		if err != nil {
+			return fault.Newf(fault.Invalid, "send the fields of a "+d.Type+" entry", "payload: %v", err).Because(err)
+		}
+		return p.Validate()
+	}
+}
+
+// writable lists the types a writer may write, for an error message.
+func writable(w Writer) string {
+	var names []string
+	for _, k := range registry {
+		if w >= k.Writer {
+			names = append(names, k.Type)
+		}
+	}
+	sort.Strings(names)
+	text, _ := json.Marshal(names)
+	return string(text)
+}
+
+// clip keeps a name that someone sent short enough for a message.
+func clip(s string) string {
+	if len(s) > 60 {
+		return s[:60] + "…"
+	}
+	return s
+}

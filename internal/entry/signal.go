@@ -1,0 +1,52 @@
+package entry
+
+import "github.com/arbe-dev/arbe/internal/fault"
+
+// StatusChanged says that the thread's status changed. It is written in the transaction that changes
+// the row, and nowhere else.
+type StatusChanged struct {
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Reason says why, in a few words; empty when the new status says it all.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Type is "signal.thread.status_changed".
+func (StatusChanged) Type() string { return "signal.thread.status_changed" }
+
+// Validate asks for the new status.
+func (s StatusChanged) Validate() error {
+	if s.To == "" {
+		return fault.New(fault.Invalid, "to: it is empty", "give the new status")
+	}
+	return nil
+}
+
+// Plain tells it in a few words: "open → closed".
+func (s StatusChanged) Plain() string {
+	text := s.From + " → " + s.To
+	if s.Reason != "" {
+		text += ": " + s.Reason
+	}
+	return text
+}
+
+// HouseCreated opens the log of a house's primary thread.
+type HouseCreated struct {
+	HouseID string `json:"house_id"`
+	Name    string `json:"name"`
+}
+
+// Type is "signal.house.created".
+func (HouseCreated) Type() string { return "signal.house.created" }
+
+// Validate asks for the house.
+func (h HouseCreated) Validate() error {
+	if h.HouseID == "" {
+		return fault.New(fault.Invalid, "house_id: it is empty", "give the house's id")
+	}
+	return nil
+}
+
+// Plain tells it in a sentence.
+func (h HouseCreated) Plain() string { return "house " + h.Name + " was created" }
