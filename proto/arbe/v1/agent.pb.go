@@ -605,6 +605,183 @@ func (x *CreateLoginLinkResponse) GetExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
+type RedeemLoginLinkRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedeemLoginLinkRequest) Reset() {
+	*x = RedeemLoginLinkRequest{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedeemLoginLinkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedeemLoginLinkRequest) ProtoMessage() {}
+
+func (x *RedeemLoginLinkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedeemLoginLinkRequest.ProtoReflect.Descriptor instead.
+func (*RedeemLoginLinkRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *RedeemLoginLinkRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+type RedeemLoginLinkResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The session: shown as the cookie "arbe_session", or as "Authorization: Bearer …".
+	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	Agent         *Agent                 `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RedeemLoginLinkResponse) Reset() {
+	*x = RedeemLoginLinkResponse{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RedeemLoginLinkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RedeemLoginLinkResponse) ProtoMessage() {}
+
+func (x *RedeemLoginLinkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RedeemLoginLinkResponse.ProtoReflect.Descriptor instead.
+func (*RedeemLoginLinkResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RedeemLoginLinkResponse) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *RedeemLoginLinkResponse) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+func (x *RedeemLoginLinkResponse) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+type EndSessionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndSessionRequest) Reset() {
+	*x = EndSessionRequest{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndSessionRequest) ProtoMessage() {}
+
+func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndSessionRequest.ProtoReflect.Descriptor instead.
+func (*EndSessionRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{13}
+}
+
+type EndSessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndSessionResponse) Reset() {
+	*x = EndSessionResponse{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndSessionResponse) ProtoMessage() {}
+
+func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndSessionResponse.ProtoReflect.Descriptor instead.
+func (*EndSessionResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{14}
+}
+
 var File_arbe_v1_agent_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_agent_proto_rawDesc = "" +
@@ -648,14 +825,27 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\x17CreateLoginLinkResponse\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x129\n" +
 	"\n" +
-	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt2\x80\x03\n" +
+	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\":\n" +
+	"\x16RedeemLoginLinkRequest\x12 \n" +
+	"\x05token\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\x05token\"\x94\x01\n" +
+	"\x17RedeemLoginLinkResponse\x12\x18\n" +
+	"\asession\x18\x01 \x01(\tR\asession\x129\n" +
+	"\n" +
+	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12$\n" +
+	"\x05agent\x18\x03 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\"\x13\n" +
+	"\x11EndSessionRequest\"\x14\n" +
+	"\x12EndSessionResponse2\x9d\x04\n" +
 	"\fAgentService\x12>\n" +
 	"\x06WhoAmI\x12\x16.arbe.v1.WhoAmIRequest\x1a\x17.arbe.v1.WhoAmIResponse\"\x03\x90\x02\x01\x12H\n" +
 	"\vCreateAgent\x12\x1b.arbe.v1.CreateAgentRequest\x1a\x1c.arbe.v1.CreateAgentResponse\x12D\n" +
 	"\bGetAgent\x12\x18.arbe.v1.GetAgentRequest\x1a\x19.arbe.v1.GetAgentResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\n" +
 	"ListAgents\x12\x1a.arbe.v1.ListAgentsRequest\x1a\x1b.arbe.v1.ListAgentsResponse\"\x03\x90\x02\x01\x12T\n" +
-	"\x0fCreateLoginLink\x12\x1f.arbe.v1.CreateLoginLinkRequest\x1a .arbe.v1.CreateLoginLinkResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
+	"\x0fCreateLoginLink\x12\x1f.arbe.v1.CreateLoginLinkRequest\x1a .arbe.v1.CreateLoginLinkResponse\x12T\n" +
+	"\x0fRedeemLoginLink\x12\x1f.arbe.v1.RedeemLoginLinkRequest\x1a .arbe.v1.RedeemLoginLinkResponse\x12E\n" +
+	"\n" +
+	"EndSession\x12\x1a.arbe.v1.EndSessionRequest\x1a\x1b.arbe.v1.EndSessionResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
 	file_arbe_v1_agent_proto_rawDescOnce sync.Once
@@ -669,7 +859,7 @@ func file_arbe_v1_agent_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_agent_proto_rawDescData
 }
 
-var file_arbe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_arbe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_arbe_v1_agent_proto_goTypes = []any{
 	(*Agent)(nil),                   // 0: arbe.v1.Agent
 	(*WhoAmIRequest)(nil),           // 1: arbe.v1.WhoAmIRequest
@@ -682,30 +872,40 @@ var file_arbe_v1_agent_proto_goTypes = []any{
 	(*ListAgentsResponse)(nil),      // 8: arbe.v1.ListAgentsResponse
 	(*CreateLoginLinkRequest)(nil),  // 9: arbe.v1.CreateLoginLinkRequest
 	(*CreateLoginLinkResponse)(nil), // 10: arbe.v1.CreateLoginLinkResponse
-	(*timestamppb.Timestamp)(nil),   // 11: google.protobuf.Timestamp
+	(*RedeemLoginLinkRequest)(nil),  // 11: arbe.v1.RedeemLoginLinkRequest
+	(*RedeemLoginLinkResponse)(nil), // 12: arbe.v1.RedeemLoginLinkResponse
+	(*EndSessionRequest)(nil),       // 13: arbe.v1.EndSessionRequest
+	(*EndSessionResponse)(nil),      // 14: arbe.v1.EndSessionResponse
+	(*timestamppb.Timestamp)(nil),   // 15: google.protobuf.Timestamp
 }
 var file_arbe_v1_agent_proto_depIdxs = []int32{
-	11, // 0: arbe.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	15, // 0: arbe.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
 	0,  // 1: arbe.v1.WhoAmIResponse.agent:type_name -> arbe.v1.Agent
 	0,  // 2: arbe.v1.CreateAgentResponse.agent:type_name -> arbe.v1.Agent
 	0,  // 3: arbe.v1.GetAgentResponse.agent:type_name -> arbe.v1.Agent
 	0,  // 4: arbe.v1.ListAgentsResponse.agents:type_name -> arbe.v1.Agent
-	11, // 5: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
-	1,  // 6: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
-	3,  // 7: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
-	5,  // 8: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
-	7,  // 9: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
-	9,  // 10: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
-	2,  // 11: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
-	4,  // 12: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
-	6,  // 13: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
-	8,  // 14: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
-	10, // 15: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
-	11, // [11:16] is the sub-list for method output_type
-	6,  // [6:11] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	15, // 5: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	15, // 6: arbe.v1.RedeemLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 7: arbe.v1.RedeemLoginLinkResponse.agent:type_name -> arbe.v1.Agent
+	1,  // 8: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
+	3,  // 9: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
+	5,  // 10: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
+	7,  // 11: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
+	9,  // 12: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
+	11, // 13: arbe.v1.AgentService.RedeemLoginLink:input_type -> arbe.v1.RedeemLoginLinkRequest
+	13, // 14: arbe.v1.AgentService.EndSession:input_type -> arbe.v1.EndSessionRequest
+	2,  // 15: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
+	4,  // 16: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
+	6,  // 17: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
+	8,  // 18: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
+	10, // 19: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
+	12, // 20: arbe.v1.AgentService.RedeemLoginLink:output_type -> arbe.v1.RedeemLoginLinkResponse
+	14, // 21: arbe.v1.AgentService.EndSession:output_type -> arbe.v1.EndSessionResponse
+	15, // [15:22] is the sub-list for method output_type
+	8,  // [8:15] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_agent_proto_init() }
@@ -719,7 +919,7 @@ func file_arbe_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_agent_proto_rawDesc), len(file_arbe_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

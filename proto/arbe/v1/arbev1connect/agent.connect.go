@@ -45,6 +45,11 @@ const (
 	// AgentServiceCreateLoginLinkProcedure is the fully-qualified name of the AgentService's
 	// CreateLoginLink RPC.
 	AgentServiceCreateLoginLinkProcedure = "/arbe.v1.AgentService/CreateLoginLink"
+	// AgentServiceRedeemLoginLinkProcedure is the fully-qualified name of the AgentService's
+	// RedeemLoginLink RPC.
+	AgentServiceRedeemLoginLinkProcedure = "/arbe.v1.AgentService/RedeemLoginLink"
+	// AgentServiceEndSessionProcedure is the fully-qualified name of the AgentService's EndSession RPC.
+	AgentServiceEndSessionProcedure = "/arbe.v1.AgentService/EndSession"
 )
 
 // AgentServiceClient is a client for the arbe.v1.AgentService service.
@@ -60,6 +65,11 @@ type AgentServiceClient interface {
 	// CreateLoginLink makes a one-time link that logs a browser in as the caller. It works once, within
 	// fifteen minutes.
 	CreateLoginLink(context.Context, *v1.CreateLoginLinkRequest) (*v1.CreateLoginLinkResponse, error)
+	// RedeemLoginLink trades a login link's token for a browser session. It needs no credential, and
+	// works once.
+	RedeemLoginLink(context.Context, *v1.RedeemLoginLinkRequest) (*v1.RedeemLoginLinkResponse, error)
+	// EndSession logs the caller's browser session out. Ending one that has ended succeeds.
+	EndSession(context.Context, *v1.EndSessionRequest) (*v1.EndSessionResponse, error)
 }
 
 // NewAgentServiceClient constructs a client for the arbe.v1.AgentService service. By default, it
@@ -106,6 +116,18 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("CreateLoginLink")),
 			connect.WithClientOptions(opts...),
 		),
+		redeemLoginLink: connect.NewClient[v1.RedeemLoginLinkRequest, v1.RedeemLoginLinkResponse](
+			httpClient,
+			baseURL+AgentServiceRedeemLoginLinkProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("RedeemLoginLink")),
+			connect.WithClientOptions(opts...),
+		),
+		endSession: connect.NewClient[v1.EndSessionRequest, v1.EndSessionResponse](
+			httpClient,
+			baseURL+AgentServiceEndSessionProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("EndSession")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -116,6 +138,8 @@ type agentServiceClient struct {
 	getAgent        *connect.Client[v1.GetAgentRequest, v1.GetAgentResponse]
 	listAgents      *connect.Client[v1.ListAgentsRequest, v1.ListAgentsResponse]
 	createLoginLink *connect.Client[v1.CreateLoginLinkRequest, v1.CreateLoginLinkResponse]
+	redeemLoginLink *connect.Client[v1.RedeemLoginLinkRequest, v1.RedeemLoginLinkResponse]
+	endSession      *connect.Client[v1.EndSessionRequest, v1.EndSessionResponse]
 }
 
 // WhoAmI calls arbe.v1.AgentService.WhoAmI.
@@ -163,6 +187,24 @@ func (c *agentServiceClient) CreateLoginLink(ctx context.Context, req *v1.Create
 	return nil, err
 }
 
+// RedeemLoginLink calls arbe.v1.AgentService.RedeemLoginLink.
+func (c *agentServiceClient) RedeemLoginLink(ctx context.Context, req *v1.RedeemLoginLinkRequest) (*v1.RedeemLoginLinkResponse, error) {
+	response, err := c.redeemLoginLink.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// EndSession calls arbe.v1.AgentService.EndSession.
+func (c *agentServiceClient) EndSession(ctx context.Context, req *v1.EndSessionRequest) (*v1.EndSessionResponse, error) {
+	response, err := c.endSession.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // AgentServiceHandler is an implementation of the arbe.v1.AgentService service.
 type AgentServiceHandler interface {
 	// WhoAmI tells who the credential of this request belongs to.
@@ -176,6 +218,11 @@ type AgentServiceHandler interface {
 	// CreateLoginLink makes a one-time link that logs a browser in as the caller. It works once, within
 	// fifteen minutes.
 	CreateLoginLink(context.Context, *v1.CreateLoginLinkRequest) (*v1.CreateLoginLinkResponse, error)
+	// RedeemLoginLink trades a login link's token for a browser session. It needs no credential, and
+	// works once.
+	RedeemLoginLink(context.Context, *v1.RedeemLoginLinkRequest) (*v1.RedeemLoginLinkResponse, error)
+	// EndSession logs the caller's browser session out. Ending one that has ended succeeds.
+	EndSession(context.Context, *v1.EndSessionRequest) (*v1.EndSessionResponse, error)
 }
 
 // NewAgentServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -218,6 +265,18 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("CreateLoginLink")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceRedeemLoginLinkHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceRedeemLoginLinkProcedure,
+		svc.RedeemLoginLink,
+		connect.WithSchema(agentServiceMethods.ByName("RedeemLoginLink")),
+		connect.WithHandlerOptions(opts...),
+	)
+	agentServiceEndSessionHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceEndSessionProcedure,
+		svc.EndSession,
+		connect.WithSchema(agentServiceMethods.ByName("EndSession")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/arbe.v1.AgentService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AgentServiceWhoAmIProcedure:
@@ -230,6 +289,10 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceListAgentsHandler.ServeHTTP(w, r)
 		case AgentServiceCreateLoginLinkProcedure:
 			agentServiceCreateLoginLinkHandler.ServeHTTP(w, r)
+		case AgentServiceRedeemLoginLinkProcedure:
+			agentServiceRedeemLoginLinkHandler.ServeHTTP(w, r)
+		case AgentServiceEndSessionProcedure:
+			agentServiceEndSessionHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -257,4 +320,12 @@ func (UnimplementedAgentServiceHandler) ListAgents(context.Context, *v1.ListAgen
 
 func (UnimplementedAgentServiceHandler) CreateLoginLink(context.Context, *v1.CreateLoginLinkRequest) (*v1.CreateLoginLinkResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.AgentService.CreateLoginLink is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) RedeemLoginLink(context.Context, *v1.RedeemLoginLinkRequest) (*v1.RedeemLoginLinkResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.AgentService.RedeemLoginLink is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) EndSession(context.Context, *v1.EndSessionRequest) (*v1.EndSessionResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.AgentService.EndSession is not implemented"))
 }

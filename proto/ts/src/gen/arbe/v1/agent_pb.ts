@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/agent.proto.
  */
 export const file_arbe_v1_agent: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2FnZW50LnByb3RvEgdhcmJlLnYxInAKBUFnZW50EgoKAmlkGAEgASgJEgwKBGtpbmQYAiABKAkSDwoHcnVudGltZRgDIAEoCRIMCgRuYW1lGAQgASgJEi4KCmNyZWF0ZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIg8KDVdob0FtSVJlcXVlc3QiVQoOV2hvQW1JUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EhIKCmNyZWRlbnRpYWwYAiABKAkSEAoIaG91c2VfaWQYAyABKAkiegoSQ3JlYXRlQWdlbnRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoEbmFtZRgCIAEoCUIJukgGcgQQARhkEi4KB3J1bnRpbWUYAyABKAlCHbpIGnIYUgJwaVIFY29kZXhSC2NsYXVkZS1jb2RlIjQKE0NyZWF0ZUFnZW50UmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IkQKD0dldEFnZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyA7ABASIxChBHZXRBZ2VudFJlc3BvbnNlEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudCJtChFMaXN0QWdlbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJNChJMaXN0QWdlbnRzUmVzcG9uc2USHgoGYWdlbnRzGAEgAygLMg4uYXJiZS52MS5BZ2VudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiGAoWQ3JlYXRlTG9naW5MaW5rUmVxdWVzdCJXChdDcmVhdGVMb2dpbkxpbmtSZXNwb25zZRIMCgRwYXRoGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wMoADCgxBZ2VudFNlcnZpY2USPgoGV2hvQW1JEhYuYXJiZS52MS5XaG9BbUlSZXF1ZXN0GhcuYXJiZS52MS5XaG9BbUlSZXNwb25zZSIDkAIBEkgKC0NyZWF0ZUFnZW50EhsuYXJiZS52MS5DcmVhdGVBZ2VudFJlcXVlc3QaHC5hcmJlLnYxLkNyZWF0ZUFnZW50UmVzcG9uc2USRAoIR2V0QWdlbnQSGC5hcmJlLnYxLkdldEFnZW50UmVxdWVzdBoZLmFyYmUudjEuR2V0QWdlbnRSZXNwb25zZSIDkAIBEkoKCkxpc3RBZ2VudHMSGi5hcmJlLnYxLkxpc3RBZ2VudHNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0QWdlbnRzUmVzcG9uc2UiA5ACARJUCg9DcmVhdGVMb2dpbkxpbmsSHy5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1JlcXVlc3QaIC5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1Jlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2FnZW50LnByb3RvEgdhcmJlLnYxInAKBUFnZW50EgoKAmlkGAEgASgJEgwKBGtpbmQYAiABKAkSDwoHcnVudGltZRgDIAEoCRIMCgRuYW1lGAQgASgJEi4KCmNyZWF0ZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIg8KDVdob0FtSVJlcXVlc3QiVQoOV2hvQW1JUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EhIKCmNyZWRlbnRpYWwYAiABKAkSEAoIaG91c2VfaWQYAyABKAkiegoSQ3JlYXRlQWdlbnRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoEbmFtZRgCIAEoCUIJukgGcgQQARhkEi4KB3J1bnRpbWUYAyABKAlCHbpIGnIYUgJwaVIFY29kZXhSC2NsYXVkZS1jb2RlIjQKE0NyZWF0ZUFnZW50UmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IkQKD0dldEFnZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyA7ABASIxChBHZXRBZ2VudFJlc3BvbnNlEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudCJtChFMaXN0QWdlbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJNChJMaXN0QWdlbnRzUmVzcG9uc2USHgoGYWdlbnRzGAEgAygLMg4uYXJiZS52MS5BZ2VudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiGAoWQ3JlYXRlTG9naW5MaW5rUmVxdWVzdCJXChdDcmVhdGVMb2dpbkxpbmtSZXNwb25zZRIMCgRwYXRoGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjMKFlJlZGVlbUxvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEieQoXUmVkZWVtTG9naW5MaW5rUmVzcG9uc2USDwoHc2Vzc2lvbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgVhZ2VudBgDIAEoCzIOLmFyYmUudjEuQWdlbnQiEwoRRW5kU2Vzc2lvblJlcXVlc3QiFAoSRW5kU2Vzc2lvblJlc3BvbnNlMp0ECgxBZ2VudFNlcnZpY2USPgoGV2hvQW1JEhYuYXJiZS52MS5XaG9BbUlSZXF1ZXN0GhcuYXJiZS52MS5XaG9BbUlSZXNwb25zZSIDkAIBEkgKC0NyZWF0ZUFnZW50EhsuYXJiZS52MS5DcmVhdGVBZ2VudFJlcXVlc3QaHC5hcmJlLnYxLkNyZWF0ZUFnZW50UmVzcG9uc2USRAoIR2V0QWdlbnQSGC5hcmJlLnYxLkdldEFnZW50UmVxdWVzdBoZLmFyYmUudjEuR2V0QWdlbnRSZXNwb25zZSIDkAIBEkoKCkxpc3RBZ2VudHMSGi5hcmJlLnYxLkxpc3RBZ2VudHNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0QWdlbnRzUmVzcG9uc2UiA5ACARJUCg9DcmVhdGVMb2dpbkxpbmsSHy5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1JlcXVlc3QaIC5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1Jlc3BvbnNlElQKD1JlZGVlbUxvZ2luTGluaxIfLmFyYmUudjEuUmVkZWVtTG9naW5MaW5rUmVxdWVzdBogLmFyYmUudjEuUmVkZWVtTG9naW5MaW5rUmVzcG9uc2USRQoKRW5kU2Vzc2lvbhIaLmFyYmUudjEuRW5kU2Vzc2lvblJlcXVlc3QaGy5hcmJlLnYxLkVuZFNlc3Npb25SZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Agent is any actor: a human or a bot.
@@ -280,6 +280,78 @@ export const CreateLoginLinkResponseSchema: GenMessage<CreateLoginLinkResponse> 
   messageDesc(file_arbe_v1_agent, 10);
 
 /**
+ * @generated from message arbe.v1.RedeemLoginLinkRequest
+ */
+export type RedeemLoginLinkRequest = Message<"arbe.v1.RedeemLoginLinkRequest"> & {
+  /**
+   * @generated from field: string token = 1;
+   */
+  token: string;
+};
+
+/**
+ * Describes the message arbe.v1.RedeemLoginLinkRequest.
+ * Use `create(RedeemLoginLinkRequestSchema)` to create a new message.
+ */
+export const RedeemLoginLinkRequestSchema: GenMessage<RedeemLoginLinkRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 11);
+
+/**
+ * @generated from message arbe.v1.RedeemLoginLinkResponse
+ */
+export type RedeemLoginLinkResponse = Message<"arbe.v1.RedeemLoginLinkResponse"> & {
+  /**
+   * The session: shown as the cookie "arbe_session", or as "Authorization: Bearer …".
+   *
+   * @generated from field: string session = 1;
+   */
+  session: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp expires_at = 2;
+   */
+  expiresAt?: Timestamp | undefined;
+
+  /**
+   * @generated from field: arbe.v1.Agent agent = 3;
+   */
+  agent?: Agent | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.RedeemLoginLinkResponse.
+ * Use `create(RedeemLoginLinkResponseSchema)` to create a new message.
+ */
+export const RedeemLoginLinkResponseSchema: GenMessage<RedeemLoginLinkResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 12);
+
+/**
+ * @generated from message arbe.v1.EndSessionRequest
+ */
+export type EndSessionRequest = Message<"arbe.v1.EndSessionRequest"> & {
+};
+
+/**
+ * Describes the message arbe.v1.EndSessionRequest.
+ * Use `create(EndSessionRequestSchema)` to create a new message.
+ */
+export const EndSessionRequestSchema: GenMessage<EndSessionRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 13);
+
+/**
+ * @generated from message arbe.v1.EndSessionResponse
+ */
+export type EndSessionResponse = Message<"arbe.v1.EndSessionResponse"> & {
+};
+
+/**
+ * Describes the message arbe.v1.EndSessionResponse.
+ * Use `create(EndSessionResponseSchema)` to create a new message.
+ */
+export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 14);
+
+/**
  * AgentService is about actors: people and bots. An agent is global; it belongs to houses by membership.
  *
  * @generated from service arbe.v1.AgentService
@@ -335,6 +407,27 @@ export const AgentService: GenService<{
     methodKind: "unary";
     input: typeof CreateLoginLinkRequestSchema;
     output: typeof CreateLoginLinkResponseSchema;
+  },
+  /**
+   * RedeemLoginLink trades a login link's token for a browser session. It needs no credential, and
+   * works once.
+   *
+   * @generated from rpc arbe.v1.AgentService.RedeemLoginLink
+   */
+  redeemLoginLink: {
+    methodKind: "unary";
+    input: typeof RedeemLoginLinkRequestSchema;
+    output: typeof RedeemLoginLinkResponseSchema;
+  },
+  /**
+   * EndSession logs the caller's browser session out. Ending one that has ended succeeds.
+   *
+   * @generated from rpc arbe.v1.AgentService.EndSession
+   */
+  endSession: {
+    methodKind: "unary";
+    input: typeof EndSessionRequestSchema;
+    output: typeof EndSessionResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_arbe_v1_agent, 0);
