@@ -1,0 +1,137 @@
+package embedded
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+const (
+	// oldestMajor is the first version of PostgreSQL that arbe's schema runs on.
+	oldestMajor = 15
+	// binariesSetting is what errors tell people to set; it ends up in Config.Binaries.
+	binariesSetting = "ARBE_POSTGRES_BINARIES"
+)
+
+// binaries is one installation of PostgreSQL.
+type binaries struct {
+	dir     string
+	version string // "15.18"
+	major   int
+}
+
+func (b binaries) path(program string) string { return filepath.Join(b.dir, program) }
+
+// findBinaries chooses the installation to run a cluster of a major version with; major 0 means that there
+// is no cluster yet, and the first that is new enough will do.
+func findBinaries(ctx context.Context, cfg Config, major int) (binaries, error) {
+	if cfg.Binaries != "" {
+		return givenBinaries(ctx, cfg, major)
+	}
+	var found []binaries
+	for _, dir := range installedIn() {
+		b, err := probe(ctx, dir)
+		if err != nil || b.major < oldestMajor {
+			continue
+		}
+		if major == 0 || b.major == major {
+			return b, nil
+		}
+		found = append(found, b)
+	}
+	b, err := fetchBinaries(ctx, cfg, major)
+	if err != nil && major != 0 && len(found) > 0 {
+		return binaries{}, mismatch(cfg.Dir, major, found[0]).Because(err)
+	}
+	return b, err
+}
+
+func givenBinaries(ctx context.Context, cfg Config, major int) (binaries, error) {
+	b, err := probe(ctx, cfg.Binaries)
+	switch {
+	case err != nil:
+		return binaries{}, fault.Newf(fault.Invalid, "set "+binariesSetting+" to the directory that holds `postgres` and `initdb`, or leave it empty to search for them",
+			"there is no PostgreSQL that runs in %s", cfg.Binaries).Because(err)
+	case b.major < oldestMajor:
+		return binaries{}, fault.Newf(fault.Invalid, fmt.Sprintf("set %s to version %d or later, or leave it empty to search for one", binariesSetting, oldestMajor),
+			"the PostgreSQL in %s is version %s, which is too old", cfg.Binaries, b.version)
+	case major != 0 && b.major != major:
+		return binaries{}, mismatch(cfg.Dir, major, b)
+	}
+	return b, nil
+}
+
+func mismatch(dir string, major int, have binaries) *fault.Error {
+	next := fmt.Sprintf("install version %d (`apt-get install postgresql-%d`) or name its directory in %s; to move on to version %d, upgrade the cluster with pg_upgrade",
+		major, major, binariesSetting, have.major)
+	return fault.Newf(fault.Precondition, next, "the database in %s was made by PostgreSQL %d, and the one in %s is version %s",
+		dir, major, have.dir, have.version)
+}
+
+var versionLine = regexp.MustCompile(`\(PostgreSQL\) ((\d+)\S*)`)
+
+// probe asks the binaries in a directory for their version.
+func probe(ctx context.Context, dir string) (binaries, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return binaries{}, err
+	}
+	b := binaries{dir: dir}
+	if _, err := os.Stat(b.path("initdb")); err != nil {
+		return binaries{}, err
+	}
+	out, err := exec.CommandContext(ctx, b.path("postgres"), "--version").Output()
+	if err != nil {
+		return binaries{}, fmt.Errorf("asking %s for its version: %w", b.path("postgres"), err)
+	}
+	m := versionLine.FindStringSubmatch(string(out))
+	if m == nil {
+		return binaries{}, fmt.Errorf("%s does not tell its version but %q", b.path("postgres"), out)
+	}
+	b.version = m[1]
+	b.major, err = strconv.Atoi(m[2])
+	return b, err
+}
+
+// installedIn is where PostgreSQL may be installed, the best place first.
+func installedIn() []string {
+	var dirs []string
+	for _, program := range []string{"postgres", "pg_ctl"} {
+		path, err := exec.LookPath(program)
+		if err != nil {
+			continue
+		}
+		// PATH often holds links to single programs; the others are where the link leads.
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			dirs = append(dirs, filepath.Dir(path))
+		}
+	}
+	for _, pattern := range []string{
+		"/usr/lib/postgresql/*/bin", // Debian, Ubuntu
+		"/usr/pgsql-*/bin",          // Red Hat
+		"/usr/local/pgsql/bin",      // built from source
+		"/opt/homebrew/opt/postgresql@*/bin",
+		"/usr/local/opt/postgresql@*/bin",
+	} {
+		matches, _ := filepath.Glob(pattern)
+		slices.SortFunc(matches, func(a, b string) int { return cmp.Compare(number(b), number(a)) })
+		dirs = append(dirs, matches...)
+	}
+	return dirs
+}
+
+var digits = regexp.MustCompile(`\d+`)
+
+// number is the first number in a path, its version; 0 without one.
+func number(path string) int {
+	n, _ := strconv.Atoi(digits.FindString(path))
+	return n
+}

@@ -1,0 +1,198 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// statusLine is where postmaster.pid says whether connections are accepted, counted from 0
+// (LOCK_FILE_LINE_PM_STATUS in PostgreSQL's pidfile.h).
+const statusLine = 7
+
+// nursery begins the names of directories in which clusters are being made.
+const nursery = "init-"
+
+// makeCluster makes the cluster beside its place and moves it there when it is whole, so a crash on the way
+// leaves nothing that a later start would take for a cluster.
+func makeCluster(ctx context.Context, dir *directory, bin binaries, who account, fast bool) error {
+	discardHalfClusters(dir)
+	work, err := os.MkdirTemp(dir.path, nursery)
+	if err != nil {
+		return dir.unusable(err)
+	}
+	defer os.RemoveAll(work)
+	password, err := dir.newPassword()
+	if err != nil {
+		return err
+	}
+	// initdb can be told a password only by a file, which it must be able to read as its own user.
+	secret := filepath.Join(work, "password")
+	if err := os.WriteFile(secret, []byte(password+"\n"), 0o600); err != nil {
+		return dir.unusable(err)
+	}
+	if err := errors.Join(who.own(work), who.own(secret)); err != nil {
+		return who.cannotRun(bin, err)
+	}
+	// C.UTF-8 knows every letter's case and sorts the same everywhere; C is what older systems have.
+	output, err := initdb(ctx, work, bin, who, fast, "C.UTF-8")
+	if err != nil && strings.Contains(output, "invalid locale name") {
+		output, err = initdb(ctx, work, bin, who, fast, "C")
+	}
+	if err != nil {
+		return initdbFailed(ctx, dir, bin, who, output, err)
+	}
+	if err := os.Rename(filepath.Join(work, "data"), dir.cluster()); err != nil {
+		return dir.unusable(err)
+	}
+	return syncDirectory(dir.path)
+}
+
+// discardHalfClusters removes what starts that were killed left behind. What cannot go yet, because a
+// process of that start is just ending in it, goes next time: it is in nobody's way.
+func discardHalfClusters(dir *directory) {
+	leftovers, _ := filepath.Glob(dir.file(nursery + "*"))
+	for _, path := range leftovers {
+		_ = os.RemoveAll(path)
+	}
+}
+
+// initdb makes work/data with work/password as the superuser's password and gives back what it printed.
+func initdb(ctx context.Context, work string, bin binaries, who account, fast bool, locale string) (string, error) {
+	parent, err := os.Open(work)
+	if err != nil {
+		return "", err
+	}
+	defer parent.Close()
+	cmd := who.commandIn(bin.path("initdb"), parent, func(parent string) []string {
+		return []string{
+			"-D", filepath.Join(parent, "data"),
+			"--pwfile", filepath.Join(parent, "password"),
+			"--username", superuser,
+			"--auth", "scram-sha-256",
+			"--encoding", "UTF8",
+			"--locale", locale,
+			"--data-checksums",
+			"--no-instructions",
+		}
+	})
+	if fast {
+		cmd.Args = append(cmd.Args, "--no-sync")
+	}
+	// A file, not a pipe: a grandchild that lives on must not hold up the wait for initdb.
+	log, err := os.CreateTemp(filepath.Dir(work), nursery+"log-*")
+	if err != nil {
+		return "", err
+	}
+	defer os.Remove(log.Name())
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	proc, err := spawn(cmd, syscall.SIGKILL)
+	if err != nil {
+		return "", err
+	}
+	select {
+	case <-proc.exited:
+		return tailOf(log.Name(), 0), proc.end()
+	case <-ctx.Done():
+		proc.killGroup()
+		return "", ctx.Err()
+	}
+}
+
+func initdbFailed(ctx context.Context, dir *directory, bin binaries, who account, output string, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return fault.From(ctx.Err())
+	case strings.Contains(output, "No space left on device"):
+		return dir.unusable(syscall.ENOSPC)
+	case output == "":
+		return who.cannotRun(bin, err)
+	}
+	return fault.Newf(fault.Precondition, "mend what its output says, or name other binaries in "+binariesSetting,
+		"PostgreSQL %s in %s could not make a cluster", bin.version, bin.dir).Because(fmt.Errorf("%w\n%s", err, output))
+}
+
+// postmasterReady tells whether the PostgreSQL with this pid says that it accepts connections. Its status
+// file says so without a connection, whose refusals would fill the log, and never speaks of a stranger on
+// the same port.
+func (d *directory) postmasterReady(pid int) bool {
+	file := d.postmasterFile()
+	return file.pid == pid && file.status == "ready"
+}
+
+// postmasterFile is what postmaster.pid says; the zero value when there is none.
+type postmasterFile struct {
+	pid    int
+	status string
+}
+
+func (d *directory) postmasterFile() postmasterFile {
+	b, err := os.ReadFile(filepath.Join(d.cluster(), "postmaster.pid"))
+	if err != nil {
+		return postmasterFile{}
+	}
+	lines := bytes.Split(b, []byte("\n"))
+	var file postmasterFile
+	_, _ = fmt.Sscan(string(lines[0]), &file.pid)
+	if len(lines) > statusLine {
+		file.status = string(bytes.TrimSpace(lines[statusLine]))
+	}
+	return file
+}
+
+// ensureDatabase proves that the database accepts our connection, and makes it when it is missing, which
+// is so at the first start and after a crash during it.
+func ensureDatabase(ctx context.Context, url string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err == nil {
+		return conn.Close(ctx)
+	}
+	switch sqlState(err) {
+	case "3D000": // no such database
+		return createDatabase(ctx, url)
+	case "28P01": // wrong password
+		return fault.New(fault.Precondition, "the database refuses the password kept beside it",
+			"restore the file `password` from a backup of the database directory").Because(err)
+	}
+	return unreachable(err)
+}
+
+func createDatabase(ctx context.Context, url string) error {
+	cfg, err := pgx.ParseConfig(url)
+	if err != nil {
+		return unreachable(err)
+	}
+	cfg.Database = "postgres"
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return unreachable(err)
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "create database "+pgx.Identifier{database}.Sanitize()); err != nil {
+		return unreachable(err)
+	}
+	return nil
+}
+
+func unreachable(cause error) error {
+	return fault.New(fault.Unavailable, "PostgreSQL started but does not let us in",
+		"start again, and read postgres.log in the database directory if it stays").Because(cause)
+}
+
+func sqlState(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}

@@ -1,0 +1,232 @@
+package embedded
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// logLimit is the size above which a start puts the log aside and begins a new one.
+const logLimit = 10 << 20
+
+// directory is a Config.Dir whose lock we hold: what is remembered from start to start.
+//
+// It and its files stay ours. Only the cluster in it belongs to the user PostgreSQL runs as, so a
+// PostgreSQL under a hostile hand cannot make us follow a link of its own.
+type directory struct {
+	path string
+	lock *os.File
+}
+
+// openDirectory makes the directory when it is missing and takes its lock, at once or not at all.
+func openDirectory(path string) (*directory, error) {
+	if path == "" {
+		return nil, fault.New(fault.Invalid, "no directory for the embedded PostgreSQL", "name one in ARBE_DATA_DIR")
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, (&directory{path: path}).unusable(err)
+	}
+	d := &directory{path: path}
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, d.unusable(err)
+	}
+	lock, err := os.OpenFile(d.file("lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, d.unusable(err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		defer lock.Close()
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, d.unusable(err)
+		}
+		return nil, fault.Newf(fault.Precondition, "stop that process, or use another directory (ARBE_DATA_DIR)",
+			"the database in %s is already running (%s)", path, holder(lock))
+	}
+	d.lock = lock
+	if err := d.sign(); err != nil {
+		d.release()
+		return nil, d.unusable(err)
+	}
+	return d, nil
+}
+
+// holder tells who has the lock, from what that process wrote into it.
+func holder(lock *os.File) string {
+	b, _ := io.ReadAll(io.LimitReader(lock, 20))
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
+		return "pid " + strconv.Itoa(pid)
+	}
+	return "its process has just started"
+}
+
+// sign writes our pid into the lock, for whoever finds it taken.
+func (d *directory) sign() error {
+	if err := d.lock.Truncate(0); err != nil {
+		return err
+	}
+	_, err := d.lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
+	return err
+}
+
+// release gives the lock back. It unlocks before it closes, since a child being forked at this moment may
+// hold a copy of the file a little longer.
+func (d *directory) release() {
+	_ = syscall.Flock(int(d.lock.Fd()), syscall.LOCK_UN)
+	_ = d.lock.Close()
+}
+
+func (d *directory) file(name string) string { return filepath.Join(d.path, name) }
+
+// cluster is PostgreSQL's data directory. It exists only once it is whole: see makeCluster.
+func (d *directory) cluster() string { return d.file("data") }
+
+// clusterMajor is the major version of PostgreSQL that made the cluster; 0 when there is none yet.
+func (d *directory) clusterMajor() (int, error) {
+	if _, err := os.Lstat(d.cluster()); errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	b, err := os.ReadFile(filepath.Join(d.cluster(), "PG_VERSION"))
+	if err != nil {
+		return 0, d.unusable(err)
+	}
+	major, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return 0, fault.Newf(fault.Precondition, "restore it from a backup, or move it away to begin anew",
+			"%s is not a PostgreSQL cluster that arbe can read", d.cluster()).Because(err)
+	}
+	return major, nil
+}
+
+// password is the superuser's.
+func (d *directory) password() (string, error) {
+	b, err := os.ReadFile(d.file("password"))
+	if err != nil {
+		return "", fault.Newf(fault.Precondition, "restore it from a backup of the directory",
+			"the database's password, %s, cannot be read", d.file("password")).Because(err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// newPassword makes the password that the cluster about to be made will have.
+func (d *directory) newPassword() (string, error) {
+	password := rand.Text()
+	return password, d.write("password", password+"\n")
+}
+
+// port is the one of the last start, or another one when that is taken.
+func (d *directory) port() (int, error) {
+	if b, err := os.ReadFile(d.file("port")); err == nil {
+		if port, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && portIsFree(port) {
+			return port, nil
+		}
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fault.New(fault.Unavailable, "no free port on 127.0.0.1", "free some and start again").Because(err)
+	}
+	defer l.Close()
+	port := l.Addr().(*net.TCPAddr).Port
+	return port, d.write("port", strconv.Itoa(port)+"\n")
+}
+
+func portIsFree(port int) bool {
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return false
+	}
+	_ = l.Close()
+	return true
+}
+
+// write replaces a small file so that a crash leaves the old or the new one, never half of it.
+func (d *directory) write(name, content string) error {
+	f, err := os.CreateTemp(d.path, name+"-*")
+	if err != nil {
+		return d.unusable(err)
+	}
+	defer os.Remove(f.Name()) // gone already after the rename
+	_, err = f.WriteString(content)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), d.file(name))
+	}
+	if err != nil {
+		return d.unusable(err)
+	}
+	return syncDirectory(d.path)
+}
+
+// logFile is the log, open for appending, and where this run's part of it begins.
+type logFile struct {
+	*os.File
+	start int64
+}
+
+func (d *directory) openLog() (logFile, error) {
+	path := d.file("postgres.log")
+	if info, err := os.Stat(path); err == nil && info.Size() > logLimit {
+		if err := os.Rename(path, path+".1"); err != nil {
+			return logFile{}, d.unusable(err)
+		}
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return logFile{}, d.unusable(err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return logFile{}, d.unusable(err)
+	}
+	return logFile{f, info.Size()}, nil
+}
+
+// tailOf is the end of a log, from start on, short enough for an error's cause.
+func tailOf(path string, start int64) string {
+	const enough = 4 << 10
+	f, err := os.Open(path)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil {
+		start = max(start, info.Size()-enough)
+	}
+	b, err := io.ReadAll(io.NewSectionReader(f, start, enough))
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// unusable is the error for a directory that the system does not let us use.
+func (d *directory) unusable(cause error) error {
+	next := "give this user the directory, or set ARBE_DATA_DIR to another one"
+	if errors.Is(cause, syscall.ENOSPC) {
+		next = "free some disk space, or set ARBE_DATA_DIR to a directory on another disk"
+	}
+	return fault.Newf(fault.Precondition, next, "the database directory %s cannot be used", d.path).Because(cause)
+}
+
+// syncDirectory makes renames in a directory survive a power loss.
+func syncDirectory(path string) error {
+	f, err := os.Open(path)
+	if err == nil {
+		err = errors.Join(f.Sync(), f.Close())
+	}
+	if err != nil {
+		return (&directory{path: path}).unusable(err)
+	}
+	return nil
+}

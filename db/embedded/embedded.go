@@ -1,0 +1,285 @@
+// Package embedded runs the PostgreSQL that arbe brings along: the database of `arbe up` and of the tests.
+//
+// One call, [Start], takes a directory and gives back a database that accepts connections; all that lies
+// between is hidden here: finding or fetching binaries (binaries.go, fetch.go), making the cluster so that
+// a crash leaves a whole one or none (cluster.go), what the directory remembers (directory.go), running
+// PostgreSQL so that it dies with us and clearing up after a predecessor that was killed (process*.go).
+//
+// The rule to remember: the directory is the truth and its lock decides who owns it. Whoever holds the lock
+// may end any PostgreSQL still running on the cluster; nobody else touches it.
+//
+// A directory holds `data` (the cluster), `password`, `port`, `postgres.log` and `lock`.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+const (
+	// superuser owns the cluster and the database.
+	superuser = "postgres"
+	// database is the one that [Server.URL] names.
+	database = "arbe"
+	// readyWithin bounds a start whose context has no deadline; crash recovery of a busy cluster takes time.
+	readyWithin = 60 * time.Second
+	// portAttempts is how often a start moves to another port because someone took the one just chosen.
+	portAttempts = 5
+	// cutOffWithin is how long each step harder than an orderly shutdown gets before the next one.
+	cutOffWithin = 5 * time.Second
+)
+
+// Config says which database to start. Only Dir is required.
+type Config struct {
+	// Dir holds the cluster and what belongs to it. It is made (mode 0700) when missing. One process at a
+	// time may run it.
+	Dir string
+	// Binaries is the directory with `postgres` and `initdb` to use, version 15 or later. Defaults to
+	// searching the usual places (PATH first), and else fetching them.
+	Binaries string
+	// Cache keeps fetched binaries, for all clusters. Defaults to "arbe" in the user's cache directory, and
+	// to /var/cache/arbe for root, since PostgreSQL then runs as a user who cannot enter root's home.
+	Cache string
+	// Repository is the Maven repository the binaries are fetched from. Defaults to Maven Central.
+	Repository string
+	// Fast gives up safety against power loss for speed, and allows more connections: for tests only.
+	Fast bool
+	// Log gets a line for what takes long or is unusual. Defaults to [slog.Default].
+	Log *slog.Logger
+}
+
+// Server is a running PostgreSQL. Its methods may be called concurrently.
+type Server struct {
+	dir     *directory
+	process *process
+	url     string
+	logPath string
+
+	done chan struct{}
+
+	mu       sync.Mutex
+	stopping bool
+	err      error
+}
+
+// Start brings up the database in cfg.Dir and returns once it accepts connections, making the cluster at
+// its first call. ctx bounds the start (60 seconds for PostgreSQL to get ready when it has no deadline),
+// not the server's life: that ends with [Server.Stop] or, whatever happens, with this process.
+//
+// After a crash of any kind (of this process, of PostgreSQL, of the machine) Start recovers by itself. It
+// fails with [fault.Precondition] when another process runs the directory already, when the binaries do not
+// fit the cluster, or when PostgreSQL may not run as the user it would have to.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	dir, err := openDirectory(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	server, err := start(ctx, cfg, dir)
+	if err != nil {
+		dir.release()
+		return nil, err
+	}
+	return server, nil
+}
+
+func start(ctx context.Context, cfg Config, dir *directory) (*Server, error) {
+	if err := endLeftovers(ctx, dir, cfg.Log); err != nil {
+		return nil, err
+	}
+	major, err := dir.clusterMajor()
+	if err != nil {
+		return nil, err
+	}
+	bin, err := findBinaries(ctx, cfg, major)
+	if err != nil {
+		return nil, err
+	}
+	who, err := accountFor(dir.cluster())
+	if err != nil {
+		return nil, err
+	}
+	if _, deadline := ctx.Deadline(); !deadline {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, readyWithin)
+		defer cancel()
+	}
+	if major == 0 {
+		cfg.Log.Info("making a PostgreSQL cluster", "dir", dir.cluster(), "version", bin.version)
+		if err := makeCluster(ctx, dir, bin, who, cfg.Fast); err != nil {
+			return nil, err
+		}
+	}
+	for attempt := 1; ; attempt++ {
+		server, port, err := launch(ctx, cfg, dir, bin, who)
+		if err == nil {
+			cfg.Log.Info("PostgreSQL is ready", "version", bin.version, "port", port, "dir", dir.path)
+			return server, nil
+		}
+		if attempt == portAttempts || portIsFree(port) || ctx.Err() != nil {
+			return nil, err
+		}
+		cfg.Log.Info("the port was taken meanwhile, choosing another", "port", port)
+	}
+}
+
+// launch runs PostgreSQL once, on a port that was free a moment ago, and waits until it is usable.
+func launch(ctx context.Context, cfg Config, dir *directory, bin binaries, who account) (*Server, int, error) {
+	port, err := dir.port()
+	if err != nil {
+		return nil, 0, err
+	}
+	password, err := dir.password()
+	if err != nil {
+		return nil, 0, err
+	}
+	output, err := dir.openLog()
+	if err != nil {
+		return nil, 0, err
+	}
+	defer output.Close() // PostgreSQL has its own copy
+
+	cluster, err := os.Open(dir.cluster())
+	if err != nil {
+		return nil, 0, dir.unusable(err)
+	}
+	defer cluster.Close()
+	cmd := who.command(bin.path("postgres"), cluster, settings(port, cfg.Fast)...)
+	cmd.Stdout, cmd.Stderr = output, output
+	// A fast shutdown: orderly, but it does not wait for clients, who are gone with us anyway.
+	proc, err := spawn(cmd, syscall.SIGINT)
+	if err != nil {
+		return nil, 0, who.cannotRun(bin, err)
+	}
+	s := &Server{
+		dir:     dir,
+		process: proc,
+		url:     connectionURL(port, password),
+		logPath: output.Name(),
+		done:    make(chan struct{}),
+	}
+	if err := s.awaitReady(ctx, output.start); err != nil {
+		s.process.cutOff()
+		return nil, port, err
+	}
+	go s.watch()
+	return s, port, nil
+}
+
+// settings are the ones PostgreSQL must run with; everything else stays the operator's, by ALTER SYSTEM.
+func settings(port int, fast bool) []string {
+	args := []string{
+		"-c", "listen_addresses=127.0.0.1",
+		"-c", "port=" + strconv.Itoa(port),
+		"-c", "unix_socket_directories=",
+		"-c", "logging_collector=off",
+	}
+	if fast {
+		args = append(args,
+			"-c", "max_connections=200",
+			"-c", "fsync=off",
+			"-c", "synchronous_commit=off",
+			"-c", "full_page_writes=off",
+		)
+	}
+	return args
+}
+
+func connectionURL(port int, password string) string {
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.UserPassword(superuser, password),
+		Host:     fmt.Sprintf("127.0.0.1:%d", port),
+		Path:     "/" + database,
+		RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// URL connects to the database "arbe" as the cluster's superuser, password included. It stays the same from
+// start to start, except when another program took the port meanwhile.
+func (s *Server) URL() string { return s.url }
+
+// Done is closed when PostgreSQL is gone, stopped or dead; [Server.Err] then says which.
+func (s *Server) Done() <-chan struct{} { return s.done }
+
+// Err says why PostgreSQL died by itself. It is nil while it runs and after [Server.Stop].
+func (s *Server) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Stop shuts PostgreSQL down in order, without waiting for its clients, and returns when it is gone and the
+// directory is free for another start. When ctx ends first it is cut off, which loses nothing committed,
+// and the error says so. Stopping a server that is gone does nothing.
+func (s *Server) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
+	s.process.signal(syscall.SIGINT)
+	select {
+	case <-s.done:
+		return nil
+	case <-ctx.Done():
+	}
+	s.process.cutOff()
+	<-s.done
+	return fault.New(fault.DeadlineExceeded, "PostgreSQL did not shut down in the time given and was cut off",
+		"nothing committed is lost: the next start recovers by itself").Because(ctx.Err())
+}
+
+// watch waits for the end of PostgreSQL and gives the directory free.
+func (s *Server) watch() {
+	<-s.process.exited
+	s.mu.Lock()
+	if !s.stopping {
+		s.err = fault.New(fault.Unavailable, "the embedded PostgreSQL died",
+			"start again, which recovers everything committed; its log is "+s.logPath).Because(s.process.end())
+	}
+	s.mu.Unlock()
+	s.dir.release()
+	close(s.done)
+}
+
+// awaitReady waits until PostgreSQL says it is ready, then for the database to be there. logStart is where
+// this run's output begins in the log.
+func (s *Server) awaitReady(ctx context.Context, logStart int64) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !s.dir.postmasterReady(s.process.pid) {
+		select {
+		case <-s.process.exited:
+			return fault.New(fault.Unavailable, "PostgreSQL did not start", "read the end of its log, "+s.logPath).
+				Because(fmt.Errorf("%w; its last words:\n%s", s.process.end(), tailOf(s.logPath, logStart)))
+		case <-ctx.Done():
+			return s.notReady(ctx.Err())
+		case <-tick.C:
+		}
+	}
+	err := ensureDatabase(ctx, s.url)
+	if err != nil && ctx.Err() != nil {
+		return s.notReady(ctx.Err())
+	}
+	return err
+}
+
+func (s *Server) notReady(cause error) error {
+	if errors.Is(cause, context.Canceled) {
+		return fault.From(cause)
+	}
+	return fault.New(fault.DeadlineExceeded, "PostgreSQL was not ready in the time given",
+		"start again with more time; what it was doing is in its log, "+s.logPath).Because(cause)
+}

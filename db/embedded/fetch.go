@@ -1,0 +1,129 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// newestFetched is the major version that a new cluster gets when none is installed.
+const newestFetched = 18
+
+// fetched are the versions that can be fetched, by major.
+var fetched = map[int]embeddedpostgres.PostgresVersion{
+	15: embeddedpostgres.V15,
+	16: embeddedpostgres.V16,
+	17: embeddedpostgres.V17,
+	18: embeddedpostgres.V18,
+}
+
+// fetchBinaries gets the binaries of a major version (0: the newest) from the cache, else from the network.
+func fetchBinaries(ctx context.Context, cfg Config, major int) (binaries, error) {
+	if major == 0 {
+		major = newestFetched
+	}
+	version, ok := fetched[major]
+	if !ok {
+		return binaries{}, notFetched(major, errors.New("there are no binaries of this version to fetch"))
+	}
+	cache, err := cacheDir(cfg)
+	if err != nil {
+		return binaries{}, notFetched(major, err)
+	}
+	home := filepath.Join(cache, "postgres-"+string(version))
+	if b, err := probe(ctx, filepath.Join(home, "bin")); err == nil {
+		return b, nil
+	}
+	cfg.Log.Info("fetching PostgreSQL, which is not installed", "version", version, "to", home)
+	fetchErr := fetchInto(ctx, cache, home, cfg.Repository, version)
+	// Whatever became of ours: another process may have fetched the same meanwhile.
+	b, err := probe(ctx, filepath.Join(home, "bin"))
+	if err != nil {
+		return binaries{}, notFetched(major, errors.Join(fetchErr, err))
+	}
+	return b, nil
+}
+
+func cacheDir(cfg Config) (string, error) {
+	switch {
+	case cfg.Cache != "":
+		return filepath.Abs(cfg.Cache)
+	case os.Geteuid() == 0:
+		return "/var/cache/arbe", nil
+	}
+	dir, err := os.UserCacheDir()
+	return filepath.Join(dir, "arbe"), err
+}
+
+// fetchInto unpacks into a directory of its own and moves it to home when it is whole.
+func fetchInto(ctx context.Context, cache, home, repository string, version embeddedpostgres.PostgresVersion) error {
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(cache, "fetch-*")
+	if err != nil {
+		return err
+	}
+	// The library knows no context. When ours ends we go, and it finishes into a directory of its own.
+	done := make(chan error, 1)
+	go func() {
+		defer os.RemoveAll(work)
+		err := unpack(work, repository, version)
+		if err == nil {
+			err = os.Rename(filepath.Join(work, "unpacked"), home)
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// unpack fetches a version into work/unpacked.
+//
+// The library can fetch only on the way to a start. We want its start to end there, so we show it a cluster
+// that is none: it takes it for made already, and pg_ctl turns it down at once.
+func unpack(work, repository string, version embeddedpostgres.PostgresVersion) error {
+	decoy := filepath.Join(work, "decoy")
+	if err := os.Mkdir(decoy, 0o700); err != nil {
+		return err
+	}
+	major, _, _ := strings.Cut(string(version), ".")
+	if err := os.WriteFile(filepath.Join(decoy, "PG_VERSION"), []byte(major), 0o600); err != nil {
+		return err
+	}
+	cfg := embeddedpostgres.DefaultConfig().
+		Version(version).
+		Port(0).
+		CachePath(filepath.Join(work, "archive")).
+		RuntimePath(filepath.Join(work, "runtime")).
+		BinariesPath(filepath.Join(work, "unpacked")).
+		DataPath(decoy).
+		Logger(io.Discard)
+	if repository != "" {
+		cfg = cfg.BinaryRepositoryURL(repository)
+	}
+	err := embeddedpostgres.NewDatabase(cfg).Start()
+	// The library's errors are text only, and this is the one of the step after unpacking.
+	if err != nil && strings.HasPrefix(err.Error(), "could not start postgres using") {
+		return nil
+	}
+	return fmt.Errorf("fetching PostgreSQL %s: %w", version, err)
+}
+
+func notFetched(major int, cause error) error {
+	next := fmt.Sprintf("install it (`apt-get install postgresql`, version %d or later), or name the directory of its binaries in %s", oldestMajor, binariesSetting)
+	return fault.New(fault.Unavailable, "PostgreSQL "+strconv.Itoa(major)+" is not installed and could not be fetched", next).Because(cause)
+}

@@ -1,0 +1,85 @@
+package embedded
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// endLeftovers ends the PostgreSQL that an owner which was killed left on the cluster: one still shutting
+// down is given time, one that hangs is cut off, and so are processes whose postmaster was killed. It may,
+// since we hold the directory's lock.
+func endLeftovers(ctx context.Context, dir *directory, log *slog.Logger) error {
+	postmaster := dir.postmasterFile().pid
+	find := func() []int { return postgresOn(dir.cluster(), postmaster) }
+	if len(find()) == 0 {
+		return dropForeignPID(dir, postmaster)
+	}
+	log.Info("waiting for the PostgreSQL of an earlier start to end", "pid", postmaster)
+	steps := []struct {
+		signal syscall.Signal
+		only   int // the pid that gets it; 0 for all
+		wait   time.Duration
+	}{
+		{syscall.SIGINT, postmaster, 20 * time.Second},
+		{syscall.SIGQUIT, 0, cutOffWithin},
+		{syscall.SIGKILL, 0, cutOffWithin},
+	}
+	for _, step := range steps {
+		found := find()
+		if step.only != 0 {
+			found = slices.DeleteFunc(found, func(pid int) bool { return pid != step.only })
+		}
+		for _, pid := range found {
+			_ = syscall.Kill(pid, step.signal)
+		}
+		if len(found) == 0 { // a postmaster that is gone is not worth waiting for
+			continue
+		}
+		gone, err := awaitNone(ctx, find, step.wait)
+		if err != nil {
+			return fault.From(err)
+		}
+		if gone {
+			return nil
+		}
+	}
+	return fault.Newf(fault.Precondition, "end those processes, then start again",
+		"PostgreSQL processes of an earlier start still run on %s: pids %v", dir.cluster(), find())
+}
+
+// awaitNone waits until find comes back empty, and tells whether it did in the time given.
+func awaitNone(ctx context.Context, find func() []int, within time.Duration) (bool, error) {
+	deadline := time.After(within)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for len(find()) > 0 {
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-deadline:
+			return false, nil
+		case <-tick.C:
+		}
+	}
+	return true, nil
+}
+
+// dropForeignPID removes a stale pid file whose pid is in use again by a process that has nothing to do
+// with the cluster (usual after a reboot of a container): PostgreSQL would take that for another server.
+// Any other stale file stays, for PostgreSQL to judge.
+func dropForeignPID(dir *directory, pid int) error {
+	if pid <= 0 || syscall.Kill(pid, 0) != nil {
+		return nil
+	}
+	if err := os.Remove(filepath.Join(dir.cluster(), "postmaster.pid")); err != nil {
+		return dir.unusable(err)
+	}
+	return nil
+}

@@ -1,0 +1,206 @@
+package embedded
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// process is a child that does not outlive us.
+type process struct {
+	pid    int
+	exited chan struct{}
+	state  error // read after exited
+}
+
+// spawn runs cmd in a process group of its own, so that a Ctrl-C in our terminal reaches us only and we
+// decide the order of ending. Should we be killed, the system sends it deathSignal (on Linux; elsewhere the
+// next start ends it).
+func spawn(cmd *exec.Cmd, deathSignal syscall.Signal) (*process, error) {
+	dieWithParent(cmd.SysProcAttr, deathSignal)
+	cmd.SysProcAttr.Setpgid = true
+	p := &process{exited: make(chan struct{})}
+	started := make(chan error)
+	go func() {
+		// To Linux the parent is the thread that forked, not its process. So that thread must live as long
+		// as the child, and the Go runtime would otherwise end or reuse it at will.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		if err == nil {
+			p.pid = cmd.Process.Pid
+		}
+		started <- err
+		if err != nil {
+			return
+		}
+		p.state = cmd.Wait()
+		close(p.exited)
+	}()
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// end is how the process ended, nil for a success. It may be called once exited is closed.
+func (p *process) end() error { return p.state }
+
+// signal sends a signal unless the process has ended, whose pid may be another's by now.
+func (p *process) signal(sig syscall.Signal) {
+	select {
+	case <-p.exited:
+	default:
+		_ = syscall.Kill(p.pid, sig)
+	}
+}
+
+// cutOff ends PostgreSQL without its checkpoint, by force if need be, and waits for its end.
+func (p *process) cutOff() {
+	p.signal(syscall.SIGQUIT)
+	select {
+	case <-p.exited:
+	case <-time.After(cutOffWithin):
+		p.signal(syscall.SIGKILL)
+		<-p.exited
+	}
+}
+
+// killGroup ends the process and its children by force and waits for its end.
+func (p *process) killGroup() {
+	_ = syscall.Kill(-p.pid, syscall.SIGKILL)
+	<-p.exited
+}
+
+// account is the user PostgreSQL runs as. It refuses to run as root, so root steps down to another one.
+type account struct {
+	name       string
+	credential *syscall.Credential // nil: whoever we are
+}
+
+// accountFor is the account that owns the cluster, or is to own it when there is none.
+func accountFor(cluster string) (account, error) {
+	if os.Geteuid() != 0 {
+		return account{name: "this user"}, nil
+	}
+	if err := rootMayStepDown(); err != nil {
+		return account{}, err
+	}
+	if uid, gid, ok := ownerOf(cluster); ok && uid != 0 {
+		return account{name: "uid " + strconv.Itoa(int(uid)), credential: &syscall.Credential{Uid: uid, Gid: gid}}, nil
+	}
+	who, err := unprivileged()
+	if err != nil {
+		return account{}, err
+	}
+	// A cluster that root put there, say by unpacking a backup.
+	if err := who.ownAll(cluster); err != nil {
+		return account{}, fault.Newf(fault.Precondition, "change the owner of everything in it to "+who.name,
+			"the cluster %s belongs to root, and PostgreSQL does not run as root", cluster).Because(err)
+	}
+	return who, nil
+}
+
+func ownerOf(path string) (uid, gid uint32, ok bool) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, 0, false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0, 0, false
+	}
+	return stat.Uid, stat.Gid, true
+}
+
+// unprivileged is the user that root steps down to.
+func unprivileged() (account, error) {
+	for _, name := range []string{"postgres", "nobody"} {
+		u, err := user.Lookup(name)
+		if err != nil {
+			continue
+		}
+		uid, uidErr := strconv.ParseUint(u.Uid, 10, 32)
+		gid, gidErr := strconv.ParseUint(u.Gid, 10, 32)
+		if uidErr == nil && gidErr == nil && uid != 0 {
+			return account{name, &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}, nil
+		}
+	}
+	return account{}, fault.New(fault.Precondition, "PostgreSQL does not run as root, and there is no user postgres or nobody to run it as",
+		"add one (`useradd --system postgres`), or start arbe as an ordinary user")
+}
+
+// own gives the account a file or directory of ours.
+func (a account) own(path string) error {
+	if a.credential == nil {
+		return nil
+	}
+	return os.Lchown(path, int(a.credential.Uid), int(a.credential.Gid))
+}
+
+// ownAll gives the account a tree, its root last: that it is the account's says that the rest is.
+func (a account) ownAll(root string) error {
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || path == root {
+			return err
+		}
+		return a.own(path)
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, a.own(root))
+}
+
+// command is a PostgreSQL program that works on the cluster dir.
+func (a account) command(program string, dir *os.File, args ...string) *exec.Cmd {
+	return a.commandIn(program, dir, func(path string) []string {
+		return append([]string{"-D", path}, args...)
+	})
+}
+
+// commandIn is a PostgreSQL program, run by the account, whose arguments name dir by the path given.
+//
+// Another user is handed the directory itself, as an open file, and names it by that: the way to it may
+// lead through directories (root's home) which that user may not enter.
+func (a account) commandIn(program string, dir *os.File, args func(path string) []string) *exec.Cmd {
+	path := dir.Name()
+	var files []*os.File
+	if a.credential != nil {
+		path = inheritedDirectory
+		files = []*os.File{dir}
+	}
+	cmd := exec.Command(program, args(path)...)
+	cmd.ExtraFiles = files
+	cmd.Dir = "/" // which every user may enter
+	cmd.Env = environment()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: a.credential}
+	return cmd
+}
+
+// environment is ours without what would redirect PostgreSQL or change the language of its messages.
+func environment() []string {
+	env := []string{"LC_ALL=C"}
+	for _, entry := range os.Environ() {
+		if !strings.HasPrefix(entry, "PG") && !strings.HasPrefix(entry, "LC_") {
+			env = append(env, entry)
+		}
+	}
+	return env
+}
+
+// cannotRun is the error for binaries that the account cannot run.
+func (a account) cannotRun(bin binaries, cause error) error {
+	return fault.Newf(fault.Precondition, "let that user read and run them, or name others in "+binariesSetting,
+		"the PostgreSQL binaries in %s cannot be run as %s", bin.dir, a.name).Because(cause)
+}

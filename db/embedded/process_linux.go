@@ -1,0 +1,47 @@
+package embedded
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// inheritedDirectory names the first of a command's extra files, whatever path leads there.
+const inheritedDirectory = "/proc/self/fd/3"
+
+func dieWithParent(attr *syscall.SysProcAttr, signal syscall.Signal) { attr.Pdeathsig = signal }
+
+func rootMayStepDown() error { return nil }
+
+// postgresOn is the pids of every PostgreSQL process that works on a cluster: all of them work in it as
+// their current directory, also those whose postmaster was killed.
+func postgresOn(cluster string, _ int) []int {
+	want, err := os.Stat(cluster)
+	if err != nil {
+		return nil
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		proc := filepath.Join("/proc", entry.Name())
+		// A process of another user does not show its directory, and is not ours.
+		in, err := os.Stat(filepath.Join(proc, "cwd"))
+		if err != nil || !os.SameFile(in, want) {
+			continue
+		}
+		// Not the shell of an operator who looks around. (An upgraded binary reads "postgres (deleted)".)
+		if exe, err := os.Readlink(filepath.Join(proc, "exe")); err == nil && strings.HasPrefix(filepath.Base(exe), "postgres") {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
