@@ -1,0 +1,175 @@
+// Package dbtest gives each test a migrated database of its own on a real Postgres.
+//
+// The Postgres is one embedded cluster per test process, made at the first use and gone with the
+// process; ARBE_TEST_DATABASE_URL names another one to use (its user must be a superuser). A database is
+// a copy of a migrated template, which takes tens of milliseconds, so that tests run in parallel and see
+// nothing of each other.
+package dbtest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/embedded"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/secret"
+)
+
+// Database is one test's database.
+type Database struct {
+	// OwnerURL connects as the owner of the schema, whom row-level security does not bind.
+	OwnerURL string
+	// ServerURL connects as the role a server serves with.
+	ServerURL string
+	// DB is open under ServerURL, and closed with the test.
+	DB *db.DB
+	// Sealer is what the database's own password is sealed with.
+	Sealer *secret.Sealer
+}
+
+// Main runs a package's tests and then stops the cluster and removes its files. Call it from TestMain:
+// without it the cluster still ends with the process, but its files stay in the temporary directory.
+func Main(m *testing.M) {
+	code := m.Run()
+	if shared.stop != nil {
+		shared.stop()
+	}
+	os.Exit(code)
+}
+
+// New makes a database for t and opens it. It is dropped with the test.
+func New(t testing.TB) *Database {
+	t.Helper()
+	ctx := t.Context()
+	d := &Database{OwnerURL: create(t, "template arbe_template"), Sealer: shared.sealer}
+	var err error
+	if d.ServerURL, err = db.Migrate(ctx, d.OwnerURL, d.Sealer); err != nil {
+		t.Fatalf("migrating the test's database: %s", fault.From(err).Detail())
+	}
+	if d.DB, err = db.Open(ctx, d.ServerURL, db.Options{MaxConns: 10}); err != nil {
+		t.Fatalf("opening the test's database: %v", err)
+	}
+	t.Cleanup(d.DB.Close)
+	return d
+}
+
+// Empty makes a database without our schema and returns its owner's URL.
+func Empty(t testing.TB) string {
+	t.Helper()
+	return create(t, "template template0")
+}
+
+// Owner opens a connection as the owner of the schema: for what a test must do past row-level security.
+func (d *Database) Owner(t testing.TB) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), d.OwnerURL)
+	if err != nil {
+		t.Fatalf("connecting as the owner: %v", err)
+	}
+	t.Cleanup(func() { conn.Close(context.Background()) })
+	return conn
+}
+
+// shared is this process' cluster.
+var shared struct {
+	once     sync.Once
+	err      error
+	url      string
+	sealer   *secret.Sealer
+	stop     func()
+	database atomic.Int64
+}
+
+func create(t testing.TB, from string) (ownerURL string) {
+	t.Helper()
+	shared.once.Do(func() { shared.err = start() })
+	if shared.err != nil {
+		t.Fatalf("no Postgres to test with: %s", fault.From(shared.err).Detail())
+	}
+	name := fmt.Sprintf("arbe_test_%d_%d", os.Getpid(), shared.database.Add(1))
+	if err := execute(shared.url, "create database "+name+" "+from); err != nil {
+		t.Fatalf("making the test's database: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := execute(shared.url, "drop database "+name+" with (force)"); err != nil {
+			t.Errorf("dropping the test's database: %v", err)
+		}
+	})
+	return withDatabase(shared.url, name)
+}
+
+// start finds or starts the Postgres and makes the migrated template.
+func start() error {
+	ctx := context.Background()
+	key, err := secret.NewKey()
+	if err != nil {
+		return err
+	}
+	if shared.sealer, err = secret.NewSealer(key); err != nil {
+		return err
+	}
+	if shared.url = os.Getenv("ARBE_TEST_DATABASE_URL"); shared.url == "" {
+		dir, err := os.MkdirTemp("", "arbe-dbtest-")
+		if err != nil {
+			return err
+		}
+		// Postgres may run as another user, who must be able to enter.
+		if err := os.Chmod(dir, 0o755); err != nil {
+			return err
+		}
+		server, err := embedded.Start(ctx, embedded.Config{Dir: filepath.Join(dir, "postgres"), Fast: true, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			os.RemoveAll(dir)
+			return err
+		}
+		shared.url = server.URL()
+		shared.stop = func() { server.Stop(ctx); os.RemoveAll(dir) }
+	}
+	// Test processes that share one Postgres take turns to make the template.
+	conn, err := pgx.Connect(ctx, shared.url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	if _, err := conn.Exec(ctx, "select pg_advisory_lock(hashtext('arbe.dbtest'))"); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, "drop database if exists arbe_template with (force)"); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, "create database arbe_template"); err != nil {
+		return err
+	}
+	_, err = db.Migrate(ctx, withDatabase(shared.url, "arbe_template"), shared.sealer)
+	return err
+}
+
+func execute(url, statement string) error {
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	_, err = conn.Exec(ctx, statement)
+	return err
+}
+
+func withDatabase(raw, name string) string {
+	u, err := url.Parse(raw)
+	if err != nil {
+		panic(err) // ARBE_TEST_DATABASE_URL is a URL
+	}
+	u.Path = "/" + name
+	return u.String()
+}

@@ -1,0 +1,141 @@
+-- The log: one row per stream, and its entries, append-only and hash-partitioned (DESIGN §4).
+
+create table streams (
+  id            bigint generated always as identity primary key,
+  house_id      text not null references houses (id) on delete cascade,
+  name          text not null,
+  content_type  text not null default 'application/json',
+  tail          bigint not null default 0 check (tail >= 0),
+  closed_at     timestamptz,
+  created_at    timestamptz not null default now(),
+  last_entry_at timestamptz,
+  unique (house_id, name)
+);
+comment on table streams is 'A log. A thread''s is named arbe-thread-{thread id}.';
+comment on column streams.tail is 'Position of the last entry. Its row lock, held until commit, makes positions gapless and their order commit order.';
+
+alter table threads add foreign key (house_id, stream_id) references streams (house_id, name);
+
+create table entries (
+  stream_id       bigint not null references streams (id) on delete cascade,
+  seq             bigint not null check (seq > 0),
+  house_id        text not null,
+  id              text not null,
+  author_agent_id uuid,
+  type            text not null,
+  payload         json not null,
+  ts              timestamptz not null,
+  primary key (stream_id, seq),
+  unique (stream_id, id)
+) partition by hash (stream_id);
+comment on table entries is 'The records of all logs. Written by append_entries alone; deleted only with their stream.';
+comment on column entries.payload is 'json, not jsonb: the text stays exact and reads are faster.';
+
+do $$ begin
+  for i in 0..15 loop
+    execute format('create table entries_%s partition of entries for values with (modulus 16, remainder %s)', i, i);
+  end loop;
+end $$;
+
+create function entries_are_append_only() returns trigger language plpgsql security definer
+  set search_path = public, pg_temp as $$
+begin
+  -- The cascade from streams is the one way out: by then the stream's row is gone.
+  if tg_op = 'DELETE' and not exists (select from streams where id = old.stream_id) then
+    return old;
+  end if;
+  raise exception 'entries are append-only' using errcode = 'restrict_violation',
+    hint = 'write a new entry; delete the thread to delete its log';
+end $$;
+create trigger append_only before update or delete on entries
+  for each row execute function entries_are_append_only();
+
+create function entries_cannot_be_truncated() returns trigger language plpgsql as $$
+begin
+  raise exception 'entries are append-only' using errcode = 'restrict_violation';
+end $$;
+create trigger no_truncate before truncate on entries
+  for each statement execute function entries_cannot_be_truncated();
+
+-- append_entries writes drafts behind the end of one stream of the current house, in order, and tells
+-- the tails with the commit. A draft whose id is there already is not written again: its row is the
+-- first write's. It returns one row per draft. It is the only writer of entries, runs past RLS, and
+-- therefore checks house, stream and authors itself.
+create function append_entries(
+  p_stream text, p_ids text[], p_authors uuid[], p_types text[], p_payloads json[]
+) returns table (
+  ord bigint, seq bigint, id text, author_agent_id uuid, type text, payload json, ts timestamptz, fresh boolean
+) language plpgsql volatile security definer set search_path = public, pg_temp as $$
+#variable_conflict use_column
+declare
+  s streams;
+  stranger uuid;
+  added bigint;
+begin
+  -- The lock comes first: statements after it see every entry committed before it was granted.
+  select * into s from streams where house_id = current_house() and name = p_stream for no key update;
+  if not found then
+    raise exception 'no stream %', p_stream using errcode = 'no_data_found';
+  end if;
+  if s.closed_at is not null then
+    raise exception 'stream % is closed', p_stream using errcode = 'object_not_in_prerequisite_state';
+  end if;
+  select a into stranger from unnest(p_authors) a
+    where a is not null and not exists (select from members m where m.house_id = s.house_id and m.agent_id = a) limit 1;
+  if found then
+    raise exception 'agent % is not in this house', stranger using errcode = 'insufficient_privilege';
+  end if;
+
+  with draft as (
+    select distinct on (d.id) d.*
+      from unnest(p_ids, p_authors, p_types, p_payloads) with ordinality d (id, author, type, payload, ord)
+      where not exists (select from entries e where e.stream_id = s.id and e.id = d.id)
+      order by d.id, d.ord
+  ), written as (
+    insert into entries (stream_id, seq, house_id, id, author_agent_id, type, payload, ts)
+    select s.id, s.tail + row_number() over (order by d.ord), s.house_id, d.id, d.author, d.type, d.payload, clock_timestamp()
+      from draft d
+    returning 1
+  )
+  select count(*) into added from written;
+
+  if added > 0 then
+    update streams set tail = s.tail + added, last_entry_at = clock_timestamp() where streams.id = s.id;
+    perform pg_notify('arbe_stream', s.id || ':' || (s.tail + added));
+  end if;
+
+  return query
+    select d.ord, e.seq, e.id, e.author_agent_id, e.type, e.payload, e.ts, e.seq > s.tail
+      from unnest(p_ids) with ordinality d (id, ord)
+      join entries e on e.stream_id = s.id and e.id = d.id
+      order by d.ord;
+end $$;
+revoke execute on function append_entries from public;
+grant execute on function append_entries to arbe_app;
+
+-- A thread takes its log with it, whatever deletes the thread.
+create function delete_stream_of_thread() returns trigger language plpgsql security definer
+  set search_path = public, pg_temp as $$
+begin
+  delete from streams where house_id = old.house_id and name = old.stream_id;
+  return null;
+end $$;
+create trigger delete_stream after delete on threads
+  for each row execute function delete_stream_of_thread();
+
+-- Tails of a deleted stream are told, as they are of an append.
+create function tell_stream_deleted() returns trigger language plpgsql as $$
+begin
+  perform pg_notify('arbe_stream', old.id || ':deleted');
+  return null;
+end $$;
+create trigger tell_deleted after delete on streams
+  for each row execute function tell_stream_deleted();
+
+alter table streams enable row level security;
+alter table entries enable row level security;
+create policy tenant on streams to arbe_app using (house_id = current_house());
+create policy tenant on entries to arbe_app using (house_id = current_house());
+
+grant select on streams, entries to arbe_app;
+grant insert (house_id, name, content_type) on streams to arbe_app;

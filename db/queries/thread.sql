@@ -1,0 +1,53 @@
+-- Owner: internal/thread.
+
+-- name: InsertThread :one
+-- No row: the id is taken.
+insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status)
+values (@id, @house_id, @stream_id, sqlc.narg(name), sqlc.narg(pinned_at), sqlc.narg(parent_thread_id), sqlc.narg(parent_agent_id),
+  sqlc.narg(environment_id), sqlc.narg(agent_id), @tags, @status)
+on conflict (id) do nothing
+returning id;
+
+-- name: GetThread :one
+select sqlc.embed(t), s.tail, s.last_entry_at from threads t
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
+where t.id = @id;
+
+-- name: LockThread :one
+select sqlc.embed(t), s.tail, s.last_entry_at from threads t
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
+where t.id = @id
+for update of t;
+
+-- name: ListThreads :many
+-- Pinned ones first (latest pin first), then by last activity. The page starts behind the given place.
+select sqlc.embed(t), s.tail, s.last_entry_at from threads t
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
+where t.house_id = @house_id
+  and (@parent_thread_id::text = '' or t.parent_thread_id = @parent_thread_id)
+  and (@tag::text = '' or t.tags @> array[@tag::text])
+  and (@status::text = '' or t.status = @status)
+  and (@first_page::bool or
+    (coalesce(t.pinned_at, '-infinity'), coalesce(s.last_entry_at, t.created_at), t.id) <
+    ((@before_pinned::text)::timestamptz, @before_activity::timestamptz, @before_id::text))
+order by coalesce(t.pinned_at, '-infinity') desc, coalesce(s.last_entry_at, t.created_at) desc, t.id desc
+limit @max_rows;
+
+-- name: UpdateThread :exec
+-- Every column that people may change; the caller read the row under its lock.
+update threads set name = sqlc.narg(name), pinned_at = sqlc.narg(pinned_at), tags = @tags, environment_id = sqlc.narg(environment_id)
+where id = @id;
+
+-- name: SetThreadStatus :exec
+update threads set status = @status where id = @id;
+
+-- name: SetThreadSandbox :exec
+update threads set sandbox_id = @sandbox_id where id = @id;
+
+-- name: RepointThreads :many
+-- Every thread on one sandbox moves to another, together.
+update threads set sandbox_id = @to_sandbox::text where house_id = @house_id and sandbox_id = @from_sandbox::text
+returning id, stream_id;
+
+-- name: DeleteThread :execrows
+delete from threads where id = @id;
