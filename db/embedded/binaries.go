@@ -36,7 +36,7 @@ func findBinaries(ctx context.Context, cfg Config, major int) (binaries, error) 
 	if cfg.Binaries != "" {
 		return givenBinaries(ctx, cfg, major)
 	}
-	var found []binaries
+	var unfit binaries
 	for _, dir := range installedIn() {
 		b, err := probe(ctx, dir)
 		if err != nil || b.major < oldestMajor {
@@ -45,13 +45,21 @@ func findBinaries(ctx context.Context, cfg Config, major int) (binaries, error) 
 		if major == 0 || b.major == major {
 			return b, nil
 		}
-		found = append(found, b)
+		if unfit.dir == "" {
+			unfit = b
+		}
 	}
 	b, err := fetchBinaries(ctx, cfg, major)
-	if err != nil && major != 0 && len(found) > 0 {
-		return binaries{}, mismatch(cfg.Dir, major, found[0]).Because(err)
+	switch {
+	case err == nil:
+		return b, nil
+	case ctx.Err() != nil:
+		return binaries{}, fault.From(ctx.Err())
+	case unfit.dir != "":
+		return binaries{}, mismatch(cfg.Dir, major, unfit).Because(err)
 	}
-	return b, err
+	next := fmt.Sprintf("install it (`apt-get install postgresql`, version %d or later), or name the directory of its binaries in %s", oldestMajor, binariesSetting)
+	return binaries{}, fault.New(fault.Unavailable, "PostgreSQL is not installed and could not be fetched", next).Because(err)
 }
 
 func givenBinaries(ctx context.Context, cfg Config, major int) (binaries, error) {

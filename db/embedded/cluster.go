@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -42,7 +43,7 @@ func makeCluster(ctx context.Context, dir *directory, bin binaries, who account,
 		return dir.unusable(err)
 	}
 	if err := errors.Join(who.own(work), who.own(secret)); err != nil {
-		return who.cannotRun(bin, err)
+		return dir.unusable(err)
 	}
 	// C.UTF-8 knows every letter's case and sorts the same everywhere; C is what older systems have.
 	output, err := initdb(ctx, work, bin, who, fast, "C.UTF-8")
@@ -111,13 +112,14 @@ func initdb(ctx context.Context, work string, bin binaries, who account, fast bo
 }
 
 func initdbFailed(ctx context.Context, dir *directory, bin binaries, who account, output string, err error) error {
+	_, ran := errors.AsType[*exec.ExitError](err)
 	switch {
 	case ctx.Err() != nil:
 		return fault.From(ctx.Err())
+	case !ran:
+		return who.cannotRun(bin, err)
 	case strings.Contains(output, "No space left on device"):
 		return dir.unusable(syscall.ENOSPC)
-	case output == "":
-		return who.cannotRun(bin, err)
 	}
 	return fault.Newf(fault.Precondition, "mend what its output says, or name other binaries in "+binariesSetting,
 		"PostgreSQL %s in %s could not make a cluster", bin.version, bin.dir).Because(fmt.Errorf("%w\n%s", err, output))

@@ -235,6 +235,11 @@ func (s *Server) Stop(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
+	select {
+	case <-s.done: // both were true
+		return nil
+	default:
+	}
 	s.process.cutOff()
 	<-s.done
 	return fault.New(fault.DeadlineExceeded, "PostgreSQL did not shut down in the time given and was cut off",

@@ -7,16 +7,17 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
+	"time"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
-
-	"github.com/arbe-dev/arbe/internal/fault"
 )
 
 // newestFetched is the major version that a new cluster gets when none is installed.
 const newestFetched = 18
+
+// fetchWithin bounds a fetch, for a network that swallows what is sent into it.
+const fetchWithin = 10 * time.Minute
 
 // fetched are the versions that can be fetched, by major.
 var fetched = map[int]embeddedpostgres.PostgresVersion{
@@ -33,11 +34,11 @@ func fetchBinaries(ctx context.Context, cfg Config, major int) (binaries, error)
 	}
 	version, ok := fetched[major]
 	if !ok {
-		return binaries{}, notFetched(major, errors.New("there are no binaries of this version to fetch"))
+		return binaries{}, fmt.Errorf("there are no binaries of PostgreSQL %d to fetch", major)
 	}
 	cache, err := cacheDir(cfg)
 	if err != nil {
-		return binaries{}, notFetched(major, err)
+		return binaries{}, err
 	}
 	home := filepath.Join(cache, "postgres-"+string(version))
 	if b, err := probe(ctx, filepath.Join(home, "bin")); err == nil {
@@ -48,7 +49,7 @@ func fetchBinaries(ctx context.Context, cfg Config, major int) (binaries, error)
 	// Whatever became of ours: another process may have fetched the same meanwhile.
 	b, err := probe(ctx, filepath.Join(home, "bin"))
 	if err != nil {
-		return binaries{}, notFetched(major, errors.Join(fetchErr, err))
+		return binaries{}, errors.Join(fetchErr, err)
 	}
 	return b, nil
 }
@@ -88,6 +89,8 @@ func fetchInto(ctx context.Context, cache, home, repository string, version embe
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
+	case <-time.After(fetchWithin):
+		return fmt.Errorf("no answer within %s", fetchWithin)
 	}
 }
 
@@ -121,9 +124,4 @@ func unpack(work, repository string, version embeddedpostgres.PostgresVersion) e
 		return nil
 	}
 	return fmt.Errorf("fetching PostgreSQL %s: %w", version, err)
-}
-
-func notFetched(major int, cause error) error {
-	next := fmt.Sprintf("install it (`apt-get install postgresql`, version %d or later), or name the directory of its binaries in %s", oldestMajor, binariesSetting)
-	return fault.New(fault.Unavailable, "PostgreSQL "+strconv.Itoa(major)+" is not installed and could not be fetched", next).Because(cause)
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -188,12 +187,13 @@ func (a account) commandIn(program string, dir *os.File, args func(path string) 
 	return cmd
 }
 
-// environment is ours without what would redirect PostgreSQL or change the language of its messages.
+// environment is the little of ours that PostgreSQL needs. The rest may hold secrets, which whoever has the
+// database would read, or settings of its own (PGDATA, PGOPTIONS) that are meant for another one.
 func environment() []string {
 	env := []string{"LC_ALL=C"}
-	for _, entry := range os.Environ() {
-		if !strings.HasPrefix(entry, "PG") && !strings.HasPrefix(entry, "LC_") {
-			env = append(env, entry)
+	for _, name := range []string{"PATH", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
 		}
 	}
 	return env
