@@ -1,0 +1,99 @@
+// Package arbe is the client of an arbe server for programs: the typed services of the contract with
+// their credential, and a tail that survives what happens to connections and servers.
+//
+//	c := arbe.New("http://127.0.0.1:8420", token)
+//	created, err := c.Threads.CreateThread(ctx, &arbev1.CreateThreadRequest{HouseId: house})
+//	…
+//	for event, err := range c.Tail(ctx, created.GetThread().GetId(), 0) { … }
+//
+// The messages and services are generated into the packages below this one (v1 and v1/arbev1connect);
+// what is written by hand is here: the client (client.go), the tail (tail.go), and what to read from an
+// error (next.go). The package imports the contract and connect, and nothing else of arbe.
+//
+// The rule to remember: every write takes an id of the caller's choice, and the same id again does
+// nothing twice. A program that retries picks the id itself.
+package arbe
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
+)
+
+// Client calls one server with one credential. It is safe for concurrent use.
+//
+// Errors of all calls are [*connect.Error]s; [Next] reads what their reader can do about them.
+type Client struct {
+	Houses       arbev1connect.HouseServiceClient
+	Agents       arbev1connect.AgentServiceClient
+	Threads      arbev1connect.ThreadServiceClient
+	Entries      arbev1connect.EntryServiceClient
+	Environments arbev1connect.EnvironmentServiceClient
+	Sandboxes    arbev1connect.SandboxServiceClient
+}
+
+// Option changes how [New] makes a client.
+type Option interface{ apply(*settings) }
+
+type settings struct{ http connect.HTTPClient }
+
+type httpClientOption struct{ client connect.HTTPClient }
+
+func (o httpClientOption) apply(s *settings) { s.http = o.client }
+
+// WithHTTPClient makes the client send its requests through another HTTP client, for a proxy or a
+// private certificate. It must not limit how long a response may take: a tail never ends.
+// Defaults to [http.DefaultClient].
+func WithHTTPClient(client connect.HTTPClient) Option { return httpClientOption{client} }
+
+// New makes a client of the server at baseURL ("http://127.0.0.1:8420"). The token is an API key or a
+// session; it travels as "Authorization: Bearer …" with every call. An empty token calls without a
+// credential. New itself reaches nothing.
+func New(baseURL, token string, opts ...Option) *Client {
+	s := settings{http: http.DefaultClient}
+	for _, o := range opts {
+		o.apply(&s)
+	}
+	url := strings.TrimRight(baseURL, "/")
+	with := connect.WithInterceptors(bearer(token))
+	return &Client{
+		Houses:       arbev1connect.NewHouseServiceClient(s.http, url, with),
+		Agents:       arbev1connect.NewAgentServiceClient(s.http, url, with),
+		Threads:      arbev1connect.NewThreadServiceClient(s.http, url, with),
+		Entries:      arbev1connect.NewEntryServiceClient(s.http, url, with),
+		Environments: arbev1connect.NewEnvironmentServiceClient(s.http, url, with),
+		Sandboxes:    arbev1connect.NewSandboxServiceClient(s.http, url, with),
+	}
+}
+
+// bearer is the interceptor that shows a token with every call, streams included.
+type bearer string
+
+func (b bearer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		b.show(req.Header())
+		return next(ctx, req)
+	}
+}
+
+func (b bearer) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		conn := next(ctx, spec)
+		b.show(conn.RequestHeader())
+		return conn
+	}
+}
+
+func (b bearer) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}
+
+func (b bearer) show(h http.Header) {
+	if b != "" {
+		h.Set("Authorization", "Bearer "+string(b))
+	}
+}
