@@ -21,14 +21,10 @@ import (
 // (LOCK_FILE_LINE_PM_STATUS in PostgreSQL's pidfile.h).
 const statusLine = 7
 
-// nursery begins the names of directories in which clusters are being made.
-const nursery = "init-"
-
 // makeCluster makes the cluster beside its place and moves it there when it is whole, so a crash on the way
 // leaves nothing that a later start would take for a cluster.
 func makeCluster(ctx context.Context, dir *directory, bin binaries, who account, fast bool) error {
-	discardHalfClusters(dir)
-	work, err := os.MkdirTemp(dir.path, nursery)
+	work, err := os.MkdirTemp(dir.path, half+"cluster-*")
 	if err != nil {
 		return dir.unusable(err)
 	}
@@ -59,15 +55,6 @@ func makeCluster(ctx context.Context, dir *directory, bin binaries, who account,
 	return syncDirectory(dir.path)
 }
 
-// discardHalfClusters removes what starts that were killed left behind. What cannot go yet, because a
-// process of that start is just ending in it, goes next time: it is in nobody's way.
-func discardHalfClusters(dir *directory) {
-	leftovers, _ := filepath.Glob(dir.file(nursery + "*"))
-	for _, path := range leftovers {
-		_ = os.RemoveAll(path)
-	}
-}
-
 // initdb makes work/data with work/password as the superuser's password and gives back what it printed.
 func initdb(ctx context.Context, work string, bin binaries, who account, fast bool, locale string) (string, error) {
 	parent, err := os.Open(work)
@@ -91,7 +78,7 @@ func initdb(ctx context.Context, work string, bin binaries, who account, fast bo
 		cmd.Args = append(cmd.Args, "--no-sync")
 	}
 	// A file, not a pipe: a grandchild that lives on must not hold up the wait for initdb.
-	log, err := os.CreateTemp(filepath.Dir(work), nursery+"log-*")
+	log, err := os.CreateTemp(filepath.Dir(work), half+"log-*")
 	if err != nil {
 		return "", err
 	}

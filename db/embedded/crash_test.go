@@ -3,15 +3,18 @@
 package embedded_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/arbe-dev/arbe/db/embedded"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -103,33 +106,65 @@ func TestACrashLosesNothingCommitted(t *testing.T) {
 
 	t.Run("kill -9 while the cluster is made leaves none that a start would trust", func(t *testing.T) {
 		t.Parallel()
-		dir, bin := t.TempDir(), openDir(t)
-		reached := filepath.Join(bin, "reached")
-		if err := syscall.Mkfifo(reached, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(reached, 0o666); err != nil {
-			t.Fatal(err)
-		}
-		program(t, filepath.Join(bin, "postgres"), `echo "postgres (PostgreSQL) 15.0"`)
-		program(t, filepath.Join(bin, "initdb"), `mkdir "$2" && echo 15 > "$2/PG_VERSION" && echo "$$" > `+reached+`; exec sleep 600`)
+		dir := t.TempDir()
+		bin, initdb := hangingInitdb(t)
 		other := ownIn(t, dir, func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, ownerBinaries+"="+bin) })
-		line, err := os.ReadFile(reached)
+		gone := initdb()
+
+		other.kill()
+		ended(t, gone)
+
+		keep(t, start(t, dir).URL())
+		if half, _ := filepath.Glob(filepath.Join(dir, "half-*")); len(half) > 0 {
+			t.Errorf("something half made stays behind: %v", half)
+		}
+	})
+}
+
+func TestAStartThatIsCancelledLeavesNothingRunning(t *testing.T) {
+	t.Parallel()
+	cfg := config(t.TempDir())
+	bin, initdb := hangingInitdb(t)
+	cfg.Binaries = bin
+	ctx, cancel := context.WithCancel(t.Context())
+	failed := make(chan error)
+	go func() {
+		_, err := embedded.Start(ctx, cfg)
+		failed <- err
+	}()
+	gone := initdb()
+
+	cancel()
+	if err := <-failed; fault.CodeOf(err) != fault.Canceled {
+		t.Errorf("the start ended with %v, want it to be cancelled", err)
+	}
+	ended(t, gone)
+	start(t, cfg.Dir)
+}
+
+// hangingInitdb is a directory of binaries whose initdb stops half way, and a function that waits until it
+// has come there and gives a handle of it.
+func hangingInitdb(t *testing.T) (bin string, reached func() int) {
+	t.Helper()
+	bin = fakeBinaries(t, "15.0", `mkdir "$2" && echo 15 > "$2/PG_VERSION" && echo $$ > "$(dirname "$0")/reached"; exec sleep 600`)
+	fifo := filepath.Join(bin, "reached")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(fifo, 0o666); err != nil { // whatever the umask
+		t.Fatal(err)
+	}
+	return bin, func() int {
+		line, err := os.ReadFile(fifo)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var pid int
-		fmt.Sscan(string(line), &pid)
-		initdb := handle(t, pid)
-
-		other.kill()
-		ended(t, initdb)
-
-		keep(t, start(t, dir).URL())
-		if half, _ := filepath.Glob(filepath.Join(dir, "init-*")); len(half) > 0 {
-			t.Errorf("half a cluster stays behind: %v", half)
+		pid, err := strconv.Atoi(strings.TrimSpace(string(line)))
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
+		return handle(t, pid)
+	}
 }
 
 func TestAStartThatFailsSaysWhyAndWhatToDo(t *testing.T) {

@@ -19,6 +19,9 @@ import (
 // logLimit is the size above which a start puts the log aside and begins a new one.
 const logLimit = 10 << 20
 
+// half begins the names of what is being made in a directory and gets its own name when it is whole.
+const half = "half-"
+
 // directory is a Config.Dir whose lock we hold: what is remembered from start to start.
 //
 // It and its files stay ours. Only the cluster in it belongs to the user PostgreSQL runs as, so a
@@ -151,7 +154,7 @@ func portIsFree(port int) bool {
 
 // write replaces a small file so that a crash leaves the old or the new one, never half of it.
 func (d *directory) write(name, content string) error {
-	f, err := os.CreateTemp(d.path, name+"-*")
+	f, err := os.CreateTemp(d.path, half+name+"-*")
 	if err != nil {
 		return d.unusable(err)
 	}
@@ -165,6 +168,15 @@ func (d *directory) write(name, content string) error {
 		return d.unusable(err)
 	}
 	return syncDirectory(d.path)
+}
+
+// discardHalves removes what starts that were killed left half made. What cannot go yet, because a process
+// of that start is just ending in it, goes next time: it is in nobody's way.
+func (d *directory) discardHalves() {
+	leftovers, _ := filepath.Glob(d.file(half + "*"))
+	for _, path := range leftovers {
+		_ = os.RemoveAll(path)
+	}
 }
 
 // logFile is the log, open for appending, and where this run's part of it begins.

@@ -99,6 +99,7 @@ func start(ctx context.Context, cfg Config, dir *directory) (*Server, error) {
 	if err := endLeftovers(ctx, dir, cfg.Log); err != nil {
 		return nil, err
 	}
+	dir.discardHalves()
 	major, err := dir.clusterMajor()
 	if err != nil {
 		return nil, err
@@ -229,7 +230,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()
-	s.process.signal(syscall.SIGINT)
+	_ = s.process.Signal(syscall.SIGINT) // an error says that it has ended
 	select {
 	case <-s.done:
 		return nil
@@ -264,7 +265,7 @@ func (s *Server) watch() {
 func (s *Server) awaitReady(ctx context.Context, logStart int64) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for !s.dir.postmasterReady(s.process.pid) {
+	for !s.dir.postmasterReady(s.process.Pid) {
 		select {
 		case <-s.process.exited:
 			return fault.New(fault.Unavailable, "PostgreSQL did not start", "read the end of its log, "+s.logPath).

@@ -17,7 +17,7 @@ import (
 
 // process is a child that does not outlive us.
 type process struct {
-	pid    int
+	*os.Process
 	exited chan struct{}
 	state  error // read after exited
 }
@@ -37,7 +37,7 @@ func spawn(cmd *exec.Cmd, deathSignal syscall.Signal) (*process, error) {
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		if err == nil {
-			p.pid = cmd.Process.Pid
+			p.Process = cmd.Process
 		}
 		started <- err
 		if err != nil {
@@ -55,29 +55,20 @@ func spawn(cmd *exec.Cmd, deathSignal syscall.Signal) (*process, error) {
 // end is how the process ended, nil for a success. It may be called once exited is closed.
 func (p *process) end() error { return p.state }
 
-// signal sends a signal unless the process has ended, whose pid may be another's by now.
-func (p *process) signal(sig syscall.Signal) {
-	select {
-	case <-p.exited:
-	default:
-		_ = syscall.Kill(p.pid, sig)
-	}
-}
-
 // cutOff ends PostgreSQL without its checkpoint, by force if need be, and waits for its end.
 func (p *process) cutOff() {
-	p.signal(syscall.SIGQUIT)
+	_ = p.Signal(syscall.SIGQUIT) // an error says that it has ended
 	select {
 	case <-p.exited:
 	case <-time.After(cutOffWithin):
-		p.signal(syscall.SIGKILL)
+		_ = p.Kill()
 		<-p.exited
 	}
 }
 
 // killGroup ends the process and its children by force and waits for its end.
 func (p *process) killGroup() {
-	_ = syscall.Kill(-p.pid, syscall.SIGKILL)
+	_ = syscall.Kill(-p.Pid, syscall.SIGKILL)
 	<-p.exited
 }
 
