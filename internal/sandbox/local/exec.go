@@ -1,0 +1,309 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+// Exit codes that a shell uses, and we with it.
+const (
+	codeTimedOut      = 124
+	codeNotExecutable = 126
+	codeNotFound      = 127
+)
+
+// execution is one command that was started in a container.
+type execution struct {
+	*child
+	container *container
+	cgroups   cgroups
+	group     string // its control group; empty where there are none
+}
+
+var executions atomic.Uint64 // numbers control groups
+
+// Exec runs one command. A command that ends leaves behind what it put into the background, until the
+// box is stopped; one that is cancelled or runs out of time takes everything with it.
+//
+// Cmd.Stdin is read by a goroutine of its own, which ends when Stdin answers once more after the command
+// has ended: Exec does not wait for it.
+func (d *Driver) Exec(ctx context.Context, ref string, cmd sandbox.Command) (sandbox.Result, error) {
+	b, err := d.find(ref)
+	if err != nil {
+		return sandbox.Result{}, err
+	}
+	if err := check(cmd); err != nil {
+		return sandbox.Result{}, err
+	}
+	if err := ctx.Err(); err != nil {
+		return sandbox.Result{}, fault.From(err)
+	}
+	std, err := openPipes(cmd)
+	if err != nil {
+		return sandbox.Result{}, readable(ctx, err, "the command could not be started")
+	}
+	defer std.close()
+
+	begin := time.Now()
+	var run *execution
+	err = b.use(ctx, func(c *container) (err error) {
+		run, err = d.begin(ctx, c, cmd, std.inside)
+		return err
+	})
+	std.inside.Close()
+	if err != nil {
+		return d.notStarted(ctx, b, cmd, err, begin)
+	}
+	oomBefore := run.oomKills()
+	std.pump(cmd)
+	result, err := run.wait(ctx, cmd.Timeout)
+	std.drain()
+	run.forget()
+
+	result.Duration = time.Since(begin)
+	result.OutOfMemory = run.oomKills() > oomBefore
+	return result, err
+}
+
+// Start starts a command and returns once it runs.
+func (d *Driver) Start(ctx context.Context, ref string, cmd sandbox.Command) error {
+	b, err := d.find(ref)
+	if err != nil {
+		return err
+	}
+	if cmd.Stdin != nil || cmd.Stdout != nil || cmd.Stderr != nil || cmd.Timeout != 0 {
+		return fault.New(fault.Invalid, "a command that is started in the background has no input, output or time limit",
+			"leave them out, or redirect inside the command")
+	}
+	if err := check(cmd); err != nil {
+		return err
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return readable(ctx, err, "the command could not be started")
+	}
+	defer null.Close()
+	begin := time.Now()
+	var run *execution
+	err = b.use(ctx, func(c *container) (err error) {
+		run, err = d.begin(ctx, c, cmd, streams{null, null, null})
+		return err
+	})
+	if err == nil {
+		go func() { <-run.done; run.forget() }()
+		return nil
+	}
+	result, err := d.notStarted(ctx, b, cmd, err, begin)
+	if err == nil {
+		err = fault.Newf(fault.Invalid, "check the command's name and path", "%q cannot be run in the sandbox (exit code %d)", cmd.Argv[0], result.ExitCode)
+	}
+	return err
+}
+
+// check refuses what cannot be handed to a program exactly as it was given.
+func check(cmd sandbox.Command) error {
+	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
+		return fault.New(fault.Invalid, "the command is empty", "name a program to run")
+	}
+	texts := append([]string{cmd.Dir}, cmd.Argv...)
+	for name, value := range cmd.Env {
+		if name == "" || strings.Contains(name, "=") {
+			return fault.Newf(fault.Invalid, "use letters, digits and _", "%q is not a name for an environment variable", name)
+		}
+		texts = append(texts, name, value)
+	}
+	for _, text := range texts {
+		if strings.ContainsRune(text, 0) || !utf8.ValidString(text) {
+			return fault.New(fault.Invalid, "a command's arguments and environment must be UTF-8 without NUL", "pass other bytes through a file or the standard input")
+		}
+	}
+	return nil
+}
+
+// begin starts a command in a container that runs.
+func (d *Driver) begin(ctx context.Context, c *container, cmd sandbox.Command, std streams) (*execution, error) {
+	for _, f := range std {
+		// So that /dev/stdout can be opened by the box's user. The null device stays as it is.
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
+			if err := f.Chown(int(c.who.hostUID), int(c.who.hostGID)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	run := &execution{container: c, cgroups: d.cgroups}
+	var arg string
+	if c.cgroup != "" {
+		name := fmt.Sprintf("exec-%d", executions.Add(1))
+		run.group, arg = c.cgroup+"/"+name, d.cgroups.execArg(name)
+		if err := d.cgroups.add(run.group); err != nil {
+			return nil, err
+		}
+	}
+	pid, err := d.runtime.exec(ctx, c.id, c.describe(cmd), arg, std)
+	if err == nil {
+		run.child, err = c.adopt(pid)
+	}
+	if err != nil {
+		run.kill()
+		run.forget()
+		return nil, err
+	}
+	return run, nil
+}
+
+// wait waits for the command's own process to end; when ctx ends or the time is up it makes it end.
+func (r *execution) wait(ctx context.Context, limit time.Duration) (sandbox.Result, error) {
+	var timeUp <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		timeUp = timer.C
+	}
+	select {
+	case <-r.done:
+		return sandbox.Result{ExitCode: r.code}, nil
+	case <-timeUp:
+		r.kill()
+		<-r.done
+		return sandbox.Result{ExitCode: codeTimedOut, TimedOut: true}, nil
+	case <-ctx.Done():
+		r.kill()
+		<-r.done
+		return sandbox.Result{ExitCode: r.code}, fault.From(ctx.Err())
+	}
+}
+
+// kill ends everything the command started.
+func (r *execution) kill() {
+	if r.group != "" {
+		_ = r.cgroups.kill(r.group) // what does not die is stuck in the kernel; the box's end waits for it
+	} else if r.child != nil {
+		killTree(r.process.Pid)
+	}
+	if r.child != nil {
+		_ = r.process.Kill()
+	}
+}
+
+// forget removes the command's control group, unless something it left in the background lives there:
+// then it goes with the box.
+func (r *execution) forget() {
+	if r.group != "" {
+		_ = r.cgroups.drop(r.group)
+	}
+}
+
+func (r *execution) oomKills() int {
+	if r.container.cgroup == "" {
+		return 0
+	}
+	return r.cgroups.oomKills(r.container.cgroup)
+}
+
+// notStarted says why a command did not start: as a result where a shell would, else as an error.
+func (d *Driver) notStarted(ctx context.Context, b *box, cmd sandbox.Command, err error, begin time.Time) (sandbox.Result, error) {
+	result := sandbox.Result{Duration: time.Since(begin)}
+	failed, ok := errors.AsType[*failure](err)
+	if !ok {
+		return result, readable(ctx, err, "the command could not be started")
+	}
+	b.mu.Lock()
+	if b.running != nil {
+		b.running.reapStrays()
+	}
+	b.mu.Unlock()
+
+	text := failed.text
+	has := func(parts ...string) bool {
+		for _, part := range parts {
+			if strings.Contains(text, part) {
+				return true
+			}
+		}
+		return false
+	}
+	say := func(code int, reason string) (sandbox.Result, error) {
+		if cmd.Stderr != nil {
+			_, _ = fmt.Fprintf(cmd.Stderr, "%s: %s\n", cmd.Argv[0], reason) // as a shell says it
+		}
+		result.ExitCode = code
+		return result, nil
+	}
+	switch {
+	case has("chdir to cwd", "mkdir cwd", "cwd"):
+		return result, fault.Newf(fault.Invalid, "make it first, or start elsewhere", "there is no directory %q in the sandbox that commands may start in", cmd.Dir).Because(err)
+	case has("resource temporarily unavailable", "OOM", "oom", "cannot allocate memory", "signal: killed", "EOF"):
+		return result, fault.New(fault.Exhausted, "the sandbox has no room for another process: its memory or process limit is used up",
+			"end something that runs in it, or raise the environment's limits").Because(err)
+	case has("argument list too long"):
+		return result, fault.New(fault.Invalid, "the command's arguments or environment are too long", "pass them through a file or the standard input").Because(err)
+	case has("permission denied", "exec format error", "is a directory"):
+		return say(codeNotExecutable, "cannot be executed")
+	case has("not found", "no such file", "not a directory"):
+		return say(codeNotFound, "command not found")
+	}
+	return result, readable(ctx, err, "the command could not be started")
+}
+
+// killTree kills a process with its descendants and everything of their sessions, as far as it can be
+// found: for machines where the server may not make control groups.
+func killTree(pid int) {
+	for range 10 { // until a look finds nobody new
+		found := descendants(pid)
+		for _, p := range found {
+			_ = unix.Kill(p, unix.SIGKILL)
+		}
+		if len(found) <= 1 {
+			return
+		}
+	}
+}
+
+// descendants lists a process, its descendants, and whoever shares a session with it.
+func descendants(pid int) []int {
+	type process struct{ parent, session int }
+	table := map[int]process{}
+	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range stats {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		// "pid (name) state parent group session …": the name may hold anything, parentheses too.
+		var id, parent, group, session int
+		var state string
+		_, _ = fmt.Sscan(string(text), &id)
+		rest := string(text)[strings.LastIndexByte(string(text), ')')+1:]
+		if n, _ := fmt.Sscan(rest, &state, &parent, &group, &session); n == 4 && state != "Z" {
+			table[id] = process{parent, session}
+		}
+	}
+	belongs := map[int]bool{pid: true}
+	for grown := true; grown; {
+		grown = false
+		for id, p := range table {
+			if !belongs[id] && (belongs[p.parent] || p.session == pid) {
+				belongs[id], grown = true, true
+			}
+		}
+	}
+	var list []int
+	for id := range belongs {
+		list = append(list, id)
+	}
+	return list
+}

@@ -1,0 +1,220 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+// Upload writes a file into the box. It is written beside its place under another name and renamed, so
+// that it appears whole or not at all.
+func (d *Driver) Upload(ctx context.Context, ref, name string, mode fs.FileMode, content io.Reader) error {
+	b, err := d.find(ref)
+	if err != nil {
+		return err
+	}
+	name, err = boxPath(name)
+	if err != nil {
+		return err
+	}
+	var dir, temp *os.File
+	tempName := ".arbe-" + rand.Text()
+	err = b.use(ctx, func(c *container) error {
+		return c.asAgent(func() (err error) {
+			if dir, err = c.makeDir(path.Dir(name)); err != nil {
+				return err
+			}
+			if info, err := statAt(dir, path.Base(name)); err == nil && info.Mode&unix.S_IFMT == unix.S_IFDIR {
+				return &os.PathError{Op: "replace", Path: name, Err: unix.EISDIR}
+			}
+			temp, err = c.open(dir, tempName, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o600)
+			return err
+		})
+	})
+	if dir != nil {
+		defer dir.Close()
+	}
+	if err != nil {
+		return fileError(ctx, err, "written", name)
+	}
+	_, err = io.Copy(temp, contextReader{ctx, content})
+	err = errors.Join(err, temp.Chmod(mode.Perm()), temp.Close())
+	if err == nil {
+		err = unix.Renameat(int(dir.Fd()), tempName, int(dir.Fd()), path.Base(name))
+	}
+	if err != nil {
+		_ = unix.Unlinkat(int(dir.Fd()), tempName, 0)
+		return fileError(ctx, err, "written", name)
+	}
+	return nil
+}
+
+// Download opens a file of the box.
+func (d *Driver) Download(ctx context.Context, ref, name string) (io.ReadCloser, error) {
+	b, err := d.find(ref)
+	if err != nil {
+		return nil, err
+	}
+	name, err = boxPath(name)
+	if err != nil {
+		return nil, err
+	}
+	var file *os.File
+	err = b.use(ctx, func(c *container) error {
+		return c.asAgent(func() (err error) {
+			// Not blocking: a pipe in the file's place must not hold the server.
+			file, err = c.open(c.root, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fileError(ctx, err, "read", name)
+	}
+	if !plain(file) {
+		file.Close()
+		return nil, fault.Newf(fault.Invalid, "name a regular file", "%s is not a regular file", name)
+	}
+	return file, nil
+}
+
+// plain says whether a file is a regular one on a real file system: the kernel's own files under /proc
+// look regular, but reading one asks the kernel on behalf of the server.
+func plain(f *os.File) bool {
+	var st unix.Statfs_t
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || unix.Fstatfs(int(f.Fd()), &st) != nil {
+		return false
+	}
+	return st.Type != unix.PROC_SUPER_MAGIC
+}
+
+// boxPath makes a path of the interface absolute in the box.
+func boxPath(name string) (string, error) {
+	if name == "" || strings.ContainsRune(name, 0) || strings.HasSuffix(name, "/") {
+		return "", fault.Newf(fault.Invalid, "name a file, absolute or relative to the working tree", "%q is not a file's path", name)
+	}
+	if !path.IsAbs(name) {
+		name = sandbox.Workspace + "/" + name
+	}
+	return path.Clean(name), nil
+}
+
+// open opens a path the way a process of the box would: the box's / is the root of every link and of
+// every "..", and the kernel's own links (/proc/…/root) lead nowhere.
+func (c *container) open(at *os.File, name string, flags int, mode uint32) (*os.File, error) {
+	how := &unix.OpenHow{
+		Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode),
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	}
+	for {
+		fd, err := unix.Openat2(int(at.Fd()), name, how)
+		switch {
+		case err == nil:
+			return os.NewFile(uintptr(fd), name), nil
+		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN): // a rename raced with the look-up
+		default:
+			return nil, &os.PathError{Op: "open", Path: name, Err: err}
+		}
+	}
+}
+
+// makeDir opens a directory of the box, making it and its parents where they are missing.
+func (c *container) makeDir(name string) (*os.File, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY
+	dir, err := c.open(c.root, name, flags, 0)
+	if !errors.Is(err, unix.ENOENT) || name == "/" {
+		return dir, err
+	}
+	parent, err := c.makeDir(path.Dir(name))
+	if err != nil {
+		return nil, err
+	}
+	defer parent.Close()
+	if err := unix.Mkdirat(int(parent.Fd()), path.Base(name), 0o755); err != nil && !errors.Is(err, unix.EEXIST) {
+		return nil, &os.PathError{Op: "make", Path: name, Err: err}
+	}
+	return c.open(c.root, name, flags, 0)
+}
+
+func statAt(dir *os.File, name string) (info unix.Stat_t, err error) {
+	err = unix.Fstatat(int(dir.Fd()), name, &info, unix.AT_SYMLINK_NOFOLLOW)
+	return info, err
+}
+
+// asAgent calls do with the box user's rights on files instead of the server's. It does so on a thread
+// of its own, which ends afterwards: nothing else ever runs with these rights, nor with the server's
+// groups taken away.
+func (c *container) asAgent(do func() error) error {
+	if !asRoot() {
+		return do() // the server's user is the box's user
+	}
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		result <- func() error {
+			// Raw calls, because they must change this thread only.
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
+				return fmt.Errorf("drop groups: %w", errno)
+			}
+			gid, uid := int(c.who.hostGID), int(c.who.hostUID)
+			_, _ = unix.SetfsgidRetGid(gid) // neither reports a failure: ask again below
+			_, _ = unix.SetfsuidRetUid(uid)
+			nowGID, _ := unix.SetfsgidRetGid(-1)
+			nowUID, _ := unix.SetfsuidRetUid(-1)
+			if nowGID != gid || nowUID != uid {
+				return errors.New("the server may not act as the box's user")
+			}
+			return do()
+		}()
+	}()
+	return <-result
+}
+
+// contextReader ends a copy when ctx ends.
+type contextReader struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r contextReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
+
+// fileError puts into words why a file could not be read or written.
+func fileError(ctx context.Context, err error, done, name string) error {
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENXIO):
+		return fault.Newf(fault.Invalid, "check the path", "there is no file %s in the sandbox", name).Because(err)
+	case errors.Is(err, unix.EISDIR):
+		return fault.Newf(fault.Invalid, "name a regular file", "%s is a directory in the sandbox", name).Because(err)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM), errors.Is(err, unix.EROFS), errors.Is(err, unix.EXDEV):
+		return fault.Newf(fault.Invalid, "choose a path below "+sandbox.Workspace+" or "+sandbox.Home, "%s cannot be %s by the sandbox's user", name, done).Because(err)
+	}
+	return readable(ctx, err, name+" could not be "+done)
+}
+
+// diskFull is the error of a full disk, or nil for every other.
+func diskFull(err error) error {
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fault.New(fault.Exhausted, "the sandbox's disk is full", "delete files in it, or raise the environment's disk limit").Because(err)
+	}
+	return nil
+}

@@ -1,0 +1,353 @@
+//go:build linux
+
+// Package local runs sandboxes on the server's own machine, through an OCI runtime (runc by default): no
+// daemon, nothing to set up but the runtime itself.
+//
+// A box is a record and its files in the data directory, and, while commands run in it, a container.
+// Files outlive the server, processes do not: the container is started over the same files by the first
+// command that needs it, and again whenever it died. So there is one way to heal, whatever went wrong
+// (the server was killed, the machine rebooted, a command killed everything it could): start it again.
+//
+//	<Dir>/boxes/<id>/box.json     the record; a directory without one is garbage
+//	<Dir>/boxes/<id>/disk.ext4    its disk, when the machine has loop devices; files/ when not
+//	<Dir>/images/<digest>/        unpacked images
+//	<run>/base                    the root file system of boxes without an image: the host's /usr, read-only
+//	<run>/<id>/                   what a running box needs: bundle, mounted disk; gone after a reboot
+//
+// As root, <run> is below /run, because the data directory may be closed to everyone (0700 below /root)
+// and a box's ids must be able to reach their own files; nothing of <Dir> itself is ever shown to a box.
+//
+// From bottom to top: cgroup.go, disk.go, ids.go, seccomp.go and pid1.go each hide one part of the
+// kernel; base.go and image.go make root file systems; bundle.go turns all that into an OCI
+// configuration and runtime.go into processes; container.go is one running box, box.go one box over its
+// whole life; exec.go and files.go are what a [sandbox.Driver] does with it.
+//
+// The rule to remember: whatever a box can write (a path, a link, a file's content, an output) is
+// written by an attacker. The server touches it only through the kernel's own walls: openat2 confined to
+// the box's root, pipes that nobody waits on for ever, and never by a host path.
+package local
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+// Config says where boxes live and what they are made with.
+type Config struct {
+	// Dir holds the boxes' records and files. One driver at a time may use it. Required.
+	Dir string
+	// RunDir holds what must not outlive a reboot; as root it must be passable for every user.
+	// Defaults to /run/arbe as root, and to Dir/run otherwise.
+	RunDir string
+	// Runtime is the OCI runtime, by name or path: runc, or another with runc's command line whose
+	// containers are processes of this machine (crun, youki). Defaults to runc.
+	Runtime string
+	// Limits replace zero fields of [sandbox.Spec.Limits].
+	// Defaults to 4096 MiB of memory, 10240 MiB of disk, 1024 processes and 2 cores.
+	Limits sandbox.Limits
+	// ReadOnly are further host directories that boxes without an image see read-only, such as
+	// /opt/toolchain. Defaults to none.
+	ReadOnly []string
+	// Log receives what is nobody's request, such as leftovers that were swept. Defaults to slog.Default().
+	Log *slog.Logger
+}
+
+// Capabilities are what this machine and user let the driver hold a box to. What is false is not
+// enforced, or only by a weaker substitute.
+type Capabilities struct {
+	// MemoryLimit: memory, processes and cores are limited per box, by control groups. Substitute:
+	// a limit on the number of processes.
+	MemoryLimit bool
+	// DiskLimit: a box has a disk of its own size. Substitute: a limit on the size of one file.
+	DiskLimit bool
+	// KillsAll: a time-out or a cancel kills everything the command started, however it hid.
+	// Substitute: the command's descendants and its session.
+	KillsAll bool
+	// OwnIDs: no two boxes share a user id on the host.
+	OwnIDs bool
+	// UserID is the id commands run as, seen from inside: 1000, or 0 (without capabilities) where only
+	// one id can be mapped.
+	UserID int
+}
+
+// Driver is the [sandbox.Driver] of this machine.
+type Driver struct {
+	cfg     Config
+	run     string // the run directory of this Dir
+	runtime *ociRuntime
+	cgroups cgroups
+	group   string // the control group above all boxes; empty when the server may not make any
+	caps    Capabilities
+	base    rootfs
+	images  *images
+
+	mu     sync.Mutex
+	boxes  map[string]*box
+	blocks map[uint32]bool
+	closed bool
+}
+
+var _ sandbox.Driver = (*Driver)(nil)
+
+// New sweeps what a killed server left behind, finds the boxes of cfg.Dir and proves that the machine can
+// run one. When it cannot, the error is a [fault.Precondition] that names what is missing.
+func New(ctx context.Context, cfg Config) (*Driver, error) {
+	d, err := prepare(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.sweep(ctx); err != nil {
+		return nil, fault.New(fault.Precondition, "what an earlier server left of its sandboxes cannot be cleared away",
+			"look for processes and mounts under "+d.run+", end them, and start again").Because(err)
+	}
+	if err := d.setUp(); err != nil {
+		return nil, fault.New(fault.Precondition, "the directories for sandboxes cannot be made",
+			"check that "+cfg.Dir+" and "+d.run+" can be written").Because(err)
+	}
+	if err := d.load(); err != nil {
+		return nil, err
+	}
+	d.caps = d.capabilities(ctx)
+	if err := d.probe(ctx); err != nil {
+		return nil, errors.Join(err, d.Close(ctx))
+	}
+	return d, nil
+}
+
+// prepare checks the configuration and fills in its defaults.
+func prepare(cfg Config) (*Driver, error) {
+	if pid1() == nil {
+		return nil, fault.New(fault.Precondition, "local sandboxes need an x86-64 or ARM64 processor", "choose another sandbox driver")
+	}
+	command, err := findRuntime(cfg.Runtime)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fault.New(fault.Precondition, "the sandbox directory "+cfg.Dir+" cannot be made", "choose another data directory").Because(err)
+	}
+	// Resolved, because the kernel reports the files behind loop devices that way.
+	if cfg.Dir, err = filepath.Abs(cfg.Dir); err == nil {
+		cfg.Dir, err = filepath.EvalSymlinks(cfg.Dir)
+	}
+	if err != nil {
+		return nil, fault.New(fault.Precondition, "the sandbox directory "+cfg.Dir+" cannot be read", "check its permissions").Because(err)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	defaults := sandbox.Limits{MemoryMB: 4096, DiskMB: 10240, PIDs: 1024, CPUs: 2}
+	cfg.Limits = fill(cfg.Limits, defaults)
+
+	sum := sha256.Sum256([]byte(cfg.Dir))
+	name := hex.EncodeToString(sum[:4])
+	d := &Driver{
+		cfg: cfg, cgroups: findCgroups(), boxes: map[string]*box{}, blocks: map[uint32]bool{},
+		run: filepath.Join(cfg.Dir, "run"),
+	}
+	switch {
+	case cfg.RunDir != "":
+		d.run = filepath.Join(cfg.RunDir, name)
+	case asRoot():
+		d.run = filepath.Join("/run/arbe", name)
+	}
+	if asRoot() && d.cgroups.limitsMemory() {
+		d.group = "/arbe-" + name
+	}
+	d.runtime = &ociRuntime{command: command, state: filepath.Join(d.run, "runtime"), scratch: d.run}
+	d.images = &images{dir: filepath.Join(cfg.Dir, "images"), run: filepath.Join(d.run, "images")}
+	return d, nil
+}
+
+// asRoot says whether the server may do what only root may.
+func asRoot() bool { return os.Geteuid() == 0 }
+
+// findRuntime finds the runtime's executable.
+func findRuntime(name string) (string, error) {
+	if name == "" {
+		name = "runc"
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return "", fault.New(fault.Precondition, "local sandboxes need the OCI runtime "+name+", which is not installed",
+			"install it (apt-get install runc), or name another with the setting sandbox_runtime").Because(err)
+	}
+	return filepath.Abs(path)
+}
+
+// fill replaces what limits leaves open.
+func fill(limits, defaults sandbox.Limits) sandbox.Limits {
+	if limits.MemoryMB == 0 {
+		limits.MemoryMB = defaults.MemoryMB
+	}
+	if limits.DiskMB == 0 {
+		limits.DiskMB = defaults.DiskMB
+	}
+	if limits.PIDs == 0 {
+		limits.PIDs = defaults.PIDs
+	}
+	if limits.CPUs == 0 {
+		limits.CPUs = defaults.CPUs
+	}
+	return limits
+}
+
+// setUp makes the directories and the base root file system.
+func (d *Driver) setUp() error {
+	if err := adoptOrphans(); err != nil {
+		return err
+	}
+	for _, dir := range []string{filepath.Join(d.cfg.Dir, "boxes"), d.images.dir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	// Passable but not listable: the ids of every box go through, to their own directory only.
+	for _, dir := range []string{filepath.Dir(d.run), d.run, d.runtime.state, d.images.run} {
+		if err := os.MkdirAll(dir, 0o711); err != nil {
+			return err
+		}
+	}
+	var err error
+	d.base, err = hostBase(filepath.Join(d.run, "base"), d.cfg.ReadOnly)
+	return err
+}
+
+// capabilities finds out by trying.
+func (d *Driver) capabilities(ctx context.Context) Capabilities {
+	caps := Capabilities{UserID: agentID, OwnIDs: asRoot()}
+	if !asRoot() {
+		caps.UserID = int(ownIdentity().agent)
+	}
+	if d.group != "" {
+		caps.MemoryLimit, caps.KillsAll = true, true
+	}
+	if asRoot() {
+		trial := filepath.Join(d.run, "trial")
+		image := filepath.Join(d.cfg.Dir, "trial.ext4")
+		err := errors.Join(os.Mkdir(trial, 0o700), makeDisk(ctx, image, 16))
+		if err == nil {
+			err = mountDisk(image, trial)
+		}
+		caps.DiskLimit = err == nil
+		if err != nil {
+			d.cfg.Log.Warn("sandboxes have no disk limit: this machine has no usable loop devices", "cause", err)
+		}
+		if err := errors.Join(unmount(trial), os.Remove(trial), os.Remove(image)); err != nil {
+			d.cfg.Log.Warn("a trial disk stays behind", "cause", err)
+		}
+	}
+	return caps
+}
+
+// Capabilities says what boxes are held to here.
+func (d *Driver) Capabilities() Capabilities { return d.caps }
+
+// probe makes one box and runs a command in it, because nothing less tells whether the machine can.
+func (d *Driver) probe(ctx context.Context) error {
+	ref, err := d.Create(ctx, sandbox.Spec{ID: "probe", Limits: sandbox.Limits{DiskMB: 16}})
+	if err != nil {
+		return unusable(err)
+	}
+	result, err := d.Exec(ctx, ref, sandbox.Command{Argv: []string{"/bin/true"}, Dir: "/"})
+	if err == nil && result.ExitCode != 0 {
+		err = errors.New("the probe's command failed")
+	}
+	if err != nil {
+		err = unusable(err)
+	}
+	return errors.Join(err, d.Destroy(ctx, ref))
+}
+
+// unusable says why this machine cannot run boxes, as far as the runtime's words tell.
+func unusable(err error) error {
+	detail := fault.From(err).Detail()
+	next := "run the server as root, or choose another sandbox driver; the log has the runtime's own words"
+	switch {
+	case strings.Contains(detail, "user namespace") || strings.Contains(detail, "unshare"):
+		next = "run the server as root, or allow unprivileged user namespaces (kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces>0)"
+	case strings.Contains(detail, "newuidmap") || strings.Contains(detail, "newgidmap"):
+		next = "install the uidmap package and give the user a range in /etc/subuid and /etc/subgid"
+	case strings.Contains(detail, "/proc") && strings.Contains(detail, "operation not permitted"):
+		next = "inside a container, start it with --privileged, or choose another sandbox driver"
+	}
+	return fault.New(fault.Precondition, "this machine cannot run local sandboxes", next).Because(err)
+}
+
+// Close kills everything that runs in the boxes and unmounts their disks. Their files stay.
+func (d *Driver) Close(ctx context.Context) error {
+	d.mu.Lock()
+	d.closed = true
+	var all []*box
+	for _, b := range d.boxes {
+		all = append(all, b)
+	}
+	d.mu.Unlock()
+
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	gate := make(chan struct{}, 8) // each calls the runtime: not hundreds at once
+	for i, b := range all {
+		wg.Go(func() {
+			gate <- struct{}{}
+			errs[i] = b.halt(ctx)
+			<-gate
+		})
+	}
+	wg.Wait()
+	return errors.Join(append(errs, d.clear())...)
+}
+
+// sweep ends what runs from an earlier driver on this Dir, and forgets where it was mounted.
+func (d *Driver) sweep(ctx context.Context) error {
+	if d.group != "" {
+		if err := d.cgroups.kill(d.group); err != nil {
+			return err
+		}
+	}
+	for _, id := range d.runtime.containers() {
+		d.cfg.Log.Info("ending a sandbox that an earlier server left running", "sandbox", id)
+		if err := d.runtime.delete(ctx, id); err != nil {
+			return err
+		}
+	}
+	return d.clear()
+}
+
+// clear removes the run directory. It looks twice that nothing is mounted there any more: removing a
+// mounted disk's content would remove somebody's work.
+func (d *Driver) clear() error {
+	mounts, err := mountsBelow(d.run)
+	if err != nil {
+		return err
+	}
+	for _, target := range mounts {
+		if err := unmount(target); err != nil {
+			return err
+		}
+	}
+	if mounts, err := mountsBelow(d.run); err != nil || len(mounts) > 0 {
+		return errors.Join(errors.New("still mounted: "+strings.Join(mounts, " ")), err)
+	}
+	if d.group != "" {
+		if err := d.cgroups.remove(d.group); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(d.run); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

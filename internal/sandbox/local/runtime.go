@@ -1,0 +1,235 @@
+//go:build linux
+
+package local
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/containerd/go-runc"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long one call of the runtime may take. Calls take milliseconds; one that hangs must
+// not hang the server.
+const patience = time.Minute
+
+// ociRuntime drives the runtime's command line.
+//
+// Containers and commands are started detached: the runtime exits once they run, and they become
+// children of this process (which New makes a subreaper), so that their exit status is exact and their
+// standard streams are our pipes and nobody else's.
+type ociRuntime struct {
+	command string // an absolute path
+	state   string // where the runtime keeps its own state
+	scratch string // for files that live as long as one call
+}
+
+// failure is what the runtime wrote about why it failed.
+type failure struct{ text string }
+
+func (f *failure) Error() string { return f.text }
+
+// run creates and starts a container, with process 1's standard input, and returns process 1's pid.
+func (r *ociRuntime) run(ctx context.Context, id, bundleDir string, stdin *os.File) (int, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	call, err := r.begin()
+	if err != nil {
+		return 0, err
+	}
+	defer call.end()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer null.Close()
+
+	client := runc.Runc{Command: r.command, Root: r.state, Log: call.log, LogFormat: runc.JSON}
+	_, err = client.Run(ctx, id, bundleDir, &runc.CreateOpts{
+		Detach: true, PidFile: call.pid, NoNewKeyring: true, IO: streams{stdin, null, null},
+	})
+	if err != nil {
+		return 0, call.explain(err)
+	}
+	return call.readPid()
+}
+
+// exec starts a command in a container and returns its pid. The command's description goes through
+// memory, never through a file: it may hold secrets.
+func (r *ociRuntime) exec(ctx context.Context, id string, process *specs.Process, cgroup string, std streams) (int, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	call, err := r.begin()
+	if err != nil {
+		return 0, err
+	}
+	defer call.end()
+	description, err := inMemory(process)
+	if err != nil {
+		return 0, err
+	}
+	defer description.Close()
+
+	args := []string{
+		"--root", r.state, "--log", call.log, "--log-format", "json",
+		"exec", "--detach", "--process", "/proc/self/fd/3", "--pid-file", call.pid,
+	}
+	if cgroup != "" {
+		args = append(args, "--cgroup", cgroup)
+	}
+	cmd := exec.CommandContext(ctx, r.command, append(args, id)...)
+	cmd.Env = []string{"PATH=" + hostPath}
+	cmd.ExtraFiles = []*os.File{description}
+	std.Set(cmd)
+	if err := cmd.Run(); err != nil {
+		return 0, call.explain(err)
+	}
+	return call.readPid()
+}
+
+// delete removes what the runtime knows of a container, and kills what is left of it.
+func (r *ociRuntime) delete(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	client := runc.Runc{Command: r.command, Root: r.state}
+	return client.Delete(ctx, id, &runc.DeleteOpts{Force: true})
+}
+
+// containers lists the containers the runtime knows.
+func (r *ociRuntime) containers() []string {
+	entries, _ := os.ReadDir(r.state)
+	var ids []string
+	for _, e := range entries {
+		ids = append(ids, e.Name())
+	}
+	return ids
+}
+
+// inMemory gives a value as JSON in a file that exists in memory only.
+func inMemory(value any) (*os.File, error) {
+	fd, err := unix.MemfdCreate("process", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "process")
+	if err := json.NewEncoder(f).Encode(value); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// call holds the files that one call of the runtime answers through.
+type call struct{ dir, pid, log string }
+
+func (r *ociRuntime) begin() (call, error) {
+	dir, err := os.MkdirTemp(r.scratch, "call-")
+	return call{dir: dir, pid: filepath.Join(dir, "pid"), log: filepath.Join(dir, "log")}, err
+}
+
+func (c call) end() { _ = os.RemoveAll(c.dir) }
+
+func (c call) readPid() (int, error) {
+	text, err := os.ReadFile(c.pid)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(text)))
+}
+
+// explain turns a failed call into what the runtime logged as its reason.
+func (c call) explain(err error) error {
+	said := ""
+	f, openErr := os.Open(c.log)
+	if openErr == nil {
+		defer f.Close()
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			var entry struct{ Level, Msg string }
+			if json.Unmarshal(lines.Bytes(), &entry) == nil && (entry.Level == "error" || entry.Level == "fatal") {
+				said = entry.Msg
+			}
+		}
+	}
+	if said == "" {
+		return err
+	}
+	return &failure{said}
+}
+
+// streams are a process' standard input, output and error, in the shape go-runc takes them. All three
+// are files: anything else would make the runtime's own life time the output's.
+type streams [3]*os.File
+
+func (s streams) Set(cmd *exec.Cmd)     { cmd.Stdin, cmd.Stdout, cmd.Stderr = s[0], s[1], s[2] }
+func (s streams) Stdin() io.WriteCloser { return nil }
+func (s streams) Stdout() io.ReadCloser { return nil }
+func (s streams) Stderr() io.ReadCloser { return nil }
+
+func (s streams) Close() error {
+	var err error
+	for _, f := range s {
+		if f != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	return err
+}
+
+// child is a process that the runtime started and that became ours.
+type child struct {
+	process *os.Process
+	done    chan struct{} // closed when it was reaped
+	code    int           // valid after done
+}
+
+// adopt begins to wait for a process.
+func adopt(pid int) (*child, error) {
+	p, err := os.FindProcess(pid)
+	if err != nil {
+		return nil, err
+	}
+	c := &child{process: p, done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		state, err := p.Wait()
+		if err != nil {
+			c.code = 255 // not our child: only a runtime that is none of ours gets here
+			return
+		}
+		c.code = state.ExitCode()
+		if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
+			c.code = 128 + int(status.Signal())
+		}
+	}()
+	return c, nil
+}
+
+func (c *child) alive() bool {
+	select {
+	case <-c.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// adoptOrphans makes this process the parent of what the runtime leaves behind.
+func adoptOrphans() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("become subreaper: %w", err)
+	}
+	return nil
+}
