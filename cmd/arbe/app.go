@@ -1,0 +1,142 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// app is what every verb is given: the person's streams and wishes, and the way to the server.
+type app struct {
+	in       io.Reader
+	out, err io.Writer
+	getenv   func(string) string
+
+	// The flags of every verb.
+	json, quiet           bool
+	hostFlag, dataDirFlag string
+
+	// started is set once a verb runs: an error before that is a mistake in the command line.
+	started bool
+}
+
+// say tells the person something that is not data.
+func (a *app) say(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.err, format+"\n", args...)
+	}
+}
+
+// show prints one thing: its id with --quiet, its view with --json, else what plain returns.
+func (a *app) show(id string, view any, plain func() string) error {
+	switch {
+	case a.json:
+		return a.printJSON(view)
+	case a.quiet:
+		_, err := fmt.Fprintln(a.out, id)
+		return err
+	}
+	_, err := fmt.Fprintln(a.out, strings.TrimSuffix(plain(), "\n"))
+	return err
+}
+
+// printJSON prints one JSON text on one line, as it is: nothing is escaped for HTML.
+func (a *app) printJSON(view any) error {
+	enc := json.NewEncoder(a.out)
+	enc.SetEscapeHTML(false)
+	return enc.Encode(view)
+}
+
+// row is one thing of a list: its id, its view for programs, and its columns for people.
+type row struct {
+	id      string
+	view    any
+	columns []string
+}
+
+// list prints rows: ids with --quiet, one JSON array with --json, else a table, with a header when a
+// person looks at it.
+func (a *app) list(header []string, rows []row) error {
+	if a.json {
+		views := make([]any, len(rows))
+		for i, r := range rows {
+			views[i] = r.view
+		}
+		return a.printJSON(views)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	if !a.quiet && len(rows) > 0 && isTerminal(a.out) {
+		fmt.Fprintln(w, strings.Join(header, "\t"))
+	}
+	for _, r := range rows {
+		if a.quiet {
+			r.columns = []string{r.id}
+		}
+		for i, c := range r.columns {
+			r.columns[i] = oneLine(c)
+		}
+		fmt.Fprintln(w, strings.Join(r.columns, "\t"))
+	}
+	return w.Flush()
+}
+
+// when shows a time: how long ago to a person, exactly to a pipe.
+func (a *app) when(t time.Time) string {
+	if !isTerminal(a.out) {
+		return t.UTC().Format(time.RFC3339)
+	}
+	switch ago := time.Since(t); {
+	case ago < time.Minute:
+		return "just now"
+	case ago < time.Hour:
+		return fmt.Sprintf("%d min ago", int(ago.Minutes()))
+	case ago < 24*time.Hour:
+		return fmt.Sprintf("%d h ago", int(ago.Hours()))
+	}
+	return t.Local().Format("2006-01-02 15:04")
+}
+
+// dim makes text step back on a terminal that shows colours, unless NO_COLOR is set.
+func (a *app) dim(text string) string {
+	force := a.getenv("CLICOLOR_FORCE")
+	forced := force != "" && force != "0"
+	if a.getenv("NO_COLOR") != "" || !forced && (!isTerminal(a.out) || a.getenv("TERM") == "dumb") {
+		return text
+	}
+	return "\x1b[2m" + text + "\x1b[0m"
+}
+
+// isTerminal says whether a person looks at a stream or types into it.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// printable makes text that others wrote harmless to a terminal: colours are dropped, and every other
+// control character but newline and tab is shown as a mark.
+func printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return r
+		case r == '\r':
+			return -1
+		case r < 0x20 || r >= 0x7f && r < 0xa0:
+			return '\uFFFD'
+		}
+		return r
+	}, colours.ReplaceAllString(text, ""))
+}
+
+// oneLine is [printable] for a cell of a table.
+func oneLine(text string) string {
+	return strings.NewReplacer("\n", " ", "\t", " ").Replace(printable(text))
+}

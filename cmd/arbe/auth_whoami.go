@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// authWhoami tells whose credential is in use, and at which server.
+func authWhoami(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "whoami",
+		Short: "Say who you are, and at which server",
+		Args:  takes(0, 0, ""),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
+			t, err := a.target()
+			if err != nil {
+				return err
+			}
+			who, err := c.Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
+			if err != nil {
+				return err
+			}
+			view := struct {
+				agentView
+				Credential string `json:"credential"`
+				HouseID    string `json:"house_id,omitempty"`
+				Host       string `json:"host"`
+			}{viewAgent(who.GetAgent()), who.GetCredential(), who.GetHouseId(), t.Host}
+			return a.show(view.ID, view, func() string {
+				return fmt.Sprintf("%s (%s) at %s\nagent %s, by %s", oneLine(view.Name), view.Kind, view.Host, view.ID, view.Credential)
+			})
+		}),
+	}
+}

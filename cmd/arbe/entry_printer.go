@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// colours are the escape sequences that only colour the text behind them.
+var colours = regexp.MustCompile("\x1b\\[[0-9;:]*m")
+
+// entryPrinter prints the entries of one thread: one JSON object a line, ids, or for people.
+type entryPrinter struct {
+	app    *app
+	client *arbe.Client
+	thread string
+
+	house string            // of the thread; known once a name was looked up
+	names map[string]string // of agents
+}
+
+// entry prints one entry.
+func (p *entryPrinter) entry(ctx context.Context, e *arbev1.Entry) (err error) {
+	switch {
+	case p.app.json:
+		return p.app.printJSON(viewEntry(e))
+	case p.app.quiet:
+		_, err = fmt.Fprintln(p.app.out, e.GetId())
+	default:
+		head := fmt.Sprintf("#%d  %s  %s", e.GetSeq(), oneLine(p.author(ctx, e.GetAuthorAgentId())), p.app.when(e.GetTs().AsTime()))
+		if e.GetType() != (entry.Chat{}).Type() {
+			head += "  " + oneLine(e.GetType())
+		}
+		_, err = fmt.Fprintf(p.app.out, "%s\n%s\n\n", p.app.dim(head), printable(strings.TrimRight(plain(e), "\n")))
+	}
+	return err
+}
+
+// author is the name of who wrote an entry, or the id when there is no name to be had: a log is worth
+// printing without.
+func (p *entryPrinter) author(ctx context.Context, id string) string {
+	if id == "" {
+		return "arbe"
+	}
+	if name, known := p.names[id]; known {
+		return name
+	}
+	if p.names == nil {
+		p.names = map[string]string{}
+		found, _ := p.client.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: p.thread})
+		p.house = found.GetThread().GetHouseId()
+	}
+	found, _ := p.client.Agents.GetAgent(ctx, &arbev1.GetAgentRequest{HouseId: p.house, Id: id})
+	p.names[id] = first(found.GetAgent().GetName(), id)
+	return p.names[id]
+}
+
+// plain is what an entry says in plain words; of a kind this build does not know, its payload.
+func plain(e *arbev1.Entry) string {
+	if p, ok := decode(e); ok {
+		return p.Plain()
+	}
+	return e.GetPayload()
+}
+
+func decode(e *arbev1.Entry) (entry.Payload, bool) {
+	return entry.Decode(entry.Entry{Type: e.GetType(), Payload: json.RawMessage(e.GetPayload())})
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+)
+
+// exitInterrupted is what a shell expects of a program that Ctrl-C ended.
+const exitInterrupted = 130
+
+// exitCode is the error of a verb that has said everything and ends with this code.
+type exitCode int
+
+func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+// exit tells the person what went wrong, if anything did, and returns the process' exit code.
+func (a *app) exit(ctx context.Context, err error, args []string) int {
+	if err == nil {
+		return 0
+	}
+	if code, ok := errors.AsType[exitCode](err); ok {
+		return int(code)
+	}
+	if ctx.Err() != nil {
+		return exitInterrupted
+	}
+	e := a.explain(err)
+	// A command line that could not be parsed may still have asked for JSON.
+	if a.json || !a.started && slices.Contains(args, "--json") {
+		a.printError(e)
+	} else {
+		fmt.Fprintf(a.err, "arbe: %s\n", printable(e.Error()))
+	}
+	return e.Code.ExitCode()
+}
+
+// printError writes an error for programs: {"error":{"code":…,"message":…,"next":…}}.
+func (a *app) printError(e *fault.Error) {
+	type fields struct {
+		Code      fault.Code `json:"code"`
+		Message   string     `json:"message"`
+		Next      string     `json:"next"`
+		Reference string     `json:"reference,omitempty"`
+	}
+	enc := json.NewEncoder(a.err)
+	enc.SetEscapeHTML(false)
+	// There is nobody left to tell when stderr is gone.
+	_ = enc.Encode(map[string]fields{"error": {e.Code, e.Message, e.Next, e.Reference}})
+}
+
+// explain turns any error of a verb into one a person can act on.
+func (a *app) explain(err error) *fault.Error {
+	if e, ok := errors.AsType[*fault.Error](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[*connect.Error](err); ok {
+		return a.explainCall(e)
+	}
+	return fault.New(fault.Internal, err.Error(), "")
+}
+
+// explainCall explains a call that failed: in the server's own words, or in ours when it was not an
+// arbe server that spoke.
+func (a *app) explainCall(err *connect.Error) *fault.Error {
+	code := fault.Code(err.Code().String())
+	t, _ := a.target()
+	switch {
+	case err.Code() == connect.CodeUnauthenticated && arbe.Next(err) == "":
+		return fault.Newf(fault.Unauthenticated, "set ARBE_TOKEN to an API key, or ARBE_DATA_DIR to the data directory of this machine's arbe up",
+			"not logged in at %s", t.Host).Because(err)
+	case connect.IsWireError(err):
+		e := fault.New(code, err.Message(), arbe.Next(err)).Because(err)
+		e.Reference = arbe.Reference(err)
+		return e
+	case err.Code() == connect.CodeUnavailable && t.isLocal():
+		return fault.Newf(fault.Unavailable, "start it with: arbe up", "no arbe server at %s", t.Host).Because(err)
+	case err.Code() == connect.CodeUnavailable:
+		return fault.Newf(fault.Unavailable, "check ARBE_HOST, and that the server runs", "no arbe server can be reached at %s", t.Host).Because(err)
+	}
+	return fault.Newf(fault.Unavailable, "check ARBE_HOST, and try again", "%s did not answer as an arbe server does (%s)", t.Host, err.Message()).Because(err)
+}
+
+// misused is a mistake in the command line, as cobra tells it.
+func misused(err error) error {
+	if _, ok := errors.AsType[*fault.Error](err); ok {
+		return err
+	}
+	return fault.New(fault.Invalid, err.Error(), "see arbe --help")
+}
+
+// misusedVerb is a mistake in how one verb was called.
+func misusedVerb(cmd *cobra.Command, message string) error {
+	return fault.Newf(fault.Invalid, "see "+cmd.CommandPath()+" --help", "%s", message)
+}
+
+// takes checks how many arguments a verb got, and names them when it does not fit.
+func takes(least, most int, names string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return misusedVerb(cmd, fmt.Sprintf("%s needs %s", cmd.CommandPath(), names))
+		case len(args) > most:
+			return misusedVerb(cmd, fmt.Sprintf("%s takes %s, and no %q", cmd.CommandPath(), first(names, "no arguments"), args[most]))
+		}
+		return nil
+	}
+}

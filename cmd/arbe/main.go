@@ -1,0 +1,27 @@
+// Command arbe is arbe's one program: the server (arbe up, arbe serve) and the command line that talks
+// to one.
+//
+// Each verb is one file with one constructor, and one line in a table: the top-level verbs in root.go,
+// the verbs of a group in the group's own file. A verb that talks to a server speaks Connect through
+// package proto/arbe and knows nothing else of it. All verbs are given the same [app] (app.go): the
+// streams, what the person wants to see, and the way to the server (target.go). What a verb returns
+// becomes the words on stderr and the exit code in one place (failure.go).
+//
+// The rule to remember: data goes to stdout, everything said about it to stderr. What a program may
+// read (views.go) is a promise; what a person reads is not.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv}
+	code := a.run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}

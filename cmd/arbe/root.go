@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// verbs are the top-level verbs, in the order help lists them.
+var verbs = []func(*app) *cobra.Command{
+	login,
+	auth,
+	house,
+	thread,
+	x,
+	version,
+}
+
+// topics are the pages of help that belong to no verb.
+var topics = []func() *cobra.Command{
+	environmentTopic,
+	exitCodesTopic,
+	formattingTopic,
+}
+
+// run executes one command line and returns the process' exit code.
+func (a *app) run(ctx context.Context, args []string) int {
+	root := newRoot(a)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil && !a.started {
+		err = misused(err)
+	}
+	return a.exit(ctx, err, args)
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "arbe",
+		Short: "Say something in a thread, and work happens",
+		Long: "arbe runs threads: people and bots talk in them, commands and coding agents work in\n" +
+			"sandboxes, and everyone sees it live and finds it again.",
+		SilenceErrors:    true,
+		SilenceUsage:     true,
+		PersistentPreRun: func(*cobra.Command, []string) { a.started = true },
+	}
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return misusedVerb(cmd, err.Error()) })
+	flags := root.PersistentFlags()
+	flags.BoolVar(&a.json, "json", false, "print JSON, errors too (see arbe help formatting)")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print ids only, and say nothing on stderr but errors")
+	flags.StringVar(&a.hostFlag, "host", "", "address of the server (default $ARBE_HOST, or that of this machine's arbe up)")
+	flags.StringVar(&a.dataDirFlag, "data-dir", "", "data directory of this machine's arbe up (default $ARBE_DATA_DIR or .arbe)")
+	makeGroup(root)
+	for _, verb := range verbs {
+		root.AddCommand(verb(a))
+	}
+	for _, topic := range topics {
+		root.AddCommand(topic())
+	}
+	return root
+}
+
+// group makes a verb of other verbs: "arbe thread …".
+func group(a *app, use, short string, verbs ...func(*app) *cobra.Command) *cobra.Command {
+	g := &cobra.Command{Use: use, Short: short}
+	makeGroup(g)
+	for _, verb := range verbs {
+		g.AddCommand(verb(a))
+	}
+	return g
+}
+
+// makeGroup makes a command explain itself when it is called without a verb, and refuse one it does not
+// have. Without this, cobra answers an unknown verb of a group with its help and success.
+func makeGroup(g *cobra.Command) {
+	g.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		message := fmt.Sprintf("%s has no verb %q", cmd.CommandPath(), args[0])
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			return fault.New(fault.Invalid, message, fmt.Sprintf("did you mean %s %s?", cmd.CommandPath(), near[0]))
+		}
+		return misusedVerb(cmd, message)
+	}
+	g.SuggestionsMinimumDistance = 2
+	g.DisableFlagsInUseLine = true
+	g.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+}

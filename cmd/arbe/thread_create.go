@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// threadCreate makes a thread.
+func threadCreate(a *app) *cobra.Command {
+	var req arbev1.CreateThreadRequest
+	cmd := &cobra.Command{
+		Use:   "create [PARENT]",
+		Short: "Create a thread",
+		Long: "Create a thread: in a house, below another thread, or with an agent (a direct message),\n" +
+			"according to what PARENT is the id of. Without one it is in your house.",
+		Example: "  arbe thread create --name 'fix the build'\n" +
+			"  id=$(arbe thread create -q)",
+		Args:              takes(0, 1, "at most one parent"),
+		ValidArgsFunction: a.proposesFirst(a.threads),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			if err := a.place(ctx, c, firstOf(args), &req); err != nil {
+				return err
+			}
+			created, err := c.Threads.CreateThread(ctx, &req)
+			if err != nil {
+				return err
+			}
+			t := created.GetThread()
+			return a.show(t.GetId(), viewThread(t), t.GetId)
+		}),
+	}
+	flags := cmd.Flags()
+	a.houseFlag(cmd, &req.HouseId)
+	flags.StringVar(&req.Id, "id", "", "your own id for it, so that a repeat creates nothing (8 to 32 of a-z0-9)")
+	flags.StringVar(&req.Name, "name", "", "its title")
+	flags.StringVar(&req.EnvironmentId, "env", "", "recipe of its sandbox (default: the house's)")
+	flags.StringVar(&req.AgentId, "agent", "", "bot that drives it")
+	flags.StringSliceVar(&req.Tags, "tag", nil, "a label (may be repeated)")
+	flags.BoolVar(&req.Pinned, "pin", false, "pin it")
+	a.completes(cmd, "env", a.environments)
+	return cmd
+}
+
+// place says in req where a new thread will live. An agent is known by its uuid, a house by being one
+// of the caller's; anything else is a thread, whose house the new one shares.
+func (a *app) place(ctx context.Context, c *arbe.Client, parent string, req *arbev1.CreateThreadRequest) (err error) {
+	if parent != "" && uuid.Validate(parent) != nil {
+		houses, err := allHouses(ctx, c)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(houses, func(h *arbev1.House) bool { return h.GetId() == parent }) {
+			req.HouseId = parent
+			return nil
+		}
+		above, err := c.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: parent})
+		if err != nil {
+			return err
+		}
+		req.HouseId, req.ParentThreadId = above.GetThread().GetHouseId(), parent
+		return nil
+	}
+	req.ParentAgentId = parent
+	req.HouseId, err = a.inHouse(ctx, c, req.HouseId)
+	return err
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// listing is which entries of a log to print.
+type listing struct {
+	thread string
+	from   int64
+	tail   int
+	types  []string
+	follow bool
+}
+
+// pageSize is how many entries are asked for at once: the most a server gives.
+const pageSize = 1000
+
+// threadEntriesList prints a log, and follows it.
+func threadEntriesList(a *app) *cobra.Command {
+	var l listing
+	cmd := &cobra.Command{
+		Use:   "list [ID]",
+		Short: "Print the log of a thread, and follow it",
+		Long: "Print the log of a thread; without an ID, of the thread in $ARBE_THREAD. With --follow it goes\n" +
+			"on with what comes, over lost connections and restarts of the server, until Ctrl-C.",
+		Example: "  arbe thread entries list th4w7q2m9x --tail 20 --follow\n" +
+			"  arbe thread entries list th4w7q2m9x --type chat --json | jq -r .payload.text",
+		Args:              takes(0, 1, "one thread"),
+		ValidArgsFunction: a.proposesFirst(a.threads),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
+			if l.from < 1 || l.tail < 0 {
+				return fault.New(fault.Invalid, "--from is below 1, or --tail below 0", "positions start at 1")
+			}
+			if l.thread, err = a.theThread(firstOf(args)); err != nil {
+				return err
+			}
+			p := &entryPrinter{app: a, client: c, thread: l.thread}
+			at, err := l.print(ctx, c, p)
+			if err != nil || !l.follow {
+				return err
+			}
+			return l.followFrom(ctx, c, at, p)
+		}),
+	}
+	flags := cmd.Flags()
+	flags.Int64Var(&l.from, "from", 1, "first position to print")
+	flags.IntVar(&l.tail, "tail", 0, "only the last `N` entries of what is there; 0 is all")
+	flags.StringSliceVar(&l.types, "type", nil, "only entries of this type, or of a group of types such as signal (may be repeated)")
+	flags.BoolVarP(&l.follow, "follow", "f", false, "go on with what comes")
+	return cmd
+}
+
+// wants says whether an entry's type is asked for: "signal" asks for "signal.thread.status_changed" too.
+func (l *listing) wants(e *arbev1.Entry) bool {
+	return len(l.types) == 0 || slices.ContainsFunc(l.types, func(t string) bool {
+		return e.GetType() == t || strings.HasPrefix(e.GetType(), t+".")
+	})
+}
+
+// print prints what is there and returns the position reached.
+func (l *listing) print(ctx context.Context, c *arbe.Client, p *entryPrinter) (at int64, err error) {
+	if l.tail > 0 {
+		return l.printLast(ctx, c, p)
+	}
+	end := int64(-1) // where the log ended when we began: a busy one must not keep us here
+	for at = l.from - 1; ; {
+		page, err := c.Entries.List(ctx, &arbev1.ListRequest{ThreadId: l.thread, After: at, Limit: pageSize})
+		if err != nil {
+			return at, err
+		}
+		if end < 0 {
+			end = page.GetTail()
+		}
+		for _, e := range page.GetEntries() {
+			if err := l.printOne(ctx, p, e); err != nil {
+				return at, err
+			}
+			at = e.GetSeq()
+		}
+		if len(page.GetEntries()) == 0 || at >= end {
+			return at, nil
+		}
+	}
+}
+
+// printLast prints the last entries that are asked for, looking for them from the log's end.
+func (l *listing) printLast(ctx context.Context, c *arbe.Client, p *entryPrinter) (end int64, err error) {
+	var found []*arbev1.Entry
+	for req := (&arbev1.ListRequest{ThreadId: l.thread, After: l.from - 1, Last: true, Limit: pageSize}); len(found) < l.tail; {
+		page, err := c.Entries.List(ctx, req)
+		if err != nil {
+			return 0, err
+		}
+		if req.Before == 0 {
+			end = page.GetTail()
+		}
+		entries := page.GetEntries()
+		for _, e := range slices.Backward(entries) {
+			if l.wants(e) && len(found) < l.tail {
+				found = append(found, e)
+			}
+		}
+		if len(entries) == 0 || entries[0].GetSeq() == l.from {
+			break
+		}
+		req.Before = entries[0].GetSeq()
+	}
+	for _, e := range slices.Backward(found) {
+		if err := p.entry(ctx, e); err != nil {
+			return 0, err
+		}
+	}
+	return end, nil
+}
+
+func (l *listing) printOne(ctx context.Context, p *entryPrinter, e *arbev1.Entry) error {
+	if !l.wants(e) {
+		return nil
+	}
+	return p.entry(ctx, e)
+}
+
+// followFrom prints what comes behind a position until the person has enough.
+func (l *listing) followFrom(ctx context.Context, c *arbe.Client, at int64, p *entryPrinter) error {
+	lost := false
+	for event, err := range c.Tail(ctx, l.thread, at, arbe.OnDisconnect(func(err error, _ time.Duration) {
+		if !lost {
+			lost = true
+			p.app.say("the connection is lost (%v); trying again", err)
+		}
+	})) {
+		if err != nil {
+			return err
+		}
+		if lost {
+			lost = false
+			p.app.say("connected again")
+		}
+		if e := event.GetEntry(); e != nil {
+			if err := l.printOne(ctx, p, e); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// threadList lists a house's threads.
+func threadList(a *app) *cobra.Command {
+	var req arbev1.ListThreadsRequest
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the threads of a house: pinned ones first, then the last active",
+		Args:  takes(0, 0, ""),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) (err error) {
+			if limit < 0 {
+				return fault.New(fault.Invalid, "--limit is negative", "give how many threads to list, or 0 for all")
+			}
+			if req.HouseId, err = a.inHouse(ctx, c, req.HouseId); err != nil {
+				return err
+			}
+			threads, more, err := listThreads(ctx, c, &req, limit)
+			if err != nil {
+				return err
+			}
+			rows := make([]row, len(threads))
+			for i, t := range threads {
+				rows[i] = row{t.GetId(), viewThread(t), []string{t.GetId(), title(t), t.GetStatus(), a.when(t.GetLastActivityAt().AsTime())}}
+			}
+			if err := a.list([]string{"ID", "NAME", "STATUS", "LAST ACTIVE"}, rows); err != nil {
+				return err
+			}
+			if more {
+				a.say("there are more; --limit 0 lists all")
+			}
+			return nil
+		}),
+	}
+	flags := cmd.Flags()
+	a.houseFlag(cmd, &req.HouseId)
+	flags.StringVar(&req.ParentThreadId, "parent", "", "only children of this thread")
+	flags.StringVar(&req.Tag, "tag", "", "only threads with this label")
+	flags.StringVar(&req.Status, "status", "", "only threads with this status")
+	flags.IntVar(&limit, "limit", 50, "how many at most; 0 is all")
+	a.completes(cmd, "parent", a.threads)
+	return cmd
+}
+
+// listThreads returns at most limit threads (0 is all), and whether there are more.
+func listThreads(ctx context.Context, c *arbe.Client, req *arbev1.ListThreadsRequest, limit int) (threads []*arbev1.Thread, more bool, err error) {
+	const most = 200
+	for {
+		req.PageSize = most
+		if limit > 0 {
+			req.PageSize = int32(min(most, limit-len(threads)))
+		}
+		page, err := c.Threads.ListThreads(ctx, req)
+		if err != nil {
+			return nil, false, err
+		}
+		threads = append(threads, page.GetThreads()...)
+		req.PageToken = page.GetNextPageToken()
+		if req.PageToken == "" || limit > 0 && len(threads) >= limit {
+			return threads, req.PageToken != "", nil
+		}
+	}
+}
+
+// title is what a person knows a thread by.
+func title(t *arbev1.Thread) string {
+	name := first(t.GetName(), "(untitled)")
+	if t.GetPinnedAt() != nil {
+		name = "* " + name
+	}
+	if len(t.GetTags()) > 0 {
+		name += " [" + strings.Join(t.GetTags(), ", ") + "]"
+	}
+	return name
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// threadShow tells what a thread is.
+func threadShow(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               "show [ID]",
+		Short:             "Show what a thread is",
+		Args:              takes(0, 1, "one thread"),
+		ValidArgsFunction: a.proposesFirst(a.threads),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			id, err := a.theThread(firstOf(args))
+			if err != nil {
+				return err
+			}
+			found, err := c.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: id})
+			if err != nil {
+				return err
+			}
+			t := found.GetThread()
+			return a.show(t.GetId(), viewThread(t), func() string { return a.describe(t) })
+		}),
+	}
+}
+
+// describe lists what is known of a thread, a line each.
+func (a *app) describe(t *arbev1.Thread) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, oneLine(value))
+		}
+	}
+	line("thread", t.GetId())
+	line("name", title(t))
+	line("status", t.GetStatus())
+	line("in", t.GetParent().GetKind()+" "+t.GetParent().GetId())
+	line("house", t.GetHouseId())
+	line("driven by", t.GetAgentId())
+	line("environment", t.GetEnvironmentId())
+	line("sandbox", t.GetSandboxId())
+	line("entries", fmt.Sprint(t.GetTail()))
+	line("last active", a.when(t.GetLastActivityAt().AsTime()))
+	line("created", a.when(t.GetCreatedAt().AsTime()))
+	w.Flush()
+	return b.String()
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// The views are what --json prints: the contract's messages with the contract's names, numbers as
+// numbers, times as RFC 3339 text. A field that is not set is left out, unless it says otherwise.
+
+type agentView struct {
+	ID      string `json:"id"`
+	Kind    string `json:"kind"`
+	Runtime string `json:"runtime,omitempty"`
+	Name    string `json:"name"`
+}
+
+func viewAgent(a *arbev1.Agent) agentView {
+	return agentView{ID: a.GetId(), Kind: a.GetKind(), Runtime: a.GetRuntime(), Name: a.GetName()}
+}
+
+type houseView struct {
+	ID                   string    `json:"id"`
+	Name                 string    `json:"name"`
+	Role                 string    `json:"role"`
+	DefaultEnvironmentID string    `json:"default_environment_id,omitempty"`
+	PrimaryThreadID      string    `json:"primary_thread_id,omitempty"`
+	CreatedAt            time.Time `json:"created_at"`
+}
+
+func viewHouse(h *arbev1.House) houseView {
+	return houseView{
+		ID: h.GetId(), Name: h.GetName(), Role: h.GetRole(), DefaultEnvironmentID: h.GetDefaultEnvironmentId(),
+		PrimaryThreadID: h.GetPrimaryThreadId(), CreatedAt: h.GetCreatedAt().AsTime(),
+	}
+}
+
+type threadView struct {
+	ID             string     `json:"id"`
+	HouseID        string     `json:"house_id"`
+	StreamID       string     `json:"stream_id"`
+	Name           string     `json:"name"` // always there; empty is untitled
+	Status         string     `json:"status"`
+	Parent         parentView `json:"parent"`
+	AgentID        string     `json:"agent_id,omitempty"`
+	EnvironmentID  string     `json:"environment_id,omitempty"`
+	SandboxID      string     `json:"sandbox_id,omitempty"`
+	Tags           []string   `json:"tags,omitempty"`
+	Tail           int64      `json:"tail"` // always there; 0 is an empty log
+	PinnedAt       *time.Time `json:"pinned_at,omitempty"`
+	CreatedAt      time.Time  `json:"created_at"`
+	UpdatedAt      time.Time  `json:"updated_at"`
+	LastActivityAt time.Time  `json:"last_activity_at"`
+}
+
+type parentView struct {
+	Kind string `json:"kind"`
+	ID   string `json:"id"`
+}
+
+func viewThread(t *arbev1.Thread) threadView {
+	return threadView{
+		ID: t.GetId(), HouseID: t.GetHouseId(), StreamID: t.GetStreamId(), Name: t.GetName(), Status: t.GetStatus(),
+		Parent:  parentView{Kind: t.GetParent().GetKind(), ID: t.GetParent().GetId()},
+		AgentID: t.GetAgentId(), EnvironmentID: t.GetEnvironmentId(), SandboxID: t.GetSandboxId(), Tags: t.GetTags(),
+		Tail: t.GetTail(), PinnedAt: optional(t.GetPinnedAt()), CreatedAt: t.GetCreatedAt().AsTime(),
+		UpdatedAt: t.GetUpdatedAt().AsTime(), LastActivityAt: t.GetLastActivityAt().AsTime(),
+	}
+}
+
+func optional(ts *timestamppb.Timestamp) *time.Time {
+	if ts == nil {
+		return nil
+	}
+	t := ts.AsTime()
+	return &t
+}
+
+// entryView has all its fields always; author_agent_id is null for what arbe itself wrote.
+type entryView struct {
+	Seq           int64           `json:"seq"`
+	ID            string          `json:"id"`
+	Type          string          `json:"type"`
+	AuthorAgentID *string         `json:"author_agent_id"`
+	Payload       json.RawMessage `json:"payload"`
+	TS            time.Time       `json:"ts"`
+}
+
+func viewEntry(e *arbev1.Entry) entryView {
+	v := entryView{
+		Seq: e.GetSeq(), ID: e.GetId(), Type: e.GetType(), Payload: json.RawMessage(e.GetPayload()), TS: e.GetTs().AsTime(),
+	}
+	if author := e.GetAuthorAgentId(); author != "" {
+		v.AuthorAgentID = &author
+	}
+	return v
+}
+
+// deltaView is a piece of a running command's output. Data that is not UTF-8 text comes as base64.
+type deltaView struct {
+	EntryID    string `json:"entry_id"`
+	Offset     int64  `json:"offset"`
+	Data       string `json:"data,omitempty"`
+	DataBase64 []byte `json:"data_base64,omitempty"`
+}
