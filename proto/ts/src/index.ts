@@ -1,0 +1,32 @@
+/**
+ * The typed client of arbe: the services of the contract with their credential, and a tail that
+ * survives what happens to connections and servers.
+ *
+ * The messages are generated into ./gen; what is written by hand is the client (client.ts), the tail
+ * (tail.ts), what entries say (payload.ts) and what errors say (errors.ts).
+ *
+ * The rule to remember: every write takes an id of the caller's choice, and the same id again does
+ * nothing twice. A program that retries picks the id itself.
+ */
+export { createClient, type Client, type ClientOptions } from "./client.js";
+export type { TailEvent, TailOptions } from "./tail.js";
+export {
+  payloadOf,
+  type ChatPayload,
+  type CommandPayload,
+  type CommandResultPayload,
+  type EnvironmentPreparedPayload,
+  type HouseCreatedPayload,
+  type Payloads,
+  type SandboxResumedPayload,
+  type StatusChangedPayload,
+} from "./payload.js";
+export { nextStep, reference } from "./errors.js";
+export { Code, ConnectError } from "@connectrpc/connect";
+
+export * from "./gen/arbe/v1/agent_pb.js";
+export * from "./gen/arbe/v1/entry_pb.js";
+export * from "./gen/arbe/v1/environment_pb.js";
+export * from "./gen/arbe/v1/house_pb.js";
+export * from "./gen/arbe/v1/sandbox_pb.js";
+export * from "./gen/arbe/v1/thread_pb.js";

@@ -1,0 +1,85 @@
+import type { Entry } from "./gen/arbe/v1/entry_pb.js";
+
+/** What a person or a bot says. */
+export interface ChatPayload {
+  /** Markdown; mentions are @handle in it. */
+  text: string;
+  /** The id of the entry it answers. */
+  reply_to?: string;
+}
+
+/** Someone ran a command on the thread's sandbox. */
+export interface CommandPayload {
+  /** A line for the shell; else there is argv. */
+  command?: string;
+  argv?: string[];
+  sandbox_id?: string;
+  timeout_ms?: number;
+  environment_id?: string;
+}
+
+/** How a command ended, and what it printed. */
+export interface CommandResultPayload {
+  /** The id of the command entry. */
+  command_id: string;
+  sandbox_id?: string;
+  /** 124 is out of time, 128+n ended by signal n, -1 never ran or nobody knows. */
+  exit_code: number;
+  /** What it printed; of a large output the head. */
+  output: string;
+  /** The end of a large output. */
+  output_tail?: string;
+  /** How much it printed in all, in bytes. */
+  output_bytes: number;
+  truncated?: boolean;
+  duration_ms: number;
+  timed_out?: boolean;
+  cancelled?: boolean;
+  out_of_memory?: boolean;
+  /** Why it could not run, and what to do. */
+  error?: string;
+}
+
+/** The thread's sandbox was dead and another one took its place. */
+export interface SandboxResumedPayload {
+  sandbox_id: string;
+  previous_sandbox_id: string;
+}
+
+/** The thread's status changed. */
+export interface StatusChangedPayload {
+  from: string;
+  to: string;
+  reason?: string;
+}
+
+/** The first entry of a house's primary thread. */
+export interface HouseCreatedPayload {
+  house_id: string;
+  name: string;
+}
+
+/** How a new sandbox was made ready. */
+export interface EnvironmentPreparedPayload {
+  sandbox_id: string;
+  steps: { name: string; exit_code: number; duration_ms: number; output?: string }[];
+}
+
+/** The types of entries this client knows, and what each says. Types are an open set: expect others. */
+export interface Payloads {
+  chat: ChatPayload;
+  command: CommandPayload;
+  command_result: CommandResultPayload;
+  sandbox_resumed: SandboxResumedPayload;
+  "signal.thread.status_changed": StatusChangedPayload;
+  "signal.house.created": HouseCreatedPayload;
+  "signal.environment.prepared": EnvironmentPreparedPayload;
+}
+
+/** What an entry says, if it is of that type: `payloadOf(entry, "chat")?.text`. */
+export function payloadOf<Type extends keyof Payloads>(entry: Entry, type: Type): Payloads[Type] | undefined;
+/** What an entry of any type says. */
+export function payloadOf(entry: Entry): unknown;
+export function payloadOf(entry: Entry, type: string = entry.type): unknown {
+  return entry.type === type ? JSON.parse(entry.payload) : undefined;
+}
