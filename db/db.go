@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"regexp"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -81,13 +82,16 @@ func (d *DB) In(ctx context.Context, scope Scope, f func(tx pgx.Tx) error) error
 	return Explain(pgx.BeginTxFunc(ctx, d.pool, pgx.TxOptions{BeginQuery: begin}, f))
 }
 
-// id is what a scope may hold: our ids are short ids and uuids.
-var id = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
+// What a scope may hold: our ids are short ids and, of agents, uuids.
+var (
+	shortID = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
+	uuid    = regexp.MustCompile(`^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?$`)
+)
 
 // begin opens a transaction and sets its eyes in one round trip. SET LOCAL takes no parameters, so the
 // ids are checked before they become part of the statement.
 func (s Scope) begin() (string, error) {
-	if !id.MatchString(s.House) || !id.MatchString(s.Agent) {
+	if !shortID.MatchString(s.House) || !uuid.MatchString(s.Agent) {
 		return "", fault.New(fault.NotFound, "there is no such house or agent", "check the id")
 	}
 	return fmt.Sprintf("begin; set local app.house_id = '%s'; set local app.agent_id = '%s'", s.House, s.Agent), nil
@@ -103,13 +107,11 @@ func Explain(err error) error {
 		return err
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
-		switch pg.Code[:2] {
-		case "08", "57": // connection exceptions; shutdowns and terminated back ends
-			return unreachable(err)
-		case "53": // insufficient resources
-			if pg.Code == "53100" {
-				return fault.New(fault.Exhausted, "the database's disk is full", "free some space; nothing that was acknowledged is lost").Because(err)
-			}
+		switch {
+		case pg.Code == "53100":
+			return fault.New(fault.Exhausted, "the database's disk is full", "free some space; nothing that was acknowledged is lost").Because(err)
+		case pg.Code == "25P03", // idle in a transaction for too long, and disconnected
+			slices.Contains([]string{"08", "53", "57"}, pg.Code[:2]): // lost connections, no resources, shutdowns
 			return unreachable(err)
 		}
 		return err

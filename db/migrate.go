@@ -6,11 +6,16 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/golang-migrate/migrate/v4"
+	"github.com/golang-migrate/migrate/v4/database"
 	migratepgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
+	"github.com/golang-migrate/migrate/v4/source"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -40,19 +45,25 @@ type Sealer interface {
 // Migrate brings the database of ownerURL up to this program's schema and returns the URL of the
 // server's own role in it: a role that logs in, owns nothing and cannot bypass row-level security. It
 // makes that role at first, with a password of its own that is kept sealed in the database. Several
-// servers may migrate at once. The owner needs CREATEROLE, or to be superuser, the first time.
+// servers may migrate at once, and one that was killed while it did is made up for by the next. The
+// owner needs CREATEROLE, or to be superuser, the first time; without it Migrate is a
+// [fault.Precondition], as it is with another sealer than the one the password was sealed with.
 func Migrate(ctx context.Context, ownerURL string, sealer Sealer) (serverURL string, err error) {
 	conn, err := ConnectOwner(ctx, ownerURL)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	m, err := migrator(conn.Config())
-	if err != nil {
+	// The session's lock, since the steps want a transaction each. It ends with the connection.
+	if _, err := conn.Exec(ctx, "select pg_advisory_lock(hashtext('arbe.migrate'))"); err != nil {
 		return "", Explain(err)
 	}
+	m, err := migrator(conn.Config())
+	if err != nil {
+		return "", migrationFailed(err)
+	}
 	defer m.Close()
-	if err := m.Up(); err != nil && !errors.Is(err, migrate.ErrNoChange) {
+	if err := up(m); err != nil {
 		return "", migrationFailed(err)
 	}
 	if err := migrateJobs(ctx, conn); err != nil {
@@ -79,6 +90,9 @@ func Down(ctx context.Context, ownerURL string) error {
 	if err := m.Down(); err != nil && !errors.Is(err, migrate.ErrNoChange) {
 		return migrationFailed(err)
 	}
+	if _, err := conn.Exec(ctx, "drop table schema_migrations"); err != nil {
+		return migrationFailed(err)
+	}
 	return nil
 }
 
@@ -90,6 +104,8 @@ func ConnectOwner(ctx context.Context, ownerURL string) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, badURL(err)
 	}
+	// An owner with a schema of its own name would otherwise make our tables there.
+	cfg.RuntimeParams["search_path"] = "public"
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
 		return nil, unreachable(err)
@@ -109,7 +125,7 @@ func ConnectOwner(ctx context.Context, ownerURL string) (*pgx.Conn, error) {
 
 // migrator is golang-migrate over a connection of its own; it takes an advisory lock while it works.
 func migrator(cfg *pgx.ConnConfig) (*migrate.Migrate, error) {
-	source, err := iofs.New(migrations, "migrations")
+	files, err := iofs.New(migrations, "migrations")
 	if err != nil {
 		return nil, err
 	}
@@ -117,16 +133,51 @@ func migrator(cfg *pgx.ConnConfig) (*migrate.Migrate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return migrate.NewWithInstance("iofs", source, "pgx5", target)
+	return migrate.NewWithInstance("iofs", whole{files}, "pgx5", target)
 }
 
-// migrateJobs brings the job queue's own schema up and lets the server's role use it. The queue's
-// migrations want a transaction each, so the lock is the session's.
+// up applies what is missing. A dirty version is one that failed or whose server was killed: thanks to
+// [whole] nothing of it is there, so it is tried again.
+func up(m *migrate.Migrate) error {
+	err := m.Up()
+	if dirty, ok := errors.AsType[migrate.ErrDirty](err); ok {
+		previous := dirty.Version - 1
+		if previous == 0 {
+			previous = database.NilVersion
+		}
+		if err := m.Force(previous); err != nil {
+			return err
+		}
+		err = m.Up()
+	}
+	if errors.Is(err, migrate.ErrNoChange) {
+		return nil
+	}
+	return err
+}
+
+// whole makes a migration all or nothing: Postgres runs the statements of a file as one transaction, and
+// the last of them takes away the mark that golang-migrate sets before and would remove after it. So a
+// migration neither commits by itself nor does what no transaction can (create index concurrently).
+type whole struct{ source.Driver }
+
+func (w whole) ReadUp(version uint) (io.ReadCloser, string, error) {
+	file, name, err := w.Driver.ReadUp(version)
+	if err != nil {
+		return nil, name, err
+	}
+	done := strings.NewReader("\nupdate schema_migrations set dirty = false;\n")
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(file, done), file}, name, nil
+}
+
+// migrateJobs brings the job queue's own schema up and lets the server's role use it.
 func migrateJobs(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Exec(ctx, "select pg_advisory_lock(hashtext('arbe.migrate')); create schema if not exists "+JobSchema); err != nil {
+	if _, err := conn.Exec(ctx, "create schema if not exists "+JobSchema); err != nil {
 		return err
 	}
-	defer conn.Exec(context.WithoutCancel(ctx), "select pg_advisory_unlock(hashtext('arbe.migrate'))")
 	pool, err := pgxpool.New(ctx, conn.Config().ConnString())
 	if err != nil {
 		return err
@@ -152,9 +203,6 @@ func serverRole(ctx context.Context, conn *pgx.Conn, ownerURL string, sealer Sea
 	const setting = "server_role_password"
 	var role, password string
 	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtext('arbe.migrate'))"); err != nil {
-			return err
-		}
 		// Roles belong to the cluster, so the name says which database it serves.
 		if err := tx.QueryRow(ctx, "select 'arbe_server_' || oid from pg_database where datname = current_database()").Scan(&role); err != nil {
 			return err
@@ -191,27 +239,43 @@ func serverRole(ctx context.Context, conn *pgx.Conn, ownerURL string, sealer Sea
 	if err != nil {
 		return "", migrationFailed(err)
 	}
-	return withUser(ownerURL, role, password)
+	return withUser(ownerURL, role, password), nil
 }
 
-// withUser is a URL (or a key=value string) with another user.
-func withUser(ownerURL, user, password string) (string, error) {
-	u, err := url.Parse(ownerURL)
-	if err != nil || u.Scheme == "" {
-		return ownerURL + " user=" + user + " password=" + password, nil // libpq's last value wins
+// withUser is a connection string with another user. It rewrites a URL as text, since Postgres' own URLs
+// (several hosts, no host) are not all ones to net/url.
+func withUser(ownerURL, user, password string) string {
+	scheme, rest, isURL := strings.Cut(ownerURL, "://")
+	if !isURL || scheme != "postgres" && scheme != "postgresql" {
+		return ownerURL + " user=" + user + " password=" + password // keys and values: the last one wins
 	}
-	u.User = url.UserPassword(user, password)
-	return u.String(), nil
+	if end := strings.IndexAny(rest, "@/"); end >= 0 && rest[end] == '@' {
+		rest = rest[end+1:]
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	// A user in the query would win over the one before the host, and the server would serve as the owner.
+	settings := slices.DeleteFunc(strings.Split(query, "&"), func(setting string) bool {
+		key, _, _ := strings.Cut(setting, "=")
+		key, _ = url.PathUnescape(key)
+		return key == "" || key == "user" || key == "password"
+	})
+	return scheme + "://" + user + ":" + password + "@" + rest + "?" + strings.Join(settings, "&")
 }
 
 // migrationFailed explains what an owner can do about a migration that did not work.
 func migrationFailed(err error) error {
+	// golang-migrate's error does not unwrap.
+	if m, ok := errors.AsType[database.Error](err); ok {
+		err = m.OrigErr
+	} else if m, ok := errors.AsType[*database.Error](err); ok {
+		err = m.OrigErr
+	}
 	if err := Explain(err); fault.CodeOf(err) != fault.Internal {
 		return err
 	}
 	if State(err) == "42501" {
 		return fault.New(fault.Precondition, "the owner in DATABASE_URL may not set the database up",
-			"give that role CREATEROLE and CREATE on the database, or use its owner").Because(err)
+			"give that role CREATEROLE, CREATE on the database and, when another role made arbe_app in this cluster, arbe_app with admin option").Because(err)
 	}
 	return fault.New(fault.Precondition, "the database could not be brought to this version's schema",
 		"read the cause in the log; a newer arbe may have migrated it already").Because(err)

@@ -1,0 +1,128 @@
+package db_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/dbtest"
+)
+
+// house is one tenant with a row in every table that a house owns.
+type house struct {
+	id          string
+	owner       string // a human
+	bot         string
+	environment string
+	sandbox     string
+	secret      string
+	chat        string // the primary thread; driven is its child
+	driven      string // driven by bot, on sandbox
+	stream      string // chat's
+	spare       string // a stream without a thread
+	limitedKey  string // the bot's key for this house alone
+	key         string // the owner's key for all houses
+}
+
+func (h house) scope() db.Scope { return db.Scope{House: h.id, Agent: h.owner} }
+
+// newHouse makes a house past row-level security.
+func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
+	t.Helper()
+	var h house
+	err := owner.QueryRow(t.Context(), `
+		with h as (insert into houses (name) values ($1) returning id)
+		select h.id, 'arbe-thread-chat-' || h.id, 'spare-' || h.id, h.id || '-limited', h.id || '-all',
+			gen_random_uuid(), gen_random_uuid() from h`, name).
+		Scan(&h.id, &h.stream, &h.spare, &h.limitedKey, &h.key, &h.owner, &h.bot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	insert := func(statement string, args ...any) (id string) {
+		t.Helper()
+		if err := owner.QueryRow(t.Context(), statement, args...).Scan(&id); err != nil {
+			t.Fatalf("%s: %v", statement, err)
+		}
+		return id
+	}
+	insert("insert into agents (id, kind, runtime, name) values ($1, 'human', null, 'owner'), ($2, 'bot', 'pi', 'bot') returning id", h.owner, h.bot)
+	insert("insert into members (house_id, agent_id, role) values ($1, $2, 'owner'), ($1, $3, 'member') returning house_id", h.id, h.owner, h.bot)
+	h.environment = insert("insert into environments (house_id, name) values ($1, 'default') returning id", h.id)
+	h.secret = insert("insert into secrets (house_id, name, vault_secret_id) values ($1, 'TOKEN', gen_random_uuid()) returning id", h.id)
+	h.sandbox = insert("insert into sandboxes (house_id, environment_id, provider) values ($1, $2, 'local') returning id", h.id, h.environment)
+	insert("insert into streams (house_id, name) values ($1, $2), ($1, $2 || '-driven'), ($1, $3) returning name", h.id, h.stream, h.spare)
+	h.chat = insert("insert into threads (house_id, stream_id, environment_id) values ($1, $2, $3) returning id", h.id, h.stream, h.environment)
+	h.driven = insert(`insert into threads (house_id, stream_id, parent_thread_id, agent_id, status, environment_id, sandbox_id)
+		values ($1, $2 || '-driven', $3, $4, 'idle', $5, $6) returning id`, h.id, h.stream, h.chat, h.bot, h.environment, h.sandbox)
+	insert("update houses set default_environment_id = $2, primary_thread_id = $3 where id = $1 returning id", h.id, h.environment, h.chat)
+	insert(`insert into entries (stream_id, seq, house_id, id, author_agent_id, type, payload, ts)
+		select id, 1, house_id, 'first', $2, 'chat', '{"text":"hello"}', now() from streams where name in ($1, $1 || '-driven') returning id`, h.stream, h.owner)
+	insert("update streams set tail = 1 where name in ($1, $1 || '-driven') returning name", h.stream)
+	insert("insert into api_keys (agent_id, house_id, name, hash) values ($1, $2, $3, $4) returning id", h.bot, h.id, h.limitedKey, []byte(h.limitedKey))
+	insert("insert into api_keys (agent_id, house_id, name, hash) values ($1, null, $2, $3) returning id", h.owner, h.key, []byte(h.key))
+	insert("insert into login_sessions (hash, agent_id, expires_at) values ($1, $2, now() + interval '1 hour') returning 'ok'", []byte(h.id), h.owner)
+	insert("insert into login_links (hash, agent_id, expires_at) values ($1, $2, now() + interval '1 hour') returning 'ok'", []byte(h.id), h.owner)
+	return h
+}
+
+// two is a database with two houses that have nothing to do with each other.
+type two struct {
+	*dbtest.Database
+	owner    *pgx.Conn
+	ours     house
+	stranger house
+}
+
+func newTwo(t testing.TB) two {
+	t.Helper()
+	d := dbtest.New(t)
+	owner := d.Owner(t)
+	return two{d, owner, newHouse(t, owner, "ours"), newHouse(t, owner, "a stranger's")}
+}
+
+var errUndo = errors.New("undo what the test did")
+
+// in runs f with the eyes of scope and undoes what it did, so that cases do not see each other.
+func in(t testing.TB, d *db.DB, scope db.Scope, f func(tx pgx.Tx)) {
+	t.Helper()
+	err := d.In(t.Context(), scope, func(tx pgx.Tx) error {
+		f(tx)
+		return errUndo
+	})
+	if err != errUndo {
+		t.Fatalf("the transaction failed: %v", err)
+	}
+}
+
+// attempt runs one statement in a transaction of its own, which it undoes, and returns how many rows it
+// reached.
+func attempt(t testing.TB, d *db.DB, scope db.Scope, statement string, args ...any) (rows int64, err error) {
+	t.Helper()
+	in(t, d, scope, func(tx pgx.Tx) {
+		tag, failed := tx.Exec(t.Context(), statement, args...)
+		rows, err = tag.RowsAffected(), failed
+	})
+	return rows, err
+}
+
+// querier is a connection or a transaction.
+type querier interface {
+	Query(ctx context.Context, statement string, args ...any) (pgx.Rows, error)
+}
+
+// column reads the one column of a query.
+func column[T any](t testing.TB, q querier, statement string, args ...any) []T {
+	t.Helper()
+	rows, err := q.Query(t.Context(), statement, args...)
+	if err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	values, err := pgx.CollectRows(rows, pgx.RowTo[T])
+	if err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	return values
+}

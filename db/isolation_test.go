@@ -1,0 +1,279 @@
+package db_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+)
+
+// Postgres says so when a privilege or a row-level policy stops a statement.
+const refused = "42501"
+
+// owned reads from the catalog which tables a house owns, and by which column, so that a table that is
+// added later must be isolated too. Partitions are told apart: nobody reaches them by themselves.
+func owned(t testing.TB, owner *pgx.Conn) map[string]string {
+	t.Helper()
+	key := map[string]string{"houses": "id"}
+	for _, table := range column[string](t, owner, `
+		select c.relname::text from pg_class c join pg_attribute a on a.attrelid = c.oid
+		where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p', 'v', 'm') and not c.relispartition
+			and a.attname = 'house_id' and not a.attisdropped`) {
+		key[table] = "house_id"
+	}
+	return key
+}
+
+func TestAHouseIsAllThatATransactionOfItReaches(t *testing.T) {
+	t.Parallel()
+	w := newTwo(t)
+	key := owned(t, w.owner)
+	if len(key) < 9 {
+		t.Fatalf("the catalog names too few house-owned tables: %v", key)
+	}
+	columns := map[string]string{}
+	for table := range key {
+		columns[table] = insertable(t, w.owner, table)
+	}
+	for table, id := range key {
+		t.Run(table, func(t *testing.T) {
+			t.Parallel()
+			count := "select count(*) from " + table + " where " + id + " = $1"
+			row := strangersRow(t, w, table, id)
+
+			t.Run("its own rows are there", func(t *testing.T) {
+				in(t, w.DB, db.Scope{House: w.ours.id}, func(tx pgx.Tx) {
+					if n := column[int](t, tx, count, w.ours.id)[0]; n == 0 {
+						t.Error("the house sees none of its own rows")
+					}
+				})
+			})
+			t.Run("no row of another house is read", func(t *testing.T) {
+				in(t, w.DB, w.ours.scope(), func(tx pgx.Tx) {
+					if n := column[int](t, tx, "select count(*) from "+table+" where "+id+" is distinct from $1 and "+notMine(table), w.ours.id)[0]; n != 0 {
+						t.Errorf("%d rows of another house are visible", n)
+					}
+				})
+			})
+			t.Run("a transaction that names no house sees nothing", func(t *testing.T) {
+				in(t, w.DB, db.Scope{}, func(tx pgx.Tx) {
+					if n := column[int](t, tx, "select count(*) from "+table)[0]; n != 0 {
+						t.Errorf("%d rows are visible", n)
+					}
+				})
+			})
+			for _, c := range []struct{ name, statement string }{
+				{"no row of another house is changed", "update " + table + " set " + id + " = " + id + " where " + id + " = $1"},
+				{"no row of another house is taken over", "update " + table + " set " + id + " = current_house() where " + id + " = $1"},
+				{"no row of another house is deleted", "delete from " + table + " where " + id + " = $1"},
+			} {
+				t.Run(c.name, func(t *testing.T) {
+					n, err := attempt(t, w.DB, w.ours.scope(), c.statement, w.stranger.id)
+					if n != 0 || err != nil && db.State(err) != refused {
+						t.Errorf("reached %d rows: %v", n, err)
+					}
+				})
+			}
+			for _, c := range []struct {
+				name, statement string
+				argument        any
+			}{
+				{"no row is added to another house", fmt.Sprintf("insert into %s (%s) select %[2]s from jsonb_populate_record(null::%[1]s, $1)", table, columns[table]), row},
+				{"no row is given to another house", "update " + table + " set " + id + " = $1 where " + id + " = current_house()", w.stranger.id},
+			} {
+				t.Run(c.name, func(t *testing.T) {
+					if n, err := attempt(t, w.DB, w.ours.scope(), c.statement, c.argument); db.State(err) != refused {
+						t.Errorf("it was not refused: %d rows, %v", n, err)
+					}
+				})
+			}
+		})
+	}
+}
+
+// notMine leaves out what is the agent's own rather than a house's: its keys for all houses.
+func notMine(table string) string {
+	if table == "api_keys" {
+		return "house_id is not null"
+	}
+	return "true"
+}
+
+// insertable is what the server's role may fill in, or every column when it may insert nothing: then the
+// table itself is refused.
+func insertable(t testing.TB, owner *pgx.Conn, table string) string {
+	t.Helper()
+	names := func(condition string) []string {
+		return column[string](t, owner, "select attname::text from pg_attribute where attrelid = $1::text::regclass and attnum > 0 and not attisdropped and "+condition, table)
+	}
+	if some := names("has_column_privilege('arbe_app', attrelid, attnum, 'insert') and attidentity = ''"); len(some) > 0 {
+		return strings.Join(some, ", ")
+	}
+	return strings.Join(names("true"), ", ")
+}
+
+// strangersRow is one row of the other house, as the owner sees it.
+func strangersRow(t testing.TB, w two, table, id string) string {
+	t.Helper()
+	var row string
+	conn := w.Owner(t)
+	if err := conn.QueryRow(t.Context(), "select to_jsonb(x)::text from "+table+" x where "+id+" = $1 limit 1", w.stranger.id).Scan(&row); err != nil {
+		t.Fatalf("the test's houses have no row in %s: %v", table, err)
+	}
+	return row
+}
+
+func TestEveryTableTheServerReachesHasRowLevelSecurity(t *testing.T) {
+	t.Parallel()
+	w := newTwo(t)
+	open := column[string](t, w.owner, `
+		select c.relname::text from pg_class c
+		where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p', 'v', 'm') and not c.relrowsecurity
+			and has_any_column_privilege('arbe_app', c.oid, 'select, insert, update, references')`)
+	if len(open) > 0 {
+		t.Errorf("the server's role reaches tables without row-level security: %v", open)
+	}
+	for _, table := range []string{"sealed_settings", "schema_migrations", "entries_0", "entries_15"} {
+		for _, statement := range []string{"select from %s", "delete from %s", "truncate %s"} {
+			statement = fmt.Sprintf(statement, table)
+			t.Run(statement, func(t *testing.T) {
+				t.Parallel()
+				if _, err := attempt(t, w.DB, w.ours.scope(), statement); db.State(err) != refused {
+					t.Errorf("it was not refused: %v", err)
+				}
+			})
+		}
+	}
+}
+
+func TestWhoIsVisible(t *testing.T) {
+	t.Parallel()
+	w := newTwo(t)
+	o, s := w.ours, w.stranger
+	for _, c := range []struct {
+		name, query string
+		scope       db.Scope
+		want        []string
+	}{
+		{"the agents of the house", "select id::text from agents", db.Scope{House: o.id}, []string{o.owner, o.bot}},
+		{"an agent without a house sees itself", "select id::text from agents", db.Scope{Agent: o.owner}, []string{o.owner}},
+		{"nobody sees nobody", "select id::text from agents", db.Scope{}, nil},
+		{"an agent sees which houses it is in", "select id from houses", db.Scope{Agent: o.owner}, []string{o.id}},
+		{"and its own membership alone", "select agent_id::text from members", db.Scope{Agent: o.owner}, []string{o.owner}},
+		{"the keys of a house are the ones limited to it and one's own", "select name from api_keys", o.scope(), []string{o.limitedKey, o.key}},
+		{"a colleague's key for all houses is not a house's", "select name from api_keys", db.Scope{House: o.id, Agent: o.bot}, []string{o.limitedKey}},
+		{"one's own session", "select agent_id::text from login_sessions", o.scope(), []string{o.owner}},
+		{"not a colleague's session", "select agent_id::text from login_sessions", db.Scope{House: o.id, Agent: o.bot}, nil},
+		{"not a stranger's session", "select agent_id::text from login_sessions", db.Scope{House: o.id, Agent: s.bot}, nil},
+		{"one's own login link", "select agent_id::text from login_links", o.scope(), []string{o.owner}},
+		{"not a colleague's login link", "select agent_id::text from login_links", db.Scope{House: o.id, Agent: o.bot}, nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			in(t, w.DB, c.scope, func(tx pgx.Tx) {
+				got := column[string](t, tx, c.query)
+				slices.Sort(got)
+				slices.Sort(c.want)
+				if !slices.Equal(got, c.want) {
+					t.Errorf("saw %v, want %v", got, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatIsRefusedToAnAgent(t *testing.T) {
+	t.Parallel()
+	w := newTwo(t)
+	o, s := w.ours, w.stranger
+	for _, c := range []struct {
+		name, statement string
+		args            []any
+	}{
+		{"renaming an agent", "update agents set name = 'x' where id = $1", []any{o.owner}},
+		{"deleting an agent", "delete from agents where id = $1", []any{o.bot}},
+		{"a session for someone else", "insert into login_sessions (hash, agent_id, expires_at) values ('x', $1, now())", []any{o.bot}},
+		{"a longer session", "update login_sessions set expires_at = now() + interval '1 year' where agent_id = $1", []any{o.owner}},
+		{"a login link for someone else", "insert into login_links (hash, agent_id, expires_at) values ('x', $1, now())", []any{s.owner}},
+		{"using a link again", "update login_links set used_at = null where agent_id = $1", []any{o.owner}},
+		{"a key for all houses of someone else", "insert into api_keys (agent_id, name, hash) values ($1, 'x', 'x')", []any{o.bot}},
+		{"widening a colleague's key to all houses", "update api_keys set house_id = null where agent_id = $1", []any{o.bot}},
+		{"deleting a key, which loses its trace", "delete from api_keys where agent_id = $1", []any{o.owner}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			if n, err := attempt(t, w.DB, o.scope(), c.statement, c.args...); db.State(err) != refused {
+				t.Errorf("it was not refused: %d rows, %v", n, err)
+			}
+		})
+	}
+	t.Run("ending a stranger's session reaches nothing", func(t *testing.T) {
+		t.Parallel()
+		if n, err := attempt(t, w.DB, o.scope(), "delete from login_sessions where agent_id = $1", s.owner); n != 0 || err != nil {
+			t.Errorf("%d sessions were ended: %v", n, err)
+		}
+	})
+}
+
+func TestAppendWritesIntoItsOwnHouseInTheNameOfItsMembers(t *testing.T) {
+	t.Parallel()
+	w := newTwo(t)
+	o, s := w.ours, w.stranger
+	const statement = "select from append_entries($1, array['second'], array[$2::uuid], array['chat'], array['{}'::json])"
+	for _, c := range []struct {
+		name   string
+		scope  db.Scope
+		stream string
+		author any
+		state  string
+	}{
+		{"a member into its house's stream", o.scope(), o.stream, o.owner, ""},
+		{"arbe itself, who is no agent", o.scope(), o.stream, nil, ""},
+		{"not into another house's stream", o.scope(), s.stream, o.owner, "P0002"},
+		{"not into another house's stream in the name of its member", o.scope(), s.stream, s.owner, "P0002"},
+		{"not in the name of someone who is not in the house", o.scope(), o.stream, s.owner, refused},
+		{"not in the name of someone who does not exist", o.scope(), o.stream, "00000000-0000-4000-8000-000000000000", refused},
+		{"not without a house", db.Scope{Agent: o.owner}, o.stream, o.owner, "P0002"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			n, err := attempt(t, w.DB, c.scope, statement, c.stream, c.author)
+			if db.State(err) != c.state || (c.state == "") != (n == 1) {
+				t.Errorf("%d entries, SQLSTATE %q: %v", n, db.State(err), err)
+			}
+		})
+	}
+}
+
+func TestPlaceOfRevealsNothingToANonMember(t *testing.T) {
+	t.Parallel()
+	w := newTwo(t)
+	o := w.ours
+	for kind, id := range map[string]string{"house": o.id, "thread": o.driven, "environment": o.environment, "sandbox": o.sandbox} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			for agent, want := range map[string][]string{o.owner: {o.id + " owner"}, o.bot: {o.id + " member"}, w.stranger.owner: nil} {
+				in(t, w.DB, db.Scope{}, func(tx pgx.Tx) {
+					got := column[string](t, tx, "select house_id || ' ' || role from place_of($1, $2, $3)", kind, id, agent)
+					if !slices.Equal(got, want) {
+						t.Errorf("got %q, want %q", got, want)
+					}
+				})
+			}
+		})
+	}
+	t.Run("an unknown kind or id is nowhere", func(t *testing.T) {
+		t.Parallel()
+		in(t, w.DB, o.scope(), func(tx pgx.Tx) {
+			got := column[string](t, tx, `select house_id from place_of('secret', $1, $3) union all select house_id from place_of('thread', $2, $3)
+				union all select house_id from place_of(null, null, $3)`, o.secret, o.sandbox, o.owner)
+			if len(got) > 0 {
+				t.Errorf("got %q", got)
+			}
+		})
+	})
+}
