@@ -10,7 +10,7 @@ create table streams (
   created_at    timestamptz not null default now(),
   last_entry_at timestamptz,
   unique (house_id, name)
-);
+) with (fillfactor = 70); -- every append updates the row: room beside it keeps the update off the indexes
 comment on table streams is 'A log. A thread''s is named arbe-thread-{thread id}.';
 comment on column streams.tail is 'Position of the last entry. Its row lock, held until commit, makes positions gapless and their order commit order.';
 
@@ -59,12 +59,12 @@ create trigger no_truncate before truncate on entries
 
 -- append_entries writes drafts behind the end of one stream of the current house, in order, and tells
 -- the tails with the commit. A draft whose id is there already is not written again: its row is the
--- first write's. It returns one row per draft. It is the only writer of entries, runs past RLS, and
--- therefore checks house, stream and authors itself.
+-- first write's. It returns one row per draft, in their order (ord). It is the only writer of entries,
+-- runs past RLS, and therefore checks house, stream and authors itself.
 create function append_entries(
   p_stream text, p_ids text[], p_authors uuid[], p_types text[], p_payloads json[]
 ) returns table (
-  ord bigint, seq bigint, id text, author_agent_id uuid, type text, payload json, ts timestamptz, fresh boolean
+  ord bigint, stream_id bigint, seq bigint, id text, author_agent_id uuid, type text, payload json, ts timestamptz
 ) language plpgsql volatile security definer set search_path = public, pg_temp as $$
 #variable_conflict use_column
 declare
@@ -105,13 +105,22 @@ begin
   end if;
 
   return query
-    select d.ord, e.seq, e.id, e.author_agent_id, e.type, e.payload, e.ts, e.seq > s.tail
+    select d.ord, e.stream_id, e.seq, e.id, e.author_agent_id, e.type, e.payload, e.ts
       from unnest(p_ids) with ordinality d (id, ord)
       join entries e on e.stream_id = s.id and e.id = d.id
       order by d.ord;
 end $$;
 revoke execute on function append_entries from public;
 grant execute on function append_entries to arbe_app;
+
+-- Where these streams end, whatever house they are in; a deleted one has no row. A server checks on all
+-- the streams it has tails on in one go, and learns nothing but positions.
+create function stream_tails(p_ids bigint[]) returns table (id bigint, tail bigint)
+  language sql stable security definer set search_path = public, pg_temp as $$
+  select id, tail from streams where id = any (p_ids)
+$$;
+revoke execute on function stream_tails from public;
+grant execute on function stream_tails to arbe_app;
 
 -- A thread takes its log with it, whatever deletes the thread.
 create function delete_stream_of_thread() returns trigger language plpgsql security definer

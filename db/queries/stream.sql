@@ -6,17 +6,29 @@ insert into streams (house_id, name) values (@house_id, @name);
 -- name: GetStream :one
 select id, tail from streams where house_id = @house_id and name = @name;
 
+-- name: StreamTails :many
+select id::bigint as id, tail::bigint as tail from stream_tails(@ids::bigint[]);
+
 -- name: ReadForward :many
-select seq, id, author_agent_id, type, payload, ts from entries
-where stream_id = @stream_id and seq > @after and seq < @before
-order by seq
-limit @max_rows;
+-- The first rows of a range. It ends early with the row that passes max_bytes, so that a page of large
+-- entries stays small.
+select seq, id, author_agent_id, type, payload, ts from (
+  select e.*, sum(octet_length(payload::text)) over (order by seq) - octet_length(payload::text) as bytes_before
+  from entries e where stream_id = @stream_id and seq > @after and seq < @before
+  order by seq limit @max_rows
+) page
+where bytes_before < @max_bytes::bigint
+order by seq;
 
 -- name: ReadBackward :many
-select seq, id, author_agent_id, type, payload, ts from entries
-where stream_id = @stream_id and seq > @after and seq < @before
-order by seq desc
-limit @max_rows;
+-- The last rows of a range, last first; see ReadForward.
+select seq, id, author_agent_id, type, payload, ts from (
+  select e.*, sum(octet_length(payload::text)) over (order by seq desc) - octet_length(payload::text) as bytes_before
+  from entries e where stream_id = @stream_id and seq > @after and seq < @before
+  order by seq desc limit @max_rows
+) page
+where bytes_before < @max_bytes::bigint
+order by seq desc;
 
 -- name: GetEntry :one
 select seq, id, author_agent_id, type, payload, ts from entries
@@ -24,9 +36,15 @@ where stream_id = @stream_id and id = @id;
 
 -- name: AppendEntries :many
 -- One row per draft, in their order. An empty author is arbe itself.
-select seq::bigint as seq, id::text as id, coalesce(author_agent_id::text, '')::text as author, type::text as type,
-  payload::json as payload, ts::timestamptz as ts, fresh::bool as fresh
+select stream_id::bigint as stream_id, seq::bigint as seq, id::text as id,
+  coalesce(author_agent_id::text, '')::text as author, type::text as type, payload::json as payload, ts::timestamptz as ts
 from append_entries(@stream, @ids::text[],
   (select array_agg(nullif(a, '')::uuid order by n) from unnest(@authors::text[]) with ordinality u (a, n)),
   @types::text[], cast(@payloads::text[] as json[]))
 order by ord;
+
+-- name: NotifyDeltas :exec
+select pg_notify('arbe_delta', p) from unnest(@payloads::text[]) p;
+
+-- name: HasEntry :one
+select exists (select from entries where stream_id = @stream_id and id = @id);

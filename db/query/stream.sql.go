@@ -11,8 +11,8 @@ import (
 )
 
 const appendEntries = `-- name: AppendEntries :many
-select seq::bigint as seq, id::text as id, coalesce(author_agent_id::text, '')::text as author, type::text as type,
-  payload::json as payload, ts::timestamptz as ts, fresh::bool as fresh
+select stream_id::bigint as stream_id, seq::bigint as seq, id::text as id,
+  coalesce(author_agent_id::text, '')::text as author, type::text as type, payload::json as payload, ts::timestamptz as ts
 from append_entries($1, $2::text[],
   (select array_agg(nullif(a, '')::uuid order by n) from unnest($3::text[]) with ordinality u (a, n)),
   $4::text[], cast($5::text[] as json[]))
@@ -28,13 +28,13 @@ type AppendEntriesParams struct {
 }
 
 type AppendEntriesRow struct {
-	Seq     int64
-	ID      string
-	Author  string
-	Type    string
-	Payload []byte
-	Ts      time.Time
-	Fresh   bool
+	StreamID int64
+	Seq      int64
+	ID       string
+	Author   string
+	Type     string
+	Payload  []byte
+	Ts       time.Time
 }
 
 // One row per draft, in their order. An empty author is arbe itself.
@@ -54,13 +54,13 @@ func (q *Queries) AppendEntries(ctx context.Context, db DBTX, arg AppendEntriesP
 	for rows.Next() {
 		var i AppendEntriesRow
 		if err := rows.Scan(
+			&i.StreamID,
 			&i.Seq,
 			&i.ID,
 			&i.Author,
 			&i.Type,
 			&i.Payload,
 			&i.Ts,
-			&i.Fresh,
 		); err != nil {
 			return nil, err
 		}
@@ -127,11 +127,34 @@ func (q *Queries) GetStream(ctx context.Context, db DBTX, houseID string, name s
 	return i, err
 }
 
+const hasEntry = `-- name: HasEntry :one
+select exists (select from entries where stream_id = $1 and id = $2)
+`
+
+func (q *Queries) HasEntry(ctx context.Context, db DBTX, streamID int64, iD string) (bool, error) {
+	row := db.QueryRow(ctx, hasEntry, streamID, iD)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
+const notifyDeltas = `-- name: NotifyDeltas :exec
+select pg_notify('arbe_delta', p) from unnest($1::text[]) p
+`
+
+func (q *Queries) NotifyDeltas(ctx context.Context, db DBTX, payloads []string) error {
+	_, err := db.Exec(ctx, notifyDeltas, payloads)
+	return err
+}
+
 const readBackward = `-- name: ReadBackward :many
-select seq, id, author_agent_id, type, payload, ts from entries
-where stream_id = $1 and seq > $2 and seq < $3
+select seq, id, author_agent_id, type, payload, ts from (
+  select e.stream_id, e.seq, e.house_id, e.id, e.author_agent_id, e.type, e.payload, e.ts, sum(octet_length(payload::text)) over (order by seq desc) - octet_length(payload::text) as bytes_before
+  from entries e where stream_id = $1 and seq > $2 and seq < $3
+  order by seq desc limit $4
+) page
+where bytes_before < $5::bigint
 order by seq desc
-limit $4
 `
 
 type ReadBackwardParams struct {
@@ -139,6 +162,7 @@ type ReadBackwardParams struct {
 	After    int64
 	Before   int64
 	MaxRows  int32
+	MaxBytes int64
 }
 
 type ReadBackwardRow struct {
@@ -150,12 +174,14 @@ type ReadBackwardRow struct {
 	Ts            time.Time
 }
 
+// The last rows of a range, last first; see ReadForward.
 func (q *Queries) ReadBackward(ctx context.Context, db DBTX, arg ReadBackwardParams) ([]ReadBackwardRow, error) {
 	rows, err := db.Query(ctx, readBackward,
 		arg.StreamID,
 		arg.After,
 		arg.Before,
 		arg.MaxRows,
+		arg.MaxBytes,
 	)
 	if err != nil {
 		return nil, err
@@ -183,10 +209,13 @@ func (q *Queries) ReadBackward(ctx context.Context, db DBTX, arg ReadBackwardPar
 }
 
 const readForward = `-- name: ReadForward :many
-select seq, id, author_agent_id, type, payload, ts from entries
-where stream_id = $1 and seq > $2 and seq < $3
+select seq, id, author_agent_id, type, payload, ts from (
+  select e.stream_id, e.seq, e.house_id, e.id, e.author_agent_id, e.type, e.payload, e.ts, sum(octet_length(payload::text)) over (order by seq) - octet_length(payload::text) as bytes_before
+  from entries e where stream_id = $1 and seq > $2 and seq < $3
+  order by seq limit $4
+) page
+where bytes_before < $5::bigint
 order by seq
-limit $4
 `
 
 type ReadForwardParams struct {
@@ -194,6 +223,7 @@ type ReadForwardParams struct {
 	After    int64
 	Before   int64
 	MaxRows  int32
+	MaxBytes int64
 }
 
 type ReadForwardRow struct {
@@ -205,12 +235,15 @@ type ReadForwardRow struct {
 	Ts            time.Time
 }
 
+// The first rows of a range. It ends early with the row that passes max_bytes, so that a page of large
+// entries stays small.
 func (q *Queries) ReadForward(ctx context.Context, db DBTX, arg ReadForwardParams) ([]ReadForwardRow, error) {
 	rows, err := db.Query(ctx, readForward,
 		arg.StreamID,
 		arg.After,
 		arg.Before,
 		arg.MaxRows,
+		arg.MaxBytes,
 	)
 	if err != nil {
 		return nil, err
@@ -227,6 +260,35 @@ func (q *Queries) ReadForward(ctx context.Context, db DBTX, arg ReadForwardParam
 			&i.Payload,
 			&i.Ts,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const streamTails = `-- name: StreamTails :many
+select id::bigint as id, tail::bigint as tail from stream_tails($1::bigint[])
+`
+
+type StreamTailsRow struct {
+	ID   int64
+	Tail int64
+}
+
+func (q *Queries) StreamTails(ctx context.Context, db DBTX, ids []int64) ([]StreamTailsRow, error) {
+	rows, err := db.Query(ctx, streamTails, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []StreamTailsRow
+	for rows.Next() {
+		var i StreamTailsRow
+		if err := rows.Scan(&i.ID, &i.Tail); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

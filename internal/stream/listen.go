@@ -1,0 +1,158 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+)
+
+const (
+	// appendChannel tells "<stream>:<tail>" with every append, and "<stream>:deleted".
+	appendChannel = "arbe_stream"
+	// pollEvery is how late a tail is at worst when a notification is lost.
+	pollEvery = 3 * time.Second
+	// proveEvery is how long the listening connection may be silent before it must prove that it lives.
+	proveEvery = 20 * time.Second
+)
+
+// listen opens a connection that hears of appends and deltas.
+func listen(ctx context.Context, d *db.DB) (*pgx.Conn, error) {
+	cfg := d.Pool().Config().ConnConfig
+	cfg.RuntimeParams["application_name"] = "arbe listen"
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return nil, db.Explain(err)
+	}
+	if _, err := conn.Exec(ctx, "listen "+appendChannel+"; listen "+deltaChannel); err != nil {
+		conn.Close(ctx)
+		return nil, db.Explain(err)
+	}
+	return conn, nil
+}
+
+// hear passes notifications on until the Log closes, and replaces the connection when it breaks.
+func (l *Log) hear(conn *pgx.Conn) {
+	var pause backoff
+	for {
+		err := l.receive(conn)
+		conn.Close(context.WithoutCancel(l.ctx))
+		if l.ctx.Err() != nil {
+			return
+		}
+		l.log.Warn("the connection that hears of new entries broke; making a new one", "error", err)
+		for {
+			if !pause.wait(l.ctx) {
+				return
+			}
+			if conn, err = listen(l.ctx, l.db); err == nil {
+				break
+			}
+		}
+		pause = backoff{}
+		// Whatever was committed in between was told to nobody.
+		l.checkNow()
+	}
+}
+
+func (l *Log) receive(conn *pgx.Conn) error {
+	for {
+		ctx, cancel := context.WithTimeout(l.ctx, proveEvery)
+		n, err := conn.WaitForNotification(ctx)
+		cancel()
+		switch {
+		case err == nil:
+			l.notified(n)
+		case l.ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+			ctx, cancel := context.WithTimeout(l.ctx, proveEvery)
+			err = conn.Ping(ctx)
+			cancel()
+			if err != nil {
+				return err
+			}
+		default:
+			return err
+		}
+	}
+}
+
+// notified must be quick: what it does not take, Postgres keeps for all.
+func (l *Log) notified(n *pgconn.Notification) {
+	if n.Channel == deltaChannel {
+		l.heardDelta(n.Payload)
+		return
+	}
+	id, what, _ := strings.Cut(n.Payload, ":")
+	stream, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		l.log.Warn("a notification that is not ours", "channel", n.Channel, "payload", n.Payload)
+		return
+	}
+	if what == "deleted" {
+		l.hub.deleted(stream)
+	} else if tail, err := strconv.ParseInt(what, 10, 64); err == nil {
+		l.hub.reached(stream, tail)
+	}
+}
+
+// checkNow makes the poller look without waiting for its time.
+func (l *Log) checkNow() {
+	select {
+	case l.recheck <- struct{}{}:
+	default: // it is asked already
+	}
+}
+
+// poll asks Postgres now and then where the watched streams end: notifications make tails fast, this makes
+// them right.
+func (l *Log) poll() {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			l.hub.sweep()
+		case <-l.recheck:
+		case <-l.ctx.Done():
+			return
+		}
+		if err := l.check(); err != nil && l.ctx.Err() == nil {
+			l.log.Warn("cannot look for new entries; trying again", "error", err)
+		}
+	}
+}
+
+// check tells every topic where its stream ends, or that it is gone.
+func (l *Log) check() error {
+	ids := l.hub.watched()
+	if len(ids) == 0 {
+		return nil
+	}
+	var found []query.StreamTailsRow
+	err := l.in(l.ctx, Ref{}, func(tx txn) (err error) {
+		found, err = queries.StreamTails(l.ctx, tx, ids)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	tails := make(map[int64]int64, len(found))
+	for _, s := range found {
+		tails[s.ID] = s.Tail
+	}
+	for _, id := range ids {
+		if tail, ok := tails[id]; ok {
+			l.hub.reached(id, tail)
+		} else {
+			l.hub.deleted(id)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,185 @@
+package stream_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// bench is a database with one house, its member, and an open Log.
+type bench struct {
+	*dbtest.Database
+	t      testing.TB
+	log    *stream.Log
+	house  string
+	member string
+}
+
+func setup(t testing.TB) *bench {
+	t.Helper()
+	b := &bench{Database: dbtest.New(t), t: t}
+	err := b.Owner(t).QueryRow(t.Context(), `
+		with h as (insert into houses (name) values ('Home') returning id),
+		     a as (insert into agents (kind, name) values ('human', 'Ada') returning id)
+		insert into members (house_id, agent_id, role) select h.id, a.id, 'owner' from h, a returning house_id, agent_id::text`).
+		Scan(&b.house, &b.member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.log = b.open()
+	return b
+}
+
+// open opens one more Log on the database, as another server would.
+func (b *bench) open() *stream.Log {
+	b.t.Helper()
+	l, err := stream.Open(b.t.Context(), b.DB, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.t.Fatalf("opening the log: %s", fault.From(err).Detail())
+	}
+	b.t.Cleanup(l.Close)
+	return l
+}
+
+// stream makes an empty log.
+func (b *bench) stream(name string) stream.Ref {
+	b.t.Helper()
+	ref := stream.Ref{House: b.house, Name: name}
+	b.in(func(tx pgx.Tx) error { return stream.CreateTx(b.t.Context(), tx, ref) })
+	return ref
+}
+
+func (b *bench) in(f func(tx pgx.Tx) error) {
+	b.t.Helper()
+	if err := b.DB.In(b.t.Context(), db.Scope{House: b.house}, f); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// say appends a chat with this id, and returns its entry.
+func (b *bench) say(ref stream.Ref, id, text string) entry.Entry {
+	b.t.Helper()
+	got, err := b.log.Append(b.t.Context(), ref, b.chat(id, text))
+	if err != nil {
+		b.t.Fatalf("appending: %s", fault.From(err).Detail())
+	}
+	return got[0]
+}
+
+func (b *bench) chat(id, text string) entry.Draft {
+	return entry.NewDraft(id, b.member, entry.Chat{Text: text})
+}
+
+// tail follows a log in the background; events come out of the returned channel, and an error last.
+func (b *bench) tail(l *stream.Log, ref stream.Ref, after int64) *tail {
+	ctx, cancel := context.WithCancel(b.t.Context())
+	w := &tail{t: b.t, stop: cancel, events: make(chan stream.Event), ended: make(chan error, 1)}
+	go func() {
+		defer close(w.events)
+		for ev, err := range l.Tail(ctx, ref, after) {
+			if err != nil {
+				w.ended <- err
+				return
+			}
+			select {
+			case w.events <- ev:
+			case <-ctx.Done():
+				// The sequence must end by itself now.
+			}
+		}
+		w.ended <- nil
+	}()
+	b.t.Cleanup(cancel)
+	return w
+}
+
+type tail struct {
+	t      testing.TB
+	stop   context.CancelFunc
+	events chan stream.Event
+	ended  chan error
+}
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+func (w *tail) next() stream.Event {
+	w.t.Helper()
+	select {
+	case ev, ok := <-w.events:
+		if !ok {
+			w.t.Fatalf("the tail ended: %v", <-w.ended)
+		}
+		return ev
+	case <-time.After(patience):
+		w.t.Fatal("the tail told nothing")
+	}
+	panic("unreachable")
+}
+
+// entry skips to the next entry.
+func (w *tail) entry() entry.Entry {
+	w.t.Helper()
+	for {
+		if ev := w.next(); ev.Entry != nil {
+			return *ev.Entry
+		}
+	}
+}
+
+// caughtUp skips to the end of the replay and returns the ids it told.
+func (w *tail) caughtUp() (ids []string) {
+	w.t.Helper()
+	for {
+		switch ev := w.next(); {
+		case ev.Entry != nil:
+			ids = append(ids, ev.Entry.ID)
+		case ev.CaughtUp:
+			return ids
+		}
+	}
+}
+
+// end waits for the tail's end and returns its error.
+func (w *tail) end() error {
+	w.t.Helper()
+	deadline := time.After(patience)
+	for {
+		select {
+		case _, ok := <-w.events:
+			if !ok {
+				return <-w.ended
+			}
+		case <-deadline:
+			w.t.Fatal("the tail did not end")
+		}
+	}
+}
+
+func wantCode(t testing.TB, err error, want fault.Code) {
+	t.Helper()
+	if got := fault.CodeOf(err); got != want {
+		t.Fatalf("got %q (%v), want %q", got, err, want)
+	}
+}
+
+func text(e entry.Entry) string {
+	var c entry.Chat
+	if err := json.Unmarshal(e.Payload, &c); err != nil {
+		return fmt.Sprintf("not a chat: %v", err)
+	}
+	return c.Text
+}

@@ -1,0 +1,173 @@
+package stream
+
+import (
+	"context"
+	"iter"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// Tail tells every entry of a log after a position, in order, those that are there and those to come, and
+// the deltas of what is being made meanwhile. Ranging over it again begins again.
+//
+// When ctx ends the sequence ends, without an error. Otherwise it ends with its one error:
+// [fault.OutOfRange] when after is past the end, [fault.NotFound] when there is no such log or it was
+// deleted, [fault.Unavailable] when the Log closes, or when the database cannot be reached at the start.
+// Once it has begun, a tail waits for a database that is away, and goes on.
+func (l *Log) Tail(ctx context.Context, ref Ref, after int64) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		inner, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(l.ctx, cancel)()
+
+		w := watcher{log: l, ref: ref, cursor: after, yield: yield}
+		err := w.run(inner)
+		if w.gone || ctx.Err() != nil {
+			return
+		}
+		if stopping := l.stopping(); stopping != nil {
+			err = stopping
+		}
+		yield(Event{}, err)
+	}
+}
+
+// watcher is a running Tail: a cursor, and how far it has told each preview.
+type watcher struct {
+	log   *Log
+	ref   Ref
+	topic *topic
+	yield func(Event, error) bool
+	// gone says that the consumer wants no more.
+	gone bool
+
+	cursor int64
+	told   map[string]int64
+	// goal is where the log ended when the tail began; caughtUp says that it was told.
+	goal     int64
+	caughtUp bool
+
+	pause backoff
+}
+
+// run ends with an error, or because the consumer is gone.
+func (w *watcher) run(ctx context.Context) error {
+	if err := w.begin(ctx); err != nil {
+		return err
+	}
+	defer w.log.hub.leave(w.topic)
+	for !w.gone {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := w.step(ctx); err != nil {
+			if !passing(err) || !w.pause.wait(ctx) {
+				return err
+			}
+			continue
+		}
+		w.pause = backoff{}
+	}
+	return nil
+}
+
+// begin joins the topic before it reads where the log ends: what is committed after that read, the topic
+// hears of.
+func (w *watcher) begin(ctx context.Context) error {
+	if w.cursor < 0 {
+		return negative()
+	}
+	s, err := w.log.lookup(ctx, w.ref)
+	for err == nil {
+		w.topic = w.log.hub.join(s.ID, w.ref, s.Tail)
+		joined := s.ID
+		s, err = w.log.lookup(ctx, w.ref)
+		switch {
+		case err == nil && s.ID != joined: // deleted and made again in between
+			w.log.hub.leave(w.topic)
+		case err == nil && w.cursor > s.Tail:
+			err = pastEnd(w.cursor, s.Tail)
+			fallthrough
+		case err != nil:
+			w.log.hub.leave(w.topic)
+		default:
+			w.goal = s.Tail
+			w.log.hub.reached(s.ID, s.Tail)
+			return nil
+		}
+	}
+	return err
+}
+
+// step tells what is next, or waits until something is.
+func (w *watcher) step(ctx context.Context) error {
+	switch v := w.topic.look(w.cursor, w.told); {
+	case v.deleted:
+		return noStream(w.ref)
+	case v.behind:
+		entries, err := w.log.readOn(ctx, w.ref, w.topic.id, w.cursor)
+		if err != nil {
+			return err
+		}
+		if len(entries) == 0 { // positions have no gap: the stream is gone
+			return noStream(w.ref)
+		}
+		w.tellEntries(ctx, entries)
+	case len(v.entries) > 0:
+		w.tellEntries(ctx, v.entries)
+	case !w.caughtUp && w.cursor >= w.goal:
+		w.caughtUp = true
+		w.tell(Event{CaughtUp: true, Seq: w.cursor})
+	case len(v.doubts) > 0:
+		return w.settle(ctx, v.doubts)
+	case len(v.deltas) > 0:
+		w.tellDeltas(ctx, v.deltas)
+	default:
+		select {
+		case <-v.changed:
+		case <-ctx.Done():
+		}
+	}
+	return nil
+}
+
+// settle asks the log about previews whose entry it may hold already.
+func (w *watcher) settle(ctx context.Context, doubts []string) error {
+	for _, id := range doubts {
+		found, err := w.log.has(ctx, w.ref, w.topic.id, id)
+		if err != nil {
+			return err
+		}
+		if p := w.topic.settle(id, found); p != nil {
+			w.log.hub.retire(p)
+		}
+	}
+	return nil
+}
+
+func (w *watcher) tellEntries(ctx context.Context, entries []entry.Entry) {
+	for i := range entries {
+		if ctx.Err() != nil || w.gone {
+			return
+		}
+		w.cursor = entries[i].Seq
+		delete(w.told, entries[i].ID)
+		w.tell(Event{Entry: &entries[i], Seq: w.cursor})
+	}
+}
+
+func (w *watcher) tellDeltas(ctx context.Context, deltas []Delta) {
+	if w.told == nil { // most tails never need it
+		w.told = map[string]int64{}
+	}
+	for i := range deltas {
+		if ctx.Err() != nil || w.gone {
+			return
+		}
+		d := &deltas[i]
+		w.told[d.EntryID] = d.Offset + int64(len(d.Data))
+		w.tell(Event{Delta: d, Seq: w.cursor})
+	}
+}
+
+func (w *watcher) tell(e Event) { w.gone = !w.yield(e, nil) }
