@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -22,6 +23,8 @@ type container struct {
 	lifeline *os.File // process 1 lives as long as somebody holds this, and only this process does
 	root     *os.File // the box's /, as the box sees it
 	pids     string   // its pid namespace, as /proc names it
+
+	foreground atomic.Int32 // commands that somebody waits for the end of
 
 	mu       sync.Mutex
 	commands map[int]bool // the processes somebody waits for
@@ -76,6 +79,26 @@ func (b *box) use(ctx context.Context, do func(*container) error) error {
 			return err
 		}
 	}
+}
+
+// reapStrays is [container.reapStrays] at a moment when nothing is being started.
+func (b *box) reapStrays(c *container) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c.reapStrays()
+}
+
+// relieve stops a container in which nothing more can be started, because what was left in the background
+// has used up its memory or its processes; the next use starts it again over the same files. It does
+// nothing while a command is being waited for.
+func (b *box) relieve(ctx context.Context, c *container) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.running != c || c.foreground.Load() > 0 {
+		return nil
+	}
+	b.d.cfg.Log.Info("starting a sandbox anew that had no room left", "sandbox", b.ID)
+	return b.stop(ctx)
 }
 
 // lockRunning returns the running container with b.mu held for reading.

@@ -7,13 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -59,21 +56,21 @@ func (d *Driver) Exec(ctx context.Context, ref string, cmd sandbox.Command) (san
 	defer std.close()
 
 	begin := time.Now()
-	var run *execution
-	err = b.use(ctx, func(c *container) (err error) {
-		run, err = d.begin(ctx, c, cmd, std.inside)
-		return err
-	})
+	run, err := d.launchCommand(ctx, b, cmd, std.inside)
 	std.inside.Close()
 	if err != nil {
-		return d.notStarted(ctx, b, cmd, err, begin)
+		return notStarted(ctx, cmd, err, begin)
 	}
+	defer run.container.foreground.Add(-1)
 	oomBefore := run.oomKills()
 	std.pump(cmd)
 	result, err := run.wait(ctx, cmd.Timeout)
 	std.drain()
 	run.forget()
 
+	if code, failed := std.execFailed(result.ExitCode); failed {
+		result.ExitCode = code
+	}
 	result.Duration = time.Since(begin)
 	result.OutOfMemory = run.oomKills() > oomBefore
 	return result, err
@@ -98,16 +95,13 @@ func (d *Driver) Start(ctx context.Context, ref string, cmd sandbox.Command) err
 	}
 	defer null.Close()
 	begin := time.Now()
-	var run *execution
-	err = b.use(ctx, func(c *container) (err error) {
-		run, err = d.begin(ctx, c, cmd, streams{null, null, null})
-		return err
-	})
+	run, err := d.launchCommand(ctx, b, cmd, streams{null, null, null})
 	if err == nil {
+		run.container.foreground.Add(-1)
 		go func() { <-run.done; run.forget() }()
 		return nil
 	}
-	result, err := d.notStarted(ctx, b, cmd, err, begin)
+	result, err := notStarted(ctx, cmd, err, begin)
 	if err == nil {
 		err = fault.Newf(fault.Invalid, "check the command's name and path", "%q cannot be run in the sandbox (exit code %d)", cmd.Argv[0], result.ExitCode)
 	}
@@ -132,6 +126,31 @@ func check(cmd sandbox.Command) error {
 		}
 	}
 	return nil
+}
+
+// launchCommand starts a command in a box, as one of its container's foreground. A box that has no room
+// for it is relieved once.
+func (d *Driver) launchCommand(ctx context.Context, b *box, cmd sandbox.Command, std streams) (run *execution, err error) {
+	for range 2 {
+		var c *container
+		err = b.use(ctx, func(running *container) (err error) {
+			c = running
+			run, err = d.begin(ctx, c, cmd, std)
+			return err
+		})
+		failed, ok := errors.AsType[*failure](err)
+		if !ok || c == nil {
+			return run, err // started, or not for a reason that lies in the container
+		}
+		b.reapStrays(c)
+		if why := failed.reason(); why != noRoom && why != unknownReason {
+			return nil, err
+		}
+		if err := b.relieve(ctx, c); err != nil {
+			return nil, err
+		}
+	}
+	return nil, err
 }
 
 // begin starts a command in a container that runs.
@@ -162,6 +181,7 @@ func (d *Driver) begin(ctx context.Context, c *container, cmd sandbox.Command, s
 		run.forget()
 		return nil, err
 	}
+	c.foreground.Add(1)
 	return run, nil
 }
 
@@ -215,95 +235,30 @@ func (r *execution) oomKills() int {
 }
 
 // notStarted says why a command did not start: as a result where a shell would, else as an error.
-func (d *Driver) notStarted(ctx context.Context, b *box, cmd sandbox.Command, err error, begin time.Time) (sandbox.Result, error) {
+func notStarted(ctx context.Context, cmd sandbox.Command, err error, begin time.Time) (sandbox.Result, error) {
 	result := sandbox.Result{Duration: time.Since(begin)}
-	failed, ok := errors.AsType[*failure](err)
-	if !ok {
-		return result, readable(ctx, err, "the command could not be started")
+	why := unknownReason
+	if failed, ok := errors.AsType[*failure](err); ok {
+		why = failed.reason()
 	}
-	b.mu.Lock()
-	if b.running != nil {
-		b.running.reapStrays()
-	}
-	b.mu.Unlock()
-
-	text := failed.text
-	has := func(parts ...string) bool {
-		for _, part := range parts {
-			if strings.Contains(text, part) {
-				return true
-			}
-		}
-		return false
-	}
-	say := func(code int, reason string) (sandbox.Result, error) {
-		if cmd.Stderr != nil {
-			_, _ = fmt.Fprintf(cmd.Stderr, "%s: %s\n", cmd.Argv[0], reason) // as a shell says it
-		}
-		result.ExitCode = code
-		return result, nil
-	}
-	switch {
-	case has("chdir to cwd", "mkdir cwd", "cwd"):
+	text := ""
+	switch why {
+	case notExecutable:
+		result.ExitCode, text = codeNotExecutable, "cannot be executed"
+	case noProgram:
+		result.ExitCode, text = codeNotFound, "command not found"
+	case noDirectory:
 		return result, fault.Newf(fault.Invalid, "make it first, or start elsewhere", "there is no directory %q in the sandbox that commands may start in", cmd.Dir).Because(err)
-	case has("resource temporarily unavailable", "OOM", "oom", "cannot allocate memory", "signal: killed", "EOF"):
+	case tooLong:
+		return result, fault.New(fault.Invalid, "the command's arguments or environment are too long", "pass them through a file or the standard input").Because(err)
+	case noRoom:
 		return result, fault.New(fault.Exhausted, "the sandbox has no room for another process: its memory or process limit is used up",
 			"end something that runs in it, or raise the environment's limits").Because(err)
-	case has("argument list too long"):
-		return result, fault.New(fault.Invalid, "the command's arguments or environment are too long", "pass them through a file or the standard input").Because(err)
-	case has("permission denied", "exec format error", "is a directory"):
-		return say(codeNotExecutable, "cannot be executed")
-	case has("not found", "no such file", "not a directory"):
-		return say(codeNotFound, "command not found")
+	default:
+		return result, readable(ctx, err, "the command could not be started")
 	}
-	return result, readable(ctx, err, "the command could not be started")
-}
-
-// killTree kills a process with its descendants and everything of their sessions, as far as it can be
-// found: for machines where the server may not make control groups.
-func killTree(pid int) {
-	for range 10 { // until a look finds nobody new
-		found := descendants(pid)
-		for _, p := range found {
-			_ = unix.Kill(p, unix.SIGKILL)
-		}
-		if len(found) <= 1 {
-			return
-		}
+	if cmd.Stderr != nil {
+		_, _ = fmt.Fprintf(cmd.Stderr, "%s: %s\n", cmd.Argv[0], text) // as a shell says it
 	}
-}
-
-// descendants lists a process, its descendants, and whoever shares a session with it.
-func descendants(pid int) []int {
-	type process struct{ parent, session int }
-	table := map[int]process{}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, file := range stats {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // it has ended
-		}
-		// "pid (name) state parent group session …": the name may hold anything, parentheses too.
-		var id, parent, group, session int
-		var state string
-		_, _ = fmt.Sscan(string(text), &id)
-		rest := string(text)[strings.LastIndexByte(string(text), ')')+1:]
-		if n, _ := fmt.Sscan(rest, &state, &parent, &group, &session); n == 4 && state != "Z" {
-			table[id] = process{parent, session}
-		}
-	}
-	belongs := map[int]bool{pid: true}
-	for grown := true; grown; {
-		grown = false
-		for id, p := range table {
-			if !belongs[id] && (belongs[p.parent] || p.session == pid) {
-				belongs[id], grown = true, true
-			}
-		}
-	}
-	var list []int
-	for id := range belongs {
-		list = append(list, id)
-	}
-	return list
+	return result, nil
 }

@@ -31,9 +31,13 @@ func (d *Driver) Upload(ctx context.Context, ref, name string, mode fs.FileMode,
 	if err != nil {
 		return err
 	}
-	var dir, temp *os.File
-	tempName := ".arbe-" + rand.Text()
-	err = b.use(ctx, func(c *container) error {
+	var (
+		c         *container
+		dir, temp *os.File
+		tempName  = ".arbe-" + rand.Text()
+	)
+	err = b.use(ctx, func(running *container) error {
+		c = running
 		return c.asAgent(func() (err error) {
 			if dir, err = c.makeDir(path.Dir(name)); err != nil {
 				return err
@@ -53,11 +57,13 @@ func (d *Driver) Upload(ctx context.Context, ref, name string, mode fs.FileMode,
 	}
 	_, err = io.Copy(temp, contextReader{ctx, content})
 	err = errors.Join(err, temp.Chmod(mode.Perm()), temp.Close())
-	if err == nil {
-		err = unix.Renameat(int(dir.Fd()), tempName, int(dir.Fd()), path.Base(name))
-	}
+	err = errors.Join(err, c.asAgent(func() error {
+		if err != nil {
+			return unix.Unlinkat(int(dir.Fd()), tempName, 0)
+		}
+		return unix.Renameat(int(dir.Fd()), tempName, int(dir.Fd()), path.Base(name))
+	}))
 	if err != nil {
-		_ = unix.Unlinkat(int(dir.Fd()), tempName, 0)
 		return fileError(ctx, err, "written", name)
 	}
 	return nil

@@ -101,6 +101,10 @@ type output struct {
 	delivered chan struct{} // closed when the sink gets nothing more
 	pumping   bool          // the pump owns the pipe, and closes it
 	once      sync.Once
+
+	// What was delivered, valid when delivered is closed: how much, and how it began.
+	total int
+	head  [512]byte
 }
 
 // pump moves the output until its end, in three stages: to the sink until the pipe ends or the read
@@ -133,6 +137,10 @@ func (o *output) pump() {
 }
 
 func (o *output) deliver(data []byte) {
+	if o.total < len(o.head) {
+		copy(o.head[o.total:], data)
+	}
+	o.total += len(data)
 	if o.sink == nil || len(data) == 0 {
 		return
 	}

@@ -37,11 +37,6 @@ type ociRuntime struct {
 	scratch string // for files that live as long as one call
 }
 
-// failure is what the runtime wrote about why it failed.
-type failure struct{ text string }
-
-func (f *failure) Error() string { return f.text }
-
 // run creates and starts a container, with process 1's standard input, and returns process 1's pid.
 func (r *ociRuntime) run(ctx context.Context, id, bundleDir string, stdin *os.File) (int, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)

@@ -1,0 +1,21 @@
+//go:build linux
+
+package local_test
+
+import (
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/local"
+	"github.com/arbe-dev/arbe/internal/sandbox/sandboxtest"
+)
+
+func TestConformance(t *testing.T) {
+	d := newDriver(t, local.Config{Dir: t.TempDir()})
+	can := d.Capabilities()
+	walls := sandboxtest.Walls{
+		MemoryLimit: can.MemoryLimit, DiskLimit: can.DiskLimit, KillsAll: can.KillsAll, UserID: can.UserID,
+		NoNetwork: true, SharedHost: true,
+	}
+	sandboxtest.Run(t, walls, func(*testing.T) sandbox.Driver { return d })
+}

@@ -1,0 +1,419 @@
+//go:build linux
+
+package local_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/local"
+)
+
+// TestMain can turn the test into a server that a test kills.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("ARBE_TEST_SERVER_DIR"); dir != "" {
+		victim(dir)
+	}
+	os.Exit(m.Run())
+}
+
+// newDriver opens a driver, installing the runtime when that is possible. Whoever calls it closes it.
+func newDriver(t testing.TB, cfg local.Config) *local.Driver {
+	t.Helper()
+	if err := local.Install(t.Context()); err != nil {
+		t.Skip(fault.From(err).Error())
+	}
+	d, err := local.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(fault.From(err).Detail())
+	}
+	return d
+}
+
+func needRoot(t testing.TB) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("the test needs to be root")
+	}
+}
+
+func closeDriver(t testing.TB, d *local.Driver) {
+	t.Helper()
+	if err := d.Close(context.Background()); err != nil {
+		t.Errorf("close: %s", fault.From(err).Detail())
+	}
+}
+
+func create(t testing.TB, d *local.Driver, spec sandbox.Spec) string {
+	t.Helper()
+	if spec.Limits.DiskMB == 0 {
+		spec.Limits.DiskMB = 64
+	}
+	ref, err := d.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(fault.From(err).Detail())
+	}
+	return ref
+}
+
+func sh(t testing.TB, d *local.Driver, ref, script string) string {
+	t.Helper()
+	var out bytes.Buffer
+	if _, err := d.Exec(t.Context(), ref, sandbox.Command{Argv: []string{"sh", "-c", script}, Stdout: &out, Stderr: &out}); err != nil {
+		t.Fatal(fault.From(err).Detail())
+	}
+	return out.String()
+}
+
+// traces finds what is on the machine of boxes whose id contains word: mounts, control groups, loop
+// devices, processes.
+func traces(t testing.TB, word string) string {
+	t.Helper()
+	var found []string
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, word) {
+			found = append(found, "mount "+line)
+		}
+	}
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, _ os.DirEntry, _ error) error {
+		if strings.Contains(filepath.Base(path), word) {
+			found = append(found, "group "+path)
+		}
+		return nil
+	})
+	loops, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
+	for _, file := range loops {
+		if backing, _ := os.ReadFile(file); strings.Contains(string(backing), word) {
+			found = append(found, "loop device "+string(backing))
+		}
+	}
+	processes, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, file := range processes {
+		if line, _ := os.ReadFile(file); strings.Contains(string(line), word) {
+			found = append(found, "process "+strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return strings.Join(found, "\n")
+}
+
+// word makes a word that nothing else on the machine contains.
+func word(name string) string { return fmt.Sprintf("%s-%d", name, os.Getpid()) }
+
+func TestABoxLeavesNothingOnTheMachine(t *testing.T) {
+	dir := t.TempDir()
+	d := newDriver(t, local.Config{Dir: dir})
+	id := word("traceless")
+	ref := create(t, d, sandbox.Spec{ID: id})
+	sh(t, d, ref, "(setsid sleep 5000 "+id+" &) ; sleep 5000 "+id+" & :")
+	if traces(t, id) == "" {
+		t.Fatal("the test cannot find anything of a box that runs")
+	}
+	if err := d.Destroy(t.Context(), ref); err != nil {
+		t.Fatal(fault.From(err).Detail())
+	}
+	if left := traces(t, id); left != "" {
+		t.Errorf("destroyed, and this is left:\n%s", left)
+	}
+	if names, _ := filepath.Glob(dir + "/boxes/*"); len(names) > 0 {
+		t.Errorf("left: %v", names)
+	}
+	closeDriver(t, d)
+	if left := traces(t, filepath.Base(filepath.Dir(dir))); left != "" {
+		t.Errorf("closed, and this is left:\n%s", left)
+	}
+	if children := zombies(t); children != "" {
+		t.Errorf("zombies: %s", children)
+	}
+}
+
+// zombies lists this process' children that nobody reaped.
+func zombies(t testing.TB) string {
+	t.Helper()
+	out, err := exec.Command("ps", "--ppid", fmt.Sprint(os.Getpid()), "-o", "stat=,args=").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for line := range strings.Lines(string(out)) {
+		if strings.HasPrefix(line, "Z") {
+			found = append(found, line)
+		}
+	}
+	return strings.Join(found, "")
+}
+
+func TestFilesOutliveTheServerAndProcessesDoNot(t *testing.T) {
+	dir := t.TempDir()
+	d := newDriver(t, local.Config{Dir: dir})
+	id := word("kept")
+	labels := sandbox.Labels{House: "h", Thread: "t"}
+	ref := create(t, d, sandbox.Spec{ID: id, Labels: labels})
+	sh(t, d, ref, "echo workspace > f; echo home > ~/f; sleep 5000 "+id+" &")
+	closeDriver(t, d)
+	if left := traces(t, id); left != "" {
+		t.Errorf("closed, and this is left:\n%s", left)
+	}
+
+	d = newDriver(t, local.Config{Dir: dir})
+	defer closeDriver(t, d)
+	if live, err := d.Probe(t.Context(), ref); live != sandbox.Live || err != nil {
+		t.Errorf("probe: %s, %v", live, err)
+	}
+	if found, err := d.List(t.Context(), labels); err != nil || len(found) != 1 || found[0].Ref != ref {
+		t.Errorf("list: %+v, %v", found, err)
+	}
+	if got := sh(t, d, ref, "cat f ~/f; id -u"); got != fmt.Sprintf("workspace\nhome\n%d\n", d.Capabilities().UserID) {
+		t.Errorf("found %q", got)
+	}
+	if again, err := d.Create(t.Context(), sandbox.Spec{ID: id}); again != ref || err != nil {
+		t.Errorf("created again: %q, %v", again, err)
+	}
+	if err := d.Destroy(t.Context(), ref); err != nil {
+		t.Error(err)
+	}
+}
+
+// victim is a server that fills a box and waits to be killed.
+func victim(dir string) {
+	ctx := context.Background()
+	d, err := local.New(ctx, local.Config{Dir: dir})
+	if err == nil {
+		_, err = d.Create(ctx, sandbox.Spec{ID: os.Getenv("ARBE_TEST_BOX"), Limits: sandbox.Limits{DiskMB: 64}})
+	}
+	if err == nil {
+		_, err = d.Exec(ctx, os.Getenv("ARBE_TEST_BOX"), sandbox.Command{
+			Argv:   []string{"sh", "-c", "echo written > f; setsid sleep 5000 $BOX & sync; echo ready; trap '' TERM HUP PIPE; while :; do sleep 5001 $BOX; done"},
+			Env:    map[string]string{"BOX": os.Getenv("ARBE_TEST_BOX")},
+			Stdout: os.Stdout,
+		})
+	}
+	fmt.Println(err)
+	os.Exit(1)
+}
+
+func TestAKilledServer(t *testing.T) {
+	needRoot(t)
+	if err := local.Install(t.Context()); err != nil {
+		t.Skip(fault.From(err).Error())
+	}
+	dir, id := t.TempDir(), word("victim")
+	server := exec.Command(os.Args[0])
+	server.Env = append(os.Environ(), "ARBE_TEST_SERVER_DIR="+dir, "ARBE_TEST_BOX="+id)
+	stdout, err := server.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := make([]byte, 100)
+	if n, _ := stdout.Read(said); string(said[:n]) != "ready\n" {
+		t.Fatalf("the server said %q", said[:n])
+	}
+	_ = server.Process.Kill()
+	_ = server.Wait()
+
+	t.Run("takes everything that runs in its boxes with it", func(t *testing.T) {
+		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+			left := ""
+			for line := range strings.Lines(traces(t, id)) {
+				if strings.HasPrefix(line, "process sleep") {
+					left += line
+				}
+			}
+			if left == "" {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("still running:\n%s", left)
+			}
+		}
+	})
+	// What a server leaves that was killed in the middle of a creation.
+	if err := os.Mkdir(filepath.Join(dir, "boxes", "unfinished"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d := newDriver(t, local.Config{Dir: dir})
+	t.Run("is swept up after by the next", func(t *testing.T) {
+		if left := traces(t, id); left != "" {
+			t.Errorf("this is left:\n%s", left)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "boxes", "unfinished")); err == nil {
+			t.Error("an unfinished box is left")
+		}
+	})
+	t.Run("loses no file", func(t *testing.T) {
+		if got := sh(t, d, id, "cat f"); got != "written\n" {
+			t.Errorf("found %q", got)
+		}
+	})
+	if err := d.Destroy(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+	closeDriver(t, d)
+}
+
+func TestADataDirectoryThatNobodyElseMayEnter(t *testing.T) {
+	needRoot(t)
+	closed := t.TempDir()
+	if err := os.Chmod(closed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(closed, "data", "local")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	d := newDriver(t, local.Config{Dir: dir})
+	defer closeDriver(t, d)
+	ref := create(t, d, sandbox.Spec{ID: "closed"})
+	if got := sh(t, d, ref, "echo works > f && cat f; ls "+closed+" 2>/dev/null"); got != "works\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestBoxesShareNoUserID(t *testing.T) {
+	needRoot(t)
+	dir := t.TempDir()
+	seen := map[string]string{}
+	look := func(d *local.Driver, ref string) {
+		t.Helper()
+		owner := strings.Fields(sh(t, d, ref, "cat /proc/self/uid_map"))[1]
+		if other, taken := seen[owner]; taken && other != ref {
+			t.Errorf("%s and %s both have the ids from %s", ref, other, owner)
+		}
+		seen[owner] = ref
+	}
+	d := newDriver(t, local.Config{Dir: dir})
+	look(d, create(t, d, sandbox.Spec{ID: "first"}))
+	look(d, create(t, d, sandbox.Spec{ID: "second"}))
+	closeDriver(t, d)
+	d = newDriver(t, local.Config{Dir: dir})
+	look(d, create(t, d, sandbox.Spec{ID: "third"}))
+	for _, ref := range []string{"first", "second"} {
+		look(d, ref)
+	}
+	closeDriver(t, d)
+	if len(seen) != 3 {
+		t.Errorf("ids changed over a restart: %v", seen)
+	}
+}
+
+func TestAMissingRuntimeIsNamed(t *testing.T) {
+	_, err := local.New(t.Context(), local.Config{Dir: t.TempDir(), Runtime: "no-such-runtime"})
+	if fault.CodeOf(err) != fault.Precondition || !strings.Contains(err.Error(), "apt-get install runc") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAMachineThatCannotRunBoxesIsNamed(t *testing.T) {
+	_, err := local.New(t.Context(), local.Config{Dir: t.TempDir(), Runtime: "/bin/false"})
+	if fault.CodeOf(err) != fault.Precondition {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestAnOrdinaryUserCanRunBoxes(t *testing.T) {
+	needRoot(t) // to become one
+	if _, err := exec.LookPath("setpriv"); err != nil {
+		t.Skip("setpriv is not installed")
+	}
+	if err := local.Install(t.Context()); err != nil {
+		t.Skip(fault.From(err).Error())
+	}
+	// A directory and a test binary that the user can reach.
+	dir, err := os.MkdirTemp("/tmp", "arbe-rootless-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	binary, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const uid = 54321
+	test := filepath.Join(dir, "test")
+	if err := os.WriteFile(test, binary, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, test} {
+		if err := os.Chown(path, uid, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "setpriv", "--reuid", fmt.Sprint(uid), "--regid", fmt.Sprint(uid), "--clear-groups",
+		test, "-test.v", "-test.run", "TestConformance|TestFilesOutlive|TestABoxLeaves|TestAnImage")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "HOME="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// image makes an OCI image in a registry of the test and returns its reference.
+func image(t *testing.T, env []string, layers ...[]*tar.Header) string {
+	t.Helper()
+	server := httptest.NewServer(registry.New())
+	t.Cleanup(server.Close)
+	img := v1.Image(empty.Image)
+	for _, headers := range layers {
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		for _, h := range headers {
+			content := []byte(h.PAXRecords["content"]) // carried here for brevity
+			if path := h.PAXRecords["from"]; path != "" {
+				var err error
+				if content, err = os.ReadFile(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			h.PAXRecords, h.Size = nil, int64(len(content))
+			if err := w.WriteHeader(h); err != nil {
+				t.Fatal(err)
+			}
+			_, _ = w.Write(content)
+		}
+		_ = w.Close()
+		layer, err := tarball.LayerFromReader(&archive)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if img, err = mutate.AppendLayers(img, layer); err != nil {
+			t.Fatal(err)
+		}
+	}
+	img, err := mutate.Config(img, v1.Config{Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := name.ParseReference(strings.TrimPrefix(server.URL, "http://") + "/team/image:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.Write(ref, img); err != nil {
+		t.Fatal(err)
+	}
+	return ref.String()
+}

@@ -1,0 +1,175 @@
+//go:build linux
+
+package sandboxtest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+// boxes: making, finding and deleting them.
+func boxes(s *suite, t *testing.T) {
+	d := s.driver
+	t.Run("an id makes one box, however often and however many ask", func(t *testing.T) {
+		id := freshID()
+		t.Cleanup(func() { _ = d.Destroy(context.Background(), id) })
+		refs := make([]string, 5)
+		var wg sync.WaitGroup
+		for i := range refs {
+			wg.Go(func() {
+				ref, err := d.Create(t.Context(), sandbox.Spec{ID: id, Limits: small})
+				if err != nil {
+					t.Errorf("create: %s", fault.From(err).Detail())
+				}
+				refs[i] = ref
+			})
+		}
+		wg.Wait()
+		for _, ref := range refs {
+			if ref != refs[0] || ref == "" {
+				t.Fatalf("different references: %q", refs)
+			}
+		}
+		if err := d.Destroy(t.Context(), refs[0]); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("an id that is none is refused", func(t *testing.T) {
+		for _, id := range []string{"", "UPPER", "a/b", "..", "a b", strings.Repeat("x", 41), "ümlaut"} {
+			_, err := d.Create(t.Context(), sandbox.Spec{ID: id})
+			wantCode(t, err, fault.Invalid)
+		}
+	})
+	t.Run("a creation that is cancelled leaves nothing", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		id := freshID()
+		if ref, err := d.Create(ctx, sandbox.Spec{ID: id}); err == nil {
+			_ = d.Destroy(t.Context(), ref)
+			t.Skip("the driver was faster")
+		}
+		found, err := d.List(t.Context(), sandbox.Labels{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, box := range found {
+			if box.ID == id {
+				t.Error("it is listed")
+			}
+		}
+	})
+	t.Run("they are found by their labels", func(t *testing.T) {
+		house := freshID()
+		for i := range 3 {
+			labels := sandbox.Labels{House: house, Thread: fmt.Sprint("thread", i), Environment: "e"}
+			ref, err := d.Create(t.Context(), sandbox.Spec{ID: freshID(), Labels: labels, Limits: small})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = d.Destroy(context.Background(), ref) })
+		}
+		for want, n := range map[sandbox.Labels]int{
+			{House: house}:                                        3,
+			{House: house, Environment: "e"}:                      3,
+			{House: house, Thread: "thread1"}:                     1,
+			{House: house, Thread: "thread1", Environment: "e"}:   1,
+			{House: house, Thread: "thread1", Environment: "not"}: 0,
+			{House: "somebody else's"}:                            0,
+		} {
+			found, err := d.List(t.Context(), want)
+			if err != nil || len(found) != n {
+				t.Errorf("%+v: %d boxes, want %d (%v)", want, len(found), n, err)
+			}
+			for _, b := range found {
+				if b.Ref == "" || b.ID == "" || b.Labels.House != house || time.Since(b.CreatedAt) > time.Hour || time.Until(b.CreatedAt) > time.Hour {
+					t.Errorf("incomplete: %+v", b)
+				}
+			}
+		}
+	})
+	t.Run("a deleted one is gone", func(t *testing.T) {
+		b := s.newBox(t, small)
+		if live, err := d.Probe(t.Context(), b.ref); err != nil || live != sandbox.Live {
+			t.Errorf("before: %s, %v", live, err)
+		}
+		for range 2 { // deleting again succeeds
+			if err := d.Destroy(t.Context(), b.ref); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if live, err := d.Probe(t.Context(), b.ref); err != nil || live != sandbox.Gone {
+			t.Errorf("after: %s, %v", live, err)
+		}
+		_, err := d.Exec(t.Context(), b.ref, sandbox.Command{Argv: []string{"true"}})
+		wantCode(t, err, fault.NotFound)
+		wantCode(t, d.Start(t.Context(), b.ref, sandbox.Command{Argv: []string{"true"}}), fault.NotFound)
+		wantCode(t, d.Upload(t.Context(), b.ref, "f", 0o644, strings.NewReader("")), fault.NotFound)
+		_, err = d.Download(t.Context(), b.ref, "f")
+		wantCode(t, err, fault.NotFound)
+	})
+	t.Run("a reference that is none is an error", func(t *testing.T) {
+		for _, ref := range []string{"", "../../etc", "no such\x00"} {
+			if _, err := d.Probe(t.Context(), ref); err == nil {
+				t.Errorf("%q: no error", ref)
+			}
+		}
+	})
+}
+
+// neighbours: two boxes share nothing, and many commands fit into one.
+func neighbours(s *suite, t *testing.T) {
+	a, b := s.newBox(t, small), s.newBox(t, small)
+	t.Run("neither sees the other's files", func(t *testing.T) {
+		for _, dir := range []string{"/workspace", "/home/agent", "/tmp", "/dev/shm"} {
+			a.sh(t, "echo mine > "+dir+"/of-a && chmod 777 "+dir+"/of-a")
+			if got := b.sh(t, "ls -A "+dir); strings.Contains(got.stdout, "of-a") {
+				t.Errorf("%s shows %q", dir, got.stdout)
+			}
+		}
+		if got := b.sh(t, "find / -name of-a 2>/dev/null"); got.stdout != "" {
+			t.Errorf("found %q", got.stdout)
+		}
+	})
+	t.Run("neither sees the other's processes", func(t *testing.T) {
+		a.sh(t, "sleep 4501 &")
+		if got := b.sh(t, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep [4]501'"); got.stdout != "0\n" {
+			t.Errorf("%q", got.stdout)
+		}
+	})
+	t.Run("a second command finds the first one's files", func(t *testing.T) {
+		a.sh(t, "echo first > shared")
+		if got := a.sh(t, "cat shared"); got.stdout != "first\n" {
+			t.Errorf("%q", got.stdout)
+		}
+	})
+	t.Run("twenty commands at once keep their outputs apart", func(t *testing.T) {
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				want := strings.Repeat(fmt.Sprintf("line of %d\n", i), 500)
+				got := a.sh(t, fmt.Sprintf("for i in $(seq 1 500); do echo line of %d; done; exit %d", i, i))
+				if got.stdout != want || got.ExitCode != i {
+					t.Errorf("command %d: exit code %d, %d bytes", i, got.ExitCode, len(got.stdout))
+				}
+			})
+		}
+		wg.Wait()
+	})
+	t.Run("a box that dies under twenty commands serves the next", func(t *testing.T) {
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() { a.sh(t, "kill -9 -1; kill -9 1; sleep 0.05") })
+		}
+		wg.Wait()
+		if got := a.sh(t, "cat shared"); got.stdout != "first\n" {
+			t.Errorf("%+v", got)
+		}
+	})
+}

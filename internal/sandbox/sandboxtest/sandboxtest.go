@@ -1,0 +1,211 @@
+//go:build linux
+
+// Package sandboxtest is the suite that every sandbox driver passes: what a box must let through, and
+// what it must hold, each checked against a live box through [sandbox.Driver] alone.
+//
+// One file is one category. A category makes its own boxes and runs beside the others; the checks of a
+// category run one after another in one box, so that each also shows that the ones before left it
+// usable. Most checks are a line of shell with its exact answer.
+//
+// A driver declares what it holds ([Walls]); what it does not declare is skipped and reported as such,
+// never passed.
+package sandboxtest
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+// Walls is what a driver declares about its boxes.
+type Walls struct {
+	MemoryLimit bool // Limits.MemoryMB, PIDs and CPUs are enforced
+	DiskLimit   bool // Limits.DiskMB is enforced
+	KillsAll    bool // a time-out or cancel ends everything the command started, however it hid
+	NoNetwork   bool // a box has no network but its own loopback
+	SharedHost  bool // boxes run on the machine and kernel of the test: what is inside must hold
+	UserID      int  // the user commands run as, inside
+}
+
+// patience bounds every check: what takes longer hangs.
+const patience = 30 * time.Second
+
+// Run runs the suite. newDriver is called once; the driver it returns is closed at the end.
+//
+// Run sets an environment variable for the whole process, so the calling test must not be parallel.
+func Run(t *testing.T, walls Walls, newDriver func(t *testing.T) sandbox.Driver) {
+	t.Setenv("ARBE_SUITE_CANARY", canary) // before the driver: it, or what it starts, might pass it on
+	s := &suite{driver: newDriver(t), walls: walls}
+	t.Cleanup(func() {
+		if err := s.driver.Close(context.Background()); err != nil {
+			t.Errorf("close the driver: %s", fault.From(err).Detail())
+		}
+	})
+	t.Run("categories", func(t *testing.T) { // so that the cleanup waits for the parallel ones
+		for name, category := range map[string]func(*suite, *testing.T){
+			"the host cannot be read":           hostReads,
+			"only three places can be written":  writesOutside,
+			"processes are its own":             processes,
+			"there is no privilege to be had":   privileges,
+			"dangerous system calls are denied": kernelSurface,
+			"limits hold and heal":              limits,
+			"output is exact":                   output,
+			"input is exact":                    input,
+			"nothing outlives its end":          lifecycle,
+			"exit codes are the shell's":        exitCodes,
+			"commands run as they were given":   invocation,
+			"the environment is as given":       environment,
+			"the network is its own":            network,
+			"files go in and out safely":        files,
+			"boxes are made, found and deleted": boxes,
+			"boxes are strangers to each other": neighbours,
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				category(s, t)
+			})
+		}
+	})
+}
+
+// canary is a value of the server that must not be found in any box.
+const canary = "canary-5f1c9b7e"
+
+type suite struct {
+	driver sandbox.Driver
+	walls  Walls
+}
+
+// need skips a check for a driver that does not declare what it checks.
+func need(t *testing.T, declared bool, what string) {
+	t.Helper()
+	if !declared {
+		t.Skip("the driver does not declare: " + what)
+	}
+}
+
+// box is a live box of one test.
+type box struct {
+	*suite
+	ref string
+}
+
+var made atomic.Int64
+
+// freshID is an id that no other box of this process has.
+func freshID() string {
+	return "suite-" + fmt.Sprintf("%d-%d", os.Getpid(), made.Add(1))
+}
+
+// newBox makes a box that is destroyed with the test.
+func (s *suite) newBox(t *testing.T, l sandbox.Limits) *box {
+	t.Helper()
+	ref, err := s.driver.Create(t.Context(), sandbox.Spec{ID: freshID(), Limits: l})
+	if err != nil {
+		t.Fatalf("create: %s", fault.From(err).Detail())
+	}
+	t.Cleanup(func() {
+		if err := s.driver.Destroy(context.Background(), ref); err != nil {
+			t.Errorf("destroy: %s", fault.From(err).Detail())
+		}
+	})
+	return &box{suite: s, ref: ref}
+}
+
+// small is enough for a line of shell.
+var small = sandbox.Limits{MemoryMB: 256, DiskMB: 64, PIDs: 128, CPUs: 2}
+
+// outcome is what one command did.
+type outcome struct {
+	sandbox.Result
+	stdout, stderr string
+}
+
+// run runs a command that has to be able to run.
+func (b *box) run(t *testing.T, cmd sandbox.Command) outcome {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if cmd.Stdout == nil {
+		cmd.Stdout = &stdout
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = &stderr
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	result, err := b.driver.Exec(ctx, b.ref, cmd)
+	if err != nil {
+		t.Fatalf("exec %q: %s", cmd.Argv, fault.From(err).Detail())
+	}
+	return outcome{result, stdout.String(), stderr.String()}
+}
+
+// sh runs a line of shell.
+func (b *box) sh(t *testing.T, script string) outcome {
+	t.Helper()
+	return b.run(t, sandbox.Command{Argv: []string{"sh", "-c", script}})
+}
+
+// put uploads a small file.
+func (b *box) put(t *testing.T, path, content string) {
+	t.Helper()
+	if err := b.driver.Upload(t.Context(), b.ref, path, 0o644, strings.NewReader(content)); err != nil {
+		t.Fatalf("upload %s: %s", path, fault.From(err).Detail())
+	}
+}
+
+// get downloads a small file.
+func (b *box) get(t *testing.T, path string) string {
+	t.Helper()
+	r, err := b.driver.Download(t.Context(), b.ref, path)
+	if err != nil {
+		t.Fatalf("download %s: %s", path, fault.From(err).Detail())
+	}
+	defer r.Close()
+	content, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatalf("download %s: %v", path, err)
+	}
+	return string(content)
+}
+
+// check is a line of shell and its exact answer.
+type check struct {
+	name   string
+	script string
+	stdout string
+	// fails: the exit code is not 0, and stdout is not compared.
+	fails bool
+}
+
+// verify runs checks one after another.
+func (b *box) verify(t *testing.T, checks []check) {
+	for _, c := range checks {
+		t.Run(c.name, func(t *testing.T) {
+			got := b.sh(t, c.script)
+			switch {
+			case c.fails && got.ExitCode == 0:
+				t.Errorf("%s\nsucceeded, with stdout %q", c.script, got.stdout)
+			case !c.fails && (got.ExitCode != 0 || got.stdout != c.stdout):
+				t.Errorf("%s\nexit code %d, stdout %q, stderr %q\nwant stdout %q", c.script, got.ExitCode, got.stdout, got.stderr, c.stdout)
+			}
+		})
+	}
+}
+
+// wantCode checks the code of an error that a person may read.
+func wantCode(t *testing.T, err error, want fault.Code) {
+	t.Helper()
+	if got := fault.CodeOf(err); got != want {
+		t.Errorf("error %v has the code %q, want %q", err, got, want)
+	}
+}
