@@ -129,7 +129,7 @@ func Explain(err error) error {
 
 // isClosed recognises a connection that broke under a statement, which pgx reports in several ways.
 func isClosed(err error) bool {
-	return errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrUnexpectedEOF) || err.Error() == "conn closed"
+	return errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // Violates tells whether err is a violation of the constraint with this name.

@@ -3,7 +3,11 @@ package db_test
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
+	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -161,6 +165,80 @@ func TestALostConnectionIsUnavailable(t *testing.T) {
 			in(t, d.DB, h.scope(), func(tx pgx.Tx) { rename(t, tx) })
 		})
 	}
+}
+
+func TestACutConnectionIsUnavailable(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	wire := newWire(t, d.ServerURL)
+	through, err := db.Open(t.Context(), wire.url, db.Options{MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer through.Close()
+	for range 2 { // the pool heals by itself
+		err := through.In(t.Context(), db.Scope{}, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(t.Context(), "select 1"); err != nil {
+				t.Fatalf("before the cut: %v", err)
+			}
+			wire.cut()
+			_, err := tx.Exec(t.Context(), "select 1")
+			return err
+		})
+		wants(t, err, fault.Unavailable)
+	}
+}
+
+// wire is a way to Postgres that can be cut, without a word from Postgres.
+type wire struct {
+	url   string
+	mu    sync.Mutex
+	conns []net.Conn
+}
+
+func newWire(t testing.TB, to string) *wire {
+	t.Helper()
+	u, err := url.Parse(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	postgres := u.Host
+	u.Host = listener.Addr().String()
+	w := &wire{url: u.String()}
+	t.Cleanup(func() { listener.Close(); w.cut() })
+	go func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", postgres)
+			if err != nil {
+				near.Close()
+				continue
+			}
+			w.mu.Lock()
+			w.conns = append(w.conns, near, far)
+			w.mu.Unlock()
+			go io.Copy(near, far)
+			go io.Copy(far, near)
+		}
+	}()
+	return w
+}
+
+// cut ends every connection.
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, conn := range w.conns {
+		conn.Close()
+	}
+	w.conns = nil
 }
 
 // terminate ends tx's back end from outside and waits until it is gone.

@@ -11,6 +11,10 @@ import (
 
 // verbs are the top-level verbs, in the order help lists them.
 var verbs = []func(*app) *cobra.Command{
+	up,
+	serve,
+	migrate,
+	config,
 	login,
 	auth,
 	house,

@@ -46,3 +46,7 @@ update sandboxes set status = 'live', provider_ref = @provider_ref::text where i
 
 -- name: MarkSandboxDead :exec
 update sandboxes set status = 'dead', destroyed_at = now() where id = @id and status <> 'dead';
+
+-- name: DeleteSandbox :exec
+-- For one that was never made: the threads on it have none again.
+delete from sandboxes where id = @id;

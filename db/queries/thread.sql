@@ -51,3 +51,15 @@ returning id, stream_id;
 
 -- name: DeleteThread :execrows
 delete from threads where id = @id;
+
+-- name: SandboxesBelow :many
+-- The sandboxes of a thread and of all its descendants.
+with recursive below as (
+  select id, sandbox_id from threads where threads.id = @id
+  union
+  select t.id, t.sandbox_id from threads t join below b on t.parent_thread_id = b.id
+)
+select distinct sandbox_id::text from below where sandbox_id is not null;
+
+-- name: ThreadsOnSandbox :one
+select count(*) from threads where sandbox_id = @sandbox_id::text;

@@ -34,6 +34,16 @@ func (q *Queries) DeleteEnvironment(ctx context.Context, db DBTX, id string) err
 	return err
 }
 
+const deleteSandbox = `-- name: DeleteSandbox :exec
+delete from sandboxes where id = $1
+`
+
+// For one that was never made: the threads on it have none again.
+func (q *Queries) DeleteSandbox(ctx context.Context, db DBTX, id string) error {
+	_, err := db.Exec(ctx, deleteSandbox, id)
+	return err
+}
+
 const getEnvironment = `-- name: GetEnvironment :one
 select id, house_id, name, config, secret_bindings, created_at from environments where id = $1
 `

@@ -250,6 +250,36 @@ func (q *Queries) RepointThreads(ctx context.Context, db DBTX, toSandbox string,
 	return items, nil
 }
 
+const sandboxesBelow = `-- name: SandboxesBelow :many
+with recursive below as (
+  select id, sandbox_id from threads where threads.id = $1
+  union
+  select t.id, t.sandbox_id from threads t join below b on t.parent_thread_id = b.id
+)
+select distinct sandbox_id::text from below where sandbox_id is not null
+`
+
+// The sandboxes of a thread and of all its descendants.
+func (q *Queries) SandboxesBelow(ctx context.Context, db DBTX, id string) ([]string, error) {
+	rows, err := db.Query(ctx, sandboxesBelow, id)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var sandbox_id string
+		if err := rows.Scan(&sandbox_id); err != nil {
+			return nil, err
+		}
+		items = append(items, sandbox_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const setThreadSandbox = `-- name: SetThreadSandbox :exec
 update threads set sandbox_id = $1 where id = $2
 `
@@ -266,6 +296,17 @@ update threads set status = $1 where id = $2
 func (q *Queries) SetThreadStatus(ctx context.Context, db DBTX, status string, iD string) error {
 	_, err := db.Exec(ctx, setThreadStatus, status, iD)
 	return err
+}
+
+const threadsOnSandbox = `-- name: ThreadsOnSandbox :one
+select count(*) from threads where sandbox_id = $1::text
+`
+
+func (q *Queries) ThreadsOnSandbox(ctx context.Context, db DBTX, sandboxID string) (int64, error) {
+	row := db.QueryRow(ctx, threadsOnSandbox, sandboxID)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const updateThread = `-- name: UpdateThread :exec

@@ -75,10 +75,10 @@ type Labels struct{ House, Thread, Environment string }
 
 // Limits bound what a box may use. A zero field means the driver's default.
 type Limits struct {
-	MemoryMB int     // memory of all its processes together, in MiB
-	DiskMB   int     // all it may write, in MiB
-	PIDs     int     // processes and threads at once
-	CPUs     float64 // cores
+	MemoryMB int     `json:"memory_mb,omitempty"` // memory of all its processes together, in MiB
+	DiskMB   int     `json:"disk_mb,omitempty"`   // all it may write, in MiB
+	PIDs     int     `json:"pids,omitempty"`      // processes and threads at once
+	CPUs     float64 `json:"cpus,omitempty"`      // cores
 }
 
 // The user and the paths that every box has, whatever its driver.

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/server"
+)
+
+// migrate brings an operator's database up to this program's schema, without serving.
+func migrate(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "migrate",
+		Short: "Bring your PostgreSQL (DATABASE_URL) up to this version's schema",
+		Long:  "Bring a database up to this version's schema. A server does so at its start; this is for doing it before.",
+		Args:  takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, _, err := a.settings(cmd)
+			if err != nil {
+				return err
+			}
+			if cfg.DatabaseURL == "" {
+				return fault.New(fault.Invalid, "no database is named", "set DATABASE_URL; arbe up migrates its own")
+			}
+			if err := server.Migrate(cmd.Context(), cfg); err != nil {
+				return err
+			}
+			a.say("the database is up to date")
+			return nil
+		},
+	}
+	settingFlags(cmd)
+	return cmd
+}

@@ -1,0 +1,26 @@
+package entry
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// Name tidies what a person called something (a thread, a house, a tag): white space around it goes, and
+// it must be one line of valid UTF-8 without control characters, of at most limit characters. It may be
+// empty, and it may look like markup: whoever shows it escapes it. The error is a [fault.Invalid] that
+// names the field.
+func Name(field, name string, limit int) (string, error) {
+	name = strings.TrimSpace(name)
+	switch {
+	case !utf8.ValidString(name):
+		return "", fault.New(fault.Invalid, field+": it is not valid UTF-8", "send it as UTF-8 text")
+	case strings.ContainsFunc(name, unicode.IsControl):
+		return "", fault.New(fault.Invalid, field+": it has a line break or another control character", "write it on one line")
+	case utf8.RuneCountInString(name) > limit:
+		return "", fault.Newf(fault.Invalid, "shorten it", "%s: at most %d characters", field, limit)
+	}
+	return name, nil
+}

@@ -1,0 +1,233 @@
+// Package house keeps tenants: houses, who is in them, and the bots they add. A house owns everything in
+// it and is the only privacy boundary between people.
+package house
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// MaxName is the longest name of a house or an agent, in characters.
+const MaxName = 100
+
+// House is a tenant, as one of its members sees it.
+type House struct {
+	ID, Name string
+	// DefaultEnvironment is the recipe of threads that name none; empty when there is none.
+	DefaultEnvironment string
+	// PrimaryThread is where signal.house.* entries go.
+	PrimaryThread string
+	CreatedAt     time.Time
+	// Role is what the one who asks is here: "owner" or "member".
+	Role string
+}
+
+// Agent is any actor: a human or a bot.
+type Agent struct {
+	ID string
+	// Kind is "human" or "bot"; Runtime is which coding agent a bot runs.
+	Kind, Runtime string
+	Name          string
+	CreatedAt     time.Time
+}
+
+// Member is an agent in a house.
+type Member struct {
+	Agent    Agent
+	Role     string
+	JoinedAt time.Time
+}
+
+// Houses keeps houses. It is safe for concurrent use.
+type Houses struct {
+	db      *db.DB
+	log     *stream.Log
+	threads *thread.Threads
+	boxes   *sandbox.Resolver
+	q       *query.Queries
+}
+
+// New makes a Houses.
+func New(d *db.DB, log *stream.Log, threads *thread.Threads, boxes *sandbox.Resolver) *Houses {
+	return &Houses{db: d, log: log, threads: threads, boxes: boxes, q: query.New()}
+}
+
+// CreatePerson adds a human to the installation, in no house yet, and returns their id.
+func (h *Houses) CreatePerson(ctx context.Context, name string) (id string, err error) {
+	if name, err = required("name", name); err != nil {
+		return "", err
+	}
+	id = uuid.NewString()
+	return id, h.db.In(ctx, db.Scope{Agent: id}, func(tx pgx.Tx) error {
+		return h.q.InsertAgent(ctx, tx, query.InsertAgentParams{ID: id, Kind: "human", Name: &name})
+	})
+}
+
+// Create makes a house that an agent owns, with its primary thread and a default environment.
+func (h *Houses) Create(ctx context.Context, owner, name string) (made House, err error) {
+	if name, err = required("name", name); err != nil {
+		return House{}, err
+	}
+	var id string
+	if id, err = h.q.NewID(ctx, h.db.Pool()); err != nil {
+		return House{}, db.Explain(err)
+	}
+	scope := db.Scope{House: id, Agent: owner}
+	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if err := h.q.InsertHouse(ctx, tx, id, name); err != nil {
+			return err
+		}
+		if err := h.q.InsertMember(ctx, tx, id, owner, "owner"); err != nil {
+			return err
+		}
+		env, err := h.boxes.CreateEnvironmentTx(ctx, tx, scope, "default", sandbox.Recipe{Driver: sandbox.DefaultDriver})
+		if err != nil {
+			return err
+		}
+		primary, err := h.threads.CreateTx(ctx, tx, scope, thread.Draft{Name: name, Pinned: true})
+		if err != nil {
+			return err
+		}
+		if err := h.q.SetHousePointers(ctx, tx, &env.ID, &primary.ID, id); err != nil {
+			return err
+		}
+		if _, err := h.log.AppendTx(ctx, tx, primary.Stream(), entry.NewDraft("", "", entry.HouseCreated{HouseID: id, Name: name})); err != nil {
+			return err
+		}
+		made, err = h.get(ctx, tx, id)
+		return err
+	})
+	return made, err
+}
+
+// Get returns the scope's house.
+func (h *Houses) Get(ctx context.Context, scope db.Scope) (got House, err error) {
+	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		got, err = h.get(ctx, tx, scope.House)
+		return err
+	})
+	return got, err
+}
+
+func (h *Houses) get(ctx context.Context, tx pgx.Tx, id string) (House, error) {
+	r, err := h.q.GetHouse(ctx, tx, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return House{}, fault.New(fault.NotFound, "there is no such house", "list your houses with: arbe house list")
+	}
+	return House{ID: r.ID, Name: r.Name, DefaultEnvironment: db.Zero(r.DefaultEnvironmentID), PrimaryThread: db.Zero(r.PrimaryThreadID),
+		CreatedAt: r.CreatedAt, Role: r.Role}, err
+}
+
+// List returns up to limit houses that an agent is in, behind a cursor, oldest first. only limits them
+// to one house, empty to none.
+func (h *Houses) List(ctx context.Context, agent, only string, after db.Cursor, limit int) (list []House, err error) {
+	err = h.db.In(ctx, db.Scope{Agent: agent}, func(tx pgx.Tx) error {
+		rows, err := h.q.ListHouses(ctx, tx, query.ListHousesParams{AfterTime: after.Time, AfterID: after.ID, OnlyHouse: only, MaxRows: int32(limit)})
+		for _, r := range rows {
+			list = append(list, House{ID: r.ID, Name: r.Name, DefaultEnvironment: db.Zero(r.DefaultEnvironmentID),
+				PrimaryThread: db.Zero(r.PrimaryThreadID), CreatedAt: r.CreatedAt, Role: r.Role})
+		}
+		return err
+	})
+	return list, err
+}
+
+// Update changes the scope's house: its name, its default environment (empty is none), or both; nil
+// leaves as it is.
+func (h *Houses) Update(ctx context.Context, scope db.Scope, name, defaultEnvironment *string) (changed House, err error) {
+	params := query.UpdateHouseParams{ID: scope.House}
+	if name != nil {
+		clean, err := required("name", *name)
+		if err != nil {
+			return House{}, err
+		}
+		params.Name = &clean
+	}
+	if defaultEnvironment != nil {
+		params.SetDefault, params.DefaultEnvironmentID = true, db.Null(*defaultEnvironment)
+	}
+	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if _, err := h.q.UpdateHouse(ctx, tx, params); err != nil {
+			return err
+		}
+		changed, err = h.get(ctx, tx, scope.House)
+		return err
+	})
+	if db.Violates(err, "houses_id_default_environment_id_fkey") { // checked at commit
+		return House{}, fault.New(fault.NotFound, "default_environment_id: there is none with this id in the house",
+			"use an environment of the same house").Because(err)
+	}
+	return changed, err
+}
+
+// Members returns up to limit members of the scope's house behind a cursor, oldest first.
+func (h *Houses) Members(ctx context.Context, scope db.Scope, after db.Cursor, limit int) (list []Member, err error) {
+	if after.ID == "" {
+		after.ID = uuid.Nil.String()
+	}
+	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		rows, err := h.q.ListMembers(ctx, tx, query.ListMembersParams{HouseID: scope.House, AfterTime: after.Time, AfterID: after.ID, MaxRows: int32(limit)})
+		for _, r := range rows {
+			list = append(list, Member{Role: r.Role, JoinedAt: r.JoinedAt,
+				Agent: Agent{ID: r.ID, Kind: r.Kind, Runtime: db.Zero(r.Runtime), Name: db.Zero(r.Name), CreatedAt: r.CreatedAt}})
+		}
+		return err
+	})
+	return list, err
+}
+
+// CreateBot makes a bot that runs a coding agent, as a member of the scope's house.
+func (h *Houses) CreateBot(ctx context.Context, scope db.Scope, name, runtime string) (bot Agent, err error) {
+	if name, err = required("name", name); err != nil {
+		return Agent{}, err
+	}
+	id := uuid.NewString()
+	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if err := h.q.InsertAgent(ctx, tx, query.InsertAgentParams{ID: id, Kind: "bot", Runtime: &runtime, Name: &name}); err != nil {
+			return err
+		}
+		if err := h.q.InsertMember(ctx, tx, scope.House, id, "member"); err != nil {
+			return err
+		}
+		bot, err = agent(h.q.GetAgent(ctx, tx, id))
+		return err
+	})
+	return bot, err
+}
+
+// Agent returns an agent of the scope's house, or the scope's own agent, or a [fault.NotFound].
+func (h *Houses) Agent(ctx context.Context, scope db.Scope, id string) (a Agent, err error) {
+	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		a, err = agent(h.q.GetAgent(ctx, tx, id))
+		return err
+	})
+	return a, err
+}
+
+func agent(r query.Agent, err error) (Agent, error) {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Agent{}, fault.New(fault.NotFound, "there is no such agent in this house", "list the house's agents")
+	}
+	return Agent{ID: r.ID, Kind: r.Kind, Runtime: db.Zero(r.Runtime), Name: db.Zero(r.Name), CreatedAt: r.CreatedAt}, err
+}
+
+// required is a name that may not be empty.
+func required(field, name string) (string, error) {
+	name, err := entry.Name(field, name, MaxName)
+	if err == nil && name == "" {
+		err = fault.New(fault.Invalid, field+": it is empty", "give it a name")
+	}
+	return name, err
+}

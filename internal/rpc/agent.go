@@ -1,0 +1,97 @@
+package rpc
+
+import (
+	"context"
+	"net/url"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/house"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+type agentService struct{ Services }
+
+// LoginPath is the address of the page that redeems a login link's token, without the server's own.
+func LoginPath(token string) string { return "/login?token=" + url.QueryEscape(token) }
+
+func (s *agentService) WhoAmI(ctx context.Context, _ *arbev1.WhoAmIRequest) (*arbev1.WhoAmIResponse, error) {
+	who, err := auth.Who(ctx)
+	if err != nil {
+		return nil, err
+	}
+	self, err := s.Houses.Agent(ctx, db.Scope{Agent: who.Agent}, who.Agent)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.WhoAmIResponse{Agent: wireAgent(self), Credential: who.Credential, HouseId: who.House}, nil
+}
+
+func (s *agentService) CreateAgent(ctx context.Context, req *arbev1.CreateAgentRequest) (*arbev1.CreateAgentResponse, error) {
+	scope, err := s.Auth.May(ctx, auth.Own, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	bot, err := s.Houses.CreateBot(ctx, scope, req.GetName(), req.GetRuntime())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.CreateAgentResponse{Agent: wireAgent(bot)}, nil
+}
+
+func (s *agentService) GetAgent(ctx context.Context, req *arbev1.GetAgentRequest) (*arbev1.GetAgentResponse, error) {
+	scope, err := s.Auth.May(ctx, auth.Read, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	got, err := s.Houses.Agent(ctx, scope, req.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.GetAgentResponse{Agent: wireAgent(got)}, nil
+}
+
+func (s *agentService) ListAgents(ctx context.Context, req *arbev1.ListAgentsRequest) (*arbev1.ListAgentsResponse, error) {
+	rows, next, err := s.members(ctx, req.GetHouseId(), req.GetPageToken(), req.GetPageSize())
+	if err != nil {
+		return nil, err
+	}
+	agents := each(rows, func(m house.Member) *arbev1.Agent { return wireAgent(m.Agent) })
+	return &arbev1.ListAgentsResponse{Agents: agents, NextPageToken: next}, nil
+}
+
+func (s *agentService) CreateLoginLink(ctx context.Context, _ *arbev1.CreateLoginLinkRequest) (*arbev1.CreateLoginLinkResponse, error) {
+	who, err := auth.Who(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if who.House != "" { // a session reaches all houses of its agent
+		return nil, fault.New(fault.Forbidden, "this credential is limited to one house", "use one that is not")
+	}
+	token, expires, err := s.Auth.CreateLink(ctx, who.Agent)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.CreateLoginLinkResponse{Path: LoginPath(token), ExpiresAt: timestamp(expires)}, nil
+}
+
+func (s *agentService) RedeemLoginLink(ctx context.Context, req *arbev1.RedeemLoginLinkRequest) (*arbev1.RedeemLoginLinkResponse, error) {
+	session, expires, who, err := s.Auth.Redeem(ctx, req.GetToken())
+	if err != nil {
+		return nil, err
+	}
+	self, err := s.Houses.Agent(ctx, db.Scope{Agent: who.Agent}, who.Agent)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.RedeemLoginLinkResponse{Session: session, ExpiresAt: timestamp(expires), Agent: wireAgent(self)}, nil
+}
+
+func (s *agentService) EndSession(ctx context.Context, _ *arbev1.EndSessionRequest) (*arbev1.EndSessionResponse, error) {
+	who, err := auth.Who(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.EndSessionResponse{}, s.Auth.EndSession(ctx, who)
+}

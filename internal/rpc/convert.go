@@ -1,0 +1,106 @@
+package rpc
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// each converts a list.
+func each[From, To any](list []From, convert func(From) To) []To {
+	out := make([]To, len(list))
+	for i, v := range list {
+		out[i] = convert(v)
+	}
+	return out
+}
+
+// timestamp is t on the wire: absent for the zero time.
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+func wireHouse(h house.House) *arbev1.House {
+	return &arbev1.House{Id: h.ID, Name: h.Name, DefaultEnvironmentId: h.DefaultEnvironment, PrimaryThreadId: h.PrimaryThread,
+		CreatedAt: timestamp(h.CreatedAt), Role: h.Role}
+}
+
+func wireAgent(a house.Agent) *arbev1.Agent {
+	return &arbev1.Agent{Id: a.ID, Kind: a.Kind, Runtime: a.Runtime, Name: a.Name, CreatedAt: timestamp(a.CreatedAt)}
+}
+
+func wireMember(m house.Member) *arbev1.Member {
+	return &arbev1.Member{Agent: wireAgent(m.Agent), Role: m.Role, JoinedAt: timestamp(m.JoinedAt)}
+}
+
+func wireThread(t thread.Thread) *arbev1.Thread {
+	parent := &arbev1.Parent{Kind: "house", Id: t.House}
+	if t.ParentThread != "" {
+		parent = &arbev1.Parent{Kind: "thread", Id: t.ParentThread}
+	} else if t.ParentAgent != "" {
+		parent = &arbev1.Parent{Kind: "agent", Id: t.ParentAgent}
+	}
+	return &arbev1.Thread{
+		Id: t.ID, HouseId: t.House, StreamId: t.StreamID, Name: t.Name, Parent: parent,
+		ParentThreadId: t.ParentThread, ParentAgentId: t.ParentAgent, AgentId: t.Agent,
+		EnvironmentId: t.Environment, SandboxId: t.Sandbox, Tags: t.Tags, Status: string(t.Status),
+		PinnedAt: timestamp(t.PinnedAt), CreatedAt: timestamp(t.CreatedAt), UpdatedAt: timestamp(t.UpdatedAt),
+		Tail: t.Tail, LastActivityAt: timestamp(t.LastActivity),
+	}
+}
+
+func wireEntry(e entry.Entry) *arbev1.Entry {
+	return &arbev1.Entry{Seq: e.Seq, Id: e.ID, StreamId: e.StreamID, AuthorAgentId: e.Author, Type: e.Type,
+		Payload: string(e.Payload), Ts: timestamp(e.Time)}
+}
+
+func wireDelta(d stream.Delta) *arbev1.Delta {
+	return &arbev1.Delta{EntryId: d.EntryID, Offset: d.Offset, Data: d.Data}
+}
+
+func wireSandbox(b sandbox.Sandbox) *arbev1.Sandbox {
+	return &arbev1.Sandbox{Id: b.ID, HouseId: b.House, EnvironmentId: b.Environment, Provider: b.Provider, Status: string(b.Status),
+		Ephemeral: b.Ephemeral, CreatedAt: timestamp(b.CreatedAt), DestroyedAt: timestamp(b.DestroyedAt)}
+}
+
+func wireEnvironment(e sandbox.Environment) *arbev1.Environment {
+	r := e.Recipe
+	config := &arbev1.EnvironmentConfig{Driver: r.Driver, Image: r.Image, Repo: r.Repo, Ref: r.Ref, Setup: r.Setup, Limits: &arbev1.Limits{
+		MemoryMb: int32(r.Limits.MemoryMB), DiskMb: int32(r.Limits.DiskMB), Pids: int32(r.Limits.PIDs), Cpus: r.Limits.CPUs,
+	}}
+	if r.CommandTimeout > 0 {
+		config.Limits.CommandTimeout = durationpb.New(r.CommandTimeout)
+	}
+	return &arbev1.Environment{Id: e.ID, HouseId: e.House, Name: e.Name, Config: config, CreatedAt: timestamp(e.CreatedAt)}
+}
+
+// recipe is the domain's form of what came over the wire; nil is the empty recipe.
+func recipe(c *arbev1.EnvironmentConfig) sandbox.Recipe {
+	l := c.GetLimits()
+	return sandbox.Recipe{
+		Driver: c.GetDriver(), Image: c.GetImage(), Repo: c.GetRepo(), Ref: c.GetRef(), Setup: c.GetSetup(),
+		Limits:         sandbox.Limits{MemoryMB: int(l.GetMemoryMb()), DiskMB: int(l.GetDiskMb()), PIDs: int(l.GetPids()), CPUs: l.GetCpus()},
+		CommandTimeout: l.GetCommandTimeout().AsDuration(),
+	}
+}
+
+func wireEvent(e stream.Event) *arbev1.TailResponse {
+	switch {
+	case e.Entry != nil:
+		return &arbev1.TailResponse{Event: &arbev1.TailResponse_Entry{Entry: wireEntry(*e.Entry)}}
+	case e.Delta != nil:
+		return &arbev1.TailResponse{Event: &arbev1.TailResponse_Delta{Delta: wireDelta(*e.Delta)}}
+	}
+	return &arbev1.TailResponse{Event: &arbev1.TailResponse_CaughtUp{CaughtUp: &arbev1.CaughtUp{Seq: e.Seq}}}
+}

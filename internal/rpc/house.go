@@ -1,0 +1,97 @@
+package rpc
+
+import (
+	"context"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/house"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+type houseService struct{ Services }
+
+func (s *houseService) CreateHouse(ctx context.Context, req *arbev1.CreateHouseRequest) (*arbev1.CreateHouseResponse, error) {
+	who, err := auth.Who(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if who.House != "" {
+		return nil, fault.New(fault.Forbidden, "this credential is limited to one house", "log in as a person to make another one")
+	}
+	made, err := s.Houses.Create(ctx, who.Agent, req.GetName())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.CreateHouseResponse{House: wireHouse(made)}, nil
+}
+
+func (s *houseService) GetHouse(ctx context.Context, req *arbev1.GetHouseRequest) (*arbev1.GetHouseResponse, error) {
+	scope, err := s.Auth.May(ctx, auth.Read, auth.House(req.GetId()))
+	if err != nil {
+		return nil, err
+	}
+	got, err := s.Houses.Get(ctx, scope)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.GetHouseResponse{House: wireHouse(got)}, nil
+}
+
+func (s *houseService) ListHouses(ctx context.Context, req *arbev1.ListHousesRequest) (*arbev1.ListHousesResponse, error) {
+	who, err := auth.Who(ctx)
+	if err != nil {
+		return nil, err
+	}
+	after, err := place(req.GetPageToken(), db.Cursor{})
+	if err != nil {
+		return nil, err
+	}
+	size := pageSize(req.GetPageSize())
+	rows, err := s.Houses.List(ctx, who.Agent, who.House, after, size+1)
+	if err != nil {
+		return nil, err
+	}
+	rows, next := page(rows, size, func(h house.House) db.Cursor { return cursorAt(h.CreatedAt, h.ID) })
+	return &arbev1.ListHousesResponse{Houses: each(rows, wireHouse), NextPageToken: next}, nil
+}
+
+func (s *houseService) UpdateHouse(ctx context.Context, req *arbev1.UpdateHouseRequest) (*arbev1.UpdateHouseResponse, error) {
+	scope, err := s.Auth.May(ctx, auth.Own, auth.House(req.GetId()))
+	if err != nil {
+		return nil, err
+	}
+	changed, err := s.Houses.Update(ctx, scope, req.Name, req.DefaultEnvironmentId)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.UpdateHouseResponse{House: wireHouse(changed)}, nil
+}
+
+func (s *houseService) ListMembers(ctx context.Context, req *arbev1.ListMembersRequest) (*arbev1.ListMembersResponse, error) {
+	rows, next, err := s.members(ctx, req.GetHouseId(), req.GetPageToken(), req.GetPageSize())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.ListMembersResponse{Members: each(rows, wireMember), NextPageToken: next}, nil
+}
+
+// members is one page of who is in a house.
+func (s *Services) members(ctx context.Context, houseID, token string, asked int32) ([]house.Member, string, error) {
+	scope, err := s.Auth.May(ctx, auth.Read, auth.House(houseID))
+	if err != nil {
+		return nil, "", err
+	}
+	after, err := place(token, db.Cursor{})
+	if err != nil {
+		return nil, "", err
+	}
+	size := pageSize(asked)
+	rows, err := s.Houses.Members(ctx, scope, after, size+1)
+	if err != nil {
+		return nil, "", err
+	}
+	rows, next := page(rows, size, func(m house.Member) db.Cursor { return cursorAt(m.JoinedAt, m.Agent.ID) })
+	return rows, next, nil
+}

@@ -1,0 +1,109 @@
+package rpc
+
+import (
+	"context"
+
+	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/thread"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+type threadService struct{ Services }
+
+func (s *threadService) CreateThread(ctx context.Context, req *arbev1.CreateThreadRequest) (*arbev1.CreateThreadResponse, error) {
+	scope, err := s.Auth.May(ctx, auth.Write, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	made, err := s.Threads.Create(ctx, scope, thread.Draft{
+		ID: req.GetId(), Name: req.GetName(), ParentThread: req.GetParentThreadId(), ParentAgent: req.GetParentAgentId(),
+		Agent: req.GetAgentId(), Environment: req.GetEnvironmentId(), Tags: req.GetTags(), Pinned: req.GetPinned(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.CreateThreadResponse{Thread: wireThread(made)}, nil
+}
+
+func (s *threadService) GetThread(ctx context.Context, req *arbev1.GetThreadRequest) (*arbev1.GetThreadResponse, error) {
+	scope, err := s.Auth.May(ctx, auth.Read, auth.Thread(req.GetId()))
+	if err != nil {
+		return nil, err
+	}
+	got, err := s.Threads.Get(ctx, scope, req.GetId())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.GetThreadResponse{Thread: wireThread(got)}, nil
+}
+
+func (s *threadService) ListThreads(ctx context.Context, req *arbev1.ListThreadsRequest) (*arbev1.ListThreadsResponse, error) {
+	scope, err := s.Auth.May(ctx, auth.Read, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	after, err := place(req.GetPageToken(), thread.Cursor{})
+	if err != nil {
+		return nil, err
+	}
+	size := pageSize(req.GetPageSize())
+	rows, err := s.Threads.List(ctx, scope, thread.Filter{
+		ParentThread: req.GetParentThreadId(), Tag: req.GetTag(), Status: thread.Status(req.GetStatus()), After: after, Limit: size + 1,
+	})
+	if err != nil {
+		return nil, err
+	}
+	rows, next := page(rows, size, thread.Thread.Cursor)
+	return &arbev1.ListThreadsResponse{Threads: each(rows, wireThread), NextPageToken: next}, nil
+}
+
+func (s *threadService) UpdateThread(ctx context.Context, req *arbev1.UpdateThreadRequest) (*arbev1.UpdateThreadResponse, error) {
+	scope, err := s.Auth.May(ctx, auth.Write, auth.Thread(req.GetId()))
+	if err != nil {
+		return nil, err
+	}
+	change := thread.Change{Name: req.Name, Environment: req.EnvironmentId, Pinned: req.Pinned, Status: (*thread.Status)(req.Status)}
+	if req.GetTags() != nil {
+		change.Tags = &req.Tags.Values
+	}
+	changed, err := s.Threads.Update(ctx, scope, req.GetId(), change)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.UpdateThreadResponse{Thread: wireThread(changed)}, nil
+}
+
+func (s *threadService) DeleteThread(ctx context.Context, req *arbev1.DeleteThreadRequest) (*arbev1.DeleteThreadResponse, error) {
+	scope, err := s.Auth.May(ctx, auth.Write, auth.Thread(req.GetId()))
+	if fault.CodeOf(err) == fault.NotFound { // gone, or never the caller's to know of
+		return &arbev1.DeleteThreadResponse{}, nil
+	} else if err != nil {
+		return nil, err
+	}
+	return &arbev1.DeleteThreadResponse{}, s.Dispatcher.DeleteThread(ctx, scope, req.GetId())
+}
+
+func (s *threadService) RunCommand(ctx context.Context, req *arbev1.RunCommandRequest) (*arbev1.RunCommandResponse, error) {
+	scope, err := s.Auth.May(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	said, err := s.Dispatcher.RunCommand(ctx, scope, req.GetThreadId(), req.GetId(), entry.Command{
+		Command: req.GetCommand(), Argv: req.GetArgv().GetArgs(), EnvironmentID: req.GetEnvironmentId(),
+		TimeoutMS: req.GetTimeout().AsDuration().Milliseconds(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.RunCommandResponse{Entry: wireEntry(said), ResultId: entry.ResultID(said.ID)}, nil
+}
+
+func (s *threadService) CancelCommand(ctx context.Context, req *arbev1.CancelCommandRequest) (*arbev1.CancelCommandResponse, error) {
+	scope, err := s.Auth.May(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.CancelCommandResponse{}, s.Dispatcher.CancelCommand(ctx, scope, req.GetThreadId(), req.GetCommandId())
+}
