@@ -2,9 +2,7 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"slices"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -14,9 +12,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
-
-// appendTries is how often Append tries in all while the database drops its connections.
-const appendTries = 6
 
 // CreateTx makes an empty log in the caller's transaction. A name that the house has already is a
 // [fault.Exists].
@@ -32,8 +27,9 @@ func CreateTx(ctx context.Context, tx pgx.Tx, ref Ref) error {
 // they are committed, one per draft. A draft whose id the log has is not written again: its entry is the
 // first write's. What kinds may say is checked at the doors ([entry.Check]), not here.
 //
-// A connection lost on the way is tried again for about a second and as long as ctx allows; the ids make
-// that harmless, and make it harmless for the caller to repeat the call after a [fault.Unavailable].
+// When the connection is lost on the way, Append tries again for some seconds and as long as ctx allows;
+// the ids make that harmless. After a [fault.Unavailable] it is not known whether the entries were written:
+// a caller who chose the ids may repeat the call.
 // The other errors: [fault.NotFound] (no such log in this house), [fault.Precondition] (it is closed),
 // [fault.Forbidden] (an author who is not in the house), [fault.Invalid] (not JSON, not UTF-8).
 func (l *Log) Append(ctx context.Context, ref Ref, drafts ...entry.Draft) ([]entry.Entry, error) {
@@ -41,24 +37,17 @@ func (l *Log) Append(ctx context.Context, ref Ref, drafts ...entry.Draft) ([]ent
 		return nil, err
 	}
 	drafts = withIDs(drafts)
-	var pause backoff
-	for try := 1; ; try++ {
-		var rows []query.AppendEntriesRow
-		err := l.in(ctx, ref, func(tx txn) (err error) {
-			rows, err = appendRows(ctx, tx, ref, drafts)
-			return err
-		})
-		if err == nil {
-			entries := appended(ref, rows)
-			if len(rows) > 0 {
-				l.hub.offer(rows[0].StreamID, entries)
-			}
-			return entries, nil
-		}
-		if try == appendTries || !passing(err) || !pause.wait(ctx) {
-			return nil, err
-		}
+	var rows []query.AppendEntriesRow
+	err := l.in(ctx, ref, func(tx txn) (err error) {
+		rows, err = appendRows(ctx, tx, ref, drafts)
+		return err
+	})
+	if err != nil || len(rows) == 0 {
+		return nil, err
 	}
+	entries := appended(ref, rows)
+	l.hub.offer(rows[0].StreamID, entries)
+	return entries, nil
 }
 
 // AppendTx is [Log.Append] inside the caller's transaction, whose scope must be ref's house: for entries
@@ -105,52 +94,4 @@ func appended(ref Ref, rows []query.AppendEntriesRow) []entry.Entry {
 		entries[i] = entry.Entry{Seq: r.Seq, ID: r.ID, StreamID: ref.Name, Author: r.Author, Type: r.Type, Payload: r.Payload, Time: r.Ts.UTC()}
 	}
 	return entries
-}
-
-// explain turns what Postgres says about a log into what a person may read.
-func explain(ref Ref, err error) error {
-	if errors.Is(err, pgx.ErrNoRows) {
-		return noStream(ref).Because(err)
-	}
-	switch db.State(err) {
-	case "P0002": // these four are raised by append_entries
-		return noStream(ref).Because(err)
-	case "55000":
-		return fault.Newf(fault.Precondition, "write to another stream", "stream %s is closed", ref.Name).Because(err)
-	case "42501":
-		return fault.New(fault.Forbidden, "an author of these entries is not in this house",
-			"add the agent to the house, or write in the name of a member").Because(err)
-	case "22P02", "22P05", "22021": // malformed JSON or uuid, untranslatable character, invalid UTF-8
-		return fault.New(fault.Invalid, "an entry's author is not an agent's id, or its text is not JSON in valid UTF-8",
-			"send the payload as UTF-8 JSON without NUL bytes, and the author as a uuid").Because(err)
-	}
-	return db.Explain(err)
-}
-
-func noStream(ref Ref) *fault.Error {
-	return fault.Newf(fault.NotFound, "check its name, and that its thread was not deleted", "there is no stream %s in this house", ref.Name)
-}
-
-// passing tells whether the same call may succeed a moment later.
-func passing(err error) bool {
-	if f, ok := errors.AsType[*fault.Error](err); ok {
-		return f.Code == fault.Unavailable
-	}
-	return db.State(err) == "40001" || db.State(err) == "40P01" // serialization failure, deadlock victim
-}
-
-// backoff is the pause between attempts: 20 ms, doubling up to a second. The zero value is ready.
-type backoff struct{ next time.Duration }
-
-// wait pauses; false means that ctx ended first.
-func (b *backoff) wait(ctx context.Context) bool {
-	b.next = min(max(2*b.next, 20*time.Millisecond), time.Second)
-	t := time.NewTimer(b.next)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

@@ -19,7 +19,7 @@ func TestAppend(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 
-	t.Run("entries get positions from 1 on, in their order, and come back as they were written", func(t *testing.T) {
+	b.run(t, "entries get positions from 1 on, in their order, and come back as they were written", func(t *testing.T, b *bench) {
 		ref := b.stream("order")
 		exact := `{"text" : "ü 1.50", "text":"twice", "n": 1e400}`
 		got, err := b.log.Append(t.Context(), ref,
@@ -47,7 +47,7 @@ func TestAppend(t *testing.T) {
 		}
 	})
 
-	t.Run("the same id again is the first write's entry, whatever it says now", func(t *testing.T) {
+	b.run(t, "the same id again is the first write's entry, whatever it says now", func(t *testing.T, b *bench) {
 		ref := b.stream("again")
 		first := b.say(ref, "x", "first")
 		b.say(ref, "y", "other")
@@ -56,7 +56,7 @@ func TestAppend(t *testing.T) {
 		}
 	})
 
-	t.Run("the same id twice in one batch is one entry", func(t *testing.T) {
+	b.run(t, "the same id twice in one batch is one entry", func(t *testing.T, b *bench) {
 		ref := b.stream("batch")
 		got, err := b.log.Append(t.Context(), ref, b.chat("x", "first"), b.chat("y", "other"), b.chat("x", "second"))
 		if err != nil {
@@ -67,7 +67,7 @@ func TestAppend(t *testing.T) {
 		}
 	})
 
-	t.Run("the same id from many writers at once is one entry and one answer", func(t *testing.T) {
+	b.run(t, "the same id from many writers at once is one entry and one answer", func(t *testing.T, b *bench) {
 		ref := b.stream("race")
 		const writers = 16
 		var seqs [writers]int64
@@ -94,13 +94,13 @@ func TestAppend(t *testing.T) {
 		}
 	})
 
-	t.Run("an empty append is nothing", func(t *testing.T) {
+	b.run(t, "an empty append is nothing", func(t *testing.T, b *bench) {
 		if got, err := b.log.Append(t.Context(), b.stream("empty")); err != nil || len(got) != 0 {
 			t.Errorf("got %v, %v", got, err)
 		}
 	})
 
-	t.Run("a payload of a mebibyte goes in and comes out", func(t *testing.T) {
+	b.run(t, "a payload of a mebibyte goes in and comes out", func(t *testing.T, b *bench) {
 		ref := b.stream("large")
 		w := b.tail(b.log, ref, 0)
 		w.caughtUp()
@@ -114,7 +114,7 @@ func TestAppend(t *testing.T) {
 		}
 	})
 
-	t.Run("errors name the reason and write nothing", func(t *testing.T) {
+	b.run(t, "errors name the reason and write nothing", func(t *testing.T, b *bench) {
 		ref := b.stream("refused")
 		closed := b.stream("closed")
 		if _, err := b.Owner(t).Exec(t.Context(), "update streams set closed_at = now() where name = 'closed'"); err != nil {
@@ -153,7 +153,7 @@ func TestAppendTx(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 
-	t.Run("entries are there with the commit, and leave no gap when there is none", func(t *testing.T) {
+	b.run(t, "entries are there with the commit, and leave no gap when there is none", func(t *testing.T, b *bench) {
 		ref := b.stream("tx")
 		w := b.tail(b.log, ref, 0)
 		w.caughtUp()
@@ -177,7 +177,7 @@ func TestAppendTx(t *testing.T) {
 		}
 	})
 
-	t.Run("its errors are those of Append", func(t *testing.T) {
+	b.run(t, "its errors are those of Append", func(t *testing.T, b *bench) {
 		err := b.DB.In(t.Context(), db.Scope{House: b.house}, func(tx pgx.Tx) error {
 			_, err := b.log.AppendTx(t.Context(), tx, stream.Ref{House: b.house, Name: "nowhere"}, b.chat("", "x"))
 			return err
@@ -185,7 +185,7 @@ func TestAppendTx(t *testing.T) {
 		wantCode(t, err, fault.NotFound)
 	})
 
-	t.Run("a name that is taken is said so", func(t *testing.T) {
+	b.run(t, "a name that is taken is said so", func(t *testing.T, b *bench) {
 		ref := b.stream("taken")
 		err := b.DB.In(t.Context(), db.Scope{House: b.house}, func(tx pgx.Tx) error { return stream.CreateTx(t.Context(), tx, ref) })
 		wantCode(t, err, fault.Exists)
@@ -196,7 +196,7 @@ func TestAppendOverADroppedConnection(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 
-	t.Run("is tried again by itself and writes one entry", func(t *testing.T) {
+	b.run(t, "is tried again by itself and writes one entry", func(t *testing.T, b *bench) {
 		ref := b.stream("dropped")
 		owner := b.Owner(t)
 		// Hold the stream's lock, so that the append is cut off in its midst.
@@ -235,7 +235,7 @@ func TestAppendOverADroppedConnection(t *testing.T) {
 		}
 	})
 
-	t.Run("ends with its context", func(t *testing.T) {
+	b.run(t, "ends with its context", func(t *testing.T, b *bench) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := b.log.Append(ctx, b.stream("ended"), b.chat("", "x")); fault.CodeOf(err) != fault.Canceled {

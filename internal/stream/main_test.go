@@ -43,6 +43,15 @@ func setup(t testing.TB) *bench {
 	return b
 }
 
+// run runs a subtest with a bench of its own on the same house.
+func (b *bench) run(t *testing.T, name string, f func(t *testing.T, b *bench)) {
+	t.Run(name, func(t *testing.T) {
+		own := *b
+		own.t = t
+		f(t, &own)
+	})
+}
+
 // open opens one more Log on the database, as another server would.
 func (b *bench) open() *stream.Log {
 	b.t.Helper()

@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -134,18 +133,6 @@ func (l *Log) has(ctx context.Context, ref Ref, stream int64, id string) (found 
 		return err
 	})
 	return found, err
-}
-
-// txn is what the queries of this package run on.
-type txn = query.DBTX
-
-// in runs f in a transaction that sees ref's house, and explains its error.
-func (l *Log) in(ctx context.Context, ref Ref, f func(tx txn) error) error {
-	err := l.db.In(ctx, db.Scope{House: ref.House}, func(tx pgx.Tx) error { return f(tx) })
-	if err != nil {
-		return explain(ref, err)
-	}
-	return nil
 }
 
 func fromRow(ref Ref, r query.ReadForwardRow) entry.Entry {

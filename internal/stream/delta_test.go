@@ -1,0 +1,196 @@
+package stream_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+)
+
+func TestDeltas(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	other := b.open()
+
+	b.run(t, "reach the tails of this and of other servers, once and in order, and are not in the log", func(t *testing.T, b *bench) {
+		t.Parallel()
+		ref := b.stream("live")
+		here, there := b.follow(b.log, ref), b.follow(other, ref)
+		out := output{b: b, log: b.log, ref: ref, id: "x"}
+		for _, s := range []string{"one ", "two ", "\x00\xff\xfe", strings.Repeat("three ", 10_000)} {
+			out.print(s)
+		}
+		here.wantDeltas("x", 0, out.all)
+		there.wantDeltas("x", 0, out.all)
+		if _, tail, _ := b.log.Read(t.Context(), ref, stream.Range{}); tail != 0 {
+			t.Errorf("the log has %d entries", tail)
+		}
+	})
+
+	b.run(t, "printed before a tail joined are told to it, on all servers", func(t *testing.T, b *bench) {
+		t.Parallel()
+		ref := b.stream("late")
+		early := b.follow(other, ref)
+		out := output{b: b, log: b.log, ref: ref, id: "x"}
+		out.print("printed before ")
+		early.wantDeltas("x", 0, out.all) // the other server has it
+		here, there := b.follow(b.log, ref), b.follow(other, ref)
+		out.print("and after")
+		here.wantDeltas("x", 0, out.all)
+		there.wantDeltas("x", 0, out.all)
+	})
+
+	b.run(t, "of long output are at least its last 64 KiB for who comes late", func(t *testing.T, b *bench) {
+		t.Parallel()
+		ref := b.stream("long")
+		out := output{b: b, log: b.log, ref: ref, id: "x"}
+		noise := rand.New(rand.NewPCG(1, 2))
+		for range 300 {
+			line := make([]byte, noise.IntN(8<<10))
+			for i := range line {
+				line[i] = byte(noise.Uint32())
+			}
+			out.print(string(line))
+		}
+		d := b.follow(b.log, ref).delta()
+		if d.Offset > int64(len(out.all))-64<<10 {
+			t.Errorf("it starts at %d of %d", d.Offset, len(out.all))
+		}
+		if !bytes.Equal(d.Data, out.all[d.Offset:]) {
+			t.Error("it is not what was printed there")
+		}
+	})
+
+	b.run(t, "never follow their entry", func(t *testing.T, b *bench) {
+		t.Parallel()
+		for name, appendTo := range map[string]func(ref stream.Ref){
+			"written by this server": func(ref stream.Ref) { b.say(ref, "x", "done") },
+			"written by another server": func(ref stream.Ref) {
+				if _, err := other.Append(t.Context(), ref, b.chat("x", "done")); err != nil {
+					t.Error(err)
+				}
+			},
+			"written in a transaction": func(ref stream.Ref) {
+				b.in(func(tx pgx.Tx) error {
+					_, err := b.log.AppendTx(t.Context(), tx, ref, b.chat("x", "done"))
+					return err
+				})
+			},
+		} {
+			b.run(t, name, func(t *testing.T, b *bench) {
+				ref := b.stream("finished " + name)
+				early := b.follow(b.log, ref)
+				out := output{b: b, log: b.log, ref: ref, id: "x"}
+				out.print("working")
+				early.wantDeltas("x", 0, out.all)
+				early.stop() // and nobody sees the entry come
+				if err := early.end(); err != nil {
+					t.Fatal(err)
+				}
+				appendTo(ref)
+				replaying, atEnd := b.follow(b.log, ref), b.tail(b.log, ref, 1)
+				atEnd.caughtUp()
+				out.print(" late")
+				next := output{b: b, log: b.log, ref: ref, id: "y"}
+				next.print("next")
+				for _, w := range []*tail{replaying, atEnd} {
+					if d := w.delta(); d.EntryID != "y" {
+						t.Errorf("got %q of %s after its entry", d.Data, d.EntryID)
+					}
+				}
+			})
+		}
+	})
+
+	b.run(t, "told twice are left out the second time", func(t *testing.T, b *bench) {
+		t.Parallel()
+		ref := b.stream("twice")
+		w := b.follow(b.log, ref)
+		for _, d := range []stream.Delta{{"x", 0, []byte("abc")}, {"x", 0, []byte("abc")}, {"x", 2, []byte("cde")}, {"x", 5, []byte("f")}} {
+			if err := b.log.Publish(t.Context(), ref, d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w.wantDeltas("x", 0, []byte("abcdef"))
+	})
+
+	b.run(t, "that skip bytes say so by their offset", func(t *testing.T, b *bench) {
+		t.Parallel()
+		ref := b.stream("hole")
+		w := b.follow(b.log, ref)
+		for _, d := range []stream.Delta{{"x", 0, []byte("abc")}, {"x", 10, []byte("def")}} {
+			if err := b.log.Publish(t.Context(), ref, d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for d := w.delta(); d.Offset != 10; d = w.delta() {
+			if string(d.Data) != "abc" || d.Offset != 0 {
+				t.Fatalf("got %q at %d", d.Data, d.Offset)
+			}
+		}
+	})
+
+	b.run(t, "that name no stream or no entry are refused", func(t *testing.T, b *bench) {
+		t.Parallel()
+		ref := b.stream("refuse")
+		wantCode(t, b.log.Publish(t.Context(), stream.Ref{House: b.house, Name: "nowhere"}, stream.Delta{EntryID: "x", Data: []byte("x")}), fault.NotFound)
+		wantCode(t, b.log.Publish(t.Context(), ref, stream.Delta{Data: []byte("x")}), fault.Invalid)
+		wantCode(t, b.log.Publish(t.Context(), ref, stream.Delta{EntryID: strings.Repeat("x", 201), Data: []byte("x")}), fault.Invalid)
+		wantCode(t, b.log.Publish(t.Context(), ref, stream.Delta{EntryID: "x", Offset: -1, Data: []byte("x")}), fault.Invalid)
+	})
+}
+
+// output is what a program prints, published as it comes.
+type output struct {
+	b   *bench
+	log *stream.Log
+	ref stream.Ref
+	id  string
+	all []byte
+}
+
+func (o *output) print(s string) {
+	o.b.t.Helper()
+	if err := o.log.Publish(o.b.t.Context(), o.ref, stream.Delta{EntryID: o.id, Offset: int64(len(o.all)), Data: []byte(s)}); err != nil {
+		o.b.t.Fatal(err)
+	}
+	o.all = append(o.all, s...)
+}
+
+// follow is a tail from the start that has caught up.
+func (b *bench) follow(l *stream.Log, ref stream.Ref) *tail {
+	w := b.tail(l, ref, 0)
+	w.caughtUp()
+	return w
+}
+
+// delta skips to the next delta.
+func (w *tail) delta() stream.Delta {
+	w.t.Helper()
+	for {
+		if ev := w.next(); ev.Delta != nil {
+			return *ev.Delta
+		}
+	}
+}
+
+// wantDeltas reads deltas until they make up all of want, without a hole and without a repetition.
+func (w *tail) wantDeltas(id string, from int64, want []byte) {
+	w.t.Helper()
+	var got []byte
+	for int64(len(got)) < int64(len(want))-from {
+		d := w.delta()
+		if d.EntryID != id || d.Offset != from+int64(len(got)) {
+			w.t.Fatalf("got a delta of %s at %d, want %s at %d", d.EntryID, d.Offset, id, from+int64(len(got)))
+		}
+		got = append(got, d.Data...)
+	}
+	if !bytes.Equal(got, want[from:]) {
+		w.t.Fatalf("the deltas are not what was published")
+	}
+}

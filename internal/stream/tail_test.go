@@ -1,0 +1,222 @@
+package stream_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/pprof"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+)
+
+// TestCloseLeavesNothing runs alone, so that what is left is its own.
+func TestCloseLeavesNothing(t *testing.T) {
+	b := setup(t)
+	ref := b.stream("s")
+	var tails []*tail
+	for range 10 {
+		tails = append(tails, b.tail(b.log, ref, 0))
+	}
+	for _, w := range tails {
+		w.caughtUp()
+	}
+	if err := b.log.Publish(t.Context(), ref, stream.Delta{EntryID: "x", Data: []byte("x")}); err != nil {
+		t.Fatal(err)
+	}
+	b.log.Close()
+	for _, w := range tails {
+		wantCode(t, w.end(), fault.Unavailable)
+	}
+	_, err := b.log.Append(t.Context(), ref, b.chat("", "late"))
+	wantCode(t, err, fault.Unavailable)
+	wantCode(t, b.tail(b.log, ref, 0).end(), fault.Unavailable)
+
+	var stacks bytes.Buffer
+	for deadline := time.Now().Add(patience); ; {
+		stacks.Reset()
+		if err := pprof.Lookup("goroutine").WriteTo(&stacks, 2); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(stacks.String(), "internal/stream.") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("something still runs:\n%s", stacks.String())
+		}
+	}
+}
+
+func TestTail(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+
+	b.run(t, "replays from a position, says that it caught up once, and follows", func(t *testing.T, b *bench) {
+		ref := b.stream("follow")
+		b.say(ref, "a", "a")
+		b.say(ref, "b", "b")
+		w := b.tail(b.log, ref, 1)
+		if ids := w.caughtUp(); !slices.Equal(ids, []string{"b"}) {
+			t.Errorf("replayed %v, want b", ids)
+		}
+		b.say(ref, "c", "c")
+		if ev := w.next(); ev.Entry == nil || ev.Entry.ID != "c" || ev.Seq != 3 {
+			t.Errorf("got %+v, want entry c at 3", ev)
+		}
+		w.stop()
+		if err := w.end(); err != nil {
+			t.Errorf("a tail whose context ended gave %v, want just its end", err)
+		}
+	})
+
+	b.run(t, "sees what another server wrote", func(t *testing.T, b *bench) {
+		ref := b.stream("servers")
+		w := b.tail(b.open(), ref, 0)
+		w.caughtUp()
+		for i := range 300 {
+			b.say(ref, fmt.Sprint(i), "x")
+		}
+		for i := range 300 {
+			if e := w.entry(); e.Seq != int64(i+1) || e.ID != fmt.Sprint(i) {
+				t.Fatalf("got %s at %d, want %d", e.ID, e.Seq, i)
+			}
+		}
+	})
+
+	b.run(t, "a position past the end names both", func(t *testing.T, b *bench) {
+		ref := b.stream("short")
+		b.say(ref, "a", "a")
+		err := b.tail(b.log, ref, 7).end()
+		wantCode(t, err, fault.OutOfRange)
+		if !strings.Contains(err.Error(), "7") || !strings.Contains(err.Error(), "at 1") {
+			t.Errorf("%q names not both positions", err)
+		}
+		wantCode(t, b.tail(b.log, ref, -1).end(), fault.Invalid)
+	})
+
+	b.run(t, "one that nobody reads holds up nobody and misses nothing", func(t *testing.T, b *bench) {
+		ref := b.stream("slow")
+		slow, quick := b.tail(b.log, ref, 0), b.tail(b.log, ref, 0)
+		slow.caughtUp()
+		quick.caughtUp()
+		// More than a topic keeps, so that the slow one must go back to the log.
+		const n = 1000
+		for i := range n {
+			b.say(ref, fmt.Sprint(i), strings.Repeat("x", 1000))
+			if e := quick.entry(); e.Seq != int64(i+1) {
+				t.Fatalf("the quick one got %d, want %d", e.Seq, i+1)
+			}
+		}
+		for i := range n {
+			if e := slow.entry(); e.Seq != int64(i+1) {
+				t.Fatalf("the slow one got %d, want %d", e.Seq, i+1)
+			}
+		}
+	})
+
+	b.run(t, "many entries that came at once are told in order", func(t *testing.T, b *bench) {
+		ref := b.stream("burst")
+		w := b.tail(b.open(), ref, 0)
+		w.caughtUp()
+		const n = 3000
+		owner := b.Owner(t)
+		if _, err := owner.Exec(t.Context(), "select set_config('app.house_id', $1, false)", b.house); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := owner.Exec(t.Context(), `select count(*) from append_entries('burst',
+			(select array_agg('id' || i) from generate_series(1, $1::int) i), array_fill(null::uuid, array[$1::int]),
+			array_fill('chat'::text, array[$1::int]), array_fill('{"text":"x"}'::json, array[$1::int]))`, n); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			if e := w.entry(); e.Seq != int64(i+1) {
+				t.Fatalf("got %d, want %d", e.Seq, i+1)
+			}
+		}
+	})
+}
+
+func TestTailOfADeletedStream(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ref := b.stream("s")
+	b.say(ref, "old", "old")
+	other := b.open()
+	here, there := b.tail(b.log, ref, 0), b.tail(other, ref, 0)
+	here.caughtUp()
+	there.caughtUp()
+
+	if _, err := b.Owner(t).Exec(t.Context(), "delete from streams where name = 's'"); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, here.end(), fault.NotFound)
+	wantCode(t, there.end(), fault.NotFound)
+	wantCode(t, b.tail(b.log, ref, 0).end(), fault.NotFound)
+
+	b.run(t, "a new one of its name has nothing of it", func(t *testing.T, b *bench) {
+		b.stream("s")
+		w := b.tail(b.log, ref, 0)
+		if ids := w.caughtUp(); len(ids) != 0 {
+			t.Errorf("the new stream starts with %v", ids)
+		}
+		b.say(ref, "old", "new")
+		if e := w.entry(); e.Seq != 1 || text(e) != "new" {
+			t.Errorf("got %q at %d", text(e), e.Seq)
+		}
+	})
+}
+
+func TestTailWithoutNotifications(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+
+	b.run(t, "an entry is seen though its notification was lost", func(t *testing.T, b *bench) {
+		t.Parallel()
+		ref := b.stream("lost")
+		w := b.tail(b.log, ref, 0)
+		w.caughtUp()
+		// As append_entries does, without its notification.
+		if _, err := b.Owner(t).Exec(t.Context(), `with s as (update streams set tail = tail + 1 where name = 'lost' returning *)
+			insert into entries (stream_id, seq, house_id, id, type, payload, ts) select id, tail, house_id, 'quiet', 'chat', '{}', now() from s`); err != nil {
+			t.Fatal(err)
+		}
+		if e := w.entry(); e.ID != "quiet" {
+			t.Errorf("got %s", e.ID)
+		}
+	})
+
+	b.run(t, "what was written while the listening connection was down is seen", func(t *testing.T, b *bench) {
+		t.Parallel()
+		ref := b.stream("down")
+		elsewhere := b.open()
+		w := b.tail(b.log, ref, 0)
+		w.caughtUp()
+		owner := b.Owner(t)
+		for i := range 5 {
+			if _, err := owner.Exec(t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity
+				where datname = current_database() and application_name = 'arbe listen'`); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := elsewhere.Append(t.Context(), ref, b.chat(fmt.Sprint(i), "x")); err != nil {
+				t.Fatal(err)
+			}
+			if e := w.entry(); e.ID != fmt.Sprint(i) {
+				t.Errorf("got %s, want %d", e.ID, i)
+			}
+		}
+	})
+
+	b.run(t, "a log does not open without a database", func(t *testing.T, b *bench) {
+		t.Parallel()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := stream.Open(ctx, b.DB, slog.New(slog.DiscardHandler)); err == nil {
+			t.Error("it opened")
+		}
+	})
+}
