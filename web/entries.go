@@ -1,0 +1,172 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/a-h/templ"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// window is a piece of a thread's log, as rows.
+type window struct {
+	Thread string
+	Rows   []row
+	// First and Last are its positions, 0 when it is empty; Tail is the log's last.
+	First, Last, Tail int64
+}
+
+// HasOlder tells whether the log goes on above it, AtEnd whether nothing is below.
+func (w window) HasOlder() bool { return w.First > 1 }
+func (w window) AtEnd() bool    { return w.Last >= w.Tail }
+
+// window reads the piece that a query asks for: around ?at, ?before or ?after a position, else the end.
+func (a *app) window(ctx context.Context, t *arbev1.Thread, q url.Values) (window, error) {
+	req, err := windowRequest(t, q)
+	if err != nil {
+		return window{}, err
+	}
+	res, err := a.services.entries.List(ctx, req)
+	if err != nil {
+		return window{}, err
+	}
+	people, err := a.peopleOf(ctx, t.HouseId)
+	if err != nil {
+		return window{}, err
+	}
+	piece := entriesOf(res.Entries)
+	rows, err := a.newTranscript(t.Id, people).rows(ctx, piece, res.Tail)
+	w := window{Thread: t.Id, Rows: rows, Tail: res.Tail, Last: req.After}
+	if len(piece) > 0 {
+		w.First, w.Last = piece[0].Seq, piece[len(piece)-1].Seq
+	}
+	return w, err
+}
+
+func windowRequest(t *arbev1.Thread, q url.Values) (*arbev1.ListRequest, error) {
+	req := &arbev1.ListRequest{ThreadId: t.Id, Limit: pageSize}
+	at, err1 := position(q, "at")
+	before, err2 := position(q, "before")
+	after, err3 := position(q, "after")
+	for _, err := range []error{err1, err2, err3} {
+		if err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case at > 0 && t.Tail-at >= pageSize:
+		req.After = max(at-pageSize/2, 0)
+	case before > 0:
+		req.Before = before
+	case q.Has("after"):
+		req.After = after
+	default:
+		req.Last = true
+	}
+	return req, nil
+}
+
+// position reads a position in a log; 0 when the query has none.
+func position(q url.Values, name string) (int64, error) {
+	text := q.Get(name)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fault.Newf(fault.Invalid, "use a whole number, such as 1", "%s: %q is not a position in a log", name, clip(text, 40))
+	}
+	return n, nil
+}
+
+// entries shows a piece of a thread: as a page, or to a page that asks for more, as the rows it lacks.
+func (a *app) entries(w http.ResponseWriter, r *http.Request) error {
+	if !fromScript(r) {
+		return a.thread(w, r)
+	}
+	res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: r.PathValue("thread")})
+	if err != nil {
+		return err
+	}
+	piece, err := a.window(r.Context(), res.Thread, r.URL.Query())
+	if err != nil {
+		return err
+	}
+	if r.URL.Query().Has("after") {
+		return a.patch(w, r, "#newer", newerRows(piece))
+	}
+	return a.patch(w, r, "#older", olderRows(piece))
+}
+
+// entry shows one entry without a fold.
+func (a *app) entry(w http.ResponseWriter, r *http.Request) error {
+	res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: r.PathValue("thread")})
+	if err != nil {
+		return err
+	}
+	e, err := a.entryAt(r)
+	if err != nil {
+		return err
+	}
+	people, err := a.peopleOf(r.Context(), res.Thread.HouseId)
+	if err != nil {
+		return err
+	}
+	t := a.newTranscript(res.Thread.Id, people)
+	t.whole = true
+	rows, err := t.rows(r.Context(), []entry.Entry{e}, res.Thread.Tail)
+	if err != nil {
+		return err
+	}
+	if fromScript(r) {
+		return a.patch(w, r, "#e"+strconv.FormatInt(e.Seq, 10)+" > .body", entryBody(rows[0]))
+	}
+	f, err := a.frameOf(r, res.Thread.HouseId, res.Thread.Id)
+	if err != nil {
+		return err
+	}
+	return a.show(w, r, http.StatusOK, entryPage(f, res.Thread, rows[0]))
+}
+
+// entryRaw is what an entry says, as the log has it.
+func (a *app) entryRaw(w http.ResponseWriter, r *http.Request) error {
+	e, err := a.entryAt(r)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "private, no-cache")
+	send(w, r, http.StatusOK, e.Payload, nil)
+	return nil
+}
+
+// entryAt reads the entry a path names.
+func (a *app) entryAt(r *http.Request) (entry.Entry, error) {
+	seq, err := position(url.Values{"seq": {r.PathValue("seq")}}, "seq")
+	if err != nil {
+		return entry.Entry{}, err
+	}
+	res, err := a.services.entries.List(r.Context(), &arbev1.ListRequest{ThreadId: r.PathValue("thread"), After: max(seq-1, 0), Limit: 1})
+	if err != nil {
+		return entry.Entry{}, err
+	}
+	if len(res.Entries) == 0 || res.Entries[0].Seq != seq {
+		return entry.Entry{}, fault.Newf(fault.NotFound, "open the thread to see the entries it has", "there is no entry %d in this thread", seq)
+	}
+	return entryOf(res.Entries[0]), nil
+}
+
+// fromScript tells whether Datastar asks, which takes a piece of a page.
+func fromScript(r *http.Request) bool { return r.Header.Get("Datastar-Request") == "true" }
+
+// patch answers Datastar with elements that take the place of what selector finds.
+func (a *app) patch(w http.ResponseWriter, r *http.Request, selector string, piece templ.Component) error {
+	w.Header().Set("Datastar-Selector", selector)
+	w.Header().Set("Datastar-Mode", "replace")
+	return a.show(w, r, http.StatusOK, piece)
+}

@@ -1,0 +1,451 @@
+package web_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
+	"github.com/arbe-dev/arbe/web"
+)
+
+// fake answers the services from memory, so that a test can put anything into a page: it has one house,
+// and whoever shows the session "good" is Ada.
+type fake struct {
+	mu      sync.Mutex
+	changed chan struct{} // closed and replaced at every change
+	house   *arbev1.House
+	me      *arbev1.Agent
+	agents  []*arbev1.Agent
+	threads map[string]*arbev1.Thread
+	logs    map[string][]*arbev1.Entry
+	deltas  map[string][]*arbev1.Delta
+	boxes   map[string]*arbev1.Sandbox
+	// fail is what every append and run answers while it is set.
+	fail error
+	now  time.Time
+}
+
+func newFake() *fake {
+	f := &fake{
+		changed: make(chan struct{}),
+		house:   &arbev1.House{Id: "home", Name: "Home", DefaultEnvironmentId: "env1", Role: "owner"},
+		me:      &arbev1.Agent{Id: "7f6f0a52-0000-4000-8000-000000000001", Kind: "human", Name: "Ada"},
+		threads: map[string]*arbev1.Thread{}, logs: map[string][]*arbev1.Entry{},
+		deltas: map[string][]*arbev1.Delta{}, boxes: map[string]*arbev1.Sandbox{},
+	}
+	f.agents = []*arbev1.Agent{f.me}
+	return f
+}
+
+// start serves the web app over the fake, and returns its address.
+func (f *fake) start(t *testing.T) string {
+	t.Helper()
+	server := httptest.NewUnstartedServer(f.app(t))
+	server.Start()
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	return server.URL
+}
+
+func (f *fake) app(t *testing.T) http.Handler {
+	t.Helper()
+	mux := http.NewServeMux()
+	as := connect.WithInterceptors(needsSession{})
+	for _, s := range []func() (string, http.Handler){
+		func() (string, http.Handler) { return arbev1connect.NewHouseServiceHandler(houses{f: f}, as) },
+		func() (string, http.Handler) { return arbev1connect.NewAgentServiceHandler(agents{f: f}, as) },
+		func() (string, http.Handler) { return arbev1connect.NewThreadServiceHandler(threads{f: f}, as) },
+		func() (string, http.Handler) { return arbev1connect.NewEntryServiceHandler(entries{f: f}, as) },
+		func() (string, http.Handler) {
+			return arbev1connect.NewEnvironmentServiceHandler(environments{f: f}, as)
+		},
+		func() (string, http.Handler) { return arbev1connect.NewSandboxServiceHandler(sandboxes{f: f}, as) },
+	} {
+		mux.Handle(s())
+	}
+	services := httptest.NewServer(mux)
+	t.Cleanup(func() { services.CloseClientConnections(); services.Close() })
+	return web.New(web.Config{HTTPClient: services.Client(), BaseURL: services.URL})
+}
+
+// restartable serves h at one address that survives kill.
+type restartable struct {
+	t       *testing.T
+	handler http.Handler
+	address string
+	server  *http.Server
+}
+
+func (s *restartable) start() {
+	s.t.Helper()
+	listener, err := net.Listen("tcp", s.address)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.address = listener.Addr().String()
+	s.server = &http.Server{Handler: s.handler, ReadHeaderTimeout: time.Minute}
+	go func(server *http.Server) { _ = server.Serve(listener) }(s.server)
+}
+
+func (s *restartable) kill() { _ = s.server.Close() }
+
+// thread adds a thread with a name.
+func (f *fake) thread(id, name string) *arbev1.Thread {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := &arbev1.Thread{
+		Id: id, HouseId: f.house.Id, StreamId: "arbe-thread-" + id, Name: name, Status: "open",
+		CreatedAt: timestamppb.New(f.time()), LastActivityAt: timestamppb.New(f.time()),
+	}
+	f.threads[id] = t
+	f.wake()
+	return t
+}
+
+// says appends an entry in the name of author.
+func (f *fake) says(thread, author, id string, p entry.Payload) *arbev1.Entry {
+	return f.append(thread, author, id, p.Type(), string(entry.NewDraft(id, author, p).Payload))
+}
+
+func (f *fake) append(thread, author, id, kind, payload string) *arbev1.Entry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, e := range f.logs[thread] {
+		if e.Id == id {
+			return e
+		}
+	}
+	seq := int64(len(f.logs[thread]) + 1)
+	if id == "" {
+		id = fmt.Sprintf("%s-%d", thread, seq)
+	}
+	e := &arbev1.Entry{Seq: seq, Id: id, AuthorAgentId: author, Type: kind, Payload: payload, Ts: timestamppb.New(f.time())}
+	f.logs[thread] = append(f.logs[thread], e)
+	f.threads[thread].Tail = seq
+	f.threads[thread].LastActivityAt = e.Ts
+	f.wake()
+	return e
+}
+
+// prints streams output of a running command.
+func (f *fake) prints(thread, commandID string, offset int64, text string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.deltas[thread] = append(f.deltas[thread], &arbev1.Delta{EntryId: entry.ResultID(commandID), Offset: offset, Data: []byte(text)})
+	f.wake()
+}
+
+func (f *fake) wake() {
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// time is the moment of the next thing: now, unless a test set its own.
+func (f *fake) time() time.Time {
+	if f.now.IsZero() {
+		return time.Now()
+	}
+	return f.now
+}
+
+func (f *fake) failWith(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = err
+}
+
+// copied is m as it is now: what the fake holds goes on changing.
+func copied[M proto.Message](m M) M { return proto.Clone(m).(M) }
+
+func refused(code connect.Code, message, next string) error {
+	err := connect.NewError(code, errors.New(message))
+	err.Meta().Set("Arbe-Next", next)
+	return err
+}
+
+type needsSession struct{}
+
+func (needsSession) check(procedure string, h http.Header) error {
+	if h.Get("Authorization") == "Bearer good" || strings.HasSuffix(procedure, "/RedeemLoginLink") {
+		return nil
+	}
+	return refused(connect.CodeUnauthenticated, "the session has ended", "log in again")
+}
+
+func (i needsSession) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		if err := i.check(req.Spec().Procedure, req.Header()); err != nil {
+			return nil, err
+		}
+		return next(ctx, req)
+	}
+}
+
+func (needsSession) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+func (i needsSession) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		if err := i.check(conn.Spec().Procedure, conn.RequestHeader()); err != nil {
+			return err
+		}
+		return next(ctx, conn)
+	}
+}
+
+type houses struct {
+	arbev1connect.UnimplementedHouseServiceHandler
+	f *fake
+}
+
+func (s houses) GetHouse(_ context.Context, req *arbev1.GetHouseRequest) (*arbev1.GetHouseResponse, error) {
+	if req.Id != s.f.house.Id {
+		return nil, refused(connect.CodeNotFound, "there is no house "+req.Id, "list your houses")
+	}
+	return &arbev1.GetHouseResponse{House: s.f.house}, nil
+}
+
+func (s houses) ListHouses(context.Context, *arbev1.ListHousesRequest) (*arbev1.ListHousesResponse, error) {
+	return &arbev1.ListHousesResponse{Houses: []*arbev1.House{s.f.house}}, nil
+}
+
+type agents struct {
+	arbev1connect.UnimplementedAgentServiceHandler
+	f *fake
+}
+
+func (s agents) WhoAmI(context.Context, *arbev1.WhoAmIRequest) (*arbev1.WhoAmIResponse, error) {
+	return &arbev1.WhoAmIResponse{Agent: s.f.me, Credential: "session"}, nil
+}
+
+func (s agents) ListAgents(context.Context, *arbev1.ListAgentsRequest) (*arbev1.ListAgentsResponse, error) {
+	return &arbev1.ListAgentsResponse{Agents: s.f.agents}, nil
+}
+
+func (s agents) RedeemLoginLink(_ context.Context, req *arbev1.RedeemLoginLinkRequest) (*arbev1.RedeemLoginLinkResponse, error) {
+	if req.Token != "fresh" {
+		return nil, refused(connect.CodeUnauthenticated, "this login link was used already", "make a new one with arbe login")
+	}
+	return &arbev1.RedeemLoginLinkResponse{Session: "good", ExpiresAt: timestamppb.New(time.Now().Add(time.Hour))}, nil
+}
+
+func (s agents) EndSession(context.Context, *arbev1.EndSessionRequest) (*arbev1.EndSessionResponse, error) {
+	return &arbev1.EndSessionResponse{}, nil
+}
+
+type threads struct {
+	arbev1connect.UnimplementedThreadServiceHandler
+	f *fake
+}
+
+func (s threads) get(id string) (*arbev1.Thread, error) {
+	if t, ok := s.f.threads[id]; ok {
+		return t, nil
+	}
+	return nil, refused(connect.CodeNotFound, "there is no thread "+id, "list the threads of the house")
+}
+
+func (s threads) CreateThread(_ context.Context, req *arbev1.CreateThreadRequest) (*arbev1.CreateThreadResponse, error) {
+	s.f.mu.Lock()
+	known, ok := s.f.threads[req.Id]
+	s.f.mu.Unlock()
+	if !ok {
+		known = s.f.thread(req.Id, req.Name)
+	}
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	return &arbev1.CreateThreadResponse{Thread: copied(known)}, nil
+}
+
+func (s threads) GetThread(_ context.Context, req *arbev1.GetThreadRequest) (*arbev1.GetThreadResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	t, err := s.get(req.Id)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.GetThreadResponse{Thread: copied(t)}, nil
+}
+
+func (s threads) ListThreads(context.Context, *arbev1.ListThreadsRequest) (*arbev1.ListThreadsResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	res := &arbev1.ListThreadsResponse{}
+	for _, pinned := range []bool{true, false} {
+		var group []*arbev1.Thread
+		for _, t := range s.f.threads {
+			if (t.PinnedAt != nil) == pinned {
+				group = append(group, t)
+			}
+		}
+		for len(group) > 0 { // by last activity; few enough for the plain way
+			latest := 0
+			for i, t := range group {
+				a, b := t.LastActivityAt.AsTime(), group[latest].LastActivityAt.AsTime()
+				if a.After(b) || a.Equal(b) && t.Id > group[latest].Id {
+					latest = i
+				}
+			}
+			res.Threads = append(res.Threads, copied(group[latest]))
+			group = append(group[:latest], group[latest+1:]...)
+		}
+	}
+	return res, nil
+}
+
+func (s threads) UpdateThread(_ context.Context, req *arbev1.UpdateThreadRequest) (*arbev1.UpdateThreadResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	t, err := s.get(req.Id)
+	if err != nil {
+		return nil, err
+	}
+	if req.Name != nil {
+		t.Name = *req.Name
+	}
+	if req.Status != nil {
+		t.Status = *req.Status
+	}
+	if req.Tags != nil {
+		t.Tags = req.Tags.Values
+	}
+	if req.Pinned != nil {
+		t.PinnedAt = nil
+		if *req.Pinned {
+			t.PinnedAt = timestamppb.Now()
+		}
+	}
+	return &arbev1.UpdateThreadResponse{Thread: copied(t)}, nil
+}
+
+func (s threads) DeleteThread(_ context.Context, req *arbev1.DeleteThreadRequest) (*arbev1.DeleteThreadResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	delete(s.f.threads, req.Id)
+	delete(s.f.logs, req.Id)
+	s.f.wake()
+	return &arbev1.DeleteThreadResponse{}, nil
+}
+
+func (s threads) RunCommand(_ context.Context, req *arbev1.RunCommandRequest) (*arbev1.RunCommandResponse, error) {
+	s.f.mu.Lock()
+	fail := s.f.fail
+	s.f.mu.Unlock()
+	if fail != nil {
+		return nil, fail
+	}
+	e := s.f.says(req.ThreadId, s.f.me.Id, req.Id, entry.Command{Command: req.GetCommand()})
+	return &arbev1.RunCommandResponse{Entry: e, ResultId: entry.ResultID(req.Id)}, nil
+}
+
+func (s threads) CancelCommand(_ context.Context, req *arbev1.CancelCommandRequest) (*arbev1.CancelCommandResponse, error) {
+	s.f.says(req.ThreadId, "", entry.ResultID(req.CommandId), entry.CommandResult{CommandID: req.CommandId, ExitCode: 137, Cancelled: true, DurationMS: 1500})
+	return &arbev1.CancelCommandResponse{}, nil
+}
+
+type entries struct {
+	arbev1connect.UnimplementedEntryServiceHandler
+	f *fake
+}
+
+func (s entries) Append(_ context.Context, req *arbev1.AppendRequest) (*arbev1.AppendResponse, error) {
+	s.f.mu.Lock()
+	fail := s.f.fail
+	s.f.mu.Unlock()
+	if fail != nil {
+		return nil, fail
+	}
+	return &arbev1.AppendResponse{Entry: s.f.append(req.ThreadId, s.f.me.Id, req.Id, req.Type, req.Payload)}, nil
+}
+
+func (s entries) List(_ context.Context, req *arbev1.ListRequest) (*arbev1.ListResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	log := s.f.logs[req.ThreadId]
+	res := &arbev1.ListResponse{Tail: int64(len(log))}
+	from, to := min(req.After, res.Tail), res.Tail
+	if req.Before > 0 {
+		to = max(min(req.Before-1, to), from)
+	}
+	limit := int64(req.Limit)
+	if req.Last || req.Before > 0 {
+		from = max(from, to-limit)
+	} else {
+		to = min(to, from+limit)
+	}
+	res.Entries = log[from:to]
+	return res, nil
+}
+
+func (s entries) Tail(ctx context.Context, req *arbev1.TailRequest, stream *connect.ServerStream[arbev1.TailResponse]) error {
+	position, printed, told := req.After, 0, false
+	for {
+		s.f.mu.Lock()
+		_, exists := s.f.threads[req.ThreadId]
+		log, deltas, changed := s.f.logs[req.ThreadId], s.f.deltas[req.ThreadId], s.f.changed
+		s.f.mu.Unlock()
+		if !exists {
+			return refused(connect.CodeNotFound, "the thread is gone", "list the threads of the house")
+		}
+		for _, e := range log[min(position, int64(len(log))):] {
+			if err := stream.Send(&arbev1.TailResponse{Event: &arbev1.TailResponse_Entry{Entry: e}}); err != nil {
+				return err
+			}
+			position = e.Seq
+		}
+		if !told {
+			told = true
+			if err := stream.Send(&arbev1.TailResponse{Event: &arbev1.TailResponse_CaughtUp{CaughtUp: &arbev1.CaughtUp{Seq: position}}}); err != nil {
+				return err
+			}
+		}
+		for _, d := range deltas[printed:] {
+			if err := stream.Send(&arbev1.TailResponse{Event: &arbev1.TailResponse_Delta{Delta: d}}); err != nil {
+				return err
+			}
+			printed++
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+type environments struct {
+	arbev1connect.UnimplementedEnvironmentServiceHandler
+	f *fake
+}
+
+func (s environments) GetEnvironment(_ context.Context, req *arbev1.GetEnvironmentRequest) (*arbev1.GetEnvironmentResponse, error) {
+	return &arbev1.GetEnvironmentResponse{Environment: &arbev1.Environment{Id: req.Id, HouseId: s.f.house.Id, Name: "default", Config: &arbev1.EnvironmentConfig{Driver: "local"}}}, nil
+}
+
+type sandboxes struct {
+	arbev1connect.UnimplementedSandboxServiceHandler
+	f *fake
+}
+
+func (s sandboxes) GetSandbox(_ context.Context, req *arbev1.GetSandboxRequest) (*arbev1.GetSandboxResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	if b, ok := s.f.boxes[req.Id]; ok {
+		return &arbev1.GetSandboxResponse{Sandbox: b}, nil
+	}
+	return nil, refused(connect.CodeNotFound, "there is no sandbox "+req.Id, "run a command")
+}

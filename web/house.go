@@ -1,0 +1,75 @@
+package web
+
+import (
+	"net/http"
+	"strings"
+	"unicode"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// home lists the houses; who has one goes right in.
+func (a *app) home(w http.ResponseWriter, r *http.Request) error {
+	me, err := a.services.agents.WhoAmI(r.Context(), &arbev1.WhoAmIRequest{})
+	if err != nil {
+		return err
+	}
+	res, err := a.services.houses.ListHouses(r.Context(), &arbev1.ListHousesRequest{PageSize: 200})
+	if err != nil {
+		return err
+	}
+	if len(res.Houses) == 1 {
+		http.Redirect(w, r, housePath(res.Houses[0].Id), http.StatusSeeOther)
+		return nil
+	}
+	return a.show(w, r, http.StatusOK, homePage(frame{Theme: themeOf(r), Path: r.URL.RequestURI(), Me: me.Agent, Houses: res.Houses}))
+}
+
+// house lists a house's threads.
+func (a *app) house(w http.ResponseWriter, r *http.Request) error {
+	f, err := a.frameOf(r, r.PathValue("house"), "")
+	if err != nil {
+		return err
+	}
+	return a.show(w, r, http.StatusOK, housePage(f, newThread{ThreadID: newID(), EntryID: newID()}))
+}
+
+// newThread is the form that starts a thread. Its ids make sending it twice start one thread.
+type newThread struct{ ThreadID, EntryID string }
+
+// startThread makes a thread and says the first thing in it.
+func (a *app) startThread(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	house, text, name := r.PathValue("house"), r.PostFormValue("text"), strings.TrimSpace(r.PostFormValue("name"))
+	fields := map[string]string{"thread": r.PostFormValue("thread"), "entry": r.PostFormValue("entry"), "name": name}
+	fail := func(err error) error { return &unsent{error: err, Action: r.URL.Path, Fields: fields, Text: text} }
+
+	if name == "" {
+		name = nameFrom(text)
+	}
+	res, err := a.services.threads.CreateThread(r.Context(), &arbev1.CreateThreadRequest{HouseId: house, Id: fields["thread"], Name: name})
+	if err != nil {
+		return fail(err)
+	}
+	if strings.TrimSpace(text) != "" {
+		if _, err := a.utter(r.Context(), utterance{Thread: res.Thread.Id, ID: fields["entry"], Text: text}); err != nil {
+			return fail(err)
+		}
+	}
+	http.Redirect(w, r, threadPath(res.Thread.Id), http.StatusSeeOther)
+	return nil
+}
+
+// nameFrom names a thread after the first line of what started it.
+func nameFrom(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(strings.ToValidUTF8(text, "")), "\n")
+	line = strings.Map(func(c rune) rune {
+		if unicode.IsControl(c) {
+			return ' '
+		}
+		return c
+	}, line)
+	return clip(strings.TrimSpace(line), 80)
+}

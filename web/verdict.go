@@ -1,0 +1,36 @@
+package web
+
+import "github.com/arbe-dev/arbe/internal/entry"
+
+// emptyScreen is how the terminal renderer writes a screen with nothing on it.
+const emptyScreen = "&nbsp;"
+
+// verdictClass is the status class of how a command ended.
+func verdictClass(r *entry.CommandResult) string {
+	switch {
+	case r.Cancelled:
+		return "cancelled"
+	case r.ExitCode != 0 || r.Error != "" || r.TimedOut || r.OutOfMemory:
+		return "failed"
+	}
+	return "completed"
+}
+
+func commandClass(r *entry.CommandResult) string {
+	if r == nil {
+		return "running"
+	}
+	return verdictClass(r)
+}
+
+// resultEnd is the end of what a command printed, longer when it failed.
+func resultEnd(r *entry.CommandResult) screenText {
+	lines := foldedLines
+	if verdictClass(r) == "failed" {
+		lines = failedLines
+	}
+	if r.Truncated {
+		return screenEnd(r.OutputTail, lines)
+	}
+	return screenEnd(r.Output, lines)
+}
