@@ -1,0 +1,102 @@
+# arbe's development. `make` lists what there is.
+#
+# Tools are pinned here and kept in .tools; nothing is installed for the whole machine, but for the few
+# system packages that tests need (see `prerequisites`), and those only as root on a system with apt.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+
+TOOLS := $(CURDIR)/.tools
+export PATH := $(TOOLS)/bin:$(PATH)
+
+.PHONY: help
+help: ## List what make can do
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: build
+build: ## Build bin/arbe
+	@go build -o bin/arbe ./cmd/arbe
+
+.PHONY: run
+run: build ## Build arbe and start it here, with a database of its own
+	@exec ./bin/arbe up
+
+.PHONY: test
+test: prerequisites build ts ## Run every test: Go with the race detector, browser tests, the TypeScript client
+	@go test -race -timeout 30m ./...
+	@cd proto/ts && ARBE_BIN=$(CURDIR)/bin/arbe npm test --silent
+
+.PHONY: check
+check: tools ## Show that generated code is current and the linters are silent
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt on these'; exit 1; }
+	@go vet ./...
+	@staticcheck ./...
+	@state() { git diff HEAD | sha1sum; git ls-files -o --exclude-standard -z | xargs -0 -r sha1sum; }; \
+	before=$$(state); $(MAKE) generate; \
+	test "$$before" = "$$(state)" || { git status --short; echo 'generated code was not current: commit what make generate made'; exit 1; }
+
+.PHONY: bench
+bench: build ## Measure: appends, tails, sandboxes (ratios within one run)
+	@go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/stream ./internal/sandbox/local
+
+# --- Generated code: committed, so that `go build ./...` needs no generator. ---
+
+.PHONY: generate
+generate: tools ## Generate code from proto, SQL and templ
+	@buf lint && buf generate
+	@sqlc generate
+	@templ generate -path web -log-level error
+	@install -m 644 $(DATASTAR)/bundles/datastar.js web/static/datastar.js
+	@install -m 644 $(DATASTAR)/LICENSE.md web/static/datastar.LICENSE.md
+
+# go-tool NAME,PACKAGE,VERSION: a Go program of this version in .tools/bin.
+define go-tool
+TOOL_STAMPS += $(TOOLS)/$(1)-$(3)
+$(TOOLS)/$(1)-$(3):
+	@echo 'installing $(1) $(3)'; GOBIN=$(TOOLS)/bin go install $(2)@$(3) && mkdir -p $(TOOLS) && rm -f $(TOOLS)/$(1)-v* && touch $$@
+endef
+$(eval $(call go-tool,protoc-gen-go,google.golang.org/protobuf/cmd/protoc-gen-go,v1.36.11))
+$(eval $(call go-tool,protoc-gen-connect-go,connectrpc.com/connect/cmd/protoc-gen-connect-go,v1.21.1))
+$(eval $(call go-tool,sqlc,github.com/sqlc-dev/sqlc/cmd/sqlc,v1.31.1))
+$(eval $(call go-tool,templ,github.com/a-h/templ/cmd/templ,v0.3.977))
+$(eval $(call go-tool,staticcheck,honnef.co/go/tools/cmd/staticcheck,v0.7.0))
+
+# module-dir MODULE@VERSION: where a module's files are, downloaded if need be.
+module-dir = $(shell go mod download -json $(1) | sed -n 's/^\t"Dir": "\(.*\)",*$$/\1/p')
+DATASTAR = $(call module-dir,github.com/starfederation/datastar@v1.0.2)
+PROTOVALIDATE = $(call module-dir,github.com/bufbuild/protovalidate@v1.2.0)
+
+.PHONY: tools
+tools: $(TOOL_STAMPS) proto/ts/node_modules $(TOOLS)/bin/buf $(TOOLS)/protovalidate/buf/validate/validate.proto
+
+$(TOOLS)/bin/buf: | proto/ts/node_modules
+	@mkdir -p $(@D) && ln -sf $(CURDIR)/proto/ts/node_modules/.bin/buf $@
+
+$(TOOLS)/protovalidate/buf/validate/validate.proto:
+	@mkdir -p $(@D) && install -m 644 $(PROTOVALIDATE)/proto/protovalidate/buf/validate/validate.proto $@
+
+proto/ts/node_modules: proto/ts/package-lock.json
+	@command -v npm >/dev/null || { echo 'npm is missing: install Node.js 20 or later'; exit 1; }
+	@cd proto/ts && npm ci --no-audit --no-fund --silent && touch node_modules
+
+.PHONY: ts
+ts: proto/ts/node_modules
+	@cd proto/ts && npm run build --silent
+
+# What tests need beyond Go and Node: name=package pairs of Debian. Installed when root, named otherwise.
+.PHONY: prerequisites
+prerequisites:
+	@missing=; \
+	for need in chromium=chromium runc=runc git=git mkfs.ext4=e2fsprogs; do \
+		command -v $${need%%=*} >/dev/null || test -x /usr/sbin/$${need%%=*} || missing="$$missing $${need#*=}"; \
+	done; \
+	command -v postgres >/dev/null || ls -d /usr/lib/postgresql/*/bin >/dev/null 2>&1 || missing="$$missing postgresql"; \
+	test -z "$$missing" && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing$$missing"; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	else \
+		echo "tests need these installed:$$missing"; exit 1; \
+	fi
