@@ -44,11 +44,14 @@ func (a *app) show(id string, view any, plain func() string) error {
 	return err
 }
 
-// printJSON prints one JSON text on one line, as it is: nothing is escaped for HTML.
-func (a *app) printJSON(view any) error {
-	enc := json.NewEncoder(a.out)
+// printJSON prints a view on one line.
+func (a *app) printJSON(view any) error { return encodeJSON(a.out, view) }
+
+// encodeJSON writes a value as one line of JSON, in which nothing is escaped for HTML.
+func encodeJSON(w io.Writer, value any) error {
+	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	return enc.Encode(view)
+	return enc.Encode(value)
 }
 
 // row is one thing of a list: its id, its view for programs, and its columns for people.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"regexp"
 	"strings"
 
@@ -21,8 +22,11 @@ type entryPrinter struct {
 	client *arbe.Client
 	thread string
 
-	house string            // of the thread; known once a name was looked up
-	names map[string]string // of agents
+	house string             // of the thread; known once a name was looked up
+	names map[string]string  // of agents
+	live  map[string]*output // of commands that run, by the id their result will have
+
+	midLine bool // live output has not ended its line
 }
 
 // entry prints one entry.
@@ -33,13 +37,64 @@ func (p *entryPrinter) entry(ctx context.Context, e *arbev1.Entry) (err error) {
 	case p.app.quiet:
 		_, err = fmt.Fprintln(p.app.out, e.GetId())
 	default:
-		head := fmt.Sprintf("#%d  %s  %s", e.GetSeq(), oneLine(p.author(ctx, e.GetAuthorAgentId())), p.app.when(e.GetTs().AsTime()))
-		if e.GetType() != (entry.Chat{}).Type() {
-			head += "  " + oneLine(e.GetType())
+		text := plain(e)
+		if shown := p.live[e.GetId()]; shown != nil {
+			delete(p.live, e.GetId())
+			if text, err = finish(shown, e); err != nil {
+				return err
+			}
 		}
-		_, err = fmt.Fprintf(p.app.out, "%s\n%s\n\n", p.app.dim(head), printable(strings.TrimRight(plain(e), "\n")))
+		if p.midLine {
+			fmt.Fprintln(p.app.out)
+			p.midLine = false
+		}
+		_, err = fmt.Fprintf(p.app.out, "%s\n%s\n\n", p.app.dim(p.head(ctx, e)), printable(strings.TrimRight(text, "\n")))
 	}
 	return err
+}
+
+// head is the line above an entry: where it is, whose, when, and what kind if it is not said by someone.
+func (p *entryPrinter) head(ctx context.Context, e *arbev1.Entry) string {
+	head := fmt.Sprintf("#%d  %s  %s", e.GetSeq(), oneLine(p.author(ctx, e.GetAuthorAgentId())), p.app.when(e.GetTs().AsTime()))
+	if e.GetType() != (entry.Chat{}).Type() {
+		head += "  " + oneLine(e.GetType())
+	}
+	return head
+}
+
+// delta shows a person a piece of the output of a command that runs. Programs are given the log only.
+func (p *entryPrinter) delta(d *arbev1.Delta) error {
+	if p.app.json || p.app.quiet {
+		return nil
+	}
+	shown := p.live[d.GetEntryId()]
+	if shown == nil {
+		shown = &output{out: liveWriter{p}, missed: p.app.missed}
+		if p.live == nil {
+			p.live = map[string]*output{}
+		}
+		p.live[d.GetEntryId()] = shown
+	}
+	return shown.delta(d)
+}
+
+// finish shows the rest of a command's output and returns what is left to say of its end.
+func finish(shown *output, result *arbev1.Entry) (string, error) {
+	p, _ := decode(result)
+	r, ok := p.(entry.CommandResult)
+	if !ok {
+		return plain(result), nil
+	}
+	return strings.TrimPrefix(r.Error+"\n["+r.Verdict()+"]", "\n"), shown.rest(r)
+}
+
+// liveWriter prints what a command prints, made [printable].
+type liveWriter struct{ *entryPrinter }
+
+func (w liveWriter) Write(text []byte) (int, error) {
+	w.midLine = !strings.HasSuffix(string(text), "\n")
+	_, err := io.WriteString(w.app.out, printable(string(text)))
+	return len(text), err
 }
 
 // author is the name of who wrote an entry, or the id when there is no name to be had: a log is worth

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -22,8 +21,6 @@ type execution struct {
 	client *arbe.Client
 	req    *arbev1.RunCommandRequest
 	output output
-
-	cancelled atomic.Bool
 }
 
 // run asks for the command and prints what it prints until it ends. The error is an [exitCode] unless
@@ -76,7 +73,6 @@ func reachEnd(next func() (*arbev1.TailResponse, error, bool)) error {
 
 // cancel asks the server to stop the command, and says whether it was asked.
 func (e *execution) cancel(ctx context.Context) bool {
-	e.cancelled.Store(true)
 	e.app.say("stopping the command; Ctrl-C again to leave at once")
 	_, err := e.client.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: e.req.GetThreadId(), CommandId: e.req.GetId()})
 	return err == nil
@@ -123,12 +119,13 @@ func (e *execution) end(result *arbev1.Entry) error {
 	case r.Error != "":
 		fmt.Fprintf(e.app.err, "arbe: the command did not run: %s\n", printable(r.Error))
 		return exitCode(exitNotRun)
-	case r.Cancelled && e.cancelled.Load():
+	case r.Cancelled:
+		e.app.say("arbe: %s", r.Verdict())
 		return exitCode(exitInterrupted)
-	case r.TimedOut, r.Cancelled, r.OutOfMemory:
+	case r.TimedOut, r.OutOfMemory:
 		e.app.say("arbe: %s", r.Verdict())
 	}
-	if r.ExitCode < 0 {
+	if r.ExitCode < 0 { // nobody knows
 		return exitCode(exitNotRun)
 	}
 	return exitCode(r.ExitCode)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -51,10 +50,8 @@ func (a *app) printError(e *fault.Error) {
 		Next      string     `json:"next"`
 		Reference string     `json:"reference,omitempty"`
 	}
-	enc := json.NewEncoder(a.err)
-	enc.SetEscapeHTML(false)
 	// There is nobody left to tell when stderr is gone.
-	_ = enc.Encode(map[string]fields{"error": {e.Code, e.Message, e.Next, e.Reference}})
+	_ = encodeJSON(a.err, map[string]fields{"error": {e.Code, e.Message, e.Next, e.Reference}})
 }
 
 // explain turns any error of a verb into one a person can act on.
@@ -74,9 +71,10 @@ func (a *app) explainCall(err *connect.Error) *fault.Error {
 	code := fault.Code(err.Code().String())
 	t, _ := a.target()
 	switch {
-	case err.Code() == connect.CodeUnauthenticated && arbe.Next(err) == "":
+	case err.Code() == connect.CodeUnauthenticated:
+		// The server's own next step is for browsers.
 		return fault.Newf(fault.Unauthenticated, "set ARBE_TOKEN to an API key, or ARBE_DATA_DIR to the data directory of this machine's arbe up",
-			"not logged in at %s", t.Host).Because(err)
+			"not logged in at %s (%s)", t.Host, err.Message()).Because(err)
 	case connect.IsWireError(err):
 		e := fault.New(code, err.Message(), arbe.Next(err)).Because(err)
 		e.Reference = arbe.Reference(err)

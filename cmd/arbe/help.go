@@ -19,7 +19,7 @@ func exitCodesTopic() *cobra.Command {
     6    something else must be done first, or someone else changed the same thing
     7    the server, or a part it needs, cannot be reached or takes too long
     8    a limit is reached (size, rate, disk)
-  130    Ctrl-C
+  130    Ctrl-C, or the command was cancelled
 
 arbe x exits with the exit code of the command it ran; of these, 124 says that the command ran out of
 time, 128+n that signal n ended it. When the command did not run or nobody knows how it ended, it exits

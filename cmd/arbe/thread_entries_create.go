@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -46,11 +46,11 @@ func threadEntriesCreate(a *app) *cobra.Command {
 			if !utf8.ValidString(chat.Text) {
 				return fault.New(fault.Invalid, "text: it is not valid UTF-8", "send it as UTF-8 text")
 			}
-			payload, err := json.Marshal(chat)
-			if err != nil {
+			var payload strings.Builder
+			if err := encodeJSON(&payload, chat); err != nil {
 				return err
 			}
-			written, err := c.Entries.Append(ctx, &arbev1.AppendRequest{ThreadId: thread, Id: id, Type: chat.Type(), Payload: string(payload)})
+			written, err := c.Entries.Append(ctx, &arbev1.AppendRequest{ThreadId: thread, Id: id, Type: chat.Type(), Payload: strings.TrimSuffix(payload.String(), "\n")})
 			if err != nil {
 				return err
 			}

@@ -133,12 +133,13 @@ func (l *listing) printOne(ctx context.Context, p *entryPrinter, e *arbev1.Entry
 // followFrom prints what comes behind a position until the person has enough.
 func (l *listing) followFrom(ctx context.Context, c *arbe.Client, at int64, p *entryPrinter) error {
 	lost := false
-	for event, err := range c.Tail(ctx, l.thread, at, arbe.OnDisconnect(func(err error, _ time.Duration) {
+	onLost := arbe.OnDisconnect(func(err error, _ time.Duration) {
 		if !lost {
 			lost = true
 			p.app.say("the connection is lost (%v); trying again", err)
 		}
-	})) {
+	})
+	for event, err := range c.Tail(ctx, l.thread, at, onLost) {
 		if err != nil {
 			return err
 		}
@@ -146,10 +147,14 @@ func (l *listing) followFrom(ctx context.Context, c *arbe.Client, at int64, p *e
 			lost = false
 			p.app.say("connected again")
 		}
-		if e := event.GetEntry(); e != nil {
-			if err := l.printOne(ctx, p, e); err != nil {
-				return err
-			}
+		switch {
+		case event.GetEntry() != nil:
+			err = l.printOne(ctx, p, event.GetEntry())
+		case event.GetDelta() != nil && len(l.types) == 0:
+			err = p.delta(event.GetDelta())
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -47,7 +47,7 @@ func x(a *app) *cobra.Command {
 			if req.ThreadId, err = a.theThread(thread); err != nil {
 				return err
 			}
-			e := execution{app: a, client: c, req: req, output: output{out: a.out, missed: a.missed}}
+			e := execution{app: a, client: c, req: req, output: output{out: a.out, missed: a.missed, patient: !isTerminal(a.out)}}
 			// Ctrl-C is meant for the command, so it must not end our own calls.
 			ctx, leave := context.WithCancel(context.WithoutCancel(ctx))
 			defer leave()
@@ -66,9 +66,9 @@ func x(a *app) *cobra.Command {
 	return cmd
 }
 
-// missed tells that a lost connection swallowed a piece of live output.
+// missed tells that a part of a command's output did not come here.
 func (a *app) missed(bytes int64) {
-	a.say("arbe: %d bytes of output were lost on the way here", bytes)
+	a.say("… %d bytes left out …", bytes)
 }
 
 // interruptible sends the first Ctrl-C to the command, and makes the second one leave. The function it

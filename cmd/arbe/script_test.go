@@ -1,0 +1,118 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"arbe": main})
+}
+
+// TestScripts plays what people type, against one server that arbe up started. Beside testscript's own
+// commands there are
+//
+//	exits CODE COMMAND…   runs a command that must exit with CODE
+//	capture VAR           keeps the last output in a variable
+//	shows FILE REGEXP     waits until a command behind the script has written what matches
+//	interrupt             sends Ctrl-C to the command behind the script
+//	interrupted CODE      checks, after wait, what it exited with
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	server := startUp(t)
+	testscript.Run(t, testscript.Params{
+		Dir:                "testdata/script",
+		RequireUniqueNames: true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("ARBE_DATA_DIR", server.dataDir)
+			e.Setenv("SERVER", server.host)
+			e.Values[behind{}] = &behind{}
+			return writeInputs(e)
+		},
+		Condition: func(name string) (bool, error) {
+			if name != "sandbox" {
+				return false, fmt.Errorf("there is no condition %s", name)
+			}
+			_, err := exec.LookPath("runc")
+			return err == nil, nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":       exits,
+			"capture":     capture,
+			"shows":       shows,
+			"interrupt":   interrupt,
+			"interrupted": interrupted,
+		},
+	})
+}
+
+// writeInputs makes the files that are too large to write into a script.
+func writeInputs(e *testscript.Env) error {
+	tooLong, counted := filepath.Join(e.WorkDir, "too-long"), filepath.Join(e.WorkDir, "counted")
+	e.Setenv("TOO_LONG", tooLong)
+	e.Setenv("COUNTED", counted)
+	var numbers strings.Builder
+	for n := range 20000 {
+		numbers.WriteString(strconv.Itoa(n+1) + "\n")
+	}
+	return errors.Join(
+		os.WriteFile(tooLong, []byte(strings.Repeat("é", 1<<20)), 0o600),
+		os.WriteFile(counted, []byte(numbers.String()), 0o600))
+}
+
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	got := 0
+	err := ts.Exec(args[1], args[2:]...)
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	wantCode(ts, args[0], got)
+}
+
+func wantCode(ts *testscript.TestScript, want string, got int) {
+	if want != strconv.Itoa(got) {
+		ts.Fatalf("it exited with %d, want %s", got, want)
+	}
+}
+
+func capture(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+}
+
+func shows(ts *testscript.TestScript, _ bool, args []string) {
+	want, path := regexp.MustCompile("(?m)"+args[1]), ts.MkAbs(args[0])
+	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		text, _ := os.ReadFile(path) // it may not be there yet
+		if want.Match(text) {
+			return
+		}
+		if time.Now().After(until) {
+			ts.Fatalf("%s never showed %s but %q", args[0], args[1], text)
+		}
+	}
+}
+
+// behind is the command behind a script that was interrupted.
+type behind struct{ cmd *exec.Cmd }
+
+func interrupt(ts *testscript.TestScript, _ bool, _ []string) {
+	cmd := ts.BackgroundCmds()[0]
+	ts.Value(behind{}).(*behind).cmd = cmd
+	ts.Check(cmd.Process.Signal(os.Interrupt))
+}
+
+func interrupted(ts *testscript.TestScript, _ bool, args []string) {
+	wantCode(ts, args[0], ts.Value(behind{}).(*behind).cmd.ProcessState.ExitCode())
+}
