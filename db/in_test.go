@@ -176,16 +176,33 @@ func TestACutConnectionIsUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer through.Close()
-	for range 2 { // the pool heals by itself
-		err := through.In(t.Context(), db.Scope{}, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(t.Context(), "select 1"); err != nil {
-				t.Fatalf("before the cut: %v", err)
-			}
+	for name, lose := range map[string]func(tx pgx.Tx) error{
+		"between two statements": func(tx pgx.Tx) error {
 			wire.cut()
 			_, err := tx.Exec(t.Context(), "select 1")
 			return err
+		},
+		"in the middle of an answer": func(tx pgx.Tx) error {
+			rows, err := tx.Query(t.Context(), "select repeat('x', 1000) from generate_series(1, 100000)")
+			if err != nil {
+				return err
+			}
+			defer rows.Close()
+			for rows.Next() {
+				wire.cut()
+			}
+			return rows.Err()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := through.In(t.Context(), db.Scope{}, func(tx pgx.Tx) error {
+				if _, err := tx.Exec(t.Context(), "select 1"); err != nil {
+					t.Fatalf("before the cut: %v", err)
+				}
+				return lose(tx)
+			})
+			wants(t, err, fault.Unavailable)
 		})
-		wants(t, err, fault.Unavailable)
 	}
 }
 
@@ -224,8 +241,9 @@ func newWire(t testing.TB, to string) *wire {
 			w.mu.Lock()
 			w.conns = append(w.conns, near, far)
 			w.mu.Unlock()
-			go io.Copy(near, far)
-			go io.Copy(far, near)
+			// The end of one side is the end of the other.
+			go func() { io.Copy(near, far); near.Close() }()
+			go func() { io.Copy(far, near); far.Close() }()
 		}
 	}()
 	return w
