@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -11,40 +12,75 @@ import (
 	"time"
 )
 
-// upServer is an arbe up of this test's, in a process of its own.
-type upServer struct{ dataDir, host, token string }
+// upServer is an arbe up of this test's, in a process of its own, on a data directory and a port of its
+// own.
+type upServer struct {
+	dataDir, addr string
+	// host and token are what it left in its data directory.
+	host, token string
 
-// startUp starts arbe up on a data directory and a port of its own, and ends it with the test.
-func startUp(t *testing.T) upServer {
+	said  *strings.Builder
+	cmd   *exec.Cmd
+	ended chan error
+}
+
+// startUp starts arbe up and stops it with the test.
+func startUp(t *testing.T) *upServer {
 	t.Helper()
-	s := upServer{dataDir: filepath.Join(t.TempDir(), "data")}
-	var said strings.Builder
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &upServer{dataDir: filepath.Join(t.TempDir(), "data"), addr: free.Addr().String()}
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if s.cmd == nil {
+			return
+		}
+		_ = s.cmd.Process.Signal(os.Interrupt) // it may have ended by itself, which the next line tells
+		if err := <-s.ended; err != nil {
+			t.Errorf("arbe up ended with %v:\n%s", err, s.said)
+		}
+	})
+	s.start(t)
+	return s
+}
+
+// start starts it, and returns once it serves.
+func (s *upServer) start(t *testing.T) {
+	t.Helper()
+	s.said = &strings.Builder{}
 	cmd := exec.Command("arbe", "up")
-	cmd.Env = append(os.Environ(), "ARBE_DATA_DIR="+s.dataDir, "ARBE_ADDR=127.0.0.1:0")
-	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.Env = append(os.Environ(), "ARBE_DATA_DIR="+s.dataDir, "ARBE_ADDR="+s.addr)
+	cmd.Stdout, cmd.Stderr = s.said, s.said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt) // it may have ended by itself, which the next line tells
-		if err := <-ended; err != nil {
-			t.Errorf("arbe up ended with %v:\n%s", err, said.String())
-		}
-	})
+	s.cmd, s.ended = cmd, make(chan error, 1)
+	go func() { s.ended <- cmd.Wait() }()
 	for until := time.Now().Add(2 * time.Minute); !s.answers(); {
 		select {
-		case err := <-ended:
-			ended <- err
-			t.Fatalf("arbe up ended before it served: %v\n%s", err, said.String())
+		case err := <-s.ended:
+			s.cmd = nil
+			t.Fatalf("arbe up ended before it served: %v\n%s", err, s.said)
 		case <-time.After(50 * time.Millisecond):
 		}
 		if time.Now().After(until) {
 			t.Fatal("arbe up does not serve")
 		}
 	}
-	return s
+}
+
+// kill ends it as a power cut does, and returns once it is gone.
+func (s *upServer) kill(t *testing.T) {
+	t.Helper()
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	<-s.ended
+	s.cmd = nil
 }
 
 // answers says whether the server has written where it is and can be reached there.

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+func TestHelpExplainsEveryExitCode(t *testing.T) {
+	t.Parallel()
+	help := exitCodesTopic().Long
+	codes := map[string]int{"Ctrl-C": exitInterrupted, "success": 0}
+	for _, c := range []fault.Code{
+		fault.Invalid, fault.Unauthenticated, fault.Forbidden, fault.NotFound, fault.Exists, fault.Precondition, fault.Aborted,
+		fault.OutOfRange, fault.Exhausted, fault.Unavailable, fault.Unimplemented, fault.Canceled, fault.DeadlineExceeded, fault.Internal,
+	} {
+		codes[string(c)] = c.ExitCode()
+	}
+	for name, code := range codes {
+		if !regexp.MustCompile(fmt.Sprintf(`(?m)^ +%d {4}\S`, code)).MatchString(help) {
+			t.Errorf("arbe help exit-codes does not explain %d (%s)", code, name)
+		}
+	}
+}
