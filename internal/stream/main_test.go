@@ -30,7 +30,13 @@ type bench struct {
 
 func setup(t testing.TB) *bench {
 	t.Helper()
-	b := &bench{Database: dbtest.New(t), t: t}
+	return settle(t, dbtest.New(t))
+}
+
+// settle makes the house and the member in a migrated database, and opens its Log.
+func settle(t testing.TB, d *dbtest.Database) *bench {
+	t.Helper()
+	b := &bench{Database: d, t: t}
 	err := b.Owner(t).QueryRow(t.Context(), `
 		with h as (insert into houses (name) values ('Home') returning id),
 		     a as (insert into agents (kind, name) values ('human', 'Ada') returning id)
