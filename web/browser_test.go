@@ -1,152 +1,430 @@
 package web_test
 
 import (
-	"context"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
+
+	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// chromium is one browser for all tests; each test has its own profile in it.
-var chromium = sync.OnceValues(func() (context.Context, error) {
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		return nil, fmt.Errorf("these tests drive a real browser; install chromium: %w", err)
+func TestTalkIsSeenLiveInEveryTab(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("livelive", "Live")
+	ada := newTab(t, f.start(t))
+	ada.open("/threads/livelive")
+	other := ada.another()
+	other.open("/threads/livelive")
+	ada.untilLive()
+	other.untilLive()
+
+	ada.write("hello **there**")
+	other.until("the message in the other tab", says("hello there", 1))
+	ada.until("the message in one's own tab, once", says("hello there", 1))
+	ada.until("an empty outbox", "document.querySelectorAll('#outbox form').length === 0")
+	if text := eval[string](ada, "document.querySelector('#composer-text').value"); text != "" {
+		t.Errorf("the composer still has %q", text)
 	}
-	allocator, _ := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
-		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-background-networking", true))...)
-	browser, _ := chromedp.NewContext(allocator)
-	return browser, chromedp.Do(browser)
-})
 
-// TestMain closes the browser behind the tests.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if browser, err := chromium(); err == nil {
-		_ = chromedp.Cancel(browser)
+	f.says("livelive", "", "", entry.StatusChanged{From: "open", To: "closed"})
+	f.mu.Lock()
+	f.threads["livelive"].Status = "closed"
+	f.mu.Unlock()
+	other.until("the new status in the title", "document.title.startsWith('closed')")
+	other.until("the new status in the places", "!!document.querySelector('#place-livelive .status.closed')")
+}
+
+func TestShiftEnterBreaksALine(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("lineline", "Lines")
+	b := newTab(t, f.start(t))
+	b.open("/threads/lineline")
+	b.untilLive()
+	b.do(chromedp.SendKeys(chromedp.CSS("#composer-text"), "one"),
+		chromedp.KeyEvent("\r", chromedp.KeyModifiers(chromedp.ModifierShift)), chromedp.KeyEvent("two"))
+	b.enter()
+	b.until("the message", says("two", 1))
+	if p := f.last("lineline").Payload; p != `{"text":"one\ntwo"}` {
+		t.Errorf("the log has %s", p)
 	}
-	os.Exit(code)
 }
 
-// tab is one browser tab. Whatever its console says that is an error (a violation of the content security
-// policy is one) fails the test.
-type tab struct {
-	t    *testing.T
-	ctx  context.Context
-	base string
-}
+func TestACommandFromStartToEnd(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("blockblock", "Block")
+	b := newTab(t, f.start(t))
+	b.open("/threads/blockblock")
+	b.untilLive()
+	b.write("!make test")
+	b.until("a running block with Stop", "!!document.querySelector('.command.running .stop button') && document.querySelector('.prompt').innerText.includes('make test')")
+	id := f.last("blockblock").Id
 
-// newTab opens a tab in a fresh profile, logged in at base.
-func newTab(t *testing.T, base string) *tab {
-	t.Helper()
-	browser, err := chromium()
-	if err != nil {
-		t.Fatal(err)
+	f.prints("blockblock", id, 0, "\x1b[32mok\x1b[0m first\n")
+	b.until("live output in colour", "document.querySelector('.screen .term-fg32')?.innerText === 'ok'")
+	late := b.another()
+	f.prints("blockblock", id, 9000, "and more\n")
+	b.until("a gap in the output is stated", "document.querySelector('.cut')?.innerText.includes('not shown until it ends')")
+
+	f.says("blockblock", "", entry.ResultID(id), entry.CommandResult{CommandID: id, DurationMS: 1234, Output: "all of it\n", OutputBytes: 10})
+	b.until("the result in place of the preview", "document.querySelector('.screen')?.innerText.trim() === 'all of it'")
+	b.until("the verdict", "document.querySelector('.foot').innerText.includes('exit 0 · 1.23s')")
+	if n := eval[int](b, "document.querySelectorAll('.command').length"); n != 1 {
+		t.Errorf("there are %d blocks, want one", n)
 	}
-	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
-	return setUp(t, ctx, cancel, base)
+	if eval[bool](b, "!!document.querySelector('.stop')") {
+		t.Error("Stop is still there")
+	}
+	late.open("/threads/blockblock")
+	if text := eval[string](late, "document.querySelector('#e2') ? document.querySelector('.foot').innerText : ''"); !strings.Contains(text, "exit 0") {
+		t.Errorf("the page opened later says %q", text)
+	}
 }
 
-// another opens a second tab of the same profile.
-func (b *tab) another() *tab {
-	b.t.Helper()
-	ctx, cancel := chromedp.NewContext(b.ctx)
-	return setUp(b.t, ctx, cancel, b.base)
+func TestStopStops(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("stopstop", "Stop")
+	b := newTab(t, f.start(t))
+	b.open("/threads/stopstop")
+	b.untilLive()
+	b.write("/run sleep 1000")
+	b.until("Stop", "!!document.querySelector('.stop button')")
+	b.do(chromedp.Click(chromedp.CSS(".stop button")))
+	b.until("the verdict", "document.querySelector('.foot').innerText.includes('cancelled')")
+	if at := eval[string](b, "location.pathname"); at != "/threads/stopstop" {
+		t.Errorf("the page went to %s", at)
+	}
 }
 
-func setUp(t *testing.T, ctx context.Context, cancel context.CancelFunc, base string) *tab {
-	t.Helper()
-	t.Cleanup(cancel)
-	b := &tab{t: t, ctx: ctx, base: base}
-	b.do() // opens the tab
-	console := chromedp.Console(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for message, err := range console {
-			if err != nil {
-				return
-			}
-			b.heard(message)
+func TestItHealsAfterTheServerWasKilled(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("healheal", "Heal")
+	for i := range 3 {
+		f.says("healheal", f.me.Id, "", entry.Chat{Text: fmt.Sprintf("before %d.", i)})
+	}
+	server := &restartable{t: t, handler: f.app(t), address: "127.0.0.1:0"}
+	server.start()
+	t.Cleanup(server.kill)
+	b := newTab(t, "http://"+server.address)
+	b.open("/threads/healheal")
+	b.untilLive()
+	eval[int](b, "window.sameDocument = 1")
+
+	for round := range 2 {
+		server.kill()
+		b.until("the chip that says so", "getComputedStyle(document.querySelector('#connection .chip')).display !== 'none'")
+		b.write(fmt.Sprintf("written while away %d.", round))
+		f.says("healheal", f.me.Id, "", entry.Chat{Text: fmt.Sprintf("missed %d.", round)})
+		server.start()
+		b.until("what was missed", says(fmt.Sprintf("missed %d.", round), 1))
+		b.until("what was written", says(fmt.Sprintf("written while away %d.", round), 1))
+		b.until("silence", "getComputedStyle(document.querySelector('#connection .chip')).display === 'none'")
+	}
+	b.until("no doubt left", "document.querySelectorAll('#outbox form').length === 0")
+	order := eval[string](b, "[...document.querySelectorAll('[data-entry]')].map(e => e.id).join(' ')")
+	if order != "e1 e2 e3 e4 e5 e6 e7" {
+		t.Errorf("the page has %s", order)
+	}
+	if eval[int](b, "window.sameDocument || 0") != 1 {
+		t.Error("the page was loaded anew")
+	}
+}
+
+func TestTwoConnectionsDoubleNothing(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("twiceover", "Twice")
+	f.says("twiceover", f.me.Id, "", entry.Chat{Text: "first."})
+	b := newTab(t, f.start(t))
+	b.open("/threads/twiceover")
+	b.untilLive()
+	eval[bool](b, "(() => { const twin = document.querySelector('#live').cloneNode(); twin.id = 'twin'; document.body.append(twin); return true })()")
+	for i := range 5 {
+		f.says("twiceover", f.me.Id, "", entry.Chat{Text: fmt.Sprintf("again %d.", i)})
+	}
+	b.until("the last one", says("again 4.", 1))
+	b.untilLive()
+	if order := eval[string](b, "[...document.querySelectorAll('[data-entry]')].map(e => e.id).join(' ')"); order != "e1 e2 e3 e4 e5 e6" {
+		t.Errorf("the page has %s", order)
+	}
+}
+
+func TestAGapTooLargeIsLoadedAsItIsRead(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("gapgapgap", "Gap")
+	f.says("gapgapgap", f.me.Id, "", entry.Chat{Text: "first."})
+	server := &restartable{t: t, handler: f.app(t), address: "127.0.0.1:0"}
+	server.start()
+	t.Cleanup(server.kill)
+	b := newTab(t, "http://"+server.address)
+	b.open("/threads/gapgapgap")
+	b.untilLive()
+	server.kill()
+	for i := range 320 {
+		f.says("gapgapgap", f.me.Id, "", entry.Chat{Text: fmt.Sprintf("missed %d.", i)})
+	}
+	server.start()
+	b.until("the next page of it", "!!document.querySelector('#e51')")
+	b.until("the end, once it was read down to it", "(document.querySelector('#newer')?.scrollIntoView(), !!document.querySelector('#next-322'))")
+	f.says("gapgapgap", f.me.Id, "", entry.Chat{Text: "live again."})
+	b.until("what comes live", says("live again.", 1))
+	if n := eval[int](b, "document.querySelectorAll('[data-entry]').length"); n != 322 {
+		t.Errorf("the page has %d entries, want 322", n)
+	}
+}
+
+func TestTenThousandEntries(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("tenthousand", "Ten thousand")
+	f.thread("shortshort", "Short")
+	for i := range 10_000 {
+		f.says("tenthousand", f.me.Id, "", entry.Chat{Text: fmt.Sprintf("message %d.", i+1)})
+	}
+	for i := range 50 {
+		f.says("shortshort", f.me.Id, "", entry.Chat{Text: fmt.Sprintf("message %d.", i+1)})
+	}
+	b := newTab(t, f.start(t))
+
+	opens := func(thread string) time.Duration {
+		best := time.Hour
+		for range 3 {
+			start := time.Now()
+			b.open("/threads/" + thread)
+			b.untilLive()
+			best = min(best, time.Since(start))
 		}
-	}()
-	t.Cleanup(func() { cancel(); <-done })
-	call(b, network.SetCookie, network.SetCookieParams{Name: "arbe_session", Value: "good", URL: base})
-	return b
-}
-
-func (b *tab) heard(message chromedp.ConsoleMessage) {
-	if message.Type != "error" && message.Type != chromedp.ConsoleException {
-		return
+		return best
 	}
-	if strings.Contains(message.Text, "net::ERR_") {
-		return // that a killed server cannot be reached is what some tests are about
+	short, long := opens("shortshort"), opens("tenthousand")
+	if long > 2*short+100*time.Millisecond {
+		t.Errorf("the long thread opens in %v, a short one in %v", long, short)
 	}
-	b.t.Errorf("the console says: %s (%s)", message.Text, message.URL)
+	b.until("the end in view", inView("#e10000"))
+
+	t.Run("scrolling up loads older ones without a jump", func(t *testing.T) {
+		eval[float64](b, "document.querySelector('#scroller').scrollTop = -1e6")
+		b.until("older entries", "!!document.querySelector('#e9901')")
+		eval[float64](b, "document.querySelector('#e9920').scrollIntoView(), 0")
+		b.until("a place in the middle", inView("#e9920"))
+		before := eval[float64](b, "document.querySelector('#e9920').getBoundingClientRect().top")
+		eval[float64](b, "document.querySelector('#older a').getBoundingClientRect().top")
+		f.says("tenthousand", f.me.Id, "", entry.Chat{Text: "one more."})
+		b.until("the new entry below", "!!document.querySelector('#e10001')")
+		b.until("the pill", "document.querySelector('#jump.away #jump-text')?.innerText === '1 new'")
+		if after := eval[float64](b, "document.querySelector('#e9920').getBoundingClientRect().top"); after < before-2 || after > before+2 {
+			t.Errorf("the entry one reads moved from %v to %v", before, after)
+		}
+	})
+	t.Run("the pill leads to the end, where one follows again", func(t *testing.T) {
+		b.do(chromedp.Click(chromedp.CSS("#jump")))
+		b.until("the end", inView("#e10001"))
+		b.until("no pill", "!document.querySelector('#jump.away')")
+		f.says("tenthousand", f.me.Id, "", entry.Chat{Text: "followed."})
+		b.until("the next one in view", inView("#e10002"))
+	})
+	t.Run("a link to an entry opens it, marked, wherever it is", func(t *testing.T) {
+		for _, path := range []string{"/threads/tenthousand#e9990", "/threads/tenthousand#e17", "/threads/tenthousand?at=5000#e5000"} {
+			seq := path[strings.LastIndex(path, "#e")+2:]
+			b.open("/houses/home")
+			b.open(path)
+			b.until("the entry of "+path, inView("#e"+seq))
+			if marked := eval[string](b, "document.querySelector(':target')?.id ?? ''"); marked != "e"+seq {
+				t.Errorf("%s marks %q", path, marked)
+			}
+		}
+	})
+	t.Run("from the middle one reads on, down to what comes live", func(t *testing.T) {
+		b.open("/threads/tenthousand?at=9900#e9900")
+		b.until("the last page", "(document.querySelector('#newer')?.scrollIntoView(), !!document.querySelector('#next-10003'))")
+		f.says("tenthousand", f.me.Id, "", entry.Chat{Text: "and live."})
+		b.until("what comes live", "!!document.querySelector('#e10003')")
+	})
 }
 
-func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
-	b.t.Helper()
-	if err := chromedp.Do(b.ctx, actions...); err != nil {
-		b.t.Fatal(err)
+// inView is a script that tells whether an element can be seen in the log.
+func inView(selector string) string {
+	return fmt.Sprintf(`(() => {
+		const e = document.querySelector(%q)?.getBoundingClientRect(), s = document.querySelector('#scroller').getBoundingClientRect()
+		return !!e && e.bottom > s.top && e.top < s.bottom
+	})()`, selector)
+}
+
+func TestNoTextIsEverLost(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("keepkeep", "Keep")
+	server := &restartable{t: t, handler: f.app(t), address: "127.0.0.1:0"}
+	server.start()
+	t.Cleanup(server.kill)
+	b := newTab(t, "http://"+server.address)
+	b.open("/threads/keepkeep")
+	b.untilLive()
+
+	t.Run("a draft survives a reload", func(t *testing.T) {
+		b.do(chromedp.SendKeys(chromedp.CSS("#composer-text"), "half a thought"), chromedp.Reload())
+		b.until("the draft", "document.querySelector('#composer-text').value === 'half a thought'")
+		eval[string](b, "document.querySelector('#composer-text').value = ''")
+	})
+	t.Run("a refused text says why and can be taken back", func(t *testing.T) {
+		b.untilLive()
+		f.failWith(refused(9, "the house has no environment", "set one first"))
+		b.write("!make it so")
+		b.until("the reason", "document.querySelector('.outgoing.refused .why')?.innerText === 'Not sent. The house has no environment. Set one first.'")
+		f.failWith(nil)
+		b.do(chromedp.Click(chromedp.CSS(".outgoing .retry")))
+		b.until("the command", "document.querySelector('.prompt')?.innerText.includes('make it so')")
+		b.until("an empty outbox", "document.querySelectorAll('#outbox form').length === 0")
+	})
+	t.Run("what could not be sent says so, survives a reload, and is sent once", func(t *testing.T) {
+		server.kill()
+		b.write("into the void.")
+		b.until("that it waits", "document.querySelector('.outgoing.late .why')?.innerText.startsWith('Not sent')")
+		server.start()
+		b.do(chromedp.Reload())
+		b.until("the message", says("into the void.", 1))
+		b.until("an empty outbox", "document.querySelectorAll('#outbox form').length === 0")
+		n := 0
+		for _, e := range f.log("keepkeep") {
+			n += strings.Count(e.Payload, "into the void.")
+		}
+		if n != 1 {
+			t.Errorf("the log has it %d times", n)
+		}
+	})
+}
+
+func TestReadingAndPostingWithoutAScript(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("noscript", "No script")
+	f.says("noscript", f.me.Id, "", entry.Chat{Text: "readable."})
+	b := newTab(t, f.start(t))
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	b.open("/threads/noscript")
+	b.do(chromedp.SendKeys(chromedp.CSS("#composer-text"), "posted."), chromedp.Click(chromedp.CSS("#composer .send"), chromedp.NodeVisible))
+	f.until(t, "noscript", 2)
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{})
+	b.until("both", "document.querySelector('#log').innerText.includes('readable.') && document.querySelector('#log').innerText.includes('posted.')")
+}
+
+func TestEvilTextDoesNothing(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.house.Name, f.me.Name = evil, evil
+	f.thread("evilevil", evil)
+	f.says("evilevil", f.me.Id, "", entry.Chat{Text: evil})
+	b := newTab(t, f.start(t))
+	b.open("/threads/evilevil")
+	b.untilLive()
+	b.write(evil)
+	b.until("the text as text", "document.querySelector('#e2')?.innerText.includes('<script>')")
+	f.says("evilevil", f.me.Id, "c1", entry.Command{Command: evil})
+	f.prints("evilevil", "c1", 0, evil)
+	b.until("the output as text", "document.querySelector('.screen')?.innerText.includes('<script>')")
+	f.append("evilevil", evil, "", evil, `{"a":"<script>window.evil=1</script>"}`)
+	b.until("the unknown entry", "!!document.querySelector('#e4 .generic')")
+	b.open("/houses/home")
+	b.untilLive()
+	if eval[bool](b, "'evil' in window") {
+		t.Error("a script ran")
 	}
 }
 
-// call sends one command of the browser's protocol to the tab.
-func call[P, R any](b *tab, command cdp.Command[P, R], params P) {
-	b.t.Helper()
-	if _, err := chromedp.Call(b.ctx, command, params); err != nil {
-		b.t.Fatal(err)
+func TestThreadsStartFromTheHouse(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	b := newTab(t, f.start(t))
+	b.open("/houses/home")
+	b.untilLive()
+	f.thread("elsewhere", "Made elsewhere")
+	b.until("a thread made elsewhere", "document.querySelector('#threads').innerText.includes('Made elsewhere')")
+	b.do(chromedp.SendKeys(chromedp.CSS("#starter-text"), "Fix the login"))
+	b.enter()
+	b.until("the new thread", "location.pathname.startsWith('/threads/') && document.title.startsWith('Fix the login')")
+	b.until("its first message", says("Fix the login", 1))
+	b.open("/houses/home")
+	if left := eval[string](b, "document.querySelector('#starter-text').value"); left != "" {
+		t.Errorf("the house still has the draft %q", left)
 	}
 }
 
-func (b *tab) open(path string) {
-	b.t.Helper()
-	b.do(chromedp.Navigate(b.base + path))
-}
-
-// eval is the value of a script.
-func eval[T any](b *tab, script string) T {
-	b.t.Helper()
-	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](script))
-	if err != nil {
-		b.t.Fatal(err)
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("keyskeys", "Keys")
+	for i := range 3 {
+		f.says("keyskeys", f.me.Id, "", entry.Chat{Text: fmt.Sprint("message ", i)})
 	}
-	return value
+	b := newTab(t, f.start(t))
+	b.open("/threads/keyskeys")
+	b.untilLive()
+	b.do(chromedp.KeyEvent("k"), chromedp.KeyEvent("k"))
+	b.until("the second entry chosen", "document.activeElement.id === 'e2'")
+	f.says("keyskeys", f.me.Id, "", entry.Chat{Text: "live"})
+	b.until("a live entry", "!!document.querySelector('#e4')")
+	b.until("the focus kept", "document.activeElement.id === 'e2'")
+	b.do(chromedp.KeyEvent("?"))
+	b.until("the sheet", "document.querySelector('#sheet').matches(':popover-open')")
+	b.do(chromedp.KeyEvent("?"), chromedp.KeyEvent("c"))
+	b.until("the composer", "document.activeElement.id === 'composer-text'")
+	eval[string](b, "document.activeElement.blur(), ''")
+	b.do(chromedp.KeyEvent("g"), chromedp.KeyEvent("h"))
+	b.until("the house", "location.pathname === '/houses/home'")
 }
 
-// until waits for a script to become true.
-func (b *tab) until(what, script string) {
-	b.t.Helper()
-	_, err := chromedp.Run(b.ctx, chromedp.Poll[bool](script, chromedp.WithPollingInterval(20*time.Millisecond), chromedp.WithPollingTimeout(15*time.Second)))
-	if err != nil {
-		text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText.slice(0, 3000)"))
-		b.t.Fatalf("waiting for %s: %v; the page says:\n%s", what, err, text)
+func TestEveryWidth(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("widewide", strings.Repeat("A very long name without an end ", 5))
+	f.says("widewide", f.me.Id, "", entry.Chat{Text: strings.Repeat("unbroken", 60) + "\n\n```\n" + strings.Repeat("wide ", 200) + "\n```\n\n|" + strings.Repeat("cell|", 30) + "\n|" + strings.Repeat("-|", 30)})
+	f.says("widewide", f.me.Id, "c1", entry.Command{Command: strings.Repeat("long", 200)})
+	f.says("widewide", "", "c1.result", entry.CommandResult{CommandID: "c1", Output: strings.Repeat("=", 4000) + "\n"})
+	f.append("widewide", f.me.Id, "", strings.Repeat("type.", 30), `{"a":"`+strings.Repeat("x", 500)+`"}`)
+	base := f.start(t)
+	for _, width := range []int64{320, 390, 820, 1440} {
+		t.Run(fmt.Sprint(width), func(t *testing.T) {
+			b := newTab(t, base)
+			call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 844, DeviceScaleFactor: 1, Mobile: width < 800})
+			for _, path := range []string{"/threads/widewide", "/houses/home", "/login"} {
+				b.open(path)
+				if over := eval[int](b, "Math.max(document.documentElement.scrollWidth - innerWidth, (document.querySelector('#scroller')?.scrollWidth ?? 0) - (document.querySelector('#scroller')?.clientWidth ?? 0))"); over > 0 {
+					t.Errorf("%s is %d px too wide", path, over)
+				}
+			}
+			if width < 720 {
+				b.open("/threads/widewide")
+				b.do(chromedp.Click(chromedp.CSS(".places-button")))
+				b.until("the places", "document.querySelector('#places-column').getBoundingClientRect().width > 200")
+			}
+		})
 	}
 }
 
-// untilLive waits for the connection that keeps the page live.
-func (b *tab) untilLive() {
-	b.t.Helper()
-	b.until("the live connection", "Number(document.querySelector('#beat')?.dataset.beat) > 0")
-}
+func TestATailThatCannotGoOnSaysSo(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("gonegone", "Gone")
+	b := newTab(t, f.start(t))
+	b.open("/threads/gonegone")
+	b.untilLive()
+	f.delete("gonegone")
+	b.until("that the thread is gone", "document.querySelector('#live').innerText.includes('This thread is gone.')")
 
-// write types into the composer and sends with Enter.
-func (b *tab) write(text string) {
-	b.t.Helper()
-	b.do(chromedp.SendKeys(chromedp.CSS("#composer-text"), text+"\r"))
-}
-
-// says is a script that tells whether the log shows text so many times.
-func says(text string, times int) string {
-	return fmt.Sprintf("document.querySelector('#log').innerText.split(%q).length - 1 === %d", text, times)
+	f.thread("loggedout", "Logged out")
+	b.open("/threads/loggedout")
+	b.untilLive()
+	call(b, network.SetCookie, network.SetCookieParams{Name: "arbe_session", Value: "old", URL: b.base})
+	eval[bool](b, "(dispatchEvent(new Event('online')), true)")
+	b.until("that one is logged out", "document.querySelector('#live').innerText.includes('You are logged out.')")
 }

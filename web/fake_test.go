@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -448,4 +449,44 @@ func (s sandboxes) GetSandbox(_ context.Context, req *arbev1.GetSandboxRequest) 
 		return &arbev1.GetSandboxResponse{Sandbox: b}, nil
 	}
 	return nil, refused(connect.CodeNotFound, "there is no sandbox "+req.Id, "run a command")
+}
+
+// log is a thread's log as it is now.
+func (f *fake) log(thread string) []*arbev1.Entry {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.logs[thread])
+}
+
+// last is the last entry of a thread.
+func (f *fake) last(thread string) *arbev1.Entry {
+	log := f.log(thread)
+	return log[len(log)-1]
+}
+
+// until waits for a thread to have so many entries.
+func (f *fake) until(t *testing.T, thread string, n int) {
+	t.Helper()
+	timeout := time.After(15 * time.Second)
+	for {
+		f.mu.Lock()
+		have, changed := len(f.logs[thread]), f.changed
+		f.mu.Unlock()
+		if have >= n {
+			return
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			t.Fatalf("the log has %d entries, want %d", have, n)
+		}
+	}
+}
+
+// delete removes a thread, as anybody of the house may.
+func (f *fake) delete(thread string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.threads, thread)
+	f.wake()
 }

@@ -191,7 +191,7 @@ func TestLogin(t *testing.T) {
 		ended := client{t: t, base: nobody.base, session: "old"}
 		res, _ := ended.get("/threads/ended123")
 		want(t, res, http.StatusSeeOther, "/login")
-		res, text := ended.post("/threads/ended123/entries", url.Values{"id": {"abcdefgh"}, "text": {"a long thought"}})
+		res, text := ended.post("/threads/ended123/entries", url.Values{"entry": {"abcdefgh"}, "text": {"a long thought"}})
 		want(t, res, http.StatusUnauthorized, "")
 		contains(t, text, ">a long thought</textarea>", `value="abcdefgh"`)
 	})
@@ -219,7 +219,7 @@ func TestWithoutAScript(t *testing.T) {
 	t.Run("a form says something and leads to it", func(t *testing.T) {
 		t.Parallel()
 		f.thread("saysthread", "")
-		form := url.Values{"id": {"firstfirst"}, "text": {"Hello\r\nworld"}}
+		form := url.Values{"entry": {"firstfirst"}, "text": {"Hello\r\nworld"}}
 		for range 2 { // sent twice is said once
 			res, _ := c.post("/threads/saysthread/entries", form)
 			want(t, res, http.StatusSeeOther, "/threads/saysthread#e1")
@@ -231,8 +231,8 @@ func TestWithoutAScript(t *testing.T) {
 	t.Run("a text that begins with ! or /run is a command", func(t *testing.T) {
 		t.Parallel()
 		f.thread("runsthread", "")
-		c.post("/threads/runsthread/entries", url.Values{"id": {"firstfirst"}, "text": {"!ls -l"}})
-		c.post("/threads/runsthread/entries", url.Values{"id": {"secondsecond"}, "text": {"/run make test"}})
+		c.post("/threads/runsthread/entries", url.Values{"entry": {"firstfirst"}, "text": {"!ls -l"}})
+		c.post("/threads/runsthread/entries", url.Values{"entry": {"secondsecond"}, "text": {"/run make test"}})
 		_, text := c.get("/threads/runsthread")
 		contains(t, text, "ls -l", "make test", "/threads/runsthread/commands/firstfirst/cancel")
 	})
@@ -280,7 +280,7 @@ func TestBadInput(t *testing.T) {
 	f.thread("badbadbad", "Bad")
 	c := ada(t, f)
 	say := func(text string) (*http.Response, string) {
-		return c.post("/threads/badbadbad/entries", url.Values{"id": {"abcdefgh"}, "text": {text}})
+		return c.post("/threads/badbadbad/entries", url.Values{"entry": {"abcdefgh"}, "text": {text}})
 	}
 	cases := map[string]struct {
 		ask    func() (*http.Response, string)
@@ -298,7 +298,7 @@ func TestBadInput(t *testing.T) {
 		"a text of a MiB":              {func() (*http.Response, string) { return say(strings.Repeat("x", 1<<20)) }, 429, []string{"Shorten it, or put it into a file."}},
 		"a form larger than any text":  {func() (*http.Response, string) { return say(strings.Repeat("x", 5<<20)) }, 429, []string{"larger than 4 MiB"}},
 		"a form with an id of its own": {func() (*http.Response, string) {
-			return c.post("/threads/badbadbad/entries", url.Values{"id": {`"><b>`}, "text": {"kept"}})
+			return c.post("/threads/badbadbad/entries", url.Values{"entry": {`"><b>`}, "text": {"kept"}})
 		}, 400, []string{"not one of ours", ">kept</textarea>"}},
 		"a form sent from another site": {func() (*http.Response, string) {
 			return c.post("/threads/badbadbad/delete", nil, "Sec-Fetch-Site", "cross-site")
@@ -320,7 +320,7 @@ func TestARefusedTextComesBack(t *testing.T) {
 	f.thread("refused01", "Refused")
 	f.failWith(refused(connect.CodeFailedPrecondition, "the house has no environment", "set one with arbe house update"))
 	c := ada(t, f)
-	form := url.Values{"id": {"abcdefgh"}, "text": {"!make"}}
+	form := url.Values{"entry": {"abcdefgh"}, "text": {"!make"}}
 
 	t.Run("on a page, with the reason and what to do", func(t *testing.T) {
 		t.Parallel()

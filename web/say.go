@@ -29,7 +29,7 @@ func (a *app) say(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	u := utterance{Thread: r.PathValue("thread"), ID: r.PostFormValue("id"), Text: r.PostFormValue("text")}
+	u := utterance{Thread: r.PathValue("thread"), ID: r.PostFormValue("entry"), Text: r.PostFormValue("text")}
 	seq, err := a.utter(r.Context(), u)
 	switch {
 	case fromScript(r) && isID(u.ID) && err != nil:
@@ -37,7 +37,7 @@ func (a *app) say(w http.ResponseWriter, r *http.Request) error {
 	case fromScript(r) && isID(u.ID):
 		return a.show(w, r, http.StatusOK, outboxItem(u, sending{Seq: seq}))
 	case err != nil:
-		return &unsent{error: err, Action: r.URL.Path, Fields: map[string]string{"id": u.ID}, Text: u.Text}
+		return &unsent{error: err, Action: r.URL.Path, Fields: map[string]string{"entry": u.ID}, Text: u.Text}
 	}
 	http.Redirect(w, r, threadPath(u.Thread)+"#e"+strconv.FormatInt(seq, 10), http.StatusSeeOther)
 	return nil

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -124,9 +125,6 @@ func (l *liveThread) follow(after int64) error {
 	defer refresh.Stop()
 	paint := time.NewTicker(paintEvery)
 	defer paint.Stop()
-	if err := l.refresh(ctx); err != nil {
-		return l.end(err)
-	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -158,7 +156,7 @@ func (l *liveThread) take(ctx context.Context, event *arbev1.TailResponse, after
 	case event.GetDelta() != nil:
 		l.delta(event.GetDelta())
 	case event.GetCaughtUp() != nil:
-		return l.sse.PatchElementTempl(caughtUp(event.GetCaughtUp().Seq))
+		return l.refresh(ctx)
 	}
 	return nil
 }
@@ -263,14 +261,15 @@ func beat() string {
 // rejoin brings a page back that cannot be caught up entry by entry: one far behind goes on loading pages
 // as they are read, one ahead of the log has to start anew.
 func (l *liveThread) rejoin(after, behind int64) error {
-	var gap templ.Component = newerPlace(l.thread.Id, after)
+	gap := newerPlace(l.thread.Id, after)
 	if behind < 0 {
 		gap = liveEnd("The log is shorter than this page.", "Open the thread again.", threadPath(l.thread.Id))
 	}
-	if err := l.sse.PatchElementTempl(gap, datastar.WithSelectorID(nextID(after+1)), datastar.WithModeReplace()); err != nil {
-		return nil // the reader left
-	}
-	return l.stop()
+	// Only the connection of this very place is taken out: a page may have made a new one meanwhile.
+	place := "#" + nextID(after+1)
+	l.last(l.sse.RemoveElement(place+" + #live"),
+		l.sse.PatchElementTempl(gap, datastar.WithSelector(place), datastar.WithModeReplace()))
+	return nil
 }
 
 // end says why a tail ends, if it ends for good. Otherwise the browser comes back by itself.
@@ -279,21 +278,24 @@ func (l *liveThread) end(err error) error {
 		return nil
 	}
 	f := faultOf(err)
-	note := farewell(f)
-	if note == nil {
-		l.app.log.InfoContext(l.r.Context(), "web: a tail broke off", "thread", l.thread.Id, "error", f.Detail())
+	if note := farewell(f); note != nil {
+		l.last(l.sse.PatchElementTempl(note, datastar.WithSelectorID("live"), datastar.WithModeReplace()))
 		return nil
 	}
-	if err := l.sse.PatchElementTempl(note, datastar.WithSelectorID("live"), datastar.WithModeReplace()); err != nil {
-		return nil // the reader left
-	}
+	l.app.log.InfoContext(l.r.Context(), "web: a tail broke off", "thread", l.thread.Id, "error", f.Detail())
 	return nil
 }
 
-// stop takes the connection out of the page, which closes it.
-func (l *liveThread) stop() error {
-	_ = l.sse.RemoveElementByID("live") // the reader may have left: that is what is wanted
-	return nil
+// last waits, after what took the connection out of the page, for the browser to close it. Were the server
+// first, the browser would take it for a lost one and come back for ever.
+func (l *liveThread) last(sent ...error) {
+	if errors.Join(sent...) != nil {
+		return // the reader left
+	}
+	select {
+	case <-l.r.Context().Done():
+	case <-time.After(10 * time.Second):
+	}
 }
 
 // endTail answers a tail that cannot start. What a retry cannot heal is told to the page, and ends it.

@@ -67,12 +67,12 @@ if (thread && starting?.thread === thread) {
 const outbox = $('#outbox'), composer = $('#composer')
 
 const keepOutbox = () => store.set('outbox:' + thread,
-  $$('form:not(.sent)', outbox).map(f => ({ id: f.elements.id.value, text: f.elements.text.value })))
+  $$('form:not(.sent)', outbox).map(f => ({ id: f.elements.entry.value, text: f.elements.text.value })))
 
 function send(id, text) {
   const form = $('#outbox-item').content.firstElementChild.cloneNode(true)
   form.id = 'out-' + id
-  form.elements.id.value = id
+  form.elements.entry.value = id
   form.elements.text.value = text
   $('.outgoing-text', form).textContent = text
   outbox.append(form) // Datastar sees it and posts it

@@ -1,0 +1,174 @@
+package web_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/chromedp"
+)
+
+// chromium is one browser for all tests; each test has its own profile in it.
+var chromium = sync.OnceValues(func() (context.Context, error) {
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		return nil, fmt.Errorf("these tests drive a real browser; install chromium: %w", err)
+	}
+	allocator, _ := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-background-networking", true))...)
+	browser, _ := chromedp.NewContext(allocator)
+	return browser, chromedp.Do(browser)
+})
+
+// TestMain closes the browser behind the tests.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if browser, err := chromium(); err == nil {
+		_ = chromedp.Cancel(browser)
+	}
+	os.Exit(code)
+}
+
+// tab is one browser tab. Whatever its console says that is an error (a violation of the content security
+// policy is one) fails the test.
+type tab struct {
+	t    *testing.T
+	ctx  context.Context
+	base string
+}
+
+// newTab opens a tab in a fresh profile, logged in at base.
+func newTab(t *testing.T, base string) *tab {
+	t.Helper()
+	browser, err := chromium()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
+	return setUp(t, ctx, cancel, base)
+}
+
+// another opens a second tab of the same profile.
+func (b *tab) another() *tab {
+	b.t.Helper()
+	ctx, cancel := chromedp.NewContext(b.ctx)
+	return setUp(b.t, ctx, cancel, b.base)
+}
+
+func setUp(t *testing.T, ctx context.Context, cancel context.CancelFunc, base string) *tab {
+	t.Helper()
+	t.Cleanup(cancel)
+	b := &tab{t: t, ctx: ctx, base: base}
+	b.do() // opens the tab
+	console := chromedp.Console(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for message, err := range console {
+			if err != nil {
+				return
+			}
+			b.heard(message)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	call(b, network.SetCookie, network.SetCookieParams{Name: "arbe_session", Value: "good", URL: base})
+	return b
+}
+
+func (b *tab) heard(message chromedp.ConsoleMessage) {
+	if message.Type != "error" && message.Type != chromedp.ConsoleException {
+		return
+	}
+	if strings.Contains(message.Text, "net::ERR_") {
+		return // that a killed server cannot be reached is what some tests are about
+	}
+	b.t.Errorf("the console says: %s (%s)", message.Text, message.URL)
+}
+
+func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	if err := chromedp.Do(b.ctx, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// call sends one command of the browser's protocol to the tab.
+func call[P, R any](b *tab, command cdp.Command[P, R], params P) {
+	b.t.Helper()
+	if _, err := chromedp.Call(b.ctx, command, params); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *tab) open(path string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(b.base + path))
+}
+
+// eval is the value of a script.
+func eval[T any](b *tab, script string) T {
+	b.t.Helper()
+	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](script))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return value
+}
+
+// until waits for a script to become true, on whatever page the tab is by then.
+func (b *tab) until(what, script string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, 15*time.Second)
+	defer cancel()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for {
+		// A page that is just being left cannot answer: it is asked again.
+		if done, err := chromedp.Run(ctx, chromedp.Evaluate[bool](script)); err == nil && done {
+			return
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText.slice(0, 3000)"))
+			b.t.Fatalf("waited too long for %s; the page says:\n%s", what, text)
+		}
+	}
+}
+
+// untilLive waits for the connection that keeps the page live.
+func (b *tab) untilLive() {
+	b.t.Helper()
+	b.until("the live connection", "Number(document.querySelector('#beat')?.dataset.beat) > 0")
+}
+
+// write types into the composer and sends with Enter.
+func (b *tab) write(text string) {
+	b.t.Helper()
+	b.do(chromedp.SendKeys(chromedp.CSS("#composer-text"), text))
+	b.enter()
+}
+
+// enter presses Enter as a keyboard does: one event that the page can keep from breaking the line.
+func (b *tab) enter() {
+	b.t.Helper()
+	key := input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "Enter", Code: "Enter", Text: "\r", WindowsVirtualKeyCode: 13}
+	call(b, input.DispatchKeyEvent, key)
+	key.Type, key.Text = input.DispatchKeyEventTypeKeyUp, ""
+	call(b, input.DispatchKeyEvent, key)
+}
+
+// says is a script that tells whether the log shows text so many times.
+func says(text string, times int) string {
+	return fmt.Sprintf("document.querySelector('#log').innerText.split(%q).length - 1 === %d", text, times)
+}
