@@ -24,6 +24,8 @@ func TestTheServersRoleIsNobodySpecial(t *testing.T) {
 		"it and its group have no attribute": `select rolname::text from pg_roles where rolname in ($1, 'arbe_app')
 			and (rolsuper or rolbypassrls or rolcreaterole or rolcreatedb or rolreplication)`,
 		"only it can log in": "select rolname::text from pg_roles where rolname in ($1, 'arbe_app') and rolcanlogin <> (rolname = $1)",
+		"nobody may call what acts with its owner's rights, but for whom it is granted to": `select proname::text from pg_proc
+			where pronamespace = 'public'::regnamespace and prosecdef and has_function_privilege('public', oid, 'execute') and $1 <> ''`,
 		"they own nothing": `select d.classid::regclass || ' ' || d.objid from pg_shdepend d join pg_roles r on r.oid = d.refobjid
 			where d.deptype = 'o' and r.rolname in ($1, 'arbe_app')`,
 		"it is in no group but arbe_app, which is in none": `select g.rolname::text from pg_auth_members m
@@ -56,6 +58,7 @@ func TestTheServersRoleIsNobodySpecial(t *testing.T) {
 		"silence all triggers":             "set session_replication_role = replica",
 		"add a trigger":                    "create trigger intruder after insert on threads for each row execute function set_updated_at()",
 		"replace the function that writes": "drop function append_entries",
+		"borrow a trigger's rights":        "create temp table t (house_id text, stream_id text); create trigger intruder after delete on t for each row execute function delete_stream_of_thread()",
 		"grant itself more":                "grant select on sealed_settings to arbe_app",
 		"read the server's files":          "select pg_read_file('postgresql.conf')",
 		"run a program":                    "copy threads to program 'true'",
