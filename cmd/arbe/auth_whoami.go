@@ -32,7 +32,7 @@ func authWhoami(a *app) *cobra.Command {
 				Host       string `json:"host"`
 			}{viewAgent(who.GetAgent()), who.GetCredential(), who.GetHouseId(), t.Host}
 			return a.show(view.ID, view, func() string {
-				return fmt.Sprintf("%s (%s) at %s\nagent %s, by %s", oneLine(view.Name), view.Kind, view.Host, view.ID, view.Credential)
+				return fmt.Sprintf("%s (%s) at %s\nagent %s, credential %s", oneLine(view.Name), view.Kind, view.Host, view.ID, view.Credential)
 			})
 		}),
 	}

@@ -31,7 +31,7 @@ func (e *execution) run(ctx context.Context) error {
 		return err
 	}
 	// The tail comes first, so that not even the command's first byte is missed.
-	next, stop := iter.Pull2(e.client.Tail(ctx, e.req.GetThreadId(), log.GetTail()))
+	next, stop := iter.Pull2(e.app.follow(ctx, e.client, e.req.GetThreadId(), log.GetTail()))
 	defer stop()
 	if err := reachEnd(next); err != nil {
 		return err
@@ -117,7 +117,7 @@ func (e *execution) end(result *arbev1.Entry) error {
 	}
 	switch {
 	case r.Error != "":
-		fmt.Fprintf(e.app.err, "arbe: the command did not run: %s\n", printable(r.Error))
+		fmt.Fprintf(e.app.err, "arbe: %s\n", printable(r.Error))
 		return exitCode(exitNotRun)
 	case r.Cancelled:
 		e.app.say("arbe: %s", r.Verdict())

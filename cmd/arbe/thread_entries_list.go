@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -132,20 +131,9 @@ func (l *listing) printOne(ctx context.Context, p *entryPrinter, e *arbev1.Entry
 
 // followFrom prints what comes behind a position until the person has enough.
 func (l *listing) followFrom(ctx context.Context, c *arbe.Client, at int64, p *entryPrinter) error {
-	lost := false
-	onLost := arbe.OnDisconnect(func(err error, _ time.Duration) {
-		if !lost {
-			lost = true
-			p.app.say("the connection is lost (%v); trying again", err)
-		}
-	})
-	for event, err := range c.Tail(ctx, l.thread, at, onLost) {
+	for event, err := range p.app.follow(ctx, c, l.thread, at) {
 		if err != nil {
 			return err
-		}
-		if lost {
-			lost = false
-			p.app.say("connected again")
 		}
 		switch {
 		case event.GetEntry() != nil:
