@@ -31,6 +31,9 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 
 // TestMain closes the browser behind the tests.
 func TestMain(m *testing.M) {
+	if os.Getenv(asServer) != "" {
+		os.Exit(beServer())
+	}
 	code := m.Run()
 	if browser, err := chromium(); err == nil {
 		_ = chromedp.Cancel(browser)
@@ -54,7 +57,9 @@ func newTab(t *testing.T, base string) *tab {
 		t.Fatal(err)
 	}
 	ctx, cancel := chromedp.NewContext(browser, chromedp.WithNewBrowserContext())
-	return setUp(t, ctx, cancel, base)
+	b := setUp(t, ctx, cancel, base)
+	call(b, network.SetCookie, network.SetCookieParams{Name: "arbe_session", Value: "good", URL: base})
+	return b
 }
 
 // another opens a second tab of the same profile.
@@ -81,8 +86,13 @@ func setUp(t *testing.T, ctx context.Context, cancel context.CancelFunc, base st
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-done })
-	call(b, network.SetCookie, network.SetCookieParams{Name: "arbe_session", Value: "good", URL: base})
 	return b
+}
+
+// logOut forgets the session.
+func (b *tab) logOut() {
+	b.t.Helper()
+	call(b, network.ClearBrowserCookies, cdp.Empty{})
 }
 
 func (b *tab) heard(message chromedp.ConsoleMessage) {

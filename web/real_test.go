@@ -1,0 +1,233 @@
+package web_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/server"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// asServer makes this test program be a whole server, so that a test can kill a real one.
+const asServer = "ARBE_TEST_AS_SERVER"
+
+// beServer runs a server until it is interrupted.
+func beServer() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	cfg, _, err := server.Load(nil, os.Getenv)
+	if err != nil {
+		panic(err)
+	}
+	s, err := server.Start(ctx, cfg)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, fault.From(err).Detail())
+		return 1
+	}
+	if err := s.Wait(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	if err := s.Stop(); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// TestTheRealThing is the whole of arbe as a person meets it: a server in its own process with its own
+// Postgres and sandboxes, and a browser.
+func TestTheRealThing(t *testing.T) {
+	t.Parallel()
+	a := installation(t)
+	a.start()
+	c := a.client()
+	link, err := c.Agents.CreateLoginLink(t.Context(), &arbev1.CreateLoginLinkRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newTab(t, "http://"+a.addr)
+	b.logOut()
+	b.open(link.Path)
+	b.until("the house, behind the login link", "location.pathname.startsWith('/houses/') && document.title.startsWith('Home')")
+
+	t.Run("a thread starts with a command, whose output comes back", func(t *testing.T) {
+		b.do(chromedp.SendKeys(chromedp.CSS("#starter-text"), "!echo made on $(uname -s) > note; cat note"))
+		b.enter()
+		b.until("the thread", "location.pathname.startsWith('/threads/')")
+		b.until("the output", "document.querySelector('.screen')?.innerText.includes('made on Linux')")
+		b.until("the verdict", "document.querySelector('.foot').innerText.includes('exit 0')")
+	})
+	t.Run("the next command sees its files, and streams while it runs, in every tab", func(t *testing.T) {
+		other := b.another()
+		other.open(eval[string](b, "location.pathname"))
+		other.untilLive()
+		b.write("!cat note; echo still running; sleep 1000")
+		for _, tab := range []*tab{b, other} {
+			tab.until("output of the running command", "[...document.querySelectorAll('.command.running .screen')].some(s => s.innerText.includes('still running') && s.innerText.includes('made on Linux'))")
+		}
+		b.do(chromedp.Click(chromedp.CSS(".stop button")))
+		other.until("the end of it", "!document.querySelector('.stop') && document.querySelector('#log').innerText.includes('cancelled')")
+		other.until("the box beside it", "document.querySelector('#details .box-state').innerText.includes('Live')")
+	})
+	t.Run("the page goes on after the server was killed, with nothing missing or doubled", func(t *testing.T) {
+		b.untilLive()
+		eval[int](b, "window.sameDocument = 1")
+		a.kill()
+		b.until("that it is lost", "document.documentElement.dataset.connection === 'lost'")
+		b.write("written while it was away.")
+		a.start()
+		b.until("what was written", says("written while it was away.", 1))
+		b.until("an empty outbox and silence", "!document.querySelector('#outbox form') && !document.documentElement.dataset.connection")
+		if eval[int](b, "window.sameDocument || 0") != 1 {
+			t.Error("the page was loaded anew")
+		}
+		doubled := eval[int](b, "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('#log [id^=e]')].map(e => e.id))")
+		next := eval[int](b, "Number(document.querySelector('.next').id.slice(5))")
+		here := eval[int](b, "document.querySelectorAll('#log [id^=e]:not(#empty-thread)').length")
+		if doubled != 0 || here != next-1 {
+			t.Errorf("the page has %d entries of %d, %d of them doubled", here, next-1, doubled)
+		}
+	})
+	t.Run("a thread of 10,000 entries opens as fast as a short one", func(t *testing.T) {
+		c := a.client()
+		long, short := a.thread(c, 10_000), a.thread(c, 50)
+		opens := func(thread string) time.Duration {
+			best := time.Hour
+			for range 3 {
+				start := time.Now()
+				b.open("/threads/" + thread)
+				b.untilLive()
+				best = min(best, time.Since(start))
+			}
+			return best
+		}
+		quick, slow := opens(short), opens(long)
+		if slow > 2*quick+100*time.Millisecond {
+			t.Errorf("it opens in %v, the short one in %v", slow, quick)
+		}
+		b.until("the end", "!!document.querySelector('#e10000')")
+		b.open("/threads/" + long + "#e17")
+		b.until("an entry far up, by its link", "document.querySelector(':target')?.id === 'e17'")
+	})
+}
+
+// arbeInstallation is one data directory with one server at a time.
+type arbeInstallation struct {
+	t      *testing.T
+	dir    string
+	addr   string
+	server *exec.Cmd
+}
+
+func installation(t *testing.T) *arbeInstallation {
+	t.Helper()
+	dir := t.TempDir()
+	// The embedded Postgres and the boxes run as other users, who pass through.
+	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil { //nolint:gosec // as said above
+			t.Fatal(err)
+		}
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return &arbeInstallation{t: t, dir: filepath.Join(dir, "data"), addr: listener.Addr().String()}
+}
+
+// start runs the server until it serves.
+func (a *arbeInstallation) start() {
+	a.t.Helper()
+	_ = os.Remove(a.loginFile()) // its coming says that the server serves
+	var said strings.Builder
+	a.server = exec.Command(os.Args[0])
+	a.server.Env = append(os.Environ(), asServer+"=1", "ARBE_DATA_DIR="+a.dir, "ARBE_ADDR="+a.addr, "ARBE_LOG_LEVEL=warn")
+	a.server.Stderr = &said
+	if err := a.server.Start(); err != nil {
+		a.t.Fatal(err)
+	}
+	process := a.server
+	a.t.Cleanup(func() {
+		if process.ProcessState == nil {
+			_ = process.Process.Signal(os.Interrupt)
+			_ = process.Wait()
+		}
+		if a.t.Failed() {
+			a.t.Log(said.String())
+		}
+	})
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) { // a process tells by its file only
+		if _, err := os.Stat(a.loginFile()); err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			a.t.Fatal("the server does not come up")
+		}
+	}
+}
+
+// kill ends the server as a power cut does.
+func (a *arbeInstallation) kill() {
+	a.t.Helper()
+	if err := a.server.Process.Kill(); err != nil {
+		a.t.Fatal(err)
+	}
+	_ = a.server.Wait() // it says that it was killed
+}
+
+func (a *arbeInstallation) loginFile() string { return filepath.Join(a.dir, "cli.json") }
+
+// client is logged in as the owner, as the command line is.
+func (a *arbeInstallation) client() *arbe.Client {
+	a.t.Helper()
+	var login struct{ Host, Token string }
+	text, err := os.ReadFile(a.loginFile())
+	if err == nil {
+		err = json.Unmarshal(text, &login)
+	}
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return arbe.New(login.Host, login.Token)
+}
+
+// thread makes a thread of so many messages.
+func (a *arbeInstallation) thread(c *arbe.Client, messages int) string {
+	a.t.Helper()
+	homes, err := c.Houses.ListHouses(a.t.Context(), &arbev1.ListHousesRequest{})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	made, err := c.Threads.CreateThread(a.t.Context(), &arbev1.CreateThreadRequest{HouseId: homes.Houses[0].Id, Name: fmt.Sprint(messages, " messages")})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	g, ctx := errgroup.WithContext(a.t.Context())
+	g.SetLimit(100)
+	for i := range messages {
+		g.Go(func() error {
+			payload := entry.NewDraft("", "", entry.Chat{Text: fmt.Sprintf("message %d.", i)}).Payload
+			_, err := c.Entries.Append(ctx, &arbev1.AppendRequest{ThreadId: made.Thread.Id, Type: "chat", Payload: string(payload)})
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		a.t.Fatal(err)
+	}
+	return made.Thread.Id
+}
