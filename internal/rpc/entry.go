@@ -10,6 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -25,11 +26,7 @@ type entryService struct{ Services }
 // may authorizes an action on a thread, and returns its log and who asks.
 func (s *entryService) may(ctx context.Context, action auth.Action, threadID string) (stream.Ref, string, error) {
 	scope, err := s.Auth.May(ctx, action, auth.Thread(threadID))
-	if err != nil {
-		return stream.Ref{}, "", err
-	}
-	th, err := s.Threads.Get(ctx, scope, threadID)
-	return th.Stream(), scope.Agent, err
+	return stream.Ref{House: scope.House, Name: thread.StreamName(threadID)}, scope.Agent, err
 }
 
 func (s *entryService) Append(ctx context.Context, req *arbev1.AppendRequest) (*arbev1.AppendResponse, error) {
