@@ -27,7 +27,10 @@ func up(a *app) *cobra.Command {
 			if origins["database_url"].Origin == "flag" {
 				return fault.New(fault.Invalid, "arbe up brings its own database", "use arbe serve with --database-url")
 			}
-			cfg.DatabaseURL = "" // an operator's is for arbe serve
+			if cfg.DatabaseURL != "" {
+				a.say("the database of %s is not used: arbe up brings its own, arbe serve takes yours", origins["database_url"].Origin)
+				cfg.DatabaseURL = ""
+			}
 			return a.runServer(cmd.Context(), cfg)
 		},
 	}

@@ -1,0 +1,89 @@
+package server_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/server"
+)
+
+func TestTheFirstThatSaysSomethingWins(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	env := map[string]string{"ARBE_DATA_DIR": dir}
+	flags := map[string]string{}
+	getenv := func(name string) string { return env[name] }
+	expect := func(value, origin string) {
+		t.Helper()
+		cfg, origins, err := server.Load(flags, getenv)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg.Addr != value || origins["addr"] != (server.Value{Value: value, Origin: origin}) {
+			t.Errorf("addr is %q by %+v, want %q by %s", cfg.Addr, origins["addr"], value, origin)
+		}
+	}
+	expect("127.0.0.1:8420", "default")
+	write(t, dir, `{"addr": "127.0.0.1:1"}`)
+	expect("127.0.0.1:1", "file")
+	env["ARBE_ADDR"] = "127.0.0.1:2"
+	expect("127.0.0.1:2", "env")
+	flags["addr"] = "127.0.0.1:3"
+	expect("127.0.0.1:3", "flag")
+}
+
+func TestBadSettingsAreNamed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		file  string
+		flags map[string]string
+	}{
+		"a file that is no JSON":      {file: `addr = 1`},
+		"a setting that there is not": {file: `{"adr": "127.0.0.1:1"}`},
+		"an address without a port":   {flags: map[string]string{"addr": "localhost"}},
+		"a port out of range":         {flags: map[string]string{"addr": "localhost:70000"}},
+		"a public URL that is none":   {flags: map[string]string{"public_url": "arbe.example.com"}},
+		"a log level that is none":    {flags: map[string]string{"log_level": "loud"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if c.file != "" {
+				write(t, dir, c.file)
+			}
+			flags := map[string]string{"data_dir": dir}
+			for k, v := range c.flags {
+				flags[k] = v
+			}
+			_, _, err := server.Load(flags, func(string) string { return "" })
+			if f := fault.From(err); f == nil || f.Code != fault.Invalid || f.Next == "" {
+				t.Errorf("it says %v", err)
+			}
+		})
+	}
+}
+
+func TestEverySettingHasAFieldAVariableAndADefault(t *testing.T) {
+	t.Parallel()
+	_, origins, err := server.Load(map[string]string{"data_dir": t.TempDir()}, func(string) string { return "" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range server.Settings {
+		if s.Env == "" || s.Usage == "" {
+			t.Errorf("%s lacks a variable or a line of help", s.Name)
+		}
+		if _, ok := origins[s.Name]; !ok {
+			t.Errorf("%s has no origin", s.Name)
+		}
+	}
+}
+
+func write(t *testing.T, dir, text string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

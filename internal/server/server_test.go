@@ -1,0 +1,481 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/cookiejar"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/secret"
+	"github.com/arbe-dev/arbe/internal/server"
+	arbe "github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
+)
+
+// asServer makes this test program be a server, so that tests can kill a real one.
+const asServer = "ARBE_TEST_AS_SERVER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asServer) == "" {
+		dbtest.Main(m)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	cfg, _, err := server.Load(nil, os.Getenv)
+	if err != nil {
+		panic(err)
+	}
+	s, err := server.Start(ctx, cfg)
+	if err != nil {
+		os.Stderr.WriteString(fault.From(err).Detail())
+		os.Exit(1)
+	}
+	s.Wait(ctx)
+	if err := s.Stop(); err != nil {
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func TestFirstStart(t *testing.T) {
+	t.Parallel()
+	cfg := settings(t)
+	s := start(t, cfg)
+	c := client(t, cfg)
+	homes, err := c.Houses.ListHouses(t.Context(), &arbev1.ListHousesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(homes.Houses) != 1 {
+		t.Fatalf("there are %d houses, want one", len(homes.Houses))
+	}
+	home := homes.Houses[0]
+
+	t.Run("makes a house named Home, with its owner, its thread and a local environment", func(t *testing.T) {
+		if home.Name != "Home" || home.Role != "owner" {
+			t.Errorf("the house is %q and I am its %s", home.Name, home.Role)
+		}
+		primary, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: home.PrimaryThreadId})
+		if err != nil || primary.Thread.PinnedAt == nil {
+			t.Errorf("the primary thread is %v (%v), want a pinned one", primary, err)
+		}
+		env, err := c.Environments.GetEnvironment(t.Context(), &arbev1.GetEnvironmentRequest{Id: home.DefaultEnvironmentId})
+		if err != nil || env.Environment.Config.Driver != "local" {
+			t.Errorf("the default environment is %v (%v), want one on local", env, err)
+		}
+	})
+	t.Run("prints a login link that logs a browser in, once", func(t *testing.T) {
+		browser := newBrowser(t)
+		if page := browser.get(s.LoginLink()); page.status != http.StatusOK || !strings.Contains(page.body, "Home") {
+			t.Errorf("the link leads to a page with status %d, want the house", page.status)
+		}
+		if page := newBrowser(t).get(s.LoginLink()); page.status != http.StatusUnauthorized || !strings.Contains(page.body, "used before") {
+			t.Errorf("the used link leads to a page with status %d: %s", page.status, page.body)
+		}
+	})
+	t.Run("refuses a second server on the same data directory, naming the first", func(t *testing.T) {
+		second := cfg
+		second.Addr = "127.0.0.1:0"
+		_, err := server.Start(t.Context(), second)
+		if fault.CodeOf(err) != fault.Precondition || !strings.Contains(err.Error(), "already running on the data directory") {
+			t.Errorf("the second start says %v", err)
+		}
+	})
+	t.Run("refuses a port in use, and leaves nothing behind", func(t *testing.T) {
+		other := settings(t)
+		other.Addr = strings.TrimPrefix(s.URL(), "http://")
+		_, err := server.Start(t.Context(), other)
+		if fault.CodeOf(err) != fault.Precondition || !strings.Contains(err.Error(), "cannot listen on "+other.Addr) {
+			t.Errorf("the start says %v", err)
+		}
+		other.Addr = "127.0.0.1:0"
+		start(t, other)
+	})
+	t.Run("finds everything again after a stop, and the old credentials still work", func(t *testing.T) {
+		said := say(t, c, home.PrimaryThreadId, "before the stop")
+		if err := s.Stop(); err != nil {
+			t.Fatalf("stopping: %v", err)
+		}
+		start(t, cfg)
+		list, err := client(t, cfg).Entries.List(t.Context(), &arbev1.ListRequest{ThreadId: home.PrimaryThreadId, Last: true, Limit: 1})
+		if err != nil || list.Entries[0].Id != said.Id {
+			t.Errorf("after the restart the last entry is %v (%v), want %v", list, err, said)
+		}
+		if _, err := arbe.New(login(t, cfg).Host, login(t, cfg).Token).Agents.WhoAmI(t.Context(), &arbev1.WhoAmIRequest{}); err != nil {
+			t.Errorf("the key of before the stop: %v", err)
+		}
+	})
+}
+
+func TestAKilledServerRecovers(t *testing.T) {
+	t.Parallel()
+	cfg := settings(t)
+	first := startProcess(t, cfg)
+	c := client(t, cfg)
+	thread := newThread(t, c)
+	said := say(t, c, thread, "acknowledged")
+	command := run(t, c, thread, "echo started; sleep 1000")
+	awaitDelta(t, c, thread, command.ResultId)
+
+	first.Process.Kill()
+	first.Wait()
+	second := startProcess(t, cfg)
+
+	t.Run("what was acknowledged is there", func(t *testing.T) {
+		list, err := client(t, cfg).Entries.List(t.Context(), &arbev1.ListRequest{ThreadId: thread})
+		if err != nil || list.Entries[0].Id != said.Id {
+			t.Errorf("the log begins with %v (%v), want %v", list, err, said)
+		}
+	})
+	t.Run("the command that ran is told to have been broken off, once", func(t *testing.T) {
+		result := awaitEntry(t, client(t, cfg), thread, command.ResultId)
+		if r := decode[entry.CommandResult](t, result); r.ExitCode != -1 || !strings.Contains(r.Error, "the server stopped") {
+			t.Errorf("the result is %+v", r)
+		}
+	})
+	t.Run("the sandbox works again, with its files", func(t *testing.T) {
+		next := run(t, client(t, cfg), thread, "echo works")
+		result := awaitEntry(t, client(t, cfg), thread, next.ResultId)
+		if r := decode[entry.CommandResult](t, result); r.ExitCode != 0 || r.Output != "works\n" {
+			t.Errorf("the result is %+v", r)
+		}
+	})
+	t.Run("Ctrl-C stops everything it started", func(t *testing.T) {
+		url := server.LocalDatabaseURL(cfg.DataDir)
+		second.Process.Signal(os.Interrupt)
+		if err := second.Wait(); err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+		if conn, err := pgx.Connect(t.Context(), url); err == nil {
+			conn.Close(t.Context())
+			t.Error("its Postgres still answers")
+		}
+	})
+}
+
+func TestServingOnAnOperatorsPostgres(t *testing.T) {
+	t.Parallel()
+	url := dbtest.Empty(t)
+	a, b := settings(t), settings(t)
+	a.DatabaseURL, b.DatabaseURL = url, url
+	key, err := secret.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.SecretKey, b.SecretKey = key, key
+	start(t, a)
+	start(t, b)
+
+	t.Run("what is said through one server is seen through the other", func(t *testing.T) {
+		thread := newThread(t, client(t, a))
+		said := say(t, client(t, a), thread, "through a")
+		if seen := awaitEntry(t, client(t, b), thread, said.Id); seen.Seq != said.Seq {
+			t.Errorf("b sees it at %d, a wrote it at %d", seen.Seq, said.Seq)
+		}
+	})
+	t.Run("the server's role in the database owns nothing and bypasses nothing", func(t *testing.T) {
+		conn, err := pgx.Connect(t.Context(), url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(context.Background())
+		var servers, mighty int
+		err = conn.QueryRow(t.Context(), `
+			select count(*), count(*) filter (where r.rolsuper or r.rolbypassrls or exists (select from pg_class c where c.relowner = r.oid))
+			from (select distinct usename from pg_stat_activity where application_name = 'arbe' and datname = current_database()) a
+			join pg_roles r on r.rolname = a.usename`).Scan(&servers, &mighty)
+		if err != nil || servers != 1 || mighty != 0 {
+			t.Errorf("%d roles serve, %d of them above row-level security (%v)", servers, mighty, err)
+		}
+	})
+	t.Run("another key is refused with what to do", func(t *testing.T) {
+		c := settings(t)
+		c.DatabaseURL = url
+		_, err := server.Start(t.Context(), c)
+		if fault.CodeOf(err) != fault.Precondition || !strings.Contains(err.Error(), "ARBE_SECRET_KEY") {
+			t.Errorf("the start says %v", err)
+		}
+	})
+	t.Run("an unreachable database is one clear error", func(t *testing.T) {
+		c := settings(t)
+		c.DatabaseURL = "postgres://nobody@127.0.0.1:1/none"
+		_, err := server.Start(t.Context(), c)
+		if fault.CodeOf(err) != fault.Unavailable || !strings.Contains(err.Error(), "DATABASE_URL") {
+			t.Errorf("the start says %v", err)
+		}
+	})
+}
+
+func TestAMachineWithoutAnOCIRuntime(t *testing.T) {
+	t.Parallel()
+	cfg := settings(t)
+	cfg.SandboxRuntime = "no-such-runtime"
+	start(t, cfg)
+	c := client(t, cfg)
+	thread := newThread(t, c)
+	say(t, c, thread, "talking works")
+	command := run(t, c, thread, "true")
+	r := decode[entry.CommandResult](t, awaitEntry(t, c, thread, command.ResultId))
+	if r.ExitCode != -1 || !strings.Contains(r.Error, "no-such-runtime") {
+		t.Errorf("the command says %+v, want the missing runtime by name", r)
+	}
+}
+
+func TestTheDoor(t *testing.T) {
+	t.Parallel()
+	cfg := settings(t)
+	s := start(t, cfg)
+	key := login(t, cfg).Token
+
+	post := func(t *testing.T, headers map[string]string, body []byte) (int, string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), "POST", s.URL()+arbev1connect.AgentServiceWhoAmIProcedure, bytes.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		for k, v := range headers {
+			req.Header.Set(k, v)
+		}
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		var text bytes.Buffer
+		text.ReadFrom(res.Body)
+		return res.StatusCode, text.String()
+	}
+	bearer := map[string]string{"Authorization": "Bearer " + key}
+
+	t.Run("speaks Connect in plain JSON", func(t *testing.T) {
+		if status, body := post(t, bearer, []byte("{}")); status != 200 || !strings.Contains(body, `"api_key"`) {
+			t.Errorf("status %d: %s", status, body)
+		}
+	})
+	for name, protocol := range map[string]connect.ClientOption{"gRPC": connect.WithGRPC(), "gRPC-Web": connect.WithGRPCWeb()} {
+		t.Run("speaks "+name, func(t *testing.T) {
+			var h2 http.Protocols
+			h2.SetUnencryptedHTTP2(true)
+			c := arbev1connect.NewAgentServiceClient(&http.Client{Transport: &http.Transport{Protocols: &h2}}, s.URL(), protocol)
+			ctx, call := connect.NewClientContext(t.Context())
+			call.RequestHeader().Set("Authorization", "Bearer "+key)
+			if _, err := c.WhoAmI(ctx, &arbev1.WhoAmIRequest{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Run("refuses another site's page that rides on a person's session", func(t *testing.T) {
+		status, _ := post(t, map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example", "Authorization": "Bearer " + key}, []byte("{}"))
+		if status != http.StatusForbidden {
+			t.Errorf("status %d, want 403", status)
+		}
+	})
+	t.Run("refuses a request that is too large", func(t *testing.T) {
+		large := append(append([]byte(`{"x":"`), bytes.Repeat([]byte("x"), 6<<20)...), `"}`...)
+		if status, body := post(t, bearer, large); status != http.StatusTooManyRequests || !strings.Contains(body, "resource_exhausted") {
+			t.Errorf("status %d: %.200s", status, body)
+		}
+	})
+	t.Run("says whether it is well", func(t *testing.T) {
+		if page := newBrowser(t).get(s.URL() + "/healthz"); page.status != 200 {
+			t.Errorf("status %d", page.status)
+		}
+	})
+}
+
+// settings are a server's of this test: a data directory of its own, any free port.
+func settings(t *testing.T) server.Config {
+	t.Helper()
+	dir := t.TempDir()
+	// The embedded Postgres and the boxes run as other users, who pass through.
+	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
+		os.Chmod(d, 0o755)
+	}
+	return server.Config{Addr: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), SandboxRuntime: "runc", LogLevel: "warn"}
+}
+
+// start runs a server in this process until the test ends.
+func start(t *testing.T, cfg server.Config) *server.Server {
+	t.Helper()
+	s, err := server.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatalf("starting: %s", fault.From(err).Detail())
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Errorf("stopping: %v", err)
+		}
+	})
+	return s
+}
+
+// startProcess runs a server in a process of its own, which the test may kill.
+func startProcess(t *testing.T, cfg server.Config) *exec.Cmd {
+	t.Helper()
+	os.Remove(filepath.Join(cfg.DataDir, "cli.json")) // its coming says that the server serves
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asServer+"=1", "ARBE_DATA_DIR="+cfg.DataDir, "ARBE_ADDR="+cfg.Addr, "ARBE_LOG_LEVEL="+cfg.LogLevel)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+		if t.Failed() {
+			t.Log(said.String())
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		if _, err := os.Stat(filepath.Join(cfg.DataDir, "cli.json")); err == nil {
+			return cmd
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("the server does not come up:\n%s", said.String())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+type cliLogin struct{ Host, Token string }
+
+func login(t *testing.T, cfg server.Config) (l cliLogin) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(cfg.DataDir, "cli.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &l)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// client is logged in as the owner, as the command line of the machine is.
+func client(t *testing.T, cfg server.Config) *arbe.Client {
+	t.Helper()
+	l := login(t, cfg)
+	return arbe.New(l.Host, l.Token)
+}
+
+func newThread(t *testing.T, c *arbe.Client) string {
+	t.Helper()
+	homes, err := c.Houses.ListHouses(t.Context(), &arbev1.ListHousesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := c.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: homes.Houses[0].Id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return made.Thread.Id
+}
+
+func say(t *testing.T, c *arbe.Client, thread, text string) *arbev1.Entry {
+	t.Helper()
+	payload, _ := json.Marshal(entry.Chat{Text: text})
+	said, err := c.Entries.Append(t.Context(), &arbev1.AppendRequest{ThreadId: thread, Type: "chat", Payload: string(payload)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return said.Entry
+}
+
+func run(t *testing.T, c *arbe.Client, thread, line string) *arbev1.RunCommandResponse {
+	t.Helper()
+	ran, err := c.Threads.RunCommand(t.Context(), &arbev1.RunCommandRequest{ThreadId: thread, What: &arbev1.RunCommandRequest_Command{Command: line}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ran
+}
+
+// await follows a thread until an event is the one.
+func await(t *testing.T, c *arbe.Client, thread string, is func(*arbev1.TailResponse) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for event, err := range c.Tail(ctx, thread, 0) {
+		if err != nil {
+			t.Fatalf("following: %v", err)
+		}
+		if is(event) {
+			return
+		}
+	}
+	t.Fatal("it did not come")
+}
+
+func awaitEntry(t *testing.T, c *arbe.Client, thread, id string) (e *arbev1.Entry) {
+	t.Helper()
+	await(t, c, thread, func(event *arbev1.TailResponse) bool {
+		e = event.GetEntry()
+		return e.GetId() == id
+	})
+	return e
+}
+
+func awaitDelta(t *testing.T, c *arbe.Client, thread, id string) {
+	t.Helper()
+	await(t, c, thread, func(event *arbev1.TailResponse) bool { return event.GetDelta().GetEntryId() == id })
+}
+
+func decode[P entry.Payload](t *testing.T, e *arbev1.Entry) P {
+	t.Helper()
+	p, ok := entry.As[P](entry.Entry{Type: e.GetType(), Payload: json.RawMessage(e.GetPayload())})
+	if !ok {
+		t.Fatalf("it is a %s: %s", e.GetType(), e.GetPayload())
+	}
+	return p
+}
+
+// browser is as much of one as these tests need: it keeps cookies and follows redirects.
+type browser struct {
+	t *testing.T
+	http.Client
+}
+
+type page struct {
+	status int
+	body   string
+}
+
+func newBrowser(t *testing.T) *browser {
+	jar, _ := cookiejar.New(nil)
+	return &browser{t, http.Client{Jar: jar}}
+}
+
+func (b *browser) get(url string) page {
+	b.t.Helper()
+	res, err := b.Get(url)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var text bytes.Buffer
+	text.ReadFrom(res.Body)
+	return page{res.StatusCode, text.String()}
+}
+
