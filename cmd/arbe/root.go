@@ -51,6 +51,8 @@ func newRoot(a *app) *cobra.Command {
 		SilenceUsage:     true,
 		PersistentPreRun: func(*cobra.Command, []string) { a.started = true },
 	}
+	root.Version, _ = build()
+	root.SetVersionTemplate("arbe {{.Version}}\n")
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)

@@ -13,6 +13,10 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 func TestMain(m *testing.M) {
@@ -30,12 +34,14 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	server := startUp(t)
+	long := longThread(t, server, 2500)
 	testscript.Run(t, testscript.Params{
 		Dir:                "testdata/script",
 		RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("ARBE_DATA_DIR", server.dataDir)
 			e.Setenv("SERVER", server.host)
+			e.Setenv("LONG", long)
 			e.Values[behind{}] = &behind{}
 			return writeInputs(e)
 		},
@@ -54,6 +60,38 @@ func TestScripts(t *testing.T) {
 			"interrupted": interrupted,
 		},
 	})
+}
+
+// longThread makes a thread whose log begins with two signals, before this many lines that were said.
+func longThread(t *testing.T, server *upServer, lines int) (id string) {
+	t.Helper()
+	ctx, c := t.Context(), arbe.New(server.host, server.token)
+	houses, err := allHouses(ctx, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	created, err := c.Threads.CreateThread(ctx, &arbev1.CreateThreadRequest{HouseId: houses[0].GetId(), Name: "long"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id = created.GetThread().GetId()
+	for _, status := range []string{"closed", "open"} {
+		if _, err := c.Threads.UpdateThread(ctx, &arbev1.UpdateThreadRequest{Id: id, Status: &status}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var writers errgroup.Group
+	writers.SetLimit(20)
+	for range lines {
+		writers.Go(func() error {
+			_, err := c.Entries.Append(ctx, &arbev1.AppendRequest{ThreadId: id, Type: "chat", Payload: `{"text":"line"}`})
+			return err
+		})
+	}
+	if err := writers.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	return id
 }
 
 // writeInputs makes the files that are too large to write into a script.

@@ -18,17 +18,8 @@ func version(a *app) *cobra.Command {
 				Version  string `json:"version"`
 				Revision string `json:"revision,omitempty"`
 				Go       string `json:"go"`
-			}{Version: "devel", Go: runtime.Version()}
-			if info, ok := debug.ReadBuildInfo(); ok {
-				if v := info.Main.Version; v != "" && v != "(devel)" {
-					view.Version = v
-				}
-				for _, s := range info.Settings {
-					if s.Key == "vcs.revision" {
-						view.Revision = s.Value
-					}
-				}
-			}
+			}{Go: runtime.Version()}
+			view.Version, view.Revision = build()
 			return a.show(view.Version, view, func() string {
 				text := "arbe " + view.Version
 				if view.Revision != "" {
@@ -38,4 +29,22 @@ func version(a *app) *cobra.Command {
 			})
 		},
 	}
+}
+
+// build is the version of this build, and the commit it was made from if that is known.
+func build() (version, revision string) {
+	version = "devel"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return version, ""
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		version = v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			revision = s.Value
+		}
+	}
+	return version, revision
 }
