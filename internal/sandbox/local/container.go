@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,47 +20,8 @@ type container struct {
 	*child            // process 1
 	lifeline *os.File // process 1 lives as long as somebody holds this, and only this process does
 	root     *os.File // the box's /, as the box sees it
-	pids     string   // its pid namespace, as /proc names it
 
 	foreground atomic.Int32 // commands that somebody waits for the end of
-
-	mu       sync.Mutex
-	commands map[int]bool // the processes somebody waits for
-}
-
-// adopt begins to wait for a command of the container; b.mu is held for reading since it was started.
-func (c *container) adopt(pid int) (*child, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	command, err := adopt(pid)
-	if err != nil {
-		return nil, err
-	}
-	c.commands[pid] = true
-	go func() {
-		<-command.done
-		c.mu.Lock()
-		delete(c.commands, pid)
-		c.mu.Unlock()
-	}()
-	return command, nil
-}
-
-// reapStrays reaps what nobody waits for: the remains of a runtime that was itself killed while it was
-// starting a command, by the box's memory limit for one. Left alone they would count against the box,
-// and keep its end from being complete. It is called with b.mu held for writing, so that no command is
-// just being started.
-func (c *container) reapStrays() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	processes, _ := filepath.Glob("/proc/[0-9]*")
-	for _, dir := range processes {
-		pid, _ := strconv.Atoi(filepath.Base(dir))
-		if ns, err := os.Readlink(dir + "/ns/pid"); err != nil || ns != c.pids || c.commands[pid] || pid == c.process.Pid {
-			continue
-		}
-		_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // an error means that it is not our child
-	}
 }
 
 // use calls do with the running container, starting it when it does not run. When the container dies
@@ -79,13 +38,6 @@ func (b *box) use(ctx context.Context, do func(*container) error) error {
 			return err
 		}
 	}
-}
-
-// reapStrays is [container.reapStrays] at a moment when nothing is being started.
-func (b *box) reapStrays(c *container) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	c.reapStrays()
 }
 
 // relieve stops a container in which nothing more can be started, because what was left in the background
@@ -236,26 +188,16 @@ func (d *Driver) launch(ctx context.Context, spec bundle, dir string) (_ *contai
 			lifeline.Close()
 		}
 	}()
-	pid, err := d.runtime.run(ctx, spec.id, dir, stdin)
+	init, err := d.runtime.run(ctx, spec.id, dir, stdin)
 	if err != nil {
 		return nil, err
 	}
-	init, err := adopt(pid)
-	if err != nil {
-		return nil, err
-	}
-	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", init.process.Pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		_ = init.process.Kill()
 		return nil, err
 	}
-	pids, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
-	if err != nil {
-		root.Close()
-		_ = init.process.Kill()
-		return nil, err
-	}
-	return &container{bundle: spec, child: init, lifeline: lifeline, root: root, pids: pids, commands: map[int]bool{}}, nil
+	return &container{bundle: spec, child: init, lifeline: lifeline, root: root}, nil
 }
 
 // wait waits for process 1 to be gone, which the kernel reports when all other processes are.
@@ -265,7 +207,7 @@ func (c *container) wait() {
 		case <-c.done:
 			return
 		case <-time.After(100 * time.Millisecond):
-			c.reapStrays()
+			reapStrays()
 		}
 	}
 }

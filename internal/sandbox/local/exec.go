@@ -142,7 +142,7 @@ func (d *Driver) launchCommand(ctx context.Context, b *box, cmd sandbox.Command,
 		if !ok || c == nil {
 			return run, err // started, or not for a reason that lies in the container
 		}
-		b.reapStrays(c)
+		reapStrays()
 		if why := failed.reason(); why != noRoom && why != unknownReason {
 			return nil, err
 		}
@@ -172,10 +172,8 @@ func (d *Driver) begin(ctx context.Context, c *container, cmd sandbox.Command, s
 			return nil, err
 		}
 	}
-	pid, err := d.runtime.exec(ctx, c.id, c.describe(cmd), arg, std)
-	if err == nil {
-		run.child, err = c.adopt(pid)
-	}
+	child, err := d.runtime.exec(ctx, c.id, c.describe(cmd), arg, std)
+	run.child = child
 	if err != nil {
 		run.kill()
 		run.forget()

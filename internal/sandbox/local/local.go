@@ -11,6 +11,7 @@
 //	<Dir>/boxes/<id>/box.json     the record; a directory without one is garbage
 //	<Dir>/boxes/<id>/disk.ext4    its disk, when the machine has loop devices; files/ when not
 //	<Dir>/images/<digest>/        unpacked images
+//	<run>/lock                    held by the server that uses the directory
 //	<run>/base                    the root file system of boxes without an image: the host's /usr, read-only
 //	<run>/<id>/                   what a running box needs: bundle, mounted disk; gone after a reboot
 //
@@ -32,7 +33,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -84,14 +84,11 @@ type Capabilities struct {
 
 // Driver is the [sandbox.Driver] of this machine.
 type Driver struct {
-	cfg     Config
-	run     string // the run directory of this Dir
-	runtime *ociRuntime
-	cgroups cgroups
-	group   string // the control group above all boxes; empty when the server may not make any
-	caps    Capabilities
-	base    rootfs
-	images  *images
+	cfg Config
+	place
+	caps   Capabilities
+	base   rootfs
+	images *images
 
 	mu     sync.Mutex
 	boxes  map[string]*box
@@ -108,15 +105,17 @@ func New(ctx context.Context, cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := d.sweep(ctx); err != nil {
+	if err := d.takeOver(ctx); err != nil {
 		return nil, fault.New(fault.Precondition, "what an earlier server left of its sandboxes cannot be cleared away",
-			"look for processes and mounts under "+d.run+", end them, and start again").Because(err)
+			"look for processes and mounts under "+d.place.run+", end them, and start again").Because(err)
 	}
 	if err := d.setUp(); err != nil {
+		d.place.lock.Close()
 		return nil, fault.New(fault.Precondition, "the directories for sandboxes cannot be made",
-			"check that "+cfg.Dir+" and "+d.run+" can be written").Because(err)
+			"check that "+d.cfg.Dir+" and "+d.run+" can be written").Because(err)
 	}
 	if err := d.load(); err != nil {
+		d.place.lock.Close()
 		return nil, err
 	}
 	d.caps = d.capabilities(ctx)
@@ -151,22 +150,18 @@ func prepare(cfg Config) (*Driver, error) {
 	defaults := sandbox.Limits{MemoryMB: 4096, DiskMB: 10240, PIDs: 1024, CPUs: 2}
 	cfg.Limits = fill(cfg.Limits, defaults)
 
-	sum := sha256.Sum256([]byte(cfg.Dir))
-	name := hex.EncodeToString(sum[:4])
-	d := &Driver{
-		cfg: cfg, cgroups: findCgroups(), boxes: map[string]*box{}, blocks: map[uint32]bool{},
-		run: filepath.Join(cfg.Dir, "run"),
-	}
+	runs := filepath.Join(cfg.Dir, "run")
 	switch {
 	case cfg.RunDir != "":
-		d.run = filepath.Join(cfg.RunDir, name)
+		runs = cfg.RunDir
 	case asRoot():
-		d.run = filepath.Join("/run/arbe", name)
+		runs = "/run/arbe"
 	}
-	if asRoot() && d.cgroups.limitsMemory() {
-		d.group = "/arbe-" + name
+	sum := sha256.Sum256([]byte(cfg.Dir))
+	d := &Driver{
+		cfg: cfg, boxes: map[string]*box{}, blocks: map[uint32]bool{},
+		place: newPlace(runs, hex.EncodeToString(sum[:4]), command, cfg.Log),
 	}
-	d.runtime = &ociRuntime{command: command, state: filepath.Join(d.run, "runtime"), scratch: d.run}
 	d.images = &images{dir: filepath.Join(cfg.Dir, "images"), run: filepath.Join(d.run, "images")}
 	return d, nil
 }
@@ -215,7 +210,7 @@ func (d *Driver) setUp() error {
 		}
 	}
 	// Passable but not listable: the ids of every box go through, to their own directory only.
-	for _, dir := range []string{filepath.Dir(d.run), d.run, d.runtime.state, d.images.run} {
+	for _, dir := range []string{d.runtime.state, d.images.run} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return err
 		}
@@ -307,47 +302,5 @@ func (d *Driver) Close(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(append(errs, d.clear())...)
-}
-
-// sweep ends what runs from an earlier driver on this Dir, and forgets where it was mounted.
-func (d *Driver) sweep(ctx context.Context) error {
-	if d.group != "" {
-		if err := d.cgroups.kill(d.group); err != nil {
-			return err
-		}
-	}
-	for _, id := range d.runtime.containers() {
-		d.cfg.Log.Info("ending a sandbox that an earlier server left running", "sandbox", id)
-		if err := d.runtime.delete(ctx, id); err != nil {
-			return err
-		}
-	}
-	return d.clear()
-}
-
-// clear removes the run directory. It looks twice that nothing is mounted there any more: removing a
-// mounted disk's content would remove somebody's work.
-func (d *Driver) clear() error {
-	mounts, err := mountsBelow(d.run)
-	if err != nil {
-		return err
-	}
-	for _, target := range mounts {
-		if err := unmount(target); err != nil {
-			return err
-		}
-	}
-	if mounts, err := mountsBelow(d.run); err != nil || len(mounts) > 0 {
-		return errors.Join(errors.New("still mounted: "+strings.Join(mounts, " ")), err)
-	}
-	if d.group != "" {
-		if err := d.cgroups.remove(d.group); err != nil {
-			return err
-		}
-	}
-	if err := os.RemoveAll(d.run); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+	return errors.Join(append(errs, d.clear(), d.lock.Close())...)
 }

@@ -7,14 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/containerd/go-runc"
@@ -37,44 +35,49 @@ type ociRuntime struct {
 	scratch string // for files that live as long as one call
 }
 
-// run creates and starts a container, with process 1's standard input, and returns process 1's pid.
-func (r *ociRuntime) run(ctx context.Context, id, bundleDir string, stdin *os.File) (int, error) {
+// run creates and starts a container, with process 1's standard input, and returns process 1.
+func (r *ociRuntime) run(ctx context.Context, id, bundleDir string, stdin *os.File) (*child, error) {
+	orphans.starting.RLock()
+	defer orphans.starting.RUnlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	call, err := r.begin()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer call.end()
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer null.Close()
 
-	client := runc.Runc{Command: r.command, Root: r.state, Log: call.log, LogFormat: runc.JSON}
+	client := r.client()
+	client.Log, client.LogFormat = call.log, runc.JSON
 	_, err = client.Run(ctx, id, bundleDir, &runc.CreateOpts{
 		Detach: true, PidFile: call.pid, NoNewKeyring: true, IO: streams{stdin, null, null},
 	})
 	if err != nil {
-		return 0, call.explain(err)
+		return nil, call.explain(err)
 	}
-	return call.readPid()
+	return call.adopt()
 }
 
-// exec starts a command in a container and returns its pid. The command's description goes through
+// exec starts a command in a container. The command's description goes through
 // memory, never through a file: it may hold secrets.
-func (r *ociRuntime) exec(ctx context.Context, id string, process *specs.Process, cgroup string, std streams) (int, error) {
+func (r *ociRuntime) exec(ctx context.Context, id string, process *specs.Process, cgroup string, std streams) (*child, error) {
+	orphans.starting.RLock()
+	defer orphans.starting.RUnlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	call, err := r.begin()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer call.end()
 	description, err := inMemory(process)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	defer description.Close()
 
@@ -90,17 +93,20 @@ func (r *ociRuntime) exec(ctx context.Context, id string, process *specs.Process
 	cmd.ExtraFiles = []*os.File{description}
 	std.Set(cmd)
 	if err := cmd.Run(); err != nil {
-		return 0, call.explain(err)
+		return nil, call.explain(err)
 	}
-	return call.readPid()
+	return call.adopt()
 }
 
 // delete removes what the runtime knows of a container, and kills what is left of it.
 func (r *ociRuntime) delete(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	client := runc.Runc{Command: r.command, Root: r.state}
-	return client.Delete(ctx, id, &runc.DeleteOpts{Force: true})
+	return r.client().Delete(ctx, id, &runc.DeleteOpts{Force: true})
+}
+
+func (r *ociRuntime) client() *runc.Runc {
+	return &runc.Runc{Command: r.command, Root: r.state}
 }
 
 // containers lists the containers the runtime knows.
@@ -137,12 +143,17 @@ func (r *ociRuntime) begin() (call, error) {
 
 func (c call) end() { _ = os.RemoveAll(c.dir) }
 
-func (c call) readPid() (int, error) {
+// adopt makes the process that the call started ours.
+func (c call) adopt() (*child, error) {
 	text, err := os.ReadFile(c.pid)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	return strconv.Atoi(strings.TrimSpace(string(text)))
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, err
+	}
+	return adopt(pid)
 }
 
 // explain turns a failed call into what the runtime logged as its reason.
@@ -181,50 +192,4 @@ func (s streams) Close() error {
 		}
 	}
 	return err
-}
-
-// child is a process that the runtime started and that became ours.
-type child struct {
-	process *os.Process
-	done    chan struct{} // closed when it was reaped
-	code    int           // valid after done
-}
-
-// adopt begins to wait for a process.
-func adopt(pid int) (*child, error) {
-	p, err := os.FindProcess(pid)
-	if err != nil {
-		return nil, err
-	}
-	c := &child{process: p, done: make(chan struct{})}
-	go func() {
-		defer close(c.done)
-		state, err := p.Wait()
-		if err != nil {
-			c.code = 255 // not our child: only a runtime that is none of ours gets here
-			return
-		}
-		c.code = state.ExitCode()
-		if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
-			c.code = 128 + int(status.Signal())
-		}
-	}()
-	return c, nil
-}
-
-func (c *child) alive() bool {
-	select {
-	case <-c.done:
-		return false
-	default:
-		return true
-	}
-}
-
-// adoptOrphans makes this process the parent of what the runtime leaves behind.
-func adoptOrphans() error {
-	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become subreaper: %w", err)
-	}
-	return nil
 }

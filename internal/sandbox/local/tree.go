@@ -12,16 +12,21 @@ import (
 )
 
 // killTree kills a process with its descendants and everything of their sessions, as far as it can be
-// found: for machines where the server may not make control groups.
+// found: for machines where the server may not make control groups. All are stopped before the first
+// is killed, so that none has children meanwhile that nobody looks for any more.
 func killTree(pid int) {
-	for range 10 { // until a look finds nobody new
-		found := descendants(pid)
-		for _, p := range found {
-			_ = unix.Kill(p, unix.SIGKILL)
+	stopped := map[int]bool{}
+	for grown := true; grown; { // until a look finds nobody new
+		grown = false
+		for _, p := range descendants(pid) {
+			if !stopped[p] {
+				_ = unix.Kill(p, unix.SIGSTOP)
+				stopped[p], grown = true, true
+			}
 		}
-		if len(found) <= 1 {
-			return
-		}
+	}
+	for p := range stopped {
+		_ = unix.Kill(p, unix.SIGKILL)
 	}
 }
 
