@@ -3,6 +3,7 @@ package stream_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -232,6 +233,33 @@ func TestAppendOverADroppedConnection(t *testing.T) {
 		}
 		if _, tail, _ := b.log.Read(t.Context(), ref, stream.Range{}); tail != 1 {
 			t.Errorf("the log has %d entries, want 1", tail)
+		}
+	})
+
+	b.run(t, "writes one entry when it was committed and only the answer got lost", func(t *testing.T, b *bench) {
+		ref := b.stream("unanswered")
+		loses := startLossyProxy(t, b.ServerURL)
+		d, err := db.Open(t.Context(), loses.url, db.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(d.Close)
+		l, err := stream.Open(t.Context(), d, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(l.Close)
+
+		loses.nextCommit.Store(true)
+		got, err := l.Append(t.Context(), ref, b.chat("", "once"), b.chat("", "and this"))
+		if err != nil {
+			t.Fatalf("the append failed: %s", fault.From(err).Detail())
+		}
+		if loses.nextCommit.Load() {
+			t.Fatal("no commit passed the proxy")
+		}
+		if _, tail, _ := b.log.Read(t.Context(), ref, stream.Range{}); tail != 2 || got[0].Seq != 1 || got[1].Seq != 2 {
+			t.Errorf("answered %v, and the log has %d entries, want 2", seqs(got), tail)
 		}
 	})
 

@@ -72,7 +72,7 @@ func (l *Log) forward() {
 		}
 		if pieces := l.pieces(); len(pieces) > 0 {
 			if err := queries.NotifyDeltas(l.ctx, l.db.Pool(), pieces); err != nil && l.ctx.Err() == nil {
-				l.log.Debug("deltas did not reach other servers", "error", err)
+				l.log.Debug("deltas did not reach other servers", "error", detail(err))
 			}
 		}
 		select {
@@ -103,7 +103,7 @@ func (l *Log) pieces() (payloads []string) {
 func (l *Log) heardDelta(payload string) {
 	var d wireDelta
 	if err := json.Unmarshal([]byte(payload), &d); err != nil {
-		l.log.Warn("a delta that is not ours", "error", err)
+		l.log.Warn("a delta that is not ours", "error", detail(err))
 		return
 	}
 	if d.From != l.id {

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"container/list"
+	"errors"
 	"sync"
 	"time"
 
@@ -50,6 +51,7 @@ func (h *hub) join(id int64, ref Ref, tail int64) *topic {
 	return t
 }
 
+// leave takes a watcher away.
 func (h *hub) leave(t *topic) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,6 +74,7 @@ func (h *hub) topic(id int64, ref Ref) *topic {
 	return t
 }
 
+// remove forgets a topic. Callers hold the lock.
 func (h *hub) remove(t *topic) {
 	if h.topics[t.id] == t {
 		delete(h.topics, t.id)
@@ -142,7 +145,7 @@ func (h *hub) deleted(id int64) {
 	}
 }
 
-// fetch brings a topic up to its known end, once for all its watchers. Its claim is t.fetching.
+// fetch asks the log for what a topic wants, once for all its watchers. The caller claimed the task.
 func (h *hub) fetch(t *topic) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,26 +156,47 @@ func (h *hub) fetch(t *topic) {
 	h.log.work.Go(func() {
 		var pause backoff
 		for {
-			entries, err := h.log.readOn(h.log.ctx, ref, t.id, t.end())
-			if err != nil {
-				if !pause.wait(h.log.ctx) {
-					return
-				}
-				continue
-			}
-			pause = backoff{}
-			finished, _ := t.take(entries)
-			h.retire(finished...)
-			if t.fetched() {
+			doubt, after, more := t.next()
+			if !more {
 				return
 			}
-			if len(entries) == 0 { // deleted: the news of it is on its way
-				if !pause.wait(h.log.ctx) {
-					return
-				}
+			err := h.ask(t, ref, doubt, after)
+			if err == nil {
+				pause = backoff{}
+				continue
 			}
+			if !pause.wait(h.log.ctx) {
+				return
+			}
+			h.log.log.Warn("cannot fetch what is new in a stream; trying again", "stream", t.id, "error", detail(err))
 		}
 	})
+}
+
+// ask does one step of a fetch.
+func (h *hub) ask(t *topic, ref Ref, doubt *preview, after int64) error {
+	if doubt != nil {
+		found, err := h.log.has(h.log.ctx, ref, t.id, doubt.id)
+		switch {
+		case err != nil:
+			return err
+		case found:
+			h.retire(doubt)
+		default:
+			t.settle(doubt)
+		}
+		return nil
+	}
+	entries, err := h.log.readOn(h.log.ctx, ref, t.id, after)
+	if err != nil {
+		return err
+	}
+	if len(entries) == 0 { // positions have no gap
+		return errors.New("its entries are gone; no word of its deletion yet")
+	}
+	finished, _ := t.take(entries)
+	h.retire(finished...)
+	return nil
 }
 
 // publish adds a delta to the stream's previews. local says that it was published here, so that other
@@ -181,21 +205,28 @@ func (h *hub) publish(id int64, ref Ref, d Delta, local bool) {
 	if len(d.Data) == 0 {
 		return
 	}
+	if t, fetch := h.preview(id, ref, d, local); fetch {
+		h.fetch(t)
+	}
+}
+
+func (h *hub) preview(id int64, ref Ref, d Delta, local bool) (t *topic, fetch bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	t := h.topic(id, ref)
-	p := t.publish(d)
+	t = h.topic(id, ref)
+	p, fetch := t.publish(d)
 	if p == nil {
-		return
+		return t, false
 	}
 	h.touch(p)
 	if local {
 		h.outbox[p] = struct{}{}
 		select {
 		case h.send <- struct{}{}:
-		default:
+		default: // it is told already
 		}
 	}
+	return t, fetch
 }
 
 // unsent takes what other servers were not told yet.
@@ -222,23 +253,19 @@ func (h *hub) touch(p *preview) {
 	}
 }
 
-// drop lets go of a preview whose entry did not come. Callers hold the lock.
+// drop lets go of a preview. Callers hold the lock.
 func (h *hub) drop(p *preview) {
-	h.unlist(p)
-	if needed := p.topic.forget(p); !needed {
-		h.remove(p.topic)
-	}
-}
-
-func (h *hub) unlist(p *preview) {
 	if at := h.places[p]; at != nil {
 		h.previews.Remove(at)
 	}
 	delete(h.places, p)
 	delete(h.outbox, p)
+	if needed := p.topic.forget(p); !needed {
+		h.remove(p.topic)
+	}
 }
 
-// retire lets go of previews that their topic has ended.
+// retire lets go of previews whose entries came, or whose stream is gone.
 func (h *hub) retire(finished ...*preview) {
 	if len(finished) == 0 {
 		return

@@ -32,7 +32,7 @@ func listen(ctx context.Context, d *db.DB) (*pgx.Conn, error) {
 		return nil, db.Explain(err)
 	}
 	if _, err := conn.Exec(ctx, "listen "+appendChannel+"; listen "+deltaChannel); err != nil {
-		conn.Close(ctx)
+		hangUp(conn)
 		return nil, db.Explain(err)
 	}
 	return conn, nil
@@ -43,11 +43,11 @@ func (l *Log) hear(conn *pgx.Conn) {
 	var pause backoff
 	for {
 		err := l.receive(conn)
-		conn.Close(context.WithoutCancel(l.ctx))
+		hangUp(conn)
 		if l.ctx.Err() != nil {
 			return
 		}
-		l.log.Warn("the connection that hears of new entries broke; making a new one", "error", err)
+		l.log.Warn("the connection that hears of new entries broke; making a new one", "error", detail(err))
 		for {
 			if !pause.wait(l.ctx) {
 				return
@@ -60,6 +60,13 @@ func (l *Log) hear(conn *pgx.Conn) {
 		// Whatever was committed in between was told to nobody.
 		l.checkNow()
 	}
+}
+
+// hangUp closes a connection that may be dead: it does not wait long for a goodbye.
+func hangUp(conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	conn.Close(ctx)
 }
 
 func (l *Log) receive(conn *pgx.Conn) error {
@@ -124,7 +131,7 @@ func (l *Log) poll() {
 			return
 		}
 		if err := l.check(); err != nil && l.ctx.Err() == nil {
-			l.log.Warn("cannot look for new entries; trying again", "error", err)
+			l.log.Warn("cannot look for new entries; trying again", "error", detail(err))
 		}
 	}
 }

@@ -67,6 +67,14 @@ func passing(err error) bool {
 	return db.State(err) == "40001" || db.State(err) == "40P01" // serialization failure, deadlock victim
 }
 
+// detail is an error with its cause, for the server's log.
+func detail(err error) string {
+	if f, ok := errors.AsType[*fault.Error](err); ok {
+		return f.Detail()
+	}
+	return err.Error()
+}
+
 // backoff is the pause between attempts: 5 ms, doubling up to a second. The zero value is ready.
 type backoff struct{ next time.Duration }
 

@@ -12,8 +12,18 @@ const (
 	keptPreviews = 512
 	// keptQuiet is how long a preview outlives its last delta, when its entry never comes.
 	keptQuiet = time.Hour
-	// keptFinished is how many ids of finished previews a topic remembers, against deltas that come late.
-	keptFinished = 32
+)
+
+// standing is whether the entry of a preview may be in the log already.
+type standing int
+
+const (
+	// doubtful: it may have come unnoticed, since nobody watched.
+	doubtful standing = iota
+	// asked: doubtful, but the log is being asked.
+	asked
+	// running: the log did not have it when somebody watched already, so it cannot come unnoticed.
+	running
 )
 
 // preview is what is known of an entry that is being made: the last part of its bytes. Its topic's lock
@@ -22,11 +32,9 @@ type preview struct {
 	topic *topic
 	id    string
 	// data ends at byte end. It is only ever appended to or replaced, so parts of it can be shared.
-	data []byte
-	end  int64
-	// checked says that the log was seen without the entry while somebody watched: then the entry
-	// cannot come unnoticed.
-	checked bool
+	data     []byte
+	end      int64
+	standing standing
 	// forwarded is up to where other servers were told; only meaningful where it was published.
 	forwarded int64
 

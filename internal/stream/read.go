@@ -114,8 +114,8 @@ func page(ctx context.Context, tx txn, ref Ref, stream int64, r Range, bytes int
 // internal id, which a stream of the same name made later does not share.
 func (l *Log) readOn(ctx context.Context, ref Ref, stream, after int64) (entries []entry.Entry, err error) {
 	select {
-	case l.behind <- struct{}{}:
-		defer func() { <-l.behind }()
+	case l.catchUps <- struct{}{}:
+		defer func() { <-l.catchUps }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -75,14 +75,14 @@ type Log struct {
 	ctx  context.Context
 	stop context.CancelFunc
 	work sync.WaitGroup
-	// behind bounds how many connections readers of old entries take from the pool, which appends need.
-	behind chan struct{}
+	// catchUps bounds how many connections those who follow take from the pool, which appends need.
+	catchUps chan struct{}
 	// recheck asks the poller to look now.
 	recheck chan struct{}
 }
 
-// catchUps is how many tails read from the log at the same moment; the others wait.
-const catchUps = 4
+// maxCatchUps is how many tails and topics read from the log at the same moment; the others wait.
+const maxCatchUps = 4
 
 var queries = query.New()
 
@@ -94,7 +94,7 @@ func Open(ctx context.Context, d *db.DB, log *slog.Logger) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{id: uuid.New(), db: d, log: log, behind: make(chan struct{}, catchUps), recheck: make(chan struct{}, 1)}
+	l := &Log{id: uuid.New(), db: d, log: log, catchUps: make(chan struct{}, maxCatchUps), recheck: make(chan struct{}, 1)}
 	l.ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	l.hub = newHub(l)
 	l.work.Go(func() { l.hear(conn) })

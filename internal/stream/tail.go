@@ -77,26 +77,26 @@ func (w *watcher) begin(ctx context.Context) error {
 	if w.cursor < 0 {
 		return negative()
 	}
-	s, err := w.log.lookup(ctx, w.ref)
-	for err == nil {
+	for {
+		s, err := w.log.lookup(ctx, w.ref)
+		if err != nil {
+			return err
+		}
 		w.topic = w.log.hub.join(s.ID, w.ref, s.Tail)
-		joined := s.ID
-		s, err = w.log.lookup(ctx, w.ref)
-		switch {
-		case err == nil && s.ID != joined: // deleted and made again in between
-			w.log.hub.leave(w.topic)
-		case err == nil && w.cursor > s.Tail:
-			err = pastEnd(w.cursor, s.Tail)
-			fallthrough
-		case err != nil:
-			w.log.hub.leave(w.topic)
-		default:
-			w.goal = s.Tail
-			w.log.hub.reached(s.ID, s.Tail)
+		joined, err := w.log.lookup(ctx, w.ref)
+		if err == nil && joined.ID == s.ID && w.cursor <= joined.Tail {
+			w.goal = joined.Tail
+			w.log.hub.reached(joined.ID, joined.Tail)
 			return nil
 		}
+		w.log.hub.leave(w.topic)
+		switch {
+		case err != nil:
+			return err
+		case joined.ID == s.ID: // else it was deleted and made again in between
+			return pastEnd(w.cursor, joined.Tail)
+		}
 	}
-	return err
 }
 
 // step tells what is next, or waits until something is.
@@ -118,28 +118,12 @@ func (w *watcher) step(ctx context.Context) error {
 	case !w.caughtUp && w.cursor >= w.goal:
 		w.caughtUp = true
 		w.tell(Event{CaughtUp: true, Seq: w.cursor})
-	case len(v.doubts) > 0:
-		return w.settle(ctx, v.doubts)
 	case len(v.deltas) > 0:
 		w.tellDeltas(ctx, v.deltas)
 	default:
 		select {
 		case <-v.changed:
 		case <-ctx.Done():
-		}
-	}
-	return nil
-}
-
-// settle asks the log about previews whose entry it may hold already.
-func (w *watcher) settle(ctx context.Context, doubts []string) error {
-	for _, id := range doubts {
-		found, err := w.log.has(ctx, w.ref, w.topic.id, id)
-		if err != nil {
-			return err
-		}
-		if p := w.topic.settle(id, found); p != nil {
-			w.log.hub.retire(p)
 		}
 	}
 	return nil

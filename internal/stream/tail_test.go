@@ -173,10 +173,10 @@ func TestTailOfADeletedStream(t *testing.T) {
 
 func TestTailWithoutNotifications(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
 
-	b.run(t, "an entry is seen though its notification was lost", func(t *testing.T, b *bench) {
+	t.Run("an entry is seen though its notification was lost", func(t *testing.T) {
 		t.Parallel()
+		b := setup(t)
 		ref := b.stream("lost")
 		w := b.tail(b.log, ref, 0)
 		w.caughtUp()
@@ -190,8 +190,9 @@ func TestTailWithoutNotifications(t *testing.T) {
 		}
 	})
 
-	b.run(t, "what was written while the listening connection was down is seen", func(t *testing.T, b *bench) {
+	t.Run("what was written while the listening connection was down is seen", func(t *testing.T) {
 		t.Parallel()
+		b := setup(t)
 		ref := b.stream("down")
 		elsewhere := b.open()
 		w := b.tail(b.log, ref, 0)
@@ -211,8 +212,9 @@ func TestTailWithoutNotifications(t *testing.T) {
 		}
 	})
 
-	b.run(t, "a log does not open without a database", func(t *testing.T, b *bench) {
+	t.Run("a log does not open without a database", func(t *testing.T) {
 		t.Parallel()
+		b := setup(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := stream.Open(ctx, b.DB, slog.New(slog.DiscardHandler)); err == nil {

@@ -29,12 +29,12 @@ type topic struct {
 	recent      []entry.Entry
 	bytes       int
 	last, known int64
-	fetching    bool
+	// busy says that a fetch is under way; see next.
+	busy bool
 	// idle says that nothing came since the last sweep.
 	idle bool
 
 	previews []*preview
-	finished []string
 }
 
 // view is what a watcher can send next.
@@ -45,8 +45,6 @@ type view struct {
 	behind  bool
 	entries []entry.Entry
 	deltas  []Delta
-	// doubts are previews whose entry may be in the log already, unnoticed.
-	doubts []string
 }
 
 // look returns what comes after cursor. told is up to where each preview was sent to this watcher.
@@ -64,9 +62,7 @@ func (t *topic) look(cursor int64, told map[string]int64) view {
 		v.entries = slices.Clip(t.recent[len(t.recent)-int(missing):])
 	case missing == 0:
 		for _, p := range t.previews {
-			if !p.checked {
-				v.doubts = append(v.doubts, p.id)
-			} else if p.end > told[p.id] {
+			if p.standing == running && p.end > told[p.id] {
 				v.deltas = append(v.deltas, p.since(told[p.id]))
 			}
 		}
@@ -75,14 +71,16 @@ func (t *topic) look(cursor int64, told map[string]int64) view {
 }
 
 // watch adds a watcher of a stream whose tail was read a moment ago.
+//
+// The first one finds what nobody kept up to date: it begins at tail, and no preview is told before the log
+// was asked for its entry.
 func (t *topic) watch(tail int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.watchers++; t.watchers == 1 {
-		// Nobody kept this up to date: begin at tail, and trust no preview before the log was asked.
 		t.recent, t.bytes, t.last, t.known = nil, 0, tail, tail
 		for _, p := range t.previews {
-			p.checked = false
+			p.standing = doubtful
 		}
 	}
 }
@@ -100,16 +98,36 @@ func (t *topic) reach(tail int64) (fetch bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.known = max(t.known, tail)
-	return t.mustFetch()
+	return t.claim()
 }
 
-// mustFetch claims the fetch when there is something to fetch and nobody does it. Callers hold the lock.
-func (t *topic) mustFetch() bool {
-	if t.watchers == 0 || t.deleted || t.fetching || t.known <= t.last {
+// claim takes the task of fetching when there is something to do and nobody does it. Callers hold the lock.
+func (t *topic) claim() (fetch bool) {
+	if t.busy || !t.wants() {
 		return false
 	}
-	t.fetching = true
+	t.busy = true
 	return true
+}
+
+// wants tells whether the log must be asked for something. Callers hold the lock.
+func (t *topic) wants() bool {
+	return t.watchers > 0 && !t.deleted && (t.known > t.last || slices.ContainsFunc(t.previews, notRunning))
+}
+
+func notRunning(p *preview) bool { return p.standing != running }
+
+// next is what whoever claimed the fetch has to do: read the entries after a position or, when the topic
+// has them all, look whether the entry of a doubtful preview is there. When nothing is left, more is false
+// and the claim is over.
+func (t *topic) next() (doubt *preview, after int64, more bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.busy = t.wants(); t.busy && t.known == t.last {
+		doubt = t.previews[slices.IndexFunc(t.previews, notRunning)]
+		doubt.standing = asked
+	}
+	return doubt, t.last, t.busy
 }
 
 // take adds committed entries, ascending, as far as they join what is there without a gap; the others are
@@ -119,7 +137,8 @@ func (t *topic) take(entries []entry.Entry) (finished []*preview, fetch bool) {
 	defer t.mu.Unlock()
 	before := t.last
 	for _, e := range entries {
-		if p := t.finish(e.ID); p != nil {
+		if p := t.preview(e.ID); p != nil {
+			t.drop(p)
 			finished = append(finished, p)
 		}
 		t.known = max(t.known, e.Seq)
@@ -136,55 +155,36 @@ func (t *topic) take(entries []entry.Entry) (finished []*preview, fetch bool) {
 	if t.last > before || finished != nil {
 		t.wake()
 	}
-	return finished, t.mustFetch()
+	return finished, t.claim()
 }
 
-// end is where the entries that the topic has seen end.
-func (t *topic) end() int64 {
+// settle notes that the log did not have the entry of a preview when it was asked.
+func (t *topic) settle(p *preview) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.last
-}
-
-// fetched ends a fetch that went up to the known end; otherwise there is more, and it goes on.
-func (t *topic) fetched() (done bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.fetching = t.watchers > 0 && !t.deleted && t.known > t.last
-	return !t.fetching
-}
-
-// settle notes what the log said about a preview in doubt, and returns the preview when its entry is there.
-func (t *topic) settle(id string, inLog bool) (finished *preview) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if inLog {
-		return t.finish(id)
+	if p.standing == asked { // else nobody watched for a moment since, and the answer is stale
+		p.standing = running
+		t.wake()
 	}
-	if p := t.preview(id); p != nil {
-		p.checked = true
-	}
-	return nil
 }
 
-// publish adds a delta to its preview, which is made when there is none, and returns it; nil when there is
-// nothing new, or its entry is in the log.
-func (t *topic) publish(d Delta) *preview {
+// publish adds a delta to its preview, which is made when there is none. The preview is nil when that was
+// nothing new. It reports whether the caller must fetch.
+func (t *topic) publish(d Delta) (_ *preview, fetch bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.deleted || slices.Contains(t.finished, d.EntryID) {
-		return nil
-	}
 	p := t.preview(d.EntryID)
 	if p == nil {
 		p = &preview{topic: t, id: d.EntryID, end: d.Offset, forwarded: d.Offset}
 		t.previews = append(t.previews, p)
 	}
 	if !p.add(d.Offset, d.Data) {
-		return nil
+		return nil, false
 	}
-	t.wake()
-	return p
+	if p.standing == running {
+		t.wake()
+	}
+	return p, t.claim()
 }
 
 // unsent takes what of a preview was not forwarded yet.
@@ -196,7 +196,7 @@ func (t *topic) unsent(p *preview) Delta {
 	return d
 }
 
-// forget drops a preview without its entry having come.
+// forget drops a preview, and reports whether the topic has a reason to stay.
 func (t *topic) forget(p *preview) (needed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -225,6 +225,7 @@ func (t *topic) rest() {
 	t.idle = true
 }
 
+// preview finds a preview. Callers hold the lock.
 func (t *topic) preview(id string) *preview {
 	if i := slices.IndexFunc(t.previews, func(p *preview) bool { return p.id == id }); i >= 0 {
 		return t.previews[i]
@@ -232,24 +233,16 @@ func (t *topic) preview(id string) *preview {
 	return nil
 }
 
-// finish ends the preview of an entry that is in the log. Callers hold the lock.
-func (t *topic) finish(id string) *preview {
-	p := t.preview(id)
-	if p == nil {
-		return nil
-	}
-	t.drop(p)
-	if t.finished = append(t.finished, id); len(t.finished) > keptFinished {
-		t.finished = slices.Delete(t.finished, 0, 1)
-	}
-	return p
-}
-
+// drop removes a preview. Callers hold the lock.
 func (t *topic) drop(p *preview) {
 	t.previews = slices.DeleteFunc(t.previews, func(q *preview) bool { return q == p })
 }
 
+// wake makes the watchers look. Callers hold the lock.
 func (t *topic) wake() {
+	if t.watchers == 0 {
+		return
+	}
 	close(t.changed)
 	t.changed = make(chan struct{})
 }
