@@ -44,44 +44,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// Config says where boxes live and what they are made with.
-type Config struct {
-	// Dir holds the boxes' records and files. One driver at a time may use it. Required.
-	Dir string
-	// RunDir holds what must not outlive a reboot; as root it must be passable for every user.
-	// Defaults to /run/arbe as root, and to Dir/run otherwise.
-	RunDir string
-	// Runtime is the OCI runtime, by name or path: runc, or another with runc's command line whose
-	// containers are processes of this machine (crun, youki). Defaults to runc.
-	Runtime string
-	// Limits replace zero fields of [sandbox.Spec.Limits].
-	// Defaults to 4096 MiB of memory, 10240 MiB of disk, 1024 processes and 2 cores.
-	Limits sandbox.Limits
-	// ReadOnly are further host directories that boxes without an image see read-only, such as
-	// /opt/toolchain. Defaults to none.
-	ReadOnly []string
-	// Log receives what is nobody's request, such as leftovers that were swept. Defaults to slog.Default().
-	Log *slog.Logger
-}
-
-// Capabilities are what this machine and user let the driver hold a box to. What is false is not
-// enforced, or only by a weaker substitute.
-type Capabilities struct {
-	// MemoryLimit: memory, processes and cores are limited per box, by control groups. Substitute:
-	// a limit on the number of processes.
-	MemoryLimit bool
-	// DiskLimit: a box has a disk of its own size. Substitute: a limit on the size of one file.
-	DiskLimit bool
-	// KillsAll: a time-out or a cancel kills everything the command started, however it hid.
-	// Substitute: the command's descendants and its session.
-	KillsAll bool
-	// OwnIDs: no two boxes share a user id on the host.
-	OwnIDs bool
-	// UserID is the id commands run as, seen from inside: 1000, or 0 (without capabilities) where only
-	// one id can be mapped.
-	UserID int
-}
-
 // Driver is the [sandbox.Driver] of this machine.
 type Driver struct {
 	cfg Config
@@ -252,7 +214,7 @@ func (d *Driver) Capabilities() Capabilities { return d.caps }
 
 // probe makes one box and runs a command in it, because nothing less tells whether the machine can.
 func (d *Driver) probe(ctx context.Context) error {
-	ref, err := d.Create(ctx, sandbox.Spec{ID: "probe", Limits: sandbox.Limits{DiskMB: 16}})
+	ref, err := d.Create(ctx, sandbox.Spec{ID: "arbe-probe", Limits: sandbox.Limits{DiskMB: 16}})
 	if err != nil {
 		return unusable(err)
 	}

@@ -206,12 +206,12 @@ func victim(dir string) {
 	os.Exit(1)
 }
 
-func TestAKilledServer(t *testing.T) {
-	needRoot(t)
+// startAndKill starts a server in a process of its own and kills it while its box is busy.
+func startAndKill(t *testing.T, dir, id string) {
+	t.Helper()
 	if err := local.Install(t.Context()); err != nil {
 		t.Skip(fault.From(err).Error())
 	}
-	dir, id := t.TempDir(), word("victim")
 	server := exec.Command(os.Args[0])
 	server.Env = append(os.Environ(), "ARBE_TEST_SERVER_DIR="+dir, "ARBE_TEST_BOX="+id)
 	stdout, err := server.StdoutPipe()
@@ -227,7 +227,12 @@ func TestAKilledServer(t *testing.T) {
 	}
 	_ = server.Process.Kill()
 	_ = server.Wait()
+}
 
+func TestAKilledServer(t *testing.T) {
+	needRoot(t)
+	dir, id := t.TempDir(), word("victim")
+	startAndKill(t, dir, id)
 	t.Run("takes everything that runs in its boxes with it", func(t *testing.T) {
 		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 			left := ""
@@ -266,6 +271,25 @@ func TestAKilledServer(t *testing.T) {
 		t.Error(err)
 	}
 	closeDriver(t, d)
+}
+
+func TestAServerClearsAwayWhatAKilledOneWithAnotherDirectoryLeft(t *testing.T) {
+	needRoot(t)
+	dir, id := t.TempDir(), word("abandoned")
+	startAndKill(t, dir, id)
+	d := newDriver(t, local.Config{Dir: t.TempDir()})
+	if left := traces(t, id); left != "" {
+		t.Errorf("this is left:\n%s", left)
+	}
+	closeDriver(t, d)
+	d = newDriver(t, local.Config{Dir: dir})
+	defer closeDriver(t, d)
+	if got := sh(t, d, id, "cat f"); got != "written\n" {
+		t.Errorf("its own next server found %q", got)
+	}
+	if err := d.Destroy(t.Context(), id); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestADataDirectoryThatNobodyElseMayEnter(t *testing.T) {
