@@ -29,7 +29,7 @@ func (a *app) exit(ctx context.Context, err error, args []string) int {
 	if code, ok := errors.AsType[exitCode](err); ok {
 		return int(code)
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || connect.CodeOf(err) == connect.CodeCanceled) {
 		return exitInterrupted
 	}
 	e := a.explain(err)
