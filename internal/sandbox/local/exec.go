@@ -128,10 +128,14 @@ func check(cmd sandbox.Command) error {
 	return nil
 }
 
+// attempts is how often a command is tried to be started in a box that kills what starts it: because it
+// has no room, or because another command is killing all it can.
+const attempts = 10
+
 // launchCommand starts a command in a box, as one of its container's foreground. A box that has no room
-// for it is relieved once.
+// for it is relieved.
 func (d *Driver) launchCommand(ctx context.Context, b *box, cmd sandbox.Command, std streams) (run *execution, err error) {
-	for range 2 {
+	for range attempts {
 		var c *container
 		err = b.use(ctx, func(running *container) (err error) {
 			c = running

@@ -37,11 +37,7 @@ type ociRuntime struct {
 
 // run creates and starts a container, with process 1's standard input, and returns process 1.
 func (r *ociRuntime) run(ctx context.Context, id, bundleDir string, stdin *os.File) (*child, error) {
-	orphans.starting.RLock()
-	defer orphans.starting.RUnlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	defer cancel()
-	call, err := r.begin()
+	call, err := r.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +50,7 @@ func (r *ociRuntime) run(ctx context.Context, id, bundleDir string, stdin *os.Fi
 
 	client := r.client()
 	client.Log, client.LogFormat = call.log, runc.JSON
-	_, err = client.Run(ctx, id, bundleDir, &runc.CreateOpts{
+	_, err = client.Run(call.ctx, id, bundleDir, &runc.CreateOpts{
 		Detach: true, PidFile: call.pid, NoNewKeyring: true, IO: streams{stdin, null, null},
 	})
 	if err != nil {
@@ -66,11 +62,7 @@ func (r *ociRuntime) run(ctx context.Context, id, bundleDir string, stdin *os.Fi
 // exec starts a command in a container. The command's description goes through
 // memory, never through a file: it may hold secrets.
 func (r *ociRuntime) exec(ctx context.Context, id string, process *specs.Process, cgroup string, std streams) (*child, error) {
-	orphans.starting.RLock()
-	defer orphans.starting.RUnlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
-	defer cancel()
-	call, err := r.begin()
+	call, err := r.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +80,7 @@ func (r *ociRuntime) exec(ctx context.Context, id string, process *specs.Process
 	if cgroup != "" {
 		args = append(args, "--cgroup", cgroup)
 	}
-	cmd := exec.CommandContext(ctx, r.command, append(args, id)...)
+	cmd := exec.CommandContext(call.ctx, r.command, append(args, id)...)
 	cmd.Env = []string{"PATH=" + hostPath}
 	cmd.ExtraFiles = []*os.File{description}
 	std.Set(cmd)
@@ -133,18 +125,32 @@ func inMemory(value any) (*os.File, error) {
 	return f, nil
 }
 
-// call holds the files that one call of the runtime answers through.
-type call struct{ dir, pid, log string }
-
-func (r *ociRuntime) begin() (call, error) {
-	dir, err := os.MkdirTemp(r.scratch, "call-")
-	return call{dir: dir, pid: filepath.Join(dir, "pid"), log: filepath.Join(dir, "log")}, err
+// call is one call of the runtime that starts a process.
+type call struct {
+	ctx           context.Context // not the caller's: what is begun is not cut short, see patience
+	cancel        func()
+	dir, pid, log string // files that the runtime answers through
 }
 
-func (c call) end() { _ = os.RemoveAll(c.dir) }
+func (r *ociRuntime) begin(ctx context.Context) (*call, error) {
+	dir, err := os.MkdirTemp(r.scratch, "call-")
+	if err != nil {
+		return nil, err
+	}
+	c := &call{dir: dir, pid: filepath.Join(dir, "pid"), log: filepath.Join(dir, "log")}
+	c.ctx, c.cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
+	orphans.starting.RLock()
+	return c, nil
+}
+
+func (c *call) end() {
+	orphans.starting.RUnlock()
+	c.cancel()
+	_ = os.RemoveAll(c.dir)
+}
 
 // adopt makes the process that the call started ours.
-func (c call) adopt() (*child, error) {
+func (c *call) adopt() (*child, error) {
 	text, err := os.ReadFile(c.pid)
 	if err != nil {
 		return nil, err
@@ -157,7 +163,7 @@ func (c call) adopt() (*child, error) {
 }
 
 // explain turns a failed call into what the runtime logged as its reason.
-func (c call) explain(err error) error {
+func (c *call) explain(err error) error {
 	said := ""
 	f, openErr := os.Open(c.log)
 	if openErr == nil {
