@@ -39,7 +39,7 @@ type Capabilities struct {
 	KillsAll bool
 	// OwnIDs: no two boxes share a user id on the host.
 	OwnIDs bool
-	// UserID is the id commands run as, seen from inside: 1000, or 0 (without capabilities) where only
-	// one id can be mapped.
+	// UserID is the id commands run as, seen from inside: 1000, or 0 (without capabilities) where the
+	// server is not root.
 	UserID int
 }

@@ -3,13 +3,8 @@
 package local
 
 import (
-	"bufio"
 	"hash/fnv"
 	"os"
-	"os/exec"
-	"os/user"
-	"strconv"
-	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -42,58 +37,16 @@ func blockIdentity(block uint32) identity {
 	return identity{uids: m, gids: m, agent: agentID, hostUID: base + agentID, hostGID: base + agentID, rootUID: base}
 }
 
-// ownIdentity is for a server that is not root: commands run as the server's own user on the host, so
-// that it can read and delete what they leave. With a range in /etc/subuid and /etc/subgid (and the
-// uidmap tools) they see themselves as user 1000; without, the kernel lets us map a single id, which
-// the runtime requires to be 0: a user 0 without any capability.
+// ownIdentity is for a server that is not root. The kernel lets it map one id, its own, and runc requires
+// that to be 0 inside, range in /etc/subuid or not: commands see themselves as a user 0 without any
+// capability, and the server can read and delete what they leave.
 func ownIdentity() identity {
 	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
-	id := identity{hostUID: uid, hostGID: gid, rootUID: uid}
-	uidStart, uidSize := subordinate("/etc/subuid")
-	gidStart, gidSize := subordinate("/etc/subgid")
-	_, noTool := exec.LookPath("newuidmap")
-	if noTool != nil || uidSize < blockSize || gidSize < blockSize {
-		id.uids = []specs.LinuxIDMapping{{ContainerID: 0, HostID: uid, Size: 1}}
-		id.gids = []specs.LinuxIDMapping{{ContainerID: 0, HostID: gid, Size: 1}}
-		return id
+	return identity{
+		uids:    []specs.LinuxIDMapping{{ContainerID: 0, HostID: uid, Size: 1}},
+		gids:    []specs.LinuxIDMapping{{ContainerID: 0, HostID: gid, Size: 1}},
+		hostUID: uid, hostGID: gid, rootUID: uid,
 	}
-	around := func(start, own uint32) []specs.LinuxIDMapping {
-		return []specs.LinuxIDMapping{
-			{ContainerID: 0, HostID: start, Size: agentID},
-			{ContainerID: agentID, HostID: own, Size: 1},
-			{ContainerID: agentID + 1, HostID: start + agentID, Size: blockSize - agentID - 1},
-		}
-	}
-	id.agent, id.rootUID = agentID, uidStart
-	id.uids, id.gids = around(uidStart, uid), around(gidStart, gid)
-	return id
-}
-
-// subordinate finds the first range of ids that a file in the format of subuid(5) gives the server's user.
-func subordinate(file string) (start, size uint32) {
-	f, err := os.Open(file)
-	if err != nil {
-		return 0, 0
-	}
-	defer f.Close()
-	names := []string{strconv.Itoa(os.Getuid())}
-	if u, err := user.Current(); err == nil {
-		names = append(names, u.Username)
-	}
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		fields := strings.Split(lines.Text(), ":")
-		if len(fields) != 3 {
-			continue
-		}
-		for _, name := range names {
-			if fields[0] == name {
-				s, _ := strconv.ParseUint(fields[1], 10, 32)
-				n, _ := strconv.ParseUint(fields[2], 10, 32)
-				return uint32(s), uint32(n)
-			}
-		}
-	}
-	return 0, 0
 }
 
 // freeBlock finds a block that no box has. Where it starts looking depends on the directory, so that

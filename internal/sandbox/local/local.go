@@ -230,17 +230,15 @@ func (d *Driver) probe(ctx context.Context) error {
 
 // unusable says why this machine cannot run boxes, as far as the runtime's words tell.
 func unusable(err error) error {
-	detail := fault.From(err).Detail()
+	detail := fault.From(err).Detail() // as text: wrapped, the innermost words would be lost
 	next := "run the server as root, or choose another sandbox driver; the log has the runtime's own words"
 	switch {
 	case strings.Contains(detail, "user namespace") || strings.Contains(detail, "unshare"):
 		next = "run the server as root, or allow unprivileged user namespaces (kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces>0)"
-	case strings.Contains(detail, "newuidmap") || strings.Contains(detail, "newgidmap"):
-		next = "install the uidmap package and give the user a range in /etc/subuid and /etc/subgid"
 	case strings.Contains(detail, "/proc") && strings.Contains(detail, "operation not permitted"):
 		next = "inside a container, start it with --privileged, or choose another sandbox driver"
 	}
-	return fault.New(fault.Precondition, "this machine cannot run local sandboxes", next).Because(err)
+	return fault.New(fault.Precondition, "this machine cannot run local sandboxes", next).Because(errors.New(detail))
 }
 
 // Close kills everything that runs in the boxes and unmounts their disks. Their files stay.
