@@ -27,7 +27,8 @@ type Driver interface {
 	// passes, the command and everything it started in the foreground is killed before Exec returns: ctx
 	// with ctx's error, the limit with Result.TimedOut. A command that could not be started because
 	// it does not exist has exit code 127, one that is not executable 126, one that a signal ended
-	// 128+signal: these are results, not errors.
+	// 128+signal: these are results, not errors. A [fault.NotFound] promises that the command was not
+	// started: it may be run again elsewhere. Of a box that goes while the command runs it is a result.
 	Exec(ctx context.Context, ref string, cmd Command) (Result, error)
 
 	// Start starts a command that goes on until it ends by itself or the box is destroyed, and returns

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -152,6 +153,9 @@ func (r *Resolver) checkRecipe(recipe Recipe) (json.RawMessage, error) {
 	// A driver that this server cannot use now may be right on another, or tomorrow.
 	if _, err := r.driver(recipe.driver()); err != nil && r.broken[recipe.driver()] == nil {
 		return nil, err
+	}
+	if strings.ContainsRune(recipe.Image+recipe.Repo+recipe.Ref+recipe.Setup, 0) {
+		return nil, fault.New(fault.Invalid, "config: it has a NUL byte", "remove the NUL byte")
 	}
 	if err := checkRepo(recipe.Repo, recipe.Ref); err != nil {
 		return nil, err

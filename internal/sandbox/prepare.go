@@ -2,12 +2,15 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -24,20 +27,6 @@ const (
 	// bundlePath is where a repository of this machine is put into a box for the clone.
 	bundlePath = Home + "/.arbe-repo.bundle"
 )
-
-// build makes a box and makes it ready: the repository cloned, the setup script run. It returns what was
-// done. When it fails, the box is destroyed.
-func (r *Resolver) build(ctx context.Context, d Driver, spec Spec, recipe Recipe) (ref string, steps []entry.PreparationStep, err error) {
-	if ref, err = d.Create(ctx, spec); err != nil {
-		return "", nil, err
-	}
-	if steps, err = r.prepare(ctx, d, ref, recipe); err != nil {
-		if err := d.Destroy(context.WithoutCancel(ctx), ref); err != nil {
-			r.logger.Warn("cannot destroy a sandbox that could not be made ready", "sandbox", spec.ID, "error", err)
-		}
-	}
-	return ref, steps, err
-}
 
 // prepare runs the recipe's steps in a new box.
 func (r *Resolver) prepare(ctx context.Context, d Driver, ref string, recipe Recipe) (steps []entry.PreparationStep, err error) {
@@ -101,52 +90,93 @@ func checkRepo(repo, ref string) error {
 }
 
 // uploadBundle puts a repository of this machine into a box. The repository must be below a root that the
-// operator allows; git reads it here without its hooks and helpers, and everything else happens inside.
+// operator allows; git reads it here, and everything else happens inside.
 func (r *Resolver) uploadBundle(ctx context.Context, d Driver, ref, path string) error {
-	path, err := r.allowedRepo(path)
+	path, err := r.allowedRepo(ctx, path)
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, "git", "-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-C", path, "bundle", "create", "--quiet", "-", "HEAD", "--all")
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null"}
 	var complaint tail
+	cmd := git(ctx, path, "bundle", "create", "--quiet", "-", "HEAD", "--all")
 	cmd.Stderr = &complaint
 	bundle, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
 	}
 	if err := cmd.Start(); err != nil {
-		return fault.New(fault.Precondition, "git is not installed on the server", "install git").Because(err)
+		return gitMissing(err)
 	}
 	uploadErr := d.Upload(ctx, ref, bundlePath, 0o600, bundle)
 	if uploadErr != nil {
 		io.Copy(io.Discard, bundle) // let git end
 	}
 	if err := cmd.Wait(); err != nil {
-		return fault.Newf(fault.Precondition, "check that it is a git repository with at least one commit",
-			"the repository %s cannot be read: %s", path, complaint.String()).Because(err)
+		return unreadableRepo(path, complaint.String(), err)
 	}
 	return uploadErr
 }
 
-// allowedRepo is the real path of a repository, which must lie below an allowed root.
-func (r *Resolver) allowedRepo(path string) (string, error) {
+// git is a command of git on this machine that reads the repository at path and no other. What the
+// repository's own configuration asks for is not run: no hook, no monitor, and no transport, which a
+// repository that lacks objects would start to fetch them.
+func git(ctx context.Context, path string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "git", append([]string{"-c", "safe.directory=*", "-c", "core.fsmonitor=false", "-C", path}, args...)...)
+	cmd.Env = []string{
+		"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=/dev/null",
+		"GIT_CEILING_DIRECTORIES=" + filepath.Dir(path), "GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1",
+	}
+	return cmd
+}
+
+func gitMissing(err error) error {
+	return fault.New(fault.Precondition, "git is not installed on the server", "install git").Because(err)
+}
+
+func unreadableRepo(path, complaint string, err error) error {
+	return fault.Newf(fault.Precondition, "check that it is a git repository with at least one commit",
+		"the repository %s cannot be read: %s", path, complaint).Because(err)
+}
+
+// allowedRepo is the real path of a repository, which must lie below an allowed root with all that it
+// consists of: a .git that is a link or a file may lead elsewhere.
+func (r *Resolver) allowedRepo(ctx context.Context, path string) (string, error) {
 	denied := fault.Newf(fault.Forbidden, "ask the operator to add its directory to ARBE_REPO_ROOTS, or use a repository's URL",
 		"repositories at %s may not be used on this server", path)
 	real, err := filepath.EvalSymlinks(path)
-	if err != nil {
+	if errors.Is(err, fs.ErrNotExist) && r.belowRoot(filepath.Clean(path)) {
+		return "", fault.Newf(fault.Precondition, "correct the environment's repo, or make the repository",
+			"there is no repository at %s", path).Because(err)
+	}
+	if err != nil || !r.belowRoot(real) {
 		return "", denied.Because(err)
 	}
-	for _, root := range r.repoRoots {
-		root, err := filepath.EvalSymlinks(root)
-		if err != nil {
-			continue
-		}
-		if rel, err := filepath.Rel(root, real); err == nil && filepath.IsLocal(rel) {
-			return real, nil
+	var complaint tail
+	cmd := git(ctx, real, "rev-parse", "--path-format=absolute", "--git-common-dir", "--git-dir", "--git-path", "objects")
+	cmd.Stderr = &complaint
+	out, err := cmd.Output()
+	if errors.Is(err, exec.ErrNotFound) {
+		return "", gitMissing(err)
+	} else if err != nil {
+		return "", unreadableRepo(path, complaint.String(), err)
+	}
+	for dir := range strings.Lines(string(out)) {
+		if dir, err = filepath.EvalSymlinks(strings.TrimSuffix(dir, "\n")); err != nil || !r.belowRoot(dir) {
+			return "", denied.Because(err)
 		}
 	}
-	return "", denied
+	return real, nil
+}
+
+// belowRoot tells whether a path is an allowed root or lies below one.
+func (r *Resolver) belowRoot(path string) bool {
+	return slices.ContainsFunc(r.repoRoots, func(root string) bool {
+		real, err := filepath.EvalSymlinks(root)
+		if err != nil {
+			return false
+		}
+		rel, err := filepath.Rel(real, path)
+		return err == nil && filepath.IsLocal(rel)
+	})
 }
 
 // tail keeps the end of what is written to it, from both streams of a command at once.
@@ -174,7 +204,7 @@ func (t *tail) String() string {
 	if over := len(kept) - preparationOutput; over > 0 {
 		kept, dropped = kept[over:], dropped+over
 	}
-	text := strings.ToValidUTF8(string(kept), "\uFFFD")
+	text := strings.ReplaceAll(strings.ToValidUTF8(string(kept), "\uFFFD"), "\x00", "\u2400")
 	if dropped > 0 {
 		text = fmt.Sprintf("… %d bytes left out …\n%s", dropped, text)
 	}

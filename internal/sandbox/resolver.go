@@ -45,11 +45,15 @@ type Resolver struct {
 	repoRoots []string
 	logger    *slog.Logger
 	q         *query.Queries
+	yard      *yard
 }
 
 // NewResolver makes a Resolver.
 func NewResolver(c Config) *Resolver {
-	return &Resolver{db: c.DB, log: c.Log, threads: c.Threads, drivers: c.Drivers, broken: c.Unavailable, repoRoots: c.RepoRoots, logger: c.Logger, q: query.New()}
+	return &Resolver{
+		db: c.DB, log: c.Log, threads: c.Threads, drivers: c.Drivers, broken: c.Unavailable, repoRoots: c.RepoRoots,
+		logger: c.Logger, q: query.New(), yard: newYard(),
+	}
 }
 
 // Sandbox is the handle of a machine.
@@ -89,32 +93,64 @@ func (r *Resolver) driver(name string) (Driver, error) {
 // thread that was on it; none, one is made from the environment asked for, else the thread's, else the
 // house's (seed 000, "run_command"). The sandbox is ready for commands when resolve returns.
 func (r *Resolver) resolve(ctx context.Context, scope db.Scope, threadID, environmentID string) (Sandbox, error) {
-	var box Sandbox
-	err := r.db.In(ctx, scope, func(tx pgx.Tx) error {
-		th, err := r.threads.LockTx(ctx, tx, threadID)
-		if err != nil {
+	for {
+		var box Sandbox
+		err := r.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+			box, err = r.row(ctx, tx, scope, threadID, environmentID)
 			return err
+		})
+		if err == nil && box.Status == StatusPending {
+			box, err = r.materialize(ctx, scope, threadID, box.ID)
 		}
-		if th.Sandbox == "" {
-			box, err = r.claim(ctx, tx, scope, th, environmentID)
-			return err
+		if !errors.Is(err, errOvertaken) {
+			return box, err
 		}
-		if box, err = sandboxFrom(r.q.GetSandbox(ctx, tx, th.Sandbox)); err != nil {
-			return err
-		}
-		if environmentID != "" && environmentID != box.Environment {
-			return fault.Newf(fault.Precondition, "leave the environment out, or use another thread",
-				"this thread is on sandbox %s, which was built from another environment", box.ID)
-		}
-		if box.Status == StatusDead {
-			box, err = r.replace(ctx, tx, scope, box)
-		}
-		return err
-	})
-	if err != nil || box.Status == StatusLive {
-		return box, err
 	}
-	return r.materialize(ctx, scope, threadID, box.ID)
+}
+
+// errOvertaken says that someone else changed what was being looked at: look again.
+var errOvertaken = errors.New("the thread's sandbox was changed meanwhile")
+
+// row is the row of the thread's sandbox: live, or pending when its machine is still to be made.
+func (r *Resolver) row(ctx context.Context, tx pgx.Tx, scope db.Scope, threadID, environmentID string) (Sandbox, error) {
+	th, err := r.threads.GetTx(ctx, tx, threadID)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	if th.Sandbox == "" {
+		if th, err = r.threads.LockTx(ctx, tx, threadID); err != nil {
+			return Sandbox{}, err
+		}
+		if th.Sandbox != "" {
+			return Sandbox{}, errOvertaken
+		}
+		return r.claim(ctx, tx, scope, th, environmentID)
+	}
+	box, err := sandboxFrom(r.q.GetSandbox(ctx, tx, th.Sandbox))
+	if fault.CodeOf(err) == fault.NotFound {
+		return Sandbox{}, errOvertaken
+	} else if err != nil {
+		return Sandbox{}, err
+	}
+	if environmentID != "" && environmentID != box.Environment {
+		return Sandbox{}, fault.Newf(fault.Precondition, "leave the environment out, or use another thread",
+			"this thread is on sandbox %s, which was built from another environment", box.ID)
+	}
+	if box.Status != StatusDead {
+		return box, nil
+	}
+	// The sandbox is locked before its threads, and no thread before it: two threads that find it dead at
+	// the same time must not wait for each other.
+	if _, err := r.q.LockSandbox(ctx, tx, box.ID); err != nil {
+		return Sandbox{}, err
+	}
+	if th, err = r.threads.GetTx(ctx, tx, threadID); err != nil {
+		return Sandbox{}, err
+	}
+	if th.Sandbox != box.ID {
+		return Sandbox{}, errOvertaken
+	}
+	return r.replace(ctx, tx, scope, box)
 }
 
 // claim makes the row of a thread's first sandbox.
@@ -163,73 +199,12 @@ func (r *Resolver) insert(ctx context.Context, tx pgx.Tx, scope db.Scope, enviro
 	if err != nil {
 		return Sandbox{}, err
 	}
+	if _, err := r.driver(env.Recipe.driver()); err != nil {
+		return Sandbox{}, err // no row that only another recipe could mend
+	}
 	return sandboxFrom(r.q.InsertSandbox(ctx, tx, query.InsertSandboxParams{
 		HouseID: scope.House, EnvironmentID: environmentID, Provider: env.Recipe.driver(),
 	}))
-}
-
-// materialize makes the machine of a pending row, once, whoever else asks for it: a lock in the database
-// lets one caller work and the others find its result. When the machine cannot be made ready, nothing
-// of it stays, and the thread has no sandbox.
-func (r *Resolver) materialize(ctx context.Context, scope db.Scope, threadID, id string) (box Sandbox, err error) {
-	conn, err := r.db.Pool().Acquire(ctx)
-	if err != nil {
-		return Sandbox{}, db.Explain(err)
-	}
-	defer conn.Release()
-	const key = "hashtextextended('arbe.sandbox.' || $1, 0)"
-	if _, err := conn.Exec(ctx, "select pg_advisory_lock("+key+")", id); err != nil {
-		return Sandbox{}, db.Explain(err)
-	}
-	defer func() {
-		// A connection whose lock may still be held must not go back to the pool.
-		if _, err := conn.Exec(context.WithoutCancel(ctx), "select pg_advisory_unlock("+key+")", id); err != nil {
-			conn.Conn().Close(context.WithoutCancel(ctx))
-		}
-	}()
-
-	if box, err = r.Sandbox(ctx, scope, id); err != nil || box.Status == StatusLive {
-		return box, err
-	}
-	if box.Status == StatusDead {
-		return Sandbox{}, fault.New(fault.Aborted, "the sandbox was destroyed while it was being made", "run the command again")
-	}
-	env, err := r.Environment(ctx, scope, box.Environment)
-	if err != nil {
-		return Sandbox{}, err
-	}
-	driver, err := r.driver(box.Provider)
-	if err != nil {
-		return Sandbox{}, err
-	}
-	ref, prepared, err := r.build(ctx, driver, Spec{
-		ID: box.ID, Image: env.Recipe.Image, Limits: env.Recipe.Limits,
-		Labels: Labels{House: scope.House, Thread: threadID, Environment: env.ID},
-	}, env.Recipe)
-	// Whether or not the caller still waits, the row must say what became of the machine.
-	ctx = context.WithoutCancel(ctx)
-	return box, errors.Join(err, r.db.In(ctx, scope, func(tx pgx.Tx) error {
-		return r.settle(ctx, tx, threadID, &box, ref, prepared, err == nil)
-	}))
-}
-
-// settle writes what became of a machine that was being made, and tells the thread.
-func (r *Resolver) settle(ctx context.Context, tx pgx.Tx, threadID string, box *Sandbox, ref string, steps []entry.PreparationStep, ok bool) error {
-	if len(steps) > 0 {
-		th, err := r.threads.GetTx(ctx, tx, threadID)
-		if err != nil {
-			return err
-		}
-		said := entry.NewDraft("", "", entry.EnvironmentPrepared{SandboxID: box.ID, Steps: steps})
-		if _, err := r.log.AppendTx(ctx, tx, th.Stream(), said); err != nil {
-			return err
-		}
-	}
-	if !ok {
-		return r.q.DeleteSandbox(ctx, tx, box.ID) // the threads on it have none again
-	}
-	box.Ref, box.Status = ref, StatusLive
-	return r.q.MarkSandboxLive(ctx, tx, ref, box.ID)
 }
 
 // Exec runs a command on the thread's sandbox, resolving it first. command is asked for what to run once
@@ -290,45 +265,47 @@ func (r *Resolver) ConfirmLiveness(ctx context.Context, scope db.Scope, id strin
 // Destroy deletes a sandbox's machine with its files, and returns the row, now dead. Destroying a dead
 // one succeeds. The row goes first: a crash in between leaves a machine that [Resolver.Sweep] finds.
 func (r *Resolver) Destroy(ctx context.Context, scope db.Scope, id string) (Sandbox, error) {
-	err := r.db.In(ctx, scope, func(tx pgx.Tx) error {
-		if _, err := sandboxFrom(r.q.LockSandbox(ctx, tx, id)); err != nil {
+	return r.destroy(ctx, scope, id, func(context.Context, pgx.Tx) (bool, error) { return true, nil })
+}
+
+// Reap destroys a sandbox that no thread points at any more; with one that is in use, or gone, it does
+// nothing.
+func (r *Resolver) Reap(ctx context.Context, scope db.Scope, id string) error {
+	_, err := r.destroy(ctx, scope, id, func(ctx context.Context, tx pgx.Tx) (bool, error) {
+		inUse, err := r.q.ThreadsOnSandbox(ctx, tx, id)
+		return inUse == 0, err
+	})
+	if fault.CodeOf(err) == fault.NotFound {
+		return nil
+	}
+	return err
+}
+
+// destroy is [Resolver.Destroy] for a sandbox that may go. may is asked while the row is locked, so that
+// no thread comes to it meanwhile.
+func (r *Resolver) destroy(ctx context.Context, scope db.Scope, id string, may func(context.Context, pgx.Tx) (bool, error)) (box Sandbox, err error) {
+	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if box, err = sandboxFrom(r.q.LockSandbox(ctx, tx, id)); err != nil {
 			return err
 		}
-		return r.q.MarkSandboxDead(ctx, tx, id)
+		if ok, err := may(ctx, tx); err != nil || !ok {
+			return err
+		}
+		if err := r.q.MarkSandboxDead(ctx, tx, id); err != nil {
+			return err
+		}
+		box, err = sandboxFrom(r.q.GetSandbox(ctx, tx, id))
+		return err
 	})
-	if err != nil {
-		return Sandbox{}, err
-	}
-	box, err := r.Sandbox(ctx, scope, id)
-	if err != nil {
-		return Sandbox{}, err
-	}
-	if box.Ref == "" {
-		return box, nil
+	// One that is being made has no machine we know of: whoever makes it finds the row dead.
+	if err != nil || box.Status != StatusDead || box.Ref == "" {
+		return box, err
 	}
 	driver, err := r.driver(box.Provider)
 	if err != nil {
 		return box, err
 	}
 	return box, driver.Destroy(ctx, box.Ref)
-}
-
-// Reap destroys a sandbox that no thread points at any more; with one that is in use, or gone, it does
-// nothing.
-func (r *Resolver) Reap(ctx context.Context, scope db.Scope, id string) error {
-	var inUse int64
-	err := r.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
-		inUse, err = r.q.ThreadsOnSandbox(ctx, tx, id)
-		return err
-	})
-	if err != nil || inUse > 0 {
-		return err
-	}
-	_, err = r.Destroy(ctx, scope, id)
-	if fault.CodeOf(err) == fault.NotFound {
-		return nil
-	}
-	return err
 }
 
 // Sweep destroys the machines that no row speaks for: what a crash left between a row and its machine.

@@ -1,0 +1,71 @@
+package sandbox_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+func TestARecipe(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, c := range []struct {
+		name   string
+		recipe sandbox.Recipe
+		want   string // in the error; empty: it is right
+	}{
+		{"may name a repository by URL", sandbox.Recipe{Repo: "https://example.com/a/b.git", Ref: "release/1.x"}, ""},
+		{"may name a repository of this machine", sandbox.Recipe{Repo: "/srv/repos/a"}, ""},
+		{"may not name one by a relative path", sandbox.Recipe{Repo: "srv/repos/a"}, "repo: "},
+		{"may not name one that looks like an option", sandbox.Recipe{Repo: "--upload-pack=touch /tmp/x"}, "repo: "},
+		{"may not name one by a helper's scheme", sandbox.Recipe{Repo: "ext::sh -c evil"}, "repo: "},
+		{"may not name a ref that looks like an option", sandbox.Recipe{Repo: "/srv/a", Ref: "--detach"}, "ref: "},
+		{"may not name a ref with a space", sandbox.Recipe{Repo: "/srv/a", Ref: "main evil"}, "ref: "},
+		{"may not name a ref of several lines", sandbox.Recipe{Repo: "/srv/a", Ref: "main\nevil"}, "ref: "},
+		{"may not hold a NUL byte", sandbox.Recipe{Setup: "echo \x00"}, "NUL"},
+		{"may not name an unknown driver", sandbox.Recipe{Driver: "nosuchdriver"}, "use one of: cloud"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.recipe.Driver == "" {
+				c.recipe.Driver = "cloud"
+			}
+			env, err := b.boxes.CreateEnvironment(t.Context(), b.scope, "an environment", c.recipe)
+			if c.want == "" {
+				kept, getErr := b.boxes.Environment(t.Context(), b.scope, env.ID)
+				if err != nil || getErr != nil || kept.Recipe != c.recipe {
+					t.Errorf("it is kept as %+v (%s, %s)", kept.Recipe, detail(err), detail(getErr))
+				}
+				return
+			}
+			if code := fault.CodeOf(err); code != fault.Invalid && code != fault.Precondition || !strings.Contains(detail(err), c.want) {
+				t.Errorf("it says %s, want %q", detail(err), c.want)
+			}
+		})
+	}
+	t.Run("that is in use stays, and says by what", func(t *testing.T) {
+		used, unused := b.environment(sandbox.Recipe{}), b.environment(sandbox.Recipe{})
+		b.sh(b.thread(used), "true")
+		wantCode(t, b.boxes.DeleteEnvironment(t.Context(), b.scope, used), fault.Precondition)
+		for range 2 {
+			if err := b.boxes.DeleteEnvironment(t.Context(), b.scope, unused); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	t.Run("that is changed leaves the sandboxes built from it as they are", func(t *testing.T) {
+		env := b.environment(sandbox.Recipe{Setup: "echo old > made"})
+		before, after := b.thread(env), b.thread(env)
+		b.sh(before, "true")
+		changed := sandbox.Recipe{Driver: "cloud", Setup: "echo new > made"}
+		if _, err := b.boxes.UpdateEnvironment(t.Context(), b.scope, env, nil, &changed); err != nil {
+			t.Fatal(err)
+		}
+		_, old := b.sh(before, "cat made")
+		_, made := b.sh(after, "cat made")
+		if old != "old\n" || made != "new\n" {
+			t.Errorf("the old sandbox says %q, the new one %q", old, made)
+		}
+	})
+}

@@ -1,0 +1,166 @@
+package sandbox_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+func TestASandboxThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	t.Run("because its setup fails, leaves no row and no box, and the log tells the step with its output", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		recipe := sandbox.Recipe{Driver: "cloud", Setup: "echo went well\necho no such package >&2\nexit 3"}
+		env := b.environment(recipe)
+		th := b.thread(env)
+		r := b.try(th, "true")
+		wantCode(t, r.err, fault.Precondition)
+		for _, want := range []string{"setup failed with exit code 3", "no such package", "mend the environment"} {
+			if !strings.Contains(detail(r.err), want) {
+				t.Errorf("the command says %q, want %q in it", r.err, want)
+			}
+		}
+		if b.rows() != 0 || b.cloud.live() != 0 || b.on(th) != "" {
+			t.Errorf("%d rows and %d boxes are left, the thread is on %q", b.rows(), b.cloud.live(), b.on(th))
+		}
+		told := said[entry.EnvironmentPrepared](b, th)
+		if len(told) != 1 {
+			t.Fatalf("the log tells %+v", told)
+		}
+		if step, failed := told[0].Failed(); !failed || step.Name != "setup" || step.ExitCode != 3 || step.Output != "went well\nno such package" {
+			t.Errorf("the log tells %+v", told[0])
+		}
+
+		recipe.Setup = "echo mended > made"
+		if _, err := b.boxes.UpdateEnvironment(t.Context(), b.scope, env, nil, &recipe); err != nil {
+			t.Fatal(err)
+		}
+		if _, made := b.sh(th, "cat made"); made != "mended\n" {
+			t.Errorf("the next command finds %q", made)
+		}
+	})
+	t.Run("shows only the end of a long output", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		th := b.thread(b.environment(sandbox.Recipe{Setup: `seq 100000; printf '\377\000end'; exit 1`}))
+		wantCode(t, b.try(th, "true").err, fault.Precondition)
+		step, _ := said[entry.EnvironmentPrepared](b, th)[0].Failed()
+		if len(step.Output) > 9000 || !strings.HasPrefix(step.Output, "… 5") || !strings.HasSuffix(step.Output, "\n100000\n\uFFFD\u2400end") {
+			t.Errorf("%d bytes: %.60q … %q", len(step.Output), step.Output, step.Output[max(0, len(step.Output)-60):])
+		}
+	})
+	t.Run("keeps together the threads that shared the dead one", func(t *testing.T) {
+		t.Parallel()
+		b := setup(t)
+		env := b.environment(sandbox.Recipe{})
+		first, second := b.thread(env), b.thread("")
+		dead, _ := b.sh(first, "true")
+		b.share(second, first)
+		if _, err := b.boxes.Destroy(t.Context(), b.scope, dead.ID); err != nil {
+			t.Fatal(err)
+		}
+		b.cloud.creating = func(context.Context, sandbox.Spec) error {
+			return fault.New(fault.Exhausted, "no machine left", "delete one")
+		}
+		wantCode(t, b.try(first, "true").err, fault.Exhausted)
+		b.cloud.creating = nil
+		box, _ := b.sh(second, "true")
+		if b.on(first) != box.ID || b.on(second) != box.ID || box.Environment != env {
+			t.Errorf("the threads are on %s and %s, want both on %+v", b.on(first), b.on(second), box)
+		}
+	})
+}
+
+func TestASandboxThatIsDestroyedWhileItIsMade(t *testing.T) {
+	t.Parallel()
+	for what, end := range map[string]func(b *bench, th string){
+		"by hand": func(b *bench, th string) {
+			if _, err := b.boxes.Destroy(b.t.Context(), b.scope, b.on(th)); err != nil {
+				b.t.Fatal(err)
+			}
+		},
+		"with its thread": func(b *bench, th string) {
+			for _, box := range b.deleteThread(th) {
+				if err := b.boxes.Reap(b.t.Context(), b.scope, box); err != nil {
+					b.t.Fatal(err)
+				}
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			th := b.thread(b.environment(sandbox.Recipe{Setup: "echo made"}))
+			preparing, released := make(chan struct{}), make(chan struct{})
+			b.cloud.executing = func(context.Context, sandbox.Command) error {
+				preparing <- struct{}{}
+				<-released
+				return nil
+			}
+			result := make(chan ran, 1)
+			go func() { result <- b.try(th, "true") }()
+			receive(t, preparing)
+			id := b.on(th)
+			end(b, th)
+			close(released)
+			r := receive(t, result)
+			wantCode(t, r.err, fault.Aborted)
+			if b.status(id) != sandbox.StatusDead || b.cloud.live() != 0 {
+				t.Errorf("its row is %s, and there are %d machines", b.status(id), b.cloud.live())
+			}
+		})
+	}
+}
+
+func TestASandboxWhoseServerWasKilledWhileItMadeIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	env := b.environment(sandbox.Recipe{Setup: "echo made >> made"})
+	th := b.thread(env)
+	// What is left: the row, and a box in the middle of its preparation.
+	b.exec("insert into sandboxes (id, house_id, environment_id, provider) values ('left', $1, $2, 'cloud')", b.scope.House, env)
+	b.exec("update threads set sandbox_id = 'left' where id = $1", th)
+	ref, err := b.cloud.Create(t.Context(), sandbox.Spec{ID: "left", Labels: sandbox.Labels{House: b.scope.House, Thread: th, Environment: env}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.cloud.Exec(t.Context(), ref, sandbox.Command{Argv: []string{"sh", "-c", "echo half > made"}}); err != nil {
+		t.Fatal(err)
+	}
+	b.boxes.Sweep(t.Context()) // of the next start
+
+	box, made := b.sh(th, "cat made")
+	if box.ID != "left" || made != "made\n" || b.cloud.live() != 1 {
+		t.Errorf("the next command runs on %s, finds %q, and there are %d boxes; want the same sandbox, made afresh", box.ID, made, b.cloud.live())
+	}
+}
+
+func TestADatabaseThatDropsItsConnectionsWhileASandboxIsMade(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.thread(b.environment(sandbox.Recipe{Setup: "echo made >> made"}))
+	b.cloud.executing = func(_ context.Context, cmd sandbox.Command) error {
+		if strings.Contains(strings.Join(cmd.Argv, " "), ">> made") {
+			_, err := b.owner.Exec(t.Context(), `select pg_terminate_backend(pid) from pg_stat_activity
+				where datname = current_database() and application_name = 'arbe'`)
+			return err
+		}
+		return nil
+	}
+	result := make(chan ran, 1)
+	go func() { result <- b.try(th, "cat made") }()
+	if r := receive(t, result); r.err != nil && fault.CodeOf(r.err) != fault.Unavailable {
+		t.Errorf("the command says %s", detail(r.err))
+	}
+	if box, made := b.sh(th, "cat made"); made != "made\n" || b.status(box.ID) != sandbox.StatusLive || b.cloud.made() != 1 {
+		t.Errorf("the sandbox is %s with %q, one of %d", b.status(box.ID), made, b.cloud.made())
+	}
+	if told := said[entry.EnvironmentPrepared](b, th); len(told) != 1 {
+		t.Errorf("the log tells of %d preparations", len(told))
+	}
+}

@@ -1,0 +1,225 @@
+package sandbox_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// patience is how long a test waits for what must come.
+const patience = 30 * time.Second
+
+// bench is a database with one house, and one server's resolver on it.
+type bench struct {
+	*dbtest.Database
+	t       *testing.T
+	owner   *pgx.Conn
+	log     *stream.Log
+	threads *thread.Threads
+	scope   db.Scope
+	cloud   *cloud
+	boxes   *sandbox.Resolver
+}
+
+// setup makes a bench whose environments are built in a cloud.
+func setup(t *testing.T) *bench {
+	t.Helper()
+	c := newCloud(t)
+	return setupWith(t, c, map[string]sandbox.Driver{"cloud": c})
+}
+
+func setupWith(t *testing.T, c *cloud, drivers map[string]sandbox.Driver, repoRoots ...string) *bench {
+	t.Helper()
+	b := &bench{Database: dbtest.New(t), t: t, cloud: c}
+	b.owner = b.Owner(t)
+	b.scope = b.house()
+	var err error
+	if b.log, err = stream.Open(t.Context(), b.DB, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.log.Close)
+	b.threads = thread.New(b.DB, b.log)
+	b.boxes = b.server(drivers, repoRoots...)
+	return b
+}
+
+// server is one more server's resolver on the database.
+func (b *bench) server(drivers map[string]sandbox.Driver, repoRoots ...string) *sandbox.Resolver {
+	return sandbox.NewResolver(sandbox.Config{
+		DB: b.DB, Log: b.log, Threads: b.threads, Drivers: drivers, RepoRoots: repoRoots, Logger: slog.New(slog.DiscardHandler),
+	})
+}
+
+// house makes a house with its owner, and is the owner's eyes on it.
+func (b *bench) house() (s db.Scope) {
+	b.t.Helper()
+	err := b.owner.QueryRow(b.t.Context(), `
+		with h as (insert into houses (name) values ('Home') returning id),
+		     a as (insert into agents (kind, name) values ('human', 'Ada') returning id)
+		insert into members (house_id, agent_id, role) select h.id, a.id, 'owner' from h, a returning house_id, agent_id::text`).
+		Scan(&s.House, &s.Agent)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+func (b *bench) environment(recipe sandbox.Recipe) string {
+	b.t.Helper()
+	if recipe.Driver == "" {
+		recipe.Driver = "cloud"
+	}
+	env, err := b.boxes.CreateEnvironment(b.t.Context(), b.scope, "an environment", recipe)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return env.ID
+}
+
+func (b *bench) thread(environment string) string {
+	b.t.Helper()
+	th, err := b.threads.Create(b.t.Context(), b.scope, thread.Draft{Environment: environment})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return th.ID
+}
+
+// ran is what a command came to.
+type ran struct {
+	box    sandbox.Sandbox
+	output string
+	sandbox.Result
+	err error
+}
+
+// try runs a line of shell on a thread's sandbox.
+func (b *bench) try(thread, line string) ran { return tryOn(b.t.Context(), b, b.boxes, thread, "", line) }
+
+func tryOn(ctx context.Context, b *bench, boxes *sandbox.Resolver, thread, environment, line string) (r ran) {
+	var out bytes.Buffer
+	r.box, r.Result, r.err = boxes.Exec(ctx, b.scope, thread, environment, func(sandbox.Sandbox) sandbox.Command {
+		return sandbox.Command{Argv: []string{"/bin/sh", "-c", line}, Stdout: &out}
+	})
+	r.output = out.String()
+	return r
+}
+
+// sh runs a line of shell that must succeed, and returns the sandbox and what was printed.
+func (b *bench) sh(thread, line string) (sandbox.Sandbox, string) {
+	b.t.Helper()
+	r := b.try(thread, line)
+	if r.err != nil || r.ExitCode != 0 {
+		b.t.Fatalf("%s: exit code %d, %s", line, r.ExitCode, detail(r.err))
+	}
+	return r.box, r.output
+}
+
+// said are the payloads of one kind in a thread's log.
+func said[P entry.Payload](b *bench, thread string) (list []P) {
+	b.t.Helper()
+	entries, _, err := b.log.Read(b.t.Context(), stream.Ref{House: b.scope.House, Name: "arbe-thread-" + thread}, stream.Range{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, e := range entries {
+		if p, ok := entry.As[P](e); ok {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// on is the id of the sandbox a thread is on.
+func (b *bench) on(thread string) string {
+	b.t.Helper()
+	th, err := b.threads.Get(b.t.Context(), b.scope, thread)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return th.Sandbox
+}
+
+// share puts a thread on another one's sandbox, as a task does that works on its parent's tree.
+func (b *bench) share(thread, with string) {
+	b.t.Helper()
+	b.exec("update threads set sandbox_id = (select sandbox_id from threads where id = $2) where id = $1", thread, with)
+}
+
+func (b *bench) exec(statement string, args ...any) {
+	b.t.Helper()
+	if _, err := b.owner.Exec(b.t.Context(), statement, args...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// rows is how many sandboxes the database knows.
+func (b *bench) rows() (n int) {
+	b.t.Helper()
+	if err := b.owner.QueryRow(b.t.Context(), "select count(*) from sandboxes").Scan(&n); err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
+// status is what the database says of a sandbox.
+func (b *bench) status(id string) sandbox.Status {
+	b.t.Helper()
+	box, err := b.boxes.Sandbox(b.t.Context(), b.scope, id)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return box.Status
+}
+
+// deleteThread deletes a thread, and returns the sandboxes it was on.
+func (b *bench) deleteThread(id string) (boxes []string) {
+	b.t.Helper()
+	err := b.DB.In(b.t.Context(), b.scope, func(tx pgx.Tx) (err error) {
+		boxes, err = b.threads.DeleteTx(b.t.Context(), tx, b.scope, id)
+		return err
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return boxes
+}
+
+func detail(err error) string {
+	if err == nil {
+		return "no error"
+	}
+	return fault.From(err).Detail()
+}
+
+func wantCode(t *testing.T, err error, want fault.Code) {
+	t.Helper()
+	if got := fault.CodeOf(err); got != want {
+		t.Errorf("the error is %q (%s), want %q", got, detail(err), want)
+	}
+}
+
+// receive waits for one value.
+func receive[T any](t *testing.T, c <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-c:
+	case <-time.After(patience):
+		t.Fatal("it did not come")
+	}
+	return v
+}
