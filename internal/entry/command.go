@@ -88,7 +88,10 @@ func ParseCommand(text string) (command string, ok bool) {
 
 // ResultID is the id of the [CommandResult] of the command entry with this id. That it is derived makes
 // a command have one result, whoever writes it.
-func ResultID(commandID string) string { return commandID + ".result" }
+func ResultID(commandID string) string { return commandID + resultSuffix }
+
+// resultSuffix ends the ids of results, and of nothing else.
+const resultSuffix = ".result"
 
 // CommandResult says how a command ended, and what it printed.
 type CommandResult struct {

@@ -3,7 +3,9 @@ package entry
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"sort"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -113,6 +115,9 @@ func Check(d Draft, writer Writer) error {
 		return fault.Newf(fault.Invalid, "shorten it", "id: at most %d bytes, this has %d", maxID, len(d.ID))
 	case !utf8.ValidString(d.ID) || bytes.ContainsRune([]byte(d.ID), 0):
 		return fault.New(fault.Invalid, "id: it is not valid UTF-8 text", "use letters and digits, such as a uuid")
+	case strings.HasSuffix(d.ID, resultSuffix) && d.Type != (CommandResult{}).Type():
+		// It would take the place of a result, which then could never be written.
+		return fault.Newf(fault.Invalid, "choose another id", "id: one that ends in %q is a command result's", resultSuffix)
 	case len(d.Payload) > MaxPayload:
 		return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "payload: at most %d bytes, this has %d", MaxPayload, len(d.Payload))
 	case !utf8.Valid(d.Payload):
@@ -122,10 +127,22 @@ func Check(d Draft, writer Writer) error {
 	default:
 		p, err := k.decode(d.Payload)
 		if err != nil {
-			return fault.Newf(fault.Invalid, "send the fields of a "+d.Type+" entry", "payload: %v", err).Because(err)
+			return mistyped(d.Type, err)
 		}
 		return p.Validate()
 	}
+}
+
+// mistyped names the field of a payload that is of another type than the kind says.
+func mistyped(kind string, err error) error {
+	field, is := "payload", "not what its type says"
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		is = "a JSON " + e.Value
+		if e.Field != "" {
+			field = e.Field
+		}
+	}
+	return fault.Newf(fault.Invalid, "send a JSON object with the fields of a "+kind+" entry", "%s: it is %s", field, is).Because(err)
 }
 
 // writable lists the types a writer may write, for an error message.

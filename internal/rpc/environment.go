@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 
-	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -41,16 +40,16 @@ func (s *environmentService) ListEnvironments(ctx context.Context, req *arbev1.L
 	if err != nil {
 		return nil, err
 	}
-	after, err := place(req.GetPageToken(), db.Cursor{})
+	after, err := environmentList.open(req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
 	size := pageSize(req.GetPageSize())
-	rows, err := s.Boxes.Environments(ctx, scope, after, size+1)
+	rows, err := s.Boxes.Environments(ctx, scope, after.cursor(), size+1)
 	if err != nil {
 		return nil, err
 	}
-	rows, next := page(rows, size, func(e sandbox.Environment) db.Cursor { return cursorAt(e.CreatedAt, e.ID) })
+	rows, next := cut(environmentList, rows, size, func(e sandbox.Environment) bookmark { return bookmark{Time: e.CreatedAt, ID: e.ID} })
 	return &arbev1.ListEnvironmentsResponse{Environments: each(rows, wireEnvironment), NextPageToken: next}, nil
 }
 

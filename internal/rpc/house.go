@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 
-	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
@@ -44,16 +43,16 @@ func (s *houseService) ListHouses(ctx context.Context, req *arbev1.ListHousesReq
 	if err != nil {
 		return nil, err
 	}
-	after, err := place(req.GetPageToken(), db.Cursor{})
+	after, err := houseList.open(req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
 	size := pageSize(req.GetPageSize())
-	rows, err := s.Houses.List(ctx, who.Agent, who.House, after, size+1)
+	rows, err := s.Houses.List(ctx, who.Agent, who.House, after.cursor(), size+1)
 	if err != nil {
 		return nil, err
 	}
-	rows, next := page(rows, size, func(h house.House) db.Cursor { return cursorAt(h.CreatedAt, h.ID) })
+	rows, next := cut(houseList, rows, size, func(h house.House) bookmark { return bookmark{Time: h.CreatedAt, ID: h.ID} })
 	return &arbev1.ListHousesResponse{Houses: each(rows, wireHouse), NextPageToken: next}, nil
 }
 
@@ -83,15 +82,15 @@ func (s *Services) members(ctx context.Context, houseID, token string, asked int
 	if err != nil {
 		return nil, "", err
 	}
-	after, err := place(token, db.Cursor{})
+	after, err := memberList.open(token)
 	if err != nil {
 		return nil, "", err
 	}
 	size := pageSize(asked)
-	rows, err := s.Houses.Members(ctx, scope, after, size+1)
+	rows, err := s.Houses.Members(ctx, scope, after.cursor(), size+1)
 	if err != nil {
 		return nil, "", err
 	}
-	rows, next := page(rows, size, func(m house.Member) db.Cursor { return cursorAt(m.JoinedAt, m.Agent.ID) })
+	rows, next := cut(memberList, rows, size, func(m house.Member) bookmark { return bookmark{Time: m.JoinedAt, ID: m.Agent.ID} })
 	return rows, next, nil
 }

@@ -3,6 +3,7 @@ package rpc
 import (
 	"encoding/base64"
 	"encoding/json"
+	"regexp"
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
@@ -20,34 +21,65 @@ func pageSize(asked int32) int {
 	return int(asked)
 }
 
-// page cuts rows that were read one too many down to a page, and makes the token of the next one.
-func page[Row, Place any](rows []Row, size int, place func(Row) Place) ([]Row, string) {
+// list is something that is given out in pages: its name, and what the ids of its rows look like.
+type list struct {
+	name string
+	id   *regexp.Regexp
+}
+
+var (
+	shortID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	agentID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+)
+
+// The lists.
+var (
+	houseList       = list{"houses", shortID}
+	memberList      = list{"members", agentID}
+	threadList      = list{"threads", shortID}
+	environmentList = list{"environments", shortID}
+	sandboxList     = list{"sandboxes", shortID}
+)
+
+// bookmark is a place in a list: its last row that was given out. The zero bookmark is the list's start.
+type bookmark struct {
+	List   string
+	Pinned time.Time `json:",omitzero"` // for threads
+	Time   time.Time
+	ID     string
+}
+
+// cursor is the place for lists ordered by time and id.
+func (b bookmark) cursor() db.Cursor { return db.Cursor{Time: b.Time, ID: b.ID} }
+
+// open reads a page's token: the place it starts behind.
+func (l list) open(token string) (b bookmark, err error) {
+	if token == "" {
+		return bookmark{}, nil
+	}
+	text, err := base64.RawURLEncoding.DecodeString(token)
+	if err == nil {
+		err = json.Unmarshal(text, &b)
+	}
+	// Whoever forged it might still hold what Postgres cannot read.
+	if err != nil || b.List != l.name || !l.id.MatchString(b.ID) || b.Time.UTC().Year() < 1 || b.Pinned.UTC().Year() < 1 {
+		return bookmark{}, fault.New(fault.Invalid, "page_token: it is not one this server made for this list",
+			"leave it out to start at the first page").Because(err)
+	}
+	return b, nil
+}
+
+// cut takes rows that were read one too many down to a page, and makes the token of the next one.
+func cut[Row any](l list, rows []Row, size int, place func(Row) bookmark) ([]Row, string) {
 	if len(rows) <= size {
 		return rows, ""
 	}
 	rows = rows[:size]
-	text, err := json.Marshal(place(rows[size-1]))
+	b := place(rows[size-1])
+	b.List = l.name
+	text, err := json.Marshal(b)
 	if err != nil {
-		panic(err) // places are plain structs of ours
+		panic(err) // a plain struct of ours
 	}
 	return rows, base64.RawURLEncoding.EncodeToString(text)
 }
-
-// place reads a page's token; first is the place of an empty one.
-func place[Place any](token string, first Place) (Place, error) {
-	if token == "" {
-		return first, nil
-	}
-	var p Place
-	text, err := base64.RawURLEncoding.DecodeString(token)
-	if err == nil {
-		err = json.Unmarshal(text, &p)
-	}
-	if err != nil {
-		return first, fault.New(fault.Invalid, "page_token: it is not one this server made", "leave it out to start at the first page").Because(err)
-	}
-	return p, nil
-}
-
-// cursorAt is the place of a row in lists ordered by time and id.
-func cursorAt(t time.Time, id string) db.Cursor { return db.Cursor{Time: t, ID: id} }

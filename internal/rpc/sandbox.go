@@ -28,16 +28,20 @@ func (s *sandboxService) ListSandboxes(ctx context.Context, req *arbev1.ListSand
 	if err != nil {
 		return nil, err
 	}
-	before, err := place(req.GetPageToken(), db.Newest)
+	from, err := sandboxList.open(req.GetPageToken())
 	if err != nil {
 		return nil, err
+	}
+	before := db.Newest
+	if from.ID != "" {
+		before = from.cursor()
 	}
 	size := pageSize(req.GetPageSize())
 	rows, err := s.Boxes.Sandboxes(ctx, scope, before, size+1)
 	if err != nil {
 		return nil, err
 	}
-	rows, next := page(rows, size, func(b sandbox.Sandbox) db.Cursor { return cursorAt(b.CreatedAt, b.ID) })
+	rows, next := cut(sandboxList, rows, size, func(b sandbox.Sandbox) bookmark { return bookmark{Time: b.CreatedAt, ID: b.ID} })
 	return &arbev1.ListSandboxesResponse{Sandboxes: each(rows, wireSandbox), NextPageToken: next}, nil
 }
 

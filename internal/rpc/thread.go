@@ -44,18 +44,21 @@ func (s *threadService) ListThreads(ctx context.Context, req *arbev1.ListThreads
 	if err != nil {
 		return nil, err
 	}
-	after, err := place(req.GetPageToken(), thread.Cursor{})
+	after, err := threadList.open(req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
 	size := pageSize(req.GetPageSize())
 	rows, err := s.Threads.List(ctx, scope, thread.Filter{
-		ParentThread: req.GetParentThreadId(), Tag: req.GetTag(), Status: thread.Status(req.GetStatus()), After: after, Limit: size + 1,
+		ParentThread: req.GetParentThreadId(), Tag: req.GetTag(), Status: thread.Status(req.GetStatus()),
+		After: thread.Cursor{PinnedAt: after.Pinned, LastActivity: after.Time, ID: after.ID}, Limit: size + 1,
 	})
 	if err != nil {
 		return nil, err
 	}
-	rows, next := page(rows, size, thread.Thread.Cursor)
+	rows, next := cut(threadList, rows, size, func(t thread.Thread) bookmark {
+		return bookmark{Pinned: t.PinnedAt, Time: t.LastActivity, ID: t.ID}
+	})
 	return &arbev1.ListThreadsResponse{Threads: each(rows, wireThread), NextPageToken: next}, nil
 }
 

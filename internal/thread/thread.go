@@ -177,15 +177,16 @@ type Cursor struct {
 	ID                     string
 }
 
-// Cursor is the thread's place in a list.
-func (t Thread) Cursor() Cursor { return Cursor{t.PinnedAt, t.LastActivity, t.ID} }
-
 // List returns threads of the scope's house: pinned ones first, the latest pin leading, then by last
-// activity, the latest leading.
+// activity, the latest leading. A status that no thread can have is a [fault.Invalid].
 func (t *Threads) List(ctx context.Context, scope db.Scope, f Filter) (list []Thread, err error) {
+	if f.Status != "" && next[f.Status] == nil {
+		return nil, fault.Newf(fault.Invalid, "use open, closed, idle, running, completed, failed or cancelled",
+			"status: there is no status %q", f.Status)
+	}
 	pinned := "-infinity"
 	if !f.After.PinnedAt.IsZero() {
-		pinned = f.After.PinnedAt.Format(time.RFC3339Nano)
+		pinned = f.After.PinnedAt.UTC().Format(time.RFC3339Nano)
 	}
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		rows, err := t.q.ListThreads(ctx, tx, query.ListThreadsParams{

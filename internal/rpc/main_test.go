@@ -1,0 +1,232 @@
+package rpc_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/rpc"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// bench is the service layer as a server assembles it, on a database and a port of its own, and the
+// people who use it: Ada owns a house in which Cyd is a member; Bob owns another one.
+type bench struct {
+	*dbtest.Database
+	url           string
+	auth          *auth.Auth
+	houses        *house.Houses
+	ada, cyd, bob person
+}
+
+// person is someone with a credential.
+type person struct {
+	*arbe.Client
+	id, key string
+	// house is the one they work in, here.
+	house *arbev1.House
+}
+
+func setup(t *testing.T) *bench {
+	t.Helper()
+	ctx, d := t.Context(), dbtest.New(t)
+	quiet := slog.New(slog.DiscardHandler)
+	log, err := stream.Open(ctx, d.DB, quiet)
+	must(t, err)
+	t.Cleanup(log.Close)
+	threads := thread.New(d.DB, log)
+	boxes := sandbox.NewResolver(sandbox.Config{
+		DB: d.DB, Log: log, Threads: threads, Drivers: map[string]sandbox.Driver{sandbox.DefaultDriver: &echo{}}, Logger: quiet,
+	})
+	dispatcher, err := dispatch.Start(ctx, dispatch.Config{DB: d.DB, Log: log, Threads: threads, Boxes: boxes, Logger: quiet})
+	must(t, err)
+	t.Cleanup(func() { dispatcher.Stop(context.Background()) })
+
+	b := &bench{Database: d, auth: auth.New(d.DB), houses: house.New(d.DB, log, threads, boxes)}
+	server := httptest.NewUnstartedServer(rpc.Handler(rpc.Services{
+		Auth: b.auth, Houses: b.houses, Threads: threads, Log: log, Boxes: boxes, Dispatcher: dispatcher, Logger: quiet,
+	}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true) // for gRPC
+	server.Start()
+	t.Cleanup(server.Close)
+	b.url = server.URL
+
+	b.ada, b.bob, b.cyd = b.person(t, "Ada"), b.person(t, "Bob"), b.person(t, "Cyd")
+	b.ada.house, b.bob.house = b.newHouse(t, b.ada, "Ada's"), b.newHouse(t, b.bob, "Bob's")
+	b.exec(t, "insert into members (house_id, agent_id, role) values ($1, $2, 'member')", b.ada.house.Id, b.cyd.id)
+	b.cyd.house = b.ada.house
+	return b
+}
+
+// person adds a human with an API key for all their houses.
+func (b *bench) person(t *testing.T, name string) person {
+	t.Helper()
+	id, err := b.houses.CreatePerson(t.Context(), name)
+	must(t, err)
+	key, err := b.auth.ReplaceKey(t.Context(), id, "test")
+	must(t, err)
+	return person{Client: b.client(key), id: id, key: key}
+}
+
+// client calls the services with a credential.
+func (b *bench) client(token string) *arbe.Client { return arbe.New(b.url, token) }
+
+// limitedKey is a key of p's for one house alone.
+func (b *bench) limitedKey(t *testing.T, p person, house string) string {
+	t.Helper()
+	key := "arbe_limited_to_" + house
+	b.exec(t, "insert into api_keys (agent_id, house_id, name, hash) values ($1, $2, 'limited', $3)", p.id, house, digest(key))
+	return key
+}
+
+func (b *bench) newHouse(t *testing.T, p person, name string) *arbev1.House {
+	t.Helper()
+	res, err := p.Houses.CreateHouse(t.Context(), &arbev1.CreateHouseRequest{Name: name})
+	must(t, err)
+	return res.House
+}
+
+// exec changes the database past row-level security.
+func (b *bench) exec(t *testing.T, statement string, args ...any) {
+	t.Helper()
+	if _, err := b.Owner(t).Exec(t.Context(), statement, args...); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// ask reads one value past row-level security.
+func ask[T any](t *testing.T, b *bench, question string, args ...any) T {
+	t.Helper()
+	rows, err := b.Owner(t).Query(t.Context(), question, args...)
+	must(t, err)
+	answer, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
+	must(t, err)
+	return answer
+}
+
+// thread makes a thread in p's house.
+func (p person) thread(t *testing.T, with *arbev1.CreateThreadRequest) *arbev1.Thread {
+	t.Helper()
+	with.HouseId = p.house.Id
+	res, err := p.Threads.CreateThread(t.Context(), with)
+	must(t, err)
+	return res.Thread
+}
+
+// say appends a chat.
+func (p person) say(t *testing.T, thread, text string) *arbev1.Entry {
+	t.Helper()
+	res, err := p.Entries.Append(t.Context(), &arbev1.AppendRequest{ThreadId: thread, Type: "chat", Payload: chat(text)})
+	must(t, err)
+	return res.Entry
+}
+
+// log is the whole of a short log.
+func (p person) log(t *testing.T, thread string) []*arbev1.Entry {
+	t.Helper()
+	res, err := p.Entries.List(t.Context(), &arbev1.ListRequest{ThreadId: thread, Limit: 1000})
+	must(t, err)
+	return res.Entries
+}
+
+// run runs a command and waits for its result, which it returns as text.
+func (p person) run(t *testing.T, thread, command string) string {
+	t.Helper()
+	said, err := p.Threads.RunCommand(t.Context(), &arbev1.RunCommandRequest{ThreadId: thread, What: &arbev1.RunCommandRequest_Command{Command: command}})
+	must(t, err)
+	for event, err := range p.Tail(t.Context(), thread, said.Entry.Seq) {
+		must(t, err)
+		if e := event.GetEntry(); e.GetId() == said.ResultId {
+			return e.Payload
+		}
+	}
+	t.Fatal("the tail ended before the command")
+	return ""
+}
+
+// refused asserts that a call failed with this code, says each of these, and says what to do next.
+func refused(t *testing.T, err error, code connect.Code, says ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("it succeeded, want %v", code)
+		return
+	}
+	if connect.CodeOf(err) != code {
+		t.Errorf("the code is %v, want %v: %v", connect.CodeOf(err), code, err)
+	}
+	if strings.TrimSpace(arbe.Next(err)) == "" {
+		t.Errorf("it does not say what to do next: %v", err)
+	}
+	for _, text := range says {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("it does not say %q: %v", text, err)
+		}
+	}
+}
+
+// shape is an error's message without the ids it names.
+func shape(err error) string {
+	return regexp.MustCompile(`"[^"]*"`).ReplaceAllString(err.Error(), `"…"`)
+}
+
+func chat(text string) string {
+	payload, err := json.Marshal(map[string]string{"text": text})
+	if err != nil {
+		panic(err)
+	}
+	return string(payload)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("%v (next: %s)", err, arbe.Next(err))
+	}
+}
+
+func digest(token string) []byte {
+	sum := sha256.Sum256([]byte(token))
+	return sum[:]
+}
+
+// echo is a driver whose boxes say what they are asked to run.
+type echo struct {
+	sandbox.Driver // what the services do not ask for
+	made           atomic.Int64
+}
+
+func (e *echo) Create(context.Context, sandbox.Spec) (string, error) {
+	return fmt.Sprint("box-", e.made.Add(1)), nil
+}
+
+func (e *echo) Exec(_ context.Context, _ string, c sandbox.Command) (sandbox.Result, error) {
+	_, err := io.WriteString(c.Stdout, strings.Join(c.Argv, " "))
+	return sandbox.Result{}, err
+}
+
+func (e *echo) List(context.Context, sandbox.Labels) ([]sandbox.Box, error) { return nil, nil }
+func (e *echo) Destroy(context.Context, string) error                       { return nil }

@@ -1,0 +1,289 @@
+package rpc_test
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func TestThread(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+	bot := ada.bot(t)
+
+	t.Run("without an edge is a root of its house, an open chat with an empty log", func(t *testing.T) {
+		th := ada.thread(t, &arbev1.CreateThreadRequest{})
+		if th.Parent.Kind != "house" || th.Parent.Id != ada.house.Id || th.ParentThreadId != "" || th.ParentAgentId != "" {
+			t.Errorf("its parent is %v", th.Parent)
+		}
+		if th.Status != "open" || th.Tail != 0 || th.Name != "" || th.StreamId != "arbe-thread-"+th.Id || th.HouseId != ada.house.Id {
+			t.Errorf("it is %v", th)
+		}
+	})
+	t.Run("with a parent thread is its child", func(t *testing.T) {
+		root := ada.thread(t, &arbev1.CreateThreadRequest{})
+		th := ada.thread(t, &arbev1.CreateThreadRequest{ParentThreadId: root.Id})
+		if th.Parent.Kind != "thread" || th.Parent.Id != root.Id || th.ParentThreadId != root.Id {
+			t.Errorf("its parent is %v", th.Parent)
+		}
+	})
+	t.Run("with a parent agent is a direct message to it, and a chat", func(t *testing.T) {
+		th := ada.thread(t, &arbev1.CreateThreadRequest{ParentAgentId: bot})
+		if th.Parent.Kind != "agent" || th.Parent.Id != bot || th.ParentAgentId != bot || th.AgentId != "" || th.Status != "open" {
+			t.Errorf("it is %v", th)
+		}
+	})
+	t.Run("with a driving agent is idle", func(t *testing.T) {
+		th := ada.thread(t, &arbev1.CreateThreadRequest{AgentId: bot})
+		if th.AgentId != bot || th.Status != "idle" || th.Parent.Kind != "house" {
+			t.Errorf("it is %v", th)
+		}
+	})
+	t.Run("has at most one parent", func(t *testing.T) {
+		root := ada.thread(t, &arbev1.CreateThreadRequest{})
+		_, err := ada.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: ada.house.Id, ParentThreadId: root.Id, ParentAgentId: bot})
+		refused(t, err, connect.CodeInvalidArgument, "at most one parent")
+	})
+	t.Run("can be renamed, pinned, tagged and given an environment, each by itself", func(t *testing.T) {
+		th := ada.thread(t, &arbev1.CreateThreadRequest{Name: "  first  ", Tags: []string{"a", " b ", "a"}, Pinned: true})
+		if th.Name != "first" || !slices.Equal(th.Tags, []string{"a", "b"}) || th.PinnedAt == nil {
+			t.Fatalf("it is %v", th)
+		}
+		pinned := th.PinnedAt
+		for _, change := range []*arbev1.UpdateThreadRequest{
+			{Name: new("second")},
+			{Pinned: new(true)}, // it is: the pin stays where it was
+			{Tags: &arbev1.Tags{Values: []string{"c"}}},
+			{EnvironmentId: &ada.house.DefaultEnvironmentId},
+		} {
+			th = ada.update(t, th.Id, change)
+		}
+		if th.Name != "second" || !slices.Equal(th.Tags, []string{"c"}) || th.EnvironmentId != ada.house.DefaultEnvironmentId || !th.PinnedAt.AsTime().Equal(pinned.AsTime()) {
+			t.Errorf("it is %v", th)
+		}
+		th = ada.update(t, th.Id, &arbev1.UpdateThreadRequest{Name: new(""), Pinned: new(false), Tags: &arbev1.Tags{}, EnvironmentId: new("")})
+		if th.Name != "" || th.PinnedAt != nil || len(th.Tags) != 0 || th.EnvironmentId != "" {
+			t.Errorf("emptied it is %v", th)
+		}
+	})
+	t.Run("keeps markup in its name and tags as it was written", func(t *testing.T) {
+		const html = `<script>alert("1")</script> & <b>`
+		th := ada.thread(t, &arbev1.CreateThreadRequest{Name: html, Tags: []string{html}})
+		got, err := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: th.Id})
+		must(t, err)
+		if got.Thread.Name != html || got.Thread.Tags[0] != html {
+			t.Errorf("the name is %q, the tags are %q", got.Thread.Name, got.Thread.Tags)
+		}
+	})
+	t.Run("refuses a name that is not one line of at most 200 characters, naming the field", func(t *testing.T) {
+		for _, name := range []string{"two\nlines", "bell\a", "nul\x00", strings.Repeat("ö", 201)} {
+			_, err := ada.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: ada.house.Id, Name: name})
+			refused(t, err, connect.CodeInvalidArgument, "name")
+		}
+		ada.thread(t, &arbev1.CreateThreadRequest{Name: strings.Repeat("ö", 200)})
+	})
+	t.Run("refuses an edge to what is not in its house, naming the field", func(t *testing.T) {
+		bobs, bobsBot := b.bob.thread(t, &arbev1.CreateThreadRequest{}), b.bob.bot(t)
+		for field, requests := range map[string][]*arbev1.CreateThreadRequest{
+			"parent_thread_id": {{ParentThreadId: bobs.Id}, {ParentThreadId: "nosuchthread"}},
+			"parent_agent_id":  {{ParentAgentId: bobsBot}, {ParentAgentId: b.bob.id}, {ParentAgentId: uuid.NewString()}},
+			"agent_id":         {{AgentId: bobsBot}, {AgentId: uuid.NewString()}},
+			"environment_id":   {{EnvironmentId: b.bob.house.DefaultEnvironmentId}, {EnvironmentId: "nosuchenv"}},
+		} {
+			for _, req := range requests {
+				req.HouseId = ada.house.Id
+				_, err := ada.Threads.CreateThread(t.Context(), req)
+				refused(t, err, connect.CodeNotFound, field+": there is none")
+			}
+		}
+		th := ada.thread(t, &arbev1.CreateThreadRequest{})
+		_, err := ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: th.Id, EnvironmentId: &b.bob.house.DefaultEnvironmentId})
+		refused(t, err, connect.CodeNotFound, "environment_id: there is none")
+	})
+	t.Run("refuses a NUL byte wherever a text may stand", func(t *testing.T) {
+		th := ada.thread(t, &arbev1.CreateThreadRequest{})
+		_, get := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: "a\x00b"})
+		_, list := ada.Threads.ListThreads(t.Context(), &arbev1.ListThreadsRequest{HouseId: ada.house.Id, Tag: "a\x00b"})
+		_, edge := ada.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: ada.house.Id, ParentThreadId: "a\x00b"})
+		_, gone := ada.Threads.DeleteThread(t.Context(), &arbev1.DeleteThreadRequest{Id: "a\x00b"})
+		_, cancel := ada.Threads.CancelCommand(t.Context(), &arbev1.CancelCommandRequest{ThreadId: th.Id, CommandId: "a\x00b"})
+		for _, err := range []error{get, list, edge, gone, cancel} {
+			refused(t, err, connect.CodeInvalidArgument, "NUL byte")
+		}
+	})
+}
+
+func TestCreatingAThreadAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+
+	t.Run("with its id returns the thread that is there", func(t *testing.T) {
+		first := ada.thread(t, &arbev1.CreateThreadRequest{Id: "again000", Name: "first"})
+		ada.say(t, first.Id, "hello")
+		again := ada.thread(t, &arbev1.CreateThreadRequest{Id: "again000", Name: "second"})
+		if again.Id != first.Id || again.Name != "first" || again.Tail != 1 {
+			t.Errorf("it is %v", again)
+		}
+	})
+	t.Run("at the same time makes one", func(t *testing.T) {
+		var work sync.WaitGroup
+		for range 8 {
+			work.Go(func() {
+				res, err := ada.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: ada.house.Id, Id: "together0"})
+				if err != nil || res.Thread.Id != "together0" {
+					t.Errorf("it is %v, %v", res, err)
+				}
+			})
+		}
+		work.Wait()
+	})
+	t.Run("with an id that another house has is refused, and says nothing of it", func(t *testing.T) {
+		b.bob.thread(t, &arbev1.CreateThreadRequest{Id: "bobs0000", Name: "Bob's secret"})
+		_, err := ada.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: ada.house.Id, Id: "bobs0000"})
+		refused(t, err, connect.CodeAlreadyExists, "taken")
+		if n := ask[int](t, b, "select count(*) from streams where name = 'arbe-thread-bobs0000'"); n != 1 {
+			t.Errorf("there are %d logs of that name, want Bob's alone", n)
+		}
+	})
+	t.Run("takes ids of lower case letters and digits", func(t *testing.T) {
+		for _, id := range []string{"short", "UPPER000", "with-dash", "../../etc", strings.Repeat("x", 33)} {
+			_, err := ada.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: ada.house.Id, Id: id})
+			refused(t, err, connect.CodeInvalidArgument, "id")
+		}
+	})
+}
+
+func TestThreadStatus(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+
+	t.Run("changes together with the entry that tells it, written by who did it", func(t *testing.T) {
+		th := ada.thread(t, &arbev1.CreateThreadRequest{})
+		th = ada.update(t, th.Id, &arbev1.UpdateThreadRequest{Status: new("closed")})
+		th = ada.update(t, th.Id, &arbev1.UpdateThreadRequest{Status: new("closed")}) // no change, no entry
+		th = ada.update(t, th.Id, &arbev1.UpdateThreadRequest{Status: new("open")})
+		var told []string
+		for _, e := range ada.log(t, th.Id) {
+			if e.Type != "signal.thread.status_changed" || e.AuthorAgentId != ada.id {
+				t.Errorf("the log has %v", e)
+			}
+			told = append(told, e.Payload)
+		}
+		if want := []string{`{"from":"open","to":"closed"}`, `{"from":"closed","to":"open"}`}; !slices.Equal(told, want) || th.Status != "open" {
+			t.Errorf("it is %s, and the log tells %q", th.Status, told)
+		}
+	})
+	t.Run("closed by many at once changes once", func(t *testing.T) {
+		th := ada.thread(t, &arbev1.CreateThreadRequest{})
+		var work sync.WaitGroup
+		for range 8 {
+			work.Go(func() {
+				if _, err := ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: th.Id, Status: new("closed")}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		work.Wait()
+		if log := ada.log(t, th.Id); len(log) != 1 {
+			t.Errorf("the log tells %d changes", len(log))
+		}
+	})
+	t.Run("stays, with everything else of the change, when the entry cannot be written", func(t *testing.T) {
+		th := ada.thread(t, &arbev1.CreateThreadRequest{Name: "before"})
+		b.exec(t, "update streams set closed_at = now() where name = $1", th.StreamId)
+		_, err := ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: th.Id, Name: new("after"), Status: new("closed")})
+		refused(t, err, connect.CodeFailedPrecondition, "is closed")
+		got, err := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: th.Id})
+		must(t, err)
+		if got.Thread.Status != "open" || got.Thread.Name != "before" || got.Thread.Tail != 0 {
+			t.Errorf("it is %v", got.Thread)
+		}
+	})
+	t.Run("of a driven thread is none that people set", func(t *testing.T) {
+		th := ada.thread(t, &arbev1.CreateThreadRequest{AgentId: ada.bot(t)})
+		_, err := ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: th.Id, Status: new("closed")})
+		refused(t, err, connect.CodeFailedPrecondition, "idle cannot become closed")
+		for _, status := range []string{"running", "completed", "bogus"} {
+			_, err := ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: th.Id, Status: &status})
+			refused(t, err, connect.CodeInvalidArgument, "status")
+		}
+		if log := ada.log(t, th.Id); len(log) != 0 {
+			t.Errorf("the log tells of %v", log)
+		}
+	})
+}
+
+func TestDeletingAThread(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+
+	t.Run("takes its log and its children with it, and can be repeated", func(t *testing.T) {
+		root := ada.thread(t, &arbev1.CreateThreadRequest{})
+		child := ada.thread(t, &arbev1.CreateThreadRequest{ParentThreadId: root.Id})
+		grandchild := ada.thread(t, &arbev1.CreateThreadRequest{ParentThreadId: child.Id})
+		sibling := ada.thread(t, &arbev1.CreateThreadRequest{})
+		family := []string{root.Id, child.Id, grandchild.Id}
+		for _, id := range append(family, sibling.Id) {
+			ada.say(t, id, "hello")
+		}
+		for range 2 {
+			_, err := ada.Threads.DeleteThread(t.Context(), &arbev1.DeleteThreadRequest{Id: root.Id})
+			must(t, err)
+		}
+		for _, id := range family {
+			_, err := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: id})
+			refused(t, err, connect.CodeNotFound, "there is no thread")
+		}
+		if n := ask[int](t, b, `select (select count(*) from streams where name = any ($1)) +
+			(select count(*) from entries e where not exists (select from streams s where s.id = e.stream_id))`,
+			[]string{root.StreamId, child.StreamId, grandchild.StreamId}); n != 0 {
+			t.Errorf("%d rows of their logs are left", n)
+		}
+		if log := ada.log(t, sibling.Id); len(log) != 1 {
+			t.Errorf("the sibling's log is %v", log)
+		}
+	})
+	t.Run("is refused for the house's own", func(t *testing.T) {
+		_, err := ada.Threads.DeleteThread(t.Context(), &arbev1.DeleteThreadRequest{Id: ada.house.PrimaryThreadId})
+		refused(t, err, connect.CodeFailedPrecondition, "the house's own thread")
+		if log := ada.log(t, ada.house.PrimaryThreadId); len(log) == 0 {
+			t.Error("its log is gone")
+		}
+	})
+	t.Run("leaves its id to a new one, with an empty log", func(t *testing.T) {
+		th := ada.thread(t, &arbev1.CreateThreadRequest{Id: "reborn00"})
+		ada.say(t, th.Id, "in the first life")
+		_, err := ada.Threads.DeleteThread(t.Context(), &arbev1.DeleteThreadRequest{Id: th.Id})
+		must(t, err)
+		if th = ada.thread(t, &arbev1.CreateThreadRequest{Id: "reborn00"}); th.Tail != 0 || len(ada.log(t, th.Id)) != 0 {
+			t.Errorf("it is %v", th)
+		}
+	})
+}
+
+// update changes a thread.
+func (p person) update(t *testing.T, thread string, change *arbev1.UpdateThreadRequest) *arbev1.Thread {
+	t.Helper()
+	change.Id = thread
+	res, err := p.Threads.UpdateThread(t.Context(), change)
+	must(t, err)
+	return res.Thread
+}
+
+// bot adds a bot to p's house and returns its id.
+func (p person) bot(t *testing.T) string {
+	t.Helper()
+	res, err := p.Agents.CreateAgent(t.Context(), &arbev1.CreateAgentRequest{HouseId: p.house.Id, Name: "Pi", Runtime: "pi"})
+	must(t, err)
+	return res.Agent.Id
+}
