@@ -31,7 +31,7 @@ type Payload interface {
 // Writer is who may write entries of a kind.
 type Writer int
 
-// The writers, from the most restricted kind to the least.
+// The writers: each may write its own kinds and those of the writers after it.
 const (
 	// Server: only arbe itself, as it does the thing the entry tells of.
 	Server Writer = iota
@@ -109,7 +109,7 @@ func Check(d Draft, writer Writer) error {
 	switch k, known := byType[d.Type]; {
 	case !known:
 		return fault.Newf(fault.Invalid, "use one of "+writable(writer), "type: %q is not a kind of entry", clip(d.Type))
-	case writer < k.Writer:
+	case writer > k.Writer:
 		return fault.Newf(fault.Forbidden, "use one of "+writable(writer), "type: only arbe itself writes %q", d.Type)
 	case len(d.ID) > maxID:
 		return fault.Newf(fault.Invalid, "shorten it", "id: at most %d bytes, this has %d", maxID, len(d.ID))
@@ -149,7 +149,7 @@ func mistyped(kind string, err error) error {
 func writable(w Writer) string {
 	var names []string
 	for _, k := range registry {
-		if w >= k.Writer {
+		if w <= k.Writer {
 			names = append(names, k.Type)
 		}
 	}

@@ -1,0 +1,303 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func TestAppend(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+	th := ada.thread(t, &arbev1.CreateThreadRequest{})
+	add := func(id, kind, payload string) (*arbev1.Entry, error) {
+		res, err := ada.Entries.Append(t.Context(), &arbev1.AppendRequest{ThreadId: th.Id, Id: id, Type: kind, Payload: payload})
+		return res.GetEntry(), err
+	}
+	tail := func(t *testing.T) int64 {
+		t.Helper()
+		res, err := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: th.Id})
+		must(t, err)
+		return res.Thread.Tail
+	}
+
+	t.Run("keeps who, when, where and, to the letter, what", func(t *testing.T) {
+		const payload = `{ "text":"caf\u00e9 <b> 🦊",  "reply_to":"x", "extra":[1.50] }`
+		e, err := add("first", "chat", payload)
+		must(t, err)
+		if e.Seq != 1 || e.Id != "first" || e.StreamId != th.StreamId || e.AuthorAgentId != ada.id || e.Type != "chat" || time.Since(e.Ts.AsTime()) > time.Minute {
+			t.Errorf("it is %v", e)
+		}
+		if log := ada.log(t, th.Id); len(log) != 1 || log[0].Payload != payload || e.Payload != payload {
+			t.Errorf("the log is %v", log)
+		}
+	})
+	t.Run("of an id that is there returns the first entry, whoever asks", func(t *testing.T) {
+		before := tail(t)
+		again, err := b.cyd.Entries.Append(t.Context(), &arbev1.AppendRequest{ThreadId: th.Id, Id: "first", Type: "chat", Payload: chat("other")})
+		must(t, err)
+		if e := again.Entry; e.Seq != 1 || e.AuthorAgentId != ada.id || strings.Contains(e.Payload, "other") || tail(t) != before {
+			t.Errorf("it is %v, and the log ends at %d", e, tail(t))
+		}
+	})
+	t.Run("chooses an id when there is none", func(t *testing.T) {
+		one, two := ada.say(t, th.Id, "same"), ada.say(t, th.Id, "same")
+		if one.Id == "" || one.Id == two.Id || two.Seq != one.Seq+1 {
+			t.Errorf("they are %v and %v", one, two)
+		}
+	})
+	t.Run("takes a text of just under 1 MiB", func(t *testing.T) {
+		text := strings.Repeat("x", entry.MaxText)
+		if e, err := add("", "chat", chat(text)); err != nil || e.Payload != chat(text) {
+			t.Errorf("it is refused, or not kept: %v", err)
+		}
+	})
+
+	before := tail(t)
+	for what, c := range map[string]struct {
+		id, kind, payload string
+		code              connect.Code
+		says              string
+	}{
+		"an empty text":                {"", "chat", chat(""), connect.CodeInvalidArgument, "text"},
+		"a blank text":                 {"", "chat", chat(" \n\t\u00a0\u2003"), connect.CodeInvalidArgument, "text"},
+		"no text":                      {"", "chat", `{}`, connect.CodeInvalidArgument, "text"},
+		"a text of 1 MiB":              {"", "chat", chat(strings.Repeat("x", 1<<20)), connect.CodeResourceExhausted, "text"},
+		"a payload above the limit":    {"", "chat", chat(strings.Repeat("x", entry.MaxPayload)), connect.CodeResourceExhausted, "payload"},
+		"a message above the limit":    {"", "chat", chat(strings.Repeat("x", 6<<20)), connect.CodeResourceExhausted, "larger than"},
+		"a text that is a number":      {"", "chat", `{"text":1}`, connect.CodeInvalidArgument, "text: it is a JSON number"},
+		"a payload that is a list":     {"", "chat", `["text"]`, connect.CodeInvalidArgument, "payload: it is a JSON array"},
+		"a payload that is null":       {"", "chat", `null`, connect.CodeInvalidArgument, "text"},
+		"a payload that is not JSON":   {"", "chat", `{"text":"a"`, connect.CodeInvalidArgument, "payload"},
+		"two payloads":                 {"", "chat", `{"text":"a"} {}`, connect.CodeInvalidArgument, "payload"},
+		"a payload with a NUL byte":    {"", "chat", "{\"text\":\"a\x00\"}", connect.CodeInvalidArgument, "payload"},
+		"a payload nested without end": {"", "chat", `{"text":"a","x":` + strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000) + "}", connect.CodeInvalidArgument, "payload"},
+		"no payload":                   {"", "chat", "", connect.CodeInvalidArgument, "payload"},
+		"a type nobody knows":          {"", "shout", chat("a"), connect.CodeInvalidArgument, `type: "shout"`},
+		"no type":                      {"", "", chat("a"), connect.CodeInvalidArgument, "type"},
+		"an id of more than 200 bytes": {strings.Repeat("é", 101), "chat", chat("a"), connect.CodeInvalidArgument, "id"},
+		"an id with a NUL byte":        {"a\x00", "chat", chat("a"), connect.CodeInvalidArgument, "id"},
+		"an id of a command's result":  {entry.ResultID("c1"), "chat", chat("a"), connect.CodeInvalidArgument, "id"},
+	} {
+		t.Run("refuses "+what, func(t *testing.T) {
+			_, err := add(c.id, c.kind, c.payload)
+			refused(t, err, c.code, c.says)
+		})
+	}
+	for _, kind := range entry.Kinds() {
+		if kind.Writer == entry.Server {
+			t.Run("refuses "+kind.Type+", which arbe itself writes", func(t *testing.T) {
+				_, err := add("", kind.Type, `{"command":"true","command_id":"c1","sandbox_id":"x","to":"closed","house_id":"x"}`)
+				refused(t, err, connect.CodePermissionDenied, "type", kind.Type)
+			})
+		}
+	}
+	t.Run("leaves no trace of what it refuses", func(t *testing.T) {
+		if after := tail(t); after != before {
+			t.Errorf("the log ended at %d and ends at %d", before, after)
+		}
+	})
+	t.Run("takes a payload nested deeply", func(t *testing.T) {
+		payload := `{"text":"deep","x":` + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + "}"
+		if e, err := add("deep", "chat", payload); err != nil || e.Payload != payload {
+			t.Errorf("it is refused, or not kept: %v", err)
+		}
+	})
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+	th := ada.thread(t, &arbev1.CreateThreadRequest{})
+	for i := range 120 {
+		ada.say(t, th.Id, fmt.Sprint(i+1))
+	}
+	for _, c := range []struct {
+		name        string
+		with        *arbev1.ListRequest
+		first, last int64 // positions, 0 for none
+	}{
+		{"starts at the start, with a hundred", &arbev1.ListRequest{}, 1, 100},
+		{"starts behind a position", &arbev1.ListRequest{After: 100}, 101, 120},
+		{"is empty at the end", &arbev1.ListRequest{After: 120}, 0, 0},
+		{"takes the last ones", &arbev1.ListRequest{Last: true, Limit: 5}, 116, 120},
+		{"takes those just before a position", &arbev1.ListRequest{Before: 50, Limit: 5}, 45, 49},
+		{"takes what is between two positions", &arbev1.ListRequest{After: 10, Before: 14}, 11, 13},
+		{"is empty between neighbours", &arbev1.ListRequest{After: 10, Before: 11}, 0, 0},
+		{"is empty between positions in the wrong order", &arbev1.ListRequest{After: 14, Before: 10}, 0, 0},
+		{"ends at the end, however far before is", &arbev1.ListRequest{Before: 1 << 62, Limit: 2}, 119, 120},
+		{"is as long as asked", &arbev1.ListRequest{Limit: 1000}, 1, 120},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.with.ThreadId = th.Id
+			res, err := ada.Entries.List(t.Context(), c.with)
+			must(t, err)
+			var want []int64
+			for seq := c.first; seq > 0 && seq <= c.last; seq++ {
+				want = append(want, seq)
+			}
+			if got := positions(res.Entries); !slices.Equal(got, want) || res.Tail != 120 {
+				t.Errorf("it is %v of %d, want %d to %d of 120", got, res.Tail, c.first, c.last)
+			}
+		})
+	}
+	for what, c := range map[string]struct {
+		with *arbev1.ListRequest
+		code connect.Code
+		says string
+	}{
+		"a position past the end": {&arbev1.ListRequest{After: 121}, connect.CodeOutOfRange, "the last entry is at 120"},
+		"a negative position":     {&arbev1.ListRequest{After: -1}, connect.CodeInvalidArgument, "after"},
+		"a negative bound":        {&arbev1.ListRequest{Before: -1}, connect.CodeInvalidArgument, "before"},
+		"more than a thousand":    {&arbev1.ListRequest{Limit: 1001}, connect.CodeInvalidArgument, "limit"},
+	} {
+		t.Run("refuses "+what, func(t *testing.T) {
+			c.with.ThreadId = th.Id
+			_, err := ada.Entries.List(t.Context(), c.with)
+			refused(t, err, c.code, c.says)
+		})
+	}
+}
+
+func TestTail(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+
+	t.Run("replays behind a position, says that it caught up, and follows", func(t *testing.T) {
+		t.Parallel()
+		th := ada.thread(t, &arbev1.CreateThreadRequest{})
+		for range 3 {
+			ada.say(t, th.Id, "before")
+		}
+		tail := ada.follow(t, th.Id, 1)
+		tail.wants(t, 2, 3)
+		if e := tail.next(t); e.GetCaughtUp().GetSeq() != 3 {
+			t.Fatalf("it says %v, want that it caught up at 3", e)
+		}
+		b.cyd.say(t, th.Id, "after")
+		tail.wants(t, 4)
+	})
+	t.Run("ends when the thread is deleted", func(t *testing.T) {
+		t.Parallel()
+		th := ada.thread(t, &arbev1.CreateThreadRequest{})
+		tail := ada.follow(t, th.Id, 0)
+		tail.next(t) // it runs
+		_, err := ada.Threads.DeleteThread(t.Context(), &arbev1.DeleteThreadRequest{Id: th.Id})
+		must(t, err)
+		refused(t, tail.end(), connect.CodeNotFound)
+	})
+	t.Run("tells the output of a command before its result", func(t *testing.T) {
+		t.Parallel()
+		th := ada.thread(t, &arbev1.CreateThreadRequest{})
+		tail := ada.follow(t, th.Id, 0)
+		said, err := ada.Threads.RunCommand(t.Context(), &arbev1.RunCommandRequest{ThreadId: th.Id, What: &arbev1.RunCommandRequest_Command{Command: "hello"}})
+		must(t, err)
+		var live []byte
+		for {
+			e := tail.next(t)
+			if d := e.GetDelta(); d.GetEntryId() == said.ResultId {
+				live = append(live, d.Data...)
+			}
+			if r := e.GetEntry(); r.GetId() == said.ResultId {
+				if r.Type != "command_result" || !strings.Contains(r.Payload, "/bin/sh -c hello") {
+					t.Errorf("the result is %v", r)
+				}
+				break
+			}
+		}
+		if out := string(live); out != "" && out != "/bin/sh -c hello" { // a delta may be overtaken by the result
+			t.Errorf("the live output is %q", out)
+		}
+	})
+	t.Run("says in silence that it is alive", func(t *testing.T) {
+		t.Parallel()
+		th := ada.thread(t, &arbev1.CreateThreadRequest{})
+		tail := ada.follow(t, th.Id, 0)
+		tail.next(t)
+		start := time.Now()
+		if e := tail.next(t); e.GetAlive() == nil || time.Since(start) > 15*time.Second {
+			t.Errorf("after %v it says %v", time.Since(start), e)
+		}
+	})
+	t.Run("refuses a position past the end", func(t *testing.T) {
+		th := ada.thread(t, &arbev1.CreateThreadRequest{})
+		refused(t, ada.follow(t, th.Id, 1).end(), connect.CodeOutOfRange, "the last entry is at 0")
+		refused(t, ada.follow(t, th.Id, -1).end(), connect.CodeInvalidArgument, "after")
+	})
+	t.Run("of a thread deleted and made anew is of the new one", func(t *testing.T) {
+		t.Parallel()
+		th := ada.thread(t, &arbev1.CreateThreadRequest{Id: "twolives"})
+		ada.say(t, th.Id, "in the first life")
+		_, err := ada.Threads.DeleteThread(t.Context(), &arbev1.DeleteThreadRequest{Id: th.Id})
+		must(t, err)
+		ada.thread(t, &arbev1.CreateThreadRequest{Id: "twolives"})
+		said := ada.say(t, th.Id, "in the second")
+		if e := ada.follow(t, th.Id, 0).next(t).GetEntry(); e.GetId() != said.Id || e.GetSeq() != 1 {
+			t.Errorf("it tells %v first", e)
+		}
+	})
+}
+
+// positions are where entries are.
+func positions(entries []*arbev1.Entry) (all []int64) {
+	for _, e := range entries {
+		all = append(all, e.Seq)
+	}
+	return all
+}
+
+// following is an open tail.
+type following struct {
+	stream *connect.ServerStreamForClient[arbev1.TailResponse]
+	failed error
+}
+
+// follow opens a tail, closed with the test.
+func (p person) follow(t *testing.T, thread string, after int64) *following {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	stream, err := p.Entries.Tail(ctx, &arbev1.TailRequest{ThreadId: thread, After: after})
+	return &following{stream, err}
+}
+
+// next is the next thing it tells.
+func (f *following) next(t *testing.T) *arbev1.TailResponse {
+	t.Helper()
+	if f.failed != nil || !f.stream.Receive() {
+		t.Fatalf("the tail ended: %v", errors.Join(f.failed, f.stream.Err()))
+	}
+	return f.stream.Msg()
+}
+
+// wants asserts that the next things it tells are the entries at these positions.
+func (f *following) wants(t *testing.T, seqs ...int64) {
+	t.Helper()
+	for _, seq := range seqs {
+		if e := f.next(t); e.GetEntry().GetSeq() != seq {
+			t.Fatalf("it tells %v, want entry %d", e, seq)
+		}
+	}
+}
+
+// end is how it ends.
+func (f *following) end() error {
+	for f.failed == nil && f.stream.Receive() {
+	}
+	if f.failed != nil {
+		return f.failed
+	}
+	return f.stream.Err()
+}
