@@ -2,7 +2,10 @@ package web_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -158,6 +161,83 @@ func TestTwoConnectionsDoubleNothing(t *testing.T) {
 	}
 }
 
+func TestATabNobodyLooksAtGivesItsConnectionBack(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("hiddentab", "Hidden")
+	b := newTab(t, f.start(t))
+	b.open("/threads/hiddentab")
+	b.untilLive()
+	eval[bool](b, `(() => {
+		Object.defineProperty(document, 'hidden', { configurable: true, get: () => true })
+		document.dispatchEvent(new Event('visibilitychange'))
+		const now = Date.now
+		Date.now = () => now() + 61_000
+		return true
+	})()`)
+	f.until(t, "the end of the connection", func() bool { return f.tails == 0 })
+	f.says("hiddentab", f.me.Id, "", entry.Chat{Text: "meanwhile."})
+	eval[bool](b, "(delete document.hidden, document.dispatchEvent(new Event('visibilitychange')))")
+	b.until("what was said meanwhile", says("meanwhile.", 1))
+}
+
+func TestAPageThatIsLeftGivesItsConnectionBack(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("thisone01", "This one")
+	f.thread("otherone1", "Other one")
+	b := newTab(t, f.start(t))
+	for range 5 { // more than the connections a browser allows, in all
+		b.open("/threads/thisone01")
+		b.untilLive()
+		b.open("/threads/otherone1")
+		b.untilLive()
+	}
+	f.until(t, "the end of all connections but one", func() bool { return f.tails == 1 })
+	eval[int](b, "setTimeout(() => history.back())")
+	b.until("the page before", "document.title.startsWith('This one')")
+	f.says("thisone01", f.me.Id, "", entry.Chat{Text: "live again."})
+	b.until("what comes live there", says("live again.", 1))
+}
+
+func TestASilentConnectionIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("silentone", "Silent")
+	app := f.app(t)
+	var silenced atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		app.ServeHTTP(&halfOpen{ResponseWriter: w, silenced: &silenced}, r)
+	}))
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	b := newTab(t, server.URL)
+	b.open("/threads/silentone")
+	b.untilLive()
+	silenced.Store(true)
+	f.says("silentone", f.me.Id, "", entry.Chat{Text: "into the wire."})
+	eval[bool](b, "(now => { Date.now = () => now() + 20_000; return true })(Date.now)")
+	b.until("what was said", says("into the wire.", 1))
+}
+
+// halfOpen is a connection that, once silenced, takes everything and delivers nothing; new ones are well.
+type halfOpen struct {
+	http.ResponseWriter
+	silenced *atomic.Bool
+	dead     bool
+	old      bool
+}
+
+func (h *halfOpen) Write(p []byte) (int, error) {
+	if h.dead = h.dead || h.old && h.silenced.Load(); h.dead {
+		return len(p), nil
+	}
+	h.old = !h.silenced.Load()
+	return h.ResponseWriter.Write(p)
+}
+
+// Unwrap lets a response controller through to the connection.
+func (h *halfOpen) Unwrap() http.ResponseWriter { return h.ResponseWriter }
+
 func TestAGapTooLargeIsLoadedAsItIsRead(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -196,23 +276,14 @@ func TestTenThousandEntries(t *testing.T) {
 	}
 	b := newTab(t, f.start(t))
 
-	opens := func(thread string) time.Duration {
-		best := time.Hour
-		for range 3 {
-			start := time.Now()
-			b.open("/threads/" + thread)
-			b.untilLive()
-			best = min(best, time.Since(start))
-		}
-		return best
-	}
-	short, long := opens("shortshort"), opens("tenthousand")
-	if long > 2*short+100*time.Millisecond {
+	times := b.opens("shortshort", "tenthousand")
+	if short, long := times[0], times[1]; long > 2*short+100*time.Millisecond {
 		t.Errorf("the long thread opens in %v, a short one in %v", long, short)
 	}
 	b.until("the end in view", inView("#e10000"))
 
 	t.Run("scrolling up loads older ones without a jump", func(t *testing.T) {
+		b := b.in(t)
 		eval[float64](b, "document.querySelector('#scroller').scrollTop = -1e6")
 		b.until("older entries", "!!document.querySelector('#e9901')")
 		eval[float64](b, "document.querySelector('#e9920').scrollIntoView(), 0")
@@ -227,6 +298,7 @@ func TestTenThousandEntries(t *testing.T) {
 		}
 	})
 	t.Run("the pill leads to the end, where one follows again", func(t *testing.T) {
+		b := b.in(t)
 		b.do(chromedp.Click(chromedp.CSS("#jump")))
 		b.until("the end", inView("#e10001"))
 		b.until("no pill", "!document.querySelector('#jump.away')")
@@ -234,6 +306,7 @@ func TestTenThousandEntries(t *testing.T) {
 		b.until("the next one in view", inView("#e10002"))
 	})
 	t.Run("a link to an entry opens it, marked, wherever it is", func(t *testing.T) {
+		b := b.in(t)
 		for _, path := range []string{"/threads/tenthousand#e9990", "/threads/tenthousand#e17", "/threads/tenthousand?at=5000#e5000"} {
 			seq := path[strings.LastIndex(path, "#e")+2:]
 			b.open("/houses/home")
@@ -245,6 +318,7 @@ func TestTenThousandEntries(t *testing.T) {
 		}
 	})
 	t.Run("from the middle one reads on, down to what comes live", func(t *testing.T) {
+		b := b.in(t)
 		b.open("/threads/tenthousand?at=9900#e9900")
 		b.until("the last page", "(document.querySelector('#newer')?.scrollIntoView(), !!document.querySelector('#next-10003'))")
 		f.says("tenthousand", f.me.Id, "", entry.Chat{Text: "and live."})
@@ -272,11 +346,13 @@ func TestNoTextIsEverLost(t *testing.T) {
 	b.untilLive()
 
 	t.Run("a draft survives a reload", func(t *testing.T) {
+		b := b.in(t)
 		b.do(chromedp.SendKeys(chromedp.CSS("#composer-text"), "half a thought"), chromedp.Reload())
 		b.until("the draft", "document.querySelector('#composer-text').value === 'half a thought'")
 		eval[string](b, "document.querySelector('#composer-text').value = ''")
 	})
 	t.Run("a refused text says why and can be taken back", func(t *testing.T) {
+		b := b.in(t)
 		b.untilLive()
 		f.failWith(refused(9, "the house has no environment", "set one first"))
 		b.write("!make it so")
@@ -287,6 +363,7 @@ func TestNoTextIsEverLost(t *testing.T) {
 		b.until("an empty outbox", "document.querySelectorAll('#outbox form').length === 0")
 	})
 	t.Run("what could not be sent says so, survives a reload, and is sent once", func(t *testing.T) {
+		b := b.in(t)
 		server.kill()
 		b.write("into the void.")
 		b.until("that it waits", "document.querySelector('.outgoing.late .why')?.innerText.startsWith('Not sent')")
@@ -313,7 +390,7 @@ func TestReadingAndPostingWithoutAScript(t *testing.T) {
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.open("/threads/noscript")
 	b.do(chromedp.SendKeys(chromedp.CSS("#composer-text"), "posted."), chromedp.Click(chromedp.CSS("#composer .send"), chromedp.NodeVisible))
-	f.until(t, "noscript", 2)
+	f.until(t, "the entry", func() bool { return len(f.logs["noscript"]) == 2 })
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{})
 	b.until("both", "document.querySelector('#log').innerText.includes('readable.') && document.querySelector('#log').innerText.includes('posted.')")
 }

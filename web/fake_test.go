@@ -35,6 +35,8 @@ type fake struct {
 	logs    map[string][]*arbev1.Entry
 	deltas  map[string][]*arbev1.Delta
 	boxes   map[string]*arbev1.Sandbox
+	// tails is how many are open.
+	tails int
 	// fail is what every append and run answers while it is set.
 	fail error
 	now  time.Time
@@ -393,6 +395,8 @@ func (s entries) List(_ context.Context, req *arbev1.ListRequest) (*arbev1.ListR
 }
 
 func (s entries) Tail(ctx context.Context, req *arbev1.TailRequest, stream *connect.ServerStream[arbev1.TailResponse]) error {
+	s.f.count(+1)
+	defer s.f.count(-1)
 	position, printed, told := req.After, 0, false
 	for {
 		s.f.mu.Lock()
@@ -464,21 +468,28 @@ func (f *fake) last(thread string) *arbev1.Entry {
 	return log[len(log)-1]
 }
 
-// until waits for a thread to have so many entries.
-func (f *fake) until(t *testing.T, thread string, n int) {
+func (f *fake) count(by int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tails += by
+	f.wake()
+}
+
+// until waits for something to be true of the fake.
+func (f *fake) until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	timeout := time.After(15 * time.Second)
 	for {
 		f.mu.Lock()
-		have, changed := len(f.logs[thread]), f.changed
+		done, changed := is(), f.changed
 		f.mu.Unlock()
-		if have >= n {
+		if done {
 			return
 		}
 		select {
 		case <-changed:
 		case <-timeout:
-			t.Fatalf("the log has %d entries, want %d", have, n)
+			t.Fatalf("waited too long for %s", what)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func (a *app) threadTail(w http.ResponseWriter, r *http.Request) error {
 	}
 	res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: r.PathValue("thread")})
 	if err != nil {
-		return a.endTail(w, r, err)
+		return a.endTail(w, r, "thread", err)
 	}
 	l, err := a.newLiveThread(w, r, res.Thread, after)
 	if err != nil {
@@ -278,7 +278,7 @@ func (l *liveThread) end(err error) error {
 		return nil
 	}
 	f := faultOf(err)
-	if note := farewell(f); note != nil {
+	if note := farewell(f, "thread"); note != nil {
 		l.last(l.sse.PatchElementTempl(note, datastar.WithSelectorID("live"), datastar.WithModeReplace()))
 		return nil
 	}
@@ -299,8 +299,8 @@ func (l *liveThread) last(sent ...error) {
 }
 
 // endTail answers a tail that cannot start. What a retry cannot heal is told to the page, and ends it.
-func (a *app) endTail(w http.ResponseWriter, r *http.Request, err error) error {
-	note := farewell(faultOf(err))
+func (a *app) endTail(w http.ResponseWriter, r *http.Request, what string, err error) error {
+	note := farewell(faultOf(err), what)
 	if note == nil {
 		return err
 	}
@@ -308,10 +308,10 @@ func (a *app) endTail(w http.ResponseWriter, r *http.Request, err error) error {
 }
 
 // farewell is what a page says when its tail ends for good; nil when it may come back.
-func farewell(f *fault.Error) templ.Component {
+func farewell(f *fault.Error, what string) templ.Component {
 	switch f.Code {
 	case fault.NotFound, fault.Forbidden:
-		return liveEnd("This thread is gone.", "Go to your houses.", "/")
+		return liveEnd("This "+what+" is gone.", "Go to your houses.", "/")
 	case fault.Unauthenticated:
 		return liveEnd("You are logged out.", "Log in again.", "/login")
 	}
@@ -324,7 +324,7 @@ func nextID(seq int64) string { return "next-" + strconv.FormatInt(seq, 10) }
 func (a *app) houseTail(w http.ResponseWriter, r *http.Request) error {
 	f, err := a.frameOf(r, r.PathValue("house"), "")
 	if err != nil {
-		return a.endTail(w, r, err)
+		return a.endTail(w, r, "house", err)
 	}
 	sse, sent := startSSE(w, r), map[string]string{}
 	refresh := time.NewTicker(refreshEvery)

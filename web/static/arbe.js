@@ -115,12 +115,20 @@ const nextSeq = () => Number($('.next')?.id.slice(5) ?? 0)
 let heard = Date.now()
 
 function reconnect() {
-  const live = $('#live')
-  if (!live?.dataset.from) return
+  const live = $('#live[data-from]')
+  if (!live) return
   heard = Date.now()
   const fresh = live.cloneNode()
+  fresh.dataset.init ||= live.dataset.paused
   if (nextSeq()) fresh.dataset.from = live.dataset.from.replace(/after=\d+/, 'after=' + (nextSeq() - 1))
   live.replaceWith(fresh) // the old one's connection goes with it
+}
+
+function pause() {
+  const live = $('#live[data-init]')
+  if (!live) return
+  live.dataset.paused = live.dataset.init
+  delete live.dataset.init // and Datastar hangs up
 }
 
 document.addEventListener('datastar-fetch', ({ detail: { type, el } }) => {
@@ -131,6 +139,8 @@ document.addEventListener('datastar-fetch', ({ detail: { type, el } }) => {
       delete document.documentElement.dataset.connection
       heard = Date.now()
     }
+  } else if (el.matches?.('.stop')) {
+    if (type === 'error' || type === 'retries-failed') el.classList.remove('stopping')
   } else if (el.matches?.('.outgoing')) {
     const late = ['retrying', 'error', 'retries-failed'].includes(type)
     if (late) {
@@ -140,23 +150,22 @@ document.addEventListener('datastar-fetch', ({ detail: { type, el } }) => {
   }
 })
 
+// A quiet server still says something every two seconds.
 const silence = 15_000, hiddenFor = 60_000
 let hiddenSince = 0
 setInterval(() => {
-  if (!document.hidden && Date.now() - heard > silence) reconnect()
   // Browsers allow few connections to one server: a tab nobody looks at gives its own back.
-  if (document.hidden && hiddenSince && Date.now() - hiddenSince > hiddenFor && $('#live[data-init]')) $('#live').removeAttribute('data-init')
-}, 5_000)
+  if (document.hidden && hiddenSince && Date.now() - hiddenSince > hiddenFor) pause()
+  else if (!document.hidden && Date.now() - heard > silence) reconnect()
+}, 2_000)
 document.addEventListener('visibilitychange', () => {
   hiddenSince = document.hidden ? Date.now() : 0
-  const live = $('#live[data-from]')
-  if (!document.hidden && live && !live.dataset.init) {
-    live.dataset.init = resume
-    reconnect()
-  }
+  if (!document.hidden && $('#live[data-from]:not([data-init])')) reconnect()
 })
-const resume = $('#live')?.dataset.init
 addEventListener('online', reconnect)
+// A page that is left may be kept for the way back, and its connection with it.
+addEventListener('pagehide', pause)
+addEventListener('pageshow', event => { if (event.persisted) reconnect() })
 
 // ---- Reading: follow the end, or stay where one reads whatever comes above or below.
 
