@@ -31,6 +31,11 @@ func timestamp(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
+// milliseconds is d rounded up: the shortest limit is still one, and 0 is none.
+func milliseconds(d *durationpb.Duration) int64 {
+	return (d.AsDuration() + time.Millisecond - 1).Milliseconds()
+}
+
 func wireHouse(h house.House) *arbev1.House {
 	return &arbev1.House{Id: h.ID, Name: h.Name, DefaultEnvironmentId: h.DefaultEnvironment, PrimaryThreadId: h.PrimaryThread,
 		CreatedAt: timestamp(h.CreatedAt), Role: h.Role}

@@ -95,7 +95,7 @@ func (s *threadService) RunCommand(ctx context.Context, req *arbev1.RunCommandRe
 	}
 	said, err := s.Dispatcher.RunCommand(ctx, scope, req.GetThreadId(), req.GetId(), entry.Command{
 		Command: req.GetCommand(), Argv: req.GetArgv().GetArgs(), EnvironmentID: req.GetEnvironmentId(),
-		TimeoutMS: req.GetTimeout().AsDuration().Milliseconds(),
+		TimeoutMS: milliseconds(req.GetTimeout()),
 	})
 	if err != nil {
 		return nil, err

@@ -1,0 +1,95 @@
+package rpc_test
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// environment adds a recipe to p's house.
+func (p person) environment(t *testing.T, name string, config *arbev1.EnvironmentConfig) *arbev1.Environment {
+	t.Helper()
+	res, err := p.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: p.house.Id, Name: name, Config: config})
+	must(t, err)
+	return res.Environment
+}
+
+func TestEnvironment(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+	get := func(t *testing.T, id string) (*arbev1.Environment, error) {
+		t.Helper()
+		res, err := ada.Environments.GetEnvironment(t.Context(), &arbev1.GetEnvironmentRequest{Id: id})
+		return res.GetEnvironment(), err
+	}
+	remove := func(t *testing.T, id string) error {
+		return errOf(ada.Environments.DeleteEnvironment(t.Context(), &arbev1.DeleteEnvironmentRequest{Id: id}))
+	}
+	recipe := &arbev1.EnvironmentConfig{
+		Driver: "local", Image: "docker.io/library/debian:13", Repo: "https://example.com/a.git", Ref: "main", Setup: "make\nmake install",
+		Limits: &arbev1.Limits{MemoryMb: 512, DiskMb: 1024, Pids: 100, Cpus: 1.5, CommandTimeout: durationpb.New(90 * time.Second)},
+	}
+
+	t.Run("keeps its whole recipe", func(t *testing.T) {
+		made := ada.environment(t, "<b>web</b>", recipe)
+		got, err := get(t, made.Id)
+		must(t, err)
+		if got.Name != "<b>web</b>" || got.HouseId != ada.house.Id || !proto.Equal(got.Config, recipe) {
+			t.Errorf("it is %v", got)
+		}
+	})
+	t.Run("changes by name, by recipe, and the recipe as a whole", func(t *testing.T) {
+		made := ada.environment(t, "first", recipe)
+		_, err := ada.Environments.UpdateEnvironment(t.Context(), &arbev1.UpdateEnvironmentRequest{Id: made.Id, Name: new("second")})
+		must(t, err)
+		if got, err := get(t, made.Id); err != nil || got.Name != "second" || !proto.Equal(got.Config, recipe) {
+			t.Errorf("renamed it is %v, %v", got, err)
+		}
+		_, err = ada.Environments.UpdateEnvironment(t.Context(), &arbev1.UpdateEnvironmentRequest{Id: made.Id, Config: &arbev1.EnvironmentConfig{Setup: "true"}})
+		must(t, err)
+		if got, err := get(t, made.Id); err != nil || got.Name != "second" || got.Config.Setup != "true" || got.Config.Repo != "" || got.Config.Limits.GetMemoryMb() != 0 {
+			t.Errorf("with another recipe it is %v, %v", got, err)
+		}
+	})
+	for field, config := range map[string]*arbev1.EnvironmentConfig{
+		"memory_mb":       {Limits: &arbev1.Limits{MemoryMb: -1}},
+		"disk_mb":         {Limits: &arbev1.Limits{DiskMb: 1 << 30}},
+		"pids":            {Limits: &arbev1.Limits{Pids: 100_001}},
+		"cpus":            {Limits: &arbev1.Limits{Cpus: math.NaN()}},
+		"command_timeout": {Limits: &arbev1.Limits{CommandTimeout: durationpb.New(-time.Second)}},
+		"NUL":             {Setup: "true\x00"},
+	} {
+		t.Run("refuses a recipe with a wrong "+field, func(t *testing.T) {
+			_, err := ada.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: ada.house.Id, Name: "wrong", Config: config})
+			refused(t, err, connect.CodeInvalidArgument, field)
+			_, err = ada.Environments.UpdateEnvironment(t.Context(), &arbev1.UpdateEnvironmentRequest{Id: ada.house.DefaultEnvironmentId, Config: config})
+			refused(t, err, connect.CodeInvalidArgument, field)
+		})
+	}
+	t.Run("refuses a driver that there is not, naming those that there are", func(t *testing.T) {
+		_, err := ada.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{
+			HouseId: ada.house.Id, Name: "wrong", Config: &arbev1.EnvironmentConfig{Driver: "abacus"}})
+		refused(t, err, connect.CodeFailedPrecondition, `"abacus"`)
+	})
+	t.Run("in use by a thread or a sandbox cannot be deleted", func(t *testing.T) {
+		named, built := ada.environment(t, "named", nil), ada.environment(t, "built", nil)
+		ada.thread(t, &arbev1.CreateThreadRequest{EnvironmentId: named.Id})
+		b.exec(t, "insert into sandboxes (house_id, environment_id, provider) values ($1, $2, 'local')", ada.house.Id, built.Id)
+		refused(t, remove(t, named.Id), connect.CodeFailedPrecondition, "in use")
+		refused(t, remove(t, built.Id), connect.CodeFailedPrecondition, "in use")
+	})
+	t.Run("is deleted, and can be again", func(t *testing.T) {
+		made := ada.environment(t, "spare", nil)
+		must(t, remove(t, made.Id))
+		must(t, remove(t, made.Id))
+		_, err := get(t, made.Id)
+		refused(t, err, connect.CodeNotFound)
+	})
+}

@@ -1,0 +1,107 @@
+package rpc_test
+
+import (
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func TestHouse(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+
+	t.Run("is made with its owner, a pinned primary thread that tells of it, and a default environment", func(t *testing.T) {
+		h := b.newHouse(t, ada, " <i>Workshop</i> ")
+		if h.Name != "<i>Workshop</i>" || h.Role != "owner" {
+			t.Errorf("it is %v", h)
+		}
+		primary, err := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: h.PrimaryThreadId})
+		must(t, err)
+		if primary.Thread.PinnedAt == nil || primary.Thread.HouseId != h.Id {
+			t.Errorf("its primary thread is %v", primary.Thread)
+		}
+		if log := ada.log(t, h.PrimaryThreadId); len(log) != 1 || log[0].Type != "signal.house.created" || log[0].AuthorAgentId != "" {
+			t.Errorf("the log is %v", log)
+		}
+		env, err := ada.Environments.GetEnvironment(t.Context(), &arbev1.GetEnvironmentRequest{Id: h.DefaultEnvironmentId})
+		must(t, err)
+		if env.Environment.Config.Driver != "local" {
+			t.Errorf("its environment is %v", env.Environment)
+		}
+		members, err := ada.Houses.ListMembers(t.Context(), &arbev1.ListMembersRequest{HouseId: h.Id})
+		must(t, err)
+		if len(members.Members) != 1 || members.Members[0].Agent.Id != ada.id || members.Members[0].Role != "owner" {
+			t.Errorf("its members are %v", members.Members)
+		}
+	})
+	t.Run("tells each member what they are in it", func(t *testing.T) {
+		got, err := b.cyd.Houses.GetHouse(t.Context(), &arbev1.GetHouseRequest{Id: ada.house.Id})
+		must(t, err)
+		if got.House.Role != "member" {
+			t.Errorf("Cyd is its %s", got.House.Role)
+		}
+	})
+	t.Run("takes another default environment, or none, but no other house's", func(t *testing.T) {
+		h := b.newHouse(t, ada, "Lab")
+		set := func(id string) (*arbev1.UpdateHouseResponse, error) {
+			return ada.Houses.UpdateHouse(t.Context(), &arbev1.UpdateHouseRequest{Id: h.Id, DefaultEnvironmentId: &id})
+		}
+		for _, id := range []string{b.bob.house.DefaultEnvironmentId, ada.house.DefaultEnvironmentId, "nosuchenv"} {
+			_, err := set(id)
+			refused(t, err, connect.CodeNotFound, "default_environment_id")
+		}
+		if res, err := set(""); err != nil || res.House.DefaultEnvironmentId != "" || res.House.Name != "Lab" {
+			t.Errorf("without one it is %v, %v", res, err)
+		}
+		if res, err := set(h.DefaultEnvironmentId); err != nil || res.House.DefaultEnvironmentId != h.DefaultEnvironmentId {
+			t.Errorf("with one it is %v, %v", res, err)
+		}
+	})
+	t.Run("and an agent have a name of one line", func(t *testing.T) {
+		for _, name := range []string{"", "   ", "two\nlines", strings.Repeat("x", 101)} {
+			_, create := ada.Houses.CreateHouse(t.Context(), &arbev1.CreateHouseRequest{Name: name})
+			_, update := ada.Houses.UpdateHouse(t.Context(), &arbev1.UpdateHouseRequest{Id: ada.house.Id, Name: &name})
+			_, agent := ada.Agents.CreateAgent(t.Context(), &arbev1.CreateAgentRequest{HouseId: ada.house.Id, Name: name, Runtime: "pi"})
+			for _, err := range []error{create, update, agent} {
+				refused(t, err, connect.CodeInvalidArgument, "name")
+			}
+		}
+	})
+}
+
+func TestAgent(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+
+	t.Run("a bot is a member of the house it is made in", func(t *testing.T) {
+		made, err := b.ada.Agents.CreateAgent(t.Context(), &arbev1.CreateAgentRequest{HouseId: b.ada.house.Id, Name: "Coder", Runtime: "codex"})
+		must(t, err)
+		if a := made.Agent; a.Kind != "bot" || a.Runtime != "codex" || a.Name != "Coder" {
+			t.Errorf("it is %v", a)
+		}
+		got, err := b.cyd.Agents.GetAgent(t.Context(), &arbev1.GetAgentRequest{HouseId: b.cyd.house.Id, Id: made.Agent.Id})
+		must(t, err)
+		members, err := b.cyd.Houses.ListMembers(t.Context(), &arbev1.ListMembersRequest{HouseId: b.cyd.house.Id})
+		must(t, err)
+		if last := members.Members[len(members.Members)-1]; last.Agent.Id != got.Agent.Id || last.Role != "member" {
+			t.Errorf("the last member is %v", last)
+		}
+	})
+	t.Run("runs a coding agent that is known", func(t *testing.T) {
+		for _, runtime := range []string{"", "emacs"} {
+			_, err := b.ada.Agents.CreateAgent(t.Context(), &arbev1.CreateAgentRequest{HouseId: b.ada.house.Id, Name: "Bot", Runtime: runtime})
+			refused(t, err, connect.CodeInvalidArgument, "runtime")
+		}
+	})
+	t.Run("of another house is not there", func(t *testing.T) {
+		for _, id := range []string{b.bob.id, uuid.NewString()} {
+			_, err := b.ada.Agents.GetAgent(t.Context(), &arbev1.GetAgentRequest{HouseId: b.ada.house.Id, Id: id})
+			refused(t, err, connect.CodeNotFound, "there is no such agent in this house")
+		}
+	})
+}

@@ -1,0 +1,192 @@
+package rpc_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/arbe-dev/arbe/internal/rpc"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
+)
+
+// answer is what came back from a plain HTTP request.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+// post sends a body as curl would.
+func (b *bench) post(t *testing.T, procedure, contentType, token string, body []byte) answer {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+procedure, bytes.NewReader(body))
+	must(t, err)
+	req.Header.Set("Content-Type", contentType)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	return send(t, req)
+}
+
+func send(t *testing.T, req *http.Request) answer {
+	t.Helper()
+	res, err := http.DefaultClient.Do(req)
+	must(t, err)
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	must(t, err)
+	return answer{res.StatusCode, res.Header, body}
+}
+
+// refused asserts that the answer is an error in Connect's JSON with this code, and says what to do next.
+func (a answer) refused(t *testing.T, status int, code connect.Code, says string) {
+	t.Helper()
+	var failure struct{ Code, Message string }
+	if err := json.Unmarshal(a.body, &failure); err != nil || a.status != status || failure.Code != code.String() || !strings.Contains(failure.Message, says) {
+		t.Errorf("it is %d %s, want %d with %v and %q", a.status, a.body, status, code, says)
+	}
+	a.saysNext(t)
+}
+
+func (a answer) saysNext(t *testing.T) {
+	t.Helper()
+	if next := a.header.Values(rpc.NextHeader); len(next) != 1 || next[0] == "" {
+		t.Errorf("what to do next is %q, want one sentence", next)
+	}
+}
+
+func TestPlainHTTP(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.ada.thread(t, &arbev1.CreateThreadRequest{})
+	const appendProcedure = arbev1connect.EntryServiceAppendProcedure
+	tail := func(t *testing.T) int64 {
+		t.Helper()
+		return ask[int64](t, b, "select tail from streams where name = $1", th.StreamId)
+	}
+
+	t.Run("takes JSON and answers in JSON, without a word about what to do next", func(t *testing.T) {
+		got := b.post(t, appendProcedure, "application/json", b.ada.key,
+			[]byte(`{"threadId":"`+th.Id+`","id":"curl","type":"chat","payload":"{\"text\":\"hello\"}"}`))
+		var res struct {
+			Entry struct{ Seq, ID, Payload string }
+		}
+		if err := json.Unmarshal(got.body, &res); err != nil || got.status != http.StatusOK || res.Entry.ID != "curl" || res.Entry.Seq != "1" || res.Entry.Payload != `{"text":"hello"}` {
+			t.Errorf("it is %d %s", got.status, got.body)
+		}
+		if next := got.header.Get(rpc.NextHeader); next != "" {
+			t.Errorf("it says %q", next)
+		}
+	})
+	t.Run("takes the browser's cookie for a credential", func(t *testing.T) {
+		session := b.login(t, b.ada)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+arbev1connect.AgentServiceWhoAmIProcedure, strings.NewReader("{}"))
+		must(t, err)
+		req.Header.Set("Content-Type", "application/json")
+		req.AddCookie(&http.Cookie{Name: rpc.SessionCookie, Value: session})
+		if got := send(t, req); got.status != http.StatusOK || !strings.Contains(string(got.body), `"credential":"session"`) {
+			t.Errorf("it is %d %s", got.status, got.body)
+		}
+	})
+	t.Run("answers reads to GET", func(t *testing.T) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+			b.url+arbev1connect.ThreadServiceGetThreadProcedure+`?encoding=json&message={"id":"`+th.Id+`"}`, nil)
+		must(t, err)
+		req.Header.Set("Authorization", "bearer "+b.ada.key)
+		if got := send(t, req); got.status != http.StatusOK || !strings.Contains(string(got.body), th.Id) {
+			t.Errorf("it is %d %s", got.status, got.body)
+		}
+	})
+
+	before := tail(t)
+	invalid := "text \xff\xfe"
+	raw, err := proto.Marshal(&arbev1.AppendRequest{ThreadId: th.Id, Type: "chat", Payload: chat("PLACE")})
+	must(t, err)
+	for what, c := range map[string]struct {
+		contentType string
+		body        []byte
+		status      int
+		code        connect.Code
+		says        string
+	}{
+		"JSON in invalid UTF-8":     {"application/json", []byte(`{"threadId":"` + th.Id + `","type":"chat","payload":"` + invalid + `"}`), 400, connect.CodeInvalidArgument, "UTF-8"},
+		"protobuf in invalid UTF-8": {"application/proto", bytes.Replace(raw, []byte("PLACE"), []byte("\xff\xfe\xff\xfe\xff"), 1), 400, connect.CodeInvalidArgument, "UTF-8"},
+		"what is not JSON":          {"application/json", []byte(`{"threadId":`), 400, connect.CodeInvalidArgument, "unmarshal"},
+		"what is not protobuf":      {"application/proto", []byte("hello"), 400, connect.CodeInvalidArgument, "unmarshal"},
+		"a field nobody knows":      {"application/json", []byte(`{"thread":"` + th.Id + `"}`), 400, connect.CodeInvalidArgument, "thread"},
+		"a field left out":          {"application/json", []byte(`{"type":"chat","payload":"{}"}`), 400, connect.CodeInvalidArgument, "thread_id"},
+		"more than 5 MiB":           {"application/json", bytes.Repeat([]byte(" "), 6<<20), 429, connect.CodeResourceExhausted, "larger than"},
+	} {
+		t.Run("refuses "+what, func(t *testing.T) {
+			b.post(t, appendProcedure, c.contentType, b.ada.key, c.body).refused(t, c.status, c.code, c.says)
+		})
+	}
+	t.Run("asks who it is before it reads what they want", func(t *testing.T) {
+		b.post(t, appendProcedure, "application/json", "", []byte("{{{")).refused(t, 401, connect.CodeUnauthenticated, "nobody is logged in")
+	})
+	t.Run("refuses a procedure or a content type that there is not", func(t *testing.T) {
+		unknown := b.post(t, "/"+arbev1connect.EntryServiceName+"/Nope", "application/json", b.ada.key, []byte("{}"))
+		form := b.post(t, appendProcedure, "application/x-www-form-urlencoded", b.ada.key, []byte("a=b"))
+		if unknown.status != http.StatusNotFound || form.status != http.StatusUnsupportedMediaType {
+			t.Errorf("they are %d and %d", unknown.status, form.status)
+		}
+		unknown.saysNext(t)
+		form.saysNext(t)
+	})
+	t.Run("leaves no trace of what it refuses", func(t *testing.T) {
+		if after := tail(t); after != before {
+			t.Errorf("the log ended at %d and ends at %d", before, after)
+		}
+	})
+}
+
+func TestEveryProtocol(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.ada.thread(t, &arbev1.CreateThreadRequest{})
+	h2 := &http.Transport{Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(h2.CloseIdleConnections)
+
+	for name, option := range map[string]connect.ClientOption{
+		"Connect": connect.WithClientOptions(), "Connect with JSON": connect.WithProtoJSON(),
+		"gRPC": connect.WithGRPC(), "gRPC-Web": connect.WithGRPCWeb(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			entries := arbev1connect.NewEntryServiceClient(&http.Client{Transport: h2}, b.url, option)
+			ctx, info := connect.NewClientContext(t.Context())
+			info.RequestHeader().Set("Authorization", "Bearer "+b.ada.key)
+
+			said, err := entries.Append(ctx, &arbev1.AppendRequest{ThreadId: th.Id, Type: "chat", Payload: chat(name)})
+			must(t, err)
+			tail, err := entries.Tail(ctx, &arbev1.TailRequest{ThreadId: th.Id, After: said.Entry.Seq - 1})
+			must(t, err)
+			if !tail.Receive() || tail.Msg().GetEntry().GetId() != said.Entry.Id {
+				t.Errorf("the tail tells %v, %v", tail.Msg(), tail.Err())
+			}
+			tail.Close()
+
+			_, past := entries.List(ctx, &arbev1.ListRequest{ThreadId: th.Id, After: 1 << 40})
+			refused(t, past, connect.CodeOutOfRange, "past the end")
+			_, invalid := entries.List(ctx, &arbev1.ListRequest{ThreadId: th.Id, After: -1})
+			refused(t, invalid, connect.CodeInvalidArgument, "after")
+			_, large := entries.Append(ctx, &arbev1.AppendRequest{ThreadId: th.Id, Type: "chat", Payload: chat(strings.Repeat("x", 6<<20))})
+			refused(t, large, connect.CodeResourceExhausted, "larger than")
+			_, nobody := entries.List(t.Context(), &arbev1.ListRequest{ThreadId: th.Id})
+			refused(t, nobody, connect.CodeUnauthenticated, "nobody is logged in")
+			tail, err = entries.Tail(ctx, &arbev1.TailRequest{ThreadId: "nosuchthread"})
+			must(t, err)
+			for tail.Receive() {
+			}
+			refused(t, tail.Err(), connect.CodeNotFound, "there is no thread")
+			tail.Close()
+		})
+	}
+}
