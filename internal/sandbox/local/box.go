@@ -34,7 +34,7 @@ type record struct {
 type box struct {
 	d *Driver
 	record
-	dir, run string
+	dir string
 
 	mu      sync.RWMutex
 	running *container // nil, or dead, when the box must be started first
@@ -99,7 +99,7 @@ func (d *Driver) reserve(spec sandbox.Spec) (b *box, fresh bool, err error) {
 }
 
 func (d *Driver) newBox(r record) *box {
-	return &box{d: d, record: r, dir: filepath.Join(d.cfg.Dir, "boxes", r.ID), run: filepath.Join(d.run, "box-"+r.ID)}
+	return &box{d: d, record: r, dir: filepath.Join(d.cfg.Dir, "boxes", r.ID)}
 }
 
 func closing() error {
@@ -184,10 +184,8 @@ func (b *box) discard(ctx context.Context) error {
 		return err
 	}
 	b.gone = true
-	err := b.stop(ctx)
-	if err == nil { // else files may still be in use, or mounted: the next start sweeps them
-		err = os.RemoveAll(b.dir)
-	}
+	b.stop(ctx)
+	err := os.RemoveAll(b.dir)
 	b.d.mu.Lock()
 	delete(b.d.boxes, b.ID)
 	if err == nil {
@@ -198,10 +196,10 @@ func (b *box) discard(ctx context.Context) error {
 }
 
 // halt stops what runs in the box; its files stay.
-func (b *box) halt(ctx context.Context) error {
+func (b *box) halt(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.stop(ctx)
+	b.stop(ctx)
 }
 
 // find is the box of a ref.

@@ -18,20 +18,21 @@ import (
 
 // bundle is all that the OCI configuration of a box is made from.
 type bundle struct {
-	id     string
-	root   rootfs
-	who    identity
-	limits sandbox.Limits
-	files  string // the host directory that holds workspace/ and home/
-	hosts  string // the host file to show as /etc/hosts
-	cgroup string // the box's control group; empty when the server may not make any
-	caps   Capabilities
-	noSwap bool // whether the machine lets swap be limited
+	id       string // the container's
+	hostname string
+	root     rootfs
+	who      identity
+	limits   sandbox.Limits
+	files    string // the host directory that holds workspace/ and home/
+	hosts    string // the host file to show as /etc/hosts
+	cgroup   string // the box's control group; empty when the server may not make any
+	caps     Capabilities
+	noSwap   bool // whether the machine lets swap be limited
 }
 
 // write makes dir the bundle.
 func (b bundle) write(dir string) error {
-	hosts := "127.0.0.1 localhost " + b.id + "\n::1 localhost " + b.id + "\n"
+	hosts := "127.0.0.1 localhost " + b.hostname + "\n::1 localhost " + b.hostname + "\n"
 	if err := os.WriteFile(b.hosts, []byte(hosts), 0o644); err != nil {
 		return err
 	}
@@ -48,7 +49,7 @@ func (b bundle) spec() *specs.Spec {
 	process.Env = nil
 	return &specs.Spec{
 		Version:  "1.0.2",
-		Hostname: b.id,
+		Hostname: b.hostname,
 		Root:     &specs.Root{Path: b.root.path, Readonly: true},
 		Process:  process,
 		Mounts:   b.mounts(),

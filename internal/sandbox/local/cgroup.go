@@ -53,12 +53,12 @@ func (c cgroups) add(group string) error { return os.Mkdir(c.dir(killer, group),
 func (c cgroups) drop(group string) error { return os.Remove(c.dir(killer, group)) }
 
 // kill kills every process of a group and returns when none is left, or an error when some still are
-// after a few seconds (a process stuck in the kernel).
+// after a time limit (a process stuck in the kernel).
 //
 // On version 1 the group is frozen while it is killed: otherwise a fork bomb outruns the list.
-func (c cgroups) kill(group string) error {
+func (c cgroups) kill(group string, limit time.Duration) error {
 	dir := c.dir(killer, group)
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
 		pids, err := members(dir)
 		if errors.Is(err, fs.ErrNotExist) || (err == nil && len(pids) == 0) {
 			return nil
@@ -139,7 +139,7 @@ func (c cgroups) oomKills(group string) int {
 
 // remove kills what is in a group and removes it, and everything below it, from every tree.
 func (c cgroups) remove(group string) error {
-	err := c.kill(group)
+	err := c.kill(group, dying)
 	trees := []string{cgroupRoot}
 	if !c.unified {
 		trees, _ = filepath.Glob(cgroupRoot + "/*")

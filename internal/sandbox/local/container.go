@@ -4,7 +4,7 @@ package local
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -43,14 +43,14 @@ func (b *box) use(ctx context.Context, do func(*container) error) error {
 // relieve stops a container in which nothing more can be started, because what was left in the background
 // has used up its memory or its processes; the next use starts it again over the same files. It does
 // nothing while a command is being waited for.
-func (b *box) relieve(ctx context.Context, c *container) error {
+func (b *box) relieve(ctx context.Context, c *container) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.running != c || c.foreground.Load() > 0 {
-		return nil
+		return
 	}
 	b.d.cfg.Log.Info("starting a sandbox anew that had no room left", "sandbox", b.ID)
-	return b.stop(ctx)
+	b.stop(ctx)
 }
 
 // lockRunning returns the running container with b.mu held for reading.
@@ -84,9 +84,7 @@ func (b *box) revive(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := b.stop(ctx); err != nil {
-		return err
-	}
+	b.stop(ctx)
 	return b.start(ctx)
 }
 
@@ -96,13 +94,16 @@ func (d *Driver) isClosed() bool {
 	return d.closed
 }
 
-// start is called with b.mu held, when nothing of the box runs.
+// start is called with b.mu held, when nothing of the box runs. Each start makes another container,
+// because the last one may be dead and not gone, see remains.go; boxes have no dot in their ids.
 func (b *box) start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, b.stop(ctx))
+			b.stop(ctx)
 		}
 	}()
+	id := b.ID + "." + rand.Text()[:8]
+	run := filepath.Join(b.d.run, id)
 	who := ownIdentity()
 	if asRoot() {
 		who = blockIdentity(b.Block)
@@ -113,36 +114,37 @@ func (b *box) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := os.Mkdir(b.run, 0o700); err != nil {
+	if err := os.Mkdir(run, 0o700); err != nil {
 		return err
 	}
-	if err := os.Chown(b.run, int(who.rootUID), -1); asRoot() && err != nil {
+	if err := os.Chown(run, int(who.rootUID), -1); asRoot() && err != nil {
 		return err
 	}
-	files, err := b.mountFiles(who)
+	files, err := b.mountFiles(run, who)
 	if err != nil {
 		return err
 	}
 	spec := bundle{
-		id: b.ID, root: root, who: who, limits: b.Limits, files: files, hosts: filepath.Join(b.run, "hosts"),
+		id: id, hostname: b.ID, root: root, who: who, limits: b.Limits, files: files, hosts: filepath.Join(run, "hosts"),
 		caps: b.d.caps, noSwap: b.d.cgroups.limitsSwap(),
 	}
 	spec.caps.DiskLimit = b.Disk
 	if b.d.group != "" {
-		spec.cgroup = b.d.group + "/" + b.ID
+		spec.cgroup = b.d.group + "/" + id
 	}
-	if err := spec.write(b.run); err != nil {
+	if err := spec.write(run); err != nil {
 		return err
 	}
-	b.running, err = b.d.launch(ctx, spec, b.run)
+	b.running, err = b.d.launch(ctx, spec, run)
 	return err
 }
 
-// mountFiles makes the box's files reachable and returns the directory they are in.
-func (b *box) mountFiles(who identity) (string, error) {
+// mountFiles makes the box's files reachable for the container with the directory run, and returns the
+// directory they are in.
+func (b *box) mountFiles(run string, who identity) (string, error) {
 	files := filepath.Join(b.dir, "files")
 	if asRoot() {
-		files = filepath.Join(b.run, "files")
+		files = filesIn(run)
 		if err := os.Mkdir(files, 0o755); err != nil {
 			return "", err
 		}
@@ -200,46 +202,18 @@ func (d *Driver) launch(ctx context.Context, spec bundle, dir string) (_ *contai
 	return &container{bundle: spec, child: init, lifeline: lifeline, root: root}, nil
 }
 
-// wait waits for process 1 to be gone, which the kernel reports when all other processes are.
-func (c *container) wait() {
-	for {
-		select {
-		case <-c.done:
-			return
-		case <-time.After(100 * time.Millisecond):
-			reapStrays()
-		}
-	}
-}
-
 // stop ends whatever runs in the box and undoes what start did; it is called with b.mu held. It works on
-// a box in any state, half started or dead, and is not cut short by ctx: what is begun to be cleared
-// away is cleared away.
-func (b *box) stop(ctx context.Context) error {
+// a box in any state, half started or dead, and the next start is independent of how far it came.
+func (b *box) stop(ctx context.Context) {
 	if c := b.running; c != nil {
 		_ = c.process.Kill() // an error means that it is dead
-		c.wait()
+		select {
+		case <-c.done:
+		case <-time.After(dying):
+		}
 		c.lifeline.Close()
 		c.root.Close()
 		b.running = nil
 	}
-	if _, err := os.Stat(filepath.Join(b.d.runtime.state, b.ID)); err == nil {
-		if err := b.d.runtime.delete(ctx, b.ID); err != nil {
-			return fmt.Errorf("delete the container: %w", err)
-		}
-	}
-	if b.d.group != "" {
-		if err := b.d.cgroups.remove(b.d.group + "/" + b.ID); err != nil {
-			return err
-		}
-	}
-	if asRoot() {
-		if err := unmount(filepath.Join(b.run, "files")); err != nil {
-			return err
-		}
-		if err := os.Remove(filepath.Join(b.run, "files")); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err // not empty: still a mount, so nothing below may be removed
-		}
-	}
-	return os.RemoveAll(b.run)
+	b.d.end(ctx, b.d.containers(b.ID))
 }

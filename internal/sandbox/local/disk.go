@@ -105,16 +105,19 @@ func attachLoop(image string) (*os.File, error) {
 	return device, nil
 }
 
-// unmount undoes a mount for good: it waits for the last user instead of detaching, so that a following
-// mount or removal never meets the file system alive.
+// unmount undoes a mount. It waits for the last user, so that a following mount or removal does not meet
+// the file system alive; but one that is still in use after a while is detached, and goes with its user.
 func unmount(target string) error {
 	var err error
-	for range 100 {
+	for deadline := time.Now().Add(dying); ; time.Sleep(10 * time.Millisecond) {
 		err = unix.Unmount(target, unix.UMOUNT_NOFOLLOW)
 		if !errors.Is(err, unix.EBUSY) {
 			break
 		}
-		time.Sleep(10 * time.Millisecond)
+		if time.Now().After(deadline) {
+			err = unix.Unmount(target, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+			break
+		}
 	}
 	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // not a mount (any more)
 		return nil

@@ -146,13 +146,10 @@ func (d *Driver) launchCommand(ctx context.Context, b *box, cmd sandbox.Command,
 		if !ok || c == nil {
 			return run, err // started, or not for a reason that lies in the container
 		}
-		reapStrays()
 		if why := failed.reason(); why != noRoom && why != unknownReason {
 			return nil, err
 		}
-		if err := b.relieve(ctx, c); err != nil {
-			return nil, err
-		}
+		b.relieve(ctx, c)
 	}
 	return nil, err
 }
@@ -212,7 +209,7 @@ func (r *execution) wait(ctx context.Context, limit time.Duration) (sandbox.Resu
 // kill ends everything the command started.
 func (r *execution) kill() {
 	if r.group != "" {
-		_ = r.cgroups.kill(r.group) // what does not die is stuck in the kernel; the box's end waits for it
+		_ = r.cgroups.kill(r.group, 5*time.Second) // what does not die is stuck in the kernel
 	} else if r.child != nil {
 		killTree(r.process.Pid)
 	}

@@ -13,15 +13,16 @@
 //	<Dir>/images/<digest>/        unpacked images
 //	<run>/lock                    held by the server that uses the directory
 //	<run>/base                    the root file system of boxes without an image: the host's /usr, read-only
-//	<run>/<id>/                   what a running box needs: bundle, mounted disk; gone after a reboot
+//	<run>/<id>.<start>/           what a running box needs: bundle, mounted disk; gone after a reboot
 //
 // As root, <run> is below /run, because the data directory may be closed to everyone (0700 below /root)
 // and a box's ids must be able to reach their own files; nothing of <Dir> itself is ever shown to a box.
 //
 // From bottom to top: cgroup.go, disk.go, ids.go, seccomp.go and pid1.go each hide one part of the
 // kernel; base.go and image.go make root file systems; bundle.go turns all that into an OCI
-// configuration and runtime.go into processes; container.go is one running box, box.go one box over its
-// whole life; exec.go and files.go are what a [sandbox.Driver] does with it.
+// configuration and runtime.go into processes, which orphans.go waits for; remains.go clears away what
+// has run; container.go is one running box, box.go one box over its whole life; exec.go and files.go are
+// what a [sandbox.Driver] does with it.
 //
 // The rule to remember: whatever a box can write (a path, a link, a file's content, an output) is
 // written by an attacker. The server touches it only through the kernel's own walls: openat2 confined to
@@ -251,16 +252,11 @@ func (d *Driver) Close(ctx context.Context) error {
 	}
 	d.mu.Unlock()
 
-	errs := make([]error, len(all))
 	var wg sync.WaitGroup
-	gate := make(chan struct{}, 8) // each calls the runtime: not hundreds at once
-	for i, b := range all {
-		wg.Go(func() {
-			gate <- struct{}{}
-			errs[i] = b.halt(ctx)
-			<-gate
-		})
+	for _, b := range all {
+		wg.Go(func() { b.halt(ctx) })
 	}
 	wg.Wait()
-	return errors.Join(append(errs, d.clear(), d.lock.Close())...)
+	d.end(ctx, d.containers("")) // what boxes left that are gone
+	return errors.Join(d.clear(), d.lock.Close())
 }

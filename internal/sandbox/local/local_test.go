@@ -18,8 +18,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 )
 
-// TestMain can turn the test into a server that a test kills.
+// TestMain can turn the test into a server that a test kills, and into such a server's parent.
 func TestMain(m *testing.M) {
+	if dir := os.Getenv("ARBE_TEST_NEGLIGENT_DIR"); dir != "" {
+		_ = os.Unsetenv("ARBE_TEST_NEGLIGENT_DIR")
+		negligent(dir)
+	}
 	if dir := os.Getenv("ARBE_TEST_SERVER_DIR"); dir != "" {
 		victim(dir)
 	}
@@ -212,21 +216,28 @@ func startAndKill(t *testing.T, dir, id string) {
 	if err := local.Install(t.Context()); err != nil {
 		t.Skip(fault.From(err).Error())
 	}
+	if err := killBusyServer(dir, id); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func killBusyServer(dir, id string) error {
 	server := exec.Command(os.Args[0])
 	server.Env = append(os.Environ(), "ARBE_TEST_SERVER_DIR="+dir, "ARBE_TEST_BOX="+id)
 	stdout, err := server.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	if err := server.Start(); err != nil {
-		t.Fatal(err)
+		return err
 	}
 	said := make([]byte, 100)
 	if n, _ := stdout.Read(said); string(said[:n]) != "ready\n" {
-		t.Fatalf("the server said %q", said[:n])
+		return fmt.Errorf("the server said %q", said[:n])
 	}
 	_ = server.Process.Kill()
 	_ = server.Wait()
+	return nil
 }
 
 func TestAKilledServer(t *testing.T) {

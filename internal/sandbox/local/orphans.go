@@ -5,6 +5,7 @@ package local
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -15,15 +16,15 @@ import (
 )
 
 // orphans are the processes that become ours because this process is a subreaper: what the runtime
-// started and then left by ending. Being one is a property of the whole process, hence so is this.
-var orphans struct {
-	// starting is held for reading while the runtime starts something, until it is adopted, and for
-	// writing while strays are reaped: so that what was just started is not taken for a stray.
-	starting sync.RWMutex
+// started and then left by ending, and what servers below this process leave that are killed. Being a
+// subreaper is a property of the whole process, hence so is this.
+var orphans = struct {
+	exits chan os.Signal // a child has ended, or one may be looked at that could not be before
 
-	mu      sync.Mutex
-	adopted map[int]bool
-}
+	mu       sync.Mutex
+	adopted  map[int]bool
+	starting map[*call]uint64 // calls that start something, and since when (see process.started)
+}{exits: make(chan os.Signal, 1), adopted: map[int]bool{}, starting: map[*call]uint64{}}
 
 // child is a process that the runtime started and that became ours.
 type child struct {
@@ -32,24 +33,45 @@ type child struct {
 	code    int           // as a shell gives it; valid after done
 }
 
-// adoptOrphans makes this process the parent of what the runtime leaves behind.
-func adoptOrphans() error {
+// adoptOrphans makes this process the parent of what the runtime leaves behind, and begins to reap it.
+var adoptOrphans = sync.OnceValue(func() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
+	signal.Notify(orphans.exits, unix.SIGCHLD)
+	go func() {
+		for range orphans.exits {
+			reapStrays()
+		}
+	}()
 	return nil
+})
+
+// beginStart is called before the runtime starts something: until endStart, no process that is younger
+// is taken for a stray.
+func beginStart(c *call) {
+	orphans.mu.Lock()
+	defer orphans.mu.Unlock()
+	orphans.starting[c] = now()
 }
 
-// adopt begins to wait for an orphan; orphans.starting is held for reading since before it was started.
+func endStart(c *call) {
+	orphans.mu.Lock()
+	delete(orphans.starting, c)
+	orphans.mu.Unlock()
+	select {
+	case orphans.exits <- unix.SIGCHLD:
+	default: // a look is due already
+	}
+}
+
+// adopt begins to wait for an orphan, between beginStart and endStart of the call that started it.
 func adopt(pid int) (*child, error) {
 	p, err := os.FindProcess(pid)
 	if err != nil {
 		return nil, err
 	}
 	orphans.mu.Lock()
-	if orphans.adopted == nil {
-		orphans.adopted = map[int]bool{}
-	}
 	orphans.adopted[pid] = true
 	orphans.mu.Unlock()
 	c := &child{process: p, done: make(chan struct{})}
@@ -81,13 +103,8 @@ func (c *child) alive() bool {
 
 // reapStrays reaps orphans that nobody waits for: the remains of a runtime that was itself killed while
 // it was starting a command (by the box's memory limit for one), and of another server that was our
-// child. Left alone they count against their box, and keep its end from being complete.
-//
-// A stray is told from the children that other parts of this program wait for by living in a pid
-// namespace below ours, or by the name that runc gives its helpers.
+// child. Left alone they count against their box, and keep its process 1 from ending.
 func reapStrays() {
-	orphans.starting.Lock()
-	defer orphans.starting.Unlock()
 	orphans.mu.Lock()
 	defer orphans.mu.Unlock()
 	lists, _ := filepath.Glob("/proc/self/task/*/children")
@@ -95,7 +112,7 @@ func reapStrays() {
 		list, _ := os.ReadFile(file)
 		for field := range strings.FieldsSeq(string(list)) {
 			pid, err := strconv.Atoi(field)
-			if err != nil || orphans.adopted[pid] || !stray(field) {
+			if err != nil || orphans.adopted[pid] || !stray(pid) {
 				continue
 			}
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // an error means that it is gone already
@@ -103,22 +120,32 @@ func reapStrays() {
 	}
 }
 
-func stray(pid string) bool {
-	status, err := os.ReadFile("/proc/" + pid + "/status")
+// stray says whether a child has ended and is nobody's. It is told from the children that other parts of
+// this program wait for by having lived in a pid namespace below ours, or by the name that runc gives
+// its helpers; and from what is being started, and not adopted yet, by its age.
+func stray(pid int) bool {
+	p, err := readProcess(pid)
+	if err != nil || p.state != "Z" {
+		return false
+	}
+	for _, since := range orphans.starting {
+		if p.started >= since {
+			return false
+		}
+	}
+	return strings.HasPrefix(p.name, "runc:[") || belowOurNamespace(pid)
+}
+
+// belowOurNamespace says whether a process has ids in more pid namespaces than this one.
+func belowOurNamespace(pid int) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		return false
 	}
-	helper, zombie, below := false, false, false
 	for line := range strings.Lines(string(status)) {
-		name, value, _ := strings.Cut(line, ":")
-		switch value = strings.TrimSpace(value); name {
-		case "Name":
-			helper = strings.HasPrefix(value, "runc:[")
-		case "State":
-			zombie = strings.HasPrefix(value, "Z")
-		case "NSpid":
-			below = len(strings.Fields(value)) > 1
+		if ids, ok := strings.CutPrefix(line, "NSpid:"); ok {
+			return len(strings.Fields(ids)) > 1
 		}
 	}
-	return zombie && (below || helper)
+	return false
 }

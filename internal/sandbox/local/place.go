@@ -5,12 +5,9 @@ package local
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,11 +23,14 @@ type place struct {
 	log     *slog.Logger
 }
 
+// lockName is the file that whoever uses a place holds.
+const lockName = "lock"
+
 func newPlace(runs, name, runtimeCommand string, log *slog.Logger) place {
 	run := filepath.Join(runs, name)
 	p := place{
 		run: run, cgroups: findCgroups(), log: log,
-		runtime: &ociRuntime{command: runtimeCommand, state: filepath.Join(run, "runtime"), scratch: run},
+		runtime: newRuntime(runtimeCommand, run),
 	}
 	if asRoot() && p.cgroups.limitsMemory() {
 		p.group = "/arbe-" + name
@@ -46,7 +46,7 @@ func (p *place) takeOver(ctx context.Context) error {
 	if err := os.MkdirAll(runs, 0o711); err != nil {
 		return err
 	}
-	all, err := lockFile(filepath.Join(runs, "lock"), true) // one at a time
+	all, err := lockFile(filepath.Join(runs, lockName), true) // one at a time
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (p *place) takeOver(ctx context.Context) error {
 			continue
 		}
 		other := newPlace(runs, entry.Name(), p.runtime.command, p.log)
-		held, err := lockFile(filepath.Join(other.run, "lock"), false)
+		held, err := lockFile(filepath.Join(other.run, lockName), false)
 		if err != nil {
 			continue // its server lives, or it is not a place
 		}
@@ -75,7 +75,7 @@ func (p *place) takeOver(ctx context.Context) error {
 	if err := os.MkdirAll(p.run, 0o711); err != nil {
 		return err
 	}
-	p.lock, err = lockFile(filepath.Join(p.run, "lock"), true)
+	p.lock, err = lockFile(filepath.Join(p.run, lockName), true)
 	return err
 }
 
@@ -101,65 +101,4 @@ func lockFile(name string, wait bool) (*os.File, error) {
 		return nil, err
 	}
 	return f, nil
-}
-
-// sweep ends what runs in the place and removes it.
-func (p *place) sweep(ctx context.Context) error {
-	if p.group != "" {
-		if err := p.cgroups.kill(p.group); err != nil {
-			return err
-		}
-	}
-	for _, id := range p.runtime.containers() {
-		p.log.Info("ending a sandbox that an earlier server left", "sandbox", id)
-		if err := p.runtime.kill(ctx, id); err != nil {
-			return err
-		}
-		if err := p.runtime.delete(ctx, id); err != nil {
-			return err
-		}
-	}
-	return p.clear()
-}
-
-// clear removes the run directory and the control group. It looks twice that nothing is mounted there any
-// more: removing a mounted disk's content would remove somebody's work.
-func (p *place) clear() error {
-	mounts, err := mountsBelow(p.run)
-	if err != nil {
-		return err
-	}
-	for _, target := range mounts {
-		if err := unmount(target); err != nil {
-			return err
-		}
-	}
-	if mounts, err := mountsBelow(p.run); err != nil || len(mounts) > 0 {
-		return errors.Join(errors.New("still mounted: "+strings.Join(mounts, " ")), err)
-	}
-	if p.group != "" {
-		if err := p.cgroups.remove(p.group); err != nil {
-			return err
-		}
-	}
-	if err := os.RemoveAll(p.run); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-// kill kills a container's process 1, and with it all others, and waits until it is gone: until its
-// parent, which may be this process, has reaped it.
-func (r *ociRuntime) kill(ctx context.Context, id string) error {
-	client := r.client()
-	for range 250 {
-		state, err := client.State(ctx, id)
-		if err != nil || state.Status == "stopped" || state.Pid <= 0 {
-			return nil // never came to be, or is gone
-		}
-		_ = unix.Kill(state.Pid, unix.SIGKILL)
-		reapStrays()
-		time.Sleep(20 * time.Millisecond)
-	}
-	return errors.New("the container " + id + " does not end")
 }

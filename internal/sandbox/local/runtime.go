@@ -30,9 +30,15 @@ const patience = time.Minute
 // children of this process (which New makes a subreaper), so that their exit status is exact and their
 // standard streams are our pipes and nobody else's.
 type ociRuntime struct {
-	command string // an absolute path
-	state   string // where the runtime keeps its own state
-	scratch string // for files that live as long as one call
+	command string        // an absolute path
+	state   string        // where the runtime keeps its own state
+	scratch string        // for files that live as long as one call
+	ending  chan struct{} // has room for as many calls as may be ending containers at once
+}
+
+// newRuntime is the runtime of one place, with the place's run directory.
+func newRuntime(command, run string) *ociRuntime {
+	return &ociRuntime{command: command, state: filepath.Join(run, "runtime"), scratch: run, ending: make(chan struct{}, 8)}
 }
 
 // run creates and starts a container, with process 1's standard input, and returns process 1.
@@ -90,25 +96,56 @@ func (r *ociRuntime) exec(ctx context.Context, id string, process *specs.Process
 	return call.adopt()
 }
 
-// delete removes what the runtime knows of a container, and kills what is left of it.
+// kill kills a container's process 1, and with it the kernel kills all others, and waits until it has
+// ended. [errDying] says that it was killed and has not ended in time.
+func (r *ociRuntime) kill(ctx context.Context, id string) error {
+	var state *runc.Container
+	err := r.toEnd(ctx, func(ctx context.Context) (err error) {
+		state, err = r.client().State(ctx, id)
+		return err
+	})
+	if err != nil || state.Status == "stopped" || state.Pid <= 0 {
+		return nil // never came to be, or is gone
+	}
+	fd, err := unix.PidfdOpen(state.Pid, 0)
+	if err != nil {
+		return nil // gone in between
+	}
+	defer unix.Close(fd)
+	_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // an error means that it has ended
+	for deadline := time.Now().Add(dying); ; {
+		left := time.Until(deadline)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(max(0, left).Milliseconds()))
+		switch {
+		case n > 0:
+			return nil
+		case left <= 0:
+			return errDying
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return err
+		}
+	}
+}
+
+// delete removes what the runtime knows of a container.
 func (r *ociRuntime) delete(ctx context.Context, id string) error {
+	return r.toEnd(ctx, func(ctx context.Context) error {
+		return r.client().Delete(ctx, id, &runc.DeleteOpts{Force: true})
+	})
+}
+
+// toEnd makes a call of the runtime that is a part of ending a container. It is not cut short by ctx:
+// what is begun to be cleared away is cleared away.
+func (r *ociRuntime) toEnd(ctx context.Context, do func(context.Context) error) error {
+	r.ending <- struct{}{}
+	defer func() { <-r.ending }()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	return r.client().Delete(ctx, id, &runc.DeleteOpts{Force: true})
+	return do(ctx)
 }
 
 func (r *ociRuntime) client() *runc.Runc {
 	return &runc.Runc{Command: r.command, Root: r.state}
-}
-
-// containers lists the containers the runtime knows.
-func (r *ociRuntime) containers() []string {
-	entries, _ := os.ReadDir(r.state)
-	var ids []string
-	for _, e := range entries {
-		ids = append(ids, e.Name())
-	}
-	return ids
 }
 
 // inMemory gives a value as JSON in a file that exists in memory only.
@@ -139,12 +176,12 @@ func (r *ociRuntime) begin(ctx context.Context) (*call, error) {
 	}
 	c := &call{dir: dir, pid: filepath.Join(dir, "pid"), log: filepath.Join(dir, "log")}
 	c.ctx, c.cancel = context.WithTimeout(context.WithoutCancel(ctx), patience)
-	orphans.starting.RLock()
+	beginStart(c)
 	return c, nil
 }
 
 func (c *call) end() {
-	orphans.starting.RUnlock()
+	endStart(c)
 	c.cancel()
 	_ = os.RemoveAll(c.dir)
 }

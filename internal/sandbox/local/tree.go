@@ -5,11 +5,51 @@ package local
 import (
 	"fmt"
 	"os"
-	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// process is one entry of the kernel's process table.
+type process struct {
+	name, state     string
+	parent, session int
+	started         uint64 // in ticks since the machine's start, as now gives them
+}
+
+// ticksPerSecond is what the kernel shows times of processes in, on every processor pid1 is written for.
+const ticksPerSecond = 100
+
+// now is the present in the unit of process.started.
+func now() uint64 {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // fails for an unknown clock only
+	return uint64(t.Nano()) / uint64(time.Second/ticksPerSecond)
+}
+
+// readProcess reads the entry of one process.
+func readProcess(pid int) (process, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return process{}, err
+	}
+	// "pid (name) state parent group session …": the name may hold anything, parentheses too.
+	before, after := strings.IndexByte(string(text), '('), strings.LastIndexByte(string(text), ')')
+	if before < 0 || after < before {
+		return process{}, fmt.Errorf("process %d: %q is not an entry", pid, text)
+	}
+	fields := strings.Fields(string(text[after+1:]))
+	if len(fields) < 20 {
+		return process{}, fmt.Errorf("process %d: %q is not an entry", pid, text)
+	}
+	p := process{name: string(text[before+1 : after]), state: fields[0]}
+	p.parent, _ = strconv.Atoi(fields[1])
+	p.session, _ = strconv.Atoi(fields[3])
+	p.started, _ = strconv.ParseUint(fields[19], 10, 64)
+	return p, nil
+}
 
 // killTree kills a process with its descendants and everything of their sessions, as far as it can be
 // found: for machines where the server may not make control groups. All are stopped before the first
@@ -32,21 +72,15 @@ func killTree(pid int) {
 
 // descendants lists a process, its descendants, and whoever shares a session with it.
 func descendants(pid int) []int {
-	type process struct{ parent, session int }
 	table := map[int]process{}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, file := range stats {
-		text, err := os.ReadFile(file)
+	entries, _ := os.ReadDir("/proc")
+	for _, entry := range entries {
+		id, err := strconv.Atoi(entry.Name())
 		if err != nil {
-			continue // it has ended
+			continue // not a process
 		}
-		// "pid (name) state parent group session …": the name may hold anything, parentheses too.
-		var id, parent, group, session int
-		var state string
-		_, _ = fmt.Sscan(string(text), &id)
-		rest := string(text)[strings.LastIndexByte(string(text), ')')+1:]
-		if n, _ := fmt.Sscan(rest, &state, &parent, &group, &session); n == 4 && state != "Z" {
-			table[id] = process{parent, session}
+		if p, err := readProcess(id); err == nil && p.state != "Z" {
+			table[id] = p
 		}
 	}
 	belongs := map[int]bool{pid: true}

@@ -1,0 +1,146 @@
+//go:build linux
+
+package local_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/local"
+)
+
+// negligent is a process that inherits what a killed server leaves, and reaps none of it until its
+// input ends: as the process 1 of many a container does.
+func negligent(dir string) {
+	err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+	if err == nil {
+		err = killBusyServer(dir, os.Getenv("ARBE_TEST_BOX"))
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("killed")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(0)
+}
+
+// startNegligent lets a negligent process start and kill a server; the result lets it end.
+func startNegligent(t *testing.T, dir, id string) (end func()) {
+	t.Helper()
+	if err := local.Install(t.Context()); err != nil {
+		t.Skip(fault.From(err).Error())
+	}
+	parent := exec.Command(os.Args[0])
+	parent.Env = append(os.Environ(), "ARBE_TEST_NEGLIGENT_DIR="+dir, "ARBE_TEST_BOX="+id)
+	stdin, err := parent.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := parent.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said := make([]byte, 200)
+	if n, _ := stdout.Read(said); string(said[:n]) != "killed\n" {
+		t.Fatalf("the server's parent said %q", said[:n])
+	}
+	end = sync.OnceFunc(func() {
+		stdin.Close()
+		_ = parent.Wait()
+	})
+	t.Cleanup(end)
+	return end
+}
+
+func TestADeadContainerThatNobodyReapsIsInNobodysWay(t *testing.T) {
+	needRoot(t)
+	dir, id := t.TempDir(), word("unreaped")
+	reap := startNegligent(t, dir, id)
+
+	begin := time.Now()
+	d := newDriver(t, local.Config{Dir: dir})
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("the next server needed %v to start", took)
+	}
+	remains := func() []string {
+		found, _ := filepath.Glob("/run/arbe/*/" + id + ".*")
+		return found
+	}
+	if len(remains()) != 1 {
+		t.Fatalf("of the dead container there is %v: this test tests nothing", remains())
+	}
+	if got := sh(t, d, id, "cat f; echo more >> f"); got != "written\n" {
+		t.Errorf("the box's file is %q", got)
+	}
+	closeDriver(t, d)
+
+	d = newDriver(t, local.Config{Dir: dir})
+	if got := sh(t, d, id, "cat f"); got != "written\nmore\n" {
+		t.Errorf("after another start the box's file is %q", got)
+	}
+	if err := d.Destroy(t.Context(), id); err != nil {
+		t.Error(fault.From(err).Detail())
+	}
+	if _, err := os.Stat(dir + "/boxes/" + id); err == nil {
+		t.Error("the deleted box has files")
+	}
+	reap()
+	closeDriver(t, d)
+	if left := traces(t, id); left != "" || len(remains()) > 0 {
+		t.Errorf("when it could be cleared away, this is left: %v\n%s", remains(), left)
+	}
+}
+
+func TestOrphansAreReapedAndNobodysChildrenAreStolen(t *testing.T) {
+	needRoot(t)
+	d := newDriver(t, local.Config{Dir: t.TempDir()}) // makes this process the one that inherits orphans
+	defer closeDriver(t, d)
+	ref := create(t, d, sandbox.Spec{ID: "beside"})
+
+	var others sync.WaitGroup
+	stop := make(chan struct{})
+	for range 2 {
+		others.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				err := exec.Command("sh", "-c", "exit 7").Run()
+				if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 7 {
+					t.Errorf("somebody else's child ended with %v", err)
+					return
+				}
+			}
+		})
+	}
+	for range 2 {
+		startAndKill(t, t.TempDir(), word("orphans"))
+		if result, err := d.Exec(t.Context(), ref, sandbox.Command{Argv: []string{"sh", "-c", "exit 9"}}); err != nil || result.ExitCode != 9 {
+			t.Errorf("a command ended with %+v, %v", result, err)
+		}
+	}
+	close(stop)
+	others.Wait()
+	for deadline := time.Now().Add(10 * time.Second); zombies(t) != ""; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("nobody reaped:\n%s", zombies(t))
+		}
+	}
+}
