@@ -17,9 +17,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// tellWithin is how long a worker tries to write how its command ended, whatever stops it.
-const tellWithin = 20 * time.Second
-
 // commandArgs asks to run the command of a command entry.
 type commandArgs struct {
 	House   string `json:"house"`
@@ -71,31 +68,39 @@ func (d *Dispatcher) RunCommand(ctx context.Context, scope db.Scope, threadID, i
 	return said, err
 }
 
-// CancelCommand stops a command with everything it started. One that has ended, or was never there, is
-// left as it is; a thread without such a command is a [fault.NotFound].
+// CancelCommand stops a command with everything it started. One that has ended is left as it is; a thread
+// without such a command is a [fault.NotFound].
 func (d *Dispatcher) CancelCommand(ctx context.Context, scope db.Scope, threadID, commandID string) error {
-	return d.db.In(ctx, scope, func(tx pgx.Tx) error {
+	var ref stream.Ref
+	var found bool
+	err := d.db.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := d.threads.GetTx(ctx, tx, threadID)
 		if err != nil {
 			return err
 		}
+		ref = th.Stream()
 		jobs, err := d.queue.JobListTx(ctx, tx, river.NewJobListParams().Kinds(commandArgs{}.Kind()).
 			States(rivertype.JobStateAvailable, rivertype.JobStateScheduled, rivertype.JobStateRunning).
 			Where("args->>'stream' = @stream and args->>'command' = @command", river.NamedArgs{"stream": th.StreamID, "command": commandID}).First(1))
-		if err != nil {
+		if err != nil || len(jobs.Jobs) == 0 {
 			return err
 		}
-		if len(jobs.Jobs) == 0 {
-			_, err := d.log.Get(ctx, th.Stream(), commandID)
-			return err
-		}
+		found = true
 		job, err := d.queue.JobCancelTx(ctx, tx, jobs.Jobs[0].ID)
-		if err != nil || job.State == rivertype.JobStateRunning {
+		if err != nil || job.State != rivertype.JobStateCancelled {
 			return err // its worker tells the end
 		}
-		_, err = d.log.AppendTx(ctx, tx, th.Stream(), result(commandID, entry.CommandResult{ExitCode: -1, Cancelled: true}))
+		_, err = d.log.AppendTx(ctx, tx, ref, result(commandID, entry.CommandResult{ExitCode: -1, Cancelled: true}))
 		return err
 	})
+	if err != nil || found {
+		return err
+	}
+	said, err := d.log.Get(ctx, ref, commandID)
+	if err == nil && said.Type != (entry.Command{}).Type() {
+		return fault.New(fault.NotFound, "this entry is no command", "give the id of a command entry")
+	}
+	return err
 }
 
 // result is the draft of a command's end. Its id is derived, so a command has one, whoever writes it first.
@@ -112,70 +117,111 @@ type commandWorker struct {
 // Timeout is none of the queue's: the command has its own.
 func (w *commandWorker) Timeout(*river.Job[commandArgs]) time.Duration { return -1 }
 
-// Work runs the command and writes how it ended. It returns an error only when it could not write that.
+// Work runs the command and writes how it ended. What stops it before the command began leaves it to
+// another server, or to the next start of this one.
 func (w *commandWorker) Work(ctx context.Context, job *river.Job[commandArgs]) error {
-	ref := job.Args.log()
-	said, err := w.log.Get(ctx, ref, job.Args.Command)
-	if fault.CodeOf(err) == fault.NotFound {
-		return nil // the thread was deleted
-	} else if err != nil {
+	var said entry.Entry
+	err := persist(ctx, func() (err error) {
+		said, err = w.unanswered(ctx, job.Args)
 		return err
+	})
+	var ended entry.CommandResult
+	switch {
+	case err == nil:
+		if said.ID == "" {
+			return nil
+		}
+		var begun bool
+		if ended, begun = w.run(ctx, job.Args, said); !begun && stopped(ctx) {
+			return river.JobSnooze(0)
+		}
+	case cancelled(ctx):
+		ended = entry.CommandResult{ExitCode: -1, Cancelled: true}
+	case stopped(ctx):
+		return river.JobSnooze(0)
+	default:
+		told := fault.From(err)
+		w.logger.Error("a command could not be taken up", "thread", job.Args.Thread, "command", job.Args.Command, "error", told.Detail())
+		ended = entry.CommandResult{ExitCode: -1, Error: told.Error()}
 	}
-	command, ok := entry.As[entry.Command](said)
-	if !ok {
-		return errors.New("not a command entry: " + said.ID)
-	}
-	if _, err := w.log.Get(ctx, ref, entry.ResultID(said.ID)); err == nil {
-		return nil // told already: its server was thought dead
-	}
-	ended := w.run(ctx, job.Args, said, command)
-	return w.tell(ctx, ref, result(said.ID, ended))
+	return w.tell(job.Args.log(), result(job.Args.Command, ended))
 }
 
-// run runs a command on the thread's sandbox, publishing its output as it comes.
-func (w *commandWorker) run(ctx context.Context, args commandArgs, said entry.Entry, c entry.Command) entry.CommandResult {
+// cancelled tells whether a person ended the job, stopped whether its server did.
+func cancelled(ctx context.Context) bool {
+	return errors.Is(context.Cause(ctx), river.ErrJobCancelledRemotely)
+}
+func stopped(ctx context.Context) bool { return ctx.Err() != nil && !cancelled(ctx) }
+
+// unanswered is the job's command; the zero Entry when there is nothing to do: its thread was deleted, or
+// its end was told already, because its server was thought dead.
+func (w *commandWorker) unanswered(ctx context.Context, args commandArgs) (entry.Entry, error) {
+	_, err := w.log.Get(ctx, args.log(), entry.ResultID(args.Command))
+	if fault.CodeOf(err) != fault.NotFound {
+		return entry.Entry{}, err
+	}
+	said, err := w.log.Get(ctx, args.log(), args.Command)
+	if fault.CodeOf(err) == fault.NotFound {
+		return entry.Entry{}, nil
+	}
+	return said, err
+}
+
+// run runs a command on the thread's sandbox, publishing its output as it comes. It was begun when there
+// was a sandbox to run it on.
+func (w *commandWorker) run(ctx context.Context, args commandArgs, said entry.Entry) (r entry.CommandResult, begun bool) {
+	c, ok := entry.As[entry.Command](said)
+	if !ok {
+		return entry.CommandResult{ExitCode: -1, Error: "this command cannot be read; run it again"}, false
+	}
 	out := newOutput(ctx, w.log, args.log(), entry.ResultID(said.ID))
 	scope := db.Scope{House: args.House, Agent: said.Author}
 	started := time.Now()
 	box, got, err := w.boxes.Exec(ctx, scope, args.Thread, c.EnvironmentID, func(sandbox.Sandbox) sandbox.Command {
-		started = time.Now() // what came before was making the sandbox
+		begun, started = true, time.Now() // what came before was making the sandbox
 		return sandbox.Command{Argv: c.Program(), Stdout: out, Stderr: out, Timeout: time.Duration(c.TimeoutMS) * time.Millisecond}
 	})
-	r := out.close()
+	r = out.close()
 	r.SandboxID, r.ExitCode, r.TimedOut, r.OutOfMemory = box.ID, got.ExitCode, got.TimedOut, got.OutOfMemory
 	r.DurationMS = got.Duration.Milliseconds()
 	if err == nil {
-		return r
+		return r, begun
 	}
 	r.ExitCode, r.DurationMS = -1, time.Since(started).Milliseconds()
 	switch {
-	case errors.Is(context.Cause(ctx), river.ErrJobCancelledRemotely):
+	case cancelled(ctx):
 		r.Cancelled = true
-	case ctx.Err() != nil:
+	case stopped(ctx):
 		r.Error = brokenOff
 	default:
 		told := fault.From(err)
 		w.logger.Warn("a command could not run", "thread", args.Thread, "command", said.ID, "error", told.Detail())
 		r.Error = told.Error()
 	}
-	return r
+	return r, begun
 }
 
 // brokenOff is what is said of a command whose server went away.
 const brokenOff = "the server stopped while the command was running; what it had done so far stays, run it again if you need the rest"
 
-// tell writes how a command ended, also while the server is stopping, and tries again while the
-// database is away.
-func (w *commandWorker) tell(ctx context.Context, ref stream.Ref, d entry.Draft) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tellWithin)
-	defer cancel()
+// tell writes how a command ended, also while the server is stopping, and however long the database is
+// away: a command without an end would never be heard of again.
+func (w *commandWorker) tell(ref stream.Ref, d entry.Draft) error {
+	err := persist(w.telling, func() error {
+		_, err := w.log.Append(w.telling, ref, d)
+		return err
+	})
+	if fault.CodeOf(err) == fault.NotFound {
+		return nil // the thread was deleted meanwhile
+	}
+	return err
+}
+
+// persist tries again while the database is away or full, until ctx ends.
+func persist(ctx context.Context, f func() error) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		_, err := w.log.Append(ctx, ref, d)
-		switch fault.CodeOf(err) {
-		case "", fault.NotFound: // written, or the thread was deleted meanwhile
-			return nil
-		case fault.Unavailable:
-		default:
+		err := f()
+		if code := fault.CodeOf(err); code != fault.Unavailable && code != fault.Exhausted {
 			return err
 		}
 		select {

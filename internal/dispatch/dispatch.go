@@ -9,6 +9,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -28,6 +29,8 @@ const (
 	workers = 64
 	// longest is more than any command may take: before it, the queue must not think a job stuck.
 	longest = 25 * time.Hour
+	// tellWithin is how long a server that stops tries to write how its commands ended.
+	tellWithin = 20 * time.Second
 	// sweepEvery is how often the servers look for work whose server is gone.
 	sweepEvery = 15 * time.Second
 )
@@ -50,11 +53,18 @@ type Dispatcher struct {
 	logger  *slog.Logger
 	queue   *river.Client[pgx.Tx]
 	life    *life
+	// telling ends when a result can no longer be written, with halt.
+	telling context.Context
+	halt    context.CancelFunc
 }
 
-// Start takes up work, first reporting what a dead server left. It goes on until [Dispatcher.Stop].
+// Start takes up work, and first of all reports what a dead server left. It goes on until
+// [Dispatcher.Stop].
 func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	d := &Dispatcher{db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger}
+	// The queue works until it is stopped, not until the start's context ends.
+	lasting := context.WithoutCancel(ctx)
+	d.telling, d.halt = context.WithCancel(lasting)
 	var err error
 	if d.life, err = begin(ctx, c.DB.Pool(), c.Logger); err != nil {
 		return nil, err
@@ -63,14 +73,11 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 		d.life.end()
 		return nil, err
 	}
-	if err := d.sweep(ctx); err != nil {
-		d.life.end()
-		return nil, err
+	if err = d.queue.Start(lasting); err == nil {
+		_, err = d.queue.Insert(ctx, sweepArgs{}, nil)
 	}
-	// The queue works until it is stopped, not until the start's context ends.
-	if err := d.queue.Start(context.WithoutCancel(ctx)); err != nil {
-		d.life.end()
-		return nil, fault.New(fault.Unavailable, "the job queue did not start", "check the database").Because(err)
+	if err != nil {
+		return nil, errors.Join(fault.New(fault.Unavailable, "the job queue did not start", "check the database").Because(err), d.Stop(lasting))
 	}
 	return d, nil
 }
@@ -78,6 +85,8 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 // Stop ends the work under way, each piece with an entry that says so, and waits for it until ctx ends.
 func (d *Dispatcher) Stop(ctx context.Context) error {
 	defer d.life.end()
+	defer d.halt()
+	defer time.AfterFunc(tellWithin, d.halt).Stop()
 	return d.queue.StopAndCancel(ctx)
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -101,8 +102,30 @@ func (o *output) close() entry.CommandResult {
 		return r
 	}
 	r.Truncated = true
-	r.Output, r.OutputTail = text(o.head), text(tail)
+	r.Output, r.OutputTail = text(wholeEnd(o.head)), text(wholeStart(tail))
 	return r
+}
+
+// wholeEnd leaves out the character at the end that the cut went through, wholeStart the one at the start.
+func wholeEnd(b []byte) []byte {
+	for i := len(b) - 1; i >= max(len(b)-utf8.UTFMax, 0); i-- {
+		if utf8.RuneStart(b[i]) {
+			if utf8.FullRune(b[i:]) {
+				return b
+			}
+			return b[:i]
+		}
+	}
+	return b
+}
+
+func wholeStart(b []byte) []byte {
+	for i := range min(utf8.UTFMax, len(b)) {
+		if utf8.RuneStart(b[i]) {
+			return b[i:]
+		}
+	}
+	return b
 }
 
 // keepLast trims b to its last n bytes once it has grown to twice that, so that trimming stays cheap.

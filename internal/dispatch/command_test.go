@@ -1,0 +1,343 @@
+//go:build linux
+
+package dispatch_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+func TestACommand(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.thread(sandbox.Recipe{})
+
+	t.Run("is told with its exit code, its duration and both streams", func(t *testing.T) {
+		id := b.ask(th, "echo out; echo err >&2; exit 7")
+		r := b.result(th, id)
+		said, _ := entry.As[entry.Command](b.entries(th)[0])
+		if said.Command == "" || b.entries(th)[0].Author != b.scope.Agent {
+			t.Errorf("the log begins with %s", b.story(th))
+		}
+		if r.ExitCode != 7 || r.SandboxID == "" || r.CommandID != id || r.Error != "" || r.DurationMS < 1 || r.OutputBytes != 8 ||
+			!strings.Contains(r.Output, "out\n") || !strings.Contains(r.Output, "err\n") {
+			t.Errorf("the result is %+v", r)
+		}
+	})
+	t.Run("is a line for the shell, or a program with its arguments as they are", func(t *testing.T) {
+		r := b.result(th, b.askFor(th, "", entry.Command{Argv: []string{"printf", "%s|", "a b", "$HOME", ""}}))
+		if r.Output != "a b|$HOME||" {
+			t.Errorf("it printed %q", r.Output)
+		}
+	})
+	t.Run("finds the files of the one before, and another thread's does not", func(t *testing.T) {
+		b.sh(th, "echo kept > file")
+		if r := b.sh(th, "cat file"); r.Output != "kept\n" {
+			t.Errorf("it found %q", r.Output)
+		}
+		if r := b.sh(b.thread(sandbox.Recipe{}), "ls -A"); r.Output != "" || r.ExitCode != 0 {
+			t.Errorf("the other thread finds %q", r.Output)
+		}
+	})
+	t.Run("that does not exist has the shell's exit code", func(t *testing.T) {
+		if r := b.result(th, b.askFor(th, "", entry.Command{Argv: []string{"nosuchprogram"}})); r.ExitCode != 127 || !strings.Contains(r.Output, "nosuchprogram") {
+			t.Errorf("the result is %+v", r)
+		}
+	})
+	t.Run("may print what is no text", func(t *testing.T) {
+		r := b.sh(th, `printf 'a\377\376b\000c\033[1m'`)
+		if r.Output != "a\uFFFDb\u2400c\x1b[1m" || r.OutputBytes != 10 {
+			t.Errorf("the result is %+v", r)
+		}
+	})
+	t.Run("may kill its parent and all it can, and the next one works", func(t *testing.T) {
+		if r := b.sh(th, "kill -9 $PPID; kill -9 1; kill -9 -1; kill -9 $$"); r.ExitCode != 137 {
+			t.Errorf("the result is %+v", r)
+		}
+		if r := b.sh(th, "echo works"); r.Output != "works\n" {
+			t.Errorf("then: %+v", r)
+		}
+	})
+	t.Run("may fill the sandbox's disk, and the sandbox is usable afterwards", func(t *testing.T) {
+		full := b.thread(sandbox.Recipe{Limits: sandbox.Limits{DiskMB: 32}})
+		r := b.sh(full, "dd if=/dev/zero of=big bs=1M count=100; code=$?; rm big; exit $code")
+		if r.ExitCode == 0 || !strings.Contains(r.Output, "No space left on device") {
+			t.Errorf("the result is %+v", r)
+		}
+		if r := b.sh(full, "echo works | tee file"); r.Output != "works\n" {
+			t.Errorf("then: %+v", r)
+		}
+	})
+	t.Run("that takes longer than it may ends, by its own limit and by its environment's", func(t *testing.T) {
+		limited := b.thread(sandbox.Recipe{CommandTimeout: 300 * time.Millisecond})
+		b.sh(limited, "true")
+		for name, id := range map[string]string{
+			"its own":           b.askFor(th, "", entry.Command{Command: "echo begun; sleep 1000", TimeoutMS: 300}),
+			"its environment's": b.ask(limited, "echo begun; sleep 1000"),
+		} {
+			where := th
+			if name != "its own" {
+				where = limited
+			}
+			r := b.result(where, id)
+			if r.ExitCode != 124 || !r.TimedOut || r.Output != "begun\n" || r.DurationMS < 300 || r.Error != "" {
+				t.Errorf("%s: the result is %+v", name, r)
+			}
+		}
+	})
+	t.Run("without an environment says how to set one", func(t *testing.T) {
+		bare, err := b.threads.Create(t.Context(), b.scope, thread.Draft{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := b.sh(bare.ID, "true")
+		if r.ExitCode != -1 || !strings.Contains(r.Error, "set the house's default environment") || r.SandboxID != "" {
+			t.Errorf("the result is %+v", r)
+		}
+	})
+	for name, c := range map[string]entry.Command{
+		"nothing": {Command: "  "}, "a line and arguments": {Command: "a", Argv: []string{"b"}}, "a NUL byte": {Command: "a\x00"}, "a negative limit": {Command: "a", TimeoutMS: -1},
+	} {
+		t.Run("is refused as "+name+", and leaves no trace", func(t *testing.T) {
+			before := len(b.entries(th))
+			_, err := b.dispatcher.RunCommand(t.Context(), b.scope, th, "", c)
+			wantCode(t, err, fault.Invalid)
+			if len(b.entries(th)) != before {
+				t.Error("the log has grown")
+			}
+		})
+	}
+	t.Run("is refused in a thread that is not there, or another house's", func(t *testing.T) {
+		_, err := b.dispatcher.RunCommand(t.Context(), b.scope, "nosuchthread", "", entry.Command{Command: "true"})
+		wantCode(t, err, fault.NotFound)
+		theirs := b.scope
+		theirs.House = "otherhouse"
+		_, err = b.dispatcher.RunCommand(t.Context(), theirs, th, "", entry.Command{Command: "true"})
+		wantCode(t, err, fault.NotFound)
+	})
+}
+
+func TestTheSameCommandTwice(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.thread(sandbox.Recipe{})
+
+	t.Run("runs once, also when both come at the same time", func(t *testing.T) {
+		var both sync.WaitGroup
+		for range 8 {
+			both.Go(func() {
+				if _, err := b.dispatcher.RunCommand(t.Context(), b.scope, th, "one", entry.Command{Command: "echo ran >> runs"}); err != nil {
+					t.Error(detail(err))
+				}
+			})
+		}
+		both.Wait()
+		b.result(th, "one")
+		b.askFor(th, "one", entry.Command{Command: "echo again >> runs"})
+		if r := b.sh(th, "cat runs"); r.Output != "ran\n" || b.results(th, "one") != 1 {
+			t.Errorf("it ran as %q and has %d results", r.Output, b.results(th, "one"))
+		}
+	})
+	t.Run("runs once in each thread", func(t *testing.T) {
+		other := b.thread(sandbox.Recipe{})
+		if r := b.result(other, b.askFor(other, "one", entry.Command{Command: "echo other"})); r.Output != "other\n" {
+			t.Errorf("the result is %+v", r)
+		}
+	})
+	t.Run("is refused when the id is that of something else", func(t *testing.T) {
+		if _, err := b.log.Append(t.Context(), b.ref(th), entry.NewDraft("chat", b.scope.Agent, entry.Chat{Text: "hello"})); err != nil {
+			t.Fatal(err)
+		}
+		_, err := b.dispatcher.RunCommand(t.Context(), b.scope, th, "chat", entry.Command{Command: "true"})
+		wantCode(t, err, fault.Exists)
+		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, th, "chat"), fault.NotFound)
+	})
+}
+
+func TestLiveOutput(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.thread(sandbox.Recipe{})
+	id := b.ask(th, "echo begun; while [ ! -e go ]; do sleep 0.02; done; echo ended")
+	b.printed(th, id, "begun\n") // while it runs: nobody has told it to go on
+	b.ask(th, "touch go")
+
+	var last *stream.Event
+	for _, ev := range b.follow(th, func(ev stream.Event) bool { return ev.Entry != nil && ev.Entry.ID == entry.ResultID(id) }) {
+		last = &ev
+	}
+	if r, _ := entry.As[entry.CommandResult](*last.Entry); r.Output != "begun\nended\n" {
+		t.Errorf("the result holds %q, want all of it", r.Output)
+	}
+	t.Run("does not come after the result", func(t *testing.T) {
+		after := b.ask(th, "echo next")
+		done := entry.ResultID(after)
+		ended := false
+		for _, ev := range b.follow(th, func(ev stream.Event) bool { return ev.Entry != nil && ev.Entry.ID == done }) {
+			ended = ended || ev.Entry != nil && ev.Entry.ID == entry.ResultID(id)
+			if ended && ev.Delta != nil && ev.Delta.EntryID == entry.ResultID(id) {
+				t.Errorf("%q came after the result", ev.Delta.Data)
+			}
+		}
+	})
+}
+
+func TestLargeOutput(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.thread(sandbox.Recipe{})
+
+	t.Run("of 200 MB keeps its exact head and tail and states what is left out, in bounded memory", func(t *testing.T) {
+		const line, lines = 100, 2_000_000
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		r := b.sh(th, fmt.Sprintf(`awk 'BEGIN { for (i = 1; i <= %d; i++) printf "%%0%dd\n", i }'`, lines, line-1))
+		runtime.ReadMemStats(&after)
+		head, tail := fmt.Sprintf("%0*d\n%0*d\n", line-1, 1, line-1, 2), fmt.Sprintf("%0*d\n", line-1, lines)
+		if r.ExitCode != 0 || r.OutputBytes != line*lines || !r.Truncated ||
+			len(r.Output) != 64<<10 || !strings.HasPrefix(r.Output, head) || len(r.OutputTail) != 64<<10 || !strings.HasSuffix(r.OutputTail, tail) {
+			t.Errorf("exit code %d, %d bytes, head of %d, tail of %d that ends %q (%s)", r.ExitCode, r.OutputBytes, len(r.Output), len(r.OutputTail), r.OutputTail[max(0, len(r.OutputTail)-100):], r.Error)
+		}
+		if want := int64(line*lines - 128<<10); r.Omitted() != want {
+			t.Errorf("%d bytes are said to be left out, want %d", r.Omitted(), want)
+		}
+		if grown := int64(after.Sys) - int64(before.Sys); grown > 64<<20 {
+			t.Errorf("the server has grown by %d MiB", grown>>20)
+		}
+	})
+	t.Run("that just fits is whole", func(t *testing.T) {
+		r := b.sh(th, "head -c 131072 /dev/zero | tr '\\0' x")
+		if r.Truncated || len(r.Output) != 128<<10 || r.OutputTail != "" || r.Omitted() != 0 {
+			t.Errorf("%d bytes and %d, %d omitted", len(r.Output), len(r.OutputTail), r.Omitted())
+		}
+	})
+	t.Run("is not cut within a character", func(t *testing.T) {
+		r := b.sh(th, "printf xx; yes '€' | tr -d '\\n' | head -c 300000; printf xx")
+		if !r.Truncated || strings.ContainsRune(r.Output+r.OutputTail, '\uFFFD') || strings.Trim(r.Output, "x€") != "" ||
+			r.Omitted() != r.OutputBytes-int64(len(r.Output)+len(r.OutputTail)) || len(r.Output) < 64<<10-3 || len(r.OutputTail) < 64<<10-3 {
+			t.Errorf("a head of %d that ends %q, a tail of %d that starts %q", len(r.Output), r.Output[len(r.Output)-4:], len(r.OutputTail), r.OutputTail[:4])
+		}
+	})
+}
+
+func TestCancellingACommand(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.thread(sandbox.Recipe{})
+
+	t.Run("ends it with everything it started, and what it printed stays", func(t *testing.T) {
+		word := fmt.Sprint("7", time.Now().UnixNano()) // a sleep that nobody else sleeps
+		id := b.ask(th, "trap '' TERM INT HUP; (setsid sleep "+word+" &); sleep "+word+" & echo begun; wait; sleep "+word)
+		b.printed(th, id, "begun\n")
+		if !runs(t, "sleep "+word) {
+			t.Fatal("the test cannot find what the command started")
+		}
+		b.cancel(th, id)
+		b.cancel(th, id)
+		r := b.result(th, id)
+		if !r.Cancelled || r.Error != "" || r.Output != "begun\n" || r.SandboxID == "" || r.ExitCode == 0 {
+			t.Errorf("the result is %+v", r)
+		}
+		if runs(t, "sleep "+word) {
+			t.Error("something of it still runs")
+		}
+		b.cancel(th, id)
+		if n := b.results(th, id); n != 1 {
+			t.Errorf("it has %d results", n)
+		}
+	})
+	t.Run("that has ended is no error and changes nothing", func(t *testing.T) {
+		id := b.ask(th, "echo done")
+		b.result(th, id)
+		b.cancel(th, id)
+		if r := b.result(th, id); r.Cancelled || r.Output != "done\n" || b.results(th, id) != 1 {
+			t.Errorf("the result is %+v, one of %d", r, b.results(th, id))
+		}
+	})
+	t.Run("that never was is not found", func(t *testing.T) {
+		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, th, "nosuchcommand"), fault.NotFound)
+		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, "nosuchthread", "nosuchcommand"), fault.NotFound)
+		other := b.thread(sandbox.Recipe{})
+		id := b.ask(th, "true")
+		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, other, id), fault.NotFound)
+	})
+	t.Run("while its sandbox is made leaves no sandbox", func(t *testing.T) {
+		slow := b.thread(sandbox.Recipe{Setup: "echo preparing; sleep 1000"})
+		id := b.ask(slow, "true")
+		b.preparing(slow)
+		b.cancel(slow, id)
+		if r := b.result(slow, id); !r.Cancelled || r.SandboxID != "" {
+			t.Errorf("the result is %+v", r)
+		}
+		if th, err := b.threads.Get(t.Context(), b.scope, slow); err != nil || th.Sandbox != "" {
+			t.Errorf("the thread is on %q (%v)", th.Sandbox, err)
+		}
+	})
+	t.Run("many at once that have ended does not exhaust the connections", func(t *testing.T) {
+		id := b.ask(th, "true")
+		b.result(th, id)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var all sync.WaitGroup
+		for range 40 {
+			all.Go(func() {
+				if err := b.dispatcher.CancelCommand(ctx, b.scope, th, id); err != nil {
+					t.Error(detail(err))
+				}
+			})
+		}
+		all.Wait()
+	})
+}
+
+// preparing waits until a thread's sandbox is there, though it is not ready yet.
+func (b *bench) preparing(thread string) {
+	b.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if there, err := b.driver.List(b.t.Context(), sandbox.Labels{Thread: thread}); err != nil || len(there) > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatal("there is no sandbox")
+		}
+	}
+}
+
+func TestDeletingAThread(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	word := fmt.Sprint("8", time.Now().UnixNano())
+	parent := b.thread(sandbox.Recipe{})
+	id := b.ask(parent, "echo begun; sleep "+word)
+	b.printed(parent, id, "begun\n")
+	for range 2 {
+		if err := b.dispatcher.DeleteThread(t.Context(), b.scope, parent); err != nil {
+			t.Fatal(detail(err))
+		}
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		left, err := b.driver.List(t.Context(), sandbox.Labels{})
+		if err == nil && len(left) == 0 && !runs(t, "sleep "+word) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("its sandbox is left: %v (%v)", left, err)
+		}
+	}
+	_, _, err := b.log.Read(t.Context(), b.ref(parent), stream.Range{})
+	wantCode(t, err, fault.NotFound)
+	if r := b.sh(b.thread(sandbox.Recipe{}), "echo works"); r.Output != "works\n" {
+		t.Errorf("another thread: %+v", r)
+	}
+}
