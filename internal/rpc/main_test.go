@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -35,7 +36,9 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 // people who use it: Ada owns a house in which Cyd is a member; Bob owns another one.
 type bench struct {
 	*dbtest.Database
-	url           string
+	url string
+	// told is what the server logged.
+	told          *logbook
 	auth          *auth.Auth
 	houses        *house.Houses
 	ada, cyd, bob person
@@ -52,7 +55,7 @@ type person struct {
 func setup(t *testing.T) *bench {
 	t.Helper()
 	ctx, d := t.Context(), dbtest.New(t)
-	quiet := slog.New(slog.DiscardHandler)
+	quiet, told := slog.New(slog.DiscardHandler), new(logbook)
 	log, err := stream.Open(ctx, d.DB, quiet)
 	must(t, err)
 	t.Cleanup(log.Close)
@@ -64,9 +67,9 @@ func setup(t *testing.T) *bench {
 	must(t, err)
 	t.Cleanup(func() { dispatcher.Stop(context.Background()) })
 
-	b := &bench{Database: d, auth: auth.New(d.DB), houses: house.New(d.DB, log, threads, boxes)}
+	b := &bench{Database: d, told: told, auth: auth.New(d.DB), houses: house.New(d.DB, log, threads, boxes)}
 	server := httptest.NewUnstartedServer(rpc.Handler(rpc.Services{
-		Auth: b.auth, Houses: b.houses, Threads: threads, Log: log, Boxes: boxes, Dispatcher: dispatcher, Logger: quiet,
+		Auth: b.auth, Houses: b.houses, Threads: threads, Log: log, Boxes: boxes, Dispatcher: dispatcher, Logger: told.logger(),
 	}))
 	server.Config.Protocols = new(http.Protocols)
 	server.Config.Protocols.SetHTTP1(true)
@@ -211,6 +214,26 @@ func must(t testing.TB, err error) {
 func digest(token string) []byte {
 	sum := sha256.Sum256([]byte(token))
 	return sum[:]
+}
+
+// logbook keeps what is logged.
+type logbook struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logbook) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func (l *logbook) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logbook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // echo is a driver whose boxes say what they are asked to run.
