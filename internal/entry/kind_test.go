@@ -1,0 +1,154 @@
+package entry_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// samples are a well-formed payload of every kind: a new one needs its line here.
+var samples = []entry.Payload{
+	entry.Chat{Text: "hello *@bob*", ReplyTo: "e1"},
+	entry.Command{Argv: []string{"printf", "%s", "a b"}, SandboxID: "b1", TimeoutMS: 1000, EnvironmentID: "v1"},
+	entry.CommandResult{CommandID: "c1", SandboxID: "b1", ExitCode: 124, Output: "head", OutputTail: "tail", OutputBytes: 100, Truncated: true,
+		DurationMS: 1500, TimedOut: true},
+	entry.SandboxResumed{SandboxID: "b2", PreviousSandboxID: "b1"},
+	entry.StatusChanged{From: "idle", To: "running", Reason: "a message came"},
+	entry.HouseCreated{HouseID: "h1", Name: "Home"},
+	entry.EnvironmentPrepared{SandboxID: "b1", Steps: []entry.PreparationStep{{Name: "clone", DurationMS: 1200, Output: "done"}}},
+}
+
+func TestEveryKind(t *testing.T) {
+	t.Parallel()
+	sampled := map[string]bool{}
+	for _, p := range samples {
+		sampled[p.Type()] = true
+		t.Run(p.Type(), func(t *testing.T) {
+			draft := entry.NewDraft("id", "author", p)
+			if err := entry.Check(draft, entry.Server); err != nil {
+				t.Errorf("arbe itself may not write it: %v", err)
+			}
+			got, ok := entry.Decode(entry.Entry{Type: draft.Type, Payload: draft.Payload})
+			if !ok || !reflect.DeepEqual(got, p) {
+				t.Errorf("it is read as %v", got)
+			}
+			if got.Plain() == "" {
+				t.Error("it says nothing in plain words")
+			}
+			empty := entry.Draft{Type: p.Type(), Payload: json.RawMessage("{}")}
+			if err := entry.Check(empty, entry.Server); fault.CodeOf(err) != fault.Invalid || !strings.Contains(err.Error(), ": ") {
+				t.Errorf("of an empty one it says %v, want the field that is missing", err)
+			}
+			if _, ok := entry.Decode(entry.Entry{Type: p.Type(), Payload: json.RawMessage(`"text"`)}); ok {
+				t.Error("it reads what is not its payload")
+			}
+		})
+	}
+	seen := map[string]bool{}
+	for _, k := range entry.Kinds() {
+		if !sampled[k.Type] {
+			t.Errorf("%s has no sample", k.Type)
+		}
+		if seen[k.Type] {
+			t.Errorf("%s is registered twice", k.Type)
+		}
+		seen[k.Type] = true
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	t.Run("lets anyone write a chat, and arbe alone the rest", func(t *testing.T) {
+		for _, p := range samples {
+			err := entry.Check(entry.NewDraft("", "", p), entry.Anyone)
+			if chat := p.Type() == "chat"; chat && err != nil {
+				t.Errorf("a chat: %v", err)
+			} else if !chat && (fault.CodeOf(err) != fault.Forbidden || !strings.Contains(err.Error(), `use one of ["chat"]`)) {
+				t.Errorf("%s: %v", p.Type(), err)
+			}
+		}
+	})
+	t.Run("keeps the ids of results for results", func(t *testing.T) {
+		id := entry.ResultID("c1")
+		if err := entry.Check(entry.NewDraft(id, "", entry.CommandResult{CommandID: "c1"}), entry.Server); err != nil {
+			t.Errorf("a result: %v", err)
+		}
+		for _, p := range []entry.Payload{entry.Chat{Text: "mine"}, entry.Command{Command: "true"}} {
+			if err := entry.Check(entry.NewDraft(id, "", p), entry.Server); fault.CodeOf(err) != fault.Invalid || !strings.HasPrefix(err.Error(), "id: ") {
+				t.Errorf("%s: %v", p.Type(), err)
+			}
+		}
+	})
+	for what, c := range map[string]struct {
+		draft entry.Draft
+		code  fault.Code
+		field string
+	}{
+		"an unknown type":                {chat(`{"text":"a"}`, func(d *entry.Draft) { d.Type = "shout" }), fault.Invalid, "type"},
+		"a type longer than a line":      {chat(`{"text":"a"}`, func(d *entry.Draft) { d.Type = strings.Repeat("x", 5000) }), fault.Invalid, "type"},
+		"an id of more than 200 bytes":   {chat(`{"text":"a"}`, func(d *entry.Draft) { d.ID = strings.Repeat("x", 201) }), fault.Invalid, "id"},
+		"an id in invalid UTF-8":         {chat(`{"text":"a"}`, func(d *entry.Draft) { d.ID = "\xff" }), fault.Invalid, "id"},
+		"an id with a NUL byte":          {chat(`{"text":"a"}`, func(d *entry.Draft) { d.ID = "a\x00" }), fault.Invalid, "id"},
+		"a payload that is too large":    {chat(`{"text":"`+strings.Repeat("x", entry.MaxPayload)+`"}`, nil), fault.Exhausted, "payload"},
+		"a payload in invalid UTF-8":     {chat("{\"text\":\"\xff\"}", nil), fault.Invalid, "payload"},
+		"a payload that is not JSON":     {chat(`text`, nil), fault.Invalid, "payload"},
+		"no payload":                     {chat(``, nil), fault.Invalid, "payload"},
+		"a payload that is no object":    {chat(`[]`, nil), fault.Invalid, "payload"},
+		"a field of another type":        {chat(`{"text":["a"]}`, nil), fault.Invalid, "text"},
+		"a blank text":                   {chat(`{"text":" \n\u2003"}`, nil), fault.Invalid, "text"},
+		"a text that is too long":        {chat(`{"text":"`+strings.Repeat("x", entry.MaxText+1)+`"}`, nil), fault.Exhausted, "text"},
+		"a reply to what cannot be said": {chat(`{"text":"a","reply_to":"`+strings.Repeat("x", 201)+`"}`, nil), fault.Invalid, "reply_to"},
+	} {
+		t.Run("refuses "+what+", naming the field, in a few words", func(t *testing.T) {
+			err := entry.Check(c.draft, entry.Anyone)
+			if fault.CodeOf(err) != c.code || !strings.HasPrefix(err.Error(), c.field+": ") || len(err.Error()) > 300 {
+				t.Errorf("it says %v", err)
+			}
+		})
+	}
+}
+
+// chat is a draft with this payload, changed.
+func chat(payload string, change func(*entry.Draft)) entry.Draft {
+	d := entry.Draft{Type: "chat", Payload: json.RawMessage(payload)}
+	if change != nil {
+		change(&d)
+	}
+	return d
+}
+
+func TestReading(t *testing.T) {
+	t.Parallel()
+	said := entry.Entry{Type: "chat", Payload: json.RawMessage(`{"text":"hello","mood":"good"}`)}
+	t.Run("takes an entry for its own kind only", func(t *testing.T) {
+		if c, ok := entry.As[entry.Chat](said); !ok || c.Text != "hello" {
+			t.Errorf("as a chat it is %v", c)
+		}
+		if c, ok := entry.As[entry.Command](said); ok {
+			t.Errorf("as a command it is %v", c)
+		}
+	})
+	t.Run("does not fail on a kind nobody knows", func(t *testing.T) {
+		if p, ok := entry.Decode(entry.Entry{Type: "pi.dream", Payload: json.RawMessage(`{}`)}); ok {
+			t.Errorf("it is %v", p)
+		}
+	})
+}
+
+func TestName(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{"": "", "  a b\t": "a b", "<b>": "<b>", strings.Repeat("ü", 10): strings.Repeat("ü", 10)} {
+		if got, err := entry.Name("name", given, 10); err != nil || got != want {
+			t.Errorf("%q becomes %q: %v", given, got, err)
+		}
+	}
+	for _, given := range []string{"a\nb", "a\x00", "a\x1b[31m", "\xff", strings.Repeat("ü", 11)} {
+		if got, err := entry.Name("title", given, 10); fault.CodeOf(err) != fault.Invalid || !strings.HasPrefix(err.Error(), "title: ") {
+			t.Errorf("%q becomes %q: %v", given, got, err)
+		}
+	}
+}
