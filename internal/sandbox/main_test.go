@@ -108,7 +108,9 @@ type ran struct {
 }
 
 // try runs a line of shell on a thread's sandbox.
-func (b *bench) try(thread, line string) ran { return tryOn(b.t.Context(), b, b.boxes, thread, "", line) }
+func (b *bench) try(thread, line string) ran {
+	return tryOn(b.t.Context(), b, b.boxes, thread, "", line)
+}
 
 func tryOn(ctx context.Context, b *bench, boxes *sandbox.Resolver, thread, environment, line string) (r ran) {
 	var out bytes.Buffer
