@@ -1,0 +1,223 @@
+package auth_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// bench is two houses: Ada owns one, in which Cyd is a member; Bob owns the other.
+type bench struct {
+	*dbtest.Database
+	auth          *auth.Auth
+	ada, cyd, bob string
+	home, bobs    things
+}
+
+// things are what a house has, one of each kind.
+type things struct{ house, thread, environment, sandbox string }
+
+func setup(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{Database: dbtest.New(t)}
+	b.auth = auth.New(b.DB)
+	for name, id := range map[string]*string{"Ada": &b.ada, "Cyd": &b.cyd, "Bob": &b.bob} {
+		*id = b.insert(t, "insert into agents (kind, name) values ('human', $1) returning id::text", name)
+	}
+	b.home, b.bobs = b.house(t, b.ada), b.house(t, b.bob)
+	b.insert(t, "insert into members (house_id, agent_id, role) values ($1, $2, 'member') returning role", b.home.house, b.cyd)
+	return b
+}
+
+func (b *bench) house(t *testing.T, owner string) (of things) {
+	t.Helper()
+	of.house = b.insert(t, "insert into houses (name) values ('Home') returning id")
+	b.insert(t, "insert into members (house_id, agent_id, role) values ($1, $2, 'owner') returning role", of.house, owner)
+	b.insert(t, "insert into streams (house_id, name) values ($1, $1) returning name", of.house)
+	of.thread = b.insert(t, "insert into threads (house_id, stream_id) values ($1, $1) returning id", of.house)
+	of.environment = b.insert(t, "insert into environments (house_id, name) values ($1, 'recipe') returning id", of.house)
+	of.sandbox = b.insert(t, "insert into sandboxes (house_id, environment_id, provider) values ($1, $2, 'local') returning id", of.house, of.environment)
+	return of
+}
+
+// insert changes the database past row-level security and returns the one value asked for.
+func (b *bench) insert(t *testing.T, statement string, args ...any) (value string) {
+	t.Helper()
+	if err := b.Owner(t).QueryRow(t.Context(), statement, args...).Scan(&value); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+	return value
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(fault.From(err).Detail())
+	}
+}
+
+func TestMay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	const no = fault.NotFound
+	for _, c := range []struct {
+		who            string
+		principal      auth.Principal
+		read, own      fault.Code // in the home; empty is yes
+		elsewhere, not fault.Code // in Bob's house; about what is not there
+	}{
+		{"an owner", auth.Principal{Agent: b.ada}, "", "", no, no},
+		{"a member", auth.Principal{Agent: b.cyd}, "", fault.Forbidden, no, no},
+		{"a stranger", auth.Principal{Agent: b.bob}, no, no, "", no},
+		{"an owner with a key for the house", auth.Principal{Agent: b.ada, House: b.home.house}, "", "", no, no},
+		{"an owner with a key for another house", auth.Principal{Agent: b.ada, House: b.bobs.house}, no, no, no, no},
+	} {
+		t.Run(c.who, func(t *testing.T) {
+			ctx := c.principal.With(t.Context())
+			ask := func(action auth.Action, what string, target auth.Target, house string, want fault.Code) {
+				t.Helper()
+				scope, err := b.auth.May(ctx, action, target)
+				if fault.CodeOf(err) != want {
+					t.Errorf("%s: %v, want %q", what, err, want)
+				}
+				if err == nil && (scope.House != house || scope.Agent != c.principal.Agent) || err != nil && scope.House != "" {
+					t.Errorf("%s: the scope is %v", what, scope)
+				}
+			}
+			for kind, target := range map[string]func(things) auth.Target{
+				"house":       func(of things) auth.Target { return auth.House(of.house) },
+				"thread":      func(of things) auth.Target { return auth.Thread(of.thread) },
+				"environment": func(of things) auth.Target { return auth.Environment(of.environment) },
+				"sandbox":     func(of things) auth.Target { return auth.Sandbox(of.sandbox) },
+			} {
+				ask(auth.Read, "to read the "+kind, target(b.home), b.home.house, c.read)
+				ask(auth.Write, "to write to the "+kind, target(b.home), b.home.house, c.read)
+				ask(auth.Own, "to own the "+kind, target(b.home), b.home.house, c.own)
+				ask(auth.Read, "to read Bob's "+kind, target(b.bobs), b.bobs.house, c.elsewhere)
+				ask(auth.Read, "to read no "+kind, target(things{"none", "none", "none", "none"}), "", c.not)
+			}
+		})
+	}
+	t.Run("nobody", func(t *testing.T) {
+		if _, err := b.auth.May(t.Context(), auth.Read, auth.House(b.home.house)); fault.CodeOf(err) != fault.Unauthenticated {
+			t.Error(err)
+		}
+	})
+	t.Run("a member who was removed", func(t *testing.T) {
+		b.insert(t, "delete from members where agent_id = $1 returning role", b.cyd)
+		if _, err := b.auth.May(auth.Principal{Agent: b.cyd}.With(t.Context()), auth.Read, auth.Thread(b.home.thread)); fault.CodeOf(err) != no {
+			t.Error(err)
+		}
+	})
+	t.Run("says the same of what is not there and of what is another's, in a few words", func(t *testing.T) {
+		ctx := auth.Principal{Agent: b.ada}.With(t.Context())
+		_, gone := b.auth.May(ctx, auth.Read, auth.Thread("none"))
+		_, bobs := b.auth.May(ctx, auth.Read, auth.Thread(b.bobs.thread))
+		if gone.Error() != strings.ReplaceAll(bobs.Error(), b.bobs.thread, "none") {
+			t.Errorf("%q and %q", gone, bobs)
+		}
+		_, long := b.auth.May(ctx, auth.Read, auth.Thread(strings.Repeat("x", 10_000)))
+		if len(long.Error()) > 200 {
+			t.Errorf("%q", long)
+		}
+	})
+}
+
+func TestKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	replace := func(agent, name string) string {
+		key, err := b.auth.ReplaceKey(t.Context(), agent, name)
+		must(t, err)
+		return key
+	}
+	first, other, cyds := replace(b.ada, "laptop"), replace(b.ada, "desktop"), replace(b.cyd, "laptop")
+	second := replace(b.ada, "laptop")
+
+	t.Run("is recognised, and tells whose it is", func(t *testing.T) {
+		p, err := b.auth.Authenticate(t.Context(), second)
+		if !strings.HasPrefix(second, "arbe_") || err != nil || p.Agent != b.ada || p.Credential != "api_key" || p.House != "" {
+			t.Errorf("it is %v: %v", p, err)
+		}
+	})
+	t.Run("replaced is revoked, and no other is", func(t *testing.T) {
+		if _, err := b.auth.Authenticate(t.Context(), first); fault.CodeOf(err) != fault.Unauthenticated || !strings.Contains(err.Error(), "revoked") {
+			t.Errorf("the replaced one: %v", err)
+		}
+		for _, key := range []string{other, cyds, second} {
+			if _, err := b.auth.Authenticate(t.Context(), key); err != nil {
+				t.Errorf("another one: %v", err)
+			}
+		}
+	})
+	t.Run("outlives the end of a session that it never was", func(t *testing.T) {
+		p, err := b.auth.Authenticate(t.Context(), second)
+		must(t, err)
+		must(t, b.auth.EndSession(t.Context(), p))
+		_, err = b.auth.Authenticate(t.Context(), second)
+		must(t, err)
+	})
+}
+
+func TestLogin(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	token, expires, err := b.auth.CreateLink(t.Context(), b.ada)
+	must(t, err)
+	if left := time.Until(expires); left < auth.LinkLife-time.Minute || left > auth.LinkLife {
+		t.Errorf("the link is good for %v", left)
+	}
+	session, expires, p, err := b.auth.Redeem(t.Context(), token)
+	must(t, err)
+
+	t.Run("gives a session for a link", func(t *testing.T) {
+		if left := time.Until(expires); left < auth.SessionLife-time.Minute || left > auth.SessionLife || p.Agent != b.ada {
+			t.Errorf("it is %v's, good for %v", p.Agent, left)
+		}
+		if got, err := b.auth.Authenticate(t.Context(), session); err != nil || got.Agent != b.ada || got.Credential != "session" {
+			t.Errorf("it is %v: %v", got, err)
+		}
+	})
+	t.Run("takes no credential for another: a link is no session, a session no link", func(t *testing.T) {
+		fresh, _, err := b.auth.CreateLink(t.Context(), b.ada)
+		must(t, err)
+		if _, err := b.auth.Authenticate(t.Context(), fresh); fault.CodeOf(err) != fault.Unauthenticated {
+			t.Errorf("a link logs in: %v", err)
+		}
+		if _, _, _, err := b.auth.Redeem(t.Context(), session); fault.CodeOf(err) != fault.Unauthenticated {
+			t.Errorf("a session is redeemed: %v", err)
+		}
+	})
+	t.Run("keeps hashes only", func(t *testing.T) {
+		sum := sha256.Sum256([]byte(session))
+		if n := b.insert(t, "select count(*)::text from login_sessions where hash = $1", sum[:]); n != "1" {
+			t.Errorf("%s sessions have the hash", n)
+		}
+	})
+	t.Run("ends with who was logged in, also as the link's answer told", func(t *testing.T) {
+		must(t, b.auth.EndSession(t.Context(), p))
+		must(t, b.auth.EndSession(t.Context(), p))
+		if _, err := b.auth.Authenticate(t.Context(), session); fault.CodeOf(err) != fault.Unauthenticated {
+			t.Errorf("it goes on: %v", err)
+		}
+	})
+}
+
+func TestWho(t *testing.T) {
+	t.Parallel()
+	if _, err := auth.Who(context.Background()); fault.CodeOf(err) != fault.Unauthenticated || !strings.Contains(err.Error(), "arbe login") {
+		t.Errorf("of nobody it says %v", err)
+	}
+	p := auth.Principal{Agent: "a", House: "h"}
+	if got, err := auth.Who(p.With(context.Background())); err != nil || got.Agent != "a" || got.House != "h" {
+		t.Errorf("it is %v: %v", got, err)
+	}
+}
