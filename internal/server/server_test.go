@@ -478,4 +478,3 @@ func (b *browser) get(url string) page {
 	text.ReadFrom(res.Body)
 	return page{res.StatusCode, text.String()}
 }
-
