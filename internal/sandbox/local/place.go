@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,20 +56,14 @@ func (p *place) takeOver(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var others sync.WaitGroup
 	for _, entry := range places {
-		if !entry.IsDir() || entry.Name() == filepath.Base(p.run) {
-			continue
+		if entry.IsDir() && entry.Name() != filepath.Base(p.run) {
+			other := newPlace(runs, entry.Name(), p.runtime.command, p.log)
+			others.Go(func() { other.sweepAbandoned(ctx) })
 		}
-		other := newPlace(runs, entry.Name(), p.runtime.command, p.log)
-		held, err := lockFile(filepath.Join(other.run, lockName), false)
-		if err != nil {
-			continue // its server lives, or it is not a place
-		}
-		if err := other.sweep(ctx); err != nil {
-			p.log.Warn("what a killed server left of its sandboxes stays", "directory", other.run, "cause", err)
-		}
-		held.Close()
 	}
+	others.Wait()
 	if err := p.sweep(ctx); err != nil {
 		return err
 	}
@@ -77,6 +72,18 @@ func (p *place) takeOver(ctx context.Context) error {
 	}
 	p.lock, err = lockFile(filepath.Join(p.run, lockName), true)
 	return err
+}
+
+// sweepAbandoned sweeps the place of a server that does not live any more.
+func (p *place) sweepAbandoned(ctx context.Context) {
+	held, err := lockFile(filepath.Join(p.run, lockName), false)
+	if err != nil {
+		return // its server lives, or it is not a place
+	}
+	defer held.Close()
+	if err := p.sweep(ctx); err != nil {
+		p.log.Warn("what a killed server left of its sandboxes stays", "directory", p.run, "cause", err)
+	}
 }
 
 // lockFile locks a file until it is closed, or its holder ends. With wait it makes the file and waits for
