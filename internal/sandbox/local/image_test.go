@@ -5,6 +5,7 @@ package local_test
 import (
 	"archive/tar"
 	"bytes"
+	"io"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -90,7 +91,9 @@ func publish(t *testing.T, layers ...[]entry) string {
 		if err := w.Close(); err != nil {
 			t.Fatal(err)
 		}
-		layer, err := tarball.LayerFromReader(&archive)
+		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
+			return io.NopCloser(bytes.NewReader(archive.Bytes())), nil
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
