@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -144,6 +145,32 @@ func TestCreatingAThreadAgain(t *testing.T) {
 			})
 		}
 		work.Wait()
+	})
+	t.Run("while the first is not committed waits for it, and returns it", func(t *testing.T) {
+		first, err := b.Owner(t).Begin(t.Context())
+		must(t, err)
+		defer first.Rollback(t.Context())
+		_, err = first.Exec(t.Context(), `
+			with s as (insert into streams (house_id, name) values ($1, 'arbe-thread-underway'))
+			insert into threads (id, house_id, stream_id, name) values ('underway', $1, 'arbe-thread-underway', 'first')`, ada.house.Id)
+		must(t, err)
+		second := make(chan error)
+		go func() {
+			res, err := ada.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: ada.house.Id, Id: "underway"})
+			if err == nil && res.Thread.Name != "first" {
+				err = fmt.Errorf("it is %v", res.Thread)
+			}
+			second <- err
+		}()
+		for !ask[bool](t, b, "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')") {
+			select {
+			case err := <-second:
+				t.Fatalf("it did not wait: %v", err)
+			default:
+			}
+		}
+		must(t, first.Commit(t.Context()))
+		must(t, <-second)
 	})
 	t.Run("with an id that another house has is refused, and says nothing of it", func(t *testing.T) {
 		b.bob.thread(t, &arbev1.CreateThreadRequest{Id: "bobs0000", Name: "Bob's secret"})
