@@ -265,10 +265,10 @@ func (l *liveThread) rejoin(after, behind int64) error {
 	if behind < 0 {
 		gap = liveEnd("The log is shorter than this page.", "Open the thread again.", threadPath(l.thread.Id))
 	}
-	// Only the connection of this very place is taken out: a page may have made a new one meanwhile.
-	place := "#" + nextID(after+1)
-	l.last(l.sse.RemoveElement(place+" + #live"),
-		l.sse.PatchElementTempl(gap, datastar.WithSelector(place), datastar.WithModeReplace()))
+	// The connection goes last, for with it the browser stops listening; and only that of this very
+	// place, for a page may have made a new one meanwhile.
+	l.last(l.sse.PatchElementTempl(gap, datastar.WithSelectorID(nextID(after+1)), datastar.WithModeReplace()),
+		l.sse.RemoveElement(":is(#newer, .farewell) + #live"))
 	return nil
 }
 

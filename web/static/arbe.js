@@ -174,24 +174,25 @@ const atEnd = () => scroller.scrollTop > -32 && !$('#newer')
 const toEnd = () => { if (scroller) scroller.scrollTop = 0 }
 let anchor = null, following = true, seen = nextSeq()
 
+// remember notes where one reads: the first entry in view, and where on the screen it is.
 function remember() {
   following = atEnd()
-  anchor = null
   if (following) seen = nextSeq()
-  else {
-    const top = scroller.getBoundingClientRect().top
-    const element = $$('[data-entry]', log).find(e => e.getBoundingClientRect().bottom > top)
-    if (element) anchor = { element, offset: element.getBoundingClientRect().top }
-  }
+  const top = scroller.getBoundingClientRect().top
+  const element = $$('[data-entry]', log).find(e => e.getBoundingClientRect().bottom > top)
+  anchor = element && { element, offset: element.getBoundingClientRect().top, scrolled: scroller.scrollTop }
   pill()
 }
 
+// hold keeps it there when the page has changed, but for what the reader has scrolled since.
 function hold() {
-  if (following) toEnd()
+  if (following && atEnd()) toEnd()
   else if (anchor?.element.isConnected) {
-    scroller.scrollTop += anchor.element.getBoundingClientRect().top - anchor.offset
+    const top = anchor.element.getBoundingClientRect().top // before scrollTop: it brings the layout up to date
+    const scrolled = scroller.scrollTop
+    scroller.scrollTop = scrolled + top - (anchor.offset - (scrolled - anchor.scrolled))
   }
-  pill()
+  remember()
 }
 
 function pill() {
