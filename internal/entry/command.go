@@ -26,7 +26,7 @@ type Command struct {
 // Type is "command".
 func (Command) Type() string { return "command" }
 
-// Validate asks for exactly one of a line and an argument list, without NUL bytes.
+// Validate asks for exactly one of a line and an argument list, and for no NUL byte anywhere.
 func (c Command) Validate() error {
 	line, argv := strings.TrimSpace(c.Command) != "", len(c.Argv) > 0 && c.Argv[0] != ""
 	switch {
@@ -34,6 +34,8 @@ func (c Command) Validate() error {
 		return fault.New(fault.Invalid, "command: there is nothing to run", `give a line, such as "ls -l", or a program with its arguments`)
 	case strings.ContainsRune(c.Command+strings.Join(c.Argv, ""), 0):
 		return fault.New(fault.Invalid, "command: it has a NUL byte", "remove the NUL byte")
+	case strings.ContainsRune(c.EnvironmentID, 0):
+		return fault.New(fault.Invalid, "environment_id: it has a NUL byte", "remove the NUL byte")
 	case c.TimeoutMS < 0:
 		return fault.New(fault.Invalid, "timeout_ms: it is negative", "give a positive number of milliseconds, or none")
 	}

@@ -50,7 +50,7 @@ func TestCommand(t *testing.T) {
 	t.Run("is a line or arguments, and nothing that no machine takes", func(t *testing.T) {
 		for _, c := range []entry.Command{
 			{}, {Command: " "}, {Argv: []string{""}}, {Command: "ls", Argv: []string{"ls"}},
-			{Command: "a\x00b"}, {Argv: []string{"a", "b\x00"}}, {Command: "ls", TimeoutMS: -1},
+			{Command: "a\x00b"}, {Argv: []string{"a", "b\x00"}}, {Command: "ls", TimeoutMS: -1}, {Command: "ls", EnvironmentID: "a\x00"},
 		} {
 			if c.Validate() == nil {
 				t.Errorf("%+v is taken", c)
