@@ -31,23 +31,3 @@ func exact(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 func moment(t time.Time) string { return t.UTC().Format("Mon 2 Jan 2006, 15:04:05 UTC") }
 
 func when(t *timestamppb.Timestamp) time.Time { return t.AsTime() }
-
-// bytesText is a size for people.
-func bytesText(n int64) string {
-	switch {
-	case n < 1<<10:
-		return fmt.Sprintf("%d bytes", n)
-	case n < 1<<20:
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	}
-	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-}
-
-// grouped is a count with its thousands apart: "1,204".
-func grouped(n int) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}

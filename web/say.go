@@ -23,6 +23,13 @@ var isID = regexp.MustCompile(`^[a-z0-9]{8,64}$`).MatchString
 // utterance is one thing said with a form.
 type utterance struct{ Thread, ID, Text string }
 
+// sending is what became of something in the outbox: refused with a failure, or taken at a position; the
+// zero sending is still on its way.
+type sending struct {
+	Seq     int64
+	Failure *fault.Error
+}
+
 // say writes what somebody wrote in the composer into the thread, or runs it if it is a command. A plain
 // form goes on to the entry; the page's script is told what became of it.
 func (a *app) say(w http.ResponseWriter, r *http.Request) error {

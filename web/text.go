@@ -1,12 +1,11 @@
 package web
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/arbe-dev/arbe/internal/fault"
 )
 
 // sentence writes a fault's words as a sentence: a capital at its start, a full stop at its end.
@@ -27,9 +26,22 @@ func decimal[N ~int | ~int64 | ~uint32](n N) string { return strconv.FormatInt(i
 
 func pressed(on bool) string { return strconv.FormatBool(on) }
 
-// sending is what became of something in the outbox: refused with a failure, or taken at a position; the
-// zero sending is still on its way.
-type sending struct {
-	Seq     int64
-	Failure *fault.Error
+// bytesText is a size for people.
+func bytesText(n int64) string {
+	switch {
+	case n < 1<<10:
+		return fmt.Sprintf("%d bytes", n)
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
+
+// grouped is a count with its thousands apart: "1,204".
+func grouped(n int) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }

@@ -3,9 +3,7 @@ package web
 import (
 	"context"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -140,15 +138,6 @@ func splitTags(text string) []string {
 	return tags
 }
 
-func threadPath(id string) string { return "/threads/" + url.PathEscape(id) }
-func housePath(id string) string  { return "/houses/" + url.PathEscape(id) }
-
-// entryPath leads to an entry wherever it is in a log, with a script or without.
-func entryPath(thread string, seq int64) string {
-	n := strconv.FormatInt(seq, 10)
-	return threadPath(thread) + "?at=" + n + "#e" + n
-}
-
 func parseForm(r *http.Request) error {
 	if err := r.ParseForm(); err != nil {
 		if f := faultOf(err); f.Code == fault.Exhausted {
@@ -157,4 +146,36 @@ func parseForm(r *http.Request) error {
 		return fault.New(fault.Invalid, "the form cannot be read", "go back and send it again").Because(err)
 	}
 	return nil
+}
+
+func pinWord(t *arbev1.Thread) string {
+	if t.PinnedAt != nil {
+		return "Unpin"
+	}
+	return "Pin"
+}
+
+func joinTags(tags []string) string { return strings.Join(tags, ", ") }
+
+// boxWord says where a command of this thread would run.
+func boxWord(b box) string {
+	switch {
+	case b.Sandbox != nil && b.Sandbox.Status == "live":
+		return "box " + b.Sandbox.Id
+	case b.Environment != nil:
+		return "a new box made from " + b.Environment.Name
+	}
+	return "no box: set an environment first"
+}
+
+func boxStatusWord(s *arbev1.Sandbox) string {
+	switch s.Status {
+	case "live":
+		return "Live"
+	case "pending":
+		return "Starting"
+	case "dead":
+		return "Gone; the next command makes a new one"
+	}
+	return s.Status
 }

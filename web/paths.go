@@ -1,0 +1,30 @@
+package web
+
+import "net/url"
+
+// The addresses of the app: ids are escaped here and nowhere else.
+
+func threadPath(id string) string { return "/threads/" + url.PathEscape(id) }
+func housePath(id string) string  { return "/houses/" + url.PathEscape(id) }
+
+// entryPath leads to an entry wherever it is in a log, with a script or without.
+func entryPath(thread string, seq int64) string {
+	n := decimal(seq)
+	return threadPath(thread) + "?at=" + n + "#e" + n
+}
+
+func olderPath(thread string, before int64) string {
+	return threadPath(thread) + "/entries?before=" + decimal(before)
+}
+
+func newerPath(thread string, after int64) string {
+	return threadPath(thread) + "/entries?after=" + decimal(after)
+}
+
+func tailPath(thread string, after int64) string {
+	return threadPath(thread) + "/tail?after=" + decimal(after)
+}
+
+func wholePath(thread string, seq int64) string {
+	return threadPath(thread) + "/entries/" + decimal(seq)
+}
