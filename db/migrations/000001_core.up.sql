@@ -126,10 +126,11 @@ comment on table threads is 'A conversation: this row says what it is, its strea
 comment on column threads.agent_id is 'The bot that drives it; null: a chat. Picks the vocabulary of status.';
 comment on column threads.parent_agent_id is 'The agent it is a direct message to; an addressee, not a driver.';
 
--- A house's two pointers into itself. Deferred, since the house is there before what they name.
+-- A house's two pointers into itself. Deferred, since the house is there before what they name, and goes
+-- before it.
 alter table houses
   add foreign key (id, default_environment_id) references environments (house_id, id)
-    on delete set null (default_environment_id) deferrable initially deferred,
+    deferrable initially deferred,
   add foreign key (id, primary_thread_id) references threads (house_id, id)
     on delete set null (primary_thread_id) deferrable initially deferred;
 

@@ -50,3 +50,7 @@ update sandboxes set status = 'dead', destroyed_at = now() where id = @id and st
 -- name: DeleteSandbox :exec
 -- For one that was never made: the threads on it have none again.
 delete from sandboxes where id = @id;
+
+-- name: ForgetDeadSandboxes :exec
+-- The threads that were on one have none again.
+delete from sandboxes where environment_id = @environment_id and status = 'dead';

@@ -44,6 +44,16 @@ func (q *Queries) DeleteSandbox(ctx context.Context, db DBTX, id string) error {
 	return err
 }
 
+const forgetDeadSandboxes = `-- name: ForgetDeadSandboxes :exec
+delete from sandboxes where environment_id = $1 and status = 'dead'
+`
+
+// The threads that were on one have none again.
+func (q *Queries) ForgetDeadSandboxes(ctx context.Context, db DBTX, environmentID string) error {
+	_, err := db.Exec(ctx, forgetDeadSandboxes, environmentID)
+	return err
+}
+
 const getEnvironment = `-- name: GetEnvironment :one
 select id, house_id, name, config, secret_bindings, created_at from environments where id = $1
 `

@@ -42,6 +42,11 @@ func (d *Dispatcher) RunCommand(ctx context.Context, scope db.Scope, threadID, i
 	if err := c.Validate(); err != nil {
 		return entry.Entry{}, err
 	}
+	if c.EnvironmentID != "" {
+		if _, err := d.boxes.Environment(ctx, scope, c.EnvironmentID); err != nil {
+			return entry.Entry{}, err
+		}
+	}
 	if id == "" {
 		id = uuid.NewString()
 	}

@@ -24,3 +24,12 @@ func Name(field, name string, limit int) (string, error) {
 	}
 	return name, nil
 }
+
+// RequiredName is [Name] for what may not be empty.
+func RequiredName(field, name string, limit int) (string, error) {
+	name, err := Name(field, name, limit)
+	if err == nil && name == "" {
+		err = fault.New(fault.Invalid, field+": it is empty", "give it a name")
+	}
+	return name, err
+}

@@ -66,7 +66,7 @@ func New(d *db.DB, log *stream.Log, threads *thread.Threads, boxes *sandbox.Reso
 
 // CreatePerson adds a human to the installation, in no house yet, and returns their id.
 func (h *Houses) CreatePerson(ctx context.Context, name string) (id string, err error) {
-	if name, err = required("name", name); err != nil {
+	if name, err = entry.RequiredName("name", name, MaxName); err != nil {
 		return "", err
 	}
 	id = uuid.NewString()
@@ -77,7 +77,7 @@ func (h *Houses) CreatePerson(ctx context.Context, name string) (id string, err 
 
 // Create makes a house that an agent owns, with its primary thread and a default environment.
 func (h *Houses) Create(ctx context.Context, owner, name string) (made House, err error) {
-	if name, err = required("name", name); err != nil {
+	if name, err = entry.RequiredName("name", name, MaxName); err != nil {
 		return House{}, err
 	}
 	var id string
@@ -149,7 +149,7 @@ func (h *Houses) List(ctx context.Context, agent, only string, after db.Cursor, 
 func (h *Houses) Update(ctx context.Context, scope db.Scope, name, defaultEnvironment *string) (changed House, err error) {
 	params := query.UpdateHouseParams{ID: scope.House}
 	if name != nil {
-		clean, err := required("name", *name)
+		clean, err := entry.RequiredName("name", *name, MaxName)
 		if err != nil {
 			return House{}, err
 		}
@@ -190,7 +190,7 @@ func (h *Houses) Members(ctx context.Context, scope db.Scope, after db.Cursor, l
 
 // CreateBot makes a bot that runs a coding agent, as a member of the scope's house.
 func (h *Houses) CreateBot(ctx context.Context, scope db.Scope, name, runtime string) (bot Agent, err error) {
-	if name, err = required("name", name); err != nil {
+	if name, err = entry.RequiredName("name", name, MaxName); err != nil {
 		return Agent{}, err
 	}
 	id := uuid.NewString()
@@ -221,13 +221,4 @@ func agent(r query.Agent, err error) (Agent, error) {
 		return Agent{}, fault.New(fault.NotFound, "there is no such agent in this house", "list the house's agents")
 	}
 	return Agent{ID: r.ID, Kind: r.Kind, Runtime: db.Zero(r.Runtime), Name: db.Zero(r.Name), CreatedAt: r.CreatedAt}, err
-}
-
-// required is a name that may not be empty.
-func required(field, name string) (string, error) {
-	name, err := entry.Name(field, name, MaxName)
-	if err == nil && name == "" {
-		err = fault.New(fault.Invalid, field+": it is empty", "give it a name")
-	}
-	return name, err
 }

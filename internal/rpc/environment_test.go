@@ -78,12 +78,27 @@ func TestEnvironment(t *testing.T) {
 			HouseId: ada.house.Id, Name: "wrong", Config: &arbev1.EnvironmentConfig{Driver: "abacus"}})
 		refused(t, err, connect.CodeFailedPrecondition, `"abacus"`)
 	})
-	t.Run("in use by a thread or a sandbox cannot be deleted", func(t *testing.T) {
+	t.Run("refuses a blank name", func(t *testing.T) {
+		_, err := ada.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: ada.house.Id, Name: "  "})
+		refused(t, err, connect.CodeInvalidArgument, "name")
+	})
+	t.Run("in use by a thread, a sandbox or as the default cannot be deleted", func(t *testing.T) {
 		named, built := ada.environment(t, "named", nil), ada.environment(t, "built", nil)
 		ada.thread(t, &arbev1.CreateThreadRequest{EnvironmentId: named.Id})
 		b.exec(t, "insert into sandboxes (house_id, environment_id, provider) values ($1, $2, 'local')", ada.house.Id, built.Id)
 		refused(t, remove(t, named.Id), connect.CodeFailedPrecondition, "in use")
 		refused(t, remove(t, built.Id), connect.CodeFailedPrecondition, "in use")
+		refused(t, remove(t, ada.house.DefaultEnvironmentId), connect.CodeFailedPrecondition, "in use")
+	})
+	t.Run("is deleted with what is remembered of its dead sandboxes", func(t *testing.T) {
+		made := ada.environment(t, "outlived", nil)
+		th := ada.thread(t, &arbev1.CreateThreadRequest{})
+		b.exec(t, "insert into sandboxes (id, house_id, environment_id, provider, status) values ('departed', $1, $2, 'local', 'dead')", ada.house.Id, made.Id)
+		b.exec(t, "update threads set sandbox_id = 'departed' where id = $1", th.Id)
+		must(t, remove(t, made.Id))
+		if got, err := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: th.Id}); err != nil || got.Thread.SandboxId != "" {
+			t.Errorf("the thread that was on it is %v, %v", got, err)
+		}
 	})
 	t.Run("is deleted, and can be again", func(t *testing.T) {
 		made := ada.environment(t, "spare", nil)

@@ -78,6 +78,18 @@ func TestRunCommand(t *testing.T) {
 		_, err = ada.Threads.RunCommand(t.Context(), &arbev1.RunCommandRequest{ThreadId: th.Id, Id: "once.result", What: line("true")})
 		refused(t, err, connect.CodeInvalidArgument, "id")
 	})
+	t.Run("with an environment that the house does not have is refused, and nothing is said", func(t *testing.T) {
+		before := len(ada.log(t, th.Id))
+		for _, id := range []string{"nosuchrecipe", b.bob.house.DefaultEnvironmentId} {
+			_, err := ada.Threads.RunCommand(t.Context(), &arbev1.RunCommandRequest{ThreadId: th.Id, EnvironmentId: id, Id: "lost", What: line("true")})
+			refused(t, err, connect.CodeNotFound, "environment")
+		}
+		for _, e := range ada.log(t, th.Id)[before:] {
+			if e.Id == "lost" {
+				t.Errorf("the log has %v", e)
+			}
+		}
+	})
 	t.Run("with nothing to run is refused", func(t *testing.T) {
 		for _, req := range []*arbev1.RunCommandRequest{
 			{}, {What: line("")}, {What: line("  ")}, {What: line("a\x00b")},

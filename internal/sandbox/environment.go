@@ -21,6 +21,9 @@ const DefaultDriver = "local"
 // defaultCommandTimeout bounds a command when its recipe does not.
 const defaultCommandTimeout = 10 * time.Minute
 
+// maxEnvironmentName is the longest name of an environment, in characters.
+const maxEnvironmentName = 100
+
 // Environment is a recipe: what a sandbox is built from.
 type Environment struct {
 	ID, House, Name string
@@ -73,7 +76,7 @@ func (r *Resolver) CreateEnvironment(ctx context.Context, scope db.Scope, name s
 
 // CreateEnvironmentTx is [Resolver.CreateEnvironment] inside the caller's transaction.
 func (r *Resolver) CreateEnvironmentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, name string, recipe Recipe) (Environment, error) {
-	name, err := entry.Name("name", name, 100)
+	name, err := entry.RequiredName("name", name, maxEnvironmentName)
 	if err != nil {
 		return Environment{}, err
 	}
@@ -118,7 +121,7 @@ func (r *Resolver) Environments(ctx context.Context, scope db.Scope, after db.Cu
 // built before stay as they are.
 func (r *Resolver) UpdateEnvironment(ctx context.Context, scope db.Scope, id string, name *string, recipe *Recipe) (changed Environment, err error) {
 	if name != nil {
-		clean, err := entry.Name("name", *name, 100)
+		clean, err := entry.RequiredName("name", *name, maxEnvironmentName)
 		if err != nil {
 			return Environment{}, err
 		}
@@ -137,13 +140,19 @@ func (r *Resolver) UpdateEnvironment(ctx context.Context, scope db.Scope, id str
 	return changed, err
 }
 
-// DeleteEnvironment removes a recipe. One that a thread or a sandbox still names is a
-// [fault.Precondition]; one that is gone is no error.
+// DeleteEnvironment removes a recipe, and with it what is remembered of the dead sandboxes built from it.
+// One that a thread, a sandbox or the house still names is a [fault.Precondition]; one that is gone is no
+// error.
 func (r *Resolver) DeleteEnvironment(ctx context.Context, scope db.Scope, id string) error {
-	err := r.db.In(ctx, scope, func(tx pgx.Tx) error { return r.q.DeleteEnvironment(ctx, tx, id) })
+	err := r.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if err := r.q.ForgetDeadSandboxes(ctx, tx, id); err != nil {
+			return err
+		}
+		return r.q.DeleteEnvironment(ctx, tx, id)
+	})
 	if db.State(err) == "23503" { // foreign key violation
 		return fault.New(fault.Precondition, "this environment is still in use",
-			"delete the threads and sandboxes that name it, or give them another one").Because(err)
+			"delete the threads and sandboxes that name it, or give them another one; a house's default is changed with the house").Because(err)
 	}
 	return err
 }
