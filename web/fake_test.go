@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -284,7 +285,7 @@ func (s threads) GetThread(_ context.Context, req *arbev1.GetThreadRequest) (*ar
 	return &arbev1.GetThreadResponse{Thread: copied(t)}, nil
 }
 
-func (s threads) ListThreads(context.Context, *arbev1.ListThreadsRequest) (*arbev1.ListThreadsResponse, error) {
+func (s threads) ListThreads(_ context.Context, req *arbev1.ListThreadsRequest) (*arbev1.ListThreadsResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
 	res := &arbev1.ListThreadsResponse{}
@@ -306,6 +307,12 @@ func (s threads) ListThreads(context.Context, *arbev1.ListThreadsRequest) (*arbe
 			res.Threads = append(res.Threads, copied(group[latest]))
 			group = append(group[:latest], group[latest+1:]...)
 		}
+	}
+	if from, err := strconv.Atoi(req.PageToken); err == nil {
+		res.Threads = res.Threads[min(from, len(res.Threads)):]
+	}
+	if int(req.PageSize) < len(res.Threads) {
+		res.Threads, res.NextPageToken = res.Threads[:req.PageSize], strconv.Itoa(int(req.PageSize))
 	}
 	return res, nil
 }

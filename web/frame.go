@@ -17,6 +17,8 @@ type frame struct {
 	Houses      []*arbev1.House
 	House       *arbev1.House
 	Threads     []*arbev1.Thread
+	// Page is the token of this page of threads, Next of the one behind it; empty are the first and none.
+	Page, Next string
 	// Current is the thread that is open; empty on the house's own page.
 	Current string
 }
@@ -24,6 +26,9 @@ type frame struct {
 // frameOf reads the frame of a house's page.
 func (a *app) frameOf(r *http.Request, house, current string) (frame, error) {
 	f := frame{Theme: themeOf(r), Path: r.URL.RequestURI(), Current: current}
+	if current == "" {
+		f.Page = r.URL.Query().Get("page")
+	}
 	g, ctx := errgroup.WithContext(r.Context())
 	g.Go(func() error {
 		res, err := a.services.agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
@@ -41,16 +46,16 @@ func (a *app) frameOf(r *http.Request, house, current string) (frame, error) {
 		return err
 	})
 	g.Go(func() (err error) {
-		f.Threads, err = a.threadsOf(ctx, house)
+		f.Threads, f.Next, err = a.threadsOf(ctx, house, f.Page)
 		return err
 	})
 	return f, g.Wait()
 }
 
-// threadsOf reads the threads a house's page shows: pinned ones first, then by last activity.
-func (a *app) threadsOf(ctx context.Context, house string) ([]*arbev1.Thread, error) {
-	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, PageSize: 100})
-	return res.GetThreads(), err
+// threadsOf reads a page of a house's threads: pinned ones first, then by last activity.
+func (a *app) threadsOf(ctx context.Context, house, page string) (threads []*arbev1.Thread, next string, err error) {
+	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, PageSize: 100, PageToken: page})
+	return res.GetThreads(), res.GetNextPageToken(), err
 }
 
 // pinned are the threads of the house that are pinned, recent the others; a child whose parent is there

@@ -391,6 +391,21 @@ func TestALongThread(t *testing.T) {
 	})
 }
 
+func TestAHouseWithManyThreads(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	for i := range 130 {
+		f.thread(fmt.Sprintf("many%04d", i), fmt.Sprintf("thread number %d.", i))
+	}
+	c := ada(t, f)
+	_, first := c.get("/houses/home")
+	contains(t, first, "thread number 129.", "thread number 30.", "/houses/home?page=100")
+	lacks(t, first, "thread number 29.")
+	_, second := c.get("/houses/home?page=100")
+	contains(t, second, "thread number 29.", "thread number 0.", "/houses/home/tail?page=100")
+	lacks(t, second, "thread number 30.", "Older threads")
+}
+
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	f := newFake()

@@ -28,3 +28,11 @@ func tailPath(thread string, after int64) string {
 func wholePath(thread string, seq int64) string {
 	return threadPath(thread) + "/entries/" + decimal(seq)
 }
+
+// pagePath is the page of a list that a token names.
+func pagePath(list, token string) string {
+	if token == "" {
+		return list
+	}
+	return list + "?page=" + url.QueryEscape(token)
+}

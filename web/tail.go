@@ -220,7 +220,7 @@ func (l *liveThread) refresh(ctx context.Context) error {
 		return err
 	}
 	l.thread = res.Thread
-	if l.frame.Threads, err = l.app.threadsOf(ctx, l.thread.HouseId); err != nil {
+	if l.frame.Threads, _, err = l.app.threadsOf(ctx, l.thread.HouseId, ""); err != nil {
 		return err
 	}
 	b, err := l.app.boxOf(ctx, l.thread, l.frame.House)
@@ -342,7 +342,7 @@ func (a *app) houseTail(w http.ResponseWriter, r *http.Request) error {
 			return nil
 		case <-refresh.C:
 		}
-		if f.Threads, err = a.threadsOf(r.Context(), f.House.Id); err != nil {
+		if f.Threads, f.Next, err = a.threadsOf(r.Context(), f.House.Id, f.Page); err != nil {
 			return nil // as above
 		}
 	}
