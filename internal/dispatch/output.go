@@ -18,8 +18,9 @@ const (
 	keepTail = 64 << 10
 	// publishEvery is the pace of live output: fast enough to look live, slow enough to cost nothing.
 	publishEvery = 50 * time.Millisecond
-	// publishMost is the largest live piece. Of output that comes faster, watchers see the end.
-	publishMost = 32 << 10
+	// publishMost is the largest live piece: what the result holds whole is published whole. Of output
+	// that comes faster, watchers see the end.
+	publishMost = keepHead + keepTail
 )
 
 // output takes what a command prints, both streams interleaved as they come: it keeps head and tail for
