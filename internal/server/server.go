@@ -277,15 +277,20 @@ func (s *Server) serve(listener net.Listener, closeLog func(), database *db.DB, 
 	})
 	mux.Handle("/", app)
 	server := s.httpServer(mux)
+	requests, endRequests := context.WithCancel(context.Background())
+	server.BaseContext = func(net.Listener) context.Context { return requests }
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- fault.New(fault.Unavailable, "the server stopped listening", "start it again").Because(err)
 		}
 	}()
 	s.onStop(func(ctx context.Context) error {
-		// Nobody new comes in; those who watch are let go by the log; the rest gets a moment.
+		// Nobody new comes in; those who watch a thread are let go by the log; the rest gets a moment to
+		// end by itself, and another one to hear that it must.
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
+		defer endRequests()
+		defer time.AfterFunc(500*time.Millisecond, endRequests).Stop()
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
