@@ -137,8 +137,11 @@ func writeFile(root *os.Root, name string, content []byte, mode fs.FileMode) err
 	return root.WriteFile(name, content, mode)
 }
 
-// readOnly binds a host path at the same place in the box.
-func readOnly(path string) specs.Mount {
+// readOnly binds a host path at the same place in the box, the mounts below it too where the runtime can.
+func readOnly(path string, apart bool) specs.Mount {
+	if apart { // it refuses the option, and shows a mount with all that is below as one read-only file system
+		return bind(path, path, "ro")
+	}
 	return bind(path, path, "ro", "rro")
 }
 

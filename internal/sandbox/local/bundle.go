@@ -27,6 +27,7 @@ type bundle struct {
 	hosts    string // the host file to show as /etc/hosts
 	cgroup   string // the box's control group; empty when the server may not make any
 	caps     Capabilities
+	apart    bool // whether the box has a kernel of its own, see gvisor.go
 	noSwap   bool // whether the machine lets swap be limited
 }
 
@@ -58,7 +59,7 @@ func (b bundle) spec() *specs.Spec {
 			GIDMappings: b.who.gids,
 			CgroupsPath: b.cgroup,
 			Resources:   b.resources(),
-			Seccomp:     seccomp(),
+			Seccomp:     seccomp(b.apart),
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.UserNamespace}, {Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace},
 				{Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.CgroupNamespace},
@@ -89,16 +90,27 @@ func (b bundle) mounts() []specs.Mount {
 			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"},
 		},
 		tmpfs("/dev/shm", half, "noexec", "mode=1777"),
-		tmpfs("/tmp", half, "mode=1777"),
+	}
+	if !b.apart {
+		mounts = append(mounts, tmpfs("/tmp", half, "mode=1777"))
 	}
 	for _, path := range b.root.binds {
-		mounts = append(mounts, readOnly(path))
+		mounts = append(mounts, readOnly(path, b.apart))
 	}
-	return append(mounts,
-		bind(b.hosts, "/etc/hosts", "ro"),
+	mounts = append(mounts, bind(b.hosts, "/etc/hosts", "ro"))
+	return append(mounts, b.shared()...)
+}
+
+// shared are the mounts in which the box writes on the host's file systems.
+func (b bundle) shared() []specs.Mount {
+	mounts := []specs.Mount{
 		bind(filepath.Join(b.files, "workspace"), sandbox.Workspace),
 		bind(filepath.Join(b.files, "home"), sandbox.Home),
-	)
+	}
+	if b.apart {
+		mounts = append(mounts, bind(filepath.Join(b.files, "tmp"), "/tmp"))
+	}
+	return mounts
 }
 
 func (b bundle) resources() *specs.LinuxResources {
@@ -113,6 +125,9 @@ func (b bundle) resources() *specs.LinuxResources {
 		Memory:  &specs.LinuxMemory{Limit: &memory},
 		Pids:    &specs.LinuxPids{Limit: &pids},
 		CPU:     &specs.LinuxCPU{Quota: &quota, Period: &period},
+	}
+	if b.apart { // its processes are no processes of this machine, and its kernel's threads are not its own
+		r.Pids = nil
 	}
 	if b.noSwap {
 		r.Memory.Swap = &memory // memory and swap together: no swap

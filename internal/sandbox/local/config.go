@@ -13,8 +13,8 @@ type Config struct {
 	// RunDir holds what must not outlive a reboot; as root it must be passable for every user.
 	// Defaults to /run/arbe as root, and to Dir/run otherwise.
 	RunDir string
-	// Runtime is the OCI runtime, by name or path: runc, or another with runc's command line whose
-	// containers are processes of this machine (crun, youki). Defaults to runc.
+	// Runtime is the OCI runtime, by name or path: runc, another with runc's command line whose
+	// containers are processes of this machine (crun, youki), or gVisor's runsc. Defaults to runc.
 	Runtime string
 	// Limits replace zero fields of [sandbox.Spec.Limits].
 	// Defaults to 4096 MiB of memory, 10240 MiB of disk, 1024 processes and 2 cores.
@@ -37,6 +37,10 @@ type Capabilities struct {
 	// KillsAll: a time-out or a cancel kills everything the command started, however it hid.
 	// Substitute: the command's descendants and its session.
 	KillsAll bool
+	// OwnKernel: a box does not talk to the machine's kernel but to one of its own (gVisor), and what
+	// that one lets through is all it can reach. Its memory and cores are limited from outside: a box
+	// that uses up its memory ends, and MemoryLimit is false.
+	OwnKernel bool
 	// OwnIDs: no two boxes share a user id on the host.
 	OwnIDs bool
 	// UserID is the id commands run as, seen from inside: 1000, or 0 (without capabilities) where the

@@ -5,6 +5,7 @@ package local
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -126,7 +127,7 @@ func (b *box) start(ctx context.Context) (err error) {
 	}
 	spec := bundle{
 		id: id, hostname: b.ID, root: root, who: who, limits: b.Limits, files: files, hosts: filepath.Join(run, "hosts"),
-		caps: b.d.caps, noSwap: b.d.cgroups.limitsSwap(),
+		caps: b.d.caps, apart: b.d.runtime.apart, noSwap: b.d.cgroups.limitsSwap(),
 	}
 	spec.caps.DiskLimit = b.Disk
 	if b.d.group != "" {
@@ -163,6 +164,12 @@ func (b *box) mountFiles(run string, who identity) (string, error) {
 			return "", fmt.Errorf("bind the files: %w", err)
 		}
 	}
+	if b.d.runtime.apart { // what is temporary does not outlive the container
+		tmp := filepath.Join(files, "tmp")
+		if err := errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o700), os.Chmod(tmp, 0o777|os.ModeSticky)); err != nil {
+			return "", err
+		}
+	}
 	for _, dir := range []string{"workspace", "home"} {
 		path := filepath.Join(files, dir)
 		if _, err := os.Lstat(path); err == nil {
@@ -194,7 +201,14 @@ func (d *Driver) launch(ctx context.Context, spec bundle, dir string) (_ *contai
 	if err != nil {
 		return nil, err
 	}
-	root, err := os.OpenFile(fmt.Sprintf("/proc/%d/root", init.process.Pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	view := fmt.Sprintf("/proc/%d/root", init.process.Pid)
+	if spec.apart {
+		view = filepath.Join(dir, "view")
+		if err = errors.Join(os.Mkdir(view, 0o755), spec.assemble(view)); err != nil {
+			return nil, err
+		}
+	}
+	root, err := os.OpenFile(view, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		_ = init.process.Kill()
 		return nil, err

@@ -125,6 +125,22 @@ func unmount(target string) error {
 	return fmt.Errorf("unmount %s: %w", target, err)
 }
 
+// unmountBelow unmounts everything under a directory, so that what is in it may be removed. It looks twice:
+// removing a mounted disk's content would remove somebody's work.
+func unmountBelow(dir string) error {
+	mounts, err := mountsBelow(dir)
+	for _, target := range mounts {
+		err = errors.Join(err, unmount(target))
+	}
+	if err != nil {
+		return err
+	}
+	if mounts, err := mountsBelow(dir); err != nil || len(mounts) > 0 {
+		return errors.Join(errors.New("still mounted: "+strings.Join(mounts, " ")), err)
+	}
+	return nil
+}
+
 // mountsBelow lists the mounts under a directory, the deepest first.
 func mountsBelow(dir string) ([]string, error) {
 	table, err := os.ReadFile("/proc/self/mountinfo")

@@ -12,6 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
@@ -27,6 +29,7 @@ const (
 type execution struct {
 	*child
 	container *container
+	runtime   *ociRuntime
 	cgroups   cgroups
 	group     string // its control group; empty where there are none
 }
@@ -164,9 +167,9 @@ func (d *Driver) begin(ctx context.Context, c *container, cmd sandbox.Command, s
 			}
 		}
 	}
-	run := &execution{container: c, cgroups: d.cgroups}
+	run := &execution{container: c, runtime: d.runtime, cgroups: d.cgroups}
 	var arg string
-	if c.cgroup != "" {
+	if c.cgroup != "" && !d.runtime.apart {
 		name := fmt.Sprintf("exec-%d", executions.Add(1))
 		run.group, arg = c.cgroup+"/"+name, d.cgroups.execArg(name)
 		if err := d.cgroups.add(run.group); err != nil {
@@ -194,7 +197,7 @@ func (r *execution) wait(ctx context.Context, limit time.Duration) (sandbox.Resu
 	}
 	select {
 	case <-r.done:
-		return sandbox.Result{ExitCode: r.code}, nil
+		return sandbox.Result{ExitCode: r.exitCode()}, nil
 	case <-timeUp:
 		r.kill()
 		<-r.done
@@ -206,12 +209,27 @@ func (r *execution) wait(ctx context.Context, limit time.Duration) (sandbox.Resu
 	}
 }
 
+// exitCode is how the command ended, when it has. The exec of a runtime that is apart ends with 128 also
+// when the box ended under the command: then it was killed.
+func (r *execution) exitCode() int {
+	if r.runtime.apart && r.code == 128 {
+		select {
+		case <-r.container.done:
+			return 128 + int(unix.SIGKILL)
+		case <-time.After(grace):
+		}
+	}
+	return r.code
+}
+
 // kill ends everything the command started.
 func (r *execution) kill() {
 	if r.group != "" {
 		_ = r.cgroups.kill(r.group, 5*time.Second) // what does not die is stuck in the kernel
+	} else if r.child != nil && r.runtime.apart {
+		r.runtime.killApart(r.container.id, r.inside)
 	} else if r.child != nil {
-		killTree(r.process.Pid)
+		killTree(r.process.Pid, processes, signalProcess)
 	}
 	if r.child != nil {
 		_ = r.process.Kill()

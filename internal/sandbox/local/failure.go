@@ -36,7 +36,7 @@ func (f *failure) reason() reason {
 		return false
 	}
 	switch {
-	case has("chdir to cwd", "mkdir cwd"):
+	case has("chdir to cwd", "mkdir cwd", "initial working directory"):
 		return noDirectory
 	case has("resource temporarily unavailable", "cannot allocate memory", "oom", "OOM", "signal: killed", "connection reset", "EOF"):
 		return noRoom // the last three: the runtime's own process in the box was killed

@@ -21,8 +21,8 @@
 // From bottom to top: cgroup.go, disk.go, ids.go, seccomp.go and pid1.go each hide one part of the
 // kernel; base.go and image.go make root file systems; bundle.go turns all that into an OCI
 // configuration and runtime.go into processes, which orphans.go waits for; remains.go clears away what
-// has run; container.go is one running box, box.go one box over its whole life; exec.go and files.go are
-// what a [sandbox.Driver] does with it.
+// has run; gvisor.go is what is different with gVisor; container.go is one running box, box.go one box
+// over its whole life; exec.go and files.go are what a [sandbox.Driver] does with it.
 //
 // The rule to remember: whatever a box can write (a path, a link, a file's content, an output) is
 // written by an attacker. The server touches it only through the kernel's own walls: openat2 confined to
@@ -97,6 +97,11 @@ func prepare(cfg Config) (*Driver, error) {
 	if err != nil {
 		return nil, err
 	}
+	apart := runsGVisor(command)
+	if apart && !asRoot() {
+		return nil, fault.New(fault.Precondition, "the OCI runtime "+command+" is gVisor, which needs root",
+			"run the server as root, or name runc with the setting sandbox_runtime")
+	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fault.New(fault.Precondition, "the sandbox directory "+cfg.Dir+" cannot be made", "choose another data directory").Because(err)
 	}
@@ -123,7 +128,7 @@ func prepare(cfg Config) (*Driver, error) {
 	sum := sha256.Sum256([]byte(cfg.Dir))
 	d := &Driver{
 		cfg: cfg, boxes: map[string]*box{}, blocks: map[uint32]bool{},
-		place: newPlace(runs, hex.EncodeToString(sum[:4]), command, cfg.Log),
+		place: newPlace(runs, hex.EncodeToString(sum[:4]), command, apart, cfg.Log),
 	}
 	d.images = &images{dir: filepath.Join(cfg.Dir, "images"), run: filepath.Join(d.run, "images")}
 	return d, nil
@@ -185,12 +190,12 @@ func (d *Driver) setUp() error {
 
 // capabilities finds out by trying.
 func (d *Driver) capabilities(ctx context.Context) Capabilities {
-	caps := Capabilities{UserID: agentID, OwnIDs: asRoot()}
+	caps := Capabilities{UserID: agentID, OwnIDs: asRoot(), OwnKernel: d.runtime.apart}
 	if !asRoot() {
 		caps.UserID = int(ownIdentity().agent)
 	}
 	if d.group != "" {
-		caps.MemoryLimit, caps.KillsAll = true, true
+		caps.MemoryLimit, caps.KillsAll = !d.runtime.apart, !d.runtime.apart
 	}
 	if asRoot() {
 		trial := filepath.Join(d.run, "trial")
@@ -217,29 +222,35 @@ func (d *Driver) Capabilities() Capabilities { return d.caps }
 func (d *Driver) probe(ctx context.Context) error {
 	ref, err := d.Create(ctx, sandbox.Spec{ID: "arbe-probe", Limits: sandbox.Limits{DiskMB: 16}})
 	if err != nil {
-		return unusable(err)
+		return d.unusable(err)
 	}
-	result, err := d.Exec(ctx, ref, sandbox.Command{Argv: []string{"/bin/true"}, Dir: "/"})
-	if err == nil && result.ExitCode != 0 {
-		err = errors.New("the probe's command failed")
-	}
-	if err != nil {
-		err = unusable(err)
+	var said strings.Builder
+	result, err := d.Exec(ctx, ref, sandbox.Command{Argv: []string{"/bin/ls", "-d", "/"}, Dir: "/", Stderr: &said})
+	switch {
+	case err != nil:
+		err = d.unusable(err)
+	case result.ExitCode != 0 && d.runtime.apart: // an old one lacks system calls that a newer ls makes
+		err = fault.New(fault.Precondition, "the gVisor in "+d.runtime.command+" cannot run this machine's programs",
+			"install a newer one (gvisor.dev), or name runc with the setting sandbox_runtime").Because(errors.New(said.String()))
+	case result.ExitCode != 0:
+		err = d.unusable(errors.New("the probe's command failed: " + said.String()))
 	}
 	return errors.Join(err, d.Destroy(ctx, ref))
 }
 
 // unusable says why this machine cannot run boxes, as far as the runtime's words tell.
-func unusable(err error) error {
+func (d *Driver) unusable(err error) error {
 	detail := fault.From(err).Detail() // as text: wrapped, the innermost words would be lost
 	next := "run the server as root, or choose another sandbox driver; the log has the runtime's own words"
 	switch {
+	case strings.Contains(detail, "hybrid"):
+		next = "this one refuses hybrid control groups: mount version 2 alone, or name runc with the setting sandbox_runtime"
 	case strings.Contains(detail, "user namespace") || strings.Contains(detail, "unshare"):
 		next = "run the server as root, or allow unprivileged user namespaces (kernel.apparmor_restrict_unprivileged_userns=0, user.max_user_namespaces>0)"
 	case strings.Contains(detail, "/proc") && strings.Contains(detail, "operation not permitted"):
 		next = "inside a container, start it with --privileged, or choose another sandbox driver"
 	}
-	return fault.New(fault.Precondition, "this machine cannot run local sandboxes", next).Because(errors.New(detail))
+	return fault.Newf(fault.Precondition, next, "this machine cannot run local sandboxes with the OCI runtime %s", d.runtime.command).Because(errors.New(detail))
 }
 
 // Close kills everything that runs in the boxes and unmounts their disks. Their files stay.

@@ -196,7 +196,7 @@ func TestFilesOutliveTheServerAndProcessesDoNot(t *testing.T) {
 // victim is a server that fills a box and waits to be killed.
 func victim(dir string) {
 	ctx := context.Background()
-	d, err := local.New(ctx, local.Config{Dir: dir})
+	d, err := local.New(ctx, local.Config{Dir: dir, Runtime: os.Getenv("ARBE_TEST_RUNTIME")})
 	if err == nil {
 		_, err = d.Create(ctx, sandbox.Spec{ID: os.Getenv("ARBE_TEST_BOX"), Limits: sandbox.Limits{DiskMB: 64}})
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,6 +24,7 @@ var orphans = struct {
 
 	mu       sync.Mutex
 	adopted  map[int]bool
+	suspects map[int]bool     // ended at the last look, and perhaps nobody's
 	starting map[*call]uint64 // calls that start something, and since when (see process.started)
 }{exits: make(chan os.Signal, 1), adopted: map[int]bool{}, starting: map[*call]uint64{}}
 
@@ -31,6 +33,7 @@ type child struct {
 	process *os.Process
 	done    chan struct{} // closed when it was reaped
 	code    int           // as a shell gives it; valid after done
+	inside  int           // of a command in a box that is apart: its id there
 }
 
 // adoptOrphans makes this process the parent of what the runtime leaves behind, and begins to reap it.
@@ -59,10 +62,7 @@ func endStart(c *call) {
 	orphans.mu.Lock()
 	delete(orphans.starting, c)
 	orphans.mu.Unlock()
-	select {
-	case orphans.exits <- unix.SIGCHLD:
-	default: // a look is due already
-	}
+	lookAgain()
 }
 
 // adopt begins to wait for an orphan, between beginStart and endStart of the call that started it.
@@ -102,28 +102,46 @@ func (c *child) alive() bool {
 }
 
 // reapStrays reaps orphans that nobody waits for: the remains of a runtime that was itself killed while
-// it was starting a command (by the box's memory limit for one), and of another server that was our
-// child. Left alone they count against their box, and keep its process 1 from ending.
+// it was starting a command (by the box's memory limit for one), of one that leaves helpers behind, and
+// of another server that was our child. Left alone they count against their box, and keep its process 1
+// from ending.
 func reapStrays() {
 	orphans.mu.Lock()
 	defer orphans.mu.Unlock()
+	suspects := map[int]bool{}
 	lists, _ := filepath.Glob("/proc/self/task/*/children")
 	for _, file := range lists {
 		list, _ := os.ReadFile(file)
 		for field := range strings.FieldsSeq(string(list)) {
 			pid, err := strconv.Atoi(field)
-			if err != nil || orphans.adopted[pid] || !stray(pid) {
+			if err != nil || orphans.adopted[pid] || !mayBeStray(pid) {
 				continue
 			}
-			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // an error means that it is gone already
+			// From a pid namespace below ours it is no child of anybody here. Of the others, what somebody
+			// waits for is reaped at once: only one that is still there at the next look is asked about.
+			if belowOurNamespace(pid) || (orphans.suspects[pid] && !waitedFor(pid)) {
+				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // an error means that it is gone already
+			} else {
+				suspects[pid] = true
+			}
 		}
+	}
+	if orphans.suspects = suspects; len(suspects) > 0 {
+		time.AfterFunc(time.Second, lookAgain)
 	}
 }
 
-// stray says whether a child has ended and is nobody's. It is told from the children that other parts of
-// this program wait for by having lived in a pid namespace below ours, or by the name that runc gives
-// its helpers; and from what is being started, and not adopted yet, by its age.
-func stray(pid int) bool {
+// lookAgain makes the next look at our children happen now.
+func lookAgain() {
+	select {
+	case orphans.exits <- unix.SIGCHLD:
+	default: // it is due already
+	}
+}
+
+// mayBeStray says whether a child has ended and is not what a call of the runtime, under way, has started
+// and not adopted yet.
+func mayBeStray(pid int) bool {
 	p, err := readProcess(pid)
 	if err != nil || p.state != "Z" {
 		return false
@@ -133,7 +151,28 @@ func stray(pid int) bool {
 			return false
 		}
 	}
-	return strings.HasPrefix(p.name, "runc:[") || belowOurNamespace(pid)
+	return true
+}
+
+// waitedFor says whether this program has a descriptor of a process, as it has of every child that was
+// started through package os and not waited for yet.
+func waitedFor(pid int) bool {
+	fds, err := os.ReadDir("/proc/self/fdinfo")
+	if err != nil {
+		return true
+	}
+	for _, fd := range fds {
+		info, _ := os.ReadFile("/proc/self/fdinfo/" + fd.Name())
+		if strings.Contains(string(info), fmt.Sprintf("\nPid:\t%d\n", pid)) {
+			return true
+		}
+	}
+	// Where the machine has no such descriptors, nothing tells.
+	own, err := unix.PidfdOpen(os.Getpid(), 0)
+	if err == nil {
+		unix.Close(own)
+	}
+	return err != nil
 }
 
 // belowOurNamespace says whether a process has ids in more pid namespaces than this one.

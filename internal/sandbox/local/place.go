@@ -27,11 +27,11 @@ type place struct {
 // lockName is the file that whoever uses a place holds.
 const lockName = "lock"
 
-func newPlace(runs, name, runtimeCommand string, log *slog.Logger) place {
+func newPlace(runs, name, runtimeCommand string, apart bool, log *slog.Logger) place {
 	run := filepath.Join(runs, name)
 	p := place{
 		run: run, cgroups: findCgroups(), log: log,
-		runtime: newRuntime(runtimeCommand, run),
+		runtime: newRuntime(runtimeCommand, apart, run),
 	}
 	if asRoot() && p.cgroups.limitsMemory() {
 		p.group = "/arbe-" + name
@@ -59,7 +59,7 @@ func (p *place) takeOver(ctx context.Context) error {
 	var others sync.WaitGroup
 	for _, entry := range places {
 		if entry.IsDir() && entry.Name() != filepath.Base(p.run) {
-			other := newPlace(runs, entry.Name(), p.runtime.command, p.log)
+			other := newPlace(runs, entry.Name(), p.runtime.command, p.runtime.apart, p.log)
 			others.Go(func() { other.sweepAbandoned(ctx) })
 		}
 	}

@@ -5,7 +5,6 @@ package local
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,7 +55,7 @@ func (p *place) endOne(ctx context.Context, id string) error {
 	dir := filepath.Join(p.run, id)
 	dead := p.runtime.kill(ctx, id)
 	// Whether it has ended or not, the files are free for the next container.
-	if err := unmount(filesIn(dir)); err != nil {
+	if err := unmountBelow(dir); err != nil {
 		return err
 	}
 	if dead != nil {
@@ -69,9 +68,6 @@ func (p *place) endOne(ctx context.Context, id string) error {
 		if err := p.cgroups.remove(p.group + "/" + id); err != nil {
 			return err
 		}
-	}
-	if err := os.Remove(filesIn(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err // not empty: still a mount, so nothing below may be removed
 	}
 	return os.RemoveAll(dir)
 }
@@ -94,21 +90,10 @@ func (p *place) sweep(ctx context.Context) error {
 	return p.clear()
 }
 
-// clear removes the run directory and the control group, but for what says where dead containers are. It
-// looks twice that nothing is mounted there any more: removing a mounted disk's content would remove
-// somebody's work.
+// clear removes the run directory and the control group, but for what says where dead containers are.
 func (p *place) clear() error {
-	mounts, err := mountsBelow(p.run)
-	if err != nil {
+	if err := unmountBelow(p.run); err != nil {
 		return err
-	}
-	for _, target := range mounts {
-		if err := unmount(target); err != nil {
-			return err
-		}
-	}
-	if mounts, err := mountsBelow(p.run); err != nil || len(mounts) > 0 {
-		return errors.Join(errors.New("still mounted: "+strings.Join(mounts, " ")), err)
 	}
 	keep := p.containers("")
 	if p.group != "" {

@@ -112,6 +112,10 @@ func TestOrphansAreReapedAndNobodysChildrenAreStolen(t *testing.T) {
 	defer closeDriver(t, d)
 	ref := create(t, d, sandbox.Spec{ID: "beside"})
 
+	late := exec.Command("sh", "-c", "exit 8") // ends long before it is waited for
+	if err := late.Start(); err != nil {
+		t.Fatal(err)
+	}
 	var others sync.WaitGroup
 	stop := make(chan struct{})
 	for range 2 {
@@ -138,6 +142,9 @@ func TestOrphansAreReapedAndNobodysChildrenAreStolen(t *testing.T) {
 	}
 	close(stop)
 	others.Wait()
+	if exit, ok := errors.AsType[*exec.ExitError](late.Wait()); !ok || exit.ExitCode() != 8 {
+		t.Errorf("a child that was not waited for at once ended with %v", exit)
+	}
 	for deadline := time.Now().Add(10 * time.Second); zombies(t) != ""; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("nobody reaped:\n%s", zombies(t))

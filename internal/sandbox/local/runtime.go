@@ -3,7 +3,6 @@
 package local
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,16 +28,24 @@ const patience = time.Minute
 // Containers and commands are started detached: the runtime exits once they run, and they become
 // children of this process (which New makes a subreaper), so that their exit status is exact and their
 // standard streams are our pipes and nobody else's.
+//
+// A runtime whose containers are not processes of this machine is apart, see gvisor.go.
 type ociRuntime struct {
-	command string        // an absolute path
+	command string // an absolute path
+	apart   bool
+	global  []string      // further arguments of every call
 	state   string        // where the runtime keeps its own state
 	scratch string        // for files that live as long as one call
 	ending  chan struct{} // has room for as many calls as may be ending containers at once
 }
 
 // newRuntime is the runtime of one place, with the place's run directory.
-func newRuntime(command, run string) *ociRuntime {
-	return &ociRuntime{command: command, state: filepath.Join(run, "runtime"), scratch: run, ending: make(chan struct{}, 8)}
+func newRuntime(command string, apart bool, run string) *ociRuntime {
+	r := &ociRuntime{command: command, apart: apart, state: filepath.Join(run, "runtime"), scratch: run, ending: make(chan struct{}, 8)}
+	if apart {
+		r.global = []string{"--network=none", "--oci-seccomp"}
+	}
+	return r
 }
 
 // run creates and starts a container, with process 1's standard input, and returns process 1.
@@ -57,7 +64,7 @@ func (r *ociRuntime) run(ctx context.Context, id, bundleDir string, stdin *os.Fi
 	client := r.client()
 	client.Log, client.LogFormat = call.log, runc.JSON
 	_, err = client.Run(call.ctx, id, bundleDir, &runc.CreateOpts{
-		Detach: true, PidFile: call.pid, NoNewKeyring: true, IO: streams{stdin, null, null},
+		Detach: true, PidFile: call.pid, NoNewKeyring: !r.apart, IO: streams{stdin, null, null},
 	})
 	if err != nil {
 		return nil, call.explain(err)
@@ -68,6 +75,9 @@ func (r *ociRuntime) run(ctx context.Context, id, bundleDir string, stdin *os.Fi
 // exec starts a command in a container. The command's description goes through
 // memory, never through a file: it may hold secrets.
 func (r *ociRuntime) exec(ctx context.Context, id string, process *specs.Process, cgroup string, std streams) (*child, error) {
+	if r.apart {
+		return r.attach(ctx, id, process, std)
+	}
 	call, err := r.begin(ctx)
 	if err != nil {
 		return nil, err
@@ -79,15 +89,11 @@ func (r *ociRuntime) exec(ctx context.Context, id string, process *specs.Process
 	}
 	defer description.Close()
 
-	args := []string{
-		"--root", r.state, "--log", call.log, "--log-format", "json",
-		"exec", "--detach", "--process", "/proc/self/fd/3", "--pid-file", call.pid,
-	}
+	args := []string{"exec", "--detach", "--process", "/proc/self/fd/3", "--pid-file", call.pid}
 	if cgroup != "" {
 		args = append(args, "--cgroup", cgroup)
 	}
-	cmd := exec.CommandContext(call.ctx, r.command, append(args, id)...)
-	cmd.Env = []string{"PATH=" + hostPath}
+	cmd := r.subcommand(call.ctx, call.log, append(args, id)...)
 	cmd.ExtraFiles = []*os.File{description}
 	std.Set(cmd)
 	if err := cmd.Run(); err != nil {
@@ -144,8 +150,16 @@ func (r *ociRuntime) toEnd(ctx context.Context, do func(context.Context) error) 
 	return do(ctx)
 }
 
+// subcommand is a call that go-runc does not know, or not with these flags; client makes the others.
+func (r *ociRuntime) subcommand(ctx context.Context, log string, args ...string) *exec.Cmd {
+	global := append([]string{"--root", r.state, "--log", log, "--log-format", "json"}, r.global...)
+	cmd := exec.CommandContext(ctx, r.command, append(global, args...)...)
+	cmd.Env = []string{"PATH=" + hostPath}
+	return cmd
+}
+
 func (r *ociRuntime) client() *runc.Runc {
-	return &runc.Runc{Command: r.command, Root: r.state}
+	return &runc.Runc{Command: r.command, Root: r.state, ExtraArgs: r.global}
 }
 
 // inMemory gives a value as JSON in a file that exists in memory only.
@@ -205,9 +219,12 @@ func (c *call) explain(err error) error {
 	f, openErr := os.Open(c.log)
 	if openErr == nil {
 		defer f.Close()
-		for lines := bufio.NewScanner(f); lines.Scan(); {
+		for log := json.NewDecoder(f); ; {
 			var entry struct{ Level, Msg string }
-			if json.Unmarshal(lines.Bytes(), &entry) == nil && (entry.Level == "error" || entry.Level == "fatal") {
+			if log.Decode(&entry) != nil {
+				break
+			}
+			if entry.Level == "error" || entry.Level == "fatal" {
 				said = entry.Msg
 			}
 		}

@@ -34,16 +34,19 @@ var denied = []string{
 
 // seccomp is the filter of every process in a box. Foreign system call interfaces (32-bit, x32) are not
 // listed as architectures, so that using one ends the thread.
-func seccomp() *specs.LinuxSeccomp {
+//
+// A box that is apart keeps clone3: its kernel answers EPERM to whatever is denied, which no C library
+// falls back from, and namespaces made in it are that kernel's.
+func seccomp(apart bool) *specs.LinuxSeccomp {
 	eperm, enosys := uint(unix.EPERM), uint(unix.ENOSYS)
 	deny := func(errno *uint, name string, args ...specs.LinuxSeccompArg) specs.LinuxSyscall {
 		return specs.LinuxSyscall{Names: []string{name}, Action: specs.ActErrno, ErrnoRet: errno, Args: args}
 	}
 
-	rules := []specs.LinuxSyscall{
-		{Names: denied, Action: specs.ActErrno, ErrnoRet: &eperm},
+	rules := []specs.LinuxSyscall{{Names: denied, Action: specs.ActErrno, ErrnoRet: &eperm}}
+	if !apart {
 		// A filter cannot look into clone3's argument block; a C library falls back to clone.
-		deny(&enosys, "clone3"),
+		rules = append(rules, deny(&enosys, "clone3"))
 	}
 	for _, flag := range []uint64{
 		unix.CLONE_NEWNS, unix.CLONE_NEWCGROUP, unix.CLONE_NEWUTS, unix.CLONE_NEWIPC,

@@ -51,27 +51,27 @@ func readProcess(pid int) (process, error) {
 	return p, nil
 }
 
-// killTree kills a process with its descendants and everything of their sessions, as far as it can be
-// found: for machines where the server may not make control groups. All are stopped before the first
-// is killed, so that none has children meanwhile that nobody looks for any more.
-func killTree(pid int) {
+// killTree kills a process with its descendants and everything of its session, as far as list finds
+// them: for where there are no control groups. All are stopped before the first is killed, so that none
+// has children meanwhile that nobody looks for any more.
+func killTree(pid int, list func() map[int]process, signal func(pid int, s unix.Signal)) {
 	stopped := map[int]bool{}
 	for grown := true; grown; { // until a look finds nobody new
 		grown = false
-		for _, p := range descendants(pid) {
+		for _, p := range descendants(pid, list()) {
 			if !stopped[p] {
-				_ = unix.Kill(p, unix.SIGSTOP)
+				signal(p, unix.SIGSTOP)
 				stopped[p], grown = true, true
 			}
 		}
 	}
 	for p := range stopped {
-		_ = unix.Kill(p, unix.SIGKILL)
+		signal(p, unix.SIGKILL)
 	}
 }
 
-// descendants lists a process, its descendants, and whoever shares a session with it.
-func descendants(pid int) []int {
+// processes lists those of this machine that have not ended.
+func processes() map[int]process {
 	table := map[int]process{}
 	entries, _ := os.ReadDir("/proc")
 	for _, entry := range entries {
@@ -83,6 +83,13 @@ func descendants(pid int) []int {
 			table[id] = p
 		}
 	}
+	return table
+}
+
+func signalProcess(pid int, s unix.Signal) { _ = unix.Kill(pid, s) } // an error means that it has ended
+
+// descendants picks a process, its descendants, and whoever shares a session with it.
+func descendants(pid int, table map[int]process) []int {
 	belongs := map[int]bool{pid: true}
 	for grown := true; grown; {
 		grown = false

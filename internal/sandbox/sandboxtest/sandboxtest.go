@@ -32,7 +32,8 @@ type Walls struct {
 	DiskLimit   bool // Limits.DiskMB is enforced
 	KillsAll    bool // a time-out or cancel ends everything the command started, however it hid
 	NoNetwork   bool // a box has no network but its own loopback
-	SharedHost  bool // boxes run on the machine and kernel of the test: what is inside must hold
+	SharedHost  bool // boxes run on the machine of the test: what is inside must hold
+	OwnKernel   bool // a box has a kernel of its own: what it sees of that, and may ask of it, is no wall
 	UserID      int  // the user commands run as, inside
 }
 
@@ -185,12 +186,15 @@ type check struct {
 	stdout string
 	// fails: the exit code is not 0, and stdout is not compared.
 	fails bool
+	// kernel: it is about what the machine's kernel shows and does.
+	kernel bool
 }
 
 // verify runs checks one after another.
 func (b *box) verify(t *testing.T, checks []check) {
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) {
+			need(t, !c.kernel || !b.walls.OwnKernel, sharedKernel)
 			got := b.sh(t, c.script)
 			switch {
 			case c.fails && got.ExitCode == 0:
