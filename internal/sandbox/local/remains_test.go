@@ -134,6 +134,7 @@ func TestOrphansAreReapedAndNobodysChildrenAreStolen(t *testing.T) {
 			}
 		})
 	}
+	defer func() { closeDriver(t, newDriver(t, local.Config{Dir: t.TempDir()})) }() // sweeps what is killed here
 	for range 2 {
 		startAndKill(t, t.TempDir(), word("orphans"))
 		if result, err := d.Exec(t.Context(), ref, sandbox.Command{Argv: []string{"sh", "-c", "exit 9"}}); err != nil || result.ExitCode != 9 {
