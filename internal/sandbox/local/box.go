@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,7 +61,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (string, error) 
 			if gone {
 				continue
 			}
-			return b.ID, nil
+			return d.ref(b.ID), nil
 		}
 		err = b.make(ctx, spec.Image)
 		if err != nil {
@@ -70,7 +71,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (string, error) 
 		if err != nil {
 			return "", readable(ctx, err, "the sandbox could not be created")
 		}
-		return b.ID, nil
+		return d.ref(b.ID), nil
 	}
 }
 
@@ -165,7 +166,11 @@ func (b *box) save() error {
 	if err != nil {
 		return err
 	}
-	name := filepath.Join(b.dir, "box.json")
+	return writeDurably(filepath.Join(b.dir, "box.json"), text)
+}
+
+// writeDurably writes a file that is there whole or not at all, whatever crashes.
+func writeDurably(name string, text []byte) error {
 	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -202,20 +207,38 @@ func (b *box) halt(ctx context.Context) {
 	b.stop(ctx)
 }
 
+// ref names a box of this directory. It names the directory too: servers on several machines share one
+// database, and none may take another one's box for one that is gone.
+func (d *Driver) ref(id string) string { return d.instance + "/" + id }
+
+// locate takes a ref apart; here says whether its box is, or was, in this directory.
+func (d *Driver) locate(ref string) (id string, here bool, err error) {
+	instance, id, ok := strings.Cut(ref, "/")
+	if !ok || instance == "" || !validID.MatchString(id) {
+		return "", false, malformed(ref)
+	}
+	return id, instance == d.instance, nil
+}
+
 // find is the box of a ref.
 func (d *Driver) find(ref string) (*box, error) {
-	if !validID.MatchString(ref) {
-		return nil, malformed(ref)
+	id, here, err := d.locate(ref)
+	if err != nil {
+		return nil, err
+	}
+	if !here {
+		return nil, fault.New(fault.Unavailable, "the sandbox "+id+" is on another server's machine",
+			"use that server, or destroy the sandbox to go on in a new one")
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return nil, closing()
 	}
-	if b, ok := d.boxes[ref]; ok {
+	if b, ok := d.boxes[id]; ok {
 		return b, nil
 	}
-	return nil, notFound(ref)
+	return nil, notFound(id)
 }
 
 func malformed(ref string) error {
@@ -226,12 +249,14 @@ func notFound(ref string) error {
 	return fault.New(fault.NotFound, "the sandbox "+ref+" does not exist any more", "run the command again: the thread gets a new sandbox")
 }
 
-// Probe says whether the box's files are there: everything else heals.
+// Probe says whether the box's files are there: everything else heals. What is on another machine cannot be
+// told from here.
 func (d *Driver) Probe(_ context.Context, ref string) (sandbox.Liveness, error) {
-	if !validID.MatchString(ref) {
-		return sandbox.Unknown, malformed(ref)
+	id, here, err := d.locate(ref)
+	if err != nil || !here {
+		return sandbox.Unknown, err
 	}
-	switch _, err := os.Stat(filepath.Join(d.cfg.Dir, "boxes", ref, "box.json")); {
+	switch _, err := os.Stat(filepath.Join(d.cfg.Dir, "boxes", id, "box.json")); {
 	case err == nil:
 		return sandbox.Live, nil
 	case errors.Is(err, os.ErrNotExist):
@@ -276,7 +301,7 @@ func (d *Driver) List(_ context.Context, want sandbox.Labels) ([]sandbox.Box, er
 		there := !b.gone
 		b.mu.RUnlock()
 		if there && matches(want.House, b.Labels.House) && matches(want.Thread, b.Labels.Thread) && matches(want.Environment, b.Labels.Environment) {
-			found = append(found, sandbox.Box{Ref: b.ID, ID: b.ID, Labels: b.Labels, CreatedAt: b.Created})
+			found = append(found, sandbox.Box{Ref: d.ref(b.ID), ID: b.ID, Labels: b.Labels, CreatedAt: b.Created})
 		}
 	}
 	return found, nil

@@ -31,6 +31,7 @@ package local
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -49,9 +50,11 @@ import (
 type Driver struct {
 	cfg Config
 	place
-	caps   Capabilities
-	base   rootfs
-	images *images
+	// instance names cfg.Dir in the references of its boxes.
+	instance string
+	caps     Capabilities
+	base     rootfs
+	images   *images
 
 	mu     sync.Mutex
 	boxes  map[string]*box
@@ -184,8 +187,22 @@ func (d *Driver) setUp() error {
 		}
 	}
 	var err error
+	if d.instance, err = instanceOf(d.cfg.Dir); err != nil {
+		return err
+	}
 	d.base, err = hostBase(filepath.Join(d.run, "base"), d.cfg.ReadOnly)
 	return err
+}
+
+// instanceOf is the name that tells a directory from those of other machines, made when there is none.
+func instanceOf(dir string) (string, error) {
+	path := filepath.Join(dir, "instance")
+	text, err := os.ReadFile(path)
+	if !errors.Is(err, os.ErrNotExist) {
+		return strings.TrimSpace(string(text)), err
+	}
+	name := strings.ToLower(rand.Text())
+	return name, writeDurably(path, []byte(name+"\n"))
 }
 
 // capabilities finds out by trying.

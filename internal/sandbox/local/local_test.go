@@ -162,6 +162,25 @@ func zombies(t testing.TB) string {
 	return strings.Join(found, "")
 }
 
+func TestABoxOfAnotherMachineIsNotTakenForOneThatIsGone(t *testing.T) {
+	here, there := newDriver(t, local.Config{Dir: t.TempDir()}), newDriver(t, local.Config{Dir: t.TempDir()})
+	defer closeDriver(t, here)
+	defer closeDriver(t, there)
+	ref := create(t, there, sandbox.Spec{ID: word("there")})
+	if live, err := here.Probe(t.Context(), ref); live != sandbox.Unknown || err != nil {
+		t.Errorf("probe: %s, %v", live, err)
+	}
+	if _, err := here.Exec(t.Context(), ref, sandbox.Command{Argv: []string{"true"}}); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("exec: %v", err)
+	}
+	if err := here.Destroy(t.Context(), ref); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("destroy: %v", err)
+	}
+	if got := sh(t, there, ref, "echo works"); got != "works\n" {
+		t.Errorf("there it says %q", got)
+	}
+}
+
 func TestFilesOutliveTheServerAndProcessesDoNot(t *testing.T) {
 	dir := t.TempDir()
 	d := newDriver(t, local.Config{Dir: dir})
