@@ -161,32 +161,32 @@ create function append_batch(
 ) language plpgsql volatile security definer set search_path = public, pg_temp as $$
 declare
   locked bigint[];
+  houses text[];
   skipped bigint[];
 begin
   if current_house() is not null then
     raise exception 'a batch is not written in the name of a house' using errcode = 'insufficient_privilege';
   end if;
 
-  -- The locks come first: statements after it see every entry committed before they were granted.
-  locked := array(
-    select id from (
-      select s.id from unnest(p_streams, p_houses) p (id, house)
-        join streams s on s.id = p.id and s.house_id = p.house and s.closed_at is null
-        for no key update of s skip locked
-    ) s order by id);
+  -- The locks come first: statements after this one see every entry committed before they were granted.
+  select array_agg(id), array_agg(house_id) into locked, houses from (
+    select id, house_id from streams where id = any (p_streams) and closed_at is null
+      order by id for no key update skip locked) s;
   happened := clock_timestamp();
   busy := '{}';
-  if locked <> p_streams then
-    busy := array(
-      select p.id from unnest(p_streams, p_houses) p (id, house)
-        join streams s on s.id = p.id and s.house_id = p.house and s.closed_at is null
-        where p.id <> all (locked));
+  refused := '{}';
+  if locked is distinct from p_streams or houses <> p_houses or exists (
+    select from unnest(p_of, p_authors) d (of, author)
+      where author is not null and not exists (select from members m where m.house_id = p_houses[d.of] and m.agent_id = d.author))
+  then
+    select coalesce(array_agg(p.id) filter (where s.id is not null), '{}'), coalesce(array_agg(p.id) filter (where s.id is null), '{}')
+      into busy, refused from unnest(p_streams, p_houses) p (id, house)
+      left join streams s on s.id = p.id and s.house_id = p.house and s.closed_at is null
+      where s.id is null or p.id <> all (coalesce(locked, '{}'));
+    refused := refused || array(
+      select distinct p_streams[d.of] from unnest(p_of, p_authors) d (of, author)
+        where author is not null and not exists (select from members m where m.house_id = p_houses[d.of] and m.agent_id = d.author));
   end if;
-  refused := array(
-    select id from unnest(p_streams) id where locked <> p_streams and id <> all (locked) and id <> all (busy)
-    union
-    select p_streams[d.of] from (select distinct of, author from unnest(p_of, p_authors) u (of, author) where author is not null) d
-      where not exists (select from members m where m.house_id = p_houses[d.of] and m.agent_id = d.author));
   skipped := busy || refused;
 
   tails := p_tails;
