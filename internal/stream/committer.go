@@ -27,6 +27,10 @@ const (
 	lastCommit = 5 * time.Second
 )
 
+// planOnce makes Postgres plan what a batch does once, by indexes: what is best depends neither on the batch
+// nor on how small the tables are when the server starts, and planning anew takes as long as a lone append.
+var planOnce = map[string]string{"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
+
 // committer writes what is queued, batch after batch, over a connection of its own: a batch is what came
 // while the one before was committed. It is the work of one goroutine.
 //
@@ -50,7 +54,7 @@ func newCommitter(ctx context.Context, l *Log) (*committer, error) {
 }
 
 func (c *committer) connect(ctx context.Context) error {
-	conn, err := connect(ctx, c.log.db, "arbe commit")
+	conn, err := connect(ctx, c.log.db, "arbe commit", planOnce)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -24,9 +25,11 @@ const (
 	proveEvery = 20 * time.Second
 )
 
-// connect opens a connection beside the pool, for a purpose that operators see by its name.
-func connect(ctx context.Context, d *db.DB, name string) (*pgx.Conn, error) {
+// connect opens a connection beside the pool, for a purpose that operators see by its name. The settings are
+// Postgres' own, for this connection.
+func connect(ctx context.Context, d *db.DB, name string, settings map[string]string) (*pgx.Conn, error) {
 	cfg := d.Pool().Config().ConnConfig
+	maps.Copy(cfg.RuntimeParams, settings)
 	cfg.RuntimeParams["application_name"] = name
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	return conn, db.Explain(err)
@@ -34,7 +37,7 @@ func connect(ctx context.Context, d *db.DB, name string) (*pgx.Conn, error) {
 
 // listen opens a connection that hears of appends and deltas.
 func listen(ctx context.Context, d *db.DB) (*pgx.Conn, error) {
-	conn, err := connect(ctx, d, "arbe listen")
+	conn, err := connect(ctx, d, "arbe listen", nil)
 	if err != nil {
 		return nil, err
 	}
