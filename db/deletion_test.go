@@ -37,15 +37,15 @@ func TestAnEntryStaysAsItIs(t *testing.T) {
 			})
 		}
 	}
-	t.Run("it cannot be written past append_entries", func(t *testing.T) {
+	t.Run("it cannot be written past append_entries and append_batch", func(t *testing.T) {
 		_, err := attempt(t, w.DB, w.ours.scope(), `insert into entries (stream_id, seq, house_id, id, type, payload, ts)
 			select id, 2, house_id, 'forged', 'chat', '{}', now() from streams where name = $1`, w.ours.stream)
 		if db.State(err) != refused {
 			t.Error(err)
 		}
 	})
-	t.Run("nor can a stream's tail be moved", func(t *testing.T) {
-		if _, err := attempt(t, w.DB, w.ours.scope(), "update streams set tail = 0"); db.State(err) != refused {
+	t.Run("nor can a stream be opened again", func(t *testing.T) {
+		if _, err := attempt(t, w.DB, w.ours.scope(), "update streams set closed_at = null"); db.State(err) != refused {
 			t.Error(err)
 		}
 	})

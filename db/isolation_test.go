@@ -249,6 +249,66 @@ func TestAppendWritesIntoItsOwnHouseInTheNameOfItsMembers(t *testing.T) {
 	}
 }
 
+// A batch crosses houses, so no transaction of a house may write one, and each of its rows says which house
+// it is of: where the stream is not in that house, or the author no member of it, nothing is written.
+func TestABatchWritesIntoTheHousesOfItsStreamsInTheNameOfTheirMembers(t *testing.T) {
+	t.Parallel()
+	w := newTwo(t)
+	o, s := w.ours, w.stranger
+	id := func(stream string) (id int64) {
+		return column[int64](t, w.owner, "select id from streams where name = $1", stream)[0]
+	}
+	// One draft into each of two streams; where the second ends is for the function to find out.
+	const batchOfTwo = `select from append_batch($1, $2, array[1, null], array[1, 1], array[1, 2], array[1, 1], array['second', 'third'],
+		$3::text[]::uuid[], array['chat', 'chat'], array['{}', '{}']::json[])`
+	for _, c := range []struct {
+		name    string
+		scope   db.Scope
+		houses  []string
+		authors []any
+		written []string // ids
+		state   string
+	}{
+		{"members, into their houses' streams", db.Scope{}, []string{o.id, s.id}, []any{o.owner, s.owner}, []string{"second", "third"}, ""},
+		{"arbe itself, who is no agent", db.Scope{}, []string{o.id, s.id}, []any{nil, nil}, []string{"second", "third"}, ""},
+		{"not into a stream of another house than it says", db.Scope{}, []string{o.id, o.id}, []any{o.owner, o.owner}, []string{"second"}, ""},
+		{"not in the name of a member of another house of the batch", db.Scope{}, []string{o.id, s.id}, []any{o.owner, o.owner}, []string{"second"}, ""},
+		{"not in the name of someone who does not exist", db.Scope{}, []string{o.id, s.id}, []any{"00000000-0000-4000-8000-000000000000", s.owner}, []string{"third"}, ""},
+		{"not by a transaction of a house", o.scope(), []string{o.id, s.id}, []any{o.owner, s.owner}, nil, refused},
+		{"not by one, into its own house's stream", o.scope(), []string{o.id, o.id}, []any{o.owner, o.owner}, nil, refused},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tx, err := w.DB.Pool().Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(t.Context())
+			if c.scope != (db.Scope{}) {
+				if _, err := tx.Exec(t.Context(), "select set_config('app.house_id', $1, true)", c.scope.House); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err = tx.Exec(t.Context(), batchOfTwo, []int64{id(o.stream), id(s.stream)}, c.houses, c.authors)
+			if db.State(err) != c.state {
+				t.Fatalf("SQLSTATE %q: %v", db.State(err), err)
+			}
+			if err != nil {
+				return
+			}
+			var got []string
+			for _, house := range []string{o.id, s.id} {
+				if _, err := tx.Exec(t.Context(), "select set_config('app.house_id', $1, true)", house); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, column[string](t, tx, "select id from entries where id <> 'first'")...)
+			}
+			if !slices.Equal(got, c.written) {
+				t.Errorf("wrote %q, want %q", got, c.written)
+			}
+		})
+	}
+}
+
 func TestPlaceOfRevealsNothingToANonMember(t *testing.T) {
 	t.Parallel()
 	w := newTwo(t)

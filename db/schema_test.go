@@ -169,7 +169,7 @@ func TestDefaults(t *testing.T) {
 		{"a thread is open, untagged, and changed when it was made", "status = 'open' and tags = '{}' and updated_at = created_at", "threads where agent_id is null"},
 		{"a sandbox is pending and not ephemeral", "status = 'pending' and not ephemeral and destroyed_at is null", "sandboxes"},
 		{"an environment is empty and binds nothing", "config = '{}' and secret_bindings = '[]'", "environments"},
-		{"a stream is open, empty and holds JSON", "tail = 0 and closed_at is null and last_entry_at is null and content_type = 'application/json'", "streams where name like 'spare-%'"},
+		{"a stream is open, empty and holds JSON", "closed_at is null and not exists (select from entries where stream_id = streams.id) and content_type = 'application/json'", "streams where name like 'spare-%'"},
 		{"an agent's id is a random uuid", "substr(id::text, 15, 1) = '4'", "agents"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -4,7 +4,8 @@
 insert into streams (house_id, name) values (@house_id, @name);
 
 -- name: GetStream :one
-select id, tail from streams where house_id = @house_id and name = @name;
+select s.id, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0)::bigint as tail
+from streams s where s.house_id = @house_id and s.name = @name;
 
 -- name: StreamTails :many
 select id::bigint as id, tail::bigint as tail from stream_tails(@ids::bigint[]);

@@ -9,28 +9,31 @@ on conflict (id) do nothing
 returning id;
 
 -- name: GetThread :one
-select sqlc.embed(t), s.tail, s.last_entry_at from threads t
+select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
+left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = @id;
 
 -- name: LockThread :one
-select sqlc.embed(t), s.tail, s.last_entry_at from threads t
+select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
+left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = @id
 for update of t;
 
 -- name: ListThreads :many
 -- Pinned ones first (latest pin first), then by last activity. The page starts behind the given place.
-select sqlc.embed(t), s.tail, s.last_entry_at from threads t
+select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
+left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.house_id = @house_id
   and (@parent_thread_id::text = '' or t.parent_thread_id = @parent_thread_id)
   and (@tag::text = '' or t.tags @> array[@tag::text])
   and (@status::text = '' or t.status = @status)
   and (@first_page::bool or
-    (coalesce(t.pinned_at, '-infinity'), coalesce(s.last_entry_at, t.created_at), t.id) <
+    (coalesce(t.pinned_at, '-infinity'), coalesce(e.ts, t.created_at), t.id) <
     ((@before_pinned::text)::timestamptz, @before_activity::timestamptz, @before_id::text))
-order by coalesce(t.pinned_at, '-infinity') desc, coalesce(s.last_entry_at, t.created_at) desc, t.id desc
+order by coalesce(t.pinned_at, '-infinity') desc, coalesce(e.ts, t.created_at) desc, t.id desc
 limit @max_rows;
 
 -- name: UpdateThread :exec

@@ -30,7 +30,7 @@ type ApiKey struct {
 	RevokedAt *time.Time
 }
 
-// The records of all logs. Written by append_entries alone; deleted only with their stream.
+// The records of all logs. Written by append_entries and append_batch alone; deleted only with their stream.
 type Entry struct {
 	StreamID      int64
 	Seq           int64
@@ -117,17 +117,14 @@ type Secret struct {
 	CreatedAt     time.Time
 }
 
-// A log. A thread's is named arbe-thread-{thread id}.
+// A log. A thread's is named arbe-thread-{thread id}. Who writes into it holds the lock of this row until commit: that makes positions gapless and their order commit order. It ends where its last entry is; there is no counter.
 type Stream struct {
 	ID          int64
 	HouseID     string
 	Name        string
 	ContentType string
-	// Position of the last entry. Its row lock, held until commit, makes positions gapless and their order commit order.
-	Tail        int64
 	ClosedAt    *time.Time
 	CreatedAt   time.Time
-	LastEntryAt *time.Time
 }
 
 // A conversation: this row says what it is, its stream says what happened.

@@ -112,7 +112,8 @@ func (q *Queries) GetEntry(ctx context.Context, db DBTX, streamID int64, iD stri
 }
 
 const getStream = `-- name: GetStream :one
-select id, tail from streams where house_id = $1 and name = $2
+select s.id, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0)::bigint as tail
+from streams s where s.house_id = $1 and s.name = $2
 `
 
 type GetStreamRow struct {

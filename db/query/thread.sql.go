@@ -23,15 +23,16 @@ func (q *Queries) DeleteThread(ctx context.Context, db DBTX, id string) (int64, 
 }
 
 const getThread = `-- name: GetThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, s.tail, s.last_entry_at from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
+left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = $1
 `
 
 type GetThreadRow struct {
-	Thread      Thread
-	Tail        int64
-	LastEntryAt *time.Time
+	Thread       Thread
+	Tail         int64
+	LastActivity time.Time
 }
 
 func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (GetThreadRow, error) {
@@ -53,7 +54,7 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (GetThreadR
 		&i.Thread.CreatedAt,
 		&i.Thread.UpdatedAt,
 		&i.Tail,
-		&i.LastEntryAt,
+		&i.LastActivity,
 	)
 	return i, err
 }
@@ -103,16 +104,17 @@ func (q *Queries) InsertThread(ctx context.Context, db DBTX, arg InsertThreadPar
 }
 
 const listThreads = `-- name: ListThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, s.tail, s.last_entry_at from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
+left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.house_id = $1
   and ($2::text = '' or t.parent_thread_id = $2)
   and ($3::text = '' or t.tags @> array[$3::text])
   and ($4::text = '' or t.status = $4)
   and ($5::bool or
-    (coalesce(t.pinned_at, '-infinity'), coalesce(s.last_entry_at, t.created_at), t.id) <
+    (coalesce(t.pinned_at, '-infinity'), coalesce(e.ts, t.created_at), t.id) <
     (($6::text)::timestamptz, $7::timestamptz, $8::text))
-order by coalesce(t.pinned_at, '-infinity') desc, coalesce(s.last_entry_at, t.created_at) desc, t.id desc
+order by coalesce(t.pinned_at, '-infinity') desc, coalesce(e.ts, t.created_at) desc, t.id desc
 limit $9
 `
 
@@ -129,9 +131,9 @@ type ListThreadsParams struct {
 }
 
 type ListThreadsRow struct {
-	Thread      Thread
-	Tail        int64
-	LastEntryAt *time.Time
+	Thread       Thread
+	Tail         int64
+	LastActivity time.Time
 }
 
 // Pinned ones first (latest pin first), then by last activity. The page starts behind the given place.
@@ -170,7 +172,7 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 			&i.Thread.CreatedAt,
 			&i.Thread.UpdatedAt,
 			&i.Tail,
-			&i.LastEntryAt,
+			&i.LastActivity,
 		); err != nil {
 			return nil, err
 		}
@@ -183,16 +185,17 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 }
 
 const lockThread = `-- name: LockThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, s.tail, s.last_entry_at from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
+left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = $1
 for update of t
 `
 
 type LockThreadRow struct {
-	Thread      Thread
-	Tail        int64
-	LastEntryAt *time.Time
+	Thread       Thread
+	Tail         int64
+	LastActivity time.Time
 }
 
 func (q *Queries) LockThread(ctx context.Context, db DBTX, id string) (LockThreadRow, error) {
@@ -214,7 +217,7 @@ func (q *Queries) LockThread(ctx context.Context, db DBTX, id string) (LockThrea
 		&i.Thread.CreatedAt,
 		&i.Thread.UpdatedAt,
 		&i.Tail,
-		&i.LastEntryAt,
+		&i.LastActivity,
 	)
 	return i, err
 }

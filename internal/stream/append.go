@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -27,27 +28,74 @@ func CreateTx(ctx context.Context, tx pgx.Tx, ref Ref) error {
 // they are committed, one per draft. A draft whose id the log has is not written again: its entry is the
 // first write's. What kinds may say is checked at the doors ([entry.Check]), not here.
 //
-// When the connection is lost on the way, Append tries again for some seconds and as long as ctx allows;
-// the ids make that harmless. After a [fault.Unavailable] it is not known whether the entries were written:
-// a caller who chose the ids may repeat the call.
-// The other errors: [fault.NotFound] (no such log in this house), [fault.Precondition] (it is closed),
-// [fault.Forbidden] (an author who is not in the house), [fault.Invalid] (not JSON, not UTF-8).
+// Calls to all logs share commits, and wait for nobody but the commit under way; those to a log that a
+// caller of [Log.AppendTx] has locked wait for that transaction, and hold up no other log's. When ctx ends
+// first, the entries may be written all the same. A lost connection is tried again for some seconds. The
+// ids make it harmless, and a caller who chose them may repeat a call that failed.
+// Errors: [fault.NotFound] (no such log in this house), [fault.Precondition] (it is closed),
+// [fault.Forbidden] (an author who is not in the house), [fault.Invalid] (not JSON, not UTF-8);
+// [fault.Exhausted] (too much waits already: try again later), and [fault.Unavailable], after which it is
+// not known whether the entries were written.
 func (l *Log) Append(ctx context.Context, ref Ref, drafts ...entry.Draft) ([]entry.Entry, error) {
-	if err := l.stopping(); err != nil {
+	if err := l.stopping(); err != nil || len(drafts) == 0 {
 		return nil, err
 	}
-	drafts = withIDs(drafts)
-	var rows []query.AppendEntriesRow
-	err := l.in(ctx, ref, func(tx txn) (err error) {
-		rows, err = appendRows(ctx, tx, ref, drafts)
-		return err
-	})
-	if err != nil || len(rows) == 0 {
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	entries := appended(ref, rows)
-	l.hub.offer(rows[0].StreamID, entries)
-	return entries, nil
+	c, err := newCall(ref, withIDs(drafts))
+	if err != nil {
+		return nil, err
+	}
+	n, err := l.lane(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.queue.put(ctx, n, c); err != nil {
+		return nil, err
+	}
+	select {
+	case <-c.done:
+		if c.err != nil {
+			return nil, c.err
+		}
+		return c.entries, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// newCall copies drafts: the committer may read them when the caller waits no more.
+func newCall(ref Ref, drafts []entry.Draft) (*call, error) {
+	c := &call{entries: make([]entry.Entry, len(drafts)), done: make(chan struct{}), since: time.Now()}
+	for i, d := range drafts {
+		author := ""
+		if d.Author != "" {
+			id, err := uuid.Parse(d.Author)
+			if err != nil {
+				return nil, malformed().Because(err)
+			}
+			author = id.String()
+		}
+		c.entries[i] = entry.Entry{ID: d.ID, StreamID: ref.Name, Author: author, Type: d.Type, Payload: slices.Clone(d.Payload)}
+		c.bytes += entryBytes + int64(len(d.ID)+len(d.Type)+len(d.Payload))
+	}
+	c.bytes = min(c.bytes, laneBytes) // a larger one has the lane for itself
+	return c, nil
+}
+
+// lane finds the lane of a stream, and asks the database when nobody here wrote to it lately.
+func (l *Log) lane(ctx context.Context, ref Ref) (*lane, error) {
+	for {
+		if n := l.queue.enter(ref); n != nil {
+			return n, nil
+		}
+		s, err := l.lookup(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		l.queue.learn(ref, s.ID, s.Tail)
+	}
 }
 
 // AppendTx is [Log.Append] inside the caller's transaction, whose scope must be ref's house: for entries

@@ -200,12 +200,12 @@ func TestAppendOverADroppedConnection(t *testing.T) {
 	b.run(t, "is tried again by itself and writes one entry", func(t *testing.T, b *bench) {
 		ref := b.stream("dropped")
 		owner := b.Owner(t)
-		// Hold the stream's lock, so that the append is cut off in its midst.
+		// Hold up the write, so that the append is cut off in its midst.
 		lock, err := owner.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := lock.Exec(t.Context(), "select from streams where name = 'dropped' for update"); err != nil {
+		if _, err := lock.Exec(t.Context(), "lock table entries in exclusive mode"); err != nil {
 			t.Fatal(err)
 		}
 		done := make(chan error, 1)
@@ -250,6 +250,10 @@ func TestAppendOverADroppedConnection(t *testing.T) {
 		}
 		t.Cleanup(l.Close)
 
+		// The first append to a stream asks where it ends, which must not be what is lost.
+		if _, err := l.Append(t.Context(), ref, b.chat("", "before")); err != nil {
+			t.Fatal(err)
+		}
 		loses.nextCommit.Store(true)
 		got, err := l.Append(t.Context(), ref, b.chat("", "once"), b.chat("", "and this"))
 		if err != nil {
@@ -258,8 +262,8 @@ func TestAppendOverADroppedConnection(t *testing.T) {
 		if loses.nextCommit.Load() {
 			t.Fatal("no commit passed the proxy")
 		}
-		if _, tail, _ := b.log.Read(t.Context(), ref, stream.Range{}); tail != 2 || got[0].Seq != 1 || got[1].Seq != 2 {
-			t.Errorf("answered %v, and the log has %d entries, want 2", seqs(got), tail)
+		if _, tail, _ := b.log.Read(t.Context(), ref, stream.Range{}); tail != 3 || got[0].Seq != 2 || got[1].Seq != 3 {
+			t.Errorf("answered %v, and the log has %d entries, want 3", seqs(got), tail)
 		}
 	})
 

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,8 @@ import (
 )
 
 const (
-	// appendChannel tells "<stream>:<tail>" with every append, and "<stream>:deleted".
+	// appendChannel tells "<stream>:<tail>" of every stream that a commit changed, with commas between them,
+	// and "<stream>:deleted".
 	appendChannel = "arbe_stream"
 	// pollEvery is how late a tail is at worst when a notification is lost.
 	pollEvery = 3 * time.Second
@@ -23,13 +25,21 @@ const (
 	proveEvery = 20 * time.Second
 )
 
+// connect opens a connection beside the pool, for a purpose that operators see by its name. The settings are
+// Postgres' own, for this connection.
+func connect(ctx context.Context, d *db.DB, name string, settings map[string]string) (*pgx.Conn, error) {
+	cfg := d.Pool().Config().ConnConfig
+	maps.Copy(cfg.RuntimeParams, settings)
+	cfg.RuntimeParams["application_name"] = name
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	return conn, db.Explain(err)
+}
+
 // listen opens a connection that hears of appends and deltas.
 func listen(ctx context.Context, d *db.DB) (*pgx.Conn, error) {
-	cfg := d.Pool().Config().ConnConfig
-	cfg.RuntimeParams["application_name"] = "arbe listen"
-	conn, err := pgx.ConnectConfig(ctx, cfg)
+	conn, err := connect(ctx, d, "arbe listen", nil)
 	if err != nil {
-		return nil, db.Explain(err)
+		return nil, err
 	}
 	if _, err := conn.Exec(ctx, "listen "+appendChannel+"; listen "+deltaChannel); err != nil {
 		hangUp(conn)
@@ -96,17 +106,34 @@ func (l *Log) notified(n *pgconn.Notification) {
 		l.heardDelta(n.Payload)
 		return
 	}
-	id, what, _ := strings.Cut(n.Payload, ":")
+	if n.PID == l.committer.pid.Load() {
+		return // the committer told already
+	}
+	for change := range strings.SplitSeq(n.Payload, ",") {
+		if !l.changed(change) {
+			l.log.Warn("a notification that is not ours", "channel", n.Channel, "payload", n.Payload)
+		}
+	}
+}
+
+// changed takes one "<stream>:<tail>" or "<stream>:deleted".
+func (l *Log) changed(change string) (ok bool) {
+	id, what, _ := strings.Cut(change, ":")
 	stream, err := strconv.ParseInt(id, 10, 64)
 	if err != nil {
-		l.log.Warn("a notification that is not ours", "channel", n.Channel, "payload", n.Payload)
-		return
+		return false
 	}
 	if what == "deleted" {
 		l.hub.deleted(stream)
-	} else if tail, err := strconv.ParseInt(what, 10, 64); err == nil {
-		l.hub.reached(stream, tail)
+		return true
 	}
+	tail, err := strconv.ParseInt(what, 10, 64)
+	if err != nil {
+		return false
+	}
+	l.queue.heard(stream, tail)
+	l.hub.reached(stream, tail)
+	return true
 }
 
 // checkNow makes the poller look without waiting for its time.

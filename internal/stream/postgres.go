@@ -41,7 +41,7 @@ func explain(ref Ref, err error) error {
 		return noStream(ref).Because(err)
 	}
 	switch db.State(err) {
-	case "P0002": // these four are raised by append_entries
+	case "P0002": // this and the next two are raised by append_entries
 		return noStream(ref).Because(err)
 	case "55000":
 		return fault.Newf(fault.Precondition, "write to another stream", "stream %s is closed", ref.Name).Because(err)
@@ -49,10 +49,14 @@ func explain(ref Ref, err error) error {
 		return fault.New(fault.Forbidden, "an author of these entries is not in this house",
 			"add the agent to the house, or write in the name of a member").Because(err)
 	case "22P02", "22P05", "22021": // malformed JSON or uuid, untranslatable character, invalid UTF-8
-		return fault.New(fault.Invalid, "an entry's author is not an agent's id, or its text is not JSON in valid UTF-8",
-			"send the payload as UTF-8 JSON without NUL bytes, and the author as a uuid").Because(err)
+		return malformed().Because(err)
 	}
 	return db.Explain(err)
+}
+
+func malformed() *fault.Error {
+	return fault.New(fault.Invalid, "an entry's author is not an agent's id, or its text is not JSON in valid UTF-8",
+		"send the payload as UTF-8 JSON without NUL bytes, and the author as a uuid")
 }
 
 func noStream(ref Ref) *fault.Error {

@@ -5,7 +5,10 @@
 // so a reader who remembers one number has missed nothing and sees nothing twice: across reconnects,
 // server restarts, and several servers on one database.
 //
-// How it is laid out: append.go and read.go talk to Postgres. Tails are told through a hub (hub.go), which
+// How it is laid out: appends wait in a queue (queue.go), one lane per stream, from which the one committer
+// (committer.go) writes batches: all that waits, of all streams, in one statement (batch.go). Entries that
+// belong to a caller's transaction go their own way (append.go), and share the stream's lock with batches.
+// read.go reads. Tails are told through a hub (hub.go), which
 // keeps one topic (topic.go) for each stream that somebody here watches: the newest entries, fetched once
 // however many watch, and what is being typed or printed right now (preview.go). listen.go hears from
 // Postgres what any server committed, forward.go tells other servers of deltas. A tail (tail.go) holds a
@@ -71,6 +74,9 @@ type Log struct {
 	log *slog.Logger
 	hub *hub
 
+	queue     *queue
+	committer *committer
+
 	// ctx ends when the Log closes.
 	ctx  context.Context
 	stop context.CancelFunc
@@ -86,9 +92,9 @@ const maxCatchUps = 4
 
 var queries = query.New()
 
-// Open starts a Log on d: one connection of its own that listens, and the loops that keep tails told. It
-// fails with [fault.Unavailable] when the database does not take that connection; later it reconnects by
-// itself. Close the Log before d.
+// Open starts a Log on d: two connections of its own, one that listens and one that commits, and the loops
+// that keep tails told. It fails with [fault.Unavailable] when the database does not take them; later it
+// reconnects by itself. Close the Log before d.
 func Open(ctx context.Context, d *db.DB, log *slog.Logger) (*Log, error) {
 	conn, err := listen(ctx, d)
 	if err != nil {
@@ -96,7 +102,13 @@ func Open(ctx context.Context, d *db.DB, log *slog.Logger) (*Log, error) {
 	}
 	l := &Log{id: uuid.New(), db: d, log: log, catchUps: make(chan struct{}, maxCatchUps), recheck: make(chan struct{}, 1)}
 	l.ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
-	l.hub = newHub(l)
+	l.hub, l.queue = newHub(l), newQueue()
+	if l.committer, err = newCommitter(ctx, l); err != nil {
+		hangUp(conn)
+		l.stop()
+		return nil, err
+	}
+	l.work.Go(l.committer.run)
 	l.work.Go(func() { l.hear(conn) })
 	l.work.Go(l.poll)
 	l.work.Go(l.forward)

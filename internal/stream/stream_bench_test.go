@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/dbtest"
@@ -23,51 +24,59 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// BenchmarkAppend measures acknowledged appends a second against bare single-row inserts of the same data
-// through the same pool, in turns. The ratio is what to look at: both share the machine's noise.
+// BenchmarkAppend measures acknowledged appends a second, in turns with what they can be compared to. The
+// ratios are what to look at: all share the machine's noise. A lone append is compared to committing a bare
+// row; many at once to a transaction for each (naive), and to what Postgres could take if there were nothing
+// to check (ceiling).
 func BenchmarkAppend(b *testing.B) {
 	bed := durable(b)
-	if _, err := bed.Owner(b).Exec(b.Context(), `
-		create table raw (seq bigint generated always as identity primary key, stream_id bigint not null, house_id text not null,
-			id text not null unique, author_agent_id uuid, type text not null, payload json not null, ts timestamptz not null default now());
-		grant insert on raw to arbe_app`); err != nil {
-		b.Fatal(err)
-	}
-	for _, c := range []struct {
-		name             string
-		writers, streams int
-	}{
-		{"1_writer", 1, 1}, {"32_writers_on_32_streams", 32, 32}, {"32_writers_on_1_stream", 32, 1},
-	} {
-		b.Run(c.name, func(b *testing.B) {
-			var refs []stream.Ref
-			for range c.streams {
-				refs = append(refs, bed.stream(uuid.NewString()))
-			}
-			raw := func(writer int) error {
-				_, err := bed.DB.Pool().Exec(b.Context(),
-					"insert into raw (stream_id, house_id, id, author_agent_id, type, payload) values ($1, $2, $3, $4, $5, $6)",
-					writer, bed.house, uuid.NewString(), bed.member, "chat", payload)
+	bare := newBareLog(b, bed)
+	for _, c := range []struct{ appenders, streams int }{{1, 1}, {8, 1}, {8, 64}, {64, 1}, {64, 64}, {256, 1}, {256, 64}} {
+		var refs []stream.Ref
+		for range c.streams {
+			refs = append(refs, bed.stream(uuid.NewString()))
+		}
+		ours := func(appender int) error {
+			_, err := bed.log.Append(b.Context(), refs[appender%c.streams], entry.Draft{Author: bed.member, Type: "chat", Payload: payload})
+			return err
+		}
+		naive := func(appender int) error {
+			return bed.DB.In(b.Context(), db.Scope{House: bed.house}, func(tx pgx.Tx) error {
+				_, err := bed.log.AppendTx(b.Context(), tx, refs[appender%c.streams], entry.Draft{Author: bed.member, Type: "chat", Payload: payload})
 				return err
+			})
+		}
+		ceiling := func(appender int) error { return bare.append(int64(appender%c.streams), bed.house, bed.member) }
+		b.Run(fmt.Sprintf("%d_to_%d_streams", c.appenders, c.streams), func(b *testing.B) {
+			if c.appenders == 1 {
+				compareLone(b, ours, bare.commitOne(bed.house, bed.member))
+				return
 			}
-			ours := func(writer int) error {
-				_, err := bed.log.Append(b.Context(), refs[writer%len(refs)], entry.Draft{Author: bed.member, Type: "chat", Payload: payload})
-				return err
-			}
-			// One turn of each before counting: connections, statements and caches.
-			rate(b, c.writers, raw)
-			rate(b, c.writers, ours)
-			var raws, appends, ratios []float64
-			for b.Loop() {
-				r, a := rate(b, c.writers, raw), rate(b, c.writers, ours)
-				raws, appends, ratios = append(raws, r), append(appends, a), append(ratios, a/r)
-			}
-			b.ReportMetric(median(raws), "raw/s")
-			b.ReportMetric(median(appends), "append/s")
-			b.ReportMetric(median(ratios), "append/raw")
-			b.ReportMetric(0, "ns/op") // of a turn: says nothing
+			compare(b, c.appenders, ours, map[string]func(int) error{"naive": naive, "ceiling": ceiling})
 		})
 	}
+}
+
+// compare reports how often a second f is done by so many at once, and that over how often the others are.
+func compare(b *testing.B, many int, f func(int) error, others map[string]func(int) error) {
+	rate(b, many, f) // one turn of each before counting: connections, statements and caches
+	for _, other := range others {
+		rate(b, many, other)
+	}
+	var own []float64
+	ratios := map[string][]float64{}
+	for b.Loop() {
+		r := rate(b, many, f)
+		own = append(own, r)
+		for name, other := range others {
+			ratios[name] = append(ratios[name], r/rate(b, many, other))
+		}
+	}
+	b.ReportMetric(median(own), "append/s")
+	for name, of := range ratios {
+		b.ReportMetric(median(of), "append/"+name)
+	}
+	b.ReportMetric(0, "ns/op") // of a turn: says nothing
 }
 
 // BenchmarkAppendToSeen measures the time from the call of Append to the moment a tail tells the entry.
@@ -158,24 +167,53 @@ func durable(b *testing.B) *bench {
 	return settle(b, d)
 }
 
-// rate runs one turn of f by each of the writers and returns how often a second f was done.
-func rate(b *testing.B, writers int, f func(writer int) error) float64 {
+// compareLone reports how long f takes when nothing else is under way, and that over how long other takes.
+func compareLone(b *testing.B, f, other func(int) error) {
+	const turn = 20 // short, so that both meet the same moments of the machine
+	var took, others []float64
+	for b.Loop() {
+		for range turn {
+			others = append(others, once(b, other))
+		}
+		for range turn {
+			took = append(took, once(b, f))
+		}
+	}
+	b.ReportMetric(median(took), "µs")
+	b.ReportMetric(median(took)/median(others), "x-bare")
+	b.ReportMetric(0, "ns/op") // of a turn: says nothing
+}
+
+// once runs f and returns how many microseconds it took.
+func once(b *testing.B, f func(int) error) float64 {
 	b.Helper()
-	const turn = 300
 	start := time.Now()
+	if err := f(0); err != nil {
+		b.Fatal(err)
+	}
+	return float64(time.Since(start).Nanoseconds()) / 1e3
+}
+
+// rate runs one turn of f by so many at once, and returns how often a second f was done.
+func rate(b *testing.B, many int, f func(int) error) float64 {
+	b.Helper()
+	const turn = 100 * time.Millisecond
+	start := time.Now()
+	var done atomic.Int64
 	var all sync.WaitGroup
-	for w := range writers {
+	for i := range many {
 		all.Go(func() {
-			for range turn / writers {
-				if err := f(w); err != nil {
+			for time.Since(start) < turn {
+				if err := f(i); err != nil {
 					b.Error(err)
 					return
 				}
+				done.Add(1)
 			}
 		})
 	}
 	all.Wait()
-	return float64(turn/writers*writers) / time.Since(start).Seconds()
+	return float64(done.Load()) / time.Since(start).Seconds()
 }
 
 func median(xs []float64) float64 {

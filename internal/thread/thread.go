@@ -151,13 +151,13 @@ func (t *Threads) Get(ctx context.Context, scope db.Scope, id string) (got Threa
 // GetTx is [Threads.Get] inside the caller's transaction.
 func (t *Threads) GetTx(ctx context.Context, tx pgx.Tx, id string) (Thread, error) {
 	row, err := t.q.GetThread(ctx, tx, id)
-	return found(row.Thread, row.Tail, row.LastEntryAt, err)
+	return found(row.Thread, row.Tail, row.LastActivity, err)
 }
 
 // LockTx is [Threads.GetTx], and holds the row until the transaction ends.
 func (t *Threads) LockTx(ctx context.Context, tx pgx.Tx, id string) (Thread, error) {
 	row, err := t.q.LockThread(ctx, tx, id)
-	return found(row.Thread, row.Tail, row.LastEntryAt, err)
+	return found(row.Thread, row.Tail, row.LastActivity, err)
 }
 
 // Filter chooses threads of a list; the zero Filter is the first page of all.
@@ -195,7 +195,7 @@ func (t *Threads) List(ctx context.Context, scope db.Scope, f Filter) (list []Th
 			MaxRows: int32(f.Limit),
 		})
 		for _, row := range rows {
-			list = append(list, fromRow(row.Thread, row.Tail, row.LastEntryAt))
+			list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity))
 		}
 		return err
 	})
@@ -317,7 +317,7 @@ func noSuch(field string) *fault.Error {
 	return fault.New(fault.NotFound, field+": there is none with this id in the house", "use an id of the same house, or leave it out")
 }
 
-func found(row query.Thread, tail int64, last *time.Time, err error) (Thread, error) {
+func found(row query.Thread, tail int64, last time.Time, err error) (Thread, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Thread{}, fault.New(fault.NotFound, "there is no such thread", "list the threads with: arbe thread list")
 	}
@@ -327,15 +327,11 @@ func found(row query.Thread, tail int64, last *time.Time, err error) (Thread, er
 	return fromRow(row, tail, last), nil
 }
 
-func fromRow(r query.Thread, tail int64, last *time.Time) Thread {
-	t := Thread{
+func fromRow(r query.Thread, tail int64, last time.Time) Thread {
+	return Thread{
 		ID: r.ID, House: r.HouseID, StreamID: r.StreamID, Name: db.Zero(r.Name),
 		ParentThread: db.Zero(r.ParentThreadID), ParentAgent: db.Zero(r.ParentAgentID), Agent: db.Zero(r.AgentID),
 		Environment: db.Zero(r.EnvironmentID), Sandbox: db.Zero(r.SandboxID), Tags: r.Tags, Status: Status(r.Status),
-		PinnedAt: db.Zero(r.PinnedAt), CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Tail: tail, LastActivity: r.CreatedAt,
+		PinnedAt: db.Zero(r.PinnedAt), CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Tail: tail, LastActivity: last,
 	}
-	if last != nil {
-		t.LastActivity = *last
-	}
-	return t
 }

@@ -1,0 +1,175 @@
+package stream
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+const (
+	// batchName is the prepared statement that writes a batch, and commits it: it is a transaction by itself.
+	batchName      = "commit batch"
+	batchStatement = "select tails, busy, refused, happened from append_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+)
+
+// batch writes parts in one statement. It speaks Postgres' binary format itself, since half of what an
+// append costs this server would be the general way: boxing every value of ten arrays.
+type batch struct {
+	streams, houses, tails, counts         array
+	of, nth, ids, authors, types, payloads array
+}
+
+// verdict is what became of a batch.
+type verdict struct {
+	// tails are where the streams of the batch ended before it.
+	tails []int64
+	// busy and refused are the streams that nothing was written into: because someone has them locked, or
+	// because something is wrong with their drafts.
+	busy, refused []int64
+	happened      time.Time
+}
+
+// write writes parts, ascending by stream, over a connection that has prepared the statement.
+func (b *batch) write(ctx context.Context, conn *pgconn.PgConn, parts []part) (verdict, error) {
+	b.begin()
+	for i, p := range parts {
+		b.streams.int8(p.id)
+		b.houses.text(p.lane.ref.House)
+		b.counts.int4(p.entries)
+		if p.tail == unknown {
+			b.tails.null()
+		} else {
+			b.tails.int8(p.tail)
+		}
+		nth := 0
+		for _, c := range p.calls {
+			for j := range c.entries {
+				nth++
+				b.add(i+1, nth, &c.entries[j])
+			}
+		}
+	}
+	args := [][]byte{b.streams.end(), b.houses.end(), b.tails.end(), b.counts.end(),
+		b.of.end(), b.nth.end(), b.ids.end(), b.authors.end(), b.types.end(), b.payloads.end()}
+	result := conn.ExecPrepared(ctx, batchName, args, binaryFormat, binaryFormat).Read()
+	if result.Err != nil {
+		return verdict{}, result.Err
+	}
+	if len(result.Rows) != 1 {
+		return verdict{}, errors.New("a batch has no verdict")
+	}
+	row := result.Rows[0]
+	return verdict{int8s(row[0]), int8s(row[1]), int8s(row[2]), timestamp(row[3])}, nil
+}
+
+func (b *batch) begin() {
+	const int4, int8, text, json, uid = 23, 20, 25, 114, 2950 // Postgres' numbers for its types
+	b.streams.begin(int8)
+	b.houses.begin(text)
+	b.tails.begin(int8)
+	b.counts.begin(int4)
+	b.of.begin(int4)
+	b.nth.begin(int4)
+	b.ids.begin(text)
+	b.authors.begin(uid)
+	b.types.begin(text)
+	b.payloads.begin(json)
+}
+
+func (b *batch) add(of, nth int, e *entry.Entry) {
+	b.of.int4(of)
+	b.nth.int4(nth)
+	b.ids.text(e.ID)
+	b.types.text(e.Type)
+	b.payloads.bytes(e.Payload)
+	if author, err := uuid.Parse(e.Author); err == nil {
+		b.authors.bytes(author[:])
+	} else { // empty: others were refused before
+		b.authors.null()
+	}
+}
+
+// binaryFormat says that all arguments, or all columns, are in the binary format.
+var binaryFormat = []int16{pgx.BinaryFormatCode}
+
+// array is a Postgres array of one dimension in the making; its memory is used again.
+type array struct {
+	data  []byte
+	n     uint32
+	nulls uint32
+}
+
+// keptArray is the most memory that an array keeps for the next time.
+const keptArray = 8 << 20
+
+func (a *array) begin(elements uint32) {
+	if cap(a.data) > keptArray {
+		a.data = nil
+	}
+	a.data, a.n, a.nulls = append(a.data[:0], make([]byte, 20)...), 0, 0
+	binary.BigEndian.PutUint32(a.data, 1) // dimension
+	binary.BigEndian.PutUint32(a.data[8:], elements)
+	binary.BigEndian.PutUint32(a.data[16:], 1) // is the first index
+}
+
+func (a *array) end() []byte {
+	binary.BigEndian.PutUint32(a.data[4:], a.nulls)
+	binary.BigEndian.PutUint32(a.data[12:], a.n)
+	return a.data
+}
+
+func (a *array) length(n int) {
+	a.n++
+	a.data = binary.BigEndian.AppendUint32(a.data, uint32(n))
+}
+
+func (a *array) null() {
+	a.length(-1)
+	a.nulls = 1
+}
+
+func (a *array) int4(v int) {
+	a.length(4)
+	a.data = binary.BigEndian.AppendUint32(a.data, uint32(v))
+}
+
+func (a *array) int8(v int64) {
+	a.length(8)
+	a.data = binary.BigEndian.AppendUint64(a.data, uint64(v))
+}
+
+func (a *array) text(s string) {
+	a.length(len(s))
+	a.data = append(a.data, s...)
+}
+
+func (a *array) bytes(b []byte) {
+	a.length(len(b))
+	a.data = append(a.data, b...)
+}
+
+// int8s reads an array of them, without nulls.
+func int8s(data []byte) (vs []int64) {
+	const header, element = 20, 4 + 8
+	if len(data) < header { // an empty array has no dimension
+		return nil
+	}
+	for at := range slices.Chunk(data[header:], element) {
+		vs = append(vs, int64(binary.BigEndian.Uint64(at[4:])))
+	}
+	return vs
+}
+
+// timestamp reads a timestamptz: microseconds of this millennium.
+func timestamp(data []byte) time.Time {
+	epoch := time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
+	return epoch.Add(time.Duration(binary.BigEndian.Uint64(data)) * time.Microsecond)
+}
