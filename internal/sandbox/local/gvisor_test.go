@@ -76,10 +76,10 @@ func TestAKilledServerWithGVisor(t *testing.T) {
 	if left := traces(t, id); left != "" {
 		t.Errorf("the next server leaves:\n%s", left)
 	}
-	if got := sh(t, d, id, "cat f"); got != "written\n" {
+	if got := sh(t, d, found(t, d, id), "cat f"); got != "written\n" {
 		t.Errorf("found %q", got)
 	}
-	if err := d.Destroy(t.Context(), id); err != nil {
+	if err := d.Destroy(t.Context(), found(t, d, id)); err != nil {
 		t.Error(fault.From(err).Detail())
 	}
 	closeDriver(t, d)

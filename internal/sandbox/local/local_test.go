@@ -69,6 +69,22 @@ func create(t testing.TB, d *local.Driver, spec sandbox.Spec) string {
 	return ref
 }
 
+// found is the reference of a box that is there.
+func found(t testing.TB, d *local.Driver, id string) string {
+	t.Helper()
+	boxes, err := d.List(t.Context(), sandbox.Labels{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range boxes {
+		if b.ID == id {
+			return b.Ref
+		}
+	}
+	t.Fatalf("there is no box %s", id)
+	return ""
+}
+
 func sh(t testing.TB, d *local.Driver, ref, script string) string {
 	t.Helper()
 	var out bytes.Buffer
@@ -216,11 +232,12 @@ func TestFilesOutliveTheServerAndProcessesDoNot(t *testing.T) {
 func victim(dir string) {
 	ctx := context.Background()
 	d, err := local.New(ctx, local.Config{Dir: dir, Runtime: os.Getenv("ARBE_TEST_RUNTIME")})
+	var ref string
 	if err == nil {
-		_, err = d.Create(ctx, sandbox.Spec{ID: os.Getenv("ARBE_TEST_BOX"), Limits: sandbox.Limits{DiskMB: 64}})
+		ref, err = d.Create(ctx, sandbox.Spec{ID: os.Getenv("ARBE_TEST_BOX"), Limits: sandbox.Limits{DiskMB: 64}})
 	}
 	if err == nil {
-		_, err = d.Exec(ctx, os.Getenv("ARBE_TEST_BOX"), sandbox.Command{
+		_, err = d.Exec(ctx, ref, sandbox.Command{
 			Argv:   []string{"sh", "-c", "echo written > f; setsid " + named(os.Getenv("ARBE_TEST_BOX")) + " & sync; echo ready; trap '' TERM HUP PIPE; while :; do sleep 5000; done"},
 			Stdout: os.Stdout,
 		})
@@ -293,11 +310,11 @@ func TestAKilledServer(t *testing.T) {
 		}
 	})
 	t.Run("loses no file", func(t *testing.T) {
-		if got := sh(t, d, id, "cat f"); got != "written\n" {
+		if got := sh(t, d, found(t, d, id), "cat f"); got != "written\n" {
 			t.Errorf("found %q", got)
 		}
 	})
-	if err := d.Destroy(t.Context(), id); err != nil {
+	if err := d.Destroy(t.Context(), found(t, d, id)); err != nil {
 		t.Error(err)
 	}
 	closeDriver(t, d)
@@ -314,10 +331,10 @@ func TestAServerClearsAwayWhatAKilledOneWithAnotherDirectoryLeft(t *testing.T) {
 	closeDriver(t, d)
 	d = newDriver(t, local.Config{Dir: dir})
 	defer closeDriver(t, d)
-	if got := sh(t, d, id, "cat f"); got != "written\n" {
+	if got := sh(t, d, found(t, d, id), "cat f"); got != "written\n" {
 		t.Errorf("its own next server found %q", got)
 	}
-	if err := d.Destroy(t.Context(), id); err != nil {
+	if err := d.Destroy(t.Context(), found(t, d, id)); err != nil {
 		t.Error(err)
 	}
 }
@@ -358,8 +375,8 @@ func TestBoxesShareNoUserID(t *testing.T) {
 	closeDriver(t, d)
 	d = newDriver(t, local.Config{Dir: dir})
 	look(d, create(t, d, sandbox.Spec{ID: "third"}))
-	for _, ref := range []string{"first", "second"} {
-		look(d, ref)
+	for _, id := range []string{"first", "second"} {
+		look(d, found(t, d, id))
 	}
 	closeDriver(t, d)
 	if len(seen) != 3 {

@@ -84,16 +84,16 @@ func TestADeadContainerThatNobodyReapsIsInNobodysWay(t *testing.T) {
 	if len(remains()) != 1 {
 		t.Fatalf("of the dead container there is %v: this test tests nothing", remains())
 	}
-	if got := sh(t, d, id, "cat f; echo more >> f"); got != "written\n" {
+	if got := sh(t, d, found(t, d, id), "cat f; echo more >> f"); got != "written\n" {
 		t.Errorf("the box's file is %q", got)
 	}
 	closeDriver(t, d)
 
 	d = newDriver(t, local.Config{Dir: dir})
-	if got := sh(t, d, id, "cat f"); got != "written\nmore\n" {
+	if got := sh(t, d, found(t, d, id), "cat f"); got != "written\nmore\n" {
 		t.Errorf("after another start the box's file is %q", got)
 	}
-	if err := d.Destroy(t.Context(), id); err != nil {
+	if err := d.Destroy(t.Context(), found(t, d, id)); err != nil {
 		t.Error(fault.From(err).Detail())
 	}
 	if _, err := os.Stat(dir + "/boxes/" + id); err == nil {
