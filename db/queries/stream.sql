@@ -4,7 +4,8 @@
 insert into streams (house_id, name) values (@house_id, @name);
 
 -- name: GetStream :one
-select id, tail from streams where house_id = @house_id and name = @name;
+select id, tail, (closed_at is not null)::bool as closed, (source_id is not null)::bool as forked
+from streams where house_id = @house_id and name = @name;
 
 -- name: StreamTails :many
 select id::bigint as id, tail::bigint as tail from stream_tails(@ids::bigint[]);

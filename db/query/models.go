@@ -88,6 +88,17 @@ type Member struct {
 	JoinedAt time.Time
 }
 
+// The last append of each idempotent producer of a stream.
+type Producer struct {
+	StreamID int64
+	HouseID  string
+	Name     string
+	Epoch    int64
+	Seq      int64
+	// That append closed the stream.
+	Closed bool
+}
+
 // Handles of machines. Threads point at them, never the reverse.
 type Sandbox struct {
 	ID            string
@@ -128,6 +139,19 @@ type Stream struct {
 	ClosedAt    *time.Time
 	CreatedAt   time.Time
 	LastEntryAt *time.Time
+	// How long it outlives its last use; expires_at moves with every use. Null: expires_at stays.
+	TtlSeconds *int64
+	ExpiresAt  *time.Time
+	// The Stream-Seq of the last append that had one.
+	LastStreamSeq *string
+	// It was deleted, but forks read its entries: the last one takes it along.
+	DeletedAt *time.Time
+	// The stream it is a fork of. Entries before fork_seq are the source's; from there on they are its own.
+	SourceID *int64
+	// The last entry it inherited. It has a copy of that one, so that it ends where its own entries end.
+	ForkSeq *int64
+	// How far behind an offset of the source the fork was asked for: messages of JSON, else bytes.
+	ForkSub *int64
 }
 
 // A conversation: this row says what it is, its stream says what happened.

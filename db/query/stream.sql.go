@@ -112,18 +112,26 @@ func (q *Queries) GetEntry(ctx context.Context, db DBTX, streamID int64, iD stri
 }
 
 const getStream = `-- name: GetStream :one
-select id, tail from streams where house_id = $1 and name = $2
+select id, tail, (closed_at is not null)::bool as closed, (source_id is not null)::bool as forked
+from streams where house_id = $1 and name = $2
 `
 
 type GetStreamRow struct {
-	ID   int64
-	Tail int64
+	ID     int64
+	Tail   int64
+	Closed bool
+	Forked bool
 }
 
 func (q *Queries) GetStream(ctx context.Context, db DBTX, houseID string, name string) (GetStreamRow, error) {
 	row := db.QueryRow(ctx, getStream, houseID, name)
 	var i GetStreamRow
-	err := row.Scan(&i.ID, &i.Tail)
+	err := row.Scan(
+		&i.ID,
+		&i.Tail,
+		&i.Closed,
+		&i.Forked,
+	)
 	return i, err
 }
 

@@ -29,6 +29,8 @@ var mayImport = map[string]string{
 	"internal/sandbox":   "db db/query internal/thread internal/stream internal/entry internal/fault",
 	"internal/sandbox/…": "internal/sandbox internal/fault",
 	"internal/dispatch":  "db db/query internal/sandbox internal/thread internal/stream internal/entry internal/fault",
+	"internal/door":      "db internal/auth internal/entry internal/fault internal/stream",
+	"internal/door/…":    "db db/embedded internal/auth internal/door internal/fault internal/secret internal/stream",
 	"internal/rpc":       "db internal/auth internal/dispatch internal/entry internal/fault internal/house internal/sandbox internal/stream internal/thread proto/arbe/v1 proto/arbe/v1/arbev1connect",
 	"internal/server":    "*",
 }

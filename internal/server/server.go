@@ -22,6 +22,7 @@ import (
 	"github.com/arbe-dev/arbe/db/embedded"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/rpc"
@@ -150,9 +151,15 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.serve(listener, closeLog, database, rpc.Handler(rpc.Services{
+	longPoll, err := s.cfg.longPoll()
+	if err != nil {
+		return err
+	}
+	services := rpc.Handler(rpc.Services{
 		Auth: who, Houses: houses, Threads: threads, Log: log, Boxes: boxes, Dispatcher: dispatcher, Logger: s.logger,
-	}))
+	})
+	streams := door.New(door.Config{Log: log, Authorize: door.Members(who), LongPoll: longPoll, Logger: s.logger})
+	s.serve(listener, closeLog, database, services, streams)
 	s.onStop(dispatcher.Stop) // before the doors close: who watches sees how their command ended
 	return s.welcome(ctx, dir, who, owner)
 }
@@ -256,8 +263,8 @@ func personName() string {
 	return u.Username
 }
 
-// serve puts the doors on the port: the services, and the web app in front of them.
-func (s *Server) serve(listener net.Listener, closeLog func(), database *db.DB, services http.Handler) {
+// serve puts the doors on the port: the streams, the services, and the web app in front of those.
+func (s *Server) serve(listener net.Listener, closeLog func(), database *db.DB, services, streams http.Handler) {
 	inside := newInProcess()
 	insideServer := s.httpServer(services)
 	go insideServer.Serve(inside)
@@ -267,6 +274,9 @@ func (s *Server) serve(listener net.Listener, closeLog func(), database *db.DB, 
 	guarded := http.NewCrossOriginProtection().Handler(services)
 	for _, service := range rpc.Paths() {
 		mux.Handle(service, guarded)
+	}
+	for _, prefix := range door.Prefixes {
+		mux.Handle(prefix, streams)
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		if err := database.Pool().Ping(r.Context()); err != nil {

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// appendChannel tells "<stream>:<tail>" with every append, and "<stream>:deleted".
+	// appendChannel tells "<stream>:<tail>" with every append, "<stream>:closed" after the last one, and
+	// "<stream>:deleted".
 	appendChannel = "arbe_stream"
 	// pollEvery is how late a tail is at worst when a notification is lost.
 	pollEvery = 3 * time.Second
@@ -104,6 +105,8 @@ func (l *Log) notified(n *pgconn.Notification) {
 	}
 	if what == "deleted" {
 		l.hub.deleted(stream)
+	} else if what == "closed" {
+		l.hub.closed(stream, 0) // its tail was told before
 	} else if tail, err := strconv.ParseInt(what, 10, 64); err == nil {
 		l.hub.reached(stream, tail)
 	}
@@ -136,14 +139,19 @@ func (l *Log) poll() {
 	}
 }
 
-// check tells every topic where its stream ends, or that it is gone.
+// check tells every topic where its stream ends, and whether it is closed or gone.
 func (l *Log) check() error {
 	ids := l.hub.watched()
 	if len(ids) == 0 {
 		return nil
 	}
 	var found []query.StreamTailsRow
+	var closed []int64
 	err := l.in(l.ctx, Ref{}, func(tx txn) (err error) {
+		// In this order: a closed stream ends where it ended when it was closed.
+		if closed, err = queries.ClosedStreams(l.ctx, tx, ids); err != nil {
+			return err
+		}
 		found, err = queries.StreamTails(l.ctx, tx, ids)
 		return err
 	})
@@ -160,6 +168,9 @@ func (l *Log) check() error {
 		} else {
 			l.hub.deleted(id)
 		}
+	}
+	for _, id := range closed {
+		l.hub.closed(id, tails[id])
 	}
 	return nil
 }

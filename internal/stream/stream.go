@@ -12,6 +12,10 @@
 // cursor and nothing else; it takes what the topic has behind its cursor, or reads from the log when it is
 // further behind than that, so a slow one costs nobody anything.
 //
+// Clients may make logs of their own, beside the threads': named.go, create.go and write.go are what the
+// stream door's protocol asks of those, lineage.go reads forks, and use.go keeps those alive that live as
+// long as they are used.
+//
 // The rule to remember: a notification is only ever a hint to look. What a tail sends is decided by its
 // cursor and by what Postgres committed; hints may come late, twice or never.
 package stream
@@ -37,15 +41,19 @@ type Ref struct {
 	Name string
 }
 
-// Event is one thing that a tail tells: an entry, a delta, or that it has caught up. Exactly one of Entry,
-// Delta and CaughtUp is set.
+// Event is one thing that a tail tells: an entry, a delta, that it has caught up, or that the log is closed.
+// Exactly one of Entry, Delta, CaughtUp and Closed is set.
 type Event struct {
 	// Entry is the next record of the log. Tails share it: do not change it.
 	Entry *entry.Entry
+	// More says of an entry that the next one is there already.
+	More bool
 	// Delta is a piece of what will be an entry.
 	Delta *Delta
 	// CaughtUp says that all that was in the log when the tail began has been told. It comes once.
 	CaughtUp bool
+	// Closed says that all was told, and that nothing will ever come: the tail ends.
+	Closed bool
 	// Seq is where to resume after this event: the position of the last entry told, or of the start.
 	Seq int64
 }
@@ -79,6 +87,7 @@ type Log struct {
 	catchUps chan struct{}
 	// recheck asks the poller to look now.
 	recheck chan struct{}
+	uses    *uses
 }
 
 // maxCatchUps is how many tails and topics read from the log at the same moment; the others wait.
@@ -94,12 +103,13 @@ func Open(ctx context.Context, d *db.DB, log *slog.Logger) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{id: uuid.New(), db: d, log: log, catchUps: make(chan struct{}, maxCatchUps), recheck: make(chan struct{}, 1)}
+	l := &Log{id: uuid.New(), db: d, log: log, catchUps: make(chan struct{}, maxCatchUps), recheck: make(chan struct{}, 1), uses: newUses()}
 	l.ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	l.hub = newHub(l)
 	l.work.Go(func() { l.hear(conn) })
 	l.work.Go(l.poll)
 	l.work.Go(l.forward)
+	l.work.Go(l.keep)
 	return l, nil
 }
 
