@@ -62,6 +62,8 @@ func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
 		select id, 1, house_id, 'first', $2, 'chat', '{"text":"hello"}', now() from streams where name in ($1, $1 || '-driven') returning id`, h.stream, h.owner)
 	insert("update streams set tail = 1 where name in ($1, $1 || '-driven') returning name", h.stream)
 	insert("insert into producers (stream_id, house_id, name, epoch, seq) select id, house_id, 'importer', 0, 0 from streams where name = $1 returning name", h.spare)
+	insert(`with s as (insert into subscriptions (house_id, name, spec, base_url, kind, lease) values ($1, 'worker', '{}', '', 'pull-wake', '1 s') returning id, house_id)
+		insert into subscription_streams (subscription_id, house_id, stream, explicit) select id, house_id, 'spare', true from s returning stream`, h.id)
 	insert("insert into api_keys (agent_id, house_id, name, hash) values ($1, $2, $3, $4) returning id", h.bot, h.id, h.limitedKey, []byte(h.limitedKey))
 	insert("insert into api_keys (agent_id, house_id, name, hash) values ($1, null, $2, $3) returning id", h.owner, h.key, []byte(h.key))
 	insert("insert into login_sessions (hash, agent_id, expires_at) values ($1, $2, now() + interval '1 hour') returning 'ok'", []byte(h.id), h.owner)

@@ -7,6 +7,8 @@ package query
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Any actor, human or bot. Global: membership ties it to houses.
@@ -152,6 +154,41 @@ type Stream struct {
 	ForkSeq *int64
 	// How far behind an offset of the source the fork was asked for: messages of JSON, else bytes.
 	ForkSub *int64
+}
+
+type Subscription struct {
+	ID      int64
+	HouseID string
+	Name    string
+	// What its maker asked for. The same again is no other subscription.
+	Spec json.RawMessage
+	// What its maker reached the streams under: callbacks begin with it.
+	BaseUrl string
+	Kind    string
+	// The regular expression of its pattern.
+	Matching   *string
+	Lease      pgtype.Interval
+	CreatedAt  time.Time
+	Generation int64
+	// The wake under way, the generation-th one; null: none is. Until lease_until nobody else is woken; null: until somebody claims it.
+	WakeID *string
+	// SHA-256 of the token that who was woken acknowledges with.
+	TokenHash     []byte
+	Holder        *string
+	LeaseUntil    *time.Time
+	Attempts      int32
+	NextAttemptAt time.Time
+}
+
+// The streams of each subscription, by name: one that is named may be made later.
+type SubscriptionStream struct {
+	SubscriptionID int64
+	HouseID        string
+	Stream         string
+	Explicit       bool
+	Matched        bool
+	// The last position that was worked on.
+	Acked int64
 }
 
 // A conversation: this row says what it is, its stream says what happened.

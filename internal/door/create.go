@@ -83,7 +83,7 @@ func forkPoint(h http.Header) (*stream.ForkPoint, error) {
 	}
 	p := &stream.ForkPoint{Source: source, Seq: -1, Sub: sub}
 	if at != "" {
-		if p.Seq, err = parseOffset(at); err != nil {
+		if p.Seq, err = stream.ParseOffset(at); err != nil {
 			return nil, err
 		}
 	}

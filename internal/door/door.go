@@ -7,7 +7,8 @@
 // with it.
 //
 // How it is laid out: this file routes and answers errors; create.go, write.go, read.go and sse.go are the
-// operations; offset.go and headers.go are what the protocol writes into headers. What the protocol asks of
+// operations, and subscription.go what is the protocol's own; offset.go and headers.go are what it writes into
+// headers. What the protocol asks of
 // the log itself, above all that things happen together, is in [stream.Log]: nothing here decides twice.
 //
 // The rule to remember: an offset is the position of the last entry before it, so an offset that was
@@ -28,6 +29,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/subscription"
 )
 
 const (
@@ -49,7 +51,9 @@ type Authorize func(r *http.Request, action auth.Action, name string) (db.Scope,
 type Config struct {
 	Log       *stream.Log
 	Authorize Authorize
-	Logger    *slog.Logger
+	// Subscriptions wake who works on streams. Defaults to nil, none.
+	Subscriptions *subscription.Subscriptions
+	Logger        *slog.Logger
 	// LongPoll is how long a long-poll waits. Defaults to 30 seconds.
 	LongPoll time.Duration
 }
@@ -102,14 +106,19 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *Door) serve(w http.ResponseWriter, r *http.Request) error {
+	name, err := streamName(r.URL.Path)
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(name, reserved) {
+		ctx, cancel := context.WithTimeout(r.Context(), maxDuration)
+		defer cancel()
+		return d.control(w, r.WithContext(ctx), name)
+	}
 	op, ok := operations[r.Method]
 	if !ok {
 		w.Header().Set("Allow", methods)
 		return refusal{http.StatusMethodNotAllowed, fault.Newf(fault.Unimplemented, "use one of "+methods, "a stream knows no %.20s", r.Method)}
-	}
-	name, err := streamName(r.URL.Path)
-	if err != nil {
-		return err
 	}
 	scope, err := d.Authorize(r, op.action, name)
 	if err != nil {
@@ -143,14 +152,9 @@ func streamName(path string) (string, error) {
 		return "", fault.Newf(fault.Invalid, "shorten it", "the name of a stream has at most %d bytes", maxName)
 	case !nameForm.MatchString(name), strings.Contains("/"+name+"/", "/../"), strings.Contains("/"+name+"/", "/./"):
 		return "", fault.New(fault.Invalid, "this is no name of a stream", "use letters, digits and . _ ~ : @ -, with / between words")
-	case strings.HasPrefix(name, reserved):
-		return "", fault.New(fault.Unimplemented, "names that begin with "+reserved+" are the protocol's own, and this server has no subscriptions", "use another name")
 	}
 	return name, nil
 }
-
-// reserved begins the names that are the protocol's own.
-const reserved = "__ds/"
 
 // refusal is an error whose status its code does not tell.
 type refusal struct {
@@ -182,7 +186,10 @@ func (d *Door) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if f.Code == fault.Internal {
 		d.Logger.Error("a request failed", "method", r.Method, "path", r.URL.Path, "reference", f.Reference, "error", f.Detail())
 	}
-	text, _ := json.Marshal(map[string]any{"error": failure{string(f.Code), f.Message, f.Next, f.Reference}})
+	code := status(err, f)
+	told := failure{Code: string(f.Code), Message: f.Message, Next: f.Next, Reference: f.Reference}
+	protocolCode(&told, &code, err)
+	text, _ := json.Marshal(map[string]any{"error": told})
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
@@ -193,7 +200,7 @@ func (d *Door) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if f.Code == fault.Unavailable {
 		h.Set("Retry-After", "1")
 	}
-	w.WriteHeader(status(err, f))
+	w.WriteHeader(code)
 	if r.Method != http.MethodHead {
 		w.Write(text)
 	}
@@ -205,4 +212,7 @@ type failure struct {
 	Message   string `json:"message"`
 	Next      string `json:"next,omitempty"`
 	Reference string `json:"reference,omitempty"`
+
+	Holder     string `json:"current_holder,omitempty"`
+	Generation int64  `json:"generation,omitempty"`
 }

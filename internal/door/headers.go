@@ -55,7 +55,7 @@ func openToAll(h http.Header) {
 
 // tell puts where a stream ends, and whether for ever, into a response.
 func tell(h http.Header, s stream.Stream) {
-	h.Set(headerNext, offset(s.Tail))
+	h.Set(headerNext, stream.Offset(s.Tail))
 	if s.Closed {
 		h.Set(headerClosed, "true")
 	}

@@ -1,34 +1,14 @@
 package door
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"net/url"
-	"regexp"
 	"strconv"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
 )
-
-// offset writes the position of the last entry before it. The second half is for positions inside of an
-// entry, which this server does not hand out.
-func offset(seq int64) string { return fmt.Sprintf("%016d_%016d", seq, 0) }
-
-var offsetForm = regexp.MustCompile(`^([0-9]{1,16})_([0-9]{1,16})$`)
-
-// parseOffset is the position that an offset is behind.
-func parseOffset(text string) (seq int64, err error) {
-	m := offsetForm.FindStringSubmatch(text)
-	if m == nil {
-		return 0, fault.Newf(fault.Invalid, "use -1 for the start, now for the end, or the Stream-Next-Offset of a response", "offset: %.60q is not an offset", text)
-	}
-	seq, err = strconv.ParseInt(m[1], 10, 64)
-	if err != nil {
-		return 0, fault.New(fault.Invalid, "offset: it is too large", "use the Stream-Next-Offset of a response")
-	}
-	return seq, nil
-}
 
 // place is where a read begins.
 type place struct {
@@ -52,7 +32,7 @@ func placeOf(query url.Values) (place, error) {
 	case given[0] == "now":
 		return place{now: true, said: true}, nil
 	}
-	after, err := parseOffset(given[0])
+	after, err := stream.ParseOffset(given[0])
 	return place{after: after, said: true}, err
 }
 

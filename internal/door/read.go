@@ -198,7 +198,7 @@ func (p page) describe(h http.Header) {
 		h.Set("Content-Type", ndjson)
 	}
 	h.Set("Vary", "Accept")
-	h.Set(headerNext, offset(p.last()))
+	h.Set(headerNext, stream.Offset(p.last()))
 	if p.upToDate() {
 		h.Set(headerUpToDate, "true")
 	}

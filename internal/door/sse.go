@@ -89,11 +89,11 @@ func (f *follower) tell(e stream.Event) error {
 			return nil
 		}
 		f.data()
-		return f.state(state{Next: offset(e.Seq), Cursor: f.cursor, UpToDate: !e.More}, e.Seq)
+		return f.state(state{Next: stream.Offset(e.Seq), Cursor: f.cursor, UpToDate: !e.More}, e.Seq)
 	case e.CaughtUp && f.told != e.Seq:
-		return f.state(state{Next: offset(e.Seq), Cursor: f.cursor, UpToDate: true}, e.Seq)
+		return f.state(state{Next: stream.Offset(e.Seq), Cursor: f.cursor, UpToDate: true}, e.Seq)
 	case e.Closed:
-		return f.state(state{Next: offset(e.Seq), UpToDate: true, Closed: true}, e.Seq)
+		return f.state(state{Next: stream.Offset(e.Seq), UpToDate: true, Closed: true}, e.Seq)
 	}
 	return nil
 }

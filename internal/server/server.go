@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,6 +30,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/subscription"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/web"
 )
@@ -158,7 +160,13 @@ func (s *Server) start(ctx context.Context) error {
 	services := rpc.Handler(rpc.Services{
 		Auth: who, Houses: houses, Threads: threads, Log: log, Boxes: boxes, Dispatcher: dispatcher, Logger: s.logger,
 	})
-	streams := door.New(door.Config{Log: log, Authorize: door.Members(who), LongPoll: longPoll, Logger: s.logger})
+	subscriptions := subscription.Start(subscription.Config{
+		DB: database, Log: log, Key: ed25519.NewKeyFromSeed(sealer.Derive("webhook signatures")), Logger: s.logger,
+	})
+	s.onStop(func(context.Context) error { subscriptions.Close(); return nil })
+	streams := door.New(door.Config{
+		Log: log, Authorize: door.Members(who), LongPoll: longPoll, Subscriptions: subscriptions, Logger: s.logger,
+	})
 	s.serve(listener, closeLog, database, services, streams)
 	s.onStop(dispatcher.Stop) // before the doors close: who watches sees how their command ended
 	return s.welcome(ctx, dir, who, owner)

@@ -97,6 +97,10 @@ func (l *Log) notified(n *pgconn.Notification) {
 		l.heardDelta(n.Payload)
 		return
 	}
+	select {
+	case l.changed <- struct{}{}:
+	default: // it is told already
+	}
 	id, what, _ := strings.Cut(n.Payload, ":")
 	stream, err := strconv.ParseInt(id, 10, 64)
 	if err != nil {

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/subscription"
 )
 
 // longPoll is how long the door waits: the suite sits through some of it.
@@ -69,8 +71,14 @@ func run(ctx context.Context) (failed int, err error) {
 		return 0, err
 	}
 	defer log.Close()
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return 0, err
+	}
+	subscriptions := subscription.Start(subscription.Config{DB: database, Log: log, Key: key, LocalWebhooks: true, Logger: logger})
+	defer subscriptions.Close()
 	server := httptest.NewServer(door.New(door.Config{
-		Log: log, Logger: logger, LongPoll: longPoll,
+		Log: log, Subscriptions: subscriptions, Logger: logger, LongPoll: longPoll,
 		Authorize: func(*http.Request, auth.Action, string) (db.Scope, error) { return db.Scope{House: house}, nil },
 	}))
 	defer server.CloseClientConnections()
