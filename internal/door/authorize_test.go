@@ -1,6 +1,8 @@
 package door_test
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -62,6 +64,46 @@ func TestWhoMayUseAStream(t *testing.T) {
 		if f := refused.failure(); !strings.Contains(f.Message, "another site") {
 			t.Errorf("it says %q", f.Message)
 		}
+	})
+}
+
+func TestWhoMayUseASubscription(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const path = "__ds/subscriptions/work"
+	const spec = `{"type":"pull-wake","streams":["jobs"],"wake_stream":"wakes"}`
+	w.do("PUT", "wakes", "", asJSON).want(201)
+	w.do("PUT", path, spec, asJSON).want(201)
+	w.do("PUT", "jobs", "1", asJSON).want(201)
+	theirs := "Authorization: Bearer " + w.stranger.key
+
+	for _, c := range []struct{ name, method, path, body string }{
+		{"shown", "GET", "", ""},
+		{"claimed", "POST", "/claim", `{"worker":"w"}`},
+		{"followed by more streams", "POST", "/streams", `{"streams":["more"]}`},
+		{"deleted", "DELETE", "", ""},
+	} {
+		w.run(t, "it is not "+c.name+" to nobody and to strangers", func(t *testing.T, w *world) {
+			w.do(c.method, path+c.path, c.body, asJSON, "Authorization: ").want(401).failure()
+			w.do(c.method, path+c.path, c.body, asJSON, theirs).want(404).failure()
+			w.do(c.method, path+c.path, c.body, asJSON, theirs, "Arbe-House: "+w.ours.id).want(404).failure()
+		})
+	}
+	w.run(t, "its wake is acknowledged with the wake's token, and with no key", func(t *testing.T, w *world) {
+		var claim struct {
+			WakeID     string `json:"wake_id"`
+			Generation int64
+			Token      string
+		}
+		if err := json.Unmarshal([]byte(w.do("POST", path+"/claim", `{"worker":"w"}`, asJSON).want(200).body), &claim); err != nil {
+			t.Fatal(err)
+		}
+		ack := fmt.Sprintf(`{"wake_id":%q,"generation":%d,"done":true}`, claim.WakeID, claim.Generation)
+		w.do("POST", path+"/ack", ack, asJSON, "Authorization: ").want(401).failure()
+		if f := w.do("POST", path+"/ack", ack, asJSON).want(409).failure(); f.Code != "FENCED" {
+			t.Errorf("with a key it says %s", f.Code)
+		}
+		w.do("POST", path+"/ack", ack, asJSON, "Authorization: Bearer "+claim.Token).want(200).holds(`{"next_wake":true,"ok":true}`)
 	})
 }
 

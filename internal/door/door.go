@@ -125,7 +125,7 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	ctx := r.Context()
-	if !r.URL.Query().Has("live") {
+	if r.Method != http.MethodGet || !r.URL.Query().Has("live") {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, maxDuration)
 		defer cancel()

@@ -1,6 +1,7 @@
 package door_test
 
 import (
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/json"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/subscription"
 )
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
@@ -26,7 +28,9 @@ type world struct {
 	t        testing.TB
 	ours     house
 	stranger house
-	url      string
+	// log and url are the first server's.
+	log *stream.Log
+	url string
 }
 
 // house is a house with a member, a thread, and keys.
@@ -63,10 +67,14 @@ func (w *world) serve() (url string, stop func()) {
 	if err != nil {
 		w.t.Fatalf("opening the log: %s", fault.From(err).Detail())
 	}
+	if w.log == nil {
+		w.log = log
+	}
+	subscriptions := subscription.Start(subscription.Config{DB: w.DB, Log: log, Key: ed25519.NewKeyFromSeed(make([]byte, 32)), Logger: logger})
 	server := httptest.NewServer(door.New(door.Config{
-		Log: log, Authorize: door.Members(auth.New(w.DB)), Logger: logger, LongPoll: 500 * time.Millisecond,
+		Log: log, Authorize: door.Members(auth.New(w.DB)), Subscriptions: subscriptions, Logger: logger, LongPoll: 500 * time.Millisecond,
 	}))
-	stop = func() { log.Close(); server.CloseClientConnections(); server.Close() }
+	stop = func() { subscriptions.Close(); log.Close(); server.CloseClientConnections(); server.Close() }
 	w.t.Cleanup(stop)
 	return server.URL + "/api/stream/", stop
 }

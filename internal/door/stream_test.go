@@ -203,7 +203,8 @@ func TestLimits(t *testing.T) {
 		{"JSON that is not UTF-8", func(w *world) response { return w.do("PUT", "odd", "\"\xff\"", asJSON) }, 400},
 		{"a way of following that there is not", func(w *world) response { return w.do("GET", "small?live=carrier-pigeon&offset=-1", "") }, 400},
 		{"an offset past the end", func(w *world) response { return w.do("GET", "small?offset=0000000000000009_0000000000000000", "") }, 400},
-		{"the protocol's own names", func(w *world) response { return w.do("PUT", "__ds/subscriptions/x", "{}", asJSON) }, 501},
+		{"a stream of a name that is the protocol's own", func(w *world) response { return w.do("PUT", "__ds/mine", "{}", asJSON) }, 404},
+		{"what a subscription does not do", func(w *world) response { return w.do("POST", "__ds/subscriptions/x", "{}", asJSON) }, 405},
 	} {
 		w.run(t, c.name+" is refused", func(t *testing.T, w *world) { c.send(w).want(c.status).failure() })
 	}

@@ -7,6 +7,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/stream"
 )
 
 // record is an entry as a reader of a thread's stream sees it.
@@ -69,9 +72,10 @@ func TestAThreadsStream(t *testing.T) {
 		}
 	})
 	w.run(t, "entries that were written without a type in their payload have it for readers", func(t *testing.T, w *world) {
-		w.exec(`insert into entries (stream_id, seq, house_id, id, type, payload, ts)
-			select id, tail + 1, house_id, 'by rpc', 'chat', '{"text":"hi"}', now() from streams where name = $1`, name)
-		w.exec("update streams set tail = tail + 1 where name = $1", name)
+		draft := entry.NewDraft("by rpc", "", entry.Chat{Text: "hi"})
+		if _, err := w.log.Append(t.Context(), stream.Ref{House: w.ours.id, Name: name}, draft); err != nil {
+			t.Fatal(err)
+		}
 		got := w.lines("0")
 		if last := got[len(got)-1]; last.Payload.Type != "chat" || last.Payload.Text != "hi" || last.AuthorID != "" {
 			t.Errorf("the last one is %+v", last)
