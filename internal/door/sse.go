@@ -61,7 +61,9 @@ type follower struct {
 	bytes   int
 	// told is the offset of the last control event that said that all was sent; -1 when there was none.
 	told int64
-	out  bytes.Buffer
+	// ended says that the last control event said that nothing will ever come.
+	ended bool
+	out   bytes.Buffer
 }
 
 func newFollower(w http.ResponseWriter, p page) *follower {
@@ -89,13 +91,19 @@ func (f *follower) tell(e stream.Event) error {
 			return nil
 		}
 		f.data()
-		return f.state(state{Next: stream.Offset(e.Seq), Cursor: f.cursor, UpToDate: !e.More}, e.Seq)
+		return f.state(e.Seq, !e.More, f.closedAt(e.Seq))
 	case e.CaughtUp && f.told != e.Seq:
-		return f.state(state{Next: stream.Offset(e.Seq), Cursor: f.cursor, UpToDate: true}, e.Seq)
-	case e.Closed:
-		return f.state(state{Next: stream.Offset(e.Seq), UpToDate: true, Closed: true}, e.Seq)
+		return f.state(e.Seq, true, f.closedAt(e.Seq))
+	case e.Closed && !f.ended:
+		return f.state(e.Seq, true, true)
 	}
 	return nil
+}
+
+// closedAt tells whether the stream was closed at a position when the connection began: one that is closed
+// later says so in an event.
+func (f *follower) closedAt(seq int64) bool {
+	return f.page.stream.Closed && f.page.stream.Tail == seq
 }
 
 // data writes a data event of what is waiting.
@@ -131,10 +139,15 @@ type state struct {
 }
 
 // state writes a control event, and sends all that was written.
-func (f *follower) state(s state, seq int64) error {
-	if s.UpToDate {
+func (f *follower) state(seq int64, upToDate, closed bool) error {
+	s := state{Next: stream.Offset(seq), Cursor: f.cursor, UpToDate: upToDate, Closed: closed}
+	if closed {
+		s.Cursor = "" // nobody comes again
+	}
+	if upToDate {
 		f.told = seq
 	}
+	f.ended = closed
 	text, _ := json.Marshal(s)
 	f.out.WriteString("event: control\n")
 	f.line(text)

@@ -1,6 +1,7 @@
 // Conformance runs the official suite of the Durable Streams protocol against the stream door: the real
 // handler over a real Postgres, which shows every request the streams of one house, since the suite has no
-// credential to show. It prints how many tests passed and failed, and what failed.
+// credential to show. Beside it, the protocol's official client works with a thread's stream, with a key. It
+// prints how many tests passed and failed, and what failed.
 package main
 
 import (
@@ -61,11 +62,16 @@ func run(ctx context.Context) (failed int, err error) {
 		return 0, err
 	}
 	defer postgres.Stop(ctx)
-	database, house, err := prepare(ctx, postgres.URL())
+	database, home, err := prepare(ctx, postgres.URL())
 	if err != nil {
 		return 0, err
 	}
 	defer database.Close()
+	who := auth.New(database)
+	clientKey, err := who.ReplaceKey(ctx, home.member, "client")
+	if err != nil {
+		return 0, err
+	}
 	log, err := stream.Open(ctx, database, logger)
 	if err != nil {
 		return 0, err
@@ -77,45 +83,64 @@ func run(ctx context.Context) (failed int, err error) {
 	}
 	subscriptions := subscription.Start(subscription.Config{DB: database, Log: log, Key: key, LocalWebhooks: true, Logger: logger})
 	defer subscriptions.Close()
-	server := httptest.NewServer(door.New(door.Config{
-		Log: log, Subscriptions: subscriptions, Logger: logger, LongPoll: longPoll,
-		Authorize: func(*http.Request, auth.Action, string) (db.Scope, error) { return db.Scope{House: house}, nil },
-	}))
-	defer server.CloseClientConnections()
-	return test(ctx, server.URL, filepath.Join(dir, "report.json"))
+	serve := func(authorize door.Authorize) *httptest.Server {
+		return httptest.NewServer(door.New(door.Config{
+			Log: log, Authorize: authorize, Subscriptions: subscriptions, Logger: logger, LongPoll: longPoll,
+		}))
+	}
+	toAll := serve(func(*http.Request, auth.Action, string) (db.Scope, error) { return db.Scope{House: home.id}, nil })
+	defer toAll.CloseClientConnections()
+	toMembers := serve(door.Members(who))
+	defer toMembers.CloseClientConnections()
+	return test(ctx, filepath.Join(dir, "report.json"),
+		"CONFORMANCE_URL="+toAll.URL,
+		fmt.Sprintf("CONFORMANCE_LONG_POLL_MS=%d", longPoll.Milliseconds()),
+		"CLIENT_THREAD_URL="+toMembers.URL+door.Prefixes[0]+home.stream,
+		"CLIENT_KEY="+clientKey,
+	)
 }
 
+// house is a house with a member, and a thread's stream.
+type house struct{ id, member, stream string }
+
 // prepare makes a database with one house in it.
-func prepare(ctx context.Context, ownerURL string) (database *db.DB, house string, err error) {
+func prepare(ctx context.Context, ownerURL string) (database *db.DB, home house, err error) {
 	key, err := secret.NewKey()
 	if err != nil {
-		return nil, "", err
+		return nil, home, err
 	}
 	sealer, err := secret.NewSealer(key)
 	if err != nil {
-		return nil, "", err
+		return nil, home, err
 	}
 	serverURL, err := db.Migrate(ctx, ownerURL, sealer)
 	if err != nil {
-		return nil, "", err
+		return nil, home, err
 	}
 	owner, err := pgx.Connect(ctx, ownerURL)
 	if err != nil {
-		return nil, "", err
+		return nil, home, err
 	}
 	defer owner.Close(ctx)
-	if err := owner.QueryRow(ctx, "insert into houses (name) values ('Conformance') returning id").Scan(&house); err != nil {
-		return nil, "", err
+	err = owner.QueryRow(ctx, `
+		with h as (insert into houses (name) values ('Conformance') returning id),
+		     a as (insert into agents (kind, name) values ('human', 'Client') returning id),
+		     s as (insert into streams (house_id, name) select id, 'arbe-thread-client' from h returning name),
+		     t as (insert into threads (id, house_id, stream_id) select 'client', h.id, s.name from h, s),
+		     m as (insert into members (house_id, agent_id, role) select h.id, a.id, 'member' from h, a)
+		select h.id, a.id::text, s.name from h, a, s`).Scan(&home.id, &home.member, &home.stream)
+	if err != nil {
+		return nil, home, err
 	}
 	database, err = db.Open(ctx, serverURL, db.Options{})
-	return database, house, err
+	return database, home, err
 }
 
-// test runs the suite, and tells what came of it.
-func test(ctx context.Context, url, report string) (failed int, err error) {
+// test runs the tests with an environment, and tells what came of them.
+func test(ctx context.Context, report string, environment ...string) (failed int, err error) {
 	vitest := exec.CommandContext(ctx, "node_modules/.bin/vitest", append([]string{"run", "--reporter=json", "--outputFile=" + report}, os.Args[1:]...)...)
 	vitest.Dir = suite
-	vitest.Env = append(os.Environ(), "CONFORMANCE_URL="+url, fmt.Sprintf("CONFORMANCE_LONG_POLL_MS=%d", longPoll.Milliseconds()))
+	vitest.Env = append(os.Environ(), environment...)
 	vitest.Stderr = os.Stderr
 	ran := vitest.Run()
 	text, err := os.ReadFile(report)
