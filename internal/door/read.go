@@ -106,7 +106,7 @@ func (d *Door) longPoll(w http.ResponseWriter, r request, from place) error {
 		return err
 	}
 	if len(p.entries) == 0 && !p.stream.Closed {
-		if err := d.wait(r, from.after); err != nil {
+		if err := d.wait(p); err != nil {
 			return err
 		}
 		if p, err = d.page(r, from.after); err != nil {
@@ -129,11 +129,12 @@ func (d *Door) longPoll(w http.ResponseWriter, r request, from place) error {
 	return nil
 }
 
-// wait returns when a stream goes on behind a position, is closed there, or does neither for too long.
-func (d *Door) wait(r request, after int64) error {
-	ctx, cancel := context.WithTimeout(r.Context(), d.LongPoll)
+// wait returns when a stream goes on behind an empty page, is closed there, or does neither for too long.
+func (d *Door) wait(p page) error {
+	ctx, cancel := context.WithTimeout(p.Context(), d.LongPoll)
 	defer cancel()
-	for event, err := range d.Log.Tail(ctx, r.ref, after) {
+	d.Log.Hold(ctx, p.stream)
+	for event, err := range d.Log.Tail(ctx, p.ref, p.after) {
 		if err != nil {
 			return err
 		}
@@ -141,7 +142,7 @@ func (d *Door) wait(r request, after int64) error {
 			return nil
 		}
 	}
-	return r.Context().Err()
+	return p.Context().Err()
 }
 
 // page is a part of a stream that one response holds.

@@ -37,6 +37,7 @@ func (d *Door) follow(w http.ResponseWriter, r request, from place) error {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), followFor)
 	defer cancel()
+	d.Log.Hold(ctx, s)
 	f := newFollower(w, page{request: r, stream: s})
 	for event, err := range d.Log.Tail(ctx, r.ref, from.after) {
 		if err == nil {

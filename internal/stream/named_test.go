@@ -1,6 +1,7 @@
 package stream_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -245,6 +246,31 @@ func TestLogsThatLiveAsLongAsTheyAreUsed(t *testing.T) {
 		}
 		if got, err := b.log.Describe(t.Context(), fixed.Ref); err != nil || time.Until(got.ExpiresAt) > 35*time.Minute {
 			t.Errorf("the other one ends at %v (%v)", got.ExpiresAt, err)
+		}
+	})
+	b.run(t, "one that is followed does not expire, and does when nobody follows it any more", func(t *testing.T, b *bench) {
+		second := time.Second
+		short := b.make("short", stream.Making{TTL: &second})
+		ctx, leave := context.WithCancel(t.Context())
+		defer leave()
+		b.log.Hold(ctx, short)
+		for end := short.ExpiresAt.Add(3 * second); ; {
+			got, err := b.log.Describe(t.Context(), short.Ref)
+			if err != nil {
+				t.Fatalf("it expired: %v", err)
+			}
+			if got.ExpiresAt.After(end) {
+				break
+			}
+		}
+		leave()
+		for deadline := time.Now().Add(patience); ; {
+			if _, err := b.log.Describe(t.Context(), short.Ref); fault.CodeOf(err) == fault.NotFound {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("it does not expire")
+			}
 		}
 	})
 	b.run(t, "an expired one is not there, and its name is free", func(t *testing.T, b *bench) {

@@ -57,6 +57,24 @@ func (u *uses) take() (ids []int64, times []time.Time) {
 	return ids, times
 }
 
+// Hold keeps a log in use until ctx ends: it does not expire while somebody follows it.
+func (l *Log) Hold(ctx context.Context, s Stream) {
+	if s.TTL == nil {
+		return
+	}
+	every := max(*s.TTL/4, noteEvery)
+	go func() {
+		for ctx.Err() == nil && l.ctx.Err() == nil {
+			l.use(s)
+			select {
+			case <-time.After(every):
+			case <-ctx.Done():
+			case <-l.ctx.Done():
+			}
+		}
+	}()
+}
+
 // keep writes down uses, and clears away what was not used for too long.
 func (l *Log) keep() {
 	clear := time.NewTicker(clearEvery)
