@@ -28,6 +28,13 @@ test: prerequisites build ts ## Run every test: Go with the race detector, brows
 	@go test -race -timeout 30m ./...
 	@cd proto/ts && ARBE_BIN=$(CURDIR)/bin/arbe npm test --silent
 
+.PHONY: conformance
+conformance: internal/door/conformance/node_modules ## Run the official suite of the stream protocol
+	@go run ./internal/door/conformance
+
+internal/door/conformance/node_modules: internal/door/conformance/package-lock.json
+	@cd $(@D) && npm ci --no-audit --no-fund --silent && touch node_modules
+
 .PHONY: check
 check: tools ## Show that generated code is current and the linters are silent
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt on these'; exit 1; }

@@ -23,3 +23,7 @@ insert into api_keys (agent_id, house_id, name, hash) values (@agent_id, sqlc.na
 -- name: RevokeAPIKeys :exec
 -- The agent's keys of one name: a program that makes itself a new key ends its old ones.
 update api_keys set revoked_at = now() where agent_id = @agent_id and name = @name and revoked_at is null;
+
+-- name: FirstHouses :many
+-- The current agent's oldest two houses: enough to tell whether there is only one.
+select house_id from members where agent_id = current_agent() order by joined_at, house_id limit 2;

@@ -4,7 +4,8 @@
 insert into streams (house_id, name) values (@house_id, @name);
 
 -- name: GetStream :one
-select s.id, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0)::bigint as tail
+select s.id, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0)::bigint as tail,
+  (s.closed_at is not null)::bool as closed, (s.source_id is not null)::bool as forked
 from streams s where s.house_id = @house_id and s.name = @name;
 
 -- name: StreamTails :many

@@ -75,6 +75,31 @@ func (q *Queries) DeleteSession(ctx context.Context, db DBTX, hash []byte) error
 	return err
 }
 
+const firstHouses = `-- name: FirstHouses :many
+select house_id from members where agent_id = current_agent() order by joined_at, house_id limit 2
+`
+
+// The current agent's oldest two houses: enough to tell whether there is only one.
+func (q *Queries) FirstHouses(ctx context.Context, db DBTX) ([]string, error) {
+	rows, err := db.Query(ctx, firstHouses)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var house_id string
+		if err := rows.Scan(&house_id); err != nil {
+			return nil, err
+		}
+		items = append(items, house_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const placeOf = `-- name: PlaceOf :one
 select house_id::text as house_id, role::text as role from place_of($1, $2, $3::uuid)
 `

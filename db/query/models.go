@@ -7,6 +7,8 @@ package query
 import (
 	"encoding/json"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Any actor, human or bot. Global: membership ties it to houses.
@@ -88,6 +90,17 @@ type Member struct {
 	JoinedAt time.Time
 }
 
+// The last append of each idempotent producer of a stream.
+type Producer struct {
+	StreamID int64
+	HouseID  string
+	Name     string
+	Epoch    int64
+	Seq      int64
+	// That append closed the stream.
+	Closed bool
+}
+
 // Handles of machines. Threads point at them, never the reverse.
 type Sandbox struct {
 	ID            string
@@ -125,6 +138,54 @@ type Stream struct {
 	ContentType string
 	ClosedAt    *time.Time
 	CreatedAt   time.Time
+	// How long it outlives its last use; expires_at moves with every use. Null: expires_at stays.
+	TtlSeconds *int64
+	ExpiresAt  *time.Time
+	// The Stream-Seq of the last append that had one.
+	LastStreamSeq *string
+	// It was deleted, but forks read its entries: the last one takes it along.
+	DeletedAt *time.Time
+	// The stream it is a fork of. Entries before fork_seq are the source's; from there on they are its own.
+	SourceID *int64
+	// The last entry it inherited. It has a copy of that one, so that it ends where its own entries end.
+	ForkSeq *int64
+	// How far behind an offset of the source the fork was asked for: messages of JSON, else bytes.
+	ForkSub *int64
+}
+
+type Subscription struct {
+	ID      int64
+	HouseID string
+	Name    string
+	// What its maker asked for. The same again is no other subscription.
+	Spec json.RawMessage
+	// What its maker reached the streams under: callbacks begin with it.
+	BaseUrl string
+	Kind    string
+	// The regular expression of its pattern.
+	Matching   *string
+	Lease      pgtype.Interval
+	CreatedAt  time.Time
+	Generation int64
+	// The wake under way, the generation-th one; null: none is. Until lease_until nobody else is woken; null: until somebody claims it.
+	WakeID *string
+	// SHA-256 of the token that who was woken acknowledges with.
+	TokenHash     []byte
+	Holder        *string
+	LeaseUntil    *time.Time
+	Attempts      int32
+	NextAttemptAt time.Time
+}
+
+// The streams of each subscription, by name: one that is named may be made later.
+type SubscriptionStream struct {
+	SubscriptionID int64
+	HouseID        string
+	Stream         string
+	Explicit       bool
+	Matched        bool
+	// The last position that was worked on.
+	Acked int64
 }
 
 // A conversation: this row says what it is, its stream says what happened.

@@ -112,19 +112,27 @@ func (q *Queries) GetEntry(ctx context.Context, db DBTX, streamID int64, iD stri
 }
 
 const getStream = `-- name: GetStream :one
-select s.id, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0)::bigint as tail
+select s.id, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0)::bigint as tail,
+  (s.closed_at is not null)::bool as closed, (s.source_id is not null)::bool as forked
 from streams s where s.house_id = $1 and s.name = $2
 `
 
 type GetStreamRow struct {
-	ID   int64
-	Tail int64
+	ID     int64
+	Tail   int64
+	Closed bool
+	Forked bool
 }
 
 func (q *Queries) GetStream(ctx context.Context, db DBTX, houseID string, name string) (GetStreamRow, error) {
 	row := db.QueryRow(ctx, getStream, houseID, name)
 	var i GetStreamRow
-	err := row.Scan(&i.ID, &i.Tail)
+	err := row.Scan(
+		&i.ID,
+		&i.Tail,
+		&i.Closed,
+		&i.Forked,
+	)
 	return i, err
 }
 

@@ -34,9 +34,6 @@ const (
 // correct is what to do about a request that is not understood.
 const correct = "correct the request; the contract is in proto/arbe/v1"
 
-// SessionCookie is the cookie that carries a browser's session.
-const SessionCookie = "arbe_session"
-
 // edge is what happens around every call: who asks, how long it may take, and how an error leaves.
 type edge struct {
 	auth   *auth.Auth
@@ -82,7 +79,7 @@ func (e *edge) authenticate(ctx context.Context, spec connect.Spec, _ connect.Pe
 	if open[spec.Procedure] {
 		return ctx, nil
 	}
-	token := credential(header)
+	token, _ := auth.Credential(header) // a cookie from another site's page does not get here
 	p, err := e.caller(ctx, token)
 	switch {
 	case err == nil:
@@ -102,18 +99,6 @@ func (e *edge) caller(ctx context.Context, token string) (auth.Principal, error)
 	ctx, cancel := context.WithTimeout(ctx, maxDuration)
 	defer cancel()
 	return e.auth.Authenticate(ctx, token)
-}
-
-// credential is the token of a request: a bearer token, or else the browser's session cookie.
-func credential(header http.Header) string {
-	if scheme, token, ok := strings.Cut(header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
-		return strings.TrimSpace(token)
-	}
-	r := http.Request{Header: header}
-	if c, err := r.Cookie(SessionCookie); err == nil {
-		return c.Value
-	}
-	return ""
 }
 
 // leave makes an error what the caller may see, and logs what they may not.

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
@@ -90,7 +91,7 @@ func TestPlainHTTP(t *testing.T) {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+arbev1connect.AgentServiceWhoAmIProcedure, strings.NewReader("{}"))
 		must(t, err)
 		req.Header.Set("Content-Type", "application/json")
-		req.AddCookie(&http.Cookie{Name: rpc.SessionCookie, Value: session})
+		req.AddCookie(&http.Cookie{Name: auth.SessionCookie, Value: session})
 		if got := send(t, req); got.status != http.StatusOK || !strings.Contains(string(got.body), `"credential":"session"`) {
 			t.Errorf("it is %d %s", got.status, got.body)
 		}

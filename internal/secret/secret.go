@@ -5,6 +5,8 @@ package secret
 
 import (
 	"bytes"
+	"crypto/hkdf"
+	"crypto/sha256"
 	"io"
 	"strings"
 
@@ -34,6 +36,16 @@ func NewSealer(key string) (*Sealer, error) {
 			`set ARBE_SECRET_KEY to the text that begins with "AGE-SECRET-KEY-1", or remove it to have one made`)
 	}
 	return &Sealer{identity: id}, nil
+}
+
+// Derive makes 32 secret bytes for one purpose: under one key they are always the same, and tell nothing of
+// those for another purpose.
+func (s *Sealer) Derive(purpose string) []byte {
+	key, err := hkdf.Key(sha256.New, []byte(s.identity.String()), nil, "arbe: "+purpose, 32)
+	if err != nil {
+		panic(err) // the length is one that it can make
+	}
+	return key
 }
 
 // Seal encrypts value.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 )
@@ -34,6 +35,8 @@ type Config struct {
 	RepoRoots string
 	// PostgresBinaries is the directory of the embedded Postgres' programs. Defaults to the newest found.
 	PostgresBinaries string
+	// LongPollTimeout is how long a long-poll of a stream waits, as a duration. Defaults to "30s".
+	LongPollTimeout string
 	// LogLevel is the least level logged: debug, info, warn or error. Defaults to "info".
 	LogLevel string
 }
@@ -64,6 +67,7 @@ var Settings = []Setting{
 	{"sandbox_runtime", "ARBE_SANDBOX_RUNTIME", "runc", "OCI runtime of local sandboxes", false, func(c *Config) *string { return &c.SandboxRuntime }},
 	{"repo_roots", "ARBE_REPO_ROOTS", "", "directories whose git repositories environments may name, separated by :", false, func(c *Config) *string { return &c.RepoRoots }},
 	{"postgres_binaries", "ARBE_POSTGRES_BINARIES", "", "directory of the embedded Postgres' programs (default: the newest found)", false, func(c *Config) *string { return &c.PostgresBinaries }},
+	{"long_poll_timeout", "ARBE_LONG_POLL_TIMEOUT", "30s", "how long a long-poll of a stream waits", false, func(c *Config) *string { return &c.LongPollTimeout }},
 	{"log_level", "ARBE_LOG_LEVEL", "info", "least level logged: debug, info, warn or error", false, func(c *Config) *string { return &c.LogLevel }},
 }
 
@@ -150,7 +154,20 @@ func (c Config) check() error {
 	if _, err := c.level(); err != nil {
 		return err
 	}
-	return nil
+	_, err := c.longPoll()
+	return err
+}
+
+// longPoll is LongPollTimeout as a duration.
+func (c Config) longPoll() (time.Duration, error) {
+	if c.LongPollTimeout == "" {
+		return 30 * time.Second, nil
+	}
+	d, err := time.ParseDuration(c.LongPollTimeout)
+	if err != nil || d <= 0 {
+		return 0, fault.Newf(fault.Invalid, "write it as 30s", "long_poll_timeout: %q is not a duration", c.LongPollTimeout)
+	}
+	return d, nil
 }
 
 // repoRoots are the directories of RepoRoots.

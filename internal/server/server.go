@@ -4,6 +4,7 @@ package server
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,12 +23,14 @@ import (
 	"github.com/arbe-dev/arbe/db/embedded"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/subscription"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/web"
 )
@@ -150,9 +153,21 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.serve(listener, closeLog, database, rpc.Handler(rpc.Services{
+	longPoll, err := s.cfg.longPoll()
+	if err != nil {
+		return err
+	}
+	services := rpc.Handler(rpc.Services{
 		Auth: who, Houses: houses, Threads: threads, Log: log, Boxes: boxes, Dispatcher: dispatcher, Logger: s.logger,
-	}))
+	})
+	subscriptions := subscription.Start(subscription.Config{
+		DB: database, Log: log, Key: ed25519.NewKeyFromSeed(sealer.Derive("webhook signatures")), Logger: s.logger,
+	})
+	s.onStop(func(context.Context) error { subscriptions.Close(); return nil })
+	streams := door.New(door.Config{
+		Log: log, Authorize: door.Members(who), LongPoll: longPoll, Subscriptions: subscriptions, Logger: s.logger,
+	})
+	s.serve(listener, closeLog, database, services, streams)
 	s.onStop(dispatcher.Stop) // before the doors close: who watches sees how their command ended
 	return s.welcome(ctx, dir, who, owner)
 }
@@ -256,8 +271,8 @@ func personName() string {
 	return u.Username
 }
 
-// serve puts the doors on the port: the services, and the web app in front of them.
-func (s *Server) serve(listener net.Listener, closeLog func(), database *db.DB, services http.Handler) {
+// serve puts the doors on the port: the streams, the services, and the web app in front of those.
+func (s *Server) serve(listener net.Listener, closeLog func(), database *db.DB, services, streams http.Handler) {
 	inside := newInProcess()
 	insideServer := s.httpServer(services)
 	go insideServer.Serve(inside)
@@ -267,6 +282,9 @@ func (s *Server) serve(listener net.Listener, closeLog func(), database *db.DB, 
 	guarded := http.NewCrossOriginProtection().Handler(services)
 	for _, service := range rpc.Paths() {
 		mux.Handle(service, guarded)
+	}
+	for _, prefix := range door.Prefixes {
+		mux.Handle(prefix, streams)
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
 		if err := database.Pool().Ping(r.Context()); err != nil {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/cookiejar"
 	"os"
@@ -291,6 +292,25 @@ func TestTheDoor(t *testing.T) {
 		large := append(append([]byte(`{"x":"`), bytes.Repeat([]byte("x"), 6<<20)...), `"}`...)
 		if status, body := post(t, bearer, large); status != http.StatusTooManyRequests || !strings.Contains(body, "resource_exhausted") {
 			t.Errorf("status %d: %.200s", status, body)
+		}
+	})
+	t.Run("serves the house's streams, under both of their paths", func(t *testing.T) {
+		for _, c := range []struct{ method, path string }{{"PUT", "/api/stream/notes"}, {"POST", "/v1/stream/notes"}, {"GET", "/api/stream/notes"}} {
+			req, err := http.NewRequestWithContext(t.Context(), c.method, s.URL()+c.path, strings.NewReader("hello"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+key)
+			req.Header.Set("Content-Type", "text/plain")
+			res, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := io.ReadAll(res.Body)
+			res.Body.Close()
+			if res.StatusCode/100 != 2 || c.method == "GET" && string(text) != "hellohello" {
+				t.Errorf("%s %s: status %d: %s", c.method, c.path, res.StatusCode, text)
+			}
 		}
 	})
 	t.Run("says whether it is well", func(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 type hub struct {
 	log *Log
 
-	mu     sync.Mutex
-	closed bool
-	topics map[int64]*topic
+	mu      sync.Mutex
+	stopped bool
+	topics  map[int64]*topic
 	// refs finds the topic of a name without asking Postgres. A name may have got a new stream since, so
 	// it is good enough for deltas only.
 	refs map[Ref]*topic
@@ -39,7 +39,7 @@ func newHub(l *Log) *hub {
 func (h *hub) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.closed = true
+	h.stopped = true
 }
 
 // join adds a watcher of the stream with this id, whose tail was read a moment ago. The caller leaves.
@@ -119,6 +119,13 @@ func (h *hub) reached(id, tail int64) {
 	}
 }
 
+// closed hears that a stream was closed, at tail or where it was last heard to reach.
+func (h *hub) closed(id, tail int64) {
+	if t := h.find(id); t != nil && t.end(tail) {
+		h.fetch(t)
+	}
+}
+
 // offer gives a topic what was just committed through this server, which spares it the fetch.
 func (h *hub) offer(id int64, entries []entry.Entry) {
 	t := h.find(id)
@@ -149,7 +156,7 @@ func (h *hub) deleted(id int64) {
 func (h *hub) fetch(t *topic) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.closed {
+	if h.stopped {
 		return
 	}
 	ref := t.ref

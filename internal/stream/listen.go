@@ -17,7 +17,7 @@ import (
 
 const (
 	// appendChannel tells "<stream>:<tail>" of every stream that a commit changed, with commas between them,
-	// and "<stream>:deleted".
+	// "<stream>:closed" after the last of these, and "<stream>:deleted".
 	appendChannel = "arbe_stream"
 	// pollEvery is how late a tail is at worst when a notification is lost.
 	pollEvery = 3 * time.Second
@@ -106,18 +106,22 @@ func (l *Log) notified(n *pgconn.Notification) {
 		l.heardDelta(n.Payload)
 		return
 	}
+	select {
+	case l.changed <- struct{}{}:
+	default: // it is told already
+	}
 	if n.PID == l.committer.pid.Load() {
 		return // the committer told already
 	}
 	for change := range strings.SplitSeq(n.Payload, ",") {
-		if !l.changed(change) {
+		if !l.heard(change) {
 			l.log.Warn("a notification that is not ours", "channel", n.Channel, "payload", n.Payload)
 		}
 	}
 }
 
-// changed takes one "<stream>:<tail>" or "<stream>:deleted".
-func (l *Log) changed(change string) (ok bool) {
+// heard takes one "<stream>:<tail>", "<stream>:closed" or "<stream>:deleted".
+func (l *Log) heard(change string) (ok bool) {
 	id, what, _ := strings.Cut(change, ":")
 	stream, err := strconv.ParseInt(id, 10, 64)
 	if err != nil {
@@ -125,6 +129,10 @@ func (l *Log) changed(change string) (ok bool) {
 	}
 	if what == "deleted" {
 		l.hub.deleted(stream)
+		return true
+	}
+	if what == "closed" {
+		l.hub.closed(stream, 0) // its tail was told before
 		return true
 	}
 	tail, err := strconv.ParseInt(what, 10, 64)
@@ -163,14 +171,19 @@ func (l *Log) poll() {
 	}
 }
 
-// check tells every topic where its stream ends, or that it is gone.
+// check tells every topic where its stream ends, and whether it is closed or gone.
 func (l *Log) check() error {
 	ids := l.hub.watched()
 	if len(ids) == 0 {
 		return nil
 	}
 	var found []query.StreamTailsRow
+	var closed []int64
 	err := l.in(l.ctx, Ref{}, func(tx txn) (err error) {
+		// In this order: a closed stream ends where it ended when it was closed.
+		if closed, err = queries.ClosedStreams(l.ctx, tx, ids); err != nil {
+			return err
+		}
 		found, err = queries.StreamTails(l.ctx, tx, ids)
 		return err
 	})
@@ -187,6 +200,9 @@ func (l *Log) check() error {
 		} else {
 			l.hub.deleted(id)
 		}
+	}
+	for _, id := range closed {
+		l.hub.closed(id, tails[id])
 	}
 	return nil
 }

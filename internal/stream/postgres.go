@@ -8,7 +8,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
-	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -17,7 +16,7 @@ import (
 const persist = 5 * time.Second
 
 // txn is what the queries of this package run on.
-type txn = query.DBTX
+type txn = pgx.Tx
 
 // in runs f in a transaction that sees ref's house, and explains its error. It runs f again after a passing
 // failure, also when it is not known whether the first run was committed: f must be harmless to repeat.
@@ -25,7 +24,7 @@ func (l *Log) in(ctx context.Context, ref Ref, f func(tx txn) error) error {
 	start := time.Now()
 	var pause backoff
 	for {
-		err := l.db.In(ctx, db.Scope{House: ref.House}, func(tx pgx.Tx) error { return f(tx) })
+		err := l.db.In(ctx, db.Scope{House: ref.House}, f)
 		if err == nil {
 			return nil
 		}

@@ -3,7 +3,6 @@ package stream
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -71,6 +70,9 @@ func (l *Log) Get(ctx context.Context, ref Ref, id string) (entry.Entry, error) 
 			return err
 		}
 		row, err := queries.GetEntry(ctx, tx, s.ID, id)
+		if errors.Is(err, pgx.ErrNoRows) && s.Forked {
+			row, err = inherited(ctx, tx, s.ID, id)
+		}
 		if errors.Is(err, pgx.ErrNoRows) {
 			return fault.New(fault.NotFound, "there is no entry with this id", "check the id, or read the thread's entries")
 		}
@@ -80,15 +82,9 @@ func (l *Log) Get(ctx context.Context, ref Ref, id string) (entry.Entry, error) 
 	return e, err
 }
 
-// page reads one range of the stream with this internal id.
-func page(ctx context.Context, tx txn, ref Ref, stream int64, r Range, bytes int64) ([]entry.Entry, error) {
-	p := query.ReadForwardParams{StreamID: stream, After: r.After, Before: r.Before, MaxRows: defaultRows, MaxBytes: bytes}
-	if r.Before == 0 {
-		p.Before = math.MaxInt64
-	}
-	if r.Limit > 0 {
-		p.MaxRows = int32(min(r.Limit, maxRows))
-	}
+// section reads one range of the entries that the stream with this internal id has itself.
+func section(ctx context.Context, tx txn, ref Ref, stream int64, r Range, bytes int64) ([]entry.Entry, error) {
+	p := query.ReadForwardParams{StreamID: stream, After: r.After, Before: r.Before, MaxRows: int32(r.Limit), MaxBytes: bytes}
 	var entries []entry.Entry
 	if r.Last {
 		rows, err := queries.ReadBackward(ctx, tx, query.ReadBackwardParams(p))

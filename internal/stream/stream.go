@@ -15,6 +15,10 @@
 // cursor and nothing else; it takes what the topic has behind its cursor, or reads from the log when it is
 // further behind than that, so a slow one costs nobody anything.
 //
+// Clients may make logs of their own, beside the threads': named.go, create.go and write.go are what the
+// stream door's protocol asks of those, lineage.go reads forks, and use.go keeps those alive that live as
+// long as they are used.
+//
 // The rule to remember: a notification is only ever a hint to look. What a tail sends is decided by its
 // cursor and by what Postgres committed; hints may come late, twice or never.
 package stream
@@ -40,15 +44,19 @@ type Ref struct {
 	Name string
 }
 
-// Event is one thing that a tail tells: an entry, a delta, or that it has caught up. Exactly one of Entry,
-// Delta and CaughtUp is set.
+// Event is one thing that a tail tells: an entry, a delta, that it has caught up, or that the log is closed.
+// Exactly one of Entry, Delta, CaughtUp and Closed is set.
 type Event struct {
 	// Entry is the next record of the log. Tails share it: do not change it.
 	Entry *entry.Entry
+	// More says of an entry that the next one is there already.
+	More bool
 	// Delta is a piece of what will be an entry.
 	Delta *Delta
 	// CaughtUp says that all that was in the log when the tail began has been told. It comes once.
 	CaughtUp bool
+	// Closed says that all was told, and that nothing will ever come: the tail ends.
+	Closed bool
 	// Seq is where to resume after this event: the position of the last entry told, or of the start.
 	Seq int64
 }
@@ -85,6 +93,8 @@ type Log struct {
 	catchUps chan struct{}
 	// recheck asks the poller to look now.
 	recheck chan struct{}
+	uses    *uses
+	changed chan struct{}
 }
 
 // maxCatchUps is how many tails and topics read from the log at the same moment; the others wait.
@@ -100,7 +110,7 @@ func Open(ctx context.Context, d *db.DB, log *slog.Logger) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{id: uuid.New(), db: d, log: log, catchUps: make(chan struct{}, maxCatchUps), recheck: make(chan struct{}, 1)}
+	l := &Log{id: uuid.New(), db: d, log: log, catchUps: make(chan struct{}, maxCatchUps), recheck: make(chan struct{}, 1), uses: newUses(), changed: make(chan struct{}, 1)}
 	l.ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	l.hub, l.queue = newHub(l), newQueue()
 	if l.committer, err = newCommitter(ctx, l); err != nil {
@@ -112,6 +122,7 @@ func Open(ctx context.Context, d *db.DB, log *slog.Logger) (*Log, error) {
 	l.work.Go(func() { l.hear(conn) })
 	l.work.Go(l.poll)
 	l.work.Go(l.forward)
+	l.work.Go(l.keep)
 	return l, nil
 }
 
@@ -122,6 +133,10 @@ func (l *Log) Close() {
 	l.hub.close()
 	l.work.Wait()
 }
+
+// Changes tells that something was appended to some log through some server, once for any number of appends.
+// It is a hint like all notifications, for one who follows many logs: there is one channel for all callers.
+func (l *Log) Changes() <-chan struct{} { return l.changed }
 
 // stopping is the error of everything asked of a closed Log; nil before.
 func (l *Log) stopping() error {

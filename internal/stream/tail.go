@@ -10,7 +10,7 @@ import (
 // Tail tells every entry of a log after a position, in order, those that are there and those to come, and
 // the deltas of what is being made meanwhile. Ranging over it again begins again.
 //
-// When ctx ends the sequence ends, without an error. Otherwise it ends with its one error:
+// When ctx ends the sequence ends, without an error, and also when the log is closed. Otherwise it ends with its one error:
 // [fault.OutOfRange] when after is past the end, [fault.NotFound] when there is no such log or it was
 // deleted, [fault.Unavailable] when the Log closes, or when the database cannot be reached at the start.
 // Once it has begun, a tail waits for a database that is away, and goes on.
@@ -38,7 +38,7 @@ type watcher struct {
 	ref   Ref
 	topic *topic
 	yield func(Event, error) bool
-	// gone says that the consumer wants no more.
+	// gone says that the consumer wants no more, or that there is no more.
 	gone bool
 
 	cursor int64
@@ -87,6 +87,9 @@ func (w *watcher) begin(ctx context.Context) error {
 		if err == nil && joined.ID == s.ID && w.cursor <= joined.Tail {
 			w.goal = joined.Tail
 			w.log.hub.reached(joined.ID, joined.Tail)
+			if joined.Closed {
+				w.log.hub.closed(joined.ID, joined.Tail)
+			}
 			return nil
 		}
 		w.log.hub.leave(w.topic)
@@ -112,12 +115,15 @@ func (w *watcher) step(ctx context.Context) error {
 		if len(entries) == 0 { // positions have no gap: the stream is gone
 			return noStream(w.ref)
 		}
-		w.tellEntries(ctx, entries)
+		w.tellEntries(ctx, entries, v.last)
 	case len(v.entries) > 0:
-		w.tellEntries(ctx, v.entries)
+		w.tellEntries(ctx, v.entries, v.last)
 	case !w.caughtUp && w.cursor >= w.goal:
 		w.caughtUp = true
 		w.tell(Event{CaughtUp: true, Seq: w.cursor})
+	case v.closed:
+		w.tell(Event{Closed: true, Seq: w.cursor})
+		w.gone = true
 	case len(v.deltas) > 0:
 		w.tellDeltas(ctx, v.deltas)
 	default:
@@ -129,14 +135,15 @@ func (w *watcher) step(ctx context.Context) error {
 	return nil
 }
 
-func (w *watcher) tellEntries(ctx context.Context, entries []entry.Entry) {
+// tellEntries tells entries; last is the furthest that the topic has.
+func (w *watcher) tellEntries(ctx context.Context, entries []entry.Entry, last int64) {
 	for i := range entries {
 		if ctx.Err() != nil || w.gone {
 			return
 		}
 		w.cursor = entries[i].Seq
 		delete(w.told, entries[i].ID)
-		w.tell(Event{Entry: &entries[i], Seq: w.cursor})
+		w.tell(Event{Entry: &entries[i], More: i+1 < len(entries) || w.cursor < last, Seq: w.cursor})
 	}
 }
 

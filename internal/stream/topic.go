@@ -24,6 +24,8 @@ type topic struct {
 	// changed is closed, and replaced, when there is something new for the watchers.
 	changed chan struct{}
 	deleted bool
+	// closed says that known is the end of the stream, for ever.
+	closed bool
 
 	// recent holds the entries up to last without a gap; known is the furthest position heard of.
 	recent      []entry.Entry
@@ -41,6 +43,10 @@ type topic struct {
 type view struct {
 	changed <-chan struct{}
 	deleted bool
+	// closed says that nothing comes after cursor, now or later.
+	closed bool
+	// last is the furthest position that the topic has.
+	last int64
 	// behind says that the next entry is older than what the topic keeps.
 	behind  bool
 	entries []entry.Entry
@@ -54,13 +60,14 @@ type view struct {
 func (t *topic) look(cursor int64, told map[string]int64) view {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	v := view{changed: t.changed, deleted: t.deleted}
+	v := view{changed: t.changed, deleted: t.deleted, last: t.last}
 	switch missing := t.last - cursor; {
 	case missing > int64(len(t.recent)):
 		v.behind = true
 	case missing > 0:
 		v.entries = slices.Clip(t.recent[len(t.recent)-int(missing):])
 	case missing == 0:
+		v.closed = t.closed && t.known == t.last
 		for _, p := range t.previews {
 			if p.standing == running && p.end > told[p.id] {
 				v.deltas = append(v.deltas, p.since(told[p.id]))
@@ -98,6 +105,18 @@ func (t *topic) reach(tail int64) (fetch bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.known = max(t.known, tail)
+	return t.claim()
+}
+
+// end hears that the stream was closed at tail, and reports whether the caller must fetch.
+func (t *topic) end(tail int64) (fetch bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known = max(t.known, tail)
+	if !t.closed {
+		t.closed = true
+		t.wake()
+	}
 	return t.claim()
 }
 

@@ -1,0 +1,112 @@
+package door
+
+import (
+	"net/http"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+)
+
+// create makes a stream, empty or with its first content.
+func (d *Door) create(w http.ResponseWriter, r request) error {
+	if r.thread {
+		return threadsOwn("made", "create the thread with: arbe thread create")
+	}
+	m, err := making(r.Header)
+	if err != nil {
+		return err
+	}
+	body, err := content(w, r)
+	if err != nil {
+		return err
+	}
+	m.Content = func(contentType string) ([]entry.Draft, error) {
+		if len(body) == 0 {
+			return nil, nil
+		}
+		return stream.Drafts(contentType, r.agent, body)
+	}
+	s, created, err := d.Log.Create(r.Context(), r.ref, m)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", s.ContentType)
+	tell(h, s)
+	if !created {
+		w.WriteHeader(http.StatusOK)
+		return nil
+	}
+	h.Set("Location", location(r.Request))
+	w.WriteHeader(http.StatusCreated)
+	return nil
+}
+
+// making is what a request's headers ask for.
+func making(h http.Header) (m stream.Making, err error) {
+	if m.TTL, m.ExpiresAt, err = lifetime(h); err != nil {
+		return m, err
+	}
+	if m.ContentType, err = contentType(h); err != nil {
+		return m, err
+	}
+	if m.Fork, err = forkPoint(h); err != nil {
+		return m, err
+	}
+	if m.ContentType == "" && m.Fork == nil {
+		m.ContentType = "application/octet-stream"
+	}
+	m.Closed = closes(h)
+	return m, nil
+}
+
+// forkPoint is where a request wants its stream to come from, or nil.
+func forkPoint(h http.Header) (*stream.ForkPoint, error) {
+	sub, subGiven, err := number(h, headerForkSub, 1<<31)
+	if err != nil {
+		return nil, err
+	}
+	from, at := h.Get(headerForkedFrom), h.Get(headerForkOffset)
+	if from == "" {
+		if at != "" || subGiven {
+			return nil, fault.New(fault.Invalid, headerForkOffset+" and "+headerForkSub+" need "+headerForkedFrom, "name the stream to fork")
+		}
+		return nil, nil
+	}
+	source, err := streamName(from)
+	if err != nil {
+		return nil, err
+	}
+	if _, thread := threadOf(source); thread {
+		return nil, threadsOwn("forked", "fork the thread")
+	}
+	p := &stream.ForkPoint{Source: source, Seq: -1, Sub: sub}
+	if at != "" {
+		if p.Seq, err = stream.ParseOffset(at); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// delete deletes a stream.
+func (d *Door) delete(w http.ResponseWriter, r request) error {
+	if r.thread {
+		return threadsOwn("deleted", "delete the thread with: arbe thread delete")
+	}
+	if err := d.Log.Delete(r.Context(), r.ref); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// location is the URL of the stream that a request makes.
+func location(r *http.Request) string {
+	scheme := "http"
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
+		scheme = "https"
+	}
+	return scheme + "://" + r.Host + r.URL.EscapedPath()
+}

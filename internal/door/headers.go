@@ -1,0 +1,166 @@
+package door
+
+import (
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+)
+
+// The headers of the protocol.
+const (
+	headerNext         = "Stream-Next-Offset"
+	headerUpToDate     = "Stream-Up-To-Date"
+	headerClosed       = "Stream-Closed"
+	headerCursor       = "Stream-Cursor"
+	headerSeq          = "Stream-Seq"
+	headerTTL          = "Stream-TTL"
+	headerExpiresAt    = "Stream-Expires-At"
+	headerForkedFrom   = "Stream-Forked-From"
+	headerForkOffset   = "Stream-Fork-Offset"
+	headerForkSub      = "Stream-Fork-Sub-Offset"
+	headerEncoding     = "Stream-SSE-Data-Encoding"
+	headerProducer     = "Producer-Id"
+	headerEpoch        = "Producer-Epoch"
+	headerProducerSeq  = "Producer-Seq"
+	headerSeqExpected  = "Producer-Expected-Seq"
+	headerSeqReceived  = "Producer-Received-Seq"
+	methods            = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
+	maxTTL             = 100 * 365 * 24 * time.Hour
+	maxProducerCounter = 1<<53 - 1
+)
+
+// openToAll lets pages of all sites use the door. They cannot ride on a browser's session: without leave for
+// credentials the browser sends none, and shows no response to a request with them.
+func openToAll(h http.Header) {
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Access-Control-Allow-Methods", methods)
+	h.Set("Access-Control-Max-Age", "86400")
+	h.Set("Access-Control-Allow-Headers", strings.Join([]string{
+		"Accept", "Authorization", "Content-Type", "If-None-Match", houseHeader, headerSeq, headerTTL, headerExpiresAt, headerClosed,
+		headerProducer, headerEpoch, headerProducerSeq, headerForkedFrom, headerForkOffset, headerForkSub,
+	}, ", "))
+	h.Set("Access-Control-Expose-Headers", strings.Join([]string{
+		headerNext, headerCursor, headerUpToDate, headerClosed, headerTTL, headerExpiresAt, headerEncoding,
+		headerEpoch, headerProducerSeq, headerSeqExpected, headerSeqReceived, "ETag", "Location", "Content-Type", "Retry-After",
+	}, ", "))
+}
+
+// tell puts where a stream ends, and whether for ever, into a response.
+func tell(h http.Header, s stream.Stream) {
+	h.Set(headerNext, stream.Offset(s.Tail))
+	if s.Closed {
+		h.Set(headerClosed, "true")
+	}
+}
+
+// closes tells whether a request closes its stream. Whatever is not the word true means nothing.
+func closes(h http.Header) bool {
+	return strings.EqualFold(strings.TrimSpace(h.Get(headerClosed)), "true")
+}
+
+var plainNumber = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
+
+// number is a header's whole number, without sign and leading zeros, up to most.
+func number(h http.Header, name string, most int64) (n int64, given bool, err error) {
+	values := h.Values(name)
+	if len(values) == 0 {
+		return 0, false, nil
+	}
+	n, failed := strconv.ParseInt(values[0], 10, 64)
+	if len(values) > 1 || !plainNumber.MatchString(values[0]) || failed != nil || n > most {
+		return 0, true, badHeader(name, "a whole number from 0 to "+strconv.FormatInt(most, 10))
+	}
+	return n, true, nil
+}
+
+// lifetime is how long a request wants its stream to live.
+func lifetime(h http.Header) (ttl *time.Duration, expires time.Time, err error) {
+	seconds, given, err := number(h, headerTTL, int64(maxTTL/time.Second))
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	at := h.Get(headerExpiresAt)
+	if given {
+		if at != "" {
+			return nil, time.Time{}, fault.New(fault.Invalid, headerTTL+" and "+headerExpiresAt+" exclude each other", "send one of them")
+		}
+		d := time.Duration(seconds) * time.Second
+		return &d, time.Time{}, nil
+	}
+	if len(h.Values(headerExpiresAt)) > 0 {
+		expires, err := time.Parse(time.RFC3339, at)
+		if err != nil || expires.Year() < 1970 {
+			return nil, time.Time{}, badHeader(headerExpiresAt, "a time such as 2030-01-02T15:04:05Z")
+		}
+		return nil, expires.Truncate(time.Microsecond), nil // as exact as the database is
+	}
+	return nil, time.Time{}, nil
+}
+
+// producerOf is the producer that a request names, or nil.
+func producerOf(h http.Header) (*stream.Producer, error) {
+	_, named := h[headerProducer]
+	epoch, epochGiven, err := digits(h, headerEpoch)
+	if err != nil {
+		return nil, err
+	}
+	seq, seqGiven, err := digits(h, headerProducerSeq)
+	if err != nil {
+		return nil, err
+	}
+	name := h.Get(headerProducer)
+	switch {
+	case !named && !epochGiven && !seqGiven:
+		return nil, nil
+	case !named || !epochGiven || !seqGiven:
+		return nil, fault.New(fault.Invalid, headerProducer+", "+headerEpoch+" and "+headerProducerSeq+" belong together", "send all of them, or none")
+	case name == "" || len(name) > maxName || !utf8.ValidString(name):
+		return nil, badHeader(headerProducer, "a name of up to 255 bytes")
+	}
+	return &stream.Producer{Name: name, Epoch: epoch, Seq: seq}, nil
+}
+
+var someDigits = regexp.MustCompile(`^[0-9]{1,18}$`)
+
+// digits is a counter of a producer.
+func digits(h http.Header, name string) (n int64, given bool, err error) {
+	text := h.Get(name)
+	if _, given = h[name]; !given {
+		return 0, false, nil
+	}
+	n, err = strconv.ParseInt(text, 10, 64)
+	if err != nil || !someDigits.MatchString(text) || n > maxProducerCounter {
+		return 0, true, badHeader(name, "a whole number from 0 to 2^53-1")
+	}
+	return n, true, nil
+}
+
+// seqOf is the Stream-Seq of a request.
+func seqOf(h http.Header) (string, error) {
+	seq := h.Get(headerSeq)
+	if len(seq) > maxName || !utf8.ValidString(seq) {
+		return "", badHeader(headerSeq, "a text of up to 255 bytes")
+	}
+	return seq, nil
+}
+
+// contentType is what a request says its body is, as it says it.
+func contentType(h http.Header) (string, error) {
+	kind := strings.TrimSpace(h.Get("Content-Type"))
+	if len(kind) > maxName || kind != "" && !strings.Contains(kind, "/") || !utf8.ValidString(kind) {
+		return "", badHeader("Content-Type", "a media type such as application/json")
+	}
+	return kind, nil
+}
+
+func badHeader(name, want string) error {
+	return fault.Newf(fault.Invalid, "send "+want+", or leave it out", "%s: it is not %s", name, want)
+}

@@ -1,0 +1,215 @@
+package door_test
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/door"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/subscription"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// world is a database with two houses that have nothing to do with each other, and a door to it.
+type world struct {
+	*dbtest.Database
+	t        testing.TB
+	ours     house
+	stranger house
+	// log and url are the first server's.
+	log *stream.Log
+	url string
+}
+
+// house is a house with a member, a thread, and keys.
+type house struct {
+	id, member, thread string
+	// key is the member's, and limited the member's for this house alone.
+	key, limited string
+}
+
+func (h house) stream() string { return "arbe-thread-" + h.thread }
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{Database: dbtest.New(t), t: t}
+	w.ours, w.stranger = w.house("ours"), w.house("theirs")
+	w.url, _ = w.serve()
+	return w
+}
+
+// run runs a subtest in the same world.
+func (w *world) run(t *testing.T, name string, f func(t *testing.T, w *world)) {
+	t.Run(name, func(t *testing.T) {
+		own := *w
+		own.t = t
+		f(t, &own)
+	})
+}
+
+// serve puts one more server before the database, and returns how to stop it.
+func (w *world) serve() (url string, stop func()) {
+	w.t.Helper()
+	logger := slog.New(slog.DiscardHandler)
+	log, err := stream.Open(w.t.Context(), w.DB, logger)
+	if err != nil {
+		w.t.Fatalf("opening the log: %s", fault.From(err).Detail())
+	}
+	if w.log == nil {
+		w.log = log
+	}
+	subscriptions := subscription.Start(subscription.Config{DB: w.DB, Log: log, Key: ed25519.NewKeyFromSeed(make([]byte, 32)), Logger: logger})
+	server := httptest.NewServer(door.New(door.Config{
+		Log: log, Authorize: door.Members(auth.New(w.DB)), Subscriptions: subscriptions, Logger: logger, LongPoll: 500 * time.Millisecond,
+	}))
+	stop = func() { subscriptions.Close(); log.Close(); server.CloseClientConnections(); server.Close() }
+	w.t.Cleanup(stop)
+	return server.URL + "/api/stream/", stop
+}
+
+func (w *world) house(name string) (h house) {
+	w.t.Helper()
+	owner := w.Owner(w.t)
+	err := owner.QueryRow(w.t.Context(), `
+		with h as (insert into houses (name) values ($1) returning id),
+		     a as (insert into agents (kind, name) values ('human', 'Ada') returning id),
+		     s as (insert into streams (house_id, name) select id, 'arbe-thread-' || id from h),
+		     t as (insert into threads (id, house_id, stream_id) select id, id, 'arbe-thread-' || id from h)
+		insert into members (house_id, agent_id, role) select h.id, a.id, 'member' from h, a returning house_id, agent_id::text`, name).
+		Scan(&h.id, &h.member)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	h.thread = h.id
+	if h.key, err = auth.New(w.DB).ReplaceKey(w.t.Context(), h.member, "test"); err != nil {
+		w.t.Fatal(err)
+	}
+	h.limited = "arbe_limited_" + h.id
+	w.exec("insert into api_keys (agent_id, house_id, name, hash) values ($1, $2, 'limited', $3)", h.member, h.id, digest(h.limited))
+	return h
+}
+
+func digest(key string) []byte {
+	sum := sha256.Sum256([]byte(key))
+	return sum[:]
+}
+
+// exec runs a statement past row-level security.
+func (w *world) exec(statement string, args ...any) {
+	w.t.Helper()
+	if _, err := w.Owner(w.t).Exec(w.t.Context(), statement, args...); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// response is an answer, read to its end.
+type response struct {
+	t      testing.TB
+	status int
+	header http.Header
+	body   string
+}
+
+// do sends a request with our member's key. Headers are "Name: value".
+func (w *world) do(method, name, body string, headers ...string) response {
+	w.t.Helper()
+	return w.at(w.url, method, name, body, append([]string{"Authorization: Bearer " + w.ours.key}, headers...)...)
+}
+
+// at sends a request to one server; a later header of a name takes the place of an earlier one.
+func (w *world) at(url, method, name, body string, headers ...string) response {
+	w.t.Helper()
+	res, err := http.DefaultClient.Do(w.request(url, method, name, body, headers...))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return response{w.t, res.StatusCode, res.Header, string(text)}
+}
+
+func (w *world) request(url, method, name, body string, headers ...string) *http.Request {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), method, url+name, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Set(name, value)
+		if value == "" {
+			req.Header.Del(name)
+		}
+	}
+	return req
+}
+
+const (
+	asJSON  = "Content-Type: application/json"
+	asText  = "Content-Type: text/plain"
+	closing = "Stream-Closed: true"
+)
+
+// make makes a stream.
+func (w *world) make(name string, headers ...string) response {
+	w.t.Helper()
+	return w.do("PUT", name, "", append([]string{asText}, headers...)...).want(http.StatusCreated)
+}
+
+// post appends text.
+func (w *world) post(name, text string, headers ...string) response {
+	w.t.Helper()
+	return w.do("POST", name, text, append([]string{asText}, headers...)...)
+}
+
+func (r response) want(status int) response {
+	r.t.Helper()
+	if r.status != status {
+		r.t.Fatalf("status %d, want %d: %s", r.status, status, r.body)
+	}
+	return r
+}
+
+func (r response) holds(body string) response {
+	r.t.Helper()
+	if r.body != body {
+		r.t.Fatalf("the body is %q, want %q", r.body, body)
+	}
+	return r
+}
+
+// says checks a header; an empty value means that there is none.
+func (r response) says(name, value string) response {
+	r.t.Helper()
+	if got := r.header.Get(name); got != value {
+		r.t.Fatalf("%s is %q, want %q", name, got, value)
+	}
+	return r
+}
+
+// failure is the error that a response tells.
+func (r response) failure() (f struct{ Code, Message, Next string }) {
+	r.t.Helper()
+	var body struct {
+		Error struct{ Code, Message, Next string }
+	}
+	if err := json.Unmarshal([]byte(r.body), &body); err != nil || body.Error.Next == "" {
+		r.t.Fatalf("the error says not what to do next: %s", r.body)
+	}
+	return body.Error
+}

@@ -1,0 +1,252 @@
+package door
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+)
+
+// head tells what a stream is, which counts as no use of it.
+func (d *Door) head(w http.ResponseWriter, r request) error {
+	s, err := d.Log.Describe(r.Context(), r.ref)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	h.Set("Content-Type", s.ContentType)
+	h.Set("Cache-Control", "no-store")
+	if s.TTL != nil {
+		h.Set(headerTTL, fmt.Sprint(int64(s.TTL.Seconds())))
+	} else if !s.ExpiresAt.IsZero() {
+		h.Set(headerExpiresAt, s.ExpiresAt.UTC().Format(time.RFC3339Nano))
+	}
+	tell(h, s)
+	w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+// read answers with what is in a stream, or follows it.
+func (d *Door) read(w http.ResponseWriter, r request) error {
+	query := r.URL.Query()
+	from, err := placeOf(query)
+	if err != nil {
+		return err
+	}
+	live := query.Get("live")
+	if live != "" && !from.said {
+		return fault.New(fault.Invalid, "offset: it is missing", "say where to begin; -1 is the start and now is the end")
+	}
+	switch live {
+	case "":
+		if from.now {
+			return d.end(w, r)
+		}
+		return d.catchUp(w, r, from.after)
+	case "long-poll":
+		return d.longPoll(w, r, from)
+	case "sse":
+		return d.follow(w, r, from)
+	}
+	return fault.Newf(fault.Invalid, "use long-poll or sse, or leave it out", "live: there is no way %.40q to follow a stream", live)
+}
+
+// end answers with nothing but where a stream ends.
+func (d *Door) end(w http.ResponseWriter, r request) error {
+	s, err := d.Log.Use(r.Context(), r.ref)
+	if err != nil {
+		return err
+	}
+	p := page{request: r, stream: s, after: s.Tail}
+	w.Header().Set("Cache-Control", "no-store")
+	p.describe(w.Header())
+	p.send(w)
+	return nil
+}
+
+// catchUp answers with a page of what is there.
+func (d *Door) catchUp(w http.ResponseWriter, r request, after int64) error {
+	p, err := d.page(r, after)
+	if err != nil {
+		return err
+	}
+	h := w.Header()
+	p.describe(h)
+	h.Set("ETag", p.etag())
+	h.Set("Cache-Control", "private, no-cache")
+	if !p.upToDate() { // it is full: it will never be another
+		h.Set("Cache-Control", "private, max-age=60")
+	}
+	if isOneOf(r.Header.Get("If-None-Match"), p.etag()) {
+		h.Del("Content-Type")
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	p.send(w)
+	return nil
+}
+
+// longPoll answers with what is there or, when there is nothing, with what comes first.
+func (d *Door) longPoll(w http.ResponseWriter, r request, from place) error {
+	if from.now {
+		s, err := d.Log.Use(r.Context(), r.ref)
+		if err != nil {
+			return err
+		}
+		from.after = s.Tail
+	}
+	p, err := d.page(r, from.after)
+	if err != nil {
+		return err
+	}
+	if len(p.entries) == 0 && !p.stream.Closed {
+		if err := d.wait(p); err != nil {
+			return err
+		}
+		if p, err = d.page(r, from.after); err != nil {
+			return err
+		}
+	}
+	h := w.Header()
+	p.describe(h)
+	h.Set("Cache-Control", "no-store")
+	if !p.closed() {
+		h.Set(headerCursor, cursor(r.URL.Query().Get("cursor")))
+	}
+	if len(p.entries) == 0 {
+		h.Del("Content-Type")
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+	h.Set("ETag", p.etag())
+	p.send(w)
+	return nil
+}
+
+// wait returns when a stream goes on behind an empty page, is closed there, or does neither for too long.
+func (d *Door) wait(p page) error {
+	ctx, cancel := context.WithTimeout(p.Context(), d.LongPoll)
+	defer cancel()
+	d.Log.Hold(ctx, p.stream)
+	for event, err := range d.Log.Tail(ctx, p.ref, p.after) {
+		if err != nil {
+			return err
+		}
+		if event.Entry != nil {
+			return nil
+		}
+	}
+	return p.Context().Err()
+}
+
+// page is a part of a stream that one response holds.
+type page struct {
+	request
+	stream  stream.Stream
+	after   int64
+	entries []entry.Entry
+}
+
+func (d *Door) page(r request, after int64) (page, error) {
+	s, entries, err := d.Log.ReadFrom(r.Context(), r.ref, after)
+	return page{r, s, after, entries}, err
+}
+
+// last is the position that the page reaches.
+func (p page) last() int64 {
+	if n := len(p.entries); n > 0 {
+		return p.entries[n-1].Seq
+	}
+	return p.after
+}
+
+// upToDate tells whether the page reached the end.
+func (p page) upToDate() bool { return p.last() == p.stream.Tail }
+
+// closed tells whether nothing will ever come behind the page.
+func (p page) closed() bool { return p.upToDate() && p.stream.Closed }
+
+// etag changes with all that a response says.
+func (p page) etag() string {
+	end := ""
+	if p.closed() {
+		end = ":c"
+	}
+	form := ""
+	if p.lines() {
+		form = ":lines"
+	}
+	return fmt.Sprintf(`"%d:%d:%d%s%s"`, p.stream.ID, p.after, p.last(), end, form)
+}
+
+// lines tells whether the messages are wanted one a line, rather than in an array.
+func (p page) lines() bool {
+	return stream.IsJSON(p.stream.ContentType) && strings.Contains(p.Header.Get("Accept"), ndjson)
+}
+
+const ndjson = "application/x-ndjson"
+
+// describe puts what the page is into a response's headers.
+func (p page) describe(h http.Header) {
+	h.Set("Content-Type", p.stream.ContentType)
+	if p.lines() {
+		h.Set("Content-Type", ndjson)
+	}
+	h.Set("Vary", "Accept")
+	h.Set(headerNext, stream.Offset(p.last()))
+	if p.upToDate() {
+		h.Set(headerUpToDate, "true")
+	}
+	if p.closed() {
+		h.Set(headerClosed, "true")
+	}
+}
+
+func (p page) send(w http.ResponseWriter) {
+	body := p.body(p.entries)
+	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
+	w.WriteHeader(http.StatusOK)
+	w.Write(body) // who went away is not told
+}
+
+// body is entries as the content of their stream.
+func (p page) body(entries []entry.Entry) []byte {
+	var b bytes.Buffer
+	switch {
+	case p.lines():
+		for _, e := range entries {
+			b.Write(bytes.ReplaceAll(p.message(e), []byte("\n"), []byte(" ")))
+			b.WriteByte('\n')
+		}
+	case stream.IsJSON(p.stream.ContentType):
+		b.WriteByte('[')
+		for i, e := range entries {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			b.Write(p.message(e))
+		}
+		b.WriteByte(']')
+	default:
+		for _, e := range entries {
+			b.Write(p.message(e))
+		}
+	}
+	return b.Bytes()
+}
+
+// isOneOf tells whether an entity tag is in an If-None-Match.
+func isOneOf(list, etag string) bool {
+	for tag := range strings.SplitSeq(list, ",") {
+		if tag = strings.TrimSpace(tag); tag == "*" || strings.TrimPrefix(tag, "W/") == etag {
+			return true
+		}
+	}
+	return false
+}

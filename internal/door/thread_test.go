@@ -1,0 +1,146 @@
+package door_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/stream"
+)
+
+// record is an entry as a reader of a thread's stream sees it.
+type record struct {
+	Seq      int64
+	ID       string
+	Type     string
+	AuthorID string
+	Payload  struct{ Type, Text string }
+	TS       string
+}
+
+// lines reads a thread as 001 does.
+func (w *world) lines(offset string) (list []record) {
+	w.t.Helper()
+	res := w.do("GET", w.ours.stream()+"?offset="+offset, "", "Accept: application/x-ndjson").want(200).says("Content-Type", "application/x-ndjson")
+	for line := range strings.Lines(res.body) {
+		var r record
+		if err := json.Unmarshal([]byte(line), &r); err != nil {
+			w.t.Fatalf("%q: %v", line, err)
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+func TestAThreadsStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	name := w.ours.stream()
+	chat := func(id, text string) string {
+		return fmt.Sprintf(`{"id":%q,"ts":"2026-01-02T03:04:05Z","payload":{"type":"chat","text":%q}}`, id, text)
+	}
+
+	w.run(t, "one entry, and an array of them, are appended and read back as lines", func(t *testing.T, w *world) {
+		w.do("POST", name, chat("a", "<hello>"), asJSON).want(204)
+		w.do("POST", name, "["+chat("b", "two")+","+chat("c", "three")+"]", asJSON).want(204)
+		got := w.lines("0")
+		if len(got) != 3 {
+			t.Fatalf("there are %d entries, want 3", len(got))
+		}
+		first := got[0]
+		if first.Seq != 1 || first.ID != "a" || first.Type != "chat" || first.AuthorID != w.ours.member ||
+			first.Payload.Text != "<hello>" || first.Payload.Type != "chat" || first.TS == "" {
+			t.Errorf("the first one is %+v", first)
+		}
+	})
+	w.run(t, "the same id again is the same entry", func(t *testing.T, w *world) {
+		before := len(w.lines("0"))
+		w.do("POST", name, chat("a", "something else"), asJSON).want(204)
+		if got := w.lines("0"); len(got) != before || got[0].Payload.Text != "<hello>" {
+			t.Errorf("there are %d entries, had %d; the first says %q", len(got), before, got[0].Payload.Text)
+		}
+	})
+	w.run(t, "an offset goes on where a response ended", func(t *testing.T, w *world) {
+		next := w.do("GET", name, "").want(200).header.Get("Stream-Next-Offset")
+		w.do("POST", name, chat("d", "four"), asJSON).want(204)
+		if got := w.lines(next); len(got) != 1 || got[0].ID != "d" {
+			t.Errorf("behind %s there are %v", next, got)
+		}
+	})
+	w.run(t, "entries that were written without a type in their payload have it for readers", func(t *testing.T, w *world) {
+		draft := entry.NewDraft("by rpc", "", entry.Chat{Text: "hi"})
+		if _, err := w.log.Append(t.Context(), stream.Ref{House: w.ours.id, Name: name}, draft); err != nil {
+			t.Fatal(err)
+		}
+		got := w.lines("0")
+		if last := got[len(got)-1]; last.Payload.Type != "chat" || last.Payload.Text != "hi" || last.AuthorID != "" {
+			t.Errorf("the last one is %+v", last)
+		}
+	})
+	for _, c := range []struct {
+		name, body string
+		status     int
+		names      string
+	}{
+		{"an entry of a kind that there is not", `{"payload":{"type":"gossip","text":"x"}}`, 422, "type"},
+		{"an entry of no kind", `{"payload":{"text":"x"}}`, 422, "payload.type"},
+		{"an entry without a payload", `{"id":"x"}`, 422, "payload.type"},
+		{"a chat without a text", `{"payload":{"type":"chat","text":" "}}`, 422, "text"},
+		{"a chat whose text is no text", `{"payload":{"type":"chat","text":5}}`, 422, "text"},
+		{"an id that is no text", `{"id":5,"payload":{"type":"chat","text":"x"}}`, 422, "id"},
+		{"a text", `"hello"`, 422, "entry"},
+		{"what is no JSON", `{"id":`, 400, "JSON"},
+		{"nothing", ``, 400, "empty"},
+		{"no entries", `[]`, 400, "empty"},
+		{"an entry in another's name", `{"authorId":"` + w.stranger.member + `","payload":{"type":"chat","text":"x"}}`, 403, "authorId"},
+		{"an entry that only arbe writes", `{"payload":{"type":"signal.thread.status_changed","to":"closed"}}`, 403, "type"},
+		{"one good entry beside a bad one", `[` + chat("good", "x") + `,{"payload":{"type":"gossip"}}]`, 422, "type"},
+	} {
+		w.run(t, c.name+" is refused, and nothing is written", func(t *testing.T, w *world) {
+			before := len(w.lines("0"))
+			f := w.do("POST", name, c.body, asJSON).want(c.status).failure()
+			if !strings.Contains(f.Message, c.names) {
+				t.Errorf("%q does not name %s", f.Message, c.names)
+			}
+			if after := len(w.lines("0")); after != before {
+				t.Errorf("%d entries were written", after-before)
+			}
+		})
+	}
+	w.run(t, "one's own name may be said", func(t *testing.T, w *world) {
+		w.do("POST", name, `{"authorId":"`+w.ours.member+`","payload":{"type":"chat","text":"me"}}`, asJSON).want(204)
+	})
+	w.run(t, "it is made, closed, forked and deleted by its thread alone", func(t *testing.T, w *world) {
+		w.do("PUT", name, "", asJSON).want(409).failure()
+		w.do("DELETE", name, "").want(409).failure()
+		w.do("POST", name, "", closing).want(409).failure()
+		w.do("PUT", "copy", "", "Stream-Forked-From: /api/stream/"+name).want(409).failure()
+	})
+	w.run(t, "it is followed live", func(t *testing.T, w *world) {
+		res, err := http.DefaultClient.Do(w.request(w.url, "GET", name+"?live=sse&offset=now", "", "Authorization: Bearer "+w.ours.key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		lines := bufio.NewScanner(res.Body)
+		awaitLine(t, lines, `"upToDate":true`)
+		w.do("POST", name, chat("live", "now"), asJSON).want(204)
+		awaitLine(t, lines, `"id":"live"`)
+	})
+}
+
+// awaitLine reads until a line has this text.
+func awaitLine(t testing.TB, lines *bufio.Scanner, text string) string {
+	t.Helper()
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), text) {
+			return lines.Text()
+		}
+	}
+	t.Fatalf("%q did not come: %v", text, lines.Err())
+	return ""
+}

@@ -1,0 +1,340 @@
+package subscription_test
+
+import (
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/subscription"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// bench is a database with one house, and a server that wakes its subscriptions.
+type bench struct {
+	*dbtest.Database
+	t     testing.TB
+	house string
+	log   *stream.Log
+	subs  *subscription.Subscriptions
+}
+
+func setup(t testing.TB, local bool) *bench {
+	t.Helper()
+	b := &bench{Database: dbtest.New(t), t: t}
+	if err := b.Owner(t).QueryRow(t.Context(), "insert into houses (name) values ('Home') returning id").Scan(&b.house); err != nil {
+		t.Fatal(err)
+	}
+	b.log, b.subs = b.open(local)
+	return b
+}
+
+// open starts one more server on the database.
+func (b *bench) open(local bool) (*stream.Log, *subscription.Subscriptions) {
+	b.t.Helper()
+	logger := slog.New(slog.DiscardHandler)
+	log, err := stream.Open(b.t.Context(), b.DB, logger)
+	if err != nil {
+		b.t.Fatal(fault.From(err).Detail())
+	}
+	b.t.Cleanup(log.Close)
+	subs := subscription.Start(subscription.Config{
+		DB: b.DB, Log: log, Key: ed25519.NewKeyFromSeed(make([]byte, 32)), LocalWebhooks: local, Logger: logger,
+	})
+	b.t.Cleanup(subs.Close)
+	return log, subs
+}
+
+// put makes a stream with one message, or appends one.
+func (b *bench) put(name string) {
+	b.t.Helper()
+	ref := stream.Ref{House: b.house, Name: name}
+	drafts, err := stream.Drafts("application/json", "", []byte(`"hello"`))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	_, created, err := b.log.Create(b.t.Context(), ref, stream.Making{ContentType: "application/json", Content: func(string) ([]entry.Draft, error) { return drafts, nil }})
+	if err == nil && !created {
+		_, err = b.log.Append(b.t.Context(), ref, drafts...)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) subscribe(name string, spec subscription.Spec) subscription.Subscription {
+	b.t.Helper()
+	sub, created, err := b.subs.Create(b.t.Context(), b.house, name, "http://arbe/v1/stream/", spec)
+	if err != nil || !created {
+		b.t.Fatalf("created %t: %v", created, err)
+	}
+	return sub
+}
+
+// patience is how long a test waits for what must come.
+const patience = 20 * time.Second
+
+// eventually waits until f is content.
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(patience)
+	for !f() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("%s: it does not come to that", what)
+		}
+	}
+}
+
+func wantCode(t testing.TB, err error, want fault.Code) {
+	t.Helper()
+	if got := fault.CodeOf(err); got != want {
+		t.Fatalf("got %q (%v), want %q", got, err, want)
+	}
+}
+
+// wakes is how many wakes a wake stream holds.
+func (b *bench) wakes(name string) int64 {
+	s, err := b.log.Describe(b.t.Context(), stream.Ref{House: b.house, Name: name})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s.Tail
+}
+
+func (b *bench) emptyStream(name string) {
+	b.t.Helper()
+	none := func(string) ([]entry.Draft, error) { return nil, nil }
+	if _, _, err := b.log.Create(b.t.Context(), stream.Ref{House: b.house, Name: name}, stream.Making{ContentType: "application/json", Content: none}); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func TestWhatASubscriptionFollows(t *testing.T) {
+	t.Parallel()
+	b := setup(t, false)
+	b.put("events/old")
+	b.emptyStream("wakes")
+	for _, c := range []struct {
+		pattern string
+		follows []string
+		not     []string
+	}{
+		{"events/*", []string{"events/old", "events/new"}, []string{"events", "events/a/b", "xevents/a"}},
+		{"events/**", []string{"events", "events/old", "events/a/b"}, []string{"event", "eventsx"}},
+		{"**/b", []string{"b", "a/b", "events/a/b"}, []string{"ab", "b/a"}},
+		{"a.c", []string{"a.c"}, []string{"abc"}},
+	} {
+		t.Run(c.pattern, func(t *testing.T) {
+			name := strings.NewReplacer("*", "s", "/", "-").Replace(c.pattern)
+			b.subscribe(name, subscription.Spec{Type: "pull-wake", WakeStream: "wakes", Pattern: c.pattern})
+			for _, stream := range append(c.follows, c.not...) {
+				b.put(stream)
+			}
+			sub, err := b.subs.Get(t.Context(), b.house, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			followed := map[string]bool{}
+			for _, l := range sub.Streams {
+				followed[l.Stream] = true
+			}
+			for _, stream := range c.follows {
+				if !followed[stream] {
+					t.Errorf("it does not follow %s", stream)
+				}
+			}
+			for _, stream := range c.not {
+				if followed[stream] {
+					t.Errorf("it follows %s", stream)
+				}
+			}
+		})
+	}
+	t.Run("what was there before counts from its end, what comes later from its start", func(t *testing.T) {
+		b.put("before")
+		sub := b.subscribe("ends", subscription.Spec{Type: "pull-wake", WakeStream: "wakes", Streams: []string{"before", "after"}})
+		if len(sub.Streams) != 2 || sub.Streams[1].Acked != 1 || sub.Streams[0].Acked != 0 {
+			t.Errorf("it follows %+v", sub.Streams)
+		}
+	})
+	t.Run("the same again is no other one, and another one is refused", func(t *testing.T) {
+		spec := subscription.Spec{Type: "pull-wake", WakeStream: "wakes", Streams: []string{"after", "before"}}
+		if _, created, err := b.subs.Create(t.Context(), b.house, "ends", "", spec); created || err != nil {
+			t.Errorf("created %t, %v", created, err)
+		}
+		spec.Description = "other"
+		_, _, err := b.subs.Create(t.Context(), b.house, "ends", "", spec)
+		wantCode(t, err, fault.Exists)
+	})
+	for name, spec := range map[string]subscription.Spec{
+		"one of nothing":           {Type: "pull-wake", WakeStream: "wakes"},
+		"one of no type":           {Type: "carrier-pigeon", Pattern: "*"},
+		"one without a wake":       {Type: "pull-wake", Pattern: "*"},
+		"one that wakes itself":    {Type: "pull-wake", Pattern: "*", WakeStream: "wakes"},
+		"one with an endless hold": {Type: "pull-wake", Pattern: "a", WakeStream: "wakes", LeaseMS: 1e9},
+		"a webhook without a URL":  {Type: "webhook", Pattern: "*"},
+	} {
+		t.Run(name+" is refused", func(t *testing.T) {
+			_, _, err := b.subs.Create(t.Context(), b.house, "odd", "", spec)
+			wantCode(t, err, fault.Invalid)
+		})
+	}
+}
+
+func TestAWebhookLeadsToThePublicInternetOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t, false)
+	for _, url := range []string{
+		"http://example.com/", "https://localhost/", "https://127.0.0.1/", "http://127.0.0.1:80/", "https://10.0.0.1/", "https://192.168.1.1/",
+		"https://169.254.169.254/latest", "https://[::1]/", "https://[fd00::1]/", "https://[::ffff:10.0.0.1]/", "https://100.64.0.1/",
+		"https://0.0.0.0/", "https://user:secret@example.com/", "ftp://example.com/", "nonsense", "https:///x",
+	} {
+		t.Run(url, func(t *testing.T) {
+			_, _, err := b.subs.Create(t.Context(), b.house, "x", "", subscription.Spec{Type: "webhook", Pattern: "*", Webhook: &subscription.Webhook{URL: url}})
+			if !errors.Is(err, subscription.ErrURL) {
+				t.Errorf("it is allowed: %v", err)
+			}
+		})
+	}
+	t.Run("a name that leads inside is not called", func(t *testing.T) {
+		called := make(chan struct{}, 100)
+		inside := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { called <- struct{}{} }))
+		defer inside.Close()
+		b.subscribe("sneaky", subscription.Spec{Type: "webhook", Pattern: "*", Webhook: &subscription.Webhook{URL: "https://example.com/"}})
+		if _, err := b.Owner(t).Exec(t.Context(), `update subscriptions set spec = jsonb_set(spec, '{webhook,url}', to_jsonb($1::text))`, inside.URL); err != nil {
+			t.Fatal(err)
+		}
+		b.put("wake")
+		eventually(t, "the call fails", func() bool {
+			sub, err := b.subs.Get(t.Context(), b.house, "sneaky")
+			return err == nil && sub.Failing
+		})
+		if len(called) > 0 {
+			t.Error("it was called")
+		}
+	})
+}
+
+func TestAWorkerHasAWakeAlone(t *testing.T) {
+	t.Parallel()
+	b := setup(t, false)
+	_, other := b.open(false)
+	b.emptyStream("wakes")
+	b.subscribe("work", subscription.Spec{Type: "pull-wake", Pattern: "job/*", WakeStream: "wakes", LeaseMS: 1000})
+	b.put("job/1")
+	eventually(t, "a wake is told", func() bool { return b.wakes("wakes") == 1 })
+
+	first, err := b.subs.Claim(t.Context(), b.house, "work", "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := func(w subscription.Wake, seq int64) subscription.Ack {
+		return subscription.Ack{WakeID: w.ID, Generation: w.Generation, Acked: map[string]int64{"job/1": seq}, Done: true}
+	}
+	t.Run("through no server does another one get it", func(t *testing.T) {
+		_, err := other.Claim(t.Context(), b.house, "work", "b")
+		var held *subscription.HeldError
+		if !errors.As(err, &held) || held.Holder != "a" {
+			t.Errorf("the claim says %v", err)
+		}
+	})
+	t.Run("no more is acknowledged than there is", func(t *testing.T) {
+		_, err := b.subs.Acknowledge(t.Context(), "work", first.Token, done(first, 99))
+		wantCode(t, err, fault.Invalid)
+	})
+	var second subscription.Wake
+	t.Run("when its lease ends, the next one gets it, and the first is fenced out", func(t *testing.T) {
+		eventually(t, "another one claims it", func() bool {
+			second, err = other.Claim(t.Context(), b.house, "work", "b")
+			return err == nil
+		})
+		if second.Generation <= first.Generation {
+			t.Errorf("generation %d follows %d", second.Generation, first.Generation)
+		}
+		if _, err := b.subs.Acknowledge(t.Context(), "work", first.Token, done(first, 1)); !errors.Is(err, subscription.ErrFenced) {
+			t.Errorf("the first one acknowledges: %v", err)
+		}
+	})
+	t.Run("what comes while it works is told when it is done", func(t *testing.T) {
+		before := b.wakes("wakes")
+		b.put("job/1")
+		more, err := other.Acknowledge(t.Context(), "work", second.Token, done(second, 1))
+		if err != nil || !more {
+			t.Errorf("more %t, %v", more, err)
+		}
+		eventually(t, "the next wake is told", func() bool { return b.wakes("wakes") > before })
+	})
+	t.Run("a token is good for its own subscription only", func(t *testing.T) {
+		b.subscribe("else", subscription.Spec{Type: "pull-wake", Pattern: "else/*", WakeStream: "wakes"})
+		third, err := b.subs.Claim(t.Context(), b.house, "work", "c")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.subs.Release(t.Context(), "else", third.Token, done(third, 2)); !errors.Is(err, subscription.ErrFenced) {
+			t.Errorf("the other one is released: %v", err)
+		}
+		if err := b.subs.Release(t.Context(), "work", third.Token, done(third, 2)); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("with nothing to do there is nothing to claim", func(t *testing.T) {
+		_, err := b.subs.Claim(t.Context(), b.house, "else", "a")
+		wantCode(t, err, fault.Precondition)
+	})
+}
+
+func TestAWebhookThatFailsIsCalledAgain(t *testing.T) {
+	t.Parallel()
+	b := setup(t, true)
+	var calls atomic.Int64
+	seen := make(chan string, 100)
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		if calls.Add(1) == 1 {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		var n struct {
+			Generation int64
+			Streams    []struct {
+				Path    string
+				Pending bool `json:"has_pending"`
+			}
+		}
+		json.Unmarshal(body, &n)
+		seen <- fmt.Sprint(n.Generation > 1, n.Streams)
+		io.WriteString(w, `{"done":true}`)
+	}))
+	defer hook.Close()
+	b.subscribe("hook", subscription.Spec{Type: "webhook", Pattern: "events/*", Webhook: &subscription.Webhook{URL: hook.URL}})
+	b.put("events/1")
+	select {
+	case got := <-seen:
+		if got != "true [{events/1 true}]" {
+			t.Errorf("the second call says %s", got)
+		}
+	case <-time.After(patience):
+		t.Fatal("it was not called again")
+	}
+	eventually(t, "what it was told of is acknowledged", func() bool {
+		sub, err := b.subs.Get(t.Context(), b.house, "hook")
+		return err == nil && !sub.Failing && sub.Streams[0].Acked == sub.Streams[0].Tail
+	})
+}
