@@ -98,7 +98,7 @@ func (l *Log) notified(n *pgconn.Notification) {
 		return
 	}
 	select {
-	case l.changed <- struct{}{}:
+	case l.changes <- struct{}{}:
 	default: // it is told already
 	}
 	id, what, _ := strings.Cut(n.Payload, ":")
