@@ -134,9 +134,15 @@ create function delete_own_stream(p_id bigint) returns void
   select delete_stream(id) from streams where id = p_id and house_id = current_house()
 $$;
 
+-- close_own_stream closes a stream of the transaction's house. There is no way to open one again.
+create function close_own_stream(p_id bigint) returns void
+  language sql volatile security definer set search_path = public, pg_temp as $$
+  update streams set closed_at = now() where id = p_id and house_id = current_house() and closed_at is null
+$$;
+
 revoke execute on function begin_fork, collect_fork_source, delete_stream, tell_stream_closed,
-  touch_streams, delete_expired_streams, closed_streams, delete_own_stream from public;
-grant execute on function touch_streams, delete_expired_streams, closed_streams, delete_own_stream to arbe_app;
+  touch_streams, delete_expired_streams, closed_streams, delete_own_stream, close_own_stream from public;
+grant execute on function touch_streams, delete_expired_streams, closed_streams, delete_own_stream, close_own_stream to arbe_app;
 
 grant insert (ttl_seconds, expires_at, source_id, fork_seq, fork_sub) on streams to arbe_app;
-grant update (closed_at, expires_at, last_stream_seq) on streams to arbe_app;
+grant update (expires_at, last_stream_seq) on streams to arbe_app;
