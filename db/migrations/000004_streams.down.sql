@@ -8,8 +8,7 @@ drop table producers;
 drop trigger begin_fork on streams;
 drop trigger collect_source on streams;
 drop trigger tell_closed on streams;
-drop trigger stay_closed on streams;
-drop function begin_fork, collect_fork_source, streams_stay_closed, delete_stream, delete_own_stream, tell_stream_closed,
+drop function begin_fork, collect_fork_source, delete_stream, delete_own_stream, close_own_stream, tell_stream_closed,
   touch_streams, delete_expired_streams, closed_streams;
 alter table streams
   drop constraint streams_house_id_source_id_fkey,

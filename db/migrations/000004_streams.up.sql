@@ -107,14 +107,6 @@ end $$;
 create trigger tell_closed after update of closed_at on streams
   for each row when (old.closed_at is null and new.closed_at is not null and new.deleted_at is null) execute function tell_stream_closed();
 
--- Closing is for ever: who has read up to the end of a closed stream has read all of it.
-create function streams_stay_closed() returns trigger language plpgsql as $$
-begin
-  raise exception 'a closed stream stays closed' using errcode = 'restrict_violation';
-end $$;
-create trigger stay_closed before update of closed_at on streams
-  for each row when (old.closed_at is not null and new.closed_at is distinct from old.closed_at) execute function streams_stay_closed();
-
 -- A server keeps streams that are used from expiring, and deletes those that did, whatever house they are
 -- in. It learns nothing by it. Rows that are locked have their turn the next time.
 create function touch_streams(p_ids bigint[], p_times timestamptz[]) returns void
@@ -141,9 +133,15 @@ create function delete_own_stream(p_id bigint) returns void
   select delete_stream(id) from streams where id = p_id and house_id = current_house()
 $$;
 
-revoke execute on function begin_fork, collect_fork_source, streams_stay_closed, delete_stream, tell_stream_closed,
-  touch_streams, delete_expired_streams, closed_streams, delete_own_stream from public;
-grant execute on function touch_streams, delete_expired_streams, closed_streams, delete_own_stream to arbe_app;
+-- close_own_stream closes a stream of the transaction's house. There is no way to open one again.
+create function close_own_stream(p_id bigint) returns void
+  language sql volatile security definer set search_path = public, pg_temp as $$
+  update streams set closed_at = now() where id = p_id and house_id = current_house() and closed_at is null
+$$;
+
+revoke execute on function begin_fork, collect_fork_source, delete_stream, tell_stream_closed,
+  touch_streams, delete_expired_streams, closed_streams, delete_own_stream, close_own_stream from public;
+grant execute on function touch_streams, delete_expired_streams, closed_streams, delete_own_stream, close_own_stream to arbe_app;
 
 grant insert (ttl_seconds, expires_at, source_id, fork_seq, fork_sub) on streams to arbe_app;
-grant update (closed_at, expires_at, last_stream_seq) on streams to arbe_app;
+grant update (expires_at, last_stream_seq) on streams to arbe_app;

@@ -19,10 +19,12 @@ values (@house_id, @name, @content_type, sqlc.narg(ttl_seconds),
   sqlc.narg(source_id), sqlc.narg(fork_seq), sqlc.narg(fork_sub))
 on conflict (house_id, name) do nothing;
 
+-- name: CloseOwnStream :exec
+select close_own_stream(@id);
+
 -- name: UpdateStream :exec
 -- What an append changes beside the entries.
 update streams set
-  closed_at = coalesce(closed_at, case when @close::bool then now() end),
   last_stream_seq = coalesce(sqlc.narg(last_stream_seq), last_stream_seq),
   expires_at = case when ttl_seconds is null then expires_at else now() + make_interval(secs => ttl_seconds) end
 where id = @id;

@@ -10,6 +10,15 @@ import (
 	"time"
 )
 
+const closeOwnStream = `-- name: CloseOwnStream :exec
+select close_own_stream($1)
+`
+
+func (q *Queries) CloseOwnStream(ctx context.Context, db DBTX, id int64) error {
+	_, err := db.Exec(ctx, closeOwnStream, id)
+	return err
+}
+
 const closedStreams = `-- name: ClosedStreams :many
 select closed_streams($1::bigint[])::bigint
 `
@@ -236,14 +245,13 @@ func (q *Queries) TouchStreams(ctx context.Context, db DBTX, ids []int64, times 
 
 const updateStream = `-- name: UpdateStream :exec
 update streams set
-  closed_at = coalesce(closed_at, case when $1::bool then now() end),
-  last_stream_seq = coalesce($2, last_stream_seq),
+  last_stream_seq = coalesce($1, last_stream_seq),
   expires_at = case when ttl_seconds is null then expires_at else now() + make_interval(secs => ttl_seconds) end
-where id = $3
+where id = $2
 `
 
 // What an append changes beside the entries.
-func (q *Queries) UpdateStream(ctx context.Context, db DBTX, close bool, lastStreamSeq *string, iD int64) error {
-	_, err := db.Exec(ctx, updateStream, close, lastStreamSeq, iD)
+func (q *Queries) UpdateStream(ctx context.Context, db DBTX, lastStreamSeq *string, iD int64) error {
+	_, err := db.Exec(ctx, updateStream, lastStreamSeq, iD)
 	return err
 }

@@ -107,7 +107,7 @@ func (l *Log) notified(n *pgconn.Notification) {
 		return
 	}
 	select {
-	case l.changed <- struct{}{}:
+	case l.changes <- struct{}{}:
 	default: // it is told already
 	}
 	if n.PID == l.committer.pid.Load() {

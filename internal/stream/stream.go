@@ -94,7 +94,7 @@ type Log struct {
 	// recheck asks the poller to look now.
 	recheck chan struct{}
 	uses    *uses
-	changed chan struct{}
+	changes chan struct{}
 }
 
 // maxCatchUps is how many tails and topics read from the log at the same moment; the others wait.
@@ -110,7 +110,7 @@ func Open(ctx context.Context, d *db.DB, log *slog.Logger) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{id: uuid.New(), db: d, log: log, catchUps: make(chan struct{}, maxCatchUps), recheck: make(chan struct{}, 1), uses: newUses(), changed: make(chan struct{}, 1)}
+	l := &Log{id: uuid.New(), db: d, log: log, catchUps: make(chan struct{}, maxCatchUps), recheck: make(chan struct{}, 1), uses: newUses(), changes: make(chan struct{}, 1)}
 	l.ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	l.hub, l.queue = newHub(l), newQueue()
 	if l.committer, err = newCommitter(ctx, l); err != nil {
@@ -136,7 +136,7 @@ func (l *Log) Close() {
 
 // Changes tells that something was appended to some log through some server, once for any number of appends.
 // It is a hint like all notifications, for one who follows many logs: there is one channel for all callers.
-func (l *Log) Changes() <-chan struct{} { return l.changed }
+func (l *Log) Changes() <-chan struct{} { return l.changes }
 
 // stopping is the error of everything asked of a closed Log; nil before.
 func (l *Log) stopping() error {

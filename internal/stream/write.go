@@ -228,11 +228,16 @@ func (l *Log) change(ctx context.Context, tx txn, s *Stream, w Write) (entries [
 		}
 		s.Tail = max(s.Tail, entries[len(entries)-1].Seq) // an earlier one, when it was written before
 	}
-	s.Closed = s.Closed || w.Close
-	if w.Close || w.Seq != "" || s.TTL != nil {
-		if err := queries.UpdateStream(ctx, tx, w.Close, db.Null(w.Seq), s.ID); err != nil {
+	if w.Seq != "" || s.TTL != nil {
+		if err := queries.UpdateStream(ctx, tx, db.Null(w.Seq), s.ID); err != nil {
 			return nil, err
 		}
+	}
+	if w.Close && !s.Closed {
+		if err := queries.CloseOwnStream(ctx, tx, s.ID); err != nil {
+			return nil, err
+		}
+		s.Closed = true
 	}
 	if p := w.Producer; p != nil {
 		err = queries.PutProducer(ctx, tx, query.PutProducerParams{
