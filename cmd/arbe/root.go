@@ -14,6 +14,7 @@ var verbs = []func(*app) *cobra.Command{
 	up,
 	serve,
 	migrate,
+	streamProxy,
 	config,
 	login,
 	auth,

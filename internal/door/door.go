@@ -187,23 +187,32 @@ func (d *Door) fail(w http.ResponseWriter, r *http.Request, err error) {
 		d.Logger.Error("a request failed", "method", r.Method, "path", r.URL.Path, "reference", f.Reference, "error", f.Detail())
 	}
 	code := status(err, f)
-	told := failure{Code: string(f.Code), Message: f.Message, Next: f.Next, Reference: f.Reference}
+	told := failureOf(f)
 	protocolCode(&told, &code, err)
+	refuse(w, r, code, told)
+}
+
+// refuse writes an error.
+func refuse(w http.ResponseWriter, r *http.Request, code int, told failure) {
 	text, _ := json.Marshal(map[string]any{"error": told})
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
 	h.Del("ETag")
-	if f.Code == fault.Unauthenticated {
+	switch fault.Code(told.Code) {
+	case fault.Unauthenticated:
 		h.Set("WWW-Authenticate", "Bearer")
-	}
-	if f.Code == fault.Unavailable {
+	case fault.Unavailable:
 		h.Set("Retry-After", "1")
 	}
 	w.WriteHeader(code)
 	if r.Method != http.MethodHead {
 		w.Write(text)
 	}
+}
+
+func failureOf(f *fault.Error) failure {
+	return failure{Code: string(f.Code), Message: f.Message, Next: f.Next, Reference: f.Reference}
 }
 
 // failure is an error as clients read it.

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/door"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// streamProxy forwards requests for streams, for sandboxes whose network does not reach the server.
+func streamProxy(a *app) *cobra.Command {
+	var upstream, listen string
+	cmd := &cobra.Command{
+		Use:   "stream-proxy --upstream URL",
+		Short: "Forward requests for streams to a server",
+		Long: "Forward requests for streams to a server, for sandboxes whose network reaches this machine and not the\n" +
+			"server. It changes nothing, buffers nothing, and holds no secret; other paths are not found.",
+		Args: takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			to, err := url.Parse(upstream)
+			if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
+				return fault.New(fault.Invalid, "--upstream is not the address of a server", "write it as --upstream https://arbe.example.com")
+			}
+			listener, err := net.Listen("tcp", listen)
+			if err != nil {
+				return fault.Newf(fault.Precondition, "stop what uses it, or set another with --listen", "cannot listen on %s", listen).Because(err)
+			}
+			a.say("forwarding streams from http://%s to %s; stop it with Ctrl-C", listener.Addr(), upstream)
+			return forward(cmd.Context(), listener, door.Proxy(to, slog.New(slog.NewTextHandler(a.err, nil))))
+		},
+	}
+	cmd.Flags().StringVar(&upstream, "upstream", "", "address of the server")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8421", "address to listen on")
+	return cmd
+}
+
+// forward serves until the person ends it.
+func forward(ctx context.Context, listener net.Listener, proxy http.Handler) error {
+	server := &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+	defer context.AfterFunc(ctx, func() { server.Close() })()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
