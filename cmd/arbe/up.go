@@ -54,10 +54,10 @@ func (a *app) runServer(ctx context.Context, cfg server.Config) error {
 	return err
 }
 
-// settingFlags gives a verb a flag for each setting.
+// settingFlags gives a verb a flag for each setting, but for the data directory, which is every verb's.
 func settingFlags(cmd *cobra.Command) {
 	for _, s := range server.Settings {
-		if flag := flagOf(s.Name); cmd.InheritedFlags().Lookup(flag) == nil && flag != "data-dir" {
+		if flag := flagOf(s.Name); flag != "data-dir" {
 			cmd.Flags().String(flag, "", fmt.Sprintf("%s (%s)", s.Usage, s.Env))
 		}
 	}

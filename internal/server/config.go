@@ -57,11 +57,14 @@ type Setting struct {
 	field func(*Config) *string
 }
 
+// dataDir is the one setting that the settings' file, which lies in it, cannot say.
+var dataDir = Setting{"data_dir", "ARBE_DATA_DIR", ".arbe", "directory of everything arbe up keeps", false, func(c *Config) *string { return &c.DataDir }}
+
 // Settings are all settings, in the order `arbe config` shows them.
 var Settings = []Setting{
 	{"addr", "ARBE_ADDR", "127.0.0.1:8420", "address to serve on", false, func(c *Config) *string { return &c.Addr }},
 	{"public_url", "ARBE_PUBLIC_URL", "", "how browsers reach the server (default http://ADDR)", false, func(c *Config) *string { return &c.PublicURL }},
-	{"data_dir", "ARBE_DATA_DIR", ".arbe", "directory of everything arbe up keeps", false, func(c *Config) *string { return &c.DataDir }},
+	dataDir,
 	{"database_url", "DATABASE_URL", "", "an operator's Postgres, version 15 or later (arbe up brings its own)", true, func(c *Config) *string { return &c.DatabaseURL }},
 	{"secret_key", "ARBE_SECRET_KEY", "", "key that seals secrets (default: one kept in the data directory)", true, func(c *Config) *string { return &c.SecretKey }},
 	{"sandbox_runtime", "ARBE_SANDBOX_RUNTIME", "runc", "OCI runtime of local sandboxes", false, func(c *Config) *string { return &c.SandboxRuntime }},
@@ -90,10 +93,7 @@ const configFile = "config.json"
 func Load(flags map[string]string, getenv func(string) string) (Config, Origins, error) {
 	var c Config
 	origins := Origins{}
-	var file map[string]string
-	// The data directory comes first, since the file is in it.
-	dir := Settings[2]
-	for _, s := range append([]Setting{dir}, Settings...) {
+	read := func(s Setting, file map[string]string) {
 		v := Value{s.Default, "default"}
 		if text, ok := file[s.Name]; ok {
 			v = Value{text, "file"}
@@ -105,12 +105,15 @@ func Load(flags map[string]string, getenv func(string) string) (Config, Origins,
 			v = Value{text, "flag"}
 		}
 		*s.field(&c), origins[s.Name] = v.Value, v
-		if s.Name == dir.Name && file == nil {
-			var err error
-			if file, err = readFile(filepath.Join(c.DataDir, configFile)); err != nil {
-				return Config{}, nil, err
-			}
-			delete(file, dir.Name) // it cannot say where it is itself
+	}
+	read(dataDir, nil)
+	file, err := readFile(filepath.Join(c.DataDir, configFile))
+	if err != nil {
+		return Config{}, nil, err
+	}
+	for _, s := range Settings {
+		if s.Name != dataDir.Name {
+			read(s, file)
 		}
 	}
 	return c, origins, c.check()
