@@ -37,6 +37,7 @@ var kinds = map[string]kind{
 	"command_result":               show(noted, commandResult),
 	"sandbox_resumed":              show(noted, plainly[entry.SandboxResumed]("box")),
 	"signal.thread.status_changed": show(noted, statusChanged),
+	"signal.thread.forked":         show(noted, plainly[entry.Forked]("link")),
 	"signal.house.created":         show(noted, plainly[entry.HouseCreated]("house")),
 	"signal.environment.prepared":  show(noted, prepared),
 }

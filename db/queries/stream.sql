@@ -5,7 +5,7 @@ insert into streams (house_id, name) values (@house_id, @name);
 
 -- name: GetStream :one
 select s.id, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0)::bigint as tail,
-  (s.closed_at is not null)::bool as closed, (s.source_id is not null)::bool as forked
+  (s.closed_at is not null)::bool as closed
 from streams s where s.house_id = @house_id and s.name = @name;
 
 -- name: StreamTails :many
@@ -33,8 +33,12 @@ where bytes_before < @max_bytes::bigint
 order by seq desc;
 
 -- name: GetEntry :one
+-- One of the stream's own, or one that it inherited.
 select seq, id, author_agent_id, type, payload, ts from entries
-where stream_id = @stream_id and id = @id;
+where stream_id = @stream_id and id = @id
+union all
+select i.seq, i.id, i.author_agent_id, i.type, i.payload, i.ts from inherited_entries(@stream_id, array[@id::text]) i
+limit 1;
 
 -- name: AppendEntries :many
 -- One row per draft, in their order. An empty author is arbe itself.

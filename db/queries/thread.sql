@@ -2,9 +2,10 @@
 
 -- name: InsertThread :one
 -- No row: the id is taken.
-insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status)
+insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status,
+  forked_from_id, forked_at_seq)
 values (@id, @house_id, @stream_id, sqlc.narg(name), sqlc.narg(pinned_at), sqlc.narg(parent_thread_id), sqlc.narg(parent_agent_id),
-  sqlc.narg(environment_id), sqlc.narg(agent_id), @tags, @status)
+  sqlc.narg(environment_id), sqlc.narg(agent_id), @tags, @status, sqlc.narg(forked_from_id), sqlc.narg(forked_at_seq))
 on conflict (id) do nothing
 returning id;
 
@@ -28,6 +29,7 @@ join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.house_id = @house_id
   and (@parent_thread_id::text = '' or t.parent_thread_id = @parent_thread_id)
+  and (@forked_from_id::text = '' or t.forked_from_id = @forked_from_id)
   and (@tag::text = '' or t.tags @> array[@tag::text])
   and (@status::text = '' or t.status = @status)
   and (@first_page::bool or

@@ -206,4 +206,8 @@ type Thread struct {
 	Status    string
 	CreatedAt time.Time
 	UpdatedAt time.Time
+	// The thread it is a fork of; null when it is none, and once that one was deleted.
+	ForkedFromID *string
+	// The last entry it has in common with that thread; null when it is no fork.
+	ForkedAtSeq *int64
 }

@@ -86,6 +86,9 @@ func (q *Queries) CreateStream(ctx context.Context, db DBTX, houseID string, nam
 const getEntry = `-- name: GetEntry :one
 select seq, id, author_agent_id, type, payload, ts from entries
 where stream_id = $1 and id = $2
+union all
+select i.seq, i.id, i.author_agent_id, i.type, i.payload, i.ts from inherited_entries($1, array[$2::text]) i
+limit 1
 `
 
 type GetEntryRow struct {
@@ -97,6 +100,7 @@ type GetEntryRow struct {
 	Ts            time.Time
 }
 
+// One of the stream's own, or one that it inherited.
 func (q *Queries) GetEntry(ctx context.Context, db DBTX, streamID int64, iD string) (GetEntryRow, error) {
 	row := db.QueryRow(ctx, getEntry, streamID, iD)
 	var i GetEntryRow
@@ -113,7 +117,7 @@ func (q *Queries) GetEntry(ctx context.Context, db DBTX, streamID int64, iD stri
 
 const getStream = `-- name: GetStream :one
 select s.id, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0)::bigint as tail,
-  (s.closed_at is not null)::bool as closed, (s.source_id is not null)::bool as forked
+  (s.closed_at is not null)::bool as closed
 from streams s where s.house_id = $1 and s.name = $2
 `
 
@@ -121,18 +125,12 @@ type GetStreamRow struct {
 	ID     int64
 	Tail   int64
 	Closed bool
-	Forked bool
 }
 
 func (q *Queries) GetStream(ctx context.Context, db DBTX, houseID string, name string) (GetStreamRow, error) {
 	row := db.QueryRow(ctx, getStream, houseID, name)
 	var i GetStreamRow
-	err := row.Scan(
-		&i.ID,
-		&i.Tail,
-		&i.Closed,
-		&i.Forked,
-	)
+	err := row.Scan(&i.ID, &i.Tail, &i.Closed)
 	return i, err
 }
 

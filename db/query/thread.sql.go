@@ -23,7 +23,7 @@ func (q *Queries) DeleteThread(ctx context.Context, db DBTX, id string) (int64, 
 }
 
 const getThread = `-- name: GetThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, t.forked_from_id, t.forked_at_seq, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = $1
@@ -53,6 +53,8 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (GetThreadR
 		&i.Thread.Status,
 		&i.Thread.CreatedAt,
 		&i.Thread.UpdatedAt,
+		&i.Thread.ForkedFromID,
+		&i.Thread.ForkedAtSeq,
 		&i.Tail,
 		&i.LastActivity,
 	)
@@ -61,9 +63,10 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (GetThreadR
 
 const insertThread = `-- name: InsertThread :one
 
-insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status)
+insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status,
+  forked_from_id, forked_at_seq)
 values ($1, $2, $3, $4, $5, $6, $7,
-  $8, $9, $10, $11)
+  $8, $9, $10, $11, $12, $13)
 on conflict (id) do nothing
 returning id
 `
@@ -80,6 +83,8 @@ type InsertThreadParams struct {
 	AgentID        *string
 	Tags           []string
 	Status         string
+	ForkedFromID   *string
+	ForkedAtSeq    *int64
 }
 
 // Owner: internal/thread.
@@ -97,6 +102,8 @@ func (q *Queries) InsertThread(ctx context.Context, db DBTX, arg InsertThreadPar
 		arg.AgentID,
 		arg.Tags,
 		arg.Status,
+		arg.ForkedFromID,
+		arg.ForkedAtSeq,
 	)
 	var id string
 	err := row.Scan(&id)
@@ -104,23 +111,25 @@ func (q *Queries) InsertThread(ctx context.Context, db DBTX, arg InsertThreadPar
 }
 
 const listThreads = `-- name: ListThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, t.forked_from_id, t.forked_at_seq, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.house_id = $1
   and ($2::text = '' or t.parent_thread_id = $2)
-  and ($3::text = '' or t.tags @> array[$3::text])
-  and ($4::text = '' or t.status = $4)
-  and ($5::bool or
+  and ($3::text = '' or t.forked_from_id = $3)
+  and ($4::text = '' or t.tags @> array[$4::text])
+  and ($5::text = '' or t.status = $5)
+  and ($6::bool or
     (coalesce(t.pinned_at, '-infinity'), coalesce(e.ts, t.created_at), t.id) <
-    (($6::text)::timestamptz, $7::timestamptz, $8::text))
+    (($7::text)::timestamptz, $8::timestamptz, $9::text))
 order by coalesce(t.pinned_at, '-infinity') desc, coalesce(e.ts, t.created_at) desc, t.id desc
-limit $9
+limit $10
 `
 
 type ListThreadsParams struct {
 	HouseID        string
 	ParentThreadID string
+	ForkedFromID   string
 	Tag            string
 	Status         string
 	FirstPage      bool
@@ -141,6 +150,7 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 	rows, err := db.Query(ctx, listThreads,
 		arg.HouseID,
 		arg.ParentThreadID,
+		arg.ForkedFromID,
 		arg.Tag,
 		arg.Status,
 		arg.FirstPage,
@@ -171,6 +181,8 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 			&i.Thread.Status,
 			&i.Thread.CreatedAt,
 			&i.Thread.UpdatedAt,
+			&i.Thread.ForkedFromID,
+			&i.Thread.ForkedAtSeq,
 			&i.Tail,
 			&i.LastActivity,
 		); err != nil {
@@ -185,7 +197,7 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 }
 
 const lockThread = `-- name: LockThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, t.forked_from_id, t.forked_at_seq, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = $1
@@ -216,6 +228,8 @@ func (q *Queries) LockThread(ctx context.Context, db DBTX, id string) (LockThrea
 		&i.Thread.Status,
 		&i.Thread.CreatedAt,
 		&i.Thread.UpdatedAt,
+		&i.Thread.ForkedFromID,
+		&i.Thread.ForkedAtSeq,
 		&i.Tail,
 		&i.LastActivity,
 	)

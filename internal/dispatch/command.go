@@ -15,6 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
 )
 
 // commandArgs asks to run the command of a command entry.
@@ -37,7 +38,8 @@ func (a commandArgs) log() stream.Ref { return stream.Ref{House: a.House, Name: 
 
 // RunCommand writes a command to a thread's log and queues it, as one, and returns its entry. id makes a
 // retry harmless; empty chooses one. The sandbox is resolved, and made if need be, when the command is
-// taken up; what goes wrong there is told by the command's result.
+// taken up; what goes wrong there is told by the command's result. An id that a fork inherited is not one to
+// use again: that command belongs to the source, and is a [fault.Exists].
 func (d *Dispatcher) RunCommand(ctx context.Context, scope db.Scope, threadID, id string, c entry.Command) (said entry.Entry, err error) {
 	if err := c.Validate(); err != nil {
 		return entry.Entry{}, err
@@ -67,6 +69,9 @@ func (d *Dispatcher) RunCommand(ctx context.Context, scope db.Scope, threadID, i
 		if said = entries[0]; said.Type != draft.Type {
 			return fault.Newf(fault.Exists, "choose another id", "the entry %q is there already and is no command", id)
 		}
+		if th.Inherited(said.Seq) {
+			return fault.Newf(fault.Exists, "choose another id", "the command %q was run in the thread that this one is a fork of", id)
+		}
 		_, err = d.queue.InsertTx(ctx, tx, commandArgs{House: scope.House, Thread: th.ID, Stream: th.StreamID, Command: id}, nil)
 		return err
 	})
@@ -74,16 +79,15 @@ func (d *Dispatcher) RunCommand(ctx context.Context, scope db.Scope, threadID, i
 }
 
 // CancelCommand stops a command with everything it started. One that has ended is left as it is; a thread
-// without such a command is a [fault.NotFound].
+// without such a command is a [fault.NotFound], and one that a fork inherited without its end a
+// [fault.Precondition]: it is cancelled where it runs.
 func (d *Dispatcher) CancelCommand(ctx context.Context, scope db.Scope, threadID, commandID string) error {
-	var ref stream.Ref
+	var th thread.Thread
 	var found bool
-	err := d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		th, err := d.threads.GetTx(ctx, tx, threadID)
-		if err != nil {
+	err := d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+		if th, err = d.threads.GetTx(ctx, tx, threadID); err != nil {
 			return err
 		}
-		ref = th.Stream()
 		jobs, err := d.queue.JobListTx(ctx, tx, river.NewJobListParams().Kinds(commandArgs{}.Kind()).
 			States(rivertype.JobStateAvailable, rivertype.JobStateScheduled, rivertype.JobStateRunning).
 			Where("args->>'stream' = @stream and args->>'command' = @command", river.NamedArgs{"stream": th.StreamID, "command": commandID}).First(1))
@@ -95,15 +99,24 @@ func (d *Dispatcher) CancelCommand(ctx context.Context, scope db.Scope, threadID
 		if err != nil || job.State != rivertype.JobStateCancelled {
 			return err // its worker tells the end
 		}
-		_, err = d.log.AppendTx(ctx, tx, ref, result(commandID, entry.CommandResult{ExitCode: -1, Cancelled: true}))
+		_, err = d.log.AppendTx(ctx, tx, th.Stream(), result(commandID, entry.CommandResult{ExitCode: -1, Cancelled: true}))
 		return err
 	})
 	if err != nil || found {
 		return err
 	}
-	said, err := d.log.Get(ctx, ref, commandID)
-	if err == nil && said.Type != (entry.Command{}).Type() {
+	said, err := d.log.Get(ctx, th.Stream(), commandID)
+	switch {
+	case err != nil:
+		return err
+	case said.Type != (entry.Command{}).Type():
 		return fault.New(fault.NotFound, "this entry is no command", "give the id of a command entry")
+	case !th.Inherited(said.Seq):
+		return nil
+	}
+	_, err = d.log.Get(ctx, th.Stream(), entry.ResultID(commandID))
+	if fault.CodeOf(err) == fault.NotFound {
+		return fault.New(fault.Precondition, "this command belongs to the thread that this one is a fork of", "cancel it there, if it still runs")
 	}
 	return err
 }

@@ -165,6 +165,70 @@ func TestTheSameCommandTwice(t *testing.T) {
 	})
 }
 
+func TestCommandsInAFork(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	source := b.thread(sandbox.Recipe{})
+	b.result(source, b.askFor(source, "ended", entry.Command{Command: "echo ran >> runs"}))
+	b.askFor(source, "going", entry.Command{Command: "echo begun; until test -e stop; do sleep 0.1; done; echo ended"})
+	b.printed(source, "going", "begun\n")
+	fork := b.fork(source)
+
+	t.Run("that were asked for in its source are answered there alone", func(t *testing.T) {
+		b.sh(source, "touch stop")
+		if r := b.result(source, "going"); r.Output != "begun\nended\n" {
+			t.Errorf("there it is %+v", r)
+		}
+		if b.results(fork, "ended") != 1 || b.results(fork, "going") != 0 {
+			t.Errorf("the fork's log says %s", b.story(fork))
+		}
+	})
+	t.Run("are not run again by their ids", func(t *testing.T) {
+		for _, id := range []string{"ended", "going"} {
+			_, err := b.dispatcher.RunCommand(t.Context(), b.scope, fork, id, entry.Command{Command: "echo ran >> runs"})
+			wantCode(t, err, fault.Exists)
+		}
+		if r := b.sh(source, "cat runs"); r.Output != "ran\n" {
+			t.Errorf("they ran as %q", r.Output)
+		}
+	})
+	t.Run("are cancelled where they run", func(t *testing.T) {
+		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, fork, "going"), fault.Precondition)
+		b.cancel(fork, "ended")
+		if b.results(fork, "ended") != 1 || b.results(fork, "going") != 0 {
+			t.Errorf("the fork's log says %s", b.story(fork))
+		}
+	})
+	t.Run("run on a sandbox of its own, made as its source's was", func(t *testing.T) {
+		r := b.sh(fork, "ls; echo mine > file")
+		if r.ExitCode != 0 || r.Output != "" {
+			t.Errorf("it finds %+v", r)
+		}
+		if there := b.sh(source, "ls"); there.Output != "runs\nstop\n" || there.SandboxID == r.SandboxID {
+			t.Errorf("its source finds %+v", there)
+		}
+	})
+	t.Run("run on when the source was deleted", func(t *testing.T) {
+		if err := b.dispatcher.DeleteThread(t.Context(), b.scope, source); err != nil {
+			t.Fatal(detail(err))
+		}
+		if r := b.sh(fork, "cat file"); r.Output != "mine\n" {
+			t.Errorf("the result is %+v", r)
+		}
+		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, fork, "going"), fault.Precondition)
+	})
+}
+
+// fork forks a thread at its end.
+func (b *bench) fork(source string) string {
+	b.t.Helper()
+	made, err := b.threads.Fork(b.t.Context(), b.scope, source, thread.Fork{})
+	if err != nil {
+		b.t.Fatal(detail(err))
+	}
+	return made.ID
+}
+
 func TestLiveOutput(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

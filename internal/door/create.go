@@ -79,7 +79,7 @@ func forkPoint(h http.Header) (*stream.ForkPoint, error) {
 		return nil, err
 	}
 	if _, thread := threadOf(source); thread {
-		return nil, threadsOwn("forked", "fork the thread")
+		return nil, threadsOwn("forked", "fork the thread with: arbe thread fork")
 	}
 	p := &stream.ForkPoint{Source: source, Seq: -1, Sub: sub}
 	if at != "" {

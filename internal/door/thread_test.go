@@ -8,8 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
 )
 
 // record is an entry as a reader of a thread's stream sees it.
@@ -34,6 +38,75 @@ func (w *world) lines(offset string) (list []record) {
 		list = append(list, r)
 	}
 	return list
+}
+
+func TestAForkedThreadsStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	chat := func(id string) string { return fmt.Sprintf(`{"id":%q,"payload":{"type":"chat","text":%q}}`, id, id) }
+	source := w.ours.thread
+	w.do("POST", w.ours.stream(), "["+chat("a")+","+chat("b")+","+chat("c")+"]", asJSON).want(204)
+	middle := w.do("GET", w.ours.stream()+"?offset=0", "", "Accept: application/x-ndjson").want(200).header.Get("Stream-Next-Offset")
+	threads := thread.New(w.DB, w.log)
+	scope := db.Scope{House: w.ours.id, Agent: w.ours.member}
+	fork, err := threads.Fork(t.Context(), scope, source, thread.Fork{At: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.ours.thread = fork.ID // what follows is about it
+	ids := func(list []record) (all string) {
+		for _, r := range list {
+			if r.Type != "chat" {
+				r.ID = "forked"
+			}
+			all += fmt.Sprint(r.Seq, r.ID, " ")
+		}
+		return all
+	}
+	reads := func(t *testing.T, w *world, want string) {
+		t.Helper()
+		if got := ids(w.lines("0")); got != want {
+			t.Errorf("as lines it is %q, want %q", got, want)
+		}
+		var array []record
+		if err := json.Unmarshal([]byte(w.do("GET", fork.StreamID+"?offset=-1", "").want(200).body), &array); err != nil || ids(array) != want {
+			t.Errorf("as an array it is %q (%v), want %q", ids(array), err, want)
+		}
+		res, err := http.DefaultClient.Do(w.request(w.url, "GET", fork.StreamID+"?live=sse&offset=-1", "", "Authorization: Bearer "+w.ours.key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		lines := bufio.NewScanner(res.Body)
+		if first := awaitLine(t, lines, `"id":"a"`); !strings.Contains(first, `"id":"b"`) || !strings.Contains(first, `"type":"signal.thread.forked"`) {
+			t.Errorf("live it begins with %s", first)
+		}
+		awaitLine(t, lines, `"upToDate":true`)
+	}
+	w.run(t, "is its source's up to the fork, and its own behind it, however it is read", func(t *testing.T, w *world) {
+		reads(t, w, "1a 2b 3forked ")
+	})
+	w.run(t, "takes entries, and knows those it inherited", func(t *testing.T, w *world) {
+		w.do("POST", fork.StreamID, "["+chat("a")+","+chat("d")+","+chat("b")+"]", asJSON).want(204)
+		w.do("POST", fork.StreamID, chat("a"), asJSON).want(204)
+		reads(t, w, "1a 2b 3forked 4d ")
+	})
+	w.run(t, "takes offsets of its source", func(t *testing.T, w *world) {
+		if got := ids(w.lines(middle)); got != "4d " {
+			t.Errorf("behind %s there is %q", middle, got)
+		}
+	})
+	w.run(t, "is whole when its source was deleted", func(t *testing.T, w *world) {
+		err := w.DB.In(t.Context(), scope, func(tx pgx.Tx) error {
+			_, err := threads.DeleteTx(t.Context(), tx, scope, source)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.do("GET", thread.StreamName(source), "").want(404)
+		reads(t, w, "1a 2b 3forked 4d ")
+	})
 }
 
 func TestAThreadsStream(t *testing.T) {
@@ -118,7 +191,9 @@ func TestAThreadsStream(t *testing.T) {
 		w.do("PUT", name, "", asJSON).want(409).failure()
 		w.do("DELETE", name, "").want(409).failure()
 		w.do("POST", name, "", closing).want(409).failure()
-		w.do("PUT", "copy", "", "Stream-Forked-From: /api/stream/"+name).want(409).failure()
+		if f := w.do("PUT", "copy", "", "Stream-Forked-From: /api/stream/"+name).want(409).failure(); !strings.Contains(f.Next, "arbe thread fork") {
+			t.Errorf("it says to %q", f.Next)
+		}
 	})
 	w.run(t, "it is followed live", func(t *testing.T, w *world) {
 		res, err := http.DefaultClient.Do(w.request(w.url, "GET", name+"?live=sse&offset=now", "", "Authorization: Bearer "+w.ours.key))

@@ -56,6 +56,7 @@ var registry = []Kind{
 	kind[CommandResult](Server),
 	kind[SandboxResumed](Server),
 	kind[StatusChanged](Server),
+	kind[Forked](Server),
 	kind[HouseCreated](Server),
 	kind[EnvironmentPrepared](Server),
 }

@@ -18,6 +18,7 @@ var samples = []entry.Payload{
 		DurationMS: 1500, TimedOut: true},
 	entry.SandboxResumed{SandboxID: "b2", PreviousSandboxID: "b1"},
 	entry.StatusChanged{From: "idle", To: "running", Reason: "a message came"},
+	entry.Forked{ThreadID: "t1", Seq: 12},
 	entry.HouseCreated{HouseID: "h1", Name: "Home"},
 	entry.EnvironmentPrepared{SandboxID: "b1", Steps: []entry.PreparationStep{{Name: "clone", DurationMS: 1200, Output: "done"}}},
 }

@@ -1,6 +1,10 @@
 package entry
 
-import "github.com/arbe-dev/arbe/internal/fault"
+import (
+	"fmt"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
 
 // StatusChanged says that the thread's status changed. It is written in the transaction that changes
 // the row, and nowhere else.
@@ -30,6 +34,28 @@ func (s StatusChanged) Plain() string {
 	}
 	return text
 }
+
+// Forked is the first entry of a thread that was forked from another one, behind what both have in common.
+type Forked struct {
+	// ThreadID is the thread it was forked from, which may have been deleted since.
+	ThreadID string `json:"thread_id"`
+	// Seq is the last entry that both have in common.
+	Seq int64 `json:"seq"`
+}
+
+// Type is "signal.thread.forked".
+func (Forked) Type() string { return "signal.thread.forked" }
+
+// Validate asks for the thread.
+func (f Forked) Validate() error {
+	if f.ThreadID == "" {
+		return fault.New(fault.Invalid, "thread_id: it is empty", "give the id of the thread it was forked from")
+	}
+	return nil
+}
+
+// Plain tells it in a few words: "forked from t7k2m9q4x1ab at 12".
+func (f Forked) Plain() string { return fmt.Sprintf("forked from %s at %d", f.ThreadID, f.Seq) }
 
 // HouseCreated opens the log of a house's primary thread.
 type HouseCreated struct {

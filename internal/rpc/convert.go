@@ -56,12 +56,16 @@ func wireThread(t thread.Thread) *arbev1.Thread {
 	} else if t.ParentAgent != "" {
 		parent = &arbev1.Parent{Kind: "agent", Id: t.ParentAgent}
 	}
+	var origin *arbev1.Origin
+	if t.Origin != nil {
+		origin = &arbev1.Origin{ThreadId: t.Origin.Thread, Seq: t.Origin.Seq}
+	}
 	return &arbev1.Thread{
 		Id: t.ID, HouseId: t.House, StreamId: t.StreamID, Name: t.Name, Parent: parent,
 		ParentThreadId: t.ParentThread, ParentAgentId: t.ParentAgent, AgentId: t.Agent,
 		EnvironmentId: t.Environment, SandboxId: t.Sandbox, Tags: t.Tags, Status: string(t.Status),
 		PinnedAt: timestamp(t.PinnedAt), CreatedAt: timestamp(t.CreatedAt), UpdatedAt: timestamp(t.UpdatedAt),
-		Tail: t.Tail, LastActivityAt: timestamp(t.LastActivity),
+		Tail: t.Tail, LastActivityAt: timestamp(t.LastActivity), ForkedFrom: origin,
 	}
 }
 

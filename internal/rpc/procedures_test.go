@@ -86,6 +86,9 @@ var procedures = map[string]procedure{
 	"ThreadService.DeleteThread": {forgiving: true, call: func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.DeleteThread(ctx, &arbev1.DeleteThreadRequest{Id: of.thread}))
 	}},
+	"ThreadService.ForkThread": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Threads.ForkThread(ctx, &arbev1.ForkThreadRequest{ThreadId: of.thread}))
+	}},
 	"ThreadService.RunCommand": {call: func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.RunCommand(ctx, &arbev1.RunCommandRequest{ThreadId: of.thread, What: &arbev1.RunCommandRequest_Command{Command: "true"}}))
 	}},

@@ -50,7 +50,7 @@ func (s *threadService) ListThreads(ctx context.Context, req *arbev1.ListThreads
 	}
 	size := pageSize(req.GetPageSize())
 	rows, err := s.Threads.List(ctx, scope, thread.Filter{
-		ParentThread: req.GetParentThreadId(), Tag: req.GetTag(), Status: thread.Status(req.GetStatus()),
+		ParentThread: req.GetParentThreadId(), ForkedFrom: req.GetForkedFromThreadId(), Tag: req.GetTag(), Status: thread.Status(req.GetStatus()),
 		After: thread.Cursor{PinnedAt: after.Pinned, LastActivity: after.Time, ID: after.ID}, Limit: size + 1,
 	})
 	if err != nil {
@@ -86,6 +86,18 @@ func (s *threadService) DeleteThread(ctx context.Context, req *arbev1.DeleteThre
 		return nil, err
 	}
 	return &arbev1.DeleteThreadResponse{}, s.Dispatcher.DeleteThread(ctx, scope, req.GetId())
+}
+
+func (s *threadService) ForkThread(ctx context.Context, req *arbev1.ForkThreadRequest) (*arbev1.ForkThreadResponse, error) {
+	scope, err := s.Auth.May(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	made, err := s.Threads.Fork(ctx, scope, req.GetThreadId(), thread.Fork{ID: req.GetId(), At: req.GetAt(), Name: req.GetName()})
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.ForkThreadResponse{Thread: wireThread(made)}, nil
 }
 
 func (s *threadService) RunCommand(ctx context.Context, req *arbev1.RunCommandRequest) (*arbev1.RunCommandResponse, error) {

@@ -121,6 +121,81 @@ func TestThread(t *testing.T) {
 	})
 }
 
+func TestForkingAThread(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada, cyd := b.ada, b.cyd
+	source := ada.thread(t, &arbev1.CreateThreadRequest{Name: "fix login", Tags: []string{"web"}})
+	for _, text := range []string{"one", "two", "three"} {
+		ada.say(t, source.Id, text)
+	}
+	fork := func(t *testing.T, p person, req *arbev1.ForkThreadRequest) *arbev1.Thread {
+		t.Helper()
+		req.ThreadId = source.Id
+		res, err := p.Threads.ForkThread(t.Context(), req)
+		must(t, err)
+		return res.Thread
+	}
+	texts := func(log []*arbev1.Entry) (all []string) {
+		for _, e := range log {
+			all = append(all, fmt.Sprint(e.Seq, " ", e.Type, " ", e.Payload))
+		}
+		return all
+	}
+
+	t.Run("by any member makes one that begins as it is, and says where it comes from", func(t *testing.T) {
+		th := fork(t, cyd, &arbev1.ForkThreadRequest{At: 2, Name: "another way"})
+		if th.Name != "another way" || th.ForkedFrom.GetThreadId() != source.Id || th.ForkedFrom.GetSeq() != 2 || th.Tail != 3 || th.HouseId != ada.house.Id || th.Status != "open" {
+			t.Errorf("it is %v", th)
+		}
+		cyd.say(t, th.Id, "mine")
+		want := []string{"1 chat " + chat("one"), "2 chat " + chat("two"), fmt.Sprintf(`3 signal.thread.forked {"thread_id":%q,"seq":2}`, source.Id), "4 chat " + chat("mine")}
+		if got := texts(ada.log(t, th.Id)); !slices.Equal(got, want) {
+			t.Errorf("it says %q", got)
+		}
+		if got := ada.log(t, source.Id); len(got) != 3 {
+			t.Errorf("its source says %q", texts(got))
+		}
+	})
+	t.Run("again with the same id is the same fork", func(t *testing.T) {
+		first := fork(t, ada, &arbev1.ForkThreadRequest{Id: "forkfork1"})
+		if again := fork(t, ada, &arbev1.ForkThreadRequest{Id: "forkfork1"}); first.Id != "forkfork1" || again.Id != first.Id || again.Tail != first.Tail {
+			t.Errorf("it is %v", again)
+		}
+		_, err := ada.Threads.ForkThread(t.Context(), &arbev1.ForkThreadRequest{ThreadId: source.Id, Id: "forkfork1", At: 1})
+		refused(t, err, connect.CodeAlreadyExists, "taken")
+	})
+	t.Run("where there is no entry is refused", func(t *testing.T) {
+		_, err := ada.Threads.ForkThread(t.Context(), &arbev1.ForkThreadRequest{ThreadId: source.Id, At: 4})
+		refused(t, err, connect.CodeOutOfRange, "position 4 is past the end: the last entry is at 3")
+		_, err = ada.Threads.ForkThread(t.Context(), &arbev1.ForkThreadRequest{ThreadId: source.Id, At: -1})
+		refused(t, err, connect.CodeInvalidArgument, "at")
+		_, err = ada.Threads.ForkThread(t.Context(), &arbev1.ForkThreadRequest{ThreadId: source.Id, Id: "No"})
+		refused(t, err, connect.CodeInvalidArgument, "id")
+	})
+	t.Run("is found by its source while that is there, and is whole when it is not", func(t *testing.T) {
+		other := ada.thread(t, &arbev1.CreateThreadRequest{})
+		ada.say(t, other.Id, "kept")
+		res, err := ada.Threads.ForkThread(t.Context(), &arbev1.ForkThreadRequest{ThreadId: other.Id})
+		must(t, err)
+		list, err := ada.Threads.ListThreads(t.Context(), &arbev1.ListThreadsRequest{HouseId: ada.house.Id, ForkedFromThreadId: other.Id})
+		must(t, err)
+		if len(list.Threads) != 1 || list.Threads[0].Id != res.Thread.Id {
+			t.Errorf("its forks are %v", list.Threads)
+		}
+		_, err = ada.Threads.DeleteThread(t.Context(), &arbev1.DeleteThreadRequest{Id: other.Id})
+		must(t, err)
+		got, err := ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: res.Thread.Id})
+		must(t, err)
+		if from := got.Thread.ForkedFrom; from == nil || from.ThreadId != "" || from.Seq != 1 {
+			t.Errorf("it comes from %v", from)
+		}
+		if log := ada.log(t, res.Thread.Id); len(log) != 2 || log[0].Payload != chat("kept") {
+			t.Errorf("it says %q", texts(log))
+		}
+	})
+}
+
 func TestCreatingAThreadAgain(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -19,9 +19,13 @@ import (
 func CreateTx(ctx context.Context, tx pgx.Tx, ref Ref) error {
 	err := queries.CreateStream(ctx, tx, ref.House, ref.Name)
 	if db.State(err) == "23505" {
-		return fault.Newf(fault.Exists, "choose another name", "there is a stream %s already", ref.Name).Because(err)
+		return nameTaken(ref).Because(err)
 	}
 	return db.Explain(err)
+}
+
+func nameTaken(ref Ref) *fault.Error {
+	return fault.Newf(fault.Exists, "choose another name", "there is a stream %s already", ref.Name)
 }
 
 // Append writes drafts behind the end of a log, in order and all or none, and returns their entries once

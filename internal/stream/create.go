@@ -6,6 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -53,6 +55,21 @@ func (l *Log) Create(ctx context.Context, ref Ref, m Making) (s Stream, created 
 		return err
 	})
 	return s, created, err
+}
+
+// ForkTx makes a fork in the caller's transaction, whose scope must be the house of both logs, and returns the
+// last entry's position that it inherits. It holds the source's lock until the transaction ends. Errors: those
+// of Create; here [fault.Exists] also says that the very same fork is there.
+func (l *Log) ForkTx(ctx context.Context, tx pgx.Tx, ref Ref, p ForkPoint) (seq int64, err error) {
+	if err := l.stopping(); err != nil {
+		return 0, err
+	}
+	nothing := func(string) ([]entry.Draft, error) { return nil, nil }
+	s, created, err := l.create(ctx, tx, ref, Making{Fork: &p, Content: nothing})
+	if err == nil && !created {
+		err = nameTaken(ref)
+	}
+	return s.Tail, err
 }
 
 func (l *Log) create(ctx context.Context, tx txn, ref Ref, m Making) (Stream, bool, error) {
@@ -151,7 +168,8 @@ func forked(ctx context.Context, tx txn, ref Ref, m Making, row *query.InsertStr
 	case m.ContentType != "" && MediaType(m.ContentType) != MediaType(source.ContentType):
 		return nil, fault.Newf(fault.Precondition, "leave out the content type", "a fork has the content type of its source, %s", source.ContentType)
 	case p.Seq > source.Tail:
-		return nil, pastEnd(p.Seq, source.Tail)
+		return nil, fault.Newf(fault.OutOfRange, "fork at an entry that is there, or leave the position out to fork at the end",
+			"position %d is past the end: the last entry is at %d", p.Seq, source.Tail)
 	}
 	if m.ContentType == "" {
 		row.ContentType = source.ContentType

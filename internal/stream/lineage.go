@@ -2,10 +2,7 @@ package stream
 
 import (
 	"context"
-	"errors"
 	"math"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -99,20 +96,4 @@ func size(entries []entry.Entry) (bytes int64) {
 		bytes += int64(len(e.Payload))
 	}
 	return bytes
-}
-
-// inherited finds an entry by its id among those that a fork inherited.
-func inherited(ctx context.Context, tx txn, stream int64, id string) (query.GetEntryRow, error) {
-	line, err := queries.Lineage(ctx, tx, stream)
-	if err != nil {
-		return query.GetEntryRow{}, err
-	}
-	for _, part := range line {
-		row, err := queries.GetEntry(ctx, tx, part.ID, id)
-		if errors.Is(err, pgx.ErrNoRows) || err == nil && (row.Seq < part.First || row.Seq >= part.Before) {
-			continue
-		}
-		return row, err
-	}
-	return query.GetEntryRow{}, pgx.ErrNoRows
 }

@@ -4,10 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -139,6 +144,140 @@ func TestForks(t *testing.T) {
 		if err := b.Owner(t).QueryRow(t.Context(), "select (select count(*) from streams) + (select count(*) from entries)").Scan(&left); err != nil || left != 0 {
 			t.Errorf("%d rows are left (%v)", left, err)
 		}
+	})
+}
+
+func TestAForkKnowsWhatItInheritedByItsId(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	source := b.stream("source")
+	for _, id := range []string{"a", "b", "c", "d"} {
+		b.say(source, id, "of the source")
+	}
+	fork := b.make("fork", stream.Making{Fork: &stream.ForkPoint{Source: "source", Seq: 3}}).Ref
+	b.say(fork, "own", "of the fork")
+	deep := b.make("deep", stream.Making{Fork: &stream.ForkPoint{Source: "fork", Seq: -1}}).Ref
+	plain := b.stream("plain")
+
+	appending := map[string]func(ref stream.Ref, drafts ...entry.Draft) ([]entry.Entry, error){
+		"by itself": func(ref stream.Ref, drafts ...entry.Draft) ([]entry.Entry, error) {
+			return b.log.Append(t.Context(), ref, drafts...)
+		},
+		"in a transaction": func(ref stream.Ref, drafts ...entry.Draft) (got []entry.Entry, err error) {
+			err = b.DB.In(t.Context(), db.Scope{House: b.house}, func(tx pgx.Tx) (err error) {
+				got, err = b.log.AppendTx(t.Context(), tx, ref, drafts...)
+				return err
+			})
+			return got, err
+		},
+	}
+	for name, write := range appending {
+		b.run(t, "an id it inherited is the entry that has it, "+name, func(t *testing.T, b *bench) {
+			for want, id := range []string{"a", "b", "c", "own"} { // the third one is the fork's copy
+				for _, ref := range []stream.Ref{fork, deep} {
+					got, err := write(ref, b.chat(id, "again"))
+					if err != nil || len(got) != 1 || got[0].Seq != int64(want+1) || text(got[0]) == "again" || got[0].StreamID != ref.Name {
+						t.Errorf("%s in %s is %+v (%v)", id, ref.Name, got, err)
+					}
+				}
+			}
+		})
+		b.run(t, "beside a new one, "+name, func(t *testing.T, b *bench) {
+			ref := b.make("beside "+name, stream.Making{Fork: &stream.ForkPoint{Source: "fork", Seq: 4}}).Ref
+			got, err := write(ref, b.chat("new", "one"), b.chat("a", "again"), b.chat("newer", "two"), b.chat("new", "again"), b.chat("own", "again"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var at []int64
+			for _, e := range got {
+				at = append(at, e.Seq)
+			}
+			if !slices.Equal(at, []int64{5, 1, 6, 5, 4}) || text(got[1]) != "of the source" {
+				t.Errorf("they are at %v: %v", at, got)
+			}
+		})
+	}
+	b.run(t, "an id that came to the source later is free", func(t *testing.T, b *bench) {
+		if e := b.say(fork, "d", "of the fork too"); e.Seq != 5 || text(e) != "of the fork too" {
+			t.Errorf("it is %+v", e)
+		}
+	})
+	b.run(t, "among many appends at once, to forks and others, each is written once", func(t *testing.T, b *bench) {
+		forks := []stream.Ref{fork, deep, plain}
+		for i := range 4 {
+			forks = append(forks, b.make(fmt.Sprint("crowd ", i), stream.Making{Fork: &stream.ForkPoint{Source: "deep", Seq: -1}}).Ref)
+		}
+		var work sync.WaitGroup
+		for i := range 40 {
+			for _, ref := range forks {
+				work.Go(func() {
+					for _, d := range []entry.Draft{b.chat("b", "again"), b.chat(fmt.Sprint("n", i%20), "new")} {
+						if _, err := b.log.Append(t.Context(), ref, d); err != nil {
+							t.Errorf("%s: %s", ref.Name, fault.From(err).Detail())
+						}
+					}
+				})
+			}
+		}
+		work.Wait()
+		for _, ref := range forks {
+			all, tail, err := b.log.Read(t.Context(), ref, stream.Range{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen := map[string]bool{}
+			for i, e := range all {
+				if e.Seq != int64(i+1) || seen[e.ID] || e.ID == "b" && ref != plain && (e.Seq != 2 || text(e) != "of the source") {
+					t.Errorf("%s has %+v at %d", ref.Name, e, i)
+				}
+				seen[e.ID] = true
+			}
+			if int64(len(all)) != tail || len(all) < 21 {
+				t.Errorf("%s has %d entries and ends at %d", ref.Name, len(all), tail)
+			}
+		}
+	})
+}
+
+func TestAForkInATransaction(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	source := b.stream("source")
+	b.say(source, "a", "one")
+	b.say(source, "b", "two")
+	ref := stream.Ref{House: b.house, Name: "fork"}
+	fork := func(p stream.ForkPoint, end error) (seq int64, err error) {
+		err = b.DB.In(t.Context(), db.Scope{House: b.house}, func(tx pgx.Tx) (err error) {
+			if seq, err = b.log.ForkTx(t.Context(), tx, ref, p); err != nil {
+				return err
+			}
+			return end
+		})
+		return seq, err
+	}
+	b.run(t, "is not there when that fails", func(t *testing.T, b *bench) {
+		failure := errors.New("later")
+		if _, err := fork(stream.ForkPoint{Source: "source", Seq: 1}, failure); err != failure {
+			t.Error(err)
+		}
+		_, err := b.log.Describe(t.Context(), ref)
+		wantCode(t, err, fault.NotFound)
+		if err := b.log.Delete(t.Context(), b.make("spare", stream.Making{Fork: &stream.ForkPoint{Source: "source", Seq: 2}}).Ref); err != nil {
+			t.Error(err)
+		}
+	})
+	b.run(t, "past the end, or of what is not there, is refused", func(t *testing.T, b *bench) {
+		_, err := fork(stream.ForkPoint{Source: "source", Seq: 3}, nil)
+		wantCode(t, err, fault.OutOfRange)
+		_, err = fork(stream.ForkPoint{Source: "nothing", Seq: -1}, nil)
+		wantCode(t, err, fault.NotFound)
+	})
+	b.run(t, "says where it begins, and is made once", func(t *testing.T, b *bench) {
+		if seq, err := fork(stream.ForkPoint{Source: "source", Seq: -1}, nil); err != nil || seq != 2 {
+			t.Errorf("it begins at %d (%v)", seq, err)
+		}
+		_, err := fork(stream.ForkPoint{Source: "source", Seq: -1}, nil)
+		wantCode(t, err, fault.Exists)
 	})
 }
 

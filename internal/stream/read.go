@@ -70,9 +70,6 @@ func (l *Log) Get(ctx context.Context, ref Ref, id string) (entry.Entry, error) 
 			return err
 		}
 		row, err := queries.GetEntry(ctx, tx, s.ID, id)
-		if errors.Is(err, pgx.ErrNoRows) && s.Forked {
-			row, err = inherited(ctx, tx, s.ID, id)
-		}
 		if errors.Is(err, pgx.ErrNoRows) {
 			return fault.New(fault.NotFound, "there is no entry with this id", "check the id, or read the thread's entries")
 		}

@@ -44,7 +44,9 @@ type Thread struct {
 	Tags                 []string
 	Status               Status
 	// PinnedAt is when it was pinned; zero when it is not.
-	PinnedAt             time.Time
+	PinnedAt time.Time
+	// Origin is where it was forked from; nil when it is no fork.
+	Origin               *Origin
 	CreatedAt, UpdatedAt time.Time
 	// Tail is the position of its last entry, LastActivity the time of it (its creation when there is none).
 	Tail         int64
@@ -87,7 +89,9 @@ func (t *Threads) Create(ctx context.Context, scope db.Scope, d Draft) (made Thr
 		return err
 	})
 	if d.ID != "" && db.State(err) == uniqueViolation { // the same draft, at the same time
-		return t.Get(ctx, scope, d.ID)
+		if made, err = t.Get(ctx, scope, d.ID); fault.CodeOf(err) == fault.NotFound {
+			return made, idTaken() // by a thread that was deleted, and has forks
+		}
 	}
 	return made, err
 }
@@ -131,12 +135,21 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 	if err := stream.CreateTx(ctx, tx, stream.Ref{House: scope.House, Name: row.StreamID}); err != nil {
 		return Thread{}, err
 	}
+	return t.insert(ctx, tx, row)
+}
+
+// insert writes the row of a thread whose log is there.
+func (t *Threads) insert(ctx context.Context, tx pgx.Tx, row query.InsertThreadParams) (Thread, error) {
 	if _, err := t.q.InsertThread(ctx, tx, row); errors.Is(err, pgx.ErrNoRows) {
-		return Thread{}, fault.New(fault.Exists, "this thread id is taken", "choose another id, or leave it out")
+		return Thread{}, idTaken()
 	} else if err != nil {
 		return Thread{}, explainEdge(err)
 	}
-	return t.GetTx(ctx, tx, d.ID)
+	return t.GetTx(ctx, tx, row.ID)
+}
+
+func idTaken() *fault.Error {
+	return fault.New(fault.Exists, "this thread id is taken", "choose another id, or leave it out")
 }
 
 // Get returns one thread, or a [fault.NotFound].
@@ -162,9 +175,9 @@ func (t *Threads) LockTx(ctx context.Context, tx pgx.Tx, id string) (Thread, err
 
 // Filter chooses threads of a list; the zero Filter is the first page of all.
 type Filter struct {
-	// ParentThread, Tag and Status narrow the list; empty is any.
-	ParentThread, Tag string
-	Status            Status
+	// ParentThread, ForkedFrom, Tag and Status narrow the list; empty is any.
+	ParentThread, ForkedFrom, Tag string
+	Status                        Status
 	// After is the last thread of the page before; its zero value starts at the first page.
 	After Cursor
 	// Limit is the largest number of threads to return; it must be positive.
@@ -190,7 +203,7 @@ func (t *Threads) List(ctx context.Context, scope db.Scope, f Filter) (list []Th
 	}
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		rows, err := t.q.ListThreads(ctx, tx, query.ListThreadsParams{
-			HouseID: scope.House, ParentThreadID: f.ParentThread, Tag: f.Tag, Status: string(f.Status),
+			HouseID: scope.House, ParentThreadID: f.ParentThread, ForkedFromID: f.ForkedFrom, Tag: f.Tag, Status: string(f.Status),
 			FirstPage: f.After.ID == "", BeforePinned: pinned, BeforeActivity: f.After.LastActivity, BeforeID: f.After.ID,
 			MaxRows: int32(f.Limit),
 		})
@@ -328,10 +341,14 @@ func found(row query.Thread, tail int64, last time.Time, err error) (Thread, err
 }
 
 func fromRow(r query.Thread, tail int64, last time.Time) Thread {
-	return Thread{
+	t := Thread{
 		ID: r.ID, House: r.HouseID, StreamID: r.StreamID, Name: db.Zero(r.Name),
 		ParentThread: db.Zero(r.ParentThreadID), ParentAgent: db.Zero(r.ParentAgentID), Agent: db.Zero(r.AgentID),
 		Environment: db.Zero(r.EnvironmentID), Sandbox: db.Zero(r.SandboxID), Tags: r.Tags, Status: Status(r.Status),
 		PinnedAt: db.Zero(r.PinnedAt), CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Tail: tail, LastActivity: last,
 	}
+	if r.ForkedAtSeq != nil {
+		t.Origin = &Origin{Thread: db.Zero(r.ForkedFromID), Seq: *r.ForkedAtSeq}
+	}
+	return t
 }

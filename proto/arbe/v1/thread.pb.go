@@ -55,8 +55,10 @@ type Thread struct {
 	Tail int64 `protobuf:"varint,16,opt,name=tail,proto3" json:"tail,omitempty"`
 	// When its last entry was written; its creation when there is none.
 	LastActivityAt *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=last_activity_at,json=lastActivityAt,proto3" json:"last_activity_at,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Where it was forked from; unset when it is no fork.
+	ForkedFrom    *Origin `protobuf:"bytes,18,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Thread) Reset() {
@@ -208,6 +210,68 @@ func (x *Thread) GetLastActivityAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Thread) GetForkedFrom() *Origin {
+	if x != nil {
+		return x.ForkedFrom
+	}
+	return nil
+}
+
+// Origin is a place in the log of a thread that another one was forked from.
+type Origin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty once that thread was deleted.
+	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// The last entry that both have in common; 0 when there was none.
+	Seq           int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Origin) Reset() {
+	*x = Origin{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Origin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Origin) ProtoMessage() {}
+
+func (x *Origin) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Origin.ProtoReflect.Descriptor instead.
+func (*Origin) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Origin) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *Origin) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
 // Parent is where a thread lives.
 type Parent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -220,7 +284,7 @@ type Parent struct {
 
 func (x *Parent) Reset() {
 	*x = Parent{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[1]
+	mi := &file_arbe_v1_thread_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -232,7 +296,7 @@ func (x *Parent) String() string {
 func (*Parent) ProtoMessage() {}
 
 func (x *Parent) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[1]
+	mi := &file_arbe_v1_thread_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -245,7 +309,7 @@ func (x *Parent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parent.ProtoReflect.Descriptor instead.
 func (*Parent) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{1}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Parent) GetKind() string {
@@ -282,7 +346,7 @@ type CreateThreadRequest struct {
 
 func (x *CreateThreadRequest) Reset() {
 	*x = CreateThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[2]
+	mi := &file_arbe_v1_thread_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -294,7 +358,7 @@ func (x *CreateThreadRequest) String() string {
 func (*CreateThreadRequest) ProtoMessage() {}
 
 func (x *CreateThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[2]
+	mi := &file_arbe_v1_thread_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -307,7 +371,7 @@ func (x *CreateThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateThreadRequest.ProtoReflect.Descriptor instead.
 func (*CreateThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CreateThreadRequest) GetHouseId() string {
@@ -382,7 +446,7 @@ type CreateThreadResponse struct {
 
 func (x *CreateThreadResponse) Reset() {
 	*x = CreateThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[3]
+	mi := &file_arbe_v1_thread_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -394,7 +458,7 @@ func (x *CreateThreadResponse) String() string {
 func (*CreateThreadResponse) ProtoMessage() {}
 
 func (x *CreateThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[3]
+	mi := &file_arbe_v1_thread_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -407,7 +471,7 @@ func (x *CreateThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateThreadResponse.ProtoReflect.Descriptor instead.
 func (*CreateThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CreateThreadResponse) GetThread() *Thread {
@@ -426,7 +490,7 @@ type GetThreadRequest struct {
 
 func (x *GetThreadRequest) Reset() {
 	*x = GetThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[4]
+	mi := &file_arbe_v1_thread_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -438,7 +502,7 @@ func (x *GetThreadRequest) String() string {
 func (*GetThreadRequest) ProtoMessage() {}
 
 func (x *GetThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[4]
+	mi := &file_arbe_v1_thread_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -451,7 +515,7 @@ func (x *GetThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetThreadRequest.ProtoReflect.Descriptor instead.
 func (*GetThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetThreadRequest) GetId() string {
@@ -470,7 +534,7 @@ type GetThreadResponse struct {
 
 func (x *GetThreadResponse) Reset() {
 	*x = GetThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[5]
+	mi := &file_arbe_v1_thread_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -482,7 +546,7 @@ func (x *GetThreadResponse) String() string {
 func (*GetThreadResponse) ProtoMessage() {}
 
 func (x *GetThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[5]
+	mi := &file_arbe_v1_thread_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -495,7 +559,7 @@ func (x *GetThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetThreadResponse.ProtoReflect.Descriptor instead.
 func (*GetThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetThreadResponse) GetThread() *Thread {
@@ -517,14 +581,16 @@ type ListThreadsRequest struct {
 	// At most 200; 0 is 50.
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before; empty for the first.
-	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only forks of this thread.
+	ForkedFromThreadId string `protobuf:"bytes,7,opt,name=forked_from_thread_id,json=forkedFromThreadId,proto3" json:"forked_from_thread_id,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ListThreadsRequest) Reset() {
 	*x = ListThreadsRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[6]
+	mi := &file_arbe_v1_thread_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -536,7 +602,7 @@ func (x *ListThreadsRequest) String() string {
 func (*ListThreadsRequest) ProtoMessage() {}
 
 func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[6]
+	mi := &file_arbe_v1_thread_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -549,7 +615,7 @@ func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsRequest.ProtoReflect.Descriptor instead.
 func (*ListThreadsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListThreadsRequest) GetHouseId() string {
@@ -594,6 +660,13 @@ func (x *ListThreadsRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListThreadsRequest) GetForkedFromThreadId() string {
+	if x != nil {
+		return x.ForkedFromThreadId
+	}
+	return ""
+}
+
 type ListThreadsResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Threads []*Thread              `protobuf:"bytes,1,rep,name=threads,proto3" json:"threads,omitempty"`
@@ -605,7 +678,7 @@ type ListThreadsResponse struct {
 
 func (x *ListThreadsResponse) Reset() {
 	*x = ListThreadsResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[7]
+	mi := &file_arbe_v1_thread_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -617,7 +690,7 @@ func (x *ListThreadsResponse) String() string {
 func (*ListThreadsResponse) ProtoMessage() {}
 
 func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[7]
+	mi := &file_arbe_v1_thread_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -630,7 +703,7 @@ func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsResponse.ProtoReflect.Descriptor instead.
 func (*ListThreadsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListThreadsResponse) GetThreads() []*Thread {
@@ -665,7 +738,7 @@ type UpdateThreadRequest struct {
 
 func (x *UpdateThreadRequest) Reset() {
 	*x = UpdateThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[8]
+	mi := &file_arbe_v1_thread_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -677,7 +750,7 @@ func (x *UpdateThreadRequest) String() string {
 func (*UpdateThreadRequest) ProtoMessage() {}
 
 func (x *UpdateThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[8]
+	mi := &file_arbe_v1_thread_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -690,7 +763,7 @@ func (x *UpdateThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateThreadRequest.ProtoReflect.Descriptor instead.
 func (*UpdateThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UpdateThreadRequest) GetId() string {
@@ -744,7 +817,7 @@ type Tags struct {
 
 func (x *Tags) Reset() {
 	*x = Tags{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[9]
+	mi := &file_arbe_v1_thread_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +829,7 @@ func (x *Tags) String() string {
 func (*Tags) ProtoMessage() {}
 
 func (x *Tags) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[9]
+	mi := &file_arbe_v1_thread_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +842,7 @@ func (x *Tags) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tags.ProtoReflect.Descriptor instead.
 func (*Tags) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Tags) GetValues() []string {
@@ -788,7 +861,7 @@ type UpdateThreadResponse struct {
 
 func (x *UpdateThreadResponse) Reset() {
 	*x = UpdateThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[10]
+	mi := &file_arbe_v1_thread_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +873,7 @@ func (x *UpdateThreadResponse) String() string {
 func (*UpdateThreadResponse) ProtoMessage() {}
 
 func (x *UpdateThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[10]
+	mi := &file_arbe_v1_thread_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +886,7 @@ func (x *UpdateThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateThreadResponse.ProtoReflect.Descriptor instead.
 func (*UpdateThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UpdateThreadResponse) GetThread() *Thread {
@@ -832,7 +905,7 @@ type DeleteThreadRequest struct {
 
 func (x *DeleteThreadRequest) Reset() {
 	*x = DeleteThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[11]
+	mi := &file_arbe_v1_thread_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -844,7 +917,7 @@ func (x *DeleteThreadRequest) String() string {
 func (*DeleteThreadRequest) ProtoMessage() {}
 
 func (x *DeleteThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[11]
+	mi := &file_arbe_v1_thread_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -857,7 +930,7 @@ func (x *DeleteThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteThreadRequest.ProtoReflect.Descriptor instead.
 func (*DeleteThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeleteThreadRequest) GetId() string {
@@ -875,7 +948,7 @@ type DeleteThreadResponse struct {
 
 func (x *DeleteThreadResponse) Reset() {
 	*x = DeleteThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[12]
+	mi := &file_arbe_v1_thread_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -887,7 +960,7 @@ func (x *DeleteThreadResponse) String() string {
 func (*DeleteThreadResponse) ProtoMessage() {}
 
 func (x *DeleteThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[12]
+	mi := &file_arbe_v1_thread_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -900,7 +973,123 @@ func (x *DeleteThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteThreadResponse.ProtoReflect.Descriptor instead.
 func (*DeleteThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{13}
+}
+
+type ForkThreadRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The thread to fork.
+	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// The fork's own, chosen by the caller to make a retry harmless; empty lets the server choose.
+	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// The last entry to have in common; 0 is the end. One past the end is out of range.
+	At int64 `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
+	// Its title; empty is the source's, saying that it is a fork of that.
+	Name          string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForkThreadRequest) Reset() {
+	*x = ForkThreadRequest{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForkThreadRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForkThreadRequest) ProtoMessage() {}
+
+func (x *ForkThreadRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForkThreadRequest.ProtoReflect.Descriptor instead.
+func (*ForkThreadRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ForkThreadRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *ForkThreadRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *ForkThreadRequest) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+func (x *ForkThreadRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type ForkThreadResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Thread        *Thread                `protobuf:"bytes,1,opt,name=thread,proto3" json:"thread,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForkThreadResponse) Reset() {
+	*x = ForkThreadResponse{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForkThreadResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForkThreadResponse) ProtoMessage() {}
+
+func (x *ForkThreadResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForkThreadResponse.ProtoReflect.Descriptor instead.
+func (*ForkThreadResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ForkThreadResponse) GetThread() *Thread {
+	if x != nil {
+		return x.Thread
+	}
+	return nil
 }
 
 type RunCommandRequest struct {
@@ -923,7 +1112,7 @@ type RunCommandRequest struct {
 
 func (x *RunCommandRequest) Reset() {
 	*x = RunCommandRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[13]
+	mi := &file_arbe_v1_thread_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +1124,7 @@ func (x *RunCommandRequest) String() string {
 func (*RunCommandRequest) ProtoMessage() {}
 
 func (x *RunCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[13]
+	mi := &file_arbe_v1_thread_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +1137,7 @@ func (x *RunCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCommandRequest.ProtoReflect.Descriptor instead.
 func (*RunCommandRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RunCommandRequest) GetThreadId() string {
@@ -1031,7 +1220,7 @@ type Argv struct {
 
 func (x *Argv) Reset() {
 	*x = Argv{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[14]
+	mi := &file_arbe_v1_thread_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1232,7 @@ func (x *Argv) String() string {
 func (*Argv) ProtoMessage() {}
 
 func (x *Argv) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[14]
+	mi := &file_arbe_v1_thread_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1245,7 @@ func (x *Argv) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Argv.ProtoReflect.Descriptor instead.
 func (*Argv) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Argv) GetArgs() []string {
@@ -1078,7 +1267,7 @@ type RunCommandResponse struct {
 
 func (x *RunCommandResponse) Reset() {
 	*x = RunCommandResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[15]
+	mi := &file_arbe_v1_thread_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1090,7 +1279,7 @@ func (x *RunCommandResponse) String() string {
 func (*RunCommandResponse) ProtoMessage() {}
 
 func (x *RunCommandResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[15]
+	mi := &file_arbe_v1_thread_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1103,7 +1292,7 @@ func (x *RunCommandResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCommandResponse.ProtoReflect.Descriptor instead.
 func (*RunCommandResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RunCommandResponse) GetEntry() *Entry {
@@ -1131,7 +1320,7 @@ type CancelCommandRequest struct {
 
 func (x *CancelCommandRequest) Reset() {
 	*x = CancelCommandRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[16]
+	mi := &file_arbe_v1_thread_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1332,7 @@ func (x *CancelCommandRequest) String() string {
 func (*CancelCommandRequest) ProtoMessage() {}
 
 func (x *CancelCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[16]
+	mi := &file_arbe_v1_thread_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1345,7 @@ func (x *CancelCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCommandRequest.ProtoReflect.Descriptor instead.
 func (*CancelCommandRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CancelCommandRequest) GetThreadId() string {
@@ -1181,7 +1370,7 @@ type CancelCommandResponse struct {
 
 func (x *CancelCommandResponse) Reset() {
 	*x = CancelCommandResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[17]
+	mi := &file_arbe_v1_thread_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1193,7 +1382,7 @@ func (x *CancelCommandResponse) String() string {
 func (*CancelCommandResponse) ProtoMessage() {}
 
 func (x *CancelCommandResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[17]
+	mi := &file_arbe_v1_thread_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1206,14 +1395,14 @@ func (x *CancelCommandResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCommandResponse.ProtoReflect.Descriptor instead.
 func (*CancelCommandResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{20}
 }
 
 var File_arbe_v1_thread_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\n" +
-	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf5\x04\n" +
+	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa7\x05\n" +
 	"\x06Thread\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x1b\n" +
@@ -1235,7 +1424,12 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\n" +
 	"updated_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x12\n" +
 	"\x04tail\x18\x10 \x01(\x03R\x04tail\x12D\n" +
-	"\x10last_activity_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastActivityAt\",\n" +
+	"\x10last_activity_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastActivityAt\x120\n" +
+	"\vforked_from\x18\x12 \x01(\v2\x0f.arbe.v1.OriginR\n" +
+	"forkedFrom\"7\n" +
+	"\x06Origin\x12\x1b\n" +
+	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x03R\x03seq\",\n" +
 	"\x06Parent\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\"\x83\x03\n" +
@@ -1255,7 +1449,7 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x10GetThreadRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"<\n" +
 	"\x11GetThreadResponse\x12'\n" +
-	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"\xfb\x01\n" +
+	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"\xb7\x02\n" +
 	"\x12ListThreadsRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x121\n" +
 	"\x10parent_thread_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18@R\x0eparentThreadId\x12\x19\n" +
@@ -1264,7 +1458,8 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\tpage_size\x18\x05 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"h\n" +
+	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12:\n" +
+	"\x15forked_from_thread_id\x18\a \x01(\tB\a\xbaH\x04r\x02\x18@R\x12forkedFromThreadId\"h\n" +
 	"\x13ListThreadsResponse\x12)\n" +
 	"\athreads\x18\x01 \x03(\v2\x0f.arbe.v1.ThreadR\athreads\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xac\x02\n" +
@@ -1286,7 +1481,14 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"0\n" +
 	"\x13DeleteThreadRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"\x16\n" +
-	"\x14DeleteThreadResponse\"\xa7\x02\n" +
+	"\x14DeleteThreadResponse\"\x9e\x01\n" +
+	"\x11ForkThreadRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12*\n" +
+	"\x02id\x18\x02 \x01(\tB\x1a\xbaH\x17\xd8\x01\x01r\x122\x10^[a-z0-9]{8,32}$R\x02id\x12\x17\n" +
+	"\x02at\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x02at\x12\x1c\n" +
+	"\x04name\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x04name\"=\n" +
+	"\x12ForkThreadResponse\x12'\n" +
+	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"\xa7\x02\n" +
 	"\x11RunCommandRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x18\n" +
 	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x96\x01R\x02id\x12'\n" +
@@ -1305,13 +1507,15 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\n" +
 	"command_id\x18\x02 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\tcommandId\"\x17\n" +
-	"\x15CancelCommandResponse2\xa5\x04\n" +
+	"\x15CancelCommandResponse2\xec\x04\n" +
 	"\rThreadService\x12K\n" +
 	"\fCreateThread\x12\x1c.arbe.v1.CreateThreadRequest\x1a\x1d.arbe.v1.CreateThreadResponse\x12G\n" +
 	"\tGetThread\x12\x19.arbe.v1.GetThreadRequest\x1a\x1a.arbe.v1.GetThreadResponse\"\x03\x90\x02\x01\x12M\n" +
 	"\vListThreads\x12\x1b.arbe.v1.ListThreadsRequest\x1a\x1c.arbe.v1.ListThreadsResponse\"\x03\x90\x02\x01\x12K\n" +
 	"\fUpdateThread\x12\x1c.arbe.v1.UpdateThreadRequest\x1a\x1d.arbe.v1.UpdateThreadResponse\x12K\n" +
 	"\fDeleteThread\x12\x1c.arbe.v1.DeleteThreadRequest\x1a\x1d.arbe.v1.DeleteThreadResponse\x12E\n" +
+	"\n" +
+	"ForkThread\x12\x1a.arbe.v1.ForkThreadRequest\x1a\x1b.arbe.v1.ForkThreadResponse\x12E\n" +
 	"\n" +
 	"RunCommand\x12\x1a.arbe.v1.RunCommandRequest\x1a\x1b.arbe.v1.RunCommandResponse\x12N\n" +
 	"\rCancelCommand\x12\x1d.arbe.v1.CancelCommandRequest\x1a\x1e.arbe.v1.CancelCommandResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
@@ -1328,63 +1532,70 @@ func file_arbe_v1_thread_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_thread_proto_rawDescData
 }
 
-var file_arbe_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_arbe_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_arbe_v1_thread_proto_goTypes = []any{
 	(*Thread)(nil),                // 0: arbe.v1.Thread
-	(*Parent)(nil),                // 1: arbe.v1.Parent
-	(*CreateThreadRequest)(nil),   // 2: arbe.v1.CreateThreadRequest
-	(*CreateThreadResponse)(nil),  // 3: arbe.v1.CreateThreadResponse
-	(*GetThreadRequest)(nil),      // 4: arbe.v1.GetThreadRequest
-	(*GetThreadResponse)(nil),     // 5: arbe.v1.GetThreadResponse
-	(*ListThreadsRequest)(nil),    // 6: arbe.v1.ListThreadsRequest
-	(*ListThreadsResponse)(nil),   // 7: arbe.v1.ListThreadsResponse
-	(*UpdateThreadRequest)(nil),   // 8: arbe.v1.UpdateThreadRequest
-	(*Tags)(nil),                  // 9: arbe.v1.Tags
-	(*UpdateThreadResponse)(nil),  // 10: arbe.v1.UpdateThreadResponse
-	(*DeleteThreadRequest)(nil),   // 11: arbe.v1.DeleteThreadRequest
-	(*DeleteThreadResponse)(nil),  // 12: arbe.v1.DeleteThreadResponse
-	(*RunCommandRequest)(nil),     // 13: arbe.v1.RunCommandRequest
-	(*Argv)(nil),                  // 14: arbe.v1.Argv
-	(*RunCommandResponse)(nil),    // 15: arbe.v1.RunCommandResponse
-	(*CancelCommandRequest)(nil),  // 16: arbe.v1.CancelCommandRequest
-	(*CancelCommandResponse)(nil), // 17: arbe.v1.CancelCommandResponse
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 19: google.protobuf.Duration
-	(*Entry)(nil),                 // 20: arbe.v1.Entry
+	(*Origin)(nil),                // 1: arbe.v1.Origin
+	(*Parent)(nil),                // 2: arbe.v1.Parent
+	(*CreateThreadRequest)(nil),   // 3: arbe.v1.CreateThreadRequest
+	(*CreateThreadResponse)(nil),  // 4: arbe.v1.CreateThreadResponse
+	(*GetThreadRequest)(nil),      // 5: arbe.v1.GetThreadRequest
+	(*GetThreadResponse)(nil),     // 6: arbe.v1.GetThreadResponse
+	(*ListThreadsRequest)(nil),    // 7: arbe.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),   // 8: arbe.v1.ListThreadsResponse
+	(*UpdateThreadRequest)(nil),   // 9: arbe.v1.UpdateThreadRequest
+	(*Tags)(nil),                  // 10: arbe.v1.Tags
+	(*UpdateThreadResponse)(nil),  // 11: arbe.v1.UpdateThreadResponse
+	(*DeleteThreadRequest)(nil),   // 12: arbe.v1.DeleteThreadRequest
+	(*DeleteThreadResponse)(nil),  // 13: arbe.v1.DeleteThreadResponse
+	(*ForkThreadRequest)(nil),     // 14: arbe.v1.ForkThreadRequest
+	(*ForkThreadResponse)(nil),    // 15: arbe.v1.ForkThreadResponse
+	(*RunCommandRequest)(nil),     // 16: arbe.v1.RunCommandRequest
+	(*Argv)(nil),                  // 17: arbe.v1.Argv
+	(*RunCommandResponse)(nil),    // 18: arbe.v1.RunCommandResponse
+	(*CancelCommandRequest)(nil),  // 19: arbe.v1.CancelCommandRequest
+	(*CancelCommandResponse)(nil), // 20: arbe.v1.CancelCommandResponse
+	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
+	(*Entry)(nil),                 // 23: arbe.v1.Entry
 }
 var file_arbe_v1_thread_proto_depIdxs = []int32{
-	1,  // 0: arbe.v1.Thread.parent:type_name -> arbe.v1.Parent
-	18, // 1: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
-	18, // 2: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
-	18, // 3: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
-	18, // 4: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
-	0,  // 5: arbe.v1.CreateThreadResponse.thread:type_name -> arbe.v1.Thread
-	0,  // 6: arbe.v1.GetThreadResponse.thread:type_name -> arbe.v1.Thread
-	0,  // 7: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
-	9,  // 8: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
-	0,  // 9: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
-	14, // 10: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
-	19, // 11: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
-	20, // 12: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
-	2,  // 13: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
-	4,  // 14: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
-	6,  // 15: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
-	8,  // 16: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
-	11, // 17: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
-	13, // 18: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
-	16, // 19: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
-	3,  // 20: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
-	5,  // 21: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
-	7,  // 22: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
-	10, // 23: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
-	12, // 24: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
-	15, // 25: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
-	17, // 26: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
-	20, // [20:27] is the sub-list for method output_type
-	13, // [13:20] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	2,  // 0: arbe.v1.Thread.parent:type_name -> arbe.v1.Parent
+	21, // 1: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
+	21, // 2: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
+	21, // 3: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
+	21, // 4: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
+	1,  // 5: arbe.v1.Thread.forked_from:type_name -> arbe.v1.Origin
+	0,  // 6: arbe.v1.CreateThreadResponse.thread:type_name -> arbe.v1.Thread
+	0,  // 7: arbe.v1.GetThreadResponse.thread:type_name -> arbe.v1.Thread
+	0,  // 8: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
+	10, // 9: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
+	0,  // 10: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
+	0,  // 11: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
+	17, // 12: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
+	22, // 13: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
+	23, // 14: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
+	3,  // 15: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
+	5,  // 16: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
+	7,  // 17: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
+	9,  // 18: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
+	12, // 19: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
+	14, // 20: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
+	16, // 21: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
+	19, // 22: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
+	4,  // 23: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
+	6,  // 24: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
+	8,  // 25: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
+	11, // 26: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
+	13, // 27: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
+	15, // 28: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
+	18, // 29: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
+	20, // 30: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
+	23, // [23:31] is the sub-list for method output_type
+	15, // [15:23] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_thread_proto_init() }
@@ -1393,8 +1604,8 @@ func file_arbe_v1_thread_proto_init() {
 		return
 	}
 	file_arbe_v1_entry_proto_init()
-	file_arbe_v1_thread_proto_msgTypes[8].OneofWrappers = []any{}
-	file_arbe_v1_thread_proto_msgTypes[13].OneofWrappers = []any{
+	file_arbe_v1_thread_proto_msgTypes[9].OneofWrappers = []any{}
+	file_arbe_v1_thread_proto_msgTypes[16].OneofWrappers = []any{
 		(*RunCommandRequest_Command)(nil),
 		(*RunCommandRequest_Argv)(nil),
 	}
@@ -1404,7 +1615,7 @@ func file_arbe_v1_thread_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_thread_proto_rawDesc), len(file_arbe_v1_thread_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -16,6 +16,7 @@ export {
   type CommandPayload,
   type CommandResultPayload,
   type EnvironmentPreparedPayload,
+  type ForkedPayload,
   type HouseCreatedPayload,
   type Payloads,
   type SandboxResumedPayload,

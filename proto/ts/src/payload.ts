@@ -53,6 +53,13 @@ export interface StatusChangedPayload {
   reason?: string;
 }
 
+/** The first entry of a fork, behind what it has in common with the thread it was forked from. */
+export interface ForkedPayload {
+  thread_id: string;
+  /** The last entry that both have in common. */
+  seq: number;
+}
+
 /** The first entry of a house's primary thread. */
 export interface HouseCreatedPayload {
   house_id: string;
@@ -72,6 +79,7 @@ export interface Payloads {
   command_result: CommandResultPayload;
   sandbox_resumed: SandboxResumedPayload;
   "signal.thread.status_changed": StatusChangedPayload;
+  "signal.thread.forked": ForkedPayload;
   "signal.house.created": HouseCreatedPayload;
   "signal.environment.prepared": EnvironmentPreparedPayload;
 }

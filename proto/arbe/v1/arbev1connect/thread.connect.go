@@ -47,6 +47,9 @@ const (
 	// ThreadServiceDeleteThreadProcedure is the fully-qualified name of the ThreadService's
 	// DeleteThread RPC.
 	ThreadServiceDeleteThreadProcedure = "/arbe.v1.ThreadService/DeleteThread"
+	// ThreadServiceForkThreadProcedure is the fully-qualified name of the ThreadService's ForkThread
+	// RPC.
+	ThreadServiceForkThreadProcedure = "/arbe.v1.ThreadService/ForkThread"
 	// ThreadServiceRunCommandProcedure is the fully-qualified name of the ThreadService's RunCommand
 	// RPC.
 	ThreadServiceRunCommandProcedure = "/arbe.v1.ThreadService/RunCommand"
@@ -68,6 +71,13 @@ type ThreadServiceClient interface {
 	UpdateThread(context.Context, *v1.UpdateThreadRequest) (*v1.UpdateThreadResponse, error)
 	// DeleteThread removes a thread, its log and its children. Deleting one that is gone succeeds.
 	DeleteThread(context.Context, *v1.DeleteThreadRequest) (*v1.DeleteThreadResponse, error)
+	// ForkThread makes a thread that begins as another one is up to an entry and goes on by itself, in the same
+	// house. What both have in common is the same log, not a copy, and stays when either is deleted. The fork
+	// starts with the driver, environment and tags of its source, open or idle, not pinned, and without a
+	// sandbox: its first command makes it one of its own. A direct message's fork is one too; a child's fork is
+	// a root thread. Commands that were asked for in the source are run, and answered, only there. The first
+	// entry of its own is a signal.thread.forked. The same id again returns the fork that is there.
+	ForkThread(context.Context, *v1.ForkThreadRequest) (*v1.ForkThreadResponse, error)
 	// RunCommand runs a shell command on the thread's sandbox, which is made if there is none. It
 	// returns once the command is in the log; the output streams to the tails as deltas of the
 	// command_result entry, whose id is in the answer.
@@ -120,6 +130,12 @@ func NewThreadServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(threadServiceMethods.ByName("DeleteThread")),
 			connect.WithClientOptions(opts...),
 		),
+		forkThread: connect.NewClient[v1.ForkThreadRequest, v1.ForkThreadResponse](
+			httpClient,
+			baseURL+ThreadServiceForkThreadProcedure,
+			connect.WithSchema(threadServiceMethods.ByName("ForkThread")),
+			connect.WithClientOptions(opts...),
+		),
 		runCommand: connect.NewClient[v1.RunCommandRequest, v1.RunCommandResponse](
 			httpClient,
 			baseURL+ThreadServiceRunCommandProcedure,
@@ -142,6 +158,7 @@ type threadServiceClient struct {
 	listThreads   *connect.Client[v1.ListThreadsRequest, v1.ListThreadsResponse]
 	updateThread  *connect.Client[v1.UpdateThreadRequest, v1.UpdateThreadResponse]
 	deleteThread  *connect.Client[v1.DeleteThreadRequest, v1.DeleteThreadResponse]
+	forkThread    *connect.Client[v1.ForkThreadRequest, v1.ForkThreadResponse]
 	runCommand    *connect.Client[v1.RunCommandRequest, v1.RunCommandResponse]
 	cancelCommand *connect.Client[v1.CancelCommandRequest, v1.CancelCommandResponse]
 }
@@ -191,6 +208,15 @@ func (c *threadServiceClient) DeleteThread(ctx context.Context, req *v1.DeleteTh
 	return nil, err
 }
 
+// ForkThread calls arbe.v1.ThreadService.ForkThread.
+func (c *threadServiceClient) ForkThread(ctx context.Context, req *v1.ForkThreadRequest) (*v1.ForkThreadResponse, error) {
+	response, err := c.forkThread.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // RunCommand calls arbe.v1.ThreadService.RunCommand.
 func (c *threadServiceClient) RunCommand(ctx context.Context, req *v1.RunCommandRequest) (*v1.RunCommandResponse, error) {
 	response, err := c.runCommand.CallUnary(ctx, connect.NewRequest(req))
@@ -222,6 +248,13 @@ type ThreadServiceHandler interface {
 	UpdateThread(context.Context, *v1.UpdateThreadRequest) (*v1.UpdateThreadResponse, error)
 	// DeleteThread removes a thread, its log and its children. Deleting one that is gone succeeds.
 	DeleteThread(context.Context, *v1.DeleteThreadRequest) (*v1.DeleteThreadResponse, error)
+	// ForkThread makes a thread that begins as another one is up to an entry and goes on by itself, in the same
+	// house. What both have in common is the same log, not a copy, and stays when either is deleted. The fork
+	// starts with the driver, environment and tags of its source, open or idle, not pinned, and without a
+	// sandbox: its first command makes it one of its own. A direct message's fork is one too; a child's fork is
+	// a root thread. Commands that were asked for in the source are run, and answered, only there. The first
+	// entry of its own is a signal.thread.forked. The same id again returns the fork that is there.
+	ForkThread(context.Context, *v1.ForkThreadRequest) (*v1.ForkThreadResponse, error)
 	// RunCommand runs a shell command on the thread's sandbox, which is made if there is none. It
 	// returns once the command is in the log; the output streams to the tails as deltas of the
 	// command_result entry, whose id is in the answer.
@@ -270,6 +303,12 @@ func NewThreadServiceHandler(svc ThreadServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(threadServiceMethods.ByName("DeleteThread")),
 		connect.WithHandlerOptions(opts...),
 	)
+	threadServiceForkThreadHandler := connect.NewUnaryHandlerSimple(
+		ThreadServiceForkThreadProcedure,
+		svc.ForkThread,
+		connect.WithSchema(threadServiceMethods.ByName("ForkThread")),
+		connect.WithHandlerOptions(opts...),
+	)
 	threadServiceRunCommandHandler := connect.NewUnaryHandlerSimple(
 		ThreadServiceRunCommandProcedure,
 		svc.RunCommand,
@@ -294,6 +333,8 @@ func NewThreadServiceHandler(svc ThreadServiceHandler, opts ...connect.HandlerOp
 			threadServiceUpdateThreadHandler.ServeHTTP(w, r)
 		case ThreadServiceDeleteThreadProcedure:
 			threadServiceDeleteThreadHandler.ServeHTTP(w, r)
+		case ThreadServiceForkThreadProcedure:
+			threadServiceForkThreadHandler.ServeHTTP(w, r)
 		case ThreadServiceRunCommandProcedure:
 			threadServiceRunCommandHandler.ServeHTTP(w, r)
 		case ThreadServiceCancelCommandProcedure:
@@ -325,6 +366,10 @@ func (UnimplementedThreadServiceHandler) UpdateThread(context.Context, *v1.Updat
 
 func (UnimplementedThreadServiceHandler) DeleteThread(context.Context, *v1.DeleteThreadRequest) (*v1.DeleteThreadResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.ThreadService.DeleteThread is not implemented"))
+}
+
+func (UnimplementedThreadServiceHandler) ForkThread(context.Context, *v1.ForkThreadRequest) (*v1.ForkThreadResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.ThreadService.ForkThread is not implemented"))
 }
 
 func (UnimplementedThreadServiceHandler) RunCommand(context.Context, *v1.RunCommandRequest) (*v1.RunCommandResponse, error) {

@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/thread.proto.
  */
 export const file_arbe_v1_thread: GenFile = /*@__PURE__*/
-  fileDesc("ChRhcmJlL3YxL3RocmVhZC5wcm90bxIHYXJiZS52MSLKAwoGVGhyZWFkEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEhEKCXN0cmVhbV9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEh8KBnBhcmVudBgFIAEoCzIPLmFyYmUudjEuUGFyZW50EhgKEHBhcmVudF90aHJlYWRfaWQYBiABKAkSFwoPcGFyZW50X2FnZW50X2lkGAcgASgJEhAKCGFnZW50X2lkGAggASgJEhYKDmVudmlyb25tZW50X2lkGAkgASgJEhIKCnNhbmRib3hfaWQYCiABKAkSDAoEdGFncxgLIAMoCRIOCgZzdGF0dXMYDCABKAkSLQoJcGlubmVkX2F0GA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgR0YWlsGBAgASgDEjQKEGxhc3RfYWN0aXZpdHlfYXQYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIiIKBlBhcmVudBIMCgRraW5kGAEgASgJEgoKAmlkGAIgASgJIqsCChNDcmVhdGVUaHJlYWRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASJgoCaWQYAiABKAlCGrpIF9gBAXISMhBeW2EtejAtOV17OCwzMn0kEhYKBG5hbWUYAyABKAlCCLpIBXIDGMgBEiEKEHBhcmVudF90aHJlYWRfaWQYBCABKAlCB7pIBHICGEASJAoPcGFyZW50X2FnZW50X2lkGAUgASgJQgu6SAjYAQFyA7ABARIdCghhZ2VudF9pZBgGIAEoCUILukgI2AEBcgOwAQESHwoOZW52aXJvbm1lbnRfaWQYByABKAlCB7pIBHICGEASHgoEdGFncxgIIAMoCUIQukgNkgEKEDIiBnIEEAEYZBIOCgZwaW5uZWQYCSABKAgiNwoUQ3JlYXRlVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQiKQoQR2V0VGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIjQKEUdldFRocmVhZFJlc3BvbnNlEh8KBnRocmVhZBgBIAEoCzIPLmFyYmUudjEuVGhyZWFkIsABChJMaXN0VGhyZWFkc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIhChBwYXJlbnRfdGhyZWFkX2lkGAIgASgJQge6SARyAhhAEhQKA3RhZxgDIAEoCUIHukgEcgIYZBIXCgZzdGF0dXMYBCABKAlCB7pIBHICGBQSHQoJcGFnZV9zaXplGAUgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YBiABKAlCCLpIBXIDGIAEIlAKE0xpc3RUaHJlYWRzUmVzcG9uc2USIAoHdGhyZWFkcxgBIAMoCzIPLmFyYmUudjEuVGhyZWFkEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSL9AQoTVXBkYXRlVGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhsKBG5hbWUYAiABKAlCCLpIBXIDGMgBSACIAQESEwoGcGlubmVkGAMgASgISAGIAQESGwoEdGFncxgEIAEoCzINLmFyYmUudjEuVGFncxIkCg5lbnZpcm9ubWVudF9pZBgFIAEoCUIHukgEcgIYQEgCiAEBEigKBnN0YXR1cxgGIAEoCUITukgQcg5SBG9wZW5SBmNsb3NlZEgDiAEBQgcKBV9uYW1lQgkKB19waW5uZWRCEQoPX2Vudmlyb25tZW50X2lkQgkKB19zdGF0dXMiKAoEVGFncxIgCgZ2YWx1ZXMYASADKAlCELpIDZIBChAyIgZyBBABGGQiNwoUVXBkYXRlVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQiLAoTRGVsZXRlVGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIhYKFERlbGV0ZVRocmVhZFJlc3BvbnNlIvIBChFSdW5Db21tYW5kUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgMYlgESHgoHY29tbWFuZBgDIAEoCUILukgIcgYQASiAgARIABIdCgRhcmd2GAQgASgLMg0uYXJiZS52MS5Bcmd2SAASHwoOZW52aXJvbm1lbnRfaWQYBSABKAlCB7pIBHICGEASOgoHdGltZW91dBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIOukgLqgEIIgQIgKMFKgBCDQoEd2hhdBIFukgCCAEiKQoEQXJndhIhCgRhcmdzGAEgAygJQhO6SBCSAQ0IARDoByIGcgQogIAEIkYKElJ1bkNvbW1hbmRSZXNwb25zZRIdCgVlbnRyeRgBIAEoCzIOLmFyYmUudjEuRW50cnkSEQoJcmVzdWx0X2lkGAIgASgJIlQKFENhbmNlbENvbW1hbmRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEh4KCmNvbW1hbmRfaWQYAiABKAlCCrpIB3IFEAEYyAEiFwoVQ2FuY2VsQ29tbWFuZFJlc3BvbnNlMqUECg1UaHJlYWRTZXJ2aWNlEksKDENyZWF0ZVRocmVhZBIcLmFyYmUudjEuQ3JlYXRlVGhyZWFkUmVxdWVzdBodLmFyYmUudjEuQ3JlYXRlVGhyZWFkUmVzcG9uc2USRwoJR2V0VGhyZWFkEhkuYXJiZS52MS5HZXRUaHJlYWRSZXF1ZXN0GhouYXJiZS52MS5HZXRUaHJlYWRSZXNwb25zZSIDkAIBEk0KC0xpc3RUaHJlYWRzEhsuYXJiZS52MS5MaXN0VGhyZWFkc1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RUaHJlYWRzUmVzcG9uc2UiA5ACARJLCgxVcGRhdGVUaHJlYWQSHC5hcmJlLnYxLlVwZGF0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLlVwZGF0ZVRocmVhZFJlc3BvbnNlEksKDERlbGV0ZVRocmVhZBIcLmFyYmUudjEuRGVsZXRlVGhyZWFkUmVxdWVzdBodLmFyYmUudjEuRGVsZXRlVGhyZWFkUmVzcG9uc2USRQoKUnVuQ29tbWFuZBIaLmFyYmUudjEuUnVuQ29tbWFuZFJlcXVlc3QaGy5hcmJlLnYxLlJ1bkNvbW1hbmRSZXNwb25zZRJOCg1DYW5jZWxDb21tYW5kEh0uYXJiZS52MS5DYW5jZWxDb21tYW5kUmVxdWVzdBoeLmFyYmUudjEuQ2FuY2VsQ29tbWFuZFJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_entry, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChRhcmJlL3YxL3RocmVhZC5wcm90bxIHYXJiZS52MSLwAwoGVGhyZWFkEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEhEKCXN0cmVhbV9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEh8KBnBhcmVudBgFIAEoCzIPLmFyYmUudjEuUGFyZW50EhgKEHBhcmVudF90aHJlYWRfaWQYBiABKAkSFwoPcGFyZW50X2FnZW50X2lkGAcgASgJEhAKCGFnZW50X2lkGAggASgJEhYKDmVudmlyb25tZW50X2lkGAkgASgJEhIKCnNhbmRib3hfaWQYCiABKAkSDAoEdGFncxgLIAMoCRIOCgZzdGF0dXMYDCABKAkSLQoJcGlubmVkX2F0GA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgR0YWlsGBAgASgDEjQKEGxhc3RfYWN0aXZpdHlfYXQYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiQKC2ZvcmtlZF9mcm9tGBIgASgLMg8uYXJiZS52MS5PcmlnaW4iKAoGT3JpZ2luEhEKCXRocmVhZF9pZBgBIAEoCRILCgNzZXEYAiABKAMiIgoGUGFyZW50EgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkiqwIKE0NyZWF0ZVRocmVhZFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBImCgJpZBgCIAEoCUIaukgX2AEBchIyEF5bYS16MC05XXs4LDMyfSQSFgoEbmFtZRgDIAEoCUIIukgFcgMYyAESIQoQcGFyZW50X3RocmVhZF9pZBgEIAEoCUIHukgEcgIYQBIkCg9wYXJlbnRfYWdlbnRfaWQYBSABKAlCC7pICNgBAXIDsAEBEh0KCGFnZW50X2lkGAYgASgJQgu6SAjYAQFyA7ABARIfCg5lbnZpcm9ubWVudF9pZBgHIAEoCUIHukgEcgIYQBIeCgR0YWdzGAggAygJQhC6SA2SAQoQMiIGcgQQARhkEg4KBnBpbm5lZBgJIAEoCCI3ChRDcmVhdGVUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZCIpChBHZXRUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiNAoRR2V0VGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQi6AEKEkxpc3RUaHJlYWRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEiEKEHBhcmVudF90aHJlYWRfaWQYAiABKAlCB7pIBHICGEASFAoDdGFnGAMgASgJQge6SARyAhhkEhcKBnN0YXR1cxgEIAEoCUIHukgEcgIYFBIdCglwYWdlX3NpemUYBSABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgGIAEoCUIIukgFcgMYgAQSJgoVZm9ya2VkX2Zyb21fdGhyZWFkX2lkGAcgASgJQge6SARyAhhAIlAKE0xpc3RUaHJlYWRzUmVzcG9uc2USIAoHdGhyZWFkcxgBIAMoCzIPLmFyYmUudjEuVGhyZWFkEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSL9AQoTVXBkYXRlVGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhsKBG5hbWUYAiABKAlCCLpIBXIDGMgBSACIAQESEwoGcGlubmVkGAMgASgISAGIAQESGwoEdGFncxgEIAEoCzINLmFyYmUudjEuVGFncxIkCg5lbnZpcm9ubWVudF9pZBgFIAEoCUIHukgEcgIYQEgCiAEBEigKBnN0YXR1cxgGIAEoCUITukgQcg5SBG9wZW5SBmNsb3NlZEgDiAEBQgcKBV9uYW1lQgkKB19waW5uZWRCEQoPX2Vudmlyb25tZW50X2lkQgkKB19zdGF0dXMiKAoEVGFncxIgCgZ2YWx1ZXMYASADKAlCELpIDZIBChAyIgZyBBABGGQiNwoUVXBkYXRlVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQiLAoTRGVsZXRlVGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIhYKFERlbGV0ZVRocmVhZFJlc3BvbnNlIoYBChFGb3JrVGhyZWFkUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBImCgJpZBgCIAEoCUIaukgX2AEBchIyEF5bYS16MC05XXs4LDMyfSQSEwoCYXQYAyABKANCB7pIBCICKAASFgoEbmFtZRgEIAEoCUIIukgFcgMYyAEiNQoSRm9ya1RocmVhZFJlc3BvbnNlEh8KBnRocmVhZBgBIAEoCzIPLmFyYmUudjEuVGhyZWFkIvIBChFSdW5Db21tYW5kUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgMYlgESHgoHY29tbWFuZBgDIAEoCUILukgIcgYQASiAgARIABIdCgRhcmd2GAQgASgLMg0uYXJiZS52MS5Bcmd2SAASHwoOZW52aXJvbm1lbnRfaWQYBSABKAlCB7pIBHICGEASOgoHdGltZW91dBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIOukgLqgEIIgQIgKMFKgBCDQoEd2hhdBIFukgCCAEiKQoEQXJndhIhCgRhcmdzGAEgAygJQhO6SBCSAQ0IARDoByIGcgQogIAEIkYKElJ1bkNvbW1hbmRSZXNwb25zZRIdCgVlbnRyeRgBIAEoCzIOLmFyYmUudjEuRW50cnkSEQoJcmVzdWx0X2lkGAIgASgJIlQKFENhbmNlbENvbW1hbmRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEh4KCmNvbW1hbmRfaWQYAiABKAlCCrpIB3IFEAEYyAEiFwoVQ2FuY2VsQ29tbWFuZFJlc3BvbnNlMuwECg1UaHJlYWRTZXJ2aWNlEksKDENyZWF0ZVRocmVhZBIcLmFyYmUudjEuQ3JlYXRlVGhyZWFkUmVxdWVzdBodLmFyYmUudjEuQ3JlYXRlVGhyZWFkUmVzcG9uc2USRwoJR2V0VGhyZWFkEhkuYXJiZS52MS5HZXRUaHJlYWRSZXF1ZXN0GhouYXJiZS52MS5HZXRUaHJlYWRSZXNwb25zZSIDkAIBEk0KC0xpc3RUaHJlYWRzEhsuYXJiZS52MS5MaXN0VGhyZWFkc1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RUaHJlYWRzUmVzcG9uc2UiA5ACARJLCgxVcGRhdGVUaHJlYWQSHC5hcmJlLnYxLlVwZGF0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLlVwZGF0ZVRocmVhZFJlc3BvbnNlEksKDERlbGV0ZVRocmVhZBIcLmFyYmUudjEuRGVsZXRlVGhyZWFkUmVxdWVzdBodLmFyYmUudjEuRGVsZXRlVGhyZWFkUmVzcG9uc2USRQoKRm9ya1RocmVhZBIaLmFyYmUudjEuRm9ya1RocmVhZFJlcXVlc3QaGy5hcmJlLnYxLkZvcmtUaHJlYWRSZXNwb25zZRJFCgpSdW5Db21tYW5kEhouYXJiZS52MS5SdW5Db21tYW5kUmVxdWVzdBobLmFyYmUudjEuUnVuQ29tbWFuZFJlc3BvbnNlEk4KDUNhbmNlbENvbW1hbmQSHS5hcmJlLnYxLkNhbmNlbENvbW1hbmRSZXF1ZXN0Gh4uYXJiZS52MS5DYW5jZWxDb21tYW5kUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_entry, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.Thread
@@ -129,6 +129,13 @@ export type Thread = Message<"arbe.v1.Thread"> & {
    * @generated from field: google.protobuf.Timestamp last_activity_at = 17;
    */
   lastActivityAt?: Timestamp | undefined;
+
+  /**
+   * Where it was forked from; unset when it is no fork.
+   *
+   * @generated from field: arbe.v1.Origin forked_from = 18;
+   */
+  forkedFrom?: Origin | undefined;
 };
 
 /**
@@ -137,6 +144,34 @@ export type Thread = Message<"arbe.v1.Thread"> & {
  */
 export const ThreadSchema: GenMessage<Thread> = /*@__PURE__*/
   messageDesc(file_arbe_v1_thread, 0);
+
+/**
+ * Origin is a place in the log of a thread that another one was forked from.
+ *
+ * @generated from message arbe.v1.Origin
+ */
+export type Origin = Message<"arbe.v1.Origin"> & {
+  /**
+   * Empty once that thread was deleted.
+   *
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * The last entry that both have in common; 0 when there was none.
+   *
+   * @generated from field: int64 seq = 2;
+   */
+  seq: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.Origin.
+ * Use `create(OriginSchema)` to create a new message.
+ */
+export const OriginSchema: GenMessage<Origin> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_thread, 1);
 
 /**
  * Parent is where a thread lives.
@@ -162,7 +197,7 @@ export type Parent = Message<"arbe.v1.Parent"> & {
  * Use `create(ParentSchema)` to create a new message.
  */
 export const ParentSchema: GenMessage<Parent> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 1);
+  messageDesc(file_arbe_v1_thread, 2);
 
 /**
  * @generated from message arbe.v1.CreateThreadRequest
@@ -225,7 +260,7 @@ export type CreateThreadRequest = Message<"arbe.v1.CreateThreadRequest"> & {
  * Use `create(CreateThreadRequestSchema)` to create a new message.
  */
 export const CreateThreadRequestSchema: GenMessage<CreateThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 2);
+  messageDesc(file_arbe_v1_thread, 3);
 
 /**
  * @generated from message arbe.v1.CreateThreadResponse
@@ -242,7 +277,7 @@ export type CreateThreadResponse = Message<"arbe.v1.CreateThreadResponse"> & {
  * Use `create(CreateThreadResponseSchema)` to create a new message.
  */
 export const CreateThreadResponseSchema: GenMessage<CreateThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 3);
+  messageDesc(file_arbe_v1_thread, 4);
 
 /**
  * @generated from message arbe.v1.GetThreadRequest
@@ -259,7 +294,7 @@ export type GetThreadRequest = Message<"arbe.v1.GetThreadRequest"> & {
  * Use `create(GetThreadRequestSchema)` to create a new message.
  */
 export const GetThreadRequestSchema: GenMessage<GetThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 4);
+  messageDesc(file_arbe_v1_thread, 5);
 
 /**
  * @generated from message arbe.v1.GetThreadResponse
@@ -276,7 +311,7 @@ export type GetThreadResponse = Message<"arbe.v1.GetThreadResponse"> & {
  * Use `create(GetThreadResponseSchema)` to create a new message.
  */
 export const GetThreadResponseSchema: GenMessage<GetThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 5);
+  messageDesc(file_arbe_v1_thread, 6);
 
 /**
  * @generated from message arbe.v1.ListThreadsRequest
@@ -321,6 +356,13 @@ export type ListThreadsRequest = Message<"arbe.v1.ListThreadsRequest"> & {
    * @generated from field: string page_token = 6;
    */
   pageToken: string;
+
+  /**
+   * Only forks of this thread.
+   *
+   * @generated from field: string forked_from_thread_id = 7;
+   */
+  forkedFromThreadId: string;
 };
 
 /**
@@ -328,7 +370,7 @@ export type ListThreadsRequest = Message<"arbe.v1.ListThreadsRequest"> & {
  * Use `create(ListThreadsRequestSchema)` to create a new message.
  */
 export const ListThreadsRequestSchema: GenMessage<ListThreadsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 6);
+  messageDesc(file_arbe_v1_thread, 7);
 
 /**
  * @generated from message arbe.v1.ListThreadsResponse
@@ -352,7 +394,7 @@ export type ListThreadsResponse = Message<"arbe.v1.ListThreadsResponse"> & {
  * Use `create(ListThreadsResponseSchema)` to create a new message.
  */
 export const ListThreadsResponseSchema: GenMessage<ListThreadsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 7);
+  messageDesc(file_arbe_v1_thread, 8);
 
 /**
  * @generated from message arbe.v1.UpdateThreadRequest
@@ -402,7 +444,7 @@ export type UpdateThreadRequest = Message<"arbe.v1.UpdateThreadRequest"> & {
  * Use `create(UpdateThreadRequestSchema)` to create a new message.
  */
 export const UpdateThreadRequestSchema: GenMessage<UpdateThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 8);
+  messageDesc(file_arbe_v1_thread, 9);
 
 /**
  * @generated from message arbe.v1.Tags
@@ -419,7 +461,7 @@ export type Tags = Message<"arbe.v1.Tags"> & {
  * Use `create(TagsSchema)` to create a new message.
  */
 export const TagsSchema: GenMessage<Tags> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 9);
+  messageDesc(file_arbe_v1_thread, 10);
 
 /**
  * @generated from message arbe.v1.UpdateThreadResponse
@@ -436,7 +478,7 @@ export type UpdateThreadResponse = Message<"arbe.v1.UpdateThreadResponse"> & {
  * Use `create(UpdateThreadResponseSchema)` to create a new message.
  */
 export const UpdateThreadResponseSchema: GenMessage<UpdateThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 10);
+  messageDesc(file_arbe_v1_thread, 11);
 
 /**
  * @generated from message arbe.v1.DeleteThreadRequest
@@ -453,7 +495,7 @@ export type DeleteThreadRequest = Message<"arbe.v1.DeleteThreadRequest"> & {
  * Use `create(DeleteThreadRequestSchema)` to create a new message.
  */
 export const DeleteThreadRequestSchema: GenMessage<DeleteThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 11);
+  messageDesc(file_arbe_v1_thread, 12);
 
 /**
  * @generated from message arbe.v1.DeleteThreadResponse
@@ -466,7 +508,64 @@ export type DeleteThreadResponse = Message<"arbe.v1.DeleteThreadResponse"> & {
  * Use `create(DeleteThreadResponseSchema)` to create a new message.
  */
 export const DeleteThreadResponseSchema: GenMessage<DeleteThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 12);
+  messageDesc(file_arbe_v1_thread, 13);
+
+/**
+ * @generated from message arbe.v1.ForkThreadRequest
+ */
+export type ForkThreadRequest = Message<"arbe.v1.ForkThreadRequest"> & {
+  /**
+   * The thread to fork.
+   *
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * The fork's own, chosen by the caller to make a retry harmless; empty lets the server choose.
+   *
+   * @generated from field: string id = 2;
+   */
+  id: string;
+
+  /**
+   * The last entry to have in common; 0 is the end. One past the end is out of range.
+   *
+   * @generated from field: int64 at = 3;
+   */
+  at: bigint;
+
+  /**
+   * Its title; empty is the source's, saying that it is a fork of that.
+   *
+   * @generated from field: string name = 4;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message arbe.v1.ForkThreadRequest.
+ * Use `create(ForkThreadRequestSchema)` to create a new message.
+ */
+export const ForkThreadRequestSchema: GenMessage<ForkThreadRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_thread, 14);
+
+/**
+ * @generated from message arbe.v1.ForkThreadResponse
+ */
+export type ForkThreadResponse = Message<"arbe.v1.ForkThreadResponse"> & {
+  /**
+   * @generated from field: arbe.v1.Thread thread = 1;
+   */
+  thread?: Thread | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.ForkThreadResponse.
+ * Use `create(ForkThreadResponseSchema)` to create a new message.
+ */
+export const ForkThreadResponseSchema: GenMessage<ForkThreadResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_thread, 15);
 
 /**
  * @generated from message arbe.v1.RunCommandRequest
@@ -525,7 +624,7 @@ export type RunCommandRequest = Message<"arbe.v1.RunCommandRequest"> & {
  * Use `create(RunCommandRequestSchema)` to create a new message.
  */
 export const RunCommandRequestSchema: GenMessage<RunCommandRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 13);
+  messageDesc(file_arbe_v1_thread, 16);
 
 /**
  * @generated from message arbe.v1.Argv
@@ -542,7 +641,7 @@ export type Argv = Message<"arbe.v1.Argv"> & {
  * Use `create(ArgvSchema)` to create a new message.
  */
 export const ArgvSchema: GenMessage<Argv> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 14);
+  messageDesc(file_arbe_v1_thread, 17);
 
 /**
  * @generated from message arbe.v1.RunCommandResponse
@@ -568,7 +667,7 @@ export type RunCommandResponse = Message<"arbe.v1.RunCommandResponse"> & {
  * Use `create(RunCommandResponseSchema)` to create a new message.
  */
 export const RunCommandResponseSchema: GenMessage<RunCommandResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 15);
+  messageDesc(file_arbe_v1_thread, 18);
 
 /**
  * @generated from message arbe.v1.CancelCommandRequest
@@ -592,7 +691,7 @@ export type CancelCommandRequest = Message<"arbe.v1.CancelCommandRequest"> & {
  * Use `create(CancelCommandRequestSchema)` to create a new message.
  */
 export const CancelCommandRequestSchema: GenMessage<CancelCommandRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 16);
+  messageDesc(file_arbe_v1_thread, 19);
 
 /**
  * @generated from message arbe.v1.CancelCommandResponse
@@ -605,7 +704,7 @@ export type CancelCommandResponse = Message<"arbe.v1.CancelCommandResponse"> & {
  * Use `create(CancelCommandResponseSchema)` to create a new message.
  */
 export const CancelCommandResponseSchema: GenMessage<CancelCommandResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 17);
+  messageDesc(file_arbe_v1_thread, 20);
 
 /**
  * ThreadService is about conversations: a row that says what a thread is, and the log of what happened
@@ -664,6 +763,21 @@ export const ThreadService: GenService<{
     methodKind: "unary";
     input: typeof DeleteThreadRequestSchema;
     output: typeof DeleteThreadResponseSchema;
+  },
+  /**
+   * ForkThread makes a thread that begins as another one is up to an entry and goes on by itself, in the same
+   * house. What both have in common is the same log, not a copy, and stays when either is deleted. The fork
+   * starts with the driver, environment and tags of its source, open or idle, not pinned, and without a
+   * sandbox: its first command makes it one of its own. A direct message's fork is one too; a child's fork is
+   * a root thread. Commands that were asked for in the source are run, and answered, only there. The first
+   * entry of its own is a signal.thread.forked. The same id again returns the fork that is there.
+   *
+   * @generated from rpc arbe.v1.ThreadService.ForkThread
+   */
+  forkThread: {
+    methodKind: "unary";
+    input: typeof ForkThreadRequestSchema;
+    output: typeof ForkThreadResponseSchema;
   },
   /**
    * RunCommand runs a shell command on the thread's sandbox, which is made if there is none. It

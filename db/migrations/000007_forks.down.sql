@@ -1,0 +1,118 @@
+create or replace function append_entries(
+  p_stream text, p_ids text[], p_authors uuid[], p_types text[], p_payloads json[]
+) returns table (
+  ord bigint, stream_id bigint, seq bigint, id text, author_agent_id uuid, type text, payload json, ts timestamptz
+) language plpgsql volatile security definer set search_path = public, pg_temp as $$
+#variable_conflict use_column
+declare
+  s streams;
+  tail bigint;
+  stranger uuid;
+  added bigint;
+  happened timestamptz;
+begin
+  -- The lock comes first: statements after it see every entry committed before it was granted.
+  select * into s from streams where house_id = current_house() and name = p_stream for no key update;
+  if not found then
+    raise exception 'no stream %', p_stream using errcode = 'no_data_found';
+  end if;
+  happened := clock_timestamp(); -- not before the lock, or times would not grow with positions
+  if s.closed_at is not null then
+    raise exception 'stream % is closed', p_stream using errcode = 'object_not_in_prerequisite_state';
+  end if;
+  select a into stranger from unnest(p_authors) a
+    where a is not null and not exists (select from members m where m.house_id = s.house_id and m.agent_id = a) limit 1;
+  if found then
+    raise exception 'agent % is not in this house', stranger using errcode = 'insufficient_privilege';
+  end if;
+
+  tail := coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0);
+
+  -- New ids are by far the most common, and one insert that trusts in them is several times as fast as
+  -- asking first; the subtransaction takes it back when an id is there, or comes twice.
+  begin
+    insert into entries (stream_id, seq, house_id, id, author_agent_id, type, payload, ts)
+    select s.id, tail + d.ord, s.house_id, d.id, d.author, d.type, d.payload, happened
+      from unnest(p_ids, p_authors, p_types, p_payloads) with ordinality d (id, author, type, payload, ord);
+    get diagnostics added = row_count;
+    return query
+      select d.ord, s.id, tail + d.ord, d.id, d.author, d.type, d.payload, happened
+        from unnest(p_ids, p_authors, p_types, p_payloads) with ordinality d (id, author, type, payload, ord);
+  exception when unique_violation then
+    insert into entries (stream_id, seq, house_id, id, author_agent_id, type, payload, ts)
+    select s.id, tail + row_number() over (order by d.ord), s.house_id, d.id, d.author, d.type, d.payload, happened
+      from (
+        select distinct on (d.id) d.*
+          from unnest(p_ids, p_authors, p_types, p_payloads) with ordinality d (id, author, type, payload, ord)
+          where not exists (select from entries e where e.stream_id = s.id and e.id = d.id)
+          order by d.id, d.ord
+      ) d;
+    get diagnostics added = row_count;
+    return query
+      select d.ord, e.stream_id, e.seq, e.id, e.author_agent_id, e.type, e.payload, e.ts
+        from unnest(p_ids) with ordinality d (id, ord)
+        join entries e on e.stream_id = s.id and e.id = d.id;
+  end;
+
+  if added > 0 then
+    perform pg_notify('arbe_stream', s.id || ':' || (tail + added));
+  end if;
+end $$;
+
+create or replace function append_batch(
+  p_streams bigint[], p_houses text[], p_tails bigint[], p_counts int[],
+  p_of int[], p_nth int[], p_ids text[], p_authors uuid[], p_types text[], p_payloads json[],
+  out tails bigint[], out busy bigint[], out refused bigint[], out happened timestamptz
+) language plpgsql volatile security definer set search_path = public, pg_temp as $$
+declare
+  locked bigint[];
+  houses text[];
+  skipped bigint[];
+begin
+  if current_house() is not null then
+    raise exception 'a batch is not written in the name of a house' using errcode = 'insufficient_privilege';
+  end if;
+
+  -- The locks come first: statements after this one see every entry committed before they were granted.
+  select array_agg(id), array_agg(house_id) into locked, houses from (
+    select id, house_id from streams where id = any (p_streams) and closed_at is null
+      order by id for no key update skip locked) s;
+  happened := clock_timestamp();
+  busy := '{}';
+  refused := '{}';
+  if locked is distinct from p_streams or houses <> p_houses or exists (
+    select from unnest(p_of, p_authors) d (of, author)
+      where author is not null and not exists (select from members m where m.house_id = p_houses[d.of] and m.agent_id = d.author))
+  then
+    select coalesce(array_agg(p.id) filter (where s.id is not null), '{}'), coalesce(array_agg(p.id) filter (where s.id is null), '{}')
+      into busy, refused from unnest(p_streams, p_houses) p (id, house)
+      left join streams s on s.id = p.id and s.house_id = p.house and s.closed_at is null
+      where s.id is null or p.id <> all (coalesce(locked, '{}'));
+    refused := refused || array(
+      select distinct p_streams[d.of] from unnest(p_of, p_authors) d (of, author)
+        where author is not null and not exists (select from members m where m.house_id = p_houses[d.of] and m.agent_id = d.author));
+  end if;
+  skipped := busy || refused;
+
+  tails := p_tails;
+  if array_position(p_tails, null) > 0 then
+    tails := array(
+      select coalesce(p.tail, (select max(e.seq) from entries e where e.stream_id = p.id), 0)
+        from unnest(p_streams, p_tails) with ordinality p (id, tail, n) order by n);
+  end if;
+
+  insert into entries (stream_id, seq, house_id, id, author_agent_id, type, payload, ts)
+  select p_streams[d.of], tails[d.of] + d.nth, p_houses[d.of], d.id, d.author, d.type, d.payload, happened
+    from unnest(p_of, p_nth, p_ids, p_authors, p_types, p_payloads) d (of, nth, id, author, type, payload)
+    where p_streams[d.of] <> all (skipped);
+
+  -- As many as surely fit into the 8000 bytes of a notification.
+  perform pg_notify('arbe_stream', string_agg(p.id || ':' || tails[p.n] + p_counts[p.n], ','))
+    from unnest(p_streams) with ordinality p (id, n) where p.id <> all (skipped) group by p.n / 190;
+end $$;
+
+drop function inherited_entries;
+
+alter table threads
+  drop column forked_from_id,
+  drop column forked_at_seq;
