@@ -7,8 +7,8 @@ import (
 )
 
 func thread(a *app) *cobra.Command {
-	return group(a, "thread", "Create, list, show and delete threads; read and write their logs",
-		threadCreate, threadList, threadShow, threadDelete, threadEntries)
+	return group(a, "thread", "Create, list, show, fork and delete threads; read and write their logs",
+		threadCreate, threadList, threadShow, threadFork, threadDelete, threadEntries)
 }
 
 // theThread is the thread a verb works on: the one that is named, or $ARBE_THREAD.

@@ -19,8 +19,8 @@ func threadDelete(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete ID",
 		Short: "Delete a thread with its log and its children",
-		Long: "Delete a thread with its log and its children. This cannot be undone. Deleting one that is\n" +
-			"gone succeeds. It asks first when a person types; a script is not asked.",
+		Long: "Delete a thread with its log and its children; its forks stay whole. This cannot be undone.\n" +
+			"Deleting one that is gone succeeds. It asks first when a person types; a script is not asked.",
 		Args:              takes(1, 1, "the id of one thread"),
 		ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {

@@ -46,10 +46,12 @@ func threadList(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	a.houseFlag(cmd, &req.HouseId)
 	flags.StringVar(&req.ParentThreadId, "parent", "", "only children of this thread")
+	flags.StringVar(&req.ForkedFromThreadId, "forks-of", "", "only forks of this thread")
 	flags.StringVar(&req.Tag, "tag", "", "only threads with this label")
 	flags.StringVar(&req.Status, "status", "", "only threads with this status")
 	flags.IntVar(&limit, "limit", 50, "how many at most; 0 is all")
 	a.completes(cmd, "parent", a.threads)
+	a.completes(cmd, "forks-of", a.threads)
 	return cmd
 }
 

@@ -47,6 +47,7 @@ func (a *app) describe(t *arbev1.Thread) string {
 	line("name", title(t))
 	line("status", t.GetStatus())
 	line("in", t.GetParent().GetKind()+" "+t.GetParent().GetId())
+	line("forked from", origin(t))
 	line("house", t.GetHouseId())
 	line("driven by", t.GetAgentId())
 	line("environment", t.GetEnvironmentId())
@@ -56,4 +57,13 @@ func (a *app) describe(t *arbev1.Thread) string {
 	line("created", a.when(t.GetCreatedAt().AsTime()))
 	w.Flush()
 	return b.String()
+}
+
+// origin says where a thread was forked from; empty when it is no fork.
+func origin(t *arbev1.Thread) string {
+	from := t.GetForkedFrom()
+	if from == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s at %d", first(from.GetThreadId(), "a deleted thread"), from.GetSeq())
 }

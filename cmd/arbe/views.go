@@ -40,21 +40,28 @@ func viewHouse(h *arbev1.House) houseView {
 }
 
 type threadView struct {
-	ID             string     `json:"id"`
-	HouseID        string     `json:"house_id"`
-	StreamID       string     `json:"stream_id"`
-	Name           string     `json:"name"` // always there; empty is untitled
-	Status         string     `json:"status"`
-	Parent         parentView `json:"parent"`
-	AgentID        string     `json:"agent_id,omitempty"`
-	EnvironmentID  string     `json:"environment_id,omitempty"`
-	SandboxID      string     `json:"sandbox_id,omitempty"`
-	Tags           []string   `json:"tags,omitempty"`
-	Tail           int64      `json:"tail"` // always there; 0 is an empty log
-	PinnedAt       *time.Time `json:"pinned_at,omitempty"`
-	CreatedAt      time.Time  `json:"created_at"`
-	UpdatedAt      time.Time  `json:"updated_at"`
-	LastActivityAt time.Time  `json:"last_activity_at"`
+	ID             string      `json:"id"`
+	HouseID        string      `json:"house_id"`
+	StreamID       string      `json:"stream_id"`
+	Name           string      `json:"name"` // always there; empty is untitled
+	Status         string      `json:"status"`
+	Parent         parentView  `json:"parent"`
+	AgentID        string      `json:"agent_id,omitempty"`
+	EnvironmentID  string      `json:"environment_id,omitempty"`
+	SandboxID      string      `json:"sandbox_id,omitempty"`
+	Tags           []string    `json:"tags,omitempty"`
+	Tail           int64       `json:"tail"` // always there; 0 is an empty log
+	PinnedAt       *time.Time  `json:"pinned_at,omitempty"`
+	ForkedFrom     *originView `json:"forked_from,omitempty"`
+	CreatedAt      time.Time   `json:"created_at"`
+	UpdatedAt      time.Time   `json:"updated_at"`
+	LastActivityAt time.Time   `json:"last_activity_at"`
+}
+
+// originView has no thread_id once that thread was deleted.
+type originView struct {
+	ThreadID string `json:"thread_id,omitempty"`
+	Seq      int64  `json:"seq"`
 }
 
 type parentView struct {
@@ -63,13 +70,17 @@ type parentView struct {
 }
 
 func viewThread(t *arbev1.Thread) threadView {
-	return threadView{
+	view := threadView{
 		ID: t.GetId(), HouseID: t.GetHouseId(), StreamID: t.GetStreamId(), Name: t.GetName(), Status: t.GetStatus(),
 		Parent:  parentView{Kind: t.GetParent().GetKind(), ID: t.GetParent().GetId()},
 		AgentID: t.GetAgentId(), EnvironmentID: t.GetEnvironmentId(), SandboxID: t.GetSandboxId(), Tags: t.GetTags(),
 		Tail: t.GetTail(), PinnedAt: optional(t.GetPinnedAt()), CreatedAt: t.GetCreatedAt().AsTime(),
 		UpdatedAt: t.GetUpdatedAt().AsTime(), LastActivityAt: t.GetLastActivityAt().AsTime(),
 	}
+	if from := t.GetForkedFrom(); from != nil {
+		view.ForkedFrom = &originView{from.GetThreadId(), from.GetSeq()}
+	}
+	return view
 }
 
 func optional(ts *timestamppb.Timestamp) *time.Time {
