@@ -395,6 +395,73 @@ func TestReadingAndPostingWithoutAScript(t *testing.T) {
 	b.until("both", "document.querySelector('#log').innerText.includes('readable.') && document.querySelector('#log').innerText.includes('posted.')")
 }
 
+func TestForkingFromAnEntry(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("forkfork", "Try it")
+	for i := range 3 {
+		f.says("forkfork", f.me.Id, "", entry.Chat{Text: fmt.Sprintf("message %d.", i+1)})
+	}
+	b := newTab(t, f.start(t))
+	forked := "location.pathname !== '/threads/forkfork' && document.title.startsWith('Fork of Try it')"
+
+	t.Run("with the mouse", func(t *testing.T) {
+		b := b.in(t)
+		b.open("/threads/forkfork")
+		b.untilLive()
+		b.do(chromedp.Click(chromedp.CSS("#e2 .fork button")))
+		b.until("the fork", forked)
+		b.untilLive()
+		b.write("another way.")
+		b.until("what was said there", says("another way.", 1))
+		if text := eval[string](b, "document.querySelector('#log').innerText"); !strings.Contains(text, "message 2.") || strings.Contains(text, "message 3.") {
+			t.Errorf("the fork says %s", text)
+		}
+		b.do(chromedp.Click(chromedp.CSS("#log .note a")))
+		b.until("the entry it was forked at, in its source", "location.pathname === '/threads/forkfork' && "+inView("#e2"))
+		b.until("the fork, listed there", "document.querySelector('.forks')?.innerText.includes('Fork of Try it')")
+	})
+	t.Run("with keys alone, at an entry that came live", func(t *testing.T) {
+		b := b.in(t)
+		b.open("/threads/forkfork")
+		b.untilLive()
+		f.says("forkfork", f.me.Id, "", entry.Chat{Text: "message 4."})
+		b.until("the live entry", "!!document.querySelector('#e4')")
+		b.do(chromedp.KeyEvent("k"))
+		b.until("the last entry chosen", "document.activeElement.id === 'e4'")
+		for range 10 {
+			b.do(chromedp.KeyEvent("\t"))
+			if eval[bool](b, "document.activeElement.title === 'Fork from here'") {
+				break
+			}
+		}
+		b.until("the action in sight", "document.activeElement.title === 'Fork from here' && getComputedStyle(document.querySelector('#e4 .actions')).opacity === '1'")
+		b.enter()
+		b.until("the fork", forked+" && document.querySelector('#log').innerText.includes('message 4.')")
+	})
+	t.Run("again after going back is another fork", func(t *testing.T) {
+		b := b.in(t)
+		b.open("/threads/forkfork")
+		b.untilLive()
+		b.do(chromedp.Click(chromedp.CSS("#e1 .fork button")))
+		b.until("the fork", forked)
+		first := eval[string](b, "location.pathname")
+		eval[int](b, "setTimeout(() => history.back())")
+		b.until("the source", "location.pathname === '/threads/forkfork' && !!document.querySelector('#e1')")
+		b.untilLive()
+		eval[int](b, "setTimeout(() => document.querySelector('#e1 .fork button').click())")
+		b.until("another fork", forked+" && location.pathname !== '"+first+"'")
+	})
+	t.Run("without a script", func(t *testing.T) {
+		b := newTab(t, b.base)
+		call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+		b.open("/threads/forkfork")
+		b.do(chromedp.Click(chromedp.CSS("#e3 .fork button")))
+		call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{})
+		b.until("the fork", forked+" && document.querySelector('#log').innerText.includes('message 3.')")
+	})
+}
+
 func TestEvilTextDoesNothing(t *testing.T) {
 	t.Parallel()
 	f := newFake()

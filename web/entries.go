@@ -40,7 +40,7 @@ func (a *app) window(ctx context.Context, t *arbev1.Thread, q url.Values) (windo
 		return window{}, err
 	}
 	piece := entriesOf(res.Entries)
-	rows, err := a.newTranscript(t.Id, people).rows(ctx, piece, res.Tail)
+	rows, err := a.newTranscript(t, people).rows(ctx, piece, res.Tail)
 	w := window{Thread: t.Id, Rows: rows, Tail: res.Tail, Last: req.After}
 	if len(piece) > 0 {
 		w.First, w.Last = piece[0].Seq, piece[len(piece)-1].Seq
@@ -117,7 +117,7 @@ func (a *app) entry(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	t := a.newTranscript(res.Thread.Id, people)
+	t := a.newTranscript(res.Thread, people)
 	t.whole = true
 	rows, err := t.rows(r.Context(), []entry.Entry{e}, res.Thread.Tail)
 	if err != nil {

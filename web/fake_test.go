@@ -119,6 +119,17 @@ func (f *fake) thread(id, name string) *arbev1.Thread {
 	return t
 }
 
+// fork adds a fork of a thread at an entry.
+func (f *fake) fork(id string, source *arbev1.Thread, at int64) *arbev1.Thread {
+	t := f.thread(id, "Fork of "+source.Name)
+	f.mu.Lock()
+	f.logs[id] = slices.Clone(f.logs[source.Id][:at])
+	t.ForkedFrom = &arbev1.Origin{ThreadId: source.Id, Seq: at}
+	f.mu.Unlock()
+	f.says(id, f.me.Id, "", entry.Forked{ThreadID: source.Id, Seq: at})
+	return t
+}
+
 // says appends an entry in the name of author.
 func (f *fake) says(thread, author, id string, p entry.Payload) *arbev1.Entry {
 	return f.append(thread, author, id, p.Type(), string(entry.NewDraft(id, author, p).Payload))
@@ -292,7 +303,7 @@ func (s threads) ListThreads(_ context.Context, req *arbev1.ListThreadsRequest) 
 	for _, pinned := range []bool{true, false} {
 		var group []*arbev1.Thread
 		for _, t := range s.f.threads {
-			if (t.PinnedAt != nil) == pinned {
+			if (t.PinnedAt != nil) == pinned && (req.ForkedFromThreadId == "" || t.ForkedFrom.GetThreadId() == req.ForkedFromThreadId) {
 				group = append(group, t)
 			}
 		}
@@ -349,6 +360,22 @@ func (s threads) DeleteThread(_ context.Context, req *arbev1.DeleteThreadRequest
 	delete(s.f.logs, req.Id)
 	s.f.wake()
 	return &arbev1.DeleteThreadResponse{}, nil
+}
+
+func (s threads) ForkThread(_ context.Context, req *arbev1.ForkThreadRequest) (*arbev1.ForkThreadResponse, error) {
+	s.f.mu.Lock()
+	source, err := s.get(req.ThreadId)
+	made, again := s.f.threads[req.Id]
+	s.f.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if !again {
+		made = s.f.fork(req.Id, source, req.At)
+	}
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	return &arbev1.ForkThreadResponse{Thread: copied(made)}, nil
 }
 
 func (s threads) RunCommand(_ context.Context, req *arbev1.RunCommandRequest) (*arbev1.RunCommandResponse, error) {
@@ -506,5 +533,10 @@ func (f *fake) delete(thread string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.threads, thread)
+	for _, t := range f.threads {
+		if t.ForkedFrom.GetThreadId() == thread {
+			t.ForkedFrom.ThreadId = ""
+		}
+	}
 	f.wake()
 }

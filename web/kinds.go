@@ -10,6 +10,7 @@ import (
 	"github.com/a-h/templ"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 // shape is how loud an entry is.
@@ -37,7 +38,7 @@ var kinds = map[string]kind{
 	"command_result":               show(noted, commandResult),
 	"sandbox_resumed":              show(noted, plainly[entry.SandboxResumed]("box")),
 	"signal.thread.status_changed": show(noted, statusChanged),
-	"signal.thread.forked":         show(noted, plainly[entry.Forked]("link")),
+	"signal.thread.forked":         show(noted, forked),
 	"signal.house.created":         show(noted, plainly[entry.HouseCreated]("house")),
 	"signal.environment.prepared":  show(noted, prepared),
 }
@@ -83,6 +84,8 @@ type commandView struct {
 	// Result is nil while it runs; ResultSeq is where it is in the log.
 	Result    *entry.CommandResult
 	ResultSeq int64
+	// Cut is set when the thread was forked before it ended: how it ends is told in the source alone.
+	Cut *arbev1.Origin
 	// Whole shows all of the output that the log has.
 	Whole bool
 }
@@ -96,6 +99,8 @@ func command(t *transcript, e entry.Entry, c entry.Command) templ.Component {
 	v := commandView{Thread: t.thread, ID: e.ID, Key: blockKey(e.ID), Seq: e.Seq, Line: c.Line(), Started: e.Time, Whole: t.whole}
 	if end, ok := t.ends[e.ID]; ok {
 		v.Result, v.ResultSeq = &end.result, end.seq
+	} else if e.Seq <= t.origin.GetSeq() {
+		v.Cut = t.origin
 	}
 	return commandBlock(v)
 }
@@ -112,6 +117,14 @@ func commandResult(t *transcript, e entry.Entry, r entry.CommandResult) templ.Co
 
 func statusChanged(_ *transcript, _ entry.Entry, s entry.StatusChanged) templ.Component {
 	return noteLine(statusOf(s.To).Class, "s-"+statusOf(s.To).Class, s.Plain())
+}
+
+// forked leads to where the thread was forked from, if it is this very fork that it tells of.
+func forked(t *transcript, _ entry.Entry, f entry.Forked) templ.Component {
+	if t.origin.GetThreadId() != f.ThreadID || f.ThreadID == "" {
+		return noteLine("", "fork", f.Plain())
+	}
+	return forkLine(f)
 }
 
 func plainly[P entry.Payload](icon string) func(*transcript, entry.Entry, P) templ.Component {

@@ -28,6 +28,8 @@ type row struct {
 	ID     string
 	Author author
 	At     time.Time
+	// ForkID is the id of a thread that is forked here.
+	ForkID string
 	Noted  bool
 	// Joined rows go on under the head of the row above.
 	Joined bool
@@ -40,7 +42,9 @@ type row struct {
 type transcript struct {
 	services services
 	thread   string
-	people   *people
+	// origin is where the thread was forked from; nil when it is no fork.
+	origin *arbev1.Origin
+	people *people
 	// whole shows entries without a fold.
 	whole bool
 
@@ -64,9 +68,9 @@ type commandEnd struct {
 	result entry.CommandResult
 }
 
-func (a *app) newTranscript(thread string, p *people) *transcript {
+func (a *app) newTranscript(thread *arbev1.Thread, p *people) *transcript {
 	return &transcript{
-		services: a.services, thread: thread, people: p,
+		services: a.services, thread: thread.Id, origin: thread.ForkedFrom, people: p,
 		starts: map[string]commandStart{}, ends: map[string]commandEnd{},
 	}
 }
@@ -109,6 +113,7 @@ func (t *transcript) row(ctx context.Context, e entry.Entry) (row, error) {
 		return r, nil
 	}
 	r.Joined = t.lastAuthor == e.Author && !t.lastAt.IsZero() && e.Time.Sub(t.lastAt) < joinWithin
+	r.ForkID = newID()
 	t.lastSaid, t.lastAuthor, t.lastAt = e.Seq, e.Author, e.Time
 	return r, nil
 }

@@ -451,6 +451,88 @@ func TestCommands(t *testing.T) {
 	})
 }
 
+func TestForks(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	source := f.thread("sourcesource", "Source")
+	f.says("sourcesource", f.me.Id, "", entry.Chat{Text: "one."})
+	f.says("sourcesource", f.me.Id, "ended", entry.Command{Command: "make ended"})
+	f.says("sourcesource", f.me.Id, "", entry.Chat{Text: "meanwhile."})
+	f.says("sourcesource", "", entry.ResultID("ended"), entry.CommandResult{CommandID: "ended", Output: "done\n", OutputBytes: 5})
+	f.says("sourcesource", f.me.Id, "going", entry.Command{Command: "make going"})
+	f.says("sourcesource", f.me.Id, "", entry.Chat{Text: "last."})
+	c := ada(t, f)
+
+	t.Run("every entry that somebody made has a form that forks there", func(t *testing.T) {
+		_, text := c.get("/threads/sourcesource")
+		for _, seq := range []string{"1", "2", "3", "5", "6"} {
+			contains(t, text, `action="/threads/sourcesource/entries/`+seq+`/fork"`)
+		}
+		ids := regexp.MustCompile(`name="thread" value="([a-z0-9]{8,32})"`).FindAllStringSubmatch(text, -1)
+		seen := map[string]bool{}
+		for _, id := range ids {
+			seen[id[1]] = true
+		}
+		if len(seen) != 5 {
+			t.Errorf("the forms have %d ids of their own, want 5", len(seen))
+		}
+	})
+	t.Run("the form makes one fork, however often it is sent, and leads to it", func(t *testing.T) {
+		for range 2 {
+			res, _ := c.post("/threads/sourcesource/entries/1/fork", url.Values{"thread": {"forkatone1"}})
+			want(t, res, http.StatusSeeOther, "/threads/forkatone1")
+		}
+		if log := f.log("forkatone1"); len(log) != 2 || f.threads["forkatone1"].ForkedFrom.Seq != 1 {
+			t.Errorf("the fork says %v", log)
+		}
+	})
+	t.Run("a command is taken along with its result, if it has one", func(t *testing.T) {
+		for entry, at := range map[string]int64{"2": 4, "3": 3, "5": 5} {
+			c.post("/threads/sourcesource/entries/"+entry+"/fork", url.Values{"thread": {"commandfork" + entry}})
+			if from := f.threads["commandfork"+entry].ForkedFrom; from.GetSeq() != at {
+				t.Errorf("at entry %s it is forked at %d, want %d", entry, from.GetSeq(), at)
+			}
+		}
+	})
+	t.Run("at no entry is not found", func(t *testing.T) {
+		for _, path := range []string{"/threads/sourcesource/entries/0/fork", "/threads/sourcesource/entries/99/fork", "/threads/nosuch00/entries/1/fork"} {
+			res, _ := c.post(path, url.Values{"thread": {"nothing000"}})
+			want(t, res, http.StatusNotFound, "")
+		}
+		res, _ := c.post("/threads/sourcesource/entries/x/fork", nil)
+		want(t, res, http.StatusBadRequest, "")
+	})
+	t.Run("a page of another site cannot send it", func(t *testing.T) {
+		res, _ := c.post("/threads/sourcesource/entries/1/fork", url.Values{"thread": {"notmineatall"}}, "Sec-Fetch-Site", "cross-site")
+		want(t, res, http.StatusForbidden, "")
+	})
+
+	f.fork("forkatend1", source, 6)
+	t.Run("its page leads to where it comes from, and its source's page to it", func(t *testing.T) {
+		_, text := c.get("/threads/forkatend1")
+		contains(t, text, "Fork of</dt>", `<a href="/threads/sourcesource?at=6#e6">Source</a>`, "forked from <a href=\"/threads/sourcesource?at=6#e6\">another thread</a> at 6")
+		_, text = c.get("/threads/sourcesource")
+		contains(t, text, "<h2>Forks</h2>", `<a href="/threads/forkatend1">Fork of Source</a>`)
+		lacks(t, text, "Fork of</dt>")
+	})
+	t.Run("a command that had not ended there does not run for ever", func(t *testing.T) {
+		_, text := c.get("/threads/forkatend1")
+		contains(t, text, "not ended when this thread was forked", `<a href="/threads/sourcesource?at=5#e5">See how it ends</a>`, "exit 0")
+		lacks(t, text, "Stop</span>", `class="elapsed"`)
+		_, text = c.get("/threads/sourcesource")
+		contains(t, text, "Stop</span>", `class="elapsed"`)
+		f.says("forkatend1", f.me.Id, "own", entry.Command{Command: "make own"})
+		_, text = c.get("/threads/forkatend1")
+		contains(t, text, "Stop</span>", "/threads/forkatend1/commands/own/cancel")
+	})
+	t.Run("when its source was deleted it says so, and leads nowhere", func(t *testing.T) {
+		f.delete("sourcesource")
+		_, text := c.get("/threads/forkatend1")
+		contains(t, text, "a deleted thread", "forked from sourcesource at 6", "not ended when this thread was forked", "one.")
+		lacks(t, text, `href="/threads/sourcesource`)
+	})
+}
+
 func TestWeight(t *testing.T) {
 	t.Parallel()
 	f := newFake()

@@ -83,7 +83,7 @@ func (a *app) newLiveThread(w http.ResponseWriter, r *http.Request, t *arbev1.Th
 		return nil, err
 	}
 	return &liveThread{
-		app: a, r: r, thread: t, frame: f, log: a.newTranscript(t.Id, people),
+		app: a, r: r, thread: t, frame: f, log: a.newTranscript(t, people),
 		sse:  startSSE(w, r),
 		sent: map[string]string{}, screens: map[string]*liveScreen{}, dirty: map[string]bool{},
 	}, nil
@@ -227,9 +227,13 @@ func (l *liveThread) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	k, err := l.app.kinOf(ctx, l.thread)
+	if err != nil {
+		return err
+	}
 	changed, err := changes(ctx, l.sent, map[string]templ.Component{
 		"title": pageTitle(windowTitle(l.thread, l.frame.House.Name)), "places": placesList(l.frame),
-		"thread-head": threadHead(l.thread), "details": threadDetails(l.thread, b),
+		"thread-head": threadHead(l.thread), "details": threadDetails(l.thread, b, k),
 	})
 	if err != nil {
 		return err

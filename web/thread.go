@@ -2,12 +2,14 @@ package web
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -17,6 +19,7 @@ type threadView struct {
 	Frame  frame
 	Thread *arbev1.Thread
 	Box    box
+	Kin    kin
 	Window window
 	// NewID is the id of the next thing said with the plain form.
 	NewID string
@@ -29,6 +32,18 @@ type box struct {
 	Inherited bool
 	Sandbox   *arbev1.Sandbox
 }
+
+// kin is what a thread was forked from, and what was forked from it.
+type kin struct {
+	// Source is nil when the thread is no fork, or its source was deleted.
+	Source *arbev1.Thread
+	// Forks are those last active; More says that there are others.
+	Forks []*arbev1.Thread
+	More  bool
+}
+
+// maxForks is how many forks of a thread its page lists.
+const maxForks = 20
 
 // thread shows a thread: its last entries, or those that ?at, ?before or ?after ask for.
 func (a *app) thread(w http.ResponseWriter, r *http.Request) error {
@@ -58,6 +73,10 @@ func (a *app) threadView(r *http.Request) (threadView, error) {
 		v.Box, err = a.boxOf(ctx, v.Thread, v.Frame.House)
 		return err
 	})
+	g.Go(func() (err error) {
+		v.Kin, err = a.kinOf(ctx, v.Thread)
+		return err
+	})
 	return v, g.Wait()
 }
 
@@ -83,6 +102,20 @@ func (a *app) boxOf(ctx context.Context, t *arbev1.Thread, house *arbev1.House) 
 		b.Sandbox = res.GetSandbox()
 	}
 	return b, nil
+}
+
+// kinOf reads a thread's forks, and what it is a fork of. What is gone meanwhile is left out.
+func (a *app) kinOf(ctx context.Context, t *arbev1.Thread) (k kin, err error) {
+	if source := t.ForkedFrom.GetThreadId(); source != "" {
+		res, err := a.services.threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: source})
+		if err != nil && faultOf(err).Code != fault.NotFound {
+			return k, err
+		}
+		k.Source = res.GetThread()
+	}
+	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: t.HouseId, ForkedFromThreadId: t.Id, PageSize: maxForks})
+	k.Forks, k.More = res.GetThreads(), res.GetNextPageToken() != ""
+	return k, err
 }
 
 // changeThread changes what the form names: name, pinned, status, tags.
@@ -124,6 +157,31 @@ func (a *app) deleteThread(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	http.Redirect(w, r, home, http.StatusSeeOther)
+	return nil
+}
+
+// forkThread forks a thread at an entry, and goes there. A command that has ended is taken along whole, as the
+// page shows it.
+func (a *app) forkThread(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	e, err := a.entryAt(r)
+	if err != nil {
+		return err
+	}
+	source := r.PathValue("thread")
+	t := a.newTranscript(&arbev1.Thread{Id: source}, nil)
+	if err := t.findEnds(r.Context(), []entry.Entry{e}, math.MaxInt64); err != nil {
+		return err
+	}
+	res, err := a.services.threads.ForkThread(r.Context(), &arbev1.ForkThreadRequest{
+		ThreadId: source, Id: r.PostFormValue("thread"), At: max(e.Seq, t.ends[e.ID].seq),
+	})
+	if err != nil {
+		return err
+	}
+	http.Redirect(w, r, threadPath(res.Thread.Id), http.StatusSeeOther)
 	return nil
 }
 

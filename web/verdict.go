@@ -16,11 +16,14 @@ func verdictClass(r *entry.CommandResult) string {
 	return "completed"
 }
 
-func commandClass(r *entry.CommandResult) string {
-	if r == nil {
-		return "running"
+func commandClass(c commandView) string {
+	switch {
+	case c.Result != nil:
+		return verdictClass(c.Result)
+	case c.Cut != nil:
+		return "idle"
 	}
-	return verdictClass(r)
+	return "running"
 }
 
 // resultEnd is the end of what a command printed, longer when it failed.

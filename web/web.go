@@ -65,6 +65,7 @@ func New(c Config) http.Handler {
 	mux.Handle("POST /threads/{thread}/entries", a.page(a.say))
 	mux.Handle("GET /threads/{thread}/entries/{seq}", a.page(a.entry))
 	mux.Handle("GET /threads/{thread}/entries/{seq}/raw", a.page(a.entryRaw))
+	mux.Handle("POST /threads/{thread}/entries/{seq}/fork", a.page(a.forkThread))
 	mux.Handle("POST /threads/{thread}/commands/{command}/cancel", a.page(a.cancelCommand))
 
 	mux.Handle("GET /static/{name}", static)

@@ -279,8 +279,8 @@ func (t *Thread) apply(c Change) (err error) {
 	return nil
 }
 
-// DeleteTx removes a thread, its log and its children, and returns the sandboxes they were on. A thread
-// that is gone is no error. A house's primary thread stays: that is a [fault.Precondition].
+// DeleteTx removes a thread, its log and its children, and returns the sandboxes they were on. Forks of them
+// stay whole. A thread that is gone is no error. A house's primary thread stays: that is a [fault.Precondition].
 func (t *Threads) DeleteTx(ctx context.Context, tx pgx.Tx, scope db.Scope, id string) (sandboxes []string, err error) {
 	house, err := t.q.GetHouse(ctx, tx, scope.House)
 	if err != nil {

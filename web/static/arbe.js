@@ -165,7 +165,11 @@ document.addEventListener('visibilitychange', () => {
 addEventListener('online', reconnect)
 // A page that is left may be kept for the way back, and its connection with it.
 addEventListener('pagehide', pause)
-addEventListener('pageshow', event => { if (event.persisted) reconnect() })
+addEventListener('pageshow', event => {
+  if (!event.persisted) return
+  reconnect()
+  for (const id of $$('.fork input')) id.value = newID() // who comes back may want another fork
+})
 
 // ---- Reading: follow the end, or stay where one reads whatever comes above or below.
 

@@ -69,7 +69,8 @@ type ThreadServiceClient interface {
 	// UpdateThread changes the fields that are set. A change of status and the entry that tells it are
 	// one.
 	UpdateThread(context.Context, *v1.UpdateThreadRequest) (*v1.UpdateThreadResponse, error)
-	// DeleteThread removes a thread, its log and its children. Deleting one that is gone succeeds.
+	// DeleteThread removes a thread, its log and its children; its forks stay whole. Deleting one that is gone
+	// succeeds.
 	DeleteThread(context.Context, *v1.DeleteThreadRequest) (*v1.DeleteThreadResponse, error)
 	// ForkThread makes a thread that begins as another one is up to an entry and goes on by itself, in the same
 	// house. What both have in common is the same log, not a copy, and stays when either is deleted. The fork
@@ -246,7 +247,8 @@ type ThreadServiceHandler interface {
 	// UpdateThread changes the fields that are set. A change of status and the entry that tells it are
 	// one.
 	UpdateThread(context.Context, *v1.UpdateThreadRequest) (*v1.UpdateThreadResponse, error)
-	// DeleteThread removes a thread, its log and its children. Deleting one that is gone succeeds.
+	// DeleteThread removes a thread, its log and its children; its forks stay whole. Deleting one that is gone
+	// succeeds.
 	DeleteThread(context.Context, *v1.DeleteThreadRequest) (*v1.DeleteThreadResponse, error)
 	// ForkThread makes a thread that begins as another one is up to an entry and goes on by itself, in the same
 	// house. What both have in common is the same log, not a copy, and stays when either is deleted. The fork

@@ -755,7 +755,8 @@ export const ThreadService: GenService<{
     output: typeof UpdateThreadResponseSchema;
   },
   /**
-   * DeleteThread removes a thread, its log and its children. Deleting one that is gone succeeds.
+   * DeleteThread removes a thread, its log and its children; its forks stay whole. Deleting one that is gone
+   * succeeds.
    *
    * @generated from rpc arbe.v1.ThreadService.DeleteThread
    */
