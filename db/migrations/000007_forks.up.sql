@@ -24,7 +24,8 @@ $$;
 revoke execute on function inherited_entries from public;
 grant execute on function inherited_entries to arbe_app;
 
--- append_entries as before, but an id that a fork inherited is one that is there already.
+-- append_entries as before, but an id that a fork inherited is one that is there already, and a deleted stream,
+-- which only its forks read, is none.
 create or replace function append_entries(
   p_stream text, p_ids text[], p_authors uuid[], p_types text[], p_payloads json[]
 ) returns table (
@@ -40,7 +41,7 @@ declare
   inherited text[] := '{}';
 begin
   -- The lock comes first: statements after it see every entry committed before it was granted.
-  select * into s from streams where house_id = current_house() and name = p_stream for no key update;
+  select * into s from streams where house_id = current_house() and name = p_stream and deleted_at is null for no key update;
   if not found then
     raise exception 'no stream %', p_stream using errcode = 'no_data_found';
   end if;

@@ -6,7 +6,7 @@ insert into streams (house_id, name) values (@house_id, @name);
 -- name: GetStream :one
 select s.id, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0)::bigint as tail,
   (s.closed_at is not null)::bool as closed
-from streams s where s.house_id = @house_id and s.name = @name;
+from streams s where s.house_id = @house_id and s.name = @name and s.deleted_at is null;
 
 -- name: StreamTails :many
 select id::bigint as id, tail::bigint as tail from stream_tails(@ids::bigint[]);

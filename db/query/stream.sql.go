@@ -118,7 +118,7 @@ func (q *Queries) GetEntry(ctx context.Context, db DBTX, streamID int64, iD stri
 const getStream = `-- name: GetStream :one
 select s.id, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0)::bigint as tail,
   (s.closed_at is not null)::bool as closed
-from streams s where s.house_id = $1 and s.name = $2
+from streams s where s.house_id = $1 and s.name = $2 and s.deleted_at is null
 `
 
 type GetStreamRow struct {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -208,15 +209,35 @@ func TestCommandsInAFork(t *testing.T) {
 			t.Errorf("its source finds %+v", there)
 		}
 	})
-	t.Run("run on when the source was deleted", func(t *testing.T) {
+	t.Run("run on when the source was deleted, and what ran there ends with it", func(t *testing.T) {
+		late := b.ask(source, "echo begun; sleep 1000")
+		b.printed(source, late, "begun\n")
 		if err := b.dispatcher.DeleteThread(t.Context(), b.scope, source); err != nil {
 			t.Fatal(detail(err))
+		}
+		if state := b.ended(late); state != "completed" {
+			t.Errorf("what ran there is %s", state)
 		}
 		if r := b.sh(fork, "cat file"); r.Output != "mine\n" {
 			t.Errorf("the result is %+v", r)
 		}
 		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, fork, "going"), fault.Precondition)
 	})
+}
+
+// ended waits until the queue is done with a command, and is what became of its job.
+func (b *bench) ended(command string) (state string) {
+	b.t.Helper()
+	conn := b.Owner(b.t)
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // the queue tells nobody
+		err := conn.QueryRow(b.t.Context(), "select state from "+db.JobSchema+".river_job where args->>'command' = $1 and finalized_at is not null", command).Scan(&state)
+		if err == nil {
+			return state
+		}
+		if time.Now().After(deadline) {
+			b.t.Fatalf("the job does not end (%v)", err)
+		}
+	}
 }
 
 // fork forks a thread at its end.

@@ -303,6 +303,16 @@ func TestAForkOutlivesTheThreadItCameFrom(t *testing.T) {
 			t.Errorf("it holds %v (%v)", got, err)
 		}
 	})
+	b.run(t, "to others it is not there", func(t *testing.T, b *bench) {
+		_, _, err := b.log.Read(t.Context(), thread, stream.Range{})
+		wantCode(t, err, fault.NotFound)
+		_, err = b.log.Get(t.Context(), thread, "a")
+		wantCode(t, err, fault.NotFound)
+		for _, l := range []*stream.Log{b.log, b.open()} { // one that wrote to it, and one that did not
+			_, err = l.Append(t.Context(), thread, b.chat("c", "three"))
+			wantCode(t, err, fault.NotFound)
+		}
+	})
 	b.run(t, "tails of the thread end", func(t *testing.T, b *bench) { wantCode(t, w.end(), fault.NotFound) })
 	b.run(t, "a house goes with both", func(t *testing.T, b *bench) {
 		if _, err := owner.Exec(t.Context(), "delete from houses where id = $1", b.house); err != nil {
