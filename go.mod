@@ -14,6 +14,7 @@ require (
 	github.com/chromedp/chromedp v0.22.1
 	github.com/containerd/go-runc v1.2.1
 	github.com/fergusstrange/embedded-postgres v1.34.0
+	github.com/golang-jwt/jwt/v5 v5.3.1
 	github.com/golang-migrate/migrate/v4 v4.20.1
 	github.com/google/go-containerregistry v0.22.1
 	github.com/google/uuid v1.6.0

@@ -45,7 +45,7 @@ type asCaller struct{}
 
 func (asCaller) show(ctx context.Context, h http.Header) {
 	if session, _ := ctx.Value(sessionKey{}).(string); session != "" {
-		h.Set("Authorization", "Bearer "+session)
+		h.Set("Cookie", (&http.Cookie{Name: sessionCookie, Value: session}).String())
 	}
 }
 

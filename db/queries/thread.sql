@@ -46,6 +46,9 @@ where id = @id;
 -- name: SetThreadStatus :exec
 update threads set status = @status where id = @id;
 
+-- name: RevokeThreadTokens :execrows
+update threads set token_epoch = default where id = @id;
+
 -- name: SetThreadSandbox :exec
 update threads set sandbox_id = @sandbox_id where id = @id;
 

@@ -10,6 +10,17 @@ import (
 	"time"
 )
 
+const addSigningKey = `-- name: AddSigningKey :exec
+insert into signing_keys (sealed) select $1
+where not exists (select from signing_keys where created_at > now() - make_interval(secs => $2::float8))
+`
+
+// Unless there is one that is younger than this many seconds.
+func (q *Queries) AddSigningKey(ctx context.Context, db DBTX, sealed []byte, youngerThan float64) error {
+	_, err := db.Exec(ctx, addSigningKey, sealed, youngerThan)
+	return err
+}
+
 const authenticate = `-- name: Authenticate :one
 
 select agent_id::uuid as agent_id, coalesce(house_id, '')::text as house_id, credential::text as credential, standing::text as standing
@@ -36,27 +47,6 @@ func (q *Queries) Authenticate(ctx context.Context, db DBTX, hash []byte) (Authe
 	return i, err
 }
 
-const createAPIKey = `-- name: CreateAPIKey :exec
-insert into api_keys (agent_id, house_id, name, hash) values ($1, $2, $3, $4)
-`
-
-type CreateAPIKeyParams struct {
-	AgentID string
-	HouseID *string
-	Name    string
-	Hash    []byte
-}
-
-func (q *Queries) CreateAPIKey(ctx context.Context, db DBTX, arg CreateAPIKeyParams) error {
-	_, err := db.Exec(ctx, createAPIKey,
-		arg.AgentID,
-		arg.HouseID,
-		arg.Name,
-		arg.Hash,
-	)
-	return err
-}
-
 const createLoginLink = `-- name: CreateLoginLink :exec
 insert into login_links (hash, agent_id, expires_at) values ($1, $2, $3)
 `
@@ -72,6 +62,17 @@ delete from login_sessions where hash = $1
 
 func (q *Queries) DeleteSession(ctx context.Context, db DBTX, hash []byte) error {
 	_, err := db.Exec(ctx, deleteSession, hash)
+	return err
+}
+
+const dropSigningKeys = `-- name: DropSigningKeys :exec
+delete from signing_keys k where exists (
+  select from signing_keys n where (n.created_at, n.id) > (k.created_at, k.id) and n.created_at <= now() - make_interval(secs => $1::float8))
+`
+
+// Those that a newer one took the place of at least this many seconds ago.
+func (q *Queries) DropSigningKeys(ctx context.Context, db DBTX, since float64) error {
+	_, err := db.Exec(ctx, dropSigningKeys, since)
 	return err
 }
 
@@ -100,6 +101,125 @@ func (q *Queries) FirstHouses(ctx context.Context, db DBTX) ([]string, error) {
 	return items, nil
 }
 
+const insertAPIKey = `-- name: InsertAPIKey :one
+insert into api_keys (id, agent_id, house_id, name, hash, expires_at)
+values ($1, $2, $3, $4, $5, $6)
+on conflict (id) do nothing
+returning id, agent_id, house_id, name, hash, created_at, expires_at, revoked_at, last_used_at
+`
+
+type InsertAPIKeyParams struct {
+	ID        string
+	AgentID   string
+	HouseID   *string
+	Name      string
+	Hash      []byte
+	ExpiresAt *time.Time
+}
+
+// No row: the id is taken.
+func (q *Queries) InsertAPIKey(ctx context.Context, db DBTX, arg InsertAPIKeyParams) (ApiKey, error) {
+	row := db.QueryRow(ctx, insertAPIKey,
+		arg.ID,
+		arg.AgentID,
+		arg.HouseID,
+		arg.Name,
+		arg.Hash,
+		arg.ExpiresAt,
+	)
+	var i ApiKey
+	err := row.Scan(
+		&i.ID,
+		&i.AgentID,
+		&i.HouseID,
+		&i.Name,
+		&i.Hash,
+		&i.CreatedAt,
+		&i.ExpiresAt,
+		&i.RevokedAt,
+		&i.LastUsedAt,
+	)
+	return i, err
+}
+
+const listAPIKeys = `-- name: ListAPIKeys :many
+select id, agent_id, house_id, name, hash, created_at, expires_at, revoked_at, last_used_at from api_keys
+where house_id = $1::text and (created_at, id) > ($2::timestamptz, $3::text)
+order by created_at, id
+limit $4
+`
+
+type ListAPIKeysParams struct {
+	HouseID   string
+	AfterTime time.Time
+	AfterID   string
+	MaxRows   int32
+}
+
+func (q *Queries) ListAPIKeys(ctx context.Context, db DBTX, arg ListAPIKeysParams) ([]ApiKey, error) {
+	rows, err := db.Query(ctx, listAPIKeys,
+		arg.HouseID,
+		arg.AfterTime,
+		arg.AfterID,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ApiKey
+	for rows.Next() {
+		var i ApiKey
+		if err := rows.Scan(
+			&i.ID,
+			&i.AgentID,
+			&i.HouseID,
+			&i.Name,
+			&i.Hash,
+			&i.CreatedAt,
+			&i.ExpiresAt,
+			&i.RevokedAt,
+			&i.LastUsedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockSigningKeys = `-- name: LockSigningKeys :exec
+select pg_advisory_xact_lock(hashtext('arbe.signing_keys'))
+`
+
+func (q *Queries) LockSigningKeys(ctx context.Context, db DBTX) error {
+	_, err := db.Exec(ctx, lockSigningKeys)
+	return err
+}
+
+const memberKind = `-- name: MemberKind :one
+select a.kind from members m join agents a on a.id = m.agent_id where m.house_id = $1 and m.agent_id = $2
+`
+
+func (q *Queries) MemberKind(ctx context.Context, db DBTX, houseID string, agentID string) (string, error) {
+	row := db.QueryRow(ctx, memberKind, houseID, agentID)
+	var kind string
+	err := row.Scan(&kind)
+	return kind, err
+}
+
+const noteAPIKeysUsed = `-- name: NoteAPIKeysUsed :exec
+select note_api_keys_used($1::bytea[], $2::timestamptz[])
+`
+
+func (q *Queries) NoteAPIKeysUsed(ctx context.Context, db DBTX, hashes [][]byte, times []time.Time) error {
+	_, err := db.Exec(ctx, noteAPIKeysUsed, hashes, times)
+	return err
+}
+
 const placeOf = `-- name: PlaceOf :one
 select house_id::text as house_id, role::text as role from place_of($1, $2, $3::uuid)
 `
@@ -114,6 +234,37 @@ func (q *Queries) PlaceOf(ctx context.Context, db DBTX, kind string, iD string, 
 	var i PlaceOfRow
 	err := row.Scan(&i.HouseID, &i.Role)
 	return i, err
+}
+
+const placesOf = `-- name: PlacesOf :many
+select which::bigint as which, house_id::text as house_id, role::text as role
+from places_of($1::text[], $2::text[], $3::uuid[])
+`
+
+type PlacesOfRow struct {
+	Which   int64
+	HouseID string
+	Role    string
+}
+
+func (q *Queries) PlacesOf(ctx context.Context, db DBTX, kinds []string, ids []string, agentIds []string) ([]PlacesOfRow, error) {
+	rows, err := db.Query(ctx, placesOf, kinds, ids, agentIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []PlacesOfRow
+	for rows.Next() {
+		var i PlacesOfRow
+		if err := rows.Scan(&i.Which, &i.HouseID, &i.Role); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const redeemLoginLink = `-- name: RedeemLoginLink :one
@@ -133,6 +284,15 @@ func (q *Queries) RedeemLoginLink(ctx context.Context, db DBTX, link []byte, ses
 	return i, err
 }
 
+const revokeAPIKey = `-- name: RevokeAPIKey :exec
+update api_keys set revoked_at = now() where id = $1 and revoked_at is null
+`
+
+func (q *Queries) RevokeAPIKey(ctx context.Context, db DBTX, id string) error {
+	_, err := db.Exec(ctx, revokeAPIKey, id)
+	return err
+}
+
 const revokeAPIKeys = `-- name: RevokeAPIKeys :exec
 update api_keys set revoked_at = now() where agent_id = $1 and name = $2 and revoked_at is null
 `
@@ -141,4 +301,168 @@ update api_keys set revoked_at = now() where agent_id = $1 and name = $2 and rev
 func (q *Queries) RevokeAPIKeys(ctx context.Context, db DBTX, agentID string, name string) error {
 	_, err := db.Exec(ctx, revokeAPIKeys, agentID, name)
 	return err
+}
+
+const signingKeys = `-- name: SigningKeys :many
+select id, sealed from signing_keys order by created_at desc, id desc
+`
+
+type SigningKeysRow struct {
+	ID     string
+	Sealed []byte
+}
+
+// Newest first.
+func (q *Queries) SigningKeys(ctx context.Context, db DBTX) ([]SigningKeysRow, error) {
+	rows, err := db.Query(ctx, signingKeys)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []SigningKeysRow
+	for rows.Next() {
+		var i SigningKeysRow
+		if err := rows.Scan(&i.ID, &i.Sealed); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const standingOfHashes = `-- name: StandingOfHashes :many
+select which::bigint as which, standing::text as standing from standing_of_hashes($1::bytea[])
+`
+
+type StandingOfHashesRow struct {
+	Which    int64
+	Standing string
+}
+
+func (q *Queries) StandingOfHashes(ctx context.Context, db DBTX, hashes [][]byte) ([]StandingOfHashesRow, error) {
+	rows, err := db.Query(ctx, standingOfHashes, hashes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []StandingOfHashesRow
+	for rows.Next() {
+		var i StandingOfHashesRow
+		if err := rows.Scan(&i.Which, &i.Standing); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const standingOfTokens = `-- name: StandingOfTokens :many
+select which::bigint as which, standing::text as standing
+from standing_of_tokens($1::text[], $2::text[], $3::text[], $4::uuid[], $5::bigint[], $6::timestamptz[])
+`
+
+type StandingOfTokensParams struct {
+	KeyIds    []string
+	HouseIds  []string
+	ThreadIds []string
+	AgentIds  []string
+	Epochs    []int64
+	JoinedAt  []time.Time
+}
+
+type StandingOfTokensRow struct {
+	Which    int64
+	Standing string
+}
+
+func (q *Queries) StandingOfTokens(ctx context.Context, db DBTX, arg StandingOfTokensParams) ([]StandingOfTokensRow, error) {
+	rows, err := db.Query(ctx, standingOfTokens,
+		arg.KeyIds,
+		arg.HouseIds,
+		arg.ThreadIds,
+		arg.AgentIds,
+		arg.Epochs,
+		arg.JoinedAt,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []StandingOfTokensRow
+	for rows.Next() {
+		var i StandingOfTokensRow
+		if err := rows.Scan(&i.Which, &i.Standing); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const threadToken = `-- name: ThreadToken :one
+select coalesce(role, '')::text as role, standing::text as standing
+from thread_token($1, $2, $3, $4::uuid, $5, $6)
+`
+
+type ThreadTokenParams struct {
+	KeyID    string
+	HouseID  string
+	ThreadID string
+	AgentID  string
+	Epoch    int64
+	JoinedAt time.Time
+}
+
+type ThreadTokenRow struct {
+	Role     string
+	Standing string
+}
+
+func (q *Queries) ThreadToken(ctx context.Context, db DBTX, arg ThreadTokenParams) (ThreadTokenRow, error) {
+	row := db.QueryRow(ctx, threadToken,
+		arg.KeyID,
+		arg.HouseID,
+		arg.ThreadID,
+		arg.AgentID,
+		arg.Epoch,
+		arg.JoinedAt,
+	)
+	var i ThreadTokenRow
+	err := row.Scan(&i.Role, &i.Standing)
+	return i, err
+}
+
+const tokenGround = `-- name: TokenGround :one
+select t.token_epoch, t.status, thread_runs(t.status) as runs, m.joined_at from threads t
+join members m on m.house_id = t.house_id and m.agent_id = $1
+where t.id = $2
+`
+
+type TokenGroundRow struct {
+	TokenEpoch int64
+	Status     string
+	Runs       bool
+	JoinedAt   time.Time
+}
+
+// What a token of a thread is given on: the thread's epoch, and since when the agent is in its house.
+func (q *Queries) TokenGround(ctx context.Context, db DBTX, agentID string, threadID string) (TokenGroundRow, error) {
+	row := db.QueryRow(ctx, tokenGround, agentID, threadID)
+	var i TokenGroundRow
+	err := row.Scan(
+		&i.TokenEpoch,
+		&i.Status,
+		&i.Runs,
+		&i.JoinedAt,
+	)
+	return i, err
 }

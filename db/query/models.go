@@ -30,6 +30,8 @@ type ApiKey struct {
 	CreatedAt time.Time
 	ExpiresAt *time.Time
 	RevokedAt *time.Time
+	// To within a minute or so.
+	LastUsedAt *time.Time
 }
 
 // The records of all logs. Written by append_entries and append_batch alone; deleted only with their stream.
@@ -130,6 +132,13 @@ type Secret struct {
 	CreatedAt     time.Time
 }
 
+// Sealed under the installation's key. The newest signs; an older one is kept until the last token it signed has expired. A token whose key is not here is not known.
+type SigningKey struct {
+	ID        string
+	Sealed    []byte
+	CreatedAt time.Time
+}
+
 // A log. A thread's is named arbe-thread-{thread id}. Who writes into it holds the lock of this row until commit: that makes positions gapless and their order commit order. It ends where its last entry is; there is no counter.
 type Stream struct {
 	ID          int64
@@ -206,6 +215,8 @@ type Thread struct {
 	Status    string
 	CreatedAt time.Time
 	UpdatedAt time.Time
+	// Which of its tokens count: those that name this number. It changes when they are to end.
+	TokenEpoch int64
 	// The thread it is a fork of; null when it is none, and once that one was deleted.
 	ForkedFromID *string
 	// The last entry it has in common with that thread; null when it is no fork.

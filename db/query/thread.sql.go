@@ -23,7 +23,7 @@ func (q *Queries) DeleteThread(ctx context.Context, db DBTX, id string) (int64, 
 }
 
 const getThread = `-- name: GetThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, t.forked_from_id, t.forked_at_seq, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, t.token_epoch, t.forked_from_id, t.forked_at_seq, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = $1
@@ -53,6 +53,7 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (GetThreadR
 		&i.Thread.Status,
 		&i.Thread.CreatedAt,
 		&i.Thread.UpdatedAt,
+		&i.Thread.TokenEpoch,
 		&i.Thread.ForkedFromID,
 		&i.Thread.ForkedAtSeq,
 		&i.Tail,
@@ -111,7 +112,7 @@ func (q *Queries) InsertThread(ctx context.Context, db DBTX, arg InsertThreadPar
 }
 
 const listThreads = `-- name: ListThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, t.forked_from_id, t.forked_at_seq, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, t.token_epoch, t.forked_from_id, t.forked_at_seq, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.house_id = $1
@@ -181,6 +182,7 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 			&i.Thread.Status,
 			&i.Thread.CreatedAt,
 			&i.Thread.UpdatedAt,
+			&i.Thread.TokenEpoch,
 			&i.Thread.ForkedFromID,
 			&i.Thread.ForkedAtSeq,
 			&i.Tail,
@@ -197,7 +199,7 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 }
 
 const lockThread = `-- name: LockThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, t.forked_from_id, t.forked_at_seq, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, t.token_epoch, t.forked_from_id, t.forked_at_seq, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = $1
@@ -228,6 +230,7 @@ func (q *Queries) LockThread(ctx context.Context, db DBTX, id string) (LockThrea
 		&i.Thread.Status,
 		&i.Thread.CreatedAt,
 		&i.Thread.UpdatedAt,
+		&i.Thread.TokenEpoch,
 		&i.Thread.ForkedFromID,
 		&i.Thread.ForkedAtSeq,
 		&i.Tail,
@@ -265,6 +268,18 @@ func (q *Queries) RepointThreads(ctx context.Context, db DBTX, toSandbox string,
 		return nil, err
 	}
 	return items, nil
+}
+
+const revokeThreadTokens = `-- name: RevokeThreadTokens :execrows
+update threads set token_epoch = default where id = $1
+`
+
+func (q *Queries) RevokeThreadTokens(ctx context.Context, db DBTX, id string) (int64, error) {
+	result, err := db.Exec(ctx, revokeThreadTokens, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const sandboxesBelow = `-- name: SandboxesBelow :many

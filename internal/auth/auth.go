@@ -1,16 +1,17 @@
 // Package auth says who is asking and whether they may: it knows people and bots, browser sessions, API
-// keys and login links, and is the one place that answers "may this principal do this to that?".
+// keys (key.go), tokens of threads (token.go) and login links, and is the one place that answers "may this
+// principal do this to that?" (may.go).
 //
 // A door authenticates once per request ([Auth.Authenticate]) and puts the [Principal] into the context;
 // an operation authorizes once ([Auth.May]) and gets the [db.Scope] its transactions look with. There is
-// no other way to a scope, so an operation that forgets to ask sees nothing.
+// no other way to a scope, so an operation that forgets to ask sees nothing. What goes on for long is
+// authorized again and again ([Auth.While]).
 package auth
 
 import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"strings"
 	"time"
@@ -28,28 +29,61 @@ const (
 	SessionLife = 30 * 24 * time.Hour
 )
 
-// keyPrefix begins every API key, so that one is recognised where it should not be.
-const keyPrefix = "arbe_"
+// The kinds of credential, as [Principal] names them.
+const (
+	session     = "session"
+	apiKey      = "api_key"
+	threadToken = "thread_token"
+)
+
+// Config is what an [Auth] works with.
+type Config struct {
+	DB *db.DB
+	// Sealer keeps the keys that sign threads' tokens unreadable in the database.
+	Sealer db.Sealer
+	// Recheck is how often whoever reads on is asked again whether they may: see [Auth.While]. Defaults to 10
+	// seconds.
+	Recheck time.Duration
+}
 
 // Auth answers who and whether. It is safe for concurrent use.
 type Auth struct {
-	db *db.DB
-	q  *query.Queries
+	db      *db.DB
+	q       *query.Queries
+	signing *keyring
+	live    *live
+	used    *used
 }
 
 // New makes an Auth over a database.
-func New(d *db.DB) *Auth { return &Auth{db: d, q: query.New()} }
+func New(c Config) *Auth {
+	if c.Recheck == 0 {
+		c.Recheck = 10 * time.Second
+	}
+	a := &Auth{db: c.DB, q: query.New(), used: &used{}}
+	a.signing = newKeyring(a, c.Sealer)
+	a.live = &live{auth: a, every: c.Recheck}
+	return a
+}
 
 // Principal is who asks.
 type Principal struct {
 	// Agent is the id of the person or bot.
 	Agent string
-	// Credential is what they showed: "session" or "api_key".
+	// Credential is what they showed: "session", "api_key" or "thread_token".
 	Credential string
 	// House is the one house the credential is limited to; empty when it is not limited.
 	House string
+	// Thread is the one thread it is limited to, of that house; Scopes is what it may do there, and Expires
+	// when it ends. They are a thread token's alone.
+	Thread  string
+	Scopes  []string
+	Expires time.Time
 
-	session []byte // the hash of the session shown, to end it
+	hash  []byte  // of the session or the key that was shown
+	token *claims // of the thread token that was shown,
+	keyID string  // the key that signed it,
+	role  string  // and what its agent is in House
 }
 
 type principalKey struct{}
@@ -67,24 +101,34 @@ func Who(ctx context.Context) (Principal, error) {
 	return Principal{}, notLoggedIn("nobody is logged in")
 }
 
-// Authenticate tells whose credential token is: a browser session or an API key. An unknown, expired or
-// revoked one is a [fault.Unauthenticated] that says which.
+// Authenticate tells whose credential token is: a browser session, an API key or a thread's token. An unknown,
+// expired or revoked one is a [fault.Unauthenticated] that says which. It takes one round trip to the database.
 func (a *Auth) Authenticate(ctx context.Context, token string) (Principal, error) {
+	if looksSigned(token) {
+		return a.authenticateToken(ctx, token)
+	}
 	hash := digest(token)
 	row, err := a.q.Authenticate(ctx, a.db.Pool(), hash)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return Principal{}, notLoggedIn("this credential is not known")
+		return Principal{}, ended("")
 	case err != nil:
 		return Principal{}, db.Explain(err)
 	case row.Standing != "ok":
-		return Principal{}, notLoggedIn("this credential is " + row.Standing)
+		return Principal{}, ended(row.Standing)
 	}
-	p := Principal{Agent: row.AgentID, Credential: row.Credential, House: row.HouseID}
-	if p.Credential == "session" {
-		p.session = hash
+	if row.Credential == apiKey {
+		a.used.note(a, hash)
 	}
-	return p, nil
+	return Principal{Agent: row.AgentID, Credential: row.Credential, House: row.HouseID, hash: hash}, nil
+}
+
+// ended says how a session or a key stands that is not good; empty is one that there is not.
+func ended(standing string) error {
+	if standing == "" {
+		standing = "not known"
+	}
+	return notLoggedIn("this credential is " + standing)
 }
 
 // CreateLink makes the token of a one-time login link for an agent, good for [LinkLife].
@@ -98,14 +142,14 @@ func (a *Auth) CreateLink(ctx context.Context, agent string) (token string, expi
 
 // Redeem trades a login link's token for a session of [SessionLife], once. A link that is unknown, used
 // or expired is a [fault.Unauthenticated] that says which.
-func (a *Auth) Redeem(ctx context.Context, link string) (session string, expires time.Time, p Principal, err error) {
-	session, expires = newToken(), time.Now().Add(SessionLife)
-	row, err := a.q.RedeemLoginLink(ctx, a.db.Pool(), digest(link), digest(session), expires)
+func (a *Auth) Redeem(ctx context.Context, link string) (token string, expires time.Time, p Principal, err error) {
+	token, expires = newToken(), time.Now().Add(SessionLife)
+	row, err := a.q.RedeemLoginLink(ctx, a.db.Pool(), digest(link), digest(token), expires)
 	switch {
 	case err != nil:
 		return "", time.Time{}, Principal{}, db.Explain(err)
 	case row.Outcome == "ok":
-		return session, expires, Principal{Agent: row.AgentID, Credential: "session", session: digest(session)}, nil
+		return token, expires, Principal{Agent: row.AgentID, Credential: session, hash: digest(token)}, nil
 	}
 	what := map[string]string{
 		"used":    "this login link was used before",
@@ -119,27 +163,12 @@ func (a *Auth) Redeem(ctx context.Context, link string) (session string, expires
 
 // EndSession logs p's browser session out. It does nothing for other credentials, or a second time.
 func (a *Auth) EndSession(ctx context.Context, p Principal) error {
-	if p.session == nil {
+	if p.Credential != session {
 		return nil
 	}
 	return a.db.In(ctx, db.Scope{Agent: p.Agent}, func(tx pgx.Tx) error {
-		return a.q.DeleteSession(ctx, tx, p.session)
+		return a.q.DeleteSession(ctx, tx, p.hash)
 	})
-}
-
-// ReplaceKey makes an API key for an agent over all its houses, and revokes the agent's earlier keys of
-// the same name. The key is told this once; the database keeps its hash.
-func (a *Auth) ReplaceKey(ctx context.Context, agent, name string) (key string, err error) {
-	random := make([]byte, 32)
-	rand.Read(random)
-	key = keyPrefix + hex.EncodeToString(random)
-	err = a.db.In(ctx, db.Scope{Agent: agent}, func(tx pgx.Tx) error {
-		if err := a.q.RevokeAPIKeys(ctx, tx, agent, name); err != nil {
-			return err
-		}
-		return a.q.CreateAPIKey(ctx, tx, query.CreateAPIKeyParams{AgentID: agent, Name: name, Hash: digest(key)})
-	})
-	return key, err
 }
 
 // newToken is a random credential of 256 bits.

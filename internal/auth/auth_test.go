@@ -28,7 +28,7 @@ type things struct{ house, thread, environment, sandbox string }
 func setup(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{Database: dbtest.New(t)}
-	b.auth = auth.New(b.DB)
+	b.auth = auth.New(auth.Config{DB: b.DB, Sealer: b.Sealer})
 	for name, id := range map[string]*string{"Ada": &b.ada, "Cyd": &b.cyd, "Bob": &b.bob} {
 		*id = b.insert(t, "insert into agents (kind, name) values ('human', $1) returning id::text", name)
 	}

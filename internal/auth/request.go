@@ -27,6 +27,20 @@ func Credential(header http.Header) (token string, cookie bool) {
 	return "", false
 }
 
+// Request tells who asks with a request, as [Auth.Authenticate] does. A cookie carries a browser's session
+// and nothing else.
+func (a *Auth) Request(ctx context.Context, header http.Header) (Principal, error) {
+	token, cookie := Credential(header)
+	if token == "" {
+		return Who(ctx)
+	}
+	p, err := a.Authenticate(ctx, token)
+	if err == nil && cookie && p.Credential != session {
+		return Principal{}, notLoggedIn("this credential is no browser's session")
+	}
+	return p, err
+}
+
 // OnlyHouse is the house of p when there is no doubt which: the one its credential is limited to, or the
 // only one its agent is in. Otherwise it is a [fault.Invalid].
 func (a *Auth) OnlyHouse(ctx context.Context, p Principal) (house string, err error) {

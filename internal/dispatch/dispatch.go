@@ -35,13 +35,15 @@ const (
 	sweepEvery = 15 * time.Second
 )
 
-// Config says what a [Dispatcher] works with. All fields are required.
+// Config says what a [Dispatcher] works with. All fields but Chores are required.
 type Config struct {
 	DB      *db.DB
 	Log     *stream.Log
 	Threads *thread.Threads
 	Boxes   *sandbox.Resolver
 	Logger  *slog.Logger
+	// Chores are done now and then. Defaults to none.
+	Chores []Chore
 }
 
 // Dispatcher queues work and works. It is safe for concurrent use.
@@ -51,6 +53,7 @@ type Dispatcher struct {
 	threads *thread.Threads
 	boxes   *sandbox.Resolver
 	logger  *slog.Logger
+	chores  []Chore
 	queue   *river.Client[pgx.Tx]
 	life    *life
 	// telling ends when a result can no longer be written, with halt.
@@ -61,7 +64,7 @@ type Dispatcher struct {
 // Start takes up work, and first of all reports what a dead server left. It goes on until
 // [Dispatcher.Stop].
 func Start(ctx context.Context, c Config) (*Dispatcher, error) {
-	d := &Dispatcher{db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger}
+	d := &Dispatcher{db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, chores: c.Chores}
 	// The queue works until it is stopped, not until the start's context ends.
 	lasting := context.WithoutCancel(ctx)
 	d.telling, d.halt = context.WithCancel(lasting)
@@ -95,6 +98,15 @@ func (d *Dispatcher) newQueue() (*river.Client[pgx.Tx], error) {
 	river.AddWorker(crew, &commandWorker{Dispatcher: d})
 	river.AddWorker(crew, &reapWorker{Dispatcher: d})
 	river.AddWorker(crew, &sweepWorker{Dispatcher: d})
+	river.AddWorker(crew, &choreWorker{Dispatcher: d})
+	periodic := []*river.PeriodicJob{
+		river.NewPeriodicJob(river.PeriodicInterval(sweepEvery), func() (river.JobArgs, *river.InsertOpts) {
+			return sweepArgs{}, nil
+		}, nil),
+	}
+	for _, c := range d.chores {
+		periodic = append(periodic, c.periodic())
+	}
 	return river.NewClient(riverpgxv5.New(d.db.Pool()), &river.Config{
 		ID:                   d.life.name(),
 		Schema:               db.JobSchema,
@@ -103,11 +115,7 @@ func (d *Dispatcher) newQueue() (*river.Client[pgx.Tx], error) {
 		JobTimeout:           -1,
 		RescueStuckJobsAfter: longest,
 		Logger:               slog.New(quiet{d.logger.Handler()}),
-		PeriodicJobs: []*river.PeriodicJob{
-			river.NewPeriodicJob(river.PeriodicInterval(sweepEvery), func() (river.JobArgs, *river.InsertOpts) {
-				return sweepArgs{}, nil
-			}, nil),
-		},
+		PeriodicJobs:         periodic,
 	})
 }
 

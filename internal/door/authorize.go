@@ -1,10 +1,10 @@
 package door
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
-	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
@@ -13,38 +13,46 @@ import (
 // by who is in only one house, or shows a key of one house.
 const houseHeader = "Arbe-House"
 
-// Members lets the members of a house at its streams: a request shows an API key, as a bearer token, or a
-// browser's session.
+// Members lets the members of a house at its streams, and who shows a thread's token at that thread's: a
+// request shows an API key or a token, as a bearer token, or a browser's session.
 func Members(a *auth.Auth) Authorize {
 	origin := http.NewCrossOriginProtection()
-	return func(r *http.Request, action auth.Action, name string) (db.Scope, error) {
-		token, cookie := auth.Credential(r.Header)
-		if token == "" {
-			_, err := auth.Who(r.Context())
-			return db.Scope{}, err
+	return func(r *http.Request, action auth.Action, name string) (Pass, error) {
+		if _, cookie := auth.Credential(r.Header); cookie && origin.Check(r) != nil {
+			return Pass{}, fault.New(fault.Forbidden, "another site's page may not use a browser's session", "show an API key as a bearer token")
 		}
-		if cookie && origin.Check(r) != nil {
-			return db.Scope{}, fault.New(fault.Forbidden, "another site's page may not use a browser's session", "show an API key as a bearer token")
-		}
-		p, err := a.Authenticate(r.Context(), token)
+		p, err := a.Request(r.Context(), r.Header)
 		if err != nil {
-			return db.Scope{}, err
+			return Pass{}, err
 		}
 		ctx := p.With(r.Context())
-		if id, ok := threadOf(name); ok {
-			return a.May(ctx, action, auth.Thread(id))
+		target, err := targetOf(ctx, a, p, r, name)
+		if err != nil {
+			return Pass{}, err
 		}
-		house := r.Header.Get(houseHeader)
-		if q := r.URL.Query().Get("house"); q != "" {
-			house = q
-		}
-		if house == "" {
-			if house, err = a.OnlyHouse(ctx, p); err != nil {
-				return db.Scope{}, err
-			}
-		}
-		return a.May(ctx, action, auth.House(house))
+		scope, err := a.May(ctx, action, target)
+		return Pass{scope, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return a.While(p.With(ctx), action, target)
+		}}, err
 	}
+}
+
+// targetOf is what a request for the stream of this name is about: a thread, or the house whose stream it is.
+func targetOf(ctx context.Context, a *auth.Auth, p auth.Principal, r *http.Request, name string) (auth.Target, error) {
+	if id, ok := threadOf(name); ok {
+		return auth.Thread(id), nil
+	}
+	house := r.Header.Get(houseHeader)
+	if q := r.URL.Query().Get("house"); q != "" {
+		house = q
+	}
+	if house == "" {
+		var err error
+		if house, err = a.OnlyHouse(ctx, p); err != nil {
+			return auth.Target{}, err
+		}
+	}
+	return auth.House(house), nil
 }
 
 // threadPrefix begins the names of threads' streams.

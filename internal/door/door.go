@@ -45,7 +45,15 @@ const (
 var Prefixes = []string{"/api/stream/", "/v1/stream/"}
 
 // Authorize says with whose eyes a request looks at the stream of this name, or why it may not.
-type Authorize func(r *http.Request, action auth.Action, name string) (db.Scope, error)
+type Authorize func(r *http.Request, action auth.Action, name string) (Pass, error)
+
+// Pass is what a request looks with.
+type Pass struct {
+	db.Scope
+	// While bounds what goes on for long: its context ends when the request would not be let in any more, as that
+	// of [auth.Auth.While] does. Defaults to nil: it would always be.
+	While func(context.Context) (context.Context, context.CancelFunc)
+}
 
 // Config is what a [Door] works with.
 type Config struct {
@@ -87,7 +95,7 @@ var operations = map[string]struct {
 	do     operation
 }{
 	http.MethodPut:    {auth.Write, (*Door).create},
-	http.MethodPost:   {auth.Write, (*Door).write},
+	http.MethodPost:   {auth.Say, (*Door).write},
 	http.MethodGet:    {auth.Read, (*Door).read},
 	http.MethodHead:   {auth.Read, (*Door).head},
 	http.MethodDelete: {auth.Write, (*Door).delete},
@@ -120,18 +128,22 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Allow", methods)
 		return refusal{http.StatusMethodNotAllowed, fault.Newf(fault.Unimplemented, "use one of "+methods, "a stream knows no %.20s", r.Method)}
 	}
-	scope, err := d.Authorize(r, op.action, name)
+	pass, err := d.Authorize(r, op.action, name)
 	if err != nil {
 		return err
 	}
-	ctx := r.Context()
+	bound := pass.While
 	if r.Method != http.MethodGet || !r.URL.Query().Has("live") {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, maxDuration)
-		defer cancel()
+		bound = func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, maxDuration)
+		}
+	} else if bound == nil {
+		bound = context.WithCancel
 	}
+	ctx, done := bound(r.Context())
+	defer done()
 	_, thread := threadOf(name)
-	return op.do(d, w, request{r.WithContext(ctx), stream.Ref{House: scope.House, Name: name}, scope.Agent, thread})
+	return op.do(d, w, request{r.WithContext(ctx), stream.Ref{House: pass.House, Name: name}, pass.Agent, thread})
 }
 
 // nameForm is what a stream may be called: a path of words.

@@ -28,6 +28,7 @@ type world struct {
 	t        testing.TB
 	ours     house
 	stranger house
+	auth     *auth.Auth
 	// log and url are the first server's.
 	log *stream.Log
 	url string
@@ -45,6 +46,7 @@ func (h house) stream() string { return "arbe-thread-" + h.thread }
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{Database: dbtest.New(t), t: t}
+	w.auth = auth.New(auth.Config{DB: w.DB, Sealer: w.Sealer, Recheck: 50 * time.Millisecond})
 	w.ours, w.stranger = w.house("ours"), w.house("theirs")
 	w.url, _ = w.serve()
 	return w
@@ -72,7 +74,7 @@ func (w *world) serve() (url string, stop func()) {
 	}
 	subscriptions := subscription.Start(subscription.Config{DB: w.DB, Log: log, Key: ed25519.NewKeyFromSeed(make([]byte, 32)), Logger: logger})
 	server := httptest.NewServer(door.New(door.Config{
-		Log: log, Authorize: door.Members(auth.New(w.DB)), Subscriptions: subscriptions, Logger: logger, LongPoll: 500 * time.Millisecond,
+		Log: log, Authorize: door.Members(w.auth), Subscriptions: subscriptions, Logger: logger, LongPoll: 500 * time.Millisecond,
 	}))
 	stop = func() { subscriptions.Close(); log.Close(); server.CloseClientConnections(); server.Close() }
 	w.t.Cleanup(stop)
@@ -93,7 +95,7 @@ func (w *world) house(name string) (h house) {
 		w.t.Fatal(err)
 	}
 	h.thread = h.id
-	if h.key, err = auth.New(w.DB).ReplaceKey(w.t.Context(), h.member, "test"); err != nil {
+	if h.key, err = w.auth.ReplaceKey(w.t.Context(), h.member, "test"); err != nil {
 		w.t.Fatal(err)
 	}
 	h.limited = "arbe_limited_" + h.id

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -141,6 +142,9 @@ func (d *Door) wait(p page) error {
 		if event.Entry != nil {
 			return nil
 		}
+	}
+	if refused := auth.Refused(p.Context()); refused != nil {
+		return refused
 	}
 	return p.Context().Err()
 }

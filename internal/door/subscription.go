@@ -45,11 +45,11 @@ func (d *Door) control(w http.ResponseWriter, r *http.Request, name string) erro
 		if r.Method == http.MethodGet {
 			action = auth.Read
 		}
-		scope, err := d.Authorize(r, action, name)
+		pass, err := d.Authorize(r, action, name)
 		if err != nil {
 			return err
 		}
-		c.house = scope.House
+		c.house = pass.House
 	}
 	return do(c)
 }

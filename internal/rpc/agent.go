@@ -6,7 +6,6 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
-	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -25,7 +24,10 @@ func (s *agentService) WhoAmI(ctx context.Context, _ *arbev1.WhoAmIRequest) (*ar
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.WhoAmIResponse{Agent: wireAgent(self), Credential: who.Credential, HouseId: who.House}, nil
+	return &arbev1.WhoAmIResponse{
+		Agent: wireAgent(self), Credential: who.Credential, HouseId: who.House,
+		ThreadId: who.Thread, Scopes: who.Scopes, ExpiresAt: timestamp(who.Expires),
+	}, nil
 }
 
 func (s *agentService) CreateAgent(ctx context.Context, req *arbev1.CreateAgentRequest) (*arbev1.CreateAgentResponse, error) {
@@ -62,14 +64,11 @@ func (s *agentService) ListAgents(ctx context.Context, req *arbev1.ListAgentsReq
 }
 
 func (s *agentService) CreateLoginLink(ctx context.Context, _ *arbev1.CreateLoginLinkRequest) (*arbev1.CreateLoginLinkResponse, error) {
-	who, err := auth.Who(ctx)
+	scope, err := s.Auth.May(ctx, auth.Issue, auth.Account)
 	if err != nil {
 		return nil, err
 	}
-	if who.House != "" { // a session reaches all houses of its agent
-		return nil, fault.New(fault.Forbidden, "this credential is limited to one house", "use one that is not")
-	}
-	token, expires, err := s.Auth.CreateLink(ctx, who.Agent)
+	token, expires, err := s.Auth.CreateLink(ctx, scope.Agent)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -29,6 +30,14 @@ func timestamp(t time.Time) *timestamppb.Timestamp {
 		return nil
 	}
 	return timestamppb.New(t)
+}
+
+// timeOf is t in the domain: the zero time when it is absent.
+func timeOf(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
 }
 
 // milliseconds is d rounded up: the shortest limit is still one, and 0 is none.
@@ -102,6 +111,15 @@ func recipe(c *arbev1.EnvironmentConfig) sandbox.Recipe {
 		Limits:         sandbox.Limits{MemoryMB: int(l.GetMemoryMb()), DiskMB: int(l.GetDiskMb()), PIDs: int(l.GetPids()), CPUs: l.GetCpus()},
 		CommandTimeout: l.GetCommandTimeout().AsDuration(),
 	}
+}
+
+func wireAPIKey(k auth.APIKey) *arbev1.APIKey {
+	return &arbev1.APIKey{Id: k.ID, HouseId: k.House, AgentId: k.Agent, Name: k.Name, CreatedAt: timestamp(k.CreatedAt),
+		ExpiresAt: timestamp(k.ExpiresAt), RevokedAt: timestamp(k.RevokedAt), LastUsedAt: timestamp(k.LastUsedAt)}
+}
+
+func wireThreadToken(t auth.ThreadToken) *arbev1.ThreadToken {
+	return &arbev1.ThreadToken{Token: t.Token, ThreadId: t.Thread, AgentId: t.Agent, Scopes: t.Scopes, ExpiresAt: timestamp(t.ExpiresAt)}
 }
 
 func wireEvent(e stream.Event) *arbev1.TailResponse {

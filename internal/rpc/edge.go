@@ -79,26 +79,23 @@ func (e *edge) authenticate(ctx context.Context, spec connect.Spec, _ connect.Pe
 	if open[spec.Procedure] {
 		return ctx, nil
 	}
-	token, _ := auth.Credential(header) // a cookie from another site's page does not get here
-	p, err := e.caller(ctx, token)
+	p, err := e.caller(ctx, header) // a cookie from another site's page does not get here
+	shown, _ := auth.Credential(header)
 	switch {
 	case err == nil:
 		return p.With(ctx), nil
-	case token != "" && spec.Procedure == arbev1connect.AgentServiceEndSessionProcedure && fault.CodeOf(err) == fault.Unauthenticated:
+	case shown != "" && spec.Procedure == arbev1connect.AgentServiceEndSessionProcedure && fault.CodeOf(err) == fault.Unauthenticated:
 		return ctx, nil
 	}
 	understood(ctx)
 	return ctx, e.leave(err, spec)
 }
 
-// caller is whose token it is.
-func (e *edge) caller(ctx context.Context, token string) (auth.Principal, error) {
-	if token == "" {
-		return auth.Who(ctx)
-	}
+// caller is who shows a credential.
+func (e *edge) caller(ctx context.Context, header http.Header) (auth.Principal, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxDuration)
 	defer cancel()
-	return e.auth.Authenticate(ctx, token)
+	return e.auth.Request(ctx, header)
 }
 
 // leave makes an error what the caller may see, and logs what they may not.

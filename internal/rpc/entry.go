@@ -30,7 +30,7 @@ func (s *entryService) may(ctx context.Context, action auth.Action, threadID str
 }
 
 func (s *entryService) Append(ctx context.Context, req *arbev1.AppendRequest) (*arbev1.AppendResponse, error) {
-	log, who, err := s.may(ctx, auth.Write, req.GetThreadId())
+	log, who, err := s.may(ctx, auth.Say, req.GetThreadId())
 	if err != nil {
 		return nil, err
 	}
@@ -70,8 +70,8 @@ func (s *entryService) Tail(ctx context.Context, req *arbev1.TailRequest, to *co
 	}
 	// The tail runs beside this call, so that silence can be filled. It holds one event at a time: who
 	// reads slowly is waited for by nobody else.
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, done := s.Auth.While(ctx, auth.Read, auth.Thread(req.GetThreadId()))
+	defer done()
 	events, ended := make(chan stream.Event), make(chan error, 1)
 	go func() {
 		for event, err := range s.Log.Tail(ctx, log, req.GetAfter()) {
@@ -93,8 +93,11 @@ func (s *entryService) Tail(ctx context.Context, req *arbev1.TailRequest, to *co
 		var res *arbev1.TailResponse
 		select {
 		case <-ctx.Done():
-			return nil
+			return auth.Refused(ctx)
 		case err := <-ended:
+			if err == nil { // it heard of the end of ctx first
+				err = auth.Refused(ctx)
+			}
 			return err
 		case event := <-events:
 			res = wireEvent(event)

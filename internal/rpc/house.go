@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/arbe-dev/arbe/internal/auth"
-	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -12,14 +11,11 @@ import (
 type houseService struct{ Services }
 
 func (s *houseService) CreateHouse(ctx context.Context, req *arbev1.CreateHouseRequest) (*arbev1.CreateHouseResponse, error) {
-	who, err := auth.Who(ctx)
+	scope, err := s.Auth.May(ctx, auth.Write, auth.Account)
 	if err != nil {
 		return nil, err
 	}
-	if who.House != "" {
-		return nil, fault.New(fault.Forbidden, "this credential is limited to one house", "log in as a person to make another one")
-	}
-	made, err := s.Houses.Create(ctx, who.Agent, req.GetName())
+	made, err := s.Houses.Create(ctx, scope.Agent, req.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +35,7 @@ func (s *houseService) GetHouse(ctx context.Context, req *arbev1.GetHouseRequest
 }
 
 func (s *houseService) ListHouses(ctx context.Context, req *arbev1.ListHousesRequest) (*arbev1.ListHousesResponse, error) {
-	who, err := auth.Who(ctx)
+	scope, err := s.Auth.May(ctx, auth.Read, auth.Account)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +44,7 @@ func (s *houseService) ListHouses(ctx context.Context, req *arbev1.ListHousesReq
 		return nil, err
 	}
 	size := pageSize(req.GetPageSize())
-	rows, err := s.Houses.List(ctx, who.Agent, who.House, after.cursor(), size+1)
+	rows, err := s.Houses.List(ctx, scope.Agent, scope.House, after.cursor(), size+1)
 	if err != nil {
 		return nil, err
 	}

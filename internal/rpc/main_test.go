@@ -14,9 +14,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/auth"
@@ -36,7 +38,8 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 // people who use it: Ada owns a house in which Cyd is a member; Bob owns another one.
 type bench struct {
 	*dbtest.Database
-	url string
+	owner *pgxpool.Pool // of the schema, past row-level security
+	url   string
 	// told is what the server logged.
 	told          *logbook
 	auth          *auth.Auth
@@ -67,7 +70,10 @@ func setup(t *testing.T) *bench {
 	must(t, err)
 	t.Cleanup(func() { dispatcher.Stop(context.Background()) })
 
-	b := &bench{Database: d, told: told, auth: auth.New(d.DB), houses: house.New(d.DB, log, threads, boxes)}
+	b := &bench{Database: d, told: told, auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer, Recheck: 50 * time.Millisecond}), houses: house.New(d.DB, log, threads, boxes)}
+	b.owner, err = pgxpool.New(ctx, d.OwnerURL)
+	must(t, err)
+	t.Cleanup(b.owner.Close)
 	server := httptest.NewUnstartedServer(rpc.Handler(rpc.Services{
 		Auth: b.auth, Houses: b.houses, Threads: threads, Log: log, Boxes: boxes, Dispatcher: dispatcher, Logger: told.logger(),
 	}))
@@ -98,12 +104,12 @@ func (b *bench) person(t *testing.T, name string) person {
 // client calls the services with a credential.
 func (b *bench) client(token string) *arbe.Client { return arbe.New(b.url, token) }
 
-// limitedKey is a key of p's for one house alone.
-func (b *bench) limitedKey(t *testing.T, p person, house string) string {
+// houseKey makes a key of p's for the house they work in.
+func (p person) houseKey(t *testing.T) string {
 	t.Helper()
-	key := "arbe_limited_to_" + house
-	b.exec(t, "insert into api_keys (agent_id, house_id, name, hash) values ($1, $2, 'limited', $3)", p.id, house, digest(key))
-	return key
+	res, err := p.Credentials.CreateAPIKey(t.Context(), &arbev1.CreateAPIKeyRequest{HouseId: p.house.Id, Name: "limited"})
+	must(t, err)
+	return res.Key
 }
 
 func (b *bench) newHouse(t *testing.T, p person, name string) *arbev1.House {
@@ -116,7 +122,7 @@ func (b *bench) newHouse(t *testing.T, p person, name string) *arbev1.House {
 // exec changes the database past row-level security.
 func (b *bench) exec(t *testing.T, statement string, args ...any) {
 	t.Helper()
-	if _, err := b.Owner(t).Exec(t.Context(), statement, args...); err != nil {
+	if _, err := b.owner.Exec(t.Context(), statement, args...); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
 }
@@ -124,7 +130,7 @@ func (b *bench) exec(t *testing.T, statement string, args ...any) {
 // ask reads one value past row-level security.
 func ask[T any](t *testing.T, b *bench, question string, args ...any) T {
 	t.Helper()
-	rows, err := b.Owner(t).Query(t.Context(), question, args...)
+	rows, err := b.owner.Query(t.Context(), question, args...)
 	must(t, err)
 	answer, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
 	must(t, err)

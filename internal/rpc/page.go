@@ -39,6 +39,7 @@ var (
 	threadList      = list{"threads", shortID}
 	environmentList = list{"environments", shortID}
 	sandboxList     = list{"sandboxes", shortID}
+	keyList         = list{"keys", shortID}
 )
 
 // bookmark is a place in a list: its last row that was given out. The zero bookmark is the list's start.

@@ -34,6 +34,10 @@ func lists(t *testing.T) map[string]paged {
 			res, err := p.Agents.ListAgents(ctx, &arbev1.ListAgentsRequest{HouseId: p.house.Id, PageSize: size, PageToken: token})
 			return idsOf(res.GetAgents()), res.GetNextPageToken(), err
 		},
+		"keys": func(p person, size int32, token string) (ids []string, next string, err error) {
+			res, err := p.Credentials.ListAPIKeys(ctx, &arbev1.ListAPIKeysRequest{HouseId: p.house.Id, PageSize: size, PageToken: token})
+			return idsOf(res.GetApiKeys()), res.GetNextPageToken(), err
+		},
 		"threads": func(p person, size int32, token string) (ids []string, next string, err error) {
 			res, err := p.Threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: p.house.Id, PageSize: size, PageToken: token})
 			return idsOf(res.GetThreads()), res.GetNextPageToken(), err
@@ -79,12 +83,15 @@ func TestListsComeInPages(t *testing.T) {
 	for i := range 7 {
 		b.newHouse(t, b.ada, fmt.Sprint("House ", i))
 		b.ada.bot(t)
-		b.things(t, b.ada.house.Id, b.ada.id)
+		b.furnish(t, b.ada.house.Id)
+		b.ada.thread(t, &arbev1.CreateThreadRequest{})
+		b.ada.houseKey(t)
 	}
 	b.exec(t, "update houses set created_at = '2026-01-01'")
 	b.exec(t, "update members set joined_at = '2026-01-01'")
 	b.exec(t, "update environments set created_at = '2026-01-01'")
 	b.exec(t, "update sandboxes set created_at = '2026-01-01'")
+	b.exec(t, "update api_keys set created_at = '2026-01-01'")
 
 	tokens := map[string]string{}
 	for name, l := range lists(t) {

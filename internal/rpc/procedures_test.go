@@ -11,97 +11,174 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/arbe-dev/arbe/internal/auth/authtest"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// things are what a call is about: one of each kind, in one house.
-type things struct{ house, thread, command, environment, sandbox, agent string }
+// access is who may call what: the specification, in one table. "-" is a call that succeeds and does nothing, for
+// what is not there for the caller. RedeemLoginLink is called with a link that nobody knows.
+const access = `
+#                                     nobody  unknown expired revoked outsider member owner  bot  house-key elsewhere token reader writer sibling
+                                      nobody  unknown expired revoked outsider member owner  bot  house-key elsewhere token reader writer sibling
 
-// procedure is one RPC, and who may use it on what.
-type procedure struct {
-	call func(context.Context, *arbe.Client, things) error
-	// global ones are not about a house: they work on the caller's own.
-	global bool
-	// owners says that members may not.
-	owners bool
-	// forgiving ones succeed, and do nothing, when what they are about is not there.
-	forgiving bool
-	// unlimited ones are refused to a credential that is limited to a house.
-	unlimited bool
-	// open ones need no credential; settled ones succeed once the credential has ended.
-	open, settled bool
+# The caller's own.
+AgentService.WhoAmI                    401     401     401     401     ok       ok     ok     ok     ok        ok       ok    ok     ok     ok
+AgentService.EndSession                401     ok      ok      ok      ok       ok     ok     ok     ok        ok       ok    ok     ok     ok
+AgentService.RedeemLoginLink           401     401     401     401     401      401    401    401    401       401      401   401    401    401
+AgentService.CreateLoginLink           401     401     401     401     ok       ok     ok     403    403       403      403   403    403    403
+HouseService.CreateHouse               401     401     401     401     ok       ok     ok     403    403       403      403   403    403    403
+HouseService.ListHouses                401     401     401     401     ok       ok     ok     ok     ok        ok       403   403    403    403
+
+# A house's.
+HouseService.GetHouse                  401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+HouseService.ListMembers               401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+HouseService.UpdateHouse               401     401     401     401     404      403    ok     403    403       404      403   403    403    403
+AgentService.GetAgent                  401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+AgentService.ListAgents                401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+AgentService.CreateAgent               401     401     401     401     404      403    ok     403    403       404      403   403    403    403
+EnvironmentService.CreateEnvironment   401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+EnvironmentService.GetEnvironment      401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+EnvironmentService.ListEnvironments    401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+EnvironmentService.UpdateEnvironment   401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+EnvironmentService.DeleteEnvironment   401     401     401     401     -        ok     ok     ok     ok        -        403   403    403    403
+SandboxService.GetSandbox              401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+SandboxService.ListSandboxes           401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+SandboxService.DestroySandbox          401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+ThreadService.CreateThread             401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+ThreadService.ListThreads              401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+
+# A thread's: the one place that its tokens reach.
+ThreadService.GetThread                401     401     401     401     404      ok     ok     ok     ok        404      ok    ok     403    403
+EntryService.List                      401     401     401     401     404      ok     ok     ok     ok        404      ok    ok     403    403
+EntryService.Tail                      401     401     401     401     404      ok     ok     ok     ok        404      ok    ok     403    403
+EntryService.Append                    401     401     401     401     404      ok     ok     ok     ok        404      ok    403    ok     403
+ThreadService.UpdateThread             401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+ThreadService.DeleteThread             401     401     401     401     -        ok     ok     ok     ok        -        403   403    403    403
+ThreadService.ForkThread               401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+ThreadService.RunCommand               401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+ThreadService.CancelCommand            401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+
+# Credentials: one that is limited makes no other. The key that is revoked is a member's.
+CredentialService.CreateAPIKey         401     401     401     401     404      ok     ok     403    403       404      403   403    403    403
+CredentialService.ListAPIKeys          401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+CredentialService.RevokeAPIKey         401     401     401     401     404      ok     ok     403    ok        404      403   403    403    403
+CredentialService.CreateThreadToken    401     401     401     401     404      ok     ok     403    403       404      403   403    403    403
+CredentialService.RenewThreadToken     401     401     401     401     403      403    403    403    403       403      ok    ok     ok     ok
+CredentialService.RevokeThreadTokens   401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+`
+
+// codes are what an outcome of the table is.
+var codes = map[string]connect.Code{"401": connect.CodeUnauthenticated, "403": connect.CodePermissionDenied, "404": connect.CodeNotFound}
+
+// told is what an answer of the table says, beside its code.
+func told(procedure, principal, outcome string) []string {
+	reasons := map[string]string{
+		"nobody": "nobody is logged in", "unknown": "this credential is not known", "expired": "expired", "revoked": "revoked",
+		"token": "this token", "reader": "this token", "writer": "this token", "sibling": "alone",
+	}
+	switch {
+	case procedure == "AgentService.RedeemLoginLink":
+		return []string{"this login link is not known"}
+	case outcome == "401", outcome == "403" && reasons[principal] != "":
+		return []string{reasons[principal]}
+	}
+	return nil
 }
 
-// procedures are all RPCs of the contract: a new one needs its line here.
-var procedures = map[string]procedure{
-	"HouseService.CreateHouse": {global: true, unlimited: true, call: func(ctx context.Context, c *arbe.Client, _ things) error {
+// things are what a call is about: one of each kind, in one house.
+type things struct{ house, thread, command, environment, sandbox, agent, key string }
+
+// call is one RPC about some things.
+type call func(context.Context, *arbe.Client, things) error
+
+// procedures are all RPCs of the contract: a new one needs its line here, and in the table.
+var procedures = map[string]call{
+	"HouseService.CreateHouse": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Houses.CreateHouse(ctx, &arbev1.CreateHouseRequest{Name: "New"}))
-	}},
-	"HouseService.GetHouse": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"HouseService.GetHouse": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Houses.GetHouse(ctx, &arbev1.GetHouseRequest{Id: of.house}))
-	}},
-	"HouseService.ListHouses": {global: true, call: func(ctx context.Context, c *arbe.Client, _ things) error {
+	},
+	"HouseService.ListHouses": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Houses.ListHouses(ctx, &arbev1.ListHousesRequest{}))
-	}},
-	"HouseService.UpdateHouse": {owners: true, call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"HouseService.UpdateHouse": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: of.house, Name: new("Renamed")}))
-	}},
-	"HouseService.ListMembers": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"HouseService.ListMembers": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Houses.ListMembers(ctx, &arbev1.ListMembersRequest{HouseId: of.house}))
-	}},
-	"AgentService.WhoAmI": {global: true, call: func(ctx context.Context, c *arbe.Client, _ things) error {
+	},
+	"AgentService.WhoAmI": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{}))
-	}},
-	"AgentService.CreateAgent": {owners: true, call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"AgentService.CreateAgent": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Agents.CreateAgent(ctx, &arbev1.CreateAgentRequest{HouseId: of.house, Name: "Bot", Runtime: "pi"}))
-	}},
-	"AgentService.GetAgent": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"AgentService.GetAgent": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Agents.GetAgent(ctx, &arbev1.GetAgentRequest{HouseId: of.house, Id: of.agent}))
-	}},
-	"AgentService.ListAgents": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"AgentService.ListAgents": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Agents.ListAgents(ctx, &arbev1.ListAgentsRequest{HouseId: of.house}))
-	}},
-	"AgentService.CreateLoginLink": {global: true, unlimited: true, call: func(ctx context.Context, c *arbe.Client, _ things) error {
+	},
+	"AgentService.CreateLoginLink": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Agents.CreateLoginLink(ctx, &arbev1.CreateLoginLinkRequest{}))
-	}},
-	"AgentService.RedeemLoginLink": {global: true, open: true, call: func(ctx context.Context, c *arbe.Client, _ things) error {
+	},
+	"AgentService.RedeemLoginLink": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Agents.RedeemLoginLink(ctx, &arbev1.RedeemLoginLinkRequest{Token: "unknown"}))
-	}},
-	"AgentService.EndSession": {global: true, settled: true, call: func(ctx context.Context, c *arbe.Client, _ things) error {
+	},
+	"AgentService.EndSession": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Agents.EndSession(ctx, &arbev1.EndSessionRequest{}))
-	}},
-	"ThreadService.CreateThread": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"CredentialService.CreateAPIKey": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Credentials.CreateAPIKey(ctx, &arbev1.CreateAPIKeyRequest{HouseId: of.house, Name: "New"}))
+	},
+	"CredentialService.ListAPIKeys": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Credentials.ListAPIKeys(ctx, &arbev1.ListAPIKeysRequest{HouseId: of.house}))
+	},
+	"CredentialService.RevokeAPIKey": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Credentials.RevokeAPIKey(ctx, &arbev1.RevokeAPIKeyRequest{Id: of.key}))
+	},
+	"CredentialService.CreateThreadToken": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Credentials.CreateThreadToken(ctx, &arbev1.CreateThreadTokenRequest{ThreadId: of.thread}))
+	},
+	"CredentialService.RenewThreadToken": func(ctx context.Context, c *arbe.Client, _ things) error {
+		return errOf(c.Credentials.RenewThreadToken(ctx, &arbev1.RenewThreadTokenRequest{}))
+	},
+	"CredentialService.RevokeThreadTokens": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Credentials.RevokeThreadTokens(ctx, &arbev1.RevokeThreadTokensRequest{ThreadId: of.thread}))
+	},
+	"ThreadService.CreateThread": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.CreateThread(ctx, &arbev1.CreateThreadRequest{HouseId: of.house}))
-	}},
-	"ThreadService.GetThread": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"ThreadService.GetThread": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: of.thread}))
-	}},
-	"ThreadService.ListThreads": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"ThreadService.ListThreads": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: of.house}))
-	}},
-	"ThreadService.UpdateThread": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"ThreadService.UpdateThread": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.UpdateThread(ctx, &arbev1.UpdateThreadRequest{Id: of.thread, Name: new("Renamed")}))
-	}},
-	"ThreadService.DeleteThread": {forgiving: true, call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"ThreadService.DeleteThread": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.DeleteThread(ctx, &arbev1.DeleteThreadRequest{Id: of.thread}))
-	}},
-	"ThreadService.ForkThread": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"ThreadService.ForkThread": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.ForkThread(ctx, &arbev1.ForkThreadRequest{ThreadId: of.thread}))
-	}},
-	"ThreadService.RunCommand": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"ThreadService.RunCommand": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.RunCommand(ctx, &arbev1.RunCommandRequest{ThreadId: of.thread, What: &arbev1.RunCommandRequest_Command{Command: "true"}}))
-	}},
-	"ThreadService.CancelCommand": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"ThreadService.CancelCommand": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: of.thread, CommandId: of.command}))
-	}},
-	"EntryService.Append": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"EntryService.Append": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Entries.Append(ctx, &arbev1.AppendRequest{ThreadId: of.thread, Type: "chat", Payload: chat("hello")}))
-	}},
-	"EntryService.List": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"EntryService.List": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Entries.List(ctx, &arbev1.ListRequest{ThreadId: of.thread}))
-	}},
-	"EntryService.Tail": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"EntryService.Tail": func(ctx context.Context, c *arbe.Client, of things) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		stream, err := c.Entries.Tail(ctx, &arbev1.TailRequest{ThreadId: of.thread})
@@ -110,36 +187,36 @@ var procedures = map[string]procedure{
 		}
 		stream.Receive()
 		return stream.Err()
-	}},
-	"EnvironmentService.CreateEnvironment": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"EnvironmentService.CreateEnvironment": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Environments.CreateEnvironment(ctx, &arbev1.CreateEnvironmentRequest{HouseId: of.house, Name: "New"}))
-	}},
-	"EnvironmentService.GetEnvironment": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"EnvironmentService.GetEnvironment": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Environments.GetEnvironment(ctx, &arbev1.GetEnvironmentRequest{Id: of.environment}))
-	}},
-	"EnvironmentService.ListEnvironments": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"EnvironmentService.ListEnvironments": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Environments.ListEnvironments(ctx, &arbev1.ListEnvironmentsRequest{HouseId: of.house}))
-	}},
-	"EnvironmentService.UpdateEnvironment": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"EnvironmentService.UpdateEnvironment": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Environments.UpdateEnvironment(ctx, &arbev1.UpdateEnvironmentRequest{Id: of.environment, Name: new("Renamed")}))
-	}},
-	"EnvironmentService.DeleteEnvironment": {forgiving: true, call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"EnvironmentService.DeleteEnvironment": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Environments.DeleteEnvironment(ctx, &arbev1.DeleteEnvironmentRequest{Id: of.environment}))
-	}},
-	"SandboxService.GetSandbox": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"SandboxService.GetSandbox": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Sandboxes.GetSandbox(ctx, &arbev1.GetSandboxRequest{Id: of.sandbox}))
-	}},
-	"SandboxService.ListSandboxes": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"SandboxService.ListSandboxes": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Sandboxes.ListSandboxes(ctx, &arbev1.ListSandboxesRequest{HouseId: of.house}))
-	}},
-	"SandboxService.DestroySandbox": {call: func(ctx context.Context, c *arbe.Client, of things) error {
+	},
+	"SandboxService.DestroySandbox": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Sandboxes.DestroySandbox(ctx, &arbev1.DestroySandboxRequest{Id: of.sandbox}))
-	}},
+	},
 }
 
 func errOf[Response any](_ Response, err error) error { return err }
 
-func TestEveryProcedureHasItsCase(t *testing.T) {
+func TestEveryProcedureHasItsLine(t *testing.T) {
 	t.Parallel()
 	var contract []string
 	protoregistry.GlobalFiles.RangeFilesByPackage("arbe.v1", func(file protoreflect.FileDescriptor) bool {
@@ -152,7 +229,7 @@ func TestEveryProcedureHasItsCase(t *testing.T) {
 		return true
 	})
 	for _, name := range contract {
-		if _, ok := procedures[name]; !ok {
+		if procedures[name] == nil {
 			t.Errorf("%s is in the contract and has no case", name)
 		}
 	}
@@ -161,76 +238,72 @@ func TestEveryProcedureHasItsCase(t *testing.T) {
 			t.Errorf("%s has a case and is not in the contract", name)
 		}
 	}
+	authtest.Complete(t, authtest.Table(t, access), contract)
 }
 
 func TestWhoMayCallWhat(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	annex := b.newHouse(t, b.ada, "Ada's annex")
-	limited := b.client(b.limitedKey(t, b.ada, b.ada.house.Id))
-	ended := b.endedCredentials(t)
-	unknown := things{"0nosuchh0us", "0nosuchthread", "nosuchcommand", "0nosuchenv", "0nosuchbox", uuid.NewString()}
-
-	for name, p := range procedures {
+	cast := authtest.New(t, b.Database, b.auth)
+	table := authtest.Table(t, access)
+	for name, call := range procedures {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx := t.Context()
-			own := b.things(t, b.ada.house.Id, b.cyd.id)
-			bobs := b.things(t, b.bob.house.Id, b.bob.id)
-
-			if !p.open {
-				t.Run("without a credential is unauthenticated", func(t *testing.T) {
-					refused(t, p.call(ctx, b.client(""), own), connect.CodeUnauthenticated, "nobody is logged in")
-				})
-				for standing, token := range ended {
-					t.Run("with a credential that is "+standing+" says so", func(t *testing.T) {
-						err := p.call(ctx, b.client(token), own)
-						if p.settled && err == nil {
-							return
+			for _, principal := range authtest.Principals {
+				want := table[name][principal]
+				t.Run(principal, func(t *testing.T) {
+					for what, credential := range cast.Credentials(t, principal) {
+						of := b.things(t, cast, cast.House) // fresh ones, for the call may use them up
+						err := call(t.Context(), b.client(credential(t, of.thread)), of)
+						code, refusal := codes[want]
+						switch {
+						case refusal:
+							refused(t, err, code, told(name, principal, want)...)
+						case err != nil:
+							t.Errorf("it is refused: %v", err)
+						case want == "-":
+							b.mustExist(t, of)
 						}
-						refused(t, err, connect.CodeUnauthenticated, "this credential is "+standing)
-					})
-				}
+						if t.Failed() {
+							t.Fatalf("that was with %s", what)
+						}
+					}
+				})
 			}
-			if !p.global {
-				t.Run("about what is not there, another house's or beyond the key's house is one answer", func(t *testing.T) {
-					notThere, bobsErr := p.call(ctx, b.ada.Client, unknown), p.call(ctx, b.ada.Client, bobs)
-					beyond := p.call(ctx, limited, b.things(t, annex.Id, b.ada.id))
-					if p.forgiving {
-						if err := errors.Join(notThere, bobsErr, beyond); err != nil {
+		})
+	}
+}
+
+func TestWhatIsNotThereAndWhatIsAnothersLookTheSame(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	cast := authtest.New(t, b.Database, b.auth)
+	unknown := things{"0nosuchh0us", "0nosuchthread", "nosuchcommand", "0nosuchenv", "0nosuchbox", uuid.NewString(), "0nosuchkey"}
+	table := authtest.Table(t, access)
+	for name, call := range procedures {
+		if outcome := table[name]["outsider"]; outcome != "404" && outcome != "-" {
+			continue // about nothing in a house
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for principal, want := range map[string]string{"member": table[name]["outsider"], "house-key": table[name]["outsider"], "token": "403"} {
+				for _, credential := range cast.Credentials(t, principal) {
+					c, others := b.client(credential(t, cast.Thread(t, cast.House))), b.things(t, cast, cast.Other)
+					notThere, theirs := call(t.Context(), c, unknown), call(t.Context(), c, others)
+					if want == "-" {
+						if err := errors.Join(notThere, theirs); err != nil {
 							t.Errorf("it is refused, want that nothing happens: %v", err)
 						}
-						b.mustExist(t, bobs)
-						return
+						b.mustExist(t, others)
+						continue
 					}
-					for _, err := range []error{notThere, bobsErr, beyond} {
-						refused(t, err, connect.CodeNotFound)
-						if err != nil && shape(err) != shape(notThere) {
-							t.Errorf("it says %q, and of what is not there %q", shape(err), shape(notThere))
-						}
+					refused(t, notThere, codes[want])
+					refused(t, theirs, codes[want])
+					if notThere != nil && theirs != nil && shape(notThere) != shape(theirs) {
+						t.Errorf("of what is another's it says %q, of what is not there %q", shape(theirs), shape(notThere))
 					}
-				})
+				}
 			}
-			t.Run("as a member", func(t *testing.T) {
-				err := p.call(ctx, b.cyd.Client, own)
-				switch {
-				case p.owners:
-					refused(t, err, connect.CodePermissionDenied, "only an owner")
-				case p.open:
-					refused(t, err, connect.CodeUnauthenticated, "this login link is not known")
-				case err != nil:
-					t.Errorf("it is refused: %v", err)
-				}
-			})
-			t.Run("with a key for this house", func(t *testing.T) {
-				err := p.call(ctx, limited, b.things(t, b.ada.house.Id, b.cyd.id))
-				switch {
-				case p.unlimited:
-					refused(t, err, connect.CodePermissionDenied, "limited to one house")
-				case !p.open && err != nil:
-					t.Errorf("it is refused: %v", err)
-				}
-			})
 		})
 	}
 }
@@ -239,7 +312,7 @@ func TestALimitedKeySeesOneHouse(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.newHouse(t, b.ada, "Ada's annex")
-	limited := b.client(b.limitedKey(t, b.ada, b.ada.house.Id))
+	limited := b.client(b.ada.houseKey(t))
 
 	list, err := limited.Houses.ListHouses(t.Context(), &arbev1.ListHousesRequest{})
 	must(t, err)
@@ -253,29 +326,28 @@ func TestALimitedKeySeesOneHouse(t *testing.T) {
 	}
 }
 
-// endedCredentials are tokens that do not count, by what is said of them.
-func (b *bench) endedCredentials(t *testing.T) map[string]string {
+// things makes one of each kind in a house of the cast's.
+func (b *bench) things(t *testing.T, cast *authtest.Cast, house string) things {
 	t.Helper()
-	b.exec(t, "insert into api_keys (agent_id, name, hash, expires_at) values ($1, 'test', $2, now())", b.cyd.id, digest("an old key"))
-	b.exec(t, "insert into api_keys (agent_id, name, hash, revoked_at) values ($1, 'test', $2, now())", b.cyd.id, digest("a revoked key"))
-	return map[string]string{"not known": "made up", "expired": "an old key", "revoked": "a revoked key"}
-}
-
-// things makes one of each kind in a house; agent is a member of it.
-func (b *bench) things(t *testing.T, house, agent string) things {
-	t.Helper()
-	made := things{house: house, agent: agent, command: "c1"}
-	made.environment = ask[string](t, b, "insert into environments (house_id, name) values ($1, 'spare') returning id", house)
-	recipe := ask[string](t, b, "insert into environments (house_id, name) values ($1, 'built') returning id", house)
-	made.sandbox = ask[string](t, b, "insert into sandboxes (house_id, environment_id, provider, status) values ($1, $2, 'local', 'dead') returning id", house, recipe)
-	made.thread = ask[string](t, b, `
-		with id as (select generate_short_id() as id),
-		     s as (insert into streams (house_id, name) select $1, 'arbe-thread-' || id from id)
-		insert into threads (id, house_id, stream_id) select id, $1, 'arbe-thread-' || id from id returning id`, house)
+	made := things{house: house, command: "c1", thread: cast.Thread(t, house)}
+	made.key, made.agent = cast.Key(t, house)
+	made.environment, made.sandbox = b.furnish(t, house)
 	// A command that has ended, for those who cancel it.
 	b.exec(t, `insert into entries (stream_id, seq, house_id, id, type, payload, ts)
 		select id, 1, house_id, 'c1', 'command', '{"command":"true"}', now() from streams where name = 'arbe-thread-' || $1`, made.thread)
 	return made
+}
+
+// furnish makes an environment that nothing is built from, and a sandbox.
+func (b *bench) furnish(t *testing.T, house string) (environment, sandbox string) {
+	t.Helper()
+	err := b.owner.QueryRow(t.Context(), `
+		with spare as (insert into environments (house_id, name) values ($1, 'spare') returning id),
+		     built as (insert into environments (house_id, name) values ($1, 'built') returning id),
+		     box as (insert into sandboxes (house_id, environment_id, provider, status) select $1, id, 'local', 'dead' from built returning id)
+		select spare.id, box.id from spare, box`, house).Scan(&environment, &sandbox)
+	must(t, err)
+	return environment, sandbox
 }
 
 // mustExist asserts that nothing was deleted.

@@ -51,6 +51,7 @@ func Handler(s Services) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(arbev1connect.NewHouseServiceHandler(&houseService{s}, options))
 	mux.Handle(arbev1connect.NewAgentServiceHandler(&agentService{s}, options))
+	mux.Handle(arbev1connect.NewCredentialServiceHandler(&credentialService{s}, options))
 	mux.Handle(arbev1connect.NewThreadServiceHandler(&threadService{s}, options))
 	mux.Handle(arbev1connect.NewEntryServiceHandler(&entryService{s}, options))
 	mux.Handle(arbev1connect.NewEnvironmentServiceHandler(&environmentService{s}, options))
@@ -62,7 +63,7 @@ func Handler(s Services) http.Handler {
 func Paths() []string {
 	var paths []string
 	for _, name := range []string{
-		arbev1connect.HouseServiceName, arbev1connect.AgentServiceName, arbev1connect.ThreadServiceName,
+		arbev1connect.HouseServiceName, arbev1connect.AgentServiceName, arbev1connect.CredentialServiceName, arbev1connect.ThreadServiceName,
 		arbev1connect.EntryServiceName, arbev1connect.EnvironmentServiceName, arbev1connect.SandboxServiceName,
 	} {
 		paths = append(paths, "/"+name+"/")

@@ -222,7 +222,7 @@ func TestCreatingAThreadAgain(t *testing.T) {
 		work.Wait()
 	})
 	t.Run("while the first is not committed waits for it, and returns it", func(t *testing.T) {
-		first, err := b.Owner(t).Begin(t.Context())
+		first, err := b.owner.Begin(t.Context())
 		must(t, err)
 		defer first.Rollback(t.Context())
 		_, err = first.Exec(t.Context(), `

@@ -25,6 +25,7 @@ var mayImport = map[string]string{
 	"internal/stream":    "db db/query internal/entry internal/fault",
 	"internal/thread":    "db db/query internal/stream internal/entry internal/fault",
 	"internal/auth":      "db db/query internal/fault",
+	"internal/auth/…":    "db db/dbtest internal/auth internal/fault",
 	"internal/house":     "db db/query internal/sandbox internal/thread internal/stream internal/entry internal/fault",
 	"internal/sandbox":   "db db/query internal/thread internal/stream internal/entry internal/fault",
 	"internal/sandbox/…": "internal/sandbox internal/fault",

@@ -148,8 +148,11 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	who := auth.New(database)
-	dispatcher, err := dispatch.Start(ctx, dispatch.Config{DB: database, Log: log, Threads: threads, Boxes: boxes, Logger: s.logger})
+	who := auth.New(auth.Config{DB: database, Sealer: sealer})
+	dispatcher, err := dispatch.Start(ctx, dispatch.Config{
+		DB: database, Log: log, Threads: threads, Boxes: boxes, Logger: s.logger,
+		Chores: []dispatch.Chore{{Name: "turn_signing_keys", Every: time.Hour, Do: who.TurnSigningKeys}},
+	})
 	if err != nil {
 		return err
 	}

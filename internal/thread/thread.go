@@ -296,6 +296,17 @@ func (t *Threads) DeleteTx(ctx context.Context, tx pgx.Tx, scope db.Scope, id st
 	return sandboxes, err
 }
 
+// RevokeTokens ends all tokens of a thread. A thread that is gone is a [fault.NotFound].
+func (t *Threads) RevokeTokens(ctx context.Context, scope db.Scope, id string) error {
+	return t.db.In(ctx, scope, func(tx pgx.Tx) error {
+		n, err := t.q.RevokeThreadTokens(ctx, tx, id)
+		if err == nil && n == 0 {
+			return noThread()
+		}
+		return err
+	})
+}
+
 // cleanTags tidies tags and drops repeated ones.
 func cleanTags(tags []string) ([]string, error) {
 	clean := []string{}
@@ -330,9 +341,13 @@ func noSuch(field string) *fault.Error {
 	return fault.New(fault.NotFound, field+": there is none with this id in the house", "use an id of the same house, or leave it out")
 }
 
+func noThread() error {
+	return fault.New(fault.NotFound, "there is no such thread", "list the threads with: arbe thread list")
+}
+
 func found(row query.Thread, tail int64, last time.Time, err error) (Thread, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Thread{}, fault.New(fault.NotFound, "there is no such thread", "list the threads with: arbe thread list")
+		return Thread{}, noThread()
 	}
 	if err != nil {
 		return Thread{}, err

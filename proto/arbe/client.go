@@ -30,6 +30,7 @@ import (
 type Client struct {
 	Houses       arbev1connect.HouseServiceClient
 	Agents       arbev1connect.AgentServiceClient
+	Credentials  arbev1connect.CredentialServiceClient
 	Threads      arbev1connect.ThreadServiceClient
 	Entries      arbev1connect.EntryServiceClient
 	Environments arbev1connect.EnvironmentServiceClient
@@ -50,9 +51,9 @@ func (o httpClientOption) apply(s *settings) { s.http = o.client }
 // Defaults to [http.DefaultClient].
 func WithHTTPClient(client connect.HTTPClient) Option { return httpClientOption{client} }
 
-// New makes a client of the server at baseURL ("http://127.0.0.1:8420"). The token is an API key or a
-// session; it travels as "Authorization: Bearer …" with every call. An empty token calls without a
-// credential. New itself reaches nothing.
+// New makes a client of the server at baseURL ("http://127.0.0.1:8420"). The token is an API key, a
+// session or a thread's token; it travels as "Authorization: Bearer …" with every call. An empty token calls
+// without a credential. New itself reaches nothing.
 func New(baseURL, token string, opts ...Option) *Client {
 	s := settings{http: http.DefaultClient}
 	for _, o := range opts {
@@ -63,6 +64,7 @@ func New(baseURL, token string, opts ...Option) *Client {
 	return &Client{
 		Houses:       arbev1connect.NewHouseServiceClient(s.http, url, with),
 		Agents:       arbev1connect.NewAgentServiceClient(s.http, url, with),
+		Credentials:  arbev1connect.NewCredentialServiceClient(s.http, url, with),
 		Threads:      arbev1connect.NewThreadServiceClient(s.http, url, with),
 		Entries:      arbev1connect.NewEntryServiceClient(s.http, url, with),
 		Environments: arbev1connect.NewEnvironmentServiceClient(s.http, url, with),

@@ -62,12 +62,12 @@ func run(ctx context.Context) (failed int, err error) {
 		return 0, err
 	}
 	defer postgres.Stop(ctx)
-	database, home, err := prepare(ctx, postgres.URL())
+	database, sealer, home, err := prepare(ctx, postgres.URL())
 	if err != nil {
 		return 0, err
 	}
 	defer database.Close()
-	who := auth.New(database)
+	who := auth.New(auth.Config{DB: database, Sealer: sealer})
 	clientKey, err := who.ReplaceKey(ctx, home.member, "client")
 	if err != nil {
 		return 0, err
@@ -88,7 +88,9 @@ func run(ctx context.Context) (failed int, err error) {
 			Log: log, Authorize: authorize, Subscriptions: subscriptions, Logger: logger, LongPoll: longPoll,
 		}))
 	}
-	toAll := serve(func(*http.Request, auth.Action, string) (db.Scope, error) { return db.Scope{House: home.id}, nil })
+	toAll := serve(func(*http.Request, auth.Action, string) (door.Pass, error) {
+		return door.Pass{Scope: db.Scope{House: home.id}}, nil
+	})
 	defer toAll.CloseClientConnections()
 	toMembers := serve(door.Members(who))
 	defer toMembers.CloseClientConnections()
@@ -104,22 +106,22 @@ func run(ctx context.Context) (failed int, err error) {
 type house struct{ id, member, stream string }
 
 // prepare makes a database with one house in it.
-func prepare(ctx context.Context, ownerURL string) (database *db.DB, home house, err error) {
+func prepare(ctx context.Context, ownerURL string) (database *db.DB, sealer *secret.Sealer, home house, err error) {
 	key, err := secret.NewKey()
 	if err != nil {
-		return nil, home, err
+		return nil, nil, home, err
 	}
-	sealer, err := secret.NewSealer(key)
+	sealer, err = secret.NewSealer(key)
 	if err != nil {
-		return nil, home, err
+		return nil, nil, home, err
 	}
 	serverURL, err := db.Migrate(ctx, ownerURL, sealer)
 	if err != nil {
-		return nil, home, err
+		return nil, nil, home, err
 	}
 	owner, err := pgx.Connect(ctx, ownerURL)
 	if err != nil {
-		return nil, home, err
+		return nil, nil, home, err
 	}
 	defer owner.Close(ctx)
 	err = owner.QueryRow(ctx, `
@@ -130,10 +132,10 @@ func prepare(ctx context.Context, ownerURL string) (database *db.DB, home house,
 		     m as (insert into members (house_id, agent_id, role) select h.id, a.id, 'member' from h, a)
 		select h.id, a.id::text, s.name from h, a, s`).Scan(&home.id, &home.member, &home.stream)
 	if err != nil {
-		return nil, home, err
+		return nil, nil, home, err
 	}
 	database, err = db.Open(ctx, serverURL, db.Options{})
-	return database, home, err
+	return database, sealer, home, err
 }
 
 // test runs the tests with an environment, and tells what came of them.

@@ -142,10 +142,14 @@ func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
 type WhoAmIResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Agent *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
-	// What kind of credential was shown: "session" (a browser) or "api_key".
+	// What kind of credential was shown: "session" (a browser), "api_key" or "thread_token".
 	Credential string `protobuf:"bytes,2,opt,name=credential,proto3" json:"credential,omitempty"`
 	// The one house the credential is limited to; empty when it reaches all of the agent's houses.
-	HouseId       string `protobuf:"bytes,3,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	HouseId string `protobuf:"bytes,3,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	// The one thread that a thread token is limited to, what it may do there, and when it expires.
+	ThreadId      string                 `protobuf:"bytes,4,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	Scopes        []string               `protobuf:"bytes,5,rep,name=scopes,proto3" json:"scopes,omitempty"`
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -199,6 +203,27 @@ func (x *WhoAmIResponse) GetHouseId() string {
 		return x.HouseId
 	}
 	return ""
+}
+
+func (x *WhoAmIResponse) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *WhoAmIResponse) GetScopes() []string {
+	if x != nil {
+		return x.Scopes
+	}
+	return nil
+}
+
+func (x *WhoAmIResponse) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
 }
 
 type CreateAgentRequest struct {
@@ -794,13 +819,17 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x129\n" +
 	"\n" +
 	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\x0f\n" +
-	"\rWhoAmIRequest\"q\n" +
+	"\rWhoAmIRequest\"\xe1\x01\n" +
 	"\x0eWhoAmIResponse\x12$\n" +
 	"\x05agent\x18\x01 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\x12\x1e\n" +
 	"\n" +
 	"credential\x18\x02 \x01(\tR\n" +
 	"credential\x12\x19\n" +
-	"\bhouse_id\x18\x03 \x01(\tR\ahouseId\"\x92\x01\n" +
+	"\bhouse_id\x18\x03 \x01(\tR\ahouseId\x12\x1b\n" +
+	"\tthread_id\x18\x04 \x01(\tR\bthreadId\x12\x16\n" +
+	"\x06scopes\x18\x05 \x03(\tR\x06scopes\x129\n" +
+	"\n" +
+	"expires_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\x92\x01\n" +
 	"\x12CreateAgentRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1d\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\x127\n" +
@@ -881,31 +910,32 @@ var file_arbe_v1_agent_proto_goTypes = []any{
 var file_arbe_v1_agent_proto_depIdxs = []int32{
 	15, // 0: arbe.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
 	0,  // 1: arbe.v1.WhoAmIResponse.agent:type_name -> arbe.v1.Agent
-	0,  // 2: arbe.v1.CreateAgentResponse.agent:type_name -> arbe.v1.Agent
-	0,  // 3: arbe.v1.GetAgentResponse.agent:type_name -> arbe.v1.Agent
-	0,  // 4: arbe.v1.ListAgentsResponse.agents:type_name -> arbe.v1.Agent
-	15, // 5: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
-	15, // 6: arbe.v1.RedeemLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 7: arbe.v1.RedeemLoginLinkResponse.agent:type_name -> arbe.v1.Agent
-	1,  // 8: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
-	3,  // 9: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
-	5,  // 10: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
-	7,  // 11: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
-	9,  // 12: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
-	11, // 13: arbe.v1.AgentService.RedeemLoginLink:input_type -> arbe.v1.RedeemLoginLinkRequest
-	13, // 14: arbe.v1.AgentService.EndSession:input_type -> arbe.v1.EndSessionRequest
-	2,  // 15: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
-	4,  // 16: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
-	6,  // 17: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
-	8,  // 18: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
-	10, // 19: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
-	12, // 20: arbe.v1.AgentService.RedeemLoginLink:output_type -> arbe.v1.RedeemLoginLinkResponse
-	14, // 21: arbe.v1.AgentService.EndSession:output_type -> arbe.v1.EndSessionResponse
-	15, // [15:22] is the sub-list for method output_type
-	8,  // [8:15] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	15, // 2: arbe.v1.WhoAmIResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 3: arbe.v1.CreateAgentResponse.agent:type_name -> arbe.v1.Agent
+	0,  // 4: arbe.v1.GetAgentResponse.agent:type_name -> arbe.v1.Agent
+	0,  // 5: arbe.v1.ListAgentsResponse.agents:type_name -> arbe.v1.Agent
+	15, // 6: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	15, // 7: arbe.v1.RedeemLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 8: arbe.v1.RedeemLoginLinkResponse.agent:type_name -> arbe.v1.Agent
+	1,  // 9: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
+	3,  // 10: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
+	5,  // 11: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
+	7,  // 12: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
+	9,  // 13: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
+	11, // 14: arbe.v1.AgentService.RedeemLoginLink:input_type -> arbe.v1.RedeemLoginLinkRequest
+	13, // 15: arbe.v1.AgentService.EndSession:input_type -> arbe.v1.EndSessionRequest
+	2,  // 16: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
+	4,  // 17: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
+	6,  // 18: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
+	8,  // 19: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
+	10, // 20: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
+	12, // 21: arbe.v1.AgentService.RedeemLoginLink:output_type -> arbe.v1.RedeemLoginLinkResponse
+	14, // 22: arbe.v1.AgentService.EndSession:output_type -> arbe.v1.EndSessionResponse
+	16, // [16:23] is the sub-list for method output_type
+	9,  // [9:16] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_agent_proto_init() }

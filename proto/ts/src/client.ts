@@ -1,6 +1,7 @@
 import { createClient as createService, type Client as ServiceClient, type Interceptor, type Transport } from "@connectrpc/connect";
 
 import { AgentService } from "./gen/arbe/v1/agent_pb.js";
+import { CredentialService } from "./gen/arbe/v1/credential_pb.js";
 import { EntryService } from "./gen/arbe/v1/entry_pb.js";
 import { EnvironmentService } from "./gen/arbe/v1/environment_pb.js";
 import { HouseService } from "./gen/arbe/v1/house_pb.js";
@@ -14,7 +15,7 @@ export type ClientOptions =
   | {
       /** The server's address, such as "http://127.0.0.1:8420". */
       baseUrl: string;
-      /** An API key or a session; it travels as "Authorization: Bearer …". None calls without a credential. */
+      /** An API key, a session or a thread's token; it travels as "Authorization: Bearer …". None calls without a credential. */
       token?: string;
     }
   | {
@@ -26,6 +27,7 @@ export type ClientOptions =
 export interface Client {
   readonly houses: ServiceClient<typeof HouseService>;
   readonly agents: ServiceClient<typeof AgentService>;
+  readonly credentials: ServiceClient<typeof CredentialService>;
   readonly threads: ServiceClient<typeof ThreadService>;
   readonly entries: ServiceClient<typeof EntryService>;
   readonly environments: ServiceClient<typeof EnvironmentService>;
@@ -56,6 +58,7 @@ export function createClient(options: ClientOptions): Client {
   return {
     houses: createService(HouseService, transport),
     agents: createService(AgentService, transport),
+    credentials: createService(CredentialService, transport),
     threads: createService(ThreadService, transport),
     entries,
     environments: createService(EnvironmentService, transport),

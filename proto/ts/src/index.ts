@@ -26,6 +26,7 @@ export { nextStep, reference } from "./errors.js";
 export { Code, ConnectError } from "@connectrpc/connect";
 
 export * from "./gen/arbe/v1/agent_pb.js";
+export * from "./gen/arbe/v1/credential_pb.js";
 export * from "./gen/arbe/v1/entry_pb.js";
 export * from "./gen/arbe/v1/environment_pb.js";
 export * from "./gen/arbe/v1/house_pb.js";

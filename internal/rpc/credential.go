@@ -1,0 +1,95 @@
+package rpc
+
+import (
+	"context"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/auth"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+type credentialService struct{ Services }
+
+// mayGive authorizes making a credential for an agent, empty for the caller, and returns who that is.
+func (s *credentialService) mayGive(ctx context.Context, target auth.Target, agent string) (db.Scope, string, error) {
+	who, err := auth.Who(ctx)
+	if err != nil {
+		return db.Scope{}, "", err
+	}
+	action := auth.Equip
+	if agent == "" || agent == who.Agent {
+		action, agent = auth.Issue, who.Agent
+	}
+	scope, err := s.Auth.May(ctx, action, target)
+	return scope, agent, err
+}
+
+func (s *credentialService) CreateAPIKey(ctx context.Context, req *arbev1.CreateAPIKeyRequest) (*arbev1.CreateAPIKeyResponse, error) {
+	scope, agent, err := s.mayGive(ctx, auth.House(req.GetHouseId()), req.GetAgentId())
+	if err != nil {
+		return nil, err
+	}
+	key, made, err := s.Auth.CreateKey(ctx, scope, auth.KeyDraft{ID: req.GetId(), Agent: agent, Name: req.GetName(), ExpiresAt: timeOf(req.GetExpiresAt())})
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.CreateAPIKeyResponse{ApiKey: wireAPIKey(made), Key: key}, nil
+}
+
+func (s *credentialService) ListAPIKeys(ctx context.Context, req *arbev1.ListAPIKeysRequest) (*arbev1.ListAPIKeysResponse, error) {
+	scope, err := s.Auth.May(ctx, auth.Read, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	after, err := keyList.open(req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	size := pageSize(req.GetPageSize())
+	rows, err := s.Auth.Keys(ctx, scope, after.cursor(), size+1)
+	if err != nil {
+		return nil, err
+	}
+	rows, next := cut(keyList, rows, size, func(k auth.APIKey) bookmark { return bookmark{Time: k.CreatedAt, ID: k.ID} })
+	return &arbev1.ListAPIKeysResponse{ApiKeys: each(rows, wireAPIKey), NextPageToken: next}, nil
+}
+
+func (s *credentialService) RevokeAPIKey(ctx context.Context, req *arbev1.RevokeAPIKeyRequest) (*arbev1.RevokeAPIKeyResponse, error) {
+	scope, err := s.Auth.May(ctx, auth.Own, auth.Key(req.GetId()))
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.RevokeAPIKeyResponse{}, s.Auth.RevokeKey(ctx, scope, req.GetId())
+}
+
+func (s *credentialService) CreateThreadToken(ctx context.Context, req *arbev1.CreateThreadTokenRequest) (*arbev1.CreateThreadTokenResponse, error) {
+	scope, agent, err := s.mayGive(ctx, auth.Thread(req.GetThreadId()), req.GetAgentId())
+	if err != nil {
+		return nil, err
+	}
+	made, err := s.Auth.CreateThreadToken(ctx, scope, req.GetThreadId(), agent, req.GetScopes())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.CreateThreadTokenResponse{Token: wireThreadToken(made)}, nil
+}
+
+func (s *credentialService) RenewThreadToken(ctx context.Context, _ *arbev1.RenewThreadTokenRequest) (*arbev1.RenewThreadTokenResponse, error) {
+	who, err := auth.Who(ctx)
+	if err != nil {
+		return nil, err
+	}
+	made, err := s.Auth.RenewThreadToken(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.RenewThreadTokenResponse{Token: wireThreadToken(made)}, nil
+}
+
+func (s *credentialService) RevokeThreadTokens(ctx context.Context, req *arbev1.RevokeThreadTokensRequest) (*arbev1.RevokeThreadTokensResponse, error) {
+	scope, err := s.Auth.May(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.RevokeThreadTokensResponse{}, s.Threads.RevokeTokens(ctx, scope, req.GetThreadId())
+}
