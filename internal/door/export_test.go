@@ -1,0 +1,9 @@
+package door
+
+import (
+	"maps"
+	"slices"
+)
+
+// Controls are the requests about subscriptions that the door knows: "POST claim", "PUT " and so on.
+func Controls() []string { return slices.Sorted(maps.Keys(controls)) }
