@@ -60,8 +60,7 @@ func New(c Config) *Auth {
 	if c.Recheck == 0 {
 		c.Recheck = 10 * time.Second
 	}
-	a := &Auth{db: c.DB, q: query.New(), used: &used{}}
-	a.signing = newKeyring(a, c.Sealer)
+	a := &Auth{db: c.DB, q: query.New(), signing: newKeyring(c.DB.Pool(), c.Sealer), used: &used{}}
 	a.live = &live{auth: a, every: c.Recheck}
 	return a
 }

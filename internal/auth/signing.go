@@ -59,7 +59,8 @@ func (a *Auth) turnKeys(ctx context.Context, unlessYounger, keepFor time.Duratio
 // keyring holds the opened signing keys. That it knows one does not mean that it still counts: this is for the
 // database to say, in the round trip that every use of a token takes anyway.
 type keyring struct {
-	auth   *Auth
+	q      *query.Queries
+	from   query.DBTX
 	sealer db.Sealer
 
 	mu   sync.RWMutex
@@ -69,8 +70,8 @@ type keyring struct {
 	turn chan struct{}
 }
 
-func newKeyring(a *Auth, s db.Sealer) *keyring {
-	return &keyring{auth: a, sealer: s, keys: map[string][]byte{}, turn: make(chan struct{}, 1)}
+func newKeyring(from query.DBTX, s db.Sealer) *keyring {
+	return &keyring{q: query.New(), from: from, sealer: s, keys: map[string][]byte{}, turn: make(chan struct{}, 1)}
 }
 
 // get is the key with this id; nil when there is none. One that another server made lately is read from the
@@ -95,7 +96,7 @@ func (k *keyring) get(ctx context.Context, id string) ([]byte, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if _, err := k.newest(ctx, k.auth.db.Pool()); err != nil {
+	if _, err := k.newest(ctx); err != nil {
 		return nil, err
 	}
 	key, _ = k.known(id)
@@ -109,9 +110,9 @@ func (k *keyring) known(id string) (key []byte, read time.Time) {
 }
 
 // newest reads the keys, and returns the id of the one that signs; empty when there is none yet.
-func (k *keyring) newest(ctx context.Context, from query.DBTX) (id string, err error) {
+func (k *keyring) newest(ctx context.Context) (id string, err error) {
 	began := time.Now()
-	rows, err := k.auth.q.SigningKeys(ctx, from)
+	rows, err := k.q.SigningKeys(ctx, k.from)
 	if err != nil {
 		return "", db.Explain(err)
 	}

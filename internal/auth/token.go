@@ -99,10 +99,10 @@ func (a *Auth) RenewThreadToken(ctx context.Context, p Principal) (ThreadToken, 
 
 // sign makes a token of claims, from now on.
 func (a *Auth) sign(ctx context.Context, c claims) (ThreadToken, error) {
-	id, err := a.signing.newest(ctx, a.db.Pool())
+	id, err := a.signing.newest(ctx)
 	if err == nil && id == "" {
 		if err = a.TurnSigningKeys(ctx); err == nil {
-			id, err = a.signing.newest(ctx, a.db.Pool())
+			id, err = a.signing.newest(ctx)
 		}
 	}
 	if err != nil {

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/auth/authtest"
 	"github.com/arbe-dev/arbe/internal/door"
 )
@@ -192,6 +194,65 @@ func newCell(t *testing.T, w *world, cast *authtest.Cast, operation, name string
 		c.body = ""
 	}
 	return c
+}
+
+func TestWhoFollowsAStreamIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	cast := authtest.New(t, w.Database, w.auth)
+	for live, ends := range map[string]func(t *testing.T, res *http.Response){
+		"sse": func(t *testing.T, res *http.Response) {
+			if _, err := io.ReadAll(res.Body); err != nil || res.StatusCode != http.StatusOK {
+				t.Errorf("it answers %d and ends with %v", res.StatusCode, err)
+			}
+		},
+		"long-poll": func(t *testing.T, res *http.Response) {
+			text, err := io.ReadAll(res.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f := (response{t, res.StatusCode, res.Header, string(text)}).want(401).failure(); !strings.Contains(f.Message, "revoked") {
+				t.Errorf("it says %q", f.Message)
+			}
+		},
+	} {
+		w.run(t, live, func(t *testing.T, w *world) {
+			t.Parallel()
+			w.longPoll = 55 * time.Second
+			letIn := make(chan struct{}, 1)
+			w.authorize = func(r *http.Request, action auth.Action, name string) (door.Pass, error) {
+				pass, err := door.Members(w.auth)(r, action, name)
+				if err == nil {
+					letIn <- struct{}{}
+				}
+				return pass, err
+			}
+			url, _ := w.serve()
+			thread := cast.Thread(t, cast.House)
+			token := "Authorization: Bearer " + cast.Token(t, thread)
+			req := w.request(url, "GET", "arbe-thread-"+thread+"?offset=now&live="+live, "", token)
+			began := time.Now()
+			answer := make(chan *http.Response, 1)
+			go func() {
+				if res, err := http.DefaultClient.Do(req); err == nil {
+					answer <- res
+				}
+				close(answer)
+			}()
+			<-letIn
+			w.exec("update threads set token_epoch = default where id = $1", thread)
+			res := <-answer
+			if res == nil {
+				t.Fatal("there is no answer")
+			}
+			defer res.Body.Close()
+			ends(t, res)
+			if time.Since(began) > 50*time.Second {
+				t.Error("it ended by itself")
+			}
+			w.at(url, "GET", "arbe-thread-"+thread, "", token).want(401) // and is not let in again
+		})
+	}
 }
 
 func TestHowTheHouseIsSaid(t *testing.T) {

@@ -29,6 +29,9 @@ type world struct {
 	ours     house
 	stranger house
 	auth     *auth.Auth
+	longPoll time.Duration
+	// authorize is who the next server lets in.
+	authorize door.Authorize
 	// log and url are the first server's.
 	log *stream.Log
 	url string
@@ -45,8 +48,9 @@ func (h house) stream() string { return "arbe-thread-" + h.thread }
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{Database: dbtest.New(t), t: t}
+	w := &world{Database: dbtest.New(t), t: t, longPoll: 500 * time.Millisecond}
 	w.auth = auth.New(auth.Config{DB: w.DB, Sealer: w.Sealer, Recheck: 50 * time.Millisecond})
+	w.authorize = door.Members(w.auth)
 	w.ours, w.stranger = w.house("ours"), w.house("theirs")
 	w.url, _ = w.serve()
 	return w
@@ -74,7 +78,7 @@ func (w *world) serve() (url string, stop func()) {
 	}
 	subscriptions := subscription.Start(subscription.Config{DB: w.DB, Log: log, Key: ed25519.NewKeyFromSeed(make([]byte, 32)), Logger: logger})
 	server := httptest.NewServer(door.New(door.Config{
-		Log: log, Authorize: door.Members(w.auth), Subscriptions: subscriptions, Logger: logger, LongPoll: 500 * time.Millisecond,
+		Log: log, Authorize: w.authorize, Subscriptions: subscriptions, Logger: logger, LongPoll: w.longPoll,
 	}))
 	stop = func() { subscriptions.Close(); log.Close(); server.CloseClientConnections(); server.Close() }
 	w.t.Cleanup(stop)

@@ -12,6 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -196,6 +197,30 @@ func TestTail(t *testing.T) {
 		tail.next(t) // it runs
 		_, err := ada.Threads.DeleteThread(t.Context(), &arbev1.DeleteThreadRequest{Id: th.Id})
 		must(t, err)
+		refused(t, tail.end(), connect.CodeNotFound)
+	})
+	t.Run("ends when its credential does, and a client does not try again", func(t *testing.T) {
+		t.Parallel()
+		th := ada.thread(t, &arbev1.CreateThreadRequest{})
+		made, err := ada.Credentials.CreateThreadToken(t.Context(), &arbev1.CreateThreadTokenRequest{ThreadId: th.Id, Scopes: []string{"stream:read"}})
+		must(t, err)
+		var ended error
+		for event, err := range b.client(made.Token.Token).Tail(t.Context(), th.Id, 0, arbe.OnDisconnect(func(err error, _ time.Duration) { t.Errorf("it tries again after: %v", err) })) {
+			if ended = err; event.GetCaughtUp() != nil {
+				_, err := ada.Credentials.RevokeThreadTokens(t.Context(), &arbev1.RevokeThreadTokensRequest{ThreadId: th.Id})
+				must(t, err)
+			}
+		}
+		refused(t, ended, connect.CodeUnauthenticated, "revoked")
+	})
+	t.Run("ends when the caller leaves the house", func(t *testing.T) {
+		t.Parallel()
+		th := ada.thread(t, &arbev1.CreateThreadRequest{})
+		dan := b.person(t, "Dan")
+		b.exec(t, "insert into members (house_id, agent_id, role) values ($1, $2, 'member')", ada.house.Id, dan.id)
+		tail := dan.follow(t, th.Id, 0)
+		tail.next(t) // it runs
+		b.exec(t, "delete from members where agent_id = $1", dan.id)
 		refused(t, tail.end(), connect.CodeNotFound)
 	})
 	t.Run("tells the output of a command before its result", func(t *testing.T) {

@@ -313,6 +313,45 @@ func TestTheDoor(t *testing.T) {
 			}
 		}
 	})
+	t.Run("a browser's cookie carries a session and no other credential", func(t *testing.T) {
+		c := client(t, cfg)
+		thread := newThread(t, c)
+		made, err := c.Credentials.CreateThreadToken(t.Context(), &arbev1.CreateThreadTokenRequest{ThreadId: thread})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, credential := range map[string]string{"a thread's token": made.Token.Token, "an API key": key} {
+			for method, paths := range map[string][]string{
+				"GET": {"/", "/threads/" + thread, "/threads/" + thread + "/tail", "/threads/" + thread + "/entries",
+					"/threads/" + thread + "/entries/1", "/threads/" + thread + "/entries/1/raw", "/api/stream/arbe-thread-" + thread},
+				"POST": {"/threads/" + thread, "/threads/" + thread + "/entries", "/threads/" + thread + "/delete", "/threads/" + thread + "/commands/c/cancel",
+					arbev1connect.AgentServiceWhoAmIProcedure},
+			} {
+				for _, path := range paths {
+					req, err := http.NewRequestWithContext(t.Context(), method, s.URL()+path, strings.NewReader("text=hello&entry="+strings.Repeat("e", 32)))
+					if err != nil {
+						t.Fatal(err)
+					}
+					req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+					if strings.HasPrefix(path, "/arbe.") {
+						req.Header.Set("Content-Type", "application/json")
+					}
+					req.AddCookie(&http.Cookie{Name: "arbe_session", Value: credential})
+					res, err := http.DefaultTransport.RoundTrip(req)
+					if err != nil {
+						t.Fatal(err)
+					}
+					text, _ := io.ReadAll(res.Body)
+					res.Body.Close()
+					sentToLogIn := res.StatusCode == http.StatusSeeOther && res.Header.Get("Location") == "/login"
+					toldSo := strings.HasSuffix(path, "/tail") && strings.Contains(string(text), "You are logged out.")
+					if res.StatusCode != http.StatusUnauthorized && !sentToLogIn && !toldSo {
+						t.Errorf("with %s %s %s answers %d: %.300s", what, method, path, res.StatusCode, text)
+					}
+				}
+			}
+		}
+	})
 	t.Run("says whether it is well", func(t *testing.T) {
 		if page := newBrowser(t).get(s.URL() + "/healthz"); page.status != 200 {
 			t.Errorf("status %d", page.status)
