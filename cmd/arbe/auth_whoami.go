@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,12 +29,25 @@ func authWhoami(a *app) *cobra.Command {
 			}
 			view := struct {
 				agentView
-				Credential string `json:"credential"`
-				HouseID    string `json:"house_id,omitempty"`
-				Host       string `json:"host"`
-			}{viewAgent(who.GetAgent()), who.GetCredential(), who.GetHouseId(), t.Host}
+				Credential string     `json:"credential"`
+				HouseID    string     `json:"house_id,omitempty"`
+				ThreadID   string     `json:"thread_id,omitempty"`
+				Scopes     []string   `json:"scopes,omitempty"`
+				ExpiresAt  *time.Time `json:"expires_at,omitempty"`
+				Host       string     `json:"host"`
+			}{
+				viewAgent(who.GetAgent()), who.GetCredential(), who.GetHouseId(),
+				who.GetThreadId(), who.GetScopes(), optional(who.GetExpiresAt()), t.Host,
+			}
 			return a.show(view.ID, view, func() string {
-				return fmt.Sprintf("%s (%s) at %s\nagent %s, credential %s", oneLine(view.Name), view.Kind, view.Host, view.ID, view.Credential)
+				text := fmt.Sprintf("%s (%s) at %s\nagent %s, credential %s", oneLine(view.Name), view.Kind, view.Host, view.ID, view.Credential)
+				switch {
+				case view.ThreadID != "":
+					text += fmt.Sprintf(" for thread %s: %s", view.ThreadID, strings.Join(view.Scopes, ", "))
+				case view.HouseID != "":
+					text += " for house " + view.HouseID
+				}
+				return text
 			})
 		}),
 	}

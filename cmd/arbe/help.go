@@ -32,7 +32,7 @@ func environmentTopic() *cobra.Command {
 		Use:   "environment",
 		Short: "Which environment variables arbe reads",
 		Long: `  ARBE_HOST        address of the server, such as http://127.0.0.1:8420
-  ARBE_TOKEN       API key to show it
+  ARBE_TOKEN       API key or thread's token to show it
   ARBE_HOUSE       house to work in when you are in several
   ARBE_THREAD      thread to work on when a verb names none
   ARBE_DATA_DIR    data directory of this machine's arbe up (default .arbe)

@@ -39,6 +39,32 @@ func viewHouse(h *arbev1.House) houseView {
 	}
 }
 
+type keyView struct {
+	ID         string     `json:"id"`
+	HouseID    string     `json:"house_id"`
+	AgentID    string     `json:"agent_id"`
+	Name       string     `json:"name"`
+	CreatedAt  time.Time  `json:"created_at"`
+	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
+	RevokedAt  *time.Time `json:"revoked_at,omitempty"`
+	LastUsedAt *time.Time `json:"last_used_at,omitempty"`
+}
+
+func viewKey(k *arbev1.APIKey) keyView {
+	return keyView{
+		ID: k.GetId(), HouseID: k.GetHouseId(), AgentID: k.GetAgentId(), Name: k.GetName(), CreatedAt: k.GetCreatedAt().AsTime(),
+		ExpiresAt: optional(k.GetExpiresAt()), RevokedAt: optional(k.GetRevokedAt()), LastUsedAt: optional(k.GetLastUsedAt()),
+	}
+}
+
+type tokenView struct {
+	Token     string    `json:"token"`
+	ThreadID  string    `json:"thread_id"`
+	AgentID   string    `json:"agent_id"`
+	Scopes    []string  `json:"scopes"`
+	ExpiresAt time.Time `json:"expires_at"`
+}
+
 type threadView struct {
 	ID             string      `json:"id"`
 	HouseID        string      `json:"house_id"`

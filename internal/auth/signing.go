@@ -29,8 +29,13 @@ func (a *Auth) TurnSigningKeys(ctx context.Context) error {
 }
 
 // RotateSigningKeys makes a new signing key now. dropOld ends all tokens that the earlier ones signed, at once
-// and on all servers; otherwise these go on until they expire.
+// and on all servers; otherwise these go on until they expire. With another sealer than theirs it is a
+// [fault.Precondition].
 func (a *Auth) RotateSigningKeys(ctx context.Context, dropOld bool) error {
+	// A key that is sealed with another sealer than the others would stop the servers.
+	if _, err := a.signing.newest(ctx); err != nil {
+		return err
+	}
 	keep := overlap
 	if dropOld {
 		keep = 0

@@ -81,20 +81,35 @@ func (d *directory) sealer(set string) (*secret.Sealer, error) {
 	if set != "" {
 		return secret.NewSealer(set)
 	}
-	const name = "secret.key"
-	text, err := os.ReadFile(d.join(name))
+	text, err := os.ReadFile(d.join(keyFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		key, err := secret.NewKey()
 		if err != nil {
 			return nil, err
 		}
-		if err := d.write(name, []byte(key+"\n")); err != nil {
+		if err := d.write(keyFile, []byte(key+"\n")); err != nil {
 			return nil, err
 		}
 		return secret.NewSealer(key)
 	}
 	if err != nil {
 		return nil, err
+	}
+	return secret.NewSealer(string(text))
+}
+
+// keyFile holds the installation's key.
+const keyFile = "secret.key"
+
+// existingSealer opens the installation's key without making one, beside a server that runs. Sealed with
+// another one, what is in the database would be of no use to that server.
+func existingSealer(cfg Config) (*secret.Sealer, error) {
+	if cfg.SecretKey != "" {
+		return secret.NewSealer(cfg.SecretKey)
+	}
+	text, err := os.ReadFile(filepath.Join(cfg.DataDir, keyFile))
+	if err != nil {
+		return nil, fault.New(fault.Precondition, "the installation's key is not here", "set ARBE_SECRET_KEY, or ARBE_DATA_DIR to the data directory that holds it").Because(err)
 	}
 	return secret.NewSealer(string(text))
 }

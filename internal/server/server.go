@@ -384,6 +384,29 @@ func splitAddr(addr string) (host string, port int, err error) {
 	return host, port, nil
 }
 
+// RotateSigningKeys makes a new key that signs threads' tokens, in the operator's database or in that of the
+// server that runs on the data directory. dropOld ends the tokens of the old ones at once. Servers that run go
+// on.
+func RotateSigningKeys(ctx context.Context, cfg Config, dropOld bool) error {
+	url := cfg.DatabaseURL
+	if url == "" {
+		url = LocalDatabaseURL(cfg.DataDir)
+	}
+	if url == "" {
+		return fault.New(fault.Invalid, "no database is named, and no arbe up runs here", "set DATABASE_URL, or ARBE_DATA_DIR to the data directory of arbe up")
+	}
+	sealer, err := existingSealer(cfg)
+	if err != nil {
+		return err
+	}
+	database, err := db.Open(ctx, url, db.Options{MaxConns: 1})
+	if err != nil {
+		return err
+	}
+	defer database.Close()
+	return auth.New(auth.Config{DB: database, Sealer: sealer}).RotateSigningKeys(ctx, dropOld)
+}
+
 // Migrate brings the operator's database up to this version's schema, without serving.
 func Migrate(ctx context.Context, cfg Config) error {
 	dir, err := openDirectory(cfg.DataDir)

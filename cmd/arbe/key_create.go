@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// keyCreate makes an API key.
+func keyCreate(a *app) *cobra.Command {
+	var req arbev1.CreateAPIKeyRequest
+	var expires time.Duration
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Create an API key for one house",
+		Long: "Create an API key for one house, and print it. It is shown this once: the server keeps no copy. An\n" +
+			"owner may make one for a bot of the house. A key that is good for one house makes no others.",
+		Example: "  export ARBE_TOKEN=$(arbe key create ci --expires 720h -q)",
+		Args:    takes(1, 1, "a name, which says what the key is for"),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
+			req.Name = args[0]
+			if req.HouseId, err = a.inHouse(ctx, c, req.HouseId); err != nil {
+				return err
+			}
+			if expires != 0 {
+				req.ExpiresAt = timestamppb.New(time.Now().Add(expires))
+			}
+			made, err := c.Credentials.CreateAPIKey(ctx, &req)
+			if err != nil {
+				return err
+			}
+			view := struct {
+				keyView
+				Key string `json:"key"`
+			}{viewKey(made.GetApiKey()), made.GetKey()}
+			if err := a.show(view.Key, view, func() string { return view.Key }); err != nil {
+				return err
+			}
+			a.say("this is key %s; it is not shown again", view.ID)
+			return nil
+		}),
+	}
+	flags := cmd.Flags()
+	a.houseFlag(cmd, &req.HouseId)
+	flags.StringVar(&req.AgentId, "agent", "", "bot that will show it (default: you)")
+	flags.DurationVar(&expires, "expires", 0, "how long it is good, such as 720h (default: until it is revoked)")
+	flags.StringVar(&req.Id, "id", "", "your own id for it, so that a repeat makes no second key (8 to 32 of a-z0-9)")
+	return cmd
+}

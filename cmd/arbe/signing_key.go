@@ -1,0 +1,42 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/server"
+)
+
+func signingKey(a *app) *cobra.Command {
+	return group(a, "signing-key", "Rotate the key that signs threads' tokens", signingKeyRotate)
+}
+
+// signingKeyRotate makes a new signing key, in the database itself: it needs no server.
+func signingKeyRotate(a *app) *cobra.Command {
+	var dropOld bool
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Make a new key that signs threads' tokens",
+		Long: "Make a new key that signs threads' tokens, in the database of DATABASE_URL or of the arbe up that runs\n" +
+			"here. Servers do so by themselves every 30 days. Tokens of the old key go on until they expire, unless\n" +
+			"--drop-old ends them at once: that is for a key that leaked.",
+		Args: takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, _, err := a.settings(cmd)
+			if err != nil {
+				return err
+			}
+			if err := server.RotateSigningKeys(cmd.Context(), cfg, dropOld); err != nil {
+				return err
+			}
+			if dropOld {
+				a.say("a new key signs; all tokens of threads made before have ended")
+			} else {
+				a.say("a new key signs; tokens of the old one go on until they expire")
+			}
+			return nil
+		},
+	}
+	settingFlags(cmd)
+	cmd.Flags().BoolVar(&dropOld, "drop-old", false, "end all tokens of the old keys at once")
+	return cmd
+}

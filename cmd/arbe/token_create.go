@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// tokenCreate makes a token of a thread.
+func tokenCreate(a *app) *cobra.Command {
+	var req arbev1.CreateThreadTokenRequest
+	cmd := &cobra.Command{
+		Use:   "create [THREAD]",
+		Short: "Create a token of one thread",
+		Long: "Create a token with which a program reads and appends to one thread's log, and nothing else, and print\n" +
+			"it. It is good for two hours and as long as the thread runs; arbe token renew makes another one in time.\n" +
+			"An owner may make one for a bot of the house.",
+		Args:              takes(0, 1, "at most one thread"),
+		ValidArgsFunction: a.proposesFirst(a.threads),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
+			if req.ThreadId, err = a.theThread(firstOf(args)); err != nil {
+				return err
+			}
+			made, err := c.Credentials.CreateThreadToken(ctx, &req)
+			if err != nil {
+				return err
+			}
+			return a.showToken(made.GetToken())
+		}),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&req.AgentId, "agent", "", "bot that will show it (default: you)")
+	flags.StringSliceVar(&req.Scopes, "scope", nil, "stream:read or stream:write (may be repeated; default both)")
+	return cmd
+}
