@@ -186,6 +186,18 @@ func TestWhoIsVisible(t *testing.T) {
 	}
 }
 
+// newColleague adds a person to our house.
+func newColleague(t testing.TB, w two) (id string) {
+	t.Helper()
+	err := w.owner.QueryRow(t.Context(), `
+		with a as (insert into agents (kind, name) values ('human', 'colleague') returning id)
+		insert into members (house_id, agent_id, role) select $1, id, 'member' from a returning agent_id::text`, w.ours.id).Scan(&id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
 func TestWhatIsRefusedToAnAgent(t *testing.T) {
 	t.Parallel()
 	w := newTwo(t)
@@ -202,6 +214,10 @@ func TestWhatIsRefusedToAnAgent(t *testing.T) {
 		{"using a link again", "update login_links set used_at = null where agent_id = $1", []any{o.owner}},
 		{"a key for all houses of someone else", "insert into api_keys (agent_id, name, hash) values ($1, 'x', 'x')", []any{o.bot}},
 		{"widening a colleague's key to all houses", "update api_keys set house_id = null where agent_id = $1", []any{o.bot}},
+		{"a key for a colleague, of the house", "insert into api_keys (agent_id, house_id, name, hash) values ($1, current_house(), 'x', 'x')", []any{newColleague(t, w)}},
+		{"a longer key", "update api_keys set expires_at = null where agent_id = $1", []any{o.owner}},
+		{"a key that is not revoked any more, by its making", "update api_keys set hash = 'x' where agent_id = $1", []any{o.owner}},
+		{"the keys that sign tokens, with a house's eyes", "insert into signing_keys (sealed) values ('x')", nil},
 		{"deleting a key, which loses its trace", "delete from api_keys where agent_id = $1", []any{o.owner}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -57,7 +57,7 @@ func (b *bench) insert(t *testing.T, statement string, args ...any) (value strin
 	return value
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(fault.From(err).Detail())

@@ -26,3 +26,6 @@ func (c *counted) Query(ctx context.Context, statement string, args ...any) (pgx
 	c.queries.Add(1)
 	return c.DBTX.Query(ctx, statement, args...)
 }
+
+// AskAgain asks about everyone who reads on, now.
+func (a *Auth) AskAgain() { a.live.round() }
