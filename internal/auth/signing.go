@@ -33,7 +33,7 @@ func (a *Auth) TurnSigningKeys(ctx context.Context) error {
 // [fault.Precondition].
 func (a *Auth) RotateSigningKeys(ctx context.Context, dropOld bool) error {
 	// A key that is sealed with another sealer than the others would stop the servers.
-	if _, err := a.signing.newest(ctx); err != nil {
+	if _, _, err := a.signing.newest(ctx); err != nil {
 		return err
 	}
 	keep := overlap
@@ -101,7 +101,7 @@ func (k *keyring) get(ctx context.Context, id string) ([]byte, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if _, err := k.newest(ctx); err != nil {
+	if _, _, err := k.newest(ctx); err != nil {
 		return nil, err
 	}
 	key, _ = k.known(id)
@@ -114,18 +114,18 @@ func (k *keyring) known(id string) (key []byte, read time.Time) {
 	return k.keys[id], k.read
 }
 
-// newest reads the keys, and returns the id of the one that signs; empty when there is none yet.
-func (k *keyring) newest(ctx context.Context) (id string, err error) {
+// newest reads the keys, and returns the one that signs with its id; nil when there is none yet.
+func (k *keyring) newest(ctx context.Context) (key []byte, id string, err error) {
 	began := time.Now()
 	rows, err := k.q.SigningKeys(ctx, k.from)
 	if err != nil {
-		return "", db.Explain(err)
+		return nil, "", db.Explain(err)
 	}
 	keys := map[string][]byte{}
 	for _, row := range rows {
 		if keys[row.ID], _ = k.known(row.ID); keys[row.ID] == nil {
 			if keys[row.ID], err = k.sealer.Open(row.Sealed); err != nil {
-				return "", err
+				return nil, "", err
 			}
 		}
 	}
@@ -133,7 +133,7 @@ func (k *keyring) newest(ctx context.Context) (id string, err error) {
 	defer k.mu.Unlock()
 	k.keys, k.read = keys, began
 	if len(rows) == 0 {
-		return "", nil
+		return nil, "", nil
 	}
-	return rows[0].ID, nil
+	return keys[rows[0].ID], rows[0].ID, nil
 }

@@ -52,9 +52,10 @@ type claims struct {
 	Joined int64 `json:"joined"`
 }
 
-// CreateThreadToken makes a token with which agent may do what scopes say in one thread of the scope's house,
-// for [TokenLife] at most and as long as the thread runs: idle or running when a bot drives it, else open. The agent is the
-// scope's own, or a bot of the house. A thread that does not run is a [fault.Precondition].
+// CreateThreadToken makes a token with which agent may do what scopes say (none says all) in one thread of the
+// scope's house, for [TokenLife] at most and as long as the thread runs: idle or running when a bot drives it,
+// else open. The agent is the scope's own, or a bot of the house. A thread that does not run is a
+// [fault.Precondition].
 func (a *Auth) CreateThreadToken(ctx context.Context, scope db.Scope, thread, agent string, scopes []string) (ThreadToken, error) {
 	if len(scopes) == 0 {
 		scopes = Scopes
@@ -99,16 +100,15 @@ func (a *Auth) RenewThreadToken(ctx context.Context, p Principal) (ThreadToken, 
 
 // sign makes a token of claims, from now on.
 func (a *Auth) sign(ctx context.Context, c claims) (ThreadToken, error) {
-	id, err := a.signing.newest(ctx)
-	if err == nil && id == "" {
+	key, id, err := a.signing.newest(ctx)
+	if err == nil && key == nil { // nobody made one yet
 		if err = a.TurnSigningKeys(ctx); err == nil {
-			id, err = a.signing.newest(ctx)
+			key, id, err = a.signing.newest(ctx)
 		}
 	}
 	if err != nil {
 		return ThreadToken{}, err
 	}
-	key, _ := a.signing.known(id)
 	now := time.Now()
 	c.Issuer, c.ID, c.IssuedAt, c.ExpiresAt = issuer, uuid.NewString(), jwt.NewNumericDate(now), jwt.NewNumericDate(now.Add(TokenLife))
 	token := jwt.NewWithClaims(jwt.SigningMethodHS256, c)

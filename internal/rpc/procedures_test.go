@@ -19,7 +19,6 @@ import (
 // access is who may call what: the specification, in one table. "-" is a call that succeeds and does nothing, for
 // what is not there for the caller. RedeemLoginLink is called with a link that nobody knows.
 const access = `
-#                                     nobody  unknown expired revoked outsider member owner  bot  house-key elsewhere token reader writer sibling
                                       nobody  unknown expired revoked outsider member owner  bot  house-key elsewhere token reader writer sibling
 
 # The caller's own.
