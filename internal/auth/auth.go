@@ -180,5 +180,5 @@ func digest(token string) []byte {
 }
 
 func notLoggedIn(what string) *fault.Error {
-	return fault.New(fault.Unauthenticated, what, "get a new login link with: arbe login")
+	return fault.New(fault.Unauthenticated, what, "get a new login link with: arbe login, or show another API key")
 }
