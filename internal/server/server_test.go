@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -351,6 +352,39 @@ func TestTheDoor(t *testing.T) {
 				}
 			}
 		}
+	})
+	t.Run("a page that is followed says so when its session ends", func(t *testing.T) {
+		c := client(t, cfg)
+		thread := newThread(t, c)
+		link, err := c.Agents.CreateLoginLink(t.Context(), &arbev1.CreateLoginLinkRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := c.Agents.RedeemLoginLink(t.Context(), &arbev1.RedeemLoginLinkRequest{Token: strings.TrimPrefix(link.Path, "/login?token=")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req, err := http.NewRequestWithContext(t.Context(), "GET", s.URL()+"/threads/"+thread+"/tail", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.AddCookie(&http.Cookie{Name: "arbe_session", Value: in.Session})
+		res, err := http.DefaultClient.Do(req)
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatalf("%v: %v", res, err)
+		}
+		defer res.Body.Close()
+		if _, err := arbe.New(s.URL(), in.Session).Agents.EndSession(t.Context(), &arbev1.EndSessionRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(res.Body)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			if strings.Contains(lines.Text(), "You are logged out.") {
+				return
+			}
+		}
+		t.Errorf("it ended without a word: %v", lines.Err())
 	})
 	t.Run("says whether it is well", func(t *testing.T) {
 		if page := newBrowser(t).get(s.URL() + "/healthz"); page.status != 200 {
