@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/door"
 )
 
@@ -93,7 +92,7 @@ func TestReadersThatGoAway(t *testing.T) {
 	w := newWorld(t)
 	w.make("quiet")
 	var served sync.WaitGroup
-	d := door.New(door.Config{Log: w.log, Authorize: door.Members(auth.New(w.DB)), Logger: slog.New(slog.DiscardHandler), LongPoll: time.Hour})
+	d := door.New(door.Config{Log: w.log, Authorize: w.authorize, Logger: slog.New(slog.DiscardHandler), LongPoll: time.Hour})
 	arrived := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		served.Add(1)
