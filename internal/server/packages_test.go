@@ -33,6 +33,7 @@ var mayImport = map[string]string{
 	"internal/rpc":       "db internal/auth internal/dispatch internal/entry internal/fault internal/house internal/sandbox internal/stream internal/thread proto/arbe/v1 proto/arbe/v1/arbev1connect",
 	"internal/server":    "*",
 
+	"internal/chaos":        "",
 	"internal/subscription": "db db/query internal/stream internal/fault",
 	"internal/door":         "db internal/auth internal/entry internal/fault internal/stream internal/subscription",
 	"internal/door/…":       "db db/embedded internal/auth internal/door internal/fault internal/secret internal/stream internal/subscription",
