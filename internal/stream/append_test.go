@@ -3,7 +3,6 @@ package stream_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -238,17 +237,7 @@ func TestAppendOverADroppedConnection(t *testing.T) {
 
 	b.run(t, "writes one entry when it was committed and only the answer got lost", func(t *testing.T, b *bench) {
 		ref := b.stream("unanswered")
-		loses := startLossyProxy(t, b.ServerURL)
-		d, err := db.Open(t.Context(), loses.url, db.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(d.Close)
-		l, err := stream.Open(t.Context(), d, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(l.Close)
+		l, loses := b.lossy()
 
 		// The first append to a stream asks where it ends, which must not be what is lost.
 		if _, err := l.Append(t.Context(), ref, b.chat("", "before")); err != nil {

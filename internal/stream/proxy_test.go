@@ -2,10 +2,14 @@ package stream_test
 
 import (
 	"bytes"
+	"log/slog"
 	"net"
 	"net/url"
 	"sync/atomic"
 	"testing"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/stream"
 )
 
 // lossyProxy passes a Postgres connection on, and can cut one between a commit and its answer.
@@ -14,6 +18,25 @@ type lossyProxy struct {
 	url string
 	// nextCommit asks for the next commit to lose its answer; it is false again when one did.
 	nextCommit atomic.Bool
+	// meanwhile, when set, is called after that commit, before its connection breaks.
+	meanwhile func()
+}
+
+// lossy is another log of the same database, which reaches it through a lossy proxy.
+func (b *bench) lossy() (*stream.Log, *lossyProxy) {
+	b.t.Helper()
+	loses := startLossyProxy(b.t, b.ServerURL)
+	d, err := db.Open(b.t.Context(), loses.url, db.Options{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(d.Close)
+	l, err := stream.Open(b.t.Context(), d, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(l.Close)
+	return l, loses
 }
 
 func startLossyProxy(t testing.TB, databaseURL string) *lossyProxy {
@@ -49,7 +72,12 @@ func startLossyProxy(t testing.TB, databaseURL string) *lossyProxy {
 				}
 				return true
 			})
-			go pass(server, client, func([]byte) bool { return !cut.Load() })
+			go pass(server, client, func([]byte) bool {
+				if cut.Load() && p.meanwhile != nil {
+					p.meanwhile()
+				}
+				return !cut.Load()
+			})
 		}
 	}()
 	return p

@@ -138,9 +138,13 @@ func (l *Log) writeTx(ctx context.Context, tx txn, ref Ref, w Write, again bool)
 		}
 		done.Producer = last.producer()
 	}
-	if again && len(w.Content) > 0 {
-		// What was committed before a connection broke was accepted then.
-		if found, err := queries.HasEntry(ctx, tx, s.ID, w.Content[0].ID); err != nil || found {
+	if n := len(w.Content); again && n > 0 {
+		// What was committed before a connection broke was accepted then: the log was as it left it.
+		switch wrote, err := queries.GetEntry(ctx, tx, s.ID, w.Content[n-1].ID); {
+		case err == nil:
+			s.Tail, s.Closed = wrote.Seq, w.Close
+			return done, nil, nil
+		case !errors.Is(err, pgx.ErrNoRows):
 			return done, nil, err
 		}
 	}
