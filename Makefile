@@ -35,6 +35,11 @@ conformance: internal/door/conformance/node_modules ## Run the official suite of
 internal/door/conformance/node_modules: internal/door/conformance/package-lock.json
 	@cd $(@D) && npm ci --no-audit --no-fund --silent && touch node_modules
 
+FOR ?= 10m
+.PHONY: chaos
+chaos: prerequisites ## Kill servers and Postgres, cut connections, fill disks at random: FOR=1h SEED=1
+	@go test -race -timeout 0 -count 1 -v -run TestChaos ./internal/chaos -chaos.for $(FOR) $(if $(SEED),-chaos.seed $(SEED))
+
 .PHONY: check
 check: tools ## Show that generated code is current and the linters are silent
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt on these'; exit 1; }

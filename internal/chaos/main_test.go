@@ -1,0 +1,62 @@
+//go:build linux
+
+package chaos
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+var (
+	lasting = flag.Duration("chaos.for", 0, "run scenarios in random order for so long, after the tests")
+	chance  = flag.Uint64("chaos.seed", uint64(time.Now().UnixNano()), "what chance begins with")
+)
+
+// programs is the directory of the programs that were built for this run.
+var programs string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	var err error
+	if programs, err = os.MkdirTemp("", "arbe-chaos-programs-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(programs)
+	os.Exit(code)
+}
+
+// program is arbe, built for this run: to look for data races if this program does, unless it shall be lean.
+func program(t testing.TB, lean bool) string {
+	t.Helper()
+	build := buildLean
+	if raceEnabled && !lean {
+		build = buildRacing
+	}
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+var (
+	buildLean   = sync.OnceValues(func() (string, error) { return build("lean") })
+	buildRacing = sync.OnceValues(func() (string, error) { return build("racing", "-race") })
+)
+
+func build(name string, flags ...string) (path string, err error) {
+	path = filepath.Join(programs, name)
+	args := append(append([]string{"build", "-o", path}, flags...), "github.com/arbe-dev/arbe/cmd/arbe")
+	if said, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building arbe: %w\n%s", err, said)
+	}
+	return path, nil
+}

@@ -1,0 +1,273 @@
+//go:build linux
+
+package chaos
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db/embedded"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// postgres is a cluster of its own, as safe as an operator's: it syncs what it commits.
+type postgres struct {
+	dir    string
+	server *embedded.Server
+	// wire is how servers reach it.
+	wire *wire
+}
+
+func startPostgres(t testing.TB, dir string) *postgres {
+	t.Helper()
+	p := &postgres{dir: dir}
+	p.start(t)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		p.server.Stop(ctx)
+	})
+	p.wire = layWire(t)
+	p.wire.lead(p.server.URL())
+	return p
+}
+
+// start starts it, or starts it again after it was killed.
+func (p *postgres) start(t testing.TB) {
+	t.Helper()
+	server, err := embedded.Start(t.Context(), embedded.Config{Dir: p.dir, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatalf("starting Postgres: %s", fault.From(err).Detail())
+	}
+	p.server = server
+	if p.wire != nil {
+		p.wire.lead(server.URL())
+	}
+}
+
+// kill is kill -9 of the postmaster; of all its processes too, or these find out by themselves.
+func (p *postgres) kill(t testing.TB, all bool) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(p.dir, "data", "postmaster.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	postmaster, err := strconv.Atoi(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", postmaster, postmaster))
+	syscall.Kill(postmaster, syscall.SIGKILL)
+	if all {
+		for _, child := range strings.Fields(string(children)) {
+			if pid, err := strconv.Atoi(child); err == nil {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+	<-p.server.Done()
+}
+
+// restart is the fast restart of an operator.
+func (p *postgres) restart(t testing.TB) {
+	t.Helper()
+	if err := p.server.Stop(t.Context()); err != nil {
+		t.Fatalf("stopping Postgres: %s", fault.From(err).Detail())
+	}
+	p.start(t)
+}
+
+// owner connects past the wire and past row-level security. The caller closes the connection.
+func (p *postgres) owner(t testing.TB) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), p.server.URL())
+	if err != nil {
+		t.Fatalf("connecting to Postgres: %v", err)
+	}
+	return conn
+}
+
+func (p *postgres) execute(t testing.TB, statements ...string) {
+	t.Helper()
+	conn := p.owner(t)
+	defer conn.Close(t.Context())
+	for _, s := range statements {
+		if _, err := conn.Exec(t.Context(), s); err != nil {
+			t.Fatalf("%s: %v", s, err)
+		}
+	}
+}
+
+// accident is what happens to a commit on its way.
+type accident int32
+
+const (
+	none accident = iota
+	// neverArrives: Postgres does not hear of it.
+	neverArrives
+	// halfArrives: Postgres hears the beginning.
+	halfArrives
+	// answerLost: Postgres commits, and nobody hears.
+	answerLost
+)
+
+// wire passes the connections between servers and a Postgres on. It stays at one address, and can be cut.
+type wire struct {
+	listener net.Listener
+
+	mu       sync.Mutex
+	upstream *url.URL
+	conns    map[net.Conn]struct{}
+
+	// next is what happens to the next commit; happened counts accidents.
+	next     atomic.Int32
+	happened atomic.Int64
+}
+
+func layWire(t testing.TB) *wire {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{listener: listener, conns: map[net.Conn]struct{}{}}
+	t.Cleanup(func() {
+		listener.Close()
+		w.cut()
+	})
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go w.carry(conn)
+		}
+	}()
+	return w
+}
+
+// lead makes it lead to the database at this URL.
+func (w *wire) lead(to string) {
+	u, err := url.Parse(to)
+	if err != nil {
+		panic(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.upstream = u
+}
+
+// url is the database's, through the wire.
+func (w *wire) url() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	u := *w.upstream
+	u.Host = w.listener.Addr().String()
+	return u.String()
+}
+
+// cut ends all connections.
+func (w *wire) cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for conn := range w.conns {
+		conn.Close()
+	}
+}
+
+func (w *wire) keep(conn net.Conn) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.conns[conn] = struct{}{}
+}
+
+func (w *wire) drop(conn net.Conn) {
+	conn.Close()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.conns, conn)
+}
+
+func (w *wire) carry(server net.Conn) {
+	w.keep(server)
+	defer w.drop(server)
+	w.mu.Lock()
+	upstream := w.upstream.Host
+	w.mu.Unlock()
+	postgres, err := net.Dial("tcp", upstream)
+	if err != nil {
+		return
+	}
+	w.keep(postgres)
+	defer w.drop(postgres)
+
+	var mute atomic.Bool
+	go func() {
+		defer server.Close()
+		pass(postgres, server, func(said []byte) []byte {
+			if mute.Load() {
+				return nil
+			}
+			return said
+		})
+	}()
+	pass(server, postgres, func(said []byte) []byte {
+		if !commits(said) {
+			return said
+		}
+		a := accident(w.next.Swap(int32(none)))
+		if a != none {
+			w.happened.Add(1)
+		}
+		switch a {
+		case neverArrives:
+			return nil
+		case halfArrives:
+			postgres.Write(said[:rand.IntN(len(said))])
+			return nil
+		case answerLost:
+			mute.Store(true) // before it is passed on, so that the answer cannot be quicker
+		}
+		return said
+	})
+}
+
+// commits tells whether what a server says to Postgres ends a transaction that writes: the name of the
+// statement that writes a batch, or the word.
+func commits(said []byte) bool { return bytes.Contains(said, []byte("commit")) }
+
+// pass copies from one to the other what through lets through, until that is nothing or one of them ends.
+func pass(from, to net.Conn, through func(said []byte) []byte) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		said := through(buf[:n])
+		if said == nil {
+			return
+		}
+		if _, err := to.Write(said); err != nil {
+			return
+		}
+	}
+}
