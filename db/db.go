@@ -14,6 +14,7 @@ import (
 	"net"
 	"regexp"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -23,7 +24,10 @@ import (
 )
 
 // DB is a pool of connections under the server's own role. It is safe for concurrent use.
-type DB struct{ pool *pgxpool.Pool }
+type DB struct {
+	pool         *pgxpool.Pool
+	answerWithin time.Duration
+}
 
 // Scope says whose eyes a transaction looks with. An empty field sees nothing of its kind.
 type Scope struct {
@@ -37,6 +41,8 @@ type Scope struct {
 type Options struct {
 	// MaxConns bounds the pool. Defaults to 20.
 	MaxConns int32
+	// AnswerWithin bounds a transaction of [DB.In]. Defaults to 30 seconds, as long as a request may take.
+	AnswerWithin time.Duration
 }
 
 // Open connects under the server's own role, as [Migrate] returns it. An unreachable database is a
@@ -53,6 +59,9 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	cfg.ConnConfig.RuntimeParams["application_name"] = "arbe"
 	// A client that vanished must not hold a stream's lock for long.
 	cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "60s"
+	// A connection that was idle is asked whether it lives. One whose other end is gone without a word never
+	// answers, and is replaced.
+	cfg.PingTimeout = 5 * time.Second
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, unreachable(err)
@@ -61,7 +70,11 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		pool.Close()
 		return nil, unreachable(err)
 	}
-	return &DB{pool: pool}, nil
+	d := &DB{pool, 30 * time.Second}
+	if o.AnswerWithin > 0 {
+		d.answerWithin = o.AnswerWithin
+	}
+	return d, nil
 }
 
 // Close releases the pool; transactions under way are waited for.
@@ -74,12 +87,28 @@ func (d *DB) Pool() *pgxpool.Pool { return d.pool }
 // not keep tx, and does nothing slow. In does not retry. An error of f comes back as it is, but for a
 // lost or refused connection, which is a [fault.Unavailable]: then it is not known whether a commit
 // happened, so what f writes must be harmless to repeat.
+//
+// A database that is silent for too long is a lost connection: when a machine or a network is gone nobody tells.
 func (d *DB) In(ctx context.Context, scope Scope, f func(tx pgx.Tx) error) error {
 	begin, err := scope.begin()
 	if err != nil {
 		return err
 	}
-	return Explain(pgx.BeginTxFunc(ctx, d.pool, pgx.TxOptions{BeginQuery: begin}, f))
+	bound, cancel := context.WithTimeout(ctx, d.answerWithin)
+	defer cancel()
+	err = pgx.BeginTxFunc(bound, d.pool, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
+		// What f asks is bound by a context of its own: it ends with its connection.
+		defer context.AfterFunc(bound, func() {
+			if ctx.Err() == nil {
+				tx.Conn().PgConn().Conn().Close()
+			}
+		})()
+		return f(tx)
+	})
+	if err != nil && bound.Err() != nil && ctx.Err() == nil {
+		return unreachable(err)
+	}
+	return Explain(err)
 }
 
 // What a scope may hold: our ids are short ids and, of agents, uuids.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -276,5 +277,32 @@ func TestACallerWhoGaveUpIsNoOutage(t *testing.T) {
 	})
 	if fault.CodeOf(err) != fault.Canceled {
 		t.Errorf("In says %v", err)
+	}
+}
+
+func TestATransactionThatIsNotAnsweredIsALostConnection(t *testing.T) {
+	t.Parallel()
+	d := dbtest.New(t)
+	brief, err := db.Open(t.Context(), d.ServerURL, db.Options{AnswerWithin: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(brief.Close)
+	ask := func(ctx context.Context, statement string) error {
+		return brief.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, statement)
+			return err
+		})
+	}
+	if err := ask(t.Context(), "select pg_sleep(60)"); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("it says %v", err)
+	}
+	if err := ask(t.Context(), "select"); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, cancel)
+	if err := ask(ctx, "select pg_sleep(60)"); fault.CodeOf(err) != fault.Canceled {
+		t.Errorf("to a caller who gave up it says %v", err)
 	}
 }

@@ -112,7 +112,7 @@ func (c *committer) commit(ctx context.Context, parts []part) {
 		case err == nil:
 			c.settle(parts, v)
 			return
-		case passing(err):
+		case passing(err), errors.Is(err, context.DeadlineExceeded):
 			parts = c.expire(parts, err)
 			if !pause.wait(c.log.ctx) {
 				c.fail(parts, err)
@@ -145,6 +145,8 @@ func isStale(err error) bool {
 }
 
 func (c *committer) write(ctx context.Context, parts []part) (verdict, error) {
+	ctx, cancel := context.WithTimeout(ctx, commitWithin)
+	defer cancel()
 	if c.conn == nil {
 		if err := c.connect(ctx); err != nil {
 			return verdict{}, err

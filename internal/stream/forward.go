@@ -71,9 +71,11 @@ func (l *Log) forward() {
 			return
 		}
 		if pieces := l.pieces(); len(pieces) > 0 {
-			if err := queries.NotifyDeltas(l.ctx, l.db.Pool(), pieces); err != nil && l.ctx.Err() == nil {
+			ctx, cancel := context.WithTimeout(l.ctx, commitWithin)
+			if err := queries.NotifyDeltas(ctx, l.db.Pool(), pieces); err != nil && l.ctx.Err() == nil {
 				l.log.Debug("deltas did not reach other servers", "error", detail(err))
 			}
+			cancel()
 		}
 		select {
 		case <-time.After(forwardEvery):

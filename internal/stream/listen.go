@@ -37,6 +37,8 @@ func connect(ctx context.Context, d *db.DB, name string, settings map[string]str
 
 // listen opens a connection that hears of appends and deltas.
 func listen(ctx context.Context, d *db.DB) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, commitWithin)
+	defer cancel()
 	conn, err := connect(ctx, d, "arbe listen", nil)
 	if err != nil {
 		return nil, err

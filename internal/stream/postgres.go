@@ -15,6 +15,10 @@ import (
 // leaves a pool full of dead ones, and every try finds out about one.
 const persist = 5 * time.Second
 
+// commitWithin is how long Postgres may take over a batch, which waits for no lock, and over a new connection:
+// one whose other end is gone without a word would never answer.
+const commitWithin = 10 * time.Second
+
 // txn is what the queries of this package run on.
 type txn = pgx.Tx
 

@@ -86,9 +86,8 @@ func (l *Log) keep() {
 			err = l.prolong()
 			pause(l.ctx, noteEvery)
 		case <-clear.C:
-			err = l.in(l.ctx, Ref{}, func(tx txn) error {
-				return queries.DeleteExpiredStreams(l.ctx, tx, time.Now().Add(-clearAfter))
-			})
+			// Past [db.DB.In], since it may take long.
+			err = queries.DeleteExpiredStreams(l.ctx, l.db.Pool(), time.Now().Add(-clearAfter))
 		case <-l.ctx.Done():
 			return
 		}
