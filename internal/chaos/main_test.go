@@ -18,18 +18,22 @@ var (
 	chance  = flag.Uint64("chaos.seed", uint64(time.Now().UnixNano()), "what chance begins with")
 )
 
-// programs is the directory of the programs that were built for this run.
-var programs string
+// scratch is the directory of what is made once for all tests.
+var scratch string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	var err error
-	if programs, err = os.MkdirTemp("", "arbe-chaos-programs-"); err != nil {
+	if scratch, err = os.MkdirTemp("", "arbe-chaos-scratch-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if err := os.Chmod(scratch, 0o755); err != nil { // Postgres may run as another user, who must be able to enter
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 	code := m.Run()
-	os.RemoveAll(programs)
+	os.RemoveAll(scratch)
 	os.Exit(code)
 }
 
@@ -53,7 +57,7 @@ var (
 )
 
 func build(name string, flags ...string) (path string, err error) {
-	path = filepath.Join(programs, name)
+	path = filepath.Join(scratch, name)
 	args := append(append([]string{"build", "-o", path}, flags...), "github.com/arbe-dev/arbe/cmd/arbe")
 	if said, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building arbe: %w\n%s", err, said)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -22,8 +23,10 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/embedded"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/secret"
 )
 
 // postgres is a cluster of its own, as safe as an operator's: it syncs what it commits.
@@ -36,6 +39,13 @@ type postgres struct {
 
 func startPostgres(t testing.TB, dir string) *postgres {
 	t.Helper()
+	from, err := template()
+	if err != nil {
+		t.Fatalf("making a cluster: %s", fault.From(err).Detail())
+	}
+	if said, err := exec.Command("cp", "-a", from+"/.", dir).CombinedOutput(); err != nil {
+		t.Fatalf("copying a cluster: %v\n%s", err, said)
+	}
 	p := &postgres{dir: dir}
 	p.start(t)
 	t.Cleanup(func() {
@@ -47,6 +57,35 @@ func startPostgres(t testing.TB, dir string) *postgres {
 	p.wire.lead(p.server.URL())
 	return p
 }
+
+// secretKey is what all servers of this run seal with.
+var secretKey = sync.OnceValues(secret.NewKey)
+
+// template is the directory of a cluster, stopped, with a migrated database in it: it is made once, and copied
+// for each test.
+var template = sync.OnceValues(func() (dir string, err error) {
+	ctx := context.Background()
+	dir = filepath.Join(scratch, "postgres")
+	server, err := embedded.Start(ctx, embedded.Config{Dir: dir, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return "", err
+	}
+	key, err := secretKey()
+	if err != nil {
+		return "", err
+	}
+	sealer, err := secret.NewSealer(key)
+	if err != nil {
+		return "", err
+	}
+	if _, err = db.Migrate(ctx, server.URL(), sealer); err != nil {
+		return "", err
+	}
+	if err := server.Stop(ctx); err != nil {
+		return "", err
+	}
+	return dir, os.Remove(filepath.Join(dir, "port")) // each copy has its own
+})
 
 // start starts it, or starts it again after it was killed.
 func (p *postgres) start(t testing.TB) {
@@ -134,7 +173,8 @@ type wire struct {
 
 	mu       sync.Mutex
 	upstream *url.URL
-	conns    map[net.Conn]struct{}
+	// conns are all connections, with whether what is said on them goes nowhere.
+	conns map[net.Conn]*atomic.Bool
 
 	// next is what happens to the next commit; happened counts accidents.
 	next     atomic.Int32
@@ -147,7 +187,7 @@ func layWire(t testing.TB) *wire {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &wire{listener: listener, conns: map[net.Conn]struct{}{}}
+	w := &wire{listener: listener, conns: map[net.Conn]*atomic.Bool{}}
 	t.Cleanup(func() {
 		listener.Close()
 		w.cut()
@@ -193,10 +233,19 @@ func (w *wire) cut() {
 	}
 }
 
-func (w *wire) keep(conn net.Conn) {
+// hush makes all connections of this moment go nowhere, and tells nobody: as when a machine is gone.
+func (w *wire) hush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.conns[conn] = struct{}{}
+	for _, silent := range w.conns {
+		silent.Store(true)
+	}
+}
+
+func (w *wire) keep(conn net.Conn, silent *atomic.Bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.conns[conn] = silent
 }
 
 func (w *wire) drop(conn net.Conn) {
@@ -207,7 +256,8 @@ func (w *wire) drop(conn net.Conn) {
 }
 
 func (w *wire) carry(server net.Conn) {
-	w.keep(server)
+	var mute, silent atomic.Bool
+	w.keep(server, &silent)
 	defer w.drop(server)
 	w.mu.Lock()
 	upstream := w.upstream.Host
@@ -216,21 +266,26 @@ func (w *wire) carry(server net.Conn) {
 	if err != nil {
 		return
 	}
-	w.keep(postgres)
+	w.keep(postgres, &silent)
 	defer w.drop(postgres)
 
-	var mute atomic.Bool
 	go func() {
 		defer server.Close()
 		pass(postgres, server, func(said []byte) []byte {
-			if mute.Load() {
+			switch {
+			case mute.Load():
 				return nil
+			case silent.Load():
+				return said[:0]
 			}
 			return said
 		})
 	}()
 	pass(server, postgres, func(said []byte) []byte {
-		if !commits(said) {
+		switch {
+		case silent.Load():
+			return said[:0]
+		case !commits(said):
 			return said
 		}
 		a := accident(w.next.Swap(int32(none)))

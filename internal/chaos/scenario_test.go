@@ -4,6 +4,7 @@ package chaos
 
 import (
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -28,10 +29,10 @@ type scenario struct {
 }
 
 var scenarios = []scenario{
-	{"a server is killed and started again", 1, false, 0, func(w *world, lasts time.Duration) {
+	{name: "a server is killed and started again", servers: 1, trouble: func(w *world, lasts time.Duration) {
 		w.again(lasts, w.killServer)
 	}},
-	{"one of two servers is killed, and clients go on with the other", 2, false, 0, func(w *world, lasts time.Duration) {
+	{name: "one of two servers is killed, and clients go on with the other", servers: 2, trouble: func(w *world, lasts time.Duration) {
 		w.again(lasts, func() {
 			s := w.servers[w.rng.IntN(2)]
 			s.process.kill()
@@ -39,16 +40,21 @@ var scenarios = []scenario{
 			s.start()
 		})
 	}},
-	{"Postgres is killed and started again", 1, false, 0, func(w *world, lasts time.Duration) {
+	{name: "Postgres is killed and started again", servers: 1, trouble: func(w *world, lasts time.Duration) {
 		w.again(lasts, w.killPostgres)
 	}},
-	{"Postgres is restarted", 2, false, 0, func(w *world, lasts time.Duration) {
+	{name: "Postgres is restarted", servers: 2, trouble: func(w *world, lasts time.Duration) {
 		w.again(lasts, w.restartPostgres)
 	}},
-	{"connections to Postgres are cut in the middle of commits", 2, false, 0, func(w *world, lasts time.Duration) {
+	{name: "connections to Postgres are cut in the middle of commits", servers: 2, trouble: func(w *world, lasts time.Duration) {
 		w.again(lasts, w.cutCommits)
 	}},
-	{"all of that, one upon the other", 2, false, 0, func(w *world, lasts time.Duration) {
+	{name: "connections to Postgres fall silent", servers: 1, trouble: func(w *world, _ time.Duration) {
+		w.pause(0, time.Second)
+		w.db.wire.hush()
+		w.resume()
+	}},
+	{name: "all of that, one upon the other", servers: 2, trouble: func(w *world, lasts time.Duration) {
 		faults := []func(){w.killServer, w.killPostgres, w.restartPostgres, w.cutCommits, w.db.wire.cut}
 		w.again(lasts, func() {
 			for range 1 + w.rng.IntN(4) {
@@ -58,7 +64,7 @@ var scenarios = []scenario{
 			w.db.wire.next.Store(int32(none))
 		})
 	}},
-	{"tails stop reading for a while, and cost nobody anything", 1, true, 0, func(w *world, _ time.Duration) {
+	{name: "tails stop reading for a while, and cost nobody anything", servers: 1, lean: true, trouble: func(w *world, _ time.Duration) {
 		const stalled, records, size = 12, 128, 128 << 10
 		stopped := w.print()
 		w.await("the command line follows", resumeWithin, func() bool { return stopped.look() > 0 })
@@ -86,7 +92,7 @@ var scenarios = []scenario{
 		}
 		stopped.Signal(syscall.SIGCONT)
 	}},
-	{"the disk of Postgres is full for a while", 1, false, 192 << 20, func(w *world, lasts time.Duration) {
+	{name: "the disk of Postgres is full for a while", servers: 1, disk: 192 << 20, trouble: func(w *world, lasts time.Duration) {
 		w.again(lasts, func() {
 			w.full.Store(0)
 			empty := w.db.fill(w)
@@ -156,7 +162,7 @@ func (w *world) flood(records, size int) {
 	all.Wait()
 }
 
-// stall begins to follow the thread, and never reads.
+// stall begins to follow the thread, and reads no more than that it may.
 func (w *world) stall() {
 	w.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(w.servers[0].url, "http://"))
@@ -166,8 +172,12 @@ func (w *world) stall() {
 	w.Cleanup(func() { conn.Close() })
 	conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 	req := w.servers[0].request(w.Context(), http.MethodGet, w.threadLog+"?live=sse&offset=-1", nil)
-	if err := req.Write(conn); err != nil {
-		w.Fatal(err)
+	answer := make([]byte, len("HTTP/1.1 200"))
+	if err = req.Write(conn); err == nil {
+		_, err = io.ReadFull(conn, answer)
+	}
+	if err != nil || string(answer) != "HTTP/1.1 200" {
+		w.Fatalf("%s: %v", answer, err)
 	}
 }
 

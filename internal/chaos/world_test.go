@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -17,13 +18,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/arbe-dev/arbe/internal/secret"
 	arbe "github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 // resumeWithin bounds how long anything takes to work again once nothing is wrong any more.
-const resumeWithin = 30 * time.Second
+const resumeWithin = time.Minute
 
 // world is one Postgres, some servers on it, and the clients that write to and follow two logs: a thread's, and
 // a stream of its own.
@@ -85,7 +85,7 @@ func newWorld(t *testing.T, seed uint64, s scenario) *world {
 // serve starts servers, and makes the logs.
 func (w *world) serve(servers int) {
 	w.Helper()
-	key, err := secret.NewKey()
+	key, err := secretKey()
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -315,6 +315,10 @@ func (s *server) start() {
 	}
 	defer out.Close() // the process has its own
 	for deadline := time.Now().Add(resumeWithin); ; {
+		said, err := out.Seek(0, io.SeekEnd)
+		if err != nil {
+			w.Fatal(err)
+		}
 		cmd := exec.Command(w.program, "serve")
 		cmd.Dir = w.dir
 		cmd.Env = []string{
@@ -326,7 +330,7 @@ func (s *server) start() {
 		if s.process, err = spawn(cmd); err != nil {
 			w.Fatal(err)
 		}
-		if s.ready(data, deadline) {
+		if s.ready(data, said, deadline) {
 			s.watch(s.process)
 			return
 		}
@@ -336,27 +340,30 @@ func (s *server) start() {
 	}
 }
 
-// ready waits until the server serves; it is false when its process ended before.
-func (s *server) ready(data string, deadline time.Time) bool {
+// ready waits until the server says in its log that it runs; it is false when its process ended before.
+func (s *server) ready(data string, said int64, deadline time.Time) bool {
 	for time.Now().Before(deadline) {
 		select {
 		case <-s.process.exited:
 			return false
 		case <-time.After(10 * time.Millisecond):
 		}
+		log, err := os.ReadFile(data + ".log")
+		if err != nil || !strings.Contains(string(log[said:]), "arbe is running at") {
+			continue
+		}
 		if s.url == "" {
 			var login struct{ Host, Token string }
-			text, _ := os.ReadFile(filepath.Join(data, "cli.json"))
-			if json.Unmarshal(text, &login) != nil {
-				continue
+			text, err := os.ReadFile(filepath.Join(data, "cli.json"))
+			if err == nil {
+				err = json.Unmarshal(text, &login)
+			}
+			if err != nil {
+				s.world.Fatal(err)
 			}
 			s.url, s.token = login.Host, login.Token
 		}
-		if res, err := http.Get(s.url + "/healthz"); err == nil {
-			if res.Body.Close(); res.StatusCode == http.StatusOK {
-				return true
-			}
-		}
+		return true
 	}
 	return false
 }
