@@ -22,6 +22,11 @@ func endLeftovers(ctx context.Context, dir *directory, log *slog.Logger) error {
 		return dropForeignPID(dir, postmaster)
 	}
 	log.Info("waiting for the PostgreSQL of an earlier start to end", "pid", postmaster)
+	return end(ctx, dir.cluster(), postmaster, find)
+}
+
+// end ends the processes that find finds, of which one may be the postmaster.
+func end(ctx context.Context, cluster string, postmaster int, find func() []int) error {
 	steps := []struct {
 		signal syscall.Signal
 		only   int // the pid that gets it; 0 for all
@@ -33,6 +38,9 @@ func endLeftovers(ctx context.Context, dir *directory, log *slog.Logger) error {
 	}
 	for _, step := range steps {
 		found := find()
+		if len(found) == 0 { // they ended by themselves
+			return nil
+		}
 		if step.only != 0 {
 			found = slices.DeleteFunc(found, func(pid int) bool { return pid != step.only })
 		}
@@ -51,7 +59,7 @@ func endLeftovers(ctx context.Context, dir *directory, log *slog.Logger) error {
 		}
 	}
 	return fault.Newf(fault.Precondition, "end those processes, then start again",
-		"PostgreSQL processes of an earlier start still run on %s: pids %v", dir.cluster(), find())
+		"PostgreSQL processes of an earlier start still run on %s: pids %v", cluster, find())
 }
 
 // awaitNone waits until find comes back empty, and tells whether it did in the time given.
