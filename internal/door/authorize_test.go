@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/auth/authtest"
 	"github.com/arbe-dev/arbe/internal/door"
+	"github.com/arbe-dev/arbe/internal/fault"
 )
 
 // access is who may do what through this door: the specification, in one table. What is a thread's is its stream;
@@ -352,4 +355,21 @@ func TestPagesOfAllSitesMayAsk(t *testing.T) {
 			t.Errorf("Allow is %q", res.header.Get("Allow"))
 		}
 	})
+}
+
+// Who follows a stream may stay for long, and so the request itself has no end.
+func TestWhoMayIsAnsweredInBoundedTime(t *testing.T) {
+	t.Parallel()
+	for _, request := range []string{"GET /notes?live=sse&offset=-1", "GET /notes?live=long-poll&offset=-1", "GET /notes", "POST /notes"} {
+		bound := false
+		d := door.New(door.Config{Logger: slog.New(slog.DiscardHandler), Authorize: func(r *http.Request, _ auth.Action, _ string) (door.Pass, error) {
+			_, bound = r.Context().Deadline()
+			return door.Pass{}, fault.New(fault.Forbidden, "no", "go")
+		}})
+		method, path, _ := strings.Cut(request, " ")
+		d.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(method, "/api/stream"+path, strings.NewReader("{}")))
+		if !bound {
+			t.Errorf("%s: the question has no end", request)
+		}
+	}
 }

@@ -128,7 +128,7 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) error {
 		w.Header().Set("Allow", methods)
 		return refusal{http.StatusMethodNotAllowed, fault.Newf(fault.Unimplemented, "use one of "+methods, "a stream knows no %.20s", r.Method)}
 	}
-	pass, err := d.Authorize(r, op.action, name)
+	pass, err := d.authorize(r, op.action, name)
 	if err != nil {
 		return err
 	}
@@ -144,6 +144,13 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) error {
 	defer done()
 	_, thread := threadOf(name)
 	return op.do(d, w, request{r.WithContext(ctx), stream.Ref{House: pass.House, Name: name}, pass.Agent, thread})
+}
+
+// authorize is Authorize in bounded time, also for who wants to follow for long.
+func (d *Door) authorize(r *http.Request, action auth.Action, name string) (Pass, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), maxDuration)
+	defer cancel()
+	return d.Authorize(r.WithContext(ctx), action, name)
 }
 
 // nameForm is what a stream may be called: a path of words.
