@@ -23,6 +23,7 @@ var scratch string
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	unmountLeftovers()
 	var err error
 	if scratch, err = os.MkdirTemp("", "arbe-chaos-scratch-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
