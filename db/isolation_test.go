@@ -325,6 +325,63 @@ func TestABatchWritesIntoTheHousesOfItsStreamsInTheNameOfTheirMembers(t *testing
 	}
 }
 
+// An entry by itself is written where a batch would write it.
+func TestALoneEntryIsWrittenIntoTheHouseOfItsStreamInTheNameOfAMember(t *testing.T) {
+	t.Parallel()
+	w := newTwo(t)
+	o, s := w.ours, w.stranger
+	stream := column[int64](t, w.owner, "select id from streams where name = $1", o.stream)[0]
+	const taken = "23505"
+	for _, c := range []struct {
+		name   string
+		scope  db.Scope
+		house  string
+		author any
+		seq    int64
+		id     string
+		before string // done by the owner, in the same transaction
+		want   string // "true", "false" or a SQLSTATE
+	}{
+		{name: "a member, into their house's stream", house: o.id, author: o.owner, want: "true"},
+		{name: "arbe itself, who is no agent", house: o.id, want: "true"},
+		{name: "not into a stream of another house than it says", house: s.id, author: s.owner, want: "false"},
+		{name: "not in the name of a member of another house", house: o.id, author: s.owner, want: "false"},
+		{name: "not in the name of someone who does not exist", house: o.id, author: "00000000-0000-4000-8000-000000000000", want: "false"},
+		{name: "not into a closed stream", house: o.id, author: o.owner, before: "update streams set closed_at = now()", want: "false"},
+		{name: "not where an entry is", house: o.id, author: o.owner, seq: 1, want: taken},
+		{name: "not with an id that is there", house: o.id, author: o.owner, id: "first", want: taken},
+		{name: "not by a transaction of a house", scope: o.scope(), house: o.id, author: o.owner, want: refused},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tx, err := w.owner.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tx.Rollback(t.Context())
+			for _, statement := range []string{c.before, "set local role arbe_app", "set local app.house_id = '" + c.scope.House + "'"} {
+				if _, err := tx.Exec(t.Context(), statement); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.seq == 0 {
+				c.seq = 2
+			}
+			if c.id == "" {
+				c.id = "second"
+			}
+			var written bool
+			err = tx.QueryRow(t.Context(), "select append_one($1, $2, $3, $4, $5::text::uuid, 'chat', '{}') is not null", stream, c.house, c.seq, c.id, c.author).Scan(&written)
+			got := fmt.Sprint(written)
+			if err != nil {
+				got = db.State(err)
+			}
+			if got != c.want {
+				t.Errorf("got %s, want %s: %v", got, c.want, err)
+			}
+		})
+	}
+}
+
 func TestPlaceOfRevealsNothingToANonMember(t *testing.T) {
 	t.Parallel()
 	w := newTwo(t)

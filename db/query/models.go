@@ -34,7 +34,7 @@ type ApiKey struct {
 	LastUsedAt *time.Time
 }
 
-// The records of all logs. Written by append_entries and append_batch alone; deleted only with their stream.
+// The records of all logs. Written by append_entries, append_batch and append_one alone; deleted only with their stream.
 type Entry struct {
 	StreamID      int64
 	Seq           int64

@@ -14,11 +14,23 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
+// The prepared statements that write a batch, and commit it: each is a transaction by itself.
 const (
-	// batchName is the prepared statement that writes a batch, and commits it: it is a transaction by itself.
 	batchName      = "commit batch"
 	batchStatement = "select tails, busy, refused, happened from append_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+	// A batch of one entry is so common, and its writer waits for it alone, that it has a cheaper statement.
+	loneName      = "commit one"
+	loneStatement = "select append_one($1, $2, $3, $4, $5, $6, $7)"
 )
+
+// prepareBatches makes a connection ready to write batches.
+func prepareBatches(ctx context.Context, conn *pgx.Conn) error {
+	if _, err := conn.Prepare(ctx, batchName, batchStatement); err != nil {
+		return err
+	}
+	_, err := conn.Prepare(ctx, loneName, loneStatement)
+	return err
+}
 
 // batch writes parts in one statement. It speaks Postgres' binary format itself, since half of what an
 // append costs this server would be the general way: boxing every value of ten arrays.
@@ -37,8 +49,13 @@ type verdict struct {
 	happened      time.Time
 }
 
-// write writes parts, ascending by stream, over a connection that has prepared the statement.
+// write writes parts, ascending by stream, over a connection that has prepared the statements.
 func (b *batch) write(ctx context.Context, conn *pgconn.PgConn, parts []part) (verdict, error) {
+	if len(parts) == 1 && parts[0].entries == 1 && parts[0].isKnown() {
+		if v, done, err := writeLone(ctx, conn, parts[0]); done || err != nil {
+			return v, err
+		}
+	}
 	b.begin()
 	for i, p := range parts {
 		b.streams.int8(p.id)
@@ -64,10 +81,34 @@ func (b *batch) write(ctx context.Context, conn *pgconn.PgConn, parts []part) (v
 		return verdict{}, result.Err
 	}
 	if len(result.Rows) != 1 {
-		return verdict{}, errors.New("a batch has no verdict")
+		return verdict{}, errNoVerdict
 	}
 	row := result.Rows[0]
 	return verdict{int8s(row[0]), int8s(row[1]), int8s(row[2]), timestamp(row[3])}, nil
+}
+
+var errNoVerdict = errors.New("a batch has no verdict")
+
+// writeLone writes the one entry of a part whose tail is known. It is not done when something is in the way
+// that a batch will name.
+func writeLone(ctx context.Context, conn *pgconn.PgConn, p part) (v verdict, done bool, err error) {
+	e := &p.calls[0].entries[0]
+	args := [][]byte{
+		binary.BigEndian.AppendUint64(nil, uint64(p.id)), []byte(p.lane.ref.House),
+		binary.BigEndian.AppendUint64(nil, uint64(p.tail+1)), []byte(e.ID), author(e), []byte(e.Type), e.Payload,
+	}
+	result := conn.ExecPrepared(ctx, loneName, args, binaryFormat, binaryFormat).Read()
+	switch {
+	case result.Err != nil:
+		return verdict{}, false, result.Err
+	case len(result.Rows) != 1:
+		return verdict{}, false, errNoVerdict
+	}
+	happened := result.Rows[0][0]
+	if happened == nil {
+		return verdict{}, false, nil
+	}
+	return verdict{tails: []int64{p.tail}, happened: timestamp(happened)}, true, nil
 }
 
 func (b *batch) begin() {
@@ -90,11 +131,20 @@ func (b *batch) add(of, nth int, e *entry.Entry) {
 	b.ids.text(e.ID)
 	b.types.text(e.Type)
 	b.payloads.bytes(e.Payload)
-	if author, err := uuid.Parse(e.Author); err == nil {
-		b.authors.bytes(author[:])
-	} else { // empty: others were refused before
+	if id := author(e); id != nil {
+		b.authors.bytes(id)
+	} else {
 		b.authors.null()
 	}
+}
+
+// author is who wrote an entry, as a uuid; nil, which is null, when nobody did. Others were refused before.
+func author(e *entry.Entry) []byte {
+	id, err := uuid.Parse(e.Author)
+	if err != nil {
+		return nil
+	}
+	return id[:]
 }
 
 // binaryFormat says that all arguments, or all columns, are in the binary format.

@@ -58,7 +58,7 @@ func (c *committer) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := conn.Prepare(ctx, batchName, batchStatement); err != nil {
+	if err := prepareBatches(ctx, conn); err != nil {
 		hangUp(conn)
 		return db.Explain(err)
 	}
