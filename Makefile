@@ -50,8 +50,8 @@ check: tools ## Show that generated code is current and the linters are silent
 	test "$$before" = "$$(state)" || { git status --short; echo 'generated code was not current: commit what make generate made'; exit 1; }
 
 .PHONY: bench
-bench: build ## Measure: appends, tails, credentials, sandboxes (ratios within one run)
-	@go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/stream ./internal/auth ./internal/door ./internal/sandbox/local
+bench: build ## Measure: appends, tails, reads, credentials, sandboxes (ratios within one run)
+	@go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/stream ./internal/door ./internal/auth ./internal/sandbox/local
 
 # --- Generated code: committed, so that `go build ./...` needs no generator. ---
 

@@ -50,17 +50,40 @@ func Main(m *testing.M) {
 // New makes a database for t and opens it. It is dropped with the test.
 func New(t testing.TB) *Database {
 	t.Helper()
-	ctx := t.Context()
 	d := &Database{OwnerURL: create(t, "template arbe_template"), Sealer: shared.sealer}
+	d.open(t, 10)
+	return d
+}
+
+// NewDurable is New on a Postgres of its own that waits for the disk, as in real life, where the tests' does
+// not: for benchmarks.
+func NewDurable(t testing.TB) *Database {
+	t.Helper()
+	ctx := t.Context()
+	server, remove, err := launch(ctx, false)
+	if err != nil {
+		t.Fatalf("no Postgres to measure with: %s", fault.From(err).Detail())
+	}
+	t.Cleanup(remove)
+	d := &Database{OwnerURL: server.URL()}
+	if d.Sealer, err = newSealer(); err != nil {
+		t.Fatal(err)
+	}
+	d.open(t, 32)
+	return d
+}
+
+// open migrates the database and opens it.
+func (d *Database) open(t testing.TB, conns int32) {
+	t.Helper()
 	var err error
-	if d.ServerURL, err = db.Migrate(ctx, d.OwnerURL, d.Sealer); err != nil {
+	if d.ServerURL, err = db.Migrate(t.Context(), d.OwnerURL, d.Sealer); err != nil {
 		t.Fatalf("migrating the test's database: %s", fault.From(err).Detail())
 	}
-	if d.DB, err = db.Open(ctx, d.ServerURL, db.Options{MaxConns: 10}); err != nil {
+	if d.DB, err = db.Open(t.Context(), d.ServerURL, db.Options{MaxConns: conns}); err != nil {
 		t.Fatalf("opening the test's database: %v", err)
 	}
 	t.Cleanup(d.DB.Close)
-	return d
 }
 
 // Empty makes a database without our schema and returns its owner's URL.
@@ -111,29 +134,16 @@ func create(t testing.TB, from string) (ownerURL string) {
 // start finds or starts the Postgres and makes the migrated template.
 func start() error {
 	ctx := context.Background()
-	key, err := secret.NewKey()
-	if err != nil {
-		return err
-	}
-	if shared.sealer, err = secret.NewSealer(key); err != nil {
+	var err error
+	if shared.sealer, err = newSealer(); err != nil {
 		return err
 	}
 	if shared.url = os.Getenv("ARBE_TEST_DATABASE_URL"); shared.url == "" {
-		dir, err := os.MkdirTemp("", "arbe-dbtest-")
+		server, remove, err := launch(ctx, true)
 		if err != nil {
 			return err
 		}
-		// Postgres may run as another user, who must be able to enter.
-		if err := os.Chmod(dir, 0o755); err != nil {
-			return err
-		}
-		server, err := embedded.Start(ctx, embedded.Config{Dir: filepath.Join(dir, "postgres"), Fast: true, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			os.RemoveAll(dir)
-			return err
-		}
-		shared.url = server.URL()
-		shared.stop = func() { server.Stop(ctx); os.RemoveAll(dir) }
+		shared.url, shared.stop = server.URL(), remove
 	}
 	// Test processes that share one Postgres take turns to make the template.
 	conn, err := pgx.Connect(ctx, shared.url)
@@ -152,6 +162,32 @@ func start() error {
 	}
 	_, err = db.Migrate(ctx, withDatabase(shared.url, "arbe_template"), shared.sealer)
 	return err
+}
+
+// launch starts a Postgres in a directory of its own; remove ends both.
+func launch(ctx context.Context, fast bool) (server *embedded.Server, remove func(), err error) {
+	dir, err := os.MkdirTemp("", "arbe-dbtest-")
+	if err != nil {
+		return nil, nil, err
+	}
+	// Postgres may run as another user, who must be able to enter.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return nil, nil, err
+	}
+	server, err = embedded.Start(ctx, embedded.Config{Dir: filepath.Join(dir, "postgres"), Fast: fast, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, nil, err
+	}
+	return server, func() { server.Stop(context.Background()); os.RemoveAll(dir) }, nil
+}
+
+func newSealer() (*secret.Sealer, error) {
+	key, err := secret.NewKey()
+	if err != nil {
+		return nil, err
+	}
+	return secret.NewSealer(key)
 }
 
 func execute(url, statement string) error {

@@ -67,14 +67,17 @@ type Config struct {
 }
 
 // Door is an [http.Handler] of the paths under [Prefixes].
-type Door struct{ Config }
+type Door struct {
+	Config
+	events events
+}
 
 // New makes a Door.
 func New(c Config) *Door {
 	if c.LongPoll == 0 {
 		c.LongPoll = 30 * time.Second
 	}
-	return &Door{c}
+	return &Door{Config: c}
 }
 
 // request is a request for one stream by someone who may make it.

@@ -4,10 +4,12 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -15,12 +17,21 @@ import (
 	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/door"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/subscription"
 )
 
-func TestMain(m *testing.M) { dbtest.Main(m) }
+func TestMain(m *testing.M) {
+	if text := os.Getenv(ordersVariable); text != "" {
+		if err := watchAsOrdered(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	dbtest.Main(m)
+}
 
 // world is a database with two houses that have nothing to do with each other, and a door to it.
 type world struct {
@@ -46,9 +57,16 @@ type house struct {
 
 func (h house) stream() string { return "arbe-thread-" + h.thread }
 
+func (h house) ref() stream.Ref { return stream.Ref{House: h.id, Name: h.stream()} }
+
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	w := &world{Database: dbtest.New(t), t: t, longPoll: 500 * time.Millisecond}
+	return newWorldOn(t, dbtest.New(t))
+}
+
+func newWorldOn(t testing.TB, d *dbtest.Database) *world {
+	t.Helper()
+	w := &world{Database: d, t: t, longPoll: 500 * time.Millisecond}
 	w.auth = auth.New(auth.Config{DB: w.DB, Sealer: w.Sealer, Recheck: 50 * time.Millisecond})
 	w.authorize = door.Members(w.auth)
 	w.ours, w.stranger = w.house("ours"), w.house("theirs")
@@ -170,6 +188,14 @@ const (
 	asText  = "Content-Type: text/plain"
 	closing = "Stream-Closed: true"
 )
+
+// append appends to the stream of a house's thread, past the door.
+func (w *world) append(h house, drafts ...entry.Draft) {
+	w.t.Helper()
+	if _, err := w.log.Append(w.t.Context(), h.ref(), drafts...); err != nil {
+		w.t.Fatal(err)
+	}
+}
 
 // make makes a stream.
 func (w *world) make(name string, headers ...string) response {

@@ -1,7 +1,6 @@
 package door
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -221,28 +220,41 @@ func (p page) send(w http.ResponseWriter) {
 
 // body is entries as the content of their stream.
 func (p page) body(entries []entry.Entry) []byte {
-	var b bytes.Buffer
-	switch {
-	case p.lines():
-		for _, e := range entries {
-			b.Write(bytes.ReplaceAll(p.message(e), []byte("\n"), []byte(" ")))
-			b.WriteByte('\n')
+	const around = 256 // what a message of a thread has around its payload, roughly
+	size := 0
+	for _, e := range entries {
+		size += len(e.Payload) + around
+	}
+	lines, array := p.lines(), stream.IsJSON(p.stream.ContentType)
+	text := make([]byte, 0, size)
+	for _, e := range entries {
+		start := len(text)
+		if array && !lines {
+			text = append(text, ',')
 		}
-	case stream.IsJSON(p.stream.ContentType):
-		b.WriteByte('[')
-		for i, e := range entries {
-			if i > 0 {
-				b.WriteByte(',')
-			}
-			b.Write(p.message(e))
-		}
-		b.WriteByte(']')
-	default:
-		for _, e := range entries {
-			b.Write(p.message(e))
+		text = p.appendMessage(text, e)
+		if lines {
+			unbreak(text[start:])
+			text = append(text, '\n')
 		}
 	}
-	return b.Bytes()
+	switch {
+	case lines || !array:
+		return text
+	case len(text) == 0:
+		return []byte("[]")
+	}
+	text[0] = '['
+	return append(text, ']')
+}
+
+// unbreak makes JSON text one line: what breaks it is between its values, since no string holds it.
+func unbreak(text []byte) {
+	for i, c := range text {
+		if c == '\n' || c == '\r' {
+			text[i] = ' '
+		}
+	}
 }
 
 // isOneOf tells whether an entity tag is in an If-None-Match.

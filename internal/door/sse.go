@@ -5,8 +5,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -38,7 +41,8 @@ func (d *Door) follow(w http.ResponseWriter, r request, from place) error {
 	ctx, cancel := context.WithTimeout(r.Context(), followFor)
 	defer cancel()
 	d.Log.Hold(ctx, s)
-	f := newFollower(w, page{request: r, stream: s})
+	f := d.newFollower(w, page{request: r, stream: s})
+	defer d.events.leave(s.ID)
 	for event, err := range d.Log.Tail(ctx, r.ref, from.after) {
 		if err == nil {
 			err = f.tell(event)
@@ -55,6 +59,8 @@ type follower struct {
 	page
 	w       http.ResponseWriter
 	control *http.ResponseController
+	// newest is the stream's newest event, which all its followers send.
+	newest *event
 	// cursor is what the client shows when it comes again.
 	cursor string
 	// waiting are entries to be sent in one data event.
@@ -64,15 +70,14 @@ type follower struct {
 	told int64
 	// ended says that the last control event said that nothing will ever come.
 	ended bool
-	out   bytes.Buffer
 }
 
-func newFollower(w http.ResponseWriter, p page) *follower {
+func (d *Door) newFollower(w http.ResponseWriter, p page) *follower {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache, no-transform")
 	h.Set("X-Accel-Buffering", "no")
-	f := &follower{page: p, w: w, control: http.NewResponseController(w), cursor: cursor(p.URL.Query().Get("cursor")), told: -1}
+	f := &follower{page: p, w: w, control: http.NewResponseController(w), newest: d.events.join(p.stream.ID), cursor: cursor(p.URL.Query().Get("cursor")), told: -1}
 	if f.binary() {
 		h.Set(headerEncoding, "base64")
 	}
@@ -91,12 +96,13 @@ func (f *follower) tell(e stream.Event) error {
 		if e.More && f.bytes < maxFrame {
 			return nil
 		}
-		f.data()
-		return f.state(e.Seq, !e.More, f.closedAt(e.Seq))
+		data := f.data(!e.More)
+		f.waiting, f.bytes = nil, 0
+		return f.send(data, e.Seq, !e.More, f.closedAt(e.Seq))
 	case e.CaughtUp && f.told != e.Seq:
-		return f.state(e.Seq, true, f.closedAt(e.Seq))
+		return f.send(nil, e.Seq, true, f.closedAt(e.Seq))
 	case e.Closed && !f.ended:
-		return f.state(e.Seq, true, true)
+		return f.send(nil, e.Seq, true, true)
 	}
 	return nil
 }
@@ -107,28 +113,29 @@ func (f *follower) closedAt(seq int64) bool {
 	return f.page.stream.Closed && f.page.stream.Tail == seq
 }
 
-// data writes a data event of what is waiting.
-func (f *follower) data() {
+// data is the data event of what is waiting. One that reaches the end of the stream is what the other
+// followers are about to send as well.
+func (f *follower) data(newest bool) []byte {
+	if !newest {
+		return f.encode()
+	}
+	return f.newest.of(f.waiting[0].Seq, f.waiting[len(f.waiting)-1].Seq, f.encode)
+}
+
+func (f *follower) encode() []byte {
 	content := f.body(f.waiting)
-	f.waiting, f.bytes = f.waiting[:0], 0
-	f.out.WriteString("event: data\n")
+	text := []byte("event: data\n")
 	if f.binary() {
-		f.line([]byte(base64.StdEncoding.EncodeToString(content)))
+		text = append(base64.StdEncoding.AppendEncode(append(text, "data:"...), content), '\n')
 	} else {
 		// Whatever ends a line for a reader of events ends one here: content cannot end the event.
 		content = bytes.ReplaceAll(content, []byte("\r\n"), []byte("\n"))
 		content = bytes.ReplaceAll(content, []byte("\r"), []byte("\n"))
 		for line := range bytes.SplitSeq(content, []byte("\n")) {
-			f.line(line)
+			text = append(append(append(text, "data:"...), line...), '\n')
 		}
 	}
-	f.out.WriteByte('\n')
-}
-
-func (f *follower) line(text []byte) {
-	f.out.WriteString("data:")
-	f.out.Write(text)
-	f.out.WriteByte('\n')
+	return append(text, '\n')
 }
 
 // state is what a control event says.
@@ -139,8 +146,8 @@ type state struct {
 	Closed   bool   `json:"streamClosed,omitempty"`
 }
 
-// state writes a control event, and sends all that was written.
-func (f *follower) state(seq int64, upToDate, closed bool) error {
+// send sends a data event, if there is one, and the control event that follows it.
+func (f *follower) send(data []byte, seq int64, upToDate, closed bool) error {
 	s := state{Next: stream.Offset(seq), Cursor: f.cursor, UpToDate: upToDate, Closed: closed}
 	if closed {
 		s.Cursor = "" // nobody comes again
@@ -150,15 +157,11 @@ func (f *follower) state(seq int64, upToDate, closed bool) error {
 	}
 	f.ended = closed
 	text, _ := json.Marshal(s)
-	f.out.WriteString("event: control\n")
-	f.line(text)
-	f.out.WriteByte('\n')
 	f.control.SetWriteDeadline(time.Now().Add(stallAfter))
-	_, err := f.w.Write(f.out.Bytes())
-	if f.out.Reset(); f.out.Cap() > maxFrame {
-		f.out = bytes.Buffer{}
+	if _, err := f.w.Write(data); err != nil {
+		return err
 	}
-	if err != nil {
+	if _, err := fmt.Fprintf(f.w, "event: control\ndata:%s\n\n", text); err != nil {
 		return err
 	}
 	return f.control.Flush()
@@ -168,4 +171,58 @@ func (f *follower) state(seq int64, upToDate, closed bool) error {
 func (f *follower) binary() bool {
 	kind := stream.MediaType(f.page.stream.ContentType)
 	return !stream.IsJSON(kind) && !strings.HasPrefix(kind, "text/")
+}
+
+// events makes the data event that many followers of a stream are about to send once for all of them.
+type events struct {
+	mu       sync.Mutex
+	byStream map[int64]*event
+}
+
+// event is the newest data event of one stream.
+type event struct {
+	followers atomic.Int64
+
+	mu          sync.Mutex
+	first, last int64
+	text        []byte
+}
+
+// join is called by a follower, who calls leave in the end.
+func (es *events) join(stream int64) *event {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	if es.byStream == nil {
+		es.byStream = map[int64]*event{}
+	}
+	e := es.byStream[stream]
+	if e == nil {
+		e = &event{}
+		es.byStream[stream] = e
+	}
+	e.followers.Add(1)
+	return e
+}
+
+func (es *events) leave(stream int64) {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	e := es.byStream[stream]
+	if e.followers.Add(-1) == 0 {
+		delete(es.byStream, stream)
+	}
+}
+
+// of is the event of the entries from first to last, which nobody changes. Who comes while another makes it
+// waits for that; a lone follower leaves none behind.
+func (e *event) of(first, last int64, encode func() []byte) []byte {
+	if e.followers.Load() == 1 {
+		return encode()
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.text == nil || e.first != first || e.last != last {
+		e.first, e.last, e.text = first, last, encode()
+	}
+	return e.text
 }

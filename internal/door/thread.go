@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -22,16 +24,6 @@ type posted struct {
 	ID       string          `json:"id"`
 	AuthorID string          `json:"authorId"`
 	Payload  json.RawMessage `json:"payload"`
-}
-
-// record is an entry as it goes out.
-type record struct {
-	Seq      int64           `json:"seq"`
-	ID       string          `json:"id"`
-	Type     string          `json:"type"`
-	AuthorID string          `json:"authorId,omitempty"`
-	Payload  json.RawMessage `json:"payload"`
-	Time     time.Time       `json:"ts"`
 }
 
 // drafts are the entries that a body of a content type asks for.
@@ -95,30 +87,55 @@ func unprocessable(err error) error {
 	return err
 }
 
-// message is an entry as one message of its stream.
-func (r request) message(e entry.Entry) []byte {
+// appendMessage appends an entry as one message of its stream. A thread's is
+// {seq, id, type, authorId, payload, ts}, written by hand: its payload is JSON text already, and looking
+// through it once more is most of what encoding/json would do.
+func (r request) appendMessage(text []byte, e entry.Entry) []byte {
 	if !r.thread {
-		return stream.Bytes(e)
+		return append(text, stream.Bytes(e)...)
 	}
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(record{e.Seq, e.ID, e.Type, e.Author, typed(e), e.Time}); err != nil {
-		return []byte("null") // a payload that is no JSON, which the log does not take
+	text = strconv.AppendInt(append(text, `{"seq":`...), e.Seq, 10)
+	text = appendString(append(text, `,"id":`...), e.ID)
+	text = appendString(append(text, `,"type":`...), e.Type)
+	if e.Author != "" {
+		text = appendString(append(text, `,"authorId":`...), e.Author)
 	}
-	return bytes.TrimSuffix(text.Bytes(), []byte("\n"))
+	text = appendTyped(append(text, `,"payload":`...), e)
+	text = e.Time.AppendFormat(append(text, `,"ts":"`...), time.RFC3339Nano)
+	return append(text, `"}`...)
 }
 
-// typed is an entry's payload with its type in it, where those who post through this door put it.
-func typed(e entry.Entry) json.RawMessage {
+// appendString appends a text as JSON.
+func appendString(text []byte, s string) []byte {
+	special := func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }
+	if strings.IndexFunc(s, special) >= 0 {
+		quoted, _ := json.Marshal(s)
+		return append(text, quoted...)
+	}
+	return append(append(append(text, '"'), s...), '"')
+}
+
+// appendTyped appends an entry's payload with its type in it, where those who post through this door put it.
+func appendTyped(text []byte, e entry.Entry) []byte {
+	fields, isObject := bytes.CutPrefix(bytes.TrimSpace(e.Payload), []byte("{"))
+	if !isObject || hasType(e.Payload) {
+		return append(text, e.Payload...)
+	}
+	text = appendString(append(text, `{"type":`...), e.Type)
+	if fields = bytes.TrimSpace(fields); fields[0] != '}' {
+		text = append(text, ',')
+	}
+	return append(text, fields...)
+}
+
+// hasType tells whether a JSON object has a field of this name.
+func hasType(object []byte) bool {
+	switch {
+	case bytes.HasPrefix(object, []byte(`{"type":`)):
+		return true
+	case !bytes.Contains(object, []byte(`"type"`)) && !bytes.Contains(object, []byte(`\u`)): // nor is it spelled otherwise
+		return false
+	}
 	var fields map[string]json.RawMessage
-	if json.Unmarshal(e.Payload, &fields) != nil || fields == nil || fields["type"] != nil {
-		return e.Payload
-	}
-	kind, _ := json.Marshal(e.Type)
-	rest := bytes.TrimSpace(e.Payload)[1:]
-	if len(fields) > 0 {
-		kind = append(kind, ',')
-	}
-	return append(append([]byte(`{"type":`), kind...), rest...)
+	return json.Unmarshal(object, &fields) == nil && fields["type"] != nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -12,7 +13,6 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
@@ -146,9 +146,7 @@ func TestAThreadsStream(t *testing.T) {
 	})
 	w.run(t, "entries that were written without a type in their payload have it for readers", func(t *testing.T, w *world) {
 		draft := entry.NewDraft("by rpc", "", entry.Chat{Text: "hi"})
-		if _, err := w.log.Append(t.Context(), stream.Ref{House: w.ours.id, Name: name}, draft); err != nil {
-			t.Fatal(err)
-		}
+		w.append(w.ours, draft)
 		got := w.lines("0")
 		if last := got[len(got)-1]; last.Payload.Type != "chat" || last.Payload.Text != "hi" || last.AuthorID != "" {
 			t.Errorf("the last one is %+v", last)
@@ -206,6 +204,38 @@ func TestAThreadsStream(t *testing.T) {
 		w.do("POST", name, chat("live", "now"), asJSON).want(204)
 		awaitLine(t, lines, `"id":"live"`)
 	})
+}
+
+// What an entry says goes out as it came, whatever it is made of.
+func TestPayloadsOfAThread(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for id, payload := range map[string]string{
+		`of "quotes" \ and é`:   `{"type":"chat","text":"a"}`,
+		"a type further on":     `{"text":"the \"type\": of it","type":"chat"}`,
+		"a type in disguise":    `{"text":"b","\u0074ype":"chat"}`,
+		"a type that is nested": "{\"text\":\"c\",\r\n \"more\": {\"type\": 5}}",
+		"no field":              " { } ",
+		"no object":             "[1]",
+	} {
+		w.append(w.ours, entry.Draft{ID: id, Type: "chat", Payload: []byte(payload)})
+		lines := strings.Split(strings.TrimSpace(w.do("GET", w.ours.stream()+"?offset=0", "", "Accept: application/x-ndjson").want(200).body), "\n")
+		var got, want struct {
+			ID      string
+			Payload any
+		}
+		if err := json.Unmarshal([]byte(lines[len(lines)-1]), &got); err != nil {
+			t.Fatalf("%s: %v in %q", id, err, lines[len(lines)-1])
+		}
+		want.ID = id
+		json.Unmarshal([]byte(payload), &want.Payload)
+		if fields, ok := want.Payload.(map[string]any); ok {
+			fields["type"] = "chat"
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
 }
 
 // awaitLine reads until a line has this text.

@@ -3,9 +3,6 @@ package stream_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -18,9 +15,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/dbtest"
-	"github.com/arbe-dev/arbe/db/embedded"
 	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
@@ -29,7 +24,7 @@ import (
 // row; many at once to a transaction for each (naive), and to what Postgres could take if there were nothing
 // to check (ceiling).
 func BenchmarkAppend(b *testing.B) {
-	bed := durable(b)
+	bed := settle(b, dbtest.NewDurable(b))
 	bare := newBareLog(b, bed)
 	for _, c := range []struct{ appenders, streams int }{{1, 1}, {8, 1}, {8, 64}, {64, 1}, {64, 64}, {256, 1}, {256, 64}} {
 		var refs []stream.Ref
@@ -81,7 +76,7 @@ func compare(b *testing.B, many int, f func(int) error, others map[string]func(i
 
 // BenchmarkAppendToSeen measures the time from the call of Append to the moment a tail tells the entry.
 func BenchmarkAppendToSeen(b *testing.B) {
-	bed := durable(b)
+	bed := settle(b, dbtest.NewDurable(b))
 	for _, tails := range []int{1, 100} {
 		b.Run(fmt.Sprintf("%d_tails", tails), func(b *testing.B) {
 			ref := bed.stream(uuid.NewString())
@@ -131,41 +126,6 @@ func BenchmarkAppendToSeen(b *testing.B) {
 
 // payload is what a short message looks like: 200 bytes.
 var payload = []byte(`{"text":"` + strings.Repeat("x", 189) + `"}`)
-
-// durable is a bench whose Postgres waits for the disk, as in real life; the tests' does not.
-func durable(b *testing.B) *bench {
-	b.Helper()
-	dir, err := os.MkdirTemp("", "arbe-bench-")
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil { // Postgres may run as another user, who must be able to enter
-		b.Fatal(err)
-	}
-	server, err := embedded.Start(b.Context(), embedded.Config{Dir: filepath.Join(dir, "postgres"), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { server.Stop(context.Background()) })
-	key, err := secret.NewKey()
-	if err != nil {
-		b.Fatal(err)
-	}
-	sealer, err := secret.NewSealer(key)
-	if err != nil {
-		b.Fatal(err)
-	}
-	d := &dbtest.Database{OwnerURL: server.URL()}
-	if d.ServerURL, err = db.Migrate(b.Context(), d.OwnerURL, sealer); err != nil {
-		b.Fatal(err)
-	}
-	if d.DB, err = db.Open(b.Context(), d.ServerURL, db.Options{MaxConns: 32}); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(d.DB.Close)
-	return settle(b, d)
-}
 
 // compareLone reports how long f takes when nothing else is under way, and that over how long other takes.
 func compareLone(b *testing.B, f, other func(int) error) {
