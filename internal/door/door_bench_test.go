@@ -2,12 +2,16 @@ package door_test
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/stream"
 )
 
 // BenchmarkAppendToSeen measures the time from the call of Append to the moment that who follows a thread's
@@ -65,4 +69,102 @@ func memory() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapInuse + m.StackInuse
+}
+
+// BenchmarkCatchUp measures reading 100,000 entries of 200 bytes from the start, in turns: through the log's
+// Read, through the door as JSON and as lines, and by COPY from Postgres, which the ratios are over.
+func BenchmarkCatchUp(b *testing.B) {
+	const entries, batch = 100_000, 1000
+	w := newWorldOn(b, dbtest.NewDurable(b))
+	for range entries / batch {
+		drafts := make([]entry.Draft, batch)
+		for i := range drafts {
+			drafts[i] = entry.Draft{Author: w.ours.member, Type: "chat", Payload: stamp()}
+		}
+		w.append(w.ours, drafts...)
+	}
+	owner := w.Owner(b)
+	if _, err := owner.Exec(b.Context(), "vacuum analyze entries"); err != nil {
+		b.Fatal(err)
+	}
+	ways := map[string]func() (bytes int64){
+		"copy": func() int64 {
+			var n counter
+			if _, err := owner.PgConn().CopyTo(b.Context(), &n, `copy (select e.seq, e.id, e.author_agent_id, e.type, e.payload, e.ts
+				from entries e where stream_id = (select id from streams where name = '`+w.ours.stream()+`') order by seq) to stdout`); err != nil {
+				b.Fatal(err)
+			}
+			return int64(n)
+		},
+		"read": func() (bytes int64) {
+			for at := int64(0); at < entries; {
+				page, _, err := w.log.Read(b.Context(), w.ours.ref(), stream.Range{After: at, Limit: batch})
+				if err != nil {
+					b.Fatal(err)
+				}
+				for _, e := range page {
+					bytes += int64(len(e.Payload))
+				}
+				at = page[len(page)-1].Seq
+			}
+			return bytes
+		},
+		"json":  func() int64 { return w.readAll(b, "application/json") },
+		"lines": func() int64 { return w.readAll(b, "application/x-ndjson") },
+	}
+	took, ratios := map[string][]float64{}, map[string][]float64{}
+	bytes := map[string]int64{}
+	for b.Loop() {
+		for name, read := range ways {
+			start := time.Now()
+			bytes[name] = read()
+			took[name] = append(took[name], time.Since(start).Seconds())
+		}
+		turn := len(took["copy"]) - 1
+		for name := range ways {
+			ratios[name] = append(ratios[name], took["copy"][turn]/took[name][turn])
+		}
+	}
+	for name := range ways {
+		b.ReportMetric(entries/median(took[name]), name+"-entries/s")
+		b.ReportMetric(float64(bytes[name])/median(took[name])/1e6, name+"-MB/s")
+		if name != "copy" {
+			b.ReportMetric(median(ratios[name]), name+"/copy")
+		}
+	}
+	b.ReportMetric(0, "ns/op") // of a turn: says nothing
+}
+
+func median(xs []float64) float64 {
+	slices.Sort(xs)
+	return xs[len(xs)/2]
+}
+
+// readAll reads a thread's stream to its end, page after page.
+func (w *world) readAll(b *testing.B, accept string) (bytes int64) {
+	b.Helper()
+	for offset := "-1"; ; {
+		res, err := http.DefaultClient.Do(w.request(w.url, "GET", w.ours.stream()+"?offset="+offset, "", "Authorization: Bearer "+w.ours.key, "Accept: "+accept))
+		if err != nil {
+			b.Fatal(err)
+		}
+		n, err := io.Copy(io.Discard, res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode != http.StatusOK {
+			b.Fatalf("status %d: %v", res.StatusCode, err)
+		}
+		bytes += n
+		if res.Header.Get("Stream-Up-To-Date") == "true" {
+			return bytes
+		}
+		offset = res.Header.Get("Stream-Next-Offset")
+	}
+}
+
+// counter counts what is written to it.
+type counter int64
+
+func (n *counter) Write(p []byte) (int, error) {
+	*n += counter(len(p))
+	return len(p), nil
 }

@@ -1,6 +1,7 @@
 package door
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -250,9 +251,14 @@ func (p page) body(entries []entry.Entry) []byte {
 
 // unbreak makes JSON text one line: what breaks it is between its values, since no string holds it.
 func unbreak(text []byte) {
-	for i, c := range text {
-		if c == '\n' || c == '\r' {
-			text[i] = ' '
+	for _, c := range []byte("\n\r") {
+		for rest := text; ; {
+			i := bytes.IndexByte(rest, c)
+			if i < 0 {
+				break
+			}
+			rest[i] = ' '
+			rest = rest[i+1:]
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -107,10 +106,11 @@ func (r request) appendMessage(text []byte, e entry.Entry) []byte {
 
 // appendString appends a text as JSON.
 func appendString(text []byte, s string) []byte {
-	special := func(r rune) bool { return r < ' ' || r > '~' || r == '"' || r == '\\' }
-	if strings.IndexFunc(s, special) >= 0 {
-		quoted, _ := json.Marshal(s)
-		return append(text, quoted...)
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(s)
+			return append(text, quoted...)
+		}
 	}
 	return append(append(append(text, '"'), s...), '"')
 }

@@ -17,7 +17,6 @@ func page(ctx context.Context, tx txn, ref Ref, stream int64, r Range, bytes int
 	if r.Limit == 0 {
 		r.Limit = defaultRows
 	}
-	r.Limit = min(r.Limit, maxRows)
 	own, err := section(ctx, tx, ref, stream, r, bytes)
 	if err != nil || !gap(own, r) {
 		return own, err

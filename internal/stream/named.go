@@ -75,7 +75,7 @@ func (l *Log) ReadFrom(ctx context.Context, ref Ref, after int64) (s Stream, ent
 		if after > s.Tail {
 			return pastEnd(after, s.Tail)
 		}
-		entries, err = page(ctx, tx, ref, s.ID, Range{After: after, Before: s.Tail + 1, Limit: maxRows}, readBytes)
+		entries, err = page(ctx, tx, ref, s.ID, Range{After: after, Before: s.Tail + 1, Limit: pageRows}, readBytes)
 		return err
 	})
 	if err == nil {

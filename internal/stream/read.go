@@ -13,8 +13,9 @@ import (
 )
 
 const (
-	// defaultRows and maxRows bound the entries of one Read.
-	defaultRows, maxRows = 100, 1000
+	// defaultRows and maxRows bound the entries of one Read, and pageRows those of a page for a client that
+	// reads on: more would only be more to wait for.
+	defaultRows, maxRows, pageRows = 100, 1000, 10_000
 	// readBytes bounds the payloads of one Read, and pageBytes those of a page for a tail: it ends with the
 	// entry that passes this.
 	readBytes, pageBytes = 8 << 20, 1 << 20
@@ -40,6 +41,7 @@ func (l *Log) Read(ctx context.Context, ref Ref, r Range) (entries []entry.Entry
 	if r.After < 0 || r.Before < 0 || r.Limit < 0 {
 		return nil, 0, negative()
 	}
+	r.Limit = min(r.Limit, maxRows)
 	err = l.in(ctx, ref, func(tx txn) error {
 		s, err := queries.GetStream(ctx, tx, ref.House, ref.Name)
 		if err != nil {
@@ -93,6 +95,13 @@ func section(ctx context.Context, tx txn, ref Ref, stream int64, r Range, bytes 
 		}
 		return entries, nil
 	}
+	if r.Before-r.After < 2 {
+		return nil, nil
+	}
+	if entries, err := readSmall(ctx, tx, ref, stream, r, bytes); err != nil || len(entries) > 0 {
+		return entries, err
+	}
+	p.MaxRows = min(p.MaxRows, maxRows) // the bytes of every one of them are counted
 	rows, err := queries.ReadForward(ctx, tx, p)
 	if err != nil {
 		return nil, err
@@ -113,7 +122,7 @@ func (l *Log) readOn(ctx context.Context, ref Ref, stream, after int64) (entries
 		return nil, ctx.Err()
 	}
 	err = l.in(ctx, ref, func(tx txn) error {
-		entries, err = page(ctx, tx, ref, stream, Range{After: after}, pageBytes)
+		entries, err = page(ctx, tx, ref, stream, Range{After: after, Limit: maxRows}, pageBytes)
 		return err
 	})
 	return entries, err

@@ -2,6 +2,7 @@ package stream_test
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +60,32 @@ func TestRead(t *testing.T) {
 		}
 	})
 
+	b.run(t, "what is read is what was written, small or large, whoever wrote it", func(t *testing.T, b *bench) {
+		ref := b.stream("mixed")
+		var written []entry.Entry
+		write := func(author, kind, text string) {
+			draft := entry.Draft{Author: author, Type: kind, Payload: []byte(fmt.Sprintf("{ \"text\": %q }", text))}
+			got, err := b.log.Append(t.Context(), ref, draft)
+			if err != nil {
+				t.Fatal(err)
+			}
+			written = append(written, got...)
+		}
+		same := func() {
+			t.Helper()
+			if got, _, err := b.log.Read(t.Context(), ref, stream.Range{}); err != nil || !reflect.DeepEqual(got, written) {
+				t.Errorf("read %v, %v; wrote %v", got, err, written)
+			}
+		}
+		write(b.member, "chat", "by a member")
+		write("", "chat", "by nobody")
+		write(b.member, "chat", "by the member again")
+		write(b.colleague(), "note", "by another")
+		same()
+		write(b.member, "chat", strings.Repeat("stored compressed", 1000))
+		same()
+	})
+
 	b.run(t, "one entry is found by its id", func(t *testing.T, b *bench) {
 		if e, err := b.log.Get(t.Context(), ref, "e7"); err != nil || e.Seq != 7 {
 			t.Errorf("got %+v, %v", e, err)
@@ -97,4 +124,16 @@ func seqs(entries []entry.Entry) (seqs []int64) {
 		seqs = append(seqs, e.Seq)
 	}
 	return seqs
+}
+
+// colleague makes one more member of the house.
+func (b *bench) colleague() (id string) {
+	b.t.Helper()
+	err := b.Owner(b.t).QueryRow(b.t.Context(), `
+		with a as (insert into agents (kind, name) values ('human', 'Grace') returning id)
+		insert into members (house_id, agent_id, role) select $1, id, 'member' from a returning agent_id::text`, b.house).Scan(&id)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return id
 }

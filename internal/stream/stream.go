@@ -8,7 +8,7 @@
 // How it is laid out: appends wait in a queue (queue.go), one lane per stream, from which the one committer
 // (committer.go) writes batches: all that waits, of all streams, in one statement (batch.go). Entries that
 // belong to a caller's transaction go their own way (append.go), and share the stream's lock with batches.
-// read.go reads. Tails are told through a hub (hub.go), which
+// read.go reads, small.go most of it. Tails are told through a hub (hub.go), which
 // keeps one topic (topic.go) for each stream that somebody here watches: the newest entries, fetched once
 // however many watch, and what is being typed or printed right now (preview.go). listen.go hears from
 // Postgres what any server committed, forward.go tells other servers of deltas. A tail (tail.go) holds a
