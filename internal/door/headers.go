@@ -43,15 +43,21 @@ func openToAll(h http.Header) {
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Access-Control-Allow-Methods", methods)
 	h.Set("Access-Control-Max-Age", "86400")
-	h.Set("Access-Control-Allow-Headers", strings.Join([]string{
+	h.Set("Access-Control-Allow-Headers", allowedHeaders)
+	h.Set("Access-Control-Expose-Headers", exposedHeaders)
+}
+
+// What pages may send and see, as a response says it.
+var (
+	allowedHeaders = strings.Join([]string{
 		"Accept", "Authorization", "Content-Type", "If-None-Match", houseHeader, headerSeq, headerTTL, headerExpiresAt, headerClosed,
 		headerProducer, headerEpoch, headerProducerSeq, headerForkedFrom, headerForkOffset, headerForkSub,
-	}, ", "))
-	h.Set("Access-Control-Expose-Headers", strings.Join([]string{
+	}, ", ")
+	exposedHeaders = strings.Join([]string{
 		headerNext, headerCursor, headerUpToDate, headerClosed, headerTTL, headerExpiresAt, headerEncoding,
 		headerEpoch, headerProducerSeq, headerSeqExpected, headerSeqReceived, "ETag", "Location", "Content-Type", "Retry-After",
-	}, ", "))
-}
+	}, ", ")
+)
 
 // tell puts where a stream ends, and whether for ever, into a response.
 func tell(h http.Header, s stream.Stream) {

@@ -3,6 +3,7 @@ package stream_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -122,6 +123,45 @@ func BenchmarkAppendToSeen(b *testing.B) {
 			b.ReportMetric(latencies[len(latencies)*99/100], "p99-µs")
 		})
 	}
+}
+
+// BenchmarkIdleTail measures what a tail in this process, of a log in which nothing happens, holds of memory.
+func BenchmarkIdleTail(b *testing.B) {
+	const tails = 10_000
+	bed := setup(b)
+	ref := bed.stream(uuid.NewString())
+	for b.Loop() {
+		ctx, cancel := context.WithCancel(b.Context())
+		var ready, ended sync.WaitGroup
+		before := memory()
+		ready.Add(tails)
+		for range tails {
+			ended.Go(func() {
+				for ev, err := range bed.log.Tail(ctx, ref, 0) {
+					if err != nil {
+						b.Error(err)
+					}
+					if err != nil || ev.CaughtUp {
+						ready.Done()
+					}
+				}
+			})
+		}
+		ready.Wait()
+		b.ReportMetric(float64(memory()-before)/tails/1024, "KiB/tail")
+		cancel()
+		ended.Wait()
+	}
+	b.ReportMetric(0, "ns/op") // of beginning: says nothing
+}
+
+// memory is what this process has in use, in bytes.
+func memory() uint64 {
+	runtime.GC()
+	runtime.GC() // what pools let go of
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse + m.StackInuse
 }
 
 // payload is what a short message looks like: 200 bytes.
