@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -100,6 +101,8 @@ func (c *committer) run() {
 		}
 		slices.SortFunc(good, func(a, b part) int { return int(a.id - b.id) })
 		c.commit(ctx, good)
+		// Whom the batch woke may have more to write: they come first, so that the next one takes it along.
+		runtime.Gosched()
 	}
 }
 
