@@ -21,6 +21,7 @@ begin
     from (
       select from streams where id = p_stream and house_id = p_house and closed_at is null
         and (p_author is null or exists (select from members m where m.house_id = p_house and m.agent_id = p_author))
+        and (source_id is null or not exists (select from inherited_entries(p_stream, array[p_id])))
         for no key update skip locked
     ) locked
   returning ts into happened;
