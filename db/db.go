@@ -61,7 +61,7 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "60s"
 	// A connection that was idle is asked whether it lives. One whose other end is gone without a word never
 	// answers, and is replaced.
-	cfg.PingTimeout = 5 * time.Second
+	cfg.PingTimeout = 2 * time.Second
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, unreachable(err)
@@ -106,6 +106,7 @@ func (d *DB) In(ctx context.Context, scope Scope, f func(tx pgx.Tx) error) error
 		return f(tx)
 	})
 	if err != nil && bound.Err() != nil && ctx.Err() == nil {
+		d.pool.Reset() // the others are as old, and would be found out about one by one
 		return unreachable(err)
 	}
 	return Explain(err)
