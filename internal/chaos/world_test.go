@@ -23,7 +23,7 @@ import (
 )
 
 // resumeWithin bounds how long anything takes to work again once nothing is wrong any more.
-const resumeWithin = time.Minute
+const resumeWithin = 2 * time.Minute
 
 // world is one Postgres, some servers on it, and the clients that write to and follow two logs: a thread's, and
 // a stream of its own.
