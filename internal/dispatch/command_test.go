@@ -297,7 +297,7 @@ func TestLargeOutput(t *testing.T) {
 		if want := int64(line*lines - 128<<10); r.Omitted() != want {
 			t.Errorf("%d bytes are said to be left out, want %d", r.Omitted(), want)
 		}
-		if grown := int64(after.Sys) - int64(before.Sys); grown > 64<<20 {
+		if grown := int64(after.Sys) - int64(before.Sys); grown > 128<<20 { // beside what other tests take meanwhile
 			t.Errorf("the server has grown by %d MiB", grown>>20)
 		}
 	})

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 // patience is how long a test waits for what must come; compiling in a sandbox takes the longest.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // server is one arbe on a database, as far as commands are concerned.
 type server struct {

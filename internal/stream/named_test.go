@@ -423,7 +423,10 @@ func TestLogsThatLiveAsLongAsTheyAreUsed(t *testing.T) {
 		}
 	})
 	b.run(t, "an expired one is not there, and its name is free", func(t *testing.T, b *bench) {
-		b.count(s.Ref, 1, 3)
+		// An append by itself is no use of the log, which might be written down after its time.
+		if _, err := b.log.Append(t.Context(), s.Ref, entry.Draft{Payload: []byte("1")}); err != nil {
+			t.Fatal(err)
+		}
 		ages("3 hours")
 		_, err := b.log.Describe(t.Context(), s.Ref)
 		wantCode(t, err, fault.NotFound)
