@@ -275,7 +275,7 @@ func TestABatchWritesIntoTheHousesOfItsStreamsInTheNameOfTheirMembers(t *testing
 		return column[int64](t, w.owner, "select id from streams where name = $1", stream)[0]
 	}
 	// One draft into each of two streams; where the second ends is for the function to find out.
-	const batchOfTwo = `select from append_batch($1, $2, array[1, null], array[1, 1], array[1, 2], array[1, 1], array['second', 'third'],
+	const batchOfTwo = `select from append_batch($1, $2, array[1, null], array[1, 2], array[1, 1], array['second', 'third'],
 		$3::text[]::uuid[], array['chat', 'chat'], array['{}', '{}']::json[])`
 	for _, c := range []struct {
 		name    string
@@ -331,6 +331,9 @@ func TestALoneEntryIsWrittenIntoTheHouseOfItsStreamInTheNameOfAMember(t *testing
 	w := newTwo(t)
 	o, s := w.ours, w.stranger
 	stream := column[int64](t, w.owner, "select id from streams where name = $1", o.stream)[0]
+	if _, err := w.owner.Exec(t.Context(), "create schema trap"); err != nil {
+		t.Fatal(err)
+	}
 	const taken = "23505"
 	for _, c := range []struct {
 		name   string
@@ -350,6 +353,8 @@ func TestALoneEntryIsWrittenIntoTheHouseOfItsStreamInTheNameOfAMember(t *testing
 		{name: "not into a closed stream", house: o.id, author: o.owner, before: "update streams set closed_at = now()", want: "false"},
 		{name: "not where an entry is", house: o.id, author: o.owner, seq: 1, want: taken},
 		{name: "not with an id that is there", house: o.id, author: o.owner, id: "first", want: taken},
+		{name: "not in the name of whom the caller's path finds among members", house: o.id, author: s.owner, want: "false",
+			before: "create table trap.members as select house_id, '" + s.owner + "'::uuid as agent_id from members; set local search_path = trap, public"},
 		{name: "not by a transaction of a house", scope: o.scope(), house: o.id, author: o.owner, want: refused},
 	} {
 		t.Run(c.name, func(t *testing.T) {

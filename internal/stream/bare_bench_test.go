@@ -93,11 +93,10 @@ func (l *bareLog) run(b *testing.B, conn *pgx.Conn) {
 // commitOne commits one row a call, alone on its connection, and tells nobody.
 func (l *bareLog) commitOne(house, author string) func(int) error {
 	const alone = -1
-	seq := int64(0)
 	return func(int) error {
-		seq++
+		l.seqs[alone]++
 		_, err := l.one.Exec(context.Background(), `insert into bare (stream_id, seq, house_id, id, author_agent_id, type, payload, ts)
-			values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp())`, alone, seq, house, uuid.Must(uuid.NewV7()).String(), author, "chat", string(payload))
+			values ($1, $2, $3, $4, $5, $6, $7, clock_timestamp())`, alone, l.seqs[alone], house, uuid.Must(uuid.NewV7()).String(), author, "chat", string(payload))
 		return err
 	}
 }

@@ -17,7 +17,7 @@ import (
 // The prepared statements that write a batch, and commit it: each is a transaction by itself.
 const (
 	batchName      = "commit batch"
-	batchStatement = "select tails, busy, refused, happened from append_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
+	batchStatement = "select tails, busy, refused, happened from append_batch($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 	// A batch of one entry is so common, and its writer waits for it alone, that it has a cheaper statement.
 	loneName      = "commit one"
 	loneStatement = "select append_one($1, $2, $3, $4, $5, $6, $7)"
@@ -35,7 +35,7 @@ func prepareBatches(ctx context.Context, conn *pgx.Conn) error {
 // batch writes parts in one statement. It speaks Postgres' binary format itself, since half of what an
 // append costs this server would be the general way: boxing every value of ten arrays.
 type batch struct {
-	streams, houses, tails, counts         array
+	streams, houses, tails                 array
 	of, nth, ids, authors, types, payloads array
 }
 
@@ -49,8 +49,14 @@ type verdict struct {
 	happened      time.Time
 }
 
-// write writes parts, ascending by stream, over a connection that has prepared the statements.
-func (b *batch) write(ctx context.Context, conn *pgconn.PgConn, parts []part) (verdict, error) {
+// write writes parts, ascending by stream, over a connection that has prepared the statements. After an error
+// that is not Postgres' own the connection is of no use any more.
+func (b *batch) write(conn *pgconn.PgConn, parts []part) (verdict, error) {
+	// The connection's own deadline ends it: for a context, a goroutine would be woken twice a batch.
+	ctx := context.Background()
+	if err := conn.Conn().SetDeadline(time.Now().Add(commitWithin)); err != nil {
+		return verdict{}, err
+	}
 	if len(parts) == 1 && parts[0].entries == 1 && parts[0].isKnown() {
 		if v, done, err := writeLone(ctx, conn, parts[0]); done || err != nil {
 			return v, err
@@ -60,7 +66,6 @@ func (b *batch) write(ctx context.Context, conn *pgconn.PgConn, parts []part) (v
 	for i, p := range parts {
 		b.streams.int8(p.id)
 		b.houses.text(p.lane.ref.House)
-		b.counts.int4(p.entries)
 		if p.tail == unknown {
 			b.tails.null()
 		} else {
@@ -74,7 +79,7 @@ func (b *batch) write(ctx context.Context, conn *pgconn.PgConn, parts []part) (v
 			}
 		}
 	}
-	args := [][]byte{b.streams.end(), b.houses.end(), b.tails.end(), b.counts.end(),
+	args := [][]byte{b.streams.end(), b.houses.end(), b.tails.end(),
 		b.of.end(), b.nth.end(), b.ids.end(), b.authors.end(), b.types.end(), b.payloads.end()}
 	result := conn.ExecPrepared(ctx, batchName, args, binaryFormat, binaryFormat).Read()
 	if result.Err != nil {
@@ -116,7 +121,6 @@ func (b *batch) begin() {
 	b.streams.begin(int8)
 	b.houses.begin(text)
 	b.tails.begin(int8)
-	b.counts.begin(int4)
 	b.of.begin(int4)
 	b.nth.begin(int4)
 	b.ids.begin(text)

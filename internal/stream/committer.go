@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -24,8 +23,6 @@ const (
 	lockPatience = "50ms"
 	// maxAlone is how many streams' calls are written by themselves at the same moment.
 	maxAlone = 4
-	// lastCommit is how long a commit under way may still take when the Log closes.
-	lastCommit = 5 * time.Second
 )
 
 // planOnce makes Postgres plan what a batch does once, by indexes: what is best depends neither on the batch
@@ -43,8 +40,6 @@ type committer struct {
 	queue *queue
 	conn  *pgx.Conn // nil after it broke
 	batch batch
-	// pid is the connection's process in Postgres: what it notifies of is known here.
-	pid atomic.Uint32
 	// alone holds a token for everybody who writes beside the batches.
 	alone chan struct{}
 }
@@ -64,7 +59,6 @@ func (c *committer) connect(ctx context.Context) error {
 		return db.Explain(err)
 	}
 	c.conn = conn
-	c.pid.Store(conn.PgConn().PID())
 	return nil
 }
 
@@ -78,10 +72,8 @@ func (c *committer) disconnect() {
 // run works until the Log closes, and finishes the commit under way.
 func (c *committer) run() {
 	defer c.disconnect()
+	defer close(c.log.teller.over)
 	defer func() { c.queue.close(c.log.stopping()) }()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(c.log.ctx))
-	defer cancel()
-	defer context.AfterFunc(c.log.ctx, func() { time.AfterFunc(lastCommit, cancel) })()
 	for c.log.ctx.Err() == nil {
 		parts := c.queue.take()
 		if len(parts) == 0 {
@@ -100,17 +92,17 @@ func (c *committer) run() {
 			}
 		}
 		slices.SortFunc(good, func(a, b part) int { return int(a.id - b.id) })
-		c.commit(ctx, good)
+		c.commit(good)
 		// Whom the batch woke may have more to write: they come first, so that the next one takes it along.
 		runtime.Gosched()
 	}
 }
 
 // commit brings parts, ascending by stream, to their outcome, or gives them to somebody who does.
-func (c *committer) commit(ctx context.Context, parts []part) {
+func (c *committer) commit(parts []part) {
 	var pause backoff
 	for len(parts) > 0 {
-		v, err := c.write(ctx, parts)
+		v, err := c.write(parts)
 		switch {
 		case err == nil:
 			c.settle(parts, v)
@@ -131,8 +123,8 @@ func (c *committer) commit(ctx context.Context, parts []part) {
 			return
 		default:
 			half := len(parts) / 2
-			c.commit(ctx, parts[:half])
-			c.commit(ctx, parts[half:])
+			c.commit(parts[:half])
+			c.commit(parts[half:])
 			return
 		}
 		for i := range parts {
@@ -147,16 +139,16 @@ func isStale(err error) bool {
 	return ok && strings.HasPrefix(refusal.ConstraintName, "entries_") && strings.HasSuffix(refusal.ConstraintName, "_pkey")
 }
 
-func (c *committer) write(ctx context.Context, parts []part) (verdict, error) {
-	ctx, cancel := context.WithTimeout(ctx, commitWithin)
-	defer cancel()
+func (c *committer) write(parts []part) (verdict, error) {
 	if c.conn == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), commitWithin)
+		defer cancel()
 		if err := c.connect(ctx); err != nil {
 			return verdict{}, err
 		}
 	}
-	v, err := c.batch.write(ctx, c.conn.PgConn(), parts)
-	if err != nil && c.conn.IsClosed() {
+	v, err := c.batch.write(c.conn.PgConn(), parts)
+	if err != nil && db.State(err) == "" { // no answer of Postgres
 		c.disconnect()
 	}
 	return v, db.Explain(err)
@@ -207,6 +199,7 @@ func (c *committer) settle(parts []part, v verdict) {
 			}
 		}
 		c.tell(p.id, p.calls)
+		c.log.teller.note(p.id, tail)
 		c.queue.resume(p.lane, tail, false)
 		c.queue.finish(p.lane, p.calls, nil)
 	}

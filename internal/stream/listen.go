@@ -112,8 +112,8 @@ func (l *Log) notified(n *pgconn.Notification) {
 	case l.changes <- struct{}{}:
 	default: // it is told already
 	}
-	if n.PID == l.committer.pid.Load() {
-		return // the committer told already
+	if n.PID == l.teller.pid.Load() {
+		return // the committer told all here already
 	}
 	for change := range strings.SplitSeq(n.Payload, ",") {
 		if !l.heard(change) {

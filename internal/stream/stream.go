@@ -11,7 +11,7 @@
 // read.go reads, small.go most of it. Tails are told through a hub (hub.go), which
 // keeps one topic (topic.go) for each stream that somebody here watches: the newest entries, fetched once
 // however many watch, and what is being typed or printed right now (preview.go). listen.go hears from
-// Postgres what any server committed, forward.go tells other servers of deltas. A tail (tail.go) holds a
+// Postgres what any server committed; tell.go tells other servers of batches, forward.go of deltas. A tail (tail.go) holds a
 // cursor and nothing else; it takes what the topic has behind its cursor, or reads from the log when it is
 // further behind than that, so a slow one costs nobody anything.
 //
@@ -84,6 +84,7 @@ type Log struct {
 
 	queue     *queue
 	committer *committer
+	teller    *teller
 
 	// ctx ends when the Log closes.
 	ctx  context.Context
@@ -102,7 +103,7 @@ const maxCatchUps = 4
 
 var queries = query.New()
 
-// Open starts a Log on d: two connections of its own, one that listens and one that commits, and the loops
+// Open starts a Log on d: connections of its own that listen, commit and tell, and the loops
 // that keep tails told. It fails with [fault.Unavailable] when the database does not take them; later it
 // reconnects by itself. Close the Log before d.
 func Open(ctx context.Context, d *db.DB, log *slog.Logger) (*Log, error) {
@@ -112,13 +113,14 @@ func Open(ctx context.Context, d *db.DB, log *slog.Logger) (*Log, error) {
 	}
 	l := &Log{id: uuid.New(), db: d, log: log, catchUps: make(chan struct{}, maxCatchUps), recheck: make(chan struct{}, 1), uses: newUses(), changes: make(chan struct{}, 1)}
 	l.ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
-	l.hub, l.queue = newHub(l), newQueue()
+	l.hub, l.queue, l.teller = newHub(l), newQueue(), newTeller(l)
 	if l.committer, err = newCommitter(ctx, l); err != nil {
 		hangUp(conn)
 		l.stop()
 		return nil, err
 	}
 	l.work.Go(l.committer.run)
+	l.work.Go(l.teller.run)
 	l.work.Go(func() { l.hear(conn) })
 	l.work.Go(l.poll)
 	l.work.Go(l.forward)
