@@ -7,7 +7,7 @@
 // with it.
 //
 // How it is laid out: this file routes and answers errors; create.go, write.go, read.go and sse.go are the
-// operations, and subscription.go what is the protocol's own; offset.go and headers.go are what it writes into
+// operations, takeover.go what followers are told over, and subscription.go what is the protocol's own; offset.go and headers.go are what it writes into
 // headers. What the protocol asks of
 // the log itself, above all that things happen together, is in [stream.Log]: nothing here decides twice.
 //
@@ -51,7 +51,7 @@ type Authorize func(r *http.Request, action auth.Action, name string) (Pass, err
 type Pass struct {
 	db.Scope
 	// While bounds what goes on for long: its context ends when the request would not be let in any more, as that
-	// of [auth.Auth.While] does. Defaults to nil: it would always be.
+	// of [auth.Auth.While] does. It outlives the request, of which it keeps nothing. Defaults to nil: it would always be.
 	While func(context.Context) (context.Context, context.CancelFunc)
 }
 
@@ -70,6 +70,7 @@ type Config struct {
 type Door struct {
 	Config
 	events events
+	taken  taken
 }
 
 // New makes a Door.
@@ -87,6 +88,8 @@ type request struct {
 	agent string
 	// thread says that it is a thread's stream.
 	thread bool
+	// while is [Pass.While].
+	while func(context.Context) (context.Context, context.CancelFunc)
 }
 
 // operation answers a request; an error is answered for it.
@@ -135,25 +138,25 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	bound := pass.While
-	if r.Method != http.MethodGet || !r.URL.Query().Has("live") {
-		bound = func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, maxDuration)
-		}
-	} else if bound == nil {
-		bound = context.WithCancel
-	}
-	ctx, done := bound(r.Context())
-	defer done()
 	_, thread := threadOf(name)
-	return op.do(d, w, request{r.WithContext(ctx), stream.Ref{House: pass.House, Name: name}, pass.Agent, thread})
+	req := request{r, stream.Ref{House: pass.House, Name: name}, pass.Agent, thread, pass.While}
+	if r.Method != http.MethodGet || !r.URL.Query().Has("live") {
+		ctx, done := context.WithTimeout(r.Context(), maxDuration)
+		defer done()
+		req.Request = r.WithContext(ctx)
+	}
+	return op.do(d, w, req)
 }
 
 // authorize is Authorize in bounded time, also for who wants to follow for long.
 func (d *Door) authorize(r *http.Request, action auth.Action, name string) (Pass, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), maxDuration)
 	defer cancel()
-	return d.Authorize(r.WithContext(ctx), action, name)
+	pass, err := d.Authorize(r.WithContext(ctx), action, name)
+	if pass.While == nil {
+		pass.While = context.WithCancel
+	}
+	return pass, err
 }
 
 // nameForm is what a stream may be called: a path of words.

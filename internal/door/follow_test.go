@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -114,11 +115,109 @@ func TestReadersThatGoAway(t *testing.T) {
 	}
 	leave()
 
+	patience, enough := context.WithTimeout(t.Context(), 20*time.Second)
+	defer enough()
 	gone := make(chan struct{})
 	go func() { served.Wait(); close(gone) }()
 	select {
 	case <-gone:
-	case <-time.After(20 * time.Second):
+	case <-patience.Done():
 		t.Error("the server still works for readers who have gone away")
+	}
+	// Who follows may have left the server's handler for the door's own care.
+	if err := d.Close(patience); err != nil {
+		t.Errorf("the door still works for readers who have gone away: %v", err)
+	}
+}
+
+func TestFollowingOverEveryHTTP(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.make("talk", "Stream-Closed: true")
+	server := httptest.NewUnstartedServer(door.New(door.Config{Log: w.log, Authorize: w.authorize, Logger: slog.New(slog.DiscardHandler)}))
+	server.Config.Protocols = new(http.Protocols)
+	server.Config.Protocols.SetHTTP1(true)
+	server.Config.Protocols.SetUnencryptedHTTP2(true)
+	server.Start()
+	t.Cleanup(server.Close)
+	const path = "/api/stream/talk?live=sse&offset=-1"
+	over := func(protocol func(*http.Protocols)) func(t *testing.T) *http.Response {
+		return func(t *testing.T) *http.Response {
+			client := &http.Transport{Protocols: new(http.Protocols)}
+			protocol(client.Protocols)
+			res, err := client.RoundTrip(w.request(server.URL, "GET", path, "", "Authorization: Bearer "+w.ours.key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res
+		}
+	}
+	for version, get := range map[string]func(t *testing.T) *http.Response{
+		"HTTP/1.0": func(t *testing.T) *http.Response {
+			conn, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { conn.Close() })
+			fmt.Fprintf(conn, "GET %s HTTP/1.0\r\nAuthorization: Bearer %s\r\n\r\n", path, w.ours.key)
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return res
+		},
+		"HTTP/1.1": over(func(p *http.Protocols) { p.SetHTTP1(true) }),
+		"HTTP/2.0": over(func(p *http.Protocols) { p.SetUnencryptedHTTP2(true) }),
+	} {
+		w.run(t, version, func(t *testing.T, _ *world) {
+			res := get(t)
+			defer res.Body.Close()
+			body, err := io.ReadAll(res.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			answer := response{t, res.StatusCode, res.Header, string(body)}.want(http.StatusOK)
+			if res.Proto != version || res.ContentLength != -1 || len(res.TransferEncoding) > 0 {
+				t.Errorf("it answers over %s, with a length of %d and %v", res.Proto, res.ContentLength, res.TransferEncoding)
+			}
+			answer.says("Content-Type", "text/event-stream").says("Access-Control-Allow-Origin", "*").says("X-Content-Type-Options", "nosniff")
+			if _, err := http.ParseTime(res.Header.Get("Date")); err != nil {
+				t.Errorf("its date: %v", err)
+			}
+			answer.holds("event: control\ndata:{\"streamNextOffset\":\"0000000000000000_0000000000000000\",\"upToDate\":true,\"streamClosed\":true}\n\n")
+		})
+	}
+}
+
+func TestClosingADoor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.make("quiet")
+	d := door.New(door.Config{Log: w.log, Authorize: w.authorize, Logger: slog.New(slog.DiscardHandler)})
+	server := httptest.NewServer(d)
+	t.Cleanup(server.Close)
+	follow := func() *http.Response {
+		res, err := http.DefaultClient.Do(w.request(server.URL, "GET", "/api/stream/quiet?live=sse&offset=-1", "", "Authorization: Bearer "+w.ours.key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { res.Body.Close() })
+		return res
+	}
+	follower := follow()
+
+	atOnce, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.Close(atOnce); err == nil {
+		t.Error("it says that nobody follows")
+	}
+	io.ReadAll(follower.Body) // until it is cut off
+	patience, enough := context.WithTimeout(t.Context(), 20*time.Second)
+	defer enough()
+	if err := d.Close(patience); err != nil {
+		t.Errorf("it still works for who was cut off: %v", err)
+	}
+	if text, _ := io.ReadAll(follow().Body); len(text) > 0 {
+		t.Errorf("it tells who comes later %q", text)
 	}
 }

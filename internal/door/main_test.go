@@ -1,6 +1,7 @@
 package door_test
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/json"
@@ -95,10 +96,21 @@ func (w *world) serve() (url string, stop func()) {
 		w.log = log
 	}
 	subscriptions := subscription.Start(subscription.Config{DB: w.DB, Log: log, Key: ed25519.NewKeyFromSeed(make([]byte, 32)), Logger: logger})
-	server := httptest.NewServer(door.New(door.Config{
+	d := door.New(door.Config{
 		Log: log, Authorize: w.authorize, Subscriptions: subscriptions, Logger: logger, LongPoll: w.longPoll,
-	}))
-	stop = func() { subscriptions.Close(); log.Close(); server.CloseClientConnections(); server.Close() }
+	})
+	server := httptest.NewServer(d)
+	stop = func() {
+		subscriptions.Close()
+		log.Close()
+		server.CloseClientConnections()
+		server.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		if err := d.Close(ctx); err != nil {
+			w.t.Errorf("someone still follows a log that was closed: %v", err)
+		}
+	}
 	w.t.Cleanup(stop)
 	return server.URL + "/api/stream/", stop
 }

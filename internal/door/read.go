@@ -95,6 +95,9 @@ func (d *Door) catchUp(w http.ResponseWriter, r request, after int64) error {
 
 // longPoll answers with what is there or, when there is nothing, with what comes first.
 func (d *Door) longPoll(w http.ResponseWriter, r request, from place) error {
+	ctx, done := r.while(r.Context())
+	defer done()
+	r.Request = r.WithContext(ctx)
 	if from.now {
 		s, err := d.Log.Use(r.Context(), r.ref)
 		if err != nil {
@@ -213,40 +216,55 @@ func (p page) describe(h http.Header) {
 }
 
 func (p page) send(w http.ResponseWriter) {
-	body := p.body(p.entries)
+	body := p.form().body(p.entries)
 	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 	w.WriteHeader(http.StatusOK)
 	w.Write(body) // who went away is not told
 }
 
+// form is how the content of a stream is written.
+type form struct {
+	contentType string
+	// thread and lines are those of [request] and [page].
+	thread, lines bool
+}
+
+func (p page) form() form { return form{p.stream.ContentType, p.thread, p.lines()} }
+
 // body is entries as the content of their stream.
-func (p page) body(entries []entry.Entry) []byte {
+func (f form) body(entries []entry.Entry) []byte {
 	const around = 256 // what a message of a thread has around its payload, roughly
 	size := 0
 	for _, e := range entries {
 		size += len(e.Payload) + around
 	}
-	lines, array := p.lines(), stream.IsJSON(p.stream.ContentType)
+	array := stream.IsJSON(f.contentType)
 	text := make([]byte, 0, size)
 	for _, e := range entries {
 		start := len(text)
-		if array && !lines {
+		if array && !f.lines {
 			text = append(text, ',')
 		}
-		text = p.appendMessage(text, e)
-		if lines {
+		text = f.appendMessage(text, e)
+		if f.lines {
 			unbreak(text[start:])
 			text = append(text, '\n')
 		}
 	}
 	switch {
-	case lines || !array:
+	case f.lines || !array:
 		return text
 	case len(text) == 0:
 		return []byte("[]")
 	}
 	text[0] = '['
 	return append(text, ']')
+}
+
+// binary tells whether the content is no text, which events cannot carry as it is.
+func (f form) binary() bool {
+	kind := stream.MediaType(f.contentType)
+	return !stream.IsJSON(kind) && !strings.HasPrefix(kind, "text/")
 }
 
 // unbreak makes JSON text one line: what breaks it is between its values, since no string holds it.

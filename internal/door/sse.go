@@ -4,10 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
-	"encoding/json"
-	"fmt"
+	"iter"
+	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,8 +19,6 @@ const (
 	// followFor is how long one connection follows a stream, before the client comes again: proxies between
 	// give up on silent ones, and share those that begin together.
 	followFor = 55 * time.Second
-	// stallAfter is how long a client may take nothing before it is let go.
-	stallAfter = 30 * time.Second
 	// maxFrame is the content after which a data event ends, in bytes.
 	maxFrame = 256 << 10
 )
@@ -38,31 +35,39 @@ func (d *Door) follow(w http.ResponseWriter, r request, from place) error {
 		_, err := d.page(r, from.after)
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), followFor)
-	defer cancel()
+	// It follows for longer than the request is there, and holds nothing of it.
+	ctx, cancel := context.WithTimeout(context.Background(), followFor)
+	ctx, done := r.while(ctx)
 	d.Log.Hold(ctx, s)
-	f := d.newFollower(w, page{request: r, stream: s})
-	defer d.events.leave(s.ID)
-	for event, err := range d.Log.Tail(ctx, r.ref, from.after) {
-		if err == nil {
-			err = f.tell(event)
-		}
-		if err != nil {
-			return nil // the response has begun: it ends, and the client comes again
-		}
+	f := d.newFollower(r, s)
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-cache, no-transform")
+	h.Set("X-Accel-Buffering", "no")
+	if f.binary() {
+		h.Set(headerEncoding, "base64")
 	}
+	events := d.Log.Tail(ctx, r.ref, from.after)
+	d.stream(w, r.Request, cancel, func(to outlet) {
+		defer cancel()
+		defer done()
+		defer d.events.leave(s.ID)
+		f.run(events, to)
+	})
 	return nil
 }
 
 // follower is one connection that follows a stream.
 type follower struct {
-	page
-	w       http.ResponseWriter
-	control *http.ResponseController
+	form
+	to outlet
 	// newest is the stream's newest event, which all its followers send.
 	newest *event
 	// cursor is what the client shows when it comes again.
 	cursor string
+	// end is where the stream was closed when the connection began; -1 when it was open. One that is closed
+	// later says so in an event.
+	end int64
 	// waiting are entries to be sent in one data event.
 	waiting []entry.Entry
 	bytes   int
@@ -72,19 +77,26 @@ type follower struct {
 	ended bool
 }
 
-func (d *Door) newFollower(w http.ResponseWriter, p page) *follower {
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-cache, no-transform")
-	h.Set("X-Accel-Buffering", "no")
-	f := &follower{page: p, w: w, control: http.NewResponseController(w), newest: d.events.join(p.stream.ID), cursor: cursor(p.URL.Query().Get("cursor")), told: -1}
-	if f.binary() {
-		h.Set(headerEncoding, "base64")
+func (d *Door) newFollower(r request, s stream.Stream) *follower {
+	f := &follower{
+		form: form{contentType: s.ContentType, thread: r.thread}, newest: d.events.join(s.ID),
+		cursor: cursor(r.URL.Query().Get("cursor")), end: -1, told: -1,
 	}
-	p.Header.Del("Accept") // it asks for events, not for lines
-	w.WriteHeader(http.StatusOK)
-	f.control.Flush()
+	if s.Closed {
+		f.end = s.Tail
+	}
 	return f
+}
+
+// run sends events until there are no more, or they do not go out: the response ends, and the client comes
+// again.
+func (f *follower) run(events iter.Seq2[stream.Event, error], to outlet) {
+	f.to = to
+	for event, err := range events {
+		if err != nil || f.tell(event) != nil {
+			return
+		}
+	}
 }
 
 // tell sends an event, or keeps it to send it with the next one.
@@ -98,19 +110,13 @@ func (f *follower) tell(e stream.Event) error {
 		}
 		data := f.data(!e.More)
 		f.waiting, f.bytes = nil, 0
-		return f.send(data, e.Seq, !e.More, f.closedAt(e.Seq))
+		return f.send(data, e.Seq, !e.More, f.end == e.Seq)
 	case e.CaughtUp && f.told != e.Seq:
-		return f.send(nil, e.Seq, true, f.closedAt(e.Seq))
+		return f.send(nil, e.Seq, true, f.end == e.Seq)
 	case e.Closed && !f.ended:
 		return f.send(nil, e.Seq, true, true)
 	}
 	return nil
-}
-
-// closedAt tells whether the stream was closed at a position when the connection began: one that is closed
-// later says so in an event.
-func (f *follower) closedAt(seq int64) bool {
-	return f.page.stream.Closed && f.page.stream.Tail == seq
 }
 
 // data is the data event of what is waiting. One that reaches the end of the stream is what the other
@@ -138,39 +144,25 @@ func (f *follower) encode() []byte {
 	return append(text, '\n')
 }
 
-// state is what a control event says.
-type state struct {
-	Next     string `json:"streamNextOffset"`
-	Cursor   string `json:"streamCursor,omitempty"`
-	UpToDate bool   `json:"upToDate,omitempty"`
-	Closed   bool   `json:"streamClosed,omitempty"`
-}
-
 // send sends a data event, if there is one, and the control event that follows it.
 func (f *follower) send(data []byte, seq int64, upToDate, closed bool) error {
-	s := state{Next: stream.Offset(seq), Cursor: f.cursor, UpToDate: upToDate, Closed: closed}
-	if closed {
-		s.Cursor = "" // nobody comes again
-	}
 	if upToDate {
 		f.told = seq
 	}
 	f.ended = closed
-	text, _ := json.Marshal(s)
-	f.control.SetWriteDeadline(time.Now().Add(stallAfter))
-	if _, err := f.w.Write(data); err != nil {
-		return err
+	// Offsets and cursors are digits, which need no quoting.
+	control := append(make([]byte, 0, 160), "event: control\ndata:{\"streamNextOffset\":\""...)
+	control = append(append(control, stream.Offset(seq)...), '"')
+	if !closed { // else nobody comes again
+		control = append(append(append(control, `,"streamCursor":"`...), f.cursor...), '"')
 	}
-	if _, err := fmt.Fprintf(f.w, "event: control\ndata:%s\n\n", text); err != nil {
-		return err
+	if upToDate {
+		control = append(control, `,"upToDate":true`...)
 	}
-	return f.control.Flush()
-}
-
-// binary tells whether the stream's content is no text, which events cannot carry as it is.
-func (f *follower) binary() bool {
-	kind := stream.MediaType(f.page.stream.ContentType)
-	return !stream.IsJSON(kind) && !strings.HasPrefix(kind, "text/")
+	if closed {
+		control = append(control, `,"streamClosed":true`...)
+	}
+	return f.to.send(net.Buffers{data, append(control, "}\n\n"...)})
 }
 
 // events makes the data event that many followers of a stream are about to send once for all of them.

@@ -89,8 +89,8 @@ func unprocessable(err error) error {
 // appendMessage appends an entry as one message of its stream. A thread's is
 // {seq, id, type, authorId, payload, ts}, written by hand: its payload is JSON text already, and looking
 // through it once more is most of what encoding/json would do.
-func (r request) appendMessage(text []byte, e entry.Entry) []byte {
-	if !r.thread {
+func (f form) appendMessage(text []byte, e entry.Entry) []byte {
+	if !f.thread {
 		return append(text, stream.Bytes(e)...)
 	}
 	text = strconv.AppendInt(append(text, `{"seq":`...), e.Seq, 10)

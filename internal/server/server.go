@@ -275,7 +275,7 @@ func personName() string {
 }
 
 // serve puts the doors on the port: the streams, the services, and the web app in front of those.
-func (s *Server) serve(listener net.Listener, closeLog func(), database *db.DB, services, streams http.Handler) {
+func (s *Server) serve(listener net.Listener, closeLog func(), database *db.DB, services http.Handler, streams *door.Door) {
 	inside := newInProcess()
 	insideServer := s.httpServer(services)
 	go insideServer.Serve(inside)
@@ -321,6 +321,7 @@ func (s *Server) serve(listener net.Listener, closeLog func(), database *db.DB, 
 		}()
 		closeLog()
 		<-done
+		streams.Close(ctx)
 		inside.Close()
 		return insideServer.Close()
 	})
