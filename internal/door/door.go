@@ -50,8 +50,8 @@ type Authorize func(r *http.Request, action auth.Action, name string) (Pass, err
 // Pass is what a request looks with.
 type Pass struct {
 	db.Scope
-	// While bounds what goes on for long: its context ends when the request would not be let in any more, as that
-	// of [auth.Auth.While] does. It outlives the request, of which it keeps nothing. Defaults to nil: it would always be.
+	// While bounds what goes on for long, past the request too: its context ends when the request would not be let in any
+	// more, as that of [auth.Auth.While] does. Defaults to nil: it would always be.
 	While func(context.Context) (context.Context, context.CancelFunc)
 }
 

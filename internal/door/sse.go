@@ -31,13 +31,14 @@ func (d *Door) follow(w http.ResponseWriter, r request, from place) error {
 	}
 	if from.now {
 		from.after = s.Tail
-	} else if from.after > s.Tail {
-		_, err := d.page(r, from.after)
-		return err
 	}
 	// It follows for longer than the request is there, and holds nothing of it.
-	ctx, cancel := context.WithTimeout(context.Background(), followFor)
-	ctx, done := r.while(ctx)
+	ctx, leave := r.while(context.Background())
+	events, err := d.Log.Begin(ctx, r.ref, from.after)
+	if err != nil {
+		leave()
+		return err
+	}
 	d.Log.Hold(ctx, s)
 	f := d.newFollower(r, s)
 	h := w.Header()
@@ -47,10 +48,9 @@ func (d *Door) follow(w http.ResponseWriter, r request, from place) error {
 	if f.binary() {
 		h.Set(headerEncoding, "base64")
 	}
-	events := d.Log.Tail(ctx, r.ref, from.after)
-	d.stream(w, r.Request, cancel, func(to outlet) {
-		defer cancel()
-		defer done()
+	d.stream(w, r.Request, leave, func(to outlet) {
+		defer leave()
+		defer time.AfterFunc(followFor, leave).Stop()
 		defer d.events.leave(s.ID)
 		f.run(events, to)
 	})

@@ -35,11 +35,14 @@ func newHub(l *Log) *hub {
 	}
 }
 
-// close stops new fetches, so that the Log can wait for those under way.
+// close stops new fetches, so that the Log can wait for those under way, and has all watchers look once more.
 func (h *hub) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stopped = true
+	for _, t := range h.topics {
+		t.stir()
+	}
 }
 
 // join adds a watcher of the stream with this id, whose tail was read a moment ago. The caller leaves.

@@ -148,6 +148,13 @@ func (l *Log) stopping() error {
 	return fault.New(fault.Unavailable, "the server is stopping", "connect again in a moment")
 }
 
+// bound is a context that ends with the Log as well; the caller calls done.
+func (l *Log) bound(ctx context.Context) (_ context.Context, done func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	release := context.AfterFunc(l.ctx, cancel)
+	return ctx, func() { release(); cancel() }
+}
+
 // lookup finds a stream: the id that never comes back, and where it ends now.
 func (l *Log) lookup(ctx context.Context, ref Ref) (s query.GetStreamRow, err error) {
 	err = l.in(ctx, ref, func(tx txn) error {

@@ -16,23 +16,36 @@ import (
 // Once it has begun, a tail waits for a database that is away, and goes on.
 func (l *Log) Tail(ctx context.Context, ref Ref, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		inner, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(l.ctx, cancel)()
-
-		w := watcher{log: l, ref: ref, cursor: after, yield: yield}
-		err := w.run(inner)
-		if w.gone || ctx.Err() != nil {
-			return
+		events, err := l.Begin(ctx, ref, after)
+		switch {
+		case err == nil:
+			events(yield)
+		case ctx.Err() == nil:
+			yield(Event{}, err)
 		}
-		if stopping := l.stopping(); stopping != nil {
-			err = stopping
-		}
-		yield(Event{}, err)
 	}
 }
 
+// Begin is a [Log.Tail] that has begun: what is wrong with its start is this error, and not the sequence's. The
+// caller ranges over the sequence, once, in the same goroutine or another; only that lets go of the log.
+func (l *Log) Begin(ctx context.Context, ref Ref, after int64) (iter.Seq2[Event, error], error) {
+	w := &watcher{log: l, ref: ref, cursor: after}
+	if err := w.begin(ctx); err != nil {
+		if stopping := l.stopping(); stopping != nil {
+			err = stopping
+		}
+		return nil, err
+	}
+	return func(yield func(Event, error) bool) {
+		w.yield = yield
+		w.run(ctx)
+	}, nil
+}
+
 // watcher is a running Tail: a cursor, and how far it has told each preview.
+//
+// There are many, and nearly all wait: its frames are kept small while it does, so that it does that on a
+// small stack, and it makes no context of its own.
 type watcher struct {
 	log   *Log
 	ref   Ref
@@ -50,25 +63,27 @@ type watcher struct {
 	pause backoff
 }
 
-// run ends with an error, or because the consumer is gone.
-func (w *watcher) run(ctx context.Context) error {
-	if err := w.begin(ctx); err != nil {
-		return err
-	}
+// run goes on from the beginning to the end.
+func (w *watcher) run(ctx context.Context) {
 	defer w.log.hub.leave(w.topic)
-	for !w.gone {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := w.step(ctx); err != nil {
-			if !passing(err) || !w.pause.wait(ctx) {
-				return err
-			}
+	for !w.gone && ctx.Err() == nil {
+		err := w.step(ctx)
+		if err == nil {
+			w.pause = backoff{}
 			continue
 		}
-		w.pause = backoff{}
+		stopping := w.log.stopping()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case stopping != nil:
+			w.fail(stopping)
+		case passing(err):
+			w.pause.wait(ctx)
+		default:
+			w.fail(err)
+		}
 	}
-	return nil
 }
 
 // begin joins the topic before it reads where the log ends: what is committed after that read, the topic
@@ -77,6 +92,8 @@ func (w *watcher) begin(ctx context.Context) error {
 	if w.cursor < 0 {
 		return negative()
 	}
+	ctx, done := w.log.bound(ctx)
+	defer done()
 	for {
 		s, err := w.log.lookup(ctx, w.ref)
 		if err != nil {
@@ -104,18 +121,15 @@ func (w *watcher) begin(ctx context.Context) error {
 
 // step tells what is next, or waits until something is.
 func (w *watcher) step(ctx context.Context) error {
-	switch v := w.topic.look(w.cursor, w.told); {
+	v := w.topic.look(w.cursor, w.told)
+	if err := w.log.stopping(); err != nil { // after the look: the end of the log wakes who looked before it
+		return err
+	}
+	switch {
 	case v.deleted:
 		return noStream(w.ref)
 	case v.behind:
-		entries, err := w.log.readOn(ctx, w.ref, w.topic.id, w.cursor)
-		if err != nil {
-			return err
-		}
-		if len(entries) == 0 { // positions have no gap: the stream is gone
-			return noStream(w.ref)
-		}
-		w.tellEntries(ctx, entries, v.last)
+		return w.catchUp(ctx, v.last)
 	case len(v.entries) > 0:
 		w.tellEntries(ctx, v.entries, v.last)
 	case !w.caughtUp && w.cursor >= w.goal:
@@ -135,10 +149,25 @@ func (w *watcher) step(ctx context.Context) error {
 	return nil
 }
 
+// catchUp tells entries that the topic does not keep any more.
+func (w *watcher) catchUp(ctx context.Context, last int64) error {
+	reading, done := w.log.bound(ctx)
+	defer done()
+	entries, err := w.log.readOn(reading, w.ref, w.topic.id, w.cursor)
+	if err != nil {
+		return err
+	}
+	if len(entries) == 0 { // positions have no gap: the stream is gone
+		return noStream(w.ref)
+	}
+	w.tellEntries(ctx, entries, last)
+	return nil
+}
+
 // tellEntries tells entries; last is the furthest that the topic has.
 func (w *watcher) tellEntries(ctx context.Context, entries []entry.Entry, last int64) {
 	for i := range entries {
-		if ctx.Err() != nil || w.gone {
+		if w.gone || ctx.Err() != nil || w.log.ctx.Err() != nil {
 			return
 		}
 		w.cursor = entries[i].Seq
@@ -152,7 +181,7 @@ func (w *watcher) tellDeltas(ctx context.Context, deltas []Delta) {
 		w.told = map[string]int64{}
 	}
 	for i := range deltas {
-		if ctx.Err() != nil || w.gone {
+		if w.gone || ctx.Err() != nil || w.log.ctx.Err() != nil {
 			return
 		}
 		d := &deltas[i]
@@ -162,3 +191,8 @@ func (w *watcher) tellDeltas(ctx context.Context, deltas []Delta) {
 }
 
 func (w *watcher) tell(e Event) { w.gone = !w.yield(e, nil) }
+
+func (w *watcher) fail(err error) {
+	w.gone = true
+	w.yield(Event{}, err)
+}

@@ -257,6 +257,13 @@ func (t *topic) drop(p *preview) {
 	t.previews = slices.DeleteFunc(t.previews, func(q *preview) bool { return q == p })
 }
 
+// stir makes the watchers look though nothing is new here.
+func (t *topic) stir() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.wake()
+}
+
 // wake makes the watchers look. Callers hold the lock.
 func (t *topic) wake() {
 	if t.watchers == 0 {
