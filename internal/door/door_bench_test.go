@@ -19,7 +19,7 @@ import (
 // appended in turns to the three streams, 20 a second.
 func BenchmarkAppendToSeen(b *testing.B) {
 	const turns, pause = 200, 50 * time.Millisecond
-	w := newWorldOn(b, dbtest.NewDurable(b))
+	w := newWorldOn(b, dbtest.NewDurable(b), 0)
 	sizes := []int{1, 100, 1000}
 	var houses []house
 	var fleets []*fleet
@@ -52,7 +52,7 @@ func BenchmarkAppendToSeen(b *testing.B) {
 // holds of the server's memory.
 func BenchmarkIdleFollower(b *testing.B) {
 	const followers = 10_000
-	w := newWorld(b)
+	w := newWorldOn(b, dbtest.New(b), 0)
 	for b.Loop() {
 		w.follow(b, w.ours, 1) // caches, pools
 		before := memory()
@@ -75,7 +75,7 @@ func memory() uint64 {
 // Read, through the door as JSON and as lines, and by COPY from Postgres, which the ratios are over.
 func BenchmarkCatchUp(b *testing.B) {
 	const entries, batch = 100_000, 1000
-	w := newWorldOn(b, dbtest.NewDurable(b))
+	w := newWorldOn(b, dbtest.NewDurable(b), 0)
 	for range entries / batch {
 		drafts := make([]entry.Draft, batch)
 		for i := range drafts {

@@ -62,13 +62,14 @@ func (h house) ref() stream.Ref { return stream.Ref{House: h.id, Name: h.stream(
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	return newWorldOn(t, dbtest.New(t))
+	return newWorldOn(t, dbtest.New(t), 50*time.Millisecond)
 }
 
-func newWorldOn(t testing.TB, d *dbtest.Database) *world {
+// newWorldOn is newWorld on a database, with who reads on being asked again that often.
+func newWorldOn(t testing.TB, d *dbtest.Database, recheck time.Duration) *world {
 	t.Helper()
 	w := &world{Database: d, t: t, longPoll: 500 * time.Millisecond}
-	w.auth = auth.New(auth.Config{DB: w.DB, Sealer: w.Sealer, Recheck: 50 * time.Millisecond})
+	w.auth = auth.New(auth.Config{DB: w.DB, Sealer: w.Sealer, Recheck: recheck})
 	w.authorize = door.Members(w.auth)
 	w.ours, w.stranger = w.house("ours"), w.house("theirs")
 	w.url, _ = w.serve()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"iter"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -21,6 +20,9 @@ const (
 	followFor = 55 * time.Second
 	// maxFrame is the content after which a data event ends, in bytes.
 	maxFrame = 256 << 10
+	// maxEditions is how many texts of an event are kept: nearly all followers came within a few cursors' time, and
+	// a client may say that it has any.
+	maxEditions = 4
 )
 
 // follow sends what is in a stream and what comes, as server-sent events.
@@ -108,29 +110,50 @@ func (f *follower) tell(e stream.Event) error {
 		if e.More && f.bytes < maxFrame {
 			return nil
 		}
-		data := f.data(!e.More)
-		f.waiting, f.bytes = nil, 0
-		return f.send(data, e.Seq, !e.More, f.end == e.Seq)
+		return f.send(state{e.Seq, !e.More, f.end == e.Seq})
 	case e.CaughtUp && f.told != e.Seq:
-		return f.send(nil, e.Seq, true, f.end == e.Seq)
+		return f.send(state{e.Seq, true, f.end == e.Seq})
 	case e.Closed && !f.ended:
-		return f.send(nil, e.Seq, true, true)
+		return f.send(state{e.Seq, true, true})
 	}
 	return nil
 }
 
-// data is the data event of what is waiting. One that reaches the end of the stream is what the other
-// followers are about to send as well.
-func (f *follower) data(newest bool) []byte {
-	if !newest {
-		return f.encode()
-	}
-	return f.newest.of(f.waiting[0].Seq, f.waiting[len(f.waiting)-1].Seq, f.encode)
+// state is what a control event says.
+type state struct {
+	seq              int64
+	upToDate, closed bool
 }
 
-func (f *follower) encode() []byte {
+// send sends what is waiting in a data event, if anything is, and the control event that follows it. Those that
+// reach the end of the stream are what the other followers are about to send as well.
+func (f *follower) send(s state) error {
+	if s.upToDate {
+		f.told = s.seq
+	}
+	f.ended = s.closed
+	var text []byte
+	switch {
+	case len(f.waiting) == 0:
+		text = f.appendControl(nil, s)
+	case s.upToDate:
+		text = f.newest.of(edition{f.waiting[0].Seq, f.cursor, s}, func() []byte { return f.encode(s) })
+	default:
+		text = f.encode(s)
+	}
+	clear(f.waiting) // and what it holds
+	f.waiting, f.bytes = f.waiting[:0], 0
+	if cap(f.waiting) > 1 {
+		f.waiting = nil
+	}
+	return f.to.send(text)
+}
+
+// encode is what is waiting as a data event, and the control event that follows it.
+func (f *follower) encode(s state) []byte {
 	content := f.body(f.waiting)
-	text := []byte("event: data\n")
+	text := make([]byte, 0, len(content)+512)
+	text = append(text, "event: data\n"...)
 	if f.binary() {
 		text = append(base64.StdEncoding.AppendEncode(append(text, "data:"...), content), '\n')
 	} else {
@@ -141,43 +164,45 @@ func (f *follower) encode() []byte {
 			text = append(append(append(text, "data:"...), line...), '\n')
 		}
 	}
-	return append(text, '\n')
+	return f.appendControl(append(text, '\n'), s)
 }
 
-// send sends a data event, if there is one, and the control event that follows it.
-func (f *follower) send(data []byte, seq int64, upToDate, closed bool) error {
-	if upToDate {
-		f.told = seq
-	}
-	f.ended = closed
+func (f *follower) appendControl(text []byte, s state) []byte {
 	// Offsets and cursors are digits, which need no quoting.
-	control := append(make([]byte, 0, 160), "event: control\ndata:{\"streamNextOffset\":\""...)
-	control = append(append(control, stream.Offset(seq)...), '"')
-	if !closed { // else nobody comes again
-		control = append(append(append(control, `,"streamCursor":"`...), f.cursor...), '"')
+	text = append(append(append(text, "event: control\ndata:{\"streamNextOffset\":\""...), stream.Offset(s.seq)...), '"')
+	if !s.closed { // else nobody comes again
+		text = append(append(append(text, `,"streamCursor":"`...), f.cursor...), '"')
 	}
-	if upToDate {
-		control = append(control, `,"upToDate":true`...)
+	if s.upToDate {
+		text = append(text, `,"upToDate":true`...)
 	}
-	if closed {
-		control = append(control, `,"streamClosed":true`...)
+	if s.closed {
+		text = append(text, `,"streamClosed":true`...)
 	}
-	return f.to.send(net.Buffers{data, append(control, "}\n\n"...)})
+	return append(text, "}\n\n"...)
 }
 
-// events makes the data event that many followers of a stream are about to send once for all of them.
+// events makes what many followers of a stream are about to send once for all of them.
 type events struct {
 	mu       sync.Mutex
 	byStream map[int64]*event
 }
 
-// event is the newest data event of one stream.
+// event is the newest of one stream: its data and control events, for each cursor that a follower has.
 type event struct {
 	followers atomic.Int64
 
-	mu          sync.Mutex
-	first, last int64
-	text        []byte
+	mu     sync.Mutex
+	newest state
+	texts  map[edition][]byte
+}
+
+// edition is what tells texts of a stream apart: the first entry, what its reader shows when it comes again, and
+// where it ends.
+type edition struct {
+	first  int64
+	cursor string
+	state
 }
 
 // join is called by a follower, who calls leave in the end.
@@ -205,16 +230,23 @@ func (es *events) leave(stream int64) {
 	}
 }
 
-// of is the event of the entries from first to last, which nobody changes. Who comes while another makes it
-// waits for that; a lone follower leaves none behind.
-func (e *event) of(first, last int64, encode func() []byte) []byte {
+// of is the text of an edition, which nobody changes. Who comes while another makes it waits for that; a lone
+// follower leaves none behind.
+func (e *event) of(want edition, encode func() []byte) []byte {
 	if e.followers.Load() == 1 {
 		return encode()
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.text == nil || e.first != first || e.last != last {
-		e.first, e.last, e.text = first, last, encode()
+	if e.newest != want.state {
+		e.newest, e.texts = want.state, map[edition][]byte{}
 	}
-	return e.text
+	text, ok := e.texts[want]
+	if !ok {
+		text = encode()
+		if len(e.texts) < maxEditions {
+			e.texts[want] = text
+		}
+	}
+	return text
 }

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// stallAfter is how long a client may take nothing before it is let go.
+// stallAfter is how long a client may take nothing, or half of that, before it is let go.
 const stallAfter = 30 * time.Second
 
 // outlet is where a body without end goes.
 type outlet interface {
-	// send sends parts together, and at once.
-	send(parts net.Buffers) error
+	// send sends text at once.
+	send(text []byte) error
 }
 
 // stream answers with a body without end, which tell writes. It calls gone when the client goes away, so that
@@ -37,7 +37,7 @@ func (d *Door) stream(w http.ResponseWriter, r *http.Request, gone func(), tell 
 	if !d.taken.add(conn) {
 		conn.Close()
 		gone()
-		tell(connection{conn}) // which goes nowhere
+		tell(&connection{Conn: conn}) // which goes nowhere
 		return
 	}
 	go func() {
@@ -51,7 +51,7 @@ func (d *Door) stream(w http.ResponseWriter, r *http.Request, gone func(), tell 
 				d.Logger.Error("following a stream panicked", "panic", p, "stack", string(debug.Stack()))
 			}
 		}()
-		tell(connection{conn})
+		tell(&connection{Conn: conn})
 	}()
 }
 
@@ -85,11 +85,18 @@ func awaitEnd(conn net.Conn) {
 }
 
 // connection is one that was taken over.
-type connection struct{ net.Conn }
+type connection struct {
+	net.Conn
+	// until is the end of its patience with the client.
+	until time.Time
+}
 
-func (c connection) send(parts net.Buffers) error {
-	c.SetWriteDeadline(time.Now().Add(stallAfter))
-	_, err := parts.WriteTo(c.Conn)
+func (c *connection) send(text []byte) error {
+	if now := time.Now(); c.until.Sub(now) < stallAfter/2 { // to set it costs as much as half of a write
+		c.until = now.Add(stallAfter)
+		c.SetWriteDeadline(c.until)
+	}
+	_, err := c.Write(text)
 	return err
 }
 
@@ -99,9 +106,9 @@ type response struct {
 	control *http.ResponseController
 }
 
-func (r response) send(parts net.Buffers) error {
+func (r response) send(text []byte) error {
 	r.control.SetWriteDeadline(time.Now().Add(stallAfter))
-	if _, err := parts.WriteTo(r.ResponseWriter); err != nil {
+	if _, err := r.Write(text); err != nil {
 		return err
 	}
 	return r.control.Flush()

@@ -133,7 +133,7 @@ func watchAsOrdered(text string) error {
 	var took []float64
 	ready := 0
 	events, buffer := make([]syscall.EpollEvent, 1024), make([]byte, 64<<10)
-	begun := map[int32][]byte{} // the start of what a socket is in the middle of
+	begun := map[int32][]byte{} // the start of what a socket is in the middle of; mostly none is
 	for {
 		const pollMilliseconds = 50
 		n, err := syscall.EpollWait(poll, events, pollMilliseconds)
@@ -146,8 +146,11 @@ func watchAsOrdered(text string) error {
 				return fmt.Errorf("the server hung up: %w", err)
 			}
 			now := time.Now().UnixNano()
-			text := append(begun[e.Fd], buffer[:n]...)
-			delete(begun, e.Fd)
+			text := buffer[:n]
+			if len(begun) > 0 && begun[e.Fd] != nil {
+				text = append(begun[e.Fd], text...)
+				delete(begun, e.Fd)
+			}
 			if end := bytes.LastIndexByte(text, '\n') + 1; end < len(text) {
 				text, begun[e.Fd] = text[:end], bytes.Clone(text[end:])
 			}
