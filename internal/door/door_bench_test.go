@@ -16,9 +16,9 @@ import (
 
 // BenchmarkAppendToSeen measures the time from the call of Append to the moment that who follows a thread's
 // stream over SSE has read the entry: all of them, when one, 100 and 1,000 follow. Entries of 200 bytes are
-// appended in turns to the three streams, 20 a second.
+// appended in turns to the three streams, 50 a second.
 func BenchmarkAppendToSeen(b *testing.B) {
-	const turns, pause = 200, 50 * time.Millisecond
+	const turns, pause = 500, 20 * time.Millisecond
 	w := newWorldOn(b, dbtest.NewDurable(b), 0)
 	sizes := []int{1, 100, 1000}
 	var houses []house
