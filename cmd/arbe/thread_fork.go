@@ -16,7 +16,7 @@ func threadFork(a *app) *cobra.Command {
 		Use:   "fork [ID]",
 		Short: "Go on from a place in a thread, in a thread of its own",
 		Long: "Make a thread that begins as another one is up to an entry, and goes on by itself. It stays\n" +
-			"whole when that one is deleted. It has the same driver, environment and labels, but no sandbox:\n" +
+			"whole when that one is deleted. It has the same driver, environment and tags, but no sandbox:\n" +
 			"its first command makes it one of its own. Commands of the other thread are not run again.",
 		Example: "  arbe thread fork t7k2m9q4x1ab --at 12\n" +
 			"  id=$(arbe thread fork t7k2m9q4x1ab -q)",

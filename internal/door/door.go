@@ -7,9 +7,9 @@
 // with it.
 //
 // How it is laid out: this file routes and answers errors; create.go, write.go, read.go and sse.go are the
-// operations, takeover.go what followers are told over, and subscription.go what is the protocol's own; offset.go and headers.go are what it writes into
-// headers. What the protocol asks of
-// the log itself, above all that things happen together, is in [stream.Log]: nothing here decides twice.
+// operations, takeover.go what followers are told over, and subscription.go what is the protocol's own;
+// offset.go and headers.go are what it writes into headers. What the protocol asks of the log itself, above all
+// that things happen together, is in [stream.Log]: nothing here decides twice.
 //
 // The rule to remember: an offset is the position of the last entry before it, so an offset that was
 // handed out stays valid for ever, in the stream and in all its forks.
@@ -50,8 +50,8 @@ type Authorize func(r *http.Request, action auth.Action, name string) (Pass, err
 // Pass is what a request looks with.
 type Pass struct {
 	db.Scope
-	// While bounds what goes on for long, past the request too: its context ends when the request would not be let in any
-	// more, as that of [auth.Auth.While] does. Defaults to nil: it would always be.
+	// While bounds what goes on for long, past the request too: its context ends when the request would not be
+	// let in any more, as that of [auth.Auth.While] does. Defaults to nil: it would always be.
 	While func(context.Context) (context.Context, context.CancelFunc)
 }
 

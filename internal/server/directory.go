@@ -78,40 +78,35 @@ func (d *directory) write(name string, content []byte) error {
 
 // sealer opens the installation's key: the one set, else the directory's, made at the first start.
 func (d *directory) sealer(set string) (*secret.Sealer, error) {
-	if set != "" {
-		return secret.NewSealer(set)
+	sealer, err := existingSealer(set, d.path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return sealer, err
 	}
-	text, err := os.ReadFile(d.join(keyFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		key, err := secret.NewKey()
-		if err != nil {
-			return nil, err
-		}
-		if err := d.write(keyFile, []byte(key+"\n")); err != nil {
-			return nil, err
-		}
-		return secret.NewSealer(key)
-	}
+	key, err := secret.NewKey()
 	if err != nil {
 		return nil, err
 	}
-	return secret.NewSealer(string(text))
+	if err := d.write(keyFile, []byte(key+"\n")); err != nil {
+		return nil, err
+	}
+	return secret.NewSealer(key)
 }
 
 // keyFile holds the installation's key.
 const keyFile = "secret.key"
 
-// existingSealer opens the installation's key without making one, beside a server that runs. Sealed with
-// another one, what is in the database would be of no use to that server.
-func existingSealer(cfg Config) (*secret.Sealer, error) {
-	if cfg.SecretKey != "" {
-		return secret.NewSealer(cfg.SecretKey)
+// existingSealer opens the installation's key, the one set or else that in a directory, without making one. What
+// is sealed under another one would be of no use to a server that runs.
+func existingSealer(set, dir string) (*secret.Sealer, error) {
+	if set == "" {
+		text, err := os.ReadFile(filepath.Join(dir, keyFile))
+		if err != nil {
+			return nil, fault.New(fault.Precondition, "the installation's key cannot be read here",
+				"set ARBE_SECRET_KEY, or ARBE_DATA_DIR to the data directory that holds it").Because(err)
+		}
+		set = string(text)
 	}
-	text, err := os.ReadFile(filepath.Join(cfg.DataDir, keyFile))
-	if err != nil {
-		return nil, fault.New(fault.Precondition, "the installation's key is not here", "set ARBE_SECRET_KEY, or ARBE_DATA_DIR to the data directory that holds it").Because(err)
-	}
-	return secret.NewSealer(string(text))
+	return secret.NewSealer(set)
 }
 
 // login is what cli.json holds: how the command line of this machine reaches the server, and as whom.

@@ -396,7 +396,7 @@ func RotateSigningKeys(ctx context.Context, cfg Config, dropOld bool) error {
 	if url == "" {
 		return fault.New(fault.Invalid, "no database is named, and no arbe up runs here", "set DATABASE_URL, or ARBE_DATA_DIR to the data directory of arbe up")
 	}
-	sealer, err := existingSealer(cfg)
+	sealer, err := existingSealer(cfg.SecretKey, cfg.DataDir)
 	if err != nil {
 		return err
 	}

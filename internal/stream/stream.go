@@ -8,12 +8,12 @@
 // How it is laid out: appends wait in a queue (queue.go), one lane per stream, from which the one committer
 // (committer.go) writes batches: all that waits, of all streams, in one statement (batch.go). Entries that
 // belong to a caller's transaction go their own way (append.go), and share the stream's lock with batches.
-// read.go reads, small.go most of it. Tails are told through a hub (hub.go), which
-// keeps one topic (topic.go) for each stream that somebody here watches: the newest entries, fetched once
-// however many watch, and what is being typed or printed right now (preview.go). listen.go hears from
-// Postgres what any server committed; tell.go tells other servers of batches, forward.go of deltas. A tail (tail.go) holds a
-// cursor and nothing else; it takes what the topic has behind its cursor, or reads from the log when it is
-// further behind than that, so a slow one costs nobody anything.
+// read.go reads, small.go most of it. Tails are told through a hub (hub.go), which keeps one topic (topic.go)
+// for each stream that somebody here watches: the newest entries, fetched once however many watch, and what
+// is being typed or printed right now (preview.go). listen.go hears from Postgres what any server committed;
+// tell.go tells other servers of batches, forward.go of deltas. A tail (tail.go) holds a cursor and nothing
+// else; it takes what the topic has behind its cursor, or reads from the log when it is further behind than
+// that, so a slow one costs nobody anything.
 //
 // Clients may make logs of their own, beside the threads': named.go, create.go and write.go are what the
 // stream door's protocol asks of those, lineage.go reads forks, and use.go keeps those alive that live as
