@@ -59,6 +59,8 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	cfg.ConnConfig.RuntimeParams["application_name"] = "arbe"
 	// A client that vanished must not hold a stream's lock for long.
 	cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "60s"
+	// All statements are short: to compile one takes longer than to run it.
+	cfg.ConnConfig.RuntimeParams["jit"] = "off"
 	// A connection that was idle is asked whether it lives. One whose other end is gone without a word never
 	// answers, and is replaced.
 	cfg.PingTimeout = 2 * time.Second

@@ -30,7 +30,7 @@ where sub.id = @id and s.deleted_at is null;
 -- name: LinkStreams :exec
 insert into subscription_streams (subscription_id, house_id, stream, explicit, acked)
 select @subscription_id, @house_id, n, true, coalesce((
-  select max(e.seq) from streams s join entries e on e.stream_id = s.id where s.house_id = @house_id and s.name = n), 0)
+  select (select max(e.seq) from entries e where e.stream_id = s.id) from streams s where s.house_id = @house_id and s.name = n), 0)
 from unnest(@streams::text[]) n
 on conflict (subscription_id, stream) do update set explicit = true;
 

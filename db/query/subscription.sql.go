@@ -183,7 +183,7 @@ func (q *Queries) LinkMatching(ctx context.Context, db DBTX, id int64) error {
 const linkStreams = `-- name: LinkStreams :exec
 insert into subscription_streams (subscription_id, house_id, stream, explicit, acked)
 select $1, $2, n, true, coalesce((
-  select max(e.seq) from streams s join entries e on e.stream_id = s.id where s.house_id = $2 and s.name = n), 0)
+  select (select max(e.seq) from entries e where e.stream_id = s.id) from streams s where s.house_id = $2 and s.name = n), 0)
 from unnest($3::text[]) n
 on conflict (subscription_id, stream) do update set explicit = true
 `
