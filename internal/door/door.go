@@ -7,7 +7,7 @@
 // with it.
 //
 // How it is laid out: this file routes and answers errors; create.go, write.go, read.go and sse.go are the
-// operations, takeover.go what followers are told over, and subscription.go what is the protocol's own;
+// operations, feed.go tells followers, takeover.go is what they are told over, and subscription.go what is the protocol's own;
 // offset.go and headers.go are what it writes into headers. What the protocol asks of the log itself, above all
 // that things happen together, is in [stream.Log]: nothing here decides twice.
 //
@@ -69,8 +69,8 @@ type Config struct {
 // Door is an [http.Handler] of the paths under [Prefixes].
 type Door struct {
 	Config
-	events events
-	taken  taken
+	feeds feeds
+	taken taken
 }
 
 // New makes a Door.

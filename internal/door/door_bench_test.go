@@ -14,8 +14,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// BenchmarkAppendToSeen measures the time from the call of Append to the moment that who follows a thread's
-// stream over SSE has read the entry: all of them, when one, 100 and 1,000 follow. Entries of 200 bytes are
+// BenchmarkAppendToSeen measures the time from the call of Append to the moment that the entry has arrived at who
+// follows a thread's stream over SSE: at all of them, when one, 100 and 1,000 follow. Entries of 200 bytes are
 // appended in turns to the three streams, 50 a second.
 func BenchmarkAppendToSeen(b *testing.B) {
 	const turns, pause = 500, 20 * time.Millisecond

@@ -4,8 +4,8 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"runtime/debug"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -16,43 +16,31 @@ const stallAfter = 30 * time.Second
 type outlet interface {
 	// send sends text at once.
 	send(text []byte) error
+	// attend runs tell, and meanwhile calls gone when the client goes away. It may return at once.
+	attend(gone, tell func())
+	// close ends the body.
+	close()
 }
 
-// stream answers with a body without end, which tell writes. It calls gone when the client goes away, so that
-// tell returns.
+// open answers with a body without end.
 //
 // Whoever follows mostly waits, and in thousands: a connection is taken over from the HTTP server, which then
 // lets go of the request, of its buffers and of a large stack. That of HTTP/2 belongs to other requests too,
-// and stays where it is; only then this returns when tell does.
-func (d *Door) stream(w http.ResponseWriter, r *http.Request, gone func(), tell func(outlet)) {
+// and stays where it is.
+func (d *Door) open(w http.ResponseWriter, r *http.Request) outlet {
 	conn, err := takeOver(w, r)
 	if err != nil {
-		defer context.AfterFunc(r.Context(), gone)()
 		w.WriteHeader(http.StatusOK)
-		o := response{w, http.NewResponseController(w)}
+		o := &response{w, http.NewResponseController(w), r.Context()}
 		o.control.Flush()
-		tell(o)
-		return
+		return o
 	}
-	if !d.taken.add(conn) {
-		conn.Close()
-		gone()
-		tell(&connection{Conn: conn}) // which goes nowhere
-		return
+	c := &connection{Conn: conn, taken: &d.taken}
+	if socket, ok := conn.(syscall.Conn); ok {
+		c.raw, _ = socket.SyscallConn()
 	}
-	go func() {
-		awaitEnd(conn)
-		gone()
-	}()
-	go func() {
-		defer d.taken.end(conn)
-		defer func() {
-			if p := recover(); p != nil { // one follower's, as it would be in the HTTP server
-				d.Logger.Error("following a stream panicked", "panic", p, "stack", string(debug.Stack()))
-			}
-		}()
-		tell(&connection{Conn: conn})
-	}()
+	d.taken.add(conn)
+	return c
 }
 
 // takeOver takes a request's connection from the HTTP server. The head of the response is written; its body
@@ -87,6 +75,9 @@ func awaitEnd(conn net.Conn) {
 // connection is one that was taken over.
 type connection struct {
 	net.Conn
+	taken *taken
+	// raw is the connection's socket; nil when there is none, or when it has text that was encrypted.
+	raw syscall.RawConn
 	// until is the end of its patience with the client.
 	until time.Time
 }
@@ -100,19 +91,67 @@ func (c *connection) send(text []byte) error {
 	return err
 }
 
+// attend leaves the HTTP server's goroutine.
+func (c *connection) attend(gone, tell func()) {
+	go func() {
+		awaitEnd(c.Conn)
+		gone()
+	}()
+	go tell()
+}
+
+func (c *connection) close() { c.taken.end(c.Conn) }
+
+// attempt writes a text to connections that take it at once. The zero value is ready.
+type attempt struct {
+	text  []byte
+	n     int
+	err   error
+	write func(socket uintptr)
+}
+
+// on writes as much of a text as a connection takes at once, and returns how much that is. The connection has a
+// socket.
+func (a *attempt) on(c *connection, text []byte) (n int, err error) {
+	a.text = text
+	if a.write == nil { // once: it is kept in memory
+		a.write = func(socket uintptr) {
+			for a.err = syscall.EINTR; a.err == syscall.EINTR; {
+				a.n, a.err = syscall.Write(int(socket), a.text)
+			}
+		}
+	}
+	// Control, unlike Write, knows nothing of deadlines: it costs less, and this does not wait anyway.
+	switch err := c.raw.Control(a.write); {
+	case err != nil:
+		return 0, err
+	case a.err == syscall.EAGAIN:
+		return 0, nil
+	}
+	return a.n, a.err
+}
+
 // response is one on a connection that cannot be taken over.
 type response struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	ctx     context.Context // the request's
 }
 
-func (r response) send(text []byte) error {
+func (r *response) send(text []byte) error {
 	r.control.SetWriteDeadline(time.Now().Add(stallAfter))
 	if _, err := r.Write(text); err != nil {
 		return err
 	}
 	return r.control.Flush()
 }
+
+func (r *response) attend(gone, tell func()) {
+	defer context.AfterFunc(r.ctx, gone)()
+	tell()
+}
+
+func (r *response) close() {} // its handler returns
 
 // taken are the connections that were taken over: nobody else knows them.
 type taken struct {
@@ -122,27 +161,29 @@ type taken struct {
 	all    sync.WaitGroup
 }
 
-// add reports whether there may be one more; the caller ends it.
-func (t *taken) add(conn net.Conn) bool {
+// add takes a connection in, or closes it when there may be no more.
+func (t *taken) add(conn net.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		return false
+		conn.Close()
+		return
 	}
 	if t.conns == nil {
 		t.conns = map[net.Conn]struct{}{}
 	}
 	t.conns[conn] = struct{}{}
 	t.all.Add(1)
-	return true
 }
 
 func (t *taken) end(conn net.Conn) {
 	conn.Close()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.conns, conn)
-	t.all.Done()
+	if _, there := t.conns[conn]; there {
+		delete(t.conns, conn)
+		t.all.Done()
+	}
 }
 
 // Close waits until all who follow over HTTP/1 were let go, as they are once the Log closes: the HTTP server's
