@@ -141,12 +141,15 @@ func watchAsOrdered(text string) error {
 	events, buffer, about := make([]syscall.EpollEvent, 1024), make([]byte, 64<<10), make([]byte, syscall.CmsgSpace(16))
 	begun := map[int32][]byte{} // the start of what a socket is in the middle of; mostly none is
 	for {
-		const pollMilliseconds, round = 50, 2 * time.Millisecond
-		n, err := syscall.EpollWait(poll, events, pollMilliseconds)
+		const pollMilliseconds, round = 50, 8 * time.Millisecond
+		n, err := syscall.EpollWait(poll, events[:1], pollMilliseconds)
+		if n > 0 {
+			time.Sleep(round)
+			n, err = syscall.EpollWait(poll, events, 0)
+		}
 		if err != nil && err != syscall.EINTR {
 			return err
 		}
-		time.Sleep(round)
 		for _, e := range events[:max(n, 0)] {
 			n, rest, _, _, err := syscall.Recvmsg(int(e.Fd), buffer, about, 0)
 			if err != nil || n == 0 {
