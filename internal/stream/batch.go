@@ -14,29 +14,24 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
-// The prepared statements that write a batch, and commit it: each is a transaction by itself.
-const (
-	batchName      = "commit batch"
-	batchStatement = "select tails, busy, refused, happened from append_batch($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-	// A batch of one entry is so common, and its writer waits for it alone, that it has a cheaper statement.
-	loneName      = "commit one"
-	loneStatement = "select append_one($1, $2, $3, $4, $5, $6, $7)"
-)
-
-// prepareBatches makes a connection ready to write batches.
-func prepareBatches(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := conn.Prepare(ctx, batchName, batchStatement); err != nil {
-		return err
-	}
-	_, err := conn.Prepare(ctx, loneName, loneStatement)
-	return err
-}
-
 // batch writes parts in one statement. It speaks Postgres' binary format itself, since half of what an
 // append costs this server would be the general way: boxing every value of ten arrays.
 type batch struct {
+	// many and one are the connection's prepared statements: each is a transaction by itself. A batch of one entry
+	// is so common, and its writer waits for it alone, that it has a cheaper one.
+	many, one *pgconn.StatementDescription
+
 	streams, houses, tails                 array
 	of, nth, ids, authors, types, payloads array
+}
+
+// prepare makes a connection the one to write over.
+func (b *batch) prepare(ctx context.Context, conn *pgx.Conn) (err error) {
+	b.many, err = conn.Prepare(ctx, "commit batch", "select tails, busy, refused, happened from append_batch($1, $2, $3, $4, $5, $6, $7, $8, $9)")
+	if err == nil {
+		b.one, err = conn.Prepare(ctx, "commit one", "select append_one($1, $2, $3, $4, $5, $6, $7)")
+	}
+	return err
 }
 
 // verdict is what became of a batch.
@@ -49,7 +44,7 @@ type verdict struct {
 	happened      time.Time
 }
 
-// write writes parts, ascending by stream, over a connection that has prepared the statements. After an error
+// write writes parts, ascending by stream, over the connection that was prepared. After an error
 // that is not Postgres' own the connection is of no use any more.
 func (b *batch) write(conn *pgconn.PgConn, parts []part) (verdict, error) {
 	// The connection's own deadline ends it: for a context, a goroutine would be woken twice a batch.
@@ -58,7 +53,7 @@ func (b *batch) write(conn *pgconn.PgConn, parts []part) (verdict, error) {
 		return verdict{}, err
 	}
 	if len(parts) == 1 && parts[0].entries == 1 && parts[0].isKnown() {
-		if v, done, err := writeLone(ctx, conn, parts[0]); done || err != nil {
+		if v, done, err := b.writeOne(ctx, conn, parts[0]); done || err != nil {
 			return v, err
 		}
 	}
@@ -81,7 +76,7 @@ func (b *batch) write(conn *pgconn.PgConn, parts []part) (verdict, error) {
 	}
 	args := [][]byte{b.streams.end(), b.houses.end(), b.tails.end(),
 		b.of.end(), b.nth.end(), b.ids.end(), b.authors.end(), b.types.end(), b.payloads.end()}
-	result := conn.ExecPrepared(ctx, batchName, args, binaryFormat, binaryFormat).Read()
+	result := conn.ExecStatement(ctx, b.many, args, binaryFormat, binaryFormat).Read()
 	if result.Err != nil {
 		return verdict{}, result.Err
 	}
@@ -94,15 +89,15 @@ func (b *batch) write(conn *pgconn.PgConn, parts []part) (verdict, error) {
 
 var errNoVerdict = errors.New("a batch has no verdict")
 
-// writeLone writes the one entry of a part whose tail is known. It is not done when something is in the way
+// writeOne writes the one entry of a part whose tail is known. It is not done when something is in the way
 // that a batch will name.
-func writeLone(ctx context.Context, conn *pgconn.PgConn, p part) (v verdict, done bool, err error) {
+func (b *batch) writeOne(ctx context.Context, conn *pgconn.PgConn, p part) (v verdict, done bool, err error) {
 	e := &p.calls[0].entries[0]
 	args := [][]byte{
 		binary.BigEndian.AppendUint64(nil, uint64(p.id)), []byte(p.lane.ref.House),
 		binary.BigEndian.AppendUint64(nil, uint64(p.tail+1)), []byte(e.ID), author(e), []byte(e.Type), e.Payload,
 	}
-	result := conn.ExecPrepared(ctx, loneName, args, binaryFormat, binaryFormat).Read()
+	result := conn.ExecStatement(ctx, b.one, args, binaryFormat, binaryFormat).Read()
 	switch {
 	case result.Err != nil:
 		return verdict{}, false, result.Err

@@ -54,7 +54,7 @@ func (c *committer) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := prepareBatches(ctx, conn); err != nil {
+	if err := c.batch.prepare(ctx, conn); err != nil {
 		hangUp(conn)
 		return db.Explain(err)
 	}

@@ -26,14 +26,15 @@ const (
 // readSmall reads a range from its start. It finds none when there is none, and when they are not small. It
 // decodes rows itself: the general way takes several times as long as Postgres does for reading them.
 func readSmall(ctx context.Context, tx txn, ref Ref, stream int64, r Range, bytes int64) ([]entry.Entry, error) {
-	if _, err := tx.Prepare(ctx, smallName, smallStatement); err != nil { // once for each connection
+	statement, err := tx.Prepare(ctx, smallName, smallStatement) // once for each connection
+	if err != nil {
 		return nil, err
 	}
 	var args [][]byte
 	for _, v := range []int64{stream, r.After, r.Before, int64(r.Limit), bytes} {
 		args = append(args, binary.BigEndian.AppendUint64(nil, uint64(v)))
 	}
-	rows := tx.Conn().PgConn().ExecPrepared(ctx, smallName, args, []int16{pgx.BinaryFormatCode}, []int16{pgx.BinaryFormatCode})
+	rows := tx.Conn().PgConn().ExecStatement(ctx, statement, args, []int16{pgx.BinaryFormatCode}, []int16{pgx.BinaryFormatCode})
 	var entries []entry.Entry
 	var kind, author string // the last entry's, which the next one mostly has as well
 	var authorID [16]byte
@@ -52,6 +53,6 @@ func readSmall(ctx context.Context, tx txn, ref Ref, stream int64, r Range, byte
 		}
 		entries = append(entries, e)
 	}
-	_, err := rows.Close()
+	_, err = rows.Close()
 	return entries, err
 }
