@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// minPart is how many followers one processor tells, before another one helps.
+// minPart is how many followers at least one goroutine tells, when several do.
 const minPart = 64
 
 // channel is what followers have in common whom one feed can tell.

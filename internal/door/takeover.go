@@ -36,8 +36,11 @@ func (d *Door) open(w http.ResponseWriter, r *http.Request) outlet {
 		return o
 	}
 	c := &connection{Conn: conn, taken: &d.taken}
-	if socket, ok := conn.(syscall.Conn); ok {
-		c.raw, _ = socket.SyscallConn()
+	switch conn := conn.(type) {
+	case *net.TCPConn:
+		c.raw, _ = conn.SyscallConn()
+	case *net.UnixConn:
+		c.raw, _ = conn.SyscallConn()
 	}
 	d.taken.add(conn)
 	return c
@@ -76,7 +79,7 @@ func awaitEnd(conn net.Conn) {
 type connection struct {
 	net.Conn
 	taken *taken
-	// raw is the connection's socket; nil when there is none, or when it has text that was encrypted.
+	// raw is the connection's socket; nil when text does not go there as it is, but encrypted, say.
 	raw syscall.RawConn
 	// until is the end of its patience with the client.
 	until time.Time
