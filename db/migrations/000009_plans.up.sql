@@ -8,8 +8,8 @@ create or replace function subscription_tails(p_id bigint) returns table (stream
     from subscription_streams l where l.subscription_id = p_id and (l.explicit or l.matched)
 $$;
 
--- A function in SQL is planned at every call; one in PL/pgSQL keeps its plan, if that need not be better than one for
--- the arguments at hand. These are called with nearly every append and every request, and do what they did.
+-- A function in SQL is planned at every call; one in PL/pgSQL keeps its plan, when it is told not to look for better
+-- ones by the arguments. These are called with nearly every append and every request, and do what they did.
 
 create or replace function begin_wakes(p_limit int) returns table (house_id text, id bigint, generation bigint)
   language plpgsql volatile security definer

@@ -7,9 +7,9 @@
 // with it.
 //
 // How it is laid out: this file routes and answers errors; create.go, write.go, read.go and sse.go are the
-// operations, feed.go tells followers, takeover.go is what they are told over, and subscription.go what is the protocol's own;
-// offset.go and headers.go are what it writes into headers. What the protocol asks of the log itself, above all
-// that things happen together, is in [stream.Log]: nothing here decides twice.
+// operations, feed.go tells followers, takeover.go is what they are told over, and subscription.go what is the
+// protocol's own; offset.go and headers.go are what it writes into headers. What the protocol asks of the log
+// itself, above all that things happen together, is in [stream.Log]: nothing here decides twice.
 //
 // The rule to remember: an offset is the position of the last entry before it, so an offset that was
 // handed out stays valid for ever, in the stream and in all its forks.

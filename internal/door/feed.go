@@ -12,6 +12,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
+// maxTexts is how many texts of an event are kept: nearly all followers came within a few cursors' time, and a client
+// may say that it has any.
+const maxTexts = 4
+
 // minPart is how many followers at least one goroutine tells, when several do.
 const minPart = 64
 
@@ -45,8 +49,8 @@ type feed struct {
 	// round are the followers who are being told.
 	round []*follower
 
-	// The rest is read and changed under the lock of all feeds, but for what only its goroutine changes: that
-	// goroutine reads it without.
+	// Once the feed is shared, the rest is changed under the lock of all feeds. Its goroutine, and those that help
+	// it, read without what only it changes.
 
 	followers []*follower
 	// at is the position up to which all followers were told, or are being told.
@@ -167,7 +171,7 @@ func (f *feed) remove(w *follower) {
 	}
 }
 
-// tell sends an event, or keeps it to send it with the next one. It reports whether there is somebody to tell more.
+// tell sends an event, or keeps it to send it with the next one. It reports whether to tell more.
 func (f *feed) tell(e stream.Event) bool {
 	switch {
 	case e.Entry != nil:
@@ -247,27 +251,29 @@ func (f *feed) tellAll(data []byte) {
 	f.door.feeds.mu.Unlock()
 	processors := runtime.GOMAXPROCS(0)
 	part := max(minPart, (len(f.round)+processors-1)/processors)
-	var parts sync.WaitGroup
-	for some := range slices.Chunk(f.round, part) {
-		if len(some) == len(f.round) {
-			f.tellSome(some, data)
-			break
+	if len(f.round) <= part {
+		f.tellSome(f.round, data)
+	} else {
+		var parts sync.WaitGroup
+		for some := range slices.Chunk(f.round, part) {
+			parts.Go(func() { f.tellSome(some, data) })
 		}
-		parts.Go(func() { f.tellSome(some, data) })
+		parts.Wait()
 	}
-	parts.Wait()
 	clear(f.round)
 }
 
 // tellSome is tellAll for some of them.
 func (f *feed) tellSome(some []*follower, data []byte) {
 	var try attempt
-	texts := map[string][]byte{} // by the cursor in them, which few differ in
+	texts := map[string][]byte{} // by the cursor in them
 	for _, w := range some {
 		text := texts[w.cursor]
 		if text == nil {
 			text = appendControl(slices.Clip(data), f.said, w.cursor)
-			texts[w.cursor] = text
+			if len(texts) < maxTexts {
+				texts[w.cursor] = text
+			}
 		}
 		n, err := try.on(w.to.(*connection), text)
 		switch {
@@ -283,24 +289,27 @@ func (f *feed) tellSome(some []*follower, data []byte) {
 func (f *feed) release(w *follower, rest []byte) {
 	own := f.door.newFeed(f.channel)
 	own.at, own.said = f.at, f.said
+	// This feed's tail runs: the new one's begins where it is.
+	events, err := f.door.Log.Branch(own.tail, stream.Stream{ID: f.stream, Ref: f.ref}, own.at)
+	if err != nil { // the stream was deleted
+		own.stop()
+		w.end()
+		return
+	}
 	f.door.feeds.mu.Lock()
 	defer f.door.feeds.mu.Unlock()
-	if w.gone {
-		own.stop()
-		return
+	if !w.gone {
+		f.remove(w)
+		own.tellTo(w)
 	}
-	f.remove(w)
-	own.tellTo(w)
-	go own.goOn(rest)
+	go own.goOn(rest, events)
 }
 
-// goOn sends a text, and then what comes after it.
-func (f *feed) goOn(text []byte) {
+// goOn sends a text, and then what events tell. Without a follower it only lets go of them.
+func (f *feed) goOn(text []byte, events iter.Seq2[stream.Event, error]) {
 	defer f.finish()
-	if f.followers[0].to.send(text) != nil || f.said.closed || f.said.upToDate && f.share() {
-		return
+	if len(f.followers) == 0 || f.followers[0].to.send(text) != nil || f.said.closed || f.said.upToDate && f.share() {
+		f.stop()
 	}
-	if events, err := f.door.Log.Begin(f.tail, f.ref, f.at); err == nil {
-		f.listen(events)
-	}
+	f.listen(events)
 }

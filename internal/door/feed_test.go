@@ -63,6 +63,27 @@ func TestManyFollowersOfAStream(t *testing.T) {
 		ended.Wait()
 	})
 
+	w.run(t, "are not told what another stream of its name holds", func(t *testing.T, w *world) {
+		w.make("again")
+		var followers []*follower
+		for range 3 {
+			followers = append(followers, w.follower("again", "-1"))
+		}
+		padding := strings.Repeat("x", 256<<10)
+		for i := range 40 {
+			w.post("again", fmt.Sprintf("%d\n%s\n", i, padding)).want(204)
+		}
+		w.do("DELETE", "again", "").want(204)
+		w.make("again")
+		for range 60 {
+			w.post("again", "1000\n").want(204)
+		}
+		for _, f := range followers {
+			for f.lines.Scan() && f.read(f.lines.Text()) {
+			}
+		}
+	})
+
 	w.run(t, "are told on when the first of them goes away", func(t *testing.T, w *world) {
 		w.make("first")
 		first, second := w.follower("first", "-1"), w.follower("first", "-1")

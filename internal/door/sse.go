@@ -28,13 +28,13 @@ func (d *Door) follow(w http.ResponseWriter, r request, from place) error {
 	if from.now {
 		from.after = s.Tail
 	}
-	feed := d.newFeed(channel{s.ID, r.ref, form{contentType: s.ContentType, thread: r.thread}})
+	f := d.newFeed(channel{s.ID, r.ref, form{contentType: s.ContentType, thread: r.thread}})
 	if s.Closed {
-		feed.end = s.Tail
+		f.end = s.Tail
 	}
-	events, err := d.Log.Begin(feed.tail, r.ref, from.after)
+	events, err := d.Log.Begin(f.tail, s, from.after)
 	if err != nil {
-		feed.stop()
+		f.stop()
 		return err
 	}
 	// It follows for longer than the request is there, and holds nothing of it.
@@ -44,19 +44,19 @@ func (d *Door) follow(w http.ResponseWriter, r request, from place) error {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache, no-transform")
 	h.Set("X-Accel-Buffering", "no")
-	if feed.binary() {
+	if f.binary() {
 		h.Set(headerEncoding, "base64")
 	}
-	f := &follower{door: d, cursor: cursor(r.URL.Query().Get("cursor")), to: d.open(w, r.Request)}
-	feed.tellTo(f)
-	overtime := time.AfterFunc(followFor, f.end)
-	unwatch := context.AfterFunc(ctx, f.end)
-	f.left = func() {
+	reader := &follower{door: d, cursor: cursor(r.URL.Query().Get("cursor")), to: d.open(w, r.Request)}
+	f.tellTo(reader)
+	overtime := time.AfterFunc(followFor, reader.end)
+	unwatch := context.AfterFunc(ctx, reader.end)
+	reader.left = func() {
 		overtime.Stop()
 		unwatch()
 		done()
 	}
-	f.to.attend(f.end, func() { feed.run(events) })
+	reader.to.attend(reader.end, func() { f.run(events) })
 	return nil
 }
 

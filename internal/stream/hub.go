@@ -54,6 +54,16 @@ func (h *hub) join(id int64, ref Ref, tail int64) *topic {
 	return t
 }
 
+// branch adds a watcher of a stream that is being watched; it is nil when none is.
+func (h *hub) branch(id int64) *topic {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if t := h.topics[id]; t != nil && t.watchOn() {
+		return t
+	}
+	return nil
+}
+
 // leave takes a watcher away.
 func (h *hub) leave(t *topic) {
 	h.mu.Lock()

@@ -16,7 +16,7 @@ import (
 // Once it has begun, a tail waits for a database that is away, and goes on.
 func (l *Log) Tail(ctx context.Context, ref Ref, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		events, err := l.Begin(ctx, ref, after)
+		events, err := l.Begin(ctx, Stream{Ref: ref}, after)
 		switch {
 		case err == nil:
 			events(yield)
@@ -26,20 +26,28 @@ func (l *Log) Tail(ctx context.Context, ref Ref, after int64) iter.Seq2[Event, e
 	}
 }
 
-// Begin is a [Log.Tail] that has begun: what is wrong with its start is this error, and not the sequence's. The
-// caller ranges over the sequence, once, in the same goroutine or another; only that lets go of the log.
-func (l *Log) Begin(ctx context.Context, ref Ref, after int64) (iter.Seq2[Event, error], error) {
-	w := &watcher{log: l, ref: ref, cursor: after}
-	if err := w.begin(ctx); err != nil {
+// Begin is a [Log.Tail] that has begun: what is wrong with its start is this error, and not the sequence's. When s
+// has an id, another log that has got its name since is a [fault.NotFound]. The caller ranges over the sequence,
+// once, in the same goroutine or another; only that lets go of the log.
+func (l *Log) Begin(ctx context.Context, s Stream, after int64) (iter.Seq2[Event, error], error) {
+	w := &watcher{log: l, ref: s.Ref, cursor: after}
+	if err := w.begin(ctx, s.ID); err != nil {
 		if stopping := l.stopping(); stopping != nil {
 			err = stopping
 		}
 		return nil, err
 	}
-	return func(yield func(Event, error) bool) {
-		w.yield = yield
-		w.run(ctx)
-	}, nil
+	return w.events(ctx), nil
+}
+
+// Branch is a Begin that asks the database nothing: it goes on behind what another tail of s, which is running,
+// has told already. Without one it is a [fault.NotFound].
+func (l *Log) Branch(ctx context.Context, s Stream, after int64) (iter.Seq2[Event, error], error) {
+	w := &watcher{log: l, ref: s.Ref, cursor: after, caughtUp: true}
+	if w.topic = l.hub.branch(s.ID); w.topic == nil {
+		return nil, noStream(s.Ref)
+	}
+	return w.events(ctx), nil
 }
 
 // watcher is a running Tail: a cursor, and how far it has told each preview.
@@ -61,6 +69,13 @@ type watcher struct {
 	caughtUp bool
 
 	pause backoff
+}
+
+func (w *watcher) events(ctx context.Context) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		w.yield = yield
+		w.run(ctx)
+	}
 }
 
 // run goes on from the beginning to the end.
@@ -87,8 +102,8 @@ func (w *watcher) run(ctx context.Context) {
 }
 
 // begin joins the topic before it reads where the log ends: what is committed after that read, the topic
-// hears of.
-func (w *watcher) begin(ctx context.Context) error {
+// hears of. It begins with no other log than that of id, unless that is 0.
+func (w *watcher) begin(ctx context.Context, id int64) error {
 	if w.cursor < 0 {
 		return negative()
 	}
@@ -96,8 +111,11 @@ func (w *watcher) begin(ctx context.Context) error {
 	defer done()
 	for {
 		s, err := w.log.lookup(ctx, w.ref)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
+		case id != 0 && s.ID != id:
+			return noStream(w.ref)
 		}
 		w.topic = w.log.hub.join(s.ID, w.ref, s.Tail)
 		joined, err := w.log.lookup(ctx, w.ref)

@@ -171,6 +171,52 @@ func TestTailOfADeletedStream(t *testing.T) {
 	})
 }
 
+func TestTailOfOneLogWhateverHasItsName(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ref := b.stream("s")
+	b.say(ref, "one", "1")
+	s, err := b.log.Describe(t.Context(), ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.log.Branch(t.Context(), s, 0)
+	wantCode(t, err, fault.NotFound) // nobody tails it
+	running := b.tail(b.log, ref, 0)
+	running.caughtUp()
+
+	branch, err := b.log.Branch(t.Context(), s, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.say(ref, "two", "2")
+	var told []string
+	for ev, err := range branch {
+		if err != nil {
+			t.Fatal(err)
+		}
+		told = append(told, ev.Entry.ID)
+		if len(told) == 2 {
+			break
+		}
+	}
+	if !slices.Equal(told, []string{"one", "two"}) {
+		t.Errorf("a branch tells %v", told)
+	}
+
+	if err := b.log.Delete(t.Context(), ref); err != nil {
+		t.Fatal(err)
+	}
+	wantCode(t, running.end(), fault.NotFound)
+	b.stream("s")
+	again := b.tail(b.log, ref, 0)
+	again.caughtUp()
+	_, err = b.log.Branch(t.Context(), s, 1)
+	wantCode(t, err, fault.NotFound)
+	_, err = b.log.Begin(t.Context(), s, 0)
+	wantCode(t, err, fault.NotFound)
+}
+
 func TestTailWithoutNotifications(t *testing.T) {
 	t.Parallel()
 

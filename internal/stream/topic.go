@@ -92,6 +92,17 @@ func (t *topic) watch(tail int64) {
 	}
 }
 
+// watchOn adds a watcher, if there is one already, and reports whether it did.
+func (t *topic) watchOn() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.watchers == 0 {
+		return false
+	}
+	t.watchers++
+	return true
+}
+
 // unwatch removes a watcher and reports whether the topic has a reason to stay.
 func (t *topic) unwatch() (needed bool) {
 	t.mu.Lock()
