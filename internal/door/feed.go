@@ -191,10 +191,7 @@ func (f *feed) tell(e stream.Event) bool {
 
 // send sends what is waiting in a data event, if anything is, and the control event that follows it.
 func (f *feed) send(s state) bool {
-	var data []byte
-	if len(f.waiting) > 0 {
-		data = f.appendData(nil)
-	}
+	data := f.data()
 	clear(f.waiting) // and what it holds
 	f.waiting, f.bytes = f.waiting[:0], 0
 	if cap(f.waiting) > 1 {

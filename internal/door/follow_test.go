@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,21 +25,20 @@ func TestAReaderThatStopsReading(t *testing.T) {
 	const pieces = 40 // 10 MB: more than sockets and the log's recent entries hold
 	padding := strings.Repeat("x", 256<<10)
 
-	stopped := w.dial("large?live=sse&offset=-1")
-	moving := w.dial("large?live=sse&offset=-1")
-	read := make(chan error, 1)
-	go func() { read <- pieceByPiece(moving, pieces) }()
+	stopped, moving := w.follower("large", "-1"), w.follower("large", "-1")
+	read := make(chan bool, 1)
+	go func() { read <- moving.readTo(pieces) }()
 	for i := range pieces {
 		w.post("large", fmt.Sprintf("%d\n%s\n", i, padding)).want(204)
 	}
 	w.run(t, "holds up neither who writes nor who else reads", func(t *testing.T, _ *world) {
-		if err := <-read; err != nil {
-			t.Error(err)
+		if !<-read {
+			t.Error("the other one was not told everything")
 		}
 	})
 	w.run(t, "reads on later, without a gap and without a repetition", func(t *testing.T, _ *world) {
-		if err := pieceByPiece(stopped, pieces); err != nil {
-			t.Error(err)
+		if !stopped.readTo(pieces) {
+			t.Error("it was not told everything")
 		}
 	})
 }
@@ -60,32 +58,6 @@ func (w *world) dial(name string) net.Conn {
 	conn.SetReadDeadline(time.Now().Add(time.Minute))
 	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", at.RequestURI(), at.Host, w.ours.key)
 	return conn
-}
-
-// pieceByPiece reads events of numbered pieces, and tells the first one that is not the next.
-func pieceByPiece(conn net.Conn, pieces int) error {
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		return err
-	}
-	lines := bufio.NewScanner(response.Body)
-	lines.Buffer(nil, 1<<20)
-	next := 0
-	for next < pieces && lines.Scan() {
-		text, ok := strings.CutPrefix(lines.Text(), "data:")
-		number, err := strconv.Atoi(text)
-		if !ok || err != nil {
-			continue // padding, or a control event
-		}
-		if number != next {
-			return fmt.Errorf("after %d pieces comes %d", next, number)
-		}
-		next++
-	}
-	if next < pieces {
-		return fmt.Errorf("it ends after %d pieces: %v", next, lines.Err())
-	}
-	return nil
 }
 
 func TestReadersThatGoAway(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/base64"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -66,10 +65,13 @@ type state struct {
 	upToDate, closed bool
 }
 
-// appendData appends what is waiting as a data event.
-func (f *feed) appendData(text []byte) []byte {
+// data is what is waiting as a data event; empty when nothing is. It has room for a control event.
+func (f *feed) data() []byte {
+	if len(f.waiting) == 0 {
+		return nil
+	}
 	content := f.body(f.waiting)
-	text = append(slices.Grow(text, len(content)+512), "event: data\n"...)
+	text := append(make([]byte, 0, len(content)+512), "event: data\n"...)
 	if f.binary() {
 		return append(base64.StdEncoding.AppendEncode(append(text, "data:"...), content), "\n\n"...)
 	}
