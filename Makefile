@@ -15,30 +15,45 @@ export PATH := $(TOOLS)/bin:$(PATH)
 help: ## List what make can do
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
+# What arbe version says: the tag, or the commit. Without a repository Go's own stamp is used.
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+
 .PHONY: build
 build: ## Build bin/arbe
-	@go build -o bin/arbe ./cmd/arbe
+	@CGO_ENABLED=0 go build $(if $(VERSION),-ldflags '-X github.com/arbe-dev/arbe/internal/version.stamp=$(VERSION)') -o bin/arbe ./cmd/arbe
 
 .PHONY: run
 run: build ## Build arbe and start it here, with a database of its own
 	@exec ./bin/arbe up
 
 .PHONY: test
-test: prerequisites build ts ## Run every test: Go with the race detector, browser tests, the TypeScript client
+test: prerequisites build ts web/axe/node_modules ## Run every test: Go with the race detector, browser tests, a little fuzzing, the TypeScript client
 	@go test -race -timeout 30m ./...
+	@$(MAKE) fuzz FOR=2s
 	@cd proto/ts && ARBE_BIN=$(CURDIR)/bin/arbe npm test --silent
 
 .PHONY: conformance
-conformance: internal/door/conformance/node_modules ## Run the official suite of the stream protocol
+conformance: build internal/door/conformance/node_modules ## Run the official suite of the stream protocol
 	@go run ./internal/door/conformance
 
 internal/door/conformance/node_modules: internal/door/conformance/package-lock.json
+web/axe/node_modules: web/axe/package-lock.json
+internal/door/conformance/node_modules web/axe/node_modules:
 	@cd $(@D) && npm ci --no-audit --no-fund --silent && touch node_modules
 
 FOR ?= 10m
 .PHONY: chaos
 chaos: prerequisites ## Kill servers and Postgres, cut connections, fill disks at random: FOR=1h SEED=1
 	@go test -race -timeout 0 -count 1 -v -run TestChaos ./internal/chaos -chaos.for $(FOR) $(if $(SEED),-chaos.seed $(SEED))
+
+.PHONY: fuzz
+fuzz: prerequisites ## Fuzz what reads untrusted bytes, each target for as long: FOR=10m TARGET=FuzzMarkdown
+	@grep -rlE '^func $(or $(TARGET),Fuzz)' --include='*_test.go' cmd db internal proto web | xargs -r -n1 dirname | sort -u | while read -r dir; do \
+		for target in $$(grep -hoE '^func $(or $(TARGET),Fuzz)[A-Za-z0-9_]*' $$dir/*_test.go | cut -c6-); do \
+			echo "$$target in ./$$dir for $(FOR)"; \
+			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FOR) ./$$dir; \
+		done; \
+	done
 
 .PHONY: check
 check: tools ## Show that generated code is current and the linters are silent
@@ -50,8 +65,8 @@ check: tools ## Show that generated code is current and the linters are silent
 	test "$$before" = "$$(state)" || { git status --short; echo 'generated code was not current: commit what make generate made'; exit 1; }
 
 .PHONY: bench
-bench: build ## Measure: appends, tails, reads, credentials, sandboxes (ratios within one run)
-	@go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/stream ./internal/door ./internal/auth ./internal/sandbox/local
+bench: build ## Measure: appends, tails, reads, credentials, commands, sandboxes, live pages (ratios within one run)
+	@go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/stream ./internal/door ./internal/auth ./internal/dispatch ./internal/sandbox/local ./web
 
 # --- Generated code: committed, so that `go build ./...` needs no generator. ---
 
@@ -60,6 +75,7 @@ generate: tools ## Generate code from proto, SQL and templ
 	@buf lint && buf generate
 	@sqlc generate
 	@templ generate -path web -log-level error
+	@go generate ./internal/sandbox/local ./web
 	@install -m 644 $(DATASTAR)/bundles/datastar.js web/static/datastar.js
 	@install -m 644 $(DATASTAR)/LICENSE.md web/static/datastar.LICENSE.md
 

@@ -1,9 +1,12 @@
-// Package db is arbe's door to Postgres: its schema (migrations), its queries (queries, generated into
-// query) and the one way to use them, a transaction that looks with the eyes of one house.
+// Package db is arbe's access to Postgres: the schema (migrations), the queries (queries, generated into query), and
+// the one way to use them: a transaction in the scope of one house.
 //
-// Row-level security is real: the server's role owns nothing and bypasses nothing, so a transaction sees
-// what its [Scope] names. The rule to remember: there is no way to run a query outside [DB.In], but for
-// the narrow functions of migration 000003, which answer before it is known who asks.
+// Row-level security is real. The server's role owns nothing and bypasses nothing, so a transaction sees only what its
+// [Scope] names. The rule to remember: a house's rows are visible only inside [DB.In]. A query on the pool has no scope
+// and sees no house's rows. The pool is for the job queue, for locks, and for narrow functions of the schema that
+// answer before the caller is known, or for all houses at once; a test lists the packages that use it. Code that needs
+// a connection outside the pool uses [DB.Connect] or, to receive notifications, a [Listener]. Code that caches answers
+// about permission learns from [DB.OnPermission] and [PermissionChannel] which of them are no longer valid.
 package db
 
 import (
@@ -14,6 +17,7 @@ import (
 	"net"
 	"regexp"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,28 +29,32 @@ import (
 
 // DB is a pool of connections under the server's own role. It is safe for concurrent use.
 type DB struct {
-	pool         *pgxpool.Pool
-	answerWithin time.Duration
+	// reconnects counts the connections of listeners that were replaced.
+	reconnects         atomic.Int64
+	pool               *pgxpool.Pool
+	transactionTimeout time.Duration
+	shares             *shares
+	permissions        permissions
 }
 
-// Scope says whose eyes a transaction looks with. An empty field sees nothing of its kind.
+// Scope is what a transaction may see. An empty field sees nothing of its kind.
 type Scope struct {
 	// House is the id of the house whose rows are visible.
 	House string
-	// Agent is who asks: a uuid.
+	// Agent is the uuid of the requesting agent.
 	Agent string
 }
 
 // Options tune [Open]. The zero value is right for a server.
 type Options struct {
-	// MaxConns bounds the pool. Defaults to 20.
+	// MaxConns limits the pool. Defaults to 20.
 	MaxConns int32
-	// AnswerWithin bounds a transaction of [DB.In]. Defaults to 30 seconds, as long as a request may take.
-	AnswerWithin time.Duration
+	// TransactionTimeout limits a transaction of [DB.In]. Defaults to 30 seconds, the time limit of a request.
+	TransactionTimeout time.Duration
 }
 
-// Open connects under the server's own role, as [Migrate] returns it. An unreachable database is a
-// [fault.Unavailable].
+// Open connects with the server's own role, as returned by [Migrate]. Its errors name the cause: a [fault.Unavailable]
+// if it may pass by itself, otherwise a [fault.Precondition].
 func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
@@ -57,49 +65,76 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 		cfg.MaxConns = o.MaxConns
 	}
 	cfg.ConnConfig.RuntimeParams["application_name"] = "arbe"
-	// A client that vanished must not hold a stream's lock for long.
+	// A client that has vanished must not hold a stream's lock for long.
 	cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "60s"
-	// All statements are short: to compile one takes longer than to run it.
+	// All statements are short, so compiling one would take longer than running it.
 	cfg.ConnConfig.RuntimeParams["jit"] = "off"
-	// A connection that was idle is asked whether it lives. One whose other end is gone without a word never
-	// answers, and is replaced.
+	cfg.ConnConfig.RuntimeParams["client_min_messages"] = "notice"
+	cfg.ConnConfig.OnNotice = keepNotice
+	// Check a connection that was idle before it is used. If its other end has vanished, it never answers and is
+	// replaced.
 	cfg.PingTimeout = 2 * time.Second
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, unreachable(err)
 	}
-	if err := pool.Ping(ctx); err != nil {
-		pool.Close()
-		return nil, unreachable(err)
+	d := &DB{pool: pool, transactionTimeout: 30 * time.Second, shares: newShares(cfg.MaxConns)}
+	if err := d.Ping(ctx); err != nil {
+		d.Close()
+		return nil, err
 	}
-	d := &DB{pool, 30 * time.Second}
-	if o.AnswerWithin > 0 {
-		d.answerWithin = o.AnswerWithin
+	if o.TransactionTimeout > 0 {
+		d.transactionTimeout = o.TransactionTimeout
 	}
 	return d, nil
 }
 
-// Close releases the pool; transactions under way are waited for.
+// Ping reports whether the database answers. Errors name the cause, as those of [Open] do.
+func (d *DB) Ping(ctx context.Context) error {
+	if err := d.pool.Ping(ctx); err != nil {
+		return explainConnect(err)
+	}
+	return nil
+}
+
+// Stats returns the state of the pool.
+func (d *DB) Stats() *pgxpool.Stat { return d.pool.Stat() }
+
+// Reconnects returns how often a [Listener] had to replace its connection.
+func (d *DB) Reconnects() int64 { return d.reconnects.Load() }
+
+// Close closes the pool. It waits for open transactions.
 func (d *DB) Close() { d.pool.Close() }
 
-// Pool is the pool itself, for what is not a house's: the job queue, LISTEN, and session locks.
+// Pool returns the pool, for what belongs to no house: the job queue, session locks, and functions that answer for all
+// houses. A query on it sees no house's rows.
 func (d *DB) Pool() *pgxpool.Pool { return d.pool }
 
-// In runs f in one transaction that looks with the eyes of scope, and commits when f returns nil. f may
-// not keep tx, and does nothing slow. In does not retry. An error of f comes back as it is, but for a
-// lost or refused connection, which is a [fault.Unavailable]: then it is not known whether a commit
-// happened, so what f writes must be harmless to repeat.
+// In runs f in one transaction with the given scope, and commits if f returns nil. f must not keep tx and must not do
+// anything slow. In does not retry. It returns f's error unchanged, except that a lost or refused connection is a
+// [fault.Unavailable]: then it is unknown whether the transaction was committed, so repeating f must be harmless. A
+// house may use at most half of the connections. Further transactions of the house wait, so f must not begin another
+// one.
 //
-// A database that is silent for too long is a lost connection: when a machine or a network is gone nobody tells.
+// A database that does not answer in time counts as a lost connection, because a machine or network that fails sends no
+// message.
 func (d *DB) In(ctx context.Context, scope Scope, f func(tx pgx.Tx) error) error {
 	begin, err := scope.begin()
 	if err != nil {
 		return err
 	}
-	bound, cancel := context.WithTimeout(ctx, d.answerWithin)
+	bound, cancel := context.WithTimeout(ctx, d.transactionTimeout)
 	defer cancel()
-	err = pgx.BeginTxFunc(bound, d.pool, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
-		// What f asks is bound by a context of its own: it ends with its connection.
+	leave, err := d.shares.enter(bound, scope.House)
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return ctx.Err()
+	case err != nil:
+		return fault.New(fault.Unavailable, "this house has too many slow requests in progress", "try again in a moment").Because(err)
+	}
+	defer leave()
+	err = d.transact(bound, begin, func(tx pgx.Tx) error {
+		// The statements of f have contexts of their own. Closing the connection ends them.
 		defer context.AfterFunc(bound, func() {
 			if ctx.Err() == nil {
 				tx.Conn().PgConn().Conn().Close()
@@ -108,20 +143,37 @@ func (d *DB) In(ctx context.Context, scope Scope, f func(tx pgx.Tx) error) error
 		return f(tx)
 	})
 	if err != nil && bound.Err() != nil && ctx.Err() == nil {
-		d.pool.Reset() // the others are as old, and would be found out about one by one
+		d.pool.Reset() // the others are as old and probably just as dead
 		return unreachable(err)
 	}
 	return Explain(err)
 }
 
-// What a scope may hold: our ids are short ids and, of agents, uuids.
+// transact runs f in one transaction and passes on what it changed about permission, even if it is unknown whether it
+// was committed.
+func (d *DB) transact(ctx context.Context, begin string, f func(tx pgx.Tx) error) error {
+	conn, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		words := takeNotices(conn)
+		conn.Release()
+		if len(words) > 0 {
+			d.permissions.notify(words)
+		}
+	}()
+	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: begin}, f)
+}
+
+// The forms of the ids in a scope: short ids, and uuids for agents.
 var (
 	shortID = regexp.MustCompile(`^[A-Za-z0-9_-]{0,64}$`)
 	uuid    = regexp.MustCompile(`^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?$`)
 )
 
-// begin opens a transaction and sets its eyes in one round trip. SET LOCAL takes no parameters, so the
-// ids are checked before they become part of the statement.
+// begin returns the statement that opens a transaction and sets its scope in one round trip. SET LOCAL takes no
+// parameters, so the ids are validated before they become part of the statement.
 func (s Scope) begin() (string, error) {
 	if !shortID.MatchString(s.House) || !uuid.MatchString(s.Agent) {
 		return "", fault.New(fault.NotFound, "there is no such house or agent", "check the id")
@@ -141,8 +193,8 @@ func Explain(err error) error {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch {
 		case pg.Code == "53100":
-			return fault.New(fault.Exhausted, "the database's disk is full", "free some space; nothing that was acknowledged is lost").Because(err)
-		case pg.Code == "25P03", // idle in a transaction for too long, and disconnected
+			return fault.New(fault.Exhausted, "the database's disk is full", "free some space; no acknowledged data is lost").Because(err)
+		case pg.Code == "25P03", // disconnected because it was idle in a transaction for too long
 			slices.Contains([]string{"08", "53", "57"}, pg.Code[:2]): // lost connections, no resources, shutdowns
 			return unreachable(err)
 		}
@@ -159,18 +211,18 @@ func Explain(err error) error {
 	return err
 }
 
-// isClosed recognises a connection that broke under a statement, which pgx reports in several ways.
+// isClosed reports whether a connection broke during a statement, which pgx reports in several ways.
 func isClosed(err error) bool {
 	return errors.Is(err, net.ErrClosed) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// Violates tells whether err is a violation of the constraint with this name.
+// Violates reports whether err is a violation of the constraint with this name.
 func Violates(err error, constraint string) bool {
 	pg, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && pg.ConstraintName == constraint
 }
 
-// State is the SQLSTATE of err, or "" when Postgres did not say one.
+// State returns the SQLSTATE of err, or "" if Postgres did not report one.
 func State(err error) string {
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return pg.Code
@@ -180,7 +232,7 @@ func State(err error) string {
 
 func unreachable(err error) error {
 	return fault.New(fault.Unavailable, "the database cannot be reached",
-		"try again in a moment; the operator checks DATABASE_URL and that Postgres runs").Because(err)
+		"try again in a moment; if it stays, ask the operator to check DATABASE_URL and that Postgres runs").Because(err)
 }
 
 func badURL(err error) error {

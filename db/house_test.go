@@ -23,6 +23,7 @@ type house struct {
 	driven      string // driven by bot, on sandbox
 	stream      string // chat's
 	spare       string // a stream without a thread
+	artifact    string // driven's, with bytes
 	limitedKey  string // the bot's key for this house alone
 	key         string // the owner's key for all houses
 }
@@ -63,8 +64,13 @@ func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
 	insert("insert into producers (stream_id, house_id, name, epoch, seq) select id, house_id, 'importer', 0, 0 from streams where name = $1 returning name", h.spare)
 	insert(`with s as (insert into subscriptions (house_id, name, spec, base_url, kind, lease) values ($1, 'worker', '{}', '', 'pull-wake', '1 s') returning id, house_id)
 		insert into subscription_streams (subscription_id, house_id, stream, explicit) select id, house_id, 'spare', true from s returning stream`, h.id)
+	h.artifact = insert(`with b as (insert into blobs (house_id, sha256, size) values ($1, sha256('x'), 1) returning id),
+		c as (insert into blob_chunks (house_id, blob_id, start, data) select $1, id, 0, 'x' from b)
+		insert into artifacts (house_id, kind, blob_id, agent_id, thread_id, stream_id) select $1, 'file', b.id, $2, $3, s.id from b, streams s where s.name = $4 returning id`,
+		h.id, h.bot, h.driven, h.stream+"-driven")
 	insert("insert into api_keys (agent_id, house_id, name, hash) values ($1, $2, $3, $4) returning id", h.bot, h.id, h.limitedKey, []byte(h.limitedKey))
 	insert("insert into api_keys (agent_id, house_id, name, hash) values ($1, null, $2, $3) returning id", h.owner, h.key, []byte(h.key))
+	insert("insert into invites (house_id, hash, role, created_by, expires_at) values ($1, $2, 'member', $3, now() + interval '1 hour') returning id", h.id, []byte(h.id), h.owner)
 	insert("insert into login_sessions (hash, agent_id, expires_at) values ($1, $2, now() + interval '1 hour') returning 'ok'", []byte(h.id), h.owner)
 	insert("insert into login_links (hash, agent_id, expires_at) values ($1, $2, now() + interval '1 hour') returning 'ok'", []byte(h.id), h.owner)
 	return h

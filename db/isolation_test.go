@@ -218,6 +218,8 @@ func TestWhatIsRefusedToAnAgent(t *testing.T) {
 		{"a longer key", "update api_keys set expires_at = null where agent_id = $1", []any{o.owner}},
 		{"a key that is not revoked any more, by its making", "update api_keys set hash = 'x' where agent_id = $1", []any{o.owner}},
 		{"the keys that sign tokens, with a house's eyes", "insert into signing_keys (sealed) values ('x')", nil},
+		{"an invite that can be used longer", "update invites set expires_at = now() + interval '1 year' where created_by = $1", []any{o.owner}},
+		{"an invite to become an owner, of one to become a member", "update invites set role = 'owner' where created_by = $1", []any{o.owner}},
 		{"deleting a key, which loses its trace", "delete from api_keys where agent_id = $1", []any{o.owner}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -387,7 +389,7 @@ func TestALoneEntryIsWrittenIntoTheHouseOfItsStreamInTheNameOfAMember(t *testing
 	}
 }
 
-func TestPlaceOfRevealsNothingToANonMember(t *testing.T) {
+func TestPlacesRevealNothingToANonMember(t *testing.T) {
 	t.Parallel()
 	w := newTwo(t)
 	o := w.ours
@@ -396,7 +398,7 @@ func TestPlaceOfRevealsNothingToANonMember(t *testing.T) {
 			t.Parallel()
 			for agent, want := range map[string][]string{o.owner: {o.id + " owner"}, o.bot: {o.id + " member"}, w.stranger.owner: nil} {
 				in(t, w.DB, db.Scope{}, func(tx pgx.Tx) {
-					got := column[string](t, tx, "select house_id || ' ' || role from place_of($1, $2, $3)", kind, id, agent)
+					got := column[string](t, tx, "select house_id || ' ' || role from memberships_of(array[$1], array[$2], array[$3]::uuid[])", kind, id, agent)
 					if !slices.Equal(got, want) {
 						t.Errorf("got %q, want %q", got, want)
 					}
@@ -407,8 +409,7 @@ func TestPlaceOfRevealsNothingToANonMember(t *testing.T) {
 	t.Run("an unknown kind or id is nowhere", func(t *testing.T) {
 		t.Parallel()
 		in(t, w.DB, o.scope(), func(tx pgx.Tx) {
-			got := column[string](t, tx, `select house_id from place_of('secret', $1, $3) union all select house_id from place_of('thread', $2, $3)
-				union all select house_id from place_of(null, null, $3)`, o.secret, o.sandbox, o.owner)
+			got := column[string](t, tx, `select house_id from memberships_of(array['secret', 'thread', null], array[$1, $2, null], array[$3, $3, $3]::uuid[])`, o.secret, o.sandbox, o.owner)
 			if len(got) > 0 {
 				t.Errorf("got %q", got)
 			}

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/golang-migrate/migrate/v4"
 	"github.com/golang-migrate/migrate/v4/database"
@@ -29,50 +30,71 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// JobSchema is the Postgres schema the job queue's tables live in.
+// JobSchema is the Postgres schema of the job queue's tables.
 const JobSchema = "river"
 
-// Oldest is the oldest major version of Postgres that the schema works on: `on delete set null
-// (column)` came with it.
+// Oldest is the oldest major version of Postgres that works: it introduced `on delete set null (column)`, which the
+// schema uses.
 const Oldest = 15
 
-// Sealer keeps the password of the server's own role unreadable in the database.
+// Sealer encrypts the password of the server's role, so that it is not readable in the database.
 type Sealer interface {
 	Seal(value []byte) ([]byte, error)
 	Open(sealed []byte) ([]byte, error)
 }
 
-// Migrate brings the database of ownerURL up to this program's schema and returns the URL of the
-// server's own role in it: a role that logs in, owns nothing and cannot bypass row-level security. It
-// makes that role at first, with a password of its own that is kept sealed in the database. Several
-// servers may migrate at once, and one that was killed while it did is made up for by the next. The
-// owner needs CREATEROLE, or to be superuser, the first time; without it Migrate is a
-// [fault.Precondition], as it is with another sealer than the one the password was sealed with.
+// Migrate brings the database at ownerURL to this program's schema, as [MigrateSchema] does, and returns the URL for
+// the server's own role, which can log in but owns nothing and cannot bypass row-level security. It creates that role
+// the first time, with a password that it stores sealed in the database. Several servers may migrate at once. The
+// sealer must be the one that sealed the password; otherwise the error is a [fault.Precondition].
 func Migrate(ctx context.Context, ownerURL string, sealer Sealer) (serverURL string, err error) {
-	conn, err := ConnectOwner(ctx, ownerURL)
+	err = migrateSchema(ctx, ownerURL, func(conn *pgx.Conn) error {
+		role, password, err := serverRole(ctx, conn, sealer)
+		if err != nil {
+			return err
+		}
+		serverURL = withUser(ownerURL, role, password)
+		return confine(ctx, conn, role)
+	})
 	if err != nil {
 		return "", err
 	}
+	return serverURL, nil
+}
+
+// MigrateSchema brings the database at ownerURL to this program's schema. It needs no secret key, because [Migrate]
+// creates the server's role. Several programs may migrate at once, and the next migration repairs one that was killed.
+// The first time, the owner needs CREATEROLE or must be a superuser; otherwise the error is a [fault.Precondition].
+func MigrateSchema(ctx context.Context, ownerURL string) error {
+	return migrateSchema(ctx, ownerURL, func(*pgx.Conn) error { return nil })
+}
+
+// migrateSchema is [MigrateSchema], and calls then before it releases the migration lock.
+func migrateSchema(ctx context.Context, ownerURL string, then func(*pgx.Conn) error) error {
+	conn, err := ConnectOwner(ctx, ownerURL)
+	if err != nil {
+		return err
+	}
 	defer conn.Close(context.WithoutCancel(ctx))
-	// The session's lock, since the steps want a transaction each. It ends with the connection.
+	// A session lock, because each step needs its own transaction. It ends with the connection.
 	if _, err := conn.Exec(ctx, "select pg_advisory_lock(hashtext('arbe.migrate'))"); err != nil {
-		return "", Explain(err)
+		return Explain(err)
 	}
 	m, err := migrator(conn.Config())
 	if err != nil {
-		return "", migrationFailed(err)
+		return migrationFailed(err)
 	}
 	defer m.Close()
 	if err := up(m); err != nil {
-		return "", migrationFailed(err)
+		return migrationFailed(err)
 	}
 	if err := migrateJobs(ctx, conn); err != nil {
-		return "", migrationFailed(err)
+		return migrationFailed(err)
 	}
-	return serverRole(ctx, conn, ownerURL, sealer)
+	return then(conn)
 }
 
-// Down undoes every migration, and with them all data. It is for tests and for an operator who knows.
+// Down reverts every migration and thereby deletes all data. It is for tests and for operators who know what it does.
 func Down(ctx context.Context, ownerURL string) error {
 	conn, err := ConnectOwner(ctx, ownerURL)
 	if err != nil {
@@ -96,19 +118,22 @@ func Down(ctx context.Context, ownerURL string) error {
 	return nil
 }
 
-// ConnectOwner opens one connection as the owner of the schema, whom row-level security does not bind:
-// only migrations and the first start may use it. A database that cannot be reached, or is older than
-// [Oldest], is a clear error.
+// ConnectOwner opens a connection as the owner of the schema, to whom row-level security does not apply. Only
+// migrations and the first start may use it. Its errors name the cause, as those of [Open] do. A database older than
+// [Oldest] is a [fault.Precondition].
 func ConnectOwner(ctx context.Context, ownerURL string) (*pgx.Conn, error) {
 	cfg, err := pgx.ParseConfig(ownerURL)
 	if err != nil {
 		return nil, badURL(err)
 	}
-	// An owner with a schema of its own name would otherwise make our tables there.
+	// Otherwise our tables would be created in the owner's own schema, if there is one of its name.
 	cfg.RuntimeParams["search_path"] = "public"
+	if cfg.ConnectTimeout == 0 {
+		cfg.ConnectTimeout = 15 * time.Second
+	}
 	conn, err := pgx.ConnectConfig(ctx, cfg)
 	if err != nil {
-		return nil, unreachable(err)
+		return nil, explainConnect(err)
 	}
 	var version int
 	if err := conn.QueryRow(ctx, "select current_setting('server_version_num')::int").Scan(&version); err != nil {
@@ -123,7 +148,7 @@ func ConnectOwner(ctx context.Context, ownerURL string) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// migrator is golang-migrate over a connection of its own; it takes an advisory lock while it works.
+// migrator returns a golang-migrate with its own connection. It takes an advisory lock while it works.
 func migrator(cfg *pgx.ConnConfig) (*migrate.Migrate, error) {
 	files, err := iofs.New(migrations, "migrations")
 	if err != nil {
@@ -136,8 +161,8 @@ func migrator(cfg *pgx.ConnConfig) (*migrate.Migrate, error) {
 	return migrate.NewWithInstance("iofs", whole{files}, "pgx5", target)
 }
 
-// up applies what is missing. A dirty version is one that failed or whose server was killed: thanks to
-// [whole] nothing of it is there, so it is tried again.
+// up applies the missing migrations. A dirty version is a migration that failed or whose server was killed. Because of
+// [whole] it changed nothing, so it is tried again.
 func up(m *migrate.Migrate) error {
 	err := m.Up()
 	if dirty, ok := errors.AsType[migrate.ErrDirty](err); ok {
@@ -156,9 +181,9 @@ func up(m *migrate.Migrate) error {
 	return err
 }
 
-// whole makes a migration all or nothing: Postgres runs the statements of a file as one transaction, and
-// the last of them takes away the mark that golang-migrate sets before and would remove after it. So a
-// migration neither commits by itself nor does what no transaction can (create index concurrently).
+// whole makes a migration all or nothing: Postgres runs the statements of a file as one transaction, and the last one
+// removes the dirty mark that golang-migrate sets before and would otherwise remove afterwards. A migration must
+// therefore neither commit nor use statements that cannot run in a transaction (create index concurrently).
 type whole struct{ source.Driver }
 
 func (w whole) ReadUp(version uint) (io.ReadCloser, string, error) {
@@ -173,7 +198,7 @@ func (w whole) ReadUp(version uint) (io.ReadCloser, string, error) {
 	}{io.MultiReader(file, done), file}, name, nil
 }
 
-// migrateJobs brings the job queue's own schema up and lets the server's role use it.
+// migrateJobs migrates the job queue's own schema and lets the server's role use it.
 func migrateJobs(ctx context.Context, conn *pgx.Conn) error {
 	if _, err := conn.Exec(ctx, "create schema if not exists "+JobSchema); err != nil {
 		return err
@@ -193,17 +218,17 @@ func migrateJobs(ctx context.Context, conn *pgx.Conn) error {
 	_, err = conn.Exec(ctx, `
 		grant usage on schema `+JobSchema+` to arbe_app;
 		grant select, insert, update, delete on all tables in schema `+JobSchema+` to arbe_app;
+		revoke insert, update, delete on `+JobSchema+`.river_migration from arbe_app;
 		grant usage on all sequences in schema `+JobSchema+` to arbe_app;
 		grant execute on all functions in schema `+JobSchema+` to arbe_app`)
 	return err
 }
 
-// serverRole makes sure of the login role of this database's servers and returns its URL.
-func serverRole(ctx context.Context, conn *pgx.Conn, ownerURL string, sealer Sealer) (string, error) {
+// serverRole creates or updates the login role of this database's servers, and returns its name and password.
+func serverRole(ctx context.Context, conn *pgx.Conn, sealer Sealer) (role, password string, err error) {
 	const setting = "server_role_password"
-	var role, password string
-	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		// Roles belong to the cluster, so the name says which database it serves.
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		// Roles belong to the cluster, so the name contains the database's id.
 		if err := tx.QueryRow(ctx, "select 'arbe_server_' || oid from pg_database where datname = current_database()").Scan(&role); err != nil {
 			return err
 		}
@@ -221,7 +246,7 @@ func serverRole(ctx context.Context, conn *pgx.Conn, ownerURL string, sealer Sea
 		case err != nil && !errors.Is(err, pgx.ErrNoRows):
 			return err
 		}
-		// Either half alone (a restored database, a database made anew) gets a new pair.
+		// If one half is missing, as after a restore into another cluster, create both anew.
 		password = rand.Text()
 		if sealed, err = sealer.Seal([]byte(password)); err != nil {
 			return err
@@ -237,23 +262,61 @@ func serverRole(ctx context.Context, conn *pgx.Conn, ownerURL string, sealer Sea
 		return err
 	})
 	if err != nil {
-		return "", migrationFailed(err)
+		return "", "", migrationFailed(err)
 	}
-	return withUser(ownerURL, role, password), nil
+	return role, password, nil
 }
 
-// withUser is a connection string with another user. It rewrites a URL as text, since Postgres' own URLs
-// (several hosts, no host) are not all ones to net/url.
+// unconfined reports whether role has a right in this database that it must not have, or lacks one that it needs.
+const unconfined = `select
+	has_database_privilege($1, current_database(), 'temporary') or has_database_privilege($1, current_database(), 'create')
+	or has_schema_privilege($1, 'public', 'create')
+	or not exists (select from pg_database, aclexplode(datacl) a where datname = current_database() and a.privilege_type = 'CONNECT' and a.grantee = $1::regrole)
+	or exists (select from pg_database, aclexplode(coalesce(datacl, acldefault('d', datdba))) a where datname = current_database() and a.grantee = 0)`
+
+// confine revokes the default rights of everyone in a database: to connect, and to create objects. Such objects could
+// take the place of those that functions with their owner's rights use. Only the server's role may connect; arbe_app is
+// the group of the servers of all databases in the cluster. A dump or a template does not include these rights, so they
+// are checked at every start.
+func confine(ctx context.Context, conn *pgx.Conn, role string) error {
+	var open bool
+	if err := conn.QueryRow(ctx, unconfined, role).Scan(&open); err != nil {
+		return migrationFailed(err)
+	}
+	if !open {
+		return nil
+	}
+	var confining string
+	if err := conn.QueryRow(ctx, `select format('revoke all on database %1$I from public, arbe_app, %2$I; grant connect on database %1$I to %2$I;
+		revoke create on schema public from public, arbe_app, %2$I', current_database(), $1::text)`, role).Scan(&confining); err != nil {
+		return migrationFailed(err)
+	}
+	if _, err := conn.Exec(ctx, confining); err != nil && State(err) != "42501" {
+		return migrationFailed(err)
+	}
+	// Postgres only warns an owner who may not revoke a right, so check the result.
+	if err := conn.QueryRow(ctx, unconfined, role).Scan(&open); err != nil {
+		return migrationFailed(err)
+	}
+	if open {
+		return fault.New(fault.Precondition, "everybody in this Postgres may connect to the database or make objects in it, and the owner in DATABASE_URL may not change that",
+			"make that role the owner of the database, or run as its owner: "+confining)
+	}
+	return nil
+}
+
+// withUser returns a connection string with another user. It edits a URL as text, because net/url does not accept every
+// Postgres URL (several hosts, no host).
 func withUser(ownerURL, user, password string) string {
 	scheme, rest, isURL := strings.Cut(ownerURL, "://")
 	if !isURL || scheme != "postgres" && scheme != "postgresql" {
-		return ownerURL + " user=" + user + " password=" + password // keys and values: the last one wins
+		return ownerURL + " user=" + user + " password=" + password // for a list of keys and values, the last one wins
 	}
 	if end := strings.IndexAny(rest, "@/"); end >= 0 && rest[end] == '@' {
 		rest = rest[end+1:]
 	}
 	rest, query, _ := strings.Cut(rest, "?")
-	// A user in the query would win over the one before the host, and the server would serve as the owner.
+	// A user in the query would override the one before the host, and the server would connect as the owner.
 	settings := slices.DeleteFunc(strings.Split(query, "&"), func(setting string) bool {
 		key, _, _ := strings.Cut(setting, "=")
 		key, _ = url.PathUnescape(key)
@@ -262,7 +325,7 @@ func withUser(ownerURL, user, password string) string {
 	return scheme + "://" + user + ":" + password + "@" + rest + "?" + strings.Join(settings, "&")
 }
 
-// migrationFailed explains what an owner can do about a migration that did not work.
+// migrationFailed explains what an owner can do about a failed migration.
 func migrationFailed(err error) error {
 	// golang-migrate's error does not unwrap.
 	if m, ok := errors.AsType[database.Error](err); ok {
@@ -278,5 +341,20 @@ func migrationFailed(err error) error {
 			"give that role CREATEROLE, CREATE on the database and, when another role made arbe_app in this cluster, arbe_app with admin option").Because(err)
 	}
 	return fault.New(fault.Precondition, "the database could not be brought to this version's schema",
-		"read the cause in the log; a newer arbe may have migrated it already").Because(err)
+		"read the cause in the log; a newer arbe may have migrated it already, or one from before the first release, whose databases this one does not read").Because(err)
+}
+
+// Installation returns the identity of the database at ownerURL, which dumps and restores keep. It is empty if
+// [Migrate] has not yet brought the database to this program's schema.
+func Installation(ctx context.Context, ownerURL string) (id string, err error) {
+	conn, err := ConnectOwner(ctx, ownerURL)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var there bool
+	if err := conn.QueryRow(ctx, "select to_regclass('public.installation') is not null").Scan(&there); err != nil || !there {
+		return "", Explain(err)
+	}
+	return id, Explain(conn.QueryRow(ctx, "select id from installation").Scan(&id))
 }

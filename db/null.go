@@ -2,7 +2,7 @@ package db
 
 import "time"
 
-// Null is v as a nullable column takes it: nil for the zero value.
+// Null returns v for a nullable column: nil for the zero value.
 func Null[T comparable](v T) *T {
 	var zero T
 	if v == zero {
@@ -11,7 +11,7 @@ func Null[T comparable](v T) *T {
 	return &v
 }
 
-// Zero is what a nullable column holds: the zero value for null.
+// Zero returns the value of a nullable column: the zero value for null.
 func Zero[T any](p *T) T {
 	if p == nil {
 		var zero T
@@ -20,12 +20,12 @@ func Zero[T any](p *T) T {
 	return *p
 }
 
-// Cursor is a place in a list that is ordered by time and id: the last row of the page before. The zero
-// Cursor is the start of a list that runs upward.
+// Cursor is a position in a list ordered by time and id: that of the last row of the previous page. The zero Cursor is
+// the start of an ascending list.
 type Cursor struct {
 	Time time.Time
 	ID   string
 }
 
-// Newest is the start of a list that runs from the newest row downward.
+// Newest is the start of a descending list.
 var Newest = Cursor{Time: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}

@@ -52,7 +52,11 @@ func TestNoEdgeLeadsIntoAnotherHouse(t *testing.T) {
 		{"a sandbox's environment", "update sandboxes set environment_id = $2 where id = $1", o.sandbox, o.environment, s.environment},
 		{"a house's default environment", "update houses set default_environment_id = $2 where id = $1", o.id, o.environment, s.environment},
 		{"a house's primary thread", "update houses set primary_thread_id = $2 where id = $1", o.id, o.driven, s.chat},
+		{"an artifact's thread", "update artifacts set thread_id = $2 where id = $1", o.artifact, o.chat, s.chat},
+		{"an artifact's log", "update artifacts set stream_id = (select id from streams where name = $2) where id = $1", o.artifact, o.spare, s.spare},
+		{"an artifact's bytes", "update artifacts set blob_id = (select id from blobs where house_id = $2) where id = $1", o.artifact, o.id, s.id},
 		{"a limited key's agent", "update api_keys set agent_id = $2 where name = $1", o.limitedKey, o.owner, s.bot},
+		{"an invite's owner", "update invites set created_by = $2 where house_id = $1", o.id, o.owner, s.owner},
 		{"a limited key's house", "update api_keys set house_id = $2 where name = $1", o.limitedKey, o.id, s.id},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -129,6 +133,14 @@ func TestEachInvariantIsTheDatabasesOwn(t *testing.T) {
 		{"one stream per name", "insert into streams (house_id, name) values ($1, $2)", args(o.id, o.stream), unique},
 		{"a binding to a secret that is not there yet", `update environments set secret_bindings = '[{"name":"LATER","required":true}]'`, nil, ""},
 		{"a thread's tokens set back", "update threads set token_epoch = 1", nil, "428C9"},
+		{"one blob per content", "insert into blobs (house_id, sha256, size) values ($1, sha256('x'), 1)", args(o.id), unique},
+		{"a blob of a hash that is none", "insert into blobs (house_id, sha256, size) values ($1, 'x', 1)", args(o.id), check},
+		{"a blob without its size", "update blobs set size = null", nil, check},
+		{"a blob that an artifact has", "delete from blobs", nil, foreignKey},
+		{"an artifact whose bytes are in two places", "update artifacts set byte_ref = 'git:x'", nil, check},
+		{"an artifact whose metadata is a list", "update artifacts set metadata = '[]'", nil, check},
+		{"an invite for an admin", "update invites set role = 'admin'", nil, check},
+		{"two invites with one hash", "update invites set hash = 'x'", nil, unique},
 		{"two credentials with one hash", "update api_keys set hash = 'x'", nil, unique},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -159,7 +171,7 @@ func TestDefaults(t *testing.T) {
 		}
 	})
 	t.Run("every id but an agent's is a short id", func(t *testing.T) {
-		for _, table := range []string{"houses", "environments", "secrets", "sandboxes", "threads", "api_keys"} {
+		for _, table := range []string{"houses", "environments", "secrets", "sandboxes", "threads", "api_keys", "artifacts", "blobs"} {
 			got := column[string](t, w.owner, "select column_default from information_schema.columns where table_schema = 'public' and table_name = $1 and column_name = 'id'", table)
 			if !slices.Equal(got, []string{"generate_short_id()"}) {
 				t.Errorf("%s.id is by default %q", table, got)
@@ -203,6 +215,9 @@ func TestEveryAccessPathHasItsIndex(t *testing.T) {
 		"threads USING btree (house_id) WHERE (pinned_at IS NOT NULL)",
 		"threads USING btree (house_id)",
 		"threads USING gin (tags)",
+		"threads USING btree (house_id, id text_pattern_ops)",
+		"threads USING btree (house_id, name) WHERE (name IS NOT NULL)",
+		"sandboxes USING btree (house_id, id text_pattern_ops)",
 		"UNIQUE threads USING btree (id)",
 		"UNIQUE threads USING btree (stream_id)",
 		"UNIQUE threads USING btree (house_id, id)",
@@ -218,9 +233,15 @@ func TestEveryAccessPathHasItsIndex(t *testing.T) {
 		"UNIQUE streams USING btree (house_id, name)",
 		"UNIQUE entries USING btree (stream_id, seq)",
 		"UNIQUE entries USING btree (stream_id, id)",
+		"artifacts USING btree (house_id, created_at, id)",
+		"artifacts USING btree (stream_id, created_at, id)",
+		"artifacts USING btree (blob_id)",
+		"UNIQUE blobs USING btree (house_id, sha256)",
 		"UNIQUE api_keys USING btree (hash)",
 		"UNIQUE login_sessions USING btree (hash)",
 		"UNIQUE login_links USING btree (hash)",
+		"UNIQUE invites USING btree (hash)",
+		"invites USING btree (house_id, created_at, id)",
 	} {
 		if !slices.Contains(got, want) {
 			t.Errorf("no index on %s", want)

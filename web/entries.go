@@ -17,11 +17,13 @@ import (
 type window struct {
 	Thread string
 	Rows   []row
+	// Places is the topic of the house's places.
+	Places string
 	// First and Last are its positions, 0 when it is empty; Tail is the log's last.
 	First, Last, Tail int64
 }
 
-// HasOlder tells whether the log goes on above it, AtEnd whether nothing is below.
+// HasOlder reports whether the log goes on above it, AtEnd whether nothing is below.
 func (w window) HasOlder() bool { return w.First > 1 }
 func (w window) AtEnd() bool    { return w.Last >= w.Tail }
 
@@ -41,7 +43,7 @@ func (a *app) window(ctx context.Context, t *arbev1.Thread, q url.Values) (windo
 	}
 	piece := entriesOf(res.Entries)
 	rows, err := a.newTranscript(t, people).rows(ctx, piece, res.Tail)
-	w := window{Thread: t.Id, Rows: rows, Tail: res.Tail, Last: req.After}
+	w := window{Thread: t.Id, Places: topic{"house", t.HouseId, ""}.String(), Rows: rows, Tail: res.Tail, Last: req.After}
 	if len(piece) > 0 {
 		w.First, w.Last = piece[0].Seq, piece[len(piece)-1].Seq
 	}
@@ -126,7 +128,7 @@ func (a *app) entry(w http.ResponseWriter, r *http.Request) error {
 	if fromScript(r) {
 		return a.patch(w, r, "#e"+strconv.FormatInt(e.Seq, 10)+" > .body", entryBody(rows[0]))
 	}
-	f, err := a.frameOf(r, res.Thread.HouseId, res.Thread.Id)
+	f, err := a.layoutOf(r, res.Thread.HouseId, res.Thread.Id)
 	if err != nil {
 		return err
 	}
@@ -142,6 +144,28 @@ func (a *app) entryRaw(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "private, no-cache")
 	send(w, r, http.StatusOK, e.Payload, nil)
+	return nil
+}
+
+// commandOutputText is what a command printed, as far as the log has it, as a file to download: it is never shown as a
+// page of this app.
+func (a *app) commandOutputText(w http.ResponseWriter, r *http.Request) error {
+	e, err := a.entryAt(r)
+	if err != nil {
+		return err
+	}
+	result, ok := entry.As[entry.CommandResult](e)
+	if !ok {
+		return fault.Newf(fault.NotFound, "open the thread and choose a command", "entry %d is no command's result", e.Seq)
+	}
+	text := result.Output
+	if result.Truncated {
+		text += "\n… " + bytesText(result.Omitted()) + " left out …\n" + result.OutputTail
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="output-`+decimal(e.Seq)+`.txt"`)
+	w.Header().Set("Cache-Control", "private, no-cache")
+	send(w, r, http.StatusOK, []byte(text), nil)
 	return nil
 }
 
@@ -161,7 +185,7 @@ func (a *app) entryAt(r *http.Request) (entry.Entry, error) {
 	return entryOf(res.Entries[0]), nil
 }
 
-// fromScript tells whether Datastar asks, which takes a piece of a page.
+// fromScript reports whether Datastar asks, which takes a piece of a page.
 func fromScript(r *http.Request) bool { return r.Header.Get("Datastar-Request") == "true" }
 
 // patch answers Datastar with elements that take the place of what selector finds.

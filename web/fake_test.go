@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 	"github.com/arbe-dev/arbe/web"
@@ -36,8 +37,15 @@ type fake struct {
 	logs    map[string][]*arbev1.Entry
 	deltas  map[string][]*arbev1.Delta
 	boxes   map[string]*arbev1.Sandbox
-	// tails is how many are open.
-	tails int
+	kept    []*arbev1.Artifact
+	// tails is how many are open, calls how many calls there were that do not stream.
+	tails, calls int
+	// secure is set before start, for an app that browsers reach over https.
+	secure bool
+	// ended are the sessions that were logged out.
+	ended []string
+	// redeemed is how many login links were used.
+	redeemed int
 	// fail is what every append and run answers while it is set.
 	fail error
 	now  time.Time
@@ -56,7 +64,7 @@ func newFake() *fake {
 }
 
 // start serves the web app over the fake, and returns its address.
-func (f *fake) start(t *testing.T) string {
+func (f *fake) start(t testing.TB) string {
 	t.Helper()
 	server := httptest.NewUnstartedServer(f.app(t))
 	server.Start()
@@ -64,10 +72,10 @@ func (f *fake) start(t *testing.T) string {
 	return server.URL
 }
 
-func (f *fake) app(t *testing.T) http.Handler {
+func (f *fake) app(t testing.TB) http.Handler {
 	t.Helper()
 	mux := http.NewServeMux()
-	as := connect.WithInterceptors(needsSession{})
+	as := connect.WithInterceptors(needsSession{f})
 	for _, s := range []func() (string, http.Handler){
 		func() (string, http.Handler) { return arbev1connect.NewHouseServiceHandler(houses{f: f}, as) },
 		func() (string, http.Handler) { return arbev1connect.NewAgentServiceHandler(agents{f: f}, as) },
@@ -77,12 +85,13 @@ func (f *fake) app(t *testing.T) http.Handler {
 			return arbev1connect.NewEnvironmentServiceHandler(environments{f: f}, as)
 		},
 		func() (string, http.Handler) { return arbev1connect.NewSandboxServiceHandler(sandboxes{f: f}, as) },
+		func() (string, http.Handler) { return arbev1connect.NewArtifactServiceHandler(artifacts{f: f}, as) },
 	} {
 		mux.Handle(s())
 	}
 	services := httptest.NewServer(mux)
 	t.Cleanup(func() { services.CloseClientConnections(); services.Close() })
-	return web.New(web.Config{HTTPClient: services.Client(), BaseURL: services.URL})
+	return web.New(web.Config{HTTPClient: services.Client(), BaseURL: services.URL, Secure: f.secure})
 }
 
 // restartable serves h at one address that survives kill.
@@ -150,6 +159,9 @@ func (f *fake) append(thread, author, id, kind, payload string) *arbev1.Entry {
 	e := &arbev1.Entry{Seq: seq, Id: id, AuthorAgentId: author, Type: kind, Payload: payload, Ts: timestamppb.New(f.time())}
 	f.logs[thread] = append(f.logs[thread], e)
 	f.threads[thread].Tail = seq
+	if id == entry.ResultID(f.threads[thread].Running.GetCommandId()) {
+		f.threads[thread].Running = nil
+	}
 	f.threads[thread].LastActivityAt = e.Ts
 	f.wake()
 	return e
@@ -157,9 +169,14 @@ func (f *fake) append(thread, author, id, kind, payload string) *arbev1.Entry {
 
 // prints streams output of a running command.
 func (f *fake) prints(thread, commandID string, offset int64, text string) {
+	f.delta(thread, entry.ResultID(commandID), offset, text)
+}
+
+// delta streams a piece of an entry that is to come.
+func (f *fake) delta(thread, entryID string, offset int64, text string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.deltas[thread] = append(f.deltas[thread], &arbev1.Delta{EntryId: entry.ResultID(commandID), Offset: offset, Data: []byte(text)})
+	f.deltas[thread] = append(f.deltas[thread], &arbev1.Delta{EntryId: entryID, Offset: offset, Data: []byte(text)})
 	f.wake()
 }
 
@@ -176,6 +193,16 @@ func (f *fake) time() time.Time {
 	return f.now
 }
 
+// refusal is why nothing can be said or run in a thread; nil when it can.
+func (f *fake) refusal(thread string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if t := f.threads[thread]; f.fail == nil && t != nil && t.Status == "closed" {
+		return refused(connect.CodeFailedPrecondition, "this thread is closed", "reopen it to write or run something in it")
+	}
+	return f.fail
+}
+
 func (f *fake) failWith(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,14 +214,14 @@ func copied[M proto.Message](m M) M { return proto.Clone(m).(M) }
 
 func refused(code connect.Code, message, next string) error {
 	err := connect.NewError(code, errors.New(message))
-	err.Meta().Set("Arbe-Next", next)
+	err.Meta().Set(arbev1.NextHeader, next)
 	return err
 }
 
-type needsSession struct{}
+type needsSession struct{ f *fake }
 
 func (needsSession) check(procedure string, h http.Header) error {
-	if h.Get("Cookie") == "arbe_session=good" || strings.HasSuffix(procedure, "/RedeemLoginLink") {
+	if h.Get("Cookie") == "arbe_session=good" || strings.HasSuffix(procedure, "/GetLoginLink") || strings.HasSuffix(procedure, "/RedeemLoginLink") {
 		return nil
 	}
 	return refused(connect.CodeUnauthenticated, "the session has ended", "log in again")
@@ -202,6 +229,9 @@ func (needsSession) check(procedure string, h http.Header) error {
 
 func (i needsSession) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		i.f.mu.Lock()
+		i.f.calls++
+		i.f.mu.Unlock()
 		if err := i.check(req.Spec().Procedure, req.Header()); err != nil {
 			return nil, err
 		}
@@ -238,6 +268,85 @@ func (s houses) ListHouses(context.Context, *arbev1.ListHousesRequest) (*arbev1.
 	return &arbev1.ListHousesResponse{Houses: []*arbev1.House{s.f.house}}, nil
 }
 
+// WatchHouse tells the rows that a request names whenever they are others than before.
+func (s houses) WatchHouse(ctx context.Context, req *arbev1.WatchHouseRequest, stream *connect.ServerStream[arbev1.WatchHouseResponse]) error {
+	if req.HouseId != s.f.house.Id {
+		return refused(connect.CodeNotFound, "there is no house "+req.HouseId, "list your houses")
+	}
+	had, told := map[string]proto.Message{}, false
+	for {
+		s.f.mu.Lock()
+		changed := s.f.changed
+		s.f.mu.Unlock()
+		now := map[string]*arbev1.WatchHouseResponse{"house": {Event: &arbev1.WatchHouseResponse_House{House: copied(s.f.house)}}}
+		row := func(t *arbev1.Thread) {
+			now["thread "+t.Id] = &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Thread{Thread: t}}
+		}
+		if req.Threads > 0 {
+			list, err := threads{f: s.f}.ListThreads(ctx, &arbev1.ListThreadsRequest{PageSize: req.Threads})
+			if err != nil {
+				return err
+			}
+			for _, t := range list.Threads {
+				row(t)
+			}
+			now["rest "] = &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Rest{Rest: &arbev1.Rest{PageToken: list.NextPageToken}}}
+		}
+		for _, id := range req.ThreadIds {
+			s.f.focus(id, row, now)
+		}
+		for key, e := range now {
+			if !proto.Equal(had[key], e) {
+				if err := stream.Send(e); err != nil {
+					return err
+				}
+			}
+		}
+		for key := range had {
+			if kind, id, _ := strings.Cut(key, " "); now[key] == nil {
+				if err := stream.Send(&arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Gone{Gone: &arbev1.Gone{Kind: kind, Id: id}}}); err != nil {
+					return err
+				}
+			}
+		}
+		clear(had)
+		for key, e := range now {
+			had[key] = e
+		}
+		if !told {
+			told = true
+			if err := stream.Send(&arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_CaughtUp{CaughtUp: &arbev1.Watching{}}}); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+// focus is a thread with what belongs to it.
+func (f *fake) focus(id string, row func(*arbev1.Thread), now map[string]*arbev1.WatchHouseResponse) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := f.threads[id]
+	if t == nil {
+		return
+	}
+	for _, other := range f.threads {
+		if other == t || other.Id == t.ForkedFrom.GetThreadId() || other.ForkedFrom.GetThreadId() == id {
+			row(copied(other))
+		}
+	}
+	if box := f.boxes[t.SandboxId]; box != nil {
+		now["sandbox "+box.Id] = &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Sandbox{Sandbox: copied(box)}}
+	}
+	environment := &arbev1.Environment{Id: f.house.DefaultEnvironmentId, HouseId: f.house.Id, Name: "default", Config: &arbev1.EnvironmentConfig{Driver: "local"}}
+	now["environment "+environment.Id] = &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Environment{Environment: environment}}
+}
+
 type agents struct {
 	arbev1connect.UnimplementedAgentServiceHandler
 	f *fake
@@ -251,14 +360,32 @@ func (s agents) ListAgents(context.Context, *arbev1.ListAgentsRequest) (*arbev1.
 	return &arbev1.ListAgentsResponse{Agents: s.f.agents}, nil
 }
 
+// Two links are good: "fresh" is one's own, "other" somebody else's.
+func (s agents) GetLoginLink(_ context.Context, req *arbev1.GetLoginLinkRequest) (*arbev1.GetLoginLinkResponse, error) {
+	switch req.Token {
+	case "fresh":
+		return &arbev1.GetLoginLinkResponse{Agent: s.f.me}, nil
+	case "other":
+		return &arbev1.GetLoginLinkResponse{Agent: &arbev1.Agent{Id: "7f6f0a52-0000-4000-8000-00000000000b", Kind: "human", Name: "Mallory"}}, nil
+	}
+	return nil, refused(connect.CodeUnauthenticated, "this login link was used already", "make a new one with arbe login")
+}
+
 func (s agents) RedeemLoginLink(_ context.Context, req *arbev1.RedeemLoginLinkRequest) (*arbev1.RedeemLoginLinkResponse, error) {
-	if req.Token != "fresh" {
+	if req.Token != "fresh" && req.Token != "other" {
 		return nil, refused(connect.CodeUnauthenticated, "this login link was used already", "make a new one with arbe login")
 	}
+	s.f.mu.Lock()
+	s.f.redeemed++
+	s.f.mu.Unlock()
 	return &arbev1.RedeemLoginLinkResponse{Session: "good", ExpiresAt: timestamppb.New(time.Now().Add(time.Hour))}, nil
 }
 
-func (s agents) EndSession(context.Context, *arbev1.EndSessionRequest) (*arbev1.EndSessionResponse, error) {
+func (s agents) EndSession(ctx context.Context, _ *arbev1.EndSessionRequest) (*arbev1.EndSessionResponse, error) {
+	info, _ := connect.CallInfoForHandlerContext(ctx)
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.ended = append(s.f.ended, info.RequestHeader().Get("Cookie"))
 	return &arbev1.EndSessionResponse{}, nil
 }
 
@@ -350,6 +477,7 @@ func (s threads) UpdateThread(_ context.Context, req *arbev1.UpdateThreadRequest
 			t.PinnedAt = timestamppb.Now()
 		}
 	}
+	s.f.wake()
 	return &arbev1.UpdateThreadResponse{Thread: copied(t)}, nil
 }
 
@@ -379,13 +507,11 @@ func (s threads) ForkThread(_ context.Context, req *arbev1.ForkThreadRequest) (*
 }
 
 func (s threads) RunCommand(_ context.Context, req *arbev1.RunCommandRequest) (*arbev1.RunCommandResponse, error) {
-	s.f.mu.Lock()
-	fail := s.f.fail
-	s.f.mu.Unlock()
-	if fail != nil {
-		return nil, fail
+	if err := s.f.refusal(req.ThreadId); err != nil {
+		return nil, err
 	}
 	e := s.f.says(req.ThreadId, s.f.me.Id, req.Id, entry.Command{Command: req.GetCommand()})
+	s.f.asked(req.ThreadId, e)
 	return &arbev1.RunCommandResponse{Entry: e, ResultId: entry.ResultID(req.Id)}, nil
 }
 
@@ -399,12 +525,43 @@ type entries struct {
 	f *fake
 }
 
+func (s entries) Say(_ context.Context, req *arbev1.SayRequest) (*arbev1.SayResponse, error) {
+	if err := s.f.refusal(req.ThreadId); err != nil {
+		return nil, err
+	}
+	var said entry.Payload = entry.Chat{Text: req.Text}
+	if line, ok := entry.ParseCommand(req.Text); ok && line == "" {
+		return nil, refused(connect.CodeInvalidArgument, "there is nothing to run", "write a command behind it, such as !ls -l")
+	} else if ok {
+		said = entry.Command{Command: line}
+	}
+	if err := said.Validate(); err != nil {
+		f := fault.From(err)
+		code := connect.CodeInvalidArgument
+		if f.Code == fault.Exhausted {
+			code = connect.CodeResourceExhausted
+		}
+		return nil, refused(code, f.Message, f.Next)
+	}
+	e := s.f.says(req.ThreadId, s.f.me.Id, req.Id, said)
+	s.f.asked(req.ThreadId, e)
+	return &arbev1.SayResponse{Entry: e}, nil
+}
+
+// asked notes what somebody said in the row of its thread.
+func (f *fake) asked(thread string, e *arbev1.Entry) {
+	f.update(thread, func(t *arbev1.Thread) {
+		p, _ := entry.Decode(entry.Entry{Type: e.Type, Payload: []byte(e.Payload)})
+		t.LastSaid = &arbev1.LastSaid{AuthorAgentId: e.AuthorAgentId, AuthorName: f.me.Name, Text: p.Plain()}
+		if e.Type == (entry.Command{}).Type() {
+			t.Running = &arbev1.Running{CommandId: e.Id, Since: e.Ts}
+		}
+	})
+}
+
 func (s entries) Append(_ context.Context, req *arbev1.AppendRequest) (*arbev1.AppendResponse, error) {
-	s.f.mu.Lock()
-	fail := s.f.fail
-	s.f.mu.Unlock()
-	if fail != nil {
-		return nil, fail
+	if err := s.f.refusal(req.ThreadId); err != nil {
+		return nil, err
 	}
 	return &arbev1.AppendResponse{Entry: s.f.append(req.ThreadId, s.f.me.Id, req.Id, req.Type, req.Payload)}, nil
 }
@@ -512,7 +669,7 @@ func (f *fake) count(by int) {
 // until waits for something to be true of the fake.
 func (f *fake) until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	timeout := time.After(15 * time.Second)
+	timeout := time.After(30 * time.Second)
 	for {
 		f.mu.Lock()
 		done, changed := is(), f.changed
@@ -538,5 +695,13 @@ func (f *fake) delete(thread string) {
 			t.ForkedFrom.ThreadId = ""
 		}
 	}
+	f.wake()
+}
+
+// update changes a thread.
+func (f *fake) update(thread string, change func(*arbev1.Thread)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f.threads[thread])
 	f.wake()
 }

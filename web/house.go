@@ -22,20 +22,28 @@ func (a *app) home(w http.ResponseWriter, r *http.Request) error {
 		http.Redirect(w, r, housePath(res.Houses[0].Id), http.StatusSeeOther)
 		return nil
 	}
-	return a.show(w, r, http.StatusOK, homePage(frame{Theme: themeOf(r), Path: r.URL.RequestURI(), Me: me.Agent, Houses: res.Houses}))
+	return a.show(w, r, http.StatusOK, homePage(layout{Theme: a.themeOf(r), Path: r.URL.RequestURI(), Me: me.Agent, Houses: res.Houses}))
 }
 
 // house lists a house's threads.
 func (a *app) house(w http.ResponseWriter, r *http.Request) error {
-	f, err := a.frameOf(r, r.PathValue("house"), "")
+	f, err := a.layoutOf(r, r.PathValue("house"), "")
 	if err != nil {
 		return err
 	}
-	return a.show(w, r, http.StatusOK, housePage(f, newThread{ThreadID: newID(), EntryID: newID()}))
+	people, err := a.mentionable(r.Context(), f.House.Id)
+	if err != nil {
+		return err
+	}
+	return a.show(w, r, http.StatusOK, housePage(f, newThread{ThreadID: newID(), EntryID: newID(), People: people}))
 }
 
-// newThread is the form that starts a thread. Its ids make sending it twice start one thread.
-type newThread struct{ ThreadID, EntryID string }
+// newThread is the form that starts a thread. Its ids make sending it twice start one thread. People are whom its menu
+// offers.
+type newThread struct {
+	ThreadID, EntryID string
+	People            []*arbev1.Agent
+}
 
 // startThread makes a thread and says the first thing in it.
 func (a *app) startThread(w http.ResponseWriter, r *http.Request) error {
@@ -54,11 +62,12 @@ func (a *app) startThread(w http.ResponseWriter, r *http.Request) error {
 		return fail(err)
 	}
 	if strings.TrimSpace(text) != "" {
-		if _, err := a.utter(r.Context(), utterance{Thread: res.Thread.Id, ID: fields["entry"], Text: text}); err != nil {
+		if _, err := a.post(r.Context(), outgoingMessage{Thread: res.Thread.Id, ID: fields["entry"], Text: text}); err != nil {
 			return fail(err)
 		}
 	}
-	http.Redirect(w, r, threadPath(res.Thread.Id), http.StatusSeeOther)
+	// The fragment gives the composer the focus.
+	http.Redirect(w, r, threadPath(res.Thread.Id)+"#composer-text", http.StatusSeeOther)
 	return nil
 }
 

@@ -2,9 +2,11 @@ package web
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/a-h/templ"
@@ -13,13 +15,13 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// shape is how loud an entry is.
+// shape is how prominent an entry is.
 type shape int
 
 const (
-	// said: a row with its author's head, for what somebody said or did.
+	// said: a row with its author's name, for what somebody said or did.
 	said shape = iota
-	// noted: one small grey line, for what arbe tells about itself.
+	// noted: one small grey line, for what arbe reports.
 	noted
 )
 
@@ -33,14 +35,20 @@ type kind struct {
 
 // kinds is how every known kind of entry is shown. One that is not here is shown generically.
 var kinds = map[string]kind{
-	"chat":                         show(said, chat),
-	"command":                      show(said, command),
-	"command_result":               show(noted, commandResult),
-	"sandbox_resumed":              show(noted, plainly[entry.SandboxResumed]("box")),
-	"signal.thread.status_changed": show(noted, statusChanged),
-	"signal.thread.forked":         show(noted, forked),
-	"signal.house.created":         show(noted, plainly[entry.HouseCreated]("house")),
-	"signal.environment.prepared":  show(noted, prepared),
+	"chat":                            show(said, chat),
+	"command":                         show(said, command),
+	"command_result":                  show(noted, commandResult),
+	"sandbox_resumed":                 show(noted, plainly[entry.SandboxResumed]("box")),
+	"signal.thread.status_changed":    show(noted, statusChanged),
+	"signal.thread.forked":            show(noted, forked),
+	"signal.house.created":            show(noted, plainly[entry.HouseCreated]("house")),
+	"signal.house.invited":            show(noted, plainly[entry.Invited]("house")),
+	"signal.house.invite_revoked":     show(noted, plainly[entry.InviteRevoked]("house")),
+	"signal.house.member_joined":      show(noted, plainly[entry.MemberJoined]("house")),
+	"signal.house.member_removed":     show(noted, plainly[entry.MemberRemoved]("house")),
+	"signal.house.role_changed":       show(noted, plainly[entry.RoleChanged]("house")),
+	"signal.environment.prepared":     show(noted, prepared),
+	"signal.dispatch.command_waiting": show(noted, plainly[entry.CommandWaiting]("s-waiting")),
 }
 
 // show makes a kind of a function that takes the payload it is about. A payload that is not what its kind
@@ -62,30 +70,58 @@ func kindOf(e entry.Entry) kind {
 	return kind{said, func(_ *transcript, e entry.Entry) templ.Component { return unknown(e) }}
 }
 
-// maxShown is how much of a text a page shows before it is asked for more, in bytes.
-const maxShown = 12 << 10
+const (
+	// maxShown is how much of a text a page shows before it is asked for more, in bytes.
+	maxShown = 12 << 10
+	// maxLines is how many lines of a chat a page shows at most; of one that is longer than either, it shows foldedText bytes
+	// or foldedLines lines.
+	maxLines, foldedText = 200, 2 << 10
+	// maxNote bounds what one line tells, and maxWord a name in it, in bytes.
+	maxNote, maxWord = 2 << 10, 200
+)
 
 func chat(t *transcript, e entry.Entry, c entry.Chat) templ.Component {
 	text, rest := c.Text, 0
-	if len(text) > maxShown && !t.whole {
-		text = clip(text, maxShown)
+	if !t.whole && (len(text) > maxShown || strings.Count(text, "\n") > maxLines) {
+		text = beginning(text)
 		rest = len(c.Text) - len(text)
 	}
-	return chatBody(t.thread, e.Seq, templ.Raw(markdown(text)), rest)
+	return chatBody(t.thread, e.Seq, templ.Raw(markdown(text, t.effort)), rest)
+}
+
+// beginning is the beginning of a long text: whole lines, if there are any.
+func beginning(text string) string {
+	lines := strings.SplitAfterN(text, "\n", foldedLines+1)
+	text = strings.Join(lines[:min(len(lines), foldedLines)], "")
+	if len(text) <= foldedText {
+		return text
+	}
+	if end := strings.LastIndexByte(text[:foldedText], '\n'); end > 0 {
+		return text[:end+1]
+	}
+	return clip(text, foldedText)
 }
 
 // commandView is a command with what is known of its end.
 type commandView struct {
 	Thread, ID, Line string
 	// Key names the block in the page. Ids are their writers' own, so they are not used as such.
-	Key     string
+	Key string
+	// LineCut says that Line is only the beginning.
+	LineCut bool
 	Seq     int64
 	Started time.Time
 	// Result is nil while it runs; ResultSeq is where it is in the log.
 	Result    *entry.CommandResult
 	ResultSeq int64
-	// Cut is set when the thread was forked before it ended: how it ends is told in the source alone.
+	// Cut is set when the thread was forked before the command ended: only the source has its result.
 	Cut *arbev1.Origin
+	// Build is how the sandbox was made ready that it had to wait for; nil when there was one. EnvironmentPath leads to where
+	// its recipe is changed.
+	Build           *entry.EnvironmentPrepared
+	EnvironmentPath string
+	// OtherSandbox is set when it ran in another sandbox than the command before it.
+	OtherSandbox bool
 	// Whole shows all of the output that the log has.
 	Whole bool
 }
@@ -97,12 +133,46 @@ func blockKey(commandID string) string {
 
 func command(t *transcript, e entry.Entry, c entry.Command) templ.Component {
 	v := commandView{Thread: t.thread, ID: e.ID, Key: blockKey(e.ID), Seq: e.Seq, Line: c.Line(), Started: e.Time, Whole: t.whole}
+	t.describe(&v, c.EnvironmentID)
 	if end, ok := t.ends[e.ID]; ok {
-		v.Result, v.ResultSeq = &end.result, end.seq
+		v.Result, v.ResultSeq, v.OtherSandbox = &end.result, end.seq, t.otherSandbox(end.result)
 	} else if e.Seq <= t.origin.GetSeq() {
 		v.Cut = t.origin
 	}
+	if !v.Whole && len(v.Line) > maxShown {
+		v.Line, v.LineCut = clip(v.Line, maxShown), true
+	}
 	return commandBlock(v)
+}
+
+// describe adds what is known of the build that a command waited for. environment is the one that it names.
+func (t *transcript) describe(v *commandView, environment string) {
+	if build, ok := t.builds[v.ID]; ok {
+		v.Build = &build
+	}
+	v.EnvironmentPath = settingsPath(t.house, "environments")
+	if id := cmp.Or(environment, t.environment); id != "" {
+		v.EnvironmentPath = environmentPath(id)
+	}
+}
+
+// BuildFailed reports whether the command did not run because the build of its sandbox failed. The page shows the failed
+// step, and does not repeat its error.
+func (v commandView) BuildFailed() bool {
+	if v.Build == nil {
+		return false
+	}
+	_, failed := v.Build.Failed()
+	return failed
+}
+
+// otherSandbox notes where a command ran, and reports whether the one before it ran elsewhere.
+func (t *transcript) otherSandbox(r entry.CommandResult) bool {
+	last := t.lastSandbox
+	if r.SandboxID != "" {
+		t.lastSandbox = r.SandboxID
+	}
+	return last != "" && r.SandboxID != "" && r.SandboxID != last
 }
 
 // commandResult shows nothing right behind its command, whose block has it; further down the thread it is
@@ -116,25 +186,31 @@ func commandResult(t *transcript, e entry.Entry, r entry.CommandResult) templ.Co
 }
 
 func statusChanged(_ *transcript, _ entry.Entry, s entry.StatusChanged) templ.Component {
-	return noteLine(statusOf(s.To).Class, "s-"+statusOf(s.To).Class, s.Plain())
+	return noteLine(statusOf(s.To).Class, "s-"+statusOf(s.To).Class, clip(s.Plain(), maxNote))
 }
 
 // forked leads to where the thread was forked from, if it is this very fork that it tells of.
 func forked(t *transcript, _ entry.Entry, f entry.Forked) templ.Component {
 	if t.origin.GetThreadId() != f.ThreadID || f.ThreadID == "" {
-		return noteLine("", "fork", f.Plain())
+		return noteLine("", "fork", clip(f.Plain(), maxNote))
 	}
 	return forkLine(f)
 }
 
 func plainly[P entry.Payload](icon string) func(*transcript, entry.Entry, P) templ.Component {
-	return func(_ *transcript, _ entry.Entry, p P) templ.Component { return noteLine("", icon, p.Plain()) }
+	return func(_ *transcript, _ entry.Entry, p P) templ.Component {
+		return noteLine("", icon, clip(p.Plain(), maxNote))
+	}
 }
 
-func prepared(_ *transcript, _ entry.Entry, p entry.EnvironmentPrepared) templ.Component {
+// prepared shows nothing when its command's block has it.
+func prepared(t *transcript, e entry.Entry, p entry.EnvironmentPrepared) templ.Component {
+	if t.buildOf[e.ID] != "" {
+		return nil
+	}
 	step, failed := p.Failed()
 	if !failed {
-		return noteLine("", "box", p.Plain())
+		return noteLine("", "box", clip(p.Plain(), maxNote))
 	}
 	return preparationFailed(step, screenEnd(step.Output, foldedLines))
 }
@@ -142,9 +218,32 @@ func prepared(_ *transcript, _ entry.Entry, p entry.EnvironmentPrepared) templ.C
 // unknown shows any entry: its type, and what it says as JSON.
 func unknown(e entry.Entry) templ.Component {
 	var pretty bytes.Buffer
-	if err := json.Indent(&pretty, e.Payload, "", "  "); err != nil {
-		pretty.Reset()
-		pretty.Write(e.Payload)
+	if !indentable(e.Payload) || json.Indent(&pretty, e.Payload, "", "  ") != nil {
+		return unreadable(e)
 	}
-	return genericBody(e.Type, clip(pretty.String(), maxShown))
+	return genericBody(clip(e.Type, maxWord), clip(pretty.String(), maxShown))
+}
+
+// unreadable shows the beginning of an entry as the log has it.
+func unreadable(e entry.Entry) templ.Component {
+	return genericBody(clip(e.Type, maxWord), clip(string(e.Payload[:min(len(e.Payload), 2*maxShown)]), maxShown))
+}
+
+// indentable reports whether JSON stays of a size when it is indented: the space before every value grows with
+// its depth.
+func indentable(payload []byte) bool {
+	const maxSize, maxDepth = 64 << 10, 32
+	depth := 0
+	for _, c := range payload[:min(len(payload), maxSize+1)] {
+		switch c { // also in strings: too much is as good as enough
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth--
+		}
+		if depth > maxDepth {
+			return false
+		}
+	}
+	return len(payload) <= maxSize
 }

@@ -3,6 +3,8 @@ package web
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -19,6 +21,8 @@ const (
 	joinWithin = 5 * time.Minute
 	// searchSize is how far, in entries, the other half of a command is looked for beyond the page.
 	searchSize = 500
+	// maxSearches is how many commands are looked for beyond a page.
+	maxSearches = 4
 )
 
 // row is one entry as a page shows it.
@@ -33,6 +37,8 @@ type row struct {
 	Noted  bool
 	// Joined rows go on under the head of the row above.
 	Joined bool
+	// FirstOfDay is set on the first row of a day, and of a piece of the log.
+	FirstOfDay bool
 	// Body is nil for an entry that shows elsewhere; the row is then only its place in the log.
 	Body templ.Component
 }
@@ -41,6 +47,7 @@ type row struct {
 // live tail one for as long as it lives. It is not safe for concurrent use.
 type transcript struct {
 	services services
+	log      *slog.Logger
 	thread   string
 	// origin is where the thread was forked from; nil when it is no fork.
 	origin *arbev1.Origin
@@ -51,17 +58,37 @@ type transcript struct {
 	// starts and ends are the two halves of the commands it knows, by the command's id.
 	starts map[string]commandStart
 	ends   map[string]commandEnd
+	// open are the commands that have not ended at the entry learned last, in the order of the log.
+	open []string
+	// builds are the builds of sandboxes that commands had to wait for, by the command's id; buildOf is for which command a
+	// build was, by the id of its entry.
+	builds  map[string]entry.EnvironmentPrepared
+	buildOf map[string]string
+	// house and environment are the thread's; an empty environment is the house's default.
+	house, environment string
+	// effort is what is left to spend on formatting this piece.
+	effort *effort
+	// searches is how many commands were looked for since the last piece.
+	searches int
+	// learned is about how many bytes starts and ends hold.
+	learned int
 
 	// lastSaid is the position of the last row that was not a note, lastAuthor and lastAt its head.
 	lastSaid   int64
 	lastAuthor string
 	lastAt     time.Time
+	// lastDay is the day of the last row that is shown, lastSandbox that of the last command with a result.
+	lastDay, lastSandbox string
 }
 
+// commandStart is where a command started, the beginning of its line, and the sandbox that its thread had then.
 type commandStart struct {
-	seq  int64
-	line string
+	seq           int64
+	line, sandbox string
 }
+
+// maxLearned bounds what a live tail remembers of commands, in bytes. What it forgets it reads again.
+const maxLearned = 4 << 20
 
 type commandEnd struct {
 	seq    int64
@@ -70,14 +97,17 @@ type commandEnd struct {
 
 func (a *app) newTranscript(thread *arbev1.Thread, p *people) *transcript {
 	return &transcript{
-		services: a.services, thread: thread.Id, origin: thread.ForkedFrom, people: p,
+		services: a.services, log: a.log, thread: thread.Id, origin: thread.ForkedFrom, people: p,
 		starts: map[string]commandStart{}, ends: map[string]commandEnd{},
+		builds: map[string]entry.EnvironmentPrepared{}, buildOf: map[string]string{},
+		house: thread.HouseId, environment: thread.EnvironmentId,
 	}
 }
 
 // rows makes the rows of a piece of the log. tail is the position of the log's last entry: a command whose
 // result is not in the piece has ended if the rest of the log has it.
 func (t *transcript) rows(ctx context.Context, piece []entry.Entry, tail int64) ([]row, error) {
+	t.searches, t.effort = 0, newEffort()
 	for _, e := range piece {
 		t.learn(e)
 	}
@@ -86,6 +116,9 @@ func (t *transcript) rows(ctx context.Context, piece []entry.Entry, tail int64) 
 	}
 	rows := make([]row, 0, len(piece))
 	for _, e := range piece {
+		if err := ctx.Err(); err != nil {
+			return nil, err // the reader left
+		}
 		r, err := t.row(ctx, e)
 		if err != nil {
 			return nil, err
@@ -97,6 +130,11 @@ func (t *transcript) rows(ctx context.Context, piece []entry.Entry, tail int64) 
 
 // row makes the row of the next entry.
 func (t *transcript) row(ctx context.Context, e entry.Entry) (row, error) {
+	if e.Type == (entry.EnvironmentPrepared{}).Type() && t.buildOf[e.ID] == "" {
+		if err := t.findOpen(ctx, e.Seq); err != nil {
+			return row{}, err
+		}
+	}
 	t.learn(e)
 	if err := t.findStart(ctx, e); err != nil {
 		return row{}, err
@@ -104,7 +142,11 @@ func (t *transcript) row(ctx context.Context, e entry.Entry) (row, error) {
 	k := kindOf(e)
 	r := row{
 		Thread: t.thread, Seq: e.Seq, ID: e.ID, At: e.Time, Author: t.people.byID(ctx, e.Author),
-		Noted: k.shape == noted, Body: k.body(t, e),
+		Noted: k.shape == noted,
+		Body:  t.safe(ctx, e, func() templ.Component { return k.body(t, e) }, unreadable(e)),
+	}
+	if day := dayOf(e.Time); r.Body != nil && day != t.lastDay {
+		r.FirstOfDay, t.lastDay = true, day
 	}
 	if r.Noted {
 		if r.Body != nil {
@@ -118,25 +160,87 @@ func (t *transcript) row(ctx context.Context, e entry.Entry) (row, error) {
 	return r, nil
 }
 
+// safe renders a part of an entry. What cannot be rendered is logged, and instead takes its place: one entry
+// must not take the page with it.
+func (t *transcript) safe(ctx context.Context, e entry.Entry, part func() templ.Component, instead templ.Component) (shown templ.Component) {
+	err := guarded(func() error {
+		c := part()
+		if c == nil {
+			return nil
+		}
+		text, err := rendered(ctx, c)
+		shown = templ.Raw(string(text))
+		return err
+	})
+	if err != nil {
+		t.log.ErrorContext(ctx, "web: an entry cannot be rendered", "thread", t.thread, "seq", e.Seq, "type", e.Type, "error", err)
+		return instead
+	}
+	return shown
+}
+
 // learn remembers the halves of commands.
 func (t *transcript) learn(e entry.Entry) {
 	if c, ok := entry.As[entry.Command](e); ok {
-		t.starts[e.ID] = commandStart{e.Seq, c.Line()}
+		line := clip(c.Line(), maxWord)
+		if _, known := t.starts[e.ID]; !known {
+			t.open = append(t.open, e.ID)
+		}
+		t.starts[e.ID] = commandStart{e.Seq, line, c.SandboxID}
+		t.learned += len(line) + perCommand
 	}
 	if r, ok := entry.As[entry.CommandResult](e); ok {
 		t.ends[r.CommandID] = commandEnd{e.Seq, r}
+		t.open = slices.DeleteFunc(t.open, func(id string) bool { return id == r.CommandID })
+		t.learned += len(e.Payload) + perCommand
+	}
+	if p, ok := entry.As[entry.EnvironmentPrepared](e); ok && t.buildOf[e.ID] == "" && len(t.open) > 0 {
+		t.builds[t.open[0]], t.buildOf[e.ID] = p, t.open[0] // the oldest is the one that it was built for
+		t.learned += len(e.Payload) + perCommand
+	}
+}
+
+// perCommand is about what remembering a command takes besides its texts, in bytes.
+const perCommand = 512
+
+// forget keeps a transcript that lives on within bounds.
+func (t *transcript) forget() {
+	if t.learned > maxLearned {
+		clear(t.starts)
+		clear(t.ends)
+		clear(t.builds)
+		clear(t.buildOf)
+		t.open = nil
+		t.learned = 0
 	}
 }
 
 // findStart looks above for the command that e is the result of.
 func (t *transcript) findStart(ctx context.Context, e entry.Entry) error {
 	r, ok := entry.As[entry.CommandResult](e)
-	if _, known := t.starts[r.CommandID]; !ok || known {
+	if _, known := t.starts[r.CommandID]; !ok || known || t.searches == maxSearches {
 		return nil
 	}
+	t.searches++
 	above, err := t.list(ctx, &arbev1.ListRequest{Before: e.Seq, Limit: searchSize})
 	for _, e := range above {
 		if e.ID == r.CommandID {
+			t.learn(e)
+		}
+	}
+	return err
+}
+
+// findOpen looks above a position, or from the end when it is 0, for the commands that have not ended there, unless one is
+// known.
+func (t *transcript) findOpen(ctx context.Context, before int64) error {
+	if len(t.open) > 0 || t.searches == maxSearches {
+		return nil
+	}
+	t.searches++
+	above, err := t.list(ctx, &arbev1.ListRequest{Before: before, Last: before == 0, Limit: searchSize})
+	for _, e := range above {
+		if e.Type != (entry.EnvironmentPrepared{}).Type() {
 			t.learn(e)
 		}
 	}

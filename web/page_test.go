@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"compress/gzip"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -9,12 +10,15 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"connectrpc.com/connect"
 	"golang.org/x/net/html"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web"
 )
 
 // evil is what somebody writes who wants to be more than text.
@@ -88,7 +92,7 @@ func TestWhatPeopleWriteIsOnlyText(t *testing.T) {
 	f.says(th.Id, "", "", entry.EnvironmentPrepared{SandboxID: "box1", Steps: []entry.PreparationStep{{Name: evil, ExitCode: 1, Output: evil}}})
 	c := ada(t, f)
 
-	for _, path := range []string{"/threads/evilevil", "/houses/home", "/threads/evilevil/entries/2", "/threads/" + url.PathEscape(evil), "/login?token=" + url.QueryEscape(evil)} {
+	for _, path := range []string{"/threads/evilevil", "/houses/home", "/threads/evilevil/entries/2", "/threads/" + url.PathEscape(evil), "/login?token=fresh", "/login?token=" + url.QueryEscape(evil)} {
 		t.Run("on "+clipped(path), func(t *testing.T) {
 			t.Parallel()
 			_, text := c.get(path)
@@ -155,35 +159,102 @@ func TestLogin(t *testing.T) {
 		_, text := nobody.get("/login")
 		contains(t, text, "arbe login")
 	})
-	t.Run("a fresh link logs in and leads home", func(t *testing.T) {
+	t.Run("opening a link asks, and uses nothing up", func(t *testing.T) {
 		t.Parallel()
-		res, _ := nobody.get("/login?token=fresh")
+		for _, method := range []string{http.MethodGet, http.MethodHead, http.MethodGet} {
+			r, _ := http.NewRequestWithContext(t.Context(), method, nobody.base+"/login?token=fresh", nil)
+			res, text := nobody.send(r)
+			if res.StatusCode != http.StatusOK || len(res.Cookies()) > 0 {
+				t.Errorf("%s answers %d with the cookies %v", method, res.StatusCode, res.Cookies())
+			}
+			if res.Header.Get("Cache-Control") != "no-store" || res.Header.Get("Referrer-Policy") != "strict-origin" {
+				t.Errorf("the token can get out: %v", res.Header)
+			}
+			if method == http.MethodGet {
+				contains(t, text, `method="post" action="/login"`, `name="token" value="fresh"`, "Log in as Ada</button>")
+				lacks(t, text, "You are logged in")
+			}
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.redeemed != 0 {
+			t.Errorf("%d links were used", f.redeemed)
+		}
+	})
+	t.Run("the form logs in and leads home", func(t *testing.T) {
+		f := newFake()
+		nobody := client{t: t, base: f.start(t)}
+		res, _ := nobody.post("/login", url.Values{"token": {"fresh"}}, "Sec-Fetch-Site", "same-origin", "X-Forwarded-Proto", "https")
 		want(t, res, http.StatusSeeOther, "/")
 		c := res.Cookies()[0]
 		if c.Name != "arbe_session" || c.Value != "good" || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || c.Secure {
 			t.Errorf("the cookie is %v", c)
 		}
-	})
-	t.Run("the cookie is for https alone when the link was opened over it", func(t *testing.T) {
-		t.Parallel()
-		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, nobody.base+"/login?token=fresh", nil)
-		r.Header.Set("X-Forwarded-Proto", "https")
-		if res, _ := nobody.send(r); !res.Cookies()[0].Secure {
-			t.Error("the cookie is not Secure")
+		if len(f.ended) > 0 {
+			t.Errorf("the sessions %q ended", f.ended)
 		}
 	})
-	t.Run("looking at a link with HEAD does not use it up", func(t *testing.T) {
+	t.Run("another site's form does not log in", func(t *testing.T) {
 		t.Parallel()
-		r, _ := http.NewRequestWithContext(t.Context(), http.MethodHead, nobody.base+"/login?token=fresh", nil)
-		if res, _ := nobody.send(r); res.StatusCode != http.StatusOK || len(res.Cookies()) > 0 {
-			t.Errorf("HEAD answers %d with the cookies %v", res.StatusCode, res.Cookies())
+		for _, header := range [][]string{
+			{"Sec-Fetch-Site", "cross-site"}, {"Sec-Fetch-Site", "same-site"}, {"Origin", "https://evil.example"}, {"Origin", "null"},
+		} {
+			res, _ := nobody.post("/login", url.Values{"token": {"other"}}, header...)
+			if res.StatusCode != http.StatusForbidden || len(res.Cookies()) > 0 {
+				t.Errorf("with %q it answers %d with the cookies %v", header, res.StatusCode, res.Cookies())
+			}
 		}
+		res, _ := nobody.post("/login?token=other", nil)
+		if len(res.Cookies()) > 0 {
+			t.Error("a token in the address logs in")
+		}
+	})
+	t.Run("somebody else's link says whose it is, and who is logged in", func(t *testing.T) {
+		t.Parallel()
+		f := newFake()
+		in := ada(t, f)
+		_, text := in.get("/login?token=other")
+		contains(t, text, "Log in as Mallory?", "You are logged in as <strong>Ada</strong> now.", "Stay logged in as Ada")
+		_, text = in.get("/login?token=fresh")
+		contains(t, text, "You are logged in as Ada already.")
+		res, _ := in.post("/login", url.Values{"token": {"other"}})
+		want(t, res, http.StatusSeeOther, "/")
+		if f.mu.Lock(); len(f.ended) != 1 || f.ended[0] != "arbe_session=good" {
+			t.Errorf("the sessions %q ended, want the one before", f.ended)
+		}
+		f.mu.Unlock()
+	})
+	t.Run("cookies are for https alone where browsers use it", func(t *testing.T) {
+		t.Parallel()
+		f := newFake()
+		f.secure = true
+		nobody := client{t: t, base: f.start(t)}
+		login, _ := nobody.post("/login", url.Values{"token": {"fresh"}})
+		theme, _ := nobody.post("/theme", url.Values{"theme": {"dark"}})
+		for name, res := range map[string]*http.Response{"__Host-arbe_session": login, "__Host-arbe_theme": theme} {
+			if c := res.Cookies()[0]; c.Name != name || !c.Secure || !c.HttpOnly || c.Path != "/" || c.Domain != "" {
+				t.Errorf("the cookie is %v", c)
+			}
+		}
+		get := func(cookie string) *http.Response {
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, nobody.base+"/", nil)
+			r.Header.Set("Cookie", cookie)
+			res, _ := nobody.send(r)
+			return res
+		}
+		want(t, get("__Host-arbe_session=good"), http.StatusSeeOther, "/houses/home")
+		want(t, get("arbe_session=good"), http.StatusSeeOther, "/login") // another host of the domain can set this one
 	})
 	t.Run("a used link says so, and how to get another", func(t *testing.T) {
 		t.Parallel()
-		res, text := nobody.get("/login?token=used")
-		want(t, res, http.StatusUnauthorized, "")
-		contains(t, text, "This login link was used already.", "Make a new one with arbe login.")
+		for _, answer := range []func() (*http.Response, string){
+			func() (*http.Response, string) { return nobody.get("/login?token=used") },
+			func() (*http.Response, string) { return nobody.post("/login", url.Values{"token": {"used"}}) },
+		} {
+			res, text := answer()
+			want(t, res, http.StatusUnauthorized, "")
+			contains(t, text, "This login link was used already.", "Make a new one with arbe login.")
+		}
 	})
 	t.Run("a session that ended leads to the login page, but never loses a text", func(t *testing.T) {
 		t.Parallel()
@@ -194,6 +265,52 @@ func TestLogin(t *testing.T) {
 		res, text := ended.post("/threads/ended123/entries", url.Values{"entry": {"abcdefgh"}, "text": {"a long thought"}})
 		want(t, res, http.StatusUnauthorized, "")
 		contains(t, text, ">a long thought</textarea>", `value="abcdefgh"`)
+	})
+	t.Run("a login leads to the page that was asked for before it", func(t *testing.T) {
+		t.Parallel()
+		nobody := client{t: t, base: newFake().start(t)}
+		after := func(cookie string) string {
+			t.Helper()
+			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, nobody.base+"/login", strings.NewReader("token=fresh"))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			if cookie != "" {
+				r.AddCookie(&http.Cookie{Name: "arbe_wanted", Value: cookie})
+			}
+			res, _ := nobody.send(r)
+			if res.StatusCode != http.StatusSeeOther {
+				t.Errorf("the answer is %d", res.StatusCode)
+			}
+			return res.Header.Get("Location")
+		}
+		for asked, want := range map[string]string{
+			"/threads/deep1234":                      "/threads/deep1234",
+			"/threads/deep1234?at=17":                "/threads/deep1234?at=17#e17",
+			"/threads/deep1234?at=%3Cb%3E":           "/threads/deep1234?at=%3Cb%3E",
+			"/houses/home?page=a%2Fb":                "/houses/home?page=a%2Fb",
+			"/threads/" + strings.Repeat("x", 4_000): "/", // too long to remember
+		} {
+			res, _ := nobody.get(asked)
+			var cookie *http.Cookie
+			for _, c := range res.Cookies() {
+				if c.Name == "arbe_wanted" {
+					cookie = c
+				}
+			}
+			if cookie == nil || !cookie.HttpOnly || cookie.SameSite != http.SameSiteLaxMode {
+				t.Fatalf("%.60s: the cookies are %v", asked, res.Cookies())
+			}
+			if got := after(cookie.Value); got != want {
+				t.Errorf("%.60s leads to %q, want %q", asked, got, want)
+			}
+		}
+		for _, evil := range []string{"https://evil.example/", "//evil.example", "/\\evil.example", "/%09/evil.example", "javascript:alert(1)", "%zz", ""} {
+			if got := after(url.QueryEscape(evil)); got != "/" && !strings.HasPrefix(got, "/%09/") {
+				t.Errorf("%q leads to %q", evil, got)
+			}
+			if got := after(evil); strings.HasPrefix(got, "//") || strings.Contains(got, ":") {
+				t.Errorf("%q leads to %q", evil, got)
+			}
+		}
 	})
 	t.Run("logging out forgets the cookie", func(t *testing.T) {
 		t.Parallel()
@@ -241,7 +358,7 @@ func TestWithoutAScript(t *testing.T) {
 		form := url.Values{"thread": {"newthread1"}, "entry": {"entryentry"}, "text": {"Fix the login\nplease"}}
 		for range 2 {
 			res, _ := c.post("/houses/home/threads", form)
-			want(t, res, http.StatusSeeOther, "/threads/newthread1")
+			want(t, res, http.StatusSeeOther, "/threads/newthread1#composer-text")
 		}
 		if name := f.threads["newthread1"].Name; name != "Fix the login" || len(f.logs["newthread1"]) != 1 {
 			t.Errorf("the thread is %q with %d entries", name, len(f.logs["newthread1"]))
@@ -295,8 +412,8 @@ func TestBadInput(t *testing.T) {
 		"an empty text":                {func() (*http.Response, string) { return say(" \n") }, 400, []string{"Write something."}},
 		"a command without a command":  {func() (*http.Response, string) { return say("!") }, 400, []string{"There is nothing to run.", ">!</textarea>"}},
 		"a text that is not UTF-8":     {func() (*http.Response, string) { return say("a\xffb") }, 400, []string{"not valid UTF-8"}},
-		"a text of a MiB":              {func() (*http.Response, string) { return say(strings.Repeat("x", 1<<20)) }, 429, []string{"Shorten it, or put it into a file."}},
-		"a form larger than any text":  {func() (*http.Response, string) { return say(strings.Repeat("x", 5<<20)) }, 429, []string{"larger than 4 MiB"}},
+		"a text of a MiB":              {func() (*http.Response, string) { return say(strings.Repeat("x", 1<<20)) }, 413, []string{"This is larger than 1 MiB.", "Shorten it, or put it into a file."}},
+		"a form larger than any text":  {func() (*http.Response, string) { return say(strings.Repeat("x", 5<<20)) }, 413, []string{"Request Entity Too Large", "larger than 4 MiB"}},
 		"a form with an id of its own": {func() (*http.Response, string) {
 			return c.post("/threads/badbadbad/entries", url.Values{"entry": {`"><b>`}, "text": {"kept"}})
 		}, 400, []string{"not one of ours", ">kept</textarea>"}},
@@ -326,14 +443,219 @@ func TestARefusedTextComesBack(t *testing.T) {
 		t.Parallel()
 		res, text := c.post("/threads/refused01/entries", form)
 		want(t, res, http.StatusPreconditionFailed, "")
-		contains(t, text, "The house has no environment.", "Set one with arbe house update.", ">!make</textarea>", `value="abcdefgh"`)
+		contains(t, text, "The house has no environment.", "Choose or change an environment under Members and settings.", ">!make</textarea>", `value="abcdefgh"`)
+	})
+	t.Run("what is too large is said to the script too", func(t *testing.T) {
+		t.Parallel()
+		res, text := c.post("/threads/refused01/entries", url.Values{"entry": {"abcdefgh"}, "text": {strings.Repeat("x", 5<<20)}}, "Datastar-Request", "true")
+		want(t, res, http.StatusRequestEntityTooLarge, "")
+		if text != "This is larger than 4 MiB. Shorten it, or put it into a file." {
+			t.Errorf("it says %.200q", text)
+		}
+	})
+	t.Run("what may pass is no refusal to the script, which tries again", func(t *testing.T) {
+		t.Parallel()
+		f := newFake()
+		f.thread("passing01", "Passing")
+		f.failWith(refused(connect.CodeUnavailable, "the database is away", "try again"))
+		res, _ := ada(t, f).post("/threads/passing01/entries", form, "Datastar-Request", "true")
+		want(t, res, http.StatusServiceUnavailable, "")
 	})
 	t.Run("to the script, at the place it waits", func(t *testing.T) {
 		t.Parallel()
 		res, text := c.post("/threads/refused01/entries", form, "Datastar-Request", "true")
 		want(t, res, http.StatusOK, "")
-		contains(t, text, `id="out-abcdefgh"`, "refused", "Not sent. The house has no environment. Set one with arbe house update.")
+		contains(t, text, `id="out-abcdefgh"`, "refused", "Not sent. The house has no environment. Choose or change an environment under Members and settings.")
 	})
+}
+
+func TestAClosedThreadHasNoComposer(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("closedone", "Done").Status = "closed"
+	c := ada(t, f)
+	_, text := c.get("/threads/closedone")
+	contains(t, text, `class="thread-head closed"`, "This thread is closed.", ">Reopen</button>")
+	res, text := c.post("/threads/closedone/entries", url.Values{"entry": {"abcdefgh"}, "text": {"kept"}})
+	want(t, res, http.StatusPreconditionFailed, "")
+	contains(t, text, "This thread is closed.", "Reopen it to write or run something in it.", ">kept</textarea>")
+	c.post("/threads/closedone", url.Values{"status": {"open"}})
+	res, _ = c.post("/threads/closedone/entries", url.Values{"entry": {"abcdefgh"}, "text": {"kept"}})
+	want(t, res, http.StatusSeeOther, "/threads/closedone#e1")
+}
+
+func TestWhatASandboxWaitsForIsToldOnce(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("bootboot", "Boot").EnvironmentId = "env7"
+	build := func(command, sandbox string, exit int) {
+		f.says("bootboot", f.me.Id, command, entry.Command{Command: "make " + command})
+		f.says("bootboot", "", entry.PreparationID(sandbox), entry.EnvironmentPrepared{SandboxID: sandbox, Steps: []entry.PreparationStep{
+			{Name: "clone", DurationMS: 1200, Output: "Cloning " + sandbox}, {Name: "setup", ExitCode: exit, DurationMS: 3000, Output: "output of " + sandbox}}})
+	}
+	build("bad", "sbone", 3)
+	f.says("bootboot", "", entry.ResultID("bad"), entry.CommandResult{CommandID: "bad", ExitCode: -1,
+		Error: "the sandbox could not be made ready: setup failed with exit code 3\noutput of sbone; mend the environment"})
+	build("good", "sbtwo", 0)
+	f.says("bootboot", "", entry.ResultID("good"), entry.CommandResult{CommandID: "good", SandboxID: "sbtwo", Output: "done\n", OutputBytes: 5})
+	for range 120 {
+		f.says("bootboot", f.me.Id, "", entry.Chat{Text: "talk"})
+	}
+	c := ada(t, f)
+	_, text := c.get("/threads/bootboot/entries?before=8")
+
+	t.Run("a failed setup, with what to do", func(t *testing.T) {
+		for _, once := range []string{"output of sbone", "setup failed with exit code 3", "did not run"} {
+			if n := strings.Count(text, once); n != 1 {
+				t.Errorf("%q is there %d times", once, n)
+			}
+		}
+		contains(t, text, `action="/threads/bootboot/entries/1/again"`, ">Retry</button>", `href="/environments/env7">Edit environment</a>`)
+	})
+	t.Run("one that went well, before the output of its command", func(t *testing.T) {
+		steps, output, foot := strings.Index(text, "Sandbox ready: clone 1.2s, setup 3.0s."), strings.Index(text, "done"), strings.Index(text, "exit 0")
+		if steps < 0 || output < steps || foot < output {
+			t.Errorf("the steps are at %d, the output at %d, its end at %d", steps, output, foot)
+		}
+	})
+	t.Run("and by its own line when its command is far up", func(t *testing.T) {
+		_, text := c.get("/threads/bootboot/entries?after=1")
+		contains(t, text, `id="e2"`)
+	})
+	t.Run("Retry runs the command again, once", func(t *testing.T) {
+		for range 2 {
+			res, _ := c.post("/threads/bootboot/entries/1/again", url.Values{"entry": {"againagain"}})
+			want(t, res, http.StatusSeeOther, "/threads/bootboot#e127")
+		}
+		if e := f.last("bootboot"); e.Id != "againagain" || e.Payload != `{"command":"make bad"}` {
+			t.Errorf("the log ends with %v", e)
+		}
+		res, text := c.post("/threads/bootboot/entries/7/again", url.Values{"entry": {"againagain2"}})
+		want(t, res, http.StatusBadRequest, "")
+		contains(t, text, "Entry 7 is no command.")
+		res, _ = c.post("/threads/bootboot/entries/1/again", url.Values{"entry": {"<b>"}})
+		want(t, res, http.StatusBadRequest, "")
+	})
+}
+
+func TestALongTextFoldsSmall(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("pastepaste", "Paste")
+	for _, text := range []string{strings.Repeat("a line of a paste\n", 11_000), strings.Repeat("x", 200<<10), strings.Repeat("a\n", 300)} {
+		f.says("pastepaste", f.me.Id, "", entry.Chat{Text: text})
+	}
+	c := ada(t, f)
+	_, page := c.get("/threads/pastepaste")
+	if n := strings.Count(page, "a line of a paste"); n != 24 {
+		t.Errorf("%d lines of the first are shown", n)
+	}
+	contains(t, page, strings.Repeat("x", 2<<10)+"…", "Show all, 192.9 KiB more", "Show all, 198.0 KiB more", "Show all, 552 bytes more")
+	lacks(t, page, strings.Repeat("x", 2<<10+1))
+	_, whole := c.get("/threads/pastepaste/entries/1")
+	if n := strings.Count(whole, "a line of a paste"); n != 11_000 {
+		t.Errorf("%d lines of the whole are shown", n)
+	}
+}
+
+func TestOutputIsDownloaded(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("download1", "Download")
+	f.says("download1", f.me.Id, "c1", entry.Command{Command: "make"})
+	f.says("download1", "", entry.ResultID("c1"), entry.CommandResult{CommandID: "c1", Output: "<script>head", OutputTail: "tail", Truncated: true, OutputBytes: 3 << 20})
+	c := ada(t, f)
+	_, page := c.get("/threads/download1")
+	contains(t, page, `href="/threads/download1/entries/2/output" download`)
+	res, text := c.get("/threads/download1/entries/2/output")
+	want(t, res, http.StatusOK, "")
+	if text != "<script>head\n… 3.0 MiB left out …\ntail" {
+		t.Errorf("it is %q", text)
+	}
+	contains(t, res.Header.Get("Content-Disposition"), "attachment")
+	contains(t, res.Header.Get("Content-Type"), "text/plain")
+	res, _ = c.get("/threads/download1/entries/1/output")
+	want(t, res, http.StatusNotFound, "")
+}
+
+func TestAListSaysWhatRunsAndWhatWasSaidLast(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("quietone", "Quiet")
+	f.thread("busyone1", "Busy").Running = &arbev1.Running{CommandId: "c1/2", Since: timestamppb.New(time.Now().Add(-75 * time.Second))}
+	f.threads["busyone1"].LastSaid = &arbev1.LastSaid{AuthorName: "Bob", Text: "$ make <all>"}
+	f.thread("gonegone", "Gone").LastSaid = &arbev1.LastSaid{Text: "bye"}
+	c := ada(t, f)
+	_, list := c.get("/houses/home")
+	contains(t, list, "<title id=\"title\">● 1 running · Home · arbe</title>", "Nothing said yet", "<b>Bob</b> $ make &lt;all&gt;", "<b>former member</b> bye",
+		`action="/threads/busyone1/commands/c1%2F2/cancel"`, "1m 15s", `class="thread-item running"`)
+	_, page := c.get("/threads/busyone1")
+	contains(t, page, "● running · Busy · Home", `class="status pill running"`, `action="/threads/busyone1/commands/c1%2F2/cancel"`)
+	_, page = c.get("/threads/quietone")
+	contains(t, page, ">Quiet · Home<", `class="status running" title="running"`) // in the places
+	lacks(t, page, "/cancel")
+}
+
+func TestAChildStandsUnderItsParent(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.now = time.Now()
+	add := func(id, parent string) *arbev1.Thread {
+		f.now = f.now.Add(time.Second)
+		th := f.thread(id, strings.ToUpper(id))
+		th.ParentThreadId = parent
+		return th
+	}
+	add("parent", "")
+	add("child", "parent")
+	add("unrelated", "")
+	add("elsewhere", "parent").PinnedAt = timestamppb.Now()
+	add("orphan", "notonthispage")
+	_, text := ada(t, f).get("/houses/home")
+	order := regexp.MustCompile(`<li id="t-(\w+)" class="thread-item( child)? open"`).FindAllStringSubmatch(text, -1)
+	var got []string
+	for _, m := range order {
+		got = append(got, m[1]+m[2])
+	}
+	if want := "elsewhere orphan unrelated parent child child"; strings.Join(got, " ") != want {
+		t.Errorf("the list is %q, want %q", got, want)
+	}
+	contains(t, text, `<span class="in-parent">in PARENT · </span>`)
+}
+
+func TestDaysAreDivided(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("daysdays", "Days")
+	for _, day := range []int{3, 3, 5} {
+		f.now = time.Date(2026, 2, day, 12, 0, 0, 0, time.UTC)
+		f.says("daysdays", f.me.Id, "", entry.Chat{Text: "something."})
+	}
+	_, text := ada(t, f).get("/threads/daysdays")
+	got := regexp.MustCompile(`<p class="day">([^<]*)</p>\s*<article id="(e\d)"`).FindAllStringSubmatch(text, -1)
+	if len(got) != 2 || got[0][1] != "Tuesday, 3 February 2026" || got[0][2] != "e1" || got[1][1] != "Thursday, 5 February 2026" || got[1][2] != "e3" {
+		t.Errorf("the days are %q", got)
+	}
+}
+
+func TestAPageAdvisesWhatAPageCanDo(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("advice01", "Advice")
+	c := ada(t, f)
+	for _, refusal := range []struct {
+		code       connect.Code
+		next, want string
+	}{
+		{connect.CodeNotFound, "list the threads with: arbe thread list", "It may have been deleted; go back and choose another one."},
+		{connect.CodeFailedPrecondition, "see its status with: arbe thread show advice01", ""},
+		{connect.CodeInvalidArgument, "shorten it", "Shorten it."},
+	} {
+		f.failWith(refused(refusal.code, "this is refused", refusal.next))
+		_, text := c.post("/threads/advice01/entries", url.Values{"entry": {"abcdefgh"}, "text": {"hello"}})
+		contains(t, text, "This is refused.", refusal.want)
+		lacks(t, text, ": arbe ")
+	}
 }
 
 func TestEveryKindOfEntryHasItsOwnFace(t *testing.T) {
@@ -402,8 +724,22 @@ func TestAHouseWithManyThreads(t *testing.T) {
 	contains(t, first, "thread number 129.", "thread number 30.", "/houses/home?page=100")
 	lacks(t, first, "thread number 29.")
 	_, second := c.get("/houses/home?page=100")
-	contains(t, second, "thread number 29.", "thread number 0.", "/houses/home/tail?page=100")
-	lacks(t, second, "thread number 30.", "Older threads")
+	list := second[strings.Index(second, `id="threads"`):]
+	contains(t, list, "thread number 29.", "thread number 0.", `<a href="/houses/home">Newer threads</a>`)
+	lacks(t, list, "thread number 30.", "Older threads")
+
+	t.Run("keeps its pins and its places on every page", func(t *testing.T) {
+		f.update("many0128", func(t *arbev1.Thread) { t.PinnedAt = timestamppb.Now() })
+		_, second := c.get("/houses/home?page=100")
+		contains(t, second, `id="place-many0128"`, `id="t-many0128"`, `id="place-many0129"`)
+		lacks(t, second, `id="t-many0129"`)
+	})
+	t.Run("leads back page by page", func(t *testing.T) {
+		_, third := c.get("/houses/home?page=100&newer=60&newer=20")
+		contains(t, third, `<a href="/houses/home?newer=20&amp;page=60">Newer threads</a>`)
+		_, middle := c.get("/houses/home?newer=20&page=10")
+		contains(t, middle, `href="/houses/home?newer=10&amp;newer=20&amp;page=100">Older threads`)
+	})
 }
 
 func TestCommands(t *testing.T) {
@@ -586,17 +922,71 @@ func (c client) wire(path string) int {
 	return len(text)
 }
 
+// Every answer of the app, whatever it is about and whoever asks, tells browsers what it may do.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	f.thread("headers1", "Headers")
-	c := ada(t, f)
-	res, page := c.get("/threads/headers1")
-	policy := res.Header.Get("Content-Security-Policy")
-	contains(t, policy, "default-src 'none'", "script-src 'self' 'unsafe-eval';", "style-src 'self';", "frame-ancestors 'none'", "base-uri 'none'")
-	lacks(t, policy, "unsafe-inline")
-	asset := regexp.MustCompile(`/static/arbe-[0-9a-f]+\.css`).FindString(page)
-	res, _ = c.get(asset)
+	f.says("headers1", f.me.Id, "abcdefgh", entry.Chat{Text: "hello"})
+	in := ada(t, f)
+	_, page := in.get("/threads/headers1")
+	asset := regexp.MustCompile(`/static/(arbe-[0-9a-f]+\.css)`).FindStringSubmatch(page)
+	values := strings.NewReplacer("{$}", "", "{house}", "home", "{thread}", "headers1", "{seq}", "1", "{command}", "abcdefgh", "{name}", asset[1])
+	paths := []string{"GET /login?token=fresh", "GET /nowhere", "GET /static/nothing", "PUT /threads/headers1", "GET /threads/nothing", "GET /threads/headers1/entries/99"}
+	for _, pattern := range web.Routes() {
+		if method, path, ok := strings.Cut(pattern, " "); ok && path != "/threads/{thread}/delete" {
+			paths = append(paths, method+" "+values.Replace(path))
+		}
+	}
+	for _, path := range append(paths, "POST /threads/headers1/delete") { // last: it takes the thread away
+		for _, session := range []string{"", "good"} {
+			for _, site := range []string{"same-origin", "cross-site"} {
+				if session != "good" && strings.HasSuffix(path, "/delete") {
+					continue
+				}
+				method, address, _ := strings.Cut(path, " ")
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				r, err := http.NewRequestWithContext(ctx, method, in.base+address, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Sec-Fetch-Site", site)
+				if session != "" {
+					r.AddCookie(&http.Cookie{Name: "arbe_session", Value: session})
+				}
+				res, err := http.DefaultTransport.RoundTrip(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cancel() // the headers are here; a tail goes on for ever
+				res.Body.Close()
+				policy := res.Header.Get("Content-Security-Policy")
+				for _, part := range []string{"default-src 'none'", "script-src 'self' 'unsafe-eval';", "style-src 'self';", "worker-src 'self';", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'"} {
+					if !strings.Contains(policy, part) {
+						t.Errorf("%s (%d): the policy lacks %s: %q", path, res.StatusCode, part, policy)
+					}
+				}
+				if strings.Contains(policy, "unsafe-inline") {
+					t.Errorf("%s: the policy is %q", path, policy)
+				}
+				for name, value := range map[string]string{
+					"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+					"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Resource-Policy": "same-origin",
+				} {
+					if got := res.Header.Get(name); got != value {
+						t.Errorf("%s (%d): %s is %q", path, res.StatusCode, name, got)
+					}
+				}
+				if got := res.Header.Get("Referrer-Policy"); got != "same-origin" && got != "strict-origin" {
+					t.Errorf("%s: Referrer-Policy is %q", path, got)
+				}
+				if got := res.Header.Get("Cache-Control"); !strings.HasPrefix(address, "/static/") && strings.Contains(got, "public") {
+					t.Errorf("%s: Cache-Control is %q", path, got)
+				}
+			}
+		}
+	}
+	res, _ := in.get(asset[0])
 	contains(t, res.Header.Get("Cache-Control"), "immutable")
 	contains(t, res.Header.Get("Content-Type"), "text/css")
 }

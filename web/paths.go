@@ -13,16 +13,16 @@ func entryPath(thread string, seq int64) string {
 	return threadPath(thread) + "?at=" + n + "#e" + n
 }
 
+func cancelPath(thread, command string) string {
+	return threadPath(thread) + "/commands/" + url.PathEscape(command) + "/cancel"
+}
+
 func olderPath(thread string, before int64) string {
 	return threadPath(thread) + "/entries?before=" + decimal(before)
 }
 
 func newerPath(thread string, after int64) string {
 	return threadPath(thread) + "/entries?after=" + decimal(after)
-}
-
-func tailPath(thread string, after int64) string {
-	return threadPath(thread) + "/tail?after=" + decimal(after)
 }
 
 func wholePath(thread string, seq int64) string {
@@ -36,3 +36,9 @@ func pagePath(list, token string) string {
 	}
 	return list + "?page=" + url.QueryEscape(token)
 }
+
+func memberPath(house, agent string) string {
+	return settingsPath(house, "members") + "/" + url.PathEscape(agent)
+}
+
+func environmentPath(id string) string { return "/environments/" + url.PathEscape(id) }

@@ -39,6 +39,12 @@ func (a *app) peopleOf(ctx context.Context, house string) (*people, error) {
 	return p, nil
 }
 
+// mentionable are the people and bots whom the menu of a text offers: the first two hundred.
+func (a *app) mentionable(ctx context.Context, house string) ([]*arbev1.Agent, error) {
+	res, err := a.services.agents.ListAgents(ctx, &arbev1.ListAgentsRequest{HouseId: house, PageSize: 200})
+	return res.GetAgents(), err
+}
+
 // byID is the author with this id; somebody nobody can name any more is "former member".
 func (p *people) byID(ctx context.Context, id string) author {
 	if known, ok := p.known[id]; ok {
@@ -56,6 +62,14 @@ func authorOf(a *arbev1.Agent) author {
 	tone := fnv.New32a()
 	_, _ = tone.Write([]byte(a.Id))
 	return author{Name: a.Name, Initial: initial(a.Name), Bot: a.Kind == "bot", Tone: tone.Sum32() % 8}
+}
+
+// authorWord is who said the last thing in a thread.
+func authorWord(s *arbev1.LastSaid) string {
+	if s.AuthorName == "" {
+		return "former member"
+	}
+	return s.AuthorName
 }
 
 // initial is the first letter or digit of a name.

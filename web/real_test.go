@@ -62,6 +62,8 @@ func TestTheRealThing(t *testing.T) {
 	b := newTab(t, "http://"+a.addr)
 	b.logOut()
 	b.open(link.Path)
+	b.until("the question whether to log in", "document.querySelector('form[action=\"/login\"] button')?.innerText.startsWith('Log in as ')")
+	b.do(chromedp.Click(chromedp.CSS("form[action='/login'] button")))
 	b.until("the house, behind the login link", "location.pathname.startsWith('/houses/') && document.title.startsWith('Home')")
 
 	t.Run("a thread starts with a command, whose output comes back", func(t *testing.T) {
@@ -78,11 +80,19 @@ func TestTheRealThing(t *testing.T) {
 		other.untilLive()
 		b.write("!cat note; echo still running; sleep 1000")
 		for _, tab := range []*tab{b, other} {
-			tab.until("output of the running command", "[...document.querySelectorAll('.command.running .screen')].some(s => s.innerText.includes('still running') && s.innerText.includes('made on Linux'))")
+			tab.until("output of the running command", "[...document.querySelectorAll('.command:has(> .foot.running) .screen')].some(s => s.innerText.includes('still running') && s.innerText.includes('made on Linux'))")
 		}
 		b.do(chromedp.Click(chromedp.CSS(".stop button")))
 		other.until("the end of it", "!document.querySelector('.stop') && document.querySelector('#log').innerText.includes('cancelled')")
-		other.until("the box beside it", "document.querySelector('#details .box-state').innerText.includes('Live')")
+		other.until("the sandbox beside it", "document.querySelector('#details .sandbox-state').innerText.includes('Live')")
+	})
+	t.Run("output that the log does not hold is downloaded whole, and never shown", func(t *testing.T) {
+		b := b.in(t)
+		b.write("!echo '<script>document.title = 1</script>'; seq 1 100000")
+		b.until("the download", "!!document.querySelector('a[download][href^=\"/api/artifact/\"]')")
+		eval[int](b, `(fetch(document.querySelector('a[download][href^="/api/artifact/"]').href).then(async r => window.got = [r.status, r.headers.get('content-disposition'),
+			r.headers.get('content-security-policy'), (await r.text()).length].join(' ')), 1)`)
+		b.until("all of it", "window.got === '200 attachment; filename=\"output of echo __script_document.title _ 1__script___ seq 1 100000.txt\" sandbox; default-src \\'none\\'; frame-ancestors \\'none\\' 588931'")
 	})
 	t.Run("the page goes on after the server was killed, with nothing missing or doubled", func(t *testing.T) {
 		b := b.in(t)
@@ -120,13 +130,13 @@ func TestTheRealThing(t *testing.T) {
 
 // arbeInstallation is one data directory with one server at a time.
 type arbeInstallation struct {
-	t      *testing.T
+	t      testing.TB
 	dir    string
 	addr   string
 	server *exec.Cmd
 }
 
-func installation(t *testing.T) *arbeInstallation {
+func installation(t testing.TB) *arbeInstallation {
 	t.Helper()
 	dir := t.TempDir()
 	// The embedded Postgres and the boxes run as other users, who pass through.
@@ -149,7 +159,8 @@ func (a *arbeInstallation) start() {
 	_ = os.Remove(a.loginFile()) // its coming says that the server serves
 	var said strings.Builder
 	a.server = exec.Command(os.Args[0])
-	a.server.Env = append(os.Environ(), asServer+"=1", "ARBE_DATA_DIR="+a.dir, "ARBE_ADDR="+a.addr, "ARBE_LOG_LEVEL=warn")
+	a.server.Env = append(os.Environ(), asServer+"=1", "ARBE_DATA_DIR="+a.dir, "ARBE_ADDR="+a.addr, "ARBE_LOG_LEVEL=warn",
+		"ARBE_SANDBOX_MAX_DISK_MB=512") // sandboxes reserve their disks
 	a.server.Stderr = &said
 	if err := a.server.Start(); err != nil {
 		a.t.Fatal(err)

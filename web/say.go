@@ -7,75 +7,111 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"google.golang.org/protobuf/types/known/durationpb"
+
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// newID makes an id for something a page may send. It is made with the form, so that sending the form
-// twice does the thing once.
+// newID makes the id of something that a form creates. It is made together with the form, so that sending the form twice
+// creates one thing.
 func newID() string { return strings.ToLower(rand.Text()) }
 
 var isID = regexp.MustCompile(`^[a-z0-9]{8,64}$`).MatchString
 
-// utterance is one thing said with a form.
-type utterance struct{ Thread, ID, Text string }
+// outgoingMessage is one thing said with a form.
+type outgoingMessage struct{ Thread, ID, Text string }
 
-// sending is what became of something in the outbox: refused with a failure, or taken at a position; the
-// zero sending is still on its way.
+// sending is the state of a message in the outbox: refused with a Failure, written at position Seq, or, as the zero
+// value, not answered yet.
 type sending struct {
 	Seq     int64
 	Failure *fault.Error
 }
 
-// say writes what somebody wrote in the composer into the thread, or runs it if it is a command. A plain
-// form goes on to the entry; the page's script is told what became of it.
+// say posts what the composer sends: a chat, or a command to run. A plain form is redirected to the entry; the script gets
+// the message's outbox item.
 func (a *app) say(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	u := utterance{Thread: r.PathValue("thread"), ID: r.PostFormValue("entry"), Text: r.PostFormValue("text")}
-	seq, err := a.utter(r.Context(), u)
+	u := outgoingMessage{Thread: r.PathValue("thread"), ID: r.PostFormValue("entry"), Text: r.PostFormValue("text")}
+	seq, err := a.post(r.Context(), u)
+	scripted := fromScript(r) && isID(u.ID)
 	switch {
-	case fromScript(r) && isID(u.ID) && err != nil:
+	case err != nil && scripted && !passing(err):
 		return a.show(w, r, http.StatusOK, outboxItem(u, sending{Failure: faultOf(err)}))
-	case fromScript(r) && isID(u.ID):
-		return a.show(w, r, http.StatusOK, outboxItem(u, sending{Seq: seq}))
 	case err != nil:
 		return &unsent{error: err, Action: r.URL.Path, Fields: map[string]string{"entry": u.ID}, Text: u.Text}
+	case scripted:
+		return a.show(w, r, http.StatusOK, outboxItem(u, sending{Seq: seq}))
 	}
 	http.Redirect(w, r, threadPath(u.Thread)+"#e"+strconv.FormatInt(seq, 10), http.StatusSeeOther)
 	return nil
 }
 
-// utter appends an utterance and returns its position. The same id again is the same entry.
-func (a *app) utter(ctx context.Context, u utterance) (seq int64, err error) {
+// passing reports whether the same request may succeed a moment later: then the script sends it again.
+func passing(err error) bool {
+	switch faultOf(err).Code {
+	case fault.Unavailable, fault.DeadlineExceeded, fault.Internal:
+		return true
+	}
+	return false
+}
+
+// post says a message and returns its position. The same id again is the same entry.
+func (a *app) post(ctx context.Context, u outgoingMessage) (seq int64, err error) {
 	u.Text = strings.ReplaceAll(u.Text, "\r\n", "\n") // as forms write a line's end
 	switch {
 	case !isID(u.ID):
 		return 0, fault.New(fault.Invalid, "the form's id is not one of ours", "open the thread again and send the text from there")
+	case len(u.Text) > entry.MaxText:
+		return 0, tooLarge(entry.MaxText)
 	case !utf8.ValidString(u.Text):
 		return 0, fault.New(fault.Invalid, "the text is not valid UTF-8", "send it as UTF-8")
 	}
-	if line, ok := entry.ParseCommand(u.Text); ok {
-		if line == "" {
-			return 0, fault.New(fault.Invalid, "there is nothing to run", "write a command behind it, such as !ls -l")
-		}
-		res, err := a.services.threads.RunCommand(ctx, &arbev1.RunCommandRequest{
-			ThreadId: u.Thread, Id: u.ID, What: &arbev1.RunCommandRequest_Command{Command: line},
-		})
-		return res.GetEntry().GetSeq(), err
-	}
-	c := entry.Chat{Text: u.Text}
-	if err := c.Validate(); err != nil {
-		return 0, err
-	}
-	res, err := a.services.entries.Append(ctx, &arbev1.AppendRequest{
-		ThreadId: u.Thread, Id: u.ID, Type: c.Type(), Payload: string(entry.NewDraft(u.ID, "", c).Payload),
-	})
+	res, err := a.services.entries.Say(ctx, &arbev1.SayRequest{ThreadId: u.Thread, Id: u.ID, Text: u.Text})
 	return res.GetEntry().GetSeq(), err
+}
+
+// runAgain runs the command of an entry once more. The form's id makes sending it twice run it once.
+func (a *app) runAgain(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	id := r.PostFormValue("entry")
+	if !isID(id) {
+		return fault.New(fault.Invalid, "the form's id is not one of ours", "open the thread again and run the command from there")
+	}
+	e, err := a.entryAt(r)
+	if err != nil {
+		return err
+	}
+	c, ok := entry.As[entry.Command](e)
+	if !ok {
+		return fault.Newf(fault.Invalid, "open the thread and choose a command", "entry %d is no command", e.Seq)
+	}
+	req := &arbev1.RunCommandRequest{ThreadId: r.PathValue("thread"), Id: id, EnvironmentId: c.EnvironmentID}
+	if req.What = (&arbev1.RunCommandRequest_Command{Command: c.Command}); len(c.Argv) > 0 {
+		req.What = &arbev1.RunCommandRequest_Argv{Argv: &arbev1.Argv{Args: c.Argv}}
+	}
+	if c.TimeoutMS > 0 {
+		req.Timeout = durationpb.New(time.Duration(c.TimeoutMS) * time.Millisecond)
+	}
+	res, err := a.services.threads.RunCommand(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	if fromScript(r) {
+		w.WriteHeader(http.StatusNoContent) // the tail shows it
+		return nil
+	}
+	http.Redirect(w, r, threadPath(req.ThreadId)+"#e"+decimal(res.Entry.Seq), http.StatusSeeOther)
+	return nil
 }
 
 // cancelCommand stops a command.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 
 	"connectrpc.com/connect"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
@@ -19,10 +21,13 @@ type services struct {
 	entries      arbev1connect.EntryServiceClient
 	environments arbev1connect.EnvironmentServiceClient
 	sandboxes    arbev1connect.SandboxServiceClient
+	artifacts    arbev1connect.ArtifactServiceClient
+	credentials  arbev1connect.CredentialServiceClient
 }
 
 func dial(client connect.HTTPClient, base string) services {
-	as := connect.WithInterceptors(asCaller{})
+	as := connect.WithClientOptions(connect.WithInterceptors(asCaller{}),
+		connect.WithAcceptCompression("gzip", nil, nil)) // what stays in this process is not packed
 	return services{
 		houses:       arbev1connect.NewHouseServiceClient(client, base, as),
 		agents:       arbev1connect.NewAgentServiceClient(client, base, as),
@@ -30,6 +35,8 @@ func dial(client connect.HTTPClient, base string) services {
 		entries:      arbev1connect.NewEntryServiceClient(client, base, as),
 		environments: arbev1connect.NewEnvironmentServiceClient(client, base, as),
 		sandboxes:    arbev1connect.NewSandboxServiceClient(client, base, as),
+		artifacts:    arbev1connect.NewArtifactServiceClient(client, base, as),
+		credentials:  arbev1connect.NewCredentialServiceClient(client, base, as),
 	}
 }
 
@@ -71,11 +78,39 @@ func (asCaller) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.
 	return next
 }
 
+// tooLarge is the error of something sent that is larger than a limit in bytes. It is answered with 413 ([httpStatus]).
+func tooLarge(limit int64) *fault.Error {
+	return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "this is larger than %d MiB", (limit+1<<20-1)>>20).Because(errTooLarge)
+}
+
+var errTooLarge = errors.New("too large")
+
+// httpStatus is the HTTP status of an error page.
+func httpStatus(f *fault.Error) int {
+	if errors.Is(f, errTooLarge) {
+		return http.StatusRequestEntityTooLarge
+	}
+	return f.Code.HTTPStatus()
+}
+
+// advice is what a page says to do next. The services name verbs of the command line, which a page does not have.
+func advice(code fault.Code, message, next string) string {
+	switch {
+	case code == fault.Unauthenticated, !strings.Contains(next, ": arbe ") && !strings.Contains(next, "with arbe "):
+		return next // login links are made on the command line
+	case strings.Contains(message, "environment"):
+		return "choose or change an environment under Members and settings"
+	case code == fault.NotFound:
+		return "it may have been deleted; go back and choose another one"
+	}
+	return ""
+}
+
 // faultOf reads any error of a handler as what a person may see of it. What a service said is shown as it
 // was said; that a service could not be reached is said in our own words.
 func faultOf(err error) *fault.Error {
-	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "this is larger than %d MiB", tooLarge.Limit>>20).Because(err)
+	if over, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return tooLarge(over.Limit)
 	}
 	said, ok := errors.AsType[*connect.Error](err)
 	if !ok {
@@ -90,7 +125,8 @@ func faultOf(err error) *fault.Error {
 	case said.Code() == connect.CodeUnknown || said.Code() == connect.CodeDataLoss:
 		return fault.From(err)
 	}
-	e := fault.New(code, said.Message(), said.Meta().Get("Arbe-Next")).Because(err)
-	e.Reference = said.Meta().Get("Arbe-Reference")
+	info := arbev1.ErrorInfoOf(err)
+	e := fault.New(code, said.Message(), advice(code, said.Message(), info.Next)).Because(err)
+	e.Reference = info.Reference
 	return e
 }

@@ -2,7 +2,6 @@ package web
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -12,13 +11,17 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
 )
 
 //go:embed static
 var staticFiles embed.FS
 
-// static is every script and style of this build.
-var static = loadAssets()
+// static is every script and style of this build. It is made when it is first used: packing takes longer than most
+// verbs of the command line, which are the same program.
+var static = sync.OnceValue(loadAssets)
 
 // assets are files under addresses that name their content: such an address may be kept for ever, and
 // a new build is a new address.
@@ -58,7 +61,7 @@ func (as assets) add(name string, text []byte) {
 	ext := path.Ext(name)
 	address := strings.TrimSuffix(name, ext) + "-" + hex.EncodeToString(sum[:6]) + ext
 	as.addresses[name] = "/static/" + address
-	as.files[address] = asset{contentType: mime.TypeByExtension(ext), plain: text, packed: pack(text)}
+	as.files[address] = asset{contentType: mime.TypeByExtension(ext), plain: text, packed: packAsset(text)}
 }
 
 // url is the address of the file with this name.
@@ -94,9 +97,30 @@ func send(w http.ResponseWriter, r *http.Request, status int, plain, packed []by
 	}
 }
 
+// pack packs a page, which is sent once: quickly rather than well.
 func pack(text []byte) []byte {
+	z := packers.Get().(*gzip.Writer)
+	defer packers.Put(z)
+	return packWith(z, text)
+}
+
+// packers are kept, since each has buffers of a megabyte.
+var packers = sync.Pool{New: func() any { return newPacker(gzip.BestSpeed) }}
+
+// packAsset packs what is sent many times.
+func packAsset(text []byte) []byte { return packWith(newPacker(gzip.BestCompression), text) }
+
+func newPacker(level int) *gzip.Writer {
+	z, err := gzip.NewWriterLevel(io.Discard, level)
+	if err != nil {
+		panic(err) // a level that there is not
+	}
+	return z
+}
+
+func packWith(z *gzip.Writer, text []byte) []byte {
 	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
+	z.Reset(&b)
 	_, _ = z.Write(text) // a buffer takes everything
 	_ = z.Close()
 	return b.Bytes()

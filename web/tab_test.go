@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,7 +48,12 @@ type tab struct {
 	t    *testing.T
 	ctx  context.Context
 	base string
+	// allowed is what an error may say that the test is about; empty is none.
+	allowed atomic.Pointer[string]
 }
+
+// allow lets the console say errors with this text.
+func (b *tab) allow(text string) { b.allowed.Store(&text) }
 
 // newTab opens a tab in a fresh profile, logged in at base.
 func newTab(t *testing.T, base string) *tab {
@@ -107,6 +113,9 @@ func (b *tab) heard(message chromedp.ConsoleMessage) {
 	if strings.Contains(message.Text, "net::ERR_") {
 		return // that a killed server cannot be reached is what some tests are about
 	}
+	if allowed := b.allowed.Load(); allowed != nil && strings.Contains(message.Text, *allowed) {
+		return
+	}
 	b.t.Errorf("the console says: %s (%s)", message.Text, message.URL)
 }
 
@@ -145,7 +154,7 @@ func eval[T any](b *tab, script string) T {
 // until waits for a script to become true, on whatever page the tab is by then.
 func (b *tab) until(what, script string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 15*time.Second)
+	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
 	defer cancel()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
@@ -166,7 +175,7 @@ func (b *tab) until(what, script string) {
 // untilLive waits for the connection that keeps the page live.
 func (b *tab) untilLive() {
 	b.t.Helper()
-	b.until("the live connection", "Number(document.querySelector('#beat')?.dataset.beat) > 0")
+	b.until("the live connection", "document.documentElement.dataset.live === ''")
 }
 
 // write types into the composer and sends with Enter.
@@ -185,7 +194,15 @@ func (b *tab) enter() {
 	call(b, input.DispatchKeyEvent, key)
 }
 
-// says is a script that tells whether the log shows text so many times.
+// hover puts the pointer on an element.
+func (b *tab) hover(selector string) {
+	b.t.Helper()
+	at := eval[[]float64](b, fmt.Sprintf("(e => { e.scrollIntoView({ block: 'center' }); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })(document.querySelector(%q))", selector))
+	call(b, input.DispatchMouseEvent, input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMouseMoved, X: at[0], Y: at[1]})
+	b.until("the pointer on "+selector, fmt.Sprintf("document.querySelector(%q).matches(':hover')", selector))
+}
+
+// says is a script that reports whether the log shows text so many times.
 func says(text string, times int) string {
 	return fmt.Sprintf("document.querySelector('#log').innerText.split(%q).length - 1 === %d", text, times)
 }

@@ -2,15 +2,13 @@ package web
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net/http"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/a-h/templ"
-	"github.com/starfederation/datastar-go/datastar"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -18,8 +16,6 @@ import (
 )
 
 const (
-	// refreshEvery is how often the page around a log is compared with what the browser has.
-	refreshEvery = 2 * time.Second
 	// paintEvery is how often the screen of a running command is sent at most.
 	paintEvery = 120 * time.Millisecond
 	// maxReplay is how many entries a page catches up on one by one; behind a larger gap it loads pages.
@@ -31,180 +27,211 @@ const (
 // A live page has, behind its last row, the place of the next one: <div id="next-18">. The event of entry
 // 18 replaces that place by the row and the place of entry 19. So an event that comes twice, from a retry
 // or a second connection, finds its place gone and changes nothing, and one that would leave a gap finds no
-// place yet. The event's id is the entry's position; the browser names the last one when it comes back.
+// place yet.
 
-// threadTail keeps a thread's page live.
-func (a *app) threadTail(w http.ResponseWriter, r *http.Request) error {
-	query := r.URL.Query()
-	if last := r.Header.Get("Last-Event-ID"); last != "" {
-		query.Set("after", last)
+// followThread keeps a thread's log live, and what is around it.
+func (a *app) followThread(ctx context.Context, c *liveConn, t topic) error {
+	after, err := strconv.ParseInt(t.cursor, 10, 64)
+	if err != nil || after < 0 {
+		return c.end(ctx, t, "thread", fault.Newf(fault.NotFound, "open the thread again", "%q is not a position in a log", clip(t.cursor, 40)))
 	}
-	after, err := position(query, "after")
+	res, err := a.services.threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: t.id})
 	if err != nil {
-		return err
+		return c.end(ctx, t, "thread", err)
 	}
-	res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: r.PathValue("thread")})
+	people, err := a.peopleOf(ctx, res.Thread.HouseId)
 	if err != nil {
-		return a.endTail(w, r, "thread", err)
+		return c.end(ctx, t, "thread", err)
 	}
-	l, err := a.newLiveThread(w, r, res.Thread, after)
-	if err != nil {
-		return err
-	}
+	l := &liveThread{app: a, conn: c, topic: t, thread: res.Thread, log: a.newTranscript(res.Thread, people),
+		screens: map[string]*liveScreen{}, dirty: map[string]bool{}}
 	if behind := res.Thread.Tail - after; behind > maxReplay || behind < 0 {
-		return l.rejoin(after, behind)
+		return l.rejoin(ctx, after, behind)
 	}
-	return l.follow(after)
+	return l.follow(ctx, after)
 }
 
 // liveThread is one browser watching one thread.
 type liveThread struct {
 	app    *app
-	r      *http.Request
-	sse    *datastar.ServerSentEventGenerator
+	conn   *liveConn
+	topic  topic
 	thread *arbev1.Thread
-	frame  frame
 	log    *transcript
-	// sent is what the browser has of the page around the log, by the element's id.
-	sent map[string]string
 	// screens are the commands that print, by the id their result will have; those in dirty changed
-	// since they were painted.
+	// since they were painted, those that are nil cannot be rendered.
 	screens map[string]*liveScreen
 	dirty   map[string]bool
 }
 
-func (a *app) newLiveThread(w http.ResponseWriter, r *http.Request, t *arbev1.Thread, after int64) (*liveThread, error) {
-	f, err := a.frameOf(r, t.HouseId, t.Id)
-	if err != nil {
-		return nil, err
-	}
-	people, err := a.peopleOf(r.Context(), t.HouseId)
-	if err != nil {
-		return nil, err
-	}
-	return &liveThread{
-		app: a, r: r, thread: t, frame: f, log: a.newTranscript(t, people),
-		sse:  startSSE(w, r),
-		sent: map[string]string{}, screens: map[string]*liveScreen{}, dirty: map[string]bool{},
-	}, nil
-}
-
-func startSSE(w http.ResponseWriter, r *http.Request) *datastar.ServerSentEventGenerator {
-	// A tail lives as long as its reader; a server's limit for answers is not for it. A writer that
-	// knows no deadlines has none to lift.
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-	w.Header().Set("X-Accel-Buffering", "no")
-	return datastar.NewSSE(w, r)
-}
-
 // follow sends what happens after a position until the reader leaves or the log ends.
-func (l *liveThread) follow(after int64) error {
-	ctx, cancel := context.WithCancel(l.r.Context())
+func (l *liveThread) follow(ctx context.Context, after int64) error {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// One entry more than the browser lacks: the row before decides how the first one looks.
 	stream, err := l.app.services.entries.Tail(ctx, &arbev1.TailRequest{ThreadId: l.thread.Id, After: max(after-1, 0)})
 	if err != nil {
-		return l.end(err)
+		return l.conn.end(ctx, l.topic, "thread", err)
 	}
 	defer func() { _ = stream.Close() }() // the reader left, or the stream ended: nobody asks any more
 
 	events := make(chan *arbev1.TailResponse)
-	ended := make(chan error, 1)
-	go func() {
+	ended := background(func() error {
 		for stream.Receive() {
 			select {
 			case events <- stream.Msg():
 			case <-ctx.Done():
-				return
+				return nil
 			}
 		}
-		ended <- stream.Err()
-	}()
+		return stream.Err()
+	})
+	here := &subscriber{session: ctx, topic: l.topic}
+	around := l.app.watches.join("thread/"+l.thread.Id, func() *sharedWatch { return l.app.threadWatch(l.thread) }, here)
+	defer l.app.watches.leave(around, here)
 
-	refresh := time.NewTicker(refreshEvery)
-	defer refresh.Stop()
-	paint := time.NewTicker(paintEvery)
+	paint := time.NewTimer(paintEvery)
 	defer paint.Stop()
 	for {
+		var step func() error
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-ended:
-			return l.end(err)
+			return l.conn.end(ctx, l.topic, "thread", err)
 		case event := <-events:
-			err = l.take(ctx, event, after)
+			step = func() error { return l.take(ctx, event, after) }
+		case <-here.pending:
+			step = func() error { return l.conn.pass(around, here) }
 		case <-paint.C:
-			err = l.paint()
-		case <-refresh.C:
-			err = l.refresh(ctx)
+			step = func() error { return l.paint(ctx) }
 		}
-		if err != nil {
-			return l.end(err)
+		clean := len(l.dirty) == 0
+		if err := guarded(step); err != nil {
+			return l.conn.end(ctx, l.topic, "thread", err)
+		}
+		if clean && len(l.dirty) > 0 {
+			paint.Reset(paintEvery)
 		}
 	}
 }
 
 // take sends one event of the log on.
-func (l *liveThread) take(ctx context.Context, event *arbev1.TailResponse, after int64) error {
+func (l *liveThread) take(ctx context.Context, told *arbev1.TailResponse, after int64) error {
 	switch {
-	case event.GetEntry() != nil:
-		e := entryOf(event.GetEntry())
-		if err := l.entry(ctx, e, e.Seq > after); err != nil || e.Type == "chat" {
-			return err
-		}
-		return l.refresh(ctx) // what is not talk may have changed the thread or its box
-	case event.GetDelta() != nil:
-		l.delta(event.GetDelta())
-	case event.GetCaughtUp() != nil:
-		return l.refresh(ctx)
+	case told.GetEntry() != nil:
+		e := entryOf(told.GetEntry())
+		return l.entry(ctx, e, e.Seq > after)
+	case told.GetDelta() != nil:
+		l.delta(ctx, told.GetDelta())
+	case told.GetCaughtUp() != nil:
+		return l.conn.send(event{Topic: l.topic.name()})
 	}
 	return nil
 }
 
 // entry sends one entry to its place. The one before the first that is new is only learned from.
 func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error {
+	defer l.log.forget()
+	l.log.searches, l.log.effort = 0, newEffort()
 	r, err := l.log.row(ctx, e)
 	if err != nil || !isNew {
 		return err
 	}
+	var patches []patch
 	if result, ok := entry.As[entry.CommandResult](e); ok {
 		delete(l.screens, e.ID)
 		delete(l.dirty, e.ID)
 		v := commandView{
 			Thread: l.thread.Id, ID: result.CommandID, Key: blockKey(result.CommandID),
-			Seq: l.log.starts[result.CommandID].seq, Result: &result, ResultSeq: e.Seq,
+			Seq: l.log.starts[result.CommandID].seq, Result: &result, ResultSeq: e.Seq, OtherSandbox: l.log.otherSandbox(result),
 		}
-		if err := l.sse.PatchElementTempl(templ.Join(commandOutput(v), commandFoot(v))); err != nil {
+		l.log.describe(&v, "")
+		if err := l.patch(ctx, e, &patches, map[string]templ.Component{
+			v.Key + "-boot": commandBoot(v), v.Key + "-out": commandOutput(v), v.Key + "-foot": commandFoot(v),
+		}); err != nil {
 			return err
 		}
 	}
-	return l.sse.PatchElementTempl(templ.Join(entryRow(r), nextPlace(e.Seq+1)),
-		datastar.WithSelectorID(nextID(e.Seq)), datastar.WithModeReplace(), datastar.WithPatchElementsEventID(strconv.FormatInt(e.Seq, 10)))
+	if command := l.log.buildOf[e.ID]; command != "" {
+		delete(l.screens, e.ID)
+		delete(l.dirty, e.ID)
+		v := commandView{Thread: l.thread.Id, ID: command, Key: blockKey(command), Seq: l.log.starts[command].seq}
+		l.log.describe(&v, "")
+		if err := l.patch(ctx, e, &patches, map[string]templ.Component{v.Key + "-boot": commandBoot(v)}); err != nil {
+			return err
+		}
+	}
+	row, err := replaced(ctx, "#"+nextID(e.Seq), templ.Join(entryRow(r), nextPlace(e.Seq+1)))
+	if err != nil {
+		return err
+	}
+	return l.conn.send(event{Topic: l.topic.name(), Cursor: strconv.FormatInt(e.Seq, 10), Patches: append(patches, row)})
+}
+
+// patch adds the patches that put parts of e into the elements with their ids.
+func (l *liveThread) patch(ctx context.Context, e entry.Entry, patches *[]patch, parts map[string]templ.Component) error {
+	for _, id := range slices.Sorted(maps.Keys(parts)) {
+		if part := l.log.safe(ctx, e, func() templ.Component { return parts[id] }, nil); part != nil {
+			text, err := rendered(ctx, part)
+			if err != nil {
+				return err
+			}
+			*patches = append(*patches, patch{Selector: "#" + id, HTML: string(text)})
+		}
+	}
+	return nil
 }
 
 // delta keeps a piece of output for the next painting.
-func (l *liveThread) delta(d *arbev1.Delta) {
-	if !strings.HasSuffix(d.EntryId, entry.ResultID("")) {
+func (l *liveThread) delta(ctx context.Context, d *arbev1.Delta) {
+	command, isOutput := strings.CutSuffix(d.EntryId, entry.ResultID(""))
+	_, isBuild := entry.PreparedSandbox(d.EntryId)
+	if !isOutput && !isBuild {
 		return
 	}
 	screen, ok := l.screens[d.EntryId]
 	if !ok {
-		if _, ended := l.log.ends[strings.TrimSuffix(d.EntryId, entry.ResultID(""))]; ended || len(l.screens) == maxScreens {
+		_, ended := l.log.ends[command]
+		if ended || l.log.buildOf[d.EntryId] != "" || len(l.screens) == maxScreens {
 			return
 		}
 		screen = newLiveScreen()
 		l.screens[d.EntryId] = screen
 	}
-	screen.Write(d.Offset, d.Data)
+	if screen == nil {
+		return // given up
+	}
+	if err := guarded(func() error { screen.Write(d.Offset, d.Data); return nil }); err != nil {
+		l.giveUp(ctx, d.EntryId, err)
+		return
+	}
 	l.dirty[d.EntryId] = true
 }
 
+// giveUp stops showing the output of a command that cannot be rendered. The result shows it.
+func (l *liveThread) giveUp(ctx context.Context, id string, err error) {
+	l.screens[id] = nil
+	delete(l.dirty, id)
+	l.app.log.ErrorContext(ctx, "web: live output cannot be rendered", "thread", l.thread.Id, "entry", id, "error", err)
+}
+
 // paint sends the screens that changed.
-func (l *liveThread) paint() error {
+func (l *liveThread) paint(ctx context.Context) error {
 	for id := range l.dirty {
 		screen := l.screens[id]
-		key := blockKey(strings.TrimSuffix(id, entry.ResultID("")))
-		if err := l.sse.PatchElementTempl(liveOutput(key, screen.Text(), screen.Missed)); err != nil {
+		place, painting := l.painting(ctx, id, screen)
+		if place == "" {
+			continue
+		}
+		var painted []byte
+		err := guarded(func() (err error) {
+			painted, err = rendered(ctx, painting)
+			return err
+		})
+		if err != nil {
+			l.giveUp(ctx, id, err)
+		} else if err := l.conn.send(event{Topic: l.topic.name(), Patches: []patch{{Selector: "#" + place, HTML: string(painted)}}}); err != nil {
 			return err
 		}
 	}
@@ -212,142 +239,44 @@ func (l *liveThread) paint() error {
 	return nil
 }
 
-// refresh sends what changed around the log: places, the thread's head, its box. Something is always sent,
-// so that the browser can tell a quiet server from a lost one.
-func (l *liveThread) refresh(ctx context.Context) error {
-	res, err := l.app.services.threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: l.thread.Id})
-	if err != nil {
-		return err
+// painting is a screen as a page shows it, and the id of the element that it is shown in: a command's output, or the build
+// that the oldest open command waits for. The id is empty when no command is known to wait.
+func (l *liveThread) painting(ctx context.Context, id string, s *liveScreen) (place string, shown templ.Component) {
+	text, missed := screenText{}, int64(0)
+	if err := guarded(func() error { text, missed = s.Text(), s.Missed; return nil }); err != nil {
+		l.giveUp(ctx, id, err)
+		return "", nil
 	}
-	l.thread = res.Thread
-	if l.frame.Threads, _, err = l.app.threadsOf(ctx, l.thread.HouseId, ""); err != nil {
-		return err
+	if command, isOutput := strings.CutSuffix(id, entry.ResultID("")); isOutput {
+		key := blockKey(command)
+		return key + "-out", liveOutput(key, text, missed)
 	}
-	b, err := l.app.boxOf(ctx, l.thread, l.frame.House)
-	if err != nil {
-		return err
+	if err := l.log.findOpen(ctx, 0); err != nil || len(l.log.open) == 0 {
+		l.screens[id] = nil // the entry will say it
+		return "", nil
 	}
-	k, err := l.app.kinOf(ctx, l.thread)
-	if err != nil {
-		return err
+	// The preview of a build without steps is not followed by an entry, so it is still there when the sandbox is used.
+	if sandbox, _ := entry.PreparedSandbox(id); l.log.starts[l.log.open[0]].sandbox == sandbox {
+		return "", nil
 	}
-	changed, err := changes(ctx, l.sent, map[string]templ.Component{
-		"title": pageTitle(windowTitle(l.thread, l.frame.House.Name)), "places": placesList(l.frame),
-		"thread-head": threadHead(l.thread), "details": threadDetails(l.thread, b, k),
-	})
-	if err != nil {
-		return err
-	}
-	return l.sse.PatchElements(changed + beat())
-}
-
-// changes renders parts of a page and returns those that differ from what was sent before.
-func changes(ctx context.Context, sent map[string]string, parts map[string]templ.Component) (string, error) {
-	var changed strings.Builder
-	for id, part := range parts {
-		text, err := rendered(ctx, part)
-		if err != nil {
-			return "", err
-		}
-		if sent[id] != string(text) {
-			sent[id] = string(text)
-			changed.Write(text)
-		}
-	}
-	return changed.String(), nil
-}
-
-// beat is an element that is never the same twice.
-func beat() string {
-	return fmt.Sprintf(`<i id="beat" data-beat="%d" hidden></i>`, time.Now().UnixMilli())
+	key := blockKey(l.log.open[0])
+	return key + "-boot", liveBuild(key, text)
 }
 
 // rejoin brings a page back that cannot be caught up entry by entry: one far behind goes on loading pages
 // as they are read, one ahead of the log has to start anew.
-func (l *liveThread) rejoin(after, behind int64) error {
+func (l *liveThread) rejoin(ctx context.Context, after, behind int64) error {
 	gap := newerPlace(l.thread.Id, after)
 	if behind < 0 {
 		gap = liveEnd("The log is shorter than this page.", "Open the thread again.", threadPath(l.thread.Id))
 	}
-	// The connection goes last, for with it the browser stops listening; and only that of this very
-	// place, for a page may have made a new one meanwhile.
-	l.last(l.sse.PatchElementTempl(gap, datastar.WithSelectorID(nextID(after+1)), datastar.WithModeReplace()),
-		l.sse.RemoveElement(":is(#newer, .farewell) + #live"))
-	return nil
-}
-
-// end says why a tail ends, if it ends for good. Otherwise the browser comes back by itself.
-func (l *liveThread) end(err error) error {
-	if l.r.Context().Err() != nil || err == nil {
-		return nil
-	}
-	f := faultOf(err)
-	if note := farewell(f, "thread"); note != nil {
-		l.last(l.sse.PatchElementTempl(note, datastar.WithSelectorID("live"), datastar.WithModeReplace()))
-		return nil
-	}
-	l.app.log.InfoContext(l.r.Context(), "web: a tail broke off", "thread", l.thread.Id, "error", f.Detail())
-	return nil
-}
-
-// last waits, after what took the connection out of the page, for the browser to close it. Were the server
-// first, the browser would take it for a lost one and come back for ever.
-func (l *liveThread) last(sent ...error) {
-	if errors.Join(sent...) != nil {
-		return // the reader left
-	}
-	select {
-	case <-l.r.Context().Done():
-	case <-time.After(10 * time.Second):
-	}
-}
-
-// endTail answers a tail that cannot start. What a retry cannot heal is told to the page, and ends it.
-func (a *app) endTail(w http.ResponseWriter, r *http.Request, what string, err error) error {
-	note := farewell(faultOf(err), what)
-	if note == nil {
+	p, err := replaced(ctx, "#"+nextID(after+1), gap)
+	if err != nil {
 		return err
 	}
-	return a.patch(w, r, "#live", note)
-}
-
-// farewell is what a page says when its tail ends for good; nil when it may come back.
-func farewell(f *fault.Error, what string) templ.Component {
-	switch f.Code {
-	case fault.NotFound, fault.Forbidden:
-		return liveEnd("This "+what+" is gone.", "Go to your houses.", "/")
-	case fault.Unauthenticated:
-		return liveEnd("You are logged out.", "Log in again.", "/login")
-	}
-	return nil
+	// With its topics a page stops following; but only with those of this very place, for a page may have made a
+	// new one meanwhile.
+	return l.conn.send(event{Topic: l.topic.name(), Patches: []patch{p, {Selector: ":is(#newer, .farewell) + #live", Mode: "remove"}}, End: true})
 }
 
 func nextID(seq int64) string { return "next-" + strconv.FormatInt(seq, 10) }
-
-// houseTail keeps the list of a house's threads live.
-func (a *app) houseTail(w http.ResponseWriter, r *http.Request) error {
-	f, err := a.frameOf(r, r.PathValue("house"), "")
-	if err != nil {
-		return a.endTail(w, r, "house", err)
-	}
-	sse, sent := startSSE(w, r), map[string]string{}
-	refresh := time.NewTicker(refreshEvery)
-	defer refresh.Stop()
-	for {
-		changed, err := changes(r.Context(), sent, map[string]templ.Component{"places": placesList(f), "threads": threadList(f)})
-		if err != nil {
-			return nil // the browser comes back and is told
-		}
-		if err := sse.PatchElements(changed + beat()); err != nil {
-			return nil // the reader left
-		}
-		select {
-		case <-r.Context().Done():
-			return nil
-		case <-refresh.C:
-		}
-		if f.Threads, f.Next, err = a.threadsOf(r.Context(), f.House.Id, f.Page); err != nil {
-			return nil // as above
-		}
-	}
-}

@@ -2,12 +2,8 @@ package web
 
 import (
 	"fmt"
-	"regexp"
+	"math"
 	"strings"
-	"sync"
-
-	terminal "github.com/buildkite/terminal-to-html/v3"
-	"github.com/microcosm-cc/bluemonday"
 )
 
 const (
@@ -18,8 +14,11 @@ const (
 	// foldedBytes bounds what is interpreted to show the end of a large output: an escape code further
 	// up cannot matter any more.
 	foldedBytes = 64 << 10
-	// screenLines is how far up a running command can still change what it printed.
-	screenLines = 200
+	// foldedStyled and wholeStyled bound, in bytes, how far the HTML of an output has colours and links, at
+	// the end of an output and in a whole one.
+	foldedStyled, wholeStyled = 128 << 10, 4 << 20
+	// wholeShown bounds the HTML of a whole output, in bytes.
+	wholeShown = 8 << 20
 )
 
 // screenText is terminal output as safe HTML.
@@ -27,6 +26,8 @@ type screenText struct {
 	HTML string
 	// Lines is how many lines there are in all, Hidden how many of them come before HTML.
 	Lines, Hidden int
+	// Cut says that HTML ends before the output does.
+	Cut bool
 }
 
 // screenEnd renders the last lines of an output.
@@ -38,29 +39,43 @@ func screenEnd(output string, lines int) screenText {
 			output = output[i+1:]
 		}
 	}
-	s := newScreen(0)
+	s := newScreen()
 	_, _ = s.Write([]byte(output)) // a screen takes everything
-	return lastLines(s.AsHTML(), lines, total)
+	return s.end(lines, total)
 }
 
 // screenAll renders an output whole.
 func screenAll(output string) screenText {
-	s := newScreen(0)
+	s, b := newScreen(), &strings.Builder{}
+	text := screenText{Lines: countLines(output)}
+	show := func(rows []screenRow) {
+		if text.Cut = text.Cut || b.Len() >= wholeShown; !text.Cut {
+			s.appendLines(b, rows, wholeStyled)
+		}
+	}
+	s.retired = show
 	_, _ = s.Write([]byte(output))
-	return screenText{HTML: screenPolicy().Sanitize(s.AsHTML()), Lines: countLines(output)}
+	show(s.written())
+	text.HTML = strings.TrimSuffix(b.String(), "\n")
+	return text
 }
 
-func lastLines(rendered string, keep, total int) screenText {
-	lines := strings.Split(rendered, "\n")
-	total = max(total, len(lines))
-	if len(lines) > keep {
-		lines = lines[len(lines)-keep:]
+// end renders the last lines of a screen. total is how many lines there are in all, if that is known.
+func (s *screen) end(keep, total int) screenText {
+	rows := s.written()
+	from, shown, all := len(rows), 0, s.scrolled
+	for i := len(rows) - 1; i >= 0; i-- {
+		if i > 0 && rows[i-1].wrapped {
+			continue // the line begins further up
+		}
+		if all++; shown < keep {
+			from, shown = i, shown+1
+		}
 	}
-	return screenText{
-		HTML:   screenPolicy().Sanitize(strings.Join(lines, "\n")),
-		Lines:  total,
-		Hidden: max(total-len(lines), 0),
-	}
+	var b strings.Builder
+	s.appendLines(&b, rows[from:], foldedStyled)
+	total = max(total, all)
+	return screenText{HTML: strings.TrimSuffix(b.String(), "\n"), Lines: total, Hidden: max(total-shown, 0)}
 }
 
 func countLines(output string) int {
@@ -73,14 +88,14 @@ func countLines(output string) int {
 
 // liveScreen follows the output of a running command in bounded memory, however much it prints.
 type liveScreen struct {
-	screen *terminal.Screen
+	screen *screen
 	// next is the offset at which the output goes on.
 	next int64
 	// Missed is how many bytes never came: what was printed before we joined, or lost on the way.
 	Missed int64
 }
 
-func newLiveScreen() *liveScreen { return &liveScreen{screen: newScreen(screenLines)} }
+func newLiveScreen() *liveScreen { return &liveScreen{screen: newScreen()} }
 
 // Write takes a piece of output that starts at offset; what it has already is left out.
 func (s *liveScreen) Write(offset int64, data []byte) {
@@ -96,47 +111,100 @@ func (s *liveScreen) Write(offset int64, data []byte) {
 }
 
 // Text is the end of what was printed.
-func (s *liveScreen) Text() screenText {
-	shown := s.screen.AsHTML()
-	return lastLines(shown, foldedLines, s.screen.LinesScrolledOut+strings.Count(shown, "\n")+1)
-}
+func (s *liveScreen) Text() screenText { return s.screen.end(foldedLines, 0) }
 
-// newScreen makes a terminal that remembers at most so many lines; 0 is no bound.
-func newScreen(lines int) *terminal.Screen {
-	const columns = 4000 // longer lines are wrapped: they scroll sideways in the page, within reason
-	s, err := terminal.NewScreen(terminal.WithMaxSize(columns, lines), terminal.WithSize(160, min(100, max(lines, 100))))
-	if err != nil {
-		panic("web: " + err.Error()) // the sizes are constants
+// The colours of a terminal beyond the first sixteen: a cube of six levels for red, green and blue, and 24 greys.
+const (
+	firstCube, firstGrey, colours = 16, 232, 256
+)
+
+var cubeLevels = [6]int{0, 95, 135, 175, 215, 255}
+
+// rgb is a colour by its channels, from 0 to 255.
+type rgb [3]int
+
+// paletteRGB is a colour of the palette, from firstCube on.
+func paletteRGB(n int) rgb {
+	if n >= firstGrey {
+		grey := 8 + 10*(n-firstGrey)
+		return rgb{grey, grey, grey}
 	}
-	return s
+	n -= firstCube
+	return rgb{cubeLevels[n/36], cubeLevels[n/6%6], cubeLevels[n%6]}
 }
 
-// screenPolicy lets colours and web links through; a terminal can also ask for images, which a page must
-// not load.
-var screenPolicy = sync.OnceValue(func() *bluemonday.Policy {
-	p := bluemonday.NewPolicy()
-	p.AllowAttrs("class").Matching(regexp.MustCompile(`^(term-[a-z]+[0-9]+ ?)+$`)).OnElements("span")
-	p.AllowAttrs("href").OnElements("a")
-	p.AllowURLSchemes("http", "https")
-	p.RequireParseableURLs(true)
-	p.RequireNoFollowOnLinks(true)
-	p.AddTargetBlankToFullyQualifiedLinks(true)
-	return p
-})
+// nearestColour is the colour of the palette that comes closest to a colour. A class for each of 16 million would be a
+// style in the page, which its policy forbids.
+func nearestColour(red, green, blue int) int {
+	best, least := firstCube, -1
+	for n := firstCube; n < colours; n++ {
+		c, distance := paletteRGB(n), 0
+		for i, want := range [...]int{red, green, blue} {
+			distance += (c[i] - want) * (c[i] - want)
+		}
+		if least < 0 || distance < least {
+			best, least = n, distance
+		}
+	}
+	return best
+}
 
-// terminalPalette is the style sheet of the 240 colours beyond the first sixteen: a cube of six levels for
-// red, green and blue, and 24 greys, as every terminal has them.
+// What a terminal's text stands on in each theme, and the colour of its plain text: --term and --term-ink of the style
+// sheet.
+var (
+	lightGround, lightInk = rgb{0xf3, 0xf3, 0xf0}, rgb{0x24, 0x28, 0x26}
+	darkGround, darkInk   = rgb{0x0e, 0x10, 0x0f}, rgb{0xd5, 0xd9, 0xd6}
+	black, white          = rgb{}, rgb{255, 255, 255}
+)
+
+// legible is the least contrast of text, as WCAG AA asks for.
+const legible = 4.5
+
+// terminalPalette is the style sheet of those 240 colours. A program chose them for the ground of its author's terminal:
+// here an ink is darkened or lightened until it can be read on the ground of the theme, and a ground until the theme's
+// own text can be read on it.
 func terminalPalette() string {
 	var b strings.Builder
-	rule := func(n, red, green, blue int) {
-		fmt.Fprintf(&b, ".term-fgx%d{color:#%02x%02x%02x}.term-bgx%[1]d{background:#%02[2]x%02[3]x%02[4]x}", n, red, green, blue)
-	}
-	levels := [6]int{0, 95, 135, 175, 215, 255}
-	for n := range 216 {
-		rule(16+n, levels[n/36], levels[n/6%6], levels[n%6])
-	}
-	for n := range 24 {
-		rule(232+n, 8+10*n, 8+10*n, 8+10*n)
+	for n := firstCube; n < colours; n++ {
+		c := paletteRGB(n)
+		fmt.Fprintf(&b, ".term-fgx%d{color:light-dark(%s,%s)}.term-bgx%[1]d{background:light-dark(%[4]s,%[5]s)}", n,
+			c.against(lightGround, black), c.against(darkGround, white), c.against(lightInk, white), c.against(darkInk, black))
 	}
 	return b.String()
+}
+
+// against moves a colour as little as needed towards another one until it is legible with other.
+func (c rgb) against(other, towards rgb) rgb {
+	for step := 0; step <= 20; step++ {
+		var moved rgb
+		for i := range c {
+			moved[i] = c[i] + (towards[i]-c[i])*step/20
+		}
+		if contrast(moved, other) >= legible {
+			return moved
+		}
+	}
+	return towards
+}
+
+func (c rgb) String() string { return fmt.Sprintf("#%02x%02x%02x", c[0], c[1], c[2]) }
+
+// contrast is that of two colours, from 1 to 21, as WCAG defines it.
+func contrast(a, b rgb) float64 {
+	x, y := a.luminance(), b.luminance()
+	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
+}
+
+func (c rgb) luminance() float64 {
+	total := 0.0
+	for i, weight := range [...]float64{0.2126, 0.7152, 0.0722} {
+		v := float64(c[i]) / 255
+		if v <= 0.04045 {
+			v /= 12.92
+		} else {
+			v = math.Pow((v+0.055)/1.055, 2.4)
+		}
+		total += weight * v
+	}
+	return total
 }

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -16,25 +14,31 @@ import (
 
 // threadView is a thread's page.
 type threadView struct {
-	Frame  frame
-	Thread *arbev1.Thread
-	Box    box
-	Kin    kin
-	Window window
+	Layout    layout
+	Thread    *arbev1.Thread
+	Workplace workplace
+	ForkLinks forkLinks
+	// Artifacts are what it left.
+	Artifacts artifacts
+	Window    window
+	// DetailsFolded says that the reader wants no column of details.
+	DetailsFolded bool
+	// People are whom the menu of the composer offers.
+	People []*arbev1.Agent
 	// NewID is the id of the next thing said with the plain form.
 	NewID string
 }
 
-// box is where a thread's commands run.
-type box struct {
+// workplace is where a thread's commands run.
+type workplace struct {
 	Environment *arbev1.Environment
 	// Inherited environments are the house's default.
 	Inherited bool
 	Sandbox   *arbev1.Sandbox
 }
 
-// kin is what a thread was forked from, and what was forked from it.
-type kin struct {
+// forkLinks are what a thread was forked from, and what was forked from it.
+type forkLinks struct {
 	// Source is nil when the thread is no fork, or its source was deleted.
 	Source *arbev1.Thread
 	// Forks are those last active; More says that there are others.
@@ -55,34 +59,52 @@ func (a *app) thread(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *app) threadView(r *http.Request) (threadView, error) {
-	v := threadView{NewID: newID()}
+	v := threadView{NewID: newID(), DetailsFolded: detailsFolded(r)}
 	res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: r.PathValue("thread")})
 	if err != nil {
 		return v, err
 	}
 	v.Thread = res.Thread
-	g, ctx := errgroup.WithContext(r.Context())
+	g, ctx := newGroup(r.Context())
 	g.Go(func() (err error) {
 		v.Window, err = a.window(ctx, v.Thread, r.URL.Query())
 		return err
 	})
 	g.Go(func() (err error) {
-		if v.Frame, err = a.frameOf(r, v.Thread.HouseId, v.Thread.Id); err != nil {
+		if v.Layout, err = a.layoutOf(r, v.Thread.HouseId, v.Thread.Id); err != nil {
 			return err
 		}
-		v.Box, err = a.boxOf(ctx, v.Thread, v.Frame.House)
+		v.Workplace, err = a.sandboxOf(ctx, v.Thread, v.Layout.House)
 		return err
 	})
 	g.Go(func() (err error) {
-		v.Kin, err = a.kinOf(ctx, v.Thread)
+		v.ForkLinks, err = a.forkLinksOf(ctx, v.Thread)
 		return err
 	})
-	return v, g.Wait()
+	g.Go(func() (err error) {
+		v.People, err = a.mentionable(ctx, v.Thread.HouseId)
+		return err
+	})
+	g.Go(func() (err error) {
+		v.Artifacts, err = a.artifactsOf(ctx, v.Thread.Id)
+		return err
+	})
+	err = g.Wait()
+	if err == nil {
+		v.Window.Places = houseTopic(v.Layout).String()
+	}
+	return v, err
 }
 
-// boxOf reads where a thread's commands run. What is gone meanwhile is left out.
-func (a *app) boxOf(ctx context.Context, t *arbev1.Thread, house *arbev1.House) (box, error) {
-	b := box{Inherited: t.EnvironmentId == ""}
+// detailsFolded reports whether the reader folded the column of details away, which the script notes in a cookie.
+func detailsFolded(r *http.Request) bool {
+	c, err := r.Cookie(detailsCookie)
+	return err == nil && c.Value == "folded"
+}
+
+// sandboxOf reads where a thread's commands run. What is gone meanwhile is left out.
+func (a *app) sandboxOf(ctx context.Context, t *arbev1.Thread, house *arbev1.House) (workplace, error) {
+	b := workplace{Inherited: t.EnvironmentId == ""}
 	environment := t.EnvironmentId
 	if b.Inherited {
 		environment = house.DefaultEnvironmentId
@@ -104,8 +126,8 @@ func (a *app) boxOf(ctx context.Context, t *arbev1.Thread, house *arbev1.House) 
 	return b, nil
 }
 
-// kinOf reads a thread's forks, and what it is a fork of. What is gone meanwhile is left out.
-func (a *app) kinOf(ctx context.Context, t *arbev1.Thread) (k kin, err error) {
+// forkLinksOf reads a thread's forks, and what it is a fork of. What is gone meanwhile is left out.
+func (a *app) forkLinksOf(ctx context.Context, t *arbev1.Thread) (k forkLinks, err error) {
 	if source := t.ForkedFrom.GetThreadId(); source != "" {
 		res, err := a.services.threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: source})
 		if err != nil && faultOf(err).Code != fault.NotFound {
@@ -141,6 +163,10 @@ func (a *app) changeThread(w http.ResponseWriter, r *http.Request) error {
 	}
 	if _, err := a.services.threads.UpdateThread(r.Context(), req); err != nil {
 		return err
+	}
+	if fromScript(r) {
+		w.WriteHeader(http.StatusNoContent) // the page hears of it live
+		return nil
 	}
 	http.Redirect(w, r, threadPath(req.Id), http.StatusSeeOther)
 	return nil
@@ -198,7 +224,8 @@ func splitTags(text string) []string {
 
 func parseForm(r *http.Request) error {
 	if err := r.ParseForm(); err != nil {
-		if f := faultOf(err); f.Code == fault.Exhausted {
+		switch f := faultOf(err); f.Code {
+		case fault.Exhausted, fault.Unavailable, fault.Unauthenticated: // said of the sender, not of the form
 			return f
 		}
 		return fault.New(fault.Invalid, "the form cannot be read", "go back and send it again").Because(err)
@@ -215,18 +242,18 @@ func pinWord(t *arbev1.Thread) string {
 
 func joinTags(tags []string) string { return strings.Join(tags, ", ") }
 
-// boxWord says where a command of this thread would run.
-func boxWord(b box) string {
+// sandboxWord says where a command of this thread would run.
+func sandboxWord(b workplace) string {
 	switch {
 	case b.Sandbox != nil && b.Sandbox.Status == "live":
-		return "box " + b.Sandbox.Id
+		return "sandbox " + b.Sandbox.Id
 	case b.Environment != nil:
-		return "a new box made from " + b.Environment.Name
+		return "a new sandbox built from " + b.Environment.Name
 	}
-	return "no box: set an environment first"
+	return "no sandbox: choose an environment first"
 }
 
-func boxStatusWord(s *arbev1.Sandbox) string {
+func sandboxStatusWord(s *arbev1.Sandbox) string {
 	switch s.Status {
 	case "live":
 		return "Live"

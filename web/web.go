@@ -31,13 +31,26 @@ type Config struct {
 	HTTPClient connect.HTTPClient
 	// BaseURL is the services' address in HTTPClient's terms.
 	BaseURL string
+	// Secure says that browsers reach the app over https, and no other way: cookies are then sent over nothing
+	// else. Defaults to false.
+	Secure bool
 	// Log takes what people must not see of a failure. Defaults to [slog.Default].
 	Log *slog.Logger
 }
 
 type app struct {
-	services services
-	log      *slog.Logger
+	services  services
+	watches   sharedWatches
+	following following
+	secure    bool
+	log       *slog.Logger
+}
+
+// route is a line of the table of all pages.
+type route struct {
+	// pattern is as [http.ServeMux] takes it.
+	pattern string
+	handler http.Handler
 }
 
 // New returns the web app. It serves every path it is given; mount it at "/".
@@ -45,39 +58,67 @@ func New(c Config) http.Handler {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	a := &app{services: dial(c.HTTPClient, c.BaseURL), log: c.Log}
+	a := &app{services: dial(c.HTTPClient, c.BaseURL), secure: c.Secure, log: c.Log}
 	mux := http.NewServeMux()
+	for _, r := range a.routes() {
+		mux.Handle(r.pattern, r.handler)
+	}
+	return hardened(http.NewCrossOriginProtection().Handler(mux))
+}
 
-	mux.Handle("GET /{$}", a.page(a.home))
-	mux.Handle("GET /login", a.open(a.login))
-	mux.Handle("POST /logout", a.page(a.logout))
-	mux.Handle("POST /theme", a.open(a.theme))
+func (a *app) routes() []route {
+	return []route{
+		{"GET /{$}", a.page(a.home)},
+		{"GET /login", a.open(a.login)},
+		{"POST /login", a.open(a.redeem)},
+		{"POST /logout", a.page(a.logout)},
+		{"POST /theme", a.open(a.theme)},
+		{"GET /join", a.open(a.join)},
+		{"POST /join", a.open(a.accept)},
 
-	mux.Handle("GET /houses/{house}", a.page(a.house))
-	mux.Handle("GET /houses/{house}/tail", a.page(a.houseTail))
-	mux.Handle("POST /houses/{house}/threads", a.page(a.startThread))
+		{"GET /houses/{house}", a.page(a.house)},
+		{"POST /houses/{house}/threads", a.page(a.startThread)},
 
-	mux.Handle("GET /threads/{thread}", a.page(a.thread))
-	mux.Handle("POST /threads/{thread}", a.page(a.changeThread))
-	mux.Handle("POST /threads/{thread}/delete", a.page(a.deleteThread))
-	mux.Handle("GET /threads/{thread}/tail", a.page(a.threadTail))
-	mux.Handle("GET /threads/{thread}/entries", a.page(a.entries))
-	mux.Handle("POST /threads/{thread}/entries", a.page(a.say))
-	mux.Handle("GET /threads/{thread}/entries/{seq}", a.page(a.entry))
-	mux.Handle("GET /threads/{thread}/entries/{seq}/raw", a.page(a.entryRaw))
-	mux.Handle("POST /threads/{thread}/entries/{seq}/fork", a.page(a.forkThread))
-	mux.Handle("POST /threads/{thread}/commands/{command}/cancel", a.page(a.cancelCommand))
+		{"GET /houses/{house}/members", a.page(a.members)},
+		{"POST /houses/{house}/members/{agent}", a.page(a.changeMember)},
+		{"POST /houses/{house}/members/{agent}/remove", a.page(a.removeMember)},
+		{"POST /houses/{house}/invites", a.page(a.invite)},
+		{"POST /houses/{house}/invites/{invite}/revoke", a.page(a.revokeInvite)},
+		{"GET /houses/{house}/bots", a.page(a.bots)},
+		{"POST /houses/{house}/bots", a.page(a.createBot)},
+		{"GET /houses/{house}/keys", a.page(a.keys)},
+		{"POST /houses/{house}/keys", a.page(a.createKey)},
+		{"POST /houses/{house}/keys/{key}/revoke", a.page(a.revokeKey)},
+		{"GET /houses/{house}/environments", a.page(a.environments)},
+		{"POST /houses/{house}/environments", a.page(a.createEnvironment)},
+		{"GET /houses/{house}/environments/new", a.page(a.newEnvironment)},
+		{"GET /environments/{environment}", a.page(a.environment)},
+		{"POST /environments/{environment}", a.page(a.changeEnvironment)},
+		{"POST /environments/{environment}/delete", a.page(a.deleteEnvironment)},
+		{"POST /environments/{environment}/default", a.page(a.defaultEnvironment)},
 
-	mux.Handle("GET /static/{name}", static)
-	mux.Handle("/", a.open(a.nowhere))
+		{"GET /threads/{thread}", a.page(a.thread)},
+		{"POST /threads/{thread}", a.page(a.changeThread)},
+		{"POST /threads/{thread}/delete", a.page(a.deleteThread)},
+		{"GET /threads/{thread}/entries", a.page(a.entries)},
+		{"POST /threads/{thread}/entries", a.page(a.say)},
+		{"GET /threads/{thread}/entries/{seq}", a.page(a.entry)},
+		{"GET /threads/{thread}/entries/{seq}/raw", a.page(a.entryRaw)},
+		{"GET /threads/{thread}/entries/{seq}/output", a.page(a.commandOutputText)},
+		{"POST /threads/{thread}/entries/{seq}/fork", a.page(a.forkThread)},
+		{"POST /threads/{thread}/entries/{seq}/again", a.page(a.runAgain)},
+		{"POST /threads/{thread}/commands/{command}/cancel", a.page(a.cancelCommand)},
 
-	return http.NewCrossOriginProtection().Handler(hardened(mux))
+		{"GET /live", a.open(a.live)},
+		{"GET /static/{name}", static()},
+		{"/", a.open(a.nowhere)},
+	}
 }
 
 // hardened bounds what a request may send and what a page may do.
 func hardened(next http.Handler) http.Handler {
 	const policy = "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self'; img-src 'self' data:; " +
-		"connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+		"connect-src 'self'; worker-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		// Datastar compiles attribute expressions: that is what 'unsafe-eval' is for, and why no
@@ -85,6 +126,9 @@ func hardened(next http.Handler) http.Handler {
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "same-origin")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		next.ServeHTTP(w, r)
 	})

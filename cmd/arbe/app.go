@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"golang.org/x/term"
 )
 
 // app is what every verb is given: the person's streams and wishes, and the way to the server.
@@ -17,8 +19,11 @@ type app struct {
 	getenv   func(string) string
 
 	// The flags of every verb.
-	json, quiet           bool
-	hostFlag, dataDirFlag string
+	json, quiet                        bool
+	hostFlag, profileFlag, dataDirFlag string
+
+	// chosen is the server to talk to, once that is decided.
+	chosen *target
 
 	// started is set once a verb runs: an error before that is a mistake in the command line.
 	started bool
@@ -113,14 +118,10 @@ func (a *app) dim(text string) string {
 	return "\x1b[2m" + text + "\x1b[0m"
 }
 
-// isTerminal says whether a person looks at a stream or types into it.
+// isTerminal reports whether a stream is a terminal. Other devices, such as /dev/null and /dev/full, are not.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // printable makes text that others wrote harmless to a terminal: colours are dropped, and every other

@@ -12,11 +12,11 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// authWhoami tells whose credential is in use, and at which server.
+// authWhoami shows whose credential is in use, and at which server.
 func authWhoami(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "whoami",
-		Short: "Say who you are, and at which server",
+		Short: "Show who you are, and at which server",
 		Args:  takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
 			t, err := a.target()

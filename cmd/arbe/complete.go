@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,25 +12,48 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// completionTime is how long a shell waits for ids before it gets none: a completion that hangs is
-// worse than none.
+// completionTime is how long a shell waits for proposals before it gets none: a completion that hangs is worse than
+// none.
 const completionTime = time.Second
 
-// A completer proposes values, each with what it means.
-type completer func(ctx context.Context, c *arbe.Client) ([]cobra.Completion, error)
+// A completer returns what a person may mean.
+type completer func(ctx context.Context, c *arbe.Client) ([]thing, error)
 
-// proposes makes a completer fit cobra. What goes wrong proposes nothing.
+// proposes makes a completer fit cobra: it proposes ids, with what they stand for, and the names that are unique. What
+// goes wrong proposes nothing.
 func (a *app) proposes(values completer) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) (found []cobra.Completion, _ cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, args []string, typed string) (found []cobra.Completion, _ cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(context.Background(), completionTime)
 		defer cancel()
 		cmd.SetContext(ctx)
-		_ = a.calls(func(ctx context.Context, c *arbe.Client, _ []string) (err error) {
-			found, err = values(ctx, c)
+		_ = a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
+			all, err := values(ctx, c)
+			found = proposals(all, typed)
 			return err
 		})(cmd, args)
-		return found, cobra.ShellCompDirectiveNoFileComp
+		return found, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
+}
+
+// proposals are the ids and names that begin with what a person typed. Nobody types the beginning of an id before
+// seeing it: names are proposed only for what was typed of them.
+func proposals(all []thing, typed string) (found []cobra.Completion) {
+	for _, t := range all {
+		if strings.HasPrefix(t.id, typed) {
+			found = append(found, cobra.CompletionWithDesc(t.id, oneLine(t.name)))
+		}
+	}
+	if typed == "" {
+		return found
+	}
+	for i, t := range all {
+		same := func(other thing) bool { return other.name == t.name }
+		unique := slices.IndexFunc(all, same) == i && !slices.ContainsFunc(all[i+1:], same)
+		if unique && strings.HasPrefix(t.name, typed) && oneLine(t.name) == t.name {
+			found = append(found, cobra.CompletionWithDesc(t.name, t.id))
+		}
+	}
+	return found
 }
 
 // proposesFirst is [app.proposes] for the first argument of a verb only.
@@ -50,36 +75,56 @@ func (a *app) completes(cmd *cobra.Command, flag string, values completer) {
 }
 
 // houses proposes the caller's houses.
-func (a *app) houses(ctx context.Context, c *arbe.Client) (found []cobra.Completion, err error) {
+func (a *app) houses(ctx context.Context, c *arbe.Client) ([]thing, error) {
 	houses, err := allHouses(ctx, c)
-	for _, h := range houses {
-		found = append(found, cobra.CompletionWithDesc(h.GetId(), oneLine(h.GetName())))
-	}
-	return found, err
+	return things(houses), err
 }
 
 // threads proposes the threads that were active last.
-func (a *app) threads(ctx context.Context, c *arbe.Client) (found []cobra.Completion, err error) {
+func (a *app) threads(ctx context.Context, c *arbe.Client) ([]thing, error) {
 	house, err := a.inHouse(ctx, c, "")
 	if err != nil {
 		return nil, err
 	}
-	page, err := c.Threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house})
-	for _, t := range page.GetThreads() {
-		found = append(found, cobra.CompletionWithDesc(t.GetId(), oneLine(t.GetName())))
+	page, err := c.Threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, PageSize: 200})
+	return things(page.GetThreads()), err
+}
+
+// environments proposes the environments of the house.
+func (a *app) environments(ctx context.Context, c *arbe.Client) ([]thing, error) {
+	return a.ofHouse(ctx, c, environmentsOf)
+}
+
+// sandboxes proposes the sandboxes of the house that were not deleted.
+func (a *app) sandboxes(ctx context.Context, c *arbe.Client) (found []thing, err error) {
+	house, err := a.inHouse(ctx, c, "")
+	if err != nil {
+		return nil, err
+	}
+	page, err := c.Sandboxes.ListSandboxes(ctx, &arbev1.ListSandboxesRequest{HouseId: house, PageSize: 200})
+	for _, s := range page.GetSandboxes() {
+		if s.GetDestroyedAt() == nil {
+			found = append(found, thing{id: s.GetId()})
+		}
 	}
 	return found, err
 }
 
-// environments proposes the recipes of the house.
-func (a *app) environments(ctx context.Context, c *arbe.Client) (found []cobra.Completion, err error) {
+// agents proposes the people and bots of the house.
+func (a *app) agents(ctx context.Context, c *arbe.Client) ([]thing, error) {
+	return a.ofHouse(ctx, c, agentsOf)
+}
+
+// invites proposes the invites of the house that can be used.
+func (a *app) invites(ctx context.Context, c *arbe.Client) ([]thing, error) {
+	return a.ofHouse(ctx, c, invitesOf)
+}
+
+// ofHouse returns things of the house to work in.
+func (a *app) ofHouse(ctx context.Context, c *arbe.Client, in func(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, error)) ([]thing, error) {
 	house, err := a.inHouse(ctx, c, "")
 	if err != nil {
 		return nil, err
 	}
-	page, err := c.Environments.ListEnvironments(ctx, &arbev1.ListEnvironmentsRequest{HouseId: house})
-	for _, e := range page.GetEnvironments() {
-		found = append(found, cobra.CompletionWithDesc(e.GetId(), oneLine(e.GetName())))
-	}
-	return found, err
+	return in(ctx, c, house, "")
 }

@@ -85,7 +85,7 @@ func finish(shown *output, result *arbev1.Entry) (string, error) {
 	if !ok {
 		return plain(result), nil
 	}
-	return strings.TrimPrefix(r.Error+"\n["+r.Verdict()+"]", "\n"), shown.rest(r)
+	return strings.TrimPrefix(r.Error+"\n["+r.Outcome()+"]", "\n"), shown.rest(r)
 }
 
 // liveWriter prints what a command prints, made [printable].

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"iter"
+	"io"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -12,69 +14,79 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// exitNotRun is what a shell's wrappers (env, timeout, nohup) exit with when they failed themselves.
-const exitNotRun = 125
+const (
+	// exitNotRun is what a shell's wrappers (env, timeout, nohup) exit with when they failed themselves.
+	exitNotRun = 125
+	// exitPipe is what a shell says of a program whose output nobody reads any more: 128 + SIGPIPE.
+	exitPipe = 141
+)
 
 // execution is one command on its way: asked for, printing, ended.
 type execution struct {
 	app    *app
 	client *arbe.Client
 	req    *arbev1.RunCommandRequest
-	output output
+	stdin  io.Reader // nil for an empty one
+	// separate: every byte of both outputs is passed on, apart. Else output shows what a person follows.
+	separate bool
+	output   output
 }
 
-// run asks for the command and prints what it prints until it ends. The error is an [exitCode] unless
-// arbe itself failed.
+// run asks for the command and passes on what it prints until it ends. The error is an [exitCode] unless arbe itself
+// failed.
 func (e *execution) run(ctx context.Context) error {
-	log, err := e.client.Entries.List(ctx, &arbev1.ListRequest{ThreadId: e.req.GetThreadId(), Last: true, Limit: 1})
-	if err != nil {
-		return err
+	var result string // the id of its entry
+	notices := &connectionNotices{app: e.app}
+	opts := []arbe.RunOption{
+		arbe.OnStart(func(started *arbev1.RunCommandResponse) {
+			if result = started.GetResultId(); e.app.json {
+				_ = e.app.printJSON(viewEntry(started.GetEntry())) // an error comes again with the next line
+			}
+		}),
+		// Output that comes before the tail does is shown with the tail's first piece of it.
+		arbe.OnEvent(func(event *arbev1.TailResponse) error {
+			notices.heard()
+			if d := event.GetDelta(); d.GetEntryId() == result && !e.separate {
+				return e.show(d)
+			} else if p, _ := decode(event.GetEntry()); p != nil {
+				e.waits(p)
+			}
+			return nil
+		}),
+		arbe.WithTail(notices.onLost()),
 	}
-	// The tail comes first, so that not even the command's first byte is missed.
-	next, stop := iter.Pull2(e.app.follow(ctx, e.client, e.req.GetThreadId(), log.GetTail()))
-	defer stop()
-	if err := reachEnd(next); err != nil {
-		return err
+	if e.separate {
+		opts = append(opts, arbe.WithOutput(e.app.out, e.app.err))
 	}
-	started, err := e.client.Threads.RunCommand(ctx, e.req)
-	if err != nil {
+	if e.stdin != nil {
+		opts = append(opts, arbe.WithStdin(e.stdin))
+	}
+	ended, err := e.client.Run(ctx, e.req, opts...)
+	incomplete, _ := errors.AsType[*arbe.OutputError](err)
+	_, unwritten := errors.AsType[*arbe.WriteError](err)
+	switch {
+	case errors.Is(err, syscall.EPIPE) && (unwritten || !e.separate):
+		return exitCode(exitPipe)
+	case ended == nil:
 		return e.interrupted(ctx, err)
 	}
-	if e.app.json {
-		if err := e.app.printJSON(viewEntry(started.GetEntry())); err != nil {
-			return err
+	err = e.end(ended.Entry)
+	if incomplete != nil {
+		fmt.Fprintf(e.app.err, "arbe: the output is not complete: only its first %d bytes are here: %s\n", incomplete.Position, printable(e.app.explain(incomplete.Err).Error()))
+		if ended.ArtifactID != "" {
+			fmt.Fprintf(e.app.err, "arbe: what the log keeps of it: arbe artifact get %s\n", ended.ArtifactID)
 		}
+		return exitCode(exitNotRun)
 	}
-	for {
-		event, err, _ := next()
-		if err != nil {
-			return e.interrupted(ctx, err)
-		}
-		if d := event.GetDelta(); d.GetEntryId() == started.GetResultId() {
-			if err := e.show(d); err != nil {
-				return err
-			}
-		}
-		if r := event.GetEntry(); r.GetId() == started.GetResultId() {
-			return e.end(r)
-		}
-	}
+	return err
 }
 
-// reachEnd follows a tail until it has shown all that was there.
-func reachEnd(next func() (*arbev1.TailResponse, error, bool)) error {
-	for {
-		event, err, _ := next()
-		if err != nil || event.GetCaughtUp() != nil {
-			return err
-		}
+// cancel asks the server to cancel the command with a signal, and reports whether it was asked.
+func (e *execution) cancel(ctx context.Context, with arbev1.Signal) bool {
+	_, err := e.client.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: e.req.GetThreadId(), CommandId: e.req.GetId(), Signal: with})
+	if err != nil && ctx.Err() == nil {
+		e.app.say("arbe: the command cannot be cancelled: %s", e.app.explain(err))
 	}
-}
-
-// cancel asks the server to stop the command, and says whether it was asked.
-func (e *execution) cancel(ctx context.Context) bool {
-	e.app.say("stopping the command; Ctrl-C again to leave at once")
-	_, err := e.client.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: e.req.GetThreadId(), CommandId: e.req.GetId()})
 	return err == nil
 }
 
@@ -101,6 +113,13 @@ func (e *execution) show(d *arbev1.Delta) error {
 	return e.app.printJSON(view)
 }
 
+// waits tells a person what the command waits for, if that is what p says.
+func (e *execution) waits(p entry.Payload) {
+	if w, ok := p.(entry.CommandWaiting); ok && w.CommandID == e.req.GetId() && !e.app.json {
+		e.app.say("arbe: %s", w.Plain())
+	}
+}
+
 // end prints what the live output left out, and makes the command's exit code ours.
 func (e *execution) end(result *arbev1.Entry) error {
 	payload, _ := decode(result)
@@ -108,22 +127,32 @@ func (e *execution) end(result *arbev1.Entry) error {
 	if !ok {
 		return fault.New(fault.Internal, "the server told the end of the command in words this arbe does not know", "update this arbe to the server's version")
 	}
-	if e.app.json {
+	switch {
+	case e.app.json:
 		if err := e.app.printJSON(viewEntry(result)); err != nil {
 			return err
 		}
-	} else if err := e.output.rest(r); err != nil {
-		return err
+	case !e.separate:
+		if err := e.output.rest(r); err != nil {
+			return err
+		}
+	}
+	if e.output.gaps && r.ArtifactID != "" {
+		what := "all of it"
+		if r.ArtifactPart {
+			what = fmt.Sprintf("its first %d bytes", r.ArtifactBytes)
+		}
+		e.app.say("%s: arbe artifact get %s", what, r.ArtifactID)
 	}
 	switch {
 	case r.Error != "":
 		fmt.Fprintf(e.app.err, "arbe: %s\n", printable(r.Error))
 		return exitCode(exitNotRun)
 	case r.Cancelled:
-		e.app.say("arbe: %s", r.Verdict())
+		e.app.say("arbe: %s", r.Outcome())
 		return exitCode(exitInterrupted)
 	case r.TimedOut, r.OutOfMemory:
-		e.app.say("arbe: %s", r.Verdict())
+		e.app.say("arbe: %s", r.Outcome())
 	}
 	if r.ExitCode < 0 { // nobody knows
 		return exitCode(exitNotRun)

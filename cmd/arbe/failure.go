@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
@@ -73,18 +75,34 @@ func (a *app) explainCall(err *connect.Error) *fault.Error {
 	switch {
 	case err.Code() == connect.CodeUnauthenticated:
 		// The server's own next step is for browsers.
-		return fault.Newf(fault.Unauthenticated, "set ARBE_TOKEN to an API key, or ARBE_DATA_DIR to the data directory of this machine's arbe up",
-			"not logged in at %s (%s)", t.Host, err.Message()).Because(err)
+		return fault.Newf(fault.Unauthenticated, t.logIn(), "not logged in at %s (%s)", t.Host, err.Message()).Because(err)
 	case connect.IsWireError(err):
 		e := fault.New(code, err.Message(), arbe.Next(err)).Because(err)
 		e.Reference = arbe.Reference(err)
 		return e
 	case err.Code() == connect.CodeUnavailable && t.isLocal():
-		return fault.Newf(fault.Unavailable, "start it with: arbe up", "no arbe server at %s", t.Host).Because(err)
+		next := "start it with: arbe up"
+		if running := a.runningServers(); len(running) > 0 {
+			next += ", or use the one that runs with: --data-dir " + running[0].dataDir
+		}
+		return fault.Newf(fault.Unavailable, next, "no arbe server at %s", t.Host).Because(err)
 	case err.Code() == connect.CodeUnavailable:
-		return fault.Newf(fault.Unavailable, "check ARBE_HOST, and that the server runs", "no arbe server can be reached at %s", t.Host).Because(err)
+		return fault.Newf(fault.Unavailable, "check the address (arbe auth status tells where it comes from), and that the server runs", "no arbe server can be reached at %s", t.Host).Because(err)
 	}
-	return fault.Newf(fault.Unavailable, "check ARBE_HOST, and try again", "%s did not answer as an arbe server does (%s)", t.Host, err.Message()).Because(err)
+	return fault.Newf(fault.Unavailable, "check the address (arbe auth status tells where it comes from), and try again", "%s did not answer as an arbe server does (%s)", t.Host, err.Message()).Because(err)
+}
+
+// logIn says how to get a credential that the server accepts.
+func (t target) logIn() string {
+	switch {
+	case t.Credential == "ARBE_TOKEN":
+		return "set ARBE_TOKEN to another API key, or unset it"
+	case t.Profile != "":
+		return "log in again with: arbe login " + t.Host + " --profile " + t.Profile
+	case t.Credential != "":
+		return "start arbe up again, which makes this machine another key"
+	}
+	return "log in with: arbe login " + t.Host + ", or set ARBE_TOKEN to an API key"
 }
 
 // misused is a mistake in the command line, as cobra tells it.
@@ -98,6 +116,26 @@ func misused(err error) error {
 // misusedVerb is a mistake in how one verb was called.
 func misusedVerb(cmd *cobra.Command, message string) error {
 	return fault.Newf(fault.Invalid, "see "+cmd.CommandPath()+" --help", "%s", message)
+}
+
+// wrongFlag is a mistake in a flag, without the words of the parser's library.
+func wrongFlag(cmd *cobra.Command, err error) error {
+	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
+	if !ok {
+		return misusedVerb(cmd, err.Error())
+	}
+	must := map[string]string{
+		"int": "a whole number", "int32": "a whole number", "int64": "a whole number", "bool": "true or false",
+		"duration": "a duration such as 90s, 10m or 720h",
+	}[wrong.GetFlag().Value.Type()]
+	message := fmt.Sprintf("--%s: %q is not a valid value", wrong.GetFlag().Name, wrong.GetValue())
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		message = fmt.Sprintf("--%s: %s is too large or too small", wrong.GetFlag().Name, wrong.GetValue())
+	case must != "":
+		message = fmt.Sprintf("--%s: %q is not %s", wrong.GetFlag().Name, wrong.GetValue(), must)
+	}
+	return misusedVerb(cmd, message)
 }
 
 // takes checks how many arguments a verb got, and names them when it does not fit.

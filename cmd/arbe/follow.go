@@ -13,21 +13,37 @@ import (
 // and when it is there again.
 func (a *app) follow(ctx context.Context, c *arbe.Client, thread string, after int64) iter.Seq2[*arbev1.TailResponse, error] {
 	return func(yield func(*arbev1.TailResponse, error) bool) {
-		lost := false
-		onLost := arbe.OnDisconnect(func(error, time.Duration) {
-			if !lost {
-				a.say("the connection to the server is lost; trying again")
-			}
-			lost = true
-		})
-		for event, err := range c.Tail(ctx, thread, after, onLost) {
-			if lost && err == nil {
-				a.say("connected again")
-				lost = false
+		n := &connectionNotices{app: a}
+		for event, err := range c.Tail(ctx, thread, after, n.onLost()) {
+			if err == nil {
+				n.heard()
 			}
 			if !yield(event, err) {
 				return
 			}
 		}
 	}
+}
+
+// connectionNotices tell the person when the connection of a tail is lost, and when it is there again.
+type connectionNotices struct {
+	app  *app
+	lost bool
+}
+
+func (n *connectionNotices) onLost() arbe.TailOption {
+	return arbe.OnDisconnect(func(error, time.Duration) {
+		if !n.lost {
+			n.app.say("the connection to the server is lost; trying again")
+		}
+		n.lost = true
+	})
+}
+
+// heard says that the tail has brought something.
+func (n *connectionNotices) heard() {
+	if n.lost {
+		n.app.say("connected again")
+	}
+	n.lost = false
 }

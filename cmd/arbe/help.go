@@ -1,6 +1,40 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// help prints the help of a verb or a topic. Cobra's own help command answers an unknown topic with success.
+func help(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [VERB…]",
+		Short: "Show help about a verb or a topic",
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) (found []cobra.Completion, _ cobra.ShellCompDirective) {
+			about, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			for _, c := range about.Commands() {
+				if !c.Hidden {
+					found = append(found, cobra.CompletionWithDesc(c.Name(), c.Short))
+				}
+			}
+			return found, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			about, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return fault.Newf(fault.Invalid, "arbe help lists verbs and topics", "there is no help about %q", strings.Join(args, " "))
+			}
+			about.InitDefaultHelpFlag() // so that it is among the flags
+			return about.Help()
+		},
+	}
+}
 
 // The topics are help pages without a verb: "arbe help exit-codes".
 
@@ -33,17 +67,41 @@ func environmentTopic() *cobra.Command {
 		Short: "Which environment variables arbe reads",
 		Long: `  ARBE_HOST        address of the server, such as http://127.0.0.1:8420
   ARBE_TOKEN       API key or thread's token to show it
+  ARBE_PROFILE     profile to use; local is the server of this machine
   ARBE_HOUSE       house to work in when you are in several
   ARBE_THREAD      thread to work on when a verb names none
-  ARBE_DATA_DIR    data directory of this machine's arbe up (default .arbe)
+  ARBE_DATA_DIR    data directory of a server on this machine (default .arbe)
+  ARBE_CONFIG_DIR  directory of the profiles (default $XDG_CONFIG_HOME/arbe or ~/.config/arbe)
+  VISUAL, EDITOR   program that arbe env edit opens
   NO_COLOR         set to anything: no colours
   CLICOLOR_FORCE   set to anything but 0: colours also into a pipe
 
-A flag wins over the environment, the environment over what is found on this machine: arbe up leaves its
-address and a key in its data directory (cli.json, readable by its user only), so on its machine you are
-logged in without ARBE_HOST and ARBE_TOKEN. That key is shown to that server only.
+A flag takes precedence over the environment. Which server and credential that gives: arbe help servers. The
+settings of the server itself: arbe config.`,
+	}
+}
 
-The settings of the server itself: arbe config.`,
+func serversTopic() *cobra.Command {
+	return &cobra.Command{
+		Use:   "servers",
+		Short: "How arbe finds the server and the credential to use",
+		Long: `The server is the one that the first of these names:
+
+  1. the flags --host, --profile and --data-dir
+  2. the variables ARBE_HOST, ARBE_PROFILE and ARBE_DATA_DIR
+  3. the profile in use, which arbe login HOST or arbe profile use chose
+  4. .arbe in the working directory, if arbe up was started there
+  5. the server that runs on this machine as you, whatever the directory; when several run, name one
+
+The credential is ARBE_TOKEN, unless --profile names a profile. Otherwise it is the one that is kept for that
+server: in its profile, or in the data directory of the server on this machine (cli.json). It is sent to no
+other server, and never to an address where your server no longer runs.
+
+arbe up and arbe serve leave a pointer to their data directory in $XDG_STATE_HOME/arbe/servers (default
+~/.local/state/arbe/servers), and remove it when they stop. Profiles are in config.json of ARBE_CONFIG_DIR. Files that
+other users own, or can read, are not used.
+
+arbe auth status shows what is used here, and why.`,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -13,43 +14,45 @@ import (
 )
 
 func house(a *app) *cobra.Command {
-	return group(a, "house", "See your houses", houseList)
+	return group(a, "house", "List, create and rename houses", houseList, houseCreate, houseRename)
 }
 
-// allHouses returns every house of the caller's.
+// allHouses returns every house of the caller.
 func allHouses(ctx context.Context, c *arbe.Client) ([]*arbev1.House, error) {
-	var all []*arbev1.House
-	for req := (&arbev1.ListHousesRequest{PageSize: 200}); ; {
-		page, err := c.Houses.ListHouses(ctx, req)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.GetHouses()...)
-		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
-			return all, nil
-		}
-	}
+	return pages(func(token string) ([]*arbev1.House, string, error) {
+		page, err := c.Houses.ListHouses(ctx, &arbev1.ListHousesRequest{PageSize: 200, PageToken: token})
+		return page.GetHouses(), page.GetNextPageToken(), err
+	})
 }
+
+// houseKind is looked up without a house, by [app.inHouse].
+var houseKind = kind{noun: "house", plural: "houses", list: "arbe house list"}
 
 // houseFlag gives a verb --house.
 func (a *app) houseFlag(cmd *cobra.Command, id *string) {
-	cmd.Flags().StringVar(id, "house", "", "house to work in (default $ARBE_HOUSE, or your only one)")
+	cmd.Flags().StringVar(id, "house", "", "house to work in, by id or name (default $ARBE_HOUSE, or your only one)")
 	a.completes(cmd, "house", a.houses)
 }
 
-// inHouse is the house a verb works in: the one that is named, or the only one there is.
+// inHouse returns the id of the house that a verb works in: the one that is named, or the only one there is.
 func (a *app) inHouse(ctx context.Context, c *arbe.Client, flag string) (string, error) {
-	if id := first(flag, a.getenv("ARBE_HOUSE")); id != "" {
-		return id, nil
+	ref := first(flag, a.getenv("ARBE_HOUSE"))
+	if shortID.MatchString(ref) {
+		return ref, nil
 	}
 	houses, err := allHouses(ctx, c)
+	if ref != "" && connect.CodeOf(err) == connect.CodePermissionDenied {
+		return ref, nil // the verb's own call says what the credential is for
+	} else if ref != "" && err == nil {
+		return houseKind.pick(ref, things(houses))
+	}
 	switch {
 	case err != nil:
 		return "", err
 	case len(houses) == 1:
 		return houses[0].GetId(), nil
 	case len(houses) == 0:
-		return "", fault.New(fault.Precondition, "you are in no house yet", "ask an owner to add you to one")
+		return "", fault.New(fault.Precondition, "you are in no house yet", "make one with: arbe house create NAME, or ask an owner of one to invite you")
 	}
 	names := make([]string, len(houses))
 	for i, h := range houses {

@@ -56,7 +56,7 @@ func TestWhichHouseAVerbWorksIn(t *testing.T) {
 			name: "none is chosen among several", houses: 3, code: fault.Invalid.ExitCode(),
 			wantMessage: "you are in several houses: house0 (Name), house1 (Name), house2 (Name); say which one with --house, or set ARBE_HOUSE",
 		},
-		{name: "none without a house", code: fault.Precondition.ExitCode(), wantMessage: "you are in no house yet; ask an owner to add you to one"},
+		{name: "none without a house", code: fault.Precondition.ExitCode(), wantMessage: "you are in no house yet; make one with: arbe house create NAME, or ask an owner of one to invite you"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestWhichHouseAVerbWorksIn(t *testing.T) {
 			server := httptest.NewServer(mux)
 			defer server.Close()
 
-			env := map[string]string{"ARBE_HOST": server.URL, "ARBE_HOUSE": c.env, "ARBE_DATA_DIR": t.TempDir()}
+			env := map[string]string{"ARBE_HOST": server.URL, "ARBE_HOUSE": c.env, "ARBE_DATA_DIR": t.TempDir(), "HOME": t.TempDir()}
 			var said strings.Builder
 			a := &app{out: &strings.Builder{}, err: &said, getenv: func(name string) string { return env[name] }}
 			code := a.run(t.Context(), []string{"thread", "list", "--house", c.flag})

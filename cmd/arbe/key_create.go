@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -15,7 +16,8 @@ import (
 func keyCreate(a *app) *cobra.Command {
 	var req arbev1.CreateAPIKeyRequest
 	var expires time.Duration
-	cmd := &cobra.Command{
+	var cmd *cobra.Command
+	cmd = &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create an API key for one house",
 		Long: "Create an API key for one house, and print it. It is shown this once: the server keeps no copy. An\n" +
@@ -24,11 +26,19 @@ func keyCreate(a *app) *cobra.Command {
 		Args:    takes(1, 1, "a name, which says what the key is for"),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
 			req.Name = args[0]
+			if cmd.Flags().Changed("expires") {
+				if expires <= 0 {
+					return fault.New(fault.Invalid, "--expires is not above 0", "give how long the key is valid, such as 720h, or leave it out")
+				}
+				req.ExpiresAt = timestamppb.New(time.Now().Add(expires))
+			}
 			if req.HouseId, err = a.inHouse(ctx, c, req.HouseId); err != nil {
 				return err
 			}
-			if expires != 0 {
-				req.ExpiresAt = timestamppb.New(time.Now().Add(expires))
+			if req.AgentId != "" {
+				if req.AgentId, err = a.find(ctx, c, agentKind, req.HouseId, req.AgentId); err != nil {
+					return err
+				}
 			}
 			made, err := c.Credentials.CreateAPIKey(ctx, &req)
 			if err != nil {
@@ -47,8 +57,9 @@ func keyCreate(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	a.houseFlag(cmd, &req.HouseId)
-	flags.StringVar(&req.AgentId, "agent", "", "bot that will show it (default: you)")
-	flags.DurationVar(&expires, "expires", 0, "how long it is good, such as 720h (default: until it is revoked)")
-	flags.StringVar(&req.Id, "id", "", "your own id for it, so that a repeat makes no second key (8 to 32 of a-z0-9)")
+	flags.StringVar(&req.AgentId, "agent", "", "bot that will use it, by id or name (default: you)")
+	a.completes(cmd, "agent", a.agents)
+	flags.DurationVar(&expires, "expires", 0, "how long it is valid, such as 720h (default: until it is revoked)")
+	flags.StringVar(&req.Id, "id", "", "your own word for it, so that a repeat makes no second key (8 to 32 of a-z0-9)")
 	return cmd
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -11,14 +12,16 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// keyList lists the API keys of a house.
+// keyList lists the API keys of a house, and those of the caller that are valid for all their houses.
 func keyList(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the API keys of a house",
-		Long:  "List the API keys of a house, those that have ended too. The keys themselves are kept nowhere.",
-		Args:  takes(0, 0, ""),
+		Short: "List the API keys of a house, and your own for all houses",
+		Long: "List the API keys of a house, with those that have ended, and your own keys that are valid for all your\n" +
+			"houses, such as that of arbe up. With --house, list that house's keys only. The server has no copy of\n" +
+			"the keys themselves.",
+		Args: takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
 			keys, err := a.allKeys(ctx, c, house)
 			if err != nil {
@@ -26,39 +29,49 @@ func keyList(a *app) *cobra.Command {
 			}
 			rows := make([]row, len(keys))
 			for i, k := range keys {
-				state := "good"
+				valid := "valid"
 				switch {
 				case k.GetRevokedAt() != nil:
-					state = "revoked " + a.when(k.GetRevokedAt().AsTime())
+					valid = "revoked " + a.when(k.GetRevokedAt().AsTime())
 				case k.GetExpiresAt() != nil && k.GetExpiresAt().AsTime().Before(time.Now()):
-					state = "expired " + a.when(k.GetExpiresAt().AsTime())
+					valid = "expired " + a.when(k.GetExpiresAt().AsTime())
 				case k.GetExpiresAt() != nil:
-					state = "until " + k.GetExpiresAt().AsTime().UTC().Format(time.RFC3339)
+					valid = "until " + k.GetExpiresAt().AsTime().UTC().Format(time.RFC3339)
 				}
-				rows[i] = row{k.GetId(), viewKey(k), []string{k.GetId(), k.GetName(), k.GetAgentId(), state, a.whenever(k.GetLastUsedAt())}}
+				rows[i] = row{k.GetId(), viewKey(k), []string{
+					k.GetId(), k.GetName(), first(k.GetHouseId(), "all houses"), k.GetAgentId(), valid, a.whenever(k.GetLastUsedAt()),
+				}}
 			}
-			return a.list([]string{"ID", "NAME", "AGENT", "STATE", "LAST USED"}, rows)
+			return a.list([]string{"ID", "NAME", "HOUSE", "AGENT", "VALID", "LAST USED"}, rows)
 		}),
 	}
 	a.houseFlag(cmd, &house)
 	return cmd
 }
 
-// allKeys are the API keys of a house.
-func (a *app) allKeys(ctx context.Context, c *arbe.Client, house string) (all []*arbev1.APIKey, err error) {
-	if house, err = a.inHouse(ctx, c, house); err != nil {
+// allKeys returns the API keys of a house and, unless one is named, those of the caller for all houses.
+func (a *app) allKeys(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.APIKey, error) {
+	in, err := a.inHouse(ctx, c, house)
+	if err != nil {
 		return nil, err
 	}
-	for req := (&arbev1.ListAPIKeysRequest{HouseId: house, PageSize: 200}); ; {
-		page, err := c.Credentials.ListAPIKeys(ctx, req)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, page.GetApiKeys()...)
-		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {
-			return all, nil
-		}
+	keys, err := keysOf(ctx, c, in)
+	if err != nil || house != "" {
+		return keys, err
 	}
+	own, err := keysOf(ctx, c, "")
+	if connect.CodeOf(err) == connect.CodePermissionDenied {
+		err = nil // our own credential is limited to a house
+	}
+	return append(keys, own...), err
+}
+
+// keysOf returns the API keys of a house; without one, those of the caller for all houses.
+func keysOf(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.APIKey, error) {
+	return pages(func(token string) ([]*arbev1.APIKey, string, error) {
+		page, err := c.Credentials.ListAPIKeys(ctx, &arbev1.ListAPIKeysRequest{HouseId: house, PageSize: 200, PageToken: token})
+		return page.GetApiKeys(), page.GetNextPageToken(), err
+	})
 }
 
 // whenever is when for a time that may never have come.

@@ -11,31 +11,38 @@ import (
 
 // keyRevoke ends an API key.
 func keyRevoke(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:               "revoke ID",
-		Short:             "End an API key for good",
-		Long:              "End an API key for good: your own or, as an owner, any of the house. Revoking one that has ended succeeds.",
-		Args:              takes(1, 1, "the id of one key, as arbe key list shows it"),
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "revoke ID",
+		Short: "End an API key for good",
+		Long: "End an API key for good: your own or, as an owner, any of the house. Revoking one that has ended succeeds.\n" +
+			"The command line of arbe up's machine has a key of its own: when you revoke it, the next arbe up makes another.",
+		Args:              takes(1, 1, "one key, by id or name"),
 		ValidArgsFunction: a.proposesFirst(a.keys),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
-			if _, err := c.Credentials.RevokeAPIKey(ctx, &arbev1.RevokeAPIKeyRequest{Id: args[0]}); err != nil {
+			id, err := a.find(ctx, c, keyKind, "", args[0])
+			if err != nil {
 				return err
 			}
-			view := struct {
-				ID      string `json:"id"`
-				Revoked bool   `json:"revoked"`
-			}{args[0], true}
-			return a.show(view.ID, view, func() string { return "revoked " + view.ID })
+			if err := a.confirm(ctx, yes, "end API key %s for good?", id); err != nil {
+				return err
+			}
+			if _, err := c.Credentials.RevokeAPIKey(ctx, &arbev1.RevokeAPIKeyRequest{Id: id}); err != nil {
+				return err
+			}
+			return a.show(id, revokedView{id, true}, func() string { return "revoked " + id })
 		}),
 	}
+	yesFlag(cmd, &yes)
+	return cmd
 }
 
 // keys proposes the keys of the house that were not revoked.
-func (a *app) keys(ctx context.Context, c *arbe.Client) (found []cobra.Completion, err error) {
+func (a *app) keys(ctx context.Context, c *arbe.Client) (found []thing, err error) {
 	keys, err := a.allKeys(ctx, c, "")
 	for _, k := range keys {
 		if k.GetRevokedAt() == nil {
-			found = append(found, cobra.CompletionWithDesc(k.GetId(), oneLine(k.GetName())))
+			found = append(found, thing{k.GetId(), k.GetName()})
 		}
 	}
 	return found, err

@@ -12,8 +12,9 @@ func migrate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring your PostgreSQL (DATABASE_URL) up to this version's schema",
-		Long:  "Bring a database up to this version's schema. A server does so at its start; this is for doing it before.",
-		Args:  takes(0, 0, ""),
+		Long: "Bring a database up to this version's schema. A server does so at its start; this is for doing it before.\n" +
+			"It needs no secret key and writes to no file. Servers that run go on.",
+		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := a.settings(cmd)
 			if err != nil {
@@ -25,10 +26,13 @@ func migrate(a *app) *cobra.Command {
 			if err := server.Migrate(cmd.Context(), cfg); err != nil {
 				return err
 			}
+			if a.json {
+				return a.printJSON(map[string]bool{"migrated": true})
+			}
 			a.say("the database is up to date")
 			return nil
 		},
 	}
-	settingFlags(cmd)
+	settingFlags(cmd, "database_url")
 	return cmd
 }

@@ -7,63 +7,32 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// wholeResult is up to how many bytes of output a result is likely to hold all of.
-const wholeResult = 128 << 10
-
-// output writes what one command prints, each byte once and in order: first from the deltas as they
+// output shows a person what one command prints, each byte once and in order: first from the deltas as they
 // come, which leave out a part of what is printed very fast or around a reconnect, and at last from the
 // result.
 type output struct {
 	out    io.Writer
 	missed func(bytes int64)
-	// patient makes it wait for the result when a piece is missing that the result may have. A program
-	// wants every byte; a person would rather see how it goes on.
-	patient bool
 
 	at   int64 // how many bytes of all that the command printed are written or given up
-	held []*arbev1.Delta
+	gaps bool  // something was given up
 }
 
 // delta takes a piece of live output.
-func (o *output) delta(d *arbev1.Delta) error {
-	missing := d.GetOffset() > o.at
-	if o.patient && (missing || len(o.held) > 0) {
-		o.held = append(o.held, d)
-		if d.GetOffset()+int64(len(d.GetData())) <= wholeResult {
-			return nil
-		}
-		return o.release()
-	}
-	return o.piece(d.GetOffset(), d.GetData())
-}
-
-// release writes what is held, without what is missing before it.
-func (o *output) release() error {
-	held := o.held
-	o.held = nil
-	for _, d := range held {
-		if err := o.piece(d.GetOffset(), d.GetData()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (o *output) delta(d *arbev1.Delta) error { return o.piece(d.GetOffset(), d.GetData()) }
 
 // rest writes what the deltas left out, as far as the result has it.
 func (o *output) rest(r entry.CommandResult) error {
 	whole := !r.Truncated
 	// A result has marks in place of bytes that are not text; then its positions are not the output's.
 	if exact := int64(len(r.Output)) == r.OutputBytes; whole && !exact && o.at == 0 {
-		o.at, o.held = r.OutputBytes, nil
+		o.at = r.OutputBytes
 		_, err := io.WriteString(o.out, r.Output)
 		return err
 	} else if exact || !whole {
 		if err := o.piece(0, []byte(r.Output)); err != nil {
 			return err
 		}
-	}
-	if err := o.release(); err != nil {
-		return err
 	}
 	return o.piece(r.OutputBytes-int64(len(r.OutputTail)), []byte(r.OutputTail))
 }
@@ -73,6 +42,7 @@ func (o *output) rest(r entry.CommandResult) error {
 func (o *output) piece(offset int64, data []byte) error {
 	if offset > o.at {
 		o.missed(offset - o.at)
+		o.gaps = true
 		o.at = offset
 	}
 	end := offset + int64(len(data))

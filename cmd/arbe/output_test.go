@@ -1,7 +1,9 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -18,24 +20,16 @@ func TestOutput(t *testing.T) {
 		return entry.CommandResult{Output: text, OutputBytes: int64(len(text))}
 	}
 	cases := []struct {
-		name    string
-		patient bool
-		deltas  []*arbev1.Delta
-		result  entry.CommandResult
-		want    string
-		missed  int64
+		name   string
+		deltas []*arbev1.Delta
+		result entry.CommandResult
+		want   string
+		missed int64
 	}{
 		{name: "a result without deltas is written whole", result: whole("abcdef"), want: "abcdef"},
 		{name: "deltas are written as they come, and once", deltas: []*arbev1.Delta{at(0, "abc"), at(3, "def")}, result: whole("abcdef"), want: "abcdef"},
 		{name: "what a delta repeats is left out", deltas: []*arbev1.Delta{at(0, "abc"), at(0, "abcd"), at(2, "c")}, result: whole("abcdef"), want: "abcdef"},
 		{name: "a person sees how it goes on and is told what is missing", deltas: []*arbev1.Delta{at(0, "a"), at(3, "d")}, result: whole("abcdef"), want: "adef", missed: 2},
-		{name: "a program gets what was missing from the result", patient: true, deltas: []*arbev1.Delta{at(0, "a"), at(3, "d")}, result: whole("abcdef"), want: "abcdef"},
-		{
-			name: "a program is not kept waiting for what no result can hold", patient: true,
-			deltas: []*arbev1.Delta{at(0, "a"), at(wholeResult, "z")},
-			result: entry.CommandResult{Output: "a", OutputTail: "z", Truncated: true, OutputBytes: wholeResult + 1},
-			want:   "az", missed: wholeResult - 1,
-		},
 		{
 			name:   "head and tail of a large output are written with what lies between told",
 			result: entry.CommandResult{Output: "head", OutputTail: "tail", Truncated: true, OutputBytes: 100},
@@ -54,7 +48,7 @@ func TestOutput(t *testing.T) {
 			t.Parallel()
 			var b strings.Builder
 			var missed int64
-			o := output{out: &b, missed: func(n int64) { missed += n }, patient: c.patient}
+			o := output{out: &b, missed: func(n int64) { missed += n }}
 			for _, d := range c.deltas {
 				if err := o.delta(d); err != nil {
 					t.Fatal(err)
@@ -67,6 +61,27 @@ func TestOutput(t *testing.T) {
 				t.Fatalf("wrote %s and missed %d bytes, want %s and %d", short(b.String()), missed, short(c.want), c.missed)
 			}
 		})
+	}
+}
+
+// The artifact has the bytes as they were printed, and the result counts text, which may be more.
+func TestWhereTheWholeOutputIsIsTold(t *testing.T) {
+	t.Parallel()
+	for want, r := range map[string]entry.CommandResult{
+		"all of it: arbe artifact get a1":              {ArtifactBytes: 300 << 10},
+		"its first 307200 bytes: arbe artifact get a1": {ArtifactBytes: 300 << 10, ArtifactPart: true},
+	} {
+		r.CommandID, r.ArtifactID, r.Truncated, r.OutputBytes, r.Output, r.OutputTail = "c1", "a1", true, 900<<10, "head", "tail"
+		payload, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said strings.Builder
+		e := execution{app: &app{out: io.Discard, err: &said}, output: output{out: io.Discard, missed: func(int64) {}, gaps: true}}
+		_ = e.end(&arbev1.Entry{Type: r.Type(), Payload: string(payload)})
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("it says %q, want %q", said.String(), want)
+		}
 	}
 }
 

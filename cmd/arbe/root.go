@@ -7,29 +7,25 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	build "github.com/arbe-dev/arbe/internal/version"
 )
 
-// verbs are the top-level verbs, in the order help lists them.
-var verbs = []func(*app) *cobra.Command{
-	up,
-	serve,
-	migrate,
-	signingKey,
-	streamProxy,
-	config,
-	login,
-	auth,
-	house,
-	key,
-	token,
-	thread,
-	x,
-	version,
+// verbs are the top-level verbs, in the groups and the order in which help lists them.
+var verbs = []struct {
+	title string
+	verbs []func(*app) *cobra.Command
+}{
+	{"Threads", []func(*app) *cobra.Command{thread, say, x, artifact}},
+	{"Houses", []func(*app) *cobra.Command{house, member, invite, agent, env, sandbox}},
+	{"Access", []func(*app) *cobra.Command{login, logout, profileGroup, auth, key, token}},
+	{"Servers", []func(*app) *cobra.Command{up, serve, migrate, config, secretKey, signingKey, streamProxy}},
+	{"Others", []func(*app) *cobra.Command{version}},
 }
 
 // topics are the pages of help that belong to no verb.
 var topics = []func() *cobra.Command{
 	environmentTopic,
+	serversTopic,
 	exitCodesTopic,
 	formattingTopic,
 }
@@ -55,24 +51,36 @@ func newRoot(a *app) *cobra.Command {
 		SilenceUsage:     true,
 		PersistentPreRun: func(*cobra.Command, []string) { a.started = true },
 	}
-	root.Version, _ = build()
+	root.Version = build.Get().Version
 	root.SetVersionTemplate("arbe {{.Version}}\n")
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return misusedVerb(cmd, err.Error()) })
+	root.SetFlagErrorFunc(wrongFlag)
 	flags := root.PersistentFlags()
 	flags.BoolVar(&a.json, "json", false, "print JSON, errors too (see arbe help formatting)")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print ids only, and say nothing on stderr but errors")
-	flags.StringVar(&a.hostFlag, "host", "", "address of the server (default $ARBE_HOST, or that of this machine's arbe up)")
-	flags.StringVar(&a.dataDirFlag, "data-dir", "", "data directory of this machine's arbe up (default $ARBE_DATA_DIR or .arbe)")
+	flags.StringVar(&a.hostFlag, "host", "", "address of the server (default $ARBE_HOST; see arbe help servers)")
+	flags.StringVar(&a.profileFlag, "profile", "", "server and credential that arbe login keeps (default $ARBE_PROFILE)")
+	flags.StringVar(&a.dataDirFlag, "data-dir", "", "data directory of a server on this machine (default $ARBE_DATA_DIR or .arbe)")
 	makeGroup(root)
-	for _, verb := range verbs {
-		root.AddCommand(verb(a))
+	for _, part := range verbs {
+		root.AddGroup(&cobra.Group{ID: part.title, Title: part.title + ":"})
+		for _, verb := range part.verbs {
+			cmd := verb(a)
+			cmd.GroupID = part.title
+			root.AddCommand(cmd)
+		}
+	}
+	root.SetCompletionCommandGroupID("Others")
+	if err := root.RegisterFlagCompletionFunc("profile", a.profileNames); err != nil {
+		panic(err) // there is no such flag: a mistake in this program
 	}
 	for _, topic := range topics {
 		root.AddCommand(topic())
 	}
+	root.SetHelpCommand(help(root))
+	root.SetHelpCommandGroupID("Others")
 	return root
 }
 

@@ -27,20 +27,41 @@ func TestMain(m *testing.M) {
 // commands there are
 //
 //	exits CODE COMMAND…   runs a command that must exit with CODE
-//	capture VAR           keeps the last output in a variable
+//	capture VAR [REGEXP]  keeps the last output in a variable, or what the group of the expression is in it
 //	shows FILE REGEXP     waits until a command behind the script has written what matches
 //	interrupt             sends Ctrl-C to the command behind the script
 //	interrupted CODE      checks, after wait, what it exited with
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	server := startUp(t)
-	long := longThread(t, server, 2500)
+	// Browsers reach it through a proxy, which the command line does not need.
+	server := startUp(t, "ARBE_PUBLIC_URL=https://arbe.example.com")
+	play(t, "testdata/script", server, longThread(t, server, 2500))
+}
+
+// TestScriptsOfSeveralHouses plays what makes houses: everybody else there would have to name theirs.
+func TestScriptsOfSeveralHouses(t *testing.T) {
+	t.Parallel()
+	play(t, "testdata/houses", startUp(t, "ARBE_PUBLIC_URL=https://arbe.example.com"), "")
+}
+
+// TestScriptsAlone plays what changes the server for everybody.
+func TestScriptsAlone(t *testing.T) {
+	t.Parallel()
+	play(t, "testdata/alone", startUp(t), "")
+}
+
+// play plays the scripts of a directory against a server with a long thread.
+func play(t *testing.T, dir string, server *upServer, long string) {
+	t.Helper()
 	testscript.Run(t, testscript.Params{
-		Dir:                "testdata/script",
+		Dir:                dir,
 		RequireUniqueNames: true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("ARBE_DATA_DIR", server.dataDir)
+			e.Setenv("HOME", filepath.Join(e.WorkDir, "home"))
+			e.Setenv("DATA", server.dataDir)
 			e.Setenv("SERVER", server.host)
+			e.Setenv("STATE", server.state())
 			e.Setenv("LONG", long)
 			e.Values[behind{}] = &behind{}
 			return writeInputs(e)
@@ -126,7 +147,15 @@ func wantCode(ts *testscript.TestScript, want string, got int) {
 }
 
 func capture(ts *testscript.TestScript, _ bool, args []string) {
-	ts.Setenv(args[0], strings.TrimSpace(ts.ReadFile("stdout")))
+	text := strings.TrimSpace(ts.ReadFile("stdout"))
+	if len(args) > 1 {
+		found := regexp.MustCompile(args[1]).FindStringSubmatch(text)
+		if len(found) < 2 {
+			ts.Fatalf("there is no %s in %q", args[1], text)
+		}
+		text = found[1]
+	}
+	ts.Setenv(args[0], text)
 }
 
 func shows(ts *testscript.TestScript, _ bool, args []string) {

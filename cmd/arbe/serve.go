@@ -8,11 +8,18 @@ import (
 
 // serve runs a server on an operator's Postgres.
 func serve(a *app) *cobra.Command {
+	var link bool
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Start a server on your own PostgreSQL (DATABASE_URL)",
 		Long: "Start a server on an operator's PostgreSQL, version 15 or later. DATABASE_URL names it, as a role that\n" +
-			"may create tables and roles: the server uses it to migrate, and serves as a role of its own.",
+			"may create tables and roles: the server uses it to migrate, and serves as a role of its own.\n\n" +
+			"It prints no login link unless --login-link asks for one, so that none is in the log of a service: arbe login\n" +
+			"makes one on this machine.\n\n" +
+			"SIGTERM or Ctrl-C stops it in order. It is not ready any more (/readyz), takes up no more commands, and waits\n" +
+			"for those that run for drain_timeout at most. Those that have not ended then go on in their sandboxes, and the\n" +
+			"next start of this data directory goes on with them, if it comes within sandbox_grace. So a restart or an\n" +
+			"upgrade interrupts nobody. A second signal ends the waiting, and a third one the process.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := a.settings(cmd)
@@ -22,9 +29,10 @@ func serve(a *app) *cobra.Command {
 			if cfg.DatabaseURL == "" {
 				return fault.New(fault.Invalid, "no database is named", "set DATABASE_URL, or use arbe up, which brings its own")
 			}
-			return a.runServer(cmd.Context(), cfg)
+			return a.runServer(cmd.Context(), cfg, link)
 		},
 	}
 	settingFlags(cmd)
+	cmd.Flags().BoolVar(&link, "login-link", false, "print a link that logs a browser in as the first house's owner, once, within 15 minutes")
 	return cmd
 }

@@ -16,6 +16,8 @@ import (
 // own.
 type upServer struct {
 	dataDir, addr string
+	// settings are further variables of its environment.
+	settings []string
 	// host and token are what it left in its data directory.
 	host, token string
 
@@ -25,13 +27,13 @@ type upServer struct {
 }
 
 // startUp starts arbe up and stops it with the test.
-func startUp(t *testing.T) *upServer {
+func startUp(t *testing.T, settings ...string) *upServer {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &upServer{dataDir: filepath.Join(t.TempDir(), "data"), addr: free.Addr().String()}
+	s := &upServer{dataDir: filepath.Join(t.TempDir(), "data"), addr: free.Addr().String(), settings: settings}
 	if err := free.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -48,12 +50,17 @@ func startUp(t *testing.T) *upServer {
 	return s
 }
 
+// state is where it leaves its pointer.
+func (s *upServer) state() string { return filepath.Join(filepath.Dir(s.dataDir), "state") }
+
 // start starts it, and returns once it serves.
 func (s *upServer) start(t *testing.T) {
 	t.Helper()
 	s.said = &strings.Builder{}
 	cmd := exec.Command("arbe", "up")
-	cmd.Env = append(os.Environ(), "ARBE_DATA_DIR="+s.dataDir, "ARBE_ADDR="+s.addr)
+	cmd.Env = append(os.Environ(), "ARBE_DATA_DIR="+s.dataDir, "ARBE_ADDR="+s.addr, "XDG_STATE_HOME="+s.state(),
+		"ARBE_SANDBOX_MAX_DISK_MB=512") // sandboxes reserve their disks
+	cmd.Env = append(cmd.Env, s.settings...)
 	cmd.Stdout, cmd.Stderr = s.said, s.said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -83,13 +90,13 @@ func (s *upServer) kill(t *testing.T) {
 	s.cmd = nil
 }
 
-// answers says whether the server has written where it is and can be reached there.
+// answers reports whether the server has written where it is and can be reached there.
 func (s *upServer) answers() bool {
 	text, err := os.ReadFile(filepath.Join(s.dataDir, "cli.json"))
 	if err != nil {
 		return false
 	}
-	var login target
+	var login localServer
 	if json.Unmarshal(text, &login) != nil {
 		return false
 	}

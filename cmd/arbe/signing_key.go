@@ -28,6 +28,9 @@ func signingKeyRotate(a *app) *cobra.Command {
 			if err := server.RotateSigningKeys(cmd.Context(), cfg, dropOld); err != nil {
 				return err
 			}
+			if a.json {
+				return a.printJSON(map[string]bool{"rotated": true, "dropped_old": dropOld})
+			}
 			if dropOld {
 				a.say("a new key signs; all tokens of threads made before have ended")
 			} else {
@@ -36,7 +39,7 @@ func signingKeyRotate(a *app) *cobra.Command {
 			return nil
 		},
 	}
-	settingFlags(cmd)
+	settingFlags(cmd, "database_url", "secret_key")
 	cmd.Flags().BoolVar(&dropOld, "drop-old", false, "end all tokens of the old keys at once")
 	return cmd
 }

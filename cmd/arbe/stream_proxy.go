@@ -7,12 +7,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/httpd"
 )
 
 // streamProxy forwards requests for streams, for sandboxes whose network does not reach the server.
@@ -26,15 +26,21 @@ func streamProxy(a *app) *cobra.Command {
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			to, err := url.Parse(upstream)
-			if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" {
+			if err != nil || to.Host == "" || to.Scheme != "http" && to.Scheme != "https" || to.User != nil || to.RawQuery != "" {
 				return fault.New(fault.Invalid, "--upstream is not the address of a server", "write it as --upstream https://arbe.example.com")
 			}
 			listener, err := net.Listen("tcp", listen)
 			if err != nil {
 				return fault.Newf(fault.Precondition, "stop what uses it, or set another with --listen", "cannot listen on %s", listen).Because(err)
 			}
+			if a.json {
+				if err := a.printJSON(map[string]string{"url": "http://" + listener.Addr().String(), "upstream": upstream}); err != nil {
+					return err
+				}
+			}
 			a.say("forwarding streams from http://%s to %s; stop it with Ctrl-C", listener.Addr(), upstream)
-			return forward(cmd.Context(), listener, door.Proxy(to, slog.New(slog.NewTextHandler(a.err, nil))))
+			logger := slog.New(slog.NewTextHandler(a.err, nil))
+			return forward(cmd.Context(), listener, httpd.New(door.Proxy(to, logger), httpd.Limits{}, logger))
 		},
 	}
 	cmd.Flags().StringVar(&upstream, "upstream", "", "address of the server")
@@ -43,8 +49,7 @@ func streamProxy(a *app) *cobra.Command {
 }
 
 // forward serves until the person ends it.
-func forward(ctx context.Context, listener net.Listener, proxy http.Handler) error {
-	server := &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
+func forward(ctx context.Context, listener net.Listener, server *http.Server) error {
 	defer context.AfterFunc(ctx, func() { server.Close() })()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err

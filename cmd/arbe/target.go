@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"io/fs"
+	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -22,8 +20,13 @@ const defaultHost = "http://127.0.0.1:8420"
 
 // target is a server and the credential to show it.
 type target struct {
-	Host  string `json:"host"`
-	Token string `json:"token"`
+	// Host is the address to call, and URL the one for browsers.
+	Host, URL string
+	Token     string
+	// Profile is the profile that both come from, if any.
+	Profile string
+	// Why says what chose the server, and Credential where the token comes from; empty is that there is none.
+	Why, Credential string
 }
 
 // calls makes the body of a verb that talks to the server.
@@ -37,53 +40,200 @@ func (a *app) calls(verb func(ctx context.Context, c *arbe.Client, args []string
 	}
 }
 
-// target says which server, and as whom: the flag, the environment, what this machine's arbe up left in
-// its data directory, the default. The token of the data directory is shown to the server that wrote
-// it, and to no other.
+// target decides which server to talk to, and as whom. For the server the first of these that says something wins:
+//
+//  1. the flags --host, --profile, --data-dir
+//  2. ARBE_HOST, ARBE_PROFILE, ARBE_DATA_DIR
+//  3. the profile that was chosen with arbe login or arbe profile use
+//  4. the server of .arbe in the working directory
+//  5. the server that runs on this machine as this user
+//
+// The credential is ARBE_TOKEN, unless --profile names a profile; else the one that is kept for this server, and
+// no other: a credential never goes to a host that it was not given for.
 func (a *app) target() (target, error) {
-	local, err := a.localServer()
-	if err != nil && a.getenv("ARBE_TOKEN") == "" {
+	if a.chosen == nil {
+		t, err := a.choose()
+		if err != nil {
+			return target{}, err
+		}
+		if token := a.getenv("ARBE_TOKEN"); token != "" && a.profileFlag == "" {
+			t.Token, t.Credential = token, "ARBE_TOKEN"
+		}
+		a.chosen = &t
+	}
+	return *a.chosen, nil
+}
+
+// choose is [app.target] without ARBE_TOKEN.
+func (a *app) choose() (target, error) {
+	if a.hostFlag != "" && a.profileFlag != "" {
+		return target{}, fault.New(fault.Invalid, "--host and --profile are both given", "give one: a profile has its host")
+	}
+	for _, from := range []struct {
+		value, name string
+		choose      func(value, why string) (target, error)
+	}{
+		{a.hostFlag, "--host", a.atHost},
+		{a.profileFlag, "--profile", a.ofProfile},
+		{a.dataDirFlag, "--data-dir", a.ofDataDir},
+		{a.getenv("ARBE_HOST"), "ARBE_HOST", a.atHost},
+		{a.getenv("ARBE_PROFILE"), "ARBE_PROFILE", a.ofProfile},
+		{a.getenv("ARBE_DATA_DIR"), "ARBE_DATA_DIR", a.ofDataDir},
+	} {
+		if from.value != "" {
+			return from.choose(from.value, from.name)
+		}
+	}
+	saved, err := a.profiles()
+	if err != nil {
 		return target{}, err
 	}
-	t := target{Host: first(a.hostFlag, a.getenv("ARBE_HOST"), local.Host, defaultHost), Token: a.getenv("ARBE_TOKEN")}
-	u, err := url.Parse(t.Host)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
-		return target{}, fault.Newf(fault.Invalid, "set ARBE_HOST to an address such as "+defaultHost, "%q is not the address of a server", t.Host)
+	if saved.Current != "" {
+		return a.ofProfile(saved.Current, "the profile in use")
 	}
-	t.Host = strings.TrimRight(t.Host, "/")
-	if t.Token == "" && t.Host == strings.TrimRight(local.Host, "/") {
-		t.Token = local.Token
+	return a.onThisMachine()
+}
+
+// atHost is the server at an address, with the credential that is kept for this address, if any.
+func (a *app) atHost(host, why string) (target, error) {
+	host, err := cleanHost(host)
+	if err != nil {
+		return target{}, err
+	}
+	t := target{Host: host, URL: host, Why: why}
+	if s, err := serverOf(a.dataDir(), a.namesDataDir()); err == nil && s.runs && s.Host == host {
+		t.Token, t.Credential = s.Token, s.origin()
+		return t, nil
+	} else if err != nil && !errors.Is(err, errNoServer) && a.namesDataDir() && a.getenv("ARBE_TOKEN") == "" {
+		return target{}, err
+	}
+	saved, err := a.profiles()
+	if err != nil {
+		if a.getenv("ARBE_TOKEN") != "" {
+			return t, nil // nothing of the file is needed
+		}
+		return target{}, err
+	}
+	names := saved.names()
+	if saved.Current != "" {
+		names = append([]string{saved.Current}, names...)
+	}
+	for _, name := range names {
+		if p := saved.All[name]; p.Host == host {
+			t.Token, t.Profile, t.Credential = p.Token, name, "profile "+name
+			return t, nil
+		}
+	}
+	for _, s := range a.runningServers() {
+		if s.Host == host {
+			t.Token, t.Credential = s.Token, s.origin()
+		}
 	}
 	return t, nil
 }
 
-// localServer reads what this machine's arbe up left for us; the zero target when there is none.
-func (a *app) localServer() (t target, err error) {
-	path := filepath.Join(a.dataDir(), "cli.json")
-	text, err := os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return target{}, nil
-	case err != nil:
-		return target{}, fault.Newf(fault.Forbidden, "run arbe as the user who runs arbe up, or set ARBE_TOKEN", "cannot read %s", path).Because(err)
+// ofProfile is the server of a profile.
+func (a *app) ofProfile(name, why string) (target, error) {
+	if name == localProfile {
+		return a.onThisMachine()
 	}
-	if err := json.Unmarshal(text, &t); err != nil {
-		return target{}, fault.Newf(fault.Precondition, "start arbe up again: it writes the file anew", "%s is damaged", path).Because(err)
+	saved, err := a.profiles()
+	if err != nil {
+		return target{}, err
 	}
-	return t, nil
+	p, err := saved.named(name)
+	if err != nil {
+		return target{}, err
+	}
+	host, err := cleanHost(p.Host)
+	if err != nil {
+		return target{}, err
+	}
+	return target{Host: host, URL: host, Token: p.Token, Profile: name, Why: fmt.Sprintf("%s (%s)", why, name), Credential: "profile " + name}, nil
 }
+
+// ofDataDir is the server of a data directory that is named.
+func (a *app) ofDataDir(dir, why string) (target, error) {
+	s, err := serverOf(dir, true)
+	switch {
+	case errors.Is(err, errNoServer):
+		return target{Host: defaultHost, URL: defaultHost, Why: "the default: " + why + " names a directory without a server"}, nil
+	case err != nil && a.getenv("ARBE_TOKEN") != "":
+		return target{Host: defaultHost, URL: defaultHost, Why: "the default: the server of " + why + " cannot be read"}, nil
+	case err != nil:
+		return target{}, err
+	}
+	return s.target(why), nil
+}
+
+// onThisMachine is the server of the working directory, else the one that runs as this user.
+func (a *app) onThisMachine() (target, error) {
+	s, err := serverOf(defaultDataDir, false)
+	// A directory that came with somebody's files names no server elsewhere: a credential must not go there.
+	if err == nil && (s.runs || (target{Host: s.Host}).isLocal()) {
+		return s.target(".arbe in this directory"), nil
+	}
+	if err != nil && !errors.Is(err, errNoServer) && a.getenv("ARBE_TOKEN") == "" {
+		return target{}, err
+	}
+	switch running := a.runningServers(); len(running) {
+	case 0:
+		return target{Host: defaultHost, URL: defaultHost, Why: "the default: no server of yours runs on this machine"}, nil
+	case 1:
+		return running[0].target("the server that runs on this machine"), nil
+	default:
+		var which []string
+		for _, s := range running {
+			which = append(which, fmt.Sprintf("%s (--data-dir %s)", s.Host, s.dataDir))
+		}
+		return target{}, fault.New(fault.Invalid, "several arbe servers run on this machine: "+strings.Join(which, ", "),
+			"name one with --data-dir or --host, or run arbe in its directory")
+	}
+}
+
+// target is the server as one to talk to. One that does not run gets no credential: something else may listen at
+// its address by now.
+func (s localServer) target(why string) target {
+	t := target{Host: s.Host, URL: first(s.URL, s.Host), Why: why}
+	if s.runs {
+		t.Token, t.Credential = s.Token, s.origin()
+	}
+	return t
+}
+
+// origin says where a server's key is kept.
+func (s localServer) origin() string { return filepath.Join(s.dataDir, "cli.json") }
+
+// defaultDataDir is the data directory of arbe up when none is named.
+const defaultDataDir = ".arbe"
 
 // dataDir is the data directory of this machine's arbe up.
-func (a *app) dataDir() string { return first(a.dataDirFlag, a.getenv("ARBE_DATA_DIR"), ".arbe") }
+func (a *app) dataDir() string {
+	return first(a.dataDirFlag, a.getenv("ARBE_DATA_DIR"), defaultDataDir)
+}
 
-// isLocal says whether the server is meant to run on this machine.
+// namesDataDir reports whether the person named the data directory.
+func (a *app) namesDataDir() bool { return first(a.dataDirFlag, a.getenv("ARBE_DATA_DIR")) != "" }
+
+// cleanHost checks the address of a server.
+func cleanHost(host string) (string, error) {
+	u, err := url.Parse(host)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return "", fault.Newf(fault.Invalid, "write it as "+defaultHost, "%q is not the address of a server", host)
+	}
+	return strings.TrimRight(host, "/"), nil
+}
+
+// isLocal reports whether the server is meant to run on this machine.
 func (t target) isLocal() bool {
 	u, err := url.Parse(t.Host)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(u.Hostname())
-	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+	return err == nil && isLoopback(u.Hostname())
+}
+
+// isLoopback reports whether a host name is this machine's own.
+func isLoopback(name string) bool {
+	ip := net.ParseIP(name)
+	return name == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // first is the first of the values that is set.

@@ -1,22 +1,69 @@
 package main
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 func thread(a *app) *cobra.Command {
-	return group(a, "thread", "Create, list, show, fork and delete threads; read and write their logs",
-		threadCreate, threadList, threadShow, threadFork, threadDelete, threadEntries)
+	return group(a, "thread", "Create, list, change, fork and delete threads; read and write their logs",
+		threadCreate, threadList, threadShow, threadRename, threadPin, threadUnpin, threadTag, threadClose, threadReopen,
+		threadFork, threadCancel, threadDelete, threadEntries)
 }
 
-// theThread is the thread a verb works on: the one that is named, or $ARBE_THREAD.
+// theThread is the thread that a verb works on: the one that is named, or $ARBE_THREAD.
 func (a *app) theThread(named string) (string, error) {
-	if id := first(named, a.getenv("ARBE_THREAD")); id != "" {
-		return id, nil
+	if ref := first(named, a.getenv("ARBE_THREAD")); ref != "" {
+		return ref, nil
 	}
-	return "", fault.New(fault.Invalid, "no thread is named", "give its id, or set ARBE_THREAD; arbe thread list shows them")
+	return "", fault.New(fault.Invalid, "no thread is named", "give its id or name, or set ARBE_THREAD; arbe thread list shows them")
+}
+
+// threadID is the id of [app.theThread], which people name by id or by name.
+func (a *app) threadID(ctx context.Context, c *arbe.Client, named string) (string, error) {
+	ref, err := a.theThread(named)
+	if err != nil {
+		return "", err
+	}
+	return a.find(ctx, c, threadKind, "", ref)
+}
+
+// getThread returns the thread that a person named.
+func (a *app) getThread(ctx context.Context, c *arbe.Client, named string) (*arbev1.Thread, error) {
+	id, err := a.threadID(ctx, c, named)
+	if err != nil {
+		return nil, err
+	}
+	found, err := c.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: id})
+	return found.GetThread(), err
+}
+
+// updateThread changes a thread and shows it, with what was done to it.
+func (a *app) updateThread(ctx context.Context, c *arbe.Client, req *arbev1.UpdateThreadRequest, done string) error {
+	updated, err := c.Threads.UpdateThread(ctx, req)
+	if err != nil {
+		return err
+	}
+	t := updated.GetThread()
+	return a.show(t.GetId(), viewThread(t), func() string { return fmt.Sprintf("%s %s (%s)", done, t.GetId(), oneLine(title(t))) })
+}
+
+// changesThread is the body of a verb that makes one change to a thread.
+func (a *app) changesThread(done string, change func(*arbev1.UpdateThreadRequest)) func(*cobra.Command, []string) error {
+	return a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
+		var req arbev1.UpdateThreadRequest
+		if req.Id, err = a.threadID(ctx, c, firstOf(args)); err != nil {
+			return err
+		}
+		change(&req)
+		return a.updateThread(ctx, c, &req, done)
+	})
 }
 
 // firstOf is the first argument; empty when there is none.

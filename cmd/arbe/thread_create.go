@@ -18,13 +18,17 @@ func threadCreate(a *app) *cobra.Command {
 		Use:   "create [PARENT]",
 		Short: "Create a thread",
 		Long: "Create a thread: in a house, below another thread, or with an agent (a direct message),\n" +
-			"according to what PARENT is the id of. Without one it is in your house.",
+			"according to what PARENT is: the id or name of a house or thread, or the id of an agent. Without one it\n" +
+			"is in your house.",
 		Example: "  arbe thread create --name 'fix the build'\n" +
 			"  id=$(arbe thread create -q)",
 		Args:              takes(0, 1, "at most one parent"),
 		ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
 			if err := a.place(ctx, c, firstOf(args), &req); err != nil {
+				return err
+			}
+			if err := a.namedInHouse(ctx, c, &req); err != nil {
 				return err
 			}
 			created, err := c.Threads.CreateThread(ctx, &req)
@@ -37,33 +41,47 @@ func threadCreate(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	a.houseFlag(cmd, &req.HouseId)
-	flags.StringVar(&req.Id, "id", "", "your own id for it, so that a repeat creates nothing (8 to 32 of a-z0-9)")
+	flags.StringVar(&req.Id, "id", "", "your own word for it, so that a repeat creates nothing (8 to 32 of a-z0-9)")
 	flags.StringVar(&req.Name, "name", "", "its title")
-	flags.StringVar(&req.EnvironmentId, "env", "", "recipe of its sandbox (default: the house's)")
-	flags.StringVar(&req.AgentId, "agent", "", "bot that drives it")
+	flags.StringVar(&req.EnvironmentId, "env", "", "environment of its sandbox, by id or name (default: the house's)")
+	flags.StringVar(&req.AgentId, "agent", "", "bot that drives it, by id or name")
 	flags.StringSliceVar(&req.Tags, "tag", nil, "a label (may be repeated)")
 	flags.BoolVar(&req.Pinned, "pin", false, "pin it")
 	a.completes(cmd, "env", a.environments)
+	a.completes(cmd, "agent", a.agents)
 	return cmd
 }
 
-// place says in req where a new thread will live. An agent is known by its uuid, a house by being one
-// of the caller's; anything else is a thread, whose house the new one shares.
+// namedInHouse replaces the names of an environment and a bot in req by their ids.
+func (a *app) namedInHouse(ctx context.Context, c *arbe.Client, req *arbev1.CreateThreadRequest) (err error) {
+	if req.EnvironmentId != "" {
+		if req.EnvironmentId, err = a.find(ctx, c, environmentKind, req.HouseId, req.EnvironmentId); err != nil {
+			return err
+		}
+	}
+	if req.AgentId != "" {
+		req.AgentId, err = a.find(ctx, c, agentKind, req.HouseId, req.AgentId)
+	}
+	return err
+}
+
+// place says in req where a new thread will live. An agent is known by its uuid, a house by being one of the caller's;
+// anything else is a thread, whose house the new one shares.
 func (a *app) place(ctx context.Context, c *arbe.Client, parent string, req *arbev1.CreateThreadRequest) (err error) {
 	if parent != "" && uuid.Validate(parent) != nil {
 		houses, err := allHouses(ctx, c)
 		if err != nil {
 			return err
 		}
-		if slices.ContainsFunc(houses, func(h *arbev1.House) bool { return h.GetId() == parent }) {
-			req.HouseId = parent
+		if i := slices.IndexFunc(houses, func(h *arbev1.House) bool { return h.GetId() == parent || h.GetName() == parent }); i >= 0 {
+			req.HouseId = houses[i].GetId()
 			return nil
 		}
-		above, err := c.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: parent})
+		above, err := a.getThread(ctx, c, parent)
 		if err != nil {
 			return err
 		}
-		req.HouseId, req.ParentThreadId = above.GetThread().GetHouseId(), parent
+		req.HouseId, req.ParentThreadId = above.GetHouseId(), above.GetId()
 		return nil
 	}
 	req.ParentAgentId = parent

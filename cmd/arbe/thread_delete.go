@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bufio"
 	"context"
-	"fmt"
-	"strings"
 
+	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -15,37 +13,36 @@ import (
 
 // threadDelete deletes a thread. It takes no default thread: what cannot be undone is named.
 func threadDelete(a *app) *cobra.Command {
-	var yes bool
+	var yes, ignoreNotFound bool
 	cmd := &cobra.Command{
 		Use:   "delete ID",
 		Short: "Delete a thread with its log and its children",
-		Long: "Delete a thread with its log and its children; its forks stay whole. This cannot be undone.\n" +
-			"Deleting one that is gone succeeds. It asks first when a person types; a script is not asked.",
-		Args:              takes(1, 1, "the id of one thread"),
+		Long: "Delete a thread with its log and its children; its forks stay whole. This cannot be undone. It asks first when\n" +
+			"a person types; a script is not asked. A thread that does not exist is an error, unless --ignore-not-found makes\n" +
+			"a repeated deletion succeed.",
+		Args:              takes(1, 1, "one thread, by id or name"),
 		ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
-			id := args[0]
-			if !yes && isTerminal(a.in) && isTerminal(a.err) && !a.agrees(fmt.Sprintf("delete thread %s with its log and its children?", id)) {
-				return fault.New(fault.Canceled, "nothing was deleted", "answer y, or pass --yes")
+			th, err := a.getThread(ctx, c, args[0])
+			id := first(th.GetId(), args[0])
+			gone := fault.CodeOf(err) == fault.NotFound || connect.CodeOf(err) == connect.CodeNotFound
+			switch {
+			case gone && ignoreNotFound:
+				a.say("there is no thread %q: nothing was deleted", id)
+				return a.show(id, deletedView{id, false}, func() string { return "nothing to delete" })
+			case err != nil:
+				return err
+			}
+			if err := a.confirm(ctx, yes, "delete thread %s (%s) with its log and its children?", id, oneLine(title(th))); err != nil {
+				return err
 			}
 			if _, err := c.Threads.DeleteThread(ctx, &arbev1.DeleteThreadRequest{Id: id}); err != nil {
 				return err
 			}
-			view := struct {
-				ID      string `json:"id"`
-				Deleted bool   `json:"deleted"`
-			}{id, true}
-			return a.show(id, view, func() string { return "deleted " + id })
+			return a.show(id, deletedView{id, true}, func() string { return "deleted " + id })
 		}),
 	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVar(&ignoreNotFound, "ignore-not-found", false, "succeed when there is no such thread")
+	yesFlag(cmd, &yes)
 	return cmd
-}
-
-// agrees asks the person a question that only y answers.
-func (a *app) agrees(question string) bool {
-	fmt.Fprint(a.err, question+" [y/N] ")
-	answer, _ := bufio.NewReader(a.in).ReadString('\n')
-	answer = strings.ToLower(strings.TrimSpace(answer))
-	return answer == "y" || answer == "yes"
 }

@@ -40,7 +40,7 @@ func threadEntriesList(a *app) *cobra.Command {
 			if l.from < 1 || l.tail < 0 {
 				return fault.New(fault.Invalid, "--from is below 1, or --tail below 0", "positions start at 1")
 			}
-			if l.thread, err = a.theThread(firstOf(args)); err != nil {
+			if l.thread, err = a.threadID(ctx, c, firstOf(args)); err != nil {
 				return err
 			}
 			p := &entryPrinter{app: a, client: c, thread: l.thread}
@@ -59,7 +59,7 @@ func threadEntriesList(a *app) *cobra.Command {
 	return cmd
 }
 
-// wants says whether an entry's type is asked for: "signal" asks for "signal.thread.status_changed" too.
+// wants reports whether an entry's type is asked for: "signal" asks for "signal.thread.status_changed" too.
 func (l *listing) wants(e *arbev1.Entry) bool {
 	return len(l.types) == 0 || slices.ContainsFunc(l.types, func(t string) bool {
 		return e.GetType() == t || strings.HasPrefix(e.GetType(), t+".")

@@ -23,7 +23,7 @@ func threadFork(a *app) *cobra.Command {
 		Args:              takes(0, 1, "one thread"),
 		ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
-			if req.ThreadId, err = a.theThread(firstOf(args)); err != nil {
+			if req.ThreadId, err = a.threadID(ctx, c, firstOf(args)); err != nil {
 				return err
 			}
 			made, err := c.Threads.ForkThread(ctx, &req)
@@ -36,7 +36,7 @@ func threadFork(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.Int64Var(&req.At, "at", 0, "position of the last entry to take along (default the end)")
-	flags.StringVar(&req.Id, "id", "", "your own id for the fork, so that a repeat creates nothing (8 to 32 of a-z0-9)")
+	flags.StringVar(&req.Id, "id", "", "your own word for the fork, so that a repeat creates nothing (8 to 32 of a-z0-9)")
 	flags.StringVar(&req.Name, "name", "", "its title (default: that it is a fork of the other)")
 	return cmd
 }

@@ -15,10 +15,14 @@ import (
 func threadList(a *app) *cobra.Command {
 	var req arbev1.ListThreadsRequest
 	var limit int
+	var watch bool
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the threads of a house: pinned ones first, then the last active",
-		Args:  takes(0, 0, ""),
+		Long: "List the threads of a house: pinned ones first, then the last active. With --watch the list stays\n" +
+			"and changes as they do, until Ctrl-C; in a pipe each thread is a line again whenever it changes,\n" +
+			"and with --json an object: {\"thread\": …}, or {\"gone\": ID} when it leaves the list.",
+		Args: takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) (err error) {
 			if limit < 0 {
 				return fault.New(fault.Invalid, "--limit is negative", "give how many threads to list, or 0 for all")
@@ -26,15 +30,21 @@ func threadList(a *app) *cobra.Command {
 			if req.HouseId, err = a.inHouse(ctx, c, req.HouseId); err != nil {
 				return err
 			}
+			for _, named := range []*string{&req.ParentThreadId, &req.ForkedFromThreadId} {
+				if *named != "" {
+					if *named, err = a.find(ctx, c, threadKind, req.GetHouseId(), *named); err != nil {
+						return err
+					}
+				}
+			}
+			if watch {
+				return a.watchThreads(ctx, c, &req, limit)
+			}
 			threads, more, err := listThreads(ctx, c, &req, limit)
 			if err != nil {
 				return err
 			}
-			rows := make([]row, len(threads))
-			for i, t := range threads {
-				rows[i] = row{t.GetId(), viewThread(t), []string{t.GetId(), title(t), t.GetStatus(), a.when(t.GetLastActivityAt().AsTime())}}
-			}
-			if err := a.list([]string{"ID", "NAME", "STATUS", "LAST ACTIVE"}, rows); err != nil {
+			if err := a.listOfThreads(threads); err != nil {
 				return err
 			}
 			if more {
@@ -50,9 +60,19 @@ func threadList(a *app) *cobra.Command {
 	flags.StringVar(&req.Tag, "tag", "", "only threads with this label")
 	flags.StringVar(&req.Status, "status", "", "only threads with this status")
 	flags.IntVar(&limit, "limit", 50, "how many at most; 0 is all")
+	flags.BoolVarP(&watch, "watch", "w", false, "go on with what changes")
 	a.completes(cmd, "parent", a.threads)
 	a.completes(cmd, "forks-of", a.threads)
 	return cmd
+}
+
+// listOfThreads prints threads.
+func (a *app) listOfThreads(threads []*arbev1.Thread) error {
+	rows := make([]row, len(threads))
+	for i, t := range threads {
+		rows[i] = row{t.GetId(), viewThread(t), []string{t.GetId(), title(t), t.GetStatus(), a.when(t.GetLastActivityAt().AsTime())}}
+	}
+	return a.list([]string{"ID", "NAME", "STATUS", "LAST ACTIVE"}, rows)
 }
 
 // listThreads returns at most limit threads (0 is all), and whether there are more.

@@ -12,23 +12,18 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// threadShow tells what a thread is.
+// threadShow shows a thread.
 func threadShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "show [ID]",
-		Short:             "Show what a thread is",
+		Short:             "Show a thread",
 		Args:              takes(0, 1, "one thread"),
 		ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
-			id, err := a.theThread(firstOf(args))
+			t, err := a.getThread(ctx, c, firstOf(args))
 			if err != nil {
 				return err
 			}
-			found, err := c.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: id})
-			if err != nil {
-				return err
-			}
-			t := found.GetThread()
 			return a.show(t.GetId(), viewThread(t), func() string { return a.describe(t) })
 		}),
 	}

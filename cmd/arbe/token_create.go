@@ -21,8 +21,13 @@ func tokenCreate(a *app) *cobra.Command {
 		Args:              takes(0, 1, "at most one thread"),
 		ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
-			if req.ThreadId, err = a.theThread(firstOf(args)); err != nil {
+			if req.ThreadId, err = a.threadID(ctx, c, firstOf(args)); err != nil {
 				return err
+			}
+			if req.AgentId != "" {
+				if req.AgentId, err = a.find(ctx, c, agentKind, "", req.AgentId); err != nil {
+					return err
+				}
 			}
 			made, err := c.Credentials.CreateThreadToken(ctx, &req)
 			if err != nil {
@@ -32,7 +37,8 @@ func tokenCreate(a *app) *cobra.Command {
 		}),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&req.AgentId, "agent", "", "bot that will show it (default: you)")
+	flags.StringVar(&req.AgentId, "agent", "", "bot that will use it, by id or name (default: you)")
+	a.completes(cmd, "agent", a.agents)
 	flags.StringSliceVar(&req.Scopes, "scope", nil, "stream:read or stream:write (may be repeated; default both)")
 	return cmd
 }

@@ -11,20 +11,30 @@ import (
 
 // tokenRevoke ends all tokens of a thread. It takes no default thread: what cannot be undone is named.
 func tokenRevoke(a *app) *cobra.Command {
-	return &cobra.Command{
+	var yes bool
+	cmd := &cobra.Command{
 		Use:               "revoke THREAD",
 		Short:             "End all tokens of a thread",
-		Args:              takes(1, 1, "the id of one thread"),
+		Args:              takes(1, 1, "one thread, by id or name"),
 		ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
-			if _, err := c.Credentials.RevokeThreadTokens(ctx, &arbev1.RevokeThreadTokensRequest{ThreadId: args[0]}); err != nil {
+			id, err := a.threadID(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			if err := a.confirm(ctx, yes, "end all tokens of thread %s?", id); err != nil {
+				return err
+			}
+			if _, err := c.Credentials.RevokeThreadTokens(ctx, &arbev1.RevokeThreadTokensRequest{ThreadId: id}); err != nil {
 				return err
 			}
 			view := struct {
 				ThreadID string `json:"thread_id"`
 				Revoked  bool   `json:"revoked"`
-			}{args[0], true}
-			return a.show(view.ThreadID, view, func() string { return "revoked the tokens of thread " + view.ThreadID })
+			}{id, true}
+			return a.show(id, view, func() string { return "revoked the tokens of thread " + id })
 		}),
 	}
+	yesFlag(cmd, &yes)
+	return cmd
 }

@@ -2,8 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
+	"os"
+	"os/signal"
+	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +23,8 @@ func up(a *app) *cobra.Command {
 		Use:   "up",
 		Short: "Start arbe here, with a database of its own",
 		Long: "Start arbe on this machine with everything it needs: a PostgreSQL in the data directory, a house\n" +
-			"named Home, and local sandboxes. It goes on until Ctrl-C, and a later start finds all data.",
+			"named Home, and local sandboxes. It goes on until Ctrl-C, which also ends what runs in the sandboxes. A later\n" +
+			"start finds all data.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, origins, err := a.settings(cmd)
@@ -31,33 +38,66 @@ func up(a *app) *cobra.Command {
 				a.say("the database of %s is not used: arbe up brings its own, arbe serve takes yours", origins["database_url"].Origin)
 				cfg.DatabaseURL = ""
 			}
-			return a.runServer(cmd.Context(), cfg)
+			return a.runServer(cmd.Context(), cfg, true)
 		},
 	}
 	settingFlags(cmd)
 	return cmd
 }
 
-// runServer starts a server, says where it is, and keeps it until the person ends it.
-func (a *app) runServer(ctx context.Context, cfg server.Config) error {
+// runServer starts a server, says where it is, with a login link if that is asked for, and keeps it until the person
+// ends it. The first signal drains it and stops it in order, a second one ends the draining, and a further one ends the
+// process at once.
+func (a *app) runServer(ctx context.Context, cfg server.Config, link bool) error {
 	s, err := server.Start(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.out, "arbe is running at %s\nlog in, once, within 15 minutes: %s\n", s.URL(), s.LoginLink())
-	a.say("stop it with Ctrl-C; arbe login makes another link")
+	defer a.announce(cfg.DataDir)()
+	view := runningView{URL: s.URL()}
+	if link {
+		if view.LoginLink, err = s.LoginLink(context.WithoutCancel(ctx)); err != nil {
+			return errors.Join(err, s.Stop())
+		}
+	}
+	if err := a.show(view.URL, view, view.text); err != nil {
+		return errors.Join(err, s.Stop())
+	}
+	a.say("stop it with Ctrl-C; arbe login makes a login link")
 	err = s.Wait(ctx)
-	a.say("stopping")
+	a.say("stopping; a second signal stops it at once")
+	if err == nil {
+		draining, stop := signal.NotifyContext(context.WithoutCancel(ctx), os.Interrupt, syscall.SIGTERM)
+		err = s.Drain(draining)
+		stop()
+	}
+	signal.Reset(os.Interrupt, syscall.SIGTERM)
 	if stopErr := s.Stop(); err == nil {
 		err = stopErr
 	}
 	return err
 }
 
-// settingFlags gives a verb a flag for each setting, but for the data directory, which is every verb's.
-func settingFlags(cmd *cobra.Command) {
+// runningView is what a server that has started shows.
+type runningView struct {
+	URL       string `json:"url"`
+	LoginLink string `json:"login_link,omitempty"`
+}
+
+func (v runningView) text() string {
+	text := "arbe is running at " + v.URL
+	if v.LoginLink != "" {
+		text += "\nlog in, once, within 15 minutes: " + v.LoginLink
+	}
+	return text
+}
+
+// settingFlags gives a verb a flag for each of the named settings, or for all of them when none is named. The data
+// directory's flag is every verb's already. Secrets have none, because other users of the machine can read the arguments
+// of a process; the address of a database has one, which takes no password.
+func settingFlags(cmd *cobra.Command, named ...string) {
 	for _, s := range server.Settings {
-		if flag := flagOf(s.Name); flag != "data-dir" {
+		if flag := flagOf(s.Name); flag != "data-dir" && (!s.Secret || s.Name == "database_url") && (len(named) == 0 || slices.Contains(named, s.Name)) {
 			cmd.Flags().String(flag, "", fmt.Sprintf("%s (%s)", s.Usage, s.Env))
 		}
 	}
@@ -69,9 +109,18 @@ func (a *app) settings(cmd *cobra.Command) (server.Config, server.Origins, error
 	for _, s := range server.Settings {
 		if f := cmd.Flags().Lookup(flagOf(s.Name)); f != nil && f.Changed {
 			flags[s.Name] = f.Value.String()
+			if u, err := url.Parse(flags[s.Name]); s.Secret && (err != nil || hasPassword(u)) {
+				return server.Config{}, nil, fault.Newf(fault.Invalid, "set "+s.Env+" in place of the flag: other users can read arguments", "--%s has a password", f.Name)
+			}
 		}
 	}
 	return server.Load(flags, a.getenv)
+}
+
+// hasPassword reports whether an address of a database has a password in one of the ways that PostgreSQL knows.
+func hasPassword(u *url.URL) bool {
+	_, has := u.User.Password()
+	return has || u.Query().Has("password") || u.Scheme == "" && strings.Contains(u.String(), "password")
 }
 
 // flagOf is the flag of a setting.

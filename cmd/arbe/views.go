@@ -41,7 +41,7 @@ func viewHouse(h *arbev1.House) houseView {
 
 type keyView struct {
 	ID         string     `json:"id"`
-	HouseID    string     `json:"house_id"`
+	HouseID    string     `json:"house_id,omitempty"` // not there: all houses
 	AgentID    string     `json:"agent_id"`
 	Name       string     `json:"name"`
 	CreatedAt  time.Time  `json:"created_at"`

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
@@ -11,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -20,17 +23,37 @@ import (
 func x(a *app) *cobra.Command {
 	var thread, line, environment string
 	var timeout time.Duration
+	var noStdin bool
 	cmd := &cobra.Command{
 		Use:   "x [-t THREAD] -- PROGRAM [ARG…]",
 		Short: "Run a command on the sandbox of a thread",
 		Long: "Run a command on the sandbox of a thread, which is made if there is none. Its output comes here\n" +
 			"as it is printed, and arbe exits with its exit code. Everyone who follows the thread sees it too.\n" +
-			"Ctrl-C stops the command; a second Ctrl-C leaves it to its fate.",
+			"\n" +
+			"On a terminal the command's stdout and stderr are one, so that their lines come in the order in\n" +
+			"which they were written. When stdout or stderr is a pipe or a file, the two are kept apart and\n" +
+			"every byte of both arrives, however many: the command waits for a slow reader. When the reader\n" +
+			"goes away (head), the command is cancelled, and arbe exits with 141. With --json, and on a\n" +
+			"terminal, output that comes too fast to follow is left out, and stderr says how much.\n" +
+			"\n" +
+			"Its stdin is that of arbe, to the end, unless that is a terminal or --no-stdin is given: then it\n" +
+			"is empty.\n" +
+			"\n" +
+			fmt.Sprintf("Ctrl-C sends SIGINT to the command, after %s SIGTERM, and after %s more SIGKILL; each further\n", entry.CancelGrace, entry.CancelGrace) +
+			"Ctrl-C goes on to the next one at once, and the last one leaves.\n" +
+			"\n" +
+			"When arbe is killed, the command goes on, and its output is in the thread; arbe thread cancel\n" +
+			"cancels it. When the server is restarted, the command goes on too, and arbe gets all of its\n" +
+			"output. A command whose stdin broke off that way is ended, because the end of its stdin would\n" +
+			"tell it that it has all: at once by a restart, a minute after arbe was killed. Then arbe exits\n" +
+			"with 125, as always when the output is not complete.",
 		Example: "  arbe x -t th4w7q2m9x -- go test ./...\n" +
-			"  arbe x -t th4w7q2m9x -c 'make test | tail -20'",
+			"  arbe x -t th4w7q2m9x -c 'make test | tail -20'\n" +
+			"  arbe x -t th4w7q2m9x tar c . | tar x\n" +
+			"  git archive HEAD | arbe x -t th4w7q2m9x tar x",
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
 			// The id is ours, so that the command can be stopped before its server has answered.
-			req := &arbev1.RunCommandRequest{Id: uuid.NewString(), EnvironmentId: environment}
+			req := &arbev1.RunCommandRequest{Id: uuid.NewString()}
 			switch {
 			case (line == "") == (len(args) == 0):
 				return fault.New(fault.Invalid, "give either a program with its arguments or -c with a line for the shell", "see arbe x --help")
@@ -44,10 +67,21 @@ func x(a *app) *cobra.Command {
 			if timeout > 0 {
 				req.Timeout = durationpb.New(timeout)
 			}
-			if req.ThreadId, err = a.theThread(thread); err != nil {
+			if req.ThreadId, err = a.threadID(ctx, c, thread); err != nil {
 				return err
 			}
-			e := execution{app: a, client: c, req: req, output: output{out: a.out, missed: a.missed, patient: !isTerminal(a.out)}}
+			if environment != "" {
+				if req.EnvironmentId, err = a.find(ctx, c, environmentKind, "", environment); err != nil {
+					return err
+				}
+			}
+			e := execution{app: a, client: c, req: req, output: output{out: a.out, missed: a.missed}}
+			e.separate = !a.json && (!isTerminal(a.out) || !isTerminal(a.err))
+			if !noStdin && hasInput(a.in) {
+				e.stdin = a.in
+			}
+			// A reader that goes away is an error of the write, and ends the command instead of only arbe.
+			signal.Ignore(syscall.SIGPIPE)
 			// Ctrl-C is meant for the command, so it must not end our own calls.
 			ctx, leave := context.WithCancel(context.WithoutCancel(ctx))
 			defer leave()
@@ -59,11 +93,24 @@ func x(a *app) *cobra.Command {
 	flags.SetInterspersed(false)
 	flags.StringVarP(&thread, "thread", "t", "", "the thread (default $ARBE_THREAD)")
 	flags.StringVarP(&line, "command", "c", "", "a line for the shell, in place of a program with its arguments")
-	flags.StringVar(&environment, "env", "", "recipe of the sandbox, if the thread has none yet")
+	flags.StringVar(&environment, "env", "", "environment of the sandbox, by id or name, if the thread has none yet")
 	flags.DurationVar(&timeout, "timeout", 0, "how long it may take (default: the environment's limit)")
+	flags.BoolVarP(&noStdin, "no-stdin", "n", false, "give it an empty stdin")
 	a.completes(cmd, "thread", a.threads)
 	a.completes(cmd, "env", a.environments)
 	return cmd
+}
+
+// hasInput reports whether there may be something to read for a command: a terminal is the person's, and nothing comes
+// from the null device.
+func hasInput(in io.Reader) bool {
+	f, ok := in.(*os.File)
+	if !ok || isTerminal(f) {
+		return false
+	}
+	have, err := f.Stat()
+	null, nullErr := os.Stat(os.DevNull)
+	return err == nil && (nullErr != nil || !os.SameFile(have, null))
 }
 
 // missed tells that a part of a command's output did not come here.
@@ -71,23 +118,39 @@ func (a *app) missed(bytes int64) {
 	a.say("… %d bytes left out …", bytes)
 }
 
-// interruptible sends the first Ctrl-C to the command, and makes the second one leave. The function it
-// returns ends that.
+// cancelSteps are the signals that a command gets one after the other when it is cancelled.
+var cancelSteps = []struct {
+	signal arbev1.Signal
+	says   string
+}{
+	{arbev1.Signal_SIGNAL_INT, fmt.Sprintf("sent SIGINT to the command; SIGTERM follows after %s, then SIGKILL; Ctrl-C goes on at once", entry.CancelGrace)},
+	{arbev1.Signal_SIGNAL_TERM, fmt.Sprintf("the command has not ended: sent SIGTERM; SIGKILL follows after %s; Ctrl-C goes on at once", entry.CancelGrace)},
+	{arbev1.Signal_SIGNAL_KILL, "the command has not ended: sent SIGKILL; Ctrl-C leaves"},
+}
+
+// interruptible makes each Ctrl-C cancel the command with the next signal, and the last one leave. The server sends the
+// signals by itself too; here they are said when they are due. The function it returns ends that.
 func (e *execution) interruptible(ctx context.Context, leave func()) (stop func()) {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	interrupts := make(chan os.Signal, 2)
+	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		for n := 0; ; n++ {
+		var due <-chan time.Time
+		for next := 0; ; next++ {
 			select {
 			case <-ctx.Done():
 				return
-			case <-signals:
+			case <-interrupts:
+			case <-due:
 			}
-			if n > 0 || !e.cancel(ctx) {
+			if next == len(cancelSteps) || !e.cancel(ctx, cancelSteps[next].signal) {
 				leave()
 				return
 			}
+			e.app.say("arbe: %s", cancelSteps[next].says)
+			if due = nil; next+1 < len(cancelSteps) {
+				due = time.After(entry.CancelGrace)
+			}
 		}
 	}()
-	return func() { signal.Stop(signals) }
+	return func() { signal.Stop(interrupts) }
 }

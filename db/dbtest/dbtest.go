@@ -1,9 +1,8 @@
 // Package dbtest gives each test a migrated database of its own on a real Postgres.
 //
-// The Postgres is one embedded cluster per test process, made at the first use and gone with the
-// process; ARBE_TEST_DATABASE_URL names another one to use (its user must be a superuser). A database is
-// a copy of a migrated template, which takes tens of milliseconds, so that tests run in parallel and see
-// nothing of each other.
+// It starts one embedded cluster per test process at the first use; ARBE_TEST_DATABASE_URL names another Postgres to
+// use instead, whose user must be a superuser. A database is a copy of a migrated template, which takes tens of
+// milliseconds, so tests can run in parallel without seeing each other.
 package dbtest
 
 import (
@@ -25,15 +24,15 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// Database is one test's database.
+// Database is the database of one test.
 type Database struct {
-	// OwnerURL connects as the owner of the schema, whom row-level security does not bind.
+	// OwnerURL connects as the owner of the schema, to whom row-level security does not apply.
 	OwnerURL string
-	// ServerURL connects as the role a server serves with.
+	// ServerURL connects with the server's role.
 	ServerURL string
 	// DB is open under ServerURL, and closed with the test.
 	DB *db.DB
-	// Sealer is what the database's own password is sealed with.
+	// Sealer is the sealer of the database's own password.
 	Sealer *secret.Sealer
 }
 
@@ -55,8 +54,8 @@ func New(t testing.TB) *Database {
 	return d
 }
 
-// NewDurable is New on a Postgres of its own that waits for the disk, as in real life, where the tests' does
-// not: for benchmarks.
+// NewDurable is New on a Postgres that waits for the disk, as in production. It is for benchmarks; the tests' Postgres
+// does not wait.
 func NewDurable(t testing.TB) *Database {
 	t.Helper()
 	ctx := t.Context()
@@ -86,13 +85,13 @@ func (d *Database) open(t testing.TB, conns int32) {
 	t.Cleanup(d.DB.Close)
 }
 
-// Empty makes a database without our schema and returns its owner's URL.
+// Empty creates a database without our schema and returns its owner's URL.
 func Empty(t testing.TB) string {
 	t.Helper()
 	return create(t, "template template0")
 }
 
-// Owner opens a connection as the owner of the schema: for what a test must do past row-level security.
+// Owner opens a connection as the owner of the schema, for what a test must do past row-level security.
 func (d *Database) Owner(t testing.TB) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), d.OwnerURL)
@@ -103,7 +102,7 @@ func (d *Database) Owner(t testing.TB) *pgx.Conn {
 	return conn
 }
 
-// shared is this process' cluster.
+// shared is the cluster of this process.
 var shared struct {
 	once     sync.Once
 	err      error
@@ -145,7 +144,7 @@ func start() error {
 		}
 		shared.url, shared.stop = server.URL(), remove
 	}
-	// Test processes that share one Postgres take turns to make the template.
+	// Test processes that share one Postgres take turns to create the template.
 	conn, err := pgx.Connect(ctx, shared.url)
 	if err != nil {
 		return err
@@ -164,13 +163,13 @@ func start() error {
 	return err
 }
 
-// launch starts a Postgres in a directory of its own; remove ends both.
+// launch starts a Postgres in a directory of its own. remove stops it and removes the directory.
 func launch(ctx context.Context, fast bool) (server *embedded.Server, remove func(), err error) {
 	dir, err := os.MkdirTemp("", "arbe-dbtest-")
 	if err != nil {
 		return nil, nil, err
 	}
-	// Postgres may run as another user, who must be able to enter.
+	// Postgres may run as another user, who must be able to enter the directory.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, nil, err
 	}

@@ -30,8 +30,8 @@ type binaries struct {
 
 func (b binaries) path(program string) string { return filepath.Join(b.dir, program) }
 
-// findBinaries chooses the installation to run a cluster of a major version with; major 0 means that there
-// is no cluster yet, and the first that is new enough will do.
+// findBinaries chooses the installation for a cluster of a major version. If major is 0, there is no cluster yet, and
+// the first installation that is new enough is chosen.
 func findBinaries(ctx context.Context, cfg Config, major int) (binaries, error) {
 	if cfg.Binaries != "" {
 		return givenBinaries(ctx, cfg, major)
@@ -80,7 +80,7 @@ func givenBinaries(ctx context.Context, cfg Config, major int) (binaries, error)
 func mismatch(dir string, major int, have binaries) *fault.Error {
 	next := fmt.Sprintf("install version %d (`apt-get install postgresql-%d`) or name its directory in %s; to move on to version %d, upgrade the cluster with pg_upgrade",
 		major, major, binariesSetting, have.major)
-	return fault.Newf(fault.Precondition, next, "the database in %s was made by PostgreSQL %d, and the one in %s is version %s",
+	return fault.Newf(fault.Precondition, next, "the database in %s was created by PostgreSQL %d, and the one in %s is version %s",
 		dir, major, have.dir, have.version)
 }
 
@@ -102,14 +102,14 @@ func probe(ctx context.Context, dir string) (binaries, error) {
 	}
 	m := versionLine.FindStringSubmatch(string(out))
 	if m == nil {
-		return binaries{}, fmt.Errorf("%s does not tell its version but %q", b.path("postgres"), out)
+		return binaries{}, fmt.Errorf("%s does not report its version but %q", b.path("postgres"), out)
 	}
 	b.version = m[1]
 	b.major, err = strconv.Atoi(m[2])
 	return b, err
 }
 
-// installedIn is where PostgreSQL may be installed, the best place first.
+// installedIn lists where PostgreSQL may be installed, best place first.
 func installedIn() []string {
 	var dirs []string
 	for _, program := range []string{"postgres", "pg_ctl"} {
@@ -117,7 +117,7 @@ func installedIn() []string {
 		if err != nil {
 			continue
 		}
-		// PATH often holds links to single programs; the others are where the link leads.
+		// PATH often has links to single programs. The other programs are where the link leads.
 		if path, err = filepath.EvalSymlinks(path); err == nil {
 			dirs = append(dirs, filepath.Dir(path))
 		}

@@ -17,11 +17,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// statusLine is where postmaster.pid says whether connections are accepted, counted from 0
+// statusLine is where postmaster.pid reports whether connections are accepted, counted from 0
 // (LOCK_FILE_LINE_PM_STATUS in PostgreSQL's pidfile.h).
 const statusLine = 7
 
-// makeCluster makes the cluster beside its place and moves it there when it is whole, so a crash on the way
+// makeCluster creates the cluster in another directory and moves it to its place when it is complete, so that a crash
 // leaves nothing that a later start would take for a cluster.
 func makeCluster(ctx context.Context, dir *directory, bin binaries, who account, fast bool) error {
 	work, err := os.MkdirTemp(dir.path, half+"cluster-*")
@@ -33,7 +33,7 @@ func makeCluster(ctx context.Context, dir *directory, bin binaries, who account,
 	if err != nil {
 		return err
 	}
-	// initdb can be told a password only by a file, which it must be able to read as its own user.
+	// initdb accepts a password only in a file, which it must be able to read as its own user.
 	secret := filepath.Join(work, "password")
 	if err := os.WriteFile(secret, []byte(password+"\n"), 0o600); err != nil {
 		return dir.unusable(err)
@@ -41,7 +41,7 @@ func makeCluster(ctx context.Context, dir *directory, bin binaries, who account,
 	if err := errors.Join(who.own(work), who.own(secret)); err != nil {
 		return dir.unusable(err)
 	}
-	// C.UTF-8 knows every letter's case and sorts the same everywhere; C is what older systems have.
+	// C.UTF-8 knows the case of every letter and sorts the same everywhere. Older systems have only C.
 	output, err := initdb(ctx, work, bin, who, fast, "C.UTF-8")
 	if err != nil && strings.Contains(output, "invalid locale name") {
 		output, err = initdb(ctx, work, bin, who, fast, "C")
@@ -55,7 +55,7 @@ func makeCluster(ctx context.Context, dir *directory, bin binaries, who account,
 	return syncDirectory(dir.path)
 }
 
-// initdb makes work/data with work/password as the superuser's password and gives back what it printed.
+// initdb creates work/data with work/password as the superuser's password, and returns its output.
 func initdb(ctx context.Context, work string, bin binaries, who account, fast bool, locale string) (string, error) {
 	parent, err := os.Open(work)
 	if err != nil {
@@ -77,7 +77,7 @@ func initdb(ctx context.Context, work string, bin binaries, who account, fast bo
 	if fast {
 		cmd.Args = append(cmd.Args, "--no-sync")
 	}
-	// A file, not a pipe: a grandchild that lives on must not hold up the wait for initdb.
+	// A file and not a pipe, because a grandchild that survives must not delay the wait for initdb.
 	log, err := os.CreateTemp(filepath.Dir(work), half+"log-*")
 	if err != nil {
 		return "", err
@@ -108,19 +108,18 @@ func initdbFailed(ctx context.Context, dir *directory, bin binaries, who account
 	case strings.Contains(output, "No space left on device"):
 		return dir.unusable(syscall.ENOSPC)
 	}
-	return fault.Newf(fault.Precondition, "mend what its output says, or name other binaries in "+binariesSetting,
-		"PostgreSQL %s in %s could not make a cluster", bin.version, bin.dir).Because(fmt.Errorf("%w\n%s", err, output))
+	return fault.Newf(fault.Precondition, "correct what its output says, or name other binaries in "+binariesSetting,
+		"PostgreSQL %s in %s could not create a cluster", bin.version, bin.dir).Because(fmt.Errorf("%w\n%s", err, output))
 }
 
-// postmasterReady tells whether the PostgreSQL with this pid says that it accepts connections. Its status
-// file says so without a connection, whose refusals would fill the log, and never speaks of a stranger on
-// the same port.
+// postmasterReady reports whether the PostgreSQL with this pid accepts connections. It reads the status file, because
+// refused connections would fill the log, and another server could answer on the port.
 func (d *directory) postmasterReady(pid int) bool {
 	file := d.postmasterFile()
 	return file.pid == pid && file.status == "ready"
 }
 
-// postmasterFile is what postmaster.pid says; the zero value when there is none.
+// postmasterFile is the content of postmaster.pid; the zero value if there is none.
 type postmasterFile struct {
 	pid    int
 	status string
@@ -140,8 +139,8 @@ func (d *directory) postmasterFile() postmasterFile {
 	return file
 }
 
-// ensureDatabase proves that the database accepts our connection, and makes it when it is missing, which
-// is so at the first start and after a crash during it.
+// ensureDatabase checks that the database accepts our connection, and creates it if it is missing, as at the first
+// start and after a crash during it.
 func ensureDatabase(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err == nil {
@@ -175,8 +174,8 @@ func createDatabase(ctx context.Context, url string) error {
 }
 
 func unreachable(cause error) error {
-	return fault.New(fault.Unavailable, "PostgreSQL started but does not let us in",
-		"start again, and read postgres.log in the database directory if it stays").Because(cause)
+	return fault.New(fault.Unavailable, "PostgreSQL started but refuses our connection",
+		"start again; if it stays, read postgres.log in the database directory").Because(cause)
 }
 
 func sqlState(err error) string {

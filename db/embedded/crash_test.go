@@ -48,7 +48,7 @@ func TestACrashLosesNothingCommitted(t *testing.T) {
 		kept(t, start(t, dir).URL())
 	})
 
-	t.Run("kill -9 of PostgreSQL is told, and its orphans do not stand in the way", func(t *testing.T) {
+	t.Run("kill -9 of PostgreSQL is reported, and its orphans do not prevent a start", func(t *testing.T) {
 		t.Parallel()
 		dir := t.TempDir()
 		first := start(t, dir)
@@ -65,7 +65,7 @@ func TestACrashLosesNothingCommitted(t *testing.T) {
 		select {
 		case <-first.Done():
 		case <-time.After(30 * time.Second):
-			t.Fatal("nobody was told that PostgreSQL died")
+			t.Fatal("nobody was notified that PostgreSQL died")
 		}
 		err := fault.From(first.Err())
 		if err == nil {
@@ -194,7 +194,7 @@ func TestAStartThatFailsSaysWhyAndWhatToDo(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, filepath.Join(dir, "data", "PG_VERSION"), "14\n")
-		wantFault(t, startFails(t, config(dir)), fault.Precondition, "made by PostgreSQL 14", "postgresql-14", "pg_upgrade")
+		wantFault(t, startFails(t, config(dir)), fault.Precondition, "created by PostgreSQL 14", "postgresql-14", "pg_upgrade")
 	})
 
 	t.Run("the directory is a file", func(t *testing.T) {

@@ -16,22 +16,23 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// logLimit is the size above which a start puts the log aside and begins a new one.
+// logLimit is the size above which a start moves the log away and begins a new one.
 const logLimit = 10 << 20
 
-// half begins the names of what is being made in a directory and gets its own name when it is whole.
+// half is the start of the names of unfinished files and directories, which get their final names when they are
+// complete.
 const half = "half-"
 
-// directory is a Config.Dir whose lock we hold: what is remembered from start to start.
+// directory is a Config.Dir whose lock we hold. It stores what must be remembered between starts.
 //
-// It and its files stay ours. Only the cluster in it belongs to the user PostgreSQL runs as, so a
-// PostgreSQL under a hostile hand cannot make us follow a link of its own.
+// It and its files stay ours. Only the cluster in it belongs to the user that PostgreSQL runs as, so a compromised
+// PostgreSQL cannot make us follow its links.
 type directory struct {
 	path string
 	lock *os.File
 }
 
-// openDirectory makes the directory when it is missing and takes its lock, at once or not at all.
+// openDirectory creates the directory if necessary and takes its lock without waiting.
 func openDirectory(path string) (*directory, error) {
 	if path == "" {
 		return nil, fault.New(fault.Invalid, "no directory for the embedded PostgreSQL", "name one in ARBE_DATA_DIR")
@@ -64,7 +65,7 @@ func openDirectory(path string) (*directory, error) {
 	return d, nil
 }
 
-// holder tells who has the lock, from what that process wrote into it.
+// holder returns who holds the lock, as that process wrote in it.
 func holder(lock *os.File) string {
 	b, _ := io.ReadAll(io.LimitReader(lock, 20))
 	if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
@@ -73,7 +74,7 @@ func holder(lock *os.File) string {
 	return "its process has just started"
 }
 
-// sign writes our pid into the lock, for whoever finds it taken.
+// sign writes our pid into the lock, for a process that finds it taken.
 func (d *directory) sign() error {
 	if err := d.lock.Truncate(0); err != nil {
 		return err
@@ -82,8 +83,8 @@ func (d *directory) sign() error {
 	return err
 }
 
-// release gives the lock back. It unlocks before it closes, since a child being forked at this moment may
-// hold a copy of the file a little longer.
+// release releases the lock. It unlocks before it closes, because a child that is being forked may hold a copy of the
+// file a little longer.
 func (d *directory) release() {
 	_ = syscall.Flock(int(d.lock.Fd()), syscall.LOCK_UN)
 	_ = d.lock.Close()
@@ -91,7 +92,7 @@ func (d *directory) release() {
 
 func (d *directory) file(name string) string { return filepath.Join(d.path, name) }
 
-// cluster is PostgreSQL's data directory. It exists only once it is whole: see makeCluster.
+// cluster is PostgreSQL's data directory. It exists only when it is complete; see makeCluster.
 func (d *directory) cluster() string { return d.file("data") }
 
 // clusterMajor is the major version of PostgreSQL that made the cluster; 0 when there is none yet.
@@ -105,7 +106,7 @@ func (d *directory) clusterMajor() (int, error) {
 	}
 	major, err := strconv.Atoi(strings.TrimSpace(string(b)))
 	if err != nil {
-		return 0, fault.Newf(fault.Precondition, "restore it from a backup, or move it away to begin anew",
+		return 0, fault.Newf(fault.Precondition, "restore it from a backup, or move it away to start with a new one",
 			"%s is not a PostgreSQL cluster that arbe can read", d.cluster()).Because(err)
 	}
 	return major, nil
@@ -121,13 +122,13 @@ func (d *directory) password() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// newPassword makes the password that the cluster about to be made will have.
+// newPassword creates the password for the cluster that is about to be created.
 func (d *directory) newPassword() (string, error) {
 	password := rand.Text()
 	return password, d.write("password", password+"\n")
 }
 
-// port is the one of the last start, or another one when that is taken.
+// port returns the port of the last start, or another one if that is taken.
 func (d *directory) port() (int, error) {
 	if b, err := os.ReadFile(d.file("port")); err == nil {
 		if port, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && portIsFree(port) {
@@ -152,7 +153,7 @@ func portIsFree(port int) bool {
 	return true
 }
 
-// write replaces a small file so that a crash leaves the old or the new one, never half of it.
+// write replaces a small file atomically.
 func (d *directory) write(name, content string) error {
 	f, err := os.CreateTemp(d.path, half+name+"-*")
 	if err != nil {
@@ -170,8 +171,8 @@ func (d *directory) write(name, content string) error {
 	return syncDirectory(d.path)
 }
 
-// discardHalves removes what starts that were killed left half made. What cannot go yet, because a process
-// of that start is just ending in it, goes next time: it is in nobody's way.
+// discardHalves removes what interrupted starts left unfinished. What cannot be removed yet, because a process is still
+// ending in it, is removed next time.
 func (d *directory) discardHalves() {
 	leftovers, _ := filepath.Glob(d.file(half + "*"))
 	for _, path := range leftovers {
@@ -179,7 +180,7 @@ func (d *directory) discardHalves() {
 	}
 }
 
-// logFile is the log, open for appending, and where this run's part of it begins.
+// logFile is the log, open for appending, with the position at which this run's part begins.
 type logFile struct {
 	*os.File
 	start int64
@@ -204,7 +205,7 @@ func (d *directory) openLog() (logFile, error) {
 	return logFile{f, info.Size()}, nil
 }
 
-// tailOf is the end of a log, from start on, short enough for an error's cause.
+// tailOf returns the end of a log, from start on, short enough for the cause of an error.
 func tailOf(path string, start int64) string {
 	const enough = 4 << 10
 	f, err := os.Open(path)
@@ -222,7 +223,7 @@ func tailOf(path string, start int64) string {
 	return strings.TrimSpace(string(b))
 }
 
-// unusable is the error for a directory that the system does not let us use.
+// unusable returns the error for a directory that we may not use.
 func (d *directory) unusable(cause error) error {
 	next := "give this user the directory, or set ARBE_DATA_DIR to another one"
 	if errors.Is(cause, syscall.ENOSPC) {
@@ -231,7 +232,7 @@ func (d *directory) unusable(cause error) error {
 	return fault.Newf(fault.Precondition, next, "the database directory %s cannot be used", d.path).Because(cause)
 }
 
-// syncDirectory makes renames in a directory survive a power loss.
+// syncDirectory makes renames in a directory durable.
 func syncDirectory(path string) error {
 	f, err := os.Open(path)
 	if err == nil {

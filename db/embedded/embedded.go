@@ -1,14 +1,14 @@
-// Package embedded runs the PostgreSQL that arbe brings along: the database of `arbe up` and of the tests.
+// Package embedded runs a PostgreSQL for arbe: the database of `arbe up` and of the tests.
 //
-// One call, [Start], takes a directory and gives back a database that accepts connections; all that lies
-// between is hidden here: finding or fetching binaries (binaries.go, fetch.go), making the cluster so that
-// a crash leaves a whole one or none (cluster.go), what the directory remembers (directory.go), running
-// PostgreSQL so that it dies with us and clearing up after a predecessor that was killed (process*.go).
+// One call, [Start], takes a directory and returns a database that accepts connections. The package hides everything in
+// between: finding or fetching binaries (binaries.go, fetch.go), creating the cluster so that a crash leaves a complete
+// one or none (cluster.go), what the directory stores (directory.go), running PostgreSQL so that it ends with us
+// (process*.go), and ending what a killed predecessor left (leftovers.go).
 //
-// The rule to remember: the directory is the truth and its lock decides who owns it. Whoever holds the lock
-// may end any PostgreSQL still running on the cluster; nobody else touches it.
+// The rule to remember: the lock of the directory decides who owns the cluster. Its holder may end any PostgreSQL that
+// still runs on the cluster; nobody else touches it.
 //
-// A directory holds `data` (the cluster), `password`, `port`, `postgres.log` and `lock`.
+// A directory contains `data` (the cluster), `password`, `port`, `postgres.log` and `lock`.
 package embedded
 
 import (
@@ -31,30 +31,30 @@ const (
 	superuser = "postgres"
 	// database is the one that [Server.URL] names.
 	database = "arbe"
-	// readyWithin bounds a start whose context has no deadline; crash recovery of a busy cluster takes time.
-	readyWithin = 60 * time.Second
-	// portAttempts is how often a start moves to another port because someone took the one just chosen.
+	// readyTimeout limits a start whose context has no deadline. It is long because crash recovery of a busy cluster
+	// takes time.
+	readyTimeout = 60 * time.Second
+	// portAttempts is how often a start chooses another port because someone took the last one.
 	portAttempts = 5
-	// cutOffWithin is how long each step harder than an orderly shutdown gets before the next one.
-	cutOffWithin = 5 * time.Second
+	// cutOffTimeout is how long each step of a forced shutdown waits before the next, harder one.
+	cutOffTimeout = 5 * time.Second
 )
 
 // Config says which database to start. Only Dir is required.
 type Config struct {
-	// Dir holds the cluster and what belongs to it. It is made (mode 0700) when missing. One process at a
-	// time may run it.
+	// Dir holds the cluster and its files. It is created (mode 0700) if necessary. One process at a time may use it.
 	Dir string
-	// Binaries is the directory with `postgres` and `initdb` to use, version 15 or later. Defaults to
-	// searching the usual places (PATH first), and else fetching them.
+	// Binaries is the directory with `postgres` and `initdb`, version 15 or later. Defaults to searching the usual
+	// places (PATH first), and then fetching them.
 	Binaries string
 	// Cache keeps fetched binaries, for all clusters. Defaults to "arbe" in the user's cache directory, and
 	// to /var/cache/arbe for root, since PostgreSQL then runs as a user who cannot enter root's home.
 	Cache string
 	// Repository is the Maven repository the binaries are fetched from. Defaults to Maven Central.
 	Repository string
-	// Fast gives up safety against power loss for speed, and allows more connections: for tests only.
+	// Fast trades safety against power loss for speed, and allows more connections. It is for tests only.
 	Fast bool
-	// Log gets a line for what takes long or is unusual. Defaults to [slog.Default].
+	// Log logs what takes long or is unusual. Defaults to [slog.Default].
 	Log *slog.Logger
 }
 
@@ -114,7 +114,7 @@ func start(ctx context.Context, cfg Config, dir *directory) (*Server, error) {
 	}
 	if _, deadline := ctx.Deadline(); !deadline {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, readyWithin)
+		ctx, cancel = context.WithTimeout(ctx, readyTimeout)
 		defer cancel()
 	}
 	if major == 0 {
@@ -223,9 +223,9 @@ func (s *Server) Err() error {
 	return s.err
 }
 
-// Stop shuts PostgreSQL down in order, without waiting for its clients, and returns when it is gone and the
-// directory is free for another start. When ctx ends first it is cut off, which loses nothing committed,
-// and the error says so. Stopping a server that is gone does nothing.
+// Stop shuts PostgreSQL down regularly, without waiting for its clients, and returns when it has ended and the
+// directory is free for another start. If ctx ends first, PostgreSQL is killed, which loses nothing committed, and the
+// error says so. Stopping a stopped server does nothing.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	s.stopping = true
@@ -243,11 +243,11 @@ func (s *Server) Stop(ctx context.Context) error {
 	}
 	s.process.cutOff()
 	<-s.done
-	return fault.New(fault.DeadlineExceeded, "PostgreSQL did not shut down in the time given and was cut off",
+	return fault.New(fault.DeadlineExceeded, "PostgreSQL did not shut down in time and was killed",
 		"nothing committed is lost: the next start recovers by itself").Because(ctx.Err())
 }
 
-// watch waits for the end of PostgreSQL and gives the directory free.
+// watch waits for the end of PostgreSQL and releases the directory.
 func (s *Server) watch() {
 	<-s.process.exited
 	s.mu.Lock()
@@ -269,7 +269,7 @@ func (s *Server) awaitReady(ctx context.Context, logStart int64) error {
 		select {
 		case <-s.process.exited:
 			return fault.New(fault.Unavailable, "PostgreSQL did not start", "read the end of its log, "+s.logPath).
-				Because(fmt.Errorf("%w; its last words:\n%s", s.process.end(), tailOf(s.logPath, logStart)))
+				Because(fmt.Errorf("%w; the end of its log:\n%s", s.process.end(), tailOf(s.logPath, logStart)))
 		case <-ctx.Done():
 			return s.notReady(ctx.Err())
 		case <-tick.C:
@@ -286,6 +286,6 @@ func (s *Server) notReady(cause error) error {
 	if errors.Is(cause, context.Canceled) {
 		return fault.From(cause)
 	}
-	return fault.New(fault.DeadlineExceeded, "PostgreSQL was not ready in the time given",
+	return fault.New(fault.DeadlineExceeded, "PostgreSQL was not ready in time",
 		"start again with more time; what it was doing is in its log, "+s.logPath).Because(cause)
 }

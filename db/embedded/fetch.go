@@ -16,8 +16,8 @@ import (
 // newestFetched is the major version that a new cluster gets when none is installed.
 const newestFetched = 18
 
-// fetchWithin bounds a fetch, for a network that swallows what is sent into it.
-const fetchWithin = 10 * time.Minute
+// fetchTimeout bounds a fetch, for a network that swallows what is sent into it.
+const fetchTimeout = 10 * time.Minute
 
 // fetched are the versions that can be fetched, by major.
 var fetched = map[int]embeddedpostgres.PostgresVersion{
@@ -89,8 +89,8 @@ func fetchInto(ctx context.Context, cache, home, repository string, version embe
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(fetchWithin):
-		return fmt.Errorf("no answer within %s", fetchWithin)
+	case <-time.After(fetchTimeout):
+		return fmt.Errorf("no answer within %s", fetchTimeout)
 	}
 }
 

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,9 +13,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// endLeftovers ends the PostgreSQL that an owner which was killed left on the cluster: one still shutting
-// down is given time, one that hangs is cut off, and so are processes whose postmaster was killed. It may,
-// since we hold the directory's lock.
+// endLeftovers ends the PostgreSQL that a killed owner left on the cluster. One that is shutting down gets time; one
+// that hangs is killed, and so are processes whose postmaster was killed. It may do so because we hold the directory's
+// lock.
 func endLeftovers(ctx context.Context, dir *directory, log *slog.Logger) error {
 	postmaster := dir.postmasterFile().pid
 	find := func() []int { return postgresOn(dir.cluster(), postmaster) }
@@ -33,8 +34,8 @@ func end(ctx context.Context, cluster string, postmaster int, find func() []int)
 		wait   time.Duration
 	}{
 		{syscall.SIGINT, postmaster, 20 * time.Second},
-		{syscall.SIGQUIT, 0, cutOffWithin},
-		{syscall.SIGKILL, 0, cutOffWithin},
+		{syscall.SIGQUIT, 0, cutOffTimeout},
+		{syscall.SIGKILL, 0, cutOffTimeout},
 	}
 	for _, step := range steps {
 		found := find()
@@ -62,7 +63,7 @@ func end(ctx context.Context, cluster string, postmaster int, find func() []int)
 		"PostgreSQL processes of an earlier start still run on %s: pids %v", cluster, find())
 }
 
-// awaitNone waits until find comes back empty, and tells whether it did in the time given.
+// awaitNone waits until find returns nothing, and reports whether that happened in time.
 func awaitNone(ctx context.Context, find func() []int, within time.Duration) (bool, error) {
 	deadline := time.After(within)
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -79,14 +80,15 @@ func awaitNone(ctx context.Context, find func() []int, within time.Duration) (bo
 	return true, nil
 }
 
-// dropForeignPID removes a stale pid file whose pid is in use again by a process that has nothing to do
-// with the cluster (usual after a reboot of a container): PostgreSQL would take that for another server.
-// Any other stale file stays, for PostgreSQL to judge.
+// dropForeignPID removes a stale pid file whose pid now belongs to an unrelated process, as often after a reboot of a
+// container: PostgreSQL would take that process for another server. It keeps other stale files, for PostgreSQL to
+// judge.
 func dropForeignPID(dir *directory, pid int) error {
 	if pid <= 0 || syscall.Kill(pid, 0) != nil {
 		return nil
 	}
-	if err := os.Remove(filepath.Join(dir.cluster(), "postmaster.pid")); err != nil {
+	err := os.Remove(filepath.Join(dir.cluster(), "postmaster.pid"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // a PostgreSQL that is just ending removes it too
 		return dir.unusable(err)
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// process is a child that does not outlive us.
+// process is a child that ends with us.
 type process struct {
 	*os.Process
 	exited chan struct{}
@@ -60,7 +60,7 @@ func (p *process) cutOff() {
 	_ = p.Signal(syscall.SIGQUIT) // an error says that it has ended
 	select {
 	case <-p.exited:
-	case <-time.After(cutOffWithin):
+	case <-time.After(cutOffTimeout):
 		_ = p.Kill()
 		<-p.exited
 	}
@@ -72,7 +72,7 @@ func (p *process) killGroup() {
 	<-p.exited
 }
 
-// account is the user PostgreSQL runs as. It refuses to run as root, so root steps down to another one.
+// account is the user that PostgreSQL runs as. PostgreSQL refuses to run as root, so root uses another user.
 type account struct {
 	name       string
 	credential *syscall.Credential // nil: whoever we are

@@ -1,39 +1,34 @@
 -- Owner: internal/auth.
 
--- name: Authenticate :one
-select agent_id::uuid as agent_id, coalesce(house_id, '')::text as house_id, credential::text as credential, standing::text as standing
-from authenticate(@hash);
+-- name: CredentialsOf :many
+select which::bigint as which, agent_id::uuid as agent_id, coalesce(house_id, '')::text as house_id, credential::text as credential,
+  status::text as status, (lasts is null)::boolean as lasting, coalesce(lasts, 0)::float8 as lasts
+from credentials_of(@hashes::bytea[]);
 
--- name: StandingOfHashes :many
-select which::bigint as which, standing::text as standing from standing_of_hashes(@hashes::bytea[]);
-
--- name: ThreadToken :one
-select coalesce(role, '')::text as role, standing::text as standing
-from thread_token(@key_id, @house_id, @thread_id, @agent_id::uuid, @epoch, @joined_at);
-
--- name: StandingOfTokens :many
-select which::bigint as which, standing::text as standing
-from standing_of_tokens(@key_ids::text[], @house_ids::text[], @thread_ids::text[], @agent_ids::uuid[], @epochs::bigint[], @joined_at::timestamptz[]);
+-- name: TokensOf :many
+select which::bigint as which, coalesce(agent_id::text, '')::text as agent_id, coalesce(role, '')::text as role, status::text as status
+from tokens_of(@key_ids::text[], @house_ids::text[], @thread_ids::text[], @agent_ids::uuid[], @epochs::bigint[], @joined_at::timestamptz[]);
 
 -- name: RedeemLoginLink :one
 select coalesce(agent_id::text, '')::text as agent_id, outcome::text as outcome
 from redeem_login_link(@link, @session, @expires_at);
 
--- name: PlaceOf :one
-select house_id::text as house_id, role::text as role from place_of(@kind, @id, @agent_id::uuid);
-
--- name: PlacesOf :many
-select which::bigint as which, house_id::text as house_id, role::text as role
-from places_of(@kinds::text[], @ids::text[], @agent_ids::uuid[]);
+-- name: MembershipsOf :many
+select which::bigint as which, agent_id::uuid as agent_id, house_id::text as house_id, role::text as role, joined_at::timestamptz as joined_at,
+  coalesce(thread_id, '')::text as thread_id, coalesce(holder::text, '')::text as holder, coalesce(epoch, 0)::bigint as epoch
+from memberships_of(@kinds::text[], @ids::text[], @agent_ids::uuid[]);
 
 -- name: CreateLoginLink :exec
 insert into login_links (hash, agent_id, expires_at) values (@hash, @agent_id, @expires_at);
+
+-- name: CreateSession :exec
+insert into login_sessions (hash, agent_id, expires_at) values (@hash, @agent_id, @expires_at);
 
 -- name: DeleteSession :exec
 delete from login_sessions where hash = @hash;
 
 -- name: InsertAPIKey :one
--- No row: the id is taken.
+-- No row: the id is already used.
 insert into api_keys (id, agent_id, house_id, name, hash, expires_at)
 values (@id, @agent_id, sqlc.narg(house_id), @name, @hash, sqlc.narg(expires_at))
 on conflict (id) do nothing
@@ -45,25 +40,40 @@ where house_id = @house_id::text and (created_at, id) > (@after_time::timestampt
 order by created_at, id
 limit @max_rows;
 
+-- name: ListAPIKeysForAllHouses :many
+-- Keys of the current agent.
+select * from api_keys
+where agent_id = current_agent() and house_id is null and (created_at, id) > (@after_time::timestamptz, @after_id::text)
+order by created_at, id
+limit @max_rows;
+
+-- name: RevokeAPIKeyForAllHouses :execrows
+-- A key of the current agent. It keeps the time of its first revocation.
+update api_keys set revoked_at = coalesce(revoked_at, now())
+where id = @id and agent_id = current_agent() and house_id is null;
+
+-- name: RevokeAPIKeyByHash :exec
+update api_keys set revoked_at = now() where hash = @hash and revoked_at is null;
+
 -- name: RevokeAPIKey :exec
 update api_keys set revoked_at = now() where id = @id and revoked_at is null;
 
 -- name: RevokeAPIKeys :exec
--- The agent's keys of one name: a program that makes itself a new key ends its old ones.
+-- The agent's keys of one name: a program that creates a new key for itself revokes its old ones.
 update api_keys set revoked_at = now() where agent_id = @agent_id and name = @name and revoked_at is null;
 
--- name: NoteAPIKeysUsed :exec
+-- name: RecordAPIKeyUse :exec
 select note_api_keys_used(@hashes::bytea[], @times::timestamptz[]);
 
 -- name: MemberKind :one
 select a.kind from members m join agents a on a.id = m.agent_id where m.house_id = @house_id and m.agent_id = @agent_id;
 
 -- name: FirstHouses :many
--- The current agent's oldest two houses: enough to tell whether there is only one.
+-- The current agent's two oldest houses, which is enough to see whether there is only one.
 select house_id from members where agent_id = current_agent() order by joined_at, house_id limit 2;
 
--- name: TokenGround :one
--- What a token of a thread is given on: the thread's epoch, and since when the agent is in its house.
+-- name: TokenFacts :one
+-- The facts in a thread token: the thread's token epoch, and since when the agent is in its house.
 select t.token_epoch, t.status, thread_runs(t.status) as runs, m.joined_at from threads t
 join members m on m.house_id = t.house_id and m.agent_id = @agent_id
 where t.id = @thread_id;
@@ -76,11 +86,11 @@ select id, sealed from signing_keys order by created_at desc, id desc;
 select pg_advisory_xact_lock(hashtext('arbe.signing_keys'));
 
 -- name: AddSigningKey :exec
--- Unless there is one that is younger than this many seconds.
+-- Unless there is one younger than this many seconds.
 insert into signing_keys (sealed) select @sealed
 where not exists (select from signing_keys where created_at > now() - make_interval(secs => @younger_than::float8));
 
 -- name: DropSigningKeys :exec
--- Those that a newer one took the place of at least this many seconds ago.
+-- Keys that a newer one replaced at least this many seconds ago.
 delete from signing_keys k where exists (
   select from signing_keys n where (n.created_at, n.id) > (k.created_at, k.id) and n.created_at <= now() - make_interval(secs => @since::float8));

@@ -1,4 +1,4 @@
--- Owner: internal/house. Houses, their members, and the agents who are members.
+-- Owner: internal/house. Houses, their members and invites, and the agents who are members.
 
 -- name: NewID :one
 select generate_short_id();
@@ -43,3 +43,65 @@ insert into agents (id, kind, runtime, name) values (@id, @kind, sqlc.narg(runti
 
 -- name: GetAgent :one
 select * from agents where id = @id;
+
+-- name: LockMember :one
+-- The role of a member, locked until the transaction ends. No row: the agent is not in the house.
+select role from members where house_id = @house_id and agent_id = @agent_id for share;
+
+-- name: LockOwners :many
+-- The owners of a house, locked against removal and demotion until the transaction ends.
+select agent_id from members where house_id = @house_id and role = 'owner' order by agent_id for update;
+
+-- name: MemberForUpdate :one
+-- A member, locked until the transaction ends.
+select a.*, m.role, m.joined_at from members m join agents a on a.id = m.agent_id
+where m.house_id = @house_id and m.agent_id = @agent_id
+for update of m;
+
+-- name: SetMemberRole :exec
+update members set role = @role where house_id = @house_id and agent_id = @agent_id;
+
+-- name: DeleteMember :exec
+delete from members where house_id = @house_id and agent_id = @agent_id;
+
+-- name: InsertInvite :one
+insert into invites (house_id, hash, role, note, created_by, expires_at)
+values (@house_id, @hash, @role, @note, @created_by, now() + make_interval(secs => @lasts::float8))
+returning *;
+
+-- name: CountPendingInvites :one
+select count(*) from invites where house_id = @house_id and used_at is null and revoked_at is null and expires_at > now();
+
+-- name: ListPendingInvites :many
+select i.id, i.house_id, i.role, i.note, i.created_at, i.expires_at, i.created_by, coalesce(a.name, '')::text as created_by_name
+from invites i join agents a on a.id = i.created_by
+where i.house_id = @house_id and i.used_at is null and i.revoked_at is null and i.expires_at > now()
+  and (i.created_at, i.id) > (@after_time::timestamptz, @after_id::text)
+order by i.created_at, i.id
+limit @max_rows;
+
+-- name: FindInvite :one
+-- Used before the house is known; see invite_of.
+select invite_id::text as invite_id, house_id::text as house_id, house_name::text as house_name, role::text as role,
+  invited_by::text as invited_by, expires_at::timestamptz as expires_at, status::text as status
+from invite_of(@hash);
+
+-- name: TakeInvite :execrows
+-- Uses an invite up, for one of several concurrent attempts. No row: it cannot be used.
+update invites set used_at = now() where id = @id and used_at is null and revoked_at is null and expires_at > now();
+
+-- name: RevokeInvite :one
+-- No row: there is no such invite. revoked is false if it had already ended.
+with found as (select * from invites i where i.id = @id for update),
+  revoked as (
+    update invites i set revoked_at = now() from found
+    where i.id = found.id and i.used_at is null and i.revoked_at is null and i.expires_at > now()
+    returning i.id)
+select role, note, exists (select from revoked)::boolean as revoked from found;
+
+-- name: RevokeInvitesOf :exec
+update invites set revoked_at = now() where house_id = @house_id and created_by = @agent_id and used_at is null and revoked_at is null;
+
+-- name: DeleteEndedInvites :exec
+-- Invites of a house that ended long ago.
+delete from invites where house_id = @house_id and expires_at < now() - interval '30 days';

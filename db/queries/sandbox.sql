@@ -20,7 +20,7 @@ returning *;
 delete from environments where id = @id;
 
 -- name: DefaultEnvironment :one
--- The recipe a thread's sandbox is built from: the thread's own, else its house's. Empty: neither.
+-- The environment of a thread's sandbox: the thread's own, otherwise its house's. Empty: neither.
 select coalesce(t.environment_id, h.default_environment_id, '')::text from threads t
 join houses h on h.id = t.house_id
 where t.id = @thread_id;
@@ -41,16 +41,35 @@ where house_id = @house_id and (created_at, id) < (@before_time::timestamptz, @b
 order by created_at desc, id desc
 limit @max_rows;
 
+-- name: MatchSandboxes :many
+-- ListSandboxes of those whose ids begin with a prefix.
+select * from sandboxes
+where house_id = @house_id and id ~>=~ @prefix::text and id ~<~ (@prefix::text || chr(127))
+  and (created_at, id) < (@before_time::timestamptz, @before_id::text)
+order by created_at desc, id desc
+limit @max_rows;
+
 -- name: MarkSandboxLive :exec
-update sandboxes set status = 'live', provider_ref = @provider_ref::text where id = @id;
+update sandboxes set status = 'live', provider_ref = @provider_ref::text, machine_id = sqlc.narg(machine_id) where id = @id;
 
 -- name: MarkSandboxDead :exec
 update sandboxes set status = 'dead', destroyed_at = now() where id = @id and status <> 'dead';
 
 -- name: DeleteSandbox :exec
--- For one that was never made: the threads on it have none again.
+-- For a sandbox that was never created. Its threads then have none.
 delete from sandboxes where id = @id;
 
 -- name: ForgetDeadSandboxes :exec
--- The threads that were on one have none again.
+-- The threads of a deleted sandbox then have none.
 delete from sandboxes where environment_id = @environment_id and status = 'dead';
+
+-- name: TouchMachine :exec
+insert into machines (id) values (@id) on conflict (id) do update set seen_at = now();
+
+-- name: MachineUnseen :one
+-- For how many seconds no server of a machine has reported; 0 for an unknown machine.
+select coalesce(extract(epoch from now() - (select seen_at from machines where id = @id)), 0)::float8;
+
+-- name: ThreadMachine :one
+-- The machine of the live sandbox that a thread is on; empty for none.
+select coalesce((select s.machine_id from threads t join sandboxes s on s.id = t.sandbox_id where t.id = @id and s.status = 'live'), '')::text;

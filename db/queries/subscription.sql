@@ -1,13 +1,19 @@
 -- Owner: internal/subscription.
 
 -- name: LockSubscriptionStreams :exec
--- Keeps out new streams while a subscription looks at those that are there.
+-- Prevents new streams while a subscription looks at the existing ones.
 select pg_advisory_xact_lock(hashtext('arbe.subscriptions'), hashtext(@house_id));
 
 -- name: InsertSubscription :execrows
 insert into subscriptions (house_id, name, spec, base_url, kind, matching, lease)
 values (@house_id, @name, @spec, @base_url, @kind, sqlc.narg(matching), interval '1 millisecond' * @lease_ms::bigint)
 on conflict (house_id, name) do nothing;
+
+-- name: CountSubscriptions :one
+-- The size of a house's subscriptions, read under LockSubscriptionStreams.
+select count(*) as subscriptions, count(matching) as patterns,
+  (select count(*) from subscription_streams l where l.house_id = @house_id and l.explicit) as links
+from subscriptions where subscriptions.house_id = @house_id;
 
 -- name: LockSubscription :one
 select id, spec, base_url, kind, created_at, generation, coalesce(wake_id, '')::text as wake_id, token_hash,
@@ -21,7 +27,7 @@ select name from subscriptions where id = @id;
 delete from subscriptions where house_id = @house_id and name = @name;
 
 -- name: LinkMatching :exec
--- The streams that are there and match, from their end on.
+-- The existing streams that match, from their end on.
 insert into subscription_streams (subscription_id, house_id, stream, matched, acked)
 select sub.id, s.house_id, s.name, true, coalesce((select max(e.seq) from entries e where e.stream_id = s.id), 0)
 from subscriptions sub join streams s on s.house_id = sub.house_id and s.name ~ sub.matching
@@ -35,7 +41,7 @@ from unnest(@streams::text[]) n
 on conflict (subscription_id, stream) do update set explicit = true;
 
 -- name: UnlinkStream :exec
--- A link that is left by the pattern stays; one that nothing is left of is no link.
+-- A link that the pattern also matches stays; otherwise it is deleted.
 update subscription_streams set explicit = false where subscription_id = @subscription_id and stream = @stream;
 
 -- name: SubscriptionTails :many
@@ -43,7 +49,8 @@ select stream::text as stream, explicit::bool as explicit, acked::bigint as acke
 from subscription_tails(@id) order by 1;
 
 -- name: BeginWakes :many
-select house_id::text as house_id, id::bigint as id, generation::bigint as generation from begin_wakes(@most::int);
+select house_id::text as house_id, id::bigint as id, generation::bigint as generation, failing::bool as failing
+from begin_wakes(@most::int, @failing::int, @of_house::int, interval '1 millisecond' * @within_ms::bigint);
 
 -- name: HouseOfWake :one
 select coalesce(house_of_wake(@token), '')::text;
@@ -53,12 +60,23 @@ update subscriptions set generation = generation + 1, wake_id = 'w_' || replace(
 where id = @id;
 
 -- name: HoldWake :exec
--- A holder has the wake until the lease ends; nobody holds one that waits to be claimed.
+-- A holder holds the wake until the lease ends. A wake without a holder waits to be claimed.
 update subscriptions set holder = sqlc.narg(holder), token_hash = sqlc.narg(token_hash),
   lease_until = case when sqlc.narg(holder)::text is null then null else now() + lease end
 where id = @id and generation = @generation;
 
--- name: ProlongWake :exec
+-- name: HoldCall :exec
+-- A webhook holds the wake while it is called.
+update subscriptions set holder = 'webhook', token_hash = @token_hash where id = @id and generation = @generation;
+
+-- name: EndCall :exec
+-- The webhook has answered. If it accepted the wake and has not acknowledged it yet, it holds the wake until the lease
+-- ends.
+update subscriptions set calling_until = null,
+  lease_until = case when generation = @generation and kind = 'webhook' and wake_id is not null then now() + lease else lease_until end
+where id = @id;
+
+-- name: ExtendWake :exec
 update subscriptions set lease_until = now() + lease, attempts = 0 where id = @id;
 
 -- name: EndWake :exec
@@ -66,13 +84,13 @@ update subscriptions set wake_id = null, holder = null, token_hash = null, lease
 where id = @id;
 
 -- name: FailWake :exec
--- Nobody took the wake: it is begun again after a pause.
-update subscriptions set wake_id = null, holder = null, token_hash = null, lease_until = null, attempts = attempts + 1,
+-- The delivery failed: the wake begins again after a pause.
+update subscriptions set wake_id = null, holder = null, token_hash = null, lease_until = null, attempts = attempts + 1, calling_until = null,
   next_attempt_at = now() + interval '1 millisecond' * @pause_ms::bigint
 where id = @id and generation = @generation;
 
 -- name: AckStream :execrows
--- Acknowledges no more than there is.
+-- Acknowledges at most up to the stream's end.
 update subscription_streams l set acked = greatest(l.acked, @seq)
 where l.subscription_id = @subscription_id and l.stream = @stream
   and @seq <= (select max(t.tail) from subscription_tails(@subscription_id) t where t.stream = @stream);

@@ -1,7 +1,7 @@
 -- Owner: internal/thread.
 
 -- name: InsertThread :one
--- No row: the id is taken.
+-- No row: the id is already used.
 insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status,
   forked_from_id, forked_at_seq)
 values (@id, @house_id, @stream_id, sqlc.narg(name), sqlc.narg(pinned_at), sqlc.narg(parent_thread_id), sqlc.narg(parent_agent_id),
@@ -10,36 +10,96 @@ on conflict (id) do nothing
 returning id;
 
 -- name: GetThread :one
-select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
+select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = @id;
 
 -- name: LockThread :one
-select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
+select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = @id
 for update of t;
 
 -- name: ListThreads :many
--- Pinned ones first (latest pin first), then by last activity. The page starts behind the given place.
-select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
+-- Pinned threads first (latest pin first), then by last activity. The page starts after the given position. It is read
+-- from the index threads_order; a filter would make the planner choose another plan, so filtered lists have their own
+-- queries. The page is selected before anything is joined to it, whatever row counts the planner expects.
+select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
-where t.house_id = @house_id
-  and (@parent_thread_id::text = '' or t.parent_thread_id = @parent_thread_id)
-  and (@forked_from_id::text = '' or t.forked_from_id = @forked_from_id)
-  and (@tag::text = '' or t.tags @> array[@tag::text])
-  and (@status::text = '' or t.status = @status)
-  and (@first_page::bool or
-    (coalesce(t.pinned_at, '-infinity'), coalesce(e.ts, t.created_at), t.id) <
-    ((@before_pinned::text)::timestamptz, @before_activity::timestamptz, @before_id::text))
-order by coalesce(t.pinned_at, '-infinity') desc, coalesce(e.ts, t.created_at) desc, t.id desc
+where t.id = any (array(
+  select p.id from threads p
+  where p.house_id = @house_id
+    and (coalesce(p.pinned_at, '-infinity'::timestamptz), p.active_at, p.id) <
+      ((@before_pinned::text)::timestamptz, (@before_activity::text)::timestamptz, @before_id::text)
+  order by coalesce(p.pinned_at, '-infinity'::timestamptz) desc, p.active_at desc, p.id desc
+  limit @max_rows))
+order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc, t.id desc;
+
+-- name: FilterThreads :many
+-- ListThreads with filters; an empty filter matches everything.
+select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
+left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
+where t.id = any (array(
+  select p.id from threads p
+  where p.house_id = @house_id
+    and (@parent_thread_id::text = '' or p.parent_thread_id = @parent_thread_id)
+    and (@forked_from_id::text = '' or p.forked_from_id = @forked_from_id)
+    and (@tag::text = '' or p.tags @> array[@tag::text])
+    and (@status::text = '' or p.status = @status)
+    and (coalesce(p.pinned_at, '-infinity'::timestamptz), p.active_at, p.id) <
+      ((@before_pinned::text)::timestamptz, (@before_activity::text)::timestamptz, @before_id::text)
+  order by coalesce(p.pinned_at, '-infinity'::timestamptz) desc, p.active_at desc, p.id desc
+  limit @max_rows))
+order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc, t.id desc;
+
+-- name: ListForks :many
+-- ListThreads of the forks of one thread.
+select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
+left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
+where t.forked_from_id = @forked_from_id::text
+  and (coalesce(t.pinned_at, '-infinity'::timestamptz), t.active_at, t.id) <
+    ((@before_pinned::text)::timestamptz, (@before_activity::text)::timestamptz, @before_id::text)
+order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc, t.id desc
 limit @max_rows;
 
+-- name: MatchThreads :many
+-- The ids of those that begin with a prefix, and of those that have a name. An empty prefix begins none.
+(select p.id from threads p
+  where p.house_id = @house_id and @prefix::text <> '' and p.id ~>=~ @prefix::text and p.id ~<~ (@prefix::text || chr(127))
+  limit @max_rows)
+union
+(select n.id from threads n where n.house_id = @house_id and n.name = @name::text limit @max_rows);
+
+-- name: ForkedThreads :many
+-- Those of the given threads that have forks.
+select distinct forked_from_id::text from threads where forked_from_id = any (@ids::text[]);
+
+-- name: SomeThreads :many
+-- Those of the given threads that exist.
+select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
+left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
+where t.id = any (@ids::text[]);
+
+-- name: TouchThreads :many
+select touch_threads(@streams::bigint[])::bigint as stream;
+
+-- name: RepairThreadActivity :one
+select coalesce(repair_thread_activity(@after_id::text, @max_rows::int), '')::text as last;
+
 -- name: UpdateThread :exec
--- Every column that people may change; the caller read the row under its lock.
+-- Every column that people may change. The caller has read the row under its lock.
 update threads set name = sqlc.narg(name), pinned_at = sqlc.narg(pinned_at), tags = @tags, environment_id = sqlc.narg(environment_id)
 where id = @id;
 
@@ -55,7 +115,7 @@ update threads set sandbox_id = @sandbox_id where id = @id;
 -- name: RepointThreads :many
 -- Every thread on one sandbox moves to another, together.
 update threads set sandbox_id = @to_sandbox::text where house_id = @house_id and sandbox_id = @from_sandbox::text
-returning id, stream_id;
+returning stream_id;
 
 -- name: DeleteThread :execrows
 delete from threads where id = @id;
@@ -71,3 +131,10 @@ select distinct sandbox_id::text from below where sandbox_id is not null;
 
 -- name: ThreadsOnSandbox :one
 select count(*) from threads where sandbox_id = @sandbox_id::text;
+
+-- name: IsPrimaryThread :one
+select exists (select from houses where primary_thread_id = @id::text);
+
+-- name: SeesAgent :one
+-- Whether the transaction's scope sees this agent.
+select exists (select from agents where agents.id = @id);

@@ -15,36 +15,10 @@ insert into signing_keys (sealed) select $1
 where not exists (select from signing_keys where created_at > now() - make_interval(secs => $2::float8))
 `
 
-// Unless there is one that is younger than this many seconds.
+// Unless there is one younger than this many seconds.
 func (q *Queries) AddSigningKey(ctx context.Context, db DBTX, sealed []byte, youngerThan float64) error {
 	_, err := db.Exec(ctx, addSigningKey, sealed, youngerThan)
 	return err
-}
-
-const authenticate = `-- name: Authenticate :one
-
-select agent_id::uuid as agent_id, coalesce(house_id, '')::text as house_id, credential::text as credential, standing::text as standing
-from authenticate($1)
-`
-
-type AuthenticateRow struct {
-	AgentID    string
-	HouseID    string
-	Credential string
-	Standing   string
-}
-
-// Owner: internal/auth.
-func (q *Queries) Authenticate(ctx context.Context, db DBTX, hash []byte) (AuthenticateRow, error) {
-	row := db.QueryRow(ctx, authenticate, hash)
-	var i AuthenticateRow
-	err := row.Scan(
-		&i.AgentID,
-		&i.HouseID,
-		&i.Credential,
-		&i.Standing,
-	)
-	return i, err
 }
 
 const createLoginLink = `-- name: CreateLoginLink :exec
@@ -54,6 +28,61 @@ insert into login_links (hash, agent_id, expires_at) values ($1, $2, $3)
 func (q *Queries) CreateLoginLink(ctx context.Context, db DBTX, hash []byte, agentID string, expiresAt time.Time) error {
 	_, err := db.Exec(ctx, createLoginLink, hash, agentID, expiresAt)
 	return err
+}
+
+const createSession = `-- name: CreateSession :exec
+insert into login_sessions (hash, agent_id, expires_at) values ($1, $2, $3)
+`
+
+func (q *Queries) CreateSession(ctx context.Context, db DBTX, hash []byte, agentID string, expiresAt time.Time) error {
+	_, err := db.Exec(ctx, createSession, hash, agentID, expiresAt)
+	return err
+}
+
+const credentialsOf = `-- name: CredentialsOf :many
+
+select which::bigint as which, agent_id::uuid as agent_id, coalesce(house_id, '')::text as house_id, credential::text as credential,
+  status::text as status, (lasts is null)::boolean as lasting, coalesce(lasts, 0)::float8 as lasts
+from credentials_of($1::bytea[])
+`
+
+type CredentialsOfRow struct {
+	Which      int64
+	AgentID    string
+	HouseID    string
+	Credential string
+	Status     string
+	Lasting    bool
+	Lasts      float64
+}
+
+// Owner: internal/auth.
+func (q *Queries) CredentialsOf(ctx context.Context, db DBTX, hashes [][]byte) ([]CredentialsOfRow, error) {
+	rows, err := db.Query(ctx, credentialsOf, hashes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CredentialsOfRow
+	for rows.Next() {
+		var i CredentialsOfRow
+		if err := rows.Scan(
+			&i.Which,
+			&i.AgentID,
+			&i.HouseID,
+			&i.Credential,
+			&i.Status,
+			&i.Lasting,
+			&i.Lasts,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const deleteSession = `-- name: DeleteSession :exec
@@ -70,7 +99,7 @@ delete from signing_keys k where exists (
   select from signing_keys n where (n.created_at, n.id) > (k.created_at, k.id) and n.created_at <= now() - make_interval(secs => $1::float8))
 `
 
-// Those that a newer one took the place of at least this many seconds ago.
+// Keys that a newer one replaced at least this many seconds ago.
 func (q *Queries) DropSigningKeys(ctx context.Context, db DBTX, since float64) error {
 	_, err := db.Exec(ctx, dropSigningKeys, since)
 	return err
@@ -80,7 +109,7 @@ const firstHouses = `-- name: FirstHouses :many
 select house_id from members where agent_id = current_agent() order by joined_at, house_id limit 2
 `
 
-// The current agent's oldest two houses: enough to tell whether there is only one.
+// The current agent's two oldest houses, which is enough to see whether there is only one.
 func (q *Queries) FirstHouses(ctx context.Context, db DBTX) ([]string, error) {
 	rows, err := db.Query(ctx, firstHouses)
 	if err != nil {
@@ -117,7 +146,7 @@ type InsertAPIKeyParams struct {
 	ExpiresAt *time.Time
 }
 
-// No row: the id is taken.
+// No row: the id is already used.
 func (q *Queries) InsertAPIKey(ctx context.Context, db DBTX, arg InsertAPIKeyParams) (ApiKey, error) {
 	row := db.QueryRow(ctx, insertAPIKey,
 		arg.ID,
@@ -191,6 +220,44 @@ func (q *Queries) ListAPIKeys(ctx context.Context, db DBTX, arg ListAPIKeysParam
 	return items, nil
 }
 
+const listAPIKeysForAllHouses = `-- name: ListAPIKeysForAllHouses :many
+select id, agent_id, house_id, name, hash, created_at, expires_at, revoked_at, last_used_at from api_keys
+where agent_id = current_agent() and house_id is null and (created_at, id) > ($1::timestamptz, $2::text)
+order by created_at, id
+limit $3
+`
+
+// Keys of the current agent.
+func (q *Queries) ListAPIKeysForAllHouses(ctx context.Context, db DBTX, afterTime time.Time, afterID string, maxRows int32) ([]ApiKey, error) {
+	rows, err := db.Query(ctx, listAPIKeysForAllHouses, afterTime, afterID, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ApiKey
+	for rows.Next() {
+		var i ApiKey
+		if err := rows.Scan(
+			&i.ID,
+			&i.AgentID,
+			&i.HouseID,
+			&i.Name,
+			&i.Hash,
+			&i.CreatedAt,
+			&i.ExpiresAt,
+			&i.RevokedAt,
+			&i.LastUsedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const lockSigningKeys = `-- name: LockSigningKeys :exec
 select pg_advisory_xact_lock(hashtext('arbe.signing_keys'))
 `
@@ -211,52 +278,42 @@ func (q *Queries) MemberKind(ctx context.Context, db DBTX, houseID string, agent
 	return kind, err
 }
 
-const noteAPIKeysUsed = `-- name: NoteAPIKeysUsed :exec
-select note_api_keys_used($1::bytea[], $2::timestamptz[])
+const membershipsOf = `-- name: MembershipsOf :many
+select which::bigint as which, agent_id::uuid as agent_id, house_id::text as house_id, role::text as role, joined_at::timestamptz as joined_at,
+  coalesce(thread_id, '')::text as thread_id, coalesce(holder::text, '')::text as holder, coalesce(epoch, 0)::bigint as epoch
+from memberships_of($1::text[], $2::text[], $3::uuid[])
 `
 
-func (q *Queries) NoteAPIKeysUsed(ctx context.Context, db DBTX, hashes [][]byte, times []time.Time) error {
-	_, err := db.Exec(ctx, noteAPIKeysUsed, hashes, times)
-	return err
+type MembershipsOfRow struct {
+	Which    int64
+	AgentID  string
+	HouseID  string
+	Role     string
+	JoinedAt time.Time
+	ThreadID string
+	Holder   string
+	Epoch    int64
 }
 
-const placeOf = `-- name: PlaceOf :one
-select house_id::text as house_id, role::text as role from place_of($1, $2, $3::uuid)
-`
-
-type PlaceOfRow struct {
-	HouseID string
-	Role    string
-}
-
-func (q *Queries) PlaceOf(ctx context.Context, db DBTX, kind string, iD string, agentID string) (PlaceOfRow, error) {
-	row := db.QueryRow(ctx, placeOf, kind, iD, agentID)
-	var i PlaceOfRow
-	err := row.Scan(&i.HouseID, &i.Role)
-	return i, err
-}
-
-const placesOf = `-- name: PlacesOf :many
-select which::bigint as which, house_id::text as house_id, role::text as role
-from places_of($1::text[], $2::text[], $3::uuid[])
-`
-
-type PlacesOfRow struct {
-	Which   int64
-	HouseID string
-	Role    string
-}
-
-func (q *Queries) PlacesOf(ctx context.Context, db DBTX, kinds []string, ids []string, agentIds []string) ([]PlacesOfRow, error) {
-	rows, err := db.Query(ctx, placesOf, kinds, ids, agentIds)
+func (q *Queries) MembershipsOf(ctx context.Context, db DBTX, kinds []string, ids []string, agentIds []string) ([]MembershipsOfRow, error) {
+	rows, err := db.Query(ctx, membershipsOf, kinds, ids, agentIds)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []PlacesOfRow
+	var items []MembershipsOfRow
 	for rows.Next() {
-		var i PlacesOfRow
-		if err := rows.Scan(&i.Which, &i.HouseID, &i.Role); err != nil {
+		var i MembershipsOfRow
+		if err := rows.Scan(
+			&i.Which,
+			&i.AgentID,
+			&i.HouseID,
+			&i.Role,
+			&i.JoinedAt,
+			&i.ThreadID,
+			&i.Holder,
+			&i.Epoch,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -265,6 +322,15 @@ func (q *Queries) PlacesOf(ctx context.Context, db DBTX, kinds []string, ids []s
 		return nil, err
 	}
 	return items, nil
+}
+
+const recordAPIKeyUse = `-- name: RecordAPIKeyUse :exec
+select note_api_keys_used($1::bytea[], $2::timestamptz[])
+`
+
+func (q *Queries) RecordAPIKeyUse(ctx context.Context, db DBTX, hashes [][]byte, times []time.Time) error {
+	_, err := db.Exec(ctx, recordAPIKeyUse, hashes, times)
+	return err
 }
 
 const redeemLoginLink = `-- name: RedeemLoginLink :one
@@ -293,11 +359,34 @@ func (q *Queries) RevokeAPIKey(ctx context.Context, db DBTX, id string) error {
 	return err
 }
 
+const revokeAPIKeyByHash = `-- name: RevokeAPIKeyByHash :exec
+update api_keys set revoked_at = now() where hash = $1 and revoked_at is null
+`
+
+func (q *Queries) RevokeAPIKeyByHash(ctx context.Context, db DBTX, hash []byte) error {
+	_, err := db.Exec(ctx, revokeAPIKeyByHash, hash)
+	return err
+}
+
+const revokeAPIKeyForAllHouses = `-- name: RevokeAPIKeyForAllHouses :execrows
+update api_keys set revoked_at = coalesce(revoked_at, now())
+where id = $1 and agent_id = current_agent() and house_id is null
+`
+
+// A key of the current agent. It keeps the time of its first revocation.
+func (q *Queries) RevokeAPIKeyForAllHouses(ctx context.Context, db DBTX, id string) (int64, error) {
+	result, err := db.Exec(ctx, revokeAPIKeyForAllHouses, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const revokeAPIKeys = `-- name: RevokeAPIKeys :exec
 update api_keys set revoked_at = now() where agent_id = $1 and name = $2 and revoked_at is null
 `
 
-// The agent's keys of one name: a program that makes itself a new key ends its old ones.
+// The agent's keys of one name: a program that creates a new key for itself revokes its old ones.
 func (q *Queries) RevokeAPIKeys(ctx context.Context, db DBTX, agentID string, name string) error {
 	_, err := db.Exec(ctx, revokeAPIKeys, agentID, name)
 	return err
@@ -333,41 +422,38 @@ func (q *Queries) SigningKeys(ctx context.Context, db DBTX) ([]SigningKeysRow, e
 	return items, nil
 }
 
-const standingOfHashes = `-- name: StandingOfHashes :many
-select which::bigint as which, standing::text as standing from standing_of_hashes($1::bytea[])
+const tokenFacts = `-- name: TokenFacts :one
+select t.token_epoch, t.status, thread_runs(t.status) as runs, m.joined_at from threads t
+join members m on m.house_id = t.house_id and m.agent_id = $1
+where t.id = $2
 `
 
-type StandingOfHashesRow struct {
-	Which    int64
-	Standing string
+type TokenFactsRow struct {
+	TokenEpoch int64
+	Status     string
+	Runs       bool
+	JoinedAt   time.Time
 }
 
-func (q *Queries) StandingOfHashes(ctx context.Context, db DBTX, hashes [][]byte) ([]StandingOfHashesRow, error) {
-	rows, err := db.Query(ctx, standingOfHashes, hashes)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []StandingOfHashesRow
-	for rows.Next() {
-		var i StandingOfHashesRow
-		if err := rows.Scan(&i.Which, &i.Standing); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+// The facts in a thread token: the thread's token epoch, and since when the agent is in its house.
+func (q *Queries) TokenFacts(ctx context.Context, db DBTX, agentID string, threadID string) (TokenFactsRow, error) {
+	row := db.QueryRow(ctx, tokenFacts, agentID, threadID)
+	var i TokenFactsRow
+	err := row.Scan(
+		&i.TokenEpoch,
+		&i.Status,
+		&i.Runs,
+		&i.JoinedAt,
+	)
+	return i, err
 }
 
-const standingOfTokens = `-- name: StandingOfTokens :many
-select which::bigint as which, standing::text as standing
-from standing_of_tokens($1::text[], $2::text[], $3::text[], $4::uuid[], $5::bigint[], $6::timestamptz[])
+const tokensOf = `-- name: TokensOf :many
+select which::bigint as which, coalesce(agent_id::text, '')::text as agent_id, coalesce(role, '')::text as role, status::text as status
+from tokens_of($1::text[], $2::text[], $3::text[], $4::uuid[], $5::bigint[], $6::timestamptz[])
 `
 
-type StandingOfTokensParams struct {
+type TokensOfParams struct {
 	KeyIds    []string
 	HouseIds  []string
 	ThreadIds []string
@@ -376,13 +462,15 @@ type StandingOfTokensParams struct {
 	JoinedAt  []time.Time
 }
 
-type StandingOfTokensRow struct {
-	Which    int64
-	Standing string
+type TokensOfRow struct {
+	Which   int64
+	AgentID string
+	Role    string
+	Status  string
 }
 
-func (q *Queries) StandingOfTokens(ctx context.Context, db DBTX, arg StandingOfTokensParams) ([]StandingOfTokensRow, error) {
-	rows, err := db.Query(ctx, standingOfTokens,
+func (q *Queries) TokensOf(ctx context.Context, db DBTX, arg TokensOfParams) ([]TokensOfRow, error) {
+	rows, err := db.Query(ctx, tokensOf,
 		arg.KeyIds,
 		arg.HouseIds,
 		arg.ThreadIds,
@@ -394,10 +482,15 @@ func (q *Queries) StandingOfTokens(ctx context.Context, db DBTX, arg StandingOfT
 		return nil, err
 	}
 	defer rows.Close()
-	var items []StandingOfTokensRow
+	var items []TokensOfRow
 	for rows.Next() {
-		var i StandingOfTokensRow
-		if err := rows.Scan(&i.Which, &i.Standing); err != nil {
+		var i TokensOfRow
+		if err := rows.Scan(
+			&i.Which,
+			&i.AgentID,
+			&i.Role,
+			&i.Status,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -406,63 +499,4 @@ func (q *Queries) StandingOfTokens(ctx context.Context, db DBTX, arg StandingOfT
 		return nil, err
 	}
 	return items, nil
-}
-
-const threadToken = `-- name: ThreadToken :one
-select coalesce(role, '')::text as role, standing::text as standing
-from thread_token($1, $2, $3, $4::uuid, $5, $6)
-`
-
-type ThreadTokenParams struct {
-	KeyID    string
-	HouseID  string
-	ThreadID string
-	AgentID  string
-	Epoch    int64
-	JoinedAt time.Time
-}
-
-type ThreadTokenRow struct {
-	Role     string
-	Standing string
-}
-
-func (q *Queries) ThreadToken(ctx context.Context, db DBTX, arg ThreadTokenParams) (ThreadTokenRow, error) {
-	row := db.QueryRow(ctx, threadToken,
-		arg.KeyID,
-		arg.HouseID,
-		arg.ThreadID,
-		arg.AgentID,
-		arg.Epoch,
-		arg.JoinedAt,
-	)
-	var i ThreadTokenRow
-	err := row.Scan(&i.Role, &i.Standing)
-	return i, err
-}
-
-const tokenGround = `-- name: TokenGround :one
-select t.token_epoch, t.status, thread_runs(t.status) as runs, m.joined_at from threads t
-join members m on m.house_id = t.house_id and m.agent_id = $1
-where t.id = $2
-`
-
-type TokenGroundRow struct {
-	TokenEpoch int64
-	Status     string
-	Runs       bool
-	JoinedAt   time.Time
-}
-
-// What a token of a thread is given on: the thread's epoch, and since when the agent is in its house.
-func (q *Queries) TokenGround(ctx context.Context, db DBTX, agentID string, threadID string) (TokenGroundRow, error) {
-	row := db.QueryRow(ctx, tokenGround, agentID, threadID)
-	var i TokenGroundRow
-	err := row.Scan(
-		&i.TokenEpoch,
-		&i.Status,
-		&i.Runs,
-		&i.JoinedAt,
-	)
-	return i, err
 }

@@ -10,6 +10,68 @@ import (
 	"time"
 )
 
+const countPendingInvites = `-- name: CountPendingInvites :one
+select count(*) from invites where house_id = $1 and used_at is null and revoked_at is null and expires_at > now()
+`
+
+func (q *Queries) CountPendingInvites(ctx context.Context, db DBTX, houseID string) (int64, error) {
+	row := db.QueryRow(ctx, countPendingInvites, houseID)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const deleteEndedInvites = `-- name: DeleteEndedInvites :exec
+delete from invites where house_id = $1 and expires_at < now() - interval '30 days'
+`
+
+// Invites of a house that ended long ago.
+func (q *Queries) DeleteEndedInvites(ctx context.Context, db DBTX, houseID string) error {
+	_, err := db.Exec(ctx, deleteEndedInvites, houseID)
+	return err
+}
+
+const deleteMember = `-- name: DeleteMember :exec
+delete from members where house_id = $1 and agent_id = $2
+`
+
+func (q *Queries) DeleteMember(ctx context.Context, db DBTX, houseID string, agentID string) error {
+	_, err := db.Exec(ctx, deleteMember, houseID, agentID)
+	return err
+}
+
+const findInvite = `-- name: FindInvite :one
+select invite_id::text as invite_id, house_id::text as house_id, house_name::text as house_name, role::text as role,
+  invited_by::text as invited_by, expires_at::timestamptz as expires_at, status::text as status
+from invite_of($1)
+`
+
+type FindInviteRow struct {
+	InviteID  string
+	HouseID   string
+	HouseName string
+	Role      string
+	InvitedBy string
+	ExpiresAt time.Time
+	Status    string
+}
+
+// Used before the house is known; see invite_of.
+func (q *Queries) FindInvite(ctx context.Context, db DBTX, hash []byte) (FindInviteRow, error) {
+	row := db.QueryRow(ctx, findInvite, hash)
+	var i FindInviteRow
+	err := row.Scan(
+		&i.InviteID,
+		&i.HouseID,
+		&i.HouseName,
+		&i.Role,
+		&i.InvitedBy,
+		&i.ExpiresAt,
+		&i.Status,
+	)
+	return i, err
+}
+
 const getAgent = `-- name: GetAgent :one
 select id, kind, runtime, name, created_at from agents where id = $1
 `
@@ -84,6 +146,46 @@ insert into houses (id, name) values ($1, $2)
 func (q *Queries) InsertHouse(ctx context.Context, db DBTX, iD string, name string) error {
 	_, err := db.Exec(ctx, insertHouse, iD, name)
 	return err
+}
+
+const insertInvite = `-- name: InsertInvite :one
+insert into invites (house_id, hash, role, note, created_by, expires_at)
+values ($1, $2, $3, $4, $5, now() + make_interval(secs => $6::float8))
+returning id, house_id, hash, role, note, created_by, created_at, expires_at, used_at, revoked_at
+`
+
+type InsertInviteParams struct {
+	HouseID   string
+	Hash      []byte
+	Role      string
+	Note      string
+	CreatedBy string
+	Lasts     float64
+}
+
+func (q *Queries) InsertInvite(ctx context.Context, db DBTX, arg InsertInviteParams) (Invite, error) {
+	row := db.QueryRow(ctx, insertInvite,
+		arg.HouseID,
+		arg.Hash,
+		arg.Role,
+		arg.Note,
+		arg.CreatedBy,
+		arg.Lasts,
+	)
+	var i Invite
+	err := row.Scan(
+		&i.ID,
+		&i.HouseID,
+		&i.Hash,
+		&i.Role,
+		&i.Note,
+		&i.CreatedBy,
+		&i.CreatedAt,
+		&i.ExpiresAt,
+		&i.UsedAt,
+		&i.RevokedAt,
+	)
+	return i, err
 }
 
 const insertMember = `-- name: InsertMember :exec
@@ -210,17 +312,179 @@ func (q *Queries) ListMembers(ctx context.Context, db DBTX, arg ListMembersParam
 	return items, nil
 }
 
+const listPendingInvites = `-- name: ListPendingInvites :many
+select i.id, i.house_id, i.role, i.note, i.created_at, i.expires_at, i.created_by, coalesce(a.name, '')::text as created_by_name
+from invites i join agents a on a.id = i.created_by
+where i.house_id = $1 and i.used_at is null and i.revoked_at is null and i.expires_at > now()
+  and (i.created_at, i.id) > ($2::timestamptz, $3::text)
+order by i.created_at, i.id
+limit $4
+`
+
+type ListPendingInvitesParams struct {
+	HouseID   string
+	AfterTime time.Time
+	AfterID   string
+	MaxRows   int32
+}
+
+type ListPendingInvitesRow struct {
+	ID            string
+	HouseID       string
+	Role          string
+	Note          string
+	CreatedAt     time.Time
+	ExpiresAt     time.Time
+	CreatedBy     string
+	CreatedByName string
+}
+
+func (q *Queries) ListPendingInvites(ctx context.Context, db DBTX, arg ListPendingInvitesParams) ([]ListPendingInvitesRow, error) {
+	rows, err := db.Query(ctx, listPendingInvites,
+		arg.HouseID,
+		arg.AfterTime,
+		arg.AfterID,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListPendingInvitesRow
+	for rows.Next() {
+		var i ListPendingInvitesRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.HouseID,
+			&i.Role,
+			&i.Note,
+			&i.CreatedAt,
+			&i.ExpiresAt,
+			&i.CreatedBy,
+			&i.CreatedByName,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockMember = `-- name: LockMember :one
+select role from members where house_id = $1 and agent_id = $2 for share
+`
+
+// The role of a member, locked until the transaction ends. No row: the agent is not in the house.
+func (q *Queries) LockMember(ctx context.Context, db DBTX, houseID string, agentID string) (string, error) {
+	row := db.QueryRow(ctx, lockMember, houseID, agentID)
+	var role string
+	err := row.Scan(&role)
+	return role, err
+}
+
+const lockOwners = `-- name: LockOwners :many
+select agent_id from members where house_id = $1 and role = 'owner' order by agent_id for update
+`
+
+// The owners of a house, locked against removal and demotion until the transaction ends.
+func (q *Queries) LockOwners(ctx context.Context, db DBTX, houseID string) ([]string, error) {
+	rows, err := db.Query(ctx, lockOwners, houseID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var agent_id string
+		if err := rows.Scan(&agent_id); err != nil {
+			return nil, err
+		}
+		items = append(items, agent_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const memberForUpdate = `-- name: MemberForUpdate :one
+select a.id, a.kind, a.runtime, a.name, a.created_at, m.role, m.joined_at from members m join agents a on a.id = m.agent_id
+where m.house_id = $1 and m.agent_id = $2
+for update of m
+`
+
+type MemberForUpdateRow struct {
+	ID        string
+	Kind      string
+	Runtime   *string
+	Name      *string
+	CreatedAt time.Time
+	Role      string
+	JoinedAt  time.Time
+}
+
+// A member, locked until the transaction ends.
+func (q *Queries) MemberForUpdate(ctx context.Context, db DBTX, houseID string, agentID string) (MemberForUpdateRow, error) {
+	row := db.QueryRow(ctx, memberForUpdate, houseID, agentID)
+	var i MemberForUpdateRow
+	err := row.Scan(
+		&i.ID,
+		&i.Kind,
+		&i.Runtime,
+		&i.Name,
+		&i.CreatedAt,
+		&i.Role,
+		&i.JoinedAt,
+	)
+	return i, err
+}
+
 const newID = `-- name: NewID :one
 
 select generate_short_id()
 `
 
-// Owner: internal/house. Houses, their members, and the agents who are members.
+// Owner: internal/house. Houses, their members and invites, and the agents who are members.
 func (q *Queries) NewID(ctx context.Context, db DBTX) (string, error) {
 	row := db.QueryRow(ctx, newID)
 	var generate_short_id string
 	err := row.Scan(&generate_short_id)
 	return generate_short_id, err
+}
+
+const revokeInvite = `-- name: RevokeInvite :one
+with found as (select id, house_id, hash, role, note, created_by, created_at, expires_at, used_at, revoked_at from invites i where i.id = $1 for update),
+  revoked as (
+    update invites i set revoked_at = now() from found
+    where i.id = found.id and i.used_at is null and i.revoked_at is null and i.expires_at > now()
+    returning i.id)
+select role, note, exists (select from revoked)::boolean as revoked from found
+`
+
+type RevokeInviteRow struct {
+	Role    string
+	Note    string
+	Revoked bool
+}
+
+// No row: there is no such invite. revoked is false if it had already ended.
+func (q *Queries) RevokeInvite(ctx context.Context, db DBTX, id string) (RevokeInviteRow, error) {
+	row := db.QueryRow(ctx, revokeInvite, id)
+	var i RevokeInviteRow
+	err := row.Scan(&i.Role, &i.Note, &i.Revoked)
+	return i, err
+}
+
+const revokeInvitesOf = `-- name: RevokeInvitesOf :exec
+update invites set revoked_at = now() where house_id = $1 and created_by = $2 and used_at is null and revoked_at is null
+`
+
+func (q *Queries) RevokeInvitesOf(ctx context.Context, db DBTX, houseID string, agentID string) error {
+	_, err := db.Exec(ctx, revokeInvitesOf, houseID, agentID)
+	return err
 }
 
 const setHousePointers = `-- name: SetHousePointers :exec
@@ -230,6 +494,28 @@ update houses set default_environment_id = $1, primary_thread_id = $2 where id =
 func (q *Queries) SetHousePointers(ctx context.Context, db DBTX, defaultEnvironmentID *string, primaryThreadID *string, iD string) error {
 	_, err := db.Exec(ctx, setHousePointers, defaultEnvironmentID, primaryThreadID, iD)
 	return err
+}
+
+const setMemberRole = `-- name: SetMemberRole :exec
+update members set role = $1 where house_id = $2 and agent_id = $3
+`
+
+func (q *Queries) SetMemberRole(ctx context.Context, db DBTX, role string, houseID string, agentID string) error {
+	_, err := db.Exec(ctx, setMemberRole, role, houseID, agentID)
+	return err
+}
+
+const takeInvite = `-- name: TakeInvite :execrows
+update invites set used_at = now() where id = $1 and used_at is null and revoked_at is null and expires_at > now()
+`
+
+// Uses an invite up, for one of several concurrent attempts. No row: it cannot be used.
+func (q *Queries) TakeInvite(ctx context.Context, db DBTX, id string) (int64, error) {
+	result, err := db.Exec(ctx, takeInvite, id)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const updateHouse = `-- name: UpdateHouse :execrows

@@ -23,18 +23,80 @@ type Agent struct {
 type ApiKey struct {
 	ID      string
 	AgentID string
-	// The one house it is limited to; null: all houses of its agent.
+	// The one house that it is limited to; null for all houses of its agent.
 	HouseID   *string
 	Name      string
 	Hash      []byte
 	CreatedAt time.Time
 	ExpiresAt *time.Time
 	RevokedAt *time.Time
-	// To within a minute or so.
+	// Accurate to about a minute.
 	LastUsedAt *time.Time
 }
 
-// The records of all logs. Written by append_entries, append_batch and append_one alone; deleted only with their stream.
+// What work produced and what outlives its sandbox: files, output, screenshots, links, commits.
+type Artifact struct {
+	ID      string
+	HouseID string
+	// message, file, url, commit, screenshot, log-ref, output, or any other word.
+	Kind  string
+	Label *string
+	// Its id elsewhere: of an entry, a pull request's URL, a commit.
+	ExternalID *string
+	MimeType   *string
+	// Where the bytes are if arbe does not store them: a git ref, an offset of a stream.
+	ByteRef *string
+	// The bytes, if arbe stores them.
+	BlobID *string
+	// Who created it; null for arbe itself.
+	AgentID *string
+	// The thread that produced it; null for none, or after the thread was deleted.
+	ThreadID *string
+	// The log of that thread. The artifact is deleted with the log, which forks of the thread keep.
+	StreamID   *int64
+	RunID      *string
+	ResourceID *string
+	Metadata   json.RawMessage
+	CreatedAt  time.Time
+}
+
+// The content of artifacts. There is one row per content and house, so that no house can find out what another one has.
+type Blob struct {
+	// Together with the house, the key of the bytes in the blob store.
+	ID      string
+	HouseID string
+	// The SHA-256 of the bytes; null while they are uploaded.
+	Sha256    []byte
+	Size      *int64
+	CreatedAt time.Time
+}
+
+// Pieces of blobs with their positions, if the blob store is Postgres.
+type BlobChunk struct {
+	HouseID string
+	BlobID  string
+	Start   int64
+	Data    []byte
+}
+
+// Keys of the blob store to whose bytes nothing refers.
+type BlobGarbage struct {
+	HouseIDOfKey string
+	ID           string
+	// An upload may still write under its key. It has ended by this time.
+	DueAt time.Time
+}
+
+// One row per thread: the cursor of dispatch over its log. It moves in the transaction that queues what was decided.
+type Decision struct {
+	StreamID int64
+	HouseID  string
+	ThreadID string
+	// Each entry up to this position has had its decision. What a fork inherited was decided in its source.
+	Decided int64
+}
+
+// The entries of all logs. Only append_entries, append_batch and append_one write them; they are deleted only with their stream.
 type Entry struct {
 	StreamID      int64
 	Seq           int64
@@ -42,7 +104,7 @@ type Entry struct {
 	ID            string
 	AuthorAgentID *string
 	Type          string
-	// json, not jsonb: the text stays exact and reads are faster.
+	// json and not jsonb: the text stays exact, and reads are faster.
 	Payload []byte
 	Ts      time.Time
 }
@@ -53,20 +115,41 @@ type Environment struct {
 	HouseID string
 	Name    string
 	Config  json.RawMessage
-	// [{name, required}]: house secrets to inject, by name; resolved when a sandbox is made.
+	// [{name, required}]: house secrets to inject, by name; resolved when a sandbox is created.
 	SecretBindings json.RawMessage
 	CreatedAt      time.Time
 }
 
-// A tenant: owns everything in it, the only privacy boundary between people.
+// A tenant. It owns everything in it and is the only privacy boundary between people.
 type House struct {
 	ID   string
 	Name string
-	// The recipe of threads that name none; null: their first command fails, saying so.
+	// The environment of threads that name none. If it is null, their first command fails with an error that says so.
 	DefaultEnvironmentID *string
-	// Where signal.house.* entries go.
+	// The thread for signal.house.* entries.
 	PrimaryThreadID *string
 	CreatedAt       time.Time
+}
+
+// One row: the identity of this database. Only the owner reads it.
+type Installation struct {
+	One bool
+	ID  string
+}
+
+// Whoever has the token may join the house, once. The invites of an owner are deleted when the owner leaves.
+type Invite struct {
+	ID      string
+	HouseID string
+	Hash    []byte
+	Role    string
+	// Whom it is for, as its owner wrote it; empty if nothing was written.
+	Note      string
+	CreatedBy string
+	CreatedAt time.Time
+	ExpiresAt time.Time
+	UsedAt    *time.Time
+	RevokedAt *time.Time
 }
 
 type LoginLink struct {
@@ -84,7 +167,15 @@ type LoginSession struct {
 	ExpiresAt time.Time
 }
 
-// Which agents are in a house, and as what.
+// The machines on which servers create sandboxes. They belong to no house.
+type Machine struct {
+	// The identity of a directory of sandboxes, which a restart keeps.
+	ID string
+	// When a server of the machine last reported.
+	SeenAt time.Time
+}
+
+// The agents of a house and their roles.
 type Member struct {
 	HouseID  string
 	AgentID  string
@@ -99,7 +190,7 @@ type Producer struct {
 	Name     string
 	Epoch    int64
 	Seq      int64
-	// That append closed the stream.
+	// Whether that append closed the stream.
 	Closed bool
 }
 
@@ -112,7 +203,9 @@ type Sandbox struct {
 	ProviderRef   *string
 	Status        string
 	// Whether the machine is deleted once no running thread is on it.
-	Ephemeral   bool
+	Ephemeral bool
+	// The machine that it is on; null if every server reaches it, or while it is being created.
+	MachineID   *string
 	CreatedAt   time.Time
 	DestroyedAt *time.Time
 }
@@ -132,14 +225,22 @@ type Secret struct {
 	CreatedAt     time.Time
 }
 
-// Sealed under the installation's key. The newest signs; an older one is kept until the last token it signed has expired. A token whose key is not here is not known.
+// The servers that are running, or did not stop regularly: some entries that they accepted may wait for a decision.
+type Server struct {
+	// The advisory lock that the server holds while it runs.
+	Key int64
+	// When its lock was found free and its entries were looked for.
+	DeadAt *time.Time
+}
+
+// Sealed under the installation's key. The newest key signs; older ones are kept until the last token that they signed has expired. A token is invalid if its key is not here.
 type SigningKey struct {
 	ID        string
 	Sealed    []byte
 	CreatedAt time.Time
 }
 
-// A log. A thread's is named arbe-thread-{thread id}. Who writes into it holds the lock of this row until commit: that makes positions gapless and their order commit order. It ends where its last entry is; there is no counter.
+// A log. The log of a thread is named arbe-thread-{thread id}. A writer holds the lock of this row until commit, so positions have no gaps and follow commit order. The stream ends at its last entry; there is no counter.
 type Stream struct {
 	ID          int64
 	HouseID     string
@@ -147,28 +248,30 @@ type Stream struct {
 	ContentType string
 	ClosedAt    *time.Time
 	CreatedAt   time.Time
-	// How long it outlives its last use; expires_at moves with every use. Null: expires_at stays.
+	// How long it lives after its last use, which updates expires_at. If it is null, expires_at does not change.
 	TtlSeconds *int64
 	ExpiresAt  *time.Time
 	// The Stream-Seq of the last append that had one.
 	LastStreamSeq *string
-	// It was deleted, but forks read its entries: the last one takes it along.
+	// It was deleted, but forks still read its entries. It is removed with the last fork.
 	DeletedAt *time.Time
-	// The stream it is a fork of. Entries before fork_seq are the source's; from there on they are its own.
+	// The stream that it was forked from. Entries before fork_seq belong to the source, later ones to the fork.
 	SourceID *int64
-	// The last entry it inherited. It has a copy of that one, so that it ends where its own entries end.
+	// The last inherited entry. The fork has a copy of it, so that its end can be found among its own entries.
 	ForkSeq *int64
-	// How far behind an offset of the source the fork was asked for: messages of JSON, else bytes.
+	// How far after an offset of the source the fork was requested: in messages for JSON, otherwise in bytes.
 	ForkSub *int64
+	// When its thread was closed: new chats and commands are refused. Unlike closed_at it is cleared, when the thread is reopened.
+	PausedAt *time.Time
 }
 
 type Subscription struct {
 	ID      int64
 	HouseID string
 	Name    string
-	// What its maker asked for. The same again is no other subscription.
+	// The requested specification. Creating it again with the same one changes nothing.
 	Spec json.RawMessage
-	// What its maker reached the streams under: callbacks begin with it.
+	// The URL under which its creator reached the streams. Callback URLs begin with it.
 	BaseUrl string
 	Kind    string
 	// The regular expression of its pattern.
@@ -176,28 +279,30 @@ type Subscription struct {
 	Lease      pgtype.Interval
 	CreatedAt  time.Time
 	Generation int64
-	// The wake under way, the generation-th one; null: none is. Until lease_until nobody else is woken; null: until somebody claims it.
+	// The current wake, whose number is generation; null if there is none. No other wake begins before lease_until; if that is null, the wake waits to be claimed.
 	WakeID *string
-	// SHA-256 of the token that who was woken acknowledges with.
-	TokenHash     []byte
-	Holder        *string
-	LeaseUntil    *time.Time
+	// SHA-256 of the token with which the worker acknowledges.
+	TokenHash  []byte
+	Holder     *string
+	LeaseUntil *time.Time
+	// Until when a server may take to deliver the wake; null if none delivers it.
+	CallingUntil  *time.Time
 	Attempts      int32
 	NextAttemptAt time.Time
 }
 
-// The streams of each subscription, by name: one that is named may be made later.
+// The streams of each subscription, by name. A stream that is listed may be created later.
 type SubscriptionStream struct {
 	SubscriptionID int64
 	HouseID        string
 	Stream         string
 	Explicit       bool
 	Matched        bool
-	// The last position that was worked on.
+	// The last position that was processed.
 	Acked int64
 }
 
-// A conversation: this row says what it is, its stream says what happened.
+// A conversation. This row describes it; its stream records what happened.
 type Thread struct {
 	ID             string
 	HouseID        string
@@ -209,16 +314,24 @@ type Thread struct {
 	ParentAgentID *string
 	EnvironmentID *string
 	SandboxID     *string
-	// The bot that drives it; null: a chat. Picks the vocabulary of status.
-	AgentID   *string
-	Tags      []string
-	Status    string
-	CreatedAt time.Time
-	UpdatedAt time.Time
-	// Which of its tokens count: those that name this number. It changes when they are to end.
-	TokenEpoch int64
-	// The thread it is a fork of; null when it is none, and once that one was deleted.
+	// The bot that drives it; null for a chat. It determines which values status may have.
+	AgentID *string
+	Tags    []string
+	// The thread that it was forked from; null if it is not a fork, or after the source was deleted.
 	ForkedFromID *string
-	// The last entry it has in common with that thread; null when it is no fork.
+	// The last entry that it shares with that thread; null if it is not a fork.
 	ForkedAtSeq *int64
+	// Only tokens that name this number are valid. It changes to end all tokens. It cannot be set back, and a thread that is created again under an old id gets another number.
+	TokenEpoch int64
+	Status     string
+	CreatedAt  time.Time
+	UpdatedAt  time.Time
+	// When its last entry was written, at most about a second late; its creation if it has none. Lists are ordered by it. touch_threads updates it after the append: an append that also updated the thread would wait for the row's lock and pay for its indexes.
+	ActiveAt   time.Time
+	LastSaidBy *string
+	// The beginning of the last chat or command, on one line; null if there is none. last_said_by is its author.
+	LastSaid *string
+	// The entry of the oldest command that has not ended, running or waiting; null if there is none. running_since is when it was requested.
+	RunningID    *string
+	RunningSince *time.Time
 }

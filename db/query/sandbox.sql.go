@@ -17,7 +17,7 @@ join houses h on h.id = t.house_id
 where t.id = $1
 `
 
-// The recipe a thread's sandbox is built from: the thread's own, else its house's. Empty: neither.
+// The environment of a thread's sandbox: the thread's own, otherwise its house's. Empty: neither.
 func (q *Queries) DefaultEnvironment(ctx context.Context, db DBTX, threadID string) (string, error) {
 	row := db.QueryRow(ctx, defaultEnvironment, threadID)
 	var column_1 string
@@ -38,7 +38,7 @@ const deleteSandbox = `-- name: DeleteSandbox :exec
 delete from sandboxes where id = $1
 `
 
-// For one that was never made: the threads on it have none again.
+// For a sandbox that was never created. Its threads then have none.
 func (q *Queries) DeleteSandbox(ctx context.Context, db DBTX, id string) error {
 	_, err := db.Exec(ctx, deleteSandbox, id)
 	return err
@@ -48,7 +48,7 @@ const forgetDeadSandboxes = `-- name: ForgetDeadSandboxes :exec
 delete from sandboxes where environment_id = $1 and status = 'dead'
 `
 
-// The threads that were on one have none again.
+// The threads of a deleted sandbox then have none.
 func (q *Queries) ForgetDeadSandboxes(ctx context.Context, db DBTX, environmentID string) error {
 	_, err := db.Exec(ctx, forgetDeadSandboxes, environmentID)
 	return err
@@ -73,7 +73,7 @@ func (q *Queries) GetEnvironment(ctx context.Context, db DBTX, id string) (Envir
 }
 
 const getSandbox = `-- name: GetSandbox :one
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, created_at, destroyed_at from sandboxes where id = $1
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at from sandboxes where id = $1
 `
 
 func (q *Queries) GetSandbox(ctx context.Context, db DBTX, id string) (Sandbox, error) {
@@ -87,6 +87,7 @@ func (q *Queries) GetSandbox(ctx context.Context, db DBTX, id string) (Sandbox, 
 		&i.ProviderRef,
 		&i.Status,
 		&i.Ephemeral,
+		&i.MachineID,
 		&i.CreatedAt,
 		&i.DestroyedAt,
 	)
@@ -115,7 +116,7 @@ func (q *Queries) InsertEnvironment(ctx context.Context, db DBTX, houseID string
 
 const insertSandbox = `-- name: InsertSandbox :one
 insert into sandboxes (house_id, environment_id, provider, ephemeral) values ($1, $2, $3, $4)
-returning id, house_id, environment_id, provider, provider_ref, status, ephemeral, created_at, destroyed_at
+returning id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at
 `
 
 type InsertSandboxParams struct {
@@ -141,6 +142,7 @@ func (q *Queries) InsertSandbox(ctx context.Context, db DBTX, arg InsertSandboxP
 		&i.ProviderRef,
 		&i.Status,
 		&i.Ephemeral,
+		&i.MachineID,
 		&i.CreatedAt,
 		&i.DestroyedAt,
 	)
@@ -194,7 +196,7 @@ func (q *Queries) ListEnvironments(ctx context.Context, db DBTX, arg ListEnviron
 }
 
 const listSandboxes = `-- name: ListSandboxes :many
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, created_at, destroyed_at from sandboxes
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at from sandboxes
 where house_id = $1 and (created_at, id) < ($2::timestamptz, $3::text)
 order by created_at desc, id desc
 limit $4
@@ -229,6 +231,7 @@ func (q *Queries) ListSandboxes(ctx context.Context, db DBTX, arg ListSandboxesP
 			&i.ProviderRef,
 			&i.Status,
 			&i.Ephemeral,
+			&i.MachineID,
 			&i.CreatedAt,
 			&i.DestroyedAt,
 		); err != nil {
@@ -243,7 +246,7 @@ func (q *Queries) ListSandboxes(ctx context.Context, db DBTX, arg ListSandboxesP
 }
 
 const lockSandbox = `-- name: LockSandbox :one
-select id, house_id, environment_id, provider, provider_ref, status, ephemeral, created_at, destroyed_at from sandboxes where id = $1 for update
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at from sandboxes where id = $1 for update
 `
 
 func (q *Queries) LockSandbox(ctx context.Context, db DBTX, id string) (Sandbox, error) {
@@ -257,10 +260,23 @@ func (q *Queries) LockSandbox(ctx context.Context, db DBTX, id string) (Sandbox,
 		&i.ProviderRef,
 		&i.Status,
 		&i.Ephemeral,
+		&i.MachineID,
 		&i.CreatedAt,
 		&i.DestroyedAt,
 	)
 	return i, err
+}
+
+const machineUnseen = `-- name: MachineUnseen :one
+select coalesce(extract(epoch from now() - (select seen_at from machines where id = $1)), 0)::float8
+`
+
+// For how many seconds no server of a machine has reported; 0 for an unknown machine.
+func (q *Queries) MachineUnseen(ctx context.Context, db DBTX, id string) (float64, error) {
+	row := db.QueryRow(ctx, machineUnseen, id)
+	var column_1 float64
+	err := row.Scan(&column_1)
+	return column_1, err
 }
 
 const markSandboxDead = `-- name: MarkSandboxDead :exec
@@ -273,11 +289,86 @@ func (q *Queries) MarkSandboxDead(ctx context.Context, db DBTX, id string) error
 }
 
 const markSandboxLive = `-- name: MarkSandboxLive :exec
-update sandboxes set status = 'live', provider_ref = $1::text where id = $2
+update sandboxes set status = 'live', provider_ref = $1::text, machine_id = $2 where id = $3
 `
 
-func (q *Queries) MarkSandboxLive(ctx context.Context, db DBTX, providerRef string, iD string) error {
-	_, err := db.Exec(ctx, markSandboxLive, providerRef, iD)
+func (q *Queries) MarkSandboxLive(ctx context.Context, db DBTX, providerRef string, machineID *string, iD string) error {
+	_, err := db.Exec(ctx, markSandboxLive, providerRef, machineID, iD)
+	return err
+}
+
+const matchSandboxes = `-- name: MatchSandboxes :many
+select id, house_id, environment_id, provider, provider_ref, status, ephemeral, machine_id, created_at, destroyed_at from sandboxes
+where house_id = $1 and id ~>=~ $2::text and id ~<~ ($2::text || chr(127))
+  and (created_at, id) < ($3::timestamptz, $4::text)
+order by created_at desc, id desc
+limit $5
+`
+
+type MatchSandboxesParams struct {
+	HouseID    string
+	Prefix     string
+	BeforeTime time.Time
+	BeforeID   string
+	MaxRows    int32
+}
+
+// ListSandboxes of those whose ids begin with a prefix.
+func (q *Queries) MatchSandboxes(ctx context.Context, db DBTX, arg MatchSandboxesParams) ([]Sandbox, error) {
+	rows, err := db.Query(ctx, matchSandboxes,
+		arg.HouseID,
+		arg.Prefix,
+		arg.BeforeTime,
+		arg.BeforeID,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Sandbox
+	for rows.Next() {
+		var i Sandbox
+		if err := rows.Scan(
+			&i.ID,
+			&i.HouseID,
+			&i.EnvironmentID,
+			&i.Provider,
+			&i.ProviderRef,
+			&i.Status,
+			&i.Ephemeral,
+			&i.MachineID,
+			&i.CreatedAt,
+			&i.DestroyedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const threadMachine = `-- name: ThreadMachine :one
+select coalesce((select s.machine_id from threads t join sandboxes s on s.id = t.sandbox_id where t.id = $1 and s.status = 'live'), '')::text
+`
+
+// The machine of the live sandbox that a thread is on; empty for none.
+func (q *Queries) ThreadMachine(ctx context.Context, db DBTX, id string) (string, error) {
+	row := db.QueryRow(ctx, threadMachine, id)
+	var column_1 string
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
+const touchMachine = `-- name: TouchMachine :exec
+insert into machines (id) values ($1) on conflict (id) do update set seen_at = now()
+`
+
+func (q *Queries) TouchMachine(ctx context.Context, db DBTX, id string) error {
+	_, err := db.Exec(ctx, touchMachine, id)
 	return err
 }
 

@@ -37,7 +37,7 @@ type AppendEntriesRow struct {
 	Ts       time.Time
 }
 
-// One row per draft, in their order. An empty author is arbe itself.
+// One row per draft, in their order. An empty author stands for arbe itself.
 func (q *Queries) AppendEntries(ctx context.Context, db DBTX, arg AppendEntriesParams) ([]AppendEntriesRow, error) {
 	rows, err := db.Query(ctx, appendEntries,
 		arg.Stream,
@@ -100,7 +100,7 @@ type GetEntryRow struct {
 	Ts            time.Time
 }
 
-// One of the stream's own, or one that it inherited.
+// An entry of the stream's own or an inherited one.
 func (q *Queries) GetEntry(ctx context.Context, db DBTX, streamID int64, iD string) (GetEntryRow, error) {
 	row := db.QueryRow(ctx, getEntry, streamID, iD)
 	var i GetEntryRow
@@ -242,8 +242,8 @@ type ReadForwardRow struct {
 	Ts            time.Time
 }
 
-// The first rows of a range. It ends early with the row that passes max_bytes, so that a page of large
-// entries stays small.
+// The first rows of a range. It ends early with the row that exceeds max_bytes, so that a page of large entries stays
+// small.
 func (q *Queries) ReadForward(ctx context.Context, db DBTX, arg ReadForwardParams) ([]ReadForwardRow, error) {
 	rows, err := db.Query(ctx, readForward,
 		arg.StreamID,

@@ -17,7 +17,7 @@ where l.subscription_id = $2 and l.stream = $3
   and $1 <= (select max(t.tail) from subscription_tails($2) t where t.stream = $3)
 `
 
-// Acknowledges no more than there is.
+// Acknowledges at most up to the stream's end.
 func (q *Queries) AckStream(ctx context.Context, db DBTX, seq int64, subscriptionID int64, stream string) (int64, error) {
 	result, err := db.Exec(ctx, ackStream, seq, subscriptionID, stream)
 	if err != nil {
@@ -37,17 +37,31 @@ func (q *Queries) BeginWake(ctx context.Context, db DBTX, id int64) error {
 }
 
 const beginWakes = `-- name: BeginWakes :many
-select house_id::text as house_id, id::bigint as id, generation::bigint as generation from begin_wakes($1::int)
+select house_id::text as house_id, id::bigint as id, generation::bigint as generation, failing::bool as failing
+from begin_wakes($1::int, $2::int, $3::int, interval '1 millisecond' * $4::bigint)
 `
+
+type BeginWakesParams struct {
+	Most     int32
+	Failing  int32
+	OfHouse  int32
+	WithinMs int64
+}
 
 type BeginWakesRow struct {
 	HouseID    string
 	ID         int64
 	Generation int64
+	Failing    bool
 }
 
-func (q *Queries) BeginWakes(ctx context.Context, db DBTX, most int32) ([]BeginWakesRow, error) {
-	rows, err := db.Query(ctx, beginWakes, most)
+func (q *Queries) BeginWakes(ctx context.Context, db DBTX, arg BeginWakesParams) ([]BeginWakesRow, error) {
+	rows, err := db.Query(ctx, beginWakes,
+		arg.Most,
+		arg.Failing,
+		arg.OfHouse,
+		arg.WithinMs,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +69,12 @@ func (q *Queries) BeginWakes(ctx context.Context, db DBTX, most int32) ([]BeginW
 	var items []BeginWakesRow
 	for rows.Next() {
 		var i BeginWakesRow
-		if err := rows.Scan(&i.HouseID, &i.ID, &i.Generation); err != nil {
+		if err := rows.Scan(
+			&i.HouseID,
+			&i.ID,
+			&i.Generation,
+			&i.Failing,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -64,6 +83,26 @@ func (q *Queries) BeginWakes(ctx context.Context, db DBTX, most int32) ([]BeginW
 		return nil, err
 	}
 	return items, nil
+}
+
+const countSubscriptions = `-- name: CountSubscriptions :one
+select count(*) as subscriptions, count(matching) as patterns,
+  (select count(*) from subscription_streams l where l.house_id = $1 and l.explicit) as links
+from subscriptions where subscriptions.house_id = $1
+`
+
+type CountSubscriptionsRow struct {
+	Subscriptions int64
+	Patterns      int64
+	Links         int64
+}
+
+// The size of a house's subscriptions, read under LockSubscriptionStreams.
+func (q *Queries) CountSubscriptions(ctx context.Context, db DBTX, houseID string) (CountSubscriptionsRow, error) {
+	row := db.QueryRow(ctx, countSubscriptions, houseID)
+	var i CountSubscriptionsRow
+	err := row.Scan(&i.Subscriptions, &i.Patterns, &i.Links)
+	return i, err
 }
 
 const deleteSubscription = `-- name: DeleteSubscription :execrows
@@ -78,6 +117,19 @@ func (q *Queries) DeleteSubscription(ctx context.Context, db DBTX, houseID strin
 	return result.RowsAffected(), nil
 }
 
+const endCall = `-- name: EndCall :exec
+update subscriptions set calling_until = null,
+  lease_until = case when generation = $1 and kind = 'webhook' and wake_id is not null then now() + lease else lease_until end
+where id = $2
+`
+
+// The webhook has answered. If it accepted the wake and has not acknowledged it yet, it holds the wake until the lease
+// ends.
+func (q *Queries) EndCall(ctx context.Context, db DBTX, generation int64, iD int64) error {
+	_, err := db.Exec(ctx, endCall, generation, iD)
+	return err
+}
+
 const endWake = `-- name: EndWake :exec
 update subscriptions set wake_id = null, holder = null, token_hash = null, lease_until = null, attempts = 0, next_attempt_at = now()
 where id = $1
@@ -88,15 +140,34 @@ func (q *Queries) EndWake(ctx context.Context, db DBTX, id int64) error {
 	return err
 }
 
+const extendWake = `-- name: ExtendWake :exec
+update subscriptions set lease_until = now() + lease, attempts = 0 where id = $1
+`
+
+func (q *Queries) ExtendWake(ctx context.Context, db DBTX, id int64) error {
+	_, err := db.Exec(ctx, extendWake, id)
+	return err
+}
+
 const failWake = `-- name: FailWake :exec
-update subscriptions set wake_id = null, holder = null, token_hash = null, lease_until = null, attempts = attempts + 1,
+update subscriptions set wake_id = null, holder = null, token_hash = null, lease_until = null, attempts = attempts + 1, calling_until = null,
   next_attempt_at = now() + interval '1 millisecond' * $1::bigint
 where id = $2 and generation = $3
 `
 
-// Nobody took the wake: it is begun again after a pause.
+// The delivery failed: the wake begins again after a pause.
 func (q *Queries) FailWake(ctx context.Context, db DBTX, pauseMs int64, iD int64, generation int64) error {
 	_, err := db.Exec(ctx, failWake, pauseMs, iD, generation)
+	return err
+}
+
+const holdCall = `-- name: HoldCall :exec
+update subscriptions set holder = 'webhook', token_hash = $1 where id = $2 and generation = $3
+`
+
+// A webhook holds the wake while it is called.
+func (q *Queries) HoldCall(ctx context.Context, db DBTX, tokenHash []byte, iD int64, generation int64) error {
+	_, err := db.Exec(ctx, holdCall, tokenHash, iD, generation)
 	return err
 }
 
@@ -113,7 +184,7 @@ type HoldWakeParams struct {
 	Generation int64
 }
 
-// A holder has the wake until the lease ends; nobody holds one that waits to be claimed.
+// A holder holds the wake until the lease ends. A wake without a holder waits to be claimed.
 func (q *Queries) HoldWake(ctx context.Context, db DBTX, arg HoldWakeParams) error {
 	_, err := db.Exec(ctx, holdWake,
 		arg.Holder,
@@ -174,7 +245,7 @@ from subscriptions sub join streams s on s.house_id = sub.house_id and s.name ~ 
 where sub.id = $1 and s.deleted_at is null
 `
 
-// The streams that are there and match, from their end on.
+// The existing streams that match, from their end on.
 func (q *Queries) LinkMatching(ctx context.Context, db DBTX, id int64) error {
 	_, err := db.Exec(ctx, linkMatching, id)
 	return err
@@ -238,7 +309,7 @@ select pg_advisory_xact_lock(hashtext('arbe.subscriptions'), hashtext($1))
 `
 
 // Owner: internal/subscription.
-// Keeps out new streams while a subscription looks at those that are there.
+// Prevents new streams while a subscription looks at the existing ones.
 func (q *Queries) LockSubscriptionStreams(ctx context.Context, db DBTX, houseID string) error {
 	_, err := db.Exec(ctx, lockSubscriptionStreams, houseID)
 	return err
@@ -253,15 +324,6 @@ func (q *Queries) NameOfSubscription(ctx context.Context, db DBTX, id int64) (st
 	var name string
 	err := row.Scan(&name)
 	return name, err
-}
-
-const prolongWake = `-- name: ProlongWake :exec
-update subscriptions set lease_until = now() + lease, attempts = 0 where id = $1
-`
-
-func (q *Queries) ProlongWake(ctx context.Context, db DBTX, id int64) error {
-	_, err := db.Exec(ctx, prolongWake, id)
-	return err
 }
 
 const subscriptionTails = `-- name: SubscriptionTails :many
@@ -305,7 +367,7 @@ const unlinkStream = `-- name: UnlinkStream :exec
 update subscription_streams set explicit = false where subscription_id = $1 and stream = $2
 `
 
-// A link that is left by the pattern stays; one that nothing is left of is no link.
+// A link that the pattern also matches stays; otherwise it is deleted.
 func (q *Queries) UnlinkStream(ctx context.Context, db DBTX, subscriptionID int64, stream string) error {
 	_, err := db.Exec(ctx, unlinkStream, subscriptionID, stream)
 	return err

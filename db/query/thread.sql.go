@@ -22,8 +22,129 @@ func (q *Queries) DeleteThread(ctx context.Context, db DBTX, id string) (int64, 
 	return result.RowsAffected(), nil
 }
 
+const filterThreads = `-- name: FilterThreads :many
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
+left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
+where t.id = any (array(
+  select p.id from threads p
+  where p.house_id = $1
+    and ($2::text = '' or p.parent_thread_id = $2)
+    and ($3::text = '' or p.forked_from_id = $3)
+    and ($4::text = '' or p.tags @> array[$4::text])
+    and ($5::text = '' or p.status = $5)
+    and (coalesce(p.pinned_at, '-infinity'::timestamptz), p.active_at, p.id) <
+      (($6::text)::timestamptz, ($7::text)::timestamptz, $8::text)
+  order by coalesce(p.pinned_at, '-infinity'::timestamptz) desc, p.active_at desc, p.id desc
+  limit $9))
+order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc, t.id desc
+`
+
+type FilterThreadsParams struct {
+	HouseID        string
+	ParentThreadID string
+	ForkedFromID   string
+	Tag            string
+	Status         string
+	BeforePinned   string
+	BeforeActivity string
+	BeforeID       string
+	MaxRows        int32
+}
+
+type FilterThreadsRow struct {
+	Thread       Thread
+	Tail         int64
+	LastActivity time.Time
+	LastSaidName string
+}
+
+// ListThreads with filters; an empty filter matches everything.
+func (q *Queries) FilterThreads(ctx context.Context, db DBTX, arg FilterThreadsParams) ([]FilterThreadsRow, error) {
+	rows, err := db.Query(ctx, filterThreads,
+		arg.HouseID,
+		arg.ParentThreadID,
+		arg.ForkedFromID,
+		arg.Tag,
+		arg.Status,
+		arg.BeforePinned,
+		arg.BeforeActivity,
+		arg.BeforeID,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []FilterThreadsRow
+	for rows.Next() {
+		var i FilterThreadsRow
+		if err := rows.Scan(
+			&i.Thread.ID,
+			&i.Thread.HouseID,
+			&i.Thread.StreamID,
+			&i.Thread.Name,
+			&i.Thread.PinnedAt,
+			&i.Thread.ParentThreadID,
+			&i.Thread.ParentAgentID,
+			&i.Thread.EnvironmentID,
+			&i.Thread.SandboxID,
+			&i.Thread.AgentID,
+			&i.Thread.Tags,
+			&i.Thread.ForkedFromID,
+			&i.Thread.ForkedAtSeq,
+			&i.Thread.TokenEpoch,
+			&i.Thread.Status,
+			&i.Thread.CreatedAt,
+			&i.Thread.UpdatedAt,
+			&i.Thread.ActiveAt,
+			&i.Thread.LastSaidBy,
+			&i.Thread.LastSaid,
+			&i.Thread.RunningID,
+			&i.Thread.RunningSince,
+			&i.Tail,
+			&i.LastActivity,
+			&i.LastSaidName,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const forkedThreads = `-- name: ForkedThreads :many
+select distinct forked_from_id::text from threads where forked_from_id = any ($1::text[])
+`
+
+// Those of the given threads that have forks.
+func (q *Queries) ForkedThreads(ctx context.Context, db DBTX, ids []string) ([]string, error) {
+	rows, err := db.Query(ctx, forkedThreads, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var forked_from_id string
+		if err := rows.Scan(&forked_from_id); err != nil {
+			return nil, err
+		}
+		items = append(items, forked_from_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const getThread = `-- name: GetThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, t.token_epoch, t.forked_from_id, t.forked_at_seq, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = $1
@@ -33,6 +154,7 @@ type GetThreadRow struct {
 	Thread       Thread
 	Tail         int64
 	LastActivity time.Time
+	LastSaidName string
 }
 
 func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (GetThreadRow, error) {
@@ -50,14 +172,20 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (GetThreadR
 		&i.Thread.SandboxID,
 		&i.Thread.AgentID,
 		&i.Thread.Tags,
+		&i.Thread.ForkedFromID,
+		&i.Thread.ForkedAtSeq,
+		&i.Thread.TokenEpoch,
 		&i.Thread.Status,
 		&i.Thread.CreatedAt,
 		&i.Thread.UpdatedAt,
-		&i.Thread.TokenEpoch,
-		&i.Thread.ForkedFromID,
-		&i.Thread.ForkedAtSeq,
+		&i.Thread.ActiveAt,
+		&i.Thread.LastSaidBy,
+		&i.Thread.LastSaid,
+		&i.Thread.RunningID,
+		&i.Thread.RunningSince,
 		&i.Tail,
 		&i.LastActivity,
+		&i.LastSaidName,
 	)
 	return i, err
 }
@@ -89,7 +217,7 @@ type InsertThreadParams struct {
 }
 
 // Owner: internal/thread.
-// No row: the id is taken.
+// No row: the id is already used.
 func (q *Queries) InsertThread(ctx context.Context, db DBTX, arg InsertThreadParams) (string, error) {
 	row := db.QueryRow(ctx, insertThread,
 		arg.ID,
@@ -111,31 +239,116 @@ func (q *Queries) InsertThread(ctx context.Context, db DBTX, arg InsertThreadPar
 	return id, err
 }
 
-const listThreads = `-- name: ListThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, t.token_epoch, t.forked_from_id, t.forked_at_seq, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
+const isPrimaryThread = `-- name: IsPrimaryThread :one
+select exists (select from houses where primary_thread_id = $1::text)
+`
+
+func (q *Queries) IsPrimaryThread(ctx context.Context, db DBTX, id string) (bool, error) {
+	row := db.QueryRow(ctx, isPrimaryThread, id)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
+const listForks = `-- name: ListForks :many
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
-where t.house_id = $1
-  and ($2::text = '' or t.parent_thread_id = $2)
-  and ($3::text = '' or t.forked_from_id = $3)
-  and ($4::text = '' or t.tags @> array[$4::text])
-  and ($5::text = '' or t.status = $5)
-  and ($6::bool or
-    (coalesce(t.pinned_at, '-infinity'), coalesce(e.ts, t.created_at), t.id) <
-    (($7::text)::timestamptz, $8::timestamptz, $9::text))
-order by coalesce(t.pinned_at, '-infinity') desc, coalesce(e.ts, t.created_at) desc, t.id desc
-limit $10
+where t.forked_from_id = $1::text
+  and (coalesce(t.pinned_at, '-infinity'::timestamptz), t.active_at, t.id) <
+    (($2::text)::timestamptz, ($3::text)::timestamptz, $4::text)
+order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc, t.id desc
+limit $5
+`
+
+type ListForksParams struct {
+	ForkedFromID   string
+	BeforePinned   string
+	BeforeActivity string
+	BeforeID       string
+	MaxRows        int32
+}
+
+type ListForksRow struct {
+	Thread       Thread
+	Tail         int64
+	LastActivity time.Time
+	LastSaidName string
+}
+
+// ListThreads of the forks of one thread.
+func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) ([]ListForksRow, error) {
+	rows, err := db.Query(ctx, listForks,
+		arg.ForkedFromID,
+		arg.BeforePinned,
+		arg.BeforeActivity,
+		arg.BeforeID,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListForksRow
+	for rows.Next() {
+		var i ListForksRow
+		if err := rows.Scan(
+			&i.Thread.ID,
+			&i.Thread.HouseID,
+			&i.Thread.StreamID,
+			&i.Thread.Name,
+			&i.Thread.PinnedAt,
+			&i.Thread.ParentThreadID,
+			&i.Thread.ParentAgentID,
+			&i.Thread.EnvironmentID,
+			&i.Thread.SandboxID,
+			&i.Thread.AgentID,
+			&i.Thread.Tags,
+			&i.Thread.ForkedFromID,
+			&i.Thread.ForkedAtSeq,
+			&i.Thread.TokenEpoch,
+			&i.Thread.Status,
+			&i.Thread.CreatedAt,
+			&i.Thread.UpdatedAt,
+			&i.Thread.ActiveAt,
+			&i.Thread.LastSaidBy,
+			&i.Thread.LastSaid,
+			&i.Thread.RunningID,
+			&i.Thread.RunningSince,
+			&i.Tail,
+			&i.LastActivity,
+			&i.LastSaidName,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const listThreads = `-- name: ListThreads :many
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
+left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
+where t.id = any (array(
+  select p.id from threads p
+  where p.house_id = $1
+    and (coalesce(p.pinned_at, '-infinity'::timestamptz), p.active_at, p.id) <
+      (($2::text)::timestamptz, ($3::text)::timestamptz, $4::text)
+  order by coalesce(p.pinned_at, '-infinity'::timestamptz) desc, p.active_at desc, p.id desc
+  limit $5))
+order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc, t.id desc
 `
 
 type ListThreadsParams struct {
 	HouseID        string
-	ParentThreadID string
-	ForkedFromID   string
-	Tag            string
-	Status         string
-	FirstPage      bool
 	BeforePinned   string
-	BeforeActivity time.Time
+	BeforeActivity string
 	BeforeID       string
 	MaxRows        int32
 }
@@ -144,17 +357,15 @@ type ListThreadsRow struct {
 	Thread       Thread
 	Tail         int64
 	LastActivity time.Time
+	LastSaidName string
 }
 
-// Pinned ones first (latest pin first), then by last activity. The page starts behind the given place.
+// Pinned threads first (latest pin first), then by last activity. The page starts after the given position. It is read
+// from the index threads_order; a filter would make the planner choose another plan, so filtered lists have their own
+// queries. The page is selected before anything is joined to it, whatever row counts the planner expects.
 func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParams) ([]ListThreadsRow, error) {
 	rows, err := db.Query(ctx, listThreads,
 		arg.HouseID,
-		arg.ParentThreadID,
-		arg.ForkedFromID,
-		arg.Tag,
-		arg.Status,
-		arg.FirstPage,
 		arg.BeforePinned,
 		arg.BeforeActivity,
 		arg.BeforeID,
@@ -179,14 +390,20 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 			&i.Thread.SandboxID,
 			&i.Thread.AgentID,
 			&i.Thread.Tags,
+			&i.Thread.ForkedFromID,
+			&i.Thread.ForkedAtSeq,
+			&i.Thread.TokenEpoch,
 			&i.Thread.Status,
 			&i.Thread.CreatedAt,
 			&i.Thread.UpdatedAt,
-			&i.Thread.TokenEpoch,
-			&i.Thread.ForkedFromID,
-			&i.Thread.ForkedAtSeq,
+			&i.Thread.ActiveAt,
+			&i.Thread.LastSaidBy,
+			&i.Thread.LastSaid,
+			&i.Thread.RunningID,
+			&i.Thread.RunningSince,
 			&i.Tail,
 			&i.LastActivity,
+			&i.LastSaidName,
 		); err != nil {
 			return nil, err
 		}
@@ -199,7 +416,8 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 }
 
 const lockThread = `-- name: LockThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.status, t.created_at, t.updated_at, t.token_epoch, t.forked_from_id, t.forked_at_seq, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = $1
@@ -210,6 +428,7 @@ type LockThreadRow struct {
 	Thread       Thread
 	Tail         int64
 	LastActivity time.Time
+	LastSaidName string
 }
 
 func (q *Queries) LockThread(ctx context.Context, db DBTX, id string) (LockThreadRow, error) {
@@ -227,42 +446,95 @@ func (q *Queries) LockThread(ctx context.Context, db DBTX, id string) (LockThrea
 		&i.Thread.SandboxID,
 		&i.Thread.AgentID,
 		&i.Thread.Tags,
+		&i.Thread.ForkedFromID,
+		&i.Thread.ForkedAtSeq,
+		&i.Thread.TokenEpoch,
 		&i.Thread.Status,
 		&i.Thread.CreatedAt,
 		&i.Thread.UpdatedAt,
-		&i.Thread.TokenEpoch,
-		&i.Thread.ForkedFromID,
-		&i.Thread.ForkedAtSeq,
+		&i.Thread.ActiveAt,
+		&i.Thread.LastSaidBy,
+		&i.Thread.LastSaid,
+		&i.Thread.RunningID,
+		&i.Thread.RunningSince,
 		&i.Tail,
 		&i.LastActivity,
+		&i.LastSaidName,
 	)
 	return i, err
 }
 
-const repointThreads = `-- name: RepointThreads :many
-update threads set sandbox_id = $1::text where house_id = $2 and sandbox_id = $3::text
-returning id, stream_id
+const matchThreads = `-- name: MatchThreads :many
+(select p.id from threads p
+  where p.house_id = $1 and $2::text <> '' and p.id ~>=~ $2::text and p.id ~<~ ($2::text || chr(127))
+  limit $3)
+union
+(select n.id from threads n where n.house_id = $1 and n.name = $4::text limit $3)
 `
 
-type RepointThreadsRow struct {
-	ID       string
-	StreamID string
+type MatchThreadsParams struct {
+	HouseID string
+	Prefix  string
+	MaxRows int32
+	Name    string
 }
 
+// The ids of those that begin with a prefix, and of those that have a name. An empty prefix begins none.
+func (q *Queries) MatchThreads(ctx context.Context, db DBTX, arg MatchThreadsParams) ([]string, error) {
+	rows, err := db.Query(ctx, matchThreads,
+		arg.HouseID,
+		arg.Prefix,
+		arg.MaxRows,
+		arg.Name,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const repairThreadActivity = `-- name: RepairThreadActivity :one
+select coalesce(repair_thread_activity($1::text, $2::int), '')::text as last
+`
+
+func (q *Queries) RepairThreadActivity(ctx context.Context, db DBTX, afterID string, maxRows int32) (string, error) {
+	row := db.QueryRow(ctx, repairThreadActivity, afterID, maxRows)
+	var last string
+	err := row.Scan(&last)
+	return last, err
+}
+
+const repointThreads = `-- name: RepointThreads :many
+update threads set sandbox_id = $1::text where house_id = $2 and sandbox_id = $3::text
+returning stream_id
+`
+
 // Every thread on one sandbox moves to another, together.
-func (q *Queries) RepointThreads(ctx context.Context, db DBTX, toSandbox string, houseID string, fromSandbox string) ([]RepointThreadsRow, error) {
+func (q *Queries) RepointThreads(ctx context.Context, db DBTX, toSandbox string, houseID string, fromSandbox string) ([]string, error) {
 	rows, err := db.Query(ctx, repointThreads, toSandbox, houseID, fromSandbox)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []RepointThreadsRow
+	var items []string
 	for rows.Next() {
-		var i RepointThreadsRow
-		if err := rows.Scan(&i.ID, &i.StreamID); err != nil {
+		var stream_id string
+		if err := rows.Scan(&stream_id); err != nil {
 			return nil, err
 		}
-		items = append(items, i)
+		items = append(items, stream_id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
@@ -312,6 +584,18 @@ func (q *Queries) SandboxesBelow(ctx context.Context, db DBTX, id string) ([]str
 	return items, nil
 }
 
+const seesAgent = `-- name: SeesAgent :one
+select exists (select from agents where agents.id = $1)
+`
+
+// Whether the transaction's scope sees this agent.
+func (q *Queries) SeesAgent(ctx context.Context, db DBTX, id string) (bool, error) {
+	row := db.QueryRow(ctx, seesAgent, id)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const setThreadSandbox = `-- name: SetThreadSandbox :exec
 update threads set sandbox_id = $1 where id = $2
 `
@@ -330,6 +614,68 @@ func (q *Queries) SetThreadStatus(ctx context.Context, db DBTX, status string, i
 	return err
 }
 
+const someThreads = `-- name: SomeThreads :many
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+join streams s on s.house_id = t.house_id and s.name = t.stream_id
+left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
+where t.id = any ($1::text[])
+`
+
+type SomeThreadsRow struct {
+	Thread       Thread
+	Tail         int64
+	LastActivity time.Time
+	LastSaidName string
+}
+
+// Those of the given threads that exist.
+func (q *Queries) SomeThreads(ctx context.Context, db DBTX, ids []string) ([]SomeThreadsRow, error) {
+	rows, err := db.Query(ctx, someThreads, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []SomeThreadsRow
+	for rows.Next() {
+		var i SomeThreadsRow
+		if err := rows.Scan(
+			&i.Thread.ID,
+			&i.Thread.HouseID,
+			&i.Thread.StreamID,
+			&i.Thread.Name,
+			&i.Thread.PinnedAt,
+			&i.Thread.ParentThreadID,
+			&i.Thread.ParentAgentID,
+			&i.Thread.EnvironmentID,
+			&i.Thread.SandboxID,
+			&i.Thread.AgentID,
+			&i.Thread.Tags,
+			&i.Thread.ForkedFromID,
+			&i.Thread.ForkedAtSeq,
+			&i.Thread.TokenEpoch,
+			&i.Thread.Status,
+			&i.Thread.CreatedAt,
+			&i.Thread.UpdatedAt,
+			&i.Thread.ActiveAt,
+			&i.Thread.LastSaidBy,
+			&i.Thread.LastSaid,
+			&i.Thread.RunningID,
+			&i.Thread.RunningSince,
+			&i.Tail,
+			&i.LastActivity,
+			&i.LastSaidName,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const threadsOnSandbox = `-- name: ThreadsOnSandbox :one
 select count(*) from threads where sandbox_id = $1::text
 `
@@ -339,6 +685,30 @@ func (q *Queries) ThreadsOnSandbox(ctx context.Context, db DBTX, sandboxID strin
 	var count int64
 	err := row.Scan(&count)
 	return count, err
+}
+
+const touchThreads = `-- name: TouchThreads :many
+select touch_threads($1::bigint[])::bigint as stream
+`
+
+func (q *Queries) TouchThreads(ctx context.Context, db DBTX, streams []int64) ([]int64, error) {
+	rows, err := db.Query(ctx, touchThreads, streams)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var stream int64
+		if err := rows.Scan(&stream); err != nil {
+			return nil, err
+		}
+		items = append(items, stream)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const updateThread = `-- name: UpdateThread :exec
@@ -354,7 +724,7 @@ type UpdateThreadParams struct {
 	ID            string
 }
 
-// Every column that people may change; the caller read the row under its lock.
+// Every column that people may change. The caller has read the row under its lock.
 func (q *Queries) UpdateThread(ctx context.Context, db DBTX, arg UpdateThreadParams) error {
 	_, err := db.Exec(ctx, updateThread,
 		arg.Name,

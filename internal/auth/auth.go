@@ -1,166 +1,219 @@
-// Package auth says who is asking and whether they may: it knows people and bots, browser sessions, API
-// keys (key.go), tokens of threads (token.go) and login links, and is the one place that answers "may this
-// principal do this to that?" (may.go).
+// Package auth authenticates and authorizes. It knows people and bots, browser sessions, API keys (key.go), thread
+// tokens (token.go) and login links, and is the one place that decides whether a principal may do something to a target
+// (authorize.go).
 //
-// A door authenticates once per request ([Auth.Authenticate]) and puts the [Principal] into the context;
-// an operation authorizes once ([Auth.May]) and gets the [db.Scope] its transactions look with. There is
-// no other way to a scope, so an operation that forgets to ask sees nothing. What goes on for long is
-// authorized again and again ([Auth.While]).
+// A door authenticates once per request ([Auth.Authenticate]) and puts the [Principal] into the context. An operation
+// authorizes once ([Auth.Authorize]) and gets the [db.Scope] for its transactions. There is no other way to a scope, so
+// an operation that forgets to authorize sees nothing. Long-running work ends when it is no longer allowed
+// ([Auth.While]).
+//
+// An allowed request costs no round trip to the database. Answers are kept in memory (facts.go) while the server
+// receives notifications of changes (listen.go). Triggers in the database send them, so no code can forget to. A change
+// takes effect on the server that makes it before it returns, and on all others within a second, even if its
+// notification is lost: then the database is asked every time (ask.go).
 package auth
 
 import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
-	"errors"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// How long a login link and a browser session are good for.
+// How long a login link and a browser session are valid.
 const (
-	LinkLife    = 15 * time.Minute
-	SessionLife = 30 * 24 * time.Hour
+	LinkTTL    = 15 * time.Minute
+	SessionTTL = 30 * 24 * time.Hour
 )
 
-// The kinds of credential, as [Principal] names them.
+// The kinds of credential, in [Principal.Credential].
 const (
 	session     = "session"
 	apiKey      = "api_key"
 	threadToken = "thread_token"
 )
 
-// Config is what an [Auth] works with.
+// Config configures an [Auth].
 type Config struct {
 	DB *db.DB
-	// Sealer keeps the keys that sign threads' tokens unreadable in the database.
+	// Sealer encrypts the keys that sign thread tokens, so that they are not readable in the database.
 	Sealer db.Sealer
-	// Recheck is how often whoever reads on is asked again whether they may: see [Auth.While]. Defaults to 10
-	// seconds.
+	// Recheck is the time between two checks of all long-running work while notifications are not received; see
+	// [Auth.While] and [Auth.Listen]. Defaults to 500 milliseconds.
 	Recheck time.Duration
+	// Logger logs when notifications are not received. Defaults to nil: nothing is logged.
+	Logger *slog.Logger
 }
 
-// Auth answers who and whether. It is safe for concurrent use.
+// Auth authenticates and authorizes. It is safe for concurrent use.
 type Auth struct {
-	db      *db.DB
-	q       *query.Queries
-	signing *keyring
-	live    *live
-	used    *used
+	db        *db.DB
+	q         *query.Queries
+	logger    *slog.Logger
+	signing   *keyring
+	facts     *facts
+	asked     singleflight.Group
+	rechecker *rechecker
+	used      *keyUses
 }
 
-// New makes an Auth over a database.
+// New creates an Auth for a database. It asks the database every time until [Auth.Listen] is called.
 func New(c Config) *Auth {
 	if c.Recheck == 0 {
-		c.Recheck = 10 * time.Second
+		c.Recheck = 500 * time.Millisecond
 	}
-	a := &Auth{db: c.DB, q: query.New(), signing: newKeyring(c.DB.Pool(), c.Sealer), used: &used{}}
-	a.live = &live{auth: a, every: c.Recheck}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	a := &Auth{db: c.DB, q: query.New(), logger: c.Logger, signing: newKeyring(c.DB.Pool(), c.Sealer), facts: newFacts(), used: &keyUses{}}
+	a.rechecker = newRechecker(a, c.Recheck)
 	return a
 }
 
-// Principal is who asks.
+// Principal is the authenticated caller of a request.
 type Principal struct {
 	// Agent is the id of the person or bot.
 	Agent string
-	// Credential is what they showed: "session", "api_key" or "thread_token".
+	// Credential is the kind of credential shown: "session", "api_key" or "thread_token".
 	Credential string
-	// House is the one house the credential is limited to; empty when it is not limited.
+	// House is the one house that the credential is limited to; empty if it is not limited.
 	House string
-	// Thread is the one thread it is limited to, of that house; Scopes is what it may do there, and Expires
-	// when it ends. They are a thread token's alone.
+	// Thread is the one thread of that house that the credential is limited to, Scopes what it allows there, and
+	// Expires when it ends. Only thread tokens set them.
 	Thread  string
 	Scopes  []string
 	Expires time.Time
 
-	hash  []byte  // of the session or the key that was shown
-	token *claims // of the thread token that was shown,
-	keyID string  // the key that signed it,
-	role  string  // and what its agent is in House
+	hash  []byte    // of the session or key shown
+	token *claims   // the thread token shown
+	role  string    // of the token's agent in House
+	until time.Time // when the session or key expires; zero is never
 }
 
 type principalKey struct{}
 
-// With returns a context in which p is the one who asks.
+// With returns a context that carries p as its principal.
 func (p Principal) With(ctx context.Context) context.Context {
 	return context.WithValue(ctx, principalKey{}, p)
 }
 
-// Who is the principal of a context. A context without one is a [fault.Unauthenticated].
-func Who(ctx context.Context) (Principal, error) {
+// PrincipalFrom returns the principal of a context. The error is a [fault.Unauthenticated] if there is none.
+func PrincipalFrom(ctx context.Context) (Principal, error) {
 	if p, ok := ctx.Value(principalKey{}).(Principal); ok {
 		return p, nil
 	}
 	return Principal{}, notLoggedIn("nobody is logged in")
 }
 
-// Authenticate tells whose credential token is: a browser session, an API key or a thread's token. An unknown,
-// expired or revoked one is a [fault.Unauthenticated] that says which. It takes one round trip to the database.
+// Authenticate returns the principal of a credential: a browser session, an API key or a thread token. The error for an
+// unknown, expired or revoked one is a [fault.Unauthenticated] that says which. It asks the database, in one round
+// trip, only if the answer is not in memory or would be a refusal; see [Auth.Listen].
 func (a *Auth) Authenticate(ctx context.Context, token string) (Principal, error) {
 	if looksSigned(token) {
 		return a.authenticateToken(ctx, token)
 	}
 	hash := digest(token)
-	row, err := a.q.Authenticate(ctx, a.db.Pool(), hash)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return Principal{}, ended("")
-	case err != nil:
-		return Principal{}, db.Explain(err)
-	case row.Standing != "ok":
-		return Principal{}, ended(row.Standing)
+	c, known := lookUp[credential](a.facts, credentialWord(hash))
+	if !known || c.ended(time.Now()) {
+		var err error
+		if c, err = askOne(ctx, a, credentialWord(hash), hash, a.credentials); err != nil {
+			return Principal{}, err
+		}
 	}
-	if row.Credential == apiKey {
-		a.used.note(a, hash)
+	if c.status != "ok" {
+		return Principal{}, ended(c.status)
 	}
-	return Principal{Agent: row.AgentID, Credential: row.Credential, House: row.HouseID, hash: hash}, nil
+	if c.kind == apiKey {
+		a.used.record(a, hash)
+	}
+	return Principal{Agent: c.agent, Credential: c.kind, House: c.house, hash: hash, until: c.until}, nil
 }
 
-// ended says how a session or a key stands that is not good; empty is one that there is not.
-func ended(standing string) error {
-	if standing == "" {
-		standing = "not known"
-	}
-	return notLoggedIn("this credential is " + standing)
+// ended reports whether the credential has expired. It checks the monotonic clock, which cannot be set back, and the
+// wall clock, which goes on while the machine sleeps.
+func (c credential) ended(now time.Time) bool {
+	return !c.until.IsZero() && !(now.Before(c.until) && now.Round(0).Before(c.until.Round(0)))
 }
 
-// CreateLink makes the token of a one-time login link for an agent, good for [LinkLife].
+// ended returns the error for a session or key with this status; an empty status means that there is none.
+func ended(status string) error {
+	if status == "" {
+		status = "not known"
+	}
+	return notLoggedIn("this credential is " + status)
+}
+
+// CreateLink creates a one-time login link for an agent, valid for [LinkTTL], and returns its token.
 func (a *Auth) CreateLink(ctx context.Context, agent string) (token string, expires time.Time, err error) {
-	token, expires = newToken(), time.Now().Add(LinkLife)
+	token, expires = newToken(), time.Now().Add(LinkTTL)
 	err = a.db.In(ctx, db.Scope{Agent: agent}, func(tx pgx.Tx) error {
 		return a.q.CreateLoginLink(ctx, tx, digest(token), agent, expires)
 	})
 	return token, expires, err
 }
 
-// Redeem trades a login link's token for a session of [SessionLife], once. A link that is unknown, used
-// or expired is a [fault.Unauthenticated] that says which.
+// Redeem exchanges a login link's token for a session of [SessionTTL]. It works once. The error for an unknown, used or
+// expired link is a [fault.Unauthenticated] that says which.
 func (a *Auth) Redeem(ctx context.Context, link string) (token string, expires time.Time, p Principal, err error) {
-	token, expires = newToken(), time.Now().Add(SessionLife)
+	token, expires = newToken(), time.Now().Add(SessionTTL)
 	row, err := a.q.RedeemLoginLink(ctx, a.db.Pool(), digest(link), digest(token), expires)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", time.Time{}, Principal{}, db.Explain(err)
-	case row.Outcome == "ok":
-		return token, expires, Principal{Agent: row.AgentID, Credential: session, hash: digest(token)}, nil
 	}
-	what := map[string]string{
-		"used":    "this login link was used before",
-		"expired": "this login link has expired",
-	}[row.Outcome]
-	if what == "" {
-		what = "this login link is not known"
+	if err := goodLink(row.Outcome); err != nil {
+		return "", time.Time{}, Principal{}, err
 	}
-	return "", time.Time{}, Principal{}, notLoggedIn(what)
+	return token, expires, Principal{Agent: row.AgentID, Credential: session, hash: digest(token)}, nil
 }
 
-// EndSession logs p's browser session out. It does nothing for other credentials, or a second time.
+// StartSessionTx creates a browser session of [SessionTTL] for an agent in the caller's transaction, whose scope must
+// be that agent's.
+func (a *Auth) StartSessionTx(ctx context.Context, tx pgx.Tx, agent string) (token string, expires time.Time, err error) {
+	token, expires = newToken(), time.Now().Add(SessionTTL)
+	return token, expires, a.q.CreateSession(ctx, tx, digest(token), agent, expires)
+}
+
+// Link returns whom a login link's token would log in, and leaves the link valid. Errors: those of [Auth.Redeem].
+func (a *Auth) Link(ctx context.Context, link string) (p Principal, err error) {
+	// The server's role cannot read other people's links. It can redeem one and roll that back.
+	tx, err := a.db.Pool().Begin(ctx)
+	if err != nil {
+		return Principal{}, db.Explain(err)
+	}
+	defer func() { _ = tx.Rollback(ctx) }() // never committed, so that nothing changes
+	row, err := a.q.RedeemLoginLink(ctx, tx, digest(link), digest(newToken()), time.Now())
+	if err != nil {
+		return Principal{}, db.Explain(err)
+	}
+	if err := goodLink(row.Outcome); err != nil {
+		return Principal{}, err
+	}
+	return Principal{Agent: row.AgentID}, nil
+}
+
+// goodLink returns the error for the outcome of redeeming a link; nil if it succeeded.
+func goodLink(outcome string) error {
+	switch outcome {
+	case "ok":
+		return nil
+	case "used":
+		return notLoggedIn("this login link was already used")
+	case "expired":
+		return notLoggedIn("this login link has expired")
+	}
+	return notLoggedIn("this login link is not known")
+}
+
+// EndSession ends p's browser session. It does nothing for other credentials or for a session that has ended.
 func (a *Auth) EndSession(ctx context.Context, p Principal) error {
 	if p.Credential != session {
 		return nil
@@ -170,15 +223,15 @@ func (a *Auth) EndSession(ctx context.Context, p Principal) error {
 	})
 }
 
-// newToken is a random credential of 256 bits.
+// newToken returns a random credential of 256 bits.
 func newToken() string { return strings.ToLower(rand.Text() + rand.Text()) }
 
-// digest is what the database keeps of a credential.
+// digest returns what the database stores of a credential.
 func digest(token string) []byte {
 	h := sha256.Sum256([]byte(token))
 	return h[:]
 }
 
 func notLoggedIn(what string) *fault.Error {
-	return fault.New(fault.Unauthenticated, what, "get a new login link with: arbe login, or show another API key")
+	return fault.New(fault.Unauthenticated, what, "get a new login link with: arbe login, or use an API key that is valid")
 }

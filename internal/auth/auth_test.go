@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/auth/authtest"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -28,7 +30,7 @@ type things struct{ house, thread, environment, sandbox string }
 func setup(t *testing.T) *bench {
 	t.Helper()
 	b := &bench{Database: dbtest.New(t)}
-	b.auth = auth.New(auth.Config{DB: b.DB, Sealer: b.Sealer})
+	b.auth = b.listening(t, b.DB)
 	for name, id := range map[string]*string{"Ada": &b.ada, "Cyd": &b.cyd, "Bob": &b.bob} {
 		*id = b.insert(t, "insert into agents (kind, name) values ('human', $1) returning id::text", name)
 	}
@@ -48,12 +50,34 @@ func (b *bench) house(t *testing.T, owner string) (of things) {
 	return of
 }
 
-// insert changes the database past row-level security and returns the one value asked for.
-func (b *bench) insert(t *testing.T, statement string, args ...any) (value string) {
+// listening is a server that answers from memory.
+func (b *bench) listening(t testing.TB, d *db.DB) *auth.Auth {
 	t.Helper()
-	if err := b.Owner(t).QueryRow(t.Context(), statement, args...).Scan(&value); err != nil {
+	a := auth.New(auth.Config{DB: d, Sealer: b.Sealer})
+	t.Cleanup(a.Listen())
+	until(t, "it listens", a.Holds)
+	return a
+}
+
+// until waits for what comes to be.
+func until(t testing.TB, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// insert changes the database past row-level security and returns the one value asked for. It returns when the bench's
+// server has heard of the change, as of one that another server made.
+func (b *bench) insert(t testing.TB, statement string, args ...any) (value string) {
+	t.Helper()
+	conn := b.Owner(t)
+	if err := conn.QueryRow(t.Context(), statement, args...).Scan(&value); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
+	authtest.Heard(t, conn, b.auth)
 	return value
 }
 
@@ -84,7 +108,7 @@ func TestMay(t *testing.T) {
 			ctx := c.principal.With(t.Context())
 			ask := func(action auth.Action, what string, target auth.Target, house string, want fault.Code) {
 				t.Helper()
-				scope, err := b.auth.May(ctx, action, target)
+				scope, err := b.auth.Authorize(ctx, action, target)
 				if fault.CodeOf(err) != want {
 					t.Errorf("%s: %v, want %q", what, err, want)
 				}
@@ -107,24 +131,24 @@ func TestMay(t *testing.T) {
 		})
 	}
 	t.Run("nobody", func(t *testing.T) {
-		if _, err := b.auth.May(t.Context(), auth.Read, auth.House(b.home.house)); fault.CodeOf(err) != fault.Unauthenticated {
+		if _, err := b.auth.Authorize(t.Context(), auth.Read, auth.House(b.home.house)); fault.CodeOf(err) != fault.Unauthenticated {
 			t.Error(err)
 		}
 	})
 	t.Run("a member who was removed", func(t *testing.T) {
 		b.insert(t, "delete from members where agent_id = $1 returning role", b.cyd)
-		if _, err := b.auth.May(auth.Principal{Agent: b.cyd}.With(t.Context()), auth.Read, auth.Thread(b.home.thread)); fault.CodeOf(err) != no {
+		if _, err := b.auth.Authorize(auth.Principal{Agent: b.cyd}.With(t.Context()), auth.Read, auth.Thread(b.home.thread)); fault.CodeOf(err) != no {
 			t.Error(err)
 		}
 	})
-	t.Run("says the same of what is not there and of what is another's, in a few words", func(t *testing.T) {
+	t.Run("gives the same short answer for what does not exist and for another house's", func(t *testing.T) {
 		ctx := auth.Principal{Agent: b.ada}.With(t.Context())
-		_, gone := b.auth.May(ctx, auth.Read, auth.Thread("none"))
-		_, bobs := b.auth.May(ctx, auth.Read, auth.Thread(b.bobs.thread))
+		_, gone := b.auth.Authorize(ctx, auth.Read, auth.Thread("none"))
+		_, bobs := b.auth.Authorize(ctx, auth.Read, auth.Thread(b.bobs.thread))
 		if gone.Error() != strings.ReplaceAll(bobs.Error(), b.bobs.thread, "none") {
 			t.Errorf("%q and %q", gone, bobs)
 		}
-		_, long := b.auth.May(ctx, auth.Read, auth.Thread(strings.Repeat("x", 10_000)))
+		_, long := b.auth.Authorize(ctx, auth.Read, auth.Thread(strings.Repeat("x", 10_000)))
 		if len(long.Error()) > 200 {
 			t.Errorf("%q", long)
 		}
@@ -142,7 +166,7 @@ func TestKey(t *testing.T) {
 	first, other, cyds := replace(b.ada, "laptop"), replace(b.ada, "desktop"), replace(b.cyd, "laptop")
 	second := replace(b.ada, "laptop")
 
-	t.Run("is recognised, and tells whose it is", func(t *testing.T) {
+	t.Run("is recognised, and its agent is known", func(t *testing.T) {
 		p, err := b.auth.Authenticate(t.Context(), second)
 		if !strings.HasPrefix(second, "arbe_") || err != nil || p.Agent != b.ada || p.Credential != "api_key" || p.House != "" {
 			t.Errorf("it is %v: %v", p, err)
@@ -172,14 +196,14 @@ func TestLogin(t *testing.T) {
 	b := setup(t)
 	token, expires, err := b.auth.CreateLink(t.Context(), b.ada)
 	must(t, err)
-	if left := time.Until(expires); left < auth.LinkLife-time.Minute || left > auth.LinkLife {
+	if left := time.Until(expires); left < auth.LinkTTL-time.Minute || left > auth.LinkTTL {
 		t.Errorf("the link is good for %v", left)
 	}
 	session, expires, p, err := b.auth.Redeem(t.Context(), token)
 	must(t, err)
 
 	t.Run("gives a session for a link", func(t *testing.T) {
-		if left := time.Until(expires); left < auth.SessionLife-time.Minute || left > auth.SessionLife || p.Agent != b.ada {
+		if left := time.Until(expires); left < auth.SessionTTL-time.Minute || left > auth.SessionTTL || p.Agent != b.ada {
 			t.Errorf("it is %v's, good for %v", p.Agent, left)
 		}
 		if got, err := b.auth.Authenticate(t.Context(), session); err != nil || got.Agent != b.ada || got.Credential != "session" {
@@ -202,7 +226,7 @@ func TestLogin(t *testing.T) {
 			t.Errorf("%s sessions have the hash", n)
 		}
 	})
-	t.Run("ends with who was logged in, also as the link's answer told", func(t *testing.T) {
+	t.Run("ends with its session, also the one of the link's answer", func(t *testing.T) {
 		must(t, b.auth.EndSession(t.Context(), p))
 		must(t, b.auth.EndSession(t.Context(), p))
 		if _, err := b.auth.Authenticate(t.Context(), session); fault.CodeOf(err) != fault.Unauthenticated {
@@ -213,11 +237,11 @@ func TestLogin(t *testing.T) {
 
 func TestWho(t *testing.T) {
 	t.Parallel()
-	if _, err := auth.Who(context.Background()); fault.CodeOf(err) != fault.Unauthenticated || !strings.Contains(err.Error(), "arbe login") {
+	if _, err := auth.PrincipalFrom(context.Background()); fault.CodeOf(err) != fault.Unauthenticated || !strings.Contains(err.Error(), "arbe login") {
 		t.Errorf("of nobody it says %v", err)
 	}
 	p := auth.Principal{Agent: "a", House: "h"}
-	if got, err := auth.Who(p.With(context.Background())); err != nil || got.Agent != "a" || got.House != "h" {
+	if got, err := auth.PrincipalFrom(p.With(context.Background())); err != nil || got.Agent != "a" || got.House != "h" {
 		t.Errorf("it is %v: %v", got, err)
 	}
 }

@@ -3,6 +3,7 @@ package auth_test
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,28 +13,80 @@ import (
 	"github.com/arbe-dev/arbe/internal/auth/authtest"
 )
 
-// BenchmarkAuthorize measures who and whether, for one request about a thread: a key takes two round trips to
-// the database, a token one.
+// BenchmarkAuthorize measures who and whether, for one request about a thread: by asking the database (a key takes two
+// round trips, a token one), and from memory.
 func BenchmarkAuthorize(b *testing.B) {
 	d := dbtest.New(b)
-	a := auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer})
-	cast := authtest.New(b, d, a)
+	asking := auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer})
+	knowing := (&bench{Database: d}).listening(b, d.DB)
+	cast := authtest.New(b, d, asking)
 	thread := cast.Thread(b, cast.House)
 	for name, principal := range map[string]string{"key": "house-key", "token": "token"} {
 		for _, credential := range cast.Credentials(b, principal) {
 			token := credential(b, thread)
-			b.Run(name, func(b *testing.B) {
-				for b.Loop() {
+			for how, a := range map[string]*auth.Auth{"asked": asking, "known": knowing} {
+				once := func(b *testing.B) {
 					p, err := a.Authenticate(b.Context(), token)
 					if err == nil {
-						_, err = a.May(p.With(b.Context()), auth.Say, auth.Thread(thread))
+						_, err = a.Authorize(p.With(b.Context()), auth.Say, auth.Thread(thread))
 					}
 					if err != nil {
 						b.Fatal(err)
 					}
 				}
-			})
+				b.Run(name+"/"+how, func(b *testing.B) {
+					for b.Loop() {
+						once(b)
+					}
+				})
+				b.Run(name+"/"+how+"/parallel", func(b *testing.B) {
+					b.RunParallel(func(pb *testing.PB) {
+						for pb.Next() {
+							once(b)
+						}
+					})
+				})
+			}
 		}
+	}
+}
+
+// BenchmarkRevocation measures how long after a key was revoked another server refuses it, and ends what is read with
+// it: when the notification comes, and when its connection fell silent before.
+func BenchmarkRevocation(b *testing.B) {
+	bench := &bench{Database: dbtest.New(b)}
+	bench.auth = bench.listening(b, bench.DB)
+	cast := authtest.New(b, bench.Database, bench.auth)
+	scope := db.Scope{House: cast.House, Agent: cast.Member}
+	for _, silent := range []bool{false, true} {
+		b.Run(map[bool]string{false: "notified", true: "silent"}[silent], func(b *testing.B) {
+			other, proxy := bench.through(b)
+			var refused, ended []time.Duration
+			for b.Loop() {
+				key, made, err := bench.auth.CreateKey(b.Context(), scope, auth.KeyDraft{Agent: cast.Member, Name: "test"})
+				must(b, err)
+				until(b, "it listens", other.Holds)
+				read := reads(b, other, key, auth.House(cast.House))
+				if silent {
+					proxy.Silence(b, listener)
+				}
+				must(b, bench.auth.RevokeKey(b.Context(), scope, made.ID))
+				began := time.Now()
+				for ; ; time.Sleep(time.Millisecond) {
+					if _, err := other.Authenticate(b.Context(), key); err != nil {
+						break
+					}
+				}
+				refused = append(refused, time.Since(began))
+				<-read.Done()
+				ended = append(ended, time.Since(began))
+			}
+			for name, times := range map[string][]time.Duration{"refused": refused, "ended": ended} {
+				slices.Sort(times)
+				b.ReportMetric(float64(times[len(times)/2].Milliseconds()), name+"-p50-ms")
+				b.ReportMetric(float64(times[len(times)-1].Milliseconds()), name+"-max-ms")
+			}
+		})
 	}
 }
 
@@ -69,7 +122,7 @@ func BenchmarkRecheck(b *testing.B) {
 			}
 			kept := memory() - before
 			for b.Loop() {
-				a.AskAgain()
+				must(b, a.AskAgain(b.Context()))
 			}
 			b.ReportMetric(float64(kept)/readers, "B/reader")
 			b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/round")

@@ -27,5 +27,51 @@ func (c *counted) Query(ctx context.Context, statement string, args ...any) (pgx
 	return c.DBTX.Query(ctx, statement, args...)
 }
 
+// Holds reports whether facts count.
+func (a *Auth) Holds() bool {
+	holds, _ := a.facts.state()
+	return holds
+}
+
+// Facts is how many there are.
+func (a *Auth) Facts() int {
+	a.facts.mu.Lock()
+	defer a.facts.mu.Unlock()
+	return a.facts.byWord.Len()
+}
+
+// AskMeanwhile asks about a credential, and calls meanwhile when the database has answered and the answer is not heard
+// yet.
+func (a *Auth) AskMeanwhile(ctx context.Context, token string, meanwhile func()) error {
+	_, err := a.credentials(ctx, slow{a.db.Pool(), meanwhile}, [][]byte{digest(token)})
+	return err
+}
+
+type slow struct {
+	query.DBTX
+	meanwhile func()
+}
+
+// Query calls meanwhile after the first row.
+func (s slow) Query(ctx context.Context, statement string, args ...any) (pgx.Rows, error) {
+	rows, err := s.DBTX.Query(ctx, statement, args...)
+	return &slowRows{rows, s.meanwhile}, err
+}
+
+type slowRows struct {
+	pgx.Rows
+	meanwhile func()
+}
+
+func (r *slowRows) Next() bool {
+	is := r.Rows.Next()
+	if is {
+		r.meanwhile()
+	}
+	return is
+}
+
 // AskAgain asks about everyone who reads on, now.
-func (a *Auth) AskAgain() { a.live.round() }
+func (a *Auth) AskAgain(ctx context.Context) error {
+	return a.rechecker.check(ctx, a.db.Pool(), a.rechecker.watched())
+}

@@ -15,55 +15,55 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// keyPrefix begins every API key, so that one is recognised where it should not be.
+// keyPrefix begins every API key, so that secret scanners and people recognise a leaked one.
 const keyPrefix = "arbe_"
 
-// newKey is an API key: shown once, for the database keeps its hash.
+// newKey returns a new API key. It is shown once, because the database stores only its hash.
 func newKey() string {
 	random := make([]byte, 32)
 	rand.Read(random)
 	return keyPrefix + hex.EncodeToString(random)
 }
 
-// APIKey is what there is to know of an API key. Zero times say that it has not happened, or never will.
+// APIKey describes an API key. A zero time means that the event has not happened, or never will.
 type APIKey struct {
 	ID, House, Agent, Name string
 	CreatedAt, ExpiresAt   time.Time
 	RevokedAt              time.Time
-	// LastUsedAt may be a minute or two behind.
+	// LastUsedAt may be a minute or two behind, because uses are recorded together.
 	LastUsedAt time.Time
 }
 
-// KeyDraft is a key to be made. Agent is its holder: the scope's own, or a bot of the house.
+// KeyDraft describes a key to create. Agent is its holder: the scope's agent, or a bot of the house.
 type KeyDraft struct {
-	// ID makes a retry harmless; empty lets the database choose.
+	// ID makes a retry harmless: within a house the same ID always stands for the same key. It is not the id of the
+	// created key. If it is empty, each call creates another key.
 	ID, Agent, Name string
-	// ExpiresAt is when it ends; zero is never.
+	// ExpiresAt is when the key expires; zero is never.
 	ExpiresAt time.Time
 }
 
-// CreateKey makes an API key for the scope's house alone. The key itself is told this once; so a draft whose
-// ID is taken makes nothing, and is a [fault.Exists].
+// CreateKey creates an API key that is valid for the scope's house only. The key is returned only this once, so a draft
+// whose ID was already used in the house creates nothing: the error is a [fault.Exists].
 func (a *Auth) CreateKey(ctx context.Context, scope db.Scope, d KeyDraft) (key string, made APIKey, err error) {
 	if !d.ExpiresAt.IsZero() && !d.ExpiresAt.After(time.Now()) {
-		return "", APIKey{}, fault.New(fault.Invalid, "expires_at: this time has passed", "choose a later one, or leave it out")
+		return "", APIKey{}, fault.New(fault.Invalid, "expires_at: this time is in the past", "choose a later one, or leave it out")
 	}
 	key = newKey()
 	err = a.db.In(ctx, scope, func(tx pgx.Tx) error {
-		if err := a.equips(ctx, tx, scope, d.Agent); err != nil {
+		if err := a.checkHolder(ctx, tx, scope, d.Agent); err != nil {
 			return err
 		}
-		if d.ID == "" {
-			if d.ID, err = a.q.NewID(ctx, tx); err != nil {
-				return err
-			}
+		if d.ID != "" {
+			d.ID = db.IDFor(scope.House, d.ID)
+		} else if d.ID, err = a.q.NewID(ctx, tx); err != nil {
+			return err
 		}
 		row, err := a.q.InsertAPIKey(ctx, tx, query.InsertAPIKeyParams{
 			ID: d.ID, AgentID: d.Agent, HouseID: db.Null(scope.House), Name: d.Name, Hash: digest(key), ExpiresAt: db.Null(d.ExpiresAt),
 		})
 		if errors.Is(err, pgx.ErrNoRows) {
-			return fault.New(fault.Exists, "there is a key with this id, and a key is shown once only",
-				"if you never saw it, revoke it and make one with another id")
+			return fault.Newf(fault.Exists, "if you never saw it, revoke it and create one with another id", "this id was already used for key %s, which was shown once", d.ID)
 		}
 		made = fromKeyRow(row)
 		return err
@@ -74,27 +74,34 @@ func (a *Auth) CreateKey(ctx context.Context, scope db.Scope, d KeyDraft) (key s
 	return key, made, nil
 }
 
-// equips tells whether scope's agent may give a credential to agent: to themselves, or to a bot of the house.
-// Whether they may at all is for [Auth.May] to say; arbe itself has no agent.
-func (a *Auth) equips(ctx context.Context, tx pgx.Tx, scope db.Scope, agent string) error {
+// checkHolder checks that scope's agent may create a credential for agent: for themselves, or for a bot of the house.
+// [Auth.Authorize] decides whether they may create credentials at all. arbe itself is no agent and may create them only
+// for bots.
+func (a *Auth) checkHolder(ctx context.Context, tx pgx.Tx, scope db.Scope, agent string) error {
 	kind, err := a.q.MemberKind(ctx, tx, scope.House, agent)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return fault.New(fault.NotFound, "agent_id: there is none with this id in the house", "list them with ListAgents, or leave it out")
+		return fault.New(fault.NotFound, "agent_id: the house has no agent with this id", "list them with ListAgents, or leave it out")
 	case err != nil:
 		return err
 	case kind != "bot" && agent != scope.Agent:
-		return fault.New(fault.Forbidden, "agent_id: a person makes their own credentials", "name a bot, or leave it out")
+		return fault.New(fault.Forbidden, "agent_id: people create their own credentials", "name a bot, or leave it out")
 	}
 	return nil
 }
 
-// Keys lists the keys of the scope's house, oldest first.
+// Keys lists the keys of the scope's house, oldest first; in a scope without a house, the agent's own keys that are
+// valid for all their houses.
 func (a *Auth) Keys(ctx context.Context, scope db.Scope, after db.Cursor, limit int) (list []APIKey, err error) {
 	err = a.db.In(ctx, scope, func(tx pgx.Tx) error {
-		rows, err := a.q.ListAPIKeys(ctx, tx, query.ListAPIKeysParams{
-			HouseID: scope.House, AfterTime: after.Time, AfterID: after.ID, MaxRows: int32(limit),
-		})
+		var rows []query.ApiKey
+		if scope.House == "" {
+			rows, err = a.q.ListAPIKeysForAllHouses(ctx, tx, after.Time, after.ID, int32(limit))
+		} else {
+			rows, err = a.q.ListAPIKeys(ctx, tx, query.ListAPIKeysParams{
+				HouseID: scope.House, AfterTime: after.Time, AfterID: after.ID, MaxRows: int32(limit),
+			})
+		}
 		for _, row := range rows {
 			list = append(list, fromKeyRow(row))
 		}
@@ -103,13 +110,34 @@ func (a *Auth) Keys(ctx context.Context, scope db.Scope, after db.Cursor, limit 
 	return list, err
 }
 
-// RevokeKey ends a key of the scope's house for good. One that has ended already stays as it is.
+// RevokeKey revokes a key of the scope's house for good. It does nothing if the key has already ended.
 func (a *Auth) RevokeKey(ctx context.Context, scope db.Scope, id string) error {
 	return a.db.In(ctx, scope, func(tx pgx.Tx) error { return a.q.RevokeAPIKey(ctx, tx, id) })
 }
 
-// ReplaceKey makes an API key for an agent over all its houses, and revokes the agent's earlier keys of
-// the same name. The key is told this once; the database keeps its hash.
+// RevokeKeyForAllHouses is [Auth.RevokeKey] of a key of the scope's agent that is valid for all their houses. It reports
+// whether the agent has such a key.
+func (a *Auth) RevokeKeyForAllHouses(ctx context.Context, scope db.Scope, id string) (found bool, err error) {
+	err = a.db.In(ctx, scope, func(tx pgx.Tx) error {
+		n, err := a.q.RevokeAPIKeyForAllHouses(ctx, tx, id)
+		found = n > 0
+		return err
+	})
+	return found, err
+}
+
+// RevokeOwnKey revokes the API key that p shows. Other credentials are a [fault.Invalid].
+func (a *Auth) RevokeOwnKey(ctx context.Context, p Principal) error {
+	if p.Credential != apiKey {
+		return fault.New(fault.Invalid, "id: it is empty, and this request shows no API key", "give the id of a key, as ListAPIKeys shows it")
+	}
+	return a.db.In(ctx, db.Scope{House: p.House, Agent: p.Agent}, func(tx pgx.Tx) error {
+		return a.q.RevokeAPIKeyByHash(ctx, tx, p.hash)
+	})
+}
+
+// ReplaceKey creates an API key that is valid for all houses of an agent, and revokes the agent's earlier keys of the
+// same name. The key is returned only this once; the database stores its hash.
 func (a *Auth) ReplaceKey(ctx context.Context, agent, name string) (key string, err error) {
 	key = newKey()
 	err = a.db.In(ctx, db.Scope{Agent: agent}, func(tx pgx.Tx) error {
@@ -133,28 +161,29 @@ func fromKeyRow(r query.ApiKey) APIKey {
 	}
 }
 
-// noteEvery is how long uses of keys are gathered before they are written together.
-const noteEvery = time.Minute
+// recordUsesEvery is how long uses of keys are collected before they are written together. It keeps requests from
+// costing a write each.
+const recordUsesEvery = time.Minute
 
-// used gathers when keys were used. What it holds when the program ends is lost.
-type used struct {
+// keyUses collects when keys were used. Uses that are not recorded when the program ends are lost.
+type keyUses struct {
 	mu   sync.Mutex
 	when map[[32]byte]time.Time
 }
 
-// note remembers a use of the key with this hash.
-func (u *used) note(a *Auth, hash []byte) {
+// record notes a use of the key with this hash.
+func (u *keyUses) record(a *Auth, hash []byte) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.when == nil {
 		u.when = map[[32]byte]time.Time{}
-		time.AfterFunc(noteEvery, func() { _ = a.NoteKeysUsed(context.Background()) }) // when it fails, the next use tells
+		time.AfterFunc(recordUsesEvery, func() { _ = a.RecordKeyUses(context.Background()) }) // after a failure, the next use tries again
 	}
 	u.when[[32]byte(hash)] = time.Now()
 }
 
-// NoteKeysUsed writes down when keys were used through this server. It is done by itself within a minute.
-func (a *Auth) NoteKeysUsed(ctx context.Context) error {
+// RecordKeyUses records when keys were used through this server. It runs by itself within a minute of a use.
+func (a *Auth) RecordKeyUses(ctx context.Context) error {
 	a.used.mu.Lock()
 	when := a.used.when
 	a.used.when = nil
@@ -167,7 +196,7 @@ func (a *Auth) NoteKeysUsed(ctx context.Context) error {
 	for hash, t := range when {
 		hashes, times = append(hashes, hash[:]), append(times, t)
 	}
-	ctx, cancel := context.WithTimeout(ctx, recheckWithin)
+	ctx, cancel := context.WithTimeout(ctx, recheckTimeout)
 	defer cancel()
-	return db.Explain(a.q.NoteAPIKeysUsed(ctx, a.db.Pool(), hashes, times))
+	return db.Explain(a.q.RecordAPIKeyUse(ctx, a.db.Pool(), hashes, times))
 }

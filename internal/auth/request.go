@@ -9,44 +9,54 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// SessionCookie is the cookie that carries a browser's session.
-const SessionCookie = "arbe_session"
+const (
+	// SessionCookie is the cookie that carries a browser's session.
+	SessionCookie = arbev1.SessionCookie
+	// SecureSessionCookie is the cookie's name over https. Because of the prefix, no other host can set it.
+	SecureSessionCookie = "__Host-" + SessionCookie
+)
 
-// Credential is the token of a request: a bearer token, or else the browser's session cookie. A cookie comes
-// with requests that another site's page makes, too: whoever takes one asks where the request is from.
+// Credential returns the credential of a request: a bearer token, or else the browser's session cookie. Browsers also
+// send cookies with requests that other sites cause, so a caller that accepts a cookie must check the request's origin.
 func Credential(header http.Header) (token string, cookie bool) {
 	if scheme, token, ok := strings.Cut(header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") {
 		return strings.TrimSpace(token), false
 	}
 	r := http.Request{Header: header}
-	if c, err := r.Cookie(SessionCookie); err == nil {
-		return c.Value, true
+	for _, name := range []string{SecureSessionCookie, SessionCookie} {
+		if c, err := r.Cookie(name); err == nil {
+			return c.Value, true
+		}
 	}
 	return "", false
 }
 
-// Request tells who asks with a request, as [Auth.Authenticate] does. A cookie carries a browser's session
-// and nothing else.
+// Request authenticates a request as [Auth.Authenticate] does. A cookie may carry only a browser session.
 func (a *Auth) Request(ctx context.Context, header http.Header) (Principal, error) {
 	token, cookie := Credential(header)
 	if token == "" {
-		return Who(ctx)
+		return PrincipalFrom(ctx)
 	}
 	p, err := a.Authenticate(ctx, token)
 	if err == nil && cookie && p.Credential != session {
-		return Principal{}, notLoggedIn("this credential is no browser's session")
+		return Principal{}, notLoggedIn("the cookie is not a browser session")
 	}
 	return p, err
 }
 
-// OnlyHouse is the house of p when there is no doubt which: the one its credential is limited to, or the
-// only one its agent is in. Otherwise it is a [fault.Invalid].
+// OnlyHouse returns the house of p if it is unambiguous: the one that the credential is limited to, or the only house
+// of the agent. Otherwise the error is a [fault.Invalid].
 func (a *Auth) OnlyHouse(ctx context.Context, p Principal) (house string, err error) {
 	if p.House != "" {
 		return p.House, nil
 	}
+	if house, known := lookUp[string](a.facts, agentWord(p.Agent)); known {
+		return house, nil
+	}
+	asked := a.facts.moment()
 	var houses []string
 	err = a.db.In(ctx, db.Scope{Agent: p.Agent}, func(tx pgx.Tx) error {
 		houses, err = a.q.FirstHouses(ctx, tx)
@@ -56,7 +66,8 @@ func (a *Auth) OnlyHouse(ctx context.Context, p Principal) (house string, err er
 	case err != nil:
 		return "", err
 	case len(houses) != 1:
-		return "", fault.Newf(fault.Invalid, "name one of your houses; list them with: arbe house list", "it is not said which house is meant, and you are not in exactly one")
+		return "", fault.Newf(fault.Invalid, "name one of your houses; list them with: arbe house list", "the request names no house, and you are not a member of exactly one")
 	}
+	a.facts.keep(asked, agentWord(p.Agent), houses[0])
 	return houses[0], nil
 }

@@ -13,26 +13,27 @@ import (
 )
 
 const (
-	// signingKeyAge is how old the key that signs may become before a new one takes its place.
+	// signingKeyAge is the age at which a signing key is replaced.
 	signingKeyAge = 30 * 24 * time.Hour
-	// overlap is how long a key is kept after another one took its place: until the last token that it signed
-	// has expired, and a while for what was under way.
-	overlap = TokenLife + 10*time.Minute
-	// readKeysEvery is how often at most the keys are looked up for one that is not known.
+	// overlap is how long a replaced key is kept: until the last token that it signed has expired, and some time for
+	// clocks that differ and requests in progress.
+	overlap = TokenTTL + 10*time.Minute
+	// readKeysEvery is the shortest time between two reads of the keys for an unknown id. It bounds what made-up ids
+	// can cost.
 	readKeysEvery = time.Second
 )
 
-// TurnSigningKeys makes a new signing key when there is none, or the newest is about 30 days old, and drops
-// those that nothing that counts is signed with any more. Servers may do it at the same time.
-func (a *Auth) TurnSigningKeys(ctx context.Context) error {
-	return a.turnKeys(ctx, signingKeyAge, overlap)
+// RotateOldSigningKeys creates a new signing key if there is none or the newest is about 30 days old, and deletes keys
+// whose tokens have all expired. Several servers may do this at the same time.
+func (a *Auth) RotateOldSigningKeys(ctx context.Context) error {
+	return a.rotate(ctx, signingKeyAge, overlap)
 }
 
-// RotateSigningKeys makes a new signing key now. dropOld ends all tokens that the earlier ones signed, at once
-// and on all servers; otherwise these go on until they expire. With another sealer than theirs it is a
-// [fault.Precondition].
+// RotateSigningKeys creates a new signing key now. With dropOld, all tokens signed with earlier keys end at once on all
+// servers; otherwise they stay valid until they expire. The error is a [fault.Precondition] if the existing keys were
+// sealed with another secret key.
 func (a *Auth) RotateSigningKeys(ctx context.Context, dropOld bool) error {
-	// A key that is sealed with another sealer than the others would stop the servers.
+	// A key that is sealed differently from the others would keep the servers from reading the keys.
 	if _, _, err := a.signing.newest(ctx); err != nil {
 		return err
 	}
@@ -40,10 +41,10 @@ func (a *Auth) RotateSigningKeys(ctx context.Context, dropOld bool) error {
 	if dropOld {
 		keep = 0
 	}
-	return a.turnKeys(ctx, 0, keep)
+	return a.rotate(ctx, 0, keep)
 }
 
-func (a *Auth) turnKeys(ctx context.Context, unlessYounger, keepFor time.Duration) error {
+func (a *Auth) rotate(ctx context.Context, unlessYounger, keepFor time.Duration) error {
 	secret := make([]byte, 32)
 	rand.Read(secret)
 	sealed, err := a.signing.sealer.Seal(secret)
@@ -61,8 +62,8 @@ func (a *Auth) turnKeys(ctx context.Context, unlessYounger, keepFor time.Duratio
 	})
 }
 
-// keyring holds the opened signing keys. That it knows one does not mean that it still counts: this is for the
-// database to say, in the round trip that every use of a token takes anyway.
+// keyring holds decrypted signing keys. A key in it may have been deleted: only the database, or a fact (facts.go),
+// says whether it is still valid.
 type keyring struct {
 	q      *query.Queries
 	from   query.DBTX
@@ -70,25 +71,25 @@ type keyring struct {
 
 	mu   sync.RWMutex
 	keys map[string][]byte
-	// read is when the keys were last read; who holds turn may read them.
-	read time.Time
-	turn chan struct{}
+	// read is when the keys were last read. Holding a token of reading gives the right to read them.
+	read    time.Time
+	reading chan struct{}
 }
 
 func newKeyring(from query.DBTX, s db.Sealer) *keyring {
-	return &keyring{q: query.New(), from: from, sealer: s, keys: map[string][]byte{}, turn: make(chan struct{}, 1)}
+	return &keyring{q: query.New(), from: from, sealer: s, keys: map[string][]byte{}, reading: make(chan struct{}, 1)}
 }
 
-// get is the key with this id; nil when there is none. One that another server made lately is read from the
-// database. However many made-up ids come in, that is done once a [readKeysEvery], for all who wait.
+// get returns the key with this id; nil if there is none. It reads the database for a key that another server created
+// recently, at most once per [readKeysEvery] for all callers together, however many made-up ids arrive.
 func (k *keyring) get(ctx context.Context, id string) ([]byte, error) {
 	came := time.Now()
 	if key, _ := k.known(id); key != nil {
 		return key, nil
 	}
 	select {
-	case k.turn <- struct{}{}:
-		defer func() { <-k.turn }()
+	case k.reading <- struct{}{}:
+		defer func() { <-k.reading }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -114,7 +115,7 @@ func (k *keyring) known(id string) (key []byte, read time.Time) {
 	return k.keys[id], k.read
 }
 
-// newest reads the keys, and returns the one that signs with its id; nil when there is none yet.
+// newest reads the keys and returns the one that signs, with its id; nil if there is none yet.
 func (k *keyring) newest(ctx context.Context) (key []byte, id string, err error) {
 	began := time.Now()
 	rows, err := k.q.SigningKeys(ctx, k.from)

@@ -12,50 +12,53 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
-	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// TokenLife is how long a thread's token is good for.
-const TokenLife = 2 * time.Hour
+// TokenTTL is how long a thread token is valid.
+const TokenTTL = 2 * time.Hour
 
-// The scopes of a thread's token.
+// The scopes of a thread token.
 const (
-	// StreamRead lets it see the thread, and read and follow its log.
+	// StreamRead allows reading the thread and reading and following its log.
 	StreamRead = "stream:read"
-	// StreamWrite lets it append to the log.
+	// StreamWrite allows appending to the log.
 	StreamWrite = "stream:write"
 )
 
-// Scopes are all scopes there are.
+// Scopes are all existing scopes.
 var Scopes = []string{StreamRead, StreamWrite}
 
 const issuer = "arbe"
 
-// ThreadToken is a token that was made for a thread's agent.
+// ThreadToken is a token for an agent in one thread.
 type ThreadToken struct {
-	// Token is shown as any bearer token.
+	// Token is the bearer token.
 	Token                string
 	House, Thread, Agent string
 	Scopes               []string
 	ExpiresAt            time.Time
 }
 
-// claims are what a token says: beside the registered ones where it counts, for what, and what must still be so.
+// claims are the contents of a token. Beside the registered claims they say where the token is valid, for what, and
+// which facts must still be true.
 type claims struct {
 	jwt.RegisteredClaims
 	House  string   `json:"house"`
 	Thread string   `json:"thread"`
 	Scopes []string `json:"scopes"`
-	// Epoch is the thread's when the token was made; Joined since when the agent is in the house, in microseconds.
+	// Epoch is the thread's token epoch when the token was created. Joined is when the agent joined the house, in
+	// microseconds.
 	Epoch  int64 `json:"epoch"`
 	Joined int64 `json:"joined"`
+
+	keyID string // the id of the key that signed the token
 }
 
-// CreateThreadToken makes a token with which agent may do what scopes say (none says all) in one thread of the
-// scope's house, for [TokenLife] at most and as long as the thread runs: idle or running when a bot drives it,
-// else open. The agent is the scope's own, or a bot of the house. A thread that does not run is a
-// [fault.Precondition].
+// CreateThreadToken creates a token with which agent may do what scopes allow in one thread of the scope's house; no
+// scopes means all. It is valid for at most [TokenTTL] and only while the thread runs: while it is idle or running if a
+// bot drives it, otherwise while it is open. The agent must be the scope's agent or a bot of the house. If the thread
+// does not run, the error is a [fault.Precondition].
 func (a *Auth) CreateThreadToken(ctx context.Context, scope db.Scope, thread, agent string, scopes []string) (ThreadToken, error) {
 	if len(scopes) == 0 {
 		scopes = Scopes
@@ -67,17 +70,17 @@ func (a *Auth) CreateThreadToken(ctx context.Context, scope db.Scope, thread, ag
 	}
 	c := claims{House: scope.House, Thread: thread, Scopes: slices.Compact(slices.Sorted(slices.Values(scopes)))}
 	err := a.db.In(ctx, scope, func(tx pgx.Tx) error {
-		if err := a.equips(ctx, tx, scope, agent); err != nil {
+		if err := a.checkHolder(ctx, tx, scope, agent); err != nil {
 			return err
 		}
-		ground, err := a.q.TokenGround(ctx, tx, agent, thread)
+		ground, err := a.q.TokenFacts(ctx, tx, agent, thread)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return missing(Thread(thread))
 		case err != nil:
 			return err
 		case !ground.Runs:
-			return fault.Newf(fault.Precondition, "have it run again first", "the thread is %s: it gives out no tokens", ground.Status)
+			return fault.Newf(fault.Precondition, "start the thread again first", "the thread is %s, so no tokens can be created for it", ground.Status)
 		}
 		c.Epoch, c.Joined = ground.TokenEpoch, ground.JoinedAt.UnixMicro()
 		return nil
@@ -89,20 +92,20 @@ func (a *Auth) CreateThreadToken(ctx context.Context, scope db.Scope, thread, ag
 	return a.sign(ctx, c)
 }
 
-// RenewThreadToken makes another token like the one that p showed, which goes on until it expires. Who showed
-// something else gets a [fault.Forbidden].
+// RenewThreadToken creates another token with the same rights as the one that p shows, which stays valid until it
+// expires. Other credentials get a [fault.Forbidden].
 func (a *Auth) RenewThreadToken(ctx context.Context, p Principal) (ThreadToken, error) {
 	if p.token == nil {
-		return ThreadToken{}, fault.New(fault.Forbidden, "only a thread's token can be renewed, by its holder", "make one with: arbe token create")
+		return ThreadToken{}, fault.New(fault.Forbidden, "only a thread token can be renewed, by its holder", "create one with: arbe token create")
 	}
 	return a.sign(ctx, *p.token)
 }
 
-// sign makes a token of claims, from now on.
+// sign creates a token with these claims that is valid from now on.
 func (a *Auth) sign(ctx context.Context, c claims) (ThreadToken, error) {
 	key, id, err := a.signing.newest(ctx)
-	if err == nil && key == nil { // nobody made one yet
-		if err = a.TurnSigningKeys(ctx); err == nil {
+	if err == nil && key == nil { // no server has created one yet
+		if err = a.RotateOldSigningKeys(ctx); err == nil {
 			key, id, err = a.signing.newest(ctx)
 		}
 	}
@@ -110,74 +113,96 @@ func (a *Auth) sign(ctx context.Context, c claims) (ThreadToken, error) {
 		return ThreadToken{}, err
 	}
 	now := time.Now()
-	c.Issuer, c.ID, c.IssuedAt, c.ExpiresAt = issuer, uuid.NewString(), jwt.NewNumericDate(now), jwt.NewNumericDate(now.Add(TokenLife))
+	c.Issuer, c.ID, c.IssuedAt, c.ExpiresAt = issuer, uuid.NewString(), jwt.NewNumericDate(now), jwt.NewNumericDate(now.Add(TokenTTL))
 	token := jwt.NewWithClaims(jwt.SigningMethodHS256, c)
 	token.Header["kid"] = id
 	text, err := token.SignedString(key)
 	return ThreadToken{Token: text, House: c.House, Thread: c.Thread, Agent: c.Subject, Scopes: c.Scopes, ExpiresAt: c.ExpiresAt.Time}, err
 }
 
-// looksSigned tells tokens of threads from all other credentials, which have no dots.
+// looksSigned distinguishes thread tokens from all other credentials, which contain no dots.
 func looksSigned(token string) bool { return strings.Count(token, ".") == 2 }
 
 var parser = jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithIssuer(issuer), jwt.WithExpirationRequired())
 
-// authenticateToken is [Auth.Authenticate] for tokens of threads.
+// authenticateToken is [Auth.Authenticate] for thread tokens.
 func (a *Auth) authenticateToken(ctx context.Context, token string) (Principal, error) {
+	word := tokenWord(digest(token))
+	c, verified := lookUp[*claims](a.facts, word)
+	if !verified {
+		var err error
+		if c, err = a.verify(ctx, token); err != nil {
+			return Principal{}, err
+		}
+	}
+	if !time.Now().Before(c.ExpiresAt.Time) {
+		return Principal{}, expired(c.Thread)
+	}
+	p := Principal{
+		Agent: c.Subject, Credential: threadToken, House: c.House, Thread: c.Thread, Scopes: c.Scopes, Expires: c.ExpiresAt.Time,
+		token: c, until: c.ExpiresAt.Time,
+	}
+	var known bool
+	if p.role, known = a.heldToken(c); known && verified {
+		return p, nil
+	}
+	asked := a.facts.moment()
+	status, err := askOne(ctx, a, word, c, a.tokens)
+	if err == nil {
+		err = counts(c.Thread, status.status)
+	}
+	if err != nil {
+		return Principal{}, err
+	}
+	a.facts.keep(asked, word, c)
+	p.role = status.role
+	return p, nil
+}
+
+// verify reads a token and checks its signature. What a token says never changes; whether it is valid may.
+func (a *Auth) verify(ctx context.Context, token string) (*claims, error) {
 	var c claims
-	var keyID string
-	var failed error // to find the key
+	var failed error // of looking up the key
 	_, err := parser.ParseWithClaims(token, &c, func(t *jwt.Token) (any, error) {
-		keyID, _ = t.Header["kid"].(string)
+		c.keyID, _ = t.Header["kid"].(string)
 		var key []byte
-		if key, failed = a.signing.get(ctx, keyID); failed == nil && key == nil {
+		if key, failed = a.signing.get(ctx, c.keyID); failed == nil && key == nil {
 			failed = ended("")
 		}
 		return key, failed
 	})
 	switch {
 	case failed != nil:
-		return Principal{}, failed
-	case errors.Is(err, jwt.ErrTokenExpired): // told only when the signature is right
-		return Principal{}, expired(c.Thread)
+		return nil, failed
+	case errors.Is(err, jwt.ErrTokenExpired): // only reported if the signature is valid
+		return nil, expired(c.Thread)
 	case err != nil:
-		return Principal{}, ended("")
+		return nil, ended("")
 	}
-	p := Principal{
-		Agent: c.Subject, Credential: threadToken, House: c.House, Thread: c.Thread, Scopes: c.Scopes, Expires: c.ExpiresAt.Time,
-		token: &c, keyID: keyID,
-	}
-	row, err := a.q.ThreadToken(ctx, a.db.Pool(), query.ThreadTokenParams{
-		KeyID: keyID, HouseID: c.House, ThreadID: c.Thread, AgentID: c.Subject, Epoch: c.Epoch, JoinedAt: time.UnixMicro(c.Joined),
-	})
-	if err != nil {
-		return Principal{}, db.Explain(err)
-	}
-	p.role = row.Role
-	return p, stands(c.Thread, row.Standing)
+	return &c, nil
 }
 
 func expired(thread string) error {
-	return fault.Newf(fault.Unauthenticated, "renew a token before it expires, with RenewThreadToken or arbe token renew; now ask for another one",
+	return fault.Newf(fault.Unauthenticated, "ask for a new token; renew it before it expires, with RenewThreadToken or arbe token renew",
 		"this token of thread %q has expired", thread)
 }
 
-// stands says why a token of a thread does not count any more.
-func stands(thread, standing string) error {
+// counts returns an error that says why a thread token is no longer valid; nil if it is.
+func counts(thread, status string) error {
 	var why string
-	switch standing {
+	switch status {
 	case "ok":
 		return nil
-	case "unknown": // its key was dropped
+	case "unknown": // its signing key was deleted
 		return ended("")
 	case "deleted":
 		why = "the thread was deleted"
 	case "left":
 		why = "its agent left the house"
 	case "revoked":
-		why = "a member revoked it, or the thread was ended since"
+		why = "a member revoked it, or the thread has ended since"
 	default:
-		why = "the thread is " + standing
+		why = "the thread is " + status
 	}
-	return fault.Newf(fault.Unauthenticated, "ask for a new one when the thread runs again", "this token of thread %q is revoked: %s", thread, why)
+	return fault.Newf(fault.Unauthenticated, "ask for a new one when the thread runs again", "this token of thread %q is no longer valid: %s", thread, why)
 }

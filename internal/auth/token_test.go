@@ -46,14 +46,14 @@ func TestThreadToken(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 
-	t.Run("says who shows it, for which thread, to do what, and until when", func(t *testing.T) {
+	t.Run("gives its agent, thread, scopes and expiry", func(t *testing.T) {
 		made := b.token(t, b.home.thread, auth.StreamRead, auth.StreamRead)
 		p := b.wantsGood(t, made.Token)
 		if p.Agent != b.ada || p.Credential != "thread_token" || p.House != b.home.house || p.Thread != b.home.thread ||
 			len(p.Scopes) != 1 || p.Scopes[0] != auth.StreamRead || p.Expires.Unix() != made.ExpiresAt.Unix() {
 			t.Errorf("it is %+v", p)
 		}
-		if left := time.Until(p.Expires); left < auth.TokenLife-time.Minute || left > auth.TokenLife {
+		if left := time.Until(p.Expires); left < auth.TokenTTL-time.Minute || left > auth.TokenTTL {
 			t.Errorf("it is good for %v", left)
 		}
 	})
@@ -122,7 +122,7 @@ func TestAThreadsTokensEndWithIt(t *testing.T) {
 			}
 			set(t, thread, "running")
 			for _, token := range []string{idle, running} {
-				b.wantsEnded(t, token, "was ended since")
+				b.wantsEnded(t, token, "has ended since")
 			}
 			b.wantsGood(t, cast.Token(t, thread))
 		})
@@ -173,7 +173,7 @@ func TestSigningKeys(t *testing.T) {
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
-				if err := b.another().TurnSigningKeys(context.Background()); err != nil {
+				if err := b.another().RotateOldSigningKeys(context.Background()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -191,22 +191,22 @@ func TestSigningKeys(t *testing.T) {
 			t.Errorf("%s are not", n)
 		}
 	})
-	t.Run("are turned when they are old, and the one before is kept until its last token has expired", func(t *testing.T) {
+	t.Run("are rotated when they are old, and the previous one is kept until its last token has expired", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		before := b.token(t, b.home.thread)
 		turn := func() {
 			t.Helper()
-			must(t, b.auth.TurnSigningKeys(t.Context()))
+			must(t, b.auth.RotateOldSigningKeys(t.Context()))
 		}
 		turn()
 		if n := count(t, b); n != "1" {
-			t.Fatalf("a young one is turned: there are %s", n)
+			t.Fatalf("a young one was replaced: there are %s", n)
 		}
 		b.insert(t, "update signing_keys set created_at = created_at - interval '31 days' returning id")
 		turn()
 		if n := count(t, b); n != "2" {
-			t.Fatalf("an old one is not turned: there are %s", n)
+			t.Fatalf("an old one was not replaced: there are %s", n)
 		}
 		after := b.token(t, b.home.thread)
 		b.wantsGood(t, before.Token)
@@ -272,7 +272,7 @@ func TestSigningKeys(t *testing.T) {
 			t.Errorf("they were read %d times", n)
 		}
 	})
-	t.Run("cannot be opened by who has another installation's key", func(t *testing.T) {
+	t.Run("cannot be opened with another installation's key", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
 		made := b.token(t, b.home.thread)

@@ -1,11 +1,8 @@
-// Package chaos says what arbe promises about its logs whatever happens to servers, to Postgres and to the
-// connections between, as an invariant over what the clients of a run saw ([Check]). Its tests are the runs:
-// they start real servers on a Postgres of their own, write and follow, kill, cut and fill what can be killed,
-// cut and filled, and check the history (scenario_test.go). They also break the promise on purpose, to show
-// that the invariant would notice (check_test.go, planted_test.go).
-//
-// The rule to remember: a record says which append it is of by its text, which no other append of the run has.
-// So it does not matter which ids, retries and servers an append went through.
+// Package chaos states what arbe promises about its logs, whatever happens to servers, Postgres and the connections
+// between them, as an invariant over what the clients of a run saw ([Check]). Its tests are the runs: they start real
+// servers on a Postgres of their own, write and follow, kill, cut and fill whatever can be killed, cut and filled, and
+// check the history (scenario_test.go). They also break the promise on purpose, to show that the invariant would notice
+// (check_test.go, planted_test.go).
 package chaos
 
 import (
@@ -17,13 +14,13 @@ import (
 	"time"
 )
 
-// History is what was done to some logs, what the clients saw of it, and what Postgres holds in the end.
-// Times are since the run began, on one clock.
+// History records what was done to some logs, what the clients saw, and what Postgres holds at the end. Times are
+// measured on one clock since the run began.
 type History struct {
 	Appends []Append
 	Reads   []Read
 	Tails   []Tail
-	// Logs are the records of each log in the end, in the order of their positions.
+	// Logs are the final records of each log, in the order of their positions.
 	Logs map[string][]Record
 }
 
@@ -33,31 +30,31 @@ type Record struct {
 	Text string
 }
 
-// Outcome is what the writer of an append knows of it.
+// Outcome is what the writer of an append knows about it.
 type Outcome string
 
 // The outcomes.
 const (
-	// Acknowledged: the server said that it is written.
+	// Acknowledged: the server said that it was written.
 	Acknowledged Outcome = "acknowledged"
-	// Unknown: nobody said that it is written, or that it is not, however often it was tried.
+	// Unknown: no server said whether it was written, however often it was tried.
 	Unknown Outcome = "unknown"
-	// Refused: the server said that it is not written, and never will be.
+	// Refused: the server said that it was not written and never will be.
 	Refused Outcome = "refused"
 )
 
-// Append is one append, with all its tries: from the call of the first to the return of the last.
+// Append is one append with all its attempts: from the call of the first to the return of the last.
 type Append struct {
 	Log, Writer string
-	// Texts are what it writes, all or nothing, in this order and with nothing between.
+	// Texts are what it writes: all or nothing, in this order and with nothing in between.
 	Texts        []string
 	Call, Return time.Duration
 	Outcome      Outcome
-	// Last is the position of its last record, as acknowledged; 0 when the answer did not tell.
+	// Last is the acknowledged position of its last record; 0 if the answer did not contain it.
 	Last int64
 }
 
-// Read is a look at where a log ends.
+// Read is a query for the end of a log.
 type Read struct {
 	Log          string
 	Call, Return time.Duration
@@ -65,7 +62,7 @@ type Read struct {
 	End int64
 }
 
-// Tail is what one follower was told of a log behind a position, over all its connections.
+// Tail is what one follower received of a log after a position, over all its connections.
 type Tail struct {
 	Log, Name string
 	After     int64
@@ -80,7 +77,7 @@ type Violation struct {
 
 func (v Violation) String() string { return string(v.Kind) + ": " + v.Detail }
 
-// Kind is which promise was broken.
+// Kind is the kind of promise that was broken.
 type Kind string
 
 // The kinds.
@@ -91,20 +88,20 @@ const (
 	Doubled Kind = "doubled"
 	// Gap: the positions of a log are not 1, 2, 3, and so on.
 	Gap Kind = "gap"
-	// Torn: of an append only a part is there, or not in order, or with others between.
+	// Torn: only a part of an append is there, or it is out of order or mixed with others.
 	Torn Kind = "torn"
-	// Misplaced: an append is elsewhere than acknowledged.
+	// Misplaced: an append is not where it was acknowledged.
 	Misplaced Kind = "misplaced"
 	// Kept: a refused append left something.
 	Kept Kind = "kept"
-	// Strange: a log holds what nobody wrote into it.
+	// Strange: a log holds something that nobody wrote to it.
 	Strange Kind = "strange"
 	// Reordered: no order of the appends and reads of a log agrees with both their results and their times.
 	Reordered Kind = "reordered"
-	// Repeated, Skipped: a tail told a record again, or left one out.
+	// Repeated, Skipped: a tail sent a record twice, or skipped one.
 	Repeated Kind = "repeated"
 	Skipped  Kind = "skipped"
-	// Altered: a tail told something else than the log holds at that position.
+	// Altered: a tail sent something other than what the log holds at that position.
 	Altered Kind = "altered"
 	// Unfinished: a tail did not reach the end of its log.
 	Unfinished Kind = "unfinished"
@@ -118,7 +115,7 @@ const (
 //   - Appends and reads are linearizable: each can be given one moment between its call and its return, so that
 //     what it returned is what the log was at that moment. What was acknowledged before an append began has a
 //     lower position, and what was acknowledged before a read began is seen.
-//   - Every tail was told every record behind its start, once and in order.
+//   - Every tail sent every record after its start, once and in order.
 func Check(h History) []Violation {
 	c := checker{History: h, at: map[string]map[string]int64{}}
 	for _, name := range slices.Sorted(maps.Keys(h.Logs)) {
@@ -153,7 +150,7 @@ func (c *checker) report(k Kind, format string, args ...any) {
 	c.found = append(c.found, Violation{k, fmt.Sprintf(format, args...)})
 }
 
-// log checks a log by itself, and against what was written into it.
+// log checks a log by itself and against what was written to it.
 func (c *checker) log(name string) {
 	written := map[string]bool{}
 	for _, a := range c.Appends {
@@ -180,7 +177,7 @@ func (c *checker) log(name string) {
 	}
 }
 
-// append checks what is there of an append, and returns it as an operation when it is there.
+// append checks what remains of an append, and returns it as an operation if it is there.
 func (c *checker) append(a Append) (op operation, there bool) {
 	var seqs []int64
 	for _, text := range a.Texts {
@@ -224,9 +221,9 @@ func consecutive(seqs []int64) bool {
 	return true
 }
 
-// operation is an append or a read, with its place in the one order in which the operations of a log must have
-// happened. In the order's numbers an append takes those from twice its first position to twice its last one,
-// and a read comes right behind the append that it saw last.
+// operation is an append or a read with its place in the only order in which the operations of a log can have happened.
+// In the numbers of that order, an append takes those from twice its first position to twice its last one, and a read
+// comes directly after the append that it saw last.
 type operation struct {
 	what        string
 	first, last int64
@@ -239,14 +236,14 @@ func (r Read) operation() operation {
 	return operation{what, place, place, r.Call, r.Return}
 }
 
-// order checks that every operation of a log can have happened between its call and its return. Their order is
-// known, so that it is enough to look at each one whether anything that comes before it was called too late.
+// order checks that every operation of a log can have happened between its call and its return. As their order is
+// known, it is enough to check for each one whether an operation before it was called too late.
 func (c *checker) order(name string, ops []operation) {
 	slices.SortFunc(ops, func(a, b operation) int {
 		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.call, b.call))
 	})
-	latest := ops[0] // of those before, the one called last
-	reach := ops[0]  // of those before, the one that goes furthest
+	latest := ops[0] // of the earlier ones, the one called last
+	reach := ops[0]  // of the earlier ones, the one that reaches furthest
 	for _, op := range ops[1:] {
 		if op.first < reach.last {
 			c.report(Torn, "%s: it is within %s", op.what, reach.what)
@@ -266,7 +263,7 @@ func (c *checker) order(name string, ops []operation) {
 	}
 }
 
-// tail checks what a tail was told against its log.
+// tail checks what a tail sent against its log.
 func (c *checker) tail(t Tail) {
 	records := c.Logs[t.Log]
 	next := t.After + 1
@@ -279,9 +276,9 @@ func (c *checker) tail(t Tail) {
 			c.report(Skipped, "tail %s of %s: %d came after %d", t.Name, t.Log, r.Seq, next-1)
 		}
 		if r.Seq > int64(len(records)) {
-			c.report(Altered, "tail %s of %s: it was told %q at %d, and the log ends at %d", t.Name, t.Log, r.Text, r.Seq, len(records))
+			c.report(Altered, "tail %s of %s: it received %q at %d, and the log ends at %d", t.Name, t.Log, r.Text, r.Seq, len(records))
 		} else if held := records[r.Seq-1].Text; held != r.Text {
-			c.report(Altered, "tail %s of %s: it was told %q at %d, where the log holds %q", t.Name, t.Log, r.Text, r.Seq, held)
+			c.report(Altered, "tail %s of %s: it received %q at %d, where the log holds %q", t.Name, t.Log, r.Text, r.Seq, held)
 		}
 		next = r.Seq + 1
 	}

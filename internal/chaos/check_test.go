@@ -85,14 +85,14 @@ func TestCheck(t *testing.T) {
 		{"a read that missed what was acknowledged", func(h *History) { h.Reads[2].End = 4 }, Reordered},
 		{"a read that saw what was written later", func(h *History) { h.Reads[0].End = 3 }, Reordered},
 		{"a read that saw less than one before it", func(h *History) { h.Reads[1].Call, h.Reads[1].Return = 60, 70 }, Reordered},
-		{"a tail that told a record twice", func(h *History) { h.Tails[0].Seen = slices.Insert(h.Tails[0].Seen, 2, Record{2, "two"}) }, Repeated},
+		{"a tail that sent a record twice", func(h *History) { h.Tails[0].Seen = slices.Insert(h.Tails[0].Seen, 2, Record{2, "two"}) }, Repeated},
 		{"a tail that began again", func(h *History) { h.Tails[1].Seen = append(h.Tails[1].Seen, h.Tails[1].Seen...) }, Repeated},
-		{"a tail that told what was before its start", func(h *History) { h.Tails[2].Seen = []Record{{5, "five"}} }, Repeated},
+		{"a tail that sent a record before its start", func(h *History) { h.Tails[2].Seen = []Record{{5, "five"}} }, Repeated},
 		{"a tail that left a record out", func(h *History) { h.Tails[0].Seen = slices.Delete(h.Tails[0].Seen, 2, 3) }, Skipped},
-		{"a tail that told something else", func(h *History) { h.Tails[0].Seen[1].Text = "too" }, Altered},
-		{"a tail that told what is not there", func(h *History) { h.Tails[2].Seen = []Record{{6, "six"}} }, Altered},
+		{"a tail that sent something else", func(h *History) { h.Tails[0].Seen[1].Text = "too" }, Altered},
+		{"a tail that sent what is not in the log", func(h *History) { h.Tails[2].Seen = []Record{{6, "six"}} }, Altered},
 		{"a tail that did not come to the end", func(h *History) { h.Tails[0].Seen = h.Tails[0].Seen[:4] }, Unfinished},
-		{"a tail that was told nothing", func(h *History) { h.Tails[1].Seen = nil }, Unfinished},
+		{"a tail that sent nothing", func(h *History) { h.Tails[1].Seen = nil }, Unfinished},
 	} {
 		t.Run("finds "+c.name, func(t *testing.T) {
 			h := kept()

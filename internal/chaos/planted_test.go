@@ -49,7 +49,7 @@ func TestAPlantedBugIsFound(t *testing.T) {
 	}{
 		{"an append is acknowledged, and not done", func(lie *liar) { lie.swallow = 5 }, Lost},
 		{"an append is done twice", func(lie *liar) { lie.double = 5 }, Doubled},
-		{"an event is told twice", func(lie *liar) { lie.repeat = 5 }, Repeated},
+		{"an event is sent twice", func(lie *liar) { lie.repeat = 5 }, Repeated},
 		{"an event is left out", func(lie *liar) { lie.omit = 5 }, Skipped},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestAPlantedBugIsFound(t *testing.T) {
 				records, events := len(w.logs()[w.threadLog]), lie.events.Load()
 				wr.append(n)
 				if len(w.logs()[w.threadLog]) > records {
-					w.await("an event tells of it", resumeWithin, func() bool { return lie.events.Load() > events })
+					w.await("an event contains it", resumeWithin, func() bool { return lie.events.Load() > events })
 				}
 			}
 			if found := kinds(Check(w.finish())); !slices.Contains(found, c.kind) {

@@ -305,7 +305,7 @@ func (w *wire) carry(server net.Conn) {
 	})
 }
 
-// commits tells whether what a server says to Postgres ends a transaction that writes: the name of the
+// commits reports whether what a server says to Postgres ends a transaction that writes: the name of the
 // statement that writes a batch, or the word.
 func commits(said []byte) bool { return bytes.Contains(said, []byte("commit")) }
 

@@ -36,9 +36,9 @@ func TestThisProjectInASandbox(t *testing.T) {
 	if r := b.sh(th, "git log -1 --format=%H"); strings.TrimSpace(r.Output) != output(t, "git", "-c", "safe.directory=*", "-C", repo, "rev-parse", "HEAD") {
 		t.Errorf("git log: %+v", r)
 	}
-	told, ok := entry.As[entry.EnvironmentPrepared](b.entries(th)[1])
-	if !ok || len(told.Steps) != 2 || told.Steps[0].Name != "clone" || told.Steps[1].Name != "setup" {
-		t.Errorf("the log tells %s", b.story(th))
+	prepared, ok := entry.As[entry.EnvironmentPrepared](b.entries(th)[1])
+	if !ok || len(prepared.Steps) != 2 || prepared.Steps[0].Name != "clone" || prepared.Steps[1].Name != "setup" {
+		t.Errorf("the log has %s", b.story(th))
 	}
 }
 

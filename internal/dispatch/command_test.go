@@ -6,12 +6,14 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -24,7 +26,7 @@ func TestACommand(t *testing.T) {
 	b := setup(t)
 	th := b.thread(sandbox.Recipe{})
 
-	t.Run("is told with its exit code, its duration and both streams", func(t *testing.T) {
+	t.Run("is recorded with its exit code, its duration and both streams", func(t *testing.T) {
 		id := b.ask(th, "echo out; echo err >&2; exit 7")
 		r := b.result(th, id)
 		said, _ := entry.As[entry.Command](b.entries(th)[0])
@@ -32,8 +34,18 @@ func TestACommand(t *testing.T) {
 			t.Errorf("the log begins with %s", b.story(th))
 		}
 		if r.ExitCode != 7 || r.SandboxID == "" || r.CommandID != id || r.Error != "" || r.DurationMS < 1 || r.OutputBytes != 8 ||
-			!strings.Contains(r.Output, "out\n") || !strings.Contains(r.Output, "err\n") {
+			r.Output != "out\nerr\n" {
 			t.Errorf("the result is %+v", r)
+		}
+	})
+	t.Run("has its lines in the log in the order in which they were written", func(t *testing.T) {
+		r := b.sh(th, "i=0; while [ $i -lt 300 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done")
+		var want strings.Builder
+		for i := range 300 {
+			fmt.Fprintf(&want, "out %d\nerr %d\n", i, i)
+		}
+		if r.Output != want.String() {
+			t.Errorf("the output is %q", r.Output)
 		}
 	})
 	t.Run("is a line for the shell, or a program with its arguments as they are", func(t *testing.T) {
@@ -58,7 +70,7 @@ func TestACommand(t *testing.T) {
 	})
 	t.Run("may print what is no text", func(t *testing.T) {
 		r := b.sh(th, `printf 'a\377\376b\000c\033[1m'`)
-		if r.Output != "a\uFFFDb\u2400c\x1b[1m" || r.OutputBytes != 10 {
+		if r.Output != "a\uFFFD\uFFFDb\u2400c\x1b[1m" || r.OutputBytes != int64(len(r.Output)) {
 			t.Errorf("the result is %+v", r)
 		}
 	})
@@ -145,7 +157,7 @@ func TestTheSameCommandTwice(t *testing.T) {
 		}
 		both.Wait()
 		b.result(th, "one")
-		b.askFor(th, "one", entry.Command{Command: "echo again >> runs"})
+		b.askFor(th, "one", entry.Command{Command: "echo ran >> runs"})
 		if r := b.sh(th, "cat runs"); r.Output != "ran\n" || b.results(th, "one") != 1 {
 			t.Errorf("it ran as %q and has %d results", r.Output, b.results(th, "one"))
 		}
@@ -157,12 +169,14 @@ func TestTheSameCommandTwice(t *testing.T) {
 		}
 	})
 	t.Run("is refused when the id is that of something else", func(t *testing.T) {
+		_, err := b.dispatcher.RunCommand(t.Context(), b.scope, th, "one", entry.Command{Command: "echo again >> runs"})
+		wantCode(t, err, fault.Exists)
 		if _, err := b.log.Append(t.Context(), b.ref(th), entry.NewDraft("chat", b.scope.Agent, entry.Chat{Text: "hello"})); err != nil {
 			t.Fatal(err)
 		}
-		_, err := b.dispatcher.RunCommand(t.Context(), b.scope, th, "chat", entry.Command{Command: "true"})
+		_, err = b.dispatcher.RunCommand(t.Context(), b.scope, th, "chat", entry.Command{Command: "true"})
 		wantCode(t, err, fault.Exists)
-		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, th, "chat"), fault.NotFound)
+		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, th, "chat", dispatch.Interrupt), fault.NotFound)
 	})
 }
 
@@ -194,7 +208,7 @@ func TestCommandsInAFork(t *testing.T) {
 		}
 	})
 	t.Run("are cancelled where they run", func(t *testing.T) {
-		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, fork, "going"), fault.Precondition)
+		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, fork, "going", dispatch.Interrupt), fault.Precondition)
 		b.cancel(fork, "ended")
 		if b.results(fork, "ended") != 1 || b.results(fork, "going") != 0 {
 			t.Errorf("the fork's log says %s", b.story(fork))
@@ -221,7 +235,7 @@ func TestCommandsInAFork(t *testing.T) {
 		if r := b.sh(fork, "cat file"); r.Output != "mine\n" {
 			t.Errorf("the result is %+v", r)
 		}
-		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, fork, "going"), fault.Precondition)
+		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, fork, "going", dispatch.Interrupt), fault.Precondition)
 	})
 }
 
@@ -342,6 +356,60 @@ func TestCancellingACommand(t *testing.T) {
 			t.Errorf("it has %d results", n)
 		}
 	})
+	t.Run("interrupts it, and the log says who did it and how it ended", func(t *testing.T) {
+		word := fmt.Sprint("8", time.Now().UnixNano())
+		// What a shell without job control starts in the background ignores SIGINT.
+		id := b.ask(th, "trap 'echo interrupted; exit 7' INT; sleep "+word+" & echo begun; while :; do sleep 0.05; done")
+		b.printed(th, id, "begun\n")
+		b.cancel(th, id)
+		r := b.result(th, id)
+		if !r.Cancelled || r.CancelledBy != b.scope.Agent || r.Signal != "SIGINT" || r.ExitCode != 7 || r.Output != "begun\ninterrupted\n" || r.Error != "" {
+			t.Errorf("the result is %+v", r)
+		}
+		if runs(t, "sleep "+word) {
+			t.Error("something of it still runs")
+		}
+	})
+	t.Run("goes on at once with a stronger signal", func(t *testing.T) {
+		for want, c := range map[dispatch.Signal]struct {
+			line string
+			code int
+		}{
+			dispatch.Terminate: {"trap '' INT; trap 'exit 9' TERM; echo begun; while :; do sleep 0.05; done", 9},
+			dispatch.Kill:      {"trap '' INT TERM; echo begun; while :; do sleep 0.05; done", 137},
+		} {
+			id := b.ask(th, c.line)
+			b.printed(th, id, "begun\n")
+			for _, with := range []dispatch.Signal{dispatch.Interrupt, want, dispatch.Interrupt} {
+				if err := b.dispatcher.CancelCommand(t.Context(), b.scope, th, id, with); err != nil {
+					t.Fatal(detail(err))
+				}
+			}
+			if r := b.result(th, id); !r.Cancelled || r.Signal != string(want) || r.ExitCode != c.code {
+				t.Errorf("with %s the result is %+v", want, r)
+			}
+		}
+	})
+	t.Run("may be all of a thread", func(t *testing.T) {
+		many := b.thread(sandbox.Recipe{})
+		running := b.ask(many, "echo begun; sleep 1000")
+		b.printed(many, running, "begun\n")
+		asked := []string{running, b.ask(many, "sleep 1000"), b.ask(many, "sleep 1000")}
+		found, err := b.dispatcher.CancelCommands(t.Context(), b.scope, many, dispatch.Interrupt)
+		slices.Sort(asked)
+		slices.Sort(found)
+		if err != nil || !slices.Equal(found, asked) {
+			t.Errorf("%v of %v are cancelled (%v)", found, asked, err)
+		}
+		for _, id := range asked {
+			if r := b.result(many, id); !r.Cancelled || r.CancelledBy != b.scope.Agent {
+				t.Errorf("the result is %+v", r)
+			}
+		}
+		if found, err := b.dispatcher.CancelCommands(t.Context(), b.scope, many, dispatch.Interrupt); err != nil || len(found) > 0 {
+			t.Errorf("then %v are cancelled (%v)", found, err)
+		}
+	})
 	t.Run("that has ended is no error and changes nothing", func(t *testing.T) {
 		id := b.ask(th, "echo done")
 		b.result(th, id)
@@ -351,11 +419,11 @@ func TestCancellingACommand(t *testing.T) {
 		}
 	})
 	t.Run("that never was is not found", func(t *testing.T) {
-		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, th, "nosuchcommand"), fault.NotFound)
-		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, "nosuchthread", "nosuchcommand"), fault.NotFound)
+		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, th, "nosuchcommand", dispatch.Interrupt), fault.NotFound)
+		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, "nosuchthread", "nosuchcommand", dispatch.Interrupt), fault.NotFound)
 		other := b.thread(sandbox.Recipe{})
 		id := b.ask(th, "true")
-		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, other, id), fault.NotFound)
+		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, other, id, dispatch.Interrupt), fault.NotFound)
 	})
 	t.Run("while its sandbox is made leaves no sandbox", func(t *testing.T) {
 		slow := b.thread(sandbox.Recipe{Setup: "echo preparing; sleep 1000"})
@@ -377,7 +445,7 @@ func TestCancellingACommand(t *testing.T) {
 		var all sync.WaitGroup
 		for range 40 {
 			all.Go(func() {
-				if err := b.dispatcher.CancelCommand(ctx, b.scope, th, id); err != nil {
+				if err := b.dispatcher.CancelCommand(ctx, b.scope, th, id, dispatch.Interrupt); err != nil {
 					t.Error(detail(err))
 				}
 			})

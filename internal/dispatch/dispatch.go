@@ -1,16 +1,41 @@
-// Package dispatch turns entries into work: someone says something, and it happens.
+// Package dispatch turns entries into work.
 //
-// What is asked for is written to the log and queued in one transaction (river, a queue in the same
-// Postgres); a worker of some server takes it up, works, and writes how it ended. A server that dies
-// while it works holds nothing up: another one, or its own next start, sees that it is gone and says
-// so in the log (sweep.go). Nothing is ever run twice: what may have had an effect is reported as
-// broken off, not repeated.
+// A request for work is written to the log and queued in one transaction (with river, a job queue in the same
+// Postgres). A worker on some server runs the job and writes its result. If a server dies, another one, or its own next
+// start, notices and continues its jobs (sweep.go, kind.go). Nothing is ever run twice: a command that is still running
+// or has ended meanwhile is followed (attend.go), and if a command was ended with its server, the log says so.
+//
+// If a sandbox is bound to a machine, that machine's servers run its commands.
+//
+// Commands are started fairly (fair.go). Houses take turns, and so do the threads of a house, each within its limits; a
+// part of every server's workers is reserved for houses with nothing running. The queue's rows are the only record of
+// what runs and what waits. A server with a free worker counts them and takes the next job under one lock, so the
+// limits hold across all servers, and a job that ends in any way frees its slot.
+//
+// Three alternatives were considered. One river queue per house costs each server a polling loop per house, and shares
+// nothing between threads. Snoozing jobs over a limit delays them by the snooze and wakes them in no fair order. A
+// table of our own, from which jobs are queued when they may run, must know how much room the servers have and
+// duplicates the record of what runs. So only the choice of the next jobs is ours. The library has an extension point
+// for that, without a promise to keep it; errNotFair and the tests detect a change.
+//
+// Sweeps, periodic tasks and the deletion of sandboxes have their own queues and workers.
+//
+// Chats and commands are written by one operation ([Dispatcher.Say], say.go). Every entry of a thread, however it came
+// into the log, gets exactly one decision: which work it asks for (decide.go). A cursor per thread records how far that
+// has come. The alternative, a row per entry that the append inserts and the decision deletes, makes every append pay
+// for two writes, and needs as many decisions as entries in a burst. A cursor costs appends nothing, and one update
+// decides all entries since the last one. Its price is that no index names the threads that a killed server left
+// undecided: finding them means checking all cursors, which takes about 5 µs per thread.
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -18,6 +43,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -25,59 +51,106 @@ import (
 )
 
 const (
-	// workers is how many jobs one server works on at once. A job mostly waits for a box.
-	workers = 64
-	// longest is more than any command may take: before it, the queue must not think a job stuck.
-	longest = 25 * time.Hour
-	// tellWithin is how long a server that stops tries to write how its commands ended.
-	tellWithin = 20 * time.Second
-	// sweepEvery is how often the servers look for work whose server is gone.
+	// maxJobTime is longer than any command may run, so that the queue does not take a running job for stuck.
+	maxJobTime = 25 * time.Hour
+	// resultTimeout is how long a stopping server tries to write the results of its commands.
+	resultTimeout = 20 * time.Second
+	// reportWaitAfter is how long a command may wait for a server before an entry says so.
+	reportWaitAfter = 5 * time.Second
+	// maintenanceTimeout limits a sweep, a periodic task or a deletion, so that one that hangs does not block its
+	// worker forever.
+	maintenanceTimeout = 5 * time.Minute
+	// sweepEvery is the time between two searches for jobs of dead servers.
 	sweepEvery = 15 * time.Second
+	// heartbeatEvery is the time between two reports that this server's machine is there. A machine without a report
+	// for machineAwayAfter counts as away.
+	heartbeatEvery, machineAwayAfter = 3 * time.Second, 10 * time.Second
 )
 
-// Config says what a [Dispatcher] works with. All fields but Chores are required.
+// Config configures [Start]. All fields up to Logger are required.
 type Config struct {
 	DB      *db.DB
 	Log     *stream.Log
 	Threads *thread.Threads
 	Boxes   *sandbox.Resolver
 	Logger  *slog.Logger
-	// Chores are done now and then. Defaults to none.
-	Chores []Chore
+	// PeriodicTasks are run regularly. Defaults to none.
+	PeriodicTasks []PeriodicTask
+	// Limits restrict the commands of each house and thread. Defaults to those of the zero [Limits].
+	Limits Limits
+	// Artifacts stores output that a command's result does not hold. Defaults to nil: that output is lost.
+	Artifacts *artifact.Artifacts
+	// SpoolDir holds such output while the command runs. Defaults to the directory for temporary files.
+	SpoolDir string
+	// SpoolSize limits the bytes of all such output on this server. Beyond it, only the first part of an output is
+	// kept. Defaults to [DefaultSpoolSize].
+	SpoolSize int64
+	// Select returns the work that new entries ask for. Defaults to nil: none.
+	Select Selector
+
+	// EndCommands makes [Dispatcher.Stop] end running commands. By default, those that can outlive this server are left
+	// to the next one.
+	EndCommands bool
+
+	// sweepEvery defaults to the constant of the same name. Tests change it, and change the queue's settings with tune.
+	sweepEvery time.Duration
+	tune       func(*river.Config)
 }
 
-// Dispatcher queues work and works. It is safe for concurrent use.
+// Dispatcher queues and runs jobs. It is safe for concurrent use.
 type Dispatcher struct {
-	db      *db.DB
-	log     *stream.Log
-	threads *thread.Threads
-	boxes   *sandbox.Resolver
-	logger  *slog.Logger
-	chores  []Chore
-	queue   *river.Client[pgx.Tx]
-	life    *life
-	// telling ends when a result can no longer be written, with halt.
-	telling context.Context
-	halt    context.CancelFunc
+	db       *db.DB
+	log      *stream.Log
+	threads  *thread.Threads
+	boxes    *sandbox.Resolver
+	logger   *slog.Logger
+	config   Config
+	limits   Limits
+	spools   *spoolRoom
+	queue    *river.Client[pgx.Tx]
+	liveness *liveness
+	decider  *decider
+	// working maps the command jobs that this server works on to channels that are closed when it stops working on
+	// them.
+	working sync.Map
+	// attached are this server's commands that a program reads or writes.
+	attached attachments
+	// stopHeartbeat stops the heartbeat.
+	stopHeartbeat func()
+	// resultCtx ends when results can no longer be written. cancelResults ends it.
+	resultCtx     context.Context
+	cancelResults context.CancelFunc
 }
 
-// Start takes up work, and first of all reports what a dead server left. It goes on until
-// [Dispatcher.Stop].
+// Start starts to run jobs, first those of dead servers, until [Dispatcher.Stop].
 func Start(ctx context.Context, c Config) (*Dispatcher, error) {
-	d := &Dispatcher{db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, chores: c.Chores}
-	// The queue works until it is stopped, not until the start's context ends.
+	if c.SpoolDir == "" {
+		c.SpoolDir = os.TempDir()
+	}
+	d := &Dispatcher{db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults()}
+	d.spools = &spoolRoom{left: cmp.Or(c.SpoolSize, DefaultSpoolSize)}
+	// The queue runs until it is stopped, not until the context of the start ends.
 	lasting := context.WithoutCancel(ctx)
-	d.telling, d.halt = context.WithCancel(lasting)
+	d.resultCtx, d.cancelResults = context.WithCancel(lasting)
 	var err error
-	if d.life, err = begin(ctx, c.DB.Pool(), c.Logger); err != nil {
+	if d.liveness, err = startLiveness(ctx, c.DB.Pool(), c.Logger); err != nil {
 		return nil, err
 	}
-	if d.queue, err = d.newQueue(); err != nil {
-		d.life.end()
+	if d.queue, err = d.newQueue(); err == nil {
+		err = d.boxes.TouchMachines(ctx)
+	}
+	if err != nil {
+		d.liveness.end()
 		return nil, err
 	}
+	if d.decider, err = startDeciding(ctx, d); err != nil {
+		d.liveness.end()
+		return nil, err
+	}
+	d.stopHeartbeat = d.startHeartbeat(lasting)
 	if err = d.queue.Start(lasting); err == nil {
-		_, err = d.queue.Insert(ctx, sweepArgs{}, nil)
+		// Sweep again, because the database may need a moment to notice that a killed server is gone.
+		_, err = d.queue.InsertMany(ctx, []river.InsertManyParams{{Args: sweepArgs{}}, {Args: sweepArgs{}, InsertOpts: &river.InsertOpts{ScheduledAt: time.Now().Add(serverLockGrace)}}})
 	}
 	if err != nil {
 		return nil, errors.Join(fault.New(fault.Unavailable, "the job queue did not start", "check the database").Because(err), d.Stop(lasting))
@@ -85,42 +158,141 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	return d, nil
 }
 
-// Stop ends the work under way, each piece with an entry that says so, and waits for it until ctx ends.
+// startHeartbeat regularly reports that this server's machine is there, until end is called.
+func (d *Dispatcher) startHeartbeat(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var loop sync.WaitGroup
+	loop.Go(func() {
+		tick := time.NewTicker(heartbeatEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if err := d.boxes.TouchMachines(ctx); err != nil && ctx.Err() == nil {
+				d.logger.Warn("cannot report to the other servers that this machine is there; trying again", "error", err)
+			}
+		}
+	})
+	return func() { cancel(); loop.Wait() }
+}
+
+// Drain starts no more jobs, and waits until this server's jobs have ended or ctx ends, which is no error. Jobs queued
+// meanwhile are left to other servers and the next start. Call [Dispatcher.Stop] after it.
+func (d *Dispatcher) Drain(ctx context.Context) error {
+	if err := d.queue.Stop(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	return nil
+}
+
+// Running returns how many commands this server works on.
+func (d *Dispatcher) Running() (n int) {
+	d.working.Range(func(any, any) bool { n++; return true })
+	return n
+}
+
+// JobCount is how many jobs of a kind are in a state, on all servers together.
+type JobCount struct {
+	Kind, State string
+	N           int64
+}
+
+// CountJobs counts the jobs that wait or run, and those that failed for good and are still recorded. Commands that
+// wait and that run are counted also when there are none.
+func (d *Dispatcher) CountJobs(ctx context.Context) ([]JobCount, error) {
+	rows, err := d.db.Pool().Query(ctx, `
+		select kind, case when state in ('available', 'scheduled', 'pending') then 'queued' when state = 'discarded' then 'failed' else state::text end, count(*)
+		from `+db.JobSchema+`.river_job where state in ('available', 'scheduled', 'pending', 'retryable', 'running', 'discarded') group by 1, 2 order by 1, 2`)
+	if err != nil {
+		return nil, db.Explain(err)
+	}
+	counts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[JobCount])
+	if err != nil {
+		return nil, db.Explain(err)
+	}
+	for _, state := range []string{"queued", "running"} {
+		if kind := (commandArgs{}).Kind(); !slices.ContainsFunc(counts, func(c JobCount) bool { return c.Kind == kind && c.State == state }) {
+			counts = append(counts, JobCount{Kind: kind, State: state})
+		}
+	}
+	return counts, nil
+}
+
+// Stop stops working and waits until ctx ends. Commands that can outlive this server continue, and the next server
+// follows them; with [Config.EndCommands] they are ended. The result of a command that ends is written to its thread's
+// log. Entries that come in later are still decided until the log closes.
 func (d *Dispatcher) Stop(ctx context.Context) error {
-	defer d.life.end()
-	defer d.halt()
-	defer time.AfterFunc(tellWithin, d.halt).Stop()
+	defer d.liveness.end()
+	defer d.stopHeartbeat()
+	defer d.cancelResults()
+	defer time.AfterFunc(resultTimeout, d.cancelResults).Stop()
 	return d.queue.StopAndCancel(ctx)
 }
 
 func (d *Dispatcher) newQueue() (*river.Client[pgx.Tx], error) {
 	crew := river.NewWorkers()
-	river.AddWorker(crew, &commandWorker{Dispatcher: d})
-	river.AddWorker(crew, &reapWorker{Dispatcher: d})
-	river.AddWorker(crew, &sweepWorker{Dispatcher: d})
-	river.AddWorker(crew, &choreWorker{Dispatcher: d})
+	for _, k := range kinds {
+		k.add(crew, d)
+	}
 	periodic := []*river.PeriodicJob{
-		river.NewPeriodicJob(river.PeriodicInterval(sweepEvery), func() (river.JobArgs, *river.InsertOpts) {
+		river.NewPeriodicJob(river.PeriodicInterval(cmp.Or(d.config.sweepEvery, sweepEvery)), func() (river.JobArgs, *river.InsertOpts) {
 			return sweepArgs{}, nil
 		}, nil),
 	}
-	for _, c := range d.chores {
+	for _, c := range d.config.PeriodicTasks {
 		periodic = append(periodic, c.periodic())
 	}
-	return river.NewClient(riverpgxv5.New(d.db.Pool()), &river.Config{
-		ID:                   d.life.name(),
+	driver := riverpgxv5.New(d.db.Pool())
+	pilot := &fairPilot{db: d.db, driver: driver, machines: d.boxes.MachineIDs(), machineGone: d.boxes.MachineGone(), shares: map[string]queue{}}
+	workers := map[string]river.QueueConfig{}
+	for _, q := range queues(d.limits) {
+		workers[q.name] = river.QueueConfig{MaxWorkers: q.workers, FetchPollInterval: q.poll}
+		if q.house > 0 {
+			pilot.shares[q.name] = q
+		}
+	}
+	fair := &fairDriver{driver, pilot}
+	settings := &river.Config{
+		ID:                   d.liveness.name(),
 		Schema:               db.JobSchema,
-		Queues:               map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}},
+		Queues:               workers,
 		Workers:              crew,
+		FetchCooldown:        fetchPause,
 		JobTimeout:           -1,
-		RescueStuckJobsAfter: longest,
+		RescueStuckJobsAfter: maxJobTime,
 		Logger:               slog.New(quiet{d.logger.Handler()}),
 		PeriodicJobs:         periodic,
-	})
+		// Only the owner of the indexes may do this.
+		ReindexerIndexNames: []string{},
+	}
+	if d.config.tune != nil {
+		d.config.tune(settings)
+	}
+	client, err := river.NewClient(fair, settings)
+	if err == nil && !fair.chooses(client) {
+		return nil, errNotFair
+	}
+	return client, err
 }
 
-// quiet lets only the queue's warnings and errors through: it tells of every start and stop.
+// quiet passes on only the queue's warnings and errors, because the queue logs every start and stop. A job that is
+// cancelled because the queue stops is not an error.
 type quiet struct{ slog.Handler }
+
+func (q quiet) Handle(ctx context.Context, record slog.Record) error {
+	stopping := false
+	record.Attrs(func(a slog.Attr) bool {
+		stopping = a.Key == "error" && a.Value.String() == context.Canceled.Error()
+		return !stopping
+	})
+	if stopping {
+		return nil
+	}
+	return q.Handler.Handle(ctx, record)
+}
 
 func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
 	return level >= slog.LevelWarn && q.Handler.Enabled(ctx, level)
@@ -129,11 +301,11 @@ func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
 func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
 func (q quiet) WithGroup(name string) slog.Handler       { return quiet{q.Handler.WithGroup(name)} }
 
-// DeleteThread removes a thread with its log and its children, and has the sandboxes reaped that no
-// other thread is on. Deleting one that is gone succeeds.
+// DeleteThread deletes a thread with its log and its children, and has the sandboxes deleted that no other thread uses.
+// Deleting a thread that does not exist succeeds.
 func (d *Dispatcher) DeleteThread(ctx context.Context, scope db.Scope, id string) error {
 	return d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		boxes, err := d.threads.DeleteTx(ctx, tx, scope, id)
+		boxes, err := d.threads.DeleteTx(ctx, tx, id)
 		if err != nil {
 			return err
 		}
@@ -146,21 +318,55 @@ func (d *Dispatcher) DeleteThread(ctx context.Context, scope db.Scope, id string
 	})
 }
 
-// reapArgs asks to destroy a sandbox if no thread is on it.
+// DestroySandbox is [sandbox.Reaper.Destroy]. A sandbox on another machine is destroyed by that machine's servers.
+// Commands that wait for the sandbox no longer do so.
+func (d *Dispatcher) DestroySandbox(ctx context.Context, scope db.Scope, id string) (sandbox.Sandbox, error) {
+	box, err := d.boxes.Destroy(ctx, scope, id)
+	away, elsewhere := errors.AsType[*sandbox.OtherMachineError](err)
+	if err != nil && !elsewhere || box.Machine == "" {
+		return box, err
+	}
+	return box, d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, `
+			update `+db.JobSchema+`.river_job set metadata = metadata - 'machine'
+			where queue = $1 and state = 'available' and args->>'house' = $2 and metadata->>'machine' = $3
+			  and (args->>'thread' in (select id from threads where sandbox_id = $4) or metadata->'begun'->>'sandbox' = $4)`,
+			commands, scope.House, box.Machine, id)
+		if err == nil {
+			err = wakeTx(ctx, tx, commands)
+		}
+		if err == nil && elsewhere {
+			_, err = d.queue.InsertTx(ctx, tx, reapArgs{House: scope.House, Sandbox: id}, &river.InsertOpts{Metadata: note{Machine: away.Machine}.json()})
+		}
+		return err
+	})
+}
+
+// reapArgs are the arguments of a job that destroys a sandbox if no thread is on it.
 type reapArgs struct {
 	House   string `json:"house"`
 	Sandbox string `json:"sandbox"`
 }
 
-// Kind names the job.
+// Kind is the job's kind.
 func (reapArgs) Kind() string { return "reap_sandbox" }
+
+// InsertOpts uses a separate queue, because providers may be slow and other jobs must not wait for them.
+func (reapArgs) InsertOpts() river.InsertOpts { return river.InsertOpts{Queue: reaps} }
 
 type reapWorker struct {
 	river.WorkerDefaults[reapArgs]
 	*Dispatcher
 }
 
-// Work reaps; the queue tries again, ever more slowly, when the provider does not answer.
+// Timeout limits the wait for a provider that does not answer.
+func (w *reapWorker) Timeout(*river.Job[reapArgs]) time.Duration { return maintenanceTimeout }
+
+// Work destroys the sandbox. If the provider does not answer, the queue retries with growing pauses.
 func (w *reapWorker) Work(ctx context.Context, job *river.Job[reapArgs]) error {
-	return w.boxes.Reap(ctx, db.Scope{House: job.Args.House}, job.Args.Sandbox)
+	err := w.boxes.Reap(ctx, db.Scope{House: job.Args.House}, job.Args.Sandbox)
+	if away, ok := errors.AsType[*sandbox.OtherMachineError](err); ok {
+		return w.handOver(ctx, job.ID, away.Machine)
+	}
+	return err
 }

@@ -16,6 +16,8 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/artifact"
+	"github.com/arbe-dev/arbe/internal/blob"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -29,11 +31,20 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asServer) != "" {
 		victim()
 	}
+	if os.Getenv(asHog) != "" {
+		hog()
+	}
+	if os.Getenv(asTalker) != "" {
+		talker()
+	}
 	dbtest.Main(m)
 }
 
 // patience is how long a test waits for what must come; compiling in a sandbox takes the longest.
 const patience = 5 * time.Minute
+
+// maxArtifact is the largest artifact of the tests' servers, in bytes; a house may have two of them.
+const maxArtifact = 4 << 20
 
 // server is one arbe on a database, as far as commands are concerned.
 type server struct {
@@ -41,6 +52,8 @@ type server struct {
 	threads    *thread.Threads
 	boxes      *sandbox.Resolver
 	dispatcher *dispatch.Dispatcher
+	artifacts  *artifact.Artifacts
+	spool      string
 	stop       func(context.Context) error
 }
 
@@ -48,10 +61,12 @@ type server struct {
 type bench struct {
 	*dbtest.Database
 	*server
-	t      *testing.T
+	t      testing.TB
 	scope  db.Scope
 	driver sandbox.Driver
 	roots  []string
+	// tune changes what further servers are started with; nil is the defaults.
+	tune func(*dispatch.Config)
 }
 
 func setup(t *testing.T, repoRoots ...string) *bench {
@@ -64,9 +79,11 @@ func setup(t *testing.T, repoRoots ...string) *bench {
 }
 
 // database is a bench without a server.
-func database(t *testing.T) *bench {
+func database(t testing.TB) *bench { return databaseOn(t, dbtest.New(t)) }
+
+func databaseOn(t testing.TB, d *dbtest.Database) *bench {
 	t.Helper()
-	b := &bench{Database: dbtest.New(t), t: t}
+	b := &bench{Database: d, t: t}
 	err := b.Owner(t).QueryRow(t.Context(), `
 		with h as (insert into houses (name) values ('Home') returning id),
 		     a as (insert into agents (kind, name) values ('human', 'Ada') returning id)
@@ -81,12 +98,12 @@ func database(t *testing.T) *bench {
 // serve starts one more server on the bench's database and driver, for as long as the test runs.
 func (b *bench) serve() *server {
 	b.t.Helper()
-	d, err := db.Open(b.t.Context(), b.ServerURL, db.Options{MaxConns: 10})
+	d, err := db.Open(b.t.Context(), b.ServerURL, db.Options{})
 	if err != nil {
 		b.t.Fatal(detail(err))
 	}
 	b.t.Cleanup(d.Close)
-	s, err := start(b.t.Context(), d, b.driver, b.roots...)
+	s, err := start(b.t.Context(), d, b.driver, b.tune, b.roots...)
 	if err != nil {
 		b.t.Fatal(detail(err))
 	}
@@ -102,7 +119,7 @@ func (b *bench) serve() *server {
 }
 
 // start is the part of a server's assembly that commands need.
-func start(ctx context.Context, d *db.DB, driver sandbox.Driver, repoRoots ...string) (*server, error) {
+func start(ctx context.Context, d *db.DB, driver sandbox.Driver, tune func(*dispatch.Config), repoRoots ...string) (*server, error) {
 	logger := slog.New(slog.DiscardHandler)
 	log, err := stream.Open(ctx, d, logger)
 	if err != nil {
@@ -112,7 +129,16 @@ func start(ctx context.Context, d *db.DB, driver sandbox.Driver, repoRoots ...st
 	s.boxes = sandbox.NewResolver(sandbox.Config{
 		DB: d, Log: log, Threads: s.threads, Drivers: map[string]sandbox.Driver{"local": driver}, RepoRoots: repoRoots, Logger: logger,
 	})
-	s.dispatcher, err = dispatch.Start(ctx, dispatch.Config{DB: d, Log: log, Threads: s.threads, Boxes: s.boxes, Logger: logger})
+	if s.spool, err = os.MkdirTemp("", "arbe-spool-"); err != nil {
+		log.Close()
+		return nil, err
+	}
+	s.artifacts = artifact.New(artifact.Config{DB: d, Blobs: blob.InPostgres(d), MaxSize: maxArtifact, Quota: 2 * maxArtifact, Logger: logger})
+	config := dispatch.Config{DB: d, Log: log, Threads: s.threads, Boxes: s.boxes, Logger: logger, Artifacts: s.artifacts, SpoolDir: s.spool}
+	if tune != nil {
+		tune(&config)
+	}
+	s.dispatcher, err = dispatch.Start(ctx, config)
 	if err != nil {
 		log.Close()
 		return nil, err
@@ -123,13 +149,14 @@ func start(ctx context.Context, d *db.DB, driver sandbox.Driver, repoRoots ...st
 			return nil
 		}
 		stopped = true
+		defer os.RemoveAll(s.spool)
 		return s.dispatcher.Stop(ctx)
 	}
 	return s, nil
 }
 
 // newLocal is a driver of real boxes on this machine.
-func newLocal(t *testing.T, dir string) *local.Driver {
+func newLocal(t testing.TB, dir string) *local.Driver {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("real boxes need root on a machine that has no other user set up for them")
@@ -142,7 +169,7 @@ func newLocal(t *testing.T, dir string) *local.Driver {
 		t.Fatal(detail(err))
 	}
 	t.Cleanup(func() {
-		if err := d.Close(context.Background()); err != nil {
+		if err := d.Halt(context.Background()); err != nil {
 			t.Errorf("closing the driver: %s", detail(err))
 		}
 	})
@@ -150,7 +177,7 @@ func newLocal(t *testing.T, dir string) *local.Driver {
 }
 
 func localConfig(dir string) local.Config {
-	return local.Config{Dir: dir, Limits: sandbox.Limits{DiskMB: 256, MemoryMB: 1024}, Log: slog.New(slog.DiscardHandler)}
+	return local.Config{Dir: dir, Limits: sandbox.Limits{DiskMB: 256, MemoryMB: 1024}, Grace: 2 * time.Minute, Log: slog.New(slog.DiscardHandler)}
 }
 
 // thread is a new thread with an environment of its own.
@@ -190,7 +217,7 @@ func (b *bench) sh(thread, line string) entry.CommandResult {
 
 func (b *bench) cancel(thread, command string) {
 	b.t.Helper()
-	if err := b.dispatcher.CancelCommand(b.t.Context(), b.scope, thread, command); err != nil {
+	if err := b.dispatcher.CancelCommand(b.t.Context(), b.scope, thread, command, dispatch.Interrupt); err != nil {
 		b.t.Fatal(detail(err))
 	}
 }
@@ -263,7 +290,7 @@ func (b *bench) ref(threadID string) stream.Ref {
 	return stream.Ref{House: b.scope.House, Name: thread.StreamName(threadID)}
 }
 
-// runs tells whether a process whose command line holds a word runs on this machine.
+// runs reports whether a process whose command line holds a word runs on this machine.
 func runs(t *testing.T, word string) bool {
 	t.Helper()
 	return exec.Command("pgrep", "-f", word).Run() == nil

@@ -3,7 +3,7 @@ package dispatch
 import (
 	"bytes"
 	"context"
-	"strings"
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -13,50 +13,147 @@ import (
 )
 
 const (
-	// keepHead and keepTail are how much of a command's output its result holds, in bytes.
+	// keepHead and keepTail are how much of the beginning and the end of an output its result holds, in bytes.
 	keepHead = 64 << 10
 	keepTail = 64 << 10
-	// publishEvery is the pace of live output: fast enough to look live, slow enough to cost nothing.
+	// publishEvery is the time between two live pieces: short enough to look live, long enough to cost little.
 	publishEvery = 50 * time.Millisecond
-	// publishMost is the largest live piece: what the result holds whole is published whole. Of output
-	// that comes faster, watchers see the end.
+	// publishMost is the size of the largest live piece: an output that fits into the result is published completely.
+	// Of an output that comes faster, watchers see the end.
 	publishMost = keepHead + keepTail
 )
 
-// output takes what a command prints, both streams interleaved as they come: it keeps head and tail for
-// the result and publishes the rest live. It holds a bounded amount, whatever is printed.
+// output collects what a command prints, both streams interleaved as they arrive. It keeps the beginning and the end
+// for the result and publishes everything live. It uses a bounded amount of memory.
+//
+// Each stream is converted to text first. The result and the live output therefore hold the same bytes, and all counts
+// and offsets refer to those, however the output is cut into pieces.
 type output struct {
-	publish func(offset int64, data []byte)
+	publish        func(offset int64, data []byte)
+	stdout, stderr *text
+	// to receives the unconverted output too. Its fields are nil if there is no receiver.
+	to *attachment
 
-	mu      sync.Mutex
-	head    []byte
-	tail    []byte // the last bytes behind head; up to twice keepTail before it is trimmed
-	total   int64
-	pending []byte // not published yet: the last bytes printed
+	mu        sync.Mutex
+	head      []byte
+	headEnded bool   // later output does not follow head
+	tail      []byte // the last bytes after head; up to twice keepTail before it is trimmed
+	total     int64
+	pending   []byte // the last bytes that are not published yet
+	// spool stores the unconverted output; nil stores none. It must be set before anything is printed.
+	spool *spool
 
-	wake chan struct{} // holds one token when something is pending
+	wake chan struct{} // holds a token when something is pending
 	stop chan struct{}
 	done chan struct{}
 }
 
 func newOutput(ctx context.Context, log *stream.Log, ref stream.Ref, entryID string) *output {
-	o := &output{wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
-	o.publish = func(offset int64, data []byte) {
-		// A lost piece of live output is no loss: the result holds it.
+	return startOutput(func(offset int64, data []byte) {
+		// Losing live output is harmless, because the result holds it.
 		_ = log.Publish(ctx, ref, stream.Delta{EntryID: entryID, Offset: offset, Data: data})
-	}
+	})
+}
+
+// startOutput returns an output that calls publish.
+func startOutput(publish func(offset int64, data []byte)) *output {
+	o := &output{publish: publish, to: &attachment{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	o.stdout, o.stderr = &text{bytes: o.keep, take: o.take}, &text{bytes: o.keep, take: o.take}
 	go o.run()
 	return o
 }
 
-// Write never fails and never waits for a watcher.
-func (o *output) Write(p []byte) (int, error) {
+// text converts a stream of bytes to UTF-8 without NUL. It replaces invalid bytes one by one.
+type text struct {
+	mu    sync.Mutex
+	bytes func([]byte) // receives the unconverted stream
+	take  func([]byte) // must not keep what it is given
+	made  []byte       // the converted form of the last piece
+	begun []byte       // the beginning of an incomplete character
+	ended bool
+}
+
+// Write never fails and never waits for a watcher. It ignores what comes after the end.
+func (t *text) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ended {
+		return len(p), nil
+	}
+	t.bytes(p)
+	all := p
+	if len(t.begun) > 0 {
+		all = slices.Concat(t.begun, p)
+	}
+	whole := wholeEnd(all)
+	t.begun = bytes.Clone(all[len(whole):])
+	t.give(whole)
+	return len(p), nil
+}
+
+// end passes on an incomplete character. It may be called more than once.
+func (t *text) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended {
+		t.ended = true
+		t.give(t.begun)
+	}
+}
+
+// cut passes on an incomplete character, because the next bytes do not continue it.
+func (t *text) cut() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.give(t.begun)
+	t.begun = nil
+}
+
+func (t *text) give(p []byte) {
+	if !utf8.Valid(p) || bytes.IndexByte(p, 0) >= 0 {
+		t.made = appendText(t.made[:0], p)
+		p = t.made
+	}
+	t.take(p)
+}
+
+// appendText appends p as text. It makes one pass and no copy but the result, because binary output may be long.
+func appendText(text, p []byte) []byte {
+	for len(p) > 0 {
+		n := 0
+		for n < len(p) && p[n] < utf8.RuneSelf && p[n] != 0 {
+			n++
+		}
+		text, p = append(text, p[:n]...), p[n:]
+		if len(p) == 0 {
+			break
+		}
+		r, size := utf8.DecodeRune(p)
+		if r == 0 {
+			r = '\u2400'
+		}
+		text, p = utf8.AppendRune(text, r), p[size:] // for an invalid byte, r is U+FFFD and size is 1
+	}
+	return text
+}
+
+// keep receives unconverted output.
+func (o *output) keep(p []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.spool != nil {
+		o.spool.write(p)
+	}
+}
+
+// take receives converted output.
+func (o *output) take(p []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.total += int64(len(p))
 	o.pending = keepLast(append(o.pending, lastOf(p, publishMost)...), publishMost)
 	rest := p
-	if room := keepHead - len(o.head); room > 0 {
+	if room := keepHead - len(o.head); room > 0 && !o.headEnded {
 		n := min(room, len(rest))
 		o.head, rest = append(o.head, rest[:n]...), rest[n:]
 	}
@@ -65,10 +162,30 @@ func (o *output) Write(p []byte) (int, error) {
 	case o.wake <- struct{}{}:
 	default:
 	}
-	return len(p), nil
 }
 
-// run publishes what is pending: at once after a pause, then at its pace.
+// empty reports whether nothing was printed.
+func (o *output) empty() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.total == 0
+}
+
+// skip reports that the next n bytes of the output are unknown.
+func (o *output) skip(n int64) {
+	o.stdout.cut()
+	o.stderr.cut()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.total += n
+	o.pending, o.tail = o.pending[:0], o.tail[:0]
+	o.headEnded = true
+	if o.spool != nil {
+		o.spool.skip(n)
+	}
+}
+
+// run publishes what is pending: at once after a pause, otherwise every publishEvery.
 func (o *output) run() {
 	defer close(o.done)
 	for {
@@ -78,7 +195,7 @@ func (o *output) run() {
 		case <-o.wake:
 		}
 		o.mu.Lock()
-		data, end := bytes.Clone(lastOf(o.pending, publishMost)), o.total
+		data, end := bytes.Clone(wholeStart(lastOf(o.pending, publishMost))), o.total
 		o.pending = o.pending[:0]
 		o.mu.Unlock()
 		o.publish(end-int64(len(data)), data)
@@ -90,8 +207,10 @@ func (o *output) run() {
 	}
 }
 
-// close ends the publishing and returns the result's part that output knows.
+// close stops publishing and returns the output's part of the result.
 func (o *output) close() entry.CommandResult {
+	o.stdout.end()
+	o.stderr.end()
 	close(o.stop)
 	<-o.done
 	o.mu.Lock()
@@ -99,15 +218,15 @@ func (o *output) close() entry.CommandResult {
 	r := entry.CommandResult{OutputBytes: o.total}
 	tail := lastOf(o.tail, keepTail)
 	if o.total <= int64(len(o.head)+len(tail)) {
-		r.Output = text(append(o.head, tail...))
+		r.Output = string(o.head) + string(tail)
 		return r
 	}
 	r.Truncated = true
-	r.Output, r.OutputTail = text(wholeEnd(o.head)), text(wholeStart(tail))
+	r.Output, r.OutputTail = string(wholeEnd(o.head)), string(wholeStart(tail))
 	return r
 }
 
-// wholeEnd leaves out the character at the end that the cut went through, wholeStart the one at the start.
+// wholeEnd drops an incomplete character at the end, wholeStart one at the start.
 func wholeEnd(b []byte) []byte {
 	for i := len(b) - 1; i >= max(len(b)-utf8.UTFMax, 0); i-- {
 		if utf8.RuneStart(b[i]) {
@@ -129,7 +248,7 @@ func wholeStart(b []byte) []byte {
 	return b
 }
 
-// keepLast trims b to its last n bytes once it has grown to twice that, so that trimming stays cheap.
+// keepLast trims b to its last n bytes when it has grown to twice that, so that trimming stays cheap.
 func keepLast(b []byte, n int) []byte {
 	if len(b) <= 2*n {
 		return b
@@ -138,8 +257,3 @@ func keepLast(b []byte, n int) []byte {
 }
 
 func lastOf(b []byte, n int) []byte { return b[max(len(b)-n, 0):] }
-
-// text is output as a payload takes it: what is no text is replaced.
-func text(b []byte) string {
-	return strings.ReplaceAll(strings.ToValidUTF8(string(b), "\uFFFD"), "\x00", "\u2400")
-}

@@ -21,26 +21,26 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// life is how other servers know that this one lives: a lock that Postgres holds for it exactly as long
-// as its connection stands. No heartbeat is involved.
-type life struct {
+// liveness shows other servers that this one is running: Postgres holds a lock for it exactly as long as its connection
+// exists. No heartbeat is needed.
+type liveness struct {
 	key      int64
 	database *pgx.ConnConfig
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
 }
 
-// doubt is how long a server may be without its lock before it counts as dead.
-const doubt = 3 * time.Second
+// serverLockGrace is how long a server may be without its lock before it counts as dead.
+const serverLockGrace = 3 * time.Second
 
-// lifePrefix begins the name under which a server takes jobs; the lock's key follows.
-const lifePrefix = "arbe-"
+// serverPrefix is the start of the name under which a server takes jobs. The lock's key follows.
+const serverPrefix = "arbe-"
 
-// begin takes the lock of a new life, and takes it again whenever its connection is lost.
-func begin(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) (*life, error) {
+// startLiveness takes a new lock, and takes it again whenever its connection is lost.
+func startLiveness(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) (*liveness, error) {
 	var random [8]byte
 	rand.Read(random[:])
-	l := &life{key: int64(binary.BigEndian.Uint64(random[:]) >> 1), database: pool.Config().ConnConfig}
+	l := &liveness{key: int64(binary.BigEndian.Uint64(random[:]) >> 1), database: pool.Config().ConnConfig}
 	conn, err := l.lock(ctx)
 	if err != nil {
 		return nil, db.Explain(err)
@@ -50,17 +50,18 @@ func begin(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) (*life,
 	return l, nil
 }
 
-// name is what the queue knows this server as.
-func (l *life) name() string { return lifePrefix + strconv.FormatInt(l.key, 16) }
+// name returns the server's name in the queue.
+func (l *liveness) name() string { return serverPrefix + strconv.FormatInt(l.key, 16) }
 
-// end gives the lock back.
-func (l *life) end() {
+// end releases the lock.
+func (l *liveness) end() {
 	l.cancel()
 	l.done.Wait()
 }
 
-// lock takes the lock on a connection of its own: the pool may be full of dead ones just when it matters.
-func (l *life) lock(ctx context.Context) (*pgx.Conn, error) {
+// lock takes the lock on a connection outside the pool, because the pool may be full of dead connections just when the
+// lock is needed.
+func (l *liveness) lock(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := pgx.ConnectConfig(ctx, l.database)
 	if err != nil {
 		return nil, err
@@ -73,10 +74,10 @@ func (l *life) lock(ctx context.Context) (*pgx.Conn, error) {
 }
 
 // hold keeps the connection that holds the lock.
-func (l *life) hold(ctx context.Context, conn *pgx.Conn, logger *slog.Logger) {
+func (l *liveness) hold(ctx context.Context, conn *pgx.Conn, logger *slog.Logger) {
 	for ctx.Err() == nil {
 		if conn != nil {
-			_, _ = conn.WaitForNotification(ctx) // nothing is listened to: this ends with the connection
+			_, _ = conn.WaitForNotification(ctx) // it listens to nothing, so this returns when the connection ends
 			conn.Close(context.WithoutCancel(ctx))
 		}
 		if ctx.Err() != nil {
@@ -84,7 +85,7 @@ func (l *life) hold(ctx context.Context, conn *pgx.Conn, logger *slog.Logger) {
 		}
 		var err error
 		if conn, err = l.lock(ctx); err != nil {
-			logger.Warn("cannot tell the other servers that this one lives; trying again", "error", err)
+			logger.Warn("cannot show the other servers that this one is running; trying again", "error", err)
 			select {
 			case <-ctx.Done():
 			case <-time.After(time.Second):
@@ -96,66 +97,123 @@ func (l *life) hold(ctx context.Context, conn *pgx.Conn, logger *slog.Logger) {
 	}
 }
 
-// sweepArgs asks to look for commands whose server is gone.
+// sweepArgs are the arguments of a job that looks for jobs of dead servers.
 type sweepArgs struct{}
 
-// Kind names the job.
+// Kind is the job's kind.
 func (sweepArgs) Kind() string { return "sweep_commands" }
 
-// InsertOpts: a sweep that failed is followed by the next one.
-func (sweepArgs) InsertOpts() river.InsertOpts { return river.InsertOpts{MaxAttempts: 1} }
+// InsertOpts: a failed sweep is not retried, because the next one follows.
+func (sweepArgs) InsertOpts() river.InsertOpts {
+	return river.InsertOpts{Queue: maintenance, MaxAttempts: 1}
+}
 
 type sweepWorker struct {
 	river.WorkerDefaults[sweepArgs]
 	*Dispatcher
 }
 
-// Work sweeps.
-func (w *sweepWorker) Work(ctx context.Context, _ *river.Job[sweepArgs]) error { return w.sweep(ctx) }
+// Timeout limits a sweep; the next one continues.
+func (w *sweepWorker) Timeout(*river.Job[sweepArgs]) time.Duration { return maintenanceTimeout }
 
-// orphan is a command that the queue thinks some server is running.
+// Work runs a sweep.
+func (w *sweepWorker) Work(ctx context.Context, _ *river.Job[sweepArgs]) error {
+	return errors.Join(w.reportWaits(ctx), w.sweep(ctx), w.decider.recoverDead(ctx))
+}
+
+// maxWaitReports is how many waiting commands one sweep reports.
+const maxWaitReports = 500
+
+// reportWaits appends entries to threads with commands that no server has started. Whether a machine is away is known
+// only after a while.
+func (d *Dispatcher) reportWaits(ctx context.Context) error {
+	type waiting struct {
+		Job  int64
+		Args commandArgs
+		Away bool // the machine that must run it is away
+	}
+	var list []waiting
+	err := d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			select id, args, exists (select from machines m where m.id = metadata->>'machine' and m.seen_at < now() - $6::interval)
+			from `+db.JobSchema+`.river_job
+			where queue = $1 and state = 'available' and kind = $2 and not metadata @> $4::jsonb
+			  and scheduled_at < now() - $3::interval - case when metadata ? 'machine' then $6::interval else interval '0' end
+			order by id limit $5`, commands, commandArgs{}.Kind(), reportWaitAfter, waitReported, maxWaitReports, machineAwayAfter)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[waiting])
+		return err
+	})
+	for _, w := range list {
+		err = errors.Join(err, d.db.In(ctx, db.Scope{House: w.Args.House}, func(tx pgx.Tx) error {
+			if err := lockCommandsTx(ctx, tx, w.Args.House); err != nil {
+				return err
+			}
+			marked, err := tx.Exec(ctx, `
+				update `+db.JobSchema+`.river_job set metadata = metadata || $2::jsonb
+				where id = $1 and state = 'available' and not metadata @> $2::jsonb`, w.Job, waitReported)
+			if err != nil || marked.RowsAffected() == 0 {
+				return err // it is running, or another server reported it
+			}
+			waits := entry.CommandWaiting{For: entry.WaitServer}
+			if w.Away {
+				waits.For = entry.WaitMachine
+			}
+			err = d.reportWaitTx(ctx, tx, w.Args, waits)
+			if fault.CodeOf(err) == fault.NotFound {
+				return nil // the thread was deleted
+			}
+			return err
+		}))
+	}
+	return err
+}
+
+// orphan is a job that the queue counts as running on some server.
 type orphan struct {
 	Job    int64
-	Args   commandArgs
+	Kind   string
 	Server string
 }
 
-// key is the lock of the server's life.
+// key returns the key of the server's liveness lock.
 func (o orphan) key() int64 {
-	key, err := strconv.ParseInt(strings.TrimPrefix(o.Server, lifePrefix), 16, 64)
+	key, err := strconv.ParseInt(strings.TrimPrefix(o.Server, serverPrefix), 16, 64)
 	if err != nil {
-		return 0 // no server has it
+		return 0 // not the key of any server
 	}
 	return key
 }
 
-// sweep ends the commands that dead servers were running, telling each thread. A server counts as dead
-// when nobody holds its lock at two looks: one that only lost its connection takes the lock again between.
+// sweep queues the jobs of dead servers again. A server counts as dead if nobody holds its lock at two checks: a server
+// that only lost its connection takes the lock again in between.
 func (d *Dispatcher) sweep(ctx context.Context) error {
 	suspects, err := d.suspects(ctx)
 	if err != nil || len(suspects) == 0 {
 		return err
 	}
 	select {
-	case <-time.After(doubt):
+	case <-time.After(serverLockGrace):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	var failed error
 	for _, o := range suspects {
-		if err := d.breakOff(ctx, o); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("ending the command %s of a dead server: %w", o.Args.Command, err))
+		if err := d.interrupt(ctx, o); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("queueing the job %d of a dead server again: %w", o.Job, err))
 		}
 	}
 	return failed
 }
 
-// suspects are the running commands of servers whose lock nobody holds.
+// suspects returns the running jobs of servers whose lock nobody holds.
 func (d *Dispatcher) suspects(ctx context.Context) (list []orphan, err error) {
 	err = d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
-			select id, args, attempted_by[array_upper(attempted_by, 1)] from `+db.JobSchema+`.river_job
-			where kind = $1 and state = 'running'`, commandArgs{}.Kind())
+			select id, kind, coalesce(attempted_by[array_upper(attempted_by, 1)], '') from `+db.JobSchema+`.river_job
+			where state = 'running'`)
 		if err != nil {
 			return err
 		}
@@ -163,7 +221,7 @@ func (d *Dispatcher) suspects(ctx context.Context) (list []orphan, err error) {
 		if err != nil {
 			return err
 		}
-		gone := map[string]bool{d.life.name(): false}
+		gone := map[string]bool{d.liveness.name(): false}
 		for _, o := range running {
 			if _, known := gone[o.Server]; !known {
 				if gone[o.Server], err = isGone(ctx, tx, o.key()); err != nil {
@@ -179,30 +237,19 @@ func (d *Dispatcher) suspects(ctx context.Context) (list []orphan, err error) {
 	return list, err
 }
 
-// isGone tells whether nobody holds the lock of a life, which until tx ends nobody can take then.
+// isGone reports whether nobody holds a liveness lock. Nobody can take the lock until tx ends.
 func isGone(ctx context.Context, tx pgx.Tx, key int64) (gone bool, err error) {
 	err = tx.QueryRow(ctx, "select pg_try_advisory_xact_lock($1)", key).Scan(&gone)
 	return gone, err
 }
 
-// breakOff ends one command of a dead server. The entry and the end of the job are one transaction, and the
-// result's id is derived, so that two servers that sweep do no harm.
-func (d *Dispatcher) breakOff(ctx context.Context, o orphan) error {
-	return d.db.In(ctx, db.Scope{House: o.Args.House}, func(tx pgx.Tx) error {
+// interrupt queues a job of a dead server again, unless the server has come back.
+func (d *Dispatcher) interrupt(ctx context.Context, o orphan) error {
+	return d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
 		if gone, err := isGone(ctx, tx, o.key()); err != nil || !gone {
 			return err
 		}
-		ended, err := tx.Exec(ctx, "update "+db.JobSchema+".river_job set state = 'discarded', finalized_at = now() where id = $1 and state = 'running'", o.Job)
-		if err != nil || ended.RowsAffected() == 0 {
-			return err
-		}
-		if _, err := d.threads.GetTx(ctx, tx, o.Args.Thread); fault.CodeOf(err) == fault.NotFound {
-			return nil // the thread was deleted: nobody to tell
-		} else if err != nil {
-			return err
-		}
-		d.logger.Info("ending a command of a server that is gone", "thread", o.Args.Thread, "command", o.Args.Command)
-		_, err = d.log.AppendTx(ctx, tx, o.Args.log(), result(o.Args.Command, entry.CommandResult{ExitCode: -1, Error: brokenOff}))
-		return err
+		d.logger.Info("continuing a job of a dead server", "job", o.Job, "kind", o.Kind)
+		return kindOf(o.Kind).interruptTx(ctx, tx, o.Job)
 	})
 }

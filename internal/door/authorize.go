@@ -9,19 +9,21 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// houseHeader names the house whose streams a request is about, as the query's house does. Neither is needed
-// by who is in only one house, or shows a key of one house.
+// houseHeader names the house of the requested stream, as the query parameter house does. Neither is needed if the
+// caller is in only one house or the credential is limited to one.
 const houseHeader = "Arbe-House"
 
-// Members lets the members of a house at its streams, and who shows a thread's token at that thread's: a
-// request shows an API key or a token, as a bearer token, or a browser's session.
+// Members gives the members of a house access to its streams, and the holder of a thread token access to that thread's.
+// A request must carry an API key or a thread token as a bearer token. A session cookie gives no access, because
+// browsers send it by themselves, also when another site's link leads to what someone wrote here.
 func Members(a *auth.Auth) Authorize {
-	origin := http.NewCrossOriginProtection()
 	return func(r *http.Request, action auth.Action, name string) (Pass, error) {
-		if _, cookie := auth.Credential(r.Header); cookie && origin.Check(r) != nil {
-			return Pass{}, fault.New(fault.Forbidden, "another site's page may not use a browser's session", "show an API key as a bearer token")
+		token, cookie := auth.Credential(r.Header)
+		if token == "" || cookie {
+			return Pass{}, fault.New(fault.Unauthenticated, "the request has no bearer token",
+				"send an API key or a thread token as Authorization: Bearer TOKEN; a browser session is not accepted here")
 		}
-		p, err := a.Request(r.Context(), r.Header)
+		p, err := a.Authenticate(r.Context(), token)
 		if err != nil {
 			return Pass{}, err
 		}
@@ -30,14 +32,19 @@ func Members(a *auth.Auth) Authorize {
 		if err != nil {
 			return Pass{}, err
 		}
-		scope, err := a.May(ctx, action, target)
-		return Pass{scope, func(ctx context.Context) (context.Context, context.CancelFunc) {
+		scope, err := a.Authorize(ctx, action, target)
+		while := func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return a.While(p.With(ctx), action, target)
-		}}, err
+		}
+		mayRun := func(ctx context.Context) error {
+			_, err := a.Authorize(p.With(ctx), auth.Write, target)
+			return err
+		}
+		return Pass{scope, while, mayRun}, err
 	}
 }
 
-// targetOf is what a request for the stream of this name is about: a thread, or the house whose stream it is.
+// targetOf returns the target of a request for the stream of this name: a thread, or the house that owns the stream.
 func targetOf(ctx context.Context, a *auth.Auth, p auth.Principal, r *http.Request, name string) (auth.Target, error) {
 	if id, ok := threadOf(name); ok {
 		return auth.Thread(id), nil
@@ -55,8 +62,8 @@ func targetOf(ctx context.Context, a *auth.Auth, p auth.Principal, r *http.Reque
 	return auth.House(house), nil
 }
 
-// threadPrefix begins the names of threads' streams.
+// threadPrefix is the start of the names of threads' streams.
 const threadPrefix = "arbe-thread-"
 
-// threadOf is the thread whose stream has this name.
+// threadOf returns the thread whose stream has this name.
 func threadOf(name string) (id string, ok bool) { return strings.CutPrefix(name, threadPrefix) }

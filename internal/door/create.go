@@ -8,7 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// create makes a stream, empty or with its first content.
+// create creates a stream, empty or with its first content.
 func (d *Door) create(w http.ResponseWriter, r request) error {
 	if r.thread {
 		return threadsOwn("made", "create the thread with: arbe thread create")
@@ -17,10 +17,11 @@ func (d *Door) create(w http.ResponseWriter, r request) error {
 	if err != nil {
 		return err
 	}
-	body, err := content(w, r)
+	body, lease, err := d.content(w, r, maxBody)
 	if err != nil {
 		return err
 	}
+	defer lease.Release()
 	m.Content = func(contentType string) ([]entry.Draft, error) {
 		if len(body) == 0 {
 			return nil, nil
@@ -33,18 +34,18 @@ func (d *Door) create(w http.ResponseWriter, r request) error {
 	}
 	h := w.Header()
 	h.Set("Content-Type", s.ContentType)
-	tell(h, s)
+	setStreamHeaders(h, s)
 	if !created {
 		w.WriteHeader(http.StatusOK)
 		return nil
 	}
-	h.Set("Location", location(r.Request))
+	h.Set("Location", base(r.Request)+r.ref.Name)
 	w.WriteHeader(http.StatusCreated)
 	return nil
 }
 
-// making is what a request's headers ask for.
-func making(h http.Header) (m stream.Making, err error) {
+// making returns the options in a request's headers.
+func making(h http.Header) (m stream.CreateOptions, err error) {
 	if m.TTL, m.ExpiresAt, err = lifetime(h); err != nil {
 		return m, err
 	}
@@ -61,7 +62,7 @@ func making(h http.Header) (m stream.Making, err error) {
 	return m, nil
 }
 
-// forkPoint is where a request wants its stream to come from, or nil.
+// forkPoint returns the point that a request wants to fork from, or nil.
 func forkPoint(h http.Header) (*stream.ForkPoint, error) {
 	sub, subGiven, err := number(h, headerForkSub, 1<<31)
 	if err != nil {
@@ -102,11 +103,11 @@ func (d *Door) delete(w http.ResponseWriter, r request) error {
 	return nil
 }
 
-// location is the URL of the stream that a request makes.
-func location(r *http.Request) string {
+// base returns the URL under which a request reached the streams.
+func base(r *http.Request) string {
 	scheme := "http"
 	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
 		scheme = "https"
 	}
-	return scheme + "://" + r.Host + r.URL.EscapedPath()
+	return scheme + "://" + r.Host + prefixOf(r)
 }

@@ -1,101 +1,145 @@
 // Package door is the stream door: the Durable Streams HTTP protocol over the log.
 //
-// It serves any stream of a house by its name, under two prefixes that mean the same (/api/stream/ and
-// /v1/stream/): PUT creates, POST appends and closes, GET reads and follows, HEAD describes, DELETE deletes.
-// Clients name and fill streams of their own as they like; a thread's stream ("arbe-thread-" and the
-// thread's id) is there because its thread is, takes only entries of known kinds (thread.go), and goes
-// with it.
+// It serves any stream of a house by its name under two equivalent prefixes (/api/stream/ and /v1/stream/): PUT
+// creates, POST appends and closes, GET reads and follows, HEAD describes, DELETE deletes. Clients create and name
+// streams of their own as they like. A thread's stream ("arbe-thread-" and the thread's id) exists as long as its
+// thread and accepts only entries of known kinds (thread.go). A chat posted to it is handled like any chat in the
+// thread: "!make test" runs a command if its author may run commands, unless it is posted as literal; "/shrug", which is
+// no command, is then refused.
 //
-// How it is laid out: this file routes and answers errors; create.go, write.go, read.go and sse.go are the
-// operations, feed.go tells followers, takeover.go is what they are told over, and subscription.go what is the
-// protocol's own; offset.go and headers.go are what it writes into headers. What the protocol asks of the log
-// itself, above all that things happen together, is in [stream.Log]: nothing here decides twice.
+// This file routes requests and answers errors. authorize.go decides who may do what. create.go, write.go, read.go and
+// sse.go are the operations, and thread.go is what is special about threads' streams. page.go and body.go build the
+// response of a read. feed.go sends events to followers, over connections that takeover.go takes from the HTTP server.
+// subscription.go serves subscriptions. offset.go and headers.go parse and write the protocol's offsets and headers,
+// hold.go limits what clients make the server hold in memory, and proxy.go forwards requests for sandboxes. What must
+// happen atomically in the log is in [stream.Log].
 //
-// The rule to remember: an offset is the position of the last entry before it, so an offset that was
-// handed out stays valid for ever, in the stream and in all its forks.
+// The rule to remember: an offset is the position of the last entry before it. It therefore stays valid forever, in the
+// stream and in all its forks.
 package door
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/httpd"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/subscription"
 )
 
 const (
-	// maxBody bounds a request's body, in bytes.
+	// maxBody limits the body of a request, in bytes.
 	maxBody = 16 << 20
-	// maxDuration bounds what is no live read.
+	// maxDuration limits everything but reads. A read is limited by other means: the database answers in bounded time,
+	// and the client must receive the answer at a minimum rate.
 	maxDuration = 30 * time.Second
-	// maxName bounds the name of a stream, in bytes.
+	// maxName limits the name of a stream, in bytes.
 	maxName = 255
 )
 
-// Prefixes are the paths that streams are under.
+// Prefixes are the path prefixes of streams.
 var Prefixes = []string{"/api/stream/", "/v1/stream/"}
 
-// Authorize says with whose eyes a request looks at the stream of this name, or why it may not.
+// Authorize decides whether a request may do action to the stream of this name. It returns the pass to do it with, or
+// an error.
 type Authorize func(r *http.Request, action auth.Action, name string) (Pass, error)
 
-// Pass is what a request looks with.
+// Pass is the permission of a request.
 type Pass struct {
 	db.Scope
-	// While bounds what goes on for long, past the request too: its context ends when the request would not be
-	// let in any more, as that of [auth.Auth.While] does. Defaults to nil: it would always be.
+	// While returns a context that ends when the request would no longer be allowed, for work that may outlast it, like
+	// [auth.Auth.While]. Defaults to nil: the permission does not end.
 	While func(context.Context) (context.Context, context.CancelFunc)
+	// MayRun is the MayRun of [dispatch.Speaker] for the thread of the stream.
+	MayRun func(context.Context) error
 }
 
-// Config is what a [Door] works with.
+// who returns the member of a house who has the pass.
+func (p Pass) who() string { return p.House + "/" + p.Agent }
+
+// Config configures a [Door].
 type Config struct {
 	Log       *stream.Log
 	Authorize Authorize
-	// Subscriptions wake who works on streams. Defaults to nil, none.
+	// Dispatcher handles chats and commands posted to threads. Defaults to nil: entries are written unchanged.
+	Dispatcher *dispatch.Dispatcher
+	// Subscriptions serves subscriptions. Defaults to nil: there are none.
 	Subscriptions *subscription.Subscriptions
 	Logger        *slog.Logger
 	// LongPoll is how long a long-poll waits. Defaults to 30 seconds.
 	LongPoll time.Duration
+	// TagKey is the secret of entity tags. Servers that share it understand each other's conditional requests. Defaults
+	// to a random key.
+	TagKey []byte
+	// Memory limits what clients make the server hold: pages that they have not received yet, events and bodies.
+	// Defaults to 256 MiB, and a quarter of it for each member of a house.
+	Memory *httpd.Memory
+	// MemoryWait is how long a request waits for memory. Defaults to 20 seconds.
+	MemoryWait time.Duration
+	// MaxFollowers limits the connections with which each member of a house follows streams. Defaults to 16,384.
+	MaxFollowers int
 }
 
-// Door is an [http.Handler] of the paths under [Prefixes].
+// Door is an [http.Handler] for the paths under [Prefixes].
 type Door struct {
 	Config
 	feeds feeds
 	taken taken
+	// followers counts the connections that follow streams, by member.
+	followers httpd.Crowd
 }
 
-// New makes a Door.
+// New returns a Door.
 func New(c Config) *Door {
 	if c.LongPoll == 0 {
 		c.LongPoll = 30 * time.Second
 	}
+	if c.TagKey == nil {
+		c.TagKey = []byte(rand.Text())
+	}
+	if c.Memory == nil {
+		c.Memory = httpd.NewMemory(256<<20, 64<<20)
+	}
+	if c.MemoryWait == 0 {
+		c.MemoryWait = 20 * time.Second
+	}
+	if c.MaxFollowers == 0 {
+		c.MaxFollowers = 16 << 10
+	}
 	return &Door{Config: c}
 }
 
-// request is a request for one stream by someone who may make it.
+// request is an authorized request for one stream.
 type request struct {
 	*http.Request
 	ref   stream.Ref
 	agent string
-	// thread says that it is a thread's stream.
+	// member is the member of a house who makes it.
+	member string
+	// thread reports that the stream is a thread's.
 	thread bool
-	// while is [Pass.While].
-	while func(context.Context) (context.Context, context.CancelFunc)
+	// watch is [Pass.While].
+	watch func(context.Context) (context.Context, context.CancelFunc)
+	// mayRun is [Pass.MayRun].
+	mayRun func(context.Context) error
 }
 
-// operation answers a request; an error is answered for it.
+// operation answers a request. The caller answers its error.
 type operation func(d *Door, w http.ResponseWriter, r request) error
 
-// operations are what can be done to a stream.
+// operations are what can be done to a stream, by HTTP method.
 var operations = map[string]struct {
 	action auth.Action
 	do     operation
@@ -109,8 +153,9 @@ var operations = map[string]struct {
 
 // ServeHTTP answers a request for a stream.
 func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	openToAll(w.Header())
+	prepare(w.Header())
 	if r.Method == http.MethodOptions {
+		preflight(w.Header())
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
@@ -120,68 +165,103 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (d *Door) serve(w http.ResponseWriter, r *http.Request) error {
-	name, err := streamName(r.URL.Path)
+	name, err := pathName(r.URL.EscapedPath())
 	if err != nil {
 		return err
 	}
+	// A read may last long, but authorizing it takes bounded time, like everything else.
+	ctx, done := context.WithTimeout(r.Context(), maxDuration)
+	defer done()
+	bounded := r.WithContext(ctx)
 	if strings.HasPrefix(name, reserved) {
-		ctx, cancel := context.WithTimeout(r.Context(), maxDuration)
-		defer cancel()
-		return d.control(w, r.WithContext(ctx), name)
+		return d.control(w, bounded, name)
 	}
 	op, ok := operations[r.Method]
 	if !ok {
 		w.Header().Set("Allow", methods)
-		return refusal{http.StatusMethodNotAllowed, fault.Newf(fault.Unimplemented, "use one of "+methods, "a stream knows no %.20s", r.Method)}
+		return refusal{http.StatusMethodNotAllowed, fault.Newf(fault.Unimplemented, "use one of "+methods, "a stream does not support %.20s", r.Method)}
 	}
-	pass, err := d.authorize(r, op.action, name)
+	pass, err := d.Authorize(bounded, op.action, name)
 	if err != nil {
 		return err
 	}
+	if pass.While == nil {
+		pass.While = context.WithCancel
+	}
 	_, thread := threadOf(name)
-	req := request{r, stream.Ref{House: pass.House, Name: name}, pass.Agent, thread, pass.While}
-	if r.Method != http.MethodGet || !r.URL.Query().Has("live") {
-		ctx, done := context.WithTimeout(r.Context(), maxDuration)
-		defer done()
-		req.Request = r.WithContext(ctx)
+	req := request{bounded, stream.Ref{House: pass.House, Name: name}, pass.Agent, pass.who(), thread, pass.While, pass.MayRun}
+	if r.Method == http.MethodGet {
+		req.Request = r
 	}
 	return op.do(d, w, req)
 }
 
-// authorize is Authorize in bounded time, also for who wants to follow for long.
-func (d *Door) authorize(r *http.Request, action auth.Action, name string) (Pass, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), maxDuration)
-	defer cancel()
-	pass, err := d.Authorize(r.WithContext(ctx), action, name)
-	if pass.While == nil {
-		pass.While = context.WithCancel
-	}
-	return pass, err
-}
+// A name is a path of words.
+var (
+	wordForm = regexp.MustCompile(`^[A-Za-z0-9._~:@-]+$`)
+	nameForm = regexp.MustCompile(`^[A-Za-z0-9._~:@-]+(/[A-Za-z0-9._~:@-]+)*$`)
+)
 
-// nameForm is what a stream may be called: a path of words.
-var nameForm = regexp.MustCompile(`^[A-Za-z0-9._~:@-]+(/[A-Za-z0-9._~:@-]+)*$`)
-
-// streamName is the name of the stream that a path, or the end of a URL, leads to.
-func streamName(path string) (string, error) {
-	name := path
-	for _, prefix := range Prefixes {
-		// Whatever comes before the prefix is of a proxy.
-		if _, after, ok := strings.Cut(path, prefix); ok {
-			name = after
-			break
-		}
-	}
+// checkName checks that a stream may have this name.
+func checkName(name string) error {
 	switch {
 	case len(name) > maxName:
-		return "", fault.Newf(fault.Invalid, "shorten it", "the name of a stream has at most %d bytes", maxName)
+		return fault.Newf(fault.Invalid, "shorten it", "the name of a stream has at most %d bytes", maxName)
 	case !nameForm.MatchString(name), strings.Contains("/"+name+"/", "/../"), strings.Contains("/"+name+"/", "/./"):
-		return "", fault.New(fault.Invalid, "this is no name of a stream", "use letters, digits and . _ ~ : @ -, with / between words")
+		return fault.New(fault.Invalid, "this is not a name for a stream", "use letters, digits and . _ ~ : @ -, with / between words")
 	}
-	return name, nil
+	return nil
 }
 
-// refusal is an error whose status its code does not tell.
+// pathName returns the name of the stream at a path, which must be escaped as it was sent. The path must begin with one
+// of [Prefixes]. A word that hides a slash or dots by escaping is refused, so that a proxy in front of the door cannot
+// read the path differently from the door. A reverse proxy that serves the door under its own path must strip that
+// path.
+func pathName(path string) (name string, err error) {
+	for _, prefix := range Prefixes {
+		rest, ok := strings.CutPrefix(path, prefix)
+		if !ok {
+			continue
+		}
+		words := strings.Split(rest, "/")
+		for i, word := range words {
+			plain, err := url.PathUnescape(word)
+			// The protocol puts the name of a subscription's stream into one word at the end of the path.
+			linked := i == 4 && len(words) == 5 && words[0]+"/" == reserved && words[3] == "streams"
+			if err != nil || !linked && !wordForm.MatchString(plain) {
+				return "", checkName("")
+			}
+			words[i] = plain
+		}
+		name = strings.Join(words, "/")
+		return name, checkName(name)
+	}
+	return "", fault.New(fault.Invalid, "the path does not lead to a stream", "streams are under "+Prefixes[0])
+}
+
+// streamName returns the name of the stream to which a header or body refers, by name or by path.
+func streamName(given string) (string, error) {
+	if strings.HasPrefix(given, "/") {
+		return pathName(given)
+	}
+	return given, checkName(given)
+}
+
+// Serves reports whether a request is for the door: whether its path, as sent, begins with one of [Prefixes].
+func Serves(r *http.Request) bool { return prefixOf(r) != "" }
+
+// prefixOf returns the one of [Prefixes] with which a request's path begins, or "".
+func prefixOf(r *http.Request) string {
+	path := r.URL.EscapedPath()
+	for _, prefix := range Prefixes {
+		if strings.HasPrefix(path, prefix) {
+			return prefix
+		}
+	}
+	return ""
+}
+
+// refusal is an error with an HTTP status that does not follow from its code.
 type refusal struct {
 	status int
 	error
@@ -189,7 +269,7 @@ type refusal struct {
 
 func (r refusal) Unwrap() error { return r.error }
 
-// status is what an error is answered with.
+// status returns the HTTP status for an error.
 func status(err error, f *fault.Error) int {
 	var r refusal
 	switch {
@@ -197,7 +277,7 @@ func status(err error, f *fault.Error) int {
 		return r.status
 	case errors.Is(err, stream.ErrGone):
 		return http.StatusGone
-	case f.Code == fault.Precondition: // the protocol has another use for 412
+	case f.Code == fault.Precondition: // the protocol uses 412 for something else
 		return http.StatusConflict
 	case f.Code == fault.OutOfRange:
 		return http.StatusBadRequest
@@ -205,30 +285,34 @@ func status(err error, f *fault.Error) int {
 	return f.Code.HTTPStatus()
 }
 
-// fail answers an error.
+// fail answers a request with an error.
 func (d *Door) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f := fault.From(err)
 	if f.Code == fault.Internal {
-		d.Logger.Error("a request failed", "method", r.Method, "path", r.URL.Path, "reference", f.Reference, "error", f.Detail())
+		d.Logger.ErrorContext(r.Context(), "a request failed", "method", r.Method, "path", r.URL.Path, "reference", f.Reference, "error", f.Detail())
 	}
 	code := status(err, f)
-	told := failureOf(f)
-	protocolCode(&told, &code, err)
-	refuse(w, r, code, told)
+	body := failureOf(f)
+	protocolCode(&body, &code, err)
+	refuse(w, r, code, body)
 }
 
 // refuse writes an error.
-func refuse(w http.ResponseWriter, r *http.Request, code int, told failure) {
-	text, _ := json.Marshal(map[string]any{"error": told})
+func refuse(w http.ResponseWriter, r *http.Request, code int, body failure) {
+	text, _ := json.Marshal(map[string]any{"error": body})
 	h := w.Header()
+	prepare(h)
 	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store")
 	h.Del("ETag")
-	switch fault.Code(told.Code) {
+	switch fault.Code(body.Code) {
 	case fault.Unauthenticated:
 		h.Set("WWW-Authenticate", "Bearer")
 	case fault.Unavailable:
 		h.Set("Retry-After", "1")
+	case fault.Exhausted:
+		if code == http.StatusTooManyRequests {
+			h.Set("Retry-After", "5")
+		}
 	}
 	w.WriteHeader(code)
 	if r.Method != http.MethodHead {
@@ -240,7 +324,7 @@ func failureOf(f *fault.Error) failure {
 	return failure{Code: string(f.Code), Message: f.Message, Next: f.Next, Reference: f.Reference}
 }
 
-// failure is an error as clients read it.
+// failure is the JSON form of an error.
 type failure struct {
 	Code      string `json:"code"`
 	Message   string `json:"message"`

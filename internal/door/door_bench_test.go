@@ -3,14 +3,23 @@ package door_test
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/httpd"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
@@ -18,7 +27,7 @@ import (
 // follows a thread's stream over SSE: at all of them, when one, 100 and 1,000 follow. Entries of 200 bytes are
 // appended in turns to the three streams, 50 a second.
 func BenchmarkAppendToSeen(b *testing.B) {
-	const turns, pause = 500, 20 * time.Millisecond
+	const turns, pause = 300, 20 * time.Millisecond // in less time than one connection follows
 	w := newWorldOn(b, dbtest.NewDurable(b), 0)
 	sizes := []int{1, 100, 1000}
 	var houses []house
@@ -69,6 +78,85 @@ func memory() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapInuse + m.StackInuse
+}
+
+// BenchmarkThroughput measures the door over HTTP, behind the limits of a server and before an authorization that costs
+// nothing, in turns with a bareServer on the same Postgres: acknowledged appends of 200 bytes of JSON, by so many writers
+// to so many streams, and reading 100,000 of these from the start. The ratios are what to look at.
+func BenchmarkThroughput(b *testing.B) {
+	w := newWorldOn(b, dbtest.NewDurable(b), 0)
+	bare := serveBare(b, w.Database, w.ours.id, w.ours.member)
+	d := door.New(door.Config{Log: w.log, Logger: slog.New(slog.DiscardHandler), Authorize: func(*http.Request, auth.Action, string) (door.Pass, error) {
+		return door.Pass{Scope: db.Scope{House: w.ours.id, Agent: w.ours.member}}, nil
+	}})
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = httpd.New(d, httpd.Limits{}, slog.New(slog.DiscardHandler))
+	server.Start()
+	b.Cleanup(server.Close)
+	ours := server.URL + "/api/stream/"
+
+	message := `{"text":"` + strings.Repeat("x", 189) + `"}`
+	for _, c := range []struct{ writers, streams int }{{1, 1}, {32, 1}, {32, 32}, {64, 64}} {
+		b.Run(fmt.Sprintf("append/%d_to_%d", c.writers, c.streams), func(b *testing.B) {
+			of := func(base string) *clients {
+				j := job{For: 500 * time.Millisecond, Port: portOf(base)}
+				for i := range c.writers {
+					j.Requests = append(j.Requests, writing(fmt.Sprint(base, 100*c.writers+i%c.streams), message))
+				}
+				return j.start(b)
+			}
+			for i := range c.streams {
+				w.do("PUT", fmt.Sprint(100*c.writers+i), "", asJSON)
+			}
+			inTurns(b, "append/s", of(ours), of(bare))
+		})
+	}
+	const entries, batch = 100_000, 1000
+	batches := "[" + strings.Repeat(message+",", batch-1) + message + "]"
+	w.do("PUT", "1", "", asJSON).want(201)
+	for range entries / batch {
+		w.do("POST", "1", batches, asJSON).want(204)
+	}
+	owner := w.Owner(b)
+	for _, statement := range []string{
+		`insert into bare select 1, seq, house_id, id, author_agent_id, type, payload, ts from entries where stream_id = (select id from streams where name = '1')`,
+		"vacuum analyze entries, bare",
+	} {
+		if _, err := owner.Exec(b.Context(), statement); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for name, accept := range map[string]string{"json": "application/json", "lines": "application/x-ndjson"} {
+		b.Run("catch-up/"+name, func(b *testing.B) {
+			inTurns(b, "B/s", job{Read: ours + "1", Accept: accept}.start(b), job{Read: bare + "1", Accept: accept}.start(b))
+		})
+	}
+}
+
+// portOf is the port that a URL leads to.
+func portOf(base string) (port int) {
+	at, _ := url.Parse(base)
+	port, _ = strconv.Atoi(at.Port())
+	return port
+}
+
+// inTurns reports the median of what ours does a second, and how that compares to what bare does in the same turn: in
+// time, and in how long processors were busy for it, without Postgres, which the machine's other work disturbs less.
+func inTurns(b *testing.B, unit string, ours, bare *clients) {
+	ours.turn() // connections, statements and caches
+	bare.turn()
+	const turns = 5
+	var rates, ratios, costs []float64
+	for b.Loop() {
+		for range turns {
+			t, other := ours.turn(), bare.turn()
+			rates, ratios, costs = append(rates, t.rate()), append(ratios, t.rate()/other.rate()), append(costs, t.cost()/other.cost())
+		}
+	}
+	b.ReportMetric(median(rates), unit)
+	b.ReportMetric(median(ratios), "ours/bare")
+	b.ReportMetric(median(costs), "cost/bare")
+	b.ReportMetric(0, "ns/op") // of some turns: says nothing
 }
 
 // BenchmarkCatchUp measures reading 100,000 entries of 200 bytes from the start, in turns: through the log's

@@ -21,7 +21,7 @@ func TestManyFollowersOfAStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 
-	w.run(t, "are told everything once, wherever some of them stop reading for a while", func(t *testing.T, w *world) {
+	w.run(t, "are sent everything once, wherever some of them stop reading for a while", func(t *testing.T, w *world) {
 		w.make("stops")
 		const pieces, followers = 40, 12
 		padding := strings.Repeat("x", 256<<10) // 10 MB in all: more than sockets and the log's recent entries hold
@@ -42,7 +42,7 @@ func TestManyFollowersOfAStream(t *testing.T) {
 		ended.Wait()
 	})
 
-	w.run(t, "are told everything once, while they come and go", func(t *testing.T, w *world) {
+	w.run(t, "are sent everything once, while they come and go", func(t *testing.T, w *world) {
 		w.make("visits")
 		const pieces, followers = 300, 16
 		var ended sync.WaitGroup
@@ -63,7 +63,7 @@ func TestManyFollowersOfAStream(t *testing.T) {
 		ended.Wait()
 	})
 
-	w.run(t, "are not told what another stream of its name holds", func(t *testing.T, w *world) {
+	w.run(t, "are not sent what another stream of its name holds", func(t *testing.T, w *world) {
 		w.make("again")
 		var followers []*follower
 		for range 3 {
@@ -84,7 +84,7 @@ func TestManyFollowersOfAStream(t *testing.T) {
 		}
 	})
 
-	w.run(t, "are told on when the first of them goes away", func(t *testing.T, w *world) {
+	w.run(t, "are still served when the first of them leaves", func(t *testing.T, w *world) {
 		w.make("first")
 		first, second := w.follower("first", "-1"), w.follower("first", "-1")
 		w.post("first", "0\n").want(204)
@@ -116,7 +116,7 @@ func TestManyFollowersOfAStream(t *testing.T) {
 		}
 	})
 
-	w.run(t, "are all told when it is closed, and let go", func(t *testing.T, w *world) {
+	w.run(t, "are all notified when it is closed, and their connections end", func(t *testing.T, w *world) {
 		w.make("closing")
 		var followers []*follower
 		for range 5 {
@@ -163,7 +163,7 @@ func TestAFollowerWhoMayNotReadAnyMore(t *testing.T) {
 	w.post("private", "1\n").want(204)
 	member.readTo(2)
 	if guest.next != 1 {
-		t.Errorf("who may not read any more is told %d pieces", guest.next)
+		t.Errorf("a follower whose permission ended got %d pieces", guest.next)
 	}
 }
 

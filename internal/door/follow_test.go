@@ -33,12 +33,12 @@ func TestAReaderThatStopsReading(t *testing.T) {
 	}
 	w.run(t, "holds up neither who writes nor who else reads", func(t *testing.T, _ *world) {
 		if !<-read {
-			t.Error("the other one was not told everything")
+			t.Error("the other one did not get everything")
 		}
 	})
 	w.run(t, "reads on later, without a gap and without a repetition", func(t *testing.T, _ *world) {
 		if !stopped.readTo(pieces) {
-			t.Error("it was not told everything")
+			t.Error("it did not get everything")
 		}
 	})
 }
@@ -190,6 +190,6 @@ func TestClosingADoor(t *testing.T) {
 		t.Errorf("it still works for who was cut off: %v", err)
 	}
 	if text, _ := io.ReadAll(follow().Body); len(text) > 0 {
-		t.Errorf("it tells who comes later %q", text)
+		t.Errorf("a later follower got %q", text)
 	}
 }

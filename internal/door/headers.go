@@ -35,19 +35,53 @@ const (
 	maxProducerCounter = 1<<53 - 1
 )
 
-// openToAll lets pages of all sites use the door. They cannot ride on a browser's session: without leave for
-// credentials the browser sends none, and shows no response to a request with them.
-func openToAll(h http.Header) {
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
-	h.Set("Access-Control-Allow-Origin", "*")
+// prepare sets the headers of every response.
+//
+// The door returns what someone wrote, with the content type that they chose, from the origin of the web app. So no
+// browser may render a response, and if one does, the content must run in no origin of ours. Pages of all sites may use
+// the door with a bearer token that they have: no response depends on a cookie, and none allows credentials.
+func prepare(h http.Header) {
+	for _, c := range common {
+		h[c.name] = c.value // shared but never changed, because setting a header replaces the slice
+	}
+}
+
+// preflight answers what pages of other sites may send.
+func preflight(h http.Header) {
 	h.Set("Access-Control-Allow-Methods", methods)
 	h.Set("Access-Control-Max-Age", "86400")
 	h.Set("Access-Control-Allow-Headers", allowedHeaders)
-	h.Set("Access-Control-Expose-Headers", exposedHeaders)
 }
 
-// What pages may send and see, as a response says it.
+// common are the headers of every response.
+var common = func() (headers []struct {
+	name  string
+	value []string
+}) {
+	for name, value := range map[string]string{
+		"Content-Security-Policy":       "sandbox; default-src 'none'; frame-ancestors 'none'",
+		"Content-Disposition":           "attachment",
+		"X-Content-Type-Options":        "nosniff",
+		"Cross-Origin-Resource-Policy":  "same-origin", // does not affect requests that use CORS
+		"Referrer-Policy":               "no-referrer",
+		"Access-Control-Allow-Origin":   "*",
+		"Access-Control-Expose-Headers": exposedHeaders,
+		// Operations whose responses may be cached override this. Vary applies to all of them.
+		"Cache-Control": noStore,
+		"Vary":          "Accept, Authorization, " + houseHeader,
+	} {
+		headers = append(headers, struct {
+			name  string
+			value []string
+		}{http.CanonicalHeaderKey(name), []string{value}})
+	}
+	return headers
+}()
+
+// noStore forbids caches to store a response.
+const noStore = "private, no-store"
+
+// The headers that pages of other sites may send and read.
 var (
 	allowedHeaders = strings.Join([]string{
 		"Accept", "Authorization", "Content-Type", "If-None-Match", houseHeader, headerSeq, headerTTL, headerExpiresAt, headerClosed,
@@ -59,22 +93,22 @@ var (
 	}, ", ")
 )
 
-// tell puts where a stream ends, and whether for ever, into a response.
-func tell(h http.Header, s stream.Stream) {
+// setStreamHeaders sets the headers for the end of a stream and whether it is closed.
+func setStreamHeaders(h http.Header, s stream.Stream) {
 	h.Set(headerNext, stream.Offset(s.Tail))
 	if s.Closed {
 		h.Set(headerClosed, "true")
 	}
 }
 
-// closes tells whether a request closes its stream. Whatever is not the word true means nothing.
+// closes reports whether a request closes its stream. Any value other than true is ignored.
 func closes(h http.Header) bool {
 	return strings.EqualFold(strings.TrimSpace(h.Get(headerClosed)), "true")
 }
 
 var plainNumber = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
 
-// number is a header's whole number, without sign and leading zeros, up to most.
+// number returns a header's whole number up to most, without sign and leading zeros.
 func number(h http.Header, name string, most int64) (n int64, given bool, err error) {
 	values := h.Values(name)
 	if len(values) == 0 {
@@ -87,7 +121,7 @@ func number(h http.Header, name string, most int64) (n int64, given bool, err er
 	return n, true, nil
 }
 
-// lifetime is how long a request wants its stream to live.
+// lifetime returns how long a requested stream lives.
 func lifetime(h http.Header) (ttl *time.Duration, expires time.Time, err error) {
 	seconds, given, err := number(h, headerTTL, int64(maxTTL/time.Second))
 	if err != nil {
@@ -106,12 +140,12 @@ func lifetime(h http.Header) (ttl *time.Duration, expires time.Time, err error) 
 		if err != nil || expires.Year() < 1970 {
 			return nil, time.Time{}, badHeader(headerExpiresAt, "a time such as 2030-01-02T15:04:05Z")
 		}
-		return nil, expires.Truncate(time.Microsecond), nil // as exact as the database is
+		return nil, expires.Truncate(time.Microsecond), nil // the precision of the database
 	}
 	return nil, time.Time{}, nil
 }
 
-// producerOf is the producer that a request names, or nil.
+// producerOf returns the producer of a request, or nil.
 func producerOf(h http.Header) (*stream.Producer, error) {
 	_, named := h[headerProducer]
 	epoch, epochGiven, err := digits(h, headerEpoch)
@@ -136,7 +170,7 @@ func producerOf(h http.Header) (*stream.Producer, error) {
 
 var someDigits = regexp.MustCompile(`^[0-9]{1,18}$`)
 
-// digits is a counter of a producer.
+// digits returns a counter of a producer.
 func digits(h http.Header, name string) (n int64, given bool, err error) {
 	text := h.Get(name)
 	if _, given = h[name]; !given {
@@ -149,7 +183,7 @@ func digits(h http.Header, name string) (n int64, given bool, err error) {
 	return n, true, nil
 }
 
-// seqOf is the Stream-Seq of a request.
+// seqOf returns the Stream-Seq of a request.
 func seqOf(h http.Header) (string, error) {
 	seq := h.Get(headerSeq)
 	if len(seq) > maxName || !utf8.ValidString(seq) {
@@ -158,7 +192,7 @@ func seqOf(h http.Header) (string, error) {
 	return seq, nil
 }
 
-// contentType is what a request says its body is, as it says it.
+// contentType returns the Content-Type of a request as it was sent.
 func contentType(h http.Header) (string, error) {
 	kind := strings.TrimSpace(h.Get("Content-Type"))
 	if len(kind) > maxName || kind != "" && !strings.Contains(kind, "/") || !utf8.ValidString(kind) {

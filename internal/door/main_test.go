@@ -11,24 +11,31 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/auth/authtest"
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/subscription"
+	"github.com/arbe-dev/arbe/internal/thread"
 )
 
 func TestMain(m *testing.M) {
-	if text := os.Getenv(ordersVariable); text != "" {
-		if err := watchAsOrdered(text); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for variable, process := range map[string]func(string) error{ordersVariable: watchAsOrdered, jobVariable: workAsOrdered} {
+		if text := os.Getenv(variable); text != "" {
+			if err := process(text); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
 		}
 	}
 	dbtest.Main(m)
@@ -44,6 +51,8 @@ type world struct {
 	longPoll time.Duration
 	// authorize is who the next server lets in.
 	authorize door.Authorize
+	// dispatches says that the next server runs commands, all of which fail: it has no sandboxes.
+	dispatches bool
 	// log and url are the first server's.
 	log *stream.Log
 	url string
@@ -70,6 +79,7 @@ func newWorldOn(t testing.TB, d *dbtest.Database, recheck time.Duration) *world 
 	t.Helper()
 	w := &world{Database: d, t: t, longPoll: 500 * time.Millisecond}
 	w.auth = auth.New(auth.Config{DB: w.DB, Sealer: w.Sealer, Recheck: recheck})
+	t.Cleanup(w.auth.Listen())
 	w.authorize = door.Members(w.auth)
 	w.ours, w.stranger = w.house("ours"), w.house("theirs")
 	w.url, _ = w.serve()
@@ -96,13 +106,27 @@ func (w *world) serve() (url string, stop func()) {
 	if w.log == nil {
 		w.log = log
 	}
+	var dispatcher *dispatch.Dispatcher
+	if w.dispatches {
+		threads := thread.New(w.DB, log)
+		boxes := sandbox.NewResolver(sandbox.Config{DB: w.DB, Log: log, Threads: threads, Logger: logger})
+		if dispatcher, err = dispatch.Start(w.t.Context(), dispatch.Config{DB: w.DB, Log: log, Threads: threads, Boxes: boxes, Logger: logger}); err != nil {
+			w.t.Fatalf("starting the dispatcher: %s", fault.From(err).Detail())
+		}
+	}
 	subscriptions := subscription.Start(subscription.Config{DB: w.DB, Log: log, Key: ed25519.NewKeyFromSeed(make([]byte, 32)), Logger: logger})
 	d := door.New(door.Config{
-		Log: log, Authorize: w.authorize, Subscriptions: subscriptions, Logger: logger, LongPoll: w.longPoll,
+		Log: log, Authorize: w.authorize, Subscriptions: subscriptions, Logger: logger, LongPoll: w.longPoll, Dispatcher: dispatcher,
 	})
 	server := httptest.NewServer(d)
 	stop = func() {
 		subscriptions.Close()
+		if dispatcher != nil {
+			if err := dispatcher.Stop(context.Background()); err != nil {
+				w.t.Errorf("stopping the dispatcher: %v", err)
+			}
+			dispatcher = nil
+		}
 		log.Close()
 		server.CloseClientConnections()
 		server.Close()
@@ -146,9 +170,11 @@ func digest(key string) []byte {
 // exec runs a statement past row-level security.
 func (w *world) exec(statement string, args ...any) {
 	w.t.Helper()
-	if _, err := w.Owner(w.t).Exec(w.t.Context(), statement, args...); err != nil {
+	owner := w.Owner(w.t)
+	if _, err := owner.Exec(w.t.Context(), statement, args...); err != nil {
 		w.t.Fatal(err)
 	}
+	authtest.Heard(w.t, owner, w.auth)
 }
 
 // response is an answer, read to its end.
@@ -177,7 +203,7 @@ func (w *world) at(url, method, name, body string, headers ...string) response {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return response{w.t, res.StatusCode, res.Header, string(text)}
+	return response{w.t, res.StatusCode, res.Header, string(text)}.harmless()
 }
 
 func (w *world) request(url, method, name, body string, headers ...string) *http.Request {
@@ -230,6 +256,14 @@ func (r response) want(status int) response {
 	return r
 }
 
+func (r response) wantOneOf(statuses ...int) response {
+	r.t.Helper()
+	if !slices.Contains(statuses, r.status) {
+		r.t.Fatalf("status %d, want one of %v: %s", r.status, statuses, r.body)
+	}
+	return r
+}
+
 func (r response) holds(body string) response {
 	r.t.Helper()
 	if r.body != body {
@@ -243,6 +277,28 @@ func (r response) says(name, value string) response {
 	r.t.Helper()
 	if got := r.header.Get(name); got != value {
 		r.t.Fatalf("%s is %q, want %q", name, got, value)
+	}
+	return r
+}
+
+// harmless checks what every answer of the door says to browsers and caches.
+func (r response) harmless() response {
+	r.t.Helper()
+	for name, value := range map[string]string{
+		"Content-Security-Policy":          "sandbox; default-src 'none'; frame-ancestors 'none'",
+		"Content-Disposition":              "attachment",
+		"X-Content-Type-Options":           "nosniff",
+		"Cross-Origin-Resource-Policy":     "same-origin",
+		"Access-Control-Allow-Origin":      "*",
+		"Access-Control-Allow-Credentials": "",
+		"Set-Cookie":                       "",
+		"Vary":                             "Accept, Authorization, Arbe-House",
+	} {
+		r.says(name, value)
+	}
+	isPublic := r.header.Get("Content-Type") == "application/jwk-set+json" && r.status == http.StatusOK
+	if caching := r.header.Get("Cache-Control"); !strings.HasPrefix(caching, "private") && !isPublic {
+		r.t.Fatalf("Cache-Control is %q: a shared cache may keep it", caching)
 	}
 	return r
 }

@@ -10,42 +10,43 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// place is where a read begins.
-type place struct {
+// startPosition is the position at which a read begins.
+type startPosition struct {
 	after int64
-	// now is the end of the stream, wherever that is.
+	// now means the current end of the stream.
 	now bool
-	// said is false when the request leaves it out, and means the start.
-	said bool
+	// given is false if the request has no offset, which means the start.
+	given bool
 }
 
-// placeOf is where a request wants to begin. 0 is the start too: that is how threads were read first.
-func placeOf(query url.Values) (place, error) {
+// startOf returns the position at which a request wants to begin. 0 also means the start, because the first clients
+// used it.
+func startOf(query url.Values) (startPosition, error) {
 	given, ok := query["offset"]
 	switch {
 	case !ok:
-		return place{}, nil
+		return startPosition{}, nil
 	case len(given) > 1:
-		return place{}, fault.New(fault.Invalid, "offset: it is there more than once", "give one")
+		return startPosition{}, fault.New(fault.Invalid, "offset: there is more than one", "send one")
 	case given[0] == "-1", given[0] == "0":
-		return place{said: true}, nil
+		return startPosition{given: true}, nil
 	case given[0] == "now":
-		return place{now: true, said: true}, nil
+		return startPosition{now: true, given: true}, nil
 	}
 	after, err := stream.ParseOffset(given[0])
-	return place{after: after, said: true}, err
+	return startPosition{after: after, given: true}, err
 }
 
-// Caches may answer many readers with one response while they ask for the same interval of time.
+// Caches may answer many readers with one response if they ask for the same interval of time.
 const (
 	cursorInterval = 20 * time.Second
-	// cursorJitter is how many intervals a cursor jumps ahead at most, which spreads out readers.
+	// cursorJitter is the largest number of intervals that a cursor jumps ahead, which spreads readers out.
 	cursorJitter = 180
 )
 
 var cursorEpoch = time.Date(2024, 10, 9, 0, 0, 0, 0, time.UTC)
 
-// cursor is the interval of now; if the request shows one that is not earlier, a later one than that.
+// cursor returns the current interval, or a later one than the request's cursor if that is not in the past.
 func cursor(shown string) string {
 	now := int64(time.Since(cursorEpoch) / cursorInterval)
 	if given, err := strconv.ParseInt(shown, 10, 64); err == nil && given >= now && given < 1<<52 {

@@ -67,10 +67,10 @@ func TestFollowingAStreamThatIsClosedAlready(t *testing.T) {
 	w.do("PUT", "done", "one\r\ntwo", asText, closing).want(201)
 	const end = "event: control\ndata:{\"streamNextOffset\":\"0000000000000001_0000000000000000\",\"upToDate\":true,\"streamClosed\":true}\n\n"
 
-	w.run(t, "tells all of it, then once that it is closed, and ends", func(t *testing.T, w *world) {
+	w.run(t, "sends all of it, then reports once that it is closed, and ends", func(t *testing.T, w *world) {
 		w.do("GET", "done?live=sse&offset=-1", "").want(200).holds("event: data\ndata:one\ndata:two\n\n" + end)
 	})
-	w.run(t, "from its end on tells at once that it is closed", func(t *testing.T, w *world) {
+	w.run(t, "from its end on reports at once that it is closed", func(t *testing.T, w *world) {
 		w.do("GET", "done?live=sse&offset=now", "").want(200).holds(end)
 		w.do("GET", "done?live=long-poll&offset=now", "").want(204).says("Stream-Closed", "true").says("Stream-Cursor", "")
 	})

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"regexp"
-	"strings"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/auth"
@@ -15,31 +14,35 @@ import (
 	"github.com/arbe-dev/arbe/internal/subscription"
 )
 
-// reserved begins the names that are the protocol's own.
+// maxControl limits the body of a request about a subscription, in bytes. A request with a wake's token is read before
+// the token is checked.
+const maxControl = 1 << 20
+
+// reserved is the start of the names that belong to the protocol.
 const reserved = "__ds/"
 
-// subscriptionForm takes apart what a path under reserved is about: a subscription, and a part of it.
+// subscriptionForm parses a path under reserved: a subscription, and a part of it.
 var subscriptionForm = regexp.MustCompile(`^__ds/subscriptions/([A-Za-z0-9._~-]{1,100})(?:/(streams|callback|claim|ack|release)(?:/(.+))?)?$`)
 
-// control answers a request for what is the protocol's own: subscriptions, and the key their webhooks sign with.
+// control answers requests under reserved: about subscriptions, and for the key that signs webhook requests.
 func (d *Door) control(w http.ResponseWriter, r *http.Request, name string) error {
 	if d.Subscriptions == nil {
-		return fault.New(fault.Unimplemented, "names that begin with "+reserved+" are the protocol's own, and this server has no subscriptions", "use another name")
+		return fault.New(fault.Unimplemented, "names that begin with "+reserved+" belong to the protocol, and this server has no subscriptions", "use another name")
 	}
 	if name == reserved+"jwks.json" && r.Method == http.MethodGet {
 		return d.keys(w)
 	}
 	m := subscriptionForm.FindStringSubmatch(name)
 	if m == nil {
-		return fault.New(fault.NotFound, "there is nothing here", "subscriptions are under "+reserved+"subscriptions/")
+		return fault.New(fault.NotFound, "there is nothing at this path", "subscriptions are under "+reserved+"subscriptions/")
 	}
 	c := control{Door: d, Request: r, w: w, name: m[1], path: m[3]}
 	do, ok := controls[r.Method+" "+m[2]]
 	if !ok || m[3] != "" && m[2] != "streams" {
-		return refusal{http.StatusMethodNotAllowed, fault.New(fault.Unimplemented, "a subscription does not do this", "look into §6 and §7 of the protocol")}
+		return refusal{http.StatusMethodNotAllowed, fault.New(fault.Unimplemented, "a subscription does not support this request", "the Durable Streams protocol lists the requests about subscriptions")}
 	}
 	switch m[2] {
-	case "callback", "ack", "release": // whoever was woken shows the wake's token
+	case "callback", "ack", "release": // the worker sends the wake's token
 	default:
 		action := auth.Write
 		if r.Method == http.MethodGet {
@@ -49,7 +52,7 @@ func (d *Door) control(w http.ResponseWriter, r *http.Request, name string) erro
 		if err != nil {
 			return err
 		}
-		c.house = pass.House
+		c.house, c.who = pass.House, pass.who()
 	}
 	return do(c)
 }
@@ -60,8 +63,10 @@ type control struct {
 	*http.Request
 	w     http.ResponseWriter
 	house string
-	name  string
-	// path is the stream that the request is about, if it is about one.
+	// who is the member of the house who makes the request; empty if it has a wake's token.
+	who  string
+	name string
+	// path is the stream in the path, if there is one.
 	path string
 }
 
@@ -77,14 +82,14 @@ var controls = map[string]func(c control) error{
 	"POST release":   control.release,
 }
 
-// wireLink is a stream of a subscription.
+// wireLink is the JSON form of a stream of a subscription.
 type wireLink struct {
 	Path  string `json:"path"`
 	Kind  string `json:"link_type"`
 	Acked string `json:"acked_offset"`
 }
 
-// wireWebhook is where wakes go, and how to know them.
+// wireWebhook is the JSON form of a webhook, with how to verify its requests.
 type wireWebhook struct {
 	URL     string `json:"url"`
 	Signing struct {
@@ -94,7 +99,7 @@ type wireWebhook struct {
 	} `json:"signing"`
 }
 
-// wireSubscription is a subscription as clients read it.
+// wireSubscription is the JSON form of a subscription.
 type wireSubscription struct {
 	ID             string       `json:"id"`
 	SubscriptionID string       `json:"subscription_id"`
@@ -114,18 +119,20 @@ func (c control) put() error {
 	if err := c.decode(&spec); err != nil {
 		return err
 	}
-	for _, name := range append([]string{spec.WakeStream}, spec.Streams...) {
-		if name != "" {
-			if _, err := streamName(name); err != nil {
-				return err
-			}
+	if err := resolveNames(spec.Streams); err != nil {
+		return err
+	}
+	if spec.WakeStream != "" {
+		name, err := streamName(spec.WakeStream)
+		if err != nil {
+			return err
 		}
+		spec.WakeStream = name
 	}
 	if _, thread := threadOf(spec.WakeStream); thread {
-		return fault.New(fault.Invalid, "wake_stream: a thread takes no wakes", "make a stream of its own for them")
+		return fault.New(fault.Invalid, "wake_stream: a thread cannot be a wake stream", "create a stream for the wakes")
 	}
-	base, _, _ := strings.Cut(location(c.Request), reserved)
-	sub, created, err := c.Subscriptions.Create(c.Context(), c.house, c.name, base, spec)
+	sub, created, err := c.Subscriptions.Create(c.Context(), c.house, c.name, base(c.Request), spec)
 	if err != nil {
 		return err
 	}
@@ -158,7 +165,7 @@ func (c control) wire(sub subscription.Subscription) wireSubscription {
 	if sub.Failing {
 		out.Status = "failed"
 	}
-	for _, p := range subscription.Places(sub.Streams) {
+	for _, p := range subscription.StreamStates(sub.Streams) {
 		out.Streams = append(out.Streams, wireLink{p.Path, p.Kind, p.Acked})
 	}
 	if sub.Webhook != nil {
@@ -181,10 +188,8 @@ func (c control) link() error {
 	if err := c.decode(&body); err != nil {
 		return err
 	}
-	for _, name := range body.Streams {
-		if _, err := streamName(name); err != nil {
-			return err
-		}
+	if err := resolveNames(body.Streams); err != nil {
+		return err
 	}
 	if err := c.Subscriptions.Link(c.Context(), c.house, c.name, body.Streams); err != nil {
 		return err
@@ -210,7 +215,7 @@ func (c control) claim() error {
 	}
 	return c.answer(http.StatusOK, map[string]any{
 		"wake_id": wake.ID, "generation": wake.Generation, "token": wake.Token,
-		"streams": subscription.Places(wake.Streams), "lease_ttl_ms": wake.LeaseMS,
+		"streams": subscription.StreamStates(wake.Streams), "lease_ttl_ms": wake.LeaseMS,
 	})
 }
 
@@ -237,11 +242,11 @@ func (c control) release() error {
 	return c.answer(http.StatusNoContent, nil)
 }
 
-// ack is what the holder of a wake says, and its token.
+// ack returns what the holder of a wake reports, and its token.
 func (c control) ack() (token string, ack subscription.Ack, err error) {
 	token, cookie := auth.Credential(c.Header)
 	if token == "" || cookie {
-		return "", ack, fault.New(fault.Unauthenticated, "the wake's token is missing", "show it as a bearer token")
+		return "", ack, fault.New(fault.Unauthenticated, "the wake's token is missing", "send it as a bearer token")
 	}
 	var body struct {
 		WakeID     string `json:"wake_id"`
@@ -258,38 +263,55 @@ func (c control) ack() (token string, ack subscription.Ack, err error) {
 		if err != nil {
 			return "", ack, err
 		}
-		ack.Acked[a.Stream] = max(ack.Acked[a.Stream], seq)
+		name, err := streamName(a.Stream)
+		if err != nil {
+			return "", ack, err
+		}
+		ack.Acked[name] = max(ack.Acked[name], seq)
 	}
 	return token, ack, nil
 }
 
-// decode reads the request's body, which is JSON.
+// resolveNames replaces each reference to a stream in a request's body, by name or path, with the name.
+func resolveNames(streams []string) error {
+	for i, given := range streams {
+		name, err := streamName(given)
+		if err != nil {
+			return err
+		}
+		streams[i] = name
+	}
+	return nil
+}
+
+// decode decodes the request's JSON body.
 func (c control) decode(to any) error {
-	body, err := content(c.w, request{Request: c.Request})
+	body, lease, err := c.content(c.w, request{Request: c.Request, member: c.who}, maxControl)
 	if err != nil {
 		return err
 	}
+	defer lease.Release()
 	if err := json.Unmarshal(body, to); err != nil {
-		return fault.New(fault.Invalid, "the body is not the JSON that this takes", "look into §6 and §7 of the protocol").Because(err)
+		return fault.New(fault.Invalid, "the body is not JSON of the expected form", "the Durable Streams protocol describes the bodies of requests about subscriptions").Because(err)
 	}
 	return nil
 }
 
 func (c control) answer(status int, body any) error {
-	return answerJSON(c.w, "application/json", "no-store", status, body)
+	return answerJSON(c.w, "application/json", status, body)
 }
 
-// keys answers with the key that webhooks' signatures are checked with.
+// keys answers with the key that verifies the signatures of webhook requests.
 func (d *Door) keys(w http.ResponseWriter) error {
 	key := map[string]string{
 		"kty": "OKP", "crv": "Ed25519", "kid": d.Subscriptions.KeyID(), "use": "sig", "alg": "EdDSA",
 		"x": base64.RawURLEncoding.EncodeToString(d.Subscriptions.PublicKey()),
 	}
-	return answerJSON(w, "application/jwk-set+json", "public, max-age=300", http.StatusOK, map[string]any{"keys": []any{key}})
+	w.Header().Set("Cache-Control", "public, max-age=300")
+	return answerJSON(w, "application/jwk-set+json", http.StatusOK, map[string]any{"keys": []any{key}})
 }
 
-func answerJSON(w http.ResponseWriter, kind, cache string, status int, body any) error {
-	w.Header().Set("Cache-Control", cache)
+func answerJSON(w http.ResponseWriter, kind string, status int, body any) error {
 	if body == nil {
 		w.WriteHeader(status)
 		return nil
@@ -300,11 +322,11 @@ func answerJSON(w http.ResponseWriter, kind, cache string, status int, body any)
 	}
 	w.Header().Set("Content-Type", kind)
 	w.WriteHeader(status)
-	w.Write(text) // who went away is not told
+	w.Write(text) // fails only if the client is gone
 	return nil
 }
 
-// protocolCode is how the protocol calls an error about subscriptions, and what it tells besides.
+// protocolCode sets the protocol's code for an error about subscriptions, and its further fields.
 func protocolCode(f *failure, status *int, err error) {
 	var held *subscription.HeldError
 	switch {

@@ -9,25 +9,25 @@ import (
 	"time"
 )
 
-// stallAfter is how long a client may take nothing, or half of that, before it is let go.
-const stallAfter = 30 * time.Second
+// stallTimeout is the longest time for which a client may receive nothing before it is disconnected. The time may also
+// be half of that, because deadlines are set rarely.
+const stallTimeout = 30 * time.Second
 
-// outlet is where a body without end goes.
-type outlet interface {
-	// send sends text at once.
+// bodyWriter writes a response body that has no defined end.
+type bodyWriter interface {
+	// send writes text and flushes it.
 	send(text []byte) error
-	// attend runs tell, and meanwhile calls gone when the client goes away. It may return at once.
-	attend(gone, tell func())
+	// serve calls run, and calls gone if the client disconnects meanwhile. It may return at once.
+	serve(gone, run func())
 	// close ends the body.
 	close()
 }
 
-// open answers with a body without end.
+// open starts a response whose body has no defined end.
 //
-// Whoever follows mostly waits, and in thousands: a connection is taken over from the HTTP server, which then
-// lets go of the request, of its buffers and of a large stack. That of HTTP/2 belongs to other requests too,
-// and stays where it is.
-func (d *Door) open(w http.ResponseWriter, r *http.Request) outlet {
+// Thousands of followers may be waiting, so their connections are taken from the HTTP server, which then frees the
+// request, its buffers and a large stack. An HTTP/2 connection cannot be taken, because it also carries other requests.
+func (d *Door) open(w http.ResponseWriter, r *http.Request) bodyWriter {
 	conn, err := takeOver(w, r)
 	if err != nil {
 		w.WriteHeader(http.StatusOK)
@@ -36,18 +36,15 @@ func (d *Door) open(w http.ResponseWriter, r *http.Request) outlet {
 		return o
 	}
 	c := &connection{Conn: conn, taken: &d.taken}
-	switch conn := conn.(type) {
-	case *net.TCPConn:
-		c.raw, _ = conn.SyscallConn()
-	case *net.UnixConn:
+	if conn, ok := conn.(syscall.Conn); ok { // a plain socket
 		c.raw, _ = conn.SyscallConn()
 	}
 	d.taken.add(conn)
 	return c
 }
 
-// takeOver takes a request's connection from the HTTP server. The head of the response is written; its body
-// ends with the connection.
+// takeOver takes a request's connection from the HTTP server and writes the head of the response. The body ends with
+// the connection.
 func takeOver(w http.ResponseWriter, r *http.Request) (net.Conn, error) {
 	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -58,54 +55,67 @@ func takeOver(w http.ResponseWriter, r *http.Request) (net.Conn, error) {
 		StatusCode: http.StatusOK, ProtoMajor: r.ProtoMajor, ProtoMinor: r.ProtoMinor,
 		Header: w.Header(), ContentLength: -1, Close: true,
 	}
-	conn.SetWriteDeadline(time.Now().Add(stallAfter))
+	conn.SetWriteDeadline(time.Now().Add(stallTimeout))
 	head.Write(buffered)
-	buffered.Flush() // who went away is noticed soon
+	buffered.Flush() // a failure is noticed soon, when reading
 	return conn, nil
 }
 
-// awaitEnd returns when nothing can come from the client any more. What it says meanwhile is of no interest:
-// it was told that this is the connection's last response.
+// maxIgnored is how many bytes of a client's input are read and ignored.
+const maxIgnored = 64 << 10
+
+// awaitEnd returns when the client has disconnected or has sent too much. Its input is ignored, because the response's
+// header says that it is the connection's last.
 func awaitEnd(conn net.Conn) {
 	var ignored [64]byte
-	for {
-		if _, err := conn.Read(ignored[:]); err != nil {
+	for read := 0; read < maxIgnored; {
+		n, err := conn.Read(ignored[:])
+		if err != nil {
 			return
 		}
+		read += n
 	}
 }
 
-// connection is one that was taken over.
+// connection is a connection that was taken over.
 type connection struct {
 	net.Conn
 	taken *taken
-	// raw is the connection's socket; nil when text does not go there as it is, but encrypted, say.
+	// raw is the connection's socket; nil if text cannot be written to it directly, for example because it is
+	// encrypted.
 	raw syscall.RawConn
-	// until is the end of its patience with the client.
+	// until is the current write deadline.
 	until time.Time
 }
 
 func (c *connection) send(text []byte) error {
-	if now := time.Now(); c.until.Sub(now) < stallAfter/2 { // to set it costs as much as half of a write
-		c.until = now.Add(stallAfter)
-		c.SetWriteDeadline(c.until)
+	for {
+		if now := time.Now(); c.until.Sub(now) < stallTimeout/2 { // setting a deadline costs half as much as a write
+			c.until = now.Add(stallTimeout)
+			c.SetWriteDeadline(c.until)
+		}
+		part := text[:min(len(text), maxFrame)] // so that a slow client has time for a large entry
+		if _, err := c.Write(part); err != nil {
+			return err
+		}
+		if text = text[len(part):]; len(text) == 0 {
+			return nil
+		}
 	}
-	_, err := c.Write(text)
-	return err
 }
 
-// attend leaves the HTTP server's goroutine.
-func (c *connection) attend(gone, tell func()) {
+// serve frees the HTTP server's goroutine.
+func (c *connection) serve(gone, run func()) {
 	go func() {
 		awaitEnd(c.Conn)
 		gone()
 	}()
-	go tell()
+	go run()
 }
 
 func (c *connection) close() { c.taken.end(c.Conn) }
 
-// attempt writes a text to connections that take it at once. The zero value is ready.
+// attempt writes to connections without waiting. The zero value is ready to use.
 type attempt struct {
 	text  []byte
 	n     int
@@ -113,18 +123,18 @@ type attempt struct {
 	write func(socket uintptr)
 }
 
-// on writes as much of a text as a connection takes at once, and returns how much that is. The connection has a
-// socket.
+// on writes as much of a text as the connection accepts at once, and returns how much that is. The connection must have
+// a socket.
 func (a *attempt) on(c *connection, text []byte) (n int, err error) {
 	a.text = text
-	if a.write == nil { // once: it is kept in memory
+	if a.write == nil { // made once, because it is heap-allocated
 		a.write = func(socket uintptr) {
 			for a.err = syscall.EINTR; a.err == syscall.EINTR; {
 				a.n, a.err = syscall.Write(int(socket), a.text)
 			}
 		}
 	}
-	// Control, unlike Write, knows nothing of deadlines: it costs less, and this does not wait anyway.
+	// Control ignores deadlines, unlike Write. It costs less, and this write does not wait anyway.
 	switch err := c.raw.Control(a.write); {
 	case err != nil:
 		return 0, err
@@ -134,7 +144,7 @@ func (a *attempt) on(c *connection, text []byte) (n int, err error) {
 	return a.n, a.err
 }
 
-// response is one on a connection that cannot be taken over.
+// response writes to a connection that cannot be taken over.
 type response struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -142,21 +152,20 @@ type response struct {
 }
 
 func (r *response) send(text []byte) error {
-	r.control.SetWriteDeadline(time.Now().Add(stallAfter))
 	if _, err := r.Write(text); err != nil {
 		return err
 	}
 	return r.control.Flush()
 }
 
-func (r *response) attend(gone, tell func()) {
+func (r *response) serve(gone, run func()) {
 	defer context.AfterFunc(r.ctx, gone)()
-	tell()
+	run()
 }
 
-func (r *response) close() {} // its handler returns
+func (r *response) close() {} // the handler returns
 
-// taken are the connections that were taken over: nobody else knows them.
+// taken holds the connections that were taken over, because the HTTP server no longer knows them.
 type taken struct {
 	mu     sync.Mutex
 	closed bool
@@ -164,7 +173,7 @@ type taken struct {
 	all    sync.WaitGroup
 }
 
-// add takes a connection in, or closes it when there may be no more.
+// add registers a connection, or closes it if the door is closed.
 func (t *taken) add(conn net.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -189,9 +198,9 @@ func (t *taken) end(conn net.Conn) {
 	}
 }
 
-// Close waits until all who follow over HTTP/1 were let go, as they are once the Log closes: the HTTP server's
-// own end does not wait for them. Those who are there still when ctx ends are cut off, and its error is
-// returned. From now on nobody follows.
+// Close waits until all HTTP/1 followers have ended, which they do once the Log closes; the HTTP server's shutdown does
+// not wait for them. When ctx ends, it closes the remaining connections and returns ctx's error. No new followers are
+// accepted.
 func (d *Door) Close(ctx context.Context) error {
 	t := &d.taken
 	t.mu.Lock()

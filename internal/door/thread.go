@@ -8,35 +8,49 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// threadsOwn refuses what only a thread does to its stream.
+// threadsOwn returns the error for an operation on a thread's stream that is only possible on the thread.
 func threadsOwn(what, next string) error {
-	return fault.Newf(fault.Precondition, next, "a thread's stream is not %s by itself", what)
+	return fault.Newf(fault.Precondition, next, "a thread's stream cannot be %s by itself", what)
 }
 
-// posted is an entry as it comes in. Its time is the log's to say: the caller's is not looked at.
+// posted is an entry as clients send it. The log sets the time; the client's is ignored.
 type posted struct {
 	ID       string          `json:"id"`
 	AuthorID string          `json:"authorId"`
 	Payload  json.RawMessage `json:"payload"`
+	// Literal makes it a chat even if it looks like a command.
+	Literal bool `json:"literal"`
 }
 
-// drafts are the entries that a body of a content type asks for.
-func (r request) drafts(contentType string, body []byte) ([]entry.Draft, error) {
+// drafts returns the entries in a body of this content type, and which of a thread's chats are literal.
+func (r request) drafts(contentType string, body []byte) (drafts []entry.Draft, literal []bool, err error) {
 	if !r.thread {
-		return stream.Drafts(contentType, r.agent, body)
+		drafts, err = stream.Drafts(contentType, r.agent, body)
+		return drafts, nil, err
 	}
 	return threadDrafts(r.agent, body)
 }
 
-// threadDrafts are one entry or an array of them, in the name of agent.
-func threadDrafts(agent string, body []byte) ([]entry.Draft, error) {
+// append writes a request's entries. In a thread, a chat that is a command is run if its author may run commands.
+func (d *Door) append(r request, w stream.Write, literal []bool) (stream.Written, error) {
+	thread, ok := threadOf(r.ref.Name)
+	if !ok || d.Dispatcher == nil {
+		return d.Log.Write(r.Context(), r.ref, w)
+	}
+	by := dispatch.Speaker{Scope: db.Scope{House: r.ref.House, Agent: r.agent}, MayRun: r.mayRun}
+	return d.Dispatcher.SayAll(r.Context(), by, thread, w, literal)
+}
+
+// threadDrafts returns the entry or the entries in an array, in the name of agent, and which of them are literal.
+func threadDrafts(agent string, body []byte) (drafts []entry.Draft, literal []bool, err error) {
 	var list []posted
-	var err error
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("[")) {
 		err = json.Unmarshal(body, &list)
 	} else {
@@ -44,23 +58,24 @@ func threadDrafts(agent string, body []byte) ([]entry.Draft, error) {
 		err = json.Unmarshal(body, &list[0])
 	}
 	if _, wrongType := errors.AsType[*json.UnmarshalTypeError](err); wrongType {
-		return nil, unprocessable(fault.New(fault.Invalid, "it is no entry: an id, a time and an author are texts", "send {id, ts, authorId, payload}, or an array of those").Because(err))
+		return nil, nil, unprocessable(fault.New(fault.Invalid, "this is not an entry: id, ts and authorId must be strings", "send {id, ts, authorId, payload}, or an array of those").Because(err))
 	} else if err != nil {
-		return nil, fault.New(fault.Invalid, "the body is not JSON", "send {id, ts, authorId, payload}, or an array of those").Because(err)
+		return nil, nil, fault.New(fault.Invalid, "the body is not JSON", "send {id, ts, authorId, payload}, or an array of those").Because(err)
 	}
-	drafts := make([]entry.Draft, len(list))
+	drafts, literal = make([]entry.Draft, len(list)), make([]bool, len(list))
 	for i, p := range list {
 		if drafts[i], err = p.draft(agent); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		literal[i] = p.Literal
 	}
-	return drafts, nil
+	return drafts, literal, nil
 }
 
-// draft is what was posted as an entry to write, checked.
+// draft validates what was posted and returns its draft.
 func (p posted) draft(agent string) (entry.Draft, error) {
 	if p.AuthorID != "" && p.AuthorID != agent {
-		return entry.Draft{}, fault.New(fault.Forbidden, "authorId: an entry is written in one's own name only", "leave it out")
+		return entry.Draft{}, fault.New(fault.Forbidden, "authorId: you can write entries in your own name only", "leave it out")
 	}
 	var kind struct {
 		Type string `json:"type"`
@@ -75,7 +90,7 @@ func (p posted) draft(agent string) (entry.Draft, error) {
 	return d, nil
 }
 
-// unprocessable is an error about what an entry says, rather than about the request.
+// unprocessable marks an error as one about an entry's content rather than about the request.
 func unprocessable(err error) error {
 	switch fault.CodeOf(err) {
 	case fault.Invalid:
@@ -86,9 +101,9 @@ func unprocessable(err error) error {
 	return err
 }
 
-// appendMessage appends an entry as one message of its stream. A thread's is
-// {seq, id, type, authorId, payload, ts}, written by hand: its payload is JSON text already, and looking
-// through it once more is most of what encoding/json would do.
+// appendMessage appends an entry as one message of its stream. A thread's entry is {seq, id, type, authorId, payload,
+// ts}. It is built by hand because its payload is JSON already, and most of the work of encoding/json would be to scan
+// it again.
 func (f form) appendMessage(text []byte, e entry.Entry) []byte {
 	if !f.thread {
 		return append(text, stream.Bytes(e)...)
@@ -104,7 +119,7 @@ func (f form) appendMessage(text []byte, e entry.Entry) []byte {
 	return append(text, `"}`...)
 }
 
-// appendString appends a text as JSON.
+// appendString appends a string as JSON.
 func appendString(text []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
@@ -115,7 +130,7 @@ func appendString(text []byte, s string) []byte {
 	return append(append(append(text, '"'), s...), '"')
 }
 
-// appendTyped appends an entry's payload with its type in it, where those who post through this door put it.
+// appendTyped appends an entry's payload with its type in it, which is where clients of this door put it.
 func appendTyped(text []byte, e entry.Entry) []byte {
 	fields, isObject := bytes.CutPrefix(bytes.TrimSpace(e.Payload), []byte("{"))
 	if !isObject || hasType(e.Payload) {
@@ -128,12 +143,12 @@ func appendTyped(text []byte, e entry.Entry) []byte {
 	return append(text, fields...)
 }
 
-// hasType tells whether a JSON object has a field of this name.
+// hasType reports whether a JSON object has a field named type.
 func hasType(object []byte) bool {
 	switch {
 	case bytes.HasPrefix(object, []byte(`{"type":`)):
 		return true
-	case !bytes.Contains(object, []byte(`"type"`)) && !bytes.Contains(object, []byte(`\u`)): // nor is it spelled otherwise
+	case !bytes.Contains(object, []byte(`"type"`)) && !bytes.Contains(object, []byte(`\u`)): // not in an escaped spelling either
 		return false
 	}
 	var fields map[string]json.RawMessage

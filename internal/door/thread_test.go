@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
@@ -98,7 +99,7 @@ func TestAForkedThreadsStream(t *testing.T) {
 	})
 	w.run(t, "is whole when its source was deleted", func(t *testing.T, w *world) {
 		err := w.DB.In(t.Context(), scope, func(tx pgx.Tx) error {
-			_, err := threads.DeleteTx(t.Context(), tx, scope, source)
+			_, err := threads.DeleteTx(t.Context(), tx, source)
 			return err
 		})
 		if err != nil {
@@ -248,4 +249,74 @@ func awaitLine(t testing.TB, lines *bufio.Scanner, text string) string {
 	}
 	t.Fatalf("%q did not come: %v", text, lines.Err())
 	return ""
+}
+
+// What is posted to a thread is said there.
+func TestSayingThroughTheDoor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.dispatches = true
+	url, _ := w.serve()
+	post := func(w *world, key, body string, headers ...string) response {
+		return w.at(url, "POST", w.ours.stream(), body, append([]string{asJSON, "Authorization: Bearer " + key}, headers...)...)
+	}
+	said := func(id, text string) string {
+		return fmt.Sprintf(`{"id":%q,"payload":{"type":"chat","text":%q}}`, id, text)
+	}
+	kinds := func(w *world) (all string) {
+		for _, r := range w.lines("0") {
+			if r.Type != "command_result" { // it comes when it comes
+				all += r.ID + ":" + r.Type + " "
+			}
+		}
+		return all
+	}
+	w.run(t, "runs the commands among it, of a member", func(t *testing.T, w *world) {
+		post(w, w.ours.key, "["+said("a", "hello")+","+said("b", "!ls")+","+said("c", "bye!")+"]").want(204)
+		post(w, w.ours.limited, said("d", "/run make test")).want(204)
+		if got := kinds(w); got != "a:chat b:command c:chat d:command " {
+			t.Errorf("the log is %s", got)
+		}
+		res, err := http.DefaultClient.Do(w.request(w.url, "GET", w.ours.stream()+"?live=sse&offset=-1", "", "Authorization: Bearer "+w.ours.key))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		awaitLine(t, bufio.NewScanner(res.Body), `"id":"d.result"`)
+	})
+	w.run(t, "says it as it is when that is asked for", func(t *testing.T, w *world) {
+		post(w, w.ours.key, `{"id":"e","literal":true,"payload":{"type":"chat","text":"!ls"}}`).want(204)
+		if got := kinds(w); !strings.HasSuffix(got, "e:chat ") {
+			t.Errorf("the log is %s", got)
+		}
+	})
+	w.run(t, "says it as it is for the holder of the thread's token", func(t *testing.T, w *world) {
+		token, err := w.auth.CreateThreadToken(t.Context(), db.Scope{House: w.ours.id, Agent: w.ours.member}, w.ours.thread, w.ours.member, []string{auth.StreamWrite})
+		if err != nil {
+			t.Fatal(err)
+		}
+		post(w, token.Token, said("f", "/run ls")).want(204)
+		if got := kinds(w); !strings.HasSuffix(got, "f:chat ") {
+			t.Errorf("the log is %s", got)
+		}
+	})
+	w.run(t, "says once what a producer repeats, and none of it out of turn", func(t *testing.T, w *world) {
+		producer := func(seq int) []string {
+			return []string{"Producer-Id: p", "Producer-Epoch: 0", fmt.Sprint("Producer-Seq: ", seq)}
+		}
+		before := kinds(w)
+		post(w, w.ours.key, said("g", "!ls"), producer(0)...).want(200)
+		post(w, w.ours.key, said("g", "!ls"), producer(0)...).want(204)
+		post(w, w.ours.key, "["+said("h", "hello")+","+said("i", "!ls")+"]", producer(5)...).want(409)
+		if got := kinds(w); got != before+"g:command " {
+			t.Errorf("the log was %s and is %s", before, got)
+		}
+	})
+	w.run(t, "says nothing of what has a command without a command in it", func(t *testing.T, w *world) {
+		before := kinds(w)
+		post(w, w.ours.key, "["+said("j", "hello")+","+said("k", "! ")+"]").want(400).failure()
+		if got := kinds(w); got != before {
+			t.Errorf("the log was %s and is %s", before, got)
+		}
+	})
 }

@@ -1,73 +1,109 @@
 package door
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
+	"os"
 	"strconv"
-	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/httpd"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// bodyWithin is how long a client may take to send a body.
-const bodyWithin = time.Minute
-
-// content is a request's body.
-func content(w http.ResponseWriter, r request) ([]byte, error) {
-	control := http.NewResponseController(w)
-	control.SetReadDeadline(time.Now().Add(bodyWithin))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	control.SetReadDeadline(time.Time{})
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return nil, refusal{http.StatusRequestEntityTooLarge, fault.Newf(fault.Exhausted, "append it in parts", "the body has more than %d bytes", maxBody)}
-	case err != nil:
-		return nil, fault.New(fault.Invalid, "the body ended before it was complete", "send the request again").Because(err)
+// content reads a request's body of at most limit bytes. The caller must release the lease of its memory. The server
+// limits the time.
+func (d *Door) content(w http.ResponseWriter, r request, limit int64) (body []byte, lease *httpd.Lease, err error) {
+	if r.ContentLength > limit {
+		return nil, nil, refusal{http.StatusRequestEntityTooLarge, tooLarge(limit)}
 	}
-	return body, nil
+	in := http.MaxBytesReader(w, r.Body, limit)
+	if n := r.ContentLength; n >= 0 && n <= freeBody { // as nearly all bodies are
+		body = make([]byte, n)
+		_, err = io.ReadFull(in, body)
+		return body, nil, unread(err, limit)
+	}
+	var read bytes.Buffer
+	read.Grow(freeBody + bytes.MinRead)
+	if _, err = io.CopyN(&read, in, freeBody); err == nil { // there may be more
+		size := r.ContentLength
+		if size < 0 {
+			size = limit
+		}
+		if lease, err = d.hold(r.Context(), r.member, 2*size); err != nil { // once as a body and once as entries
+			return nil, nil, err
+		}
+		read.Grow(int(max(r.ContentLength, 0)))
+		_, err = io.Copy(&read, in)
+		lease.Shrink(2 * int64(read.Len()))
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		lease.Release()
+		return nil, nil, unread(err, limit)
+	}
+	return read.Bytes(), lease, nil
 }
 
-// write appends to a stream, closes it, or both in one.
+// unread returns the error for a body that could not be read; nil if it was read.
+func unread(err error, limit int64) error {
+	_, large := errors.AsType[*http.MaxBytesError](err)
+	switch {
+	case err == nil:
+		return nil
+	case large:
+		return refusal{http.StatusRequestEntityTooLarge, tooLarge(limit)}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return refusal{http.StatusRequestTimeout, fault.New(fault.DeadlineExceeded, "the body arrives too slowly", "send the request again, in parts")}
+	}
+	return fault.New(fault.Invalid, "the body ended before it was complete", "send the request again").Because(err)
+}
+
+func tooLarge(limit int64) *fault.Error {
+	return fault.Newf(fault.Exhausted, "append it in parts", "the body has more than %d bytes", limit)
+}
+
+// write appends to a stream, closes it, or both.
 func (d *Door) write(w http.ResponseWriter, r request) error {
 	write, err := conditions(r.Header)
 	if err != nil {
 		return err
 	}
 	if r.thread && write.Close {
-		return threadsOwn("closed", "end what runs in the thread, or delete it")
+		return threadsOwn("closed", "end what runs in the thread, or delete the thread")
 	}
-	body, err := content(w, r)
+	body, lease, err := d.content(w, r, maxBody)
 	if err != nil {
 		return err
 	}
+	defer lease.Release()
+	var literal []bool
 	switch {
 	case len(body) > 0:
 		if write.ContentType == "" && !r.thread {
-			return fault.New(fault.Invalid, "the body has no Content-Type", "send the stream's")
+			return fault.New(fault.Invalid, "the body has no Content-Type", "send the content type of the stream")
 		}
-		if write.Content, err = r.drafts(write.ContentType, body); err == nil && len(write.Content) == 0 {
+		if write.Content, literal, err = r.drafts(write.ContentType, body); err == nil && len(write.Content) == 0 {
 			err = fault.New(fault.Invalid, "the body is an empty array", "send at least one message")
 		}
 	case !write.Close:
 		err = fault.New(fault.Invalid, "the body is empty", "send what to append, or "+headerClosed+": true to close the stream")
 	}
 	if err != nil {
-		return d.blame(w, r, write, err)
+		return d.refusalOf(w, r, write, err)
 	}
 	if r.thread {
 		write.ContentType = "application/json"
 	}
-	done, err := d.Log.Write(r.Context(), r.ref, write)
+	done, err := d.append(r, write, literal)
 	if err != nil {
 		return err
 	}
-	return answer(w, write, done)
+	return answerWrite(w, write, done)
 }
 
-// conditions are what a write depends on.
+// conditions returns what a write depends on.
 func conditions(h http.Header) (write stream.Write, err error) {
 	if write.Producer, err = producerOf(h); err != nil {
 		return write, err
@@ -80,47 +116,48 @@ func conditions(h http.Header) (write stream.Write, err error) {
 	return write, err
 }
 
-// blame finds what a write of unusable content is to be told: what the stream says against it comes first.
-func (d *Door) blame(w http.ResponseWriter, r request, write stream.Write, unusable error) error {
+// refusalOf returns the error for a write of invalid content. If the stream's state also forbids the write, that error
+// comes first.
+func (d *Door) refusalOf(w http.ResponseWriter, r request, write stream.Write, unusable error) error {
 	s, err := d.Log.Describe(r.Context(), r.ref)
 	switch {
 	case err != nil:
 		return err
 	case s.Closed:
-		return answer(w, write, stream.Written{Verdict: stream.Closed, Stream: s})
+		return answerWrite(w, write, stream.Written{Outcome: stream.Closed, Stream: s})
 	case write.ContentType != "" && stream.MediaType(write.ContentType) != stream.MediaType(s.ContentType):
-		return answer(w, write, stream.Written{Verdict: stream.OtherContent, Stream: s})
+		return answerWrite(w, write, stream.Written{Outcome: stream.OtherContent, Stream: s})
 	}
 	return unusable
 }
 
-// answer tells what became of a write.
-func answer(w http.ResponseWriter, write stream.Write, done stream.Written) error {
+// answerWrite answers with the outcome of a write.
+func answerWrite(w http.ResponseWriter, write stream.Write, done stream.Written) error {
 	h := w.Header()
-	if p := done.Producer; p != nil && done.Verdict != stream.Closed {
+	if p := done.Producer; p != nil && done.Outcome != stream.Closed {
 		h.Set(headerEpoch, strconv.FormatInt(p.Epoch, 10))
-		if done.Verdict != stream.Fenced {
+		if done.Outcome != stream.Fenced {
 			h.Set(headerProducerSeq, strconv.FormatInt(p.Seq, 10))
 		}
 	}
-	switch done.Verdict {
+	switch done.Outcome {
 	case stream.Accepted, stream.Duplicate:
-		tell(h, done.Stream)
-		if done.Verdict == stream.Accepted && write.Producer != nil && len(write.Content) > 0 {
+		setStreamHeaders(h, done.Stream)
+		if done.Outcome == stream.Accepted && write.Producer != nil && len(write.Content) > 0 {
 			w.WriteHeader(http.StatusOK)
 		} else {
 			w.WriteHeader(http.StatusNoContent)
 		}
 		return nil
 	case stream.Closed:
-		tell(h, done.Stream)
+		setStreamHeaders(h, done.Stream)
 		return fault.Newf(fault.Precondition, "write to another stream", "stream %s is closed", done.Stream.Name)
 	case stream.OtherContent:
-		return fault.Newf(fault.Precondition, "send the stream's content type", "the stream holds %s, and no %s", done.Stream.ContentType, write.ContentType)
+		return fault.Newf(fault.Precondition, "send the stream's content type", "the stream holds %s and not %s", done.Stream.ContentType, write.ContentType)
 	case stream.Fenced:
-		return fault.Newf(fault.Forbidden, "stop, or begin a higher epoch", "another producer %s has begun epoch %d", write.Producer.Name, done.Producer.Epoch)
+		return fault.Newf(fault.Forbidden, "stop, or start with a higher epoch", "another producer %s has started epoch %d", write.Producer.Name, done.Producer.Epoch)
 	case stream.NotFromStart:
-		return fault.New(fault.Invalid, "a new epoch begins with "+headerProducerSeq+": 0", "number its appends from 0")
+		return fault.New(fault.Invalid, "a new epoch must begin with "+headerProducerSeq+": 0", "number the producer's appends from 0")
 	case stream.Gap:
 		expected := int64(0)
 		if done.Producer != nil {
@@ -128,7 +165,7 @@ func answer(w http.ResponseWriter, write stream.Write, done stream.Written) erro
 		}
 		h.Set(headerSeqExpected, strconv.FormatInt(expected, 10))
 		h.Set(headerSeqReceived, strconv.FormatInt(write.Producer.Seq, 10))
-		return fault.Newf(fault.Aborted, "send the appends before it first", "append %d of producer %s comes next, not %d", expected, write.Producer.Name, write.Producer.Seq)
+		return fault.Newf(fault.Aborted, "send the missing appends first", "append %d of producer %s is expected, not %d", expected, write.Producer.Name, write.Producer.Seq)
 	}
-	return fault.New(fault.Aborted, headerSeq+": an append with this or a greater one was there before", "look at what was appended, and count on")
+	return fault.New(fault.Aborted, headerSeq+": an earlier append has this value or a greater one", "read what was appended, and continue with a greater value")
 }

@@ -8,25 +8,31 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Command says that someone ran a command on the thread's sandbox (run_command, seed 000). Its output
-// and its end are told by the [CommandResult] whose id is [ResultID] of this entry's id.
+// Command records that someone ran a command in the thread's sandbox (run_command, seed 000). Its output and its end
+// are in the [CommandResult] whose id is the [ResultID] of this entry's id.
 type Command struct {
 	// Command is a line for the shell. Exactly one of Command and Argv is set.
 	Command string `json:"command,omitempty"`
 	// Argv is a program with its arguments, run without a shell.
 	Argv []string `json:"argv,omitempty"`
-	// SandboxID is the sandbox the thread was on when it was asked; empty when there was none yet.
+	// SandboxID is the thread's sandbox when the command was requested; empty if there was none.
 	SandboxID string `json:"sandbox_id,omitempty"`
-	// TimeoutMS bounds it, in milliseconds; 0 is the environment's limit.
+	// TimeoutMS is the time limit in milliseconds; 0 means the environment's limit.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
-	// EnvironmentID is the recipe asked for; empty follows the thread, then the house.
+	// EnvironmentID is the requested environment. If it is empty, the thread's and then the house's environment is
+	// used.
 	EnvironmentID string `json:"environment_id,omitempty"`
+	// Separate keeps standard output and error apart for the program that asked for the command, which reads both
+	// whole. Without, they are one, so that their lines stand in the order in which they were written.
+	Separate bool `json:"separate,omitempty"`
+	// Input gives it a standard input, which the program that asked for the command writes. Without, it is empty.
+	Input bool `json:"input,omitempty"`
 }
 
 // Type is "command".
 func (Command) Type() string { return "command" }
 
-// Validate asks for exactly one of a line and an argument list, and for no NUL byte anywhere.
+// Validate requires exactly one of a line and an argument list, and no NUL bytes.
 func (c Command) Validate() error {
 	line, argv := strings.TrimSpace(c.Command) != "", len(c.Argv) > 0 && c.Argv[0] != ""
 	switch {
@@ -42,10 +48,10 @@ func (c Command) Validate() error {
 	return nil
 }
 
-// Plain is the command after a prompt: "$ ls -l".
+// Plain returns the command after a prompt: "$ ls -l".
 func (c Command) Plain() string { return "$ " + c.Line() }
 
-// Line is the command as one line a shell would take.
+// Line returns the command as one line for a shell.
 func (c Command) Line() string {
 	if len(c.Argv) == 0 {
 		return c.Command
@@ -57,7 +63,7 @@ func (c Command) Line() string {
 	return strings.Join(words, " ")
 }
 
-// Program is what is executed in the box: the argument list as it is, or the line through a shell.
+// Program returns the arguments to execute in the sandbox: the argument list itself, or a shell with the line.
 func (c Command) Program() []string {
 	if len(c.Argv) > 0 {
 		return c.Argv
@@ -65,7 +71,7 @@ func (c Command) Program() []string {
 	return []string{"/bin/sh", "-c", c.Command}
 }
 
-// quote writes w so that a shell reads it as one word.
+// quote quotes w so that a shell reads it as one word.
 func quote(w string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+=./:,@%"
 	if w != "" && strings.Trim(w, plain) == "" {
@@ -74,8 +80,8 @@ func quote(w string) string {
 	return "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 }
 
-// ParseCommand tells whether a line of a composer is a command for the shell, "/run make test" or
-// "!make test", and returns the command: "make test". A text that is neither is something to say.
+// ParseCommand reports whether a text is a shell command, "/run make test" or "!make test", and returns the command
+// "make test". Any other text is a chat.
 func ParseCommand(text string) (command string, ok bool) {
 	text = strings.TrimSpace(text)
 	if rest, found := strings.CutPrefix(text, "!"); found {
@@ -88,45 +94,108 @@ func ParseCommand(text string) (command string, ok bool) {
 	return command, true
 }
 
+// CancelGrace is how long a command that is cancelled has after SIGINT before it gets SIGTERM, and then before it is
+// killed.
+const CancelGrace = 10 * time.Second
+
 // ResultID is the id of the [CommandResult] of the command entry with this id. That it is derived makes
 // a command have one result, whoever writes it.
 func ResultID(commandID string) string { return commandID + resultSuffix }
 
-// resultSuffix ends the ids of results, and of nothing else.
+// resultSuffix ends the ids of results. No other entry may use it.
 const resultSuffix = ".result"
 
-// CommandResult says how a command ended, and what it printed.
+// CommandWaiting records that a command could not start at once, and what it waits for.
+type CommandWaiting struct {
+	// CommandID is the id of the [Command] entry.
+	CommandID string `json:"command_id"`
+	// For is what it waits for, one of the Wait constants.
+	For string `json:"for"`
+	// Limit is how many commands may run there at once; 0 if it waits for a server or a machine.
+	Limit int `json:"limit,omitempty"`
+}
+
+// What a command waits for: the end of another command of its thread or house, a free server, or the return of the
+// machine that its sandbox is on.
+const (
+	WaitThread  = "thread"
+	WaitHouse   = "house"
+	WaitServer  = "server"
+	WaitMachine = "machine"
+)
+
+// Type is "signal.dispatch.command_waiting".
+func (CommandWaiting) Type() string { return "signal.dispatch.command_waiting" }
+
+// Validate requires the command's id and a known reason.
+func (w CommandWaiting) Validate() error {
+	switch {
+	case w.CommandID == "":
+		return fault.New(fault.Invalid, "command_id: it is empty", "give the id of the command entry")
+	case w.For != WaitThread && w.For != WaitHouse && w.For != WaitServer && w.For != WaitMachine:
+		return fault.New(fault.Invalid, "for: it is not known", "use thread, house, server or machine")
+	}
+	return nil
+}
+
+// Plain returns a sentence.
+func (w CommandWaiting) Plain() string {
+	if w.For == WaitServer {
+		return "the command waits until a server has room for it"
+	}
+	if w.For == WaitMachine {
+		return "the command waits for the machine of its sandbox, which is away; destroy the sandbox to continue in a new one"
+	}
+	if w.Limit == 1 {
+		return fmt.Sprintf("the command waits: a %s runs one command at a time", w.For)
+	}
+	return fmt.Sprintf("the command waits: a %s runs %d commands at a time", w.For, w.Limit)
+}
+
+// CommandResult records how a command ended and what it printed.
 type CommandResult struct {
 	// CommandID is the id of the [Command] entry.
 	CommandID string `json:"command_id"`
-	// SandboxID is the sandbox it ran on; empty when it never ran.
+	// SandboxID is the sandbox that it ran in, or may have run in; empty if it never ran.
 	SandboxID string `json:"sandbox_id,omitempty"`
-	// ExitCode is the command's own; 124 for one that ran out of time, 128+n for one ended by signal n,
-	// -1 when it never ran or nobody knows how it ended.
+	// ExitCode is the command's own exit code; 124 after a time-out, 128+n if signal n ended it, -1 if it never ran or
+	// its end is unknown.
 	ExitCode int `json:"exit_code"`
-	// Output is what it printed, both streams as they came, as UTF-8 with invalid bytes replaced. Of
-	// a large output it is the head.
+	// Output is what it printed on both streams, in the order of writing (with [Command].Separate in the order of reading,
+	// which may differ), as UTF-8: invalid bytes are U+FFFD, and NUL is U+2400. For a large output it is the beginning.
 	Output string `json:"output"`
-	// OutputTail is the end of a large output; empty when Output is all.
+	// OutputTail is the end of a large output; empty if Output is complete.
 	OutputTail string `json:"output_tail,omitempty"`
-	// OutputBytes is how much was printed in all.
+	// OutputBytes is the size of the whole output, in bytes of the text in Output.
 	OutputBytes int64 `json:"output_bytes"`
-	// Truncated says that something between Output and OutputTail was left out.
+	// Truncated reports that the part between Output and OutputTail is missing.
 	Truncated bool `json:"truncated,omitempty"`
-	// DurationMS is how long it ran, in milliseconds.
+	// ArtifactID is the artifact with the original bytes of a truncated output; empty if it could not be stored.
+	// ArtifactBytes is its size, which cannot be compared with OutputBytes, the size of the text. ArtifactPart reports
+	// that the artifact has only the first part of the output.
+	ArtifactID    string `json:"artifact_id,omitempty"`
+	ArtifactBytes int64  `json:"artifact_bytes,omitempty"`
+	ArtifactPart  bool   `json:"artifact_part,omitempty"`
+	// RawBytes is the number of bytes that a command with [Command].Separate printed.
+	RawBytes int64 `json:"raw_bytes,omitempty"`
+	// DurationMS is how long the command ran, in milliseconds.
 	DurationMS int64 `json:"duration_ms"`
-	// TimedOut, Cancelled and OutOfMemory say why it did not end by itself.
+	// TimedOut, Cancelled and OutOfMemory say why the command was ended from outside.
 	TimedOut    bool `json:"timed_out,omitempty"`
 	Cancelled   bool `json:"cancelled,omitempty"`
 	OutOfMemory bool `json:"out_of_memory,omitempty"`
-	// Error says why it could not run, and what to do; empty when it ran.
+	// CancelledBy is the agent that cancelled it. Signal is the strongest signal that it was sent then; it is empty if
+	// the command had not begun, or if the sandbox does not report it.
+	CancelledBy string `json:"cancelled_by,omitempty"`
+	Signal      string `json:"signal,omitempty"`
+	// Error says why the command could not run or why its end is unknown, and what to do; otherwise it is empty.
 	Error string `json:"error,omitempty"`
 }
 
 // Type is "command_result".
 func (CommandResult) Type() string { return "command_result" }
 
-// Validate asks for the command's id.
+// Validate requires the command's id.
 func (r CommandResult) Validate() error {
 	if r.CommandID == "" {
 		return fault.New(fault.Invalid, "command_id: it is empty", "give the id of the command entry")
@@ -134,36 +203,44 @@ func (r CommandResult) Validate() error {
 	return nil
 }
 
-// Omitted is how many bytes were left out between Output and OutputTail.
+// Omitted returns the number of bytes between Output and OutputTail.
 func (r CommandResult) Omitted() int64 {
 	if !r.Truncated {
 		return 0
 	}
-	return max(r.OutputBytes-int64(len(r.Output))-int64(len(r.OutputTail)), 0)
+	return max(max(r.OutputBytes, 0)-int64(len(r.Output))-int64(len(r.OutputTail)), 0)
 }
 
-// Verdict says in a few words how it ended: "exit 0 · 1.2s", "cancelled · 3s".
-func (r CommandResult) Verdict() string {
+// Outcome returns a short description of the end: "exit 0 · 1.2s", "cancelled · 3s".
+func (r CommandResult) Outcome() string {
 	took := (time.Duration(r.DurationMS) * time.Millisecond).Round(10 * time.Millisecond).String()
 	switch {
-	case r.Error != "":
+	case r.Error != "" && r.SandboxID == "":
 		return "did not run"
+	case r.Error != "":
+		return "interrupted · " + took
+	case r.Cancelled && r.Signal != "" && r.ExitCode >= 0:
+		return fmt.Sprintf("cancelled with %s · exit %d · %s", r.Signal, r.ExitCode, took)
 	case r.Cancelled:
 		return "cancelled · " + took
 	case r.TimedOut:
-		return "out of time · " + took
+		return "timed out · " + took
 	case r.OutOfMemory:
 		return fmt.Sprintf("out of memory · exit %d · %s", r.ExitCode, took)
 	}
 	return fmt.Sprintf("exit %d · %s", r.ExitCode, took)
 }
 
-// Plain is the output with what was left out stated, and the verdict.
+// Plain returns the output, with a note where bytes are missing, and the verdict.
 func (r CommandResult) Plain() string {
 	var b strings.Builder
 	b.WriteString(r.Output)
 	if r.Truncated {
-		fmt.Fprintf(&b, "\n… %d bytes left out …\n%s", r.Omitted(), r.OutputTail)
+		where := ""
+		if r.ArtifactID != "" {
+			where = ": see artifact " + r.ArtifactID
+		}
+		fmt.Fprintf(&b, "\n… %d bytes omitted%s …\n%s", r.Omitted(), where, r.OutputTail)
 	}
 	if b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
 		b.WriteByte('\n')
@@ -171,6 +248,6 @@ func (r CommandResult) Plain() string {
 	if r.Error != "" {
 		b.WriteString(r.Error + "\n")
 	}
-	b.WriteString("[" + r.Verdict() + "]")
+	b.WriteString("[" + r.Outcome() + "]")
 	return b.String()
 }

@@ -62,14 +62,14 @@ func TestCommand(t *testing.T) {
 func TestCommandResult(t *testing.T) {
 	t.Parallel()
 	for want, r := range map[string]entry.CommandResult{
-		"ok\n[exit 0 · 1.23s]":                         {Output: "ok\n", DurationMS: 1234},
-		"[exit 3 · 0s]":                                {ExitCode: 3},
-		"no newline\n[exit 0 · 0s]":                    {Output: "no newline"},
-		"[cancelled · 2s]":                             {ExitCode: -1, Cancelled: true, DurationMS: 2000},
-		"[out of time · 2s]":                           {ExitCode: 124, TimedOut: true, DurationMS: 2000},
-		"[out of memory · exit 137 · 2s]":              {ExitCode: 137, OutOfMemory: true, DurationMS: 2000},
-		"no recipe; set one\n[did not run]":            {ExitCode: -1, Error: "no recipe; set one"},
-		"ab\n… 96 bytes left out …\nyz\n[exit 0 · 0s]": {Output: "ab", OutputTail: "yz", OutputBytes: 100, Truncated: true},
+		"ok\n[exit 0 · 1.23s]":                        {Output: "ok\n", DurationMS: 1234},
+		"[exit 3 · 0s]":                               {ExitCode: 3},
+		"no newline\n[exit 0 · 0s]":                   {Output: "no newline"},
+		"[cancelled · 2s]":                            {ExitCode: -1, Cancelled: true, DurationMS: 2000},
+		"[timed out · 2s]":                            {ExitCode: 124, TimedOut: true, DurationMS: 2000},
+		"[out of memory · exit 137 · 2s]":             {ExitCode: 137, OutOfMemory: true, DurationMS: 2000},
+		"no recipe; set one\n[did not run]":           {ExitCode: -1, Error: "no recipe; set one"},
+		"ab\n… 96 bytes omitted …\nyz\n[exit 0 · 0s]": {Output: "ab", OutputTail: "yz", OutputBytes: 100, Truncated: true},
 	} {
 		t.Run(want, func(t *testing.T) {
 			if got := r.Plain(); got != want {

@@ -1,11 +1,10 @@
-// Package entry holds the words of arbe: what a record of a thread's log is, which kinds there are, and
-// what each of them says. It does no I/O.
+// Package entry defines the entries of a thread's log: what an entry is, which kinds there are, and what each of them
+// contains. It does no I/O.
 //
-// An [Entry] is a fact in a log and never changes; a [Draft] is one that is not written yet. What an
-// entry says is its payload: JSON text, kept exactly as it was written. Kinds are an open set: readers
-// show what they do not know and never fail on it; writers may only write what the registry knows.
-// Each kind is one file here (its type, schema, predicate and plain text side by side) and one line in
-// the registry (kind.go).
+// An [Entry] is a fact in a log and never changes; a [Draft] is an entry that is not written yet. The content of an
+// entry is its payload: JSON text that is stored exactly as written. The set of kinds is open: readers show kinds that
+// they do not know and never fail on them, but writers may write only kinds in the registry. Each kind is one file (its
+// type, schema, validation and plain text side by side) and one line in the registry (kind.go).
 package entry
 
 import (
@@ -15,26 +14,26 @@ import (
 
 // Entry is one record of a log.
 type Entry struct {
-	// Seq is its position: 1 for a log's first entry, without a gap, in commit order.
+	// Seq is its position: 1 for the first entry of a log, without gaps, in commit order.
 	Seq int64
-	// ID is its writer's own id for it, unique in its stream.
+	// ID is the id that its writer gave it, unique in its stream.
 	ID string
-	// StreamID names the log it is in: "arbe-thread-…" for a thread's.
+	// StreamID is the name of its log: "arbe-thread-…" for a thread's.
 	StreamID string
 	// Author is the agent who wrote it; empty for arbe itself.
 	Author string
 	// Type is its kind: "chat", "command_result", …
 	Type string
-	// Payload is what it says, as JSON text.
+	// Payload is its content as JSON text.
 	Payload json.RawMessage
-	// Time is when the log took it.
+	// Time is when the log accepted it.
 	Time time.Time
 }
 
 // Draft is an entry to be written.
 type Draft struct {
-	// ID makes a retry harmless: a log takes one entry of an id, and answers every later one with the
-	// first one's position. Empty lets the log choose.
+	// ID makes a retry harmless: a log stores one entry per id, and returns it for every later draft with that id. If
+	// it is empty, the log generates an id.
 	ID string
 	// Author is the agent in whose name it is written; empty for arbe itself.
 	Author string
@@ -43,11 +42,10 @@ type Draft struct {
 	Payload json.RawMessage
 }
 
-// NewDraft makes a draft of what p says, in the name of author (empty for arbe itself). The id may be
-// empty.
+// NewDraft returns a draft with payload p in the name of author (empty for arbe itself). The id may be empty.
 func NewDraft(id, author string, p Payload) Draft {
 	text, err := json.Marshal(p)
-	if err != nil { // payloads are plain structs of ours
+	if err != nil { // impossible for our plain structs
 		panic("entry: cannot encode a " + p.Type() + " payload: " + err.Error())
 	}
 	return Draft{ID: id, Author: author, Type: p.Type(), Payload: text}

@@ -11,29 +11,29 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// MaxPayload is the largest payload a log takes, in bytes of JSON text.
+// MaxPayload is the largest payload, in bytes of JSON text.
 const MaxPayload = 4 << 20
 
 // maxID is the longest id of an entry, in bytes.
 const maxID = 200
 
-// Payload is what an entry of a known kind says.
+// Payload is the content of an entry of a known kind.
 type Payload interface {
 	// Type is the kind's name in the log.
 	Type() string
-	// Validate says what is wrong with it, as a [fault.Invalid] naming the field; nil when it is well-formed.
+	// Validate returns a [fault.Invalid] that names the wrong field; nil if the payload is valid.
 	Validate() error
-	// Plain is what it says in plain words, for a terminal, a search or a notification. It may hold
-	// what people wrote, so it is never markup.
+	// Plain returns the content as plain text for a terminal, a search or a notification. It may contain what people
+	// wrote, so it must never be treated as markup.
 	Plain() string
 }
 
-// Writer is who may write entries of a kind.
+// Writer says who may write entries of a kind.
 type Writer int
 
-// The writers: each may write its own kinds and those of the writers after it.
+// The writers. Each may write its own kinds and those of the writers after it.
 const (
-	// Server: only arbe itself, as it does the thing the entry tells of.
+	// Server: only arbe itself, when it does what the entry records.
 	Server Writer = iota
 	// Anyone: every agent of the house, through any door.
 	Anyone
@@ -47,17 +47,24 @@ type Kind struct {
 	Writer Writer
 
 	decode func(json.RawMessage) (Payload, error)
+	fields map[string]string
 }
 
-// registry is every kind arbe knows, in the order documentation lists them.
+// registry lists every known kind, in the order of the documentation.
 var registry = []Kind{
 	kind[Chat](Anyone),
 	kind[Command](Server),
 	kind[CommandResult](Server),
+	kind[CommandWaiting](Server),
 	kind[SandboxResumed](Server),
 	kind[StatusChanged](Server),
 	kind[Forked](Server),
 	kind[HouseCreated](Server),
+	kind[Invited](Server),
+	kind[InviteRevoked](Server),
+	kind[MemberJoined](Server),
+	kind[MemberRemoved](Server),
+	kind[RoleChanged](Server),
 	kind[EnvironmentPrepared](Server),
 }
 
@@ -71,7 +78,7 @@ var byType = func() map[string]Kind {
 
 func kind[P Payload](w Writer) Kind {
 	var zero P
-	return Kind{Type: zero.Type(), Writer: w, decode: func(text json.RawMessage) (Payload, error) {
+	return Kind{Type: zero.Type(), Writer: w, fields: fieldsOf(zero), decode: func(text json.RawMessage) (Payload, error) {
 		var p P
 		err := json.Unmarshal(text, &p)
 		return p, err
@@ -81,8 +88,8 @@ func kind[P Payload](w Writer) Kind {
 // Kinds returns every known kind.
 func Kinds() []Kind { return append([]Kind(nil), registry...) }
 
-// Decode reads an entry's payload. ok is false when the kind is unknown, or the payload is not what the
-// kind says: show such an entry generically.
+// Decode decodes an entry's payload. ok is false if the kind is unknown or the payload does not match it: show such an
+// entry generically.
 func Decode(e Entry) (p Payload, ok bool) {
 	k, known := byType[e.Type]
 	if !known {
@@ -92,7 +99,7 @@ func Decode(e Entry) (p Payload, ok bool) {
 	return p, err == nil
 }
 
-// As reads an entry's payload as one kind: As[Chat](e). ok is false when the entry is of another kind.
+// As decodes an entry's payload as one kind: As[Chat](e). ok is false if the entry is of another kind.
 func As[P Payload](e Entry) (p P, ok bool) {
 	q, ok := Decode(e)
 	if !ok {
@@ -102,10 +109,9 @@ func As[P Payload](e Entry) (p P, ok bool) {
 	return p, ok
 }
 
-// Check says whether writer may write d: its kind must be known and writable by writer, its payload
-// valid JSON text in valid UTF-8 of at most [MaxPayload] bytes, and what the kind asks for. The error
-// is a [fault.Invalid] naming the field, a [fault.Forbidden] for another writer's kind, or a
-// [fault.Exhausted] for size.
+// Check checks that writer may write d: its kind must be known and allowed for writer, and its payload must be valid
+// JSON in valid UTF-8, of at most [MaxPayload] bytes, and valid for the kind. The error is a [fault.Invalid] that names
+// the field, a [fault.Forbidden] for another writer's kind, or a [fault.Exhausted] for the size.
 func Check(d Draft, writer Writer) error {
 	switch k, known := byType[d.Type]; {
 	case !known:
@@ -117,7 +123,7 @@ func Check(d Draft, writer Writer) error {
 	case !utf8.ValidString(d.ID) || bytes.ContainsRune([]byte(d.ID), 0):
 		return fault.New(fault.Invalid, "id: it is not valid UTF-8 text", "use letters and digits, such as a uuid")
 	case strings.HasSuffix(d.ID, resultSuffix) && d.Type != (CommandResult{}).Type():
-		// It would take the place of a result, which then could never be written.
+		// It would take the id of a result, which could then never be written.
 		return fault.Newf(fault.Invalid, "choose another id", "id: one that ends in %q is a command result's", resultSuffix)
 	case len(d.Payload) > MaxPayload:
 		return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "payload: at most %d bytes, this has %d", MaxPayload, len(d.Payload))
@@ -130,11 +136,14 @@ func Check(d Draft, writer Writer) error {
 		if err != nil {
 			return mistyped(d.Type, err)
 		}
+		if err := k.readOneWay(d.Payload); err != nil {
+			return err
+		}
 		return p.Validate()
 	}
 }
 
-// mistyped names the field of a payload that is of another type than the kind says.
+// mistyped names the payload field whose JSON type is wrong.
 func mistyped(kind string, err error) error {
 	field, is := "payload", "not what its type says"
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -146,7 +155,7 @@ func mistyped(kind string, err error) error {
 	return fault.Newf(fault.Invalid, "send a JSON object with the fields of a "+kind+" entry", "%s: it is %s", field, is).Because(err)
 }
 
-// writable lists the types a writer may write, for an error message.
+// writable lists the types that a writer may write, for an error message.
 func writable(w Writer) string {
 	var names []string
 	for _, k := range registry {
@@ -159,7 +168,7 @@ func writable(w Writer) string {
 	return string(text)
 }
 
-// clip keeps a name that someone sent short enough for a message.
+// clip shortens a name that someone sent for an error message.
 func clip(s string) string {
 	if len(s) > 60 {
 		return s[:60] + "…"

@@ -15,11 +15,17 @@ var samples = []entry.Payload{
 	entry.Chat{Text: "hello *@bob*", ReplyTo: "e1"},
 	entry.Command{Argv: []string{"printf", "%s", "a b"}, SandboxID: "b1", TimeoutMS: 1000, EnvironmentID: "v1"},
 	entry.CommandResult{CommandID: "c1", SandboxID: "b1", ExitCode: 124, Output: "head", OutputTail: "tail", OutputBytes: 100, Truncated: true,
-		DurationMS: 1500, TimedOut: true},
+		ArtifactID: "a1", ArtifactBytes: 90, ArtifactPart: true, DurationMS: 1500, TimedOut: true},
+	entry.CommandWaiting{CommandID: "c1", For: entry.WaitHouse, Limit: 16},
 	entry.SandboxResumed{SandboxID: "b2", PreviousSandboxID: "b1"},
 	entry.StatusChanged{From: "idle", To: "running", Reason: "a message came"},
 	entry.Forked{ThreadID: "t1", Seq: 12},
 	entry.HouseCreated{HouseID: "h1", Name: "Home"},
+	entry.Invited{InviteID: "i1", Role: "member", Note: "Bob from work", By: "Ada"},
+	entry.InviteRevoked{InviteID: "i1", Role: "member", Note: "Bob from work", By: "Ada"},
+	entry.MemberJoined{AgentID: "a1", Name: "Bob", Role: "member", InviteID: "i1", InvitedBy: "Ada"},
+	entry.MemberRemoved{AgentID: "a1", Name: "Bob", By: "Ada"},
+	entry.RoleChanged{AgentID: "a1", Name: "Bob", From: "member", To: "owner", By: "Ada"},
 	entry.EnvironmentPrepared{SandboxID: "b1", Steps: []entry.PreparationStep{{Name: "clone", DurationMS: 1200, Output: "done"}}},
 }
 

@@ -8,10 +8,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Name tidies what a person called something (a thread, a house, a tag): white space around it goes, and
-// it must be one line of valid UTF-8 without control characters, of at most limit characters. It may be
-// empty, and it may look like markup: whoever shows it escapes it. The error is a [fault.Invalid] that
-// names the field.
+// Name cleans and validates a name that a person chose (of a thread, a house, a tag). It trims white space. The name
+// must be one line of valid UTF-8 without control characters, of at most limit characters. It may be empty, and it may
+// look like markup: whoever shows it must escape it. The error is a [fault.Invalid] that names the field.
 func Name(field, name string, limit int) (string, error) {
 	name = strings.TrimSpace(name)
 	switch {
@@ -25,7 +24,7 @@ func Name(field, name string, limit int) (string, error) {
 	return name, nil
 }
 
-// RequiredName is [Name] for what may not be empty.
+// RequiredName is [Name] for a name that must not be empty.
 func RequiredName(field, name string, limit int) (string, error) {
 	name, err := Name(field, name, limit)
 	if err == nil && name == "" {

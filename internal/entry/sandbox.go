@@ -7,8 +7,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// SandboxResumed says that the thread's sandbox was dead and another one took its place (seed 000,
-// resume flow). It is written to every thread that was on the dead one, together with the repointing.
+// SandboxResumed records that the thread's sandbox was dead and that another one replaced it (seed 000, resume flow).
+// It is written to every thread that was on the dead sandbox, in the transaction that moves them.
 type SandboxResumed struct {
 	SandboxID         string `json:"sandbox_id"`
 	PreviousSandboxID string `json:"previous_sandbox_id"`
@@ -17,7 +17,7 @@ type SandboxResumed struct {
 // Type is "sandbox_resumed".
 func (SandboxResumed) Type() string { return "sandbox_resumed" }
 
-// Validate asks for the new sandbox.
+// Validate requires the new sandbox.
 func (r SandboxResumed) Validate() error {
 	if r.SandboxID == "" {
 		return fault.New(fault.Invalid, "sandbox_id: it is empty", "give the new sandbox's id")
@@ -25,22 +25,31 @@ func (r SandboxResumed) Validate() error {
 	return nil
 }
 
-// Plain tells it in a sentence.
+// Plain returns a sentence.
 func (r SandboxResumed) Plain() string {
-	return fmt.Sprintf("sandbox %s was gone; the thread goes on in %s", r.PreviousSandboxID, r.SandboxID)
+	return fmt.Sprintf("sandbox %s was gone; the thread continues in %s", r.PreviousSandboxID, r.SandboxID)
 }
 
-// EnvironmentPrepared says how a new sandbox was made ready: its repository cloned, its setup script
-// run. It is written only when the recipe asks for either.
+// EnvironmentPrepared records how a new sandbox was prepared: its repository was cloned and its setup script run. It is
+// written only if the environment has either, or exceeds the operator's limits.
 type EnvironmentPrepared struct {
 	SandboxID string `json:"sandbox_id"`
-	// Steps are what was done, in order; the last one failed when its exit code is not 0.
+	// Steps are the steps in order. The last one failed if its exit code is not 0.
 	Steps []PreparationStep `json:"steps"`
 }
 
-// PreparationStep is one step of making a sandbox ready.
+// PreparationID returns the id of the [EnvironmentPrepared] of a sandbox. The output of the build is published as deltas
+// of that entry.
+func PreparationID(sandboxID string) string { return "prepared." + sandboxID }
+
+// PreparedSandbox reports whether an id is a [PreparationID], and returns its sandbox.
+func PreparedSandbox(entryID string) (sandboxID string, ok bool) {
+	return strings.CutPrefix(entryID, "prepared.")
+}
+
+// PreparationStep is one step of preparing a sandbox.
 type PreparationStep struct {
-	// Name is "clone" or "setup".
+	// Name is "clone", "setup", or [ReducedLimits].
 	Name       string `json:"name"`
 	ExitCode   int    `json:"exit_code"`
 	DurationMS int64  `json:"duration_ms"`
@@ -48,10 +57,13 @@ type PreparationStep struct {
 	Output string `json:"output,omitempty"`
 }
 
+// ReducedLimits is the name of the step in which limits were reduced to the operator's; its output lists them.
+const ReducedLimits = "limits reduced"
+
 // Type is "signal.environment.prepared".
 func (EnvironmentPrepared) Type() string { return "signal.environment.prepared" }
 
-// Validate asks for the sandbox.
+// Validate requires the sandbox.
 func (p EnvironmentPrepared) Validate() error {
 	if p.SandboxID == "" {
 		return fault.New(fault.Invalid, "sandbox_id: it is empty", "give the sandbox's id")
@@ -59,7 +71,7 @@ func (p EnvironmentPrepared) Validate() error {
 	return nil
 }
 
-// Failed is the step that failed, if any.
+// Failed returns the step that failed, if any.
 func (p EnvironmentPrepared) Failed() (PreparationStep, bool) {
 	if n := len(p.Steps); n > 0 && p.Steps[n-1].ExitCode != 0 {
 		return p.Steps[n-1], true
@@ -67,10 +79,14 @@ func (p EnvironmentPrepared) Failed() (PreparationStep, bool) {
 	return PreparationStep{}, false
 }
 
-// Plain names the steps: "sandbox ready: clone 1.2s, setup 3s".
+// Plain lists the steps: "sandbox ready: clone 1.2s, setup 3s".
 func (p EnvironmentPrepared) Plain() string {
 	var steps []string
 	for _, s := range p.Steps {
+		if s.Name == ReducedLimits {
+			steps = append(steps, ReducedLimits+" ("+strings.ReplaceAll(s.Output, "\n", "; ")+")")
+			continue
+		}
 		steps = append(steps, fmt.Sprintf("%s %.1fs", s.Name, float64(s.DurationMS)/1000))
 	}
 	if f, failed := p.Failed(); failed {

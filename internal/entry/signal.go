@@ -6,19 +6,18 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// StatusChanged says that the thread's status changed. It is written in the transaction that changes
-// the row, and nowhere else.
+// StatusChanged records a change of the thread's status. It is written only in the transaction that changes the row.
 type StatusChanged struct {
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Reason says why, in a few words; empty when the new status says it all.
+	// Reason is a short reason; empty if the new status is enough.
 	Reason string `json:"reason,omitempty"`
 }
 
 // Type is "signal.thread.status_changed".
 func (StatusChanged) Type() string { return "signal.thread.status_changed" }
 
-// Validate asks for the new status.
+// Validate requires the new status.
 func (s StatusChanged) Validate() error {
 	if s.To == "" {
 		return fault.New(fault.Invalid, "to: it is empty", "give the new status")
@@ -26,7 +25,7 @@ func (s StatusChanged) Validate() error {
 	return nil
 }
 
-// Plain tells it in a few words: "open → closed".
+// Plain returns a few words: "open → closed".
 func (s StatusChanged) Plain() string {
 	text := s.From + " → " + s.To
 	if s.Reason != "" {
@@ -35,18 +34,18 @@ func (s StatusChanged) Plain() string {
 	return text
 }
 
-// Forked is the first entry of a thread that was forked from another one, behind what both have in common.
+// Forked is the first entry of a fork, after the entries that it shares with its source.
 type Forked struct {
-	// ThreadID is the thread it was forked from, which may have been deleted since.
+	// ThreadID is the source, which may have been deleted since.
 	ThreadID string `json:"thread_id"`
-	// Seq is the last entry that both have in common.
+	// Seq is the last entry that both share.
 	Seq int64 `json:"seq"`
 }
 
 // Type is "signal.thread.forked".
 func (Forked) Type() string { return "signal.thread.forked" }
 
-// Validate asks for the thread.
+// Validate requires the thread.
 func (f Forked) Validate() error {
 	if f.ThreadID == "" {
 		return fault.New(fault.Invalid, "thread_id: it is empty", "give the id of the thread it was forked from")
@@ -54,10 +53,10 @@ func (f Forked) Validate() error {
 	return nil
 }
 
-// Plain tells it in a few words: "forked from t7k2m9q4x1ab at 12".
+// Plain returns a few words: "forked from t7k2m9q4x1ab at 12".
 func (f Forked) Plain() string { return fmt.Sprintf("forked from %s at %d", f.ThreadID, f.Seq) }
 
-// HouseCreated opens the log of a house's primary thread.
+// HouseCreated is the first entry of a house's primary thread.
 type HouseCreated struct {
 	HouseID string `json:"house_id"`
 	Name    string `json:"name"`
@@ -66,7 +65,7 @@ type HouseCreated struct {
 // Type is "signal.house.created".
 func (HouseCreated) Type() string { return "signal.house.created" }
 
-// Validate asks for the house.
+// Validate requires the house.
 func (h HouseCreated) Validate() error {
 	if h.HouseID == "" {
 		return fault.New(fault.Invalid, "house_id: it is empty", "give the house's id")
@@ -74,5 +73,5 @@ func (h HouseCreated) Validate() error {
 	return nil
 }
 
-// Plain tells it in a sentence.
+// Plain returns a sentence.
 func (h HouseCreated) Plain() string { return "house " + h.Name + " was created" }

@@ -2,46 +2,47 @@ package fault
 
 import "net/http"
 
-// Code is the kind of a failure, for programs. Its text is the name Connect gives the same code
-// (https://connectrpc.com/docs/protocol/#error-codes), so the RPC edge needs no table of its own.
+// Code is the kind of a failure, for programs. Its text is Connect's name of the same code
+// (https://connectrpc.com/docs/protocol/#error-codes), so package rpc needs no table of its own.
 type Code string
 
 // The codes, and when to use each.
 const (
-	// Invalid: the request itself is wrong, whatever the state of the world.
+	// Invalid: the request itself is wrong, whatever the state of the server.
 	Invalid Code = "invalid_argument"
 	// Unauthenticated: nobody is logged in, or the credential is unknown, used or expired.
 	Unauthenticated Code = "unauthenticated"
-	// Forbidden: the caller is known and may not do this.
+	// Forbidden: the caller is known but may not do this.
 	Forbidden Code = "permission_denied"
-	// NotFound: there is no such thing, or it is another house's (the two look the same on purpose).
+	// NotFound: the target does not exist or belongs to another house. Both look the same, so that nobody learns what
+	// other houses have.
 	NotFound Code = "not_found"
-	// Exists: the thing to be made is there already, and differs.
+	// Exists: the object to create already exists and differs.
 	Exists Code = "already_exists"
-	// Precondition: the request is right, but something must be done first.
+	// Precondition: the request is valid, but something else must be done first.
 	Precondition Code = "failed_precondition"
-	// Aborted: someone else changed the same thing at the same time; try again.
+	// Aborted: someone else changed the same object at the same time. Try again.
 	Aborted Code = "aborted"
 	// OutOfRange: a position past the end of a log.
 	OutOfRange Code = "out_of_range"
-	// Exhausted: a limit is reached (size, rate, disk); the message names it.
+	// Exhausted: a limit is reached (size, rate, disk). The message names it.
 	Exhausted Code = "resource_exhausted"
-	// Unavailable: a part that is needed is not reachable now; a retry is harmless and may help.
+	// Unavailable: a required component cannot be reached now. A retry is harmless and may help.
 	Unavailable Code = "unavailable"
-	// Unimplemented: this build or this driver cannot do it.
+	// Unimplemented: this build or driver does not support it.
 	Unimplemented Code = "unimplemented"
 	// Canceled: the caller went away.
 	Canceled Code = "canceled"
-	// DeadlineExceeded: the time allowed ran out.
+	// DeadlineExceeded: the time limit was reached.
 	DeadlineExceeded Code = "deadline_exceeded"
-	// Internal: a defect of ours.
+	// Internal: a defect in arbe.
 	Internal Code = "internal"
 )
 
-// edges holds what each code becomes outside: an HTTP status and a process' exit code.
-// Exit codes: 0 ok, 1 anything else, 2 usage, 3 not found, 4 not logged in, 5 not allowed, 6 conflict,
-// 7 unavailable, 8 a limit. The command line's help repeats this list.
-var edges = map[Code]struct{ http, exit int }{
+// mappings maps each code to an HTTP status and to an exit code of the command line. Exit codes: 0 success, 1 any other
+// failure, 2 usage, 3 not found, 4 not logged in, 5 not allowed, 6 conflict, 7 unavailable, 8 a limit. The command
+// line's help repeats this list.
+var mappings = map[Code]struct{ http, exit int }{
 	Invalid:          {http.StatusBadRequest, 2},
 	Unauthenticated:  {http.StatusUnauthorized, 4},
 	Forbidden:        {http.StatusForbidden, 5},
@@ -58,17 +59,17 @@ var edges = map[Code]struct{ http, exit int }{
 	Internal:         {http.StatusInternalServerError, 1},
 }
 
-// HTTPStatus is the status an HTTP door answers with; 500 for a code it does not know.
+// HTTPStatus returns the HTTP status for the code; 500 for an unknown code.
 func (c Code) HTTPStatus() int {
-	if e, ok := edges[c]; ok {
+	if e, ok := mappings[c]; ok {
 		return e.http
 	}
 	return http.StatusInternalServerError
 }
 
-// ExitCode is what the command line exits with; 1 for a code it does not know.
+// ExitCode returns the exit code for the code; 1 for an unknown code.
 func (c Code) ExitCode() int {
-	if e, ok := edges[c]; ok {
+	if e, ok := mappings[c]; ok {
 		return e.exit
 	}
 	return 1

@@ -1,13 +1,11 @@
-// Package fault is arbe's one error vocabulary: what went wrong, what a person may see of it, and what
-// to do next.
+// Package fault is arbe's error type: what went wrong, how much of it a person may see, and what to do next.
 //
-// Every error that reaches a person is a [*Error]: a [Code] for programs, a sentence for people, and a
-// next step. Anything else that reaches a door is a defect of ours: [From] hides it behind [Internal]
-// with a reference that the log explains. The maps from a code to Connect, to HTTP and to a process'
-// exit code are methods of [Code], and exist nowhere else.
+// Every error that reaches a person is a [*Error], with a [Code] for programs, a sentence for people and a next step.
+// Any other error that reaches a door is a defect: [From] hides it behind [Internal] and a reference under which it is
+// logged. The mappings from a code to Connect, to HTTP and to an exit code are methods of [Code] and exist nowhere
+// else.
 //
-// The package imports nothing of ours and nothing outside the standard library, so that every other
-// package may use it.
+// The package imports only the standard library, so that every other package can use it.
 package fault
 
 import (
@@ -17,24 +15,22 @@ import (
 	"fmt"
 )
 
-// Error is a failure that a person may read.
-//
-// It is immutable once made; [Error.Because] returns a copy.
+// Error is a failure that a person may read. It is immutable; [Error.Because] returns a copy.
 type Error struct {
-	// Code says what kind of failure it is.
+	// Code is the kind of the failure.
 	Code Code
-	// Message says what went wrong, as a sentence without its full stop.
+	// Message says what went wrong, as a sentence without a full stop.
 	Message string
-	// Next says what the reader can do about it, as a sentence without its full stop.
+	// Next says what the reader can do about it, as a sentence without a full stop.
 	Next string
-	// Reference identifies this very failure in the server's log. Only internal errors have one.
+	// Reference identifies this failure in the server's log. Only internal errors have one.
 	Reference string
 
 	cause error
 }
 
-// New makes an error of a code, with what went wrong and what to do next. Both are shown to people, so
-// neither may hold a secret, another house's data, or a driver's raw error text.
+// New returns an error with a code, what went wrong and what to do next. People see both texts, so they must not
+// contain a secret, another house's data or a driver's raw error text.
 func New(code Code, message, next string) *Error {
 	return &Error{Code: code, Message: message, Next: next}
 }
@@ -44,15 +40,15 @@ func Newf(code Code, next, format string, args ...any) *Error {
 	return New(code, fmt.Sprintf(format, args...), next)
 }
 
-// Because returns a copy that wraps cause. The cause goes to the log and to [errors.Is], never to people.
+// Because returns a copy that wraps cause. The log and [errors.Is] see the cause; people never do.
 func (e *Error) Because(cause error) *Error {
 	c := *e
 	c.cause = cause
 	return &c
 }
 
-// Error is the message with its next step: "no thread x1; list the threads with arbe thread list".
-// The cause, when there is one, is left out: see [Error.Detail].
+// Error returns the message with its next step: "no thread x1; list the threads with arbe thread list". It leaves out
+// the cause; see [Error.Detail].
 func (e *Error) Error() string {
 	s := e.Message
 	if e.Next != "" {
@@ -64,7 +60,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Detail is the error with its cause, for the server's log only.
+// Detail returns the error with its cause, for the server's log only.
 func (e *Error) Detail() string {
 	if e.cause == nil {
 		return e.Error()
@@ -72,12 +68,11 @@ func (e *Error) Detail() string {
 	return e.Error() + ": " + e.cause.Error()
 }
 
-// Unwrap gives the cause to [errors.Is] and [errors.As].
+// Unwrap returns the cause for [errors.Is] and [errors.As].
 func (e *Error) Unwrap() error { return e.cause }
 
-// From turns any error into one that may be shown: itself when it is (or wraps) an [*Error]; cancelled
-// or timed out when a context ended; otherwise [Internal] with a fresh reference, the original as its
-// cause. From(nil) is nil.
+// From turns any error into one that may be shown: an [*Error] that err is or wraps; cancelled or timed out if a
+// context ended; otherwise [Internal] with a new reference and err as its cause. From(nil) is nil.
 func From(err error) *Error {
 	if err == nil {
 		return nil
@@ -91,13 +86,13 @@ func From(err error) *Error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return New(DeadlineExceeded, "the request took too long", "try again").Because(err)
 	}
-	e := New(Internal, "something failed on our side", "try again, and give the operator the reference if it stays").Because(err)
+	e := New(Internal, "something went wrong on the server", "try again; if it happens again, give the operator the reference").Because(err)
 	e.Reference = rand.Text()[:10]
 	return e
 }
 
-// CodeOf is the code of the [*Error] that err is or wraps, and [Internal] for every other error.
-// CodeOf(nil) is the empty code.
+// CodeOf returns the code of the [*Error] that err is or wraps, and [Internal] for any other error. CodeOf(nil) is the
+// empty code.
 func CodeOf(err error) Code {
 	if err == nil {
 		return ""

@@ -69,7 +69,7 @@ func TestError(t *testing.T) {
 			t.Errorf("without a next step it says %q", got)
 		}
 	})
-	t.Run("tells its cause to the log and to errors.Is, never to people", func(t *testing.T) {
+	t.Run("shows its cause to the log and to errors.Is, never to people", func(t *testing.T) {
 		if strings.Contains(caused.Error(), "hunter2") || !strings.Contains(caused.Detail(), "hunter2") || !errors.Is(caused, cause) {
 			t.Errorf("it says %q, and in detail %q", caused.Error(), caused.Detail())
 		}

@@ -1,5 +1,5 @@
-// Package house keeps tenants: houses, who is in them, and the bots they add. A house owns everything in
-// it and is the only privacy boundary between people.
+// Package house manages tenants: houses, their members (member.go), invites by which people join (invite.go), and the
+// bots that they add. A house owns everything in it and is the only privacy boundary between people.
 package house
 
 import (
@@ -25,46 +25,44 @@ const MaxName = 100
 // House is a tenant, as one of its members sees it.
 type House struct {
 	ID, Name string
-	// DefaultEnvironment is the recipe of threads that name none; empty when there is none.
+	// DefaultEnvironment is the environment of threads that name none; empty if there is none.
 	DefaultEnvironment string
-	// PrimaryThread is where signal.house.* entries go.
+	// PrimaryThread is the thread for signal.house.* entries.
 	PrimaryThread string
 	CreatedAt     time.Time
-	// Role is what the one who asks is here: "owner" or "member".
+	// Role is the role of the requesting agent: "owner" or "member".
 	Role string
 }
 
 // Agent is any actor: a human or a bot.
 type Agent struct {
 	ID string
-	// Kind is "human" or "bot"; Runtime is which coding agent a bot runs.
+	// Kind is "human" or "bot". Runtime is the coding agent that a bot runs.
 	Kind, Runtime string
 	Name          string
 	CreatedAt     time.Time
 }
 
-// Member is an agent in a house.
-type Member struct {
-	Agent    Agent
-	Role     string
-	JoinedAt time.Time
-}
-
-// Houses keeps houses. It is safe for concurrent use.
+// Houses manages houses. It is safe for concurrent use.
 type Houses struct {
-	db      *db.DB
-	log     *stream.Log
-	threads *thread.Threads
-	boxes   *sandbox.Resolver
-	q       *query.Queries
+	db           *db.DB
+	log          *stream.Log
+	threads      *thread.Threads
+	environments Environments
+	q            *query.Queries
 }
 
-// New makes a Houses.
-func New(d *db.DB, log *stream.Log, threads *thread.Threads, boxes *sandbox.Resolver) *Houses {
-	return &Houses{db: d, log: log, threads: threads, boxes: boxes, q: query.New()}
+// Environments creates the default environment of a new house; see [sandbox.Environments].
+type Environments interface {
+	CreateEnvironmentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, name string, recipe sandbox.Recipe) (sandbox.Environment, error)
 }
 
-// CreatePerson adds a human to the installation, in no house yet, and returns their id.
+// New returns a Houses.
+func New(d *db.DB, log *stream.Log, threads *thread.Threads, environments Environments) *Houses {
+	return &Houses{db: d, log: log, threads: threads, environments: environments, q: query.New()}
+}
+
+// CreatePerson adds a human to the installation, who is in no house yet, and returns their id.
 func (h *Houses) CreatePerson(ctx context.Context, name string) (id string, err error) {
 	if name, err = entry.RequiredName("name", name, MaxName); err != nil {
 		return "", err
@@ -75,7 +73,7 @@ func (h *Houses) CreatePerson(ctx context.Context, name string) (id string, err 
 	})
 }
 
-// Create makes a house that an agent owns, with its primary thread and a default environment.
+// Create creates a house owned by an agent, with its primary thread and a default environment.
 func (h *Houses) Create(ctx context.Context, owner, name string) (made House, err error) {
 	if name, err = entry.RequiredName("name", name, MaxName); err != nil {
 		return House{}, err
@@ -89,10 +87,10 @@ func (h *Houses) Create(ctx context.Context, owner, name string) (made House, er
 		if err := h.q.InsertHouse(ctx, tx, id, name); err != nil {
 			return err
 		}
-		if err := h.q.InsertMember(ctx, tx, id, owner, "owner"); err != nil {
+		if err := h.q.InsertMember(ctx, tx, id, owner, Owner); err != nil {
 			return err
 		}
-		env, err := h.boxes.CreateEnvironmentTx(ctx, tx, scope, "default", sandbox.Recipe{Driver: sandbox.DefaultDriver})
+		env, err := h.environments.CreateEnvironmentTx(ctx, tx, scope, "default", sandbox.Recipe{Driver: sandbox.DefaultDriver})
 		if err != nil {
 			return err
 		}
@@ -130,8 +128,8 @@ func (h *Houses) get(ctx context.Context, tx pgx.Tx, id string) (House, error) {
 		CreatedAt: r.CreatedAt, Role: r.Role}, err
 }
 
-// List returns up to limit houses that an agent is in, behind a cursor, oldest first. only limits them
-// to one house, empty to none.
+// List returns up to limit houses of an agent after a cursor, oldest first. If only is not empty, it returns just that
+// house.
 func (h *Houses) List(ctx context.Context, agent, only string, after db.Cursor, limit int) (list []House, err error) {
 	err = h.db.In(ctx, db.Scope{Agent: agent}, func(tx pgx.Tx) error {
 		rows, err := h.q.ListHouses(ctx, tx, query.ListHousesParams{AfterTime: after.Time, AfterID: after.ID, OnlyHouse: only, MaxRows: int32(limit)})
@@ -144,8 +142,8 @@ func (h *Houses) List(ctx context.Context, agent, only string, after db.Cursor, 
 	return list, err
 }
 
-// Update changes the scope's house: its name, its default environment (empty is none), or both; nil
-// leaves as it is.
+// Update changes the name of the scope's house, its default environment (empty for none), or both. It leaves unchanged
+// what is nil.
 func (h *Houses) Update(ctx context.Context, scope db.Scope, name, defaultEnvironment *string) (changed House, err error) {
 	params := query.UpdateHouseParams{ID: scope.House}
 	if name != nil {
@@ -165,30 +163,14 @@ func (h *Houses) Update(ctx context.Context, scope db.Scope, name, defaultEnviro
 		changed, err = h.get(ctx, tx, scope.House)
 		return err
 	})
-	if db.Violates(err, "houses_id_default_environment_id_fkey") { // checked at commit
-		return House{}, fault.New(fault.NotFound, "default_environment_id: there is none with this id in the house",
+	if db.Violates(err, "houses_id_default_environment_id_fkey") { // the constraint is checked at commit
+		return House{}, fault.New(fault.NotFound, "default_environment_id: the house has no environment with this id",
 			"use an environment of the same house").Because(err)
 	}
 	return changed, err
 }
 
-// Members returns up to limit members of the scope's house behind a cursor, oldest first.
-func (h *Houses) Members(ctx context.Context, scope db.Scope, after db.Cursor, limit int) (list []Member, err error) {
-	if after.ID == "" {
-		after.ID = uuid.Nil.String()
-	}
-	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
-		rows, err := h.q.ListMembers(ctx, tx, query.ListMembersParams{HouseID: scope.House, AfterTime: after.Time, AfterID: after.ID, MaxRows: int32(limit)})
-		for _, r := range rows {
-			list = append(list, Member{Role: r.Role, JoinedAt: r.JoinedAt,
-				Agent: Agent{ID: r.ID, Kind: r.Kind, Runtime: db.Zero(r.Runtime), Name: db.Zero(r.Name), CreatedAt: r.CreatedAt}})
-		}
-		return err
-	})
-	return list, err
-}
-
-// CreateBot makes a bot that runs a coding agent, as a member of the scope's house.
+// CreateBot creates a bot that runs a coding agent, as a member of the scope's house.
 func (h *Houses) CreateBot(ctx context.Context, scope db.Scope, name, runtime string) (bot Agent, err error) {
 	if name, err = entry.RequiredName("name", name, MaxName); err != nil {
 		return Agent{}, err
@@ -198,7 +180,7 @@ func (h *Houses) CreateBot(ctx context.Context, scope db.Scope, name, runtime st
 		if err := h.q.InsertAgent(ctx, tx, query.InsertAgentParams{ID: id, Kind: "bot", Runtime: &runtime, Name: &name}); err != nil {
 			return err
 		}
-		if err := h.q.InsertMember(ctx, tx, scope.House, id, "member"); err != nil {
+		if err := h.q.InsertMember(ctx, tx, scope.House, id, Regular); err != nil {
 			return err
 		}
 		bot, err = agent(h.q.GetAgent(ctx, tx, id))
@@ -207,7 +189,7 @@ func (h *Houses) CreateBot(ctx context.Context, scope db.Scope, name, runtime st
 	return bot, err
 }
 
-// Agent returns an agent of the scope's house, or the scope's own agent, or a [fault.NotFound].
+// Agent returns an agent of the scope's house or the scope's own agent, or a [fault.NotFound].
 func (h *Houses) Agent(ctx context.Context, scope db.Scope, id string) (a Agent, err error) {
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		a, err = agent(h.q.GetAgent(ctx, tx, id))

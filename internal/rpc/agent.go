@@ -16,7 +16,7 @@ type agentService struct{ Services }
 func LoginPath(token string) string { return "/login?token=" + url.QueryEscape(token) }
 
 func (s *agentService) WhoAmI(ctx context.Context, _ *arbev1.WhoAmIRequest) (*arbev1.WhoAmIResponse, error) {
-	who, err := auth.Who(ctx)
+	who, err := auth.PrincipalFrom(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func (s *agentService) WhoAmI(ctx context.Context, _ *arbev1.WhoAmIRequest) (*ar
 }
 
 func (s *agentService) CreateAgent(ctx context.Context, req *arbev1.CreateAgentRequest) (*arbev1.CreateAgentResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Own, auth.House(req.GetHouseId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.House(req.GetHouseId()))
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (s *agentService) CreateAgent(ctx context.Context, req *arbev1.CreateAgentR
 }
 
 func (s *agentService) GetAgent(ctx context.Context, req *arbev1.GetAgentRequest) (*arbev1.GetAgentResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Read, auth.House(req.GetHouseId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.House(req.GetHouseId()))
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (s *agentService) ListAgents(ctx context.Context, req *arbev1.ListAgentsReq
 }
 
 func (s *agentService) CreateLoginLink(ctx context.Context, _ *arbev1.CreateLoginLinkRequest) (*arbev1.CreateLoginLinkResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Issue, auth.Account)
+	scope, err := s.Auth.Authorize(ctx, auth.CreateCredential, auth.Account)
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +73,18 @@ func (s *agentService) CreateLoginLink(ctx context.Context, _ *arbev1.CreateLogi
 		return nil, err
 	}
 	return &arbev1.CreateLoginLinkResponse{Path: LoginPath(token), ExpiresAt: timestamp(expires)}, nil
+}
+
+func (s *agentService) GetLoginLink(ctx context.Context, req *arbev1.GetLoginLinkRequest) (*arbev1.GetLoginLinkResponse, error) {
+	who, err := s.Auth.Link(ctx, req.GetToken())
+	if err != nil {
+		return nil, err
+	}
+	self, err := s.Houses.Agent(ctx, db.Scope{Agent: who.Agent}, who.Agent)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.GetLoginLinkResponse{Agent: wireAgent(self)}, nil
 }
 
 func (s *agentService) RedeemLoginLink(ctx context.Context, req *arbev1.RedeemLoginLinkRequest) (*arbev1.RedeemLoginLinkResponse, error) {
@@ -88,7 +100,7 @@ func (s *agentService) RedeemLoginLink(ctx context.Context, req *arbev1.RedeemLo
 }
 
 func (s *agentService) EndSession(ctx context.Context, _ *arbev1.EndSessionRequest) (*arbev1.EndSessionResponse, error) {
-	who, err := auth.Who(ctx)
+	who, err := auth.PrincipalFrom(ctx)
 	if err != nil { // it has ended
 		return &arbev1.EndSessionResponse{}, nil
 	}

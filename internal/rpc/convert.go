@@ -7,8 +7,10 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
@@ -58,6 +60,11 @@ func wireMember(m house.Member) *arbev1.Member {
 	return &arbev1.Member{Agent: wireAgent(m.Agent), Role: m.Role, JoinedAt: timestamp(m.JoinedAt)}
 }
 
+func wireInvite(i house.Invite) *arbev1.Invite {
+	return &arbev1.Invite{Id: i.ID, HouseId: i.House, Role: i.Role, Note: i.Note, CreatedByAgentId: i.By, CreatedByName: i.ByName,
+		CreatedAt: timestamp(i.CreatedAt), ExpiresAt: timestamp(i.ExpiresAt)}
+}
+
 func wireThread(t thread.Thread) *arbev1.Thread {
 	parent := &arbev1.Parent{Kind: "house", Id: t.House}
 	if t.ParentThread != "" {
@@ -69,12 +76,21 @@ func wireThread(t thread.Thread) *arbev1.Thread {
 	if t.Origin != nil {
 		origin = &arbev1.Origin{ThreadId: t.Origin.Thread, Seq: t.Origin.Seq}
 	}
+	var said *arbev1.LastSaid
+	if t.LastSaid != nil {
+		said = &arbev1.LastSaid{AuthorAgentId: t.LastSaid.Author, AuthorName: t.LastSaid.AuthorName, Text: t.LastSaid.Text}
+	}
+	var running *arbev1.Running
+	if t.Running != nil {
+		running = &arbev1.Running{CommandId: t.Running.Command, Since: timestamp(t.Running.Since)}
+	}
 	return &arbev1.Thread{
 		Id: t.ID, HouseId: t.House, StreamId: t.StreamID, Name: t.Name, Parent: parent,
 		ParentThreadId: t.ParentThread, ParentAgentId: t.ParentAgent, AgentId: t.Agent,
 		EnvironmentId: t.Environment, SandboxId: t.Sandbox, Tags: t.Tags, Status: string(t.Status),
 		PinnedAt: timestamp(t.PinnedAt), CreatedAt: timestamp(t.CreatedAt), UpdatedAt: timestamp(t.UpdatedAt),
 		Tail: t.Tail, LastActivityAt: timestamp(t.LastActivity), ForkedFrom: origin,
+		LastSaid: said, Running: running,
 	}
 }
 
@@ -130,4 +146,37 @@ func wireEvent(e stream.Event) *arbev1.TailResponse {
 		return &arbev1.TailResponse{Event: &arbev1.TailResponse_Delta{Delta: wireDelta(*e.Delta)}}
 	}
 	return &arbev1.TailResponse{Event: &arbev1.TailResponse_CaughtUp{CaughtUp: &arbev1.CaughtUp{Seq: e.Seq}}}
+}
+
+func wireChange(c live.Change) *arbev1.WatchHouseResponse {
+	switch row := c.Row.(type) {
+	case *house.House:
+		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_House{House: wireHouse(*row)}}
+	case *thread.Thread:
+		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Thread{Thread: wireThread(*row)}}
+	case *sandbox.Sandbox:
+		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Sandbox{Sandbox: wireSandbox(*row)}}
+	case *sandbox.Environment:
+		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Environment{Environment: wireEnvironment(*row)}}
+	case *house.Member:
+		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Member{Member: wireMember(*row)}}
+	case *live.Rest:
+		rest := &arbev1.Rest{}
+		if row.More {
+			rest.PageToken = threadList.token(bookmark{Pinned: row.After.PinnedAt, Time: row.After.ActiveAt, ID: row.After.ID})
+		}
+		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Rest{Rest: rest}}
+	}
+	if c.CaughtUp {
+		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_CaughtUp{CaughtUp: &arbev1.Watching{}}}
+	}
+	return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Gone{Gone: &arbev1.Gone{Kind: string(c.Key.Kind), Id: c.Key.ID}}}
+}
+
+func wirePiece(p dispatch.Piece) *arbev1.OutputPiece {
+	stream := arbev1.OutputStream_OUTPUT_STREAM_STDOUT
+	if p.Channel == dispatch.Stderr {
+		stream = arbev1.OutputStream_OUTPUT_STREAM_STDERR
+	}
+	return &arbev1.OutputPiece{Stream: stream, Data: p.Data}
 }

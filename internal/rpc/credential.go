@@ -5,6 +5,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -12,15 +13,15 @@ type credentialService struct{ Services }
 
 // mayGive authorizes making a credential for an agent, empty for the caller, and returns who that is.
 func (s *credentialService) mayGive(ctx context.Context, target auth.Target, agent string) (db.Scope, string, error) {
-	who, err := auth.Who(ctx)
+	who, err := auth.PrincipalFrom(ctx)
 	if err != nil {
 		return db.Scope{}, "", err
 	}
-	action := auth.Equip
+	action := auth.CreateBotCredential
 	if agent == "" || agent == who.Agent {
-		action, agent = auth.Issue, who.Agent
+		action, agent = auth.CreateCredential, who.Agent
 	}
-	scope, err := s.Auth.May(ctx, action, target)
+	scope, err := s.Auth.Authorize(ctx, action, target)
 	return scope, agent, err
 }
 
@@ -37,7 +38,11 @@ func (s *credentialService) CreateAPIKey(ctx context.Context, req *arbev1.Create
 }
 
 func (s *credentialService) ListAPIKeys(ctx context.Context, req *arbev1.ListAPIKeysRequest) (*arbev1.ListAPIKeysResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Read, auth.House(req.GetHouseId()))
+	action, target := auth.Read, auth.House(req.GetHouseId())
+	if req.GetHouseId() == "" {
+		action, target = auth.Own, auth.Account
+	}
+	scope, err := s.Auth.Authorize(ctx, action, target)
 	if err != nil {
 		return nil, err
 	}
@@ -55,11 +60,32 @@ func (s *credentialService) ListAPIKeys(ctx context.Context, req *arbev1.ListAPI
 }
 
 func (s *credentialService) RevokeAPIKey(ctx context.Context, req *arbev1.RevokeAPIKeyRequest) (*arbev1.RevokeAPIKeyResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Own, auth.Key(req.GetId()))
+	if req.GetId() == "" {
+		who, err := auth.PrincipalFrom(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return &arbev1.RevokeAPIKeyResponse{}, s.Auth.RevokeOwnKey(ctx, who)
+	}
+	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.Key(req.GetId()))
+	if fault.CodeOf(err) == fault.NotFound && s.revokedForAllHouses(ctx, req.GetId()) {
+		return &arbev1.RevokeAPIKeyResponse{}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &arbev1.RevokeAPIKeyResponse{}, s.Auth.RevokeKey(ctx, scope, req.GetId())
+}
+
+// revokedForAllHouses revokes a key that is in no house because it is valid for all houses of the caller, and reports
+// whether there is such a key. Like every use of the caller's account it takes a credential that is not limited.
+func (s *credentialService) revokedForAllHouses(ctx context.Context, id string) bool {
+	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.Account)
+	if err != nil {
+		return false
+	}
+	found, err := s.Auth.RevokeKeyForAllHouses(ctx, scope, id)
+	return err == nil && found
 }
 
 func (s *credentialService) CreateThreadToken(ctx context.Context, req *arbev1.CreateThreadTokenRequest) (*arbev1.CreateThreadTokenResponse, error) {
@@ -75,7 +101,7 @@ func (s *credentialService) CreateThreadToken(ctx context.Context, req *arbev1.C
 }
 
 func (s *credentialService) RenewThreadToken(ctx context.Context, _ *arbev1.RenewThreadTokenRequest) (*arbev1.RenewThreadTokenResponse, error) {
-	who, err := auth.Who(ctx)
+	who, err := auth.PrincipalFrom(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +113,7 @@ func (s *credentialService) RenewThreadToken(ctx context.Context, _ *arbev1.Rene
 }
 
 func (s *credentialService) RevokeThreadTokens(ctx context.Context, req *arbev1.RevokeThreadTokensRequest) (*arbev1.RevokeThreadTokensResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -17,7 +19,7 @@ import (
 const (
 	// defaultEntries is how many entries a list has when the caller does not say.
 	defaultEntries = 100
-	// aliveEvery is how often a silent tail says that it lives: clients take twice this as a dead one.
+	// aliveEvery is how often a silent tail says that it lives: far more often than the 40 seconds after which clients take it for dead.
 	aliveEvery = 10 * time.Second
 )
 
@@ -25,8 +27,29 @@ type entryService struct{ Services }
 
 // may authorizes an action on a thread, and returns its log and who asks.
 func (s *entryService) may(ctx context.Context, action auth.Action, threadID string) (stream.Ref, string, error) {
-	scope, err := s.Auth.May(ctx, action, auth.Thread(threadID))
+	scope, err := s.Auth.Authorize(ctx, action, auth.Thread(threadID))
 	return stream.Ref{House: scope.House, Name: thread.StreamName(threadID)}, scope.Agent, err
+}
+
+func (s *entryService) Say(ctx context.Context, req *arbev1.SayRequest) (*arbev1.SayResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Say, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	by := dispatch.Speaker{Scope: scope, MayRun: func(ctx context.Context) error {
+		_, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+		return err
+	}}
+	words := dispatch.Message{ID: req.GetId(), Text: req.GetText(), ReplyTo: req.GetReplyTo(), Literal: req.GetLiteral()}
+	said, err := s.Dispatcher.Say(ctx, by, req.GetThreadId(), words)
+	if err != nil {
+		return nil, err
+	}
+	res := &arbev1.SayResponse{Entry: wireEntry(said)}
+	if said.Type == (entry.Command{}).Type() {
+		res.ResultId = entry.ResultID(said.ID)
+	}
+	return res, nil
 }
 
 func (s *entryService) Append(ctx context.Context, req *arbev1.AppendRequest) (*arbev1.AppendResponse, error) {
@@ -34,7 +57,19 @@ func (s *entryService) Append(ctx context.Context, req *arbev1.AppendRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	draft := entry.Draft{ID: req.GetId(), Author: who, Type: req.GetType(), Payload: json.RawMessage(req.GetPayload())}
+	draft, wire := entry.Draft{ID: req.GetId(), Author: who, Type: req.GetType(), Payload: json.RawMessage(req.GetPayload())}, wireEntry
+	switch raw := req.GetType() != "" || req.GetPayload() != ""; {
+	case req.GetChat() != nil && raw:
+		return nil, fault.New(fault.Invalid, "the entry is given twice: as a chat, and as a type with a payload", "send one of them")
+	case req.GetChat() != nil:
+		draft, wire = dispatch.Message{ID: req.GetId(), Text: req.GetChat().GetText(), ReplyTo: req.GetChat().GetReplyTo()}.Chat(who), wireTypedEntry
+	case !raw:
+		return nil, fault.New(fault.Invalid, "there is no entry in the request", "send a type with a payload, or a chat")
+	case req.GetType() == "":
+		return nil, fault.New(fault.Invalid, "type: it is missing", "send the payload's, such as chat")
+	case req.GetPayload() == "":
+		return nil, fault.New(fault.Invalid, "payload: it is missing", "send one JSON object")
+	}
 	if err := entry.Check(draft, entry.Anyone); err != nil {
 		return nil, err
 	}
@@ -42,7 +77,10 @@ func (s *entryService) Append(ctx context.Context, req *arbev1.AppendRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.AppendResponse{Entry: wireEntry(written[0])}, nil
+	if err := entry.Repeated(draft, written[0]); err != nil {
+		return nil, err
+	}
+	return &arbev1.AppendResponse{Entry: wire(written[0])}, nil
 }
 
 func (s *entryService) List(ctx context.Context, req *arbev1.ListRequest) (*arbev1.ListResponse, error) {
@@ -60,7 +98,11 @@ func (s *entryService) List(ctx context.Context, req *arbev1.ListRequest) (*arbe
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.ListResponse{Entries: each(entries, wireEntry), Tail: tail}, nil
+	wire := wireEntry
+	if req.GetTyped() {
+		wire = wireTypedEntry
+	}
+	return &arbev1.ListResponse{Entries: each(entries, wire), Tail: tail}, nil
 }
 
 func (s *entryService) Tail(ctx context.Context, req *arbev1.TailRequest, to *connect.ServerStream[arbev1.TailResponse]) error {
@@ -68,45 +110,12 @@ func (s *entryService) Tail(ctx context.Context, req *arbev1.TailRequest, to *co
 	if err != nil {
 		return err
 	}
-	// The tail runs beside this call, so that silence can be filled. It holds one event at a time: who
-	// reads slowly is waited for by nobody else.
 	ctx, done := s.Auth.While(ctx, auth.Read, auth.Thread(req.GetThreadId()))
 	defer done()
-	events, ended := make(chan stream.Event), make(chan error, 1)
-	go func() {
-		for event, err := range s.Log.Tail(ctx, log, req.GetAfter()) {
-			if err != nil {
-				ended <- err
-				return
-			}
-			select {
-			case events <- event:
-			case <-ctx.Done():
-				return
-			}
-		}
-		ended <- nil
-	}()
-	silence := time.NewTimer(aliveEvery)
-	defer silence.Stop()
-	for {
-		var res *arbev1.TailResponse
-		select {
-		case <-ctx.Done():
-			return auth.Refused(ctx)
-		case err := <-ended:
-			if err == nil { // it heard of the end of ctx first
-				err = auth.Refused(ctx)
-			}
-			return err
-		case event := <-events:
-			res = wireEvent(event)
-		case <-silence.C:
-			res = &arbev1.TailResponse{Event: &arbev1.TailResponse_Alive{Alive: &arbev1.Alive{}}}
-		}
-		if err := to.Send(res); err != nil {
-			return err
-		}
-		silence.Reset(aliveEvery)
+	wire := wireEvent
+	if req.GetTyped() {
+		wire = wireTypedEvent
 	}
+	return relay(ctx, s.Log.Tail(ctx, log, req.GetAfter()), wire, aliveEvery,
+		&arbev1.TailResponse{Event: &arbev1.TailResponse_Alive{Alive: &arbev1.Alive{}}}, to.Send)
 }

@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -43,12 +44,22 @@ func TestAppend(t *testing.T) {
 			t.Errorf("the log is %v", log)
 		}
 	})
-	t.Run("of an id that is there returns the first entry, whoever asks", func(t *testing.T) {
+	t.Run("repeated with the same id returns the first entry", func(t *testing.T) {
 		before := tail(t)
-		again, err := b.cyd.Entries.Append(t.Context(), &arbev1.AppendRequest{ThreadId: th.Id, Id: "first", Type: "chat", Payload: chat("other")})
+		again, err := add("first", "chat", `{"text":"café <b> 🦊","reply_to":"x","extra":[1.5]}`)
 		must(t, err)
-		if e := again.Entry; e.Seq != 1 || e.AuthorAgentId != ada.id || strings.Contains(e.Payload, "other") || tail(t) != before {
-			t.Errorf("it is %v, and the log ends at %d", e, tail(t))
+		if again.Seq != 1 || again.AuthorAgentId != ada.id || tail(t) != before {
+			t.Errorf("it is %v, and the log ends at %d", again, tail(t))
+		}
+	})
+	t.Run("with the id of an entry that says something else is refused", func(t *testing.T) {
+		before := tail(t)
+		_, err := add("first", "chat", chat("other"))
+		refused(t, err, connect.CodeAlreadyExists, "first")
+		_, err = b.cyd.Entries.Append(t.Context(), &arbev1.AppendRequest{ThreadId: th.Id, Id: "first", Type: "chat", Payload: `{"text":"café <b> 🦊","reply_to":"x","extra":[1.5]}`})
+		refused(t, err, connect.CodeAlreadyExists, "first")
+		if tail(t) != before {
+			t.Errorf("the log ends at %d", tail(t))
 		}
 	})
 	t.Run("chooses an id when there is none", func(t *testing.T) {
@@ -114,6 +125,56 @@ func TestAppend(t *testing.T) {
 			t.Errorf("it is refused, or not kept: %v", err)
 		}
 	})
+}
+
+func TestAppendShowsTheWriterNothingThatOnlyReadersMaySee(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.ada.thread(t, &arbev1.CreateThreadRequest{})
+	with := func(scopes ...string) *arbe.Client {
+		made, err := b.ada.Credentials.CreateThreadToken(t.Context(), &arbev1.CreateThreadTokenRequest{ThreadId: th.Id, Scopes: scopes})
+		must(t, err)
+		return b.client(made.Token.Token)
+	}
+	bot, err := b.ada.Agents.CreateAgent(t.Context(), &arbev1.CreateAgentRequest{HouseId: b.ada.house.Id, Name: "Bot", Runtime: "pi"})
+	must(t, err)
+	made, err := b.ada.Credentials.CreateThreadToken(t.Context(), &arbev1.CreateThreadTokenRequest{ThreadId: th.Id, AgentId: bot.Agent.Id, Scopes: []string{auth.StreamWrite}})
+	must(t, err)
+	bots, own, full := b.client(made.Token.Token), with(auth.StreamWrite), with(auth.StreamRead, auth.StreamWrite)
+	for _, id := range []string{"secret", "later"} {
+		_, err := b.ada.Entries.Append(t.Context(), &arbev1.AppendRequest{ThreadId: th.Id, Id: id, Type: "chat", Payload: chat("only for readers")})
+		must(t, err)
+	}
+	for _, c := range []struct {
+		name, text string
+		client     *arbe.Client
+		repeats    bool
+	}{
+		{"a writer who says something else", "guess", bots, false},
+		{"a writer who says the same as another agent", "only for readers", bots, false},
+		{"a writer who said something else before", "guess", own, false},
+		{"a writer who says it again", "only for readers", own, true},
+		{"one who may read too", "guess", full, false},
+		{"a member", "guess", b.cyd.Client, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			res, err := c.client.Entries.Append(t.Context(), &arbev1.AppendRequest{ThreadId: th.Id, Id: "secret", Type: "chat", Payload: chat(c.text)})
+			if !c.repeats {
+				refused(t, err, connect.CodeAlreadyExists, "secret")
+				if strings.Contains(err.Error(), "readers") {
+					t.Errorf("the error tells what the entry says: %v", err)
+				}
+				return
+			}
+			must(t, err)
+			if e := res.Entry; e.Seq != 1 || e.Id != "secret" || e.Payload != chat("only for readers") {
+				t.Errorf("it is %v", e)
+			}
+		})
+	}
+	if log := b.ada.log(t, th.Id); len(log) != 2 {
+		t.Errorf("the log has %d entries", len(log))
+	}
 }
 
 func TestList(t *testing.T) {
@@ -325,4 +386,147 @@ func (f *following) end() error {
 		return f.failed
 	}
 	return f.stream.Err()
+}
+
+func TestSay(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+	th := ada.thread(t, &arbev1.CreateThreadRequest{})
+	say := func(t *testing.T, c *arbe.Client, req *arbev1.SayRequest) *arbev1.SayResponse {
+		t.Helper()
+		req.ThreadId = th.Id
+		res, err := c.Entries.Say(t.Context(), req)
+		must(t, err)
+		return res
+	}
+	t.Run("is a chat, to the letter", func(t *testing.T) {
+		const text = "caf\u00e9 <b> & 🦊!\n/run"
+		res := say(t, ada.Client, &arbev1.SayRequest{Id: "one", Text: text, ReplyTo: "x"})
+		if e := res.Entry; e.Seq != 1 || e.Id != "one" || e.AuthorAgentId != ada.id || e.Type != "chat" || e.Payload != `{"text":"café <b> & 🦊!\n/run","reply_to":"x"}` || res.ResultId != "" {
+			t.Errorf("it is %v", res)
+		}
+	})
+	t.Run("is a command, whose end is told", func(t *testing.T) {
+		res := say(t, b.cyd.Client, &arbev1.SayRequest{Text: "/run make test"})
+		if e := res.Entry; e.Type != "command" || e.AuthorAgentId != b.cyd.id || !strings.Contains(e.Payload, `"command":"make test"`) {
+			t.Fatalf("it is %v", res)
+		}
+		for event, err := range ada.Tail(t.Context(), th.Id, res.Entry.Seq) {
+			must(t, err)
+			if event.GetEntry().GetId() == res.ResultId {
+				break
+			}
+		}
+	})
+	t.Run("is a chat when it is meant literally", func(t *testing.T) {
+		if e := say(t, ada.Client, &arbev1.SayRequest{Text: "!ls", Literal: true}).Entry; e.Type != "chat" || e.Payload != `{"text":"!ls"}` {
+			t.Errorf("it is %v", e)
+		}
+	})
+	t.Run("repeated with the same id is the first entry, and something else with it is refused", func(t *testing.T) {
+		first := say(t, ada.Client, &arbev1.SayRequest{Id: "again", Text: "!true"})
+		if again := say(t, ada.Client, &arbev1.SayRequest{Id: "again", Text: "!true"}); again.Entry.Seq != first.Entry.Seq || again.ResultId != first.ResultId {
+			t.Errorf("it is %v", again)
+		}
+		for _, text := range []string{"!false", "true"} {
+			_, err := ada.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: th.Id, Id: "again", Text: text})
+			refused(t, err, connect.CodeAlreadyExists, "again")
+		}
+		_, err := b.cyd.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: th.Id, Id: "again", Text: "!true"})
+		refused(t, err, connect.CodeAlreadyExists, "again")
+	})
+	t.Run("with the thread's token is a chat, and the answer reveals no other entry", func(t *testing.T) {
+		made, err := ada.Credentials.CreateThreadToken(t.Context(), &arbev1.CreateThreadTokenRequest{ThreadId: th.Id, Scopes: []string{auth.StreamWrite}})
+		must(t, err)
+		writer := b.client(made.Token.Token)
+		if e := say(t, writer, &arbev1.SayRequest{Text: "!ls"}).Entry; e.Type != "chat" || e.Payload != `{"text":"!ls"}` {
+			t.Errorf("it is %v", e)
+		}
+		_, err = writer.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: th.Id, Id: "again", Text: "guess"})
+		refused(t, err, connect.CodeAlreadyExists, "again")
+		if strings.Contains(err.Error(), "true") {
+			t.Errorf("the error tells what the entry says: %v", err)
+		}
+	})
+	t.Run("refuses what cannot be said, and leaves no trace", func(t *testing.T) {
+		said := func() (n int) {
+			for _, e := range ada.log(t, th.Id) {
+				if e.Type != "command_result" { // it comes when it comes
+					n++
+				}
+			}
+			return n
+		}
+		before := said()
+		for what, c := range map[string]struct {
+			req  *arbev1.SayRequest
+			code connect.Code
+			says string
+		}{
+			"nothing":              {&arbev1.SayRequest{}, connect.CodeInvalidArgument, "text: it is empty"},
+			"a command of nothing": {&arbev1.SayRequest{Text: "!"}, connect.CodeInvalidArgument, "nothing to run"},
+			"a text of 1 MiB":      {&arbev1.SayRequest{Text: strings.Repeat("x", 1<<20)}, connect.CodeResourceExhausted, "text"},
+			"a result's id":        {&arbev1.SayRequest{Id: "c.result", Text: "hello"}, connect.CodeInvalidArgument, "id"},
+			"a NUL byte":           {&arbev1.SayRequest{Text: "!ls \x00"}, connect.CodeInvalidArgument, "NUL"},
+		} {
+			c.req.ThreadId = th.Id
+			_, err := ada.Entries.Say(t.Context(), c.req)
+			t.Run(what, func(t *testing.T) { refused(t, err, c.code, c.says) })
+		}
+		if after := said(); after != before {
+			t.Errorf("it left %d entries", after-before)
+		}
+	})
+}
+
+func TestTypedEntries(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.ada.thread(t, &arbev1.CreateThreadRequest{})
+	appended, err := b.ada.Entries.Append(t.Context(), &arbev1.AppendRequest{ThreadId: th.Id, Id: "typed", Chat: &arbev1.Chat{Text: "a < b", ReplyTo: "other"}})
+	must(t, err)
+	t.Run("a chat is appended as a message, and is the entry that its text would be", func(t *testing.T) {
+		if e := appended.Entry; e.Type != "chat" || e.Payload != `{"text":"a < b","reply_to":"other"}` || e.GetChat().GetText() != "a < b" {
+			t.Errorf("it is %v", e)
+		}
+		again, err := b.ada.Entries.Append(t.Context(), &arbev1.AppendRequest{ThreadId: th.Id, Id: "typed", Type: "chat", Payload: appended.Entry.Payload})
+		if err != nil || again.Entry.Seq != appended.Entry.Seq || again.Entry.Typed != nil {
+			t.Errorf("the same as text is %v (%v)", again, err)
+		}
+	})
+	t.Run("an entry is given once", func(t *testing.T) {
+		for says, req := range map[string]*arbev1.AppendRequest{
+			"given twice": {ThreadId: th.Id, Type: "chat", Payload: `{"text": "hi"}`, Chat: &arbev1.Chat{Text: "hi"}},
+			"no entry":    {ThreadId: th.Id},
+			"payload":     {ThreadId: th.Id, Type: "chat"},
+			"type":        {ThreadId: th.Id, Payload: `{"text": "hi"}`},
+			"text":        {ThreadId: th.Id, Chat: &arbev1.Chat{}},
+		} {
+			_, err := b.ada.Entries.Append(t.Context(), req)
+			refused(t, err, connect.CodeInvalidArgument, says)
+		}
+	})
+	t.Run("a list has messages when it is asked for them", func(t *testing.T) {
+		for _, typed := range []bool{false, true} {
+			list, err := b.ada.Entries.List(t.Context(), &arbev1.ListRequest{ThreadId: th.Id, Typed: typed, Last: true, Limit: 1})
+			must(t, err)
+			if e := list.Entries[0]; (e.GetChat().GetText() == "a < b") != typed || e.Payload != appended.Entry.Payload {
+				t.Errorf("typed %t: it is %v", typed, e)
+			}
+		}
+	})
+	t.Run("so does a tail", func(t *testing.T) {
+		for _, typed := range []bool{false, true} {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			tail, err := b.ada.Entries.Tail(ctx, &arbev1.TailRequest{ThreadId: th.Id, Typed: typed, After: appended.Entry.Seq - 1})
+			must(t, err)
+			for tail.Receive() && tail.Msg().GetEntry() == nil {
+			}
+			if e := tail.Msg().GetEntry(); (e.GetChat().GetReplyTo() == "other") != typed {
+				t.Errorf("typed %t: it is %v (%v)", typed, e, tail.Err())
+			}
+		}
+	})
 }

@@ -12,11 +12,11 @@ import (
 type environmentService struct{ Services }
 
 func (s *environmentService) CreateEnvironment(ctx context.Context, req *arbev1.CreateEnvironmentRequest) (*arbev1.CreateEnvironmentResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Write, auth.House(req.GetHouseId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.House(req.GetHouseId()))
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.Boxes.CreateEnvironment(ctx, scope, req.GetName(), recipe(req.GetConfig()))
+	made, err := s.Environments.CreateEnvironment(ctx, scope, req.GetName(), recipe(req.GetConfig()))
 	if err != nil {
 		return nil, err
 	}
@@ -24,11 +24,11 @@ func (s *environmentService) CreateEnvironment(ctx context.Context, req *arbev1.
 }
 
 func (s *environmentService) GetEnvironment(ctx context.Context, req *arbev1.GetEnvironmentRequest) (*arbev1.GetEnvironmentResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Read, auth.Environment(req.GetId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.Environment(req.GetId()))
 	if err != nil {
 		return nil, err
 	}
-	got, err := s.Boxes.Environment(ctx, scope, req.GetId())
+	got, err := s.Environments.Environment(ctx, scope, req.GetId())
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +36,7 @@ func (s *environmentService) GetEnvironment(ctx context.Context, req *arbev1.Get
 }
 
 func (s *environmentService) ListEnvironments(ctx context.Context, req *arbev1.ListEnvironmentsRequest) (*arbev1.ListEnvironmentsResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Read, auth.House(req.GetHouseId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.House(req.GetHouseId()))
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func (s *environmentService) ListEnvironments(ctx context.Context, req *arbev1.L
 		return nil, err
 	}
 	size := pageSize(req.GetPageSize())
-	rows, err := s.Boxes.Environments(ctx, scope, after.cursor(), size+1)
+	rows, err := s.Environments.ListEnvironments(ctx, scope, after.cursor(), size+1)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (s *environmentService) ListEnvironments(ctx context.Context, req *arbev1.L
 }
 
 func (s *environmentService) UpdateEnvironment(ctx context.Context, req *arbev1.UpdateEnvironmentRequest) (*arbev1.UpdateEnvironmentResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Write, auth.Environment(req.GetId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Environment(req.GetId()))
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (s *environmentService) UpdateEnvironment(ctx context.Context, req *arbev1.
 		set := recipe(req.GetConfig())
 		r = &set
 	}
-	changed, err := s.Boxes.UpdateEnvironment(ctx, scope, req.GetId(), req.Name, r)
+	changed, err := s.Environments.UpdateEnvironment(ctx, scope, req.GetId(), req.Name, r)
 	if err != nil {
 		return nil, err
 	}
@@ -71,11 +71,11 @@ func (s *environmentService) UpdateEnvironment(ctx context.Context, req *arbev1.
 }
 
 func (s *environmentService) DeleteEnvironment(ctx context.Context, req *arbev1.DeleteEnvironmentRequest) (*arbev1.DeleteEnvironmentResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Write, auth.Environment(req.GetId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Environment(req.GetId()))
 	if fault.CodeOf(err) == fault.NotFound { // gone, or never the caller's to know of
 		return &arbev1.DeleteEnvironmentResponse{}, nil
 	} else if err != nil {
 		return nil, err
 	}
-	return &arbev1.DeleteEnvironmentResponse{}, s.Boxes.DeleteEnvironment(ctx, scope, req.GetId())
+	return &arbev1.DeleteEnvironmentResponse{}, s.Environments.DeleteEnvironment(ctx, scope, req.GetId())
 }

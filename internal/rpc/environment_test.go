@@ -38,6 +38,13 @@ func TestEnvironment(t *testing.T) {
 	}
 
 	t.Run("keeps its whole recipe", func(t *testing.T) {
+		for _, m := range []proto.Message{recipe, recipe.Limits} {
+			for i, fields := 0, m.ProtoReflect().Descriptor().Fields(); i < fields.Len(); i++ {
+				if field := fields.Get(i); !m.ProtoReflect().Has(field) {
+					t.Errorf("the recipe of this test has no %s: set it", field.FullName())
+				}
+			}
+		}
 		made := ada.environment(t, "<b>web</b>", recipe)
 		got, err := get(t, made.Id)
 		must(t, err)

@@ -20,7 +20,7 @@ func TestAFailureOfOurs(t *testing.T) {
 		b.exec(t, "alter table environments rename to elsewhere")
 		defer b.exec(t, "alter table elsewhere rename to environments")
 		_, err := b.ada.Environments.ListEnvironments(t.Context(), &arbev1.ListEnvironmentsRequest{HouseId: b.ada.house.Id})
-		refused(t, err, connect.CodeInternal, "on our side")
+		refused(t, err, connect.CodeInternal, "on the server")
 		reference := arbe.Reference(err)
 		if reference == "" || strings.Contains(err.Error(), "environments") {
 			t.Errorf("it has the reference %q and says %v", reference, err)
@@ -35,7 +35,7 @@ func TestAFailureOfOurs(t *testing.T) {
 		c := arbe.New(halfMade.URL, b.ada.key)
 		for range 2 {
 			_, err := c.Threads.ListThreads(t.Context(), &arbev1.ListThreadsRequest{HouseId: b.ada.house.Id})
-			refused(t, err, connect.CodeInternal, "on our side")
+			refused(t, err, connect.CodeInternal, "on the server")
 			if log := b.told.String(); arbe.Reference(err) == "" || !strings.Contains(log, arbe.Reference(err)) || !strings.Contains(log, "nil pointer") {
 				t.Errorf("the reference is %q, and the log says %s", arbe.Reference(err), log)
 			}

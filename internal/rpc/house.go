@@ -2,16 +2,23 @@ package rpc
 
 import (
 	"context"
+	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/live"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
+
+// watchAliveEvery is how often a silent watch says that it lives: clients take twice this as a dead one.
+const watchAliveEvery = 20 * time.Second
 
 type houseService struct{ Services }
 
 func (s *houseService) CreateHouse(ctx context.Context, req *arbev1.CreateHouseRequest) (*arbev1.CreateHouseResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Write, auth.Account)
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Account)
 	if err != nil {
 		return nil, err
 	}
@@ -23,7 +30,7 @@ func (s *houseService) CreateHouse(ctx context.Context, req *arbev1.CreateHouseR
 }
 
 func (s *houseService) GetHouse(ctx context.Context, req *arbev1.GetHouseRequest) (*arbev1.GetHouseResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Read, auth.House(req.GetId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.House(req.GetId()))
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +42,7 @@ func (s *houseService) GetHouse(ctx context.Context, req *arbev1.GetHouseRequest
 }
 
 func (s *houseService) ListHouses(ctx context.Context, req *arbev1.ListHousesRequest) (*arbev1.ListHousesResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Read, auth.Account)
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.Account)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +60,7 @@ func (s *houseService) ListHouses(ctx context.Context, req *arbev1.ListHousesReq
 }
 
 func (s *houseService) UpdateHouse(ctx context.Context, req *arbev1.UpdateHouseRequest) (*arbev1.UpdateHouseResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Own, auth.House(req.GetId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.House(req.GetId()))
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +81,7 @@ func (s *houseService) ListMembers(ctx context.Context, req *arbev1.ListMembersR
 
 // members is one page of who is in a house.
 func (s *Services) members(ctx context.Context, houseID, token string, asked int32) ([]house.Member, string, error) {
-	scope, err := s.Auth.May(ctx, auth.Read, auth.House(houseID))
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.House(houseID))
 	if err != nil {
 		return nil, "", err
 	}
@@ -89,4 +96,16 @@ func (s *Services) members(ctx context.Context, houseID, token string, asked int
 	}
 	rows, next := cut(memberList, rows, size, func(m house.Member) bookmark { return bookmark{Time: m.JoinedAt, ID: m.Agent.ID} })
 	return rows, next, nil
+}
+
+func (s *houseService) WatchHouse(ctx context.Context, req *arbev1.WatchHouseRequest, to *connect.ServerStream[arbev1.WatchHouseResponse]) error {
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.House(req.GetHouseId()))
+	if err != nil {
+		return err
+	}
+	ctx, done := s.Auth.While(ctx, auth.Read, auth.House(req.GetHouseId()))
+	defer done()
+	want := live.Want{Threads: int(req.GetThreads()), IDs: req.GetThreadIds(), Members: req.GetMembers()}
+	return relay(ctx, s.Live.Watch(ctx, scope, want), wireChange, watchAliveEvery,
+		&arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Alive{Alive: &arbev1.Alive{}}}, to.Send)
 }

@@ -105,3 +105,37 @@ func TestAgent(t *testing.T) {
 		}
 	})
 }
+
+func TestAHouseIsWatchedWhileOneIsInIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	stream, err := b.cyd.Houses.WatchHouse(t.Context(), &arbev1.WatchHouseRequest{HouseId: b.ada.house.Id, Threads: 1, Members: true})
+	must(t, err)
+	defer stream.Close()
+	until := func(is func(*arbev1.WatchHouseResponse) bool) {
+		t.Helper()
+		for stream.Receive() {
+			if is(stream.Msg()) {
+				return
+			}
+		}
+		t.Fatal(stream.Err())
+	}
+	until(func(e *arbev1.WatchHouseResponse) bool { return e.GetCaughtUp() != nil })
+	made := b.ada.thread(t, &arbev1.CreateThreadRequest{Name: "second"})
+	t.Run("the rest of its threads is a page of the list", func(t *testing.T) {
+		var rest string
+		until(func(e *arbev1.WatchHouseResponse) bool { rest = e.GetRest().GetPageToken(); return rest != "" })
+		res, err := b.cyd.Threads.ListThreads(t.Context(), &arbev1.ListThreadsRequest{HouseId: b.ada.house.Id, PageToken: rest})
+		must(t, err)
+		if ids := idsOf(res.Threads); len(ids) != 1 || ids[0] != made.Id {
+			t.Errorf("it has %v", ids)
+		}
+	})
+	t.Run("it ends with the membership", func(t *testing.T) {
+		b.exec(t, "delete from members where agent_id = $1", b.cyd.id)
+		for stream.Receive() {
+		}
+		refused(t, stream.Err(), connect.CodeNotFound)
+	})
+}

@@ -55,7 +55,24 @@ func TestLoginLink(t *testing.T) {
 			t.Errorf("the session is of %v, and says %v", res.Agent, who)
 		}
 		_, err = redeem(t, token)
-		refused(t, err, connect.CodeUnauthenticated, "used before")
+		refused(t, err, connect.CodeUnauthenticated, "already used")
+	})
+	t.Run("tells whom it logs in without being used up, and what is wrong with it", func(t *testing.T) {
+		token := b.ada.link(t)
+		get := func() (*arbev1.GetLoginLinkResponse, error) {
+			return anyone.GetLoginLink(t.Context(), &arbev1.GetLoginLinkRequest{Token: token})
+		}
+		for range 3 {
+			res, err := get()
+			must(t, err)
+			if res.Agent.Id != b.ada.id || res.Agent.Name == "" {
+				t.Errorf("the link is of %v", res.Agent)
+			}
+		}
+		_, err := redeem(t, token)
+		must(t, err)
+		_, err = get()
+		refused(t, err, connect.CodeUnauthenticated, "already used")
 	})
 	t.Run("clicked by many at once logs in one", func(t *testing.T) {
 		token := b.ada.link(t)
@@ -66,7 +83,7 @@ func TestLoginLink(t *testing.T) {
 				if _, err := redeem(t, token); err == nil {
 					in.Add(1)
 				} else {
-					refused(t, err, connect.CodeUnauthenticated, "used before")
+					refused(t, err, connect.CodeUnauthenticated, "already used")
 				}
 			})
 		}

@@ -21,9 +21,13 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/auth/authtest"
+	"github.com/arbe-dev/arbe/internal/blob"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -43,6 +47,7 @@ type bench struct {
 	// told is what the server logged.
 	told          *logbook
 	auth          *auth.Auth
+	blobs         string // the directory of artifacts' bytes
 	houses        *house.Houses
 	ada, cyd, bob person
 }
@@ -70,13 +75,27 @@ func setup(t *testing.T) *bench {
 	must(t, err)
 	t.Cleanup(func() { dispatcher.Stop(context.Background()) })
 
-	b := &bench{Database: d, told: told, auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer, Recheck: 50 * time.Millisecond}), houses: house.New(d.DB, log, threads, boxes)}
+	b := &bench{Database: d, told: told, auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer, Recheck: 50 * time.Millisecond}), houses: house.New(d.DB, log, threads, boxes.Environments)}
+	t.Cleanup(b.auth.Listen())
 	b.owner, err = pgxpool.New(ctx, d.OwnerURL)
 	must(t, err)
 	t.Cleanup(b.owner.Close)
-	server := httptest.NewUnstartedServer(rpc.Handler(rpc.Services{
-		Auth: b.auth, Houses: b.houses, Threads: threads, Log: log, Boxes: boxes, Dispatcher: dispatcher, Logger: told.logger(),
-	}))
+	b.blobs = t.TempDir()
+	store, err := blob.OpenDirectory(b.blobs)
+	must(t, err)
+	t.Cleanup(func() { store.Close() })
+	pictures, err := live.Open(ctx, live.Config{DB: d.DB, Log: log, Threads: threads, Houses: b.houses, Boxes: boxes, Logger: quiet})
+	must(t, err)
+	t.Cleanup(pictures.Close)
+	services := rpc.Services{
+		Auth: b.auth, Houses: b.houses, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,
+		Dispatcher: dispatcher, Logger: told.logger(),
+		Artifacts: artifact.New(artifact.Config{DB: d.DB, Blobs: store, MaxSize: 4 << 20, Logger: quiet}),
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", rpc.Handler(services))
+	mux.Handle(rpc.ArtifactPath, rpc.ArtifactBytes(services))
+	server := httptest.NewUnstartedServer(mux)
 	server.Config.Protocols = new(http.Protocols)
 	server.Config.Protocols.SetHTTP1(true)
 	server.Config.Protocols.SetUnencryptedHTTP2(true) // for gRPC
@@ -125,6 +144,7 @@ func (b *bench) exec(t *testing.T, statement string, args ...any) {
 	if _, err := b.owner.Exec(t.Context(), statement, args...); err != nil {
 		t.Fatalf("%s: %v", statement, err)
 	}
+	authtest.Heard(t, b.owner, b.auth)
 }
 
 // ask reads one value past row-level security.

@@ -36,10 +36,12 @@ var (
 var (
 	houseList       = list{"houses", shortID}
 	memberList      = list{"members", agentID}
+	inviteList      = list{"invites", shortID}
 	threadList      = list{"threads", shortID}
 	environmentList = list{"environments", shortID}
 	sandboxList     = list{"sandboxes", shortID}
 	keyList         = list{"keys", shortID}
+	artifactList    = list{"artifacts", shortID}
 )
 
 // bookmark is a place in a list: its last row that was given out. The zero bookmark is the list's start.
@@ -76,11 +78,15 @@ func cut[Row any](l list, rows []Row, size int, place func(Row) bookmark) ([]Row
 		return rows, ""
 	}
 	rows = rows[:size]
-	b := place(rows[size-1])
+	return rows, l.token(place(rows[size-1]))
+}
+
+// token is the token of the page that starts behind a place.
+func (l list) token(b bookmark) string {
 	b.List = l.name
 	text, err := json.Marshal(b)
 	if err != nil {
 		panic(err) // a plain struct of ours
 	}
-	return rows, base64.RawURLEncoding.EncodeToString(text)
+	return base64.RawURLEncoding.EncodeToString(text)
 }

@@ -17,22 +17,33 @@ import (
 )
 
 // access is who may call what: the specification, in one table. "-" is a call that succeeds and does nothing, for
-// what is not there for the caller. RedeemLoginLink is called with a link that nobody knows.
+// what is not there for the caller. GetLoginLink, RedeemLoginLink, GetInvite and AcceptInvite are called with a link that
+// nobody knows.
 const access = `
                                       nobody  unknown expired revoked outsider member owner  bot  house-key elsewhere token reader writer sibling
 
 # The caller's own.
 AgentService.WhoAmI                    401     401     401     401     ok       ok     ok     ok     ok        ok       ok    ok     ok     ok
 AgentService.EndSession                401     ok      ok      ok      ok       ok     ok     ok     ok        ok       ok    ok     ok     ok
+AgentService.GetLoginLink              401     401     401     401     401      401    401    401    401       401      401   401    401    401
 AgentService.RedeemLoginLink           401     401     401     401     401      401    401    401    401       401      401   401    401    401
 AgentService.CreateLoginLink           401     401     401     401     ok       ok     ok     403    403       403      403   403    403    403
 HouseService.CreateHouse               401     401     401     401     ok       ok     ok     403    403       403      403   403    403    403
 HouseService.ListHouses                401     401     401     401     ok       ok     ok     ok     ok        ok       403   403    403    403
 
-# A house's.
+HouseService.GetInvite                 401     401     401     401     401      401    401    401    401       401      401   401    401    401
+HouseService.AcceptInvite              401     401     401     401     401      401    401    403    403       403      403   403    403    403
+
+# A house's. The member who is changed and removed is another one.
 HouseService.GetHouse                  401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
 HouseService.ListMembers               401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+HouseService.WatchHouse                401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
 HouseService.UpdateHouse               401     401     401     401     404      403    ok     403    403       404      403   403    403    403
+HouseService.UpdateMember              401     401     401     401     404      403    ok     403    403       404      403   403    403    403
+HouseService.RemoveMember              401     401     401     401     404      403    ok     403    403       404      403   403    403    403
+HouseService.CreateInvite              401     401     401     401     404      403    ok     403    403       404      403   403    403    403
+HouseService.ListInvites               401     401     401     401     404      403    ok     403    403       404      403   403    403    403
+HouseService.RevokeInvite              401     401     401     401     404      403    ok     403    403       404      403   403    403    403
 AgentService.GetAgent                  401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
 AgentService.ListAgents                401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
 AgentService.CreateAgent               401     401     401     401     404      403    ok     403    403       404      403   403    403    403
@@ -47,15 +58,22 @@ SandboxService.DestroySandbox          401     401     401     401     404      
 ThreadService.CreateThread             401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
 ThreadService.ListThreads              401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
 
-# A thread's: the one place that its tokens reach.
+# A thread's: the one place that its tokens reach. The artifact is one of the thread's.
 ThreadService.GetThread                401     401     401     401     404      ok     ok     ok     ok        404      ok    ok     403    403
 EntryService.List                      401     401     401     401     404      ok     ok     ok     ok        404      ok    ok     403    403
 EntryService.Tail                      401     401     401     401     404      ok     ok     ok     ok        404      ok    ok     403    403
+EntryService.Say                       401     401     401     401     404      ok     ok     ok     ok        404      ok    403    ok     403
 EntryService.Append                    401     401     401     401     404      ok     ok     ok     ok        404      ok    403    ok     403
+ArtifactService.GetArtifact            401     401     401     401     404      ok     ok     ok     ok        404      ok    ok     403    403
+ArtifactService.ListArtifacts          401     401     401     401     404      ok     ok     ok     ok        404      ok    ok     403    403
+ArtifactService.CreateArtifact         401     401     401     401     404      ok     ok     ok     ok        404      ok    403    ok     403
+ArtifactService.DeleteArtifact         401     401     401     401     -        ok     ok     ok     ok        -        403   403    403    403
 ThreadService.UpdateThread             401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
 ThreadService.DeleteThread             401     401     401     401     -        ok     ok     ok     ok        -        403   403    403    403
 ThreadService.ForkThread               401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
 ThreadService.RunCommand               401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+ThreadService.ReadOutput               401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+ThreadService.WriteInput               401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
 ThreadService.CancelCommand            401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
 
 # Credentials: one that is limited makes no other. The key that is revoked is a member's.
@@ -74,11 +92,14 @@ var codes = map[string]connect.Code{"401": connect.CodeUnauthenticated, "403": c
 func told(procedure, principal, outcome string) []string {
 	reasons := map[string]string{
 		"nobody": "nobody is logged in", "unknown": "this credential is not known", "expired": "expired", "revoked": "revoked",
-		"token": "this token", "reader": "this token", "writer": "this token", "sibling": "alone",
+		"token": "this token", "reader": "this token", "writer": "this token", "sibling": "valid only for thread",
 	}
 	switch {
-	case procedure == "AgentService.RedeemLoginLink":
+	case procedure == "AgentService.GetLoginLink", procedure == "AgentService.RedeemLoginLink":
 		return []string{"this login link is not known"}
+	case procedure == "HouseService.GetInvite",
+		procedure == "HouseService.AcceptInvite" && outcome == "401" && (reasons[principal] == "" || principal == "nobody"):
+		return []string{"this invite is not known"}
 	case outcome == "401", outcome == "403" && reasons[principal] != "":
 		return []string{reasons[principal]}
 	}
@@ -86,7 +107,7 @@ func told(procedure, principal, outcome string) []string {
 }
 
 // things are what a call is about: one of each kind, in one house.
-type things struct{ house, thread, command, environment, sandbox, agent, key string }
+type things struct{ house, thread, command, environment, sandbox, agent, key, artifact, member, invite string }
 
 // call is one RPC about some things.
 type call func(context.Context, *arbe.Client, things) error
@@ -102,11 +123,47 @@ var procedures = map[string]call{
 	"HouseService.ListHouses": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Houses.ListHouses(ctx, &arbev1.ListHousesRequest{}))
 	},
+	"HouseService.WatchHouse": func(ctx context.Context, c *arbe.Client, of things) error {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		stream, err := c.Houses.WatchHouse(ctx, &arbev1.WatchHouseRequest{HouseId: of.house})
+		if err != nil {
+			return err
+		}
+		stream.Receive()
+		return stream.Err()
+	},
 	"HouseService.UpdateHouse": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: of.house, Name: new("Renamed")}))
 	},
 	"HouseService.ListMembers": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Houses.ListMembers(ctx, &arbev1.ListMembersRequest{HouseId: of.house}))
+	},
+	"HouseService.UpdateMember": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Houses.UpdateMember(ctx, &arbev1.UpdateMemberRequest{HouseId: of.house, AgentId: of.member, Role: "owner"}))
+	},
+	"HouseService.RemoveMember": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Houses.RemoveMember(ctx, &arbev1.RemoveMemberRequest{HouseId: of.house, AgentId: of.member}))
+	},
+	"HouseService.CreateInvite": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Houses.CreateInvite(ctx, &arbev1.CreateInviteRequest{HouseId: of.house}))
+	},
+	"HouseService.ListInvites": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Houses.ListInvites(ctx, &arbev1.ListInvitesRequest{HouseId: of.house}))
+	},
+	"HouseService.RevokeInvite": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Houses.RevokeInvite(ctx, &arbev1.RevokeInviteRequest{HouseId: of.house, Id: of.invite}))
+	},
+	"HouseService.GetInvite": func(ctx context.Context, c *arbe.Client, _ things) error {
+		return errOf(c.Houses.GetInvite(ctx, &arbev1.GetInviteRequest{Token: "unknown"}))
+	},
+	"HouseService.AcceptInvite": func(ctx context.Context, c *arbe.Client, _ things) error {
+		who, err := c.Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
+		name := "New"
+		if err == nil && who.Agent != nil {
+			name = "" // the caller's
+		}
+		return errOf(c.Houses.AcceptInvite(ctx, &arbev1.AcceptInviteRequest{Token: "unknown", Name: name}))
 	},
 	"AgentService.WhoAmI": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{}))
@@ -122,6 +179,9 @@ var procedures = map[string]call{
 	},
 	"AgentService.CreateLoginLink": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Agents.CreateLoginLink(ctx, &arbev1.CreateLoginLinkRequest{}))
+	},
+	"AgentService.GetLoginLink": func(ctx context.Context, c *arbe.Client, _ things) error {
+		return errOf(c.Agents.GetLoginLink(ctx, &arbev1.GetLoginLinkRequest{Token: "unknown"}))
 	},
 	"AgentService.RedeemLoginLink": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Agents.RedeemLoginLink(ctx, &arbev1.RedeemLoginLinkRequest{Token: "unknown"}))
@@ -168,8 +228,17 @@ var procedures = map[string]call{
 	"ThreadService.RunCommand": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.RunCommand(ctx, &arbev1.RunCommandRequest{ThreadId: of.thread, What: &arbev1.RunCommandRequest_Command{Command: "true"}}))
 	},
+	"ThreadService.ReadOutput": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Threads.ReadOutput(ctx, &arbev1.ReadOutputRequest{ThreadId: of.thread, CommandId: of.command}))
+	},
+	"ThreadService.WriteInput": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Threads.WriteInput(ctx, &arbev1.WriteInputRequest{ThreadId: of.thread, CommandId: of.command}))
+	},
 	"ThreadService.CancelCommand": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: of.thread, CommandId: of.command}))
+	},
+	"EntryService.Say": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Entries.Say(ctx, &arbev1.SayRequest{ThreadId: of.thread, Text: "hello"}))
 	},
 	"EntryService.Append": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Entries.Append(ctx, &arbev1.AppendRequest{ThreadId: of.thread, Type: "chat", Payload: chat("hello")}))
@@ -201,6 +270,18 @@ var procedures = map[string]call{
 	},
 	"EnvironmentService.DeleteEnvironment": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Environments.DeleteEnvironment(ctx, &arbev1.DeleteEnvironmentRequest{Id: of.environment}))
+	},
+	"ArtifactService.CreateArtifact": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Artifacts.CreateArtifact(ctx, &arbev1.CreateArtifactRequest{Scope: &arbev1.CreateArtifactRequest_ThreadId{ThreadId: of.thread}, Content: []byte("x")}))
+	},
+	"ArtifactService.GetArtifact": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Artifacts.GetArtifact(ctx, &arbev1.GetArtifactRequest{Id: of.artifact}))
+	},
+	"ArtifactService.ListArtifacts": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Artifacts.ListArtifacts(ctx, &arbev1.ListArtifactsRequest{Scope: &arbev1.ListArtifactsRequest_ThreadId{ThreadId: of.thread}}))
+	},
+	"ArtifactService.DeleteArtifact": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Artifacts.DeleteArtifact(ctx, &arbev1.DeleteArtifactRequest{Id: of.artifact}))
 	},
 	"SandboxService.GetSandbox": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Sandboxes.GetSandbox(ctx, &arbev1.GetSandboxRequest{Id: of.sandbox}))
@@ -282,7 +363,7 @@ func TestWhatIsNotThereAndWhatIsAnothersLookTheSame(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	cast := authtest.New(t, b.Database, b.auth)
-	unknown := things{"0nosuchh0us", "0nosuchthread", "nosuchcommand", "0nosuchenv", "0nosuchbox", uuid.NewString(), "0nosuchkey"}
+	unknown := things{"0nosuchh0us", "0nosuchthread", "nosuchcommand", "0nosuchenv", "0nosuchbox", uuid.NewString(), "0nosuchkey", "0nosuchartifact", uuid.NewString(), "0nosuchinvite"}
 	table := authtest.Table(t, access)
 	for name, call := range procedures {
 		if outcome := table[name]["outsider"]; outcome != "404" && outcome != "-" {
@@ -336,9 +417,13 @@ func (b *bench) things(t *testing.T, cast *authtest.Cast, house string) things {
 	made := things{house: house, command: "c1", thread: cast.Thread(t, house)}
 	made.key, made.agent = cast.Key(t, house)
 	made.environment, made.sandbox = b.furnish(t, house)
-	// A command that has ended, for those who cancel it.
+	made.member, made.invite = b.colleague(t, house)
+	made.artifact = b.artifactOf(t, made.thread)
+	// A command that has ended, for those who cancel it, or read and write what it no longer has.
 	b.exec(t, `insert into entries (stream_id, seq, house_id, id, type, payload, ts)
-		select id, 1, house_id, 'c1', 'command', '{"command":"true"}', now() from streams where name = 'arbe-thread-' || $1`, made.thread)
+		select id, 1, house_id, 'c1', 'command', '{"command":"true","separate":true,"input":true}'::json, now() from streams where name = 'arbe-thread-' || $1
+		union all
+		select id, 2, house_id, 'c1.result', 'command_result', '{"command_id":"c1"}'::json, now() from streams where name = 'arbe-thread-' || $1`, made.thread)
 	return made
 }
 
@@ -354,10 +439,22 @@ func (b *bench) furnish(t *testing.T, house string) (environment, sandbox string
 	return environment, sandbox
 }
 
+// colleague adds another person to a house, who made an invite that was used.
+func (b *bench) colleague(t *testing.T, house string) (member, invite string) {
+	t.Helper()
+	err := b.owner.QueryRow(t.Context(), "insert into agents (kind, name) values ('human', 'Dee') returning id::text").Scan(&member)
+	must(t, err)
+	b.exec(t, "insert into members (house_id, agent_id, role) values ($1, $2, 'member')", house, member)
+	err = b.owner.QueryRow(t.Context(), `insert into invites (house_id, hash, role, created_by, expires_at, used_at)
+		values ($1, $2::text::bytea, 'member', $2::uuid, now() + interval '1 day', now()) returning id`, house, member).Scan(&invite)
+	must(t, err)
+	return member, invite
+}
+
 // mustExist asserts that nothing was deleted.
 func (b *bench) mustExist(t *testing.T, of things) {
 	t.Helper()
-	if n := ask[int](t, b, "select (select count(*) from threads where id = $1) + (select count(*) from environments where id = $2)", of.thread, of.environment); n != 2 {
-		t.Errorf("%d of the thread and the environment are left, want both", n)
+	if n := ask[int](t, b, "select (select count(*) from threads where id = $1) + (select count(*) from environments where id = $2) + (select count(*) from artifacts where id = $3)", of.thread, of.environment, of.artifact); n != 3 {
+		t.Errorf("%d of the thread, the environment and the artifact are left, want all", n)
 	}
 }

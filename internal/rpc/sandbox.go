@@ -12,11 +12,11 @@ import (
 type sandboxService struct{ Services }
 
 func (s *sandboxService) GetSandbox(ctx context.Context, req *arbev1.GetSandboxRequest) (*arbev1.GetSandboxResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Read, auth.Sandbox(req.GetId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.Sandbox(req.GetId()))
 	if err != nil {
 		return nil, err
 	}
-	got, err := s.Boxes.Sandbox(ctx, scope, req.GetId())
+	got, err := s.Sandboxes.Sandbox(ctx, scope, req.GetId())
 	if err != nil {
 		return nil, err
 	}
@@ -24,7 +24,7 @@ func (s *sandboxService) GetSandbox(ctx context.Context, req *arbev1.GetSandboxR
 }
 
 func (s *sandboxService) ListSandboxes(ctx context.Context, req *arbev1.ListSandboxesRequest) (*arbev1.ListSandboxesResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Read, auth.House(req.GetHouseId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.House(req.GetHouseId()))
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (s *sandboxService) ListSandboxes(ctx context.Context, req *arbev1.ListSand
 		before = from.cursor()
 	}
 	size := pageSize(req.GetPageSize())
-	rows, err := s.Boxes.Sandboxes(ctx, scope, before, size+1)
+	rows, err := s.Sandboxes.ListSandboxes(ctx, scope, req.GetIdPrefix(), before, size+1)
 	if err != nil {
 		return nil, err
 	}
@@ -46,11 +46,11 @@ func (s *sandboxService) ListSandboxes(ctx context.Context, req *arbev1.ListSand
 }
 
 func (s *sandboxService) DestroySandbox(ctx context.Context, req *arbev1.DestroySandboxRequest) (*arbev1.DestroySandboxResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Write, auth.Sandbox(req.GetId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Sandbox(req.GetId()))
 	if err != nil {
 		return nil, err
 	}
-	box, err := s.Boxes.Destroy(ctx, scope, req.GetId())
+	box, err := s.Dispatcher.DestroySandbox(ctx, scope, req.GetId())
 	if err != nil {
 		return nil, err
 	}

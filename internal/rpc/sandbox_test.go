@@ -49,6 +49,11 @@ func TestSandbox(t *testing.T) {
 		if len(list.Sandboxes) != 2 || list.Sandboxes[0].Id != second.Id || list.Sandboxes[1].Id != first.Id || list.Sandboxes[1].Status != "dead" {
 			t.Errorf("they are %v", list.Sandboxes)
 		}
+		list, err = ada.Sandboxes.ListSandboxes(t.Context(), &arbev1.ListSandboxesRequest{HouseId: ada.house.Id, IdPrefix: first.Id[:5]})
+		must(t, err)
+		if len(list.Sandboxes) != 1 || list.Sandboxes[0].Id != first.Id {
+			t.Errorf("%s begins %v", first.Id[:5], list.Sandboxes)
+		}
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/thread"
@@ -13,7 +14,7 @@ import (
 type threadService struct{ Services }
 
 func (s *threadService) CreateThread(ctx context.Context, req *arbev1.CreateThreadRequest) (*arbev1.CreateThreadResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Write, auth.House(req.GetHouseId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.House(req.GetHouseId()))
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +29,7 @@ func (s *threadService) CreateThread(ctx context.Context, req *arbev1.CreateThre
 }
 
 func (s *threadService) GetThread(ctx context.Context, req *arbev1.GetThreadRequest) (*arbev1.GetThreadResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Read, auth.Thread(req.GetId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.Thread(req.GetId()))
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +41,7 @@ func (s *threadService) GetThread(ctx context.Context, req *arbev1.GetThreadRequ
 }
 
 func (s *threadService) ListThreads(ctx context.Context, req *arbev1.ListThreadsRequest) (*arbev1.ListThreadsResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Read, auth.House(req.GetHouseId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.House(req.GetHouseId()))
 	if err != nil {
 		return nil, err
 	}
@@ -51,19 +52,22 @@ func (s *threadService) ListThreads(ctx context.Context, req *arbev1.ListThreads
 	size := pageSize(req.GetPageSize())
 	rows, err := s.Threads.List(ctx, scope, thread.Filter{
 		ParentThread: req.GetParentThreadId(), ForkedFrom: req.GetForkedFromThreadId(), Tag: req.GetTag(), Status: thread.Status(req.GetStatus()),
-		After: thread.Cursor{PinnedAt: after.Pinned, LastActivity: after.Time, ID: after.ID}, Limit: size + 1,
+		Match: req.GetMatch(), After: thread.Cursor{PinnedAt: after.Pinned, ActiveAt: after.Time, ID: after.ID}, Limit: size + 1,
 	})
 	if err != nil {
 		return nil, err
 	}
+	if req.GetMatch() != "" { // which has one page
+		return &arbev1.ListThreadsResponse{Threads: each(rows[:min(len(rows), size)], wireThread)}, nil
+	}
 	rows, next := cut(threadList, rows, size, func(t thread.Thread) bookmark {
-		return bookmark{Pinned: t.PinnedAt, Time: t.LastActivity, ID: t.ID}
+		return bookmark{Pinned: t.PinnedAt, Time: t.ActiveAt, ID: t.ID}
 	})
 	return &arbev1.ListThreadsResponse{Threads: each(rows, wireThread), NextPageToken: next}, nil
 }
 
 func (s *threadService) UpdateThread(ctx context.Context, req *arbev1.UpdateThreadRequest) (*arbev1.UpdateThreadResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Write, auth.Thread(req.GetId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetId()))
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +83,7 @@ func (s *threadService) UpdateThread(ctx context.Context, req *arbev1.UpdateThre
 }
 
 func (s *threadService) DeleteThread(ctx context.Context, req *arbev1.DeleteThreadRequest) (*arbev1.DeleteThreadResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Write, auth.Thread(req.GetId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetId()))
 	if fault.CodeOf(err) == fault.NotFound { // gone, or never the caller's to know of
 		return &arbev1.DeleteThreadResponse{}, nil
 	} else if err != nil {
@@ -89,7 +93,7 @@ func (s *threadService) DeleteThread(ctx context.Context, req *arbev1.DeleteThre
 }
 
 func (s *threadService) ForkThread(ctx context.Context, req *arbev1.ForkThreadRequest) (*arbev1.ForkThreadResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
 	if err != nil {
 		return nil, err
 	}
@@ -101,13 +105,13 @@ func (s *threadService) ForkThread(ctx context.Context, req *arbev1.ForkThreadRe
 }
 
 func (s *threadService) RunCommand(ctx context.Context, req *arbev1.RunCommandRequest) (*arbev1.RunCommandResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
 	if err != nil {
 		return nil, err
 	}
 	said, err := s.Dispatcher.RunCommand(ctx, scope, req.GetThreadId(), req.GetId(), entry.Command{
 		Command: req.GetCommand(), Argv: req.GetArgv().GetArgs(), EnvironmentID: req.GetEnvironmentId(),
-		TimeoutMS: milliseconds(req.GetTimeout()),
+		TimeoutMS: milliseconds(req.GetTimeout()), Separate: req.GetSeparate(), Input: req.GetInput(),
 	})
 	if err != nil {
 		return nil, err
@@ -115,10 +119,52 @@ func (s *threadService) RunCommand(ctx context.Context, req *arbev1.RunCommandRe
 	return &arbev1.RunCommandResponse{Entry: wireEntry(said), ResultId: entry.ResultID(said.ID)}, nil
 }
 
-func (s *threadService) CancelCommand(ctx context.Context, req *arbev1.CancelCommandRequest) (*arbev1.CancelCommandResponse, error) {
-	scope, err := s.Auth.May(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+func (s *threadService) ReadOutput(ctx context.Context, req *arbev1.ReadOutputRequest) (*arbev1.ReadOutputResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.CancelCommandResponse{}, s.Dispatcher.CancelCommand(ctx, scope, req.GetThreadId(), req.GetCommandId())
+	intent := dispatch.ReadOn
+	switch {
+	case req.GetLeave():
+		intent = dispatch.Leave
+	case req.GetStay():
+		intent = dispatch.Stay
+	}
+	read, err := s.Dispatcher.ReadOutput(ctx, scope, req.GetThreadId(), req.GetCommandId(), req.GetPosition(), intent)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.ReadOutputResponse{Pieces: each(read.Pieces, wirePiece), Position: read.Position, Ended: read.Ended}, nil
+}
+
+func (s *threadService) WriteInput(ctx context.Context, req *arbev1.WriteInputRequest) (*arbev1.WriteInputResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	written, err := s.Dispatcher.WriteInput(ctx, scope, req.GetThreadId(), req.GetCommandId(), req.GetPosition(), req.GetData(), req.GetEnd())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.WriteInputResponse{Position: written.Position, Closed: written.Closed}, nil
+}
+
+func (s *threadService) CancelCommand(ctx context.Context, req *arbev1.CancelCommandRequest) (*arbev1.CancelCommandResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	if req.GetAll() == (req.GetCommandId() != "") {
+		return nil, fault.New(fault.Invalid, "command_id: it is empty, or there is all beside it", "give the id of a command, or all")
+	}
+	with := map[arbev1.Signal]dispatch.Signal{
+		arbev1.Signal_SIGNAL_UNSPECIFIED: dispatch.Interrupt, arbev1.Signal_SIGNAL_INT: dispatch.Interrupt,
+		arbev1.Signal_SIGNAL_TERM: dispatch.Terminate, arbev1.Signal_SIGNAL_KILL: dispatch.Kill,
+	}[req.GetSignal()]
+	if req.GetAll() {
+		cancelled, err := s.Dispatcher.CancelCommands(ctx, scope, req.GetThreadId(), with)
+		return &arbev1.CancelCommandResponse{CommandIds: cancelled}, err
+	}
+	return &arbev1.CancelCommandResponse{}, s.Dispatcher.CancelCommand(ctx, scope, req.GetThreadId(), req.GetCommandId(), with)
 }

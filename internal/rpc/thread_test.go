@@ -101,12 +101,12 @@ func TestThread(t *testing.T) {
 			for _, req := range requests {
 				req.HouseId = ada.house.Id
 				_, err := ada.Threads.CreateThread(t.Context(), req)
-				refused(t, err, connect.CodeNotFound, field+": there is none")
+				refused(t, err, connect.CodeNotFound, field+": the house has none")
 			}
 		}
 		th := ada.thread(t, &arbev1.CreateThreadRequest{})
 		_, err := ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: th.Id, EnvironmentId: &b.bob.house.DefaultEnvironmentId})
-		refused(t, err, connect.CodeNotFound, "environment_id: there is none")
+		refused(t, err, connect.CodeNotFound, "environment_id: the house has none")
 	})
 	t.Run("refuses a NUL byte wherever a text may stand", func(t *testing.T) {
 		th := ada.thread(t, &arbev1.CreateThreadRequest{})
@@ -159,11 +159,11 @@ func TestForkingAThread(t *testing.T) {
 	})
 	t.Run("again with the same id is the same fork", func(t *testing.T) {
 		first := fork(t, ada, &arbev1.ForkThreadRequest{Id: "forkfork1"})
-		if again := fork(t, ada, &arbev1.ForkThreadRequest{Id: "forkfork1"}); first.Id != "forkfork1" || again.Id != first.Id || again.Tail != first.Tail {
+		if again := fork(t, ada, &arbev1.ForkThreadRequest{Id: "forkfork1"}); again.Id != first.Id || again.Tail != first.Tail {
 			t.Errorf("it is %v", again)
 		}
 		_, err := ada.Threads.ForkThread(t.Context(), &arbev1.ForkThreadRequest{ThreadId: source.Id, Id: "forkfork1", At: 1})
-		refused(t, err, connect.CodeAlreadyExists, "taken")
+		refused(t, err, connect.CodeAlreadyExists, "already used")
 	})
 	t.Run("where there is no entry is refused", func(t *testing.T) {
 		_, err := ada.Threads.ForkThread(t.Context(), &arbev1.ForkThreadRequest{ThreadId: source.Id, At: 4})
@@ -211,23 +211,30 @@ func TestCreatingAThreadAgain(t *testing.T) {
 	})
 	t.Run("at the same time makes one", func(t *testing.T) {
 		var work sync.WaitGroup
-		for range 8 {
+		ids := make([]string, 8)
+		for i := range ids {
 			work.Go(func() {
 				res, err := ada.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: ada.house.Id, Id: "together0"})
-				if err != nil || res.Thread.Id != "together0" {
-					t.Errorf("it is %v, %v", res, err)
+				if ids[i] = res.GetThread().GetId(); err != nil {
+					t.Error(err)
 				}
 			})
 		}
 		work.Wait()
+		if len(slices.Compact(ids)) != 1 {
+			t.Errorf("they are %v", ids)
+		}
 	})
 	t.Run("while the first is not committed waits for it, and returns it", func(t *testing.T) {
+		made := ada.thread(t, &arbev1.CreateThreadRequest{Id: "underway"})
+		_, err := ada.Threads.DeleteThread(t.Context(), &arbev1.DeleteThreadRequest{Id: made.Id})
+		must(t, err)
 		first, err := b.owner.Begin(t.Context())
 		must(t, err)
 		defer first.Rollback(t.Context())
 		_, err = first.Exec(t.Context(), `
-			with s as (insert into streams (house_id, name) values ($1, 'arbe-thread-underway'))
-			insert into threads (id, house_id, stream_id, name) values ('underway', $1, 'arbe-thread-underway', 'first')`, ada.house.Id)
+			with s as (insert into streams (house_id, name) values ($1, 'arbe-thread-' || $2))
+			insert into threads (id, house_id, stream_id, name) values ($2, $1, 'arbe-thread-' || $2, 'first')`, ada.house.Id, made.Id)
 		must(t, err)
 		second := make(chan error)
 		go func() {
@@ -247,12 +254,16 @@ func TestCreatingAThreadAgain(t *testing.T) {
 		must(t, first.Commit(t.Context()))
 		must(t, <-second)
 	})
-	t.Run("with an id that another house has is refused, and says nothing of it", func(t *testing.T) {
-		b.bob.thread(t, &arbev1.CreateThreadRequest{Id: "bobs0000", Name: "Bob's secret"})
-		_, err := ada.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: ada.house.Id, Id: "bobs0000"})
-		refused(t, err, connect.CodeAlreadyExists, "taken")
-		if n := ask[int](t, b, "select count(*) from streams where name = 'arbe-thread-bobs0000'"); n != 1 {
-			t.Errorf("there are %d logs of that name, want Bob's alone", n)
+	t.Run("with a word or an id of another house's makes one, as if there were none", func(t *testing.T) {
+		bobs := b.bob.thread(t, &arbev1.CreateThreadRequest{Id: "bobs0000", Name: "Bob's secret"})
+		for _, id := range []string{"bobs0000", bobs.Id} {
+			own := ada.thread(t, &arbev1.CreateThreadRequest{Id: id})
+			if own.Id == bobs.Id || own.HouseId != ada.house.Id || own.Name != "" {
+				t.Errorf("it is %v", own)
+			}
+			if again := ada.thread(t, &arbev1.CreateThreadRequest{Id: id}); again.Id != own.Id {
+				t.Errorf("again it is %v", again)
+			}
 		}
 	})
 	t.Run("takes ids of lower case letters and digits", func(t *testing.T) {
@@ -357,7 +368,7 @@ func TestDeletingAThread(t *testing.T) {
 	})
 	t.Run("is refused for the house's own", func(t *testing.T) {
 		_, err := ada.Threads.DeleteThread(t.Context(), &arbev1.DeleteThreadRequest{Id: ada.house.PrimaryThreadId})
-		refused(t, err, connect.CodeFailedPrecondition, "the house's own thread")
+		refused(t, err, connect.CodeFailedPrecondition, "primary thread of the house")
 		if log := ada.log(t, ada.house.PrimaryThreadId); len(log) == 0 {
 			t.Error("its log is gone")
 		}
@@ -388,4 +399,47 @@ func (p person) bot(t *testing.T) string {
 	res, err := p.Agents.CreateAgent(t.Context(), &arbev1.CreateAgentRequest{HouseId: p.house.Id, Name: "Pi", Runtime: "pi"})
 	must(t, err)
 	return res.Agent.Id
+}
+
+func TestThreadsAreFoundByTheBeginningOfTheirIDsAndByTheirNames(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+	one := ada.thread(t, &arbev1.CreateThreadRequest{Name: "Fix the build"})
+	two := ada.thread(t, &arbev1.CreateThreadRequest{Name: "Fix the build"})
+	theirs := b.bob.thread(t, &arbev1.CreateThreadRequest{Name: "Fix the build"})
+	find := func(t *testing.T, match string) (ids []string) {
+		t.Helper()
+		res, err := ada.Threads.ListThreads(t.Context(), &arbev1.ListThreadsRequest{HouseId: ada.house.Id, Match: match})
+		must(t, err)
+		for _, th := range res.Threads {
+			ids = append(ids, th.Id)
+		}
+		return ids
+	}
+	for match, want := range map[string][]string{
+		one.Id:              {one.Id},
+		one.Id[:6]:          {one.Id},
+		one.Id[:3]:          nil,
+		one.Id + "x":        nil,
+		"Fix the build":     {two.Id, one.Id},
+		"fix the build":     nil,
+		"Fix":               nil,
+		theirs.Id:           nil,
+		"%":                 nil,
+		one.Id[:4] + "%":    nil,
+		"____":              nil,
+		"nosuchthing\u00e9": nil,
+	} {
+		got := find(t, match)
+		slices.Sort(got)
+		slices.Sort(want)
+		if !slices.Equal(got, want) {
+			t.Errorf("%q finds %q, want %q", match, got, want)
+		}
+	}
+	_, err := ada.Threads.ListThreads(t.Context(), &arbev1.ListThreadsRequest{HouseId: ada.house.Id, Match: one.Id, Tag: "x"})
+	refused(t, err, connect.CodeInvalidArgument, "match")
+	_, err = b.bob.Threads.ListThreads(t.Context(), &arbev1.ListThreadsRequest{HouseId: ada.house.Id, Match: one.Id})
+	refused(t, err, connect.CodeNotFound)
 }

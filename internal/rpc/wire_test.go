@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -12,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/arbe-dev/arbe/internal/auth"
-	"github.com/arbe-dev/arbe/internal/rpc"
+	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
@@ -58,7 +59,7 @@ func (a answer) refused(t *testing.T, status int, code connect.Code, says string
 
 func (a answer) saysNext(t *testing.T) {
 	t.Helper()
-	if next := a.header.Values(rpc.NextHeader); len(next) != 1 || next[0] == "" {
+	if next := a.header.Values(arbev1.NextHeader); len(next) != 1 || next[0] == "" {
 		t.Errorf("what to do next is %q, want one sentence", next)
 	}
 }
@@ -73,6 +74,15 @@ func TestPlainHTTP(t *testing.T) {
 		return ask[int64](t, b, "select coalesce(max(e.seq), 0) from streams s join entries e on e.stream_id = s.id where s.name = $1", th.StreamId)
 	}
 
+	t.Run("is kept by no cache, though it is a GET", func(t *testing.T) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.url+arbev1connect.HouseServiceListHousesProcedure+"?connect=v1&encoding=json&message=%7B%7D", nil)
+		must(t, err)
+		req.Header.Set("Authorization", "Bearer "+b.ada.key)
+		if got := send(t, req); got.status != http.StatusOK || got.header.Get("Cache-Control") != "private, no-store" {
+			t.Errorf("it answers %d, Cache-Control %q", got.status, got.header.Get("Cache-Control"))
+		}
+	})
+
 	t.Run("takes JSON and answers in JSON, without a word about what to do next", func(t *testing.T) {
 		got := b.post(t, appendProcedure, "application/json", b.ada.key,
 			[]byte(`{"threadId":"`+th.Id+`","id":"curl","type":"chat","payload":"{\"text\":\"hello\"}"}`))
@@ -82,7 +92,7 @@ func TestPlainHTTP(t *testing.T) {
 		if err := json.Unmarshal(got.body, &res); err != nil || got.status != http.StatusOK || res.Entry.ID != "curl" || res.Entry.Seq != "1" || res.Entry.Payload != `{"text":"hello"}` {
 			t.Errorf("it is %d %s", got.status, got.body)
 		}
-		if next := got.header.Get(rpc.NextHeader); next != "" {
+		if next := got.header.Get(arbev1.NextHeader); next != "" {
 			t.Errorf("it says %q", next)
 		}
 	})
@@ -190,4 +200,84 @@ func TestEveryProtocol(t *testing.T) {
 			tail.Close()
 		})
 	}
+}
+
+func TestAFieldThatTheContractDoesNotHave(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.ada.thread(t, &arbev1.CreateThreadRequest{})
+	said := b.ada.say(t, th.Id, "before")
+	for name, c := range map[string]struct{ procedure, body, says string }{
+		"is refused by name":                {arbev1connect.EntryServiceSayProcedure, `{"threadId": "` + th.Id + `", "text": "!ls", "literally": true}`, `unknown field "literally"`},
+		"is refused in a message, too":      {arbev1connect.EnvironmentServiceCreateEnvironmentProcedure, `{"houseId": "` + b.ada.house.Id + `", "name": "e", "config": {"limits": {"memory": 1}}}`, `unknown field "memory"`},
+		"is refused of a call to read":      {arbev1connect.EntryServiceListProcedure, `{"threadId": "` + th.Id + `", "pageSize": 1}`, `unknown field "pageSize"`},
+		"is not what is wrong with a type":  {arbev1connect.EntryServiceSayProcedure, `{"threadId": 1}`, "cannot be read at"},
+		"is not what is wrong with no body": {arbev1connect.EntryServiceSayProcedure, ``, "send {}"},
+		"is not what is wrong with no JSON": {arbev1connect.EntryServiceSayProcedure, `{"threadId": `, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := b.post(t, c.procedure, "application/json", b.ada.key, []byte(c.body))
+			got.refused(t, http.StatusBadRequest, connect.CodeInvalidArgument, c.says)
+			if strings.Contains(string(got.body), "arbev1") || strings.Contains(string(got.body), "proto:") {
+				t.Errorf("it says %s", got.body)
+			}
+		})
+	}
+	t.Run("is refused at the start of a stream, too", func(t *testing.T) {
+		body := []byte(`{"threadId": "` + th.Id + `", "from": 1}`)
+		frame := append([]byte{0, 0, 0, 0, byte(len(body))}, body...)
+		got := b.post(t, arbev1connect.EntryServiceTailProcedure, "application/connect+json", b.ada.key, frame)
+		if !strings.Contains(string(got.body), `unknown field \"from\"`) || !strings.Contains(string(got.body), "invalid_argument") {
+			t.Errorf("it says %s", got.body)
+		}
+	})
+	t.Run("is ignored in a binary message, which a newer client sends", func(t *testing.T) {
+		body, err := proto.Marshal(&arbev1.ListRequest{ThreadId: th.Id})
+		must(t, err)
+		got := b.post(t, arbev1connect.EntryServiceListProcedure, "application/proto", b.ada.key, append(body, 0xf8, 0x07, 1)) // field 127
+		list := &arbev1.ListResponse{}
+		if err := proto.Unmarshal(got.body, list); err != nil || got.status != http.StatusOK || list.Tail != said.Seq {
+			t.Errorf("it answers %d %q (%v), and %v", got.status, got.body, err, list)
+		}
+	})
+}
+
+func TestAnErrorHasADetail(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	t.Run("that says what to do next, as it was written", func(t *testing.T) {
+		_, err := b.ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: "nowhere"})
+		info := arbev1.ErrorInfoOf(err)
+		if failure, ok := errors.AsType[*connect.Error](err); !ok || len(failure.Details()) != 1 || info.Next == "" || info.Next != arbe.Next(err) {
+			t.Errorf("it says %v with %v", err, info)
+		}
+	})
+	t.Run("also when the request is at fault", func(t *testing.T) {
+		_, err := b.ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{})
+		failure, ok := errors.AsType[*connect.Error](err)
+		if !ok || !strings.Contains(arbe.Next(err), "proto/arbe/v1") {
+			t.Fatalf("it says %v, and next %q", err, arbe.Next(err))
+		}
+		found := false
+		for _, d := range failure.Details() {
+			value, _ := d.Value()
+			_, is := value.(*arbev1.ErrorInfo)
+			found = found || is
+		}
+		if !found {
+			t.Errorf("its details are %v", failure.Details())
+		}
+	})
+	t.Run("which a person reads with curl", func(t *testing.T) {
+		got := b.post(t, arbev1connect.ThreadServiceGetThreadProcedure, "application/json", b.ada.key, []byte(`{"id": "nowhere"}`))
+		var failure struct {
+			Details []struct {
+				Type  string
+				Debug struct{ Next string }
+			}
+		}
+		if err := json.Unmarshal(got.body, &failure); err != nil || len(failure.Details) != 1 || failure.Details[0].Type != "arbe.v1.ErrorInfo" || failure.Details[0].Debug.Next == "" {
+			t.Errorf("it is %s (%v)", got.body, err)
+		}
+	})
 }

@@ -96,9 +96,9 @@ func TestARepositoryOfThisMachine(t *testing.T) {
 			if _, got := b.sh(th, "git status --porcelain; git remote get-url origin; ls -A ~"); !strings.HasPrefix(got, c.path+"\n") || strings.Contains(got, "bundle") {
 				t.Errorf("the working tree is not clean, its origin not the repository, or something was left: %q", got)
 			}
-			told := said[entry.EnvironmentPrepared](b, th)
-			if len(told) != 1 || len(told[0].Steps) != 1 || told[0].Steps[0].Name != "clone" || told[0].Steps[0].ExitCode != 0 {
-				t.Errorf("the log tells %+v", told)
+			entries := logged[entry.EnvironmentPrepared](b, th)
+			if len(entries) != 1 || len(entries[0].Steps) != 1 || entries[0].Steps[0].Name != "clone" || entries[0].Steps[0].ExitCode != 0 {
+				t.Errorf("the log has %+v", entries)
 			}
 		})
 	}
@@ -106,9 +106,9 @@ func TestARepositoryOfThisMachine(t *testing.T) {
 		th := with(repo, "nosuchref")
 		before := b.rows()
 		wantCode(t, b.try(th, "true").err, fault.Precondition)
-		step, failed := said[entry.EnvironmentPrepared](b, th)[0].Failed()
+		step, failed := logged[entry.EnvironmentPrepared](b, th)[0].Failed()
 		if !failed || step.Name != "clone" || !strings.Contains(step.Output, "nosuchref") || b.rows() != before {
-			t.Errorf("the log tells %+v, and %d rows were left", step, b.rows()-before)
+			t.Errorf("the log has %+v, and %d rows were left", step, b.rows()-before)
 		}
 	})
 
@@ -140,6 +140,26 @@ func TestARepositoryOfThisMachine(t *testing.T) {
 			mkdir(p)
 			os.WriteFile(filepath.Join(p, ".git"), []byte("gitdir: "+filepath.Join(outside, "secret", ".git")+"\n"), 0o644)
 		}), fault.Forbidden, "ARBE_REPO_ROOTS"},
+		{"that borrows objects from outside", inside("alternates", func(p string) {
+			repository(t, p)
+			commit := run(t, filepath.Join(outside, "secret"), "git", "rev-parse", "HEAD")
+			write(t, filepath.Join(p, ".git/objects/info/alternates"), filepath.Join(outside, "secret/.git/objects")+"\n")
+			write(t, filepath.Join(p, ".git/refs/heads/stolen"), commit+"\n")
+		}), fault.Forbidden, "ARBE_REPO_ROOTS"},
+		{"that borrows from one that borrows from outside", inside("borrower", func(p string) {
+			repository(t, p)
+			write(t, filepath.Join(p, ".git/objects/info/alternates"), "../../../alternates/.git/objects\n")
+		}), fault.Forbidden, "ARBE_REPO_ROOTS"},
+		{"whose objects are linked from outside", inside("objects", func(p string) {
+			repository(t, p)
+			tree := run(t, filepath.Join(outside, "secret"), "git", "rev-parse", "HEAD^{tree}")
+			link(t, filepath.Join(outside, "secret/.git/objects", tree[:2]), filepath.Join(p, ".git/objects/aa-"+tree[:2]))
+		}), fault.Forbidden, "ARBE_REPO_ROOTS"},
+		{"that makes git complain of a file outside", inside("refs", func(p string) {
+			repository(t, p)
+			write(t, filepath.Join(outside, "password"), "root:hunter2\n")
+			link(t, filepath.Join(outside, "password"), filepath.Join(p, ".git/packed-refs"))
+		}), fault.Forbidden, "ARBE_REPO_ROOTS"},
 		{"that is a directory of one", inside("repo/below", mkdir), fault.Precondition, "check that it is a git repository"},
 		{"that is none", inside("plain", mkdir), fault.Precondition, "check that it is a git repository"},
 		{"that is not there", filepath.Join(root, "missing"), fault.Precondition, "there is no repository at " + root + "/missing"},
@@ -149,7 +169,7 @@ func TestARepositoryOfThisMachine(t *testing.T) {
 			th := with(c.path, "")
 			r := b.try(th, "true")
 			wantCode(t, r.err, c.code)
-			if !strings.Contains(detail(r.err), c.want) || b.on(th) != "" {
+			if !strings.Contains(detail(r.err), c.want) || strings.Contains(fault.From(r.err).Error(), "hunter2") || b.on(th) != "" {
 				t.Errorf("it says %s, want %q; the thread is on %q", detail(r.err), c.want, b.on(th))
 			}
 		})
@@ -163,6 +183,10 @@ func TestARepositoryOfThisMachine(t *testing.T) {
 			"core.fsmonitor": "touch " + trace, "core.pager": "touch " + trace, "core.hooksPath": evil, "core.sshCommand": "touch " + trace,
 			"core.repositoryformatversion": "1", "extensions.partialClone": "origin", "remote.origin.promisor": "true",
 			"remote.origin.url": evil, "remote.origin.uploadpack": "touch " + trace + ";",
+			"core.alternateRefsCommand": "touch " + trace + ";", "uploadpack.packObjectsHook": "touch " + trace + ";", "core.gitProxy": "touch " + trace,
+			"core.editor": "touch " + trace, "core.askPass": "touch " + trace, "credential.helper": "!touch " + trace, "gpg.program": "touch " + trace,
+			"log.showSignature": "true", "diff.external": "touch " + trace, "filter.x.smudge": "touch " + trace, "filter.x.process": "touch " + trace,
+			"protocol.allow": "always", "protocol.ext.allow": "always", "url.ext::touch " + trace + " .insteadOf": evil,
 		} {
 			run(t, evil, "git", "config", name, value)
 		}
@@ -175,6 +199,20 @@ func TestARepositoryOfThisMachine(t *testing.T) {
 			t.Error("it ran a program")
 		}
 	})
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func link(t *testing.T, target, path string) {
+	t.Helper()
+	if err := os.Symlink(target, path); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func bare(t *testing.T, repo, path string) string {

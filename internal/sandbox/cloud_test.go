@@ -115,12 +115,20 @@ func (c *cloud) Destroy(_ context.Context, ref string) error {
 	return nil
 }
 
+func (c *cloud) Quarantine(_ context.Context, ref string) (string, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	box := c.boxes[ref]
+	box.Quarantined = true
+	c.boxes[ref] = box
+	return c.dirs[ref], nil
+}
+
 func (c *cloud) List(_ context.Context, want sandbox.Labels) (list []sandbox.Box, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	matches := func(want, have string) bool { return want == "" || want == have }
 	for _, box := range c.boxes {
-		if matches(want.House, box.Labels.House) && matches(want.Thread, box.Labels.Thread) && matches(want.Environment, box.Labels.Environment) {
+		if box.Labels.Match(want) {
 			list = append(list, box)
 		}
 	}

@@ -1,8 +1,12 @@
-// Package sandbox gives a thread its machine: it resolves the right one (live: use, dead: resume, none:
-// create), runs commands on it, and knows which ones may be deleted.
+// Package sandbox gives a thread its sandbox. It resolves the right one (live: use it; dead: replace it; none: create
+// one), runs commands in it, and knows which sandboxes may be deleted.
 //
-// What a machine is made of is a [Driver]'s business; drivers are leaf packages below this one, and
-// nothing above this package names one. The suite every driver passes is in sandboxtest.
+// A box is what a [Driver] creates for a sandbox at a provider. Drivers are leaf packages below this one, and nothing
+// above this package names one. The test suite for drivers is in sandboxtest.
+//
+// Each type here uses only those before it: [Recipe] describes what a box is built from, and [Maxima] how much it may
+// ask for; [Environments] stores recipes; [Machines] tracks which machines are there; [Sandboxes] stores the records of
+// boxes; builds builds the box of a record; [Reaper] destroys boxes; [Resolver] finds the sandbox of a thread.
 package sandbox
 
 import (
@@ -12,69 +16,166 @@ import (
 	"time"
 )
 
-// Driver makes and uses boxes at one provider. A box is one machine with one working tree.
+// Driver creates and uses boxes at one provider. A box is one machine with one working tree.
 //
-// Methods are safe for concurrent use, also on one box. A ref is what Create returned; a ref whose box
-// is gone makes every method but Probe, Destroy and List fail with [fault.NotFound]. Errors are
-// [*fault.Error]s that a person may read.
+// Methods are safe for concurrent use, also for one box. A ref is what Create returned. If its box is gone, every
+// method but Probe, Destroy and List fails with [fault.NotFound]. Errors are [*fault.Error]s that people may read.
 type Driver interface {
-	// Create makes a box and returns once commands can run in it. It is idempotent by Spec.ID: a
-	// second call with one ID returns the same ref. When it fails it leaves nothing behind.
+	// Create creates a box and returns when commands can run in it. It is idempotent by Spec.ID: a second call with the
+	// same ID returns the same ref. If it fails, it leaves nothing behind.
 	Create(ctx context.Context, spec Spec) (ref string, err error)
 
-	// Exec runs one command and returns when it has ended. Output is written to the command's Stdout
-	// and Stderr as it comes, always drained, never buffered whole. When ctx ends or the time limit
-	// passes, the command and everything it started in the foreground is killed before Exec returns: ctx
-	// with ctx's error, the limit with Result.TimedOut. A command that could not be started because
-	// it does not exist has exit code 127, one that is not executable 126, one that a signal ended
-	// 128+signal: these are results, not errors. A [fault.NotFound] promises that the command was not
-	// started: it may be run again elsewhere. Of a box that goes while the command runs it is a result.
+	// Exec runs one command and returns when it has ended. Background processes of the command continue until the box
+	// is stopped. A driver may stop an idle box, and starts it again with its files at its next use. Output is written
+	// to the command's Stdout and Stderr as it comes, and is never buffered whole: a command waits for a slow writer.
+	// If ctx ends or the time limit passes, the command and everything it started in the foreground are killed before
+	// Exec returns, with ctx's error or with Result.TimedOut. The exit code is 127 if the command does not exist, 126
+	// if it is not executable, and 128+n if signal n ended it; these are results and not errors. A [fault.NotFound]
+	// promises that the command was not started, so it may be run elsewhere. If the box disappears while the command
+	// runs, that is a result.
 	Exec(ctx context.Context, ref string, cmd Command) (Result, error)
 
-	// Start starts a command that goes on until it ends by itself or the box is destroyed, and returns
-	// once it runs. Its output goes nowhere; Stdin, Stdout, Stderr and Timeout must be zero.
+	// Start starts a command that runs until it ends by itself or the box is destroyed, and returns when it runs. The
+	// box is not idle meanwhile. Its output is discarded. Stdin, Stdout, Stderr and Timeout must be zero.
 	Start(ctx context.Context, ref string, cmd Command) error
 
-	// Upload writes a file into the box, as the box's user, replacing what was there. Parent
-	// directories are made. The path is absolute, or relative to the working tree; it is resolved
-	// inside the box, so that no link leads out of it. The file appears whole or not at all.
+	// Upload writes a file into the box as the box's user, and replaces an existing one. It creates parent directories.
+	// The path is absolute or relative to the working tree, and is resolved inside the box, so that no link leads out
+	// of it. The file appears completely or not at all.
 	Upload(ctx context.Context, ref, path string, mode fs.FileMode, content io.Reader) error
 
-	// Download opens a regular file of the box. The caller closes it.
+	// Download opens a regular file of the box. The caller must close it.
 	Download(ctx context.Context, ref, path string) (io.ReadCloser, error)
 
-	// Probe asks the provider whether the box still exists. A provider that cannot be asked is
-	// Unknown with a nil error; an error is for a malformed ref only.
+	// Probe asks the provider whether the box still exists. If the provider cannot be asked, the answer is Unknown with
+	// a nil error; only a malformed ref is an error.
 	Probe(ctx context.Context, ref string) (Liveness, error)
 
-	// Destroy deletes the box with its files and everything that runs in it. Destroying a box that
-	// is gone succeeds.
+	// Destroy deletes the box with its files and everything that runs in it. Destroying a box that is gone succeeds.
 	Destroy(ctx context.Context, ref string) error
 
-	// List returns the boxes whose labels match: an empty field of want matches everything.
+	// Quarantine stops a box that the database does not know, and keeps its files at the returned place until the
+	// operator deletes them. The box still exists: Probe and List show it, Destroy deletes it, and its next use takes
+	// it out of quarantine. Repeating it is harmless.
+	Quarantine(ctx context.Context, ref string) (place string, err error)
+
+	// List returns the boxes whose labels match want, of which an empty field matches everything.
 	List(ctx context.Context, want Labels) ([]Box, error)
 
-	// Close ends what must not outlive this server (for a local driver: all that runs in its boxes;
-	// their files stay for the next start) and releases the driver. Nothing may be called after it.
+	// Close ends what must not outlive this server and releases the driver. For a local driver that is everything that
+	// runs in its boxes, except launched commands; the files stay for the next start. No method may be called after
+	// Close.
 	Close(ctx context.Context) error
 }
 
-// Spec says which box to make.
+// Bound is a [Driver] whose boxes are bound to one machine, where no other driver reaches them.
+type Bound interface {
+	Driver
+
+	// Machine returns the durable identity of the machine.
+	Machine() string
+}
+
+// Launcher is a [Driver] with commands that outlive the server that started them. A driver that is opened later over
+// the same boxes finds their output and how they ended. The other promises are those of Driver.
+type Launcher interface {
+	Driver
+
+	// Launches reports whether launching works on this machine. If not, the methods below fail with
+	// [fault.Precondition].
+	Launches() bool
+
+	// Launch starts a command as Exec does, and returns when it runs. Its output is recorded. Of a large output the
+	// beginning and the end are kept, up to limits of the driver, unless cmd is Complete. id identifies the command in
+	// the box: [a-z0-9-], at most 64 characters. Launching an id again does nothing until it is forgotten, even after
+	// its command has ended. A command that does not exist or is not executable has ended, with the exit code that Exec
+	// returns. If Launch fails, nothing has run. Stdin, Stdout, Stderr and Timeout must be zero.
+	Launch(ctx context.Context, ref, id string, cmd Command) error
+
+	// Input opens the standard input of a command that this driver launched with Input, for writing. With another
+	// driver, or after the command has ended, the error is a [fault.Precondition]. Write waits until the command reads,
+	// and fails if it will read no more. Close ends the input. Without Close the command sees no end, even if the
+	// server is killed.
+	Input(ctx context.Context, ref, id string) (io.WriteCloser, error)
+
+	// Release reports that the record of a Complete command is not needed before a position, which is a Record.Next.
+	// Releasing an unknown command succeeds.
+	Release(ctx context.Context, ref, id string, position int64) error
+
+	// Follow calls to with the record of a launched command from a position on, and with new records as they come,
+	// until a [RecordExit] was delivered, to fails, or ctx ends, with that error. Position 0 is the beginning; other
+	// positions are values of Record.Next. If the box ended while the command ran, the exit code is 137. A command that
+	// was not launched, or was forgotten, is a [fault.NotFound].
+	Follow(ctx context.Context, ref, id string, from int64, to func(Record) error) error
+
+	// Interrupt sends SIGINT to a launched command and its process group, as Ctrl-C does in a terminal. Interrupting a
+	// command that has ended succeeds.
+	Interrupt(ctx context.Context, ref, id string) error
+
+	// End ends a launched command and everything it started. It sends SIGTERM, and kills what is left after the
+	// patience; without patience it kills at once. It returns when they have ended. Ending a command that has ended
+	// kills what it left, as far as the driver can tell what that is, and succeeds.
+	End(ctx context.Context, ref, id string, patience time.Duration) error
+
+	// Forget deletes the record of a launched command. It does not end the command. Forgetting an unknown command
+	// succeeds.
+	Forget(ctx context.Context, ref, id string) error
+}
+
+// Record is a piece of the record of a launched command.
+type Record struct {
+	Next int64     // the position after it
+	Time time.Time // when it was recorded
+	Kind RecordKind
+	// Data is what the command wrote. It is valid only during the call that delivers it.
+	Data []byte
+	// ExitCode and OutOfMemory are set for RecordExit, with the meaning that they have in [Result].
+	ExitCode    int
+	OutOfMemory bool
+	// BoxEnded is set for RecordExit if the box ended while the command ran.
+	BoxEnded bool
+	// Dropped is set for RecordGap: the number of output bytes that are missing here.
+	Dropped int64
+}
+
+// RecordKind is the kind of a Record.
+type RecordKind string
+
+// The kinds of records. RecordStart is the first one of a command that began. RecordStdout includes what a Merged
+// command writes to its standard error. Nothing follows RecordExit, although background processes of the command may
+// continue.
+const (
+	RecordStart  RecordKind = "start"
+	RecordStdout RecordKind = "stdout"
+	RecordStderr RecordKind = "stderr"
+	RecordGap    RecordKind = "gap"
+	RecordExit   RecordKind = "exit"
+)
+
+// Spec describes the box to create.
 type Spec struct {
 	// ID is the sandbox's id: [a-z0-9-], at most 40 characters.
 	ID     string
 	Labels Labels
-	// Image names the root file system, in the provider's terms (an OCI reference for local).
-	// Empty is the driver's own base.
+	// Image names the root file system in the provider's terms (an OCI reference for local). If it is empty, the
+	// driver's own base is used.
 	Image  string
 	Limits Limits
 }
 
-// Labels say whom a box belongs to, so that it can be found and swept. They appear at the provider as
-// arbe.house, arbe.thread and arbe.environment.
-type Labels struct{ House, Thread, Environment string }
+// Labels say to whom a box belongs, so that it can be found. At the provider they are called arbe.installation,
+// arbe.house, arbe.thread and arbe.environment. Installations (databases) that share a provider's account see each
+// other's boxes; the first label keeps each from deleting those of another.
+type Labels struct{ Installation, House, Thread, Environment string }
 
-// Limits bound what a box may use. A zero field means the driver's default.
+// Match reports whether labels have every field that want sets.
+func (l Labels) Match(want Labels) bool {
+	matches := func(want, have string) bool { return want == "" || want == have }
+	return matches(want.Installation, l.Installation) && matches(want.House, l.House) &&
+		matches(want.Thread, l.Thread) && matches(want.Environment, l.Environment)
+}
+
+// Limits restrict what a box may use. A zero field means the driver's default.
 type Limits struct {
 	MemoryMB int     `json:"memory_mb,omitempty"` // memory of all its processes together, in MiB
 	DiskMB   int     `json:"disk_mb,omitempty"`   // all it may write, in MiB
@@ -82,9 +183,9 @@ type Limits struct {
 	CPUs     float64 `json:"cpus,omitempty"`      // cores
 }
 
-// The user and the paths that every box has, whatever its driver.
+// The user and the paths in every box, whatever its driver.
 const (
-	// Workspace is the working tree, and the directory commands start in.
+	// Workspace is the working tree and the directory in which commands start.
 	Workspace = "/workspace"
 	// Home is the box user's home directory.
 	Home = "/home/agent"
@@ -104,7 +205,15 @@ type Command struct {
 	// Stdout and Stderr receive its output as it comes, from one goroutine each; nil drops it. A
 	// writer that fails stops receiving and does not stop the command.
 	Stdout, Stderr io.Writer
-	// Timeout ends the command; zero is no limit.
+	// Merged makes standard output and error one pipe, as a shell's 2>&1 does: Stdout receives both in the order in
+	// which they were written, and Stderr must be nil. Two pipes do not keep that order.
+	Merged bool
+	// Complete is for Launch: no output is dropped. The command waits when its unreleased output exceeds a limit of the
+	// driver; see [Launcher].
+	Complete bool
+	// Input is for Launch: the standard input is what is written to [Launcher].Input. Otherwise it is empty.
+	Input bool
+	// Timeout limits the command; zero means no limit.
 	Timeout time.Duration
 }
 
@@ -114,23 +223,26 @@ type Result struct {
 	Duration time.Duration
 	// TimedOut: Command.Timeout passed; ExitCode is 124.
 	TimedOut bool
-	// OutOfMemory: the box's memory limit killed it (or a process it started), as far as the driver can tell.
+	// OutOfMemory: the box's memory limit killed the command or a process that it started, as far as the driver can
+	// tell.
 	OutOfMemory bool
 }
 
-// Box is one box as the provider lists it.
+// Box is a box in a provider's list.
 type Box struct {
 	Ref    string
 	ID     string
 	Labels Labels
 	// CreatedAt is when the provider says it was made.
 	CreatedAt time.Time
+	// Quarantined is set while the box is in quarantine.
+	Quarantined bool
 }
 
-// Liveness is what a provider says of a box.
+// Liveness is a provider's answer about a box.
 type Liveness string
 
-// The three answers. Unknown changes nothing: a network blip never buries a real box.
+// The three answers. Unknown changes nothing, so that a network failure never makes an existing box count as dead.
 const (
 	Live    Liveness = "live"
 	Gone    Liveness = "gone"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -15,111 +14,80 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// DefaultDriver makes the sandboxes of a recipe that names no driver.
-const DefaultDriver = "local"
-
-// defaultCommandTimeout bounds a command when its recipe does not.
-const defaultCommandTimeout = 10 * time.Minute
-
 // maxEnvironmentName is the longest name of an environment, in characters.
 const maxEnvironmentName = 100
 
-// Environment is a recipe: what a sandbox is built from.
+// Environment is a named recipe of a house, from which sandboxes are built.
 type Environment struct {
 	ID, House, Name string
 	Recipe          Recipe
 	CreatedAt       time.Time
 }
 
-// Recipe is what an environment says of its sandboxes. Its JSON is the environment's stored config.
-type Recipe struct {
-	// Driver makes the box. Defaults to [DefaultDriver].
-	Driver string `json:"driver,omitempty"`
-	// Image is the root file system in the driver's terms. Defaults to the driver's base.
-	Image string `json:"image,omitempty"`
-	// Repo is a git repository cloned into the working tree, at Ref (a branch, tag or commit; defaults
-	// to its default branch).
-	Repo string `json:"repo,omitempty"`
-	Ref  string `json:"ref,omitempty"`
-	// Setup is a shell script run once in a new box, after the clone.
-	Setup string `json:"setup,omitempty"`
-	// Limits bound the box. Default to the driver's.
-	Limits Limits `json:"limits,omitzero"`
-	// CommandTimeout bounds one command. Defaults to ten minutes.
-	CommandTimeout time.Duration `json:"command_timeout,omitempty"`
+// Environments stores the recipes of houses. A stored recipe names an existing driver and asks for no more than the
+// operator allows. It is safe for concurrent use.
+type Environments struct {
+	db      *db.DB
+	drivers drivers
+	maxima  Maxima
+	q       *query.Queries
 }
 
-// driver is the recipe's driver with its default.
-func (r Recipe) driver() string {
-	if r.Driver == "" {
-		return DefaultDriver
-	}
-	return r.Driver
-}
-
-// commandTimeout is the recipe's limit with its default.
-func (r Recipe) commandTimeout() time.Duration {
-	if r.CommandTimeout == 0 {
-		return defaultCommandTimeout
-	}
-	return r.CommandTimeout
-}
-
-// CreateEnvironment adds a recipe to the scope's house.
-func (r *Resolver) CreateEnvironment(ctx context.Context, scope db.Scope, name string, recipe Recipe) (made Environment, err error) {
-	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
-		made, err = r.CreateEnvironmentTx(ctx, tx, scope, name, recipe)
+// CreateEnvironment creates an environment in the scope's house.
+func (e *Environments) CreateEnvironment(ctx context.Context, scope db.Scope, name string, recipe Recipe) (made Environment, err error) {
+	err = e.db.In(ctx, scope, func(tx pgx.Tx) error {
+		made, err = e.CreateEnvironmentTx(ctx, tx, scope, name, recipe)
 		return err
 	})
 	return made, err
 }
 
-// CreateEnvironmentTx is [Resolver.CreateEnvironment] inside the caller's transaction.
-func (r *Resolver) CreateEnvironmentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, name string, recipe Recipe) (Environment, error) {
+// CreateEnvironmentTx is [Environments.CreateEnvironment] in the caller's transaction.
+func (e *Environments) CreateEnvironmentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, name string, recipe Recipe) (Environment, error) {
 	name, err := entry.RequiredName("name", name, maxEnvironmentName)
 	if err != nil {
 		return Environment{}, err
 	}
-	config, err := r.checkRecipe(recipe)
+	config, err := e.checked(recipe)
 	if err != nil {
 		return Environment{}, err
 	}
-	return environment(r.q.InsertEnvironment(ctx, tx, scope.House, name, config))
+	return environmentFrom(e.q.InsertEnvironment(ctx, tx, scope.House, name, config))
 }
 
-// Environment returns one recipe, or a [fault.NotFound].
-func (r *Resolver) Environment(ctx context.Context, scope db.Scope, id string) (e Environment, err error) {
-	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
-		e, err = environment(r.q.GetEnvironment(ctx, tx, id))
+// Environment returns an environment, or a [fault.NotFound].
+func (e *Environments) Environment(ctx context.Context, scope db.Scope, id string) (env Environment, err error) {
+	err = e.db.In(ctx, scope, func(tx pgx.Tx) error {
+		env, err = environmentFrom(e.q.GetEnvironment(ctx, tx, id))
 		return err
 	})
-	return e, err
+	return env, err
 }
 
-// Environments returns up to limit recipes of the scope's house behind a cursor, oldest first.
-func (r *Resolver) Environments(ctx context.Context, scope db.Scope, after db.Cursor, limit int) (list []Environment, err error) {
-	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
-		rows, err := r.q.ListEnvironments(ctx, tx, query.ListEnvironmentsParams{
+// ListEnvironments returns up to limit environments of the scope's house after a cursor, oldest first.
+func (e *Environments) ListEnvironments(ctx context.Context, scope db.Scope, after db.Cursor, limit int) (list []Environment, err error) {
+	err = e.db.In(ctx, scope, func(tx pgx.Tx) error {
+		rows, err := e.q.ListEnvironments(ctx, tx, query.ListEnvironmentsParams{
 			HouseID: scope.House, AfterTime: after.Time, AfterID: after.ID, MaxRows: int32(limit),
 		})
 		if err != nil {
 			return err
 		}
 		for _, row := range rows {
-			e, err := environment(row, nil)
+			env, err := environmentFrom(row, nil)
 			if err != nil {
 				return err
 			}
-			list = append(list, e)
+			list = append(list, env)
 		}
 		return nil
 	})
 	return list, err
 }
 
-// UpdateEnvironment changes a recipe's name, the recipe itself, or both; nil leaves as it is. Sandboxes
-// built before stay as they are.
-func (r *Resolver) UpdateEnvironment(ctx context.Context, scope db.Scope, id string, name *string, recipe *Recipe) (changed Environment, err error) {
+// UpdateEnvironment changes an environment's name, its recipe, or both. It leaves unchanged what is nil. Existing
+// sandboxes do not change.
+func (e *Environments) UpdateEnvironment(ctx context.Context, scope db.Scope, id string, name *string, recipe *Recipe) (changed Environment, err error) {
 	if name != nil {
 		clean, err := entry.RequiredName("name", *name, maxEnvironmentName)
 		if err != nil {
@@ -129,26 +97,25 @@ func (r *Resolver) UpdateEnvironment(ctx context.Context, scope db.Scope, id str
 	}
 	var config json.RawMessage
 	if recipe != nil {
-		if config, err = r.checkRecipe(*recipe); err != nil {
+		if config, err = e.checked(*recipe); err != nil {
 			return Environment{}, err
 		}
 	}
-	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
-		changed, err = environment(r.q.UpdateEnvironment(ctx, tx, name, config, id))
+	err = e.db.In(ctx, scope, func(tx pgx.Tx) error {
+		changed, err = environmentFrom(e.q.UpdateEnvironment(ctx, tx, name, config, id))
 		return err
 	})
 	return changed, err
 }
 
-// DeleteEnvironment removes a recipe, and with it what is remembered of the dead sandboxes built from it.
-// One that a thread, a sandbox or the house still names is a [fault.Precondition]; one that is gone is no
-// error.
-func (r *Resolver) DeleteEnvironment(ctx context.Context, scope db.Scope, id string) error {
-	err := r.db.In(ctx, scope, func(tx pgx.Tx) error {
-		if err := r.q.ForgetDeadSandboxes(ctx, tx, id); err != nil {
+// DeleteEnvironment deletes an environment and the records of dead sandboxes built from it. If a thread, a live sandbox
+// or the house still names it, the error is a [fault.Precondition]. Deleting one that does not exist succeeds.
+func (e *Environments) DeleteEnvironment(ctx context.Context, scope db.Scope, id string) error {
+	err := e.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if err := e.q.ForgetDeadSandboxes(ctx, tx, id); err != nil {
 			return err
 		}
-		return r.q.DeleteEnvironment(ctx, tx, id)
+		return e.q.DeleteEnvironment(ctx, tx, id)
 	})
 	if db.State(err) == "23503" { // foreign key violation
 		return fault.New(fault.Precondition, "this environment is still in use",
@@ -157,31 +124,44 @@ func (r *Resolver) DeleteEnvironment(ctx context.Context, scope db.Scope, id str
 	return err
 }
 
-// checkRecipe says what is wrong with a recipe, and is its stored form.
-func (r *Resolver) checkRecipe(recipe Recipe) (json.RawMessage, error) {
-	// A driver that this server cannot use now may be right on another, or tomorrow.
-	if _, err := r.driver(recipe.driver()); err != nil && r.broken[recipe.driver()] == nil {
-		return nil, err
+// chooseTx returns the environment for a thread's first sandbox: the one with the requested id, otherwise the thread's,
+// otherwise the house's. If there is none, the error is a [fault.Precondition].
+func (e *Environments) chooseTx(ctx context.Context, tx pgx.Tx, threadID, id string) (env Environment, err error) {
+	if id == "" {
+		if id, err = e.q.DefaultEnvironment(ctx, tx, threadID); err != nil {
+			return Environment{}, err
+		}
 	}
-	if strings.ContainsRune(recipe.Image+recipe.Repo+recipe.Ref+recipe.Setup, 0) {
-		return nil, fault.New(fault.Invalid, "config: it has a NUL byte", "remove the NUL byte")
+	if id == "" {
+		return Environment{}, fault.New(fault.Precondition, "there is no environment to build a sandbox from: the thread names none and the house has no default",
+			"name one with the command, set the thread's, or set the house's default environment")
 	}
-	if err := checkRepo(recipe.Repo, recipe.Ref); err != nil {
-		return nil, err
-	}
-	return json.Marshal(recipe)
+	return environmentFrom(e.q.GetEnvironment(ctx, tx, id))
 }
 
-func environment(row query.Environment, err error) (Environment, error) {
+// checked validates a recipe and returns its stored form.
+func (e *Environments) checked(recipe Recipe) (json.RawMessage, error) {
+	if err := e.drivers.known(recipe.driver()); err != nil {
+		return nil, err
+	}
+	config, err := recipe.encode()
+	if err != nil {
+		return nil, err
+	}
+	return config, e.maxima.check(recipe)
+}
+
+// environmentFrom returns the environment of a row that was queried.
+func environmentFrom(row query.Environment, err error) (Environment, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Environment{}, fault.New(fault.NotFound, "there is no such environment", "list the house's environments")
 	}
 	if err != nil {
 		return Environment{}, err
 	}
-	e := Environment{ID: row.ID, House: row.HouseID, Name: row.Name, CreatedAt: row.CreatedAt}
-	if err := json.Unmarshal(row.Config, &e.Recipe); err != nil {
-		return Environment{}, fault.New(fault.Precondition, "the recipe of this environment cannot be read", "write it anew").Because(err)
+	env := Environment{ID: row.ID, House: row.HouseID, Name: row.Name, CreatedAt: row.CreatedAt}
+	if err := json.Unmarshal(row.Config, &env.Recipe); err != nil {
+		return Environment{}, fault.New(fault.Precondition, "the recipe of this environment cannot be read", "save the environment again with a new recipe").Because(err)
 	}
-	return e, nil
+	return env, nil
 }

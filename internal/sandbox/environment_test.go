@@ -25,6 +25,8 @@ func TestARecipe(t *testing.T) {
 		{"may not name a ref with a space", sandbox.Recipe{Repo: "/srv/a", Ref: "main evil"}, "ref: "},
 		{"may not name a ref of several lines", sandbox.Recipe{Repo: "/srv/a", Ref: "main\nevil"}, "ref: "},
 		{"may not hold a NUL byte", sandbox.Recipe{Setup: "echo \x00"}, "NUL"},
+		{"may not hold a NUL byte behind a backslash", sandbox.Recipe{Image: "a\\\x00"}, "NUL"},
+		{"may hold what looks like one in JSON", sandbox.Recipe{Setup: `printf "\u0000\\u0000"`}, ""},
 		{"may not name an unknown driver", sandbox.Recipe{Driver: "nosuchdriver"}, "use one of: cloud"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -44,7 +46,7 @@ func TestARecipe(t *testing.T) {
 			}
 		})
 	}
-	t.Run("that is in use stays, and says by what", func(t *testing.T) {
+	t.Run("that is in use stays", func(t *testing.T) {
 		used, unused := b.environment(sandbox.Recipe{}), b.environment(sandbox.Recipe{})
 		b.sh(b.thread(used), "true")
 		wantCode(t, b.boxes.DeleteEnvironment(t.Context(), b.scope, used), fault.Precondition)

@@ -64,6 +64,14 @@ func (b *bench) server(drivers map[string]sandbox.Driver, repoRoots ...string) *
 	})
 }
 
+// installation is a resolver that labels its boxes with an installation.
+func (b *bench) installation(id string) *sandbox.Resolver {
+	return sandbox.NewResolver(sandbox.Config{
+		DB: b.DB, Log: b.log, Threads: b.threads, Drivers: map[string]sandbox.Driver{"cloud": b.cloud},
+		Installation: id, Logger: slog.New(slog.DiscardHandler),
+	})
+}
+
 // house makes a house with its owner, and is the owner's eyes on it.
 func (b *bench) house() (s db.Scope) {
 	b.t.Helper()
@@ -114,11 +122,21 @@ func (b *bench) try(thread, line string) ran {
 
 func tryOn(ctx context.Context, b *bench, boxes *sandbox.Resolver, thread, environment, line string) (r ran) {
 	var out bytes.Buffer
-	r.box, r.Result, r.err = boxes.Exec(ctx, b.scope, thread, environment, func(sandbox.Sandbox) sandbox.Command {
-		return sandbox.Command{Argv: []string{"/bin/sh", "-c", line}, Stdout: &out}
-	})
+	r.box, r.Result, r.err = execOn(ctx, boxes, b.scope, thread, environment, sandbox.Command{Argv: []string{"/bin/sh", "-c", line}, Stdout: &out})
 	r.output = out.String()
 	return r
+}
+
+// execOn runs a command on a thread's sandbox.
+func execOn(ctx context.Context, boxes *sandbox.Resolver, scope db.Scope, thread, environment string, cmd sandbox.Command) (box sandbox.Sandbox, result sandbox.Result, err error) {
+	err = boxes.Use(ctx, scope, thread, environment, func(p sandbox.Handle) (err error) {
+		box = p.Sandbox
+		if cmd.Timeout, err = p.Timeout(cmd.Timeout); err == nil {
+			result, err = p.Exec(ctx, cmd)
+		}
+		return err
+	})
+	return box, result, err
 }
 
 // sh runs a line of shell that must succeed, and returns the sandbox and what was printed.
@@ -131,8 +149,8 @@ func (b *bench) sh(thread, line string) (sandbox.Sandbox, string) {
 	return r.box, r.output
 }
 
-// said are the payloads of one kind in a thread's log.
-func said[P entry.Payload](b *bench, thread string) (list []P) {
+// logged are the payloads of one kind in a thread's log.
+func logged[P entry.Payload](b *bench, thread string) (list []P) {
 	b.t.Helper()
 	entries, _, err := b.log.Read(b.t.Context(), stream.Ref{House: b.scope.House, Name: "arbe-thread-" + thread}, stream.Range{})
 	if err != nil {
@@ -192,7 +210,7 @@ func (b *bench) status(id string) sandbox.Status {
 func (b *bench) deleteThread(id string) (boxes []string) {
 	b.t.Helper()
 	err := b.DB.In(b.t.Context(), b.scope, func(tx pgx.Tx) (err error) {
-		boxes, err = b.threads.DeleteTx(b.t.Context(), tx, b.scope, id)
+		boxes, err = b.threads.DeleteTx(b.t.Context(), tx, id)
 		return err
 	})
 	if err != nil {

@@ -39,8 +39,8 @@ func TestFirstCommandsAtTheSameTime(t *testing.T) {
 		if b.cloud.made() != 1 || b.rows() != 1 {
 			t.Errorf("%d boxes and %d rows were made", b.cloud.made(), b.rows())
 		}
-		if told := said[entry.EnvironmentPrepared](b, th); len(told) != 1 {
-			t.Errorf("the log tells of %d preparations", len(told))
+		if entries := logged[entry.EnvironmentPrepared](b, th); len(entries) != 1 {
+			t.Errorf("the log has %d preparations", len(entries))
 		}
 	})
 	t.Run("in more threads than there are connections do not wait for one another", func(t *testing.T) {
@@ -155,11 +155,65 @@ func TestThreadsThatFindTheirSandboxDeadAtTheSameTime(t *testing.T) {
 		}
 	}
 	for _, th := range threads {
-		if told := said[entry.SandboxResumed](b, th); len(told) != rounds {
-			t.Errorf("a thread is told of %d resumptions, want %d", len(told), rounds)
+		if entries := logged[entry.SandboxResumed](b, th); len(entries) != rounds {
+			t.Errorf("the log of a thread has %d resumptions, want %d", len(entries), rounds)
 		}
 	}
 	if b.cloud.made() != rounds+1 || b.cloud.live() != 1 {
 		t.Errorf("%d boxes were made and %d are there, want %d and 1", b.cloud.made(), b.cloud.live(), rounds+1)
+	}
+}
+
+func TestAHouseWithSlowSandboxesDoesNotHoldUpAnother(t *testing.T) {
+	t.Parallel()
+	const many = 40 // more than a server makes at once
+	b := setup(t)
+	slow := b.scope
+	creating, released := make(chan struct{}, many), make(chan struct{})
+	b.cloud.creating = func(ctx context.Context, spec sandbox.Spec) error {
+		if spec.Labels.House != slow.House {
+			return nil
+		}
+		creating <- struct{}{}
+		select {
+		case <-released:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	connections := func() (n int) {
+		t.Helper()
+		if err := b.owner.QueryRow(t.Context(), "select count(*) from pg_stat_activity where datname = current_database()").Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := connections()
+	env := b.environment(sandbox.Recipe{})
+	results := make(chan ran, many)
+	slowly := *b // keeps this house
+	for range many {
+		th := b.thread(env)
+		go func() { results <- tryOn(t.Context(), &slowly, b.boxes, th, "", "true") }()
+	}
+	for range 16 { // half of what a server makes at once
+		receive(t, creating)
+	}
+	for range 5 {
+		b.scope = b.house()
+		b.sh(b.thread(b.environment(sandbox.Recipe{})), "true")
+	}
+	if len(creating) != 0 {
+		t.Errorf("the slow house got %d places more than half", len(creating))
+	}
+	if n := connections(); n > before+int(b.DB.Pool().Config().MaxConns)+1 {
+		t.Errorf("%d connections to the database, before %d", n, before)
+	}
+	close(released)
+	for range many {
+		if r := receive(t, results); r.err != nil {
+			t.Error(detail(r.err))
+		}
 	}
 }

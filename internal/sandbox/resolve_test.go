@@ -106,7 +106,7 @@ func TestALiveSandbox(t *testing.T) {
 		wantCode(t, err, fault.NotFound)
 		_, err = b.boxes.Destroy(t.Context(), theirs, box.ID)
 		wantCode(t, err, fault.NotFound)
-		_, _, err = b.boxes.Exec(t.Context(), theirs, mine, "", func(sandbox.Sandbox) sandbox.Command { panic("it ran") })
+		err = b.boxes.Use(t.Context(), theirs, mine, "", func(sandbox.Handle) error { panic("it ran") })
 		wantCode(t, err, fault.NotFound)
 	})
 }
@@ -136,11 +136,11 @@ func TestADeadSandboxIsResumed(t *testing.T) {
 		if b.on(th) != box.ID {
 			t.Errorf("%s is on %s, want %s", name, b.on(th), box.ID)
 		}
-		if told := said[entry.SandboxResumed](b, th); len(told) != 1 || told[0] != want {
-			t.Errorf("%s is told %+v, want %+v once", name, told, want)
+		if entries := logged[entry.SandboxResumed](b, th); len(entries) != 1 || entries[0] != want {
+			t.Errorf("the log of %s has %+v, want %+v once", name, entries, want)
 		}
 	}
-	if b.on(apart) != alone || len(said[entry.SandboxResumed](b, apart)) != 0 {
+	if b.on(apart) != alone || len(logged[entry.SandboxResumed](b, apart)) != 0 {
 		t.Error("a thread on another sandbox was moved")
 	}
 	if now, _ := b.sh(first, "true"); now.ID != box.ID {
@@ -160,8 +160,8 @@ func TestASandboxThatVanishedBehindOurBack(t *testing.T) {
 		if box.ID == lost.ID || b.status(lost.ID) != sandbox.StatusDead || b.cloud.made() != 2 {
 			t.Errorf("it ran on %s; %s is %s; %d boxes were made", box.ID, lost.ID, b.status(lost.ID), b.cloud.made())
 		}
-		if told := said[entry.SandboxResumed](b, th); len(told) != 1 {
-			t.Errorf("the log tells %+v", told)
+		if entries := logged[entry.SandboxResumed](b, th); len(entries) != 1 {
+			t.Errorf("the log has %+v", entries)
 		}
 	})
 	t.Run("is replaced only once for a command", func(t *testing.T) {
@@ -245,7 +245,7 @@ func TestTheEndOfASandbox(t *testing.T) {
 			t.Errorf("reaping one that never was: %v", err)
 		}
 	})
-	t.Run("comes in a sweep for machines that no live row speaks for, and only for them", func(t *testing.T) {
+	t.Run("comes in a sweep for machines whose row is dead; those without a row are quarantined", func(t *testing.T) {
 		th := b.thread(env)
 		live, _ := b.sh(th, "true")
 		dead, _ := b.sh(b.thread(env), "true")
@@ -255,11 +255,34 @@ func TestTheEndOfASandbox(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		b.boxes.Sweep(t.Context())
-		left, _ := b.cloud.List(t.Context(), sandbox.Labels{})
-		if len(left) != 1 || left[0].ID != live.ID {
-			t.Errorf("the sweep leaves %+v, want %s alone", left, live.ID)
+		for range 2 { // of this start and of the next
+			b.boxes.Sweep(t.Context())
+			left, _ := b.cloud.List(t.Context(), sandbox.Labels{})
+			if len(left) != 5 {
+				t.Errorf("the sweep leaves %+v, want the live one and the four without a row", left)
+			}
+			for _, box := range left {
+				if box.ID == dead.ID || box.Quarantined != (box.ID != live.ID) {
+					t.Errorf("the sweep leaves %+v", box)
+				}
+			}
 		}
 		b.sh(th, "true")
+	})
+	t.Run("never comes in a sweep of another installation at the same provider", func(t *testing.T) {
+		b := setup(t)
+		here, there := b.installation("here"), b.installation("there")
+		env := b.environment(sandbox.Recipe{})
+		ours := tryOn(t.Context(), b, here, b.thread(env), "", "true")
+		theirs := tryOn(t.Context(), b, there, b.thread(env), "", "true")
+		b.exec("update sandboxes set status = 'dead' where id = any($1)", []string{ours.box.ID, theirs.box.ID})
+		if _, err := b.cloud.Create(t.Context(), sandbox.Spec{ID: "rowless", Labels: sandbox.Labels{Installation: "there"}}); err != nil {
+			t.Fatal(err)
+		}
+		here.Sweep(t.Context())
+		left, _ := b.cloud.List(t.Context(), sandbox.Labels{})
+		if len(left) != 2 || left[0].Quarantined || left[1].Quarantined || left[0].Labels.Installation+left[1].Labels.Installation != "therethere" {
+			t.Errorf("the sweep leaves %+v, want all of the other installation's", left)
+		}
 	})
 }

@@ -1,6 +1,6 @@
-// Package secret seals values, so that what lies in the database is worth nothing without the
-// installation's key. The sealing is age's (filippo.io/age): an X25519 identity is the key, and every
-// value is encrypted under a fresh file key to its recipient (envelope encryption).
+// Package secret encrypts ("seals") values, so that the contents of the database are useless without the installation's
+// key. It uses age (filippo.io/age): an X25519 identity is the key, and every value is encrypted to its recipient under
+// a new file key (envelope encryption).
 package secret
 
 import (
@@ -18,7 +18,7 @@ import (
 // Sealer seals and opens values under one key. It is safe for concurrent use.
 type Sealer struct{ identity *age.X25519Identity }
 
-// NewKey makes a key for [NewSealer].
+// NewKey returns a new key for [NewSealer].
 func NewKey() (string, error) {
 	id, err := age.GenerateX25519Identity()
 	if err != nil {
@@ -27,23 +27,23 @@ func NewKey() (string, error) {
 	return id.String(), nil
 }
 
-// NewSealer takes a key as [NewKey] makes it. A malformed key is a [fault.Invalid] that does not
-// repeat it.
+// NewSealer returns a Sealer for a key made by [NewKey]. A malformed key is a [fault.Invalid] that does not repeat the
+// key.
 func NewSealer(key string) (*Sealer, error) {
 	id, err := age.ParseX25519Identity(strings.TrimSpace(key))
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "the secret key is not an age identity",
-			`set ARBE_SECRET_KEY to the text that begins with "AGE-SECRET-KEY-1", or remove it to have one made`)
+			`set ARBE_SECRET_KEY to the text that begins with "AGE-SECRET-KEY-1", or remove it to have one created`)
 	}
 	return &Sealer{identity: id}, nil
 }
 
-// Derive makes 32 secret bytes for one purpose: under one key they are always the same, and tell nothing of
+// Derive derives 32 secret bytes for a purpose. For one key they are always the same, and they reveal nothing about
 // those for another purpose.
 func (s *Sealer) Derive(purpose string) []byte {
 	key, err := hkdf.Key(sha256.New, []byte(s.identity.String()), nil, "arbe: "+purpose, 32)
 	if err != nil {
-		panic(err) // the length is one that it can make
+		panic(err) // cannot happen for this length
 	}
 	return key
 }
@@ -64,7 +64,7 @@ func (s *Sealer) Seal(value []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Open decrypts what [Sealer.Seal] made. A value sealed under another key is a [fault.Precondition].
+// Open decrypts what [Sealer.Seal] returned. A value that was sealed under another key is a [fault.Precondition].
 func (s *Sealer) Open(sealed []byte) ([]byte, error) {
 	r, err := age.Decrypt(bytes.NewReader(sealed), s.identity)
 	if err == nil {

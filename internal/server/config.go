@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -30,6 +31,56 @@ type Config struct {
 	SecretKey string
 	// SandboxRuntime is the OCI runtime of local sandboxes, by name or path. Defaults to "runc".
 	SandboxRuntime string
+	// SandboxHostDirs are further directories of this machine that local sandboxes without an image see
+	// read-only, such as a tool chain in /opt, separated by ":". Every member can read them. Defaults to none.
+	SandboxHostDirs string
+	// SandboxMaxMemoryMB is the most memory, in MiB, that an environment may give its sandboxes. Defaults to
+	// what the machine leaves all its sandboxes.
+	SandboxMaxMemoryMB string
+	// SandboxMaxDiskMB is the largest disk of a sandbox, in MiB. Defaults to "32768".
+	SandboxMaxDiskMB string
+	// SandboxMaxPIDs is the most processes and threads of a sandbox. Defaults to "4096".
+	SandboxMaxPIDs string
+	// SandboxMaxCPUs is the most cores of a sandbox. Defaults to the machine's cores.
+	SandboxMaxCPUs string
+	// SandboxMaxCommandTime is the longest that one command may take, as a duration. Defaults to "4h".
+	SandboxMaxCommandTime string
+	// SandboxesMemoryMB is how much memory all local sandboxes may use together, in MiB. Defaults to the
+	// machine's without a quarter, which is at least 1 GiB and at most 8 GiB.
+	SandboxesMemoryMB string
+	// SandboxesPIDs is how many processes and threads all local sandboxes may have together. Defaults to half
+	// of what the kernel allows, and at most 65536.
+	SandboxesPIDs string
+	// SandboxesCPUs is how many cores all local sandboxes may use together. Defaults to seven eighths of the
+	// machine's.
+	SandboxesCPUs string
+	// SandboxesRunning is how many local sandboxes may run at once; the one that has been idle longest is
+	// stopped for another. Defaults to "64".
+	SandboxesRunning string
+	// SandboxIdleStop is after how long without a command a local sandbox is stopped in which nothing runs, as
+	// a duration. Its files stay, and its next command starts it. Defaults to "30m".
+	SandboxIdleStop string
+	// SandboxBackgroundStop is the same for one in which commands left something running. Defaults to "12h".
+	SandboxBackgroundStop string
+	// SandboxGrace is how long a sandbox in which something runs outlives a server that was killed, or stopped to be
+	// started again: the next server of the data directory goes on with it. Defaults to "10m".
+	SandboxGrace string
+	// SandboxMachineGone is for how long no server of a machine must have been seen before the local sandboxes there
+	// count as dead, as a duration: their threads then get new ones. Defaults to "24h".
+	SandboxMachineGone string
+	// SandboxFreeDiskMB is how much of the data directory's disk, in MiB, local sandboxes and images leave
+	// free. Defaults to "2048".
+	SandboxFreeDiskMB string
+	// ImageRegistries are the registries that images of local sandboxes may come from, as host or
+	// host:port, separated by commas. Defaults to all.
+	ImageRegistries string
+	// ImagePrivateRegistries are registries that may be at an address that is not public. Defaults to none.
+	ImagePrivateRegistries string
+	// ImageCredentials are registries that get the server's own credentials (of docker login): every member
+	// may use what they open. Defaults to none.
+	ImageCredentials string
+	// ImageSpaceMB is how much unpacked images may take up together, in MiB. Defaults to "65536".
+	ImageSpaceMB string
 	// RepoRoots are directories, separated by ":", whose git repositories environments may name.
 	// Defaults to none.
 	RepoRoots string
@@ -37,6 +88,37 @@ type Config struct {
 	PostgresBinaries string
 	// LongPollTimeout is how long a long-poll of a stream waits, as a duration. Defaults to "30s".
 	LongPollTimeout string
+	// WebhookPrivateHosts are hosts, separated by commas, that webhooks may call although their address is not public, and
+	// without TLS. Defaults to none.
+	WebhookPrivateHosts string
+	// HouseCommands is how many commands of a house run at once, on all servers together. Defaults to "16".
+	HouseCommands string
+	// ThreadCommands is how many commands of a thread run at once. Defaults to "8".
+	ThreadCommands string
+	// HouseQueue is how many further commands of a house may wait. Defaults to "1000".
+	HouseQueue string
+	// ThreadQueue is how many further commands of a thread may wait. Defaults to "200".
+	ThreadQueue string
+	// BlobStore is where the bytes of artifacts are: "directory" (in DataDir), "postgres", the absolute path of a
+	// directory, or s3://BUCKET/PREFIX?endpoint=https://HOST&region=REGION, whose credential is AWS_ACCESS_KEY_ID and
+	// AWS_SECRET_ACCESS_KEY, or the machine's role. Several servers need one that all reach. Defaults to "directory",
+	// or to "postgres" with a DatabaseURL.
+	BlobStore string
+	// ArtifactMaxSize bounds the bytes of one artifact. Defaults to "100MiB".
+	ArtifactMaxSize string
+	// ArtifactQuota bounds the bytes of all artifacts of a house. Defaults to "10GiB".
+	ArtifactQuota string
+	// SpoolSize bounds the bytes of output of running commands on this server's disk. Of output beyond it only the first
+	// part becomes an artifact. Defaults to "1GiB".
+	SpoolSize string
+	// MetricsAddr is a further address, host:port, on which the operator reads /metrics, /healthz and /readyz without a
+	// credential. Defaults to "", none.
+	MetricsAddr string
+	// DrainTimeout is how long [Server.Drain] waits for commands that run, as a duration; "0s" is not at all. Defaults to
+	// "10s".
+	DrainTimeout string
+	// LogFormat is how lines of the log are written: "text" or "json". Defaults to text on a terminal, and to json elsewhere.
+	LogFormat string
 	// LogLevel is the least level logged: debug, info, warn or error. Defaults to "info".
 	LogLevel string
 }
@@ -68,10 +150,41 @@ var Settings = []Setting{
 	{"database_url", "DATABASE_URL", "", "an operator's Postgres, version 15 or later (arbe up brings its own)", true, func(c *Config) *string { return &c.DatabaseURL }},
 	{"secret_key", "ARBE_SECRET_KEY", "", "key that seals secrets (default: one kept in the data directory)", true, func(c *Config) *string { return &c.SecretKey }},
 	{"sandbox_runtime", "ARBE_SANDBOX_RUNTIME", "runc", "OCI runtime of local sandboxes", false, func(c *Config) *string { return &c.SandboxRuntime }},
+	{"sandbox_host_dirs", "ARBE_SANDBOX_HOST_DIRS", "", "further host directories that local sandboxes see read-only, separated by :", false, func(c *Config) *string { return &c.SandboxHostDirs }},
+	{"sandbox_max_memory_mb", "ARBE_SANDBOX_MAX_MEMORY_MB", "", "most MiB of memory of a sandbox (default: by the machine)", false, func(c *Config) *string { return &c.SandboxMaxMemoryMB }},
+	{"sandbox_max_disk_mb", "ARBE_SANDBOX_MAX_DISK_MB", "32768", "most MiB of disk of a sandbox", false, func(c *Config) *string { return &c.SandboxMaxDiskMB }},
+	{"sandbox_max_pids", "ARBE_SANDBOX_MAX_PIDS", "4096", "most processes and threads of a sandbox", false, func(c *Config) *string { return &c.SandboxMaxPIDs }},
+	{"sandbox_max_cpus", "ARBE_SANDBOX_MAX_CPUS", "", "most cores of a sandbox (default: the machine's)", false, func(c *Config) *string { return &c.SandboxMaxCPUs }},
+	{"sandbox_max_command_time", "ARBE_SANDBOX_MAX_COMMAND_TIME", "4h", "longest that one command may take", false, func(c *Config) *string { return &c.SandboxMaxCommandTime }},
+	{"sandboxes_memory_mb", "ARBE_SANDBOXES_MEMORY_MB", "", "MiB of memory of all local sandboxes together (default: by the machine)", false, func(c *Config) *string { return &c.SandboxesMemoryMB }},
+	{"sandboxes_pids", "ARBE_SANDBOXES_PIDS", "", "processes and threads of all local sandboxes together (default: by the machine)", false, func(c *Config) *string { return &c.SandboxesPIDs }},
+	{"sandboxes_cpus", "ARBE_SANDBOXES_CPUS", "", "cores of all local sandboxes together (default: by the machine)", false, func(c *Config) *string { return &c.SandboxesCPUs }},
+	{"sandboxes_running", "ARBE_SANDBOXES_RUNNING", "64", "local sandboxes that may run at once", false, func(c *Config) *string { return &c.SandboxesRunning }},
+	{"sandbox_idle_stop", "ARBE_SANDBOX_IDLE_STOP", "30m", "when a local sandbox without a command is stopped", false, func(c *Config) *string { return &c.SandboxIdleStop }},
+	{"sandbox_background_stop", "ARBE_SANDBOX_BACKGROUND_STOP", "12h", "the same, when commands left something running in it", false, func(c *Config) *string { return &c.SandboxBackgroundStop }},
+	{"sandbox_grace", "ARBE_SANDBOX_GRACE", "10m", "how long what runs in a sandbox outlives its server, for the next one to go on with", false, func(c *Config) *string { return &c.SandboxGrace }},
+	{"sandbox_machine_gone", "ARBE_SANDBOX_MACHINE_GONE", "24h", "how long a machine may be away before its local sandboxes count as dead", false, func(c *Config) *string { return &c.SandboxMachineGone }},
+	{"sandbox_free_disk_mb", "ARBE_SANDBOX_FREE_DISK_MB", "2048", "MiB of disk that local sandboxes and images leave free", false, func(c *Config) *string { return &c.SandboxFreeDiskMB }},
+	{"image_registries", "ARBE_IMAGE_REGISTRIES", "", "registries that images may come from, separated by commas (default: all)", false, func(c *Config) *string { return &c.ImageRegistries }},
+	{"image_private_registries", "ARBE_IMAGE_PRIVATE_REGISTRIES", "", "registries that may be at a private address, separated by commas", false, func(c *Config) *string { return &c.ImagePrivateRegistries }},
+	{"image_credentials", "ARBE_IMAGE_CREDENTIALS", "", "registries that get the server's docker credentials, separated by commas", false, func(c *Config) *string { return &c.ImageCredentials }},
+	{"image_space_mb", "ARBE_IMAGE_SPACE_MB", "65536", "MiB that unpacked images may take up together", false, func(c *Config) *string { return &c.ImageSpaceMB }},
 	{"repo_roots", "ARBE_REPO_ROOTS", "", "directories whose git repositories environments may name, separated by :", false, func(c *Config) *string { return &c.RepoRoots }},
 	{"postgres_binaries", "ARBE_POSTGRES_BINARIES", "", "directory of the embedded Postgres' programs (default: the newest found)", false, func(c *Config) *string { return &c.PostgresBinaries }},
 	{"long_poll_timeout", "ARBE_LONG_POLL_TIMEOUT", "30s", "how long a long-poll of a stream waits", false, func(c *Config) *string { return &c.LongPollTimeout }},
-	{"log_level", "ARBE_LOG_LEVEL", "info", "least level logged: debug, info, warn or error", false, func(c *Config) *string { return &c.LogLevel }},
+	{"webhook_private_hosts", "ARBE_WEBHOOK_PRIVATE_HOSTS", "", "hosts at private addresses that webhooks may call, separated by commas", false, func(c *Config) *string { return &c.WebhookPrivateHosts }},
+	{"house_commands", "ARBE_HOUSE_COMMANDS", "16", "how many commands of a house run at once", false, func(c *Config) *string { return &c.HouseCommands }},
+	{"thread_commands", "ARBE_THREAD_COMMANDS", "8", "how many commands of a thread run at once", false, func(c *Config) *string { return &c.ThreadCommands }},
+	{"house_queue", "ARBE_HOUSE_QUEUE", "1000", "how many further commands of a house may wait", false, func(c *Config) *string { return &c.HouseQueue }},
+	{"thread_queue", "ARBE_THREAD_QUEUE", "200", "how many further commands of a thread may wait", false, func(c *Config) *string { return &c.ThreadQueue }},
+	{"blob_store", "ARBE_BLOB_STORE", "", "where artifacts are kept: directory, postgres, a path or s3://bucket (default: directory, or postgres with a database_url)", false, func(c *Config) *string { return &c.BlobStore }},
+	{"artifact_max_size", "ARBE_ARTIFACT_MAX_SIZE", "100MiB", "most bytes of one artifact", false, func(c *Config) *string { return &c.ArtifactMaxSize }},
+	{"artifact_quota", "ARBE_ARTIFACT_QUOTA", "10GiB", "most bytes of all artifacts of a house", false, func(c *Config) *string { return &c.ArtifactQuota }},
+	{"spool_size", "ARBE_SPOOL_SIZE", "1GiB", "most bytes of running commands' output on this server's disk", false, func(c *Config) *string { return &c.SpoolSize }},
+	{"metrics_addr", "ARBE_METRICS_ADDR", "", "address for /metrics, such as 127.0.0.1:9420; whoever reaches it may read it (default: none)", false, func(c *Config) *string { return &c.MetricsAddr }},
+	{"drain_timeout", "ARBE_DRAIN_TIMEOUT", "10s", "how long arbe serve waits at SIGTERM for commands that run, before it leaves them to the next server", false, func(c *Config) *string { return &c.DrainTimeout }},
+	{"log_format", "ARBE_LOG_FORMAT", "", "how lines of the log are written: text or json (default: text on a terminal, json elsewhere)", false, func(c *Config) *string { return &c.LogFormat }},
+	{"log_level", "ARBE_LOG_LEVEL", "info", "least level logged: debug (with a line for each request and command), info, warn or error", false, func(c *Config) *string { return &c.LogLevel }},
 }
 
 // Value is what a setting is, and where that comes from.
@@ -149,16 +262,51 @@ func (c Config) check() error {
 	if _, _, err := splitAddr(c.Addr); err != nil {
 		return err
 	}
+	if c.MetricsAddr != "" {
+		if _, _, err := splitAddr(c.MetricsAddr); err != nil {
+			return fault.Newf(fault.Invalid, "write it as host:port, such as 127.0.0.1:9420", "metrics_addr: %q is not an address to serve on", c.MetricsAddr)
+		}
+	}
 	if c.PublicURL != "" {
 		if u, err := url.Parse(c.PublicURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return fault.Newf(fault.Invalid, "write it as https://arbe.example.com", "public_url: %q is not the address of a web server", c.PublicURL)
 		}
 	}
+	if err := c.checkArtifacts(); err != nil {
+		return err
+	}
 	if _, err := c.level(); err != nil {
+		return err
+	}
+	if _, err := c.logFormat(); err != nil {
+		return err
+	}
+	if _, err := c.local(); err != nil {
+		return err
+	}
+	if _, err := c.maxima(); err != nil {
+		return err
+	}
+	if _, err := c.machineGone(); err != nil {
+		return err
+	}
+	if _, err := c.drainTimeout(); err != nil {
+		return err
+	}
+	if _, err := c.limits(); err != nil {
 		return err
 	}
 	_, err := c.longPoll()
 	return err
+}
+
+// limits are the bounds of a house's and a thread's commands.
+func (c Config) limits() (dispatch.Limits, error) {
+	r := reader{}
+	return dispatch.Limits{
+		HouseRunning: r.count("house_commands", c.HouseCommands), ThreadRunning: r.count("thread_commands", c.ThreadCommands),
+		HouseWaiting: r.count("house_queue", c.HouseQueue), ThreadWaiting: r.count("thread_queue", c.ThreadQueue),
+	}, r.err
 }
 
 // longPoll is LongPollTimeout as a duration.
@@ -169,6 +317,18 @@ func (c Config) longPoll() (time.Duration, error) {
 	d, err := time.ParseDuration(c.LongPollTimeout)
 	if err != nil || d <= 0 {
 		return 0, fault.Newf(fault.Invalid, "write it as 30s", "long_poll_timeout: %q is not a duration", c.LongPollTimeout)
+	}
+	return d, nil
+}
+
+// drainTimeout is DrainTimeout as a duration.
+func (c Config) drainTimeout() (time.Duration, error) {
+	if c.DrainTimeout == "" {
+		return 10 * time.Second, nil
+	}
+	d, err := time.ParseDuration(c.DrainTimeout)
+	if err != nil || d < 0 {
+		return 0, fault.Newf(fault.Invalid, "write it as 30s; 0s does not wait", "drain_timeout: %q is not a duration", c.DrainTimeout)
 	}
 	return d, nil
 }

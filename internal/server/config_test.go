@@ -45,7 +45,19 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		"an address without a port":   {flags: map[string]string{"addr": "localhost"}},
 		"a port out of range":         {flags: map[string]string{"addr": "localhost:70000"}},
 		"a public URL that is none":   {flags: map[string]string{"public_url": "arbe.example.com"}},
+		"an image space that is none": {flags: map[string]string{"image_space_mb": "10 GB"}},
+		"no cores at all":             {flags: map[string]string{"sandbox_max_cpus": "0"}},
+		"a command time that is none": {flags: map[string]string{"sandbox_max_command_time": "4"}},
+		"a machine gone that is none": {flags: map[string]string{"sandbox_machine_gone": "soon"}},
+		"a negative free space":       {flags: map[string]string{"sandbox_free_disk_mb": "-1"}},
+		"a blob store that is none":   {flags: map[string]string{"blob_store": "disk"}},
+		"a bucket that is none":       {flags: map[string]string{"blob_store": "s3://"}},
+		"a size that is none":         {flags: map[string]string{"artifact_max_size": "large"}},
+		"a quota of nothing":          {flags: map[string]string{"artifact_quota": "0"}},
+		"a spool that is none":        {flags: map[string]string{"spool_size": "-1"}},
+		"a size beyond numbers":       {flags: map[string]string{"artifact_quota": "9999999999999TiB"}},
 		"a log level that is none":    {flags: map[string]string{"log_level": "loud"}},
+		"a limit that is none":        {flags: map[string]string{"house_commands": "many"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

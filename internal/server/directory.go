@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -17,10 +18,12 @@ import (
 // directory is a data directory: everything one server keeps on its machine.
 //
 //	lock          held by the running server
+//	installation  the identity of the database that the directory belongs to
 //	secret.key    the key that seals secrets in the database
 //	cli.json      how the command line of this machine is logged in
 //	database_url  the embedded Postgres' address, while it runs
 //	postgres/     the embedded Postgres (package db/embedded)
+//	blobs/        the bytes of artifacts, unless they are kept elsewhere
 //	local/        the local sandboxes (package sandbox/local)
 type directory struct {
 	path string
@@ -42,7 +45,7 @@ func openDirectory(path string) (*directory, error) {
 	if err != nil {
 		return nil, unusable.Because(err)
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := takeLock(lock); err != nil {
 		holder, _ := os.ReadFile(lock.Name())
 		lock.Close()
 		return nil, fault.Newf(fault.Precondition, "use that one, stop it first, or set ARBE_DATA_DIR to another directory",
@@ -54,6 +57,18 @@ func openDirectory(path string) (*directory, error) {
 		return nil, unusable.Because(err)
 	}
 	return d, nil
+}
+
+// takeLock locks a file. A command line that looks whether a server runs holds the lock for a moment, so it tries for a
+// short time.
+func takeLock(f *os.File) (err error) {
+	for range 25 {
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return err
 }
 
 func writeAt(f *os.File, text string) error {
@@ -92,8 +107,59 @@ func (d *directory) sealer(set string) (*secret.Sealer, error) {
 	return secret.NewSealer(key)
 }
 
+// installationFile holds the identity of the directory's database.
+const installationFile = "installation"
+
+// installation is the identity of the directory's database; empty before the first start.
+func (d *directory) installation() (string, error) {
+	text, err := os.ReadFile(d.join(installationFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(text)), err
+}
+
+// checkDatabase refuses a database that is not the directory's. id is the database's identity, empty when
+// it has none.
+func (d *directory) checkDatabase(id string) error {
+	own, err := d.installation()
+	if err != nil || own == "" || own == id {
+		return err
+	}
+	what := "another one"
+	if id == "" {
+		what = "a new one, or one of an older version"
+	}
+	return fault.Newf(fault.Precondition,
+		"set DATABASE_URL to the directory's own database, or ARBE_DATA_DIR to another directory; if this database shall replace the directory's own, delete "+
+			d.join(installationFile)+" and start again: the sandboxes that it does not know are then kept in quarantine",
+		"the data directory %s belongs to the database %s, and this database is %s", d.path, own, what)
+}
+
+// checkEmbedded refuses to make an embedded Postgres in a directory that belongs to an operator's database.
+func (d *directory) checkEmbedded() error {
+	if _, err := os.Stat(d.join(postgresDir)); err == nil {
+		return nil
+	}
+	return d.checkDatabase("")
+}
+
+// setDatabase records the identity of the directory's database, unless one is recorded.
+func (d *directory) setDatabase(id string) error {
+	if own, err := d.installation(); err != nil || own != "" {
+		return err
+	}
+	return d.write(installationFile, []byte(id+"\n"))
+}
+
+// postgresDir holds the embedded Postgres.
+const postgresDir = "postgres"
+
 // keyFile holds the installation's key.
 const keyFile = "secret.key"
+
+// NewSecretKey makes a key for [Config.SecretKey].
+func NewSecretKey() (string, error) { return secret.NewKey() }
 
 // existingSealer opens the installation's key, the one set or else that in a directory, without making one. What
 // is sealed under another one would be of no use to a server that runs.
@@ -109,9 +175,11 @@ func existingSealer(set, dir string) (*secret.Sealer, error) {
 	return secret.NewSealer(set)
 }
 
-// login is what cli.json holds: how the command line of this machine reaches the server, and as whom.
+// login is what cli.json holds: how the command line of this machine reaches the server, and as whom. Host is the
+// address that the server listens on, which works here also when browsers come through a proxy, at URL.
 type login struct {
 	Host  string `json:"host"`
+	URL   string `json:"url"`
 	Token string `json:"token"`
 }
 

@@ -22,11 +22,11 @@ func newInProcess() *inProcess {
 
 // client reaches the handler that is served here, at any host name.
 func (n *inProcess) client() *http.Client {
-	return &http.Client{Transport: &http.Transport{
+	return &http.Client{Transport: identifying{&http.Transport{
 		DialContext:         n.dial,
 		MaxIdleConnsPerHost: 64,
 		DisableCompression:  true,
-	}}
+	}}}
 }
 
 func (n *inProcess) dial(ctx context.Context, _, _ string) (net.Conn, error) {

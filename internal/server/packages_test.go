@@ -10,7 +10,7 @@ import (
 // mayImport is the package map of the README: which of our packages each package may import. A package
 // under a folder that ends in "/…" is held to that folder's line.
 var mayImport = map[string]string{
-	"cmd/arbe":           "internal/door proto/arbe proto/arbe/v1 proto/arbe/v1/arbev1connect internal/server internal/entry internal/fault",
+	"cmd/arbe":           "internal/door internal/httpd proto/arbe proto/arbe/v1 proto/arbe/v1/arbev1connect internal/server internal/entry internal/fault internal/version",
 	"proto/arbe":         "proto/arbe/v1 proto/arbe/v1/arbev1connect",
 	"proto/arbe/v1":      "",
 	"proto/arbe/v1/…":    "proto/arbe/v1",
@@ -18,25 +18,42 @@ var mayImport = map[string]string{
 	"db/query":           "",
 	"db/embedded":        "internal/fault",
 	"db/dbtest":          "db db/embedded internal/secret internal/fault",
-	"web":                "proto/arbe/v1 proto/arbe/v1/arbev1connect internal/entry internal/fault",
+	"web":                "proto/arbe proto/arbe/v1 proto/arbe/v1/arbev1connect internal/entry internal/fault",
+	"web/lexers":         "",
 	"internal/fault":     "",
 	"internal/entry":     "internal/fault",
+	"internal/logging":   "",
+	"internal/version":   "",
 	"internal/secret":    "internal/fault",
-	"internal/stream":    "db db/query internal/entry internal/fault",
+	"internal/stream":    "db db/query internal/stream/commit internal/stream/fanout internal/stream/store internal/entry internal/fault",
 	"internal/thread":    "db db/query internal/stream internal/entry internal/fault",
-	"internal/auth":      "db db/query internal/fault",
+	"internal/auth":      "db db/query internal/fault internal/logging proto/arbe/v1",
 	"internal/auth/…":    "db db/dbtest internal/auth internal/fault",
 	"internal/house":     "db db/query internal/sandbox internal/thread internal/stream internal/entry internal/fault",
+	"internal/live":      "db internal/house internal/sandbox internal/thread internal/stream internal/fault",
 	"internal/sandbox":   "db db/query internal/thread internal/stream internal/entry internal/fault",
-	"internal/sandbox/…": "internal/sandbox internal/fault",
-	"internal/dispatch":  "db db/query internal/sandbox internal/thread internal/stream internal/entry internal/fault",
-	"internal/rpc":       "db internal/auth internal/dispatch internal/entry internal/fault internal/house internal/sandbox internal/stream internal/thread proto/arbe/v1 proto/arbe/v1/arbev1connect",
+	"internal/sandbox/…": "internal/sandbox internal/sandbox/local/supervisor internal/outbound internal/fault",
+	"internal/outbound":  "",
+	"internal/dispatch":  "db db/query internal/artifact internal/sandbox internal/thread internal/stream internal/entry internal/fault internal/logging",
+	"internal/rpc":       "db internal/artifact internal/auth internal/dispatch internal/entry internal/fault internal/house internal/live internal/logging internal/sandbox internal/stream internal/thread proto/arbe/v1 proto/arbe/v1/arbev1connect",
+	"internal/httpd":     "",
 	"internal/server":    "*",
 
+	"internal/stream/commit": "db internal/stream/store internal/entry internal/fault",
+	"internal/stream/fanout": "db internal/stream/store internal/entry internal/fault",
+	"internal/stream/store":  "db db/query internal/entry internal/fault",
+
+	"internal/blob":     "db db/query internal/fault",
+	"internal/blob/…":   "internal/blob internal/fault",
+	"internal/artifact": "db db/query internal/blob internal/fault",
+
+	"internal/sandbox/local/…":            "",
+	"internal/sandbox/local/supervisor/…": "internal/sandbox/local/supervisor",
+
 	"internal/chaos":        "",
-	"internal/subscription": "db db/query internal/stream internal/fault",
-	"internal/door":         "db internal/auth internal/entry internal/fault internal/stream internal/subscription",
-	"internal/door/…":       "db db/embedded internal/auth internal/door internal/fault internal/secret internal/stream internal/subscription",
+	"internal/subscription": "db db/query internal/outbound internal/stream internal/fault",
+	"internal/door":         "db internal/auth internal/dispatch internal/entry internal/fault internal/httpd internal/stream internal/subscription",
+	"internal/door/…":       "proto/arbe proto/arbe/v1 internal/fault",
 }
 
 func TestPackagesImportWhatTheMapAllows(t *testing.T) {

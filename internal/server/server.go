@@ -3,10 +3,10 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,14 +27,31 @@ import (
 	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/httpd"
+	"github.com/arbe-dev/arbe/internal/live"
+	"github.com/arbe-dev/arbe/internal/logging"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/subscription"
 	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/version"
 	"github.com/arbe-dev/arbe/web"
 )
+
+// maxStrangersBody bounds the body of a request that shows no credential, in bytes: a login.
+const maxStrangersBody = 64 << 10
+
+// maxConnections leaves a quarter of the process's open files to everything but clients.
+func maxConnections() int {
+	var files syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {
+		return 1024 * 3 / 4
+	}
+	return int(min(files.Cur, 1<<20) * 3 / 4)
+}
 
 // stopWithin bounds an orderly stop: work is ended, results are written, connections are closed.
 const stopWithin = 20 * time.Second
@@ -41,10 +59,19 @@ const stopWithin = 20 * time.Second
 // Server is one running arbe.
 type Server struct {
 	cfg    Config
+	limits httpd.Limits
 	logger *slog.Logger
-	url    string
-	link   string
-	failed chan error
+	// url is how browsers reach the server, and direct how programs on this machine do.
+	url, direct string
+	// createLink makes a login link.
+	createLink func(context.Context) (string, error)
+	failed     chan error
+	health     *health
+	metrics    *metrics
+	// metricsURL is where the metrics are.
+	metricsURL string
+	// dispatcher runs commands.
+	dispatcher *dispatch.Dispatcher
 	// stops are what to end, in the order it was started; stop runs them backwards.
 	stops []func(context.Context) error
 	once  sync.Once
@@ -54,11 +81,28 @@ type Server struct {
 // Start brings a server up and returns once it serves. Without a DatabaseURL it brings its own Postgres.
 // ctx bounds the start; the server goes on until [Server.Stop]. When Start fails, nothing stays running.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
+	return startLimited(ctx, cfg, httpd.Limits{})
+}
+
+// startLimited is Start with limits of what clients may take.
+func startLimited(ctx context.Context, cfg Config, limits httpd.Limits) (*Server, error) {
 	level, err := cfg.level()
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, failed: make(chan error, 4), logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))}
+	format, err := cfg.logFormat()
+	if err != nil {
+		return nil, err
+	}
+	artifact, _, err := cfg.artifactLimits()
+	if err != nil {
+		return nil, err
+	}
+	if limits.MaxBody == 0 {
+		limits.MaxBody = max(32<<20, artifact+1) // one byte more, so that the refusal says what is too large
+	}
+	limits.Credential = func(h http.Header) string { token, _ := auth.Credential(h); return token }
+	s := &Server{cfg: cfg, limits: limits, failed: make(chan error, 4), logger: logging.New(os.Stderr, format, level)}
 	if err := s.start(ctx); err != nil {
 		s.Stop()
 		return nil, err
@@ -69,8 +113,8 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 // URL is where the server is reached.
 func (s *Server) URL() string { return s.url }
 
-// LoginLink logs a browser in as the first house's owner, once, within fifteen minutes.
-func (s *Server) LoginLink() string { return s.link }
+// LoginLink makes a link that logs a browser in as the first house's owner, once, within fifteen minutes.
+func (s *Server) LoginLink(ctx context.Context) (string, error) { return s.createLink(ctx) }
 
 // Wait returns when ctx ends (nil) or a part the server cannot do without has died (why).
 func (s *Server) Wait(ctx context.Context) error {
@@ -80,6 +124,28 @@ func (s *Server) Wait(ctx context.Context) error {
 	case err := <-s.failed:
 		return err
 	}
+}
+
+// Drain prepares a server for [Server.Stop]: it is not ready any more, takes up no more commands, and waits for those
+// that it runs until they have ended or [Config.DrainTimeout] is over, or ctx ends. Requests are answered meanwhile, and
+// commands that they ask for wait for other servers and the next start. Without a DatabaseURL it waits for nothing:
+// such a server ends its commands when it is stopped.
+func (s *Server) Drain(ctx context.Context) error {
+	s.health.draining.Store(true)
+	within, err := s.cfg.drainTimeout()
+	if err != nil || s.cfg.ownsDatabase() || within == 0 {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	s.logger.InfoContext(ctx, "draining", "commands", s.dispatcher.Running(), "within", within.String())
+	if err := s.dispatcher.Drain(ctx); err != nil {
+		return err
+	}
+	if left := s.dispatcher.Running(); left > 0 {
+		s.logger.InfoContext(ctx, "drained as long as drain_timeout allows: the next server goes on with the commands that run", "commands", left)
+	}
+	return nil
 }
 
 // Stop ends the server in order: no new requests, work under way told in the logs, then everything it
@@ -105,7 +171,7 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	s.onStop(func(context.Context) error { dir.close(); return nil })
-	// The port comes before anything slow: a taken one is told at once.
+	// The port comes before anything slow: when it is taken, the error comes at once.
 	listener, err := s.listen()
 	if err != nil {
 		return err
@@ -116,11 +182,14 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sealer, err := dir.sealer(s.cfg.SecretKey)
+	sealer, serverURL, err := migrate(ctx, dir, ownerURL, s.cfg.SecretKey)
 	if err != nil {
 		return err
 	}
-	serverURL, err := db.Migrate(ctx, ownerURL, sealer)
+	installation, err := db.Installation(ctx, ownerURL)
+	if err == nil {
+		err = dir.setDatabase(installation)
+	}
 	if err != nil {
 		return err
 	}
@@ -129,6 +198,8 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	s.onStop(func(context.Context) error { database.Close(); return nil })
+	s.health = &health{database: database, logger: s.logger}
+	s.metrics = newMetrics()
 	log, err := stream.Open(ctx, database, s.logger)
 	if err != nil {
 		return err
@@ -136,23 +207,45 @@ func (s *Server) start(ctx context.Context) error {
 	closeLog := sync.OnceFunc(log.Close)
 	s.onStop(func(context.Context) error { closeLog(); return nil })
 
-	drivers, unavailable := s.drivers(ctx, dir)
+	maxima, err := s.cfg.maxima()
+	if err != nil {
+		return err
+	}
+	machineGone, err := s.cfg.machineGone()
+	if err != nil {
+		return err
+	}
+	drivers, unavailable := s.drivers(ctx, dir, maxima)
 	threads := thread.New(database, log)
 	boxes := sandbox.NewResolver(sandbox.Config{
 		DB: database, Log: log, Threads: threads, Drivers: drivers, Unavailable: unavailable,
-		RepoRoots: s.cfg.repoRoots(), Logger: s.logger,
+		RepoRoots: s.cfg.repoRoots(), Installation: installation, MachineGone: machineGone, Maxima: maxima,
+		Logger: s.logger,
 	})
 	boxes.Sweep(ctx)
-	houses := house.New(database, log, threads, boxes)
+	houses := house.New(database, log, threads, boxes.Environments)
+	pictures, err := live.Open(ctx, live.Config{DB: database, Log: log, Threads: threads, Houses: houses, Boxes: boxes, Logger: s.logger})
+	if err != nil {
+		return err
+	}
+	closeWatches := sync.OnceFunc(func() { pictures.Close(); closeLog() })
+	s.onStop(func(context.Context) error { closeWatches(); return nil })
 	owner, err := firstOwner(ctx, ownerURL, houses)
 	if err != nil {
 		return err
 	}
-	who := auth.New(auth.Config{DB: database, Sealer: sealer})
-	dispatcher, err := dispatch.Start(ctx, dispatch.Config{
-		DB: database, Log: log, Threads: threads, Boxes: boxes, Logger: s.logger,
-		Chores: []dispatch.Chore{{Name: "turn_signing_keys", Every: time.Hour, Do: who.TurnSigningKeys}},
-	})
+	who := auth.New(auth.Config{DB: database, Sealer: sealer, Logger: s.logger})
+	stopListening := who.Listen()
+	s.onStop(func(context.Context) error { stopListening(); return nil })
+	limits, err := s.cfg.limits()
+	if err != nil {
+		return err
+	}
+	artifacts, err := s.artifacts(ctx, dir, database)
+	if err != nil {
+		return err
+	}
+	spool, err := s.cfg.spoolSize()
 	if err != nil {
 		return err
 	}
@@ -160,19 +253,43 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	services := rpc.Handler(rpc.Services{
-		Auth: who, Houses: houses, Threads: threads, Log: log, Boxes: boxes, Dispatcher: dispatcher, Logger: s.logger,
+	dispatcher, err := dispatch.Start(ctx, dispatch.Config{
+		DB: database, Log: log, Threads: threads, Boxes: boxes, Logger: s.logger, Limits: limits,
+		Artifacts: artifacts, SpoolDir: dir.join("spool"), SpoolSize: spool, EndCommands: s.cfg.ownsDatabase(),
+		PeriodicTasks: []dispatch.PeriodicTask{
+			{Name: "turn_signing_keys", Every: time.Hour, Do: who.RotateOldSigningKeys},
+			{Name: "collect_artifacts", Every: collectEvery, Do: artifacts.Collect},
+		},
 	})
+	if err != nil {
+		return err
+	}
+	services := rpc.Services{
+		Auth: who, Houses: houses, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,
+		Dispatcher: dispatcher, Artifacts: artifacts, Logger: s.logger, Ready: s.health.ready, Observe: s.metrics.call,
+	}
 	subscriptions := subscription.Start(subscription.Config{
 		DB: database, Log: log, Key: ed25519.NewKeyFromSeed(sealer.Derive("webhook signatures")), Logger: s.logger,
+		PrivateHosts: names(s.cfg.WebhookPrivateHosts),
 	})
 	s.onStop(func(context.Context) error { subscriptions.Close(); return nil })
 	streams := door.New(door.Config{
-		Log: log, Authorize: door.Members(who), LongPoll: longPoll, Subscriptions: subscriptions, Logger: s.logger,
+		Log: log, Authorize: door.Members(who), LongPoll: longPoll, Dispatcher: dispatcher, Subscriptions: subscriptions, Logger: s.logger,
+		TagKey: sealer.Derive("entity tags"), MaxFollowers: maxConnections() / 2,
 	})
-	s.serve(listener, closeLog, database, services, streams)
+	s.serve(listener, closeWatches, services, streams)
+	s.dispatcher = dispatcher
+	s.metrics.collect(sources{database: database, log: log, pictures: pictures, dispatcher: dispatcher, drivers: drivers})
 	s.onStop(dispatcher.Stop) // before the doors close: who watches sees how their command ended
-	return s.welcome(ctx, dir, who, owner)
+	if err := s.serveMetrics(); err != nil {
+		return err
+	}
+	if err := s.welcome(ctx, dir, who, owner); err != nil {
+		return err
+	}
+	build := version.Get()
+	s.logger.InfoContext(ctx, "serving", "address", listener.Addr().String(), "version", build.Version, "revision", build.Revision, "go", build.Go)
+	return nil
 }
 
 // listen takes the address, and with it knows the server's URL.
@@ -182,11 +299,18 @@ func (s *Server) listen() (net.Listener, error) {
 		return nil, fault.Newf(fault.Precondition, "stop what uses it, or set another with --addr or ARBE_ADDR",
 			"cannot listen on %s", s.cfg.Addr).Because(err)
 	}
-	s.url = strings.TrimSuffix(s.cfg.PublicURL, "/")
-	if s.url == "" {
-		s.url = "http://" + listener.Addr().String()
-	}
+	s.direct = localURL(listener.Addr())
+	s.url = cmp.Or(strings.TrimSuffix(s.cfg.PublicURL, "/"), s.direct)
 	return listener, nil
+}
+
+// localURL is how programs on this machine reach a server that listens on an address: all addresses, of IPv4 and IPv6,
+// include the machine's own.
+func localURL(addr net.Addr) string {
+	if a, ok := addr.(*net.TCPAddr); ok && a.IP.IsUnspecified() {
+		addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: a.Port}
+	}
+	return "http://" + addr.String()
 }
 
 // postgres is the database to use, as its owner: the operator's, or our own.
@@ -194,7 +318,10 @@ func (s *Server) postgres(ctx context.Context, dir *directory) (ownerURL string,
 	if s.cfg.DatabaseURL != "" {
 		return s.cfg.DatabaseURL, nil
 	}
-	server, err := embedded.Start(ctx, embedded.Config{Dir: dir.join("postgres"), Binaries: s.cfg.PostgresBinaries, Log: s.logger})
+	if err := dir.checkEmbedded(); err != nil {
+		return "", err
+	}
+	server, err := embedded.Start(ctx, embedded.Config{Dir: dir.join(postgresDir), Binaries: s.cfg.PostgresBinaries, Log: s.logger})
 	if err != nil {
 		return "", err
 	}
@@ -213,30 +340,40 @@ func (s *Server) postgres(ctx context.Context, dir *directory) (ownerURL string,
 
 // drivers are the sandbox drivers of this server: one line each. One that cannot work here does not stop
 // the server; its sandboxes say why.
-func (s *Server) drivers(ctx context.Context, dir *directory) (ready map[string]sandbox.Driver, unavailable map[string]error) {
+func (s *Server) drivers(ctx context.Context, dir *directory, maxima sandbox.Maxima) (ready map[string]sandbox.Driver, unavailable map[string]error) {
 	ready, unavailable = map[string]sandbox.Driver{}, map[string]error{}
-	add := func(name string, d sandbox.Driver, err error) {
+	add := func(name string, d sandbox.Driver, stop func(context.Context) error, err error) {
 		if err != nil {
 			s.logger.Warn("sandboxes of this kind cannot be used", "driver", name, "error", fault.From(err).Detail())
 			unavailable[name] = err
 			return
 		}
 		ready[name] = d
-		s.onStop(d.Close)
+		s.onStop(stop)
 	}
-	box, err := s.local(ctx, dir)
-	add("local", box, err)
+	box, err := s.local(ctx, dir, maxima)
+	stop := box.Close
+	if s.cfg.ownsDatabase() {
+		stop = box.Halt
+	}
+	add("local", box, stop, err)
 	return ready, unavailable
 }
 
 // local is the driver of this machine, its runtime installed when that is possible.
-func (s *Server) local(ctx context.Context, dir *directory) (sandbox.Driver, error) {
+func (s *Server) local(ctx context.Context, dir *directory, maxima sandbox.Maxima) (*local.Driver, error) {
 	if s.cfg.SandboxRuntime == "runc" {
 		if err := local.Install(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return local.New(ctx, local.Config{Dir: dir.join("local"), Runtime: s.cfg.SandboxRuntime, Log: s.logger})
+	cfg, err := s.cfg.local()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Dir, cfg.Log = dir.join("local"), s.logger
+	cfg.Limits = maxima.Bound(local.DefaultLimits) // what a recipe leaves open has the operator's maxima too
+	return local.New(ctx, cfg)
 }
 
 // firstOwner is the owner of the oldest house. The first start of an installation makes both.
@@ -275,38 +412,46 @@ func personName() string {
 }
 
 // serve puts the doors on the port: the streams, the services, and the web app in front of those.
-func (s *Server) serve(listener net.Listener, closeLog func(), database *db.DB, services http.Handler, streams *door.Door) {
+func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Services, streams *door.Door) {
+	services := rpc.Handler(of)
 	inside := newInProcess()
-	insideServer := s.httpServer(services)
+	insideServer := &http.Server{Handler: identified(s.logger, nil, services), ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug)} // of this process only
 	go insideServer.Serve(inside)
 
-	app := web.New(web.Config{HTTPClient: inside.client(), BaseURL: "http://services", Log: s.logger})
+	app := web.New(web.Config{HTTPClient: inside.client(), BaseURL: "http://services", Log: s.logger, Secure: strings.HasPrefix(strings.ToLower(s.url), "https://")})
 	mux := http.NewServeMux()
-	guarded := http.NewCrossOriginProtection().Handler(services)
+	bodies := bodies{of.Auth.Request, httpd.NewMemory(256<<20, 64<<20)}
+	guarded := http.NewCrossOriginProtection().Handler(bodies.bound(services, refuseCall))
 	for _, service := range rpc.Paths() {
 		mux.Handle(service, guarded)
 	}
-	for _, prefix := range door.Prefixes {
-		mux.Handle(prefix, streams)
-	}
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		if err := database.Pool().Ping(r.Context()); err != nil {
-			http.Error(w, "the database cannot be reached", http.StatusServiceUnavailable)
+	mux.Handle(rpc.ArtifactPath, rpc.ArtifactBytes(of))
+	s.health.routes(mux)
+	mux.Handle("/", bodies.bound(app, refuseForm))
+	server := httpd.New(identified(s.logger, s.metrics.request, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// What no door says otherwise: nothing of an answer runs in a browser.
+		h := w.Header()
+		h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		if token, _ := auth.Credential(r.Header); token == "" {
+			r.Body = http.MaxBytesReader(w, r.Body, maxStrangersBody)
+		}
+		// The mux would clean a path, and redirect to it: the door takes a path only as it was sent.
+		if door.Serves(r) {
+			streams.ServeHTTP(w, r)
 			return
 		}
-		fmt.Fprintln(w, "ok")
-	})
-	mux.Handle("/", app)
-	server := s.httpServer(mux)
+		mux.ServeHTTP(w, r)
+	})), s.limits, s.logger)
 	requests, endRequests := context.WithCancel(context.Background())
 	server.BaseContext = func(net.Listener) context.Context { return requests }
 	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(httpd.Listener(listener, maxConnections())); !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- fault.New(fault.Unavailable, "the server stopped listening", "start it again").Because(err)
 		}
 	}()
 	s.onStop(func(ctx context.Context) error {
-		// Nobody new comes in; those who watch a thread are let go by the log; the rest gets a moment to
+		// Nobody new comes in; those who watch are let go by the pictures and the log; the rest gets a moment to
 		// end by itself, and another one to hear that it must.
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
@@ -319,7 +464,7 @@ func (s *Server) serve(listener net.Listener, closeLog func(), database *db.DB, 
 				server.Close()
 			}
 		}()
-		closeLog()
+		closeWatches()
 		<-done
 		streams.Close(ctx)
 		inside.Close()
@@ -327,29 +472,12 @@ func (s *Server) serve(listener net.Listener, closeLog func(), database *db.DB, 
 	})
 }
 
-// httpServer is a server with limits on what a client may take: long streams are allowed, slow headers
-// and huge ones are not.
-func (s *Server) httpServer(h http.Handler) *http.Server {
-	var protocols http.Protocols
-	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(true) // gRPC clients without TLS
-	return &http.Server{
-		Handler:           h,
-		Protocols:         &protocols,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
-	}
-}
-
-// welcome logs the command line of this machine in, and makes the link for the browser.
+// welcome logs the command line of this machine in, and prepares links for the browser.
 func (s *Server) welcome(ctx context.Context, dir *directory, who *auth.Auth, owner string) error {
-	token, _, err := who.CreateLink(ctx, owner)
-	if err != nil {
-		return err
+	s.createLink = func(ctx context.Context) (string, error) {
+		token, _, err := who.CreateLink(ctx, owner)
+		return s.url + rpc.LoginPath(token), err
 	}
-	s.link = s.url + rpc.LoginPath(token)
 	l := dir.readLogin()
 	// A key that still works stays, so that programs that use it outlive a restart.
 	if p, err := who.Authenticate(ctx, l.Token); err != nil || p.Agent != owner {
@@ -358,7 +486,7 @@ func (s *Server) welcome(ctx context.Context, dir *directory, who *auth.Auth, ow
 			return err
 		}
 	}
-	l.Host = s.url
+	l.Host, l.URL = s.direct, s.url
 	return dir.writeLogin(l)
 }
 
@@ -371,6 +499,20 @@ func (c Config) level() (level slog.Level, err error) {
 		return 0, fault.Newf(fault.Invalid, "use debug, info, warn or error", "log_level: there is no level %q", c.LogLevel)
 	}
 	return level, nil
+}
+
+// logFormat is the format of the log on stderr.
+func (c Config) logFormat() (string, error) {
+	switch c.LogFormat {
+	case logging.Text, logging.JSON:
+		return c.LogFormat, nil
+	case "":
+		if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			return logging.Text, nil
+		}
+		return logging.JSON, nil
+	}
+	return "", fault.Newf(fault.Invalid, "use text or json", "log_format: there is no format %q", c.LogFormat)
 }
 
 // splitAddr takes an address apart.
@@ -408,17 +550,22 @@ func RotateSigningKeys(ctx context.Context, cfg Config, dropOld bool) error {
 	return auth.New(auth.Config{DB: database, Sealer: sealer}).RotateSigningKeys(ctx, dropOld)
 }
 
-// Migrate brings the operator's database up to this version's schema, without serving.
-func Migrate(ctx context.Context, cfg Config) error {
-	dir, err := openDirectory(cfg.DataDir)
-	if err != nil {
-		return err
+// Migrate brings the operator's database up to this version's schema, without serving. It needs neither the data
+// directory nor the secret key, and writes to no file.
+func Migrate(ctx context.Context, cfg Config) error { return db.MigrateSchema(ctx, cfg.DatabaseURL) }
+
+// migrate brings the directory's database up to this version's schema. Another database is refused before
+// anything in it or in the directory is changed.
+func migrate(ctx context.Context, dir *directory, ownerURL, key string) (sealer *secret.Sealer, serverURL string, err error) {
+	id, err := db.Installation(ctx, ownerURL)
+	if err == nil {
+		err = dir.checkDatabase(id)
 	}
-	defer dir.close()
-	sealer, err := dir.sealer(cfg.SecretKey)
-	if err != nil {
-		return err
+	if err == nil {
+		sealer, err = dir.sealer(key)
 	}
-	_, err = db.Migrate(ctx, cfg.DatabaseURL, sealer)
-	return err
+	if err == nil {
+		serverURL, err = db.Migrate(ctx, ownerURL, sealer)
+	}
+	return sealer, serverURL, err
 }

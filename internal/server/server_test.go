@@ -5,9 +5,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -21,8 +23,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/server"
 	arbe "github.com/arbe-dev/arbe/proto/arbe"
@@ -37,7 +41,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asServer) == "" {
 		dbtest.Main(m)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	cfg, _, err := server.Load(nil, os.Getenv)
 	if err != nil {
@@ -49,7 +53,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	s.Wait(ctx)
-	if err := s.Stop(); err != nil {
+	if err := errors.Join(s.Drain(context.Background()), s.Stop()); err != nil {
 		os.Exit(1)
 	}
 	os.Exit(0)
@@ -82,12 +86,21 @@ func TestFirstStart(t *testing.T) {
 			t.Errorf("the default environment is %v (%v), want one on local", env, err)
 		}
 	})
-	t.Run("prints a login link that logs a browser in, once", func(t *testing.T) {
+	t.Run("makes a login link that logs a browser in, once", func(t *testing.T) {
+		link, err := s.LoginLink(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
 		browser := newBrowser(t)
-		if page := browser.get(s.LoginLink()); page.status != http.StatusOK || !strings.Contains(page.body, "Home") {
+		for range 2 { // looking at it is not using it
+			if page := browser.get(link); page.status != http.StatusOK || !strings.Contains(page.body, `action="/login"`) {
+				t.Errorf("the link leads to a page with status %d, want the question whether to log in: %s", page.status, page.body)
+			}
+		}
+		if page := browser.login(link); page.status != http.StatusOK || !strings.Contains(page.body, "Home") {
 			t.Errorf("the link leads to a page with status %d, want the house", page.status)
 		}
-		if page := newBrowser(t).get(s.LoginLink()); page.status != http.StatusUnauthorized || !strings.Contains(page.body, "used before") {
+		if page := newBrowser(t).get(link); page.status != http.StatusUnauthorized || !strings.Contains(page.body, "already used") {
 			t.Errorf("the used link leads to a page with status %d: %s", page.status, page.body)
 		}
 	})
@@ -128,11 +141,12 @@ func TestFirstStart(t *testing.T) {
 func TestAKilledServerRecovers(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
+	cfg.SandboxGrace = "2m"
 	first := startProcess(t, cfg)
 	c := client(t, cfg)
 	thread := newThread(t, c)
 	said := say(t, c, thread, "acknowledged")
-	command := run(t, c, thread, "echo started; sleep 1000")
+	command := run(t, c, thread, "echo started; echo $$ > pid; until test -e go; do sleep 0.05; done; echo ended; exit 4")
 	awaitDelta(t, c, thread, command.ResultId)
 
 	first.Process.Kill()
@@ -145,20 +159,21 @@ func TestAKilledServerRecovers(t *testing.T) {
 			t.Errorf("the log begins with %v (%v), want %v", list, err, said)
 		}
 	})
-	t.Run("the command that ran is told to have been broken off, once", func(t *testing.T) {
+	t.Run("the sandbox goes on, with its files and with the command that ran", func(t *testing.T) {
+		if got := output(t, cfg, thread, "kill -0 $(cat pid) && touch go && echo runs"); got != "runs\n" {
+			t.Errorf("it prints %q", got)
+		}
+	})
+	t.Run("the end of that command is told as if nothing had happened", func(t *testing.T) {
 		result := awaitEntry(t, client(t, cfg), thread, command.ResultId)
-		if r := decode[entry.CommandResult](t, result); r.ExitCode != -1 || !strings.Contains(r.Error, "the server stopped") {
+		if r := decode[entry.CommandResult](t, result); r.ExitCode != 4 || r.Output != "started\nended\n" || r.Error != "" {
 			t.Errorf("the result is %+v", r)
 		}
 	})
-	t.Run("the sandbox works again, with its files", func(t *testing.T) {
-		next := run(t, client(t, cfg), thread, "echo works")
-		result := awaitEntry(t, client(t, cfg), thread, next.ResultId)
-		if r := decode[entry.CommandResult](t, result); r.ExitCode != 0 || r.Output != "works\n" {
-			t.Errorf("the result is %+v", r)
-		}
-	})
-	t.Run("Ctrl-C stops everything it started", func(t *testing.T) {
+	t.Run("Ctrl-C stops everything it started, and tells it", func(t *testing.T) {
+		c := client(t, cfg)
+		last := run(t, c, thread, "trap 'echo goodbye; exit 1' TERM; echo started; while :; do sleep 0.05; done")
+		awaitDelta(t, c, thread, last.ResultId)
 		url := server.LocalDatabaseURL(cfg.DataDir)
 		second.Process.Signal(os.Interrupt)
 		if err := second.Wait(); err != nil {
@@ -167,6 +182,124 @@ func TestAKilledServerRecovers(t *testing.T) {
 		if conn, err := pgx.Connect(t.Context(), url); err == nil {
 			conn.Close(t.Context())
 			t.Error("its Postgres still answers")
+		}
+		startProcess(t, cfg)
+		r := decode[entry.CommandResult](t, awaitEntry(t, client(t, cfg), thread, last.ResultId))
+		if r.ExitCode != -1 || !strings.Contains(r.Output, "started\n") || !strings.Contains(r.Output, "goodbye\n") || !strings.Contains(r.Error, "the server stopped") {
+			t.Errorf("the result is %+v", r)
+		}
+	})
+}
+
+func TestWhatRunsInASandboxOutlivesItsServer(t *testing.T) {
+	t.Parallel()
+	const alive = "kill -0 $(cat pid) 2>/dev/null && echo runs || echo ended"
+	begin := func(t *testing.T, cfg server.Config) (process *exec.Cmd, thread string, command *arbev1.RunCommandResponse) {
+		process = startProcess(t, cfg)
+		thread = newThread(t, client(t, cfg))
+		output(t, cfg, thread, "nohup sleep 1000 >/dev/null 2>&1 & echo $! > pid")
+		command = run(t, client(t, cfg), thread, "echo $$ > foreground; echo started; until test -e go; do sleep 0.05; done; echo ended")
+		awaitDelta(t, client(t, cfg), thread, command.ResultId)
+		return process, thread, command
+	}
+	goesOn := func(t *testing.T, cfg server.Config, thread string, command *arbev1.RunCommandResponse) {
+		if got := output(t, cfg, thread, alive); got != "runs\n" {
+			t.Errorf("in the background: %q", got)
+		}
+		if got := output(t, cfg, thread, strings.Replace(alive, "pid", "foreground", 1)); got != "runs\n" {
+			t.Errorf("the command: %q", got)
+		}
+		output(t, cfg, thread, "touch go")
+		if r := decode[entry.CommandResult](t, awaitEntry(t, client(t, cfg), thread, command.ResultId)); r.ExitCode != 0 || r.Output != "started\nended\n" {
+			t.Errorf("the result is %+v", r)
+		}
+	}
+	t.Run("that brings its database, when it is killed but not when it is stopped", func(t *testing.T) {
+		t.Parallel()
+		cfg := settings(t)
+		cfg.SandboxGrace = "2m"
+		first, thread, command := begin(t, cfg)
+		first.Process.Kill()
+		first.Wait()
+		second := startProcess(t, cfg)
+		goesOn(t, cfg, thread, command)
+		second.Process.Signal(os.Interrupt)
+		second.Wait()
+		startProcess(t, cfg)
+		if got := output(t, cfg, thread, alive); got != "ended\n" {
+			t.Errorf("after Ctrl-C: %q", got)
+		}
+	})
+	t.Run("that serves on an operator's, when it is stopped too", func(t *testing.T) {
+		t.Parallel()
+		cfg := settings(t)
+		cfg.SandboxGrace, cfg.DatabaseURL = "2m", dbtest.Empty(t)
+		first, thread, command := begin(t, cfg)
+		first.Process.Signal(syscall.SIGTERM)
+		if err := first.Wait(); err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+		startProcess(t, cfg)
+		goesOn(t, cfg, thread, command)
+		output(t, cfg, thread, "kill $(cat pid)") // or it goes on after the test
+	})
+}
+
+func TestSandboxesOfTwoMachines(t *testing.T) {
+	t.Parallel()
+	url := dbtest.Empty(t)
+	key, err := secret.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cfgs [2]server.Config
+	var processes [2]*exec.Cmd
+	for i := range cfgs {
+		cfgs[i] = settings(t)
+		cfgs[i].DatabaseURL, cfgs[i].SecretKey, cfgs[i].SandboxMachineGone = url, key, "60s"
+		processes[i] = startProcess(t, cfgs[i])
+	}
+	thread := newThread(t, client(t, cfgs[0]))
+	t.Run("commands that are asked for of either server run where the thread's sandbox is", func(t *testing.T) {
+		var asked []*arbev1.RunCommandResponse
+		for i := range 40 {
+			asked = append(asked, run(t, client(t, cfgs[i%2]), thread, "hostname; echo here >> runs"))
+		}
+		boxes := map[string]int{}
+		for i, command := range asked {
+			r := decode[entry.CommandResult](t, awaitEntry(t, client(t, cfgs[i%2]), thread, command.ResultId))
+			if boxes[r.SandboxID]++; r.ExitCode != 0 || r.Error != "" {
+				t.Errorf("command %d: %+v", i, r)
+			}
+		}
+		if len(boxes) != 1 {
+			t.Errorf("they ran on %v", boxes)
+		}
+		if got := output(t, cfgs[1], thread, "wc -l < runs"); got != "40\n" {
+			t.Errorf("%q ran", got)
+		}
+	})
+	// Which of the two has it.
+	at := 0
+	if found, _ := filepath.Glob(filepath.Join(cfgs[1].DataDir, "local", "boxes", "*", "box.json")); len(found) > 0 {
+		at = 1
+	}
+	processes[at].Process.Kill()
+	processes[at].Wait()
+	there := cfgs[1-at]
+	t.Run("while that machine is away a command waits, and says so; when it is gone for good another sandbox takes over", func(t *testing.T) {
+		c := client(t, there)
+		command := run(t, c, thread, "echo works")
+		await(t, c, thread, func(event *arbev1.TailResponse) bool {
+			e := event.GetEntry()
+			w, ok := entry.As[entry.CommandWaiting](entry.Entry{Type: e.GetType(), Payload: json.RawMessage(e.GetPayload())})
+			return ok && w.CommandID == command.Entry.Id && w.For == entry.WaitMachine
+		})
+		await(t, c, thread, func(event *arbev1.TailResponse) bool {
+			return event.GetEntry().GetType() == entry.SandboxResumed{}.Type()
+		})
+		if r := decode[entry.CommandResult](t, awaitEntry(t, c, thread, command.ResultId)); r.ExitCode != 0 || r.Output != "works\n" {
+			t.Errorf("the result is %+v", r)
 		}
 	})
 }
@@ -314,6 +447,59 @@ func TestTheDoor(t *testing.T) {
 			}
 		}
 	})
+	t.Run("no answer runs in a browser, but for the pages of the web app", func(t *testing.T) {
+		paths := append(rpc.Paths(), "/healthz", "/readyz", "/healthz/..", "/api//stream/x", "//", "/arbe.v1.Nothing/Is", arbev1connect.AgentServiceWhoAmIProcedure)
+		for _, path := range append(paths, door.Prefixes...) {
+			for _, method := range []string{"GET", "POST", "OPTIONS", "TRACE"} {
+				req, err := http.NewRequestWithContext(t.Context(), method, s.URL()+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				res, err := http.DefaultTransport.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				res.Body.Close()
+				policy := res.Header.Get("Content-Security-Policy")
+				if !strings.Contains(policy, "default-src 'none'") || !strings.Contains(policy, "frame-ancestors 'none'") || res.Header.Get("X-Content-Type-Options") != "nosniff" {
+					t.Errorf("%s %s answers %d with %v", method, path, res.StatusCode, res.Header)
+				}
+			}
+		}
+	})
+	t.Run("a page in a stream gets nothing from the browser of who opens it", func(t *testing.T) {
+		const page = "<!doctype html><script>fetch('/arbe.v1.AgentService/CreateLoginLink', {method: 'POST'})</script>"
+		c := client(t, cfg)
+		link, err := c.Agents.CreateLoginLink(t.Context(), &arbev1.CreateLoginLinkRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := c.Agents.RedeemLoginLink(t.Context(), &arbev1.RedeemLoginLinkRequest{Token: strings.TrimPrefix(link.Path, "/login?token=")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range []string{"/api/stream/page", "/v1/stream/page", "/api/stream//page", "/api/stream/./page", "/api//stream/page", "/x/../v1/stream/page"} {
+			for _, c := range []struct{ method, header, value string }{{"PUT", "Authorization", "Bearer " + key}, {"GET", "Cookie", "arbe_session=" + in.Session}} {
+				req, err := http.NewRequestWithContext(t.Context(), c.method, s.URL()+path, strings.NewReader(page))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set(c.header, c.value)
+				req.Header.Set("Content-Type", "text/html")
+				res, err := http.DefaultTransport.RoundTrip(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text, _ := io.ReadAll(res.Body)
+				res.Body.Close()
+				if policy := res.Header.Get("Content-Security-Policy"); c.method == "GET" && strings.Contains(string(text), "<script>") ||
+					!strings.Contains(policy, "default-src 'none'") || !strings.Contains(policy, "frame-ancestors 'none'") ||
+					res.Header.Get("X-Content-Type-Options") != "nosniff" || res.StatusCode == http.StatusOK && c.method == "GET" {
+					t.Errorf("%s %s answers %d with %v: %s", c.method, path, res.StatusCode, res.Header, text)
+				}
+			}
+		}
+	})
 	t.Run("a browser's cookie carries a session and no other credential", func(t *testing.T) {
 		c := client(t, cfg)
 		thread := newThread(t, c)
@@ -323,7 +509,7 @@ func TestTheDoor(t *testing.T) {
 		}
 		for what, credential := range map[string]string{"a thread's token": made.Token.Token, "an API key": key} {
 			for method, paths := range map[string][]string{
-				"GET": {"/", "/threads/" + thread, "/threads/" + thread + "/tail", "/threads/" + thread + "/entries",
+				"GET": {"/", "/threads/" + thread, "/live?t=thread/" + thread + "/0", "/threads/" + thread + "/entries",
 					"/threads/" + thread + "/entries/1", "/threads/" + thread + "/entries/1/raw", "/api/stream/arbe-thread-" + thread},
 				"POST": {"/threads/" + thread, "/threads/" + thread + "/entries", "/threads/" + thread + "/delete", "/threads/" + thread + "/commands/c/cancel",
 					arbev1connect.AgentServiceWhoAmIProcedure},
@@ -345,7 +531,7 @@ func TestTheDoor(t *testing.T) {
 					text, _ := io.ReadAll(res.Body)
 					res.Body.Close()
 					sentToLogIn := res.StatusCode == http.StatusSeeOther && res.Header.Get("Location") == "/login"
-					toldSo := strings.HasSuffix(path, "/tail") && strings.Contains(string(text), "You are logged out.")
+					toldSo := strings.HasPrefix(path, "/live?") && strings.Contains(string(text), "You are logged out.")
 					if res.StatusCode != http.StatusUnauthorized && !sentToLogIn && !toldSo {
 						t.Errorf("with %s %s %s answers %d: %.300s", what, method, path, res.StatusCode, text)
 					}
@@ -364,7 +550,7 @@ func TestTheDoor(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req, err := http.NewRequestWithContext(t.Context(), "GET", s.URL()+"/threads/"+thread+"/tail", nil)
+		req, err := http.NewRequestWithContext(t.Context(), "GET", s.URL()+"/live?t=thread/"+thread+"/0", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -386,11 +572,6 @@ func TestTheDoor(t *testing.T) {
 		}
 		t.Errorf("it ended without a word: %v", lines.Err())
 	})
-	t.Run("says whether it is well", func(t *testing.T) {
-		if page := newBrowser(t).get(s.URL() + "/healthz"); page.status != 200 {
-			t.Errorf("status %d", page.status)
-		}
-	})
 }
 
 // settings are a server's of this test: a data directory of its own, any free port.
@@ -401,7 +582,9 @@ func settings(t *testing.T) server.Config {
 	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
 		os.Chmod(d, 0o755)
 	}
-	return server.Config{Addr: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), SandboxRuntime: "runc", LogLevel: "warn"}
+	return server.Config{Addr: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), SandboxRuntime: "runc", SandboxGrace: "1s",
+		SandboxMaxDiskMB: "512", // sandboxes reserve their disks
+		DrainTimeout:     "0s", LogLevel: "warn"}
 }
 
 // start runs a server in this process until the test ends.
@@ -424,7 +607,9 @@ func startProcess(t *testing.T, cfg server.Config) *exec.Cmd {
 	t.Helper()
 	os.Remove(filepath.Join(cfg.DataDir, "cli.json")) // its coming says that the server serves
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asServer+"=1", "ARBE_DATA_DIR="+cfg.DataDir, "ARBE_ADDR="+cfg.Addr, "ARBE_LOG_LEVEL="+cfg.LogLevel)
+	cmd.Env = append(os.Environ(), asServer+"=1", "ARBE_DATA_DIR="+cfg.DataDir, "ARBE_ADDR="+cfg.Addr, "ARBE_LOG_LEVEL="+cfg.LogLevel, "ARBE_SANDBOX_GRACE="+cfg.SandboxGrace,
+		"DATABASE_URL="+cfg.DatabaseURL, "ARBE_SECRET_KEY="+cfg.SecretKey, "ARBE_DRAIN_TIMEOUT="+cfg.DrainTimeout, "ARBE_SANDBOX_MACHINE_GONE="+cfg.SandboxMachineGone,
+		"ARBE_SANDBOX_MAX_DISK_MB="+cfg.SandboxMaxDiskMB)
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -432,8 +617,11 @@ func startProcess(t *testing.T, cfg server.Config) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		cmd.Process.Kill()
+		// A killed server's Postgres still writes for a while. This one stops its own before its directory is deleted.
+		cmd.Process.Signal(os.Interrupt)
+		deadline := time.AfterFunc(time.Minute, func() { cmd.Process.Kill() })
 		cmd.Wait()
+		deadline.Stop()
 		if t.Failed() {
 			t.Log(said.String())
 		}
@@ -560,9 +748,20 @@ func newBrowser(t *testing.T) *browser {
 	return &browser{t, http.Client{Jar: jar}}
 }
 
+// login opens a login link and presses its button.
+func (b *browser) login(link string) page {
+	b.t.Helper()
+	address, token, _ := strings.Cut(link, "?token=")
+	return b.page(b.PostForm(address, url.Values{"token": {token}}))
+}
+
 func (b *browser) get(url string) page {
 	b.t.Helper()
-	res, err := b.Get(url)
+	return b.page(b.Get(url))
+}
+
+func (b *browser) page(res *http.Response, err error) page {
+	b.t.Helper()
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func TestAppend(t *testing.T) {
 		all.Wait()
 		for _, seq := range seqs {
 			if seq != 1 {
-				t.Errorf("answers %v, want 1 for all", seqs)
+				t.Errorf("positions %v, want 1 for all", seqs)
 				break
 			}
 		}
@@ -94,7 +94,7 @@ func TestAppend(t *testing.T) {
 		}
 	})
 
-	b.run(t, "an empty append is nothing", func(t *testing.T, b *bench) {
+	b.run(t, "an empty append writes nothing", func(t *testing.T, b *bench) {
 		if got, err := b.log.Append(t.Context(), b.stream("empty")); err != nil || len(got) != 0 {
 			t.Errorf("got %v, %v", got, err)
 		}
@@ -107,14 +107,14 @@ func TestAppend(t *testing.T) {
 		large := strings.Repeat("ü", 1<<19)
 		b.say(ref, "large", large)
 		if got := text(w.entry()); got != large {
-			t.Errorf("the tail told %d bytes, want %d", len(got), len(large))
+			t.Errorf("the tail sent %d bytes, want %d", len(got), len(large))
 		}
 		if got, err := b.log.Get(t.Context(), ref, "large"); err != nil || text(got) != large {
 			t.Errorf("got %d bytes, %v", len(got.Payload), err)
 		}
 	})
 
-	b.run(t, "errors name the reason and write nothing", func(t *testing.T, b *bench) {
+	b.run(t, "errors name the reason, and nothing is written", func(t *testing.T, b *bench) {
 		ref := b.stream("refused")
 		closed := b.stream("closed")
 		if _, err := b.Owner(t).Exec(t.Context(), "update streams set closed_at = now() where name = 'closed'"); err != nil {
@@ -173,7 +173,7 @@ func TestAppendTx(t *testing.T) {
 			t.Fatal(err)
 		}
 		if e := w.entry(); e.ID != "done" || e.Seq != 1 {
-			t.Errorf("the tail told %s at %d, want done at 1", e.ID, e.Seq)
+			t.Errorf("the tail sent %s at %d, want done at 1", e.ID, e.Seq)
 		}
 	})
 
@@ -185,7 +185,7 @@ func TestAppendTx(t *testing.T) {
 		wantCode(t, err, fault.NotFound)
 	})
 
-	b.run(t, "a name that is taken is said so", func(t *testing.T, b *bench) {
+	b.run(t, "a name that is taken is refused", func(t *testing.T, b *bench) {
 		ref := b.stream("taken")
 		err := b.DB.In(t.Context(), db.Scope{House: b.house}, func(tx pgx.Tx) error { return stream.CreateTx(t.Context(), tx, ref) })
 		wantCode(t, err, fault.Exists)
@@ -199,7 +199,7 @@ func TestAppendOverADroppedConnection(t *testing.T) {
 	b.run(t, "is tried again by itself and writes one entry", func(t *testing.T, b *bench) {
 		ref := b.stream("dropped")
 		owner := b.Owner(t)
-		// Hold up the write, so that the append is cut off in its midst.
+		// Block the write, so that the connection breaks in the middle of the append.
 		lock, err := owner.Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -235,20 +235,22 @@ func TestAppendOverADroppedConnection(t *testing.T) {
 		}
 	})
 
-	b.run(t, "writes one entry when it was committed and only the answer got lost", func(t *testing.T, b *bench) {
+	b.run(t, "writes one entry when it was committed and only the answer was lost", func(t *testing.T, b *bench) {
 		ref := b.stream("unanswered")
-		l, loses := b.lossy()
+		l, proxy := b.proxied()
 
 		// The first append to a stream asks where it ends, which must not be what is lost.
 		if _, err := l.Append(t.Context(), ref, b.chat("", "before")); err != nil {
 			t.Fatal(err)
 		}
-		loses.nextCommit.Store(true)
+		lost := proxy.LoseCommit(nil)
 		got, err := l.Append(t.Context(), ref, b.chat("", "once"), b.chat("", "and this"))
 		if err != nil {
 			t.Fatalf("the append failed: %s", fault.From(err).Detail())
 		}
-		if loses.nextCommit.Load() {
+		select {
+		case <-lost:
+		default:
 			t.Fatal("no commit passed the proxy")
 		}
 		if _, tail, _ := b.log.Read(t.Context(), ref, stream.Range{}); tail != 3 || got[0].Seq != 2 || got[1].Seq != 3 {

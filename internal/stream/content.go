@@ -13,59 +13,64 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// What entries of logs hold that are not a thread's. They are no kinds of [entry.Kinds]: what they say is
-// their writers' business.
+// The types of entries in logs that are not a thread's. They are not kinds of [entry.Kinds], because only their writers
+// know what they mean.
 const (
 	// messageType is an entry whose payload is one JSON message.
 	messageType = "message"
-	// bytesType is an entry whose payload is a JSON string: some bytes in base64.
+	// bytesType is an entry whose payload is a JSON string: bytes in base64.
 	bytesType = "bytes"
 )
 
-// MediaType is a content type without its parameters, in lower case: two that agree in it are the same.
+// MediaType returns a content type in lower case without its parameters. Two content types are the same if their media
+// types are.
 func MediaType(contentType string) string {
 	kind, _, _ := strings.Cut(contentType, ";")
 	return strings.ToLower(strings.TrimSpace(kind))
 }
 
-// IsJSON tells whether content of this type is messages, rather than bytes.
+// IsJSON reports whether content of this type consists of JSON messages rather than bytes.
 func IsJSON(contentType string) bool { return MediaType(contentType) == "application/json" }
 
-// Drafts makes entries of one append's content: of JSON, one for each element of an array and one of any other
-// value; else one of all the bytes. The error is a [fault.Invalid]: it is not JSON.
+// Drafts turns the content of one append into entries: JSON becomes one entry per element of an array, or one for any
+// other value; anything else becomes one entry with all the bytes. The error is a [fault.Invalid]: the content is not
+// JSON.
 func Drafts(contentType, author string, content []byte) ([]entry.Draft, error) {
-	append := uuid.Must(uuid.NewV7()).String()
+	id := uuid.Must(uuid.NewV7()).String()
 	if !IsJSON(contentType) {
 		if len(content) == 0 {
 			return nil, nil
 		}
-		return []entry.Draft{{ID: append, Author: author, Type: bytesType, Payload: encode(content)}}, nil
+		return []entry.Draft{{ID: id, Author: author, Type: bytesType, Payload: encode(content)}}, nil
 	}
 	content = bytes.TrimSpace(content)
-	if !json.Valid(content) {
-		return nil, fault.New(fault.Invalid, "the body is not JSON", "send one JSON value, or an array of messages")
-	}
-	messages := []json.RawMessage{content}
-	if content[0] == '[' {
+	var messages []json.RawMessage
+	if bytes.HasPrefix(content, []byte("[")) {
 		if err := json.Unmarshal(content, &messages); err != nil {
-			return nil, fault.New(fault.Invalid, "the body is not JSON", "send one JSON value, or an array of messages").Because(err)
+			return nil, notJSON().Because(err)
 		}
+	} else if messages = []json.RawMessage{content}; !json.Valid(content) {
+		return nil, notJSON()
 	}
 	drafts := make([]entry.Draft, len(messages))
 	for i, m := range messages {
-		drafts[i] = entry.Draft{ID: append + "." + strconv.Itoa(i), Author: author, Type: messageType, Payload: m}
+		drafts[i] = entry.Draft{ID: id + "." + strconv.Itoa(i), Author: author, Type: messageType, Payload: m}
 	}
 	return drafts, nil
 }
 
-// sameAppend tells whether two entries were written by one append, by their ids.
+func notJSON() *fault.Error {
+	return fault.New(fault.Invalid, "the body is not JSON", "send one JSON value, or an array of messages")
+}
+
+// sameAppend reports whether one append wrote both entries. Their ids show it.
 func sameAppend(a, b entry.Entry) bool {
 	first, _, _ := strings.Cut(a.ID, ".")
 	second, _, _ := strings.Cut(b.ID, ".")
 	return first == second
 }
 
-// Bytes is what an entry adds to the content of its log: one message of JSON text, or some bytes.
+// Bytes returns what an entry adds to the content of its log: one JSON message, or bytes.
 func Bytes(e entry.Entry) []byte {
 	if e.Type != bytesType {
 		return e.Payload
@@ -74,12 +79,12 @@ func Bytes(e entry.Entry) []byte {
 	content := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, err := base64.StdEncoding.Decode(content, text)
 	if err != nil {
-		return nil // written past this package
+		return nil // not written by this package
 	}
 	return content[:n]
 }
 
-// encode is content as JSON text.
+// encode returns content as JSON text.
 func encode(content []byte) json.RawMessage {
 	text := make([]byte, 0, base64.StdEncoding.EncodedLen(len(content))+2)
 	text = append(text, '"')

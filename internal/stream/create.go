@@ -12,67 +12,68 @@ import (
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream/store"
 )
 
-// Making says what log to make.
-type Making struct {
-	// ContentType is the media type of its content. A fork has its source's: then it may be empty.
+// CreateOptions describe the log to create.
+type CreateOptions struct {
+	// ContentType is the media type of the content. It may be empty for a fork, which has its source's content type.
 	ContentType string
-	// TTL is how long it outlives its last use, and ExpiresAt when it ends whether it is used or not; at most
-	// one of them is set. Both default to none; a fork's to its source's.
+	// TTL is how long the log lives after its last use, and ExpiresAt when it ends whether it is used or not. At most
+	// one of them may be set. Both default to none, or to the source's for a fork.
 	TTL       *time.Duration
 	ExpiresAt time.Time
-	// Closed makes it closed, with Content as all it will ever hold.
+	// Closed creates a closed log: Content is all that it will ever hold.
 	Closed bool
-	// Fork is where it comes from. Defaults to nil, nowhere.
+	// Fork is the point from which to fork. Defaults to nil: the log is not a fork.
 	Fork *ForkPoint
-	// Content makes its first entries of a content type; see [Drafts].
+	// Content returns the first entries for a content type; see [Drafts].
 	Content func(contentType string) ([]entry.Draft, error)
 }
 
-// ForkPoint is a place in a log of the same house.
+// ForkPoint is a position in a log of the same house.
 type ForkPoint struct {
-	// Source is the log's name.
+	// Source is the name of the log to fork.
 	Source string
-	// Seq is the last entry that the fork inherits whole; negative: the last one there is.
+	// Seq is the last entry that the fork inherits whole. A negative one means the source's last entry.
 	Seq int64
-	// Sub is how much of what was appended next it inherits too: messages of JSON, else bytes.
+	// Sub is how much of the next append the fork also inherits: a number of messages for JSON, otherwise of bytes.
 	Sub int64
 }
 
-// Create makes a log, and reports whether there was none: one that is there already and is as it should be is
-// as good, and stays as it is.
+// Create creates a log and reports whether it did. If the log already exists with these options, Create leaves it
+// unchanged and returns it.
 //
-// Errors: [fault.Exists] (there is another one of this name), [fault.NotFound] (no source to fork),
-// [fault.OutOfRange] (the source ends before the fork's point), [fault.Precondition] (the source was deleted,
-// or its content is of another type), and those of Making.Content and [Log.Append].
-func (l *Log) Create(ctx context.Context, ref Ref, m Making) (s Stream, created bool, err error) {
+// Errors: [fault.Exists] (the name belongs to a different log), [fault.NotFound] (there is no source to fork),
+// [fault.OutOfRange] (the source ends before the fork point), [fault.Precondition] (the source was deleted, or its
+// content type differs), and those of CreateOptions.Content and [Log.Append].
+func (l *Log) Create(ctx context.Context, ref Ref, m CreateOptions) (s Stream, created bool, err error) {
 	if err := l.stopping(); err != nil {
 		return Stream{}, false, err
 	}
-	err = l.in(ctx, ref, func(tx txn) error {
+	err = l.store.In(ctx, ref, func(tx pgx.Tx) error {
 		s, created, err = l.create(ctx, tx, ref, m)
 		return err
 	})
 	return s, created, err
 }
 
-// ForkTx makes a fork in the caller's transaction, whose scope must be the house of both logs, and returns the
-// last entry's position that it inherits. It holds the source's lock until the transaction ends. Errors: those
-// of Create; here [fault.Exists] also says that the very same fork is there.
+// ForkTx creates a fork in the caller's transaction, whose scope must be the house of both logs. It returns the
+// position of the last entry that the fork inherits, and holds the source's lock until the transaction ends. Errors:
+// those of Create, and [fault.Exists] even if the existing log is the same fork.
 func (l *Log) ForkTx(ctx context.Context, tx pgx.Tx, ref Ref, p ForkPoint) (seq int64, err error) {
 	if err := l.stopping(); err != nil {
 		return 0, err
 	}
 	nothing := func(string) ([]entry.Draft, error) { return nil, nil }
-	s, created, err := l.create(ctx, tx, ref, Making{Fork: &p, Content: nothing})
+	s, created, err := l.create(ctx, tx, ref, CreateOptions{Fork: &p, Content: nothing})
 	if err == nil && !created {
 		err = nameTaken(ref)
 	}
 	return s.Tail, err
 }
 
-func (l *Log) create(ctx context.Context, tx txn, ref Ref, m Making) (Stream, bool, error) {
+func (l *Log) create(ctx context.Context, tx pgx.Tx, ref Ref, m CreateOptions) (Stream, bool, error) {
 	s, err := lock(ctx, tx, ref)
 	switch {
 	case err == nil:
@@ -82,7 +83,7 @@ func (l *Log) create(ctx context.Context, tx txn, ref Ref, m Making) (Stream, bo
 			return s, false, err
 		}
 	case errors.Is(err, ErrGone):
-		return s, false, fault.Newf(fault.Exists, "use another name, or delete its forks first", "stream %s was deleted, but has forks", ref.Name)
+		return s, false, fault.Newf(fault.Exists, "use another name, or delete its forks first", "stream %s was deleted, but forks of it remain", ref.Name)
 	case fault.CodeOf(err) != fault.NotFound:
 		return s, false, err
 	}
@@ -103,7 +104,7 @@ func (l *Log) create(ctx context.Context, tx txn, ref Ref, m Making) (Stream, bo
 	if err != nil {
 		return s, false, err
 	}
-	if n == 0 { // someone else made it just now, or its forks keep it
+	if n == 0 { // another transaction created it just now, or forks of a deleted log keep the name
 		return l.create(ctx, tx, ref, m)
 	}
 	if s, err = lock(ctx, tx, ref); err != nil {
@@ -112,43 +113,43 @@ func (l *Log) create(ctx context.Context, tx txn, ref Ref, m Making) (Stream, bo
 	return s, true, l.fill(ctx, tx, &s, m, part)
 }
 
-// fill writes the first entries of a log that was just made. part is what it inherits of bytes that its
-// source holds in one.
-func (l *Log) fill(ctx context.Context, tx txn, s *Stream, m Making, part []byte) error {
+// fill writes the first entries of a new log. part is the part of one of the source's binary entries that the fork
+// inherits.
+func (l *Log) fill(ctx context.Context, tx pgx.Tx, s *Stream, m CreateOptions, part []byte) error {
 	var first []entry.Draft
 	if len(part) > 0 {
-		first, _ = Drafts(s.ContentType, "", part) // bytes are no JSON that could be wrong
+		first, _ = Drafts(s.ContentType, "", part) // part is bytes, which cannot be invalid JSON
 	}
 	content, err := m.Content(s.ContentType)
 	if err != nil {
 		return err
 	}
-	_, err = l.change(ctx, tx, s, Write{Content: append(first, content...), Close: m.Closed})
+	_, err = l.apply(ctx, tx, s, Write{Content: append(first, content...), Close: m.Closed})
 	return err
 }
 
-// matches says what is wrong with a log that is there for one that should be made.
-func (s Stream) matches(m Making) error {
+// matches returns an error that says how an existing log differs from the one to be created; nil if it does not.
+func (s Stream) matches(m CreateOptions) error {
 	differs := ""
 	switch {
-	case (m.Fork == nil) != (s.fork == nil), m.Fork != nil && !s.fork.is(*m.Fork, s.ContentType):
-		differs = "what it is a fork of"
+	case (m.Fork == nil) != (s.fork == nil), m.Fork != nil && !s.fork.matches(*m.Fork, s.ContentType):
+		differs = "its fork point"
 	case (m.Fork == nil || m.ContentType != "") && MediaType(m.ContentType) != MediaType(s.ContentType):
-		differs = "the type of its content"
+		differs = "its content type"
 	case s.Closed != m.Closed:
 		differs = "whether it is closed"
-	case m.Fork != nil && m.TTL == nil && m.ExpiresAt.IsZero(): // inherited
+	case m.Fork != nil && m.TTL == nil && m.ExpiresAt.IsZero(): // inherited, so equal
 	case db.Zero(m.TTL) != db.Zero(s.TTL), (m.TTL == nil) != (s.TTL == nil), s.TTL == nil && !m.ExpiresAt.Equal(s.ExpiresAt):
-		differs = "when it expires"
+		differs = "its expiry"
 	}
 	if differs == "" {
 		return nil
 	}
-	return fault.Newf(fault.Exists, "use another name, or ask for the stream as it is", "there is a stream %s already, and it differs in %s", s.Name, differs)
+	return fault.Newf(fault.Exists, "use another name, or create it with the options that it has", "there is already a stream %s, which differs in %s", s.Name, differs)
 }
 
-// is tells whether a fork was asked for with this point.
-func (f fork) is(p ForkPoint, contentType string) bool {
+// matches reports whether this fork was created from point p.
+func (f fork) matches(p ForkPoint, contentType string) bool {
 	seq := f.seq
 	if IsJSON(contentType) {
 		seq -= f.sub
@@ -156,19 +157,19 @@ func (f fork) is(p ForkPoint, contentType string) bool {
 	return f.source == p.Source && f.sub == p.Sub && (p.Seq < 0 || p.Seq == seq)
 }
 
-// forked completes the row of a fork by its source, and returns the part of an entry that it inherits.
-func forked(ctx context.Context, tx txn, ref Ref, m Making, row *query.InsertStreamParams) (part []byte, err error) {
+// forked fills in the source's part of a fork's row, and returns the part of an entry that the fork inherits.
+func forked(ctx context.Context, tx pgx.Tx, ref Ref, m CreateOptions, row *query.InsertStreamParams) (part []byte, err error) {
 	p := *m.Fork
 	source, err := lock(ctx, tx, Ref{House: ref.House, Name: p.Source})
 	switch {
 	case errors.Is(err, ErrGone):
-		return nil, fault.Newf(fault.Precondition, "fork one of its forks", "the source %s was deleted", p.Source)
+		return nil, fault.Newf(fault.Precondition, "fork one of its forks instead", "the source %s was deleted", p.Source)
 	case err != nil:
 		return nil, err
 	case m.ContentType != "" && MediaType(m.ContentType) != MediaType(source.ContentType):
 		return nil, fault.Newf(fault.Precondition, "leave out the content type", "a fork has the content type of its source, %s", source.ContentType)
 	case p.Seq > source.Tail:
-		return nil, fault.Newf(fault.OutOfRange, "fork at an entry that is there, or leave the position out to fork at the end",
+		return nil, fault.Newf(fault.OutOfRange, "fork at an existing entry, or leave the position out to fork at the end",
 			"position %d is past the end: the last entry is at %d", p.Seq, source.Tail)
 	}
 	if m.ContentType == "" {
@@ -195,12 +196,12 @@ func forked(ctx context.Context, tx txn, ref Ref, m Making, row *query.InsertStr
 	return part, nil
 }
 
-// within finds a point inside of what was appended behind an entry: the last entry before it and, when
-// the point is inside of one, the part of that before it.
-func within(ctx context.Context, tx txn, source Stream, p ForkPoint) (seq int64, part []byte, err error) {
-	tooFar := fault.New(fault.Invalid, "the sub-offset is past the end of the append behind the offset", "use a smaller one, or the offset after that append")
+// within finds a point inside the append that follows an entry. It returns the last whole entry before the point and,
+// if the point is inside an entry, the bytes of that entry before the point.
+func within(ctx context.Context, tx pgx.Tx, source Stream, p ForkPoint) (seq int64, part []byte, err error) {
+	tooFar := fault.New(fault.Invalid, "the sub-offset is past the end of the append that follows the offset", "use a smaller sub-offset, or the offset after that append")
 	at := func(seq int64) (entry.Entry, error) {
-		found, err := page(ctx, tx, source.Ref, source.ID, Range{After: seq - 1, Before: seq + 1}, readBytes)
+		found, err := store.Read(ctx, tx, source.Ref, source.ID, Range{After: seq - 1, Before: seq + 1}, readBytes)
 		if err != nil || len(found) == 0 {
 			return entry.Entry{}, cmp.Or(err, error(tooFar))
 		}

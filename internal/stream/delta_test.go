@@ -32,7 +32,7 @@ func TestDeltas(t *testing.T) {
 		}
 	})
 
-	b.run(t, "printed before a tail joined are told to it, on all servers", func(t *testing.T, b *bench) {
+	b.run(t, "printed before a tail joined are sent to it, on all servers", func(t *testing.T, b *bench) {
 		t.Parallel()
 		ref := b.stream("late")
 		early := b.follow(other, ref)
@@ -45,7 +45,7 @@ func TestDeltas(t *testing.T) {
 		there.wantDeltas("x", 0, out.all)
 	})
 
-	b.run(t, "of long output are at least its last 64 KiB for who comes late", func(t *testing.T, b *bench) {
+	b.run(t, "of long output are at least its last 64 KiB for a tail that joins late", func(t *testing.T, b *bench) {
 		t.Parallel()
 		ref := b.stream("long")
 		out := output{b: b, log: b.log, ref: ref, id: "x"}
@@ -107,11 +107,11 @@ func TestDeltas(t *testing.T) {
 		}
 	})
 
-	b.run(t, "told twice are left out the second time", func(t *testing.T, b *bench) {
+	b.run(t, "sent twice are left out the second time", func(t *testing.T, b *bench) {
 		t.Parallel()
 		ref := b.stream("twice")
 		w := b.follow(b.log, ref)
-		for _, d := range []stream.Delta{{"x", 0, []byte("abc")}, {"x", 0, []byte("abc")}, {"x", 2, []byte("cde")}, {"x", 5, []byte("f")}} {
+		for _, d := range []stream.Delta{{EntryID: "x", Offset: 0, Data: []byte("abc")}, {EntryID: "x", Offset: 0, Data: []byte("abc")}, {EntryID: "x", Offset: 2, Data: []byte("cde")}, {EntryID: "x", Offset: 5, Data: []byte("f")}} {
 			if err := b.log.Publish(t.Context(), ref, d); err != nil {
 				t.Fatal(err)
 			}
@@ -119,11 +119,11 @@ func TestDeltas(t *testing.T) {
 		w.wantDeltas("x", 0, []byte("abcdef"))
 	})
 
-	b.run(t, "that skip bytes say so by their offset", func(t *testing.T, b *bench) {
+	b.run(t, "show by their offset that bytes were skipped", func(t *testing.T, b *bench) {
 		t.Parallel()
 		ref := b.stream("hole")
 		w := b.follow(b.log, ref)
-		for _, d := range []stream.Delta{{"x", 0, []byte("abc")}, {"x", 10, []byte("def")}} {
+		for _, d := range []stream.Delta{{EntryID: "x", Offset: 0, Data: []byte("abc")}, {EntryID: "x", Offset: 10, Data: []byte("def")}} {
 			if err := b.log.Publish(t.Context(), ref, d); err != nil {
 				t.Fatal(err)
 			}

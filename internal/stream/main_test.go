@@ -69,6 +69,23 @@ func (b *bench) open() *stream.Log {
 	return l
 }
 
+// proxied opens one more Log on the database, which reaches it through a proxy.
+func (b *bench) proxied() (*stream.Log, *dbtest.Proxy) {
+	b.t.Helper()
+	proxy := dbtest.NewProxy(b.t, b.ServerURL)
+	d, err := db.Open(b.t.Context(), proxy.URL, db.Options{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(d.Close)
+	l, err := stream.Open(b.t.Context(), d, slog.New(slog.DiscardHandler))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(l.Close)
+	return l, proxy
+}
+
 // stream makes an empty log.
 func (b *bench) stream(name string) stream.Ref {
 	b.t.Helper()

@@ -1,28 +1,34 @@
 package stream
 
 import (
-	"fmt"
 	"regexp"
 	"strconv"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Offset is how clients are told a place in a log: it is behind the entry at seq. The second half is for positions inside of an
-// entry, which this server does not hand out.
-func Offset(seq int64) string { return fmt.Sprintf("%016d_%016d", seq, 0) }
+// Offset returns the position after the entry at seq in the form that clients get. The second half is reserved for
+// positions inside an entry, which this server does not hand out. A position has at most 16 digits.
+func Offset(seq int64) string {
+	text := []byte("0000000000000000_0000000000000000")
+	for i := 15; seq > 0; i-- {
+		text[i] = byte('0' + seq%10)
+		seq /= 10
+	}
+	return string(text)
+}
 
 var offsetForm = regexp.MustCompile(`^([0-9]{1,16})_([0-9]{1,16})$`)
 
-// ParseOffset is the position that an offset is behind. The error is a [fault.Invalid].
+// ParseOffset returns the position of the entry before an offset. The error is a [fault.Invalid].
 func ParseOffset(text string) (seq int64, err error) {
 	m := offsetForm.FindStringSubmatch(text)
 	if m == nil {
-		return 0, fault.Newf(fault.Invalid, "use -1 for the start, now for the end, or the Stream-Next-Offset of a response", "offset: %.60q is not an offset", text)
+		return 0, fault.Newf(fault.Invalid, "use -1 for the start, now for the end, or the Stream-Next-Offset of a response", "%.60q is not an offset", text)
 	}
 	seq, err = strconv.ParseInt(m[1], 10, 64)
 	if err != nil {
-		return 0, fault.New(fault.Invalid, "offset: it is too large", "use the Stream-Next-Offset of a response")
+		return 0, fault.New(fault.Invalid, "the offset is too large", "use the Stream-Next-Offset of a response")
 	}
 	return seq, nil
 }

@@ -52,7 +52,7 @@ type fire struct {
 	writes  chan struct{} // one for each write, for the saboteur to count
 }
 
-// burning is a stream with what everybody was told of it.
+// burning is a stream with what each reader got of it.
 type burning struct {
 	ref stream.Ref
 
@@ -267,7 +267,7 @@ func (f *fire) read(s *burning, r *rand.Rand) {
 	f.check(s, start, seen)
 }
 
-// over tells whether everything was written and read.
+// over reports whether everything was written and read.
 func (s *burning) over(cursor int64) bool {
 	select {
 	case <-s.finished:

@@ -137,3 +137,6 @@ func (b *bench) colleague() (id string) {
 	}
 	return id
 }
+
+// takeNothing takes the entries of a page.
+func takeNothing(stream.Stream) stream.Take { return func(*entry.Entry) {} }

@@ -75,7 +75,7 @@ func compare(b *testing.B, many int, f func(int) error, others map[string]func(i
 	b.ReportMetric(0, "ns/op") // of a turn: says nothing
 }
 
-// BenchmarkAppendToSeen measures the time from the call of Append to the moment a tail tells the entry.
+// BenchmarkAppendToSeen measures the time from the call of Append to the moment a tail sends the entry.
 func BenchmarkAppendToSeen(b *testing.B) {
 	bed := settle(b, dbtest.NewDurable(b))
 	for _, tails := range []int{1, 100} {

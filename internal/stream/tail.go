@@ -4,19 +4,27 @@ import (
 	"context"
 	"iter"
 
-	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/stream/fanout"
 )
 
-// Tail tells every entry of a log after a position, in order, those that are there and those to come, and
-// the deltas of what is being made meanwhile. Ranging over it again begins again.
+// Event is what a tail sends: an entry, a delta, the fact that it has caught up, or that the log is closed.
+type Event = fanout.Event
+
+// Delta is a piece of an entry that is still being produced: live output, or text as a model writes it. It is not
+// stored in the log and may be lost; the final entry holds the whole.
+type Delta = fanout.Delta
+
+// Tail sends every entry of a log after a position, in order, both existing and new ones, and the deltas that are
+// published meanwhile. Ranging over it again starts again.
 //
-// When ctx ends the sequence ends, without an error, and also when the log is closed. Otherwise it ends with its one error:
-// [fault.OutOfRange] when after is past the end, [fault.NotFound] when there is no such log or it was
-// deleted, [fault.Unavailable] when the Log closes, or when the database cannot be reached at the start.
-// Once it has begun, a tail waits for a database that is away, and goes on.
+// The sequence ends without an error when ctx ends or the log is closed. Otherwise it ends with its one error:
+// [fault.OutOfRange] if after is past the end, [fault.NotFound] if there is no such log or it was deleted, or
+// [fault.Unavailable] if the Log is closed or the database cannot be reached at the start. Once it has started, a tail
+// waits for the database to come back. If the database comes back without entries that the tail has sent, after counts
+// as past the end.
 func (l *Log) Tail(ctx context.Context, ref Ref, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		events, err := l.Begin(ctx, Stream{Ref: ref}, after)
+		events, err := l.fanout.Watch(ctx, ref, 0, after)
 		switch {
 		case err == nil:
 			events(yield)
@@ -26,191 +34,20 @@ func (l *Log) Tail(ctx context.Context, ref Ref, after int64) iter.Seq2[Event, e
 	}
 }
 
-// Begin is a [Log.Tail] that has begun: what is wrong with its start is this error, and not the sequence's. When s
-// has an id, another log that has got its name since is a [fault.NotFound]. The caller ranges over the sequence,
-// once, in the same goroutine or another; only that lets go of the log.
-func (l *Log) Begin(ctx context.Context, s Stream, after int64) (iter.Seq2[Event, error], error) {
-	w := &watcher{log: l, ref: s.Ref, cursor: after}
-	if err := w.begin(ctx, s.ID); err != nil {
-		if stopping := l.stopping(); stopping != nil {
-			err = stopping
-		}
-		return nil, err
-	}
-	return w.events(ctx), nil
+// StartTail starts a [Log.Tail]: errors of its start are returned here and not by the sequence. If s has an id, a
+// different log that has taken its name since is a [fault.NotFound]. The caller must range over the sequence once, in
+// any goroutine; only that releases the log.
+func (l *Log) StartTail(ctx context.Context, s Stream, after int64) (iter.Seq2[Event, error], error) {
+	return l.fanout.Watch(ctx, s.Ref, s.ID, after)
 }
 
-// Branch is a Begin that asks the database nothing: it goes on behind what another tail of s, which is running,
-// has told already. Without one it is a [fault.NotFound].
-func (l *Log) Branch(ctx context.Context, s Stream, after int64) (iter.Seq2[Event, error], error) {
-	w := &watcher{log: l, ref: s.Ref, cursor: after, caughtUp: true}
-	if w.topic = l.hub.branch(s.ID); w.topic == nil {
-		return nil, noStream(s.Ref)
-	}
-	return w.events(ctx), nil
-}
-
-// watcher is a running Tail: a cursor, and how far it has told each preview.
-//
-// There are many, and nearly all wait: its frames are kept small while it does, so that it does that on a
-// small stack, and it makes no context of its own.
-type watcher struct {
-	log   *Log
-	ref   Ref
-	topic *topic
-	yield func(Event, error) bool
-	// gone says that the consumer wants no more, or that there is no more.
-	gone bool
-
-	cursor int64
-	told   map[string]int64
-	// goal is where the log ended when the tail began; caughtUp says that it was told.
-	goal     int64
-	caughtUp bool
-
-	pause backoff
-}
-
-func (w *watcher) events(ctx context.Context) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		w.yield = yield
-		w.run(ctx)
-	}
-}
-
-// run goes on from the beginning to the end.
-func (w *watcher) run(ctx context.Context) {
-	defer w.log.hub.leave(w.topic)
-	for !w.gone && ctx.Err() == nil {
-		err := w.step(ctx)
-		if err == nil {
-			w.pause = backoff{}
-			continue
-		}
-		stopping := w.log.stopping()
-		switch {
-		case ctx.Err() != nil:
-			return
-		case stopping != nil:
-			w.fail(stopping)
-		case passing(err):
-			w.pause.wait(ctx)
-		default:
-			w.fail(err)
-		}
-	}
-}
-
-// begin joins the topic before it reads where the log ends: what is committed after that read, the topic
-// hears of. It begins with no other log than that of id, unless that is 0.
-func (w *watcher) begin(ctx context.Context, id int64) error {
-	if w.cursor < 0 {
-		return negative()
-	}
-	ctx, done := w.log.bound(ctx)
-	defer done()
-	for {
-		s, err := w.log.lookup(ctx, w.ref)
-		switch {
-		case err != nil:
-			return err
-		case id != 0 && s.ID != id:
-			return noStream(w.ref)
-		}
-		w.topic = w.log.hub.join(s.ID, w.ref, s.Tail)
-		joined, err := w.log.lookup(ctx, w.ref)
-		if err == nil && joined.ID == s.ID && w.cursor <= joined.Tail {
-			w.goal = joined.Tail
-			w.log.hub.reached(joined.ID, joined.Tail)
-			if joined.Closed {
-				w.log.hub.closed(joined.ID, joined.Tail)
-			}
-			return nil
-		}
-		w.log.hub.leave(w.topic)
-		switch {
-		case err != nil:
-			return err
-		case joined.ID == s.ID: // else it was deleted and made again in between
-			return pastEnd(w.cursor, joined.Tail)
-		}
-	}
-}
-
-// step tells what is next, or waits until something is.
-func (w *watcher) step(ctx context.Context) error {
-	v := w.topic.look(w.cursor, w.told)
-	if err := w.log.stopping(); err != nil { // after the look: the end of the log wakes who looked before it
+// Publish sends a piece of an unfinished entry to the tails of a log on all servers. It does not wait for them, and a
+// slow tail misses pieces. The bytes of an entry id never change, so pieces at offsets that were already sent are
+// skipped. Errors: [fault.NotFound], and [fault.Invalid] for a negative offset or an entry id that is empty, longer
+// than 200 bytes or not UTF-8.
+func (l *Log) Publish(ctx context.Context, ref Ref, d Delta) error {
+	if err := l.stopping(); err != nil {
 		return err
 	}
-	switch {
-	case v.deleted:
-		return noStream(w.ref)
-	case v.behind:
-		return w.catchUp(ctx, v.last)
-	case len(v.entries) > 0:
-		w.tellEntries(ctx, v.entries, v.last)
-	case !w.caughtUp && w.cursor >= w.goal:
-		w.caughtUp = true
-		w.tell(Event{CaughtUp: true, Seq: w.cursor})
-	case v.closed:
-		w.tell(Event{Closed: true, Seq: w.cursor})
-		w.gone = true
-	case len(v.deltas) > 0:
-		w.tellDeltas(ctx, v.deltas)
-	default:
-		select {
-		case <-v.changed:
-		case <-ctx.Done():
-		}
-	}
-	return nil
-}
-
-// catchUp tells entries that the topic does not keep any more.
-func (w *watcher) catchUp(ctx context.Context, last int64) error {
-	reading, done := w.log.bound(ctx)
-	defer done()
-	entries, err := w.log.readOn(reading, w.ref, w.topic.id, w.cursor)
-	if err != nil {
-		return err
-	}
-	if len(entries) == 0 { // positions have no gap: the stream is gone
-		return noStream(w.ref)
-	}
-	w.tellEntries(ctx, entries, last)
-	return nil
-}
-
-// tellEntries tells entries; last is the furthest that the topic has.
-func (w *watcher) tellEntries(ctx context.Context, entries []entry.Entry, last int64) {
-	for i := range entries {
-		if w.gone || ctx.Err() != nil || w.log.ctx.Err() != nil {
-			return
-		}
-		w.cursor = entries[i].Seq
-		delete(w.told, entries[i].ID)
-		w.tell(Event{Entry: &entries[i], More: i+1 < len(entries) || w.cursor < last, Seq: w.cursor})
-	}
-}
-
-func (w *watcher) tellDeltas(ctx context.Context, deltas []Delta) {
-	if w.told == nil { // most tails never need it
-		w.told = map[string]int64{}
-	}
-	for i := range deltas {
-		if w.gone || ctx.Err() != nil || w.log.ctx.Err() != nil {
-			return
-		}
-		d := &deltas[i]
-		w.told[d.EntryID] = d.Offset + int64(len(d.Data))
-		w.tell(Event{Delta: d, Seq: w.cursor})
-	}
-}
-
-func (w *watcher) tell(e Event) { w.gone = !w.yield(e, nil) }
-
-func (w *watcher) fail(err error) {
-	w.gone = true
-	w.yield(Event{}, err)
+	return l.fanout.Publish(ctx, ref, d)
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
@@ -43,7 +44,8 @@ func TestCloseLeavesNothing(t *testing.T) {
 		if err := pprof.Lookup("goroutine").WriteTo(&stacks, 2); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(stacks.String(), "internal/stream.") {
+		running := func(pkg string) bool { return strings.Contains(stacks.String(), "internal/"+pkg+".") }
+		if !slices.ContainsFunc([]string{"stream", "stream/commit", "stream/fanout", "stream/store"}, running) {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -99,7 +101,7 @@ func TestTail(t *testing.T) {
 		wantCode(t, b.tail(b.log, ref, -1).end(), fault.Invalid)
 	})
 
-	b.run(t, "one that nobody reads holds up nobody and misses nothing", func(t *testing.T, b *bench) {
+	b.run(t, "one that is not read delays no other and misses nothing", func(t *testing.T, b *bench) {
 		ref := b.stream("slow")
 		slow, quick := b.tail(b.log, ref, 0), b.tail(b.log, ref, 0)
 		slow.caughtUp()
@@ -119,7 +121,7 @@ func TestTail(t *testing.T) {
 		}
 	})
 
-	b.run(t, "many entries that came at once are told in order", func(t *testing.T, b *bench) {
+	b.run(t, "many entries that came at once are sent in order", func(t *testing.T, b *bench) {
 		ref := b.stream("burst")
 		w := b.tail(b.open(), ref, 0)
 		w.caughtUp()
@@ -158,7 +160,7 @@ func TestTailOfADeletedStream(t *testing.T) {
 	wantCode(t, there.end(), fault.NotFound)
 	wantCode(t, b.tail(b.log, ref, 0).end(), fault.NotFound)
 
-	b.run(t, "a new one of its name has nothing of it", func(t *testing.T, b *bench) {
+	b.run(t, "a new log of its name has none of its entries", func(t *testing.T, b *bench) {
 		b.stream("s")
 		w := b.tail(b.log, ref, 0)
 		if ids := w.caughtUp(); len(ids) != 0 {
@@ -171,6 +173,76 @@ func TestTailOfADeletedStream(t *testing.T) {
 	})
 }
 
+func TestADeletedStreamWithForksIsGone(t *testing.T) {
+	t.Parallel()
+	// delete_stream without its notification.
+	const quietly = "update streams set deleted_at = now(), closed_at = now() where name = 's'"
+	for name, how := range map[string]func(b *bench, ref stream.Ref){
+		"when its notification comes": func(b *bench, ref stream.Ref) {
+			if err := b.log.Delete(b.t.Context(), ref); err != nil {
+				b.t.Fatal(err)
+			}
+		},
+		"when its notification is lost": func(b *bench, _ stream.Ref) { execute(b, quietly) },
+		"when the listening connection was down": func(b *bench, _ stream.Ref) {
+			execute(b, quietly)
+			execute(b, "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'arbe listen'")
+		},
+		"when it was closed before": func(b *bench, _ stream.Ref) {
+			execute(b, "alter table streams disable trigger notify_closed; update streams set closed_at = now() where name = 's';"+quietly)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := setup(t)
+			ref, fork := b.stream("s"), stream.Ref{House: b.house, Name: "fork"}
+			b.say(ref, "one", "1")
+			nothing := func(string) ([]entry.Draft, error) { return nil, nil }
+			if _, _, err := b.log.Create(t.Context(), fork, stream.CreateOptions{Fork: &stream.ForkPoint{Source: "s", Seq: -1}, Content: nothing}); err != nil {
+				t.Fatal(err)
+			}
+			here, there := b.tail(b.log, ref, 0), b.tail(b.open(), ref, 0)
+			here.caughtUp()
+			there.caughtUp()
+			how(b, ref)
+			for _, w := range []*tail{here, there} {
+				if err := w.end(); fault.CodeOf(err) != fault.NotFound {
+					t.Errorf("a tail that follows it ends with %v", err)
+				}
+			}
+			for door, ask := range map[string]func() error{
+				"Tail":     func() error { return b.tail(b.log, ref, 0).end() },
+				"Begin":    func() error { _, err := b.log.StartTail(t.Context(), stream.Stream{Ref: ref}, 0); return err },
+				"Read":     func() error { _, _, err := b.log.Read(t.Context(), ref, stream.Range{}); return err },
+				"Get":      func() error { _, err := b.log.Get(t.Context(), ref, "one"); return err },
+				"Describe": func() error { _, err := b.log.Describe(t.Context(), ref); return err },
+				"ReadFrom": func() error { _, err := b.log.ReadFrom(t.Context(), ref, 0, true, takeNothing); return err },
+				"Append":   func() error { _, err := b.log.Append(t.Context(), ref, b.chat("", "x")); return err },
+				"Write": func() error {
+					_, err := b.log.Write(t.Context(), ref, stream.Write{ContentType: "application/json", Content: []entry.Draft{b.chat("", "x")}, Close: true})
+					return err
+				},
+				"Publish": func() error { return b.log.Publish(t.Context(), ref, stream.Delta{EntryID: "x", Data: []byte("x")}) },
+				"Delete":  func() error { return b.log.Delete(t.Context(), ref) },
+			} {
+				if err := ask(); fault.CodeOf(err) != fault.NotFound {
+					t.Errorf("%s: %v", door, err)
+				}
+			}
+			if entries, _, err := b.log.Read(t.Context(), fork, stream.Range{}); err != nil || len(entries) != 1 {
+				t.Errorf("its fork has %d entries: %v", len(entries), err)
+			}
+		})
+	}
+}
+
+func execute(b *bench, statement string) {
+	b.t.Helper()
+	if _, err := b.Owner(b.t).Exec(b.t.Context(), statement); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
 func TestTailOfOneLogWhateverHasItsName(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -180,30 +252,8 @@ func TestTailOfOneLogWhateverHasItsName(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = b.log.Branch(t.Context(), s, 0)
-	wantCode(t, err, fault.NotFound) // nobody tails it
 	running := b.tail(b.log, ref, 0)
 	running.caughtUp()
-
-	branch, err := b.log.Branch(t.Context(), s, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.say(ref, "two", "2")
-	var told []string
-	for ev, err := range branch {
-		if err != nil {
-			t.Fatal(err)
-		}
-		told = append(told, ev.Entry.ID)
-		if len(told) == 2 {
-			break
-		}
-	}
-	if !slices.Equal(told, []string{"one", "two"}) {
-		t.Errorf("a branch tells %v", told)
-	}
-
 	if err := b.log.Delete(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
@@ -211,9 +261,7 @@ func TestTailOfOneLogWhateverHasItsName(t *testing.T) {
 	b.stream("s")
 	again := b.tail(b.log, ref, 0)
 	again.caughtUp()
-	_, err = b.log.Branch(t.Context(), s, 1)
-	wantCode(t, err, fault.NotFound)
-	_, err = b.log.Begin(t.Context(), s, 0)
+	_, err = b.log.StartTail(t.Context(), s, 0)
 	wantCode(t, err, fault.NotFound)
 }
 

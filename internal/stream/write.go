@@ -10,67 +10,38 @@ import (
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream/commit"
+	"github.com/arbe-dev/arbe/internal/stream/store"
 )
 
 // Write is an append that depends on the state of its log.
 type Write struct {
-	// ContentType is what Content is of; it must be the log's. It does not matter when there is none.
+	// ContentType is the type of Content and must be the log's. It is ignored if Content is empty.
 	ContentType string
-	// Content is what to append, as [Drafts] makes it.
+	// Content is what to append, made by [Drafts].
 	Content []entry.Draft
-	// Producer makes the append harmless to repeat; nil when it is not.
+	// Producer makes the append idempotent; nil if it is not.
 	Producer *Producer
-	// Seq must be greater, byte by byte, than that of every earlier append that had one. Defaults to "", none.
+	// Seq must be greater, byte by byte, than that of every earlier append that had one. Defaults to "": none.
 	Seq string
-	// Close makes it the last append.
+	// Close makes this the last append.
 	Close bool
 }
 
-// Producer numbers its appends. Of two that use the same name, the one with the higher epoch shuts the other out.
-type Producer struct {
-	Name string
-	// Epoch grows when a producer starts anew, with Seq 0.
-	Epoch int64
-	// Seq grows by one with each append.
-	Seq int64
-}
-
-// Verdict is what became of a [Write].
-type Verdict int
-
-// The verdicts. Only an Accepted write changed anything.
-const (
-	// Accepted: it is written, or the log is closed as it asked.
-	Accepted Verdict = iota
-	// Duplicate: its producer wrote it before.
-	Duplicate
-	// Closed: nothing is written to a closed log.
-	Closed
-	// OtherContent: the log's content is of another type.
-	OtherContent
-	// Fenced: another producer of this name came with a higher epoch.
-	Fenced
-	// NotFromStart: a new epoch begins at 0.
-	NotFromStart
-	// Gap: an append of the producer is missing before this one.
-	Gap
-	// SeqTooLow: its Seq is not greater than an earlier one.
-	SeqTooLow
-)
-
-// Written is what became of a write.
+// Written is the result of a [Write].
 type Written struct {
-	Verdict Verdict
-	// Stream is the log after it.
+	Outcome WriteOutcome
+	// Stream describes the log after the write.
 	Stream Stream
-	// Producer is the last accepted append of the write's producer; nil when there is none.
+	// Producer is the last accepted append of the write's producer; nil if there is none.
 	Producer *Producer
 }
 
-// Write appends to a log, or closes it, or both in one, if its state allows that. The log, its closing and its
-// producer change together. It counts as a use of the log.
+// Write appends to a log, closes it, or both, if its state allows that. The entries, the closing and the producer's
+// position change together. It counts as a use of the log.
 //
-// Errors: those of [Log.Describe] and [Log.Append]; what the log's state forbids is a verdict, and no error.
+// Errors: those of [Log.Describe] and [Log.Append]. If the log's state forbids the write, that is an outcome and not an
+// error.
 func (l *Log) Write(ctx context.Context, ref Ref, w Write) (Written, error) {
 	if err := l.stopping(); err != nil {
 		return Written{}, err
@@ -79,13 +50,13 @@ func (l *Log) Write(ctx context.Context, ref Ref, w Write) (Written, error) {
 		if done, err := l.writePlain(ctx, ref, w); fault.CodeOf(err) != fault.Precondition {
 			return done, err
 		}
-		// It was closed a moment ago.
+		// The log was closed a moment ago.
 	}
 	w.Content = withIDs(w.Content)
 	var done Written
 	var entries []entry.Entry
 	tries := 0
-	err := l.in(ctx, ref, func(tx txn) (err error) {
+	err := l.store.In(ctx, ref, func(tx pgx.Tx) (err error) {
 		tries++
 		done, entries, err = l.writeTx(ctx, tx, ref, w, tries > 1)
 		return err
@@ -93,40 +64,77 @@ func (l *Log) Write(ctx context.Context, ref Ref, w Write) (Written, error) {
 	if err != nil {
 		return Written{}, err
 	}
-	if done.Verdict == Accepted {
-		l.hub.offer(done.Stream.ID, entries)
+	if done.Outcome == Accepted {
+		l.fanout.Offer(done.Stream.ID, func() []entry.Entry { return entries })
 		if done.Stream.Closed {
-			l.hub.closed(done.Stream.ID, done.Stream.Tail)
+			l.fanout.Closed(done.Stream.ID, done.Stream.Tail)
 		}
 	}
 	return done, nil
 }
 
-// writePlain is a write that depends on nothing but the type of its content, which a log keeps for life: it
-// needs no lock, and shares its commit with others.
+// WriteTx is [Log.Write] in the caller's transaction, whose scope must be ref's house. It also returns the entries of
+// an accepted write, one per draft. It holds the log's lock until the transaction ends.
+func (l *Log) WriteTx(ctx context.Context, tx pgx.Tx, ref Ref, w Write) (done Written, entries []entry.Entry, err error) {
+	if err := l.stopping(); err != nil {
+		return Written{}, nil, err
+	}
+	w.Content = withIDs(w.Content)
+	done, entries, err = l.writeTx(ctx, tx, ref, w, false)
+	return done, entries, store.Explain(ref, err)
+}
+
+// writePlain does a write that depends only on the log's content type, which never changes. It needs no lock and shares
+// its commit with other appends. For a log that was written to recently it needs no query first.
 func (l *Log) writePlain(ctx context.Context, ref Ref, w Write) (Written, error) {
-	s, err := l.Describe(ctx, ref)
-	switch {
-	case err != nil:
-		return Written{}, err
-	case s.Closed:
-		return Written{Verdict: Closed, Stream: s}, nil
-	case MediaType(w.ContentType) != MediaType(s.ContentType):
-		return Written{Verdict: OtherContent, Stream: s}, nil
+	w.Content = withIDs(w.Content) // so that a repeated attempt writes the same entries
+	if id, contentType, known := l.commit.Recall(ref); known && len(w.Content) > 0 {
+		if s := (Stream{Ref: ref, ID: id, ContentType: contentType}); s.accepts(w) {
+			entries, err := l.commit.Append(ctx, ref, s.ID, w.Content)
+			if err == nil {
+				return s.accepted(entries), nil
+			}
+			if code := fault.CodeOf(err); code != fault.NotFound && !errors.Is(err, commit.ErrMoved) {
+				return Written{}, err
+			}
+			// The log was deleted, or replaced by another of its name: describe it again to find the outcome.
+		}
 	}
-	entries, err := l.Append(ctx, ref, w.Content...)
-	if err != nil {
-		return Written{}, err
+	for {
+		s, err := l.Describe(ctx, ref)
+		switch {
+		case err != nil:
+			return Written{}, err
+		case s.Closed:
+			return Written{Outcome: Closed, Stream: s}, nil
+		case !s.accepts(w):
+			return Written{Outcome: OtherContent, Stream: s}, nil
+		}
+		l.commit.Remember(ref, s.ID, s.ContentType, s.TTL != nil || !s.ExpiresAt.IsZero())
+		entries, err := l.commit.Append(ctx, ref, s.ID, w.Content)
+		if errors.Is(err, commit.ErrMoved) {
+			continue
+		} else if err != nil {
+			return Written{}, err
+		}
+		l.use(s)
+		return s.accepted(entries), nil
 	}
-	l.use(s)
+}
+
+// accepts reports whether a log's content type is that of a write.
+func (s Stream) accepts(w Write) bool { return MediaType(w.ContentType) == MediaType(s.ContentType) }
+
+// accepted returns the result of a plain write of these entries.
+func (s Stream) accepted(entries []entry.Entry) Written {
 	if n := len(entries); n > 0 {
 		s.Tail = entries[n-1].Seq
 	}
-	return Written{Stream: s}, nil
+	return Written{Stream: s}
 }
 
-// writeTx decides about a write, and does it. again says that an earlier try may have been committed.
-func (l *Log) writeTx(ctx context.Context, tx txn, ref Ref, w Write, again bool) (done Written, entries []entry.Entry, err error) {
+// writeTx decides about a write and does it. again reports that an earlier attempt may have been committed.
+func (l *Log) writeTx(ctx context.Context, tx pgx.Tx, ref Ref, w Write, again bool) (done Written, entries []entry.Entry, err error) {
 	if done.Stream, err = lock(ctx, tx, ref); err != nil {
 		return done, nil, err
 	}
@@ -139,27 +147,27 @@ func (l *Log) writeTx(ctx context.Context, tx txn, ref Ref, w Write, again bool)
 		done.Producer = last.producer()
 	}
 	if n := len(w.Content); again && n > 0 {
-		// What was committed before a connection broke was accepted then: the log was as it left it.
-		switch wrote, err := queries.GetEntry(ctx, tx, s.ID, w.Content[n-1].ID); {
+		// If the write was committed before a connection broke, it was accepted: the log is as it left it.
+		switch wrote, err := store.Get(ctx, tx, ref, s.ID, w.Content[n-1].ID); {
 		case err == nil:
 			s.Tail, s.Closed = wrote.Seq, w.Close
 			return done, nil, nil
-		case !errors.Is(err, pgx.ErrNoRows):
+		case fault.CodeOf(err) != fault.NotFound:
 			return done, nil, err
 		}
 	}
-	if done.Verdict = s.judge(w, last); done.Verdict != Accepted {
+	if done.Outcome = s.decide(w, last); done.Outcome != Accepted {
 		return done, nil, nil
 	}
 	done.Producer = w.Producer
-	if entries, err = l.change(ctx, tx, s, w); err != nil {
+	if entries, err = l.apply(ctx, tx, s, w); err != nil {
 		return done, nil, err
 	}
 	return done, entries, nil
 }
 
-// judge decides about a write by the state of a log and of the write's producer.
-func (s Stream) judge(w Write, last *lastWrite) Verdict {
+// decide returns the outcome of a write from the state of the log and of the write's producer.
+func (s Stream) decide(w Write, last *lastWrite) WriteOutcome {
 	switch {
 	case s.Closed && w.Producer != nil:
 		if last != nil && last.closed && last.Producer == *w.Producer {
@@ -184,20 +192,7 @@ func (s Stream) judge(w Write, last *lastWrite) Verdict {
 	return Accepted
 }
 
-// lastWrite is the last accepted append of a producer.
-type lastWrite struct {
-	Producer
-	closed bool
-}
-
-func (l *lastWrite) producer() *Producer {
-	if l == nil {
-		return nil
-	}
-	return &l.Producer
-}
-
-func lastOf(ctx context.Context, tx txn, stream int64, p Producer) (*lastWrite, error) {
+func lastOf(ctx context.Context, tx pgx.Tx, stream int64, p Producer) (*lastWrite, error) {
 	row, err := queries.GetProducer(ctx, tx, stream, p.Name)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
@@ -205,32 +200,13 @@ func lastOf(ctx context.Context, tx txn, stream int64, p Producer) (*lastWrite, 
 	return &lastWrite{Producer{p.Name, row.Epoch, row.Seq}, row.Closed}, err
 }
 
-// after decides whether an append comes next after the last one of its producer.
-func (p Producer) after(last *lastWrite) Verdict {
-	switch {
-	case last == nil && p.Seq == 0:
-		return Accepted
-	case last == nil:
-		return Gap
-	case p.Epoch < last.Epoch:
-		return Fenced
-	case p.Epoch > last.Epoch && p.Seq != 0:
-		return NotFromStart
-	case p.Epoch > last.Epoch || p.Seq == last.Seq+1:
-		return Accepted
-	case p.Seq <= last.Seq:
-		return Duplicate
-	}
-	return Gap
-}
-
-// change does an accepted write, and brings s up to date.
-func (l *Log) change(ctx context.Context, tx txn, s *Stream, w Write) (entries []entry.Entry, err error) {
+// apply does an accepted write and updates s.
+func (l *Log) apply(ctx context.Context, tx pgx.Tx, s *Stream, w Write) (entries []entry.Entry, err error) {
 	if len(w.Content) > 0 {
 		if entries, err = l.AppendTx(ctx, tx, s.Ref, w.Content...); err != nil {
 			return nil, err
 		}
-		s.Tail = max(s.Tail, entries[len(entries)-1].Seq) // an earlier one, when it was written before
+		s.Tail = max(s.Tail, entries[len(entries)-1].Seq) // entries that were already there may be before the tail
 	}
 	if w.Seq != "" || s.TTL != nil {
 		if err := queries.UpdateStream(ctx, tx, db.Null(w.Seq), s.ID); err != nil {

@@ -15,29 +15,31 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// ErrFenced is the cause of a [fault.Aborted]: the wake that a request is about is over.
-var ErrFenced = errors.New("the wake is over")
+// ErrFenced is the cause of a [fault.Aborted]: the wake of the request has ended.
+var ErrFenced = errors.New("the wake has ended")
 
-// HeldError is the cause of a [fault.Aborted]: somebody else has the wake.
+// HeldError is the cause of a [fault.Aborted]: another worker holds the wake.
 type HeldError struct {
 	Holder     string
 	Generation int64
 }
 
-func (e *HeldError) Error() string { return fmt.Sprintf("%s has wake %d", e.Holder, e.Generation) }
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("worker %s holds wake %d", e.Holder, e.Generation)
+}
 
-// Wake is a wake in somebody's hands.
+// Wake is a wake with its holder's token.
 type Wake struct {
 	ID         string
 	Generation int64
-	// Token is what the holder acknowledges with.
+	// Token authenticates the holder's acknowledgements.
 	Token   string
 	Streams []Link
 	LeaseMS int64
 }
 
-// Claim gives a worker the wake of a pull-wake subscription until its lease ends. Errors: [fault.NotFound],
-// [fault.Aborted] because of a [HeldError], and [fault.Precondition] when there is nothing to work on.
+// Claim gives the wake of a pull-wake subscription to a worker until the lease ends. Errors: [fault.NotFound],
+// [fault.Aborted] with a [HeldError] as its cause, and [fault.Precondition] if there is nothing to work on.
 func (s *Subscriptions) Claim(ctx context.Context, house, name, worker string) (w Wake, err error) {
 	if worker == "" || len(worker) > maxText {
 		return w, fault.New(fault.Invalid, "worker: it is empty or too long", "send the worker's name")
@@ -48,9 +50,9 @@ func (s *Subscriptions) Claim(ctx context.Context, house, name, worker string) (
 		case err != nil:
 			return err
 		case row.Kind != pullWake:
-			return fault.New(fault.Precondition, "a webhook subscription is not claimed", "make it a pull-wake subscription")
+			return fault.New(fault.Precondition, "a webhook subscription cannot be claimed", "create a pull-wake subscription instead")
 		case row.Held:
-			return fault.Newf(fault.Aborted, "wait for the next wake", "the worker %s has it", row.Holder).Because(&HeldError{row.Holder, row.Generation})
+			return fault.Newf(fault.Aborted, "wait for the next wake", "worker %s holds the wake", row.Holder).Because(&HeldError{row.Holder, row.Generation})
 		}
 		sub, err := show(ctx, tx, name, row)
 		if err != nil {
@@ -59,7 +61,8 @@ func (s *Subscriptions) Claim(ctx context.Context, house, name, worker string) (
 		if !pending(sub.Streams) {
 			return fault.New(fault.Precondition, "there is nothing to work on", "wait for the next wake")
 		}
-		// A wake that nobody has told of yet is told by the claim; one whose lease has ended gets a successor.
+		// A wake that was not delivered yet counts as delivered by this claim. A wake whose lease has ended is followed
+		// by a new one.
 		if row.WakeID == "" || row.Holder != "" {
 			if err := queries.BeginWake(ctx, tx, row.ID); err != nil {
 				return err
@@ -75,9 +78,14 @@ func (s *Subscriptions) Claim(ctx context.Context, house, name, worker string) (
 	return w, err
 }
 
-// hold gives the wake of a row to a holder, with a new token.
+// newWake returns the wake of a row with a new token.
+func newWake(row query.LockSubscriptionRow) Wake {
+	return Wake{ID: row.WakeID, Generation: row.Generation, Token: rand.Text() + rand.Text()}
+}
+
+// hold gives the wake of a row to a holder.
 func hold(ctx context.Context, tx pgx.Tx, row query.LockSubscriptionRow, holder string) (Wake, error) {
-	w := Wake{ID: row.WakeID, Generation: row.Generation, Token: rand.Text() + rand.Text()}
+	w := newWake(row)
 	return w, queries.HoldWake(ctx, tx, query.HoldWakeParams{ID: row.ID, Generation: row.Generation, Holder: &holder, TokenHash: digest(w.Token)})
 }
 
@@ -95,19 +103,19 @@ func pending(links []Link) bool {
 	return false
 }
 
-// Ack is what a holder says about its wake.
+// Ack is what a holder reports about its wake.
 type Ack struct {
 	WakeID     string
 	Generation int64
-	// Acked are the last positions that were worked on, by stream.
+	// Acked are the last positions that were processed, by stream.
 	Acked map[string]int64
-	// Done gives the wake back; otherwise the lease begins anew.
+	// Done releases the wake; otherwise the lease starts again.
 	Done bool
 }
 
-// Acknowledge takes what the holder of a token says, and reports whether there is more to work on after it is
-// done. A wake that is over is a [fault.Aborted] because of [ErrFenced]; a position past the end of a stream,
-// or in another one, is a [fault.Invalid].
+// Acknowledge records the report of a token's holder. It reports whether there is more to work on when the wake is
+// done. The error is a [fault.Aborted] with cause [ErrFenced] if the wake has ended, and a [fault.Invalid] for a
+// position past the end of a stream or in a stream that does not belong to the subscription.
 func (s *Subscriptions) Acknowledge(ctx context.Context, name, token string, a Ack) (more bool, err error) {
 	err = s.held(ctx, name, token, a, func(tx pgx.Tx, row query.LockSubscriptionRow) error {
 		for stream, seq := range a.Acked {
@@ -116,11 +124,11 @@ func (s *Subscriptions) Acknowledge(ctx context.Context, name, token string, a A
 				return err
 			}
 			if n == 0 {
-				return fault.Newf(fault.Invalid, "acknowledge what the wake named", "acks: %.100q is no stream of the subscription, or ends earlier", stream)
+				return fault.Newf(fault.Invalid, "acknowledge only streams and positions that the wake named", "acks: %.100q is not a stream of the subscription, or ends before this position", stream)
 			}
 		}
 		if !a.Done {
-			return queries.ProlongWake(ctx, tx, row.ID)
+			return queries.ExtendWake(ctx, tx, row.ID)
 		}
 		left, err := links(ctx, tx, row.ID)
 		if err != nil {
@@ -132,16 +140,16 @@ func (s *Subscriptions) Acknowledge(ctx context.Context, name, token string, a A
 	return more, err
 }
 
-// Release gives a wake back with nothing done.
+// Release releases a wake without any progress.
 func (s *Subscriptions) Release(ctx context.Context, name, token string, a Ack) error {
 	return s.held(ctx, name, token, a, func(tx pgx.Tx, row query.LockSubscriptionRow) error {
 		return queries.EndWake(ctx, tx, row.ID)
 	})
 }
 
-// held runs f if the token's wake is the one under way.
+// held runs f if the token belongs to the current wake.
 func (s *Subscriptions) held(ctx context.Context, name, token string, a Ack, f func(tx pgx.Tx, row query.LockSubscriptionRow) error) error {
-	fenced := fault.New(fault.Aborted, "this wake is over", "stop: the next wake is somebody else's").Because(ErrFenced)
+	fenced := fault.New(fault.Aborted, "this wake has ended", "stop working on it: the next wake belongs to another worker").Because(ErrFenced)
 	hash := digest(token)
 	var house string
 	err := s.DB.In(ctx, db.Scope{}, func(tx pgx.Tx) (err error) {
@@ -167,6 +175,6 @@ func (s *Subscriptions) held(ctx context.Context, name, token string, a Ack, f f
 		}
 		return f(tx, row)
 	})
-	s.look()
+	s.wakeLoop()
 	return err
 }

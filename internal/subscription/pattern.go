@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// expression is the regular expression of a pattern: * is one word of a path, ** any number of them. It means
-// the same to Go and to Postgres.
+// expression returns the regular expression of a pattern, in which * is one word of a path and ** any number of words.
+// Go and Postgres read it alike.
 func expression(pattern string) string {
 	var b strings.Builder
 	b.WriteByte('^')
-	between := "" // what comes before the next word
+	between := "" // the separator before the next word
 	for i, word := range strings.Split(pattern, "/") {
 		if word == "**" {
 			if i == 0 {
-				b.WriteString("([^/]+/)*") // ends with the slash, when there is one
+				b.WriteString("([^/]+/)*") // ends with a slash if it matches any word
 			} else {
 				b.WriteString("(/[^/]+)*")
 				between = "/"

@@ -1,15 +1,14 @@
-// Package subscription wakes those who work on what comes into streams: a subscription is a durable cursor over
-// streams of a house, named or found by a pattern (§6 and §7 of the Durable Streams protocol).
+// Package subscription wakes workers when streams get new entries. A subscription is a durable cursor over streams of a
+// house, which are listed by name or matched by a pattern. It implements subscriptions of the Durable Streams protocol.
 //
-// A subscription with something behind its cursors gets a wake, one at a time: its webhook is called, or an
-// event is written to its wake stream and a worker claims it. Whoever was woken acknowledges how far it worked;
-// when it does not in time, the next wake begins, and fences the last one out by its generation.
+// A subscription with unprocessed entries gets one wake at a time: its webhook is called, or an event is written to its
+// wake stream and a worker claims it. The worker acknowledges the positions that it has processed. If it does not do so
+// in time, the next wake begins, whose higher generation fences off the previous worker.
 //
-// How it is laid out: this file makes and shows subscriptions, lease.go is what workers do with a wake, wake.go
-// begins wakes and tells of them, webhook.go calls and signs. All of its state is rows, so that any server goes
-// on where another one stopped.
+// This file creates and shows subscriptions, lease.go is the workers' side of a wake, wake.go starts and delivers
+// wakes, and webhook.go calls and signs. All state is in rows, so any server can continue the work of another.
 //
-// The rule to remember: a wake says that there is something, never what: that is in the streams.
+// The rule to remember: a wake says only that there are new entries. The entries themselves are in the streams.
 package subscription
 
 import (
@@ -18,6 +17,7 @@ import (
 	"crypto/ed25519"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"regexp"
@@ -33,24 +33,25 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// The kinds of subscriptions.
+// The kinds of subscription.
 const (
 	webhook  = "webhook"
 	pullWake = "pull-wake"
 )
 
-// Config is what [Start] works with.
+// Config configures [Start].
 type Config struct {
 	DB  *db.DB
 	Log *stream.Log
-	// Key signs what webhooks are sent. Servers on one database share it.
+	// Key signs the requests to webhooks. Servers on one database must share it.
 	Key ed25519.PrivateKey
-	// LocalWebhooks allows webhooks on this machine, without TLS: for development. Defaults to false.
-	LocalWebhooks bool
-	Logger        *slog.Logger
+	// PrivateHosts are hosts, as written in webhook URLs, that may have private addresses and be called without TLS.
+	// Defaults to none.
+	PrivateHosts []string
+	Logger       *slog.Logger
 }
 
-// Subscriptions are all subscriptions of a database. It is safe for concurrent use.
+// Subscriptions gives access to all subscriptions of a database, and delivers wakes. It is safe for concurrent use.
 type Subscriptions struct {
 	Config
 	client *http.Client
@@ -59,39 +60,40 @@ type Subscriptions struct {
 	ctx  context.Context
 	stop context.CancelFunc
 	work sync.WaitGroup
-	// telling bounds how many wakes are told at the same time.
-	telling chan struct{}
+	// deliveries limits the wakes that are delivered at the same time, and redeliveries those of them that failed
+	// before.
+	deliveries, redeliveries chan struct{}
 }
 
-// Spec is what a subscription is asked to be.
+// Spec is the specification of a subscription.
 type Spec struct {
 	Type string `json:"type"`
-	// Pattern finds streams by name: * is one word of a path and ** is any number of them. Defaults to "", none.
+	// Pattern matches streams by name: * is one word of a path and ** any number of words. Defaults to "": none.
 	Pattern string `json:"pattern,omitempty"`
-	// Streams are streams by name, which need not be there yet.
+	// Streams are names of streams, which need not exist yet.
 	Streams []string `json:"streams,omitempty"`
 	Webhook *Webhook `json:"webhook,omitempty"`
-	// WakeStream is where a pull-wake subscription writes its wakes.
+	// WakeStream is the stream to which a pull-wake subscription writes its wakes.
 	WakeStream string `json:"wake_stream,omitempty"`
-	// LeaseMS is how long a worker may be silent, in milliseconds. Defaults to 30,000.
+	// LeaseMS is how long a worker may be silent before its wake ends, in milliseconds. Defaults to 30,000.
 	LeaseMS     int64  `json:"lease_ttl_ms"`
 	Description string `json:"description,omitempty"`
 }
 
-// Webhook is where wakes are sent.
+// Webhook is where wakes are delivered.
 type Webhook struct {
 	URL string `json:"url"`
 }
 
-// Subscription is a subscription as it stands.
+// Subscription is a subscription with its current state.
 type Subscription struct {
 	Name string
 	Spec
 	CreatedAt time.Time
-	// Failing says that the last wake could not be told, and is told again later.
+	// Failing reports that the last delivery of a wake failed. It will be retried.
 	Failing bool
 	Streams []Link
-	// BaseURL is what its maker reached the streams under.
+	// BaseURL is the URL under which the subscription's creator reached the streams.
 	BaseURL string
 }
 
@@ -99,25 +101,35 @@ type Subscription struct {
 type Link struct {
 	Stream   string
 	Explicit bool
-	// Acked is the last position that was worked on, and Tail the last one there is.
+	// Acked is the last position that was processed, and Tail the stream's last position.
 	Acked, Tail int64
 }
 
 var queries = query.New()
+
+// wildcards are the parts of a pattern that match more than one text.
+var wildcards = regexp.MustCompile(`\*+`)
 
 const (
 	defaultLease       = 30_000
 	minLease, maxLease = 1_000, 600_000
 	maxStreams         = 1_000
 	maxText            = 1_000
+	// maxWildcards limits a pattern, because the cost of matching it against a name grows with the square of their
+	// number.
+	maxWildcards = 16
+	// These limit what has to be checked for each new stream of a house and for each wake: the number of a house's
+	// subscriptions, of those with patterns, and of the streams that they name.
+	maxSubscriptions, maxPatterns, maxNamed = 1_000, 100, 10_000
 )
 
-// ErrURL is the cause of a [fault.Invalid]: a webhook's URL leads where none may.
+// ErrURL is the cause of a [fault.Invalid]: a webhook's URL is not allowed.
 var ErrURL = errors.New("the webhook's URL is not allowed")
 
-// Create makes a subscription in a house, and reports whether there was none. baseURL is what the streams are
-// reached under, for callbacks. Streams that are there count from their end on, later ones from their start.
-// Errors: [fault.Invalid], [fault.Exists] for another one of this name.
+// Create creates a subscription in a house and reports whether it did. baseURL is the URL under which the streams are
+// reached, for callbacks. Existing streams are followed from their end, later ones from their start. If a subscription
+// of this name with the same specification exists, Create returns it. Errors: [fault.Invalid], and [fault.Exists] for a
+// subscription of this name with another specification.
 func (s *Subscriptions) Create(ctx context.Context, house, name, baseURL string, spec Spec) (sub Subscription, created bool, err error) {
 	matching, err := s.check(&spec)
 	if err != nil {
@@ -148,19 +160,22 @@ func (s *Subscriptions) Create(ctx context.Context, house, name, baseURL string,
 			if err := queries.LinkStreams(ctx, tx, row.ID, house, spec.Streams); err != nil {
 				return err
 			}
+			if err := checkHouse(ctx, tx, house); err != nil {
+				return err
+			}
 		}
 		if sub, err = show(ctx, tx, name, row); err != nil {
 			return err
 		}
 		if there, _ := json.Marshal(sub.Spec); !bytes.Equal(there, text) {
-			return fault.Newf(fault.Exists, "use another name, or delete it first", "there is another subscription %s already", name)
+			return fault.Newf(fault.Exists, "use another name, or delete it first", "there is already a different subscription %s", name)
 		}
 		return nil
 	})
 	return sub, created, err
 }
 
-// Get shows a subscription.
+// Get returns a subscription.
 func (s *Subscriptions) Get(ctx context.Context, house, name string) (sub Subscription, err error) {
 	err = s.in(ctx, house, func(tx pgx.Tx) error {
 		row, err := lock(ctx, tx, house, name)
@@ -173,7 +188,7 @@ func (s *Subscriptions) Get(ctx context.Context, house, name string) (sub Subscr
 	return sub, err
 }
 
-// Delete deletes a subscription; who was woken by it is fenced out.
+// Delete deletes a subscription and fences off the holder of its wake.
 func (s *Subscriptions) Delete(ctx context.Context, house, name string) error {
 	return s.in(ctx, house, func(tx pgx.Tx) error {
 		n, err := queries.DeleteSubscription(ctx, tx, house, name)
@@ -184,10 +199,10 @@ func (s *Subscriptions) Delete(ctx context.Context, house, name string) error {
 	})
 }
 
-// Link adds streams by name, from their end on.
+// Link adds streams by name, which are followed from their end.
 func (s *Subscriptions) Link(ctx context.Context, house, name string, streams []string) error {
 	if len(streams) == 0 || len(streams) > maxStreams {
-		return fault.Newf(fault.Invalid, "name some", "streams: from 1 to %d names", maxStreams)
+		return fault.Newf(fault.Invalid, "name at least one stream", "streams: name from 1 to %d of them", maxStreams)
 	}
 	return s.in(ctx, house, func(tx pgx.Tx) error {
 		if err := queries.LockSubscriptionStreams(ctx, tx, house); err != nil {
@@ -197,11 +212,27 @@ func (s *Subscriptions) Link(ctx context.Context, house, name string, streams []
 		if err != nil {
 			return err
 		}
-		return queries.LinkStreams(ctx, tx, row.ID, house, unique(streams))
+		if err := queries.LinkStreams(ctx, tx, row.ID, house, unique(streams)); err != nil {
+			return err
+		}
+		return checkHouse(ctx, tx, house)
 	})
 }
 
-// Unlink takes a stream away that was added by name; it stays when the pattern finds it.
+// checkHouse returns an error if a house's subscriptions exceed its limits.
+func checkHouse(ctx context.Context, tx pgx.Tx, house string) error {
+	n, err := queries.CountSubscriptions(ctx, tx, house)
+	switch {
+	case err != nil:
+		return err
+	case n.Subscriptions > maxSubscriptions, n.Patterns > maxPatterns, n.Links > maxNamed:
+		return fault.Newf(fault.Exhausted, "delete unused subscriptions, or replace several streams with one pattern",
+			"a house can have at most %d subscriptions, %d of them with a pattern, which name %d streams in all", maxSubscriptions, maxPatterns, maxNamed)
+	}
+	return nil
+}
+
+// Unlink removes a stream that was added by name. The stream stays if the pattern matches it.
 func (s *Subscriptions) Unlink(ctx context.Context, house, name, stream string) error {
 	return s.in(ctx, house, func(tx pgx.Tx) error {
 		row, err := lock(ctx, tx, house, name)
@@ -212,7 +243,7 @@ func (s *Subscriptions) Unlink(ctx context.Context, house, name, stream string) 
 	})
 }
 
-// check makes a spec complete, and says what is wrong with it. It returns the regular expression of its pattern.
+// check fills in a spec's defaults and validates it. It returns the regular expression of its pattern.
 func (s *Subscriptions) check(spec *Spec) (matching string, err error) {
 	invalid := func(field, is, next string) (string, error) {
 		return "", fault.New(fault.Invalid, field+": "+is, next)
@@ -221,26 +252,28 @@ func (s *Subscriptions) check(spec *Spec) (matching string, err error) {
 	if spec.LeaseMS == 0 {
 		spec.LeaseMS = defaultLease
 	}
-	if spec.Pattern != "" {
+	if spec.Pattern != "" && len(spec.Pattern) <= maxText {
 		matching = expression(spec.Pattern)
 	}
 	switch {
 	case spec.Pattern == "" && len(spec.Streams) == 0:
 		return invalid("pattern", "there is neither a pattern nor a stream", "send one of them")
 	case len(spec.Pattern) > maxText || len(spec.Description) > maxText || len(spec.Streams) > maxStreams:
-		return invalid("pattern, description, streams", "too long", "shorten them")
+		return invalid("pattern, description, streams", "one of them is too long", "shorten them")
+	case len(wildcards.FindAllString(spec.Pattern, maxWildcards+1)) > maxWildcards:
+		return invalid("pattern", fmt.Sprintf("it has more than %d wildcards", maxWildcards), "use fewer; ** alone stands for any number of words")
 	case spec.LeaseMS < minLease || spec.LeaseMS > maxLease:
-		return invalid("lease_ttl_ms", "it is not from 1,000 to 600,000", "leave it out for 30 seconds")
+		return invalid("lease_ttl_ms", "the lease must be from 1,000 to 600,000 milliseconds", "leave it out for 30 seconds")
 	case spec.Type == webhook && (spec.Webhook == nil || spec.WakeStream != ""):
-		return invalid("webhook", "a webhook subscription has a webhook.url, and no wake_stream", "send both as they should be")
+		return invalid("webhook", "a webhook subscription has a webhook.url and no wake_stream", "send a webhook.url, and leave out wake_stream")
 	case spec.Type == pullWake && (spec.WakeStream == "" || spec.Webhook != nil):
-		return invalid("wake_stream", "a pull-wake subscription has a wake_stream, and no webhook", "send both as they should be")
+		return invalid("wake_stream", "a pull-wake subscription has a wake_stream and no webhook", "send a wake_stream, and leave out webhook")
 	case spec.Type == pullWake && (slices.Contains(spec.Streams, spec.WakeStream) || matching != "" && regexp.MustCompile(matching).MatchString(spec.WakeStream)):
-		return invalid("wake_stream", "the subscription would wake itself without end", "use a wake stream that it does not follow")
+		return invalid("wake_stream", "the subscription would wake itself endlessly", "use a wake stream that the subscription does not follow")
 	case spec.Type == webhook:
 		return matching, s.checkURL(spec.Webhook.URL)
 	case spec.Type != pullWake:
-		return invalid("type", "it is no type of subscription", "use webhook or pull-wake")
+		return invalid("type", "this type of subscription does not exist", "use webhook or pull-wake")
 	}
 	return matching, nil
 }
@@ -251,7 +284,7 @@ func unique(names []string) []string {
 	return slices.Compact(names)
 }
 
-// lock finds a subscription and holds its row until the transaction ends.
+// lock finds a subscription and locks its row until the transaction ends.
 func lock(ctx context.Context, tx pgx.Tx, house, name string) (query.LockSubscriptionRow, error) {
 	row, err := queries.LockSubscription(ctx, tx, house, name)
 	if errors.Is(err, pgx.ErrNoRows) {

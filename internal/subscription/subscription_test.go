@@ -46,13 +46,17 @@ func setup(t testing.TB, local bool) *bench {
 func (b *bench) open(local bool) (*stream.Log, *subscription.Subscriptions) {
 	b.t.Helper()
 	logger := slog.New(slog.DiscardHandler)
+	var private []string
+	if local {
+		private = []string{"127.0.0.1"}
+	}
 	log, err := stream.Open(b.t.Context(), b.DB, logger)
 	if err != nil {
 		b.t.Fatal(fault.From(err).Detail())
 	}
 	b.t.Cleanup(log.Close)
 	subs := subscription.Start(subscription.Config{
-		DB: b.DB, Log: log, Key: ed25519.NewKeyFromSeed(make([]byte, 32)), LocalWebhooks: local, Logger: logger,
+		DB: b.DB, Log: log, Key: ed25519.NewKeyFromSeed(make([]byte, 32)), PrivateHosts: private, Logger: logger,
 	})
 	b.t.Cleanup(subs.Close)
 	return log, subs
@@ -66,7 +70,7 @@ func (b *bench) put(name string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	_, created, err := b.log.Create(b.t.Context(), ref, stream.Making{ContentType: "application/json", Content: func(string) ([]entry.Draft, error) { return drafts, nil }})
+	_, created, err := b.log.Create(b.t.Context(), ref, stream.CreateOptions{ContentType: "application/json", Content: func(string) ([]entry.Draft, error) { return drafts, nil }})
 	if err == nil && !created {
 		_, err = b.log.Append(b.t.Context(), ref, drafts...)
 	}
@@ -121,7 +125,7 @@ func (b *bench) wakes(name string) int64 {
 func (b *bench) emptyStream(name string) {
 	b.t.Helper()
 	none := func(string) ([]entry.Draft, error) { return nil, nil }
-	if _, _, err := b.log.Create(b.t.Context(), stream.Ref{House: b.house, Name: name}, stream.Making{ContentType: "application/json", Content: none}); err != nil {
+	if _, _, err := b.log.Create(b.t.Context(), stream.Ref{House: b.house, Name: name}, stream.CreateOptions{ContentType: "application/json", Content: none}); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -239,7 +243,7 @@ func TestAWorkerHasAWakeAlone(t *testing.T) {
 	b.emptyStream("wakes")
 	b.subscribe("work", subscription.Spec{Type: "pull-wake", Pattern: "job/*", WakeStream: "wakes", LeaseMS: 1000})
 	b.put("job/1")
-	eventually(t, "a wake is told", func() bool { return b.wakes("wakes") == 1 })
+	eventually(t, "a wake is delivered", func() bool { return b.wakes("wakes") == 1 })
 
 	first, err := b.subs.Claim(t.Context(), b.house, "work", "a")
 	if err != nil {
@@ -272,14 +276,14 @@ func TestAWorkerHasAWakeAlone(t *testing.T) {
 			t.Errorf("the first one acknowledges: %v", err)
 		}
 	})
-	t.Run("what comes while it works is told when it is done", func(t *testing.T) {
+	t.Run("what arrives while it works is delivered when it is done", func(t *testing.T) {
 		before := b.wakes("wakes")
 		b.put("job/1")
 		more, err := other.Acknowledge(t.Context(), "work", second.Token, done(second, 1))
 		if err != nil || !more {
 			t.Errorf("more %t, %v", more, err)
 		}
-		eventually(t, "the next wake is told", func() bool { return b.wakes("wakes") > before })
+		eventually(t, "the next wake is delivered", func() bool { return b.wakes("wakes") > before })
 	})
 	t.Run("a token is good for its own subscription only", func(t *testing.T) {
 		b.subscribe("else", subscription.Spec{Type: "pull-wake", Pattern: "else/*", WakeStream: "wakes"})
@@ -333,8 +337,193 @@ func TestAWebhookThatFailsIsCalledAgain(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("it was not called again")
 	}
-	eventually(t, "what it was told of is acknowledged", func() bool {
+	eventually(t, "everything in the wake is acknowledged", func() bool {
 		sub, err := b.subs.Get(t.Context(), b.house, "hook")
 		return err == nil && !sub.Failing && sub.Streams[0].Acked == sub.Streams[0].Tail
 	})
+}
+
+func TestWebhooksThatDoNotAnswer(t *testing.T) {
+	t.Parallel()
+	b := setup(t, true)
+	b.open(true) // a second server
+	const houseLimit = 4
+	var now, most atomic.Int64
+	stuck := make(chan struct{})
+	called := make(chan struct{}, 1000)
+	hung := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body) // what makes the server see that the caller went away
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		called <- struct{}{}
+		select {
+		case <-stuck:
+		case <-r.Context().Done():
+		}
+	}))
+	defer hung.Close()
+	defer close(stuck)
+	for i := range 3 * houseLimit {
+		name := fmt.Sprintf("hung%d", i)
+		b.subscribe(name, subscription.Spec{Type: "webhook", Streams: []string{"slow"}, LeaseMS: 1000, Webhook: &subscription.Webhook{URL: hung.URL}})
+	}
+	b.put("slow")
+	for range houseLimit {
+		<-called
+	}
+	failing := func() (n int) {
+		for i := range 3 * houseLimit {
+			if sub, err := b.subs.Get(t.Context(), b.house, fmt.Sprintf("hung%d", i)); err == nil && sub.Failing {
+				n++
+			}
+		}
+		return n
+	}
+
+	t.Run("do not delay another house's", func(t *testing.T) {
+		other := *b
+		if err := b.Owner(t).QueryRow(t.Context(), "insert into houses (name) values ('Another') returning id").Scan(&other.house); err != nil {
+			t.Fatal(err)
+		}
+		heard := make(chan struct{}, 100)
+		good := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			heard <- struct{}{}
+			io.WriteString(w, `{"done":true}`)
+		}))
+		defer good.Close()
+		other.subscribe("good", subscription.Spec{Type: "webhook", Streams: []string{"quick"}, Webhook: &subscription.Webhook{URL: good.URL}})
+		for range 3 {
+			other.put("quick")
+			<-heard
+		}
+		if n := failing(); n > 0 {
+			t.Errorf("the others wait for nothing any more: %d have failed", n)
+		}
+	})
+	t.Run("have failed when their time is over, however short their lease is", func(t *testing.T) {
+		eventually(t, "they have failed", func() bool { return failing() >= houseLimit })
+	})
+	t.Run("are called a few at a time for each house, by all servers together", func(t *testing.T) {
+		if n := most.Load(); n > houseLimit {
+			t.Errorf("%d were called at once", n)
+		}
+	})
+}
+
+func TestAWebhookThatAcceptsAndNeverAcknowledges(t *testing.T) {
+	t.Parallel()
+	b := setup(t, true)
+	var calls atomic.Int64
+	hook := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls.Add(1) }))
+	defer hook.Close()
+	b.subscribe("hook", subscription.Spec{Type: "webhook", Streams: []string{"s"}, LeaseMS: 1000, Webhook: &subscription.Webhook{URL: hook.URL}})
+	b.put("s")
+	eventually(t, "it has failed", func() bool {
+		sub, err := b.subs.Get(t.Context(), b.house, "hook")
+		return err == nil && sub.Failing
+	})
+	owner := b.Owner(t)
+	var next float64
+	eventually(t, "its pause grows", func() bool {
+		if calls.Load() < 2 {
+			return false
+		}
+		err := owner.QueryRow(t.Context(), "select attempts from subscriptions").Scan(&next)
+		return err == nil && next >= 2
+	})
+}
+
+func TestAWebhookIsCalledDirectlyAndReadWithinBounds(t *testing.T) {
+	t.Parallel()
+	b := setup(t, true)
+	if b.subs.Transport().Proxy != nil {
+		t.Error("a proxy is asked, which looks at no address")
+	}
+	elsewhere := make(chan struct{}, 100)
+	to := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere <- struct{}{} }))
+	defer to.Close()
+	for name, answer := range map[string]http.HandlerFunc{
+		"redirects": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, to.URL, http.StatusTemporaryRedirect)
+		},
+		"has an endless header": func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 1<<20)) },
+	} {
+		t.Run("one that "+name+" has failed", func(t *testing.T) {
+			hook := httptest.NewServer(answer)
+			defer hook.Close()
+			name := strings.ReplaceAll(name, " ", "-")
+			b.subscribe(name, subscription.Spec{Type: "webhook", Streams: []string{name}, Webhook: &subscription.Webhook{URL: hook.URL}})
+			b.put(name)
+			eventually(t, "it has failed", func() bool {
+				sub, err := b.subs.Get(t.Context(), b.house, name)
+				return err == nil && sub.Failing
+			})
+		})
+	}
+	if len(elsewhere) > 0 {
+		t.Error("the redirect was followed")
+	}
+	t.Run("one that answers without end has accepted", func(t *testing.T) {
+		left := make(chan struct{})
+		hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(left)
+			for r.Context().Err() == nil {
+				if _, err := io.WriteString(w, strings.Repeat(" ", 64<<10)); err != nil {
+					return
+				}
+			}
+		}))
+		defer hook.Close()
+		b.subscribe("endless", subscription.Spec{Type: "webhook", Streams: []string{"endless"}, Webhook: &subscription.Webhook{URL: hook.URL}})
+		b.put("endless")
+		<-left // before the time is over
+		owner := b.Owner(t)
+		eventually(t, "it has the wake", func() bool {
+			var n int
+			err := owner.QueryRow(t.Context(), "select count(*) from subscriptions where name = 'endless' and calling_until is null and attempts = 0 and holder = 'webhook'").Scan(&n)
+			return err == nil && n == 1
+		})
+	})
+}
+
+func TestHowMuchOfSubscriptionsAHouseMayHave(t *testing.T) {
+	t.Parallel()
+	b := setup(t, false)
+	create := func(name string, spec subscription.Spec) error {
+		spec.Type, spec.WakeStream = "pull-wake", "wakes"
+		_, _, err := b.subs.Create(b.t.Context(), b.house, name, "http://arbe/v1/stream/", spec)
+		return err
+	}
+	names := func(first int) (all []string) {
+		for i := range 1_000 {
+			all = append(all, fmt.Sprint("s/", first+i))
+		}
+		return all
+	}
+	wantCode(t, create("wild", subscription.Spec{Pattern: strings.Repeat("**/", 16) + "*"}), fault.Invalid)
+	wantCode(t, create("wild", subscription.Spec{Pattern: strings.Repeat("a*", 17)}), fault.Invalid)
+	if err := create("tame", subscription.Spec{Pattern: strings.Repeat("**/", 15) + "*"}); err != nil {
+		t.Error(err)
+	}
+	for i := range 99 {
+		if err := create(fmt.Sprint("pattern-", i), subscription.Spec{Pattern: fmt.Sprintf("p%d/*", i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantCode(t, create("one-more", subscription.Spec{Pattern: "more/*"}), fault.Exhausted)
+	for i := range 10 {
+		if err := create(fmt.Sprint("named-", i), subscription.Spec{Streams: names(i * 1_000)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantCode(t, create("one-more", subscription.Spec{Streams: []string{"more"}}), fault.Exhausted)
+	wantCode(t, b.subs.Link(t.Context(), b.house, "tame", []string{"more"}), fault.Exhausted)
+	if err := b.subs.Delete(t.Context(), b.house, "named-0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.subs.Link(t.Context(), b.house, "tame", []string{"more"}); err != nil {
+		t.Errorf("what was deleted counts still: %v", err)
+	}
 }

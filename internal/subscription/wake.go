@@ -15,41 +15,46 @@ import (
 )
 
 const (
-	// lookEvery is how late a wake is at worst: when a hint is lost, a lease ends, or a pause is over.
-	lookEvery = time.Second
-	// gather is the pause between two looks: appends in between are one wake.
-	gather = 25 * time.Millisecond
-	// maxTelling is how many wakes a server tells at the same time.
-	maxTelling = 16
-	// firstPause and longestPause are between attempts to tell a wake.
-	firstPause, longestPause = time.Second, time.Minute
+	// checkEvery is the longest delay of a wake: when a notification is lost, a lease ends, or a pause is over.
+	checkEvery = time.Second
+	// batchPause is the pause between two checks. Appends in between make one wake.
+	batchPause = 25 * time.Millisecond
+	// maxDeliveries limits the wakes that a server delivers at the same time, maxRedeliveries those of them that failed
+	// before, and maxHouseDeliveries those of one house on all servers. A webhook that answers slowly or never
+	// therefore delays nobody else.
+	maxDeliveries, maxRedeliveries, maxHouseDeliveries = 64, 16, 4
+	// deliverTimeout is longer than any delivery takes. A wake that its server has not delivered by then is started
+	// again.
+	deliverTimeout = webhookTimeout + 10*time.Second
+	// minRetryPause and maxRetryPause limit the pause between attempts to deliver a wake, which doubles each time.
+	minRetryPause, maxRetryPause = time.Second, 15 * time.Minute
 )
 
-// Start begins to wake subscriptions, until Close.
+// Start starts to deliver wakes until Close is called.
 func Start(c Config) *Subscriptions {
-	s := &Subscriptions{Config: c, kick: make(chan struct{}, 1), telling: make(chan struct{}, maxTelling)}
+	s := &Subscriptions{Config: c, kick: make(chan struct{}, 1), deliveries: make(chan struct{}, maxDeliveries), redeliveries: make(chan struct{}, maxRedeliveries)}
 	s.client = s.newClient()
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.work.Go(s.run)
 	return s
 }
 
-// Close ends it. A wake that is being told is begun again later, by whichever server is there.
+// Close stops the delivery. A wake whose delivery was interrupted is delivered later by any running server.
 func (s *Subscriptions) Close() {
 	s.stop()
 	s.work.Wait()
 }
 
-// look makes it look for something to do now.
-func (s *Subscriptions) look() {
+// wakeLoop makes the loop check for work now.
+func (s *Subscriptions) wakeLoop() {
 	select {
 	case s.kick <- struct{}{}:
-	default: // it is asked already
+	default: // a token is already pending
 	}
 }
 
 func (s *Subscriptions) run() {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -59,41 +64,53 @@ func (s *Subscriptions) run() {
 		case <-s.ctx.Done():
 			return
 		}
-		if err := s.begin(); err != nil && s.ctx.Err() == nil {
+		if err := s.startWakes(); err != nil && s.ctx.Err() == nil {
 			s.Logger.Warn("cannot look for subscriptions to wake; trying again", "error", fault.From(err).Detail())
 		}
 		select {
-		case <-time.After(gather):
+		case <-time.After(batchPause):
 		case <-s.ctx.Done():
 		}
 	}
 }
 
-// begin begins as many wakes as can be told at once.
-func (s *Subscriptions) begin() error {
-	free := maxTelling - len(s.telling)
+// startWakes starts as many wakes as can be delivered at once.
+func (s *Subscriptions) startWakes() error {
+	free := maxDeliveries - len(s.deliveries)
 	if free == 0 {
-		return nil // who is told of tells, and then looks
+		return nil // the loop checks again when a delivery ends
+	}
+	most := query.BeginWakesParams{
+		Most: int32(free), Failing: int32(min(free, maxRedeliveries-len(s.redeliveries))), OfHouse: maxHouseDeliveries, WithinMs: deliverTimeout.Milliseconds(),
 	}
 	var wakes []query.BeginWakesRow
 	err := s.DB.In(s.ctx, db.Scope{}, func(tx pgx.Tx) (err error) {
-		wakes, err = queries.BeginWakes(s.ctx, tx, int32(free))
+		wakes, err = queries.BeginWakes(s.ctx, tx, most)
 		return err
 	})
 	for _, w := range wakes {
-		s.telling <- struct{}{}
+		s.deliveries <- struct{}{}
+		if w.Failing {
+			s.redeliveries <- struct{}{}
+		}
 		s.work.Go(func() {
-			defer func() { <-s.telling; s.look() }()
-			if err := s.tell(w); err != nil && s.ctx.Err() == nil {
-				s.Logger.Warn("a subscription could not be woken; trying again later", "subscription", w.ID, "error", fault.From(err).Detail())
+			defer func() {
+				if w.Failing {
+					<-s.redeliveries
+				}
+				<-s.deliveries
+				s.wakeLoop()
+			}()
+			if err := s.deliver(w); err != nil && s.ctx.Err() == nil {
+				s.Logger.Warn("a wake could not be delivered; trying again later", "subscription", w.ID, "error", fault.From(err).Detail())
 			}
 		})
 	}
 	return err
 }
 
-// tell tells of a wake. When that fails it is begun again after a pause.
-func (s *Subscriptions) tell(w query.BeginWakesRow) error {
+// deliver delivers a wake. After a failure the wake is started again after a pause.
+func (s *Subscriptions) deliver(w query.BeginWakesRow) error {
 	var sub Subscription
 	var held Wake
 	var attempts int32
@@ -110,8 +127,8 @@ func (s *Subscriptions) tell(w query.BeginWakesRow) error {
 		if sub, err = show(s.ctx, tx, name, row); err != nil || sub.Type == pullWake {
 			return err
 		}
-		held, err = hold(s.ctx, tx, row, webhook)
-		return err
+		held = newWake(row)
+		return queries.HoldCall(s.ctx, tx, digest(held.Token), w.ID, w.Generation)
 	})
 	if err != nil {
 		return err
@@ -122,11 +139,14 @@ func (s *Subscriptions) tell(w query.BeginWakesRow) error {
 	} else {
 		err = s.call(w, sub, held)
 	}
-	if err == nil || s.ctx.Err() != nil {
+	if s.ctx.Err() != nil {
 		return err
 	}
-	pause := min(firstPause<<min(attempts, 10), longestPause)
-	pause += time.Duration((rand.Float64()*0.4 - 0.2) * float64(pause)) // so that not all come again at once
+	if err == nil {
+		return s.in(s.ctx, w.HouseID, func(tx pgx.Tx) error { return queries.EndCall(s.ctx, tx, w.Generation, w.ID) })
+	}
+	pause := min(minRetryPause<<min(attempts, 10), maxRetryPause)
+	pause += time.Duration((rand.Float64()*0.4 - 0.2) * float64(pause)) // so that retries do not come all at once
 	failed := s.in(s.ctx, w.HouseID, func(tx pgx.Tx) error {
 		return queries.FailWake(s.ctx, tx, pause.Milliseconds(), w.ID, w.Generation)
 	})
@@ -136,7 +156,7 @@ func (s *Subscriptions) tell(w query.BeginWakesRow) error {
 	return err
 }
 
-// event is a wake as a wake stream has it.
+// event is a wake as written to a wake stream.
 type event struct {
 	Type         string `json:"type"`
 	Subscription string `json:"subscription_id"`
@@ -145,7 +165,7 @@ type event struct {
 	Time         int64  `json:"ts"`
 }
 
-// announce writes a wake to its wake stream. From then on it waits to be claimed.
+// announce writes a wake to its wake stream, where it waits to be claimed.
 func (s *Subscriptions) announce(w query.BeginWakesRow, sub Subscription) error {
 	e := event{Type: "wake", Subscription: sub.Name, Generation: w.Generation, Time: time.Now().UnixMilli()}
 	for _, l := range sub.Streams {
@@ -166,13 +186,13 @@ func (s *Subscriptions) announce(w query.BeginWakesRow, sub Subscription) error 
 	if err != nil {
 		return err
 	}
-	if done.Verdict != stream.Accepted {
-		return fault.Newf(fault.Precondition, "make an open wake stream of JSON", "the wake stream %s takes no wakes", sub.WakeStream)
+	if done.Outcome != stream.Accepted {
+		return fault.Newf(fault.Precondition, "create an open wake stream with content type application/json", "wakes cannot be written to the wake stream %s", sub.WakeStream)
 	}
 	return s.in(s.ctx, w.HouseID, func(tx pgx.Tx) error {
 		row, err := lock(s.ctx, tx, w.HouseID, sub.Name)
 		if err != nil || row.Generation != w.Generation || row.Holder != "" {
-			return err // somebody claimed it already
+			return err // a worker has already claimed it
 		}
 		return queries.HoldWake(s.ctx, tx, query.HoldWakeParams{ID: w.ID, Generation: w.Generation})
 	})

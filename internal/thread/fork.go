@@ -14,40 +14,40 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// Origin is where a thread was forked from.
+// Origin is the point that a thread was forked from.
 type Origin struct {
-	// Thread is the source; empty once that was deleted.
+	// Thread is the source; empty after it was deleted.
 	Thread string
-	// Seq is the last entry that both have in common; 0 when the source was empty.
+	// Seq is the last entry that both threads share; 0 if there is none.
 	Seq int64
 }
 
-// Inherited tells whether the entry at a position was written to the thread that this one is a fork of. What
-// was asked for there is done there, and nowhere else.
+// Inherited reports whether the entry at a position was written to the source of this fork. What such an entry asked
+// for is done in the source only.
 func (t Thread) Inherited(seq int64) bool { return t.Origin != nil && seq <= t.Origin.Seq }
 
-// Fork says what fork to make of a thread. All fields are optional.
+// Fork describes a fork to create. All fields are optional.
 type Fork struct {
-	// ID makes a retry harmless; empty lets the database choose.
+	// ID makes a retry harmless, as in [Draft].
 	ID string
-	// At is the last entry to have in common with the source. Defaults to 0, its end.
+	// At is the last entry to share with the source. Defaults to 0, the source's end.
 	At int64
-	// Name defaults to the source's, saying that it is a fork of that.
+	// Name is the fork's title. Defaults to the source's, marked as a fork.
 	Name string
 }
 
-// Fork makes a thread that begins as the source is up to an entry, and goes on by itself. The log up to there
-// is the same one, not a copy: entries keep their positions and ids, and stay for the fork when the source is
-// deleted.
+// Fork creates a thread that shares the source's entries up to a position and then continues on its own. The shared
+// part of the log is not copied: entries keep their positions and ids, and stay in the fork if the source is deleted.
 //
-// A fork starts with the source's driver, environment and tags, as new: idle or open, not pinned, and without
-// a sandbox. Its first command makes it one of its own, for two threads on one working tree would be in each
-// other's way. A direct message's fork is one to the same agent. A child's fork is a root: its parent did not
-// spawn it, so it neither waits for it nor takes it along when it is deleted. The fork's own log begins with an
-// [entry.Forked].
+// A fork has the source's driver, environment and tags, and the state of a new thread: idle or open, not pinned,
+// without a sandbox. Its first command creates a sandbox of its own, because two threads would disturb each other in
+// one working tree. A fork of a direct message is a direct message to the same agent. A fork of a child is a root
+// thread: the parent did not spawn it, so the parent neither waits for it nor is it deleted with the parent. The fork's
+// own log begins with an [entry.WithForks].
 //
-// A fork whose ID is taken by the same fork returns that, and a [fault.Exists] otherwise. Other errors:
-// [fault.NotFound] (no such source), [fault.OutOfRange] (it ends before At).
+// If the ID was already used in the house for the same fork, Fork returns that fork; if it was used for another thread,
+// the error is a [fault.Exists]. Other errors: [fault.NotFound] (no such source) and [fault.OutOfRange] (the source
+// ends before At).
 func (t *Threads) Fork(ctx context.Context, scope db.Scope, source string, f Fork) (made Thread, err error) {
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		made, err = t.fork(ctx, tx, scope, source, f)
@@ -57,7 +57,7 @@ func (t *Threads) Fork(ctx context.Context, scope db.Scope, source string, f For
 }
 
 func (t *Threads) fork(ctx context.Context, tx pgx.Tx, scope db.Scope, sourceID string, f Fork) (Thread, error) {
-	// A thread is locked before its log, here as by those who delete it.
+	// Lock the thread before its log, as deletion does, to avoid deadlocks.
 	source, err := t.LockTx(ctx, tx, sourceID)
 	if err != nil {
 		return Thread{}, err
@@ -69,10 +69,8 @@ func (t *Threads) fork(ctx context.Context, tx pgx.Tx, scope db.Scope, sourceID 
 	if name == "" {
 		name = forkName(source)
 	}
-	if f.ID == "" {
-		if f.ID, err = t.q.NewID(ctx, tx); err != nil {
-			return Thread{}, err
-		}
+	if f.ID, err = t.newID(ctx, tx, scope.House, f.ID); err != nil {
+		return Thread{}, err
 	}
 	point := stream.ForkPoint{Source: source.StreamID, Seq: f.At}
 	if f.At == 0 {
@@ -90,12 +88,12 @@ func (t *Threads) fork(ctx context.Context, tx pgx.Tx, scope db.Scope, sourceID 
 	}
 	return t.insert(ctx, tx, query.InsertThreadParams{
 		ID: f.ID, HouseID: scope.House, StreamID: ref.Name, Name: db.Null(name), ParentAgentID: db.Null(source.ParentAgent),
-		EnvironmentID: db.Null(source.Environment), AgentID: db.Null(source.Agent), Tags: source.Tags, Status: string(first(source.Agent)),
+		EnvironmentID: db.Null(source.Environment), AgentID: db.Null(source.Agent), Tags: source.Tags, Status: string(initialStatus(source.Agent)),
 		ForkedFromID: &sourceID, ForkedAtSeq: &seq,
 	})
 }
 
-// forked is the thread that has a fork's id already, when it is that fork.
+// forked returns the existing thread with a fork's id if it is that fork.
 func (t *Threads) forked(ctx context.Context, tx pgx.Tx, source string, f Fork) (Thread, error) {
 	there, err := t.GetTx(ctx, tx, f.ID)
 	same := there.Origin != nil && there.Origin.Thread == source && (f.At == 0 || f.At == there.Origin.Seq)
@@ -105,7 +103,7 @@ func (t *Threads) forked(ctx context.Context, tx pgx.Tx, source string, f Fork) 
 	return there, err
 }
 
-// forkName is the title of a fork that is given none.
+// forkName returns the title of a fork without a name.
 func forkName(source Thread) string {
 	const prefix = "Fork of "
 	name := source.Name

@@ -28,11 +28,11 @@ func TestFork(t *testing.T) {
 		b.talk(t, fork, "mine")
 		b.talk(t, source, "four")
 		th, log := b.get(t, fork.ID)
-		if got := said(log); got != "one two forked mine" || th.Tail != 4 || log[0].ID != "one" || log[3].Seq != 4 || log[3].StreamID != th.StreamID {
+		if got := isCode(log); got != "one two forked mine" || th.Tail != 4 || log[0].ID != "one" || log[3].Seq != 4 || log[3].StreamID != th.StreamID {
 			t.Errorf("it says %q, and is %+v", got, th)
 		}
-		if _, log := b.get(t, source.ID); said(log) != "one two three four" {
-			t.Errorf("its source says %q", said(log))
+		if _, log := b.get(t, source.ID); isCode(log) != "one two three four" {
+			t.Errorf("its source says %q", isCode(log))
 		}
 		if th.Origin == nil || *th.Origin != (thread.Origin{Thread: source.ID, Seq: 2}) || !th.Inherited(2) || th.Inherited(3) || source.Inherited(1) {
 			t.Errorf("it comes from %+v", th.Origin)
@@ -55,8 +55,8 @@ func TestFork(t *testing.T) {
 			t.Errorf("it is at %+v, and ends at %d", fork.Origin, fork.Tail)
 		}
 		empty := b.fork(t, b.thread(t, thread.Draft{}).ID, thread.Fork{})
-		if _, log := b.get(t, empty.ID); empty.Origin.Seq != 0 || said(log) != "forked" {
-			t.Errorf("that of an empty thread is at %+v, and says %q", empty.Origin, said(log))
+		if _, log := b.get(t, empty.ID); empty.Origin.Seq != 0 || isCode(log) != "forked" {
+			t.Errorf("that of an empty thread is at %+v, and says %q", empty.Origin, isCode(log))
 		}
 	})
 	t.Run("past the end, or of no thread, is refused, and leaves nothing", func(t *testing.T) {
@@ -122,8 +122,8 @@ func TestFork(t *testing.T) {
 			t.Errorf("it is %+v", fork)
 		}
 		b.remove(t, parent.ID)
-		if th, log := b.get(t, fork.ID); said(log) != "one forked" || th.Origin == nil || th.Origin.Thread != "" || th.Origin.Seq != 1 {
-			t.Errorf("it says %q, and comes from %+v", said(log), th.Origin)
+		if th, log := b.get(t, fork.ID); isCode(log) != "one forked" || th.Origin == nil || th.Origin.Thread != "" || th.Origin.Seq != 1 {
+			t.Errorf("it says %q, and comes from %+v", isCode(log), th.Origin)
 		}
 	})
 	t.Run("is a thread like others: with a status, a place in lists, and a tail", func(t *testing.T) {
@@ -175,11 +175,11 @@ func TestFork(t *testing.T) {
 		fork := b.fork(t, source.ID, thread.Fork{})
 		got, err := b.log.Append(t.Context(), fork.Stream(), entry.NewDraft("one", b.scope.Agent, entry.Chat{Text: "again"}))
 		must(t, err)
-		if got[0].Seq != 1 || said(got) != "one" {
+		if got[0].Seq != 1 || isCode(got) != "one" {
 			t.Errorf("it is %+v", got[0])
 		}
-		if _, log := b.get(t, fork.ID); said(log) != "one two three forked" {
-			t.Errorf("it says %q", said(log))
+		if _, log := b.get(t, fork.ID); isCode(log) != "one two three forked" {
+			t.Errorf("it says %q", isCode(log))
 		}
 	})
 }
@@ -209,35 +209,39 @@ func TestForkingAgain(t *testing.T) {
 		}{
 			{source.ID, thread.Fork{ID: "again000", At: 1}},
 			{other.ID, thread.Fork{ID: "again000"}},
-			{source.ID, thread.Fork{ID: other.ID}},
-			{source.ID, thread.Fork{ID: source.ID}},
+			{source.ID, thread.Fork{ID: "other000"}},
 		} {
 			_, err := b.threads.Fork(t.Context(), b.scope, try.source, try.fork)
-			wants(t, err, fault.Exists, "taken")
+			wants(t, err, fault.Exists, "already used")
 		}
 	})
 	t.Run("at the same time makes one", func(t *testing.T) {
 		var work sync.WaitGroup
-		for range 8 {
+		ids := make([]string, 8)
+		for i := range ids {
 			work.Go(func() {
-				if fork, err := b.threads.Fork(t.Context(), b.scope, source.ID, thread.Fork{ID: "together0", At: 1}); err != nil || fork.ID != "together0" {
-					t.Errorf("it is %+v (%v)", fork, err)
+				fork, err := b.threads.Fork(t.Context(), b.scope, source.ID, thread.Fork{ID: "together0", At: 1})
+				if ids[i] = fork.ID; err != nil {
+					t.Error(err)
 				}
 			})
 		}
 		work.Wait()
-		if _, log := b.get(t, "together0"); said(log) != "one forked" {
-			t.Errorf("it says %q", said(log))
+		if len(slices.Compact(ids)) != 1 {
+			t.Errorf("they are %v", ids)
+		}
+		if _, log := b.get(t, ids[0]); isCode(log) != "one forked" {
+			t.Errorf("it says %q", isCode(log))
 		}
 	})
 	t.Run("with the id of a thread that was deleted, and has forks, is refused", func(t *testing.T) {
 		gone := b.talk(t, b.thread(t, thread.Draft{ID: "gone0000"}), "one")
 		b.fork(t, gone.ID, thread.Fork{})
 		b.remove(t, gone.ID)
-		_, err := b.threads.Fork(t.Context(), b.scope, source.ID, thread.Fork{ID: gone.ID})
-		wants(t, err, fault.Exists, "taken")
-		_, err = b.threads.Create(t.Context(), b.scope, thread.Draft{ID: gone.ID})
-		wants(t, err, fault.Exists, "taken")
+		_, err := b.threads.Fork(t.Context(), b.scope, source.ID, thread.Fork{ID: "gone0000"})
+		wants(t, err, fault.Exists, "already used")
+		_, err = b.threads.Create(t.Context(), b.scope, thread.Draft{ID: "gone0000"})
+		wants(t, err, fault.Exists, "already used")
 	})
 }
 
@@ -284,7 +288,7 @@ func TestForksWhateverIsDeleted(t *testing.T) {
 	}
 	for _, id := range living {
 		th, log := b.get(t, id)
-		if got := said(log); got != strings.Join(want[id], " ") || th.Tail != int64(len(want[id])) {
+		if got := isCode(log); got != strings.Join(want[id], " ") || th.Tail != int64(len(want[id])) {
 			t.Fatalf("%s says %q, ends at %d, want %q", id, got, th.Tail, want[id])
 		}
 		for range 5 {
@@ -292,8 +296,8 @@ func TestForksWhateverIsDeleted(t *testing.T) {
 			page, _, err := b.log.Read(t.Context(), th.Stream(), stream.Range{After: int64(after), Limit: 3, Last: r.IntN(2) == 0})
 			must(t, err)
 			for _, e := range page {
-				if said([]entry.Entry{e}) != want[id][e.Seq-1] {
-					t.Fatalf("%s says %q at %d, want %q", id, said([]entry.Entry{e}), e.Seq, want[id][e.Seq-1])
+				if isCode([]entry.Entry{e}) != want[id][e.Seq-1] {
+					t.Fatalf("%s says %q at %d, want %q", id, isCode([]entry.Entry{e}), e.Seq, want[id][e.Seq-1])
 				}
 			}
 		}
@@ -305,7 +309,7 @@ func TestForksWhateverIsDeleted(t *testing.T) {
 				}
 				break
 			}
-			if got := said([]entry.Entry{*event.Entry}); got != want[id][event.Entry.Seq-1] {
+			if got := isCode([]entry.Entry{*event.Entry}); got != want[id][event.Entry.Seq-1] {
 				t.Fatalf("its tail says %q at %d, want %q", got, event.Entry.Seq, want[id][event.Entry.Seq-1])
 			}
 		}
@@ -361,13 +365,13 @@ func (b *bench) talk(t *testing.T, th thread.Thread, texts ...string) thread.Thr
 func (b *bench) remove(t *testing.T, id string) {
 	t.Helper()
 	must(t, b.DB.In(t.Context(), b.scope, func(tx pgx.Tx) error {
-		_, err := b.threads.DeleteTx(t.Context(), tx, b.scope, id)
+		_, err := b.threads.DeleteTx(t.Context(), tx, id)
 		return err
 	}))
 }
 
-// said is what a log says: the texts of its chats, and "forked" where it was.
-func said(log []entry.Entry) string {
+// isCode is what a log says: the texts of its chats, and "forked" where it was.
+func isCode(log []entry.Entry) string {
 	var words []string
 	for _, e := range log {
 		if c, ok := entry.As[entry.Chat](e); ok {

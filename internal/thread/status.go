@@ -10,14 +10,14 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Status is the bucket a thread is in now: an index over its log, not the report (seed 000, "one
-// subagent status enum"). Who drives it picks the vocabulary.
+// Status is the current state of a thread. It is an index over the log, which has the full report (seed 000, "one
+// subagent status enum"). Its values depend on whether a bot drives the thread.
 //
 //	chat:    open ⇄ closed
 //	driven:  idle → running → completed | failed | cancelled → running …
 type Status string
 
-// The statuses of a chat, and of a thread that a bot drives.
+// The statuses of a chat, and those of a thread that a bot drives.
 const (
 	Open   Status = "open"
 	Closed Status = "closed"
@@ -29,8 +29,8 @@ const (
 	Cancelled Status = "cancelled"
 )
 
-// next is where each status may lead.
-var next = map[Status][]Status{
+// transitions lists the statuses that may follow each status.
+var transitions = map[Status][]Status{
 	Open:      {Closed},
 	Closed:    {Open},
 	Idle:      {Running, Failed, Cancelled},
@@ -40,28 +40,28 @@ var next = map[Status][]Status{
 	Cancelled: {Running},
 }
 
-// first is the status a thread begins with.
-func first(driver string) Status {
+// initialStatus returns the status of a new thread.
+func initialStatus(driver string) Status {
 	if driver == "" {
 		return Open
 	}
 	return Idle
 }
 
-// SetStatusTx changes a thread's status and tells it in the thread's log, as one. author is the agent who
-// did it, empty for arbe itself; reason may be empty. The status it has already is no change and no
-// entry. A step that the machine does not have is a [fault.Precondition].
+// SetStatusTx changes a thread's status and records it in the thread's log in the same transaction. author is the agent
+// who did it, or empty for arbe itself; reason may be empty. If the thread already has the status, nothing happens. A
+// transition that is not allowed is a [fault.Precondition].
 func (t *Threads) SetStatusTx(ctx context.Context, tx pgx.Tx, id string, to Status, author, reason string) error {
 	th, err := t.LockTx(ctx, tx, id)
 	if err != nil || th.Status == to {
 		return err
 	}
-	return t.flip(ctx, tx, th, to, author, reason)
+	return t.changeStatus(ctx, tx, th, to, author, reason)
 }
 
-// flip makes a step of the machine; the caller holds the row.
-func (t *Threads) flip(ctx context.Context, tx pgx.Tx, th Thread, to Status, author, reason string) error {
-	if !slices.Contains(next[th.Status], to) {
+// changeStatus changes the status. The caller has locked the row.
+func (t *Threads) changeStatus(ctx context.Context, tx pgx.Tx, th Thread, to Status, author, reason string) error {
+	if !slices.Contains(transitions[th.Status], to) {
 		return fault.Newf(fault.Precondition, "see its status with: arbe thread show "+th.ID,
 			"a thread that is %s cannot become %s", th.Status, to)
 	}

@@ -1,11 +1,12 @@
-// Package thread keeps the rows of threads: what a thread is (its place, title, tags, recipe, driver) and
-// the machine of its status. What happens in a thread is in its log, which package stream keeps.
+// Package thread manages the rows of threads: parent, title, tags, environment, driver and status. What happens in a
+// thread is in its log, which package stream keeps.
 //
-// The rule to remember: a row and the entry that tells of its change are one transaction. Methods whose
-// name ends in Tx work inside the caller's.
+// The rule to remember: a row and the entry that records its change are written in one transaction. Methods whose names
+// end in Tx work in the caller's transaction.
 package thread
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -26,42 +27,69 @@ const (
 	MaxTag  = 100
 )
 
-// uniqueViolation is the SQLSTATE of a second row where one may be.
+// uniqueViolation is the SQLSTATE of a row that violates a unique constraint.
 const uniqueViolation = "23505"
 
-// Thread is one conversation. Empty fields say that there is none.
+// Thread is one conversation. An empty field means that there is none.
 type Thread struct {
 	ID, House string
-	// StreamID names its log.
+	// StreamID is the name of its log.
 	StreamID string
 	Name     string
-	// ParentThread and ParentAgent are where it lives: at most one is set; neither is a root thread.
+	// ParentThread and ParentAgent are its parent. At most one is set; a root thread has neither.
 	ParentThread, ParentAgent string
-	// Agent is the bot that drives it; without one it is a chat.
+	// Agent is the bot that drives it; empty for a chat.
 	Agent string
-	// Environment is its own recipe, Sandbox the machine it runs on.
+	// Environment is its own environment, and Sandbox the sandbox that it runs on.
 	Environment, Sandbox string
 	Tags                 []string
 	Status               Status
-	// PinnedAt is when it was pinned; zero when it is not.
+	// PinnedAt is when it was pinned; zero if it is not.
 	PinnedAt time.Time
-	// Origin is where it was forked from; nil when it is no fork.
+	// Origin is the point that it was forked from; nil if it is not a fork.
 	Origin               *Origin
 	CreatedAt, UpdatedAt time.Time
-	// Tail is the position of its last entry, LastActivity the time of it (its creation when there is none).
+	// Tail is the position of its last entry, and LastActivity the time of that entry, or of its creation if it has
+	// none.
 	Tail         int64
 	LastActivity time.Time
+	// ActiveAt is its place in the order of [Threads.List]. It follows LastActivity within about a second.
+	ActiveAt time.Time
+	// LastSaid is its last chat or command; nil if there is none. Running is its oldest command that has not ended; nil
+	// if there is none. Both follow the log within about a second.
+	LastSaid *Said
+	Running  *RunningCommand
 }
 
-// Stream is the reference of the thread's log.
+// Said is a chat or command as a list shows it.
+type Said struct {
+	// Author is the agent who said it and AuthorName their name, which is empty if they left.
+	Author, AuthorName string
+	// Text is the beginning of it: one line of at most 160 characters. A command begins with "$ ".
+	Text string
+}
+
+// RunningCommand is a command that is running or waiting to run.
+type RunningCommand struct {
+	// Command is the id of its entry.
+	Command string
+	// Since is when it was requested.
+	Since time.Time
+}
+
+// Cursor returns the thread's position in the order of [Threads.List].
+func (t Thread) Cursor() Cursor { return Cursor{PinnedAt: t.PinnedAt, ActiveAt: t.ActiveAt, ID: t.ID} }
+
+// Stream returns the reference of the thread's log.
 func (t Thread) Stream() stream.Ref { return stream.Ref{House: t.House, Name: t.StreamID} }
 
-// StreamName is the name of a thread's log.
+// StreamName returns the name of a thread's log.
 func StreamName(threadID string) string { return "arbe-thread-" + threadID }
 
-// Draft is a thread to be made. All fields are optional.
+// Draft describes a thread to create. All fields are optional.
 type Draft struct {
-	// ID makes a retry harmless; empty lets the database choose.
+	// ID makes a retry harmless: within a house it always stands for the same thread. It is not the thread's id, which
+	// is unique among all houses. If it is empty, each call creates another thread.
 	ID                        string
 	Name                      string
 	ParentThread, ParentAgent string
@@ -70,33 +98,33 @@ type Draft struct {
 	Pinned                    bool
 }
 
-// Threads keeps threads. It is safe for concurrent use.
+// Threads manages threads. It is safe for concurrent use.
 type Threads struct {
 	db  *db.DB
 	log *stream.Log
 	q   *query.Queries
 }
 
-// New makes a Threads over a database and the log in it.
+// New returns a Threads for a database and the log in it.
 func New(d *db.DB, log *stream.Log) *Threads { return &Threads{db: d, log: log, q: query.New()} }
 
-// Create makes a thread with an empty log in the scope's house. A draft whose ID is taken returns the
-// thread that is there, when it is of this house, and a [fault.Exists] otherwise. A reference to what is
-// not in this house is a [fault.NotFound] naming the field.
+// Create creates a thread with an empty log in the scope's house. If the draft's ID was already used in the house, it
+// returns the existing thread; if that thread was deleted but has forks, the error is a [fault.Exists]. A reference to
+// something that is not in this house is a [fault.NotFound] that names the field.
 func (t *Threads) Create(ctx context.Context, scope db.Scope, d Draft) (made Thread, err error) {
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		made, err = t.CreateTx(ctx, tx, scope, d)
 		return err
 	})
-	if d.ID != "" && db.State(err) == uniqueViolation { // the same draft, at the same time
-		if made, err = t.Get(ctx, scope, d.ID); fault.CodeOf(err) == fault.NotFound {
-			return made, idTaken() // by a thread that was deleted, and has forks
+	if d.ID != "" && db.State(err) == uniqueViolation { // the same draft at the same time
+		if made, err = t.Get(ctx, scope, db.IDFor(scope.House, d.ID)); fault.CodeOf(err) == fault.NotFound {
+			return made, idTaken() // by a deleted thread that has forks
 		}
 	}
 	return made, err
 }
 
-// CreateTx is [Threads.Create] inside the caller's transaction.
+// CreateTx is [Threads.Create] in the caller's transaction.
 func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft) (Thread, error) {
 	if d.ParentThread != "" && d.ParentAgent != "" {
 		return Thread{}, fault.New(fault.Invalid, "a thread has at most one parent", "name a thread or an agent, not both")
@@ -109,10 +137,8 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 	if err != nil {
 		return Thread{}, err
 	}
-	if d.ID == "" {
-		if d.ID, err = t.q.NewID(ctx, tx); err != nil {
-			return Thread{}, err
-		}
+	if d.ID, err = t.newID(ctx, tx, scope.House, d.ID); err != nil {
+		return Thread{}, err
 	}
 	if there, err := t.GetTx(ctx, tx, d.ID); err == nil || fault.CodeOf(err) != fault.NotFound {
 		return there, err
@@ -120,16 +146,16 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 	row := query.InsertThreadParams{
 		ID: d.ID, HouseID: scope.House, StreamID: StreamName(d.ID), Name: db.Null(name),
 		ParentThreadID: db.Null(d.ParentThread), ParentAgentID: db.Null(d.ParentAgent),
-		EnvironmentID: db.Null(d.Environment), AgentID: db.Null(d.Agent), Tags: tags, Status: string(first(d.Agent)),
+		EnvironmentID: db.Null(d.Environment), AgentID: db.Null(d.Agent), Tags: tags, Status: string(initialStatus(d.Agent)),
 	}
 	if d.Pinned {
 		row.PinnedAt = db.Null(time.Now())
 	}
-	if d.ParentAgent != "" { // its foreign key reaches agents of any house
-		if _, err := t.q.GetAgent(ctx, tx, d.ParentAgent); errors.Is(err, pgx.ErrNoRows) {
-			return Thread{}, noSuch("parent_agent_id")
-		} else if err != nil {
+	if d.ParentAgent != "" { // the foreign key would accept agents of any house
+		if sees, err := t.q.SeesAgent(ctx, tx, d.ParentAgent); err != nil {
 			return Thread{}, err
+		} else if !sees {
+			return Thread{}, noSuch("parent_agent_id")
 		}
 	}
 	if err := stream.CreateTx(ctx, tx, stream.Ref{House: scope.House, Name: row.StreamID}); err != nil {
@@ -138,18 +164,26 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 	return t.insert(ctx, tx, row)
 }
 
-// insert writes the row of a thread whose log is there.
+// newID returns a new thread id, or the id that the caller's chosen ID stands for.
+func (t *Threads) newID(ctx context.Context, tx pgx.Tx, house, chosen string) (string, error) {
+	if chosen == "" {
+		return t.q.NewID(ctx, tx)
+	}
+	return db.IDFor(house, chosen), nil
+}
+
+// insert writes the row of a thread whose log exists.
 func (t *Threads) insert(ctx context.Context, tx pgx.Tx, row query.InsertThreadParams) (Thread, error) {
 	if _, err := t.q.InsertThread(ctx, tx, row); errors.Is(err, pgx.ErrNoRows) {
 		return Thread{}, idTaken()
 	} else if err != nil {
-		return Thread{}, explainEdge(err)
+		return Thread{}, explainReference(err)
 	}
 	return t.GetTx(ctx, tx, row.ID)
 }
 
 func idTaken() *fault.Error {
-	return fault.New(fault.Exists, "this thread id is taken", "choose another id, or leave it out")
+	return fault.New(fault.Exists, "this thread id is already used", "choose another id, or leave it out")
 }
 
 // Get returns one thread, or a [fault.NotFound].
@@ -161,73 +195,151 @@ func (t *Threads) Get(ctx context.Context, scope db.Scope, id string) (got Threa
 	return got, err
 }
 
-// GetTx is [Threads.Get] inside the caller's transaction.
+// GetTx is [Threads.Get] in the caller's transaction.
 func (t *Threads) GetTx(ctx context.Context, tx pgx.Tx, id string) (Thread, error) {
 	row, err := t.q.GetThread(ctx, tx, id)
-	return found(row.Thread, row.Tail, row.LastActivity, err)
+	return found(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, err)
 }
 
-// LockTx is [Threads.GetTx], and holds the row until the transaction ends.
+// LockTx is [Threads.GetTx] and locks the row until the transaction ends.
 func (t *Threads) LockTx(ctx context.Context, tx pgx.Tx, id string) (Thread, error) {
 	row, err := t.q.LockThread(ctx, tx, id)
-	return found(row.Thread, row.Tail, row.LastActivity, err)
+	return found(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, err)
 }
 
-// Filter chooses threads of a list; the zero Filter is the first page of all.
+// MinPrefix is how many characters of an id are enough to look for it.
+const MinPrefix = 4
+
+// Filter selects threads for a list. The zero Filter selects all, but see Limit.
 type Filter struct {
-	// ParentThread, ForkedFrom, Tag and Status narrow the list; empty is any.
+	// ParentThread, ForkedFrom, Tag and Status restrict the list; an empty one does not.
 	ParentThread, ForkedFrom, Tag string
 	Status                        Status
-	// After is the last thread of the page before; its zero value starts at the first page.
+	// Match asks for the threads whose id begins with it, if it has at least [MinPrefix] characters, or whose name it
+	// is. It is used without any other filter, and the first page is all.
+	Match string
+	// After is the last thread of the previous page. Its zero value selects the first page.
 	After Cursor
 	// Limit is the largest number of threads to return; it must be positive.
 	Limit int
 }
 
-// Cursor is a place in the order of [Threads.List].
+// Cursor is a position in the order of [Threads.List]. The zero Cursor is before the first thread.
 type Cursor struct {
-	PinnedAt, LastActivity time.Time
-	ID                     string
+	PinnedAt, ActiveAt time.Time
+	ID                 string
 }
 
-// List returns threads of the scope's house: pinned ones first, the latest pin leading, then by last
-// activity, the latest leading. A status that no thread can have is a [fault.Invalid].
+// Compare returns a negative number if c comes before d in the order of [Threads.List], and 0 if they are equal.
+func (c Cursor) Compare(d Cursor) int {
+	return cmp.Or(d.PinnedAt.Compare(c.PinnedAt), d.ActiveAt.Compare(c.ActiveAt), cmp.Compare(d.ID, c.ID))
+}
+
+// List returns threads of the scope's house: pinned ones first, most recently pinned first, then by last activity,
+// latest first. An unknown status is a [fault.Invalid].
 func (t *Threads) List(ctx context.Context, scope db.Scope, f Filter) (list []Thread, err error) {
-	if f.Status != "" && next[f.Status] == nil {
+	if f.Status != "" && transitions[f.Status] == nil {
 		return nil, fault.Newf(fault.Invalid, "use open, closed, idle, running, completed, failed or cancelled",
-			"status: there is no status %q", f.Status)
+			"status: %q is not a status", f.Status)
 	}
-	pinned := "-infinity"
-	if !f.After.PinnedAt.IsZero() {
-		pinned = f.After.PinnedAt.UTC().Format(time.RFC3339Nano)
+	after := query.ListThreadsParams{HouseID: scope.House, BeforePinned: "infinity", BeforeActivity: "infinity", MaxRows: int32(f.Limit)}
+	if f.After.ID != "" {
+		after.BeforePinned, after.BeforeActivity, after.BeforeID = "-infinity", f.After.ActiveAt.UTC().Format(time.RFC3339Nano), f.After.ID
+		if !f.After.PinnedAt.IsZero() {
+			after.BeforePinned = f.After.PinnedAt.UTC().Format(time.RFC3339Nano)
+		}
 	}
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
-		rows, err := t.q.ListThreads(ctx, tx, query.ListThreadsParams{
-			HouseID: scope.House, ParentThreadID: f.ParentThread, ForkedFromID: f.ForkedFrom, Tag: f.Tag, Status: string(f.Status),
-			FirstPage: f.After.ID == "", BeforePinned: pinned, BeforeActivity: f.After.LastActivity, BeforeID: f.After.ID,
-			MaxRows: int32(f.Limit),
-		})
-		for _, row := range rows {
-			list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity))
-		}
+		list, err = t.listTx(ctx, tx, f, after)
 		return err
 	})
 	return list, err
 }
 
-// Change says what to change about a thread; nil leaves as it is.
+// listTx uses the query that fits the filter.
+func (t *Threads) listTx(ctx context.Context, tx pgx.Tx, f Filter, after query.ListThreadsParams) (list []Thread, err error) {
+	if f.Match != "" {
+		return t.matchTx(ctx, tx, f, after.HouseID)
+	}
+	switch narrow := (Filter{ParentThread: f.ParentThread, Tag: f.Tag, Status: f.Status}); {
+	case narrow != Filter{}:
+		rows, err := t.q.FilterThreads(ctx, tx, query.FilterThreadsParams{
+			HouseID: after.HouseID, ParentThreadID: f.ParentThread, ForkedFromID: f.ForkedFrom, Tag: f.Tag, Status: string(f.Status),
+			BeforePinned: after.BeforePinned, BeforeActivity: after.BeforeActivity, BeforeID: after.BeforeID, MaxRows: after.MaxRows,
+		})
+		for _, row := range rows {
+			list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName))
+		}
+		return list, err
+	case f.ForkedFrom != "":
+		rows, err := t.q.ListForks(ctx, tx, query.ListForksParams{ForkedFromID: f.ForkedFrom,
+			BeforePinned: after.BeforePinned, BeforeActivity: after.BeforeActivity, BeforeID: after.BeforeID, MaxRows: after.MaxRows})
+		for _, row := range rows {
+			list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName))
+		}
+		return list, err
+	}
+	rows, err := t.q.ListThreads(ctx, tx, after)
+	for _, row := range rows {
+		list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName))
+	}
+	return list, err
+}
+
+// matchTx returns the threads of a house that a filter's Match finds.
+func (t *Threads) matchTx(ctx context.Context, tx pgx.Tx, f Filter, house string) (list []Thread, err error) {
+	if alone := (Filter{Match: f.Match, Limit: f.Limit}); f != alone {
+		return nil, fault.New(fault.Invalid, "match is used with another filter or a page_token", "leave out the others")
+	}
+	prefix := ""
+	if len(f.Match) >= MinPrefix {
+		prefix = f.Match
+	}
+	ids, err := t.q.MatchThreads(ctx, tx, query.MatchThreadsParams{HouseID: house, Prefix: prefix, Name: f.Match, MaxRows: int32(f.Limit)})
+	if err != nil {
+		return nil, err
+	}
+	rows, err := t.q.SomeThreads(ctx, tx, ids)
+	for _, row := range rows {
+		list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName))
+	}
+	slices.SortFunc(list, func(a, b Thread) int { return a.Cursor().Compare(b.Cursor()) })
+	return list[:min(len(list), f.Limit)], err
+}
+
+// ByIDs returns those of the given threads that are in the scope's house, in any order.
+func (t *Threads) ByIDs(ctx context.Context, scope db.Scope, ids []string) (some []Thread, err error) {
+	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
+		rows, err := t.q.SomeThreads(ctx, tx, ids)
+		for _, row := range rows {
+			some = append(some, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName))
+		}
+		return err
+	})
+	return some, err
+}
+
+// WithForks returns those of the given threads of the scope's house that have forks, in any order.
+func (t *Threads) WithForks(ctx context.Context, scope db.Scope, ids []string) (forked []string, err error) {
+	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
+		forked, err = t.q.ForkedThreads(ctx, tx, ids)
+		return err
+	})
+	return forked, err
+}
+
+// Change describes a change of a thread. It leaves unchanged what is nil.
 type Change struct {
 	// Name and Environment are removed by an empty string.
 	Name, Environment *string
 	Pinned            *bool
 	// Tags replaces all tags.
 	Tags *[]string
-	// Status closes or opens a chat.
+	// Status closes or reopens a chat.
 	Status *Status
 }
 
-// Update changes a thread and returns it changed. A change of status is told in its log, in the same
-// transaction.
+// Update changes a thread and returns it. It records a change of status in the log, in the same transaction.
 func (t *Threads) Update(ctx context.Context, scope db.Scope, id string, c Change) (changed Thread, err error) {
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := t.LockTx(ctx, tx, id)
@@ -241,10 +353,10 @@ func (t *Threads) Update(ctx context.Context, scope db.Scope, id string, c Chang
 			ID: id, Name: db.Null(th.Name), PinnedAt: db.Null(th.PinnedAt), Tags: th.Tags, EnvironmentID: db.Null(th.Environment),
 		})
 		if err != nil {
-			return explainEdge(err)
+			return explainReference(err)
 		}
 		if c.Status != nil && *c.Status != th.Status {
-			if err := t.flip(ctx, tx, th, *c.Status, scope.Agent, ""); err != nil {
+			if err := t.changeStatus(ctx, tx, th, *c.Status, scope.Agent, ""); err != nil {
 				return err
 			}
 		}
@@ -254,7 +366,7 @@ func (t *Threads) Update(ctx context.Context, scope db.Scope, id string, c Chang
 	return changed, err
 }
 
-// apply puts the plain fields of a change on the thread.
+// apply applies the plain fields of a change.
 func (t *Thread) apply(c Change) (err error) {
 	if c.Name != nil {
 		if t.Name, err = entry.Name("name", *c.Name, MaxName); err != nil {
@@ -279,15 +391,16 @@ func (t *Thread) apply(c Change) (err error) {
 	return nil
 }
 
-// DeleteTx removes a thread, its log and its children, and returns the sandboxes they were on. Forks of them
-// stay whole. A thread that is gone is no error. A house's primary thread stays: that is a [fault.Precondition].
-func (t *Threads) DeleteTx(ctx context.Context, tx pgx.Tx, scope db.Scope, id string) (sandboxes []string, err error) {
-	house, err := t.q.GetHouse(ctx, tx, scope.House)
+// DeleteTx deletes a thread, its log and its children, and returns the sandboxes they were on. Their forks stay
+// complete. Deleting a thread that does not exist is no error. A house's primary thread cannot be deleted:
+// [fault.Precondition].
+func (t *Threads) DeleteTx(ctx context.Context, tx pgx.Tx, id string) (sandboxes []string, err error) {
+	primary, err := t.q.IsPrimaryThread(ctx, tx, id)
 	if err != nil {
 		return nil, err
 	}
-	if db.Zero(house.PrimaryThreadID) == id {
-		return nil, fault.New(fault.Precondition, "this is the house's own thread", "close it, or delete another one")
+	if primary {
+		return nil, fault.New(fault.Precondition, "this is the primary thread of the house", "close it, or delete another thread")
 	}
 	if sandboxes, err = t.q.SandboxesBelow(ctx, tx, id); err != nil {
 		return nil, err
@@ -296,7 +409,7 @@ func (t *Threads) DeleteTx(ctx context.Context, tx pgx.Tx, scope db.Scope, id st
 	return sandboxes, err
 }
 
-// RevokeTokens ends all tokens of a thread. A thread that is gone is a [fault.NotFound].
+// RevokeTokens revokes all tokens of a thread. The error is a [fault.NotFound] if there is no such thread.
 func (t *Threads) RevokeTokens(ctx context.Context, scope db.Scope, id string) error {
 	return t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		n, err := t.q.RevokeThreadTokens(ctx, tx, id)
@@ -307,7 +420,7 @@ func (t *Threads) RevokeTokens(ctx context.Context, scope db.Scope, id string) e
 	})
 }
 
-// cleanTags tidies tags and drops repeated ones.
+// cleanTags trims tags, and removes duplicates.
 func cleanTags(tags []string) ([]string, error) {
 	clean := []string{}
 	for _, tag := range tags {
@@ -322,8 +435,8 @@ func cleanTags(tags []string) ([]string, error) {
 	return clean, nil
 }
 
-// explainEdge names the edge that leads to nothing in this house.
-func explainEdge(err error) error {
+// explainReference names the reference that leads to nothing in this house.
+func explainReference(err error) error {
 	for constraint, field := range map[string]string{
 		"threads_house_id_agent_id_fkey":         "agent_id",
 		"threads_house_id_environment_id_fkey":   "environment_id",
@@ -338,32 +451,64 @@ func explainEdge(err error) error {
 }
 
 func noSuch(field string) *fault.Error {
-	return fault.New(fault.NotFound, field+": there is none with this id in the house", "use an id of the same house, or leave it out")
+	return fault.New(fault.NotFound, field+": the house has none with this id", "use an id of the same house, or leave it out")
 }
 
 func noThread() error {
 	return fault.New(fault.NotFound, "there is no such thread", "list the threads with: arbe thread list")
 }
 
-func found(row query.Thread, tail int64, last time.Time, err error) (Thread, error) {
+func found(row query.Thread, tail int64, last time.Time, saidName string, err error) (Thread, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Thread{}, noThread()
 	}
 	if err != nil {
 		return Thread{}, err
 	}
-	return fromRow(row, tail, last), nil
+	return fromRow(row, tail, last, saidName), nil
 }
 
-func fromRow(r query.Thread, tail int64, last time.Time) Thread {
+func fromRow(r query.Thread, tail int64, last time.Time, saidName string) Thread {
 	t := Thread{
 		ID: r.ID, House: r.HouseID, StreamID: r.StreamID, Name: db.Zero(r.Name),
 		ParentThread: db.Zero(r.ParentThreadID), ParentAgent: db.Zero(r.ParentAgentID), Agent: db.Zero(r.AgentID),
 		Environment: db.Zero(r.EnvironmentID), Sandbox: db.Zero(r.SandboxID), Tags: r.Tags, Status: Status(r.Status),
 		PinnedAt: db.Zero(r.PinnedAt), CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Tail: tail, LastActivity: last,
+		ActiveAt: r.ActiveAt,
+	}
+	if r.LastSaid != nil {
+		t.LastSaid = &Said{Author: db.Zero(r.LastSaidBy), AuthorName: saidName, Text: *r.LastSaid}
+	}
+	if r.RunningID != nil {
+		t.Running = &RunningCommand{Command: *r.RunningID, Since: db.Zero(r.RunningSince)}
 	}
 	if r.ForkedAtSeq != nil {
 		t.Origin = &Origin{Thread: db.Zero(r.ForkedFromID), Seq: *r.ForkedAtSeq}
 	}
 	return t
+}
+
+// OnSandboxTx counts the threads on a sandbox.
+func (t *Threads) OnSandboxTx(ctx context.Context, tx pgx.Tx, sandbox string) (int64, error) {
+	return t.q.ThreadsOnSandbox(ctx, tx, sandbox)
+}
+
+// PutOnSandboxTx assigns a thread to a sandbox of its house.
+func (t *Threads) PutOnSandboxTx(ctx context.Context, tx pgx.Tx, id, sandbox string) error {
+	return t.q.SetThreadSandbox(ctx, tx, &sandbox, id)
+}
+
+// MoveSandboxTx moves every thread on one sandbox of the house to another sandbox, and returns their logs in the order
+// in which logs are always locked, so that two such transactions cannot deadlock.
+func (t *Threads) MoveSandboxTx(ctx context.Context, tx pgx.Tx, house, from, to string) ([]stream.Ref, error) {
+	moved, err := t.q.RepointThreads(ctx, tx, to, house, from)
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(moved)
+	logs := make([]stream.Ref, len(moved))
+	for i, name := range moved {
+		logs[i] = stream.Ref{House: house, Name: name}
+	}
+	return logs, nil
 }

@@ -18,18 +18,19 @@ func TestCreateInsideATransaction(t *testing.T) {
 
 	t.Run("leaves neither row nor log when it fails later", func(t *testing.T) {
 		failure := errors.New("later")
-		err := b.DB.In(t.Context(), b.scope, func(tx pgx.Tx) error {
-			_, err := b.threads.CreateTx(t.Context(), tx, b.scope, thread.Draft{ID: "undone00"})
+		var undone thread.Thread
+		err := b.DB.In(t.Context(), b.scope, func(tx pgx.Tx) (err error) {
+			undone, err = b.threads.CreateTx(t.Context(), tx, b.scope, thread.Draft{ID: "undone00"})
 			must(t, err)
 			return failure
 		})
 		if err != failure {
 			t.Error(err)
 		}
-		if _, err := b.threads.Get(t.Context(), b.scope, "undone00"); fault.CodeOf(err) != fault.NotFound {
+		if _, err := b.threads.Get(t.Context(), b.scope, undone.ID); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("the thread is there: %v", err)
 		}
-		ref := stream.Ref{House: b.scope.House, Name: thread.StreamName("undone00")}
+		ref := stream.Ref{House: b.scope.House, Name: undone.StreamID}
 		if _, _, err := b.log.Read(t.Context(), ref, stream.Range{}); fault.CodeOf(err) != fault.NotFound {
 			t.Errorf("the log is there: %v", err)
 		}
@@ -68,7 +69,7 @@ func TestDelete(t *testing.T) {
 	remove := func(t *testing.T, id string) (boxes []string) {
 		t.Helper()
 		must(t, b.DB.In(t.Context(), b.scope, func(tx pgx.Tx) (err error) {
-			boxes, err = b.threads.DeleteTx(t.Context(), tx, b.scope, id)
+			boxes, err = b.threads.DeleteTx(t.Context(), tx, id)
 			return err
 		}))
 		return boxes

@@ -16,8 +16,12 @@ package arbe
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"runtime"
+	"runtime/debug"
 	"strings"
+	"sync"
 
 	"connectrpc.com/connect"
 
@@ -35,6 +39,12 @@ type Client struct {
 	Entries      arbev1connect.EntryServiceClient
 	Environments arbev1connect.EnvironmentServiceClient
 	Sandboxes    arbev1connect.SandboxServiceClient
+	Artifacts    arbev1connect.ArtifactServiceClient
+
+	// For the bytes of artifacts.
+	http   connect.HTTPClient
+	url    string
+	bearer bearer
 }
 
 // Option changes how [New] makes a client.
@@ -69,8 +79,27 @@ func New(baseURL, token string, opts ...Option) *Client {
 		Entries:      arbev1connect.NewEntryServiceClient(s.http, url, with),
 		Environments: arbev1connect.NewEnvironmentServiceClient(s.http, url, with),
 		Sandboxes:    arbev1connect.NewSandboxServiceClient(s.http, url, with),
+		Artifacts:    arbev1connect.NewArtifactServiceClient(s.http, url, with),
+
+		http: s.http, url: url, bearer: bearer(token),
 	}
 }
+
+// module is this module's path.
+const module = "github.com/arbe-dev/arbe"
+
+// userAgent names this client and its version to servers: "arbe-go/v1.2.3 connect-go/1.21.1 (go1.26)".
+var userAgent = sync.OnceValue(func() string {
+	version := "devel"
+	if build, ok := debug.ReadBuildInfo(); ok {
+		for _, m := range append(build.Deps, &build.Main) {
+			if m.Path == module && m.Version != "" && m.Version != "(devel)" {
+				version = m.Version
+			}
+		}
+	}
+	return fmt.Sprintf("arbe-go/%s connect-go/%s (%s)", version, connect.Version, runtime.Version())
+})
 
 // bearer is the interceptor that shows a token with every call, streams included.
 type bearer string
@@ -95,6 +124,7 @@ func (b bearer) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.
 }
 
 func (b bearer) show(h http.Header) {
+	h.Set("User-Agent", userAgent())
 	if b != "" {
 		h.Set("Authorization", "Bearer "+string(b))
 	}

@@ -1,22 +1,17 @@
 package arbe
 
 import (
-	"errors"
-
-	"connectrpc.com/connect"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 // Next is what the reader of an error of the server can do about it, as a sentence without its full
 // stop; empty when the server gave none or was not reached.
-func Next(err error) string { return meta(err, "Arbe-Next") }
+func Next(err error) string { return arbev1.ErrorInfoOf(err).Next }
 
 // Reference names this very failure in the server's log, for its operator. Only internal errors have
 // one; it is empty otherwise.
-func Reference(err error) string { return meta(err, "Arbe-Reference") }
+func Reference(err error) string { return arbev1.ErrorInfoOf(err).Reference }
 
-func meta(err error, key string) string {
-	if e, ok := errors.AsType[*connect.Error](err); ok {
-		return e.Meta().Get(key)
-	}
-	return ""
-}
+// RequestID is the id of the request that failed, which is in every line of the server's log about it; empty when the
+// server was not reached.
+func RequestID(err error) string { return arbev1.ErrorInfoOf(err).RequestId }

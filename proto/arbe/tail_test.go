@@ -50,6 +50,17 @@ func expect(t *testing.T, got, want []int64) {
 	}
 }
 
+// wantGrowing checks that each wait is up to twice as long as the one before could be.
+func wantGrowing(t *testing.T, waits []time.Duration) {
+	t.Helper()
+	for i, wait := range waits {
+		ceiling := min(100*time.Millisecond<<i, 5*time.Second)
+		if wait < ceiling/2 || wait > ceiling {
+			t.Errorf("attempt %d: it waited %s, want %s to %s", i+1, wait, ceiling/2, ceiling)
+		}
+	}
+}
+
 func TestTail(t *testing.T) {
 	t.Parallel()
 
@@ -206,12 +217,59 @@ func TestTail(t *testing.T) {
 				t.Fatalf("it ended with %v, want the context's error", err)
 			}
 		}
-		for i, wait := range waits {
-			ceiling := min(100*time.Millisecond<<i, 5*time.Second)
-			if wait < ceiling/2 || wait > ceiling {
-				t.Errorf("attempt %d: it waited %s, want %s to %s", i+1, wait, ceiling/2, ceiling)
+		wantGrowing(t, waits)
+	})
+
+	t.Run("waits longer also when every connection ends at the same place", func(t *testing.T) {
+		t.Parallel()
+		s := &scriptedServer{onSend: func(_ int, event *arbev1.TailResponse) error {
+			if event.GetCaughtUp() != nil {
+				return connect.NewError(connect.CodeUnavailable, errors.New("not now"))
 			}
+			return nil
+		}}
+		c := serve(t, s)
+		s.write(3)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var waits []time.Duration
+		lost := arbe.OnDisconnect(func(_ error, wait time.Duration) {
+			if waits = append(waits, wait); len(waits) == 4 {
+				cancel()
+			}
+		})
+		for range c.Tail(ctx, "thread", 0, lost) {
 		}
+		wantGrowing(t, waits)
+	})
+
+	t.Run("waits longer at a gap that stays, and ends with it", func(t *testing.T) {
+		t.Parallel()
+		s := &scriptedServer{onSend: func(_ int, event *arbev1.TailResponse) error {
+			if e := event.GetEntry(); e.GetSeq() > 3 {
+				event.Event = entryEvent(&arbev1.Entry{Seq: e.GetSeq() + 2}).Event
+			}
+			return nil
+		}}
+		c := serve(t, s)
+		s.write(5)
+		var seen []int64
+		var waits []time.Duration
+		var last error
+		for event, err := range c.Tail(t.Context(), "thread", 0, arbe.OnDisconnect(func(_ error, wait time.Duration) { waits = append(waits, wait) })) {
+			if e := event.GetEntry(); e != nil {
+				seen = append(seen, e.GetSeq())
+			}
+			last = err
+		}
+		expect(t, seen, upTo(0, 3))
+		if gap, ok := errors.AsType[*arbe.GapError](last); !ok || gap.Position != 3 || gap.Found != 6 {
+			t.Errorf("it ended with %v", last)
+		}
+		if s.calls != len(waits)+1 || len(waits) != 5 {
+			t.Errorf("it asked %d times, and told of %d", s.calls, len(waits))
+		}
+		wantGrowing(t, waits)
 	})
 
 	t.Run("ends with the context, also while nothing comes", func(t *testing.T) {
@@ -243,7 +301,7 @@ func TestTailGivesUp(t *testing.T) {
 			t.Parallel()
 			s := &scriptedServer{onCall: func(context.Context, int) error {
 				err := connect.NewError(code, errors.New("no"))
-				err.Meta().Set("Arbe-Next", "do this")
+				err.Meta().Set(arbev1.NextHeader, "do this")
 				return err
 			}}
 			c := serve(t, s)

@@ -4,6 +4,8 @@
 const $ = (selector, root = document) => root.querySelector(selector)
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)]
 const thread = $('main.thread')?.dataset.thread
+const places = () => $$('#places .place')
+const dayWords = new Intl.DateTimeFormat(undefined, { weekday: 'long', day: 'numeric', month: 'long', year: 'numeric' })
 document.documentElement.dataset.scripted = ''
 
 // A store that may be full, or forbidden by the browser: then drafts live as long as the page.
@@ -35,6 +37,8 @@ for (const form of $$('form[data-draft]')) {
   const changed = () => {
     store.set(key, area.value)
     grow(area)
+    const error = $('.form-error', form)
+    if (error) error.textContent = ''
     form.classList.toggle('shell', /^\s*(!|\/run(\s|$))/.test(area.value))
   }
   area.value ||= store.get(key) ?? ''
@@ -52,22 +56,29 @@ for (const form of $$('form[data-draft]')) {
   form.clear = () => { area.value = ''; changed() }
 }
 
-// A thread that was started here took the draft of the house's page with it.
+// A thread that was started here took the draft of the house's page with it. Its page is the next one that opens with the
+// composer in focus.
 const starter = $('.starter')
-starter?.addEventListener('submit', () => store.set('starting', { draft: starter.dataset.draft, thread: starter.thread.value }))
-const starting = store.get('starting')
-if (thread && starting?.thread === thread) {
-  store.set('draft:' + starting.draft, null)
+starter?.addEventListener('submit', () => store.set('starting', starter.dataset.draft))
+if (thread && location.hash === '#composer-text') {
+  const draft = store.get('starting')
+  if (draft) store.set('draft:' + draft, null)
   store.set('starting', null)
+  $('#composer-text').focus()
+  history.replaceState(null, '', location.pathname + location.search)
 }
 
-// ---- The outbox: what was sent waits here until the log has it, over reloads too. Its id makes sending
-// it again harmless, so it is sent again whenever there is doubt.
+// ---- The outbox: what was sent waits here until the log has it, over reloads too. Its id makes sending it again
+// harmless, so it is sent again until the server has answered, however long that takes.
 
 const outbox = $('#outbox'), composer = $('#composer')
+const firstTry = 500, lastTry = 5_000
 
-const keepOutbox = () => store.set('outbox:' + thread,
-  $$('form:not(.sent)', outbox).map(f => ({ id: f.elements.entry.value, text: f.elements.text.value })))
+// The store is shared by all tabs of the thread: each adds and takes away its own.
+const outboxKey = 'outbox:' + thread
+const stored = () => store.get(outboxKey) ?? []
+const keep = (id, text) => store.set(outboxKey, [...stored().filter(one => one.id !== id), { id, text }])
+const drop = id => store.set(outboxKey, stored().filter(one => one.id !== id))
 
 function send(id, text) {
   const form = $('#outbox-item').content.firstElementChild.cloneNode(true)
@@ -75,99 +86,262 @@ function send(id, text) {
   form.elements.entry.value = id
   form.elements.text.value = text
   $('.outgoing-text', form).textContent = text
-  outbox.append(form) // Datastar sees it and posts it
+  outbox.append(form)
+  keep(id, text)
+  deliver(form)
 }
+
+function refuse(form, why) {
+  form.classList.add('refused')
+  $('.why', form).textContent = 'Not sent. ' + why
+}
+
+// deliver posts one form of the outbox, and goes on trying while nobody answers.
+async function deliver(form, pause = firstTry) {
+  clearTimeout(form.again)
+  if (form.posting) return
+  form.posting = true
+  form.classList.remove('refused')
+  let answer, text
+  try {
+    answer = await fetch(form.action, {
+      method: 'POST', headers: { 'Datastar-Request': 'true' }, body: new URLSearchParams(new FormData(form)), signal: AbortSignal.timeout(60_000),
+    })
+    text = await answer.text()
+  } catch { /* no answer */ }
+  form.posting = false
+  if (!form.isConnected) return // taken back
+  if (!answer || text === undefined || answer.status >= 500) {
+    form.classList.add('late')
+    $('.why', form).textContent = 'Not sent, trying again…'
+    form.again = setTimeout(() => deliver(form, Math.min(pause * 1.7, lastTry)), pause)
+  } else if (!answer.ok) refuse(form, text)
+  else {
+    const item = new DOMParser().parseFromString(text, 'text/html').querySelector('.outgoing')
+    if (!item) return refuse(form, 'The server gave an answer that this page does not understand. Load the page again.')
+    form.replaceWith(item)
+    if (item.matches('.sent')) drop(item.elements.entry.value)
+    sweepOutbox()
+  }
+}
+
+// deliverLate is for the moment when the server is back.
+const deliverLate = () => { for (const form of $$('.outgoing.late:not(.refused)', outbox ?? document)) deliver(form) }
 
 function takeBack(form) {
   const area = $('#composer-text')
   area.value = form.elements.text.value + (area.value && '\n' + area.value)
+  clearTimeout(form.again)
+  drop(form.elements.entry.value)
   form.remove()
-  keepOutbox()
   area.dispatchEvent(new Event('input'))
   area.focus()
 }
 
 if (outbox) {
-  for (const { id, text } of store.get('outbox:' + thread) ?? []) send(id, text)
+  for (const { id, text } of stored()) send(id, text)
   composer.addEventListener('submit', event => {
     event.preventDefault()
     const text = $('#composer-text').value
     if (!text.trim()) return
+    const most = Number(composer.dataset.max), size = new Blob([text]).size
+    if (size > most) {
+      const why = `This has ${(size / 2 ** 20).toFixed(1)} MiB, and a message may have ${Math.ceil(most / 2 ** 20)} MiB. Shorten it, or put it into a file.`
+      $('#composer-error').textContent = 'Not sent. ' + why
+      return
+    }
     send(newID(), text)
-    keepOutbox()
     composer.clear()
     toEnd()
+  })
+  outbox.addEventListener('submit', event => {
+    event.preventDefault()
+    deliver(event.target)
   })
   outbox.addEventListener('click', event => {
     if (event.target.matches('.edit')) takeBack(event.target.closest('form'))
   })
 }
 
+// sweepOutbox removes what the log shows by now.
 function sweepOutbox() {
   const next = nextSeq()
   for (const form of $$('form.sent', outbox)) if (Number(form.dataset.seq) < next) form.remove()
-  keepOutbox()
 }
 
-// ---- The connection. Datastar keeps it; here it is shown, watched, and made anew when it went silent.
+// ---- The connection, which all tabs of the browser share (connection.js). Here the page says what it shows, puts
+// in what comes, and watches for silence.
 
 const nextSeq = () => Number($('.next')?.id.slice(5) ?? 0)
+const script = $('meta[name=arbe-connection]').content
+let cursors = {} // what this page has of each topic
+let waiting = new Set() // the topics that are not live yet
 let heard = Date.now()
+let tell = null // sends to the connection
 
-function reconnect() {
-  const live = $('#live[data-from]')
-  if (!live) return
-  heard = Date.now()
-  const fresh = live.cloneNode()
-  fresh.dataset.init ||= live.dataset.paused
-  if (nextSeq()) fresh.dataset.from = live.dataset.from.replace(/after=\d+/, 'after=' + (nextSeq() - 1))
-  live.replaceWith(fresh) // the old one's connection goes with it
-}
-
-function pause() {
-  const live = $('#live[data-init]')
-  if (!live) return
-  live.dataset.paused = live.dataset.init
-  delete live.dataset.init // and Datastar hangs up
-}
-
-document.addEventListener('datastar-fetch', ({ detail: { type, el } }) => {
-  if (el.id === 'live') {
-    const lost = type === 'retrying' || type === 'error'
-    if (lost) document.documentElement.dataset.connection = 'lost'
-    else if (type.startsWith('datastar-')) {
-      delete document.documentElement.dataset.connection
-      heard = Date.now()
-    }
-  } else if (el.matches?.('.stop')) {
-    if (type === 'error' || type === 'retries-failed') el.classList.remove('stopping')
-  } else if (el.matches?.('.outgoing')) {
-    const late = ['retrying', 'error', 'retries-failed'].includes(type)
-    if (late) {
-      el.classList.add('late')
-      $('.why', el).textContent = type === 'retrying' ? 'Not sent, trying again…' : 'Not sent.'
-    }
+// wanted are the topics of this page, with what it has of each. Without #live it follows nothing.
+function wanted() {
+  const topics = {}
+  for (const text of $('#live[data-topics]')?.dataset.topics.split(' ') ?? []) {
+    const [kind, id, cursor] = text.split('/'), name = kind + '/' + id
+    topics[name] = kind === 'thread' ? String(Math.max(nextSeq() - 1, 0)) : cursors[name] ?? cursor
   }
+  return topics
+}
+
+let shown = ''
+function show() {
+  if (!tell || paused) return
+  const topics = wanted(), names = Object.keys(topics).join(' ')
+  if (names === shown) return
+  shown = names
+  waiting = new Set(Object.keys(topics))
+  heard = Date.now()
+  tell(names ? { topics } : { leave: true })
+}
+
+let paused = false
+function pause() {
+  paused = true
+  shown = ''
+  delete document.documentElement.dataset.live
+  tell?.({ leave: true })
+}
+function resume() {
+  paused = false
+  show()
+}
+function reconnect() {
+  if (paused) return
+  heard = Date.now()
+  shown = ''
+  show()
+  tell?.({ again: true })
+}
+
+function receive(event) {
+  if (event.lost) {
+    document.documentElement.dataset.connection = 'lost'
+    delete document.documentElement.dataset.live
+    waiting = new Set(shown.split(' '))
+    return
+  }
+  heard = Date.now()
+  if (!event.t || paused) return
+  if (document.documentElement.dataset.connection) {
+    delete document.documentElement.dataset.connection
+    deliverLate()
+  }
+  if (event.c && !event.t.startsWith('thread/')) cursors[event.t] = event.c
+  put(event.p ?? [])
+  waiting.delete(event.t)
+  if (!waiting.size) document.documentElement.dataset.live = ''
+  if (event.end) {
+    shown = ''
+    setTimeout(show, 1_000) // a topic that ended is followed again if the page still names it
+  }
+}
+
+// put changes the page. What is not there is not looked for: an event may come twice, or for another tab.
+function put(patches) {
+  const focused = document.activeElement?.id
+  for (const { s: selector, m: mode = 'outer', h: elements = '' } of patches) {
+    if (!$(selector)) continue
+    const detail = { type: 'datastar-patch-elements', el: document.body, argsRaw: { selector, mode, elements } }
+    document.dispatchEvent(new CustomEvent('datastar-fetch', { detail }))
+  }
+  if (focused && !document.activeElement?.id) document.getElementById(focused)?.focus({ preventScroll: true })
+  here()
+  showRunning()
+}
+
+// showRunning says in the window's tab that something runs: by the icon, and on a house's page by the title too. The title
+// of a thread's page comes from the server.
+const favicon = $('#favicon'), plainIcon = favicon.href, houseTitle = $('#threads') && document.title.replace(/^● .*? · /, '')
+function showRunning() {
+  const running = $$('#threads .status.running:not(.state-word)').length
+  if (houseTitle) document.title = (running ? `● ${running} running · ` : '') + houseTitle
+  const icon = running || $('#thread-head .status.running') ? new URL(favicon.dataset.running, location).href : plainIcon
+  if (favicon.href !== icon) favicon.href = icon
+}
+
+// here marks the place one is at, which is another one in each tab.
+function here() {
+  const current = thread ? 'place-' + thread : $('.settings') ? 'place-settings' : 'place-house'
+  for (const place of $$('#places .place')) place.toggleAttribute('aria-current', place.id === current)
+  rove()
+}
+
+async function connect() {
+  const alone = async () => {
+    const connection = new (await import(script)).Connection()
+    tell = data => {
+      if (data.topics) connection.show(receive, data.topics)
+      if (data.leave) connection.leave(receive)
+      if (data.alive) connection.alive(receive)
+      if (data.again) connection.again()
+    }
+    // Browsers allow few connections to one server: the next page gets this one's.
+    addEventListener('beforeunload', () => {
+      pause()
+      setTimeout(() => document.hidden || resume(), 3_000) // it was a download
+    })
+    show()
+  }
+  if (!window.SharedWorker) return alone()
+  try {
+    const worker = new SharedWorker(script, { type: 'module', name: 'arbe' })
+    worker.onerror = () => { if (!tell) alone() }
+    worker.port.onmessage = ({ data }) => {
+      if (!data.ready) return receive(data)
+      tell = data => worker.port.postMessage(data)
+      show()
+    }
+  } catch { alone() }
+}
+connect()
+
+// Stop and Run again post without leaving the page. What became of it comes with the log; what went wrong is said.
+function notify(words) {
+  const notice = $('#notice')
+  notice.textContent = words
+  clearTimeout(notice.timer)
+  notice.timer = setTimeout(() => { notice.textContent = '' }, 8_000)
+}
+document.addEventListener('submit', async event => {
+  const form = event.target
+  if (!form.matches('.stop, .again')) return
+  event.preventDefault()
+  form.classList.add('posting')
+  let words = ''
+  try {
+    const answer = await fetch(form.action, { method: 'POST', headers: { 'Datastar-Request': 'true' }, body: new URLSearchParams(new FormData(form)) })
+    if (!answer.ok) words = await answer.text()
+    else if (form.elements.entry) form.elements.entry.value = newID() // the next time is another command
+  } catch { words = 'The server cannot be reached. Try again in a moment.' }
+  if (words) notify(words)
+  if (words || form.matches('.again')) form.classList.remove('posting')
 })
 
-// A quiet server still says something every two seconds.
-const silence = 15_000, hiddenFor = 60_000
-let hiddenSince = 0
+// A quiet server still says something every twenty seconds. A tab nobody looks at follows nothing.
+const silence = 45_000, hiddenFor = 2_000
+let hiding = 0
 setInterval(() => {
-  // Browsers allow few connections to one server: a tab nobody looks at gives its own back.
-  if (document.hidden && hiddenSince && Date.now() - hiddenSince > hiddenFor) pause()
-  else if (!document.hidden && Date.now() - heard > silence) reconnect()
-}, 2_000)
+  if (paused || !shown) return
+  tell({ alive: true })
+  if (Date.now() - heard > silence) reconnect()
+}, 5_000)
 document.addEventListener('visibilitychange', () => {
-  hiddenSince = document.hidden ? Date.now() : 0
-  if (!document.hidden && $('#live[data-from]:not([data-init])')) reconnect()
+  clearTimeout(hiding)
+  if (document.hidden) hiding = setTimeout(pause, hiddenFor)
+  else if (paused) resume()
 })
-addEventListener('online', reconnect)
-// A page that is left may be kept for the way back, and its connection with it.
+addEventListener('online', () => { reconnect(); deliverLate() })
+// A page that is left may be kept for the way back, and what it follows with it.
 addEventListener('pagehide', pause)
 addEventListener('pageshow', event => {
   if (!event.persisted) return
-  reconnect()
+  resume()
   for (const id of $$('.fork input')) id.value = newID() // who comes back may want another fork
 })
 
@@ -205,6 +379,122 @@ function pill() {
   $('#jump-text').textContent = fresh && seen ? fresh + ' new' : 'Jump to latest'
 }
 
+
+// prune removes entries that are far from what one reads, once there are many: a page that is left open, or scrolled through
+// for long, stays light. They are loaded again when one comes back.
+const mostEntries = 600, keptEntries = 300
+function prune() {
+  const all = $$('[data-entry]', log)
+  if (all.length <= mostEntries) return
+  const at = following ? all.length - 1 : Math.max(all.indexOf(anchor?.element), 0)
+  const cut = (entries, kind, seq) => {
+    const place = $('#more-places').content.querySelector('#' + kind).cloneNode(true), from = $('.trigger', place).dataset.from + seq
+    $('a', place).href = $('.trigger', place).dataset.from = from
+    const first = entries[0], last = kind === 'older' ? entries.at(-1) : log.lastElementChild
+    const range = document.createRange()
+    if (kind === 'older') range.setStartBefore(log.firstElementChild)
+    else range.setStartBefore(first)
+    range.setEndAfter(last)
+    range.deleteContents()
+    range.insertNode(place)
+  }
+  const seqOf = entry => Number(entry.id.slice(1))
+  if (all.length - at > keptEntries + 50) cut(all.slice(at + keptEntries), 'newer', seqOf(all[at + keptEntries]) - 1)
+  if (at > keptEntries + 50) cut(all.slice(0, at - keptEntries), 'older', seqOf(all[at - keptEntries - 1]) + 1)
+}
+
+// announce tells screen readers of what was said since: the log itself is no live region, for then they would read every
+// repainted line of output.
+function announce(changes) {
+  if (!document.documentElement.hasAttribute('data-live')) return
+  for (const { addedNodes, target } of changes) {
+    for (const entry of addedNodes) {
+      if (!entry.matches?.('.entry') || entry.nextElementSibling?.matches('.entry')) continue // one that was loaded
+      const line = document.createElement('p')
+      const text = $('.prompt', entry)?.textContent ?? $('.body', entry).textContent
+      line.textContent = ($('header b', entry) ?? $('.gutter .unseen', entry))?.textContent + ': ' + text.trim().slice(0, 300)
+      $('#announcer').replaceChildren(line)
+    }
+  }
+}
+
+// markDays says at the first entry of each day which day it is, in the reader's time.
+function dayWord(date) {
+  const days = Math.round((new Date().setHours(0, 0, 0, 0) - new Date(date).setHours(0, 0, 0, 0)) / 86_400_000)
+  return days === 0 ? 'Today' : days === 1 ? 'Yesterday' : dayWords.format(date)
+}
+function markDays() {
+  let last = ''
+  for (const entry of $$('[data-entry]', log)) {
+    const date = new Date($('time', entry).dateTime), day = date.toDateString()
+    let mark = entry.previousElementSibling
+    if (!mark?.matches('.day')) mark = null
+    if (day === last) mark?.remove()
+    else {
+      if (!mark) {
+        mark = document.createElement('p')
+        mark.className = 'day'
+        entry.before(mark)
+      }
+      const word = dayWord(date)
+      if (mark.textContent !== word) mark.textContent = word
+    }
+    last = day
+  }
+}
+
+// reachable makes what scrolls sideways a stop of Tab, so that the keyboard can scroll it, and nothing else.
+function reachable() {
+  const regions = $$('.chat pre, .chat .table, .screen', log)
+  const wide = regions.map(e => e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight)
+  regions.forEach((e, i) => {
+    // Without this script all of them are stops, because the server cannot know what is wide.
+    const named = e.hasAttribute('aria-label')
+    if (wide[i] ? named : !named && e.tabIndex !== 0) return
+    if (wide[i]) {
+      e.tabIndex = 0
+      e.setAttribute('role', 'region')
+      e.setAttribute('aria-label', e.matches('.table') ? 'Table' : e.matches('.screen') ? 'Output' : 'Code')
+    } else for (const name of ['tabindex', 'role', 'aria-label']) e.removeAttribute(name)
+  })
+}
+
+// A reload comes back to the place where one read. It may be on an older page, which then is opened instead.
+const placeKey = 'arbe:place:' + location.pathname
+const session = { get: key => { try { return JSON.parse(sessionStorage.getItem(key)) } catch { return null } },
+  set: (key, value) => { try { sessionStorage.setItem(key, JSON.stringify(value)) } catch { /* then it opens at the end */ } } }
+let reloading = performance.getEntriesByType('navigation')[0]?.type === 'reload'
+function comeBack() {
+  const place = session.get(placeKey), led = place?.led
+  session.set(placeKey, null)
+  if (!place || !(reloading || led)) return false
+  reloading = false
+  const entry = document.getElementById('e' + place.seq)
+  if (!entry) {
+    if (led) return false
+    session.set(placeKey, { ...place, led: true })
+    location.replace(`${location.pathname.replace(/\/entries$/, '')}?at=${place.seq}`)
+    return true
+  }
+  scroller.scrollTop += entry.getBoundingClientRect().top - place.offset
+  return true
+}
+if (scroller) addEventListener('pagehide', () => {
+  if (session.get(placeKey)?.led) return
+  session.set(placeKey, following || !anchor?.element.isConnected ? null : { seq: Number(anchor.element.id.slice(1)), offset: anchor.offset })
+})
+
+// A link to an entry that is not on this page leads to the page that has it.
+function arrive() {
+  if (comeBack()) return remember()
+  const seq = location.hash.match(/^#e(\d+)$/)?.[1]
+  if (!seq) return remember()
+  const target = document.getElementById('e' + seq)
+  if (target) target.scrollIntoView({ block: 'center' })
+  else if (new URLSearchParams(location.search).get('at') !== seq) location.replace(`${location.pathname.replace(/\/entries$/, '')}?at=${seq}#e${seq}`)
+  remember()
+}
+
 if (scroller) {
   let asked = false
   scroller.addEventListener('scroll', () => {
@@ -212,9 +502,9 @@ if (scroller) {
     asked = true
     requestAnimationFrame(() => { asked = false; remember() })
   }, { passive: true })
-  new ResizeObserver(hold).observe($('.content', scroller))
-  new MutationObserver(() => { hold(); sweepOutbox() }).observe(log, { childList: true })
-  if (outbox) new MutationObserver(sweepOutbox).observe(outbox, { childList: true, subtree: true, attributes: true, attributeFilter: ['data-seq'] })
+  new ResizeObserver(() => { hold(); reachable() }).observe($('.content', scroller))
+  markDays()
+  new MutationObserver(changes => { announce(changes); prune(); markDays(); hold(); sweepOutbox(); show() }).observe(log, { childList: true })
   jump.addEventListener('click', event => {
     if ($('#newer')) return // the link leads to the end of the log
     event.preventDefault()
@@ -222,16 +512,6 @@ if (scroller) {
   })
   arrive()
   addEventListener('hashchange', arrive)
-}
-
-// A link to an entry that is not on this page leads to the page that has it.
-function arrive() {
-  const seq = location.hash.match(/^#e(\d+)$/)?.[1]
-  if (!seq) return remember()
-  const target = document.getElementById('e' + seq)
-  if (target) target.scrollIntoView({ block: 'center' })
-  else if (new URLSearchParams(location.search).get('at') !== seq) location.replace(`${location.pathname.replace(/\/entries$/, '')}?at=${seq}#e${seq}`)
-  remember()
 }
 
 // ---- Clocks.
@@ -258,11 +538,12 @@ function tick() {
 function tickElapsed() {
   for (const time of $$('.elapsed')) {
     const s = Math.max(0, Math.floor((Date.now() - new Date(time.dateTime)) / 1000))
-    time.textContent = s < 60 ? s + 's' : Math.floor(s / 60) + 'm ' + (s % 60) + 's'
+    time.textContent = s < 60 ? s + 's' : s < 3600 ? Math.floor(s / 60) + 'm ' + (s % 60) + 's' : Math.floor(s / 3600) + 'h ' + Math.floor(s % 3600 / 60) + 'm'
   }
 }
 tick()
 tickElapsed()
+showRunning()
 setInterval(tick, 20_000)
 setInterval(tickElapsed, 1_000)
 
@@ -273,6 +554,21 @@ const said = (button, word) => {
   button.title = word
   setTimeout(() => { button.title = title }, 1500)
 }
+// The places are one stop of Tab, and the arrow keys go through them.
+function rove() {
+  const all = places(), stop = all.find(p => p === document.activeElement) ?? all.find(p => p.hasAttribute('aria-current')) ?? all[0]
+  for (const place of all) place.tabIndex = place === stop ? 0 : -1
+}
+rove()
+$('#places-column')?.addEventListener('keydown', event => {
+  const all = places(), at = all.indexOf(document.activeElement)
+  const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: all.length - 1 }[event.key]
+  if (at < 0 || to === undefined || !all[to]) return
+  event.preventDefault()
+  all[to].focus()
+  rove()
+})
+
 document.addEventListener('click', event => {
   const link = event.target.closest('.copy-link')
   if (link && navigator.clipboard && !event.metaKey && !event.ctrlKey) {
@@ -290,14 +586,73 @@ document.addEventListener('click', event => {
   }
   const copy = event.target.closest('.copy')
   if (copy) navigator.clipboard?.writeText($('code', copy.parentElement)?.innerText ?? '').then(() => { copy.textContent = 'Copied' })
+  if (event.target.closest('.rename')) rename()
+  const output = event.target.closest('.copy-output')
+  if (output) copyOutput(output)
+  const wrap = event.target.closest('.wrap-output')
+  if (wrap) wrap.setAttribute('aria-pressed', wrap.closest('.command').classList.toggle('wrapped'))
+  if (touch && !event.target.closest('a, button, input, summary')) {
+    const entry = event.target.closest('.entry')
+    for (const other of $$('.entry.chosen')) if (other !== entry) other.classList.remove('chosen')
+    entry?.classList.toggle('chosen')
+  }
   for (const menu of $$('details.menu[open]')) if (!menu.contains(event.target)) menu.open = false
 })
+// On a wide screen the button of the details folds their column away, and back; elsewhere it opens them as a drawer.
+const wide = matchMedia('(min-width: 1280px)')
+$('.context-button')?.addEventListener('click', event => {
+  if (!wide.matches) return
+  event.preventDefault()
+  const folded = $('#context').classList.toggle('folded')
+  document.cookie = `arbe_details=${folded ? 'folded' : 'open'}; path=/; max-age=31536000; samesite=lax`
+})
+
+// The title is changed where it stands: a click on the pen, or a double click on the title.
+const renaming = $('#rename')
+function rename() {
+  renaming.hidden = false
+  renaming.elements.name.value = $('#thread-head h1').textContent
+  renaming.elements.name.select()
+}
+function endRenaming() {
+  renaming.hidden = true
+  $('.rename')?.focus()
+}
+document.addEventListener('dblclick', event => { if (event.target.closest('#thread-head h1')) rename() })
+renaming?.addEventListener('keydown', event => {
+  if (event.key === 'Escape') endRenaming()
+})
+renaming?.addEventListener('submit', async event => {
+  event.preventDefault()
+  const name = renaming.elements.name.value
+  try {
+    const answer = await fetch(renaming.action, { method: 'POST', headers: { 'Datastar-Request': 'true' }, body: new URLSearchParams({ name }) })
+    if (!answer.ok) return notify(await answer.text())
+    endRenaming()
+  } catch { notify('The server cannot be reached. Try again in a moment.') }
+})
+
+// copyOutput copies what a command printed. Of a folded output the page has only the end: the server has the rest.
+async function copyOutput(button) {
+  const command = button.closest('.command')
+  try {
+    let text = $$('.output .screen', command).map(screen => screen.innerText).join('\n')
+    if ($('.output .show-all', command)) {
+      const answer = await fetch($('.tools a[download]', command).href, { headers: { 'Datastar-Request': 'true' } })
+      if (!answer.ok) throw new Error('the server answers ' + answer.status)
+      text = (await answer.text()).replace(/\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\))/g, '')
+    }
+    await navigator.clipboard.writeText(text)
+    said(button, 'Copied')
+    notify('Copied.')
+  } catch { notify('The browser does not let this page copy. Download the output instead.') }
+}
 document.addEventListener('pointerover', event => {
   const pre = event.target.closest?.('.chat pre')
   if (!pre || $('.copy', pre) || !navigator.clipboard) return
   const copy = document.createElement('button')
   Object.assign(copy, { type: 'button', className: 'copy', textContent: 'Copy' })
-  pre.append(copy)
+  pre.prepend(copy)
 })
 
 // ---- Keys.
@@ -314,6 +669,13 @@ function step(by) {
   next.focus({ preventScroll: true })
   next.scrollIntoView({ block: 'nearest' })
 }
+
+document.addEventListener('keydown', event => {
+  const menu = event.key === 'Escape' && $('details.menu[open]')
+  if (!menu) return
+  menu.open = false
+  $('summary', menu).focus()
+})
 
 let before = ''
 document.addEventListener('keydown', event => {
@@ -333,4 +695,8 @@ document.addEventListener('keydown', event => {
   }
   before = event.key
 })
-if (location.hash === '#new') $('#starter-text')?.focus()
+// "New" leads to the box of the house's page, which a browser gives the focus by itself; on that very page it also closes
+// the drawer that it is in.
+$('[data-new]')?.addEventListener('click', () => {
+  if ($('#starter-text')) $('#places-column:popover-open')?.hidePopover()
+})

@@ -4,7 +4,9 @@
 package authtest
 
 import (
+	"context"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -14,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/arbe-dev/arbe/db"
@@ -94,6 +97,33 @@ func New(t testing.TB, d *dbtest.Database, a *auth.Auth) *Cast {
 		c.old[end] = key
 	}
 	return c
+}
+
+// Owner is a connection, or a pool of them, as the owner of the schema.
+type Owner interface {
+	Exec(ctx context.Context, statement string, args ...any) (pgconn.CommandTag, error)
+}
+
+// Heard waits until a server has heard of all changes of permission that were committed before, by others than itself:
+// what it heard of last is that a key of this function's own is gone.
+func Heard(t testing.TB, owner Owner, a *auth.Auth) {
+	t.Helper()
+	key := rand.Text()
+	_, err := owner.Exec(t.Context(), `with a as (insert into agents (kind, name) values ('human', 'Heard') returning id)
+		insert into api_keys (agent_id, name, hash) select id, 'heard', $1 from a`, digest(key))
+	must(t, err)
+	_, err = a.Authenticate(t.Context(), key)
+	must(t, err)
+	_, err = owner.Exec(t.Context(), "delete from agents using api_keys k where k.agent_id = agents.id and k.hash = $1", digest(key))
+	must(t, err)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if _, err := a.Authenticate(t.Context(), key); fault.CodeOf(err) == fault.Unauthenticated {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the server never hears of a change")
+		}
+	}
 }
 
 // Thread makes a chat with an empty log.

@@ -1,40 +1,42 @@
-// Conformance runs the official suite of the Durable Streams protocol against the stream door: the real
-// handler over a real Postgres, which shows every request the streams of one house, since the suite has no
-// credential to show. Beside it, the protocol's official client works with a thread's stream, with a key. It
-// prints how many tests passed and failed, and what failed.
+// Conformance runs the official suite of the Durable Streams protocol against the shipped program: `arbe up` in a
+// directory of its own, with the owner's API key. The suite has no credential to show, so a proxy adds the key to its
+// requests. Its webhooks are on this machine, which a setting of the operator allows. Beside the suite, the protocol's
+// official client works with a thread's stream. It prints how many tests passed and failed, and what failed.
 package main
 
 import (
+	"bytes"
 	"context"
-	"crypto/ed25519"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/http"
+	"io"
+	"log"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/arbe-dev/arbe/db"
-	"github.com/arbe-dev/arbe/db/embedded"
-	"github.com/arbe-dev/arbe/internal/auth"
-	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/secret"
-	"github.com/arbe-dev/arbe/internal/stream"
-	"github.com/arbe-dev/arbe/internal/subscription"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// longPoll is how long the door waits: the suite sits through some of it.
-const longPoll = time.Second
-
-// suite is the directory of the suite's package.
-const suite = "internal/door/conformance"
+const (
+	// program is what is tested, as make builds it.
+	program = "bin/arbe"
+	// longPoll is how long the door waits: the suite sits through some of it.
+	longPoll = time.Second
+	// startWithin bounds the start of the server, and stopWithin its end.
+	startWithin, stopWithin = 2 * time.Minute, time.Minute
+	// suite is the directory of the suite's package.
+	suite = "internal/door/conformance"
+	// streams is where the server has the streams.
+	streams = "/api/stream/"
+)
 
 func main() {
 	failed, err := run(context.Background())
@@ -56,89 +58,93 @@ func run(ctx context.Context) (failed int, err error) {
 	if err := os.Chmod(dir, 0o755); err != nil { // Postgres may run as another user, who must be able to enter
 		return 0, err
 	}
-	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	postgres, err := embedded.Start(ctx, embedded.Config{Dir: filepath.Join(dir, "postgres"), Fast: true, Log: logger})
+	login, stop, err := start(ctx, filepath.Join(dir, "data"))
 	if err != nil {
 		return 0, err
 	}
-	defer postgres.Stop(ctx)
-	database, sealer, home, err := prepare(ctx, postgres.URL())
+	defer stop()
+	server, err := url.Parse(login.Host)
 	if err != nil {
 		return 0, err
 	}
-	defer database.Close()
-	who := auth.New(auth.Config{DB: database, Sealer: sealer})
-	clientKey, err := who.ReplaceKey(ctx, home.member, "client")
-	if err != nil {
-		return 0, err
-	}
-	log, err := stream.Open(ctx, database, logger)
-	if err != nil {
-		return 0, err
-	}
-	defer log.Close()
-	_, key, err := ed25519.GenerateKey(nil)
-	if err != nil {
-		return 0, err
-	}
-	subscriptions := subscription.Start(subscription.Config{DB: database, Log: log, Key: key, LocalWebhooks: true, Logger: logger})
-	defer subscriptions.Close()
-	serve := func(authorize door.Authorize) *httptest.Server {
-		return httptest.NewServer(door.New(door.Config{
-			Log: log, Authorize: authorize, Subscriptions: subscriptions, Logger: logger, LongPoll: longPoll,
-		}))
-	}
-	toAll := serve(func(*http.Request, auth.Action, string) (door.Pass, error) {
-		return door.Pass{Scope: db.Scope{House: home.id}}, nil
+	withKey := httptest.NewServer(&httputil.ReverseProxy{
+		FlushInterval: -1, // what a stream sends goes on at once
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(server)
+			r.Out.Host = r.In.Host                       // callbacks come by this way too
+			if r.Out.Header.Get("Authorization") == "" { // those show a token of their own
+				r.Out.Header.Set("Authorization", "Bearer "+login.Token)
+			}
+		},
+		ErrorLog: log.New(io.Discard, "", 0), // it logs each request that a client gives up
 	})
-	defer toAll.CloseClientConnections()
-	toMembers := serve(door.Members(who))
-	defer toMembers.CloseClientConnections()
+	defer withKey.CloseClientConnections()
+	thread, err := newThread(ctx, login)
+	if err != nil {
+		return 0, err
+	}
 	return test(ctx, filepath.Join(dir, "report.json"),
-		"CONFORMANCE_URL="+toAll.URL,
+		"CONFORMANCE_URL="+withKey.URL,
 		fmt.Sprintf("CONFORMANCE_LONG_POLL_MS=%d", longPoll.Milliseconds()),
-		"CLIENT_THREAD_URL="+toMembers.URL+door.Prefixes[0]+home.stream,
-		"CLIENT_KEY="+clientKey,
+		"CLIENT_THREAD_URL="+login.Host+streams+thread.StreamId,
+		"CLIENT_KEY="+login.Token,
 	)
 }
 
-// house is a house with a member, and a thread's stream.
-type house struct{ id, member, stream string }
+// login is how the server's machine logs in as its owner.
+type login struct{ Host, Token string }
 
-// prepare makes a database with one house in it.
-func prepare(ctx context.Context, ownerURL string) (database *db.DB, sealer *secret.Sealer, home house, err error) {
-	key, err := secret.NewKey()
-	if err != nil {
-		return nil, nil, home, err
+// start runs the program as a server until stop, and returns once it serves.
+func start(ctx context.Context, dir string) (l login, stop func(), err error) {
+	var said bytes.Buffer
+	server := exec.Command(program, "up")
+	server.Env = append(os.Environ(), "ARBE_DATA_DIR="+dir, "ARBE_ADDR=127.0.0.1:0", "ARBE_LOG_LEVEL=warn",
+		"ARBE_LONG_POLL_TIMEOUT="+longPoll.String(), "ARBE_WEBHOOK_PRIVATE_HOSTS=127.0.0.1,localhost")
+	server.Stdout, server.Stderr = &said, &said
+	if err := server.Start(); err != nil {
+		return l, nil, err
 	}
-	sealer, err = secret.NewSealer(key)
-	if err != nil {
-		return nil, nil, home, err
+	ended := make(chan error, 1)
+	go func() { ended <- server.Wait() }()
+	stop = func() {
+		_ = server.Process.Signal(os.Interrupt) // it fails when the server has ended
+		defer time.AfterFunc(stopWithin, func() { _ = server.Process.Kill() }).Stop()
+		<-ended
 	}
-	serverURL, err := db.Migrate(ctx, ownerURL, sealer)
-	if err != nil {
-		return nil, nil, home, err
+	ctx, cancel := context.WithTimeout(ctx, startWithin)
+	defer cancel()
+	for {
+		// The server writes the login when it serves.
+		text, err := os.ReadFile(filepath.Join(dir, "cli.json"))
+		if err == nil && json.Unmarshal(text, &l) == nil {
+			return l, stop, nil
+		}
+		select {
+		case err := <-ended:
+			return l, nil, fmt.Errorf("the server ended at its start: %w\n%s", err, said.Bytes())
+		case <-ctx.Done():
+			stop()
+			return l, nil, fmt.Errorf("the server did not come up\n%s", said.Bytes())
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
-	owner, err := pgx.Connect(ctx, ownerURL)
-	if err != nil {
-		return nil, nil, home, err
-	}
-	defer owner.Close(ctx)
-	err = owner.QueryRow(ctx, `
-		with h as (insert into houses (name) values ('Conformance') returning id),
-		     a as (insert into agents (kind, name) values ('human', 'Client') returning id),
-		     s as (insert into streams (house_id, name) select id, 'arbe-thread-client' from h returning name),
-		     t as (insert into threads (id, house_id, stream_id) select 'client', h.id, s.name from h, s),
-		     m as (insert into members (house_id, agent_id, role) select h.id, a.id, 'member' from h, a)
-		select h.id, a.id::text, s.name from h, a, s`).Scan(&home.id, &home.member, &home.stream)
-	if err != nil {
-		return nil, nil, home, err
-	}
-	database, err = db.Open(ctx, serverURL, db.Options{})
-	return database, sealer, home, err
 }
 
-// test runs the tests with an environment, and tells what came of them.
+// newThread makes a thread in the owner's house.
+func newThread(ctx context.Context, l login) (*arbev1.Thread, error) {
+	client := arbe.New(l.Host, l.Token)
+	houses, err := client.Houses.ListHouses(ctx, &arbev1.ListHousesRequest{})
+	if err != nil {
+		return nil, err
+	}
+	made, err := client.Threads.CreateThread(ctx, &arbev1.CreateThreadRequest{HouseId: houses.Houses[0].Id})
+	if err != nil {
+		return nil, err
+	}
+	return made.Thread, nil
+}
+
+// test runs the tests with an environment, and reports the results.
 func test(ctx context.Context, report string, environment ...string) (failed int, err error) {
 	vitest := exec.CommandContext(ctx, "node_modules/.bin/vitest", append([]string{"run", "--reporter=json", "--outputFile=" + report}, os.Args[1:]...)...)
 	vitest.Dir = suite

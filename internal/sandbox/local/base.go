@@ -3,9 +3,11 @@
 package local
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -13,37 +15,68 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// pid1Path is where process 1 of a box finds its program, in every root file system.
-const pid1Path = "/.arbe/init"
+// The paths of the program of process 1 in every root file system: for a box with its own kernel, and for the others.
+const (
+	pid1Path       = "/.arbe/init"
+	supervisorPath = "/.arbe/supervisor"
+)
 
 // rootfs is what a box sees as /: a directory that it cannot write to, and what is bound into it.
 type rootfs struct {
 	path  string
-	binds []string // host paths, bound read-only at the same place
-	env   []string // the environment its programs expect
+	binds []string // host paths that are bound read-only at the same place
+	env   []string // the environment that its programs expect
 }
 
-// Parts of the host's /etc that programs under /usr need to work, and that hold no secret. Directories
-// are bound, so that an update of the host shows; single files are copied, because a package manager
-// replaces them by renaming, which a bind does not see.
+// What boxes without an image see of the host. Everything is listed here, because a directory that is shown unasked may
+// hold a password tomorrow.
 var (
-	etcDirs = []string{
-		"alternatives", "ca-certificates", "ssl/certs", "pki/tls/certs", "pki/ca-trust/extracted", "crypto-policies",
-		"ld.so.conf.d", "fonts", "terminfo", "perl", "python3*", "java-*", "maven",
+	// usrDirs are bound, so that updates of the host are visible. They do not include /usr/etc, /usr/local/etc and
+	// whatever else an administrator keeps there.
+	usrDirs = []string{
+		"bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec", "include", "share", "games",
+		"local/bin", "local/sbin", "local/lib", "local/lib64", "local/libexec", "local/include", "local/share", "local/games", "local/go",
 	}
+	// etcFiles are copied when a server starts: files that programs in /usr need and that are not meant to hold
+	// secrets, and links as links.
 	etcFiles = []string{
-		"ld.so.cache", "ld.so.conf", "services", "protocols", "mime.types", "debian_version", "ssl/openssl.cnf",
-		"bash.bashrc", "inputrc",
+		"alternatives/*", "debian_version", "inputrc", "ld.so.cache", "ld.so.conf", "ld.so.conf.d/*.conf", "mime.types", "protocols", "services",
+		"ssl/certs/*", "ssl/certs/java/cacerts", "pki/tls/cert.pem", "pki/tls/certs/*", "pki/ca-trust/extracted/*/*",
+		"crypto-policies/config", "crypto-policies/back-ends/*", "crypto-policies/state/*",
+		"fonts/fonts.conf", "fonts/conf.d/*", "terminfo/*/*",
+		"python3/debian_config", "python3*/sitecustomize.py",
+		"java-*/jvm*.cfg", "java-*/psfont*", "java-*/*.properties", "java-*/jfr/*.jfc", "java-*/management/management.properties",
+		"java-*/security/java.policy", "java-*/security/java.security", "java-*/security/default.policy", "java-*/security/blocked.certs",
+		"java-*/security/nss.cfg", "java-*/security/policy/*/*.policy",
+		"maven/m2.conf", "maven/logging/*.properties",
 	}
 )
 
-// hostBase makes the root file system of boxes without an image in dir: the host's /usr, read-only, with
-// just enough around it. extra are more host directories to show, such as a tool chain under /opt.
+// maxEtcFile limits one copied file, in bytes.
+const maxEtcFile = 4 << 20
+
+// openSSLConfig is enough for OpenSSL's commands. The host's own configuration may name keys and their PINs.
+const openSSLConfig = `[req]
+distinguished_name = req_distinguished_name
+x509_extensions = v3_ca
+
+[req_distinguished_name]
+commonName = Common Name
+
+[v3_ca]
+subjectKeyIdentifier = hash
+authorityKeyIdentifier = keyid:always,issuer
+basicConstraints = critical,CA:true
+`
+
+// hostBase creates the root file system for boxes without an image in dir: the programs of the host's /usr, read-only,
+// and the few files that they need. extra are more host directories to show, such as a tool chain in /opt. host is the
+// host's root, which is / except in tests.
 //
-// /root, /home, /run, /var, /srv and the rest of the host do not exist in it.
-func hostBase(dir string, extra []string) (rootfs, error) {
-	base := rootfs{path: dir, binds: []string{"/usr"}, env: []string{"PATH=" + hostPath}}
-	if _, err := os.Stat("/usr/local/go/bin"); err == nil {
+// It contains nothing else of the host, such as /root, /home, /run, /var or /srv.
+func hostBase(host, dir string, extra []string) (rootfs, error) {
+	base := rootfs{path: dir, env: []string{"PATH=" + hostPath}}
+	if _, err := os.Stat(filepath.Join(host, "usr/local/go/bin")); err == nil {
 		base.env = []string{"PATH=/usr/local/go/bin:" + hostPath}
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -55,19 +88,25 @@ func hostBase(dir string, extra []string) (rootfs, error) {
 	}
 	defer root.Close()
 
-	// /bin, /lib and friends are links into /usr, or on older systems directories beside it.
-	for _, name := range []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"} {
-		if target, err := os.Readlink("/" + name); err == nil {
-			if err := root.Symlink(target, name); err != nil {
+	// /bin, /lib and similar are links into /usr, or directories on older systems. There are links inside /usr too.
+	dirs := []string{"bin", "sbin", "lib", "lib32", "lib64", "libx32"}
+	for _, name := range usrDirs {
+		dirs = append(dirs, "usr/"+name)
+	}
+	if err := root.MkdirAll("usr/local", 0o755); err != nil {
+		return base, err
+	}
+	for _, name := range dirs {
+		info, err := os.Lstat(filepath.Join(host, name))
+		switch {
+		case err != nil: // the host has no such directory
+		case info.IsDir():
+			base.binds = append(base.binds, "/"+name)
+		default:
+			if err := copyLink(root, filepath.Join(host, name), name); err != nil {
 				return base, err
 			}
-		} else if _, err := os.Stat("/" + name); err == nil {
-			base.binds = append(base.binds, "/"+name)
 		}
-	}
-	for _, pattern := range etcDirs {
-		found, _ := filepath.Glob("/etc/" + pattern)
-		base.binds = append(base.binds, found...)
 	}
 	base.binds = append(base.binds, extra...)
 	for _, dir := range base.binds {
@@ -75,20 +114,25 @@ func hostBase(dir string, extra []string) (rootfs, error) {
 			return base, err
 		}
 	}
-	for _, name := range etcFiles {
-		content, err := os.ReadFile("/etc/" + name)
-		if err != nil {
-			continue // this host has no such file
-		}
-		if err := writeFile(root, "etc/"+name, content, 0o644); err != nil {
-			return base, err
+	for _, pattern := range etcFiles {
+		found, _ := filepath.Glob(filepath.Join(host, "etc", pattern))
+		for _, path := range found {
+			name, err := filepath.Rel(host, path)
+			if err == nil {
+				err = copyShown(root, path, name)
+			}
+			if err != nil {
+				return base, err
+			}
 		}
 	}
 	for name, content := range map[string]string{
-		"passwd":        "root:x:0:0:root:/root:/usr/sbin/nologin\nagent:x:1000:1000:agent:" + sandbox.Home + ":/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
-		"group":         "root:x:0:\ntty:x:5:\nagent:x:1000:\nnogroup:x:65534:\n",
-		"nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
-		"resolv.conf":   "# this sandbox has no network\n",
+		"passwd":              "root:x:0:0:root:/root:/usr/sbin/nologin\nagent:x:1000:1000:agent:" + sandbox.Home + ":/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+		"group":               "root:x:0:\ntty:x:5:\nagent:x:1000:\nnogroup:x:65534:\n",
+		"nsswitch.conf":       "passwd: files\ngroup: files\nhosts: files dns\n",
+		"resolv.conf":         "# this sandbox has no network\n",
+		"ssl/openssl.cnf":     openSSLConfig,
+		"pki/tls/openssl.cnf": openSSLConfig,
 	} {
 		if err := writeFile(root, "etc/"+name, []byte(content), 0o644); err != nil {
 			return base, err
@@ -104,42 +148,98 @@ func hostBase(dir string, extra []string) (rootfs, error) {
 	return base, completeRoot(root)
 }
 
-// completeRoot adds to a root file system what every box needs to find there: the places where things
-// get mounted, and the program of process 1.
+// copyShown copies a file of the host that boxes may see: a link as a link, and a file only if every user of the host
+// may read it and it contains no private key, as some certificate bundles do.
+func copyShown(root *os.Root, source, name string) error {
+	info, err := os.Lstat(source)
+	switch {
+	case err != nil:
+		return nil // it was removed meanwhile
+	case info.Mode().Type() == fs.ModeSymlink:
+		return copyLink(root, source, name)
+	case !info.Mode().IsRegular() || info.Mode().Perm()&0o004 == 0 || info.Size() > maxEtcFile:
+		return nil
+	}
+	content, err := os.ReadFile(source)
+	if err != nil || bytes.Contains(content, []byte("PRIVATE KEY")) {
+		return nil
+	}
+	return writeFile(root, name, content, 0o644)
+}
+
+// copyLink copies a link. Its target is resolved inside the box.
+func copyLink(root *os.Root, source, name string) error {
+	target, err := os.Readlink(source)
+	if err != nil {
+		return nil // it was replaced meanwhile
+	}
+	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return root.Symlink(target, name)
+}
+
+// completeRoot adds to a root file system what every box needs: the mount points and the program of process 1.
+//
+// An image may have links there. Mounts follow links, even into files that the box writes, and the box could then
+// choose what process 1 runs. So each mount point becomes a real directory.
 func completeRoot(root *os.Root) error {
-	for _, dir := range []string{"proc", "dev", "tmp", "run", "var", "etc", sandbox.Workspace[1:], sandbox.Home[1:], filepath.Dir(pid1Path[1:])} {
-		if err := root.MkdirAll(dir, 0o755); err != nil {
+	for _, dir := range []string{"proc", "dev", "tmp", "etc", sandbox.Workspace[1:], sandbox.Home[1:], filepath.Dir(pid1Path[1:])} {
+		if err := makeRealDir(root, dir); err != nil {
 			return err
 		}
 	}
-	// A runtime gives the file system it mounts on /tmp the mode of the directory below.
+	for _, dir := range []string{"run", "var"} { // nothing is mounted there
+		if _, err := root.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+			if err := root.Mkdir(dir, 0o755); err != nil {
+				return err
+			}
+		}
+	}
+	// The runtime gives the file system that it mounts on /tmp the mode of the directory below.
 	if err := root.Chmod("tmp", 0o777|fs.ModeSticky); err != nil {
 		return err
 	}
-	if err := root.Symlink("../tmp", "var/tmp"); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	if _, err := root.Stat("etc/hosts"); err != nil {
-		if err := writeFile(root, "etc/hosts", nil, 0o644); err != nil {
+	if info, err := root.Lstat("var"); err == nil && info.IsDir() {
+		if err := root.Symlink("../tmp", "var/tmp"); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
 	}
-	return writeFile(root, pid1Path[1:], pid1(), 0o555)
+	return errors.Join(writeFile(root, "etc/hosts", nil, 0o644),
+		writeFile(root, pid1Path[1:], pid1(), 0o555), writeFile(root, supervisorPath[1:], supervisorProgram(), 0o555))
+}
+
+// makeRealDir creates a directory and its parents, replacing whatever else is there, including links.
+func makeRealDir(root *os.Root, dir string) error {
+	if parent := path.Dir(dir); parent != "." {
+		if err := makeRealDir(root, parent); err != nil {
+			return err
+		}
+	}
+	if info, err := root.Lstat(dir); err == nil {
+		if info.IsDir() {
+			return nil
+		}
+		if err := root.Remove(dir); err != nil {
+			return err
+		}
+	}
+	return root.Mkdir(dir, 0o755)
 }
 
 func writeFile(root *os.Root, name string, content []byte, mode fs.FileMode) error {
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	if err := root.RemoveAll(name); err != nil {
+	if err := removeIn(root, name); err != nil {
 		return err
 	}
 	return root.WriteFile(name, content, mode)
 }
 
-// readOnly binds a host path at the same place in the box, the mounts below it too where the runtime can.
-func readOnly(path string, apart bool) specs.Mount {
-	if apart { // it refuses the option, and shows a mount with all that is below as one read-only file system
+// readOnly binds a host path at the same place in the box, including the mounts below it if the runtime can do that.
+func readOnly(path string, ownKernel bool) specs.Mount {
+	if ownKernel { // gVisor refuses the option, and shows a mount with everything below it as one read-only file system
 		return bind(path, path, "ro")
 	}
 	return bind(path, path, "ro", "rro")

@@ -4,6 +4,7 @@ package local
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"os"
@@ -11,40 +12,44 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// record is what is remembered of a box across servers.
+// record is what is stored about a box across servers.
 type record struct {
 	ID      string
 	Labels  sandbox.Labels
 	Limits  sandbox.Limits
 	Image   string `json:",omitempty"` // the digest of its unpacked image
-	Block   uint32 `json:",omitempty"` // its block of host ids, as root
-	Disk    bool   // whether its files are on a disk of their own
+	Block   uint32 `json:",omitempty"` // its block of host ids, if the server is root
+	Disk    bool   // whether its files are on a disk image
 	Created time.Time
 }
 
-// box is one box over its whole life.
+// box is a box over its whole life.
 //
-// mu is held for reading while the container is being used to start something, and for writing while
-// the container is started or stopped or the box is deleted. Running commands hold nothing.
+// mu is held for reading while the container is used to start something, and for writing while the container is started
+// or stopped or the box is deleted. Running commands do not hold it.
 type box struct {
 	d *Driver
 	record
 	dir string
 
-	mu      sync.RWMutex
-	running *container // nil, or dead, when the box must be started first
-	gone    bool
+	used atomic.Int64 // when it was last used, in nanoseconds since 1970
+
+	mu          sync.RWMutex
+	running     *container // nil, or dead, if the box must be started first
+	quarantined bool       // dir is in the quarantine; see quarantine.go
+	gone        bool
 }
 
 var validID = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
-// Create makes a box. An image that is not unpacked yet is pulled first.
+// Create creates a box. It pulls the image first if it is not unpacked yet.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (string, error) {
 	if !validID.MatchString(spec.ID) {
 		return "", fault.Newf(fault.Invalid, "use a-z, 0-9 and -, at most 40 characters", "%q is not a sandbox id", spec.ID)
@@ -55,7 +60,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (string, error) 
 			return "", err
 		}
 		if !fresh {
-			b.mu.RLock() // until whoever makes it is done
+			b.mu.RLock() // wait until the creating call is done
 			gone := b.gone
 			b.mu.RUnlock()
 			if gone {
@@ -75,7 +80,7 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (string, error) 
 	}
 }
 
-// reserve finds the box of an id, or enters a fresh one, locked for writing, with a block of ids.
+// reserve finds the box with an id, or registers a new one, locked for writing, with a block of ids.
 func (d *Driver) reserve(spec sandbox.Spec) (b *box, fresh bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -107,37 +112,65 @@ func closing() error {
 	return fault.New(fault.Unavailable, "the server is shutting down", "try again in a moment")
 }
 
-// load finds the boxes of earlier servers, and removes what one began to make and could not finish.
+// load finds the boxes of earlier servers, and removes those whose creation or deletion was interrupted.
 func (d *Driver) load() error {
 	dirs, err := os.ReadDir(filepath.Join(d.cfg.Dir, "boxes"))
 	if err != nil {
 		return err
 	}
 	for _, entry := range dirs {
-		b := d.newBox(record{})
 		dir := filepath.Join(d.cfg.Dir, "boxes", entry.Name())
-		text, err := os.ReadFile(filepath.Join(dir, "box.json"))
-		if err == nil {
-			err = json.Unmarshal(text, &b.record)
-		}
+		r, err := readRecord(dir)
 		if errors.Is(err, os.ErrNotExist) {
-			err = os.RemoveAll(dir)
-			d.cfg.Log.Info("removed a sandbox that was never finished", "sandbox", entry.Name(), "error", err)
-			continue
+			err = d.clearUnfinished(dir)
+		} else if err == nil {
+			d.register(d.newBox(r))
 		}
-		if err != nil || b.ID != entry.Name() {
-			return fault.New(fault.Precondition, "the sandbox record "+filepath.Join(dir, "box.json")+" cannot be read",
-				"restore it from a backup, or remove "+dir+" to give the sandbox up").Because(err)
+		if err != nil {
+			return err
 		}
-		b = d.newBox(b.record)
-		d.boxes[b.ID], d.blocks[b.Block] = b, true
 	}
-	return nil
+	return d.loadQuarantined()
+}
+
+// readRecord reads the record in a box's directory.
+func readRecord(dir string) (r record, err error) {
+	text, err := os.ReadFile(filepath.Join(dir, "box.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &r)
+	}
+	if !errors.Is(err, os.ErrNotExist) && (err != nil || r.ID != filepath.Base(dir)) {
+		err = fault.New(fault.Precondition, "the sandbox record "+filepath.Join(dir, "box.json")+" cannot be read",
+			"restore it from a backup, or remove "+dir+" to give the sandbox up").Because(err)
+	}
+	return r, err
+}
+
+// unfinished marks the directory of a box that is being created or deleted.
+const unfinished = "unfinished"
+
+// clearUnfinished removes a directory without a record if it is marked as unfinished or empty. Any other directory
+// without a record is moved to the quarantine, because it may hold somebody's work.
+func (d *Driver) clearUnfinished(dir string) error {
+	if os.Remove(dir) == nil {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(dir, unfinished)); err == nil {
+		err = removeTree(dir)
+		d.cfg.Log.Info("removed a sandbox whose creation or deletion was interrupted", "directory", dir, "error", err)
+		return nil
+	}
+	kept := filepath.Join(d.quarantine(), filepath.Base(dir)+"."+rand.Text()[:8])
+	d.cfg.Log.Warn("a sandbox's directory has no record: it is in quarantine. Nothing deletes it", "directory", kept)
+	return os.Rename(dir, kept)
 }
 
 // make is called with b.mu held.
 func (b *box) make(ctx context.Context, image string) error {
 	if err := os.Mkdir(b.dir, 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, unfinished), nil, 0o600); err != nil {
 		return err
 	}
 	if image != "" {
@@ -148,19 +181,29 @@ func (b *box) make(ctx context.Context, image string) error {
 		b.Image = digest
 	}
 	if b.Disk {
-		if err := makeDisk(ctx, b.diskImage(), b.Limits.DiskMB); err != nil {
+		if err := b.d.newDisk(ctx, b.diskImage(), b.Limits.DiskMB); err != nil {
 			return err
 		}
-	}
-	if err := b.start(ctx); err != nil {
+	} else if err := b.d.room(0); err != nil {
 		return err
 	}
-	return b.save()
+	if err := b.start(ctx, true); err != nil {
+		return err
+	}
+	return os.Remove(filepath.Join(b.dir, unfinished))
+}
+
+// limits returns the limits that apply to the box now: the recorded ones, or less if the total for all boxes was
+// lowered since. The kernel refuses a group more cores than its parent has.
+func (b *box) limits() sandbox.Limits {
+	now, total := b.Limits, b.d.cfg.Total
+	now.MemoryMB, now.PIDs, now.CPUs = min(now.MemoryMB, total.MemoryMB), min(now.PIDs, total.PIDs), min(now.CPUs, total.CPUs)
+	return now
 }
 
 func (b *box) diskImage() string { return filepath.Join(b.dir, "disk.ext4") }
 
-// save writes the record, whole and durably: from then on the box exists.
+// save writes the record durably. From then on the box exists.
 func (b *box) save() error {
 	text, err := json.Marshal(b.record)
 	if err != nil {
@@ -169,7 +212,7 @@ func (b *box) save() error {
 	return writeDurably(filepath.Join(b.dir, "box.json"), text)
 }
 
-// writeDurably writes a file that is there whole or not at all, whatever crashes.
+// writeDurably writes a file atomically and durably.
 func writeDurably(name string, text []byte) error {
 	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -182,36 +225,56 @@ func writeDurably(name string, text []byte) error {
 	return os.Rename(name+".new", name)
 }
 
-// discard removes everything of the box; it is called with b.mu held. The record goes first: a server
-// that is killed midway leaves garbage, not half a box.
+// discard removes everything of the box. Callers hold b.mu. It first turns the record into the mark for unfinished
+// boxes, so that a server that is killed midway leaves garbage and not half a box.
 func (b *box) discard(ctx context.Context) error {
-	if err := os.Remove(filepath.Join(b.dir, "box.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	err := os.Rename(filepath.Join(b.dir, "box.json"), filepath.Join(b.dir, unfinished))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	b.gone = true
 	b.stop(ctx)
-	err := os.RemoveAll(b.dir)
-	b.d.mu.Lock()
-	delete(b.d.boxes, b.ID)
-	if err == nil {
-		delete(b.d.blocks, b.Block)
-	}
-	b.d.mu.Unlock()
+	err = removeTree(b.dir)
+	b.leave(err == nil)
 	return err
 }
 
-// halt stops what runs in the box; its files stay.
+// leave unregisters a box. Callers hold b.mu. If files of it remain, its user ids stay reserved.
+func (b *box) leave(clean bool) {
+	b.d.mu.Lock()
+	defer b.d.mu.Unlock()
+	delete(b.d.boxes, b.ID)
+	if clean {
+		delete(b.d.blocks, b.Block)
+	}
+	if b.Image != "" {
+		b.d.images.release(b.Image)
+	}
+}
+
+// register registers the box of an earlier server.
+func (d *Driver) register(b *box) {
+	d.boxes[b.ID], d.blocks[b.Block] = b, true
+	if b.Image != "" {
+		d.images.use(b.Image)
+	}
+}
+
+// halt stops what runs in the box. Its files stay.
 func (b *box) halt(ctx context.Context) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stop(ctx)
 }
 
-// ref names a box of this directory. It names the directory too: servers on several machines share one
-// database, and none may take another one's box for one that is gone.
+// Machine returns the identity of this driver's directory.
+func (d *Driver) Machine() string { return d.instance }
+
+// ref returns the ref of a box of this directory. It names the directory, because servers on several machines share a
+// database, and none may take the box of another for one that is gone.
 func (d *Driver) ref(id string) string { return d.instance + "/" + id }
 
-// locate takes a ref apart; here says whether its box is, or was, in this directory.
+// locate parses a ref. here reports whether its box is, or was, in this directory.
 func (d *Driver) locate(ref string) (id string, here bool, err error) {
 	instance, id, ok := strings.Cut(ref, "/")
 	if !ok || instance == "" || !validID.MatchString(id) {
@@ -220,7 +283,7 @@ func (d *Driver) locate(ref string) (id string, here bool, err error) {
 	return id, instance == d.instance, nil
 }
 
-// find is the box of a ref.
+// find returns the box of a ref.
 func (d *Driver) find(ref string) (*box, error) {
 	id, here, err := d.locate(ref)
 	if err != nil {
@@ -228,7 +291,7 @@ func (d *Driver) find(ref string) (*box, error) {
 	}
 	if !here {
 		return nil, fault.New(fault.Unavailable, "the sandbox "+id+" is on another server's machine",
-			"use that server, or destroy the sandbox to go on in a new one")
+			"use that server, or destroy the sandbox to continue in a new one")
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -246,24 +309,24 @@ func malformed(ref string) error {
 }
 
 func notFound(ref string) error {
-	return fault.New(fault.NotFound, "the sandbox "+ref+" does not exist any more", "run the command again: the thread gets a new sandbox")
+	return fault.New(fault.NotFound, "the sandbox "+ref+" no longer exists", "run the command again: the thread gets a new sandbox")
 }
 
-// Probe says whether the box's files are there: everything else heals. What is on another machine cannot be
-// told from here.
+// Probe reports whether the box's files exist; everything else can be restored. A box on another machine is Unknown.
 func (d *Driver) Probe(_ context.Context, ref string) (sandbox.Liveness, error) {
 	id, here, err := d.locate(ref)
 	if err != nil || !here {
 		return sandbox.Unknown, err
 	}
-	switch _, err := os.Stat(filepath.Join(d.cfg.Dir, "boxes", id, "box.json")); {
-	case err == nil:
-		return sandbox.Live, nil
-	case errors.Is(err, os.ErrNotExist):
-		return sandbox.Gone, nil
-	default:
-		return sandbox.Unknown, nil
+	for _, dir := range []string{filepath.Join(d.cfg.Dir, "boxes"), d.quarantine()} {
+		switch _, err := os.Stat(filepath.Join(dir, id, "box.json")); {
+		case err == nil:
+			return sandbox.Live, nil
+		case !errors.Is(err, os.ErrNotExist):
+			return sandbox.Unknown, nil
+		}
 	}
+	return sandbox.Gone, nil
 }
 
 // Destroy deletes a box.
@@ -294,21 +357,20 @@ func (d *Driver) List(_ context.Context, want sandbox.Labels) ([]sandbox.Box, er
 		all = append(all, b)
 	}
 	d.mu.Unlock()
-	matches := func(want, have string) bool { return want == "" || want == have }
 	var found []sandbox.Box
 	for _, b := range all {
-		b.mu.RLock() // one that is being made is not there yet, one that is being deleted not any more
-		there := !b.gone
+		b.mu.RLock() // skip a box that is being created or was deleted
+		there, quarantined := !b.gone, b.quarantined
 		b.mu.RUnlock()
-		if there && matches(want.House, b.Labels.House) && matches(want.Thread, b.Labels.Thread) && matches(want.Environment, b.Labels.Environment) {
-			found = append(found, sandbox.Box{Ref: d.ref(b.ID), ID: b.ID, Labels: b.Labels, CreatedAt: b.Created})
+		if there && b.Labels.Match(want) {
+			found = append(found, sandbox.Box{Ref: d.ref(b.ID), ID: b.ID, Labels: b.Labels, CreatedAt: b.Created, Quarantined: quarantined})
 		}
 	}
 	return found, nil
 }
 
-// readable makes an error one that a person may see: as it is when it is meant for them, else message
-// with the error as its cause, for the log.
+// readable returns an error that a person may see: err itself if it is meant for people, otherwise message with err as
+// the cause for the log.
 func readable(ctx context.Context, err error, message string) error {
 	if ctx.Err() != nil {
 		return fault.From(ctx.Err())

@@ -14,40 +14,55 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/local/supervisor"
 )
 
-// bundle is all that the OCI configuration of a box is made from.
+// bundle is everything from which the OCI configuration of a box is made.
 type bundle struct {
-	id       string // the container's
-	hostname string
-	root     rootfs
-	who      identity
-	limits   sandbox.Limits
-	files    string // the host directory that holds workspace/ and home/
-	hosts    string // the host file to show as /etc/hosts
-	cgroup   string // the box's control group; empty when the server may not make any
-	caps     Capabilities
-	apart    bool // whether the box has a kernel of its own, see gvisor.go
-	noSwap   bool // whether the machine lets swap be limited
+	id        string // the container's
+	hostname  string
+	root      rootfs
+	who       identity
+	limits    sandbox.Limits
+	files     string // the host directory that holds workspace/ and home/
+	hosts     string // the host file to show as /etc/hosts
+	cgroup    string // the box's control group; empty if the server cannot create any
+	caps      Capabilities
+	ownKernel bool // whether the box has its own kernel; see gvisor.go
+	noSwap    bool // whether the machine supports limits on swap
 }
 
-// write makes dir the bundle.
+// write writes the bundle to dir.
 func (b bundle) write(dir string) error {
 	hosts := "127.0.0.1 localhost " + b.hostname + "\n::1 localhost " + b.hostname + "\n"
 	if err := os.WriteFile(b.hosts, []byte(hosts), 0o644); err != nil {
 		return err
 	}
-	config, err := json.Marshal(b.spec())
+	spec, err := b.spec()
+	if err != nil {
+		return err
+	}
+	config, err := json.Marshal(spec)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "config.json"), config, 0o644)
 }
 
-func (b bundle) spec() *specs.Spec {
+func (b bundle) spec() (*specs.Spec, error) {
+	filter := allBut()
+	if !b.ownKernel {
+		var err error
+		if filter, err = allowed(); err != nil {
+			return nil, err
+		}
+	}
 	process := b.describe(sandbox.Command{Argv: []string{pid1Path}, Dir: "/"})
-	process.User = specs.User{} // not the agent: commands can neither signal nor limit process 1
+	process.User = specs.User{} // not the agent, so that commands can neither signal nor limit process 1
 	process.Env = nil
+	if !b.ownKernel {
+		b.makeSupervisor(process)
+	}
 	return &specs.Spec{
 		Version:  "1.0.2",
 		Hostname: b.hostname,
@@ -59,7 +74,8 @@ func (b bundle) spec() *specs.Spec {
 			GIDMappings: b.who.gids,
 			CgroupsPath: b.cgroup,
 			Resources:   b.resources(),
-			Seccomp:     seccomp(b.apart),
+			Sysctl:      b.sysctl(),
+			Seccomp:     filter,
 			Namespaces: []specs.LinuxNamespace{
 				{Type: specs.UserNamespace}, {Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace},
 				{Type: specs.UTSNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.CgroupNamespace},
@@ -71,43 +87,73 @@ func (b bundle) spec() *specs.Spec {
 			},
 			ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 		},
-	}
+	}, nil
 }
 
+// mostTerminals is how many pseudo-terminals a box may have. The kernel has 4,096 for the whole machine.
+const mostTerminals = 64
+
 func (b bundle) mounts() []specs.Mount {
-	tmpfs := func(target, size string, options ...string) specs.Mount {
+	tmpfs := func(target string, eighths int, options ...string) specs.Mount {
+		size, files := b.memoryShare(eighths), max(64, b.limits.MemoryMB*16*eighths)
 		return specs.Mount{
 			Destination: target, Type: "tmpfs", Source: "tmpfs",
-			Options: append([]string{"nosuid", "nodev", "size=" + size}, options...),
+			Options: append([]string{"nosuid", "nodev", fmt.Sprintf("size=%d", size), fmt.Sprintf("nr_inodes=%d", files)}, options...),
 		}
 	}
-	half := fmt.Sprintf("%dm", max(1, b.limits.MemoryMB/2)) // what is in there counts as the box's memory
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "nodev", "noexec"}},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755", "size=64k"}},
 		{
 			Destination: "/dev/pts", Type: "devpts", Source: "devpts",
-			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"},
+			Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", fmt.Sprintf("max=%d", mostTerminals)},
 		},
-		tmpfs("/dev/shm", half, "noexec", "mode=1777"),
+		tmpfs("/dev/shm", shmEighths, "noexec", "mode=1777"),
 	}
-	if !b.apart {
-		mounts = append(mounts, tmpfs("/tmp", half, "mode=1777"))
+	if !b.ownKernel {
+		mounts = append(mounts, tmpfs("/tmp", tmpEighths, "mode=1777"))
 	}
 	for _, path := range b.root.binds {
-		mounts = append(mounts, readOnly(path, b.apart))
+		mounts = append(mounts, readOnly(path, b.ownKernel))
 	}
 	mounts = append(mounts, bind(b.hosts, "/etc/hosts", "ro"))
 	return append(mounts, b.shared()...)
 }
 
-// shared are the mounts in which the box writes on the host's file systems.
+// Memory that no process holds cannot be freed when the box is full, so each kind gets a share of the box's memory: the
+// contents of files in memory, plus a sixteenth for their inodes; and shared memory, queues and semaphores of System V.
+// Together they leave more than a third for processes.
+const (
+	tmpEighths = 2
+	shmEighths = 1
+)
+
+// sysctl returns the limits of System V IPC.
+func (b bundle) sysctl() map[string]string {
+	const (
+		queueSize     = 16 << 10 // the kernel's default for one queue
+		semaphoreSize = 128
+	)
+	sixteenth := b.memoryShare(1) / 2
+	return map[string]string{
+		"kernel.shmall": fmt.Sprint(b.memoryShare(shmEighths) / int64(os.Getpagesize())),
+		"kernel.msgmni": fmt.Sprint(max(16, min(32000, sixteenth/queueSize))),
+		"kernel.sem":    fmt.Sprintf("32000 %d 500 %d", sixteenth/semaphoreSize, max(128, min(32000, sixteenth/semaphoreSize/64))),
+	}
+}
+
+// memoryShare returns a part of the box's memory, in bytes.
+func (b bundle) memoryShare(eighths int) int64 {
+	return max(1<<20, int64(b.limits.MemoryMB)<<20*int64(eighths)/8)
+}
+
+// shared returns the mounts through which the box writes to the host's file systems.
 func (b bundle) shared() []specs.Mount {
 	mounts := []specs.Mount{
 		bind(filepath.Join(b.files, "workspace"), sandbox.Workspace),
 		bind(filepath.Join(b.files, "home"), sandbox.Home),
 	}
-	if b.apart {
+	if b.ownKernel {
 		mounts = append(mounts, bind(filepath.Join(b.files, "tmp"), "/tmp"))
 	}
 	return mounts
@@ -126,16 +172,16 @@ func (b bundle) resources() *specs.LinuxResources {
 		Pids:    &specs.LinuxPids{Limit: &pids},
 		CPU:     &specs.LinuxCPU{Quota: &quota, Period: &period},
 	}
-	if b.apart { // its processes are no processes of this machine, and its kernel's threads are not its own
+	if b.ownKernel { // its processes are not processes of this machine, and the threads of its kernel are not the box's
 		r.Pids = nil
 	}
 	if b.noSwap {
-		r.Memory.Swap = &memory // memory and swap together: no swap
+		r.Memory.Swap = &memory // this limits memory and swap together, so there is no swap
 	}
 	return r
 }
 
-// describe gives one command the way the runtime wants it.
+// describe describes a command for the runtime.
 func (b bundle) describe(cmd sandbox.Command) *specs.Process {
 	umask := uint32(0o022)
 	dir := cmd.Dir
@@ -153,7 +199,59 @@ func (b bundle) describe(cmd sandbox.Command) *specs.Process {
 	}
 }
 
-// environment is the box's own small one, then the root file system's, then the command's.
+// makeSupervisor makes the process the box's supervisor. It may become the box's user if that is not its own, and it
+// keeps its memory small.
+func (b bundle) makeSupervisor(process *specs.Process) {
+	process.Args = []string{supervisorPath}
+	process.Env = []string{"GOMAXPROCS=2", "GOGC=20"}
+	process.Rlimits = slices.DeleteFunc(process.Rlimits, func(l specs.POSIXRlimit) bool { return l.Type != "RLIMIT_CORE" && l.Type != "RLIMIT_NOFILE" })
+	if b.who.agent != 0 {
+		needed := []string{"CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP"}
+		process.Capabilities = &specs.LinuxCapabilities{Bounding: needed, Effective: needed, Permitted: needed}
+	}
+}
+
+// limitNumbers are the kernel's numbers for the limits of rlimits.
+var limitNumbers = map[string]uint32{
+	"RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_NOFILE": unix.RLIMIT_NOFILE, "RLIMIT_NPROC": unix.RLIMIT_NPROC, "RLIMIT_FSIZE": unix.RLIMIT_FSIZE,
+	"RLIMIT_MSGQUEUE": unix.RLIMIT_MSGQUEUE, "RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING,
+}
+
+// maxSearched is the number of directories of PATH in which a program is looked for. A PATH of empty names could make
+// the server use a hundred times its size in memory.
+const maxSearched = 256
+
+// stub describes a command for the supervisor. A command with its own environment may hold secrets, so other commands
+// may not inspect it.
+func (b bundle) stub(cmd sandbox.Command) supervisor.Command {
+	process := b.describe(cmd)
+	stub := supervisor.Command{
+		Argv: process.Args, Env: process.Env, Dir: process.Cwd, UID: process.User.UID, GID: process.User.GID, Own: len(cmd.Env) > 0,
+	}
+	for _, l := range process.Rlimits {
+		stub.Limits = append(stub.Limits, supervisor.Limit{Resource: limitNumbers[l.Type], Value: l.Hard})
+	}
+	name := cmd.Argv[0]
+	if strings.Contains(name, "/") {
+		stub.Paths = []string{name}
+		return stub
+	}
+	for _, pair := range process.Env {
+		path, ok := strings.CutPrefix(pair, "PATH=")
+		if !ok || path == "" {
+			continue
+		}
+		for dir := range strings.SplitSeq(path, ":") {
+			if len(stub.Paths) == maxSearched {
+				break
+			}
+			stub.Paths = append(stub.Paths, filepath.Join(dir, name))
+		}
+	}
+	return stub
+}
+
+// environment combines the box's small environment, the root file system's and the command's.
 func (b bundle) environment(extra map[string]string) []string {
 	env := map[string]string{
 		"HOME": sandbox.Home, "USER": "agent", "LOGNAME": "agent", "LANG": "C.UTF-8", "TERM": "xterm-256color",
@@ -175,15 +273,21 @@ func (b bundle) environment(extra map[string]string) []string {
 	return pairs
 }
 
-// rlimits bound what control groups do not, and stand in for them where there are none.
+// rlimits returns limits that control groups do not have, and substitutes where there are no control groups.
 func (b bundle) rlimits() []specs.POSIXRlimit {
 	limit := func(name string, n uint64) specs.POSIXRlimit { return specs.POSIXRlimit{Type: name, Soft: n, Hard: n} }
 	files := uint64(65536)
 	var own unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err == nil {
-		files = min(files, own.Max) // raising it may be more than the server is allowed
+		files = min(files, own.Max) // the server may not be allowed to raise it
 	}
-	limits := []specs.POSIXRlimit{limit("RLIMIT_CORE", 0), limit("RLIMIT_NOFILE", files)}
+	// The kernel limits these for everything in one user's namespaces, and all boxes belong to one user.
+	var signals unix.Rlimit
+	_ = unix.Getrlimit(unix.RLIMIT_SIGPENDING, &signals)
+	limits := []specs.POSIXRlimit{
+		limit("RLIMIT_CORE", 0), limit("RLIMIT_NOFILE", files), limit("RLIMIT_MSGQUEUE", 0),
+		limit("RLIMIT_SIGPENDING", min(signals.Max, max(128, min(4096, signals.Max/128)))),
+	}
 	if !b.caps.MemoryLimit {
 		limits = append(limits, limit("RLIMIT_NPROC", uint64(b.limits.PIDs)))
 	}

@@ -4,6 +4,7 @@ package local
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,9 +17,9 @@ import (
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// cgroups is the machine's control group tree. A group is named by its path below the root
-// ("/arbe-1a2b/box1/exec-3"), the same in every controller. On version 1 (and on a hybrid machine, which
-// counts as version 1) each controller has a tree of its own; on version 2 there is one.
+// cgroups is the machine's control group tree. A group is named by its path below the root ("/arbe-1a2b/box1/exec-3"),
+// which is the same for every controller. In version 1 (which includes hybrid machines) each controller has its own
+// tree; in version 2 there is one.
 type cgroups struct{ unified bool }
 
 func findCgroups() cgroups {
@@ -27,7 +28,7 @@ func findCgroups() cgroups {
 	return cgroups{unified: err == nil && st.Type == unix.CGROUP2_SUPER_MAGIC}
 }
 
-// dir is where a group's files of one controller are.
+// dir returns the directory of a group for a controller.
 func (c cgroups) dir(controller, group string) string {
 	if c.unified {
 		return filepath.Join(cgroupRoot, group)
@@ -35,27 +36,100 @@ func (c cgroups) dir(controller, group string) string {
 	return filepath.Join(cgroupRoot, controller, group)
 }
 
-// killer is the controller through which a group's processes are found and killed.
+// killer is the controller through which the processes of a group are found and killed.
 const killer = "freezer"
 
-// execArg is what the runtime's exec --cgroup takes for a group below the box's own.
-func (c cgroups) execArg(name string) string {
-	if c.unified {
-		return "/" + name
-	}
-	return killer + ":/" + name
-}
-
-// add makes a group for one command, below its box's.
+// add creates a group for a command, below its box's group.
 func (c cgroups) add(group string) error { return os.Mkdir(c.dir(killer, group), 0o755) }
 
-// drop removes a command's group; it fails while something lives in it.
+// limiting are the controllers that enforce a box's limits.
+var limiting = []string{"memory", "pids", "cpu"}
+
+// separate moves process 1 of a box to a group of its own, beside the group with the box's limits, so that neither the
+// process limit nor the memory limit can stop it. It gets its own share of cores, because its work for a command
+// (writing its output) is not part of the box's share.
+func (c cgroups) separate(pid int, group string, cores float64) error {
+	for _, controller := range limiting {
+		dir := c.dir(controller, group)
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if err := enterGroup(dir, pid); err != nil {
+			return err
+		}
+		if c.unified {
+			break // already in one
+		}
+	}
+	quota := int64(cores * cpuPeriod)
+	if c.unified {
+		return c.set("", group, "cpu.max", fmt.Sprintf("%d %d", quota, cpuPeriod))
+	}
+	return c.set("cpu", group, "cpu.cfs_quota_us", quota)
+}
+
+// limitSockets limits the memory of a box's sockets. In version 1 it is not part of the box's memory, and is counted
+// only if it has a limit.
+func (c cgroups) limitSockets(group string, bytes int64) error {
+	if c.unified {
+		return nil
+	}
+	err := c.set("memory", group, "memory.kmem.tcp.limit_in_bytes", bytes)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) { // a kernel without this feature
+		return nil
+	}
+	return err
+}
+
+// entrances opens the files through which a stub enters its box's limits and its command's group, which is below the
+// box's. In version 2 there are none: a process cannot move itself there, so enter moves it.
+func (c cgroups) entrances(box, command string) (files []*os.File, err error) {
+	if c.unified {
+		return nil, nil
+	}
+	dirs := []string{c.dir(killer, command)}
+	for _, controller := range limiting {
+		dirs = append(dirs, c.dir(controller, box))
+	}
+	for _, dir := range dirs {
+		f, err := os.OpenFile(filepath.Join(dir, "tasks"), os.O_WRONLY, 0)
+		if err != nil {
+			for _, f := range files {
+				f.Close()
+			}
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+// enter moves a stub to its command's group if it cannot do that itself.
+func (c cgroups) enter(pid int, command string) error {
+	if !c.unified {
+		return nil
+	}
+	return enterGroup(c.dir(killer, command), pid)
+}
+
+func enterGroup(dir string, pid int) error {
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+}
+
+// count returns the number of processes and threads in a group.
+func (c cgroups) count(group string) int {
+	text, _ := os.ReadFile(filepath.Join(c.dir("pids", group), "pids.current"))
+	n, _ := strconv.Atoi(strings.TrimSpace(string(text)))
+	return n
+}
+
+// drop removes a command's group. It fails while a process is in it.
 func (c cgroups) drop(group string) error { return os.Remove(c.dir(killer, group)) }
 
-// kill kills every process of a group and returns when none is left, or an error when some still are
-// after a time limit (a process stuck in the kernel).
+// kill kills every process of a group and returns when none is left. It returns an error if some are left after the
+// time limit, because they are stuck in the kernel.
 //
-// On version 1 the group is frozen while it is killed: otherwise a fork bomb outruns the list.
+// In version 1 it freezes the group while it kills, because a fork bomb would otherwise be faster than the list.
 func (c cgroups) kill(group string, limit time.Duration) error {
 	dir := c.dir(killer, group)
 	for deadline := time.Now().Add(limit); ; time.Sleep(time.Millisecond) {
@@ -67,7 +141,7 @@ func (c cgroups) kill(group string, limit time.Duration) error {
 			return err
 		}
 		if time.Now().After(deadline) {
-			return errors.New("some processes of " + group + " do not die")
+			return errors.New("some processes of " + group + " cannot be killed")
 		}
 		if c.unified && os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0) == nil {
 			continue
@@ -81,8 +155,8 @@ func (c cgroups) kill(group string, limit time.Duration) error {
 	}
 }
 
-// freeze stops or thaws a group, and waits a moment for a stop to be complete. Errors are left to the
-// caller's loop: killing goes on either way.
+// freeze freezes or thaws a group, and waits a moment for the freeze. The caller handles errors, because it kills in
+// any case.
 func (c cgroups) freeze(dir string, on bool) {
 	file, value, frozen := "freezer.state", "THAWED", "FROZEN"
 	if on {
@@ -104,7 +178,7 @@ func (c cgroups) freeze(dir string, on bool) {
 	}
 }
 
-// members lists the processes of a group and of the groups below it.
+// members returns the processes of a group and of the groups below it.
 func members(dir string) (pids []int, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
@@ -121,7 +195,7 @@ func members(dir string) (pids []int, err error) {
 	return pids, err
 }
 
-// oomKills counts how often the kernel killed something of a group because its memory was used up.
+// oomKills returns how often the kernel killed a process of a group because its memory was used up.
 func (c cgroups) oomKills(group string) int {
 	file := "memory.oom_control"
 	if c.unified {
@@ -137,7 +211,7 @@ func (c cgroups) oomKills(group string) int {
 	return 0
 }
 
-// remove kills what is in a group and removes it, and everything below it, from every tree.
+// remove kills what is in a group and removes the group with everything below it from every tree.
 func (c cgroups) remove(group string) error {
 	err := c.kill(group, dying)
 	trees := []string{cgroupRoot}
@@ -161,7 +235,7 @@ func (c cgroups) remove(group string) error {
 	return err
 }
 
-// limitsSwap says whether the machine lets a group's swap be limited.
+// limitsSwap reports whether the machine lets a group's swap be limited.
 func (c cgroups) limitsSwap() bool {
 	if c.unified {
 		return true
@@ -170,7 +244,7 @@ func (c cgroups) limitsSwap() bool {
 	return err == nil
 }
 
-// limitsMemory says whether the machine has the controllers that a box's limits need.
+// limitsMemory reports whether the machine has the controllers that a box's limits need.
 func (c cgroups) limitsMemory() bool {
 	if !c.unified {
 		_, err := os.Stat(filepath.Join(cgroupRoot, "memory", "memory.limit_in_bytes"))

@@ -2,48 +2,90 @@ package local
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// Config says where boxes live and what they are made with.
+// Config configures a [Driver].
 type Config struct {
-	// Dir holds the boxes' records and files. One driver at a time may use it. Required.
+	// Dir holds the boxes' records and files. Only one driver at a time can use it. Required.
 	Dir string
-	// RunDir holds what must not outlive a reboot; as root it must be passable for every user.
-	// Defaults to /run/arbe as root, and to Dir/run otherwise.
+	// RunDir holds what must not survive a reboot. For root every user must be able to pass through it. Defaults to
+	// /run/arbe for root, and to Dir/run otherwise.
 	RunDir string
-	// Runtime is the OCI runtime, by name or path: runc, another with runc's command line whose
-	// containers are processes of this machine (crun, youki), or gVisor's runsc. Defaults to runc.
+	// Runtime is the name or path of the OCI runtime: runc, another runtime with runc's command line whose containers
+	// are processes of this machine (crun, youki), or gVisor's runsc. Defaults to runc.
 	Runtime string
 	// Limits replace zero fields of [sandbox.Spec.Limits].
-	// Defaults to 4096 MiB of memory, 10240 MiB of disk, 1024 processes and 2 cores.
+	// Zero fields default to those of [DefaultLimits].
 	Limits sandbox.Limits
-	// ReadOnly are further host directories that boxes without an image see read-only, such as
-	// /opt/toolchain. Defaults to none.
+	// Total limits what all boxes together may use, if Capabilities.MemoryLimit is true; DiskMB has no effect. No box
+	// gets more cores. Zero fields default to those of [MachineTotal].
+	Total sandbox.Limits
+	// ReadOnly are further host directories that boxes without an image see read-only, such as /opt/toolchain. Defaults
+	// to none.
 	ReadOnly []string
-	// Log receives what is nobody's request, such as leftovers that were swept. Defaults to slog.Default().
+	// Running is how many boxes may run at once. To start another one, the box that has been idle longest is stopped.
+	// Defaults to 64.
+	Running int
+	// IdleStop is the time without a command after which a box is stopped in which nothing runs. Its files stay, and
+	// its next use starts it again. Defaults to 30 minutes.
+	IdleStop time.Duration
+	// BackgroundStop is the time without a command after which a box is stopped in which commands left something
+	// running, such as a server. A box with a command of [Driver.Start] is not stopped. Defaults to 12 hours.
+	BackgroundStop time.Duration
+	// Images restricts the images of boxes.
+	Images Images
+	// FreeMB is how much space on the data directory's disk, in MiB, boxes and images must leave free. If less would be
+	// left, none is created. Defaults to 2048.
+	FreeMB int
+	// Grace is how long a box outlives its server while something runs in it: long enough to restart or upgrade the
+	// server, which then continues to use the box. gVisor's boxes always end with their server. Defaults to 0:
+	// everything ends with the server.
+	Grace time.Duration
+	// Log logs what belongs to no request, such as the removal of leftovers. Defaults to slog.Default().
 	Log *slog.Logger
 }
 
-// Capabilities are what this machine and user let the driver hold a box to. What is false is not
+// DefaultLimits are the limits of a box whose recipe has none.
+var DefaultLimits = sandbox.Limits{MemoryMB: 4096, DiskMB: 10240, PIDs: 1024, CPUs: 2}
+
+// Images restricts which images boxes may use. A registry is written as host or host:port.
+type Images struct {
+	// Registries are the registries that images may come from. Defaults to all.
+	Registries []string
+	// PrivateRegistries are registries that may have private addresses, such as one in the operator's network. They
+	// need not be in Registries too. Defaults to none.
+	PrivateRegistries []string
+	// Credentials are the registries that get the server's own credentials, those of docker login. Every member may
+	// then use whatever these open. Defaults to none.
+	Credentials []string
+	// SpaceMB is how much space all unpacked images together may use, in MiB. The least recently used images that no
+	// box uses are removed. Defaults to 65536.
+	SpaceMB int
+}
+
+// Capabilities are the limits that the driver can enforce on this machine and as this user. What is false is not
 // enforced, or only by a weaker substitute.
 type Capabilities struct {
-	// MemoryLimit: memory, processes and cores are limited per box, by control groups. Substitute:
-	// a limit on the number of processes.
+	// MemoryLimit: control groups limit memory, processes and cores per box. Substitute: a limit on the number of
+	// processes.
 	MemoryLimit bool
-	// DiskLimit: a box has a disk of its own size. Substitute: a limit on the size of one file.
+	// DiskLimit: a box has a disk of its own size, which is reserved on the machine's disk while the box runs.
+	// Substitute: a limit on the size of one file; boxes can then fill the machine's disk.
 	DiskLimit bool
-	// KillsAll: a time-out or a cancel kills everything the command started, however it hid.
-	// Substitute: the command's descendants and its session.
+	// KillsAll: a time-out or cancellation kills everything that the command started, however it hides. Substitute: the
+	// command's descendants and its session.
 	KillsAll bool
-	// OwnKernel: a box does not talk to the machine's kernel but to one of its own (gVisor), and what
-	// that one lets through is all it can reach. Its memory and cores are limited from outside: a box
-	// that uses up its memory ends, and MemoryLimit is false.
+	// OwnKernel: a box uses not the machine's kernel but its own (gVisor), which limits what it can reach. Its memory
+	// and cores are limited from outside: a box that uses up its memory ends, and MemoryLimit is false.
 	OwnKernel bool
+	// SecretsSeparate: no command can read the memory and environment of another that was given its own environment.
+	// This needs Landlock (Linux 5.19), which gVisor does not have.
+	SecretsSeparate bool
 	// OwnIDs: no two boxes share a user id on the host.
 	OwnIDs bool
-	// UserID is the id commands run as, seen from inside: 1000, or 0 (without capabilities) where the
-	// server is not root.
+	// UserID is the user id of commands inside a box: 1000, or 0 (without capabilities) if the server is not root.
 	UserID int
 }

@@ -13,9 +13,9 @@ import (
 func TestConformance(t *testing.T) {
 	d := newDriver(t, local.Config{Dir: t.TempDir()})
 	can := d.Capabilities()
-	walls := sandboxtest.Walls{
+	walls := sandboxtest.Guarantees{
 		MemoryLimit: can.MemoryLimit, DiskLimit: can.DiskLimit, KillsAll: can.KillsAll, UserID: can.UserID,
-		NoNetwork: true, SharedHost: true,
+		NoNetwork: true, SharedHost: true, OutlastsLeftovers: true, SecretsSeparate: can.SecretsSeparate,
 	}
 	sandboxtest.Run(t, walls, func(*testing.T) sandbox.Driver { return d })
 }

@@ -7,32 +7,41 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// container is a box that runs.
+// container is a running box.
 type container struct {
 	bundle
-	*child            // process 1
-	lifeline *os.File // process 1 lives as long as somebody holds this, and only this process does
-	root     *os.File // the box's /, as the box sees it
+	*child                 // process 1
+	lifeline io.Closer     // process 1 lives while the server holds this, and for a configurable time after
+	root     *os.File      // the box's /, as the box sees it
+	door     *door         // the socket of process 1; nil if the box has its own kernel
+	limited  chan struct{} // closed when the inotify limit is set, which the first command waits for; nil if the container was adopted
 
-	foreground atomic.Int32 // commands that somebody waits for the end of
+	commands commands
+	dropping dropping
+	detached atomic.Int32 // running commands of Driver.Start
 }
 
-// use calls do with the running container, starting it when it does not run. When the container dies
-// under do, it is started again and do gets one more chance.
+// use calls do with the running container, and starts it if necessary. If the container dies during do, it is started
+// again and do is called once more.
 func (b *box) use(ctx context.Context, do func(*container) error) error {
 	for attempt := 1; ; attempt++ {
 		c, err := b.lockRunning(ctx)
 		if err != nil {
 			return err
 		}
+		b.touch()
 		err = do(c)
 		b.mu.RUnlock()
 		if err == nil || c.alive() || attempt == 2 {
@@ -41,21 +50,51 @@ func (b *box) use(ctx context.Context, do func(*container) error) error {
 	}
 }
 
-// relieve stops a container in which nothing more can be started, because what was left in the background
-// has used up its memory or its processes; the next use starts it again over the same files. It does
-// nothing while a command is being waited for.
+// relieve stops a container in which nothing more can be started because background processes have used up its memory
+// or processes. The next use starts it again over the same files. It does nothing while a command is being waited for.
 func (b *box) relieve(ctx context.Context, c *container) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.running != c || c.foreground.Load() > 0 {
+	if b.running != c || c.commands.foreground() > 0 {
 		return
 	}
-	b.d.cfg.Log.Info("starting a sandbox anew that had no room left", "sandbox", b.ID)
+	b.d.cfg.Log.Info("restarting a sandbox that had no room left", "sandbox", b.ID)
 	b.stop(ctx)
 }
 
-// lockRunning returns the running container with b.mu held for reading.
+// lockRunning returns the running container with b.mu held for reading. If ctx ends during a start, the start continues
+// without the caller.
 func (b *box) lockRunning(ctx context.Context) (*container, error) {
+	if b.mu.TryRLock() {
+		if !b.gone && b.running != nil && b.running.alive() {
+			return b.running, nil
+		}
+		b.mu.RUnlock()
+	}
+	type answer struct {
+		c   *container
+		err error
+	}
+	answers := make(chan answer)
+	go func() {
+		c, err := b.waitRunning(ctx)
+		select {
+		case answers <- answer{c, err}:
+		case <-ctx.Done():
+			if err == nil {
+				b.mu.RUnlock()
+			}
+		}
+	}()
+	select {
+	case a := <-answers:
+		return a.c, a.err
+	case <-ctx.Done():
+		return nil, fault.From(ctx.Err())
+	}
+}
+
+func (b *box) waitRunning(ctx context.Context) (*container, error) {
 	for {
 		b.mu.RLock()
 		if b.gone {
@@ -72,21 +111,24 @@ func (b *box) lockRunning(ctx context.Context) (*container, error) {
 	}
 }
 
-// revive starts the container when it does not run.
+// revive starts the container if it does not run.
 func (b *box) revive(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone || (b.running != nil && b.running.alive()) {
 		return nil
 	}
-	if b.d.isClosed() { // Close must not be followed by a start
+	if b.d.isClosed() { // nothing may be started after Close
 		return closing()
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	b.stop(ctx)
-	return b.start(ctx)
+	if err := b.recall(); err != nil {
+		return err
+	}
+	return b.start(ctx, false)
 }
 
 func (d *Driver) isClosed() bool {
@@ -95,53 +137,98 @@ func (d *Driver) isClosed() bool {
 	return d.closed
 }
 
-// start is called with b.mu held, when nothing of the box runs. Each start makes another container,
-// because the last one may be dead and not gone, see remains.go; boxes have no dot in their ids.
-func (b *box) start(ctx context.Context) (err error) {
+// start starts a container. Callers hold b.mu, and nothing of the box is running. Each start creates a new container,
+// because the last one may be dead but not gone; see remains.go. Box ids contain no dot.
+//
+// For a new box, the disk is reserved and the record saved while the runtime works. An older disk may have a journal to
+// replay, which could fail if the host runs out of space, so it is reserved first.
+func (b *box) start(ctx context.Context, fresh bool) (err error) {
 	defer func() {
 		if err != nil {
 			b.stop(ctx)
 		}
 	}()
+	if err := b.d.admit(ctx, b); err != nil {
+		return err
+	}
 	id := b.ID + "." + rand.Text()[:8]
 	run := filepath.Join(b.d.run, id)
-	who := ownIdentity()
-	if asRoot() {
-		who = blockIdentity(b.Block)
-	}
-	root := b.d.base
-	if b.Image != "" {
-		if root, err = b.d.images.root(b.Image); err != nil {
-			return err
-		}
+	spec, err := b.bundle(id)
+	if err != nil {
+		return err
 	}
 	if err := os.Mkdir(run, 0o700); err != nil {
 		return err
 	}
-	if err := os.Chown(run, int(who.rootUID), -1); asRoot() && err != nil {
+	if err := os.Chown(run, int(spec.who.rootUID), -1); asRoot() && err != nil {
 		return err
 	}
-	files, err := b.mountFiles(run, who)
-	if err != nil {
+	if b.Disk && !fresh {
+		if err := b.reserveDisk(ctx); err != nil {
+			return err
+		}
+	}
+	if spec.files, err = b.mountFiles(run, spec.who); err != nil {
 		return err
-	}
-	spec := bundle{
-		id: id, hostname: b.ID, root: root, who: who, limits: b.Limits, files: files, hosts: filepath.Join(run, "hosts"),
-		caps: b.d.caps, apart: b.d.runtime.apart, noSwap: b.d.cgroups.limitsSwap(),
-	}
-	spec.caps.DiskLimit = b.Disk
-	if b.d.group != "" {
-		spec.cgroup = b.d.group + "/" + id
 	}
 	if err := spec.write(run); err != nil {
 		return err
 	}
+	saved := make(chan error, 1)
+	go func() {
+		if fresh {
+			saved <- b.reserveAndSave(ctx)
+		}
+		close(saved)
+	}()
 	b.running, err = b.d.launch(ctx, spec, run)
+	if failed := <-saved; failed != nil {
+		return failed
+	}
 	return err
 }
 
-// mountFiles makes the box's files reachable for the container with the directory run, and returns the
-// directory they are in.
+// bundle returns the bundle of the box's container without its files.
+func (b *box) bundle(id string) (_ bundle, err error) {
+	spec := bundle{
+		id: id, hostname: b.ID, root: b.d.base, who: ownIdentity(), limits: b.limits(), hosts: filepath.Join(b.d.run, id, "hosts"),
+		caps: b.d.caps, ownKernel: b.d.runtime.ownKernel, noSwap: b.d.cgroups.limitsSwap(),
+	}
+	if asRoot() {
+		spec.who = blockIdentity(b.Block)
+	}
+	if b.Image != "" {
+		if spec.root, err = b.d.images.root(b.Image); err != nil {
+			return spec, err
+		}
+	}
+	spec.caps.DiskLimit = b.Disk
+	if b.d.group != "" {
+		spec.cgroup = b.d.group + "/" + id
+		if !spec.ownKernel {
+			spec.cgroup += "/box" // process 1 is beside it
+		}
+	}
+	return spec, nil
+}
+
+// reserveAndSave reserves a new box's disk and saves its record. The disk must be mounted, because mounting writes its
+// image to the host's disk.
+func (b *box) reserveAndSave(ctx context.Context) error {
+	if b.Disk {
+		if err := b.reserveDisk(ctx); err != nil {
+			return err
+		}
+	}
+	return b.save()
+}
+
+// reserveDisk reserves the box's whole disk on the host, and makes room for it if necessary.
+func (b *box) reserveDisk(ctx context.Context) error {
+	return b.d.makeRoom(ctx, func() error { return b.d.reserveDisk(b.diskImage()) })
+}
+
+// mountFiles makes the box's files accessible to the container with the directory run, and returns their directory.
 func (b *box) mountFiles(run string, who identity) (string, error) {
 	files := filepath.Join(b.dir, "files")
 	if asRoot() {
@@ -164,9 +251,9 @@ func (b *box) mountFiles(run string, who identity) (string, error) {
 			return "", fmt.Errorf("bind the files: %w", err)
 		}
 	}
-	if b.d.runtime.apart { // what is temporary does not outlive the container
+	if b.d.runtime.ownKernel { // temporary files do not outlive the container
 		tmp := filepath.Join(files, "tmp")
-		if err := errors.Join(os.RemoveAll(tmp), os.Mkdir(tmp, 0o700), os.Chmod(tmp, 0o777|os.ModeSticky)); err != nil {
+		if err := errors.Join(removeTree(tmp), os.Mkdir(tmp, 0o700), os.Chmod(tmp, 0o777|os.ModeSticky)); err != nil {
 			return "", err
 		}
 	}
@@ -187,47 +274,212 @@ func (b *box) mountFiles(run string, who identity) (string, error) {
 
 // launch runs process 1 of a prepared bundle.
 func (d *Driver) launch(ctx context.Context, spec bundle, dir string) (_ *container, err error) {
-	stdin, lifeline, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer stdin.Close()
+	c := &container{bundle: spec}
 	defer func() {
 		if err != nil {
-			lifeline.Close()
+			c.end()
 		}
 	}()
-	init, err := d.runtime.run(ctx, spec.id, dir, stdin)
+	var stdin *os.File
+	if spec.ownKernel {
+		stdin, c.lifeline, err = lifeline()
+	} else if c.door, err = openDoor(dir); err == nil {
+		stdin, err = c.door.listen()
+	}
 	if err != nil {
 		return nil, err
 	}
-	view := fmt.Sprintf("/proc/%d/root", init.process.Pid)
-	if spec.apart {
+	c.child, err = d.runtime.run(ctx, spec.id, dir, stdin)
+	stdin.Close()
+	if err != nil {
+		return nil, err
+	}
+	view := fmt.Sprintf("/proc/%d/root", c.process.Pid)
+	if spec.ownKernel {
 		view = filepath.Join(dir, "view")
 		if err = errors.Join(os.Mkdir(view, 0o755), spec.assemble(view)); err != nil {
 			return nil, err
 		}
+	} else if spec.cgroup != "" {
+		err := errors.Join(d.cgroups.separate(c.process.Pid, filepath.Dir(spec.cgroup)+"/init", min(0.5, d.cfg.Total.CPUs)),
+			d.cgroups.limitSockets(spec.cgroup, spec.memoryShare(1)))
+		if err != nil {
+			return nil, err
+		}
 	}
-	root, err := os.OpenFile(view, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		_ = init.process.Kill()
-		return nil, err
+	if !spec.ownKernel {
+		c.limited = make(chan struct{})
+		go d.limitInotify(context.WithoutCancel(ctx), c)
 	}
-	return &container{bundle: spec, child: init, lifeline: lifeline, root: root}, nil
+	return c, d.enter(ctx, c, view)
 }
 
-// stop ends whatever runs in the box and undoes what start did; it is called with b.mu held. It works on
-// a box in any state, half started or dead, and the next start is independent of how far it came.
-func (b *box) stop(ctx context.Context) {
-	if c := b.running; c != nil {
+// limitInotify limits a new container's inotify instances, or logs once that this is impossible.
+func (d *Driver) limitInotify(ctx context.Context, c *container) {
+	defer close(c.limited)
+	if err := limitInotify(ctx, c.process.Pid); err != nil && c.alive() {
+		d.warnInotify.Do(func() {
+			d.cfg.Log.Warn("sandboxes have no inotify limits of their own: one sandbox can keep all others from watching files", "error", err)
+		})
+	}
+}
+
+// enter prepares the use of a container whose process 1 runs.
+func (d *Driver) enter(ctx context.Context, c *container, view string) (err error) {
+	if !c.ownKernel {
+		hello, err := c.door.greet(context.WithoutCancel(ctx), d.cfg.Grace)
+		if err != nil {
+			return err
+		}
+		c.lifeline = hello
+	}
+	c.root, err = os.OpenFile(view, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return err
+}
+
+// adoptSurvivors adopts the containers that an earlier driver left running, and ends those that cannot be adopted.
+func (d *Driver) adoptSurvivors(ctx context.Context) {
+	for _, id := range d.containers("") {
+		owner, _, _ := strings.Cut(id, ".")
+		b, ok := d.boxes[owner]
+		err := errors.New("its sandbox no longer exists")
+		if ok && b.running == nil {
+			b.running, err = d.adopt(ctx, b, id)
+			if err == nil {
+				b.touch()
+				d.slots[b] = true
+			}
+		}
+		if err != nil {
+			d.cfg.Log.Warn("ending what an earlier server left of a sandbox", "container", id, "cause", err)
+			d.end(ctx, []string{id})
+		}
+	}
+}
+
+// adopt prepares the use of a container of an earlier driver.
+func (d *Driver) adopt(ctx context.Context, b *box, id string) (_ *container, err error) {
+	spec, err := b.bundle(id)
+	if err != nil {
+		return nil, err
+	}
+	spec.files = filesIn(filepath.Join(d.run, id))
+	if !asRoot() {
+		spec.files = filepath.Join(b.dir, "files")
+	}
+	c := &container{bundle: spec}
+	defer func() {
+		if err != nil {
+			c.end()
+		}
+	}()
+	if c.door, err = openDoor(filepath.Join(d.run, id)); err != nil {
+		return nil, err
+	}
+	pid, err := d.runtime.pid(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if c.child, err = follow(pid); err != nil {
+		return nil, err
+	}
+	if err := d.enter(ctx, c, fmt.Sprintf("/proc/%d/root", pid)); err != nil {
+		return nil, err
+	}
+	if c.cgroup != "" {
+		groups, err := filepath.Glob(d.cgroups.dir(killer, c.cgroup) + "/exec-*")
+		if err != nil {
+			return nil, err
+		}
+		for _, dir := range groups {
+			c.commands.inherit(&supervised{c: c, cgroups: d.cgroups, group: c.cgroup + "/" + filepath.Base(dir)})
+		}
+	}
+	return c, b.inheritLaunched(c)
+}
+
+// follow waits for the end of a process that need not be our child. Its exit code is unknown.
+func follow(pid int) (*child, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "process")
+	process, err := os.FindProcess(pid)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	raw, err := f.SyscallConn()
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	c := &child{process: process, done: make(chan struct{})}
+	go func() {
+		defer f.Close()
+		defer close(c.done)
+		_ = raw.Read(func(fd uintptr) bool { // it cannot be waited for, so treat it as dead
+			n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			return n > 0
+		})
+	}()
+	return c, nil
+}
+
+// release releases a box's container without ending it, if something in it outlives the server. It returns the
+// container's id.
+func (b *box) release(leave bool) (id string, released bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.running
+	if !leave || c == nil || c.ownKernel || !c.alive() || !c.commands.outlive() && len(c.leftovers()) == 0 {
+		return "", false
+	}
+	b.running = nil
+	c.commands.abandon()
+	c.let()
+	return c.id, true
+}
+
+// lifeline is a pipe whose reading end process 1 of a box with its own kernel reads.
+func lifeline() (stdin *os.File, ours io.Closer, err error) {
+	r, w, err := os.Pipe()
+	return r, w, err
+}
+
+// end kills process 1 and releases the server's resources of the container.
+func (c *container) end() {
+	if c.child != nil {
 		_ = c.process.Kill() // an error means that it is dead
 		select {
 		case <-c.done:
 		case <-time.After(dying):
 		}
+	}
+	c.let()
+}
+
+// let releases the server's resources of the container.
+func (c *container) let() {
+	if c.lifeline != nil {
 		c.lifeline.Close()
+	}
+	if c.root != nil {
 		c.root.Close()
+	}
+	if c.door != nil {
+		c.door.close()
+	}
+}
+
+// stop ends everything that runs in the box and undoes what start did. Callers hold b.mu. It works on a box in any
+// state, such as half started or dead, and the next start does not depend on how far it came.
+func (b *box) stop(ctx context.Context) {
+	if b.running != nil {
+		b.running.end()
 		b.running = nil
 	}
 	b.d.end(ctx, b.d.containers(b.ID))
+	b.d.vacate(b)
 }

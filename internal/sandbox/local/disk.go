@@ -7,20 +7,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// A box's disk is a sparse file with an ext4 file system in it, mounted through a loop device: the only
-// quota that every Linux file system offers, for bytes and for inodes alike. A full disk is an ordinary
-// "No space left on device" inside and nobody's problem outside.
+// A box's disk is a file with an ext4 file system, mounted through a loop device. This is the only quota, for bytes and
+// inodes alike, that works on every Linux file system. A full disk is an ordinary "No space left on device" in the box
+// and no problem outside.
+//
+// While a box runs, its whole disk is reserved on the host's disk. If the image were sparse, a host without space would
+// fail the writes of every box, and their file systems would break. Watching the free space would always be too late,
+// because the kernel still has gigabytes to write when the limit is reached. When the box stops, its unused space is
+// released, so a stopped box uses only as much as it contains.
 
-// makeDisk creates the disk image. What the box deletes is given back to the host, see mountDisk.
+// makeDisk creates a disk image without reserving its space.
 func makeDisk(ctx context.Context, image string, megabytes int) error {
 	f, err := os.OpenFile(image, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {
@@ -30,8 +40,8 @@ func makeDisk(ctx context.Context, image string, megabytes int) error {
 	if err != nil {
 		return err
 	}
-	// No blocks are reserved for root, and nothing is zeroed ahead: the image is a fresh sparse file.
-	mkfs := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-J", "size=4",
+	// Reserve no blocks for root or for growing, and zero nothing ahead: the image is a new sparse file.
+	mkfs := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^resize_inode", "-J", "size=4",
 		"-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", image)
 	mkfs.Env = []string{"PATH=" + hostPath}
 	if out, err := mkfs.CombinedOutput(); err != nil {
@@ -40,17 +50,175 @@ func makeDisk(ctx context.Context, image string, megabytes int) error {
 	return nil
 }
 
-// hostPath is where this package looks for the machine's own tools.
+// newDisk creates the disk image of a new box without reserving its space. Creating a file system takes a tenth of the
+// time for a box, so one of the default size is created once, and others are copies of it that share its UUID.
+func (d *Driver) newDisk(ctx context.Context, image string, megabytes int) error {
+	if megabytes != d.cfg.Limits.DiskMB {
+		return makeDisk(ctx, image, megabytes)
+	}
+	blocks, err := d.emptyDisk()
+	if err != nil { // the cause may have been temporary
+		return makeDisk(ctx, image, megabytes)
+	}
+	f, err := os.OpenFile(image, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	err = f.Truncate(int64(megabytes) << 20)
+	for _, b := range blocks {
+		if err == nil {
+			_, err = f.WriteAt(b.data, b.at)
+		}
+	}
+	return errors.Join(err, f.Close())
+}
+
+// block is a piece of a file.
+type block struct {
+	at   int64
+	data []byte
+}
+
+// makeEmptyDisk creates a disk of the default size, and returns its non-zero parts: some 200 KiB.
+func (d *Driver) makeEmptyDisk() ([]block, error) {
+	image := filepath.Join(d.run, "empty-disk-"+d.start)
+	defer os.Remove(image)
+	ctx, cancel := context.WithTimeout(context.Background(), patience) // not the context of one box, because others wait for it too
+	defer cancel()
+	if err := makeDisk(ctx, image, d.cfg.Limits.DiskMB); err != nil {
+		return nil, err
+	}
+	return nonzero(image)
+}
+
+// nonzero returns the non-zero pages of a file. It does not read holes.
+func nonzero(name string) (blocks []block, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var page, zero [4096]byte
+	for at := int64(0); ; at += int64(len(page)) {
+		if at, err = f.Seek(at, unix.SEEK_DATA); errors.Is(err, unix.ENXIO) {
+			return blocks, nil // only a hole is left
+		}
+		if err != nil {
+			return nil, err
+		}
+		n, err := f.ReadAt(page[:], at)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		if !bytes.Equal(page[:n], zero[:n]) {
+			blocks = append(blocks, block{at, bytes.Clone(page[:n])})
+		}
+	}
+}
+
+// reserveDisk reserves the whole disk on the host. If the host lacks the space, the error is a [fault.Exhausted].
+func (d *Driver) reserveDisk(image string) error {
+	d.reserving.Lock() // two callers must not both count on the same free space
+	defer d.reserving.Unlock()
+	f, err := os.OpenFile(image, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+		return err
+	}
+	if err := d.room(max(0, st.Size-st.Blocks*512)); err != nil {
+		return err
+	}
+	err = hold(f, st.Size)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		d.warnOverbooked.Do(func() {
+			d.cfg.Log.Warn("the data directory's file system cannot reserve space: a full disk can break the disks of sandboxes", "directory", d.cfg.Dir)
+		})
+		return nil
+	}
+	if errors.Is(err, unix.ENOSPC) {
+		return d.noRoom(st.Size, 0)
+	}
+	return err
+}
+
+// hold fills the holes of a file with reserved blocks.
+func hold(f *os.File, size int64) error {
+	for {
+		if err := unix.Fallocate(int(f.Fd()), 0, 0, size); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// holdAgain reserves again what the kernel has released of a disk in use: zeroing a few blocks makes a hole. It is
+// little, so the space that must stay free has room for it.
+func holdAgain(image string) {
+	f, err := os.OpenFile(image, os.O_RDWR, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil {
+		_ = hold(f, info.Size()) // the next call repeats it after a failure
+	}
+}
+
+// loopMajor is the kernel's number for loop devices.
+const loopMajor = 7
+
+// giveBack releases a mounted disk's unused space to the host. It only saves space, so an error can be ignored.
+func giveBack(target string) error {
+	f, err := os.Open(target)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || unix.Major(st.Dev) != loopMajor {
+		return errors.Join(err, errors.New(target+" is not a disk of a box"))
+	}
+	// The kernel's struct fstrim_range: the whole disk, in pieces of any length.
+	all := struct{ start, length, least uint64 }{0, math.MaxUint64, 0}
+	const fitrim = 0xc0185879
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, f.Fd(), fitrim, uintptr(unsafe.Pointer(&all))); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// room fails if size more bytes would leave less free space on the data directory's disk than must stay free.
+func (d *Driver) room(size int64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(d.cfg.Dir, &st); err != nil {
+		return err
+	}
+	free := int64(st.Bavail) * st.Bsize
+	if free-size >= int64(d.cfg.FreeMB)<<20 {
+		return nil
+	}
+	return d.noRoom(size, free)
+}
+
+func (d *Driver) noRoom(size, free int64) error {
+	return fault.Newf(fault.Exhausted, "end commands or delete sandboxes that are not needed, use smaller disks and images, or ask the operator for a larger disk",
+		"this machine's disk has %d MiB of free space, of which %d MiB must stay free; %d MiB are needed", free>>20, d.cfg.FreeMB, size>>20)
+}
+
+// hostPath is where this package looks for the machine's tools.
 const hostPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// mountDisk mounts a disk image. The loop device frees itself with the last unmount.
+// mountDisk mounts a disk image. The loop device is freed with the last unmount.
 func mountDisk(image, target string) error {
 	var err error
 	for range 20 {
 		if err = tryMountDisk(image, target); !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENXIO) {
 			return err
 		}
-		time.Sleep(5 * time.Millisecond) // another process took the device between two calls
+		time.Sleep(5 * time.Millisecond) // another process took the device in between
 	}
 	return err
 }
@@ -60,16 +228,18 @@ func tryMountDisk(image, target string) error {
 	if err != nil {
 		return err
 	}
-	defer device.Close() // the mount keeps it
+	defer device.Close() // the mount keeps it open
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME
-	if err := unix.Mount(device.Name(), target, "ext4", flags, "discard"); err != nil {
+	// Space must stay reserved while the disk is mounted: do not discard what the box deletes, and do not zero ahead
+	// (init_itable), which makes holes in the file.
+	if err := unix.Mount(device.Name(), target, "ext4", flags, "nodiscard,noinit_itable"); err != nil {
 		return fmt.Errorf("mount %s: %w", device.Name(), err)
 	}
 	return nil
 }
 
-// attachLoop opens a loop device that shows the image. A device that shows it already is used again:
-// two devices over one image would be two file systems writing over each other.
+// attachLoop returns a loop device that shows the image. It reuses a device that already does, because two devices over
+// one image would be two file systems that overwrite each other.
 func attachLoop(image string) (*os.File, error) {
 	backing, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	for _, file := range backing {
@@ -105,8 +275,8 @@ func attachLoop(image string) (*os.File, error) {
 	return device, nil
 }
 
-// unmount undoes a mount. It waits for the last user, so that a following mount or removal does not meet
-// the file system alive; but one that is still in use after a while is detached, and goes with its user.
+// unmount unmounts a target. It waits for the last user, so that a following mount or removal does not meet a live file
+// system. A mount that stays in use is detached after a while, and ends with its user.
 func unmount(target string) error {
 	var err error
 	for deadline := time.Now().Add(dying); ; time.Sleep(10 * time.Millisecond) {
@@ -119,14 +289,14 @@ func unmount(target string) error {
 			break
 		}
 	}
-	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // not a mount (any more)
+	if err == nil || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) { // not a mount, or no longer
 		return nil
 	}
 	return fmt.Errorf("unmount %s: %w", target, err)
 }
 
-// unmountBelow unmounts everything under a directory, so that what is in it may be removed. It looks twice:
-// removing a mounted disk's content would remove somebody's work.
+// unmountBelow unmounts everything under a directory, so that its contents can be removed. It checks twice, because
+// removing the contents of a mounted disk would remove somebody's work.
 func unmountBelow(dir string) error {
 	mounts, err := mountsBelow(dir)
 	for _, target := range mounts {
@@ -141,7 +311,7 @@ func unmountBelow(dir string) error {
 	return nil
 }
 
-// mountsBelow lists the mounts under a directory, the deepest first.
+// mountsBelow returns the mounts under a directory, deepest first.
 func mountsBelow(dir string) ([]string, error) {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -4,43 +4,27 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// Exit codes that a shell uses, and we with it.
+// The exit codes that shells use in these cases.
 const (
 	codeTimedOut      = 124
 	codeNotExecutable = 126
 	codeNotFound      = 127
 )
 
-// execution is one command that was started in a container.
-type execution struct {
-	*child
-	container *container
-	runtime   *ociRuntime
-	cgroups   cgroups
-	group     string // its control group; empty where there are none
-}
-
-var executions atomic.Uint64 // numbers control groups
-
-// Exec runs one command. A command that ends leaves behind what it put into the background, until the
-// box is stopped; one that is cancelled or runs out of time takes everything with it.
+// Exec runs a command. What a command leaves in the background continues until the box is stopped. A command that is
+// cancelled or times out is killed with everything it started.
 //
-// Cmd.Stdin is read by a goroutine of its own, which ends when Stdin answers once more after the command
-// has ended: Exec does not wait for it.
+// A goroutine reads cmd.Stdin. It ends when Stdin returns after the command has ended; Exec does not wait for it.
 func (d *Driver) Exec(ctx context.Context, ref string, cmd sandbox.Command) (sandbox.Result, error) {
 	b, err := d.find(ref)
 	if err != nil {
@@ -59,37 +43,66 @@ func (d *Driver) Exec(ctx context.Context, ref string, cmd sandbox.Command) (san
 	defer std.close()
 
 	begin := time.Now()
-	run, err := d.launchCommand(ctx, b, cmd, std.inside)
+	limited, cancel := ctx, func() {}
+	if cmd.Timeout > 0 {
+		limited, cancel = context.WithTimeout(ctx, cmd.Timeout)
+	}
+	defer cancel()
+	c, run, err := d.launchCommand(limited, b, cmd, fate{}, std.inside)
 	std.inside.Close()
+	if err != nil && limited.Err() != nil {
+		return cut(ctx, begin)
+	}
 	if err != nil {
 		return notStarted(ctx, cmd, err, begin)
 	}
-	defer run.container.foreground.Add(-1)
-	oomBefore := run.oomKills()
+	oomBefore := d.oomKills(c)
 	std.pump(cmd)
-	result, err := run.wait(ctx, cmd.Timeout)
+	var result sandbox.Result
+	select {
+	case <-run.ended():
+		result.ExitCode = run.exitCode()
+	case <-limited.Done():
+		run.kill()
+		<-run.ended()
+		result, err = cut(ctx, begin)
+	}
 	std.drain()
-	run.forget()
-
-	if code, failed := std.execFailed(result.ExitCode); failed {
-		result.ExitCode = code
+	c.dropping.add(std.outputs...)
+	result.OutOfMemory = d.oomKills(c) > oomBefore
+	c.commands.leave(run)
+	if s, ok := run.(*supervised); ok {
+		if s.close(); !result.OutOfMemory {
+			c.endAttackers(s)
+		}
 	}
 	result.Duration = time.Since(begin)
-	result.OutOfMemory = run.oomKills() > oomBefore
 	return result, err
 }
 
-// Start starts a command and returns once it runs.
+// cut returns the result of a command that timed out, or the error if the caller's context ended.
+func cut(ctx context.Context, begin time.Time) (sandbox.Result, error) {
+	if ctx.Err() != nil {
+		return sandbox.Result{Duration: time.Since(begin)}, fault.From(ctx.Err())
+	}
+	return sandbox.Result{ExitCode: codeTimedOut, TimedOut: true, Duration: time.Since(begin)}, nil
+}
+
+// oomKills returns how often the kernel killed a process of a container because its memory was used up.
+func (d *Driver) oomKills(c *container) int {
+	if c.cgroup == "" {
+		return 0
+	}
+	return d.cgroups.oomKills(c.cgroup)
+}
+
+// Start starts a command and returns when it runs.
 func (d *Driver) Start(ctx context.Context, ref string, cmd sandbox.Command) error {
 	b, err := d.find(ref)
 	if err != nil {
 		return err
 	}
-	if cmd.Stdin != nil || cmd.Stdout != nil || cmd.Stderr != nil || cmd.Timeout != 0 {
-		return fault.New(fault.Invalid, "a command that is started in the background has no input, output or time limit",
-			"leave them out, or redirect inside the command")
-	}
-	if err := check(cmd); err != nil {
+	if err := background(cmd); err != nil {
 		return err
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -98,23 +111,43 @@ func (d *Driver) Start(ctx context.Context, ref string, cmd sandbox.Command) err
 	}
 	defer null.Close()
 	begin := time.Now()
-	run, err := d.launchCommand(ctx, b, cmd, streams{null, null, null})
-	if err == nil {
-		run.container.foreground.Add(-1)
-		go func() { <-run.done; run.forget() }()
-		return nil
+	c, run, err := d.launchCommand(ctx, b, cmd, fate{background: true}, streams{null, null, null})
+	if err != nil {
+		result, err := notStarted(ctx, cmd, err, begin)
+		if err == nil {
+			err = fault.Newf(fault.Invalid, "check the command's name and path", "%q cannot be run in the sandbox (exit code %d)", cmd.Argv[0], result.ExitCode)
+		}
+		return err
 	}
-	result, err := notStarted(ctx, cmd, err, begin)
-	if err == nil {
-		err = fault.Newf(fault.Invalid, "check the command's name and path", "%q cannot be run in the sandbox (exit code %d)", cmd.Argv[0], result.ExitCode)
-	}
-	return err
+	c.detached.Add(1)
+	c.commands.leave(run)
+	go func() {
+		<-run.ended()
+		run.forget()
+		if s, ok := run.(*supervised); ok {
+			s.close()
+		}
+		c.detached.Add(-1)
+	}()
+	return nil
 }
 
-// check refuses what cannot be handed to a program exactly as it was given.
+// background refuses a command that cannot run without being waited for.
+func background(cmd sandbox.Command) error {
+	if cmd.Stdin != nil || cmd.Stdout != nil || cmd.Stderr != nil || cmd.Timeout != 0 {
+		return fault.New(fault.Invalid, "a command that is started in the background has no input, output or time limit",
+			"leave them out, or redirect inside the command")
+	}
+	return check(cmd)
+}
+
+// check refuses what cannot be passed to a program exactly as given.
 func check(cmd sandbox.Command) error {
 	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
 		return fault.New(fault.Invalid, "the command is empty", "name a program to run")
+	}
+	if cmd.Merged && cmd.Stderr != nil {
+		return fault.New(fault.Invalid, "a command whose outputs are merged has no standard error of its own", "leave Stderr out")
 	}
 	texts := append([]string{cmd.Dir}, cmd.Argv...)
 	for name, value := range cmd.Env {
@@ -131,141 +164,79 @@ func check(cmd sandbox.Command) error {
 	return nil
 }
 
-// attempts is how often a command is tried to be started in a box that kills what starts it: because it
-// has no room, or because another command is killing all it can.
+// attempts is how often starting a command is tried in a box that kills what starts: because it has no room, or because
+// another command kills everything it can.
 const attempts = 10
 
-// launchCommand starts a command in a box, as one of its container's foreground. A box that has no room
-// for it is relieved.
-func (d *Driver) launchCommand(ctx context.Context, b *box, cmd sandbox.Command, std streams) (run *execution, err error) {
-	for range attempts {
-		var c *container
+// launchCommand starts a command in a box and registers it as waited for. If the box has no room for it, it ends what
+// earlier commands left there.
+func (d *Driver) launchCommand(ctx context.Context, b *box, cmd sandbox.Command, as fate, std streams) (c *container, run command, err error) {
+	for attempt := range attempts {
 		err = b.use(ctx, func(running *container) (err error) {
 			c = running
-			run, err = d.begin(ctx, c, cmd, std)
+			run, err = d.begin(ctx, c, cmd, as, std)
 			return err
 		})
-		failed, ok := errors.AsType[*failure](err)
-		if !ok || c == nil {
-			return run, err // started, or not for a reason that lies in the container
+		if err == nil || c == nil || ctx.Err() != nil {
+			return c, run, err
 		}
-		if why := failed.reason(); why != noRoom && why != unknownReason {
-			return nil, err
+		if why := reasonOf(err); why != noRoom && why != unknownReason {
+			return nil, nil, err
 		}
-		b.relieve(ctx, c)
+		if c.ownKernel {
+			b.relieve(ctx, c)
+		} else if (attempt > 0 || c.underAttack()) && !c.endLeftovers() {
+			b.relieve(ctx, c)
+		}
+		if as.record != nil {
+			return nil, nil, err // the caller tries again with another record
+		}
 	}
-	return nil, err
+	return nil, nil, err
 }
 
-// begin starts a command in a container that runs.
-func (d *Driver) begin(ctx context.Context, c *container, cmd sandbox.Command, std streams) (*execution, error) {
+// begin starts a command in a running container.
+func (d *Driver) begin(ctx context.Context, c *container, cmd sandbox.Command, as fate, std streams) (command, error) {
 	for _, f := range std {
-		// So that /dev/stdout can be opened by the box's user. The null device stays as it is.
+		// Allow the box's user to open /dev/stdout. The null device stays as it is.
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
 			if err := f.Chown(int(c.who.hostUID), int(c.who.hostGID)); err != nil {
 				return nil, err
 			}
 		}
 	}
-	run := &execution{container: c, runtime: d.runtime, cgroups: d.cgroups}
-	var arg string
-	if c.cgroup != "" && !d.runtime.apart {
-		name := fmt.Sprintf("exec-%d", executions.Add(1))
-		run.group, arg = c.cgroup+"/"+name, d.cgroups.execArg(name)
-		if err := d.cgroups.add(run.group); err != nil {
+	if c.ownKernel {
+		child, err := d.runtime.attach(ctx, c.id, c.describe(cmd), std)
+		if err != nil {
 			return nil, err
 		}
+		run := &attached{child, c, d.runtime}
+		c.commands.begin(run)
+		return run, nil
 	}
-	child, err := d.runtime.exec(ctx, c.id, c.describe(cmd), arg, std)
-	run.child = child
+	c.makeRoom(d.cgroups)
+	run, err := c.supervise(ctx, d.cgroups, cmd, as, std)
 	if err != nil {
-		run.kill()
-		run.forget()
 		return nil, err
 	}
-	c.foreground.Add(1)
+	c.commands.begin(run)
+	if !as.background {
+		go c.guard(d.cgroups, run)
+	}
 	return run, nil
 }
 
-// wait waits for the command's own process to end; when ctx ends or the time is up it makes it end.
-func (r *execution) wait(ctx context.Context, limit time.Duration) (sandbox.Result, error) {
-	var timeUp <-chan time.Time
-	if limit > 0 {
-		timer := time.NewTimer(limit)
-		defer timer.Stop()
-		timeUp = timer.C
-	}
-	select {
-	case <-r.done:
-		return sandbox.Result{ExitCode: r.exitCode()}, nil
-	case <-timeUp:
-		r.kill()
-		<-r.done
-		return sandbox.Result{ExitCode: codeTimedOut, TimedOut: true}, nil
-	case <-ctx.Done():
-		r.kill()
-		<-r.done
-		return sandbox.Result{ExitCode: r.code}, fault.From(ctx.Err())
-	}
-}
-
-// exitCode is how the command ended, when it has. The exec of a runtime that is apart ends with 128 also
-// when the box ended under the command: then it was killed.
-func (r *execution) exitCode() int {
-	if r.runtime.apart && r.code == 128 {
-		select {
-		case <-r.container.done:
-			return 128 + int(unix.SIGKILL)
-		case <-time.After(grace):
-		}
-	}
-	return r.code
-}
-
-// kill ends everything the command started.
-func (r *execution) kill() {
-	if r.group != "" {
-		_ = r.cgroups.kill(r.group, 5*time.Second) // what does not die is stuck in the kernel
-	} else if r.child != nil && r.runtime.apart {
-		r.runtime.killApart(r.container.id, r.inside)
-	} else if r.child != nil {
-		killTree(r.process.Pid, processes, signalProcess)
-	}
-	if r.child != nil {
-		_ = r.process.Kill()
-	}
-}
-
-// forget removes the command's control group, unless something it left in the background lives there:
-// then it goes with the box.
-func (r *execution) forget() {
-	if r.group != "" {
-		_ = r.cgroups.drop(r.group)
-	}
-}
-
-func (r *execution) oomKills() int {
-	if r.container.cgroup == "" {
-		return 0
-	}
-	return r.cgroups.oomKills(r.container.cgroup)
-}
-
-// notStarted says why a command did not start: as a result where a shell would, else as an error.
+// notStarted reports why a command did not start: as a result where a shell would, otherwise as an error.
 func notStarted(ctx context.Context, cmd sandbox.Command, err error, begin time.Time) (sandbox.Result, error) {
 	result := sandbox.Result{Duration: time.Since(begin)}
-	why := unknownReason
-	if failed, ok := errors.AsType[*failure](err); ok {
-		why = failed.reason()
-	}
 	text := ""
-	switch why {
+	switch reasonOf(err) {
 	case notExecutable:
 		result.ExitCode, text = codeNotExecutable, "cannot be executed"
 	case noProgram:
 		result.ExitCode, text = codeNotFound, "command not found"
 	case noDirectory:
-		return result, fault.Newf(fault.Invalid, "make it first, or start elsewhere", "there is no directory %q in the sandbox that commands may start in", cmd.Dir).Because(err)
+		return result, fault.Newf(fault.Invalid, "create it first, or start in another directory", "the sandbox has no directory %q in which commands may start", cmd.Dir).Because(err)
 	case tooLong:
 		return result, fault.New(fault.Invalid, "the command's arguments or environment are too long", "pass them through a file or the standard input").Because(err)
 	case noRoom:
@@ -274,8 +245,12 @@ func notStarted(ctx context.Context, cmd sandbox.Command, err error, begin time.
 	default:
 		return result, readable(ctx, err, "the command could not be started")
 	}
-	if cmd.Stderr != nil {
-		_, _ = fmt.Fprintf(cmd.Stderr, "%s: %s\n", cmd.Argv[0], text) // as a shell says it
+	said := cmd.Stderr
+	if cmd.Merged {
+		said = cmd.Stdout
+	}
+	if said != nil {
+		_, _ = fmt.Fprintf(said, "%s: %s\n", cmd.Argv[0], text) // in a shell's form
 	}
 	return result, nil
 }

@@ -3,14 +3,13 @@
 package local
 
 import (
-	"regexp"
+	"errors"
 	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/sandbox/local/supervisor"
 )
-
-// failure is what the runtime wrote about why it failed.
-type failure struct{ text string }
-
-func (f *failure) Error() string { return f.text }
 
 // reason is why a command could not be started.
 type reason int
@@ -18,14 +17,58 @@ type reason int
 const (
 	unknownReason reason = iota
 	noDirectory
-	noRoom
+	noRoom // it was killed or refused before it ran, so trying again may help
 	tooLong
 	notExecutable
 	noProgram
 )
 
-// reason reads the runtime's words. They are the kernel's and the Go library's in the end, which makes
-// them the same for all runtimes that are written in Go, and close in the others.
+// reasonOf returns why a command could not be started.
+func reasonOf(err error) reason {
+	if failed, ok := errors.AsType[*startFailure](err); ok {
+		return failed.why
+	}
+	if failed, ok := errors.AsType[*failure](err); ok {
+		return failed.reason()
+	}
+	return unknownReason
+}
+
+// startFailure is the error of a supervised command that could not be started. Nothing of it has run.
+type startFailure struct {
+	why   reason
+	cause error
+}
+
+func (f *startFailure) Error() string { return f.cause.Error() }
+func (f *startFailure) Unwrap() error { return f.cause }
+
+// stubReason returns why a stub did not become its command.
+func stubReason(f supervisor.Failure) reason {
+	errno := unix.Errno(f.Errno)
+	switch {
+	case errno == unix.EAGAIN || errno == unix.ENOMEM:
+		return noRoom
+	case f.Step == supervisor.StepDirectory:
+		return noDirectory
+	case f.Step != supervisor.StepProgram:
+		return unknownReason
+	case errno == unix.ENOENT || errno == unix.ENOTDIR:
+		return noProgram
+	case errno == unix.E2BIG:
+		return tooLong
+	default:
+		return notExecutable
+	}
+}
+
+// failure is what the runtime wrote about its failure.
+type failure struct{ text string }
+
+func (f *failure) Error() string { return f.text }
+
+// reason interprets the text of gVisor's runtime; supervised commands report numbers instead. The text does not contain
+// the program's name; see attach.
 func (f *failure) reason() reason {
 	has := func(parts ...string) bool {
 		for _, part := range parts {
@@ -39,7 +82,7 @@ func (f *failure) reason() reason {
 	case has("chdir to cwd", "mkdir cwd", "initial working directory"):
 		return noDirectory
 	case has("resource temporarily unavailable", "cannot allocate memory", "oom", "OOM", "signal: killed", "connection reset", "EOF"):
-		return noRoom // the last three: the runtime's own process in the box was killed
+		return noRoom // for the last three, the runtime's own process in the box was killed
 	case has("argument list too long"):
 		return tooLong
 	case has("permission denied", "exec format error", "is a directory"):
@@ -48,26 +91,5 @@ func (f *failure) reason() reason {
 		return noProgram
 	default:
 		return unknownReason
-	}
-}
-
-// lastWords are what the runtime's process in the box writes when the very last step, turning into the
-// command, fails: then the runtime has reported success already.
-var lastWords = regexp.MustCompile(`^exec /.*: [a-z ]+\n$`)
-
-// execFailed says whether what ended with code was not the command but the attempt to become it, and
-// which exit code a shell would give that.
-func (p *pipes) execFailed(code int) (shellCode int, failed bool) {
-	stdout, stderr := p.outputs[0], p.outputs[1]
-	if (code != 1 && code != 255) || stdout.total > 0 || stderr.total > len(stderr.head) || !lastWords.Match(stderr.head[:stderr.total]) {
-		return 0, false
-	}
-	switch (&failure{string(stderr.head[:stderr.total])}).reason() {
-	case notExecutable:
-		return codeNotExecutable, true
-	case noProgram:
-		return codeNotFound, true
-	default:
-		return 0, false
 	}
 }

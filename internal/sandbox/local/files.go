@@ -20,8 +20,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// Upload writes a file into the box. It is written beside its place under another name and renamed, so
-// that it appears whole or not at all.
+// Upload writes a file into the box. It writes it under another name in the same directory and renames it, so that it
+// appears completely or not at all.
 func (d *Driver) Upload(ctx context.Context, ref, name string, mode fs.FileMode, content io.Reader) error {
 	b, err := d.find(ref)
 	if err != nil {
@@ -82,7 +82,7 @@ func (d *Driver) Download(ctx context.Context, ref, name string) (io.ReadCloser,
 	var file *os.File
 	err = b.use(ctx, func(c *container) error {
 		return c.asAgent(func() (err error) {
-			// Not blocking: a pipe in the file's place must not hold the server.
+			// Do not block: a pipe in place of the file must not stop the server.
 			file, err = c.open(c.root, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 			return err
 		})
@@ -97,8 +97,8 @@ func (d *Driver) Download(ctx context.Context, ref, name string) (io.ReadCloser,
 	return file, nil
 }
 
-// plain says whether a file is a regular one on a real file system: the kernel's own files under /proc
-// look regular, but reading one asks the kernel on behalf of the server.
+// plain reports whether a file is a regular file on a real file system. The kernel's files in /proc look regular, but
+// reading one would make the server ask the kernel.
 func plain(f *os.File) bool {
 	var st unix.Statfs_t
 	info, err := f.Stat()
@@ -108,10 +108,10 @@ func plain(f *os.File) bool {
 	return st.Type != unix.PROC_SUPER_MAGIC
 }
 
-// boxPath makes a path of the interface absolute in the box.
+// boxPath makes a path absolute in the box.
 func boxPath(name string) (string, error) {
 	if name == "" || strings.ContainsRune(name, 0) || strings.HasSuffix(name, "/") {
-		return "", fault.Newf(fault.Invalid, "name a file, absolute or relative to the working tree", "%q is not a file's path", name)
+		return "", fault.Newf(fault.Invalid, "name a file, absolute or relative to the working tree", "%q is not the path of a file", name)
 	}
 	if !path.IsAbs(name) {
 		name = sandbox.Workspace + "/" + name
@@ -119,8 +119,8 @@ func boxPath(name string) (string, error) {
 	return path.Clean(name), nil
 }
 
-// open opens a path the way a process of the box would: the box's / is the root of every link and of
-// every "..", and the kernel's own links (/proc/…/root) lead nowhere.
+// open opens a path as a process of the box would: the box's / is the root for every link and every "..", and the
+// kernel's own links (/proc/…/root) are not followed.
 func (c *container) open(at *os.File, name string, flags int, mode uint32) (*os.File, error) {
 	how := &unix.OpenHow{
 		Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode),
@@ -131,14 +131,14 @@ func (c *container) open(at *os.File, name string, flags int, mode uint32) (*os.
 		switch {
 		case err == nil:
 			return os.NewFile(uintptr(fd), name), nil
-		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN): // a rename raced with the look-up
+		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN): // a rename raced with the lookup
 		default:
 			return nil, &os.PathError{Op: "open", Path: name, Err: err}
 		}
 	}
 }
 
-// makeDir opens a directory of the box, making it and its parents where they are missing.
+// makeDir opens a directory of the box, and creates it and its parents if necessary.
 func (c *container) makeDir(name string) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY
 	dir, err := c.open(c.root, name, flags, 0)
@@ -161,23 +161,22 @@ func statAt(dir *os.File, name string) (info unix.Stat_t, err error) {
 	return info, err
 }
 
-// asAgent calls do with the box user's rights on files instead of the server's. It does so on a thread
-// of its own, which ends afterwards: nothing else ever runs with these rights, nor with the server's
-// groups taken away.
+// asAgent calls do with the file permissions of the box's user instead of the server's. It does so on a thread of its
+// own, which ends afterwards, so that nothing else ever runs with these permissions or without the server's groups.
 func (c *container) asAgent(do func() error) error {
 	if !asRoot() {
 		return do() // the server's user is the box's user
 	}
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		result <- func() error {
-			// Raw calls, because they must change this thread only.
+			// Raw system calls, because they must change only this thread.
 			if _, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
 				return fmt.Errorf("drop groups: %w", errno)
 			}
 			gid, uid := int(c.who.hostGID), int(c.who.hostUID)
-			_, _ = unix.SetfsgidRetGid(gid) // neither reports a failure: ask again below
+			_, _ = unix.SetfsgidRetGid(gid) // neither reports a failure, so check below
 			_, _ = unix.SetfsuidRetUid(uid)
 			nowGID, _ := unix.SetfsgidRetGid(-1)
 			nowUID, _ := unix.SetfsuidRetUid(-1)
@@ -203,7 +202,7 @@ func (r contextReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// fileError puts into words why a file could not be read or written.
+// fileError explains why a file could not be read or written.
 func fileError(ctx context.Context, err error, done, name string) error {
 	switch {
 	case ctx.Err() != nil:
@@ -217,7 +216,7 @@ func fileError(ctx context.Context, err error, done, name string) error {
 	return readable(ctx, err, name+" could not be "+done)
 }
 
-// diskFull is the error of a full disk, or nil for every other.
+// diskFull returns the error for a full disk; nil for any other error.
 func diskFull(err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return fault.New(fault.Exhausted, "the sandbox's disk is full", "delete files in it, or raise the environment's disk limit").Because(err)

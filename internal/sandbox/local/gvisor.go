@@ -4,27 +4,30 @@ package local
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
-// gVisor's runtime, runsc, gives a box a kernel of its own, in a process of this machine. What runs in the
-// box are then no processes of this machine, which is its strength, and why this file exists:
+// gVisor's runtime, runsc, gives a box its own kernel in a process of this machine. What runs in the box are then no
+// processes of this machine. That is its strength, and the reason for this file:
 //
-//   - The runtime's exec stays, as our child, until the command ends: its exit code is the command's.
-//   - A command is ended by asking the runtime to signal it and its descendants, one by one; there are no
-//     control groups below the box's. What has left its parents before that escapes.
-//   - The host does not see the box's file system. It is put together a second time for the server, and
-//     what both need is on the host's file systems, /tmp too.
+//   - The runtime's exec stays as our child until the command ends, and returns the command's exit code.
+//   - To end a command, the runtime is asked to signal it and its descendants one by one, because there are no control
+//     groups below the box's. A process that has left its parents before escapes.
+//   - The host does not see the box's file system. It is assembled a second time for the server, and what both need
+//     is on the host's file systems, including /tmp.
 
-// runsGVisor says whether a runtime is gVisor's, by asking it: the name may be a wrapper's.
+// runsGVisor reports whether a runtime is gVisor's. It asks the runtime, because the name may be a wrapper's.
 func runsGVisor(command string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -32,19 +35,24 @@ func runsGVisor(command string) bool {
 	return err == nil && strings.HasPrefix(string(said), "runsc ")
 }
 
-// attach starts a command in a box that is apart, and returns once it runs. The child is the runtime's.
+// attach starts a command in a box with its own kernel, and returns when it runs. The child is the runtime's process.
 func (r *ociRuntime) attach(ctx context.Context, id string, process *specs.Process, std streams) (*child, error) {
 	call, err := r.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer call.end()
-	description, err := inMemory(process)
+	marshalled, err := json.Marshal(process)
+	if err != nil {
+		return nil, err
+	}
+	description, err := inMemory(marshalled)
 	if err != nil {
 		return nil, err
 	}
 	defer description.Close()
-	// The runtime writes the process' id when it has started it; we write when the runtime has ended.
+	// The runtime writes the id of the process to this pipe when it has started it; we write when the runtime has
+	// ended.
 	if err := unix.Mkfifo(call.pid, 0o600); err != nil {
 		return nil, err
 	}
@@ -62,10 +70,10 @@ func (r *ociRuntime) attach(ctx context.Context, id string, process *specs.Proce
 	}
 	c := &child{process: cmd.Process, done: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // the state has it
+		_ = cmd.Wait() // the state is in cmd
 		c.code = cmd.ProcessState.ExitCode()
 		close(c.done)
-		_, _ = news.WriteString("\n") // fails when nobody listens any more
+		_, _ = news.WriteString("\n") // fails when nobody reads any more
 	}()
 	defer context.AfterFunc(call.ctx, func() { _ = c.process.Kill() })()
 	var text [32]byte
@@ -75,13 +83,46 @@ func (r *ociRuntime) attach(ctx context.Context, id string, process *specs.Proce
 	}
 	if c.inside, err = strconv.Atoi(strings.TrimSpace(string(text[:n]))); err != nil {
 		<-c.done
-		return nil, call.explain(fmt.Errorf("exec ended with code %d", c.code))
+		err := call.explain(fmt.Errorf("exec ended with code %d", c.code))
+		if failed, ok := errors.AsType[*failure](err); ok { // a program's name may be one of the words that are searched for
+			failed.text = strings.ReplaceAll(failed.text, process.Args[0], "the program")
+		}
+		return nil, err
 	}
 	return c, nil
 }
 
-// killApart kills a command of a box that is apart, with its descendants.
-func (r *ociRuntime) killApart(id string, pid int) {
+// attached is a command in a box with its own kernel.
+type attached struct {
+	*child
+	c       *container
+	runtime *ociRuntime
+}
+
+func (a *attached) ended() <-chan struct{} { return a.done }
+
+// exitCode returns the command's exit code. The runtime's exec also returns 128 if the box ended during the command:
+// then the command was killed.
+func (a *attached) exitCode() int {
+	if a.code == 128 {
+		select {
+		case <-a.c.done:
+			return 128 + int(unix.SIGKILL)
+		case <-time.After(grace):
+		}
+	}
+	return a.code
+}
+
+func (a *attached) kill() {
+	a.runtime.killOwnKernel(a.c.id, a.inside)
+	_ = a.process.Kill()
+}
+
+func (a *attached) forget() {}
+
+// killOwnKernel kills a command of a box with its own kernel, with its descendants.
+func (r *ociRuntime) killOwnKernel(id string, pid int) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	list := func() map[int]process {
@@ -89,13 +130,12 @@ func (r *ociRuntime) killApart(id string, pid int) {
 		return parents(string(said))
 	}
 	signal := func(pid int, s unix.Signal) {
-		_ = r.subcommand(ctx, os.DevNull, "kill", "--pid", strconv.Itoa(pid), id, strconv.Itoa(int(s))).Run() // else it has ended
+		_ = r.subcommand(ctx, os.DevNull, "kill", "--pid", strconv.Itoa(pid), id, strconv.Itoa(int(s))).Run() // otherwise it has ended
 	}
 	killTree(pid, list, signal)
 }
 
-// parents reads the runtime's table of processes, whose columns are not the same in all versions; as JSON
-// it has their ids only.
+// parents parses the runtime's process table, whose columns differ between versions. The JSON form has only the ids.
 func parents(said string) map[int]process {
 	table := map[int]process{}
 	var columns []string
@@ -120,11 +160,11 @@ func parents(said string) map[int]process {
 	return table
 }
 
-// assemble puts the file system of a box that is apart together in dir, for the server.
+// assemble assembles the file system of a box with its own kernel in dir, for the server.
 func (b bundle) assemble(dir string) error {
 	view := append([]specs.Mount{{Source: b.root.path, Destination: "/"}}, b.shared()...)
 	for _, path := range b.root.binds {
-		view = append(view, readOnly(path, b.apart))
+		view = append(view, readOnly(path, b.ownKernel))
 	}
 	for _, m := range view {
 		target := filepath.Join(dir, m.Destination)

@@ -35,7 +35,7 @@ func newGVisor(t *testing.T) *local.Driver {
 func TestConformanceOfGVisor(t *testing.T) {
 	d := newGVisor(t)
 	can := d.Capabilities()
-	walls := sandboxtest.Walls{
+	walls := sandboxtest.Guarantees{
 		MemoryLimit: can.MemoryLimit, DiskLimit: can.DiskLimit, KillsAll: can.KillsAll, UserID: can.UserID,
 		NoNetwork: true, SharedHost: true, OwnKernel: can.OwnKernel,
 	}

@@ -9,37 +9,36 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// agentID is the user and the group that commands run as, seen from inside a box.
+// agentID is the user and group id of commands inside a box.
 const agentID = 1000
 
-// Blocks of host ids for boxes, when the server is root: far from people, from the ranges in
-// /etc/subuid (which start at 100,000) and below 2^31, which some tools take for negative.
+// Blocks of host ids for boxes if the server is root: above the ids of people and the ranges in /etc/subuid (which
+// start at 100,000), and below 2^31, which some tools take for negative.
 const (
 	blockSize  = 65536
 	firstBlock = 0x20000000 / blockSize
 	lastBlock  = 0x7ffe0000/blockSize - 1
 )
 
-// identity says which ids a box has inside, and what they are on the host.
+// identity maps the ids in a box to ids on the host.
 type identity struct {
 	uids, gids []specs.LinuxIDMapping
-	// agent is the user commands run as, inside; host ids below are the same user's outside.
+	// agent is the user of commands inside; the host ids are the same user's outside.
 	agent, hostUID, hostGID uint32
-	// rootUID is the host's id for the box's user 0, which owns what the box must pass through.
+	// rootUID is the host's id for the box's user 0, which owns what the box must be able to pass through.
 	rootUID uint32
 }
 
-// blockIdentity gives a box a block of ids for itself: no file and no process of another box, nor of
-// the host, has any of them.
+// blockIdentity gives a box its own block of ids, which no file or process of another box or of the host has.
 func blockIdentity(block uint32) identity {
 	base := block * blockSize
 	m := []specs.LinuxIDMapping{{ContainerID: 0, HostID: base, Size: blockSize}}
 	return identity{uids: m, gids: m, agent: agentID, hostUID: base + agentID, hostGID: base + agentID, rootUID: base}
 }
 
-// ownIdentity is for a server that is not root. The kernel lets it map one id, its own, and runc requires
-// that to be 0 inside, range in /etc/subuid or not: commands see themselves as a user 0 without any
-// capability, and the server can read and delete what they leave.
+// ownIdentity is for a server that is not root. The kernel lets it map one id, its own, and runc requires that to be 0
+// inside, whatever /etc/subuid says. Commands see themselves as user 0 without capabilities, and the server can read
+// and delete what they leave.
 func ownIdentity() identity {
 	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
 	return identity{
@@ -49,8 +48,8 @@ func ownIdentity() identity {
 	}
 }
 
-// freeBlock finds a block that no box has. Where it starts looking depends on the directory, so that
-// two servers on one machine do not start at the same place.
+// freeBlock finds an unused block. The start of the search depends on the directory, so that two servers on one machine
+// start at different places.
 func freeBlock(dir string, taken func(block uint32) bool) (uint32, bool) {
 	const count = lastBlock - firstBlock + 1
 	h := fnv.New32a()

@@ -5,14 +5,21 @@ package local_test
 import (
 	"archive/tar"
 	"bytes"
+	"encoding/base64"
+	"fmt"
 	"io"
+	"log"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/google/go-containerregistry/pkg/compression"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -70,13 +77,23 @@ func file(name string, mode int64, content string) entry {
 	return entry{tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: mode}, []byte(content)}
 }
 
-// publish puts an image into a registry of the test and returns its reference.
-func publish(t *testing.T, layers ...[]entry) string {
+// newRegistry starts a registry on this machine, and returns its host:port.
+func newRegistry(t *testing.T) string {
 	t.Helper()
-	server := httptest.NewServer(registry.New())
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+// allowing lets images come from registries of this machine.
+func allowing(hosts ...string) local.Images { return local.Images{PrivateRegistries: hosts} }
+
+// publish puts an image into a registry and returns its reference.
+func publish(t *testing.T, host, repository string, layers ...[]entry) string {
+	t.Helper()
 	img := v1.Image(empty.Image)
-	for _, entries := range layers {
+	for i, entries := range layers {
+		format := []compression.Compression{compression.GZip, compression.ZStd}[i%2]
 		var archive bytes.Buffer
 		w := tar.NewWriter(&archive)
 		for _, e := range entries {
@@ -93,7 +110,7 @@ func publish(t *testing.T, layers ...[]entry) string {
 		}
 		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(archive.Bytes())), nil
-		})
+		}, tarball.WithCompression(format))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +122,7 @@ func publish(t *testing.T, layers ...[]entry) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ref, err := name.ParseReference(strings.TrimPrefix(server.URL, "http://") + "/team/image:1")
+	ref, err := name.ParseReference(host + "/team/" + repository + ":1")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +135,8 @@ func publish(t *testing.T, layers ...[]entry) string {
 func TestAnImageIsTheRootFileSystem(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	show := entry{tar.Header{Typeflag: tar.TypeReg, Name: "bin/show", Mode: 0o755}, static(t)}
-	ref := publish(t,
+	host := newRegistry(t)
+	ref := publish(t, host, "image",
 		[]entry{show, file("data/kept", 0o644, "kept"), file("data/deleted", 0o644, "x"), file("old/a", 0o644, "x"), file("changed", 0o644, "x"), file("private", 0o600, "x")},
 		[]entry{
 			file("data/.wh.deleted", 0, ""), file("old/.wh..wh..opq", 0, ""), file("old/b", 0o644, "new"), file("changed", 0o644, "changed"),
@@ -126,7 +144,7 @@ func TestAnImageIsTheRootFileSystem(t *testing.T) {
 			{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: "data/soft", Linkname: "/data/kept"}},
 		})
 	dir := t.TempDir()
-	d := newDriver(t, local.Config{Dir: dir})
+	d := newDriver(t, local.Config{Dir: dir, Images: allowing(host)})
 	box := create(t, d, sandbox.Spec{ID: "imaged", Image: ref})
 	run := func(argv ...string) string {
 		t.Helper()
@@ -172,7 +190,7 @@ func TestAnImageIsTheRootFileSystem(t *testing.T) {
 	})
 	t.Run("it outlives the server, and needs no registry then", func(t *testing.T) {
 		closeDriver(t, d)
-		d = newDriver(t, local.Config{Dir: dir})
+		d = newDriver(t, local.Config{Dir: dir, Images: allowing(host)})
 		checks(t)
 	})
 	if err := d.Destroy(t.Context(), box); err != nil {
@@ -180,7 +198,7 @@ func TestAnImageIsTheRootFileSystem(t *testing.T) {
 	}
 
 	t.Run("one that writes outside itself is refused", func(t *testing.T) {
-		evil := publish(t, []entry{
+		evil := publish(t, host, "evil", []entry{
 			{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: "out", Linkname: filepath.Dir(outside)}},
 			file("out/outside", 0o644, "x"), file("../../../../../../../../.."+outside, 0o644, "x"),
 		})
@@ -204,4 +222,269 @@ func TestAnImageIsTheRootFileSystem(t *testing.T) {
 		}
 	})
 	closeDriver(t, d)
+}
+
+// spy is a web server of this machine that notes who calls it.
+type spy struct {
+	host string
+
+	mu    sync.Mutex
+	calls []string
+}
+
+func newSpy(t *testing.T, answer http.HandlerFunc) *spy {
+	t.Helper()
+	s := &spy{}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.calls = append(s.calls, r.URL.Path+" "+r.Header.Get("Authorization"))
+		s.mu.Unlock()
+		answer(w, r)
+	}))
+	t.Cleanup(server.Close)
+	s.host = strings.TrimPrefix(server.URL, "http://")
+	return s
+}
+
+func (s *spy) called() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.calls)
+}
+
+func TestARegistryThatMayNotBeReached(t *testing.T) {
+	inside := newSpy(t, http.NotFound)
+	_, port, _ := strings.Cut(inside.host, ":")
+	allowed := newSpy(t, func(w http.ResponseWriter, r *http.Request) {
+		realm := "http://localhost:" + port + "/token" // the registry's library lets names pass
+		switch {
+		case strings.HasPrefix(r.URL.Path, "/v2/redirect/"):
+			http.Redirect(w, r, "http://"+inside.host+"/redirected", http.StatusTemporaryRedirect)
+		case r.URL.Path == "/v2/":
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf("Bearer realm=%q,service=%q", realm, "x"))
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+	open := newSpy(t, func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/v2/redirect/") {
+			http.Redirect(w, r, "http://"+inside.host+"/redirected", http.StatusTemporaryRedirect)
+		}
+	})
+	t.Setenv("HTTP_PROXY", "http://"+inside.host)
+	t.Setenv("HTTPS_PROXY", "http://"+inside.host)
+	d := newDriver(t, local.Config{Dir: t.TempDir(), Images: allowing(allowed.host, open.host)})
+	defer closeDriver(t, d)
+	for what, image := range map[string]string{
+		"on loopback":                      inside.host + "/x:1",
+		"by a name of loopback":            "localhost:" + port + "/x:1",
+		"on loopback in another form":      "127.9.9.9:" + port + "/x:1",
+		"behind a registry's realm":        allowed.host + "/realm/x:1",
+		"behind a registry's redirect":     open.host + "/redirect/x:1",
+		"at the address of cloud metadata": "169.254.169.254/x:1",
+	} {
+		t.Run(what, func(t *testing.T) {
+			_, err := d.Create(t.Context(), sandbox.Spec{ID: "refused", Image: image})
+			if code := fault.CodeOf(err); code != fault.Forbidden {
+				t.Errorf("%s: %s", code, fault.From(err).Detail())
+			}
+		})
+	}
+	if calls := inside.called(); len(calls) > 0 {
+		t.Errorf("it was reached: %q", calls)
+	}
+	if len(allowed.called()) == 0 || len(open.called()) == 0 {
+		t.Error("the registries that lead there were not asked: this test tests nothing")
+	}
+}
+
+func TestTheRegistriesThatAnOperatorAllows(t *testing.T) {
+	if _, err := local.New(t.Context(), local.Config{Dir: t.TempDir(), Images: local.Images{Registries: []string{"https://x/y"}}}); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("a registry that is none: %v", err)
+	}
+	host := newRegistry(t)
+	images := allowing(host)
+	images.Registries = []string{"docker.io"}
+	d := newDriver(t, local.Config{Dir: t.TempDir(), Images: images})
+	defer closeDriver(t, d)
+	_, err := d.Create(t.Context(), sandbox.Spec{ID: "elsewhere", Image: "ghcr.io/x/y:1"})
+	if fault.CodeOf(err) != fault.Forbidden || !strings.Contains(err.Error(), "ghcr.io") {
+		t.Errorf("an image of another registry: %v", err)
+	}
+	_, err = d.Create(t.Context(), sandbox.Spec{ID: "here", Image: host + "/team/missing:1"})
+	if fault.CodeOf(err) != fault.Unavailable { // it was asked
+		t.Errorf("an image of the operator's own: %v", err)
+	}
+}
+
+func TestARegistryGetsCredentialsOnlyWhenTheOperatorSaysSo(t *testing.T) {
+	registry := newSpy(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	config := t.TempDir()
+	auth := base64.StdEncoding.EncodeToString([]byte("operator:secret"))
+	if err := os.WriteFile(filepath.Join(config, "config.json"), fmt.Appendf(nil, `{"auths": {%q: {"auth": %q}}}`, registry.host, auth), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("DOCKER_CONFIG", config)
+	sent := func(images local.Images) bool {
+		d := newDriver(t, local.Config{Dir: t.TempDir(), Images: images})
+		defer closeDriver(t, d)
+		if _, err := d.Create(t.Context(), sandbox.Spec{ID: "anonymous", Image: registry.host + "/x:1"}); fault.CodeOf(err) != fault.Unavailable {
+			t.Errorf("%v", err)
+		}
+		return strings.Contains(strings.Join(registry.called(), "\n"), auth)
+	}
+	if sent(allowing(registry.host)) {
+		t.Errorf("the operator's password was sent: %q", registry.called())
+	}
+	trusted := allowing(registry.host)
+	trusted.Credentials = []string{registry.host}
+	if !sent(trusted) {
+		t.Errorf("the operator's password was not sent: %q", registry.called())
+	}
+}
+
+func TestAnImageThatIsTooMuch(t *testing.T) {
+	host := newRegistry(t)
+	d := newDriver(t, local.Config{Dir: t.TempDir(), Images: allowing(host)})
+	defer closeDriver(t, d)
+	for what, c := range map[string]struct {
+		entry entry
+		want  fault.Code
+	}{
+		"with a path that is too deep": {file(strings.Repeat("d/", 300)+"f", 0o644, "x"), fault.Invalid},
+		"with a path that is too long": {file(strings.Repeat("dddddddddddddddddddddddddddddddddddddddd/", 120)+"f", 0o644, "x"), fault.Invalid},
+	} {
+		t.Run(what, func(t *testing.T) {
+			ref := publish(t, host, "bomb", []entry{c.entry})
+			if _, err := d.Create(t.Context(), sandbox.Spec{ID: "bomb", Image: ref}); fault.CodeOf(err) != c.want {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+func TestImagesThatNobodyUsesAreCollected(t *testing.T) {
+	host, dir := newRegistry(t), t.TempDir()
+	image := func(name string) string {
+		return publish(t, host, name, []entry{file(name, 0o644, strings.Repeat(name, 3<<20))}, []entry{{tar.Header{Typeflag: tar.TypeReg, Name: "bin/show", Mode: 0o755}, static(t)}})
+	}
+	first, second, third := image("a"), image("b"), image("c") // 5 to 6 MB each
+	cfg := local.Config{Dir: dir, Images: allowing(host)}
+	cfg.Images.SpaceMB = 13
+	d := newDriver(t, cfg)
+	kept := func() int {
+		found, _ := filepath.Glob(dir + "/images/*")
+		return len(found)
+	}
+	one := create(t, d, sandbox.Spec{ID: "one", Image: first})
+	two := create(t, d, sandbox.Spec{ID: "two", Image: second})
+	_, err := d.Create(t.Context(), sandbox.Spec{ID: "three", Image: third})
+	if fault.CodeOf(err) != fault.Exhausted || !strings.Contains(err.Error(), "image_space_mb") || kept() != 2 {
+		t.Errorf("with all images in use, a third one: %v; %d are kept", err, kept())
+	}
+	// Leftovers of a server that was killed.
+	if err := os.Mkdir(dir+"/images/unpacking-1", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	closeDriver(t, d)
+	d = newDriver(t, cfg)
+	if kept() != 2 {
+		t.Errorf("%d are kept over a start", kept())
+	}
+	if _, err := d.Create(t.Context(), sandbox.Spec{ID: "three", Image: third}); fault.CodeOf(err) != fault.Exhausted {
+		t.Errorf("after a start, the images that boxes use are not known: %v", err)
+	}
+	if err := d.Destroy(t.Context(), two); err != nil {
+		t.Error(err)
+	}
+	create(t, d, sandbox.Spec{ID: "three", Image: third})
+	if kept() != 2 {
+		t.Errorf("%d are kept, want the one in use and the new one", kept())
+	}
+	if result, err := d.Exec(t.Context(), one, sandbox.Command{Argv: []string{"show", "/a"}}); err != nil || result.ExitCode != 0 {
+		t.Errorf("the box with the image in use: %+v, %v", result, err)
+	}
+	for _, id := range []string{"one", "three"} {
+		if err := d.Destroy(t.Context(), found(t, d, id)); err != nil {
+			t.Error(err)
+		}
+	}
+	closeDriver(t, d)
+}
+
+func TestAnImageDoesNotChooseWhatProcess1Runs(t *testing.T) {
+	host, dir := newRegistry(t), t.TempDir()
+	cfg := local.Config{Dir: dir, Images: allowing(host)}
+	d := newDriver(t, cfg)
+	show := static(t)
+	link := func(name, target string) entry {
+		return entry{Header: tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: target, Mode: 0o777}}
+	}
+	hostile := map[string][]entry{
+		"arbe-in-workspace":  {{Header: tar.Header{Typeflag: tar.TypeDir, Name: "workspace/x", Mode: 0o755}}, link(".arbe", "workspace/x")},
+		"arbe-in-home":       {{Header: tar.Header{Typeflag: tar.TypeDir, Name: "home/agent", Mode: 0o755}}, link(".arbe", "home/agent")},
+		"arbe-in-tmp":        {{Header: tar.Header{Typeflag: tar.TypeDir, Name: "tmp", Mode: 0o755}}, link(".arbe", "tmp")},
+		"arbe-absolute":      {link(".arbe", "/workspace")},
+		"arbe-of-the-image":  {file(".arbe/supervisor", 0o777, "#!/bin/show"), file(".arbe/init/x", 0o777, "#!/bin/show")},
+		"workspace-is-arbe":  {link("workspace", ".arbe")},
+		"home-is-arbe":       {link("home/agent", "../.arbe")},
+		"homes-are-arbe":     {link("home", ".arbe")},
+		"tmp-is-arbe":        {link("tmp", ".arbe")},
+		"hosts-is-arbe":      {link("etc/hosts", "../.arbe/supervisor")},
+		"etc-is-workspace":   {link("etc", "workspace")},
+		"etc-is-arbe":        {link("etc", ".arbe")},
+		"proc-is-tmp":        {link("proc", "tmp")},
+		"dev-is-home":        {link("dev", "home/agent")},
+		"var-is-elsewhere":   {link("var", "/workspace"), link("run", "/proc/1/root")},
+		"workspace-is-proc":  {link("workspace", "proc")},
+		"workspace-is-above": {link("workspace", "../../../../etc")},
+	}
+	check := func(t *testing.T, d *local.Driver, ref string) {
+		for _, c := range []struct {
+			argv []string
+			want string
+		}{
+			{[]string{"/bin/show", "/.arbe/supervisor", "mine"}, "refused"},
+			{[]string{"/bin/show", "/workspace/supervisor", "#!/bin/show"}, ""},
+			{[]string{"/bin/show", "/home/agent/supervisor", "#!/bin/show"}, ""},
+			{[]string{"/bin/show", "/tmp/supervisor", "#!/bin/show"}, ""},
+			{[]string{"/bin/show", "/workspace/supervisor"}, "#!/bin/show|true|"},
+			{[]string{"/bin/show", "/proc/1/comm"}, "supervisor\n|true|"},
+		} {
+			var out bytes.Buffer
+			_, err := d.Exec(t.Context(), ref, sandbox.Command{Argv: c.argv, Stdout: &out})
+			if err != nil || !strings.HasPrefix(out.String(), c.want) {
+				t.Errorf("%q: %q, %v; want %q", c.argv, out.String(), err, c.want)
+			}
+		}
+	}
+	for what, entries := range hostile {
+		t.Run(what, func(t *testing.T) {
+			image := publish(t, host, what, entries, []entry{{tar.Header{Typeflag: tar.TypeReg, Name: "bin/show", Mode: 0o755}, show}})
+			check(t, d, create(t, d, sandbox.Spec{ID: what, Image: image}))
+		})
+	}
+	closeDriver(t, d)
+	// An image that a server unpacked which knew no such program.
+	programs, _ := filepath.Glob(dir + "/images/*/rootfs/.arbe/supervisor")
+	for _, program := range programs {
+		if err := os.Remove(program); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d = newDriver(t, cfg) // which starts every box over what was written in it
+	defer closeDriver(t, d)
+	for what := range hostile {
+		t.Run(what+"-started-again", func(t *testing.T) {
+			ref := found(t, d, what)
+			check(t, d, ref)
+			if err := d.Destroy(t.Context(), ref); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }

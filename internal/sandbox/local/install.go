@@ -11,8 +11,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Install makes the default runtime available: it does nothing when runc is installed, installs the
-// system's package when the server is root on a system with apt, and otherwise fails with what to do.
+// Install makes the default runtime available. It does nothing if runc is installed. If the server is root on a system
+// with apt, it installs the system's package. Otherwise the error says what to do.
 func Install(ctx context.Context) error {
 	_, err := findRuntime("")
 	if err == nil {
@@ -28,15 +28,15 @@ func Install(ctx context.Context) error {
 		return cmd.CombinedOutput()
 	}
 	out, err := install()
-	if err != nil { // a machine that is new has no package lists yet
+	if err != nil { // a new machine has no package lists yet
 		update := exec.CommandContext(ctx, apt, "update")
 		update.Env = []string{"PATH=" + hostPath}
-		_ = update.Run() // the second try tells what is wrong
+		_ = update.Run() // the second attempt shows what is wrong
 		out, err = install()
 	}
 	if err != nil {
 		return fault.New(fault.Precondition, "the OCI runtime runc could not be installed",
-			"install it by hand (apt-get install runc), or name another with the setting sandbox_runtime").
+			"install it yourself (apt-get install runc), or name another with the setting sandbox_runtime").
 			Because(fmt.Errorf("apt-get: %w: %s", err, bytes.TrimSpace(out)))
 	}
 	return nil

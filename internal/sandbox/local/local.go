@@ -1,35 +1,45 @@
 //go:build linux
 
-// Package local runs sandboxes on the server's own machine, through an OCI runtime (runc by default): no
-// daemon, nothing to set up but the runtime itself.
+// Package local runs sandboxes on the server's own machine through an OCI runtime (runc by default). It needs no daemon
+// and no setup besides the runtime.
 //
-// A box is a record and its files in the data directory, and, while commands run in it, a container.
-// Files outlive the server, processes do not: the container is started over the same files by the first
-// command that needs it, and again whenever it died. So there is one way to heal, whatever went wrong
-// (the server was killed, the machine rebooted, a command killed everything it could): start it again.
+// A box is a record and its files in the data directory, and, while commands run in it, a container. The first command
+// that needs the container starts it over the same files, and so does the next one after it died. Whatever went wrong
+// (the machine rebooted, a command killed everything it could), starting it again repairs it. With [Config.Grace], a
+// container in which something runs outlives its server, and the next server continues to use it.
 //
-//	<Dir>/boxes/<id>/box.json     the record; a directory without one is garbage
-//	<Dir>/boxes/<id>/disk.ext4    its disk, when the machine has loop devices; files/ when not
+// Process 1 of a container is a program of ours (package supervisor). It starts the commands, each as a stub that is in
+// its control groups before it becomes the command, and reaps them.
+//
+//	<Dir>/boxes/<id>/box.json     the record
+//	<Dir>/boxes/<id>/unfinished   marks a directory without a record as garbage
+//	<Dir>/boxes/<id>/disk.ext4    its disk, if the machine has loop devices; otherwise files/
+//	<Dir>/boxes/<id>/records/     the output of launched commands, and how they ended
+//	<Dir>/quarantine/<id>/        a box that the database does not know
 //	<Dir>/images/<digest>/        unpacked images
-//	<run>/lock                    held by the server that uses the directory
-//	<run>/base                    the root file system of boxes without an image: the host's /usr, read-only
+//	<run>/lock                    locked by the server that uses the directory
+//	<run>/base-<start>            the root file system of boxes without an image: the host's programs, read-only
 //	<run>/<id>.<start>/           what a running box needs: bundle, mounted disk; gone after a reboot
 //
-// As root, <run> is below /run, because the data directory may be closed to everyone (0700 below /root)
-// and a box's ids must be able to reach their own files; nothing of <Dir> itself is ever shown to a box.
+// For root, <run> is below /run, because the data directory may be closed to everyone (0700 below /root) and a box's
+// ids must be able to reach their own files. Nothing of <Dir> itself is ever shown to a box.
 //
-// From bottom to top: cgroup.go, disk.go, ids.go, seccomp.go and pid1.go each hide one part of the
-// kernel; base.go and image.go make root file systems; bundle.go turns all that into an OCI
-// configuration and runtime.go into processes, which orphans.go waits for; remains.go clears away what
-// has run; gvisor.go is what is different with gVisor; container.go is one running box, box.go one box
-// over its whole life; exec.go and files.go are what a [sandbox.Driver] does with it.
+// From bottom to top: cgroup.go, total.go, disk.go, ids.go, inotify.go, seccomp.go, tree.go, watch.go, remove.go and
+// pid1.go each wrap one part of the kernel. base.go, image.go and registry.go create root file systems. bundle.go turns
+// all that into an OCI configuration, and runtime.go into a process 1, which orphans.go waits for and program.go
+// embeds. supervised.go talks to it, output.go moves the output of commands, and leftovers.go ends what commands leave
+// that harms others. installation.go holds what a driver uses of the machine, and remains.go cleans up what has run.
+// gvisor.go is what differs with gVisor. container.go is a running box, idle.go stops unused ones, quarantine.go keeps
+// unknown ones, and box.go is a box over its whole life. exec.go, launch.go and files.go implement [sandbox.Launcher],
+// with failure.go for errors; config.go and install.go configure and install.
 //
-// The rule to remember: whatever a box can write (a path, a link, a file's content, an output) is
-// written by an attacker. The server touches it only through the kernel's own walls: openat2 confined to
-// the box's root, pipes that nobody waits on for ever, and never by a host path.
+// The rule to remember: treat whatever a box can write (a path, a link, a file's content, an output) as written by an
+// attacker. The server touches it only in ways that the kernel confines: openat2 within the box's root, pipes that
+// nobody waits on forever, and never a host path.
 package local
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -39,8 +49,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -49,66 +63,79 @@ import (
 // Driver is the [sandbox.Driver] of this machine.
 type Driver struct {
 	cfg Config
-	place
-	// instance names cfg.Dir in the references of its boxes.
+	installation
+	// instance names cfg.Dir in the refs of its boxes.
 	instance string
+	start    string // names this start of the driver
 	caps     Capabilities
 	base     rootfs
 	images   *images
 
+	emptyDisk func() ([]block, error) // created once; see newDisk
+
+	reserving      sync.Mutex // held while disk space is being reserved
+	warnOverbooked sync.Once
+	warnInotify    sync.Once
+	changes        watcher
+
+	endIdling func() // ends the watch for idle boxes and waits for its end
+
 	mu     sync.Mutex
 	boxes  map[string]*box
+	slots  map[*box]bool // the boxes that run or are about to
 	blocks map[uint32]bool
 	closed bool
 }
 
-var _ sandbox.Driver = (*Driver)(nil)
+var _ sandbox.Bound = (*Driver)(nil)
 
-// New sweeps what a killed server left behind, finds the boxes of cfg.Dir and proves that the machine can
-// run one. When it cannot, the error is a [fault.Precondition] that names what is missing.
+// New cleans up what a killed server left behind, finds the boxes of cfg.Dir, and proves that the machine can run one.
+// If it cannot, the error is a [fault.Precondition] that names what is missing.
 func New(ctx context.Context, cfg Config) (*Driver, error) {
 	d, err := prepare(cfg)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.takeOver(ctx); err != nil {
-		return nil, fault.New(fault.Precondition, "what an earlier server left of its sandboxes cannot be cleared away",
-			"look for processes and mounts under "+d.place.run+", end them, and start again").Because(err)
+	if err := d.takeOver(ctx, d.cfg.Grace); err != nil {
+		return nil, fault.New(fault.Precondition, "what an earlier server left of its sandboxes cannot be removed",
+			"look for processes and mounts under "+d.installation.run+", end them, and start again").Because(err)
 	}
 	if err := d.setUp(); err != nil {
-		d.place.lock.Close()
-		return nil, fault.New(fault.Precondition, "the directories for sandboxes cannot be made",
+		d.installation.lock.Close()
+		return nil, fault.New(fault.Precondition, "the directories for sandboxes cannot be created",
 			"check that "+d.cfg.Dir+" and "+d.run+" can be written").Because(err)
 	}
 	if err := d.load(); err != nil {
-		d.place.lock.Close()
+		d.installation.lock.Close()
 		return nil, err
 	}
 	d.caps = d.capabilities(ctx)
+	d.adoptSurvivors(ctx)
 	if err := d.probe(ctx); err != nil {
 		return nil, errors.Join(err, d.Close(ctx))
 	}
+	d.watchIdle()
 	return d, nil
 }
 
-// prepare checks the configuration and fills in its defaults.
+// prepare validates the configuration and fills in its defaults.
 func prepare(cfg Config) (*Driver, error) {
-	if pid1() == nil {
+	if pid1() == nil || supervisorProgram() == nil {
 		return nil, fault.New(fault.Precondition, "local sandboxes need an x86-64 or ARM64 processor", "choose another sandbox driver")
 	}
 	command, err := findRuntime(cfg.Runtime)
 	if err != nil {
 		return nil, err
 	}
-	apart := runsGVisor(command)
-	if apart && !asRoot() {
+	ownKernel := runsGVisor(command)
+	if ownKernel && !asRoot() {
 		return nil, fault.New(fault.Precondition, "the OCI runtime "+command+" is gVisor, which needs root",
 			"run the server as root, or name runc with the setting sandbox_runtime")
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, fault.New(fault.Precondition, "the sandbox directory "+cfg.Dir+" cannot be made", "choose another data directory").Because(err)
+		return nil, fault.New(fault.Precondition, "the sandbox directory "+cfg.Dir+" cannot be created", "choose another data directory").Because(err)
 	}
-	// Resolved, because the kernel reports the files behind loop devices that way.
+	// Resolve links, because the kernel reports the files behind loop devices that way.
 	if cfg.Dir, err = filepath.Abs(cfg.Dir); err == nil {
 		cfg.Dir, err = filepath.EvalSymlinks(cfg.Dir)
 	}
@@ -118,8 +145,17 @@ func prepare(cfg Config) (*Driver, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	defaults := sandbox.Limits{MemoryMB: 4096, DiskMB: 10240, PIDs: 1024, CPUs: 2}
-	cfg.Limits = fill(cfg.Limits, defaults)
+	cfg.Limits = fill(cfg.Limits, DefaultLimits)
+	cfg.Total = fill(cfg.Total, MachineTotal())
+	cfg.Running = cmp.Or(cfg.Running, 64)
+	cfg.IdleStop = cmp.Or(cfg.IdleStop, 30*time.Minute)
+	cfg.BackgroundStop = cmp.Or(cfg.BackgroundStop, 12*time.Hour)
+	cfg.FreeMB = cmp.Or(cfg.FreeMB, 2048)
+	cfg.Images.SpaceMB = cmp.Or(cfg.Images.SpaceMB, 65536)
+	registries, err := newRegistries(cfg.Images)
+	if err != nil {
+		return nil, err
+	}
 
 	runs := filepath.Join(cfg.Dir, "run")
 	switch {
@@ -130,14 +166,21 @@ func prepare(cfg Config) (*Driver, error) {
 	}
 	sum := sha256.Sum256([]byte(cfg.Dir))
 	d := &Driver{
-		cfg: cfg, boxes: map[string]*box{}, blocks: map[uint32]bool{},
-		place: newPlace(runs, hex.EncodeToString(sum[:4]), command, apart, cfg.Log),
+		cfg: cfg, boxes: map[string]*box{}, slots: map[*box]bool{}, endIdling: func() {}, blocks: map[uint32]bool{},
+		installation: newInstallation(runs, hex.EncodeToString(sum[:4]), command, ownKernel, cfg.Log),
 	}
-	d.images = &images{dir: filepath.Join(cfg.Dir, "images"), run: filepath.Join(d.run, "images")}
+	// A name that no earlier server used, because their boxes may still run.
+	d.start = strings.ToLower(rand.Text()[:8])
+	d.emptyDisk = sync.OnceValues(d.makeEmptyDisk)
+	d.images = &images{
+		dir: filepath.Join(cfg.Dir, "images"), run: filepath.Join(d.run, "images-"+d.start), space: int64(cfg.Images.SpaceMB) << 20,
+		registries: registries, room: func() error { return d.room(0) },
+		reached: map[string]bool{}, users: map[string]int{}, unpacking: map[string]chan struct{}{},
+	}
 	return d, nil
 }
 
-// asRoot says whether the server may do what only root may.
+// asRoot reports whether the server has root's rights.
 func asRoot() bool { return os.Geteuid() == 0 }
 
 // findRuntime finds the runtime's executable.
@@ -153,7 +196,7 @@ func findRuntime(name string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// fill replaces what limits leaves open.
+// fill sets the zero fields of limits to the defaults.
 func fill(limits, defaults sandbox.Limits) sandbox.Limits {
 	if limits.MemoryMB == 0 {
 		limits.MemoryMB = defaults.MemoryMB
@@ -170,31 +213,40 @@ func fill(limits, defaults sandbox.Limits) sandbox.Limits {
 	return limits
 }
 
-// setUp makes the directories and the base root file system.
+// setUp creates the directories and the base root file system.
 func (d *Driver) setUp() error {
 	if err := adoptOrphans(); err != nil {
 		return err
 	}
-	for _, dir := range []string{filepath.Join(d.cfg.Dir, "boxes"), d.images.dir} {
+	for _, dir := range []string{filepath.Join(d.cfg.Dir, "boxes"), d.quarantine(), d.images.dir} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
 	}
-	// Passable but not listable: the ids of every box go through, to their own directory only.
+	if err := d.images.clearUnfinished(); err != nil {
+		return err
+	}
+	// Passable but not listable, because the ids of every box pass through to their own directory only.
 	for _, dir := range []string{d.runtime.state, d.images.run} {
 		if err := os.MkdirAll(dir, 0o711); err != nil {
 			return err
+		}
+	}
+	if d.group != "" {
+		if err := d.cgroups.limit(d.group, d.cfg.Total); err != nil {
+			d.cfg.Log.Warn("sandboxes have no limits on their total use on this machine: each sandbox has only its own", "cause", err)
 		}
 	}
 	var err error
 	if d.instance, err = instanceOf(d.cfg.Dir); err != nil {
 		return err
 	}
-	d.base, err = hostBase(filepath.Join(d.run, "base"), d.cfg.ReadOnly)
+	d.base, err = hostBase("/", filepath.Join(d.run, "base-"+d.start), d.cfg.ReadOnly)
 	return err
 }
 
-// instanceOf is the name that tells a directory from those of other machines, made when there is none.
+// instanceOf returns the name that distinguishes a directory from those of other machines, and creates it if there is
+// none.
 func instanceOf(dir string) (string, error) {
 	path := filepath.Join(dir, "instance")
 	text, err := os.ReadFile(path)
@@ -205,14 +257,15 @@ func instanceOf(dir string) (string, error) {
 	return name, writeDurably(path, []byte(name+"\n"))
 }
 
-// capabilities finds out by trying.
+// capabilities determines the capabilities by trying.
 func (d *Driver) capabilities(ctx context.Context) Capabilities {
-	caps := Capabilities{UserID: agentID, OwnIDs: asRoot(), OwnKernel: d.runtime.apart}
+	caps := Capabilities{UserID: agentID, OwnIDs: asRoot(), OwnKernel: d.runtime.ownKernel}
+	caps.SecretsSeparate = !d.runtime.ownKernel && hasLandlock()
 	if !asRoot() {
 		caps.UserID = int(ownIdentity().agent)
 	}
 	if d.group != "" {
-		caps.MemoryLimit, caps.KillsAll = !d.runtime.apart, !d.runtime.apart
+		caps.MemoryLimit, caps.KillsAll = !d.runtime.ownKernel, !d.runtime.ownKernel
 	}
 	if asRoot() {
 		trial := filepath.Join(d.run, "trial")
@@ -226,16 +279,22 @@ func (d *Driver) capabilities(ctx context.Context) Capabilities {
 			d.cfg.Log.Warn("sandboxes have no disk limit: this machine has no usable loop devices", "cause", err)
 		}
 		if err := errors.Join(unmount(trial), os.Remove(trial), os.Remove(image)); err != nil {
-			d.cfg.Log.Warn("a trial disk stays behind", "cause", err)
+			d.cfg.Log.Warn("cannot remove a trial disk", "cause", err)
 		}
 	}
 	return caps
 }
 
-// Capabilities says what boxes are held to here.
+// hasLandlock reports whether the kernel has the version of Landlock with which process 1 separates commands.
+func hasLandlock() bool {
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	return errno == 0 && version >= 2
+}
+
+// Capabilities returns the limits that are enforced here.
 func (d *Driver) Capabilities() Capabilities { return d.caps }
 
-// probe makes one box and runs a command in it, because nothing less tells whether the machine can.
+// probe creates a box and runs a command in it, because nothing less shows whether the machine can.
 func (d *Driver) probe(ctx context.Context) error {
 	ref, err := d.Create(ctx, sandbox.Spec{ID: "arbe-probe", Limits: sandbox.Limits{DiskMB: 16}})
 	if err != nil {
@@ -246,7 +305,7 @@ func (d *Driver) probe(ctx context.Context) error {
 	switch {
 	case err != nil:
 		err = d.unusable(err)
-	case result.ExitCode != 0 && d.runtime.apart: // an old one lacks system calls that a newer ls makes
+	case result.ExitCode != 0 && d.runtime.ownKernel: // an old gVisor lacks system calls that a newer ls makes
 		err = fault.New(fault.Precondition, "the gVisor in "+d.runtime.command+" cannot run this machine's programs",
 			"install a newer one (gvisor.dev), or name runc with the setting sandbox_runtime").Because(errors.New(said.String()))
 	case result.ExitCode != 0:
@@ -255,10 +314,10 @@ func (d *Driver) probe(ctx context.Context) error {
 	return errors.Join(err, d.Destroy(ctx, ref))
 }
 
-// unusable says why this machine cannot run boxes, as far as the runtime's words tell.
+// unusable explains why this machine cannot run boxes, as far as the runtime's output shows it.
 func (d *Driver) unusable(err error) error {
-	detail := fault.From(err).Detail() // as text: wrapped, the innermost words would be lost
-	next := "run the server as root, or choose another sandbox driver; the log has the runtime's own words"
+	detail := fault.From(err).Detail() // as text, because unwrapping would lose the innermost message
+	next := "run the server as root, or choose another sandbox driver; the log has the runtime's own message"
 	switch {
 	case strings.Contains(detail, "hybrid"):
 		next = "this one refuses hybrid control groups: mount version 2 alone, or name runc with the setting sandbox_runtime"
@@ -270,8 +329,15 @@ func (d *Driver) unusable(err error) error {
 	return fault.Newf(fault.Precondition, next, "this machine cannot run local sandboxes with the OCI runtime %s", d.runtime.command).Because(errors.New(detail))
 }
 
-// Close kills everything that runs in the boxes and unmounts their disks. Their files stay.
-func (d *Driver) Close(ctx context.Context) error {
+// Close closes the driver. With a grace, boxes in which something runs that nobody waits for continue for that time,
+// and for longer if another driver of this directory starts. Everything else that runs is killed and its disks are
+// unmounted. The boxes' files stay.
+func (d *Driver) Close(ctx context.Context) error { return d.close(ctx, d.cfg.Grace > 0) }
+
+// Halt is Close, except that no box continues.
+func (d *Driver) Halt(ctx context.Context) error { return d.close(ctx, false) }
+
+func (d *Driver) close(ctx context.Context, leave bool) error {
 	d.mu.Lock()
 	d.closed = true
 	var all []*box
@@ -279,12 +345,25 @@ func (d *Driver) Close(ctx context.Context) error {
 		all = append(all, b)
 	}
 	d.mu.Unlock()
+	d.endIdling()
+	d.changes.close()
 
 	var wg sync.WaitGroup
+	var left sync.Map
 	for _, b := range all {
-		wg.Go(func() { b.halt(ctx) })
+		wg.Go(func() {
+			if id, ok := b.release(leave); ok {
+				left.Store(id, true)
+			} else {
+				b.halt(ctx)
+			}
+		})
 	}
 	wg.Wait()
-	d.end(ctx, d.containers("")) // what boxes left that are gone
+	survives := func(id string) bool { _, ok := left.Load(id); return ok }
+	d.end(ctx, slices.DeleteFunc(d.containers(""), survives)) // what boxes left that no longer exist
+	if len(slices.DeleteFunc(d.containers(""), func(id string) bool { return !survives(id) })) > 0 {
+		return d.lock.Close()
+	}
 	return errors.Join(d.clear(), d.lock.Close())
 }

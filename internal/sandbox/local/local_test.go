@@ -132,6 +132,9 @@ func traces(t testing.TB, word string) string {
 // named is a command that goes on, with a word in its argument list.
 func named(word string) string { return "sh -c 'sleep 5000; :' " + word }
 
+// patience is how long a test waits for what must come.
+const patience = 30 * time.Second
+
 // word makes a word that nothing else on the machine contains.
 func word(name string) string { return fmt.Sprintf("%s-%d", name, os.Getpid()) }
 
@@ -231,14 +234,15 @@ func TestFilesOutliveTheServerAndProcessesDoNot(t *testing.T) {
 // victim is a server that fills a box and waits to be killed.
 func victim(dir string) {
 	ctx := context.Background()
-	d, err := local.New(ctx, local.Config{Dir: dir, Runtime: os.Getenv("ARBE_TEST_RUNTIME")})
+	grace, _ := time.ParseDuration(os.Getenv("ARBE_TEST_GRACE")) // none is 0
+	d, err := local.New(ctx, local.Config{Dir: dir, Runtime: os.Getenv("ARBE_TEST_RUNTIME"), Grace: grace})
 	var ref string
 	if err == nil {
 		ref, err = d.Create(ctx, sandbox.Spec{ID: os.Getenv("ARBE_TEST_BOX"), Limits: sandbox.Limits{DiskMB: 64}})
 	}
 	if err == nil {
 		_, err = d.Exec(ctx, ref, sandbox.Command{
-			Argv:   []string{"sh", "-c", "echo written > f; setsid " + named(os.Getenv("ARBE_TEST_BOX")) + " & sync; echo ready; trap '' TERM HUP PIPE; while :; do sleep 5000; done"},
+			Argv:   []string{"sh", "-c", "echo written > f; setsid " + named(os.Getenv("ARBE_TEST_BOX")) + " & sync; until test $(ps -o sid= -p $!) = $!; do sleep 0.01; done; echo ready; trap '' TERM HUP PIPE; while :; do sleep 5000; done"},
 			Stdout: os.Stdout,
 		})
 	}
@@ -252,12 +256,13 @@ func startAndKill(t *testing.T, dir, id string) {
 	if err := local.Install(t.Context()); err != nil {
 		t.Skip(fault.From(err).Error())
 	}
-	if err := killBusyServer(dir, id); err != nil {
+	if err := killBusyServer(dir, id, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func killBusyServer(dir, id string) error {
+// killBusyServer starts a server, does something when its box is busy, and kills it.
+func killBusyServer(dir, id string, before func() error) error {
 	server := exec.Command(os.Args[0])
 	server.Env = append(os.Environ(), "ARBE_TEST_SERVER_DIR="+dir, "ARBE_TEST_BOX="+id)
 	stdout, err := server.StdoutPipe()
@@ -271,9 +276,10 @@ func killBusyServer(dir, id string) error {
 	if n, _ := stdout.Read(said); string(said[:n]) != "ready\n" {
 		return fmt.Errorf("the server said %q", said[:n])
 	}
+	err = before()
 	_ = server.Process.Kill()
 	_ = server.Wait()
-	return nil
+	return err
 }
 
 func TestAKilledServer(t *testing.T) {
@@ -281,7 +287,7 @@ func TestAKilledServer(t *testing.T) {
 	dir, id := t.TempDir(), word("victim")
 	startAndKill(t, dir, id)
 	t.Run("takes everything that runs in its boxes with it", func(t *testing.T) {
-		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 			left := ""
 			for line := range strings.Lines(traces(t, id)) {
 				if strings.HasPrefix(line, "process sh") {
@@ -427,7 +433,7 @@ func TestAnOrdinaryUserCanRunBoxes(t *testing.T) {
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), "setpriv", "--reuid", fmt.Sprint(uid), "--regid", fmt.Sprint(uid), "--clear-groups",
-		test, "-test.v", "-test.run", "TestConformance|TestFilesOutlive|TestABoxLeaves")
+		test, "-test.v", "-test.run", "TestConformance|TestFilesOutlive|TestABoxLeaves|Survi|Launch|Halting")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir, "HOME="+dir)
 	if out, err := cmd.CombinedOutput(); err != nil {

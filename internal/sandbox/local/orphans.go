@@ -16,27 +16,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// orphans are the processes that become ours because this process is a subreaper: what the runtime
-// started and then left by ending, and what servers below this process leave that are killed. Being a
-// subreaper is a property of the whole process, hence so is this.
+// orphans are the processes that become our children because this process is a subreaper: what the runtime started
+// before it ended, and what servers below this process leave when they are killed. Being a subreaper is a property of
+// the whole process, so this is a global variable.
 var orphans = struct {
-	exits chan os.Signal // a child has ended, or one may be looked at that could not be before
+	exits chan os.Signal // a child has ended, or one can be checked that could not be before
 
 	mu       sync.Mutex
 	adopted  map[int]bool
-	suspects map[int]bool     // ended at the last look, and perhaps nobody's
+	suspects map[int]bool     // had ended at the last check, and perhaps nobody waits for them
 	starting map[*call]uint64 // calls that start something, and since when (see process.started)
 }{exits: make(chan os.Signal, 1), adopted: map[int]bool{}, starting: map[*call]uint64{}}
 
-// child is a process that the runtime started and that became ours.
+// child is a process that the runtime started and that became our child.
 type child struct {
 	process *os.Process
 	done    chan struct{} // closed when it was reaped
-	code    int           // as a shell gives it; valid after done
-	inside  int           // of a command in a box that is apart: its id there
+	code    int           // in a shell's form; valid after done
+	inside  int           // for a command in a box with its own kernel, its id there
 }
 
-// adoptOrphans makes this process the parent of what the runtime leaves behind, and begins to reap it.
+// adoptOrphans makes this process the parent of what the runtime leaves behind, and starts to reap it.
 var adoptOrphans = sync.OnceValue(func() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
@@ -50,8 +50,7 @@ var adoptOrphans = sync.OnceValue(func() error {
 	return nil
 })
 
-// beginStart is called before the runtime starts something: until endStart, no process that is younger
-// is taken for a stray.
+// beginStart must be called before the runtime starts something. Until endStart, no younger process counts as a stray.
 func beginStart(c *call) {
 	orphans.mu.Lock()
 	defer orphans.mu.Unlock()
@@ -65,7 +64,7 @@ func endStart(c *call) {
 	lookAgain()
 }
 
-// adopt begins to wait for an orphan, between beginStart and endStart of the call that started it.
+// adopt starts to wait for an orphan. Call it between beginStart and endStart of the call that started it.
 func adopt(pid int) (*child, error) {
 	p, err := os.FindProcess(pid)
 	if err != nil {
@@ -80,7 +79,7 @@ func adopt(pid int) (*child, error) {
 		orphans.mu.Lock()
 		delete(orphans.adopted, pid)
 		orphans.mu.Unlock()
-		c.code = 255 // of a process that is not our child, which a runtime of another kind may give us
+		c.code = 255 // for a process that is not our child, which another kind of runtime may return
 		if err == nil {
 			c.code = state.ExitCode()
 			if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
@@ -101,10 +100,9 @@ func (c *child) alive() bool {
 	}
 }
 
-// reapStrays reaps orphans that nobody waits for: the remains of a runtime that was itself killed while
-// it was starting a command (by the box's memory limit for one), of one that leaves helpers behind, and
-// of another server that was our child. Left alone they count against their box, and keep its process 1
-// from ending.
+// reapStrays reaps orphans that nobody waits for: the remains of a runtime that was killed while it was starting a
+// command (for example by the box's memory limit), of one that leaves helpers behind, and of another server that was
+// our child. Otherwise they would count against their box and keep its process 1 from ending.
 func reapStrays() {
 	orphans.mu.Lock()
 	defer orphans.mu.Unlock()
@@ -117,10 +115,10 @@ func reapStrays() {
 			if err != nil || orphans.adopted[pid] || !mayBeStray(pid) {
 				continue
 			}
-			// From a pid namespace below ours it is no child of anybody here. Of the others, what somebody
-			// waits for is reaped at once: only one that is still there at the next look is asked about.
+			// A process in a pid namespace below ours is nobody's child here. A waited-for process is reaped at once,
+			// so only one that is still there at the next check is considered.
 			if belowOurNamespace(pid) || (orphans.suspects[pid] && !waitedFor(pid)) {
-				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // an error means that it is gone already
+				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // an error means that it is already gone
 			} else {
 				suspects[pid] = true
 			}
@@ -131,16 +129,16 @@ func reapStrays() {
 	}
 }
 
-// lookAgain makes the next look at our children happen now.
+// lookAgain triggers a check of our children now.
 func lookAgain() {
 	select {
 	case orphans.exits <- unix.SIGCHLD:
-	default: // it is due already
+	default: // a check is already due
 	}
 }
 
-// mayBeStray says whether a child has ended and is not what a call of the runtime, under way, has started
-// and not adopted yet.
+// mayBeStray reports whether a child has ended and was not started by a call of the runtime in progress that has not
+// adopted it yet.
 func mayBeStray(pid int) bool {
 	p, err := readProcess(pid)
 	if err != nil || p.state != "Z" {
@@ -154,8 +152,8 @@ func mayBeStray(pid int) bool {
 	return true
 }
 
-// waitedFor says whether this program has a descriptor of a process, as it has of every child that was
-// started through package os and not waited for yet.
+// waitedFor reports whether this program has a pidfd of a process, as it has for every child that package os started
+// and has not waited for yet.
 func waitedFor(pid int) bool {
 	fds, err := os.ReadDir("/proc/self/fdinfo")
 	if err != nil {
@@ -167,7 +165,7 @@ func waitedFor(pid int) bool {
 			return true
 		}
 	}
-	// Where the machine has no such descriptors, nothing tells.
+	// Without support for pidfds on the machine, this is unknown.
 	own, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err == nil {
 		unix.Close(own)
@@ -175,7 +173,7 @@ func waitedFor(pid int) bool {
 	return err != nil
 }
 
-// belowOurNamespace says whether a process has ids in more pid namespaces than this one.
+// belowOurNamespace reports whether a process has ids in more pid namespaces than this one.
 func belowOurNamespace(pid int) bool {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

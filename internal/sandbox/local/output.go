@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,19 +16,18 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// grace is how long output is waited for after a command has ended while something it started still
-// holds its output open.
+// grace is how long output is waited for after a command has ended, while something that it started still holds its
+// output open.
 const grace = 100 * time.Millisecond
 
-// pipes connect a command's standard streams with a [sandbox.Command]'s.
+// pipes connect the standard streams of a command to those of a [sandbox.Command].
 type pipes struct {
-	inside  streams  // what the command gets
-	stdin   *os.File // our end of its input; nil when it has none
-	outputs [2]*output
+	inside  streams   // the command's ends
+	stdin   *os.File  // our end of its input; nil if it has none
+	outputs []*output // one if standard output and error are merged
 }
 
-// openPipes makes the pipes. The command never gets a file of the server's: what it holds, it can read,
-// write and keep.
+// openPipes creates the pipes. The command never gets a file of the server's, because it could read, write and keep it.
 func openPipes(cmd sandbox.Command) (p *pipes, err error) {
 	p = &pipes{}
 	defer func() {
@@ -42,23 +43,38 @@ func openPipes(cmd sandbox.Command) (p *pipes, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, sink := range []io.Writer{cmd.Stdout, cmd.Stderr} {
+	sinks := []io.Writer{cmd.Stdout, cmd.Stderr}
+	if cmd.Merged {
+		sinks = sinks[:1]
+	}
+	for i, sink := range sinks {
 		r, w, err := os.Pipe()
 		if err != nil {
 			return nil, err
 		}
 		p.inside[i+1] = w
-		p.outputs[i] = &output{pipe: r, sink: sink, delivered: make(chan struct{})}
+		p.outputs = append(p.outputs, &output{pipe: r, sink: sink, delivered: make(chan struct{})})
 	}
-	return p, nil
+	if cmd.Merged {
+		p.inside[2], err = duplicate(p.inside[1])
+	}
+	return p, err
 }
 
-// pump begins to move bytes. It is called when the command runs: until then, anything on the pipes
-// comes from the runtime and is not the command's.
+// duplicate duplicates a file, so that each copy can be closed.
+func duplicate(f *os.File) (*os.File, error) {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), f.Name()), nil
+}
+
+// pump starts to move bytes. Call it when the command runs: before that, anything on the pipes comes from the runtime.
 func (p *pipes) pump(cmd sandbox.Command) {
 	if p.stdin != nil {
 		go func() {
-			_, _ = io.Copy(p.stdin, cmd.Stdin) // a command that does not read its input is no error
+			_, _ = io.Copy(p.stdin, cmd.Stdin) // a command need not read its input
 			p.stdin.Close()
 		}()
 	}
@@ -67,9 +83,8 @@ func (p *pipes) pump(cmd sandbox.Command) {
 	}
 }
 
-// drain returns when everything the command itself wrote has been delivered. What a process in the
-// background writes later is read and dropped, until the last one has closed the pipe: so that it
-// neither blocks nor dies of it.
+// drain returns when everything that the command itself wrote has been delivered. What a background process writes
+// later is read and dropped until the last one has closed the pipe, so that it neither blocks nor dies.
 func (p *pipes) drain() {
 	deadline := time.Now().Add(grace)
 	for _, o := range p.outputs {
@@ -81,14 +96,35 @@ func (p *pipes) drain() {
 	}
 }
 
-// close releases what is not in use any more.
+// mostDropping is how many outputs of ended commands a box may hold open. Each uses a file descriptor of the server.
+const mostDropping = 256
+
+// dropping are the outputs of a box's ended commands that background processes hold open.
+type dropping struct {
+	mu   sync.Mutex
+	list []*output
+}
+
+// add adds the outputs of a drained command. If there are too many, the oldest is closed, and its writers get a broken
+// pipe.
+func (d *dropping) add(outputs ...*output) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.list = slices.DeleteFunc(append(d.list, outputs...), func(o *output) bool { return o.over.Load() })
+	for len(d.list) > mostDropping {
+		d.list[0].pipe.Close()
+		d.list = slices.Delete(d.list, 0, 1)
+	}
+}
+
+// close closes what is no longer in use.
 func (p *pipes) close() {
 	p.inside.Close()
 	if p.stdin != nil {
 		p.stdin.Close()
 	}
 	for _, o := range p.outputs {
-		if o != nil && !o.pumping {
+		if !o.pumping {
 			o.pipe.Close()
 		}
 	}
@@ -97,20 +133,18 @@ func (p *pipes) close() {
 // output is one output of a command.
 type output struct {
 	pipe      *os.File
-	sink      io.Writer     // nil drops
+	sink      io.Writer     // nil drops the output
 	delivered chan struct{} // closed when the sink gets nothing more
-	pumping   bool          // the pump owns the pipe, and closes it
+	pumping   bool          // the pump owns and closes the pipe
 	once      sync.Once
-
-	// What was delivered, valid when delivered is closed: how much, and how it began.
-	total int
-	head  [512]byte
+	over      atomic.Bool // the pump has ended
 }
 
-// pump moves the output until its end, in three stages: to the sink until the pipe ends or the read
-// deadline passes; then what is in the pipe at that moment, which includes all that the command wrote
-// before it ended; then to nowhere.
+// pump moves the output until its end, in three stages: to the sink until the pipe ends or the read deadline passes;
+// then what is in the pipe at that moment, which includes everything that the command wrote before it ended; then to
+// nowhere.
 func (o *output) pump() {
+	defer o.over.Store(true)
 	defer o.pipe.Close()
 	defer o.finish()
 	buffer := make([]byte, 32<<10)
@@ -137,10 +171,6 @@ func (o *output) pump() {
 }
 
 func (o *output) deliver(data []byte) {
-	if o.total < len(o.head) {
-		copy(o.head[o.total:], data)
-	}
-	o.total += len(data)
 	if o.sink == nil || len(data) == 0 {
 		return
 	}
@@ -151,7 +181,7 @@ func (o *output) deliver(data []byte) {
 
 func (o *output) finish() { o.once.Do(func() { close(o.delivered) }) }
 
-// buffered is how many bytes are in the pipe.
+// buffered returns how many bytes are in the pipe.
 func (o *output) buffered() (n int) {
 	raw, err := o.pipe.SyscallConn()
 	if err != nil {

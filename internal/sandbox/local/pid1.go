@@ -8,19 +8,18 @@ import (
 	"runtime"
 )
 
-// pid1 is the program that runs as process 1 of every box: 100-odd bytes of machine code, because it
-// must run in any root file system (an image may have neither a shell nor a libc) and in any binary
-// that imports this package (a test binary cannot be asked to be an init).
+// pid1 is the program of process 1 in a box with its own kernel (see gvisor.go; the others have supervisorProgram). It
+// is about 100 bytes of machine code, because it must run in any root file system (an image may have neither a shell
+// nor a libc) and cost the box's kernel next to nothing.
 //
 // It does three things:
 //
 //  1. It makes itself opaque: prctl(PR_SET_DUMPABLE, 0) keeps commands away from its descriptors.
-//  2. It ignores SIGCHLD, which makes the kernel reap every orphan that lands on it: no zombies.
-//  3. It reads its standard input until that ends. The writing end is held by the server alone, so
-//     that when the server ends, however it ends, process 1 exits and the kernel kills whatever still
-//     runs in the box.
+//  2. It ignores SIGCHLD, so that the kernel reaps every orphan that it gets: no zombies.
+//  3. It reads its standard input until that ends. Only the server holds the writing end. When the server ends,
+//     however it ends, process 1 exits and the kernel kills whatever still runs in the box.
 //
-// The result is a complete static ELF executable, or nil for a processor it is not written for.
+// The result is a complete static ELF executable, or nil for an unsupported processor.
 func pid1() []byte {
 	switch runtime.GOARCH {
 	case "amd64":
@@ -102,7 +101,7 @@ func executable(machine uint16, code []byte) []byte {
 		// program header: load the whole file, readable and executable
 		uint32(1), uint32(5), uint64(0), uint64(base), uint64(base), size, size, uint64(0x1000),
 	} {
-		_ = binary.Write(&b, binary.LittleEndian, field) // a buffer takes everything
+		_ = binary.Write(&b, binary.LittleEndian, field) // writing to a buffer never fails
 	}
 	b.Write(code)
 	return b.Bytes()

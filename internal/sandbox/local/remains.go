@@ -13,21 +13,20 @@ import (
 	"time"
 )
 
-// A container that was killed need not end: it stays, dead, while a process of it is stuck in the kernel
-// or while the parent of one does not reap it, and that parent may be any program on the machine. Nobody
-// waits for that. Every start of a box is a container of its own, with a name, a control group and a
-// directory that no other start has; so the dead one is in nobody's way, and whoever ends something next
-// tries to clear it away again. Its directory stays that long, to be found by.
+// A killed container may not end: it remains while one of its processes is stuck in the kernel, or while the parent of
+// one does not reap it, and that parent may be any program on the machine. Nobody waits for that. Every start of a box
+// creates a new container with its own name, control group and directory, so a dead one is in nobody's way, and
+// whatever is ended next tries to clean it up again. Its directory stays until then, so that it can be found.
 
-// dying is how long something that was killed is waited for.
+// dying is how long to wait for something that was killed.
 const dying = time.Second
 
-// errDying is the end of a container that was killed and has not ended yet.
-var errDying = errors.New("it was killed, and has not ended")
+// errDying reports that a container was killed and has not ended yet.
+var errDying = errors.New("it was killed but has not ended yet")
 
-// containers lists what there is of a box's containers, or of all of them when box is empty: the
-// directories in the place with a dot in their name, see [box.start].
-func (p *place) containers(box string) (ids []string) {
+// containers returns the containers of a box, or all if box is empty: the directories of the installation with a dot in
+// their name; see [box.start].
+func (p *installation) containers(box string) (ids []string) {
 	entries, _ := os.ReadDir(p.run)
 	for _, e := range entries {
 		if owner, _, ok := strings.Cut(e.Name(), "."); ok && (box == "" || box == owner) {
@@ -37,24 +36,24 @@ func (p *place) containers(box string) (ids []string) {
 	return ids
 }
 
-// end ends containers, in whatever state they are. What can be cleared away now is; the rest is logged,
-// and left for the next time.
-func (p *place) end(ctx context.Context, ids []string) {
+// end ends containers in any state. It cleans up what it can now, and logs the rest, which is left for the next time.
+func (p *installation) end(ctx context.Context, ids []string) {
 	var wg sync.WaitGroup
 	for _, id := range ids {
 		wg.Go(func() {
 			if err := p.endOne(ctx, id); err != nil {
-				p.log.Warn("a sandbox has ended, but not all of it could be cleared away yet", "container", id, "cause", err)
+				p.log.Warn("a sandbox has ended, but not all of it could be removed yet", "container", id, "cause", err)
 			}
 		})
 	}
 	wg.Wait()
 }
 
-func (p *place) endOne(ctx context.Context, id string) error {
+func (p *installation) endOne(ctx context.Context, id string) error {
 	dir := filepath.Join(p.run, id)
 	dead := p.runtime.kill(ctx, id)
-	// Whether it has ended or not, the files are free for the next container.
+	_ = giveBack(filesIn(dir)) // only saves space; without a disk there is nothing to release
+	// Whether or not it has ended, the files must be free for the next container.
 	if err := unmountBelow(dir); err != nil {
 		return err
 	}
@@ -72,14 +71,35 @@ func (p *place) endOne(ctx context.Context, id string) error {
 	return os.RemoveAll(dir)
 }
 
-// filesIn is where a container's directory shows the box's files, as root.
+// survivors returns the containers whose process 1 answers.
+func (p *installation) survivors() (ids []string) {
+	for _, id := range p.containers("") {
+		door, err := openDoor(filepath.Join(p.run, id))
+		if err != nil {
+			continue
+		}
+		if conn, _, err := door.connect(context.Background(), patience); err == nil {
+			conn.Close()
+			ids = append(ids, id)
+		}
+		door.close()
+	}
+	return ids
+}
+
+// filesIn returns where a container's directory shows the box's files, if the server is root.
 func filesIn(dir string) string { return filepath.Join(dir, "files") }
 
-// sweep ends what runs in the place and clears it away.
-func (p *place) sweep(ctx context.Context) error {
-	if p.group != "" { // which holds also what no directory tells of any more
+// sweep ends what runs in the installation and cleans it up, except for what may continue and does.
+func (p *installation) sweep(ctx context.Context, goOn bool) error {
+	if survivors := p.survivors(); goOn && len(survivors) > 0 {
+		p.log.Info("continuing sandboxes that an earlier server left", "containers", survivors)
+		p.end(ctx, slices.DeleteFunc(p.containers(""), func(id string) bool { return slices.Contains(survivors, id) }))
+		return nil
+	}
+	if p.group != "" { // it also holds what no directory shows any more
 		if err := p.cgroups.kill(p.group, dying); err != nil {
-			p.log.Warn("processes of an earlier server's sandboxes do not end yet", "cause", err)
+			p.log.Warn("processes of an earlier server's sandboxes have not ended yet", "cause", err)
 		}
 	}
 	ids := p.containers("")
@@ -90,15 +110,15 @@ func (p *place) sweep(ctx context.Context) error {
 	return p.clear()
 }
 
-// clear removes the run directory and the control group, but for what says where dead containers are.
-func (p *place) clear() error {
+// clear removes the run directory and the control group, except for the directories of dead containers.
+func (p *installation) clear() error {
 	if err := unmountBelow(p.run); err != nil {
 		return err
 	}
 	keep := p.containers("")
 	if p.group != "" {
 		if err := p.cgroups.remove(p.group); err != nil {
-			p.log.Warn("a control group stays behind", "group", p.group, "cause", err)
+			p.log.Warn("cannot remove a control group", "group", p.group, "cause", err)
 		}
 	}
 	if len(keep) == 0 {

@@ -15,40 +15,38 @@ import (
 	"time"
 
 	"github.com/containerd/go-runc"
-	"github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long one call of the runtime may take. Calls take milliseconds; one that hangs must
-// not hang the server.
+// patience is how long one call of the runtime may take. Calls take milliseconds, and one that hangs must not hang the
+// server.
 const patience = time.Minute
 
 // ociRuntime drives the runtime's command line.
 //
-// Containers and commands are started detached: the runtime exits once they run, and they become
-// children of this process (which New makes a subreaper), so that their exit status is exact and their
-// standard streams are our pipes and nobody else's.
+// Containers are started detached: the runtime exits when process 1 runs, which then becomes a child of this process
+// (New makes it a subreaper). Process 1 starts the commands; see supervised.go.
 //
-// A runtime whose containers are not processes of this machine is apart, see gvisor.go.
+// A runtime whose containers have their own kernel (gVisor) works differently; see gvisor.go.
 type ociRuntime struct {
-	command string // an absolute path
-	apart   bool
-	global  []string      // further arguments of every call
-	state   string        // where the runtime keeps its own state
-	scratch string        // for files that live as long as one call
-	ending  chan struct{} // has room for as many calls as may be ending containers at once
+	command   string // an absolute path
+	ownKernel bool
+	global    []string      // further arguments of every call
+	state     string        // where the runtime keeps its own state
+	scratch   string        // for files that exist during one call
+	ending    chan struct{} // has room for the calls that may end containers at the same time
 }
 
-// newRuntime is the runtime of one place, with the place's run directory.
-func newRuntime(command string, apart bool, run string) *ociRuntime {
-	r := &ociRuntime{command: command, apart: apart, state: filepath.Join(run, "runtime"), scratch: run, ending: make(chan struct{}, 8)}
-	if apart {
+// newRuntime returns the runtime of an installation with its run directory.
+func newRuntime(command string, ownKernel bool, run string) *ociRuntime {
+	r := &ociRuntime{command: command, ownKernel: ownKernel, state: filepath.Join(run, "runtime"), scratch: run, ending: make(chan struct{}, 8)}
+	if ownKernel {
 		r.global = []string{"--network=none", "--oci-seccomp"}
 	}
 	return r
 }
 
-// run creates and starts a container, with process 1's standard input, and returns process 1.
+// run creates and starts a container with the given standard input of process 1, and returns process 1.
 func (r *ociRuntime) run(ctx context.Context, id, bundleDir string, stdin *os.File) (*child, error) {
 	call, err := r.begin(ctx)
 	if err != nil {
@@ -64,7 +62,7 @@ func (r *ociRuntime) run(ctx context.Context, id, bundleDir string, stdin *os.Fi
 	client := r.client()
 	client.Log, client.LogFormat = call.log, runc.JSON
 	_, err = client.Run(call.ctx, id, bundleDir, &runc.CreateOpts{
-		Detach: true, PidFile: call.pid, NoNewKeyring: !r.apart, IO: streams{stdin, null, null},
+		Detach: true, PidFile: call.pid, NoNewKeyring: !r.ownKernel, IO: streams{stdin, null, null},
 	})
 	if err != nil {
 		return nil, call.explain(err)
@@ -72,38 +70,20 @@ func (r *ociRuntime) run(ctx context.Context, id, bundleDir string, stdin *os.Fi
 	return call.adopt()
 }
 
-// exec starts a command in a container. The command's description goes through
-// memory, never through a file: it may hold secrets.
-func (r *ociRuntime) exec(ctx context.Context, id string, process *specs.Process, cgroup string, std streams) (*child, error) {
-	if r.apart {
-		return r.attach(ctx, id, process, std)
-	}
-	call, err := r.begin(ctx)
+// pid returns process 1 of a running container.
+func (r *ociRuntime) pid(ctx context.Context, id string) (int, error) {
+	state, err := r.client().State(ctx, id)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	defer call.end()
-	description, err := inMemory(process)
-	if err != nil {
-		return nil, err
+	if state.Status != "running" || state.Pid <= 0 {
+		return 0, errors.New("it is not running")
 	}
-	defer description.Close()
-
-	args := []string{"exec", "--detach", "--process", "/proc/self/fd/3", "--pid-file", call.pid}
-	if cgroup != "" {
-		args = append(args, "--cgroup", cgroup)
-	}
-	cmd := r.subcommand(call.ctx, call.log, append(args, id)...)
-	cmd.ExtraFiles = []*os.File{description}
-	std.Set(cmd)
-	if err := cmd.Run(); err != nil {
-		return nil, call.explain(err)
-	}
-	return call.adopt()
+	return state.Pid, nil
 }
 
-// kill kills a container's process 1, and with it the kernel kills all others, and waits until it has
-// ended. [errDying] says that it was killed and has not ended in time.
+// kill kills process 1 of a container, whereupon the kernel kills all others, and waits until it has ended. [errDying]
+// reports that it did not end in time.
 func (r *ociRuntime) kill(ctx context.Context, id string) error {
 	var state *runc.Container
 	err := r.toEnd(ctx, func(ctx context.Context) (err error) {
@@ -111,11 +91,11 @@ func (r *ociRuntime) kill(ctx context.Context, id string) error {
 		return err
 	})
 	if err != nil || state.Status == "stopped" || state.Pid <= 0 {
-		return nil // never came to be, or is gone
+		return nil // never created, or gone
 	}
 	fd, err := unix.PidfdOpen(state.Pid, 0)
 	if err != nil {
-		return nil // gone in between
+		return nil // ended meanwhile
 	}
 	defer unix.Close(fd)
 	_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // an error means that it has ended
@@ -133,15 +113,15 @@ func (r *ociRuntime) kill(ctx context.Context, id string) error {
 	}
 }
 
-// delete removes what the runtime knows of a container.
+// delete deletes the runtime's state of a container.
 func (r *ociRuntime) delete(ctx context.Context, id string) error {
 	return r.toEnd(ctx, func(ctx context.Context) error {
 		return r.client().Delete(ctx, id, &runc.DeleteOpts{Force: true})
 	})
 }
 
-// toEnd makes a call of the runtime that is a part of ending a container. It is not cut short by ctx:
-// what is begun to be cleared away is cleared away.
+// toEnd makes a call of the runtime that is part of ending a container. The end of ctx does not interrupt it, so that
+// cleaning up is completed.
 func (r *ociRuntime) toEnd(ctx context.Context, do func(context.Context) error) error {
 	r.ending <- struct{}{}
 	defer func() { <-r.ending }()
@@ -150,7 +130,7 @@ func (r *ociRuntime) toEnd(ctx context.Context, do func(context.Context) error) 
 	return do(ctx)
 }
 
-// subcommand is a call that go-runc does not know, or not with these flags; client makes the others.
+// subcommand makes a call that go-runc does not support, or not with these flags; client makes the others.
 func (r *ociRuntime) subcommand(ctx context.Context, log string, args ...string) *exec.Cmd {
 	global := append([]string{"--root", r.state, "--log", log, "--log-format", "json"}, r.global...)
 	cmd := exec.CommandContext(ctx, r.command, append(global, args...)...)
@@ -162,14 +142,14 @@ func (r *ociRuntime) client() *runc.Runc {
 	return &runc.Runc{Command: r.command, Root: r.state, ExtraArgs: r.global}
 }
 
-// inMemory gives a value as JSON in a file that exists in memory only.
-func inMemory(value any) (*os.File, error) {
+// inMemory returns content as a file that exists only in memory, because it may contain secrets.
+func inMemory(content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("process", unix.MFD_CLOEXEC)
 	if err != nil {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(fd), "process")
-	if err := json.NewEncoder(f).Encode(value); err != nil {
+	if _, err := f.WriteAt(content, 0); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -178,9 +158,9 @@ func inMemory(value any) (*os.File, error) {
 
 // call is one call of the runtime that starts a process.
 type call struct {
-	ctx           context.Context // not the caller's: what is begun is not cut short, see patience
+	ctx           context.Context // not the caller's, because a call is not interrupted; see patience
 	cancel        func()
-	dir, pid, log string // files that the runtime answers through
+	dir, pid, log string // files through which the runtime answers
 }
 
 func (r *ociRuntime) begin(ctx context.Context) (*call, error) {
@@ -200,7 +180,7 @@ func (c *call) end() {
 	_ = os.RemoveAll(c.dir)
 }
 
-// adopt makes the process that the call started ours.
+// adopt makes the process that the call started our child.
 func (c *call) adopt() (*child, error) {
 	text, err := os.ReadFile(c.pid)
 	if err != nil {
@@ -213,7 +193,7 @@ func (c *call) adopt() (*child, error) {
 	return adopt(pid)
 }
 
-// explain turns a failed call into what the runtime logged as its reason.
+// explain returns the reason that the runtime logged for a failed call.
 func (c *call) explain(err error) error {
 	said := ""
 	f, openErr := os.Open(c.log)
@@ -235,8 +215,8 @@ func (c *call) explain(err error) error {
 	return &failure{said}
 }
 
-// streams are a process' standard input, output and error, in the shape go-runc takes them. All three
-// are files: anything else would make the runtime's own life time the output's.
+// streams are the standard input, output and error of a process, as go-runc takes them. All are files, because anything
+// else would tie the output to the lifetime of the runtime.
 type streams [3]*os.File
 
 func (s streams) Set(cmd *exec.Cmd)     { cmd.Stdin, cmd.Stdout, cmd.Stderr = s[0], s[1], s[2] }

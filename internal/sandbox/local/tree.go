@@ -16,16 +16,16 @@ import (
 type process struct {
 	name, state     string
 	parent, session int
-	started         uint64 // in ticks since the machine's start, as now gives them
+	started         uint64 // in ticks since the machine's start, like now
 }
 
-// ticksPerSecond is what the kernel shows times of processes in, on every processor pid1 is written for.
+// ticksPerSecond is the unit in which the kernel shows process times, on every processor that pid1 supports.
 const ticksPerSecond = 100
 
-// now is the present in the unit of process.started.
+// now returns the present time in the unit of process.started.
 func now() uint64 {
 	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // fails for an unknown clock only
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) // fails only for an unknown clock
 	return uint64(t.Nano()) / uint64(time.Second/ticksPerSecond)
 }
 
@@ -35,7 +35,7 @@ func readProcess(pid int) (process, error) {
 	if err != nil {
 		return process{}, err
 	}
-	// "pid (name) state parent group session …": the name may hold anything, parentheses too.
+	// "pid (name) state parent group session …". The name may contain anything, including parentheses.
 	before, after := strings.IndexByte(string(text), '('), strings.LastIndexByte(string(text), ')')
 	if before < 0 || after < before {
 		return process{}, fmt.Errorf("process %d: %q is not an entry", pid, text)
@@ -51,14 +51,19 @@ func readProcess(pid int) (process, error) {
 	return p, nil
 }
 
-// killTree kills a process with its descendants and everything of its session, as far as list finds
-// them: for where there are no control groups. All are stopped before the first is killed, so that none
-// has children meanwhile that nobody looks for any more.
+// killTree kills a process with its descendants and everything in its session, as far as list finds them. It is for
+// machines without control groups.
 func killTree(pid int, list func() map[int]process, signal func(pid int, s unix.Signal)) {
+	killAll(func() []int { return descendants(pid, list()) }, signal)
+}
+
+// killAll kills what list finds. It stops all of them before it kills the first, so that none can create children that
+// nobody looks for any more.
+func killAll(list func() []int, signal func(pid int, s unix.Signal)) {
 	stopped := map[int]bool{}
-	for grown := true; grown; { // until a look finds nobody new
+	for grown := true; grown; { // until a pass finds nobody new
 		grown = false
-		for _, p := range descendants(pid, list()) {
+		for _, p := range list() {
 			if !stopped[p] {
 				signal(p, unix.SIGSTOP)
 				stopped[p], grown = true, true
@@ -70,7 +75,7 @@ func killTree(pid int, list func() map[int]process, signal func(pid int, s unix.
 	}
 }
 
-// processes lists those of this machine that have not ended.
+// processes returns the processes of this machine that have not ended.
 func processes() map[int]process {
 	table := map[int]process{}
 	entries, _ := os.ReadDir("/proc")
@@ -88,7 +93,7 @@ func processes() map[int]process {
 
 func signalProcess(pid int, s unix.Signal) { _ = unix.Kill(pid, s) } // an error means that it has ended
 
-// descendants picks a process, its descendants, and whoever shares a session with it.
+// descendants returns a process, its descendants, and whoever shares a session with it.
 func descendants(pid int, table map[int]process) []int {
 	belongs := map[int]bool{pid: true}
 	for grown := true; grown; {

@@ -12,13 +12,19 @@ import (
 // Driver does not exist on this system: [New] always fails.
 type Driver struct{ sandbox.Driver }
 
-// New fails: local sandboxes are made of what Linux has.
+// New fails, because local sandboxes need features of Linux.
 func New(context.Context, Config) (*Driver, error) { return nil, unsupported() }
+
+// MachineTotal returns nothing.
+func MachineTotal() sandbox.Limits { return sandbox.Limits{} }
 
 // Install fails: there is nothing to install.
 func Install(context.Context) error { return unsupported() }
 
-// Capabilities are none.
+// Halt does nothing.
+func (*Driver) Halt(context.Context) error { return nil }
+
+// Capabilities returns none.
 func (*Driver) Capabilities() Capabilities { return Capabilities{} }
 
 func unsupported() error {

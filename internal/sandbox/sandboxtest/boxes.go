@@ -5,6 +5,7 @@ package sandboxtest
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -14,7 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// boxes: making, finding and deleting them.
+// boxes: creating, finding and deleting boxes.
 func boxes(s *suite, t *testing.T) {
 	d := s.driver
 	t.Run("an id makes one box, however often and however many ask", func(t *testing.T) {
@@ -94,6 +95,34 @@ func boxes(s *suite, t *testing.T) {
 			}
 		}
 	})
+	t.Run("a quarantined one is listed as such and keeps its files, until its next use", func(t *testing.T) {
+		labels := sandbox.Labels{Installation: freshID()}
+		ref, err := d.Create(t.Context(), sandbox.Spec{ID: freshID(), Labels: labels, Limits: small})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = d.Destroy(context.Background(), ref) })
+		if err := d.Upload(t.Context(), ref, "f", 0o644, strings.NewReader("kept")); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // repeating it is harmless
+			if place, err := d.Quarantine(t.Context(), ref); err != nil || place == "" {
+				t.Errorf("quarantined at %q: %v", place, err)
+			}
+		}
+		for _, quarantined := range []bool{true, false} {
+			found, err := d.List(t.Context(), labels)
+			if err != nil || len(found) != 1 || found[0].Ref != ref || found[0].Quarantined != quarantined {
+				t.Errorf("listed: %+v, %v", found, err)
+			}
+			if live, err := d.Probe(t.Context(), ref); live != sandbox.Live || err != nil {
+				t.Errorf("probe: %s, %v", live, err)
+			}
+			if result, err := d.Exec(t.Context(), ref, sandbox.Command{Argv: []string{"test", "-s", "f"}}); err != nil || result.ExitCode != 0 {
+				t.Errorf("a command in it ends with %+v, %v", result, err)
+			}
+		}
+	})
 	t.Run("a deleted one is gone", func(t *testing.T) {
 		b := s.newBox(t, small)
 		if live, err := d.Probe(t.Context(), b.ref); err != nil || live != sandbox.Live {
@@ -113,6 +142,28 @@ func boxes(s *suite, t *testing.T) {
 		wantCode(t, d.Upload(t.Context(), b.ref, "f", 0o644, strings.NewReader("")), fault.NotFound)
 		_, err = d.Download(t.Context(), b.ref, "f")
 		wantCode(t, err, fault.NotFound)
+	})
+	t.Run("one is deleted whatever it left", func(t *testing.T) {
+		for name, script := range map[string]string{
+			"a directory that nobody may enter":    "mkdir -p closed/below && touch closed/below/f && chmod 000 closed/below closed",
+			"a tree that nobody may write":         "mkdir -p tree/a/b tree/c && touch tree/f tree/a/f tree/a/b/f && chmod -R a-w tree",
+			"its working tree closed":              "touch f && chmod 000 /workspace",
+			"its home read-only":                   "mkdir -p ~/.cache/mod && touch ~/.cache/mod/f && chmod -R a-w ~",
+			"a tree deeper than files can be open": `perl -e 'for (1 .. 30000) { mkdir "d" or last; chdir "d" or last } mkdir "last"; chmod 0, "last"'`,
+			"links that lead out and in circles":   "mkdir closed && ln -s / closed/root && ln -s . closed/circle && ln -s /etc etc && chmod 000 closed",
+			"names of its own for what is moved":   "mkdir -p closed/.moved-0/.moved-1/.moved-2 && touch .moved-0 closed/.moved-3 && chmod 000 closed/.moved-0/.moved-1",
+		} {
+			b := s.newBox(t, small)
+			if got := b.sh(t, script); got.ExitCode != 0 {
+				t.Fatalf("%s: %+v", name, got)
+			}
+			if err := d.Destroy(t.Context(), b.ref); err != nil {
+				t.Errorf("%s: %s", name, fault.From(err).Detail())
+			}
+			if live, err := d.Probe(t.Context(), b.ref); err != nil || live != sandbox.Gone {
+				t.Errorf("%s: after: %s, %v", name, live, err)
+			}
+		}
 	})
 	t.Run("a reference that is none is an error", func(t *testing.T) {
 		for _, ref := range []string{"", "../../etc", "no such\x00"} {
@@ -141,6 +192,25 @@ func neighbours(s *suite, t *testing.T) {
 		a.sh(t, "sleep 4501 &")
 		if got := b.sh(t, "cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c 'sleep [4]501'"); got.stdout != "0\n" {
 			t.Errorf("%q", got.stdout)
+		}
+	})
+	t.Run("neither takes what the machine has only so much of", func(t *testing.T) {
+		if runtime.GOARCH != "amd64" {
+			t.Skip("the numbers of the system calls are another processor's")
+		}
+		for what, take := range map[string]string{
+			"pseudo-terminals":      `open($f[$n], "+<", "/dev/ptmx")`,
+			"inotify instances":     `syscall(294, 0) >= 0`,
+			"message queues":        `syscall(240, "queue" . $n, 0102, 0600, 0) >= 0`,
+			"asynchronous requests": `syscall(206, 1000, $zeros) == 0`,
+			"pending signals":       `syscall(222, 1, 0, $zeros) == 0`, // a timer reserves one
+		} {
+			all := `perl -e '$n = 0; $zeros = "\0" x 64; $n++ while ` + take + `; print "$n, then ", $! + 0, "\n"; close STDOUT; sleep $ARGV[0]' `
+			first := a.sh(t, "mkfifo told; "+all+"4502 > told & cat told; rm told").stdout
+			if second := b.sh(t, all+"0").stdout; first == "" || second != first {
+				t.Errorf("%s: one box gets %q, the next %q", what, first, second)
+			}
+			a.sh(t, "pkill perl")
 		}
 	})
 	t.Run("a second command finds the first one's files", func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// exitCodes are those a shell would give.
+// exitCodes: exit codes are those of a shell.
 func exitCodes(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	for _, code := range []int{0, 1, 2, 42, 124, 125, 126, 127, 128, 254, 255} {
@@ -41,6 +41,12 @@ func exitCodes(s *suite, t *testing.T) {
 		"/workspace/dir":       126,
 		"/workspace/garbage":   126, // not a program
 		"/workspace/../plain ": 127,
+		"zoom":                 127, // names that contain what failures are called
+		"EOF":                  127,
+		"signal: killed":       127,
+		"permission denied":    127,
+		"./EOF":                127,
+		"./sh: chdir to cwd":   127,
 	} {
 		t.Run(argv0, func(t *testing.T) {
 			got := b.run(t, sandbox.Command{Argv: []string{argv0}})
@@ -48,6 +54,24 @@ func exitCodes(s *suite, t *testing.T) {
 				t.Errorf("exit code %d, want %d; stdout %q, stderr %q", got.ExitCode, want, got.stdout, got.stderr)
 			}
 		})
+	}
+}
+
+// ownWords: what a command writes does not affect how it ends.
+func ownWords(s *suite, t *testing.T) {
+	b := s.newBox(t, small)
+	for _, code := range []int{1, 2, 255} {
+		for _, words := range []string{
+			"permission denied", "exec /bin/x: permission denied", "exec /bin/x: no such file or directory", "executable file not found in $PATH",
+			"signal: killed", "out of memory", "chdir to cwd", "argument list too long", "EOF",
+		} {
+			t.Run(fmt.Sprint(words, " and ", code), func(t *testing.T) {
+				got := b.run(t, sandbox.Command{Argv: []string{"sh", "-c", `echo "$0" >&2; exit ` + fmt.Sprint(code), words}})
+				if got.ExitCode != code || got.stderr != words+"\n" || got.OutOfMemory {
+					t.Errorf("%+v", got)
+				}
+			})
+		}
 	}
 }
 
@@ -113,7 +137,7 @@ func invocation(s *suite, t *testing.T) {
 	}
 }
 
-// environment: the box's own small one and what the command was given, for that command only.
+// environment: a command sees the box's small environment and its own, which no other command sees.
 func environment(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	names := func(env map[string]string) []string {
@@ -160,7 +184,7 @@ func environment(s *suite, t *testing.T) {
 		}
 	})
 	t.Run("a value is in no argument list while its command runs", func(t *testing.T) {
-		need(t, s.walls.SharedHost, sharedHost)
+		need(t, s.guarantees.SharedHost, sharedHost)
 		running, end := make(chan struct{}), make(chan struct{})
 		go func() {
 			defer close(end)

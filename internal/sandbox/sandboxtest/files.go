@@ -20,7 +20,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// files: what is uploaded and downloaded is exact, and stays inside the box.
+// files: uploads and downloads are exact and stay inside the box.
 func files(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	upload := func(path string, mode fs.FileMode, content io.Reader) error {
@@ -38,7 +38,7 @@ func files(s *suite, t *testing.T) {
 		if err := upload("/workspace/new/deep/tool", 0o751, strings.NewReader("a\x00b")); err != nil {
 			t.Fatal(err)
 		}
-		want := fmt.Sprintf("751 %d %d\n3\n", s.walls.UserID, s.walls.UserID)
+		want := fmt.Sprintf("751 %d %d\n3\n", s.guarantees.UserID, s.guarantees.UserID)
 		if got := b.sh(t, "cd new/deep && stat -c '%a %u %g' tool && wc -c < tool && ls -A | grep -v tool; touch beside"); got.stdout != want || got.ExitCode != 0 {
 			t.Errorf("%+v, want %q", got, want)
 		}
@@ -112,7 +112,7 @@ func files(s *suite, t *testing.T) {
 		}
 	})
 	t.Run("no link leads out", func(t *testing.T) {
-		need(t, s.walls.SharedHost, sharedHost)
+		need(t, s.guarantees.SharedHost, sharedHost)
 		outside := t.TempDir()
 		secret := filepath.Join(outside, "secret")
 		if err := os.WriteFile(secret, []byte(canary), 0o666); err != nil {
@@ -130,7 +130,7 @@ func files(s *suite, t *testing.T) {
 				}
 				r.Close()
 			}
-			_ = upload(path, 0o644, strings.NewReader("overwritten")) // may succeed, inside
+			_ = upload(path, 0o644, strings.NewReader("overwritten")) // may succeed, but only inside
 		}
 		if content, _ := os.ReadFile(secret); string(content) != canary {
 			t.Errorf("the host's file is now %q", content)
@@ -158,7 +158,7 @@ func files(s *suite, t *testing.T) {
 		wantCode(t, upload("directory", 0o644, strings.NewReader("x")), fault.Invalid)
 		wantCode(t, upload("relative/x", 0o644, strings.NewReader("x")), fault.Invalid)
 		b.put(t, "fifo", "now a file")
-		if time.Since(begin) > 10*time.Second {
+		if time.Since(begin) > patience {
 			t.Errorf("it took %v", time.Since(begin))
 		}
 	})

@@ -7,16 +7,15 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 )
 
 // network: a box has its own loopback and nothing else.
 func network(s *suite, t *testing.T) {
-	need(t, s.walls.NoNetwork, "no network")
+	need(t, s.guarantees.NoNetwork, "no network")
 	b := s.newBox(t, small)
 	// dial exits with 0 when the address answers.
 	dial := func(family, address string) string {
-		return fmt.Sprintf(`perl -MSocket -e 'socket(S, %s, SOCK_STREAM, 0) or exit 2; alarm 5; exit(connect(S, %s) ? 0 : 1)'`, family, address)
+		return fmt.Sprintf(`perl -MSocket -e 'socket(S, %s, SOCK_STREAM, 0) or exit 2; alarm 20; exit(connect(S, %s) ? 0 : 1)'`, family, address)
 	}
 	b.verify(t, []check{
 		{name: "loopback is the only interface", script: "tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '", stdout: "lo\n"},
@@ -32,15 +31,14 @@ func network(s *suite, t *testing.T) {
 	})
 	t.Run("addresses outside are refused at once", func(t *testing.T) {
 		for _, address := range []string{"169.254.169.254", "10.0.2.2", "192.168.0.1", "8.8.8.8"} {
-			begin := time.Now()
-			got := b.sh(t, dial("PF_INET", fmt.Sprintf(`sockaddr_in(80, inet_aton("%s"))`, address)))
-			if got.ExitCode != 1 || time.Since(begin) > 3*time.Second {
-				t.Errorf("%s: exit code %d after %v", address, got.ExitCode, time.Since(begin))
+			// An address that does not answer at all ends dial with its alarm, which gives another exit code.
+			if got := b.sh(t, dial("PF_INET", fmt.Sprintf(`sockaddr_in(80, inet_aton("%s"))`, address))); got.ExitCode != 1 {
+				t.Errorf("%s: exit code %d", address, got.ExitCode)
 			}
 		}
 	})
 	t.Run("the host's loopback cannot be reached", func(t *testing.T) {
-		need(t, s.walls.SharedHost, sharedHost)
+		need(t, s.guarantees.SharedHost, sharedHost)
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
@@ -57,7 +55,7 @@ func network(s *suite, t *testing.T) {
 		}
 	})
 	t.Run("the host's abstract sockets cannot be reached", func(t *testing.T) {
-		need(t, s.walls.SharedHost, sharedHost)
+		need(t, s.guarantees.SharedHost, sharedHost)
 		name := "arbe-suite-" + freshID()
 		l, err := net.Listen("unix", "@"+name)
 		if err != nil {
@@ -73,7 +71,7 @@ func network(s *suite, t *testing.T) {
 	})
 	t.Run("two boxes do not reach each other", func(t *testing.T) {
 		other := s.newBox(t, small)
-		other.sh(t, `perl -MSocket -e 'exit if fork; socket(L, PF_INET, SOCK_STREAM, 0); bind(L, sockaddr_in(3001, INADDR_LOOPBACK)); listen(L, 1); sleep 100' & sleep 0.2`)
+		other.sh(t, `perl -MSocket -e 'socket(L, PF_INET, SOCK_STREAM, 0); bind(L, sockaddr_in(3001, INADDR_LOOPBACK)) or die $!; listen(L, 1) or die $!; exit if fork; sleep 100'`)
 		if got := other.sh(t, dial("PF_INET", "sockaddr_in(3001, INADDR_LOOPBACK)")); got.ExitCode != 0 {
 			t.Fatalf("the other box does not even reach itself: %+v", got)
 		}

@@ -6,16 +6,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// output: byte for byte what was written, as it is written, however much.
+// output: the output is exact and arrives as it is written, however much it is.
 func output(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	t.Run("NUL and invalid UTF-8 arrive as they are", func(t *testing.T) {
@@ -23,9 +25,43 @@ func output(s *suite, t *testing.T) {
 			t.Errorf("%q", got.stdout)
 		}
 	})
+	t.Run("every byte arrives as it is, however it is cut", func(t *testing.T) {
+		var want []byte
+		for i := range 1024 {
+			want = append(want, byte(i*7))
+		}
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				got := b.sh(t, fmt.Sprintf(`perl -e '$| = 1; for (0 .. 1023) { syswrite(STDOUT, chr(($_ * 7) %% 256)); syswrite(STDERR, chr(255 - ($_ * 7) %% 256)) } exit %d'`, i))
+				if got.stdout != string(want) || len(got.stderr) != len(want) || got.ExitCode != i {
+					t.Errorf("%+v", got)
+				}
+			})
+		}
+		all.Wait()
+	})
 	t.Run("the two outputs are separate", func(t *testing.T) {
 		if got := b.sh(t, "echo out; echo err >&2"); got.stdout != "out\n" || got.stderr != "err\n" {
 			t.Errorf("stdout %q, stderr %q", got.stdout, got.stderr)
+		}
+	})
+	t.Run("merged, they keep the order in which they were written", func(t *testing.T) {
+		const script = "i=0; while [ $i -lt 500 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done; echo end > /dev/stderr"
+		var want strings.Builder
+		for i := range 500 {
+			fmt.Fprintf(&want, "out %d\nerr %d\n", i, i)
+		}
+		want.WriteString("end\n")
+		var got bytes.Buffer
+		result, err := s.driver.Exec(t.Context(), b.ref, sandbox.Command{Argv: []string{"sh", "-c", script}, Stdout: &got, Merged: true})
+		if err != nil || result.ExitCode != 0 || got.String() != want.String() {
+			t.Errorf("%+v, %v: %q", result, err, got.String())
+		}
+		got.Reset()
+		result, err = s.driver.Exec(t.Context(), b.ref, sandbox.Command{Argv: []string{"no-such-program"}, Stdout: &got, Merged: true})
+		if err != nil || result.ExitCode != 127 || !strings.Contains(got.String(), "no-such-program") {
+			t.Errorf("%+v, %v: %q", result, err, got.String())
 		}
 	})
 	t.Run("the outputs can be opened by name", func(t *testing.T) {
@@ -41,9 +77,9 @@ func output(s *suite, t *testing.T) {
 			}
 			return len(p), nil
 		})
-		got := b.run(t, sandbox.Command{Argv: []string{"sh", "-c", `echo question; read a; test "$a" = answer`}, Stdin: answer, Stdout: heard, Timeout: 10 * time.Second})
+		got := b.run(t, sandbox.Command{Argv: []string{"sh", "-c", `echo question; read a; test "$a" = answer`}, Stdin: answer, Stdout: heard, Timeout: patience})
 		if got.ExitCode != 0 {
-			t.Errorf("%+v: the command waited for an answer to what nobody heard", got.Result)
+			t.Errorf("%+v: the command waited although nobody reads its output", got.Result)
 		}
 	})
 	t.Run("200 MB pass through bounded memory", func(t *testing.T) {
@@ -77,7 +113,7 @@ func output(s *suite, t *testing.T) {
 			t.Errorf("%+v, %d writes", got, calls)
 		}
 	})
-	t.Run("nobody has to listen", func(t *testing.T) {
+	t.Run("nobody has to read it", func(t *testing.T) {
 		result, err := s.driver.Exec(t.Context(), b.ref, sandbox.Command{Argv: []string{"sh", "-c", "head -c 1000000 /dev/zero; exit 5"}})
 		if err != nil || result.ExitCode != 5 {
 			t.Errorf("%+v, %v", result, err)
@@ -89,7 +125,7 @@ func output(s *suite, t *testing.T) {
 			time.Sleep(20 * time.Millisecond) // slowness is what is tested
 			return all.Write(p)
 		})
-		// Longer than any grace, with somebody holding the pipe open to the end.
+		// Longer than any grace, while a process holds the pipe open to the end.
 		b.run(t, sandbox.Command{Argv: []string{"sh", "-c", "sleep 100 & head -c 300000 /dev/zero"}, Stdout: slow})
 		if all.Len() != 300_000 {
 			t.Errorf("%d of 300,000 bytes", all.Len())
@@ -97,7 +133,7 @@ func output(s *suite, t *testing.T) {
 	})
 }
 
-// input: the command reads what it is given, to its end, or not at all.
+// input: the command reads what it is given to its end, or nothing.
 func input(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	t.Run("none is an empty one", func(t *testing.T) {
@@ -125,7 +161,7 @@ func input(s *suite, t *testing.T) {
 	})
 }
 
-// lifecycle: what a command started ends with it when it is told to, and returns promptly either way.
+// lifecycle: what a command started ends with it when it must, and Exec returns promptly in any case.
 func lifecycle(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	// sleepers counts the processes that sleep for n seconds, a number only one check uses.
@@ -134,15 +170,14 @@ func lifecycle(s *suite, t *testing.T) {
 		return b.sh(t, "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' ' | grep -o 'sleep [4]"+n+"' | wc -l").stdout
 	}
 	t.Run("a background process neither holds its command nor dies with it", func(t *testing.T) {
-		begin := time.Now()
-		if got := b.sh(t, "sleep 4001 & echo started"); got.stdout != "started\n" || time.Since(begin) > 5*time.Second {
-			t.Errorf("%+v after %v", got, time.Since(begin))
+		if got := b.sh(t, "sleep 4001 & echo started"); got.stdout != "started\n" {
+			t.Errorf("%+v", got)
 		}
 		if n := sleepers(t, "001"); n != "1\n" {
 			t.Errorf("%s processes are left, want 1", n)
 		}
 	})
-	t.Run("a background process may go on writing to nobody", func(t *testing.T) {
+	t.Run("a background process may continue to write without a reader", func(t *testing.T) {
 		b.sh(t, `(while :; do echo noise; done; echo) & echo $! > /workspace/noisy`)
 		if got := b.sh(t, "sleep 0.3; kill -0 $(cat noisy) && kill -9 $(cat noisy) && echo alive"); got.stdout != "alive\n" {
 			t.Errorf("it died of its output: %+v", got)
@@ -160,11 +195,10 @@ func lifecycle(s *suite, t *testing.T) {
 		n := script[strings.Index(script, "sleep 4")+7:][:3]
 		hard := strings.Contains(script, "setsid")
 		t.Run("the time limit ends what hides "+name, func(t *testing.T) {
-			need(t, s.walls.KillsAll || !hard, "everything is killed")
-			begin := time.Now()
-			got := b.run(t, sandbox.Command{Argv: []string{"sh", "-c", "echo begun; " + script}, Timeout: 500 * time.Millisecond})
-			if !got.TimedOut || got.ExitCode != 124 || got.stdout != "begun\n" || time.Since(begin) > 10*time.Second {
-				t.Errorf("%+v after %v", got, time.Since(begin))
+			need(t, s.guarantees.KillsAll || !hard, "everything is killed")
+			got := b.run(t, sandbox.Command{Argv: []string{"sh", "-c", "echo begun; " + script}, Timeout: time.Second})
+			if !got.TimedOut || got.ExitCode != 124 || got.stdout != "begun\n" {
+				t.Errorf("%+v", got)
 			}
 			if left := sleepers(t, n); left != "0\n" {
 				t.Errorf("%s processes are left", left)
@@ -195,7 +229,7 @@ func lifecycle(s *suite, t *testing.T) {
 			t.Errorf("error %v, or it ran", err)
 		}
 	})
-	t.Run("a started command goes on by itself", func(t *testing.T) {
+	t.Run("a started command continues by itself", func(t *testing.T) {
 		if err := s.driver.Start(t.Context(), b.ref, sandbox.Command{Argv: []string{"sleep", "4301"}}); err != nil {
 			t.Fatal(err)
 		}

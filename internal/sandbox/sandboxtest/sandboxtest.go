@@ -7,7 +7,7 @@
 // category run one after another in one box, so that each also shows that the ones before left it
 // usable. Most checks are a line of shell with its exact answer.
 //
-// A driver declares what it holds ([Walls]); what it does not declare is skipped and reported as such,
+// A driver declares what it holds ([Guarantees]); what it does not declare is skipped and reported as such,
 // never passed.
 package sandboxtest
 
@@ -26,32 +26,34 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
-// Walls is what a driver declares about its boxes.
-type Walls struct {
+// Guarantees are what a driver declares about its boxes.
+type Guarantees struct {
 	MemoryLimit bool // Limits.MemoryMB, PIDs and CPUs are enforced
 	DiskLimit   bool // Limits.DiskMB is enforced
-	KillsAll    bool // a time-out or cancel ends everything the command started, however it hid
-	NoNetwork   bool // a box has no network but its own loopback
-	SharedHost  bool // boxes run on the machine of the test: what is inside must hold
-	OwnKernel   bool // a box has a kernel of its own: what it sees of that, and may ask of it, is no wall
-	UserID      int  // the user commands run as, inside
+	KillsAll    bool // a time-out or cancel ends everything the command started, however it hides
+	NoNetwork   bool // a box has no network except its own loopback
+	SharedHost  bool // boxes run on the test's machine, so the isolation is tested from inside
+	OwnKernel   bool // a box has its own kernel, so what it sees of the machine's is not tested
+	// OutlastsLeftovers: background processes of a command do not keep its box from serving others.
+	OutlastsLeftovers bool
+	// SecretsSeparate: no command can read the environment or memory of another that was given an environment.
+	SecretsSeparate bool
+	UserID          int // the user id of commands inside
 }
 
-// patience bounds every check: what takes longer hangs.
+// patience limits every check, to end one that hangs.
 const patience = 30 * time.Second
 
-// Run runs the suite. newDriver is called once; the driver it returns is closed at the end.
-//
-// Run sets an environment variable for the whole process, so the calling test must not be parallel.
-func Run(t *testing.T, walls Walls, newDriver func(t *testing.T) sandbox.Driver) {
-	t.Setenv("ARBE_SUITE_CANARY", canary) // before the driver: it, or what it starts, might pass it on
-	s := &suite{driver: newDriver(t), walls: walls}
+// Run runs the suite. It calls newDriver once, and closes the driver at the end.
+func Run(t *testing.T, walls Guarantees, newDriver func(t *testing.T) sandbox.Driver) {
+	t.Setenv("ARBE_SUITE_CANARY", canary) // before the driver starts, because it or its children might pass it on
+	s := &suite{driver: newDriver(t), guarantees: walls}
 	t.Cleanup(func() {
 		if err := s.driver.Close(context.Background()); err != nil {
 			t.Errorf("close the driver: %s", fault.From(err).Detail())
 		}
 	})
-	t.Run("categories", func(t *testing.T) { // so that the cleanup waits for the parallel ones
+	t.Run("categories", func(t *testing.T) { // so that the cleanup waits for the parallel categories
 		for name, category := range map[string]func(*suite, *testing.T){
 			"the host cannot be read":           hostReads,
 			"only three places can be written":  writesOutside,
@@ -63,12 +65,15 @@ func Run(t *testing.T, walls Walls, newDriver func(t *testing.T) sandbox.Driver)
 			"input is exact":                    input,
 			"nothing outlives its end":          lifecycle,
 			"exit codes are the shell's":        exitCodes,
+			"a command's words are its own":     ownWords,
 			"commands run as they were given":   invocation,
 			"the environment is as given":       environment,
 			"the network is its own":            network,
 			"files go in and out safely":        files,
 			"boxes are made, found and deleted": boxes,
 			"boxes are strangers to each other": neighbours,
+			"leftovers harm nobody":             leftovers,
+			"secrets are each command's own":    secrets,
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -78,15 +83,15 @@ func Run(t *testing.T, walls Walls, newDriver func(t *testing.T) sandbox.Driver)
 	})
 }
 
-// canary is a value of the server that must not be found in any box.
+// canary is a value in the server's environment that must not be found in any box.
 const canary = "canary-5f1c9b7e"
 
 type suite struct {
-	driver sandbox.Driver
-	walls  Walls
+	driver     sandbox.Driver
+	guarantees Guarantees
 }
 
-// need skips a check for a driver that does not declare what it checks.
+// need skips a check if the driver does not declare what it checks.
 func need(t *testing.T, declared bool, what string) {
 	t.Helper()
 	if !declared {
@@ -186,7 +191,7 @@ type check struct {
 	stdout string
 	// fails: the exit code is not 0, and stdout is not compared.
 	fails bool
-	// kernel: it is about what the machine's kernel shows and does.
+	// kernel: the check is about what the machine's kernel shows and does.
 	kernel bool
 }
 
@@ -194,7 +199,7 @@ type check struct {
 func (b *box) verify(t *testing.T, checks []check) {
 	for _, c := range checks {
 		t.Run(c.name, func(t *testing.T) {
-			need(t, !c.kernel || !b.walls.OwnKernel, sharedKernel)
+			need(t, !c.kernel || !b.guarantees.OwnKernel, sharedKernel)
 			got := b.sh(t, c.script)
 			switch {
 			case c.fails && got.ExitCode == 0:

@@ -30,7 +30,7 @@ type Agent struct {
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// "human" or "bot".
 	Kind string `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Which coding agent a bot runs: "pi", "codex" or "claude-code". Empty for a human.
+	// The coding agent that a bot runs: "pi", "codex" or "claude-code". Empty for a human.
 	Runtime       string                 `protobuf:"bytes,3,opt,name=runtime,proto3" json:"runtime,omitempty"`
 	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
@@ -142,11 +142,11 @@ func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
 type WhoAmIResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Agent *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
-	// What kind of credential was shown: "session" (a browser), "api_key" or "thread_token".
+	// The kind of credential: "session" (a browser), "api_key" or "thread_token".
 	Credential string `protobuf:"bytes,2,opt,name=credential,proto3" json:"credential,omitempty"`
-	// The one house the credential is limited to; empty when it reaches all of the agent's houses.
+	// The one house that the credential is limited to; empty if it is valid for all of the agent's houses.
 	HouseId string `protobuf:"bytes,3,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// The one thread that a thread token is limited to, what it may do there, and when it expires.
+	// The one thread that a thread token is limited to, what it allows there, and when it expires.
 	ThreadId      string                 `protobuf:"bytes,4,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	Scopes        []string               `protobuf:"bytes,5,rep,name=scopes,proto3" json:"scopes,omitempty"`
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
@@ -431,7 +431,7 @@ type ListAgentsRequest struct {
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	// At most 200; 0 is 50.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before; empty for the first.
+	// next_page_token of the previous page; empty for the first.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -579,7 +579,7 @@ func (*CreateLoginLinkRequest) Descriptor() ([]byte, []int) {
 
 type CreateLoginLinkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A path with its one-time token, to be put behind the server's address: "/login?token=…".
+	// A path with its one-time token, to be appended to the server's address: "/login?token=…".
 	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -630,6 +630,94 @@ func (x *CreateLoginLinkResponse) GetExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
+type GetLoginLinkRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetLoginLinkRequest) Reset() {
+	*x = GetLoginLinkRequest{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetLoginLinkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetLoginLinkRequest) ProtoMessage() {}
+
+func (x *GetLoginLinkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetLoginLinkRequest.ProtoReflect.Descriptor instead.
+func (*GetLoginLinkRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *GetLoginLinkRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+type GetLoginLinkResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Agent         *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetLoginLinkResponse) Reset() {
+	*x = GetLoginLinkResponse{}
+	mi := &file_arbe_v1_agent_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetLoginLinkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetLoginLinkResponse) ProtoMessage() {}
+
+func (x *GetLoginLinkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_agent_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetLoginLinkResponse.ProtoReflect.Descriptor instead.
+func (*GetLoginLinkResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *GetLoginLinkResponse) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
 type RedeemLoginLinkRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
@@ -639,7 +727,7 @@ type RedeemLoginLinkRequest struct {
 
 func (x *RedeemLoginLinkRequest) Reset() {
 	*x = RedeemLoginLinkRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[11]
+	mi := &file_arbe_v1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -651,7 +739,7 @@ func (x *RedeemLoginLinkRequest) String() string {
 func (*RedeemLoginLinkRequest) ProtoMessage() {}
 
 func (x *RedeemLoginLinkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[11]
+	mi := &file_arbe_v1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -664,7 +752,7 @@ func (x *RedeemLoginLinkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedeemLoginLinkRequest.ProtoReflect.Descriptor instead.
 func (*RedeemLoginLinkRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RedeemLoginLinkRequest) GetToken() string {
@@ -676,7 +764,7 @@ func (x *RedeemLoginLinkRequest) GetToken() string {
 
 type RedeemLoginLinkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The session: shown as the cookie "arbe_session", or as "Authorization: Bearer …".
+	// The session. Send it as the cookie "arbe_session" or as "Authorization: Bearer …".
 	Session       string                 `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	Agent         *Agent                 `protobuf:"bytes,3,opt,name=agent,proto3" json:"agent,omitempty"`
@@ -686,7 +774,7 @@ type RedeemLoginLinkResponse struct {
 
 func (x *RedeemLoginLinkResponse) Reset() {
 	*x = RedeemLoginLinkResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[12]
+	mi := &file_arbe_v1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +786,7 @@ func (x *RedeemLoginLinkResponse) String() string {
 func (*RedeemLoginLinkResponse) ProtoMessage() {}
 
 func (x *RedeemLoginLinkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[12]
+	mi := &file_arbe_v1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +799,7 @@ func (x *RedeemLoginLinkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RedeemLoginLinkResponse.ProtoReflect.Descriptor instead.
 func (*RedeemLoginLinkResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RedeemLoginLinkResponse) GetSession() string {
@@ -743,7 +831,7 @@ type EndSessionRequest struct {
 
 func (x *EndSessionRequest) Reset() {
 	*x = EndSessionRequest{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[13]
+	mi := &file_arbe_v1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +843,7 @@ func (x *EndSessionRequest) String() string {
 func (*EndSessionRequest) ProtoMessage() {}
 
 func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[13]
+	mi := &file_arbe_v1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +856,7 @@ func (x *EndSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionRequest.ProtoReflect.Descriptor instead.
 func (*EndSessionRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 type EndSessionResponse struct {
@@ -779,7 +867,7 @@ type EndSessionResponse struct {
 
 func (x *EndSessionResponse) Reset() {
 	*x = EndSessionResponse{}
-	mi := &file_arbe_v1_agent_proto_msgTypes[14]
+	mi := &file_arbe_v1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +879,7 @@ func (x *EndSessionResponse) String() string {
 func (*EndSessionResponse) ProtoMessage() {}
 
 func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_agent_proto_msgTypes[14]
+	mi := &file_arbe_v1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +892,7 @@ func (x *EndSessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSessionResponse.ProtoReflect.Descriptor instead.
 func (*EndSessionResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 var File_arbe_v1_agent_proto protoreflect.FileDescriptor
@@ -854,7 +942,12 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"\x17CreateLoginLinkResponse\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x129\n" +
 	"\n" +
-	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\":\n" +
+	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"7\n" +
+	"\x13GetLoginLinkRequest\x12 \n" +
+	"\x05token\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\x05token\"<\n" +
+	"\x14GetLoginLinkResponse\x12$\n" +
+	"\x05agent\x18\x01 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\":\n" +
 	"\x16RedeemLoginLinkRequest\x12 \n" +
 	"\x05token\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\x05token\"\x94\x01\n" +
@@ -864,14 +957,15 @@ const file_arbe_v1_agent_proto_rawDesc = "" +
 	"expires_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x12$\n" +
 	"\x05agent\x18\x03 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\"\x13\n" +
 	"\x11EndSessionRequest\"\x14\n" +
-	"\x12EndSessionResponse2\x9d\x04\n" +
+	"\x12EndSessionResponse2\xea\x04\n" +
 	"\fAgentService\x12>\n" +
 	"\x06WhoAmI\x12\x16.arbe.v1.WhoAmIRequest\x1a\x17.arbe.v1.WhoAmIResponse\"\x03\x90\x02\x01\x12H\n" +
 	"\vCreateAgent\x12\x1b.arbe.v1.CreateAgentRequest\x1a\x1c.arbe.v1.CreateAgentResponse\x12D\n" +
 	"\bGetAgent\x12\x18.arbe.v1.GetAgentRequest\x1a\x19.arbe.v1.GetAgentResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\n" +
 	"ListAgents\x12\x1a.arbe.v1.ListAgentsRequest\x1a\x1b.arbe.v1.ListAgentsResponse\"\x03\x90\x02\x01\x12T\n" +
-	"\x0fCreateLoginLink\x12\x1f.arbe.v1.CreateLoginLinkRequest\x1a .arbe.v1.CreateLoginLinkResponse\x12T\n" +
+	"\x0fCreateLoginLink\x12\x1f.arbe.v1.CreateLoginLinkRequest\x1a .arbe.v1.CreateLoginLinkResponse\x12K\n" +
+	"\fGetLoginLink\x12\x1c.arbe.v1.GetLoginLinkRequest\x1a\x1d.arbe.v1.GetLoginLinkResponse\x12T\n" +
 	"\x0fRedeemLoginLink\x12\x1f.arbe.v1.RedeemLoginLinkRequest\x1a .arbe.v1.RedeemLoginLinkResponse\x12E\n" +
 	"\n" +
 	"EndSession\x12\x1a.arbe.v1.EndSessionRequest\x1a\x1b.arbe.v1.EndSessionResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
@@ -888,7 +982,7 @@ func file_arbe_v1_agent_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_agent_proto_rawDescData
 }
 
-var file_arbe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_arbe_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_arbe_v1_agent_proto_goTypes = []any{
 	(*Agent)(nil),                   // 0: arbe.v1.Agent
 	(*WhoAmIRequest)(nil),           // 1: arbe.v1.WhoAmIRequest
@@ -901,41 +995,46 @@ var file_arbe_v1_agent_proto_goTypes = []any{
 	(*ListAgentsResponse)(nil),      // 8: arbe.v1.ListAgentsResponse
 	(*CreateLoginLinkRequest)(nil),  // 9: arbe.v1.CreateLoginLinkRequest
 	(*CreateLoginLinkResponse)(nil), // 10: arbe.v1.CreateLoginLinkResponse
-	(*RedeemLoginLinkRequest)(nil),  // 11: arbe.v1.RedeemLoginLinkRequest
-	(*RedeemLoginLinkResponse)(nil), // 12: arbe.v1.RedeemLoginLinkResponse
-	(*EndSessionRequest)(nil),       // 13: arbe.v1.EndSessionRequest
-	(*EndSessionResponse)(nil),      // 14: arbe.v1.EndSessionResponse
-	(*timestamppb.Timestamp)(nil),   // 15: google.protobuf.Timestamp
+	(*GetLoginLinkRequest)(nil),     // 11: arbe.v1.GetLoginLinkRequest
+	(*GetLoginLinkResponse)(nil),    // 12: arbe.v1.GetLoginLinkResponse
+	(*RedeemLoginLinkRequest)(nil),  // 13: arbe.v1.RedeemLoginLinkRequest
+	(*RedeemLoginLinkResponse)(nil), // 14: arbe.v1.RedeemLoginLinkResponse
+	(*EndSessionRequest)(nil),       // 15: arbe.v1.EndSessionRequest
+	(*EndSessionResponse)(nil),      // 16: arbe.v1.EndSessionResponse
+	(*timestamppb.Timestamp)(nil),   // 17: google.protobuf.Timestamp
 }
 var file_arbe_v1_agent_proto_depIdxs = []int32{
-	15, // 0: arbe.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
+	17, // 0: arbe.v1.Agent.created_at:type_name -> google.protobuf.Timestamp
 	0,  // 1: arbe.v1.WhoAmIResponse.agent:type_name -> arbe.v1.Agent
-	15, // 2: arbe.v1.WhoAmIResponse.expires_at:type_name -> google.protobuf.Timestamp
+	17, // 2: arbe.v1.WhoAmIResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 3: arbe.v1.CreateAgentResponse.agent:type_name -> arbe.v1.Agent
 	0,  // 4: arbe.v1.GetAgentResponse.agent:type_name -> arbe.v1.Agent
 	0,  // 5: arbe.v1.ListAgentsResponse.agents:type_name -> arbe.v1.Agent
-	15, // 6: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
-	15, // 7: arbe.v1.RedeemLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 8: arbe.v1.RedeemLoginLinkResponse.agent:type_name -> arbe.v1.Agent
-	1,  // 9: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
-	3,  // 10: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
-	5,  // 11: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
-	7,  // 12: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
-	9,  // 13: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
-	11, // 14: arbe.v1.AgentService.RedeemLoginLink:input_type -> arbe.v1.RedeemLoginLinkRequest
-	13, // 15: arbe.v1.AgentService.EndSession:input_type -> arbe.v1.EndSessionRequest
-	2,  // 16: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
-	4,  // 17: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
-	6,  // 18: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
-	8,  // 19: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
-	10, // 20: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
-	12, // 21: arbe.v1.AgentService.RedeemLoginLink:output_type -> arbe.v1.RedeemLoginLinkResponse
-	14, // 22: arbe.v1.AgentService.EndSession:output_type -> arbe.v1.EndSessionResponse
-	16, // [16:23] is the sub-list for method output_type
-	9,  // [9:16] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	17, // 6: arbe.v1.CreateLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 7: arbe.v1.GetLoginLinkResponse.agent:type_name -> arbe.v1.Agent
+	17, // 8: arbe.v1.RedeemLoginLinkResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 9: arbe.v1.RedeemLoginLinkResponse.agent:type_name -> arbe.v1.Agent
+	1,  // 10: arbe.v1.AgentService.WhoAmI:input_type -> arbe.v1.WhoAmIRequest
+	3,  // 11: arbe.v1.AgentService.CreateAgent:input_type -> arbe.v1.CreateAgentRequest
+	5,  // 12: arbe.v1.AgentService.GetAgent:input_type -> arbe.v1.GetAgentRequest
+	7,  // 13: arbe.v1.AgentService.ListAgents:input_type -> arbe.v1.ListAgentsRequest
+	9,  // 14: arbe.v1.AgentService.CreateLoginLink:input_type -> arbe.v1.CreateLoginLinkRequest
+	11, // 15: arbe.v1.AgentService.GetLoginLink:input_type -> arbe.v1.GetLoginLinkRequest
+	13, // 16: arbe.v1.AgentService.RedeemLoginLink:input_type -> arbe.v1.RedeemLoginLinkRequest
+	15, // 17: arbe.v1.AgentService.EndSession:input_type -> arbe.v1.EndSessionRequest
+	2,  // 18: arbe.v1.AgentService.WhoAmI:output_type -> arbe.v1.WhoAmIResponse
+	4,  // 19: arbe.v1.AgentService.CreateAgent:output_type -> arbe.v1.CreateAgentResponse
+	6,  // 20: arbe.v1.AgentService.GetAgent:output_type -> arbe.v1.GetAgentResponse
+	8,  // 21: arbe.v1.AgentService.ListAgents:output_type -> arbe.v1.ListAgentsResponse
+	10, // 22: arbe.v1.AgentService.CreateLoginLink:output_type -> arbe.v1.CreateLoginLinkResponse
+	12, // 23: arbe.v1.AgentService.GetLoginLink:output_type -> arbe.v1.GetLoginLinkResponse
+	14, // 24: arbe.v1.AgentService.RedeemLoginLink:output_type -> arbe.v1.RedeemLoginLinkResponse
+	16, // 25: arbe.v1.AgentService.EndSession:output_type -> arbe.v1.EndSessionResponse
+	18, // [18:26] is the sub-list for method output_type
+	10, // [10:18] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_agent_proto_init() }
@@ -949,7 +1048,7 @@ func file_arbe_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_agent_proto_rawDesc), len(file_arbe_v1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,17 +26,17 @@ const (
 type APIKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The one house it is good for.
+	// The one house that it is valid for; empty for all houses of its agent.
 	HouseId string `protobuf:"bytes,2,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// Who shows it.
+	// Its holder.
 	AgentId   string                 `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	Name      string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// Unset is never.
+	// Unset means never.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	// Set once it is revoked.
+	// Set when it was revoked.
 	RevokedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
-	// When it was last shown, to within some minutes; unset is never.
+	// When it was last used, accurate to some minutes; unset if never.
 	LastUsedAt    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_used_at,json=lastUsedAt,proto3" json:"last_used_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -131,13 +131,14 @@ func (x *APIKey) GetLastUsedAt() *timestamppb.Timestamp {
 type CreateAPIKeyRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// Chosen by the caller, so that a retry makes no second key; empty lets the server choose.
+	// Chosen by the caller, so that a retry creates no second key. The key's own id differs and is in the answer. If it
+	// is empty, each call creates another key.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// What it is for.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// A bot of the house; empty is the caller.
 	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// When it ends by itself, before the year 10000; unset is never.
+	// When it expires, before the year 10000; unset means never.
 	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -211,7 +212,7 @@ func (x *CreateAPIKeyRequest) GetExpiresAt() *timestamppb.Timestamp {
 type CreateAPIKeyResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	ApiKey *APIKey                `protobuf:"bytes,1,opt,name=api_key,json=apiKey,proto3" json:"api_key,omitempty"`
-	// The key itself: "arbe_" and 64 hexadecimal digits. It travels as "Authorization: Bearer …".
+	// The key itself: "arbe_" and 64 hexadecimal digits. Send it as "Authorization: Bearer …".
 	Key           string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -262,11 +263,12 @@ func (x *CreateAPIKeyResponse) GetKey() string {
 }
 
 type ListAPIKeysRequest struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty for the caller's own keys that are valid for all their houses, which requires such a credential.
+	HouseId string `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	// At most 200; 0 is 50.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before; empty for the first.
+	// next_page_token of the previous page; empty for the first.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -377,8 +379,9 @@ func (x *ListAPIKeysResponse) GetNextPageToken() string {
 }
 
 type RevokeAPIKeyRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty for the key that this request carries.
+	Id            string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -458,10 +461,10 @@ func (*RevokeAPIKeyResponse) Descriptor() ([]byte, []int) {
 
 type ThreadToken struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A JWT. It travels as "Authorization: Bearer …".
+	// A JWT. Send it as "Authorization: Bearer …".
 	Token    string `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
 	ThreadId string `protobuf:"bytes,2,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Who shows it: the author of what it appends.
+	// Its holder, who is the author of what it appends.
 	AgentId string `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// "stream:read": see the thread, read and follow its log. "stream:write": append to it.
 	Scopes        []string               `protobuf:"bytes,4,rep,name=scopes,proto3" json:"scopes,omitempty"`
@@ -540,7 +543,7 @@ type CreateThreadTokenRequest struct {
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	// A bot of the house; empty is the caller.
 	AgentId string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Empty is all.
+	// Empty means all.
 	Scopes        []string `protobuf:"bytes,3,rep,name=scopes,proto3" json:"scopes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -828,18 +831,18 @@ const file_arbe_v1_credential_proto_rawDesc = "" +
 	"expires_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampB\x11\xbaH\x0e\xb2\x01\v\"\a\b\xff\x82\xd1\xff\xaf\a@\x01R\texpiresAt\"R\n" +
 	"\x14CreateAPIKeyResponse\x12(\n" +
 	"\aapi_key\x18\x01 \x01(\v2\x0f.arbe.v1.APIKeyR\x06apiKey\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03key\"\x8c\x01\n" +
-	"\x12ListAPIKeysRequest\x12$\n" +
-	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12'\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"\x8a\x01\n" +
+	"\x12ListAPIKeysRequest\x12\"\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18@R\ahouseId\x12'\n" +
 	"\tpage_size\x18\x02 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12'\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"i\n" +
 	"\x13ListAPIKeysResponse\x12*\n" +
 	"\bapi_keys\x18\x01 \x03(\v2\x0f.arbe.v1.APIKeyR\aapiKeys\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"0\n" +
-	"\x13RevokeAPIKeyRequest\x12\x19\n" +
-	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"\x16\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\".\n" +
+	"\x13RevokeAPIKeyRequest\x12\x17\n" +
+	"\x02id\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18@R\x02id\"\x16\n" +
 	"\x14RevokeAPIKeyResponse\"\xae\x01\n" +
 	"\vThreadToken\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x1b\n" +

@@ -102,15 +102,15 @@ func (x *Environment) GetCreatedAt() *timestamppb.Timestamp {
 
 type EnvironmentConfig struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The sandbox driver: "local", …; empty is "local".
+	// The sandbox driver; empty means "local".
 	Driver string `protobuf:"bytes,1,opt,name=driver,proto3" json:"driver,omitempty"`
-	// The root file system, in the driver's terms (an OCI image reference); empty is the driver's own base.
+	// The root file system in the driver's terms (an OCI image reference); empty means the driver's own base.
 	Image string `protobuf:"bytes,2,opt,name=image,proto3" json:"image,omitempty"`
-	// A git repository cloned into the working tree of a new sandbox.
+	// A git repository that is cloned into the working tree of a new sandbox.
 	Repo string `protobuf:"bytes,3,opt,name=repo,proto3" json:"repo,omitempty"`
-	// The branch, tag or commit to check out; empty is the repository's default branch.
+	// The branch, tag or commit to check out; empty means the repository's default branch.
 	Ref string `protobuf:"bytes,4,opt,name=ref,proto3" json:"ref,omitempty"`
-	// A shell script run once in a new sandbox, after the clone.
+	// A shell script that runs once in a new sandbox, after the clone.
 	Setup         string  `protobuf:"bytes,5,opt,name=setup,proto3" json:"setup,omitempty"`
 	Limits        *Limits `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -189,7 +189,7 @@ func (x *EnvironmentConfig) GetLimits() *Limits {
 	return nil
 }
 
-// Limits bound a sandbox. A zero field is the driver's default.
+// Limits restrict a sandbox. A zero field means the driver's default.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// MiB of memory for all processes together.
@@ -200,7 +200,7 @@ type Limits struct {
 	Pids int32 `protobuf:"varint,3,opt,name=pids,proto3" json:"pids,omitempty"`
 	// Cores.
 	Cpus float64 `protobuf:"fixed64,4,opt,name=cpus,proto3" json:"cpus,omitempty"`
-	// How long one command may take; unset is ten minutes.
+	// How long one command may take; unset means ten minutes.
 	CommandTimeout *durationpb.Duration `protobuf:"bytes,5,opt,name=command_timeout,json=commandTimeout,proto3" json:"command_timeout,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -468,7 +468,7 @@ type ListEnvironmentsRequest struct {
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	// At most 200; 0 is 50.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before; empty for the first.
+	// next_page_token of the previous page; empty for the first.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

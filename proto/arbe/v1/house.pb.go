@@ -10,6 +10,7 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -27,12 +28,12 @@ type House struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name  string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// The environment of threads that name none; empty when the house has no default.
+	// The environment of threads that name none; empty if the house has no default.
 	DefaultEnvironmentId string `protobuf:"bytes,3,opt,name=default_environment_id,json=defaultEnvironmentId,proto3" json:"default_environment_id,omitempty"`
-	// The thread that tells what happens to the house itself.
+	// The thread that records what happens to the house itself.
 	PrimaryThreadId string                 `protobuf:"bytes,4,opt,name=primary_thread_id,json=primaryThreadId,proto3" json:"primary_thread_id,omitempty"`
 	CreatedAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	// What the caller is here: "owner" or "member".
+	// The caller's role: "owner" or "member".
 	Role          string `protobuf:"bytes,6,opt,name=role,proto3" json:"role,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -351,7 +352,7 @@ type ListHousesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 200; 0 is 50.
 	PageSize int32 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before; empty for the first.
+	// next_page_token of the previous page; empty for the first.
 	PageToken     string `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -458,7 +459,7 @@ type UpdateHouseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name  *string                `protobuf:"bytes,2,opt,name=name,proto3,oneof" json:"name,omitempty"`
-	// Set to an empty string to have no default.
+	// Set it to an empty string for no default.
 	DefaultEnvironmentId *string `protobuf:"bytes,3,opt,name=default_environment_id,json=defaultEnvironmentId,proto3,oneof" json:"default_environment_id,omitempty"`
 	unknownFields        protoimpl.UnknownFields
 	sizeCache            protoimpl.SizeCache
@@ -564,7 +565,7 @@ type ListMembersRequest struct {
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	// At most 200; 0 is 50.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before; empty for the first.
+	// next_page_token of the previous page; empty for the first.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -674,11 +675,1291 @@ func (x *ListMembersResponse) GetNextPageToken() string {
 	return ""
 }
 
+type UpdateMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HouseId       string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	AgentId       string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	Role          string                 `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateMemberRequest) Reset() {
+	*x = UpdateMemberRequest{}
+	mi := &file_arbe_v1_house_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateMemberRequest) ProtoMessage() {}
+
+func (x *UpdateMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateMemberRequest.ProtoReflect.Descriptor instead.
+func (*UpdateMemberRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *UpdateMemberRequest) GetHouseId() string {
+	if x != nil {
+		return x.HouseId
+	}
+	return ""
+}
+
+func (x *UpdateMemberRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *UpdateMemberRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+type UpdateMemberResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        *Member                `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UpdateMemberResponse) Reset() {
+	*x = UpdateMemberResponse{}
+	mi := &file_arbe_v1_house_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UpdateMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UpdateMemberResponse) ProtoMessage() {}
+
+func (x *UpdateMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UpdateMemberResponse.ProtoReflect.Descriptor instead.
+func (*UpdateMemberResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *UpdateMemberResponse) GetMember() *Member {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+type RemoveMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HouseId       string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	AgentId       string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMemberRequest) Reset() {
+	*x = RemoveMemberRequest{}
+	mi := &file_arbe_v1_house_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMemberRequest) ProtoMessage() {}
+
+func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
+func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RemoveMemberRequest) GetHouseId() string {
+	if x != nil {
+		return x.HouseId
+	}
+	return ""
+}
+
+func (x *RemoveMemberRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+type RemoveMemberResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMemberResponse) Reset() {
+	*x = RemoveMemberResponse{}
+	mi := &file_arbe_v1_house_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMemberResponse) ProtoMessage() {}
+
+func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
+func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{15}
+}
+
+// Invite is a link with which one person may join a house.
+type Invite struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	HouseId string                 `protobuf:"bytes,2,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	// The role that the person gets: "owner" or "member".
+	Role string `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
+	// Whom it is for, as its owner wrote it.
+	Note string `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
+	// The owner who created it.
+	CreatedByAgentId string                 `protobuf:"bytes,5,opt,name=created_by_agent_id,json=createdByAgentId,proto3" json:"created_by_agent_id,omitempty"`
+	CreatedByName    string                 `protobuf:"bytes,6,opt,name=created_by_name,json=createdByName,proto3" json:"created_by_name,omitempty"`
+	CreatedAt        *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	ExpiresAt        *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *Invite) Reset() {
+	*x = Invite{}
+	mi := &file_arbe_v1_house_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Invite) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Invite) ProtoMessage() {}
+
+func (x *Invite) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Invite.ProtoReflect.Descriptor instead.
+func (*Invite) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Invite) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Invite) GetHouseId() string {
+	if x != nil {
+		return x.HouseId
+	}
+	return ""
+}
+
+func (x *Invite) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *Invite) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+func (x *Invite) GetCreatedByAgentId() string {
+	if x != nil {
+		return x.CreatedByAgentId
+	}
+	return ""
+}
+
+func (x *Invite) GetCreatedByName() string {
+	if x != nil {
+		return x.CreatedByName
+	}
+	return ""
+}
+
+func (x *Invite) GetCreatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreatedAt
+	}
+	return nil
+}
+
+func (x *Invite) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+type CreateInviteRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	// "owner" or "member"; empty means "member".
+	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	// From one minute to 30 days; unset means 7 days.
+	ExpiresIn *durationpb.Duration `protobuf:"bytes,3,opt,name=expires_in,json=expiresIn,proto3" json:"expires_in,omitempty"`
+	// Whom it is for: one line, which members see.
+	Note          string `protobuf:"bytes,4,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateInviteRequest) Reset() {
+	*x = CreateInviteRequest{}
+	mi := &file_arbe_v1_house_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateInviteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateInviteRequest) ProtoMessage() {}
+
+func (x *CreateInviteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateInviteRequest.ProtoReflect.Descriptor instead.
+func (*CreateInviteRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *CreateInviteRequest) GetHouseId() string {
+	if x != nil {
+		return x.HouseId
+	}
+	return ""
+}
+
+func (x *CreateInviteRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *CreateInviteRequest) GetExpiresIn() *durationpb.Duration {
+	if x != nil {
+		return x.ExpiresIn
+	}
+	return nil
+}
+
+func (x *CreateInviteRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+type CreateInviteResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Invite *Invite                `protobuf:"bytes,1,opt,name=invite,proto3" json:"invite,omitempty"`
+	// A path with its one-time token, to be appended to the server's address: "/join?token=…".
+	Path          string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateInviteResponse) Reset() {
+	*x = CreateInviteResponse{}
+	mi := &file_arbe_v1_house_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateInviteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateInviteResponse) ProtoMessage() {}
+
+func (x *CreateInviteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateInviteResponse.ProtoReflect.Descriptor instead.
+func (*CreateInviteResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *CreateInviteResponse) GetInvite() *Invite {
+	if x != nil {
+		return x.Invite
+	}
+	return nil
+}
+
+func (x *CreateInviteResponse) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+type ListInvitesRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	// At most 200; 0 is 50.
+	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the previous page; empty for the first.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListInvitesRequest) Reset() {
+	*x = ListInvitesRequest{}
+	mi := &file_arbe_v1_house_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListInvitesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListInvitesRequest) ProtoMessage() {}
+
+func (x *ListInvitesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListInvitesRequest.ProtoReflect.Descriptor instead.
+func (*ListInvitesRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ListInvitesRequest) GetHouseId() string {
+	if x != nil {
+		return x.HouseId
+	}
+	return ""
+}
+
+func (x *ListInvitesRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListInvitesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListInvitesResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Invites []*Invite              `protobuf:"bytes,1,rep,name=invites,proto3" json:"invites,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListInvitesResponse) Reset() {
+	*x = ListInvitesResponse{}
+	mi := &file_arbe_v1_house_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListInvitesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListInvitesResponse) ProtoMessage() {}
+
+func (x *ListInvitesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListInvitesResponse.ProtoReflect.Descriptor instead.
+func (*ListInvitesResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ListInvitesResponse) GetInvites() []*Invite {
+	if x != nil {
+		return x.Invites
+	}
+	return nil
+}
+
+func (x *ListInvitesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type RevokeInviteRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HouseId       string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	Id            string                 `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeInviteRequest) Reset() {
+	*x = RevokeInviteRequest{}
+	mi := &file_arbe_v1_house_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeInviteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeInviteRequest) ProtoMessage() {}
+
+func (x *RevokeInviteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeInviteRequest.ProtoReflect.Descriptor instead.
+func (*RevokeInviteRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *RevokeInviteRequest) GetHouseId() string {
+	if x != nil {
+		return x.HouseId
+	}
+	return ""
+}
+
+func (x *RevokeInviteRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type RevokeInviteResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeInviteResponse) Reset() {
+	*x = RevokeInviteResponse{}
+	mi := &file_arbe_v1_house_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeInviteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeInviteResponse) ProtoMessage() {}
+
+func (x *RevokeInviteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeInviteResponse.ProtoReflect.Descriptor instead.
+func (*RevokeInviteResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{22}
+}
+
+type GetInviteRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetInviteRequest) Reset() {
+	*x = GetInviteRequest{}
+	mi := &file_arbe_v1_house_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetInviteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetInviteRequest) ProtoMessage() {}
+
+func (x *GetInviteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetInviteRequest.ProtoReflect.Descriptor instead.
+func (*GetInviteRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *GetInviteRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+type GetInviteResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	HouseId   string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	HouseName string                 `protobuf:"bytes,2,opt,name=house_name,json=houseName,proto3" json:"house_name,omitempty"`
+	// The role that the person gets: "owner" or "member".
+	Role string `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
+	// The name of the owner who created it.
+	InvitedBy     string                 `protobuf:"bytes,4,opt,name=invited_by,json=invitedBy,proto3" json:"invited_by,omitempty"`
+	ExpiresAt     *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetInviteResponse) Reset() {
+	*x = GetInviteResponse{}
+	mi := &file_arbe_v1_house_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetInviteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetInviteResponse) ProtoMessage() {}
+
+func (x *GetInviteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetInviteResponse.ProtoReflect.Descriptor instead.
+func (*GetInviteResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *GetInviteResponse) GetHouseId() string {
+	if x != nil {
+		return x.HouseId
+	}
+	return ""
+}
+
+func (x *GetInviteResponse) GetHouseName() string {
+	if x != nil {
+		return x.HouseName
+	}
+	return ""
+}
+
+func (x *GetInviteResponse) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *GetInviteResponse) GetInvitedBy() string {
+	if x != nil {
+		return x.InvitedBy
+	}
+	return ""
+}
+
+func (x *GetInviteResponse) GetExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return nil
+}
+
+type AcceptInviteRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Token string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// The name of the new person. Required without a credential; with one it must be empty.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcceptInviteRequest) Reset() {
+	*x = AcceptInviteRequest{}
+	mi := &file_arbe_v1_house_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptInviteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptInviteRequest) ProtoMessage() {}
+
+func (x *AcceptInviteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptInviteRequest.ProtoReflect.Descriptor instead.
+func (*AcceptInviteRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *AcceptInviteRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *AcceptInviteRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type AcceptInviteResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The house, with the role of the person who joined.
+	House *House `protobuf:"bytes,1,opt,name=house,proto3" json:"house,omitempty"`
+	// The person who joined.
+	Agent *Agent `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
+	// The session of a new person. Send it as the cookie "arbe_session" or as "Authorization: Bearer …". Empty if the
+	// caller had a credential.
+	Session          string                 `protobuf:"bytes,3,opt,name=session,proto3" json:"session,omitempty"`
+	SessionExpiresAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=session_expires_at,json=sessionExpiresAt,proto3" json:"session_expires_at,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *AcceptInviteResponse) Reset() {
+	*x = AcceptInviteResponse{}
+	mi := &file_arbe_v1_house_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcceptInviteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcceptInviteResponse) ProtoMessage() {}
+
+func (x *AcceptInviteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcceptInviteResponse.ProtoReflect.Descriptor instead.
+func (*AcceptInviteResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *AcceptInviteResponse) GetHouse() *House {
+	if x != nil {
+		return x.House
+	}
+	return nil
+}
+
+func (x *AcceptInviteResponse) GetAgent() *Agent {
+	if x != nil {
+		return x.Agent
+	}
+	return nil
+}
+
+func (x *AcceptInviteResponse) GetSession() string {
+	if x != nil {
+		return x.Session
+	}
+	return ""
+}
+
+func (x *AcceptInviteResponse) GetSessionExpiresAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SessionExpiresAt
+	}
+	return nil
+}
+
+// What to watch besides the house itself.
+type WatchHouseRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	// The rows of this many threads from the start of the order of ThreadService.ListThreads.
+	Threads int32 `protobuf:"varint,2,opt,name=threads,proto3" json:"threads,omitempty"`
+	// Threads to watch wherever they are in that order: their rows, their sandboxes, the environments that apply to them
+	// (their own, otherwise the house's default), their sources if they are forks, and their most recently active forks,
+	// at most 21. If one does not exist at the start, the error is a not_found.
+	ThreadIds []string `protobuf:"bytes,3,rep,name=thread_ids,json=threadIds,proto3" json:"thread_ids,omitempty"`
+	// Whether to watch the members of the house: the first 1,000 to join.
+	Members       bool `protobuf:"varint,4,opt,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchHouseRequest) Reset() {
+	*x = WatchHouseRequest{}
+	mi := &file_arbe_v1_house_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchHouseRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchHouseRequest) ProtoMessage() {}
+
+func (x *WatchHouseRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchHouseRequest.ProtoReflect.Descriptor instead.
+func (*WatchHouseRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *WatchHouseRequest) GetHouseId() string {
+	if x != nil {
+		return x.HouseId
+	}
+	return ""
+}
+
+func (x *WatchHouseRequest) GetThreads() int32 {
+	if x != nil {
+		return x.Threads
+	}
+	return 0
+}
+
+func (x *WatchHouseRequest) GetThreadIds() []string {
+	if x != nil {
+		return x.ThreadIds
+	}
+	return nil
+}
+
+func (x *WatchHouseRequest) GetMembers() bool {
+	if x != nil {
+		return x.Members
+	}
+	return false
+}
+
+type WatchHouseResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Event:
+	//
+	//	*WatchHouseResponse_House
+	//	*WatchHouseResponse_Thread
+	//	*WatchHouseResponse_Sandbox
+	//	*WatchHouseResponse_Environment
+	//	*WatchHouseResponse_Member
+	//	*WatchHouseResponse_Gone
+	//	*WatchHouseResponse_Rest
+	//	*WatchHouseResponse_CaughtUp
+	//	*WatchHouseResponse_Alive
+	Event         isWatchHouseResponse_Event `protobuf_oneof:"event"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchHouseResponse) Reset() {
+	*x = WatchHouseResponse{}
+	mi := &file_arbe_v1_house_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchHouseResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchHouseResponse) ProtoMessage() {}
+
+func (x *WatchHouseResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchHouseResponse.ProtoReflect.Descriptor instead.
+func (*WatchHouseResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *WatchHouseResponse) GetEvent() isWatchHouseResponse_Event {
+	if x != nil {
+		return x.Event
+	}
+	return nil
+}
+
+func (x *WatchHouseResponse) GetHouse() *House {
+	if x != nil {
+		if x, ok := x.Event.(*WatchHouseResponse_House); ok {
+			return x.House
+		}
+	}
+	return nil
+}
+
+func (x *WatchHouseResponse) GetThread() *Thread {
+	if x != nil {
+		if x, ok := x.Event.(*WatchHouseResponse_Thread); ok {
+			return x.Thread
+		}
+	}
+	return nil
+}
+
+func (x *WatchHouseResponse) GetSandbox() *Sandbox {
+	if x != nil {
+		if x, ok := x.Event.(*WatchHouseResponse_Sandbox); ok {
+			return x.Sandbox
+		}
+	}
+	return nil
+}
+
+func (x *WatchHouseResponse) GetEnvironment() *Environment {
+	if x != nil {
+		if x, ok := x.Event.(*WatchHouseResponse_Environment); ok {
+			return x.Environment
+		}
+	}
+	return nil
+}
+
+func (x *WatchHouseResponse) GetMember() *Member {
+	if x != nil {
+		if x, ok := x.Event.(*WatchHouseResponse_Member); ok {
+			return x.Member
+		}
+	}
+	return nil
+}
+
+func (x *WatchHouseResponse) GetGone() *Gone {
+	if x != nil {
+		if x, ok := x.Event.(*WatchHouseResponse_Gone); ok {
+			return x.Gone
+		}
+	}
+	return nil
+}
+
+func (x *WatchHouseResponse) GetRest() *Rest {
+	if x != nil {
+		if x, ok := x.Event.(*WatchHouseResponse_Rest); ok {
+			return x.Rest
+		}
+	}
+	return nil
+}
+
+func (x *WatchHouseResponse) GetCaughtUp() *Watching {
+	if x != nil {
+		if x, ok := x.Event.(*WatchHouseResponse_CaughtUp); ok {
+			return x.CaughtUp
+		}
+	}
+	return nil
+}
+
+func (x *WatchHouseResponse) GetAlive() *Alive {
+	if x != nil {
+		if x, ok := x.Event.(*WatchHouseResponse_Alive); ok {
+			return x.Alive
+		}
+	}
+	return nil
+}
+
+type isWatchHouseResponse_Event interface {
+	isWatchHouseResponse_Event()
+}
+
+type WatchHouseResponse_House struct {
+	// The house, without the caller's role.
+	House *House `protobuf:"bytes,1,opt,name=house,proto3,oneof"`
+}
+
+type WatchHouseResponse_Thread struct {
+	Thread *Thread `protobuf:"bytes,2,opt,name=thread,proto3,oneof"`
+}
+
+type WatchHouseResponse_Sandbox struct {
+	Sandbox *Sandbox `protobuf:"bytes,3,opt,name=sandbox,proto3,oneof"`
+}
+
+type WatchHouseResponse_Environment struct {
+	Environment *Environment `protobuf:"bytes,4,opt,name=environment,proto3,oneof"`
+}
+
+type WatchHouseResponse_Member struct {
+	Member *Member `protobuf:"bytes,5,opt,name=member,proto3,oneof"`
+}
+
+type WatchHouseResponse_Gone struct {
+	// A row that was deleted or is no longer watched.
+	Gone *Gone `protobuf:"bytes,6,opt,name=gone,proto3,oneof"`
+}
+
+type WatchHouseResponse_Rest struct {
+	// Where the list of threads continues after the first ones.
+	Rest *Rest `protobuf:"bytes,7,opt,name=rest,proto3,oneof"`
+}
+
+type WatchHouseResponse_CaughtUp struct {
+	// Every row has been sent; changes follow.
+	CaughtUp *Watching `protobuf:"bytes,8,opt,name=caught_up,json=caughtUp,proto3,oneof"`
+}
+
+type WatchHouseResponse_Alive struct {
+	// Sent when nothing else was sent for 20 seconds.
+	Alive *Alive `protobuf:"bytes,9,opt,name=alive,proto3,oneof"`
+}
+
+func (*WatchHouseResponse_House) isWatchHouseResponse_Event() {}
+
+func (*WatchHouseResponse_Thread) isWatchHouseResponse_Event() {}
+
+func (*WatchHouseResponse_Sandbox) isWatchHouseResponse_Event() {}
+
+func (*WatchHouseResponse_Environment) isWatchHouseResponse_Event() {}
+
+func (*WatchHouseResponse_Member) isWatchHouseResponse_Event() {}
+
+func (*WatchHouseResponse_Gone) isWatchHouseResponse_Event() {}
+
+func (*WatchHouseResponse_Rest) isWatchHouseResponse_Event() {}
+
+func (*WatchHouseResponse_CaughtUp) isWatchHouseResponse_Event() {}
+
+func (*WatchHouseResponse_Alive) isWatchHouseResponse_Event() {}
+
+// Gone identifies a row.
+type Gone struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "thread", "sandbox", "environment" or "member".
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	// For a member, the agent's id.
+	Id            string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Gone) Reset() {
+	*x = Gone{}
+	mi := &file_arbe_v1_house_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Gone) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Gone) ProtoMessage() {}
+
+func (x *Gone) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Gone.ProtoReflect.Descriptor instead.
+func (*Gone) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Gone) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Gone) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+// Rest is the rest of the list of threads.
+type Rest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The page token for ThreadService.ListThreads; empty if there are no more.
+	PageToken     string `protobuf:"bytes,1,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rest) Reset() {
+	*x = Rest{}
+	mi := &file_arbe_v1_house_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rest) ProtoMessage() {}
+
+func (x *Rest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rest.ProtoReflect.Descriptor instead.
+func (*Rest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Rest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type Watching struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Watching) Reset() {
+	*x = Watching{}
+	mi := &file_arbe_v1_house_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Watching) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Watching) ProtoMessage() {}
+
+func (x *Watching) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Watching.ProtoReflect.Descriptor instead.
+func (*Watching) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{31}
+}
+
 var File_arbe_v1_house_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_house_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdc\x01\n" +
+	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x13arbe/v1/entry.proto\x1a\x19arbe/v1/environment.proto\x1a\x15arbe/v1/sandbox.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdc\x01\n" +
 	"\x05House\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
@@ -723,14 +2004,114 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"h\n" +
 	"\x13ListMembersResponse\x12)\n" +
 	"\amembers\x18\x01 \x03(\v2\x0f.arbe.v1.MemberR\amembers\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken2\x83\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x8a\x01\n" +
+	"\x13UpdateMemberRequest\x12$\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12#\n" +
+	"\bagent_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01R\aagentId\x12(\n" +
+	"\x04role\x18\x03 \x01(\tB\x14\xbaH\x11r\x0fR\x05ownerR\x06memberR\x04role\"?\n" +
+	"\x14UpdateMemberResponse\x12'\n" +
+	"\x06member\x18\x01 \x01(\v2\x0f.arbe.v1.MemberR\x06member\"`\n" +
+	"\x13RemoveMemberRequest\x12$\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12#\n" +
+	"\bagent_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01R\aagentId\"\x16\n" +
+	"\x14RemoveMemberResponse\"\xa8\x02\n" +
+	"\x06Invite\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
+	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x12\n" +
+	"\x04role\x18\x03 \x01(\tR\x04role\x12\x12\n" +
+	"\x04note\x18\x04 \x01(\tR\x04note\x12-\n" +
+	"\x13created_by_agent_id\x18\x05 \x01(\tR\x10createdByAgentId\x12&\n" +
+	"\x0fcreated_by_name\x18\x06 \x01(\tR\rcreatedByName\x129\n" +
+	"\n" +
+	"created_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
+	"\n" +
+	"expires_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"\xd3\x01\n" +
+	"\x13CreateInviteRequest\x12$\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12+\n" +
+	"\x04role\x18\x02 \x01(\tB\x17\xbaH\x14\xd8\x01\x01r\x0fR\x05ownerR\x06memberR\x04role\x12K\n" +
+	"\n" +
+	"expires_in\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x11\xbaH\x0e\xaa\x01\v\"\x05\b\x80\x9a\x9e\x012\x02\b<R\texpiresIn\x12\x1c\n" +
+	"\x04note\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x04note\"S\n" +
+	"\x14CreateInviteResponse\x12'\n" +
+	"\x06invite\x18\x01 \x01(\v2\x0f.arbe.v1.InviteR\x06invite\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\"\x8c\x01\n" +
+	"\x12ListInvitesRequest\x12$\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12'\n" +
+	"\tpage_size\x18\x02 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12'\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"h\n" +
+	"\x13ListInvitesResponse\x12)\n" +
+	"\ainvites\x18\x01 \x03(\v2\x0f.arbe.v1.InviteR\ainvites\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"V\n" +
+	"\x13RevokeInviteRequest\x12$\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x19\n" +
+	"\x02id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"\x16\n" +
+	"\x14RevokeInviteResponse\"4\n" +
+	"\x10GetInviteRequest\x12 \n" +
+	"\x05token\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\x05token\"\xbb\x01\n" +
+	"\x11GetInviteResponse\x12\x19\n" +
+	"\bhouse_id\x18\x01 \x01(\tR\ahouseId\x12\x1d\n" +
+	"\n" +
+	"house_name\x18\x02 \x01(\tR\thouseName\x12\x12\n" +
+	"\x04role\x18\x03 \x01(\tR\x04role\x12\x1d\n" +
+	"\n" +
+	"invited_by\x18\x04 \x01(\tR\tinvitedBy\x129\n" +
+	"\n" +
+	"expires_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\"T\n" +
+	"\x13AcceptInviteRequest\x12 \n" +
+	"\x05token\x18\x01 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\x05token\x12\x1b\n" +
+	"\x04name\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18dR\x04name\"\xc6\x01\n" +
+	"\x14AcceptInviteResponse\x12$\n" +
+	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\x12$\n" +
+	"\x05agent\x18\x02 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\x12\x18\n" +
+	"\asession\x18\x03 \x01(\tR\asession\x12H\n" +
+	"\x12session_expires_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x10sessionExpiresAt\"\xaa\x01\n" +
+	"\x11WatchHouseRequest\x12$\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12$\n" +
+	"\athreads\x18\x02 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\athreads\x12/\n" +
+	"\n" +
+	"thread_ids\x18\x03 \x03(\tB\x10\xbaH\r\x92\x01\n" +
+	"\x10d\"\x06r\x04\x10\x01\x18@R\tthreadIds\x12\x18\n" +
+	"\amembers\x18\x04 \x01(\bR\amembers\"\xa7\x03\n" +
+	"\x12WatchHouseResponse\x12&\n" +
+	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseH\x00R\x05house\x12)\n" +
+	"\x06thread\x18\x02 \x01(\v2\x0f.arbe.v1.ThreadH\x00R\x06thread\x12,\n" +
+	"\asandbox\x18\x03 \x01(\v2\x10.arbe.v1.SandboxH\x00R\asandbox\x128\n" +
+	"\venvironment\x18\x04 \x01(\v2\x14.arbe.v1.EnvironmentH\x00R\venvironment\x12)\n" +
+	"\x06member\x18\x05 \x01(\v2\x0f.arbe.v1.MemberH\x00R\x06member\x12#\n" +
+	"\x04gone\x18\x06 \x01(\v2\r.arbe.v1.GoneH\x00R\x04gone\x12#\n" +
+	"\x04rest\x18\a \x01(\v2\r.arbe.v1.RestH\x00R\x04rest\x120\n" +
+	"\tcaught_up\x18\b \x01(\v2\x11.arbe.v1.WatchingH\x00R\bcaughtUp\x12&\n" +
+	"\x05alive\x18\t \x01(\v2\x0e.arbe.v1.AliveH\x00R\x05aliveB\a\n" +
+	"\x05event\"*\n" +
+	"\x04Gone\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"%\n" +
+	"\x04Rest\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x01 \x01(\tR\tpageToken\"\n" +
+	"\n" +
+	"\bWatching2\xe0\a\n" +
 	"\fHouseService\x12H\n" +
 	"\vCreateHouse\x12\x1b.arbe.v1.CreateHouseRequest\x1a\x1c.arbe.v1.CreateHouseResponse\x12D\n" +
 	"\bGetHouse\x12\x18.arbe.v1.GetHouseRequest\x1a\x19.arbe.v1.GetHouseResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\n" +
 	"ListHouses\x12\x1a.arbe.v1.ListHousesRequest\x1a\x1b.arbe.v1.ListHousesResponse\"\x03\x90\x02\x01\x12H\n" +
 	"\vUpdateHouse\x12\x1b.arbe.v1.UpdateHouseRequest\x1a\x1c.arbe.v1.UpdateHouseResponse\x12M\n" +
-	"\vListMembers\x12\x1b.arbe.v1.ListMembersRequest\x1a\x1c.arbe.v1.ListMembersResponse\"\x03\x90\x02\x01B/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
+	"\vListMembers\x12\x1b.arbe.v1.ListMembersRequest\x1a\x1c.arbe.v1.ListMembersResponse\"\x03\x90\x02\x01\x12K\n" +
+	"\fUpdateMember\x12\x1c.arbe.v1.UpdateMemberRequest\x1a\x1d.arbe.v1.UpdateMemberResponse\x12K\n" +
+	"\fRemoveMember\x12\x1c.arbe.v1.RemoveMemberRequest\x1a\x1d.arbe.v1.RemoveMemberResponse\x12K\n" +
+	"\fCreateInvite\x12\x1c.arbe.v1.CreateInviteRequest\x1a\x1d.arbe.v1.CreateInviteResponse\x12M\n" +
+	"\vListInvites\x12\x1b.arbe.v1.ListInvitesRequest\x1a\x1c.arbe.v1.ListInvitesResponse\"\x03\x90\x02\x01\x12K\n" +
+	"\fRevokeInvite\x12\x1c.arbe.v1.RevokeInviteRequest\x1a\x1d.arbe.v1.RevokeInviteResponse\x12B\n" +
+	"\tGetInvite\x12\x19.arbe.v1.GetInviteRequest\x1a\x1a.arbe.v1.GetInviteResponse\x12K\n" +
+	"\fAcceptInvite\x12\x1c.arbe.v1.AcceptInviteRequest\x1a\x1d.arbe.v1.AcceptInviteResponse\x12G\n" +
+	"\n" +
+	"WatchHouse\x12\x1a.arbe.v1.WatchHouseRequest\x1a\x1b.arbe.v1.WatchHouseResponse0\x01B/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
 	file_arbe_v1_house_proto_rawDescOnce sync.Once
@@ -744,7 +2125,7 @@ func file_arbe_v1_house_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_house_proto_rawDescData
 }
 
-var file_arbe_v1_house_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_arbe_v1_house_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_arbe_v1_house_proto_goTypes = []any{
 	(*House)(nil),                 // 0: arbe.v1.House
 	(*Member)(nil),                // 1: arbe.v1.Member
@@ -758,33 +2139,93 @@ var file_arbe_v1_house_proto_goTypes = []any{
 	(*UpdateHouseResponse)(nil),   // 9: arbe.v1.UpdateHouseResponse
 	(*ListMembersRequest)(nil),    // 10: arbe.v1.ListMembersRequest
 	(*ListMembersResponse)(nil),   // 11: arbe.v1.ListMembersResponse
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*Agent)(nil),                 // 13: arbe.v1.Agent
+	(*UpdateMemberRequest)(nil),   // 12: arbe.v1.UpdateMemberRequest
+	(*UpdateMemberResponse)(nil),  // 13: arbe.v1.UpdateMemberResponse
+	(*RemoveMemberRequest)(nil),   // 14: arbe.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),  // 15: arbe.v1.RemoveMemberResponse
+	(*Invite)(nil),                // 16: arbe.v1.Invite
+	(*CreateInviteRequest)(nil),   // 17: arbe.v1.CreateInviteRequest
+	(*CreateInviteResponse)(nil),  // 18: arbe.v1.CreateInviteResponse
+	(*ListInvitesRequest)(nil),    // 19: arbe.v1.ListInvitesRequest
+	(*ListInvitesResponse)(nil),   // 20: arbe.v1.ListInvitesResponse
+	(*RevokeInviteRequest)(nil),   // 21: arbe.v1.RevokeInviteRequest
+	(*RevokeInviteResponse)(nil),  // 22: arbe.v1.RevokeInviteResponse
+	(*GetInviteRequest)(nil),      // 23: arbe.v1.GetInviteRequest
+	(*GetInviteResponse)(nil),     // 24: arbe.v1.GetInviteResponse
+	(*AcceptInviteRequest)(nil),   // 25: arbe.v1.AcceptInviteRequest
+	(*AcceptInviteResponse)(nil),  // 26: arbe.v1.AcceptInviteResponse
+	(*WatchHouseRequest)(nil),     // 27: arbe.v1.WatchHouseRequest
+	(*WatchHouseResponse)(nil),    // 28: arbe.v1.WatchHouseResponse
+	(*Gone)(nil),                  // 29: arbe.v1.Gone
+	(*Rest)(nil),                  // 30: arbe.v1.Rest
+	(*Watching)(nil),              // 31: arbe.v1.Watching
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(*Agent)(nil),                 // 33: arbe.v1.Agent
+	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
+	(*Thread)(nil),                // 35: arbe.v1.Thread
+	(*Sandbox)(nil),               // 36: arbe.v1.Sandbox
+	(*Environment)(nil),           // 37: arbe.v1.Environment
+	(*Alive)(nil),                 // 38: arbe.v1.Alive
 }
 var file_arbe_v1_house_proto_depIdxs = []int32{
-	12, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
-	13, // 1: arbe.v1.Member.agent:type_name -> arbe.v1.Agent
-	12, // 2: arbe.v1.Member.joined_at:type_name -> google.protobuf.Timestamp
+	32, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
+	33, // 1: arbe.v1.Member.agent:type_name -> arbe.v1.Agent
+	32, // 2: arbe.v1.Member.joined_at:type_name -> google.protobuf.Timestamp
 	0,  // 3: arbe.v1.CreateHouseResponse.house:type_name -> arbe.v1.House
 	0,  // 4: arbe.v1.GetHouseResponse.house:type_name -> arbe.v1.House
 	0,  // 5: arbe.v1.ListHousesResponse.houses:type_name -> arbe.v1.House
 	0,  // 6: arbe.v1.UpdateHouseResponse.house:type_name -> arbe.v1.House
 	1,  // 7: arbe.v1.ListMembersResponse.members:type_name -> arbe.v1.Member
-	2,  // 8: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
-	4,  // 9: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
-	6,  // 10: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
-	8,  // 11: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
-	10, // 12: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
-	3,  // 13: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
-	5,  // 14: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
-	7,  // 15: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
-	9,  // 16: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
-	11, // 17: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
-	13, // [13:18] is the sub-list for method output_type
-	8,  // [8:13] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	1,  // 8: arbe.v1.UpdateMemberResponse.member:type_name -> arbe.v1.Member
+	32, // 9: arbe.v1.Invite.created_at:type_name -> google.protobuf.Timestamp
+	32, // 10: arbe.v1.Invite.expires_at:type_name -> google.protobuf.Timestamp
+	34, // 11: arbe.v1.CreateInviteRequest.expires_in:type_name -> google.protobuf.Duration
+	16, // 12: arbe.v1.CreateInviteResponse.invite:type_name -> arbe.v1.Invite
+	16, // 13: arbe.v1.ListInvitesResponse.invites:type_name -> arbe.v1.Invite
+	32, // 14: arbe.v1.GetInviteResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 15: arbe.v1.AcceptInviteResponse.house:type_name -> arbe.v1.House
+	33, // 16: arbe.v1.AcceptInviteResponse.agent:type_name -> arbe.v1.Agent
+	32, // 17: arbe.v1.AcceptInviteResponse.session_expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 18: arbe.v1.WatchHouseResponse.house:type_name -> arbe.v1.House
+	35, // 19: arbe.v1.WatchHouseResponse.thread:type_name -> arbe.v1.Thread
+	36, // 20: arbe.v1.WatchHouseResponse.sandbox:type_name -> arbe.v1.Sandbox
+	37, // 21: arbe.v1.WatchHouseResponse.environment:type_name -> arbe.v1.Environment
+	1,  // 22: arbe.v1.WatchHouseResponse.member:type_name -> arbe.v1.Member
+	29, // 23: arbe.v1.WatchHouseResponse.gone:type_name -> arbe.v1.Gone
+	30, // 24: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
+	31, // 25: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
+	38, // 26: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
+	2,  // 27: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
+	4,  // 28: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
+	6,  // 29: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
+	8,  // 30: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
+	10, // 31: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
+	12, // 32: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
+	14, // 33: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
+	17, // 34: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
+	19, // 35: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
+	21, // 36: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
+	23, // 37: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
+	25, // 38: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
+	27, // 39: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
+	3,  // 40: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
+	5,  // 41: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
+	7,  // 42: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
+	9,  // 43: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
+	11, // 44: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
+	13, // 45: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
+	15, // 46: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
+	18, // 47: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
+	20, // 48: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
+	22, // 49: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
+	24, // 50: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
+	26, // 51: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
+	28, // 52: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
+	40, // [40:53] is the sub-list for method output_type
+	27, // [27:40] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_house_proto_init() }
@@ -793,14 +2234,29 @@ func file_arbe_v1_house_proto_init() {
 		return
 	}
 	file_arbe_v1_agent_proto_init()
+	file_arbe_v1_entry_proto_init()
+	file_arbe_v1_environment_proto_init()
+	file_arbe_v1_sandbox_proto_init()
+	file_arbe_v1_thread_proto_init()
 	file_arbe_v1_house_proto_msgTypes[8].OneofWrappers = []any{}
+	file_arbe_v1_house_proto_msgTypes[28].OneofWrappers = []any{
+		(*WatchHouseResponse_House)(nil),
+		(*WatchHouseResponse_Thread)(nil),
+		(*WatchHouseResponse_Sandbox)(nil),
+		(*WatchHouseResponse_Environment)(nil),
+		(*WatchHouseResponse_Member)(nil),
+		(*WatchHouseResponse_Gone)(nil),
+		(*WatchHouseResponse_Rest)(nil),
+		(*WatchHouseResponse_CaughtUp)(nil),
+		(*WatchHouseResponse_Alive)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_house_proto_rawDesc), len(file_arbe_v1_house_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

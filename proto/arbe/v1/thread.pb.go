@@ -24,15 +24,116 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type OutputStream int32
+
+const (
+	OutputStream_OUTPUT_STREAM_UNSPECIFIED OutputStream = 0
+	OutputStream_OUTPUT_STREAM_STDOUT      OutputStream = 1
+	OutputStream_OUTPUT_STREAM_STDERR      OutputStream = 2
+)
+
+// Enum value maps for OutputStream.
+var (
+	OutputStream_name = map[int32]string{
+		0: "OUTPUT_STREAM_UNSPECIFIED",
+		1: "OUTPUT_STREAM_STDOUT",
+		2: "OUTPUT_STREAM_STDERR",
+	}
+	OutputStream_value = map[string]int32{
+		"OUTPUT_STREAM_UNSPECIFIED": 0,
+		"OUTPUT_STREAM_STDOUT":      1,
+		"OUTPUT_STREAM_STDERR":      2,
+	}
+)
+
+func (x OutputStream) Enum() *OutputStream {
+	p := new(OutputStream)
+	*p = x
+	return p
+}
+
+func (x OutputStream) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OutputStream) Descriptor() protoreflect.EnumDescriptor {
+	return file_arbe_v1_thread_proto_enumTypes[0].Descriptor()
+}
+
+func (OutputStream) Type() protoreflect.EnumType {
+	return &file_arbe_v1_thread_proto_enumTypes[0]
+}
+
+func (x OutputStream) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OutputStream.Descriptor instead.
+func (OutputStream) EnumDescriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{0}
+}
+
+type Signal int32
+
+const (
+	Signal_SIGNAL_UNSPECIFIED Signal = 0
+	Signal_SIGNAL_INT         Signal = 1
+	Signal_SIGNAL_TERM        Signal = 2
+	Signal_SIGNAL_KILL        Signal = 3
+)
+
+// Enum value maps for Signal.
+var (
+	Signal_name = map[int32]string{
+		0: "SIGNAL_UNSPECIFIED",
+		1: "SIGNAL_INT",
+		2: "SIGNAL_TERM",
+		3: "SIGNAL_KILL",
+	}
+	Signal_value = map[string]int32{
+		"SIGNAL_UNSPECIFIED": 0,
+		"SIGNAL_INT":         1,
+		"SIGNAL_TERM":        2,
+		"SIGNAL_KILL":        3,
+	}
+)
+
+func (x Signal) Enum() *Signal {
+	p := new(Signal)
+	*p = x
+	return p
+}
+
+func (x Signal) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Signal) Descriptor() protoreflect.EnumDescriptor {
+	return file_arbe_v1_thread_proto_enumTypes[1].Descriptor()
+}
+
+func (Signal) Type() protoreflect.EnumType {
+	return &file_arbe_v1_thread_proto_enumTypes[1]
+}
+
+func (x Signal) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Signal.Descriptor instead.
+func (Signal) EnumDescriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{1}
+}
+
 type Thread struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Id      string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	HouseId string                 `protobuf:"bytes,2,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// The address of its log.
+	// The name of its log.
 	StreamId string `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	// Its title; empty is untitled.
+	// Its title; empty if untitled.
 	Name string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	// Where it lives: computed from the two edges below.
+	// Its parent, computed from the two fields below.
 	Parent *Parent `protobuf:"bytes,5,opt,name=parent,proto3" json:"parent,omitempty"`
 	// The thread it is a child of.
 	ParentThreadId string `protobuf:"bytes,6,opt,name=parent_thread_id,json=parentThreadId,proto3" json:"parent_thread_id,omitempty"`
@@ -40,7 +141,7 @@ type Thread struct {
 	ParentAgentId string `protobuf:"bytes,7,opt,name=parent_agent_id,json=parentAgentId,proto3" json:"parent_agent_id,omitempty"`
 	// The bot that drives it; empty for a chat.
 	AgentId string `protobuf:"bytes,8,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The recipe of its sandbox; empty is the house's default.
+	// Its own environment; empty for the house's default.
 	EnvironmentId string `protobuf:"bytes,9,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
 	// The sandbox it runs on; empty until the first command.
 	SandboxId string   `protobuf:"bytes,10,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
@@ -53,10 +154,14 @@ type Thread struct {
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	// The position of its last entry, 0 when there is none.
 	Tail int64 `protobuf:"varint,16,opt,name=tail,proto3" json:"tail,omitempty"`
-	// When its last entry was written; its creation when there is none.
+	// When its last entry was written, or when it was created if there is none.
 	LastActivityAt *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=last_activity_at,json=lastActivityAt,proto3" json:"last_activity_at,omitempty"`
-	// Where it was forked from; unset when it is no fork.
-	ForkedFrom    *Origin `protobuf:"bytes,18,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`
+	// Where it was forked from; unset if it is not a fork.
+	ForkedFrom *Origin `protobuf:"bytes,18,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`
+	// The last chat or command in it, for lists; unset if there is none. It follows the log within about a second.
+	LastSaid *LastSaid `protobuf:"bytes,19,opt,name=last_said,json=lastSaid,proto3" json:"last_said,omitempty"`
+	// The oldest command that has not ended; unset if there is none. It follows the log within about a second.
+	Running       *Running `protobuf:"bytes,20,opt,name=running,proto3" json:"running,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -217,12 +322,144 @@ func (x *Thread) GetForkedFrom() *Origin {
 	return nil
 }
 
-// Origin is a place in the log of a thread that another one was forked from.
+func (x *Thread) GetLastSaid() *LastSaid {
+	if x != nil {
+		return x.LastSaid
+	}
+	return nil
+}
+
+func (x *Thread) GetRunning() *Running {
+	if x != nil {
+		return x.Running
+	}
+	return nil
+}
+
+// LastSaid is the last chat or command in a thread.
+type LastSaid struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AuthorAgentId string                 `protobuf:"bytes,1,opt,name=author_agent_id,json=authorAgentId,proto3" json:"author_agent_id,omitempty"`
+	// Empty if the author is no longer in the house.
+	AuthorName string `protobuf:"bytes,2,opt,name=author_name,json=authorName,proto3" json:"author_name,omitempty"`
+	// The beginning of it, at most 160 characters on one line; a command begins with "$ ".
+	Text          string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LastSaid) Reset() {
+	*x = LastSaid{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LastSaid) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LastSaid) ProtoMessage() {}
+
+func (x *LastSaid) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LastSaid.ProtoReflect.Descriptor instead.
+func (*LastSaid) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *LastSaid) GetAuthorAgentId() string {
+	if x != nil {
+		return x.AuthorAgentId
+	}
+	return ""
+}
+
+func (x *LastSaid) GetAuthorName() string {
+	if x != nil {
+		return x.AuthorName
+	}
+	return ""
+}
+
+func (x *LastSaid) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+// Running is a command that is running or waiting to run.
+type Running struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of the command entry.
+	CommandId string `protobuf:"bytes,1,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
+	// When it was requested.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Running) Reset() {
+	*x = Running{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Running) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Running) ProtoMessage() {}
+
+func (x *Running) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Running.ProtoReflect.Descriptor instead.
+func (*Running) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Running) GetCommandId() string {
+	if x != nil {
+		return x.CommandId
+	}
+	return ""
+}
+
+func (x *Running) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+// Origin is the position in the log from which a thread was forked.
 type Origin struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty once that thread was deleted.
+	// Empty after that thread was deleted.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The last entry that both have in common; 0 when there was none.
+	// The last entry that both share; 0 if there is none.
 	Seq           int64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -230,7 +467,7 @@ type Origin struct {
 
 func (x *Origin) Reset() {
 	*x = Origin{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[1]
+	mi := &file_arbe_v1_thread_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -242,7 +479,7 @@ func (x *Origin) String() string {
 func (*Origin) ProtoMessage() {}
 
 func (x *Origin) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[1]
+	mi := &file_arbe_v1_thread_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -255,7 +492,7 @@ func (x *Origin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Origin.ProtoReflect.Descriptor instead.
 func (*Origin) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{1}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Origin) GetThreadId() string {
@@ -272,7 +509,7 @@ func (x *Origin) GetSeq() int64 {
 	return 0
 }
 
-// Parent is where a thread lives.
+// Parent is the parent of a thread.
 type Parent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "house", "agent" or "thread".
@@ -284,7 +521,7 @@ type Parent struct {
 
 func (x *Parent) Reset() {
 	*x = Parent{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[2]
+	mi := &file_arbe_v1_thread_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -296,7 +533,7 @@ func (x *Parent) String() string {
 func (*Parent) ProtoMessage() {}
 
 func (x *Parent) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[2]
+	mi := &file_arbe_v1_thread_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -309,7 +546,7 @@ func (x *Parent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Parent.ProtoReflect.Descriptor instead.
 func (*Parent) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Parent) GetKind() string {
@@ -329,7 +566,8 @@ func (x *Parent) GetId() string {
 type CreateThreadRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
-	// Chosen by the caller to make a retry harmless; empty lets the server choose.
+	// Chosen by the caller to make a retry harmless: within the house it always stands for the same thread. The thread's
+	// own id differs and is in the answer. If it is empty, each call creates another thread.
 	Id   string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// At most one of the two parents.
@@ -346,7 +584,7 @@ type CreateThreadRequest struct {
 
 func (x *CreateThreadRequest) Reset() {
 	*x = CreateThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[3]
+	mi := &file_arbe_v1_thread_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -358,7 +596,7 @@ func (x *CreateThreadRequest) String() string {
 func (*CreateThreadRequest) ProtoMessage() {}
 
 func (x *CreateThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[3]
+	mi := &file_arbe_v1_thread_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -371,7 +609,7 @@ func (x *CreateThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateThreadRequest.ProtoReflect.Descriptor instead.
 func (*CreateThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateThreadRequest) GetHouseId() string {
@@ -446,7 +684,7 @@ type CreateThreadResponse struct {
 
 func (x *CreateThreadResponse) Reset() {
 	*x = CreateThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[4]
+	mi := &file_arbe_v1_thread_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -458,7 +696,7 @@ func (x *CreateThreadResponse) String() string {
 func (*CreateThreadResponse) ProtoMessage() {}
 
 func (x *CreateThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[4]
+	mi := &file_arbe_v1_thread_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -471,7 +709,7 @@ func (x *CreateThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateThreadResponse.ProtoReflect.Descriptor instead.
 func (*CreateThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CreateThreadResponse) GetThread() *Thread {
@@ -490,7 +728,7 @@ type GetThreadRequest struct {
 
 func (x *GetThreadRequest) Reset() {
 	*x = GetThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[5]
+	mi := &file_arbe_v1_thread_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -502,7 +740,7 @@ func (x *GetThreadRequest) String() string {
 func (*GetThreadRequest) ProtoMessage() {}
 
 func (x *GetThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[5]
+	mi := &file_arbe_v1_thread_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -515,7 +753,7 @@ func (x *GetThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetThreadRequest.ProtoReflect.Descriptor instead.
 func (*GetThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetThreadRequest) GetId() string {
@@ -534,7 +772,7 @@ type GetThreadResponse struct {
 
 func (x *GetThreadResponse) Reset() {
 	*x = GetThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[6]
+	mi := &file_arbe_v1_thread_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -546,7 +784,7 @@ func (x *GetThreadResponse) String() string {
 func (*GetThreadResponse) ProtoMessage() {}
 
 func (x *GetThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[6]
+	mi := &file_arbe_v1_thread_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -559,7 +797,7 @@ func (x *GetThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetThreadResponse.ProtoReflect.Descriptor instead.
 func (*GetThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetThreadResponse) GetThread() *Thread {
@@ -580,17 +818,20 @@ type ListThreadsRequest struct {
 	Status string `protobuf:"bytes,4,opt,name=status,proto3" json:"status,omitempty"`
 	// At most 200; 0 is 50.
 	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before; empty for the first.
+	// next_page_token of the previous page; empty for the first.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	// Only forks of this thread.
 	ForkedFromThreadId string `protobuf:"bytes,7,opt,name=forked_from_thread_id,json=forkedFromThreadId,proto3" json:"forked_from_thread_id,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// Only threads whose id begins with this, if it has at least four characters, or whose name is exactly this. It
+	// cannot be combined with another filter or a page_token, and the answer is the only page.
+	Match         string `protobuf:"bytes,8,opt,name=match,proto3" json:"match,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListThreadsRequest) Reset() {
 	*x = ListThreadsRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[7]
+	mi := &file_arbe_v1_thread_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -602,7 +843,7 @@ func (x *ListThreadsRequest) String() string {
 func (*ListThreadsRequest) ProtoMessage() {}
 
 func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[7]
+	mi := &file_arbe_v1_thread_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -615,7 +856,7 @@ func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsRequest.ProtoReflect.Descriptor instead.
 func (*ListThreadsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListThreadsRequest) GetHouseId() string {
@@ -667,6 +908,13 @@ func (x *ListThreadsRequest) GetForkedFromThreadId() string {
 	return ""
 }
 
+func (x *ListThreadsRequest) GetMatch() string {
+	if x != nil {
+		return x.Match
+	}
+	return ""
+}
+
 type ListThreadsResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Threads []*Thread              `protobuf:"bytes,1,rep,name=threads,proto3" json:"threads,omitempty"`
@@ -678,7 +926,7 @@ type ListThreadsResponse struct {
 
 func (x *ListThreadsResponse) Reset() {
 	*x = ListThreadsResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[8]
+	mi := &file_arbe_v1_thread_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +938,7 @@ func (x *ListThreadsResponse) String() string {
 func (*ListThreadsResponse) ProtoMessage() {}
 
 func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[8]
+	mi := &file_arbe_v1_thread_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +951,7 @@ func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsResponse.ProtoReflect.Descriptor instead.
 func (*ListThreadsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListThreadsResponse) GetThreads() []*Thread {
@@ -723,12 +971,12 @@ func (x *ListThreadsResponse) GetNextPageToken() string {
 type UpdateThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Set to an empty string to have no title.
+	// Set it to an empty string for no title.
 	Name   *string `protobuf:"bytes,2,opt,name=name,proto3,oneof" json:"name,omitempty"`
 	Pinned *bool   `protobuf:"varint,3,opt,name=pinned,proto3,oneof" json:"pinned,omitempty"`
 	// Replaces all tags when set.
 	Tags *Tags `protobuf:"bytes,4,opt,name=tags,proto3" json:"tags,omitempty"`
-	// Set to an empty string to use the house's default.
+	// Set it to an empty string for the house's default.
 	EnvironmentId *string `protobuf:"bytes,5,opt,name=environment_id,json=environmentId,proto3,oneof" json:"environment_id,omitempty"`
 	// A chat may be set to "open" or "closed".
 	Status        *string `protobuf:"bytes,6,opt,name=status,proto3,oneof" json:"status,omitempty"`
@@ -738,7 +986,7 @@ type UpdateThreadRequest struct {
 
 func (x *UpdateThreadRequest) Reset() {
 	*x = UpdateThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[9]
+	mi := &file_arbe_v1_thread_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +998,7 @@ func (x *UpdateThreadRequest) String() string {
 func (*UpdateThreadRequest) ProtoMessage() {}
 
 func (x *UpdateThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[9]
+	mi := &file_arbe_v1_thread_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +1011,7 @@ func (x *UpdateThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateThreadRequest.ProtoReflect.Descriptor instead.
 func (*UpdateThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UpdateThreadRequest) GetId() string {
@@ -817,7 +1065,7 @@ type Tags struct {
 
 func (x *Tags) Reset() {
 	*x = Tags{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[10]
+	mi := &file_arbe_v1_thread_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +1077,7 @@ func (x *Tags) String() string {
 func (*Tags) ProtoMessage() {}
 
 func (x *Tags) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[10]
+	mi := &file_arbe_v1_thread_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,7 +1090,7 @@ func (x *Tags) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tags.ProtoReflect.Descriptor instead.
 func (*Tags) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Tags) GetValues() []string {
@@ -861,7 +1109,7 @@ type UpdateThreadResponse struct {
 
 func (x *UpdateThreadResponse) Reset() {
 	*x = UpdateThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[11]
+	mi := &file_arbe_v1_thread_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -873,7 +1121,7 @@ func (x *UpdateThreadResponse) String() string {
 func (*UpdateThreadResponse) ProtoMessage() {}
 
 func (x *UpdateThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[11]
+	mi := &file_arbe_v1_thread_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -886,7 +1134,7 @@ func (x *UpdateThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateThreadResponse.ProtoReflect.Descriptor instead.
 func (*UpdateThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *UpdateThreadResponse) GetThread() *Thread {
@@ -905,7 +1153,7 @@ type DeleteThreadRequest struct {
 
 func (x *DeleteThreadRequest) Reset() {
 	*x = DeleteThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[12]
+	mi := &file_arbe_v1_thread_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -917,7 +1165,7 @@ func (x *DeleteThreadRequest) String() string {
 func (*DeleteThreadRequest) ProtoMessage() {}
 
 func (x *DeleteThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[12]
+	mi := &file_arbe_v1_thread_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -930,7 +1178,7 @@ func (x *DeleteThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteThreadRequest.ProtoReflect.Descriptor instead.
 func (*DeleteThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DeleteThreadRequest) GetId() string {
@@ -948,7 +1196,7 @@ type DeleteThreadResponse struct {
 
 func (x *DeleteThreadResponse) Reset() {
 	*x = DeleteThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[13]
+	mi := &file_arbe_v1_thread_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +1208,7 @@ func (x *DeleteThreadResponse) String() string {
 func (*DeleteThreadResponse) ProtoMessage() {}
 
 func (x *DeleteThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[13]
+	mi := &file_arbe_v1_thread_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,18 +1221,19 @@ func (x *DeleteThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteThreadResponse.ProtoReflect.Descriptor instead.
 func (*DeleteThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{15}
 }
 
 type ForkThreadRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The thread to fork.
 	ThreadId string `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// The fork's own, chosen by the caller to make a retry harmless; empty lets the server choose.
+	// Chosen by the caller to make a retry harmless: within the house it always stands for the same thread. The fork's
+	// own id differs and is in the answer. If it is empty, each call creates another fork.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	// The last entry to have in common; 0 is the end. One past the end is out of range.
+	// The last entry to share; 0 means the source's last entry. One past the end is out of range.
 	At int64 `protobuf:"varint,3,opt,name=at,proto3" json:"at,omitempty"`
-	// Its title; empty is the source's, saying that it is a fork of that.
+	// Its title; empty means the source's, marked as a fork.
 	Name          string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -992,7 +1241,7 @@ type ForkThreadRequest struct {
 
 func (x *ForkThreadRequest) Reset() {
 	*x = ForkThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[14]
+	mi := &file_arbe_v1_thread_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1253,7 @@ func (x *ForkThreadRequest) String() string {
 func (*ForkThreadRequest) ProtoMessage() {}
 
 func (x *ForkThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[14]
+	mi := &file_arbe_v1_thread_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1266,7 @@ func (x *ForkThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkThreadRequest.ProtoReflect.Descriptor instead.
 func (*ForkThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ForkThreadRequest) GetThreadId() string {
@@ -1057,7 +1306,7 @@ type ForkThreadResponse struct {
 
 func (x *ForkThreadResponse) Reset() {
 	*x = ForkThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[15]
+	mi := &file_arbe_v1_thread_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1069,7 +1318,7 @@ func (x *ForkThreadResponse) String() string {
 func (*ForkThreadResponse) ProtoMessage() {}
 
 func (x *ForkThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[15]
+	mi := &file_arbe_v1_thread_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1082,7 +1331,7 @@ func (x *ForkThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkThreadResponse.ProtoReflect.Descriptor instead.
 func (*ForkThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ForkThreadResponse) GetThread() *Thread {
@@ -1095,24 +1344,29 @@ func (x *ForkThreadResponse) GetThread() *Thread {
 type RunCommandRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
-	// Makes a retry harmless: the id of the command entry. Empty lets the server choose.
+	// The id of the command entry, which makes a retry harmless. If it is empty, the server generates one.
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// Types that are valid to be assigned to What:
 	//
 	//	*RunCommandRequest_Command
 	//	*RunCommandRequest_Argv
 	What isRunCommandRequest_What `protobuf_oneof:"what"`
-	// The recipe for the sandbox when the thread has none yet; empty follows the thread, then the house.
+	// The environment of the sandbox if the thread has none yet; empty means the thread's, otherwise the house's.
 	EnvironmentId string `protobuf:"bytes,5,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
-	// How long it may take; unset is the environment's limit.
-	Timeout       *durationpb.Duration `protobuf:"bytes,6,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// How long it may take; unset means the environment's limit.
+	Timeout *durationpb.Duration `protobuf:"bytes,6,opt,name=timeout,proto3" json:"timeout,omitempty"`
+	// Keep standard output and error separate, for ReadOutput, which the caller must then call. Otherwise they are one,
+	// so that the log has their lines in the order of writing.
+	Separate bool `protobuf:"varint,7,opt,name=separate,proto3" json:"separate,omitempty"`
+	// Give it a standard input, for WriteInput, which the caller must then call. Otherwise its input is empty.
+	Input         bool `protobuf:"varint,8,opt,name=input,proto3" json:"input,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RunCommandRequest) Reset() {
 	*x = RunCommandRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[16]
+	mi := &file_arbe_v1_thread_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1124,7 +1378,7 @@ func (x *RunCommandRequest) String() string {
 func (*RunCommandRequest) ProtoMessage() {}
 
 func (x *RunCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[16]
+	mi := &file_arbe_v1_thread_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1137,7 +1391,7 @@ func (x *RunCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCommandRequest.ProtoReflect.Descriptor instead.
 func (*RunCommandRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RunCommandRequest) GetThreadId() string {
@@ -1193,6 +1447,20 @@ func (x *RunCommandRequest) GetTimeout() *durationpb.Duration {
 	return nil
 }
 
+func (x *RunCommandRequest) GetSeparate() bool {
+	if x != nil {
+		return x.Separate
+	}
+	return false
+}
+
+func (x *RunCommandRequest) GetInput() bool {
+	if x != nil {
+		return x.Input
+	}
+	return false
+}
+
 type isRunCommandRequest_What interface {
 	isRunCommandRequest_What()
 }
@@ -1203,7 +1471,7 @@ type RunCommandRequest_Command struct {
 }
 
 type RunCommandRequest_Argv struct {
-	// A program with its arguments, run as they are.
+	// A program with its arguments, run without a shell.
 	Argv *Argv `protobuf:"bytes,4,opt,name=argv,proto3,oneof"`
 }
 
@@ -1220,7 +1488,7 @@ type Argv struct {
 
 func (x *Argv) Reset() {
 	*x = Argv{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[17]
+	mi := &file_arbe_v1_thread_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1232,7 +1500,7 @@ func (x *Argv) String() string {
 func (*Argv) ProtoMessage() {}
 
 func (x *Argv) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[17]
+	mi := &file_arbe_v1_thread_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1245,7 +1513,7 @@ func (x *Argv) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Argv.ProtoReflect.Descriptor instead.
 func (*Argv) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Argv) GetArgs() []string {
@@ -1259,7 +1527,7 @@ type RunCommandResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The command entry.
 	Entry *Entry `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
-	// The id that the command_result entry, and every delta before it, has.
+	// The id of the command_result entry, and of every delta before it.
 	ResultId      string `protobuf:"bytes,2,opt,name=result_id,json=resultId,proto3" json:"result_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1267,7 +1535,7 @@ type RunCommandResponse struct {
 
 func (x *RunCommandResponse) Reset() {
 	*x = RunCommandResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[18]
+	mi := &file_arbe_v1_thread_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1279,7 +1547,7 @@ func (x *RunCommandResponse) String() string {
 func (*RunCommandResponse) ProtoMessage() {}
 
 func (x *RunCommandResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[18]
+	mi := &file_arbe_v1_thread_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1292,7 +1560,7 @@ func (x *RunCommandResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCommandResponse.ProtoReflect.Descriptor instead.
 func (*RunCommandResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RunCommandResponse) GetEntry() *Entry {
@@ -1309,18 +1577,351 @@ func (x *RunCommandResponse) GetResultId() string {
 	return ""
 }
 
-type CancelCommandRequest struct {
+type ReadOutputRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
 	// The id of the command entry.
-	CommandId     string `protobuf:"bytes,2,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
+	CommandId string `protobuf:"bytes,2,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
+	// How many bytes of output, of both streams together, have arrived.
+	Position int64 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
+	// Only reports that the caller will continue to read, and is answered at once. It is for a caller that cannot accept
+	// more output yet.
+	Stay bool `protobuf:"varint,4,opt,name=stay,proto3" json:"stay,omitempty"`
+	// Only reports that the caller will read no more, and is answered at once: the command no longer waits for it.
+	Leave         bool `protobuf:"varint,5,opt,name=leave,proto3" json:"leave,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadOutputRequest) Reset() {
+	*x = ReadOutputRequest{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadOutputRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadOutputRequest) ProtoMessage() {}
+
+func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
+func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ReadOutputRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *ReadOutputRequest) GetCommandId() string {
+	if x != nil {
+		return x.CommandId
+	}
+	return ""
+}
+
+func (x *ReadOutputRequest) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *ReadOutputRequest) GetStay() bool {
+	if x != nil {
+		return x.Stay
+	}
+	return false
+}
+
+func (x *ReadOutputRequest) GetLeave() bool {
+	if x != nil {
+		return x.Leave
+	}
+	return false
+}
+
+type ReadOutputResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Pieces []*OutputPiece         `protobuf:"bytes,1,rep,name=pieces,proto3" json:"pieces,omitempty"`
+	// The position after the pieces, for the next call.
+	Position int64 `protobuf:"varint,2,opt,name=position,proto3" json:"position,omitempty"`
+	// Nothing will follow, and everything has arrived.
+	Ended         bool `protobuf:"varint,3,opt,name=ended,proto3" json:"ended,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadOutputResponse) Reset() {
+	*x = ReadOutputResponse{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadOutputResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadOutputResponse) ProtoMessage() {}
+
+func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
+func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ReadOutputResponse) GetPieces() []*OutputPiece {
+	if x != nil {
+		return x.Pieces
+	}
+	return nil
+}
+
+func (x *ReadOutputResponse) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *ReadOutputResponse) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
+}
+
+type OutputPiece struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stream        OutputStream           `protobuf:"varint,1,opt,name=stream,proto3,enum=arbe.v1.OutputStream" json:"stream,omitempty"`
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OutputPiece) Reset() {
+	*x = OutputPiece{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OutputPiece) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OutputPiece) ProtoMessage() {}
+
+func (x *OutputPiece) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OutputPiece.ProtoReflect.Descriptor instead.
+func (*OutputPiece) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *OutputPiece) GetStream() OutputStream {
+	if x != nil {
+		return x.Stream
+	}
+	return OutputStream_OUTPUT_STREAM_UNSPECIFIED
+}
+
+func (x *OutputPiece) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type WriteInputRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// The id of the command entry.
+	CommandId string `protobuf:"bytes,2,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
+	// Where in the input the data begins.
+	Position int64 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
+	// Empty data only reports that the caller will continue to write, unless it is the end.
+	Data []byte `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
+	// Nothing follows the data.
+	End           bool `protobuf:"varint,5,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteInputRequest) Reset() {
+	*x = WriteInputRequest{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteInputRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteInputRequest) ProtoMessage() {}
+
+func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
+func (*WriteInputRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *WriteInputRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *WriteInputRequest) GetCommandId() string {
+	if x != nil {
+		return x.CommandId
+	}
+	return ""
+}
+
+func (x *WriteInputRequest) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *WriteInputRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *WriteInputRequest) GetEnd() bool {
+	if x != nil {
+		return x.End
+	}
+	return false
+}
+
+type WriteInputResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The position up to which the input was accepted, where the next data must begin.
+	Position int64 `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`
+	// The command reads no more, or has ended.
+	Closed        bool `protobuf:"varint,2,opt,name=closed,proto3" json:"closed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteInputResponse) Reset() {
+	*x = WriteInputResponse{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteInputResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteInputResponse) ProtoMessage() {}
+
+func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteInputResponse.ProtoReflect.Descriptor instead.
+func (*WriteInputResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *WriteInputResponse) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *WriteInputResponse) GetClosed() bool {
+	if x != nil {
+		return x.Closed
+	}
+	return false
+}
+
+type CancelCommandRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// The id of the command entry. Empty with all.
+	CommandId string `protobuf:"bytes,2,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
+	// All commands of the thread that are running or waiting.
+	All bool `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`
+	// The signal to begin with; unset means SIGINT.
+	Signal        Signal `protobuf:"varint,4,opt,name=signal,proto3,enum=arbe.v1.Signal" json:"signal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CancelCommandRequest) Reset() {
 	*x = CancelCommandRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[19]
+	mi := &file_arbe_v1_thread_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1332,7 +1933,7 @@ func (x *CancelCommandRequest) String() string {
 func (*CancelCommandRequest) ProtoMessage() {}
 
 func (x *CancelCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[19]
+	mi := &file_arbe_v1_thread_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1345,7 +1946,7 @@ func (x *CancelCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCommandRequest.ProtoReflect.Descriptor instead.
 func (*CancelCommandRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CancelCommandRequest) GetThreadId() string {
@@ -1362,15 +1963,31 @@ func (x *CancelCommandRequest) GetCommandId() string {
 	return ""
 }
 
+func (x *CancelCommandRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *CancelCommandRequest) GetSignal() Signal {
+	if x != nil {
+		return x.Signal
+	}
+	return Signal_SIGNAL_UNSPECIFIED
+}
+
 type CancelCommandResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// With all, the commands that were cancelled.
+	CommandIds    []string `protobuf:"bytes,1,rep,name=command_ids,json=commandIds,proto3" json:"command_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CancelCommandResponse) Reset() {
 	*x = CancelCommandResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[20]
+	mi := &file_arbe_v1_thread_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1999,7 @@ func (x *CancelCommandResponse) String() string {
 func (*CancelCommandResponse) ProtoMessage() {}
 
 func (x *CancelCommandResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[20]
+	mi := &file_arbe_v1_thread_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,14 +2012,21 @@ func (x *CancelCommandResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCommandResponse.ProtoReflect.Descriptor instead.
 func (*CancelCommandResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *CancelCommandResponse) GetCommandIds() []string {
+	if x != nil {
+		return x.CommandIds
+	}
+	return nil
 }
 
 var File_arbe_v1_thread_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\n" +
-	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa7\x05\n" +
+	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x83\x06\n" +
 	"\x06Thread\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x1b\n" +
@@ -1426,7 +2050,18 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x04tail\x18\x10 \x01(\x03R\x04tail\x12D\n" +
 	"\x10last_activity_at\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\x0elastActivityAt\x120\n" +
 	"\vforked_from\x18\x12 \x01(\v2\x0f.arbe.v1.OriginR\n" +
-	"forkedFrom\"7\n" +
+	"forkedFrom\x12.\n" +
+	"\tlast_said\x18\x13 \x01(\v2\x11.arbe.v1.LastSaidR\blastSaid\x12*\n" +
+	"\arunning\x18\x14 \x01(\v2\x10.arbe.v1.RunningR\arunning\"g\n" +
+	"\bLastSaid\x12&\n" +
+	"\x0fauthor_agent_id\x18\x01 \x01(\tR\rauthorAgentId\x12\x1f\n" +
+	"\vauthor_name\x18\x02 \x01(\tR\n" +
+	"authorName\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"Z\n" +
+	"\aRunning\x12\x1d\n" +
+	"\n" +
+	"command_id\x18\x01 \x01(\tR\tcommandId\x120\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"7\n" +
 	"\x06Origin\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\",\n" +
@@ -1449,7 +2084,7 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x10GetThreadRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"<\n" +
 	"\x11GetThreadResponse\x12'\n" +
-	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"\xb7\x02\n" +
+	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"\xd7\x02\n" +
 	"\x12ListThreadsRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x121\n" +
 	"\x10parent_thread_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18@R\x0eparentThreadId\x12\x19\n" +
@@ -1459,7 +2094,8 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12'\n" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12:\n" +
-	"\x15forked_from_thread_id\x18\a \x01(\tB\a\xbaH\x04r\x02\x18@R\x12forkedFromThreadId\"h\n" +
+	"\x15forked_from_thread_id\x18\a \x01(\tB\a\xbaH\x04r\x02\x18@R\x12forkedFromThreadId\x12\x1e\n" +
+	"\x05match\x18\b \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05match\"h\n" +
 	"\x13ListThreadsResponse\x12)\n" +
 	"\athreads\x18\x01 \x03(\v2\x0f.arbe.v1.ThreadR\athreads\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xac\x02\n" +
@@ -1488,26 +2124,67 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x02at\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x02at\x12\x1c\n" +
 	"\x04name\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x04name\"=\n" +
 	"\x12ForkThreadResponse\x12'\n" +
-	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"\xa7\x02\n" +
+	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"\xd9\x02\n" +
 	"\x11RunCommandRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x18\n" +
 	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x96\x01R\x02id\x12'\n" +
 	"\acommand\x18\x03 \x01(\tB\v\xbaH\br\x06\x10\x01(\x80\x80\x04H\x00R\acommand\x12#\n" +
 	"\x04argv\x18\x04 \x01(\v2\r.arbe.v1.ArgvH\x00R\x04argv\x12.\n" +
 	"\x0eenvironment_id\x18\x05 \x01(\tB\a\xbaH\x04r\x02\x18@R\renvironmentId\x12C\n" +
-	"\atimeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x05*\x00R\atimeoutB\r\n" +
+	"\atimeout\x18\x06 \x01(\v2\x19.google.protobuf.DurationB\x0e\xbaH\v\xaa\x01\b\"\x04\b\x80\xa3\x05*\x00R\atimeout\x12\x1a\n" +
+	"\bseparate\x18\a \x01(\bR\bseparate\x12\x14\n" +
+	"\x05input\x18\b \x01(\bR\x05inputB\r\n" +
 	"\x04what\x12\x05\xbaH\x02\b\x01\"/\n" +
 	"\x04Argv\x12'\n" +
 	"\x04args\x18\x01 \x03(\tB\x13\xbaH\x10\x92\x01\r\b\x01\x10\xe8\a\"\x06r\x04(\x80\x80\x04R\x04args\"W\n" +
 	"\x12RunCommandResponse\x12$\n" +
 	"\x05entry\x18\x01 \x01(\v2\x0e.arbe.v1.EntryR\x05entry\x12\x1b\n" +
-	"\tresult_id\x18\x02 \x01(\tR\bresultId\"i\n" +
-	"\x14CancelCommandRequest\x12&\n" +
+	"\tresult_id\x18\x02 \x01(\tR\bresultId\"\xb5\x01\n" +
+	"\x11ReadOutputRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12)\n" +
 	"\n" +
 	"command_id\x18\x02 \x01(\tB\n" +
-	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\tcommandId\"\x17\n" +
-	"\x15CancelCommandResponse2\xec\x04\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\tcommandId\x12#\n" +
+	"\bposition\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\bposition\x12\x12\n" +
+	"\x04stay\x18\x04 \x01(\bR\x04stay\x12\x14\n" +
+	"\x05leave\x18\x05 \x01(\bR\x05leave\"t\n" +
+	"\x12ReadOutputResponse\x12,\n" +
+	"\x06pieces\x18\x01 \x03(\v2\x14.arbe.v1.OutputPieceR\x06pieces\x12\x1a\n" +
+	"\bposition\x18\x02 \x01(\x03R\bposition\x12\x14\n" +
+	"\x05ended\x18\x03 \x01(\bR\x05ended\"P\n" +
+	"\vOutputPiece\x12-\n" +
+	"\x06stream\x18\x01 \x01(\x0e2\x15.arbe.v1.OutputStreamR\x06stream\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\xbc\x01\n" +
+	"\x11WriteInputRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12)\n" +
+	"\n" +
+	"command_id\x18\x02 \x01(\tB\n" +
+	"\xbaH\ar\x05\x10\x01\x18\xc8\x01R\tcommandId\x12#\n" +
+	"\bposition\x18\x03 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\bposition\x12\x1d\n" +
+	"\x04data\x18\x04 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\x04data\x12\x10\n" +
+	"\x03end\x18\x05 \x01(\bR\x03end\"H\n" +
+	"\x12WriteInputResponse\x12\x1a\n" +
+	"\bposition\x18\x01 \x01(\x03R\bposition\x12\x16\n" +
+	"\x06closed\x18\x02 \x01(\bR\x06closed\"\xac\x01\n" +
+	"\x14CancelCommandRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12'\n" +
+	"\n" +
+	"command_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\tcommandId\x12\x10\n" +
+	"\x03all\x18\x03 \x01(\bR\x03all\x121\n" +
+	"\x06signal\x18\x04 \x01(\x0e2\x0f.arbe.v1.SignalB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06signal\"8\n" +
+	"\x15CancelCommandResponse\x12\x1f\n" +
+	"\vcommand_ids\x18\x01 \x03(\tR\n" +
+	"commandIds*a\n" +
+	"\fOutputStream\x12\x1d\n" +
+	"\x19OUTPUT_STREAM_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14OUTPUT_STREAM_STDOUT\x10\x01\x12\x18\n" +
+	"\x14OUTPUT_STREAM_STDERR\x10\x02*R\n" +
+	"\x06Signal\x12\x16\n" +
+	"\x12SIGNAL_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"SIGNAL_INT\x10\x01\x12\x0f\n" +
+	"\vSIGNAL_TERM\x10\x02\x12\x0f\n" +
+	"\vSIGNAL_KILL\x10\x032\xfa\x05\n" +
 	"\rThreadService\x12K\n" +
 	"\fCreateThread\x12\x1c.arbe.v1.CreateThreadRequest\x1a\x1d.arbe.v1.CreateThreadResponse\x12G\n" +
 	"\tGetThread\x12\x19.arbe.v1.GetThreadRequest\x1a\x1a.arbe.v1.GetThreadResponse\"\x03\x90\x02\x01\x12M\n" +
@@ -1517,7 +2194,11 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\n" +
 	"ForkThread\x12\x1a.arbe.v1.ForkThreadRequest\x1a\x1b.arbe.v1.ForkThreadResponse\x12E\n" +
 	"\n" +
-	"RunCommand\x12\x1a.arbe.v1.RunCommandRequest\x1a\x1b.arbe.v1.RunCommandResponse\x12N\n" +
+	"RunCommand\x12\x1a.arbe.v1.RunCommandRequest\x1a\x1b.arbe.v1.RunCommandResponse\x12E\n" +
+	"\n" +
+	"ReadOutput\x12\x1a.arbe.v1.ReadOutputRequest\x1a\x1b.arbe.v1.ReadOutputResponse\x12E\n" +
+	"\n" +
+	"WriteInput\x12\x1a.arbe.v1.WriteInputRequest\x1a\x1b.arbe.v1.WriteInputResponse\x12N\n" +
 	"\rCancelCommand\x12\x1d.arbe.v1.CancelCommandRequest\x1a\x1e.arbe.v1.CancelCommandResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
@@ -1532,70 +2213,90 @@ func file_arbe_v1_thread_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_thread_proto_rawDescData
 }
 
-var file_arbe_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_arbe_v1_thread_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_arbe_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_arbe_v1_thread_proto_goTypes = []any{
-	(*Thread)(nil),                // 0: arbe.v1.Thread
-	(*Origin)(nil),                // 1: arbe.v1.Origin
-	(*Parent)(nil),                // 2: arbe.v1.Parent
-	(*CreateThreadRequest)(nil),   // 3: arbe.v1.CreateThreadRequest
-	(*CreateThreadResponse)(nil),  // 4: arbe.v1.CreateThreadResponse
-	(*GetThreadRequest)(nil),      // 5: arbe.v1.GetThreadRequest
-	(*GetThreadResponse)(nil),     // 6: arbe.v1.GetThreadResponse
-	(*ListThreadsRequest)(nil),    // 7: arbe.v1.ListThreadsRequest
-	(*ListThreadsResponse)(nil),   // 8: arbe.v1.ListThreadsResponse
-	(*UpdateThreadRequest)(nil),   // 9: arbe.v1.UpdateThreadRequest
-	(*Tags)(nil),                  // 10: arbe.v1.Tags
-	(*UpdateThreadResponse)(nil),  // 11: arbe.v1.UpdateThreadResponse
-	(*DeleteThreadRequest)(nil),   // 12: arbe.v1.DeleteThreadRequest
-	(*DeleteThreadResponse)(nil),  // 13: arbe.v1.DeleteThreadResponse
-	(*ForkThreadRequest)(nil),     // 14: arbe.v1.ForkThreadRequest
-	(*ForkThreadResponse)(nil),    // 15: arbe.v1.ForkThreadResponse
-	(*RunCommandRequest)(nil),     // 16: arbe.v1.RunCommandRequest
-	(*Argv)(nil),                  // 17: arbe.v1.Argv
-	(*RunCommandResponse)(nil),    // 18: arbe.v1.RunCommandResponse
-	(*CancelCommandRequest)(nil),  // 19: arbe.v1.CancelCommandRequest
-	(*CancelCommandResponse)(nil), // 20: arbe.v1.CancelCommandResponse
-	(*timestamppb.Timestamp)(nil), // 21: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 22: google.protobuf.Duration
-	(*Entry)(nil),                 // 23: arbe.v1.Entry
+	(OutputStream)(0),             // 0: arbe.v1.OutputStream
+	(Signal)(0),                   // 1: arbe.v1.Signal
+	(*Thread)(nil),                // 2: arbe.v1.Thread
+	(*LastSaid)(nil),              // 3: arbe.v1.LastSaid
+	(*Running)(nil),               // 4: arbe.v1.Running
+	(*Origin)(nil),                // 5: arbe.v1.Origin
+	(*Parent)(nil),                // 6: arbe.v1.Parent
+	(*CreateThreadRequest)(nil),   // 7: arbe.v1.CreateThreadRequest
+	(*CreateThreadResponse)(nil),  // 8: arbe.v1.CreateThreadResponse
+	(*GetThreadRequest)(nil),      // 9: arbe.v1.GetThreadRequest
+	(*GetThreadResponse)(nil),     // 10: arbe.v1.GetThreadResponse
+	(*ListThreadsRequest)(nil),    // 11: arbe.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),   // 12: arbe.v1.ListThreadsResponse
+	(*UpdateThreadRequest)(nil),   // 13: arbe.v1.UpdateThreadRequest
+	(*Tags)(nil),                  // 14: arbe.v1.Tags
+	(*UpdateThreadResponse)(nil),  // 15: arbe.v1.UpdateThreadResponse
+	(*DeleteThreadRequest)(nil),   // 16: arbe.v1.DeleteThreadRequest
+	(*DeleteThreadResponse)(nil),  // 17: arbe.v1.DeleteThreadResponse
+	(*ForkThreadRequest)(nil),     // 18: arbe.v1.ForkThreadRequest
+	(*ForkThreadResponse)(nil),    // 19: arbe.v1.ForkThreadResponse
+	(*RunCommandRequest)(nil),     // 20: arbe.v1.RunCommandRequest
+	(*Argv)(nil),                  // 21: arbe.v1.Argv
+	(*RunCommandResponse)(nil),    // 22: arbe.v1.RunCommandResponse
+	(*ReadOutputRequest)(nil),     // 23: arbe.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),    // 24: arbe.v1.ReadOutputResponse
+	(*OutputPiece)(nil),           // 25: arbe.v1.OutputPiece
+	(*WriteInputRequest)(nil),     // 26: arbe.v1.WriteInputRequest
+	(*WriteInputResponse)(nil),    // 27: arbe.v1.WriteInputResponse
+	(*CancelCommandRequest)(nil),  // 28: arbe.v1.CancelCommandRequest
+	(*CancelCommandResponse)(nil), // 29: arbe.v1.CancelCommandResponse
+	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
+	(*Entry)(nil),                 // 32: arbe.v1.Entry
 }
 var file_arbe_v1_thread_proto_depIdxs = []int32{
-	2,  // 0: arbe.v1.Thread.parent:type_name -> arbe.v1.Parent
-	21, // 1: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
-	21, // 2: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
-	21, // 3: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
-	21, // 4: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
-	1,  // 5: arbe.v1.Thread.forked_from:type_name -> arbe.v1.Origin
-	0,  // 6: arbe.v1.CreateThreadResponse.thread:type_name -> arbe.v1.Thread
-	0,  // 7: arbe.v1.GetThreadResponse.thread:type_name -> arbe.v1.Thread
-	0,  // 8: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
-	10, // 9: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
-	0,  // 10: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
-	0,  // 11: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
-	17, // 12: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
-	22, // 13: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
-	23, // 14: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
-	3,  // 15: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
-	5,  // 16: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
-	7,  // 17: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
-	9,  // 18: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
-	12, // 19: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
-	14, // 20: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
-	16, // 21: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
-	19, // 22: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
-	4,  // 23: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
-	6,  // 24: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
-	8,  // 25: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
-	11, // 26: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
-	13, // 27: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
-	15, // 28: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
-	18, // 29: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
-	20, // 30: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
-	23, // [23:31] is the sub-list for method output_type
-	15, // [15:23] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	6,  // 0: arbe.v1.Thread.parent:type_name -> arbe.v1.Parent
+	30, // 1: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
+	30, // 2: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
+	30, // 3: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
+	30, // 4: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
+	5,  // 5: arbe.v1.Thread.forked_from:type_name -> arbe.v1.Origin
+	3,  // 6: arbe.v1.Thread.last_said:type_name -> arbe.v1.LastSaid
+	4,  // 7: arbe.v1.Thread.running:type_name -> arbe.v1.Running
+	30, // 8: arbe.v1.Running.since:type_name -> google.protobuf.Timestamp
+	2,  // 9: arbe.v1.CreateThreadResponse.thread:type_name -> arbe.v1.Thread
+	2,  // 10: arbe.v1.GetThreadResponse.thread:type_name -> arbe.v1.Thread
+	2,  // 11: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
+	14, // 12: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
+	2,  // 13: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
+	2,  // 14: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
+	21, // 15: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
+	31, // 16: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
+	32, // 17: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
+	25, // 18: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
+	0,  // 19: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
+	1,  // 20: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
+	7,  // 21: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
+	9,  // 22: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
+	11, // 23: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
+	13, // 24: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
+	16, // 25: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
+	18, // 26: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
+	20, // 27: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
+	23, // 28: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
+	26, // 29: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
+	28, // 30: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
+	8,  // 31: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
+	10, // 32: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
+	12, // 33: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
+	15, // 34: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
+	17, // 35: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
+	19, // 36: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
+	22, // 37: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
+	24, // 38: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
+	27, // 39: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
+	29, // 40: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
+	31, // [31:41] is the sub-list for method output_type
+	21, // [21:31] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_thread_proto_init() }
@@ -1604,8 +2305,8 @@ func file_arbe_v1_thread_proto_init() {
 		return
 	}
 	file_arbe_v1_entry_proto_init()
-	file_arbe_v1_thread_proto_msgTypes[9].OneofWrappers = []any{}
-	file_arbe_v1_thread_proto_msgTypes[16].OneofWrappers = []any{
+	file_arbe_v1_thread_proto_msgTypes[11].OneofWrappers = []any{}
+	file_arbe_v1_thread_proto_msgTypes[18].OneofWrappers = []any{
 		(*RunCommandRequest_Command)(nil),
 		(*RunCommandRequest_Argv)(nil),
 	}
@@ -1614,13 +2315,14 @@ func file_arbe_v1_thread_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_thread_proto_rawDesc), len(file_arbe_v1_thread_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   21,
+			NumEnums:      2,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_arbe_v1_thread_proto_goTypes,
 		DependencyIndexes: file_arbe_v1_thread_proto_depIdxs,
+		EnumInfos:         file_arbe_v1_thread_proto_enumTypes,
 		MessageInfos:      file_arbe_v1_thread_proto_msgTypes,
 	}.Build()
 	File_arbe_v1_thread_proto = out.File

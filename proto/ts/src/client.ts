@@ -1,13 +1,17 @@
 import { createClient as createService, type Client as ServiceClient, type Interceptor, type Transport } from "@connectrpc/connect";
 
 import { AgentService } from "./gen/arbe/v1/agent_pb.js";
+import { ArtifactService } from "./gen/arbe/v1/artifact_pb.js";
 import { CredentialService } from "./gen/arbe/v1/credential_pb.js";
 import { EntryService } from "./gen/arbe/v1/entry_pb.js";
 import { EnvironmentService } from "./gen/arbe/v1/environment_pb.js";
 import { HouseService } from "./gen/arbe/v1/house_pb.js";
 import { SandboxService } from "./gen/arbe/v1/sandbox_pb.js";
 import { ThreadService } from "./gen/arbe/v1/thread_pb.js";
+import { stringifiable } from "./stringify.js";
+import { run, type RunOptions, type RunRequest, type RunResult } from "./run.js";
 import { tail, type TailEvent, type TailOptions } from "./tail.js";
+import { watchHouse, type WatchEvent, type WatchOptions, type WatchRequest } from "./watch.js";
 import { defaultTransport } from "#transport";
 
 /** What {@link createClient} needs to know: a server with a credential, or a transport that knows both. */
@@ -23,7 +27,10 @@ export type ClientOptions =
       transport: Transport;
     };
 
-/** One server, called with one credential. Errors of all calls are `ConnectError`s. */
+/**
+ * One server, called with one credential. Errors of all calls are `ConnectError`s. JSON.stringify of a message that a
+ * call returns, or of one in it, is the contract's JSON: positions and sizes, which are bigints, become strings.
+ */
 export interface Client {
   readonly houses: ServiceClient<typeof HouseService>;
   readonly agents: ServiceClient<typeof AgentService>;
@@ -32,38 +39,67 @@ export interface Client {
   readonly entries: ServiceClient<typeof EntryService>;
   readonly environments: ServiceClient<typeof EnvironmentService>;
   readonly sandboxes: ServiceClient<typeof SandboxService>;
+  readonly artifacts: ServiceClient<typeof ArtifactService>;
 
   /**
    * Replays a thread's log and then follows it: every entry exactly once, in order, however often
    * connections are cut and servers restart in between. It connects again by itself, from the position
-   * it reached, with a growing delay of at most five seconds.
+   * it reached. Attempts that bring it no further wait longer and longer, up to five seconds; `onDisconnect`
+   * is told of each.
    *
    * Besides entries it yields deltas, which are previews and may be missed or repeated around a
    * reconnect (their offset tells), and caughtUp, once per connection.
    *
    * It ends when the loop is left. It throws the signal's reason when that is aborted, and a
    * `ConnectError` that connecting again cannot heal: the credential is not accepted, the thread is not
-   * there or was deleted, the position is past the log's end.
+   * there or was deleted, the position is past the log's end, as it also is after a restore that lost the last
+   * entries. It throws a `GapError` when the log itself has a gap.
    */
   tail(threadId: string, options?: TailOptions): AsyncGenerator<TailEvent, never, void>;
+
+  /**
+   * Runs a command on a thread's sandbox and returns how it ended, however often connections are cut and servers restart
+   * meanwhile. An exit code other than 0 is no error.
+   *
+   * It throws the signal's reason when that is aborted; then the command goes on. What the caller's functions and stdin
+   * throw cancels the command. It throws an `OutputError` when the output did not arrive whole, and else what
+   * `threads.runCommand` and `tail` throw.
+   */
+  run(request: RunRequest, options?: RunOptions): Promise<RunResult>;
+
+  /**
+   * Tells of the rows of a house that the request names and of their changes, however often connections are cut and
+   * servers restart in between: first every row, then caughtUp, then a row whenever it changes and a gone when it is
+   * no longer one of those. It connects again by itself; then rows may be told again as they were, caughtUp comes
+   * again, and a gone comes before it for each row that was lost meanwhile.
+   *
+   * It ends and throws as `tail` does.
+   */
+  watchHouse(request: WatchRequest, options?: WatchOptions): AsyncGenerator<WatchEvent, never, void>;
 }
 
 /** Makes a client. It reaches nothing by itself. */
 export function createClient(options: ClientOptions): Client {
-  const transport =
+  const transport = stringifiable(
     "transport" in options
       ? options.transport
-      : defaultTransport(options.baseUrl.replace(/\/+$/, ""), options.token ? [bearer(options.token)] : []);
+      : defaultTransport(options.baseUrl.replace(/\/+$/, ""), options.token ? [bearer(options.token)] : []),
+  );
   const entries = createService(EntryService, transport);
+  const houses = createService(HouseService, transport);
+  const threads = createService(ThreadService, transport);
   return {
-    houses: createService(HouseService, transport),
+    houses,
     agents: createService(AgentService, transport),
     credentials: createService(CredentialService, transport),
-    threads: createService(ThreadService, transport),
+    threads,
     entries,
     environments: createService(EnvironmentService, transport),
     sandboxes: createService(SandboxService, transport),
+    artifacts: createService(ArtifactService, transport),
     tail: (threadId, options) => tail(entries, threadId, options),
+    run: (request, options) => run({ entries, threads }, request, options),
+    watchHouse: (request, options) => watchHouse(houses, request, options),
   };
 }
 

@@ -3,13 +3,15 @@
  * survives what happens to connections and servers.
  *
  * The messages are generated into ./gen; what is written by hand is the client (client.ts), the tail
- * (tail.ts), what entries say (payload.ts) and what errors say (errors.ts).
+ * (tail.ts), running a command (run.ts), what entries say (payload.ts) and what errors say (errors.ts).
  *
  * The rule to remember: every write takes an id of the caller's choice, and the same id again does
  * nothing twice. A program that retries picks the id itself.
  */
 export { createClient, type Client, type ClientOptions } from "./client.js";
-export type { TailEvent, TailOptions } from "./tail.js";
+export { type WatchEvent, type WatchOptions, type WatchRequest } from "./watch.js";
+export { OutputError, type RunOptions, type RunRequest, type RunResult } from "./run.js";
+export { GapError, type TailEvent, type TailOptions } from "./tail.js";
 export {
   payloadOf,
   type ChatPayload,
@@ -22,13 +24,16 @@ export {
   type SandboxResumedPayload,
   type StatusChangedPayload,
 } from "./payload.js";
-export { nextStep, reference } from "./errors.js";
+export { nextStep, reference, requestId } from "./errors.js";
 export { Code, ConnectError } from "@connectrpc/connect";
 
 export * from "./gen/arbe/v1/agent_pb.js";
+export * from "./gen/arbe/v1/artifact_pb.js";
 export * from "./gen/arbe/v1/credential_pb.js";
 export * from "./gen/arbe/v1/entry_pb.js";
 export * from "./gen/arbe/v1/environment_pb.js";
+export * from "./gen/arbe/v1/error_pb.js";
 export * from "./gen/arbe/v1/house_pb.js";
+export * from "./gen/arbe/v1/payload_pb.js";
 export * from "./gen/arbe/v1/sandbox_pb.js";
 export * from "./gen/arbe/v1/thread_pb.js";

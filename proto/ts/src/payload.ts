@@ -16,6 +16,10 @@ export interface CommandPayload {
   sandbox_id?: string;
   timeout_ms?: number;
   environment_id?: string;
+  /** Its outputs are apart, for the program that asked for it, and not one. */
+  separate?: boolean;
+  /** It has an input, which that program writes. */
+  input?: boolean;
 }
 
 /** How a command ended, and what it printed. */
@@ -32,9 +36,18 @@ export interface CommandResultPayload {
   /** How much it printed in all, in bytes. */
   output_bytes: number;
   truncated?: boolean;
+  /** The artifact that has a truncated output as it was printed, its size, and whether it has the first part only. */
+  artifact_id?: string;
+  artifact_bytes?: number;
+  artifact_part?: boolean;
+  /** How many bytes a command with separate outputs printed. */
+  raw_bytes?: number;
   duration_ms: number;
   timed_out?: boolean;
   cancelled?: boolean;
+  /** Who cancelled it, and the strongest signal that it got then. */
+  cancelled_by?: string;
+  signal?: string;
   out_of_memory?: boolean;
   /** Why it could not run, and what to do. */
   error?: string;

@@ -2,6 +2,7 @@ import type { Client as ServiceClient } from "@connectrpc/connect";
 
 import { isHopeless } from "./errors.js";
 import type { EntryService, TailResponse } from "./gen/arbe/v1/entry_pb.js";
+import { Pace, Watch } from "./reconnect.js";
 
 /** What a tail yields: an entry, a delta, or that all that was there has been yielded. */
 export type TailEvent = Extract<TailResponse["event"], { case: "entry" | "delta" | "caughtUp" }>;
@@ -15,13 +16,29 @@ export interface TailOptions {
   onDisconnect?: (error: unknown, waitMs: number) => void;
   /**
    * After how much silence a connection is taken for dead, in milliseconds. Defaults to 40,000; less than
-   * the 15,000 in which a server says that it is alive makes healthy connections end.
+   * the 20,000 in which a server says that it is alive makes healthy connections end.
    */
   silenceMs?: number;
 }
 
-const minDelayMs = 100;
-const maxDelayMs = 5_000;
+/** How many connections in a row may leave out the same entries before the tail takes them for lost. */
+const sameGap = 6;
+
+/**
+ * What a tail throws when the log itself has a gap: several connections in a row delivered the entry `found`
+ * although `position + 1` comes next. Tailing again behind `found - 1` leaves the gap out.
+ */
+export class GapError extends Error {
+  constructor(
+    /** The last entry before the gap. */
+    readonly position: bigint,
+    /** The first entry behind it. */
+    readonly found: bigint,
+  ) {
+    super(`entry ${found} came after entry ${position}`);
+    this.name = "GapError";
+  }
+}
 
 /** Implements `Client.tail`. */
 export async function* tail(
@@ -30,9 +47,13 @@ export async function* tail(
   { after = 0, signal, onDisconnect, silenceMs = 40_000 }: TailOptions = {},
 ): AsyncGenerator<TailEvent, never, void> {
   let position = BigInt(after);
-  let delay = minDelayMs;
+  const pace = new Pace();
+  let gap: GapError | undefined;
+  let gaps = 0;
   for (;;) {
     signal?.throwIfAborted();
+    const before = position;
+    pace.begin();
     const watch = new Watch(silenceMs);
     let ended: unknown = new Error("the server ended the connection");
     try {
@@ -41,13 +62,12 @@ export async function* tail(
       for await (const { event } of entries.tail({ threadId, after: position }, { signal: either })) {
         // The watch runs while we wait for the server, not while the caller thinks about what came.
         watch.stop();
-        delay = minDelayMs;
         if (event.case === "entry") {
           // Positions have no gap, so an entry that is not the next one proves the connection wrong: one
           // that was seen before is dropped, for one that came too early the next connection asks again.
           const { seq } = event.value;
           if (seq > position + 1n) {
-            ended = new Error(`entry ${seq} came after entry ${position}`);
+            ended = new GapError(position, seq);
             break;
           }
           if (seq === position + 1n) {
@@ -65,46 +85,13 @@ export async function* tail(
       watch.stop();
     }
     signal?.throwIfAborted();
-    if (isHopeless(ended)) {
+    if (ended instanceof GapError) {
+      gaps = gap?.position === ended.position && gap.found === ended.found ? gaps + 1 : 1;
+      gap = ended;
+    }
+    if (isHopeless(ended) || (ended instanceof GapError && gaps === sameGap)) {
       throw ended;
     }
-    // Half of it is chance, so that the tails of a restarted server do not come all at once.
-    const wait = delay / 2 + (Math.random() * delay) / 2;
-    delay = Math.min(2 * delay, maxDelayMs);
-    onDisconnect?.(ended, wait);
-    await sleep(wait, signal);
+    await pace.pause(position > before, signal, (waitMs) => onDisconnect?.(ended, waitMs));
   }
-}
-
-/** Aborts its signal when it is not stopped in time. */
-class Watch {
-  readonly #controller = new AbortController();
-  #timer: ReturnType<typeof setTimeout> | undefined;
-
-  constructor(private readonly ms: number) {}
-
-  get signal(): AbortSignal {
-    return this.#controller.signal;
-  }
-
-  start(): void {
-    this.#timer = setTimeout(() => this.#controller.abort(new Error(`the server said nothing for ${this.ms} ms`)), this.ms);
-  }
-
-  stop(): void {
-    clearTimeout(this.#timer);
-  }
-}
-
-/** Waits, at most until the signal is aborted. */
-function sleep(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    const done = () => {
-      clearTimeout(timer);
-      signal?.removeEventListener("abort", done);
-      resolve();
-    };
-    const timer = setTimeout(done, ms);
-    signal?.addEventListener("abort", done);
-  });
 }

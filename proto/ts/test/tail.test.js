@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Code, ConnectError, createClient, nextStep, payloadOf } from "../dist/index.js";
+import { Code, ConnectError, GapError, createClient, nextStep, payloadOf } from "../dist/index.js";
 import { serve, token } from "./scripted-server.js";
 
 /** Follows the log up to an entry and returns the positions that came. */
@@ -12,6 +12,14 @@ async function positions(client, { last, ...options }) {
     if (event.value.seq >= last) break;
   }
   return seen;
+}
+
+/** Checks that each wait is up to twice as long as the one before could be. */
+function growing(waits) {
+  waits.forEach((wait, i) => {
+    const ceiling = 100 * 2 ** i;
+    assert.ok(wait >= ceiling / 2 && wait <= ceiling, `attempt ${i + 1} waited ${wait} ms`);
+  });
 }
 
 const upTo = (last, after = 0) => Array.from({ length: last - after }, (_, i) => after + i + 1);
@@ -82,10 +90,42 @@ test("a tail ends with the reason of its signal, also while nobody answers", asy
     if (waits.length === 3) leaving.abort(new Error("enough"));
   };
   await assert.rejects(positions(client, { last: 1, signal: leaving.signal, onDisconnect }), /enough/);
-  waits.forEach((wait, i) => {
-    const ceiling = 100 * 2 ** i;
-    assert.ok(wait >= ceiling / 2 && wait <= ceiling, `attempt ${i + 1} waited ${wait} ms`);
+  growing(waits);
+});
+
+test("a tail waits longer also when every connection ends at the same place", async (t) => {
+  const leaving = new AbortController();
+  const { baseUrl } = await serve(t, {
+    length: 3,
+    onSend: (event) => {
+      if (event.case === "caughtUp") throw new ConnectError("not now", Code.Unavailable);
+    },
   });
+  const waits = [];
+  const onDisconnect = (_error, waitMs) => {
+    waits.push(waitMs);
+    if (waits.length === 4) leaving.abort(new Error("enough"));
+  };
+  await assert.rejects(positions(createClient({ baseUrl, token }), { last: 4, signal: leaving.signal, onDisconnect }), /enough/);
+  growing(waits);
+});
+
+test("a tail waits longer at a gap that stays, and throws it", async (t) => {
+  const { baseUrl, calls } = await serve(t, {
+    length: 5,
+    onSend: (event) => {
+      if (event.case === "entry" && event.value.seq > 3n) event.value = { ...event.value, seq: event.value.seq + 2n };
+    },
+  });
+  const waits = [];
+  const onDisconnect = (_error, waitMs) => waits.push(waitMs);
+  await assert.rejects(
+    positions(createClient({ baseUrl, token }), { last: 7, onDisconnect }),
+    (error) => error instanceof GapError && error.position === 3n && error.found === 6n,
+  );
+  assert.equal(waits.length, 5);
+  assert.equal(calls(), 6);
+  growing(waits);
 });
 
 for (const code of [Code.Unauthenticated, Code.PermissionDenied, Code.NotFound, Code.InvalidArgument, Code.OutOfRange]) {

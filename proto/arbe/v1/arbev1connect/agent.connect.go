@@ -45,6 +45,9 @@ const (
 	// AgentServiceCreateLoginLinkProcedure is the fully-qualified name of the AgentService's
 	// CreateLoginLink RPC.
 	AgentServiceCreateLoginLinkProcedure = "/arbe.v1.AgentService/CreateLoginLink"
+	// AgentServiceGetLoginLinkProcedure is the fully-qualified name of the AgentService's GetLoginLink
+	// RPC.
+	AgentServiceGetLoginLinkProcedure = "/arbe.v1.AgentService/GetLoginLink"
 	// AgentServiceRedeemLoginLinkProcedure is the fully-qualified name of the AgentService's
 	// RedeemLoginLink RPC.
 	AgentServiceRedeemLoginLinkProcedure = "/arbe.v1.AgentService/RedeemLoginLink"
@@ -54,21 +57,23 @@ const (
 
 // AgentServiceClient is a client for the arbe.v1.AgentService service.
 type AgentServiceClient interface {
-	// WhoAmI tells who the credential of this request belongs to.
+	// WhoAmI returns whose credential this request carries.
 	WhoAmI(context.Context, *v1.WhoAmIRequest) (*v1.WhoAmIResponse, error)
-	// CreateAgent makes a bot and adds it to a house as a member.
+	// CreateAgent creates a bot and adds it to a house as a member.
 	CreateAgent(context.Context, *v1.CreateAgentRequest) (*v1.CreateAgentResponse, error)
 	// GetAgent returns one agent of a house.
 	GetAgent(context.Context, *v1.GetAgentRequest) (*v1.GetAgentResponse, error)
 	// ListAgents returns the agents of a house, oldest member first.
 	ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error)
-	// CreateLoginLink makes a one-time link that logs a browser in as the caller. It works once, within
-	// fifteen minutes.
+	// CreateLoginLink creates a one-time link that logs a browser in as the caller. It works once, within fifteen
+	// minutes.
 	CreateLoginLink(context.Context, *v1.CreateLoginLinkRequest) (*v1.CreateLoginLinkResponse, error)
-	// RedeemLoginLink trades a login link's token for a browser session. It needs no credential, and
-	// works once.
+	// GetLoginLink returns whom a login link's token would log in, and leaves the link valid. It needs no credential.
+	// Show the answer to whoever opens a link before you redeem it.
+	GetLoginLink(context.Context, *v1.GetLoginLinkRequest) (*v1.GetLoginLinkResponse, error)
+	// RedeemLoginLink exchanges a login link's token for a browser session. It needs no credential, and works once.
 	RedeemLoginLink(context.Context, *v1.RedeemLoginLinkRequest) (*v1.RedeemLoginLinkResponse, error)
-	// EndSession logs the caller's browser session out. Ending one that has ended succeeds.
+	// EndSession ends the caller's browser session. Ending one that has ended succeeds.
 	EndSession(context.Context, *v1.EndSessionRequest) (*v1.EndSessionResponse, error)
 }
 
@@ -116,6 +121,12 @@ func NewAgentServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(agentServiceMethods.ByName("CreateLoginLink")),
 			connect.WithClientOptions(opts...),
 		),
+		getLoginLink: connect.NewClient[v1.GetLoginLinkRequest, v1.GetLoginLinkResponse](
+			httpClient,
+			baseURL+AgentServiceGetLoginLinkProcedure,
+			connect.WithSchema(agentServiceMethods.ByName("GetLoginLink")),
+			connect.WithClientOptions(opts...),
+		),
 		redeemLoginLink: connect.NewClient[v1.RedeemLoginLinkRequest, v1.RedeemLoginLinkResponse](
 			httpClient,
 			baseURL+AgentServiceRedeemLoginLinkProcedure,
@@ -138,6 +149,7 @@ type agentServiceClient struct {
 	getAgent        *connect.Client[v1.GetAgentRequest, v1.GetAgentResponse]
 	listAgents      *connect.Client[v1.ListAgentsRequest, v1.ListAgentsResponse]
 	createLoginLink *connect.Client[v1.CreateLoginLinkRequest, v1.CreateLoginLinkResponse]
+	getLoginLink    *connect.Client[v1.GetLoginLinkRequest, v1.GetLoginLinkResponse]
 	redeemLoginLink *connect.Client[v1.RedeemLoginLinkRequest, v1.RedeemLoginLinkResponse]
 	endSession      *connect.Client[v1.EndSessionRequest, v1.EndSessionResponse]
 }
@@ -187,6 +199,15 @@ func (c *agentServiceClient) CreateLoginLink(ctx context.Context, req *v1.Create
 	return nil, err
 }
 
+// GetLoginLink calls arbe.v1.AgentService.GetLoginLink.
+func (c *agentServiceClient) GetLoginLink(ctx context.Context, req *v1.GetLoginLinkRequest) (*v1.GetLoginLinkResponse, error) {
+	response, err := c.getLoginLink.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // RedeemLoginLink calls arbe.v1.AgentService.RedeemLoginLink.
 func (c *agentServiceClient) RedeemLoginLink(ctx context.Context, req *v1.RedeemLoginLinkRequest) (*v1.RedeemLoginLinkResponse, error) {
 	response, err := c.redeemLoginLink.CallUnary(ctx, connect.NewRequest(req))
@@ -207,21 +228,23 @@ func (c *agentServiceClient) EndSession(ctx context.Context, req *v1.EndSessionR
 
 // AgentServiceHandler is an implementation of the arbe.v1.AgentService service.
 type AgentServiceHandler interface {
-	// WhoAmI tells who the credential of this request belongs to.
+	// WhoAmI returns whose credential this request carries.
 	WhoAmI(context.Context, *v1.WhoAmIRequest) (*v1.WhoAmIResponse, error)
-	// CreateAgent makes a bot and adds it to a house as a member.
+	// CreateAgent creates a bot and adds it to a house as a member.
 	CreateAgent(context.Context, *v1.CreateAgentRequest) (*v1.CreateAgentResponse, error)
 	// GetAgent returns one agent of a house.
 	GetAgent(context.Context, *v1.GetAgentRequest) (*v1.GetAgentResponse, error)
 	// ListAgents returns the agents of a house, oldest member first.
 	ListAgents(context.Context, *v1.ListAgentsRequest) (*v1.ListAgentsResponse, error)
-	// CreateLoginLink makes a one-time link that logs a browser in as the caller. It works once, within
-	// fifteen minutes.
+	// CreateLoginLink creates a one-time link that logs a browser in as the caller. It works once, within fifteen
+	// minutes.
 	CreateLoginLink(context.Context, *v1.CreateLoginLinkRequest) (*v1.CreateLoginLinkResponse, error)
-	// RedeemLoginLink trades a login link's token for a browser session. It needs no credential, and
-	// works once.
+	// GetLoginLink returns whom a login link's token would log in, and leaves the link valid. It needs no credential.
+	// Show the answer to whoever opens a link before you redeem it.
+	GetLoginLink(context.Context, *v1.GetLoginLinkRequest) (*v1.GetLoginLinkResponse, error)
+	// RedeemLoginLink exchanges a login link's token for a browser session. It needs no credential, and works once.
 	RedeemLoginLink(context.Context, *v1.RedeemLoginLinkRequest) (*v1.RedeemLoginLinkResponse, error)
-	// EndSession logs the caller's browser session out. Ending one that has ended succeeds.
+	// EndSession ends the caller's browser session. Ending one that has ended succeeds.
 	EndSession(context.Context, *v1.EndSessionRequest) (*v1.EndSessionResponse, error)
 }
 
@@ -265,6 +288,12 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(agentServiceMethods.ByName("CreateLoginLink")),
 		connect.WithHandlerOptions(opts...),
 	)
+	agentServiceGetLoginLinkHandler := connect.NewUnaryHandlerSimple(
+		AgentServiceGetLoginLinkProcedure,
+		svc.GetLoginLink,
+		connect.WithSchema(agentServiceMethods.ByName("GetLoginLink")),
+		connect.WithHandlerOptions(opts...),
+	)
 	agentServiceRedeemLoginLinkHandler := connect.NewUnaryHandlerSimple(
 		AgentServiceRedeemLoginLinkProcedure,
 		svc.RedeemLoginLink,
@@ -289,6 +318,8 @@ func NewAgentServiceHandler(svc AgentServiceHandler, opts ...connect.HandlerOpti
 			agentServiceListAgentsHandler.ServeHTTP(w, r)
 		case AgentServiceCreateLoginLinkProcedure:
 			agentServiceCreateLoginLinkHandler.ServeHTTP(w, r)
+		case AgentServiceGetLoginLinkProcedure:
+			agentServiceGetLoginLinkHandler.ServeHTTP(w, r)
 		case AgentServiceRedeemLoginLinkProcedure:
 			agentServiceRedeemLoginLinkHandler.ServeHTTP(w, r)
 		case AgentServiceEndSessionProcedure:
@@ -320,6 +351,10 @@ func (UnimplementedAgentServiceHandler) ListAgents(context.Context, *v1.ListAgen
 
 func (UnimplementedAgentServiceHandler) CreateLoginLink(context.Context, *v1.CreateLoginLinkRequest) (*v1.CreateLoginLinkResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.AgentService.CreateLoginLink is not implemented"))
+}
+
+func (UnimplementedAgentServiceHandler) GetLoginLink(context.Context, *v1.GetLoginLinkRequest) (*v1.GetLoginLinkResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.AgentService.GetLoginLink is not implemented"))
 }
 
 func (UnimplementedAgentServiceHandler) RedeemLoginLink(context.Context, *v1.RedeemLoginLinkRequest) (*v1.RedeemLoginLinkResponse, error) {

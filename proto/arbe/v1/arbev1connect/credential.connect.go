@@ -55,23 +55,24 @@ const (
 
 // CredentialServiceClient is a client for the arbe.v1.CredentialService service.
 type CredentialServiceClient interface {
-	// CreateAPIKey makes a key for one house: for the caller or, by an owner, for a bot of the house. The key
-	// is shown in this answer and never again. So an id that is taken makes nothing and is already_exists: who
-	// never saw the first answer revokes that key, and makes one with another id.
+	// CreateAPIKey creates a key for one house: for the caller or, by an owner, for a bot of the house. The key is in
+	// this answer and never shown again. An id that was already used therefore creates nothing and is already_exists: if
+	// the first answer was lost, revoke that key and create one with another id.
 	CreateAPIKey(context.Context, *v1.CreateAPIKeyRequest) (*v1.CreateAPIKeyResponse, error)
-	// ListAPIKeys returns the keys of a house, oldest first, those that have ended too.
+	// ListAPIKeys returns the keys of a house, or those of the caller that are valid for all their houses: oldest first,
+	// including those that have ended.
 	ListAPIKeys(context.Context, *v1.ListAPIKeysRequest) (*v1.ListAPIKeysResponse, error)
-	// RevokeAPIKey ends a key for good: its holder's or, by an owner, any of the house. Revoking one that has
-	// ended succeeds.
+	// RevokeAPIKey revokes a key for good: the caller's own or, by an owner, any of the house. A key that is limited to a
+	// house can revoke itself and no other. Revoking one that has ended succeeds.
 	RevokeAPIKey(context.Context, *v1.RevokeAPIKeyRequest) (*v1.RevokeAPIKeyResponse, error)
-	// CreateThreadToken makes a token for one thread: for the caller or, by an owner, for a bot of the house.
-	// It ends after two hours, and with the thread: when that is deleted, closed, completed, failed or
-	// cancelled. A retry makes another one.
+	// CreateThreadToken creates a token for one thread: for the caller or, by an owner, for a bot of the house. It ends
+	// after two hours, and when the thread is deleted, closed, completed, failed or cancelled. A retry creates another
+	// one.
 	CreateThreadToken(context.Context, *v1.CreateThreadTokenRequest) (*v1.CreateThreadTokenResponse, error)
-	// RenewThreadToken makes another token like the one that this request shows, good for two hours from now.
-	// The one shown goes on until it expires.
+	// RenewThreadToken creates another token with the same rights as the one that this request carries, valid for two
+	// hours from now. The old one stays valid until it expires.
 	RenewThreadToken(context.Context, *v1.RenewThreadTokenRequest) (*v1.RenewThreadTokenResponse, error)
-	// RevokeThreadTokens ends all tokens of a thread at once.
+	// RevokeThreadTokens revokes all tokens of a thread at once.
 	RevokeThreadTokens(context.Context, *v1.RevokeThreadTokensRequest) (*v1.RevokeThreadTokensResponse, error)
 }
 
@@ -192,23 +193,24 @@ func (c *credentialServiceClient) RevokeThreadTokens(ctx context.Context, req *v
 
 // CredentialServiceHandler is an implementation of the arbe.v1.CredentialService service.
 type CredentialServiceHandler interface {
-	// CreateAPIKey makes a key for one house: for the caller or, by an owner, for a bot of the house. The key
-	// is shown in this answer and never again. So an id that is taken makes nothing and is already_exists: who
-	// never saw the first answer revokes that key, and makes one with another id.
+	// CreateAPIKey creates a key for one house: for the caller or, by an owner, for a bot of the house. The key is in
+	// this answer and never shown again. An id that was already used therefore creates nothing and is already_exists: if
+	// the first answer was lost, revoke that key and create one with another id.
 	CreateAPIKey(context.Context, *v1.CreateAPIKeyRequest) (*v1.CreateAPIKeyResponse, error)
-	// ListAPIKeys returns the keys of a house, oldest first, those that have ended too.
+	// ListAPIKeys returns the keys of a house, or those of the caller that are valid for all their houses: oldest first,
+	// including those that have ended.
 	ListAPIKeys(context.Context, *v1.ListAPIKeysRequest) (*v1.ListAPIKeysResponse, error)
-	// RevokeAPIKey ends a key for good: its holder's or, by an owner, any of the house. Revoking one that has
-	// ended succeeds.
+	// RevokeAPIKey revokes a key for good: the caller's own or, by an owner, any of the house. A key that is limited to a
+	// house can revoke itself and no other. Revoking one that has ended succeeds.
 	RevokeAPIKey(context.Context, *v1.RevokeAPIKeyRequest) (*v1.RevokeAPIKeyResponse, error)
-	// CreateThreadToken makes a token for one thread: for the caller or, by an owner, for a bot of the house.
-	// It ends after two hours, and with the thread: when that is deleted, closed, completed, failed or
-	// cancelled. A retry makes another one.
+	// CreateThreadToken creates a token for one thread: for the caller or, by an owner, for a bot of the house. It ends
+	// after two hours, and when the thread is deleted, closed, completed, failed or cancelled. A retry creates another
+	// one.
 	CreateThreadToken(context.Context, *v1.CreateThreadTokenRequest) (*v1.CreateThreadTokenResponse, error)
-	// RenewThreadToken makes another token like the one that this request shows, good for two hours from now.
-	// The one shown goes on until it expires.
+	// RenewThreadToken creates another token with the same rights as the one that this request carries, valid for two
+	// hours from now. The old one stays valid until it expires.
 	RenewThreadToken(context.Context, *v1.RenewThreadTokenRequest) (*v1.RenewThreadTokenResponse, error)
-	// RevokeThreadTokens ends all tokens of a thread at once.
+	// RevokeThreadTokens revokes all tokens of a thread at once.
 	RevokeThreadTokens(context.Context, *v1.RevokeThreadTokensRequest) (*v1.RevokeThreadTokensResponse, error)
 }
 

@@ -33,6 +33,8 @@ const (
 // reflection-formatted method names, remove the leading slash and convert the remaining slash to a
 // period.
 const (
+	// EntryServiceSayProcedure is the fully-qualified name of the EntryService's Say RPC.
+	EntryServiceSayProcedure = "/arbe.v1.EntryService/Say"
 	// EntryServiceAppendProcedure is the fully-qualified name of the EntryService's Append RPC.
 	EntryServiceAppendProcedure = "/arbe.v1.EntryService/Append"
 	// EntryServiceListProcedure is the fully-qualified name of the EntryService's List RPC.
@@ -43,14 +45,19 @@ const (
 
 // EntryServiceClient is a client for the arbe.v1.EntryService service.
 type EntryServiceClient interface {
-	// Append adds one entry. The same id again returns the first entry and adds nothing, so every retry
-	// is harmless.
+	// Say writes a chat or command to a thread, as a person does in a composer: "/run make test" and "!make test" run a
+	// command in the thread's sandbox; anything else is a chat. Repeating the request with the same id returns the first
+	// entry and adds nothing, so every retry is harmless. An id that belongs to a different entry is an already_exists.
+	Say(context.Context, *v1.SayRequest) (*v1.SayResponse, error)
+	// Append adds one entry exactly as given: a chat stays a chat, whatever its text begins with. Repeating the request
+	// with the same id returns the first entry and adds nothing, so every retry is harmless. An id that belongs to a
+	// different entry is an already_exists.
 	Append(context.Context, *v1.AppendRequest) (*v1.AppendResponse, error)
-	// List returns a piece of the log, in order of position.
+	// List returns a part of the log in order of position.
 	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
-	// Tail replays the log after a position and then follows it: every entry once, in order, without a
-	// gap. It ends only when the caller leaves, the thread is deleted or the server stops; call again
-	// with the position of the last entry received.
+	// Tail replays the log after a position and then follows it: every entry once, in order, without a gap. It ends only
+	// when the caller leaves, the thread is deleted or the server stops. To continue, call it again with the position of
+	// the last entry received.
 	Tail(context.Context, *v1.TailRequest) (*connect.ServerStreamForClient[v1.TailResponse], error)
 }
 
@@ -65,6 +72,12 @@ func NewEntryServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 	baseURL = strings.TrimRight(baseURL, "/")
 	entryServiceMethods := v1.File_arbe_v1_entry_proto.Services().ByName("EntryService").Methods()
 	return &entryServiceClient{
+		say: connect.NewClient[v1.SayRequest, v1.SayResponse](
+			httpClient,
+			baseURL+EntryServiceSayProcedure,
+			connect.WithSchema(entryServiceMethods.ByName("Say")),
+			connect.WithClientOptions(opts...),
+		),
 		append: connect.NewClient[v1.AppendRequest, v1.AppendResponse](
 			httpClient,
 			baseURL+EntryServiceAppendProcedure,
@@ -89,9 +102,19 @@ func NewEntryServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 
 // entryServiceClient implements EntryServiceClient.
 type entryServiceClient struct {
+	say    *connect.Client[v1.SayRequest, v1.SayResponse]
 	append *connect.Client[v1.AppendRequest, v1.AppendResponse]
 	list   *connect.Client[v1.ListRequest, v1.ListResponse]
 	tail   *connect.Client[v1.TailRequest, v1.TailResponse]
+}
+
+// Say calls arbe.v1.EntryService.Say.
+func (c *entryServiceClient) Say(ctx context.Context, req *v1.SayRequest) (*v1.SayResponse, error) {
+	response, err := c.say.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
 }
 
 // Append calls arbe.v1.EntryService.Append.
@@ -119,14 +142,19 @@ func (c *entryServiceClient) Tail(ctx context.Context, req *v1.TailRequest) (*co
 
 // EntryServiceHandler is an implementation of the arbe.v1.EntryService service.
 type EntryServiceHandler interface {
-	// Append adds one entry. The same id again returns the first entry and adds nothing, so every retry
-	// is harmless.
+	// Say writes a chat or command to a thread, as a person does in a composer: "/run make test" and "!make test" run a
+	// command in the thread's sandbox; anything else is a chat. Repeating the request with the same id returns the first
+	// entry and adds nothing, so every retry is harmless. An id that belongs to a different entry is an already_exists.
+	Say(context.Context, *v1.SayRequest) (*v1.SayResponse, error)
+	// Append adds one entry exactly as given: a chat stays a chat, whatever its text begins with. Repeating the request
+	// with the same id returns the first entry and adds nothing, so every retry is harmless. An id that belongs to a
+	// different entry is an already_exists.
 	Append(context.Context, *v1.AppendRequest) (*v1.AppendResponse, error)
-	// List returns a piece of the log, in order of position.
+	// List returns a part of the log in order of position.
 	List(context.Context, *v1.ListRequest) (*v1.ListResponse, error)
-	// Tail replays the log after a position and then follows it: every entry once, in order, without a
-	// gap. It ends only when the caller leaves, the thread is deleted or the server stops; call again
-	// with the position of the last entry received.
+	// Tail replays the log after a position and then follows it: every entry once, in order, without a gap. It ends only
+	// when the caller leaves, the thread is deleted or the server stops. To continue, call it again with the position of
+	// the last entry received.
 	Tail(context.Context, *v1.TailRequest, *connect.ServerStream[v1.TailResponse]) error
 }
 
@@ -137,6 +165,12 @@ type EntryServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewEntryServiceHandler(svc EntryServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	entryServiceMethods := v1.File_arbe_v1_entry_proto.Services().ByName("EntryService").Methods()
+	entryServiceSayHandler := connect.NewUnaryHandlerSimple(
+		EntryServiceSayProcedure,
+		svc.Say,
+		connect.WithSchema(entryServiceMethods.ByName("Say")),
+		connect.WithHandlerOptions(opts...),
+	)
 	entryServiceAppendHandler := connect.NewUnaryHandlerSimple(
 		EntryServiceAppendProcedure,
 		svc.Append,
@@ -158,6 +192,8 @@ func NewEntryServiceHandler(svc EntryServiceHandler, opts ...connect.HandlerOpti
 	)
 	return "/arbe.v1.EntryService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
+		case EntryServiceSayProcedure:
+			entryServiceSayHandler.ServeHTTP(w, r)
 		case EntryServiceAppendProcedure:
 			entryServiceAppendHandler.ServeHTTP(w, r)
 		case EntryServiceListProcedure:
@@ -172,6 +208,10 @@ func NewEntryServiceHandler(svc EntryServiceHandler, opts ...connect.HandlerOpti
 
 // UnimplementedEntryServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedEntryServiceHandler struct{}
+
+func (UnimplementedEntryServiceHandler) Say(context.Context, *v1.SayRequest) (*v1.SayResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EntryService.Say is not implemented"))
+}
 
 func (UnimplementedEntryServiceHandler) Append(context.Context, *v1.AppendRequest) (*v1.AppendResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EntryService.Append is not implemented"))

@@ -52,16 +52,16 @@ const (
 
 // EnvironmentServiceClient is a client for the arbe.v1.EnvironmentService service.
 type EnvironmentServiceClient interface {
-	// CreateEnvironment adds a recipe to a house.
+	// CreateEnvironment creates an environment in a house.
 	CreateEnvironment(context.Context, *v1.CreateEnvironmentRequest) (*v1.CreateEnvironmentResponse, error)
-	// GetEnvironment returns one recipe.
+	// GetEnvironment returns one environment.
 	GetEnvironment(context.Context, *v1.GetEnvironmentRequest) (*v1.GetEnvironmentResponse, error)
-	// ListEnvironments returns a house's recipes, oldest first.
+	// ListEnvironments returns a house's environments, oldest first.
 	ListEnvironments(context.Context, *v1.ListEnvironmentsRequest) (*v1.ListEnvironmentsResponse, error)
-	// UpdateEnvironment changes the fields that are set. Sandboxes built before stay as they are.
+	// UpdateEnvironment changes the fields that are set. Existing sandboxes do not change.
 	UpdateEnvironment(context.Context, *v1.UpdateEnvironmentRequest) (*v1.UpdateEnvironmentResponse, error)
-	// DeleteEnvironment removes a recipe that no thread, sandbox or house names any more. Deleting one
-	// that is gone succeeds.
+	// DeleteEnvironment deletes an environment that no thread, sandbox or house names. Deleting one that does not exist
+	// succeeds.
 	DeleteEnvironment(context.Context, *v1.DeleteEnvironmentRequest) (*v1.DeleteEnvironmentResponse, error)
 }
 
@@ -167,16 +167,16 @@ func (c *environmentServiceClient) DeleteEnvironment(ctx context.Context, req *v
 
 // EnvironmentServiceHandler is an implementation of the arbe.v1.EnvironmentService service.
 type EnvironmentServiceHandler interface {
-	// CreateEnvironment adds a recipe to a house.
+	// CreateEnvironment creates an environment in a house.
 	CreateEnvironment(context.Context, *v1.CreateEnvironmentRequest) (*v1.CreateEnvironmentResponse, error)
-	// GetEnvironment returns one recipe.
+	// GetEnvironment returns one environment.
 	GetEnvironment(context.Context, *v1.GetEnvironmentRequest) (*v1.GetEnvironmentResponse, error)
-	// ListEnvironments returns a house's recipes, oldest first.
+	// ListEnvironments returns a house's environments, oldest first.
 	ListEnvironments(context.Context, *v1.ListEnvironmentsRequest) (*v1.ListEnvironmentsResponse, error)
-	// UpdateEnvironment changes the fields that are set. Sandboxes built before stay as they are.
+	// UpdateEnvironment changes the fields that are set. Existing sandboxes do not change.
 	UpdateEnvironment(context.Context, *v1.UpdateEnvironmentRequest) (*v1.UpdateEnvironmentResponse, error)
-	// DeleteEnvironment removes a recipe that no thread, sandbox or house names any more. Deleting one
-	// that is gone succeeds.
+	// DeleteEnvironment deletes an environment that no thread, sandbox or house names. Deleting one that does not exist
+	// succeeds.
 	DeleteEnvironment(context.Context, *v1.DeleteEnvironmentRequest) (*v1.DeleteEnvironmentResponse, error)
 }
 

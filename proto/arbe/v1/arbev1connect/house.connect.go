@@ -46,20 +46,71 @@ const (
 	// HouseServiceListMembersProcedure is the fully-qualified name of the HouseService's ListMembers
 	// RPC.
 	HouseServiceListMembersProcedure = "/arbe.v1.HouseService/ListMembers"
+	// HouseServiceUpdateMemberProcedure is the fully-qualified name of the HouseService's UpdateMember
+	// RPC.
+	HouseServiceUpdateMemberProcedure = "/arbe.v1.HouseService/UpdateMember"
+	// HouseServiceRemoveMemberProcedure is the fully-qualified name of the HouseService's RemoveMember
+	// RPC.
+	HouseServiceRemoveMemberProcedure = "/arbe.v1.HouseService/RemoveMember"
+	// HouseServiceCreateInviteProcedure is the fully-qualified name of the HouseService's CreateInvite
+	// RPC.
+	HouseServiceCreateInviteProcedure = "/arbe.v1.HouseService/CreateInvite"
+	// HouseServiceListInvitesProcedure is the fully-qualified name of the HouseService's ListInvites
+	// RPC.
+	HouseServiceListInvitesProcedure = "/arbe.v1.HouseService/ListInvites"
+	// HouseServiceRevokeInviteProcedure is the fully-qualified name of the HouseService's RevokeInvite
+	// RPC.
+	HouseServiceRevokeInviteProcedure = "/arbe.v1.HouseService/RevokeInvite"
+	// HouseServiceGetInviteProcedure is the fully-qualified name of the HouseService's GetInvite RPC.
+	HouseServiceGetInviteProcedure = "/arbe.v1.HouseService/GetInvite"
+	// HouseServiceAcceptInviteProcedure is the fully-qualified name of the HouseService's AcceptInvite
+	// RPC.
+	HouseServiceAcceptInviteProcedure = "/arbe.v1.HouseService/AcceptInvite"
+	// HouseServiceWatchHouseProcedure is the fully-qualified name of the HouseService's WatchHouse RPC.
+	HouseServiceWatchHouseProcedure = "/arbe.v1.HouseService/WatchHouse"
 )
 
 // HouseServiceClient is a client for the arbe.v1.HouseService service.
 type HouseServiceClient interface {
-	// CreateHouse makes a house with its primary thread and a default environment; the caller is its owner.
+	// CreateHouse creates a house with its primary thread and a default environment. The caller becomes its owner.
 	CreateHouse(context.Context, *v1.CreateHouseRequest) (*v1.CreateHouseResponse, error)
-	// GetHouse returns one house of the caller's.
+	// GetHouse returns one of the caller's houses.
 	GetHouse(context.Context, *v1.GetHouseRequest) (*v1.GetHouseResponse, error)
 	// ListHouses returns the caller's houses, oldest first.
 	ListHouses(context.Context, *v1.ListHousesRequest) (*v1.ListHousesResponse, error)
 	// UpdateHouse changes the fields that are set. Owners only.
 	UpdateHouse(context.Context, *v1.UpdateHouseRequest) (*v1.UpdateHouseResponse, error)
-	// ListMembers returns who is in a house and as what, oldest member first.
+	// ListMembers returns the members of a house with their roles, oldest member first.
 	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
+	// UpdateMember changes the role of a person. Owners only. The role of the last owner cannot be changed:
+	// failed_precondition. The pending invites of an owner who becomes a member are revoked.
+	UpdateMember(context.Context, *v1.UpdateMemberRequest) (*v1.UpdateMemberResponse, error)
+	// RemoveMember removes a person or a bot from a house: owners may remove anyone, and everyone may leave. Within a
+	// second the removed agent can do nothing more in the house: their API keys for the house and their pending invites
+	// are deleted, and what they follow ends. What they wrote stays. The last owner cannot be removed:
+	// failed_precondition.
+	RemoveMember(context.Context, *v1.RemoveMemberRequest) (*v1.RemoveMemberResponse, error)
+	// CreateInvite creates a link with which one person joins a house. Owners only. The link is in this answer and never
+	// shown again. A retry creates another one. A house may have at most 100 pending invites: resource_exhausted.
+	CreateInvite(context.Context, *v1.CreateInviteRequest) (*v1.CreateInviteResponse, error)
+	// ListInvites returns the pending invites of a house, oldest first. Owners only.
+	ListInvites(context.Context, *v1.ListInvitesRequest) (*v1.ListInvitesResponse, error)
+	// RevokeInvite revokes an invite. Owners only. Revoking one that has ended succeeds.
+	RevokeInvite(context.Context, *v1.RevokeInviteRequest) (*v1.RevokeInviteResponse, error)
+	// GetInvite returns what the token of an invite offers, without using the invite. It needs no credential. Show the
+	// answer to whoever opens a link before you accept it. A token that cannot be used is unauthenticated; the message
+	// gives the reason only if the token was once valid.
+	GetInvite(context.Context, *v1.GetInviteRequest) (*v1.GetInviteResponse, error)
+	// AcceptInvite joins a house, once per invite. With a credential, which must be valid for all of their houses, the
+	// caller joins. Without a credential, a new person with this name joins and gets a browser session. If the caller is
+	// already in the house, nothing changes and the invite stays valid.
+	AcceptInvite(context.Context, *v1.AcceptInviteRequest) (*v1.AcceptInviteResponse, error)
+	// WatchHouse sends the requested rows of a house and then their changes: first every row once, then caught_up, then a
+	// row whenever it changes, and a gone when it is deleted or no longer among those requested. Nothing is missed
+	// between the two parts. If a row changes faster than the caller reads, only its latest state is sent. The stream
+	// ends only when the caller leaves, may no longer read the house, or the server stops. To continue, call it again,
+	// and forget the rows that are not sent again before caught_up.
+	WatchHouse(context.Context, *v1.WatchHouseRequest) (*connect.ServerStreamForClient[v1.WatchHouseResponse], error)
 }
 
 // NewHouseServiceClient constructs a client for the arbe.v1.HouseService service. By default, it
@@ -106,16 +157,73 @@ func NewHouseServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
+		updateMember: connect.NewClient[v1.UpdateMemberRequest, v1.UpdateMemberResponse](
+			httpClient,
+			baseURL+HouseServiceUpdateMemberProcedure,
+			connect.WithSchema(houseServiceMethods.ByName("UpdateMember")),
+			connect.WithClientOptions(opts...),
+		),
+		removeMember: connect.NewClient[v1.RemoveMemberRequest, v1.RemoveMemberResponse](
+			httpClient,
+			baseURL+HouseServiceRemoveMemberProcedure,
+			connect.WithSchema(houseServiceMethods.ByName("RemoveMember")),
+			connect.WithClientOptions(opts...),
+		),
+		createInvite: connect.NewClient[v1.CreateInviteRequest, v1.CreateInviteResponse](
+			httpClient,
+			baseURL+HouseServiceCreateInviteProcedure,
+			connect.WithSchema(houseServiceMethods.ByName("CreateInvite")),
+			connect.WithClientOptions(opts...),
+		),
+		listInvites: connect.NewClient[v1.ListInvitesRequest, v1.ListInvitesResponse](
+			httpClient,
+			baseURL+HouseServiceListInvitesProcedure,
+			connect.WithSchema(houseServiceMethods.ByName("ListInvites")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
+		revokeInvite: connect.NewClient[v1.RevokeInviteRequest, v1.RevokeInviteResponse](
+			httpClient,
+			baseURL+HouseServiceRevokeInviteProcedure,
+			connect.WithSchema(houseServiceMethods.ByName("RevokeInvite")),
+			connect.WithClientOptions(opts...),
+		),
+		getInvite: connect.NewClient[v1.GetInviteRequest, v1.GetInviteResponse](
+			httpClient,
+			baseURL+HouseServiceGetInviteProcedure,
+			connect.WithSchema(houseServiceMethods.ByName("GetInvite")),
+			connect.WithClientOptions(opts...),
+		),
+		acceptInvite: connect.NewClient[v1.AcceptInviteRequest, v1.AcceptInviteResponse](
+			httpClient,
+			baseURL+HouseServiceAcceptInviteProcedure,
+			connect.WithSchema(houseServiceMethods.ByName("AcceptInvite")),
+			connect.WithClientOptions(opts...),
+		),
+		watchHouse: connect.NewClient[v1.WatchHouseRequest, v1.WatchHouseResponse](
+			httpClient,
+			baseURL+HouseServiceWatchHouseProcedure,
+			connect.WithSchema(houseServiceMethods.ByName("WatchHouse")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // houseServiceClient implements HouseServiceClient.
 type houseServiceClient struct {
-	createHouse *connect.Client[v1.CreateHouseRequest, v1.CreateHouseResponse]
-	getHouse    *connect.Client[v1.GetHouseRequest, v1.GetHouseResponse]
-	listHouses  *connect.Client[v1.ListHousesRequest, v1.ListHousesResponse]
-	updateHouse *connect.Client[v1.UpdateHouseRequest, v1.UpdateHouseResponse]
-	listMembers *connect.Client[v1.ListMembersRequest, v1.ListMembersResponse]
+	createHouse  *connect.Client[v1.CreateHouseRequest, v1.CreateHouseResponse]
+	getHouse     *connect.Client[v1.GetHouseRequest, v1.GetHouseResponse]
+	listHouses   *connect.Client[v1.ListHousesRequest, v1.ListHousesResponse]
+	updateHouse  *connect.Client[v1.UpdateHouseRequest, v1.UpdateHouseResponse]
+	listMembers  *connect.Client[v1.ListMembersRequest, v1.ListMembersResponse]
+	updateMember *connect.Client[v1.UpdateMemberRequest, v1.UpdateMemberResponse]
+	removeMember *connect.Client[v1.RemoveMemberRequest, v1.RemoveMemberResponse]
+	createInvite *connect.Client[v1.CreateInviteRequest, v1.CreateInviteResponse]
+	listInvites  *connect.Client[v1.ListInvitesRequest, v1.ListInvitesResponse]
+	revokeInvite *connect.Client[v1.RevokeInviteRequest, v1.RevokeInviteResponse]
+	getInvite    *connect.Client[v1.GetInviteRequest, v1.GetInviteResponse]
+	acceptInvite *connect.Client[v1.AcceptInviteRequest, v1.AcceptInviteResponse]
+	watchHouse   *connect.Client[v1.WatchHouseRequest, v1.WatchHouseResponse]
 }
 
 // CreateHouse calls arbe.v1.HouseService.CreateHouse.
@@ -163,18 +271,115 @@ func (c *houseServiceClient) ListMembers(ctx context.Context, req *v1.ListMember
 	return nil, err
 }
 
+// UpdateMember calls arbe.v1.HouseService.UpdateMember.
+func (c *houseServiceClient) UpdateMember(ctx context.Context, req *v1.UpdateMemberRequest) (*v1.UpdateMemberResponse, error) {
+	response, err := c.updateMember.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RemoveMember calls arbe.v1.HouseService.RemoveMember.
+func (c *houseServiceClient) RemoveMember(ctx context.Context, req *v1.RemoveMemberRequest) (*v1.RemoveMemberResponse, error) {
+	response, err := c.removeMember.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// CreateInvite calls arbe.v1.HouseService.CreateInvite.
+func (c *houseServiceClient) CreateInvite(ctx context.Context, req *v1.CreateInviteRequest) (*v1.CreateInviteResponse, error) {
+	response, err := c.createInvite.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// ListInvites calls arbe.v1.HouseService.ListInvites.
+func (c *houseServiceClient) ListInvites(ctx context.Context, req *v1.ListInvitesRequest) (*v1.ListInvitesResponse, error) {
+	response, err := c.listInvites.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RevokeInvite calls arbe.v1.HouseService.RevokeInvite.
+func (c *houseServiceClient) RevokeInvite(ctx context.Context, req *v1.RevokeInviteRequest) (*v1.RevokeInviteResponse, error) {
+	response, err := c.revokeInvite.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// GetInvite calls arbe.v1.HouseService.GetInvite.
+func (c *houseServiceClient) GetInvite(ctx context.Context, req *v1.GetInviteRequest) (*v1.GetInviteResponse, error) {
+	response, err := c.getInvite.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// AcceptInvite calls arbe.v1.HouseService.AcceptInvite.
+func (c *houseServiceClient) AcceptInvite(ctx context.Context, req *v1.AcceptInviteRequest) (*v1.AcceptInviteResponse, error) {
+	response, err := c.acceptInvite.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// WatchHouse calls arbe.v1.HouseService.WatchHouse.
+func (c *houseServiceClient) WatchHouse(ctx context.Context, req *v1.WatchHouseRequest) (*connect.ServerStreamForClient[v1.WatchHouseResponse], error) {
+	return c.watchHouse.CallServerStream(ctx, connect.NewRequest(req))
+}
+
 // HouseServiceHandler is an implementation of the arbe.v1.HouseService service.
 type HouseServiceHandler interface {
-	// CreateHouse makes a house with its primary thread and a default environment; the caller is its owner.
+	// CreateHouse creates a house with its primary thread and a default environment. The caller becomes its owner.
 	CreateHouse(context.Context, *v1.CreateHouseRequest) (*v1.CreateHouseResponse, error)
-	// GetHouse returns one house of the caller's.
+	// GetHouse returns one of the caller's houses.
 	GetHouse(context.Context, *v1.GetHouseRequest) (*v1.GetHouseResponse, error)
 	// ListHouses returns the caller's houses, oldest first.
 	ListHouses(context.Context, *v1.ListHousesRequest) (*v1.ListHousesResponse, error)
 	// UpdateHouse changes the fields that are set. Owners only.
 	UpdateHouse(context.Context, *v1.UpdateHouseRequest) (*v1.UpdateHouseResponse, error)
-	// ListMembers returns who is in a house and as what, oldest member first.
+	// ListMembers returns the members of a house with their roles, oldest member first.
 	ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error)
+	// UpdateMember changes the role of a person. Owners only. The role of the last owner cannot be changed:
+	// failed_precondition. The pending invites of an owner who becomes a member are revoked.
+	UpdateMember(context.Context, *v1.UpdateMemberRequest) (*v1.UpdateMemberResponse, error)
+	// RemoveMember removes a person or a bot from a house: owners may remove anyone, and everyone may leave. Within a
+	// second the removed agent can do nothing more in the house: their API keys for the house and their pending invites
+	// are deleted, and what they follow ends. What they wrote stays. The last owner cannot be removed:
+	// failed_precondition.
+	RemoveMember(context.Context, *v1.RemoveMemberRequest) (*v1.RemoveMemberResponse, error)
+	// CreateInvite creates a link with which one person joins a house. Owners only. The link is in this answer and never
+	// shown again. A retry creates another one. A house may have at most 100 pending invites: resource_exhausted.
+	CreateInvite(context.Context, *v1.CreateInviteRequest) (*v1.CreateInviteResponse, error)
+	// ListInvites returns the pending invites of a house, oldest first. Owners only.
+	ListInvites(context.Context, *v1.ListInvitesRequest) (*v1.ListInvitesResponse, error)
+	// RevokeInvite revokes an invite. Owners only. Revoking one that has ended succeeds.
+	RevokeInvite(context.Context, *v1.RevokeInviteRequest) (*v1.RevokeInviteResponse, error)
+	// GetInvite returns what the token of an invite offers, without using the invite. It needs no credential. Show the
+	// answer to whoever opens a link before you accept it. A token that cannot be used is unauthenticated; the message
+	// gives the reason only if the token was once valid.
+	GetInvite(context.Context, *v1.GetInviteRequest) (*v1.GetInviteResponse, error)
+	// AcceptInvite joins a house, once per invite. With a credential, which must be valid for all of their houses, the
+	// caller joins. Without a credential, a new person with this name joins and gets a browser session. If the caller is
+	// already in the house, nothing changes and the invite stays valid.
+	AcceptInvite(context.Context, *v1.AcceptInviteRequest) (*v1.AcceptInviteResponse, error)
+	// WatchHouse sends the requested rows of a house and then their changes: first every row once, then caught_up, then a
+	// row whenever it changes, and a gone when it is deleted or no longer among those requested. Nothing is missed
+	// between the two parts. If a row changes faster than the caller reads, only its latest state is sent. The stream
+	// ends only when the caller leaves, may no longer read the house, or the server stops. To continue, call it again,
+	// and forget the rows that are not sent again before caught_up.
+	WatchHouse(context.Context, *v1.WatchHouseRequest, *connect.ServerStream[v1.WatchHouseResponse]) error
 }
 
 // NewHouseServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -217,6 +422,55 @@ func NewHouseServiceHandler(svc HouseServiceHandler, opts ...connect.HandlerOpti
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
+	houseServiceUpdateMemberHandler := connect.NewUnaryHandlerSimple(
+		HouseServiceUpdateMemberProcedure,
+		svc.UpdateMember,
+		connect.WithSchema(houseServiceMethods.ByName("UpdateMember")),
+		connect.WithHandlerOptions(opts...),
+	)
+	houseServiceRemoveMemberHandler := connect.NewUnaryHandlerSimple(
+		HouseServiceRemoveMemberProcedure,
+		svc.RemoveMember,
+		connect.WithSchema(houseServiceMethods.ByName("RemoveMember")),
+		connect.WithHandlerOptions(opts...),
+	)
+	houseServiceCreateInviteHandler := connect.NewUnaryHandlerSimple(
+		HouseServiceCreateInviteProcedure,
+		svc.CreateInvite,
+		connect.WithSchema(houseServiceMethods.ByName("CreateInvite")),
+		connect.WithHandlerOptions(opts...),
+	)
+	houseServiceListInvitesHandler := connect.NewUnaryHandlerSimple(
+		HouseServiceListInvitesProcedure,
+		svc.ListInvites,
+		connect.WithSchema(houseServiceMethods.ByName("ListInvites")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
+	houseServiceRevokeInviteHandler := connect.NewUnaryHandlerSimple(
+		HouseServiceRevokeInviteProcedure,
+		svc.RevokeInvite,
+		connect.WithSchema(houseServiceMethods.ByName("RevokeInvite")),
+		connect.WithHandlerOptions(opts...),
+	)
+	houseServiceGetInviteHandler := connect.NewUnaryHandlerSimple(
+		HouseServiceGetInviteProcedure,
+		svc.GetInvite,
+		connect.WithSchema(houseServiceMethods.ByName("GetInvite")),
+		connect.WithHandlerOptions(opts...),
+	)
+	houseServiceAcceptInviteHandler := connect.NewUnaryHandlerSimple(
+		HouseServiceAcceptInviteProcedure,
+		svc.AcceptInvite,
+		connect.WithSchema(houseServiceMethods.ByName("AcceptInvite")),
+		connect.WithHandlerOptions(opts...),
+	)
+	houseServiceWatchHouseHandler := connect.NewServerStreamHandlerSimple(
+		HouseServiceWatchHouseProcedure,
+		svc.WatchHouse,
+		connect.WithSchema(houseServiceMethods.ByName("WatchHouse")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/arbe.v1.HouseService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case HouseServiceCreateHouseProcedure:
@@ -229,6 +483,22 @@ func NewHouseServiceHandler(svc HouseServiceHandler, opts ...connect.HandlerOpti
 			houseServiceUpdateHouseHandler.ServeHTTP(w, r)
 		case HouseServiceListMembersProcedure:
 			houseServiceListMembersHandler.ServeHTTP(w, r)
+		case HouseServiceUpdateMemberProcedure:
+			houseServiceUpdateMemberHandler.ServeHTTP(w, r)
+		case HouseServiceRemoveMemberProcedure:
+			houseServiceRemoveMemberHandler.ServeHTTP(w, r)
+		case HouseServiceCreateInviteProcedure:
+			houseServiceCreateInviteHandler.ServeHTTP(w, r)
+		case HouseServiceListInvitesProcedure:
+			houseServiceListInvitesHandler.ServeHTTP(w, r)
+		case HouseServiceRevokeInviteProcedure:
+			houseServiceRevokeInviteHandler.ServeHTTP(w, r)
+		case HouseServiceGetInviteProcedure:
+			houseServiceGetInviteHandler.ServeHTTP(w, r)
+		case HouseServiceAcceptInviteProcedure:
+			houseServiceAcceptInviteHandler.ServeHTTP(w, r)
+		case HouseServiceWatchHouseProcedure:
+			houseServiceWatchHouseHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -256,4 +526,36 @@ func (UnimplementedHouseServiceHandler) UpdateHouse(context.Context, *v1.UpdateH
 
 func (UnimplementedHouseServiceHandler) ListMembers(context.Context, *v1.ListMembersRequest) (*v1.ListMembersResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.HouseService.ListMembers is not implemented"))
+}
+
+func (UnimplementedHouseServiceHandler) UpdateMember(context.Context, *v1.UpdateMemberRequest) (*v1.UpdateMemberResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.HouseService.UpdateMember is not implemented"))
+}
+
+func (UnimplementedHouseServiceHandler) RemoveMember(context.Context, *v1.RemoveMemberRequest) (*v1.RemoveMemberResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.HouseService.RemoveMember is not implemented"))
+}
+
+func (UnimplementedHouseServiceHandler) CreateInvite(context.Context, *v1.CreateInviteRequest) (*v1.CreateInviteResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.HouseService.CreateInvite is not implemented"))
+}
+
+func (UnimplementedHouseServiceHandler) ListInvites(context.Context, *v1.ListInvitesRequest) (*v1.ListInvitesResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.HouseService.ListInvites is not implemented"))
+}
+
+func (UnimplementedHouseServiceHandler) RevokeInvite(context.Context, *v1.RevokeInviteRequest) (*v1.RevokeInviteResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.HouseService.RevokeInvite is not implemented"))
+}
+
+func (UnimplementedHouseServiceHandler) GetInvite(context.Context, *v1.GetInviteRequest) (*v1.GetInviteResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.HouseService.GetInvite is not implemented"))
+}
+
+func (UnimplementedHouseServiceHandler) AcceptInvite(context.Context, *v1.AcceptInviteRequest) (*v1.AcceptInviteResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.HouseService.AcceptInvite is not implemented"))
+}
+
+func (UnimplementedHouseServiceHandler) WatchHouse(context.Context, *v1.WatchHouseRequest, *connect.ServerStream[v1.WatchHouseResponse]) error {
+	return connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.HouseService.WatchHouse is not implemented"))
 }

@@ -48,10 +48,11 @@ const (
 type SandboxServiceClient interface {
 	// GetSandbox returns one sandbox.
 	GetSandbox(context.Context, *v1.GetSandboxRequest) (*v1.GetSandboxResponse, error)
-	// ListSandboxes returns a house's sandboxes, newest first, dead ones included.
+	// ListSandboxes returns a house's sandboxes, newest first, including dead ones.
 	ListSandboxes(context.Context, *v1.ListSandboxesRequest) (*v1.ListSandboxesResponse, error)
-	// DestroySandbox deletes the machine with its files; the threads on it get a new one with their next
-	// command. Destroying a dead one succeeds.
+	// DestroySandbox deletes a sandbox with its files. The threads on it get a new one with their next command.
+	// Destroying a dead one succeeds. If it is on a machine that is away, it counts as dead at once and is deleted when
+	// the machine is back.
 	DestroySandbox(context.Context, *v1.DestroySandboxRequest) (*v1.DestroySandboxResponse, error)
 }
 
@@ -127,10 +128,11 @@ func (c *sandboxServiceClient) DestroySandbox(ctx context.Context, req *v1.Destr
 type SandboxServiceHandler interface {
 	// GetSandbox returns one sandbox.
 	GetSandbox(context.Context, *v1.GetSandboxRequest) (*v1.GetSandboxResponse, error)
-	// ListSandboxes returns a house's sandboxes, newest first, dead ones included.
+	// ListSandboxes returns a house's sandboxes, newest first, including dead ones.
 	ListSandboxes(context.Context, *v1.ListSandboxesRequest) (*v1.ListSandboxesResponse, error)
-	// DestroySandbox deletes the machine with its files; the threads on it get a new one with their next
-	// command. Destroying a dead one succeeds.
+	// DestroySandbox deletes a sandbox with its files. The threads on it get a new one with their next command.
+	// Destroying a dead one succeeds. If it is on a machine that is away, it counts as dead at once and is deleted when
+	// the machine is back.
 	DestroySandbox(context.Context, *v1.DestroySandboxRequest) (*v1.DestroySandboxResponse, error)
 }
 

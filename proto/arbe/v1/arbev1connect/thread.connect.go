@@ -53,6 +53,12 @@ const (
 	// ThreadServiceRunCommandProcedure is the fully-qualified name of the ThreadService's RunCommand
 	// RPC.
 	ThreadServiceRunCommandProcedure = "/arbe.v1.ThreadService/RunCommand"
+	// ThreadServiceReadOutputProcedure is the fully-qualified name of the ThreadService's ReadOutput
+	// RPC.
+	ThreadServiceReadOutputProcedure = "/arbe.v1.ThreadService/ReadOutput"
+	// ThreadServiceWriteInputProcedure is the fully-qualified name of the ThreadService's WriteInput
+	// RPC.
+	ThreadServiceWriteInputProcedure = "/arbe.v1.ThreadService/WriteInput"
 	// ThreadServiceCancelCommandProcedure is the fully-qualified name of the ThreadService's
 	// CancelCommand RPC.
 	ThreadServiceCancelCommandProcedure = "/arbe.v1.ThreadService/CancelCommand"
@@ -60,31 +66,44 @@ const (
 
 // ThreadServiceClient is a client for the arbe.v1.ThreadService service.
 type ThreadServiceClient interface {
-	// CreateThread makes a thread with an empty log. The same id again returns the thread that is there.
+	// CreateThread creates a thread with an empty log. Repeating the id returns the existing thread.
 	CreateThread(context.Context, *v1.CreateThreadRequest) (*v1.CreateThreadResponse, error)
 	// GetThread returns one thread.
 	GetThread(context.Context, *v1.GetThreadRequest) (*v1.GetThreadResponse, error)
-	// ListThreads returns a house's threads: pinned ones first, then by last activity.
+	// ListThreads returns a house's threads: pinned ones first, then by last activity, which the order follows within
+	// about a second.
 	ListThreads(context.Context, *v1.ListThreadsRequest) (*v1.ListThreadsResponse, error)
-	// UpdateThread changes the fields that are set. A change of status and the entry that tells it are
-	// one.
+	// UpdateThread changes the fields that are set. A change of status and the entry that records it are one transaction.
 	UpdateThread(context.Context, *v1.UpdateThreadRequest) (*v1.UpdateThreadResponse, error)
-	// DeleteThread removes a thread, its log and its children; its forks stay whole. Deleting one that is gone
+	// DeleteThread deletes a thread, its log and its children. Its forks stay complete. Deleting one that does not exist
 	// succeeds.
 	DeleteThread(context.Context, *v1.DeleteThreadRequest) (*v1.DeleteThreadResponse, error)
-	// ForkThread makes a thread that begins as another one is up to an entry and goes on by itself, in the same
-	// house. What both have in common is the same log, not a copy, and stays when either is deleted. The fork
-	// starts with the driver, environment and tags of its source, open or idle, not pinned, and without a
-	// sandbox: its first command makes it one of its own. A direct message's fork is one too; a child's fork is
-	// a root thread. Commands that were asked for in the source are run, and answered, only there. The first
-	// entry of its own is a signal.thread.forked. The same id again returns the fork that is there.
+	// ForkThread creates a thread that shares another thread's entries up to a position and then continues on its own, in
+	// the same house. The shared part is not copied, and stays when either thread is deleted. The fork has the driver,
+	// environment and tags of its source, is open or idle, not pinned, and without a sandbox: its first command creates
+	// its own. A fork of a direct message is a direct message; a fork of a child is a root thread. Commands in the shared
+	// part run, and get their results, only in the source. The first entry of the fork's own is a signal.thread.forked.
+	// Repeating the id returns the existing fork.
 	ForkThread(context.Context, *v1.ForkThreadRequest) (*v1.ForkThreadResponse, error)
-	// RunCommand runs a shell command on the thread's sandbox, which is made if there is none. It
-	// returns once the command is in the log; the output streams to the tails as deltas of the
-	// command_result entry, whose id is in the answer.
+	// RunCommand runs a command in the thread's sandbox, which is created if there is none. It returns when the command
+	// is in the log. The output is sent to tails as deltas of the command_result entry, whose id is in the answer.
 	RunCommand(context.Context, *v1.RunCommandRequest) (*v1.RunCommandResponse, error)
-	// CancelCommand stops a command with everything it started; its command_result says so. Cancelling
-	// a command that has ended changes nothing and succeeds.
+	// ReadOutput reads the output of a command that was run with separate: every byte, from a position on. It waits up to
+	// 15 seconds for output. Call it repeatedly with the position of the last answer, which confirms that everything
+	// before it has arrived, until the output has ended. A repeated call loses and duplicates nothing, even across a
+	// restart of the server. While the reader is more than about 8 MiB behind, the command waits for it. A reader that
+	// does not call for a minute, or for 15 seconds after the command has ended, counts as gone: the command continues,
+	// and unread output is out of range.
+	ReadOutput(context.Context, *v1.ReadOutputRequest) (*v1.ReadOutputResponse, error)
+	// WriteInput writes to the standard input of a command that was run with input, from a position on. It waits a while
+	// until the command has read enough. Call it repeatedly with the position of the last answer, and with end for the
+	// last data. A repeated call duplicates nothing. If the writer does not call for a minute before the end, or the
+	// server is killed, the command is ended, because the end of its input would tell it that the input was complete.
+	WriteInput(context.Context, *v1.WriteInputRequest) (*v1.WriteInputResponse, error)
+	// CancelCommand cancels a command, or all of a thread that run or wait. It gets SIGINT, as from Ctrl-C; after 10 seconds
+	// SIGTERM; after 10 more SIGKILL, with everything it started. Its command_result says who cancelled it, and which signal
+	// it had got when it ended. To go on at once, cancel it again with a stronger signal. Cancelling a command that has
+	// ended changes nothing and succeeds.
 	CancelCommand(context.Context, *v1.CancelCommandRequest) (*v1.CancelCommandResponse, error)
 }
 
@@ -143,6 +162,18 @@ func NewThreadServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(threadServiceMethods.ByName("RunCommand")),
 			connect.WithClientOptions(opts...),
 		),
+		readOutput: connect.NewClient[v1.ReadOutputRequest, v1.ReadOutputResponse](
+			httpClient,
+			baseURL+ThreadServiceReadOutputProcedure,
+			connect.WithSchema(threadServiceMethods.ByName("ReadOutput")),
+			connect.WithClientOptions(opts...),
+		),
+		writeInput: connect.NewClient[v1.WriteInputRequest, v1.WriteInputResponse](
+			httpClient,
+			baseURL+ThreadServiceWriteInputProcedure,
+			connect.WithSchema(threadServiceMethods.ByName("WriteInput")),
+			connect.WithClientOptions(opts...),
+		),
 		cancelCommand: connect.NewClient[v1.CancelCommandRequest, v1.CancelCommandResponse](
 			httpClient,
 			baseURL+ThreadServiceCancelCommandProcedure,
@@ -161,6 +192,8 @@ type threadServiceClient struct {
 	deleteThread  *connect.Client[v1.DeleteThreadRequest, v1.DeleteThreadResponse]
 	forkThread    *connect.Client[v1.ForkThreadRequest, v1.ForkThreadResponse]
 	runCommand    *connect.Client[v1.RunCommandRequest, v1.RunCommandResponse]
+	readOutput    *connect.Client[v1.ReadOutputRequest, v1.ReadOutputResponse]
+	writeInput    *connect.Client[v1.WriteInputRequest, v1.WriteInputResponse]
 	cancelCommand *connect.Client[v1.CancelCommandRequest, v1.CancelCommandResponse]
 }
 
@@ -227,6 +260,24 @@ func (c *threadServiceClient) RunCommand(ctx context.Context, req *v1.RunCommand
 	return nil, err
 }
 
+// ReadOutput calls arbe.v1.ThreadService.ReadOutput.
+func (c *threadServiceClient) ReadOutput(ctx context.Context, req *v1.ReadOutputRequest) (*v1.ReadOutputResponse, error) {
+	response, err := c.readOutput.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// WriteInput calls arbe.v1.ThreadService.WriteInput.
+func (c *threadServiceClient) WriteInput(ctx context.Context, req *v1.WriteInputRequest) (*v1.WriteInputResponse, error) {
+	response, err := c.writeInput.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // CancelCommand calls arbe.v1.ThreadService.CancelCommand.
 func (c *threadServiceClient) CancelCommand(ctx context.Context, req *v1.CancelCommandRequest) (*v1.CancelCommandResponse, error) {
 	response, err := c.cancelCommand.CallUnary(ctx, connect.NewRequest(req))
@@ -238,31 +289,44 @@ func (c *threadServiceClient) CancelCommand(ctx context.Context, req *v1.CancelC
 
 // ThreadServiceHandler is an implementation of the arbe.v1.ThreadService service.
 type ThreadServiceHandler interface {
-	// CreateThread makes a thread with an empty log. The same id again returns the thread that is there.
+	// CreateThread creates a thread with an empty log. Repeating the id returns the existing thread.
 	CreateThread(context.Context, *v1.CreateThreadRequest) (*v1.CreateThreadResponse, error)
 	// GetThread returns one thread.
 	GetThread(context.Context, *v1.GetThreadRequest) (*v1.GetThreadResponse, error)
-	// ListThreads returns a house's threads: pinned ones first, then by last activity.
+	// ListThreads returns a house's threads: pinned ones first, then by last activity, which the order follows within
+	// about a second.
 	ListThreads(context.Context, *v1.ListThreadsRequest) (*v1.ListThreadsResponse, error)
-	// UpdateThread changes the fields that are set. A change of status and the entry that tells it are
-	// one.
+	// UpdateThread changes the fields that are set. A change of status and the entry that records it are one transaction.
 	UpdateThread(context.Context, *v1.UpdateThreadRequest) (*v1.UpdateThreadResponse, error)
-	// DeleteThread removes a thread, its log and its children; its forks stay whole. Deleting one that is gone
+	// DeleteThread deletes a thread, its log and its children. Its forks stay complete. Deleting one that does not exist
 	// succeeds.
 	DeleteThread(context.Context, *v1.DeleteThreadRequest) (*v1.DeleteThreadResponse, error)
-	// ForkThread makes a thread that begins as another one is up to an entry and goes on by itself, in the same
-	// house. What both have in common is the same log, not a copy, and stays when either is deleted. The fork
-	// starts with the driver, environment and tags of its source, open or idle, not pinned, and without a
-	// sandbox: its first command makes it one of its own. A direct message's fork is one too; a child's fork is
-	// a root thread. Commands that were asked for in the source are run, and answered, only there. The first
-	// entry of its own is a signal.thread.forked. The same id again returns the fork that is there.
+	// ForkThread creates a thread that shares another thread's entries up to a position and then continues on its own, in
+	// the same house. The shared part is not copied, and stays when either thread is deleted. The fork has the driver,
+	// environment and tags of its source, is open or idle, not pinned, and without a sandbox: its first command creates
+	// its own. A fork of a direct message is a direct message; a fork of a child is a root thread. Commands in the shared
+	// part run, and get their results, only in the source. The first entry of the fork's own is a signal.thread.forked.
+	// Repeating the id returns the existing fork.
 	ForkThread(context.Context, *v1.ForkThreadRequest) (*v1.ForkThreadResponse, error)
-	// RunCommand runs a shell command on the thread's sandbox, which is made if there is none. It
-	// returns once the command is in the log; the output streams to the tails as deltas of the
-	// command_result entry, whose id is in the answer.
+	// RunCommand runs a command in the thread's sandbox, which is created if there is none. It returns when the command
+	// is in the log. The output is sent to tails as deltas of the command_result entry, whose id is in the answer.
 	RunCommand(context.Context, *v1.RunCommandRequest) (*v1.RunCommandResponse, error)
-	// CancelCommand stops a command with everything it started; its command_result says so. Cancelling
-	// a command that has ended changes nothing and succeeds.
+	// ReadOutput reads the output of a command that was run with separate: every byte, from a position on. It waits up to
+	// 15 seconds for output. Call it repeatedly with the position of the last answer, which confirms that everything
+	// before it has arrived, until the output has ended. A repeated call loses and duplicates nothing, even across a
+	// restart of the server. While the reader is more than about 8 MiB behind, the command waits for it. A reader that
+	// does not call for a minute, or for 15 seconds after the command has ended, counts as gone: the command continues,
+	// and unread output is out of range.
+	ReadOutput(context.Context, *v1.ReadOutputRequest) (*v1.ReadOutputResponse, error)
+	// WriteInput writes to the standard input of a command that was run with input, from a position on. It waits a while
+	// until the command has read enough. Call it repeatedly with the position of the last answer, and with end for the
+	// last data. A repeated call duplicates nothing. If the writer does not call for a minute before the end, or the
+	// server is killed, the command is ended, because the end of its input would tell it that the input was complete.
+	WriteInput(context.Context, *v1.WriteInputRequest) (*v1.WriteInputResponse, error)
+	// CancelCommand cancels a command, or all of a thread that run or wait. It gets SIGINT, as from Ctrl-C; after 10 seconds
+	// SIGTERM; after 10 more SIGKILL, with everything it started. Its command_result says who cancelled it, and which signal
+	// it had got when it ended. To go on at once, cancel it again with a stronger signal. Cancelling a command that has
+	// ended changes nothing and succeeds.
 	CancelCommand(context.Context, *v1.CancelCommandRequest) (*v1.CancelCommandResponse, error)
 }
 
@@ -317,6 +381,18 @@ func NewThreadServiceHandler(svc ThreadServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(threadServiceMethods.ByName("RunCommand")),
 		connect.WithHandlerOptions(opts...),
 	)
+	threadServiceReadOutputHandler := connect.NewUnaryHandlerSimple(
+		ThreadServiceReadOutputProcedure,
+		svc.ReadOutput,
+		connect.WithSchema(threadServiceMethods.ByName("ReadOutput")),
+		connect.WithHandlerOptions(opts...),
+	)
+	threadServiceWriteInputHandler := connect.NewUnaryHandlerSimple(
+		ThreadServiceWriteInputProcedure,
+		svc.WriteInput,
+		connect.WithSchema(threadServiceMethods.ByName("WriteInput")),
+		connect.WithHandlerOptions(opts...),
+	)
 	threadServiceCancelCommandHandler := connect.NewUnaryHandlerSimple(
 		ThreadServiceCancelCommandProcedure,
 		svc.CancelCommand,
@@ -339,6 +415,10 @@ func NewThreadServiceHandler(svc ThreadServiceHandler, opts ...connect.HandlerOp
 			threadServiceForkThreadHandler.ServeHTTP(w, r)
 		case ThreadServiceRunCommandProcedure:
 			threadServiceRunCommandHandler.ServeHTTP(w, r)
+		case ThreadServiceReadOutputProcedure:
+			threadServiceReadOutputHandler.ServeHTTP(w, r)
+		case ThreadServiceWriteInputProcedure:
+			threadServiceWriteInputHandler.ServeHTTP(w, r)
 		case ThreadServiceCancelCommandProcedure:
 			threadServiceCancelCommandHandler.ServeHTTP(w, r)
 		default:
@@ -376,6 +456,14 @@ func (UnimplementedThreadServiceHandler) ForkThread(context.Context, *v1.ForkThr
 
 func (UnimplementedThreadServiceHandler) RunCommand(context.Context, *v1.RunCommandRequest) (*v1.RunCommandResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.ThreadService.RunCommand is not implemented"))
+}
+
+func (UnimplementedThreadServiceHandler) ReadOutput(context.Context, *v1.ReadOutputRequest) (*v1.ReadOutputResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.ThreadService.ReadOutput is not implemented"))
+}
+
+func (UnimplementedThreadServiceHandler) WriteInput(context.Context, *v1.WriteInputRequest) (*v1.WriteInputResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.ThreadService.WriteInput is not implemented"))
 }
 
 func (UnimplementedThreadServiceHandler) CancelCommand(context.Context, *v1.CancelCommandRequest) (*v1.CancelCommandResponse, error) {

@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/agent.proto.
  */
 export const file_arbe_v1_agent: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2FnZW50LnByb3RvEgdhcmJlLnYxInAKBUFnZW50EgoKAmlkGAEgASgJEgwKBGtpbmQYAiABKAkSDwoHcnVudGltZRgDIAEoCRIMCgRuYW1lGAQgASgJEi4KCmNyZWF0ZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIg8KDVdob0FtSVJlcXVlc3QiqAEKDldob0FtSVJlc3BvbnNlEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudBISCgpjcmVkZW50aWFsGAIgASgJEhAKCGhvdXNlX2lkGAMgASgJEhEKCXRocmVhZF9pZBgEIAEoCRIOCgZzY29wZXMYBSADKAkSLgoKZXhwaXJlc19hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiegoSQ3JlYXRlQWdlbnRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoEbmFtZRgCIAEoCUIJukgGcgQQARhkEi4KB3J1bnRpbWUYAyABKAlCHbpIGnIYUgJwaVIFY29kZXhSC2NsYXVkZS1jb2RlIjQKE0NyZWF0ZUFnZW50UmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IkQKD0dldEFnZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyA7ABASIxChBHZXRBZ2VudFJlc3BvbnNlEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudCJtChFMaXN0QWdlbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJNChJMaXN0QWdlbnRzUmVzcG9uc2USHgoGYWdlbnRzGAEgAygLMg4uYXJiZS52MS5BZ2VudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiGAoWQ3JlYXRlTG9naW5MaW5rUmVxdWVzdCJXChdDcmVhdGVMb2dpbkxpbmtSZXNwb25zZRIMCgRwYXRoGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjMKFlJlZGVlbUxvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEieQoXUmVkZWVtTG9naW5MaW5rUmVzcG9uc2USDwoHc2Vzc2lvbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgVhZ2VudBgDIAEoCzIOLmFyYmUudjEuQWdlbnQiEwoRRW5kU2Vzc2lvblJlcXVlc3QiFAoSRW5kU2Vzc2lvblJlc3BvbnNlMp0ECgxBZ2VudFNlcnZpY2USPgoGV2hvQW1JEhYuYXJiZS52MS5XaG9BbUlSZXF1ZXN0GhcuYXJiZS52MS5XaG9BbUlSZXNwb25zZSIDkAIBEkgKC0NyZWF0ZUFnZW50EhsuYXJiZS52MS5DcmVhdGVBZ2VudFJlcXVlc3QaHC5hcmJlLnYxLkNyZWF0ZUFnZW50UmVzcG9uc2USRAoIR2V0QWdlbnQSGC5hcmJlLnYxLkdldEFnZW50UmVxdWVzdBoZLmFyYmUudjEuR2V0QWdlbnRSZXNwb25zZSIDkAIBEkoKCkxpc3RBZ2VudHMSGi5hcmJlLnYxLkxpc3RBZ2VudHNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0QWdlbnRzUmVzcG9uc2UiA5ACARJUCg9DcmVhdGVMb2dpbkxpbmsSHy5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1JlcXVlc3QaIC5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1Jlc3BvbnNlElQKD1JlZGVlbUxvZ2luTGluaxIfLmFyYmUudjEuUmVkZWVtTG9naW5MaW5rUmVxdWVzdBogLmFyYmUudjEuUmVkZWVtTG9naW5MaW5rUmVzcG9uc2USRQoKRW5kU2Vzc2lvbhIaLmFyYmUudjEuRW5kU2Vzc2lvblJlcXVlc3QaGy5hcmJlLnYxLkVuZFNlc3Npb25SZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2FnZW50LnByb3RvEgdhcmJlLnYxInAKBUFnZW50EgoKAmlkGAEgASgJEgwKBGtpbmQYAiABKAkSDwoHcnVudGltZRgDIAEoCRIMCgRuYW1lGAQgASgJEi4KCmNyZWF0ZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIg8KDVdob0FtSVJlcXVlc3QiqAEKDldob0FtSVJlc3BvbnNlEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudBISCgpjcmVkZW50aWFsGAIgASgJEhAKCGhvdXNlX2lkGAMgASgJEhEKCXRocmVhZF9pZBgEIAEoCRIOCgZzY29wZXMYBSADKAkSLgoKZXhwaXJlc19hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiegoSQ3JlYXRlQWdlbnRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoEbmFtZRgCIAEoCUIJukgGcgQQARhkEi4KB3J1bnRpbWUYAyABKAlCHbpIGnIYUgJwaVIFY29kZXhSC2NsYXVkZS1jb2RlIjQKE0NyZWF0ZUFnZW50UmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IkQKD0dldEFnZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyA7ABASIxChBHZXRBZ2VudFJlc3BvbnNlEh0KBWFnZW50GAEgASgLMg4uYXJiZS52MS5BZ2VudCJtChFMaXN0QWdlbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJNChJMaXN0QWdlbnRzUmVzcG9uc2USHgoGYWdlbnRzGAEgAygLMg4uYXJiZS52MS5BZ2VudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiGAoWQ3JlYXRlTG9naW5MaW5rUmVxdWVzdCJXChdDcmVhdGVMb2dpbkxpbmtSZXNwb25zZRIMCgRwYXRoGAEgASgJEi4KCmV4cGlyZXNfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjAKE0dldExvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEiNQoUR2V0TG9naW5MaW5rUmVzcG9uc2USHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50IjMKFlJlZGVlbUxvZ2luTGlua1JlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEieQoXUmVkZWVtTG9naW5MaW5rUmVzcG9uc2USDwoHc2Vzc2lvbhgBIAEoCRIuCgpleHBpcmVzX2F0GAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdCgVhZ2VudBgDIAEoCzIOLmFyYmUudjEuQWdlbnQiEwoRRW5kU2Vzc2lvblJlcXVlc3QiFAoSRW5kU2Vzc2lvblJlc3BvbnNlMuoECgxBZ2VudFNlcnZpY2USPgoGV2hvQW1JEhYuYXJiZS52MS5XaG9BbUlSZXF1ZXN0GhcuYXJiZS52MS5XaG9BbUlSZXNwb25zZSIDkAIBEkgKC0NyZWF0ZUFnZW50EhsuYXJiZS52MS5DcmVhdGVBZ2VudFJlcXVlc3QaHC5hcmJlLnYxLkNyZWF0ZUFnZW50UmVzcG9uc2USRAoIR2V0QWdlbnQSGC5hcmJlLnYxLkdldEFnZW50UmVxdWVzdBoZLmFyYmUudjEuR2V0QWdlbnRSZXNwb25zZSIDkAIBEkoKCkxpc3RBZ2VudHMSGi5hcmJlLnYxLkxpc3RBZ2VudHNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0QWdlbnRzUmVzcG9uc2UiA5ACARJUCg9DcmVhdGVMb2dpbkxpbmsSHy5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1JlcXVlc3QaIC5hcmJlLnYxLkNyZWF0ZUxvZ2luTGlua1Jlc3BvbnNlEksKDEdldExvZ2luTGluaxIcLmFyYmUudjEuR2V0TG9naW5MaW5rUmVxdWVzdBodLmFyYmUudjEuR2V0TG9naW5MaW5rUmVzcG9uc2USVAoPUmVkZWVtTG9naW5MaW5rEh8uYXJiZS52MS5SZWRlZW1Mb2dpbkxpbmtSZXF1ZXN0GiAuYXJiZS52MS5SZWRlZW1Mb2dpbkxpbmtSZXNwb25zZRJFCgpFbmRTZXNzaW9uEhouYXJiZS52MS5FbmRTZXNzaW9uUmVxdWVzdBobLmFyYmUudjEuRW5kU2Vzc2lvblJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Agent is any actor: a human or a bot.
@@ -36,7 +36,7 @@ export type Agent = Message<"arbe.v1.Agent"> & {
   kind: string;
 
   /**
-   * Which coding agent a bot runs: "pi", "codex" or "claude-code". Empty for a human.
+   * The coding agent that a bot runs: "pi", "codex" or "claude-code". Empty for a human.
    *
    * @generated from field: string runtime = 3;
    */
@@ -83,21 +83,21 @@ export type WhoAmIResponse = Message<"arbe.v1.WhoAmIResponse"> & {
   agent?: Agent | undefined;
 
   /**
-   * What kind of credential was shown: "session" (a browser), "api_key" or "thread_token".
+   * The kind of credential: "session" (a browser), "api_key" or "thread_token".
    *
    * @generated from field: string credential = 2;
    */
   credential: string;
 
   /**
-   * The one house the credential is limited to; empty when it reaches all of the agent's houses.
+   * The one house that the credential is limited to; empty if it is valid for all of the agent's houses.
    *
    * @generated from field: string house_id = 3;
    */
   houseId: string;
 
   /**
-   * The one thread that a thread token is limited to, what it may do there, and when it expires.
+   * The one thread that a thread token is limited to, what it allows there, and when it expires.
    *
    * @generated from field: string thread_id = 4;
    */
@@ -221,7 +221,7 @@ export type ListAgentsRequest = Message<"arbe.v1.ListAgentsRequest"> & {
   pageSize: number;
 
   /**
-   * next_page_token of the page before; empty for the first.
+   * next_page_token of the previous page; empty for the first.
    *
    * @generated from field: string page_token = 3;
    */
@@ -277,7 +277,7 @@ export const CreateLoginLinkRequestSchema: GenMessage<CreateLoginLinkRequest> = 
  */
 export type CreateLoginLinkResponse = Message<"arbe.v1.CreateLoginLinkResponse"> & {
   /**
-   * A path with its one-time token, to be put behind the server's address: "/login?token=…".
+   * A path with its one-time token, to be appended to the server's address: "/login?token=…".
    *
    * @generated from field: string path = 1;
    */
@@ -297,6 +297,40 @@ export const CreateLoginLinkResponseSchema: GenMessage<CreateLoginLinkResponse> 
   messageDesc(file_arbe_v1_agent, 10);
 
 /**
+ * @generated from message arbe.v1.GetLoginLinkRequest
+ */
+export type GetLoginLinkRequest = Message<"arbe.v1.GetLoginLinkRequest"> & {
+  /**
+   * @generated from field: string token = 1;
+   */
+  token: string;
+};
+
+/**
+ * Describes the message arbe.v1.GetLoginLinkRequest.
+ * Use `create(GetLoginLinkRequestSchema)` to create a new message.
+ */
+export const GetLoginLinkRequestSchema: GenMessage<GetLoginLinkRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 11);
+
+/**
+ * @generated from message arbe.v1.GetLoginLinkResponse
+ */
+export type GetLoginLinkResponse = Message<"arbe.v1.GetLoginLinkResponse"> & {
+  /**
+   * @generated from field: arbe.v1.Agent agent = 1;
+   */
+  agent?: Agent | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.GetLoginLinkResponse.
+ * Use `create(GetLoginLinkResponseSchema)` to create a new message.
+ */
+export const GetLoginLinkResponseSchema: GenMessage<GetLoginLinkResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_agent, 12);
+
+/**
  * @generated from message arbe.v1.RedeemLoginLinkRequest
  */
 export type RedeemLoginLinkRequest = Message<"arbe.v1.RedeemLoginLinkRequest"> & {
@@ -311,14 +345,14 @@ export type RedeemLoginLinkRequest = Message<"arbe.v1.RedeemLoginLinkRequest"> &
  * Use `create(RedeemLoginLinkRequestSchema)` to create a new message.
  */
 export const RedeemLoginLinkRequestSchema: GenMessage<RedeemLoginLinkRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 11);
+  messageDesc(file_arbe_v1_agent, 13);
 
 /**
  * @generated from message arbe.v1.RedeemLoginLinkResponse
  */
 export type RedeemLoginLinkResponse = Message<"arbe.v1.RedeemLoginLinkResponse"> & {
   /**
-   * The session: shown as the cookie "arbe_session", or as "Authorization: Bearer …".
+   * The session. Send it as the cookie "arbe_session" or as "Authorization: Bearer …".
    *
    * @generated from field: string session = 1;
    */
@@ -340,7 +374,7 @@ export type RedeemLoginLinkResponse = Message<"arbe.v1.RedeemLoginLinkResponse">
  * Use `create(RedeemLoginLinkResponseSchema)` to create a new message.
  */
 export const RedeemLoginLinkResponseSchema: GenMessage<RedeemLoginLinkResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 12);
+  messageDesc(file_arbe_v1_agent, 14);
 
 /**
  * @generated from message arbe.v1.EndSessionRequest
@@ -353,7 +387,7 @@ export type EndSessionRequest = Message<"arbe.v1.EndSessionRequest"> & {
  * Use `create(EndSessionRequestSchema)` to create a new message.
  */
 export const EndSessionRequestSchema: GenMessage<EndSessionRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 13);
+  messageDesc(file_arbe_v1_agent, 15);
 
 /**
  * @generated from message arbe.v1.EndSessionResponse
@@ -366,16 +400,16 @@ export type EndSessionResponse = Message<"arbe.v1.EndSessionResponse"> & {
  * Use `create(EndSessionResponseSchema)` to create a new message.
  */
 export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_agent, 14);
+  messageDesc(file_arbe_v1_agent, 16);
 
 /**
- * AgentService is about actors: people and bots. An agent is global; it belongs to houses by membership.
+ * AgentService manages actors: people and bots. Agents are global and belong to houses by membership.
  *
  * @generated from service arbe.v1.AgentService
  */
 export const AgentService: GenService<{
   /**
-   * WhoAmI tells who the credential of this request belongs to.
+   * WhoAmI returns whose credential this request carries.
    *
    * @generated from rpc arbe.v1.AgentService.WhoAmI
    */
@@ -385,7 +419,7 @@ export const AgentService: GenService<{
     output: typeof WhoAmIResponseSchema;
   },
   /**
-   * CreateAgent makes a bot and adds it to a house as a member.
+   * CreateAgent creates a bot and adds it to a house as a member.
    *
    * @generated from rpc arbe.v1.AgentService.CreateAgent
    */
@@ -415,8 +449,8 @@ export const AgentService: GenService<{
     output: typeof ListAgentsResponseSchema;
   },
   /**
-   * CreateLoginLink makes a one-time link that logs a browser in as the caller. It works once, within
-   * fifteen minutes.
+   * CreateLoginLink creates a one-time link that logs a browser in as the caller. It works once, within fifteen
+   * minutes.
    *
    * @generated from rpc arbe.v1.AgentService.CreateLoginLink
    */
@@ -426,8 +460,18 @@ export const AgentService: GenService<{
     output: typeof CreateLoginLinkResponseSchema;
   },
   /**
-   * RedeemLoginLink trades a login link's token for a browser session. It needs no credential, and
-   * works once.
+   * GetLoginLink returns whom a login link's token would log in, and leaves the link valid. It needs no credential.
+   * Show the answer to whoever opens a link before you redeem it.
+   *
+   * @generated from rpc arbe.v1.AgentService.GetLoginLink
+   */
+  getLoginLink: {
+    methodKind: "unary";
+    input: typeof GetLoginLinkRequestSchema;
+    output: typeof GetLoginLinkResponseSchema;
+  },
+  /**
+   * RedeemLoginLink exchanges a login link's token for a browser session. It needs no credential, and works once.
    *
    * @generated from rpc arbe.v1.AgentService.RedeemLoginLink
    */
@@ -437,7 +481,7 @@ export const AgentService: GenService<{
     output: typeof RedeemLoginLinkResponseSchema;
   },
   /**
-   * EndSession logs the caller's browser session out. Ending one that has ended succeeds.
+   * EndSession ends the caller's browser session. Ending one that has ended succeeds.
    *
    * @generated from rpc arbe.v1.AgentService.EndSession
    */

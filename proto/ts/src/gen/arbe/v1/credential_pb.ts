@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/credential.proto.
  */
 export const file_arbe_v1_credential: GenFile = /*@__PURE__*/
-  fileDesc("ChhhcmJlL3YxL2NyZWRlbnRpYWwucHJvdG8SB2FyYmUudjEiiAIKBkFQSUtleRIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIQCghhZ2VudF9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEi4KCmNyZWF0ZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmV4cGlyZXNfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnJldm9rZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGxhc3RfdXNlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAi1QEKE0NyZWF0ZUFQSUtleVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBImCgJpZBgCIAEoCUIaukgX2AEBchIyEF5bYS16MC05XXs4LDMyfSQSFwoEbmFtZRgDIAEoCUIJukgGcgQQARhkEh0KCGFnZW50X2lkGAQgASgJQgu6SAjYAQFyA7ABARJBCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIRukgOsgELIgcI/4LR/68HQAEiRQoUQ3JlYXRlQVBJS2V5UmVzcG9uc2USIAoHYXBpX2tleRgBIAEoCzIPLmFyYmUudjEuQVBJS2V5EgsKA2tleRgCIAEoCSJuChJMaXN0QVBJS2V5c1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiUQoTTGlzdEFQSUtleXNSZXNwb25zZRIhCghhcGlfa2V5cxgBIAMoCzIPLmFyYmUudjEuQVBJS2V5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSIsChNSZXZva2VBUElLZXlSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiFgoUUmV2b2tlQVBJS2V5UmVzcG9uc2UigQEKC1RocmVhZFRva2VuEg0KBXRva2VuGAEgASgJEhEKCXRocmVhZF9pZBgCIAEoCRIQCghhZ2VudF9pZBgDIAEoCRIOCgZzY29wZXMYBCADKAkSLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAikAEKGENyZWF0ZVRocmVhZFRva2VuUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIdCghhZ2VudF9pZBgCIAEoCUILukgI2AEBcgOwAQESNwoGc2NvcGVzGAMgAygJQie6SCSSASEQAiIdchtSC3N0cmVhbTpyZWFkUgxzdHJlYW06d3JpdGUiQAoZQ3JlYXRlVGhyZWFkVG9rZW5SZXNwb25zZRIjCgV0b2tlbhgBIAEoCzIULmFyYmUudjEuVGhyZWFkVG9rZW4iGQoXUmVuZXdUaHJlYWRUb2tlblJlcXVlc3QiPwoYUmVuZXdUaHJlYWRUb2tlblJlc3BvbnNlEiMKBXRva2VuGAEgASgLMhQuYXJiZS52MS5UaHJlYWRUb2tlbiI5ChlSZXZva2VUaHJlYWRUb2tlbnNSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAIhwKGlJldm9rZVRocmVhZFRva2Vuc1Jlc3BvbnNlMpAEChFDcmVkZW50aWFsU2VydmljZRJLCgxDcmVhdGVBUElLZXkSHC5hcmJlLnYxLkNyZWF0ZUFQSUtleVJlcXVlc3QaHS5hcmJlLnYxLkNyZWF0ZUFQSUtleVJlc3BvbnNlEk0KC0xpc3RBUElLZXlzEhsuYXJiZS52MS5MaXN0QVBJS2V5c1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RBUElLZXlzUmVzcG9uc2UiA5ACARJLCgxSZXZva2VBUElLZXkSHC5hcmJlLnYxLlJldm9rZUFQSUtleVJlcXVlc3QaHS5hcmJlLnYxLlJldm9rZUFQSUtleVJlc3BvbnNlEloKEUNyZWF0ZVRocmVhZFRva2VuEiEuYXJiZS52MS5DcmVhdGVUaHJlYWRUb2tlblJlcXVlc3QaIi5hcmJlLnYxLkNyZWF0ZVRocmVhZFRva2VuUmVzcG9uc2USVwoQUmVuZXdUaHJlYWRUb2tlbhIgLmFyYmUudjEuUmVuZXdUaHJlYWRUb2tlblJlcXVlc3QaIS5hcmJlLnYxLlJlbmV3VGhyZWFkVG9rZW5SZXNwb25zZRJdChJSZXZva2VUaHJlYWRUb2tlbnMSIi5hcmJlLnYxLlJldm9rZVRocmVhZFRva2Vuc1JlcXVlc3QaIy5hcmJlLnYxLlJldm9rZVRocmVhZFRva2Vuc1Jlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChhhcmJlL3YxL2NyZWRlbnRpYWwucHJvdG8SB2FyYmUudjEiiAIKBkFQSUtleRIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIQCghhZ2VudF9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEi4KCmNyZWF0ZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmV4cGlyZXNfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnJldm9rZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKDGxhc3RfdXNlZF9hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAi1QEKE0NyZWF0ZUFQSUtleVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBImCgJpZBgCIAEoCUIaukgX2AEBchIyEF5bYS16MC05XXs4LDMyfSQSFwoEbmFtZRgDIAEoCUIJukgGcgQQARhkEh0KCGFnZW50X2lkGAQgASgJQgu6SAjYAQFyA7ABARJBCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEIRukgOsgELIgcI/4LR/68HQAEiRQoUQ3JlYXRlQVBJS2V5UmVzcG9uc2USIAoHYXBpX2tleRgBIAEoCzIPLmFyYmUudjEuQVBJS2V5EgsKA2tleRgCIAEoCSJsChJMaXN0QVBJS2V5c1JlcXVlc3QSGQoIaG91c2VfaWQYASABKAlCB7pIBHICGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlEKE0xpc3RBUElLZXlzUmVzcG9uc2USIQoIYXBpX2tleXMYASADKAsyDy5hcmJlLnYxLkFQSUtleRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiKgoTUmV2b2tlQVBJS2V5UmVxdWVzdBITCgJpZBgBIAEoCUIHukgEcgIYQCIWChRSZXZva2VBUElLZXlSZXNwb25zZSKBAQoLVGhyZWFkVG9rZW4SDQoFdG9rZW4YASABKAkSEQoJdGhyZWFkX2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEg4KBnNjb3BlcxgEIAMoCRIuCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKQAQoYQ3JlYXRlVGhyZWFkVG9rZW5SZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEh0KCGFnZW50X2lkGAIgASgJQgu6SAjYAQFyA7ABARI3CgZzY29wZXMYAyADKAlCJ7pIJJIBIRACIh1yG1ILc3RyZWFtOnJlYWRSDHN0cmVhbTp3cml0ZSJAChlDcmVhdGVUaHJlYWRUb2tlblJlc3BvbnNlEiMKBXRva2VuGAEgASgLMhQuYXJiZS52MS5UaHJlYWRUb2tlbiIZChdSZW5ld1RocmVhZFRva2VuUmVxdWVzdCI/ChhSZW5ld1RocmVhZFRva2VuUmVzcG9uc2USIwoFdG9rZW4YASABKAsyFC5hcmJlLnYxLlRocmVhZFRva2VuIjkKGVJldm9rZVRocmVhZFRva2Vuc1JlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEAiHAoaUmV2b2tlVGhyZWFkVG9rZW5zUmVzcG9uc2UykAQKEUNyZWRlbnRpYWxTZXJ2aWNlEksKDENyZWF0ZUFQSUtleRIcLmFyYmUudjEuQ3JlYXRlQVBJS2V5UmVxdWVzdBodLmFyYmUudjEuQ3JlYXRlQVBJS2V5UmVzcG9uc2USTQoLTGlzdEFQSUtleXMSGy5hcmJlLnYxLkxpc3RBUElLZXlzUmVxdWVzdBocLmFyYmUudjEuTGlzdEFQSUtleXNSZXNwb25zZSIDkAIBEksKDFJldm9rZUFQSUtleRIcLmFyYmUudjEuUmV2b2tlQVBJS2V5UmVxdWVzdBodLmFyYmUudjEuUmV2b2tlQVBJS2V5UmVzcG9uc2USWgoRQ3JlYXRlVGhyZWFkVG9rZW4SIS5hcmJlLnYxLkNyZWF0ZVRocmVhZFRva2VuUmVxdWVzdBoiLmFyYmUudjEuQ3JlYXRlVGhyZWFkVG9rZW5SZXNwb25zZRJXChBSZW5ld1RocmVhZFRva2VuEiAuYXJiZS52MS5SZW5ld1RocmVhZFRva2VuUmVxdWVzdBohLmFyYmUudjEuUmVuZXdUaHJlYWRUb2tlblJlc3BvbnNlEl0KElJldm9rZVRocmVhZFRva2VucxIiLmFyYmUudjEuUmV2b2tlVGhyZWFkVG9rZW5zUmVxdWVzdBojLmFyYmUudjEuUmV2b2tlVGhyZWFkVG9rZW5zUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.APIKey
@@ -25,14 +25,14 @@ export type APIKey = Message<"arbe.v1.APIKey"> & {
   id: string;
 
   /**
-   * The one house it is good for.
+   * The one house that it is valid for; empty for all houses of its agent.
    *
    * @generated from field: string house_id = 2;
    */
   houseId: string;
 
   /**
-   * Who shows it.
+   * Its holder.
    *
    * @generated from field: string agent_id = 3;
    */
@@ -49,21 +49,21 @@ export type APIKey = Message<"arbe.v1.APIKey"> & {
   createdAt?: Timestamp | undefined;
 
   /**
-   * Unset is never.
+   * Unset means never.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 6;
    */
   expiresAt?: Timestamp | undefined;
 
   /**
-   * Set once it is revoked.
+   * Set when it was revoked.
    *
    * @generated from field: google.protobuf.Timestamp revoked_at = 7;
    */
   revokedAt?: Timestamp | undefined;
 
   /**
-   * When it was last shown, to within some minutes; unset is never.
+   * When it was last used, accurate to some minutes; unset if never.
    *
    * @generated from field: google.protobuf.Timestamp last_used_at = 8;
    */
@@ -87,7 +87,8 @@ export type CreateAPIKeyRequest = Message<"arbe.v1.CreateAPIKeyRequest"> & {
   houseId: string;
 
   /**
-   * Chosen by the caller, so that a retry makes no second key; empty lets the server choose.
+   * Chosen by the caller, so that a retry creates no second key. The key's own id differs and is in the answer. If it
+   * is empty, each call creates another key.
    *
    * @generated from field: string id = 2;
    */
@@ -108,7 +109,7 @@ export type CreateAPIKeyRequest = Message<"arbe.v1.CreateAPIKeyRequest"> & {
   agentId: string;
 
   /**
-   * When it ends by itself, before the year 10000; unset is never.
+   * When it expires, before the year 10000; unset means never.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 5;
    */
@@ -132,7 +133,7 @@ export type CreateAPIKeyResponse = Message<"arbe.v1.CreateAPIKeyResponse"> & {
   apiKey?: APIKey | undefined;
 
   /**
-   * The key itself: "arbe_" and 64 hexadecimal digits. It travels as "Authorization: Bearer …".
+   * The key itself: "arbe_" and 64 hexadecimal digits. Send it as "Authorization: Bearer …".
    *
    * @generated from field: string key = 2;
    */
@@ -151,6 +152,8 @@ export const CreateAPIKeyResponseSchema: GenMessage<CreateAPIKeyResponse> = /*@_
  */
 export type ListAPIKeysRequest = Message<"arbe.v1.ListAPIKeysRequest"> & {
   /**
+   * Empty for the caller's own keys that are valid for all their houses, which requires such a credential.
+   *
    * @generated from field: string house_id = 1;
    */
   houseId: string;
@@ -163,7 +166,7 @@ export type ListAPIKeysRequest = Message<"arbe.v1.ListAPIKeysRequest"> & {
   pageSize: number;
 
   /**
-   * next_page_token of the page before; empty for the first.
+   * next_page_token of the previous page; empty for the first.
    *
    * @generated from field: string page_token = 3;
    */
@@ -206,6 +209,8 @@ export const ListAPIKeysResponseSchema: GenMessage<ListAPIKeysResponse> = /*@__P
  */
 export type RevokeAPIKeyRequest = Message<"arbe.v1.RevokeAPIKeyRequest"> & {
   /**
+   * Empty for the key that this request carries.
+   *
    * @generated from field: string id = 1;
    */
   id: string;
@@ -236,7 +241,7 @@ export const RevokeAPIKeyResponseSchema: GenMessage<RevokeAPIKeyResponse> = /*@_
  */
 export type ThreadToken = Message<"arbe.v1.ThreadToken"> & {
   /**
-   * A JWT. It travels as "Authorization: Bearer …".
+   * A JWT. Send it as "Authorization: Bearer …".
    *
    * @generated from field: string token = 1;
    */
@@ -248,7 +253,7 @@ export type ThreadToken = Message<"arbe.v1.ThreadToken"> & {
   threadId: string;
 
   /**
-   * Who shows it: the author of what it appends.
+   * Its holder, who is the author of what it appends.
    *
    * @generated from field: string agent_id = 3;
    */
@@ -291,7 +296,7 @@ export type CreateThreadTokenRequest = Message<"arbe.v1.CreateThreadTokenRequest
   agentId: string;
 
   /**
-   * Empty is all.
+   * Empty means all.
    *
    * @generated from field: repeated string scopes = 3;
    */
@@ -383,17 +388,16 @@ export const RevokeThreadTokensResponseSchema: GenMessage<RevokeThreadTokensResp
   messageDesc(file_arbe_v1_credential, 13);
 
 /**
- * CredentialService is about what programs show: API keys, each good for one house, and tokens, each good
- * for one thread and two hours. A credential that is limited in this way makes no others: what leaked ends
- * when it is revoked.
+ * CredentialService manages the credentials of programs: API keys, each valid for one house, and tokens, each valid for
+ * one thread and two hours. Such a limited credential cannot create others, so a leaked one ends when it is revoked.
  *
  * @generated from service arbe.v1.CredentialService
  */
 export const CredentialService: GenService<{
   /**
-   * CreateAPIKey makes a key for one house: for the caller or, by an owner, for a bot of the house. The key
-   * is shown in this answer and never again. So an id that is taken makes nothing and is already_exists: who
-   * never saw the first answer revokes that key, and makes one with another id.
+   * CreateAPIKey creates a key for one house: for the caller or, by an owner, for a bot of the house. The key is in
+   * this answer and never shown again. An id that was already used therefore creates nothing and is already_exists: if
+   * the first answer was lost, revoke that key and create one with another id.
    *
    * @generated from rpc arbe.v1.CredentialService.CreateAPIKey
    */
@@ -403,7 +407,8 @@ export const CredentialService: GenService<{
     output: typeof CreateAPIKeyResponseSchema;
   },
   /**
-   * ListAPIKeys returns the keys of a house, oldest first, those that have ended too.
+   * ListAPIKeys returns the keys of a house, or those of the caller that are valid for all their houses: oldest first,
+   * including those that have ended.
    *
    * @generated from rpc arbe.v1.CredentialService.ListAPIKeys
    */
@@ -413,8 +418,8 @@ export const CredentialService: GenService<{
     output: typeof ListAPIKeysResponseSchema;
   },
   /**
-   * RevokeAPIKey ends a key for good: its holder's or, by an owner, any of the house. Revoking one that has
-   * ended succeeds.
+   * RevokeAPIKey revokes a key for good: the caller's own or, by an owner, any of the house. A key that is limited to a
+   * house can revoke itself and no other. Revoking one that has ended succeeds.
    *
    * @generated from rpc arbe.v1.CredentialService.RevokeAPIKey
    */
@@ -424,9 +429,9 @@ export const CredentialService: GenService<{
     output: typeof RevokeAPIKeyResponseSchema;
   },
   /**
-   * CreateThreadToken makes a token for one thread: for the caller or, by an owner, for a bot of the house.
-   * It ends after two hours, and with the thread: when that is deleted, closed, completed, failed or
-   * cancelled. A retry makes another one.
+   * CreateThreadToken creates a token for one thread: for the caller or, by an owner, for a bot of the house. It ends
+   * after two hours, and when the thread is deleted, closed, completed, failed or cancelled. A retry creates another
+   * one.
    *
    * @generated from rpc arbe.v1.CredentialService.CreateThreadToken
    */
@@ -436,8 +441,8 @@ export const CredentialService: GenService<{
     output: typeof CreateThreadTokenResponseSchema;
   },
   /**
-   * RenewThreadToken makes another token like the one that this request shows, good for two hours from now.
-   * The one shown goes on until it expires.
+   * RenewThreadToken creates another token with the same rights as the one that this request carries, valid for two
+   * hours from now. The old one stays valid until it expires.
    *
    * @generated from rpc arbe.v1.CredentialService.RenewThreadToken
    */
@@ -447,7 +452,7 @@ export const CredentialService: GenService<{
     output: typeof RenewThreadTokenResponseSchema;
   },
   /**
-   * RevokeThreadTokens ends all tokens of a thread at once.
+   * RevokeThreadTokens revokes all tokens of a thread at once.
    *
    * @generated from rpc arbe.v1.CredentialService.RevokeThreadTokens
    */

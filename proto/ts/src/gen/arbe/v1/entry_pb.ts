@@ -4,6 +4,8 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Chat, Command, CommandResult, CommandWaiting, EnvironmentPrepared, Forked, HouseCreated, Invited, InviteRevoked, MemberJoined, MemberRemoved, RoleChanged, SandboxResumed, StatusChanged } from "./payload_pb.js";
+import { file_arbe_v1_payload } from "./payload_pb.js";
 import { file_buf_validate_validate } from "../../buf/validate/validate_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
@@ -13,10 +15,10 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/entry.proto.
  */
 export const file_arbe_v1_entry: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2VudHJ5LnByb3RvEgdhcmJlLnYxIpMBCgVFbnRyeRILCgNzZXEYASABKAMSCgoCaWQYAiABKAkSEQoJc3RyZWFtX2lkGAMgASgJEhcKD2F1dGhvcl9hZ2VudF9pZBgEIAEoCRIMCgR0eXBlGAUgASgJEg8KB3BheWxvYWQYBiABKAkSJgoCdHMYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIjcKBURlbHRhEhAKCGVudHJ5X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxIMCgRkYXRhGAMgASgMInYKDUFwcGVuZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDGMgBEhcKBHR5cGUYAyABKAlCCbpIBnIEEAEYZBIYCgdwYXlsb2FkGAQgASgJQge6SARyAhABIi8KDkFwcGVuZFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeSKFAQoLTGlzdFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFgoFYWZ0ZXIYAiABKANCB7pIBCICKAASFwoGYmVmb3JlGAMgASgDQge6SAQiAigAEgwKBGxhc3QYBCABKAgSGQoFbGltaXQYBSABKAVCCrpIBxoFGOgHKAAiPQoMTGlzdFJlc3BvbnNlEh8KB2VudHJpZXMYASADKAsyDi5hcmJlLnYxLkVudHJ5EgwKBHRhaWwYAiABKAMiQwoLVGFpbFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFgoFYWZ0ZXIYAiABKANCB7pIBCICKAAiogEKDFRhaWxSZXNwb25zZRIfCgVlbnRyeRgBIAEoCzIOLmFyYmUudjEuRW50cnlIABIfCgVkZWx0YRgCIAEoCzIOLmFyYmUudjEuRGVsdGFIABImCgljYXVnaHRfdXAYAyABKAsyES5hcmJlLnYxLkNhdWdodFVwSAASHwoFYWxpdmUYBCABKAsyDi5hcmJlLnYxLkFsaXZlSABCBwoFZXZlbnQiFwoIQ2F1Z2h0VXASCwoDc2VxGAEgASgDIgcKBUFsaXZlMroBCgxFbnRyeVNlcnZpY2USOQoGQXBwZW5kEhYuYXJiZS52MS5BcHBlbmRSZXF1ZXN0GhcuYXJiZS52MS5BcHBlbmRSZXNwb25zZRI4CgRMaXN0EhQuYXJiZS52MS5MaXN0UmVxdWVzdBoVLmFyYmUudjEuTGlzdFJlc3BvbnNlIgOQAgESNQoEVGFpbBIULmFyYmUudjEuVGFpbFJlcXVlc3QaFS5hcmJlLnYxLlRhaWxSZXNwb25zZTABQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2VudHJ5LnByb3RvEgdhcmJlLnYxIqQGCgVFbnRyeRILCgNzZXEYASABKAMSCgoCaWQYAiABKAkSEQoJc3RyZWFtX2lkGAMgASgJEhcKD2F1dGhvcl9hZ2VudF9pZBgEIAEoCRIMCgR0eXBlGAUgASgJEg8KB3BheWxvYWQYBiABKAkSJgoCdHMYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KBGNoYXQYCiABKAsyDS5hcmJlLnYxLkNoYXRIABIjCgdjb21tYW5kGAsgASgLMhAuYXJiZS52MS5Db21tYW5kSAASMAoOY29tbWFuZF9yZXN1bHQYDCABKAsyFi5hcmJlLnYxLkNvbW1hbmRSZXN1bHRIABIyCg9jb21tYW5kX3dhaXRpbmcYDSABKAsyFy5hcmJlLnYxLkNvbW1hbmRXYWl0aW5nSAASMgoPc2FuZGJveF9yZXN1bWVkGA4gASgLMhcuYXJiZS52MS5TYW5kYm94UmVzdW1lZEgAEjAKDnN0YXR1c19jaGFuZ2VkGA8gASgLMhYuYXJiZS52MS5TdGF0dXNDaGFuZ2VkSAASIQoGZm9ya2VkGBAgASgLMg8uYXJiZS52MS5Gb3JrZWRIABIuCg1ob3VzZV9jcmVhdGVkGBEgASgLMhUuYXJiZS52MS5Ib3VzZUNyZWF0ZWRIABIjCgdpbnZpdGVkGBIgASgLMhAuYXJiZS52MS5JbnZpdGVkSAASMAoOaW52aXRlX3Jldm9rZWQYEyABKAsyFi5hcmJlLnYxLkludml0ZVJldm9rZWRIABIuCg1tZW1iZXJfam9pbmVkGBQgASgLMhUuYXJiZS52MS5NZW1iZXJKb2luZWRIABIwCg5tZW1iZXJfcmVtb3ZlZBgVIAEoCzIWLmFyYmUudjEuTWVtYmVyUmVtb3ZlZEgAEiwKDHJvbGVfY2hhbmdlZBgWIAEoCzIULmFyYmUudjEuUm9sZUNoYW5nZWRIABI8ChRlbnZpcm9ubWVudF9wcmVwYXJlZBgXIAEoCzIcLmFyYmUudjEuRW52aXJvbm1lbnRQcmVwYXJlZEgAQgcKBXR5cGVkIjcKBURlbHRhEhAKCGVudHJ5X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxIMCgRkYXRhGAMgASgMInsKClNheVJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDGMgBEgwKBHRleHQYAyABKAkSDwoHbGl0ZXJhbBgEIAEoCBIaCghyZXBseV90bxgFIAEoCUIIukgFcgMYyAEiPwoLU2F5UmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5EhEKCXJlc3VsdF9pZBgCIAEoCSKIAQoNQXBwZW5kUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgMYyAESFQoEdHlwZRgDIAEoCUIHukgEcgIYZBIPCgdwYXlsb2FkGAQgASgJEhsKBGNoYXQYBSABKAsyDS5hcmJlLnYxLkNoYXQiLwoOQXBwZW5kUmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5IpQBCgtMaXN0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIWCgVhZnRlchgCIAEoA0IHukgEIgIoABIXCgZiZWZvcmUYAyABKANCB7pIBCICKAASDAoEbGFzdBgEIAEoCBIZCgVsaW1pdBgFIAEoBUIKukgHGgUY6AcoABINCgV0eXBlZBgGIAEoCCI9CgxMaXN0UmVzcG9uc2USHwoHZW50cmllcxgBIAMoCzIOLmFyYmUudjEuRW50cnkSDAoEdGFpbBgCIAEoAyJSCgtUYWlsUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIWCgVhZnRlchgCIAEoA0IHukgEIgIoABINCgV0eXBlZBgDIAEoCCKiAQoMVGFpbFJlc3BvbnNlEh8KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeUgAEh8KBWRlbHRhGAIgASgLMg4uYXJiZS52MS5EZWx0YUgAEiYKCWNhdWdodF91cBgDIAEoCzIRLmFyYmUudjEuQ2F1Z2h0VXBIABIfCgVhbGl2ZRgEIAEoCzIOLmFyYmUudjEuQWxpdmVIAEIHCgVldmVudCIXCghDYXVnaHRVcBILCgNzZXEYASABKAMiBwoFQWxpdmUy7AEKDEVudHJ5U2VydmljZRIwCgNTYXkSEy5hcmJlLnYxLlNheVJlcXVlc3QaFC5hcmJlLnYxLlNheVJlc3BvbnNlEjkKBkFwcGVuZBIWLmFyYmUudjEuQXBwZW5kUmVxdWVzdBoXLmFyYmUudjEuQXBwZW5kUmVzcG9uc2USOAoETGlzdBIULmFyYmUudjEuTGlzdFJlcXVlc3QaFS5hcmJlLnYxLkxpc3RSZXNwb25zZSIDkAIBEjUKBFRhaWwSFC5hcmJlLnYxLlRhaWxSZXF1ZXN0GhUuYXJiZS52MS5UYWlsUmVzcG9uc2UwAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
- * Entry is one record of a log. It never changes.
+ * Entry is one entry of a log. It never changes.
  *
  * @generated from message arbe.v1.Entry
  */
@@ -27,7 +29,7 @@ export type Entry = Message<"arbe.v1.Entry"> & {
   seq: bigint;
 
   /**
-   * The writer's own id for it, unique in its stream.
+   * The id that its writer gave it, unique in its stream.
    *
    * @generated from field: string id = 2;
    */
@@ -46,8 +48,8 @@ export type Entry = Message<"arbe.v1.Entry"> & {
   authorAgentId: string;
 
   /**
-   * What it is: "chat", "command", "signal.thread.status_changed", … An open set: show what you do not
-   * know, never fail on it.
+   * Its kind: "chat", "command", "signal.thread.status_changed", … The set is open: show kinds that you do not know,
+   * and never fail on them.
    *
    * @generated from field: string type = 5;
    */
@@ -64,6 +66,98 @@ export type Entry = Message<"arbe.v1.Entry"> & {
    * @generated from field: google.protobuf.Timestamp ts = 7;
    */
   ts?: Timestamp | undefined;
+
+  /**
+   * The payload as a message of its type. It is set when the request asked for typed entries, and the server knows the
+   * type and can read the payload. The JSON text is there in any case.
+   *
+   * @generated from oneof arbe.v1.Entry.typed
+   */
+  typed: {
+    /**
+     * @generated from field: arbe.v1.Chat chat = 10;
+     */
+    value: Chat;
+    case: "chat";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Command command = 11;
+     */
+    value: Command;
+    case: "command";
+  } | {
+    /**
+     * @generated from field: arbe.v1.CommandResult command_result = 12;
+     */
+    value: CommandResult;
+    case: "commandResult";
+  } | {
+    /**
+     * @generated from field: arbe.v1.CommandWaiting command_waiting = 13;
+     */
+    value: CommandWaiting;
+    case: "commandWaiting";
+  } | {
+    /**
+     * @generated from field: arbe.v1.SandboxResumed sandbox_resumed = 14;
+     */
+    value: SandboxResumed;
+    case: "sandboxResumed";
+  } | {
+    /**
+     * @generated from field: arbe.v1.StatusChanged status_changed = 15;
+     */
+    value: StatusChanged;
+    case: "statusChanged";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Forked forked = 16;
+     */
+    value: Forked;
+    case: "forked";
+  } | {
+    /**
+     * @generated from field: arbe.v1.HouseCreated house_created = 17;
+     */
+    value: HouseCreated;
+    case: "houseCreated";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Invited invited = 18;
+     */
+    value: Invited;
+    case: "invited";
+  } | {
+    /**
+     * @generated from field: arbe.v1.InviteRevoked invite_revoked = 19;
+     */
+    value: InviteRevoked;
+    case: "inviteRevoked";
+  } | {
+    /**
+     * @generated from field: arbe.v1.MemberJoined member_joined = 20;
+     */
+    value: MemberJoined;
+    case: "memberJoined";
+  } | {
+    /**
+     * @generated from field: arbe.v1.MemberRemoved member_removed = 21;
+     */
+    value: MemberRemoved;
+    case: "memberRemoved";
+  } | {
+    /**
+     * @generated from field: arbe.v1.RoleChanged role_changed = 22;
+     */
+    value: RoleChanged;
+    case: "roleChanged";
+  } | {
+    /**
+     * @generated from field: arbe.v1.EnvironmentPrepared environment_prepared = 23;
+     */
+    value: EnvironmentPrepared;
+    case: "environmentPrepared";
+  } | { case: undefined; value?: undefined };
 };
 
 /**
@@ -74,22 +168,22 @@ export const EntrySchema: GenMessage<Entry> = /*@__PURE__*/
   messageDesc(file_arbe_v1_entry, 0);
 
 /**
- * Delta is a piece of an entry that is still being made: text as it streams, output of a running
- * command. It is not part of the log; the entry with the same id replaces all of it.
+ * Delta is a piece of an unfinished entry: text as it streams, output of a running command. It is not part of the log;
+ * the entry with the same id replaces all of its deltas.
  *
  * @generated from message arbe.v1.Delta
  */
 export type Delta = Message<"arbe.v1.Delta"> & {
   /**
-   * The id that the finished entry will have.
+   * The id of the final entry.
    *
    * @generated from field: string entry_id = 1;
    */
   entryId: string;
 
   /**
-   * Where data starts in all that was produced so far, in bytes. A gap or an overlap tells that
-   * something was missed or repeated.
+   * The number of bytes before data in everything produced so far. A gap or an overlap shows that something was missed
+   * or repeated.
    *
    * @generated from field: int64 offset = 2;
    */
@@ -109,6 +203,79 @@ export const DeltaSchema: GenMessage<Delta> = /*@__PURE__*/
   messageDesc(file_arbe_v1_entry, 1);
 
 /**
+ * @generated from message arbe.v1.SayRequest
+ */
+export type SayRequest = Message<"arbe.v1.SayRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * Makes a retry harmless: an id that the log has is not written again. If it is empty, the server generates one.
+   *
+   * @generated from field: string id = 2;
+   */
+  id: string;
+
+  /**
+   * The chat in Markdown, or the command: "!make test" or "/run make test". Another word after a slash, such as "/shrug",
+   * is an invalid_argument; "//shrug" writes "/shrug". If the caller may not run commands, such as the holder of a thread
+   * token, the text is written as a chat.
+   *
+   * @generated from field: string text = 3;
+   */
+  text: string;
+
+  /**
+   * Write the text as a chat even if it looks like a command.
+   *
+   * @generated from field: bool literal = 4;
+   */
+  literal: boolean;
+
+  /**
+   * The id of the entry that a chat answers.
+   *
+   * @generated from field: string reply_to = 5;
+   */
+  replyTo: string;
+};
+
+/**
+ * Describes the message arbe.v1.SayRequest.
+ * Use `create(SayRequestSchema)` to create a new message.
+ */
+export const SayRequestSchema: GenMessage<SayRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 2);
+
+/**
+ * @generated from message arbe.v1.SayResponse
+ */
+export type SayResponse = Message<"arbe.v1.SayResponse"> & {
+  /**
+   * The entry: a "chat" or a "command".
+   *
+   * @generated from field: arbe.v1.Entry entry = 1;
+   */
+  entry?: Entry | undefined;
+
+  /**
+   * For a command, the id of its result, and of the deltas with its output until then.
+   *
+   * @generated from field: string result_id = 2;
+   */
+  resultId: string;
+};
+
+/**
+ * Describes the message arbe.v1.SayResponse.
+ * Use `create(SayResponseSchema)` to create a new message.
+ */
+export const SayResponseSchema: GenMessage<SayResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 3);
+
+/**
  * @generated from message arbe.v1.AppendRequest
  */
 export type AppendRequest = Message<"arbe.v1.AppendRequest"> & {
@@ -118,14 +285,14 @@ export type AppendRequest = Message<"arbe.v1.AppendRequest"> & {
   threadId: string;
 
   /**
-   * Makes a retry harmless; empty lets the server choose one.
+   * Makes a retry harmless: an id that the log has is not written again. If it is empty, the server generates one.
    *
    * @generated from field: string id = 2;
    */
   id: string;
 
   /**
-   * A type that people may write: "chat".
+   * A type that people may write: "chat". It goes with payload; leave both out to send a message instead.
    *
    * @generated from field: string type = 3;
    */
@@ -137,6 +304,13 @@ export type AppendRequest = Message<"arbe.v1.AppendRequest"> & {
    * @generated from field: string payload = 4;
    */
   payload: string;
+
+  /**
+   * The same as a message. The entry of the response is then typed, too.
+   *
+   * @generated from field: arbe.v1.Chat chat = 5;
+   */
+  chat?: Chat | undefined;
 };
 
 /**
@@ -144,13 +318,15 @@ export type AppendRequest = Message<"arbe.v1.AppendRequest"> & {
  * Use `create(AppendRequestSchema)` to create a new message.
  */
 export const AppendRequestSchema: GenMessage<AppendRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 2);
+  messageDesc(file_arbe_v1_entry, 4);
 
 /**
  * @generated from message arbe.v1.AppendResponse
  */
 export type AppendResponse = Message<"arbe.v1.AppendResponse"> & {
   /**
+   * The entry with this id.
+   *
    * @generated from field: arbe.v1.Entry entry = 1;
    */
   entry?: Entry | undefined;
@@ -161,7 +337,7 @@ export type AppendResponse = Message<"arbe.v1.AppendResponse"> & {
  * Use `create(AppendResponseSchema)` to create a new message.
  */
 export const AppendResponseSchema: GenMessage<AppendResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 3);
+  messageDesc(file_arbe_v1_entry, 5);
 
 /**
  * @generated from message arbe.v1.ListRequest
@@ -180,15 +356,15 @@ export type ListRequest = Message<"arbe.v1.ListRequest"> & {
   after: bigint;
 
   /**
-   * Only entries before this position; 0 is no bound. With before, or with last, the entries nearest
-   * to the end are returned.
+   * Only entries before this position; 0 means no limit. With before or last, the entries nearest to the end are
+   * returned.
    *
    * @generated from field: int64 before = 3;
    */
   before: bigint;
 
   /**
-   * Return the last entries of the range, not its first.
+   * Return the last entries of the range instead of the first.
    *
    * @generated from field: bool last = 4;
    */
@@ -200,6 +376,13 @@ export type ListRequest = Message<"arbe.v1.ListRequest"> & {
    * @generated from field: int32 limit = 5;
    */
   limit: number;
+
+  /**
+   * Return typed entries.
+   *
+   * @generated from field: bool typed = 6;
+   */
+  typed: boolean;
 };
 
 /**
@@ -207,7 +390,7 @@ export type ListRequest = Message<"arbe.v1.ListRequest"> & {
  * Use `create(ListRequestSchema)` to create a new message.
  */
 export const ListRequestSchema: GenMessage<ListRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 4);
+  messageDesc(file_arbe_v1_entry, 6);
 
 /**
  * @generated from message arbe.v1.ListResponse
@@ -219,7 +402,7 @@ export type ListResponse = Message<"arbe.v1.ListResponse"> & {
   entries: Entry[];
 
   /**
-   * The position of the log's last entry, 0 when it is empty.
+   * The position of the log's last entry; 0 if it is empty.
    *
    * @generated from field: int64 tail = 2;
    */
@@ -231,7 +414,7 @@ export type ListResponse = Message<"arbe.v1.ListResponse"> & {
  * Use `create(ListResponseSchema)` to create a new message.
  */
 export const ListResponseSchema: GenMessage<ListResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 5);
+  messageDesc(file_arbe_v1_entry, 7);
 
 /**
  * @generated from message arbe.v1.TailRequest
@@ -243,11 +426,18 @@ export type TailRequest = Message<"arbe.v1.TailRequest"> & {
   threadId: string;
 
   /**
-   * Start behind this position; 0 is the log's start.
+   * Start after this position; 0 is the start of the log.
    *
    * @generated from field: int64 after = 2;
    */
   after: bigint;
+
+  /**
+   * Send typed entries.
+   *
+   * @generated from field: bool typed = 3;
+   */
+  typed: boolean;
 };
 
 /**
@@ -255,7 +445,7 @@ export type TailRequest = Message<"arbe.v1.TailRequest"> & {
  * Use `create(TailRequestSchema)` to create a new message.
  */
 export const TailRequestSchema: GenMessage<TailRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 6);
+  messageDesc(file_arbe_v1_entry, 8);
 
 /**
  * @generated from message arbe.v1.TailResponse
@@ -278,7 +468,7 @@ export type TailResponse = Message<"arbe.v1.TailResponse"> & {
     case: "delta";
   } | {
     /**
-     * Everything that was there when the call came has been sent.
+     * Every entry that existed when the call began has been sent.
      *
      * @generated from field: arbe.v1.CaughtUp caught_up = 3;
      */
@@ -286,7 +476,7 @@ export type TailResponse = Message<"arbe.v1.TailResponse"> & {
     case: "caughtUp";
   } | {
     /**
-     * Nothing happened for a while; the connection is alive.
+     * Nothing has happened for a while, and the connection works.
      *
      * @generated from field: arbe.v1.Alive alive = 4;
      */
@@ -300,7 +490,7 @@ export type TailResponse = Message<"arbe.v1.TailResponse"> & {
  * Use `create(TailResponseSchema)` to create a new message.
  */
 export const TailResponseSchema: GenMessage<TailResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 7);
+  messageDesc(file_arbe_v1_entry, 9);
 
 /**
  * @generated from message arbe.v1.CaughtUp
@@ -319,7 +509,7 @@ export type CaughtUp = Message<"arbe.v1.CaughtUp"> & {
  * Use `create(CaughtUpSchema)` to create a new message.
  */
 export const CaughtUpSchema: GenMessage<CaughtUp> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 8);
+  messageDesc(file_arbe_v1_entry, 10);
 
 /**
  * @generated from message arbe.v1.Alive
@@ -332,20 +522,33 @@ export type Alive = Message<"arbe.v1.Alive"> & {
  * Use `create(AliveSchema)` to create a new message.
  */
 export const AliveSchema: GenMessage<Alive> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 9);
+  messageDesc(file_arbe_v1_entry, 11);
 
 /**
  * EntryService reads and writes the log of a thread.
  *
- * Positions (seq) start at 1, have no gap, and their order is commit order: who has read up to n has
- * missed nothing up to n, ever.
+ * Positions (seq) start at 1, have no gaps, and follow commit order. A reader who has read up to n has therefore missed
+ * nothing before n.
  *
  * @generated from service arbe.v1.EntryService
  */
 export const EntryService: GenService<{
   /**
-   * Append adds one entry. The same id again returns the first entry and adds nothing, so every retry
-   * is harmless.
+   * Say writes a chat or command to a thread, as a person does in a composer: "/run make test" and "!make test" run a
+   * command in the thread's sandbox; anything else is a chat. Repeating the request with the same id returns the first
+   * entry and adds nothing, so every retry is harmless. An id that belongs to a different entry is an already_exists.
+   *
+   * @generated from rpc arbe.v1.EntryService.Say
+   */
+  say: {
+    methodKind: "unary";
+    input: typeof SayRequestSchema;
+    output: typeof SayResponseSchema;
+  },
+  /**
+   * Append adds one entry exactly as given: a chat stays a chat, whatever its text begins with. Repeating the request
+   * with the same id returns the first entry and adds nothing, so every retry is harmless. An id that belongs to a
+   * different entry is an already_exists.
    *
    * @generated from rpc arbe.v1.EntryService.Append
    */
@@ -355,7 +558,7 @@ export const EntryService: GenService<{
     output: typeof AppendResponseSchema;
   },
   /**
-   * List returns a piece of the log, in order of position.
+   * List returns a part of the log in order of position.
    *
    * @generated from rpc arbe.v1.EntryService.List
    */
@@ -365,9 +568,9 @@ export const EntryService: GenService<{
     output: typeof ListResponseSchema;
   },
   /**
-   * Tail replays the log after a position and then follows it: every entry once, in order, without a
-   * gap. It ends only when the caller leaves, the thread is deleted or the server stops; call again
-   * with the position of the last entry received.
+   * Tail replays the log after a position and then follows it: every entry once, in order, without a gap. It ends only
+   * when the caller leaves, the thread is deleted or the server stops. To continue, call it again with the position of
+   * the last entry received.
    *
    * @generated from rpc arbe.v1.EntryService.Tail
    */

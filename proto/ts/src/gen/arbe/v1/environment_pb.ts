@@ -57,35 +57,35 @@ export const EnvironmentSchema: GenMessage<Environment> = /*@__PURE__*/
  */
 export type EnvironmentConfig = Message<"arbe.v1.EnvironmentConfig"> & {
   /**
-   * The sandbox driver: "local", …; empty is "local".
+   * The sandbox driver; empty means "local".
    *
    * @generated from field: string driver = 1;
    */
   driver: string;
 
   /**
-   * The root file system, in the driver's terms (an OCI image reference); empty is the driver's own base.
+   * The root file system in the driver's terms (an OCI image reference); empty means the driver's own base.
    *
    * @generated from field: string image = 2;
    */
   image: string;
 
   /**
-   * A git repository cloned into the working tree of a new sandbox.
+   * A git repository that is cloned into the working tree of a new sandbox.
    *
    * @generated from field: string repo = 3;
    */
   repo: string;
 
   /**
-   * The branch, tag or commit to check out; empty is the repository's default branch.
+   * The branch, tag or commit to check out; empty means the repository's default branch.
    *
    * @generated from field: string ref = 4;
    */
   ref: string;
 
   /**
-   * A shell script run once in a new sandbox, after the clone.
+   * A shell script that runs once in a new sandbox, after the clone.
    *
    * @generated from field: string setup = 5;
    */
@@ -105,7 +105,7 @@ export const EnvironmentConfigSchema: GenMessage<EnvironmentConfig> = /*@__PURE_
   messageDesc(file_arbe_v1_environment, 1);
 
 /**
- * Limits bound a sandbox. A zero field is the driver's default.
+ * Limits restrict a sandbox. A zero field means the driver's default.
  *
  * @generated from message arbe.v1.Limits
  */
@@ -139,7 +139,7 @@ export type Limits = Message<"arbe.v1.Limits"> & {
   cpus: number;
 
   /**
-   * How long one command may take; unset is ten minutes.
+   * How long one command may take; unset means ten minutes.
    *
    * @generated from field: google.protobuf.Duration command_timeout = 5;
    */
@@ -248,7 +248,7 @@ export type ListEnvironmentsRequest = Message<"arbe.v1.ListEnvironmentsRequest">
   pageSize: number;
 
   /**
-   * next_page_token of the page before; empty for the first.
+   * next_page_token of the previous page; empty for the first.
    *
    * @generated from field: string page_token = 3;
    */
@@ -363,13 +363,13 @@ export const DeleteEnvironmentResponseSchema: GenMessage<DeleteEnvironmentRespon
   messageDesc(file_arbe_v1_environment, 12);
 
 /**
- * EnvironmentService is about recipes: what a sandbox is built from.
+ * EnvironmentService manages environments: the recipes from which sandboxes are built.
  *
  * @generated from service arbe.v1.EnvironmentService
  */
 export const EnvironmentService: GenService<{
   /**
-   * CreateEnvironment adds a recipe to a house.
+   * CreateEnvironment creates an environment in a house.
    *
    * @generated from rpc arbe.v1.EnvironmentService.CreateEnvironment
    */
@@ -379,7 +379,7 @@ export const EnvironmentService: GenService<{
     output: typeof CreateEnvironmentResponseSchema;
   },
   /**
-   * GetEnvironment returns one recipe.
+   * GetEnvironment returns one environment.
    *
    * @generated from rpc arbe.v1.EnvironmentService.GetEnvironment
    */
@@ -389,7 +389,7 @@ export const EnvironmentService: GenService<{
     output: typeof GetEnvironmentResponseSchema;
   },
   /**
-   * ListEnvironments returns a house's recipes, oldest first.
+   * ListEnvironments returns a house's environments, oldest first.
    *
    * @generated from rpc arbe.v1.EnvironmentService.ListEnvironments
    */
@@ -399,7 +399,7 @@ export const EnvironmentService: GenService<{
     output: typeof ListEnvironmentsResponseSchema;
   },
   /**
-   * UpdateEnvironment changes the fields that are set. Sandboxes built before stay as they are.
+   * UpdateEnvironment changes the fields that are set. Existing sandboxes do not change.
    *
    * @generated from rpc arbe.v1.EnvironmentService.UpdateEnvironment
    */
@@ -409,8 +409,8 @@ export const EnvironmentService: GenService<{
     output: typeof UpdateEnvironmentResponseSchema;
   },
   /**
-   * DeleteEnvironment removes a recipe that no thread, sandbox or house names any more. Deleting one
-   * that is gone succeeds.
+   * DeleteEnvironment deletes an environment that no thread, sandbox or house names. Deleting one that does not exist
+   * succeeds.
    *
    * @generated from rpc arbe.v1.EnvironmentService.DeleteEnvironment
    */

@@ -6,16 +6,24 @@ import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegen
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Agent } from "./agent_pb.js";
 import { file_arbe_v1_agent } from "./agent_pb.js";
+import type { Alive } from "./entry_pb.js";
+import { file_arbe_v1_entry } from "./entry_pb.js";
+import type { Environment } from "./environment_pb.js";
+import { file_arbe_v1_environment } from "./environment_pb.js";
+import type { Sandbox } from "./sandbox_pb.js";
+import { file_arbe_v1_sandbox } from "./sandbox_pb.js";
+import type { Thread } from "./thread_pb.js";
+import { file_arbe_v1_thread } from "./thread_pb.js";
 import { file_buf_validate_validate } from "../../buf/validate/validate_pb.js";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file arbe/v1/house.proto.
  */
 export const file_arbe_v1_house: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxIpoBCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCSJkCgZNZW1iZXISHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EgwKBHJvbGUYAiABKAkSLQoJam9pbmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCItChJDcmVhdGVIb3VzZVJlcXVlc3QSFwoEbmFtZRgBIAEoCUIJukgGcgQQARhkIjQKE0NyZWF0ZUhvdXNlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlIigKD0dldEhvdXNlUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIjEKEEdldEhvdXNlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlIlAKEUxpc3RIb3VzZXNSZXF1ZXN0Eh0KCXBhZ2Vfc2l6ZRgBIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAIgASgJQgi6SAVyAxiABCJNChJMaXN0SG91c2VzUmVzcG9uc2USHgoGaG91c2VzGAEgAygLMg4uYXJiZS52MS5Ib3VzZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkimwEKElVwZGF0ZUhvdXNlUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhwKBG5hbWUYAiABKAlCCbpIBnIEEAEYZEgAiAEBEiwKFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAlCB7pIBHICGEBIAYgBAUIHCgVfbmFtZUIZChdfZGVmYXVsdF9lbnZpcm9ubWVudF9pZCI0ChNVcGRhdGVIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZSJuChJMaXN0TWVtYmVyc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiUAoTTGlzdE1lbWJlcnNSZXNwb25zZRIgCgdtZW1iZXJzGAEgAygLMg8uYXJiZS52MS5NZW1iZXISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJMoMDCgxIb3VzZVNlcnZpY2USSAoLQ3JlYXRlSG91c2USGy5hcmJlLnYxLkNyZWF0ZUhvdXNlUmVxdWVzdBocLmFyYmUudjEuQ3JlYXRlSG91c2VSZXNwb25zZRJECghHZXRIb3VzZRIYLmFyYmUudjEuR2V0SG91c2VSZXF1ZXN0GhkuYXJiZS52MS5HZXRIb3VzZVJlc3BvbnNlIgOQAgESSgoKTGlzdEhvdXNlcxIaLmFyYmUudjEuTGlzdEhvdXNlc1JlcXVlc3QaGy5hcmJlLnYxLkxpc3RIb3VzZXNSZXNwb25zZSIDkAIBEkgKC1VwZGF0ZUhvdXNlEhsuYXJiZS52MS5VcGRhdGVIb3VzZVJlcXVlc3QaHC5hcmJlLnYxLlVwZGF0ZUhvdXNlUmVzcG9uc2USTQoLTGlzdE1lbWJlcnMSGy5hcmJlLnYxLkxpc3RNZW1iZXJzUmVxdWVzdBocLmFyYmUudjEuTGlzdE1lbWJlcnNSZXNwb25zZSIDkAIBQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_agent, file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxIpoBCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCSJkCgZNZW1iZXISHQoFYWdlbnQYASABKAsyDi5hcmJlLnYxLkFnZW50EgwKBHJvbGUYAiABKAkSLQoJam9pbmVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCItChJDcmVhdGVIb3VzZVJlcXVlc3QSFwoEbmFtZRgBIAEoCUIJukgGcgQQARhkIjQKE0NyZWF0ZUhvdXNlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlIigKD0dldEhvdXNlUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIjEKEEdldEhvdXNlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlIlAKEUxpc3RIb3VzZXNSZXF1ZXN0Eh0KCXBhZ2Vfc2l6ZRgBIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAIgASgJQgi6SAVyAxiABCJNChJMaXN0SG91c2VzUmVzcG9uc2USHgoGaG91c2VzGAEgAygLMg4uYXJiZS52MS5Ib3VzZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkimwEKElVwZGF0ZUhvdXNlUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhwKBG5hbWUYAiABKAlCCbpIBnIEEAEYZEgAiAEBEiwKFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAlCB7pIBHICGEBIAYgBAUIHCgVfbmFtZUIZChdfZGVmYXVsdF9lbnZpcm9ubWVudF9pZCI0ChNVcGRhdGVIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZSJuChJMaXN0TWVtYmVyc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiUAoTTGlzdE1lbWJlcnNSZXNwb25zZRIgCgdtZW1iZXJzGAEgAygLMg8uYXJiZS52MS5NZW1iZXISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJInIKE1VwZGF0ZU1lbWJlclJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCghhZ2VudF9pZBgCIAEoCUIIukgFcgOwAQESIgoEcm9sZRgDIAEoCUIUukgRcg9SBW93bmVyUgZtZW1iZXIiNwoUVXBkYXRlTWVtYmVyUmVzcG9uc2USHwoGbWVtYmVyGAEgASgLMg8uYXJiZS52MS5NZW1iZXIiTgoTUmVtb3ZlTWVtYmVyUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhoKCGFnZW50X2lkGAIgASgJQgi6SAVyA7ABASIWChRSZW1vdmVNZW1iZXJSZXNwb25zZSLYAQoGSW52aXRlEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEgwKBHJvbGUYAyABKAkSDAoEbm90ZRgEIAEoCRIbChNjcmVhdGVkX2J5X2FnZW50X2lkGAUgASgJEhcKD2NyZWF0ZWRfYnlfbmFtZRgGIAEoCRIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKzAQoTQ3JlYXRlSW52aXRlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEiUKBHJvbGUYAiABKAlCF7pIFNgBAXIPUgVvd25lclIGbWVtYmVyEkAKCmV4cGlyZXNfaW4YAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CEbpIDqoBCyIFCICangEyAgg8EhYKBG5vdGUYBCABKAlCCLpIBXIDGMgBIkUKFENyZWF0ZUludml0ZVJlc3BvbnNlEh8KBmludml0ZRgBIAEoCzIPLmFyYmUudjEuSW52aXRlEgwKBHBhdGgYAiABKAkibgoSTGlzdEludml0ZXNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlAKE0xpc3RJbnZpdGVzUmVzcG9uc2USIAoHaW52aXRlcxgBIAMoCzIPLmFyYmUudjEuSW52aXRlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJJChNSZXZva2VJbnZpdGVSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFQoCaWQYAiABKAlCCbpIBnIEEAEYQCIWChRSZXZva2VJbnZpdGVSZXNwb25zZSItChBHZXRJbnZpdGVSZXF1ZXN0EhkKBXRva2VuGAEgASgJQgq6SAdyBRABGMgBIosBChFHZXRJbnZpdGVSZXNwb25zZRIQCghob3VzZV9pZBgBIAEoCRISCgpob3VzZV9uYW1lGAIgASgJEgwKBHJvbGUYAyABKAkSEgoKaW52aXRlZF9ieRgEIAEoCRIuCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJHChNBY2NlcHRJbnZpdGVSZXF1ZXN0EhkKBXRva2VuGAEgASgJQgq6SAdyBRABGMgBEhUKBG5hbWUYAiABKAlCB7pIBHICGGQinQEKFEFjY2VwdEludml0ZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZRIdCgVhZ2VudBgCIAEoCzIOLmFyYmUudjEuQWdlbnQSDwoHc2Vzc2lvbhgDIAEoCRI2ChJzZXNzaW9uX2V4cGlyZXNfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIoQBChFXYXRjaEhvdXNlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhsKB3RocmVhZHMYAiABKAVCCrpIBxoFGMgBKAASJAoKdGhyZWFkX2lkcxgDIAMoCUIQukgNkgEKEGQiBnIEEAEYQBIPCgdtZW1iZXJzGAQgASgIIt0CChJXYXRjaEhvdXNlUmVzcG9uc2USHwoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlSAASIQoGdGhyZWFkGAIgASgLMg8uYXJiZS52MS5UaHJlYWRIABIjCgdzYW5kYm94GAMgASgLMhAuYXJiZS52MS5TYW5kYm94SAASKwoLZW52aXJvbm1lbnQYBCABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50SAASIQoGbWVtYmVyGAUgASgLMg8uYXJiZS52MS5NZW1iZXJIABIdCgRnb25lGAYgASgLMg0uYXJiZS52MS5Hb25lSAASHQoEcmVzdBgHIAEoCzINLmFyYmUudjEuUmVzdEgAEiYKCWNhdWdodF91cBgIIAEoCzIRLmFyYmUudjEuV2F0Y2hpbmdIABIfCgVhbGl2ZRgJIAEoCzIOLmFyYmUudjEuQWxpdmVIAEIHCgVldmVudCIgCgRHb25lEgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkiGgoEUmVzdBISCgpwYWdlX3Rva2VuGAEgASgJIgoKCFdhdGNoaW5nMuAHCgxIb3VzZVNlcnZpY2USSAoLQ3JlYXRlSG91c2USGy5hcmJlLnYxLkNyZWF0ZUhvdXNlUmVxdWVzdBocLmFyYmUudjEuQ3JlYXRlSG91c2VSZXNwb25zZRJECghHZXRIb3VzZRIYLmFyYmUudjEuR2V0SG91c2VSZXF1ZXN0GhkuYXJiZS52MS5HZXRIb3VzZVJlc3BvbnNlIgOQAgESSgoKTGlzdEhvdXNlcxIaLmFyYmUudjEuTGlzdEhvdXNlc1JlcXVlc3QaGy5hcmJlLnYxLkxpc3RIb3VzZXNSZXNwb25zZSIDkAIBEkgKC1VwZGF0ZUhvdXNlEhsuYXJiZS52MS5VcGRhdGVIb3VzZVJlcXVlc3QaHC5hcmJlLnYxLlVwZGF0ZUhvdXNlUmVzcG9uc2USTQoLTGlzdE1lbWJlcnMSGy5hcmJlLnYxLkxpc3RNZW1iZXJzUmVxdWVzdBocLmFyYmUudjEuTGlzdE1lbWJlcnNSZXNwb25zZSIDkAIBEksKDFVwZGF0ZU1lbWJlchIcLmFyYmUudjEuVXBkYXRlTWVtYmVyUmVxdWVzdBodLmFyYmUudjEuVXBkYXRlTWVtYmVyUmVzcG9uc2USSwoMUmVtb3ZlTWVtYmVyEhwuYXJiZS52MS5SZW1vdmVNZW1iZXJSZXF1ZXN0Gh0uYXJiZS52MS5SZW1vdmVNZW1iZXJSZXNwb25zZRJLCgxDcmVhdGVJbnZpdGUSHC5hcmJlLnYxLkNyZWF0ZUludml0ZVJlcXVlc3QaHS5hcmJlLnYxLkNyZWF0ZUludml0ZVJlc3BvbnNlEk0KC0xpc3RJbnZpdGVzEhsuYXJiZS52MS5MaXN0SW52aXRlc1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RJbnZpdGVzUmVzcG9uc2UiA5ACARJLCgxSZXZva2VJbnZpdGUSHC5hcmJlLnYxLlJldm9rZUludml0ZVJlcXVlc3QaHS5hcmJlLnYxLlJldm9rZUludml0ZVJlc3BvbnNlEkIKCUdldEludml0ZRIZLmFyYmUudjEuR2V0SW52aXRlUmVxdWVzdBoaLmFyYmUudjEuR2V0SW52aXRlUmVzcG9uc2USSwoMQWNjZXB0SW52aXRlEhwuYXJiZS52MS5BY2NlcHRJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5BY2NlcHRJbnZpdGVSZXNwb25zZRJHCgpXYXRjaEhvdXNlEhouYXJiZS52MS5XYXRjaEhvdXNlUmVxdWVzdBobLmFyYmUudjEuV2F0Y2hIb3VzZVJlc3BvbnNlMAFCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_agent, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.House
@@ -32,14 +40,14 @@ export type House = Message<"arbe.v1.House"> & {
   name: string;
 
   /**
-   * The environment of threads that name none; empty when the house has no default.
+   * The environment of threads that name none; empty if the house has no default.
    *
    * @generated from field: string default_environment_id = 3;
    */
   defaultEnvironmentId: string;
 
   /**
-   * The thread that tells what happens to the house itself.
+   * The thread that records what happens to the house itself.
    *
    * @generated from field: string primary_thread_id = 4;
    */
@@ -51,7 +59,7 @@ export type House = Message<"arbe.v1.House"> & {
   createdAt?: Timestamp | undefined;
 
   /**
-   * What the caller is here: "owner" or "member".
+   * The caller's role: "owner" or "member".
    *
    * @generated from field: string role = 6;
    */
@@ -174,7 +182,7 @@ export type ListHousesRequest = Message<"arbe.v1.ListHousesRequest"> & {
   pageSize: number;
 
   /**
-   * next_page_token of the page before; empty for the first.
+   * next_page_token of the previous page; empty for the first.
    *
    * @generated from field: string page_token = 2;
    */
@@ -227,7 +235,7 @@ export type UpdateHouseRequest = Message<"arbe.v1.UpdateHouseRequest"> & {
   name?: string | undefined;
 
   /**
-   * Set to an empty string to have no default.
+   * Set it to an empty string for no default.
    *
    * @generated from field: optional string default_environment_id = 3;
    */
@@ -275,7 +283,7 @@ export type ListMembersRequest = Message<"arbe.v1.ListMembersRequest"> & {
   pageSize: number;
 
   /**
-   * next_page_token of the page before; empty for the first.
+   * next_page_token of the previous page; empty for the first.
    *
    * @generated from field: string page_token = 3;
    */
@@ -314,14 +322,611 @@ export const ListMembersResponseSchema: GenMessage<ListMembersResponse> = /*@__P
   messageDesc(file_arbe_v1_house, 11);
 
 /**
- * HouseService is about tenants. A house owns everything in it and is the only privacy boundary between
- * people: its members see all of it, nobody else sees that it exists.
+ * @generated from message arbe.v1.UpdateMemberRequest
+ */
+export type UpdateMemberRequest = Message<"arbe.v1.UpdateMemberRequest"> & {
+  /**
+   * @generated from field: string house_id = 1;
+   */
+  houseId: string;
+
+  /**
+   * @generated from field: string agent_id = 2;
+   */
+  agentId: string;
+
+  /**
+   * @generated from field: string role = 3;
+   */
+  role: string;
+};
+
+/**
+ * Describes the message arbe.v1.UpdateMemberRequest.
+ * Use `create(UpdateMemberRequestSchema)` to create a new message.
+ */
+export const UpdateMemberRequestSchema: GenMessage<UpdateMemberRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 12);
+
+/**
+ * @generated from message arbe.v1.UpdateMemberResponse
+ */
+export type UpdateMemberResponse = Message<"arbe.v1.UpdateMemberResponse"> & {
+  /**
+   * @generated from field: arbe.v1.Member member = 1;
+   */
+  member?: Member | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.UpdateMemberResponse.
+ * Use `create(UpdateMemberResponseSchema)` to create a new message.
+ */
+export const UpdateMemberResponseSchema: GenMessage<UpdateMemberResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 13);
+
+/**
+ * @generated from message arbe.v1.RemoveMemberRequest
+ */
+export type RemoveMemberRequest = Message<"arbe.v1.RemoveMemberRequest"> & {
+  /**
+   * @generated from field: string house_id = 1;
+   */
+  houseId: string;
+
+  /**
+   * @generated from field: string agent_id = 2;
+   */
+  agentId: string;
+};
+
+/**
+ * Describes the message arbe.v1.RemoveMemberRequest.
+ * Use `create(RemoveMemberRequestSchema)` to create a new message.
+ */
+export const RemoveMemberRequestSchema: GenMessage<RemoveMemberRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 14);
+
+/**
+ * @generated from message arbe.v1.RemoveMemberResponse
+ */
+export type RemoveMemberResponse = Message<"arbe.v1.RemoveMemberResponse"> & {
+};
+
+/**
+ * Describes the message arbe.v1.RemoveMemberResponse.
+ * Use `create(RemoveMemberResponseSchema)` to create a new message.
+ */
+export const RemoveMemberResponseSchema: GenMessage<RemoveMemberResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 15);
+
+/**
+ * Invite is a link with which one person may join a house.
+ *
+ * @generated from message arbe.v1.Invite
+ */
+export type Invite = Message<"arbe.v1.Invite"> & {
+  /**
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string house_id = 2;
+   */
+  houseId: string;
+
+  /**
+   * The role that the person gets: "owner" or "member".
+   *
+   * @generated from field: string role = 3;
+   */
+  role: string;
+
+  /**
+   * Whom it is for, as its owner wrote it.
+   *
+   * @generated from field: string note = 4;
+   */
+  note: string;
+
+  /**
+   * The owner who created it.
+   *
+   * @generated from field: string created_by_agent_id = 5;
+   */
+  createdByAgentId: string;
+
+  /**
+   * @generated from field: string created_by_name = 6;
+   */
+  createdByName: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp created_at = 7;
+   */
+  createdAt?: Timestamp | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp expires_at = 8;
+   */
+  expiresAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.Invite.
+ * Use `create(InviteSchema)` to create a new message.
+ */
+export const InviteSchema: GenMessage<Invite> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 16);
+
+/**
+ * @generated from message arbe.v1.CreateInviteRequest
+ */
+export type CreateInviteRequest = Message<"arbe.v1.CreateInviteRequest"> & {
+  /**
+   * @generated from field: string house_id = 1;
+   */
+  houseId: string;
+
+  /**
+   * "owner" or "member"; empty means "member".
+   *
+   * @generated from field: string role = 2;
+   */
+  role: string;
+
+  /**
+   * From one minute to 30 days; unset means 7 days.
+   *
+   * @generated from field: google.protobuf.Duration expires_in = 3;
+   */
+  expiresIn?: Duration | undefined;
+
+  /**
+   * Whom it is for: one line, which members see.
+   *
+   * @generated from field: string note = 4;
+   */
+  note: string;
+};
+
+/**
+ * Describes the message arbe.v1.CreateInviteRequest.
+ * Use `create(CreateInviteRequestSchema)` to create a new message.
+ */
+export const CreateInviteRequestSchema: GenMessage<CreateInviteRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 17);
+
+/**
+ * @generated from message arbe.v1.CreateInviteResponse
+ */
+export type CreateInviteResponse = Message<"arbe.v1.CreateInviteResponse"> & {
+  /**
+   * @generated from field: arbe.v1.Invite invite = 1;
+   */
+  invite?: Invite | undefined;
+
+  /**
+   * A path with its one-time token, to be appended to the server's address: "/join?token=…".
+   *
+   * @generated from field: string path = 2;
+   */
+  path: string;
+};
+
+/**
+ * Describes the message arbe.v1.CreateInviteResponse.
+ * Use `create(CreateInviteResponseSchema)` to create a new message.
+ */
+export const CreateInviteResponseSchema: GenMessage<CreateInviteResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 18);
+
+/**
+ * @generated from message arbe.v1.ListInvitesRequest
+ */
+export type ListInvitesRequest = Message<"arbe.v1.ListInvitesRequest"> & {
+  /**
+   * @generated from field: string house_id = 1;
+   */
+  houseId: string;
+
+  /**
+   * At most 200; 0 is 50.
+   *
+   * @generated from field: int32 page_size = 2;
+   */
+  pageSize: number;
+
+  /**
+   * next_page_token of the previous page; empty for the first.
+   *
+   * @generated from field: string page_token = 3;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message arbe.v1.ListInvitesRequest.
+ * Use `create(ListInvitesRequestSchema)` to create a new message.
+ */
+export const ListInvitesRequestSchema: GenMessage<ListInvitesRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 19);
+
+/**
+ * @generated from message arbe.v1.ListInvitesResponse
+ */
+export type ListInvitesResponse = Message<"arbe.v1.ListInvitesResponse"> & {
+  /**
+   * @generated from field: repeated arbe.v1.Invite invites = 1;
+   */
+  invites: Invite[];
+
+  /**
+   * Empty on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message arbe.v1.ListInvitesResponse.
+ * Use `create(ListInvitesResponseSchema)` to create a new message.
+ */
+export const ListInvitesResponseSchema: GenMessage<ListInvitesResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 20);
+
+/**
+ * @generated from message arbe.v1.RevokeInviteRequest
+ */
+export type RevokeInviteRequest = Message<"arbe.v1.RevokeInviteRequest"> & {
+  /**
+   * @generated from field: string house_id = 1;
+   */
+  houseId: string;
+
+  /**
+   * @generated from field: string id = 2;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message arbe.v1.RevokeInviteRequest.
+ * Use `create(RevokeInviteRequestSchema)` to create a new message.
+ */
+export const RevokeInviteRequestSchema: GenMessage<RevokeInviteRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 21);
+
+/**
+ * @generated from message arbe.v1.RevokeInviteResponse
+ */
+export type RevokeInviteResponse = Message<"arbe.v1.RevokeInviteResponse"> & {
+};
+
+/**
+ * Describes the message arbe.v1.RevokeInviteResponse.
+ * Use `create(RevokeInviteResponseSchema)` to create a new message.
+ */
+export const RevokeInviteResponseSchema: GenMessage<RevokeInviteResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 22);
+
+/**
+ * @generated from message arbe.v1.GetInviteRequest
+ */
+export type GetInviteRequest = Message<"arbe.v1.GetInviteRequest"> & {
+  /**
+   * @generated from field: string token = 1;
+   */
+  token: string;
+};
+
+/**
+ * Describes the message arbe.v1.GetInviteRequest.
+ * Use `create(GetInviteRequestSchema)` to create a new message.
+ */
+export const GetInviteRequestSchema: GenMessage<GetInviteRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 23);
+
+/**
+ * @generated from message arbe.v1.GetInviteResponse
+ */
+export type GetInviteResponse = Message<"arbe.v1.GetInviteResponse"> & {
+  /**
+   * @generated from field: string house_id = 1;
+   */
+  houseId: string;
+
+  /**
+   * @generated from field: string house_name = 2;
+   */
+  houseName: string;
+
+  /**
+   * The role that the person gets: "owner" or "member".
+   *
+   * @generated from field: string role = 3;
+   */
+  role: string;
+
+  /**
+   * The name of the owner who created it.
+   *
+   * @generated from field: string invited_by = 4;
+   */
+  invitedBy: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp expires_at = 5;
+   */
+  expiresAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.GetInviteResponse.
+ * Use `create(GetInviteResponseSchema)` to create a new message.
+ */
+export const GetInviteResponseSchema: GenMessage<GetInviteResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 24);
+
+/**
+ * @generated from message arbe.v1.AcceptInviteRequest
+ */
+export type AcceptInviteRequest = Message<"arbe.v1.AcceptInviteRequest"> & {
+  /**
+   * @generated from field: string token = 1;
+   */
+  token: string;
+
+  /**
+   * The name of the new person. Required without a credential; with one it must be empty.
+   *
+   * @generated from field: string name = 2;
+   */
+  name: string;
+};
+
+/**
+ * Describes the message arbe.v1.AcceptInviteRequest.
+ * Use `create(AcceptInviteRequestSchema)` to create a new message.
+ */
+export const AcceptInviteRequestSchema: GenMessage<AcceptInviteRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 25);
+
+/**
+ * @generated from message arbe.v1.AcceptInviteResponse
+ */
+export type AcceptInviteResponse = Message<"arbe.v1.AcceptInviteResponse"> & {
+  /**
+   * The house, with the role of the person who joined.
+   *
+   * @generated from field: arbe.v1.House house = 1;
+   */
+  house?: House | undefined;
+
+  /**
+   * The person who joined.
+   *
+   * @generated from field: arbe.v1.Agent agent = 2;
+   */
+  agent?: Agent | undefined;
+
+  /**
+   * The session of a new person. Send it as the cookie "arbe_session" or as "Authorization: Bearer …". Empty if the
+   * caller had a credential.
+   *
+   * @generated from field: string session = 3;
+   */
+  session: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp session_expires_at = 4;
+   */
+  sessionExpiresAt?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.AcceptInviteResponse.
+ * Use `create(AcceptInviteResponseSchema)` to create a new message.
+ */
+export const AcceptInviteResponseSchema: GenMessage<AcceptInviteResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 26);
+
+/**
+ * What to watch besides the house itself.
+ *
+ * @generated from message arbe.v1.WatchHouseRequest
+ */
+export type WatchHouseRequest = Message<"arbe.v1.WatchHouseRequest"> & {
+  /**
+   * @generated from field: string house_id = 1;
+   */
+  houseId: string;
+
+  /**
+   * The rows of this many threads from the start of the order of ThreadService.ListThreads.
+   *
+   * @generated from field: int32 threads = 2;
+   */
+  threads: number;
+
+  /**
+   * Threads to watch wherever they are in that order: their rows, their sandboxes, the environments that apply to them
+   * (their own, otherwise the house's default), their sources if they are forks, and their most recently active forks,
+   * at most 21. If one does not exist at the start, the error is a not_found.
+   *
+   * @generated from field: repeated string thread_ids = 3;
+   */
+  threadIds: string[];
+
+  /**
+   * Whether to watch the members of the house: the first 1,000 to join.
+   *
+   * @generated from field: bool members = 4;
+   */
+  members: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.WatchHouseRequest.
+ * Use `create(WatchHouseRequestSchema)` to create a new message.
+ */
+export const WatchHouseRequestSchema: GenMessage<WatchHouseRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 27);
+
+/**
+ * @generated from message arbe.v1.WatchHouseResponse
+ */
+export type WatchHouseResponse = Message<"arbe.v1.WatchHouseResponse"> & {
+  /**
+   * @generated from oneof arbe.v1.WatchHouseResponse.event
+   */
+  event: {
+    /**
+     * The house, without the caller's role.
+     *
+     * @generated from field: arbe.v1.House house = 1;
+     */
+    value: House;
+    case: "house";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Thread thread = 2;
+     */
+    value: Thread;
+    case: "thread";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Sandbox sandbox = 3;
+     */
+    value: Sandbox;
+    case: "sandbox";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Environment environment = 4;
+     */
+    value: Environment;
+    case: "environment";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Member member = 5;
+     */
+    value: Member;
+    case: "member";
+  } | {
+    /**
+     * A row that was deleted or is no longer watched.
+     *
+     * @generated from field: arbe.v1.Gone gone = 6;
+     */
+    value: Gone;
+    case: "gone";
+  } | {
+    /**
+     * Where the list of threads continues after the first ones.
+     *
+     * @generated from field: arbe.v1.Rest rest = 7;
+     */
+    value: Rest;
+    case: "rest";
+  } | {
+    /**
+     * Every row has been sent; changes follow.
+     *
+     * @generated from field: arbe.v1.Watching caught_up = 8;
+     */
+    value: Watching;
+    case: "caughtUp";
+  } | {
+    /**
+     * Sent when nothing else was sent for 20 seconds.
+     *
+     * @generated from field: arbe.v1.Alive alive = 9;
+     */
+    value: Alive;
+    case: "alive";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message arbe.v1.WatchHouseResponse.
+ * Use `create(WatchHouseResponseSchema)` to create a new message.
+ */
+export const WatchHouseResponseSchema: GenMessage<WatchHouseResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 28);
+
+/**
+ * Gone identifies a row.
+ *
+ * @generated from message arbe.v1.Gone
+ */
+export type Gone = Message<"arbe.v1.Gone"> & {
+  /**
+   * "thread", "sandbox", "environment" or "member".
+   *
+   * @generated from field: string kind = 1;
+   */
+  kind: string;
+
+  /**
+   * For a member, the agent's id.
+   *
+   * @generated from field: string id = 2;
+   */
+  id: string;
+};
+
+/**
+ * Describes the message arbe.v1.Gone.
+ * Use `create(GoneSchema)` to create a new message.
+ */
+export const GoneSchema: GenMessage<Gone> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 29);
+
+/**
+ * Rest is the rest of the list of threads.
+ *
+ * @generated from message arbe.v1.Rest
+ */
+export type Rest = Message<"arbe.v1.Rest"> & {
+  /**
+   * The page token for ThreadService.ListThreads; empty if there are no more.
+   *
+   * @generated from field: string page_token = 1;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message arbe.v1.Rest.
+ * Use `create(RestSchema)` to create a new message.
+ */
+export const RestSchema: GenMessage<Rest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 30);
+
+/**
+ * @generated from message arbe.v1.Watching
+ */
+export type Watching = Message<"arbe.v1.Watching"> & {
+};
+
+/**
+ * Describes the message arbe.v1.Watching.
+ * Use `create(WatchingSchema)` to create a new message.
+ */
+export const WatchingSchema: GenMessage<Watching> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 31);
+
+/**
+ * HouseService manages tenants. A house owns everything in it and is the only privacy boundary between people: its
+ * members see all of it, and nobody else sees that it exists.
  *
  * @generated from service arbe.v1.HouseService
  */
 export const HouseService: GenService<{
   /**
-   * CreateHouse makes a house with its primary thread and a default environment; the caller is its owner.
+   * CreateHouse creates a house with its primary thread and a default environment. The caller becomes its owner.
    *
    * @generated from rpc arbe.v1.HouseService.CreateHouse
    */
@@ -331,7 +936,7 @@ export const HouseService: GenService<{
     output: typeof CreateHouseResponseSchema;
   },
   /**
-   * GetHouse returns one house of the caller's.
+   * GetHouse returns one of the caller's houses.
    *
    * @generated from rpc arbe.v1.HouseService.GetHouse
    */
@@ -361,7 +966,7 @@ export const HouseService: GenService<{
     output: typeof UpdateHouseResponseSchema;
   },
   /**
-   * ListMembers returns who is in a house and as what, oldest member first.
+   * ListMembers returns the members of a house with their roles, oldest member first.
    *
    * @generated from rpc arbe.v1.HouseService.ListMembers
    */
@@ -369,6 +974,99 @@ export const HouseService: GenService<{
     methodKind: "unary";
     input: typeof ListMembersRequestSchema;
     output: typeof ListMembersResponseSchema;
+  },
+  /**
+   * UpdateMember changes the role of a person. Owners only. The role of the last owner cannot be changed:
+   * failed_precondition. The pending invites of an owner who becomes a member are revoked.
+   *
+   * @generated from rpc arbe.v1.HouseService.UpdateMember
+   */
+  updateMember: {
+    methodKind: "unary";
+    input: typeof UpdateMemberRequestSchema;
+    output: typeof UpdateMemberResponseSchema;
+  },
+  /**
+   * RemoveMember removes a person or a bot from a house: owners may remove anyone, and everyone may leave. Within a
+   * second the removed agent can do nothing more in the house: their API keys for the house and their pending invites
+   * are deleted, and what they follow ends. What they wrote stays. The last owner cannot be removed:
+   * failed_precondition.
+   *
+   * @generated from rpc arbe.v1.HouseService.RemoveMember
+   */
+  removeMember: {
+    methodKind: "unary";
+    input: typeof RemoveMemberRequestSchema;
+    output: typeof RemoveMemberResponseSchema;
+  },
+  /**
+   * CreateInvite creates a link with which one person joins a house. Owners only. The link is in this answer and never
+   * shown again. A retry creates another one. A house may have at most 100 pending invites: resource_exhausted.
+   *
+   * @generated from rpc arbe.v1.HouseService.CreateInvite
+   */
+  createInvite: {
+    methodKind: "unary";
+    input: typeof CreateInviteRequestSchema;
+    output: typeof CreateInviteResponseSchema;
+  },
+  /**
+   * ListInvites returns the pending invites of a house, oldest first. Owners only.
+   *
+   * @generated from rpc arbe.v1.HouseService.ListInvites
+   */
+  listInvites: {
+    methodKind: "unary";
+    input: typeof ListInvitesRequestSchema;
+    output: typeof ListInvitesResponseSchema;
+  },
+  /**
+   * RevokeInvite revokes an invite. Owners only. Revoking one that has ended succeeds.
+   *
+   * @generated from rpc arbe.v1.HouseService.RevokeInvite
+   */
+  revokeInvite: {
+    methodKind: "unary";
+    input: typeof RevokeInviteRequestSchema;
+    output: typeof RevokeInviteResponseSchema;
+  },
+  /**
+   * GetInvite returns what the token of an invite offers, without using the invite. It needs no credential. Show the
+   * answer to whoever opens a link before you accept it. A token that cannot be used is unauthenticated; the message
+   * gives the reason only if the token was once valid.
+   *
+   * @generated from rpc arbe.v1.HouseService.GetInvite
+   */
+  getInvite: {
+    methodKind: "unary";
+    input: typeof GetInviteRequestSchema;
+    output: typeof GetInviteResponseSchema;
+  },
+  /**
+   * AcceptInvite joins a house, once per invite. With a credential, which must be valid for all of their houses, the
+   * caller joins. Without a credential, a new person with this name joins and gets a browser session. If the caller is
+   * already in the house, nothing changes and the invite stays valid.
+   *
+   * @generated from rpc arbe.v1.HouseService.AcceptInvite
+   */
+  acceptInvite: {
+    methodKind: "unary";
+    input: typeof AcceptInviteRequestSchema;
+    output: typeof AcceptInviteResponseSchema;
+  },
+  /**
+   * WatchHouse sends the requested rows of a house and then their changes: first every row once, then caught_up, then a
+   * row whenever it changes, and a gone when it is deleted or no longer among those requested. Nothing is missed
+   * between the two parts. If a row changes faster than the caller reads, only its latest state is sent. The stream
+   * ends only when the caller leaves, may no longer read the house, or the server stops. To continue, call it again,
+   * and forget the rows that are not sent again before caught_up.
+   *
+   * @generated from rpc arbe.v1.HouseService.WatchHouse
+   */
+  watchHouse: {
+    methodKind: "server_streaming";
+    input: typeof WatchHouseRequestSchema;
+    output: typeof WatchHouseResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_arbe_v1_house, 0);

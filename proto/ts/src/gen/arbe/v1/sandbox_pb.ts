@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/sandbox.proto.
  */
 export const file_arbe_v1_sandbox: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3NhbmRib3gucHJvdG8SB2FyYmUudjEi1gEKB1NhbmRib3gSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSEAoIcHJvdmlkZXIYBCABKAkSDgoGc3RhdHVzGAUgASgJEhEKCWVwaGVtZXJhbBgGIAEoCBIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxkZXN0cm95ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIioKEUdldFNhbmRib3hSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiNwoSR2V0U2FuZGJveFJlc3BvbnNlEiEKB3NhbmRib3gYASABKAsyEC5hcmJlLnYxLlNhbmRib3gicAoUTGlzdFNhbmRib3hlc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiVQoVTGlzdFNhbmRib3hlc1Jlc3BvbnNlEiMKCXNhbmRib3hlcxgBIAMoCzIQLmFyYmUudjEuU2FuZGJveBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiLgoVRGVzdHJveVNhbmRib3hSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiOwoWRGVzdHJveVNhbmRib3hSZXNwb25zZRIhCgdzYW5kYm94GAEgASgLMhAuYXJiZS52MS5TYW5kYm94MoQCCg5TYW5kYm94U2VydmljZRJKCgpHZXRTYW5kYm94EhouYXJiZS52MS5HZXRTYW5kYm94UmVxdWVzdBobLmFyYmUudjEuR2V0U2FuZGJveFJlc3BvbnNlIgOQAgESUwoNTGlzdFNhbmRib3hlcxIdLmFyYmUudjEuTGlzdFNhbmRib3hlc1JlcXVlc3QaHi5hcmJlLnYxLkxpc3RTYW5kYm94ZXNSZXNwb25zZSIDkAIBElEKDkRlc3Ryb3lTYW5kYm94Eh4uYXJiZS52MS5EZXN0cm95U2FuZGJveFJlcXVlc3QaHy5hcmJlLnYxLkRlc3Ryb3lTYW5kYm94UmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChVhcmJlL3YxL3NhbmRib3gucHJvdG8SB2FyYmUudjEi1gEKB1NhbmRib3gSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSFgoOZW52aXJvbm1lbnRfaWQYAyABKAkSEAoIcHJvdmlkZXIYBCABKAkSDgoGc3RhdHVzGAUgASgJEhEKCWVwaGVtZXJhbBgGIAEoCBIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgxkZXN0cm95ZWRfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIioKEUdldFNhbmRib3hSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiNwoSR2V0U2FuZGJveFJlc3BvbnNlEiEKB3NhbmRib3gYASABKAsyEC5hcmJlLnYxLlNhbmRib3gijAEKFExpc3RTYW5kYm94ZXNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEEhoKCWlkX3ByZWZpeBgEIAEoCUIHukgEcgIYQCJVChVMaXN0U2FuZGJveGVzUmVzcG9uc2USIwoJc2FuZGJveGVzGAEgAygLMhAuYXJiZS52MS5TYW5kYm94EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSIuChVEZXN0cm95U2FuZGJveFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQCI7ChZEZXN0cm95U2FuZGJveFJlc3BvbnNlEiEKB3NhbmRib3gYASABKAsyEC5hcmJlLnYxLlNhbmRib3gyhAIKDlNhbmRib3hTZXJ2aWNlEkoKCkdldFNhbmRib3gSGi5hcmJlLnYxLkdldFNhbmRib3hSZXF1ZXN0GhsuYXJiZS52MS5HZXRTYW5kYm94UmVzcG9uc2UiA5ACARJTCg1MaXN0U2FuZGJveGVzEh0uYXJiZS52MS5MaXN0U2FuZGJveGVzUmVxdWVzdBoeLmFyYmUudjEuTGlzdFNhbmRib3hlc1Jlc3BvbnNlIgOQAgESUQoORGVzdHJveVNhbmRib3gSHi5hcmJlLnYxLkRlc3Ryb3lTYW5kYm94UmVxdWVzdBofLmFyYmUudjEuRGVzdHJveVNhbmRib3hSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.Sandbox
@@ -35,7 +35,7 @@ export type Sandbox = Message<"arbe.v1.Sandbox"> & {
   environmentId: string;
 
   /**
-   * The driver that made it.
+   * The driver that created it.
    *
    * @generated from field: string provider = 4;
    */
@@ -49,7 +49,7 @@ export type Sandbox = Message<"arbe.v1.Sandbox"> & {
   status: string;
 
   /**
-   * Whether it is deleted once no running thread is on it.
+   * Whether it is deleted when no running thread is on it.
    *
    * @generated from field: bool ephemeral = 6;
    */
@@ -124,11 +124,18 @@ export type ListSandboxesRequest = Message<"arbe.v1.ListSandboxesRequest"> & {
   pageSize: number;
 
   /**
-   * next_page_token of the page before; empty for the first.
+   * next_page_token of the previous page; empty for the first.
    *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
+
+  /**
+   * Only sandboxes whose id begins with this.
+   *
+   * @generated from field: string id_prefix = 4;
+   */
+  idPrefix: string;
 };
 
 /**
@@ -197,7 +204,7 @@ export const DestroySandboxResponseSchema: GenMessage<DestroySandboxResponse> = 
   messageDesc(file_arbe_v1_sandbox, 6);
 
 /**
- * SandboxService is about machines. Nobody creates one by hand: a thread's first command does.
+ * SandboxService manages sandboxes. Nobody creates one by hand: the first command of a thread does.
  *
  * @generated from service arbe.v1.SandboxService
  */
@@ -213,7 +220,7 @@ export const SandboxService: GenService<{
     output: typeof GetSandboxResponseSchema;
   },
   /**
-   * ListSandboxes returns a house's sandboxes, newest first, dead ones included.
+   * ListSandboxes returns a house's sandboxes, newest first, including dead ones.
    *
    * @generated from rpc arbe.v1.SandboxService.ListSandboxes
    */
@@ -223,8 +230,9 @@ export const SandboxService: GenService<{
     output: typeof ListSandboxesResponseSchema;
   },
   /**
-   * DestroySandbox deletes the machine with its files; the threads on it get a new one with their next
-   * command. Destroying a dead one succeeds.
+   * DestroySandbox deletes a sandbox with its files. The threads on it get a new one with their next command.
+   * Destroying a dead one succeeds. If it is on a machine that is away, it counts as dead at once and is deleted when
+   * the machine is back.
    *
    * @generated from rpc arbe.v1.SandboxService.DestroySandbox
    */

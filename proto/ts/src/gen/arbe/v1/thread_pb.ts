@@ -2,8 +2,8 @@
 // @generated from file arbe/v1/thread.proto (package arbe.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Entry } from "./entry_pb.js";
 import { file_arbe_v1_entry } from "./entry_pb.js";
 import { file_buf_validate_validate } from "../../buf/validate/validate_pb.js";
@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/thread.proto.
  */
 export const file_arbe_v1_thread: GenFile = /*@__PURE__*/
-  fileDesc("ChRhcmJlL3YxL3RocmVhZC5wcm90bxIHYXJiZS52MSLwAwoGVGhyZWFkEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEhEKCXN0cmVhbV9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEh8KBnBhcmVudBgFIAEoCzIPLmFyYmUudjEuUGFyZW50EhgKEHBhcmVudF90aHJlYWRfaWQYBiABKAkSFwoPcGFyZW50X2FnZW50X2lkGAcgASgJEhAKCGFnZW50X2lkGAggASgJEhYKDmVudmlyb25tZW50X2lkGAkgASgJEhIKCnNhbmRib3hfaWQYCiABKAkSDAoEdGFncxgLIAMoCRIOCgZzdGF0dXMYDCABKAkSLQoJcGlubmVkX2F0GA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgR0YWlsGBAgASgDEjQKEGxhc3RfYWN0aXZpdHlfYXQYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiQKC2ZvcmtlZF9mcm9tGBIgASgLMg8uYXJiZS52MS5PcmlnaW4iKAoGT3JpZ2luEhEKCXRocmVhZF9pZBgBIAEoCRILCgNzZXEYAiABKAMiIgoGUGFyZW50EgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkiqwIKE0NyZWF0ZVRocmVhZFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBImCgJpZBgCIAEoCUIaukgX2AEBchIyEF5bYS16MC05XXs4LDMyfSQSFgoEbmFtZRgDIAEoCUIIukgFcgMYyAESIQoQcGFyZW50X3RocmVhZF9pZBgEIAEoCUIHukgEcgIYQBIkCg9wYXJlbnRfYWdlbnRfaWQYBSABKAlCC7pICNgBAXIDsAEBEh0KCGFnZW50X2lkGAYgASgJQgu6SAjYAQFyA7ABARIfCg5lbnZpcm9ubWVudF9pZBgHIAEoCUIHukgEcgIYQBIeCgR0YWdzGAggAygJQhC6SA2SAQoQMiIGcgQQARhkEg4KBnBpbm5lZBgJIAEoCCI3ChRDcmVhdGVUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZCIpChBHZXRUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiNAoRR2V0VGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQi6AEKEkxpc3RUaHJlYWRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEiEKEHBhcmVudF90aHJlYWRfaWQYAiABKAlCB7pIBHICGEASFAoDdGFnGAMgASgJQge6SARyAhhkEhcKBnN0YXR1cxgEIAEoCUIHukgEcgIYFBIdCglwYWdlX3NpemUYBSABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgGIAEoCUIIukgFcgMYgAQSJgoVZm9ya2VkX2Zyb21fdGhyZWFkX2lkGAcgASgJQge6SARyAhhAIlAKE0xpc3RUaHJlYWRzUmVzcG9uc2USIAoHdGhyZWFkcxgBIAMoCzIPLmFyYmUudjEuVGhyZWFkEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSL9AQoTVXBkYXRlVGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhsKBG5hbWUYAiABKAlCCLpIBXIDGMgBSACIAQESEwoGcGlubmVkGAMgASgISAGIAQESGwoEdGFncxgEIAEoCzINLmFyYmUudjEuVGFncxIkCg5lbnZpcm9ubWVudF9pZBgFIAEoCUIHukgEcgIYQEgCiAEBEigKBnN0YXR1cxgGIAEoCUITukgQcg5SBG9wZW5SBmNsb3NlZEgDiAEBQgcKBV9uYW1lQgkKB19waW5uZWRCEQoPX2Vudmlyb25tZW50X2lkQgkKB19zdGF0dXMiKAoEVGFncxIgCgZ2YWx1ZXMYASADKAlCELpIDZIBChAyIgZyBBABGGQiNwoUVXBkYXRlVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQiLAoTRGVsZXRlVGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIhYKFERlbGV0ZVRocmVhZFJlc3BvbnNlIoYBChFGb3JrVGhyZWFkUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBImCgJpZBgCIAEoCUIaukgX2AEBchIyEF5bYS16MC05XXs4LDMyfSQSEwoCYXQYAyABKANCB7pIBCICKAASFgoEbmFtZRgEIAEoCUIIukgFcgMYyAEiNQoSRm9ya1RocmVhZFJlc3BvbnNlEh8KBnRocmVhZBgBIAEoCzIPLmFyYmUudjEuVGhyZWFkIvIBChFSdW5Db21tYW5kUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgMYlgESHgoHY29tbWFuZBgDIAEoCUILukgIcgYQASiAgARIABIdCgRhcmd2GAQgASgLMg0uYXJiZS52MS5Bcmd2SAASHwoOZW52aXJvbm1lbnRfaWQYBSABKAlCB7pIBHICGEASOgoHdGltZW91dBgGIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIOukgLqgEIIgQIgKMFKgBCDQoEd2hhdBIFukgCCAEiKQoEQXJndhIhCgRhcmdzGAEgAygJQhO6SBCSAQ0IARDoByIGcgQogIAEIkYKElJ1bkNvbW1hbmRSZXNwb25zZRIdCgVlbnRyeRgBIAEoCzIOLmFyYmUudjEuRW50cnkSEQoJcmVzdWx0X2lkGAIgASgJIlQKFENhbmNlbENvbW1hbmRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEh4KCmNvbW1hbmRfaWQYAiABKAlCCrpIB3IFEAEYyAEiFwoVQ2FuY2VsQ29tbWFuZFJlc3BvbnNlMuwECg1UaHJlYWRTZXJ2aWNlEksKDENyZWF0ZVRocmVhZBIcLmFyYmUudjEuQ3JlYXRlVGhyZWFkUmVxdWVzdBodLmFyYmUudjEuQ3JlYXRlVGhyZWFkUmVzcG9uc2USRwoJR2V0VGhyZWFkEhkuYXJiZS52MS5HZXRUaHJlYWRSZXF1ZXN0GhouYXJiZS52MS5HZXRUaHJlYWRSZXNwb25zZSIDkAIBEk0KC0xpc3RUaHJlYWRzEhsuYXJiZS52MS5MaXN0VGhyZWFkc1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RUaHJlYWRzUmVzcG9uc2UiA5ACARJLCgxVcGRhdGVUaHJlYWQSHC5hcmJlLnYxLlVwZGF0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLlVwZGF0ZVRocmVhZFJlc3BvbnNlEksKDERlbGV0ZVRocmVhZBIcLmFyYmUudjEuRGVsZXRlVGhyZWFkUmVxdWVzdBodLmFyYmUudjEuRGVsZXRlVGhyZWFkUmVzcG9uc2USRQoKRm9ya1RocmVhZBIaLmFyYmUudjEuRm9ya1RocmVhZFJlcXVlc3QaGy5hcmJlLnYxLkZvcmtUaHJlYWRSZXNwb25zZRJFCgpSdW5Db21tYW5kEhouYXJiZS52MS5SdW5Db21tYW5kUmVxdWVzdBobLmFyYmUudjEuUnVuQ29tbWFuZFJlc3BvbnNlEk4KDUNhbmNlbENvbW1hbmQSHS5hcmJlLnYxLkNhbmNlbENvbW1hbmRSZXF1ZXN0Gh4uYXJiZS52MS5DYW5jZWxDb21tYW5kUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_entry, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChRhcmJlL3YxL3RocmVhZC5wcm90bxIHYXJiZS52MSK5BAoGVGhyZWFkEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEhEKCXN0cmVhbV9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEh8KBnBhcmVudBgFIAEoCzIPLmFyYmUudjEuUGFyZW50EhgKEHBhcmVudF90aHJlYWRfaWQYBiABKAkSFwoPcGFyZW50X2FnZW50X2lkGAcgASgJEhAKCGFnZW50X2lkGAggASgJEhYKDmVudmlyb25tZW50X2lkGAkgASgJEhIKCnNhbmRib3hfaWQYCiABKAkSDAoEdGFncxgLIAMoCRIOCgZzdGF0dXMYDCABKAkSLQoJcGlubmVkX2F0GA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgR0YWlsGBAgASgDEjQKEGxhc3RfYWN0aXZpdHlfYXQYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiQKC2ZvcmtlZF9mcm9tGBIgASgLMg8uYXJiZS52MS5PcmlnaW4SJAoJbGFzdF9zYWlkGBMgASgLMhEuYXJiZS52MS5MYXN0U2FpZBIhCgdydW5uaW5nGBQgASgLMhAuYXJiZS52MS5SdW5uaW5nIkYKCExhc3RTYWlkEhcKD2F1dGhvcl9hZ2VudF9pZBgBIAEoCRITCgthdXRob3JfbmFtZRgCIAEoCRIMCgR0ZXh0GAMgASgJIkgKB1J1bm5pbmcSEgoKY29tbWFuZF9pZBgBIAEoCRIpCgVzaW5jZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiKAoGT3JpZ2luEhEKCXRocmVhZF9pZBgBIAEoCRILCgNzZXEYAiABKAMiIgoGUGFyZW50EgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkiqwIKE0NyZWF0ZVRocmVhZFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBImCgJpZBgCIAEoCUIaukgX2AEBchIyEF5bYS16MC05XXs4LDMyfSQSFgoEbmFtZRgDIAEoCUIIukgFcgMYyAESIQoQcGFyZW50X3RocmVhZF9pZBgEIAEoCUIHukgEcgIYQBIkCg9wYXJlbnRfYWdlbnRfaWQYBSABKAlCC7pICNgBAXIDsAEBEh0KCGFnZW50X2lkGAYgASgJQgu6SAjYAQFyA7ABARIfCg5lbnZpcm9ubWVudF9pZBgHIAEoCUIHukgEcgIYQBIeCgR0YWdzGAggAygJQhC6SA2SAQoQMiIGcgQQARhkEg4KBnBpbm5lZBgJIAEoCCI3ChRDcmVhdGVUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZCIpChBHZXRUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiNAoRR2V0VGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQigQIKEkxpc3RUaHJlYWRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEiEKEHBhcmVudF90aHJlYWRfaWQYAiABKAlCB7pIBHICGEASFAoDdGFnGAMgASgJQge6SARyAhhkEhcKBnN0YXR1cxgEIAEoCUIHukgEcgIYFBIdCglwYWdlX3NpemUYBSABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgGIAEoCUIIukgFcgMYgAQSJgoVZm9ya2VkX2Zyb21fdGhyZWFkX2lkGAcgASgJQge6SARyAhhAEhcKBW1hdGNoGAggASgJQgi6SAVyAxjIASJQChNMaXN0VGhyZWFkc1Jlc3BvbnNlEiAKB3RocmVhZHMYASADKAsyDy5hcmJlLnYxLlRocmVhZBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAki/QEKE1VwZGF0ZVRocmVhZFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIbCgRuYW1lGAIgASgJQgi6SAVyAxjIAUgAiAEBEhMKBnBpbm5lZBgDIAEoCEgBiAEBEhsKBHRhZ3MYBCABKAsyDS5hcmJlLnYxLlRhZ3MSJAoOZW52aXJvbm1lbnRfaWQYBSABKAlCB7pIBHICGEBIAogBARIoCgZzdGF0dXMYBiABKAlCE7pIEHIOUgRvcGVuUgZjbG9zZWRIA4gBAUIHCgVfbmFtZUIJCgdfcGlubmVkQhEKD19lbnZpcm9ubWVudF9pZEIJCgdfc3RhdHVzIigKBFRhZ3MSIAoGdmFsdWVzGAEgAygJQhC6SA2SAQoQMiIGcgQQARhkIjcKFFVwZGF0ZVRocmVhZFJlc3BvbnNlEh8KBnRocmVhZBgBIAEoCzIPLmFyYmUudjEuVGhyZWFkIiwKE0RlbGV0ZVRocmVhZFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQCIWChREZWxldGVUaHJlYWRSZXNwb25zZSKGAQoRRm9ya1RocmVhZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASJgoCaWQYAiABKAlCGrpIF9gBAXISMhBeW2EtejAtOV17OCwzMn0kEhMKAmF0GAMgASgDQge6SAQiAigAEhYKBG5hbWUYBCABKAlCCLpIBXIDGMgBIjUKEkZvcmtUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZCKTAgoRUnVuQ29tbWFuZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDGJYBEh4KB2NvbW1hbmQYAyABKAlCC7pICHIGEAEogIAESAASHQoEYXJndhgEIAEoCzINLmFyYmUudjEuQXJndkgAEh8KDmVudmlyb25tZW50X2lkGAUgASgJQge6SARyAhhAEjoKB3RpbWVvdXQYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CDrpIC6oBCCIECICjBSoAEhAKCHNlcGFyYXRlGAcgASgIEg0KBWlucHV0GAggASgIQg0KBHdoYXQSBbpIAggBIikKBEFyZ3YSIQoEYXJncxgBIAMoCUITukgQkgENCAEQ6AciBnIEKICABCJGChJSdW5Db21tYW5kUmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5EhEKCXJlc3VsdF9pZBgCIAEoCSKJAQoRUmVhZE91dHB1dFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASHgoKY29tbWFuZF9pZBgCIAEoCUIKukgHcgUQARjIARIZCghwb3NpdGlvbhgDIAEoA0IHukgEIgIoABIMCgRzdGF5GAQgASgIEg0KBWxlYXZlGAUgASgIIlsKElJlYWRPdXRwdXRSZXNwb25zZRIkCgZwaWVjZXMYASADKAsyFC5hcmJlLnYxLk91dHB1dFBpZWNlEhAKCHBvc2l0aW9uGAIgASgDEg0KBWVuZGVkGAMgASgIIkIKC091dHB1dFBpZWNlEiUKBnN0cmVhbRgBIAEoDjIVLmFyYmUudjEuT3V0cHV0U3RyZWFtEgwKBGRhdGEYAiABKAwikgEKEVdyaXRlSW5wdXRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEh4KCmNvbW1hbmRfaWQYAiABKAlCCrpIB3IFEAEYyAESGQoIcG9zaXRpb24YAyABKANCB7pIBCICKAASFwoEZGF0YRgEIAEoDEIJukgGegQYgIBAEgsKA2VuZBgFIAEoCCI2ChJXcml0ZUlucHV0UmVzcG9uc2USEAoIcG9zaXRpb24YASABKAMSDgoGY2xvc2VkGAIgASgIIooBChRDYW5jZWxDb21tYW5kUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIcCgpjb21tYW5kX2lkGAIgASgJQgi6SAVyAxjIARILCgNhbGwYAyABKAgSKQoGc2lnbmFsGAQgASgOMg8uYXJiZS52MS5TaWduYWxCCLpIBYIBAhABIiwKFUNhbmNlbENvbW1hbmRSZXNwb25zZRITCgtjb21tYW5kX2lkcxgBIAMoCSphCgxPdXRwdXRTdHJlYW0SHQoZT1VUUFVUX1NUUkVBTV9VTlNQRUNJRklFRBAAEhgKFE9VVFBVVF9TVFJFQU1fU1RET1VUEAESGAoUT1VUUFVUX1NUUkVBTV9TVERFUlIQAipSCgZTaWduYWwSFgoSU0lHTkFMX1VOU1BFQ0lGSUVEEAASDgoKU0lHTkFMX0lOVBABEg8KC1NJR05BTF9URVJNEAISDwoLU0lHTkFMX0tJTEwQAzL6BQoNVGhyZWFkU2VydmljZRJLCgxDcmVhdGVUaHJlYWQSHC5hcmJlLnYxLkNyZWF0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLkNyZWF0ZVRocmVhZFJlc3BvbnNlEkcKCUdldFRocmVhZBIZLmFyYmUudjEuR2V0VGhyZWFkUmVxdWVzdBoaLmFyYmUudjEuR2V0VGhyZWFkUmVzcG9uc2UiA5ACARJNCgtMaXN0VGhyZWFkcxIbLmFyYmUudjEuTGlzdFRocmVhZHNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0VGhyZWFkc1Jlc3BvbnNlIgOQAgESSwoMVXBkYXRlVGhyZWFkEhwuYXJiZS52MS5VcGRhdGVUaHJlYWRSZXF1ZXN0Gh0uYXJiZS52MS5VcGRhdGVUaHJlYWRSZXNwb25zZRJLCgxEZWxldGVUaHJlYWQSHC5hcmJlLnYxLkRlbGV0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLkRlbGV0ZVRocmVhZFJlc3BvbnNlEkUKCkZvcmtUaHJlYWQSGi5hcmJlLnYxLkZvcmtUaHJlYWRSZXF1ZXN0GhsuYXJiZS52MS5Gb3JrVGhyZWFkUmVzcG9uc2USRQoKUnVuQ29tbWFuZBIaLmFyYmUudjEuUnVuQ29tbWFuZFJlcXVlc3QaGy5hcmJlLnYxLlJ1bkNvbW1hbmRSZXNwb25zZRJFCgpSZWFkT3V0cHV0EhouYXJiZS52MS5SZWFkT3V0cHV0UmVxdWVzdBobLmFyYmUudjEuUmVhZE91dHB1dFJlc3BvbnNlEkUKCldyaXRlSW5wdXQSGi5hcmJlLnYxLldyaXRlSW5wdXRSZXF1ZXN0GhsuYXJiZS52MS5Xcml0ZUlucHV0UmVzcG9uc2USTgoNQ2FuY2VsQ29tbWFuZBIdLmFyYmUudjEuQ2FuY2VsQ29tbWFuZFJlcXVlc3QaHi5hcmJlLnYxLkNhbmNlbENvbW1hbmRSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_entry, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.Thread
@@ -32,21 +32,21 @@ export type Thread = Message<"arbe.v1.Thread"> & {
   houseId: string;
 
   /**
-   * The address of its log.
+   * The name of its log.
    *
    * @generated from field: string stream_id = 3;
    */
   streamId: string;
 
   /**
-   * Its title; empty is untitled.
+   * Its title; empty if untitled.
    *
    * @generated from field: string name = 4;
    */
   name: string;
 
   /**
-   * Where it lives: computed from the two edges below.
+   * Its parent, computed from the two fields below.
    *
    * @generated from field: arbe.v1.Parent parent = 5;
    */
@@ -74,7 +74,7 @@ export type Thread = Message<"arbe.v1.Thread"> & {
   agentId: string;
 
   /**
-   * The recipe of its sandbox; empty is the house's default.
+   * Its own environment; empty for the house's default.
    *
    * @generated from field: string environment_id = 9;
    */
@@ -124,18 +124,32 @@ export type Thread = Message<"arbe.v1.Thread"> & {
   tail: bigint;
 
   /**
-   * When its last entry was written; its creation when there is none.
+   * When its last entry was written, or when it was created if there is none.
    *
    * @generated from field: google.protobuf.Timestamp last_activity_at = 17;
    */
   lastActivityAt?: Timestamp | undefined;
 
   /**
-   * Where it was forked from; unset when it is no fork.
+   * Where it was forked from; unset if it is not a fork.
    *
    * @generated from field: arbe.v1.Origin forked_from = 18;
    */
   forkedFrom?: Origin | undefined;
+
+  /**
+   * The last chat or command in it, for lists; unset if there is none. It follows the log within about a second.
+   *
+   * @generated from field: arbe.v1.LastSaid last_said = 19;
+   */
+  lastSaid?: LastSaid | undefined;
+
+  /**
+   * The oldest command that has not ended; unset if there is none. It follows the log within about a second.
+   *
+   * @generated from field: arbe.v1.Running running = 20;
+   */
+  running?: Running | undefined;
 };
 
 /**
@@ -146,20 +160,81 @@ export const ThreadSchema: GenMessage<Thread> = /*@__PURE__*/
   messageDesc(file_arbe_v1_thread, 0);
 
 /**
- * Origin is a place in the log of a thread that another one was forked from.
+ * LastSaid is the last chat or command in a thread.
+ *
+ * @generated from message arbe.v1.LastSaid
+ */
+export type LastSaid = Message<"arbe.v1.LastSaid"> & {
+  /**
+   * @generated from field: string author_agent_id = 1;
+   */
+  authorAgentId: string;
+
+  /**
+   * Empty if the author is no longer in the house.
+   *
+   * @generated from field: string author_name = 2;
+   */
+  authorName: string;
+
+  /**
+   * The beginning of it, at most 160 characters on one line; a command begins with "$ ".
+   *
+   * @generated from field: string text = 3;
+   */
+  text: string;
+};
+
+/**
+ * Describes the message arbe.v1.LastSaid.
+ * Use `create(LastSaidSchema)` to create a new message.
+ */
+export const LastSaidSchema: GenMessage<LastSaid> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_thread, 1);
+
+/**
+ * Running is a command that is running or waiting to run.
+ *
+ * @generated from message arbe.v1.Running
+ */
+export type Running = Message<"arbe.v1.Running"> & {
+  /**
+   * The id of the command entry.
+   *
+   * @generated from field: string command_id = 1;
+   */
+  commandId: string;
+
+  /**
+   * When it was requested.
+   *
+   * @generated from field: google.protobuf.Timestamp since = 2;
+   */
+  since?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.Running.
+ * Use `create(RunningSchema)` to create a new message.
+ */
+export const RunningSchema: GenMessage<Running> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_thread, 2);
+
+/**
+ * Origin is the position in the log from which a thread was forked.
  *
  * @generated from message arbe.v1.Origin
  */
 export type Origin = Message<"arbe.v1.Origin"> & {
   /**
-   * Empty once that thread was deleted.
+   * Empty after that thread was deleted.
    *
    * @generated from field: string thread_id = 1;
    */
   threadId: string;
 
   /**
-   * The last entry that both have in common; 0 when there was none.
+   * The last entry that both share; 0 if there is none.
    *
    * @generated from field: int64 seq = 2;
    */
@@ -171,10 +246,10 @@ export type Origin = Message<"arbe.v1.Origin"> & {
  * Use `create(OriginSchema)` to create a new message.
  */
 export const OriginSchema: GenMessage<Origin> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 1);
+  messageDesc(file_arbe_v1_thread, 3);
 
 /**
- * Parent is where a thread lives.
+ * Parent is the parent of a thread.
  *
  * @generated from message arbe.v1.Parent
  */
@@ -197,7 +272,7 @@ export type Parent = Message<"arbe.v1.Parent"> & {
  * Use `create(ParentSchema)` to create a new message.
  */
 export const ParentSchema: GenMessage<Parent> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 2);
+  messageDesc(file_arbe_v1_thread, 4);
 
 /**
  * @generated from message arbe.v1.CreateThreadRequest
@@ -209,7 +284,8 @@ export type CreateThreadRequest = Message<"arbe.v1.CreateThreadRequest"> & {
   houseId: string;
 
   /**
-   * Chosen by the caller to make a retry harmless; empty lets the server choose.
+   * Chosen by the caller to make a retry harmless: within the house it always stands for the same thread. The thread's
+   * own id differs and is in the answer. If it is empty, each call creates another thread.
    *
    * @generated from field: string id = 2;
    */
@@ -260,7 +336,7 @@ export type CreateThreadRequest = Message<"arbe.v1.CreateThreadRequest"> & {
  * Use `create(CreateThreadRequestSchema)` to create a new message.
  */
 export const CreateThreadRequestSchema: GenMessage<CreateThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 3);
+  messageDesc(file_arbe_v1_thread, 5);
 
 /**
  * @generated from message arbe.v1.CreateThreadResponse
@@ -277,7 +353,7 @@ export type CreateThreadResponse = Message<"arbe.v1.CreateThreadResponse"> & {
  * Use `create(CreateThreadResponseSchema)` to create a new message.
  */
 export const CreateThreadResponseSchema: GenMessage<CreateThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 4);
+  messageDesc(file_arbe_v1_thread, 6);
 
 /**
  * @generated from message arbe.v1.GetThreadRequest
@@ -294,7 +370,7 @@ export type GetThreadRequest = Message<"arbe.v1.GetThreadRequest"> & {
  * Use `create(GetThreadRequestSchema)` to create a new message.
  */
 export const GetThreadRequestSchema: GenMessage<GetThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 5);
+  messageDesc(file_arbe_v1_thread, 7);
 
 /**
  * @generated from message arbe.v1.GetThreadResponse
@@ -311,7 +387,7 @@ export type GetThreadResponse = Message<"arbe.v1.GetThreadResponse"> & {
  * Use `create(GetThreadResponseSchema)` to create a new message.
  */
 export const GetThreadResponseSchema: GenMessage<GetThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 6);
+  messageDesc(file_arbe_v1_thread, 8);
 
 /**
  * @generated from message arbe.v1.ListThreadsRequest
@@ -351,7 +427,7 @@ export type ListThreadsRequest = Message<"arbe.v1.ListThreadsRequest"> & {
   pageSize: number;
 
   /**
-   * next_page_token of the page before; empty for the first.
+   * next_page_token of the previous page; empty for the first.
    *
    * @generated from field: string page_token = 6;
    */
@@ -363,6 +439,14 @@ export type ListThreadsRequest = Message<"arbe.v1.ListThreadsRequest"> & {
    * @generated from field: string forked_from_thread_id = 7;
    */
   forkedFromThreadId: string;
+
+  /**
+   * Only threads whose id begins with this, if it has at least four characters, or whose name is exactly this. It
+   * cannot be combined with another filter or a page_token, and the answer is the only page.
+   *
+   * @generated from field: string match = 8;
+   */
+  match: string;
 };
 
 /**
@@ -370,7 +454,7 @@ export type ListThreadsRequest = Message<"arbe.v1.ListThreadsRequest"> & {
  * Use `create(ListThreadsRequestSchema)` to create a new message.
  */
 export const ListThreadsRequestSchema: GenMessage<ListThreadsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 7);
+  messageDesc(file_arbe_v1_thread, 9);
 
 /**
  * @generated from message arbe.v1.ListThreadsResponse
@@ -394,7 +478,7 @@ export type ListThreadsResponse = Message<"arbe.v1.ListThreadsResponse"> & {
  * Use `create(ListThreadsResponseSchema)` to create a new message.
  */
 export const ListThreadsResponseSchema: GenMessage<ListThreadsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 8);
+  messageDesc(file_arbe_v1_thread, 10);
 
 /**
  * @generated from message arbe.v1.UpdateThreadRequest
@@ -406,7 +490,7 @@ export type UpdateThreadRequest = Message<"arbe.v1.UpdateThreadRequest"> & {
   id: string;
 
   /**
-   * Set to an empty string to have no title.
+   * Set it to an empty string for no title.
    *
    * @generated from field: optional string name = 2;
    */
@@ -425,7 +509,7 @@ export type UpdateThreadRequest = Message<"arbe.v1.UpdateThreadRequest"> & {
   tags?: Tags | undefined;
 
   /**
-   * Set to an empty string to use the house's default.
+   * Set it to an empty string for the house's default.
    *
    * @generated from field: optional string environment_id = 5;
    */
@@ -444,7 +528,7 @@ export type UpdateThreadRequest = Message<"arbe.v1.UpdateThreadRequest"> & {
  * Use `create(UpdateThreadRequestSchema)` to create a new message.
  */
 export const UpdateThreadRequestSchema: GenMessage<UpdateThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 9);
+  messageDesc(file_arbe_v1_thread, 11);
 
 /**
  * @generated from message arbe.v1.Tags
@@ -461,7 +545,7 @@ export type Tags = Message<"arbe.v1.Tags"> & {
  * Use `create(TagsSchema)` to create a new message.
  */
 export const TagsSchema: GenMessage<Tags> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 10);
+  messageDesc(file_arbe_v1_thread, 12);
 
 /**
  * @generated from message arbe.v1.UpdateThreadResponse
@@ -478,7 +562,7 @@ export type UpdateThreadResponse = Message<"arbe.v1.UpdateThreadResponse"> & {
  * Use `create(UpdateThreadResponseSchema)` to create a new message.
  */
 export const UpdateThreadResponseSchema: GenMessage<UpdateThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 11);
+  messageDesc(file_arbe_v1_thread, 13);
 
 /**
  * @generated from message arbe.v1.DeleteThreadRequest
@@ -495,7 +579,7 @@ export type DeleteThreadRequest = Message<"arbe.v1.DeleteThreadRequest"> & {
  * Use `create(DeleteThreadRequestSchema)` to create a new message.
  */
 export const DeleteThreadRequestSchema: GenMessage<DeleteThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 12);
+  messageDesc(file_arbe_v1_thread, 14);
 
 /**
  * @generated from message arbe.v1.DeleteThreadResponse
@@ -508,7 +592,7 @@ export type DeleteThreadResponse = Message<"arbe.v1.DeleteThreadResponse"> & {
  * Use `create(DeleteThreadResponseSchema)` to create a new message.
  */
 export const DeleteThreadResponseSchema: GenMessage<DeleteThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 13);
+  messageDesc(file_arbe_v1_thread, 15);
 
 /**
  * @generated from message arbe.v1.ForkThreadRequest
@@ -522,21 +606,22 @@ export type ForkThreadRequest = Message<"arbe.v1.ForkThreadRequest"> & {
   threadId: string;
 
   /**
-   * The fork's own, chosen by the caller to make a retry harmless; empty lets the server choose.
+   * Chosen by the caller to make a retry harmless: within the house it always stands for the same thread. The fork's
+   * own id differs and is in the answer. If it is empty, each call creates another fork.
    *
    * @generated from field: string id = 2;
    */
   id: string;
 
   /**
-   * The last entry to have in common; 0 is the end. One past the end is out of range.
+   * The last entry to share; 0 means the source's last entry. One past the end is out of range.
    *
    * @generated from field: int64 at = 3;
    */
   at: bigint;
 
   /**
-   * Its title; empty is the source's, saying that it is a fork of that.
+   * Its title; empty means the source's, marked as a fork.
    *
    * @generated from field: string name = 4;
    */
@@ -548,7 +633,7 @@ export type ForkThreadRequest = Message<"arbe.v1.ForkThreadRequest"> & {
  * Use `create(ForkThreadRequestSchema)` to create a new message.
  */
 export const ForkThreadRequestSchema: GenMessage<ForkThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 14);
+  messageDesc(file_arbe_v1_thread, 16);
 
 /**
  * @generated from message arbe.v1.ForkThreadResponse
@@ -565,7 +650,7 @@ export type ForkThreadResponse = Message<"arbe.v1.ForkThreadResponse"> & {
  * Use `create(ForkThreadResponseSchema)` to create a new message.
  */
 export const ForkThreadResponseSchema: GenMessage<ForkThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 15);
+  messageDesc(file_arbe_v1_thread, 17);
 
 /**
  * @generated from message arbe.v1.RunCommandRequest
@@ -577,7 +662,7 @@ export type RunCommandRequest = Message<"arbe.v1.RunCommandRequest"> & {
   threadId: string;
 
   /**
-   * Makes a retry harmless: the id of the command entry. Empty lets the server choose.
+   * The id of the command entry, which makes a retry harmless. If it is empty, the server generates one.
    *
    * @generated from field: string id = 2;
    */
@@ -596,7 +681,7 @@ export type RunCommandRequest = Message<"arbe.v1.RunCommandRequest"> & {
     case: "command";
   } | {
     /**
-     * A program with its arguments, run as they are.
+     * A program with its arguments, run without a shell.
      *
      * @generated from field: arbe.v1.Argv argv = 4;
      */
@@ -605,18 +690,33 @@ export type RunCommandRequest = Message<"arbe.v1.RunCommandRequest"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * The recipe for the sandbox when the thread has none yet; empty follows the thread, then the house.
+   * The environment of the sandbox if the thread has none yet; empty means the thread's, otherwise the house's.
    *
    * @generated from field: string environment_id = 5;
    */
   environmentId: string;
 
   /**
-   * How long it may take; unset is the environment's limit.
+   * How long it may take; unset means the environment's limit.
    *
    * @generated from field: google.protobuf.Duration timeout = 6;
    */
   timeout?: Duration | undefined;
+
+  /**
+   * Keep standard output and error separate, for ReadOutput, which the caller must then call. Otherwise they are one,
+   * so that the log has their lines in the order of writing.
+   *
+   * @generated from field: bool separate = 7;
+   */
+  separate: boolean;
+
+  /**
+   * Give it a standard input, for WriteInput, which the caller must then call. Otherwise its input is empty.
+   *
+   * @generated from field: bool input = 8;
+   */
+  input: boolean;
 };
 
 /**
@@ -624,7 +724,7 @@ export type RunCommandRequest = Message<"arbe.v1.RunCommandRequest"> & {
  * Use `create(RunCommandRequestSchema)` to create a new message.
  */
 export const RunCommandRequestSchema: GenMessage<RunCommandRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 16);
+  messageDesc(file_arbe_v1_thread, 18);
 
 /**
  * @generated from message arbe.v1.Argv
@@ -641,7 +741,7 @@ export type Argv = Message<"arbe.v1.Argv"> & {
  * Use `create(ArgvSchema)` to create a new message.
  */
 export const ArgvSchema: GenMessage<Argv> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 17);
+  messageDesc(file_arbe_v1_thread, 19);
 
 /**
  * @generated from message arbe.v1.RunCommandResponse
@@ -655,7 +755,7 @@ export type RunCommandResponse = Message<"arbe.v1.RunCommandResponse"> & {
   entry?: Entry | undefined;
 
   /**
-   * The id that the command_result entry, and every delta before it, has.
+   * The id of the command_result entry, and of every delta before it.
    *
    * @generated from field: string result_id = 2;
    */
@@ -667,12 +767,12 @@ export type RunCommandResponse = Message<"arbe.v1.RunCommandResponse"> & {
  * Use `create(RunCommandResponseSchema)` to create a new message.
  */
 export const RunCommandResponseSchema: GenMessage<RunCommandResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 18);
+  messageDesc(file_arbe_v1_thread, 20);
 
 /**
- * @generated from message arbe.v1.CancelCommandRequest
+ * @generated from message arbe.v1.ReadOutputRequest
  */
-export type CancelCommandRequest = Message<"arbe.v1.CancelCommandRequest"> & {
+export type ReadOutputRequest = Message<"arbe.v1.ReadOutputRequest"> & {
   /**
    * @generated from field: string thread_id = 1;
    */
@@ -684,6 +784,190 @@ export type CancelCommandRequest = Message<"arbe.v1.CancelCommandRequest"> & {
    * @generated from field: string command_id = 2;
    */
   commandId: string;
+
+  /**
+   * How many bytes of output, of both streams together, have arrived.
+   *
+   * @generated from field: int64 position = 3;
+   */
+  position: bigint;
+
+  /**
+   * Only reports that the caller will continue to read, and is answered at once. It is for a caller that cannot accept
+   * more output yet.
+   *
+   * @generated from field: bool stay = 4;
+   */
+  stay: boolean;
+
+  /**
+   * Only reports that the caller will read no more, and is answered at once: the command no longer waits for it.
+   *
+   * @generated from field: bool leave = 5;
+   */
+  leave: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.ReadOutputRequest.
+ * Use `create(ReadOutputRequestSchema)` to create a new message.
+ */
+export const ReadOutputRequestSchema: GenMessage<ReadOutputRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_thread, 21);
+
+/**
+ * @generated from message arbe.v1.ReadOutputResponse
+ */
+export type ReadOutputResponse = Message<"arbe.v1.ReadOutputResponse"> & {
+  /**
+   * @generated from field: repeated arbe.v1.OutputPiece pieces = 1;
+   */
+  pieces: OutputPiece[];
+
+  /**
+   * The position after the pieces, for the next call.
+   *
+   * @generated from field: int64 position = 2;
+   */
+  position: bigint;
+
+  /**
+   * Nothing will follow, and everything has arrived.
+   *
+   * @generated from field: bool ended = 3;
+   */
+  ended: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.ReadOutputResponse.
+ * Use `create(ReadOutputResponseSchema)` to create a new message.
+ */
+export const ReadOutputResponseSchema: GenMessage<ReadOutputResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_thread, 22);
+
+/**
+ * @generated from message arbe.v1.OutputPiece
+ */
+export type OutputPiece = Message<"arbe.v1.OutputPiece"> & {
+  /**
+   * @generated from field: arbe.v1.OutputStream stream = 1;
+   */
+  stream: OutputStream;
+
+  /**
+   * @generated from field: bytes data = 2;
+   */
+  data: Uint8Array;
+};
+
+/**
+ * Describes the message arbe.v1.OutputPiece.
+ * Use `create(OutputPieceSchema)` to create a new message.
+ */
+export const OutputPieceSchema: GenMessage<OutputPiece> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_thread, 23);
+
+/**
+ * @generated from message arbe.v1.WriteInputRequest
+ */
+export type WriteInputRequest = Message<"arbe.v1.WriteInputRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * The id of the command entry.
+   *
+   * @generated from field: string command_id = 2;
+   */
+  commandId: string;
+
+  /**
+   * Where in the input the data begins.
+   *
+   * @generated from field: int64 position = 3;
+   */
+  position: bigint;
+
+  /**
+   * Empty data only reports that the caller will continue to write, unless it is the end.
+   *
+   * @generated from field: bytes data = 4;
+   */
+  data: Uint8Array;
+
+  /**
+   * Nothing follows the data.
+   *
+   * @generated from field: bool end = 5;
+   */
+  end: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.WriteInputRequest.
+ * Use `create(WriteInputRequestSchema)` to create a new message.
+ */
+export const WriteInputRequestSchema: GenMessage<WriteInputRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_thread, 24);
+
+/**
+ * @generated from message arbe.v1.WriteInputResponse
+ */
+export type WriteInputResponse = Message<"arbe.v1.WriteInputResponse"> & {
+  /**
+   * The position up to which the input was accepted, where the next data must begin.
+   *
+   * @generated from field: int64 position = 1;
+   */
+  position: bigint;
+
+  /**
+   * The command reads no more, or has ended.
+   *
+   * @generated from field: bool closed = 2;
+   */
+  closed: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.WriteInputResponse.
+ * Use `create(WriteInputResponseSchema)` to create a new message.
+ */
+export const WriteInputResponseSchema: GenMessage<WriteInputResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_thread, 25);
+
+/**
+ * @generated from message arbe.v1.CancelCommandRequest
+ */
+export type CancelCommandRequest = Message<"arbe.v1.CancelCommandRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+
+  /**
+   * The id of the command entry. Empty with all.
+   *
+   * @generated from field: string command_id = 2;
+   */
+  commandId: string;
+
+  /**
+   * All commands of the thread that are running or waiting.
+   *
+   * @generated from field: bool all = 3;
+   */
+  all: boolean;
+
+  /**
+   * The signal to begin with; unset means SIGINT.
+   *
+   * @generated from field: arbe.v1.Signal signal = 4;
+   */
+  signal: Signal;
 };
 
 /**
@@ -691,12 +975,18 @@ export type CancelCommandRequest = Message<"arbe.v1.CancelCommandRequest"> & {
  * Use `create(CancelCommandRequestSchema)` to create a new message.
  */
 export const CancelCommandRequestSchema: GenMessage<CancelCommandRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 19);
+  messageDesc(file_arbe_v1_thread, 26);
 
 /**
  * @generated from message arbe.v1.CancelCommandResponse
  */
 export type CancelCommandResponse = Message<"arbe.v1.CancelCommandResponse"> & {
+  /**
+   * With all, the commands that were cancelled.
+   *
+   * @generated from field: repeated string command_ids = 1;
+   */
+  commandIds: string[];
 };
 
 /**
@@ -704,17 +994,74 @@ export type CancelCommandResponse = Message<"arbe.v1.CancelCommandResponse"> & {
  * Use `create(CancelCommandResponseSchema)` to create a new message.
  */
 export const CancelCommandResponseSchema: GenMessage<CancelCommandResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 20);
+  messageDesc(file_arbe_v1_thread, 27);
 
 /**
- * ThreadService is about conversations: a row that says what a thread is, and the log of what happened
- * in it, which EntryService reads and writes.
+ * @generated from enum arbe.v1.OutputStream
+ */
+export enum OutputStream {
+  /**
+   * @generated from enum value: OUTPUT_STREAM_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * @generated from enum value: OUTPUT_STREAM_STDOUT = 1;
+   */
+  STDOUT = 1,
+
+  /**
+   * @generated from enum value: OUTPUT_STREAM_STDERR = 2;
+   */
+  STDERR = 2,
+}
+
+/**
+ * Describes the enum arbe.v1.OutputStream.
+ */
+export const OutputStreamSchema: GenEnum<OutputStream> = /*@__PURE__*/
+  enumDesc(file_arbe_v1_thread, 0);
+
+/**
+ * @generated from enum arbe.v1.Signal
+ */
+export enum Signal {
+  /**
+   * @generated from enum value: SIGNAL_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * @generated from enum value: SIGNAL_INT = 1;
+   */
+  INT = 1,
+
+  /**
+   * @generated from enum value: SIGNAL_TERM = 2;
+   */
+  TERM = 2,
+
+  /**
+   * @generated from enum value: SIGNAL_KILL = 3;
+   */
+  KILL = 3,
+}
+
+/**
+ * Describes the enum arbe.v1.Signal.
+ */
+export const SignalSchema: GenEnum<Signal> = /*@__PURE__*/
+  enumDesc(file_arbe_v1_thread, 1);
+
+/**
+ * ThreadService manages conversations: the row that describes a thread. EntryService reads and writes the log of what
+ * happened in it.
  *
  * @generated from service arbe.v1.ThreadService
  */
 export const ThreadService: GenService<{
   /**
-   * CreateThread makes a thread with an empty log. The same id again returns the thread that is there.
+   * CreateThread creates a thread with an empty log. Repeating the id returns the existing thread.
    *
    * @generated from rpc arbe.v1.ThreadService.CreateThread
    */
@@ -734,7 +1081,8 @@ export const ThreadService: GenService<{
     output: typeof GetThreadResponseSchema;
   },
   /**
-   * ListThreads returns a house's threads: pinned ones first, then by last activity.
+   * ListThreads returns a house's threads: pinned ones first, then by last activity, which the order follows within
+   * about a second.
    *
    * @generated from rpc arbe.v1.ThreadService.ListThreads
    */
@@ -744,8 +1092,7 @@ export const ThreadService: GenService<{
     output: typeof ListThreadsResponseSchema;
   },
   /**
-   * UpdateThread changes the fields that are set. A change of status and the entry that tells it are
-   * one.
+   * UpdateThread changes the fields that are set. A change of status and the entry that records it are one transaction.
    *
    * @generated from rpc arbe.v1.ThreadService.UpdateThread
    */
@@ -755,7 +1102,7 @@ export const ThreadService: GenService<{
     output: typeof UpdateThreadResponseSchema;
   },
   /**
-   * DeleteThread removes a thread, its log and its children; its forks stay whole. Deleting one that is gone
+   * DeleteThread deletes a thread, its log and its children. Its forks stay complete. Deleting one that does not exist
    * succeeds.
    *
    * @generated from rpc arbe.v1.ThreadService.DeleteThread
@@ -766,12 +1113,12 @@ export const ThreadService: GenService<{
     output: typeof DeleteThreadResponseSchema;
   },
   /**
-   * ForkThread makes a thread that begins as another one is up to an entry and goes on by itself, in the same
-   * house. What both have in common is the same log, not a copy, and stays when either is deleted. The fork
-   * starts with the driver, environment and tags of its source, open or idle, not pinned, and without a
-   * sandbox: its first command makes it one of its own. A direct message's fork is one too; a child's fork is
-   * a root thread. Commands that were asked for in the source are run, and answered, only there. The first
-   * entry of its own is a signal.thread.forked. The same id again returns the fork that is there.
+   * ForkThread creates a thread that shares another thread's entries up to a position and then continues on its own, in
+   * the same house. The shared part is not copied, and stays when either thread is deleted. The fork has the driver,
+   * environment and tags of its source, is open or idle, not pinned, and without a sandbox: its first command creates
+   * its own. A fork of a direct message is a direct message; a fork of a child is a root thread. Commands in the shared
+   * part run, and get their results, only in the source. The first entry of the fork's own is a signal.thread.forked.
+   * Repeating the id returns the existing fork.
    *
    * @generated from rpc arbe.v1.ThreadService.ForkThread
    */
@@ -781,9 +1128,8 @@ export const ThreadService: GenService<{
     output: typeof ForkThreadResponseSchema;
   },
   /**
-   * RunCommand runs a shell command on the thread's sandbox, which is made if there is none. It
-   * returns once the command is in the log; the output streams to the tails as deltas of the
-   * command_result entry, whose id is in the answer.
+   * RunCommand runs a command in the thread's sandbox, which is created if there is none. It returns when the command
+   * is in the log. The output is sent to tails as deltas of the command_result entry, whose id is in the answer.
    *
    * @generated from rpc arbe.v1.ThreadService.RunCommand
    */
@@ -793,8 +1139,38 @@ export const ThreadService: GenService<{
     output: typeof RunCommandResponseSchema;
   },
   /**
-   * CancelCommand stops a command with everything it started; its command_result says so. Cancelling
-   * a command that has ended changes nothing and succeeds.
+   * ReadOutput reads the output of a command that was run with separate: every byte, from a position on. It waits up to
+   * 15 seconds for output. Call it repeatedly with the position of the last answer, which confirms that everything
+   * before it has arrived, until the output has ended. A repeated call loses and duplicates nothing, even across a
+   * restart of the server. While the reader is more than about 8 MiB behind, the command waits for it. A reader that
+   * does not call for a minute, or for 15 seconds after the command has ended, counts as gone: the command continues,
+   * and unread output is out of range.
+   *
+   * @generated from rpc arbe.v1.ThreadService.ReadOutput
+   */
+  readOutput: {
+    methodKind: "unary";
+    input: typeof ReadOutputRequestSchema;
+    output: typeof ReadOutputResponseSchema;
+  },
+  /**
+   * WriteInput writes to the standard input of a command that was run with input, from a position on. It waits a while
+   * until the command has read enough. Call it repeatedly with the position of the last answer, and with end for the
+   * last data. A repeated call duplicates nothing. If the writer does not call for a minute before the end, or the
+   * server is killed, the command is ended, because the end of its input would tell it that the input was complete.
+   *
+   * @generated from rpc arbe.v1.ThreadService.WriteInput
+   */
+  writeInput: {
+    methodKind: "unary";
+    input: typeof WriteInputRequestSchema;
+    output: typeof WriteInputResponseSchema;
+  },
+  /**
+   * CancelCommand cancels a command, or all of a thread that run or wait. It gets SIGINT, as from Ctrl-C; after 10 seconds
+   * SIGTERM; after 10 more SIGKILL, with everything it started. Its command_result says who cancelled it, and which signal
+   * it had got when it ended. To go on at once, cancel it again with a stronger signal. Cancelling a command that has
+   * ended changes nothing and succeeds.
    *
    * @generated from rpc arbe.v1.ThreadService.CancelCommand
    */

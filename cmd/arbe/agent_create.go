@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// agentCreate makes a bot.
+func agentCreate(a *app) *cobra.Command {
+	var req arbev1.CreateAgentRequest
+	cmd := &cobra.Command{
+		Use:     "create NAME",
+		Short:   "Create a bot in a house",
+		Example: "  arbe key create ci --agent $(arbe agent create builder --runtime pi -q)",
+		Args:    takes(1, 1, "a name"),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
+			req.Name = args[0]
+			if req.HouseId, err = a.inHouse(ctx, c, req.HouseId); err != nil {
+				return err
+			}
+			created, err := c.Agents.CreateAgent(ctx, &req)
+			if err != nil {
+				return err
+			}
+			made := created.GetAgent()
+			return a.show(made.GetId(), viewAgent(made), made.GetId)
+		}),
+	}
+	a.houseFlag(cmd, &req.HouseId)
+	cmd.Flags().StringVar(&req.Runtime, "runtime", "pi", "coding agent that it runs: pi, codex or claude-code")
+	return cmd
+}

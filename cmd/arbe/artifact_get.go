@@ -1,0 +1,106 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// artifactGet writes an artifact's bytes.
+func artifactGet(a *app) *cobra.Command {
+	var path string
+	cmd := &cobra.Command{
+		Use:   "get ID",
+		Short: "Write the bytes of an artifact to stdout or into a file",
+		Long: "Write the bytes of an artifact to stdout or, with --output, into a file, which is replaced whole or not\n" +
+			"at all. With --json, print what is known of the artifact, not its bytes.",
+		Example: "  arbe artifact get 0q3v7m2k9xbd | less\n" +
+			"  arbe artifact get 0q3v7m2k9xbd -o report.pdf",
+		Args:              takes(1, 1, "the id of one artifact, as arbe artifact list shows it"),
+		ValidArgsFunction: a.proposesFirst(a.artifacts),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			if a.json && path == "" {
+				return a.showArtifact(ctx, c, args[0])
+			}
+			// Bytes that anyone wrote can make a terminal do things.
+			if path == "" && isTerminal(a.out) {
+				return fault.New(fault.Invalid, "the bytes of an artifact are not written to a terminal", "pipe them, as into less, or name a file with --output")
+			}
+			content, err := c.OpenArtifact(ctx, args[0], 0)
+			if err != nil {
+				return err
+			}
+			defer content.Close()
+			if path == "" || path == "-" {
+				_, err = io.Copy(a.out, content)
+				if _, ours := errors.AsType[*os.PathError](err); ours {
+					return fault.New(fault.Precondition, "cannot write to stdout", "name a file with --output").Because(err)
+				}
+				return brokenOff(err)
+			}
+			if err := writeWhole(path, content); err != nil || !a.json {
+				return err
+			}
+			return a.showArtifact(ctx, c, args[0])
+		}),
+	}
+	cmd.Flags().StringVarP(&path, "output", "o", "", "file to write; - is stdout, a terminal too")
+	return cmd
+}
+
+// showArtifact prints what is known of an artifact, as JSON.
+func (a *app) showArtifact(ctx context.Context, c *arbe.Client, id string) error {
+	got, err := c.Artifacts.GetArtifact(ctx, &arbev1.GetArtifactRequest{Id: id})
+	if err != nil {
+		return err
+	}
+	return a.printJSON(viewArtifact(got.GetArtifact()))
+}
+
+// writeWhole makes a file of all that content has, or leaves what is there as it is. What is no file, as a pipe, is
+// written to.
+func writeWhole(path string, content io.Reader) error {
+	unwritable := fault.Newf(fault.Precondition, "name another file with --output", "cannot write %s", path)
+	at, flags := filepath.Join(filepath.Dir(path), ".arbe-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		at, flags = path, os.O_WRONLY
+	}
+	f, err := os.OpenFile(at, flags, 0o666)
+	if err != nil {
+		return unwritable.Because(err)
+	}
+	if at != path {
+		defer os.Remove(at) // renamed by then, when all went well
+	}
+	if _, err = io.Copy(f, content); err != nil {
+		f.Close()
+		if _, ours := errors.AsType[*os.PathError](err); ours {
+			return unwritable.Because(err)
+		}
+		return brokenOff(err)
+	}
+	if err = f.Close(); err == nil && at != path {
+		err = os.Rename(at, path)
+	}
+	if err != nil {
+		return unwritable.Because(err)
+	}
+	return nil
+}
+
+// brokenOff is the error of bytes that ended before their end.
+func brokenOff(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return fault.New(fault.Unavailable, "the bytes broke off", "try again").Because(err)
+}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// artifactPut makes an artifact of a file or of stdin.
+func artifactPut(a *app) *cobra.Command {
+	var in place
+	req := &arbev1.CreateArtifactRequest{}
+	cmd := &cobra.Command{
+		Use:   "put FILE",
+		Short: "Keep a file, or stdin, as an artifact",
+		Long: "Keep a file as an artifact of a thread or, without one, of the house; - reads stdin. What belongs to a\n" +
+			"thread is deleted with it.",
+		Example: "  arbe artifact put -t th4w7q2m9x report.pdf\n" +
+			"  tar cz build | arbe artifact put - --label build.tar.gz",
+		Args: takes(1, 1, "one file, or - for stdin"),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			content := a.in
+			if path := args[0]; path != "-" {
+				f, err := os.Open(path)
+				if err == nil {
+					defer f.Close()
+					var info os.FileInfo
+					if info, err = f.Stat(); err == nil && info.IsDir() {
+						err = errors.New("it is a directory")
+					}
+				}
+				if err != nil {
+					return fault.Newf(fault.Invalid, "name a file that you may read, or - for stdin", "cannot read %s", path).Because(err)
+				}
+				content = f
+				req.Label = first(req.Label, filepath.Base(path))
+				req.MimeType = first(req.MimeType, mime.TypeByExtension(filepath.Ext(path)))
+			}
+			if err := in.find(ctx, a, c); err != nil {
+				return err
+			}
+			req.Scope = &arbev1.CreateArtifactRequest_HouseId{HouseId: in.house}
+			if in.thread != "" {
+				req.Scope = &arbev1.CreateArtifactRequest_ThreadId{ThreadId: in.thread}
+			}
+			made, err := c.PutArtifact(ctx, req, io.NopCloser(content))
+			if err != nil {
+				return err
+			}
+			return a.show(made.GetId(), viewArtifact(made), func() string {
+				return fmt.Sprintf("artifact %s: %s, %d bytes", made.GetId(), oneLine(first(made.GetLabel(), made.GetKind())), made.GetSize())
+			})
+		}),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&req.Id, "id", "", "your own word for it, so that a repeat makes no second one (8 to 32 of a-z0-9)")
+	flags.StringVar(&req.Kind, "kind", "", "what it is: file, screenshot, log-ref, … (default file)")
+	flags.StringVar(&req.Label, "label", "", "what to call it (default: the file's name)")
+	flags.StringVar(&req.MimeType, "type", "", "its media type, such as text/plain (default: by the file's name)")
+	flags.StringVar(&req.ExternalId, "external-id", "", "what it is called elsewhere")
+	flags.StringVar(&req.Metadata, "metadata", "", "a JSON object to keep with it")
+	a.placeFlags(cmd, &in)
+	return cmd
+}

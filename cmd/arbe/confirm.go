@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// yesFlag gives a verb that destroys something --yes.
+func yesFlag(cmd *cobra.Command, yes *bool) {
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask")
+}
+
+// confirm asks the person a question before something is destroyed. A script, which nobody can answer for, is not asked.
+func (a *app) confirm(ctx context.Context, yes bool, question string, args ...any) error {
+	if yes || !isTerminal(a.in) || !isTerminal(a.err) {
+		return nil
+	}
+	fmt.Fprintf(a.err, question+" [y/N] ", args...)
+	answer, err := answer(ctx, func() (string, error) { return bufio.NewReader(a.in).ReadString('\n') })
+	if ctx.Err() != nil {
+		return err
+	}
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return fault.New(fault.Canceled, "nothing was changed", "answer y, or pass --yes")
+}
+
+// answer reads what a person types, until Ctrl-C ends the wait.
+func answer(ctx context.Context, read func() (string, error)) (string, error) {
+	type typed struct {
+		text string
+		err  error
+	}
+	done := make(chan typed, 1)
+	go func() {
+		text, err := read()
+		done <- typed{text, err}
+	}()
+	select {
+	case t := <-done:
+		return t.text, t.err
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// deletedView is what a verb that deletes shows to programs.
+type deletedView struct {
+	ID      string `json:"id"`
+	Deleted bool   `json:"deleted"`
+}
+
+// revokedView is what a verb that revokes shows to programs.
+type revokedView struct {
+	ID      string `json:"id"`
+	Revoked bool   `json:"revoked"`
+}

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// envCreate makes an environment.
+func envCreate(a *app) *cobra.Command {
+	var req arbev1.CreateEnvironmentRequest
+	var from string
+	var flags recipe
+	var makeDefault bool
+	cmd := &cobra.Command{
+		Use:   "create [NAME]",
+		Short: "Create an environment",
+		Long: "Create an environment from a file (YAML or JSON, as arbe env show prints it), from flags, or from both: a flag\n" +
+			"takes precedence. Without NAME it has the name in the file.",
+		Example: "  arbe env create go --image golang:1.26 --repo https://github.com/octocat/hello-world\n" +
+			"  arbe env show go | sed s/1.26/1.25/ | arbe env create go-old --from -",
+		Args: takes(0, 1, "at most one name"),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
+			file, err := a.environmentFrom(from)
+			if err != nil {
+				return err
+			}
+			file.Driver, file.Image, file.Repo = first(flags.Driver, file.Driver), first(flags.Image, file.Image), first(flags.Repo, file.Repo)
+			file.Ref, file.Setup = first(flags.Ref, file.Ref), first(flags.Setup, file.Setup)
+			if req.Name = first(firstOf(args), file.Name); req.Name == "" {
+				return fault.New(fault.Invalid, "the environment has no name", "give one as the argument, or as name in the file")
+			}
+			if req.Config, err = file.config(); err != nil {
+				return err
+			}
+			if req.HouseId, err = a.inHouse(ctx, c, req.HouseId); err != nil {
+				return err
+			}
+			created, err := c.Environments.CreateEnvironment(ctx, &req)
+			if err != nil {
+				return err
+			}
+			e := created.GetEnvironment()
+			if makeDefault {
+				if _, err := c.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: e.GetHouseId(), DefaultEnvironmentId: new(e.GetId())}); err != nil {
+					return err
+				}
+			}
+			return a.show(e.GetId(), viewEnvironment(e), e.GetId)
+		}),
+	}
+	f := cmd.Flags()
+	a.houseFlag(cmd, &req.HouseId)
+	f.StringVar(&from, "from", "", "file that has it, YAML or JSON; - is stdin")
+	f.StringVar(&flags.Driver, "driver", "", "sandbox driver (default local)")
+	f.StringVar(&flags.Image, "image", "", "OCI image (default: the driver's own base)")
+	f.StringVar(&flags.Repo, "repo", "", "git repository that is cloned into new sandboxes")
+	f.StringVar(&flags.Ref, "ref", "", "its branch, tag or commit (default: the default branch)")
+	f.StringVar(&flags.Setup, "setup", "", "shell script that is run once in a new sandbox")
+	f.BoolVar(&makeDefault, "default", false, "make it the house's default, for threads that name none")
+	return cmd
+}
+
+// environmentFrom reads an environment's file; - is stdin, and no path an empty one.
+func (a *app) environmentFrom(path string) (environmentFile, error) {
+	var in io.Reader = a.in
+	switch path {
+	case "":
+		return environmentFile{}, nil
+	case "-":
+	default:
+		f, err := os.Open(path)
+		if err != nil {
+			return environmentFile{}, fault.Newf(fault.Invalid, "name a file that you may read, or - for stdin", "cannot read %s", path).Because(err)
+		}
+		defer f.Close()
+		in = f
+	}
+	return readEnvironment(in)
+}

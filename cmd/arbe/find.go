@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// People name things by a whole id, by the beginning of an id, or by a name. What they type is turned into an id here,
+// for all verbs.
+
+// thing is something that a person may have named.
+type thing struct{ id, name string }
+
+// kind is a kind of things.
+type kind struct {
+	noun, plural string
+	// list is the verb that shows them all.
+	list string
+	// whole matches whole ids, about which no server is asked.
+	whole *regexp.Regexp
+	// in returns the things of a house that ref may name; it may return others too.
+	in func(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, error)
+}
+
+var (
+	shortID = regexp.MustCompile(`^([0-9a-hjkmnp-tv-z]{12}|[0-9a-hjkmnp-tv-z]{20})$`) // the longer ones stand for a caller's own word
+	uuidID  = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
+)
+
+// The kinds whose ids people type.
+var (
+	threadKind      = kind{"thread", "threads", "arbe thread list", shortID, matchingThreads}
+	environmentKind = kind{"environment", "environments", "arbe env list", shortID, environmentsOf}
+	sandboxKind     = kind{"sandbox", "sandboxes", "arbe sandbox list", shortID, matchingSandboxes}
+	agentKind       = kind{"agent", "agents", "arbe agent list", uuidID, agentsOf}
+	keyKind         = kind{"API key", "API keys", "arbe key list", shortID, keysNamed}
+	inviteKind      = kind{"invite", "invites", "arbe invite list", shortID, invitesOf}
+)
+
+// minPrefix is how many characters of an id are enough.
+const minPrefix = 4
+
+// find returns the id of the thing that a person named, in a house or, without one, in the house of $ARBE_HOUSE or else
+// in all houses of the caller. A credential that may not list them must be given whole ids.
+func (a *app) find(ctx context.Context, c *arbe.Client, k kind, house, ref string) (id string, err error) {
+	if k.whole.MatchString(ref) {
+		return ref, nil
+	}
+	houses := []string{house}
+	if first(house, a.getenv("ARBE_HOUSE")) != "" {
+		if houses[0], err = a.inHouse(ctx, c, house); err != nil {
+			return "", err
+		}
+	} else {
+		all, err := allHouses(ctx, c)
+		if connect.CodeOf(err) == connect.CodePermissionDenied {
+			return ref, nil // the verb's own call says what the credential is for
+		} else if err != nil {
+			return "", err
+		}
+		houses = nil
+		for _, h := range all {
+			houses = append(houses, h.GetId())
+		}
+	}
+	var found []thing
+	for _, house := range houses {
+		things, err := k.in(ctx, c, house, ref)
+		if connect.CodeOf(err) == connect.CodePermissionDenied {
+			return ref, nil
+		} else if err != nil {
+			return "", err
+		}
+		found = append(found, things...)
+	}
+	return k.pick(ref, found)
+}
+
+// pick returns the id of the one thing that ref names.
+func (k kind) pick(ref string, things []thing) (id string, err error) {
+	var named []thing
+	for _, t := range things {
+		switch {
+		case t.id == ref:
+			return ref, nil
+		case slices.Contains(named, t):
+		case t.name == ref, len(ref) >= minPrefix && strings.HasPrefix(t.id, ref):
+			named = append(named, t)
+		}
+	}
+	switch len(named) {
+	case 0:
+		return "", fault.Newf(fault.NotFound, fmt.Sprintf("%s shows them; an id may be shortened to %d characters", k.list, minPrefix), "there is no %s %q", k.noun, ref)
+	case 1:
+		return named[0].id, nil
+	}
+	const shown = 10
+	var which []string
+	for _, t := range named[:min(len(named), shown)] {
+		which = append(which, strings.TrimSuffix(fmt.Sprintf("%s (%s)", t.id, oneLine(t.name)), " ()"))
+	}
+	if len(named) > shown {
+		which = append(which, "…")
+	}
+	return "", fault.Newf(fault.Invalid, "give more of the id", "%q names several %s: %s", ref, k.plural, strings.Join(which, ", "))
+}
+
+// matchingThreads are the threads of a house that a server finds for ref.
+func matchingThreads(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, error) {
+	page, err := c.Threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, Match: ref, PageSize: 50})
+	return things(page.GetThreads()), err
+}
+
+// matchingSandboxes are the sandboxes of a house whose ids begin with ref. They have no names.
+func matchingSandboxes(ctx context.Context, c *arbe.Client, house, ref string) (found []thing, err error) {
+	if len(ref) < minPrefix {
+		return nil, nil
+	}
+	page, err := c.Sandboxes.ListSandboxes(ctx, &arbev1.ListSandboxesRequest{HouseId: house, IdPrefix: ref, PageSize: 50})
+	for _, s := range page.GetSandboxes() {
+		found = append(found, thing{id: s.GetId()})
+	}
+	return found, err
+}
+
+func environmentsOf(ctx context.Context, c *arbe.Client, house, _ string) ([]thing, error) {
+	all, err := allEnvironments(ctx, c, house)
+	return things(all), err
+}
+
+func agentsOf(ctx context.Context, c *arbe.Client, house, _ string) ([]thing, error) {
+	all, err := allAgents(ctx, c, house)
+	return things(all), err
+}
+
+// keysNamed are the keys of a house, and those of the caller for all houses.
+func keysNamed(ctx context.Context, c *arbe.Client, house, _ string) ([]thing, error) {
+	keys, err := keysOf(ctx, c, house)
+	if err != nil {
+		return nil, err
+	}
+	own, err := keysOf(ctx, c, "")
+	if connect.CodeOf(err) == connect.CodePermissionDenied {
+		err = nil // our own credential is limited to a house
+	}
+	return things(append(keys, own...)), err
+}
+
+func invitesOf(ctx context.Context, c *arbe.Client, house, _ string) (found []thing, err error) {
+	all, err := allInvites(ctx, c, house)
+	for _, i := range all {
+		found = append(found, thing{i.GetId(), i.GetNote()})
+	}
+	return found, err
+}
+
+// things are messages that have an id and a name.
+func things[Message interface {
+	GetId() string
+	GetName() string
+}](messages []Message) []thing {
+	found := make([]thing, len(messages))
+	for i, m := range messages {
+		found[i] = thing{m.GetId(), m.GetName()}
+	}
+	return found
+}
+
+// pages collects all pages of a list. page asks for the one behind a token, and returns the token of the next.
+func pages[Row any](page func(token string) (rows []Row, next string, err error)) (all []Row, err error) {
+	for token := ""; ; {
+		rows, next, err := page(token)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rows...)
+		if token = next; token == "" {
+			return all, nil
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+)
+
+// profileList lists the profiles. It reaches no server.
+func profileList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the servers that you logged in to",
+		Args:  takes(0, 0, ""),
+		RunE: func(*cobra.Command, []string) error {
+			saved, err := a.profiles()
+			if err != nil {
+				return err
+			}
+			type view struct {
+				Profile string `json:"profile"`
+				Host    string `json:"host,omitempty"`
+				InUse   bool   `json:"in_use"`
+			}
+			show := func(v view) row {
+				mark := ""
+				if v.InUse {
+					mark = "in use"
+				}
+				return row{v.Profile, v, []string{v.Profile, first(v.Host, "the server of this machine"), mark}}
+			}
+			rows := []row{show(view{Profile: localProfile, InUse: saved.Current == ""})}
+			for _, name := range saved.names() {
+				rows = append(rows, show(view{name, saved.All[name].Host, saved.Current == name}))
+			}
+			return a.list([]string{"PROFILE", "SERVER", ""}, rows)
+		},
+	}
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// localProfile is the name of what needs no profile: the server of this machine.
+const localProfile = "local"
+
+// profile is a server somewhere else, and the credential to show it.
+type profile struct {
+	Host  string `json:"host"`
+	Token string `json:"token"`
+}
+
+// profiles are the servers that this user logged in to, in a file that only this user can read.
+type profiles struct {
+	// Current is the one to use when none is named; empty is this machine's server.
+	Current string             `json:"current,omitempty"`
+	All     map[string]profile `json:"profiles"`
+
+	path string
+}
+
+// names lists the profiles in alphabetical order.
+func (p *profiles) names() []string { return slices.Sorted(maps.Keys(p.All)) }
+
+// named returns one profile.
+func (p *profiles) named(name string) (profile, error) {
+	found, ok := p.All[name]
+	if !ok {
+		next := "log in to a server with: arbe login HOST"
+		if len(p.All) > 0 {
+			next = "you have " + strings.Join(p.names(), ", ") + "; " + next
+		}
+		return profile{}, fault.Newf(fault.NotFound, next, "there is no profile %q", name)
+	}
+	return found, nil
+}
+
+// profilesFile is where the profiles are; empty when the user has no home.
+func (a *app) profilesFile() string {
+	switch {
+	case filepath.IsAbs(a.getenv("ARBE_CONFIG_DIR")):
+		return filepath.Join(a.getenv("ARBE_CONFIG_DIR"), "config.json")
+	case filepath.IsAbs(a.getenv("XDG_CONFIG_HOME")):
+		return filepath.Join(a.getenv("XDG_CONFIG_HOME"), "arbe", "config.json")
+	case filepath.IsAbs(a.getenv("HOME")):
+		return filepath.Join(a.getenv("HOME"), ".config", "arbe", "config.json")
+	}
+	return ""
+}
+
+// profiles reads the profiles; none is no error. A file that others can read or write is refused, because it holds
+// credentials and decides where they go.
+func (a *app) profiles() (*profiles, error) {
+	p := &profiles{All: map[string]profile{}, path: a.profilesFile()}
+	if p.path == "" {
+		return p, nil
+	}
+	text, err := readPrivate(p.path, false)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return p, nil
+	case err != nil:
+		return nil, fault.Newf(fault.Forbidden, "make it yours alone with: chmod 600, or delete it and log in again", "cannot use %s: %v", p.path, err).Because(err)
+	}
+	if err := json.Unmarshal(text, p); err != nil {
+		return nil, fault.Newf(fault.Precondition, "correct it, or delete it and log in again", "%s is damaged", p.path).Because(err)
+	}
+	if p.All == nil {
+		p.All = map[string]profile{}
+	}
+	return p, nil
+}
+
+// save writes the profiles.
+func (p *profiles) save() error {
+	if p.path == "" {
+		return fault.New(fault.Precondition, "there is no place for profiles", "set HOME, XDG_CONFIG_HOME or ARBE_CONFIG_DIR to an absolute path")
+	}
+	text, err := json.MarshalIndent(p, "", "  ")
+	if err == nil {
+		err = writePrivate(p.path, append(text, '\n'))
+	}
+	if err != nil {
+		return fault.Newf(fault.Precondition, "make its directory writable, or set ARBE_CONFIG_DIR to another one", "cannot write %s", p.path).Because(err)
+	}
+	return nil
+}
+
+var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
+
+// checkProfileName refuses names that would be hard to type, and the reserved one.
+func checkProfileName(name string) error {
+	switch {
+	case name == localProfile:
+		return fault.Newf(fault.Invalid, "choose another name", "%q is the name of this machine's own server", name)
+	case !profileName.MatchString(name):
+		return fault.Newf(fault.Invalid, "use letters, digits, dots, dashes and underscores", "%q is not a name for a profile", name)
+	}
+	return nil
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// recipe is the config of an environment as files and --json have it.
+type recipe struct {
+	Driver string       `json:"driver,omitempty" yaml:"driver"`
+	Image  string       `json:"image,omitempty" yaml:"image"`
+	Repo   string       `json:"repo,omitempty" yaml:"repo"`
+	Ref    string       `json:"ref,omitempty" yaml:"ref"`
+	Setup  string       `json:"setup,omitempty" yaml:"setup"`
+	Limits recipeLimits `json:"limits,omitzero" yaml:"limits"`
+}
+
+type recipeLimits struct {
+	MemoryMB       int32   `json:"memory_mb,omitempty" yaml:"memory_mb"`
+	DiskMB         int32   `json:"disk_mb,omitempty" yaml:"disk_mb"`
+	PIDs           int32   `json:"pids,omitempty" yaml:"pids"`
+	CPUs           float64 `json:"cpus,omitempty" yaml:"cpus"`
+	CommandTimeout string  `json:"command_timeout,omitempty" yaml:"command_timeout"` // such as 10m
+}
+
+func recipeOf(c *arbev1.EnvironmentConfig) recipe {
+	l := c.GetLimits()
+	r := recipe{
+		Driver: c.GetDriver(), Image: c.GetImage(), Repo: c.GetRepo(), Ref: c.GetRef(), Setup: c.GetSetup(),
+		Limits: recipeLimits{MemoryMB: l.GetMemoryMb(), DiskMB: l.GetDiskMb(), PIDs: l.GetPids(), CPUs: l.GetCpus()},
+	}
+	if l.GetCommandTimeout() != nil {
+		r.Limits.CommandTimeout = l.GetCommandTimeout().AsDuration().String()
+	}
+	return r
+}
+
+// config is the recipe as the contract has it.
+func (r recipe) config() (*arbev1.EnvironmentConfig, error) {
+	l := &arbev1.Limits{MemoryMb: r.Limits.MemoryMB, DiskMb: r.Limits.DiskMB, Pids: r.Limits.PIDs, Cpus: r.Limits.CPUs}
+	if r.Limits.CommandTimeout != "" {
+		d, err := time.ParseDuration(r.Limits.CommandTimeout)
+		if err != nil || d <= 0 {
+			return nil, fault.Newf(fault.Invalid, "write it as 90s or 10m", "limits.command_timeout: %q is not a duration", r.Limits.CommandTimeout)
+		}
+		l.CommandTimeout = durationpb.New(d)
+	}
+	return &arbev1.EnvironmentConfig{Driver: r.Driver, Image: r.Image, Repo: r.Repo, Ref: r.Ref, Setup: r.Setup, Limits: l}, nil
+}
+
+// environmentFile is an environment as a person edits it.
+type environmentFile struct {
+	Name   string `yaml:"name"`
+	recipe `yaml:",inline"`
+}
+
+// maxEnvironmentFile bounds an environment's file: a setup script has at most 64 KiB.
+const maxEnvironmentFile = 256 << 10
+
+// readEnvironment reads an environment's file, YAML or JSON.
+func readEnvironment(from io.Reader) (f environmentFile, err error) {
+	text, err := io.ReadAll(io.LimitReader(from, maxEnvironmentFile+1))
+	if err != nil {
+		return f, fault.New(fault.Invalid, "the environment cannot be read", "give it as YAML or JSON").Because(err)
+	}
+	if len(text) > maxEnvironmentFile {
+		return f, fault.New(fault.Exhausted, "the environment is too large", "a setup script has at most 64 KiB")
+	}
+	decode := yaml.NewDecoder(bytes.NewReader(text))
+	decode.KnownFields(true)
+	if err := decode.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
+		return f, fault.New(fault.Invalid, explainYAML(err), "arbe env show shows what an environment looks like").Because(err)
+	}
+	return f, nil
+}
+
+var (
+	unknownField = regexp.MustCompile(`line (\d+): field (\S+) not found in type \S+`)
+	wrongType    = regexp.MustCompile("line (\\d+): cannot unmarshal \\S+ `?(.*?)`? into (\\S+)")
+)
+
+// explainYAML tells what is wrong with a file, without the words of the parser's library.
+func explainYAML(err error) string {
+	if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
+		return fmt.Sprintf("line %s: there is no field %q", m[1], m[2])
+	}
+	if m := wrongType.FindStringSubmatch(err.Error()); m != nil {
+		must := map[string]string{"int32": "a whole number", "float64": "a number", "string": "a text"}[m[3]]
+		return fmt.Sprintf("line %s: %q is not %s", m[1], m[2], first(must, "what belongs there"))
+	}
+	return "this is neither YAML nor JSON: " + strings.TrimPrefix(err.Error(), "yaml: ")
+}
+
+// text is the file for an editor, with what each field is for.
+func (f environmentFile) text() ([]byte, error) {
+	var doc yaml.Node
+	if err := doc.Encode(f); err != nil {
+		return nil, err
+	}
+	comment(&doc, map[string]string{
+		"driver":          "the sandbox driver; empty is local",
+		"image":           "an OCI image; empty is the driver's own base",
+		"repo":            "a git repository that is cloned into new sandboxes",
+		"ref":             "its branch, tag or commit; empty is the default branch",
+		"setup":           "a shell script that is run once in a new sandbox, after the clone",
+		"limits":          "of a sandbox; 0 is the driver's default",
+		"command_timeout": "how long one command may take, such as 10m",
+	})
+	var b bytes.Buffer
+	b.WriteString("# An environment: what sandboxes are built from. Sandboxes that exist stay as they are.\n")
+	encode := yaml.NewEncoder(&b)
+	encode.SetIndent(2)
+	if err := errors.Join(encode.Encode(&doc), encode.Close()); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// comment puts comments above the keys of a mapping, and of those in it.
+func comment(n *yaml.Node, comments map[string]string) {
+	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
+		if text := comments[n.Content[i].Value]; text != "" {
+			n.Content[i].HeadComment = text
+		}
+		comment(n.Content[i+1], comments)
+	}
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// say says something in a thread.
+func say(a *app) *cobra.Command { return a.speaking("say", "arbe say") }
+
+// speaking is a verb of this name, which people type as line, that says something in a thread.
+func (a *app) speaking(name, line string) *cobra.Command {
+	var req arbev1.SayRequest
+	cmd := &cobra.Command{
+		Use:   name + " [ID] TEXT",
+		Short: "Say something in a thread, or run a command there",
+		Long: "Say something in a thread. TEXT is Markdown; - reads it from stdin. Without an ID it is the\n" +
+			"thread in $ARBE_THREAD.\n\n" +
+			"A TEXT that begins with ! or /run is a command for the thread's sandbox, unless it is --literal.\n" +
+			"Another word behind a slash, such as /shrug, is refused; //shrug says /shrug.\n" +
+			"Its output comes to the thread; to have it here, use: arbe x",
+		Example: "  " + line + " th4w7q2m9x 'the build is red'\n" +
+			"  " + line + " th4w7q2m9x '/run make test'\n" +
+			"  git log -3 | " + line + " th4w7q2m9x --literal -",
+		Args:              takes(1, 2, "a thread and a text"),
+		ValidArgsFunction: a.proposesFirst(a.threads),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
+			thread := ""
+			if len(args) == 2 {
+				thread, args = args[0], args[1:]
+			}
+			if req.ThreadId, err = a.threadID(ctx, c, thread); err != nil {
+				return err
+			}
+			if req.Text, err = a.text(args[0]); err != nil {
+				return err
+			}
+			if err := (entry.Chat{Text: req.Text, ReplyTo: req.ReplyTo}).Validate(); err != nil {
+				return err
+			}
+			if !utf8.ValidString(req.Text) {
+				return fault.New(fault.Invalid, "text: it is not valid UTF-8", "send it as UTF-8 text")
+			}
+			said, err := c.Entries.Say(ctx, &req)
+			if err != nil {
+				return err
+			}
+			e := said.GetEntry()
+			return a.show(e.GetId(), viewEntry(e), func() string {
+				what := "entry"
+				if said.GetResultId() != "" {
+					what = "command"
+				}
+				return fmt.Sprintf("%s %d of thread %s", what, e.GetSeq(), req.GetThreadId())
+			})
+		}),
+	}
+	cmd.Flags().StringVar(&req.Id, "id", "", "your own id for the entry, so that a repeat writes nothing")
+	cmd.Flags().StringVar(&req.ReplyTo, "reply-to", "", "id of the entry that this answers")
+	cmd.Flags().BoolVar(&req.Literal, "literal", false, "say TEXT as it is, also when it looks like a command")
+	return cmd
+}
+
+// text is what an argument says, or what stdin holds when the argument is -. Of a stdin that is too long
+// for any entry it is just enough to be refused.
+func (a *app) text(arg string) (string, error) {
+	if arg != "-" {
+		return arg, nil
+	}
+	read, err := io.ReadAll(io.LimitReader(a.in, entry.MaxText+1))
+	if err != nil {
+		return "", fault.New(fault.Internal, "cannot read stdin", "check what is piped into arbe").Because(err)
+	}
+	return string(read), nil
+}

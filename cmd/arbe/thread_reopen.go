@@ -1,0 +1,19 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// threadReopen reopen a closed chat.
+func threadReopen(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               "reopen [ID]",
+		Short:             "Reopen a closed chat",
+		Long:              "Reopen a closed chat. Without an ID, the thread in $ARBE_THREAD.",
+		Args:              takes(0, 1, "one thread"),
+		ValidArgsFunction: a.proposesFirst(a.threads),
+		RunE:              a.changesThread("reopened", func(req *arbev1.UpdateThreadRequest) { req.Status = new("open") }),
+	}
+}

@@ -1,0 +1,19 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// threadUnpin unpin a thread.
+func threadUnpin(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               "unpin [ID]",
+		Short:             "Unpin a thread",
+		Long:              "Unpin a thread: it takes its place by activity again. Without an ID, the thread in $ARBE_THREAD.",
+		Args:              takes(0, 1, "one thread"),
+		ValidArgsFunction: a.proposesFirst(a.threads),
+		RunE:              a.changesThread("unpinned", func(req *arbev1.UpdateThreadRequest) { req.Pinned = new(false) }),
+	}
+}

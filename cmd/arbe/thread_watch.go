@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// maxWatched is how many threads a house's list can be watched for.
+const maxWatched = 200
+
+// clearScreen begins a terminal's screen anew.
+const clearScreen = "\x1b[H\x1b[2J"
+
+// watchThreads prints a house's list of threads, and then what changes of it.
+func (a *app) watchThreads(ctx context.Context, c *arbe.Client, of *arbev1.ListThreadsRequest, limit int) error {
+	if of.ParentThreadId+of.ForkedFromThreadId+of.Tag+of.Status != "" {
+		return fault.New(fault.Invalid, "--watch shows the whole list", "leave out --parent, --forks-of, --tag and --status")
+	}
+	if limit < 1 || limit > maxWatched {
+		return fault.Newf(fault.Invalid, "give --limit from 1 to 200", "--watch shows at most %d threads", maxWatched)
+	}
+	w := threadWatch{app: a, threads: map[string]*arbev1.Thread{}}
+	lost := false
+	onLost := arbe.OnDisconnect(func(error, time.Duration) {
+		if !lost {
+			a.say("the connection to the server is lost; trying again")
+		}
+		lost = true
+	})
+	for event, err := range c.WatchHouse(ctx, &arbev1.WatchHouseRequest{HouseId: of.HouseId, Threads: int32(limit)}, onLost) {
+		if err != nil {
+			return err
+		}
+		if lost {
+			a.say("connected again")
+			lost = false
+		}
+		if err := w.take(event); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// threadWatch is a list of threads that is watched.
+type threadWatch struct {
+	app     *app
+	threads map[string]*arbev1.Thread
+	// drawn says that the whole list is on the screen.
+	drawn bool
+}
+
+// take shows one event: on a terminal as the list it makes, in a pipe as a line.
+func (w *threadWatch) take(event *arbev1.WatchHouseResponse) error {
+	screen := isTerminal(w.app.out) && !w.app.json
+	var err error
+	switch t, gone := event.GetThread(), event.GetGone(); {
+	case t != nil:
+		if had := w.threads[t.GetId()]; had != nil && !screen && proto.Equal(had, t) {
+			return nil // told again after a reconnect
+		}
+		w.threads[t.GetId()] = t
+		if !screen {
+			err = w.line(t)
+		}
+	case gone.GetKind() == "thread":
+		delete(w.threads, gone.GetId())
+		if !screen {
+			err = w.goneLine(gone.GetId())
+		}
+	case event.GetCaughtUp() != nil:
+		w.drawn = true
+	default:
+		return nil
+	}
+	if err != nil || !screen || !w.drawn {
+		return err
+	}
+	if _, err := fmt.Fprint(w.app.out, clearScreen); err != nil {
+		return err
+	}
+	return w.app.listOfThreads(slices.SortedFunc(maps.Values(w.threads), arbe.CompareThreads))
+}
+
+func (w *threadWatch) line(t *arbev1.Thread) error {
+	if w.app.json {
+		return w.app.printJSON(map[string]any{"thread": viewThread(t)})
+	}
+	return w.app.listOfThreads([]*arbev1.Thread{t})
+}
+
+func (w *threadWatch) goneLine(id string) error {
+	switch {
+	case w.app.json:
+		return w.app.printJSON(map[string]any{"gone": id})
+	case w.app.quiet:
+		return nil
+	}
+	_, err := fmt.Fprintln(w.app.out, id+"  (gone from the list)")
+	return err
+}

@@ -1,0 +1,2 @@
+drop function invite_of;
+drop table invites;

@@ -1,0 +1,84 @@
+package db
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const (
+	// PermissionChannel is the channel on which the database notifies all servers of changes of permission. A payload
+	// is one word of notify_permission (migration 000006).
+	PermissionChannel = "arbe_permission"
+	// EverythingChanged is the word that stands for all words.
+	EverythingChanged = "*"
+	// permissionNotice is the SQLSTATE of the notices that give the same words to the connection that makes the change.
+	permissionNotice = "AR001"
+	// maxWords is how many words of one transaction are kept. More count as EverythingChanged.
+	maxWords = 1000
+)
+
+// permissions holds the functions to call when this server changes permission.
+type permissions struct {
+	mu        sync.Mutex
+	next      int
+	listeners map[int]func(words []string)
+}
+
+// OnPermission calls f with what a transaction of [DB.In] changed about permission, as the words that the database
+// sends to [PermissionChannel]. It is called after the commit and before In returns, and may be called for a
+// transaction that failed. f must be quick and safe for concurrent use.
+func (d *DB) OnPermission(f func(words []string)) (stop func()) {
+	p := &d.permissions
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.listeners == nil {
+		p.listeners = map[int]func([]string){}
+	}
+	id := p.next
+	p.next++
+	p.listeners[id] = f
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.listeners, id)
+	}
+}
+
+// notify passes words on.
+func (p *permissions) notify(words []string) {
+	p.mu.Lock()
+	all := slices.Collect(maps.Values(p.listeners))
+	p.mu.Unlock()
+	for _, f := range all {
+		f(words)
+	}
+}
+
+// wordsKey is the key in a connection's custom data.
+const wordsKey = "arbe.permission"
+
+// keepNotice stores the word of a notice with its connection until takeNotices.
+func keepNotice(c *pgconn.PgConn, n *pgconn.Notice) {
+	if n.Code != permissionNotice {
+		return
+	}
+	words, _ := c.CustomData()[wordsKey].([]string)
+	if len(words) == maxWords {
+		words = []string{EverythingChanged}
+	}
+	c.CustomData()[wordsKey] = append(words, n.Message)
+}
+
+// takeNotices returns the words that a connection received since the last call.
+func takeNotices(c *pgxpool.Conn) []string {
+	data := c.Conn().PgConn().CustomData()
+	words, _ := data[wordsKey].([]string)
+	if words != nil {
+		delete(data, wordsKey)
+	}
+	return words
+}

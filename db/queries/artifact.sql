@@ -1,0 +1,59 @@
+-- Owner: internal/artifact. Artifacts and the rows of their bytes.
+
+-- name: BlobUse :one
+-- The bytes of the house's artifacts, and the number of uploads in progress.
+select
+  coalesce((select sum(b.size) from blobs b where b.house_id = @house_id and exists (select from artifacts a where a.blob_id = b.id)), 0)::bigint as bytes,
+  (select count(*) from blobs b where b.house_id = @house_id and b.sha256 is null)::bigint as uploads;
+
+-- name: InsertBlob :one
+insert into blobs (house_id) values (@house_id) returning id;
+
+-- name: LockHouseBlobs :exec
+-- One transaction of a house at a time adds bytes, so that the quota is exact.
+select pg_advisory_xact_lock(hashtextextended('arbe.blobs.' || @house_id::text, 0));
+
+-- name: LockBlobOf :one
+-- The lock keeps the blob from being collected until an artifact refers to it.
+select id from blobs where house_id = @house_id and sha256 = @sha256 for key share;
+
+-- name: FinishBlob :execrows
+update blobs set sha256 = @sha256, size = @size where id = @id and sha256 is null;
+
+-- name: DiscardUpload :one
+select discard_upload(@id)::bool;
+
+-- name: StreamOfThread :one
+-- Keeps the log until the transaction ends.
+select s.id from threads t join streams s on s.house_id = t.house_id and s.name = t.stream_id where t.id = @thread_id for key share;
+
+-- name: InsertArtifact :one
+-- No row: the id is already used.
+insert into artifacts (id, house_id, kind, label, external_id, mime_type, byte_ref, blob_id, agent_id, thread_id, stream_id, run_id, resource_id, metadata)
+values (coalesce(nullif(@id::text, ''), generate_short_id()), @house_id, @kind, sqlc.narg(label), sqlc.narg(external_id), sqlc.narg(mime_type), sqlc.narg(byte_ref),
+  sqlc.narg(blob_id), sqlc.narg(agent_id), sqlc.narg(thread_id), sqlc.narg(stream_id), sqlc.narg(run_id), sqlc.narg(resource_id), @metadata)
+on conflict (id) do nothing
+returning id;
+
+-- name: GetArtifact :one
+select sqlc.embed(a), b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id where a.id = @id;
+
+-- name: ListArtifacts :many
+-- Newest first.
+select sqlc.embed(a), b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id
+where a.house_id = @house_id and (@thread_id::text = '' or a.thread_id = @thread_id)
+  and (a.created_at, a.id) < (@before_time::timestamptz, @before_id::text)
+order by a.created_at desc, a.id desc
+limit @max_rows;
+
+-- name: DeleteArtifact :exec
+delete from artifacts where id = @id;
+
+-- name: CollectBlobs :exec
+select collect_blobs();
+
+-- name: DueBlobs :many
+select house_id::text as house_id, id::text as id from due_blobs(@most);
+
+-- name: ForgetBlob :exec
+select forget_blob(@house_id, @id);

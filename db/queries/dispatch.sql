@@ -1,0 +1,31 @@
+-- Owner: internal/dispatch.
+
+-- name: Undecided :many
+select stream_id::bigint as stream_id, house_id::text as house_id, thread_id::text as thread_id, decided::bigint as decided, tail::bigint as tail
+from undecided(@streams::bigint[]);
+
+-- name: UndecidedAfter :many
+select stream_id::bigint as stream_id, house_id::text as house_id, stream::text as stream from undecided_after(@after, @most);
+
+-- name: DecideIdle :exec
+select decide_idle(@streams::bigint[], @behind::bigint[], @upto::bigint[]);
+
+-- name: Decide :execrows
+-- No row: another server decided, or the thread was deleted.
+update decisions set decided = @upto::bigint where stream_id = @stream and decided = @behind::bigint;
+
+-- name: RegisterServer :exec
+insert into servers (key) values (@key) on conflict (key) do nothing;
+
+-- name: UnregisterServer :exec
+delete from servers where key = @key;
+
+-- name: ListServers :many
+-- long_dead: its leftovers were collected more than an hour ago.
+select key, (dead_at is not null)::bool as dead, coalesce(dead_at < now() - interval '1 hour', false)::bool as long_dead from servers;
+
+-- name: MarkServerDead :exec
+update servers set dead_at = coalesce(dead_at, now()) where key = @key;
+
+-- name: MarkServerAlive :exec
+update servers set dead_at = null where key = @key;

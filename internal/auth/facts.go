@@ -1,0 +1,182 @@
+package auth
+
+import (
+	"encoding/hex"
+	"hash/maphash"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"github.com/arbe-dev/arbe/db"
+)
+
+const (
+	// maxFacts limits the facts in memory. That many take about 30 MB.
+	maxFacts = 100_000
+	// leaseTime is how long facts are valid after the last proof that all changes were received. It is the longest time
+	// for which a change can go unnoticed.
+	leaseTime = 700 * time.Millisecond
+)
+
+// facts are answers of the database about permission, in memory. Each is stored under the word with which the database
+// notifies of its change (migration 000006). Facts only ever allow: if there is no fact, or it would refuse, the
+// database is asked. There are therefore no facts about what does not exist, and what is new can be used at once.
+//
+// Three rules make facts as good as the database's own answers:
+//   - A notification of a change deletes its fact. A change that this server makes deletes it before the change returns.
+//   - An answer becomes a fact only if its word has not changed since the query began (keep).
+//   - Facts are valid only for leaseTime after the listening connection proved that all earlier changes were received
+//     (prove). A new connection starts without facts (setListening).
+type facts struct {
+	mu     sync.Mutex
+	byWord *simplelru.LRU[string, any]
+	// changed counts the changes of words, by the words' hash.
+	changed [64]uint64
+	changes uint64
+	seed    maphash.Seed
+	// listening reports that notifications are received. All changes before proven have been.
+	listening bool
+	proven    time.Time
+}
+
+// A credential is a session or an API key.
+type credential struct {
+	agent, kind, house string
+	// status is "ok", or why the credential is not valid; empty if there is none.
+	status string
+	// until is when the credential expires; zero is never.
+	until time.Time
+}
+
+// memberFacts are an agent's role in a house and since when the agent is a member, in microseconds.
+type memberFacts struct {
+	role   string
+	joined int64
+}
+
+// targetFacts are the house of a target and, depending on its kind, an artifact's thread, an API key's holder, or the
+// token epoch of a running thread.
+type targetFacts struct {
+	house, thread, holder string
+	epoch                 int64
+}
+
+// The words under which facts are stored.
+func credentialWord(hash []byte) string     { return "credential:" + hex.EncodeToString(hash) }
+func memberWord(house, agent string) string { return "member:" + house + "/" + agent }
+func signingKeyWord(id string) string       { return "signing_key:" + id }
+func (t Target) word() string               { return t.kind + ":" + t.id }
+
+// tokenWord is for what a thread token says, which never changes. The database does not notify of it.
+func tokenWord(hash []byte) string { return "token:" + hex.EncodeToString(hash) }
+
+// agentWord is for all memberships of an agent. This package derives its changes; the database does not notify of it.
+func agentWord(agent string) string { return "agent:" + agent }
+
+// changedAgent returns the agent whose membership a word is about.
+func changedAgent(word string) (agent string, ok bool) {
+	if rest, is := strings.CutPrefix(word, "member:"); is {
+		return rest[strings.LastIndexByte(rest, '/')+1:], true
+	}
+	return "", false
+}
+
+func newFacts() *facts {
+	held, _ := simplelru.NewLRU[string, any](maxFacts, nil) // fails only for a size below one
+	return &facts{byWord: held, seed: maphash.MakeSeed()}
+}
+
+// lookUp returns the fact stored under a word.
+func lookUp[T any](f *facts, word string) (fact T, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.holds(time.Now()) {
+		return fact, false
+	}
+	held, _ := f.byWord.Get(word)
+	fact, ok = held.(T)
+	return fact, ok
+}
+
+// holds reports whether facts are valid now.
+func (f *facts) holds(now time.Time) bool {
+	if !f.listening || now.Sub(f.proven) >= leaseTime {
+		return false
+	}
+	// The monotonic clock stops while the machine sleeps.
+	asleep := now.Round(0).Sub(f.proven.Round(0))
+	return asleep < leaseTime && asleep > -leaseTime
+}
+
+// state reports whether facts are valid now, and how many changes there have been.
+func (f *facts) state() (holds bool, changes uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.holds(time.Now()), f.changes
+}
+
+// moment is the time of a query.
+type moment struct {
+	at      time.Time
+	changed [64]uint64
+}
+
+// moment returns the current moment. Call it before the query whose answer keep stores.
+func (f *facts) moment() moment {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return moment{time.Now(), f.changed}
+}
+
+// keep stores the answer to a query begun at m, unless its word has changed since.
+func (f *facts) keep(m moment, word string, fact any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := f.shard(word); f.listening && f.changed[n] == m.changed[n] {
+		f.byWord.Add(word, fact)
+	}
+}
+
+// forget deletes the facts under these words.
+func (f *facts) forget(words []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, word := range words {
+		if word == db.EverythingChanged {
+			f.forgetAll()
+			continue
+		}
+		f.changes++
+		f.changed[f.shard(word)]++
+		f.byWord.Remove(word)
+	}
+}
+
+func (f *facts) forgetAll() {
+	f.changes++
+	for n := range f.changed {
+		f.changed[n]++
+	}
+	f.byWord.Purge()
+}
+
+func (f *facts) shard(word string) int {
+	return int(maphash.String(f.seed, word) % uint64(len(f.changed)))
+}
+
+// setListening reports that notifications are received from now on, or no longer.
+func (f *facts) setListening(yes bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.forgetAll()
+	f.listening, f.proven = yes, time.Now()
+}
+
+// prove reports that all changes before this time were received.
+func (f *facts) prove(at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.proven = at
+}

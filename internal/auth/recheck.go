@@ -1,0 +1,303 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+const (
+	// recheckTimeout limits one check of many watches.
+	recheckTimeout = 5 * time.Second
+	// recheckRetry is the pause before a failed check is repeated, and before a credential that should have expired is
+	// checked again.
+	recheckRetry = 250 * time.Millisecond
+)
+
+// While returns a context that ends within a second after the context's principal may no longer do action to target:
+// the credential was revoked or expired, the agent left the house, or the target was deleted. Its cause is then a
+// [fault.Error]. The caller must have called [Auth.Authorize], and must call done at the end. While the database does
+// not answer, the context does not end.
+func (a *Auth) While(ctx context.Context, action Action, target Target) (_ context.Context, done context.CancelFunc) {
+	p, err := PrincipalFrom(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
+	if err != nil {
+		cancel(err)
+		return ctx, func() {}
+	}
+	w := &watch{p: p, action: action, target: target, cancel: cancel}
+	a.rechecker.add(w)
+	return ctx, func() {
+		a.rechecker.remove(w)
+		cancel(nil)
+	}
+}
+
+// Refused returns the reason why a context of [Auth.While] ended; nil if it ended for another reason.
+func Refused(ctx context.Context) error {
+	if refused, ok := errors.AsType[*fault.Error](context.Cause(ctx)); ok {
+		return refused
+	}
+	return nil
+}
+
+// watch is one use of [Auth.While].
+type watch struct {
+	p      Principal
+	action Action
+	target Target
+	cancel context.CancelCauseFunc
+	// expiry checks the watch when its credential expires.
+	expiry *time.Timer
+}
+
+// words returns the words whose changes may end the watch.
+func (w *watch) words() []string {
+	words := []string{agentWord(w.p.Agent), w.target.word()}
+	if c := w.p.token; c != nil {
+		words = append(words, signingKeyWord(c.keyID))
+		if w.target != Thread(c.Thread) {
+			words = append(words, Thread(c.Thread).word())
+		}
+		return words
+	}
+	return append(words, credentialWord(w.p.hash))
+}
+
+func (w *watch) membershipKey() membershipKey { return membershipKey{w.target, w.p.Agent} }
+
+// rechecker holds all watches of this server. When a change may have ended the permission of some, it asks the database
+// about all of them together.
+type rechecker struct {
+	auth *Auth
+	// interval is the time between two checks of all watches while notifications are not received.
+	interval time.Duration
+
+	mu      sync.Mutex
+	watches map[*watch]struct{}
+	byWord  map[string]map[*watch]struct{} // the watches by the words they depend on
+	// due are the watches to check. running reports that a goroutine checks them.
+	due     map[*watch]struct{}
+	running bool
+	ticking bool
+}
+
+func newRechecker(a *Auth, every time.Duration) *rechecker {
+	return &rechecker{auth: a, interval: every, watches: map[*watch]struct{}{}, byWord: map[string]map[*watch]struct{}{}, due: map[*watch]struct{}{}}
+}
+
+// add starts a watch. A change between the answer of [Auth.Authorize] and now may have gone unnoticed, so the watch is
+// checked unless facts in memory allow it.
+func (l *rechecker) add(w *watch) {
+	l.mu.Lock()
+	l.watches[w] = struct{}{}
+	for _, word := range w.words() {
+		if l.byWord[word] == nil {
+			l.byWord[word] = map[*watch]struct{}{}
+		}
+		l.byWord[word][w] = struct{}{}
+	}
+	if !w.p.until.IsZero() {
+		w.expiry = time.AfterFunc(time.Until(w.p.until), func() { l.schedule(w) })
+	}
+	if !l.ticking {
+		l.ticking = true
+		time.AfterFunc(l.interval, l.tick)
+	}
+	l.mu.Unlock()
+	if !l.auth.allowedFromMemory(w) {
+		l.schedule(w)
+	}
+}
+
+func (l *rechecker) remove(w *watch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.watches, w)
+	delete(l.due, w)
+	for _, word := range w.words() {
+		if delete(l.byWord[word], w); len(l.byWord[word]) == 0 {
+			delete(l.byWord, word)
+		}
+	}
+	if w.expiry != nil {
+		w.expiry.Stop()
+	}
+}
+
+// changed checks the watches that depend on these words.
+func (l *rechecker) changed(words []string) {
+	if slices.Contains(words, db.EverythingChanged) {
+		l.schedule(l.watched()...)
+		return
+	}
+	var all []*watch
+	l.mu.Lock()
+	for _, word := range words {
+		all = slices.AppendSeq(all, maps.Keys(l.byWord[word]))
+	}
+	l.mu.Unlock()
+	l.schedule(all...)
+}
+
+// tick checks all watches while notifications are not received. It repeats itself while there are watches.
+func (l *rechecker) tick() {
+	l.mu.Lock()
+	l.ticking = len(l.watches) > 0
+	again := l.ticking
+	l.mu.Unlock()
+	if !again {
+		return
+	}
+	time.AfterFunc(l.interval, l.tick)
+	if holds, _ := l.auth.facts.state(); !holds {
+		l.schedule(l.watched()...)
+	}
+}
+
+func (l *rechecker) watched() []*watch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.watches))
+}
+
+// schedule has watches checked soon, by the running goroutine if there is one.
+func (l *rechecker) schedule(watches ...*watch) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, w := range watches {
+		if _, on := l.watches[w]; on {
+			l.due[w] = struct{}{}
+		}
+	}
+	if len(l.due) > 0 && !l.running {
+		l.running = true
+		go l.run()
+	}
+}
+
+// run checks watches until none is due.
+func (l *rechecker) run() {
+	for {
+		l.mu.Lock()
+		due := slices.Collect(maps.Keys(l.due))
+		clear(l.due)
+		l.running = len(due) > 0
+		l.mu.Unlock()
+		if len(due) == 0 {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), recheckTimeout)
+		err := l.check(ctx, l.auth.db.Pool(), due)
+		cancel()
+		if err != nil {
+			time.Sleep(recheckRetry)
+			l.schedule(due...)
+		}
+	}
+}
+
+// check asks the database about watches and ends those that are no longer allowed.
+func (l *rechecker) check(ctx context.Context, from query.DBTX, watches []*watch) error {
+	refuse, err := l.auth.recheck(ctx, from, watches)
+	if err != nil {
+		return err // the database is unreachable, so nothing new can be read anyway
+	}
+	for _, w := range watches {
+		if err := refuse(w); err != nil {
+			w.cancel(err)
+		} else if w.expiry != nil && !time.Now().Before(w.p.until) {
+			w.expiry.Reset(recheckRetry) // by the database's clock it has not expired yet
+		}
+	}
+	return nil
+}
+
+// allowedFromMemory reports whether facts in memory allow a watch, without asking the database.
+func (a *Auth) allowedFromMemory(w *watch) bool {
+	if w.p.token == nil {
+		if c, ok := lookUp[credential](a.facts, credentialWord(w.p.hash)); !ok || c.ended(time.Now()) {
+			return false
+		}
+	} else if _, ok := a.heldToken(w.p.token); !ok {
+		return false
+	}
+	at, known := w.p.fixedMembership(w.target)
+	if !known {
+		at, known = a.heldMembership(w.membershipKey())
+	}
+	return known && w.p.authorize(w.action, w.target, at) == nil
+}
+
+// recheck looks up the credentials and memberships of all watches in at most three round trips. It returns a function
+// with what [Auth.Authenticate] and [Auth.Authorize] would answer for each watch.
+func (a *Auth) recheck(ctx context.Context, from query.DBTX, watches []*watch) (refuse func(*watch) error, err error) {
+	// Many watches share a credential or a membership. Each is looked up once, under its index.
+	byHash, byToken, byMembership := map[string]int{}, map[string]int{}, map[membershipKey]int{}
+	var hashes [][]byte
+	var shown []*claims
+	var keys []membershipKey
+	for _, w := range watches {
+		if c := w.p.token; c == nil {
+			if index(byHash, string(w.p.hash)) {
+				hashes = append(hashes, w.p.hash)
+			}
+		} else if index(byToken, c.ID) {
+			shown = append(shown, c)
+		}
+		if _, known := w.p.fixedMembership(w.target); !known && index(byMembership, w.membershipKey()) {
+			keys = append(keys, w.membershipKey())
+		}
+	}
+	var credentials []credential
+	var statuses []tokenStatus
+	var memberships []membership
+	if len(hashes) > 0 {
+		if credentials, err = a.credentials(ctx, from, hashes); err != nil {
+			return nil, err
+		}
+	}
+	if len(shown) > 0 {
+		if statuses, err = a.tokens(ctx, from, shown); err != nil {
+			return nil, err
+		}
+	}
+	if len(keys) > 0 {
+		if memberships, err = a.memberships(ctx, from, keys); err != nil {
+			return nil, err
+		}
+	}
+	now := time.Now()
+	return func(w *watch) error {
+		if c := w.p.token; c == nil {
+			if status := credentials[byHash[string(w.p.hash)]].status; status != "ok" {
+				return ended(status)
+			}
+		} else if now.After(c.ExpiresAt.Time) {
+			return expired(c.Thread)
+		} else if err := counts(c.Thread, statuses[byToken[c.ID]].status); err != nil {
+			return err
+		}
+		at, known := w.p.fixedMembership(w.target)
+		if !known {
+			at = memberships[byMembership[w.membershipKey()]]
+		}
+		return w.p.authorize(w.action, w.target, at)
+	}, nil
+}
+
+// index gives a key the next index if it has none, and reports whether the key is new.
+func index[K comparable](of map[K]int, key K) (isNew bool) {
+	if _, there := of[key]; there {
+		return false
+	}
+	of[key] = len(of)
+	return true
+}

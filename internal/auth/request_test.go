@@ -1,0 +1,35 @@
+package auth_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/auth"
+)
+
+func TestCredential(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name, authorization, cookies, token string
+		cookie                              bool
+	}{
+		{"nothing", "", "", "", false},
+		{"a bearer token", "Bearer abc", "", "abc", false},
+		{"a bearer token before a cookie", "bearer abc", "arbe_session=def", "abc", false},
+		{"a cookie", "", "arbe_session=def", "def", true},
+		{"a cookie of https", "", "__Host-arbe_session=ghi", "ghi", true},
+		{"a cookie of https before one that another host may have set", "", "arbe_session=def; __Host-arbe_session=ghi", "ghi", true},
+		{"another cookie", "", "arbe_theme=dark", "", false},
+	} {
+		h := http.Header{}
+		if c.authorization != "" {
+			h.Set("Authorization", c.authorization)
+		}
+		if c.cookies != "" {
+			h.Set("Cookie", c.cookies)
+		}
+		if token, cookie := auth.Credential(h); token != c.token || cookie != c.cookie {
+			t.Errorf("%s: got %q, %t", c.name, token, cookie)
+		}
+	}
+}

@@ -1,0 +1,310 @@
+//go:build linux
+
+package dispatch_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+// read reads the output of a command from a position to its end.
+func (b *bench) read(thread, command string, position int64, to ...io.Writer) int64 {
+	b.t.Helper()
+	for {
+		r, err := b.dispatcher.ReadOutput(b.t.Context(), b.scope, thread, command, position, dispatch.ReadOn)
+		if err != nil {
+			b.t.Fatalf("behind byte %d: %s", position, detail(err))
+		}
+		for _, p := range r.Pieces {
+			if _, err := to[int(p.Channel)%len(to)].Write(p.Data); err != nil {
+				b.t.Fatal(err)
+			}
+			position += int64(len(p.Data))
+		}
+		if position != r.Position {
+			b.t.Fatalf("the next position is %d, want %d", r.Position, position)
+		}
+		if r.Ended {
+			return position
+		}
+	}
+}
+
+// write writes the input of a command, and its end.
+func (b *bench) write(thread, command string, input []byte) {
+	b.t.Helper()
+	for position := int64(0); ; {
+		rest := input[position:]
+		rest = rest[:min(len(rest), 100_000)]
+		end := position+int64(len(rest)) == int64(len(input))
+		w, err := b.dispatcher.WriteInput(b.t.Context(), b.scope, thread, command, position, rest, end)
+		if fault.CodeOf(err) == fault.Unavailable {
+			continue // it has not begun
+		}
+		if err != nil {
+			b.t.Errorf("behind byte %d: %s", position, detail(err))
+			return
+		}
+		if position = w.Position; w.Closed || end && position == int64(len(input)) {
+			return
+		}
+	}
+}
+
+func TestAnAttachedCommand(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.thread(sandbox.Recipe{})
+	separate := func(line string) string {
+		return b.askFor(th, "", entry.Command{Command: line, Separate: true})
+	}
+	t.Run("has its two outputs apart, as they were written", func(t *testing.T) {
+		id := separate(`printf 'a\000\377'; echo error >&2; printf b; exit 7`)
+		var stdout, stderr bytes.Buffer
+		n := b.read(th, id, 0, &stdout, &stderr)
+		if stdout.String() != "a\x00\xffb" || stderr.String() != "error\n" || n != 10 {
+			t.Errorf("stdout %q, stderr %q, %d bytes", stdout.String(), stderr.String(), n)
+		}
+		if r := b.result(th, id); r.ExitCode != 7 || r.RawBytes != 10 {
+			t.Errorf("the result is %+v", r)
+		}
+		t.Run("and who asks once more for its end gets that", func(t *testing.T) {
+			if r, err := b.dispatcher.ReadOutput(t.Context(), b.scope, th, id, 10, dispatch.ReadOn); err != nil || !r.Ended {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+		t.Run("and what is not kept any more is an error", func(t *testing.T) {
+			_, err := b.dispatcher.ReadOutput(t.Context(), b.scope, th, id, 3, dispatch.ReadOn)
+			wantCode(t, err, fault.OutOfRange)
+		})
+	})
+	t.Run("waits for a slow reader, who gets every byte", func(t *testing.T) {
+		const lines = 500_000 // of 100 bytes: more than anything keeps
+		id := separate(fmt.Sprintf(`awk 'BEGIN { for (i = 1; i <= %d; i++) printf "%%099d\n", i }'; echo > written`, lines))
+		b.readable(th, id)
+		if r := b.sh(th, "test -e written"); r.ExitCode == 0 {
+			t.Error("it does not wait")
+		}
+		check := &counted{}
+		if n := b.read(th, id, 0, check); n != lines*100 || check.wrong != "" {
+			t.Errorf("%d bytes: %s", n, check.wrong)
+		}
+		if r := b.result(th, id); r.ExitCode != 0 || r.RawBytes != lines*100 || !r.Truncated {
+			t.Errorf("it ended with %d and %d bytes", r.ExitCode, r.RawBytes)
+		}
+	})
+	t.Run("that is cancelled while it waits for its reader ends", func(t *testing.T) {
+		id := separate("yes")
+		b.readable(th, id)
+		b.cancel(th, id)
+		b.read(th, id, 0, io.Discard)
+		if r := b.result(th, id); !r.Cancelled {
+			t.Errorf("the result is %+v", r)
+		}
+	})
+	t.Run("whose reader leaves waits for nobody", func(t *testing.T) {
+		id := separate("head -c 50000000 /dev/zero; exit 4")
+		b.readable(th, id)
+		if _, err := b.dispatcher.ReadOutput(t.Context(), b.scope, th, id, 0, dispatch.Leave); err != nil {
+			t.Fatal(detail(err))
+		}
+		if r := b.result(th, id); r.ExitCode != 4 || r.RawBytes != 50_000_000 {
+			t.Errorf("it ended with %d and %d bytes", r.ExitCode, r.RawBytes)
+		}
+		_, err := b.dispatcher.ReadOutput(t.Context(), b.scope, th, id, 0, dispatch.ReadOn)
+		wantCode(t, err, fault.OutOfRange)
+	})
+	t.Run("that cannot run has no output", func(t *testing.T) {
+		broken := b.thread(sandbox.Recipe{Setup: "exit 1"})
+		id := b.askFor(broken, "", entry.Command{Command: "true", Separate: true})
+		if n := b.read(broken, id, 0, io.Discard); n != 0 {
+			t.Errorf("it has %d bytes", n)
+		}
+	})
+	t.Run("reads its input to the end", func(t *testing.T) {
+		input := make([]byte, 3_000_000)
+		for i := range input {
+			input[i] = byte(rand.Uint32())
+		}
+		id := b.askFor(th, "", entry.Command{Command: "cat; echo end >&2", Separate: true, Input: true})
+		go b.write(th, id, input)
+		var stdout, stderr bytes.Buffer
+		b.read(th, id, 0, &stdout, &stderr)
+		if !bytes.Equal(stdout.Bytes(), input) || stderr.String() != "end\n" {
+			t.Errorf("%d of %d bytes came back, stderr %q", stdout.Len(), len(input), stderr.String())
+		}
+	})
+	t.Run("need not read its input", func(t *testing.T) {
+		id := b.askFor(th, "", entry.Command{Command: "exit 3", Input: true})
+		b.write(th, id, make([]byte, 3_000_000))
+		if r := b.result(th, id); r.ExitCode != 3 || r.Error != "" {
+			t.Errorf("the result is %+v", r)
+		}
+	})
+	t.Run("input that comes twice is read once, and none is left out", func(t *testing.T) {
+		id := b.askFor(th, "", entry.Command{Command: "echo begun >&2; cat", Input: true})
+		b.printed(th, id, "begun\n")
+		for _, call := range []struct {
+			position int64
+			data     string
+			end      bool
+		}{{0, "one ", false}, {0, "one two ", false}, {4, "two three", true}, {13, "", true}} {
+			if _, err := b.dispatcher.WriteInput(t.Context(), b.scope, th, id, call.position, []byte(call.data), call.end); err != nil {
+				t.Fatal(detail(err))
+			}
+		}
+		if r := b.result(th, id); r.Output != "begun\none two three" {
+			t.Errorf("it read %q", r.Output)
+		}
+		other := b.askFor(th, "", entry.Command{Command: "echo begun; cat", Input: true})
+		b.printed(th, other, "begun\n")
+		if _, err := b.dispatcher.WriteInput(t.Context(), b.scope, th, other, 5, []byte("late"), false); fault.CodeOf(err) != fault.OutOfRange {
+			t.Errorf("input with a hole: %v", err)
+		}
+		b.cancel(th, other)
+	})
+	t.Run("one that is not attached has neither", func(t *testing.T) {
+		id := b.ask(th, "echo out")
+		_, err := b.dispatcher.ReadOutput(t.Context(), b.scope, th, id, 0, dispatch.ReadOn)
+		wantCode(t, err, fault.Precondition)
+		_, err = b.dispatcher.WriteInput(t.Context(), b.scope, th, id, 0, nil, true)
+		wantCode(t, err, fault.Precondition)
+		_, err = b.dispatcher.ReadOutput(t.Context(), b.scope, th, "nosuchcommand", 0, dispatch.ReadOn)
+		wantCode(t, err, fault.NotFound)
+	})
+}
+
+// readable waits until there is output to read of a command, without taking any.
+func (b *bench) readable(thread, command string) {
+	b.t.Helper()
+	for {
+		r, err := b.dispatcher.ReadOutput(b.t.Context(), b.scope, thread, command, 0, dispatch.ReadOn)
+		if err != nil {
+			b.t.Fatal(detail(err))
+		}
+		if len(r.Pieces) > 0 {
+			return
+		}
+	}
+}
+
+// counted checks that what is written to it are numbered lines of 100 bytes.
+type counted struct {
+	at    int64
+	wrong string
+}
+
+func (c *counted) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0 && c.wrong == ""; {
+		want := fmt.Sprintf("%099d\n", c.at/100+1)[c.at%100:]
+		piece := rest[:min(len(rest), len(want))]
+		if string(piece) != want[:len(piece)] {
+			c.wrong = fmt.Sprintf("at byte %d there is %q, want %q", c.at, piece, want)
+		}
+		rest, c.at = rest[len(piece):], c.at+int64(len(piece))
+	}
+	return len(p), nil
+}
+
+// A reader that has got more than anything keeps goes on with the next server where it was.
+func TestOutputIsCompleteWhenTheServerIsKilled(t *testing.T) {
+	t.Parallel()
+	const lines = 400_000 // of 100 bytes
+	b, th := witness(t)
+	dir := t.TempDir()
+	got := filepath.Join(t.TempDir(), "got")
+	line := fmt.Sprintf(`awk 'BEGIN { for (i = 1; i <= %d; i++) printf "%%099d\n", i }'; exit 5`, lines)
+	killed := exec.Command(os.Args[0])
+	killed.Env = append(os.Environ(), asServer+"="+strings.Join([]string{b.ServerURL, dir, b.scope.House, b.scope.Agent, th, line, "0", got}, "\n"))
+	killed.Stdout, killed.Stderr = os.Stderr, os.Stderr
+	if err := killed.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { killed.Process.Kill() })
+	var size int64
+	for deadline := time.Now().Add(5 * time.Minute); size < 22_000_000; time.Sleep(10 * time.Millisecond) {
+		if info, err := os.Stat(got); err == nil {
+			size = info.Size()
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("only %d bytes came", size)
+		}
+	}
+	if err := killed.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed.Wait()
+	before, err := os.ReadFile(got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.driver = newLocal(t, dir)
+	b.server = b.serve()
+	check := &counted{}
+	check.Write(before)
+	if n := b.read(th, "left", int64(len(before)), check); n != lines*100 || check.wrong != "" || check.at != n {
+		t.Errorf("%d bytes, and then %d: %s", len(before), n-int64(len(before)), check.wrong)
+	}
+	if r := b.result(th, "left"); r.ExitCode != 5 || r.RawBytes != lines*100 || r.Error != "" {
+		t.Errorf("it ended with %d, %d bytes, %q", r.ExitCode, r.RawBytes, r.Error)
+	}
+}
+
+// readInto writes what a command prints to a file, as it comes.
+func readInto(ctx context.Context, s *server, scope db.Scope, thread, command, name string) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	for position := int64(0); ; {
+		r, err := s.dispatcher.ReadOutput(ctx, scope, thread, command, position, dispatch.ReadOn)
+		if err != nil {
+			return err
+		}
+		for _, p := range r.Pieces {
+			if _, err := f.Write(p.Data); err != nil {
+				return err
+			}
+		}
+		position = r.Position
+	}
+}
+
+// The end of a command's input would tell it that it has all, so a command whose input broke off does not see one.
+func TestInputThatBreaksOffEndsItsCommand(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.thread(sandbox.Recipe{})
+	id := b.askFor(th, "", entry.Command{Command: "cat; echo took it for all", Input: true})
+	if _, err := b.dispatcher.WriteInput(t.Context(), b.scope, th, id, 0, []byte("half"), false); err != nil {
+		t.Fatal(detail(err))
+	}
+	b.printed(th, id, "half")
+	if err := b.stop(t.Context()); err != nil {
+		t.Fatal(detail(err))
+	}
+	b.server = b.serve()
+	r := b.result(th, id)
+	if r.Output != "half" || !strings.Contains(r.Error, "input ended early") {
+		t.Errorf("the result is %+v", r)
+	}
+	w, err := b.dispatcher.WriteInput(t.Context(), b.scope, th, id, 4, []byte("more"), true)
+	if err != nil || !w.Closed {
+		t.Errorf("%+v, %v", w, err)
+	}
+}

@@ -1,0 +1,208 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// Signal is what a command is cancelled with.
+type Signal string
+
+// The signals, the weakest first. A command that is cancelled gets the first one, and each further one when it has not
+// ended [entry.CancelGrace] after the one before.
+const (
+	Interrupt Signal = "SIGINT"  // to its process group, as Ctrl-C at a terminal
+	Terminate Signal = "SIGTERM" // to all that it started
+	Kill      Signal = "SIGKILL" // to all that it started
+)
+
+var signals = []Signal{Interrupt, Terminate, Kill}
+
+// strength orders signals; an empty one is weaker than all.
+func (s Signal) strength() int { return slices.Index(signals, s) }
+
+// stronger is the stronger one of two signals.
+func stronger(a, b Signal) Signal {
+	if a.strength() >= b.strength() {
+		return a
+	}
+	return b
+}
+
+const (
+	// cancelPoll is how often the worker of a command that is cancelled looks whether a stronger signal is asked for.
+	cancelPoll = 250 * time.Millisecond
+	// cancelLookup bounds one such look.
+	cancelLookup = 5 * time.Second
+)
+
+// cancellation is how a command is cancelled, as it is noted in its job.
+type cancellation struct {
+	// By is the agent who asked for it first.
+	By string `json:"by,omitempty"`
+	// Signal is the strongest that was asked for.
+	Signal Signal `json:"signal,omitempty"`
+}
+
+// cancelledError says that a command was cancelled.
+type cancelledError struct{ sent Signal }
+
+func (*cancelledError) Error() string { return "the command was cancelled" }
+
+// CancelCommand cancels a command: it gets the signal now, and the stronger ones when it does not end. Cancelling it again
+// with a stronger signal sends that at once. One that has not begun never begins. One that has ended is left as it is; a
+// thread without such a command is a [fault.NotFound], and one that a fork inherited without its end a
+// [fault.Precondition]: it is cancelled where it runs. A sandbox that ends with its server knows no signal but [Kill].
+func (d *Dispatcher) CancelCommand(ctx context.Context, scope db.Scope, threadID, commandID string, with Signal) error {
+	var th thread.Thread
+	var found []string
+	err := d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+		if th, err = d.threads.GetTx(ctx, tx, threadID); err == nil {
+			found, err = d.cancelTx(ctx, tx, scope, th, commandID, with)
+		}
+		return err
+	})
+	if err != nil || len(found) > 0 {
+		return err
+	}
+	said, err := d.log.Get(ctx, th.Stream(), commandID)
+	switch {
+	case err != nil:
+		return err
+	case said.Type != (entry.Command{}).Type():
+		return fault.New(fault.NotFound, "this entry is no command", "give the id of a command entry")
+	case !th.Inherited(said.Seq):
+		return nil
+	}
+	_, err = d.log.Get(ctx, th.Stream(), entry.ResultID(commandID))
+	if fault.CodeOf(err) == fault.NotFound {
+		return fault.New(fault.Precondition, "this command belongs to the thread that this one is a fork of", "cancel it there, if it still runs")
+	}
+	return err
+}
+
+// CancelCommands is [Dispatcher.CancelCommand] for all commands of a thread that run or wait. It returns their ids.
+func (d *Dispatcher) CancelCommands(ctx context.Context, scope db.Scope, threadID string, with Signal) (found []string, err error) {
+	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		th, err := d.threads.GetTx(ctx, tx, threadID)
+		if err == nil {
+			found, err = d.cancelTx(ctx, tx, scope, th, "", with)
+		}
+		return err
+	})
+	return found, err
+}
+
+// mostCancelled bounds how many commands are cancelled at once: more than a thread may have.
+const mostCancelled = 10_000
+
+// cancelTx cancels a command that runs or waits, or all of the thread; the command is empty then. It returns which.
+func (d *Dispatcher) cancelTx(ctx context.Context, tx pgx.Tx, scope db.Scope, th thread.Thread, command string, with Signal) (found []string, err error) {
+	if err := lockCommandsTx(ctx, tx, scope.House); err != nil {
+		return nil, err
+	}
+	jobs, err := d.queue.JobListTx(ctx, tx, river.NewJobListParams().Kinds(commandArgs{}.Kind()).
+		States(rivertype.JobStateAvailable, rivertype.JobStateScheduled, rivertype.JobStateRunning).
+		Where("args->>'stream' = @stream and (@command = '' or args->>'command' = @command)", river.NamedArgs{"stream": th.StreamID, "command": command}).
+		First(mostCancelled))
+	if err != nil {
+		return nil, err
+	}
+	for _, job := range jobs.Jobs {
+		id, err := d.cancelJobTx(ctx, tx, scope, th.Stream(), job, with)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, id)
+	}
+	return found, nil
+}
+
+// cancelJobTx cancels the command of a job, and returns the command's id.
+func (d *Dispatcher) cancelJobTx(ctx context.Context, tx pgx.Tx, scope db.Scope, log stream.Ref, job *rivertype.JobRow, with Signal) (string, error) {
+	var args commandArgs
+	if err := json.Unmarshal(job.EncodedArgs, &args); err != nil {
+		return "", err
+	}
+	before := noted(job)
+	how := cancellation{By: scope.Agent, Signal: with}
+	if before.Cancel != nil {
+		how = cancellation{By: before.Cancel.By, Signal: stronger(before.Cancel.Signal, with)}
+	}
+	// It may run with no server following it: the next one ends it.
+	left := before.Begun != nil && before.Begun.Launched && job.State != rivertype.JobStateRunning
+	_, err := tx.Exec(ctx, "update "+db.JobSchema+".river_job set metadata = metadata || $2::jsonb where id = $1",
+		job.ID, note{Cancelled: left, Cancel: &how}.json())
+	if err != nil || left {
+		return args.Command, err
+	}
+	job, err = d.queue.JobCancelTx(ctx, tx, job.ID)
+	if err == nil && job.State == rivertype.JobStateCancelled { // else its worker writes the result
+		_, err = d.log.AppendTx(ctx, tx, log, result(args.Command, entry.CommandResult{ExitCode: -1, Cancelled: true, CancelledBy: how.By}))
+	}
+	return args.Command, err
+}
+
+// cancellation is how the command of a job is cancelled; zero when the database does not say.
+func (d *Dispatcher) cancellation(job int64) cancellation {
+	ctx, cancel := context.WithTimeout(d.resultCtx, cancelLookup)
+	defer cancel()
+	var text []byte
+	err := d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "select metadata from "+db.JobSchema+".river_job where id = $1", job).Scan(&text)
+	})
+	if err == nil {
+		if n := noted(&rivertype.JobRow{Metadata: text}); n.Cancel != nil {
+			return *n.Cancel
+		}
+	}
+	return cancellation{}
+}
+
+// escalate sends a launched command the signals that it is cancelled with, one after the other, until ctx ends: when the
+// command has. It calls sent with each.
+func (w *commandWorker) escalate(ctx context.Context, l sandbox.Launcher, ref, id string, job int64, sent func(Signal)) error {
+	last := Signal("")
+	for began := time.Now(); ; {
+		due := signals[min(int(time.Since(began)/entry.CancelGrace), len(signals)-1)]
+		next := stronger(due, w.cancellation(job).Signal)
+		if next != last {
+			if last = next; ctx.Err() != nil {
+				return nil
+			}
+			began = time.Now().Add(-time.Duration(next.strength()) * entry.CancelGrace)
+			sent(next)
+			var err error
+			switch next {
+			case Interrupt:
+				err = l.Interrupt(ctx, ref, id)
+			case Terminate:
+				// It kills when the grace is over, also when the next look here comes too late.
+				go func() { _ = l.End(ctx, ref, id, entry.CancelGrace) }()
+			case Kill:
+				return l.End(ctx, ref, id, 0)
+			}
+			if err != nil && ctx.Err() == nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(cancelPoll):
+		}
+	}
+}

@@ -1,0 +1,403 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+const (
+	// After a round there is a pause: at least decidePause, or pauseFor times the duration of the round if that is
+	// longer, so that deciding leaves the machine to other work, but at most idlePause. A server whose decisions never
+	// ask for work always pauses for idlePause.
+	decidePause, pauseFor, idlePause = 20 * time.Millisecond, 20, time.Second
+	// decideAgain is the pause before a failed decision is retried.
+	decideAgain = time.Second
+	// decideMost is the number of threads in one round, and decideEntries the number of entries per thread.
+	decideMost, decideEntries = 1000, 1000
+	// decideLast limits the decisions of a stopping server. Other servers make the remaining ones.
+	decideLast = 5 * time.Second
+)
+
+// News are the new entries of a thread, in the order of the log.
+type News struct {
+	House, Thread string
+	Entries       []entry.Entry
+}
+
+// Selector returns the jobs that new entries ask for: usually none. It must be quick, because the entries of all
+// threads wait for it, and must have no side effects, because it may be called again for the same entries, also by
+// another server: exactly one of its results is committed. If it fails, it is called again a second later, without
+// delaying other threads.
+type Selector func(context.Context, News) ([]river.InsertManyParams, error)
+
+var queries = query.New()
+
+// decider decides for each entry of each thread what work it asks for. Each thread has a cursor. The transaction that
+// queues the work moves the cursor over the decided entries, if it is still where the decision began. So each entry is
+// decided exactly once, however many servers try.
+//
+// The decider learns of threads with new entries from this server's log. That information is lost when the server is
+// killed, so servers also check all cursors: each when it starts, and one of them when another server has died
+// (recoverDead).
+type decider struct {
+	db     *db.DB
+	log    *stream.Log
+	queue  *river.Client[pgx.Tx]
+	logger *slog.Logger
+	choose Selector
+	// key is the server's liveness lock.
+	key int64
+
+	mu sync.Mutex
+	// waiting are the logs with entries to decide, and failed those to be retried after a pause.
+	waiting, failed map[int64]stream.Ref
+	// wakeup receives a token when waiting is not empty.
+	wakeup        chan struct{}
+	closing, done chan struct{}
+}
+
+// startDeciding starts to decide the entries that come in through the dispatcher's log, until the log closes.
+func startDeciding(ctx context.Context, d *Dispatcher) (*decider, error) {
+	c := &decider{
+		db: d.db, log: d.log, queue: d.queue, logger: d.logger, choose: d.config.Select, key: d.liveness.key,
+		waiting: map[int64]stream.Ref{}, failed: map[int64]stream.Ref{},
+		wakeup: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
+	}
+	err := c.in(ctx, func(tx pgx.Tx) error { return queries.RegisterServer(ctx, tx, c.key) })
+	if err != nil {
+		return nil, err
+	}
+	c.log.Follow(c)
+	go c.run()
+	return c, nil
+}
+
+// in runs a transaction without a house.
+func (c *decider) in(ctx context.Context, f func(pgx.Tx) error) error {
+	return c.db.In(ctx, db.Scope{}, f)
+}
+
+// Committed records that a thread's log has new entries. Other logs need no decisions.
+func (c *decider) Committed(ref stream.Ref, id int64) {
+	if !isThreads(ref) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waiting[id] = ref
+	c.wake()
+}
+
+// isThreads reports whether a log is a thread's.
+func isThreads(ref stream.Ref) bool { return strings.HasPrefix(ref.Name, thread.StreamName("")) }
+
+// wake makes the next round begin. Callers hold the lock.
+func (c *decider) wake() {
+	select {
+	case c.wakeup <- struct{}{}:
+	default: // a token is already pending
+	}
+}
+
+// Closing decides what is left. If a server has decided everything, other servers need not check.
+func (c *decider) Closing(pending bool) {
+	close(c.closing)
+	<-c.done
+	ctx, cancel := context.WithTimeout(context.Background(), decideLast)
+	defer cancel()
+	c.retry()
+	for !c.idle() {
+		c.round(ctx)
+		if len(c.failed) > 0 {
+			return
+		}
+	}
+	if pending {
+		return
+	}
+	if err := c.in(ctx, func(tx pgx.Tx) error { return queries.UnregisterServer(ctx, tx, c.key) }); err != nil {
+		c.logger.Debug("this server left entries undecided; other servers will decide them", "error", fault.From(err).Detail())
+	}
+}
+
+func (c *decider) idle() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.waiting) == 0
+}
+
+// retry makes the next round include what failed.
+func (c *decider) retry() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.failed) > 0 {
+		maps.Copy(c.waiting, c.failed)
+		clear(c.failed)
+		c.wake()
+	}
+}
+
+// run decides in rounds until the log closes.
+func (c *decider) run() {
+	defer close(c.done)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() {
+		<-c.closing
+		cancel()
+	}()
+	least := decidePause
+	if c.choose == nil {
+		least = idlePause
+	}
+	for c.scan(ctx) != nil {
+		if !pause(ctx, decideAgain) {
+			return
+		}
+	}
+	var again <-chan time.Time
+	for {
+		select {
+		case <-c.wakeup:
+		case <-again:
+			c.retry()
+			again = nil
+			continue
+		case <-ctx.Done():
+			return
+		}
+		began := time.Now()
+		c.round(ctx)
+		if len(c.failed) > 0 && again == nil {
+			again = time.After(decideAgain)
+		}
+		pause(ctx, min(max(least, pauseFor*time.Since(began)), idlePause))
+	}
+}
+
+// pause pauses. It returns false if ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// take returns the threads for a round.
+func (c *decider) take() (refs map[int64]stream.Ref, ids []int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	refs = map[int64]stream.Ref{}
+	for id, ref := range c.waiting {
+		if len(ids) == decideMost {
+			c.wake()
+			break
+		}
+		refs[id] = ref
+		ids = append(ids, id)
+		delete(c.waiting, id)
+	}
+	return refs, ids
+}
+
+// fail schedules a retry of logs after a pause.
+func (c *decider) fail(err error, refs map[int64]stream.Ref) {
+	level := slog.LevelWarn
+	if errors.Is(err, context.Canceled) {
+		level = slog.LevelDebug
+	}
+	c.logger.Log(context.Background(), level, "cannot decide what work new entries ask for; trying again", "threads", len(refs), "error", fault.From(err).Detail())
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.Copy(c.failed, refs)
+}
+
+// move moves a cursor over decided entries.
+type move struct {
+	stream       int64
+	house        string
+	behind, upto int64
+}
+
+// round decides the waiting entries. Decisions without work are committed together and without waiting for the disk: if
+// they are lost, they are made again.
+func (c *decider) round(ctx context.Context) {
+	refs, ids := c.take()
+	if len(ids) == 0 {
+		return
+	}
+	var rows []query.UndecidedRow
+	err := c.in(ctx, func(tx pgx.Tx) (err error) {
+		rows, err = queries.Undecided(ctx, tx, ids)
+		return err
+	})
+	if err != nil {
+		c.fail(err, refs)
+		return
+	}
+	idle := map[int64]stream.Ref{}
+	var streams, behind, upto []int64
+	for _, row := range rows {
+		m := move{row.StreamID, row.HouseID, row.Decided, row.Tail}
+		var jobs []river.InsertManyParams
+		if err = nil; c.choose != nil {
+			jobs, err = c.selected(ctx, refs[row.StreamID], row.ThreadID, &m)
+		}
+		if err == nil && len(jobs) > 0 {
+			err = c.queueJobs(ctx, m, jobs)
+		} else if err == nil {
+			idle[m.stream] = refs[m.stream]
+			streams, behind, upto = append(streams, m.stream), append(behind, m.behind), append(upto, m.upto)
+		}
+		switch {
+		case fault.CodeOf(err) == fault.NotFound: // the thread was deleted
+		case err != nil && !errors.Is(err, errOvertaken):
+			c.fail(err, map[int64]stream.Ref{m.stream: refs[m.stream]})
+		case err != nil, m.upto < row.Tail:
+			c.Committed(refs[m.stream], m.stream)
+		}
+	}
+	if len(idle) == 0 {
+		return
+	}
+	err = c.in(ctx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "set local synchronous_commit = off"); err != nil {
+			return err
+		}
+		return queries.DecideIdle(ctx, tx, streams, behind, upto)
+	})
+	if err != nil {
+		c.fail(err, idle)
+	}
+}
+
+// selected returns the work that the entries after a cursor ask for, and how far it looked.
+func (c *decider) selected(ctx context.Context, ref stream.Ref, thread string, m *move) ([]river.InsertManyParams, error) {
+	entries, _, err := c.log.Read(ctx, ref, stream.Range{After: m.behind, Before: m.upto + 1, Limit: decideEntries})
+	if err != nil {
+		return nil, err
+	}
+	if len(entries) == 0 {
+		return nil, fmt.Errorf("the log %s has no entry after %d", ref.Name, m.behind)
+	}
+	m.upto = entries[len(entries)-1].Seq
+	return c.choose(ctx, News{House: m.house, Thread: thread, Entries: entries})
+}
+
+// errOvertaken reports that another server moved a cursor first, or that its thread was deleted.
+var errOvertaken = errors.New("another server decided")
+
+// queueJobs commits a decision with its work, unless the cursor has moved since the decision began.
+func (c *decider) queueJobs(ctx context.Context, m move, jobs []river.InsertManyParams) error {
+	return c.db.In(ctx, db.Scope{House: m.house}, func(tx pgx.Tx) error {
+		moved, err := queries.Decide(ctx, tx, m.upto, m.stream, m.behind)
+		switch {
+		case err != nil:
+			return err
+		case moved == 0:
+			return errOvertaken
+		}
+		_, err = c.queue.InsertManyTx(ctx, tx, jobs)
+		return err
+	})
+}
+
+// scan finds all threads with entries to decide, whichever server accepted them.
+func (c *decider) scan(ctx context.Context) error {
+	for after := int64(0); ; {
+		var rows []query.UndecidedAfterRow
+		err := c.in(ctx, func(tx pgx.Tx) (err error) {
+			rows, err = queries.UndecidedAfter(ctx, tx, after, decideMost)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for _, row := range rows {
+			after = row.StreamID
+			c.Committed(stream.Ref{House: row.HouseID, Name: row.Stream}, row.StreamID)
+		}
+		if len(rows) < decideMost {
+			return nil
+		}
+	}
+}
+
+// recoverDead decides what dead servers left undecided. A server that stopped regularly left nothing and has no row. A
+// server that looks dead may only have lost its connection and still accept entries, or be about to stop. Its row is
+// therefore kept for an hour and then checked a last time.
+func (c *decider) recoverDead(ctx context.Context) error {
+	gone, err := c.gone(ctx)
+	if err != nil || len(gone) == 0 {
+		return err
+	}
+	if !pause(ctx, serverLockGrace) {
+		return ctx.Err()
+	}
+	again, err := c.gone(ctx)
+	if err != nil {
+		return err
+	}
+	maps.DeleteFunc(gone, func(key int64, _ query.ListServersRow) bool { _, still := again[key]; return !still })
+	if len(gone) == 0 {
+		return nil
+	}
+	if err := c.scan(ctx); err != nil {
+		return err
+	}
+	return c.in(ctx, func(tx pgx.Tx) error {
+		for key, life := range gone {
+			if life.LongDead {
+				err = queries.UnregisterServer(ctx, tx, key)
+			} else {
+				err = queries.MarkServerDead(ctx, tx, key)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// gone returns the servers whose lock nobody holds and that are due for a check.
+func (c *decider) gone(ctx context.Context) (gone map[int64]query.ListServersRow, err error) {
+	gone = map[int64]query.ListServersRow{}
+	err = c.in(ctx, func(tx pgx.Tx) error {
+		lives, err := queries.ListServers(ctx, tx)
+		for _, life := range lives {
+			free := false
+			if life.Key != c.key && err == nil {
+				free, err = isGone(ctx, tx, life.Key)
+			}
+			switch {
+			case err != nil:
+				return err
+			case free && (!life.Dead || life.LongDead):
+				gone[life.Key] = life
+			case !free && life.Dead:
+				err = queries.MarkServerAlive(ctx, tx, life.Key)
+			}
+		}
+		return err
+	})
+	return gone, err
+}

@@ -1,0 +1,24 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/riverqueue/river"
+)
+
+// Tune changes the settings of the queue.
+func (c *Config) Tune(f func(*river.Config)) { c.tune = f }
+
+// SweepEvery makes the servers sweep at another pace.
+func (c *Config) SweepEvery(pace time.Duration) { c.sweepEvery = pace }
+
+// What one server has workers for, and what of it a house gets only for its first command.
+const (
+	CommandWorkers = commandWorkers
+	KeptFree       = int(commandWorkers * keptFree)
+)
+
+// NobodysJob is a job that no worker takes up, known by its name.
+func NobodysJob(name string) river.InsertManyParams {
+	return river.InsertManyParams{Args: periodicTaskArgs{Name: name}, InsertOpts: &river.InsertOpts{Queue: "nobodys"}}
+}

@@ -1,0 +1,225 @@
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/artifact"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+const (
+	// storeTimeout limits storing an output, because the result waits for it. storeTimeoutOnStop is the limit on a
+	// stopping server.
+	storeTimeout       = 2 * time.Minute
+	storeTimeoutOnStop = 5 * time.Second
+)
+
+// DefaultSpoolSize is the default of [Config.SpoolSize]: 1 GiB.
+const DefaultSpoolSize = 1 << 30
+
+// spoolRoom limits the bytes of all spools on a server's disk.
+type spoolRoom struct {
+	mu   sync.Mutex
+	left int64
+}
+
+// take reserves n bytes, or none if there are fewer.
+func (r *spoolRoom) take(n int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n > r.left {
+		return false
+	}
+	r.left -= n
+	return true
+}
+
+func (r *spoolRoom) give(n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left += n
+}
+
+// spool stores the whole of an output: in memory as long as a result could hold it, then in a file. The file has no
+// name, so nothing remains when the server dies. When the room for spools is used up, a spool keeps what it has and
+// stores no more, so it holds either a whole output or its first part.
+type spool struct {
+	dir     string
+	room    *spoolRoom
+	printed int64    // bytes written to it, stored or not
+	small   []byte   // everything stored, while there is no file
+	file    *os.File // nil while the output is small
+	held    int64    // bytes reserved for the file
+	left    int64    // how many more bytes to store
+	full    bool     // the room was used up
+	err     error    // why it cannot be read
+}
+
+// newSpool returns a spool for the first most bytes, as far as there is room.
+func newSpool(dir string, most int64, room *spoolRoom) *spool {
+	return &spool{dir: dir, left: most, room: room}
+}
+
+func (s *spool) write(p []byte) {
+	s.printed += int64(len(p))
+	p = p[:min(int64(len(p)), s.left)]
+	if s.err != nil || len(p) == 0 {
+		return
+	}
+	s.left -= int64(len(p))
+	if s.file == nil && len(s.small)+len(p) <= keepHead+keepTail {
+		s.small = append(s.small, p...)
+		return
+	}
+	need := int64(len(s.small) + len(p)) // small is empty once there is a file
+	if !s.room.take(need) {
+		s.full, s.left = true, 0
+		return
+	}
+	s.held += need
+	if s.file == nil {
+		s.open()
+		s.put(s.small)
+		s.small = nil
+	}
+	s.put(p)
+}
+
+// skip reports that the next n bytes of the output are unknown. The spool keeps what came before them.
+func (s *spool) skip(n int64) {
+	s.printed += n
+	s.left = 0
+}
+
+// open creates the file.
+func (s *spool) open() {
+	if s.err = os.MkdirAll(s.dir, 0o700); s.err == nil {
+		if s.file, s.err = os.CreateTemp(s.dir, "output-*"); s.err == nil {
+			s.err = os.Remove(s.file.Name())
+		}
+	}
+}
+
+func (s *spool) put(p []byte) {
+	if s.err == nil {
+		_, s.err = s.file.Write(p)
+	}
+}
+
+// content returns a reader of what was written, from its start.
+func (s *spool) content() (io.Reader, error) {
+	if s.err != nil || s.file == nil {
+		return bytes.NewReader(s.small), s.err
+	}
+	_, err := s.file.Seek(0, io.SeekStart)
+	return s.file, err
+}
+
+// close deletes the file and frees its room.
+func (s *spool) close() {
+	if s.file != nil {
+		s.file.Close()
+	}
+	s.room.give(s.held)
+	s.held = 0
+}
+
+// kept is an output in the blob store to which no artifact refers yet.
+type kept struct {
+	artifact.Upload
+	artifact.Draft
+	part bool // there was more output
+}
+
+// keep stores the whole of a command's output. If that fails, it logs the error, and the result has no artifact.
+func (w *commandWorker) keep(ctx context.Context, args commandArgs, c entry.Command, s *spool) *kept {
+	// Use a context of its own, because the output of a cancelled command or a stopping server is stored too.
+	within := storeTimeout
+	if stopped(ctx) {
+		within = storeTimeoutOnStop
+	}
+	ctx, cancel := context.WithTimeout(w.resultCtx, within)
+	defer cancel()
+	content, err := s.content()
+	var up artifact.Upload
+	if err == nil {
+		up, err = w.config.Artifacts.Upload(ctx, db.Scope{House: args.House}, content)
+	}
+	if err != nil {
+		w.notKept(ctx, err)
+		return nil
+	}
+	if s.full {
+		w.logger.WarnContext(ctx, "only the first part of an output is stored: the outputs of running commands use up spool_size",
+			"kept", up.Size, "printed", s.printed)
+	}
+	line := firstOf(strings.ToValidUTF8(c.Line(), "\uFFFD"), 100)
+	metadata, _ := json.Marshal(map[string]any{"command": line, "output_bytes": s.printed})
+	return &kept{Upload: up, part: up.Size < s.printed, Draft: artifact.Draft{
+		ID: strings.ToLower(rand.Text()), Kind: artifact.Output, Label: "output of " + line + ".txt", ExternalID: args.Command,
+		MIMEType: "text/plain; charset=utf-8", Thread: args.Thread, Metadata: metadata,
+	}}
+}
+
+// firstOf returns the first n characters of a text's first line.
+func firstOf(line string, n int) string {
+	line, _, _ = strings.Cut(line, "\n")
+	if utf8.RuneCountInString(line) > n {
+		line = string([]rune(line)[:n]) + "…"
+	}
+	return line
+}
+
+var (
+	// errAlreadyEnded reports that a command's result is already in the log.
+	errAlreadyEnded = errors.New("another server has written this command's result")
+	// errNotKept reports that an artifact was refused, which no retry changes.
+	errNotKept = errors.New("the artifact is refused")
+)
+
+func (w *commandWorker) notKept(ctx context.Context, err error) {
+	w.logger.WarnContext(ctx, "the whole output of a command is not stored", "error", fault.From(err).Detail())
+}
+
+// endKept is [commandWorker.end] with an artifact for the command's output, created in the same transaction and
+// referred to by the result.
+func (w *commandWorker) endKept(ctx context.Context, job *river.Job[commandArgs], r entry.CommandResult, k *kept) error {
+	args, scope := job.Args, db.Scope{House: job.Args.House}
+	err := w.end(ctx, job, func(ctx context.Context, tx pgx.Tx) error {
+		made, err := w.config.Artifacts.CreateTx(ctx, tx, scope, k.Draft, &k.Upload)
+		if refusal, ok := errors.AsType[*fault.Error](err); ok {
+			return fmt.Errorf("%w: %s", errNotKept, refusal.Detail())
+		} else if err != nil {
+			return err
+		}
+		r.ArtifactID, r.ArtifactBytes, r.ArtifactPart = made.ID, made.Size, k.part
+		entries, err := w.log.AppendTx(ctx, tx, args.log(), result(args.Command, r))
+		if err != nil {
+			return err
+		}
+		if there, _ := entry.As[entry.CommandResult](entries[0]); there.ArtifactID != made.ID {
+			return errAlreadyEnded
+		}
+		return nil
+	})
+	if err != nil {
+		w.config.Artifacts.Discard(w.resultCtx, scope, k.Upload)
+	}
+	return err
+}

@@ -1,0 +1,233 @@
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// Speaker is the author of a chat or command. The caller has checked that they may write to the thread.
+type Speaker struct {
+	db.Scope
+	// MayRun checks whether they may also run commands in the thread; if not, it returns a [fault.Forbidden]. It is
+	// called at most once, and only for a message that is a command. Defaults to nil: they may not.
+	MayRun func(context.Context) error
+}
+
+// runs reports whether the speaker may run commands.
+func (s Speaker) runs(ctx context.Context) (bool, error) {
+	if s.MayRun == nil {
+		return false, nil
+	}
+	err := s.MayRun(ctx)
+	if fault.CodeOf(err) == fault.Forbidden {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Message is a chat or command to write.
+type Message struct {
+	// ID makes a retry harmless: the same message with the same ID returns the first entry. If it is empty, an id is
+	// generated.
+	ID string
+	// Text is Markdown, or a shell command that [entry.ParseCommand] recognises. If the speaker may run commands, another
+	// word after a slash ([entry.UnknownCommand]) is refused, and "//word" says "/word".
+	Text string
+	// ReplyTo is the id of the entry that a chat answers. Defaults to "": none.
+	ReplyTo string
+	// Literal makes the message a chat even if it looks like a command.
+	Literal bool
+}
+
+// Chat returns the draft of the message as a chat.
+func (w Message) Chat(author string) entry.Draft {
+	// It is not HTML, and stays as it was written.
+	return entry.Draft{ID: w.ID, Author: author, Type: entry.Chat{}.Type(), Payload: unescapedJSON(entry.Chat{Text: w.Text, ReplyTo: w.ReplyTo})}
+}
+
+// Say writes a message to a thread and returns its entry: an [entry.Command], which is also queued, if the message is a
+// command and the speaker may run commands; otherwise an [entry.Chat]. Repeating a message with the same ID returns the
+// first entry and does nothing else. The entry whose id is the command's [entry.ResultID] is its result.
+//
+// Errors: those of [entry.Check], [entry.Repeated] and [stream.Log.Append]; for an unknown command a [fault.Invalid] that
+// names the known ones; for a command those of [Dispatcher.RunCommand].
+func (d *Dispatcher) Say(ctx context.Context, by Speaker, threadID string, w Message) (entry.Entry, error) {
+	chat := w.Chat(by.Agent)
+	if err := entry.Check(chat, entry.Anyone); err != nil {
+		return entry.Entry{}, err
+	}
+	drafts, runs, err := by.drafts(ctx, []entry.Draft{chat}, []bool{w.Literal})
+	if err != nil {
+		return entry.Entry{}, err
+	}
+	var entries []entry.Entry
+	if runs {
+		err = d.runTx(ctx, by.Scope, threadID, drafts, func(tx pgx.Tx, to stream.Ref, drafts []entry.Draft) (_ []entry.Entry, err error) {
+			if entries, err = d.log.AppendTx(ctx, tx, to, drafts...); err != nil {
+				return nil, err
+			}
+			return entries, entry.Repeated(drafts[0], entries[0])
+		})
+	} else if entries, err = d.log.Append(ctx, stream.Ref{House: by.House, Name: thread.StreamName(threadID)}, drafts...); err == nil {
+		err = entry.Repeated(drafts[0], entries[0])
+	}
+	if err != nil {
+		return entry.Entry{}, err
+	}
+	return entries[0], nil
+}
+
+// SayAll is Say for all messages in a write's content, together with the other effects of the write: all or none, in
+// one transaction. The caller has validated the content. literal says which messages are literal. Errors: also those of
+// [stream.Log.Write].
+func (d *Dispatcher) SayAll(ctx context.Context, by Speaker, threadID string, w stream.Write, literal []bool) (done stream.Written, err error) {
+	drafts, runs, err := by.drafts(ctx, w.Content, literal)
+	if err != nil {
+		return done, err
+	}
+	if !runs {
+		return d.log.Write(ctx, stream.Ref{House: by.House, Name: thread.StreamName(threadID)}, w)
+	}
+	err = d.runTx(ctx, by.Scope, threadID, drafts, func(tx pgx.Tx, to stream.Ref, drafts []entry.Draft) (entries []entry.Entry, err error) {
+		w.Content = drafts
+		done, entries, err = d.log.WriteTx(ctx, tx, to, w)
+		return entries, err
+	})
+	return done, err
+}
+
+// drafts replaces chats that are commands by commands, if the speaker may run commands. runs reports whether there are
+// any.
+func (s Speaker) drafts(ctx context.Context, chats []entry.Draft, literal []bool) (drafts []entry.Draft, runs bool, err error) {
+	may := sync.OnceValues(func() (bool, error) { return s.runs(ctx) })
+	for i, draft := range chats {
+		text, composed := composedIn(draft)
+		if composed && !literal[i] {
+			ok, err := may()
+			if err == nil && ok {
+				draft, err = compose(draft, text)
+			}
+			if err != nil {
+				return nil, false, err
+			}
+			runs = runs || draft.Type == (entry.Command{}).Type()
+		}
+		drafts = append(drafts, draft)
+	}
+	return drafts, runs, nil
+}
+
+// composedIn returns the text of a chat, and whether the text may mean something else than it says: it is a command, an
+// unknown command, or escaped.
+func composedIn(d entry.Draft) (text string, composed bool) {
+	// Most chats contain neither a mark of a command, nor a JSON escape that could stand for one.
+	if d.Type != (entry.Chat{}).Type() || !bytes.ContainsAny(d.Payload, `!\`) && !bytes.Contains(d.Payload, []byte("/run")) && !bytes.Contains(d.Payload, []byte(`"/`)) {
+		return "", false
+	}
+	var c entry.Chat
+	if json.Unmarshal(d.Payload, &c) != nil {
+		return "", false
+	}
+	_, command := entry.ParseCommand(c.Text)
+	_, unknown := entry.UnknownCommand(c.Text)
+	return c.Text, command || unknown || entry.Unescaped(c.Text) != c.Text
+}
+
+// compose returns what the speaker of a chat with this text means: a command, or the chat without the escape. An unknown
+// command is a [fault.Invalid] that names the known ones.
+func compose(draft entry.Draft, text string) (entry.Draft, error) {
+	if plain := entry.Unescaped(text); plain != text {
+		var payload map[string]json.RawMessage // keeps the other fields of the chat
+		if err := json.Unmarshal(draft.Payload, &payload); err != nil {
+			return draft, err // cannot fail: composedIn decoded it
+		}
+		payload["text"] = unescapedJSON(plain)
+		draft.Payload = unescapedJSON(payload)
+		return draft, nil
+	}
+	if word, unknown := entry.UnknownCommand(text); unknown {
+		var usages []string
+		for _, c := range entry.ComposerCommands {
+			usages = append(usages, c.Usage)
+		}
+		return draft, fault.Newf(fault.Invalid, "use "+strings.Join(usages, ", ")+" or !COMMAND; to send the text as it is, write //"+word+" or begin with a space",
+			"there is no command /%s", word)
+	}
+	line, _ := entry.ParseCommand(text)
+	if line == "" {
+		return draft, fault.New(fault.Invalid, "there is nothing to run", "write a command after it, such as !ls -l, or send the text as literal")
+	}
+	draft = entry.NewDraft(draft.ID, draft.Author, entry.Command{Command: line})
+	return draft, entry.Check(draft, entry.Server)
+}
+
+// unescapedJSON returns v as JSON text in which < and & stay as they are.
+func unescapedJSON(v any) json.RawMessage {
+	var text bytes.Buffer
+	to := json.NewEncoder(&text)
+	to.SetEscapeHTML(false)
+	_ = to.Encode(v) // cannot fail for plain values
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n"))
+}
+
+// runTx writes drafts, some of which are commands, and queues the commands in the same transaction. write returns the
+// entries of the drafts in their order, or nothing.
+func (d *Dispatcher) runTx(ctx context.Context, scope db.Scope, threadID string, drafts []entry.Draft, write func(pgx.Tx, stream.Ref, []entry.Draft) ([]entry.Entry, error)) error {
+	return d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if err := lockCommandsTx(ctx, tx, scope.House); err != nil {
+			return err
+		}
+		th, err := d.threads.GetTx(ctx, tx, threadID)
+		if err != nil {
+			return err
+		}
+		before, err := loadTx(ctx, tx, scope.House, th.ID, d.limits)
+		if err != nil {
+			return err
+		}
+		entries, err := write(tx, th.Stream(), onSandbox(drafts, th.Sandbox))
+		if err != nil {
+			return err
+		}
+		for i, said := range entries {
+			if isCommand := (entry.Command{}).Type(); drafts[i].Type != isCommand || said.Type != isCommand {
+				continue
+			}
+			if th.Inherited(said.Seq) {
+				return fault.Newf(fault.Exists, "choose another id", "the command %q was run in the thread that this one was forked from", said.ID)
+			}
+			if err := d.enqueueTx(ctx, tx, commandArgs{House: scope.House, Thread: th.ID, Stream: th.StreamID, Command: said.ID}, before); err != nil {
+				return err
+			}
+			if before, err = loadTx(ctx, tx, scope.House, th.ID, d.limits); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// onSandbox records in commands the thread's sandbox at the time of the request.
+func onSandbox(drafts []entry.Draft, sandbox string) []entry.Draft {
+	noted := make([]entry.Draft, len(drafts))
+	for i, draft := range drafts {
+		var c entry.Command
+		if draft.Type == c.Type() && json.Unmarshal(draft.Payload, &c) == nil {
+			c.SandboxID = sandbox
+			draft = entry.NewDraft(draft.ID, draft.Author, c)
+		}
+		noted[i] = draft
+	}
+	return noted
+}

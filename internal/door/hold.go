@@ -1,0 +1,46 @@
+package door
+
+import (
+	"context"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/httpd"
+)
+
+// The memory that clients make the server hold, in bytes.
+const (
+	// pageMemory is reserved for a piece of a page while it is read, when its size is still unknown. Most pieces are
+	// smaller.
+	pageMemory = 16 << 20
+	// piecesMemory is reserved for two pieces of small entries: one is read while the other is written.
+	piecesMemory = 2 << 20
+	// feedMemory is reserved for a feed that catches up: a page of the log and an event.
+	feedMemory = 2 << 20
+	// freeBody is the size up to which a body needs no reservation.
+	freeBody = 64 << 10
+)
+
+// hold reserves memory for a client. If too much is reserved for too long, it refuses.
+func (d *Door) hold(ctx context.Context, who string, bytes int64) (*httpd.Lease, error) {
+	if l := d.Memory.Try(who, bytes); l != nil {
+		return l, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, d.MemoryWait)
+	defer cancel()
+	l, err := d.Memory.Take(ctx, who, bytes)
+	if err != nil {
+		return nil, fault.New(fault.Unavailable, "the memory for responses is used up by clients that do not read theirs",
+			"read or cancel your earlier requests, and try again in a moment").Because(err)
+	}
+	return l, nil
+}
+
+// enter counts a connection that follows a stream, unless the member has too many. The caller must call leave at its
+// end.
+func (d *Door) enter(who string) (leave func(), err error) {
+	leave, ok := d.followers.Enter(who, d.MaxFollowers)
+	if !ok {
+		return nil, fault.Newf(fault.Exhausted, "close some of them, or share one", "you already follow streams over %d connections", d.MaxFollowers)
+	}
+	return leave, nil
+}

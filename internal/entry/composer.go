@@ -1,0 +1,53 @@
+package entry
+
+import "strings"
+
+// ComposerCommand is a word that people write behind a slash at the beginning of a text, so that the text does something.
+type ComposerCommand struct {
+	// Name is the word: "run".
+	Name string
+	// Usage is how it is written: "/run COMMAND".
+	Usage string
+	// Help says what it does, in one line.
+	Help string
+}
+
+// ComposerCommands are all of them. [ParseCommand] finds what /run and its short form run.
+var ComposerCommands = []ComposerCommand{
+	{Name: "run", Usage: "/run COMMAND", Help: "Run a command in the thread's sandbox. !COMMAND does the same."},
+}
+
+// UnknownCommand reports whether a text begins with a slash and a word that is none of [ComposerCommands], and returns
+// the word. Only a word of small letters that stands alone counts: "/etc/hosts" and "/2" are something to say, and so is
+// a text with a space before the slash.
+func UnknownCommand(text string) (word string, is bool) {
+	rest, slash := strings.CutPrefix(text, "/")
+	if !slash {
+		return "", false
+	}
+	word = rest
+	if end := strings.IndexAny(rest, " \t\r\n"); end >= 0 {
+		word = rest[:end]
+	}
+	if word == "" || len(word) > 40 || strings.Trim(word, "abcdefghijklmnopqrstuvwxyz-") != "" {
+		return "", false
+	}
+	for _, c := range ComposerCommands {
+		if c.Name == word {
+			return "", false
+		}
+	}
+	return word, true
+}
+
+// Unescaped returns what a text says whose slash is written twice, so that it is no command: "/shrug" for "//shrug".
+func Unescaped(text string) string {
+	rest, slash := strings.CutPrefix(text, "/")
+	if _, unknown := UnknownCommand(rest); slash && unknown {
+		return rest
+	}
+	if _, command := ParseCommand(rest); slash && command && strings.HasPrefix(rest, "/") {
+		return rest
+	}
+	return text
+}

@@ -1,0 +1,39 @@
+package entry
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// Repeated checks that e, which a log returned for d, has d's content: d or an earlier attempt to write the same was
+// stored. If e is a different entry with d's id, the error is a [fault.Exists]. It reveals nothing of e, because the
+// writer of d may not be allowed to read the log.
+//
+// JSON is compared by value. The sandbox that a command records is ignored, because it may have changed between two
+// attempts.
+func Repeated(d Draft, e Entry) error {
+	if e.Author == d.Author && e.Type == d.Type && sameContent(d.Type, d.Payload, e.Payload) {
+		return nil
+	}
+	return fault.Newf(fault.Exists, "choose another id, or repeat exactly what was written with this one",
+		"the id %q is already used in this thread by a different entry", d.ID)
+}
+
+func sameContent(kind string, a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	if kind == (Command{}).Type() {
+		var one, other Command
+		if json.Unmarshal(a, &one) != nil || json.Unmarshal(b, &other) != nil {
+			return false
+		}
+		one.SandboxID, other.SandboxID = "", ""
+		return reflect.DeepEqual(one, other)
+	}
+	var one, other any
+	return json.Unmarshal(a, &one) == nil && json.Unmarshal(b, &other) == nil && reflect.DeepEqual(one, other)
+}

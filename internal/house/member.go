@@ -1,0 +1,181 @@
+package house
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// The roles of members.
+const (
+	Owner   = "owner"
+	Regular = "member"
+)
+
+// Member is an agent in a house.
+type Member struct {
+	Agent    Agent
+	Role     string
+	JoinedAt time.Time
+}
+
+// SetRole makes a person of the scope's house an owner or a member. The scope's agent must be an owner. The pending
+// invites of an owner who becomes a member are revoked. The role of the last owner or of a bot cannot be changed:
+// [fault.Precondition].
+func (h *Houses) SetRole(ctx context.Context, scope db.Scope, agentID, role string) (changed Member, err error) {
+	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		owners, err := h.lockOwners(ctx, tx, scope)
+		if err != nil {
+			return err
+		}
+		if changed, err = h.memberForUpdate(ctx, tx, scope, agentID); err != nil {
+			return err
+		}
+		was := changed.Role
+		switch {
+		case was == role:
+			return nil
+		case role == Owner && changed.Agent.Kind == "bot":
+			return fault.New(fault.Precondition, "a bot cannot be an owner", "make a person an owner")
+		case was == Owner && len(owners) == 1:
+			return lastOwner()
+		}
+		changed.Role = role
+		if err := h.q.SetMemberRole(ctx, tx, role, scope.House, agentID); err != nil {
+			return err
+		}
+		if was == Owner {
+			if err := h.q.RevokeInvitesOf(ctx, tx, scope.House, agentID); err != nil {
+				return err
+			}
+		}
+		by, err := h.nameOf(ctx, tx, scope.Agent)
+		if err != nil {
+			return err
+		}
+		return h.recordTx(ctx, tx, scope, entry.RoleChanged{AgentID: agentID, Name: changed.Agent.Name, From: was, To: role, By: by})
+	})
+	return changed, err
+}
+
+// Remove removes a person or a bot from the scope's house: the scope's own agent, or anyone if that agent is an owner.
+// Their keys for the house and their invites go with the membership. The last owner and a bot that drives a thread
+// cannot be removed: [fault.Precondition].
+func (h *Houses) Remove(ctx context.Context, scope db.Scope, agentID string) error {
+	err := h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		leaves := agentID == scope.Agent
+		owners, err := h.q.LockOwners(ctx, tx, scope.House)
+		if err != nil {
+			return err
+		}
+		if !leaves && !slices.Contains(owners, scope.Agent) {
+			return noOwner()
+		}
+		m, err := h.memberForUpdate(ctx, tx, scope, agentID)
+		switch {
+		case err != nil:
+			return err
+		case m.Role == Owner && len(owners) == 1:
+			return lastOwner()
+		}
+		removed := entry.MemberRemoved{AgentID: agentID, Name: m.Agent.Name}
+		if !leaves {
+			if removed.By, err = h.nameOf(ctx, tx, scope.Agent); err != nil {
+				return err
+			}
+		}
+		// Somebody who joins locks the invite first and the log after it.
+		if err := h.q.RevokeInvitesOf(ctx, tx, scope.House, agentID); err != nil {
+			return err
+		}
+		// The entry comes first, because only a member can be its author.
+		if err := h.recordTx(ctx, tx, scope, removed); err != nil {
+			return err
+		}
+		return h.q.DeleteMember(ctx, tx, scope.House, agentID)
+	})
+	if db.Violates(err, "threads_house_id_agent_id_fkey") {
+		return fault.New(fault.Precondition, "this bot drives threads of the house", "delete these threads first").Because(err)
+	}
+	return err
+}
+
+// lockOwners returns the owners of the scope's house and keeps them owners until the transaction ends. If two owners
+// remove each other at the same time, one waits for the other and is then refused. The scope's agent was an owner when
+// the request was authorized; if that is no longer so, the error is a [fault.Forbidden].
+func (h *Houses) lockOwners(ctx context.Context, tx pgx.Tx, scope db.Scope) (owners []string, err error) {
+	if owners, err = h.q.LockOwners(ctx, tx, scope.House); err != nil {
+		return nil, err
+	}
+	if !slices.Contains(owners, scope.Agent) {
+		return nil, noOwner()
+	}
+	return owners, nil
+}
+
+func (h *Houses) memberForUpdate(ctx context.Context, tx pgx.Tx, scope db.Scope, agentID string) (Member, error) {
+	r, err := h.q.MemberForUpdate(ctx, tx, scope.House, agentID)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Member{}, fault.New(fault.NotFound, "agent_id: there is no such member in this house", "list the members of the house")
+	}
+	return Member{Role: r.Role, JoinedAt: r.JoinedAt,
+		Agent: Agent{ID: r.ID, Kind: r.Kind, Runtime: db.Zero(r.Runtime), Name: db.Zero(r.Name), CreatedAt: r.CreatedAt}}, err
+}
+
+func (h *Houses) nameOf(ctx context.Context, tx pgx.Tx, agentID string) (string, error) {
+	a, err := agent(h.q.GetAgent(ctx, tx, agentID))
+	return a.Name, err
+}
+
+// recordTx appends an entry by the scope's agent to the house's primary thread. If that log is closed, it appends
+// nothing: an error would let a member who closes the log prevent their own removal.
+func (h *Houses) recordTx(ctx context.Context, tx pgx.Tx, scope db.Scope, what entry.Payload) error {
+	of, err := h.get(ctx, tx, scope.House)
+	if err != nil || of.PrimaryThread == "" {
+		return err
+	}
+	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
+		to := stream.Ref{House: scope.House, Name: thread.StreamName(of.PrimaryThread)}
+		_, err := h.log.AppendTx(ctx, tx, to, entry.NewDraft("", scope.Agent, what))
+		return err
+	})
+	if code := fault.CodeOf(err); code == fault.NotFound || code == fault.Precondition {
+		return nil
+	}
+	return err
+}
+
+func lastOwner() error {
+	return fault.New(fault.Precondition, "this is the last owner of the house", "make another member an owner first")
+}
+
+func noOwner() error {
+	return fault.New(fault.Forbidden, "only an owner of the house may do this", "ask an owner")
+}
+
+// Members returns up to limit members of the scope's house after a cursor, oldest first.
+func (h *Houses) Members(ctx context.Context, scope db.Scope, after db.Cursor, limit int) (list []Member, err error) {
+	if after.ID == "" {
+		after.ID = uuid.Nil.String()
+	}
+	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		rows, err := h.q.ListMembers(ctx, tx, query.ListMembersParams{HouseID: scope.House, AfterTime: after.Time, AfterID: after.ID, MaxRows: int32(limit)})
+		for _, r := range rows {
+			list = append(list, Member{Role: r.Role, JoinedAt: r.JoinedAt,
+				Agent: Agent{ID: r.ID, Kind: r.Kind, Runtime: db.Zero(r.Runtime), Name: db.Zero(r.Name), CreatedAt: r.CreatedAt}})
+		}
+		return err
+	})
+	return list, err
+}

@@ -1,0 +1,54 @@
+package httpd
+
+import (
+	"net"
+	"sync"
+)
+
+type listener struct {
+	net.Listener
+	// free holds a token for each connection.
+	free chan struct{}
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case l.free <- struct{}{}:
+		default:
+			conn.Close()
+			continue
+		}
+		counted := counted{conn, sync.OnceFunc(func() { <-l.free })}
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			return &countedTCP{tcp, counted.once}, nil
+		}
+		return &counted, nil
+	}
+}
+
+// counted is a connection that frees its slot when it is closed.
+type counted struct {
+	net.Conn
+	once func()
+}
+
+func (c *counted) Close() error {
+	defer c.once()
+	return c.Conn.Close()
+}
+
+// countedTCP keeps the further methods of a TCP connection.
+type countedTCP struct {
+	*net.TCPConn
+	once func()
+}
+
+func (c *countedTCP) Close() error {
+	defer c.once()
+	return c.TCPConn.Close()
+}

@@ -1,0 +1,138 @@
+package live
+
+import (
+	"context"
+	"slices"
+
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// focus is one thread with its sandbox, environment, source and forks. What does not exist is nil.
+type focus struct {
+	thread      *thread.Thread
+	source      *thread.Thread
+	forks       []*thread.Thread
+	box         *sandbox.Sandbox
+	environment *sandbox.Environment
+}
+
+// readFocused updates the threads that are watched by id, and forgets the others.
+func (p *picture) readFocused(ctx context.Context, r *round) error {
+	had := p.focused
+	p.focused = map[string]*focus{}
+	for _, id := range r.wanted.IDs {
+		p.focused[id] = had[id]
+	}
+	// Read with one query what can be read for many threads at once: for the new ones, or for all.
+	var ids []string
+	now := map[string]*thread.Thread{}
+	for id, f := range p.focused {
+		if f == nil || r.all {
+			ids = append(ids, id)
+		}
+	}
+	if err := p.readThreads(ctx, ids, now); err != nil {
+		return err
+	}
+	if len(ids) > 0 {
+		forked, err := p.of.Threads.WithForks(ctx, p.scope, ids)
+		if err != nil {
+			return err
+		}
+		for _, id := range forked {
+			r.forked[id] = true
+		}
+	}
+	for id, f := range p.focused {
+		isNew := f == nil
+		if isNew {
+			f = &focus{}
+			p.focused[id] = f
+		}
+		if t, read := r.threads[id]; read {
+			f.thread = t
+		}
+		if isNew || r.all {
+			f.thread = now[id]
+		}
+		if f.thread == nil {
+			*f = focus{}
+			continue
+		}
+		if err := f.read(ctx, p, r, isNew || r.all); err != nil {
+			p.focused = had
+			return err
+		}
+	}
+	return nil
+}
+
+// read updates what belongs to the thread.
+func (f *focus) read(ctx context.Context, p *picture, r *round, all bool) (err error) {
+	if err := f.readSource(ctx, p, r, all); err != nil {
+		return err
+	}
+	if all && !r.forked[f.thread.ID] {
+		f.forks = nil
+	} else if all || f.forksMarked(r) {
+		list, err := p.of.Threads.List(ctx, p.scope, thread.Filter{ForkedFrom: f.thread.ID, Limit: MaxForks})
+		if err != nil {
+			return err
+		}
+		f.forks = nil
+		for _, t := range list {
+			f.forks = append(f.forks, share(p, Key{Thread, t.ID}, &t))
+		}
+	}
+	id := f.thread.Sandbox
+	switch {
+	case id == "":
+		f.box = nil
+	case all, f.box == nil, f.box.ID != id, r.isMarked(Sandbox, id):
+		if f.box, err = readOne(ctx, p, r, Key{Sandbox, id}, p.of.Boxes.Sandbox); err != nil {
+			return err
+		}
+	}
+	if id = f.thread.Environment; id == "" {
+		id = p.house.DefaultEnvironment
+	}
+	switch {
+	case id == "":
+		f.environment = nil
+	case all, f.environment == nil, f.environment.ID != id, r.isMarked(Environment, id):
+		f.environment, err = readOne(ctx, p, r, Key{Environment, id}, p.of.Boxes.Environment)
+	}
+	return err
+}
+
+// readSource reads the thread that this one was forked from.
+func (f *focus) readSource(ctx context.Context, p *picture, r *round, all bool) error {
+	if f.thread.Origin == nil || f.thread.Origin.Thread == "" {
+		f.source = nil
+		return nil
+	}
+	id := f.thread.Origin.Thread
+	if t, read := r.threads[id]; read {
+		f.source = t
+		return nil
+	}
+	if !all && f.source != nil && f.source.ID == id {
+		return nil
+	}
+	now := map[string]*thread.Thread{}
+	err := p.readThreads(ctx, []string{id}, now)
+	f.source = now[id]
+	return err
+}
+
+// forksMarked reports whether a fork of the thread changed, was created or was deleted.
+func (f *focus) forksMarked(r *round) bool {
+	for id, t := range r.threads {
+		isFork := t != nil && t.Origin != nil && t.Origin.Thread == f.thread.ID
+		if isFork || slices.ContainsFunc(f.forks, func(had *thread.Thread) bool { return had.ID == id }) {
+			return true
+		}
+	}
+	return false
+}

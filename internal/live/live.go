@@ -1,0 +1,228 @@
+// Package live keeps a picture of each house that is watched through this server: the rows of threads, sandboxes,
+// environments and members that a page or a list shows. A picture is read once, however many watchers there are, and
+// then updated as rows change.
+//
+// [Pictures.Watch] sends a watcher first everything that it wants and then each change, without a gap. A slow watcher
+// gets only the latest state of a row, so nobody waits for it.
+//
+// Triggers notify of every row that a transaction changed, with its commit. listen.go receives the notification and
+// marks the row in its house's picture. picture.go reads marked rows again within the house's scope; window.go keeps
+// the first threads of the list, and focus.go single threads with all that belongs to them. view.go compares what
+// watchers have with the current rows. activity.go updates a thread's row when its log grows.
+//
+// The rule to remember: a notification is only a hint to read. Lost ones are repaired when the listening connection is
+// replaced, and once a minute.
+package live
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+const (
+	// MaxThreads is the largest [Want.Threads].
+	MaxThreads = 200
+	// MaxForks is how many forks of a thread a picture holds.
+	MaxForks = 21
+	// MaxMembers is how many members of a house a picture holds.
+	MaxMembers = 1000
+)
+
+// Want says what to watch besides the house itself.
+type Want struct {
+	// Threads is how many threads to watch from the start of the house's list, at most [MaxThreads].
+	Threads int
+	// IDs are threads to watch together with their sandbox, environment, source and forks.
+	IDs []string
+	// Members says whether to watch the members of the house.
+	Members bool
+}
+
+// Kind is the kind of a row.
+type Kind string
+
+// The kinds.
+const (
+	House       Kind = "house"
+	Thread      Kind = "thread"
+	Sandbox     Kind = "sandbox"
+	Environment Kind = "environment"
+	Member      Kind = "member"
+	// TheRest says where the list of threads continues after the first ones. It has no id.
+	TheRest Kind = "rest"
+)
+
+// Key identifies a row. For a member, ID is the agent's id.
+type Key struct {
+	Kind Kind
+	ID   string
+}
+
+// Rest is the rest of the list of threads.
+type Rest struct {
+	// More says whether there are more threads, and After is the position after which they begin.
+	More  bool
+	After thread.Cursor
+}
+
+// Change is the new state of a row.
+type Change struct {
+	Key Key
+	// Row is a *[house.House] without a role, *[thread.Thread], *[sandbox.Sandbox], *[sandbox.Environment],
+	// *[house.Member] or *[Rest]. It is nil if the row was deleted or is no longer wanted. Watchers share it: do not
+	// change it.
+	Row any
+	// CaughtUp reports, without a row, that everything that existed at the start has been sent. It is sent once.
+	CaughtUp bool
+}
+
+// Boxes reads sandboxes and environments.
+type Boxes interface {
+	Sandbox(ctx context.Context, scope db.Scope, id string) (sandbox.Sandbox, error)
+	Environment(ctx context.Context, scope db.Scope, id string) (sandbox.Environment, error)
+}
+
+// Config configures [Open]. All fields are required.
+type Config struct {
+	DB      *db.DB
+	Log     *stream.Log
+	Threads *thread.Threads
+	Houses  *house.Houses
+	Boxes   Boxes
+	Logger  *slog.Logger
+}
+
+// Pictures holds the pictures of one server. It is safe for concurrent use.
+type Pictures struct {
+	Config
+	ctx  context.Context
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu     sync.Mutex
+	houses map[string]*picture
+}
+
+// Open starts to listen for changes. The error is a [fault.Unavailable] if the database refuses the connection; later
+// it reconnects by itself. Close the Pictures before the log and the database.
+func Open(ctx context.Context, c Config) (*Pictures, error) {
+	p := &Pictures{Config: c, houses: map[string]*picture{}}
+	listener := p.listener()
+	if err := listener.Connect(ctx); err != nil {
+		return nil, err
+	}
+	p.ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
+	active := newActivity(c.Threads, c.Logger)
+	c.Log.OnChange(active.note)
+	p.work.Go(func() { active.run(p.ctx) })
+	p.work.Go(func() { listener.Run(p.ctx) })
+	return p, nil
+}
+
+// Close ends all watches with [fault.Unavailable].
+func (p *Pictures) Close() {
+	p.stop()
+	p.work.Wait()
+}
+
+// Watch sends what is wanted of the scope's house and then its changes. It ends without an error when ctx ends, and
+// with [fault.Unavailable] when the Pictures are closed. If a thread of [Want.IDs] does not exist at the start, the
+// error is a [fault.NotFound]. The caller must have checked that the scope's agent may read the house.
+func (p *Pictures) Watch(ctx context.Context, scope db.Scope, want Want) iter.Seq2[Change, error] {
+	want.IDs = slices.Compact(slices.Sorted(slices.Values(want.IDs)))
+	want.Threads = min(want.Threads, MaxThreads)
+	return func(yield func(Change, error) bool) {
+		if p.ctx.Err() != nil {
+			yield(Change{}, stopping())
+			return
+		}
+		picture := p.join(scope.House)
+		w := picture.watch(want)
+		defer picture.leave(w)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-p.ctx.Done():
+				yield(Change{}, stopping())
+				return
+			case <-w.wake:
+			}
+			changes, err := w.take()
+			for _, c := range changes {
+				if !yield(c, nil) {
+					return
+				}
+			}
+			if err != nil {
+				yield(Change{}, err)
+				return
+			}
+		}
+	}
+}
+
+func stopping() error {
+	return fault.New(fault.Unavailable, "the server is stopping", "connect again in a moment")
+}
+
+// Len returns how many houses have a picture.
+func (p *Pictures) Len() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.houses)
+}
+
+// join finds or creates a house's picture and adds a watcher to it.
+func (p *Pictures) join(house string) *picture {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := p.houses[house]
+	if at == nil {
+		at = newPicture(p, house)
+		p.houses[house] = at // before anything is read, so that changes made meanwhile are marked
+		p.work.Go(at.run)
+	}
+	at.watchers.Add(1)
+	return at
+}
+
+// remove removes a picture that nobody watches, and reports whether it did.
+func (p *Pictures) remove(at *picture) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if at.watchers.Load() > 0 {
+		return false
+	}
+	delete(p.houses, at.scope.House)
+	return true
+}
+
+// mark marks a row of a house to be read again.
+func (p *Pictures) mark(house string, key Key) {
+	p.mu.Lock()
+	at := p.houses[house]
+	p.mu.Unlock()
+	if at != nil {
+		at.mark(key)
+	}
+}
+
+// markAll marks everything to be read again.
+func (p *Pictures) markAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, at := range p.houses {
+		at.markAll()
+	}
+}

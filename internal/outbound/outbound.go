@@ -1,0 +1,82 @@
+// Package outbound restricts the server's connections to addresses that members name. They may reach the internet, but
+// not the server's own machine or the networks behind it.
+package outbound
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"syscall"
+	"time"
+)
+
+// v6 is the part of IPv6 that the internet uses so far. Other addresses are local or contain IPv4 addresses.
+var v6 = netip.MustParsePrefix("2000::/3")
+
+// special are the special-purpose networks (RFC 6890 and its registries) that netip has no method for. They include
+// IPv6 networks that contain IPv4 addresses, whichever those are.
+var special = []netip.Prefix{
+	netip.MustParsePrefix("0.0.0.0/8"),       // this network
+	netip.MustParsePrefix("100.64.0.0/10"),   // carriers' address translation
+	netip.MustParsePrefix("192.0.0.0/24"),    // protocol assignments
+	netip.MustParsePrefix("192.0.2.0/24"),    // documentation
+	netip.MustParsePrefix("192.88.99.0/24"),  // 6to4 relays
+	netip.MustParsePrefix("198.18.0.0/15"),   // benchmarks
+	netip.MustParsePrefix("198.51.100.0/24"), // documentation
+	netip.MustParsePrefix("203.0.113.0/24"),  // documentation
+	netip.MustParsePrefix("240.0.0.0/4"),     // reserved, and broadcast
+	netip.MustParsePrefix("2001::/23"),       // protocol assignments, Teredo among them
+	netip.MustParsePrefix("2001:db8::/32"),   // documentation
+	netip.MustParsePrefix("2002::/16"),       // 6to4
+	netip.MustParsePrefix("3fff::/20"),       // documentation
+}
+
+// Public reports whether an address belongs to the public internet: not loopback, private, link-local, carrier-grade
+// NAT, multicast, unspecified, reserved or a translation of an IPv4 address.
+func Public(ip netip.Addr) bool {
+	ip = ip.WithZone("").Unmap()
+	for _, p := range special {
+		if p.Contains(ip) {
+			return false
+		}
+	}
+	return ip.IsGlobalUnicast() && !ip.IsPrivate() && (ip.Is4() || v6.Contains(ip))
+}
+
+// RefusedError is the error of a connection to an address that is not public.
+type RefusedError struct{ Address string }
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the address %s is not public", e.Address)
+}
+
+// Transport returns a transport that connects only to public addresses. It checks the address when it connects, after
+// the name was resolved, which covers redirects and names that change. It ignores the environment's proxy settings,
+// because a proxy would resolve names after the check. allow reports destinations, as host:port, that are allowed
+// without a check.
+func Transport(allow func(hostPort string) bool) *http.Transport {
+	open := &net.Dialer{Timeout: 30 * time.Second}
+	checked := &net.Dialer{Timeout: open.Timeout, Control: func(_, address string, _ syscall.RawConn) error {
+		at, err := netip.ParseAddrPort(address)
+		if err == nil && !Public(at.Addr()) {
+			err = &RefusedError{address}
+		}
+		return err
+	}}
+	return &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if allow != nil && allow(address) {
+				return open.DialContext(ctx, network, address)
+			}
+			return checked.DialContext(ctx, network, address)
+		},
+		ForceAttemptHTTP2:      true,
+		TLSHandshakeTimeout:    10 * time.Second,
+		ResponseHeaderTimeout:  30 * time.Second,
+		IdleConnTimeout:        time.Minute,
+		MaxIdleConnsPerHost:    4,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+}

@@ -1,0 +1,193 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/arbe-dev/arbe/internal/artifact"
+	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// ArtifactPath is the path of [ArtifactBytes]. An artifact's own path is this with its id.
+const ArtifactPath = "/api/artifact/"
+
+// maxDownload bounds one download. How long a client may stall is bounded for all requests, by package httpd.
+const maxDownload = time.Hour
+
+// ArtifactBytes serves the bytes of artifacts under [ArtifactPath], by the same credentials as the services: GET and
+// HEAD of an artifact read them, whole or a range, and POST makes an artifact of its body, but for another site's page.
+// The bytes are anyone's: a browser saves them and never shows them, and were it to show them they could neither run nor reach
+// anything.
+func ArtifactBytes(s Services) http.Handler {
+	d := &artifactDoor{s, &interceptor{auth: s.Auth, logger: s.Logger}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+ArtifactPath+"{id}", d.answer(d.get)) // HEAD too
+	mux.HandleFunc("POST "+ArtifactPath+"{$}", d.answer(d.post))
+	return http.NewCrossOriginProtection().Handler(mux)
+}
+
+type artifactDoor struct {
+	Services
+	edge *interceptor
+}
+
+// answer makes a handler of a function that may fail.
+func (d *artifactDoor) answer(do func(w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		p, err := d.edge.caller(r.Context(), r.Header)
+		if err == nil {
+			ctx, cancel := context.WithTimeout(p.With(r.Context()), maxDownload)
+			defer cancel()
+			err = do(w, r.WithContext(ctx))
+		}
+		if err != nil {
+			d.fail(w, r, err)
+		}
+	}
+}
+
+func (d *artifactDoor) get(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	scope, err := d.Auth.Authorize(r.Context(), auth.Read, auth.Artifact(id))
+	if err != nil {
+		return err
+	}
+	got, err := d.Artifacts.Get(r.Context(), scope, id)
+	if err != nil {
+		return err
+	}
+	content, err := d.Artifacts.Open(r.Context(), got)
+	if err != nil {
+		return err
+	}
+	defer content.Close()
+	// An error that the bytes cannot be read comes before the header that promises them.
+	if r.Method != http.MethodHead && got.Size > 0 {
+		if _, err := content.Read(make([]byte, 1)); err != nil {
+			return err
+		}
+		content.Seek(0, io.SeekStart)
+	}
+	h := w.Header()
+	h.Set("Content-Type", contentType(got.MIMEType))
+	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": got.FileName()}))
+	h.Set("ETag", `"`+got.ByteRef+`"`)
+	// A cache asks again before each use, so that a lost permission takes effect.
+	h.Set("Cache-Control", "private, no-cache")
+	if strings.Contains(r.Header.Get("Range"), ",") {
+		r.Header.Del("Range") // many ranges are many requests to the store: they get the whole
+	}
+	http.ServeContent(w, r, "", got.CreatedAt, content)
+	if content.Err() != nil {
+		d.Logger.WarnContext(r.Context(), "a download broke off", "error", fault.From(content.Err()).Detail())
+		panic(http.ErrAbortHandler) // so that the client does not take a part for the whole
+	}
+	return nil
+}
+
+// contentType is a media type that may be sent as a header; of anything else it is only known to be bytes.
+func contentType(said string) string {
+	if kind, params, err := mime.ParseMediaType(said); err == nil {
+		if text := mime.FormatMediaType(kind, params); text != "" {
+			return text
+		}
+	}
+	return "application/octet-stream"
+}
+
+func (d *artifactDoor) post(w http.ResponseWriter, r *http.Request) error {
+	req, err := createRequest(r)
+	if err != nil {
+		return err
+	}
+	scope, err := d.mayCreateArtifact(r.Context(), req)
+	if err != nil {
+		return err
+	}
+	if err := d.Artifacts.Fits(r.ContentLength); err != nil {
+		return err
+	}
+	made, err := d.Artifacts.Create(r.Context(), scope, artifactDraft(req), r.Body)
+	if err != nil {
+		return err
+	}
+	text, err := protojson.Marshal(wireArtifact(made))
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text) // whoever left asks again, with the same id in the query
+	return nil
+}
+
+// createRequest reads what a POST says about the artifact: the fields of the message by their names in the query, and the
+// media type in its header.
+func createRequest(r *http.Request) (*arbev1.CreateArtifactRequest, error) {
+	req := &arbev1.CreateArtifactRequest{}
+	m := req.ProtoReflect()
+	for name, values := range r.URL.Query() {
+		field := m.Descriptor().Fields().ByName(protoreflect.Name(name))
+		if field == nil || field.Kind() != protoreflect.StringKind || len(values) != 1 || name == "byte_ref" {
+			return nil, fault.Newf(fault.Invalid, "use the fields of CreateArtifactRequest in proto/arbe/v1/artifact.proto, each once", "the query's %.40q is not understood", name)
+		}
+		if oneof := field.ContainingOneof(); oneof != nil && m.WhichOneof(oneof) != nil {
+			return nil, fault.New(fault.Invalid, "the query names a house and a thread", "name the thread alone: its house is known")
+		}
+		m.Set(field, protoreflect.ValueOfString(values[0]))
+	}
+	if req.GetHouseId() == "" && req.GetThreadId() == "" {
+		return nil, fault.New(fault.Invalid, "it is not said where the artifact belongs", "add ?thread_id= or ?house_id=")
+	}
+	if req.MimeType == "" {
+		req.MimeType = r.Header.Get("Content-Type")
+	}
+	return req, nil
+}
+
+// fail answers an error, in the form of the stream door's.
+func (d *artifactDoor) fail(w http.ResponseWriter, r *http.Request, err error) {
+	f := faultOf(err)
+	if f.Code == fault.Internal {
+		d.Logger.ErrorContext(r.Context(), "a request failed", "method", r.Method, "path", r.URL.Path, "reference", f.Reference, "error", f.Detail())
+	}
+	text, _ := json.Marshal(map[string]any{"error": struct {
+		Code      string `json:"code"`
+		Message   string `json:"message"`
+		Next      string `json:"next,omitempty"`
+		Reference string `json:"reference,omitempty"`
+	}{string(f.Code), f.Message, f.Next, f.Reference}})
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-store")
+	if f.Code == fault.Unauthenticated {
+		h.Set("WWW-Authenticate", "Bearer")
+	}
+	if f.Code == fault.Unavailable {
+		h.Set("Retry-After", "1")
+	}
+	status := f.Code.HTTPStatus()
+	if errors.Is(err, artifact.ErrTooLarge) {
+		status = http.StatusRequestEntityTooLarge
+	}
+	w.WriteHeader(status)
+	if r.Method != http.MethodHead {
+		_, _ = w.Write(text)
+	}
+}

@@ -1,0 +1,294 @@
+package rpc_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"github.com/arbe-dev/arbe/internal/auth/authtest"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// good are requests that succeed, one for each procedure that has an id in its request: a new one needs its line.
+var good = map[string]func(things) proto.Message{
+	"HouseService.GetHouse":    func(of things) proto.Message { return &arbev1.GetHouseRequest{Id: of.house} },
+	"HouseService.UpdateHouse": func(of things) proto.Message { return &arbev1.UpdateHouseRequest{Id: of.house, Name: new("Renamed")} },
+	"HouseService.ListMembers": func(of things) proto.Message { return &arbev1.ListMembersRequest{HouseId: of.house} },
+	"AgentService.CreateAgent": func(of things) proto.Message {
+		return &arbev1.CreateAgentRequest{HouseId: of.house, Name: "Bot", Runtime: "pi"}
+	},
+	"AgentService.GetAgent":   func(of things) proto.Message { return &arbev1.GetAgentRequest{HouseId: of.house, Id: of.agent} },
+	"AgentService.ListAgents": func(of things) proto.Message { return &arbev1.ListAgentsRequest{HouseId: of.house} },
+	"CredentialService.CreateAPIKey": func(of things) proto.Message {
+		return &arbev1.CreateAPIKeyRequest{HouseId: of.house, Name: "New"}
+	},
+	"CredentialService.ListAPIKeys":  func(of things) proto.Message { return &arbev1.ListAPIKeysRequest{HouseId: of.house} },
+	"CredentialService.RevokeAPIKey": func(of things) proto.Message { return &arbev1.RevokeAPIKeyRequest{Id: of.key} },
+	"CredentialService.CreateThreadToken": func(of things) proto.Message {
+		return &arbev1.CreateThreadTokenRequest{ThreadId: of.thread}
+	},
+	"CredentialService.RevokeThreadTokens": func(of things) proto.Message {
+		return &arbev1.RevokeThreadTokensRequest{ThreadId: of.thread}
+	},
+	"ThreadService.CreateThread": func(of things) proto.Message { return &arbev1.CreateThreadRequest{HouseId: of.house} },
+	"ThreadService.GetThread":    func(of things) proto.Message { return &arbev1.GetThreadRequest{Id: of.thread} },
+	"ThreadService.ListThreads":  func(of things) proto.Message { return &arbev1.ListThreadsRequest{HouseId: of.house} },
+	"ThreadService.UpdateThread": func(of things) proto.Message {
+		return &arbev1.UpdateThreadRequest{Id: of.thread, Name: new("Renamed")}
+	},
+	"ThreadService.DeleteThread": func(of things) proto.Message { return &arbev1.DeleteThreadRequest{Id: of.thread} },
+	"ThreadService.ForkThread":   func(of things) proto.Message { return &arbev1.ForkThreadRequest{ThreadId: of.thread} },
+	"ThreadService.RunCommand": func(of things) proto.Message {
+		return &arbev1.RunCommandRequest{ThreadId: of.thread, What: &arbev1.RunCommandRequest_Command{Command: "true"}}
+	},
+	"ThreadService.ReadOutput": func(of things) proto.Message {
+		return &arbev1.ReadOutputRequest{ThreadId: of.thread, CommandId: of.command}
+	},
+	"ThreadService.WriteInput": func(of things) proto.Message {
+		return &arbev1.WriteInputRequest{ThreadId: of.thread, CommandId: of.command}
+	},
+	"ThreadService.CancelCommand": func(of things) proto.Message {
+		return &arbev1.CancelCommandRequest{ThreadId: of.thread, CommandId: of.command}
+	},
+	"EntryService.Say": func(of things) proto.Message { return &arbev1.SayRequest{ThreadId: of.thread, Text: "hello"} },
+	"EntryService.Append": func(of things) proto.Message {
+		return &arbev1.AppendRequest{ThreadId: of.thread, Type: "chat", Payload: chat("hello")}
+	},
+	"EntryService.List": func(of things) proto.Message { return &arbev1.ListRequest{ThreadId: of.thread} },
+	"EnvironmentService.CreateEnvironment": func(of things) proto.Message {
+		return &arbev1.CreateEnvironmentRequest{HouseId: of.house, Name: "New"}
+	},
+	"EnvironmentService.GetEnvironment":   func(of things) proto.Message { return &arbev1.GetEnvironmentRequest{Id: of.environment} },
+	"EnvironmentService.ListEnvironments": func(of things) proto.Message { return &arbev1.ListEnvironmentsRequest{HouseId: of.house} },
+	"EnvironmentService.UpdateEnvironment": func(of things) proto.Message {
+		return &arbev1.UpdateEnvironmentRequest{Id: of.environment, Name: new("Renamed")}
+	},
+	"EnvironmentService.DeleteEnvironment": func(of things) proto.Message { return &arbev1.DeleteEnvironmentRequest{Id: of.environment} },
+	"ArtifactService.CreateArtifact": func(of things) proto.Message {
+		return &arbev1.CreateArtifactRequest{Scope: &arbev1.CreateArtifactRequest_ThreadId{ThreadId: of.thread}}
+	},
+	"ArtifactService.GetArtifact": func(of things) proto.Message { return &arbev1.GetArtifactRequest{Id: of.artifact} },
+	"ArtifactService.ListArtifacts": func(of things) proto.Message {
+		return &arbev1.ListArtifactsRequest{Scope: &arbev1.ListArtifactsRequest_ThreadId{ThreadId: of.thread}}
+	},
+	"ArtifactService.DeleteArtifact": func(of things) proto.Message { return &arbev1.DeleteArtifactRequest{Id: of.artifact} },
+	"HouseService.CreateInvite":      func(of things) proto.Message { return &arbev1.CreateInviteRequest{HouseId: of.house} },
+	"HouseService.ListInvites":       func(of things) proto.Message { return &arbev1.ListInvitesRequest{HouseId: of.house} },
+	"HouseService.RevokeInvite": func(of things) proto.Message {
+		return &arbev1.RevokeInviteRequest{HouseId: of.house, Id: of.invite}
+	},
+	"HouseService.UpdateMember": func(of things) proto.Message {
+		return &arbev1.UpdateMemberRequest{HouseId: of.house, AgentId: of.member, Role: "owner"}
+	},
+	"HouseService.RemoveMember": func(of things) proto.Message {
+		return &arbev1.RemoveMemberRequest{HouseId: of.house, AgentId: of.member}
+	},
+	"SandboxService.GetSandbox":     func(of things) proto.Message { return &arbev1.GetSandboxRequest{Id: of.sandbox} },
+	"SandboxService.ListSandboxes":  func(of things) proto.Message { return &arbev1.ListSandboxesRequest{HouseId: of.house} },
+	"SandboxService.DestroySandbox": func(of things) proto.Message { return &arbev1.DestroySandboxRequest{Id: of.sandbox} },
+}
+
+// named is what a field of a request names: another house's thing of that kind, and one that there is not.
+func named(t *testing.T, service, method, field string, theirs things) (there, nowhere string) {
+	t.Helper()
+	none := strings.ToLower(rand.Text())[:12] // a word that was used stands for something
+	kind := strings.TrimSuffix(strings.TrimSuffix(field, "id"), "_")
+	switch {
+	case service == "ArtifactService" && slices.Contains([]string{"run", "resource", "external"}, kind):
+		// These are free text about things outside the database: nothing is looked up by them. The id of another
+		// house's thread is such a text too, and must change nothing.
+		return theirs.thread, none
+	case field == "id" && (method == "Say" || method == "Append" || method == "RunCommand"), kind == "command":
+		return theirs.command, none
+	case field == "id" && method == "CreateAPIKey", field == "id" && service == "CredentialService":
+		kind = "key"
+	case field == "id" && method == "RevokeInvite":
+		kind = "invite"
+	case field == "agent_id" && service == "HouseService":
+		kind = "member"
+	case field == "id":
+		kind = strings.ToLower(strings.TrimSuffix(service, "Service"))
+	}
+	kinds := map[string][2]string{
+		"house": {theirs.house, none}, "thread": {theirs.thread, none}, "environment": {theirs.environment, none},
+		"sandbox": {theirs.sandbox, none}, "artifact": {theirs.artifact, none}, "agent": {theirs.agent, uuid.NewString()}, "key": {theirs.key, none},
+		"invite": {theirs.invite, none}, "member": {theirs.member, uuid.NewString()},
+	}
+	for _, prefix := range []string{"", "parent_", "default_", "forked_from_"} {
+		if of, ok := kinds[strings.TrimPrefix(kind, prefix)]; ok {
+			return of[0], of[1]
+		}
+	}
+	t.Fatalf("%s.%s: nobody says what %q names", service, method, field)
+	return "", ""
+}
+
+// answer is all that a caller is told: the status, the body with the id it asked for left out, what to do next. Of a
+// success it is which fields there are, for their values are new each time.
+func (b *bench) answer(t *testing.T, credential, service, method string, request proto.Message, id string) string {
+	t.Helper()
+	body, err := protojson.Marshal(request)
+	must(t, err)
+	req, err := http.NewRequestWithContext(t.Context(), "POST", b.url+"/arbe.v1."+service+"/"+method, bytes.NewReader(body))
+	must(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+credential)
+	res, err := http.DefaultClient.Do(req)
+	must(t, err)
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	must(t, err)
+	if res.StatusCode == http.StatusOK {
+		var value any
+		must(t, json.Unmarshal(text, &value))
+		return "200 " + fields(value)
+	}
+	return fmt.Sprint(res.StatusCode, " ", strings.ReplaceAll(string(text), id, "ID"), " ", strings.ReplaceAll(res.Header.Get("Arbe-Next"), id, "ID"))
+}
+
+// fields are the names of a JSON value's fields; a list is told by whether it has any.
+func fields(value any) string {
+	switch v := value.(type) {
+	case map[string]any:
+		names := map[string]string{}
+		for name, of := range v {
+			names[name] = fields(of)
+		}
+		return fmt.Sprint(names)
+	case []any:
+		if len(v) > 0 {
+			return "[" + fields(v[0]) + "]"
+		}
+		return "[]"
+	}
+	return "x"
+}
+
+// TestNoAnswerTellsWhatAnotherHouseHas puts another house's id, and one that nothing has, into every field of every
+// request that takes one: nobody can tell the answers apart.
+func TestNoAnswerTellsWhatAnotherHouseHas(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	cast := authtest.New(t, b.Database, b.auth)
+	walked := 0
+	protoregistry.GlobalFiles.RangeFilesByPackage("arbe.v1", func(file protoreflect.FileDescriptor) bool {
+		for i := range file.Services().Len() {
+			methods := file.Services().Get(i).Methods()
+			for j := range methods.Len() {
+				method := methods.Get(j)
+				if method.IsStreamingServer() {
+					continue // the thread of a tail is TestWhatIsNotThereAndWhatIsAnothersLookTheSame's
+				}
+				for k := range method.Input().Fields().Len() {
+					field := method.Input().Fields().Get(k)
+					if name := string(field.Name()); name == "id" || strings.HasSuffix(name, "_id") {
+						walked++
+						b.walk(t, cast, string(file.Services().Get(i).Name()), string(method.Name()), field)
+					}
+				}
+			}
+		}
+		return true
+	})
+	if walked < len(good) {
+		t.Errorf("%d fields were walked, of %d procedures", walked, len(good))
+	}
+}
+
+func (b *bench) walk(t *testing.T, cast *authtest.Cast, service, method string, field protoreflect.FieldDescriptor) {
+	t.Run(service+"."+method+"/"+string(field.Name()), func(t *testing.T) {
+		t.Parallel()
+		make := good[service+"."+method]
+		if make == nil {
+			t.Fatal("there is no good request")
+		}
+		for principal, credential := range cast.Credentials(t, "owner") {
+			ask := func(id string) string {
+				own := b.things(t, cast, cast.House)
+				own.command = "c1"
+				request := make(own)
+				if id != "" {
+					request.ProtoReflect().Set(field, protoreflect.ValueOfString(id))
+				}
+				return b.answer(t, credential(t, own.thread), service, method, request, id)
+			}
+			if plain := ask(""); !strings.HasPrefix(plain, "200 ") {
+				t.Fatalf("with %s a good request is refused: %s", principal, plain)
+			}
+			theirs := b.things(t, cast, cast.Other)
+			theirs.command = "theircommand0"
+			b.exec(t, `insert into entries (stream_id, seq, house_id, id, type, payload, ts)
+				select id, 3, house_id, $2, 'chat', '{"text":"theirs"}', now() from streams where name = 'arbe-thread-' || $1`, theirs.thread, theirs.command)
+			there, nowhere := named(t, service, method, string(field.Name()), theirs)
+			if theirs, nothing := ask(there), ask(nowhere); theirs != nothing {
+				t.Errorf("with %s, of what another house has:\n%s\nof what there is not:\n%s", principal, theirs, nothing)
+			}
+		}
+	})
+}
+
+// TestNoAnswerAboutBytesTellsWhatAnotherHouseHas does the same for the path of artifacts' bytes.
+func TestNoAnswerAboutBytesTellsWhatAnotherHouseHas(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	cast := authtest.New(t, b.Database, b.auth)
+	theirs := b.things(t, cast, cast.Other)
+	compare := func(t *testing.T, method, field, success string, path func(own things, id string) string) {
+		there, nowhere := named(t, "ArtifactService", "CreateArtifact", field, theirs)
+		for principal, credential := range cast.Credentials(t, "owner") {
+			ask := func(id string) string {
+				own := b.things(t, cast, cast.House)
+				got := b.request(t, method, path(own, id), credential(t, own.thread), "x")
+				if got.status == http.StatusOK && got.body != "" {
+					var value any
+					must(t, json.Unmarshal([]byte(got.body), &value))
+					return "200 " + fields(value)
+				}
+				return fmt.Sprint(got.status, " ", strings.ReplaceAll(got.body, id, "ID"))
+			}
+			of, none := ask(there), ask(nowhere)
+			if of != none {
+				t.Errorf("with %s, of what another house has:\n%s\nof what there is not:\n%s", principal, of, none)
+			}
+			if !strings.HasPrefix(none, success) {
+				t.Errorf("with %s it answers %s, want %s", principal, none, success)
+			}
+		}
+	}
+	for _, method := range []string{"GET", "HEAD"} {
+		t.Run(method, func(t *testing.T) {
+			compare(t, method, "id", "404", func(_ things, id string) string { return id })
+		})
+	}
+	walked := (&arbev1.CreateArtifactRequest{}).ProtoReflect().Descriptor().Fields()
+	for i := range walked.Len() {
+		field := string(walked.Get(i).Name())
+		if field != "id" && !strings.HasSuffix(field, "_id") {
+			continue
+		}
+		success := "200"
+		if field == "house_id" || field == "thread_id" {
+			success = "404"
+		}
+		t.Run("POST/"+field, func(t *testing.T) {
+			compare(t, "POST", field, success, func(own things, id string) string {
+				if field == "house_id" || field == "thread_id" {
+					return "?" + field + "=" + id
+				}
+				return "?thread_id=" + own.thread + "&" + field + "=" + id
+			})
+		})
+	}
+}

@@ -1,0 +1,62 @@
+package rpc
+
+import (
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/stream"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// typedFields are the fields of the message Entry that hold payloads of each kind as messages. A kind's message has the
+// names of its payload, so that one reads the other without a converter for each. A test compares them.
+var typedFields = fieldsByType(map[string]protoreflect.Name{
+	entry.Chat{}.Type():                "chat",
+	entry.Command{}.Type():             "command",
+	entry.CommandResult{}.Type():       "command_result",
+	entry.CommandWaiting{}.Type():      "command_waiting",
+	entry.SandboxResumed{}.Type():      "sandbox_resumed",
+	entry.StatusChanged{}.Type():       "status_changed",
+	entry.Forked{}.Type():              "forked",
+	entry.HouseCreated{}.Type():        "house_created",
+	entry.Invited{}.Type():             "invited",
+	entry.InviteRevoked{}.Type():       "invite_revoked",
+	entry.MemberJoined{}.Type():        "member_joined",
+	entry.MemberRemoved{}.Type():       "member_removed",
+	entry.RoleChanged{}.Type():         "role_changed",
+	entry.EnvironmentPrepared{}.Type(): "environment_prepared",
+})
+
+func fieldsByType(names map[string]protoreflect.Name) map[string]protoreflect.FieldDescriptor {
+	all := (&arbev1.Entry{}).ProtoReflect().Descriptor().Fields()
+	fields := map[string]protoreflect.FieldDescriptor{}
+	for kind, name := range names {
+		fields[kind] = all.ByName(name)
+	}
+	return fields
+}
+
+// wireTypedEntry is [wireEntry] with the payload as a message too, if its kind is known and it can be read. That costs
+// several times what the text alone does, so it is done for those who ask.
+func wireTypedEntry(e entry.Entry) *arbev1.Entry {
+	w := wireEntry(e)
+	field, known := typedFields[e.Type]
+	if !known {
+		return w
+	}
+	m := w.ProtoReflect()
+	payload := m.NewField(field)
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(e.Payload, payload.Message().Interface()); err == nil {
+		m.Set(field, payload)
+	}
+	return w
+}
+
+// wireTypedEvent is [wireEvent] with typed entries.
+func wireTypedEvent(e stream.Event) *arbev1.TailResponse {
+	if e.Entry != nil {
+		return &arbev1.TailResponse{Event: &arbev1.TailResponse_Entry{Entry: wireTypedEntry(*e.Entry)}}
+	}
+	return wireEvent(e)
+}

@@ -1,0 +1,231 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+const (
+	// buildsAtOnce is how many boxes one server builds at the same time.
+	buildsAtOnce = 32
+	// recordTimeout is how long a server tries to record the result of a build while the database is unreachable, and
+	// recordRetry the pause between attempts.
+	recordTimeout, recordRetry = time.Minute, 200 * time.Millisecond
+)
+
+// errChanged reports that a sandbox, or the sandbox of a thread, changed while it was being worked on: look again.
+var errChanged = errors.New("the thread's sandbox changed meanwhile")
+
+// builds builds the boxes of pending sandboxes. Each is built once by one server, however many callers ask for it. It
+// is safe for concurrent use.
+type builds struct {
+	db           *db.DB
+	log          *stream.Log
+	threads      *thread.Threads
+	environments *Environments
+	sandboxes    *Sandboxes
+	drivers      drivers
+	maxima       Maxima
+	preparation  preparation
+	installation string // a label of each box
+	logger       *slog.Logger
+
+	running *runningBuilds
+	slots   *slots
+	locks   *locks
+}
+
+// build builds the box of a pending sandbox and returns the sandbox, live. Concurrent callers get the same result. If
+// another server built it, it may be on another machine. The error is errChanged for a sandbox that was destroyed
+// before its build began, and a [fault.Aborted] for one that was destroyed during it.
+//
+// If the build fails, nothing of the box remains, and the next call tries again. In any case the steps of the
+// preparation are written to the thread's log.
+func (b *builds) build(ctx context.Context, scope db.Scope, threadID, id string) (Sandbox, error) {
+	return b.running.do(ctx, id, func(ctx context.Context) (Sandbox, error) { return b.buildAlone(ctx, scope, threadID, id) })
+}
+
+// buildAlone is build for the one caller on this server that does it. A lock in the database makes other servers wait
+// for the result.
+func (b *builds) buildAlone(ctx context.Context, scope db.Scope, threadID, id string) (Sandbox, error) {
+	release, err := b.slots.acquire(ctx, scope.House)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	defer release()
+	unlock, err := b.locks.lock(ctx, id)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	defer unlock()
+	box, err := b.sandboxes.Sandbox(ctx, scope, id)
+	switch {
+	case fault.CodeOf(err) == fault.NotFound || box.Status == StatusDead:
+		return Sandbox{}, errChanged // another server gave it up
+	case err != nil || box.Status == StatusLive:
+		return box, err
+	}
+	env, err := b.environments.Environment(ctx, scope, box.Environment)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	driver, err := b.drivers.get(box.Provider)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	made, err := b.make(ctx, driver, threadID, box, env)
+	// Record the result even if nobody waits for it any more.
+	ctx = context.WithoutCancel(ctx)
+	box, recordErr := b.record(ctx, scope, threadID, box, made)
+	if made.ready && recordErr == nil && box.Ref != made.ref {
+		b.discard(ctx, driver, made.ref, id)
+		if box.Status == StatusDead {
+			recordErr = fault.New(fault.Aborted, "the sandbox was destroyed while it was being created", "run the command again")
+		}
+	}
+	return box, errors.Join(err, recordErr)
+}
+
+// outcome is the result of a build.
+type outcome struct {
+	ref   string
+	steps []entry.PreparationStep // for the thread's log
+	ready bool                    // the box was created and prepared
+}
+
+// make creates and prepares a box. If it fails, it destroys the box.
+func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbox, env Environment) (made outcome, err error) {
+	// The recipe may be older than the operator's present maximums.
+	recipe, over := b.maxima.reduce(env.Recipe)
+	if len(over) > 0 {
+		made.steps = append(made.steps, entry.PreparationStep{Name: entry.ReducedLimits, Output: describe(over)})
+	}
+	if err := b.discardUnfinished(ctx, d, box); err != nil {
+		return made, err
+	}
+	out := b.progress(ctx, threadID, box)
+	defer out.close()
+	out.step("start a sandbox")
+	made.ref, err = d.Create(ctx, Spec{
+		ID: box.ID, Image: recipe.Image, Limits: recipe.Limits,
+		Labels: Labels{Installation: b.installation, House: box.House, Thread: threadID, Environment: env.ID},
+	})
+	if err != nil {
+		return made, err
+	}
+	steps, err := b.preparation.run(ctx, d, made.ref, recipe, out)
+	made.steps, made.ready = append(made.steps, steps...), err == nil
+	if err != nil {
+		b.discard(ctx, d, made.ref, box.ID)
+	}
+	return made, err
+}
+
+// progress returns a writer that shows the output of a build to watchers of the thread.
+func (b *builds) progress(ctx context.Context, threadID string, box Sandbox) *progress {
+	log := stream.Ref{House: box.House, Name: thread.StreamName(threadID)}
+	return newProgress(func(offset int64, data []byte) {
+		// Losing a piece is harmless, because the entry holds the end of each step's output.
+		_ = b.log.Publish(context.WithoutCancel(ctx), log, stream.Delta{EntryID: entry.PreparationID(box.ID), Offset: offset, Data: data})
+	})
+}
+
+// discardUnfinished destroys what a server left that was killed while it built this box.
+func (b *builds) discardUnfinished(ctx context.Context, d Driver, box Sandbox) error {
+	left, err := d.List(ctx, Labels{Installation: b.installation, House: box.House, Environment: box.Environment})
+	if err != nil {
+		return err
+	}
+	for _, l := range left {
+		if l.ID == box.ID {
+			if err := d.Destroy(ctx, l.Ref); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// discard destroys an unused box. If that fails, [Reaper.Sweep] finds it later.
+func (b *builds) discard(ctx context.Context, d Driver, ref, id string) {
+	if err := d.Destroy(context.WithoutCancel(ctx), ref); err != nil {
+		b.logger.Warn("cannot destroy a sandbox that will not be used", "sandbox", id, "error", err)
+	}
+}
+
+// record writes the result of a build to the sandbox's record and the thread's log, and returns the sandbox. It retries
+// while the database is unreachable, because the build may have taken long.
+func (b *builds) record(ctx context.Context, scope db.Scope, threadID string, box Sandbox, made outcome) (Sandbox, error) {
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	for {
+		recorded := box
+		err := b.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+			if recorded, err = b.recordTx(ctx, tx, box, made); err != nil {
+				return err
+			}
+			return b.logTx(ctx, tx, threadID, box.ID, made.steps)
+		})
+		if fault.CodeOf(err) != fault.Unavailable {
+			return recorded, err
+		}
+		select {
+		case <-time.After(recordRetry):
+		case <-ctx.Done():
+			return box, err
+		}
+	}
+}
+
+// recordTx is record for the sandbox's record.
+func (b *builds) recordTx(ctx context.Context, tx pgx.Tx, box Sandbox, made outcome) (Sandbox, error) {
+	now, err := b.sandboxes.lockTx(ctx, tx, box.ID)
+	if fault.CodeOf(err) == fault.NotFound || now.Status == StatusDead {
+		box.Status = StatusDead // destroyed while it was being built
+		return box, nil
+	} else if err != nil {
+		return box, err
+	}
+	if now.Status == StatusLive { // by another server, which got the lock when this one's connection broke; or the answer of the commit was lost
+		return now, nil
+	}
+	if made.ready {
+		return b.sandboxes.markLiveTx(ctx, tx, box, made.ref)
+	}
+	box.Status = StatusDead
+	sharing, err := b.threads.OnSandboxTx(ctx, tx, box.ID)
+	if err != nil {
+		return box, err
+	}
+	if sharing > 1 { // the threads stay together and get the next one together
+		return box, b.sandboxes.markDeadTx(ctx, tx, box.ID)
+	}
+	return box, b.sandboxes.deleteTx(ctx, tx, box.ID)
+}
+
+// logTx is record for the thread's log.
+func (b *builds) logTx(ctx context.Context, tx pgx.Tx, threadID, id string, steps []entry.PreparationStep) error {
+	if len(steps) == 0 {
+		return nil
+	}
+	th, err := b.threads.GetTx(ctx, tx, threadID)
+	if fault.CodeOf(err) == fault.NotFound {
+		return nil // deleted meanwhile with its log
+	} else if err != nil {
+		return err
+	}
+	// The entry's id makes repeating this harmless.
+	prepared := entry.NewDraft(entry.PreparationID(id), "", entry.EnvironmentPrepared{SandboxID: id, Steps: steps})
+	_, err = b.log.AppendTx(ctx, tx, th.Stream(), prepared)
+	return err
+}

@@ -1,0 +1,31 @@
+package sandbox
+
+import (
+	"context"
+	"time"
+)
+
+// Handle is a sandbox in which this server can run commands. It is safe for concurrent use.
+type Handle struct {
+	Sandbox
+	driver Driver
+	recipe Recipe
+	maxima Maxima
+}
+
+// Timeout returns the time limit for a command: the requested one, or the recipe's if that is zero. A limit above the
+// operator's maximum is a [fault.Invalid].
+func (p Handle) Timeout(asked time.Duration) (time.Duration, error) {
+	return p.maxima.timeout(asked, p.recipe)
+}
+
+// Exec runs a command; see [Driver]. The caller sets its time limit.
+func (p Handle) Exec(ctx context.Context, cmd Command) (Result, error) {
+	return p.driver.Exec(ctx, p.Ref, cmd)
+}
+
+// Launcher returns the launcher for commands that outlive this server; false if the sandbox does not support them.
+func (p Handle) Launcher() (Launcher, bool) {
+	l, ok := p.driver.(Launcher)
+	return l, ok && l.Launches()
+}

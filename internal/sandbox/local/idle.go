@@ -1,0 +1,200 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// A box runs only while it is needed. It is stopped when it has been idle for a while, or earlier if another box needs
+// its slot or its reserved space. Its files stay, and its next use starts it again. A box is not idle while a command
+// is waited for or a command of Driver.Start runs.
+
+// touch records a use of the box.
+func (b *box) touch() { b.used.Store(time.Now().UnixNano()) }
+
+// idle returns for how long the box has not been used.
+func (b *box) idle() time.Duration { return time.Since(time.Unix(0, b.used.Load())) }
+
+// busy reports whether a container must not be stopped.
+func (c *container) busy() bool { return c.commands.foreground() > 0 || c.detached.Load() > 0 }
+
+// background reports whether commands left something running in a container.
+func (d *Driver) background(c *container) bool {
+	switch {
+	case c.ownKernel:
+		return true // its processes are not visible from here
+	case c.cgroup != "":
+		pids, err := members(d.cgroups.dir(killer, c.cgroup))
+		return err != nil || len(pids) > 0 // process 1 is in a group of its own
+	default:
+		return len(descendants(c.process.Pid, processes())) > 1
+	}
+}
+
+// watchIdle starts to stop boxes that have been idle for long.
+func (d *Driver) watchIdle() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		tick := time.NewTicker(min(time.Minute, d.cfg.IdleStop/4))
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				d.stopIdle(ctx)
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	d.endIdling = func() { cancel(); watch.Wait() }
+}
+
+// stopIdle stops every box that has been idle for long enough.
+func (d *Driver) stopIdle(ctx context.Context) {
+	for _, b := range d.running() {
+		b.stopIf(ctx, func(c *container) bool {
+			if b.Disk {
+				holdAgain(b.diskImage())
+			}
+			if c.busy() {
+				b.touch()
+				return false
+			}
+			return b.idle() >= d.cfg.BackgroundStop || b.idle() >= d.cfg.IdleStop && !d.background(c)
+		})
+	}
+}
+
+// stopIdlest stops the box that has been idle longest; boxes with something in the background come last. It reports
+// whether there was one.
+func (d *Driver) stopIdlest(ctx context.Context) bool {
+	boxes := d.running()
+	slices.SortFunc(boxes, func(a, b *box) int { return int(min(max(a.used.Load()-b.used.Load(), -1), 1)) })
+	for _, sparing := range []bool{true, false} {
+		for _, b := range boxes {
+			if b.stopIf(ctx, func(c *container) bool { return !c.busy() && !(sparing && d.background(c)) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// stopIf stops a running box if may allows it, and reports whether it did. It skips a box that is being started, used
+// or deleted without waiting, because its holder may be waiting for a slot itself.
+func (b *box) stopIf(ctx context.Context, may func(*container) bool) bool {
+	if !b.mu.TryLock() {
+		return false
+	}
+	defer b.mu.Unlock()
+	if b.running == nil || b.gone || b.running.alive() && !may(b.running) {
+		return false
+	}
+	b.d.cfg.Log.Debug("stopping an idle sandbox", "sandbox", b.ID, "idle", b.idle().Round(time.Second))
+	b.stop(ctx)
+	return true
+}
+
+// running returns the boxes that run or are about to.
+func (d *Driver) running() (boxes []*box) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for b := range d.slots {
+		boxes = append(boxes, b)
+	}
+	return boxes
+}
+
+// Running returns how many boxes run or are about to.
+func (d *Driver) Running() int { return len(d.running()) }
+
+// admit gives a slot to a box that is about to run, and stops an idle box if necessary. Callers hold b.mu.
+func (d *Driver) admit(ctx context.Context, b *box) error {
+	b.touch()
+	return d.makeRoom(ctx, func() error {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if !d.slots[b] && len(d.slots) >= d.cfg.Running {
+			return fault.Newf(fault.Exhausted, "try again when a command has ended, or ask the operator to raise the setting sandboxes_running",
+				"all %d sandboxes that may run on this machine at once are running commands", d.cfg.Running)
+		}
+		d.slots[b] = true
+		return nil
+	})
+}
+
+// vacate frees a box's slot.
+func (d *Driver) vacate(b *box) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.slots, b)
+}
+
+// makeRoom calls do until it no longer fails with [fault.Exhausted]. After each failure it makes room: first it
+// releases space that stopped boxes have reserved, then it stops idle boxes one by one.
+func (d *Driver) makeRoom(ctx context.Context, do func() error) error {
+	for reclaimed := false; ; reclaimed = true {
+		err := do()
+		if fault.CodeOf(err) != fault.Exhausted || ctx.Err() != nil {
+			return err
+		}
+		if (reclaimed || !d.reclaim()) && !d.stopIdlest(ctx) {
+			return err
+		}
+	}
+}
+
+// reclaim releases space that boxes have reserved which do not run, because the machine was turned off while they ran.
+// It reports whether there was one.
+func (d *Driver) reclaim() (found bool) {
+	d.mu.Lock()
+	var all []*box
+	for _, b := range d.boxes {
+		all = append(all, b)
+	}
+	d.mu.Unlock()
+	for _, b := range all {
+		if !b.Disk || !b.mu.TryLock() {
+			continue
+		}
+		if b.running == nil && !b.gone && reserved(b.diskImage()) {
+			found = d.giveBackStopped(b) == nil || found
+		}
+		b.mu.Unlock()
+	}
+	return found
+}
+
+// reserved reports whether a disk's whole space is reserved.
+func reserved(image string) bool {
+	var st unix.Stat_t
+	return unix.Stat(image, &st) == nil && st.Blocks*512 >= st.Size
+}
+
+// giveBackStopped releases the unused space of a stopped box's disk. Callers hold b.mu.
+func (d *Driver) giveBackStopped(b *box) error {
+	target := filepath.Join(d.run, "reclaim")
+	if err := os.Mkdir(target, 0o700); err != nil {
+		return err // another call is doing it
+	}
+	defer os.Remove(target)
+	if err := mountDisk(b.diskImage(), target); err != nil {
+		return err
+	}
+	err := giveBack(target)
+	if unmountErr := unmount(target); err == nil {
+		err = unmountErr
+	}
+	return err
+}

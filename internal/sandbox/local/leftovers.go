@@ -1,0 +1,310 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"errors"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/sandbox/local/supervisor"
+)
+
+// What a command puts into the background stays when the command ends. If it uses up the box's processes, or stops and
+// kills everything it can, it is ended so that the box can serve the next command. This file finds and ends such
+// processes, and leaves others alone.
+
+// command is a command that was started in a container.
+type command interface {
+	ended() <-chan struct{}
+	exitCode() int // valid after ended
+	kill()         // ends everything that the command started
+	forget()       // releases its resources on the machine
+}
+
+// commands are the commands of one container.
+type commands struct {
+	mu      sync.Mutex
+	waited  map[command]bool     // someone waits for their end, or their server or a later one will
+	leaving map[*supervised]bool // nobody waits, and their control groups may still have processes
+
+	guarded, tidied atomic.Int64 // when guards last did this for all of them, in nanoseconds since 1970
+}
+
+// due reports whether it is time to repeat something that one of many callers does for all, and records that it is
+// done.
+func due(last *atomic.Int64, every time.Duration) bool {
+	then, now := last.Load(), time.Now().UnixNano()
+	return now-then >= int64(every) && last.CompareAndSwap(then, now)
+}
+
+func (l *commands) foreground() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waited)
+}
+
+// outlive reports whether a command is running that outlives this server.
+func (l *commands) outlive() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for run := range l.waited {
+		if s, ok := run.(*supervised); ok && s.recorded {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *commands) begin(run command) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waited == nil {
+		l.waited = map[command]bool{}
+	}
+	l.waited[run] = true
+}
+
+// inherit registers a command that an earlier server started.
+func (l *commands) inherit(s *supervised) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.leaving == nil {
+		l.leaving = map[*supervised]bool{}
+	}
+	l.leaving[s] = true
+}
+
+// abandon ends the commands that only this server waits for, and releases the others.
+func (l *commands) abandon() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for run := range l.waited {
+		if s, ok := run.(*supervised); ok && s.recorded {
+			if s.conn != nil {
+				s.close()
+			}
+			continue
+		}
+		run.kill()
+	}
+	for s := range l.leaving {
+		if s.conn != nil {
+			s.close()
+		}
+	}
+}
+
+// leave records that nobody waits for a command any more.
+func (l *commands) leave(run command) {
+	run.forget()
+	l.mu.Lock()
+	delete(l.waited, run)
+	l.mu.Unlock()
+	if s, ok := run.(*supervised); ok && s.group != "" && s.exists() {
+		l.inherit(s)
+	}
+}
+
+// leftover are processes that nobody waits for: those of one command if there are control groups, otherwise those of
+// all.
+type leftover struct {
+	pids []int
+	end  func()
+}
+
+// leftovers returns what runs in a supervised container without anyone waiting for it.
+func (c *container) leftovers() (list []leftover) {
+	l := &c.commands
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.cgroup == "" {
+		return c.strays()
+	}
+	for s := range l.leaving {
+		if pids, err := members(s.cgroups.dir(killer, s.group)); len(pids) > 0 {
+			list = append(list, leftover{pids, s.kill})
+		} else if s.forget(); err != nil || !s.exists() {
+			delete(l.leaving, s)
+		}
+	}
+	return list
+}
+
+// exists reports whether the command's control group exists.
+func (s *supervised) exists() bool {
+	_, err := os.Stat(s.cgroups.dir(killer, s.group))
+	return err == nil
+}
+
+// strays returns the processes of a container that do not descend from a command that is waited for.
+func (c *container) strays() []leftover {
+	waited := []int{c.process.Pid}
+	for run := range c.commands.waited {
+		waited = append(waited, run.(*supervised).pid)
+	}
+	list := func() (pids []int) {
+		table := processes()
+		ours := map[int]bool{c.process.Pid: true}
+		for _, pid := range waited[1:] {
+			for _, p := range descendants(pid, table) {
+				ours[p] = true
+			}
+		}
+		for _, pid := range descendants(c.process.Pid, table) {
+			if !ours[pid] {
+				pids = append(pids, pid)
+			}
+		}
+		return pids
+	}
+	pids := list()
+	if len(pids) == 0 {
+		return nil
+	}
+	return []leftover{{pids, func() { killAll(list, signalProcess) }}}
+}
+
+// makeRoom ends leftovers, largest first, if they use half of the processes of a box that has hardly any left.
+func (c *container) makeRoom(g cgroups) {
+	limit := c.limits.PIDs
+	if c.cgroup != "" && g.count(c.cgroup) < limit*9/10 {
+		return
+	}
+	list, sum := c.leftovers(), 0
+	for _, left := range list {
+		sum += len(left.pids)
+	}
+	if c.cgroup == "" && sum < limit*3/4 { // the limit also counts threads and those of process 1
+		return
+	}
+	for sum >= limit/2 {
+		largest := 0
+		for i := range list {
+			if len(list[i].pids) > len(list[largest].pids) {
+				largest = i
+			}
+		}
+		list[largest].end()
+		sum -= len(list[largest].pids)
+		list[largest].pids = nil
+	}
+}
+
+// endLeftovers ends all leftovers, and reports whether there were any. It tries several times, because without control
+// groups a process that forks may be missed.
+func (c *container) endLeftovers() (found bool) {
+	for range 10 {
+		list := c.leftovers()
+		if len(list) == 0 {
+			break
+		}
+		found = true
+		for _, left := range list {
+			left.end()
+		}
+	}
+	return found
+}
+
+// tidyEvery is the time between two searches for control groups in which everything has ended. A search checks every
+// group that a command left, and a box may have a thousand.
+const tidyEvery = 5 * time.Second
+
+// guard protects a command that is waited for from leftovers until it has ended.
+func (c *container) guard(g cgroups, s *supervised) {
+	every := 100 * time.Millisecond
+	if c.cgroup == "" {
+		every = 500 * time.Millisecond // each check reads all processes of the machine
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.done:
+			return
+		case <-tick.C:
+		}
+		if due(&c.commands.guarded, every) {
+			c.makeRoom(g)
+		}
+		if c.cgroup != "" && due(&c.commands.tidied, tidyEvery) {
+			c.leftovers() // forgets those that have ended
+		}
+		if p, err := readProcess(s.pid); err == nil && p.state == "T" && c.underAttack() && c.endLeftovers() {
+			for _, pid := range s.members() {
+				signalProcess(pid, unix.SIGCONT)
+			}
+		}
+	}
+}
+
+// members returns the processes that the command started.
+func (s *supervised) members() []int {
+	if s.group == "" {
+		return descendants(s.pid, processes())
+	}
+	pids, _ := members(s.cgroups.dir(killer, s.group)) // none if it has ended
+	return pids
+}
+
+// endAttackers ends the leftovers of a box in which a command was killed, if they seem to have killed it.
+func (c *container) endAttackers(s *supervised) {
+	if s.killedByOthers() && len(c.leftovers()) > 0 && c.underAttack() {
+		c.endLeftovers()
+	}
+}
+
+// canaryPatience is how long a canary may take. It sleeps for a tenth of that.
+const canaryPatience = time.Second
+
+// underAttack reports whether something in the box kills or stops everything it can. It starts processes that do
+// nothing for a while and checks whether they survive: several, because killers also kill each other.
+func (c *container) underAttack() bool {
+	for range 3 {
+		if c.loseCanary() {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *container) loseCanary() bool {
+	ctx, cancel := context.WithTimeout(context.Background(), canaryPatience)
+	defer cancel()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return false
+	}
+	defer null.Close()
+	s := &supervised{c: c, done: make(chan struct{})}
+	defer func() { // also kills it
+		s.closePidfd()
+		if s.control != nil {
+			s.control.Close()
+		}
+		if s.conn != nil {
+			s.conn.Close()
+		}
+	}()
+	stub := supervisor.Command{Dir: "/", UID: c.who.agent, GID: c.who.agent, Canary: true}
+	if err := s.makeStub(ctx, stub, fate{}, streams{null, null, null}, nil); err != nil {
+		_, killed := errors.AsType[*startFailure](err)
+		return killed
+	}
+	if _, err := s.control.Write([]byte{0}); err != nil {
+		return true
+	}
+	select {
+	case <-s.done:
+		return s.reported && (s.status.Signaled() || s.status.ExitStatus() != 0)
+	case <-ctx.Done(): // it was stopped, unless the machine is slow
+		p, err := readProcess(s.pid)
+		return err == nil && p.state == "T"
+	}
+}

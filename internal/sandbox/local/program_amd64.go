@@ -1,0 +1,8 @@
+//go:build linux
+
+package local
+
+import _ "embed"
+
+//go:embed supervisor/pid1_amd64.gz
+var packedSupervisor []byte

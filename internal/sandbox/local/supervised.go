@@ -1,0 +1,431 @@
+//go:build linux
+
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/local/supervisor"
+)
+
+// This file is the server's side of package supervisor.
+
+// socketName is the supervisor's socket in a container's directory, which only the server may enter.
+const socketName = "supervisor"
+
+// door is a container's directory with the socket of its process 1.
+type door struct {
+	mu  sync.RWMutex
+	dir *os.File // nil if it is closed
+}
+
+func openDoor(dir string) (*door, error) {
+	f, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	return &door{dir: f}, err
+}
+
+func (d *door) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.dir.Close()
+	d.dir = nil
+}
+
+// use calls do with a short path of the socket, because a path may have only 107 characters.
+func (d *door) use(do func(path string) error) error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if d.dir == nil {
+		return os.ErrClosed
+	}
+	return do(fmt.Sprintf("/proc/self/fd/%d/%s", d.dir.Fd(), socketName))
+}
+
+// listen creates the socket for process 1.
+func (d *door) listen() (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), socketName)
+	err = d.use(func(path string) error { return unix.Bind(fd, &unix.SockaddrUnix{Name: path}) })
+	if err := errors.Join(err, unix.Listen(fd, 1024)); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// connect connects to process 1. The connection ends when ctx ends, and after a limit until settled is called.
+func (d *door) connect(ctx context.Context, limit time.Duration) (c *net.UnixConn, settled func(), err error) {
+	err = d.use(func(path string) (err error) {
+		c, err = net.DialUnix("unixpacket", nil, &net.UnixAddr{Net: "unixpacket", Name: path})
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	_ = c.SetDeadline(time.Now().Add(limit)) // fails only for a closed connection, as below
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	return c, func() {
+		if stop() {
+			_ = c.SetDeadline(time.Time{})
+		}
+	}, nil
+}
+
+// greet opens the connection that tells process 1 that the server is running.
+func (d *door) greet(ctx context.Context, linger time.Duration) (*net.UnixConn, error) {
+	c, settled, err := d.connect(ctx, patience)
+	if err != nil {
+		return nil, err
+	}
+	defer settled()
+	_, err = c.Write(binary.LittleEndian.AppendUint64([]byte{supervisor.Version, supervisor.Hello}, uint64(linger)))
+	if err == nil {
+		_, _, _, err = hear(c, supervisor.Welcome)
+	}
+	if err != nil {
+		c.Close()
+		return nil, fmt.Errorf("process 1 does not answer: %w", err)
+	}
+	return c, nil
+}
+
+// hear reads one message and checks that it is of one of the given kinds.
+func hear(c *net.UnixConn, kinds ...byte) (kind byte, value uint32, files []int, err error) {
+	var text [64]byte
+	var control [64]byte
+	n, controlSize, _, _, err := c.ReadMsgUnix(text[:], control[:])
+	if err == nil && n == 0 {
+		err = io.EOF
+	}
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	messages, _ := unix.ParseSocketControlMessage(control[:controlSize]) // no message means no file
+	for i := range messages {
+		fds, _ := unix.ParseUnixRights(&messages[i])
+		files = append(files, fds...)
+	}
+	for _, want := range kinds {
+		if n == 6 && text[0] == supervisor.Version && text[1] == want {
+			return want, binary.LittleEndian.Uint32(text[2:]), files, nil
+		}
+	}
+	for _, fd := range files {
+		unix.Close(fd)
+	}
+	return 0, 0, nil, fmt.Errorf("process 1 said %q", text[:n])
+}
+
+// supervised is a command that process 1 of its box has started.
+type supervised struct {
+	c       *container
+	cgroups cgroups
+	conn    *net.UnixConn
+	control *os.File // our end of its control socket until it runs
+	pid     int      // on this machine
+	started uint64   // when the process started, if recorded: a pid may be used again
+	pidfd   int      // the stub's, until it has become the command; 0 if there is none
+	group   string   // its control group; empty if there are none
+
+	recorded bool     // it outlives its server
+	input    *os.File // our end of its standard input; nil if it has none or an earlier server had it
+
+	done      chan struct{}
+	status    syscall.WaitStatus // valid after done, when reported
+	reported  bool
+	killedFor atomic.Bool // the server killed it
+}
+
+// executions numbers control groups; series distinguishes them from those of earlier servers.
+var (
+	executions atomic.Uint64
+	series     = strings.ToLower(rand.Text()[:8])
+)
+
+// The time limits for process 1 to create a stub, and for the stub to become the command. Both take less than a
+// millisecond on an idle machine, but something in the box may have stopped the stub.
+const (
+	startPatience = 10 * time.Second
+	stubPatience  = time.Second
+)
+
+// fate is what happens to a command that its server leaves alone.
+type fate struct {
+	background bool       // it continues
+	record     *recording // its output is recorded; implies background
+}
+
+// supervise starts a command. When it returns without an error, the command runs within its limits.
+//
+// If ctx ends before the command was released, what was started is ended before supervise returns. Later ctx has no
+// effect: a command that may have run counts as started.
+func (c *container) supervise(ctx context.Context, g cgroups, cmd sandbox.Command, as fate, std streams) (_ *supervised, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s := &supervised{c: c, cgroups: g, recorded: as.record != nil, done: make(chan struct{})}
+	if as.record != nil {
+		s.input = as.record.input
+	}
+	defer func() {
+		if err != nil {
+			s.discard()
+			if ctx.Err() != nil {
+				err = ctx.Err()
+			}
+		}
+	}()
+	var groups []*os.File
+	if c.cgroup != "" {
+		s.group = fmt.Sprintf("%s/exec-%s-%d", c.cgroup, series, executions.Add(1))
+		if err := g.add(s.group); err != nil {
+			return nil, err
+		}
+		if groups, err = g.entrances(c.cgroup, s.group); err != nil {
+			return nil, err
+		}
+	}
+	err = s.makeStub(ctx, c.stub(cmd), as, std, groups)
+	for _, f := range groups {
+		f.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	if c.cgroup != "" {
+		if err := g.enter(s.pid, s.group); err != nil {
+			return nil, &startFailure{noRoom, err} // killed meanwhile
+		}
+	}
+	if as.record != nil {
+		p, err := readProcess(s.pid)
+		if err != nil {
+			return nil, &startFailure{noRoom, err} // killed meanwhile
+		}
+		s.started = p.started
+		l := launched{pid: s.pid, started: p.started}
+		if c.cgroup != "" {
+			l.ooms = g.oomKills(c.cgroup)
+		}
+		if err := as.record.begun(l); err != nil {
+			return nil, err
+		}
+	}
+	if c.limited != nil {
+		select {
+		case <-c.limited:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := s.release(); err != nil {
+		return nil, err
+	}
+	s.closePidfd()
+	return s, nil
+}
+
+// makeStub makes process 1 start a stub, which enters the groups.
+func (s *supervised) makeStub(ctx context.Context, stub supervisor.Command, as fate, std streams, groups []*os.File) (err error) {
+	var settled func()
+	if s.conn, settled, err = s.c.door.connect(ctx, startPatience); err != nil {
+		return err
+	}
+	defer settled()
+	description, err := inMemory(stub.Encode())
+	if err != nil {
+		return err
+	}
+	defer description.Close()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	theirs := os.NewFile(uintptr(pair[1]), "control")
+	defer theirs.Close()
+	if err := unix.SetNonblock(pair[0], true); err != nil {
+		unix.Close(pair[0])
+		return err
+	}
+	s.control = os.NewFile(uintptr(pair[0]), "control")
+
+	files := []int{int(description.Fd()), int(std[0].Fd()), int(std[1].Fd()), int(std[2].Fd()), int(theirs.Fd())}
+	become, flags := byte(supervisor.Foreground), byte(0)
+	switch {
+	case as.record != nil:
+		become, flags = supervisor.Recorded, as.record.flags
+		files = append(files, as.record.descriptors()...)
+	case as.background:
+		become = supervisor.Background
+	}
+	for _, f := range groups {
+		files = append(files, int(f.Fd()))
+	}
+	message := binary.LittleEndian.AppendUint64([]byte{supervisor.Version, supervisor.Start, become}, mostRecorded)
+	message = append(message, byte(len(groups)), flags)
+	if _, _, err := s.conn.WriteMsgUnix(message, unix.UnixRights(files...), nil); err != nil {
+		return err
+	}
+	kind, value, pidfds, err := hear(s.conn, supervisor.Started, supervisor.Failed)
+	if err != nil {
+		return err
+	}
+	if kind == supervisor.Failed {
+		return &startFailure{noRoom, syscall.Errno(value)}
+	}
+	if len(pidfds) != 1 {
+		return errors.New("process 1 started a command without saying which")
+	}
+	s.pidfd = pidfds[0]
+	s.pid, err = pidOf(s.pidfd)
+	go s.wait()
+	return err
+}
+
+// pidOf returns the process id of a pidfd on this machine. The caller must keep the process from ending, or accept that
+// the id may belong to nobody.
+func pidOf(pidfd int) (int, error) {
+	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", pidfd))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(info)) {
+		if id, ok := strings.CutPrefix(line, "Pid:"); ok {
+			if pid, err := strconv.Atoi(strings.TrimSpace(id)); err == nil && pid > 0 {
+				return pid, nil
+			}
+		}
+	}
+	return 0, &startFailure{noRoom, errors.New("the stub was killed")}
+}
+
+// wait reads how the command ended.
+func (s *supervised) wait() {
+	defer close(s.done)
+	_, value, _, err := hear(s.conn, supervisor.Exited)
+	s.status, s.reported = syscall.WaitStatus(value), err == nil
+}
+
+// release lets the stub become the command, and returns when it has.
+func (s *supervised) release() error {
+	_ = s.control.SetDeadline(time.Now().Add(stubPatience))
+	_, err := s.control.Write([]byte{0})
+	var said []byte
+	if err == nil || errors.Is(err, unix.EPIPE) {
+		said, err = io.ReadAll(io.LimitReader(s.control, 1+supervisor.FailureSize))
+	}
+	s.control.Close()
+	if errors.Is(err, unix.ECONNRESET) || errors.Is(err, unix.EPIPE) {
+		err = nil // it was killed before it read
+	}
+	if err != nil {
+		return &startFailure{noRoom, fmt.Errorf("the stub did not become the command: %w", err)}
+	}
+	ready := len(said) > 0 && said[0] == supervisor.Ready
+	if ready {
+		said = said[1:]
+	}
+	if failed, ok := supervisor.DecodeFailure(said); ok {
+		return &startFailure{stubReason(failed), fmt.Errorf("step %d: %w", failed.Step, syscall.Errno(failed.Errno))}
+	}
+	if !ready {
+		return &startFailure{noRoom, errors.New("the stub was killed")}
+	}
+	return nil
+}
+
+// discard ends what was started of a command. The stub may not be in its control group yet, so it is killed first. Then
+// only what it started remains if it became the command, and that is in the group.
+func (s *supervised) discard() {
+	if s.group != "" && s.pid != 0 {
+		_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0) // an error means that it has ended
+		select {
+		case <-s.done:
+		case <-time.After(dying):
+		}
+	}
+	s.closePidfd()
+	if s.pid != 0 {
+		s.kill()
+	}
+	if s.control != nil {
+		s.control.Close()
+	}
+	if s.conn != nil {
+		s.conn.Close()
+	}
+	s.forget()
+}
+
+func (s *supervised) closePidfd() {
+	if s.pidfd != 0 {
+		unix.Close(s.pidfd)
+		s.pidfd = 0
+	}
+}
+
+func (s *supervised) ended() <-chan struct{} { return s.done }
+
+// exitCode returns the command's exit code in a shell's form. If its box ended, the command was killed.
+func (s *supervised) exitCode() int {
+	if !s.reported {
+		return 128 + int(unix.SIGKILL)
+	}
+	return exitCodeOf(s.status)
+}
+
+// exitCodeOf returns a wait status in a shell's form.
+func exitCodeOf(status syscall.WaitStatus) int {
+	if status.Signaled() {
+		return 128 + int(status.Signal())
+	}
+	return status.ExitStatus()
+}
+
+// killedByOthers reports whether the command was killed, but not by the server.
+func (s *supervised) killedByOthers() bool {
+	return s.reported && s.status.Signaled() && s.status.Signal() == unix.SIGKILL && !s.killedFor.Load()
+}
+
+// kill ends everything the command started.
+func (s *supervised) kill() {
+	s.killedFor.Store(true)
+	if s.group != "" {
+		_ = s.cgroups.kill(s.group, 5*time.Second) // what survives is stuck in the kernel
+		return
+	}
+	killTree(s.pid, processes, signalProcess)
+}
+
+// forget removes the command's control group. If background processes are still in it, it is removed when they have
+// ended, or with the box.
+func (s *supervised) forget() {
+	if s.group != "" {
+		_ = s.cgroups.drop(s.group)
+	}
+}
+
+// close closes the connection.
+func (s *supervised) close() { s.conn.Close() }

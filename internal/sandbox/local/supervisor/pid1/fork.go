@@ -1,0 +1,312 @@
+//go:build linux
+
+package main
+
+import (
+	"runtime"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/sandbox/local/supervisor"
+)
+
+// The Go runtime's preparations for a fork, which package syscall and programs like gVisor also use.
+
+//go:linkname beforeFork syscall.runtime_BeforeFork
+func beforeFork()
+
+//go:linkname afterFork syscall.runtime_AfterFork
+func afterFork()
+
+//go:linkname afterForkInChild syscall.runtime_AfterForkInChild
+func afterForkInChild()
+
+// sigaction is the kernel's struct.
+type sigaction struct {
+	handler, flags, restorer uintptr
+	mask                     uint64
+}
+
+var (
+	ignored       = sigaction{handler: 1}
+	defaulted     = sigaction{}
+	ruleAttribute = [1]uint64{unix.LANDLOCK_ACCESS_FS_MAKE_BLOCK | unix.LANDLOCK_ACCESS_FS_REFER}
+)
+
+func setSignal(n uintptr, a *sigaction) {
+	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, n, uintptr(unsafe.Pointer(a)), 0, unsafe.Sizeof(a.mask), 0, 0)
+}
+
+// plan is everything that a stub needs, laid out so that it allocates nothing.
+type plan struct {
+	stdin, stdout, stderr, control, ruleset uintptr
+
+	groups  [supervisor.MaxGroups]uintptr // the first grouped of them are used
+	grouped uintptr
+	self    [1]byte // what a thread writes to enter a group itself
+
+	limits         []supervisor.Limit
+	uid, gid       uintptr
+	own, canary    bool
+	dir            *byte
+	argv, env      []*byte // each ends with nil
+	paths          []*byte
+	sleep          unix.Timespec
+	ready, release [1]byte
+	failure        [2]uint32
+}
+
+func newPlan(d supervisor.Decoded, stdin, stdout, stderr, control, ruleset int, groups []int) *plan {
+	p := &plan{
+		stdin: uintptr(stdin), stdout: uintptr(stdout), stderr: uintptr(stderr), control: uintptr(control), ruleset: uintptr(ruleset),
+		limits: d.Limits, uid: uintptr(d.UID), gid: uintptr(d.GID), own: d.Own && ruleset >= 0, canary: d.Canary,
+		dir: &d.Dir[0], argv: pointers(d.Argv), env: pointers(d.Env), paths: pointers(d.Paths)[:len(d.Paths)],
+		sleep: unix.NsecToTimespec(100_000_000), ready: [1]byte{supervisor.Ready}, self: [1]byte{'0'},
+		grouped: uintptr(len(groups)),
+	}
+	for i, fd := range groups {
+		p.groups[i] = uintptr(fd)
+	}
+	return p
+}
+
+func pointers(texts [][]byte) []*byte {
+	list := make([]*byte, len(texts)+1)
+	for i, text := range texts {
+		list[i] = &text[0]
+	}
+	return list
+}
+
+// The file descriptors of a stub.
+const (
+	controlFile = 3
+	rulesetFile = 4
+	firstUnused = 5
+)
+
+// dropped are the capabilities of process 1, which are in no command's bounding set.
+var dropped = [...]uintptr{unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_SETPCAP}
+
+// fork makes a stub and returns its process id.
+//
+// The stub is a copy of this thread alone, on which neither the Go scheduler nor its memory management
+// works: it makes system calls, and calls nothing else.
+//
+//go:norace
+//go:noinline
+func fork(p *plan) (int, syscall.Errno) {
+	beforeFork()
+	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	if errno != 0 || pid != 0 {
+		afterFork()
+		return int(pid), errno
+	}
+	afterForkInChild()
+
+	var step uint32
+	var n, r, index uintptr
+	var seen, outside syscall.Errno
+	for index = 0; index < p.grouped; index++ {
+		for {
+			_, _, errno = unix.RawSyscall(unix.SYS_WRITE, p.groups[index], uintptr(unsafe.Pointer(&p.self)), 1)
+			if errno != unix.EINTR {
+				break
+			}
+		}
+		if errno != 0 {
+			outside = errno
+		}
+	}
+	// Close everything of process 1 except what is needed.
+	_, _, errno = unix.RawSyscall(unix.SYS_DUP3, p.stdin, 0, 0)
+	if errno != 0 {
+		goto end
+	}
+	if _, _, errno = unix.RawSyscall(unix.SYS_DUP3, p.stdout, 1, 0); errno != 0 {
+		goto end
+	}
+	if _, _, errno = unix.RawSyscall(unix.SYS_DUP3, p.stderr, 2, 0); errno != 0 {
+		goto end
+	}
+	// Each of the two may have the number that the other needs.
+	r, _, errno = unix.RawSyscall(unix.SYS_FCNTL, p.control, unix.F_DUPFD_CLOEXEC, 64)
+	if errno != 0 {
+		goto end
+	}
+	if p.own {
+		if _, _, errno = unix.RawSyscall(unix.SYS_DUP3, p.ruleset, rulesetFile, unix.O_CLOEXEC); errno != 0 {
+			goto end
+		}
+	} else {
+		_, _, _ = unix.RawSyscall(unix.SYS_CLOSE, rulesetFile, 0, 0)
+	}
+	if _, _, errno = unix.RawSyscall(unix.SYS_DUP3, r, controlFile, unix.O_CLOEXEC); errno != 0 {
+		goto end
+	}
+	if _, _, errno = unix.RawSyscall(unix.SYS_CLOSE_RANGE, firstUnused, ^uintptr(0)>>33, 0); errno != 0 {
+		goto end
+	}
+	_, _, _ = unix.RawSyscall(unix.SYS_SETSID, 0, 0, 0)
+
+	for {
+		n, _, errno = unix.RawSyscall(unix.SYS_READ, controlFile, uintptr(unsafe.Pointer(&p.release)), 1)
+		if errno != unix.EINTR {
+			break
+		}
+	}
+	if errno != 0 || n != 1 {
+		goto end
+	}
+
+	step = supervisor.StepGroups
+	if errno = outside; errno != 0 {
+		goto fail
+	}
+	step = supervisor.StepLimits
+	for index = 0; index < uintptr(len(p.limits)); index++ {
+		var limit [2]uint64
+		limit[0], limit[1] = p.limits[index].Value, p.limits[index].Value
+		_, _, errno = unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, uintptr(p.limits[index].Resource), uintptr(unsafe.Pointer(&limit)), 0, 0, 0)
+		if errno != 0 {
+			goto fail
+		}
+	}
+	step = supervisor.StepUser
+	if p.uid != 0 {
+		for index = 0; index < uintptr(len(dropped)); index++ {
+			if _, _, errno = unix.RawSyscall(unix.SYS_PRCTL, unix.PR_CAPBSET_DROP, dropped[index], 0); errno != 0 {
+				goto fail
+			}
+		}
+		if _, _, errno = unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
+			goto fail
+		}
+		if _, _, errno = unix.RawSyscall(unix.SYS_SETRESGID, p.gid, p.gid, p.gid); errno != 0 {
+			goto fail
+		}
+		if _, _, errno = unix.RawSyscall(unix.SYS_SETRESUID, p.uid, p.uid, p.uid); errno != 0 {
+			goto fail
+		}
+	}
+	for index = 1; index <= 64; index++ {
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, index, uintptr(unsafe.Pointer(&defaulted)), 0, 8, 0, 0)
+	}
+	if p.canary {
+		_, _, errno = unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&p.sleep)), 0, 0)
+		if errno == 0 {
+			_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+		}
+		goto end
+	}
+	if p.own {
+		step = supervisor.StepLandlock
+		if _, _, errno = unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, rulesetFile, 0, 0); errno != 0 {
+			goto fail
+		}
+	}
+	step = supervisor.StepDirectory
+	if _, _, errno = unix.RawSyscall(unix.SYS_CHDIR, uintptr(unsafe.Pointer(p.dir)), 0, 0); errno != 0 {
+		goto fail
+	}
+	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, controlFile, uintptr(unsafe.Pointer(&p.ready)), 1)
+	step = supervisor.StepProgram
+	errno = unix.ENOENT
+	for index = 0; index < uintptr(len(p.paths)); index++ {
+		_, _, errno = unix.RawSyscall(unix.SYS_EXECVE,
+			uintptr(unsafe.Pointer(p.paths[index])), uintptr(unsafe.Pointer(&p.argv[0])), uintptr(unsafe.Pointer(&p.env[0])))
+		if errno == unix.EACCES {
+			seen = errno // a later path may work
+		} else if errno != unix.ENOENT && errno != unix.ENOTDIR {
+			break
+		}
+	}
+	if (errno == unix.ENOENT || errno == unix.ENOTDIR) && seen != 0 {
+		errno = seen
+	}
+fail:
+	p.failure[0], p.failure[1] = step, uint32(errno)
+	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, controlFile, uintptr(unsafe.Pointer(&p.failure)), supervisor.FailureSize)
+end:
+	for {
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 125, 0, 0)
+	}
+}
+
+// Landlock keeps commands out of each other's memory. A process may inspect another only if that one is in its domain
+// or in a nested one. A domain must deny something, so these deny creating block devices, which nobody in a box can do;
+// and moving files between directories is denied unless it is allowed expressly.
+//
+// Commands without secrets share a domain, so that tools such as lsof work among them. One thread enters it once and
+// makes all their stubs, which inherit it. The main thread is in no domain and makes the other stubs, each of which
+// enters its own domain. So no domain is nested in another.
+
+// prepareDomains creates the ruleset and the thread of the shared domain, if the kernel supports Landlock.
+func (s *server) prepareDomains() {
+	s.ruleset = -1
+	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
+	if errno != 0 || version < 2 { // without REFER, added in version 2, no file could be moved between directories
+		return
+	}
+	ruleset, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&ruleAttribute)), 8, 0)
+	if errno != 0 {
+		exit(1)
+	}
+	// Above the numbers that a stub uses.
+	high, err := unix.FcntlInt(ruleset, unix.F_DUPFD_CLOEXEC, 2*firstUnused)
+	if err != nil {
+		exit(1)
+	}
+	unix.Close(int(ruleset))
+	ruleset = uintptr(high)
+	root, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
+	if err != nil {
+		exit(1)
+	}
+	defer unix.Close(root)
+	beneath := unix.LandlockPathBeneathAttr{Allowed_access: unix.LANDLOCK_ACCESS_FS_REFER, Parent_fd: int32(root)}
+	_, _, errno = unix.Syscall6(unix.SYS_LANDLOCK_ADD_RULE, ruleset, unix.LANDLOCK_RULE_PATH_BENEATH, uintptr(unsafe.Pointer(&beneath)), 0, 0, 0)
+	if errno != 0 {
+		exit(1)
+	}
+	s.ruleset = int(ruleset)
+	s.shared = &sharedForks{plans: make(chan *plan), made: make(chan made)}
+	entered := make(chan struct{})
+	go s.shared.run(ruleset, entered)
+	<-entered
+}
+
+// sharedForks is the thread in the shared domain.
+type sharedForks struct {
+	plans chan *plan
+	made  chan made
+}
+
+type made struct {
+	pid   int
+	errno syscall.Errno
+}
+
+func (f *sharedForks) run(ruleset uintptr, entered chan struct{}) {
+	runtime.LockOSThread()
+	if _, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, ruleset, 0, 0); errno != 0 {
+		exit(1)
+	}
+	close(entered)
+	for p := range f.plans {
+		pid, errno := fork(p)
+		f.made <- made{pid, errno}
+	}
+}
+
+// fork makes a stub in the right domain.
+func (s *server) fork(p *plan, own bool) (int, syscall.Errno) {
+	if own || s.shared == nil {
+		return fork(p)
+	}
+	s.shared.plans <- p
+	m := <-s.shared.made
+	return m.pid, m.errno
+}

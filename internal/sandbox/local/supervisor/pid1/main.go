@@ -1,0 +1,347 @@
+//go:build linux
+
+// The program that is process 1 of every box: it starts the box's commands, reaps them, and ends with the server or a
+// configurable time after it. Its protocol is package supervisor.
+//
+// It trusts the server and nothing in the box. Commands can neither reach its socket nor read its memory, and it
+// ignores signals.
+//
+// Every box has one, so it is small: it makes system calls directly, and uses neither os, fmt nor net.
+package main
+
+import (
+	"encoding/binary"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/arbe-dev/arbe/internal/sandbox/local/supervisor"
+)
+
+func main() {
+	runtime.LockOSThread() // see prepareDomains
+	s := &server{conns: map[int32]*conn{}, running: map[int]*conn{}, pipes: map[int32]*pipe{}, children: make(chan struct{}, 1)}
+	if err := s.prepare(); err != nil {
+		exit(1)
+	}
+	go s.reap()
+	s.serve()
+}
+
+// server is the state of process 1.
+type server struct {
+	epoll, listener int
+	ruleset         int          // for Landlock; negative if the kernel does not support it
+	shared          *sharedForks // starts commands in the shared domain; nil without Landlock
+	buffer          []byte       // holds one description at a time
+
+	conns  map[int32]*conn
+	linger time.Duration // how long the box outlives its server
+	alone  time.Time     // since when no server has been connected; zero while one is
+
+	mu       sync.Mutex
+	running  map[int]*conn   // commands, by process id
+	pipes    map[int32]*pipe // recorded outputs
+	entry    []byte          // holds one entry at a time
+	children chan struct{}   // holds a token when there is a child to wait for
+}
+
+// conn is a connection from the server.
+type conn struct {
+	fd         int
+	hello      bool
+	background bool
+	pid        int     // the running command that was started through it
+	record     *record // of its output; nil if there is none
+	closed     bool
+}
+
+// startLimit is how long the first Hello may take.
+const startLimit = time.Minute
+
+func (s *server) prepare() error {
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return err
+	}
+	ignoreSignals()
+	unix.Umask(0o022)
+	// Move the socket away from 0, so that every file received later has a number above 2.
+	var err error
+	if s.listener, err = unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 3); err != nil {
+		return err
+	}
+	if err := unix.Dup3(1, 0, 0); err != nil { // the null device
+		return err
+	}
+	if err := unix.SetNonblock(s.listener, true); err != nil {
+		return err
+	}
+	s.prepareDomains()
+	if s.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
+		return err
+	}
+	s.alone, s.linger = time.Now(), startLimit
+	return s.watch(s.listener)
+}
+
+func (s *server) watch(fd int) error {
+	return unix.EpollCtl(s.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(fd)})
+}
+
+// serve serves the server until the box must end.
+func (s *server) serve() {
+	events := make([]unix.EpollEvent, 16)
+	for {
+		wait := -1
+		if !s.alone.IsZero() {
+			left := s.linger - time.Since(s.alone)
+			if left <= 0 {
+				exit(0)
+			}
+			wait = int(left/time.Millisecond) + 1
+		}
+		n, err := unix.EpollWait(s.epoll, events, wait)
+		if err != nil && err != unix.EINTR {
+			exit(1)
+		}
+		for _, e := range events[:max(n, 0)] {
+			if int(e.Fd) == s.listener {
+				s.accept()
+			} else if c := s.conns[e.Fd]; c != nil {
+				s.receive(c)
+			} else {
+				s.mu.Lock()
+				s.write(s.pipes[e.Fd])
+				s.mu.Unlock()
+			}
+		}
+	}
+}
+
+func (s *server) accept() {
+	for {
+		fd, _, err := unix.Accept4(s.listener, unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK)
+		if err != nil {
+			return
+		}
+		if s.watch(fd) != nil {
+			unix.Close(fd)
+			continue
+		}
+		s.conns[int32(fd)] = &conn{fd: fd}
+	}
+}
+
+// receive reads one message of a connection.
+func (s *server) receive(c *conn) {
+	var text [64]byte
+	var control [256]byte
+	n, controlSize, _, _, err := unix.Recvmsg(c.fd, text[:], control[:], unix.MSG_CMSG_CLOEXEC)
+	if err == unix.EAGAIN || err == unix.EINTR {
+		return
+	}
+	files := receivedFiles(control[:max(controlSize, 0)])
+	defer func() {
+		for _, fd := range files {
+			unix.Close(fd)
+		}
+	}()
+	if err != nil || n < 2 || text[0] != supervisor.Version {
+		s.hangUp(c)
+		return
+	}
+	groups, flags := 0, byte(0)
+	if text[1] == supervisor.Start && n == 13 {
+		groups, flags = min(int(text[11]), supervisor.MaxGroups), text[12]
+	}
+	recorded := supervisor.Files + supervisor.RecordFiles(flags)
+	switch {
+	case text[1] == supervisor.Hello && n == 10:
+		c.hello = true
+		s.alone, s.linger = time.Time{}, time.Duration(binary.LittleEndian.Uint64(text[2:]))
+		c.send(supervisor.Welcome, 0, -1)
+	case text[1] == supervisor.Start && n == 13 && c.pid == 0 && text[2] == supervisor.Recorded && len(files) == recorded+groups:
+		c.background = true
+		c.record = s.keep(files[supervisor.Files:recorded], int64(binary.LittleEndian.Uint64(text[3:])), flags)
+		s.start(c, files, files[recorded:])
+		s.dropIfNotStarted(c)
+	case text[1] == supervisor.Start && n == 13 && c.pid == 0 && text[2] != supervisor.Recorded && len(files) == supervisor.Files+groups:
+		c.background = text[2] == supervisor.Background
+		s.start(c, files, files[supervisor.Files:])
+	case text[1] == supervisor.Release && n == 10 && len(files) == 1:
+		s.release(files[0], int64(binary.LittleEndian.Uint64(text[2:])))
+	case text[1] == supervisor.EndInput && n == 2 && len(files) == 1:
+		s.endInput(files[0])
+	default:
+		s.hangUp(c)
+	}
+}
+
+// receivedFiles returns the files that came with a message.
+func receivedFiles(control []byte) (files []int) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return nil
+	}
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err == nil {
+			files = append(files, fds...)
+		}
+	}
+	return files
+}
+
+// hangUp closes a connection and ends its foreground command.
+func (s *server) hangUp(c *conn) {
+	s.mu.Lock()
+	pid := c.pid
+	c.closed = true
+	s.mu.Unlock()
+	if pid != 0 && !c.background {
+		_ = unix.Kill(-pid, unix.SIGKILL) // the first process group of its session, if it got that far
+		_ = unix.Kill(pid, unix.SIGKILL)
+	}
+	delete(s.conns, int32(c.fd))
+	unix.Close(c.fd)
+	if !c.hello {
+		return
+	}
+	for _, other := range s.conns {
+		if other.hello {
+			return
+		}
+	}
+	s.alone = time.Now()
+}
+
+// send sends an answer. A server that does not read its answers loses them.
+func (c *conn) send(kind byte, value uint32, fd int) {
+	text := binary.LittleEndian.AppendUint32([]byte{supervisor.Version, kind}, value)
+	var rights []byte
+	if fd >= 0 {
+		rights = unix.UnixRights(fd)
+	}
+	_ = unix.Sendmsg(c.fd, text, rights, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+}
+
+// start starts a command in control groups, and answers.
+func (s *server) start(c *conn, files, groups []int) {
+	text, ok := s.description(files[0])
+	defer clear(text) // it may hold secrets
+	var d supervisor.Decoded
+	if ok {
+		d, ok = supervisor.Decode(text)
+	}
+	if !ok {
+		s.hangUp(c)
+		return
+	}
+	p := newPlan(d, files[1], files[2], files[3], files[4], s.ruleset, groups)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pid, errno := s.fork(p, d.Own)
+	runtime.KeepAlive(text)
+	if errno != 0 {
+		c.send(supervisor.Failed, uint32(errno), -1)
+		return
+	}
+	pidfd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		c.send(supervisor.Failed, uint32(err.(syscall.Errno)), -1)
+	} else {
+		c.pid, s.running[pid] = pid, c
+		c.send(supervisor.Started, 0, pidfd)
+		unix.Close(pidfd)
+	}
+	select {
+	case s.children <- struct{}{}:
+	default:
+	}
+}
+
+// description reads a command's description.
+func (s *server) description(fd int) ([]byte, bool) {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil || st.Size > supervisor.MaxDescription {
+		return nil, false
+	}
+	if int64(len(s.buffer)) < st.Size || int64(len(s.buffer)) > st.Size+(1<<20) {
+		s.buffer = make([]byte, st.Size+4096)
+	}
+	text := s.buffer[:st.Size]
+	for read := 0; read < len(text); {
+		n, err := unix.Pread(fd, text[read:], int64(read))
+		if n <= 0 || err != nil {
+			return nil, false
+		}
+		read += n
+	}
+	return text, true
+}
+
+// reap waits for every process of the box that has no other parent, and reports those that are commands.
+func (s *server) reap() {
+	for {
+		var status unix.WaitStatus
+		var info unix.Siginfo
+		// Look first and reap under the lock: until then no other process can have its id.
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil)
+		if err == unix.ECHILD {
+			<-s.children
+			continue
+		}
+		if err != nil {
+			continue
+		}
+		s.mu.Lock()
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		sync := -1
+		if c := s.running[pid]; err == nil && pid > 0 && c != nil {
+			sync = s.ended(c, status)
+		}
+		s.mu.Unlock()
+		if sync >= 0 {
+			_ = unix.Fsync(sync)
+			unix.Close(sync)
+		}
+	}
+}
+
+// ended reports that a command has ended. It returns a file to sync; negative for none. Callers hold s.mu.
+func (s *server) ended(c *conn, status unix.WaitStatus) (sync int) {
+	delete(s.running, c.pid)
+	s.finish(c.record, uint32(status))
+	sync = -1
+	if c.pid = 0; !c.closed {
+		c.send(supervisor.Exited, uint32(status), -1)
+	} else { // nobody may read it for a long time, and the machine may lose power
+		sync = c.record.duplicate()
+	}
+	c.record.close()
+	return sync
+}
+
+// ignoreSignals ignores all signals, because in a box of an ordinary user commands may signal process 1. Signals that
+// the kernel sends for an error in this program still end it.
+func ignoreSignals() {
+	for n := uintptr(1); n <= 64; n++ {
+		switch syscall.Signal(n) {
+		case unix.SIGKILL, unix.SIGSTOP: // cannot be ignored
+		case unix.SIGCHLD: // if ignored, the kernel would reap what we wait for
+		case unix.SIGURG: // used by the Go runtime
+		default:
+			setSignal(n, &ignored)
+		}
+	}
+}
+
+func exit(code int) {
+	for {
+		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, uintptr(code), 0, 0)
+	}
+}

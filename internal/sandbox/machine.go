@@ -1,0 +1,60 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+)
+
+// Machines tracks which machines are there. Some sandboxes are bound to a machine, and only that machine's servers
+// reach them (see [Bound]), so work on them goes there. A machine is there while one of its servers reports regularly.
+// After a long time without a report it counts as gone, and its sandboxes as dead. It is safe for concurrent use.
+type Machines struct {
+	db        *db.DB
+	drivers   drivers
+	goneAfter time.Duration
+	q         *query.Queries
+}
+
+// OtherMachineError reports that a sandbox can only be reached from another machine, which is there or may come back.
+type OtherMachineError struct{ Machine string }
+
+func (e *OtherMachineError) Error() string { return "the sandbox is on another machine: " + e.Machine }
+
+// MachineIDs returns the machines whose sandboxes this server reaches, sorted.
+func (m *Machines) MachineIDs() []string { return m.drivers.machines() }
+
+// MachineGone returns how long a machine must be without a report before its sandboxes count as dead.
+func (m *Machines) MachineGone() time.Duration { return m.goneAfter }
+
+// TouchMachines records that a server of this server's machines is there.
+func (m *Machines) TouchMachines(ctx context.Context) error {
+	return m.db.In(ctx, db.Scope{}, func(tx pgx.Tx) (err error) {
+		for _, id := range m.MachineIDs() {
+			err = errors.Join(err, m.q.TouchMachine(ctx, tx, id))
+		}
+		return err
+	})
+}
+
+// ThreadMachineTx returns the machine of a thread's live sandbox; empty if there is none or every server reaches it.
+func (m *Machines) ThreadMachineTx(ctx context.Context, tx pgx.Tx, threadID string) (string, error) {
+	return m.q.ThreadMachine(ctx, tx, threadID)
+}
+
+// reaches reports whether this server reaches the sandboxes of a driver on a machine. Every server reaches those
+// without a machine.
+func (m *Machines) reaches(driver, machine string) bool {
+	return machine == "" || m.drivers.machine(driver) == machine
+}
+
+// goneTx reports whether a machine is gone.
+func (m *Machines) goneTx(ctx context.Context, tx pgx.Tx, id string) (bool, error) {
+	unseen, err := m.q.MachineUnseen(ctx, tx, id)
+	return unseen > m.goneAfter.Seconds(), err
+}

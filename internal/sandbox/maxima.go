@@ -1,0 +1,97 @@
+package sandbox
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// Maxima are the operator's limits: no recipe and no command gets more. A zero field means no limit.
+//
+// A recipe that asks for more is refused when it is saved. If the operator lowers a maximum later, the recipe is
+// reduced when a sandbox is built from it, and the thread's log says so.
+type Maxima struct {
+	Limits
+	// CommandTime is the longest time for one command or one step of a preparation.
+	CommandTime time.Duration
+}
+
+// excess is one value in a recipe that is too large.
+type excess struct{ name, asked, most string }
+
+// Bound returns limits with no field above its maximum. Zero fields stay zero.
+func (m Maxima) Bound(l Limits) Limits {
+	l, _ = m.bound(l)
+	return l
+}
+
+// bound is Bound, and also returns what was reduced. A new field of [Limits] needs a line here.
+func (m Maxima) bound(l Limits) (Limits, []excess) {
+	var over []excess
+	whole := func(name string, value *int, most int) {
+		if most > 0 && *value > most {
+			over = append(over, excess{name, fmt.Sprint(*value), fmt.Sprint(most)})
+			*value = most
+		}
+	}
+	whole("memory_mb", &l.MemoryMB, m.MemoryMB)
+	whole("disk_mb", &l.DiskMB, m.DiskMB)
+	whole("pids", &l.PIDs, m.PIDs)
+	if m.CPUs > 0 && l.CPUs > m.CPUs {
+		over = append(over, excess{"cpus", fmt.Sprint(l.CPUs), fmt.Sprint(m.CPUs)})
+		l.CPUs = m.CPUs
+	}
+	return l, over
+}
+
+// reduce returns a recipe with nothing above its maximum, and what was reduced.
+func (m Maxima) reduce(r Recipe) (Recipe, []excess) {
+	var over []excess
+	r.Limits, over = m.bound(r.Limits)
+	if most := m.time(r.CommandTimeout); r.CommandTimeout > most {
+		over = append(over, excess{"command_timeout", r.CommandTimeout.String(), most.String()})
+		r.CommandTimeout = most
+	}
+	return r, over
+}
+
+// check returns an error for a recipe that asks for too much.
+func (m Maxima) check(r Recipe) error {
+	_, over := m.reduce(r)
+	if len(over) == 0 {
+		return nil
+	}
+	return fault.Newf(fault.Invalid, "use a smaller value, or leave it out",
+		"config.limits.%s: %s is more than the %s that the operator allows", over[0].name, over[0].asked, over[0].most)
+}
+
+// time returns d, or the maximum if that is less.
+func (m Maxima) time(d time.Duration) time.Duration {
+	if m.CommandTime > 0 {
+		return min(d, m.CommandTime)
+	}
+	return d
+}
+
+// timeout returns the time limit for a command: the requested one, or the recipe's if that is zero. It refuses one that
+// is too large, because the command would be ended earlier than its author expects.
+func (m Maxima) timeout(asked time.Duration, r Recipe) (time.Duration, error) {
+	if asked == 0 {
+		return m.time(r.commandTimeout()), nil
+	}
+	if most := m.time(asked); asked > most {
+		return 0, fault.Newf(fault.Invalid, "use a smaller value, or leave it out", "timeout: %v is more than the %v that the operator allows", asked, most)
+	}
+	return asked, nil
+}
+
+// describe lists what was reduced, one per line.
+func describe(over []excess) string {
+	var lines []string
+	for _, e := range over {
+		lines = append(lines, fmt.Sprintf("%s is %s instead of %s: the operator allows no more", e.name, e.most, e.asked))
+	}
+	return strings.Join(lines, "\n")
+}

@@ -1,0 +1,89 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// DefaultDriver is the driver of a recipe that names none.
+const DefaultDriver = "local"
+
+// defaultCommandTimeout is the time limit of a command if its recipe has none.
+const defaultCommandTimeout = 10 * time.Minute
+
+// Recipe describes the sandboxes of an environment. Its JSON is the environment's stored config.
+type Recipe struct {
+	// Driver is the driver that creates the box. Defaults to [DefaultDriver].
+	Driver string `json:"driver,omitempty"`
+	// Image is the root file system in the driver's terms. Defaults to the driver's base.
+	Image string `json:"image,omitempty"`
+	// Repo is a git repository that is cloned into the working tree, at Ref (a branch, tag or commit; defaults to the
+	// repository's default branch).
+	Repo string `json:"repo,omitempty"`
+	Ref  string `json:"ref,omitempty"`
+	// Setup is a shell script that runs once in a new box, after the clone.
+	Setup string `json:"setup,omitempty"`
+	// Limits restrict the box. Defaults to the driver's limits.
+	Limits Limits `json:"limits,omitzero"`
+	// CommandTimeout limits one command. Defaults to ten minutes.
+	CommandTimeout time.Duration `json:"command_timeout,omitempty"`
+}
+
+// driver returns the recipe's driver or the default.
+func (r Recipe) driver() string {
+	if r.Driver == "" {
+		return DefaultDriver
+	}
+	return r.Driver
+}
+
+// commandTimeout returns the recipe's time limit or the default.
+func (r Recipe) commandTimeout() time.Duration {
+	if r.CommandTimeout == 0 {
+		return defaultCommandTimeout
+	}
+	return r.CommandTimeout
+}
+
+// encode returns the recipe's stored form, or a [fault.Invalid] if the recipe is invalid in itself.
+func (r Recipe) encode() (json.RawMessage, error) {
+	config, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	// In JSON, a NUL byte is \u0000 and a backslash is two.
+	if strings.Contains(strings.ReplaceAll(string(config), `\\`, ""), `\u0000`) {
+		return nil, fault.New(fault.Invalid, "config: it has a NUL byte", "remove the NUL byte")
+	}
+	return config, checkRepo(r.Repo, r.Ref)
+}
+
+// localRepo reports whether a repository is a directory of this machine, and returns its path.
+func localRepo(repo string) (path string, local bool) {
+	path, _ = strings.CutPrefix(repo, "file://")
+	return path, filepath.IsAbs(path)
+}
+
+// checkRepo validates a recipe's repository and ref. Both become arguments of git, so neither may look like an option.
+func checkRepo(repo, ref string) error {
+	if strings.HasPrefix(ref, "-") || strings.ContainsAny(ref, " \n\x00") {
+		return fault.New(fault.Invalid, "ref: it is not the name of a branch, a tag or a commit", "give one, or leave it out")
+	}
+	if repo == "" {
+		return nil
+	}
+	if _, local := localRepo(repo); local {
+		return nil
+	}
+	u, err := url.Parse(repo)
+	if err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http" || u.Scheme == "ssh" || u.Scheme == "git") {
+		return nil
+	}
+	return fault.New(fault.Invalid, "repo: it is not the address of a git repository",
+		"write it as https://host/path, or as an absolute path on the server")
+}

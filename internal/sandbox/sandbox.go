@@ -1,0 +1,148 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// Sandbox is the record of a box.
+type Sandbox struct {
+	ID, House, Environment string
+	// Provider is the driver that created it, and Ref the box's name there.
+	Provider, Ref string
+	// Machine is the machine to which it is bound; empty if every server reaches it, or while it is being built.
+	Machine string
+	Status  Status
+	// Ephemeral sandboxes are deleted when no running thread is on them.
+	Ephemeral              bool
+	CreatedAt, DestroyedAt time.Time
+}
+
+// Status is the known state of a box.
+type Status string
+
+// The statuses: waiting or being built, usable, and gone for good.
+const (
+	StatusPending Status = "pending"
+	StatusLive    Status = "live"
+	StatusDead    Status = "dead"
+)
+
+// Sandboxes stores the records of sandboxes, including dead ones. A record may change after it was read, unless the
+// caller's transaction has locked it. It is safe for concurrent use.
+type Sandboxes struct {
+	db       *db.DB
+	machines *Machines
+	logger   *slog.Logger
+	q        *query.Queries
+}
+
+// Sandbox returns one sandbox, or a [fault.NotFound].
+func (s *Sandboxes) Sandbox(ctx context.Context, scope db.Scope, id string) (box Sandbox, err error) {
+	err = s.db.In(ctx, scope, func(tx pgx.Tx) error {
+		box, err = s.getTx(ctx, tx, id)
+		return err
+	})
+	return box, err
+}
+
+// ListSandboxes returns up to limit sandboxes of the scope's house before a cursor, newest first, whose ids begin with
+// prefix, which may be empty.
+func (s *Sandboxes) ListSandboxes(ctx context.Context, scope db.Scope, prefix string, before db.Cursor, limit int) (list []Sandbox, err error) {
+	err = s.db.In(ctx, scope, func(tx pgx.Tx) error {
+		var rows []query.Sandbox
+		if prefix == "" {
+			rows, err = s.q.ListSandboxes(ctx, tx, query.ListSandboxesParams{
+				HouseID: scope.House, BeforeTime: before.Time, BeforeID: before.ID, MaxRows: int32(limit),
+			})
+		} else {
+			rows, err = s.q.MatchSandboxes(ctx, tx, query.MatchSandboxesParams{
+				HouseID: scope.House, Prefix: prefix, BeforeTime: before.Time, BeforeID: before.ID, MaxRows: int32(limit),
+			})
+		}
+		for _, row := range rows {
+			box, _ := sandboxFrom(row, nil)
+			list = append(list, box)
+		}
+		return err
+	})
+	return list, err
+}
+
+// getTx is [Sandboxes.Sandbox] in a transaction.
+func (s *Sandboxes) getTx(ctx context.Context, tx pgx.Tx, id string) (Sandbox, error) {
+	return sandboxFrom(s.q.GetSandbox(ctx, tx, id))
+}
+
+// lockTx is getTx, and locks the record until the transaction ends.
+//
+// A sandbox must be locked before its threads, so that two threads that find their sandbox dead at the same time cannot
+// deadlock.
+func (s *Sandboxes) lockTx(ctx context.Context, tx pgx.Tx, id string) (Sandbox, error) {
+	return sandboxFrom(s.q.LockSandbox(ctx, tx, id))
+}
+
+// insertTx inserts a pending sandbox to be built from an environment.
+func (s *Sandboxes) insertTx(ctx context.Context, tx pgx.Tx, env Environment) (Sandbox, error) {
+	return sandboxFrom(s.q.InsertSandbox(ctx, tx, query.InsertSandboxParams{
+		HouseID: env.House, EnvironmentID: env.ID, Provider: env.Recipe.driver(),
+	}))
+}
+
+// markLiveTx records that this server built the box of a pending sandbox, with the driver's ref.
+func (s *Sandboxes) markLiveTx(ctx context.Context, tx pgx.Tx, box Sandbox, ref string) (Sandbox, error) {
+	box.Ref, box.Status, box.Machine = ref, StatusLive, s.machines.drivers.machine(box.Provider)
+	return box, s.q.MarkSandboxLive(ctx, tx, ref, db.Null(box.Machine), box.ID)
+}
+
+// markDeadTx records that the box is gone for good. It does nothing if the sandbox is dead.
+func (s *Sandboxes) markDeadTx(ctx context.Context, tx pgx.Tx, id string) error {
+	return s.q.MarkSandboxDead(ctx, tx, id)
+}
+
+// deleteTx deletes a sandbox that was never built. Its thread then has none.
+func (s *Sandboxes) deleteTx(ctx context.Context, tx pgx.Tx, id string) error {
+	return s.q.DeleteSandbox(ctx, tx, id)
+}
+
+// elsewhere reports whether only another machine reaches a sandbox.
+func (s *Sandboxes) elsewhere(box Sandbox) bool {
+	return !s.machines.reaches(box.Provider, box.Machine)
+}
+
+// reachTx returns a sandbox if it is live and this server reaches it, or an [*OtherMachineError]. If the machine is
+// gone, it marks the sandbox dead.
+func (s *Sandboxes) reachTx(ctx context.Context, tx pgx.Tx, box Sandbox) (Sandbox, error) {
+	if box.Status != StatusLive || !s.elsewhere(box) {
+		return box, nil
+	}
+	gone, err := s.machines.goneTx(ctx, tx, box.Machine)
+	if err != nil {
+		return box, err
+	}
+	if !gone {
+		return box, &OtherMachineError{box.Machine}
+	}
+	s.logger.Warn("a sandbox counts as dead, because no server of its machine has reported for a long time", "sandbox", box.ID, "machine", box.Machine)
+	box.Status = StatusDead
+	return box, s.markDeadTx(ctx, tx, box.ID)
+}
+
+// sandboxFrom returns the sandbox of a row that was queried.
+func sandboxFrom(r query.Sandbox, err error) (Sandbox, error) {
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Sandbox{}, fault.New(fault.NotFound, "there is no such sandbox", "see the thread's sandbox with: arbe thread show")
+	}
+	return Sandbox{
+		ID: r.ID, House: r.HouseID, Environment: r.EnvironmentID, Provider: r.Provider, Ref: db.Zero(r.ProviderRef), Machine: db.Zero(r.MachineID),
+		Status: Status(r.Status), Ephemeral: r.Ephemeral, CreatedAt: r.CreatedAt, DestroyedAt: db.Zero(r.DestroyedAt),
+	}, err
+}

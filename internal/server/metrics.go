@@ -1,0 +1,181 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/door"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/httpd"
+	"github.com/arbe-dev/arbe/internal/live"
+	"github.com/arbe-dev/arbe/internal/rpc"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/version"
+)
+
+// countJobsWithin bounds the one question of a scrape to the database.
+const countJobsWithin = 2 * time.Second
+
+// metrics are what a server counts about itself. No label holds an id, a name or a text of anybody: the number of time
+// series is bounded by this program.
+type metrics struct {
+	registry *prometheus.Registry
+	calls    *prometheus.CounterVec
+	latency  *prometheus.HistogramVec
+	requests *prometheus.CounterVec
+}
+
+func newMetrics() *metrics {
+	m := &metrics{
+		registry: prometheus.NewRegistry(),
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "arbe_rpc_requests_total", Help: "Calls of the services that have ended, by procedure and code.",
+		}, []string{"procedure", "code"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "arbe_rpc_duration_seconds", Help: "How long calls took that do not stream, by procedure.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+		}, []string{"procedure"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "arbe_http_requests_total", Help: "HTTP requests that have ended, by what they are for and status.",
+		}, []string{"door", "status"}),
+	}
+	build := version.Get()
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "arbe_build_info", Help: "Always 1; the labels say which build this is.",
+		ConstLabels: prometheus.Labels{"version": build.Version, "revision": build.Revision, "go": build.Go},
+	})
+	info.Set(1)
+	m.registry.MustRegister(m.calls, m.latency, m.requests, info, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// call counts a call of the services.
+func (m *metrics) call(spec connect.Spec, code string, took time.Duration) {
+	procedure := strings.TrimPrefix(spec.Procedure, "/")
+	m.calls.WithLabelValues(procedure, code).Inc()
+	if spec.StreamType == connect.StreamTypeUnary {
+		m.latency.WithLabelValues(procedure).Observe(took.Seconds())
+	}
+}
+
+// request counts an HTTP request; calls of the services are among them.
+func (m *metrics) request(r *http.Request, status int, _ time.Duration) {
+	m.requests.WithLabelValues(doorOf(r), strconv.Itoa(status)).Inc()
+}
+
+// doorOf says in one of a few words what a request is for.
+func doorOf(r *http.Request) string {
+	path := r.URL.Path
+	switch {
+	case door.Serves(r):
+		return "stream"
+	case strings.HasPrefix(path, rpc.ArtifactPath):
+		return "artifact"
+	case path == "/healthz", path == "/readyz":
+		return "health"
+	case strings.HasPrefix(path, "/arbe.v1."), strings.HasPrefix(path, "/grpc."):
+		return "rpc"
+	}
+	return "web"
+}
+
+// sources are what a scrape asks.
+type sources struct {
+	database   *db.DB
+	log        *stream.Log
+	pictures   *live.Pictures
+	dispatcher *dispatch.Dispatcher
+	drivers    map[string]sandbox.Driver
+}
+
+// collect adds what the parts of the server know, which each scrape asks them.
+func (m *metrics) collect(s sources) {
+	count := func(name, help string, value func() float64) {
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
+	}
+	gauge := func(name, help string, value func() float64) {
+		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
+	}
+	count("arbe_log_batches_total", "Batches of appends that were committed.", func() float64 { return float64(s.log.Stats().Batches) })
+	count("arbe_log_appends_total", "Appends that were committed in batches.", func() float64 { return float64(s.log.Stats().Appends) })
+	count("arbe_log_entries_total", "Entries that were committed in batches.", func() float64 { return float64(s.log.Stats().Entries) })
+	gauge("arbe_log_tails", "Tails that are open.", func() float64 { return float64(s.log.Stats().Tails) })
+	gauge("arbe_live_pictures", "Houses that are watched through this server.", func() float64 { return float64(s.pictures.Len()) })
+	gauge("arbe_commands_running", "Commands that this server works on.", func() float64 { return float64(s.dispatcher.Running()) })
+	gauge("arbe_db_connections_max", "Most connections of the pool.", func() float64 { return float64(s.database.Stats().MaxConns()) })
+	gauge("arbe_db_connections_acquired", "Connections of the pool that are in use.", func() float64 { return float64(s.database.Stats().AcquiredConns()) })
+	gauge("arbe_db_connections_idle", "Connections of the pool that are idle.", func() float64 { return float64(s.database.Stats().IdleConns()) })
+	count("arbe_db_acquires_waited_total", "Acquisitions of a connection that had to wait for one.", func() float64 { return float64(s.database.Stats().EmptyAcquireCount()) })
+	count("arbe_db_acquire_seconds_total", "Time spent on acquiring connections.", func() float64 { return s.database.Stats().AcquireDuration().Seconds() })
+	count("arbe_db_listener_reconnects_total", "Connections that hear notifications and broke.", func() float64 { return float64(s.database.Reconnects()) })
+	for name, driver := range s.drivers {
+		if counts, ok := driver.(interface{ Running() int }); ok {
+			m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "arbe_sandboxes_running", Help: "Sandboxes of this server that run, by driver.", ConstLabels: prometheus.Labels{"driver": name},
+			}, func() float64 { return float64(counts.Running()) }))
+		}
+	}
+	m.registry.MustRegister(jobs{s.dispatcher})
+}
+
+// jobs counts the jobs of all servers at each scrape.
+type jobs struct{ dispatcher *dispatch.Dispatcher }
+
+var jobsDesc = prometheus.NewDesc("arbe_jobs", "Jobs of all servers of the database, by kind and state: queued, running, retryable, failed.", []string{"kind", "state"}, nil)
+
+// Describe and Collect make it a [prometheus.Collector].
+func (jobs) Describe(to chan<- *prometheus.Desc) { to <- jobsDesc }
+
+// Collect asks the database. When it does not answer, the other metrics are reported all the same.
+func (j jobs) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), countJobsWithin)
+	defer cancel()
+	counts, err := j.dispatcher.CountJobs(ctx)
+	if err != nil {
+		to <- prometheus.NewInvalidMetric(jobsDesc, err)
+		return
+	}
+	for _, c := range counts {
+		to <- prometheus.MustNewConstMetric(jobsDesc, prometheus.GaugeValue, float64(c.N), c.Kind, c.State)
+	}
+}
+
+// serveMetrics serves what operators read on an address of its own, if one is set: whoever reaches it needs no
+// credential.
+func (s *Server) serveMetrics() error {
+	if s.cfg.MetricsAddr == "" {
+		return nil
+	}
+	listener, err := net.Listen("tcp", s.cfg.MetricsAddr)
+	if err != nil {
+		return fault.Newf(fault.Precondition, "stop what uses it, or set another with --metrics-addr or ARBE_METRICS_ADDR", "cannot listen on %s for metrics", s.cfg.MetricsAddr).Because(err)
+	}
+	s.metricsURL = localURL(listener.Addr())
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 4}))
+	s.health.routes(mux)
+	server := httpd.New(mux, httpd.Limits{}, s.logger)
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			s.failed <- fault.New(fault.Unavailable, "the server stopped listening for metrics", "start it again").Because(err)
+		}
+	}()
+	s.onStop(func(context.Context) error { return server.Close() })
+	return nil
+}
+
+// MetricsURL is where the operator reads metrics; empty when that is not set.
+func (s *Server) MetricsURL() string { return s.metricsURL }

@@ -1,0 +1,49 @@
+package server
+
+import (
+	"crypto/rand"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/httpd"
+	"github.com/arbe-dev/arbe/internal/logging"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// requestForm is the form of ids that are taken as they come: any other could write lines of its own into a log.
+var requestForm = regexp.MustCompile(`^[A-Za-z0-9._:/+=-]{1,128}$`)
+
+// identified gives each request an id, which every line of the log about it has and which its answer carries, and reports each to observe. A proxy may
+// have given it one, and so does the web app when it calls the services.
+func identified(logger *slog.Logger, observe func(r *http.Request, status int, took time.Duration), next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.Header.Get(arbev1.RequestHeader)
+		if !requestForm.MatchString(id) {
+			id = rand.Text()[:16]
+		}
+		w.Header().Set(arbev1.RequestHeader, id)
+		began := time.Now()
+		ctx := logging.With(r.Context(), slog.String(logging.RequestKey, id))
+		next.ServeHTTP(w, r.WithContext(ctx))
+		if observe != nil {
+			observe(r, httpd.Status(w), time.Since(began))
+		}
+		if logger.Enabled(ctx, slog.LevelDebug) {
+			// Not the query: it may hold the token of a login link.
+			logger.DebugContext(ctx, "request", "method", r.Method, "path", r.URL.Path, "status", httpd.Status(w), "took", time.Since(began))
+		}
+	})
+}
+
+// identifying sends the id of the request in whose name it sends one.
+type identifying struct{ http.RoundTripper }
+
+func (t identifying) RoundTrip(r *http.Request) (*http.Response, error) {
+	if id := logging.Value(r.Context(), logging.RequestKey); id != "" {
+		r = r.Clone(r.Context())
+		r.Header.Set(arbev1.RequestHeader, id)
+	}
+	return t.RoundTripper.RoundTrip(r)
+}

@@ -1,0 +1,118 @@
+package server
+
+import (
+	"cmp"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/local"
+)
+
+// local is the configuration of the driver of this machine, as far as the settings say it.
+func (c Config) local() (local.Config, error) {
+	r := reader{}
+	cfg := local.Config{
+		Runtime: c.SandboxRuntime,
+		Images: local.Images{
+			Registries: names(c.ImageRegistries), PrivateRegistries: names(c.ImagePrivateRegistries), Credentials: names(c.ImageCredentials),
+			SpaceMB: r.count("image_space_mb", c.ImageSpaceMB),
+		},
+		ReadOnly:       strings.FieldsFunc(c.SandboxHostDirs, func(r rune) bool { return r == filepath.ListSeparator }),
+		FreeMB:         r.count("sandbox_free_disk_mb", c.SandboxFreeDiskMB),
+		Running:        r.count("sandboxes_running", c.SandboxesRunning),
+		IdleStop:       r.duration("sandbox_idle_stop", c.SandboxIdleStop),
+		BackgroundStop: r.duration("sandbox_background_stop", c.SandboxBackgroundStop),
+		Grace:          cmp.Or(r.duration("sandbox_grace", c.SandboxGrace), 10*time.Minute),
+		Total: sandbox.Limits{
+			MemoryMB: r.count("sandboxes_memory_mb", c.SandboxesMemoryMB), PIDs: r.count("sandboxes_pids", c.SandboxesPIDs),
+			CPUs: r.number("sandboxes_cpus", c.SandboxesCPUs),
+		},
+	}
+	return cfg, r.err
+}
+
+// machineGone is after how long the sandboxes of a machine that was not seen count as dead.
+func (c Config) machineGone() (time.Duration, error) {
+	r := reader{}
+	return r.duration("sandbox_machine_gone", c.SandboxMachineGone), r.err
+}
+
+// ownsDatabase reports whether the server brings its own Postgres. Such a server belongs to who started it: when it is
+// stopped, all that it started ends. Another one is a service that is restarted and upgraded: what runs in its
+// sandboxes goes on, for the grace, and the next one goes on with it. Killed, both leave it running.
+func (c Config) ownsDatabase() bool { return c.DatabaseURL == "" }
+
+// maxima are the most that a recipe or a command gets. By default a sandbox of this machine may have all that
+// its sandboxes may use together.
+func (c Config) maxima() (sandbox.Maxima, error) {
+	r := reader{}
+	m := sandbox.Maxima{
+		Limits: sandbox.Limits{
+			MemoryMB: r.count("sandbox_max_memory_mb", c.SandboxMaxMemoryMB), DiskMB: r.count("sandbox_max_disk_mb", c.SandboxMaxDiskMB),
+			PIDs: r.count("sandbox_max_pids", c.SandboxMaxPIDs), CPUs: r.number("sandbox_max_cpus", c.SandboxMaxCPUs),
+		},
+		CommandTime: r.duration("sandbox_max_command_time", c.SandboxMaxCommandTime),
+	}
+	machine := local.MachineTotal()
+	if m.MemoryMB == 0 {
+		m.MemoryMB = machine.MemoryMB
+	}
+	if m.CPUs == 0 {
+		m.CPUs = float64(runtime.NumCPU())
+	}
+	if m.DiskMB == 0 {
+		m.DiskMB = 32768
+	}
+	if m.PIDs == 0 {
+		m.PIDs = 4096
+	}
+	if m.CommandTime == 0 {
+		m.CommandTime = 4 * time.Hour
+	}
+	return m, r.err
+}
+
+// names are the parts of a list that is separated by commas.
+func names(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// reader reads settings that are not plain text, and keeps the first error.
+type reader struct{ err error }
+
+// read parses a setting with parse; nothing set is the zero value. What does not parse, or is not above
+// zero, is an error.
+func read[T int | float64 | time.Duration](r *reader, name, text, example string, parse func(string) (T, error)) T {
+	if text == "" {
+		return 0
+	}
+	value, err := parse(text)
+	if err == nil && value > 0 {
+		return value
+	}
+	if r.err == nil {
+		r.err = fault.Newf(fault.Invalid, "write it as "+example, "%s: %q is not a value for it", name, text)
+	}
+	return 0
+}
+
+// count is a whole number of at most 31 bits, which the database's integers hold too.
+func (r *reader) count(name, text string) int {
+	return read(r, name, text, "4096", func(text string) (int, error) {
+		n, err := strconv.ParseInt(text, 10, 32)
+		return int(n), err
+	})
+}
+
+func (r *reader) number(name, text string) float64 {
+	return read(r, name, text, "1.5", func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
+}
+
+func (r *reader) duration(name, text string) time.Duration {
+	return read(r, name, text, "90m", time.ParseDuration)
+}

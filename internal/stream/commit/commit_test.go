@@ -1,0 +1,185 @@
+package commit_test
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream/commit"
+	"github.com/arbe-dev/arbe/internal/stream/store"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// bench is a database with one house, and an open committer that nobody reads behind.
+type bench struct {
+	*dbtest.Database
+	t         *testing.T
+	committer *commit.Committer
+	house     string
+
+	mu sync.Mutex
+	// calls are those of the hooks: "committed" and the ids, "notify", "reconnected".
+	calls []string
+}
+
+func setup(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{Database: dbtest.New(t), t: t}
+	if err := b.Owner(t).QueryRow(t.Context(), "insert into houses (name) values ('Home') returning id").Scan(&b.house); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	b.committer, err = commit.Open(t.Context(), &store.Store{DB: b.DB}, commit.Hooks{
+		Committed: func(c commit.Commit) {
+			call := "committed"
+			for _, e := range c.Entries() {
+				call += " " + e.ID
+			}
+			b.called(call)
+		},
+		Notify:      func(_, _ int64) { b.called("notify") },
+		Reconnected: func() { b.called("reconnected") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.committer.Close)
+	return b
+}
+
+func (b *bench) called(call string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.calls = append(b.calls, call)
+}
+
+// want compares all calls of the hooks so far, and forgets them.
+func (b *bench) want(calls ...string) {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !slices.Equal(b.calls, calls) {
+		b.t.Errorf("the hooks were called %q, want %q", b.calls, calls)
+	}
+	b.calls = nil
+}
+
+// stream makes an empty stream.
+func (b *bench) stream(name string) (ref store.Ref, id int64) {
+	b.t.Helper()
+	ref = store.Ref{House: b.house, Name: name}
+	if err := b.Owner(b.t).QueryRow(b.t.Context(), "insert into streams (house_id, name) values ($1, $2) returning id", ref.House, ref.Name).Scan(&id); err != nil {
+		b.t.Fatal(err)
+	}
+	return ref, id
+}
+
+func (b *bench) execute(statement string) {
+	b.t.Helper()
+	if _, err := b.Owner(b.t).Exec(b.t.Context(), statement); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func drafts(ids ...string) (drafts []entry.Draft) {
+	for _, id := range ids {
+		drafts = append(drafts, entry.Draft{ID: id, Type: "test", Payload: []byte("{}")})
+	}
+	return drafts
+}
+
+// append appends drafts, and returns where their entries are.
+func (b *bench) append(ref store.Ref, ids ...string) (seqs []int64) {
+	b.t.Helper()
+	entries, err := b.committer.Append(b.t.Context(), ref, 0, drafts(ids...))
+	if err != nil {
+		b.t.Fatal(fault.From(err).Detail())
+	}
+	for _, e := range entries {
+		seqs = append(seqs, e.Seq)
+	}
+	return seqs
+}
+
+func TestTheOwnerOfACommitterIsInformed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ref, _ := b.stream("s")
+
+	t.Run("of what was committed, before the caller has its answer; a batch is still to be notified of", func(t *testing.T) {
+		if got := b.append(ref, "a", "b"); !slices.Equal(got, []int64{1, 2}) {
+			t.Errorf("they are at %v", got)
+		}
+		b.want("committed a b", "notify")
+	})
+	t.Run("of a new connection, before anything is written over it", func(t *testing.T) {
+		b.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and application_name = 'arbe commit'")
+		if got := b.append(ref, "c"); !slices.Equal(got, []int64{3}) {
+			t.Errorf("it is at %v", got)
+		}
+		b.want("reconnected", "committed c", "notify")
+	})
+	t.Run("of what was there already, of which Postgres has notified", func(t *testing.T) {
+		if got := b.append(ref, "d", "a"); !slices.Equal(got, []int64{4, 1}) {
+			t.Errorf("they are at %v", got)
+		}
+		b.want("committed d a")
+	})
+	t.Run("not of what was refused", func(t *testing.T) {
+		if _, err := b.committer.Append(t.Context(), ref, 0, []entry.Draft{{ID: "wrong", Type: "test", Payload: []byte("{")}}); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("it is answered %v", err)
+		}
+		b.want()
+	})
+}
+
+func TestAnAppendToTheStreamOfAnID(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ref, id := b.stream("s")
+	b.append(ref, "a")
+	b.execute("delete from streams where name = 's'")
+	_, other := b.stream("s")
+
+	if _, err := b.committer.Append(t.Context(), ref, id, drafts("b")); !errors.Is(err, commit.ErrMoved) {
+		t.Errorf("into one whose name another has got: %v", err)
+	}
+	got, err := b.committer.Append(t.Context(), ref, other, drafts("b"))
+	if err != nil || got[0].Seq != 1 {
+		t.Errorf("into the other: %v, %v", got, err)
+	}
+}
+
+func TestWhatIsRememberedOfAStream(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ref, id := b.stream("s")
+	b.append(ref, "a")
+	want := func(what string, wantID int64, wantType string, wantKnown bool) {
+		t.Helper()
+		if id, contentType, known := b.committer.Recall(ref); id != wantID || contentType != wantType || known != wantKnown {
+			t.Errorf("%s: %d, %q, %t", what, id, contentType, known)
+		}
+	}
+	want("nothing that was not said", 0, "", false)
+	b.committer.Remember(ref, id, "text/plain", false)
+	want("the type of its content", id, "text/plain", true)
+	b.committer.Remember(ref, id+1, "text/plain", true)
+	want("nothing of one that expires", 0, "", false)
+}
+
+func TestAClosedCommitterRefuses(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ref, _ := b.stream("s")
+	b.append(ref, "a")
+	b.committer.Close()
+	if _, err := b.committer.Append(t.Context(), ref, 0, drafts("b")); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("it is answered %v", err)
+	}
+}

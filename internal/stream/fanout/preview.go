@@ -1,0 +1,68 @@
+package fanout
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// keptBytes is how much of a running preview a late watcher gets at least.
+	keptBytes = 64 << 10
+	// keptPreviews limits the previews of a server. The one that has been quiet longest is dropped first.
+	keptPreviews = 512
+	// keptQuiet is how long a preview is kept after its last delta if its entry never comes.
+	keptQuiet = time.Hour
+)
+
+// previewState says whether the entry of a preview may already be in the log.
+type previewState int
+
+const (
+	// doubtful: the entry may have been committed unnoticed while there was no watcher.
+	doubtful previewState = iota
+	// asked: doubtful, and the log is being asked.
+	asked
+	// running: the log did not have the entry after a watcher had joined, so its commit cannot go unnoticed.
+	running
+)
+
+// preview is the last part of the bytes of an unfinished entry. Its topic's lock guards it.
+type preview struct {
+	id string
+	// data ends at byte end. It is only appended to or replaced, so slices of it can be shared.
+	data  []byte
+	end   int64
+	state previewState
+	// forwarded is the offset up to which other servers have been sent the preview. It is used only on the server where
+	// the preview was published.
+	forwarded int64
+}
+
+// add adds a delta and reports whether the preview changed. It skips bytes that it already has. If bytes are missing,
+// it starts the preview again at the delta, because a preview has no gaps.
+func (p *preview) add(offset int64, data []byte) bool {
+	if known := p.end - offset; known > 0 {
+		if known >= int64(len(data)) {
+			return false
+		}
+		data, offset = data[known:], p.end
+	}
+	if offset > p.end {
+		p.data, p.end = nil, offset
+	}
+	p.data = append(p.data, data...)
+	if len(p.data) > 2*keptBytes { // not for every delta, because each time copies all of it
+		p.data = slices.Clone(lastBytes(p.data, keptBytes))
+	}
+	p.end += int64(len(data))
+	return len(data) > 0
+}
+
+// since returns the bytes after an offset, or all kept bytes if they start later.
+func (p *preview) since(offset int64) Delta {
+	n := min(p.end-offset, int64(len(p.data)))
+	data := lastBytes(p.data, int(n))
+	return Delta{EntryID: p.id, Offset: p.end - n, Data: data[:n:n]}
+}
+
+func lastBytes(b []byte, n int) []byte { return b[max(0, len(b)-n):] }

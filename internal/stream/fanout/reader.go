@@ -1,0 +1,49 @@
+package fanout
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/stream/store"
+)
+
+const (
+	// maxReaders is the number of tails and topics that may read from the log at the same time. It leaves connections
+	// to appends.
+	maxReaders = 4
+	// readBytes limits the payloads of one read, which ends with the entry that exceeds it.
+	readBytes = 1 << 20
+)
+
+// reader reads logs for watchers and topics.
+type reader struct {
+	store *store.Store
+	// places limits how many connections readers take from the pool, which appends need too.
+	places chan struct{}
+}
+
+// after reads what follows a position in the stream with this id. A later stream of the same name has another id.
+func (r *reader) after(ctx context.Context, ref store.Ref, stream, after int64) (entries []entry.Entry, err error) {
+	select {
+	case r.places <- struct{}{}:
+		defer func() { <-r.places }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	err = r.store.In(ctx, ref, func(tx pgx.Tx) error {
+		entries, err = store.Read(ctx, tx, ref, stream, store.Range{After: after, Limit: store.MaxRows}, readBytes)
+		return err
+	})
+	return entries, err
+}
+
+// has reports whether the stream holds an entry with this id.
+func (r *reader) has(ctx context.Context, ref store.Ref, stream int64, id string) (found bool, err error) {
+	err = r.store.In(ctx, ref, func(tx pgx.Tx) error {
+		found, err = store.Has(ctx, tx, stream, id)
+		return err
+	})
+	return found, err
+}

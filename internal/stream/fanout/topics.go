@@ -1,0 +1,345 @@
+package fanout
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream/store"
+)
+
+// topics holds the topics of a [Hub]. A goroutine that holds its lock may lock a topic, never the reverse.
+type topics struct {
+	ctx  context.Context
+	work *sync.WaitGroup
+	log  *slog.Logger
+	read *reader
+
+	mu      sync.Mutex
+	stopped bool
+	all     map[int64]*topic
+	// refs finds the topic of a name without asking Postgres. The name may belong to a new stream by now, so this is
+	// only good enough for deltas.
+	refs map[store.Ref]*topic
+	// previews holds all *preview in the order in which they last grew, oldest first. places maps each to its element.
+	previews *list.List
+	places   map[*preview]*place
+	// outbox holds the previews with something to send to other servers. send receives a token when it is not empty.
+	outbox map[*preview]struct{}
+	send   chan struct{}
+}
+
+// place is the position of a preview in the list.
+type place struct {
+	topic *topic
+	at    *list.Element
+	// touched is when the preview last grew.
+	touched time.Time
+}
+
+func newTopics(ctx context.Context, work *sync.WaitGroup, log *slog.Logger, read *reader) *topics {
+	return &topics{
+		ctx: ctx, work: work, log: log, read: read,
+		all: map[int64]*topic{}, refs: map[store.Ref]*topic{},
+		previews: list.New(), places: map[*preview]*place{},
+		outbox: map[*preview]struct{}{}, send: make(chan struct{}, 1),
+	}
+}
+
+// close prevents new fetches, so that the hub can wait for those in progress, and makes all watchers look once more.
+func (ts *topics) close() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.stopped = true
+	for _, t := range ts.all {
+		t.stir()
+	}
+}
+
+// join adds a watcher of the stream with this id, whose tail was just read. The caller must call leave.
+func (ts *topics) join(id int64, ref store.Ref, tail int64) *topic {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	t := ts.topic(id, ref)
+	t.watch(tail)
+	return t
+}
+
+// leave removes a watcher.
+func (ts *topics) leave(t *topic) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if needed := t.unwatch(); !needed {
+		ts.remove(t)
+	}
+}
+
+// topic finds or creates a topic. ref is empty if it is unknown. Callers hold the lock.
+func (ts *topics) topic(id int64, ref store.Ref) *topic {
+	t := ts.all[id]
+	if t == nil {
+		t = &topic{id: id, changed: make(chan struct{})}
+		ts.all[id] = t
+	}
+	if ref != (store.Ref{}) {
+		t.ref = ref
+		ts.refs[ref] = t
+	}
+	return t
+}
+
+// remove forgets a topic. Callers hold the lock.
+func (ts *topics) remove(t *topic) {
+	if ts.all[t.id] == t {
+		delete(ts.all, t.id)
+	}
+	if ts.refs[t.ref] == t {
+		delete(ts.refs, t.ref)
+	}
+}
+
+// idOf returns the stream that recently had this name, if it has a topic.
+func (ts *topics) idOf(ref store.Ref) (id int64, known bool) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	t := ts.refs[ref]
+	if t == nil {
+		return 0, false
+	}
+	return t.id, true
+}
+
+func (ts *topics) find(id int64) *topic {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	return ts.all[id]
+}
+
+// watched returns the ids of all topics, and the position that each has reached.
+func (ts *topics) watched() (ids []int64, reached map[int64]int64) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	reached = make(map[int64]int64, len(ts.all))
+	for id, t := range ts.all {
+		ids = append(ids, id)
+		reached[id] = t.position()
+	}
+	return ids, reached
+}
+
+// reached records that a stream reaches tail.
+func (ts *topics) reached(id, tail int64) {
+	if t := ts.find(id); t != nil && t.reach(tail) {
+		ts.fetch(t)
+	}
+}
+
+// closed records that a stream was closed, at tail or at the last position heard of.
+func (ts *topics) closed(id, tail int64) {
+	if t := ts.find(id); t != nil && t.end(tail) {
+		ts.fetch(t)
+	}
+}
+
+// offer gives a topic what was just committed through this server, which saves a fetch.
+func (ts *topics) offer(t *topic, entries []entry.Entry) {
+	finished, fetch := t.take(entries)
+	ts.retire(finished...)
+	if fetch {
+		ts.fetch(t)
+	}
+}
+
+// deleted records that a stream was deleted.
+func (ts *topics) deleted(id int64) {
+	ts.mu.Lock()
+	t := ts.all[id]
+	if t != nil {
+		ts.remove(t)
+	}
+	ts.mu.Unlock()
+	if t != nil {
+		ts.retire(t.close()...)
+	}
+}
+
+// lost records that a stream ends before the entries of its topic: a database that was restored or failed over lacks
+// the last commits. All watchers of the stream start again.
+func (ts *topics) lost(id int64) {
+	ts.mu.Lock()
+	t := ts.all[id]
+	if t != nil {
+		ts.remove(t)
+	}
+	ts.mu.Unlock()
+	if t != nil {
+		ts.retire(t.abandon()...)
+	}
+}
+
+// fetch reads what a topic wants from the log, once for all its watchers. The caller has claimed the task.
+func (ts *topics) fetch(t *topic) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	if ts.stopped {
+		return
+	}
+	ref := t.ref
+	ts.work.Go(func() {
+		var pause store.Backoff
+		for {
+			doubt, after, more := t.next()
+			if !more {
+				return
+			}
+			err := ts.ask(t, ref, doubt, after)
+			if err == nil {
+				pause = store.Backoff{}
+				continue
+			}
+			if !pause.Wait(ts.ctx) {
+				return
+			}
+			ts.log.Warn("cannot read new entries of a stream; trying again", "stream", t.id, "error", fault.From(err).Detail())
+		}
+	})
+}
+
+// ask does one step of a fetch.
+func (ts *topics) ask(t *topic, ref store.Ref, doubt *preview, after int64) error {
+	if doubt != nil {
+		found, err := ts.read.has(ts.ctx, ref, t.id, doubt.id)
+		switch {
+		case err != nil:
+			return err
+		case found:
+			ts.retire(doubt)
+		default:
+			t.settle(doubt)
+		}
+		return nil
+	}
+	entries, err := ts.read.after(ts.ctx, ref, t.id, after)
+	if err != nil {
+		return err
+	}
+	if len(entries) == 0 { // positions have no gap
+		return errors.New("the stream's entries are gone; its deletion has not been notified yet")
+	}
+	finished, _ := t.take(entries)
+	ts.retire(finished...)
+	if next := entries[0].Seq; next != after+1 {
+		return fmt.Errorf("entry %d is followed by entry %d: those between are lost", after, next)
+	}
+	return nil
+}
+
+// publish adds a delta to the stream's previews. local reports that it was published on this server, which then sends
+// it to the others.
+func (ts *topics) publish(id int64, ref store.Ref, d Delta, local bool) {
+	if len(d.Data) == 0 {
+		return
+	}
+	if t, fetch := ts.preview(id, ref, d, local); fetch {
+		ts.fetch(t)
+	}
+}
+
+func (ts *topics) preview(id int64, ref store.Ref, d Delta, local bool) (t *topic, fetch bool) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	t = ts.topic(id, ref)
+	p, fetch := t.publish(d)
+	if p == nil {
+		return t, false
+	}
+	ts.touch(t, p)
+	if local {
+		ts.outbox[p] = struct{}{}
+		select {
+		case ts.send <- struct{}{}:
+		default: // a token is already pending
+		}
+	}
+	return t, fetch
+}
+
+// streamDelta is a delta with the id of its stream.
+type streamDelta struct {
+	Stream int64
+	Delta
+}
+
+// unsent returns everything that was not yet sent to other servers.
+func (ts *topics) unsent() (deltas []streamDelta) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	for p := range ts.outbox {
+		t := ts.places[p].topic
+		deltas = append(deltas, streamDelta{t.id, t.unsent(p)})
+	}
+	clear(ts.outbox)
+	return deltas
+}
+
+// touch makes p, of topic t, the preview that grew last, and drops the quietest one if there are too many. Callers hold
+// the lock.
+func (ts *topics) touch(t *topic, p *preview) {
+	if known := ts.places[p]; known != nil {
+		known.touched = time.Now()
+		ts.previews.MoveToBack(known.at)
+		return
+	}
+	ts.places[p] = &place{topic: t, at: ts.previews.PushBack(p), touched: time.Now()}
+	if ts.previews.Len() > keptPreviews {
+		ts.drop(ts.previews.Front().Value.(*preview))
+	}
+}
+
+// drop removes a preview if it is still there. Callers hold the lock.
+func (ts *topics) drop(p *preview) {
+	known := ts.places[p]
+	if known == nil {
+		return
+	}
+	ts.previews.Remove(known.at)
+	delete(ts.places, p)
+	delete(ts.outbox, p)
+	if needed := known.topic.forget(p); !needed {
+		ts.remove(known.topic)
+	}
+}
+
+// retire removes previews whose entries were committed or whose stream is gone.
+func (ts *topics) retire(finished ...*preview) {
+	if len(finished) == 0 {
+		return
+	}
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	for _, p := range finished {
+		ts.drop(p)
+	}
+}
+
+// sweep frees recent entries and previews that were not used for a long time.
+func (ts *topics) sweep() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	for _, t := range ts.all {
+		t.rest()
+	}
+	for first := ts.previews.Front(); first != nil; first = ts.previews.Front() {
+		p := first.Value.(*preview)
+		if time.Since(ts.places[p].touched) < keptQuiet {
+			return
+		}
+		ts.drop(p)
+	}
+}

@@ -1,0 +1,14 @@
+package arbev1
+
+// Names that arbe puts on the wire beside the messages. Each is defined here alone, because servers, clients and the web
+// app must agree on them.
+const (
+	// NextHeader is the metadata of an error that says what the caller can do about it.
+	NextHeader = "Arbe-Next"
+	// ReferenceHeader is the metadata of an internal error by which the operator finds it in the log.
+	ReferenceHeader = "Arbe-Reference"
+	// RequestHeader is the header of every answer with the id of its request, which the operator finds in the log.
+	RequestHeader = "X-Request-Id"
+	// SessionCookie carries a browser's session. Over https it has the prefix "__Host-", so that no other host can set it.
+	SessionCookie = "arbe_session"
+)

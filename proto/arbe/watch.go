@@ -1,0 +1,91 @@
+package arbe
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"time"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// WatchHouse tells of the rows of a house that req names and of their changes, however often connections are cut and
+// servers restart in between: first every row, then caught_up, then a row whenever it changes and a gone when it is
+// no longer one of those. It connects again by itself; then rows may be told again as they were, caught_up comes
+// again, and a gone comes before it for each row that was lost meanwhile. Of the options it takes those of [Client.Tail].
+//
+// It ends when the loop is left, or with an error as its last element: the context's, or one that connecting again
+// cannot heal (the credential is not accepted, the house or one of the threads is not there).
+func (c *Client) WatchHouse(ctx context.Context, req *arbev1.WatchHouseRequest, opts ...TailOption) iter.Seq2[*arbev1.WatchHouseResponse, error] {
+	return func(yield func(*arbev1.WatchHouseResponse, error) bool) {
+		t := tail{silence: defaultSilence, lost: func(error, time.Duration) {}}
+		for _, o := range opts {
+			o.applyTail(&t)
+		}
+		w := watch{known: map[rowKey]bool{}, yield: yield}
+		r := reconnects{silence: t.silence, lost: t.lost, hopeless: hopeless}
+		err := r.run(ctx, func(ctx context.Context, heard func() (done func())) (further bool, err error) {
+			w.caughtUp = false
+			for key := range w.known {
+				w.known[key] = false
+			}
+			stream, err := c.Houses.WatchHouse(ctx, req)
+			err = receive(stream, err, heard, w.deliver)
+			return w.caughtUp, err
+		})
+		if err != errLeft {
+			yield(nil, err)
+		}
+	}
+}
+
+// CompareThreads is the order of a house's list of threads, that of ThreadService.ListThreads: pinned ones first, the last
+// pinned leading, then by last activity. It is negative when a comes before b.
+func CompareThreads(a, b *arbev1.Thread) int {
+	return cmp.Or(b.GetPinnedAt().AsTime().Compare(a.GetPinnedAt().AsTime()),
+		b.GetLastActivityAt().AsTime().Compare(a.GetLastActivityAt().AsTime()), cmp.Compare(b.GetId(), a.GetId()))
+}
+
+type rowKey struct{ kind, id string }
+
+// watch is one range over a house's rows, across its connections.
+type watch struct {
+	// known are the rows that were told, and whether this connection told them.
+	known    map[rowKey]bool
+	caughtUp bool
+	yield    func(*arbev1.WatchHouseResponse, error) bool
+}
+
+// deliver yields one event.
+func (w *watch) deliver(event *arbev1.WatchHouseResponse) error {
+	switch e := event.GetEvent().(type) {
+	case *arbev1.WatchHouseResponse_Alive:
+		return nil
+	case *arbev1.WatchHouseResponse_Gone:
+		delete(w.known, rowKey{e.Gone.GetKind(), e.Gone.GetId()})
+	case *arbev1.WatchHouseResponse_Thread:
+		w.known[rowKey{"thread", e.Thread.GetId()}] = true
+	case *arbev1.WatchHouseResponse_Sandbox:
+		w.known[rowKey{"sandbox", e.Sandbox.GetId()}] = true
+	case *arbev1.WatchHouseResponse_Environment:
+		w.known[rowKey{"environment", e.Environment.GetId()}] = true
+	case *arbev1.WatchHouseResponse_Member:
+		w.known[rowKey{"member", e.Member.GetAgent().GetId()}] = true
+	case *arbev1.WatchHouseResponse_CaughtUp:
+		w.caughtUp = true
+		for key, told := range w.known {
+			if told {
+				continue
+			}
+			delete(w.known, key)
+			gone := &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Gone{Gone: &arbev1.Gone{Kind: key.kind, Id: key.id}}}
+			if !w.yield(gone, nil) {
+				return errLeft
+			}
+		}
+	}
+	if !w.yield(event, nil) {
+		return errLeft
+	}
+	return nil
+}

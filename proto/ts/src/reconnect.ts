@@ -1,0 +1,59 @@
+const minDelayMs = 100;
+const maxDelayMs = 5_000;
+
+/** How long to wait before connecting again: longer and longer while that brings nothing further. */
+export class Pace {
+  #delay = minDelayMs;
+  #began = 0;
+
+  /** A connection begins. */
+  begin(): void {
+    this.#began = performance.now();
+  }
+
+  /** It ended; further says that it came further than the one before. */
+  async pause(further: boolean, signal: AbortSignal | undefined, told: (waitMs: number) => void): Promise<void> {
+    // That something was heard is not enough: a connection that always ends at the same place also says something.
+    if (further || performance.now() - this.#began > maxDelayMs) {
+      this.#delay = minDelayMs;
+    }
+    // Half of it is chance, so that the clients of a restarted server do not come all at once.
+    const wait = this.#delay / 2 + (Math.random() * this.#delay) / 2;
+    this.#delay = Math.min(2 * this.#delay, maxDelayMs);
+    told(wait);
+    await sleep(wait, signal);
+  }
+}
+
+/** Aborts its signal when it is not stopped in time. */
+export class Watch {
+  readonly #controller = new AbortController();
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(private readonly ms: number) {}
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  start(): void {
+    this.#timer = setTimeout(() => this.#controller.abort(new Error(`the server said nothing for ${this.ms} ms`)), this.ms);
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer);
+  }
+}
+
+/** Waits, at most until the signal is aborted. */
+function sleep(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const done = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener("abort", done);
+      resolve();
+    };
+    const timer = setTimeout(done, ms);
+    signal?.addEventListener("abort", done);
+  });
+}

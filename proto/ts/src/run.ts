@@ -1,0 +1,204 @@
+import type { Client as ServiceClient } from "@connectrpc/connect";
+
+import { isHopeless } from "./errors.js";
+import type { Entry, EntryService } from "./gen/arbe/v1/entry_pb.js";
+import { OutputStream, type ThreadService } from "./gen/arbe/v1/thread_pb.js";
+import { payloadOf, type CommandResultPayload } from "./payload.js";
+import { Pace } from "./reconnect.js";
+import { tail, type TailEvent } from "./tail.js";
+
+/** What {@link Client.run} runs, and on which thread's sandbox. */
+export interface RunRequest {
+  threadId: string;
+  /** A line for the shell, or a program with its arguments, which are run as they are. */
+  command: string | string[];
+  /** The id of the command entry: the same id again starts nothing twice. Defaults to one that is chosen. */
+  id?: string;
+  /** How long the command may take. Defaults to the environment's limit. */
+  timeoutMs?: number;
+  /** The recipe of the sandbox, if the thread has none yet. */
+  environmentId?: string;
+}
+
+export interface RunOptions {
+  /**
+   * Are given every byte of the command's two outputs, apart, as they come. The command waits for a promise that they
+   * return. Without both, the outputs are one, and only in the result.
+   */
+  onStdout?: (data: Uint8Array) => void | Promise<void>;
+  onStderr?: (data: Uint8Array) => void | Promise<void>;
+  /** What the command reads. Defaults to nothing: its input is empty. */
+  stdin?: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
+  /** Called for every event of the thread from the command on until its result. */
+  onEvent?: (event: TailEvent) => void;
+  /** Called each time a connection to the thread's log ended, and another will be tried after waitMs. */
+  onDisconnect?: (error: unknown, waitMs: number) => void;
+  /** Ends the call, and not the command: cancel it with `threads.cancelCommand`. */
+  signal?: AbortSignal;
+}
+
+/** How a command ended. */
+export interface RunResult extends CommandResultPayload {
+  /** The command_result entry. */
+  entry: Entry;
+}
+
+/** What `run` throws when the output did not arrive whole. `result` is how the command ended, as far as that is known. */
+export class OutputError extends Error {
+  result?: RunResult;
+
+  constructor(
+    /** How many bytes of it arrived. */
+    readonly position: bigint,
+    cause: unknown,
+  ) {
+    super(`the command's output is not complete behind byte ${position}: ${cause}`, { cause });
+    this.name = "OutputError";
+  }
+}
+
+interface Services {
+  entries: Pick<ServiceClient<typeof EntryService>, "tail">;
+  threads: Pick<ServiceClient<typeof ThreadService>, "runCommand" | "readOutput" | "writeInput" | "cancelCommand">;
+}
+
+/** How often a reader or writer that waits for something else says that it is still there. */
+const stayEveryMs = 10_000;
+/** How many bytes of input one call sends. */
+const inputPiece = 256 * 1024;
+
+/** Implements `Client.run`. */
+export async function run(services: Services, request: RunRequest, options: RunOptions = {}): Promise<RunResult> {
+  const { threadId, command, timeoutMs, environmentId = "", id = crypto.randomUUID() } = request;
+  const separate = options.onStdout !== undefined || options.onStderr !== undefined;
+  const started = await services.threads.runCommand(
+    {
+      threadId,
+      id,
+      environmentId,
+      separate,
+      input: options.stdin !== undefined,
+      ...(timeoutMs !== undefined && { timeout: { seconds: BigInt(Math.floor(timeoutMs / 1000)), nanos: Math.floor(timeoutMs % 1000) * 1e6 } }),
+      what: typeof command === "string" ? { case: "command", value: command } : { case: "argv", value: { args: command } },
+    },
+    options.signal && { signal: options.signal },
+  );
+  const leaving = new AbortController();
+  const signal = options.signal ? AbortSignal.any([options.signal, leaving.signal]) : leaving.signal;
+  const attached = { services, threadId, commandId: id, signal };
+  try {
+    const reading = separate ? readOutput(attached, options) : Promise.resolve();
+    // What the caller's functions throw ends the call at once, and an output that is lost when the command has ended.
+    const thrown = new Promise<never>((_, reject) => reading.catch((error) => error instanceof OutputError || reject(error)));
+    const writing = options.stdin ? writeInput(attached, options.stdin) : new Promise<never>(() => {});
+    const failed = new Promise<never>((_, reject) => writing.catch(reject));
+    const result = await Promise.race([follow(services, threadId, started.entry!.seq, started.resultId, signal, options), thrown, failed]);
+    try {
+      await reading;
+    } catch (error) {
+      if (error instanceof OutputError) error.result = result;
+      throw error;
+    }
+    return result;
+  } catch (error) {
+    options.signal?.throwIfAborted();
+    if (!(error instanceof OutputError)) {
+      // Nobody takes its output, or its input broke off.
+      if (separate) await services.threads.readOutput({ threadId, commandId: id, leave: true }).catch(() => {});
+      await services.threads.cancelCommand({ threadId, commandId: id }).catch(() => {});
+    }
+    throw error;
+  } finally {
+    leaving.abort();
+  }
+}
+
+async function follow(services: Services, threadId: string, after: bigint, resultId: string, signal: AbortSignal, options: RunOptions): Promise<RunResult> {
+  for await (const event of tail(services.entries, threadId, { after, signal, ...(options.onDisconnect && { onDisconnect: options.onDisconnect }) })) {
+    options.onEvent?.(event);
+    if (event.case === "entry" && event.value.id === resultId) {
+      return { ...payloadOf(event.value, "command_result")!, entry: event.value };
+    }
+  }
+  throw new Error("the tail ended"); // it ends by throwing only
+}
+
+interface Attached {
+  services: Services;
+  threadId: string;
+  commandId: string;
+  signal: AbortSignal;
+}
+
+async function readOutput(attached: Attached, { onStdout, onStderr }: RunOptions): Promise<void> {
+  const { services, threadId, commandId, signal } = attached;
+  for (let position = 0n; ; ) {
+    let got;
+    try {
+      got = await again(signal, () => services.threads.readOutput({ threadId, commandId, position }, { signal }));
+    } catch (error) {
+      throw new OutputError(position, error);
+    }
+    if (got.ended) return;
+    const at = position;
+    const staying = setInterval(() => {
+      services.threads.readOutput({ threadId, commandId, position: at, stay: true }, { signal }).catch(() => {}); // an error shows at the next call
+    }, stayEveryMs);
+    try {
+      for (const { stream, data } of got.pieces) {
+        await (stream === OutputStream.STDERR ? onStderr : onStdout)?.(data);
+      }
+    } finally {
+      clearInterval(staying);
+    }
+    position = got.position;
+  }
+}
+
+async function writeInput(attached: Attached, stdin: NonNullable<RunOptions["stdin"]>): Promise<void> {
+  const { services, threadId, commandId, signal } = attached;
+  let position = 0n;
+  // send reports whether the command reads on.
+  const send = async (data: Uint8Array, end: boolean): Promise<boolean> => {
+    for (let rest = data, first = true; first || rest.length > 0; first = false) {
+      const piece = rest.subarray(0, inputPiece);
+      const last = end && piece.length === rest.length;
+      const got = await again(signal, () => services.threads.writeInput({ threadId, commandId, position, data: piece, end: last }, { signal }));
+      if (got.closed) return false;
+      rest = rest.subarray(Number(got.position - position));
+      position = got.position;
+    }
+    return true;
+  };
+  const staying = setInterval(() => {
+    services.threads.writeInput({ threadId, commandId, position }, { signal }).catch(() => {}); // an error shows at the next call
+  }, stayEveryMs);
+  // stdin may never go on, and its iteration cannot be interrupted.
+  signal.addEventListener("abort", () => clearInterval(staying), { once: true });
+  try {
+    for await (const data of stdin) {
+      if (!(await reads(send(data, false)))) return;
+    }
+    await reads(send(new Uint8Array(), true));
+  } finally {
+    clearInterval(staying);
+  }
+
+  // When the server refuses input, it ends the command, and the result says why.
+  async function reads(sent: Promise<boolean>): Promise<boolean> {
+    return sent.catch(() => false);
+  }
+}
+
+/** Calls until it succeeds, the signal is aborted, or calling again heals nothing. */
+async function again<T>(signal: AbortSignal, call: () => Promise<T>): Promise<T> {
+  for (const pace = new Pace(); ; ) {
+    pace.begin();
+    try {
+      return await call();
+    } catch (error) {
+      if (signal.aborted || isHopeless(error)) throw error;
+      await pace.pause(false, signal, () => {});
+    }
+  }
+}

@@ -1,0 +1,145 @@
+package web
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/a-h/templ"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// followHouse keeps topics of a house live: its places, and its list of threads.
+func (a *app) followHouse(ctx context.Context, c *liveConn, house string, topics []topic) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	end := func(err error) error {
+		for _, t := range topics {
+			if err := c.end(ctx, t, "house", err); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	// The shared watch brings the changes. This one checks that this reader has access, and ends when they lose it.
+	member, err := a.services.houses.WatchHouse(ctx, &arbev1.WatchHouseRequest{HouseId: house})
+	if err != nil {
+		return end(err)
+	}
+	defer func() { _ = member.Close() }() // the reader left, or the stream ended: nobody needs it
+	if !member.Receive() {
+		return end(member.Err())
+	}
+	ended := background(func() error {
+		for member.Receive() {
+			continue
+		}
+		return member.Err()
+	})
+
+	pending := make(chan struct{}, 1)
+	var here []*subscriber
+	var in *sharedWatch
+	for _, t := range topics {
+		g := &subscriber{session: ctx, topic: t, pending: pending}
+		in = a.watches.join("house/"+house, func() *sharedWatch { return a.houseWatch(house) }, g)
+		defer a.watches.leave(in, g)
+		here = append(here, g)
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-ended:
+			return end(err)
+		case <-pending:
+		}
+		if err := c.pass(in, here...); err != nil {
+			return err
+		}
+	}
+}
+
+// pass sends what waits for subscribers of a watch, all in one write.
+func (c *liveConn) pass(r *sharedWatch, subscribers ...*subscriber) error {
+	var all []string
+	for _, g := range subscribers {
+		lines, err := r.take(g)
+		if err != nil {
+			return err
+		}
+		all = append(all, lines...)
+	}
+	if len(all) > 0 {
+		c.write(topicsEvent, all...)
+	}
+	return nil
+}
+
+// threadWatch is the watch for all who have a thread open: its title, its head and its details.
+func (a *app) threadWatch(t *arbev1.Thread) *sharedWatch {
+	return &sharedWatch{
+		app: a, request: &arbev1.WatchHouseRequest{HouseId: t.HouseId, ThreadIds: []string{t.Id}},
+		render: func(ctx context.Context, w *watched) (map[string]view, error) {
+			t := w.threads[t.Id]
+			if t == nil {
+				return nil, nil // the tail of its log says that it is gone
+			}
+			b, k := w.sandboxOf(t), w.forkLinksOf(t)
+			f := parts{}
+			for id, part := range map[string]templ.Component{
+				"title": pageTitle(windowTitle(t, w.house.Name)), "thread-head": threadHead(t), "details": threadDetails(t, b, k),
+			} {
+				text, err := rendered(ctx, part)
+				if err != nil {
+					return nil, err
+				}
+				f[id] = string(text)
+			}
+			return map[string]view{"thread": f}, nil
+		},
+	}
+}
+
+// sandboxOf is where a thread's commands run, of what is watched.
+func (w *watched) sandboxOf(t *arbev1.Thread) workplace {
+	b := workplace{Inherited: t.EnvironmentId == "", Environment: w.environments[t.EnvironmentId], Sandbox: w.sandboxes[t.SandboxId]}
+	if b.Inherited {
+		b.Environment = w.environments[w.house.DefaultEnvironmentId]
+	}
+	return b
+}
+
+// forkLinksOf is a thread's source and its forks, of what is watched.
+func (w *watched) forkLinksOf(t *arbev1.Thread) forkLinks {
+	k := forkLinks{Source: w.threads[t.ForkedFrom.GetThreadId()]}
+	for _, other := range slices.SortedFunc(maps.Values(w.threads), arbe.CompareThreads) {
+		if other.ForkedFrom.GetThreadId() == t.Id {
+			k.Forks = append(k.Forks, other)
+		}
+	}
+	if k.More = len(k.Forks) > maxForks; k.More {
+		k.Forks = k.Forks[:maxForks]
+	}
+	return k
+}
+
+// parts are elements of a page by their ids, that change by themselves.
+type parts map[string]string
+
+func (p parts) cursor() string { return "" }
+
+func (p parts) whole() []patch { return p.since(parts{}) }
+
+func (p parts) since(before view) []patch {
+	old, _ := before.(parts)
+	var patches []patch
+	for _, id := range slices.Sorted(maps.Keys(p)) {
+		if old[id] != p[id] {
+			patches = append(patches, patch{Selector: "#" + id, HTML: p[id]})
+		}
+	}
+	return patches
+}

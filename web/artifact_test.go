@@ -1,0 +1,85 @@
+package web_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
+)
+
+type artifacts struct {
+	arbev1connect.UnimplementedArtifactServiceHandler
+	f *fake
+}
+
+// ListArtifacts lists those of a thread.
+func (s artifacts) ListArtifacts(_ context.Context, req *arbev1.ListArtifactsRequest) (*arbev1.ListArtifactsResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	res := &arbev1.ListArtifactsResponse{}
+	for _, a := range s.f.kept {
+		if a.ThreadId != req.GetThreadId() {
+			continue
+		}
+		if len(res.Artifacts) == int(req.PageSize) {
+			res.NextPageToken = a.Id
+			break
+		}
+		res.Artifacts = append(res.Artifacts, copied(a))
+	}
+	return res, nil
+}
+
+func TestWhatAThreadLeftIsListedAndDownloaded(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("bare", "Bare")
+	f.thread("rich", "Rich")
+	f.kept = []*arbev1.Artifact{
+		{Id: "file1", ThreadId: "rich", Kind: "file", Label: "report.pdf", HasBytes: true, Size: 3 << 20},
+		{Id: "evil1", ThreadId: "rich", Kind: "file", Label: `<img src=x onerror=alert(1)>`, HasBytes: true, Size: 1},
+		{Id: "link1", ThreadId: "rich", Kind: "commit", ExternalId: "javascript:alert(1)"},
+		{Id: "bare1", ThreadId: "other", Kind: "file", Label: "another thread's", HasBytes: true},
+	}
+	c := ada(t, f)
+	_, page := c.get("/threads/rich")
+	contains(t, page, "<h2>Artifacts</h2>", `<a href="/api/artifact/file1" download>report.pdf</a>`, "3.0 MiB", "javascript:alert(1)")
+	lacks(t, page, "another thread", "<img src=x", `href="javascript`, "and older ones")
+	harmless(t, page)
+	_, page = c.get("/threads/bare")
+	lacks(t, page, "<h2>Artifacts</h2>")
+
+	for i := range 30 {
+		f.kept = append(f.kept, &arbev1.Artifact{Id: fmt.Sprint("more", i), ThreadId: "rich", Kind: "file", HasBytes: true})
+	}
+	_, page = c.get("/threads/rich")
+	contains(t, page, "and older ones")
+	if n := strings.Count(page, "/api/artifact/"); n > 20 {
+		t.Errorf("the page lists %d", n)
+	}
+}
+
+func TestOutputThatTheLogDoesNotHoldIsDownloaded(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("cmds", "Commands")
+	for id, r := range map[string]entry.CommandResult{
+		"whole": {OutputBytes: 900 << 10, ArtifactBytes: 300 << 10, ArtifactID: "out1"}, // as text it is larger
+		"part":  {OutputBytes: 200 << 20, ArtifactBytes: 100 << 20, ArtifactPart: true, ArtifactID: "out2"},
+		"lost":  {OutputBytes: 400 << 10},
+	} {
+		r.CommandID, r.Output, r.OutputTail, r.Truncated = id, "head", "tail", true
+		f.says("cmds", f.me.Id, id, entry.Command{Command: id})
+		f.says("cmds", "", entry.ResultID(id), r)
+	}
+	c := ada(t, f)
+	_, page := c.get("/threads/cmds")
+	contains(t, page, `<a class="show-all" href="/api/artifact/out1" download>Download all 300.0 KiB</a>`, `href="/api/artifact/out2" download>Download the first 100.0 MiB</a>`)
+	if n := strings.Count(page, "/api/artifact/"); n != 2 {
+		t.Errorf("there are %d downloads, want 2", n)
+	}
+}

@@ -1,0 +1,142 @@
+package web_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// violation is a rule of axe that a page breaks, and the elements that break it.
+type violation struct {
+	ID, Help string
+	Nodes    []struct{ Target, Summary string }
+}
+
+// accessible runs all rules of axe on the page that the tab shows.
+func (b *tab) accessible(what string) {
+	b.t.Helper()
+	const run = `axe.run(document, {resultTypes: ['violations']}).then(r => JSON.stringify(r.violations.map(v => ({
+		ID: v.id, Help: v.help, Nodes: v.nodes.slice(0, 5).map(n => ({Target: n.target.join(' '), Summary: n.failureSummary + ' ' + n.html.slice(0, 200)}))}))))
+		.then(text => { window.axeSays = text }, error => { window.axeSays = 'failed: ' + error })`
+	eval[int](b, "(window.axeSays = '', "+run+", 1)")
+	b.until("axe's answer", "window.axeSays !== ''")
+	var found []violation
+	if said := eval[string](b, "window.axeSays"); json.Unmarshal([]byte(said), &found) != nil {
+		b.t.Fatalf("axe says: %s", said)
+	}
+	for _, v := range found {
+		for _, n := range v.Nodes {
+			b.t.Errorf("%s: %s (%s)\n%s\n%s", what, v.Help, v.ID, n.Target, n.Summary)
+		}
+	}
+}
+
+// TestEveryPageIsAccessible holds the pages of a whole server to axe's rules: in both colour schemes, wide and on a phone.
+func TestEveryPageIsAccessible(t *testing.T) {
+	t.Parallel()
+	rules, err := os.ReadFile("axe/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Fatalf("install axe with: make web/axe/node_modules: %v", err)
+	}
+	a := installation(t)
+	a.start()
+	api := a.client()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	link, err := api.Agents.CreateLoginLink(t.Context(), &arbev1.CreateLoginLinkRequest{})
+	must(err)
+	houses, err := api.Houses.ListHouses(t.Context(), &arbev1.ListHousesRequest{})
+	must(err)
+	house := houses.Houses[0]
+	home := "/houses/" + house.Id
+	bot, err := api.Agents.CreateAgent(t.Context(), &arbev1.CreateAgentRequest{HouseId: house.Id, Name: "Coder", Runtime: "pi"})
+	must(err)
+	for _, holder := range []string{"", bot.Agent.Id} {
+		_, err = api.Credentials.CreateAPIKey(t.Context(), &arbev1.CreateAPIKeyRequest{HouseId: house.Id, Name: "CI", AgentId: holder})
+		must(err)
+	}
+	invite, err := api.Houses.CreateInvite(t.Context(), &arbev1.CreateInviteRequest{HouseId: house.Id, Note: "Grace"})
+	must(err)
+	// Small enough for a machine on which other tests have sandboxes too.
+	_, err = api.Environments.UpdateEnvironment(t.Context(), &arbev1.UpdateEnvironmentRequest{
+		Id: house.DefaultEnvironmentId, Config: &arbev1.EnvironmentConfig{Limits: &arbev1.Limits{MemoryMb: 256, DiskMb: 256}},
+	})
+	must(err)
+	made, err := api.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: house.Id, Name: "Everything", Tags: []string{"deploy"}})
+	must(err)
+	thread := made.Thread.Id
+	const wide = "a line that is so long that it does not fit on a phone, nor on most screens, and so must be scrolled to be read by anybody whoever"
+	for _, text := range []string{
+		"# A heading\n\n- [x] a task that is done\n- [ ] a task that is not\n\n> a quote\n\n| a | b |\n|---|--:|\n| " + wide + " | 2 |",
+		"```go\nfunc main() { println(\"" + wide + "\") } // and a comment\n```\n\n```diff\n- old\n+ new\n```\n\n`code`, a [link](https://example.com) and ~~nothing~~",
+		"!seq 1 100; printf '\\033[31mred\\033[0m \\033[32mgreen\\033[0m \\033[1;34mblue\\033[0m \\033[90mgrey\\033[0m\\n'; echo " + strings.Repeat("x", 300),
+		"!exit 3",
+		"!echo running; sleep 1000",
+	} {
+		_, err = api.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: thread, Text: text})
+		must(err)
+	}
+
+	b := newTab(t, "http://"+a.addr)
+	b.logOut()
+	check := func(t *testing.T, name, path, ready string) {
+		b := b.in(t)
+		b.open(path)
+		b.until("the page "+name, ready)
+		eval[int](b, string(rules)+"\n;1")
+		for _, scheme := range []string{"light", "dark"} {
+			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}})
+			for _, width := range []int64{1440, 390} {
+				call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 900, DeviceScaleFactor: 1})
+				b.until("the width", fmt.Sprintf("innerWidth === %d && matchMedia('(prefers-color-scheme: %s)').matches", width, scheme))
+				b.accessible(fmt.Sprintf("%s, %s, %d px", name, scheme, width))
+			}
+		}
+	}
+	for name, path := range map[string]string{"login": "/login", "the question of a login link": link.Path, "the question of an invite": invite.Path} {
+		t.Run(name, func(t *testing.T) { check(t, name, path, "!!document.querySelector('.alone')") })
+	}
+	b.open(link.Path)
+	b.until("the question whether to log in", "!!document.querySelector('form[action=\"/login\"] button')")
+	b.do(chromedp.Click(chromedp.CSS("form[action='/login'] button")))
+	b.until("the house", "location.pathname.startsWith('/houses/')")
+	// What is measured does not change: the running command has begun, all others have ended.
+	begun := "!!document.querySelector('.foot.running') && [...document.querySelectorAll('.foot')].filter(f => /exit [03]/.test(f.innerText)).length === 2 && " +
+		"[...document.querySelectorAll('.screen')].some(s => s.innerText.trim() === 'running')"
+	b.open("/threads/" + thread)
+	b.until("the commands", begun)
+	for name, page := range map[string]struct{ path, ready string }{
+		"house":           {home, "document.documentElement.dataset.live === ''"},
+		"thread":          {"/threads/" + thread, begun},
+		"primary thread":  {"/threads/" + house.PrimaryThreadId, "!!document.querySelector('.note')"},
+		"members":         {home + "/members", "!!document.querySelector('.rows')"},
+		"bots":            {home + "/bots", "!!document.querySelector('.rows')"},
+		"environments":    {home + "/environments", "!!document.querySelector('.rows')"},
+		"an environment":  {"/environments/" + house.DefaultEnvironmentId, "!!document.querySelector('.fields')"},
+		"new environment": {home + "/environments/new", "!!document.querySelector('.fields')"},
+		"keys":            {home + "/keys", "!!document.querySelector('.rows')"},
+	} {
+		t.Run(name, func(t *testing.T) { check(t, name, page.path, page.ready) })
+	}
+	t.Run("the menu of the composer", func(t *testing.T) {
+		b := b.in(t)
+		call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 1440, Height: 900, DeviceScaleFactor: 1})
+		b.open("/threads/" + thread)
+		b.until("the page", begun)
+		b.do(chromedp.SendKeys(chromedp.CSS("#composer-text"), "@co"))
+		b.until("the menu", "!!document.querySelector('.completions [role=option]')")
+		eval[int](b, string(rules)+"\n;1")
+		b.accessible("the open menu")
+	})
+}

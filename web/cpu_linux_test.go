@@ -1,0 +1,27 @@
+package web
+
+import (
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// cpuTime is how long the processor worked for f. A machine that is busy with something else does not
+// change it.
+func cpuTime(t testing.TB, f func()) time.Duration {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	spent := func() time.Duration {
+		const thread = 1 // RUSAGE_THREAD
+		var u syscall.Rusage
+		if err := syscall.Getrusage(thread, &u); err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	before := spent()
+	f()
+	return spent() - before
+}

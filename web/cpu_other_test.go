@@ -1,0 +1,16 @@
+//go:build !linux
+
+package web
+
+import (
+	"testing"
+	"time"
+)
+
+// cpuTime is how long f took.
+func cpuTime(t testing.TB, f func()) time.Duration {
+	t.Helper()
+	start := time.Now()
+	f()
+	return time.Since(start)
+}

@@ -1,0 +1,290 @@
+package web
+
+import (
+	"cmp"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// environmentsView is the page of a house's environments.
+type environmentsView struct {
+	Layout       layout
+	Environments []*arbev1.Environment
+	More         string
+}
+
+// environmentView is the form of one environment.
+type environmentView struct {
+	Layout layout
+	// Environment is nil when it is to be made.
+	Environment *arbev1.Environment
+	// Values are what the form says, by field; Problems what is wrong with it.
+	Values   map[string]string
+	Problems problems
+	// Saved says that it was saved just now.
+	Saved bool
+}
+
+// environmentFields are the fields of the form.
+var environmentFields = []string{"name", "driver", "image", "repo", "ref", "setup", "memory_mb", "disk_mb", "pids", "cpus", "command_timeout"}
+
+// isDefault reports whether threads use it that name none.
+func (v environmentView) isDefault() bool {
+	return v.Environment != nil && v.Environment.Id == v.Layout.House.DefaultEnvironmentId
+}
+
+// limitsSet reports whether a limit is set, or wrong.
+func (v environmentView) limitsSet() bool {
+	for _, field := range environmentFields[6:] {
+		if v.Values[field] != "" || v.Problems[field] != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// action is where the form is sent.
+func (v environmentView) action() string {
+	if v.Environment == nil {
+		return settingsPath(v.Layout.House.Id, "environments")
+	}
+	return environmentPath(v.Environment.Id)
+}
+
+// environments lists the environments of a house.
+func (a *app) environments(w http.ResponseWriter, r *http.Request) error {
+	var v environmentsView
+	house := r.PathValue("house")
+	var err error
+	if v.Layout, err = a.layoutOf(r, house, inSettings); err != nil {
+		return err
+	}
+	res, err := a.services.environments.ListEnvironments(r.Context(), &arbev1.ListEnvironmentsRequest{HouseId: house, PageSize: 200, PageToken: r.URL.Query().Get("page")})
+	if err != nil {
+		return err
+	}
+	v.Environments, v.More = res.Environments, res.NextPageToken
+	return a.show(w, r, http.StatusOK, environmentsPage(v))
+}
+
+// newEnvironment shows the form of an environment to be made.
+func (a *app) newEnvironment(w http.ResponseWriter, r *http.Request) error {
+	v := environmentView{Values: map[string]string{}}
+	var err error
+	if v.Layout, err = a.layoutOf(r, r.PathValue("house"), inSettings); err != nil {
+		return err
+	}
+	return a.show(w, r, http.StatusOK, environmentPage(v))
+}
+
+// environment shows the form of an environment.
+func (a *app) environment(w http.ResponseWriter, r *http.Request) error {
+	v, err := a.environmentView(r)
+	if err != nil {
+		return err
+	}
+	v.Values, v.Saved = valuesOf(v.Environment), r.URL.Query().Has("saved")
+	return a.show(w, r, http.StatusOK, environmentPage(v))
+}
+
+func (a *app) environmentView(r *http.Request) (v environmentView, err error) {
+	res, err := a.services.environments.GetEnvironment(r.Context(), &arbev1.GetEnvironmentRequest{Id: r.PathValue("environment")})
+	if err != nil {
+		return v, err
+	}
+	v.Environment = res.Environment
+	v.Layout, err = a.layoutOf(r, res.Environment.HouseId, inSettings)
+	return v, err
+}
+
+// valuesOf is an environment as its form has it.
+func valuesOf(e *arbev1.Environment) map[string]string {
+	c, l := e.GetConfig(), e.GetConfig().GetLimits()
+	number := func(n int32) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.Itoa(int(n))
+	}
+	values := map[string]string{
+		"name": e.GetName(), "driver": c.GetDriver(), "image": c.GetImage(), "repo": c.GetRepo(), "ref": c.GetRef(), "setup": c.GetSetup(),
+		"memory_mb": number(l.GetMemoryMb()), "disk_mb": number(l.GetDiskMb()), "pids": number(l.GetPids()),
+	}
+	if l.GetCpus() != 0 {
+		values["cpus"] = strconv.FormatFloat(l.GetCpus(), 'f', -1, 64)
+	}
+	if l.GetCommandTimeout() != nil {
+		values["command_timeout"] = shortDuration(l.GetCommandTimeout().AsDuration())
+	}
+	return values
+}
+
+// shortDuration is d as people write it: "10m", "1h30m".
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// recipeOf reads the form of an environment.
+func recipeOf(r *http.Request) (values map[string]string, config *arbev1.EnvironmentConfig, wrong problems) {
+	values, wrong = map[string]string{}, problems{}
+	for _, field := range environmentFields {
+		values[field] = strings.TrimSpace(strings.ReplaceAll(r.PostFormValue(field), "\r\n", "\n"))
+	}
+	number := func(field string) int32 {
+		if values[field] == "" {
+			return 0
+		}
+		n, err := strconv.ParseInt(values[field], 10, 32)
+		if err != nil || n < 1 {
+			wrong.add(field, "Write a whole number, or nothing for the default.")
+		}
+		return int32(n)
+	}
+	limits := &arbev1.Limits{MemoryMb: number("memory_mb"), DiskMb: number("disk_mb"), Pids: number("pids")}
+	if text := values["cpus"]; text != "" {
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(n > 0 && n <= 1024) {
+			wrong.add("cpus", "Write a number such as 2 or 0.5, or nothing for the default.")
+		}
+		limits.Cpus = n
+	}
+	if text := values["command_timeout"]; text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 {
+			wrong.add("command_timeout", "Write a time such as 90s, 10m or 2h, or nothing for the default.")
+		}
+		limits.CommandTimeout = durationpb.New(d)
+	}
+	config = &arbev1.EnvironmentConfig{
+		Driver: values["driver"], Image: values["image"], Repo: values["repo"], Ref: values["ref"], Setup: values["setup"], Limits: limits,
+	}
+	return values, config, wrong
+}
+
+// createEnvironment makes an environment.
+func (a *app) createEnvironment(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	house := r.PathValue("house")
+	values, config, wrong := recipeOf(r)
+	return a.saveEnvironment(w, r, environmentView{Values: values, Problems: wrong}, func(v *environmentView) (err error) {
+		v.Layout, err = a.layoutOf(r, house, inSettings)
+		return err
+	}, func() (string, error) {
+		res, err := a.services.environments.CreateEnvironment(r.Context(), &arbev1.CreateEnvironmentRequest{HouseId: house, Name: values["name"], Config: config})
+		return res.GetEnvironment().GetId(), err
+	})
+}
+
+// changeEnvironment replaces the name and the recipe of an environment.
+func (a *app) changeEnvironment(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	id := r.PathValue("environment")
+	values, config, wrong := recipeOf(r)
+	return a.saveEnvironment(w, r, environmentView{Values: values, Problems: wrong}, func(v *environmentView) error {
+		of, err := a.environmentView(r)
+		v.Layout, v.Environment = of.Layout, of.Environment
+		return err
+	}, func() (string, error) {
+		name := values["name"]
+		_, err := a.services.environments.UpdateEnvironment(r.Context(), &arbev1.UpdateEnvironmentRequest{Id: id, Name: &name, Config: config})
+		return id, err
+	})
+}
+
+// saveEnvironment saves a form that can be read, or shows it again with what is wrong.
+func (a *app) saveEnvironment(w http.ResponseWriter, r *http.Request, v environmentView, complete func(*environmentView) error, save func() (id string, err error)) error {
+	status := http.StatusBadRequest
+	if len(v.Problems) == 0 {
+		id, failed := save()
+		if failed == nil {
+			http.Redirect(w, r, environmentPath(id)+"?saved", http.StatusSeeOther)
+			return nil
+		}
+		var err error
+		if v.Problems, err = problemsOf(failed, environmentFields...); err != nil {
+			return err
+		}
+		status = faultOf(failed).Code.HTTPStatus()
+	}
+	if err := complete(&v); err != nil {
+		return err
+	}
+	return a.show(w, r, status, environmentPage(v))
+}
+
+// deleteEnvironment deletes an environment that nothing uses.
+func (a *app) deleteEnvironment(w http.ResponseWriter, r *http.Request) error {
+	v, err := a.environmentView(r)
+	if err != nil {
+		return err
+	}
+	_, failed := a.services.environments.DeleteEnvironment(r.Context(), &arbev1.DeleteEnvironmentRequest{Id: v.Environment.Id})
+	if failed == nil {
+		http.Redirect(w, r, settingsPath(v.Layout.House.Id, "environments"), http.StatusSeeOther)
+		return nil
+	}
+	return a.refuseEnvironment(w, r, v, failed)
+}
+
+// defaultEnvironment makes an environment the one of threads that name none.
+func (a *app) defaultEnvironment(w http.ResponseWriter, r *http.Request) error {
+	v, err := a.environmentView(r)
+	if err != nil {
+		return err
+	}
+	_, failed := a.services.houses.UpdateHouse(r.Context(), &arbev1.UpdateHouseRequest{Id: v.Layout.House.Id, DefaultEnvironmentId: &v.Environment.Id})
+	if failed == nil {
+		http.Redirect(w, r, environmentPath(v.Environment.Id)+"?saved", http.StatusSeeOther)
+		return nil
+	}
+	return a.refuseEnvironment(w, r, v, failed)
+}
+
+// refuseEnvironment shows an environment with why something was not done to it.
+func (a *app) refuseEnvironment(w http.ResponseWriter, r *http.Request, v environmentView, failed error) (err error) {
+	v.Values = valuesOf(v.Environment)
+	if v.Problems, err = problemsOf(failed); err != nil {
+		return err
+	}
+	return a.show(w, r, faultOf(failed).Code.HTTPStatus(), environmentPage(v))
+}
+
+// recipeLine tells in a line what a sandbox of an environment is built from.
+func recipeLine(e *arbev1.Environment) string {
+	c := e.GetConfig()
+	var parts []string
+	if c.GetImage() != "" {
+		parts = append(parts, c.GetImage())
+	}
+	if c.GetRepo() != "" {
+		repo := c.GetRepo()
+		if c.GetRef() != "" {
+			repo += " at " + c.GetRef()
+		}
+		parts = append(parts, repo)
+	}
+	if c.GetSetup() != "" {
+		parts = append(parts, "setup script")
+	}
+	if len(parts) == 0 {
+		return "the base image of the driver " + cmp.Or(c.GetDriver(), "local")
+	}
+	return clip(strings.Join(parts, " · "), maxWord)
+}

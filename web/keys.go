@@ -1,0 +1,146 @@
+package web
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// keysView is the page of a house's API keys.
+type keysView struct {
+	Layout layout
+	// Keys are those that work, Ended the others.
+	Keys, Ended []*arbev1.APIKey
+	// Holders are the people and bots of the house by their ids, Bots those for whom an owner may make a key.
+	Holders map[string]*arbev1.Agent
+	Bots    []*arbev1.Agent
+	// More is the page of the keys behind these; empty when there are none.
+	More string
+	// Key is one that was made just now.
+	Key string
+	// NewID is the id of the key that the form makes: to send the form twice makes one key.
+	NewID string
+	// Name, For and Days are what the form says, Problems what is wrong with it.
+	Name, For, Days string
+	Problems        problems
+}
+
+// keyDays are how long a key may last, in days, as the form offers them.
+var keyDays = []struct{ Days, Word string }{{"30", "30 days"}, {"90", "90 days"}, {"365", "a year"}, {"", "until it is revoked"}}
+
+// holder is whose a key is.
+func (v keysView) holder(k *arbev1.APIKey) string {
+	if a := v.Holders[k.AgentId]; a != nil {
+		return accountName(a)
+	}
+	return "former member"
+}
+
+// mayRevoke reports whether the one who looks may end a key.
+func (v keysView) mayRevoke(k *arbev1.APIKey) bool {
+	return v.Layout.isOwner() || k.AgentId == v.Layout.Me.Id
+}
+
+// keys shows the API keys of a house.
+func (a *app) keys(w http.ResponseWriter, r *http.Request) error {
+	v, err := a.keysView(r)
+	if err != nil {
+		return err
+	}
+	v.For = r.URL.Query().Get("for")
+	return a.show(w, r, http.StatusOK, keysPage(v))
+}
+
+func (a *app) keysView(r *http.Request) (keysView, error) {
+	v := keysView{Days: "90", NewID: newID(), Holders: map[string]*arbev1.Agent{}}
+	house := r.PathValue("house")
+	var err error
+	if v.Layout, err = a.layoutOf(r, house, inSettings); err != nil {
+		return v, err
+	}
+	g, ctx := newGroup(r.Context())
+	g.Go(func() error {
+		members, err := a.everyMember(ctx, house)
+		for _, m := range members {
+			v.Holders[m.Agent.Id] = m.Agent
+			if m.Agent.Kind == "bot" {
+				v.Bots = append(v.Bots, m.Agent)
+			}
+		}
+		return err
+	})
+	g.Go(func() error {
+		res, err := a.services.credentials.ListAPIKeys(ctx, &arbev1.ListAPIKeysRequest{HouseId: house, PageSize: 200, PageToken: r.URL.Query().Get("page")})
+		for _, k := range res.GetApiKeys() {
+			if keyEnd(k) == "" {
+				v.Keys = append(v.Keys, k)
+			} else {
+				v.Ended = append(v.Ended, k)
+			}
+		}
+		v.More = res.GetNextPageToken()
+		return err
+	})
+	return v, g.Wait()
+}
+
+// keyEnd is why a key does not work any more; empty when it works.
+func keyEnd(k *arbev1.APIKey) string {
+	switch {
+	case k.RevokedAt != nil:
+		return "Revoked " + day(when(k.RevokedAt))
+	case k.ExpiresAt != nil && !when(k.ExpiresAt).After(time.Now()):
+		return "Expired " + day(when(k.ExpiresAt))
+	}
+	return ""
+}
+
+// createKey makes an API key, and shows it: this once, so there is no page to redirect to.
+func (a *app) createKey(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	req := &arbev1.CreateAPIKeyRequest{
+		HouseId: r.PathValue("house"), Id: r.PostFormValue("id"), Name: strings.TrimSpace(r.PostFormValue("name")), AgentId: r.PostFormValue("for"),
+	}
+	days := r.PostFormValue("days")
+	if n, err := strconv.Atoi(days); err == nil {
+		req.ExpiresAt = timestamppb.New(time.Now().Add(time.Duration(min(max(n, 0), 36500)) * 24 * time.Hour))
+	}
+	made, failed := a.services.credentials.CreateAPIKey(r.Context(), req)
+	status, wrong := http.StatusOK, problems(nil)
+	if failed != nil {
+		var err error
+		if wrong, err = problemsOf(failed, "name", "for", "days"); err != nil {
+			return err
+		}
+		status = faultOf(failed).Code.HTTPStatus()
+	}
+	v, err := a.keysView(r)
+	if err != nil {
+		return err
+	}
+	if failed != nil {
+		v.Name, v.For, v.Days, v.Problems = req.Name, req.AgentId, days, wrong
+	} else {
+		v.Key = made.Key
+	}
+	shownOnce(w)
+	return a.show(w, r, status, keysPage(v))
+}
+
+// revokeKey ends an API key.
+func (a *app) revokeKey(w http.ResponseWriter, r *http.Request) error {
+	_, err := a.services.credentials.RevokeAPIKey(r.Context(), &arbev1.RevokeAPIKeyRequest{Id: r.PathValue("key")})
+	if err != nil && faultOf(err).Code != fault.NotFound {
+		return err
+	}
+	http.Redirect(w, r, settingsPath(r.PathValue("house"), "keys"), http.StatusSeeOther)
+	return nil
+}

@@ -1,0 +1,207 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// layout is what every page of a house has around it.
+type layout struct {
+	Theme, Path string
+	Me          *arbev1.Agent
+	Houses      []*arbev1.House
+	House       *arbev1.House
+	Threads     []*arbev1.Thread
+	// Page is the token of this page of threads, Next of the one behind it; empty are the first and none.
+	Page, Next string
+	// Newer are the tokens of the pages before this one, the nearest first, as far as the address tells. First has the first
+	// page's threads, for the places, when Threads is another page.
+	Newer []string
+	First []*arbev1.Thread
+	// Current is the thread that is open; empty on the house's own page.
+	Current string
+}
+
+// layoutOf reads the layout of a house's page.
+func (a *app) layoutOf(r *http.Request, house, current string) (layout, error) {
+	f := layout{Theme: a.themeOf(r), Path: r.URL.RequestURI(), Current: current}
+	if current == "" {
+		q := r.URL.Query()
+		f.Page, f.Newer = q.Get("page"), q["newer"]
+		f.Newer = f.Newer[:min(len(f.Newer), maxNewer)]
+	}
+	g, ctx := newGroup(r.Context())
+	g.Go(func() error {
+		res, err := a.services.agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
+		f.Me = res.GetAgent()
+		return err
+	})
+	g.Go(func() error {
+		res, err := a.services.houses.ListHouses(ctx, &arbev1.ListHousesRequest{PageSize: 200})
+		f.Houses = res.GetHouses()
+		return err
+	})
+	g.Go(func() error {
+		res, err := a.services.houses.GetHouse(ctx, &arbev1.GetHouseRequest{Id: house})
+		f.House = res.GetHouse()
+		return err
+	})
+	g.Go(func() (err error) {
+		f.Threads, f.Next, err = a.threadsOf(ctx, house, f.Page)
+		return err
+	})
+	if f.Page != "" {
+		g.Go(func() (err error) {
+			f.First, _, err = a.threadsOf(ctx, house, "")
+			return err
+		})
+	}
+	return f, g.Wait()
+}
+
+// maxNewer is how many pages before it the address of a page of threads names.
+const maxNewer = 20
+
+// placesOf is the layout for the places, which are the same on every page.
+func (f layout) placesOf() layout {
+	if f.Page != "" {
+		f.Threads = f.First
+	}
+	return f
+}
+
+// olderPage and newerPage lead to the pages of threads beside this one.
+func (f layout) olderPage() string {
+	q := url.Values{"page": {f.Next}}
+	if f.Page != "" {
+		q["newer"] = append([]string{f.Page}, f.Newer...)[:min(len(f.Newer)+1, maxNewer)]
+	}
+	return housePath(f.House.Id) + "?" + q.Encode()
+}
+
+func (f layout) newerPage() string {
+	if len(f.Newer) == 0 {
+		return housePath(f.House.Id)
+	}
+	q := url.Values{"page": f.Newer[:1]}
+	if len(f.Newer) > 1 {
+		q["newer"] = f.Newer[1:]
+	}
+	return housePath(f.House.Id) + "?" + q.Encode()
+}
+
+// threadsOf reads a page of a house's threads: pinned ones first, then by last activity.
+func (a *app) threadsOf(ctx context.Context, house, page string) (threads []*arbev1.Thread, next string, err error) {
+	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, PageSize: pageOfThreads, PageToken: page})
+	threads = res.GetThreads()
+	slices.SortFunc(threads, arbe.CompareThreads) // the server's order may be a second behind
+	return threads, res.GetNextPageToken(), err
+}
+
+// listedThread is a thread in a list. Parent is set when its parent stands elsewhere: Child says that it stands under it.
+type listedThread struct {
+	*arbev1.Thread
+	Child  bool
+	Parent *arbev1.Thread
+}
+
+// pinned are the threads of the house that are pinned, recent the others; a child whose parent is among them comes right
+// behind it.
+func (f layout) pinned() []listedThread { return nested(f.Threads, true) }
+func (f layout) recent() []listedThread { return nested(f.Threads, false) }
+
+func nested(all []*arbev1.Thread, pinned bool) []listedThread {
+	var top []*arbev1.Thread
+	byID, children := map[string]*arbev1.Thread{}, map[string][]*arbev1.Thread{}
+	for _, t := range all {
+		byID[t.Id] = t
+	}
+	for _, t := range all {
+		parent := byID[t.ParentThreadId]
+		switch {
+		case (t.PinnedAt != nil) != pinned:
+		case parent != nil && (parent.PinnedAt != nil) == pinned:
+			children[parent.Id] = append(children[parent.Id], t)
+		default:
+			top = append(top, t)
+		}
+	}
+	var ordered []listedThread
+	var add func(t *arbev1.Thread, child bool)
+	add = func(t *arbev1.Thread, child bool) {
+		one := listedThread{Thread: t, Child: child}
+		if !child {
+			one.Parent = byID[t.ParentThreadId]
+		}
+		ordered = append(ordered, one)
+		for _, c := range children[t.Id] {
+			add(c, true)
+		}
+	}
+	for _, t := range top {
+		add(t, false)
+	}
+	return ordered
+}
+
+// status is a thread's status as a page shows it: a shape and a colour by its class, and a word.
+type status struct{ Class, Word string }
+
+// stateOf is what a thread does now: a chat in which a command runs is running, whatever its row says.
+func stateOf(t *arbev1.Thread) status {
+	if t.Running != nil {
+		return statusOf("running")
+	}
+	return statusOf(t.Status)
+}
+
+// statusOf gives a status nobody knows the neutral shape and its own word.
+func statusOf(s string) status {
+	switch s {
+	case "idle", "running", "waiting", "completed", "failed", "cancelled", "open", "closed":
+		return status{Class: s, Word: s}
+	}
+	return status{Class: "idle", Word: s}
+}
+
+// title is what a thread is called.
+func title(t *arbev1.Thread) string {
+	if name := strings.TrimSpace(t.Name); name != "" {
+		return name
+	}
+	return "Untitled"
+}
+
+// windowTitle is the title of a thread's window: the status comes first, for it is what one looks for in a
+// row of tabs. That a chat is open goes without saying.
+func windowTitle(t *arbev1.Thread, house string) string {
+	s := title(t) + " · " + house
+	switch state := stateOf(t); state.Class {
+	case "open":
+		return s
+	case "running":
+		return "● running · " + s
+	default:
+		return state.Word + " · " + s
+	}
+}
+
+// houseTitle is the title of a house's window, with how many threads of its list run. The script keeps it true.
+func houseTitle(f layout) string {
+	running := 0
+	for _, t := range f.Threads {
+		if t.Running != nil {
+			running++
+		}
+	}
+	if running == 0 {
+		return f.House.Name + " · arbe"
+	}
+	return "● " + decimal(running) + " running · " + f.House.Name + " · arbe"
+}

@@ -1,0 +1,82 @@
+// Command lexers writes the lexers that web uses into files of their own, in the directory that it is started in.
+//
+// Chroma's package of lexers reads all of its 250 lexers whenever a program that contains it starts. That takes longer
+// than everything else in the start of a command, and nearly all of them are never used. Package web reads these files
+// when it first needs them.
+package main
+
+import (
+	"log"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/chroma/v2"
+	"github.com/alecthomas/chroma/v2/lexers"
+)
+
+// languages are the lexers that are used, by chroma's names. Add one only if it passes TestHostileCodeCostsLittle.
+var languages = []string{
+	"Awk", "Bash", "Bash Session", "C", "C#", "C++", "CSS", "Clojure", "Dart", "Diff", "Docker", "Elixir", "Erlang", "Go",
+	"GraphQL", "HTML", "Haskell", "INI", "JSON", "Java", "JavaScript", "Kotlin", "Lua", "Makefile", "Nginx configuration file",
+	"Nix", "OCaml", "PHP", "Perl", "PowerShell", "Protocol Buffer", "Python", "R", "Ruby", "Rust", "SCSS", "SQL", "Scala", "Swift",
+	"TOML", "TypeScript", "XML", "YAML", "markdown",
+}
+
+func main() {
+	log.SetFlags(0)
+	for _, name := range languages {
+		lexer := regexLexer(lexers.Get(name))
+		if lexer == nil {
+			log.Fatalf("chroma has no lexer %s that is made of regular expressions", name)
+		}
+		if name == "Go" {
+			lexer = withPlainStrings(lexer)
+		}
+		text, err := chroma.Marshal(lexer)
+		if err == nil {
+			err = os.WriteFile(fileName(name), []byte(sorted(string(text))), 0o644)
+		}
+		if err != nil {
+			log.Fatalf("%s: %v", name, err)
+		}
+	}
+}
+
+// sorted puts the states of a lexer in order: chroma writes them as a map has them.
+func sorted(text string) string {
+	const end = "    </state>\n"
+	head, states, _ := strings.Cut(text, "  <rules>\n")
+	list := strings.SplitAfter(states, end)
+	slices.Sort(list[:len(list)-1]) // the last one is what follows the states
+	return head + "  <rules>\n" + strings.Join(list, "") + "\n"
+}
+
+func fileName(language string) string {
+	return strings.NewReplacer(" ", "-", "#", "-sharp", "+", "p").Replace(strings.ToLower(language)) + ".xml"
+}
+
+// regexLexer takes a lexer out of one that only prepares its text, as the lexer of Markdown does.
+func regexLexer(lexer chroma.Lexer) *chroma.RegexLexer {
+	if l, ok := lexer.(*chroma.RegexLexer); ok || lexer == nil {
+		return l
+	}
+	field := reflect.Indirect(reflect.ValueOf(lexer)).FieldByName("Lexer")
+	if !field.IsValid() {
+		return nil
+	}
+	l, _ := field.Interface().(*chroma.RegexLexer)
+	return l
+}
+
+// withPlainStrings is the lexer of Go without templates in its raw strings, which a file cannot express.
+func withPlainStrings(lexer *chroma.RegexLexer) *chroma.RegexLexer {
+	rules := lexer.MustRules().Clone()
+	for i, r := range rules["root"] {
+		if strings.HasPrefix(r.Pattern, "(`)") {
+			rules["root"][i].Type = chroma.ByGroups(chroma.LiteralString, chroma.LiteralString, chroma.LiteralString)
+		}
+	}
+	return chroma.MustNewLexer(lexer.Config(), func() chroma.Rules { return rules })
+}

@@ -1,0 +1,266 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/a-h/templ"
+	"github.com/starfederation/datastar-go/datastar"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+const (
+	// beatEvery is how often a quiet connection sends a sign of life. The script takes a silence of twice this for a lost
+	// connection.
+	beatEvery = 20 * time.Second
+	// maxTopics is how many topics one connection follows, and maxFollowed all connections of one session.
+	maxTopics, maxFollowed = 100, 4096
+)
+
+// A browser holds one connection, however many tabs it has: static/connection.js shares it. The connection follows
+// topics, which are what pages show:
+//
+//	house/{id}    the places of a house, on each of its pages
+//	list/{id}     the first page of a house's list of threads
+//	thread/{id}   the log of a thread, its head and its details
+//
+// A topic has a cursor, which says what the page has: of a thread the position of the last entry, else a digest. It
+// comes with each event, and when the browser connects again it names the last one.
+
+// topic is one of them, with what the browser has of it.
+type topic struct{ kind, id, cursor string }
+
+// name is what the browser calls it.
+func (t topic) name() string { return t.kind + "/" + t.id }
+
+// String is how the page names it with its cursor.
+func (t topic) String() string { return t.name() + "/" + t.cursor }
+
+func houseTopic(f layout) topic { return topic{"house", f.House.Id, f.digest()} }
+func listTopic(f layout) topic  { return topic{"list", f.House.Id, f.digest()} }
+
+// topicsOf reads the topics a query asks for.
+func topicsOf(q url.Values) ([]topic, error) {
+	var topics []topic
+	seen := map[string]bool{}
+	for _, text := range q["t"] {
+		kind, rest, _ := strings.Cut(text, "/")
+		id, cursor, _ := strings.Cut(rest, "/")
+		t := topic{kind, id, cursor}
+		if kind != "house" && kind != "list" && kind != "thread" || id == "" {
+			return nil, fault.Newf(fault.Invalid, "use house, list or thread with an id, such as thread/th4w7q2m9x", "t: %q is no topic", clip(text, 80))
+		}
+		if !seen[t.name()] {
+			seen[t.name()] = true
+			topics = append(topics, t)
+		}
+	}
+	if len(topics) == 0 || len(topics) > maxTopics {
+		return nil, fault.Newf(fault.Invalid, fmt.Sprintf("follow from 1 to %d topics", maxTopics), "t: %d topics", len(topics))
+	}
+	return topics, nil
+}
+
+// patch is a change of a page: what Datastar does with elements, where there is something that selector finds.
+type patch struct {
+	Selector string `json:"s"`
+	// Mode is Datastar's; empty is "outer", which makes one element as another.
+	Mode string `json:"m,omitempty"`
+	HTML string `json:"h,omitempty"`
+}
+
+// event is what happened to a topic. The first one of a topic says that it is live.
+type event struct {
+	Topic   string  `json:"t"`
+	Cursor  string  `json:"c,omitempty"`
+	Patches []patch `json:"p,omitempty"`
+	// End says that nothing more comes.
+	End bool `json:"end,omitempty"`
+}
+
+// line is an event as it is sent.
+func (e event) line() (string, error) {
+	text, err := json.Marshal(e)
+	return string(text), err
+}
+
+// The types of the events of server-sent events: each line of data of the first is an event of a topic, and the second
+// says that the connection lives.
+const (
+	topicsEvent datastar.EventType = "topics"
+	beatEvent   datastar.EventType = "beat"
+)
+
+// live follows topics until the browser leaves, or all of them have ended. A connection that breaks is made again by
+// the browser.
+func (a *app) live(w http.ResponseWriter, r *http.Request) error {
+	topics, err := topicsOf(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	session := a.sessionOf(r)
+	leave, err := a.following.enter(session, len(topics))
+	if err != nil {
+		return err
+	}
+	defer leave()
+	// A reader who is not logged in gets that error from each topic.
+	ctx, cancel := context.WithCancel(withSession(r.Context(), session))
+	defer cancel()
+	c := newLiveConn(w, r, cancel)
+	// Topics of one house share one check that the reader is still in it.
+	houses := map[string][]topic{}
+	g, ctx := newGroup(ctx)
+	for _, t := range topics {
+		if t.kind != "thread" {
+			houses[t.id] = append(houses[t.id], t)
+			continue
+		}
+		g.Go(func() error { return a.followThread(ctx, c, t) })
+	}
+	for house, topics := range houses {
+		g.Go(func() error { return a.followHouse(ctx, c, house, topics) })
+	}
+	beat := background(func() error { return c.beat(ctx) })
+	err = g.Wait()
+	cancel()
+	<-beat
+	if err != nil && r.Context().Err() == nil && !errors.Is(err, context.Canceled) {
+		f := faultOf(err)
+		level := slog.LevelInfo
+		if f.Code == fault.Internal {
+			level = slog.LevelError
+		}
+		a.log.Log(r.Context(), level, "web: a live connection was interrupted", "error", f.Detail())
+	}
+	return nil
+}
+
+// following counts the topics that each session follows through this server. The zero value is ready for use, also
+// concurrently.
+type following struct {
+	mu sync.Mutex
+	by map[string]int
+}
+
+// enter counts n more topics of a session until leave. Too many are a [fault.Exhausted].
+func (f *following) enter(session string, n int) (leave func(), err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.by[session]+n > maxFollowed {
+		return nil, fault.New(fault.Exhausted, "this session has too many pages open", "close some of them")
+	}
+	if f.by == nil {
+		f.by = map[string]int{}
+	}
+	f.by[session] += n
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.by[session] -= n; f.by[session] == 0 {
+			delete(f.by, session)
+		}
+	}, nil
+}
+
+// liveConn is one browser's connection. It is safe for concurrent use.
+type liveConn struct {
+	// leave ends the connection.
+	leave context.CancelFunc
+
+	sse *datastar.ServerSentEventGenerator
+
+	mu   sync.Mutex
+	last time.Time
+}
+
+func newLiveConn(w http.ResponseWriter, r *http.Request, leave context.CancelFunc) *liveConn {
+	w.Header().Set("X-Accel-Buffering", "no")
+	return &liveConn{leave: leave, sse: datastar.NewSSE(w, r), last: time.Now()}
+}
+
+// write sends events, all in one go. When the reader is gone it ends the connection.
+func (c *liveConn) write(kind datastar.EventType, lines ...string) {
+	if err := c.sse.Send(kind, lines); err != nil {
+		c.leave()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = time.Now()
+}
+
+// send sends one event.
+func (c *liveConn) send(e event) error {
+	text, err := e.line()
+	if err != nil {
+		return err
+	}
+	c.write(topicsEvent, text)
+	return nil
+}
+
+// beat sends a sign of life on a quiet connection every beatEvery, until ctx ends.
+func (c *liveConn) beat(ctx context.Context) error {
+	timer := time.NewTimer(beatEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		c.mu.Lock()
+		quiet := time.Since(c.last)
+		c.mu.Unlock()
+		if quiet >= beatEvery {
+			c.write(beatEvent)
+			quiet = 0
+		}
+		timer.Reset(beatEvery - quiet)
+	}
+}
+
+// end ends a topic. It tells the page of an error that stays after connecting again, and returns any other error.
+func (c *liveConn) end(ctx context.Context, t topic, what string, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err == nil {
+		return fault.New(fault.Unavailable, "a stream ended", "connect again")
+	}
+	note := farewell(faultOf(err), what)
+	if note == nil {
+		return err
+	}
+	p, err := replaced(ctx, "#live", note)
+	if err != nil {
+		return err
+	}
+	return c.send(event{Topic: t.name(), Patches: []patch{p}, End: true})
+}
+
+// farewell is what a page says when a topic ends for good; nil when connecting again may help.
+func farewell(f *fault.Error, what string) templ.Component {
+	switch f.Code {
+	case fault.NotFound, fault.Forbidden:
+		return liveEnd("This "+what+" is gone.", "Go to your houses.", "/")
+	case fault.Unauthenticated:
+		return liveEnd("You are logged out.", "Log in again.", "/login")
+	}
+	return nil
+}
+
+// replaced is the patch that puts a component in the place of what selector finds.
+func replaced(ctx context.Context, selector string, with templ.Component) (patch, error) {
+	text, err := rendered(ctx, with)
+	return patch{Selector: selector, Mode: "replace", HTML: string(text)}, err
+}

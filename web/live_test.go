@@ -1,0 +1,324 @@
+package web_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web"
+)
+
+// patched is one patch as a browser gets it, and told one event.
+type patched struct{ S, M, H string }
+type told struct {
+	T, C string
+	P    []patched
+	End  bool
+}
+
+// listener is a connection like a browser's.
+type listener struct {
+	t      testing.TB
+	events chan told
+	// cursors are the last of each topic.
+	cursors map[string]string
+}
+
+// listen follows topics over one connection.
+func listen(t testing.TB, base string, topics ...string) *listener {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/live?"+url.Values{"t": topics}.Encode(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.AddCookie(&http.Cookie{Name: "arbe_session", Value: "good"})
+	res, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &listener{t: t, events: make(chan told, 1000), cursors: map[string]string{}}
+	t.Cleanup(cancel)
+	go func() {
+		defer res.Body.Close()
+		defer close(l.events)
+		lines := bufio.NewScanner(res.Body)
+		lines.Buffer(nil, 16<<20)
+		for lines.Scan() {
+			if text, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
+				var e told
+				if json.Unmarshal([]byte(text), &e) != nil {
+					return
+				}
+				l.events <- e
+			}
+		}
+	}()
+	return l
+}
+
+// next is the next event.
+func (l *listener) next() told {
+	l.t.Helper()
+	select {
+	case e, ok := <-l.events:
+		if !ok {
+			l.t.Fatal("the connection ended")
+		}
+		if e.C != "" {
+			l.cursors[e.T] = e.C
+		}
+		return e
+	case <-time.After(30 * time.Second):
+		l.t.Fatal("nothing comes")
+	}
+	return told{}
+}
+
+// live waits until all topics are live.
+func (l *listener) live(topics ...string) {
+	l.t.Helper()
+	waiting := map[string]bool{}
+	for _, t := range topics {
+		waiting[t] = true
+	}
+	for len(waiting) > 0 {
+		delete(waiting, l.next().T)
+	}
+}
+
+func TestAChangeSendsOnlyWhatChanged(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.now = time.Now().Add(-time.Hour)
+	for i := range 50 {
+		f.now = f.now.Add(time.Second)
+		f.thread(fmt.Sprintf("change%04d", i), fmt.Sprintf("thread number %d.", i))
+	}
+	l := listen(t, f.start(t), "house/home/", "list/home/")
+	whole := map[string]told{}
+	for len(whole) < 2 {
+		e := l.next()
+		whole[e.T] = e
+	}
+	if len(whole["list/home"].P) != 1 || !strings.Contains(whole["list/home"].P[0].H, "thread number 0.") || len(whole["house/home"].C) < 16 {
+		t.Fatalf("at first it tells %.300v", whole)
+	}
+	both := func(is func(told)) {
+		t.Helper()
+		seen := map[string]bool{}
+		for len(seen) < 2 {
+			e := l.next()
+			seen[e.T] = true
+			is(e)
+		}
+	}
+	t.Run("a new name is one row, in its place", func(t *testing.T) {
+		f.update("change0020", func(t *arbev1.Thread) { t.Name = "renamed." })
+		both(func(e told) {
+			if len(e.P) != 1 || e.P[0].M != "" || !strings.HasSuffix(e.P[0].S, "-change0020") || !strings.Contains(e.P[0].H, "renamed.") || len(e.P[0].H) > 2000 {
+				t.Errorf("it tells %v", e)
+			}
+		})
+	})
+	t.Run("one that something was said in moves to the top, and the others stay", func(t *testing.T) {
+		f.update("change0010", func(t *arbev1.Thread) { t.LastActivityAt = timestamppb.Now() })
+		both(func(e told) {
+			if len(e.P) != 2 || e.P[0].M != "remove" || e.P[1].M == "" || !strings.Contains(e.P[1].H, "change0010") {
+				t.Errorf("it tells %v", e)
+			}
+		})
+	})
+	t.Run("one that is pinned makes a section of its own", func(t *testing.T) {
+		f.update("change0030", func(t *arbev1.Thread) { t.PinnedAt = timestamppb.Now() })
+		both(func(e told) {
+			if len(e.P) != 1 || (e.P[0].S != "#places" && e.P[0].S != "#threads") {
+				t.Errorf("it tells %.200v", e)
+			}
+		})
+	})
+	t.Run("a page that has it all is told nothing but that it is live", func(t *testing.T) {
+		again := listen(t, f.start(t), "list/home/"+l.cursors["list/home"])
+		if e := again.next(); len(e.P) != 0 || e.T != "list/home" {
+			t.Errorf("it tells %.200v", e)
+		}
+	})
+	t.Run("and the page itself has what the connection tells", func(t *testing.T) {
+		_, page := ada(t, f).get("/houses/home")
+		contains(t, page, "list/home/"+l.cursors["list/home"])
+	})
+}
+
+func TestABadTopicIsRefused(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	c := ada(t, f)
+	for _, query := range []string{"", "t=", "t=river/home/", "t=thread", "t=" + strings.Repeat("&t=house/", 201)} {
+		if res, _ := c.get("/live?" + query); res.StatusCode != http.StatusBadRequest {
+			t.Errorf("%.40q: the answer is %d", query, res.StatusCode)
+		}
+	}
+	t.Run("and one that is not there ends, without the others", func(t *testing.T) {
+		f.thread("isthere01", "There")
+		l := listen(t, f.start(t), "thread/nothere01/0", "house/elsewhere/", "thread/isthere01/0")
+		ended := map[string]bool{}
+		for len(ended) < 2 {
+			if e := l.next(); e.End {
+				ended[e.T] = true
+			}
+		}
+		f.says("isthere01", f.me.Id, "", entry.Chat{Text: "hello there."})
+		for e := l.next(); e.C != "1"; e = l.next() {
+			continue
+		}
+		if ended["thread/isthere01"] {
+			t.Error("the thread that is there ended")
+		}
+	})
+}
+
+func TestASessionFollowsSoManyTopics(t *testing.T) {
+	t.Parallel()
+	var f web.Following
+	leave, err := f.Enter("ada", web.MaxFollowed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Enter("ada", 1); fault.CodeOf(err) != fault.Exhausted {
+		t.Errorf("one more is answered with %v", err)
+	}
+	if _, err := f.Enter("bob", 1); err != nil {
+		t.Errorf("another session's: %v", err)
+	}
+	leave()
+	if _, err := f.Enter("ada", 1); err != nil {
+		t.Errorf("after the others left: %v", err)
+	}
+}
+
+// While nothing happens, nothing is asked: neither by tabs nor for them.
+func TestAnIdleTabCostsNoCalls(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("idleidle1", "Idle")
+	base := f.start(t)
+	for range 10 {
+		l := listen(t, base, "house/home/", "list/home/", "thread/idleidle1/0")
+		l.live("house/home", "list/home", "thread/idleidle1")
+	}
+	f.mu.Lock()
+	before := f.calls
+	f.mu.Unlock()
+	// What changes is told by what is open already.
+	l := listen(t, base, "house/home/")
+	l.live("house/home")
+	for i := range 5 {
+		f.update("idleidle1", func(t *arbev1.Thread) { t.Name = fmt.Sprint("name ", i, ".") })
+		for e := l.next(); !strings.Contains(fmt.Sprint(e.P), fmt.Sprint("name ", i, ".")); e = l.next() {
+			continue
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.calls != before {
+		t.Errorf("%d calls were made", f.calls-before)
+	}
+}
+
+// A browser of HTTP/1.1 holds six connections at most.
+func TestTwentyTabsOfOneBrowser(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	var open, most atomic.Int32
+	app := f.app(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/live" {
+			now := open.Add(1)
+			for {
+				if had := most.Load(); had >= now || most.CompareAndSwap(had, now) {
+					break
+				}
+			}
+			defer open.Add(-1)
+		}
+		app.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	const tabs = 20
+	for i := range tabs {
+		f.thread(fmt.Sprintf("twenty%04d", i), fmt.Sprintf("Number %d", i))
+	}
+	first := newTab(t, server.URL)
+	all := []*tab{first}
+	for len(all) < tabs {
+		all = append(all, first.another())
+	}
+	for i, b := range all {
+		b.open(fmt.Sprintf("/threads/twenty%04d", i))
+	}
+	for _, b := range all {
+		b.untilLive()
+	}
+	f.until(t, "one connection for all", func() bool { return f.tails == tabs })
+	for i, b := range all {
+		f.says(fmt.Sprintf("twenty%04d", i), f.me.Id, "", entry.Chat{Text: fmt.Sprintf("to number %d.", i)})
+		b.until("what was said in its thread", says(fmt.Sprintf("to number %d.", i), 1))
+	}
+	last := all[tabs-1]
+	last.write("said in the last one")
+	last.until("what was said there", says("said in the last one", 1))
+	last.until("an empty outbox", "document.querySelectorAll('#outbox form').length === 0")
+	f.update("twenty0003", func(t *arbev1.Thread) { t.Name = "Another name" })
+	for i, b := range all {
+		b.until("the new name in the places", "document.querySelector('#place-twenty0003').innerText.includes('Another name')")
+		b.until("its own place marked", fmt.Sprintf("document.querySelector('#places [aria-current]')?.id === 'place-twenty%04d'", i))
+	}
+	if n := open.Load(); n != 1 {
+		t.Errorf("the browser holds %d connections, of at most %d at a time", n, most.Load())
+	}
+}
+
+func TestWithoutASharedWorkerATabConnectsByItself(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("aloneone1", "Alone")
+	app := f.app(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/static/arbe-") && strings.HasSuffix(r.URL.Path, ".js") {
+			w.Header().Set("Content-Type", "text/javascript")
+			_, _ = w.Write([]byte("window.SharedWorker = undefined\n"))
+			r.Header.Del("Accept-Encoding")
+			app.ServeHTTP(&bodyOnly{ResponseWriter: w}, r)
+			return
+		}
+		app.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	b := newTab(t, server.URL)
+	b.open("/threads/aloneone1")
+	b.untilLive()
+	f.says("aloneone1", f.me.Id, "", entry.Chat{Text: "hello alone."})
+	b.until("what is said", says("hello alone.", 1))
+	b.open("/houses/home")
+	b.untilLive()
+	f.until(t, "the end of the page's connection", func() bool { return f.tails == 0 })
+}
+
+// bodyOnly drops the headers of an answer.
+type bodyOnly struct{ http.ResponseWriter }
+
+func (*bodyOnly) Header() http.Header { return http.Header{} }
+func (*bodyOnly) WriteHeader(int)     {}

@@ -1,0 +1,234 @@
+package web
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// membersView is the page of the people in a house.
+type membersView struct {
+	Layout  layout
+	People  []*arbev1.Member
+	Invites []*arbev1.Invite
+	// Link is an invite that was made just now, Made what it is for.
+	Link string
+	Made *arbev1.Invite
+	// Note, Role and Days are what the form of an invite says, Problems what is wrong with it.
+	Note, Role, Days string
+	Problems         problems
+}
+
+// owners counts them.
+func (v membersView) owners() (n int) {
+	for _, m := range v.People {
+		if m.Role == "owner" {
+			n++
+		}
+	}
+	return n
+}
+
+// inviteDays are how long an invite may last, in days, as the form offers them.
+var inviteDays = []struct{ Days, Word string }{{"1", "a day"}, {"7", "a week"}, {"30", "30 days"}}
+
+// members shows who is in a house, and to owners its invites.
+func (a *app) members(w http.ResponseWriter, r *http.Request) error {
+	v, err := a.membersView(r)
+	if err != nil {
+		return err
+	}
+	return a.show(w, r, http.StatusOK, membersPage(v))
+}
+
+func (a *app) membersView(r *http.Request) (membersView, error) {
+	v := membersView{Role: "member", Days: "7"}
+	house := r.PathValue("house")
+	var err error
+	if v.Layout, err = a.layoutOf(r, house, inSettings); err != nil {
+		return v, err
+	}
+	members, err := a.everyMember(r.Context(), house)
+	if err != nil {
+		return v, err
+	}
+	for _, m := range members {
+		if m.Agent.Kind != "bot" {
+			v.People = append(v.People, m)
+		}
+	}
+	if v.Layout.isOwner() {
+		res, err := a.services.houses.ListInvites(r.Context(), &arbev1.ListInvitesRequest{HouseId: house, PageSize: 200})
+		if err != nil {
+			return v, err
+		}
+		v.Invites = res.Invites
+	}
+	return v, nil
+}
+
+// invite makes an invite, and shows its link: this once, so there is no page to redirect to.
+func (a *app) invite(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	note, role, days := strings.TrimSpace(r.PostFormValue("note")), r.PostFormValue("role"), r.PostFormValue("days")
+	req := &arbev1.CreateInviteRequest{HouseId: r.PathValue("house"), Role: role, Note: note}
+	if n, err := strconv.Atoi(days); err == nil {
+		req.ExpiresIn = durationpb.New(time.Duration(min(max(n, 0), 1000)) * 24 * time.Hour)
+	}
+	made, failed := a.services.houses.CreateInvite(r.Context(), req)
+	status, wrong := http.StatusOK, problems(nil)
+	if failed != nil {
+		var err error
+		if wrong, err = problemsOf(failed, "note", "role", "days"); err != nil {
+			return err
+		}
+		status = faultOf(failed).Code.HTTPStatus()
+	}
+	v, err := a.membersView(r)
+	if err != nil {
+		return err
+	}
+	if failed != nil {
+		v.Note, v.Role, v.Days, v.Problems = note, role, days, wrong
+	} else {
+		v.Link, v.Made = a.addressOf(r, made.Path), made.Invite
+	}
+	shownOnce(w)
+	return a.show(w, r, status, membersPage(v))
+}
+
+// revokeInvite ends an invite.
+func (a *app) revokeInvite(w http.ResponseWriter, r *http.Request) error {
+	house := r.PathValue("house")
+	_, err := a.services.houses.RevokeInvite(r.Context(), &arbev1.RevokeInviteRequest{HouseId: house, Id: r.PathValue("invite")})
+	if err != nil && faultOf(err).Code != fault.NotFound {
+		return err
+	}
+	http.Redirect(w, r, settingsPath(house, "members"), http.StatusSeeOther)
+	return nil
+}
+
+// changeMember changes the role of a person.
+func (a *app) changeMember(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	house := r.PathValue("house")
+	_, err := a.services.houses.UpdateMember(r.Context(), &arbev1.UpdateMemberRequest{HouseId: house, AgentId: r.PathValue("agent"), Role: r.PostFormValue("role")})
+	if err != nil {
+		return err
+	}
+	http.Redirect(w, r, settingsPath(house, "members"), http.StatusSeeOther)
+	return nil
+}
+
+// removeMember removes a person or a bot. Somebody who leaves goes to their other houses.
+func (a *app) removeMember(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	house, agent := r.PathValue("house"), r.PathValue("agent")
+	_, err := a.services.houses.RemoveMember(r.Context(), &arbev1.RemoveMemberRequest{HouseId: house, AgentId: agent})
+	if err != nil && faultOf(err).Code != fault.NotFound {
+		return err
+	}
+	back := settingsPath(house, "members")
+	switch r.PostFormValue("from") {
+	case "bots":
+		back = settingsPath(house, "bots")
+	case "self":
+		forget(w)
+		back = "/"
+	}
+	http.Redirect(w, r, back, http.StatusSeeOther)
+	return nil
+}
+
+// invitation is the page of somebody who follows an invite.
+type invitation struct {
+	Theme, Token string
+	For          *arbev1.GetInviteResponse
+	// Me is who is logged in; nil is nobody: then a new person joins, with this Name.
+	Me       *arbev1.Agent
+	Name     string
+	Problems problems
+}
+
+// join shows what an invite is for and asks whether to join. It uses no invite up: browsers, chats and mail filters
+// open links to look at them.
+func (a *app) join(w http.ResponseWriter, r *http.Request) error {
+	keepToken(w)
+	v, err := a.invitation(r, r.URL.Query().Get("token"))
+	if err != nil {
+		return err
+	}
+	return a.show(w, r, http.StatusOK, joinPage(v))
+}
+
+func (a *app) invitation(r *http.Request, token string) (invitation, error) {
+	v := invitation{Theme: a.themeOf(r), Token: token}
+	res, err := a.services.houses.GetInvite(r.Context(), &arbev1.GetInviteRequest{Token: token})
+	if err != nil {
+		return v, unusableInvite(err)
+	}
+	v.For, v.Me = res, a.whoIs(r)
+	return v, nil
+}
+
+// unusableInvite is an error of an invite that cannot be used. It is not about who is logged in, so nobody is sent to
+// log in because of it.
+func unusableInvite(err error) error {
+	const next = "ask an owner of the house for a new link"
+	switch f := faultOf(err); f.Code {
+	case fault.Unauthenticated:
+		return fault.New(fault.NotFound, f.Message, next)
+	case fault.Invalid:
+		return fault.New(fault.NotFound, "this is not the link of an invite", next)
+	}
+	return err
+}
+
+// accept joins the house: as whoever the page said, or as a new person, who is then logged in.
+func (a *app) accept(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	keepToken(w)
+	v, err := a.invitation(r, r.PostFormValue("token"))
+	if err != nil {
+		return err
+	}
+	if v.Me.GetId() != r.PostFormValue("as") { // somebody logged in or out since the page was shown
+		return a.show(w, r, http.StatusOK, joinPage(v))
+	}
+	ctx, req := r.Context(), &arbev1.AcceptInviteRequest{Token: v.Token}
+	if v.Me != nil {
+		ctx = withSession(ctx, a.sessionOf(r))
+	} else {
+		v.Name = strings.TrimSpace(r.PostFormValue("name"))
+		req.Name = v.Name
+	}
+	res, err := a.services.houses.AcceptInvite(ctx, req)
+	if f := faultOf(err); err != nil && f.Code == fault.Invalid {
+		if v.Problems, err = problemsOf(err, "name"); err != nil {
+			return err
+		}
+		return a.show(w, r, f.Code.HTTPStatus(), joinPage(v))
+	} else if err != nil {
+		return unusableInvite(err)
+	}
+	if res.Session != "" {
+		forget(w)
+		http.SetCookie(w, a.cookie(sessionCookie, res.Session, res.SessionExpiresAt.AsTime()))
+	}
+	http.Redirect(w, r, housePath(res.House.Id), http.StatusSeeOther)
+	return nil
+}

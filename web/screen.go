@@ -1,0 +1,636 @@
+package web
+
+import (
+	"html"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// screenColumns is the width at which a screen wraps. HTML joins wrapped rows to one line again.
+	screenColumns = 160
+	// windowRows is how far up the cursor can go.
+	windowRows = 100
+	// keptRows is how many rows a screen keeps. It is at least windowRows.
+	keptRows = 200
+	// maxParameters and maxParameter bound the numbers of one control sequence. No screen is larger.
+	maxParameters, maxParameter = 32, 9999
+	// maxCommand bounds an operating system command, and with it the address of a link, in bytes.
+	maxCommand = 2048
+	// maxLinks bounds the links of one screen.
+	maxLinks = 1000
+)
+
+// screen interprets terminal output. What it prints is hostile: a screen takes any bytes, in pieces that
+// end anywhere, in time proportional to their number and in memory that does not depend on it.
+//
+// It knows text, the movements of the cursor, erasing, colours and links (OSC 8). It ignores every other
+// sequence. It is not safe for concurrent use.
+type screen struct {
+	// rows are the rows that it keeps, at most 2*keptRows, and at least one. The cursor is in the last
+	// windowRows of them.
+	rows []screenRow
+	x, y int
+	// savedX and savedY are the cursor as ESC 7 saved it; savedY counts from the top of the window.
+	savedX, savedY int
+	look           look
+	// links are the addresses that looks refer to, from 1.
+	links []string
+	// retired takes the rows that scroll out, oldest first; nil drops them. It must not keep them.
+	retired func([]screenRow)
+	// origin is the row where a program that cleared the screen has its first line; -1 when none did, or it scrolled out.
+	origin int
+	// scrolled is how many lines scrolled out.
+	scrolled int
+
+	// state is where in a control sequence the output is.
+	state parserState
+	// character is the beginning of a character that is not complete yet.
+	character []byte
+	// parameters are the numbers of a control sequence, ignored is set when it is one for other things.
+	parameters []int
+	ignored    bool
+	// command is the text of an operating system command. One longer than maxCommand is ignored.
+	command []byte
+}
+
+type parserState uint8
+
+const (
+	inText parserState = iota
+	// inEscape follows ESC.
+	inEscape
+	// inCharset follows an escape that takes one more character.
+	inCharset
+	// inControl follows ESC [.
+	inControl
+	// inCommand follows ESC ], inString the other introducers of a string that ends with ST.
+	inCommand
+	inString
+)
+
+// screenRow is a row of the screen, continued by the next one if wrapped.
+type screenRow struct {
+	cells   []cell
+	wrapped bool
+}
+
+type cell struct {
+	char rune
+	look look
+}
+
+// look is how a cell looks; the zero look is plain.
+type look struct {
+	// ink and ground are 0 or a code of SGR (30 to 37, 90 to 97; 40 to 47, 100 to 107), or
+	// extendedColour and a number of the palette.
+	ink, ground uint16
+	flags       lookFlags
+	// link is an index into the screen's links and 1, or 0.
+	link uint16
+}
+
+const extendedColour = 256
+
+type lookFlags uint8
+
+const (
+	bold lookFlags = 1 << iota
+	faint
+	italic
+	underlined
+	blinking
+	struck
+	// inverse changes ink and ground.
+	inverse
+)
+
+// flagClasses are the classes of the flags, in their order.
+var flagClasses = [...]string{"term-fg1", "term-fg2", "term-fg3", "term-fg4", "term-fg5", "term-fg9"}
+
+func newScreen() *screen { return &screen{rows: make([]screenRow, 1, 2*keptRows), origin: -1} }
+
+// Write interprets the next piece of output. It never fails.
+func (s *screen) Write(piece []byte) (int, error) {
+	n := len(piece)
+	for len(s.character) > 0 && len(piece) > 0 {
+		s.character, piece = append(s.character, piece[0]), piece[1:]
+		if utf8.FullRune(s.character) {
+			// An incomplete character can end before its last byte: then that byte is another's.
+			whole := s.character
+			s.character = nil
+			piece = append(whole[s.next(whole):len(whole):len(whole)], piece...)
+		}
+	}
+	for len(piece) > 0 {
+		if !utf8.FullRune(piece) {
+			s.character = append([]byte(nil), piece...)
+			break
+		}
+		piece = piece[s.next(piece):]
+	}
+	return n, nil
+}
+
+// next interprets the first character of b and returns its size.
+func (s *screen) next(b []byte) int {
+	c, size := utf8.DecodeRune(b)
+	switch s.state {
+	case inText:
+		s.text(c)
+	case inEscape:
+		s.escape(c)
+	case inCharset:
+		s.state = inText
+	case inControl:
+		s.control(c)
+	case inCommand, inString:
+		s.string(c)
+	}
+	return size
+}
+
+func (s *screen) text(c rune) {
+	switch {
+	case c == '\n':
+		s.newLine()
+	case c == '\r':
+		s.x = 0
+	case c == '\b':
+		s.x = max(s.x-1, 0)
+	case c == 0x1b:
+		s.state = inEscape
+	case c == '\t', c >= ' ' && (c < 0x7f || c >= 0xa0):
+		s.put(c)
+	}
+}
+
+func (s *screen) escape(c rune) {
+	s.state = inText
+	switch c {
+	case '[':
+		s.state, s.parameters, s.ignored = inControl, append(s.parameters[:0], -1), false
+	case ']':
+		s.state, s.command = inCommand, s.command[:0]
+	case 'P', 'X', '^', '_':
+		s.state = inString
+	case '(', ')', '*', '+', '-', '.', '/', '#', '%', ' ':
+		s.state = inCharset
+	case 'M':
+		s.y = max(s.y-1, s.top())
+	case '7':
+		s.savedX, s.savedY = s.x, s.y-s.top()
+	case '8':
+		s.x, s.y = s.savedX, min(s.top()+s.savedY, len(s.rows)-1)
+	case 0x1b:
+		s.state = inEscape
+	default:
+		if c < ' ' || c > '~' { // no escape sequence
+			s.text(c)
+		}
+	}
+}
+
+func (s *screen) control(c rune) {
+	last := len(s.parameters) - 1
+	switch {
+	case c >= '0' && c <= '9':
+		s.parameters[last] = min(max(s.parameters[last], 0)*10+int(c-'0'), maxParameter)
+	case c == ';' || c == ':':
+		if len(s.parameters) == maxParameters {
+			s.ignored = true
+			break
+		}
+		s.parameters = append(s.parameters, -1)
+	case c >= '<' && c <= '?', c >= ' ' && c <= '/': // private, or with an intermediate character
+		s.ignored = true
+	case c >= '@' && c <= '~':
+		s.state = inText
+		if !s.ignored {
+			s.apply(c)
+		}
+	default:
+		s.state = inText
+		s.text(c)
+	}
+}
+
+// parameter is the i-th number of a control sequence, or instead when it is missing.
+func (s *screen) parameter(i, instead int) int {
+	if i >= len(s.parameters) || s.parameters[i] < 0 {
+		return instead
+	}
+	return s.parameters[i]
+}
+
+func (s *screen) apply(final rune) {
+	switch final {
+	case 'A':
+		s.up()
+	case 'B':
+		s.down()
+	case 'C':
+		s.x = min(s.x+max(s.parameter(0, 1), 1), screenColumns-1)
+	case 'D':
+		s.x = max(s.x-max(s.parameter(0, 1), 1), 0)
+	case 'E':
+		s.x = 0
+		s.down()
+	case 'F':
+		s.x = 0
+		s.up()
+	case 'G', '`':
+		s.column(s.parameter(0, 1))
+	case 'H', 'f':
+		s.place(s.parameter(0, 1))
+		s.column(s.parameter(1, 1))
+	case 'J':
+		s.eraseScreen(s.parameter(0, 0))
+	case 'K':
+		s.eraseRow(s.parameter(0, 0))
+	case 'm':
+		s.dress()
+	}
+}
+
+// place goes to a row of the terminal, counted from 1. Where its first row is, is known only of a program that cleared
+// the screen. Of another one, what is on the row stays, and the next one takes what comes.
+func (s *screen) place(row int) {
+	if s.origin < s.top() {
+		if len(s.rows[s.y].cells) > 0 {
+			s.forward()
+		}
+		return
+	}
+	s.y = min(s.origin+max(row, 1)-1, s.top()+windowRows-1)
+	for len(s.rows) <= s.y {
+		s.rows = append(s.rows, screenRow{})
+	}
+}
+
+// top is the first row of the window.
+func (s *screen) top() int { return max(len(s.rows)-windowRows, 0) }
+
+func (s *screen) column(n int) { s.x = min(max(n, 1), screenColumns) - 1 }
+
+func (s *screen) up() { s.y = max(s.y-max(s.parameter(0, 1), 1), s.top()) }
+
+func (s *screen) down() {
+	y := min(s.y+max(s.parameter(0, 1), 1), s.top()+windowRows-1)
+	for len(s.rows) <= y {
+		s.rows = append(s.rows, screenRow{})
+	}
+	s.y = y
+}
+
+// newLine ends the line and begins the next row.
+func (s *screen) newLine() {
+	s.rows[s.y].wrapped = false
+	s.forward()
+	s.x = 0
+}
+
+// forward goes one row down, and scrolls at the end of the screen.
+func (s *screen) forward() {
+	s.y++
+	if s.y < len(s.rows) {
+		return
+	}
+	if len(s.rows) == 2*keptRows {
+		old := s.rows[:keptRows]
+		if s.retired != nil {
+			s.retired(old)
+		}
+		for _, row := range old {
+			if !row.wrapped {
+				s.scrolled++
+			}
+		}
+		// The rows change places, so that the storage of the old ones is used again.
+		kept := append([]screenRow(nil), s.rows[keptRows:]...)
+		copy(s.rows[keptRows:], old)
+		copy(s.rows, kept)
+		s.rows, s.y, s.origin = s.rows[:keptRows], s.y-keptRows, max(s.origin-keptRows, -1)
+	}
+	if n := len(s.rows); n < cap(s.rows) {
+		s.rows = s.rows[:n+1]
+		s.rows[n] = screenRow{cells: s.rows[n].cells[:0]}
+	}
+}
+
+func (s *screen) put(c rune) {
+	if s.x >= screenColumns {
+		s.rows[s.y].wrapped = true
+		s.forward()
+		s.x = 0
+	}
+	row := &s.rows[s.y]
+	for len(row.cells) <= s.x {
+		row.cells = append(row.cells, cell{char: ' '})
+	}
+	row.cells[s.x] = cell{c, s.look}
+	s.x++
+}
+
+func (s *screen) eraseRow(how int) {
+	row := &s.rows[s.y]
+	switch how {
+	case 0:
+		row.cells = row.cells[:min(s.x, len(row.cells))]
+	case 1:
+		for x := range row.cells[:min(s.x+1, len(row.cells))] {
+			row.cells[x] = cell{char: ' '}
+		}
+	case 2:
+		row.cells = row.cells[:0]
+	}
+}
+
+func (s *screen) eraseScreen(how int) {
+	from, to := 0, 0
+	switch how {
+	case 0:
+		s.eraseRow(0)
+		from, to = s.y+1, len(s.rows)
+	case 1:
+		s.eraseRow(1)
+		from, to = s.top(), s.y
+	case 2:
+		s.clearScreen()
+	}
+	for y := from; y < to; y++ {
+		s.rows[y] = screenRow{cells: s.rows[y].cells[:0]}
+	}
+}
+
+// clearScreen removes what the terminal shows. The next row to be written is the terminal's first.
+func (s *screen) clearScreen() {
+	from := s.origin
+	if from < s.top() {
+		from = s.top()
+	}
+	s.rows = s.rows[:from+1]
+	s.rows[from] = screenRow{cells: s.rows[from].cells[:0]}
+	s.y, s.origin = from, from
+}
+
+// dress changes the look of what follows, as SGR says.
+func (s *screen) dress() {
+	l := &s.look
+	for i := 0; i < len(s.parameters); i++ {
+		switch code := s.parameter(i, 0); code {
+		case 0:
+			*l = look{link: l.link}
+		case 1:
+			l.flags = l.flags&^faint | bold
+		case 2:
+			l.flags = l.flags&^bold | faint
+		case 3:
+			l.flags |= italic
+		case 4:
+			l.flags |= underlined
+		case 5, 6:
+			l.flags |= blinking
+		case 7:
+			l.flags |= inverse
+		case 9:
+			l.flags |= struck
+		case 21, 22:
+			l.flags &^= bold | faint
+		case 23:
+			l.flags &^= italic
+		case 24:
+			l.flags &^= underlined
+		case 25:
+			l.flags &^= blinking
+		case 27:
+			l.flags &^= inverse
+		case 29:
+			l.flags &^= struck
+		case 30, 31, 32, 33, 34, 35, 36, 37, 90, 91, 92, 93, 94, 95, 96, 97:
+			l.ink = uint16(code)
+		case 40, 41, 42, 43, 44, 45, 46, 47, 100, 101, 102, 103, 104, 105, 106, 107:
+			l.ground = uint16(code)
+		case 39:
+			l.ink = 0
+		case 49:
+			l.ground = 0
+		case 38, 48:
+			n, used := s.palette(i + 1)
+			i += used
+			switch {
+			case n < 0:
+			case code == 38:
+				l.ink = paletteColour(n, 0)
+			default:
+				l.ground = paletteColour(n, 10)
+			}
+		}
+	}
+}
+
+// palette reads a colour that begins at a parameter: its number in the palette of 256, or -1, and how many
+// parameters it takes.
+func (s *screen) palette(i int) (n, used int) {
+	switch s.parameter(i, 0) {
+	case 5:
+		if n := s.parameter(i+1, 0); n < 256 {
+			return n, 2
+		}
+		return -1, 2
+	case 2: // red, green and blue
+		return nearestColour(min(s.parameter(i+1, 0), 255), min(s.parameter(i+2, 0), 255), min(s.parameter(i+3, 0), 255)), 4
+	}
+	return -1, 1
+}
+
+// paletteColour is a number of the palette as a look has it; the first sixteen are the codes of SGR, which
+// are higher by shift for the ground.
+func paletteColour(n, shift int) uint16 {
+	switch {
+	case n < 8:
+		return uint16(30 + n + shift)
+	case n < 16:
+		return uint16(90 + n - 8 + shift)
+	}
+	return uint16(extendedColour + n)
+}
+
+// string takes a character of a string: an operating system command, or one that is ignored. A string that
+// is not ended ends with its line, so that it hides no more.
+func (s *screen) string(c rune) {
+	switch c {
+	case 0x07:
+		s.endString()
+		s.state = inText
+	case 0x1b: // of ST, which is ESC \, or of the next sequence
+		s.endString()
+		s.state = inEscape
+	case '\n', '\r', 0x18, 0x1a:
+		s.state = inText
+		s.text(c)
+	default:
+		if s.state == inCommand && len(s.command) <= maxCommand {
+			s.command = utf8.AppendRune(s.command, c)
+		}
+	}
+}
+
+// linkCommand begins the one operating system command that is not ignored: 8;parameters;address.
+const linkCommand = "8;"
+
+func (s *screen) endString() {
+	if s.state != inCommand {
+		return
+	}
+	rest, isLink := strings.CutPrefix(string(s.command), linkCommand)
+	if !isLink {
+		return
+	}
+	s.look.link = 0 // the link before ends even where this one is none
+	if len(s.command) > maxCommand {
+		return
+	}
+	_, address, _ := strings.Cut(rest, ";")
+	if address = webAddress(address); address == "" {
+		return
+	}
+	if n := len(s.links); n == 0 || s.links[n-1] != address {
+		if n == maxLinks {
+			return
+		}
+		s.links = append(s.links, address)
+	}
+	s.look.link = uint16(len(s.links))
+}
+
+// webAddress is an absolute address of the web as a link may have it, or empty.
+func webAddress(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return ""
+	}
+	return u.String()
+}
+
+// written are the rows that have been written: without the empty one behind the last line's end.
+func (s *screen) written() []screenRow {
+	if n := len(s.rows); len(s.rows[n-1].cells) == 0 {
+		return s.rows[:n-1]
+	}
+	return s.rows
+}
+
+// appendLines appends rows as HTML, each line with a newline behind it. Colours and links are left out once
+// b is longer than styled bytes.
+func (s *screen) appendLines(b *strings.Builder, rows []screenRow, styled int) {
+	var current look
+	become := func(next look) {
+		if next == current {
+			return
+		}
+		if current.hasClasses() {
+			b.WriteString("</span>")
+		}
+		if next.link != current.link {
+			if current.link != 0 {
+				b.WriteString("</a>")
+			}
+			if next.link != 0 {
+				b.WriteString(`<a href="`)
+				b.WriteString(html.EscapeString(s.links[next.link-1]))
+				b.WriteString(`" rel="nofollow noopener" target="_blank">`)
+			}
+		}
+		if next.hasClasses() {
+			next.appendSpan(b)
+		}
+		current = next
+	}
+	for _, row := range rows {
+		cells := row.cells
+		for n := len(cells); !row.wrapped && n > 0 && cells[n-1] == (cell{char: ' '}); n-- {
+			cells = cells[:n-1]
+		}
+		for _, c := range cells {
+			if b.Len() < styled {
+				become(c.look)
+			} else {
+				become(look{})
+			}
+			switch c.char {
+			case '&':
+				b.WriteString("&amp;")
+			case '<':
+				b.WriteString("&lt;")
+			case '>':
+				b.WriteString("&gt;")
+			default:
+				b.WriteRune(c.char)
+			}
+		}
+		if !row.wrapped {
+			become(look{})
+			b.WriteByte('\n')
+		}
+	}
+	become(look{})
+}
+
+// inkOf is the colour of a ground as an ink, groundOf that of an ink as a ground.
+func inkOf(ground uint16) uint16 {
+	if ground > 0 && ground < extendedColour {
+		return ground - 10
+	}
+	return ground
+}
+
+func groundOf(ink uint16) uint16 {
+	if ink > 0 && ink < extendedColour {
+		return ink + 10
+	}
+	return ink
+}
+
+// hasClasses reports whether a look is more than a link.
+func (l look) hasClasses() bool { return l.ink != 0 || l.ground != 0 || l.flags != 0 }
+
+// appendSpan opens a span of this look. Its classes are those of the style sheet.
+func (l look) appendSpan(b *strings.Builder) {
+	separator := `<span class="`
+	class := func(name string, n uint16) {
+		b.WriteString(separator)
+		b.WriteString(name)
+		if n != 0 {
+			b.WriteString(strconv.Itoa(int(n)))
+		}
+		separator = " "
+	}
+	ink, ground := l.ink, l.ground
+	if l.flags&inverse != 0 {
+		// With a colour, the other of the two stays the theme's own, which goes with every colour.
+		if ink, ground = inkOf(ground), groundOf(ink); ink == 0 && ground == 0 {
+			class("term-inverse", 0)
+		}
+	}
+	colour := func(name string, n, bright uint16) {
+		switch {
+		case n >= extendedColour:
+			class(name+"x", n-extendedColour)
+		case n >= bright:
+			class(name+"i", n)
+		case n > 0:
+			class(name, n)
+		}
+	}
+	colour("term-fg", ink, 90)
+	colour("term-bg", ground, 100)
+	for i, name := range flagClasses {
+		if l.flags&(1<<i) != 0 {
+			class(name, 0)
+		}
+	}
+	b.WriteString(`">`)
+}

@@ -1,0 +1,289 @@
+package web_test
+
+import (
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// TestTheSettingsOfAHouse uses the pages without a script, over a whole server: an owner, and a person who joins.
+func TestTheSettingsOfAHouse(t *testing.T) {
+	t.Parallel()
+	a := installation(t)
+	a.start()
+	api := a.client()
+	link, err := api.Agents.CreateLoginLink(t.Context(), &arbev1.CreateLoginLinkRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	anyone := client{t: t, base: "http://" + a.addr}
+	owner := anyone
+	owner.session = sessionFrom(t, anyone, "/login", url.Values{"token": {tokenOf(t, link.Path)}})
+	houses, err := api.Houses.ListHouses(t.Context(), &arbev1.ListHousesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	home := "/houses/" + houses.Houses[0].Id
+
+	// invite makes an invite, and returns the address of its page without the server's own.
+	invite := func(t *testing.T, note, role string) string {
+		t.Helper()
+		res, page := owner.in(t).post(home+"/invites", url.Values{"note": {note}, "role": {role}, "days": {"7"}}, "Origin", owner.base)
+		want(t, res, http.StatusOK, "")
+		if res.Header.Get("Cache-Control") != "no-store" {
+			t.Errorf("a page with a link may be kept: %s", res.Header.Get("Cache-Control"))
+		}
+		found := regexp.MustCompile(`value="` + regexp.QuoteMeta(owner.base) + `(/join\?token=[a-z0-9]+)"`).FindStringSubmatch(page)
+		if found == nil {
+			t.Fatalf("there is no link: %s", page)
+		}
+		return found[1]
+	}
+
+	t.Run("the link of an invite asks, and joins with the name that is given", func(t *testing.T) {
+		owner, anyone := owner.in(t), anyone.in(t)
+		link := invite(t, "<b>Grace</b> from work", "member")
+		_, page := owner.get(home + "/members")
+		contains(t, page, "&lt;b&gt;Grace&lt;/b&gt; from work", "Pending invites")
+		lacks(t, page, tokenOf(t, link))
+
+		for range 2 { // to look at the page uses nothing up
+			res, page := anyone.get(link)
+			want(t, res, http.StatusOK, "")
+			contains(t, page, "Join Home?", "as a member", `name="name"`)
+			if res.Header.Get("Cache-Control") != "no-store" || res.Header.Get("Referrer-Policy") != "strict-origin" {
+				t.Errorf("the token gets about: %v", res.Header)
+			}
+		}
+		form := url.Values{"token": {tokenOf(t, link)}, "as": {""}, "name": {" "}}
+		res, page := anyone.post("/join", form)
+		want(t, res, http.StatusBadRequest, "")
+		contains(t, page, `aria-invalid="true"`)
+		form.Set("name", "Grace")
+		grace := anyone
+		grace.session = sessionFrom(t, anyone, "/join", form)
+		_, page = grace.get(home + "/members")
+		contains(t, page, "Grace", "Leave")
+		lacks(t, page, "Invite a person", "Pending invites", "Make an owner")
+
+		res, page = anyone.get(link)
+		want(t, res, http.StatusNotFound, "")
+		contains(t, page, "This invite was already used.")
+	})
+	t.Run("a link that nobody made says nothing of any house", func(t *testing.T) {
+		for _, path := range []string{"/join", "/join?token=", "/join?token=" + houses.Houses[0].Id, "/join?token=" + strings.Repeat("x", 300)} {
+			res, page := anyone.in(t).get(path)
+			want(t, res, http.StatusNotFound, "")
+			lacks(t, page, "Home</")
+		}
+	})
+	t.Run("a person who is logged in joins as who they are, if they still are", func(t *testing.T) {
+		link := invite(t, "", "owner")
+		res, page := owner.in(t).get(link)
+		want(t, res, http.StatusOK, "")
+		contains(t, page, "Join as ")
+		lacks(t, page, `name="name"`)
+		// Somebody logged in since the page was shown: it asks again, and nobody has joined.
+		res, page = owner.in(t).post("/join", url.Values{"token": {tokenOf(t, link)}, "as": {""}, "name": {"Eve"}})
+		want(t, res, http.StatusOK, "")
+		contains(t, page, "Join as ")
+	})
+	t.Run("another site cannot make anybody join or invite", func(t *testing.T) {
+		link := invite(t, "", "member")
+		for path, form := range map[string]url.Values{"/join": {"token": {tokenOf(t, link)}, "name": {"Eve"}}, home + "/invites": {"role": {"owner"}}} {
+			res, _ := owner.in(t).post(path, form, "Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site")
+			want(t, res, http.StatusForbidden, "")
+		}
+	})
+	t.Run("an owner changes a role, removes a member, and stays the last owner", func(t *testing.T) {
+		owner, joiner := owner.in(t), anyone.in(t)
+		joiner.session = sessionFrom(t, joiner, "/join", url.Values{"token": {tokenOf(t, invite(t, "", "member"))}, "name": {"Linus"}})
+		id := memberID(t, owner, home, "Linus")
+		res, _ := owner.post(home+"/members/"+id, url.Values{"role": {"owner"}})
+		want(t, res, http.StatusSeeOther, home+"/members")
+		res, page := joiner.get(home + "/members")
+		want(t, res, http.StatusOK, "")
+		contains(t, page, "Invite a person")
+		res, _ = owner.post(home+"/members/"+id+"/remove", url.Values{"from": {"members"}})
+		want(t, res, http.StatusSeeOther, home+"/members")
+		res, _ = joiner.get(home + "/members")
+		want(t, res, http.StatusNotFound, "")
+		res, page = owner.post(home+"/members/"+memberID(t, owner, home, ">you<")+"/remove", nil)
+		want(t, res, http.StatusPreconditionFailed, "")
+		contains(t, page, "This is the last owner of the house.")
+	})
+	t.Run("a bot is added, gets a key that is shown once, and is removed", func(t *testing.T) {
+		owner := owner.in(t)
+		res, page := owner.post(home+"/bots", url.Values{"name": {""}, "runtime": {"codex"}})
+		want(t, res, http.StatusBadRequest, "")
+		contains(t, page, `aria-invalid="true"`, `value="codex" selected`)
+		res, _ = owner.post(home+"/bots", url.Values{"name": {"Coder"}, "runtime": {"codex"}})
+		want(t, res, http.StatusSeeOther, home+"/bots")
+		bot := memberIDOn(t, owner, home+"/bots", "Coder")
+
+		_, page = owner.get(home + "/keys?for=" + bot)
+		contains(t, page, `value="`+bot+`" selected`)
+		id := regexp.MustCompile(`name="id" value="([a-z0-9]+)"`).FindStringSubmatch(page)[1]
+		form := url.Values{"id": {id}, "name": {"deploys"}, "days": {"30"}, "for": {bot}}
+		res, page = owner.post(home+"/keys", form)
+		want(t, res, http.StatusOK, "")
+		key := regexp.MustCompile(`arbe_[0-9a-f]{64}`).FindString(page)
+		if key == "" || res.Header.Get("Cache-Control") != "no-store" {
+			t.Fatalf("the key is %q, kept as %s", key, res.Header.Get("Cache-Control"))
+		}
+		res, page = owner.post(home+"/keys", form) // the form sent twice makes one key
+		want(t, res, http.StatusConflict, "")
+		contains(t, page, "shown once")
+		_, page = owner.get(home + "/keys")
+		contains(t, page, "deploys", "Coder", "never used")
+		lacks(t, page, key)
+
+		row := regexp.MustCompile(`<li id="key-([a-z0-9]+)">`).FindAllStringSubmatch(page, -1)
+		for _, k := range row {
+			res, _ = owner.post(home+"/keys/"+k[1]+"/revoke", nil)
+			want(t, res, http.StatusSeeOther, home+"/keys")
+		}
+		_, page = owner.get(home + "/keys")
+		contains(t, page, "No keys yet.", "Keys that do not work any more: 1", "Revoked ")
+
+		res, _ = owner.post(home+"/members/"+bot+"/remove", url.Values{"from": {"bots"}})
+		want(t, res, http.StatusSeeOther, home+"/bots")
+		_, page = owner.get(home + "/bots")
+		contains(t, page, "No bots yet.")
+	})
+	t.Run("an environment is made, changed, made the default and deleted, with errors at the fields they are about", func(t *testing.T) {
+		owner := owner.in(t)
+		for what, c := range map[string]struct {
+			form  url.Values
+			field string
+			says  string
+		}{
+			"a name that is too long":         {url.Values{"name": {strings.Repeat("x", 101)}}, "name", "100 characters"},
+			"no name":                         {url.Values{}, "name", "at least 1"},
+			"memory that is no number":        {url.Values{"name": {"x"}, "memory_mb": {"lots"}}, "memory_mb", "whole number"},
+			"cores beyond the contract":       {url.Values{"name": {"x"}, "cpus": {"NaN"}}, "cpus", "a number such as"},
+			"processes beyond the contract":   {url.Values{"name": {"x"}, "pids": {"1000000"}}, "pids", "100000"},
+			"more than the operator allows":   {url.Values{"name": {"x"}, "memory_mb": {"1000000"}}, "memory_mb", "than the"},
+			"a time nobody understands":       {url.Values{"name": {"x"}, "command_timeout": {"an hour"}}, "command_timeout", "such as 90s"},
+			"a time beyond the contract":      {url.Values{"name": {"x"}, "command_timeout": {"48h"}}, "command_timeout", "than"},
+			"a branch that is an option":      {url.Values{"name": {"x"}, "ref": {"--upload-pack=evil"}}, "ref", "not the name of a branch"},
+			"a repository that is no address": {url.Values{"name": {"x"}, "repo": {"ext::sh"}}, "repo", "not the address"},
+		} {
+			t.Run(what, func(t *testing.T) {
+				res, page := owner.in(t).post(home+"/environments", c.form)
+				want(t, res, http.StatusBadRequest, "")
+				about := regexp.MustCompile(`id="f-` + c.field + `-about"[^>]*>\s*<span class="wrong">([^<]*)`).FindStringSubmatch(page)
+				if about == nil || !strings.Contains(about[1], c.says) {
+					t.Errorf("at the field it says %q, want %q: %s", about, c.says, page)
+				}
+				for field, values := range c.form {
+					contains(t, page, `name="`+field+`" value="`+values[0]+`"`)
+				}
+			})
+		}
+		form := url.Values{"name": {"web"}, "repo": {"https://example.com/web.git"}, "setup": {"make\r\nmake install"}, "memory_mb": {"512"}, "command_timeout": {"90m"}}
+		res, _ := owner.post(home+"/environments", form)
+		made, saved := strings.CutSuffix(res.Header.Get("Location"), "?saved")
+		if res.StatusCode != http.StatusSeeOther || !saved {
+			t.Fatalf("it answers %d, %s", res.StatusCode, res.Header.Get("Location"))
+		}
+		_, page := owner.get(made)
+		contains(t, page, `value="512"`, `value="1h30m"`, "make\nmake install")
+		form.Set("name", "site")
+		form.Set("memory_mb", "")
+		res, _ = owner.post(made, form)
+		want(t, res, http.StatusSeeOther, made+"?saved")
+		_, page = owner.get(made + "?saved")
+		contains(t, page, "Saved.", `value="site"`)
+		lacks(t, page, `value="512"`)
+		_, page = owner.get(home + "/environments")
+		contains(t, page, "site", "https://example.com/web.git")
+
+		res, _ = owner.post(made+"/default", nil)
+		want(t, res, http.StatusSeeOther, made+"?saved")
+		res, page = owner.post(made+"/delete", nil)
+		want(t, res, http.StatusPreconditionFailed, "")
+		contains(t, page, `role="alert"`, "still in use")
+		_, page = owner.get(home + "/environments")
+		other := regexp.MustCompile(`<li id="environment-([a-z0-9]+)">`).FindAllStringSubmatch(page, -1)
+		for _, e := range other {
+			if "/environments/"+e[1] != made {
+				res, _ = owner.post("/environments/"+e[1]+"/default", nil)
+				want(t, res, http.StatusSeeOther, "/environments/"+e[1]+"?saved")
+			}
+		}
+		res, _ = owner.post(made+"/delete", nil)
+		want(t, res, http.StatusSeeOther, home+"/environments")
+		res, _ = owner.get(made)
+		want(t, res, http.StatusNotFound, "")
+	})
+	t.Run("in a browser, the link is copied and a second person sees the house live", func(t *testing.T) {
+		b := newTab(t, owner.base)
+		b.logOut()
+		b.open(invite(t, "", "member"))
+		b.do(chromedp.SendKeys(chromedp.CSS("#f-name"), "Barbara"))
+		b.enter()
+		b.until("the house", "document.title.startsWith('Home') && !!document.querySelector('.starter')")
+		b.untilLive()
+		b.do(chromedp.Click(chromedp.CSS("#place-settings")))
+		b.until("the members", "document.querySelector('.rows').innerText.includes('Barbara')")
+		b.untilLive()
+		b.until("the mark at the settings", "document.querySelector('[aria-current].place')?.id === 'place-settings'")
+	})
+}
+
+// in is the client for a part of its test.
+func (c client) in(t *testing.T) client {
+	c.t = t
+	return c
+}
+
+// tokenOf is the token in the address of a link.
+func tokenOf(t *testing.T, link string) string {
+	t.Helper()
+	u, err := url.Parse(link)
+	if err != nil || u.Query().Get("token") == "" {
+		t.Fatalf("%q is no link", link)
+	}
+	return u.Query().Get("token")
+}
+
+// sessionFrom sends a form that logs in, and returns the session.
+func sessionFrom(t *testing.T, c client, path string, form url.Values) string {
+	t.Helper()
+	res, page := c.in(t).post(path, form)
+	if res.StatusCode != http.StatusSeeOther {
+		t.Fatalf("%s answers %d: %s", path, res.StatusCode, page)
+	}
+	for _, cookie := range res.Cookies() {
+		if cookie.Name == "arbe_session" {
+			return cookie.Value
+		}
+	}
+	t.Fatalf("%s sets no session", path)
+	return ""
+}
+
+// memberID is the id of the member whose row has a text.
+func memberID(t *testing.T, c client, home, text string) string {
+	t.Helper()
+	return memberIDOn(t, c, home+"/members", text)
+}
+
+func memberIDOn(t *testing.T, c client, path, text string) string {
+	t.Helper()
+	_, page := c.get(path)
+	for row := range strings.SplitSeq(page, `<li id="member-`) {
+		if id, rest, _ := strings.Cut(row, `"`); strings.Contains(rest, text) && len(id) == 36 {
+			return id
+		}
+	}
+	t.Fatalf("%s has no row with %q", path, text)
+	return ""
+}

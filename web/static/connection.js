@@ -1,0 +1,132 @@
+// The one connection of this browser to the server, for all its tabs. It runs as a shared worker; where there are
+// none, a tab runs it for itself. A tab says which topics it shows and what it has of each (web/live.go says what
+// topics are); what the server says of a topic goes to all tabs that show it. An event that comes twice is harmless,
+// so whenever there is doubt the connection is made anew from the oldest place.
+
+const firstPause = 300, lastPause = 5_000
+// A tab that shows something says so now and then: one that says nothing any more has crashed.
+const tabLasts = 60_000
+
+export class Connection {
+  #topics = new Map() // name → { cursor, tabs: Set }
+  #tabs = new Map() // tab → when it was heard last
+  #request = null
+  #pause = firstPause
+  #timer = 0
+
+  // show makes topics, by their names with their cursors, what a tab shows.
+  show(tab, topics) {
+    this.#tabs.set(tab, Date.now())
+    let anew = false
+    for (const [name, topic] of this.#topics) {
+      if (name in topics || !topic.tabs.delete(tab) || topic.tabs.size) continue
+      this.#topics.delete(name)
+      anew = true
+    }
+    for (const [name, cursor] of Object.entries(topics)) {
+      const topic = this.#topics.get(name)
+      if (!topic) {
+        this.#topics.set(name, { cursor, live: false, tabs: new Set([tab]) })
+        anew = true
+        continue
+      }
+      topic.tabs.add(tab)
+      if (topic.cursor !== cursor) {
+        topic.cursor = older(topic.cursor, cursor)
+        anew = true
+      } else if (topic.live) tab({ t: name })
+    }
+    if (anew) this.again()
+  }
+
+  // leave is for a tab that shows nothing any more.
+  leave(tab) {
+    this.show(tab, {})
+    this.#tabs.delete(tab)
+  }
+
+  // alive notes that a tab is there.
+  alive(tab) {
+    this.#tabs.set(tab, Date.now())
+    for (const [other, heard] of this.#tabs) if (Date.now() - heard > tabLasts) this.leave(other)
+  }
+
+  // again makes the connection anew, after a pause in which more may change.
+  again(pause = 20) {
+    clearTimeout(this.#timer)
+    this.#timer = setTimeout(() => this.#connect(), pause)
+  }
+
+  async #connect() {
+    this.#request?.abort()
+    this.#request = null
+    if (!this.#topics.size) return
+    const request = this.#request = new AbortController()
+    const query = new URLSearchParams()
+    for (const [name, topic] of this.#topics) {
+      topic.live = false
+      query.append('t', name + '/' + topic.cursor)
+    }
+    try {
+      const answer = await fetch('/live?' + query, { signal: request.signal, cache: 'no-store' })
+      if (!answer.ok) throw new Error('the server answers ' + answer.status)
+      await this.#read(answer.body.getReader())
+    } catch { /* as when it ended */ }
+    if (this.#request !== request) return // it was given up
+    this.#request = null
+    if (!this.#topics.size) return
+    for (const tab of this.#tabs.keys()) tab({ lost: true })
+    this.again(this.#pause)
+    this.#pause = Math.min(this.#pause * 1.7, lastPause)
+  }
+
+  async #read(reader) {
+    const decoder = new TextDecoder()
+    let text = ''
+    for (;;) {
+      const { done, value } = await reader.read()
+      if (done) return
+      this.#pause = firstPause
+      text += decoder.decode(value, { stream: true })
+      const lines = text.split('\n')
+      text = lines.pop()
+      let beat = true
+      for (const line of lines) {
+        if (!line.startsWith('data: ')) continue
+        beat = false
+        this.#heard(JSON.parse(line.slice(6)))
+      }
+      if (beat) for (const tab of this.#tabs.keys()) tab({ beat: true })
+    }
+  }
+
+  #heard(event) {
+    const topic = this.#topics.get(event.t)
+    if (!topic) return
+    topic.live = true
+    if (event.c) topic.cursor = event.c
+    if (event.end) this.#topics.delete(event.t)
+    for (const tab of topic.tabs) tab(event)
+    if (!this.#topics.size) this.again()
+  }
+}
+
+// older is the cursor to go on from for two tabs: the lower position, and of what is no position none.
+function older(a, b) {
+  const numbers = /^\d+$/.test(a) && /^\d+$/.test(b)
+  return numbers ? String(Math.min(Number(a), Number(b))) : a === b ? a : ''
+}
+
+if (globalThis.SharedWorkerGlobalScope && self instanceof SharedWorkerGlobalScope) {
+  const connection = new Connection()
+  self.onconnect = ({ ports: [port] }) => {
+    const tab = event => port.postMessage(event)
+    port.onmessage = ({ data }) => {
+      if (data.topics) connection.show(tab, data.topics)
+      if (data.leave) connection.leave(tab)
+      if (data.alive) connection.alive(tab)
+      if (data.again) connection.again()
+    }
+    tab({ ready: true })
+  }
+}

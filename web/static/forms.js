@@ -1,0 +1,129 @@
+// What forms do that HTML cannot: buttons that copy, and the menu of names and commands at a text that people write.
+// Everything here is an improvement on a page that works without it.
+
+const $ = (selector, root = document) => root.querySelector(selector)
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)]
+
+// ---- Copying. A page without https has no clipboard of its own.
+
+document.addEventListener('click', async event => {
+  const button = event.target.closest('[data-copies]')
+  if (!button) return
+  const input = document.getElementById(button.dataset.copies)
+  input.select()
+  try {
+    await navigator.clipboard.writeText(input.value)
+  } catch {
+    if (!document.execCommand('copy')) return
+  }
+  button.textContent = 'Copied'
+})
+
+// ---- The menu: a listbox whose options come from a list that comes with the page, in a template. Nothing is asked of the server.
+
+const source = $('#completions')?.content
+const folded = text => text.normalize('NFKD').replace(/\p{M}/gu, '').toLowerCase()
+
+// sought is what is to be completed at the cursor: "@" behind a space and some letters, or "/" and some letters at the
+// beginning of the text.
+function sought(area) {
+  if (area.selectionStart !== area.selectionEnd) return null
+  const before = area.value.slice(0, area.selectionStart)
+  const command = before.match(/^\/([a-z-]*)$/)
+  if (command) return { kind: 'command', from: 0, text: command[1] }
+  const name = before.match(/(^|[\s(])@([^\s@]{0,40}(?: [^\s@]{1,40})?)$/u)
+  return name && { kind: 'name', from: before.length - name[2].length - 1, text: name[2] }
+}
+
+// matching are the items of a kind for a text: those that begin with it, then those with a word that does.
+function matching({ kind, text }) {
+  const wanted = folded(text)
+  const rank = item => {
+    const name = folded(item.dataset.name)
+    if (name.startsWith(wanted)) return 0
+    return !text.includes(' ') && name.split(/\s+/).some(word => word.startsWith(wanted)) ? 1 : 2
+  }
+  return $$(`[data-kind="${kind}"]`, source).map(item => [rank(item), item]).filter(([n]) => n < 2)
+    .sort(([a], [b]) => a - b).slice(0, 8).map(([, item]) => item)
+}
+
+function menuFor(area) {
+  const list = document.createElement('ul')
+  Object.assign(list, { id: area.id + '-menu', className: 'completions', hidden: true })
+  list.setAttribute('role', 'listbox')
+  area.before(list)
+  // A text of several lines keeps its role: it cannot be a combobox.
+  area.setAttribute('aria-autocomplete', 'list')
+  area.setAttribute('aria-haspopup', 'listbox')
+  area.setAttribute('aria-controls', list.id)
+  let at = null, chosen = 0, dismissed = ''
+
+  function close() {
+    at = null
+    list.hidden = true
+    list.replaceChildren()
+    area.removeAttribute('aria-activedescendant')
+  }
+  function choose(n) {
+    const options = [...list.children]
+    chosen = (n + options.length) % options.length
+    for (const [i, option] of options.entries()) option.setAttribute('aria-selected', String(i === chosen))
+    area.setAttribute('aria-activedescendant', options[chosen].id)
+    options[chosen].scrollIntoView({ block: 'nearest' })
+  }
+  function update() {
+    const now = sought(area)
+    const key = now && now.kind + now.from
+    if (key !== dismissed) dismissed = ''
+    const items = now && !dismissed ? matching(now) : []
+    if (!items.length) return close()
+    at = now
+    list.setAttribute('aria-label', now.kind === 'command' ? 'Commands' : 'People and bots')
+    list.replaceChildren(...items.map((item, i) => {
+      const option = item.cloneNode(true)
+      option.id = list.id + '-' + i
+      option.setAttribute('role', 'option')
+      return option
+    }))
+    list.hidden = false
+    choose(0)
+  }
+  function accept() {
+    const name = (at.kind === 'command' ? '/' : '@') + list.children[chosen].dataset.name + ' '
+    const end = area.selectionStart
+    area.setRangeText(name, at.from, end, 'end')
+    close()
+    area.dispatchEvent(new Event('input', { bubbles: true }))
+    close() // a name may have the beginning of another one in it
+  }
+
+  area.addEventListener('input', update)
+  area.addEventListener('blur', close)
+  area.addEventListener('selectionchange', () => { if (at && (sought(area)?.from !== at.from)) close() })
+  // In the capturing phase: what the menu takes is not sent.
+  area.form.addEventListener('keydown', event => {
+    if (event.target !== area || !at || event.isComposing || event.metaKey || event.ctrlKey || event.altKey) return
+    const keys = {
+      ArrowDown: () => choose(chosen + 1),
+      ArrowUp: () => choose(chosen - 1),
+      Enter: event.shiftKey ? null : accept,
+      Tab: event.shiftKey ? null : accept,
+      Escape: () => { dismissed = at.kind + at.from; close() },
+    }
+    // A command that is written whole already is sent.
+    if (event.key === 'Enter' && at.kind === 'command' && at.text === list.children[chosen].dataset.name) return close()
+    if (!keys[event.key]) return
+    event.preventDefault()
+    event.stopPropagation()
+    keys[event.key]()
+  }, true)
+  list.addEventListener('pointerdown', event => {
+    const option = event.target.closest('[role=option]')
+    if (!option) return
+    event.preventDefault() // the text keeps the focus
+    choose([...list.children].indexOf(option))
+    accept()
+  })
+}
+
+if (source) for (const area of $$('form[data-draft] textarea')) menuFor(area)
