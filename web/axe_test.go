@@ -134,7 +134,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 1440, Height: 900, DeviceScaleFactor: 1})
 		b.open("/threads/" + thread)
 		b.until("the page", begun)
-		b.do(chromedp.SendKeys(chromedp.CSS("#composer-text"), "@co"))
+		b.do(keysInto("#composer-text", "@co"))
 		b.until("the menu", "!!document.querySelector('.completions [role=option]')")
 		eval[int](b, string(rules)+"\n;1")
 		b.accessible("the open menu")

@@ -52,7 +52,7 @@ func TestShiftEnterBreaksALine(t *testing.T) {
 	b := newTab(t, f.start(t))
 	b.open("/threads/lineline")
 	b.untilLive()
-	b.do(chromedp.SendKeys(chromedp.CSS("#composer-text"), "one"),
+	b.do(keysInto("#composer-text", "one"),
 		chromedp.KeyEvent("\r", chromedp.KeyModifiers(chromedp.ModifierShift)), chromedp.KeyEvent("two"))
 	b.enter()
 	b.until("the message", says("two", 1))
@@ -456,7 +456,7 @@ func TestNoTextIsEverLost(t *testing.T) {
 
 	t.Run("a draft survives a reload", func(t *testing.T) {
 		b := b.in(t)
-		b.do(chromedp.SendKeys(chromedp.CSS("#composer-text"), "half a thought"), chromedp.Reload())
+		b.do(keysInto("#composer-text", "half a thought"), chromedp.Reload())
 		b.until("the draft", "document.querySelector('#composer-text').value === 'half a thought'")
 		eval[string](b, "document.querySelector('#composer-text').value = ''")
 	})
@@ -564,7 +564,7 @@ func TestReadingAndPostingWithoutAScript(t *testing.T) {
 	b := newTab(t, f.start(t))
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.open("/threads/noscript")
-	b.do(chromedp.SendKeys(chromedp.CSS("#composer-text"), "posted."), chromedp.Click(chromedp.CSS("#composer .send"), chromedp.NodeVisible))
+	b.do(keysInto("#composer-text", "posted."), chromedp.Click(chromedp.CSS("#composer .send"), chromedp.NodeVisible))
 	f.until(t, "the entry", func() bool { return len(f.logs["noscript"]) == 2 })
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{})
 	b.until("both", "document.querySelector('#log').innerText.includes('readable.') && document.querySelector('#log').innerText.includes('posted.')")
@@ -877,7 +877,7 @@ func TestThreadsStartFromTheHouse(t *testing.T) {
 	b.untilLive()
 	f.thread("elsewhere", "Made elsewhere")
 	b.until("a thread made elsewhere", "document.querySelector('#threads').innerText.includes('Made elsewhere')")
-	b.do(chromedp.SendKeys(chromedp.CSS("#starter-text"), "Fix the login"))
+	b.do(keysInto("#starter-text", "Fix the login"))
 	b.enter()
 	b.until("the new thread", "location.pathname.startsWith('/threads/') && document.title.startsWith('Fix the login')")
 	b.until("its first message", says("Fix the login", 1))

@@ -38,7 +38,7 @@ func TestTheMenuOfNamesAndCommands(t *testing.T) {
 	types := func(t *testing.T, what string) {
 		t.Helper()
 		eval[int](b, "(document.querySelector('"+text+"').value = '', 1)")
-		b.in(t).do(chromedp.SendKeys(chromedp.CSS(text), what))
+		b.in(t).do(keysInto(text, what))
 	}
 	offers := func(t *testing.T, want ...string) {
 		t.Helper()
@@ -84,7 +84,7 @@ func TestTheMenuOfNamesAndCommands(t *testing.T) {
 		if !eval[bool](b, "document.activeElement.id === 'composer-text'") {
 			t.Error("the text lost the focus")
 		}
-		b.in(t).do(chromedp.SendKeys(chromedp.CSS(text), "e"))
+		b.in(t).do(keysInto(text, "e"))
 		offers(t)
 		b.enter()
 		f.until(t, "what was written", func() bool {
@@ -112,7 +112,7 @@ func TestTheMenuOfNamesAndCommands(t *testing.T) {
 	t.Run("it is there where a thread begins, too", func(t *testing.T) {
 		b.open("/houses/home")
 		b.untilLive()
-		b.in(t).do(chromedp.SendKeys(chromedp.CSS("#starter-text"), "@cod"))
+		b.in(t).do(keysInto("#starter-text", "@cod"))
 		b.in(t).until("the menu", "document.querySelector('#starter-text-menu [role=option] .completion')?.innerText === 'Coder'")
 	})
 }

@@ -293,28 +293,36 @@ func TestTwentyTabsOfOneBrowser(t *testing.T) {
 
 func TestWithoutASharedWorkerATabConnectsByItself(t *testing.T) {
 	t.Parallel()
-	f := newFake()
-	f.thread("aloneone1", "Alone")
-	app := f.app(t)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/static/arbe-") && strings.HasSuffix(r.URL.Path, ".js") {
-			w.Header().Set("Content-Type", "text/javascript")
-			_, _ = w.Write([]byte("window.SharedWorker = undefined\n"))
-			r.Header.Del("Accept-Encoding")
-			app.ServeHTTP(&bodyOnly{ResponseWriter: w}, r)
-			return
-		}
-		app.ServeHTTP(w, r)
-	}))
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	b := newTab(t, server.URL)
-	b.open("/threads/aloneone1")
-	b.untilLive()
-	f.says("aloneone1", f.me.Id, "", entry.Chat{Text: "hello alone."})
-	b.until("what is said", says("hello alone.", 1))
-	b.open("/houses/home")
-	b.untilLive()
-	f.until(t, "the end of the page's connection", func() bool { return f.tails == 0 })
+	for name, script := range map[string]string{
+		"the browser has none":     "window.SharedWorker = undefined\n",
+		"the worker never answers": "window.SharedWorker = class { port = {} }\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFake()
+			f.thread("aloneone1", "Alone")
+			app := f.app(t)
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasPrefix(r.URL.Path, "/static/arbe-") && strings.HasSuffix(r.URL.Path, ".js") {
+					w.Header().Set("Content-Type", "text/javascript")
+					_, _ = w.Write([]byte(script))
+					r.Header.Del("Accept-Encoding")
+					app.ServeHTTP(&bodyOnly{ResponseWriter: w}, r)
+					return
+				}
+				app.ServeHTTP(w, r)
+			}))
+			t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+			b := newTab(t, server.URL)
+			b.open("/threads/aloneone1")
+			b.untilLive()
+			f.says("aloneone1", f.me.Id, "", entry.Chat{Text: "hello alone."})
+			b.until("what is said", says("hello alone.", 1))
+			b.open("/houses/home")
+			b.untilLive()
+			f.until(t, "the end of the page's connection", func() bool { return f.tails == 0 })
+		})
+	}
 }
 
 // bodyOnly drops the headers of an answer.

@@ -68,7 +68,7 @@ func TestTheRealThing(t *testing.T) {
 
 	t.Run("a thread starts with a command, whose output comes back", func(t *testing.T) {
 		b := b.in(t)
-		b.do(chromedp.SendKeys(chromedp.CSS("#starter-text"), "!echo made on $(uname -s) > note; cat note"))
+		b.do(keysInto("#starter-text", "!echo made on $(uname -s) > note; cat note"))
 		b.enter()
 		b.until("the thread", "location.pathname.startsWith('/threads/')")
 		b.until("the output", "document.querySelector('.screen')?.innerText.includes('made on Linux')")

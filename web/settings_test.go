@@ -227,7 +227,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		b := newTab(t, owner.base)
 		b.logOut()
 		b.open(invite(t, "", "member"))
-		b.do(chromedp.SendKeys(chromedp.CSS("#f-name"), "Barbara"))
+		b.do(keysInto("#f-name", "Barbara"))
 		b.enter()
 		b.until("the house", "document.title.startsWith('Home') && !!document.querySelector('.starter')")
 		b.untilLive()

@@ -119,6 +119,18 @@ func (b *tab) heard(message chromedp.ConsoleMessage) {
 	b.t.Errorf("the console says: %s (%s)", message.Text, message.URL)
 }
 
+// keysInto writes text into the element, as a person would. (chromedp.SendKeys of v0.22.1 reads an element's
+// attributes before it takes their lock: a data race with a page that changes them under the writer's hands.)
+func keysInto(selector, text string) chromedp.Action[chromedp.Void] {
+	return chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		if _, err := chromedp.Focus(chromedp.CSS(selector), chromedp.NodeVisible)(ctx, t); err != nil {
+			return err
+		}
+		_, err := chromedp.KeyEvent(text)(ctx, t)
+		return err
+	})
+}
+
 func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
@@ -181,7 +193,7 @@ func (b *tab) untilLive() {
 // write types into the composer and sends with Enter.
 func (b *tab) write(text string) {
 	b.t.Helper()
-	b.do(chromedp.SendKeys(chromedp.CSS("#composer-text"), text))
+	b.do(keysInto("#composer-text", text))
 	b.enter()
 }
 

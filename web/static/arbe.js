@@ -275,6 +275,7 @@ function here() {
 async function connect() {
   const alone = async () => {
     const connection = new (await import(script)).Connection()
+    if (tell) return
     tell = data => {
       if (data.topics) connection.show(receive, data.topics)
       if (data.leave) connection.leave(receive)
@@ -289,11 +290,15 @@ async function connect() {
     show()
   }
   if (!window.SharedWorker) return alone()
+  // A worker that ends while a page reaches for it never answers.
+  const late = setTimeout(alone, 5_000)
   try {
     const worker = new SharedWorker(script, { type: 'module', name: 'arbe' })
-    worker.onerror = () => { if (!tell) alone() }
+    worker.onerror = alone
     worker.port.onmessage = ({ data }) => {
       if (!data.ready) return receive(data)
+      clearTimeout(late)
+      if (tell) return worker.port.close()
       tell = data => worker.port.postMessage(data)
       show()
     }

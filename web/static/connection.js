@@ -39,10 +39,14 @@ export class Connection {
     if (anew) this.again()
   }
 
-  // leave is for a tab that shows nothing any more.
+  // leave is for a tab that shows nothing any more. When it was the last one the connection ends at once: a browser may
+  // freeze a page that it leaves, and a frozen page's timers do not run, while its connection stays open.
   leave(tab) {
     this.show(tab, {})
     this.#tabs.delete(tab)
+    if (this.#topics.size) return
+    clearTimeout(this.#timer)
+    this.#connect()
   }
 
   // alive notes that a tab is there.
