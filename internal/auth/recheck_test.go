@@ -53,7 +53,7 @@ func (b *bench) readOn(t *testing.T) {
 		}, fault.Unauthenticated, "expired"},
 		{"their session expires", func(t *testing.T) string {
 			session := cast.Credentials(t, "member")["a session"](t, "")
-			b.insert(t, "update login_sessions set expires_at = now() + interval '2 seconds' where hash = sha256($1::text::bytea) returning ''", session)
+			b.insert(t, "update login_sessions set expires_at = now() + interval '6 seconds' where hash = sha256($1::text::bytea) returning ''", session)
 			return session
 		}, func(*testing.T, string) {}, fault.Unauthenticated, "expired"},
 		{"their key was revoked", func(t *testing.T) string { return one(t, "bot") }, func(t *testing.T, key string) {
@@ -63,7 +63,7 @@ func (b *bench) readOn(t *testing.T) {
 			b.insert(t, "update threads set token_epoch = default where id = $1 returning id", thread)
 		}, fault.Unauthenticated, "revoked"},
 		{"their token expires", func(t *testing.T) string {
-			return cast.Forge(t, one(t, "token"), func(_, claims map[string]any) { claims["exp"] = time.Now().Add(2 * time.Second).Unix() })
+			return cast.Forge(t, one(t, "token"), func(_, claims map[string]any) { claims["exp"] = time.Now().Add(6 * time.Second).Unix() })
 		}, func(*testing.T, string) {}, fault.Unauthenticated, "expired"},
 		{"they left the house", func(t *testing.T) string { return one(t, "member") }, func(t *testing.T, _ string) {
 			b.insert(t, "delete from members where house_id = $1 and agent_id = $2 returning role", cast.House, cast.Member)

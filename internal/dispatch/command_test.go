@@ -93,10 +93,10 @@ func TestACommand(t *testing.T) {
 		}
 	})
 	t.Run("that takes longer than it may ends, by its own limit and by its environment's", func(t *testing.T) {
-		limited := b.thread(sandbox.Recipe{CommandTimeout: 300 * time.Millisecond})
+		limited := b.thread(sandbox.Recipe{CommandTimeout: 3 * time.Second})
 		b.sh(limited, "true")
 		for name, id := range map[string]string{
-			"its own":           b.askFor(th, "", entry.Command{Command: "echo begun; sleep 1000", TimeoutMS: 300}),
+			"its own":           b.askFor(th, "", entry.Command{Command: "echo begun; sleep 1000", TimeoutMS: 3000}),
 			"its environment's": b.ask(limited, "echo begun; sleep 1000"),
 		} {
 			where := th
@@ -104,7 +104,7 @@ func TestACommand(t *testing.T) {
 				where = limited
 			}
 			r := b.result(where, id)
-			if r.ExitCode != 124 || !r.TimedOut || r.Output != "begun\n" || r.DurationMS < 300 || r.Error != "" {
+			if r.ExitCode != 124 || !r.TimedOut || r.Output != "begun\n" || r.DurationMS < 3000 || r.Error != "" {
 				t.Errorf("%s: the result is %+v", name, r)
 			}
 		}

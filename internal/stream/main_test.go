@@ -146,7 +146,7 @@ type tail struct {
 }
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 func (w *tail) next() stream.Event {
 	w.t.Helper()

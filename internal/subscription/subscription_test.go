@@ -89,7 +89,7 @@ func (b *bench) subscribe(name string, spec subscription.Spec) subscription.Subs
 }
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // eventually waits until f is content.
 func eventually(t testing.TB, what string, f func() bool) {

@@ -133,7 +133,7 @@ func traces(t testing.TB, word string) string {
 func named(word string) string { return "sh -c 'sleep 5000; :' " + word }
 
 // patience is how long a test waits for what must come.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // word makes a word that nothing else on the machine contains.
 func word(name string) string { return fmt.Sprintf("%s-%d", name, os.Getpid()) }

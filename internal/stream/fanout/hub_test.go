@@ -20,7 +20,7 @@ import (
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
 // patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // bench is a database with one house, in which nobody commits but the test.
 type bench struct {
