@@ -52,8 +52,10 @@ limit @max_rows;
 update api_keys set revoked_at = coalesce(revoked_at, now())
 where id = @id and agent_id = current_agent() and house_id is null;
 
--- name: RevokeAPIKeyByHash :exec
-update api_keys set revoked_at = now() where hash = @hash and revoked_at is null;
+-- name: RevokeAPIKeyByHash :execrows
+-- The key with this hash, if it also has this id; an empty id is any. It keeps the time of its first revocation.
+update api_keys set revoked_at = coalesce(revoked_at, now())
+where hash = @hash and @key_id::text in ('', id);
 
 -- name: RevokeAPIKey :exec
 update api_keys set revoked_at = now() where id = @id and revoked_at is null;

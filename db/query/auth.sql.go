@@ -359,13 +359,18 @@ func (q *Queries) RevokeAPIKey(ctx context.Context, db DBTX, id string) error {
 	return err
 }
 
-const revokeAPIKeyByHash = `-- name: RevokeAPIKeyByHash :exec
-update api_keys set revoked_at = now() where hash = $1 and revoked_at is null
+const revokeAPIKeyByHash = `-- name: RevokeAPIKeyByHash :execrows
+update api_keys set revoked_at = coalesce(revoked_at, now())
+where hash = $1 and $2::text in ('', id)
 `
 
-func (q *Queries) RevokeAPIKeyByHash(ctx context.Context, db DBTX, hash []byte) error {
-	_, err := db.Exec(ctx, revokeAPIKeyByHash, hash)
-	return err
+// The key with this hash, if it also has this id; an empty id is any. It keeps the time of its first revocation.
+func (q *Queries) RevokeAPIKeyByHash(ctx context.Context, db DBTX, hash []byte, keyID string) (int64, error) {
+	result, err := db.Exec(ctx, revokeAPIKeyByHash, hash, keyID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const revokeAPIKeyForAllHouses = `-- name: RevokeAPIKeyForAllHouses :execrows

@@ -28,6 +28,8 @@ const (
 	CreateCredential
 	// CreateBotCredential: create a credential for a bot.
 	CreateBotCredential
+	// RevokeCredential: revoke a credential other than the one shown.
+	RevokeCredential
 	// Invite: create a link with which someone joins the house.
 	Invite
 	// Leave: stop being a member.
@@ -52,6 +54,8 @@ var requirements = map[Action]struct {
 	Own:                 {owner: true},
 	CreateCredential:    {unlimited: true},
 	CreateBotCredential: {unlimited: true, owner: true},
+	// A leaked credential for one house must not be able to end the others that work in it.
+	RevokeCredential: {unlimited: true, owner: true},
 	// Whoever joins stays a member after the inviting credential has ended.
 	Invite: {unlimited: true, owner: true},
 	Leave:  {unlimited: true},

@@ -54,7 +54,7 @@ func TestWhatIsKnownIsNotAskedAgain(t *testing.T) {
 		"the account": auth.Account, "a house": auth.House(cast.House), "a thread": auth.Thread(thread), "an environment": auth.Environment(environment),
 		"a sandbox": auth.Sandbox(sandbox), "an artifact": auth.Artifact(artifact), "a key": auth.Key(key),
 	}
-	for _, principal := range []string{"member", "owner", "bot", "house-key", "token", "reader"} {
+	for _, principal := range []string{"member", "owner", "bot", "house-key", "owner-key", "token", "reader"} {
 		for kind, credential := range cast.Credentials(t, principal) {
 			shown := credential(t, thread)
 			for what, target := range everything {

@@ -126,14 +126,21 @@ func (a *Auth) RevokeKeyForAllHouses(ctx context.Context, scope db.Scope, id str
 	return found, err
 }
 
-// RevokeOwnKey revokes the API key that p shows. Other credentials are a [fault.Invalid].
-func (a *Auth) RevokeOwnKey(ctx context.Context, p Principal) error {
-	if p.Credential != apiKey {
-		return fault.New(fault.Invalid, "id: it is empty, and this request shows no API key", "give the id of a key, as ListAPIKeys shows it")
+// RevokeShownKey revokes the API key that p shows, if its id is this one. It reports whether it is. An empty id stands
+// for the key shown; if p shows another kind of credential, that is a [fault.Invalid].
+func (a *Auth) RevokeShownKey(ctx context.Context, p Principal, id string) (found bool, err error) {
+	switch {
+	case p.Credential != apiKey && id == "":
+		return false, fault.New(fault.Invalid, "id: it is empty, and this request shows no API key", "give the id of a key, as ListAPIKeys shows it")
+	case p.Credential != apiKey:
+		return false, nil
 	}
-	return a.db.In(ctx, db.Scope{House: p.House, Agent: p.Agent}, func(tx pgx.Tx) error {
-		return a.q.RevokeAPIKeyByHash(ctx, tx, p.hash)
+	err = a.db.In(ctx, db.Scope{House: p.House, Agent: p.Agent}, func(tx pgx.Tx) error {
+		n, err := a.q.RevokeAPIKeyByHash(ctx, tx, p.hash, id)
+		found = n > 0
+		return err
 	})
+	return found, err
 }
 
 // ReplaceKey creates an API key that is valid for all houses of an agent, and revokes the agent's earlier keys of the

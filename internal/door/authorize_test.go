@@ -22,33 +22,33 @@ import (
 // what is a house's is a stream of its own that the request names, with its house. 409 is said to those who may,
 // of what a thread's stream does not do by itself, and of a wake that who shows any credential but the wake's is not in.
 const access = `
-                        nobody unknown expired revoked outsider member owner bot house-key elsewhere token reader writer sibling
+                         nobody unknown expired revoked outsider member owner bot house-key owner-key elsewhere token reader writer sibling
 
-GET a thread's           401    401     401     401     404      ok     ok    ok  ok        404       ok    ok     403    403
-GET sse a thread's       401    401     401     401     404      ok     ok    ok  ok        404       ok    ok     403    403
-GET long-poll a thread's 401    401     401     401     404      ok     ok    ok  ok        404       ok    ok     403    403
-HEAD a thread's          401    401     401     401     404      ok     ok    ok  ok        404       ok    ok     403    403
-POST a thread's          401    401     401     401     404      ok     ok    ok  ok        404       ok    403    ok     403
-PUT a thread's           401    401     401     401     404      409    409   409 409       404       403   403    403    403
-DELETE a thread's        401    401     401     401     404      409    409   409 409       404       403   403    403    403
+GET a thread's           401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
+GET sse a thread's       401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
+GET long-poll a thread's 401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
+HEAD a thread's          401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
+POST a thread's          401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    403    ok     403
+PUT a thread's           401    401     401     401     404      409    409   409 409       409       404       403   403    403    403
+DELETE a thread's        401    401     401     401     404      409    409   409 409       409       404       403   403    403    403
 
-GET a house's            401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
-GET sse a house's        401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
-GET long-poll a house's  401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
-HEAD a house's           401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
-POST a house's           401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
-PUT a house's            401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
-DELETE a house's         401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
+GET a house's            401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+GET sse a house's        401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+GET long-poll a house's  401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+HEAD a house's           401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+POST a house's           401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+PUT a house's            401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+DELETE a house's         401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 
-PUT subscription         401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
-GET subscription         401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
-DELETE subscription      401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
-POST streams             401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
-DELETE streams           401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
-POST claim               401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
-POST callback            401    409     409     409     409      409    409   409 409       409       409   409    409    409
-POST ack                 401    409     409     409     409      409    409   409 409       409       409   409    409    409
-POST release             401    409     409     409     409      409    409   409 409       409       409   409    409    409
+PUT subscription         401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+GET subscription         401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+DELETE subscription      401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+POST streams             401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+DELETE streams           401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+POST claim               401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+POST callback            401    409     409     409     409      409    409   409 409       409       409       409   409    409    409
+POST ack                 401    409     409     409     409      409    409   409 409       409       409       409   409    409    409
+POST release             401    409     409     409     409      409    409   409 409       409       409       409   409    409    409
 `
 
 func TestEveryOperationHasItsLine(t *testing.T) {

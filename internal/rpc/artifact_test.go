@@ -34,14 +34,14 @@ func (b *bench) artifactOf(t *testing.T, thread string) string {
 
 // bytesAccess is who may move an artifact's bytes: the specification, in one table.
 const bytesAccess = `
-                  nobody unknown expired revoked outsider member owner bot house-key elsewhere token reader writer sibling
+                nobody unknown expired revoked outsider member owner bot house-key owner-key elsewhere token reader writer sibling
 
-GET a thread's    401    401     401     401     404      ok     ok    ok  ok        404       ok    ok     403    403
-HEAD a thread's   401    401     401     401     404      ok     ok    ok  ok        404       ok    ok     403    403
-POST a thread's   401    401     401     401     404      ok     ok    ok  ok        404       ok    403    ok     403
-GET a house's     401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
-HEAD a house's    401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
-POST a house's    401    401     401     401     404      ok     ok    ok  ok        404       403   403    403    403
+GET a thread's  401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
+HEAD a thread's 401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
+POST a thread's 401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    403    ok     403
+GET a house's   401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+HEAD a house's  401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+POST a house's  401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 `
 
 func TestWhoMayMoveBytes(t *testing.T) {

@@ -60,14 +60,15 @@ func (s *credentialService) ListAPIKeys(ctx context.Context, req *arbev1.ListAPI
 }
 
 func (s *credentialService) RevokeAPIKey(ctx context.Context, req *arbev1.RevokeAPIKeyRequest) (*arbev1.RevokeAPIKeyResponse, error) {
-	if req.GetId() == "" {
-		who, err := auth.PrincipalFrom(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return &arbev1.RevokeAPIKeyResponse{}, s.Auth.RevokeOwnKey(ctx, who)
+	who, err := auth.PrincipalFrom(ctx)
+	if err != nil {
+		return nil, err
 	}
-	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.Key(req.GetId()))
+	// Every key may revoke itself, even one that may revoke no other.
+	if itself, err := s.Auth.RevokeShownKey(ctx, who, req.GetId()); itself || err != nil || req.GetId() == "" {
+		return &arbev1.RevokeAPIKeyResponse{}, err
+	}
+	scope, err := s.Auth.Authorize(ctx, auth.RevokeCredential, auth.Key(req.GetId()))
 	if fault.CodeOf(err) == fault.NotFound && s.revokedForAllHouses(ctx, req.GetId()) {
 		return &arbev1.RevokeAPIKeyResponse{}, nil
 	}

@@ -159,14 +159,33 @@ func TestAPIKeys(t *testing.T) {
 		_, err = whoami(key)
 		refused(t, err, connect.CodeUnauthenticated, "revoked")
 	})
+	t.Run("of one house revoke no other, even of their own holder", func(t *testing.T) {
+		other, otherKey := create(t, ada, &arbev1.CreateAPIKeyRequest{})
+		theirs, theirKey := create(t, cyd, &arbev1.CreateAPIKeyRequest{})
+		_, limited := create(t, ada, &arbev1.CreateAPIKeyRequest{})
+		for _, id := range []string{other.Id, theirs.Id} {
+			_, err := b.client(limited).Credentials.RevokeAPIKey(t.Context(), &arbev1.RevokeAPIKeyRequest{Id: id})
+			refused(t, err, connect.CodePermissionDenied, "limited to one house")
+		}
+		for _, key := range []string{otherKey, theirKey, limited} {
+			_, err := whoami(key)
+			must(t, err)
+		}
+	})
 	t.Run("end themselves", func(t *testing.T) {
-		made, key := create(t, cyd, &arbev1.CreateAPIKeyRequest{})
-		_, err := b.client(key).Credentials.RevokeAPIKey(t.Context(), &arbev1.RevokeAPIKeyRequest{})
-		must(t, err)
-		_, err = whoami(key)
-		refused(t, err, connect.CodeUnauthenticated, "revoked")
-		if list(t, ada)[made.Id].RevokedAt == nil {
-			t.Error("it is not listed as revoked")
+		for _, named := range []bool{false, true} {
+			made, key := create(t, cyd, &arbev1.CreateAPIKeyRequest{})
+			req := &arbev1.RevokeAPIKeyRequest{}
+			if named {
+				req.Id = made.Id
+			}
+			_, err := b.client(key).Credentials.RevokeAPIKey(t.Context(), req)
+			must(t, err)
+			_, err = whoami(key)
+			refused(t, err, connect.CodeUnauthenticated, "revoked")
+			if list(t, ada)[made.Id].RevokedAt == nil {
+				t.Errorf("it is not listed as revoked; the request named it: %v", named)
+			}
 		}
 		token, err := ada.Credentials.CreateThreadToken(t.Context(), &arbev1.CreateThreadTokenRequest{ThreadId: ada.thread(t, &arbev1.CreateThreadRequest{}).Id})
 		must(t, err)

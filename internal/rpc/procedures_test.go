@@ -20,69 +20,69 @@ import (
 // what is not there for the caller. GetLoginLink, RedeemLoginLink, GetInvite and AcceptInvite are called with a link that
 // nobody knows.
 const access = `
-                                      nobody  unknown expired revoked outsider member owner  bot  house-key elsewhere token reader writer sibling
+                                     nobody unknown expired revoked outsider member owner bot house-key owner-key elsewhere token reader writer sibling
 
 # The caller's own.
-AgentService.WhoAmI                    401     401     401     401     ok       ok     ok     ok     ok        ok       ok    ok     ok     ok
-AgentService.EndSession                401     ok      ok      ok      ok       ok     ok     ok     ok        ok       ok    ok     ok     ok
-AgentService.GetLoginLink              401     401     401     401     401      401    401    401    401       401      401   401    401    401
-AgentService.RedeemLoginLink           401     401     401     401     401      401    401    401    401       401      401   401    401    401
-AgentService.CreateLoginLink           401     401     401     401     ok       ok     ok     403    403       403      403   403    403    403
-HouseService.CreateHouse               401     401     401     401     ok       ok     ok     403    403       403      403   403    403    403
-HouseService.ListHouses                401     401     401     401     ok       ok     ok     ok     ok        ok       403   403    403    403
+AgentService.WhoAmI                  401    401     401     401     ok       ok     ok    ok  ok        ok        ok        ok    ok     ok     ok
+AgentService.EndSession              401    ok      ok      ok      ok       ok     ok    ok  ok        ok        ok        ok    ok     ok     ok
+AgentService.GetLoginLink            401    401     401     401     401      401    401   401 401       401       401       401   401    401    401
+AgentService.RedeemLoginLink         401    401     401     401     401      401    401   401 401       401       401       401   401    401    401
+AgentService.CreateLoginLink         401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
+HouseService.CreateHouse             401    401     401     401     ok       ok     ok    403 403       403       403       403   403    403    403
+HouseService.ListHouses              401    401     401     401     ok       ok     ok    ok  ok        ok        ok        403   403    403    403
 
-HouseService.GetInvite                 401     401     401     401     401      401    401    401    401       401      401   401    401    401
-HouseService.AcceptInvite              401     401     401     401     401      401    401    403    403       403      403   403    403    403
+HouseService.GetInvite               401    401     401     401     401      401    401   401 401       401       401       401   401    401    401
+HouseService.AcceptInvite            401    401     401     401     401      401    401   403 403       403       403       403   403    403    403
 
 # A house's. The member who is changed and removed is another one.
-HouseService.GetHouse                  401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-HouseService.ListMembers               401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-HouseService.WatchHouse                401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-HouseService.UpdateHouse               401     401     401     401     404      403    ok     403    403       404      403   403    403    403
-HouseService.UpdateMember              401     401     401     401     404      403    ok     403    403       404      403   403    403    403
-HouseService.RemoveMember              401     401     401     401     404      403    ok     403    403       404      403   403    403    403
-HouseService.CreateInvite              401     401     401     401     404      403    ok     403    403       404      403   403    403    403
-HouseService.ListInvites               401     401     401     401     404      403    ok     403    403       404      403   403    403    403
-HouseService.RevokeInvite              401     401     401     401     404      403    ok     403    403       404      403   403    403    403
-AgentService.GetAgent                  401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-AgentService.ListAgents                401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-AgentService.CreateAgent               401     401     401     401     404      403    ok     403    403       404      403   403    403    403
-EnvironmentService.CreateEnvironment   401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-EnvironmentService.GetEnvironment      401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-EnvironmentService.ListEnvironments    401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-EnvironmentService.UpdateEnvironment   401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-EnvironmentService.DeleteEnvironment   401     401     401     401     -        ok     ok     ok     ok        -        403   403    403    403
-SandboxService.GetSandbox              401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-SandboxService.ListSandboxes           401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-SandboxService.DestroySandbox          401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-ThreadService.CreateThread             401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-ThreadService.ListThreads              401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+HouseService.GetHouse                401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+HouseService.ListMembers             401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+HouseService.WatchHouse              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+HouseService.UpdateHouse             401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+HouseService.UpdateMember            401    401     401     401     404      403    ok    403 403       403       404       403   403    403    403
+HouseService.RemoveMember            401    401     401     401     404      403    ok    403 403       403       404       403   403    403    403
+HouseService.CreateInvite            401    401     401     401     404      403    ok    403 403       403       404       403   403    403    403
+HouseService.ListInvites             401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+HouseService.RevokeInvite            401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+AgentService.GetAgent                401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+AgentService.ListAgents              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+AgentService.CreateAgent             401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+EnvironmentService.CreateEnvironment 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+EnvironmentService.GetEnvironment    401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+EnvironmentService.ListEnvironments  401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+EnvironmentService.UpdateEnvironment 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+EnvironmentService.DeleteEnvironment 401    401     401     401     -        ok     ok    ok  ok        ok        -         403   403    403    403
+SandboxService.GetSandbox            401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+SandboxService.ListSandboxes         401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+SandboxService.DestroySandbox        401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+ThreadService.CreateThread           401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+ThreadService.ListThreads            401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 
 # A thread's: the one place that its tokens reach. The artifact is one of the thread's.
-ThreadService.GetThread                401     401     401     401     404      ok     ok     ok     ok        404      ok    ok     403    403
-EntryService.List                      401     401     401     401     404      ok     ok     ok     ok        404      ok    ok     403    403
-EntryService.Tail                      401     401     401     401     404      ok     ok     ok     ok        404      ok    ok     403    403
-EntryService.Say                       401     401     401     401     404      ok     ok     ok     ok        404      ok    403    ok     403
-EntryService.Append                    401     401     401     401     404      ok     ok     ok     ok        404      ok    403    ok     403
-ArtifactService.GetArtifact            401     401     401     401     404      ok     ok     ok     ok        404      ok    ok     403    403
-ArtifactService.ListArtifacts          401     401     401     401     404      ok     ok     ok     ok        404      ok    ok     403    403
-ArtifactService.CreateArtifact         401     401     401     401     404      ok     ok     ok     ok        404      ok    403    ok     403
-ArtifactService.DeleteArtifact         401     401     401     401     -        ok     ok     ok     ok        -        403   403    403    403
-ThreadService.UpdateThread             401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-ThreadService.DeleteThread             401     401     401     401     -        ok     ok     ok     ok        -        403   403    403    403
-ThreadService.ForkThread               401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-ThreadService.RunCommand               401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-ThreadService.ReadOutput               401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-ThreadService.WriteInput               401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-ThreadService.CancelCommand            401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+ThreadService.GetThread              401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
+EntryService.List                    401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
+EntryService.Tail                    401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
+EntryService.Say                     401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    403    ok     403
+EntryService.Append                  401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    403    ok     403
+ArtifactService.GetArtifact          401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
+ArtifactService.ListArtifacts        401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
+ArtifactService.CreateArtifact       401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    403    ok     403
+ArtifactService.DeleteArtifact       401    401     401     401     -        ok     ok    ok  ok        ok        -         403   403    403    403
+ThreadService.UpdateThread           401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+ThreadService.DeleteThread           401    401     401     401     -        ok     ok    ok  ok        ok        -         403   403    403    403
+ThreadService.ForkThread             401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+ThreadService.RunCommand             401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+ThreadService.ReadOutput             401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+ThreadService.WriteInput             401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+ThreadService.CancelCommand          401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 
-# Credentials: one that is limited makes no other. The key that is revoked is a member's.
-CredentialService.CreateAPIKey         401     401     401     401     404      ok     ok     403    403       404      403   403    403    403
-CredentialService.ListAPIKeys          401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
-CredentialService.RevokeAPIKey         401     401     401     401     404      ok     ok     403    ok        404      403   403    403    403
-CredentialService.CreateThreadToken    401     401     401     401     404      ok     ok     403    403       404      403   403    403    403
-CredentialService.RenewThreadToken     401     401     401     401     403      403    403    403    403       403      ok    ok     ok     ok
-CredentialService.RevokeThreadTokens   401     401     401     401     404      ok     ok     ok     ok        404      403   403    403    403
+# Credentials: one that is limited neither makes nor revokes another. The key that is revoked is another one of the member's.
+CredentialService.CreateAPIKey       401    401     401     401     404      ok     ok    403 403       403       404       403   403    403    403
+CredentialService.ListAPIKeys        401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+CredentialService.RevokeAPIKey       401    401     401     401     404      ok     ok    403 403       403       404       403   403    403    403
+CredentialService.CreateThreadToken  401    401     401     401     404      ok     ok    403 403       403       404       403   403    403    403
+CredentialService.RenewThreadToken   401    401     401     401     403      403    403   403 403       403       403       ok    ok     ok     ok
+CredentialService.RevokeThreadTokens 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 `
 
 // codes are what an outcome of the table is.

@@ -36,6 +36,7 @@ import (
 //	owner      an owner of it
 //	bot        a bot of the house, by its key
 //	house-key  a member's key for this house alone
+//	owner-key  an owner's key for this house alone
 //	elsewhere  a member's key for another house of theirs
 //	token      a bot's token of the thread in question
 //	reader     one that may only read
@@ -43,7 +44,7 @@ import (
 //	sibling    a bot's token of another thread of the house
 var Principals = []string{
 	"nobody", "unknown", "expired", "revoked", "outsider", "member", "owner", "bot",
-	"house-key", "elsewhere", "token", "reader", "writer", "sibling",
+	"house-key", "owner-key", "elsewhere", "token", "reader", "writer", "sibling",
 }
 
 // Cast is everyone, around one house.
@@ -56,7 +57,8 @@ type Cast struct {
 	auth                          *auth.Auth
 	sibling                       string
 	ownerKey, memberKey, otherKey string
-	houseKey, annexKey            string
+	houseKey, ownerHouseKey       string
+	annexKey                      string
 	botKey                        string
 	old                           map[string]string
 }
@@ -87,6 +89,7 @@ func New(t testing.TB, d *dbtest.Database, a *auth.Auth) *Cast {
 	}
 	_, c.botKey = c.key(t, c.House, c.Owner, c.Bot)
 	_, c.houseKey = c.key(t, c.House, c.Member, c.Member)
+	_, c.ownerHouseKey = c.key(t, c.House, c.Owner, c.Owner)
 	_, c.annexKey = c.key(t, c.Annex, c.Member, c.Member)
 	c.old = map[string]string{}
 	c.old["session"] = c.newSession(t)
@@ -223,6 +226,7 @@ func (c *Cast) Credentials(t testing.TB, principal string) map[string]Credential
 		"owner":     {"a key": is(c.ownerKey)},
 		"bot":       {"a key": is(c.botKey)},
 		"house-key": {"a key": is(c.houseKey)},
+		"owner-key": {"a key": is(c.ownerHouseKey)},
 		"elsewhere": {"a key": is(c.annexKey)},
 		"token":     {"a token": token()},
 		"reader":    {"a token": token(auth.StreamRead)},
