@@ -1,14 +1,18 @@
 package db
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"embed"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -80,12 +84,19 @@ func migrateSchema(ctx context.Context, ownerURL string, then func(*pgx.Conn) er
 	if _, err := conn.Exec(ctx, "select pg_advisory_lock(hashtext('arbe.migrate'))"); err != nil {
 		return Explain(err)
 	}
-	m, err := migrator(conn.Config())
+	files, err := migrationFiles()
+	if err != nil {
+		return err
+	}
+	if err := checkApplied(ctx, conn, files); err != nil {
+		return migrationFailed(err)
+	}
+	m, err := migrator(conn.Config(), files)
 	if err != nil {
 		return migrationFailed(err)
 	}
 	defer m.Close()
-	if err := up(m); err != nil {
+	if err := up(m, files); err != nil {
 		return migrationFailed(err)
 	}
 	if err := migrateJobs(ctx, conn); err != nil {
@@ -104,7 +115,11 @@ func Down(ctx context.Context, ownerURL string) error {
 	if _, err := conn.Exec(ctx, "drop schema if exists "+JobSchema+" cascade"); err != nil {
 		return Explain(err)
 	}
-	m, err := migrator(conn.Config())
+	files, err := migrationFiles()
+	if err != nil {
+		return err
+	}
+	m, err := migrator(conn.Config(), files)
 	if err != nil {
 		return Explain(err)
 	}
@@ -112,7 +127,7 @@ func Down(ctx context.Context, ownerURL string) error {
 	if err := m.Down(); err != nil && !errors.Is(err, migrate.ErrNoChange) {
 		return migrationFailed(err)
 	}
-	if _, err := conn.Exec(ctx, "drop table schema_migrations"); err != nil {
+	if _, err := conn.Exec(ctx, "drop table schema_migrations; drop table if exists migration_digests"); err != nil {
 		return migrationFailed(err)
 	}
 	return nil
@@ -148,29 +163,34 @@ func ConnectOwner(ctx context.Context, ownerURL string) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// migrator returns a golang-migrate with its own connection. It takes an advisory lock while it works.
-func migrator(cfg *pgx.ConnConfig) (*migrate.Migrate, error) {
+// migrationFiles returns this program's migrations.
+func migrationFiles() (whole, error) {
 	files, err := iofs.New(migrations, "migrations")
-	if err != nil {
-		return nil, err
-	}
+	return whole{files}, err
+}
+
+// migrator returns a golang-migrate with its own connection. It takes an advisory lock while it works.
+func migrator(cfg *pgx.ConnConfig, files whole) (*migrate.Migrate, error) {
 	target, err := migratepgx.WithInstance(stdlib.OpenDB(*cfg), &migratepgx.Config{})
 	if err != nil {
 		return nil, err
 	}
-	return migrate.NewWithInstance("iofs", whole{files}, "pgx5", target)
+	return migrate.NewWithInstance("iofs", files, "pgx5", target)
 }
 
 // up applies the missing migrations. A dirty version is a migration that failed or whose server was killed. Because of
 // [whole] it changed nothing, so it is tried again.
-func up(m *migrate.Migrate) error {
+func up(m *migrate.Migrate, files whole) error {
 	err := m.Up()
 	if dirty, ok := errors.AsType[migrate.ErrDirty](err); ok {
-		previous := dirty.Version - 1
-		if previous == 0 {
-			previous = database.NilVersion
+		before := database.NilVersion
+		switch previous, err := files.Prev(uint(dirty.Version)); {
+		case err == nil:
+			before = int(previous)
+		case !errors.Is(err, fs.ErrNotExist): // the first migration has none before it
+			return err
 		}
-		if err := m.Force(previous); err != nil {
+		if err := m.Force(before); err != nil {
 			return err
 		}
 		err = m.Up()
@@ -183,19 +203,90 @@ func up(m *migrate.Migrate) error {
 
 // whole makes a migration all or nothing: Postgres runs the statements of a file as one transaction, and the last one
 // removes the dirty mark that golang-migrate sets before and would otherwise remove afterwards. A migration must
-// therefore neither commit nor use statements that cannot run in a transaction (create index concurrently).
+// therefore neither commit nor use statements that cannot run in a transaction (create index concurrently). The same
+// transaction records the migration's digest, for [checkApplied].
 type whole struct{ source.Driver }
 
 func (w whole) ReadUp(version uint) (io.ReadCloser, string, error) {
+	text, name, err := w.read(version)
+	if err != nil {
+		return nil, name, err
+	}
+	text = fmt.Appendf(text, `
+		insert into migration_digests (version, sha256) values (%d, '\x%x') on conflict (version) do update set sha256 = excluded.sha256;
+		update schema_migrations set dirty = false;
+	`, version, migrationDigest(text))
+	return io.NopCloser(bytes.NewReader(text)), name, nil
+}
+
+func (w whole) read(version uint) (text []byte, name string, err error) {
 	file, name, err := w.Driver.ReadUp(version)
 	if err != nil {
 		return nil, name, err
 	}
-	done := strings.NewReader("\nupdate schema_migrations set dirty = false;\n")
-	return struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(file, done), file}, name, nil
+	defer file.Close()
+	text, err = io.ReadAll(file)
+	return text, name, err
+}
+
+// sqlComments matches what may change in a migration without changing the schema.
+var sqlComments = regexp.MustCompile(`(?m)--.*$`)
+
+// migrationDigest returns the SHA-256 of a migration's statements.
+func migrationDigest(text []byte) []byte {
+	sum := sha256.Sum256(bytes.Join(bytes.Fields(sqlComments.ReplaceAll(text, nil)), []byte(" ")))
+	return sum[:]
+}
+
+// checkApplied compares the migrations that were applied to a database with this program's. Between releases migrations
+// change in place, and a database of another development build lacks what the changes made. Without this check, it
+// would fail at the first statement that needs it. The error is a [fault.Precondition].
+func checkApplied(ctx context.Context, conn *pgx.Conn, files whole) error {
+	_, err := conn.Exec(ctx, "create table if not exists migration_digests (version bigint primary key, sha256 bytea not null)")
+	if err != nil {
+		return err
+	}
+	var migrated bool
+	if err := conn.QueryRow(ctx, "select to_regclass('schema_migrations') is not null").Scan(&migrated); err != nil || !migrated {
+		return err
+	}
+	// A dirty version changed nothing, see [whole].
+	rows, err := conn.Query(ctx, "select version - dirty::int from schema_migrations")
+	if err != nil {
+		return err
+	}
+	last, err := pgx.CollectRows(rows, pgx.RowTo[int64])
+	if err != nil {
+		return err
+	}
+	rows, err = conn.Query(ctx, "select version, sha256 from migration_digests")
+	if err != nil {
+		return err
+	}
+	digests := map[int64][]byte{}
+	var version int64
+	var digest []byte
+	if _, err := pgx.ForEachRow(rows, []any{&version, &digest}, func() error {
+		digests[version] = bytes.Clone(digest)
+		return nil
+	}); err != nil {
+		return err
+	}
+	for of, err := files.First(); ; of, err = files.Next(of) {
+		if errors.Is(err, fs.ErrNotExist) || len(last) == 0 || int64(of) > last[0] {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		text, _, err := files.read(of)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(digests[int64(of)], migrationDigest(text)) {
+			return fault.Newf(fault.Precondition, "use the arbe that set the database up, or give this one an empty database",
+				"this database was set up by another development build of arbe, whose migration %d differs from this one's", of)
+		}
+	}
 }
 
 // migrateJobs migrates the job queue's own schema and lets the server's role use it.

@@ -253,7 +253,7 @@ func TestTheOwnersURLTakesEveryFormThatPostgresDoes(t *testing.T) {
 
 func TestAMigrationThatWasCutShortIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	for name, version := range map[string]int{"the first": 1, "the last": 7} {
+	for name, version := range map[string]int{"the first": 1, "the last": 12, "one that follows a gap in the numbers": 10} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			owner, sealer := dbtest.Empty(t), newSealer(t)
@@ -267,6 +267,45 @@ func TestAMigrationThatWasCutShortIsTriedAgain(t *testing.T) {
 	}
 }
 
+func TestAMigrationKeepsWhenThreadsWereUpdated(t *testing.T) {
+	t.Parallel()
+	owner, sealer := dbtest.Empty(t), newSealer(t)
+	conn := connect(t, owner)
+	migrated(t, owner, sealer)
+	undo(t, conn, 11)
+	execute(t, conn, "update schema_migrations set version = 10")
+	h := newHouse(t, conn, "Home")
+	execute(t, conn, "alter table threads disable trigger user; update threads set updated_at = '2020-01-01'; alter table threads enable trigger user")
+	migrated(t, owner, sealer)
+	if n := column[int](t, conn, "select count(*) from threads where last_said = 'hello' and updated_at = '2020-01-01'")[0]; n != 2 {
+		t.Errorf("%d threads have their last chat and their old updated_at, want 2", n)
+	}
+	execute(t, conn, "update threads set name = 'Renamed' where id = '"+h.chat+"'")
+	if n := column[int](t, conn, "select count(*) from threads where updated_at > '2020-01-02'")[0]; n != 1 {
+		t.Errorf("%d threads were updated, want the renamed one", n)
+	}
+}
+
+func TestADatabaseOfAnotherDevelopmentBuildIsRefused(t *testing.T) {
+	t.Parallel()
+	for name, differ := range map[string]string{
+		"whose migration differs":                  "update migration_digests set sha256 = 'other' where version = 3",
+		"from before migrations had digests":       "drop table migration_digests",
+		"even if its last migration was cut short": "update schema_migrations set dirty = true; delete from migration_digests where version = 3",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := dbtest.New(t)
+			execute(t, d.Owner(t), differ)
+			_, err := db.Migrate(t.Context(), d.OwnerURL, d.Sealer)
+			wants(t, err, fault.Precondition)
+			if said := fault.From(err).Message; !strings.Contains(said, "another development build") {
+				t.Errorf("it says %q", said)
+			}
+		})
+	}
+}
+
 // undo runs the down-migrations to the one before version.
 func undo(t testing.TB, conn *pgx.Conn, version int) {
 	t.Helper()
@@ -275,7 +314,10 @@ func undo(t testing.TB, conn *pgx.Conn, version int) {
 		t.Fatalf("no migrations: %v", err)
 	}
 	slices.Reverse(files)
-	for _, file := range files[:len(files)-version+1] {
+	for _, file := range files {
+		if filepath.Base(file) < fmt.Sprintf("%06d", version) {
+			break
+		}
 		statements, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

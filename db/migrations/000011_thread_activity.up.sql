@@ -58,9 +58,11 @@ end $$;
 
 revoke execute on function said_text from public;
 
--- Fill the columns for existing threads.
+-- Fill the columns for existing threads. They keep their updated_at, because nobody changed them.
+alter table threads disable trigger threads_set_updated_at;
 update threads t set last_said_by = said.author_agent_id, last_said = said_text(said.type, said.payload)
   from streams s cross join lateral (
     select author_agent_id, type, payload from entries e where e.stream_id = s.id and e.type in ('chat', 'command') order by seq desc limit 1
   ) said
   where s.house_id = t.house_id and s.name = t.stream_id;
+alter table threads enable trigger threads_set_updated_at;
