@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -65,37 +66,37 @@ func (a attempt) refused(said *pgconn.PgError) *fault.Error {
 		return fault.Newf(fault.Precondition, next, format, args...)
 	}
 	switch {
-	case said.Code == "28P01" && a.Password == "":
+	case said.Code == pgerrcode.InvalidPassword && a.Password == "":
 		return cannot("add the password: DATABASE_URL=postgres://user:password@host:5432/database",
 			"the Postgres at %s requires a password for the role %s, and DATABASE_URL has none", a.server(), role)
-	case said.Code == "28P01":
+	case said.Code == pgerrcode.InvalidPassword:
 		return cannot("correct the user and the password in DATABASE_URL; characters such as @ : / are written as %40 %3A %2F",
 			"the Postgres at %s refuses the password of the role %s", a.server(), role)
-	case said.Code == "28000" && strings.Contains(said.Message, "does not exist"):
+	case said.Code == pgerrcode.InvalidAuthorizationSpecification && strings.Contains(said.Message, "does not exist"):
 		return cannot("correct the user in DATABASE_URL, or create the role", "the Postgres at %s has no role %s", a.server(), role)
-	case said.Code == "28000" && strings.Contains(said.Message, "not permitted to log in"):
+	case said.Code == pgerrcode.InvalidAuthorizationSpecification && strings.Contains(said.Message, "not permitted to log in"):
 		return cannot("correct the user in DATABASE_URL, or give the role LOGIN", "the role %s may not log in to the Postgres at %s", role, a.server())
-	case said.Code == "28000" && strings.Contains(said.Message, "certificate"):
+	case said.Code == pgerrcode.InvalidAuthorizationSpecification && strings.Contains(said.Message, "certificate"):
 		return cannot("add sslcert=FILE and sslkey=FILE to DATABASE_URL", "the Postgres at %s requires a TLS client certificate", a.server())
-	case said.Code == "28000" && (strings.Contains(said.Message, "no encryption") || strings.Contains(said.Message, "SSL off")):
+	case said.Code == pgerrcode.InvalidAuthorizationSpecification && (strings.Contains(said.Message, "no encryption") || strings.Contains(said.Message, "SSL off")):
 		return cannot("add sslmode=require to DATABASE_URL; if it is there already, add a line for them to pg_hba.conf",
 			"the Postgres at %s lets the role %s connect to the database %s only with TLS, or not at all from this machine", a.server(), role, database)
-	case said.Code == "28000":
+	case said.Code == pgerrcode.InvalidAuthorizationSpecification:
 		return cannot("add a line for them to pg_hba.conf, or correct DATABASE_URL",
 			"the Postgres at %s does not let the role %s connect to the database %s from this machine", a.server(), role, database)
-	case said.Code == "3D000":
+	case said.Code == pgerrcode.InvalidCatalogName:
 		return cannot("create it (createdb), or correct the name in DATABASE_URL", "the Postgres at %s has no database %s", a.server(), database)
-	case said.Code == "42501":
+	case said.Code == pgerrcode.InsufficientPrivilege:
 		return cannot("grant connect on that database to the role, or correct DATABASE_URL", "the role %s may not connect to the database %s", role, database)
-	case said.Code == "55000":
+	case said.Code == pgerrcode.ObjectNotInPrerequisiteState:
 		return cannot("allow them (alter database … allow_connections true), or correct the name in DATABASE_URL",
 			"the Postgres at %s accepts no connections to the database %s", a.server(), database)
-	case said.Code == "53300":
+	case said.Code == pgerrcode.TooManyConnections:
 		return fault.Newf(fault.Unavailable, "end other clients, or raise max_connections or the connection limit of the role or the database",
 			"the Postgres at %s accepts no more connections of the role %s to the database %s", a.server(), role, database)
 	case strings.HasPrefix(said.Code, "57P"):
 		return fault.Newf(fault.Unavailable, "try again in a moment", "the Postgres at %s is starting or shutting down", a.server())
-	case said.Code == "08P01":
+	case said.Code == pgerrcode.ProtocolViolation:
 		return cannot("point DATABASE_URL at PostgreSQL itself: a pooler that shares sessions supports neither session locks nor notifications",
 			"the server at %s refuses session settings, as a connection pooler does", a.server())
 	}

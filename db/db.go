@@ -20,6 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -192,9 +193,9 @@ func Explain(err error) error {
 	}
 	if pg, ok := errors.AsType[*pgconn.PgError](err); ok {
 		switch {
-		case pg.Code == "53100":
+		case pg.Code == pgerrcode.DiskFull:
 			return fault.New(fault.Exhausted, "the database's disk is full", "free some space; no acknowledged data is lost").Because(err)
-		case pg.Code == "25P03", // disconnected because it was idle in a transaction for too long
+		case pg.Code == pgerrcode.IdleInTransactionSessionTimeout,
 			slices.Contains([]string{"08", "53", "57"}, pg.Code[:2]): // lost connections, no resources, shutdowns
 			return unreachable(err)
 		}

@@ -22,6 +22,7 @@ import (
 	migratepgx "github.com/golang-migrate/migrate/v4/database/pgx/v5"
 	"github.com/golang-migrate/migrate/v4/source"
 	"github.com/golang-migrate/migrate/v4/source/iofs"
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -382,7 +383,7 @@ func confine(ctx context.Context, conn *pgx.Conn, role string) error {
 		revoke create on schema public from public, arbe_app, %2$I', current_database(), $1::text)`, role).Scan(&confining); err != nil {
 		return migrationFailed(err)
 	}
-	if _, err := conn.Exec(ctx, confining); err != nil && State(err) != "42501" {
+	if _, err := conn.Exec(ctx, confining); err != nil && State(err) != pgerrcode.InsufficientPrivilege {
 		return migrationFailed(err)
 	}
 	// Postgres only warns an owner who may not revoke a right, so check the result.
@@ -427,7 +428,7 @@ func migrationFailed(err error) error {
 	if err := Explain(err); fault.CodeOf(err) != fault.Internal {
 		return err
 	}
-	if State(err) == "42501" {
+	if State(err) == pgerrcode.InsufficientPrivilege {
 		return fault.New(fault.Precondition, "the owner in DATABASE_URL may not set the database up",
 			"give that role CREATEROLE, CREATE on the database and, when another role made arbe_app in this cluster, arbe_app with admin option").Because(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -147,9 +148,9 @@ func ensureDatabase(ctx context.Context, url string) error {
 		return conn.Close(ctx)
 	}
 	switch sqlState(err) {
-	case "3D000": // no such database
+	case pgerrcode.InvalidCatalogName:
 		return createDatabase(ctx, url)
-	case "28P01": // wrong password
+	case pgerrcode.InvalidPassword:
 		return fault.New(fault.Precondition, "the database refuses the password kept beside it",
 			"restore the file `password` from a backup of the database directory").Because(err)
 	}

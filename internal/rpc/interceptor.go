@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/jackc/pgerrcode"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
@@ -142,7 +143,7 @@ func (e *interceptor) convertError(ctx context.Context, err error, spec connect.
 
 // faultOf is an error as a caller may see it.
 func faultOf(err error) *fault.Error {
-	if db.State(err) == "22021" { // the one text that a message can carry and Postgres cannot
+	if db.State(err) == pgerrcode.CharacterNotInRepertoire { // the one text that a message can carry and Postgres cannot
 		return fault.New(fault.Invalid, "a text of the request has a NUL byte", "remove the NUL byte").Because(err)
 	}
 	return fault.From(err)

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
@@ -18,7 +19,7 @@ import (
 // a [fault.Exists].
 func CreateTx(ctx context.Context, tx pgx.Tx, ref Ref) error {
 	err := queries.CreateStream(ctx, tx, ref.House, ref.Name)
-	if db.State(err) == "23505" {
+	if db.State(err) == pgerrcode.UniqueViolation {
 		return nameTaken(ref).Because(err)
 	}
 	return db.Explain(err)

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
@@ -26,9 +27,6 @@ const (
 	MaxName = 200
 	MaxTag  = 100
 )
-
-// uniqueViolation is the SQLSTATE of a row that violates a unique constraint.
-const uniqueViolation = "23505"
 
 // Thread is one conversation. An empty field means that there is none.
 type Thread struct {
@@ -116,7 +114,7 @@ func (t *Threads) Create(ctx context.Context, scope db.Scope, d Draft) (made Thr
 		made, err = t.CreateTx(ctx, tx, scope, d)
 		return err
 	})
-	if d.ID != "" && db.State(err) == uniqueViolation { // the same draft at the same time
+	if d.ID != "" && db.State(err) == pgerrcode.UniqueViolation { // the same draft at the same time
 		if made, err = t.Get(ctx, scope, db.IDFor(scope.House, d.ID)); fault.CodeOf(err) == fault.NotFound {
 			return made, idTaken() // by a deleted thread that has forks
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
@@ -46,7 +47,7 @@ func (c *careful) write(p part) {
 		calls := groups[0]
 		stream, entries, err := c.transact(p.lane.ref, calls)
 		switch {
-		case db.State(err) == "55P03": // the lock is not available
+		case db.State(err) == pgerrcode.LockNotAvailable:
 			c.queue.retry(p.lane, slices.Concat(groups...))
 			return
 		case err != nil && len(calls) > 1 && (db.State(err) != "" || errors.Is(err, ErrMoved)) && !store.IsTransient(err):

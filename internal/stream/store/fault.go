@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/jackc/pgerrcode"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
@@ -16,16 +17,17 @@ func Explain(ref Ref, err error) error {
 		return NoStream(ref).Because(err)
 	}
 	switch db.State(err) {
-	case "P0002": // append_entries raises this code and the next three
+	case pgerrcode.NoDataFound: // append_entries raises this code and the next three
 		return NoStream(ref).Because(err)
-	case "55000":
+	case pgerrcode.ObjectNotInPrerequisiteState:
 		return fault.Newf(fault.Precondition, "write to another stream", "stream %s is closed", ref.Name).Because(err)
 	case "AR002":
 		return fault.New(fault.Precondition, "this thread is closed", "reopen it to write or run something in it").Because(err)
-	case "42501":
+	case pgerrcode.InsufficientPrivilege:
 		return fault.New(fault.Forbidden, "an author of these entries is not a member of this house",
 			"add the agent to the house, or write in the name of a member").Because(err)
-	case "22P02", "22P05", "22021": // malformed JSON or uuid, untranslatable character, invalid UTF-8
+	case pgerrcode.InvalidTextRepresentation, // malformed JSON or uuid
+		pgerrcode.UntranslatableCharacter, pgerrcode.CharacterNotInRepertoire:
 		return Malformed().Because(err)
 	}
 	return db.Explain(err)
@@ -36,7 +38,8 @@ func IsTransient(err error) bool {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
 		return f.Code == fault.Unavailable
 	}
-	return db.State(err) == "40001" || db.State(err) == "40P01" // serialization failure, deadlock victim
+	state := db.State(err)
+	return state == pgerrcode.SerializationFailure || state == pgerrcode.DeadlockDetected
 }
 
 // ShutdownError returns the error of every call to a log whose context has ended, and nil before that.
