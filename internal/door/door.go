@@ -21,7 +21,6 @@ package door
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -292,45 +291,25 @@ func (d *Door) fail(w http.ResponseWriter, r *http.Request, err error) {
 		d.Logger.ErrorContext(r.Context(), "a request failed", "method", r.Method, "path", r.URL.Path, "reference", f.Reference, "error", f.Detail())
 	}
 	code := status(err, f)
-	body := failureOf(f)
+	body := failure{Body: f.Body()}
 	protocolCode(&body, &code, err)
 	refuse(w, r, code, body)
 }
 
 // refuse writes an error.
 func refuse(w http.ResponseWriter, r *http.Request, code int, body failure) {
-	text, _ := json.Marshal(map[string]any{"error": body})
 	h := w.Header()
 	prepare(h)
-	h.Set("Content-Type", "application/json")
 	h.Del("ETag")
-	switch fault.Code(body.Code) {
-	case fault.Unauthenticated:
-		h.Set("WWW-Authenticate", "Bearer")
-	case fault.Unavailable:
-		h.Set("Retry-After", "1")
-	case fault.Exhausted:
-		if code == http.StatusTooManyRequests {
-			h.Set("Retry-After", "5")
-		}
+	if body.Code == fault.Exhausted && code == http.StatusTooManyRequests {
+		h.Set("Retry-After", "5")
 	}
-	w.WriteHeader(code)
-	if r.Method != http.MethodHead {
-		w.Write(text)
-	}
+	fault.Answer(w, r, code, body.Code, body)
 }
 
-func failureOf(f *fault.Error) failure {
-	return failure{Code: string(f.Code), Message: f.Message, Next: f.Next, Reference: f.Reference}
-}
-
-// failure is the JSON form of an error.
+// failure is the JSON form of an error. Some errors about subscriptions have codes of the protocol and further fields.
 type failure struct {
-	Code      string `json:"code"`
-	Message   string `json:"message"`
-	Next      string `json:"next,omitempty"`
-	Reference string `json:"reference,omitempty"`
-
+	fault.Body
 	Holder     string `json:"current_holder,omitempty"`
 	Generation int64  `json:"generation,omitempty"`
 }

@@ -66,27 +66,32 @@ func Proxy(upstream *url.URL, logger *slog.Logger) http.Handler {
 		ErrorLog:      slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
-				refuse(w, r, http.StatusRequestEntityTooLarge, failureOf(tooLarge(large.Limit)))
+				refuseProxied(w, r, http.StatusRequestEntityTooLarge, tooLarge(large.Limit))
 				return
 			}
-			logger.Warn("the server behind the proxy cannot be reached", "upstream", upstream.Host, "error", err)
-			refuse(w, r, http.StatusBadGateway, failureOf(fault.New(fault.Unavailable, "the server behind this proxy cannot be reached",
-				"try again in a moment; no acknowledged data is lost")))
+			logger.WarnContext(r.Context(), "the server behind the proxy cannot be reached", "upstream", upstream.Host, "error", err)
+			refuseProxied(w, r, http.StatusBadGateway, fault.New(fault.Unavailable, "the server behind this proxy cannot be reached",
+				"try again in a moment; no acknowledged data is lost"))
 		},
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := pathName(r.URL.EscapedPath())
 		switch {
 		case err != nil:
-			refuse(w, r, http.StatusNotFound, failureOf(fault.New(fault.NotFound, "this proxy forwards streams only", "use a path under "+Prefixes[0])))
+			refuseProxied(w, r, http.StatusNotFound, fault.New(fault.NotFound, "this proxy forwards streams only", "use a path under "+Prefixes[0]))
 		case !slices.Contains(strings.Split(methods, ", "), r.Method):
 			w.Header().Set("Allow", methods)
-			refuse(w, r, http.StatusMethodNotAllowed, failureOf(fault.New(fault.Unimplemented, "this proxy does not forward such a request", "use one of "+methods)))
+			refuseProxied(w, r, http.StatusMethodNotAllowed, fault.New(fault.Unimplemented, "this proxy does not forward such a request", "use one of "+methods))
 		case r.ContentLength > maxBody:
-			refuse(w, r, http.StatusRequestEntityTooLarge, failureOf(tooLarge(maxBody)))
+			refuseProxied(w, r, http.StatusRequestEntityTooLarge, tooLarge(maxBody))
 		default:
 			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 			forward.ServeHTTP(w, r)
 		}
 	})
+}
+
+// refuseProxied answers a request with an error of the proxy itself.
+func refuseProxied(w http.ResponseWriter, r *http.Request, status int, f *fault.Error) {
+	refuse(w, r, status, failure{Body: f.Body()})
 }

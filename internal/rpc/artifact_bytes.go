@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"mime"
@@ -167,27 +166,10 @@ func (d *artifactDoor) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if f.Code == fault.Internal {
 		d.Logger.ErrorContext(r.Context(), "a request failed", "method", r.Method, "path", r.URL.Path, "reference", f.Reference, "error", f.Detail())
 	}
-	text, _ := json.Marshal(map[string]any{"error": struct {
-		Code      string `json:"code"`
-		Message   string `json:"message"`
-		Next      string `json:"next,omitempty"`
-		Reference string `json:"reference,omitempty"`
-	}{string(f.Code), f.Message, f.Next, f.Reference}})
-	h := w.Header()
-	h.Set("Content-Type", "application/json")
-	h.Set("Cache-Control", "no-store")
-	if f.Code == fault.Unauthenticated {
-		h.Set("WWW-Authenticate", "Bearer")
-	}
-	if f.Code == fault.Unavailable {
-		h.Set("Retry-After", "1")
-	}
 	status := f.Code.HTTPStatus()
 	if errors.Is(err, artifact.ErrTooLarge) {
 		status = http.StatusRequestEntityTooLarge
 	}
-	w.WriteHeader(status)
-	if r.Method != http.MethodHead {
-		_, _ = w.Write(text)
-	}
+	w.Header().Set("Cache-Control", "no-store") // the artifact's own header may be set already
+	fault.Answer(w, r, status, f.Code, f.Body())
 }
