@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/dispatch"
@@ -334,6 +333,4 @@ func (c Config) drainTimeout() (time.Duration, error) {
 }
 
 // repoRoots are the directories of RepoRoots.
-func (c Config) repoRoots() []string {
-	return strings.FieldsFunc(c.RepoRoots, func(r rune) bool { return r == filepath.ListSeparator })
-}
+func (c Config) repoRoots() []string { return paths(c.RepoRoots) }

@@ -22,7 +22,7 @@ func (c Config) local() (local.Config, error) {
 			Registries: names(c.ImageRegistries), PrivateRegistries: names(c.ImagePrivateRegistries), Credentials: names(c.ImageCredentials),
 			SpaceMB: r.count("image_space_mb", c.ImageSpaceMB),
 		},
-		ReadOnly:       strings.FieldsFunc(c.SandboxHostDirs, func(r rune) bool { return r == filepath.ListSeparator }),
+		ReadOnly:       paths(c.SandboxHostDirs),
 		FreeMB:         r.count("sandbox_free_disk_mb", c.SandboxFreeDiskMB),
 		Running:        r.count("sandboxes_running", c.SandboxesRunning),
 		IdleStop:       r.duration("sandbox_idle_stop", c.SandboxIdleStop),
@@ -75,6 +75,11 @@ func (c Config) maxima() (sandbox.Maxima, error) {
 		m.CommandTime = 4 * time.Hour
 	}
 	return m, r.err
+}
+
+// paths returns the paths in a list, such as PATH.
+func paths(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == filepath.ListSeparator })
 }
 
 // names are the parts of a list that is separated by commas.
