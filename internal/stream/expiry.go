@@ -14,12 +14,17 @@ const (
 	// recordEvery is the longest delay before a use is recorded. A log counts as expired only one second after its
 	// time, so by then every server knows of a use that one of them saw.
 	recordEvery = 250 * time.Millisecond
+	// retryRecord is the pause after uses could not be recorded.
+	retryRecord = time.Second
 	// clearEvery is the time between two deletions of expired logs. Until then nobody can see them.
 	clearEvery = time.Minute
 	// clearAfter is how long an expired log is kept before it is deleted, because a use of it may still be recorded.
 	clearAfter = 10 * time.Second
 	// maxUses is the largest number of uses that one transaction records, to keep the transaction short.
 	maxUses = 1000
+	// keptUses is the largest number of uses that are kept while the database is away. It bounds their memory to some
+	// megabytes.
+	keptUses = 100_000
 )
 
 // expiry records which logs were used, and deletes logs that have expired. It collects uses and records them together,
@@ -28,7 +33,8 @@ type expiry struct {
 	store *store.Store
 	log   *slog.Logger
 
-	mu   sync.Mutex
+	mu sync.Mutex
+	// last is when each log was last used, for uses that are not recorded yet.
 	last map[int64]time.Time
 	// pending holds a token when there are uses to record.
 	pending chan struct{}
@@ -42,8 +48,15 @@ func newExpiry(s *store.Store, log *slog.Logger) *expiry {
 func (x *expiry) record(id int64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.last[id] = time.Now()
+	x.note(id, time.Now())
 	x.wake()
+}
+
+// note keeps a use, unless a later one of the same log is known or too many logs wait. The caller holds mu.
+func (x *expiry) note(id int64, at time.Time) {
+	if last, known := x.last[id]; !known && len(x.last) < keptUses || known && at.After(last) {
+		x.last[id] = at
+	}
 }
 
 func (x *expiry) wake() {
@@ -68,6 +81,16 @@ func (x *expiry) take() (ids []int64, times []time.Time) {
 	return ids, times
 }
 
+// putBack keeps uses that could not be recorded for the next attempt.
+func (x *expiry) putBack(ids []int64, times []time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for i, id := range ids {
+		x.note(id, times[i])
+	}
+	x.wake()
+}
+
 // run records uses and deletes expired logs until ctx ends.
 func (x *expiry) run(ctx context.Context) {
 	clearTick := time.NewTicker(clearEvery)
@@ -77,9 +100,13 @@ func (x *expiry) run(ctx context.Context) {
 		select {
 		case <-x.pending:
 			ids, times := x.take()
-			err = x.store.RecordUse(ctx, ids, times)
+			pause := recordEvery
+			if err = x.store.RecordUse(ctx, ids, times); err != nil {
+				x.putBack(ids, times)
+				pause = retryRecord
+			}
 			select {
-			case <-time.After(recordEvery):
+			case <-time.After(pause):
 			case <-ctx.Done():
 			}
 		case <-clearTick.C:
@@ -88,7 +115,7 @@ func (x *expiry) run(ctx context.Context) {
 			return
 		}
 		if err != nil && ctx.Err() == nil {
-			x.log.Warn("cannot record uses of streams or delete expired ones; trying again", "error", fault.From(err).Detail())
+			x.log.WarnContext(ctx, "cannot record uses of streams or delete expired ones; trying again", "error", fault.From(err).Detail())
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -395,6 +396,42 @@ func TestLogsThatLiveAsLongAsTheyAreUsed(t *testing.T) {
 		}
 		if got, err := b.log.Describe(t.Context(), fixed.Ref); err != nil || time.Until(got.ExpiresAt) > 35*time.Minute {
 			t.Errorf("the other one ends at %v (%v)", got.ExpiresAt, err)
+		}
+	})
+	b.run(t, "a use that cannot be recorded is recorded later", func(t *testing.T, b *bench) {
+		warnings := make(chan time.Time, 1000)
+		log, err := stream.Open(t.Context(), b.DB, slog.New(countWarnings{slog.DiscardHandler, warnings}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(log.Close)
+		ages("30 minutes")
+		may := func(change string) {
+			if _, err := owner.Exec(t.Context(), change); err != nil {
+				t.Fatal(err)
+			}
+		}
+		may("revoke execute on function touch_streams from arbe_app")
+		if _, err := log.Use(t.Context(), s.Ref); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-warnings:
+		case <-time.After(patience):
+			t.Error("nothing was logged of the failure")
+		}
+		may("grant execute on function touch_streams to arbe_app")
+		for deadline := time.Now().Add(patience); ; {
+			got, err := log.Describe(t.Context(), s.Ref)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if time.Until(got.ExpiresAt) > 50*time.Minute {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("it still ends at %v", got.ExpiresAt)
+			}
 		}
 	})
 	b.run(t, "one that is followed does not expire, and does when nobody follows it any more", func(t *testing.T, b *bench) {
