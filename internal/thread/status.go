@@ -48,18 +48,9 @@ func initialStatus(driver string) Status {
 	return Idle
 }
 
-// SetStatusTx changes a thread's status and records it in the thread's log in the same transaction. author is the agent
-// who did it, or empty for arbe itself; reason may be empty. If the thread already has the status, nothing happens. A
-// transition that is not allowed is a [fault.Precondition].
-func (t *Threads) SetStatusTx(ctx context.Context, tx pgx.Tx, id string, to Status, author, reason string) error {
-	th, err := t.LockTx(ctx, tx, id)
-	if err != nil || th.Status == to {
-		return err
-	}
-	return t.changeStatus(ctx, tx, th, to, author, reason)
-}
-
-// changeStatus changes the status. The caller has locked the row.
+// changeStatus changes a thread's status and records it in the thread's log in the same transaction. The caller has
+// locked the row. author is the agent who did it, or empty for arbe itself; reason may be empty. A transition that is
+// not allowed is a [fault.Precondition].
 func (t *Threads) changeStatus(ctx context.Context, tx pgx.Tx, th Thread, to Status, author, reason string) error {
 	if !slices.Contains(transitions[th.Status], to) {
 		return fault.Newf(fault.Precondition, "see its status with: arbe thread show "+th.ID,
