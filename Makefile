@@ -16,11 +16,13 @@ help: ## List what make can do
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 # What arbe version says: the tag, or the commit. Without a repository Go's own stamp is used.
+STAMPED := github.com/arbe-dev/arbe/internal/version
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
 
 .PHONY: build
 build: ## Build bin/arbe
-	@CGO_ENABLED=0 go build $(if $(VERSION),-ldflags '-X github.com/arbe-dev/arbe/internal/version.stamp=$(VERSION)') -o bin/arbe ./cmd/arbe
+	@CGO_ENABLED=0 go build -ldflags '$(if $(VERSION),-X $(STAMPED).stamp=$(VERSION)) $(if $(COMMIT),-X $(STAMPED).commit=$(COMMIT))' -o bin/arbe ./cmd/arbe
 
 .PHONY: run
 run: build ## Build arbe and start it here, with a database of its own

@@ -5,14 +5,17 @@ import (
 	"cmp"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 )
 
-// stamp is the version of a build that has no module version and no repository beside it, as a package of a
-// distribution: go build -ldflags "-X github.com/arbe-dev/arbe/internal/version.stamp=v1.2.3".
-var stamp string
+// stamp is the version and commit the full commit of a build that Go does not stamp itself: one of a package of a
+// distribution, which has no repository beside it, or of a git worktree, which Go does not recognise. A stamp that ends
+// in "-dirty", as of git describe, says that files were changed since the commit. Both are set by
+// go build -ldflags "-X github.com/arbe-dev/arbe/internal/version.stamp=v1.2.3 -X …/internal/version.commit=0c502c9…".
+var stamp, commit string
 
-// Info is what is known of a build. What is not known is empty.
+// Info is what is known of a build. A field that is not known is empty.
 type Info struct {
 	// Version is that of the release, or what Go makes of the commit; "devel" when neither is known.
 	Version string `json:"version"`
@@ -24,18 +27,23 @@ type Info struct {
 	Go string `json:"go"`
 }
 
-// Get is this build.
+// Get returns what is known of this build.
 var Get = sync.OnceValue(func() Info {
-	info := Info{Version: stamp, Go: runtime.Version()}
 	build, ok := debug.ReadBuildInfo()
 	if !ok {
-		info.Version = cmp.Or(stamp, "devel")
-		return info
+		build = &debug.BuildInfo{}
 	}
-	if v := build.Main.Version; v != "(devel)" {
-		info.Version = cmp.Or(stamp, v)
+	return of(stamp, commit, build)
+})
+
+// of combines what the linker was told with what Go knows of a build. Go's own commit wins, because it is the one that
+// was built.
+func of(stamp, commit string, build *debug.BuildInfo) Info {
+	module := build.Main.Version
+	if module == "(devel)" {
+		module = ""
 	}
-	info.Version = cmp.Or(info.Version, "devel")
+	info := Info{Version: cmp.Or(stamp, module, "devel"), Go: runtime.Version()}
 	for _, s := range build.Settings {
 		switch s.Key {
 		case "vcs.revision":
@@ -46,8 +54,11 @@ var Get = sync.OnceValue(func() Info {
 			info.Modified = s.Value == "true"
 		}
 	}
+	if info.Revision == "" && commit != "" {
+		info.Revision, info.Modified = commit, strings.HasSuffix(stamp, "-dirty")
+	}
 	return info
-})
+}
 
 // String is the build on one line: "v1.2.3 (0c502c9a1b2c, modified), go1.26".
 func (i Info) String() string {

@@ -1,0 +1,4 @@
+package version
+
+// Of is of, for tests.
+var Of = of
