@@ -132,7 +132,7 @@ func (a *Artifacts) Discard(ctx context.Context, scope db.Scope, up Upload) {
 		err = a.Blobs.Delete(ctx, up.key)
 	}
 	if err != nil {
-		a.Logger.Warn("a failed upload was not deleted yet; it will be collected later", "key", up.key, "error", fault.From(err).Detail())
+		a.Logger.WarnContext(ctx, "a failed upload was not deleted yet; it will be collected later", "key", up.key, "error", fault.From(err).Detail())
 	}
 }
 

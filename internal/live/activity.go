@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
@@ -67,7 +68,7 @@ func (a *activity) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		if err := a.round(ctx); err != nil && ctx.Err() == nil {
-			a.logger.Warn("the last activity of threads cannot be recorded; trying again", "error", err)
+			a.logger.WarnContext(ctx, "the last activity of threads cannot be recorded; trying again", "error", fault.From(err).Detail())
 			sleep(ctx, touchEvery)
 		}
 		if next, ok := a.next(); ok {

@@ -31,7 +31,7 @@ func (p *Pictures) listener() *db.Listener {
 			return nil
 		},
 		Broken: func(cause error) {
-			p.Logger.Warn("the connection that listens for changed rows broke; making a new one", "error", fault.From(cause).Detail())
+			p.Logger.WarnContext(p.ctx, "the connection that listens for changed rows broke; making a new one", "error", fault.From(cause).Detail())
 		},
 	}
 }
@@ -41,7 +41,7 @@ func (p *Pictures) notified(payload string) {
 	house, rest, _ := strings.Cut(payload, ":")
 	kind, id, ok := strings.Cut(rest, ":")
 	if !ok {
-		p.Logger.Warn("ignoring a notification in an unknown form", "channel", changeChannel, "payload", payload)
+		p.Logger.WarnContext(p.ctx, "ignoring a notification in an unknown form", "channel", changeChannel, "payload", payload)
 		return
 	}
 	p.mark(house, Key{Kind(kind), id})

@@ -149,7 +149,7 @@ func (p *picture) run() {
 			p.putBack(r)
 			p.wakeUp()
 			if p.of.ctx.Err() == nil {
-				p.of.Logger.Warn("the live view of a house cannot be updated; trying again", "house", p.scope.House, "error", err)
+				p.of.Logger.WarnContext(p.of.ctx, "the live view of a house cannot be updated; trying again", "house", p.scope.House, "error", fault.From(err).Detail())
 			}
 			sleep(p.of.ctx, pause)
 			pause = min(2*pause, maxRetryPause)

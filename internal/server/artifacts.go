@@ -64,7 +64,7 @@ func (s *Server) blobStore(ctx context.Context, dir *directory, database *db.DB)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
 		if err := store.Check(ctx); err != nil {
-			s.logger.Warn("artifacts cannot be stored now", "blob_store", set, "error", fault.From(err).Detail())
+			s.logger.WarnContext(ctx, "artifacts cannot be stored now", "blob_store", set, "error", fault.From(err).Detail())
 		}
 	}()
 	return store, nil

@@ -109,8 +109,7 @@ func (m *metrics) collect(s sources) {
 	gauge := func(name, help string, value func() float64) {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
-	count("arbe_log_batches_total", "Batches of appends that were committed.", func() float64 { return float64(s.log.Stats().Batches) })
-	count("arbe_log_appends_total", "Appends that were committed in batches.", func() float64 { return float64(s.log.Stats().Appends) })
+	m.registry.MustRegister(batches{s.log})
 	count("arbe_log_entries_total", "Entries that were committed in batches.", func() float64 { return float64(s.log.Stats().Entries) })
 	gauge("arbe_log_tails", "Tails that are open.", func() float64 { return float64(s.log.Stats().Tails) })
 	gauge("arbe_live_pictures", "Houses that are watched through this server.", func() float64 { return float64(s.pictures.Len()) })
@@ -129,6 +128,29 @@ func (m *metrics) collect(s sources) {
 		}
 	}
 	m.registry.MustRegister(jobs{s.dispatcher})
+}
+
+// batches is the histogram of how many appends the committed batches held: under load they should grow, because each
+// costs one commit.
+type batches struct{ log *stream.Log }
+
+var batchesDesc = prometheus.NewDesc("arbe_log_batch_appends", "Appends in each batch that was committed.", nil, nil)
+
+// Describe and Collect make it a [prometheus.Collector].
+func (batches) Describe(to chan<- *prometheus.Desc) { to <- batchesDesc }
+
+// Collect reads the log's counts.
+func (b batches) Collect(to chan<- prometheus.Metric) {
+	stats := b.log.Stats()
+	upTo := map[float64]uint64{}
+	total := uint64(0)
+	for i, n := range stats.Sizes {
+		total += uint64(n)
+		if i < len(stats.Sizes)-1 { // the last one has no upper bound
+			upTo[float64(int(1)<<i)] = total
+		}
+	}
+	to <- prometheus.MustNewConstHistogram(batchesDesc, total, float64(stats.Appends), upTo)
 }
 
 // jobs counts the jobs of all servers at each scrape.

@@ -53,7 +53,7 @@ func TestMetrics(t *testing.T) {
 		}
 	})
 	t.Run("tell of every part of the server", func(t *testing.T) {
-		for _, name := range []string{"arbe_build_info{", "arbe_log_batches_total ", "arbe_log_entries_total ", "arbe_log_tails ", "arbe_live_pictures ", "arbe_commands_running ",
+		for _, name := range []string{"arbe_build_info{", `arbe_log_batch_appends_bucket{le="1"} `, "arbe_log_batch_appends_sum ", "arbe_log_entries_total ", "arbe_log_tails ", "arbe_live_pictures ", "arbe_commands_running ",
 			"arbe_db_connections_acquired ", "arbe_db_listener_reconnects_total ", `arbe_jobs{kind="run_command",state="queued"} `, "go_goroutines ", "process_resident_memory_bytes "} {
 			if !strings.Contains(text, "\n"+name) {
 				t.Errorf("there is no %s", name)

@@ -344,7 +344,7 @@ func (s *Server) drivers(ctx context.Context, dir *directory, maxima sandbox.Max
 	ready, unavailable = map[string]sandbox.Driver{}, map[string]error{}
 	add := func(name string, d sandbox.Driver, stop func(context.Context) error, err error) {
 		if err != nil {
-			s.logger.Warn("sandboxes of this kind cannot be used", "driver", name, "error", fault.From(err).Detail())
+			s.logger.WarnContext(ctx, "sandboxes of this kind cannot be used", "driver", name, "error", fault.From(err).Detail())
 			unavailable[name] = err
 			return
 		}

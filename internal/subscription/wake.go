@@ -65,7 +65,7 @@ func (s *Subscriptions) run() {
 			return
 		}
 		if err := s.startWakes(); err != nil && s.ctx.Err() == nil {
-			s.Logger.Warn("cannot look for subscriptions to wake; trying again", "error", fault.From(err).Detail())
+			s.Logger.WarnContext(s.ctx, "cannot look for subscriptions to wake; trying again", "error", fault.From(err).Detail())
 		}
 		select {
 		case <-time.After(batchPause):
@@ -102,7 +102,7 @@ func (s *Subscriptions) startWakes() error {
 				s.wakeLoop()
 			}()
 			if err := s.deliver(w); err != nil && s.ctx.Err() == nil {
-				s.Logger.Warn("a wake could not be delivered; trying again later", "subscription", w.ID, "error", fault.From(err).Detail())
+				s.Logger.WarnContext(s.ctx, "a wake could not be delivered; trying again later", "subscription", w.ID, "error", fault.From(err).Detail())
 			}
 		})
 	}

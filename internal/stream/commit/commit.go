@@ -9,6 +9,7 @@ package commit
 
 import (
 	"context"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 
@@ -49,13 +50,31 @@ type Stats struct {
 	// Batches is how many statements committed, Appends how many calls they held, and Entries how many entries. Calls
 	// that were written in transactions of their own are not among them.
 	Batches, Appends, Entries int64
+	// Sizes counts the batches by how many calls they held: Sizes[i] is how many held more than 1<<(i-1) and at most
+	// 1<<i, and the last one counts all larger ones too.
+	Sizes [12]int64
 }
 
-type counts struct{ batches, appends, entries atomic.Int64 }
+type counts struct {
+	batches, appends, entries atomic.Int64
+	sizes                     [len(Stats{}.Sizes)]atomic.Int64
+}
+
+// batch counts a committed batch.
+func (c *counts) batch(appends, entries int) {
+	c.batches.Add(1)
+	c.appends.Add(int64(appends))
+	c.entries.Add(int64(entries))
+	c.sizes[min(bits.Len(uint(max(appends-1, 0))), len(c.sizes)-1)].Add(1)
+}
 
 // Stats returns the counts so far.
 func (c *Committer) Stats() Stats {
-	return Stats{Batches: c.counts.batches.Load(), Appends: c.counts.appends.Load(), Entries: c.counts.entries.Load()}
+	s := Stats{Batches: c.counts.batches.Load(), Appends: c.counts.appends.Load(), Entries: c.counts.entries.Load()}
+	for i := range s.Sizes {
+		s.Sizes[i] = c.counts.sizes[i].Load()
+	}
+	return s
 }
 
 // Close refuses waiting and new calls with a [fault.Unavailable], and waits for the commit in progress.

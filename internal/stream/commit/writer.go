@@ -183,7 +183,17 @@ func (w *writer) fail(parts []part, err error) {
 
 // settle gives each call its result after a batch was committed. It runs the hooks first.
 func (w *writer) settle(parts []part, v batchResult) {
-	w.counts.batches.Add(1)
+	appends, entries := 0, 0
+	for _, p := range parts {
+		if slices.Contains(v.busy, p.id) || slices.Contains(v.refused, p.id) {
+			continue
+		}
+		appends += len(p.calls)
+		for _, c := range p.calls {
+			entries += len(c.entries)
+		}
+	}
+	w.counts.batch(appends, entries) // before any caller sees its result
 	for i, p := range parts {
 		switch {
 		case slices.Contains(v.busy, p.id):
@@ -194,9 +204,7 @@ func (w *writer) settle(parts []part, v batchResult) {
 			continue
 		}
 		tail := v.tails[i]
-		w.counts.appends.Add(int64(len(p.calls)))
 		for _, c := range p.calls {
-			w.counts.entries.Add(int64(len(c.entries)))
 			for j := range c.entries {
 				tail++
 				c.entries[j].Seq, c.entries[j].Time = tail, v.happened

@@ -55,7 +55,7 @@ func (f *forwarder) run() {
 		if pieces := f.pieces(); len(pieces) > 0 {
 			ctx, cancel := context.WithTimeout(f.ctx, store.StatementTimeout)
 			if err := f.store.NotifyDeltas(ctx, pieces); err != nil && f.ctx.Err() == nil {
-				f.log.Debug("other servers did not get live output", "error", fault.From(err).Detail())
+				f.log.DebugContext(f.ctx, "other servers did not get live output", "error", fault.From(err).Detail())
 			}
 			cancel()
 		}
@@ -87,7 +87,7 @@ func (f *forwarder) pieces() (payloads []string) {
 func (f *forwarder) heard(payload string) {
 	var d wireDelta
 	if err := json.Unmarshal([]byte(payload), &d); err != nil {
-		f.log.Warn("ignoring a delta in an unknown form", "error", fault.From(err).Detail())
+		f.log.WarnContext(f.ctx, "ignoring a delta in an unknown form", "error", fault.From(err).Detail())
 		return
 	}
 	if d.From != f.id {

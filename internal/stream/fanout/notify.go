@@ -92,7 +92,7 @@ func (n *notifier) run() {
 		}
 		var err error
 		if conn, err = n.notify(conn, tails); err != nil && n.ctx.Err() == nil {
-			n.log.Debug("other servers were not notified of new entries; they will find them by polling", "error", fault.From(err).Detail())
+			n.log.DebugContext(n.ctx, "other servers were not notified of new entries; they will find them by polling", "error", fault.From(err).Detail())
 		}
 		select {
 		case <-time.After(notifyEvery):

@@ -55,7 +55,7 @@ func (p *poller) check() {
 	ends, err := p.store.Ends(p.ctx, ids)
 	if err != nil {
 		if p.ctx.Err() == nil {
-			p.log.Warn("cannot look for new entries; trying again", "error", fault.From(err).Detail())
+			p.log.WarnContext(p.ctx, "cannot look for new entries; trying again", "error", fault.From(err).Detail())
 		}
 		return
 	}

@@ -206,7 +206,7 @@ func (ts *topics) fetch(t *topic) {
 			if !pause.Wait(ts.ctx) {
 				return
 			}
-			ts.log.Warn("cannot read new entries of a stream; trying again", "stream", t.id, "error", fault.From(err).Detail())
+			ts.log.WarnContext(ts.ctx, "cannot read new entries of a stream; trying again", "stream", t.id, "error", fault.From(err).Detail())
 		}
 	})
 }
