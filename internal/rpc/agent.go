@@ -12,7 +12,7 @@ import (
 
 type agentService struct{ Services }
 
-// LoginPath is the address of the page that redeems a login link's token, without the server's own.
+// LoginPath returns the path and query of the page that redeems a login link, relative to the server's address.
 func LoginPath(token string) string { return "/login?token=" + url.QueryEscape(token) }
 
 func (s *agentService) WhoAmI(ctx context.Context, _ *arbev1.WhoAmIRequest) (*arbev1.WhoAmIResponse, error) {
@@ -101,7 +101,7 @@ func (s *agentService) RedeemLoginLink(ctx context.Context, req *arbev1.RedeemLo
 
 func (s *agentService) EndSession(ctx context.Context, _ *arbev1.EndSessionRequest) (*arbev1.EndSessionResponse, error) {
 	who, err := auth.PrincipalFrom(ctx)
-	if err != nil { // it has ended
+	if err != nil { // the session has ended already, see authenticate
 		return &arbev1.EndSessionResponse{}, nil
 	}
 	return &arbev1.EndSessionResponse{}, s.Auth.EndSession(ctx, who)

@@ -31,7 +31,8 @@ func (s *artifactService) CreateArtifact(ctx context.Context, req *arbev1.Create
 	return &arbev1.CreateArtifactResponse{Artifact: wireArtifact(made)}, nil
 }
 
-// mayCreateArtifact reports whether the caller may make an artifact: one of a thread's who may say something there.
+// mayCreateArtifact authorizes the caller to create an artifact. Whoever may append to a thread may create one of the
+// thread; one of the house takes the permission to change the house's things.
 func (s Services) mayCreateArtifact(ctx context.Context, req *arbev1.CreateArtifactRequest) (db.Scope, error) {
 	if thread, ok := req.Scope.(*arbev1.CreateArtifactRequest_ThreadId); ok {
 		return s.Auth.Authorize(ctx, auth.Say, auth.Thread(thread.ThreadId))
@@ -79,7 +80,7 @@ func (s *artifactService) ListArtifacts(ctx context.Context, req *arbev1.ListArt
 
 func (s *artifactService) DeleteArtifact(ctx context.Context, req *arbev1.DeleteArtifactRequest) (*arbev1.DeleteArtifactResponse, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Artifact(req.GetId()))
-	if fault.CodeOf(err) == fault.NotFound { // gone, or never the caller's to know of
+	if fault.CodeOf(err) == fault.NotFound { // deleted already, or in a house that the caller must not learn of
 		return &arbev1.DeleteArtifactResponse{}, nil
 	} else if err != nil {
 		return nil, err
@@ -87,7 +88,7 @@ func (s *artifactService) DeleteArtifact(ctx context.Context, req *arbev1.Delete
 	return &arbev1.DeleteArtifactResponse{}, s.Artifacts.Delete(ctx, scope, req.GetId())
 }
 
-// artifactDraft is the domain's form of a request, its content aside.
+// artifactDraft returns the domain value of a request, without its content.
 func artifactDraft(req *arbev1.CreateArtifactRequest) artifact.Draft {
 	return artifact.Draft{
 		ID: req.GetId(), Kind: req.GetKind(), Label: req.GetLabel(), ExternalID: req.GetExternalId(), MIMEType: req.GetMimeType(), ByteRef: req.GetByteRef(),

@@ -21,13 +21,15 @@ import (
 // ArtifactPath is the path of [ArtifactBytes]. An artifact's own path is this with its id.
 const ArtifactPath = "/api/artifact/"
 
-// maxDownload bounds one download. How long a client may stall is bounded for all requests, by package httpd.
+// maxDownload limits one download. Package httpd limits how long a client of any request may stall.
 const maxDownload = time.Hour
 
-// ArtifactBytes serves the bytes of artifacts under [ArtifactPath], by the same credentials as the services: GET and
-// HEAD of an artifact read them, whole or a range, and POST makes an artifact of its body, but for another site's page.
-// The bytes are anyone's: a browser saves them and never shows them, and were it to show them they could neither run nor reach
-// anything.
+// ArtifactBytes serves the bytes of artifacts under [ArtifactPath], with the same credentials as the services. GET and
+// HEAD read them, whole or a range. POST creates an artifact from its body; it is refused to pages of other sites, because
+// a browser would add the session's cookie to their requests.
+//
+// Anyone may have written the bytes, so a browser must save and not show them. If one shows them nevertheless, they can
+// neither run scripts nor load anything.
 func ArtifactBytes(s Services) http.Handler {
 	d := &artifactDoor{s, &interceptor{auth: s.Auth, logger: s.Logger}}
 	mux := http.NewServeMux()
@@ -41,7 +43,7 @@ type artifactDoor struct {
 	edge *interceptor
 }
 
-// answer makes a handler of a function that may fail.
+// answer returns a handler that authenticates, calls do, and answers its error.
 func (d *artifactDoor) answer(do func(w http.ResponseWriter, r *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -77,7 +79,7 @@ func (d *artifactDoor) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer content.Close()
-	// An error that the bytes cannot be read comes before the header that promises them.
+	// Read one byte first, because an error cannot be answered once the headers of a success are sent.
 	if r.Method != http.MethodHead && got.Size > 0 {
 		if _, err := content.Read(make([]byte, 1)); err != nil {
 			return err
@@ -88,20 +90,21 @@ func (d *artifactDoor) get(w http.ResponseWriter, r *http.Request) error {
 	h.Set("Content-Type", contentType(got.MIMEType))
 	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": got.FileName()}))
 	h.Set("ETag", `"`+got.ByteRef+`"`)
-	// A cache asks again before each use, so that a lost permission takes effect.
+	// A cache must ask again before each use. Otherwise someone who lost permission could still read the bytes.
 	h.Set("Cache-Control", "private, no-cache")
 	if strings.Contains(r.Header.Get("Range"), ",") {
-		r.Header.Del("Range") // many ranges are many requests to the store: they get the whole
+		r.Header.Del("Range") // each range is a request to the store, so a request for several gets the whole
 	}
 	http.ServeContent(w, r, "", got.CreatedAt, content)
 	if content.Err() != nil {
 		d.Logger.WarnContext(r.Context(), "a download broke off", "error", fault.From(content.Err()).Detail())
-		panic(http.ErrAbortHandler) // so that the client does not take a part for the whole
+		panic(http.ErrAbortHandler) // otherwise the client would take a part for the whole
 	}
 	return nil
 }
 
-// contentType is a media type that may be sent as a header; of anything else it is only known to be bytes.
+// contentType returns a media type in a form that is valid as a header; for text that is no media type, the type of
+// unknown bytes.
 func contentType(said string) string {
 	if kind, params, err := mime.ParseMediaType(said); err == nil {
 		if text := mime.FormatMediaType(kind, params); text != "" {
@@ -132,19 +135,19 @@ func (d *artifactDoor) post(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // whoever left asks again, with the same id in the query
+	_, _ = w.Write(text) // a client that has left can repeat the request with the same id
 	return nil
 }
 
-// createRequest reads what a POST says about the artifact: the fields of the message by their names in the query, and the
-// media type in its header.
+// createRequest returns the message that a POST stands for. The body is the content, so the query has the other fields by
+// their names, and the header the media type.
 func createRequest(r *http.Request) (*arbev1.CreateArtifactRequest, error) {
 	req := &arbev1.CreateArtifactRequest{}
 	m := req.ProtoReflect()
 	for name, values := range r.URL.Query() {
 		field := m.Descriptor().Fields().ByName(protoreflect.Name(name))
 		if field == nil || field.Kind() != protoreflect.StringKind || len(values) != 1 || name == "byte_ref" {
-			return nil, fault.Newf(fault.Invalid, "use the fields of CreateArtifactRequest in proto/arbe/v1/artifact.proto, each once", "the query's %.40q is not understood", name)
+			return nil, fault.Newf(fault.Invalid, "use the fields of CreateArtifactRequest in proto/arbe/v1/artifact.proto, each once", "the query has an unknown field %.40q, or has it twice", name)
 		}
 		if oneof := field.ContainingOneof(); oneof != nil && m.WhichOneof(oneof) != nil {
 			return nil, fault.New(fault.Invalid, "the query names a house and a thread", "name the thread alone: its house is known")
@@ -152,7 +155,7 @@ func createRequest(r *http.Request) (*arbev1.CreateArtifactRequest, error) {
 		m.Set(field, protoreflect.ValueOfString(values[0]))
 	}
 	if req.GetHouseId() == "" && req.GetThreadId() == "" {
-		return nil, fault.New(fault.Invalid, "it is not said where the artifact belongs", "add ?thread_id= or ?house_id=")
+		return nil, fault.New(fault.Invalid, "the query names neither a thread nor a house", "add ?thread_id= or ?house_id=")
 	}
 	if req.MimeType == "" {
 		req.MimeType = r.Header.Get("Content-Type")
@@ -160,7 +163,7 @@ func createRequest(r *http.Request) (*arbev1.CreateArtifactRequest, error) {
 	return req, nil
 }
 
-// fail answers an error, in the form of the stream door's.
+// fail answers with an error.
 func (d *artifactDoor) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f := faultOf(err)
 	if f.Code == fault.Internal {

@@ -9,23 +9,24 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// strictJSON reads and writes JSON messages as connect does, but for a field that the contract does not have: that is an
-// error which names it, also inside of a message. A field that is misspelled would otherwise be one that is not sent,
-// and the call would do something else than what was asked for.
+// strictJSON reads and writes JSON messages as connect does, except that a field which the contract does not have is an
+// error that names the field, also in a nested message. Otherwise a misspelled field would be ignored, and the call would
+// do something other than what was asked.
 //
-// Unknown fields of binary messages are ignored, as protobuf has it: such clients are generated from a contract.
+// Unknown fields of binary messages are ignored, as is usual with protobuf, because such clients are generated from the
+// contract and misspell nothing.
 type strictJSON struct{ name string }
 
-// Name is the codec's name, which is a content type's.
+// Name returns the codec's name, which is the part of the content type after "application/".
 func (c strictJSON) Name() string { return c.name }
 
-// IsBinary reports whether messages are no text.
+// IsBinary returns false, because JSON is text.
 func (strictJSON) IsBinary() bool { return false }
 
-// Marshal writes a message.
+// Marshal encodes a message.
 func (c strictJSON) Marshal(message any) ([]byte, error) { return c.MarshalAppend(nil, message) }
 
-// MarshalAppend writes a message behind dst.
+// MarshalAppend appends an encoded message to dst.
 func (strictJSON) MarshalAppend(dst []byte, message any) ([]byte, error) {
 	m, ok := message.(proto.Message)
 	if !ok {
@@ -34,17 +35,17 @@ func (strictJSON) MarshalAppend(dst []byte, message any) ([]byte, error) {
 	return protojson.MarshalOptions{}.MarshalAppend(dst, m)
 }
 
-// unmarshalError takes apart what protojson says, whose parts may be joined by a blank that is not one.
+// unmarshalError matches an error of protojson, which deliberately varies its spaces: some are no-break spaces.
 var unmarshalError = regexp.MustCompile(`^proto:[\s\x{a0}]+(?:syntax error )?\(line (\d+:\d+)\):[\s\x{a0}]+(?:unknown field "(.*)"$)?(.*)$`)
 
-// Unmarshal reads a message.
+// Unmarshal decodes a message. An error says where in the text it is.
 func (strictJSON) Unmarshal(text []byte, message any) error {
 	m, ok := message.(proto.Message)
 	if !ok {
 		return fmt.Errorf("%T is no message", message)
 	}
 	if len(text) == 0 {
-		return errors.New("the request has no body, where a JSON object has to be: send {}")
+		return errors.New("the request has no body, which must be a JSON object: send {}")
 	}
 	err := protojson.Unmarshal(text, m)
 	if err == nil {

@@ -17,7 +17,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// each converts a list.
 func each[From, To any](list []From, convert func(From) To) []To {
 	out := make([]To, len(list))
 	for i, v := range list {
@@ -26,7 +25,7 @@ func each[From, To any](list []From, convert func(From) To) []To {
 	return out
 }
 
-// timestamp is t on the wire: absent for the zero time.
+// timestamp returns t as a message; nil for the zero time.
 func timestamp(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil
@@ -34,7 +33,7 @@ func timestamp(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// timeOf is t in the domain: the zero time when it is absent.
+// timeOf returns t as a time; the zero time for nil.
 func timeOf(t *timestamppb.Timestamp) time.Time {
 	if t == nil {
 		return time.Time{}
@@ -42,7 +41,7 @@ func timeOf(t *timestamppb.Timestamp) time.Time {
 	return t.AsTime()
 }
 
-// milliseconds is d rounded up: the shortest limit is still one, and 0 is none.
+// milliseconds returns d rounded up, because 0 means no limit and a very short limit must not become none.
 func milliseconds(d *durationpb.Duration) int64 {
 	return (d.AsDuration() + time.Millisecond - 1).Milliseconds()
 }
@@ -119,7 +118,7 @@ func wireEnvironment(e sandbox.Environment) *arbev1.Environment {
 	return &arbev1.Environment{Id: e.ID, HouseId: e.House, Name: e.Name, Config: config, CreatedAt: timestamp(e.CreatedAt)}
 }
 
-// recipe is the domain's form of what came over the wire; nil is the empty recipe.
+// recipe returns the domain value of an environment's configuration; for nil, the empty recipe.
 func recipe(c *arbev1.EnvironmentConfig) sandbox.Recipe {
 	l := c.GetLimits()
 	return sandbox.Recipe{

@@ -11,7 +11,8 @@ import (
 
 type credentialService struct{ Services }
 
-// mayGive authorizes making a credential for an agent, empty for the caller, and returns who that is.
+// mayGive authorizes the caller to create a credential for an agent, and returns the agent's id. An empty agent is the
+// caller.
 func (s *credentialService) mayGive(ctx context.Context, target auth.Target, agent string) (db.Scope, string, error) {
 	who, err := auth.PrincipalFrom(ctx)
 	if err != nil {
@@ -78,8 +79,9 @@ func (s *credentialService) RevokeAPIKey(ctx context.Context, req *arbev1.Revoke
 	return &arbev1.RevokeAPIKeyResponse{}, s.Auth.RevokeKey(ctx, scope, req.GetId())
 }
 
-// revokedForAllHouses revokes a key that is in no house because it is valid for all houses of the caller, and reports
-// whether there is such a key. Like every use of the caller's account it takes a credential that is not limited.
+// revokedForAllHouses revokes a key of the caller that is valid for all their houses, and reports whether there is such a
+// key. It is in no house, so [auth.Key] does not find it. Like every change of the caller's account it takes a credential
+// that is not limited.
 func (s *credentialService) revokedForAllHouses(ctx context.Context, id string) bool {
 	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.Account)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// discovery are the services that gRPC's own tools ask, by their path prefixes: which services there are, and whether
-// they serve. Strangers may ask both: the contract is public, and so is whether a server is ready.
+// discovery returns the handlers of gRPC's reflection and health checks by their path prefixes. They need no credential,
+// because the contract is public, and so is whether a server is ready.
 func (s Services) discovery(names []string) map[string]http.Handler {
 	options := connect.WithHandlerOptions(connect.WithReadMaxBytes(MaxStreamRequest), connect.WithInterceptors(&interceptor{logger: s.Logger}))
 	all := map[string]http.Handler{}
@@ -33,7 +33,7 @@ type readiness struct {
 	ready    func(context.Context) error
 }
 
-// Check reports whether a service serves; the empty name asks for all of them, which serve together.
+// Check reports whether a service is ready. All services are ready together; the empty name stands for all of them.
 func (r readiness) Check(ctx context.Context, req *grpchealth.CheckRequest) (*grpchealth.CheckResponse, error) {
 	if req.Service != "" && !slices.Contains(r.services, req.Service) {
 		return nil, WireError(ctx, fault.New(fault.NotFound, "there is no such service", "ask for one that reflection lists, or for none"))
@@ -45,7 +45,7 @@ func (r readiness) Check(ctx context.Context, req *grpchealth.CheckRequest) (*gr
 	return &grpchealth.CheckResponse{Status: status}, nil
 }
 
-// serviceNames are the names of the services at some path prefixes.
+// serviceNames returns the sorted names of services by their path prefixes.
 func serviceNames(at map[string]http.Handler) []string {
 	names := slices.Sorted(maps.Keys(at))
 	for i, path := range names {

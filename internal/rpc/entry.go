@@ -17,15 +17,16 @@ import (
 )
 
 const (
-	// defaultEntries is how many entries a list has when the caller does not say.
+	// defaultEntries is the number of entries in a list if the caller names none.
 	defaultEntries = 100
-	// aliveEvery is how often a silent tail says that it lives: far more often than the 40 seconds after which clients take it for dead.
+	// aliveEvery is the time between two signs of life of a tail without events. Clients consider a tail dead after 40
+	// seconds of silence, so it can come late several times.
 	aliveEvery = 10 * time.Second
 )
 
 type entryService struct{ Services }
 
-// may authorizes an action on a thread, and returns its log and who asks.
+// may authorizes an action on a thread, and returns its log and the id of the caller.
 func (s *entryService) may(ctx context.Context, action auth.Action, threadID string) (stream.Ref, string, error) {
 	scope, err := s.Auth.Authorize(ctx, action, auth.Thread(threadID))
 	return stream.Ref{House: scope.House, Name: thread.StreamName(threadID)}, scope.Agent, err
@@ -60,7 +61,7 @@ func (s *entryService) Append(ctx context.Context, req *arbev1.AppendRequest) (*
 	draft, wire := entry.Draft{ID: req.GetId(), Author: who, Type: req.GetType(), Payload: json.RawMessage(req.GetPayload())}, wireEntry
 	switch raw := req.GetType() != "" || req.GetPayload() != ""; {
 	case req.GetChat() != nil && raw:
-		return nil, fault.New(fault.Invalid, "the entry is given twice: as a chat, and as a type with a payload", "send one of them")
+		return nil, fault.New(fault.Invalid, "the request has the entry twice: as a chat, and as a type with a payload", "send one of them")
 	case req.GetChat() != nil:
 		draft, wire = dispatch.Message{ID: req.GetId(), Text: req.GetChat().GetText(), ReplyTo: req.GetChat().GetReplyTo()}.Chat(who), wireTypedEntry
 	case !raw:

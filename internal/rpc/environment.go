@@ -72,7 +72,7 @@ func (s *environmentService) UpdateEnvironment(ctx context.Context, req *arbev1.
 
 func (s *environmentService) DeleteEnvironment(ctx context.Context, req *arbev1.DeleteEnvironmentRequest) (*arbev1.DeleteEnvironmentResponse, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Environment(req.GetId()))
-	if fault.CodeOf(err) == fault.NotFound { // gone, or never the caller's to know of
+	if fault.CodeOf(err) == fault.NotFound { // deleted already, or in a house that the caller must not learn of
 		return &arbev1.DeleteEnvironmentResponse{}, nil
 	} else if err != nil {
 		return nil, err

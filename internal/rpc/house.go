@@ -12,7 +12,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// watchAliveEvery is how often a silent watch says that it lives: clients take twice this as a dead one.
+// watchAliveEvery is the time between two signs of life of a watch without events. Clients consider a watch dead after
+// twice that time.
 const watchAliveEvery = 20 * time.Second
 
 type houseService struct{ Services }
@@ -79,7 +80,7 @@ func (s *houseService) ListMembers(ctx context.Context, req *arbev1.ListMembersR
 	return &arbev1.ListMembersResponse{Members: each(rows, wireMember), NextPageToken: next}, nil
 }
 
-// members is one page of who is in a house.
+// members returns one page of the members of a house, and the token of the next page.
 func (s *Services) members(ctx context.Context, houseID, token string, asked int32) ([]house.Member, string, error) {
 	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.House(houseID))
 	if err != nil {

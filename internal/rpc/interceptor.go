@@ -20,18 +20,21 @@ import (
 )
 
 const (
-	// MaxRequest bounds a request message, in bytes: the largest payload of an entry and its envelope.
+	// MaxRequest is the largest request message, in bytes: it has room for the largest payload of an entry and the
+	// fields around it.
 	MaxRequest = 5 << 20
-	// MaxStreamRequest bounds that of a call that streams its answer, in bytes. The server holds it as long as it answers.
+	// MaxStreamRequest is the largest request message of a call that streams its answer, in bytes. It is smaller,
+	// because the server keeps the message in memory as long as it streams.
 	MaxStreamRequest = 16 << 10
-	// maxDuration bounds a call that does not stream.
+	// maxDuration limits a call that does not stream.
 	maxDuration = 30 * time.Second
 )
 
-// correct is what to do about a request that is not understood.
+// correct is the next step after a request that is not understood.
 const correct = "correct the request; the contract is in proto/arbe/v1"
 
-// interceptor is what happens around every call: who asks, how long it may take, and how an error leaves.
+// interceptor wraps every call: it authenticates the caller, limits the time of a call that does not stream, and
+// converts errors.
 type interceptor struct {
 	auth   *auth.Auth
 	logger *slog.Logger
@@ -39,7 +42,7 @@ type interceptor struct {
 	observe func(spec connect.Spec, code string, took time.Duration)
 }
 
-// observed reports a call that has ended.
+// observed passes a call that has ended to observe.
 func (e *interceptor) observed(spec connect.Spec, began time.Time, err error) {
 	if e.observe == nil {
 		return
@@ -58,7 +61,7 @@ var public = map[string]bool{
 	arbev1connect.HouseServiceGetInviteProcedure:       true,
 }
 
-// WrapUnary wraps a call.
+// WrapUnary wraps a call that does not stream.
 func (e *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		ctx, cancel := context.WithTimeout(ctx, maxDuration)
@@ -75,7 +78,7 @@ func (e *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// WrapStreamingHandler wraps a stream, which may last as long as it likes.
+// WrapStreamingHandler wraps a call that streams. It has no time limit.
 func (e *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		clearNext(ctx)
@@ -89,13 +92,13 @@ func (e *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) co
 	}
 }
 
-// WrapStreamingClient is for clients, which this is not.
+// WrapStreamingClient does nothing: only [connect.Interceptor] requires it, because the services are no clients.
 func (e *interceptor) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }
 
-// authenticate puts the caller into the context, or refuses the call. To end a session that has ended
-// is no failure: that call goes on without a caller.
+// authenticate puts the caller into the context, or refuses the call. EndSession with a session that has ended goes on
+// without a caller, so that logging out twice is no failure.
 func (e *interceptor) authenticate(ctx context.Context, spec connect.Spec, _ connect.Peer, header http.Header) (context.Context, error) {
 	began := time.Now()
 	if public[spec.Procedure] {
@@ -103,9 +106,9 @@ func (e *interceptor) authenticate(ctx context.Context, spec connect.Spec, _ con
 	}
 	shown, _ := auth.Credential(header)
 	if shown == "" && spec.Procedure == arbev1connect.HouseServiceAcceptInviteProcedure {
-		return ctx, nil // a new person
+		return ctx, nil // a new person accepts an invite without a credential
 	}
-	p, err := e.caller(ctx, header) // a cookie from another site's page does not get here
+	p, err := e.caller(ctx, header) // refuses a cookie that another site's page sends
 	switch {
 	case err == nil:
 		return p.With(ctx), nil
@@ -118,17 +121,17 @@ func (e *interceptor) authenticate(ctx context.Context, spec connect.Spec, _ con
 	return ctx, err
 }
 
-// caller is who shows a credential.
+// caller returns the principal of the credential in a request's header.
 func (e *interceptor) caller(ctx context.Context, header http.Header) (auth.Principal, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxDuration)
 	defer cancel()
 	return e.auth.Request(ctx, header)
 }
 
-// convertError makes an error what the caller may see, and logs what they may not.
+// convertError turns an error into what the caller may see. The cause of an internal error is only logged.
 func (e *interceptor) convertError(ctx context.Context, err error, spec connect.Spec) error {
 	if coded, ok := errors.AsType[*connect.Error](err); ok {
-		// Said by connect or protovalidate, about the request: the message is for the caller.
+		// It comes from connect or protovalidate and is about the request, so its message is for the caller.
 		if coded.Meta().Get(arbev1.NextHeader) == "" {
 			addInfo(ctx, coded, correct, "")
 		}
@@ -141,15 +144,15 @@ func (e *interceptor) convertError(ctx context.Context, err error, spec connect.
 	return WireError(ctx, f)
 }
 
-// faultOf is an error as a caller may see it.
+// faultOf returns an error as the caller may see it.
 func faultOf(err error) *fault.Error {
-	if db.State(err) == pgerrcode.CharacterNotInRepertoire { // the one text that a message can carry and Postgres cannot
+	if db.State(err) == pgerrcode.CharacterNotInRepertoire { // a NUL byte is valid in a message, but Postgres cannot store it
 		return fault.New(fault.Invalid, "a text of the request has a NUL byte", "remove the NUL byte").Because(err)
 	}
 	return fault.From(err)
 }
 
-// WireError is a fault as Connect sends it.
+// WireError returns a fault as Connect sends it.
 func WireError(ctx context.Context, f *fault.Error) *connect.Error {
 	code := connect.CodeInternal
 	if err := code.UnmarshalText([]byte(f.Code)); err != nil {
@@ -160,21 +163,21 @@ func WireError(ctx context.Context, f *fault.Error) *connect.Error {
 	return err
 }
 
-// addInfo adds to an error what there is to do about it, and by what the operator finds it: as a detail, and as metadata
-// for whoever looks at an answer's headers alone.
+// addInfo adds the next step and the operator's reference to an error: as a detail, and as metadata for clients that
+// read only the headers of an answer.
 func addInfo(ctx context.Context, err *connect.Error, next, reference string) {
 	info := &arbev1.ErrorInfo{Next: next, Reference: reference, RequestId: logging.Value(ctx, logging.RequestKey)}
-	if detail, failed := connect.NewErrorDetail(info); failed == nil { // it always can be encoded
+	if detail, failed := connect.NewErrorDetail(info); failed == nil { // this message can always be encoded
 		err.AddDetail(detail)
 	}
-	// Headers are one line of ASCII; what people wrote into a message's next step is neither for sure.
+	// A header must be one line of ASCII. The next step may contain other text, such as a name that a person chose.
 	err.Meta().Set(arbev1.NextHeader, headerText(next))
 	if reference != "" {
 		err.Meta().Set(arbev1.ReferenceHeader, reference)
 	}
 }
 
-// headerText keeps what a header may carry.
+// headerText replaces what a header must not contain with spaces.
 func headerText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -184,20 +187,20 @@ func headerText(s string) string {
 	}, s)
 }
 
-// answerKey is the context's key of the header that the answer will have.
+// answerKey is the context key of the answer's header.
 type answerKey struct{}
 
-// defaultNext gives the errors that connect answers by itself, before a call reaches the edge, a next step
-// too: a body that is too large or cannot be decoded, a procedure that there is not.
+// defaultNext gives a next step to the errors that connect answers before a call reaches the interceptor: a body that is
+// too large or cannot be decoded, and a procedure that does not exist.
 func defaultNext(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set(arbev1.NextHeader, correct)
-		w.Header().Set("Cache-Control", "private, no-store") // a GET's answer is for its caller alone
+		w.Header().Set("Cache-Control", "private, no-store") // the answer to a GET is for its caller only
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), answerKey{}, w.Header())))
 	})
 }
 
-// clearNext removes what defaultNext set: from here on each answer sets its own next step.
+// clearNext removes what defaultNext set, because every error that the interceptor converts has a next step of its own.
 func clearNext(ctx context.Context) {
 	if header, ok := ctx.Value(answerKey{}).(http.Header); ok {
 		header.Del(arbev1.NextHeader)

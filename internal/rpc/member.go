@@ -13,7 +13,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// JoinPath is the address of the page that accepts an invite, without the server's own.
+// JoinPath returns the path and query of the page that accepts an invite, relative to the server's address.
 func JoinPath(token string) string { return "/join?token=" + url.QueryEscape(token) }
 
 func (s *houseService) UpdateMember(ctx context.Context, req *arbev1.UpdateMemberRequest) (*arbev1.UpdateMemberResponse, error) {
@@ -112,7 +112,7 @@ func (s *houseService) AcceptInvite(ctx context.Context, req *arbev1.AcceptInvit
 	return &arbev1.AcceptInviteResponse{House: wireHouse(joined), Agent: wireAgent(self)}, nil
 }
 
-// acceptAsNew accepts an invite for a person who is not known yet.
+// acceptAsNew accepts an invite for a person who has no credential, and creates that person.
 func (s *houseService) acceptAsNew(ctx context.Context, req *arbev1.AcceptInviteRequest) (*arbev1.AcceptInviteResponse, error) {
 	var session string
 	var expires time.Time

@@ -10,10 +10,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// defaultPage is how many rows a page has when the caller does not say.
+// defaultPage is the number of rows in a page if the caller names none.
 const defaultPage = 50
 
-// pageSize is the number of rows asked for, with its default.
+// pageSize returns the requested number of rows, or the default.
 func pageSize(asked int32) int {
 	if asked == 0 {
 		return defaultPage
@@ -21,7 +21,7 @@ func pageSize(asked int32) int {
 	return int(asked)
 }
 
-// list is something that is given out in pages: its name, and what the ids of its rows look like.
+// list describes a list that is returned in pages: its name, and the form of the ids of its rows.
 type list struct {
 	name string
 	id   *regexp.Regexp
@@ -32,7 +32,7 @@ var (
 	agentID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
-// The lists.
+// The lists. Each has its own name, so that a token of one list is not accepted for another.
 var (
 	houseList       = list{"houses", shortID}
 	memberList      = list{"members", agentID}
@@ -44,18 +44,18 @@ var (
 	artifactList    = list{"artifacts", shortID}
 )
 
-// bookmark is a place in a list: its last row that was given out. The zero bookmark is the list's start.
+// bookmark is a position in a list: the last row that was returned. The zero bookmark is the start of the list.
 type bookmark struct {
 	List   string
-	Pinned time.Time `json:",omitzero"` // for threads
+	Pinned time.Time `json:",omitzero"` // only for threads, whose lists begin with the pinned ones
 	Time   time.Time
 	ID     string
 }
 
-// cursor is the place for lists ordered by time and id.
+// cursor returns the position in a list that is ordered by time and id.
 func (b bookmark) cursor() db.Cursor { return db.Cursor{Time: b.Time, ID: b.ID} }
 
-// open reads a page's token: the place it starts behind.
+// open returns the position that a page token stands for. The page begins after it.
 func (l list) open(token string) (b bookmark, err error) {
 	if token == "" {
 		return bookmark{}, nil
@@ -64,15 +64,16 @@ func (l list) open(token string) (b bookmark, err error) {
 	if err == nil {
 		err = json.Unmarshal(text, &b)
 	}
-	// Whoever forged it might still hold what Postgres cannot read.
+	// A forged token may contain ids and times that Postgres cannot read, which would look like a failure of ours.
 	if err != nil || b.List != l.name || !l.id.MatchString(b.ID) || b.Time.UTC().Year() < 1 || b.Pinned.UTC().Year() < 1 {
-		return bookmark{}, fault.New(fault.Invalid, "page_token: it is not one this server made for this list",
+		return bookmark{}, fault.New(fault.Invalid, "page_token: this is not a token of this list",
 			"leave it out to start at the first page").Because(err)
 	}
 	return b, nil
 }
 
-// cut takes rows that were read one too many down to a page, and makes the token of the next one.
+// cut returns the first size rows and the token of the next page. Callers read one row more than a page has: without it
+// there is no next page, and the token is empty.
 func cut[Row any](l list, rows []Row, size int, place func(Row) bookmark) ([]Row, string) {
 	if len(rows) <= size {
 		return rows, ""
@@ -81,12 +82,12 @@ func cut[Row any](l list, rows []Row, size int, place func(Row) bookmark) ([]Row
 	return rows, l.token(place(rows[size-1]))
 }
 
-// token is the token of the page that starts behind a place.
+// token returns the token of the page that begins after a position.
 func (l list) token(b bookmark) string {
 	b.List = l.name
 	text, err := json.Marshal(b)
 	if err != nil {
-		panic(err) // a plain struct of ours
+		panic(err) // impossible for this struct
 	}
 	return base64.RawURLEncoding.EncodeToString(text)
 }

@@ -8,9 +8,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/auth"
 )
 
-// relay sends what a sequence tells until it ends or ctx does, and alive whenever it was silent for a while. The
-// sequence runs beside the call, so that silence can be filled, and ends with ctx, which the caller ends. It holds one event at a time: who
-// reads slowly is waited for by nobody else.
+// relay sends the events of a sequence until the sequence or ctx ends, and sends alive whenever there was no event for
+// aliveEvery. The sequence runs in a goroutine of its own, because otherwise nothing could be sent while it waits. It
+// ends with ctx, so the caller must cancel ctx. Only one event is held at a time, so a slow client takes no more memory
+// than that.
 func relay[Event, Message any](ctx context.Context, events iter.Seq2[Event, error], wire func(Event) *Message,
 	aliveEvery time.Duration, alive *Message, send func(*Message) error) error {
 	next, ended := make(chan Event), make(chan error, 1)
@@ -36,7 +37,7 @@ func relay[Event, Message any](ctx context.Context, events iter.Seq2[Event, erro
 		case <-ctx.Done():
 			return auth.Refused(ctx)
 		case err := <-ended:
-			if err == nil { // it heard of the end of ctx first
+			if err == nil { // the sequence noticed the end of ctx before this loop did
 				err = auth.Refused(ctx)
 			}
 			return err

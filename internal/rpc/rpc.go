@@ -1,8 +1,8 @@
 // Package rpc is arbe's service layer: the Connect services of proto/arbe/v1, one file each.
 //
-// A method asks once whether the caller may ([auth.Auth.Authorize]), calls the domain, and converts: this is
-// the only place where domain values and wire messages meet (convert.go). Every door that is not raw
-// bytes, the web app included, goes through it.
+// A method authorizes once ([auth.Auth.Authorize]), calls the domain and converts the result. Domain values and wire
+// messages meet only here (convert.go). Every door goes through these services, the web app included, except those that
+// move raw bytes.
 package rpc
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// Services are what the service layer works with. All fields up to Logger are required.
+// Services are what the service layer needs. All fields up to Logger are required.
 type Services struct {
 	Auth         *auth.Auth
 	Houses       *house.Houses
@@ -45,28 +45,29 @@ type Services struct {
 	Dispatcher   *dispatch.Dispatcher
 	Artifacts    *artifact.Artifacts
 	Logger       *slog.Logger
-	// Observe is called after each call with its procedure, its code ("ok" or an error's) and how long it took. Defaults to
-	// nil, nobody.
+	// Observe is called after each call with its procedure, its code ("ok" or that of its error) and how long it took.
+	// Defaults to nil: calls are not observed.
 	Observe func(spec connect.Spec, code string, took time.Duration)
-	// Ready is why the server is not ready for requests, or nil. Defaults to nil: it always is.
+	// Ready returns why the server is not ready for requests, or nil if it is. Defaults to nil: the server is always
+	// ready.
 	Ready func(context.Context) error
 }
 
-// Handler serves all services, also to gRPC and gRPC-Web clients.
+// Handler returns a handler that serves all services to Connect, gRPC and gRPC-Web clients.
 func Handler(s Services) http.Handler {
 	edge := &interceptor{auth: s.Auth, logger: s.Logger, observe: s.Observe}
 	options := connect.WithHandlerOptions(
 		connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"}),
-		// Who asks is known before anything of what they ask is read.
+		// Authenticate before any of the body is read, so that strangers cannot make the server decode messages.
 		connect.WithRequestGate(edge.authenticate),
-		// In this order: faults outermost, so that what the others say becomes a fault's code too.
+		// edge is outermost, so that it also converts the errors of validation.
 		connect.WithInterceptors(edge, validate.NewInterceptor()),
 		connect.WithConditionalHandlerOptions(func(s connect.Spec) []connect.HandlerOption {
 			if s.StreamType == connect.StreamTypeServer {
 				return []connect.HandlerOption{connect.WithReadMaxBytes(MaxStreamRequest)}
 			}
 			if s.Procedure == arbev1connect.ThreadServiceReadOutputProcedure {
-				// Output may be large and of any kind, and to compress it would take most of the time it takes to send it.
+				// Output may be large and of any kind. Compressing it would take most of the time of sending it.
 				return []connect.HandlerOption{connect.WithReadMaxBytes(MaxRequest), connect.WithCompressMinBytes(math.MaxInt)}
 			}
 			return []connect.HandlerOption{connect.WithReadMaxBytes(MaxRequest)}
@@ -82,7 +83,7 @@ func Handler(s Services) http.Handler {
 	return defaultNext(mux)
 }
 
-// StreamsAnswer reports whether the call at a path streams its answer.
+// StreamsAnswer reports whether the procedure at an HTTP path streams its answer. It is false for an unknown path.
 func StreamsAnswer(path string) bool {
 	name := protoreflect.FullName(strings.ReplaceAll(strings.TrimPrefix(path, "/"), "/", "."))
 	found, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
@@ -90,7 +91,7 @@ func StreamsAnswer(path string) bool {
 	return err == nil && ok && method.IsStreamingServer()
 }
 
-// mounted are all services, by the path prefix that each is under.
+// mounted returns the handlers of all services by their path prefixes.
 func (s Services) mounted(options connect.HandlerOption) map[string]http.Handler {
 	all := map[string]http.Handler{}
 	mount := func(path string, service http.Handler) { all[path] = service }
@@ -106,7 +107,7 @@ func (s Services) mounted(options connect.HandlerOption) map[string]http.Handler
 	return all
 }
 
-// Paths are the path prefixes of the services, for a mux that serves other doors too.
+// Paths returns the path prefixes of the services, for a mux that also serves other doors.
 func Paths() []string {
 	return slices.Sorted(maps.Keys(Services{}.mounted(connect.WithHandlerOptions())))
 }

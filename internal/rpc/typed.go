@@ -9,8 +9,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// typedFields are the fields of the message Entry that hold payloads of each kind as messages. A kind's message has the
-// names of its payload, so that one reads the other without a converter for each. A test compares them.
+// typedFields are the fields of the message Entry that hold the payload of each kind as a message. Each message has the
+// same field names as the payload of its kind, so that no kind needs a converter of its own. A test compares the names.
 var typedFields = fieldsByType(map[string]protoreflect.Name{
 	entry.Chat{}.Type():                "chat",
 	entry.Command{}.Type():             "command",
@@ -37,8 +37,8 @@ func fieldsByType(names map[string]protoreflect.Name) map[string]protoreflect.Fi
 	return fields
 }
 
-// wireTypedEntry is [wireEntry] with the payload as a message too, if its kind is known and it can be read. That costs
-// several times what the text alone does, so it is done for those who ask.
+// wireTypedEntry is [wireEntry], with the payload also as a message if its kind is known and it can be decoded. It costs
+// several times as much as the text alone, so it is done only on request.
 func wireTypedEntry(e entry.Entry) *arbev1.Entry {
 	w := wireEntry(e)
 	field, known := typedFields[e.Type]
