@@ -13,16 +13,16 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// collectEvery is how often one of the servers removes the bytes that nothing refers to.
+// collectEvery is how often one of all servers deletes bytes that no artifact refers to.
 const collectEvery = 10 * time.Minute
 
-// The blob stores that are not an address.
+// The blob stores that have names. The others are addresses.
 const (
 	directoryStore = "directory"
 	postgresStore  = "postgres"
 )
 
-// artifacts opens the blob store, and the artifacts over it.
+// artifacts opens the configured blob store and returns the artifacts in it.
 func (s *Server) artifacts(ctx context.Context, dir *directory, database *db.DB) (*artifact.Artifacts, error) {
 	store, err := s.blobStore(ctx, dir, database)
 	if err != nil {
@@ -35,12 +35,12 @@ func (s *Server) artifacts(ctx context.Context, dir *directory, database *db.DB)
 	return artifact.New(c), nil
 }
 
-// blobStore opens the store that the setting names.
+// blobStore opens the configured store.
 func (s *Server) blobStore(ctx context.Context, dir *directory, database *db.DB) (blob.Store, error) {
 	set := s.cfg.BlobStore
 	if set == "" {
 		if set = directoryStore; s.cfg.DatabaseURL != "" {
-			set = postgresStore // which all servers on it reach
+			set = postgresStore // there may be several servers, and all reach this store
 		}
 	}
 	if set == postgresStore {
@@ -60,7 +60,7 @@ func (s *Server) blobStore(ctx context.Context, dir *directory, database *db.DB)
 	if err != nil {
 		return nil, err
 	}
-	go func() { // a service that is away does not keep the server from its other work
+	go func() { // a store that cannot be reached must not keep the server from its other work
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
 		if err := store.Check(ctx); err != nil {
@@ -70,7 +70,7 @@ func (s *Server) blobStore(ctx context.Context, dir *directory, database *db.DB)
 	return store, nil
 }
 
-// checkArtifacts says what is wrong with the settings about artifacts.
+// checkArtifacts returns what is wrong with the settings about artifacts.
 func (c Config) checkArtifacts() error {
 	if s := c.BlobStore; strings.HasPrefix(s, blob.S3Prefix) {
 		if _, err := blob.OpenS3(s); err != nil {
@@ -86,12 +86,11 @@ func (c Config) checkArtifacts() error {
 	return err
 }
 
-// spoolSize is SpoolSize in bytes.
 func (c Config) spoolSize() (int64, error) {
 	return parseSize("spool_size", c.SpoolSize, dispatch.DefaultSpoolSize)
 }
 
-// artifactLimits are ArtifactMaxSize and ArtifactQuota in bytes.
+// artifactLimits returns ArtifactMaxSize and ArtifactQuota in bytes.
 func (c Config) artifactLimits() (maxSize, quota int64, err error) {
 	if maxSize, err = parseSize("artifact_max_size", c.ArtifactMaxSize, artifact.DefaultMaxSize); err != nil {
 		return 0, 0, err
@@ -100,7 +99,7 @@ func (c Config) artifactLimits() (maxSize, quota int64, err error) {
 	return maxSize, quota, err
 }
 
-// parseSize reads a size as people write it: "100MiB".
+// parseSize returns the bytes of a size such as "100MiB"; otherwise if text is empty.
 func parseSize(setting, text string, otherwise int64) (int64, error) {
 	if text == "" {
 		return otherwise, nil

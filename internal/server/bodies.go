@@ -15,34 +15,35 @@ import (
 )
 
 const (
-	// freeBody and freeCompressed are how much of a body, and of a compressed one, is read without a lease, in bytes.
+	// freeBody is how much of a body is read without a lease of memory, and freeCompressed how much of a compressed one,
+	// in bytes. The latter is smaller, because compressed bytes can become many times as large.
 	freeBody, freeCompressed = 16 << 10, 512
-	// maxBody is the most that the services and the web app read of a body, in bytes.
+	// maxBody is the largest body that the services and the web app read, in bytes.
 	maxBody = rpc.MaxRequest
-	// copies is how many times a handler has a body in memory at worst: the buffer as it grows, and the message.
+	// copies is how many times a handler may have a body in memory: the growing buffer, its old copy, and the message.
 	copies = 3
 	// bodyWait is how long a request waits for memory.
 	bodyWait = 20 * time.Second
 )
 
-// bodies bounds the memory of requests' bodies, for handlers that read a body whole before they know whose it is.
+// bodies limits the memory for the bodies of requests, for handlers that read a body whole before they authenticate.
 type bodies struct {
 	// who authenticates the request's credential, as [auth.Auth.Request] does.
 	who func(context.Context, http.Header) (auth.Principal, error)
-	// memory is what all large bodies take together, and those of one agent.
+	// memory limits what all large bodies take together, and those of one agent.
 	memory *httpd.Memory
 }
 
-// bound returns next with bounded bodies: more than a small part of one is read only when the request's credential is
-// good, and when there is memory for it. Otherwise reading fails with what refuse makes of the reason. The body of a
-// request that shows no credential is bounded by [maxStrangersBody] already.
+// bound returns next with limited bodies: more than a small part of a body is read only if the request's credential is
+// valid and there is memory for it. Otherwise reading fails with the error that refuse returns for the reason. The body
+// of a request without a credential is limited already, by [maxStrangersBody].
 func (b bodies) bound(next http.Handler, refuse func(context.Context, http.ResponseWriter, *fault.Error) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if token, _ := auth.Credential(r.Header); token == "" || r.ContentLength == 0 {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if rpc.StreamsAnswer(r.URL.Path) { // a lease would last as long as the answer
+		if rpc.StreamsAnswer(r.URL.Path) { // a lease would last as long as the answer, which may be hours, so these messages must be small
 			bounded := *r
 			bounded.Body = http.MaxBytesReader(w, r.Body, rpc.MaxStreamRequest)
 			next.ServeHTTP(w, &bounded)
@@ -71,7 +72,7 @@ type boundBody struct {
 	bodies  bodies
 	refuse  func(*fault.Error) error
 	request *http.Request
-	// free is how much may still be read without a lease, and size how large the body can be in memory.
+	// free is how much may be read without a lease, and size how large the body can be in memory, both in bytes.
 	free, size int64
 	compressed bool
 	got        int64
@@ -100,7 +101,7 @@ func (b *boundBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// enter takes the memory for the whole body.
+// enter authenticates the request and leases the memory for its whole body.
 func (b *boundBody) enter() error {
 	ctx, cancel := context.WithTimeout(b.request.Context(), bodyWait)
 	defer cancel()
@@ -109,16 +110,16 @@ func (b *boundBody) enter() error {
 		if b.lease, err = b.bodies.memory.Take(ctx, p.Agent, copies*b.size); err == nil {
 			return nil
 		}
-		err = fault.New(fault.Unavailable, "too many large requests are under way", "try again in a moment, with fewer at a time").Because(err)
+		err = fault.New(fault.Unavailable, "too many large requests are in progress", "try again in a moment, with fewer at a time").Because(err)
 	}
 	return b.refuse(fault.From(err))
 }
 
-// refuseCall makes an error that Connect answers as it is, of a body that is not read.
+// refuseCall returns an error that Connect answers unchanged.
 func refuseCall(ctx context.Context, w http.ResponseWriter, f *fault.Error) error {
-	w.Header().Del(arbev1.NextHeader) // what it says of a body that is not understood
+	w.Header().Del(arbev1.NextHeader) // it has the next step for a request that is not understood, which is not the reason here
 	return rpc.WireError(ctx, f)
 }
 
-// refuseForm makes an error that the web app answers as it is, of a body that is not read.
+// refuseForm returns an error that the web app answers unchanged.
 func refuseForm(_ context.Context, _ http.ResponseWriter, f *fault.Error) error { return f }

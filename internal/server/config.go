@@ -13,39 +13,38 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Config is every setting of a server. It is read by [Load]; the zero value of a field is its default
-// where the comment says so.
+// Config has every setting of a server. [Load] reads it. The zero value of a field means its default.
 type Config struct {
 	// Addr is the address to serve on, host:port. Port 0 takes a free one. Defaults to "127.0.0.1:8420".
 	Addr string
-	// PublicURL is how browsers reach the server; login links begin with it. Defaults to "http://" and Addr.
+	// PublicURL is the server's address for browsers. Login links begin with it. Defaults to "http://" and Addr.
 	PublicURL string
 	// DataDir holds everything `arbe up` keeps: its Postgres, its key, its sandboxes. Defaults to ".arbe".
 	DataDir string
-	// DatabaseURL is an operator's Postgres, as the owner of the schema. Defaults to the embedded one for
-	// `arbe up`; `arbe serve` needs it.
+	// DatabaseURL is the operator's Postgres, as the owner of the schema. `arbe serve` requires it. Defaults to the embedded
+	// Postgres for `arbe up`.
 	DatabaseURL string
-	// SecretKey seals what is kept secret in the database; servers that share a database share it.
-	// Defaults to one made at the first start and kept in the data directory.
+	// SecretKey encrypts the secrets in the database. Servers that share a database must share it. Defaults to one that
+	// the first start creates and keeps in the data directory.
 	SecretKey string
 	// SandboxRuntime is the OCI runtime of local sandboxes, by name or path. Defaults to "runc".
 	SandboxRuntime string
-	// SandboxHostDirs are further directories of this machine that local sandboxes without an image see
-	// read-only, such as a tool chain in /opt, separated by ":". Every member can read them. Defaults to none.
+	// SandboxHostDirs are further directories of this machine that local sandboxes without an image can read, such as a
+	// tool chain in /opt, separated by ":". Every member can read them. Defaults to none.
 	SandboxHostDirs string
-	// SandboxMaxMemoryMB is the most memory, in MiB, that an environment may give its sandboxes. Defaults to
-	// what the machine leaves all its sandboxes.
+	// SandboxMaxMemoryMB is the most memory, in MiB, that an environment may give each of its sandboxes. Defaults to the
+	// default of SandboxesMemoryMB.
 	SandboxMaxMemoryMB string
 	// SandboxMaxDiskMB is the largest disk of a sandbox, in MiB. Defaults to "32768".
 	SandboxMaxDiskMB string
-	// SandboxMaxPIDs is the most processes and threads of a sandbox. Defaults to "4096".
+	// SandboxMaxPIDs is the largest number of processes and threads of a sandbox. Defaults to "4096".
 	SandboxMaxPIDs string
-	// SandboxMaxCPUs is the most cores of a sandbox. Defaults to the machine's cores.
+	// SandboxMaxCPUs is the largest number of cores of a sandbox. Defaults to that of the machine.
 	SandboxMaxCPUs string
 	// SandboxMaxCommandTime is the longest that one command may take, as a duration. Defaults to "4h".
 	SandboxMaxCommandTime string
-	// SandboxesMemoryMB is how much memory all local sandboxes may use together, in MiB. Defaults to the
-	// machine's without a quarter, which is at least 1 GiB and at most 8 GiB.
+	// SandboxesMemoryMB is how much memory all local sandboxes may use together, in MiB. Defaults to the machine's memory
+	// less a quarter, which is taken to be at least 1 GiB and at most 8 GiB.
 	SandboxesMemoryMB string
 	// SandboxesPIDs is how many processes and threads all local sandboxes may have together. Defaults to half
 	// of what the kernel allows, and at most 65536.
@@ -53,19 +52,19 @@ type Config struct {
 	// SandboxesCPUs is how many cores all local sandboxes may use together. Defaults to seven eighths of the
 	// machine's.
 	SandboxesCPUs string
-	// SandboxesRunning is how many local sandboxes may run at once; the one that has been idle longest is
-	// stopped for another. Defaults to "64".
+	// SandboxesRunning is how many local sandboxes may run at once. If another one is needed, the one that has been idle
+	// longest is stopped. Defaults to "64".
 	SandboxesRunning string
-	// SandboxIdleStop is after how long without a command a local sandbox is stopped in which nothing runs, as
-	// a duration. Its files stay, and its next command starts it. Defaults to "30m".
+	// SandboxIdleStop is the time without a command after which a local sandbox in which nothing runs is stopped, as a
+	// duration. Its files stay, and its next command starts it again. Defaults to "30m".
 	SandboxIdleStop string
-	// SandboxBackgroundStop is the same for one in which commands left something running. Defaults to "12h".
+	// SandboxBackgroundStop is the same for a sandbox in which commands left processes running. Defaults to "12h".
 	SandboxBackgroundStop string
-	// SandboxGrace is how long a sandbox in which something runs outlives a server that was killed, or stopped to be
-	// started again: the next server of the data directory goes on with it. Defaults to "10m".
+	// SandboxGrace is how long a sandbox in which something runs continues after its server was killed, or stopped for a
+	// restart. The next server on the data directory takes it over. Defaults to "10m".
 	SandboxGrace string
-	// SandboxMachineGone is for how long no server of a machine must have been seen before the local sandboxes there
-	// count as dead, as a duration: their threads then get new ones. Defaults to "24h".
+	// SandboxMachineGone is the time without any server of a machine after which the local sandboxes there are considered
+	// dead, as a duration. Their threads then get new ones. Defaults to "24h".
 	SandboxMachineGone string
 	// SandboxFreeDiskMB is how much of the data directory's disk, in MiB, local sandboxes and images leave
 	// free. Defaults to "2048".
@@ -73,22 +72,22 @@ type Config struct {
 	// ImageRegistries are the registries that images of local sandboxes may come from, as host or
 	// host:port, separated by commas. Defaults to all.
 	ImageRegistries string
-	// ImagePrivateRegistries are registries that may be at an address that is not public. Defaults to none.
+	// ImagePrivateRegistries are registries that may have an address that is not public. Defaults to none.
 	ImagePrivateRegistries string
-	// ImageCredentials are registries that get the server's own credentials (of docker login): every member
-	// may use what they open. Defaults to none.
+	// ImageCredentials are registries to which the server sends its own credentials (of docker login). Every member can
+	// then use all images that these open. Defaults to none.
 	ImageCredentials string
 	// ImageSpaceMB is how much unpacked images may take up together, in MiB. Defaults to "65536".
 	ImageSpaceMB string
 	// RepoRoots are directories, separated by ":", whose git repositories environments may name.
 	// Defaults to none.
 	RepoRoots string
-	// PostgresBinaries is the directory of the embedded Postgres' programs. Defaults to the newest found.
+	// PostgresBinaries is the directory of the programs of the embedded Postgres. Defaults to the newest installed ones.
 	PostgresBinaries string
 	// LongPollTimeout is how long a long-poll of a stream waits, as a duration. Defaults to "30s".
 	LongPollTimeout string
-	// WebhookPrivateHosts are hosts, separated by commas, that webhooks may call although their address is not public, and
-	// without TLS. Defaults to none.
+	// WebhookPrivateHosts are hosts, separated by commas, that webhooks may call without TLS and at an address that is not
+	// public. Defaults to none.
 	WebhookPrivateHosts string
 	// HouseCommands is how many commands of a house run at once, on all servers together. Defaults to "16".
 	HouseCommands string
@@ -98,50 +97,50 @@ type Config struct {
 	HouseQueue string
 	// ThreadQueue is how many further commands of a thread may wait. Defaults to "200".
 	ThreadQueue string
-	// BlobStore is where the bytes of artifacts are: "directory" (in DataDir), "postgres", the absolute path of a
-	// directory, or s3://BUCKET/PREFIX?endpoint=https://HOST&region=REGION, whose credential is AWS_ACCESS_KEY_ID and
-	// AWS_SECRET_ACCESS_KEY, or the machine's role. Several servers need one that all reach. Defaults to "directory",
-	// or to "postgres" with a DatabaseURL.
+	// BlobStore is where the bytes of artifacts are stored: "directory" (in DataDir), "postgres", the absolute path of a
+	// directory, or s3://BUCKET/PREFIX?endpoint=https://HOST&region=REGION with the credential in AWS_ACCESS_KEY_ID and
+	// AWS_SECRET_ACCESS_KEY, or that of the machine's role. Several servers need one that all of them reach. Defaults to
+	// "directory", or to "postgres" with a DatabaseURL.
 	BlobStore string
-	// ArtifactMaxSize bounds the bytes of one artifact. Defaults to "100MiB".
+	// ArtifactMaxSize is the largest size of one artifact. Defaults to "100MiB".
 	ArtifactMaxSize string
-	// ArtifactQuota bounds the bytes of all artifacts of a house. Defaults to "10GiB".
+	// ArtifactQuota is the largest size of all artifacts of a house together. Defaults to "10GiB".
 	ArtifactQuota string
-	// SpoolSize bounds the bytes of output of running commands on this server's disk. Of output beyond it only the first
-	// part becomes an artifact. Defaults to "1GiB".
+	// SpoolSize limits the output of running commands on this server's disk. Of output beyond it, only the first part
+	// becomes an artifact. Defaults to "1GiB".
 	SpoolSize string
 	// MetricsAddr is a further address, host:port, on which the operator reads /metrics, /healthz and /readyz without a
 	// credential. Defaults to "", none.
 	MetricsAddr string
-	// DrainTimeout is how long [Server.Drain] waits for commands that run, as a duration; "0s" is not at all. Defaults to
-	// "10s".
+	// DrainTimeout is how long [Server.Drain] waits for running commands, as a duration; with "0s" it does not wait.
+	// Defaults to "10s".
 	DrainTimeout string
-	// LogFormat is how lines of the log are written: "text" or "json". Defaults to text on a terminal, and to json elsewhere.
+	// LogFormat is the format of the log: "text" or "json". Defaults to text on a terminal, and to json elsewhere.
 	LogFormat string
-	// LogLevel is the least level logged: debug, info, warn or error. Defaults to "info".
+	// LogLevel is the lowest level that is logged: debug, info, warn or error. Defaults to "info".
 	LogLevel string
 }
 
 // Setting describes one field of [Config].
 type Setting struct {
-	// Name is its key in the file and in `arbe config`; with dashes it is its flag.
+	// Name is its key in the file and in `arbe config`. With dashes instead of underscores it is its flag.
 	Name string
-	// Env is its environment variable.
+	// Env is the name of its environment variable.
 	Env string
-	// Default is its value when nothing else says one.
+	// Default is its value if nothing else sets one.
 	Default string
 	// Usage is one line of help.
 	Usage string
-	// Secret values are masked when shown.
+	// Secret reports that its value is masked when it is shown.
 	Secret bool
 
 	field func(*Config) *string
 }
 
-// dataDir is the one setting that the settings' file, which lies in it, cannot say.
+// dataDir is the one setting that the configuration file cannot set, because the file is in that directory.
 var dataDir = Setting{"data_dir", "ARBE_DATA_DIR", ".arbe", "directory of everything arbe up keeps", false, func(c *Config) *string { return &c.DataDir }}
 
-// Settings are all settings, in the order `arbe config` shows them.
+// Settings are all settings, in the order in which `arbe config` shows them.
 var Settings = []Setting{
 	{"addr", "ARBE_ADDR", "127.0.0.1:8420", "address to serve on", false, func(c *Config) *string { return &c.Addr }},
 	{"public_url", "ARBE_PUBLIC_URL", "", "how browsers reach the server (default http://ADDR)", false, func(c *Config) *string { return &c.PublicURL }},
@@ -186,22 +185,22 @@ var Settings = []Setting{
 	{"log_level", "ARBE_LOG_LEVEL", "info", "least level logged: debug (with a line for each request and command), info, warn or error", false, func(c *Config) *string { return &c.LogLevel }},
 }
 
-// Value is what a setting is, and where that comes from.
+// Value is the value of a setting and its origin.
 type Value struct {
 	Value string `json:"value"`
 	// Origin is "flag", "env", "file", "data directory" or "default".
 	Origin string `json:"origin"`
 }
 
-// Origins says of each setting, by name, what it is and where that comes from.
+// Origins are the values of all settings by name.
 type Origins map[string]Value
 
-// configFile is the settings' file in the data directory: one JSON object, a setting's name to its value.
+// configFile is the configuration file in the data directory: a JSON object of the settings' values by name.
 const configFile = "config.json"
 
-// Load reads the settings. For each the first of these that says something wins: flags (by setting name),
-// the environment, the file config.json in the data directory, the default. A file that is no JSON
-// object of known settings is a [fault.Invalid].
+// Load reads the settings. The first of these that sets one wins: flags (by the setting's name), the environment, the
+// file config.json in the data directory, the default. A file that is not a JSON object of known settings, and a value
+// that a setting cannot have, is a [fault.Invalid].
 func Load(flags map[string]string, getenv func(string) string) (Config, Origins, error) {
 	var c Config
 	origins := Origins{}
@@ -231,7 +230,7 @@ func Load(flags map[string]string, getenv func(string) string) (Config, Origins,
 	return c, origins, c.check()
 }
 
-// readFile reads a settings' file; one that is not there says nothing.
+// readFile reads a configuration file. A missing one sets nothing.
 func readFile(path string) (map[string]string, error) {
 	settings := map[string]string{}
 	text, err := os.ReadFile(path)
@@ -256,7 +255,7 @@ func readFile(path string) (map[string]string, error) {
 	return settings, nil
 }
 
-// check says what is wrong with the settings, whoever set them.
+// check returns what is wrong with the settings, wherever they come from.
 func (c Config) check() error {
 	if _, _, err := splitAddr(c.Addr); err != nil {
 		return err
@@ -299,7 +298,7 @@ func (c Config) check() error {
 	return err
 }
 
-// limits are the bounds of a house's and a thread's commands.
+// limits returns the limits on the commands of a house and of a thread.
 func (c Config) limits() (dispatch.Limits, error) {
 	r := reader{}
 	return dispatch.Limits{
@@ -308,7 +307,6 @@ func (c Config) limits() (dispatch.Limits, error) {
 	}, r.err
 }
 
-// longPoll is LongPollTimeout as a duration.
 func (c Config) longPoll() (time.Duration, error) {
 	if c.LongPollTimeout == "" {
 		return 30 * time.Second, nil
@@ -320,7 +318,6 @@ func (c Config) longPoll() (time.Duration, error) {
 	return d, nil
 }
 
-// drainTimeout is DrainTimeout as a duration.
 func (c Config) drainTimeout() (time.Duration, error) {
 	if c.DrainTimeout == "" {
 		return 10 * time.Second, nil
@@ -332,5 +329,4 @@ func (c Config) drainTimeout() (time.Duration, error) {
 	return d, nil
 }
 
-// repoRoots are the directories of RepoRoots.
 func (c Config) repoRoots() []string { return paths(c.RepoRoots) }

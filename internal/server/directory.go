@@ -15,7 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// directory is a data directory: everything one server keeps on its machine.
+// directory is a data directory, with everything that one server keeps on its machine.
 //
 //	lock          held by the running server
 //	installation  the identity of the database that the directory belongs to
@@ -30,8 +30,8 @@ type directory struct {
 	lock *os.File
 }
 
-// openDirectory makes the directory if need be and takes its lock. A second server on it is a
-// [fault.Precondition] that names the first.
+// openDirectory creates the directory if it is missing, and locks it. If a server already runs on it, the error is
+// a [fault.Precondition] that names its process.
 func openDirectory(path string) (*directory, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -59,8 +59,8 @@ func openDirectory(path string) (*directory, error) {
 	return d, nil
 }
 
-// takeLock locks a file. A command line that looks whether a server runs holds the lock for a moment, so it tries for a
-// short time.
+// takeLock locks a file. It tries for half a second, because the command line holds the lock for a moment when it checks
+// whether a server runs.
 func takeLock(f *os.File) (err error) {
 	for range 25 {
 		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
@@ -76,13 +76,13 @@ func writeAt(f *os.File, text string) error {
 	return err
 }
 
-// close gives the lock back.
+// close releases the lock.
 func (d *directory) close() { d.lock.Close() }
 
-// join is the path of something in the directory.
+// join returns the path of a file in the directory.
 func (d *directory) join(name string) string { return filepath.Join(d.path, name) }
 
-// write replaces a file of the directory, whole or not at all, readable by its owner alone.
+// write replaces a file in the directory atomically. Only its owner may read it, because some files hold keys.
 func (d *directory) write(name string, content []byte) error {
 	temporary := d.join("." + name + ".new")
 	if err := os.WriteFile(temporary, content, 0o600); err != nil {
@@ -91,7 +91,8 @@ func (d *directory) write(name string, content []byte) error {
 	return os.Rename(temporary, d.join(name))
 }
 
-// sealer opens the installation's key: the one set, else the directory's, made at the first start.
+// sealer returns a sealer with the installation's key: the configured one, or the one in the directory, which the first
+// start creates.
 func (d *directory) sealer(set string) (*secret.Sealer, error) {
 	sealer, err := existingSealer(set, d.path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -110,7 +111,7 @@ func (d *directory) sealer(set string) (*secret.Sealer, error) {
 // installationFile holds the identity of the directory's database.
 const installationFile = "installation"
 
-// installation is the identity of the directory's database; empty before the first start.
+// installation returns the identity of the directory's database; empty before the first start.
 func (d *directory) installation() (string, error) {
 	text, err := os.ReadFile(d.join(installationFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -119,8 +120,8 @@ func (d *directory) installation() (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// checkDatabase refuses a database that is not the directory's. id is the database's identity, empty when
-// it has none.
+// checkDatabase refuses a database that is not the directory's own, because the sandboxes in the directory belong to that
+// one. id is the database's identity; empty if it has none.
 func (d *directory) checkDatabase(id string) error {
 	own, err := d.installation()
 	if err != nil || own == "" || own == id {
@@ -136,7 +137,7 @@ func (d *directory) checkDatabase(id string) error {
 		"the data directory %s belongs to the database %s, and this database is %s", d.path, own, what)
 }
 
-// checkEmbedded refuses to make an embedded Postgres in a directory that belongs to an operator's database.
+// checkEmbedded refuses to create an embedded Postgres in a directory that belongs to an operator's database.
 func (d *directory) checkEmbedded() error {
 	if _, err := os.Stat(d.join(postgresDir)); err == nil {
 		return nil
@@ -158,11 +159,11 @@ const postgresDir = "postgres"
 // keyFile holds the installation's key.
 const keyFile = "secret.key"
 
-// NewSecretKey makes a key for [Config.SecretKey].
+// NewSecretKey returns a new key for [Config.SecretKey].
 func NewSecretKey() (string, error) { return secret.NewKey() }
 
-// existingSealer opens the installation's key, the one set or else that in a directory, without making one. What
-// is sealed under another one would be of no use to a server that runs.
+// existingSealer returns a sealer with the installation's key: the configured one, or the one in a directory. It creates
+// none, because a running server could not open what another key sealed.
 func existingSealer(set, dir string) (*secret.Sealer, error) {
 	if set == "" {
 		text, err := os.ReadFile(filepath.Join(dir, keyFile))
@@ -175,8 +176,9 @@ func existingSealer(set, dir string) (*secret.Sealer, error) {
 	return secret.NewSealer(set)
 }
 
-// login is what cli.json holds: how the command line of this machine reaches the server, and as whom. Host is the
-// address that the server listens on, which works here also when browsers come through a proxy, at URL.
+// login is the content of cli.json: where the command line of this machine reaches the server, and with which credential.
+// URL is the address for browsers, which may be that of a proxy. Host is the one that the server listens on, which always
+// works on this machine.
 type login struct {
 	Host  string `json:"host"`
 	URL   string `json:"url"`
@@ -185,10 +187,10 @@ type login struct {
 
 const loginFile = "cli.json"
 
-// readLogin is the login that is there; the zero login when there is none to use.
+// readLogin returns the login in the directory; the zero login if there is none that can be read.
 func (d *directory) readLogin() (l login) {
 	if text, err := os.ReadFile(d.join(loginFile)); err == nil {
-		_ = json.Unmarshal(text, &l) // a damaged file is replaced
+		_ = json.Unmarshal(text, &l) // a damaged file is ignored, and replaced later
 	}
 	return l
 }
@@ -204,8 +206,8 @@ func (d *directory) writeLogin(l login) error {
 // databaseURLFile holds the embedded Postgres' address while it runs.
 const databaseURLFile = "database_url"
 
-// LocalDatabaseURL is the address of the embedded Postgres that runs on a data directory, as the owner of
-// the schema; empty when none runs.
+// LocalDatabaseURL returns the URL of the embedded Postgres that runs in a data directory, as the owner of the schema;
+// empty if none runs.
 func LocalDatabaseURL(dataDir string) string {
 	text, err := os.ReadFile(filepath.Join(dataDir, databaseURLFile))
 	if err != nil {

@@ -15,36 +15,35 @@ import (
 )
 
 const (
-	// pingWithin is how long the database has to answer a check of readiness.
+	// pingWithin limits how long a check of readiness waits for the database.
 	pingWithin = 2 * time.Second
-	// checkEvery is how long the answer of a check holds: strangers may ask, and cost the database nothing.
+	// checkEvery is how long the result of a check is used. Anyone may ask, and must not be able to load the database.
 	checkEvery = time.Second
 )
 
-// errDraining is why a server that stops is not ready.
 var errDraining = errors.New("the server is stopping")
 
-// health answers what a supervisor and a load balancer ask. A server is live as long as it answers: a restart would
-// not bring a lost database back. It is ready when requests may be sent to it: its database answers, and it is not
-// stopping. It serves only after its migrations, so they need no check.
+// health answers the checks of a supervisor and of a load balancer. A server is live as long as it answers, even without
+// its database, because a restart would not bring that back. It is ready if its database answers and it is not stopping.
+// It serves only after its migrations, so they need no check.
 type health struct {
 	database *db.DB
 	logger   *slog.Logger
 	draining atomic.Bool
 
-	// mu lets one request check, and the others wait for its answer.
+	// mu is held during a check, so that concurrent requests wait for its result instead of checking too.
 	mu      sync.Mutex
 	checked time.Time
 	err     error
 }
 
-// routes adds the paths of both questions.
+// routes adds the paths of both checks.
 func (h *health) routes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answerHealth(w, nil) })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { answerHealth(w, h.ready(r.Context())) })
 }
 
-// answerHealth answers one line: ok, or why not.
+// answerHealth answers with one line: ok, or why not.
 func answerHealth(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
@@ -53,11 +52,11 @@ func answerHealth(w http.ResponseWriter, err error) {
 		line = err.Error()
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_, _ = io.WriteString(w, line+"\n") // who left asks again
+	_, _ = io.WriteString(w, line+"\n") // a client that has left asks again
 }
 
-// ready is why no requests should be sent to this server, or nil. It names no cause that a stranger could use: that is
-// in the log.
+// ready returns why no requests should be sent to this server, or nil. The cause is only logged, because it could help an
+// attacker.
 func (h *health) ready(ctx context.Context) error {
 	if h.draining.Load() {
 		return errDraining
@@ -67,7 +66,7 @@ func (h *health) ready(ctx context.Context) error {
 	if !h.checked.IsZero() && time.Since(h.checked) < checkEvery {
 		return h.err
 	}
-	// The answer is for everybody who asks, so it does not end with one request.
+	// The result is for all requests, so the check must not end with the one that began it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pingWithin)
 	defer cancel()
 	was := h.err

@@ -7,9 +7,8 @@ import (
 	"sync"
 )
 
-// inProcess is a network of this process only: what serves on it can be reached through its client, and
-// by nobody else. It is how the web app calls the services without leaving the process, yet by the same
-// contract as every other client.
+// inProcess is a [net.Listener] inside this process. A server on it is reached only through its client. The web app calls
+// the services through it: without leaving the process, but by the same contract as every other client.
 type inProcess struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -20,7 +19,7 @@ func newInProcess() *inProcess {
 	return &inProcess{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// client reaches the handler that is served here, at any host name.
+// client returns a client whose requests all reach the server on this listener, whatever host they name.
 func (n *inProcess) client() *http.Client {
 	return &http.Client{Transport: identifying{&http.Transport{
 		DialContext:         n.dial,
@@ -41,7 +40,7 @@ func (n *inProcess) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	}
 }
 
-// Accept, Close and Addr make it a [net.Listener].
+// Accept waits for a connection of the client.
 func (n *inProcess) Accept() (net.Conn, error) {
 	select {
 	case c := <-n.conns:
@@ -51,13 +50,13 @@ func (n *inProcess) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends the network.
+// Close refuses further connections.
 func (n *inProcess) Close() error {
 	n.once.Do(func() { close(n.closed) })
 	return nil
 }
 
-// Addr names it.
+// Addr returns a name, because there is no address.
 func (n *inProcess) Addr() net.Addr { return inProcessAddr{} }
 
 type inProcessAddr struct{}

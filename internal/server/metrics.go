@@ -26,11 +26,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/version"
 )
 
-// countJobsWithin bounds the one question of a scrape to the database.
+// countJobsWithin limits the only query of a scrape.
 const countJobsWithin = 2 * time.Second
 
-// metrics are what a server counts about itself. No label holds an id, a name or a text of anybody: the number of time
-// series is bounded by this program.
+// metrics are what a server counts about itself. No label has an id, a name or a text that a client chose. So the number
+// of time series has a limit, and whoever reads them learns nothing about people.
 type metrics struct {
 	registry *prometheus.Registry
 	calls    *prometheus.CounterVec
@@ -62,7 +62,8 @@ func newMetrics() *metrics {
 	return m
 }
 
-// call counts a call of the services.
+// call counts a call of the services that has ended. The time of one that streams says nothing about the server, so only
+// that of the others is measured.
 func (m *metrics) call(spec connect.Spec, code string, took time.Duration) {
 	procedure := strings.TrimPrefix(spec.Procedure, "/")
 	m.calls.WithLabelValues(procedure, code).Inc()
@@ -71,12 +72,12 @@ func (m *metrics) call(spec connect.Spec, code string, took time.Duration) {
 	}
 }
 
-// request counts an HTTP request; calls of the services are among them.
+// request counts an HTTP request. Calls of the services are HTTP requests too.
 func (m *metrics) request(r *http.Request, status int, _ time.Duration) {
 	m.requests.WithLabelValues(doorOf(r), strconv.Itoa(status)).Inc()
 }
 
-// doorOf says in one of a few words what a request is for.
+// doorOf returns what a request is for, as one of a few fixed words.
 func doorOf(r *http.Request) string {
 	path := r.URL.Path
 	switch {
@@ -92,7 +93,7 @@ func doorOf(r *http.Request) string {
 	return "web"
 }
 
-// sources are what a scrape asks.
+// sources are the parts of the server that a scrape asks.
 type sources struct {
 	database   *db.DB
 	log        *stream.Log
@@ -101,7 +102,7 @@ type sources struct {
 	drivers    map[string]sandbox.Driver
 }
 
-// collect adds what the parts of the server know, which each scrape asks them.
+// collect adds metrics whose values each scrape asks the parts of the server for.
 func (m *metrics) collect(s sources) {
 	count := func(name, help string, value func() float64) {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
@@ -119,7 +120,7 @@ func (m *metrics) collect(s sources) {
 	gauge("arbe_db_connections_idle", "Connections of the pool that are idle.", func() float64 { return float64(s.database.Stats().IdleConns()) })
 	count("arbe_db_acquires_waited_total", "Acquisitions of a connection that had to wait for one.", func() float64 { return float64(s.database.Stats().EmptyAcquireCount()) })
 	count("arbe_db_acquire_seconds_total", "Time spent on acquiring connections.", func() float64 { return s.database.Stats().AcquireDuration().Seconds() })
-	count("arbe_db_listener_reconnects_total", "Connections that hear notifications and broke.", func() float64 { return float64(s.database.Reconnects()) })
+	count("arbe_db_listener_reconnects_total", "Connections for notifications that broke and were replaced.", func() float64 { return float64(s.database.Reconnects()) })
 	for name, driver := range s.drivers {
 		if counts, ok := driver.(interface{ Running() int }); ok {
 			m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -161,7 +162,7 @@ var jobsDesc = prometheus.NewDesc("arbe_jobs", "Jobs of all servers of the datab
 // Describe and Collect make it a [prometheus.Collector].
 func (jobs) Describe(to chan<- *prometheus.Desc) { to <- jobsDesc }
 
-// Collect asks the database. When it does not answer, the other metrics are reported all the same.
+// Collect asks the database. If it does not answer, only this metric is missing.
 func (j jobs) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), countJobsWithin)
 	defer cancel()
@@ -175,8 +176,8 @@ func (j jobs) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// serveMetrics serves what operators read on an address of its own, if one is set: whoever reaches it needs no
-// credential.
+// serveMetrics serves metrics and health on an address of their own, if one is set. They need no credential, so that the
+// operator's tools can read them; the operator decides who can reach the address.
 func (s *Server) serveMetrics() error {
 	if s.cfg.MetricsAddr == "" {
 		return nil
@@ -199,5 +200,5 @@ func (s *Server) serveMetrics() error {
 	return nil
 }
 
-// MetricsURL is where the operator reads metrics; empty when that is not set.
+// MetricsURL returns the address of the metrics; empty if [Config.MetricsAddr] is not set.
 func (s *Server) MetricsURL() string { return s.metricsURL }

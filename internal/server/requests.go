@@ -12,11 +12,12 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// requestForm is the form of ids that are taken as they come: any other could write lines of its own into a log.
+// requestForm is the form of request ids that are accepted from clients. Other text could add lines of its own to a log.
 var requestForm = regexp.MustCompile(`^[A-Za-z0-9._:/+=-]{1,128}$`)
 
-// identified gives each request an id, which every line of the log about it has and which its answer carries, and reports each to observe. A proxy may
-// have given it one, and so does the web app when it calls the services.
+// identified gives each request an id, which is in all its log lines and in its answer, and calls observe after each. It
+// keeps the id that a proxy sent, or the web app when it called the services, so that one id follows a request through
+// all of them.
 func identified(logger *slog.Logger, observe func(r *http.Request, status int, took time.Duration), next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(arbev1.RequestHeader)
@@ -31,13 +32,13 @@ func identified(logger *slog.Logger, observe func(r *http.Request, status int, t
 			observe(r, httpd.Status(w), time.Since(began))
 		}
 		if logger.Enabled(ctx, slog.LevelDebug) {
-			// Not the query: it may hold the token of a login link.
+			// Leave out the query, because it may contain the token of a login link.
 			logger.DebugContext(ctx, "request", "method", r.Method, "path", r.URL.Path, "status", httpd.Status(w), "took", time.Since(began))
 		}
 	})
 }
 
-// identifying sends the id of the request in whose name it sends one.
+// identifying sends the id of the request on whose behalf it sends another one.
 type identifying struct{ http.RoundTripper }
 
 func (t identifying) RoundTrip(r *http.Request) (*http.Response, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 )
 
-// local is the configuration of the driver of this machine, as far as the settings say it.
+// local returns the configuration of the driver for this machine, as far as it is in the settings.
 func (c Config) local() (local.Config, error) {
 	r := reader{}
 	cfg := local.Config{
@@ -36,19 +36,18 @@ func (c Config) local() (local.Config, error) {
 	return cfg, r.err
 }
 
-// machineGone is after how long the sandboxes of a machine that was not seen count as dead.
 func (c Config) machineGone() (time.Duration, error) {
 	r := reader{}
 	return r.duration("sandbox_machine_gone", c.SandboxMachineGone), r.err
 }
 
-// ownsDatabase reports whether the server brings its own Postgres. Such a server belongs to who started it: when it is
-// stopped, all that it started ends. Another one is a service that is restarted and upgraded: what runs in its
-// sandboxes goes on, for the grace, and the next one goes on with it. Killed, both leave it running.
+// ownsDatabase reports whether the server starts its own Postgres. Such a server belongs to the person who started it:
+// when it is stopped, everything that it started ends. Any other server is a service that is restarted and upgraded: what
+// runs in its sandboxes continues for SandboxGrace, and the next server takes it over. After a kill both leave it running.
 func (c Config) ownsDatabase() bool { return c.DatabaseURL == "" }
 
-// maxima are the most that a recipe or a command gets. By default a sandbox of this machine may have all that
-// its sandboxes may use together.
+// maxima returns the most that a recipe or a command may have. By default one sandbox may have as much as all sandboxes
+// of this machine together.
 func (c Config) maxima() (sandbox.Maxima, error) {
 	r := reader{}
 	m := sandbox.Maxima{
@@ -82,7 +81,7 @@ func paths(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == filepath.ListSeparator })
 }
 
-// names are the parts of a list that is separated by commas.
+// names returns the names in a list that is separated by commas or spaces.
 func names(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
@@ -90,8 +89,8 @@ func names(list string) []string {
 // reader reads settings that are not plain text, and keeps the first error.
 type reader struct{ err error }
 
-// read parses a setting with parse; nothing set is the zero value. What does not parse, or is not above
-// zero, is an error.
+// read returns a setting's value as parse returns it; the zero value if it is not set. A value that cannot be parsed or is
+// not above zero is an error.
 func read[T int | float64 | time.Duration](r *reader, name, text, example string, parse func(string) (T, error)) T {
 	if text == "" {
 		return 0

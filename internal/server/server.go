@@ -1,5 +1,5 @@
-// Package server assembles arbe: it is the only package that knows all others, and the only one that
-// names sandbox drivers. A [Server] is a value: `arbe up`, `arbe serve` and the tests run the same one.
+// Package server assembles arbe. It is the only package that knows all others, and the only one that names sandbox
+// drivers. `arbe up`, `arbe serve` and the tests all run a [Server].
 package server
 
 import (
@@ -41,10 +41,12 @@ import (
 	"github.com/arbe-dev/arbe/web"
 )
 
-// maxStrangersBody bounds the body of a request that shows no credential, in bytes: a login.
+// maxStrangersBody is the largest body of a request without a credential, in bytes. Such a request is a login or an
+// invite, so it needs no more.
 const maxStrangersBody = 64 << 10
 
-// maxConnections leaves a quarter of the process's open files to everything but clients.
+// maxConnections returns how many connections of clients are accepted. A quarter of the files that the process may open
+// is left for everything else.
 func maxConnections() int {
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {
@@ -53,7 +55,7 @@ func maxConnections() int {
 	return int(min(files.Cur, 1<<20) * 3 / 4)
 }
 
-// stopWithin bounds an orderly stop: work is ended, results are written, connections are closed.
+// stopWithin limits an orderly stop, in which work ends, results are written and connections are closed.
 const stopWithin = 20 * time.Second
 
 // Server is one running arbe.
@@ -61,30 +63,28 @@ type Server struct {
 	cfg    Config
 	limits httpd.Limits
 	logger *slog.Logger
-	// url is how browsers reach the server, and direct how programs on this machine do.
+	// url is the server's address for browsers, and direct the one for programs on this machine.
 	url, direct string
-	// createLink makes a login link.
-	createLink func(context.Context) (string, error)
-	failed     chan error
-	health     *health
-	metrics    *metrics
-	// metricsURL is where the metrics are.
-	metricsURL string
-	// dispatcher runs commands.
-	dispatcher *dispatch.Dispatcher
-	// stops are what to end, in the order it was started; stop runs them backwards.
+	createLink  func(context.Context) (string, error)
+	failed      chan error
+	health      *health
+	metrics     *metrics
+	metricsURL  string
+	dispatcher  *dispatch.Dispatcher
+	// stops end what was started, in the order of the start. Stop calls them in reverse, because later parts use earlier
+	// ones.
 	stops []func(context.Context) error
 	once  sync.Once
 	err   error
 }
 
-// Start brings a server up and returns once it serves. Without a DatabaseURL it brings its own Postgres.
-// ctx bounds the start; the server goes on until [Server.Stop]. When Start fails, nothing stays running.
+// Start starts a server and returns once it serves. Without a DatabaseURL it starts its own Postgres. ctx limits only the
+// start; the server runs until [Server.Stop]. If Start fails, nothing is left running.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return startLimited(ctx, cfg, httpd.Limits{})
 }
 
-// startLimited is Start with limits of what clients may take.
+// startLimited is Start with limits on what clients may use.
 func startLimited(ctx context.Context, cfg Config, limits httpd.Limits) (*Server, error) {
 	level, err := cfg.level()
 	if err != nil {
@@ -99,7 +99,7 @@ func startLimited(ctx context.Context, cfg Config, limits httpd.Limits) (*Server
 		return nil, err
 	}
 	if limits.MaxBody == 0 {
-		limits.MaxBody = max(32<<20, artifact+1) // one byte more, so that the refusal says what is too large
+		limits.MaxBody = max(32<<20, artifact+1) // one byte more, so that the artifacts and not the HTTP server refuse it, with a clear error
 	}
 	limits.Credential = func(h http.Header) string { token, _ := auth.Credential(h); return token }
 	s := &Server{cfg: cfg, limits: limits, failed: make(chan error, 4), logger: logging.New(os.Stderr, format, level)}
@@ -110,13 +110,13 @@ func startLimited(ctx context.Context, cfg Config, limits httpd.Limits) (*Server
 	return s, nil
 }
 
-// URL is where the server is reached.
+// URL returns the server's address for browsers.
 func (s *Server) URL() string { return s.url }
 
-// LoginLink makes a link that logs a browser in as the first house's owner, once, within fifteen minutes.
+// LoginLink creates a link that logs a browser in as the owner of the first house. It works once, within fifteen minutes.
 func (s *Server) LoginLink(ctx context.Context) (string, error) { return s.createLink(ctx) }
 
-// Wait returns when ctx ends (nil) or a part the server cannot do without has died (why).
+// Wait returns nil when ctx ends, and an error when a part has failed without which the server cannot go on.
 func (s *Server) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -126,10 +126,10 @@ func (s *Server) Wait(ctx context.Context) error {
 	}
 }
 
-// Drain prepares a server for [Server.Stop]: it is not ready any more, takes up no more commands, and waits for those
-// that it runs until they have ended or [Config.DrainTimeout] is over, or ctx ends. Requests are answered meanwhile, and
-// commands that they ask for wait for other servers and the next start. Without a DatabaseURL it waits for nothing:
-// such a server ends its commands when it is stopped.
+// Drain prepares a server for [Server.Stop]. The server is no longer ready and starts no more commands. Drain waits until
+// the running ones have ended, [Config.DrainTimeout] has passed or ctx ends. Meanwhile requests are still answered; the
+// commands that they request wait for other servers or for the next start. Without a DatabaseURL Drain waits for nothing,
+// because such a server ends its commands when it is stopped.
 func (s *Server) Drain(ctx context.Context) error {
 	s.health.draining.Store(true)
 	within, err := s.cfg.drainTimeout()
@@ -148,8 +148,8 @@ func (s *Server) Drain(ctx context.Context) error {
 	return nil
 }
 
-// Stop ends the server in order: no new requests, work under way told in the logs, then everything it
-// started, its Postgres last. It may be called more than once.
+// Stop ends the server in order: it accepts no new requests, records in the threads how work in progress ended, and then
+// ends everything that it started, its Postgres last. It may be called more than once.
 func (s *Server) Stop() error {
 	s.once.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
@@ -161,17 +161,17 @@ func (s *Server) Stop() error {
 	return s.err
 }
 
-// onStop notes how to end what was just started.
+// onStop registers how to end what was just started.
 func (s *Server) onStop(f func(context.Context) error) { s.stops = append(s.stops, f) }
 
-// start is the whole assembly, in the order things need each other.
+// start assembles everything, in the order in which parts need each other.
 func (s *Server) start(ctx context.Context) error {
 	dir, err := openDirectory(s.cfg.DataDir)
 	if err != nil {
 		return err
 	}
 	s.onStop(func(context.Context) error { dir.close(); return nil })
-	// The port comes before anything slow: when it is taken, the error comes at once.
+	// Listen before anything slow, so that the error for a port in use comes at once.
 	listener, err := s.listen()
 	if err != nil {
 		return err
@@ -280,7 +280,7 @@ func (s *Server) start(ctx context.Context) error {
 	s.serve(listener, closeWatches, services, streams)
 	s.dispatcher = dispatcher
 	s.metrics.collect(sources{database: database, log: log, pictures: pictures, dispatcher: dispatcher, drivers: drivers})
-	s.onStop(dispatcher.Stop) // before the doors close: who watches sees how their command ended
+	s.onStop(dispatcher.Stop) // before the doors close, so that those who watch see how their commands ended
 	if err := s.serveMetrics(); err != nil {
 		return err
 	}
@@ -292,7 +292,7 @@ func (s *Server) start(ctx context.Context) error {
 	return nil
 }
 
-// listen takes the address, and with it knows the server's URL.
+// listen listens on the configured address and sets the server's URLs, which may depend on the port that was free.
 func (s *Server) listen() (net.Listener, error) {
 	listener, err := net.Listen("tcp", s.cfg.Addr)
 	if err != nil {
@@ -304,8 +304,8 @@ func (s *Server) listen() (net.Listener, error) {
 	return listener, nil
 }
 
-// localURL is how programs on this machine reach a server that listens on an address: all addresses, of IPv4 and IPv6,
-// include the machine's own.
+// localURL returns the URL with which programs on this machine reach a server that listens on addr. One that listens on all
+// addresses is reached at 127.0.0.1, also if it listens on those of IPv6.
 func localURL(addr net.Addr) string {
 	if a, ok := addr.(*net.TCPAddr); ok && a.IP.IsUnspecified() {
 		addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: a.Port}
@@ -313,7 +313,8 @@ func localURL(addr net.Addr) string {
 	return "http://" + addr.String()
 }
 
-// postgres is the database to use, as its owner: the operator's, or our own.
+// postgres returns the URL of the database, as the owner of its schema: the operator's, or the embedded one, which it
+// starts.
 func (s *Server) postgres(ctx context.Context, dir *directory) (ownerURL string, err error) {
 	if s.cfg.DatabaseURL != "" {
 		return s.cfg.DatabaseURL, nil
@@ -338,8 +339,8 @@ func (s *Server) postgres(ctx context.Context, dir *directory) (ownerURL string,
 	return server.URL(), dir.write(databaseURLFile, []byte(server.URL()+"\n"))
 }
 
-// drivers are the sandbox drivers of this server: one line each. One that cannot work here does not stop
-// the server; its sandboxes say why.
+// drivers returns the sandbox drivers of this server, with one line for each. A driver that cannot work here does not
+// keep the server from starting: whoever uses one of its sandboxes gets the error.
 func (s *Server) drivers(ctx context.Context, dir *directory, maxima sandbox.Maxima) (ready map[string]sandbox.Driver, unavailable map[string]error) {
 	ready, unavailable = map[string]sandbox.Driver{}, map[string]error{}
 	add := func(name string, d sandbox.Driver, stop func(context.Context) error, err error) {
@@ -360,7 +361,7 @@ func (s *Server) drivers(ctx context.Context, dir *directory, maxima sandbox.Max
 	return ready, unavailable
 }
 
-// local is the driver of this machine, its runtime installed when that is possible.
+// local returns the driver for sandboxes on this machine. It installs runc if that is missing and can be installed.
 func (s *Server) local(ctx context.Context, dir *directory, maxima sandbox.Maxima) (*local.Driver, error) {
 	if s.cfg.SandboxRuntime == "runc" {
 		if err := local.Install(ctx); err != nil {
@@ -372,13 +373,13 @@ func (s *Server) local(ctx context.Context, dir *directory, maxima sandbox.Maxim
 		return nil, err
 	}
 	cfg.Dir, cfg.Log = dir.join("local"), s.logger
-	cfg.Limits = maxima.Bound(local.DefaultLimits) // what a recipe leaves open has the operator's maxima too
+	cfg.Limits = maxima.Bound(local.DefaultLimits) // the operator's maxima also apply to what a recipe leaves open
 	return local.New(ctx, cfg)
 }
 
-// firstOwner is the owner of the oldest house. The first start of an installation makes both.
+// firstOwner returns the owner of the oldest house. The first start of an installation creates both.
 func firstOwner(ctx context.Context, ownerURL string, houses *house.Houses) (agent string, err error) {
-	conn, err := db.ConnectOwner(ctx, ownerURL) // who asks for the first time is in no house yet
+	conn, err := db.ConnectOwner(ctx, ownerURL) // row-level security would hide all houses, because the server is in none
 	if err != nil {
 		return "", err
 	}
@@ -399,7 +400,7 @@ func firstOwner(ctx context.Context, ownerURL string, houses *house.Houses) (age
 	return agent, err
 }
 
-// personName is what to call the person who started the first server.
+// personName returns a name for the person who started the first server.
 func personName() string {
 	u, err := user.Current()
 	if err != nil || u.Uid == "0" {
@@ -411,11 +412,12 @@ func personName() string {
 	return u.Username
 }
 
-// serve puts the doors on the port: the streams, the services, and the web app in front of those.
+// serve serves all doors on the listener: the streams, the services, and the web app, which calls the services inside the
+// process.
 func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Services, streams *door.Door) {
 	services := rpc.Handler(of)
 	inside := newInProcess()
-	insideServer := &http.Server{Handler: identified(s.logger, nil, services), ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug)} // of this process only
+	insideServer := &http.Server{Handler: identified(s.logger, nil, services), ErrorLog: slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug)}
 	go insideServer.Serve(inside)
 
 	app := web.New(web.Config{HTTPClient: inside.client(), BaseURL: "http://services", Log: s.logger, Secure: strings.HasPrefix(strings.ToLower(s.url), "https://")})
@@ -429,14 +431,14 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 	s.health.routes(mux)
 	mux.Handle("/", bodies.bound(app, refuseForm))
 	server := httpd.New(identified(s.logger, s.metrics.request, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// What no door says otherwise: nothing of an answer runs in a browser.
+		// The default for all doors: a browser runs nothing of an answer. A door that needs more sets its own policy.
 		h := w.Header()
 		h.Set("Content-Security-Policy", "sandbox; default-src 'none'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		if token, _ := auth.Credential(r.Header); token == "" {
 			r.Body = http.MaxBytesReader(w, r.Body, maxStrangersBody)
 		}
-		// The mux would clean a path, and redirect to it: the door takes a path only as it was sent.
+		// The mux would redirect to a cleaned path, but a stream's name may contain what it would change.
 		if door.Serves(r) {
 			streams.ServeHTTP(w, r)
 			return
@@ -451,8 +453,8 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 		}
 	}()
 	s.onStop(func(ctx context.Context) error {
-		// Nobody new comes in; those who watch are let go by the pictures and the log; the rest gets a moment to
-		// end by itself, and another one to hear that it must.
+		// Accept no new requests. Closing the pictures and the log ends those that watch. The others get half a second to
+		// end by themselves; then their contexts end, and at last their connections are closed.
 		ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 		defer cancel()
 		defer endRequests()
@@ -472,14 +474,14 @@ func (s *Server) serve(listener net.Listener, closeWatches func(), of rpc.Servic
 	})
 }
 
-// welcome logs the command line of this machine in, and prepares links for the browser.
+// welcome logs in the command line of this machine, and sets createLink.
 func (s *Server) welcome(ctx context.Context, dir *directory, who *auth.Auth, owner string) error {
 	s.createLink = func(ctx context.Context) (string, error) {
 		token, _, err := who.CreateLink(ctx, owner)
 		return s.url + rpc.LoginPath(token), err
 	}
 	l := dir.readLogin()
-	// A key that still works stays, so that programs that use it outlive a restart.
+	// A key that still works is kept, so that programs that use it go on after a restart.
 	if p, err := who.Authenticate(ctx, l.Token); err != nil || p.Agent != owner {
 		host, _ := os.Hostname()
 		if l.Token, err = who.ReplaceKey(ctx, owner, "command line on "+host+" in "+dir.path); err != nil {
@@ -490,7 +492,7 @@ func (s *Server) welcome(ctx context.Context, dir *directory, who *auth.Auth, ow
 	return dir.writeLogin(l)
 }
 
-// level is the least level that is logged.
+// level returns the lowest level that is logged.
 func (c Config) level() (level slog.Level, err error) {
 	if c.LogLevel == "" {
 		return slog.LevelInfo, nil
@@ -501,7 +503,7 @@ func (c Config) level() (level slog.Level, err error) {
 	return level, nil
 }
 
-// logFormat is the format of the log on stderr.
+// logFormat returns the format of the log on stderr.
 func (c Config) logFormat() (string, error) {
 	switch c.LogFormat {
 	case logging.Text, logging.JSON:
@@ -515,7 +517,7 @@ func (c Config) logFormat() (string, error) {
 	return "", fault.Newf(fault.Invalid, "use text or json", "log_format: there is no format %q", c.LogFormat)
 }
 
-// splitAddr takes an address apart.
+// splitAddr splits an address into host and port.
 func splitAddr(addr string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(addr)
 	if err == nil {
@@ -527,16 +529,16 @@ func splitAddr(addr string) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// RotateSigningKeys makes a new key that signs threads' tokens, in the operator's database or in that of the
-// server that runs on the data directory. dropOld ends the tokens of the old ones at once. Servers that run go
-// on.
+// RotateSigningKeys creates a new key that signs thread tokens, in the operator's database or in that of the server that
+// runs on the data directory. With dropOld the tokens that older keys signed end at once. Running servers use the new key
+// without a restart.
 func RotateSigningKeys(ctx context.Context, cfg Config, dropOld bool) error {
 	url := cfg.DatabaseURL
 	if url == "" {
 		url = LocalDatabaseURL(cfg.DataDir)
 	}
 	if url == "" {
-		return fault.New(fault.Invalid, "no database is named, and no arbe up runs here", "set DATABASE_URL, or ARBE_DATA_DIR to the data directory of arbe up")
+		return fault.New(fault.Invalid, "no database is named, and no arbe up runs here", "set DATABASE_URL, or set ARBE_DATA_DIR to the data directory of an arbe up that runs")
 	}
 	sealer, err := existingSealer(cfg.SecretKey, cfg.DataDir)
 	if err != nil {
