@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// touchEvery is the shortest time between two touches of a thread's row while it is busy. The first touch after a
-	// pause is immediate.
+	// touchEvery is the shortest time between two touches of a thread's row, so that a busy log does not cause a write for
+	// every entry. The first touch after a pause is immediate.
 	touchEvery = time.Second
 	// touchRetry is the pause before a locked thread is tried again.
 	touchRetry = 100 * time.Millisecond

@@ -17,14 +17,14 @@ type focus struct {
 	environment *sandbox.Environment
 }
 
-// readFocused updates the threads that are watched by id, and forgets the others.
+// readFocused updates the threads that are watched by id, and forgets the others so that they take no more memory.
 func (p *picture) readFocused(ctx context.Context, r *round) error {
 	had := p.focused
 	p.focused = map[string]*focus{}
 	for _, id := range r.wanted.IDs {
 		p.focused[id] = had[id]
 	}
-	// Read with one query what can be read for many threads at once: for the new ones, or for all.
+	// Read all new threads with one query, or all threads, because one query for each would take as many round trips.
 	var ids []string
 	now := map[string]*thread.Thread{}
 	for id, f := range p.focused {

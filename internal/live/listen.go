@@ -14,7 +14,8 @@ const (
 	// changeChannel carries "<house>:<kind>:<id>" for every row that a transaction changed. The triggers notify_change
 	// send it.
 	changeChannel = "arbe_change"
-	// proveEvery is the time between two checks of the listening connection, and proveTimeout limits each.
+	// proveEvery is the time between two checks of the listening connection, and proveTimeout limits each. Without them, a
+	// connection whose other end has vanished would look like one on which nothing happens.
 	proveEvery, proveTimeout = 20 * time.Second, 20 * time.Second
 	// connectTimeout limits how long making a connection may take.
 	connectTimeout = 10 * time.Second

@@ -30,7 +30,8 @@ import (
 )
 
 const (
-	// MaxThreads is the largest [Want.Threads].
+	// MaxThreads is the largest [Want.Threads]. This and the next two limits bound the memory of a picture, however large
+	// its house is.
 	MaxThreads = 200
 	// MaxForks is how many forks of a thread a picture holds.
 	MaxForks = 21
@@ -102,7 +103,7 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// Pictures holds the pictures of one server. It is safe for concurrent use.
+// Pictures holds the pictures of one server, so that all watchers of a house share one. It is safe for concurrent use.
 type Pictures struct {
 	Config
 	ctx  context.Context
@@ -117,11 +118,12 @@ type Pictures struct {
 // it reconnects by itself. Close the Pictures before the log and the database.
 func Open(ctx context.Context, c Config) (*Pictures, error) {
 	p := &Pictures{Config: c, houses: map[string]*picture{}}
+	p.ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	listener := p.listener()
 	if err := listener.Connect(ctx); err != nil {
+		p.stop()
 		return nil, err
 	}
-	p.ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	active := newActivity(c.Threads, c.Logger)
 	c.Log.OnChange(active.note)
 	p.work.Go(func() { active.run(p.ctx) })
@@ -197,7 +199,8 @@ func (p *Pictures) join(house string) *picture {
 	return at
 }
 
-// remove removes a picture that nobody watches, and reports whether it did.
+// remove removes a picture that nobody watches, and reports whether it did. It holds the lock of join, so that no watcher
+// can join a picture whose goroutine ends.
 func (p *Pictures) remove(at *picture) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

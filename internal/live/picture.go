@@ -19,16 +19,16 @@ const (
 	// refreshEvery is the longest delay of a change whose notification is lost, and the shortest time for which an
 	// unwatched picture is kept.
 	refreshEvery = time.Minute
-	// roundEvery is the pause between two rounds. What changes meanwhile is read together.
+	// roundEvery is the pause between two rounds, so that changes in quick succession are read together.
 	roundEvery = 5 * time.Millisecond
-	// readTimeout limits one round.
+	// readTimeout limits one round. Otherwise a database that never answers would stop all later ones.
 	readTimeout = 30 * time.Second
-	// maxMarked is how many marked rows are read one by one. If more are marked, everything is read.
+	// maxMarked is how many marked rows are kept. If more are marked, everything is read instead.
 	maxMarked = 500
 )
 
-// picture is the picture of one house. Only its goroutine reads and changes the rows; it shares the marks and the views
-// with watchers, under the lock.
+// picture is the picture of one house. Only its own goroutine uses the rows, so they need no lock. The marks and the views
+// are shared with listeners and watchers, under mu.
 type picture struct {
 	of       *Pictures
 	scope    db.Scope
@@ -45,7 +45,8 @@ type picture struct {
 	window  window
 	focused map[string]*focus
 	members []*house.Member // nil if not read
-	// rows holds every row of the picture, so that a row that is read again unchanged keeps its pointer.
+	// rows holds every row of the picture, so that a row that is read again unchanged keeps its pointer: publish compares
+	// pointers.
 	rows map[Key]any
 }
 
@@ -115,7 +116,8 @@ func (p *picture) take() *round {
 	return r
 }
 
-// putBack returns the marks of a failed round to the next one.
+// putBack returns the marks of a failed round to the next one. Otherwise the changes would be missed until the next
+// refresh.
 func (p *picture) putBack(r *round) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,7 +163,8 @@ func (p *picture) run() {
 	}
 }
 
-// markAllLater makes the next new watcher find everything marked.
+// markAllLater marks everything without waking the goroutine: nobody watches now, and the changes meanwhile are not read,
+// so the next watcher needs a complete round.
 func (p *picture) markAllLater() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,7 +180,7 @@ func (p *picture) read(r *round) error {
 		if err != nil {
 			return err
 		}
-		at.Role = "" // it depends on the member
+		at.Role = "" // it depends on the member who asks, and all share this row
 		p.house = share(p, Key{House, at.ID}, &at)
 	}
 	if err := p.readMarked(ctx, r); err != nil {
@@ -268,7 +271,7 @@ func readOne[Row any](ctx context.Context, p *picture, r *round, key Key, get fu
 	return found, nil
 }
 
-// forget drops rows that no view shows.
+// forget drops rows that no view shows. Otherwise they would stay in memory as long as the house is watched.
 func (p *picture) forget() {
 	used := map[Key]struct{}{}
 	for _, v := range p.views {

@@ -7,7 +7,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// view is what watchers that want the same have been sent. The picture's lock guards it.
+// view is what watchers that want the same have been sent. They share it, so that changes are found only once for all of
+// them. The picture's lock guards it.
 type view struct {
 	want     Want
 	watchers map[*watcher]struct{}
@@ -19,7 +20,8 @@ type view struct {
 	rows    map[Key]any
 }
 
-// watcher is one call of Watch. Changes to be sent wait in it, each row in its latest state.
+// watcher is one call of Watch. Changes to be sent wait in it, each row only in its latest state, so that a slow watcher
+// cannot take more memory than the rows that it wants.
 type watcher struct {
 	view *view
 	wake chan struct{}

@@ -497,11 +497,11 @@ func TestTypedEntries(t *testing.T) {
 	})
 	t.Run("an entry is given once", func(t *testing.T) {
 		for says, req := range map[string]*arbev1.AppendRequest{
-			"given twice": {ThreadId: th.Id, Type: "chat", Payload: `{"text": "hi"}`, Chat: &arbev1.Chat{Text: "hi"}},
-			"no entry":    {ThreadId: th.Id},
-			"payload":     {ThreadId: th.Id, Type: "chat"},
-			"type":        {ThreadId: th.Id, Payload: `{"text": "hi"}`},
-			"text":        {ThreadId: th.Id, Chat: &arbev1.Chat{}},
+			"the entry twice": {ThreadId: th.Id, Type: "chat", Payload: `{"text": "hi"}`, Chat: &arbev1.Chat{Text: "hi"}},
+			"no entry":        {ThreadId: th.Id},
+			"payload":         {ThreadId: th.Id, Type: "chat"},
+			"type":            {ThreadId: th.Id, Payload: `{"text": "hi"}`},
+			"text":            {ThreadId: th.Id, Chat: &arbev1.Chat{}},
 		} {
 			_, err := b.ada.Entries.Append(t.Context(), req)
 			refused(t, err, connect.CodeInvalidArgument, says)
