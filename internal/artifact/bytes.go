@@ -67,7 +67,8 @@ func (a *Artifacts) Create(ctx context.Context, scope db.Scope, d Draft, content
 	return made, err
 }
 
-// again handles a draft whose id already exists. It reads the content to compare it, but does not store it again.
+// again handles a draft whose id already exists. It reads the content, because a retry must have the same, but does not
+// store it again.
 func (a *Artifacts) again(there Artifact, d Draft, content io.Reader) (Artifact, error) {
 	if !there.is(d) || there.HasBytes != (content != nil) {
 		return Artifact{}, idTaken()
@@ -300,7 +301,7 @@ func (c *Content) Close() error {
 	return body.Close()
 }
 
-// collectAtOnce is how many blobs are deleted between two queries.
+// collectAtOnce is how many blobs are deleted between two queries, so that a long list is never in memory.
 const collectAtOnce = 1000
 
 // Collect deletes the bytes to which nothing refers: of deleted artifacts, threads and houses, and of unfinished

@@ -17,7 +17,6 @@ type Chat struct {
 	ReplyTo string `json:"reply_to,omitempty"`
 }
 
-// Type is "chat".
 func (Chat) Type() string { return "chat" }
 
 // Validate requires a text that is not blank and has at most [MaxText] bytes.

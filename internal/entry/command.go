@@ -29,7 +29,6 @@ type Command struct {
 	Input bool `json:"input,omitempty"`
 }
 
-// Type is "command".
 func (Command) Type() string { return "command" }
 
 // Validate requires exactly one of a line and an argument list, and no NUL bytes.
@@ -124,10 +123,8 @@ const (
 	WaitMachine = "machine"
 )
 
-// Type is "signal.dispatch.command_waiting".
 func (CommandWaiting) Type() string { return "signal.dispatch.command_waiting" }
 
-// Validate requires the command's id and a known reason.
 func (w CommandWaiting) Validate() error {
 	switch {
 	case w.CommandID == "":
@@ -138,7 +135,6 @@ func (w CommandWaiting) Validate() error {
 	return nil
 }
 
-// Plain returns a sentence.
 func (w CommandWaiting) Plain() string {
 	if w.For == WaitServer {
 		return "the command waits until a server has room for it"
@@ -192,10 +188,8 @@ type CommandResult struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Type is "command_result".
 func (CommandResult) Type() string { return "command_result" }
 
-// Validate requires the command's id.
 func (r CommandResult) Validate() error {
 	if r.CommandID == "" {
 		return fault.New(fault.Invalid, "command_id: it is empty", "give the id of the command entry")

@@ -17,10 +17,8 @@ type MemberJoined struct {
 	InvitedBy string `json:"invited_by"`
 }
 
-// Type is "signal.house.member_joined".
 func (MemberJoined) Type() string { return "signal.house.member_joined" }
 
-// Validate requires the person.
 func (m MemberJoined) Validate() error { return needsAgent(m.AgentID) }
 
 // Plain returns a sentence: "Bob joined as a member, invited by Ada".
@@ -40,10 +38,8 @@ type MemberRemoved struct {
 	By string `json:"by,omitempty"`
 }
 
-// Type is "signal.house.member_removed".
 func (MemberRemoved) Type() string { return "signal.house.member_removed" }
 
-// Validate requires the member.
 func (m MemberRemoved) Validate() error { return needsAgent(m.AgentID) }
 
 // Plain returns a sentence: "Ada removed Bob", "Bob left".
@@ -65,10 +61,8 @@ type RoleChanged struct {
 	By string `json:"by"`
 }
 
-// Type is "signal.house.role_changed".
 func (RoleChanged) Type() string { return "signal.house.role_changed" }
 
-// Validate requires the person and the new role.
 func (r RoleChanged) Validate() error {
 	if r.To == "" {
 		return fault.New(fault.Invalid, "to: it is empty", "give the new role")
@@ -90,10 +84,8 @@ type Invited struct {
 	By string `json:"by"`
 }
 
-// Type is "signal.house.invited".
 func (Invited) Type() string { return "signal.house.invited" }
 
-// Validate requires the invite.
 func (i Invited) Validate() error { return needsInvite(i.InviteID) }
 
 // Plain returns a sentence: "Ada made an invite for a member: Bob from work".
@@ -113,10 +105,8 @@ type InviteRevoked struct {
 	By       string `json:"by"`
 }
 
-// Type is "signal.house.invite_revoked".
 func (InviteRevoked) Type() string { return "signal.house.invite_revoked" }
 
-// Validate requires the invite.
 func (i InviteRevoked) Validate() error { return needsInvite(i.InviteID) }
 
 // Plain returns a sentence: "Ada revoked an invite for a member: Bob from work".

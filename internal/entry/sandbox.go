@@ -14,10 +14,8 @@ type SandboxResumed struct {
 	PreviousSandboxID string `json:"previous_sandbox_id"`
 }
 
-// Type is "sandbox_resumed".
 func (SandboxResumed) Type() string { return "sandbox_resumed" }
 
-// Validate requires the new sandbox.
 func (r SandboxResumed) Validate() error {
 	if r.SandboxID == "" {
 		return fault.New(fault.Invalid, "sandbox_id: it is empty", "give the new sandbox's id")
@@ -25,7 +23,6 @@ func (r SandboxResumed) Validate() error {
 	return nil
 }
 
-// Plain returns a sentence.
 func (r SandboxResumed) Plain() string {
 	return fmt.Sprintf("sandbox %s was gone; the thread continues in %s", r.PreviousSandboxID, r.SandboxID)
 }
@@ -60,10 +57,8 @@ type PreparationStep struct {
 // ReducedLimits is the name of the step in which limits were reduced to the operator's; its output lists them.
 const ReducedLimits = "limits reduced"
 
-// Type is "signal.environment.prepared".
 func (EnvironmentPrepared) Type() string { return "signal.environment.prepared" }
 
-// Validate requires the sandbox.
 func (p EnvironmentPrepared) Validate() error {
 	if p.SandboxID == "" {
 		return fault.New(fault.Invalid, "sandbox_id: it is empty", "give the sandbox's id")

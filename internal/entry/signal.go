@@ -14,10 +14,8 @@ type StatusChanged struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Type is "signal.thread.status_changed".
 func (StatusChanged) Type() string { return "signal.thread.status_changed" }
 
-// Validate requires the new status.
 func (s StatusChanged) Validate() error {
 	if s.To == "" {
 		return fault.New(fault.Invalid, "to: it is empty", "give the new status")
@@ -42,10 +40,8 @@ type Forked struct {
 	Seq int64 `json:"seq"`
 }
 
-// Type is "signal.thread.forked".
 func (Forked) Type() string { return "signal.thread.forked" }
 
-// Validate requires the thread.
 func (f Forked) Validate() error {
 	if f.ThreadID == "" {
 		return fault.New(fault.Invalid, "thread_id: it is empty", "give the id of the thread it was forked from")
@@ -62,10 +58,8 @@ type HouseCreated struct {
 	Name    string `json:"name"`
 }
 
-// Type is "signal.house.created".
 func (HouseCreated) Type() string { return "signal.house.created" }
 
-// Validate requires the house.
 func (h HouseCreated) Validate() error {
 	if h.HouseID == "" {
 		return fault.New(fault.Invalid, "house_id: it is empty", "give the house's id")
@@ -73,5 +67,4 @@ func (h HouseCreated) Validate() error {
 	return nil
 }
 
-// Plain returns a sentence.
 func (h HouseCreated) Plain() string { return "house " + h.Name + " was created" }

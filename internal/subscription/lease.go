@@ -78,7 +78,8 @@ func (s *Subscriptions) Claim(ctx context.Context, house, name, worker string) (
 	return w, err
 }
 
-// newWake returns the wake of a row with a new token.
+// newWake returns the wake of a row with a new token. The row has only the token's hash, so nobody who reads the database
+// can acknowledge in the holder's name.
 func newWake(row query.LockSubscriptionRow) Wake {
 	return Wake{ID: row.WakeID, Generation: row.Generation, Token: rand.Text() + rand.Text()}
 }

@@ -61,7 +61,7 @@ type Subscriptions struct {
 	stop context.CancelFunc
 	work sync.WaitGroup
 	// deliveries limits the wakes that are delivered at the same time, and redeliveries those of them that failed
-	// before.
+	// before, so that webhooks that do not answer leave room for the others.
 	deliveries, redeliveries chan struct{}
 }
 
@@ -219,7 +219,8 @@ func (s *Subscriptions) Link(ctx context.Context, house, name string, streams []
 	})
 }
 
-// checkHouse returns an error if a house's subscriptions exceed its limits.
+// checkHouse returns an error if a house's subscriptions exceed its limits. The caller holds the house's lock and has
+// written its change, so that concurrent changes cannot exceed them together.
 func checkHouse(ctx context.Context, tx pgx.Tx, house string) error {
 	n, err := queries.CountSubscriptions(ctx, tx, house)
 	switch {

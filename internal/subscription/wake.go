@@ -17,7 +17,7 @@ import (
 const (
 	// checkEvery is the longest delay of a wake: when a notification is lost, a lease ends, or a pause is over.
 	checkEvery = time.Second
-	// batchPause is the pause between two checks. Appends in between make one wake.
+	// batchPause is the pause between two checks, so that a burst of appends makes one wake.
 	batchPause = 25 * time.Millisecond
 	// maxDeliveries limits the wakes that a server delivers at the same time, maxRedeliveries those of them that failed
 	// before, and maxHouseDeliveries those of one house on all servers. A webhook that answers slowly or never
@@ -26,7 +26,8 @@ const (
 	// deliverTimeout is longer than any delivery takes. A wake that its server has not delivered by then is started
 	// again.
 	deliverTimeout = webhookTimeout + 10*time.Second
-	// minRetryPause and maxRetryPause limit the pause between attempts to deliver a wake, which doubles each time.
+	// minRetryPause and maxRetryPause limit the pause between attempts to deliver a wake. It doubles each time, so
+	// that a webhook that fails for long is called rarely.
 	minRetryPause, maxRetryPause = time.Second, 15 * time.Minute
 )
 

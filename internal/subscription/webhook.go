@@ -24,7 +24,7 @@ import (
 const (
 	// webhookTimeout is how long a webhook may take to answer before the delivery fails.
 	webhookTimeout = 10 * time.Second
-	// maxAnswer limits the bytes read of a webhook's answer and of its header.
+	// maxAnswer limits the bytes read of a webhook's answer and of its header, because anyone may have written them.
 	maxAnswer = 64 << 10
 )
 
@@ -47,7 +47,8 @@ func (s *Subscriptions) checkURL(text string) error {
 	return nil
 }
 
-// newClient returns the client that calls webhooks. It connects only to public addresses and to [Config.PrivateHosts].
+// newClient returns the client that calls webhooks. It connects only to public addresses and to [Config.PrivateHosts], so
+// that members cannot make the server call services inside its own network.
 func (s *Subscriptions) newClient() *http.Client {
 	transport := outbound.Transport(func(hostPort string) bool {
 		host, _, err := net.SplitHostPort(hostPort)
@@ -116,7 +117,7 @@ func (s *Subscriptions) call(w query.BeginWakesRow, sub Subscription, held Wake)
 	var answer struct{ Done bool }
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil || json.Unmarshal(text, &answer) != nil || !answer.Done {
-		return nil // it will call back, or the lease will end
+		return nil // the webhook will call back, or the lease will end
 	}
 	acked := map[string]int64{}
 	for _, l := range held.Streams {

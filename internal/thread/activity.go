@@ -24,7 +24,7 @@ func (t *Threads) Touch(ctx context.Context, streams []int64) (again []int64, er
 	return again, err
 }
 
-// repairBatch is how many threads one transaction of [Threads.RepairActivity] touches.
+// repairBatch is how many threads one transaction of [Threads.RepairActivity] touches, to keep it short.
 const repairBatch = 1000
 
 // RepairActivity touches all threads of all houses, one batch at a time.

@@ -162,7 +162,7 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 	return t.insert(ctx, tx, row)
 }
 
-// newID returns a new thread id, or the id that the caller's chosen ID stands for.
+// newID returns a new thread id, or the id that the caller's chosen ID stands for; see [db.IDFor].
 func (t *Threads) newID(ctx context.Context, tx pgx.Tx, house, chosen string) (string, error) {
 	if chosen == "" {
 		return t.q.NewID(ctx, tx)
@@ -254,7 +254,8 @@ func (t *Threads) List(ctx context.Context, scope db.Scope, f Filter) (list []Th
 	return list, err
 }
 
-// listTx uses the query that fits the filter.
+// listTx uses the query that fits the filter. The unfiltered list has its own, because with filters in it Postgres would
+// not read the page from the index that has its order.
 func (t *Threads) listTx(ctx context.Context, tx pgx.Tx, f Filter, after query.ListThreadsParams) (list []Thread, err error) {
 	if f.Match != "" {
 		return t.matchTx(ctx, tx, f, after.HouseID)
@@ -433,7 +434,8 @@ func cleanTags(tags []string) ([]string, error) {
 	return clean, nil
 }
 
-// explainReference names the reference that leads to nothing in this house.
+// explainReference turns the violation of a foreign key into an error that names the field, because only the name of the
+// constraint tells which reference leads to nothing in this house.
 func explainReference(err error) error {
 	for constraint, field := range map[string]string{
 		"threads_house_id_agent_id_fkey":         "agent_id",
