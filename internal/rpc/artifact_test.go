@@ -23,7 +23,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// artifactOf makes an artifact of a thread, with bytes that are nowhere.
+// artifactOf creates an artifact of a thread, whose bytes are missing in the store.
 func (b *bench) artifactOf(t *testing.T, thread string) string {
 	t.Helper()
 	return ask[string](t, b, `
@@ -32,7 +32,7 @@ func (b *bench) artifactOf(t *testing.T, thread string) string {
 		select t.house_id, 'file', t.id, s.id, b.id from b, threads t join streams s on s.name = t.stream_id where t.id = $1 returning id`, thread)
 }
 
-// bytesAccess is who may move an artifact's bytes: the specification, in one table.
+// bytesAccess specifies who may read and write the bytes of artifacts.
 const bytesAccess = `
                 nobody unknown expired revoked outsider member owner bot house-key owner-key elsewhere token reader writer sibling
 
@@ -99,7 +99,7 @@ func TestWhoMayMoveBytes(t *testing.T) {
 	})
 }
 
-// response is what a request for bytes got.
+// response is the answer to a request for bytes.
 type response struct {
 	t      *testing.T
 	status int
@@ -107,7 +107,7 @@ type response struct {
 	body   string
 }
 
-// request asks for an artifact's bytes, or sends some, with a credential.
+// request requests or sends the bytes of an artifact, with a credential.
 func (b *bench) request(t *testing.T, method, path, credential, body string, headers ...string) response {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, b.url+rpc.ArtifactPath+path, strings.NewReader(body))
@@ -135,7 +135,7 @@ func (r response) want(status int) response {
 	return r
 }
 
-// failure asserts that the answer says what went wrong, and what to do next.
+// failure asserts that the answer is an error with a message and a next step.
 func (r response) failure() {
 	r.t.Helper()
 	var told struct {
@@ -214,7 +214,7 @@ func TestBytesGoInAndOut(t *testing.T) {
 	})
 }
 
-// Whatever the bytes and whatever their maker says they are, a browser saves them and runs nothing of them.
+// A browser must save the bytes and run nothing of them, whatever they are and whatever type their creator declared.
 func TestUntrustedBytesAreADownload(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -323,7 +323,7 @@ func TestWhatIsNoUpload(t *testing.T) {
 	}
 }
 
-// waitFor waits until something is so.
+// waitFor waits until a condition holds.
 func waitFor(t *testing.T, is func() bool) {
 	t.Helper()
 	for until := time.Now().Add(30 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {

@@ -68,7 +68,7 @@ func TestAPIKeys(t *testing.T) {
 			refused(t, err, connect.CodeAlreadyExists, "shown once", made.Id)
 		}
 		_, err := b.bob.Credentials.CreateAPIKey(t.Context(), &arbev1.CreateAPIKeyRequest{HouseId: b.bob.house.Id, Id: "chosenbyada1", Name: "elsewhere"})
-		must(t, err) // another house's words are its own
+		must(t, err) // chosen ids of different houses do not collide
 		if k := list(t, ada)[made.Id]; k.GetName() != "test" {
 			t.Errorf("it is %v", k)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// serveGRPC serves the services to gRPC clients, who speak HTTP/2, and returns a client of them and their address.
+// serveGRPC serves the services over HTTP/2, which gRPC clients need, and returns a client and the address.
 func serveGRPC(t *testing.T, s rpc.Services) (*http.Client, string) {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(rpc.Handler(s))

@@ -336,7 +336,7 @@ func TestTail(t *testing.T) {
 	})
 }
 
-// positions are where entries are.
+// positions returns the positions of entries.
 func positions(entries []*arbev1.Entry) (all []int64) {
 	for _, e := range entries {
 		all = append(all, e.Seq)
@@ -350,7 +350,7 @@ type following struct {
 	failed error
 }
 
-// follow opens a tail, closed with the test.
+// follow opens a tail, which is closed at the end of the test.
 func (p person) follow(t *testing.T, thread string, after int64) *following {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -359,7 +359,7 @@ func (p person) follow(t *testing.T, thread string, after int64) *following {
 	return &following{stream, err}
 }
 
-// next is the next thing it tells.
+// next returns the next event.
 func (f *following) next(t *testing.T) *arbev1.TailResponse {
 	t.Helper()
 	if f.failed != nil || !f.stream.Receive() {
@@ -368,7 +368,7 @@ func (f *following) next(t *testing.T) *arbev1.TailResponse {
 	return f.stream.Msg()
 }
 
-// wants asserts that the next things it tells are the entries at these positions.
+// wants asserts that the next events are the entries at these positions.
 func (f *following) wants(t *testing.T, seqs ...int64) {
 	t.Helper()
 	for _, seq := range seqs {
@@ -378,7 +378,7 @@ func (f *following) wants(t *testing.T, seqs ...int64) {
 	}
 }
 
-// end is how it ends.
+// end returns the error with which the tail ends.
 func (f *following) end() error {
 	for f.failed == nil && f.stream.Receive() {
 	}
@@ -452,7 +452,7 @@ func TestSay(t *testing.T) {
 	t.Run("refuses what cannot be said, and leaves no trace", func(t *testing.T) {
 		said := func() (n int) {
 			for _, e := range ada.log(t, th.Id) {
-				if e.Type != "command_result" { // it comes when it comes
+				if e.Type != "command_result" { // its place among the others is not determined
 					n++
 				}
 			}

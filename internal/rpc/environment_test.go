@@ -12,7 +12,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// environment adds a recipe to p's house.
+// environment creates an environment in p's house.
 func (p person) environment(t *testing.T, name string, config *arbev1.EnvironmentConfig) *arbev1.Environment {
 	t.Helper()
 	res, err := p.Environments.CreateEnvironment(t.Context(), &arbev1.CreateEnvironmentRequest{HouseId: p.house.Id, Name: name, Config: config})

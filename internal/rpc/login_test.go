@@ -13,7 +13,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// link is the token of a new login link of p's.
+// link returns the token of a new login link of p.
 func (p person) link(t *testing.T) string {
 	t.Helper()
 	res, err := p.Agents.CreateLoginLink(t.Context(), &arbev1.CreateLoginLinkRequest{})
@@ -29,7 +29,7 @@ func (p person) link(t *testing.T) string {
 	return values.Get("token")
 }
 
-// login is a new session of p's.
+// login returns a new session of p.
 func (b *bench) login(t *testing.T, p person) string {
 	t.Helper()
 	res, err := b.client("").Agents.RedeemLoginLink(t.Context(), &arbev1.RedeemLoginLinkRequest{Token: p.link(t)})

@@ -38,13 +38,13 @@ import (
 
 func TestMain(m *testing.M) { dbtest.Main(m) }
 
-// bench is the service layer as a server assembles it, on a database and a port of its own, and the
-// people who use it: Ada owns a house in which Cyd is a member; Bob owns another one.
+// bench is the service layer as a server assembles it, on its own database and port, and the people who use it. Ada owns a
+// house in which Cyd is a member. Bob owns another house.
 type bench struct {
 	*dbtest.Database
 	owner *pgxpool.Pool // of the schema, past row-level security
 	url   string
-	// told is what the server logged.
+	// told has what the server logged.
 	told          *logbook
 	auth          *auth.Auth
 	blobs         string // the directory of artifacts' bytes
@@ -56,7 +56,7 @@ type bench struct {
 type person struct {
 	*arbe.Client
 	id, key string
-	// house is the one they work in, here.
+	// house is the house in which the test uses them.
 	house *arbev1.House
 }
 
@@ -110,7 +110,7 @@ func setup(t *testing.T) *bench {
 	return b
 }
 
-// person adds a human with an API key for all their houses.
+// person creates a person with an API key for all their houses.
 func (b *bench) person(t *testing.T, name string) person {
 	t.Helper()
 	id, err := b.houses.CreatePerson(t.Context(), name)
@@ -120,10 +120,10 @@ func (b *bench) person(t *testing.T, name string) person {
 	return person{Client: b.client(key), id: id, key: key}
 }
 
-// client calls the services with a credential.
+// client returns a client with a credential.
 func (b *bench) client(token string) *arbe.Client { return arbe.New(b.url, token) }
 
-// houseKey makes a key of p's for the house they work in.
+// houseKey creates a key of p that is limited to p's house.
 func (p person) houseKey(t *testing.T) string {
 	t.Helper()
 	res, err := p.Credentials.CreateAPIKey(t.Context(), &arbev1.CreateAPIKeyRequest{HouseId: p.house.Id, Name: "limited"})
@@ -138,7 +138,7 @@ func (b *bench) newHouse(t *testing.T, p person, name string) *arbev1.House {
 	return res.House
 }
 
-// exec changes the database past row-level security.
+// exec changes the database without row-level security.
 func (b *bench) exec(t *testing.T, statement string, args ...any) {
 	t.Helper()
 	if _, err := b.owner.Exec(t.Context(), statement, args...); err != nil {
@@ -147,7 +147,7 @@ func (b *bench) exec(t *testing.T, statement string, args ...any) {
 	authtest.Heard(t, b.owner, b.auth)
 }
 
-// ask reads one value past row-level security.
+// ask reads one value without row-level security.
 func ask[T any](t *testing.T, b *bench, question string, args ...any) T {
 	t.Helper()
 	rows, err := b.owner.Query(t.Context(), question, args...)
@@ -157,7 +157,7 @@ func ask[T any](t *testing.T, b *bench, question string, args ...any) T {
 	return answer
 }
 
-// thread makes a thread in p's house.
+// thread creates a thread in p's house.
 func (p person) thread(t *testing.T, with *arbev1.CreateThreadRequest) *arbev1.Thread {
 	t.Helper()
 	with.HouseId = p.house.Id
@@ -174,7 +174,7 @@ func (p person) say(t *testing.T, thread, text string) *arbev1.Entry {
 	return res.Entry
 }
 
-// log is the whole of a short log.
+// log returns all entries of a short log.
 func (p person) log(t *testing.T, thread string) []*arbev1.Entry {
 	t.Helper()
 	res, err := p.Entries.List(t.Context(), &arbev1.ListRequest{ThreadId: thread, Limit: 1000})
@@ -197,7 +197,8 @@ func (p person) run(t *testing.T, thread, command string) string {
 	return ""
 }
 
-// refused asserts that a call failed with this code, says each of these, and says what to do next.
+// refused asserts that a call failed with this code, that its message contains each of these texts, and that it has a next
+// step.
 func refused(t *testing.T, err error, code connect.Code, says ...string) {
 	t.Helper()
 	if err == nil {
@@ -217,7 +218,7 @@ func refused(t *testing.T, err error, code connect.Code, says ...string) {
 	}
 }
 
-// shape is an error's message without the ids it names.
+// shape returns an error's message without the ids in it.
 func shape(err error) string {
 	return regexp.MustCompile(`"[^"]*"`).ReplaceAllString(err.Error(), `"…"`)
 }
@@ -262,9 +263,9 @@ func (l *logbook) String() string {
 	return l.text.String()
 }
 
-// echo is a driver whose boxes say what they are asked to run.
+// echo is a driver whose boxes print the command that they are asked to run.
 type echo struct {
-	sandbox.Driver // what the services do not ask for
+	sandbox.Driver // the methods that the services do not call
 	made           atomic.Int64
 }
 

@@ -15,7 +15,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// invite is a new invite of p's to the house they work in, and its token.
+// invite creates an invite of p to p's house, and returns it with its token.
 func (p person) invite(t *testing.T, with *arbev1.CreateInviteRequest) (invite *arbev1.Invite, token string) {
 	t.Helper()
 	with.HouseId = p.house.Id
@@ -34,17 +34,17 @@ func (p person) accept(t *testing.T, token string) (*arbev1.AcceptInviteResponse
 	return p.Houses.AcceptInvite(t.Context(), &arbev1.AcceptInviteRequest{Token: token})
 }
 
-// remove removes somebody from the house that p works in.
+// remove removes a member from p's house.
 func (p person) remove(t *testing.T, agent string) error {
 	return errOf(p.Houses.RemoveMember(t.Context(), &arbev1.RemoveMemberRequest{HouseId: p.house.Id, AgentId: agent}))
 }
 
-// setRole changes somebody's role in the house that p works in.
+// setRole changes a member's role in p's house.
 func (p person) setRole(t *testing.T, agent, role string) error {
 	return errOf(p.Houses.UpdateMember(t.Context(), &arbev1.UpdateMemberRequest{HouseId: p.house.Id, AgentId: agent, Role: role}))
 }
 
-// join adds q to the house that p works in, and returns q at work there.
+// join adds q to p's house, and returns q with that house.
 func (b *bench) join(t *testing.T, p, q person, role string) person {
 	t.Helper()
 	_, token := p.invite(t, &arbev1.CreateInviteRequest{Role: role})
@@ -57,7 +57,7 @@ func (b *bench) join(t *testing.T, p, q person, role string) person {
 	return q
 }
 
-// roles are what the members of p's house are, by their ids.
+// roles returns the roles of the members of p's house by their ids.
 func (p person) roles(t *testing.T) map[string]string {
 	t.Helper()
 	res, err := p.Houses.ListMembers(t.Context(), &arbev1.ListMembersRequest{HouseId: p.house.Id})
@@ -69,7 +69,7 @@ func (p person) roles(t *testing.T) map[string]string {
 	return roles
 }
 
-// history are the entries of the house's primary thread behind its first one: their types and payloads.
+// history returns the types and payloads of the entries in the house's primary thread after the first one.
 func (p person) history(t *testing.T) (all []string) {
 	t.Helper()
 	for _, e := range p.log(t, p.house.PrimaryThreadId)[1:] {
@@ -311,7 +311,7 @@ func TestMembers(t *testing.T) {
 			t.Errorf("the log tells %q", told)
 		}
 
-		_ = b.join(t, ada, dee, "member") // and may come back, without what they had
+		_ = b.join(t, ada, dee, "member") // and can come back, but not with their old credentials
 		_, err = dee.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: thread.Id})
 		must(t, err)
 		_, err = key.Houses.GetHouse(t.Context(), &arbev1.GetHouseRequest{Id: ada.house.Id})
@@ -340,7 +340,7 @@ func TestMembers(t *testing.T) {
 	t.Run("an owner changes roles, and the log tells of each change", func(t *testing.T) {
 		dee := b.join(t, b.ada, b.person(t, "Dee"), "member")
 		must(t, b.ada.setRole(t, dee.id, "owner"))
-		must(t, b.ada.setRole(t, dee.id, "owner")) // again does nothing
+		must(t, b.ada.setRole(t, dee.id, "owner")) // setting the same role again changes nothing
 		_, token := dee.invite(t, &arbev1.CreateInviteRequest{})
 		told := b.ada.history(t)
 		if got := told[len(told)-2]; got != `signal.house.role_changed {"agent_id":"`+dee.id+`","name":"Dee","from":"member","to":"owner","by":"Ada"}` {
@@ -401,7 +401,7 @@ func TestMembers(t *testing.T) {
 	})
 }
 
-// A key for one house that leaks must not outlive its revocation by what it made of the members.
+// A leaked key for one house must not be able to change the members, because such a change would outlast its revocation.
 func TestAKeyForOneHouseChangesNoMembers(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

@@ -21,7 +21,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// good are requests that succeed, one for each procedure that has an id in its request: a new one needs its line.
+// good are requests that succeed, one for each procedure whose request has an id. A new procedure needs a line here.
 var good = map[string]func(things) proto.Message{
 	"HouseService.GetHouse":    func(of things) proto.Message { return &arbev1.GetHouseRequest{Id: of.house} },
 	"HouseService.UpdateHouse": func(of things) proto.Message { return &arbev1.UpdateHouseRequest{Id: of.house, Name: new("Renamed")} },
@@ -100,10 +100,11 @@ var good = map[string]func(things) proto.Message{
 	"SandboxService.DestroySandbox": func(of things) proto.Message { return &arbev1.DestroySandboxRequest{Id: of.sandbox} },
 }
 
-// named is what a field of a request names: another house's thing of that kind, and one that there is not.
+// named returns two ids for a field of a request: of another house's thing of the kind that the field names, and of a
+// thing that does not exist.
 func named(t *testing.T, service, method, field string, theirs things) (there, nowhere string) {
 	t.Helper()
-	none := strings.ToLower(rand.Text())[:12] // a word that was used stands for something
+	none := strings.ToLower(rand.Text())[:12] // never used before, because a chosen id that was used stands for a thing
 	kind := strings.TrimSuffix(strings.TrimSuffix(field, "id"), "_")
 	switch {
 	case service == "ArtifactService" && slices.Contains([]string{"run", "resource", "external"}, kind):
@@ -131,12 +132,12 @@ func named(t *testing.T, service, method, field string, theirs things) (there, n
 			return of[0], of[1]
 		}
 	}
-	t.Fatalf("%s.%s: nobody says what %q names", service, method, field)
+	t.Fatalf("%s.%s: this test does not know what %q names", service, method, field)
 	return "", ""
 }
 
-// answer is all that a caller is told: the status, the body with the id it asked for left out, what to do next. Of a
-// success it is which fields there are, for their values are new each time.
+// answer returns everything that a caller learns: the status, the body without the id that the request named, and the next
+// step. Of a success it has only the names of the fields, because their values differ each time.
 func (b *bench) answer(t *testing.T, credential, service, method string, request proto.Message, id string) string {
 	t.Helper()
 	body, err := protojson.Marshal(request)
@@ -158,7 +159,7 @@ func (b *bench) answer(t *testing.T, credential, service, method string, request
 	return fmt.Sprint(res.StatusCode, " ", strings.ReplaceAll(string(text), id, "ID"), " ", strings.ReplaceAll(res.Header.Get("Arbe-Next"), id, "ID"))
 }
 
-// fields are the names of a JSON value's fields; a list is told by whether it has any.
+// fields returns the names of the fields of a JSON value; of a list, those of its first element.
 func fields(value any) string {
 	switch v := value.(type) {
 	case map[string]any:
@@ -176,8 +177,8 @@ func fields(value any) string {
 	return "x"
 }
 
-// TestNoAnswerTellsWhatAnotherHouseHas puts another house's id, and one that nothing has, into every field of every
-// request that takes one: nobody can tell the answers apart.
+// TestNoAnswerTellsWhatAnotherHouseHas puts another house's id, and one that does not exist, into every field of every
+// request that takes an id. The answers must not differ.
 func TestNoAnswerTellsWhatAnotherHouseHas(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -189,7 +190,7 @@ func TestNoAnswerTellsWhatAnotherHouseHas(t *testing.T) {
 			for j := range methods.Len() {
 				method := methods.Get(j)
 				if method.IsStreamingServer() {
-					continue // the thread of a tail is TestWhatIsNotThereAndWhatIsAnothersLookTheSame's
+					continue // TestWhatIsNotThereAndWhatIsAnothersLookTheSame covers tails
 				}
 				for k := range method.Input().Fields().Len() {
 					field := method.Input().Fields().Get(k)

@@ -12,10 +12,10 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// paged reads one page of a list: the ids of its rows.
+// paged reads one page of a list, and returns the ids of its rows.
 type paged func(p person, size int32, token string) (ids []string, next string, err error)
 
-// lists are all lists, by name.
+// lists are all paged lists by name.
 func lists(t *testing.T) map[string]paged {
 	ctx := t.Context()
 	return map[string]paged{
@@ -60,7 +60,7 @@ func idsOf[Row interface{ GetId() string }](rows []Row) (ids []string) {
 	return ids
 }
 
-// walk reads all pages of a list; between two of them it does meanwhile.
+// walk reads all pages of a list, and calls meanwhile between two of them.
 func (l paged) walk(t *testing.T, p person, size int32, meanwhile func()) (all []string) {
 	t.Helper()
 	for token := ""; ; meanwhile() {
@@ -79,7 +79,7 @@ func (l paged) walk(t *testing.T, p person, size int32, meanwhile func()) (all [
 func TestListsComeInPages(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	// Seven more of everything, all of one moment: their order is their ids' then.
+	// Create seven more of each with the same time, so that their ids decide their order.
 	for i := range 7 {
 		b.newHouse(t, b.ada, fmt.Sprint("House ", i))
 		b.ada.bot(t)
@@ -108,7 +108,7 @@ func TestListsComeInPages(t *testing.T) {
 			_, tokens[name], _ = l(b.ada, 1, "")
 		})
 	}
-	tokens["agents"] = tokens["members"] // one list by two names
+	tokens["agents"] = tokens["members"] // one list with two names
 
 	for name, l := range lists(t) {
 		t.Run(name+" refuse a token that is not theirs", func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestListsComeInPages(t *testing.T) {
 	}
 }
 
-// forged is a page token as the server would make it, of what it would not.
+// forged returns a page token in the server's form with content that the server would never put into one.
 func forged(list, moment, id string) string {
 	return base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"List":%q,"Time":%q,"ID":"%s"}`, list, moment, id))
 }
@@ -165,7 +165,7 @@ func TestThreadsAreListed(t *testing.T) {
 		must(t, err)
 		return idsOf(res.Threads)
 	}
-	primary := ada.house.PrimaryThreadId // pinned when the house was made
+	primary := ada.house.PrimaryThreadId // it is pinned from the start
 	quiet := ada.thread(t, &arbev1.CreateThreadRequest{Tags: []string{"x", "y"}})
 	busy := ada.thread(t, &arbev1.CreateThreadRequest{Tags: []string{"x"}})
 	child := ada.thread(t, &arbev1.CreateThreadRequest{ParentThreadId: quiet.Id})
@@ -174,7 +174,7 @@ func TestThreadsAreListed(t *testing.T) {
 	ada.say(t, busy.Id, "the latest")
 
 	t.Run("pinned first, the latest pin leading, then by last activity", func(t *testing.T) {
-		// The order follows the log in a moment.
+		// The order follows the log after a moment.
 		want := []string{pinned.Id, primary, busy.Id, driven.Id, child.Id, quiet.Id}
 		waitFor(t, func() bool { return slices.Equal(list(t, &arbev1.ListThreadsRequest{}), want) })
 	})
@@ -215,7 +215,7 @@ func TestThreadsAreListedWhileTheyAreUsed(t *testing.T) {
 	threads := lists(t)["threads"]
 	turn := 0
 	got := threads.walk(t, b.ada, 4, func() {
-		// Between two pages some threads become the latest, and one more is made.
+		// Between two pages some threads become the latest, and another one is created.
 		var work sync.WaitGroup
 		for i := range 3 {
 			work.Go(func() { b.ada.say(t, moving[(3*turn+i)%len(moving)], "meanwhile") })

@@ -16,13 +16,12 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// access is who may call what: the specification, in one table. "-" is a call that succeeds and does nothing, for
-// what is not there for the caller. GetLoginLink, RedeemLoginLink, GetInvite and AcceptInvite are called with a link that
-// nobody knows.
+// access specifies who may call what. "-" is a call that succeeds and does nothing, because the target does not exist for
+// the caller. GetLoginLink, RedeemLoginLink, GetInvite and AcceptInvite are called with an unknown link.
 const access = `
                                      nobody unknown expired revoked outsider member owner bot house-key owner-key elsewhere token reader writer sibling
 
-# The caller's own.
+# Of the caller.
 AgentService.WhoAmI                  401    401     401     401     ok       ok     ok    ok  ok        ok        ok        ok    ok     ok     ok
 AgentService.EndSession              401    ok      ok      ok      ok       ok     ok    ok  ok        ok        ok        ok    ok     ok     ok
 AgentService.GetLoginLink            401    401     401     401     401      401    401   401 401       401       401       401   401    401    401
@@ -34,7 +33,7 @@ HouseService.ListHouses              401    401     401     401     ok       ok 
 HouseService.GetInvite               401    401     401     401     401      401    401   401 401       401       401       401   401    401    401
 HouseService.AcceptInvite            401    401     401     401     401      401    401   403 403       403       403       403   403    403    403
 
-# A house's. The member who is changed and removed is another one.
+# Of a house. The member who is changed and removed is not the caller.
 HouseService.GetHouse                401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 HouseService.ListMembers             401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 HouseService.WatchHouse              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
@@ -58,7 +57,7 @@ SandboxService.DestroySandbox        401    401     401     401     404      ok 
 ThreadService.CreateThread           401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.ListThreads            401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 
-# A thread's: the one place that its tokens reach. The artifact is one of the thread's.
+# Of a thread, which is all that its tokens can reach. The artifact is one of the thread.
 ThreadService.GetThread              401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
 EntryService.List                    401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
 EntryService.Tail                    401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
@@ -76,7 +75,7 @@ ThreadService.ReadOutput             401    401     401     401     404      ok 
 ThreadService.WriteInput             401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.CancelCommand          401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 
-# Credentials: one that is limited neither makes nor revokes another. The key that is revoked is another one of the member's.
+# Credentials. A limited one neither creates nor revokes another. The key to revoke is another key of the member.
 CredentialService.CreateAPIKey       401    401     401     401     404      ok     ok    403 403       403       404       403   403    403    403
 CredentialService.ListAPIKeys        401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 CredentialService.RevokeAPIKey       401    401     401     401     404      ok     ok    403 403       403       404       403   403    403    403
@@ -85,10 +84,10 @@ CredentialService.RenewThreadToken   401    401     401     401     403      403
 CredentialService.RevokeThreadTokens 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 `
 
-// codes are what an outcome of the table is.
+// codes are the codes of the outcomes in the table.
 var codes = map[string]connect.Code{"401": connect.CodeUnauthenticated, "403": connect.CodePermissionDenied, "404": connect.CodeNotFound}
 
-// told is what an answer of the table says, beside its code.
+// told returns what the message of a refusal must contain.
 func told(procedure, principal, outcome string) []string {
 	reasons := map[string]string{
 		"nobody": "nobody is logged in", "unknown": "this credential is not known", "expired": "expired", "revoked": "revoked",
@@ -106,13 +105,13 @@ func told(procedure, principal, outcome string) []string {
 	return nil
 }
 
-// things are what a call is about: one of each kind, in one house.
+// things are the targets of calls: one of each kind, in one house.
 type things struct{ house, thread, command, environment, sandbox, agent, key, artifact, member, invite string }
 
-// call is one RPC about some things.
+// call calls one procedure with some things.
 type call func(context.Context, *arbe.Client, things) error
 
-// procedures are all RPCs of the contract: a new one needs its line here, and in the table.
+// procedures are all procedures of the contract. A new one needs a line here and in the table.
 var procedures = map[string]call{
 	"HouseService.CreateHouse": func(ctx context.Context, c *arbe.Client, _ things) error {
 		return errOf(c.Houses.CreateHouse(ctx, &arbev1.CreateHouseRequest{Name: "New"}))
@@ -161,7 +160,7 @@ var procedures = map[string]call{
 		who, err := c.Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
 		name := "New"
 		if err == nil && who.Agent != nil {
-			name = "" // the caller's
+			name = "" // the caller has one already
 		}
 		return errOf(c.Houses.AcceptInvite(ctx, &arbev1.AcceptInviteRequest{Token: "unknown", Name: name}))
 	},
@@ -329,7 +328,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 	for name, call := range procedures {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			var of things // new ones when they were used up, which they are not by who is refused
+			var of things // replaced when a call used them up; a refused call does not
 			for _, principal := range authtest.Principals {
 				want := table[name][principal]
 				t.Run(principal, func(t *testing.T) {
@@ -367,7 +366,7 @@ func TestWhatIsNotThereAndWhatIsAnothersLookTheSame(t *testing.T) {
 	table := authtest.Table(t, access)
 	for name, call := range procedures {
 		if outcome := table[name]["outsider"]; outcome != "404" && outcome != "-" {
-			continue // about nothing in a house
+			continue // it has no target in a house
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -411,7 +410,7 @@ func TestALimitedKeySeesOneHouse(t *testing.T) {
 	}
 }
 
-// things makes one of each kind in a house of the cast's.
+// things creates one thing of each kind in a house of the cast.
 func (b *bench) things(t *testing.T, cast *authtest.Cast, house string) things {
 	t.Helper()
 	made := things{house: house, command: "c1", thread: cast.Thread(t, house)}
@@ -419,7 +418,7 @@ func (b *bench) things(t *testing.T, cast *authtest.Cast, house string) things {
 	made.environment, made.sandbox = b.furnish(t, house)
 	made.member, made.invite = b.colleague(t, house)
 	made.artifact = b.artifactOf(t, made.thread)
-	// A command that has ended, for those who cancel it, or read and write what it no longer has.
+	// A command that has ended: to cancel it, to read its output and to write to its input have no effect.
 	b.exec(t, `insert into entries (stream_id, seq, house_id, id, type, payload, ts)
 		select id, 1, house_id, 'c1', 'command', '{"command":"true","separate":true,"input":true}'::json, now() from streams where name = 'arbe-thread-' || $1
 		union all
@@ -427,7 +426,7 @@ func (b *bench) things(t *testing.T, cast *authtest.Cast, house string) things {
 	return made
 }
 
-// furnish makes an environment that nothing is built from, and a sandbox.
+// furnish creates an environment that no sandbox is built from, and a sandbox of another one.
 func (b *bench) furnish(t *testing.T, house string) (environment, sandbox string) {
 	t.Helper()
 	err := b.owner.QueryRow(t.Context(), `

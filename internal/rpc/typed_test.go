@@ -13,7 +13,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// fill gives every field of a payload a value that is not its zero.
+// fill sets every field of a payload to a value other than zero.
 func fill(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -34,7 +34,7 @@ func fill(v reflect.Value) {
 	}
 }
 
-// plain is JSON with its values as texts: the contract's JSON writes large numbers as strings.
+// plain returns JSON with its values as texts, because the JSON of protobuf has large numbers as strings.
 func plain(t *testing.T, text []byte) any {
 	t.Helper()
 	var value any

@@ -18,7 +18,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// answer is what came back from a plain HTTP request.
+// answer is the answer to a plain HTTP request.
 type answer struct {
 	status int
 	header http.Header
@@ -47,7 +47,7 @@ func send(t *testing.T, req *http.Request) answer {
 	return answer{res.StatusCode, res.Header, body}
 }
 
-// refused asserts that the answer is an error in Connect's JSON with this code, and says what to do next.
+// refused asserts that the answer is an error in Connect's JSON with this code and a next step.
 func (a answer) refused(t *testing.T, status int, code connect.Code, says string) {
 	t.Helper()
 	var failure struct{ Code, Message string }

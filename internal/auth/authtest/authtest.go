@@ -1,6 +1,6 @@
-// Package authtest has everyone who may come to one of arbe's doors, with what they show, and reads the
-// tables that say what each of them gets there. A door's test walks its table; so a new kind of principal
-// needs a column in each of them, and a new operation a line.
+// Package authtest has every kind of principal with its credentials, and reads the tables that specify what each may do
+// through a door. The test of a door checks every cell of its table, so a new kind of principal needs a column in each
+// table, and a new operation a line.
 package authtest
 
 import (
@@ -25,31 +25,31 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Principals are who may come: the columns of a table, in their order.
+// Principals are the columns of a table, in order.
 //
-//	nobody     shows nothing
-//	unknown    a credential that there is not, or that somebody made up
-//	expired    one whose time is over
-//	revoked    one that was ended
+//	nobody     no credential
+//	unknown    a credential that does not exist, or that somebody forged
+//	expired    an expired credential
+//	revoked    a revoked credential
 //	outsider   a person of another house
-//	member     a member of the house, by a key for all their houses or a browser's session
-//	owner      an owner of it
-//	bot        a bot of the house, by its key
-//	house-key  a member's key for this house alone
-//	owner-key  an owner's key for this house alone
-//	elsewhere  a member's key for another house of theirs
-//	token      a bot's token of the thread in question
-//	reader     one that may only read
-//	writer     one that may only append
-//	sibling    a bot's token of another thread of the house
+//	member     a member of the house, with a key for all their houses or a browser session
+//	owner      an owner of the house
+//	bot        a bot of the house, with its key
+//	house-key  a member's key that is limited to the house
+//	owner-key  an owner's key that is limited to the house
+//	elsewhere  a member's key that is limited to another house of theirs
+//	token      a bot's token for the thread in question
+//	reader     such a token that may only read
+//	writer     such a token that may only append
+//	sibling    a bot's token for another thread of the house
 var Principals = []string{
 	"nobody", "unknown", "expired", "revoked", "outsider", "member", "owner", "bot",
 	"house-key", "owner-key", "elsewhere", "token", "reader", "writer", "sibling",
 }
 
-// Cast is everyone, around one house.
+// Cast is every principal, around one house.
 type Cast struct {
-	// House is the house in question, Annex another one that its people are in too, Other one of the outsider.
+	// House is the house in question, Annex another house of its people, and Other the house of the outsider.
 	House, Annex, Other           string
 	Owner, Member, Bot, Outsider  string
 	database                      *dbtest.Database
@@ -63,7 +63,7 @@ type Cast struct {
 	old                           map[string]string
 }
 
-// New makes a cast.
+// New creates a cast in a database.
 func New(t testing.TB, d *dbtest.Database, a *auth.Auth) *Cast {
 	t.Helper()
 	c := &Cast{database: d, auth: a}
@@ -107,8 +107,8 @@ type Owner interface {
 	Exec(ctx context.Context, statement string, args ...any) (pgconn.CommandTag, error)
 }
 
-// Heard waits until a server has heard of all changes of permission that were committed before, by others than itself:
-// what it heard of last is that a key of this function's own is gone.
+// Heard waits until a server has received all changes of permission that others committed before. It makes a change of its
+// own, which the server receives last: it deletes a key.
 func Heard(t testing.TB, owner Owner, a *auth.Auth) {
 	t.Helper()
 	key := rand.Text()
@@ -124,12 +124,12 @@ func Heard(t testing.TB, owner Owner, a *auth.Auth) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the server never hears of a change")
+			t.Fatal("the server does not receive a change of permission")
 		}
 	}
 }
 
-// Thread makes a chat with an empty log.
+// Thread creates a chat with an empty log, and returns its id.
 func (c *Cast) Thread(t testing.TB, house string) string {
 	t.Helper()
 	return c.insert(t, `
@@ -138,7 +138,7 @@ func (c *Cast) Thread(t testing.TB, house string) string {
 		insert into threads (id, house_id, stream_id) select id, $1, 'arbe-thread-' || id from id returning id`, house)
 }
 
-// Key makes a key for a house, of a person who is in it, and returns its id and whose it is.
+// Key creates a key that is limited to a house, for a person in it, and returns the ids of both.
 func (c *Cast) Key(t testing.TB, house string) (id, agent string) {
 	t.Helper()
 	agent = c.Member
@@ -165,7 +165,7 @@ func (c *Cast) newSession(t testing.TB) string {
 	return session
 }
 
-// Token makes the bot's token of a thread of the house.
+// Token creates a token of the bot for a thread of the house.
 func (c *Cast) Token(t testing.TB, thread string, scopes ...string) string {
 	t.Helper()
 	made, err := c.auth.CreateThreadToken(t.Context(), db.Scope{House: c.House}, thread, c.Bot, scopes)
@@ -173,10 +173,10 @@ func (c *Cast) Token(t testing.TB, thread string, scopes ...string) string {
 	return made.Token
 }
 
-// Credential makes what somebody shows where thread, of the house, is in question.
+// Credential returns a credential for a request about a thread of the house.
 type Credential func(t testing.TB, thread string) string
 
-// Credentials are what a principal may show, by what it is. All of it gets the same.
+// Credentials returns the credentials of a principal by their names. The same must hold for all of them.
 func (c *Cast) Credentials(t testing.TB, principal string) map[string]Credential {
 	t.Helper()
 	is := func(credential string) Credential { return func(testing.TB, string) string { return credential } }
@@ -239,7 +239,7 @@ func (c *Cast) Credentials(t testing.TB, principal string) map[string]Credential
 	return all[principal]
 }
 
-// Forge changes what a token says, and signs it as arbe would.
+// Forge changes the content of a token, and signs it with arbe's own key.
 func (c *Cast) Forge(t testing.TB, token string, change func(header, claims map[string]any)) string {
 	t.Helper()
 	parts := strings.Split(token, ".")
@@ -264,15 +264,16 @@ func (c *Cast) Forge(t testing.TB, token string, change func(header, claims map[
 	return parts[0] + "." + parts[1] + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// mirror is a text backwards.
+// mirror reverses a text.
 func mirror(s string) string {
 	b := []byte(s)
 	slices.Reverse(b)
 	return string(b)
 }
 
-// Table reads what each principal gets from each operation. The first line has the principals; each other one an operation,
-// whose name may have spaces, and an outcome for each principal. Lines that begin with # are comments.
+// Table parses a table of the outcome of each operation for each principal. Its first line has the principals. Each other
+// line has an operation, whose name may contain spaces, and an outcome for each principal. Lines that begin with # are
+// comments.
 func Table(t testing.TB, text string) map[string]map[string]string {
 	t.Helper()
 	table := map[string]map[string]string{}
@@ -301,17 +302,17 @@ func Table(t testing.TB, text string) map[string]map[string]string {
 	return table
 }
 
-// Complete asserts that a table has a line for each operation, and no other.
+// Complete asserts that a table has a line for each operation and no others.
 func Complete(t testing.TB, table map[string]map[string]string, operations []string) {
 	t.Helper()
 	for _, name := range operations {
 		if table[name] == nil {
-			t.Errorf("the table does not say who may %s", name)
+			t.Errorf("the table has no line for %s", name)
 		}
 	}
 	for name := range maps.Keys(table) {
 		if !slices.Contains(operations, name) {
-			t.Errorf("the table has a line for %s, which there is not", name)
+			t.Errorf("the table has a line for %s, which does not exist", name)
 		}
 	}
 }
