@@ -15,7 +15,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// keep puts an artifact into a new thread.
+// keep creates an artifact in a new thread.
 func keep(t *testing.T, c *arbe.Client, content string) *arbev1.Artifact {
 	t.Helper()
 	made, err := c.PutArtifact(t.Context(), &arbev1.CreateArtifactRequest{Scope: &arbev1.CreateArtifactRequest_ThreadId{ThreadId: newThread(t, c)}}, strings.NewReader(content))
@@ -25,7 +25,7 @@ func keep(t *testing.T, c *arbe.Client, content string) *arbev1.Artifact {
 	return made
 }
 
-// holds asserts that an artifact's bytes are there.
+// holds asserts that an artifact's bytes can be read.
 func holds(t *testing.T, c *arbe.Client, id, content string) {
 	t.Helper()
 	r, err := c.OpenArtifact(t.Context(), id, 0)
@@ -63,7 +63,7 @@ func TestAnArtifactOutlivesItsServer(t *testing.T) {
 	})
 }
 
-// An artifact may be larger than other requests' bodies.
+// An artifact may be larger than the bodies of other requests.
 func TestALargeArtifactIsKept(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)

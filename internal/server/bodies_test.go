@@ -25,7 +25,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// The request of a call that streams is in memory as long as the stream, so it is small.
+// The request of a call that streams stays in memory as long as the stream, so it must be small.
 func TestARequestForAStreamIsSmall(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
@@ -54,7 +54,7 @@ func TestARequestForAStreamIsSmall(t *testing.T) {
 	}
 }
 
-// No door reads a large body for somebody whose credential is not good: it answers before most of the body is sent.
+// No door reads a large body if the credential is not valid: it answers before most of the body was sent.
 func TestALargeBodyIsReadForNobodyUnknown(t *testing.T) {
 	t.Parallel()
 	s := start(t, settings(t))
@@ -91,7 +91,7 @@ func TestALargeBodyIsReadForNobodyUnknown(t *testing.T) {
 				if err != nil {
 					t.Fatalf("it waits for the body: %v", err)
 				}
-				if res.StatusCode/100 != 4 && path != "/theme" { // which remembers nothing that it could not read
+				if res.StatusCode/100 != 4 && path != "/theme" { // it ignores a body that it could not read
 					t.Errorf("it answers %s", res.Status)
 				}
 			})
@@ -127,7 +127,7 @@ func TestMemoryOfBodies(t *testing.T) {
 				<-goOn
 			})
 			var all sync.WaitGroup
-			// Each agent may have one such body at a time, and two agents together.
+			// There is memory for one such body of each agent, and for two in total.
 			front := httptest.NewServer(server.BoundBodies(who, httpd.NewMemory(2*large, large), handler))
 			defer front.Close()
 			send := func(agent string, text []byte) {
@@ -160,7 +160,7 @@ func TestMemoryOfBodies(t *testing.T) {
 	}
 }
 
-// A credential counts as one however it is written: to write it differently is not to be somebody else.
+// The limits count a credential as one, however it is written. Otherwise a client could evade them by writing it differently.
 func TestACredentialCountsAsOneHoweverItIsWritten(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
@@ -176,7 +176,7 @@ func TestACredentialCountsAsOneHoweverItIsWritten(t *testing.T) {
 	}
 	defer conn.Close()
 	fmt.Fprintf(conn, "PUT /api/stream/s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nContent-Type: text/plain\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n", key)
-	// The server asks for the body: from here on the request counts.
+	// The server requests the body, so from now on the request counts.
 	if line, err := bufio.NewReader(conn).ReadString('\n'); err != nil || !strings.Contains(line, "100 Continue") {
 		t.Fatalf("the server answers %q (%v)", line, err)
 	}

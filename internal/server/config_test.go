@@ -51,7 +51,7 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		"a machine gone that is none": {flags: map[string]string{"sandbox_machine_gone": "soon"}},
 		"a negative free space":       {flags: map[string]string{"sandbox_free_disk_mb": "-1"}},
 		"a blob store that is none":   {flags: map[string]string{"blob_store": "disk"}},
-		"a bucket that is none":       {flags: map[string]string{"blob_store": "s3://"}},
+		"a bucket without a name":     {flags: map[string]string{"blob_store": "s3://"}},
 		"a size that is none":         {flags: map[string]string{"artifact_max_size": "large"}},
 		"a quota of nothing":          {flags: map[string]string{"artifact_quota": "0"}},
 		"a spool that is none":        {flags: map[string]string{"spool_size": "-1"}},

@@ -16,7 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/server"
 )
 
-// ask is what a path of a server answers to a stranger.
+// ask returns what a server answers at a path without a credential.
 func ask(t *testing.T, s *server.Server, path string) page {
 	t.Helper()
 	res, err := http.Get(s.URL() + path)
@@ -31,7 +31,7 @@ func ask(t *testing.T, s *server.Server, path string) page {
 	return page{res.StatusCode, string(text)}
 }
 
-// becomes waits until a path answers with a status.
+// becomes waits until a path answers with this status.
 func becomes(t *testing.T, s *server.Server, path string, status int) page {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -117,7 +117,7 @@ func TestSIGTERMWaitsForCommandsThatEndInTime(t *testing.T) {
 	if err := process.Wait(); err != nil {
 		t.Errorf("the server ended with %v", err)
 	}
-	// No server goes on with it: what is in the log, the first one wrote.
+	// No other server continues the command, so the first one wrote everything in the log.
 	conn, err := pgx.Connect(t.Context(), cfg.DatabaseURL)
 	if err != nil {
 		t.Fatal(err)

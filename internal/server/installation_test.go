@@ -18,7 +18,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// workingTrees are the directories of the sandboxes in a data directory.
+// workingTrees returns the names of the directories of the sandboxes in a data directory.
 func workingTrees(t *testing.T, cfg server.Config, folder string) (ids []string) {
 	t.Helper()
 	dirs, err := os.ReadDir(filepath.Join(cfg.DataDir, "local", folder))
@@ -31,7 +31,7 @@ func workingTrees(t *testing.T, cfg server.Config, folder string) (ids []string)
 	return ids
 }
 
-// output runs a command in a thread and is what it prints.
+// output runs a command in a thread and returns what it prints.
 func output(t *testing.T, cfg server.Config, thread, line string) string {
 	t.Helper()
 	c := client(t, cfg)
@@ -47,7 +47,7 @@ func stop(t *testing.T, s *server.Server) {
 	}
 }
 
-// copyDatabase makes a database a copy of another one that nobody uses, as a restored dump is.
+// copyDatabase replaces a database with a copy of another one that nobody uses, as restoring a dump would.
 func copyDatabase(t *testing.T, from, to string) {
 	t.Helper()
 	name := func(text string) (*url.URL, string) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// mayImport is the package map of the README: which of our packages each package may import. A package
-// under a folder that ends in "/…" is held to that folder's line.
+// mayImport is the package map of the README: the packages of this module that each package may import. A line that ends
+// in "/…" is for the packages below that folder that have no line of their own.
 var mayImport = map[string]string{
 	"cmd/arbe":           "internal/door internal/httpd proto/arbe proto/arbe/v1 proto/arbe/v1/arbev1connect internal/server internal/entry internal/fault internal/version",
 	"proto/arbe":         "proto/arbe/v1 proto/arbe/v1/arbev1connect",
@@ -71,12 +71,12 @@ func TestPackagesImportWhatTheMapAllows(t *testing.T) {
 			allowed, ok = mayImport[name[:strings.LastIndex(name, "/")]+"/…"]
 		}
 		if !ok {
-			t.Errorf("%s is not on the map: add it here and to the README", name)
+			t.Errorf("%s is not in the map: add it here and to the README", name)
 			continue
 		}
 		for _, path := range words[1:] {
 			if ours, found := strings.CutPrefix(path, module); found && allowed != "*" && !slices.Contains(strings.Fields(allowed), ours) {
-				t.Errorf("%s imports %s, which its line on the map does not allow", name, ours)
+				t.Errorf("%s imports %s, which its line in the map does not allow", name, ours)
 			}
 		}
 	}

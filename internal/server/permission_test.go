@@ -14,7 +14,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// What one server ends, the other does not go on with: also when it is not notified.
+// What one server revokes ends on the other one too, even if that receives no notification.
 func TestARevocationReachesEveryServer(t *testing.T) {
 	t.Parallel()
 	url := dbtest.Empty(t)

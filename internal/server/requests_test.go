@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// named sends an id with each request, as a proxy does.
+// named sends an id with each request, as a proxy would.
 type named struct{ id string }
 
 func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -124,7 +124,7 @@ func TestLogSettings(t *testing.T) {
 	}
 }
 
-// bearerOf shows a credential with each call.
+// bearerOf sends a credential with each call.
 func bearerOf(token string) connect.UnaryInterceptorFunc {
 	return func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {

@@ -34,7 +34,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// asServer makes this test program be a server, so that tests can kill a real one.
+// asServer makes this test program a server, so that tests can kill a real process.
 const asServer = "ARBE_TEST_AS_SERVER"
 
 func TestMain(m *testing.M) {
@@ -92,7 +92,7 @@ func TestFirstStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		browser := newBrowser(t)
-		for range 2 { // looking at it is not using it
+		for range 2 { // opening the page does not use the link up
 			if page := browser.get(link); page.status != http.StatusOK || !strings.Contains(page.body, `action="/login"`) {
 				t.Errorf("the link leads to a page with status %d, want the question whether to log in: %s", page.status, page.body)
 			}
@@ -241,7 +241,7 @@ func TestWhatRunsInASandboxOutlivesItsServer(t *testing.T) {
 		}
 		startProcess(t, cfg)
 		goesOn(t, cfg, thread, command)
-		output(t, cfg, thread, "kill $(cat pid)") // or it goes on after the test
+		output(t, cfg, thread, "kill $(cat pid)") // otherwise it would go on after the test
 	})
 }
 
@@ -279,7 +279,7 @@ func TestSandboxesOfTwoMachines(t *testing.T) {
 			t.Errorf("%q ran", got)
 		}
 	})
-	// Which of the two has it.
+	// Find out which of the two servers runs it.
 	at := 0
 	if found, _ := filepath.Glob(filepath.Join(cfgs[1].DataDir, "local", "boxes", "*", "box.json")); len(found) > 0 {
 		at = 1
@@ -574,11 +574,11 @@ func TestTheDoor(t *testing.T) {
 	})
 }
 
-// settings are a server's of this test: a data directory of its own, any free port.
+// settings returns a configuration for this test: its own data directory and any free port.
 func settings(t *testing.T) server.Config {
 	t.Helper()
 	dir := t.TempDir()
-	// The embedded Postgres and the boxes run as other users, who pass through.
+	// The embedded Postgres and the sandboxes run as other users, who must be able to enter their directories.
 	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
 		os.Chmod(d, 0o755)
 	}
@@ -605,7 +605,7 @@ func start(t *testing.T, cfg server.Config) *server.Server {
 // startProcess runs a server in a process of its own, which the test may kill.
 func startProcess(t *testing.T, cfg server.Config) *exec.Cmd {
 	t.Helper()
-	os.Remove(filepath.Join(cfg.DataDir, "cli.json")) // its coming says that the server serves
+	os.Remove(filepath.Join(cfg.DataDir, "cli.json")) // when it appears again, the server serves
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), asServer+"=1", "ARBE_DATA_DIR="+cfg.DataDir, "ARBE_ADDR="+cfg.Addr, "ARBE_LOG_LEVEL="+cfg.LogLevel, "ARBE_SANDBOX_GRACE="+cfg.SandboxGrace,
 		"DATABASE_URL="+cfg.DatabaseURL, "ARBE_SECRET_KEY="+cfg.SecretKey, "ARBE_DRAIN_TIMEOUT="+cfg.DrainTimeout, "ARBE_SANDBOX_MACHINE_GONE="+cfg.SandboxMachineGone,
@@ -654,7 +654,7 @@ func login(t *testing.T, cfg server.Config) (l cliLogin) {
 	return l
 }
 
-// client is logged in as the owner, as the command line of the machine is.
+// client returns a client that is logged in as the owner, like the command line of the machine.
 func client(t *testing.T, cfg server.Config) *arbe.Client {
 	t.Helper()
 	l := login(t, cfg)
@@ -693,7 +693,7 @@ func run(t *testing.T, c *arbe.Client, thread, line string) *arbev1.RunCommandRe
 	return ran
 }
 
-// await follows a thread until an event is the one.
+// await follows a thread until an event meets a condition.
 func await(t *testing.T, c *arbe.Client, thread string, is func(*arbev1.TailResponse) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -732,7 +732,7 @@ func decode[P entry.Payload](t *testing.T, e *arbev1.Entry) P {
 	return p
 }
 
-// browser is as much of one as these tests need: it keeps cookies and follows redirects.
+// browser is a minimal browser: it keeps cookies and follows redirects.
 type browser struct {
 	t *testing.T
 	http.Client
@@ -748,7 +748,7 @@ func newBrowser(t *testing.T) *browser {
 	return &browser{t, http.Client{Jar: jar}}
 }
 
-// login opens a login link and presses its button.
+// login opens a login link and submits its form.
 func (b *browser) login(link string) page {
 	b.t.Helper()
 	address, token, _ := strings.Cut(link, "?token=")

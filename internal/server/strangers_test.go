@@ -28,13 +28,13 @@ func TestStrangersHoldNoConnection(t *testing.T) {
 	t.Cleanup(func() { s.Stop() })
 	key := login(t, cfg).Token
 
-	// Every door, by the start of a request that does not go on.
+	// The beginnings of requests that are never completed, one for each door.
 	const unknown = "Authorization: Bearer arbe_unknown\r\n"
 	heads := map[string]string{
 		"nothing":       "",
 		"half a header": "GET / HTTP/1.1\r\nHost: a\r\n",
 		"HTTP/2":        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-		"a request":     "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n", // and no other one
+		"a request":     "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n", // followed by no other request
 	}
 	body := func(method, path, headers string) {
 		for _, length := range []string{"Content-Length: 1000\r\n", "Transfer-Encoding: chunked\r\n"} {
