@@ -284,7 +284,7 @@ func checkApplied(ctx context.Context, conn *pgx.Conn, files whole) error {
 			return err
 		}
 		if !bytes.Equal(digests[int64(of)], migrationDigest(text)) {
-			return fault.Newf(fault.Precondition, "use the arbe that set the database up, or give this one an empty database",
+			return fault.Newf(fault.Precondition, "use the arbe that set the database up, or give this one an empty database; for arbe up, set ARBE_DATA_DIR to a new directory",
 				"this database was set up by another development build of arbe, whose migration %d differs from this one's", of)
 		}
 	}
@@ -433,7 +433,7 @@ func migrationFailed(err error) error {
 			"give that role CREATEROLE, CREATE on the database and, when another role made arbe_app in this cluster, arbe_app with admin option").Because(err)
 	}
 	return fault.New(fault.Precondition, "the database could not be brought to this version's schema",
-		"read the cause in the log; a newer arbe may have migrated it already, or one from before the first release, whose databases this one does not read").Because(err)
+		"read the cause in the log; a newer arbe may have migrated it already").Because(err)
 }
 
 // Installation returns the identity of the database at ownerURL, which dumps and restores keep. It is empty if
