@@ -1,10 +1,7 @@
 package dispatch
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"io"
 	"sync"
 	"time"
 
@@ -24,28 +21,18 @@ import (
 // writer of its input. Both call repeatedly with a position, so a call that is repeated, after a broken connection or
 // on the next server, loses and duplicates nothing.
 //
+// The reader's side is in feed.go, the writer's in input.go.
+//
 // By asking for a position the reader confirms that it has everything before it. What the reader does not have yet is
 // in a feed, as far as memory allows, and beyond that in the command's record. If the record is full too, the command
 // waits, as on a pipe.
 
 const (
-	// feedSize is how many bytes of output wait for the reader in this server's memory. Further bytes wait in the
-	// sandbox.
-	feedSize = 4 << 20
-	// feedPieces limits the pieces that wait, because a piece takes more memory than its bytes, and mostPieces those of
-	// one answer.
-	feedPieces, mostPieces = 16 << 10, 4096
-	// mostRead limits the bytes of one answer.
-	mostRead = 1 << 20
-	// inputSize is how many bytes of input wait for the command in this server's memory.
-	inputSize = 256 << 10
 	// attachedWait is how long a call waits for output or for room. It is less than the time-outs of common proxies.
 	attachedWait = 15 * time.Second
 	// absentAfter is the time without a call after which a reader or writer counts as gone. A broken connection is
 	// replaced well within it.
 	absentAfter = time.Minute
-	// drainWithin is how long the end of a command waits for a reader that does not call.
-	drainWithin = 15 * time.Second
 	// lookAgain is how often a call looks for a command that no server has started yet.
 	lookAgain = time.Second
 )
@@ -91,10 +78,6 @@ type Writing struct {
 	// Closed reports that the command reads no more input.
 	Closed bool
 }
-
-// errOutputLost is the error for output that is no longer available.
-var errOutputLost = fault.New(fault.OutOfRange, "a part of the command's output is no longer available, because nobody read it",
-	"see the command's result for the output that the log keeps")
 
 // attachments holds the attached commands that this server works on.
 type attachments struct {
@@ -187,314 +170,6 @@ func (c *condition) sleep(ctx context.Context, most time.Duration) error {
 	return nil
 }
 
-// feed is the output of a command that its reader does not have yet.
-type feed struct {
-	condition
-	pieces   []fedPiece // starting at base
-	base     int64      // the reader has everything before it
-	end      int64      // the end of what was written; less than base while output is written again after a restart
-	acked    int64      // the record is not needed before this position in it
-	moved    time.Time  // when base moved or hurry was set
-	closed   bool       // nothing more will be written
-	hurry    bool       // the command was ended, so a reader that stops reading delays nobody
-	lost     bool       // unread output was dropped, and later output is dropped too
-	left     bool       // another server continues the command
-	presence presence
-}
-
-type fedPiece struct {
-	Piece
-	next int64 // the position in the record after it; 0 in the middle of an entry of the record
-}
-
-func newFeed() *feed {
-	return &feed{condition: newCondition(), presence: presence{last: time.Now()}}
-}
-
-// write adds output that ends at position next of the record. If there is no room, it waits for the reader until ctx
-// ends, which is an error.
-func (f *feed) write(ctx context.Context, channel Channel, data []byte, next int64) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for len(data) > 0 {
-		room := feedSize - (f.end - f.base)
-		switch known := min(f.base-f.end, int64(len(data))); {
-		case known > 0: // the reader got it from an earlier server, as its call may have said during the wait
-			f.end, data = f.end+known, data[known:]
-		case f.lost:
-			f.end += int64(len(data))
-			f.base, f.acked, data = f.end, next, nil
-		case room <= 0 || len(f.pieces) >= feedPieces:
-			if err := f.wait(ctx); err != nil {
-				return err
-			}
-		default:
-			n := min(int64(len(data)), room)
-			behind := next
-			if n < int64(len(data)) {
-				behind = 0
-			}
-			f.add(channel, data[:n], behind)
-			data = data[n:]
-		}
-	}
-	f.notify()
-	return nil
-}
-
-// add adds a piece, merging it with the last one if that is small and of the same channel.
-func (f *feed) add(channel Channel, data []byte, next int64) {
-	f.end += int64(len(data))
-	if n := len(f.pieces); n > 0 && f.pieces[n-1].Channel == channel && len(f.pieces[n-1].Data)+len(data) <= 64<<10 {
-		last := &f.pieces[n-1]
-		last.Data, last.next = append(last.Data, data...), next
-		return
-	}
-	f.pieces = append(f.pieces, fedPiece{Piece{channel, bytes.Clone(data)}, next})
-}
-
-// wait releases f.mu and waits for a change until ctx ends, which is an error. If the reader is gone, unread output is
-// dropped.
-func (f *feed) wait(ctx context.Context) error {
-	limit := absentAfter
-	if f.hurry || f.closed {
-		limit = drainWithin
-	}
-	left := f.presence.absentIn(limit)
-	if f.hurry {
-		left = min(left, time.Until(f.moved.Add(drainWithin)))
-	}
-	if left <= 0 {
-		f.lose()
-		return nil
-	}
-	return f.sleep(ctx, left)
-}
-
-// lose drops unread output.
-func (f *feed) lose() {
-	f.lost = true
-	if n := len(f.pieces); n > 0 {
-		f.acked = max(f.acked, f.pieces[n-1].next)
-	}
-	f.pieces, f.base = nil, max(f.base, f.end)
-	f.notify()
-}
-
-// gap reports that the next n bytes are unknown. They are lost unless the reader has them.
-func (f *feed) gap(n int64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.end += n; f.end > f.base {
-		f.lose()
-	}
-}
-
-// rush reports that the command was ended, so its output no longer waits for a reader that stops reading.
-func (f *feed) rush() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.hurry, f.moved = true, time.Now()
-	f.notify()
-}
-
-// close reports that nothing more will be written, and waits until the reader has everything or is gone. The error is
-// that ctx has ended.
-func (f *feed) close(ctx context.Context) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed = true
-	f.notify()
-	for f.base < f.end {
-		if err := f.wait(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// over reports that this server no longer works on the command. left says that another one continues it.
-func (f *feed) over(left bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.closed, f.left = true, left
-	f.notify()
-}
-
-// printed returns how many bytes were written.
-func (f *feed) printed() int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.end
-}
-
-// released returns the position before which the record is not needed, and a channel that is closed when it may change.
-func (f *feed) released() (int64, <-chan struct{}) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.acked, f.changed
-}
-
-// read returns the output after a position, which confirms that the reader has everything before it. It waits for
-// output until the deadline. With Stay or Leave it only records the call.
-func (f *feed) read(ctx context.Context, position int64, intent ReadIntent, deadline time.Time) (Reading, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.presence.begin()
-	defer f.presence.end()
-	f.advance(position)
-	if intent == Leave {
-		f.lose()
-		return Reading{Position: position}, nil
-	}
-	for {
-		switch {
-		case position < f.base:
-			return Reading{}, errOutputLost
-		case intent == Stay:
-			return Reading{Position: position}, nil
-		case f.base < f.end:
-			return f.next(), nil
-		case f.left:
-			return Reading{Position: position}, nil
-		case f.closed && position > f.end:
-			return Reading{}, errOutputLost
-		case f.closed:
-			return Reading{Position: position, Ended: true}, nil
-		case time.Now().After(deadline):
-			return Reading{Position: position}, nil
-		}
-		if err := f.sleep(ctx, time.Until(deadline)); err != nil {
-			return Reading{}, fault.From(err)
-		}
-	}
-}
-
-// advance records that the reader has everything before a position.
-func (f *feed) advance(position int64) {
-	n := position - f.base
-	if n <= 0 {
-		return
-	}
-	f.base, f.moved = position, time.Now()
-	for len(f.pieces) > 0 && n > 0 {
-		first := &f.pieces[0]
-		if n < int64(len(first.Data)) {
-			first.Data = first.Data[n:]
-			break
-		}
-		n -= int64(len(first.Data))
-		f.acked = max(f.acked, first.next)
-		f.pieces = f.pieces[1:]
-	}
-	f.notify()
-}
-
-// next returns the first pieces.
-func (f *feed) next() Reading {
-	r := Reading{Position: f.base}
-	for _, p := range f.pieces {
-		data := p.Data[:min(len(p.Data), int(f.base+mostRead-r.Position))]
-		if len(data) == 0 || len(r.Pieces) == mostPieces {
-			break
-		}
-		r.Pieces = append(r.Pieces, Piece{p.Channel, data})
-		r.Position += int64(len(data))
-	}
-	return r
-}
-
-// errInputCut is the error for input that ended early.
-var errInputCut = errors.New("the command's input was interrupted")
-
-// input is the input of a command.
-type input struct {
-	condition
-	pending  []byte // accepted but not read
-	taken    int64  // the position up to which input was accepted
-	ended    bool   // everything was accepted
-	closed   bool   // the command reads no more
-	left     bool   // this server no longer works on the command
-	presence presence
-}
-
-func newInput() *input {
-	return &input{condition: newCondition(), presence: presence{last: time.Now()}}
-}
-
-// write accepts input that begins at a position, as much as there is room for. It skips what was accepted before. It
-// waits for room until the deadline. end reports that nothing follows. Without data it only records the call.
-func (i *input) write(ctx context.Context, position int64, data []byte, end bool, deadline time.Time) (Writing, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.presence.begin()
-	defer i.presence.end()
-	if position > i.taken {
-		return Writing{}, fault.Newf(fault.OutOfRange, "run the command again", "the command's input was accepted only up to byte %d", i.taken)
-	}
-	data = data[min(i.taken-position, int64(len(data))):]
-	for {
-		room := inputSize - len(i.pending)
-		switch {
-		case i.closed || i.ended:
-			return Writing{Position: i.taken, Closed: i.closed}, nil
-		case room > 0 || len(data) == 0:
-			n := min(room, len(data))
-			i.pending, i.taken = append(i.pending, data[:n]...), i.taken+int64(n)
-			i.ended = end && n == len(data)
-			i.notify()
-			return Writing{Position: i.taken}, nil
-		case i.left || time.Now().After(deadline):
-			return Writing{Position: i.taken}, nil
-		}
-		if err := i.sleep(ctx, time.Until(deadline)); err != nil {
-			return Writing{}, fault.From(err)
-		}
-	}
-}
-
-// Read reads accepted input and waits for it. It fails with errInputCut if the writer is gone, and with
-// [io.ErrClosedPipe] after close.
-func (i *input) Read(p []byte) (int, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for {
-		left := i.presence.absentIn(absentAfter)
-		switch {
-		case i.closed || i.left:
-			return 0, io.ErrClosedPipe
-		case len(i.pending) > 0:
-			n := copy(p, i.pending)
-			i.pending = i.pending[n:]
-			i.notify()
-			return n, nil
-		case i.ended:
-			return 0, io.EOF
-		case left <= 0:
-			return 0, errInputCut
-		}
-		_ = i.sleep(context.Background(), left) // this context never ends
-	}
-}
-
-// close reports that the command reads no more.
-func (i *input) close() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.closed, i.pending = true, nil
-	i.notify()
-}
-
-// over reports that this server no longer works on the command. left says that another one continues it.
-func (i *input) over(left bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.left = true; !left {
-		i.closed = true
-	}
-	i.notify()
-}
-
 // attach creates a command's attachment for as long as this server works on it.
 func (w *commandWorker) attach(args commandArgs, c entry.Command) (to *attachment, detach func(left bool)) {
 	to = &attachment{}
@@ -517,20 +192,6 @@ func (w *commandWorker) attach(args commandArgs, c entry.Command) (to *attachmen
 			to.input.over(left)
 		}
 	}
-}
-
-// feedWriter writes one output of a command to its feed.
-type feedWriter struct {
-	ctx     context.Context
-	feed    *feed
-	channel Channel
-}
-
-func (w feedWriter) Write(p []byte) (int, error) {
-	if err := w.feed.write(w.ctx, w.channel, p, 0); err != nil {
-		return 0, err
-	}
-	return len(p), nil
 }
 
 // ReadOutput returns the output of a command with [entry.Command].Separate after a position, up to a limit. The first

@@ -1,0 +1,257 @@
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+const (
+	// feedSize is how many bytes of output wait for the reader in this server's memory. Further bytes wait in the
+	// sandbox.
+	feedSize = 4 << 20
+	// feedPieces limits the pieces that wait, because a piece takes more memory than its bytes, and mostPieces those of
+	// one answer.
+	feedPieces, mostPieces = 16 << 10, 4096
+	// mostRead limits the bytes of one answer.
+	mostRead = 1 << 20
+	// drainWithin is how long the end of a command waits for a reader that does not call.
+	drainWithin = 15 * time.Second
+)
+
+// errOutputLost is the error for output that is no longer available.
+var errOutputLost = fault.New(fault.OutOfRange, "a part of the command's output is no longer available, because nobody read it",
+	"see the command's result for the output that the log keeps")
+
+// feed is the output of a command that its reader does not have yet.
+type feed struct {
+	condition
+	pieces   []fedPiece // starting at base
+	base     int64      // the reader has everything before it
+	end      int64      // the end of what was written; less than base while output is written again after a restart
+	acked    int64      // the record is not needed before this position in it
+	moved    time.Time  // when base moved or hurry was set
+	closed   bool       // nothing more will be written
+	hurry    bool       // the command was ended, so a reader that stops reading delays nobody
+	lost     bool       // unread output was dropped, and later output is dropped too
+	left     bool       // another server continues the command
+	presence presence
+}
+
+type fedPiece struct {
+	Piece
+	next int64 // the position in the record after it; 0 in the middle of an entry of the record
+}
+
+func newFeed() *feed {
+	return &feed{condition: newCondition(), presence: presence{last: time.Now()}}
+}
+
+// write adds output that ends at position next of the record. If there is no room, it waits for the reader until ctx
+// ends, which is an error.
+func (f *feed) write(ctx context.Context, channel Channel, data []byte, next int64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for len(data) > 0 {
+		room := feedSize - (f.end - f.base)
+		switch known := min(f.base-f.end, int64(len(data))); {
+		case known > 0: // the reader got it from an earlier server, as its call may have said during the wait
+			f.end, data = f.end+known, data[known:]
+		case f.lost:
+			f.end += int64(len(data))
+			f.base, f.acked, data = f.end, next, nil
+		case room <= 0 || len(f.pieces) >= feedPieces:
+			if err := f.wait(ctx); err != nil {
+				return err
+			}
+		default:
+			n := min(int64(len(data)), room)
+			behind := next
+			if n < int64(len(data)) {
+				behind = 0
+			}
+			f.add(channel, data[:n], behind)
+			data = data[n:]
+		}
+	}
+	f.notify()
+	return nil
+}
+
+// add adds a piece, merging it with the last one if that is small and of the same channel.
+func (f *feed) add(channel Channel, data []byte, next int64) {
+	f.end += int64(len(data))
+	if n := len(f.pieces); n > 0 && f.pieces[n-1].Channel == channel && len(f.pieces[n-1].Data)+len(data) <= 64<<10 {
+		last := &f.pieces[n-1]
+		last.Data, last.next = append(last.Data, data...), next
+		return
+	}
+	f.pieces = append(f.pieces, fedPiece{Piece{channel, bytes.Clone(data)}, next})
+}
+
+// wait releases f.mu and waits for a change until ctx ends, which is an error. If the reader is gone, unread output is
+// dropped.
+func (f *feed) wait(ctx context.Context) error {
+	limit := absentAfter
+	if f.hurry || f.closed {
+		limit = drainWithin
+	}
+	left := f.presence.absentIn(limit)
+	if f.hurry {
+		left = min(left, time.Until(f.moved.Add(drainWithin)))
+	}
+	if left <= 0 {
+		f.lose()
+		return nil
+	}
+	return f.sleep(ctx, left)
+}
+
+// lose drops unread output.
+func (f *feed) lose() {
+	f.lost = true
+	if n := len(f.pieces); n > 0 {
+		f.acked = max(f.acked, f.pieces[n-1].next)
+	}
+	f.pieces, f.base = nil, max(f.base, f.end)
+	f.notify()
+}
+
+// gap reports that the next n bytes are unknown. They are lost unless the reader has them.
+func (f *feed) gap(n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.end += n; f.end > f.base {
+		f.lose()
+	}
+}
+
+// rush reports that the command was ended, so its output no longer waits for a reader that stops reading.
+func (f *feed) rush() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hurry, f.moved = true, time.Now()
+	f.notify()
+}
+
+// close reports that nothing more will be written, and waits until the reader has everything or is gone. The error is
+// that ctx has ended.
+func (f *feed) close(ctx context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	f.notify()
+	for f.base < f.end {
+		if err := f.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// over reports that this server no longer works on the command. left says that another one continues it.
+func (f *feed) over(left bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed, f.left = true, left
+	f.notify()
+}
+
+// printed returns how many bytes were written.
+func (f *feed) printed() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.end
+}
+
+// released returns the position before which the record is not needed, and a channel that is closed when it may change.
+func (f *feed) released() (int64, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.acked, f.changed
+}
+
+// read returns the output after a position, which confirms that the reader has everything before it. It waits for
+// output until the deadline. With Stay or Leave it only records the call.
+func (f *feed) read(ctx context.Context, position int64, intent ReadIntent, deadline time.Time) (Reading, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.presence.begin()
+	defer f.presence.end()
+	f.advance(position)
+	if intent == Leave {
+		f.lose()
+		return Reading{Position: position}, nil
+	}
+	for {
+		switch {
+		case position < f.base:
+			return Reading{}, errOutputLost
+		case intent == Stay:
+			return Reading{Position: position}, nil
+		case f.base < f.end:
+			return f.next(), nil
+		case f.left:
+			return Reading{Position: position}, nil
+		case f.closed && position > f.end:
+			return Reading{}, errOutputLost
+		case f.closed:
+			return Reading{Position: position, Ended: true}, nil
+		case time.Now().After(deadline):
+			return Reading{Position: position}, nil
+		}
+		if err := f.sleep(ctx, time.Until(deadline)); err != nil {
+			return Reading{}, fault.From(err)
+		}
+	}
+}
+
+// advance records that the reader has everything before a position.
+func (f *feed) advance(position int64) {
+	n := position - f.base
+	if n <= 0 {
+		return
+	}
+	f.base, f.moved = position, time.Now()
+	for len(f.pieces) > 0 && n > 0 {
+		first := &f.pieces[0]
+		if n < int64(len(first.Data)) {
+			first.Data = first.Data[n:]
+			break
+		}
+		n -= int64(len(first.Data))
+		f.acked = max(f.acked, first.next)
+		f.pieces = f.pieces[1:]
+	}
+	f.notify()
+}
+
+// next returns the first pieces.
+func (f *feed) next() Reading {
+	r := Reading{Position: f.base}
+	for _, p := range f.pieces {
+		data := p.Data[:min(len(p.Data), int(f.base+mostRead-r.Position))]
+		if len(data) == 0 || len(r.Pieces) == mostPieces {
+			break
+		}
+		r.Pieces = append(r.Pieces, Piece{p.Channel, data})
+		r.Position += int64(len(data))
+	}
+	return r
+}
+
+// feedWriter writes one output of a command to its feed.
+type feedWriter struct {
+	ctx     context.Context
+	feed    *feed
+	channel Channel
+}
+
+func (w feedWriter) Write(p []byte) (int, error) {
+	if err := w.feed.write(w.ctx, w.channel, p, 0); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

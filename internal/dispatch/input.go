@@ -1,0 +1,104 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// inputSize is how many bytes of input wait for the command in this server's memory.
+const inputSize = 256 << 10
+
+// errInputCut is the error for input that ended early.
+var errInputCut = errors.New("the command's input was interrupted")
+
+// input is the input of a command.
+type input struct {
+	condition
+	pending  []byte // accepted but not read
+	taken    int64  // the position up to which input was accepted
+	ended    bool   // everything was accepted
+	closed   bool   // the command reads no more
+	left     bool   // this server no longer works on the command
+	presence presence
+}
+
+func newInput() *input {
+	return &input{condition: newCondition(), presence: presence{last: time.Now()}}
+}
+
+// write accepts input that begins at a position, as much as there is room for. It skips what was accepted before. It
+// waits for room until the deadline. end reports that nothing follows. Without data it only records the call.
+func (i *input) write(ctx context.Context, position int64, data []byte, end bool, deadline time.Time) (Writing, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.presence.begin()
+	defer i.presence.end()
+	if position > i.taken {
+		return Writing{}, fault.Newf(fault.OutOfRange, "run the command again", "the command's input was accepted only up to byte %d", i.taken)
+	}
+	data = data[min(i.taken-position, int64(len(data))):]
+	for {
+		room := inputSize - len(i.pending)
+		switch {
+		case i.closed || i.ended:
+			return Writing{Position: i.taken, Closed: i.closed}, nil
+		case room > 0 || len(data) == 0:
+			n := min(room, len(data))
+			i.pending, i.taken = append(i.pending, data[:n]...), i.taken+int64(n)
+			i.ended = end && n == len(data)
+			i.notify()
+			return Writing{Position: i.taken}, nil
+		case i.left || time.Now().After(deadline):
+			return Writing{Position: i.taken}, nil
+		}
+		if err := i.sleep(ctx, time.Until(deadline)); err != nil {
+			return Writing{}, fault.From(err)
+		}
+	}
+}
+
+// Read reads accepted input and waits for it. It fails with errInputCut if the writer is gone, and with
+// [io.ErrClosedPipe] after close.
+func (i *input) Read(p []byte) (int, error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for {
+		left := i.presence.absentIn(absentAfter)
+		switch {
+		case i.closed || i.left:
+			return 0, io.ErrClosedPipe
+		case len(i.pending) > 0:
+			n := copy(p, i.pending)
+			i.pending = i.pending[n:]
+			i.notify()
+			return n, nil
+		case i.ended:
+			return 0, io.EOF
+		case left <= 0:
+			return 0, errInputCut
+		}
+		_ = i.sleep(context.Background(), left) // this context never ends
+	}
+}
+
+// close reports that the command reads no more.
+func (i *input) close() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.closed, i.pending = true, nil
+	i.notify()
+}
+
+// over reports that this server no longer works on the command. left says that another one continues it.
+func (i *input) over(left bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.left = true; !left {
+		i.closed = true
+	}
+	i.notify()
+}
