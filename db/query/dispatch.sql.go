@@ -9,6 +9,24 @@ import (
 	"context"
 )
 
+const answerServer = `-- name: AnswerServer :exec
+update server_calls set answer = $1 where id = $2
+`
+
+func (q *Queries) AnswerServer(ctx context.Context, db DBTX, answer []byte, iD string) error {
+	_, err := db.Exec(ctx, answerServer, answer, iD)
+	return err
+}
+
+const askServer = `-- name: AskServer :exec
+insert into server_calls (id, house_id, question) values ($1, $2, $3)
+`
+
+func (q *Queries) AskServer(ctx context.Context, db DBTX, iD string, house string, question []byte) error {
+	_, err := db.Exec(ctx, askServer, iD, house, question)
+	return err
+}
+
 const decide = `-- name: Decide :execrows
 update decisions set decided = $1::bigint where stream_id = $2 and decided = $3::bigint
 `
@@ -28,6 +46,16 @@ select decide_idle($1::bigint[], $2::bigint[], $3::bigint[])
 
 func (q *Queries) DecideIdle(ctx context.Context, db DBTX, streams []int64, behind []int64, upto []int64) error {
 	_, err := db.Exec(ctx, decideIdle, streams, behind, upto)
+	return err
+}
+
+const endServerCall = `-- name: EndServerCall :exec
+delete from server_calls where id = $1 or asked_at < now() - interval '10 minutes'
+`
+
+// It also deletes the calls of servers that were killed while they waited.
+func (q *Queries) EndServerCall(ctx context.Context, db DBTX, id string) error {
+	_, err := db.Exec(ctx, endServerCall, id)
 	return err
 }
 
@@ -87,6 +115,29 @@ insert into servers (key) values ($1) on conflict (key) do nothing
 func (q *Queries) RegisterServer(ctx context.Context, db DBTX, key int64) error {
 	_, err := db.Exec(ctx, registerServer, key)
 	return err
+}
+
+const serverAnswer = `-- name: ServerAnswer :one
+select answer from server_calls where id = $1
+`
+
+func (q *Queries) ServerAnswer(ctx context.Context, db DBTX, id string) ([]byte, error) {
+	row := db.QueryRow(ctx, serverAnswer, id)
+	var answer []byte
+	err := row.Scan(&answer)
+	return answer, err
+}
+
+const serverQuestion = `-- name: ServerQuestion :one
+select question from server_calls where id = $1
+`
+
+// No row: the caller no longer waits.
+func (q *Queries) ServerQuestion(ctx context.Context, db DBTX, id string) ([]byte, error) {
+	row := db.QueryRow(ctx, serverQuestion, id)
+	var question []byte
+	err := row.Scan(&question)
+	return question, err
 }
 
 const undecided = `-- name: Undecided :many

@@ -233,6 +233,16 @@ type Server struct {
 	DeadAt *time.Time
 }
 
+// Calls in progress from one server to another one. The caller deletes its row; a notification tells each side when to look.
+type ServerCall struct {
+	ID       string
+	HouseID  string
+	Question []byte
+	// Null until the call is answered.
+	Answer  []byte
+	AskedAt time.Time
+}
+
 // Sealed under the installation's key. The newest key signs; older ones are kept until the last token that they signed has expired. A token is invalid if its key is not here.
 type SigningKey struct {
 	ID        string

@@ -197,58 +197,24 @@ func (w *commandWorker) attach(args commandArgs, c entry.Command) (to *attachmen
 // ReadOutput returns the output of a command with [entry.Command].Separate after a position, up to a limit. The first
 // position is 0. It waits a while for output, and then returns an empty Reading. The position confirms that the caller
 // has everything before it, which is then no longer kept. With Stay it only reports that the caller will continue to
-// read, with Leave that it will not.
+// read, with Leave that it will not. Any server may be called, whichever runs the command.
 //
 // A reader that leaves, or has not called for a minute, counts as gone: the command continues, and its output is not
 // kept for the reader. Reading what is no longer kept is a [fault.OutOfRange].
-func (d *Dispatcher) ReadOutput(ctx context.Context, scope db.Scope, threadID, commandID string, position int64, intent ReadIntent) (r Reading, err error) {
-	err = d.attachedTo(ctx, scope, threadID, commandID, func(to *attachment, deadline time.Time) error {
-		if to.feed == nil {
-			return errNotSeparate
-		}
-		r, err = to.feed.read(ctx, position, intent, deadline)
-		return err
-	}, func(c entry.Command, ended *entry.CommandResult) error {
-		switch r.Position = position; {
-		case intent != ReadOn:
-			return nil
-		case !c.Separate:
-			return errNotSeparate
-		case ended == nil:
-			return nil
-		case position != ended.RawBytes:
-			return errOutputLost
-		}
-		r.Ended = true
-		return nil
-	})
-	return r, err
+func (d *Dispatcher) ReadOutput(ctx context.Context, scope db.Scope, threadID, commandID string, position int64, intent ReadIntent) (Reading, error) {
+	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Position: position, Intent: intent, Wait: attachedWait}, d.askServer)
+	return r.Reading, err
 }
 
 // WriteInput sends input to a command with [entry.Command].Input, from a position on. The first position is 0. It
 // accepts as much as there is room for, and waits a while for room. end reports that nothing follows. Without data it
-// only reports that the caller will continue to write.
+// only reports that the caller will continue to write. Any server may be called, whichever runs the command.
 //
 // A writer that has not called for a minute before the end counts as gone: the command is then ended, because the end
 // of its input would tell it that the input was complete.
-func (d *Dispatcher) WriteInput(ctx context.Context, scope db.Scope, threadID, commandID string, position int64, data []byte, end bool) (w Writing, err error) {
-	err = d.attachedTo(ctx, scope, threadID, commandID, func(to *attachment, deadline time.Time) error {
-		if to.input == nil {
-			return errNoInput
-		}
-		w, err = to.input.write(ctx, position, data, end, deadline)
-		return err
-	}, func(c entry.Command, ended *entry.CommandResult) error {
-		if !c.Input {
-			return errNoInput
-		}
-		if end && ended == nil {
-			return fault.New(fault.Unavailable, "the command has not begun, so the end of its input was not accepted", "try again")
-		}
-		w = Writing{Position: position, Closed: ended != nil}
-		return nil
-	})
-	return w, err
+func (d *Dispatcher) WriteInput(ctx context.Context, scope db.Scope, threadID, commandID string, position int64, data []byte, end bool) (Writing, error) {
+	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Position: position, Writes: true, Data: data, End: end, Wait: attachedWait}, d.askServer)
+	return r.Writing, err
 }
 
 var (
@@ -256,25 +222,42 @@ var (
 	errNoInput     = fault.New(fault.Precondition, "this command has no input", "run it with an input")
 )
 
-// attachedTo calls one of two functions: here with the attachment of a command that this server works on; otherwise,
-// after waiting for one for a while, the other with the command and its result, which is nil if it has not ended.
-func (d *Dispatcher) attachedTo(ctx context.Context, scope db.Scope, threadID, commandID string,
-	here func(to *attachment, deadline time.Time) error, otherwise func(entry.Command, *entry.CommandResult) error) error {
-	key := attachmentKey{scope.House, threadID, commandID}
-	for deadline := time.Now().Add(attachedWait); ; {
+// call is one call of a reader or of a writer. Its fields are also the question that one server asks another one.
+type call struct {
+	Thread, Command string
+	Position        int64
+	// Writes: it is a writer's.
+	Writes bool       `json:",omitempty"`
+	Intent ReadIntent `json:",omitempty"` // a reader's
+	Data   []byte     `json:",omitempty"` // a writer's, as End
+	End    bool       `json:",omitempty"`
+	// Wait is how long it may wait for output or for room.
+	Wait time.Duration
+}
+
+// reply is the result of a call: a Reading or a Writing.
+type reply struct {
+	Reading Reading `json:",omitzero"`
+	Writing Writing `json:",omitzero"`
+}
+
+// serveCall answers a call if this server works on the command, or none does. If another one does, ask answers it.
+func (d *Dispatcher) serveCall(ctx context.Context, scope db.Scope, c call, ask func(_ context.Context, _ db.Scope, server string, _ call) (reply, error)) (reply, error) {
+	key := attachmentKey{scope.House, c.Thread, c.Command}
+	for deadline := time.Now().Add(c.Wait); ; {
 		to, added := d.attached.get(key)
 		if to != nil {
-			return here(to, deadline)
+			return c.attached(ctx, to, deadline)
 		}
-		c, ended, elsewhere, err := d.lookFor(ctx, scope, threadID, commandID)
+		said, ended, elsewhere, err := d.lookFor(ctx, scope, c.Thread, c.Command)
 		switch {
 		case err != nil:
-			return err
-		case elsewhere:
-			return fault.New(fault.Precondition, "this command runs on another server, which alone passes on its input and output",
-				"call that server, or read the command's result in the thread")
-		case ended != nil || !c.Separate && !c.Input || time.Now().After(deadline):
-			return otherwise(c, ended)
+			return reply{}, err
+		case elsewhere != "":
+			c.Wait = max(time.Until(deadline), 0)
+			return ask(ctx, scope, elsewhere, c)
+		case ended != nil || !said.Separate && !said.Input || time.Now().After(deadline):
+			return c.unattached(said, ended)
 		}
 		timer := time.NewTimer(lookAgain)
 		select {
@@ -282,15 +265,57 @@ func (d *Dispatcher) attachedTo(ctx context.Context, scope db.Scope, threadID, c
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
-			return fault.From(ctx.Err())
+			return reply{}, fault.From(ctx.Err())
 		}
 		timer.Stop()
 	}
 }
 
-// lookFor looks up a command that this server does not work on. ended is nil if it has not ended. elsewhere reports
-// that another server works on it.
-func (d *Dispatcher) lookFor(ctx context.Context, scope db.Scope, threadID, commandID string) (c entry.Command, ended *entry.CommandResult, elsewhere bool, err error) {
+// attached answers a call with the attachment of a command that this server works on.
+func (c call) attached(ctx context.Context, to *attachment, deadline time.Time) (r reply, err error) {
+	switch {
+	case c.Writes && to.input == nil:
+		return r, errNoInput
+	case c.Writes:
+		r.Writing, err = to.input.write(ctx, c.Position, c.Data, c.End, deadline)
+	case to.feed == nil:
+		return r, errNotSeparate
+	default:
+		r.Reading, err = to.feed.read(ctx, c.Position, c.Intent, deadline)
+	}
+	return r, err
+}
+
+// unattached answers a call for a command that no server works on. ended is its result; nil if it has not begun.
+func (c call) unattached(said entry.Command, ended *entry.CommandResult) (r reply, err error) {
+	if c.Writes {
+		if !said.Input {
+			return r, errNoInput
+		}
+		if c.End && ended == nil {
+			return r, fault.New(fault.Unavailable, "the command has not begun, so the end of its input was not accepted", "try again")
+		}
+		r.Writing = Writing{Position: c.Position, Closed: ended != nil}
+		return r, nil
+	}
+	r.Reading.Position = c.Position
+	switch {
+	case c.Intent != ReadOn:
+		return r, nil
+	case !said.Separate:
+		return r, errNotSeparate
+	case ended == nil:
+		return r, nil
+	case c.Position != ended.RawBytes:
+		return r, errOutputLost
+	}
+	r.Reading.Ended = true
+	return r, nil
+}
+
+// lookFor looks up a command that this server does not work on. ended is nil if it has not ended. elsewhere is the name
+// of the server that works on it, if another one does.
+func (d *Dispatcher) lookFor(ctx context.Context, scope db.Scope, threadID, commandID string) (c entry.Command, ended *entry.CommandResult, elsewhere string, err error) {
 	var log stream.Ref
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := d.threads.GetTx(ctx, tx, threadID)
@@ -308,28 +333,30 @@ func (d *Dispatcher) lookFor(ctx context.Context, scope db.Scope, threadID, comm
 			return nil
 		}
 		// If that server was killed, this one may continue the command soon.
-		gone, err := isGone(ctx, tx, orphan{Server: by}.key())
-		elsewhere = !gone
+		gone, err := isGone(ctx, tx, serverKey(by))
+		if !gone {
+			elsewhere = by
+		}
 		return err
 	})
 	if err != nil {
-		return c, nil, false, err
+		return c, nil, "", err
 	}
 	said, err := d.log.Get(ctx, log, commandID)
 	if err != nil {
-		return c, nil, false, err
+		return c, nil, "", err
 	}
 	c, ok := entry.As[entry.Command](said)
 	if !ok {
-		return c, nil, false, fault.New(fault.NotFound, "this entry is not a command", "give the id of a command entry")
+		return c, nil, "", fault.New(fault.NotFound, "this entry is not a command", "give the id of a command entry")
 	}
 	said, err = d.log.Get(ctx, log, entry.ResultID(commandID))
 	if fault.CodeOf(err) == fault.NotFound {
 		return c, nil, elsewhere, nil
 	}
 	if err != nil {
-		return c, nil, false, err
+		return c, nil, "", err
 	}
 	r, _ := entry.As[entry.CommandResult](said)
-	return c, &r, false, nil
+	return c, &r, "", nil
 }

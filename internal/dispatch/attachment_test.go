@@ -221,6 +221,81 @@ func (c *counted) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// A balancer may give the calls of a reader or a writer to any server. Here they go to one that cannot run the command,
+// because the thread's sandbox is on another machine.
+func TestAnAttachedCommandOfAnotherServer(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.thread(sandbox.Recipe{})
+	b.sh(th, "true")
+	b.driver = newLocal(t, t.TempDir())
+	b.server = b.serve()
+	t.Run("gets its input and gives its output through any server", func(t *testing.T) {
+		input := make([]byte, 3_000_000)
+		for i := range input {
+			input[i] = byte(rand.Uint32())
+		}
+		id := b.askFor(th, "", entry.Command{Command: "cat; echo end >&2; exit 3", Separate: true, Input: true})
+		go b.write(th, id, input)
+		var stdout, stderr bytes.Buffer
+		b.read(th, id, 0, &stdout, &stderr)
+		if !bytes.Equal(stdout.Bytes(), input) || stderr.String() != "end\n" {
+			t.Errorf("%d of %d bytes came back, stderr %q", stdout.Len(), len(input), stderr.String())
+		}
+		if r := b.result(th, id); r.ExitCode != 3 || r.Error != "" {
+			t.Errorf("the result is %+v", r)
+		}
+	})
+	t.Run("has the same errors", func(t *testing.T) {
+		id := b.askFor(th, "", entry.Command{Command: "cat", Separate: true, Input: true})
+		for {
+			w, err := b.dispatcher.WriteInput(t.Context(), b.scope, th, id, 0, []byte("some"), false)
+			if err != nil {
+				t.Fatal(detail(err))
+			}
+			if w.Position == 4 {
+				break
+			}
+		}
+		_, err := b.dispatcher.WriteInput(t.Context(), b.scope, th, id, 5, []byte("late"), false)
+		wantCode(t, err, fault.OutOfRange)
+		b.cancel(th, id)
+		b.read(th, id, 0, io.Discard)
+	})
+	t.Run("notices that its reader leaves", func(t *testing.T) {
+		id := b.askFor(th, "", entry.Command{Command: "yes | head -c 50000000", Separate: true})
+		b.readable(th, id)
+		if _, err := b.dispatcher.ReadOutput(t.Context(), b.scope, th, id, 0, dispatch.Leave); err != nil {
+			t.Fatal(detail(err))
+		}
+		if r := b.result(th, id); r.RawBytes != 50_000_000 {
+			t.Errorf("it wrote %d bytes, want 50000000", r.RawBytes)
+		}
+	})
+	t.Run("can still be read when its server has lost its connections", func(t *testing.T) {
+		id := b.askFor(th, "", entry.Command{Command: "yes", Separate: true})
+		b.readable(th, id)
+		b.dropConnections(b.Owner(t))
+		var got dispatch.Reading
+		for deadline := time.Now().Add(patience); len(got.Pieces) == 0; {
+			var err error
+			if got, err = b.dispatcher.ReadOutput(t.Context(), b.scope, th, id, 0, dispatch.ReadOn); err != nil && time.Now().After(deadline) {
+				t.Fatal(detail(err))
+			}
+		}
+		if err := b.dispatcher.CancelCommand(t.Context(), b.scope, th, id, dispatch.Kill); err != nil {
+			t.Fatal(detail(err))
+		}
+		b.read(th, id, got.Position, io.Discard)
+	})
+	t.Run("leaves no call behind", func(t *testing.T) {
+		var left int
+		if err := b.Owner(t).QueryRow(t.Context(), "select count(*) from server_calls").Scan(&left); err != nil || left != 0 {
+			t.Errorf("%d calls are left (%v)", left, err)
+		}
+	})
+}
+
 // A reader that has got more than anything keeps goes on with the next server where it was.
 func TestOutputIsCompleteWhenTheServerIsKilled(t *testing.T) {
 	t.Parallel()

@@ -115,6 +115,8 @@ type Dispatcher struct {
 	working sync.Map
 	// attached are this server's commands that a program reads or writes.
 	attached attachments
+	// relay connects calls for attached commands with the servers that work on these.
+	relay relay
 	// stopHeartbeat stops the heartbeat.
 	stopHeartbeat func()
 	// resultCtx ends when results can no longer be written. cancelResults ends it.
@@ -133,7 +135,7 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	lasting := context.WithoutCancel(ctx)
 	d.resultCtx, d.cancelResults = context.WithCancel(lasting)
 	var err error
-	if d.liveness, err = startLiveness(ctx, c.DB.Pool(), c.Logger); err != nil {
+	if d.liveness, err = startLiveness(ctx, c.DB.Pool(), c.Logger, d.told); err != nil {
 		return nil, err
 	}
 	if d.queue, err = d.newQueue(); err == nil {
@@ -225,6 +227,7 @@ func (d *Dispatcher) CountJobs(ctx context.Context) ([]JobCount, error) {
 // follows them; with [Config.EndCommands] they are ended. The result of a command that ends is written to its thread's
 // log. Entries that come in later are still decided until the log closes.
 func (d *Dispatcher) Stop(ctx context.Context) error {
+	defer d.relay.answering.Wait() // after the end of liveness, which brings further questions
 	defer d.liveness.end()
 	defer d.stopHeartbeat()
 	defer d.cancelResults()

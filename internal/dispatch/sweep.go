@@ -22,12 +22,14 @@ import (
 )
 
 // liveness shows other servers that this one is running: Postgres holds a lock for it exactly as long as its connection
-// exists. No heartbeat is needed.
+// exists. No heartbeat is needed. The same connection receives what other servers tell this one (relay.go).
 type liveness struct {
 	key      int64
 	database *pgx.ConnConfig
-	cancel   context.CancelFunc
-	done     sync.WaitGroup
+	// told receives what others send to the server's name. It must be quick, and must not need this connection.
+	told   func(payload string)
+	cancel context.CancelFunc
+	done   sync.WaitGroup
 }
 
 // serverLockGrace is how long a server may be without its lock before it counts as dead.
@@ -37,10 +39,10 @@ const serverLockGrace = 3 * time.Second
 const serverPrefix = "arbe-"
 
 // startLiveness takes a new lock, and takes it again whenever its connection is lost.
-func startLiveness(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) (*liveness, error) {
+func startLiveness(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger, told func(payload string)) (*liveness, error) {
 	var random [8]byte
 	rand.Read(random[:])
-	l := &liveness{key: int64(binary.BigEndian.Uint64(random[:]) >> 1), database: pool.Config().ConnConfig}
+	l := &liveness{key: int64(binary.BigEndian.Uint64(random[:]) >> 1), database: pool.Config().ConnConfig, told: told}
 	conn, err := l.lock(ctx)
 	if err != nil {
 		return nil, db.Explain(err)
@@ -66,7 +68,11 @@ func (l *liveness) lock(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Exec(ctx, "select pg_advisory_lock($1)", l.key); err != nil {
+	_, err = conn.Exec(ctx, "select pg_advisory_lock($1)", l.key)
+	if err == nil {
+		_, err = conn.Exec(ctx, "listen "+pgx.Identifier{l.name()}.Sanitize())
+	}
+	if err != nil {
 		conn.Close(context.WithoutCancel(ctx))
 		return nil, err
 	}
@@ -77,7 +83,13 @@ func (l *liveness) lock(ctx context.Context) (*pgx.Conn, error) {
 func (l *liveness) hold(ctx context.Context, conn *pgx.Conn, logger *slog.Logger) {
 	for ctx.Err() == nil {
 		if conn != nil {
-			_, _ = conn.WaitForNotification(ctx) // it listens to nothing, so this returns when the connection ends
+			for {
+				n, err := conn.WaitForNotification(ctx)
+				if err != nil {
+					break // the connection has ended
+				}
+				l.told(n.Payload)
+			}
 			conn.Close(context.WithoutCancel(ctx))
 		}
 		if ctx.Err() != nil {
@@ -178,9 +190,9 @@ type orphan struct {
 	Server string
 }
 
-// key returns the key of the server's liveness lock.
-func (o orphan) key() int64 {
-	key, err := strconv.ParseInt(strings.TrimPrefix(o.Server, serverPrefix), 16, 64)
+// serverKey returns the key of the liveness lock of a server by its name.
+func serverKey(name string) int64 {
+	key, err := strconv.ParseInt(strings.TrimPrefix(name, serverPrefix), 16, 64)
 	if err != nil {
 		return 0 // not the key of any server
 	}
@@ -224,7 +236,7 @@ func (d *Dispatcher) suspects(ctx context.Context) (list []orphan, err error) {
 		gone := map[string]bool{d.liveness.name(): false}
 		for _, o := range running {
 			if _, known := gone[o.Server]; !known {
-				if gone[o.Server], err = isGone(ctx, tx, o.key()); err != nil {
+				if gone[o.Server], err = isGone(ctx, tx, serverKey(o.Server)); err != nil {
 					return err
 				}
 			}
@@ -246,7 +258,7 @@ func isGone(ctx context.Context, tx pgx.Tx, key int64) (gone bool, err error) {
 // interrupt queues a job of a dead server again, unless the server has come back.
 func (d *Dispatcher) interrupt(ctx context.Context, o orphan) error {
 	return d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
-		if gone, err := isGone(ctx, tx, o.key()); err != nil || !gone {
+		if gone, err := isGone(ctx, tx, serverKey(o.Server)); err != nil || !gone {
 			return err
 		}
 		d.logger.Info("continuing a job of a dead server", "job", o.Job, "kind", o.Kind)

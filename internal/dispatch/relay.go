@@ -1,0 +1,215 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// This file lets every server answer calls for attached commands. What such a command prints and reads is in the memory
+// of the server that runs it, so another server passes the call on to that one, through the database: the call and its
+// reply are a row, and a notification to the connection that holds a server's liveness lock says that there is
+// something to read. Passing calls on by HTTP would be faster, but then every server would have to know an address at
+// which the others reach it, which an operator would have to set. A call may be lost or served twice, because its
+// position makes it harmless to repeat.
+
+const (
+	// tellAgain is the time after which a call that was not replied to is announced again, because a notification is
+	// lost when a server's connection breaks.
+	tellAgain = 2 * time.Second
+	// replyWithin is how much longer than the call itself its reply may take.
+	replyWithin = 5 * time.Second
+)
+
+// errNoReply is the error for a call that the server that runs the command did not answer.
+var errNoReply = fault.New(fault.Unavailable, "the server that runs the command does not answer", "try again")
+
+// relay tracks the calls between this server and others.
+type relay struct {
+	// asked maps the ids of this server's calls to channels that receive a token when there may be a reply.
+	asked sync.Map
+	// answered contains the ids of the calls of other servers that this one answers, because they may be told again.
+	answered sync.Map
+	// answering is for waiting until they are answered.
+	answering sync.WaitGroup
+}
+
+// notice is what one server tells another one.
+type notice struct {
+	// Call is the id of a call. From is the server that made it; empty if the call is the receiver's own, and answered.
+	Call  string
+	House string `json:",omitempty"`
+	From  string `json:",omitempty"`
+}
+
+// tellTx tells a server something when tx commits.
+func tellTx(ctx context.Context, tx pgx.Tx, server string, n notice) error {
+	text, err := json.Marshal(n)
+	if err == nil {
+		_, err = tx.Exec(ctx, "select pg_notify($1, $2)", server, string(text))
+	}
+	return err
+}
+
+// told receives a notice from another server.
+func (d *Dispatcher) told(payload string) {
+	var n notice
+	if json.Unmarshal([]byte(payload), &n) != nil || n.Call == "" {
+		return // another version's
+	}
+	if n.From == "" {
+		if waiting, there := d.relay.asked.Load(n.Call); there {
+			select {
+			case waiting.(chan struct{}) <- struct{}{}:
+			default: // a token is already pending
+			}
+		}
+		return
+	}
+	if _, twice := d.relay.answered.LoadOrStore(n.Call, true); twice {
+		return
+	}
+	d.relay.answering.Go(func() {
+		defer d.relay.answered.Delete(n.Call)
+		if err := d.answerServer(d.resultCtx, n); err != nil {
+			d.logger.Debug("cannot answer the call of another server, which will make it again", "server", n.From, "error", fault.From(err).Detail())
+		}
+	})
+}
+
+// answerServer answers the call of another server.
+func (d *Dispatcher) answerServer(ctx context.Context, n notice) error {
+	scope := db.Scope{House: n.House}
+	var question []byte
+	err := d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+		question, err = queries.ServerQuestion(ctx, tx, n.Call)
+		return err
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil // the caller no longer waits
+	}
+	if err != nil {
+		return err
+	}
+	var c call
+	var a answer
+	if err := json.Unmarshal(question, &c); err != nil {
+		return err
+	}
+	c.Wait = min(c.Wait, attachedWait)
+	a.Reply, err = d.serveCall(ctx, scope, c, func(context.Context, db.Scope, string, call) (reply, error) {
+		return reply{}, errNoReply // the command has moved on to another server: the caller looks again
+	})
+	if err != nil {
+		f := fault.From(err)
+		if f.Code == fault.Internal {
+			d.logger.ErrorContext(ctx, "the call of another server failed", "server", n.From, "error", f.Detail()) // its reply does not say why
+		}
+		a.Failed = &failure{f.Code, f.Message, f.Next, f.Reference}
+	}
+	text, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	return d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if err := queries.AnswerServer(ctx, tx, text, n.Call); err != nil {
+			return err
+		}
+		return tellTx(ctx, tx, n.From, notice{Call: n.Call})
+	})
+}
+
+// answer is what a server answers to another one's call.
+type answer struct {
+	Reply  reply    `json:",omitzero"`
+	Failed *failure `json:",omitempty"`
+}
+
+// failure is a fault between two servers.
+type failure struct {
+	Code          fault.Code
+	Message, Next string
+	Reference     string `json:",omitempty"`
+}
+
+func (f failure) fault() error {
+	return &fault.Error{Code: f.Code, Message: f.Message, Next: f.Next, Reference: f.Reference}
+}
+
+// askServer has another server answer a call. If that server does not, the error is a [fault.Unavailable].
+func (d *Dispatcher) askServer(ctx context.Context, scope db.Scope, server string, c call) (reply, error) {
+	scope = db.Scope{House: scope.House}
+	question, err := json.Marshal(c)
+	if err != nil {
+		return reply{}, err
+	}
+	id := uuid.NewString()
+	answered := make(chan struct{}, 1)
+	d.relay.asked.Store(id, answered)
+	defer d.relay.asked.Delete(id)
+	asks := notice{Call: id, House: scope.House, From: d.liveness.name()}
+	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if err := queries.AskServer(ctx, tx, id, scope.House, question); err != nil {
+			return err
+		}
+		return tellTx(ctx, tx, server, asks)
+	})
+	if err != nil {
+		return reply{}, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replyWithin)
+		defer cancel()
+		if err := d.db.In(ctx, scope, func(tx pgx.Tx) error { return queries.EndServerCall(ctx, tx, id) }); err != nil {
+			d.logger.DebugContext(ctx, "cannot delete a call to another server; a later one does that", "error", fault.From(err).Detail())
+		}
+	}()
+	tick := time.NewTicker(tellAgain)
+	defer tick.Stop()
+	for deadline := time.Now().Add(c.Wait + replyWithin); ; {
+		again := false
+		select {
+		case <-answered:
+		case <-tick.C:
+			again = true
+		case <-ctx.Done():
+			return reply{}, fault.From(ctx.Err())
+		}
+		var text []byte
+		gone := false
+		err := d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+			text, err = queries.ServerAnswer(ctx, tx, id)
+			if err != nil || text != nil || !again {
+				return err
+			}
+			if gone, err = isGone(ctx, tx, serverKey(server)); err != nil || gone {
+				return err
+			}
+			return tellTx(ctx, tx, server, asks)
+		})
+		switch {
+		case errors.Is(err, pgx.ErrNoRows), err == nil && text == nil && (gone || time.Now().After(deadline)):
+			return reply{}, errNoReply // without a row, the database was restarted after a crash
+		case err != nil:
+			return reply{}, err
+		case text == nil:
+			continue
+		}
+		var a answer
+		if err := json.Unmarshal(text, &a); err != nil {
+			return reply{}, err
+		}
+		if a.Failed != nil {
+			return reply{}, a.Failed.fault()
+		}
+		return a.Reply, nil
+	}
+}
