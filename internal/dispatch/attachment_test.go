@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -381,5 +382,57 @@ func TestInputThatBreaksOffEndsItsCommand(t *testing.T) {
 	w, err := b.dispatcher.WriteInput(t.Context(), b.scope, th, id, 4, []byte("more"), true)
 	if err != nil || !w.Closed {
 		t.Errorf("%+v, %v", w, err)
+	}
+}
+
+// attachedDriver is a driver whose commands end with their server, as those of a box with its own kernel.
+type attachedDriver struct {
+	sandbox.Driver
+	exec func(ctx context.Context, ref string, cmd sandbox.Command, exec func() (sandbox.Result, error)) (sandbox.Result, error)
+}
+
+func (d attachedDriver) Exec(ctx context.Context, ref string, cmd sandbox.Command) (sandbox.Result, error) {
+	return d.exec(ctx, ref, cmd, func() (sandbox.Result, error) { return d.Driver.Exec(ctx, ref, cmd) })
+}
+
+// A sandbox may be gone without the server knowing it. The command then runs in a new one.
+func TestInputOfACommandWhoseSandboxIsGone(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		read int // how much of the input the driver takes before it notices
+		want func(entry.CommandResult) bool
+	}{
+		"goes to the new sandbox": {0, func(r entry.CommandResult) bool { return r.Output == "all of it" && r.ExitCode == 0 && r.Error == "" }},
+		"ends the command if a part of it is lost": {3, func(r entry.CommandResult) bool {
+			return r.Output == "" && r.ExitCode == -1 && strings.Contains(r.Error, "input ended early")
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := database(t)
+			driver := attachedDriver{Driver: newLocal(t, t.TempDir())}
+			var destroyed atomic.Bool
+			driver.exec = func(ctx context.Context, ref string, cmd sandbox.Command, exec func() (sandbox.Result, error)) (sandbox.Result, error) {
+				if cmd.Stdin == nil || destroyed.Swap(true) {
+					return exec()
+				}
+				if _, err := io.ReadFull(cmd.Stdin, make([]byte, c.read)); err != nil {
+					t.Error(err)
+				}
+				if err := driver.Destroy(ctx, ref); err != nil {
+					t.Error(detail(err))
+				}
+				cmd.Stdin = nil
+				return driver.Driver.Exec(ctx, ref, cmd)
+			}
+			b.driver = driver
+			b.server = b.serve()
+			th := b.thread(sandbox.Recipe{})
+			id := b.askFor(th, "", entry.Command{Command: "cat", Input: true})
+			b.write(th, id, []byte("all of it"))
+			if r := b.result(th, id); !c.want(r) {
+				t.Errorf("the result is %+v", r)
+			}
+		})
 	}
 }

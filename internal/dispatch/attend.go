@@ -288,7 +288,7 @@ func (w *commandWorker) pass(ctx context.Context, l sandbox.Launcher, ref string
 		in.close()
 		return nil
 	}
-	switch _, err := io.Copy(to, in); {
+	switch _, err := io.Copy(to, in.reader(ctx)); {
 	case err == nil:
 		if err := to.Close(); err != nil {
 			w.logger.WarnContext(ctx, "the end of the input cannot be passed on to the command's sandbox", "error", err)
@@ -317,16 +317,25 @@ func (w *commandWorker) exec(ctx context.Context, p sandbox.Handle, cmd sandbox.
 	}
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	if in := out.to.input; in != nil {
-		over := make(chan struct{})
-		defer close(over)
-		cmd.Stdin = wholeInput{in, end, over}
-		defer in.close()
+	in := out.to.input
+	over, stop := context.WithCancel(context.Background())
+	defer stop()
+	if in != nil {
+		cmd.Stdin = wholeInput{in.reader(over), end, over.Done()}
 	}
 	cmd.Complete, cmd.Input = false, false // these are only for commands that outlive their server
 	got, err := p.Exec(running, cmd)
-	if err != nil && context.Cause(running) == errInputCut {
-		err = errInputCut
+	stop()
+	if in != nil {
+		switch gone := fault.CodeOf(err) == fault.NotFound; {
+		case err != nil && context.Cause(running) == errInputCut:
+			err = errInputCut
+		case gone && in.untouched():
+			return got, err // the caller runs the command in another sandbox, where it gets the input
+		case gone:
+			err = errInputCut // what was read is lost with the sandbox
+		}
+		in.close()
 	}
 	if err == nil && out.to.feed != nil {
 		_ = out.to.feed.close(ctx) // a reader that has not read it by then gets an error

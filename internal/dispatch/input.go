@@ -20,6 +20,7 @@ type input struct {
 	condition
 	pending  []byte // accepted but not read
 	taken    int64  // the position up to which input was accepted
+	given    int64  // the position up to which it was read
 	ended    bool   // everything was accepted
 	closed   bool   // the command reads no more
 	left     bool   // this server no longer works on the command
@@ -61,19 +62,29 @@ func (i *input) write(ctx context.Context, position int64, data []byte, end bool
 	}
 }
 
-// Read reads accepted input and waits for it. It fails with errInputCut if the writer is gone, and with
-// [io.ErrClosedPipe] after close.
-func (i *input) Read(p []byte) (int, error) {
+// reader returns a reader of the input that waits for more, until ctx ends. It fails with errInputCut if the writer is
+// gone, with the cause of the end of ctx, and with [io.ErrClosedPipe] after close.
+func (i *input) reader(ctx context.Context) io.Reader { return inputReader{i, ctx} }
+
+type inputReader struct {
+	*input
+	ctx context.Context
+}
+
+func (r inputReader) Read(p []byte) (int, error) {
+	i := r.input
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for {
 		left := i.presence.absentIn(absentAfter)
 		switch {
+		case r.ctx.Err() != nil: // even if there is input, because it may be for another reader
+			return 0, context.Cause(r.ctx)
 		case i.closed || i.left:
 			return 0, io.ErrClosedPipe
 		case len(i.pending) > 0:
 			n := copy(p, i.pending)
-			i.pending = i.pending[n:]
+			i.pending, i.given = i.pending[n:], i.given+int64(n)
 			i.notify()
 			return n, nil
 		case i.ended:
@@ -81,8 +92,17 @@ func (i *input) Read(p []byte) (int, error) {
 		case left <= 0:
 			return 0, errInputCut
 		}
-		_ = i.sleep(context.Background(), left) // this context never ends
+		if err := i.sleep(r.ctx, left); err != nil {
+			return 0, err
+		}
 	}
+}
+
+// untouched reports whether nothing was read.
+func (i *input) untouched() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.given == 0
 }
 
 // close reports that the command reads no more.
