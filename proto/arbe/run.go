@@ -1,6 +1,7 @@
 package arbe
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -8,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -20,45 +20,49 @@ import (
 const (
 	// inputPiece is how many bytes of input one call sends.
 	inputPiece = 256 << 10
-	// stayEvery is how often a reader or writer that waits for something else says that it is still there.
+	// stayEvery is how often a reader or writer that waits for something else reports that it is still there. The server
+	// counts one that does not call for a minute as gone.
 	stayEvery = 10 * time.Second
+	// writeGrace is how long Run waits for a writer when its context has ended.
+	writeGrace = time.Second
 )
 
-// Result is how a command ended.
+// Result says how a command ended.
 type Result struct {
 	// Entry is the command_result entry.
 	Entry *arbev1.Entry `json:"-"`
-	// ExitCode is the command's own; 124 for one that ran out of time, 128+n for one that signal n ended, -1 when it
-	// never ran or nobody knows how it ended.
+	// ExitCode is the command's own. It is 124 if the command timed out, 128+n if signal n ended it, and -1 if it did not
+	// run or its end is unknown.
 	ExitCode int `json:"exit_code"`
-	// Output is what it printed, as text. Of a large output it is the beginning, and OutputTail the end.
+	// Output is what it printed, as text. Of a large output, Output is the beginning and OutputTail the end.
 	Output     string `json:"output"`
 	OutputTail string `json:"output_tail"`
-	// Truncated says that something between them was left out. ArtifactID is the artifact that has it; empty for none.
+	// Truncated reports that a part between them was left out. ArtifactID is the artifact that contains it; empty if there
+	// is none.
 	Truncated  bool   `json:"truncated"`
 	ArtifactID string `json:"artifact_id"`
 	// Cancelled, TimedOut and OutOfMemory say why it did not end by itself.
 	Cancelled   bool `json:"cancelled"`
 	TimedOut    bool `json:"timed_out"`
 	OutOfMemory bool `json:"out_of_memory"`
-	// Error says why it could not run, or why it is not known how it ended; else it is empty.
+	// Error says why it could not run, or why its end is unknown. Otherwise it is empty.
 	Error string `json:"error"`
 }
 
-// OutputError is the error of [Client.Run] when the output did not arrive whole.
+// OutputError is the error of [Client.Run] if a part of the output did not arrive.
 type OutputError struct {
 	Position int64 // how many bytes of it arrived
 	Err      error
 }
 
 func (e *OutputError) Error() string {
-	return fmt.Sprintf("the command's output is not complete behind byte %d: %v", e.Position, e.Err)
+	return fmt.Sprintf("the command's output is incomplete after byte %d: %v", e.Position, e.Err)
 }
 
-// Unwrap returns why.
+// Unwrap returns the cause.
 func (e *OutputError) Unwrap() error { return e.Err }
 
-// WriteError is the error of [Client.Run] when a writer that it was given failed, which cancels the command.
+// WriteError is the error of [Client.Run] if a writer of [WithOutput] failed. The command is then cancelled.
 type WriteError struct{ Err error }
 
 func (e *WriteError) Error() string {
@@ -75,12 +79,15 @@ type runOption func(*run)
 
 func (o runOption) applyRun(r *run) { o(r) }
 
-// WithStdin gives the command an input. What is read of it when the command ends is lost. The reader is read by a
-// goroutine that ends at the reader's next answer after Run has returned. Defaults to none: the command's input is empty.
+// WithStdin gives the command an input. What was read from stdin but not by the command is lost. A goroutine reads stdin.
+// If stdin blocks, the goroutine ends only after Run has returned, when stdin returns. Defaults to none: the command's
+// input is empty.
 func WithStdin(stdin io.Reader) RunOption { return runOption(func(r *run) { r.stdin = stdin }) }
 
-// WithOutput writes every byte of the command's two outputs, apart, as they come. The command waits for writers that are
-// slow. Nil drops one. Defaults to none: the outputs are one, and only in the [Result].
+// WithOutput writes every byte of the command's two outputs as they arrive, each to its writer. The command waits for a
+// slow writer. A nil writer drops its output. One goroutine calls both writers. If a writer blocks when the context of
+// Run ends, its Write continues after Run has returned. Defaults to none: the outputs are merged, and only in the
+// [Result].
 func WithOutput(stdout, stderr io.Writer) RunOption {
 	return runOption(func(r *run) { r.separate, r.stdout, r.stderr = true, stdout, stderr })
 }
@@ -90,8 +97,8 @@ func OnStart(f func(*arbev1.RunCommandResponse)) RunOption {
 	return runOption(func(r *run) { r.started = f })
 }
 
-// OnEvent calls f for every event of the thread from the command on until its result, in order: the result's deltas are
-// its live output. An error of f ends Run with it.
+// OnEvent calls f for every event of the thread after the command, up to its result, in order. The deltas of the result
+// are the command's live output. If f returns an error, Run returns it.
 func OnEvent(f func(*arbev1.TailResponse) error) RunOption {
 	return runOption(func(r *run) { r.event = f })
 }
@@ -111,11 +118,12 @@ type run struct {
 	tail           []TailOption
 }
 
-// Run runs a command and returns how it ended, however often connections are cut and servers restart meanwhile. The
-// command is not started twice: an id is chosen where the request has none. An exit code other than 0 is no error.
+// Run runs a command and returns how it ended, even if connections break and servers restart meanwhile. The command is
+// started once, because Run chooses an id if the request has none. An exit code other than 0 is not an error.
 //
-// When ctx ends, Run returns its error, and the command goes on: cancel it with Threads.CancelCommand. Other errors are
-// those of Threads.RunCommand and of [Client.Tail], a [*WriteError], and with a result an [*OutputError].
+// When ctx ends, Run returns its error, within a second if a writer blocks, and the command continues. To end it, call
+// Threads.CancelCommand. Other errors are those of Threads.RunCommand and of [Client.Tail], a [*WriteError] and an
+// [*OutputError]. If the command has ended, its Result is returned with the error.
 func (c *Client) Run(ctx context.Context, req *arbev1.RunCommandRequest, opts ...RunOption) (*Result, error) {
 	r := &run{
 		client: c, req: proto.CloneOf(req),
@@ -136,16 +144,18 @@ func (c *Client) Run(ctx context.Context, req *arbev1.RunCommandRequest, opts ..
 
 	ctx, leave := context.WithCancelCause(ctx)
 	defer leave(nil)
-	var output error
-	var reading sync.WaitGroup
+	output := make(chan error, 1)
 	if r.separate {
-		reading.Go(func() {
-			output = r.readOutput(ctx)
-			if w, ok := errors.AsType[*WriteError](output); ok {
+		go func() {
+			err := r.readOutput(ctx)
+			if w, ok := errors.AsType[*WriteError](err); ok {
 				r.cancel(ctx)
 				leave(w)
 			}
-		})
+			output <- err
+		}()
+	} else {
+		output <- nil
 	}
 	if r.stdin != nil {
 		go r.writeInput(ctx)
@@ -156,11 +166,18 @@ func (c *Client) Run(ctx context.Context, req *arbev1.RunCommandRequest, opts ..
 			err = cause
 		}
 		leave(err)
-		reading.Wait()
-		return nil, err
 	}
-	reading.Wait()
-	return result, output
+	select {
+	case failed := <-output:
+		return result, cmp.Or(err, failed)
+	case <-ctx.Done():
+	}
+	// A writer that is not blocked returns now, and then it is not called after Run has returned.
+	select {
+	case <-output:
+	case <-time.After(writeGrace):
+	}
+	return result, cmp.Or(err, context.Cause(ctx))
 }
 
 // follow follows the thread until the command has ended.
@@ -180,20 +197,20 @@ func (r *run) follow(ctx context.Context, started *arbev1.RunCommandResponse) (*
 			return result, nil
 		}
 	}
-	return nil, ctx.Err() // the tail ends with an error only
+	return nil, ctx.Err() // not reached, because a tail ends only with an error
 }
 
-// cancel cancels the command, whose output nobody takes.
+// cancel cancels the command because its output cannot be written.
 func (r *run) cancel(ctx context.Context) {
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), stayEvery)
 	defer stop()
-	if r.separate { // so that the end of the command does not wait for a reader
+	if r.separate { // otherwise the end of the command would wait for its reader
 		_, _ = r.client.Threads.ReadOutput(ctx, &arbev1.ReadOutputRequest{ThreadId: r.req.ThreadId, CommandId: r.req.Id, Leave: true})
 	}
 	_, _ = r.client.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: r.req.ThreadId, CommandId: r.req.Id})
 }
 
-// readOutput reads the output to its end. What arrived is fetched while what came before is written.
+// readOutput reads the output to its end. It fetches the next part while it writes the previous one.
 func (r *run) readOutput(ctx context.Context) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
@@ -211,6 +228,9 @@ func (r *run) readOutput(ctx context.Context) error {
 			}
 			if to == nil {
 				continue
+			}
+			if ctx.Err() != nil {
+				return ctx.Err() // Run may have returned
 			}
 			if _, err := to.Write(p.GetData()); err != nil {
 				return &WriteError{err}
@@ -241,7 +261,7 @@ func (r *run) fetchOutput(ctx context.Context, arrived chan<- *arbev1.ReadOutput
 			case arrived <- got:
 				sent = true
 			case <-tick.C:
-				// An error shows at the next call.
+				// If this fails, so does the next call, which reports it.
 				_, _ = r.client.Threads.ReadOutput(ctx, &arbev1.ReadOutputRequest{
 					ThreadId: r.req.ThreadId, CommandId: r.req.Id, Position: position, Stay: true,
 				})
@@ -253,18 +273,18 @@ func (r *run) fetchOutput(ctx context.Context, arrived chan<- *arbev1.ReadOutput
 	}
 }
 
-// input is a part of what a command is given to read.
+// input is a part of a command's input.
 type input struct {
 	data []byte
-	err  error // behind the data
+	err  error // after the data
 }
 
-// writeInput sends the input to its end, or until the command reads no more. When it breaks off, the server ends the
+// writeInput sends the input to its end, or until the command reads no more. If it stops earlier, the server ends the
 // command, and the result says so.
 func (r *run) writeInput(ctx context.Context) {
 	pieces := make(chan input)
 	go func() {
-		var buffers [2][]byte // one is filled while the other one is sent
+		var buffers [2][]byte // one is filled while the other is sent
 		for i := 0; ; i = 1 - i {
 			if buffers[i] == nil {
 				buffers[i] = make([]byte, inputPiece)
@@ -287,11 +307,11 @@ func (r *run) writeInput(ctx context.Context) {
 		var piece input
 		select {
 		case piece = <-pieces:
-		case <-tick.C: // says that there may be more
+		case <-tick.C: // the empty piece reports that there may be more
 		case <-ctx.Done():
 			return
 		}
-		if piece.err != nil && piece.err != io.EOF { // the command must not take what came for all
+		if piece.err != nil && piece.err != io.EOF { // the command must not take a part of the input for the whole
 			_, _ = r.client.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: r.req.ThreadId, CommandId: r.req.Id})
 			return
 		}
@@ -316,7 +336,7 @@ func (r *run) writeInput(ctx context.Context) {
 	}
 }
 
-// again calls until it succeeds, ctx ends, or calling again heals nothing.
+// again repeats a call until it succeeds, ctx ends, or repeating it cannot help.
 func (r *run) again(ctx context.Context, call func() error) error {
 	for delay := defaultMinDelay; ; delay = min(2*delay, defaultMaxDelay) {
 		err := call()

@@ -24,6 +24,8 @@ const token = "arbe_0123456789abcdef"
 // scripts a failure: the failures of a real server cannot be timed to the byte.
 type scriptedServer struct {
 	arbev1connect.UnimplementedEntryServiceHandler
+	// threads, when set, are the commands.
+	threads arbev1connect.ThreadServiceHandler
 	// onCall, when set, is asked first at every call of Tail; what it returns ends the call.
 	onCall func(ctx context.Context, call int) error
 	// onSend, when set, is asked before each event that is sent; what it returns ends the call.
@@ -50,6 +52,9 @@ func serveAs(t *testing.T, s *scriptedServer, credential string) *arbe.Client {
 	s.changed = make(chan struct{})
 	mux := http.NewServeMux()
 	mux.Handle(arbev1connect.NewEntryServiceHandler(s))
+	if s.threads != nil {
+		mux.Handle(arbev1connect.NewThreadServiceHandler(s.threads))
+	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer "+token {
 			http.Error(w, "who are you?", http.StatusUnauthorized)

@@ -1,0 +1,92 @@
+package arbe_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
+)
+
+// An endlessCommand is a command that has written something and does not end.
+type endlessCommand struct {
+	arbev1connect.UnimplementedThreadServiceHandler
+	cancelled chan struct{}
+}
+
+func (c *endlessCommand) RunCommand(context.Context, *arbev1.RunCommandRequest) (*arbev1.RunCommandResponse, error) {
+	return &arbev1.RunCommandResponse{Entry: &arbev1.Entry{}, ResultId: "result"}, nil
+}
+
+func (c *endlessCommand) ReadOutput(ctx context.Context, req *arbev1.ReadOutputRequest) (*arbev1.ReadOutputResponse, error) {
+	if req.GetPosition() > 0 && !req.GetStay() && !req.GetLeave() {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	piece := &arbev1.OutputPiece{Stream: arbev1.OutputStream_OUTPUT_STREAM_STDOUT, Data: []byte("some output")}
+	return &arbev1.ReadOutputResponse{Pieces: []*arbev1.OutputPiece{piece}, Position: int64(len(piece.Data))}, nil
+}
+
+func (c *endlessCommand) CancelCommand(context.Context, *arbev1.CancelCommandRequest) (*arbev1.CancelCommandResponse, error) {
+	close(c.cancelled)
+	return &arbev1.CancelCommandResponse{}, nil
+}
+
+// patience is how long a test waits for what must come.
+const patience = time.Minute
+
+// A writer may block forever, as a pipe does that nobody reads.
+func TestRunReturnsWhenItsContextEndsAlthoughAWriterBlocks(t *testing.T) {
+	t.Parallel()
+	command := &endlessCommand{cancelled: make(chan struct{})}
+	client := serve(t, &scriptedServer{threads: command})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	pipe, stdout := io.Pipe()
+	defer pipe.Close()
+	writing := make(chan struct{})
+	returned := make(chan error, 1)
+	go func() {
+		_, err := client.Run(ctx, &arbev1.RunCommandRequest{ThreadId: "thread"}, arbe.WithOutput(writerFunc(func(p []byte) (int, error) {
+			close(writing)
+			return stdout.Write(p)
+		}), nil))
+		returned <- err
+	}()
+	<-writing
+	cancel()
+	select {
+	case err := <-returned:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("the error is %v, want %v", err, context.Canceled)
+		}
+	case <-time.After(patience):
+		t.Error("it has not returned")
+	}
+	select {
+	case <-command.cancelled:
+		t.Error("the command was cancelled")
+	default:
+	}
+}
+
+func TestRunCancelsTheCommandWhenAWriterFails(t *testing.T) {
+	t.Parallel()
+	command := &endlessCommand{cancelled: make(chan struct{})}
+	client := serve(t, &scriptedServer{threads: command})
+	_, err := client.Run(t.Context(), &arbev1.RunCommandRequest{ThreadId: "thread"}, arbe.WithOutput(writerFunc(func([]byte) (int, error) {
+		return 0, io.ErrShortWrite
+	}), nil))
+	if _, ok := errors.AsType[*arbe.WriteError](err); !ok || !errors.Is(err, io.ErrShortWrite) {
+		t.Errorf("the error is %v, want a WriteError for %v", err, io.ErrShortWrite)
+	}
+	<-command.cancelled
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
