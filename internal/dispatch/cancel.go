@@ -150,7 +150,11 @@ func (d *Dispatcher) cancelJobTx(ctx context.Context, tx pgx.Tx, scope db.Scope,
 		return args.Command, err
 	}
 	job, err = d.queue.JobCancelTx(ctx, tx, job.ID)
-	if err == nil && job.State == rivertype.JobStateCancelled { // else its worker writes the result
+	switch {
+	case err != nil:
+	case job.State == rivertype.JobStateRunning && len(job.AttemptedBy) > 0: // its worker writes the result
+		err = tellTx(ctx, tx, job.AttemptedBy[len(job.AttemptedBy)-1], notice{Cancel: job.ID})
+	case job.State == rivertype.JobStateCancelled:
 		_, err = d.log.AppendTx(ctx, tx, log, result(args.Command, entry.CommandResult{ExitCode: -1, Cancelled: true, CancelledBy: how.By}))
 	}
 	return args.Command, err

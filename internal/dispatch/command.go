@@ -178,10 +178,12 @@ func (w *commandWorker) Timeout(*river.Job[commandArgs]) time.Duration { return 
 func (w *commandWorker) Work(ctx context.Context, job *river.Job[commandArgs]) error {
 	ctx = logging.With(ctx, slog.String("house", job.Args.House), slog.String("thread", job.Args.Thread), slog.String("command", job.Args.Command))
 	// If this server was mistaken for dead, its job was queued again: then it is already working on it.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	over := make(chan struct{})
-	if earlier, there := w.working.LoadOrStore(job.ID, over); there {
+	if earlier, there := w.working.LoadOrStore(job.ID, working{over, cancel}); there {
 		select {
-		case <-earlier.(chan struct{}):
+		case <-earlier.(working).over:
 		case <-ctx.Done():
 		}
 		return river.JobSnooze(0) // does nothing to a job that has ended
@@ -240,6 +242,12 @@ func (w *commandWorker) Work(ctx context.Context, job *river.Job[commandArgs]) e
 		w.forget(job, ran)
 	}
 	return err
+}
+
+// working is a command that this server works on.
+type working struct {
+	over   chan struct{} // closed when this server no longer works on it
+	cancel context.CancelCauseFunc
 }
 
 // cancelled reports whether a person cancelled the job, and stopped whether its server is stopping.

@@ -110,8 +110,7 @@ type Dispatcher struct {
 	queue    *river.Client[pgx.Tx]
 	liveness *liveness
 	decider  *decider
-	// working maps the command jobs that this server works on to channels that are closed when it stops working on
-	// them.
+	// working maps the ids of the command jobs that this server works on to values of the type of the same name.
 	working sync.Map
 	// attached are this server's commands that a program reads or writes.
 	attached attachments

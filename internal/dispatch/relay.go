@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -44,10 +45,13 @@ type relay struct {
 
 // notice is what one server tells another one.
 type notice struct {
-	// Call is the id of a call. From is the server that made it; empty if the call is the receiver's own, and answered.
-	Call  string
+	// Call is the id of a call, and House its house. From is the server that made it; empty if the call is the receiver's own, and answered.
+	Call  string `json:",omitempty"`
 	House string `json:",omitempty"`
 	From  string `json:",omitempty"`
+	// Cancel is instead the id of a job of the receiver that was cancelled. The queue tells its servers too, but one that
+	// stops, and waits for its jobs, looks only once a minute.
+	Cancel int64 `json:",omitempty"`
 }
 
 // tellTx tells a server something when tx commits.
@@ -62,8 +66,14 @@ func tellTx(ctx context.Context, tx pgx.Tx, server string, n notice) error {
 // told receives a notice from another server.
 func (d *Dispatcher) told(payload string) {
 	var n notice
-	if json.Unmarshal([]byte(payload), &n) != nil || n.Call == "" {
+	if json.Unmarshal([]byte(payload), &n) != nil {
 		return // another version's
+	}
+	if n.Cancel != 0 {
+		if w, there := d.working.Load(n.Cancel); there {
+			w.(working).cancel(river.ErrJobCancelledRemotely)
+		}
+		return
 	}
 	if n.From == "" {
 		if waiting, there := d.relay.asked.Load(n.Call); there {

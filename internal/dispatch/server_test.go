@@ -532,6 +532,8 @@ func TestDraining(t *testing.T) {
 	first := b.server
 	command := b.ask(th, "echo begun; until test -e go; do sleep 0.05; done")
 	b.printed(th, command, "begun\n")
+	unwanted := b.ask(th, "echo begun; sleep 1000")
+	b.printed(th, unwanted, "begun\n")
 	other := b.serve()
 
 	t.Run("leaves a command that runs too long to the stop", func(t *testing.T) {
@@ -540,8 +542,17 @@ func TestDraining(t *testing.T) {
 		if err := first.dispatcher.Drain(ctx); err != nil {
 			t.Errorf("draining: %s", detail(err))
 		}
-		if n := first.dispatcher.Running(); n != 1 {
-			t.Errorf("%d commands run, want 1", n)
+		if n := first.dispatcher.Running(); n != 2 {
+			t.Errorf("%d commands run, want 2", n)
+		}
+	})
+	t.Run("notices at once that a command is cancelled", func(t *testing.T) {
+		asked := time.Now()
+		if err := other.dispatcher.CancelCommand(t.Context(), b.scope, th, unwanted, dispatch.Interrupt); err != nil {
+			t.Fatal(detail(err))
+		}
+		if r := b.result(th, unwanted); !r.Cancelled || time.Since(asked) > 45*time.Second { // the queue takes a minute
+			t.Errorf("after %s the result is %+v", time.Since(asked), r)
 		}
 	})
 	t.Run("waits for the command, while another server takes up what comes", func(t *testing.T) {
