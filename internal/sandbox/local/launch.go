@@ -122,11 +122,15 @@ func (l launched) runs() bool {
 }
 
 // killSession kills what a command that has ended left in its session, where there are no control groups. The number may
-// be another session's by now, so it kills only processes of this box.
+// be another session's by now. If that one's first process runs, nothing of the command's session is left, because the
+// kernel uses no number again that a session has. If it has ended too, at least only processes of this box are killed.
 func (b *box) killSession(l launched) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	if b.running == nil || l.pid == 0 {
+		return
+	}
+	if p, err := readProcess(l.pid); err == nil && p.started != l.started {
 		return
 	}
 	inside, err := os.Readlink(pidNamespace(b.running.process.Pid))

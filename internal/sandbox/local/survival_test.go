@@ -4,14 +4,21 @@ package local_test
 
 import (
 	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
+	"github.com/arbe-dev/arbe/internal/sandbox/local/supervisor"
 	"github.com/arbe-dev/arbe/internal/sandbox/sandboxtest"
 )
 
@@ -134,5 +141,136 @@ func TestHaltingLeavesNothingRunning(t *testing.T) {
 	halt(t, d)
 	if left := traces(t, id); left != "" {
 		t.Errorf("halted, and this is left:\n%s", left)
+	}
+}
+
+// The kernel uses the numbers of processes and sessions again. The record of a command that has ended names one that
+// may be another process's by now.
+func TestEndingACommandEndsNoProcessThatGotItsNumber(t *testing.T) {
+	dir := t.TempDir()
+	d := newDriver(t, local.Config{Dir: dir})
+	defer closeDriver(t, d)
+	ref := create(t, d, sandbox.Spec{ID: word("reused")})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := d.Launch(ctx, ref, "new", sandbox.Command{Argv: []string{"sh", "-c", "echo begun; cat"}, Input: true}); err != nil {
+		t.Fatal(fault.From(err).Detail())
+	}
+	records, err := filepath.Glob(filepath.Join(dir, "boxes", "*", "records"))
+	if err != nil || len(records) != 1 {
+		t.Fatal(records, err)
+	}
+	// begun makes the record of a command that was a process of this number and start, and ended without an end.
+	begun := func(id string, pid, started uint64) {
+		entry := make([]byte, supervisor.EntryHeader)
+		for _, n := range []uint64{pid, started, 0} {
+			entry = binary.LittleEndian.AppendUint64(entry, n)
+		}
+		supervisor.PutHeader(entry, supervisor.EntryStart, time.Now().UnixNano())
+		if err := os.WriteFile(filepath.Join(records[0], id), entry, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	end := func(id string) {
+		for _, err := range []error{d.Interrupt(ctx, ref, id), d.End(ctx, ref, id, 0)} {
+			if err != nil {
+				t.Error(fault.From(err).Detail())
+			}
+		}
+	}
+	t.Run("on the machine", func(t *testing.T) {
+		p := newEcho(t, "cat")
+		begun("outside", uint64(p.pid), 1)
+		end("outside")
+		p.wantAlive(t)
+	})
+	t.Run("as a session on the machine", func(t *testing.T) {
+		p := newEcho(t, "exec 3<&0; cat <&3 & exit")
+		begun("session", uint64(p.pid), 1)
+		end("session")
+		p.wantAlive(t)
+	})
+	t.Run("in the sandbox", func(t *testing.T) {
+		text, err := os.ReadFile(filepath.Join(records[0], "new"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _, content, _ := supervisor.DecodeEntry(text)
+		begun("old", binary.LittleEndian.Uint64(content), binary.LittleEndian.Uint64(content[8:])-1)
+		end("old")
+		input, err := d.Input(ctx, ref, "new")
+		if err != nil {
+			t.Fatal(fault.From(err).Detail())
+		}
+		_, err = io.WriteString(input, "still there")
+		if err = errors.Join(err, input.Close()); err != nil {
+			t.Errorf("writing to it: %s", fault.From(err).Detail())
+		}
+		var output strings.Builder
+		code := -1
+		err = d.Follow(ctx, ref, "new", 0, func(r sandbox.Record) error {
+			output.Write(r.Data)
+			code = r.ExitCode
+			return nil
+		})
+		if err != nil || output.String() != "begun\nstill there" || code != 0 {
+			t.Errorf("it wrote %q and ended with %d (%s)", output.String(), code, fault.From(err).Detail())
+		}
+	})
+}
+
+// echo is a session of this machine in which a process writes what it reads.
+type echo struct {
+	pid           int // the session's number, and its first process's
+	stdin, stdout *os.File
+}
+
+// newEcho starts a line of shell as a session. It returns when the shell has replaced itself by cat or has exited.
+func newEcho(t *testing.T, line string) echo {
+	t.Helper()
+	inside, stdin, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, outside, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", line)
+	cmd.Stdin, cmd.Stdout, cmd.SysProcAttr = inside, outside, &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	inside.Close()
+	outside.Close()
+	exited := make(chan struct{})
+	go func() {
+		_ = cmd.Wait()
+		close(exited)
+	}()
+	t.Cleanup(func() {
+		stdin.Close() // ends cat
+		stdout.Close()
+		<-exited
+	})
+	e := echo{pid: cmd.Process.Pid, stdin: stdin, stdout: stdout}
+	if strings.HasSuffix(line, "exit") {
+		<-exited
+	}
+	e.wantAlive(t)
+	return e
+}
+
+// wantAlive checks that a line comes back.
+func (e echo) wantAlive(t *testing.T) {
+	t.Helper()
+	const line = "line\n"
+	got := make([]byte, len(line))
+	_, err := io.WriteString(e.stdin, line)
+	if err == nil {
+		_, err = io.ReadFull(e.stdout, got)
+	}
+	if err != nil || string(got) != line {
+		t.Errorf("it was ended: %q, %v", got, err)
 	}
 }
