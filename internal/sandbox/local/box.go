@@ -7,9 +7,11 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -349,16 +351,18 @@ func (d *Driver) Destroy(ctx context.Context, ref string) error {
 	return nil
 }
 
+// allBoxes returns the boxes, including those that are being created or deleted. Their locks may be taken only without
+// the driver's, because a box that holds its own takes the driver's.
+func (d *Driver) allBoxes() []*box {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Collect(maps.Values(d.boxes))
+}
+
 // List returns the boxes of this machine.
 func (d *Driver) List(_ context.Context, want sandbox.Labels) ([]sandbox.Box, error) {
-	d.mu.Lock()
-	var all []*box
-	for _, b := range d.boxes {
-		all = append(all, b)
-	}
-	d.mu.Unlock()
 	var found []sandbox.Box
-	for _, b := range all {
+	for _, b := range d.allBoxes() {
 		b.mu.RLock() // skip a box that is being created or was deleted
 		there, quarantined := !b.gone, b.quarantined
 		b.mu.RUnlock()

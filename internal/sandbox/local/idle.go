@@ -158,13 +158,7 @@ func (d *Driver) makeRoom(ctx context.Context, do func() error) error {
 // reclaim releases space that boxes have reserved which do not run, because the machine was turned off while they ran.
 // It reports whether there was one.
 func (d *Driver) reclaim() (found bool) {
-	d.mu.Lock()
-	var all []*box
-	for _, b := range d.boxes {
-		all = append(all, b)
-	}
-	d.mu.Unlock()
-	for _, b := range all {
+	for _, b := range d.allBoxes() {
 		if !b.Disk || !b.mu.TryLock() {
 			continue
 		}

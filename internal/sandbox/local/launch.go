@@ -3,7 +3,6 @@
 package local
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -14,7 +13,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,102 +22,15 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local/supervisor"
 )
 
-// Launched commands outlive the server that started them; see [sandbox.Launcher]. Their output is in a record, which
-// process 1 of the box writes:
-//
-//	<Dir>/boxes/<id>/records/<command>
-//
-// Process 1 holds a lock on the record while it may write to it. The kernel releases the lock when process 1 ends,
-// however it ends. So a record without an end and without a lock will never have an end.
+// Launched commands outlive the server that started them; see [sandbox.Launcher]. Their output is in a record
+// (recording.go), which process 1 of the box writes.
 
 var _ sandbox.Launcher = (*Driver)(nil)
 
 // followPatience is the longest time that Follow waits before it checks whether more can come.
 const followPatience = time.Second
 
-// mostRecorded is how much of the beginning of an output is kept. It is on the server's disk, not on the box's.
-const mostRecorded = 16 << 20
-
 var validLaunch = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
-
-// recording are the files with which a command is recorded.
-type recording struct {
-	file    *os.File   // locked
-	outputs []*os.File // one if standard output and error are merged
-	input   *os.File   // the writing end of its standard input; nil if it has none. The command's attendant owns it.
-	flags   byte       // the protocol's
-}
-
-// files returns the files for process 1, in its order.
-func (r *recording) files() []*os.File {
-	files := append([]*os.File{r.file}, r.outputs...)
-	if r.input != nil {
-		files = append(files, r.input)
-	}
-	return files
-}
-
-func (r *recording) close() {
-	for _, f := range r.files() {
-		if f != r.input {
-			f.Close()
-		}
-	}
-}
-
-// descriptors returns the descriptors for process 1. It does not call a method that would make the pipes blocking.
-func (r *recording) descriptors() (fds []int) {
-	for _, f := range r.files() {
-		raw, err := f.SyscallConn()
-		if err != nil {
-			continue // it is closed; process 1 refuses too few files
-		}
-		_ = raw.Control(func(fd uintptr) { fds = append(fds, int(fd)) })
-	}
-	return fds
-}
-
-// launched is what a record says about the process of a command.
-type launched struct {
-	pid     int
-	started uint64 // see process.started
-	ooms    int    // how often the box had been out of memory
-}
-
-// begun records the process of the command.
-func (r *recording) begun(l launched) error {
-	entry := make([]byte, supervisor.EntryHeader)
-	for _, n := range []uint64{uint64(l.pid), l.started, uint64(l.ooms)} {
-		entry = binary.LittleEndian.AppendUint64(entry, n)
-	}
-	supervisor.PutHeader(entry, supervisor.EntryStart, time.Now().UnixNano())
-	_, err := r.file.Write(entry)
-	return err
-}
-
-// readLaunched returns the process of a command. ok is false if the command did not begin.
-func readLaunched(file *os.File) (l launched, ok bool) {
-	text := make([]byte, supervisor.EntryHeader+24)
-	if _, err := file.ReadAt(text, 0); err != nil {
-		return l, false
-	}
-	kind, _, content, _ := supervisor.DecodeEntry(text)
-	if kind != supervisor.EntryStart {
-		return l, false
-	}
-	return decodeLaunched(content), true
-}
-
-func decodeLaunched(content []byte) launched {
-	number := func(i int) uint64 { return binary.LittleEndian.Uint64(content[8*i:]) }
-	return launched{int(number(0)), number(1), int(number(2))}
-}
-
-// runs reports whether the process is running.
-func (l launched) runs() bool {
-	p, err := readProcess(l.pid)
-	return err == nil && p.started == l.started && p.state != "Z"
-}
 
 // killSession kills what a command that has ended left in its session, where there are no control groups. The number may
 // be another session's by now. If that one's first process runs, nothing of the command's session is left, because the
@@ -202,68 +113,6 @@ func (d *Driver) Launch(ctx context.Context, ref, id string, cmd sandbox.Command
 	}
 }
 
-// neverBegun reports whether a record belongs to a command whose server died before the command began.
-func neverBegun(name string) bool {
-	file, err := os.Open(name)
-	if err != nil {
-		return false
-	}
-	defer file.Close()
-	if unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil {
-		return false
-	}
-	_, begun := readLaunched(file)
-	return !begun
-}
-
-// recordEnd writes the record of a command that could not be started, in a shell's form.
-func recordEnd(name, said string, code int, merged bool) error {
-	file, err := newRecord(name)
-	if err != nil {
-		return err
-	}
-	rec := &recording{file: file}
-	defer rec.close()
-	if err := rec.begun(launched{}); err != nil {
-		return err
-	}
-	now := time.Now().UnixNano()
-	text := append(make([]byte, supervisor.EntryHeader), said...)
-	kind := byte(supervisor.EntryStderr)
-	if merged {
-		kind = supervisor.EntryStdout
-	}
-	supervisor.PutHeader(text, kind, now)
-	end := binary.LittleEndian.AppendUint32(make([]byte, supervisor.EntryHeader), uint32(code)<<8)
-	end = binary.LittleEndian.AppendUint64(end, uint64(len(said)))
-	supervisor.PutHeader(end, supervisor.EntryExit, now)
-	_, err = file.Write(append(text, end...))
-	return err
-}
-
-// newRecord creates a file that is locked when it appears.
-func newRecord(name string) (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		return nil, err
-	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".new-")
-	if err != nil {
-		return nil, err
-	}
-	_, err = unix.FcntlInt(f.Fd(), unix.F_SETFL, unix.O_APPEND)
-	if err == nil {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
-	}
-	if err == nil {
-		err = os.Link(f.Name(), name)
-	}
-	if err = errors.Join(err, os.Remove(f.Name())); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
 func (d *Driver) launchRecorded(ctx context.Context, b *box, cmd sandbox.Command, rec *recording) (err error) {
 	var std streams
 	defer func() { std.Close() }()
@@ -278,37 +127,6 @@ func (d *Driver) launchRecorded(ctx context.Context, b *box, cmd sandbox.Command
 	c, run, err := d.launchCommand(ctx, b, cmd, fate{background: true, record: rec}, std)
 	if err == nil {
 		go d.attend(c, run.(*supervised))
-	}
-	return err
-}
-
-// open creates the pipes of a command. std are the command's ends of them.
-func (r *recording) open(cmd sandbox.Command, std *streams) (err error) {
-	if cmd.Complete {
-		r.flags |= supervisor.Complete
-	}
-	if cmd.Input {
-		r.flags |= supervisor.Input
-		std[0], r.input, err = os.Pipe()
-	} else {
-		std[0], err = os.Open(os.DevNull)
-	}
-	outputs := 2
-	if cmd.Merged {
-		r.flags |= supervisor.Merged
-		outputs = 1
-	}
-	for i := 0; i < outputs && err == nil; i++ {
-		var pair [2]int
-		if err = unix.Pipe2(pair[:], unix.O_CLOEXEC); err != nil {
-			return err
-		}
-		r.outputs = append(r.outputs, os.NewFile(uintptr(pair[0]), "output"))
-		std[i+1] = os.NewFile(uintptr(pair[1]), "output")
-		err = unix.SetNonblock(pair[0], true)
-	}
-	if err == nil && cmd.Merged {
-		std[2], err = duplicate(std[1])
 	}
 	return err
 }
@@ -602,116 +420,4 @@ func (d *Driver) attend(c *container, s *supervised) {
 		s.input.Close() // ends a caller that is still writing to it
 	}
 	c.endAttackers(s)
-}
-
-// recordReader delivers the entries of a record.
-type recordReader struct {
-	file        *os.File
-	from        int64 // entries that end before it are not delivered
-	to          func(sandbox.Record) error
-	outOfMemory func(launched) bool // reports whether the box ran out of memory since a command began
-
-	at     int64
-	output int64 // the number of output bytes before at
-	begun  launched
-	text   [supervisor.MaxEntry]byte
-}
-
-// deliver delivers the existing entries, and reports whether the last one was the command's end.
-func (r *recordReader) deliver() (ended bool, err error) {
-	for {
-		text, err := r.read()
-		if err != nil {
-			return false, err
-		}
-		whole := false
-		for {
-			kind, nanoseconds, content, size := supervisor.DecodeEntry(text)
-			if size == 0 || kind == 0 {
-				break
-			}
-			whole, text = true, text[size:]
-			r.at += int64(size)
-			if ended, err := r.entry(kind, time.Unix(0, nanoseconds), content); ended || err != nil {
-				return ended, err
-			}
-		}
-		if !whole {
-			return false, nil
-		}
-	}
-}
-
-// read reads what is at the position. In a hole, the position moves to its end.
-func (r *recordReader) read() ([]byte, error) {
-	lock := unix.Flock_t{Type: unix.F_RDLCK}
-	if err := unix.FcntlFlock(r.file.Fd(), unix.F_OFD_SETLKW, &lock); err != nil {
-		return nil, err
-	}
-	defer func() {
-		lock.Type = unix.F_UNLCK
-		_ = unix.FcntlFlock(r.file.Fd(), unix.F_OFD_SETLK, &lock)
-	}()
-	for {
-		n, err := r.file.ReadAt(r.text[:], r.at)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return nil, err
-		}
-		text := r.text[:n]
-		entry := bytes.TrimLeft(text, "\x00")
-		if n == 0 || len(entry) == n {
-			return text, nil
-		}
-		if r.at += int64(n - len(entry)); len(entry) > 0 {
-			continue
-		}
-		data, err := r.file.Seek(r.at, unix.SEEK_DATA)
-		if err != nil {
-			return nil, err
-		}
-		r.at = data
-	}
-}
-
-// entry delivers one entry, and reports whether it is the last one.
-func (r *recordReader) entry(kind byte, at time.Time, content []byte) (last bool, err error) {
-	record := sandbox.Record{Next: r.at, Time: at}
-	start := r.at - int64(supervisor.EntryHeader+len(content))
-	switch {
-	case kind == supervisor.EntryStart && len(content) == 24:
-		r.begun = decodeLaunched(content)
-		record.Kind = sandbox.RecordStart
-	case kind == supervisor.EntryStdout:
-		record.Kind, record.Data = sandbox.RecordStdout, content
-		r.output += int64(len(content))
-	case kind == supervisor.EntryStderr:
-		record.Kind, record.Data = sandbox.RecordStderr, content
-		r.output += int64(len(content))
-	case kind == supervisor.EntryMark && len(content) == 8:
-		return false, r.gap(at, start, int64(binary.LittleEndian.Uint64(content)))
-	case kind == supervisor.EntryExit && len(content) == 12:
-		if err := r.gap(at, start, int64(binary.LittleEndian.Uint64(content[4:]))); err != nil {
-			return false, err
-		}
-		record.Kind = sandbox.RecordExit
-		record.ExitCode = exitCodeOf(syscall.WaitStatus(binary.LittleEndian.Uint32(content)))
-		record.OutOfMemory = r.outOfMemory(r.begun)
-		return true, r.to(record)
-	default:
-		return false, nil
-	}
-	if record.Next <= r.from {
-		return false, nil
-	}
-	return false, r.to(record)
-}
-
-// gap delivers a gap if less was read than was written before an entry that begins at start. What is missing before the
-// position that the reader began at, it had before.
-func (r *recordReader) gap(at time.Time, start, output int64) error {
-	missing := output - r.output
-	if r.output = output; missing <= 0 || start <= r.from {
-		return nil
-	}
-	return r.to(sandbox.Record{Next: r.at, Time: at, Kind: sandbox.RecordGap, Dropped: missing})
 }

@@ -339,18 +339,14 @@ func (d *Driver) Halt(ctx context.Context) error { return d.close(ctx, false) }
 
 func (d *Driver) close(ctx context.Context, leave bool) error {
 	d.mu.Lock()
-	d.closed = true
-	var all []*box
-	for _, b := range d.boxes {
-		all = append(all, b)
-	}
+	d.closed = true // so that no box is added
 	d.mu.Unlock()
 	d.endIdling()
 	d.changes.close()
 
 	var wg sync.WaitGroup
 	var left sync.Map
-	for _, b := range all {
+	for _, b := range d.allBoxes() {
 		wg.Go(func() {
 			if id, ok := b.release(leave); ok {
 				left.Store(id, true)

@@ -204,7 +204,7 @@ func TestEndingACommandEndsNoProcessThatGotItsNumber(t *testing.T) {
 		}
 		_, err = io.WriteString(input, "still there")
 		if err = errors.Join(err, input.Close()); err != nil {
-			t.Errorf("writing to it: %s", fault.From(err).Detail())
+			t.Errorf("writing to it: %v", err)
 		}
 		var output strings.Builder
 		code := -1
@@ -214,7 +214,7 @@ func TestEndingACommandEndsNoProcessThatGotItsNumber(t *testing.T) {
 			return nil
 		})
 		if err != nil || output.String() != "begun\nstill there" || code != 0 {
-			t.Errorf("it wrote %q and ended with %d (%s)", output.String(), code, fault.From(err).Detail())
+			t.Errorf("it wrote %q and ended with %d (%v)", output.String(), code, err)
 		}
 	})
 }
