@@ -436,3 +436,23 @@ func TestInputOfACommandWhoseSandboxIsGone(t *testing.T) {
 		})
 	}
 }
+
+// The end of an input that is empty changes no position, so only the error tells its writer to repeat it.
+func TestTheEndOfAnEmptyInputOfACommandThatWaits(t *testing.T) {
+	t.Parallel()
+	b := database(t)
+	b.driver = newLocal(t, t.TempDir())
+	b.tune = func(c *dispatch.Config) { c.Limits = dispatch.Limits{ThreadRunning: 1} }
+	b.server = b.serve()
+	th := b.thread(sandbox.Recipe{})
+	first := b.ask(th, "echo begun; sleep 1000")
+	b.printed(th, first, "begun\n")
+	waits := b.askFor(th, "", entry.Command{Command: "cat; echo ended", Input: true})
+	_, err := b.dispatcher.WriteInput(t.Context(), b.scope, th, waits, 0, nil, true)
+	wantCode(t, err, fault.Unavailable)
+	b.cancel(th, first)
+	b.write(th, waits, nil)
+	if r := b.result(th, waits); r.Output != "ended\n" || r.Error != "" {
+		t.Errorf("the result is %+v", r)
+	}
+}

@@ -56,35 +56,17 @@ func (d *Dispatcher) RunCommand(ctx context.Context, scope db.Scope, threadID, i
 	if id == "" {
 		id = uuid.NewString()
 	}
-	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		th, err := d.threads.GetTx(ctx, tx, threadID)
+	draft := entry.NewDraft(id, scope.Agent, c)
+	if err := entry.Check(draft, entry.Server); err != nil {
+		return entry.Entry{}, err
+	}
+	err = d.runTx(ctx, scope, threadID, []entry.Draft{draft}, func(tx pgx.Tx, to stream.Ref, drafts []entry.Draft) ([]entry.Entry, error) {
+		entries, err := d.log.AppendTx(ctx, tx, to, drafts...)
 		if err != nil {
-			return err
-		}
-		c.SandboxID = th.Sandbox
-		draft := entry.NewDraft(id, scope.Agent, c)
-		if err := entry.Check(draft, entry.Server); err != nil {
-			return err
-		}
-		if err := lockCommandsTx(ctx, tx, scope.House); err != nil {
-			return err
-		}
-		before, err := loadTx(ctx, tx, scope.House, th.ID, d.limits)
-		if err != nil {
-			return err
-		}
-		entries, err := d.log.AppendTx(ctx, tx, th.Stream(), draft)
-		if err != nil {
-			return err
+			return nil, err
 		}
 		said = entries[0]
-		if err := entry.Repeated(draft, said); err != nil {
-			return err
-		}
-		if th.Inherited(said.Seq) {
-			return fault.Newf(fault.Exists, "choose another id", "the command %q was run in the thread that this one was forked from", id)
-		}
-		return d.enqueueTx(ctx, tx, commandArgs{House: scope.House, Thread: th.ID, Stream: th.StreamID, Command: id}, before)
+		return entries, entry.Repeated(drafts[0], said)
 	})
 	return said, err
 }

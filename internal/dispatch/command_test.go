@@ -494,3 +494,37 @@ func TestDeletingAThread(t *testing.T) {
 		t.Errorf("another thread: %+v", r)
 	}
 }
+
+// The queue forgets a job a day after its end, and then takes a repeated request for a new one.
+func TestACommandThatEndedIsNotRunAgainWhenTheQueueHasForgottenIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.thread(sandbox.Recipe{})
+	c := entry.Command{Command: "echo ran >> runs"}
+	b.result(th, b.askFor(th, "old", c))
+	owner := b.Owner(t)
+	ofIt := db.JobSchema + ".river_job where kind = 'run_command' and args->>'command' = 'old' and state = 'completed'"
+	completed := func() (n int) {
+		if err := owner.QueryRow(t.Context(), "select count(*) from "+ofIt).Scan(&n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	await := func() {
+		t.Helper()
+		for deadline := time.Now().Add(patience); completed() == 0; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the job does not end")
+			}
+		}
+	}
+	await()
+	if _, err := owner.Exec(t.Context(), "delete from "+ofIt); err != nil {
+		t.Fatal(err)
+	}
+	b.askFor(th, "old", c)
+	await() // a new job
+	if r := b.sh(th, "cat runs"); r.Output != "ran\n" || b.results(th, "old") != 1 {
+		t.Errorf("it ran as %q and has %d results, want one of each", r.Output, b.results(th, "old"))
+	}
+}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// After a restart the output is written from its beginning, and the reader says where it was only when it calls: maybe
-// while the output is waiting for it.
+// After a restart the output is written again from its beginning. The reader reports its position only when it calls,
+// which may be while the output waits for room.
 func TestAReaderOfAnEarlierServerGoesOnWhereItWas(t *testing.T) {
 	t.Parallel()
 	var all []byte
@@ -17,11 +17,11 @@ func TestAReaderOfAnEarlierServerGoesOnWhereItWas(t *testing.T) {
 		all = binary.BigEndian.AppendUint32(all, n)
 	}
 	for name, position := range map[string]int64{
-		"within what waits":          feedSize / 2,
-		"behind what waits":          feedSize + 12345,
-		"at the end of what waits":   feedSize,
-		"at the end":                 int64(len(all)),
-		"in the middle of one piece": 2*feedSize + 3,
+		"within the waiting output":        feedSize / 2,
+		"after the waiting output":         feedSize + 12345,
+		"at the end of the waiting output": feedSize,
+		"at the end":                       int64(len(all)),
+		"in the middle of a piece":         2*feedSize + 3,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,8 +60,61 @@ func TestAReaderOfAnEarlierServerGoesOnWhereItWas(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(got, all[position:]) {
-				t.Errorf("%d bytes, which are not the last %d", len(got), int64(len(all))-position)
+				t.Errorf("got %d bytes, want the last %d of the output", len(got), int64(len(all))-position)
 			}
 		})
+	}
+}
+
+// A piece takes more memory than its bytes. A command that writes single bytes to both outputs in turn makes many.
+func TestTheNumberOfWaitingPiecesIsLimited(t *testing.T) {
+	t.Parallel()
+	const n = 3*feedPieces + 7
+	f := newFeed()
+	written := make(chan error, 1)
+	go func() {
+		for i := range n {
+			if err := f.write(context.Background(), Channel(i%2), []byte{byte(i)}, int64(i+1)); err != nil {
+				written <- err
+				return
+			}
+		}
+		written <- f.close(context.Background())
+	}()
+	waiting := func() int {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return len(f.pieces)
+	}
+	for deadline := time.Now().Add(time.Minute); waiting() < feedPieces; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d pieces wait, want %d", waiting(), feedPieces)
+		}
+	}
+	for at := int64(0); ; {
+		if w := waiting(); w > feedPieces {
+			t.Fatalf("%d pieces wait, want at most %d", w, feedPieces)
+		}
+		r, err := f.read(t.Context(), at, ReadOn, time.Now().Add(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(r.Pieces) > mostPieces {
+			t.Fatalf("one answer has %d pieces, want at most %d", len(r.Pieces), mostPieces)
+		}
+		for i, p := range r.Pieces {
+			if want := at + int64(i); p.Channel != Channel(want%2) || !bytes.Equal(p.Data, []byte{byte(want)}) {
+				t.Fatalf("piece %d is %v", want, p)
+			}
+		}
+		if at = r.Position; r.Ended {
+			break
+		}
+	}
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+	if f.end != n {
+		t.Errorf("%d bytes were written, want %d", f.end, n)
 	}
 }

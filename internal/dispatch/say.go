@@ -210,6 +210,9 @@ func (d *Dispatcher) runTx(ctx context.Context, scope db.Scope, threadID string,
 			if err := d.enqueueTx(ctx, tx, commandArgs{House: scope.House, Thread: th.ID, Stream: th.StreamID, Command: said.ID}, before); err != nil {
 				return err
 			}
+			if i == len(entries)-1 {
+				break
+			}
 			if before, err = loadTx(ctx, tx, scope.House, th.ID, d.limits); err != nil {
 				return err
 			}
