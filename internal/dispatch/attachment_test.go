@@ -29,7 +29,7 @@ func (b *bench) read(thread, command string, position int64, to ...io.Writer) in
 	for {
 		r, err := b.dispatcher.ReadOutput(b.t.Context(), b.scope, thread, command, position, dispatch.ReadOn)
 		if err != nil {
-			b.t.Fatalf("behind byte %d: %s", position, detail(err))
+			b.t.Fatalf("after byte %d: %s", position, detail(err))
 		}
 		for _, p := range r.Pieces {
 			if _, err := to[int(p.Channel)%len(to)].Write(p.Data); err != nil {
@@ -58,7 +58,7 @@ func (b *bench) write(thread, command string, input []byte) {
 			continue // it has not begun
 		}
 		if err != nil {
-			b.t.Errorf("behind byte %d: %s", position, detail(err))
+			b.t.Errorf("after byte %d: %s", position, detail(err))
 			return
 		}
 		if position = w.Position; w.Closed || end && position == int64(len(input)) {
@@ -74,7 +74,7 @@ func TestAnAttachedCommand(t *testing.T) {
 	separate := func(line string) string {
 		return b.askFor(th, "", entry.Command{Command: line, Separate: true})
 	}
-	t.Run("has its two outputs apart, as they were written", func(t *testing.T) {
+	t.Run("has two separate outputs, byte for byte", func(t *testing.T) {
 		id := separate(`printf 'a\000\377'; echo error >&2; printf b; exit 7`)
 		var stdout, stderr bytes.Buffer
 		n := b.read(th, id, 0, &stdout, &stderr)
@@ -84,32 +84,32 @@ func TestAnAttachedCommand(t *testing.T) {
 		if r := b.result(th, id); r.ExitCode != 7 || r.RawBytes != 10 {
 			t.Errorf("the result is %+v", r)
 		}
-		t.Run("and who asks once more for its end gets that", func(t *testing.T) {
+		t.Run("a repeated read at the end returns the end again", func(t *testing.T) {
 			if r, err := b.dispatcher.ReadOutput(t.Context(), b.scope, th, id, 10, dispatch.ReadOn); err != nil || !r.Ended {
-				t.Errorf("%+v, %v", r, err)
+				t.Errorf("got %+v, %v, want the end", r, err)
 			}
 		})
-		t.Run("and what is not kept any more is an error", func(t *testing.T) {
+		t.Run("reading what is no longer kept is an error", func(t *testing.T) {
 			_, err := b.dispatcher.ReadOutput(t.Context(), b.scope, th, id, 3, dispatch.ReadOn)
 			wantCode(t, err, fault.OutOfRange)
 		})
 	})
-	t.Run("waits for a slow reader, who gets every byte", func(t *testing.T) {
+	t.Run("waits for a slow reader, which gets every byte", func(t *testing.T) {
 		const lines = 500_000 // of 100 bytes: more than anything keeps
 		id := separate(fmt.Sprintf(`awk 'BEGIN { for (i = 1; i <= %d; i++) printf "%%099d\n", i }'; echo > written`, lines))
 		b.readable(th, id)
 		if r := b.sh(th, "test -e written"); r.ExitCode == 0 {
-			t.Error("it does not wait")
+			t.Error("the command has ended before its output was read")
 		}
 		check := &counted{}
 		if n := b.read(th, id, 0, check); n != lines*100 || check.wrong != "" {
 			t.Errorf("%d bytes: %s", n, check.wrong)
 		}
 		if r := b.result(th, id); r.ExitCode != 0 || r.RawBytes != lines*100 || !r.Truncated {
-			t.Errorf("it ended with %d and %d bytes", r.ExitCode, r.RawBytes)
+			t.Errorf("the exit code is %d, and the output has %d bytes", r.ExitCode, r.RawBytes)
 		}
 	})
-	t.Run("that is cancelled while it waits for its reader ends", func(t *testing.T) {
+	t.Run("ends if it is cancelled while it waits for its reader", func(t *testing.T) {
 		id := separate("yes")
 		b.readable(th, id)
 		b.cancel(th, id)
@@ -118,23 +118,23 @@ func TestAnAttachedCommand(t *testing.T) {
 			t.Errorf("the result is %+v", r)
 		}
 	})
-	t.Run("whose reader leaves waits for nobody", func(t *testing.T) {
+	t.Run("does not wait for a reader that has left", func(t *testing.T) {
 		id := separate("head -c 50000000 /dev/zero; exit 4")
 		b.readable(th, id)
 		if _, err := b.dispatcher.ReadOutput(t.Context(), b.scope, th, id, 0, dispatch.Leave); err != nil {
 			t.Fatal(detail(err))
 		}
 		if r := b.result(th, id); r.ExitCode != 4 || r.RawBytes != 50_000_000 {
-			t.Errorf("it ended with %d and %d bytes", r.ExitCode, r.RawBytes)
+			t.Errorf("the exit code is %d, and the output has %d bytes", r.ExitCode, r.RawBytes)
 		}
 		_, err := b.dispatcher.ReadOutput(t.Context(), b.scope, th, id, 0, dispatch.ReadOn)
 		wantCode(t, err, fault.OutOfRange)
 	})
-	t.Run("that cannot run has no output", func(t *testing.T) {
+	t.Run("has no output if it cannot run", func(t *testing.T) {
 		broken := b.thread(sandbox.Recipe{Setup: "exit 1"})
 		id := b.askFor(broken, "", entry.Command{Command: "true", Separate: true})
 		if n := b.read(broken, id, 0, io.Discard); n != 0 {
-			t.Errorf("it has %d bytes", n)
+			t.Errorf("the output has %d bytes, want none", n)
 		}
 	})
 	t.Run("reads its input to the end", func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestAnAttachedCommand(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		b.read(th, id, 0, &stdout, &stderr)
 		if !bytes.Equal(stdout.Bytes(), input) || stderr.String() != "end\n" {
-			t.Errorf("%d of %d bytes came back, stderr %q", stdout.Len(), len(input), stderr.String())
+			t.Errorf("the output has %d bytes, want the %d bytes of the input; stderr is %q", stdout.Len(), len(input), stderr.String())
 		}
 	})
 	t.Run("need not read its input", func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestAnAttachedCommand(t *testing.T) {
 			t.Errorf("the result is %+v", r)
 		}
 	})
-	t.Run("input that comes twice is read once, and none is left out", func(t *testing.T) {
+	t.Run("reads input that was sent twice only once, and refuses input with a gap", func(t *testing.T) {
 		id := b.askFor(th, "", entry.Command{Command: "echo begun >&2; cat", Input: true})
 		b.printed(th, id, "begun\n")
 		for _, call := range []struct {
@@ -170,16 +170,16 @@ func TestAnAttachedCommand(t *testing.T) {
 			}
 		}
 		if r := b.result(th, id); r.Output != "begun\none two three" {
-			t.Errorf("it read %q", r.Output)
+			t.Errorf("the output is %q", r.Output)
 		}
 		other := b.askFor(th, "", entry.Command{Command: "echo begun; cat", Input: true})
 		b.printed(th, other, "begun\n")
 		if _, err := b.dispatcher.WriteInput(t.Context(), b.scope, th, other, 5, []byte("late"), false); fault.CodeOf(err) != fault.OutOfRange {
-			t.Errorf("input with a hole: %v", err)
+			t.Errorf("for input after a gap the error is %v, want out of range", err)
 		}
 		b.cancel(th, other)
 	})
-	t.Run("one that is not attached has neither", func(t *testing.T) {
+	t.Run("has neither if it was not requested", func(t *testing.T) {
 		id := b.ask(th, "echo out")
 		_, err := b.dispatcher.ReadOutput(t.Context(), b.scope, th, id, 0, dispatch.ReadOn)
 		wantCode(t, err, fault.Precondition)
@@ -204,7 +204,7 @@ func (b *bench) readable(thread, command string) {
 	}
 }
 
-// counted checks that what is written to it are numbered lines of 100 bytes.
+// counted checks that what is written to it consists of numbered lines of 100 bytes.
 type counted struct {
 	at    int64
 	wrong string
@@ -241,7 +241,7 @@ func TestAnAttachedCommandOfAnotherServer(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		b.read(th, id, 0, &stdout, &stderr)
 		if !bytes.Equal(stdout.Bytes(), input) || stderr.String() != "end\n" {
-			t.Errorf("%d of %d bytes came back, stderr %q", stdout.Len(), len(input), stderr.String())
+			t.Errorf("the output has %d bytes, want the %d bytes of the input; stderr is %q", stdout.Len(), len(input), stderr.String())
 		}
 		if r := b.result(th, id); r.ExitCode != 3 || r.Error != "" {
 			t.Errorf("the result is %+v", r)
@@ -297,7 +297,7 @@ func TestAnAttachedCommandOfAnotherServer(t *testing.T) {
 	})
 }
 
-// A reader that has got more than anything keeps goes on with the next server where it was.
+// A reader that has read more than memory and the record hold continues with the next server where it was.
 func TestOutputIsCompleteWhenTheServerIsKilled(t *testing.T) {
 	t.Parallel()
 	const lines = 400_000 // of 100 bytes
@@ -318,7 +318,7 @@ func TestOutputIsCompleteWhenTheServerIsKilled(t *testing.T) {
 			size = info.Size()
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("only %d bytes came", size)
+			t.Fatalf("only %d bytes have arrived", size)
 		}
 	}
 	if err := killed.Process.Kill(); err != nil {
@@ -334,10 +334,10 @@ func TestOutputIsCompleteWhenTheServerIsKilled(t *testing.T) {
 	check := &counted{}
 	check.Write(before)
 	if n := b.read(th, "left", int64(len(before)), check); n != lines*100 || check.wrong != "" || check.at != n {
-		t.Errorf("%d bytes, and then %d: %s", len(before), n-int64(len(before)), check.wrong)
+		t.Errorf("read %d bytes before the restart and %d after it: %s", len(before), n-int64(len(before)), check.wrong)
 	}
 	if r := b.result(th, "left"); r.ExitCode != 5 || r.RawBytes != lines*100 || r.Error != "" {
-		t.Errorf("it ended with %d, %d bytes, %q", r.ExitCode, r.RawBytes, r.Error)
+		t.Errorf("the exit code is %d, the output has %d bytes, and the error is %q", r.ExitCode, r.RawBytes, r.Error)
 	}
 }
 
@@ -361,7 +361,8 @@ func readInto(ctx context.Context, s *server, scope db.Scope, thread, command, n
 	}
 }
 
-// The end of a command's input would tell it that it has all, so a command whose input broke off does not see one.
+// The end of a command's input would tell it that the input is complete, so a command whose input was interrupted must not
+// see it.
 func TestInputThatBreaksOffEndsItsCommand(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -381,7 +382,7 @@ func TestInputThatBreaksOffEndsItsCommand(t *testing.T) {
 	}
 	w, err := b.dispatcher.WriteInput(t.Context(), b.scope, th, id, 4, []byte("more"), true)
 	if err != nil || !w.Closed {
-		t.Errorf("%+v, %v", w, err)
+		t.Errorf("got %+v, %v, want a closed input", w, err)
 	}
 }
 

@@ -18,23 +18,23 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// Signal is what a command is cancelled with.
+// Signal is the signal with which a command is cancelled.
 type Signal string
 
-// The signals, the weakest first. A command that is cancelled gets the first one, and each further one when it has not
-// ended [entry.CancelGrace] after the one before.
+// The signals, the weakest first. A cancelled command gets the requested one. If it has not ended after
+// [entry.CancelGrace], it gets the next one, because programs may ignore the weaker ones.
 const (
-	Interrupt Signal = "SIGINT"  // to its process group, as Ctrl-C at a terminal
-	Terminate Signal = "SIGTERM" // to all that it started
-	Kill      Signal = "SIGKILL" // to all that it started
+	Interrupt Signal = "SIGINT"  // to its process group, as from Ctrl-C at a terminal
+	Terminate Signal = "SIGTERM" // to everything that it started
+	Kill      Signal = "SIGKILL" // to everything that it started
 )
 
 var signals = []Signal{Interrupt, Terminate, Kill}
 
-// strength orders signals; an empty one is weaker than all.
+// strength orders signals. The empty one is the weakest.
 func (s Signal) strength() int { return slices.Index(signals, s) }
 
-// stronger is the stronger one of two signals.
+// stronger returns the stronger of two signals.
 func stronger(a, b Signal) Signal {
 	if a.strength() >= b.strength() {
 		return a
@@ -43,29 +43,31 @@ func stronger(a, b Signal) Signal {
 }
 
 const (
-	// cancelPoll is how often the worker of a command that is cancelled looks whether a stronger signal is asked for.
+	// cancelPoll is how often the worker of a cancelled command checks for a stronger signal. It polls because the queue
+	// reports only the first cancellation of a job.
 	cancelPoll = 250 * time.Millisecond
-	// cancelLookup bounds one such look.
+	// cancelLookup limits one such check.
 	cancelLookup = 5 * time.Second
 )
 
-// cancellation is how a command is cancelled, as it is noted in its job.
+// cancellation is what a job records about the cancellation of its command.
 type cancellation struct {
-	// By is the agent who asked for it first.
+	// By is the agent who requested it first.
 	By string `json:"by,omitempty"`
-	// Signal is the strongest that was asked for.
+	// Signal is the strongest requested signal.
 	Signal Signal `json:"signal,omitempty"`
 }
 
-// cancelledError says that a command was cancelled.
+// cancelledError reports that a command was cancelled, and the last signal that it was sent.
 type cancelledError struct{ sent Signal }
 
 func (*cancelledError) Error() string { return "the command was cancelled" }
 
-// CancelCommand cancels a command: it gets the signal now, and the stronger ones when it does not end. Cancelling it again
-// with a stronger signal sends that at once. One that has not begun never begins. One that has ended is left as it is; a
-// thread without such a command is a [fault.NotFound], and one that a fork inherited without its end a
-// [fault.Precondition]: it is cancelled where it runs. A sandbox that ends with its server knows no signal but [Kill].
+// CancelCommand cancels a command. The command gets the signal now, and the stronger ones later if it does not end.
+// Cancelling it again with a stronger signal sends that one at once. A command that has not begun never begins. For one
+// that has ended, CancelCommand does nothing. If the thread has no such command, the error is a [fault.NotFound]. If the
+// command was inherited by a fork and may still run in the source, it is a [fault.Precondition]. In a sandbox whose
+// commands end with their server, every signal is [Kill].
 func (d *Dispatcher) CancelCommand(ctx context.Context, scope db.Scope, threadID, commandID string, with Signal) error {
 	var th thread.Thread
 	var found []string
@@ -83,7 +85,7 @@ func (d *Dispatcher) CancelCommand(ctx context.Context, scope db.Scope, threadID
 	case err != nil:
 		return err
 	case said.Type != (entry.Command{}).Type():
-		return fault.New(fault.NotFound, "this entry is no command", "give the id of a command entry")
+		return fault.New(fault.NotFound, "this entry is not a command", "give the id of a command entry")
 	case !th.Inherited(said.Seq):
 		return nil
 	}
@@ -94,7 +96,7 @@ func (d *Dispatcher) CancelCommand(ctx context.Context, scope db.Scope, threadID
 	return err
 }
 
-// CancelCommands is [Dispatcher.CancelCommand] for all commands of a thread that run or wait. It returns their ids.
+// CancelCommands is [Dispatcher.CancelCommand] for all running and waiting commands of a thread. It returns their ids.
 func (d *Dispatcher) CancelCommands(ctx context.Context, scope db.Scope, threadID string, with Signal) (found []string, err error) {
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := d.threads.GetTx(ctx, tx, threadID)
@@ -106,10 +108,12 @@ func (d *Dispatcher) CancelCommands(ctx context.Context, scope db.Scope, threadI
 	return found, err
 }
 
-// mostCancelled bounds how many commands are cancelled at once: more than a thread may have.
+// mostCancelled limits how many commands are cancelled at once. It exceeds the default number of a thread's commands that
+// may run and wait, so that all of them are found.
 const mostCancelled = 10_000
 
-// cancelTx cancels a command that runs or waits, or all of the thread; the command is empty then. It returns which.
+// cancelTx cancels a command if it is running or waiting. If command is empty, it cancels all of the thread. It returns
+// the ids of the cancelled commands.
 func (d *Dispatcher) cancelTx(ctx context.Context, tx pgx.Tx, scope db.Scope, th thread.Thread, command string, with Signal) (found []string, err error) {
 	if err := lockCommandsTx(ctx, tx, scope.House); err != nil {
 		return nil, err
@@ -142,7 +146,7 @@ func (d *Dispatcher) cancelJobTx(ctx context.Context, tx pgx.Tx, scope db.Scope,
 	if before.Cancel != nil {
 		how = cancellation{By: before.Cancel.By, Signal: stronger(before.Cancel.Signal, with)}
 	}
-	// It may run with no server following it: the next one ends it.
+	// It may be running although no server follows it. The next server ends it.
 	left := before.Begun != nil && before.Begun.Launched && job.State != rivertype.JobStateRunning
 	_, err := tx.Exec(ctx, "update "+db.JobSchema+".river_job set metadata = metadata || $2::jsonb where id = $1",
 		job.ID, note{Cancelled: left, Cancel: &how}.json())
@@ -160,7 +164,7 @@ func (d *Dispatcher) cancelJobTx(ctx context.Context, tx pgx.Tx, scope db.Scope,
 	return args.Command, err
 }
 
-// cancellation is how the command of a job is cancelled; zero when the database does not say.
+// cancellation returns what a job records about its cancellation; the zero value if the database does not answer.
 func (d *Dispatcher) cancellation(job int64) cancellation {
 	ctx, cancel := context.WithTimeout(d.resultCtx, cancelLookup)
 	defer cancel()
@@ -176,8 +180,8 @@ func (d *Dispatcher) cancellation(job int64) cancellation {
 	return cancellation{}
 }
 
-// escalate sends a launched command the signals that it is cancelled with, one after the other, until ctx ends: when the
-// command has. It calls sent with each.
+// escalate sends a cancelled command one signal after the other until ctx ends, which it does when the command has ended.
+// Before each signal it calls sent.
 func (w *commandWorker) escalate(ctx context.Context, l sandbox.Launcher, ref, id string, job int64, sent func(Signal)) error {
 	last := Signal("")
 	for began := time.Now(); ; {
@@ -194,7 +198,7 @@ func (w *commandWorker) escalate(ctx context.Context, l sandbox.Launcher, ref, i
 			case Interrupt:
 				err = l.Interrupt(ctx, ref, id)
 			case Terminate:
-				// It kills when the grace is over, also when the next look here comes too late.
+				// End also kills the command after the grace, in case the loop does not get there in time.
 				go func() { _ = l.End(ctx, ref, id, entry.CancelGrace) }()
 			case Kill:
 				return l.End(ctx, ref, id, 0)

@@ -54,7 +54,7 @@ func TestACommand(t *testing.T) {
 			t.Errorf("it printed %q", r.Output)
 		}
 	})
-	t.Run("finds the files of the one before, and another thread's does not", func(t *testing.T) {
+	t.Run("finds the files of the previous one, unlike a command of another thread", func(t *testing.T) {
 		b.sh(th, "echo kept > file")
 		if r := b.sh(th, "cat file"); r.Output != "kept\n" {
 			t.Errorf("it found %q", r.Output)
@@ -68,18 +68,18 @@ func TestACommand(t *testing.T) {
 			t.Errorf("the result is %+v", r)
 		}
 	})
-	t.Run("may print what is no text", func(t *testing.T) {
+	t.Run("may print what is not text", func(t *testing.T) {
 		r := b.sh(th, `printf 'a\377\376b\000c\033[1m'`)
 		if r.Output != "a\uFFFD\uFFFDb\u2400c\x1b[1m" || r.OutputBytes != int64(len(r.Output)) {
 			t.Errorf("the result is %+v", r)
 		}
 	})
-	t.Run("may kill its parent and all it can, and the next one works", func(t *testing.T) {
+	t.Run("may kill its parent and everything it can, and the next command works", func(t *testing.T) {
 		if r := b.sh(th, "kill -9 $PPID; kill -9 1; kill -9 -1; kill -9 $$"); r.ExitCode != 137 {
 			t.Errorf("the result is %+v", r)
 		}
 		if r := b.sh(th, "echo works"); r.Output != "works\n" {
-			t.Errorf("then: %+v", r)
+			t.Errorf("the result of the next command is %+v", r)
 		}
 	})
 	t.Run("may fill the sandbox's disk, and the sandbox is usable afterwards", func(t *testing.T) {
@@ -89,10 +89,10 @@ func TestACommand(t *testing.T) {
 			t.Errorf("the result is %+v", r)
 		}
 		if r := b.sh(full, "echo works | tee file"); r.Output != "works\n" {
-			t.Errorf("then: %+v", r)
+			t.Errorf("the result of the next command is %+v", r)
 		}
 	})
-	t.Run("that takes longer than it may ends, by its own limit and by its environment's", func(t *testing.T) {
+	t.Run("ends when it takes longer than its own limit or its environment's", func(t *testing.T) {
 		limited := b.thread(sandbox.Recipe{CommandTimeout: 3 * time.Second})
 		b.sh(limited, "true")
 		for name, id := range map[string]string{
@@ -131,7 +131,7 @@ func TestACommand(t *testing.T) {
 			}
 		})
 	}
-	t.Run("is refused in a thread that is not there, or another house's", func(t *testing.T) {
+	t.Run("is refused in a thread that does not exist or belongs to another house", func(t *testing.T) {
 		_, err := b.dispatcher.RunCommand(t.Context(), b.scope, "nosuchthread", "", entry.Command{Command: "true"})
 		wantCode(t, err, fault.NotFound)
 		theirs := b.scope
@@ -159,7 +159,7 @@ func TestTheSameCommandTwice(t *testing.T) {
 		b.result(th, "one")
 		b.askFor(th, "one", entry.Command{Command: "echo ran >> runs"})
 		if r := b.sh(th, "cat runs"); r.Output != "ran\n" || b.results(th, "one") != 1 {
-			t.Errorf("it ran as %q and has %d results", r.Output, b.results(th, "one"))
+			t.Errorf("the runs are %q and there are %d results, want one of each", r.Output, b.results(th, "one"))
 		}
 	})
 	t.Run("runs once in each thread", func(t *testing.T) {
@@ -297,7 +297,7 @@ func TestLargeOutput(t *testing.T) {
 	b := setup(t)
 	th := b.thread(sandbox.Recipe{})
 
-	t.Run("of 200 MB keeps its exact head and tail and states what is left out, in bounded memory", func(t *testing.T) {
+	t.Run("of 200 MB has its exact head and tail, states what is omitted, and takes limited memory", func(t *testing.T) {
 		const line, lines = 100, 2_000_000
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -349,11 +349,11 @@ func TestCancellingACommand(t *testing.T) {
 			t.Errorf("the result is %+v", r)
 		}
 		if runs(t, "sleep "+word) {
-			t.Error("something of it still runs")
+			t.Error("a process of the command still runs")
 		}
 		b.cancel(th, id)
 		if n := b.results(th, id); n != 1 {
-			t.Errorf("it has %d results", n)
+			t.Errorf("the log has %d results of the command, want 1", n)
 		}
 	})
 	t.Run("interrupts it, and the log says who did it and how it ended", func(t *testing.T) {
@@ -367,10 +367,10 @@ func TestCancellingACommand(t *testing.T) {
 			t.Errorf("the result is %+v", r)
 		}
 		if runs(t, "sleep "+word) {
-			t.Error("something of it still runs")
+			t.Error("a process of the command still runs")
 		}
 	})
-	t.Run("goes on at once with a stronger signal", func(t *testing.T) {
+	t.Run("sends a stronger signal at once", func(t *testing.T) {
 		for want, c := range map[dispatch.Signal]struct {
 			line string
 			code int
@@ -390,7 +390,7 @@ func TestCancellingACommand(t *testing.T) {
 			}
 		}
 	})
-	t.Run("may be all of a thread", func(t *testing.T) {
+	t.Run("may be for all commands of a thread", func(t *testing.T) {
 		many := b.thread(sandbox.Recipe{})
 		running := b.ask(many, "echo begun; sleep 1000")
 		b.printed(many, running, "begun\n")
@@ -415,17 +415,17 @@ func TestCancellingACommand(t *testing.T) {
 		b.result(th, id)
 		b.cancel(th, id)
 		if r := b.result(th, id); r.Cancelled || r.Output != "done\n" || b.results(th, id) != 1 {
-			t.Errorf("the result is %+v, one of %d", r, b.results(th, id))
+			t.Errorf("the result is %+v, and there are %d results, want 1", r, b.results(th, id))
 		}
 	})
-	t.Run("that never was is not found", func(t *testing.T) {
+	t.Run("is not found if it does not exist", func(t *testing.T) {
 		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, th, "nosuchcommand", dispatch.Interrupt), fault.NotFound)
 		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, "nosuchthread", "nosuchcommand", dispatch.Interrupt), fault.NotFound)
 		other := b.thread(sandbox.Recipe{})
 		id := b.ask(th, "true")
 		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, other, id, dispatch.Interrupt), fault.NotFound)
 	})
-	t.Run("while its sandbox is made leaves no sandbox", func(t *testing.T) {
+	t.Run("while its sandbox is built leaves no sandbox", func(t *testing.T) {
 		slow := b.thread(sandbox.Recipe{Setup: "echo preparing; sleep 1000"})
 		id := b.ask(slow, "true")
 		b.preparing(slow)
@@ -525,6 +525,6 @@ func TestACommandThatEndedIsNotRunAgainWhenTheQueueHasForgottenIt(t *testing.T) 
 	b.askFor(th, "old", c)
 	await() // a new job
 	if r := b.sh(th, "cat runs"); r.Output != "ran\n" || b.results(th, "old") != 1 {
-		t.Errorf("it ran as %q and has %d results, want one of each", r.Output, b.results(th, "old"))
+		t.Errorf("the runs are %q and there are %d results, want one of each", r.Output, b.results(th, "old"))
 	}
 }

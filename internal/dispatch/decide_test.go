@@ -310,6 +310,7 @@ func talker() {
 			for pace := time.Tick(5 * time.Millisecond); ; <-pace {
 				th, id := threads[rand.IntN(len(threads))], uuid.NewString()
 				ref, said := stream.Ref{House: scope.House, Name: thread.StreamName(th)}, entry.NewDraft(id, scope.Agent, entry.Chat{Text: "hello"})
+				var err error
 				switch i % 3 {
 				case 0:
 					err = d.In(ctx, scope, func(tx pgx.Tx) error {

@@ -127,7 +127,7 @@ func TestACommandOutlivesAKilledServer(t *testing.T) {
 	first := b.server
 	b.server = b.serve()
 	if r := b.sh(th, "kill -0 $(cat pid) && touch go"); r.ExitCode != 0 {
-		t.Errorf("it does not run any more: %+v", r)
+		t.Errorf("the command no longer runs: %+v", r)
 	}
 	r := b.result(th, "left")
 	if r.ExitCode != 7 || r.Output != "begun\nended\n" || r.OutputBytes != 12 || r.Error != "" || r.SandboxID == "" || r.Cancelled || r.TimedOut {
@@ -135,17 +135,17 @@ func TestACommandOutlivesAKilledServer(t *testing.T) {
 	}
 	b.server, first = first, b.server
 	if got := <-seen; got != "begun\nended\n" && got != "begun\n" { // the result may come first
-		t.Errorf("who watched has seen %q", got)
+		t.Errorf("the watcher has seen %q", got)
 	}
 	b.server = first
 	b.serve() // one more that looks for orphans
 	b.swept(b.Owner(t))
 	if r := b.sh(th, "cat runs"); r.Output != "ran\n" || b.results(th, "left") != 1 {
-		t.Errorf("it ran as %q and has %d results", r.Output, b.results(th, "left"))
+		t.Errorf("the runs are %q and there are %d results, want one of each", r.Output, b.results(th, "left"))
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "boxes", "*", "records", "*"))
 	if err != nil || len(left) > 1 { // the last one's may be there yet
-		t.Errorf("the records %v stay (%v)", left, err)
+		t.Errorf("the records %v are left (%v)", left, err)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestACommandThatAKilledServerLeft(t *testing.T) {
 				}
 				b.cancel(thread, "left")
 				if b.results(thread, "left") != 0 {
-					b.t.Error("it has a result while it runs")
+					b.t.Error("the log has a result while the command runs")
 				}
 			},
 			want: func(r entry.CommandResult) bool { return r.Cancelled && r.Output == "begun\n" && r.SandboxID != "" },
@@ -273,12 +273,12 @@ func TestAServerThatStops(t *testing.T) {
 	queued, cancelled := b.ask(th, "cat runs"), b.ask(th, "echo never")
 	b.cancel(th, cancelled)
 
-	t.Run("leaves the commands that run", func(t *testing.T) {
+	t.Run("leaves the running commands alone", func(t *testing.T) {
 		if n := b.results(th, running); n != 0 {
-			t.Errorf("it has %d results", n)
+			t.Errorf("the log has %d results", n)
 		}
 	})
-	t.Run("leaves no sandbox half made", func(t *testing.T) {
+	t.Run("leaves no sandbox half built", func(t *testing.T) {
 		if there, err := b.driver.List(t.Context(), sandbox.Labels{Thread: slow}); err != nil || len(there) != 0 {
 			t.Errorf("%v is left (%v)", there, err)
 		}
@@ -289,24 +289,24 @@ func TestAServerThatStops(t *testing.T) {
 		}
 	})
 	b.server = b.serve()
-	t.Run("leaves to the next one what had not begun", func(t *testing.T) {
+	t.Run("leaves what has not begun to the next server", func(t *testing.T) {
 		if r := b.result(th, queued); r.Output != "ran\n" {
-			t.Errorf("what waited in the queue: %+v", r)
+			t.Errorf("the result of the queued command is %+v", r)
 		}
 		if r := b.result(slow, waiting); r.Output != "worked\n" {
-			t.Errorf("what waited for its sandbox: %+v", r)
+			t.Errorf("the result of the command that waited for its sandbox is %+v", r)
 		}
 		if n := b.results(th, cancelled); n != 1 {
-			t.Errorf("the cancelled one has %d results", n)
+			t.Errorf("the log has %d results of the cancelled command, want 1", n)
 		}
 	})
-	t.Run("the next one goes on with the commands that run", func(t *testing.T) {
+	t.Run("the next server continues the running commands", func(t *testing.T) {
 		b.sh(th, "touch go")
 		if r := b.result(th, running); r.ExitCode != 0 || r.Output != "begun\nended\n" || r.Error != "" || b.results(th, running) != 1 {
-			t.Errorf("the result is %+v, one of %d", r, b.results(th, running))
+			t.Errorf("the result is %+v, and there are %d results, want 1", r, b.results(th, running))
 		}
 		if r := b.sh(th, "cat runs"); r.Output != "ran\n" {
-			t.Errorf("it ran as %q", r.Output)
+			t.Errorf("the runs are %q, want one", r.Output)
 		}
 	})
 }
@@ -360,7 +360,7 @@ func TestTwoServers(t *testing.T) {
 			}
 		}
 	})
-	t.Run("leave each other's commands alone, also while the database drops every connection", func(t *testing.T) {
+	t.Run("leave each other's commands alone, even when the database drops every connection", func(t *testing.T) {
 		owner := b.Owner(t)
 		b.dropConnections(owner)
 		b.server = b.serve() // it looks for orphans as it starts
@@ -372,7 +372,7 @@ func TestTwoServers(t *testing.T) {
 			t.Errorf("the result is %+v", r)
 		}
 		if n := b.results(th, id); n != 1 {
-			t.Errorf("it has %d results", n)
+			t.Errorf("the log has %d results", n)
 		}
 	})
 }
@@ -414,7 +414,7 @@ func TestAServerThatOnlyLostItsConnection(t *testing.T) {
 
 	b.result(th, b.ask(th, "touch go"))
 	if r := b.result(th, id); r.ExitCode != 0 || r.Output != "begun\nended\n" || r.Error != "" || b.results(th, id) != 1 {
-		t.Errorf("the result is %+v, one of %d", r, b.results(th, id))
+		t.Errorf("the result is %+v, and there are %d results, want 1", r, b.results(th, id))
 	}
 }
 
@@ -465,7 +465,7 @@ func TestASandboxOnAnotherMachine(t *testing.T) {
 	t.Run("that is destroyed is replaced, and what ran there is reported as interrupted", func(t *testing.T) {
 		for range 2 {
 			if box, err := b.dispatcher.DestroySandbox(t.Context(), b.scope, made.Sandbox); err != nil || box.Status != sandbox.StatusDead {
-				t.Fatalf("it is %s (%s)", box.Status, detail(err))
+				t.Fatalf("the sandbox is %s (%s), want it dead", box.Status, detail(err))
 			}
 		}
 		if r := b.result(th, waiting); r.Output != "works\n" || r.SandboxID == made.Sandbox {
@@ -477,7 +477,7 @@ func TestASandboxOnAnotherMachine(t *testing.T) {
 	})
 	t.Run("is deleted there by that machine's next server", func(t *testing.T) {
 		if left, err := here.List(t.Context(), sandbox.Labels{Thread: th}); err != nil || len(left) != 1 {
-			t.Fatalf("there are %v (%v)", left, err)
+			t.Fatalf("the sandboxes there are %v (%v), want one", left, err)
 		}
 		b.driver = here
 		b.serve()
@@ -512,7 +512,7 @@ func TestAMachineThatIsGoneForGood(t *testing.T) {
 		t.Errorf("the result is %+v", r)
 	}
 	if r := b.result(th, running); r.ExitCode != -1 || !strings.Contains(r.Error, "the server stopped") {
-		t.Errorf("what ran there: %+v", r)
+		t.Errorf("the result of the command that ran there is %+v", r)
 	}
 	resumed := 0
 	for _, e := range b.entries(th) {
@@ -536,7 +536,7 @@ func TestDraining(t *testing.T) {
 	b.printed(th, unwanted, "begun\n")
 	other := b.serve()
 
-	t.Run("leaves a command that runs too long to the stop", func(t *testing.T) {
+	t.Run("leaves a command that runs too long until the stop", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := first.dispatcher.Drain(ctx); err != nil {
@@ -555,7 +555,7 @@ func TestDraining(t *testing.T) {
 			t.Errorf("after %s the result is %+v", time.Since(asked), r)
 		}
 	})
-	t.Run("waits for the command, while another server takes up what comes", func(t *testing.T) {
+	t.Run("waits for the command while another server starts new ones", func(t *testing.T) {
 		drained := make(chan error, 1)
 		go func() { drained <- first.dispatcher.Drain(t.Context()) }()
 		b.server = other
@@ -570,7 +570,7 @@ func TestDraining(t *testing.T) {
 			t.Errorf("the log has %d results of the command, want 1", n)
 		}
 	})
-	t.Run("and takes up no more", func(t *testing.T) {
+	t.Run("starts no more commands", func(t *testing.T) {
 		if r := b.sh(th, "true"); r.ExitCode != 0 {
 			t.Errorf("the result is %+v", r)
 		}
