@@ -33,7 +33,8 @@ const (
 	// absentAfter is the time without a call after which a reader or writer counts as gone. A broken connection is
 	// replaced well within it.
 	absentAfter = time.Minute
-	// lookAgain is how often a call looks for a command that no server has started yet.
+	// lookAgain is how often a call looks for a command that no server has started yet. It looks repeatedly because another
+	// server that starts the command does not tell this one.
 	lookAgain = time.Second
 )
 
@@ -94,7 +95,7 @@ type attachment struct {
 	input *input
 }
 
-// add adds an attachment until remove is called. The key must be unused.
+// add adds an attachment until remove is called. The key must be unused, because remove removes whatever has it.
 func (a *attachments) add(key attachmentKey, to *attachment) (remove func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -140,7 +141,8 @@ func (p *presence) absentIn(limit time.Duration) time.Duration {
 	return time.Until(p.last.Add(limit))
 }
 
-// condition is a lock with notification of changes.
+// condition is a lock with notification of changes. It is not a [sync.Cond], because a wait must also end after a time or
+// with a context.
 type condition struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at each change

@@ -31,7 +31,7 @@ const (
 	// exitNotBegun is the exit code of a command whose server was killed just before it began. Other commands may
 	// return it too.
 	exitNotBegun = 125
-	// forgetTimeout limits the deletion of a record.
+	// forgetTimeout limits the deletion of a record, because the worker waits for it.
 	forgetTimeout = 10 * time.Second
 )
 
@@ -249,7 +249,7 @@ func (w *commandWorker) follow(ctx context.Context, l sandbox.Launcher, ref stri
 	return got, began, ended
 }
 
-// releaseEvery is how many bytes of a record are released together.
+// releaseEvery is how many bytes of a record are released together, because each release is a message to the sandbox.
 const releaseEvery = 1 << 20
 
 // release releases the parts of the record that the reader has, until ctx ends.

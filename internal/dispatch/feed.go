@@ -10,14 +10,15 @@ import (
 
 const (
 	// feedSize is how many bytes of output wait for the reader in this server's memory. Further bytes wait in the
-	// sandbox.
+	// sandbox, because a reader may be slow and a server has many.
 	feedSize = 4 << 20
 	// feedPieces limits the pieces that wait, because a piece takes more memory than its bytes, and mostPieces those of
 	// one answer.
 	feedPieces, mostPieces = 16 << 10, 4096
-	// mostRead limits the bytes of one answer.
+	// mostRead limits the bytes of one answer, because an answer is one message, which is in memory as a whole.
 	mostRead = 1 << 20
-	// drainWithin is how long the end of a command waits for a reader that does not call.
+	// drainWithin is how long the end of a command waits for a reader that does not call. It is shorter than absentAfter,
+	// because the thread waits for the result.
 	drainWithin = 15 * time.Second
 )
 

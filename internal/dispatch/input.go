@@ -98,7 +98,7 @@ func (r inputReader) Read(p []byte) (int, error) {
 	}
 }
 
-// untouched reports whether nothing was read.
+// untouched reports whether nothing was read, so that another command can still get all of it.
 func (i *input) untouched() bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -27,9 +27,11 @@ import (
 
 var _ sandbox.Launcher = (*Driver)(nil)
 
-// followPatience is the longest time that Follow waits before it checks whether more can come.
+// followPatience is the longest time that Follow waits before it checks whether more can come. Nothing notifies it that a
+// record is unlocked, because the files of a process that ends are closed before they are unlocked.
 const followPatience = time.Second
 
+// validLaunch is the form of a command's id. It is also a file name, so it must not be able to leave its directory.
 var validLaunch = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 
 // killSession kills what a command that has ended left in its session, where there are no control groups. The number may
@@ -226,7 +228,6 @@ func (d *Driver) Follow(ctx context.Context, ref, id string, from int64, to func
 		return readable(ctx, err, "the command's output could not be read")
 	}
 	defer stop()
-	// When process 1 ends, its files are closed before they are unlocked, so check again after a while.
 	again := time.NewTicker(followPatience)
 	defer again.Stop()
 	r := recordReader{file: file, from: from, to: to, outOfMemory: b.outOfMemorySince}

@@ -31,7 +31,8 @@ import (
 // mostRecorded is how much of the beginning of an output is kept. It is on the server's disk, not on the box's.
 const mostRecorded = 16 << 20
 
-// newRecord creates a file that is locked when it appears.
+// newRecord creates a file that is locked when it appears, because without a lock it would count as the record of a
+// command that has ended with its box.
 func newRecord(name string) (*os.File, error) {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return nil, err
