@@ -11,7 +11,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// followHouse keeps topics of a house live: its places, and its list of threads.
+// followHouse keeps topics of a house live: its places, its list of threads, and the names of its members.
 func (a *app) followHouse(ctx context.Context, c *liveConn, house string, topics []topic) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -146,7 +146,7 @@ func TestStopStops(t *testing.T) {
 	b.write("/run sleep 1000")
 	b.until("Stop", "!!document.querySelector('.stop button')")
 	b.do(chromedp.Click(chromedp.CSS(".stop button")))
-	b.until("the verdict", "document.querySelector('.foot').innerText.includes('cancelled')")
+	b.until("the verdict", "document.querySelector('.foot').innerText.includes('stopped by Ada with SIGINT · exit 130 · 1.5s')")
 	if at := eval[string](b, "location.pathname"); at != "/threads/stopstop" {
 		t.Errorf("the page went to %s", at)
 	}

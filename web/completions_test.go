@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -108,6 +109,18 @@ func TestTheMenuOfNamesAndCommands(t *testing.T) {
 		if eval[bool](b, "!!window.evil || !!document.querySelector('.completions script, .completions img')") {
 			t.Error("a name is more than text")
 		}
+	})
+	t.Run("who joins is offered, and who leaves is not, without a reload", func(t *testing.T) {
+		f.mu.Lock()
+		f.agents = append(slices.DeleteFunc(f.agents, func(a *arbev1.Agent) bool { return a.Name == "Gregor" }),
+			&arbev1.Agent{Id: "7f6f0a52-0000-4000-8000-000000000030", Kind: "human", Name: "Greta"})
+		f.wake()
+		f.mu.Unlock()
+		b.in(t).until("the names that the page has", "[...document.querySelector('#completions').content.querySelectorAll('[data-kind=name]')].some(e => e.dataset.name === 'Greta')")
+		types(t, "@gre")
+		offers(t, "Greta")
+		types(t, "@gr")
+		offers(t, "Grace Hopper", "Greta")
 	})
 	t.Run("it is there where a thread begins, too", func(t *testing.T) {
 		b.open("/houses/home")

@@ -17,7 +17,7 @@ import (
 type window struct {
 	Thread string
 	Rows   []row
-	// Places is the topic of the house's places.
+	// Places are the topics of the house's places and of the names in it.
 	Places string
 	// First and Last are its positions, 0 when it is empty; Tail is the log's last.
 	First, Last, Tail int64
@@ -43,7 +43,7 @@ func (a *app) window(ctx context.Context, t *arbev1.Thread, q url.Values) (windo
 	}
 	piece := entriesOf(res.Entries)
 	rows, err := a.newTranscript(t, people).rows(ctx, piece, res.Tail)
-	w := window{Thread: t.Id, Places: topic{"house", t.HouseId, ""}.String(), Rows: rows, Tail: res.Tail, Last: req.After}
+	w := window{Thread: t.Id, Places: topic{"house", t.HouseId, ""}.String() + " " + topic{"names", t.HouseId, ""}.String(), Rows: rows, Tail: res.Tail, Last: req.After}
 	if len(piece) > 0 {
 		w.First, w.Last = piece[0].Seq, piece[len(piece)-1].Seq
 	}

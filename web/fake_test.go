@@ -295,6 +295,13 @@ func (s houses) WatchHouse(ctx context.Context, req *arbev1.WatchHouseRequest, s
 		for _, id := range req.ThreadIds {
 			s.f.focus(id, row, now)
 		}
+		if req.Members {
+			s.f.mu.Lock()
+			for _, a := range s.f.agents {
+				now["member "+a.Id] = &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Member{Member: &arbev1.Member{Agent: copied(a), Role: "member"}}}
+			}
+			s.f.mu.Unlock()
+		}
 		for key, e := range now {
 			if !proto.Equal(had[key], e) {
 				if err := stream.Send(e); err != nil {
@@ -357,7 +364,13 @@ func (s agents) WhoAmI(context.Context, *arbev1.WhoAmIRequest) (*arbev1.WhoAmIRe
 }
 
 func (s agents) ListAgents(context.Context, *arbev1.ListAgentsRequest) (*arbev1.ListAgentsResponse, error) {
-	return &arbev1.ListAgentsResponse{Agents: s.f.agents}, nil
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	res := &arbev1.ListAgentsResponse{}
+	for _, a := range s.f.agents {
+		res.Agents = append(res.Agents, copied(a))
+	}
+	return res, nil
 }
 
 // Two links are good: "fresh" is one's own, "other" somebody else's.
@@ -516,7 +529,7 @@ func (s threads) RunCommand(_ context.Context, req *arbev1.RunCommandRequest) (*
 }
 
 func (s threads) CancelCommand(_ context.Context, req *arbev1.CancelCommandRequest) (*arbev1.CancelCommandResponse, error) {
-	s.f.says(req.ThreadId, "", entry.ResultID(req.CommandId), entry.CommandResult{CommandID: req.CommandId, ExitCode: 137, Cancelled: true, DurationMS: 1500})
+	s.f.says(req.ThreadId, "", entry.ResultID(req.CommandId), entry.CommandResult{CommandID: req.CommandId, SandboxID: "box1", ExitCode: 130, Cancelled: true, CancelledBy: s.f.me.Id, Signal: "SIGINT", DurationMS: 1500})
 	return &arbev1.CancelCommandResponse{}, nil
 }
 
@@ -529,10 +542,12 @@ func (s entries) Say(_ context.Context, req *arbev1.SayRequest) (*arbev1.SayResp
 	if err := s.f.refusal(req.ThreadId); err != nil {
 		return nil, err
 	}
+	if err := entry.CheckComposed(req.Text); err != nil {
+		f := fault.From(err)
+		return nil, refused(connect.CodeInvalidArgument, f.Message, f.Next)
+	}
 	var said entry.Payload = entry.Chat{Text: req.Text}
-	if line, ok := entry.ParseCommand(req.Text); ok && line == "" {
-		return nil, refused(connect.CodeInvalidArgument, "there is nothing to run", "write a command behind it, such as !ls -l")
-	} else if ok {
+	if line, ok := entry.ParseCommand(req.Text); ok {
 		said = entry.Command{Command: line}
 	}
 	if err := said.Validate(); err != nil {

@@ -23,8 +23,8 @@ import (
 
 // A kind whose renderer has a defect, for the tests of what that does to a page.
 func init() {
-	kinds["test.panics"] = kind{said, func(*transcript, entry.Entry) templ.Component { panic("a defect") }}
-	kinds["test.panics_late"] = kind{said, func(*transcript, entry.Entry) templ.Component {
+	kinds["test.panics"] = kind{said, func(context.Context, *transcript, entry.Entry) templ.Component { panic("a defect") }}
+	kinds["test.panics_late"] = kind{said, func(context.Context, *transcript, entry.Entry) templ.Component {
 		return templ.ComponentFunc(func(context.Context, io.Writer) error { panic("a late defect") })
 	}}
 }
@@ -58,6 +58,43 @@ func TestAnEntryThatCannotBeRenderedIsShownAsItIs(t *testing.T) {
 		}
 	}
 }
+
+func TestAReaderWhoLeftIsNoErrorOfOurs(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	a := &app{log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	t.Run("while an entry is rendered", func(t *testing.T) {
+		people := &people{known: map[string]author{"": {Name: "arbe"}}}
+		e := entry.Entry{Seq: 1, ID: "1", Type: "chat", Payload: []byte(`{"text":"hello"}`)}
+		if _, err := a.newTranscript(&arbev1.Thread{Id: "thread"}, people).row(left, e); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("while the connection begins", func(t *testing.T) {
+		r := httptest.NewRequestWithContext(left, http.MethodGet, "/live?t=house/home/", nil)
+		a.open(a.live).ServeHTTP(&unflushable{httptest.NewRecorder()}, r)
+	})
+	t.Run("while live output is painted", func(t *testing.T) {
+		l := &liveThread{
+			app: a, thread: &arbev1.Thread{Id: "thread"},
+			log:     a.newTranscript(&arbev1.Thread{Id: "thread"}, nil),
+			screens: map[string]*liveScreen{"c.result": newLiveScreen()}, dirty: map[string]bool{"c.result": true},
+		}
+		if err := l.paint(left); !errors.Is(err, context.Canceled) {
+			t.Errorf("painting ends with %v", err)
+		}
+	})
+	if log.Len() > 0 {
+		t.Errorf("the log says %s", log.String())
+	}
+}
+
+// unflushable is the answer to a browser that has left.
+type unflushable struct{ *httptest.ResponseRecorder }
+
+func (*unflushable) FlushError() error { return errors.New("broken pipe") }
 
 func TestAPanicIsAnErrorPage(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -27,15 +29,21 @@ func (a *app) home(w http.ResponseWriter, r *http.Request) error {
 
 // house lists a house's threads.
 func (a *app) house(w http.ResponseWriter, r *http.Request) error {
+	return a.showHouse(w, r, http.StatusOK, newThread{ThreadID: newID(), EntryID: newID()})
+}
+
+func (a *app) showHouse(w http.ResponseWriter, r *http.Request, status int, n newThread) error {
 	f, err := a.layoutOf(r, r.PathValue("house"), "")
 	if err != nil {
 		return err
 	}
-	people, err := a.mentionable(r.Context(), f.House.Id)
-	if err != nil {
+	if n.Problem != nil {
+		f.Path = housePath(f.House.Id) // the form's own address has no page
+	}
+	if n.People, err = a.mentionable(r.Context(), f.House.Id); err != nil {
 		return err
 	}
-	return a.show(w, r, http.StatusOK, housePage(f, newThread{ThreadID: newID(), EntryID: newID(), People: people}))
+	return a.show(w, r, status, housePage(f, n))
 }
 
 // newThread is the form that starts a thread. Its ids make sending it twice start one thread. People are whom its menu
@@ -43,6 +51,9 @@ func (a *app) house(w http.ResponseWriter, r *http.Request) error {
 type newThread struct {
 	ThreadID, EntryID string
 	People            []*arbev1.Agent
+	// Text and Name are what a form held that was refused because of Problem; no thread was made of it.
+	Text, Name string
+	Problem    *fault.Error
 }
 
 // startThread makes a thread and says the first thing in it.
@@ -50,10 +61,18 @@ func (a *app) startThread(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	house, text, name := r.PathValue("house"), r.PostFormValue("text"), strings.TrimSpace(r.PostFormValue("name"))
+	house, text, name := r.PathValue("house"), textOf(r), strings.TrimSpace(r.PostFormValue("name"))
 	fields := map[string]string{"thread": r.PostFormValue("thread"), "entry": r.PostFormValue("entry"), "name": name}
 	fail := func(err error) error { return &unsent{error: err, Action: r.URL.Path, Fields: fields, Text: text} }
 
+	// What is wrong with the text is said before there is a thread: one that was made for it would stay empty.
+	if err := entry.CheckComposed(text); err != nil {
+		f := faultOf(err)
+		return a.showHouse(w, r, httpStatus(f), newThread{ThreadID: fields["thread"], EntryID: fields["entry"], Text: text, Name: name, Problem: f})
+	}
+	if err := checkMessage(outgoingMessage{ID: fields["entry"], Text: text}); err != nil {
+		return fail(err)
+	}
 	if name == "" {
 		name = nameFrom(text)
 	}

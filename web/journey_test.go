@@ -95,7 +95,7 @@ func TestANewcomersFirstHour(t *testing.T) {
 		desk.write("!cat /etc/hostname; sleep 1000")
 		phone.until("the command that runs", "!!document.querySelector('.foot.running')")
 		phone.do(chromedp.Click(chromedp.CSS(".foot.running ~ .stop button, .stop button")))
-		desk.until("that it was stopped", "!document.querySelector('.foot.running')")
+		desk.until("that he stopped it", "!document.querySelector('.foot.running') && document.querySelector('.foot.cancelled')?.innerText.includes('stopped by Bob')")
 	})
 	t.Run("what is written while the server is away is sent once, when it is back", func(t *testing.T) {
 		desk, phone := desk.in(t), phone.in(t)
@@ -119,6 +119,8 @@ func TestANewcomersFirstHour(t *testing.T) {
 		desk.do(chromedp.Click(chromedp.CSS("li:has(form[action$='/remove'] input[value=members]) summary")))
 		desk.do(chromedp.Click(chromedp.CSS("form[action$='/remove']:has(input[value=members]) button")))
 		desk.until("that he is gone", "document.querySelectorAll('li[id^=member-]').length === 1")
+		desk.open(thread)
+		desk.until("his name at what he said", "document.querySelector('header b.left')?.title === 'Bob left this house'")
 		phone.open(thread)
 		phone.until("a page that says no more than that there is nothing", "document.title.startsWith('Error')")
 	})

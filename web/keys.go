@@ -39,7 +39,7 @@ func (v keysView) holder(k *arbev1.APIKey) string {
 	if a := v.Holders[k.AgentId]; a != nil {
 		return accountName(a)
 	}
-	return "former member"
+	return formerMember
 }
 
 // mayRevoke reports whether the one who looks may end a key.

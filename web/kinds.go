@@ -3,6 +3,7 @@ package web
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -30,7 +31,7 @@ type kind struct {
 	shape shape
 	// body renders an entry; nil is an entry that shows elsewhere, as a command's result does in the
 	// command's block.
-	body func(*transcript, entry.Entry) templ.Component
+	body func(context.Context, *transcript, entry.Entry) templ.Component
 }
 
 // kinds is how every known kind of entry is shown. One that is not here is shown generically.
@@ -53,13 +54,13 @@ var kinds = map[string]kind{
 
 // show makes a kind of a function that takes the payload it is about. A payload that is not what its kind
 // says is shown generically too.
-func show[P entry.Payload](s shape, body func(*transcript, entry.Entry, P) templ.Component) kind {
-	return kind{s, func(t *transcript, e entry.Entry) templ.Component {
+func show[P entry.Payload](s shape, body func(context.Context, *transcript, entry.Entry, P) templ.Component) kind {
+	return kind{s, func(ctx context.Context, t *transcript, e entry.Entry) templ.Component {
 		p, ok := entry.As[P](e)
 		if !ok {
 			return unknown(e)
 		}
-		return body(t, e, p)
+		return body(ctx, t, e, p)
 	}}
 }
 
@@ -67,7 +68,7 @@ func kindOf(e entry.Entry) kind {
 	if k, ok := kinds[e.Type]; ok {
 		return k
 	}
-	return kind{said, func(_ *transcript, e entry.Entry) templ.Component { return unknown(e) }}
+	return kind{said, func(_ context.Context, _ *transcript, e entry.Entry) templ.Component { return unknown(e) }}
 }
 
 const (
@@ -80,7 +81,7 @@ const (
 	maxNote, maxWord = 2 << 10, 200
 )
 
-func chat(t *transcript, e entry.Entry, c entry.Chat) templ.Component {
+func chat(_ context.Context, t *transcript, e entry.Entry, c entry.Chat) templ.Component {
 	text, rest := c.Text, 0
 	if !t.whole && (len(text) > maxShown || strings.Count(text, "\n") > maxLines) {
 		text = beginning(text)
@@ -114,6 +115,8 @@ type commandView struct {
 	// Result is nil while it runs; ResultSeq is where it is in the log.
 	Result    *entry.CommandResult
 	ResultSeq int64
+	// Outcome says how it ended.
+	Outcome string
 	// Cut is set when the thread was forked before the command ended: only the source has its result.
 	Cut *arbev1.Origin
 	// Build is how the sandbox was made ready that it had to wait for; nil when there was one. EnvironmentPath leads to where
@@ -131,11 +134,12 @@ func blockKey(commandID string) string {
 	return "c" + hex.EncodeToString(sum[:8])
 }
 
-func command(t *transcript, e entry.Entry, c entry.Command) templ.Component {
+func command(ctx context.Context, t *transcript, e entry.Entry, c entry.Command) templ.Component {
 	v := commandView{Thread: t.thread, ID: e.ID, Key: blockKey(e.ID), Seq: e.Seq, Line: c.Line(), Started: e.Time, Whole: t.whole}
 	t.describe(&v, c.EnvironmentID)
 	if end, ok := t.ends[e.ID]; ok {
 		v.Result, v.ResultSeq, v.OtherSandbox = &end.result, end.seq, t.otherSandbox(end.result)
+		v.Outcome = t.outcome(ctx, end.result)
 	} else if e.Seq <= t.origin.GetSeq() {
 		v.Cut = t.origin
 	}
@@ -177,34 +181,34 @@ func (t *transcript) otherSandbox(r entry.CommandResult) bool {
 
 // commandResult shows nothing right behind its command, whose block has it; further down the thread it is
 // a line that leads there.
-func commandResult(t *transcript, e entry.Entry, r entry.CommandResult) templ.Component {
+func commandResult(ctx context.Context, t *transcript, e entry.Entry, r entry.CommandResult) templ.Component {
 	start, known := t.starts[r.CommandID]
 	if known && start.seq == t.lastSaid {
 		return nil
 	}
-	return resultLine(t.thread, e.Seq, start, r)
+	return resultLine(t.thread, e.Seq, start, outcomeClass(&r), t.outcome(ctx, r))
 }
 
-func statusChanged(_ *transcript, _ entry.Entry, s entry.StatusChanged) templ.Component {
+func statusChanged(_ context.Context, _ *transcript, _ entry.Entry, s entry.StatusChanged) templ.Component {
 	return noteLine(statusOf(s.To).Class, "s-"+statusOf(s.To).Class, clip(s.Plain(), maxNote))
 }
 
 // forked leads to where the thread was forked from, if it is this very fork that it tells of.
-func forked(t *transcript, _ entry.Entry, f entry.Forked) templ.Component {
+func forked(_ context.Context, t *transcript, _ entry.Entry, f entry.Forked) templ.Component {
 	if t.origin.GetThreadId() != f.ThreadID || f.ThreadID == "" {
 		return noteLine("", "fork", clip(f.Plain(), maxNote))
 	}
 	return forkLine(f)
 }
 
-func plainly[P entry.Payload](icon string) func(*transcript, entry.Entry, P) templ.Component {
-	return func(_ *transcript, _ entry.Entry, p P) templ.Component {
+func plainly[P entry.Payload](icon string) func(context.Context, *transcript, entry.Entry, P) templ.Component {
+	return func(_ context.Context, _ *transcript, _ entry.Entry, p P) templ.Component {
 		return noteLine("", icon, clip(p.Plain(), maxNote))
 	}
 }
 
 // prepared shows nothing when its command's block has it.
-func prepared(t *transcript, e entry.Entry, p entry.EnvironmentPrepared) templ.Component {
+func prepared(_ context.Context, t *transcript, e entry.Entry, p entry.EnvironmentPrepared) templ.Component {
 	if t.buildOf[e.ID] != "" {
 		return nil
 	}

@@ -101,6 +101,7 @@ func (a *app) threadsOf(ctx context.Context, house, page string) (threads []*arb
 	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, PageSize: pageOfThreads, PageToken: page})
 	threads = res.GetThreads()
 	slices.SortFunc(threads, arbe.CompareThreads) // the server's order may be a second behind
+	nameSpeakers(ctx, a.services, house, threads)
 	return threads, res.GetNextPageToken(), err
 }
 

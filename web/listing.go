@@ -140,11 +140,17 @@ func unmoved(old, now []string) map[string]bool {
 func (a *app) houseWatch(house string) *sharedWatch {
 	rows := &rowCache{}
 	return &sharedWatch{
-		app: a, request: &arbev1.WatchHouseRequest{HouseId: house, Threads: pageOfThreads},
+		app: a, request: &arbev1.WatchHouseRequest{HouseId: house, Threads: pageOfThreads, Members: true},
 		render: func(ctx context.Context, w *watched) (map[string]view, error) {
 			f := layout{House: w.house, Current: "-", Next: w.rest} // what is current each page knows itself
 			f.Threads = slices.SortedFunc(maps.Values(w.threads), arbe.CompareThreads)
-			return rows.views(ctx, f)
+			nameSpeakers(ctx, a.services, house, f.Threads)
+			views, err := rows.views(ctx, f)
+			if err != nil {
+				return nil, err
+			}
+			views["names"], err = namesOf(ctx, w.people())
+			return views, err
 		},
 	}
 }

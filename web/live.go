@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/starfederation/datastar-go/datastar"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 const (
@@ -31,6 +33,7 @@ const (
 //
 //	house/{id}    the places of a house, on each of its pages
 //	list/{id}     the first page of a house's list of threads
+//	names/{id}    the people and bots of a house whom the menu of a text offers
 //	thread/{id}   the log of a thread, its head and its details
 //
 // A topic has a cursor, which says what the page has: of a thread the position of the last entry, else a digest. It
@@ -48,6 +51,10 @@ func (t topic) String() string { return t.name() + "/" + t.cursor }
 func houseTopic(f layout) topic { return topic{"house", f.House.Id, f.digest()} }
 func listTopic(f layout) topic  { return topic{"list", f.House.Id, f.digest()} }
 
+func namesTopic(house string, people []*arbev1.Agent) topic {
+	return topic{"names", house, namesDigest(people)}
+}
+
 // topicsOf reads the topics a query asks for.
 func topicsOf(q url.Values) ([]topic, error) {
 	var topics []topic
@@ -56,8 +63,8 @@ func topicsOf(q url.Values) ([]topic, error) {
 		kind, rest, _ := strings.Cut(text, "/")
 		id, cursor, _ := strings.Cut(rest, "/")
 		t := topic{kind, id, cursor}
-		if kind != "house" && kind != "list" && kind != "thread" || id == "" {
-			return nil, fault.Newf(fault.Invalid, "use house, list or thread with an id, such as thread/th4w7q2m9x", "t: %q is no topic", clip(text, 80))
+		if !slices.Contains([]string{"house", "list", "names", "thread"}, kind) || id == "" {
+			return nil, fault.Newf(fault.Invalid, "use house, list, names or thread with an id, such as thread/th4w7q2m9x", "t: %q is no topic", clip(text, 80))
 		}
 		if !seen[t.name()] {
 			seen[t.name()] = true
@@ -116,7 +123,11 @@ func (a *app) live(w http.ResponseWriter, r *http.Request) error {
 	// A reader who is not logged in gets that error from each topic.
 	ctx, cancel := context.WithCancel(withSession(r.Context(), session))
 	defer cancel()
-	c := newLiveConn(w, r, cancel)
+	c, err := newLiveConn(w, r, cancel)
+	if err != nil {
+		a.log.InfoContext(ctx, "web: a browser left while it connected", "error", err)
+		return nil
+	}
 	// Topics of one house share one check that the reader is still in it.
 	houses := map[string][]topic{}
 	g, ctx := newGroup(ctx)
@@ -183,9 +194,16 @@ type liveConn struct {
 	last time.Time
 }
 
-func newLiveConn(w http.ResponseWriter, r *http.Request, leave context.CancelFunc) *liveConn {
+// newLiveConn begins an answer of events. It fails when the browser has left: Datastar panics if it cannot send the
+// headers.
+func newLiveConn(w http.ResponseWriter, r *http.Request, leave context.CancelFunc) (c *liveConn, err error) {
 	w.Header().Set("X-Accel-Buffering", "no")
-	return &liveConn{leave: leave, sse: datastar.NewSSE(w, r), last: time.Now()}
+	defer func() {
+		if p := recover(); p != nil {
+			c, err = nil, fmt.Errorf("%v", p)
+		}
+	}()
+	return &liveConn{leave: leave, sse: datastar.NewSSE(w, r), last: time.Now()}, nil
 }
 
 // write sends events, all in one go. When the reader is gone it ends the connection.

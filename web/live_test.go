@@ -291,6 +291,30 @@ func TestTwentyTabsOfOneBrowser(t *testing.T) {
 	}
 }
 
+// The tabs of a browser share one connection, so the second one of a thread joins a topic that is live.
+func TestASecondTabShowsWhatIsThere(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("secondtab", "Second")
+	f.says("secondtab", f.me.Id, "c1", entry.Command{Command: "make"})
+	base := f.start(t)
+	first := newTab(t, base)
+	first.open("/threads/secondtab")
+	first.untilLive()
+	f.prints("secondtab", "c1", 0, "compiling, which takes long\n")
+	const compiles = "document.querySelector('.screen')?.innerText.includes('compiling')"
+	first.until("the output", compiles)
+	second := first.another()
+	second.open("/threads/secondtab")
+	second.until("the output, of which no more comes", compiles)
+	second.untilLive()
+	first.untilLive()
+	f.prints("secondtab", "c1", 28, "done\n")
+	for _, b := range []*tab{first, second} {
+		b.until("what is printed later", "/compiling, which takes long\\ndone/.test(document.querySelector('.screen')?.innerText)")
+	}
+}
+
 func TestWithoutASharedWorkerATabConnectsByItself(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{

@@ -143,7 +143,7 @@ func (t *transcript) row(ctx context.Context, e entry.Entry) (row, error) {
 	r := row{
 		Thread: t.thread, Seq: e.Seq, ID: e.ID, At: e.Time, Author: t.people.byID(ctx, e.Author),
 		Noted: k.shape == noted,
-		Body:  t.safe(ctx, e, func() templ.Component { return k.body(t, e) }, unreadable(e)),
+		Body:  t.safe(ctx, e, func() templ.Component { return k.body(ctx, t, e) }, unreadable(e)),
 	}
 	if day := dayOf(e.Time); r.Body != nil && day != t.lastDay {
 		r.FirstOfDay, t.lastDay = true, day
@@ -172,6 +172,9 @@ func (t *transcript) safe(ctx context.Context, e entry.Entry, part func() templ.
 		shown = templ.Raw(string(text))
 		return err
 	})
+	if err != nil && ctx.Err() != nil {
+		return nil // the reader left, and nobody gets this page
+	}
 	if err != nil {
 		t.log.ErrorContext(ctx, "web: an entry cannot be rendered", "thread", t.thread, "seq", e.Seq, "type", e.Type, "error", err)
 		return instead

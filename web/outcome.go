@@ -1,6 +1,21 @@
 package web
 
-import "github.com/arbe-dev/arbe/internal/entry"
+import (
+	"context"
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// outcome is how a command ended, as [entry.CommandResult.Outcome] says it, with the name of the person or bot who stopped
+// it: "stopped by Ada with SIGINT · exit 130 · 1.2s".
+func (t *transcript) outcome(ctx context.Context, r entry.CommandResult) string {
+	words := r.Outcome()
+	if rest, cancelled := strings.CutPrefix(words, "cancelled"); cancelled && r.CancelledBy != "" {
+		return "stopped by " + t.people.byID(ctx, r.CancelledBy).Name + rest
+	}
+	return words
+}
 
 // outcomeClass is the status class of how a command ended.
 func outcomeClass(r *entry.CommandResult) string {

@@ -596,6 +596,63 @@ func TestAListSaysWhatRunsAndWhatWasSaidLast(t *testing.T) {
 	lacks(t, page, "/cancel")
 }
 
+func TestWhoStoppedACommandIsNamed(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("stopped01", "Stopped")
+	f.says("stopped01", f.me.Id, "c1", entry.Command{Command: "make"})
+	f.says("stopped01", "", entry.ResultID("c1"), entry.CommandResult{CommandID: "c1", SandboxID: "box1", ExitCode: 130, Cancelled: true, CancelledBy: f.me.Id, Signal: "SIGINT", DurationMS: 1200})
+	f.says("stopped01", f.me.Id, "c2", entry.Command{Command: "make <all>"})
+	f.says("stopped01", f.me.Id, "", entry.Chat{Text: "meanwhile"})
+	f.says("stopped01", "", entry.ResultID("c2"), entry.CommandResult{CommandID: "c2", Cancelled: true, CancelledBy: f.me.Id, DurationMS: 3000})
+	f.says("stopped01", f.me.Id, "c3", entry.Command{Command: "make"})
+	f.says("stopped01", "", entry.ResultID("c3"), entry.CommandResult{CommandID: "c3", Cancelled: true, DurationMS: 2000})
+	_, page := ada(t, f).get("/threads/stopped01")
+	contains(t, page, "stopped by Ada with SIGINT · exit 130 · 1.2s", "cancelled · 2s")
+	if n := strings.Count(page, "stopped by Ada · 3s"); n != 2 {
+		t.Errorf("the end of a command that others wrote below is shown %d times, want in its block and where it ended", n)
+	}
+}
+
+func TestSomebodyWhoLeftKeepsTheirName(t *testing.T) {
+	t.Parallel()
+	const bob, unknown = "7f6f0a52-0000-4000-8000-0000000000b0", "7f6f0a52-0000-4000-8000-0000000000b1"
+	f := newFake()
+	f.house.PrimaryThreadId = "primary1"
+	f.thread("primary1", "Home")
+	f.says("primary1", f.me.Id, "", entry.MemberRemoved{AgentID: bob, Name: "<b>Bob</b>", By: "Ada"})
+	f.thread("leftleft", "Left").LastSaid = &arbev1.LastSaid{AuthorAgentId: bob, Text: "bye"}
+	f.says("leftleft", bob, "", entry.Chat{Text: "bye"})
+	f.says("leftleft", unknown, "", entry.Chat{Text: "who am I?"})
+	c := ada(t, f)
+	_, page := c.get("/threads/leftleft")
+	contains(t, page, `<b class="left" title="&lt;b&gt;Bob&lt;/b&gt; left this house">&lt;b&gt;Bob&lt;/b&gt;</b>`, ">former member</b>")
+	_, list := c.get("/houses/home")
+	contains(t, list, "<b>&lt;b&gt;Bob&lt;/b&gt;</b> bye")
+	t.Run("and a live list says the same as the page", func(t *testing.T) {
+		l := listen(t, c.base, "list/home/")
+		e := l.next()
+		contains(t, list, "list/home/"+e.C)
+		contains(t, fmt.Sprint(e.P), "<b>&lt;b&gt;Bob&lt;/b&gt;</b> bye")
+	})
+}
+
+func TestAnUnknownCommandStartsNoThread(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	c := ada(t, f)
+	for text, says := range map[string]string{"/deploy <now>\nplease": "There is no command /deploy.", "/run": "There is nothing to run.", "!": "There is nothing to run."} {
+		res, page := c.post("/houses/home/threads", url.Values{"thread": {"unknown01"}, "entry": {"abcdefgh"}, "name": {"a <name>"}, "text": {text}})
+		want(t, res, http.StatusBadRequest, "")
+		contains(t, page, says, html.EscapeString(text)+"</textarea>", `value="a &lt;name&gt;"`, `value="unknown01"`, "<code>/run COMMAND</code>", `<input type="hidden" name="back" value="/houses/home"`)
+	}
+	if len(f.threads) != 0 {
+		t.Errorf("there are %d threads", len(f.threads))
+	}
+	res, _ := c.post("/houses/home/threads", url.Values{"thread": {"unknown01"}, "entry": {"abcdefgh"}, "text": {"//deploy is a word"}})
+	want(t, res, http.StatusSeeOther, "/threads/unknown01#composer-text")
+}
+
 func TestAChildStandsUnderItsParent(t *testing.T) {
 	t.Parallel()
 	f := newFake()

@@ -83,7 +83,7 @@ func TestTheRealThing(t *testing.T) {
 			tab.until("output of the running command", "[...document.querySelectorAll('.command:has(> .foot.running) .screen')].some(s => s.innerText.includes('still running') && s.innerText.includes('made on Linux'))")
 		}
 		b.do(chromedp.Click(chromedp.CSS(".stop button")))
-		other.until("the end of it", "!document.querySelector('.stop') && document.querySelector('#log').innerText.includes('cancelled')")
+		other.until("the end of it", "!document.querySelector('.stop') && /stopped by .+ · /.test(document.querySelector('#log').innerText)")
 		other.until("the sandbox beside it", "document.querySelector('#details .sandbox-state').innerText.includes('Live')")
 	})
 	t.Run("output that the log does not hold is downloaded whole, and never shown", func(t *testing.T) {

@@ -39,7 +39,7 @@ func (a *app) say(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	u := outgoingMessage{Thread: r.PathValue("thread"), ID: r.PostFormValue("entry"), Text: r.PostFormValue("text")}
+	u := outgoingMessage{Thread: r.PathValue("thread"), ID: r.PostFormValue("entry"), Text: textOf(r)}
 	seq, err := a.post(r.Context(), u)
 	scripted := fromScript(r) && isID(u.ID)
 	switch {
@@ -54,6 +54,9 @@ func (a *app) say(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// textOf is what a form says. Forms end a line with two characters, which nobody wrote.
+func textOf(r *http.Request) string { return strings.ReplaceAll(r.PostFormValue("text"), "\r\n", "\n") }
+
 // passing reports whether the same request may succeed a moment later: then the script sends it again.
 func passing(err error) bool {
 	switch faultOf(err).Code {
@@ -65,17 +68,24 @@ func passing(err error) bool {
 
 // post says a message and returns its position. The same id again is the same entry.
 func (a *app) post(ctx context.Context, u outgoingMessage) (seq int64, err error) {
-	u.Text = strings.ReplaceAll(u.Text, "\r\n", "\n") // as forms write a line's end
-	switch {
-	case !isID(u.ID):
-		return 0, fault.New(fault.Invalid, "the form's id is not one of ours", "open the thread again and send the text from there")
-	case len(u.Text) > entry.MaxText:
-		return 0, tooLarge(entry.MaxText)
-	case !utf8.ValidString(u.Text):
-		return 0, fault.New(fault.Invalid, "the text is not valid UTF-8", "send it as UTF-8")
+	if err := checkMessage(u); err != nil {
+		return 0, err
 	}
 	res, err := a.services.entries.Say(ctx, &arbev1.SayRequest{ThreadId: u.Thread, Id: u.ID, Text: u.Text})
 	return res.GetEntry().GetSeq(), err
+}
+
+// checkMessage returns what is wrong with a form that says something, as far as that can be seen without the services.
+func checkMessage(u outgoingMessage) error {
+	switch {
+	case !isID(u.ID):
+		return fault.New(fault.Invalid, "the form's id is not one of ours", "open the page again and send the text from there")
+	case len(u.Text) > entry.MaxText:
+		return tooLarge(entry.MaxText)
+	case !utf8.ValidString(u.Text):
+		return fault.New(fault.Invalid, "the text is not valid UTF-8", "send it as UTF-8")
+	}
+	return nil
 }
 
 // runAgain runs the command of an entry once more. The form's id makes sending it twice run it once.

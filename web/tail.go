@@ -145,6 +145,7 @@ func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error
 		v := commandView{
 			Thread: l.thread.Id, ID: result.CommandID, Key: blockKey(result.CommandID),
 			Seq: l.log.starts[result.CommandID].seq, Result: &result, ResultSeq: e.Seq, OtherSandbox: l.log.otherSandbox(result),
+			Outcome: l.log.outcome(ctx, result),
 		}
 		l.log.describe(&v, "")
 		if err := l.patch(ctx, e, &patches, map[string]templ.Component{
@@ -229,6 +230,9 @@ func (l *liveThread) paint(ctx context.Context) error {
 			painted, err = rendered(ctx, painting)
 			return err
 		})
+		if ctx.Err() != nil {
+			return ctx.Err() // the reader left
+		}
 		if err != nil {
 			l.giveUp(ctx, id, err)
 		} else if err := l.conn.send(event{Topic: l.topic.name(), Patches: []patch{{Selector: "#" + place, HTML: string(painted)}}}); err != nil {

@@ -91,7 +91,7 @@ func (a *app) threadView(r *http.Request) (threadView, error) {
 	})
 	err = g.Wait()
 	if err == nil {
-		v.Window.Places = houseTopic(v.Layout).String()
+		v.Window.Places = houseTopic(v.Layout).String() + " " + namesTopic(v.Thread.HouseId, v.People).String()
 	}
 	return v, err
 }

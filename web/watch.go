@@ -63,6 +63,7 @@ type watched struct {
 	threads      map[string]*arbev1.Thread
 	sandboxes    map[string]*arbev1.Sandbox
 	environments map[string]*arbev1.Environment
+	members      map[string]*arbev1.Member
 	rest         string
 }
 
@@ -222,7 +223,10 @@ func (r *sharedWatch) watch(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = stream.Close() }() // its end was reported, or nobody needs it
-	w := &watched{threads: map[string]*arbev1.Thread{}, sandboxes: map[string]*arbev1.Sandbox{}, environments: map[string]*arbev1.Environment{}}
+	w := &watched{
+		threads: map[string]*arbev1.Thread{}, sandboxes: map[string]*arbev1.Sandbox{},
+		environments: map[string]*arbev1.Environment{}, members: map[string]*arbev1.Member{},
+	}
 	caughtUp := false
 	for stream.Receive() {
 		e := stream.Msg()
@@ -254,6 +258,8 @@ func (w *watched) take(e *arbev1.WatchHouseResponse) bool {
 		w.sandboxes[row.Sandbox.Id] = row.Sandbox
 	case *arbev1.WatchHouseResponse_Environment:
 		w.environments[row.Environment.Id] = row.Environment
+	case *arbev1.WatchHouseResponse_Member:
+		w.members[row.Member.Agent.Id] = row.Member
 	case *arbev1.WatchHouseResponse_Rest:
 		w.rest = row.Rest.PageToken
 	case *arbev1.WatchHouseResponse_Gone:
@@ -264,6 +270,8 @@ func (w *watched) take(e *arbev1.WatchHouseResponse) bool {
 			delete(w.sandboxes, row.Gone.Id)
 		case "environment":
 			delete(w.environments, row.Gone.Id)
+		case "member":
+			delete(w.members, row.Gone.Id)
 		}
 	default:
 		return false

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"strings"
 	"sync"
 
 	"github.com/jackc/pgx/v5"
@@ -156,18 +155,10 @@ func compose(draft entry.Draft, text string) (entry.Draft, error) {
 		draft.Payload = unescapedJSON(payload)
 		return draft, nil
 	}
-	if word, unknown := entry.UnknownCommand(text); unknown {
-		var usages []string
-		for _, c := range entry.ComposerCommands {
-			usages = append(usages, c.Usage)
-		}
-		return draft, fault.Newf(fault.Invalid, "use "+strings.Join(usages, ", ")+" or !COMMAND; to send the text as it is, write //"+word+" or begin with a space",
-			"there is no command /%s", word)
+	if err := entry.CheckComposed(text); err != nil {
+		return draft, err
 	}
 	line, _ := entry.ParseCommand(text)
-	if line == "" {
-		return draft, fault.New(fault.Invalid, "there is nothing to run", "write a command after it, such as !ls -l, or send the text as literal")
-	}
 	draft = entry.NewDraft(draft.ID, draft.Author, entry.Command{Command: line})
 	return draft, entry.Check(draft, entry.Server)
 }

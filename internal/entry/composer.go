@@ -1,6 +1,10 @@
 package entry
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
 
 // ComposerCommand is a word that people write behind a slash at the beginning of a text, so that the text does something.
 type ComposerCommand struct {
@@ -38,6 +42,26 @@ func UnknownCommand(text string) (word string, is bool) {
 		}
 	}
 	return word, true
+}
+
+// CheckComposed returns a [fault.Invalid] for a text that is meant as a command and is none: an unknown command, for which
+// the error names the known ones, or one with nothing to run.
+func CheckComposed(text string) error {
+	if Unescaped(text) != text {
+		return nil
+	}
+	if word, unknown := UnknownCommand(text); unknown {
+		var usages []string
+		for _, c := range ComposerCommands {
+			usages = append(usages, c.Usage)
+		}
+		return fault.Newf(fault.Invalid, "use "+strings.Join(usages, ", ")+" or !COMMAND; to send the text as it is, write //"+word+" or begin with a space",
+			"there is no command /%s", word)
+	}
+	if line, command := ParseCommand(text); command && line == "" {
+		return fault.New(fault.Invalid, "there is nothing to run", "write a command after it, such as !ls -l")
+	}
+	return nil
 }
 
 // Unescaped returns what a text says whose slash is written twice, so that it is no command: "/shrug" for "//shrug".

@@ -37,13 +37,14 @@ for (const form of $$('form[data-draft]')) {
   const changed = () => {
     store.set(key, area.value)
     grow(area)
-    const error = $('.form-error', form)
-    if (error) error.textContent = ''
     form.classList.toggle('shell', /^\s*(!|\/run(\s|$))/.test(area.value))
   }
   area.value ||= store.get(key) ?? ''
   changed()
-  area.addEventListener('input', changed)
+  area.addEventListener('input', () => {
+    changed()
+    $('.form-error', form)?.replaceChildren()
+  })
   area.addEventListener('keydown', event => {
     if (event.key === 'Enter' && !event.shiftKey && !event.isComposing && !touch) {
       event.preventDefault()

@@ -34,6 +34,10 @@ export class Connection {
       if (topic.cursor !== cursor) {
         topic.cursor = older(topic.cursor, cursor)
         anew = true
+      } else if (topic.live && name.startsWith('thread/')) {
+        // The cursor of a thread is its last entry. Output of a running command, a build, and the thread's head change
+        // without one, and only the server has their present state.
+        anew = true
       } else if (topic.live) tab({ t: name })
     }
     if (anew) this.again()

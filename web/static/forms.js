@@ -21,7 +21,7 @@ document.addEventListener('click', async event => {
 
 // ---- The menu: a listbox whose options come from a list that comes with the page, in a template. Nothing is asked of the server.
 
-const source = $('#completions')?.content
+const source = () => $('#completions')?.content // another one whenever somebody joins or leaves
 const folded = text => text.normalize('NFKD').replace(/\p{M}/gu, '').toLowerCase()
 
 // sought is what is to be completed at the cursor: "@" behind a space and some letters, or "/" and some letters at the
@@ -43,7 +43,7 @@ function matching({ kind, text }) {
     if (name.startsWith(wanted)) return 0
     return !text.includes(' ') && name.split(/\s+/).some(word => word.startsWith(wanted)) ? 1 : 2
   }
-  return $$(`[data-kind="${kind}"]`, source).map(item => [rank(item), item]).filter(([n]) => n < 2)
+  return $$(`[data-kind="${kind}"]`, source()).map(item => [rank(item), item]).filter(([n]) => n < 2)
     .sort(([a], [b]) => a - b).slice(0, 8).map(([, item]) => item)
 }
 
@@ -126,4 +126,4 @@ function menuFor(area) {
   })
 }
 
-if (source) for (const area of $$('form[data-draft] textarea')) menuFor(area)
+if (source()) for (const area of $$('form[data-draft] textarea')) menuFor(area)

@@ -1,0 +1,66 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// maxNames is how many people and bots the menu of a text offers: those who joined first.
+const maxNames = 200
+
+// mentionable are the people and bots whom the menu of a text offers.
+func (a *app) mentionable(ctx context.Context, house string) ([]*arbev1.Agent, error) {
+	res, err := a.services.agents.ListAgents(ctx, &arbev1.ListAgentsRequest{HouseId: house, PageSize: maxNames})
+	return res.GetAgents(), err
+}
+
+// people are those of the members who are watched, in the order of ListAgents.
+func (w *watched) people() []*arbev1.Agent {
+	members := slices.SortedFunc(maps.Values(w.members), func(a, b *arbev1.Member) int {
+		return cmp.Or(a.JoinedAt.AsTime().Compare(b.JoinedAt.AsTime()), cmp.Compare(a.Agent.Id, b.Agent.Id))
+	})
+	var people []*arbev1.Agent
+	for _, m := range members[:min(len(members), maxNames)] {
+		people = append(people, m.Agent)
+	}
+	return people
+}
+
+// names is the view of the menu: its template.
+type names struct{ digest, html string }
+
+func namesOf(ctx context.Context, people []*arbev1.Agent) (names, error) {
+	html, err := rendered(ctx, completions(people))
+	return names{namesDigest(people), string(html)}, err
+}
+
+func (n names) cursor() string { return n.digest }
+
+// whole replaces the template. Datastar's morphing does not look into templates.
+func (n names) whole() []patch {
+	return []patch{{Selector: "#completions", Mode: "replace", HTML: n.html}}
+}
+
+func (n names) since(old view) []patch {
+	if old == n {
+		return nil
+	}
+	return n.whole()
+}
+
+// namesDigest identifies what the menu offers.
+func namesDigest(people []*arbev1.Agent) string {
+	sum := sha256.New()
+	for _, p := range people {
+		for _, text := range []string{p.Id, p.Kind, p.Name} {
+			_, _ = sum.Write([]byte(text + "\x00")) // a hash takes everything
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:12])
+}
