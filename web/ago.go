@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-// ago is how long ago something was, in as few characters as it takes. The script keeps it true.
+// ago says how long ago something happened, as short as possible. The script updates it.
 func ago(t time.Time) string {
 	switch d := time.Since(t); {
 	case d < time.Minute:
@@ -24,7 +24,7 @@ func ago(t time.Time) string {
 	return t.Format("2 Jan 2006")
 }
 
-// elapsedText is for how long something has been going on.
+// elapsedText says how long something has been running.
 func elapsedText(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < time.Minute:
@@ -35,16 +35,17 @@ func elapsedText(d time.Duration) string {
 	return fmt.Sprintf("%dh %dm", int(d.Hours()), int(d.Minutes())%60)
 }
 
-// dayOf is the day of a moment, for what separates the entries of two days. The script says it in the reader's time.
+// dayOf names the day of t in UTC, for the line between the entries of two days. The script replaces it by the day in the
+// reader's time zone, which the server does not know.
 func dayOf(t time.Time) string { return t.UTC().Format("Monday, 2 January 2006") }
 
-// exact is a moment for machines.
+// exact formats a time for the datetime attribute.
 func exact(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05Z") }
 
-// moment is a moment for people who point at it.
+// moment formats a time for a tooltip.
 func moment(t time.Time) string { return t.UTC().Format("Mon 2 Jan 2006, 15:04:05 UTC") }
 
-// day is a moment to come, as a date.
+// day formats a time in the future as a date.
 func day(t time.Time) string { return t.UTC().Format("2 Jan 2006") }
 
 func when(t *timestamppb.Timestamp) time.Time { return t.AsTime() }

@@ -23,7 +23,7 @@ func (a *app) followHouse(ctx context.Context, c *liveConn, house string, topics
 		}
 		return nil
 	}
-	// The shared watch brings the changes. This one checks that this reader has access, and ends when they lose it.
+	// The shared watch brings the changes, in the name of another reader. This one ends when this reader loses access.
 	member, err := a.services.houses.WatchHouse(ctx, &arbev1.WatchHouseRequest{HouseId: house})
 	if err != nil {
 		return end(err)
@@ -62,7 +62,7 @@ func (a *app) followHouse(ctx context.Context, c *liveConn, house string, topics
 	}
 }
 
-// pass sends what waits for subscribers of a watch, all in one write.
+// pass sends the waiting events of subscribers of a watch in one write.
 func (c *liveConn) pass(r *sharedWatch, subscribers ...*subscriber) error {
 	var all []string
 	for _, g := range subscribers {
@@ -78,7 +78,7 @@ func (c *liveConn) pass(r *sharedWatch, subscribers ...*subscriber) error {
 	return nil
 }
 
-// threadWatch is the watch for all who have a thread open: its title, its head and its details.
+// threadWatch returns the watch for everyone who has a thread open: its title, its head and its details.
 func (a *app) threadWatch(t *arbev1.Thread) *sharedWatch {
 	return &sharedWatch{
 		app: a, request: &arbev1.WatchHouseRequest{HouseId: t.HouseId, ThreadIds: []string{t.Id}},
@@ -103,7 +103,7 @@ func (a *app) threadWatch(t *arbev1.Thread) *sharedWatch {
 	}
 }
 
-// sandboxOf is where a thread's commands run, of what is watched.
+// sandboxOf returns where a thread's commands run, from the watched rows.
 func (w *watched) sandboxOf(t *arbev1.Thread) workplace {
 	b := workplace{Inherited: t.EnvironmentId == "", Environment: w.environments[t.EnvironmentId], Sandbox: w.sandboxes[t.SandboxId]}
 	if b.Inherited {
@@ -112,7 +112,7 @@ func (w *watched) sandboxOf(t *arbev1.Thread) workplace {
 	return b
 }
 
-// forkLinksOf is a thread's source and its forks, of what is watched.
+// forkLinksOf returns a thread's source and its forks, from the watched rows.
 func (w *watched) forkLinksOf(t *arbev1.Thread) forkLinks {
 	k := forkLinks{Source: w.threads[t.ForkedFrom.GetThreadId()]}
 	for _, other := range slices.SortedFunc(maps.Values(w.threads), arbe.CompareThreads) {
@@ -126,7 +126,7 @@ func (w *watched) forkLinksOf(t *arbev1.Thread) forkLinks {
 	return k
 }
 
-// parts are elements of a page by their ids, that change by themselves.
+// parts are elements of a page by id, which change independently.
 type parts map[string]string
 
 func (p parts) cursor() string { return "" }

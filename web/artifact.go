@@ -11,7 +11,7 @@ import (
 // maxArtifacts is how many artifacts of a thread its page lists.
 const maxArtifacts = 20
 
-// artifacts are the latest ones of a thread; More says that there are others.
+// artifacts are the latest artifacts of a thread. More reports that there are older ones.
 type artifacts struct {
 	List []*arbev1.Artifact
 	More bool
@@ -24,11 +24,11 @@ func (a *app) artifactsOf(ctx context.Context, thread string) (artifacts, error)
 	return artifacts{res.GetArtifacts(), res.GetNextPageToken() != ""}, err
 }
 
-// artifactPath is where a browser downloads an artifact's bytes. That door is beside the app: it takes the same session,
-// and sees to it that the bytes are saved and never shown.
+// artifactPath is where a browser downloads an artifact's bytes. Another handler serves it: it accepts the same session, and
+// makes browsers save the bytes and never show them.
 func artifactPath(id string) string { return "/api/artifact/" + url.PathEscape(id) }
 
-// artifactName is what to call an artifact.
+// artifactName returns an artifact's title.
 func artifactName(a *arbev1.Artifact) string {
 	for _, name := range []string{a.Label, a.ExternalId} {
 		if name != "" {
@@ -38,7 +38,7 @@ func artifactName(a *arbev1.Artifact) string {
 	return a.Kind + " " + a.Id
 }
 
-// downloadWords say what there is to download of a command's output.
+// downloadWords says which part of a command's output can be downloaded.
 func downloadWords(r *entry.CommandResult) string {
 	if r.ArtifactPart {
 		return "Download the first " + bytesText(r.ArtifactBytes)

@@ -11,7 +11,7 @@ import (
 type botsView struct {
 	Layout layout
 	Bots   []*arbev1.Member
-	// Name and Runtime are what the form says, Problems what is wrong with it.
+	// Name and Runtime are the form's values, Problems its errors.
 	Name, Runtime string
 	Problems      problems
 }

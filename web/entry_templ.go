@@ -1522,7 +1522,7 @@ func commandFoot(c commandView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			if c.Result.OutputBytes == 0 && c.Result.Error == "" {
+			if c.Result.OutputBytes == 0 && c.Result.Error == "" && !c.Result.Cancelled {
 				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 105, "<span class=\"quiet\">no output</span>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err

@@ -22,24 +22,24 @@ type environmentsView struct {
 // environmentView is the form of one environment.
 type environmentView struct {
 	Layout layout
-	// Environment is nil when it is to be made.
+	// Environment is nil in the form of a new one.
 	Environment *arbev1.Environment
-	// Values are what the form says, by field; Problems what is wrong with it.
+	// Values are the form's values by field, Problems its errors.
 	Values   map[string]string
 	Problems problems
-	// Saved says that it was saved just now.
+	// Saved reports that it has just been saved.
 	Saved bool
 }
 
 // environmentFields are the fields of the form.
 var environmentFields = []string{"name", "driver", "image", "repo", "ref", "setup", "memory_mb", "disk_mb", "pids", "cpus", "command_timeout"}
 
-// isDefault reports whether threads use it that name none.
+// isDefault reports whether threads that name no environment use this one.
 func (v environmentView) isDefault() bool {
 	return v.Environment != nil && v.Environment.Id == v.Layout.House.DefaultEnvironmentId
 }
 
-// limitsSet reports whether a limit is set, or wrong.
+// limitsSet reports whether a limit is set or has an error.
 func (v environmentView) limitsSet() bool {
 	for _, field := range environmentFields[6:] {
 		if v.Values[field] != "" || v.Problems[field] != "" {
@@ -49,7 +49,7 @@ func (v environmentView) limitsSet() bool {
 	return false
 }
 
-// action is where the form is sent.
+// action is the address that the form is sent to.
 func (v environmentView) action() string {
 	if v.Environment == nil {
 		return settingsPath(v.Layout.House.Id, "environments")
@@ -73,7 +73,7 @@ func (a *app) environments(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, http.StatusOK, environmentsPage(v))
 }
 
-// newEnvironment shows the form of an environment to be made.
+// newEnvironment shows the form of a new environment.
 func (a *app) newEnvironment(w http.ResponseWriter, r *http.Request) error {
 	v := environmentView{Values: map[string]string{}}
 	var err error
@@ -103,7 +103,7 @@ func (a *app) environmentView(r *http.Request) (v environmentView, err error) {
 	return v, err
 }
 
-// valuesOf is an environment as its form has it.
+// valuesOf returns an environment as the values of its form.
 func valuesOf(e *arbev1.Environment) map[string]string {
 	c, l := e.GetConfig(), e.GetConfig().GetLimits()
 	number := func(n int32) string {
@@ -125,7 +125,7 @@ func valuesOf(e *arbev1.Environment) map[string]string {
 	return values
 }
 
-// shortDuration is d as people write it: "10m", "1h30m".
+// shortDuration formats d as people write it: "10m", "1h30m".
 func shortDuration(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
@@ -208,7 +208,7 @@ func (a *app) changeEnvironment(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// saveEnvironment saves a form that can be read, or shows it again with what is wrong.
+// saveEnvironment saves a valid form, and shows an invalid one again with its errors.
 func (a *app) saveEnvironment(w http.ResponseWriter, r *http.Request, v environmentView, complete func(*environmentView) error, save func() (id string, err error)) error {
 	status := http.StatusBadRequest
 	if len(v.Problems) == 0 {
@@ -243,7 +243,7 @@ func (a *app) deleteEnvironment(w http.ResponseWriter, r *http.Request) error {
 	return a.refuseEnvironment(w, r, v, failed)
 }
 
-// defaultEnvironment makes an environment the one of threads that name none.
+// defaultEnvironment makes an environment the house's default.
 func (a *app) defaultEnvironment(w http.ResponseWriter, r *http.Request) error {
 	v, err := a.environmentView(r)
 	if err != nil {
@@ -257,7 +257,7 @@ func (a *app) defaultEnvironment(w http.ResponseWriter, r *http.Request) error {
 	return a.refuseEnvironment(w, r, v, failed)
 }
 
-// refuseEnvironment shows an environment with why something was not done to it.
+// refuseEnvironment shows an environment with the reason why a change was refused.
 func (a *app) refuseEnvironment(w http.ResponseWriter, r *http.Request, v environmentView, failed error) (err error) {
 	v.Values = valuesOf(v.Environment)
 	if v.Problems, err = problemsOf(failed); err != nil {
@@ -266,7 +266,7 @@ func (a *app) refuseEnvironment(w http.ResponseWriter, r *http.Request, v enviro
 	return a.show(w, r, faultOf(failed).Code.HTTPStatus(), environmentPage(v))
 }
 
-// recipeLine tells in a line what a sandbox of an environment is built from.
+// recipeLine summarizes in one line what a sandbox of an environment is built from.
 func recipeLine(e *arbev1.Environment) string {
 	c := e.GetConfig()
 	var parts []string

@@ -11,11 +11,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// handler answers a request, or says what went wrong. One that returned an error, or panicked, has written
-// nothing: what writes as it goes guards itself and returns nil.
+// handler answers a request or returns an error. If it returns an error or panics, it must not have written anything, because
+// the error page is written then: a handler that streams its answer handles its own errors and returns nil.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
-// page serves a handler to people who are logged in.
+// page serves a handler to readers who are logged in.
 func (a *app) page(h handler) http.Handler {
 	return a.open(func(w http.ResponseWriter, r *http.Request) error {
 		session := a.sessionOf(r)
@@ -35,20 +35,20 @@ func (a *app) open(h handler) http.Handler {
 	})
 }
 
-// unsent is an error about something that a person wrote: the error page gives it back to them.
+// unsent is an error that refuses what a person wrote. The error page gives their text back.
 type unsent struct {
 	error
-	// Action is where the form goes again, Fields what it held, Text what they wrote.
+	// Action is the form's address, Fields are its other values, and Text is what they wrote.
 	Action string
 	Fields map[string]string
 	Text   string
 }
 
-// Unwrap gives the reason.
+// Unwrap returns the reason.
 func (u *unsent) Unwrap() error { return u.error }
 
-// fail answers with what went wrong. Somebody who is not logged in is sent to log in, unless they would
-// lose what they wrote.
+// fail answers with an error. A reader who is not logged in is redirected to the login page, unless they would lose what they
+// wrote.
 func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f := faultOf(err)
 	if f.Code == fault.Canceled && r.Context().Err() != nil {
@@ -65,12 +65,12 @@ func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
 		http.Redirect(w, r, "/login", http.StatusSeeOther)
 		return
 	}
-	if fromScript(r) { // which shows the reason at the place that the request was made from
+	if fromScript(r) { // the script shows the reason next to the form or the button
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		send(w, r, httpStatus(f), []byte(sentence(f.Message)+" "+sentence(f.Next)), nil)
 		return
 	}
-	if f.Code == fault.Forbidden { // what one may not see looks like what is not there
+	if f.Code == fault.Forbidden { // another answer than for a missing page would say that it exists
 		f = &fault.Error{Code: fault.NotFound, Message: f.Message, Next: f.Next}
 	}
 	if err := a.show(w, r, httpStatus(f), failPage(a.themeOf(r), f, lost)); err != nil {
@@ -78,13 +78,13 @@ func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// nowhere answers every path the table does not have.
+// nowhere answers every path that has no route.
 func (a *app) nowhere(http.ResponseWriter, *http.Request) error {
 	return fault.New(fault.NotFound, "there is no such page", "go to your houses")
 }
 
-// show renders a page. It is rendered whole before its first byte is sent, so that a page that fails is an
-// error page and not half of one.
+// show renders a page and sends it. Rendering ends before the first byte is sent, so that an error while rendering leads to
+// the error page instead of half a page.
 func (a *app) show(w http.ResponseWriter, r *http.Request, status int, page templ.Component) error {
 	text, err := rendered(r.Context(), page)
 	if err != nil {

@@ -11,33 +11,33 @@ import (
 	"github.com/alecthomas/chroma/v2"
 )
 
-// Colouring code runs regular expressions that backtrack over text that strangers wrote, and one of them
-// cannot be stopped. So only languages are coloured whose expressions were tested against hostile text
-// (TestHostileCodeCostsLittle), each block is short, and the time is bounded from one token to the next.
+// Highlighting runs backtracking regular expressions over text from strangers, and a running match cannot be stopped. So
+// only languages whose expressions were tested against hostile text are highlighted (TestHostileCodeCostsLittle), each
+// block is short, and the time limit is checked between tokens.
 
 const (
-	// maxCode is the longest block of code that is coloured, in bytes.
+	// maxCode is the length of the longest block of code that is highlighted, in bytes.
 	maxCode = 8 << 10
-	// blockTime is how long colouring one block may take.
+	// blockTime is how long highlighting one block may take.
 	blockTime = 100 * time.Millisecond
 )
 
-// effort is what is left to spend on formatting: a page has one for all of its messages. What is beyond is
-// shown as plain text. It is not safe for concurrent use.
+// effort is the remaining budget for formatting, which all messages of a page share. When it is spent, the rest is shown
+// as plain text. It is not safe for concurrent use.
 type effort struct {
-	// code is how many bytes of code may be coloured.
+	// code is how many more bytes of code may be highlighted.
 	code int
 	time time.Duration
 }
 
-// newEffort is what a page may spend.
+// newEffort returns the budget of one page.
 func newEffort() *effort { return &effort{code: 256 << 10, time: time.Second} }
 
 //go:generate env -C lexers go run .
 //go:embed lexers/*.xml
 var lexerFiles embed.FS
 
-// registry has the lexers that are used. Those that find others by name, as HTML does, find only these.
+// registry has the tested lexers. A lexer that looks up others by name, as that of HTML does, finds only these.
 var registry = sync.OnceValue(func() *chroma.LexerRegistry {
 	r := chroma.NewLexerRegistry()
 	files, err := fs.Glob(lexerFiles, "lexers/*.xml")
@@ -50,7 +50,7 @@ var registry = sync.OnceValue(func() *chroma.LexerRegistry {
 	return r
 })
 
-// lexerOf is the lexer of a language by its name, an alias or the end of its files' names; nil if there is none.
+// lexerOf returns the lexer of a language by its name, an alias or a file extension; nil if there is none.
 func lexerOf(language string) chroma.Lexer {
 	if language == "" || len(language) > 30 {
 		return nil
@@ -58,7 +58,7 @@ func lexerOf(language string) chroma.Lexer {
 	return registry().Get(language)
 }
 
-// highlight renders a block of code, in colours if the language and the effort that is left allow it.
+// highlight renders a block of code, highlighted if the language and the remaining effort allow it.
 func (e *effort) highlight(language, text string) string {
 	var b strings.Builder
 	b.WriteString(`<pre class="chroma"><code>`)
@@ -75,8 +75,8 @@ func (e *effort) highlight(language, text string) string {
 	return b.String()
 }
 
-// tokens splits a text into tokens until the deadline; the rest is one token of plain text. A lexer that
-// panics, or that does not give back what it was given, has no tokens.
+// tokens splits a text into tokens until the deadline; the rest is one plain token. If the lexer panics or changes the
+// text, there are no tokens.
 func tokens(lexer chroma.Lexer, text string, deadline time.Time) []chroma.Token {
 	var all []chroma.Token
 	rest := text

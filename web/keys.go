@@ -15,18 +15,18 @@ import (
 // keysView is the page of a house's API keys.
 type keysView struct {
 	Layout layout
-	// Keys are those that work, Ended the others.
+	// Keys are the valid keys, Ended the expired and revoked ones.
 	Keys, Ended []*arbev1.APIKey
-	// Holders are the people and bots of the house by their ids, Bots those for whom an owner may make a key.
+	// Holders are the people and bots of the house by id, Bots those for whom an owner may make a key.
 	Holders map[string]*arbev1.Agent
 	Bots    []*arbev1.Agent
-	// More is the page of the keys behind these; empty when there are none.
+	// More is the token of the next page of keys; empty on the last page.
 	More string
-	// Key is one that was made just now.
+	// Key is a key that has just been made, which is shown only this once.
 	Key string
-	// NewID is the id of the key that the form makes: to send the form twice makes one key.
+	// NewID is the id of the key that the form makes, so that sending the form twice makes one key.
 	NewID string
-	// Name, For and Days are what the form says, Problems what is wrong with it.
+	// Name, For and Days are the form's values, Problems its errors.
 	Name, For, Days string
 	Problems        problems
 }
@@ -34,7 +34,7 @@ type keysView struct {
 // keyDays are how long a key may last, in days, as the form offers them.
 var keyDays = []struct{ Days, Word string }{{"30", "30 days"}, {"90", "90 days"}, {"365", "a year"}, {"", "until it is revoked"}}
 
-// holder is whose a key is.
+// holder returns the name of the person or bot that a key belongs to.
 func (v keysView) holder(k *arbev1.APIKey) string {
 	if a := v.Holders[k.AgentId]; a != nil {
 		return accountName(a)
@@ -42,7 +42,7 @@ func (v keysView) holder(k *arbev1.APIKey) string {
 	return formerMember
 }
 
-// mayRevoke reports whether the one who looks may end a key.
+// mayRevoke reports whether the reader may revoke a key.
 func (v keysView) mayRevoke(k *arbev1.APIKey) bool {
 	return v.Layout.isOwner() || k.AgentId == v.Layout.Me.Id
 }
@@ -90,7 +90,7 @@ func (a *app) keysView(r *http.Request) (keysView, error) {
 	return v, g.Wait()
 }
 
-// keyEnd is why a key does not work any more; empty when it works.
+// keyEnd says why a key is no longer valid; empty if it is.
 func keyEnd(k *arbev1.APIKey) string {
 	switch {
 	case k.RevokedAt != nil:
@@ -101,7 +101,8 @@ func keyEnd(k *arbev1.APIKey) string {
 	return ""
 }
 
-// createKey makes an API key, and shows it: this once, so there is no page to redirect to.
+// createKey makes an API key and answers with the page that shows it. It does not redirect, because the key is shown only
+// once.
 func (a *app) createKey(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -135,7 +136,7 @@ func (a *app) createKey(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, status, keysPage(v))
 }
 
-// revokeKey ends an API key.
+// revokeKey revokes an API key.
 func (a *app) revokeKey(w http.ResponseWriter, r *http.Request) error {
 	_, err := a.services.credentials.RevokeAPIKey(r.Context(), &arbev1.RevokeAPIKeyRequest{Id: r.PathValue("key")})
 	if err != nil && faultOf(err).Code != fault.NotFound {

@@ -21,31 +21,31 @@ import (
 )
 
 const (
-	// beatEvery is how often a quiet connection sends a sign of life. The script takes a silence of twice this for a lost
+	// beatEvery is how often a quiet connection sends a beat. The script takes a silence of more than twice this for a lost
 	// connection.
 	beatEvery = 20 * time.Second
-	// maxTopics is how many topics one connection follows, and maxFollowed all connections of one session.
+	// maxTopics is how many topics one connection may follow, and maxFollowed all connections of one session together.
 	maxTopics, maxFollowed = 100, 4096
 )
 
 // A browser holds one connection, however many tabs it has: static/connection.js shares it. The connection follows
-// topics, which are what pages show:
+// topics, the parts of pages that change:
 //
 //	house/{id}    the places of a house, on each of its pages
 //	list/{id}     the first page of a house's list of threads
 //	names/{id}    the people and bots of a house whom the menu of a text offers
 //	thread/{id}   the log of a thread, its head and its details
 //
-// A topic has a cursor, which says what the page has: of a thread the position of the last entry, else a digest. It
-// comes with each event, and when the browser connects again it names the last one.
+// A topic has a cursor, which identifies the state that the page shows: for a thread the position of its last entry, and
+// otherwise a digest. Events carry the new cursor, and a browser that connects again sends the last one that it got.
 
-// topic is one of them, with what the browser has of it.
+// topic is one of them, with the cursor of the browser's state.
 type topic struct{ kind, id, cursor string }
 
-// name is what the browser calls it.
+// name identifies the topic: "thread/th4w7q2m9x".
 func (t topic) name() string { return t.kind + "/" + t.id }
 
-// String is how the page names it with its cursor.
+// String returns the name and the cursor, as pages contain them.
 func (t topic) String() string { return t.name() + "/" + t.cursor }
 
 func houseTopic(f layout) topic { return topic{"house", f.House.Id, f.digest()} }
@@ -55,7 +55,7 @@ func namesTopic(house string, people []*arbev1.Agent) topic {
 	return topic{"names", house, namesDigest(people)}
 }
 
-// topicsOf reads the topics a query asks for.
+// topicsOf reads the topics of a query.
 func topicsOf(q url.Values) ([]topic, error) {
 	var topics []topic
 	seen := map[string]bool{}
@@ -77,31 +77,30 @@ func topicsOf(q url.Values) ([]topic, error) {
 	return topics, nil
 }
 
-// patch is a change of a page: what Datastar does with elements, where there is something that selector finds.
+// patch is a change of a page: Datastar applies HTML to the elements that Selector finds.
 type patch struct {
 	Selector string `json:"s"`
-	// Mode is Datastar's; empty is "outer", which makes one element as another.
+	// Mode is a patch mode of Datastar; empty is "outer", which morphs the elements.
 	Mode string `json:"m,omitempty"`
 	HTML string `json:"h,omitempty"`
 }
 
-// event is what happened to a topic. The first one of a topic says that it is live.
+// event is a change of a topic. The first event of a topic says that it is live.
 type event struct {
 	Topic   string  `json:"t"`
 	Cursor  string  `json:"c,omitempty"`
 	Patches []patch `json:"p,omitempty"`
-	// End says that nothing more comes.
+	// End reports that this is the topic's last event.
 	End bool `json:"end,omitempty"`
 }
 
-// line is an event as it is sent.
+// line encodes an event.
 func (e event) line() (string, error) {
 	text, err := json.Marshal(e)
 	return string(text), err
 }
 
-// The types of the events of server-sent events: each line of data of the first is an event of a topic, and the second
-// says that the connection lives.
+// The types of server-sent events: each data line of the first is an [event], and the second says that the connection works.
 const (
 	topicsEvent datastar.EventType = "topics"
 	beatEvent   datastar.EventType = "beat"
@@ -120,7 +119,7 @@ func (a *app) live(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer leave()
-	// A reader who is not logged in gets that error from each topic.
+	// The session is not checked here: a reader who is not logged in gets that error from each topic.
 	ctx, cancel := context.WithCancel(withSession(r.Context(), session))
 	defer cancel()
 	c, err := newLiveConn(w, r, cancel)
@@ -156,14 +155,14 @@ func (a *app) live(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// following counts the topics that each session follows through this server. The zero value is ready for use, also
-// concurrently.
+// following counts the topics that each session follows through this server. The zero value is ready to use. It is safe for
+// concurrent use.
 type following struct {
 	mu sync.Mutex
 	by map[string]int
 }
 
-// enter counts n more topics of a session until leave. Too many are a [fault.Exhausted].
+// enter counts n more topics of a session until leave is called. Too many are a [fault.Exhausted].
 func (f *following) enter(session string, n int) (leave func(), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,7 +184,7 @@ func (f *following) enter(session string, n int) (leave func(), err error) {
 
 // liveConn is one browser's connection. It is safe for concurrent use.
 type liveConn struct {
-	// leave ends the connection.
+	// leave ends the connection's context, and with it everything that follows a topic.
 	leave context.CancelFunc
 
 	sse *datastar.ServerSentEventGenerator
@@ -206,7 +205,7 @@ func newLiveConn(w http.ResponseWriter, r *http.Request, leave context.CancelFun
 	return &liveConn{leave: leave, sse: datastar.NewSSE(w, r), last: time.Now()}, nil
 }
 
-// write sends events, all in one go. When the reader is gone it ends the connection.
+// write sends events in one write. If that fails, the reader has left, and it ends the connection.
 func (c *liveConn) write(kind datastar.EventType, lines ...string) {
 	if err := c.sse.Send(kind, lines); err != nil {
 		c.leave()
@@ -226,7 +225,7 @@ func (c *liveConn) send(e event) error {
 	return nil
 }
 
-// beat sends a sign of life on a quiet connection every beatEvery, until ctx ends.
+// beat sends a beat whenever the connection was quiet for beatEvery, until ctx ends.
 func (c *liveConn) beat(ctx context.Context) error {
 	timer := time.NewTimer(beatEvery)
 	defer timer.Stop()
@@ -247,7 +246,8 @@ func (c *liveConn) beat(ctx context.Context) error {
 	}
 }
 
-// end ends a topic. It tells the page of an error that stays after connecting again, and returns any other error.
+// end ends a topic because of err. If connecting again would not help, it says so in the page; otherwise it returns the error,
+// which ends the connection, and the browser connects again.
 func (c *liveConn) end(ctx context.Context, t topic, what string, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -266,7 +266,7 @@ func (c *liveConn) end(ctx context.Context, t topic, what string, err error) err
 	return c.send(event{Topic: t.name(), Patches: []patch{p}, End: true})
 }
 
-// farewell is what a page says when a topic ends for good; nil when connecting again may help.
+// farewell is what a page says when a topic ends for good. It is nil if connecting again may help.
 func farewell(f *fault.Error, what string) templ.Component {
 	switch f.Code {
 	case fault.NotFound, fault.Forbidden:
@@ -277,7 +277,7 @@ func farewell(f *fault.Error, what string) templ.Component {
 	return nil
 }
 
-// replaced is the patch that puts a component in the place of what selector finds.
+// replaced returns the patch that replaces what selector finds by a component.
 func replaced(ctx context.Context, selector string, with templ.Component) (patch, error) {
 	text, err := rendered(ctx, with)
 	return patch{Selector: selector, Mode: "replace", HTML: string(text)}, err

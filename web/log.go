@@ -17,11 +17,11 @@ import (
 const (
 	// pageSize is how many entries a page shows at first, and how many more each time.
 	pageSize = 50
-	// joinWithin is how soon somebody has to go on for their entries to share one head.
+	// joinWithin is the longest time between two entries of one author that share a head.
 	joinWithin = 5 * time.Minute
-	// searchSize is how far, in entries, the other half of a command is looked for beyond the page.
+	// searchSize is how many entries beyond the page are searched for the other half of a command.
 	searchSize = 500
-	// maxSearches is how many commands are looked for beyond a page.
+	// maxSearches limits the number of such searches for one page.
 	maxSearches = 4
 )
 
@@ -35,49 +35,49 @@ type row struct {
 	// ForkID is the id of a thread that is forked here.
 	ForkID string
 	Noted  bool
-	// Joined rows go on under the head of the row above.
+	// Joined rows have no head of their own and continue the row above.
 	Joined bool
-	// FirstOfDay is set on the first row of a day, and of a piece of the log.
+	// FirstOfDay is set for the first row of a day, and of a piece of the log.
 	FirstOfDay bool
-	// Body is nil for an entry that shows elsewhere; the row is then only its place in the log.
+	// Body is nil for an entry that is shown elsewhere. The row is then only an anchor.
 	Body templ.Component
 }
 
-// transcript makes rows of entries, in the order of the log. A page uses one for all of its entries, a
-// live tail one for as long as it lives. It is not safe for concurrent use.
+// transcript makes rows of entries, in the order of the log. A page uses one for all of its entries, and a
+// live tail uses one until it ends. It is not safe for concurrent use.
 type transcript struct {
 	services services
 	log      *slog.Logger
 	thread   string
-	// origin is where the thread was forked from; nil when it is no fork.
+	// origin is where the thread was forked from; nil if it is no fork.
 	origin *arbev1.Origin
 	people *people
-	// whole shows entries without a fold.
+	// whole shows entries in full.
 	whole bool
 
-	// starts and ends are the two halves of the commands it knows, by the command's id.
+	// starts and ends are the two halves of the commands that it has seen, by the command's id.
 	starts map[string]commandStart
 	ends   map[string]commandEnd
-	// open are the commands that have not ended at the entry learned last, in the order of the log.
+	// open are the commands that had not ended at the last entry seen, in the order of the log.
 	open []string
-	// builds are the builds of sandboxes that commands had to wait for, by the command's id; buildOf is for which command a
-	// build was, by the id of its entry.
+	// builds are the builds of sandboxes that commands waited for, by the command's id. buildOf is the command that a build
+	// was for, by the id of the build's entry.
 	builds  map[string]entry.EnvironmentPrepared
 	buildOf map[string]string
-	// house and environment are the thread's; an empty environment is the house's default.
+	// house and environment are the thread's. If environment is empty, the house's default applies.
 	house, environment string
-	// effort is what is left to spend on formatting this piece.
+	// effort is the remaining budget for formatting this piece.
 	effort *effort
-	// searches is how many commands were looked for since the last piece.
+	// searches counts the searches for this piece.
 	searches int
-	// learned is about how many bytes starts and ends hold.
+	// learned is about how many bytes the maps hold.
 	learned int
 
 	// lastSaid is the position of the last row that was not a note, lastAuthor and lastAt its head.
 	lastSaid   int64
 	lastAuthor string
 	lastAt     time.Time
-	// lastDay is the day of the last row that is shown, lastSandbox that of the last command with a result.
+	// lastDay is the day of the last visible row, lastSandbox the sandbox of the last command with a result.
 	lastDay, lastSandbox string
 }
 
@@ -87,7 +87,7 @@ type commandStart struct {
 	line, sandbox string
 }
 
-// maxLearned bounds what a live tail remembers of commands, in bytes. What it forgets it reads again.
+// maxLearned limits what a live tail remembers of commands, in bytes. It reads again what it forgot.
 const maxLearned = 4 << 20
 
 type commandEnd struct {
@@ -160,8 +160,8 @@ func (t *transcript) row(ctx context.Context, e entry.Entry) (row, error) {
 	return r, nil
 }
 
-// safe renders a part of an entry. What cannot be rendered is logged, and instead takes its place: one entry
-// must not take the page with it.
+// safe renders a part of an entry. If that fails, it logs the error and returns instead, because one entry must not make the
+// whole page fail.
 func (t *transcript) safe(ctx context.Context, e entry.Entry, part func() templ.Component, instead templ.Component) (shown templ.Component) {
 	err := guarded(func() error {
 		c := part()
@@ -198,15 +198,15 @@ func (t *transcript) learn(e entry.Entry) {
 		t.learned += len(e.Payload) + perCommand
 	}
 	if p, ok := entry.As[entry.EnvironmentPrepared](e); ok && t.buildOf[e.ID] == "" && len(t.open) > 0 {
-		t.builds[t.open[0]], t.buildOf[e.ID] = p, t.open[0] // the oldest is the one that it was built for
+		t.builds[t.open[0]], t.buildOf[e.ID] = p, t.open[0] // it was built for the oldest one
 		t.learned += len(e.Payload) + perCommand
 	}
 }
 
-// perCommand is about what remembering a command takes besides its texts, in bytes.
+// perCommand is about how many bytes remembering a command takes besides its texts.
 const perCommand = 512
 
-// forget keeps a transcript that lives on within bounds.
+// forget limits the memory of a transcript that a live tail uses.
 func (t *transcript) forget() {
 	if t.learned > maxLearned {
 		clear(t.starts)
@@ -218,7 +218,7 @@ func (t *transcript) forget() {
 	}
 }
 
-// findStart looks above for the command that e is the result of.
+// findStart searches the entries before e for the command that e is the result of.
 func (t *transcript) findStart(ctx context.Context, e entry.Entry) error {
 	r, ok := entry.As[entry.CommandResult](e)
 	if _, known := t.starts[r.CommandID]; !ok || known || t.searches == maxSearches {
@@ -234,8 +234,7 @@ func (t *transcript) findStart(ctx context.Context, e entry.Entry) error {
 	return err
 }
 
-// findOpen looks above a position, or from the end when it is 0, for the commands that have not ended there, unless one is
-// known.
+// findOpen searches the entries before a position (0 is the end) for commands that have not ended there, unless one is known.
 func (t *transcript) findOpen(ctx context.Context, before int64) error {
 	if len(t.open) > 0 || t.searches == maxSearches {
 		return nil
@@ -250,7 +249,7 @@ func (t *transcript) findOpen(ctx context.Context, before int64) error {
 	return err
 }
 
-// findEnds looks below piece for the results of its commands.
+// findEnds searches the entries after piece for the results of its commands.
 func (t *transcript) findEnds(ctx context.Context, piece []entry.Entry, tail int64) error {
 	open := false
 	for _, e := range piece {
@@ -295,7 +294,7 @@ func entryOf(e *arbev1.Entry) entry.Entry {
 	}
 }
 
-// clip cuts text to at most n bytes, between two characters, and says so with an ellipsis.
+// clip cuts a text to at most n bytes at the end of a character, and marks the cut with an ellipsis.
 func clip(text string, n int) string {
 	if len(text) <= n {
 		return text

@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// maxFormatted is the longest text that is rendered as Markdown, in bytes. Some texts take a time that
-	// grows with the square of their length. A longer text is shown as it is.
+	// maxFormatted is the length of the longest text that is rendered as Markdown, in bytes. A longer text is shown as it
+	// is, because rendering some texts takes a time that grows with the square of their length.
 	maxFormatted = 32 << 10
-	// maxMarkup is the longest HTML that becomes of it, in bytes.
+	// maxMarkup is the length of the longest HTML that a text may become, in bytes.
 	maxMarkup = 1 << 20
-	// maxDepth is how deep quotes and lists are nested, maxCells how many cells tables have in all.
+	// maxDepth is how deep quotes and lists may be nested, maxCells how many cells all tables together may have.
 	maxDepth, maxCells = 40, 5000
 )
 
-// markdown renders what somebody said as HTML that is safe to put into a page. Two fences stand between
-// their text and the reader: the renderer writes HTML in it as text and images as links, and the sanitizer
-// lets nothing through that a message does not need. A text that would cost too much is shown as it is.
+// markdown renders a message as HTML that is safe to put into a page. Two defences protect the reader: the renderer writes
+// HTML in the text as text and images as links, and the sanitizer allows only what a message needs. A text that is too
+// expensive to render is shown as it is.
 func markdown(text string, effort *effort) string {
 	if len(text) <= maxFormatted && formattable(text) && effort.time > 0 {
 		start := time.Now()
@@ -66,18 +66,19 @@ func formatted(text string, effort *effort) (shown string, err error) {
 	return finished.Replace(messagePolicy().Sanitize(b.String())), nil
 }
 
-// finished adds what a page needs to HTML that is safe. What it looks for is the renderer's alone: what people write as HTML
-// is text by now. A table scrolls in an element of its own, and so does code, with the keyboard too; a box to tick has a name.
+// finished adds what a page needs to safe HTML: tables and code scroll in elements of their own, with the keyboard too, and
+// checkboxes have names. Plain replacement is enough, because only the renderer writes the tags that it looks for: HTML that
+// people wrote is text by now.
 var finished = strings.NewReplacer(
 	"<pre", `<pre tabindex="0"`, "<table>", `<div class="table" tabindex="0"><table>`, "</table>", "</table></div>",
 	`<input checked="" disabled="" type="checkbox"`, `<input checked="" disabled="" type="checkbox" aria-label="Done"`,
 	`<input disabled="" type="checkbox"`, `<input disabled="" type="checkbox" aria-label="To do"`,
 )
 
-// colouredCode is the attribute of a block of code that has its HTML.
+// colouredCode is the attribute of a code block that holds its highlighted HTML.
 const colouredCode = "arbe-code"
 
-// limited is a writer that fails when more than left bytes are written.
+// limited is a writer that fails once more than left bytes were written.
 type limited struct {
 	w    io.Writer
 	left int
@@ -90,8 +91,8 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// formattable reports whether the Markdown parser takes a text in a reasonable time. It does not when quotes
-// and lists are nested deeply, or when a table has many cells: a cell that is missing in a row is added.
+// formattable reports whether the Markdown parser handles a text in a reasonable time. It does not when quotes and lists
+// are nested deeply, or when tables have many cells: the parser adds the cells that rows lack.
 func formattable(text string) bool {
 	columns, cells := 0, 0
 	for line := range strings.Lines(text) {
@@ -113,7 +114,7 @@ func formattable(text string) bool {
 	return true
 }
 
-// nesting is how deep the quotes and lists can be that a line begins, and what follows their marks.
+// nesting returns how many quotes and lists a line may open, and the rest of the line.
 func nesting(line string) (depth int, rest string) {
 	marks, columns := 0, 0
 	for line != "" {
@@ -178,11 +179,11 @@ var messagePolicy = sync.OnceValue(func() *bluemonday.Policy {
 	return p
 })
 
-// asText renders the parts of Markdown that could bring foreign content into a page: HTML as the text it
-// is, an image as a link to it. Code comes coloured already.
+// asText renders the parts of Markdown that could bring foreign content into a page: HTML as text, and an image as a link
+// to it. Code has been highlighted before.
 type asText struct{}
 
-// RegisterFuncs takes those kinds over from goldmark's own renderer.
+// RegisterFuncs replaces goldmark's own renderers of these kinds.
 func (asText) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 	r.Register(ast.KindRawHTML, rawHTML)
 	r.Register(ast.KindHTMLBlock, htmlBlock)

@@ -7,7 +7,8 @@ import "net/url"
 func threadPath(id string) string { return "/threads/" + url.PathEscape(id) }
 func housePath(id string) string  { return "/houses/" + url.PathEscape(id) }
 
-// entryPath leads to an entry wherever it is in a log, with a script or without.
+// entryPath leads to an entry at any position of a log. The query serves browsers without the script, the fragment marks the
+// entry.
 func entryPath(thread string, seq int64) string {
 	n := decimal(seq)
 	return threadPath(thread) + "?at=" + n + "#e" + n
@@ -29,7 +30,7 @@ func wholePath(thread string, seq int64) string {
 	return threadPath(thread) + "/entries/" + decimal(seq)
 }
 
-// pagePath is the page of a list that a token names.
+// pagePath leads to a page of a list by its token.
 func pagePath(list, token string) string {
 	if token == "" {
 		return list

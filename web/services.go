@@ -27,7 +27,7 @@ type services struct {
 
 func dial(client connect.HTTPClient, base string) services {
 	as := connect.WithClientOptions(connect.WithInterceptors(asCaller{}),
-		connect.WithAcceptCompression("gzip", nil, nil)) // what stays in this process is not packed
+		connect.WithAcceptCompression("gzip", nil, nil)) // compression only costs time within one process
 	return services{
 		houses:       arbev1connect.NewHouseServiceClient(client, base, as),
 		agents:       arbev1connect.NewAgentServiceClient(client, base, as),
@@ -47,7 +47,7 @@ func withSession(ctx context.Context, session string) context.Context {
 	return context.WithValue(ctx, sessionKey{}, session)
 }
 
-// asCaller shows the browser's session to the services.
+// asCaller sends the browser's session with every call.
 type asCaller struct{}
 
 func (asCaller) show(ctx context.Context, h http.Header) {
@@ -56,7 +56,7 @@ func (asCaller) show(ctx context.Context, h http.Header) {
 	}
 }
 
-// WrapUnary shows it on a call.
+// WrapUnary adds the session to a call.
 func (i asCaller) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		i.show(ctx, req.Header())
@@ -64,7 +64,7 @@ func (i asCaller) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// WrapStreamingClient shows it on a stream.
+// WrapStreamingClient adds the session to a stream.
 func (i asCaller) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
 		conn := next(ctx, spec)
@@ -73,12 +73,12 @@ func (i asCaller) WrapStreamingClient(next connect.StreamingClientFunc) connect.
 	}
 }
 
-// WrapStreamingHandler is for servers.
+// WrapStreamingHandler changes nothing: the interceptor is for clients.
 func (asCaller) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return next
 }
 
-// tooLarge is the error of something sent that is larger than a limit in bytes. It is answered with 413 ([httpStatus]).
+// tooLarge returns the error for a message that is larger than a limit in bytes. Its HTTP status is 413 ([httpStatus]).
 func tooLarge(limit int64) *fault.Error {
 	return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "this is larger than %d MiB", (limit+1<<20-1)>>20).Because(errTooLarge)
 }
@@ -93,7 +93,7 @@ func httpStatus(f *fault.Error) int {
 	return f.Code.HTTPStatus()
 }
 
-// advice is what a page says to do next. The services name verbs of the command line, which a page does not have.
+// advice is a fault's next step as a page gives it. The services name commands of the command line, which a page lacks.
 func advice(code fault.Code, message, next string) string {
 	switch {
 	case code == fault.Unauthenticated, !strings.Contains(next, ": arbe ") && !strings.Contains(next, "with arbe "):
@@ -106,8 +106,8 @@ func advice(code fault.Code, message, next string) string {
 	return ""
 }
 
-// faultOf reads any error of a handler as what a person may see of it. What a service said is shown as it
-// was said; that a service could not be reached is said in our own words.
+// faultOf converts any error of a handler to what a person may see of it: the message of a service as it is, and a general
+// one if a service could not be reached.
 func faultOf(err error) *fault.Error {
 	if over, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return tooLarge(over.Limit)

@@ -19,16 +19,16 @@ import (
 //go:embed static
 var staticFiles embed.FS
 
-// static is every script and style of this build. It is made when it is first used: packing takes longer than most
-// verbs of the command line, which are the same program.
+// static has the scripts and styles of this build. They are compressed on first use, because that takes longer than most
+// commands of the command line, which is the same program.
 var static = sync.OnceValue(loadAssets)
 
-// assets are files under addresses that name their content: such an address may be kept for ever, and
-// a new build is a new address.
+// assets are files at addresses that contain a hash of the content. Browsers may keep them for ever, because changed content
+// has another address.
 type assets struct {
-	// files by the last part of their address, "arbe-1f3a….css".
+	// files are the files by the last part of their address: "arbe-1f3a….css".
 	files map[string]asset
-	// addresses by the file's own name, "arbe.css".
+	// addresses are the addresses by file name: "arbe.css".
 	addresses map[string]string
 }
 
@@ -64,7 +64,7 @@ func (as assets) add(name string, text []byte) {
 	as.files[address] = asset{contentType: mime.TypeByExtension(ext), plain: text, packed: packAsset(text)}
 }
 
-// url is the address of the file with this name.
+// url returns the address of a file.
 func (as assets) url(name string) string { return as.addresses[name] }
 
 // ServeHTTP serves GET /static/{name}.
@@ -79,7 +79,7 @@ func (as assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	send(w, r, http.StatusOK, file.plain, file.packed)
 }
 
-// send writes a body, packed when the browser takes that. packed may be nil: then it is packed here.
+// send writes a body, compressed if the browser accepts that. If packed is nil, it compresses the body itself.
 func send(w http.ResponseWriter, r *http.Request, status int, plain, packed []byte) {
 	w.Header().Add("Vary", "Accept-Encoding")
 	body := plain
@@ -97,17 +97,17 @@ func send(w http.ResponseWriter, r *http.Request, status int, plain, packed []by
 	}
 }
 
-// pack packs a page, which is sent once: quickly rather than well.
+// pack compresses a page fast rather than well, because each page is sent once.
 func pack(text []byte) []byte {
 	z := packers.Get().(*gzip.Writer)
 	defer packers.Put(z)
 	return packWith(z, text)
 }
 
-// packers are kept, since each has buffers of a megabyte.
+// packers are reused, because each has buffers of a megabyte.
 var packers = sync.Pool{New: func() any { return newPacker(gzip.BestSpeed) }}
 
-// packAsset packs what is sent many times.
+// packAsset compresses a file as well as possible, because it is sent many times.
 func packAsset(text []byte) []byte { return packWith(newPacker(gzip.BestCompression), text) }
 
 func newPacker(level int) *gzip.Writer {

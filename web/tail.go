@@ -16,20 +16,19 @@ import (
 )
 
 const (
-	// paintEvery is how often the screen of a running command is sent at most.
+	// paintEvery is the shortest time between two previews of a running command's output.
 	paintEvery = 120 * time.Millisecond
-	// maxReplay is how many entries a page catches up on one by one; behind a larger gap it loads pages.
+	// maxReplay is how many entries a page catches up on one by one. A page that is further behind loads pages of entries.
 	maxReplay = 200
-	// maxScreens bounds how many commands one connection shows the output of at once.
+	// maxScreens limits the number of commands whose output one connection shows at the same time.
 	maxScreens = 16
 )
 
-// A live page has, behind its last row, the place of the next one: <div id="next-18">. The event of entry
-// 18 replaces that place by the row and the place of entry 19. So an event that comes twice, from a retry
-// or a second connection, finds its place gone and changes nothing, and one that would leave a gap finds no
-// place yet.
+// Behind its last row a live page has the place of the next one: <div id="next-18">. The event of entry 18
+// replaces that place by the row and the place of entry 19. So an event that arrives twice, after a retry
+// or over a second connection, finds no place and changes nothing; and neither does one that would leave a gap.
 
-// followThread keeps a thread's log live, and what is around it.
+// followThread keeps a thread's log live, and its head and details.
 func (a *app) followThread(ctx context.Context, c *liveConn, t topic) error {
 	after, err := strconv.ParseInt(t.cursor, 10, 64)
 	if err != nil || after < 0 {
@@ -58,22 +57,22 @@ type liveThread struct {
 	topic  topic
 	thread *arbev1.Thread
 	log    *transcript
-	// screens are the commands that print, by the id their result will have; those in dirty changed
-	// since they were painted, those that are nil cannot be rendered.
+	// screens has the output of running commands, by the id that the result will have. A nil screen cannot be rendered.
+	// dirty has those that changed since they were painted.
 	screens map[string]*liveScreen
 	dirty   map[string]bool
 }
 
-// follow sends what happens after a position until the reader leaves or the log ends.
+// follow sends what happens after a position, until the reader leaves or the log ends.
 func (l *liveThread) follow(ctx context.Context, after int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// One entry more than the browser lacks: the row before decides how the first one looks.
+	// The browser has the first of these entries. How the next row looks depends on it.
 	stream, err := l.app.services.entries.Tail(ctx, &arbev1.TailRequest{ThreadId: l.thread.Id, After: max(after-1, 0)})
 	if err != nil {
 		return l.conn.end(ctx, l.topic, "thread", err)
 	}
-	defer func() { _ = stream.Close() }() // the reader left, or the stream ended: nobody asks any more
+	defer func() { _ = stream.Close() }() // the reader left, or the stream reported its end already
 
 	events := make(chan *arbev1.TailResponse)
 	ended := background(func() error {
@@ -116,7 +115,7 @@ func (l *liveThread) follow(ctx context.Context, after int64) error {
 	}
 }
 
-// take sends one event of the log on.
+// take handles one event of the log.
 func (l *liveThread) take(ctx context.Context, told *arbev1.TailResponse, after int64) error {
 	switch {
 	case told.GetEntry() != nil:
@@ -130,7 +129,7 @@ func (l *liveThread) take(ctx context.Context, told *arbev1.TailResponse, after 
 	return nil
 }
 
-// entry sends one entry to its place. The one before the first that is new is only learned from.
+// entry sends one entry to its place. An entry that is not new is not sent: only the rows after it depend on it.
 func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error {
 	defer l.log.forget()
 	l.log.searches, l.log.effort = 0, newEffort()
@@ -184,7 +183,7 @@ func (l *liveThread) patch(ctx context.Context, e entry.Entry, patches *[]patch,
 	return nil
 }
 
-// delta keeps a piece of output for the next painting.
+// delta adds a piece of output to a screen, for the next paint.
 func (l *liveThread) delta(ctx context.Context, d *arbev1.Delta) {
 	command, isOutput := strings.CutSuffix(d.EntryId, entry.ResultID(""))
 	_, isBuild := entry.PreparedSandbox(d.EntryId)
@@ -210,14 +209,14 @@ func (l *liveThread) delta(ctx context.Context, d *arbev1.Delta) {
 	l.dirty[d.EntryId] = true
 }
 
-// giveUp stops showing the output of a command that cannot be rendered. The result shows it.
+// giveUp stops showing live output that cannot be rendered. The command's result will show it.
 func (l *liveThread) giveUp(ctx context.Context, id string, err error) {
 	l.screens[id] = nil
 	delete(l.dirty, id)
 	l.app.log.ErrorContext(ctx, "web: live output cannot be rendered", "thread", l.thread.Id, "entry", id, "error", err)
 }
 
-// paint sends the screens that changed.
+// paint sends the screens that changed since the last paint.
 func (l *liveThread) paint(ctx context.Context) error {
 	for id := range l.dirty {
 		screen := l.screens[id]
@@ -243,8 +242,8 @@ func (l *liveThread) paint(ctx context.Context) error {
 	return nil
 }
 
-// painting is a screen as a page shows it, and the id of the element that it is shown in: a command's output, or the build
-// that the oldest open command waits for. The id is empty when no command is known to wait.
+// painting renders a screen, and returns the id of the element that shows it: a command's output, or the build that the
+// oldest open command waits for. The id is empty if no command is known to wait.
 func (l *liveThread) painting(ctx context.Context, id string, s *liveScreen) (place string, shown templ.Component) {
 	text, missed := screenText{}, int64(0)
 	if err := guarded(func() error { text, missed = s.Text(), s.Missed; return nil }); err != nil {
@@ -256,7 +255,7 @@ func (l *liveThread) painting(ctx context.Context, id string, s *liveScreen) (pl
 		return key + "-out", liveOutput(key, text, missed)
 	}
 	if err := l.log.findOpen(ctx, 0); err != nil || len(l.log.open) == 0 {
-		l.screens[id] = nil // the entry will say it
+		l.screens[id] = nil // the build's entry will show it
 		return "", nil
 	}
 	// The preview of a build without steps is not followed by an entry, so it is still there when the sandbox is used.
@@ -267,8 +266,8 @@ func (l *liveThread) painting(ctx context.Context, id string, s *liveScreen) (pl
 	return key + "-boot", liveBuild(key, text)
 }
 
-// rejoin brings a page back that cannot be caught up entry by entry: one far behind goes on loading pages
-// as they are read, one ahead of the log has to start anew.
+// rejoin handles a page that cannot catch up entry by entry. One that is far behind loads pages of entries as they are read,
+// and one that is ahead of the log has to be opened again.
 func (l *liveThread) rejoin(ctx context.Context, after, behind int64) error {
 	gap := newerPlace(l.thread.Id, after)
 	if behind < 0 {
@@ -278,8 +277,8 @@ func (l *liveThread) rejoin(ctx context.Context, after, behind int64) error {
 	if err != nil {
 		return err
 	}
-	// With its topics a page stops following; but only with those of this very place, for a page may have made a
-	// new one meanwhile.
+	// A page without #live follows nothing. Only the element at this place is removed, because the page may have made
+	// another one meanwhile.
 	return l.conn.send(event{Topic: l.topic.name(), Patches: []patch{p, {Selector: ":is(#newer, .farewell) + #live", Mode: "remove"}}, End: true})
 }
 

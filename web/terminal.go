@@ -9,13 +9,13 @@ import (
 const (
 	// foldedLines is how much of a command's output a page shows before it is asked for more.
 	foldedLines = 24
-	// failedLines is the same for a command that failed: its output is what one came for.
+	// failedLines is the same for a command that failed, whose output readers want to see.
 	failedLines = 100
-	// foldedBytes bounds what is interpreted to show the end of a large output: an escape code further
-	// up cannot matter any more.
+	// foldedBytes is how much of the end of a large output is interpreted, in bytes. Escape sequences further up rarely
+	// matter there.
 	foldedBytes = 64 << 10
-	// foldedStyled and wholeStyled bound, in bytes, how far the HTML of an output has colours and links, at
-	// the end of an output and in a whole one.
+	// foldedStyled and wholeStyled are the lengths of HTML after which the rest of an output has no colours and links: in
+	// the end of an output, and in a whole one.
 	foldedStyled, wholeStyled = 128 << 10, 4 << 20
 	// wholeShown bounds the HTML of a whole output, in bytes.
 	wholeShown = 8 << 20
@@ -24,9 +24,9 @@ const (
 // screenText is terminal output as safe HTML.
 type screenText struct {
 	HTML string
-	// Lines is how many lines there are in all, Hidden how many of them come before HTML.
+	// Lines is the number of all lines, Hidden the number of those before HTML.
 	Lines, Hidden int
-	// Cut says that HTML ends before the output does.
+	// Cut reports that HTML ends before the output does.
 	Cut bool
 }
 
@@ -44,7 +44,7 @@ func screenEnd(output string, lines int) screenText {
 	return s.end(lines, total)
 }
 
-// screenAll renders an output whole.
+// screenAll renders a whole output.
 func screenAll(output string) screenText {
 	s, b := newScreen(), &strings.Builder{}
 	text := screenText{Lines: countLines(output)}
@@ -60,7 +60,7 @@ func screenAll(output string) screenText {
 	return text
 }
 
-// end renders the last lines of a screen. total is how many lines there are in all, if that is known.
+// end renders the last lines of a screen. total is the number of all lines, if it is known.
 func (s *screen) end(keep, total int) screenText {
 	rows := s.written()
 	from, shown, all := len(rows), 0, s.scrolled
@@ -89,15 +89,15 @@ func countLines(output string) int {
 // liveScreen follows the output of a running command in bounded memory, however much it prints.
 type liveScreen struct {
 	screen *screen
-	// next is the offset at which the output goes on.
+	// next is the offset of the next byte of output.
 	next int64
-	// Missed is how many bytes never came: what was printed before we joined, or lost on the way.
+	// Missed is how many bytes never arrived: they were printed before this reader came, or were lost.
 	Missed int64
 }
 
 func newLiveScreen() *liveScreen { return &liveScreen{screen: newScreen()} }
 
-// Write takes a piece of output that starts at offset; what it has already is left out.
+// Write adds a piece of output that starts at offset, and skips bytes that it already has.
 func (s *liveScreen) Write(offset int64, data []byte) {
 	switch {
 	case offset > s.next:
@@ -110,7 +110,7 @@ func (s *liveScreen) Write(offset int64, data []byte) {
 	_, _ = s.screen.Write(data)
 }
 
-// Text is the end of what was printed.
+// Text renders the end of the output.
 func (s *liveScreen) Text() screenText { return s.screen.end(foldedLines, 0) }
 
 // The colours of a terminal beyond the first sixteen: a cube of six levels for red, green and blue, and 24 greys.
@@ -133,8 +133,8 @@ func paletteRGB(n int) rgb {
 	return rgb{cubeLevels[n/36], cubeLevels[n/6%6], cubeLevels[n%6]}
 }
 
-// nearestColour is the colour of the palette that comes closest to a colour. A class for each of 16 million would be a
-// style in the page, which its policy forbids.
+// nearestColour returns the closest colour of the palette. Any other colour would need a style attribute, which the page's
+// security policy forbids.
 func nearestColour(red, green, blue int) int {
 	best, least := firstCube, -1
 	for n := firstCube; n < colours; n++ {
@@ -149,20 +149,19 @@ func nearestColour(red, green, blue int) int {
 	return best
 }
 
-// What a terminal's text stands on in each theme, and the colour of its plain text: --term and --term-ink of the style
-// sheet.
+// The background and the text colour of terminals in each theme: --term and --term-ink of the style sheet.
 var (
 	lightGround, lightInk = rgb{0xf3, 0xf3, 0xf0}, rgb{0x24, 0x28, 0x26}
 	darkGround, darkInk   = rgb{0x0e, 0x10, 0x0f}, rgb{0xd5, 0xd9, 0xd6}
 	black, white          = rgb{}, rgb{255, 255, 255}
 )
 
-// legible is the least contrast of text, as WCAG AA asks for.
+// legible is the least contrast of text that WCAG AA accepts.
 const legible = 4.5
 
-// terminalPalette is the style sheet of those 240 colours. A program chose them for the ground of its author's terminal:
-// here an ink is darkened or lightened until it can be read on the ground of the theme, and a ground until the theme's
-// own text can be read on it.
+// terminalPalette is the style sheet of these 240 colours. A program chose them for the background of its author's terminal,
+// so a text colour is darkened or lightened until it is legible on the theme's background, and a background until the
+// theme's text is legible on it.
 func terminalPalette() string {
 	var b strings.Builder
 	for n := firstCube; n < colours; n++ {
@@ -173,7 +172,7 @@ func terminalPalette() string {
 	return b.String()
 }
 
-// against moves a colour as little as needed towards another one until it is legible with other.
+// against moves c towards another colour, as little as makes it legible on other.
 func (c rgb) against(other, towards rgb) rgb {
 	for step := 0; step <= 20; step++ {
 		var moved rgb
@@ -189,7 +188,7 @@ func (c rgb) against(other, towards rgb) rgb {
 
 func (c rgb) String() string { return fmt.Sprintf("#%02x%02x%02x", c[0], c[1], c[2]) }
 
-// contrast is that of two colours, from 1 to 21, as WCAG defines it.
+// contrast returns the contrast of two colours as WCAG defines it, from 1 to 21.
 func contrast(a, b rgb) float64 {
 	x, y := a.luminance(), b.luminance()
 	return (max(x, y) + 0.05) / (min(x, y) + 0.05)

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// sentence writes a fault's words as a sentence: a capital at its start, a full stop at its end.
+// sentence makes a sentence of a fault's message: it begins with a capital and ends with a full stop.
 func sentence(s string) string {
 	s = strings.TrimSpace(s)
 	if s == "" {
@@ -26,7 +26,7 @@ func decimal[N ~int | ~int64 | ~uint32](n N) string { return strconv.FormatInt(i
 
 func pressed(on bool) string { return strconv.FormatBool(on) }
 
-// bytesText is a size for people.
+// bytesText formats a size: "3.0 MiB".
 func bytesText(n int64) string {
 	switch {
 	case n < 1<<10:
@@ -37,7 +37,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }
 
-// grouped is a count with its thousands apart: "1,204".
+// grouped formats a number with commas: "1,204".
 func grouped(n int) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

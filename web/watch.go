@@ -21,16 +21,16 @@ type sharedWatch struct {
 	app     *app
 	key     string
 	request *arbev1.WatchHouseRequest
-	// render makes the views of what is watched, by the kind of topic that shows them. Nil means that no view changed.
+	// render renders the watched rows as views, by the kind of topic that shows them. Nil means that no view changed.
 	render func(context.Context, *watched) (map[string]view, error)
 
 	mu          sync.Mutex
 	subscribers map[*subscriber]struct{}
 	views       map[string]view
-	// leader is the subscriber whose session is used; stop ends the watch that uses it.
+	// leader is the subscriber whose session is used. stop ends the current watch with that session.
 	leader *subscriber
 	stop   context.CancelFunc
-	// changed holds a token when a subscriber came or left.
+	// changed holds a token after a subscriber joined or left.
 	changed chan struct{}
 }
 
@@ -38,7 +38,7 @@ type sharedWatch struct {
 type view interface {
 	// cursor identifies this state of the view.
 	cursor() string
-	// whole returns the patches for a page in an unknown state, since those for a page that shows old.
+	// whole returns the patches for a page in an unknown state, and since those for a page that shows old.
 	whole() []patch
 	since(old view) []patch
 }

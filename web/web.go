@@ -3,16 +3,16 @@
 // It is a client of the services like any other. Everything it shows and does goes through the generated
 // Connect clients (services.go), in-process, in the name of the person whose session the request carries;
 // so whatever a person can do here a program can do too, and what they may do is decided behind the
-// services, never here.
+// services and never here.
 //
 // Layout: one page is <page>.go with <page>.templ. A request goes from the table below to a handler that
-// returns an error; [app.page] turns a fault into the one error page (fail.go). An entry becomes HTML in
-// kinds.go, one function per kind; log.go arranges entries into rows, the same way for a page (thread.go),
+// returns an error; [app.page] shows every error on the one error page (fail.go). An entry becomes HTML in
+// kinds.go, one function per kind; log.go arranges entries into rows, in the same way for a page (thread.go),
 // for older entries (entries.go) and for the live tail (tail.go).
 //
 // The rules to remember: a page is complete and useful without a script; what people wrote reaches HTML
-// only through templ's escaping, the Markdown sanitizer or the terminal renderer, and never a Datastar
-// expression; and a live event must be harmless when it comes twice (tail.go says how).
+// only through templ's escaping, the Markdown sanitizer or the terminal renderer, and never becomes part of a Datastar
+// expression; and a live event must be harmless when it arrives twice (tail.go says how).
 package web
 
 import (
@@ -22,7 +22,7 @@ import (
 	"connectrpc.com/connect"
 )
 
-// maxForm bounds a request's body, in bytes: the longest chat text, as a form writes it at worst.
+// maxForm limits a request's body, in bytes. It has room for the longest chat text when a form encodes every character.
 const maxForm = 4 << 20
 
 // Config is what the web app needs.
@@ -31,10 +31,10 @@ type Config struct {
 	HTTPClient connect.HTTPClient
 	// BaseURL is the services' address in HTTPClient's terms.
 	BaseURL string
-	// Secure says that browsers reach the app over https, and no other way: cookies are then sent over nothing
-	// else. Defaults to false.
+	// Secure reports that browsers reach the app only over https. Cookies are then sent over https only. Defaults to
+	// false.
 	Secure bool
-	// Log takes what people must not see of a failure. Defaults to [slog.Default].
+	// Log receives the details of failures, which people must not see. Defaults to [slog.Default].
 	Log *slog.Logger
 }
 
@@ -46,14 +46,14 @@ type app struct {
 	log       *slog.Logger
 }
 
-// route is a line of the table of all pages.
+// route is a row of the table of all pages.
 type route struct {
-	// pattern is as [http.ServeMux] takes it.
+	// pattern is a pattern of [http.ServeMux].
 	pattern string
 	handler http.Handler
 }
 
-// New returns the web app. It serves every path it is given; mount it at "/".
+// New returns the web app. It answers every path; mount it at "/".
 func New(c Config) http.Handler {
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -115,14 +115,14 @@ func (a *app) routes() []route {
 	}
 }
 
-// hardened bounds what a request may send and what a page may do.
+// hardened limits the size of requests and what a page may do.
 func hardened(next http.Handler) http.Handler {
 	const policy = "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self'; img-src 'self' data:; " +
 		"connect-src 'self'; worker-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		// Datastar compiles attribute expressions: that is what 'unsafe-eval' is for, and why no
-		// expression ever holds what people wrote.
+		// Datastar compiles the expressions in attributes, which needs 'unsafe-eval'. For that reason no expression
+		// contains what people wrote.
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "same-origin")
