@@ -10,7 +10,7 @@ import templruntime "github.com/a-h/templ/runtime"
 
 import "github.com/arbe-dev/arbe/internal/entry"
 
-// artifactList is what a thread left, in its context column.
+// artifactList lists the artifacts of a thread in its context column.
 func artifactList(a artifacts) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -134,7 +134,7 @@ func artifactList(a artifacts) templ.Component {
 	})
 }
 
-// outputDownload leads to the whole of an output that the log does not hold.
+// outputDownload links to the whole of an output that is too large for the log.
 func outputDownload(r *entry.CommandResult) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -19,15 +19,16 @@ type window struct {
 	Rows   []row
 	// Places are the topics of the house's places and of the names in it.
 	Places string
-	// First and Last are its positions, 0 when it is empty; Tail is the log's last.
+	// First and Last are the positions of its first and last entry. Tail is the position of the log's last entry. They are
+	// 0 if there is none.
 	First, Last, Tail int64
 }
 
-// HasOlder reports whether the log goes on above it, AtEnd whether nothing is below.
+// HasOlder reports whether the log has entries before it, and AtEnd whether it has none after it.
 func (w window) HasOlder() bool { return w.First > 1 }
 func (w window) AtEnd() bool    { return w.Last >= w.Tail }
 
-// window reads the piece that a query asks for: around ?at, ?before or ?after a position, else the end.
+// window reads the piece that a query asks for: around ?at, before ?before or after ?after a position, otherwise the end.
 func (a *app) window(ctx context.Context, t *arbev1.Thread, q url.Values) (window, error) {
 	req, err := windowRequest(t, q)
 	if err != nil {
@@ -73,7 +74,7 @@ func windowRequest(t *arbev1.Thread, q url.Values) (*arbev1.ListRequest, error) 
 	return req, nil
 }
 
-// position reads a position in a log; 0 when the query has none.
+// position reads a position in a log from a query; 0 if it has none.
 func position(q url.Values, name string) (int64, error) {
 	text := q.Get(name)
 	if text == "" {
@@ -86,7 +87,7 @@ func position(q url.Values, name string) (int64, error) {
 	return n, nil
 }
 
-// entries shows a piece of a thread: as a page, or to a page that asks for more, as the rows it lacks.
+// entries shows a piece of a thread: as a page, or to the script as rows for the page that is open.
 func (a *app) entries(w http.ResponseWriter, r *http.Request) error {
 	if !fromScript(r) {
 		return a.thread(w, r)
@@ -105,7 +106,7 @@ func (a *app) entries(w http.ResponseWriter, r *http.Request) error {
 	return a.patch(w, r, "#older", olderRows(piece))
 }
 
-// entry shows one entry without a fold.
+// entry shows one entry in full.
 func (a *app) entry(w http.ResponseWriter, r *http.Request) error {
 	res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: r.PathValue("thread")})
 	if err != nil {
@@ -135,7 +136,7 @@ func (a *app) entry(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, http.StatusOK, entryPage(f, res.Thread, rows[0]))
 }
 
-// entryRaw is what an entry says, as the log has it.
+// entryRaw sends an entry's payload as it is in the log.
 func (a *app) entryRaw(w http.ResponseWriter, r *http.Request) error {
 	e, err := a.entryAt(r)
 	if err != nil {
@@ -147,8 +148,8 @@ func (a *app) entryRaw(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// commandOutputText is what a command printed, as far as the log has it, as a file to download: it is never shown as a
-// page of this app.
+// commandOutputText sends a command's output, as far as the log has it, as a download. Browsers must not show it as a page of
+// this app, because the command chose what it printed.
 func (a *app) commandOutputText(w http.ResponseWriter, r *http.Request) error {
 	e, err := a.entryAt(r)
 	if err != nil {
@@ -169,7 +170,7 @@ func (a *app) commandOutputText(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// entryAt reads the entry a path names.
+// entryAt reads the entry that a request's path names.
 func (a *app) entryAt(r *http.Request) (entry.Entry, error) {
 	seq, err := position(url.Values{"seq": {r.PathValue("seq")}}, "seq")
 	if err != nil {
@@ -185,10 +186,10 @@ func (a *app) entryAt(r *http.Request) (entry.Entry, error) {
 	return entryOf(res.Entries[0]), nil
 }
 
-// fromScript reports whether Datastar asks, which takes a piece of a page.
+// fromScript reports whether the script made the request. It gets a piece of a page instead of a page.
 func fromScript(r *http.Request) bool { return r.Header.Get("Datastar-Request") == "true" }
 
-// patch answers Datastar with elements that take the place of what selector finds.
+// patch answers Datastar with elements that replace what selector finds.
 func (a *app) patch(w http.ResponseWriter, r *http.Request, selector string, piece templ.Component) error {
 	w.Header().Set("Datastar-Selector", selector)
 	w.Header().Set("Datastar-Mode", "replace")

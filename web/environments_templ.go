@@ -422,7 +422,7 @@ func environmentPage(v environmentView) templ.Component {
 	})
 }
 
-// code are the attributes of a field that holds no prose.
+// code are the attributes of a field that does not hold prose: browsers must not correct it.
 var code = templ.Attributes{"class": "code", "spellcheck": "false", "autocomplete": "off", "autocapitalize": "off"}
 
 func limit(name, label, help string, v environmentView) templ.Component {

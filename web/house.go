@@ -10,7 +10,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// home lists the houses; who has one goes right in.
+// home lists the reader's houses. A reader with one house is redirected to it.
 func (a *app) home(w http.ResponseWriter, r *http.Request) error {
 	me, err := a.services.agents.WhoAmI(r.Context(), &arbev1.WhoAmIRequest{})
 	if err != nil {
@@ -46,12 +46,12 @@ func (a *app) showHouse(w http.ResponseWriter, r *http.Request, status int, n ne
 	return a.show(w, r, status, housePage(f, n))
 }
 
-// newThread is the form that starts a thread. Its ids make sending it twice start one thread. People are whom its menu
-// offers.
+// newThread is the form that starts a thread. Because of its ids, sending it twice starts one thread. People are the names
+// that its menu offers.
 type newThread struct {
 	ThreadID, EntryID string
 	People            []*arbev1.Agent
-	// Text and Name are what a form held that was refused because of Problem; no thread was made of it.
+	// Text and Name are the values of a form that was refused because of Problem, before any thread was made.
 	Text, Name string
 	Problem    *fault.Error
 }
@@ -65,7 +65,7 @@ func (a *app) startThread(w http.ResponseWriter, r *http.Request) error {
 	fields := map[string]string{"thread": r.PostFormValue("thread"), "entry": r.PostFormValue("entry"), "name": name}
 	fail := func(err error) error { return &unsent{error: err, Action: r.URL.Path, Fields: fields, Text: text} }
 
-	// What is wrong with the text is said before there is a thread: one that was made for it would stay empty.
+	// The text is checked before the thread is made, because a thread whose first text is refused would stay empty.
 	if err := entry.CheckComposed(text); err != nil {
 		f := faultOf(err)
 		return a.showHouse(w, r, httpStatus(f), newThread{ThreadID: fields["thread"], EntryID: fields["entry"], Text: text, Name: name, Problem: f})
@@ -90,7 +90,7 @@ func (a *app) startThread(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// nameFrom names a thread after the first line of what started it.
+// nameFrom returns a name for a thread: the first line of its first text.
 func nameFrom(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(strings.ToValidUTF8(text, "")), "\n")
 	line = strings.Map(func(c rune) rune {

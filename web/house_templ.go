@@ -338,7 +338,7 @@ func housePage(f layout, n newThread) templ.Component {
 	})
 }
 
-// starterProblem says why a text started no thread, and what can be written instead.
+// starterProblem says why a text started no thread, and which commands there are.
 func starterProblem(problem *fault.Error) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -440,7 +440,7 @@ func starterProblem(problem *fault.Error) templ.Component {
 	})
 }
 
-// liveHouse names the topics of a house's page. The list of an older page stays as it is.
+// liveHouse names the topics of a house's page. The list of an older page is not live.
 func liveHouse(f layout, people []*arbev1.Agent) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -678,7 +678,7 @@ func moreThreads(f layout) templ.Component {
 	})
 }
 
-// threadItem is a thread in the list: its state, name and tags, and under them what was said last.
+// threadItem is a thread in the list: its state, name and tags, and below them what was said last.
 func threadItem(t listedThread) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

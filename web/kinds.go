@@ -20,21 +20,21 @@ import (
 type shape int
 
 const (
-	// said: a row with its author's name, for what somebody said or did.
+	// said is a row with its author's name, for what a person or a bot said or did.
 	said shape = iota
-	// noted: one small grey line, for what arbe reports.
+	// noted is one small grey line, for what arbe reports.
 	noted
 )
 
 // kind is how one kind of entry becomes HTML.
 type kind struct {
 	shape shape
-	// body renders an entry; nil is an entry that shows elsewhere, as a command's result does in the
-	// command's block.
+	// body renders an entry. It returns nil for an entry that is shown elsewhere, such as a result in its command's
+	// block.
 	body func(context.Context, *transcript, entry.Entry) templ.Component
 }
 
-// kinds is how every known kind of entry is shown. One that is not here is shown generically.
+// kinds has all known kinds of entries, by type. An unknown one is shown as JSON.
 var kinds = map[string]kind{
 	"chat":                            show(said, chat),
 	"command":                         show(said, command),
@@ -52,8 +52,7 @@ var kinds = map[string]kind{
 	"signal.dispatch.command_waiting": show(noted, plainly[entry.CommandWaiting]("s-waiting")),
 }
 
-// show makes a kind of a function that takes the payload it is about. A payload that is not what its kind
-// says is shown generically too.
+// show returns the kind of a payload type. A payload that cannot be decoded as that type is shown as JSON.
 func show[P entry.Payload](s shape, body func(context.Context, *transcript, entry.Entry, P) templ.Component) kind {
 	return kind{s, func(ctx context.Context, t *transcript, e entry.Entry) templ.Component {
 		p, ok := entry.As[P](e)
@@ -72,12 +71,12 @@ func kindOf(e entry.Entry) kind {
 }
 
 const (
-	// maxShown is how much of a text a page shows before it is asked for more, in bytes.
+	// maxShown is how much of a text a page shows at first, in bytes.
 	maxShown = 12 << 10
-	// maxLines is how many lines of a chat a page shows at most; of one that is longer than either, it shows foldedText bytes
-	// or foldedLines lines.
+	// maxLines is how many lines of a chat a page shows at first. Of a chat that exceeds one of the two, it shows at most
+	// foldedText bytes and foldedLines lines.
 	maxLines, foldedText = 200, 2 << 10
-	// maxNote bounds what one line tells, and maxWord a name in it, in bytes.
+	// maxNote limits the text of a note, and maxWord a name in it, in bytes.
 	maxNote, maxWord = 2 << 10, 200
 )
 
@@ -90,7 +89,7 @@ func chat(_ context.Context, t *transcript, e entry.Entry, c entry.Chat) templ.C
 	return chatBody(t.thread, e.Seq, templ.Raw(markdown(text, t.effort)), rest)
 }
 
-// beginning is the beginning of a long text: whole lines, if there are any.
+// beginning returns the beginning of a long text, of whole lines if possible.
 func beginning(text string) string {
 	lines := strings.SplitAfterN(text, "\n", foldedLines+1)
 	text = strings.Join(lines[:min(len(lines), foldedLines)], "")
@@ -103,27 +102,27 @@ func beginning(text string) string {
 	return clip(text, foldedText)
 }
 
-// commandView is a command with what is known of its end.
+// commandView is a command, with its result if it has ended.
 type commandView struct {
 	Thread, ID, Line string
-	// Key names the block in the page. Ids are their writers' own, so they are not used as such.
+	// Key is the block's id in the page. The entry's id is not used for it, because its writer may choose any text.
 	Key string
-	// LineCut says that Line is only the beginning.
+	// LineCut reports that Line is only the beginning.
 	LineCut bool
 	Seq     int64
 	Started time.Time
-	// Result is nil while it runs; ResultSeq is where it is in the log.
+	// Result is nil while the command runs. ResultSeq is its position in the log.
 	Result    *entry.CommandResult
 	ResultSeq int64
 	// Outcome says how it ended.
 	Outcome string
 	// Cut is set when the thread was forked before the command ended: only the source has its result.
 	Cut *arbev1.Origin
-	// Build is how the sandbox was made ready that it had to wait for; nil when there was one. EnvironmentPath leads to where
-	// its recipe is changed.
+	// Build is the build of the sandbox that the command waited for; nil if the sandbox existed. EnvironmentPath leads to
+	// the page where the recipe is changed.
 	Build           *entry.EnvironmentPrepared
 	EnvironmentPath string
-	// OtherSandbox is set when it ran in another sandbox than the command before it.
+	// OtherSandbox reports that the command before it ran in another sandbox.
 	OtherSandbox bool
 	// Whole shows all of the output that the log has.
 	Whole bool
@@ -149,7 +148,7 @@ func command(ctx context.Context, t *transcript, e entry.Entry, c entry.Command)
 	return commandBlock(v)
 }
 
-// describe adds what is known of the build that a command waited for. environment is the one that it names.
+// describe adds the build that a command waited for. environment is the id of the environment that the command names.
 func (t *transcript) describe(v *commandView, environment string) {
 	if build, ok := t.builds[v.ID]; ok {
 		v.Build = &build
@@ -160,8 +159,8 @@ func (t *transcript) describe(v *commandView, environment string) {
 	}
 }
 
-// BuildFailed reports whether the command did not run because the build of its sandbox failed. The page shows the failed
-// step, and does not repeat its error.
+// BuildFailed reports whether the command did not run because the build of its sandbox failed. The page then shows the
+// failed step, and does not repeat its error.
 func (v commandView) BuildFailed() bool {
 	if v.Build == nil {
 		return false
@@ -170,7 +169,7 @@ func (v commandView) BuildFailed() bool {
 	return failed
 }
 
-// otherSandbox notes where a command ran, and reports whether the one before it ran elsewhere.
+// otherSandbox remembers where a command ran, and reports whether the one before it ran elsewhere.
 func (t *transcript) otherSandbox(r entry.CommandResult) bool {
 	last := t.lastSandbox
 	if r.SandboxID != "" {
@@ -179,8 +178,8 @@ func (t *transcript) otherSandbox(r entry.CommandResult) bool {
 	return last != "" && r.SandboxID != "" && r.SandboxID != last
 }
 
-// commandResult shows nothing right behind its command, whose block has it; further down the thread it is
-// a line that leads there.
+// commandResult shows nothing directly behind its command, because the command's block shows the result. Further down it is a
+// line that leads to the command.
 func commandResult(ctx context.Context, t *transcript, e entry.Entry, r entry.CommandResult) templ.Component {
 	start, known := t.starts[r.CommandID]
 	if known && start.seq == t.lastSaid {
@@ -193,7 +192,7 @@ func statusChanged(_ context.Context, _ *transcript, _ entry.Entry, s entry.Stat
 	return noteLine(statusOf(s.To).Class, "s-"+statusOf(s.To).Class, clip(s.Plain(), maxNote))
 }
 
-// forked leads to where the thread was forked from, if it is this very fork that it tells of.
+// forked leads to where the thread was forked from, if the entry is about this fork: a fork of a fork has the entries of both.
 func forked(_ context.Context, t *transcript, _ entry.Entry, f entry.Forked) templ.Component {
 	if t.origin.GetThreadId() != f.ThreadID || f.ThreadID == "" {
 		return noteLine("", "fork", clip(f.Plain(), maxNote))
@@ -207,7 +206,7 @@ func plainly[P entry.Payload](icon string) func(context.Context, *transcript, en
 	}
 }
 
-// prepared shows nothing when its command's block has it.
+// prepared shows nothing if its command's block shows the build.
 func prepared(_ context.Context, t *transcript, e entry.Entry, p entry.EnvironmentPrepared) templ.Component {
 	if t.buildOf[e.ID] != "" {
 		return nil
@@ -219,7 +218,7 @@ func prepared(_ context.Context, t *transcript, e entry.Entry, p entry.Environme
 	return preparationFailed(step, screenEnd(step.Output, foldedLines))
 }
 
-// unknown shows any entry: its type, and what it says as JSON.
+// unknown shows any entry: its type, and its payload as indented JSON.
 func unknown(e entry.Entry) templ.Component {
 	var pretty bytes.Buffer
 	if !indentable(e.Payload) || json.Indent(&pretty, e.Payload, "", "  ") != nil {
@@ -228,18 +227,17 @@ func unknown(e entry.Entry) templ.Component {
 	return genericBody(clip(e.Type, maxWord), clip(pretty.String(), maxShown))
 }
 
-// unreadable shows the beginning of an entry as the log has it.
+// unreadable shows the beginning of an entry's payload as it is in the log.
 func unreadable(e entry.Entry) templ.Component {
 	return genericBody(clip(e.Type, maxWord), clip(string(e.Payload[:min(len(e.Payload), 2*maxShown)]), maxShown))
 }
 
-// indentable reports whether JSON stays of a size when it is indented: the space before every value grows with
-// its depth.
+// indentable reports whether indented JSON stays small enough. The indentation of each value grows with its depth.
 func indentable(payload []byte) bool {
 	const maxSize, maxDepth = 64 << 10, 32
 	depth := 0
 	for _, c := range payload[:min(len(payload), maxSize+1)] {
-		switch c { // also in strings: too much is as good as enough
+		switch c { // brackets in strings count too: the result only needs to be safe
 		case '[', '{':
 			depth++
 		case ']', '}':

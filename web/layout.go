@@ -18,13 +18,14 @@ type layout struct {
 	Houses      []*arbev1.House
 	House       *arbev1.House
 	Threads     []*arbev1.Thread
-	// Page is the token of this page of threads, Next of the one behind it; empty are the first and none.
+	// Page is the token of this page of threads, empty for the first one. Next is the token of the next page, empty on the
+	// last one.
 	Page, Next string
-	// Newer are the tokens of the pages before this one, the nearest first, as far as the address tells. First has the first
-	// page's threads, for the places, when Threads is another page.
+	// Newer are the tokens of the pages before this one, the nearest first, as far as the address has them. First has the
+	// threads of the first page, for the places, if Threads are those of another page.
 	Newer []string
 	First []*arbev1.Thread
-	// Current is the thread that is open; empty on the house's own page.
+	// Current is the id of the open thread; empty on the house's own page.
 	Current string
 }
 
@@ -65,10 +66,10 @@ func (a *app) layoutOf(r *http.Request, house, current string) (layout, error) {
 	return f, g.Wait()
 }
 
-// maxNewer is how many pages before it the address of a page of threads names.
+// maxNewer limits the number of tokens in Newer, because they are part of the address.
 const maxNewer = 20
 
-// placesOf is the layout for the places, which are the same on every page.
+// placesOf returns the layout for the places, which show the first page of threads on every page.
 func (f layout) placesOf() layout {
 	if f.Page != "" {
 		f.Threads = f.First
@@ -96,7 +97,7 @@ func (f layout) newerPage() string {
 	return housePath(f.House.Id) + "?" + q.Encode()
 }
 
-// threadsOf reads a page of a house's threads: pinned ones first, then by last activity.
+// threadsOf reads a page of a house's threads: pinned ones first, then those with the latest activity.
 func (a *app) threadsOf(ctx context.Context, house, page string) (threads []*arbev1.Thread, next string, err error) {
 	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, PageSize: pageOfThreads, PageToken: page})
 	threads = res.GetThreads()
@@ -105,15 +106,16 @@ func (a *app) threadsOf(ctx context.Context, house, page string) (threads []*arb
 	return threads, res.GetNextPageToken(), err
 }
 
-// listedThread is a thread in a list. Parent is set when its parent stands elsewhere: Child says that it stands under it.
+// listedThread is a thread in a list. Child reports that it is listed under its parent. Otherwise Parent is its parent, if
+// that is in the list too.
 type listedThread struct {
 	*arbev1.Thread
 	Child  bool
 	Parent *arbev1.Thread
 }
 
-// pinned are the threads of the house that are pinned, recent the others; a child whose parent is among them comes right
-// behind it.
+// pinned returns the pinned threads of the house, and recent the others. A child directly follows its parent if both are
+// returned.
 func (f layout) pinned() []listedThread { return nested(f.Threads, true) }
 func (f layout) recent() []listedThread { return nested(f.Threads, false) }
 
@@ -151,10 +153,10 @@ func nested(all []*arbev1.Thread, pinned bool) []listedThread {
 	return ordered
 }
 
-// status is a thread's status as a page shows it: a shape and a colour by its class, and a word.
+// status is a thread's status as a page shows it: a class, which has a shape and a colour, and a word.
 type status struct{ Class, Word string }
 
-// stateOf is what a thread does now: a chat in which a command runs is running, whatever its row says.
+// stateOf returns what a thread is doing now. It is running while a command runs in it, even if the status in its row is "open".
 func stateOf(t *arbev1.Thread) status {
 	if t.Running != nil {
 		return statusOf("running")
@@ -162,7 +164,7 @@ func stateOf(t *arbev1.Thread) status {
 	return statusOf(t.Status)
 }
 
-// statusOf gives a status nobody knows the neutral shape and its own word.
+// statusOf returns how a status is shown. An unknown one has the shape of idle and its own word.
 func statusOf(s string) status {
 	switch s {
 	case "idle", "running", "waiting", "completed", "failed", "cancelled", "open", "closed":
@@ -171,7 +173,7 @@ func statusOf(s string) status {
 	return status{Class: "idle", Word: s}
 }
 
-// title is what a thread is called.
+// title returns a thread's name, or "Untitled".
 func title(t *arbev1.Thread) string {
 	if name := strings.TrimSpace(t.Name); name != "" {
 		return name
@@ -179,8 +181,8 @@ func title(t *arbev1.Thread) string {
 	return "Untitled"
 }
 
-// windowTitle is the title of a thread's window: the status comes first, for it is what one looks for in a
-// row of tabs. That a chat is open goes without saying.
+// windowTitle is the title of a thread's window. The status comes first, because that is what readers look for
+// in a row of tabs. It is left out if the thread is just open.
 func windowTitle(t *arbev1.Thread, house string) string {
 	s := title(t) + " · " + house
 	switch state := stateOf(t); state.Class {
@@ -193,7 +195,7 @@ func windowTitle(t *arbev1.Thread, house string) string {
 	}
 }
 
-// houseTitle is the title of a house's window, with how many threads of its list run. The script keeps it true.
+// houseTitle is the title of a house's window, with the number of running threads in its list. The script updates it.
 func houseTitle(f layout) string {
 	running := 0
 	for _, t := range f.Threads {

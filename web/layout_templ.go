@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// document is every page: its head, the icons, and what is inside.
+// document is every page: its head, the icons, and its content.
 func document(theme, name string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -209,7 +209,7 @@ func pageTitle(name string) templ.Component {
 	})
 }
 
-// framed is a page of a house: places on the left, then what is inside.
+// framed is a page of a house: the places on the left, and its content.
 func framed(f layout, name string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -656,7 +656,7 @@ func place(t listedThread, current bool) templ.Component {
 	})
 }
 
-// elapsed is for how long a command has been running. The script lets it tick.
+// elapsed says how long a command has been running. The script updates it every second.
 func elapsed(r *arbev1.Running) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -884,7 +884,7 @@ func disc(a author) templ.Component {
 	})
 }
 
-// statusShape is a status in a row of many: its shape and colour, and its word for those who point or listen.
+// statusShape is a status in a list: its shape and colour, with its word in the tooltip and for screen readers.
 func statusShape(s status) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

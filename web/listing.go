@@ -16,40 +16,39 @@ import (
 )
 
 const (
-	// pageOfThreads is how many threads a page of a house's list has, and the places show.
+	// pageOfThreads is how many threads the places and a page of a house's list show.
 	pageOfThreads = 100
-	// maxPatches is how many patches of a listing are sent at most; when more has changed, the whole is.
+	// maxPatches is how many patches of a listing are sent at most. After more changes the whole listing is sent.
 	maxPatches = 40
 )
 
-// digest says which threads a page shows, and how.
+// digest identifies the state of the threads that a page shows.
 func (f layout) digest() string {
 	sum := sha256.New()
-	_, _ = sum.Write([]byte(f.Next)) // a hash takes everything
+	_, _ = sum.Write([]byte(f.Next)) // writing to a hash never fails
 	for _, t := range f.Threads {
 		text, err := proto.MarshalOptions{Deterministic: true}.Marshal(t)
 		if err != nil {
-			return "" // no page has this digest
+			return "" // equals no digest, so that the whole list is sent
 		}
 		_, _ = sum.Write(text)
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:12])
 }
 
-// listing is a list of threads as HTML: what is around the rows, and the rows.
+// listing is a list of threads as HTML: the rows, and what is around them.
 type listing struct {
 	id, digest, html string
-	// shape says which parts there are around the rows; singles are those of them that change by themselves, by
-	// their ids.
+	// shape identifies the parts around the rows. singles are those of them that change independently, by id.
 	shape   string
 	singles map[string]string
 	// sections are the runs of rows.
 	sections []section
 }
 
-// section is a run of rows, by their ids.
+// section is a run of rows.
 type section struct {
-	// after is the element before the first row, or within the one around all rows.
+	// after is the element before the first row; if it is empty, within is the element that contains the rows.
 	after, within string
 	ids           []string
 	rows          map[string]string
@@ -79,8 +78,8 @@ func (l *listing) since(before view) []patch {
 	return patches
 }
 
-// since are the patches that make the rows of old those of s. A row that moves is taken out first, so that patches
-// which come twice double nothing.
+// since returns the patches that turn the rows of old into those of s. A row that moves is removed first, so that applying the
+// patches twice duplicates nothing.
 func (s section) since(old section) []patch {
 	var patches []patch
 	for _, id := range old.ids {
@@ -106,13 +105,14 @@ func (s section) since(old section) []patch {
 	return patches
 }
 
-// unmoved are as many as possible of the ids that are in both lists and come in the same order in both.
+// unmoved returns as many ids as possible that are in both lists, in the same order.
 func unmoved(old, now []string) map[string]bool {
 	place := make(map[string]int, len(old))
 	for i, id := range old {
 		place[id] = i
 	}
-	// The longest run that grows: best[i] is how long one that ends at now[i] is, from[i] what comes before it.
+	// The longest increasing subsequence: best[i] is the length of the longest one that ends at now[i], and from[i] is the
+	// index of its previous element.
 	best, from, last := make([]int, len(now)), make([]int, len(now)), -1
 	for i, id := range now {
 		at, there := place[id]
@@ -136,13 +136,13 @@ func unmoved(old, now []string) map[string]bool {
 	return stays
 }
 
-// houseWatch is the watch for all who have a page of a house open.
+// houseWatch returns the watch for everyone who has a page of a house open.
 func (a *app) houseWatch(house string) *sharedWatch {
 	rows := &rowCache{}
 	return &sharedWatch{
 		app: a, request: &arbev1.WatchHouseRequest{HouseId: house, Threads: pageOfThreads, Members: true},
 		render: func(ctx context.Context, w *watched) (map[string]view, error) {
-			f := layout{House: w.house, Current: "-", Next: w.rest} // what is current each page knows itself
+			f := layout{House: w.house, Current: "-", Next: w.rest} // each page marks by itself what is current
 			f.Threads = slices.SortedFunc(maps.Values(w.threads), arbe.CompareThreads)
 			nameSpeakers(ctx, a.services, house, f.Threads)
 			views, err := rows.views(ctx, f)
@@ -155,7 +155,7 @@ func (a *app) houseWatch(house string) *sharedWatch {
 	}
 }
 
-// rowCache has the HTML of rows, so that one that has not changed is not rendered again.
+// rowCache holds the HTML of rows, so that an unchanged row is not rendered again.
 type rowCache struct {
 	places, items map[listedThread]string
 }

@@ -17,15 +17,15 @@ type membersView struct {
 	Layout  layout
 	People  []*arbev1.Member
 	Invites []*arbev1.Invite
-	// Link is an invite that was made just now, Made what it is for.
+	// Link is the link of an invite that has just been made, Made the invite.
 	Link string
 	Made *arbev1.Invite
-	// Note, Role and Days are what the form of an invite says, Problems what is wrong with it.
+	// Note, Role and Days are the form's values, Problems its errors.
 	Note, Role, Days string
 	Problems         problems
 }
 
-// owners counts them.
+// owners counts the owners.
 func (v membersView) owners() (n int) {
 	for _, m := range v.People {
 		if m.Role == "owner" {
@@ -73,7 +73,8 @@ func (a *app) membersView(r *http.Request) (membersView, error) {
 	return v, nil
 }
 
-// invite makes an invite, and shows its link: this once, so there is no page to redirect to.
+// invite makes an invite and answers with the page that shows its link. It does not redirect, because the link is shown only
+// once.
 func (a *app) invite(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -105,7 +106,7 @@ func (a *app) invite(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, status, membersPage(v))
 }
 
-// revokeInvite ends an invite.
+// revokeInvite revokes an invite.
 func (a *app) revokeInvite(w http.ResponseWriter, r *http.Request) error {
 	house := r.PathValue("house")
 	_, err := a.services.houses.RevokeInvite(r.Context(), &arbev1.RevokeInviteRequest{HouseId: house, Id: r.PathValue("invite")})
@@ -130,7 +131,7 @@ func (a *app) changeMember(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// removeMember removes a person or a bot. Somebody who leaves goes to their other houses.
+// removeMember removes a person or a bot. A person who removes themselves is redirected to their other houses.
 func (a *app) removeMember(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -152,17 +153,17 @@ func (a *app) removeMember(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// invitation is the page of somebody who follows an invite.
+// invitation is the page that an invite's link opens.
 type invitation struct {
 	Theme, Token string
 	For          *arbev1.GetInviteResponse
-	// Me is who is logged in; nil is nobody: then a new person joins, with this Name.
+	// Me is the person who is logged in. If it is nil, a new person joins under Name.
 	Me       *arbev1.Agent
 	Name     string
 	Problems problems
 }
 
-// join shows what an invite is for and asks whether to join. It uses no invite up: browsers, chats and mail filters
+// join shows what an invite is for and asks whether to join. It does not use up the invite, because chats and mail filters
 // open links to look at them.
 func (a *app) join(w http.ResponseWriter, r *http.Request) error {
 	keepToken(w)
@@ -183,8 +184,8 @@ func (a *app) invitation(r *http.Request, token string) (invitation, error) {
 	return v, nil
 }
 
-// unusableInvite is an error of an invite that cannot be used. It is not about who is logged in, so nobody is sent to
-// log in because of it.
+// unusableInvite converts an error of an invite that cannot be used. The error is not about the reader's login, so it must not
+// redirect to the login page.
 func unusableInvite(err error) error {
 	const next = "ask an owner of the house for a new link"
 	switch f := faultOf(err); f.Code {
@@ -196,7 +197,7 @@ func unusableInvite(err error) error {
 	return err
 }
 
-// accept joins the house: as whoever the page said, or as a new person, who is then logged in.
+// accept joins the house: as the person whom the page named, or as a new person, who is then logged in.
 func (a *app) accept(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err

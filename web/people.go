@@ -12,14 +12,14 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// author is somebody as a page shows them.
+// author is an agent as a page shows them.
 type author struct {
 	Name, Initial string
-	// Bot is shown square, System (arbe itself) without a disc.
+	// Bot has a square instead of a disc. System, which is arbe itself, has none.
 	Bot, System bool
-	// Left is set for somebody who is no longer in the house.
+	// Left is set for an agent who is no longer in the house.
 	Left bool
-	// Tone is which of the eight colours their disc has.
+	// Tone is the number of the disc's colour, of eight.
 	Tone uint32
 }
 
@@ -28,11 +28,11 @@ type people struct {
 	services services
 	house    string
 	known    map[string]author
-	// left are the names that members had when they left; nil until one is looked for.
+	// left are the names of former members, nil until the first one is needed.
 	left map[string]string
 }
 
-// peopleOf reads who is in a house.
+// peopleOf reads the members of a house: the first two hundred.
 func (a *app) peopleOf(ctx context.Context, house string) (*people, error) {
 	p := &people{services: a.services, house: house, known: map[string]author{"": {Name: "arbe", Initial: "a", System: true}}}
 	res, err := a.services.agents.ListAgents(ctx, &arbev1.ListAgentsRequest{HouseId: house, PageSize: 200})
@@ -45,8 +45,8 @@ func (a *app) peopleOf(ctx context.Context, house string) (*people, error) {
 	return p, nil
 }
 
-// byID is the author with this id. Of somebody who left it has the name that they had then, and "former member" if the
-// house's log does not say it any more.
+// byID returns the author with this id. A former member has the name that they had when they left, or "former member" if the
+// recent log of the house does not have it.
 func (p *people) byID(ctx context.Context, id string) author {
 	if known, ok := p.known[id]; ok {
 		return known
@@ -64,11 +64,11 @@ func (p *people) byID(ctx context.Context, id string) author {
 	return found
 }
 
-// formerMember stands for somebody who left, and whose name nobody knows.
+// formerMember stands for a former member whose name is not known.
 const formerMember = "former member"
 
-// formerNames reads the names of those who left a house lately, by their ids. Only the house's own log has them: a house
-// does not see agents who are not in it. It finds none in a log that it cannot read.
+// formerNames reads the names of recent former members from the log of the house's primary thread, by id. No other service has
+// them, because a house does not see agents who are not its members. If the log cannot be read, there are none.
 func formerNames(ctx context.Context, s services, house string) map[string]string {
 	names := map[string]string{}
 	of, err := s.houses.GetHouse(ctx, &arbev1.GetHouseRequest{Id: house})
@@ -87,7 +87,7 @@ func formerNames(ctx context.Context, s services, house string) map[string]strin
 	return names
 }
 
-// nameSpeakers fills in who said the last thing in threads, where that is somebody who left.
+// nameSpeakers fills in the authors of what was said last in threads, where they are former members.
 func nameSpeakers(ctx context.Context, s services, house string, threads []*arbev1.Thread) {
 	var names map[string]string
 	for _, t := range threads {
@@ -107,7 +107,7 @@ func authorOf(a *arbev1.Agent) author {
 	return author{Name: a.Name, Initial: initial(a.Name), Bot: a.Kind == "bot", Tone: tone.Sum32() % 8}
 }
 
-// initial is the first letter or digit of a name.
+// initial returns the first letter or digit of a name, as a capital.
 func initial(name string) string {
 	i := strings.IndexFunc(name, func(c rune) bool { return unicode.IsLetter(c) || unicode.IsDigit(c) })
 	if i < 0 {

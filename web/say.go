@@ -26,15 +26,15 @@ var isID = regexp.MustCompile(`^[a-z0-9]{8,64}$`).MatchString
 // outgoingMessage is one thing said with a form.
 type outgoingMessage struct{ Thread, ID, Text string }
 
-// sending is the state of a message in the outbox: refused with a Failure, written at position Seq, or, as the zero
-// value, not answered yet.
+// sending is the state of a message in the outbox: refused with a Failure, or in the log at position Seq. The zero value
+// means that the server has not answered yet.
 type sending struct {
 	Seq     int64
 	Failure *fault.Error
 }
 
-// say posts what the composer sends: a chat, or a command to run. A plain form is redirected to the entry; the script gets
-// the message's outbox item.
+// say posts the composer's message, a chat or a command. It redirects a plain form to the entry, and answers the script with
+// the message's item in the outbox.
 func (a *app) say(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -54,10 +54,10 @@ func (a *app) say(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// textOf is what a form says. Forms end a line with two characters, which nobody wrote.
+// textOf returns the text of a form. Forms encode a line break as two characters, CR and LF, and people mean one.
 func textOf(r *http.Request) string { return strings.ReplaceAll(r.PostFormValue("text"), "\r\n", "\n") }
 
-// passing reports whether the same request may succeed a moment later: then the script sends it again.
+// passing reports whether the same request may succeed later. The script then sends it again.
 func passing(err error) bool {
 	switch faultOf(err).Code {
 	case fault.Unavailable, fault.DeadlineExceeded, fault.Internal:
@@ -117,7 +117,7 @@ func (a *app) runAgain(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if fromScript(r) {
-		w.WriteHeader(http.StatusNoContent) // the tail shows it
+		w.WriteHeader(http.StatusNoContent) // the new entry arrives with the live tail
 		return nil
 	}
 	http.Redirect(w, r, threadPath(req.ThreadId)+"#e"+decimal(res.Entry.Seq), http.StatusSeeOther)
@@ -132,7 +132,7 @@ func (a *app) cancelCommand(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if fromScript(r) {
-		w.WriteHeader(http.StatusNoContent) // the tail tells how it ended
+		w.WriteHeader(http.StatusNoContent) // the command's end arrives with the live tail
 		return nil
 	}
 	http.Redirect(w, r, threadPath(thread), http.StatusSeeOther)

@@ -9,28 +9,27 @@ import (
 )
 
 const (
-	// screenColumns is the width at which a screen wraps. HTML joins wrapped rows to one line again.
+	// screenColumns is the width at which a screen wraps. In HTML, wrapped rows are one line again.
 	screenColumns = 160
-	// windowRows is how far up the cursor can go.
+	// windowRows is how many rows up the cursor can go.
 	windowRows = 100
 	// keptRows is how many rows a screen keeps. It is at least windowRows.
 	keptRows = 200
-	// maxParameters and maxParameter bound the numbers of one control sequence. No screen is larger.
+	// maxParameters limits how many numbers a control sequence may have, and maxParameter their values. No screen is larger.
 	maxParameters, maxParameter = 32, 9999
-	// maxCommand bounds an operating system command, and with it the address of a link, in bytes.
+	// maxCommand limits the length of an operating system command, and with it the address of a link, in bytes.
 	maxCommand = 2048
-	// maxLinks bounds the links of one screen.
+	// maxLinks limits the number of links of one screen.
 	maxLinks = 1000
 )
 
-// screen interprets terminal output. What it prints is hostile: a screen takes any bytes, in pieces that
-// end anywhere, in time proportional to their number and in memory that does not depend on it.
+// screen interprets terminal output, which may be hostile. It accepts any bytes, in pieces that may end anywhere. Its time is
+// proportional to the number of bytes, and its memory is bounded.
 //
-// It knows text, the movements of the cursor, erasing, colours and links (OSC 8). It ignores every other
-// sequence. It is not safe for concurrent use.
+// It knows text, cursor movements, erasing, colours and links (OSC 8). It ignores all other sequences. It is not safe for
+// concurrent use.
 type screen struct {
-	// rows are the rows that it keeps, at most 2*keptRows, and at least one. The cursor is in the last
-	// windowRows of them.
+	// rows are the kept rows, at least one and at most 2*keptRows. The cursor is in the last windowRows of them.
 	rows []screenRow
 	x, y int
 	// savedX and savedY are the cursor as ESC 7 saved it; savedY counts from the top of the window.
@@ -38,21 +37,21 @@ type screen struct {
 	look           look
 	// links are the addresses that looks refer to, from 1.
 	links []string
-	// retired takes the rows that scroll out, oldest first; nil drops them. It must not keep them.
+	// retired receives the rows that scroll out, oldest first, and must not keep them. If it is nil, they are dropped.
 	retired func([]screenRow)
-	// origin is the row where a program that cleared the screen has its first line; -1 when none did, or it scrolled out.
+	// origin is the row of the first line of a program that cleared the screen; -1 if none did, or if the row scrolled out.
 	origin int
-	// scrolled is how many lines scrolled out.
+	// scrolled counts the lines that scrolled out.
 	scrolled int
 
-	// state is where in a control sequence the output is.
+	// state is the state of the parser.
 	state parserState
-	// character is the beginning of a character that is not complete yet.
+	// character is the beginning of an incomplete character.
 	character []byte
-	// parameters are the numbers of a control sequence, ignored is set when it is one for other things.
+	// parameters are the numbers of a control sequence. ignored is set for a sequence that is not interpreted.
 	parameters []int
 	ignored    bool
-	// command is the text of an operating system command. One longer than maxCommand is ignored.
+	// command is the text of an operating system command. A command longer than maxCommand is ignored.
 	command []byte
 }
 
@@ -118,7 +117,7 @@ func (s *screen) Write(piece []byte) (int, error) {
 	for len(s.character) > 0 && len(piece) > 0 {
 		s.character, piece = append(s.character, piece[0]), piece[1:]
 		if utf8.FullRune(s.character) {
-			// An incomplete character can end before its last byte: then that byte is another's.
+			// If the character is invalid, the last byte may begin the next one.
 			whole := s.character
 			s.character = nil
 			piece = append(whole[s.next(whole):len(whole):len(whole)], piece...)
@@ -187,7 +186,7 @@ func (s *screen) escape(c rune) {
 	case 0x1b:
 		s.state = inEscape
 	default:
-		if c < ' ' || c > '~' { // no escape sequence
+		if c < ' ' || c > '~' { // not an escape sequence
 			s.text(c)
 		}
 	}
@@ -217,7 +216,7 @@ func (s *screen) control(c rune) {
 	}
 }
 
-// parameter is the i-th number of a control sequence, or instead when it is missing.
+// parameter returns the i-th number of a control sequence, or instead if it is missing.
 func (s *screen) parameter(i, instead int) int {
 	if i >= len(s.parameters) || s.parameters[i] < 0 {
 		return instead
@@ -255,8 +254,8 @@ func (s *screen) apply(final rune) {
 	}
 }
 
-// place goes to a row of the terminal, counted from 1. Where its first row is, is known only of a program that cleared
-// the screen. Of another one, what is on the row stays, and the next one takes what comes.
+// place moves the cursor to a row of the terminal, counted from 1. Which row is the first is known only after a program
+// cleared the screen. Otherwise it starts a new row, so that no earlier output is overwritten.
 func (s *screen) place(row int) {
 	if s.origin < s.top() {
 		if len(s.rows[s.y].cells) > 0 {
@@ -270,7 +269,7 @@ func (s *screen) place(row int) {
 	}
 }
 
-// top is the first row of the window.
+// top returns the first row of the window.
 func (s *screen) top() int { return max(len(s.rows)-windowRows, 0) }
 
 func (s *screen) column(n int) { s.x = min(max(n, 1), screenColumns) - 1 }
@@ -308,7 +307,7 @@ func (s *screen) forward() {
 				s.scrolled++
 			}
 		}
-		// The rows change places, so that the storage of the old ones is used again.
+		// The rows change places, so that the memory of the old ones is reused.
 		kept := append([]screenRow(nil), s.rows[keptRows:]...)
 		copy(s.rows[keptRows:], old)
 		copy(s.rows, kept)
@@ -365,7 +364,7 @@ func (s *screen) eraseScreen(how int) {
 	}
 }
 
-// clearScreen removes what the terminal shows. The next row to be written is the terminal's first.
+// clearScreen clears the terminal. The next row that is written is its first.
 func (s *screen) clearScreen() {
 	from := s.origin
 	if from < s.top() {
@@ -376,7 +375,7 @@ func (s *screen) clearScreen() {
 	s.y, s.origin = from, from
 }
 
-// dress changes the look of what follows, as SGR says.
+// dress changes the look of the following text, as SGR specifies.
 func (s *screen) dress() {
 	l := &s.look
 	for i := 0; i < len(s.parameters); i++ {
@@ -431,8 +430,8 @@ func (s *screen) dress() {
 	}
 }
 
-// palette reads a colour that begins at a parameter: its number in the palette of 256, or -1, and how many
-// parameters it takes.
+// palette reads the colour at a parameter. It returns the colour's number in the palette of 256, or -1, and the number of
+// parameters that it takes.
 func (s *screen) palette(i int) (n, used int) {
 	switch s.parameter(i, 0) {
 	case 5:
@@ -446,8 +445,8 @@ func (s *screen) palette(i int) (n, used int) {
 	return -1, 1
 }
 
-// paletteColour is a number of the palette as a look has it; the first sixteen are the codes of SGR, which
-// are higher by shift for the ground.
+// paletteColour converts a number of the palette to a colour of a look. The first sixteen are codes of SGR, which are higher
+// by shift for the ground.
 func paletteColour(n, shift int) uint16 {
 	switch {
 	case n < 8:
@@ -458,8 +457,8 @@ func paletteColour(n, shift int) uint16 {
 	return uint16(extendedColour + n)
 }
 
-// string takes a character of a string: an operating system command, or one that is ignored. A string that
-// is not ended ends with its line, so that it hides no more.
+// string handles a character of a string: an operating system command, or a string that is ignored. An unterminated string
+// ends with its line, so that it does not hide the rest of the output.
 func (s *screen) string(c rune) {
 	switch c {
 	case 0x07:
@@ -478,7 +477,7 @@ func (s *screen) string(c rune) {
 	}
 }
 
-// linkCommand begins the one operating system command that is not ignored: 8;parameters;address.
+// linkCommand begins the only operating system command that is not ignored: 8;parameters;address.
 const linkCommand = "8;"
 
 func (s *screen) endString() {
@@ -489,7 +488,7 @@ func (s *screen) endString() {
 	if !isLink {
 		return
 	}
-	s.look.link = 0 // the link before ends even where this one is none
+	s.look.link = 0 // the previous link ends even if this one is invalid
 	if len(s.command) > maxCommand {
 		return
 	}
@@ -506,7 +505,7 @@ func (s *screen) endString() {
 	s.look.link = uint16(len(s.links))
 }
 
-// webAddress is an absolute address of the web as a link may have it, or empty.
+// webAddress returns an absolute http or https address in a normal form, or an empty string for any other.
 func webAddress(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -515,7 +514,7 @@ func webAddress(address string) string {
 	return u.String()
 }
 
-// written are the rows that have been written: without the empty one behind the last line's end.
+// written returns the rows without the empty one after the end of the last line.
 func (s *screen) written() []screenRow {
 	if n := len(s.rows); len(s.rows[n-1].cells) == 0 {
 		return s.rows[:n-1]
@@ -523,8 +522,8 @@ func (s *screen) written() []screenRow {
 	return s.rows
 }
 
-// appendLines appends rows as HTML, each line with a newline behind it. Colours and links are left out once
-// b is longer than styled bytes.
+// appendLines appends rows as HTML, with a newline after each line. Once b is longer than styled bytes, it leaves out colours
+// and links.
 func (s *screen) appendLines(b *strings.Builder, rows []screenRow, styled int) {
 	var current look
 	become := func(next look) {
@@ -579,7 +578,7 @@ func (s *screen) appendLines(b *strings.Builder, rows []screenRow, styled int) {
 	become(look{})
 }
 
-// inkOf is the colour of a ground as an ink, groundOf that of an ink as a ground.
+// inkOf converts the colour of a ground to that of an ink, and groundOf the colour of an ink to that of a ground.
 func inkOf(ground uint16) uint16 {
 	if ground > 0 && ground < extendedColour {
 		return ground - 10
@@ -610,7 +609,7 @@ func (l look) appendSpan(b *strings.Builder) {
 	}
 	ink, ground := l.ink, l.ground
 	if l.flags&inverse != 0 {
-		// With a colour, the other of the two stays the theme's own, which goes with every colour.
+		// If only one of the two has a colour, the other stays the theme's, which is legible with every colour.
 		if ink, ground = inkOf(ground), groundOf(ink); ink == 0 && ground == 0 {
 			class("term-inverse", 0)
 		}

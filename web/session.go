@@ -15,15 +15,15 @@ const (
 	themeCookie   = "arbe_theme"
 	// detailsCookie is the cookie that says whether the column of details is folded away. Scripts write it.
 	detailsCookie = "arbe_details"
-	// wantedCookie is the cookie that remembers the page that somebody asked for who was not logged in.
+	// wantedCookie is the cookie that remembers the page that a reader opened before they logged in.
 	wantedCookie = "arbe_wanted"
-	// wantedFor is how long it is remembered: as long as a login link is good for.
+	// wantedFor is how long it is remembered: as long as a login link is valid.
 	wantedFor = 15 * time.Minute
 )
 
-// login says how to log in; with a link's token it asks whether to log in as whom the link is for. It uses no
-// link up: browsers, chats and mail filters open links to look at them, and a link of somebody else's must not
-// log its reader in as them.
+// login says how to log in. With the token of a login link it asks for confirmation and does not use up the link, because
+// chats and mail filters open links to look at them, and because somebody else's link must not silently log a reader in
+// as them.
 func (a *app) login(w http.ResponseWriter, r *http.Request) error {
 	c := confirmation{Theme: a.themeOf(r), Token: r.URL.Query().Get("token")}
 	if c.Token == "" {
@@ -41,14 +41,14 @@ func (a *app) login(w http.ResponseWriter, r *http.Request) error {
 // confirmation is the form that redeems a login link.
 type confirmation struct {
 	Theme, Token string
-	// Agent is whom the link logs in, Me who is logged in already; nil is nobody.
+	// Agent is the person whom the link logs in. Me is the person who is logged in now; nil if nobody is.
 	Agent, Me *arbev1.Agent
 }
 
 // Other reports whether somebody else is logged in.
 func (c confirmation) Other() bool { return c.Me != nil && c.Me.Id != c.Agent.Id }
 
-// redeem trades a link's token for a session. A session that the browser had ends.
+// redeem exchanges a link's token for a session, and ends the session that the browser had.
 func (a *app) redeem(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -76,8 +76,8 @@ func (a *app) wanted(page *url.URL) *http.Cookie {
 	return a.cookie(wantedCookie, url.QueryEscape(clip(page.RequestURI(), 1<<10)), time.Now().Add(wantedFor))
 }
 
-// afterLogin is the page that was asked for before the login, and else the first one. It is a page of this app whatever
-// the cookie says.
+// afterLogin returns the page that was opened before the login, or the first page. It is always a page of this app, even if
+// somebody else set the cookie.
 func (a *app) afterLogin(r *http.Request) string {
 	c, err := r.Cookie(a.cookieName(wantedCookie))
 	if err != nil {
@@ -97,15 +97,14 @@ func (a *app) afterLogin(r *http.Request) string {
 	return localPath(page.String())
 }
 
-// keepToken keeps the token of a link where it is: out of caches, and out of the address that the browser names
-// to servers as where it came from.
+// keepToken keeps the token of a link out of caches, and out of the Referer header that browsers send to other servers.
 func keepToken(w http.ResponseWriter) {
 	w.Header().Set("Cache-Control", "no-store")
-	// Not "no-referrer": then the form's origin would be null, and the request refused as one of another site.
+	// With "no-referrer" the form's origin would be null, and the request would be refused as one from another site.
 	w.Header().Set("Referrer-Policy", "strict-origin")
 }
 
-// whoIs is who a browser is logged in as; nil is nobody, or nobody knows.
+// whoIs returns who is logged in with a browser; nil if nobody is, or if that cannot be found out.
 func (a *app) whoIs(r *http.Request) *arbev1.Agent {
 	session := a.sessionOf(r)
 	if session == "" {
@@ -118,7 +117,7 @@ func (a *app) whoIs(r *http.Request) *arbev1.Agent {
 	return res.Agent
 }
 
-// logout ends the session behind the services, then forgets it here.
+// logout ends the session on the server, and then removes its cookie.
 func (a *app) logout(w http.ResponseWriter, r *http.Request) error {
 	_, err := a.services.agents.EndSession(r.Context(), &arbev1.EndSessionRequest{})
 	if err != nil && faultOf(err).Code != fault.Unauthenticated {
@@ -130,10 +129,10 @@ func (a *app) logout(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// forget makes the browser forget the pages that it keeps: to go back shows none of them to who comes after.
+// forget makes the browser drop its cached pages, so that the next person at it cannot go back to them.
 func forget(w http.ResponseWriter) { w.Header().Set("Clear-Site-Data", `"cache"`) }
 
-// theme remembers light, dark, or (anything else) whatever the system says.
+// theme remembers the choice of a light or a dark page. Any other value means the system's setting.
 func (a *app) theme(w http.ResponseWriter, r *http.Request) error {
 	choice, until := r.PostFormValue("theme"), time.Now().AddDate(1, 0, 0)
 	if choice != "light" && choice != "dark" {
@@ -151,7 +150,7 @@ func (a *app) themeOf(r *http.Request) string {
 	return ""
 }
 
-// sessionOf is the session that a browser shows; empty is none.
+// sessionOf returns the session in a browser's cookie; empty if there is none.
 func (a *app) sessionOf(r *http.Request) string {
 	c, err := r.Cookie(a.cookieName(sessionCookie))
 	if err != nil {
@@ -160,8 +159,8 @@ func (a *app) sessionOf(r *http.Request) string {
 	return c.Value
 }
 
-// cookieName is a cookie's name in the browser. The prefix makes browsers refuse one that another host of the
-// same domain sets, or that comes without encryption; they know it only where there is https.
+// cookieName returns a cookie's name in the browser. With the prefix, browsers refuse a cookie that another host of the same
+// domain sets, or that is set without encryption. The prefix works only with https.
 func (a *app) cookieName(name string) string {
 	if a.secure {
 		return "__Host-" + name
@@ -176,8 +175,8 @@ func (a *app) cookie(name, value string, expires time.Time) *http.Cookie {
 	}
 }
 
-// localPath is p when it is a path of this app, and "/" for anything that could lead elsewhere. Browsers take a
-// backslash for a slash and leave out tabs and newlines, so "/\t/host" leads to another host.
+// localPath returns p if it is a path of this app, and "/" if it could lead to another host. Browsers treat a backslash as a
+// slash and ignore tabs and newlines, so "/\t/host" leads to another host.
 func localPath(p string) string {
 	odd := func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '\\' }
 	if !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") || strings.ContainsFunc(p, odd) {

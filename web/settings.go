@@ -17,23 +17,23 @@ import (
 // The pages of a house's settings: members (members.go), bots (bots.go), environments (environments.go) and API keys
 // (keys.go). They work without a script.
 
-// inSettings stands for the open thread on a page of the settings, where there is none.
+// inSettings is the value of [layout].Current on a page of the settings.
 const inSettings = "settings"
 
-// settingsPage is one of them, by the last part of its address.
+// settingsPage is one of them. Path is the last part of its address.
 type settingsPage struct{ Path, Title string }
 
 var settingsPages = []settingsPage{{"members", "Members"}, {"bots", "Bots"}, {"environments", "Environments"}, {"keys", "API keys"}}
 
-// address is where the page of a house is.
+// address returns the page's address for a house.
 func (p settingsPage) address(house string) string { return settingsPath(house, p.Path) }
 
 func settingsPath(house, page string) string { return housePath(house) + "/" + page }
 
-// isOwner reports whether the one who looks owns the house.
+// isOwner reports whether the reader is an owner of the house.
 func (f layout) isOwner() bool { return f.House.Role == "owner" }
 
-// everyMember reads who is in a house: up to a thousand, oldest first.
+// everyMember reads up to a thousand members of a house, oldest first.
 func (a *app) everyMember(ctx context.Context, house string) (members []*arbev1.Member, err error) {
 	for page := ""; len(members) < 1000; {
 		res, err := a.services.houses.ListMembers(ctx, &arbev1.ListMembersRequest{HouseId: house, PageSize: 200, PageToken: page})
@@ -48,10 +48,10 @@ func (a *app) everyMember(ctx context.Context, house string) (members []*arbev1.
 	return members, nil
 }
 
-// problems are what is wrong with a form, by the name of the field; under the empty name what is about no field.
+// problems are the errors of a form, by field. The one about no single field has the empty name.
 type problems map[string]string
 
-// add notes what is wrong with a field. The first problem of a field stays.
+// add records an error of a field, unless the field has one.
 func (p problems) add(field, what string) {
 	if p[field] == "" {
 		p[field] = what
@@ -61,8 +61,8 @@ func (p problems) add(field, what string) {
 // fieldPrefix begins a message about a field: "config.limits.memory_mb: ".
 var fieldPrefix = regexp.MustCompile(`^([a-z_]+(?:\.[a-z_]+)*): `)
 
-// problemsOf reads what a service says about a form whose fields have these names. It returns an error that is not about
-// what somebody wrote as it is.
+// problemsOf converts a service's error to the errors of a form with these fields. It returns an error that is not about the
+// form's values as it is.
 func problemsOf(err error, fields ...string) (problems, error) {
 	f := faultOf(err)
 	switch f.Code {
@@ -97,7 +97,7 @@ func problemsOf(err error, fields ...string) (problems, error) {
 	return found, nil
 }
 
-// violations are the rules of the contract that a request breaks: messages by the last part of the field's name.
+// violations returns the validation errors of a request: messages by the last part of the field's name.
 func violations(err error) map[string]string {
 	said, ok := errors.AsType[*connect.Error](err)
 	if !ok {
@@ -123,10 +123,10 @@ func violations(err error) map[string]string {
 	return found
 }
 
-// shownOnce keeps a page that holds a secret out of caches, and its address out of others' logs.
+// shownOnce keeps a page with a secret out of caches.
 func shownOnce(w http.ResponseWriter) { keepToken(w) }
 
-// addressOf is a path of this app as somebody else opens it: behind the address that the browser has for the app.
+// addressOf returns a path of this app as an address for somebody else: with the host under which the browser reached the app.
 func (a *app) addressOf(r *http.Request, path string) string {
 	if origin := r.Header.Get("Origin"); strings.HasPrefix(origin, "http") {
 		return origin + path
@@ -138,7 +138,7 @@ func (a *app) addressOf(r *http.Request, path string) string {
 	return scheme + r.Host + path
 }
 
-// roleWord is a role in a sentence, roleTitle by itself.
+// roleWord returns a role for use in a sentence, and roleTitle for use on its own.
 func roleWord(role string) string {
 	if role == "owner" {
 		return "an owner"

@@ -8,7 +8,7 @@ package web
 import "github.com/a-h/templ"
 import templruntime "github.com/a-h/templ/runtime"
 
-// settings is a page of a house's settings, with the way to the others.
+// settings is a page of a house's settings, with links to the others.
 func settings(f layout, current settingsPage) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -167,7 +167,7 @@ func settings(f layout, current settingsPage) templ.Component {
 	})
 }
 
-// problem says what is wrong with the form.
+// problem shows the form's error that is about no single field.
 func problem(p problems) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -212,7 +212,7 @@ func problem(p problems) templ.Component {
 	})
 }
 
-// field is an input with its label, and below it what it is for and what is wrong with it.
+// field is an input with its label, and below it its error and an explanation.
 func field(name, label, value, help string, p problems, attributes templ.Attributes) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -423,7 +423,7 @@ func about(name, help string, p problems) templ.Component {
 	})
 }
 
-// secret is something that is shown once, with a button that copies it.
+// secret is a value that is shown only once, with a button that copies it.
 func secret(label, value string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -18,30 +18,30 @@ type threadView struct {
 	Thread    *arbev1.Thread
 	Workplace workplace
 	ForkLinks forkLinks
-	// Artifacts are what it left.
+	// Artifacts are the artifacts of the thread.
 	Artifacts artifacts
 	Window    window
-	// DetailsFolded says that the reader wants no column of details.
+	// DetailsFolded reports that the reader has hidden the column of details.
 	DetailsFolded bool
-	// People are whom the menu of the composer offers.
+	// People are the names that the composer's menu offers.
 	People []*arbev1.Agent
-	// NewID is the id of the next thing said with the plain form.
+	// NewID is the id of the next message, if the form is sent without the script.
 	NewID string
 }
 
 // workplace is where a thread's commands run.
 type workplace struct {
 	Environment *arbev1.Environment
-	// Inherited environments are the house's default.
+	// Inherited reports that the environment is the house's default.
 	Inherited bool
 	Sandbox   *arbev1.Sandbox
 }
 
 // forkLinks are what a thread was forked from, and what was forked from it.
 type forkLinks struct {
-	// Source is nil when the thread is no fork, or its source was deleted.
+	// Source is nil if the thread is no fork, or if its source was deleted.
 	Source *arbev1.Thread
-	// Forks are those last active; More says that there are others.
+	// Forks are the most recently active ones. More reports that there are others.
 	Forks []*arbev1.Thread
 	More  bool
 }
@@ -96,13 +96,14 @@ func (a *app) threadView(r *http.Request) (threadView, error) {
 	return v, err
 }
 
-// detailsFolded reports whether the reader folded the column of details away, which the script notes in a cookie.
+// detailsFolded reports whether the reader has hidden the column of details. The script stores that in a cookie, so that the
+// page already arrives without the column.
 func detailsFolded(r *http.Request) bool {
 	c, err := r.Cookie(detailsCookie)
 	return err == nil && c.Value == "folded"
 }
 
-// sandboxOf reads where a thread's commands run. What is gone meanwhile is left out.
+// sandboxOf reads where a thread's commands run. It leaves out what was deleted meanwhile.
 func (a *app) sandboxOf(ctx context.Context, t *arbev1.Thread, house *arbev1.House) (workplace, error) {
 	b := workplace{Inherited: t.EnvironmentId == ""}
 	environment := t.EnvironmentId
@@ -126,7 +127,7 @@ func (a *app) sandboxOf(ctx context.Context, t *arbev1.Thread, house *arbev1.Hou
 	return b, nil
 }
 
-// forkLinksOf reads a thread's forks, and what it is a fork of. What is gone meanwhile is left out.
+// forkLinksOf reads a thread's forks, and the thread that it is a fork of. It leaves out what was deleted meanwhile.
 func (a *app) forkLinksOf(ctx context.Context, t *arbev1.Thread) (k forkLinks, err error) {
 	if source := t.ForkedFrom.GetThreadId(); source != "" {
 		res, err := a.services.threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: source})
@@ -140,7 +141,7 @@ func (a *app) forkLinksOf(ctx context.Context, t *arbev1.Thread) (k forkLinks, e
 	return k, err
 }
 
-// changeThread changes what the form names: name, pinned, status, tags.
+// changeThread changes the fields that the form has: name, pinned, status, tags.
 func (a *app) changeThread(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -165,14 +166,14 @@ func (a *app) changeThread(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if fromScript(r) {
-		w.WriteHeader(http.StatusNoContent) // the page hears of it live
+		w.WriteHeader(http.StatusNoContent) // the change arrives with the live connection
 		return nil
 	}
 	http.Redirect(w, r, threadPath(req.Id), http.StatusSeeOther)
 	return nil
 }
 
-// deleteThread removes a thread with its log.
+// deleteThread deletes a thread and its log.
 func (a *app) deleteThread(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("thread")
 	home := "/"
@@ -186,8 +187,8 @@ func (a *app) deleteThread(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// forkThread forks a thread at an entry, and goes there. A command that has ended is taken along whole, as the
-// page shows it.
+// forkThread forks a thread at an entry and redirects to the fork. At a command that has ended it forks after the result,
+// because the page shows both as one.
 func (a *app) forkThread(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err

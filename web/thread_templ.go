@@ -13,11 +13,11 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// moreExpression loads what a sentinel leads to. Datastar tries again by itself while the server is away.
+// moreExpression loads the entries that data-from names. Datastar tries again by itself while the server is away.
 const moreExpression = "@get(el.dataset.from, {retryMaxWait: 5000, retryMaxCount: 1000})"
 
-// threadPage is a thread. The composer comes before the log, which has many links, so that Tab leads to it soon; the style
-// puts it below.
+// threadPage is a thread. The composer comes before the log, which has many links, so that it takes few presses of Tab to reach
+// it. The style sheet puts it below the log.
 func threadPage(v threadView) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -696,8 +696,8 @@ func newerRows(w window) templ.Component {
 	})
 }
 
-// windowEnd is what follows the last row: the place of the next entry with the topics that fill it, or the way on
-// when the log goes on below.
+// windowEnd follows the last row: the place of the next entry with the page's topics, or the link to newer entries if the log
+// has more.
 func windowEnd(w window) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1032,8 +1032,8 @@ func closedLine(thread string) templ.Component {
 	})
 }
 
-// outboxItem is something written that is not yet in the log. The script sends it again until the server answers; its id
-// makes that harmless.
+// outboxItem is a message that is not in the log yet. The script sends it until the server answers, which is harmless because
+// of its id.
 func outboxItem(u outgoingMessage, s sending) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -1,5 +1,5 @@
-// What the page does that attributes cannot say: keys, drafts and the outbox, where one reads, clocks.
-// Everything here is an improvement on a page that works without it.
+// What HTML attributes cannot express: keys, drafts and the outbox, the reading position, clocks. The page works without this
+// script.
 
 const $ = (selector, root = document) => root.querySelector(selector)
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)]
@@ -8,21 +8,21 @@ const places = () => $$('#places .place')
 const dayWords = new Intl.DateTimeFormat(undefined, { weekday: 'long', day: 'numeric', month: 'long', year: 'numeric' })
 document.documentElement.dataset.scripted = ''
 
-// A store that may be full, or forbidden by the browser: then drafts live as long as the page.
+// localStorage may be full, or forbidden by the browser. Then drafts are lost with the page.
 const store = {
   get: key => { try { return JSON.parse(localStorage.getItem('arbe:' + key)) } catch { return null } },
   set: (key, value) => {
     try {
       if (value == null || value.length === 0) localStorage.removeItem('arbe:' + key)
       else localStorage.setItem('arbe:' + key, JSON.stringify(value))
-    } catch { /* as said above */ }
+    } catch { /* see above */ }
   },
 }
 
 // crypto.randomUUID is missing on plain http, which a house's own network often has.
 const newID = () => [...crypto.getRandomValues(new Uint8Array(16))].map(b => b.toString(16).padStart(2, '0')).join('')
 
-// ---- Writing: Enter sends, the text is kept over reloads.
+// ---- Writing: Enter sends, and the text survives a reload.
 
 const touch = matchMedia('(pointer: coarse)').matches
 const canSize = CSS.supports('field-sizing', 'content')
@@ -57,8 +57,8 @@ for (const form of $$('form[data-draft]')) {
   form.clear = () => { area.value = ''; changed() }
 }
 
-// A thread that was started here took the draft of the house's page with it. Its page is the next one that opens with the
-// composer in focus.
+// When a thread was started with the draft of the house's page, its page removes the draft. That is the next page that opens
+// with the focus in the composer. A refused text keeps its draft.
 const starter = $('.starter')
 starter?.addEventListener('submit', () => store.set('starting', starter.dataset.draft))
 if (thread && location.hash === '#composer-text') {
@@ -69,13 +69,13 @@ if (thread && location.hash === '#composer-text') {
   history.replaceState(null, '', location.pathname + location.search)
 }
 
-// ---- The outbox: what was sent waits here until the log has it, over reloads too. Its id makes sending it again
-// harmless, so it is sent again until the server has answered, however long that takes.
+// ---- The outbox: messages wait here until they are in the log, and survive a reload. Because of their ids it is harmless to
+// send them twice, so each is sent until the server answers, however long that takes.
 
 const outbox = $('#outbox'), composer = $('#composer')
 const firstTry = 500, lastTry = 5_000
 
-// The store is shared by all tabs of the thread: each adds and takes away its own.
+// All tabs of the thread share the stored outbox, so each tab adds and removes only its own messages.
 const outboxKey = 'outbox:' + thread
 const stored = () => store.get(outboxKey) ?? []
 const keep = (id, text) => store.set(outboxKey, [...stored().filter(one => one.id !== id), { id, text }])
@@ -97,7 +97,7 @@ function refuse(form, why) {
   $('.why', form).textContent = 'Not sent. ' + why
 }
 
-// deliver posts one form of the outbox, and goes on trying while nobody answers.
+// deliver posts one form of the outbox, and tries again while the server does not answer.
 async function deliver(form, pause = firstTry) {
   clearTimeout(form.again)
   if (form.posting) return
@@ -111,7 +111,7 @@ async function deliver(form, pause = firstTry) {
     text = await answer.text()
   } catch { /* no answer */ }
   form.posting = false
-  if (!form.isConnected) return // taken back
+  if (!form.isConnected) return // the writer took it back
   if (!answer || text === undefined || answer.status >= 500) {
     form.classList.add('late')
     $('.why', form).textContent = 'Not sent, trying again…'
@@ -126,7 +126,7 @@ async function deliver(form, pause = firstTry) {
   }
 }
 
-// deliverLate is for the moment when the server is back.
+// deliverLate sends late messages at once when the server is back.
 const deliverLate = () => { for (const form of $$('.outgoing.late:not(.refused)', outbox ?? document)) deliver(form) }
 
 function takeBack(form) {
@@ -164,23 +164,23 @@ if (outbox) {
   })
 }
 
-// sweepOutbox removes what the log shows by now.
+// sweepOutbox removes messages that the log shows.
 function sweepOutbox() {
   const next = nextSeq()
   for (const form of $$('form.sent', outbox)) if (Number(form.dataset.seq) < next) form.remove()
 }
 
-// ---- The connection, which all tabs of the browser share (connection.js). Here the page says what it shows, puts
-// in what comes, and watches for silence.
+// ---- The connection, which all tabs of the browser share (connection.js). The page tells it which topics it shows, applies
+// the patches, and watches for silence.
 
 const nextSeq = () => Number($('.next')?.id.slice(5) ?? 0)
 const script = $('meta[name=arbe-connection]').content
-let cursors = {} // what this page has of each topic
+let cursors = {} // by topic
 let waiting = new Set() // the topics that are not live yet
 let heard = Date.now()
-let tell = null // sends to the connection
+let tell = null // sends a message to the connection
 
-// wanted are the topics of this page, with what it has of each. Without #live it follows nothing.
+// wanted returns the topics of this page with their cursors. A page without #live follows nothing.
 function wanted() {
   const topics = {}
   for (const text of $('#live[data-topics]')?.dataset.topics.split(' ') ?? []) {
@@ -243,7 +243,7 @@ function receive(event) {
   }
 }
 
-// put changes the page. What is not there is not looked for: an event may come twice, or for another tab.
+// put applies patches. A patch without a target is skipped: the event came twice, or another tab needs it.
 function put(patches) {
   const focused = document.activeElement?.id
   for (const { s: selector, m: mode = 'outer', h: elements = '' } of patches) {
@@ -256,8 +256,8 @@ function put(patches) {
   showRunning()
 }
 
-// showRunning says in the window's tab that something runs: by the icon, and on a house's page by the title too. The title
-// of a thread's page comes from the server.
+// showRunning shows in the browser's tab that something is running: by the icon, and on a house's page by the title too. The
+// title of a thread's page comes from the server.
 const favicon = $('#favicon'), plainIcon = favicon.href, houseTitle = $('#threads') && document.title.replace(/^● .*? · /, '')
 function showRunning() {
   const running = $$('#threads .status.running:not(.state-word)').length
@@ -266,7 +266,7 @@ function showRunning() {
   if (favicon.href !== icon) favicon.href = icon
 }
 
-// here marks the place one is at, which is another one in each tab.
+// here marks the current place. The server cannot do it in live events, because they are the same for all tabs.
 function here() {
   const current = thread ? 'place-' + thread : $('.settings') ? 'place-settings' : 'place-house'
   for (const place of $$('#places .place')) place.toggleAttribute('aria-current', place.id === current)
@@ -283,15 +283,15 @@ async function connect() {
       if (data.alive) connection.alive(receive)
       if (data.again) connection.again()
     }
-    // Browsers allow few connections to one server: the next page gets this one's.
+    // Browsers allow few connections to one server, so this page's must end before the next page needs one.
     addEventListener('beforeunload', () => {
       pause()
-      setTimeout(() => document.hidden || resume(), 3_000) // it was a download
+      setTimeout(() => document.hidden || resume(), 3_000) // the page is still here: the link was a download
     })
     show()
   }
   if (!window.SharedWorker) return alone()
-  // A worker that ends while a page reaches for it never answers.
+  // A worker that ends while a page connects to it never answers.
   const late = setTimeout(alone, 5_000)
   try {
     const worker = new SharedWorker(script, { type: 'module', name: 'arbe' })
@@ -307,7 +307,7 @@ async function connect() {
 }
 connect()
 
-// Stop and Run again post without leaving the page. What became of it comes with the log; what went wrong is said.
+// Stop and Run again post without leaving the page. The outcome arrives with the log; an error is shown as a notice.
 function notify(words) {
   const notice = $('#notice')
   notice.textContent = words
@@ -323,13 +323,13 @@ document.addEventListener('submit', async event => {
   try {
     const answer = await fetch(form.action, { method: 'POST', headers: { 'Datastar-Request': 'true' }, body: new URLSearchParams(new FormData(form)) })
     if (!answer.ok) words = await answer.text()
-    else if (form.elements.entry) form.elements.entry.value = newID() // the next time is another command
+    else if (form.elements.entry) form.elements.entry.value = newID() // the next click runs another command
   } catch { words = 'The server cannot be reached. Try again in a moment.' }
   if (words) notify(words)
   if (words || form.matches('.again')) form.classList.remove('posting')
 })
 
-// A quiet server still says something every twenty seconds. A tab nobody looks at follows nothing.
+// A quiet server sends a beat every twenty seconds. A hidden tab follows nothing.
 const silence = 45_000, hiddenFor = 2_000
 let hiding = 0
 setInterval(() => {
@@ -343,22 +343,22 @@ document.addEventListener('visibilitychange', () => {
   else if (paused) resume()
 })
 addEventListener('online', () => { reconnect(); deliverLate() })
-// A page that is left may be kept for the way back, and what it follows with it.
+// A page that the reader leaves may be kept for going back, and would keep its topics.
 addEventListener('pagehide', pause)
 addEventListener('pageshow', event => {
   if (!event.persisted) return
   resume()
-  for (const id of $$('.fork input')) id.value = newID() // who comes back may want another fork
+  for (const id of $$('.fork input')) id.value = newID() // a reader who comes back may want another fork
 })
 
-// ---- Reading: follow the end, or stay where one reads whatever comes above or below.
+// ---- Reading: follow the end, or keep the reading position whatever is added above or below.
 
 const scroller = $('#scroller'), log = $('#log'), jump = $('#jump')
 const atEnd = () => scroller.scrollTop > -32 && !$('#newer')
 const toEnd = () => { if (scroller) scroller.scrollTop = 0 }
 let anchor = null, following = true, seen = nextSeq()
 
-// remember notes where one reads: the first entry in view, and where on the screen it is.
+// remember records the reading position: the first visible entry, and its place on the screen.
 function remember() {
   following = atEnd()
   if (following) seen = nextSeq()
@@ -368,11 +368,11 @@ function remember() {
   pill()
 }
 
-// hold keeps it there when the page has changed, but for what the reader has scrolled since.
+// hold restores the reading position after the page has changed, except for what the reader has scrolled since.
 function hold() {
   if (following && atEnd()) toEnd()
   else if (anchor?.element.isConnected) {
-    const top = anchor.element.getBoundingClientRect().top // before scrollTop: it brings the layout up to date
+    const top = anchor.element.getBoundingClientRect().top // read before scrollTop, because it updates the layout
     const scrolled = scroller.scrollTop
     scroller.scrollTop = scrolled + top - (anchor.offset - (scrolled - anchor.scrolled))
   }
@@ -386,8 +386,8 @@ function pill() {
 }
 
 
-// prune removes entries that are far from what one reads, once there are many: a page that is left open, or scrolled through
-// for long, stays light. They are loaded again when one comes back.
+// prune removes entries far from the reading position once there are many, so that a page that is open or scrolled through for
+// a long time stays fast. They are loaded again when the reader scrolls back.
 const mostEntries = 600, keptEntries = 300
 function prune() {
   const all = $$('[data-entry]', log)
@@ -409,13 +409,13 @@ function prune() {
   if (at > keptEntries + 50) cut(all.slice(0, at - keptEntries), 'older', seqOf(all[at - keptEntries - 1]) + 1)
 }
 
-// announce tells screen readers of what was said since: the log itself is no live region, for then they would read every
+// announce reads new entries to screen readers. The log itself is no live region, because they would then read every
 // repainted line of output.
 function announce(changes) {
   if (!document.documentElement.hasAttribute('data-live')) return
   for (const { addedNodes, target } of changes) {
     for (const entry of addedNodes) {
-      if (!entry.matches?.('.entry') || entry.nextElementSibling?.matches('.entry')) continue // one that was loaded
+      if (!entry.matches?.('.entry') || entry.nextElementSibling?.matches('.entry')) continue // an older entry that was loaded
       const line = document.createElement('p')
       const text = $('.prompt', entry)?.textContent ?? $('.body', entry).textContent
       line.textContent = ($('header b', entry) ?? $('.gutter .unseen', entry))?.textContent + ': ' + text.trim().slice(0, 300)
@@ -424,7 +424,7 @@ function announce(changes) {
   }
 }
 
-// markDays says at the first entry of each day which day it is, in the reader's time.
+// markDays puts the day above the first entry of each day, in the reader's time zone.
 function dayWord(date) {
   const days = Math.round((new Date().setHours(0, 0, 0, 0) - new Date(date).setHours(0, 0, 0, 0)) / 86_400_000)
   return days === 0 ? 'Today' : days === 1 ? 'Yesterday' : dayWords.format(date)
@@ -449,12 +449,12 @@ function markDays() {
   }
 }
 
-// reachable makes what scrolls sideways a stop of Tab, so that the keyboard can scroll it, and nothing else.
+// reachable makes exactly the elements that scroll sideways reachable with Tab, so that the keyboard can scroll them.
 function reachable() {
   const regions = $$('.chat pre, .chat .table, .screen', log)
   const wide = regions.map(e => e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight)
   regions.forEach((e, i) => {
-    // Without this script all of them are stops, because the server cannot know what is wide.
+    // The server makes all of them reachable, because it cannot know which are too wide.
     const named = e.hasAttribute('aria-label')
     if (wide[i] ? named : !named && e.tabIndex !== 0) return
     if (wide[i]) {
@@ -465,7 +465,7 @@ function reachable() {
   })
 }
 
-// A reload comes back to the place where one read. It may be on an older page, which then is opened instead.
+// After a reload the reading position is restored. If it is on an older page, that page is opened.
 const placeKey = 'arbe:place:' + location.pathname
 const session = { get: key => { try { return JSON.parse(sessionStorage.getItem(key)) } catch { return null } },
   set: (key, value) => { try { sessionStorage.setItem(key, JSON.stringify(value)) } catch { /* then it opens at the end */ } } }
@@ -490,7 +490,7 @@ if (scroller) addEventListener('pagehide', () => {
   session.set(placeKey, following || !anchor?.element.isConnected ? null : { seq: Number(anchor.element.id.slice(1)), offset: anchor.offset })
 })
 
-// A link to an entry that is not on this page leads to the page that has it.
+// arrive scrolls to the entry that the address names, and opens the page that has it if this one does not.
 function arrive() {
   if (comeBack()) return remember()
   const seq = location.hash.match(/^#e(\d+)$/)?.[1]
@@ -512,7 +512,7 @@ if (scroller) {
   markDays()
   new MutationObserver(changes => { announce(changes); prune(); markDays(); hold(); sweepOutbox(); show() }).observe(log, { childList: true })
   jump.addEventListener('click', event => {
-    if ($('#newer')) return // the link leads to the end of the log
+    if ($('#newer')) return // this page lacks the end of the log, and the link leads there
     event.preventDefault()
     toEnd()
   })
@@ -560,7 +560,7 @@ const said = (button, word) => {
   button.title = word
   setTimeout(() => { button.title = title }, 1500)
 }
-// The places are one stop of Tab, and the arrow keys go through them.
+// Tab stops once at the places, and the arrow keys move between them.
 function rove() {
   const all = places(), stop = all.find(p => p === document.activeElement) ?? all.find(p => p.hasAttribute('aria-current')) ?? all[0]
   for (const place of all) place.tabIndex = place === stop ? 0 : -1
@@ -604,7 +604,7 @@ document.addEventListener('click', event => {
   }
   for (const menu of $$('details.menu[open]')) if (!menu.contains(event.target)) menu.open = false
 })
-// On a wide screen the button of the details folds their column away, and back; elsewhere it opens them as a drawer.
+// On a wide screen the details button hides and shows their column. Elsewhere it opens them as a drawer.
 const wide = matchMedia('(min-width: 1280px)')
 $('.context-button')?.addEventListener('click', event => {
   if (!wide.matches) return
@@ -613,7 +613,7 @@ $('.context-button')?.addEventListener('click', event => {
   document.cookie = `arbe_details=${folded ? 'folded' : 'open'}; path=/; max-age=31536000; samesite=lax`
 })
 
-// The title is changed where it stands: a click on the pen, or a double click on the title.
+// The title is edited in place, after a click on the pen or a double click on the title.
 const renaming = $('#rename')
 function rename() {
   renaming.hidden = false
@@ -638,7 +638,7 @@ renaming?.addEventListener('submit', async event => {
   } catch { notify('The server cannot be reached. Try again in a moment.') }
 })
 
-// copyOutput copies what a command printed. Of a folded output the page has only the end: the server has the rest.
+// copyOutput copies a command's output. If the page shows only the end of it, it loads the whole from the server.
 async function copyOutput(button) {
   const command = button.closest('.command')
   try {
@@ -701,8 +701,8 @@ document.addEventListener('keydown', event => {
   }
   before = event.key
 })
-// "New" leads to the box of the house's page, which a browser gives the focus by itself; on that very page it also closes
-// the drawer that it is in.
+// "New" links to the text box of the house's page, so the browser focuses it. On that page the drawer with the link must be
+// closed too.
 $('[data-new]')?.addEventListener('click', () => {
   if ($('#starter-text')) $('#places-column:popover-open')?.hidePopover()
 })

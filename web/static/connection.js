@@ -1,20 +1,20 @@
 // The one connection of this browser to the server, for all its tabs. It runs as a shared worker; where there are
-// none, a tab runs it for itself. A tab says which topics it shows and what it has of each (web/live.go says what
-// topics are); what the server says of a topic goes to all tabs that show it. An event that comes twice is harmless,
-// so whenever there is doubt the connection is made anew from the oldest place.
+// none, a tab runs it for itself. A tab says which topics it shows, with their cursors (web/live.go explains topics); an
+// event of a topic goes to all tabs that show it. An event that arrives twice is harmless, so in case of doubt the
+// connection is made again with the oldest cursor.
 
 const firstPause = 300, lastPause = 5_000
-// A tab that shows something says so now and then: one that says nothing any more has crashed.
+// A tab that shows something reports regularly. A tab that has not reported for this long has crashed.
 const tabLasts = 60_000
 
 export class Connection {
   #topics = new Map() // name → { cursor, tabs: Set }
-  #tabs = new Map() // tab → when it was heard last
+  #tabs = new Map() // tab → the time of its last report
   #request = null
   #pause = firstPause
   #timer = 0
 
-  // show makes topics, by their names with their cursors, what a tab shows.
+  // show sets the topics that a tab shows: cursors by name.
   show(tab, topics) {
     this.#tabs.set(tab, Date.now())
     let anew = false
@@ -43,8 +43,8 @@ export class Connection {
     if (anew) this.again()
   }
 
-  // leave is for a tab that shows nothing any more. When it was the last one the connection ends at once: a browser may
-  // freeze a page that it leaves, and a frozen page's timers do not run, while its connection stays open.
+  // leave removes a tab. After the last one the connection ends at once and not by a timer: a browser may freeze a page that
+  // it leaves, and the timers of a frozen page do not run, while its connection stays open.
   leave(tab) {
     this.show(tab, {})
     this.#tabs.delete(tab)
@@ -53,13 +53,13 @@ export class Connection {
     this.#connect()
   }
 
-  // alive notes that a tab is there.
+  // alive records a tab's report, and removes tabs that have crashed.
   alive(tab) {
     this.#tabs.set(tab, Date.now())
     for (const [other, heard] of this.#tabs) if (Date.now() - heard > tabLasts) this.leave(other)
   }
 
-  // again makes the connection anew, after a pause in which more may change.
+  // again makes the connection again after a pause, so that several changes need only one new connection.
   again(pause = 20) {
     clearTimeout(this.#timer)
     this.#timer = setTimeout(() => this.#connect(), pause)
@@ -79,8 +79,8 @@ export class Connection {
       const answer = await fetch('/live?' + query, { signal: request.signal, cache: 'no-store' })
       if (!answer.ok) throw new Error('the server answers ' + answer.status)
       await this.#read(answer.body.getReader())
-    } catch { /* as when it ended */ }
-    if (this.#request !== request) return // it was given up
+    } catch { /* handled like the end of the answer */ }
+    if (this.#request !== request) return // replaced by another connection
     this.#request = null
     if (!this.#topics.size) return
     for (const tab of this.#tabs.keys()) tab({ lost: true })
@@ -119,7 +119,7 @@ export class Connection {
   }
 }
 
-// older is the cursor to go on from for two tabs: the lower position, and of what is no position none.
+// older returns the cursor from which two tabs can continue: the lower position, or none if the two are different digests.
 function older(a, b) {
   const numbers = /^\d+$/.test(a) && /^\d+$/.test(b)
   return numbers ? String(Math.min(Number(a), Number(b))) : a === b ? a : ''

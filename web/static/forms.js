@@ -1,10 +1,10 @@
-// What forms do that HTML cannot: buttons that copy, and the menu of names and commands at a text that people write.
-// Everything here is an improvement on a page that works without it.
+// What HTML forms cannot do: buttons that copy, and the menu of names and commands while people write. The page works without
+// this script.
 
 const $ = (selector, root = document) => root.querySelector(selector)
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)]
 
-// ---- Copying. A page without https has no clipboard of its own.
+// ---- Copying. navigator.clipboard is missing on plain http, so there is a second way.
 
 document.addEventListener('click', async event => {
   const button = event.target.closest('[data-copies]')
@@ -19,12 +19,12 @@ document.addEventListener('click', async event => {
   button.textContent = 'Copied'
 })
 
-// ---- The menu: a listbox whose options come from a list that comes with the page, in a template. Nothing is asked of the server.
+// ---- The menu: a listbox whose options come from a template in the page, so that it needs no request.
 
-const source = () => $('#completions')?.content // another one whenever somebody joins or leaves
+const source = () => $('#completions')?.content // replaced when somebody joins or leaves
 const folded = text => text.normalize('NFKD').replace(/\p{M}/gu, '').toLowerCase()
 
-// sought is what is to be completed at the cursor: "@" behind a space and some letters, or "/" and some letters at the
+// sought returns what can be completed at the cursor: "@" and some letters after a space, or "/" and some letters at the
 // beginning of the text.
 function sought(area) {
   if (area.selectionStart !== area.selectionEnd) return null
@@ -35,7 +35,7 @@ function sought(area) {
   return name && { kind: 'name', from: before.length - name[2].length - 1, text: name[2] }
 }
 
-// matching are the items of a kind for a text: those that begin with it, then those with a word that does.
+// matching returns the items of a kind that match a text: first those that begin with it, then those with a word that does.
 function matching({ kind, text }) {
   const wanted = folded(text)
   const rank = item => {
@@ -52,7 +52,7 @@ function menuFor(area) {
   Object.assign(list, { id: area.id + '-menu', className: 'completions', hidden: true })
   list.setAttribute('role', 'listbox')
   area.before(list)
-  // A text of several lines keeps its role: it cannot be a combobox.
+  // A textarea keeps its role, because a text of several lines cannot be a combobox.
   area.setAttribute('aria-autocomplete', 'list')
   area.setAttribute('aria-haspopup', 'listbox')
   area.setAttribute('aria-controls', list.id)
@@ -94,13 +94,13 @@ function menuFor(area) {
     area.setRangeText(name, at.from, end, 'end')
     close()
     area.dispatchEvent(new Event('input', { bubbles: true }))
-    close() // a name may have the beginning of another one in it
+    close() // the input event opened it again if another name begins like this one
   }
 
   area.addEventListener('input', update)
   area.addEventListener('blur', close)
   area.addEventListener('selectionchange', () => { if (at && (sought(area)?.from !== at.from)) close() })
-  // In the capturing phase: what the menu takes is not sent.
+  // In the capturing phase, before the form's own handler: Enter must not send while the menu is open.
   area.form.addEventListener('keydown', event => {
     if (event.target !== area || !at || event.isComposing || event.metaKey || event.ctrlKey || event.altKey) return
     const keys = {
@@ -110,7 +110,7 @@ function menuFor(area) {
       Tab: event.shiftKey ? null : accept,
       Escape: () => { dismissed = at.kind + at.from; close() },
     }
-    // A command that is written whole already is sent.
+    // A command that is complete already is sent.
     if (event.key === 'Enter' && at.kind === 'command' && at.text === list.children[chosen].dataset.name) return close()
     if (!keys[event.key]) return
     event.preventDefault()
