@@ -13,7 +13,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// violation is a rule of axe that a page breaks, and the elements that break it.
+// violation is a rule of axe that a page violates, with the elements that violate it.
 type violation struct {
 	ID, Help string
 	Nodes    []struct{ Target, Summary string }
@@ -68,7 +68,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 	}
 	invite, err := api.Houses.CreateInvite(t.Context(), &arbev1.CreateInviteRequest{HouseId: house.Id, Note: "Grace"})
 	must(err)
-	// Small enough for a machine on which other tests have sandboxes too.
+	// Small, because other tests use sandboxes on the same machine.
 	_, err = api.Environments.UpdateEnvironment(t.Context(), &arbev1.UpdateEnvironmentRequest{
 		Id: house.DefaultEnvironmentId, Config: &arbev1.EnvironmentConfig{Limits: &arbev1.Limits{MemoryMb: 256, DiskMb: 256}},
 	})
@@ -111,7 +111,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 	b.until("the question whether to log in", "!!document.querySelector('form[action=\"/login\"] button')")
 	b.do(chromedp.Click(chromedp.CSS("form[action='/login'] button")))
 	b.until("the house", "location.pathname.startsWith('/houses/')")
-	// What is measured does not change: the running command has begun, all others have ended.
+	// The page must not change while it is checked: the running command has begun, and all others have ended.
 	begun := "!!document.querySelector('.foot.running') && [...document.querySelectorAll('.foot')].filter(f => /exit [03]/.test(f.innerText)).length === 2 && " +
 		"[...document.querySelectorAll('.screen')].some(s => s.innerText.trim() === 'running')"
 	b.open("/threads/" + thread)

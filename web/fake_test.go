@@ -25,8 +25,8 @@ import (
 	"github.com/arbe-dev/arbe/web"
 )
 
-// fake answers the services from memory, so that a test can put anything into a page: it has one house,
-// and whoever shows the session "good" is Ada.
+// fake implements the services in memory, so that a test can put anything into a page. It has one house, and the session
+// "good" is Ada's.
 type fake struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every change
@@ -38,7 +38,7 @@ type fake struct {
 	deltas  map[string][]*arbev1.Delta
 	boxes   map[string]*arbev1.Sandbox
 	kept    []*arbev1.Artifact
-	// tails is how many are open, calls how many calls there were that do not stream.
+	// tails counts the open tails, and calls counts the unary calls.
 	tails, calls int
 	// secure is set before start, for an app that browsers reach over https.
 	secure bool
@@ -46,7 +46,7 @@ type fake struct {
 	ended []string
 	// redeemed is how many login links were used.
 	redeemed int
-	// fail is what every append and run answers while it is set.
+	// fail is the error of every append and run while it is set.
 	fail error
 	now  time.Time
 }
@@ -185,7 +185,7 @@ func (f *fake) wake() {
 	f.changed = make(chan struct{})
 }
 
-// time is the moment of the next thing: now, unless a test set its own.
+// time returns the time of the next change: now, unless a test has set another.
 func (f *fake) time() time.Time {
 	if f.now.IsZero() {
 		return time.Now()
@@ -193,7 +193,7 @@ func (f *fake) time() time.Time {
 	return f.now
 }
 
-// refusal is why nothing can be said or run in a thread; nil when it can.
+// refusal returns why nothing can be said or run in a thread; nil if it can.
 func (f *fake) refusal(thread string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -209,7 +209,7 @@ func (f *fake) failWith(err error) {
 	f.fail = err
 }
 
-// copied is m as it is now: what the fake holds goes on changing.
+// copied returns a copy of m, because the fake's own messages change later.
 func copied[M proto.Message](m M) M { return proto.Clone(m).(M) }
 
 func refused(code connect.Code, message, next string) error {
@@ -268,7 +268,7 @@ func (s houses) ListHouses(context.Context, *arbev1.ListHousesRequest) (*arbev1.
 	return &arbev1.ListHousesResponse{Houses: []*arbev1.House{s.f.house}}, nil
 }
 
-// WatchHouse tells the rows that a request names whenever they are others than before.
+// WatchHouse sends the requested rows whenever they have changed.
 func (s houses) WatchHouse(ctx context.Context, req *arbev1.WatchHouseRequest, stream *connect.ServerStream[arbev1.WatchHouseResponse]) error {
 	if req.HouseId != s.f.house.Id {
 		return refused(connect.CodeNotFound, "there is no house "+req.HouseId, "list your houses")
@@ -334,7 +334,7 @@ func (s houses) WatchHouse(ctx context.Context, req *arbev1.WatchHouseRequest, s
 	}
 }
 
-// focus is a thread with what belongs to it.
+// focus adds a thread and the rows that belong to it.
 func (f *fake) focus(id string, row func(*arbev1.Thread), now map[string]*arbev1.WatchHouseResponse) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -373,7 +373,7 @@ func (s agents) ListAgents(context.Context, *arbev1.ListAgentsRequest) (*arbev1.
 	return res, nil
 }
 
-// Two links are good: "fresh" is one's own, "other" somebody else's.
+// Two links are valid: "fresh" is Ada's, and "other" is somebody else's.
 func (s agents) GetLoginLink(_ context.Context, req *arbev1.GetLoginLinkRequest) (*arbev1.GetLoginLinkResponse, error) {
 	switch req.Token {
 	case "fresh":
@@ -563,7 +563,7 @@ func (s entries) Say(_ context.Context, req *arbev1.SayRequest) (*arbev1.SayResp
 	return &arbev1.SayResponse{Entry: e}, nil
 }
 
-// asked notes what somebody said in the row of its thread.
+// asked updates the thread's row after somebody said something.
 func (f *fake) asked(thread string, e *arbev1.Entry) {
 	f.update(thread, func(t *arbev1.Thread) {
 		p, _ := entry.Decode(entry.Entry{Type: e.Type, Payload: []byte(e.Payload)})
@@ -661,7 +661,7 @@ func (s sandboxes) GetSandbox(_ context.Context, req *arbev1.GetSandboxRequest) 
 	return nil, refused(connect.CodeNotFound, "there is no sandbox "+req.Id, "run a command")
 }
 
-// log is a thread's log as it is now.
+// log returns a copy of a thread's log.
 func (f *fake) log(thread string) []*arbev1.Entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -681,10 +681,10 @@ func (f *fake) count(by int) {
 	f.wake()
 }
 
-// until waits for something to be true of the fake.
+// until waits until something is true of the fake. is is called with the fake's lock held.
 func (f *fake) until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		f.mu.Lock()
 		done, changed := is(), f.changed
@@ -700,7 +700,7 @@ func (f *fake) until(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// delete removes a thread, as anybody of the house may.
+// delete deletes a thread, as any member may.
 func (f *fake) delete(thread string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// A kind whose renderer has a defect, for the tests of what that does to a page.
+// Kinds whose renderers panic, for the tests of what that does to a page.
 func init() {
 	kinds["test.panics"] = kind{said, func(context.Context, *transcript, entry.Entry) templ.Component { panic("a defect") }}
 	kinds["test.panics_late"] = kind{said, func(context.Context, *transcript, entry.Entry) templ.Component {
@@ -160,7 +160,7 @@ func TestGuardedKeepsTheError(t *testing.T) {
 	}
 }
 
-// A panic in a goroutine ends the whole process, so goroutines start in guard.go, which recovers them.
+// A panic in a goroutine ends the whole process, so goroutines start only in guard.go, which recovers panics.
 func TestEveryGoroutineIsGuarded(t *testing.T) {
 	t.Parallel()
 	names, err := filepath.Glob("*.go")

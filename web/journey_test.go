@@ -13,8 +13,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// outage is how long the server of TestANewcomersFirstHour is away: longer than a request is tried again by a browser,
-// and longer than people look at a page that does nothing.
+// outage is how long the server of TestANewcomersFirstHour is away: longer than a browser retries a request by itself, and
+// longer than people wait at a page that does nothing.
 const outage = time.Minute
 
 // TestANewcomersFirstHour is the first hour of two people in one house of 300 threads: one at a desk, and one whom she
@@ -112,7 +112,7 @@ func TestANewcomersFirstHour(t *testing.T) {
 			b.until("an empty outbox and silence", "!document.querySelector('#outbox form') && !document.documentElement.dataset.connection")
 		}
 	})
-	phone.allow("404") // he asks for what he may not see
+	phone.allow("404") // for the thread that he may no longer see
 	t.Run("who is removed sees the house no more", func(t *testing.T) {
 		desk, phone := desk.in(t), phone.in(t)
 		desk.open("/houses/" + house + "/members")
@@ -126,7 +126,7 @@ func TestANewcomersFirstHour(t *testing.T) {
 	})
 }
 
-// threads makes so many threads, in each of which something is said, and returns their house.
+// threads makes n threads with one message each, and returns their house.
 func (a *arbeInstallation) threads(n int) (house string) {
 	a.t.Helper()
 	c := a.client()

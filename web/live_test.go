@@ -21,7 +21,7 @@ import (
 	"github.com/arbe-dev/arbe/web"
 )
 
-// patched is one patch as a browser gets it, and told one event.
+// patched is one patch as a browser receives it, and told is one event.
 type patched struct{ S, M, H string }
 type told struct {
 	T, C string
@@ -29,11 +29,11 @@ type told struct {
 	End  bool
 }
 
-// listener is a connection like a browser's.
+// listener is a live connection like a browser's.
 type listener struct {
 	t      testing.TB
 	events chan told
-	// cursors are the last of each topic.
+	// cursors are the last cursors by topic.
 	cursors map[string]string
 }
 
@@ -70,7 +70,7 @@ func listen(t testing.TB, base string, topics ...string) *listener {
 	return l
 }
 
-// next is the next event.
+// next waits for the next event.
 func (l *listener) next() told {
 	l.t.Helper()
 	select {
@@ -82,8 +82,8 @@ func (l *listener) next() told {
 			l.cursors[e.T] = e.C
 		}
 		return e
-	case <-time.After(30 * time.Second):
-		l.t.Fatal("nothing comes")
+	case <-time.After(time.Minute):
+		l.t.Fatal("no event arrived for a minute")
 	}
 	return told{}
 }
@@ -115,7 +115,7 @@ func TestAChangeSendsOnlyWhatChanged(t *testing.T) {
 		whole[e.T] = e
 	}
 	if len(whole["list/home"].P) != 1 || !strings.Contains(whole["list/home"].P[0].H, "thread number 0.") || len(whole["house/home"].C) < 16 {
-		t.Fatalf("at first it tells %.300v", whole)
+		t.Fatalf("the first events are %.300v", whole)
 	}
 	both := func(is func(told)) {
 		t.Helper()
@@ -130,7 +130,7 @@ func TestAChangeSendsOnlyWhatChanged(t *testing.T) {
 		f.update("change0020", func(t *arbev1.Thread) { t.Name = "renamed." })
 		both(func(e told) {
 			if len(e.P) != 1 || e.P[0].M != "" || !strings.HasSuffix(e.P[0].S, "-change0020") || !strings.Contains(e.P[0].H, "renamed.") || len(e.P[0].H) > 2000 {
-				t.Errorf("it tells %v", e)
+				t.Errorf("the event is %v", e)
 			}
 		})
 	})
@@ -138,7 +138,7 @@ func TestAChangeSendsOnlyWhatChanged(t *testing.T) {
 		f.update("change0010", func(t *arbev1.Thread) { t.LastActivityAt = timestamppb.Now() })
 		both(func(e told) {
 			if len(e.P) != 2 || e.P[0].M != "remove" || e.P[1].M == "" || !strings.Contains(e.P[1].H, "change0010") {
-				t.Errorf("it tells %v", e)
+				t.Errorf("the event is %v", e)
 			}
 		})
 	})
@@ -146,14 +146,14 @@ func TestAChangeSendsOnlyWhatChanged(t *testing.T) {
 		f.update("change0030", func(t *arbev1.Thread) { t.PinnedAt = timestamppb.Now() })
 		both(func(e told) {
 			if len(e.P) != 1 || (e.P[0].S != "#places" && e.P[0].S != "#threads") {
-				t.Errorf("it tells %.200v", e)
+				t.Errorf("the event is %.200v", e)
 			}
 		})
 	})
 	t.Run("a page that has it all is told nothing but that it is live", func(t *testing.T) {
 		again := listen(t, f.start(t), "list/home/"+l.cursors["list/home"])
 		if e := again.next(); len(e.P) != 0 || e.T != "list/home" {
-			t.Errorf("it tells %.200v", e)
+			t.Errorf("the event is %.200v", e)
 		}
 	})
 	t.Run("and the page itself has what the connection tells", func(t *testing.T) {
@@ -198,18 +198,18 @@ func TestASessionFollowsSoManyTopics(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := f.Enter("ada", 1); fault.CodeOf(err) != fault.Exhausted {
-		t.Errorf("one more is answered with %v", err)
+		t.Errorf("one topic too many: the error is %v, want exhausted", err)
 	}
 	if _, err := f.Enter("bob", 1); err != nil {
-		t.Errorf("another session's: %v", err)
+		t.Errorf("a topic of another session is refused: %v", err)
 	}
 	leave()
 	if _, err := f.Enter("ada", 1); err != nil {
-		t.Errorf("after the others left: %v", err)
+		t.Errorf("a topic is refused after the others were left: %v", err)
 	}
 }
 
-// While nothing happens, nothing is asked: neither by tabs nor for them.
+// While nothing changes, open tabs cause no calls.
 func TestAnIdleTabCostsNoCalls(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -222,7 +222,7 @@ func TestAnIdleTabCostsNoCalls(t *testing.T) {
 	f.mu.Lock()
 	before := f.calls
 	f.mu.Unlock()
-	// What changes is told by what is open already.
+	// A change arrives over the streams that are open already.
 	l := listen(t, base, "house/home/")
 	l.live("house/home")
 	for i := range 5 {
@@ -238,7 +238,7 @@ func TestAnIdleTabCostsNoCalls(t *testing.T) {
 	}
 }
 
-// A browser of HTTP/1.1 holds six connections at most.
+// With HTTP/1.1 a browser opens at most six connections to a server, so twenty tabs need to share one.
 func TestTwentyTabsOfOneBrowser(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -291,7 +291,7 @@ func TestTwentyTabsOfOneBrowser(t *testing.T) {
 	}
 }
 
-// The tabs of a browser share one connection, so the second one of a thread joins a topic that is live.
+// The tabs of a browser share one connection, so a second tab of a thread joins a topic that is live already.
 func TestASecondTabShowsWhatIsThere(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -349,7 +349,7 @@ func TestWithoutASharedWorkerATabConnectsByItself(t *testing.T) {
 	}
 }
 
-// bodyOnly drops the headers of an answer.
+// bodyOnly discards the headers and the status of an answer.
 type bodyOnly struct{ http.ResponseWriter }
 
 func (*bodyOnly) Header() http.Header { return http.Header{} }

@@ -21,14 +21,14 @@ import (
 	"github.com/arbe-dev/arbe/web"
 )
 
-// evil is what somebody writes who wants to be more than text.
+// evil is a text that tries to run a script in many ways.
 const evil = `<script>window.evil=1</script><img src=x onerror="window.evil=1"><b data-init="window.evil=1">"'</b>`
 
-// client is a browser without scripts: it keeps no redirects, so that a test sees them.
+// client is a browser without scripts. It does not follow redirects, so that a test sees them.
 type client struct {
 	t    *testing.T
 	base string
-	// session is the cookie shown; empty is nobody.
+	// session is the session cookie; empty if nobody is logged in.
 	session string
 }
 
@@ -72,7 +72,7 @@ func (c client) post(path string, form url.Values, headers ...string) (*http.Res
 	return c.send(r)
 }
 
-// ada is somebody who is logged in.
+// ada returns a client that is logged in.
 func ada(t *testing.T, f *fake) client { return client{t: t, base: f.start(t), session: "good"} }
 
 func TestWhatPeopleWriteIsOnlyText(t *testing.T) {
@@ -108,7 +108,7 @@ func TestWhatPeopleWriteIsOnlyText(t *testing.T) {
 	})
 }
 
-// harmless fails the test when a page has an element or an attribute that is not one of ours.
+// harmless fails the test if a page has an element or an attribute that no template has.
 func harmless(t *testing.T, page string) {
 	t.Helper()
 	root, err := html.Parse(strings.NewReader(page))
@@ -168,7 +168,7 @@ func TestLogin(t *testing.T) {
 				t.Errorf("%s answers %d with the cookies %v", method, res.StatusCode, res.Cookies())
 			}
 			if res.Header.Get("Cache-Control") != "no-store" || res.Header.Get("Referrer-Policy") != "strict-origin" {
-				t.Errorf("the token can get out: %v", res.Header)
+				t.Errorf("the token may leak: the headers are %v", res.Header)
 			}
 			if method == http.MethodGet {
 				contains(t, text, `method="post" action="/login"`, `name="token" value="fresh"`, "Log in as Ada</button>")
@@ -178,7 +178,7 @@ func TestLogin(t *testing.T) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.redeemed != 0 {
-			t.Errorf("%d links were used", f.redeemed)
+			t.Errorf("%d login links were used", f.redeemed)
 		}
 	})
 	t.Run("the form logs in and leads home", func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestLogin(t *testing.T) {
 		}
 		res, _ := nobody.post("/login?token=other", nil)
 		if len(res.Cookies()) > 0 {
-			t.Error("a token in the address logs in")
+			t.Error("opening a login link logs in without confirmation")
 		}
 	})
 	t.Run("somebody else's link says whose it is, and who is logged in", func(t *testing.T) {
@@ -337,7 +337,7 @@ func TestWithoutAScript(t *testing.T) {
 		t.Parallel()
 		f.thread("saysthread", "")
 		form := url.Values{"entry": {"firstfirst"}, "text": {"Hello\r\nworld"}}
-		for range 2 { // sent twice is said once
+		for range 2 { // sending it twice writes one entry
 			res, _ := c.post("/threads/saysthread/entries", form)
 			want(t, res, http.StatusSeeOther, "/threads/saysthread#e1")
 		}
@@ -867,7 +867,7 @@ func TestForks(t *testing.T) {
 			seen[id[1]] = true
 		}
 		if len(seen) != 5 {
-			t.Errorf("the forms have %d ids of their own, want 5", len(seen))
+			t.Errorf("the forms have %d different ids, want 5", len(seen))
 		}
 	})
 	t.Run("the form makes one fork, however often it is sent, and leads to it", func(t *testing.T) {
@@ -956,12 +956,12 @@ func TestWeight(t *testing.T) {
 			total += c.wire(m[1])
 		}
 		if total == 0 || total > 60<<10 {
-			t.Errorf("they are %d bytes", total)
+			t.Errorf("scripts and styles are %d bytes", total)
 		}
 	})
 }
 
-// wire is how many bytes a path takes, packed.
+// wire returns the size of a compressed answer in bytes.
 func (c client) wire(path string) int {
 	c.t.Helper()
 	r, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, c.base+path, nil)
@@ -979,7 +979,7 @@ func (c client) wire(path string) int {
 	return len(text)
 }
 
-// Every answer of the app, whatever it is about and whoever asks, tells browsers what it may do.
+// Every answer of the app has the security headers, whatever it is about and whoever asks.
 func TestHeaders(t *testing.T) {
 	t.Parallel()
 	f := newFake()
@@ -995,7 +995,7 @@ func TestHeaders(t *testing.T) {
 			paths = append(paths, method+" "+values.Replace(path))
 		}
 	}
-	for _, path := range append(paths, "POST /threads/headers1/delete") { // last: it takes the thread away
+	for _, path := range append(paths, "POST /threads/headers1/delete") { // the last one, because it deletes the thread
 		for _, session := range []string{"", "good"} {
 			for _, site := range []string{"same-origin", "cross-site"} {
 				if session != "good" && strings.HasSuffix(path, "/delete") {
@@ -1015,7 +1015,7 @@ func TestHeaders(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				cancel() // the headers are here; a tail goes on for ever
+				cancel() // the headers have arrived, and a live connection never ends by itself
 				res.Body.Close()
 				policy := res.Header.Get("Content-Security-Policy")
 				for _, part := range []string{"default-src 'none'", "script-src 'self' 'unsafe-eval';", "style-src 'self';", "worker-src 'self';", "frame-ancestors 'none'", "form-action 'self'", "base-uri 'none'"} {

@@ -23,7 +23,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// asServer makes this test program be a whole server, so that a test can kill a real one.
+// asServer is the environment variable that makes this test program run as a server, so that a test can kill a real process.
 const asServer = "ARBE_TEST_AS_SERVER"
 
 // beServer runs a server until it is interrupted.
@@ -48,8 +48,8 @@ func beServer() int {
 	return 0
 }
 
-// TestTheRealThing is the whole of arbe as a person meets it: a server in its own process with its own
-// Postgres and sandboxes, and a browser.
+// TestTheRealThing uses the whole of arbe as a person does: a server process with its own Postgres and sandboxes, and a
+// browser.
 func TestTheRealThing(t *testing.T) {
 	t.Parallel()
 	a := installation(t)
@@ -105,7 +105,7 @@ func TestTheRealThing(t *testing.T) {
 		b.until("what was written", says("written while it was away.", 1))
 		b.until("an empty outbox and silence", "!document.querySelector('#outbox form') && !document.documentElement.dataset.connection")
 		if eval[int](b, "window.sameDocument || 0") != 1 {
-			t.Error("the page was loaded anew")
+			t.Error("the page was reloaded")
 		}
 		doubled := eval[int](b, "(ids => ids.length - new Set(ids).size)([...document.querySelectorAll('#log [id^=e]')].map(e => e.id))")
 		next := eval[int](b, "Number(document.querySelector('.next').id.slice(5))")
@@ -128,7 +128,7 @@ func TestTheRealThing(t *testing.T) {
 	})
 }
 
-// arbeInstallation is one data directory with one server at a time.
+// arbeInstallation is a data directory and the server that uses it.
 type arbeInstallation struct {
 	t      testing.TB
 	dir    string
@@ -156,7 +156,7 @@ func installation(t testing.TB) *arbeInstallation {
 // start runs the server until it serves.
 func (a *arbeInstallation) start() {
 	a.t.Helper()
-	_ = os.Remove(a.loginFile()) // its coming says that the server serves
+	_ = os.Remove(a.loginFile()) // the server writes it when it serves
 	var said strings.Builder
 	a.server = exec.Command(os.Args[0])
 	a.server.Env = append(os.Environ(), asServer+"=1", "ARBE_DATA_DIR="+a.dir, "ARBE_ADDR="+a.addr, "ARBE_LOG_LEVEL=warn",
@@ -175,28 +175,28 @@ func (a *arbeInstallation) start() {
 			a.t.Log(said.String())
 		}
 	})
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) { // a process tells by its file only
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) { // the file is the process's only signal
 		if _, err := os.Stat(a.loginFile()); err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			a.t.Fatal("the server does not come up")
+			a.t.Fatal("the server did not start within a minute")
 		}
 	}
 }
 
-// kill ends the server as a power cut does.
+// kill kills the server without a chance to clean up.
 func (a *arbeInstallation) kill() {
 	a.t.Helper()
 	if err := a.server.Process.Kill(); err != nil {
 		a.t.Fatal(err)
 	}
-	_ = a.server.Wait() // it says that it was killed
+	_ = a.server.Wait() // the error says that it was killed
 }
 
 func (a *arbeInstallation) loginFile() string { return filepath.Join(a.dir, "cli.json") }
 
-// client is logged in as the owner, as the command line is.
+// client returns an API client that is logged in as the owner, as the command line is.
 func (a *arbeInstallation) client() *arbe.Client {
 	a.t.Helper()
 	var login struct{ Host, Token string }
@@ -210,7 +210,7 @@ func (a *arbeInstallation) client() *arbe.Client {
 	return arbe.New(login.Host, login.Token)
 }
 
-// thread makes a thread of so many messages.
+// thread makes a thread with a number of messages.
 func (a *arbeInstallation) thread(c *arbe.Client, messages int) string {
 	a.t.Helper()
 	homes, err := c.Houses.ListHouses(a.t.Context(), &arbev1.ListHousesRequest{})

@@ -93,7 +93,7 @@ func TestColoursAreLegibleInBothThemes(t *testing.T) {
 		fmt.Sprintf("--term: light-dark(%s, %s);", lightGround, darkGround), fmt.Sprintf("--term-ink: light-dark(%s, %s);", lightInk, darkInk),
 	} {
 		if !strings.Contains(string(css), token) {
-			t.Errorf("the style sheet has not %s", token)
+			t.Errorf("the style sheet lacks %s", token)
 		}
 	}
 	rules := regexp.MustCompile(`\.term-(fg|bg)x?i?\d+[^{]*\{ ?(?:color|background): ?light-dark\((#\w{6}), ?(#\w{6})\)`).FindAllStringSubmatch(string(css)+terminalPalette(), -1)
@@ -155,7 +155,7 @@ func TestLiveScreenCountsWhatItMissed(t *testing.T) {
 	}
 }
 
-// hostileOutputs are what a program can print to harm whoever looks at it.
+// hostileOutputs are outputs that try to harm the reader's browser or the server.
 func hostileOutputs() map[string]string {
 	const most = "9223372036854775807"
 	outputs := map[string]string{
@@ -182,8 +182,7 @@ func hostileOutputs() map[string]string {
 	return outputs
 }
 
-// A screen is what a command's output meets first. It takes everything in time and memory that its size
-// bounds.
+// A screen interprets all output of commands, so its time and memory must be bounded by the size of any output.
 func TestHostileOutputCostsLittle(t *testing.T) {
 	for name, output := range hostileOutputs() {
 		costsLittle(t, name, 64<<20, func() { screenEnd(output, failedLines) })
@@ -204,7 +203,7 @@ func TestHostileOutputCostsLittle(t *testing.T) {
 	}
 }
 
-// limitOf is a limit of time for a test: the race detector makes everything slower.
+// limitOf returns a time limit for a test, which is larger with the race detector because that makes everything slower.
 func limitOf(d time.Duration) time.Duration {
 	if raceEnabled {
 		return 10 * d
@@ -212,7 +211,7 @@ func limitOf(d time.Duration) time.Duration {
 	return d
 }
 
-// costsLittle fails the test when f takes more than two seconds or allocates more than so many bytes.
+// costsLittle fails the test if f takes more than two seconds or allocates more than a number of bytes.
 func costsLittle(t *testing.T, name string, bytes uint64, f func()) {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -227,8 +226,8 @@ func costsLittle(t *testing.T, name string, bytes uint64, f func()) {
 	}
 }
 
-// hasOnly fails the test when a piece of HTML has other elements than these with their attributes, a link
-// that runs a script, or tags that do not match.
+// hasOnly fails the test if a piece of HTML has elements or attributes that are not allowed, a link that runs a script, or tags
+// that do not match.
 func hasOnly(t *testing.T, piece string, allowed map[string]string) {
 	t.Helper()
 	var open []string
@@ -272,8 +271,8 @@ func hasOnly(t *testing.T, piece string, allowed map[string]string) {
 	}
 }
 
-// FuzzScreen feeds terminal output to a screen whole and in pieces: both are the same safe HTML, in time and
-// size that the output's size bounds.
+// FuzzScreen feeds terminal output to a screen, whole and in pieces. Both must give the same safe HTML, within limits of time
+// and size.
 func FuzzScreen(f *testing.F) {
 	for _, output := range hostileOutputs() {
 		f.Add([]byte(output[:min(len(output), 4<<10)]), uint64(1))

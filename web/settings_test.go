@@ -37,7 +37,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		res, page := owner.in(t).post(home+"/invites", url.Values{"note": {note}, "role": {role}, "days": {"7"}}, "Origin", owner.base)
 		want(t, res, http.StatusOK, "")
 		if res.Header.Get("Cache-Control") != "no-store" {
-			t.Errorf("a page with a link may be kept: %s", res.Header.Get("Cache-Control"))
+			t.Errorf("browsers may cache a page with a secret link: Cache-Control is %s", res.Header.Get("Cache-Control"))
 		}
 		found := regexp.MustCompile(`value="` + regexp.QuoteMeta(owner.base) + `(/join\?token=[a-z0-9]+)"`).FindStringSubmatch(page)
 		if found == nil {
@@ -58,7 +58,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 			want(t, res, http.StatusOK, "")
 			contains(t, page, "Join Home?", "as a member", `name="name"`)
 			if res.Header.Get("Cache-Control") != "no-store" || res.Header.Get("Referrer-Policy") != "strict-origin" {
-				t.Errorf("the token gets about: %v", res.Header)
+				t.Errorf("the token may leak: the headers are %v", res.Header)
 			}
 		}
 		form := url.Values{"token": {tokenOf(t, link)}, "as": {""}, "name": {" "}}

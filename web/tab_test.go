@@ -30,7 +30,7 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 	return browser, chromedp.Do(browser)
 })
 
-// TestMain closes the browser behind the tests.
+// TestMain closes the browser after the tests.
 func TestMain(m *testing.M) {
 	if os.Getenv(asServer) != "" {
 		os.Exit(beServer())
@@ -42,13 +42,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// tab is one browser tab. Whatever its console says that is an error (a violation of the content security
-// policy is one) fails the test.
+// tab is one browser tab. An error in its console, such as a violation of the content security policy, fails the test.
 type tab struct {
 	t    *testing.T
 	ctx  context.Context
 	base string
-	// allowed is what an error may say that the test is about; empty is none.
+	// allowed is a text in errors that the test expects; nil if it expects none.
 	allowed atomic.Pointer[string]
 }
 
@@ -97,10 +96,10 @@ func setUp(t *testing.T, ctx context.Context, cancel context.CancelFunc, base st
 	return b
 }
 
-// in is the tab for a part of its test.
+// in returns the tab for a subtest.
 func (b *tab) in(t *testing.T) *tab { return &tab{t: t, ctx: b.ctx, base: b.base} }
 
-// logOut forgets the session.
+// logOut removes the session's cookie.
 func (b *tab) logOut() {
 	b.t.Helper()
 	call(b, network.ClearBrowserCookies, cdp.Empty{})
@@ -111,7 +110,7 @@ func (b *tab) heard(message chromedp.ConsoleMessage) {
 		return
 	}
 	if strings.Contains(message.Text, "net::ERR_") {
-		return // that a killed server cannot be reached is what some tests are about
+		return // some tests kill the server, and the browser then reports that it cannot be reached
 	}
 	if allowed := b.allowed.Load(); allowed != nil && strings.Contains(message.Text, *allowed) {
 		return
@@ -153,7 +152,7 @@ func (b *tab) open(path string) {
 	b.do(chromedp.Navigate(b.base + path))
 }
 
-// eval is the value of a script.
+// eval runs a script and returns its value.
 func eval[T any](b *tab, script string) T {
 	b.t.Helper()
 	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](script))
@@ -163,7 +162,7 @@ func eval[T any](b *tab, script string) T {
 	return value
 }
 
-// until waits for a script to become true, on whatever page the tab is by then.
+// until waits until a script is true. The tab may go to another page meanwhile.
 func (b *tab) until(what, script string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
@@ -171,7 +170,7 @@ func (b *tab) until(what, script string) {
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
 	for {
-		// A page that is just being left cannot answer: it is asked again.
+		// A page that the tab is leaving cannot run the script, so errors are ignored until the time is up.
 		if done, err := chromedp.Run(ctx, chromedp.Evaluate[bool](script)); err == nil && done {
 			return
 		}
@@ -182,6 +181,16 @@ func (b *tab) until(what, script string) {
 			b.t.Fatalf("waited too long for %s; the page says:\n%s", what, text)
 		}
 	}
+}
+
+// untilStill waits until an element has not moved for ten looks.
+func (b *tab) untilStill(selector string) {
+	b.t.Helper()
+	b.until(selector+" to stay where it is", fmt.Sprintf(`(top => {
+		window.still = window.lastTop === top ? (window.still ?? 0) + 1 : 0
+		window.lastTop = top
+		return window.still >= 10
+	})(document.querySelector(%q).getBoundingClientRect().top)`, selector))
 }
 
 // untilLive waits for the connection that keeps the page live.
@@ -197,7 +206,7 @@ func (b *tab) write(text string) {
 	b.enter()
 }
 
-// enter presses Enter as a keyboard does: one event that the page can keep from breaking the line.
+// enter presses Enter as a keyboard does: with one event, whose default action the page can prevent.
 func (b *tab) enter() {
 	b.t.Helper()
 	key := input.DispatchKeyEventParams{Type: input.DispatchKeyEventTypeKeyDown, Key: "Enter", Code: "Enter", Text: "\r", WindowsVirtualKeyCode: 13}
@@ -206,7 +215,7 @@ func (b *tab) enter() {
 	call(b, input.DispatchKeyEvent, key)
 }
 
-// hover puts the pointer on an element.
+// hover moves the pointer to an element.
 func (b *tab) hover(selector string) {
 	b.t.Helper()
 	at := eval[[]float64](b, fmt.Sprintf("(e => { e.scrollIntoView({ block: 'center' }); const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })(document.querySelector(%q))", selector))
@@ -214,13 +223,13 @@ func (b *tab) hover(selector string) {
 	b.until("the pointer on "+selector, fmt.Sprintf("document.querySelector(%q).matches(':hover')", selector))
 }
 
-// says is a script that reports whether the log shows text so many times.
+// says returns a script that reports whether the log shows a text exactly this many times.
 func says(text string, times int) string {
 	return fmt.Sprintf("document.querySelector('#log').innerText.split(%q).length - 1 === %d", text, times)
 }
 
-// opens is how fast each of some threads opens, at best: they take turns, so that what else the machine
-// does falls on all.
+// opens returns the shortest time in which each thread opens, of six. The threads take turns, so that other load on the
+// machine affects all of them.
 func (b *tab) opens(threads ...string) []time.Duration {
 	b.t.Helper()
 	best := make([]time.Duration, len(threads))
