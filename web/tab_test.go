@@ -162,10 +162,11 @@ func eval[T any](b *tab, script string) T {
 	return value
 }
 
-// until waits until a script is true. The tab may go to another page meanwhile.
+// until waits until a script is true. The tab may go to another page meanwhile. It waits long, because all tests share one
+// browser, which may have sixty tabs on a machine of two cores.
 func (b *tab) until(what, script string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(b.ctx, 2*time.Minute)
 	defer cancel()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
@@ -177,8 +178,8 @@ func (b *tab) until(what, script string) {
 		select {
 		case <-look.C:
 		case <-ctx.Done():
-			text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.body.innerText.slice(0, 3000)"))
-			b.t.Fatalf("waited too long for %s; the page says:\n%s", what, text)
+			text, _ := chromedp.Run(b.ctx, chromedp.Evaluate[string]("location + ' ' + JSON.stringify(document.documentElement.dataset) + ' ' + document.visibilityState + ' ' + document.querySelector('#live')?.dataset.topics + '\\n' + document.body.innerText.slice(0, 3000)"))
+			b.t.Fatalf("waited too long for %s; the page is %s", what, text)
 		}
 	}
 }
