@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"syscall"
+	"time"
 	"unicode/utf8"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -19,6 +20,8 @@ const (
 	exitNotRun = 125
 	// exitPipe is what a shell says of a program whose output nobody reads any more: 128 + SIGPIPE.
 	exitPipe = 141
+	// cancelTime is how long arbe tries to cancel a command before it exits because its own output cannot be written.
+	cancelTime = 10 * time.Second
 )
 
 // execution is one command on its way: asked for, printing, ended.
@@ -37,10 +40,14 @@ type execution struct {
 func (e *execution) run(ctx context.Context) error {
 	var result string // the id of its entry
 	notices := &connectionNotices{app: e.app}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 	opts := []arbe.RunOption{
 		arbe.OnStart(func(started *arbev1.RunCommandResponse) {
 			if result = started.GetResultId(); e.app.json {
-				_ = e.app.printJSON(viewEntry(started.GetEntry())) // an error comes again with the next line
+				if err := e.printJSON(viewEntry(started.GetEntry())); err != nil {
+					stop(err) // a command that prints nothing gives no other occasion to notice it
+				}
 			}
 		}),
 		// Output that comes before the tail does is shown with the tail's first piece of it.
@@ -64,8 +71,11 @@ func (e *execution) run(ctx context.Context) error {
 	ended, err := e.client.Run(ctx, e.req, opts...)
 	incomplete, _ := errors.AsType[*arbe.OutputError](err)
 	_, unwritten := errors.AsType[*arbe.WriteError](err)
+	if unwritten && !e.separate { // Run cancels the command only for the writers that it was given
+		e.cancelUnread(ctx)
+	}
 	switch {
-	case errors.Is(err, syscall.EPIPE) && (unwritten || !e.separate):
+	case unwritten && errors.Is(err, syscall.EPIPE):
 		return exitCode(exitPipe)
 	case ended == nil:
 		return e.interrupted(ctx, err)
@@ -90,6 +100,21 @@ func (e *execution) cancel(ctx context.Context, with arbev1.Signal) bool {
 	return err == nil
 }
 
+// cancelUnread cancels the command because nobody can read what it prints.
+func (e *execution) cancelUnread(ctx context.Context) {
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
+	defer stop()
+	_, _ = e.client.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: e.req.GetThreadId(), CommandId: e.req.GetId()})
+}
+
+// printJSON prints a view; its error is that the output cannot be written.
+func (e *execution) printJSON(view any) error {
+	if err := e.app.printJSON(view); err != nil {
+		return &arbe.WriteError{Err: err}
+	}
+	return nil
+}
+
 // interrupted explains an error that came because the person left.
 func (e *execution) interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
@@ -110,7 +135,7 @@ func (e *execution) show(d *arbev1.Delta) error {
 	} else {
 		view.DataBase64 = d.GetData()
 	}
-	return e.app.printJSON(view)
+	return e.printJSON(view)
 }
 
 // waits tells a person what the command waits for, if that is what p says.
@@ -129,7 +154,9 @@ func (e *execution) end(result *arbev1.Entry) error {
 	}
 	switch {
 	case e.app.json:
-		if err := e.app.printJSON(viewEntry(result)); err != nil {
+		if err := e.app.printJSON(viewEntry(result)); errors.Is(err, syscall.EPIPE) {
+			return exitCode(exitPipe)
+		} else if err != nil {
 			return err
 		}
 	case !e.separate:
