@@ -23,29 +23,37 @@ import (
 // login logs this command line in to a server, or a browser in to the server in use.
 func login(a *app) *cobra.Command {
 	var withToken bool
+	var name string
 	cmd := &cobra.Command{
-		Use:   "login [HOST]",
+		Use:   "login [HOST|LINK]",
 		Short: "Log in to a server, or print a link that logs your browser in",
 		Long: "With HOST, log this command line in to a server: ask for an API key, check it, and keep it as a profile\n" +
-			"that is used from now on. A login link of that server does too. The key is typed or, with --with-token, read\n" +
-			"from stdin, and never given as an argument, where other users of this machine could read it.\n\n" +
+			"that is used from now on. A login link or an invite link of that server does too. The key or link is typed or,\n" +
+			"with --with-token, read from stdin.\n\n" +
+			"With the link of an invite, join its house: as the person of the profile of that server if there is one, else as\n" +
+			"a new person, whose name is asked for unless --name gives it. A link works once. As an argument other users of\n" +
+			"this machine can read it until it is used, so type it there instead if you share the machine.\n\n" +
 			"Without HOST, print a link that logs a browser in as you at the server in use. It works once, within a few\n" +
 			"minutes; whoever opens it is you, so give it to nobody.",
 		Example: "  arbe login                                  # a link for the browser\n" +
 			"  arbe login arbe.example.com\n" +
-			"  arbe login https://arbe.example.com --profile work --with-token < key",
-		Args: takes(0, 1, "at most one address of a server"),
+			"  arbe login https://arbe.example.com --profile work --with-token < key\n" +
+			"  arbe login 'https://arbe.example.com/join?token=…' --name Grace",
+		Args: takes(0, 1, "at most one address of a server or link"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				if withToken {
-					return fault.New(fault.Invalid, "no server is named to log in to", "write it as: arbe login https://arbe.example.com --with-token")
-				}
-				return a.calls(a.loginLink)(cmd, args)
+			switch {
+			case len(args) > 0:
+				return a.loginTo(cmd.Context(), args[0], withToken, strings.TrimSpace(name))
+			case withToken:
+				return fault.New(fault.Invalid, "no server is named to log in to", "write it as: arbe login https://arbe.example.com --with-token")
+			case name != "":
+				return fault.New(fault.Invalid, "no invite is named to join with", "write it as: arbe login LINK --name NAME")
 			}
-			return a.loginTo(cmd.Context(), args[0], withToken)
+			return a.calls(a.loginLink)(cmd, args)
 		},
 	}
-	cmd.Flags().BoolVar(&withToken, "with-token", false, "read the API key from stdin")
+	cmd.Flags().BoolVar(&withToken, "with-token", false, "read the API key or link from stdin")
+	cmd.Flags().StringVar(&name, "name", "", "your name, when you join with an invite as a new person")
 	return cmd
 }
 
@@ -70,9 +78,17 @@ func (a *app) loginLink(ctx context.Context, c *arbe.Client, _ []string) error {
 	return nil
 }
 
-// loginTo keeps a profile for a server, whose credential it asks for.
-func (a *app) loginTo(ctx context.Context, address string, withToken bool) error {
-	host, name, err := a.newProfile(address)
+// loginTo keeps a profile for a server, which is named by its address or by a link of it. Without a link it asks for the
+// credential. A new person joins with name.
+func (a *app) loginTo(ctx context.Context, address string, withToken bool, name string) error {
+	l, linked := parseLink(address)
+	if linked {
+		if withToken {
+			return fault.New(fault.Invalid, "a link and --with-token are both given", "leave out --with-token: the link is what you log in with")
+		}
+		address = l.host
+	}
+	host, profileName, err := a.newProfile(address)
 	if err != nil {
 		return err
 	}
@@ -80,41 +96,69 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool) error
 	if err != nil {
 		return err
 	}
-	if old, ok := saved.All[name]; ok && old.Host != host {
-		return fault.Newf(fault.Exists, "choose another name with --profile, or remove that one with: arbe logout "+name, "the profile %s is for %s", name, old.Host)
+	if old, ok := saved.All[profileName]; ok && old.Host != host {
+		return fault.Newf(fault.Exists, "choose another name with --profile, or remove that one with: arbe logout "+profileName, "the profile %s is for %s", profileName, old.Host)
 	}
 	if u, err := url.Parse(host); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
 		a.say("warning: %s is not encrypted: whoever is between here and there can read your key", host)
 	}
-	a.chosen = &target{Host: host, URL: host, Profile: name, Why: "the argument"} // errors are about this server
-	token, err := a.askToken(ctx, host, withToken)
+	a.chosen = &target{Host: host, URL: host, Profile: profileName, Why: "the argument"} // errors are about this server
+	var in loggedIn
+	if !linked {
+		if in.token, err = a.askToken(ctx, host, withToken); err != nil {
+			return err
+		}
+		if l, linked, err = linkOf(host, in.token); err != nil {
+			return err
+		}
+	}
+	switch {
+	case linked && l.invite:
+		in, err = a.join(ctx, l, saved, profileName, name)
+	case name != "":
+		err = fault.New(fault.Invalid, "--name is for the link of an invite, which this is not", "leave out --name")
+	case linked:
+		in, err = redeem(ctx, l, saved)
+	}
 	if err != nil {
 		return err
 	}
-	if token, err = redeemed(ctx, host, token); err != nil {
-		return err
-	}
-	who, err := arbe.New(host, token).Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
+	who, err := arbe.New(host, in.token).Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
 	if e, ok := errors.AsType[*connect.Error](err); ok && e.Code() == connect.CodeUnauthenticated {
 		return fault.Newf(fault.Unauthenticated, "make a key there with: arbe key create NAME", "%s does not accept this key (%s)", host, e.Message()).Because(err)
 	} else if err != nil {
 		return err
 	}
-	saved.All[name] = profile{Host: host, Token: token}
-	saved.Current = name
+	saved.All[profileName] = profile{Host: host, Token: in.token}
+	saved.Current = profileName
 	if err := saved.save(); err != nil {
 		return err
 	}
 	view := struct {
-		Profile string    `json:"profile"`
-		Host    string    `json:"host"`
-		Agent   agentView `json:"agent"`
-	}{name, host, viewAgent(who.GetAgent())}
-	err = a.show(name, view, func() string {
-		return fmt.Sprintf("logged in at %s as %s; this is profile %s, and in use", host, oneLine(view.Agent.Name), name)
+		Profile string     `json:"profile"`
+		Host    string     `json:"host"`
+		Agent   agentView  `json:"agent"`
+		House   *houseView `json:"house,omitempty"` // that an invite was for
+	}{Profile: profileName, Host: host, Agent: viewAgent(who.GetAgent())}
+	if in.house != nil {
+		joined := viewHouse(in.house)
+		view.House = &joined
+	}
+	err = a.show(profileName, view, func() string {
+		text := fmt.Sprintf("logged in at %s as %s; this is profile %s, and in use", host, oneLine(view.Agent.Name), profileName)
+		if view.House != nil {
+			text = fmt.Sprintf("joined %s (%s) as %s\n%s", oneLine(view.House.Name), view.House.ID, view.House.Role, text)
+		}
+		return text
 	})
 	a.say("arbe profile use %s goes back to the server of this machine", localProfile)
 	return err
+}
+
+// loggedIn is what a person gets who logs in: a credential, and the house that they were invited to, if any.
+type loggedIn struct {
+	token string
+	house *arbev1.House
 }
 
 // newProfile returns the address that a person typed as a full one, and the name of its profile.
@@ -143,7 +187,7 @@ func (a *app) askToken(ctx context.Context, host string, withToken bool) (token 
 		text, err = io.ReadAll(io.LimitReader(a.in, maxPrivateFile))
 		token = string(text)
 	case isTerminal(a.in) && isTerminal(a.err):
-		fmt.Fprintf(a.err, "API key for %s (arbe key create makes one there): ", host)
+		fmt.Fprintf(a.err, "API key or link for %s (arbe key create makes a key there): ", host)
 		before, _ := term.GetState(int(in.Fd()))
 		token, err = answer(ctx, func() (string, error) {
 			text, err := term.ReadPassword(int(in.Fd()))
@@ -167,18 +211,11 @@ func (a *app) askToken(ctx context.Context, host string, withToken bool) (token 
 	return token, nil
 }
 
-// redeemed trades a login link of a server for a session there. What is no link is returned as it is.
-func redeemed(ctx context.Context, host, token string) (string, error) {
-	if !strings.Contains(token, "://") {
-		return token, nil
+// redeem trades a login link for a session. The link works once, so a place for the session must be there before.
+func redeem(ctx context.Context, l link, saved *profiles) (loggedIn, error) {
+	if err := saved.save(); err != nil {
+		return loggedIn{}, err
 	}
-	link, err := url.Parse(token)
-	if err != nil || link.Query().Get("token") == "" {
-		return "", fault.New(fault.Invalid, "this is neither an API key nor a login link", "make a key at the server with: arbe key create NAME")
-	}
-	if link.Scheme+"://"+link.Host != host {
-		return "", fault.Newf(fault.Invalid, "log in to that server, or use a link of this one", "the login link is for %s://%s, and not for %s", link.Scheme, link.Host, host)
-	}
-	res, err := arbe.New(host, "").Agents.RedeemLoginLink(ctx, &arbev1.RedeemLoginLinkRequest{Token: link.Query().Get("token")})
-	return res.GetSession(), err
+	res, err := arbe.New(l.host, "").Agents.RedeemLoginLink(ctx, &arbev1.RedeemLoginLinkRequest{Token: l.token})
+	return loggedIn{token: res.GetSession()}, err
 }
