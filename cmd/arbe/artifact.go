@@ -42,15 +42,28 @@ func (p *place) find(ctx context.Context, a *app, c *arbe.Client) (err error) {
 	return err
 }
 
-// artifacts proposes the latest artifacts.
+// artifacts proposes the newest artifacts of the thread or house.
 func (a *app) artifacts(ctx context.Context, c *arbe.Client) (found []thing, err error) {
 	var p place
 	if err := p.find(ctx, a, c); err != nil {
 		return nil, err
 	}
-	page, err := c.Artifacts.ListArtifacts(ctx, p.list())
+	req := p.list()
+	req.PageSize = 200
+	page, err := c.Artifacts.ListArtifacts(ctx, req)
 	for _, f := range page.GetArtifacts() {
-		found = append(found, thing{f.GetId(), first(f.GetLabel(), f.GetKind())})
+		found = append(found, thing{f.GetId(), f.GetLabel()})
+	}
+	return found, err
+}
+
+// matchingArtifacts are the artifacts of a house that a server finds for ref.
+func matchingArtifacts(ctx context.Context, c *arbe.Client, house, ref string) (found []thing, err error) {
+	req := place{house: house}.list()
+	req.Match, req.PageSize = ref, 50
+	page, err := c.Artifacts.ListArtifacts(ctx, req)
+	for _, f := range page.GetArtifacts() {
+		found = append(found, thing{f.GetId(), f.GetLabel()})
 	}
 	return found, err
 }

@@ -16,16 +16,20 @@ func artifactDelete(a *app) *cobra.Command {
 		Use:               "delete ID",
 		Short:             "Remove an artifact with its bytes",
 		Long:              "Remove an artifact with its bytes, which makes room in the house's quota. Deleting one that is gone succeeds.",
-		Args:              takes(1, 1, "the id of one artifact, as arbe artifact list shows it"),
+		Args:              takes(1, 1, "one artifact, by id or label"),
 		ValidArgsFunction: a.proposesFirst(a.artifacts),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
-			if err := a.confirm(ctx, yes, "delete artifact %s?", args[0]); err != nil {
+			id, err := a.find(ctx, c, artifactKind, "", args[0])
+			if err != nil {
 				return err
 			}
-			if _, err := c.Artifacts.DeleteArtifact(ctx, &arbev1.DeleteArtifactRequest{Id: args[0]}); err != nil {
+			if err := a.confirm(ctx, yes, "delete artifact %s?", id); err != nil {
 				return err
 			}
-			return a.show(args[0], deletedView{args[0], true}, func() string { return "deleted " + args[0] })
+			if _, err := c.Artifacts.DeleteArtifact(ctx, &arbev1.DeleteArtifactRequest{Id: id}); err != nil {
+				return err
+			}
+			return a.show(id, deletedView{id, true}, func() string { return "deleted " + id })
 		}),
 	}
 	yesFlag(cmd, &yes)

@@ -24,18 +24,22 @@ func artifactGet(a *app) *cobra.Command {
 		Long: "Write the bytes of an artifact to stdout or, with --output, into a file, which is replaced whole or not\n" +
 			"at all. With --json, print what is known of the artifact, not its bytes.",
 		Example: "  arbe artifact get 0q3v7m2k9xbd | less\n" +
-			"  arbe artifact get 0q3v7m2k9xbd -o report.pdf",
-		Args:              takes(1, 1, "the id of one artifact, as arbe artifact list shows it"),
+			"  arbe artifact get report.pdf -o copy.pdf",
+		Args:              takes(1, 1, "one artifact, by id or label"),
 		ValidArgsFunction: a.proposesFirst(a.artifacts),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			id, err := a.find(ctx, c, artifactKind, "", args[0])
+			if err != nil {
+				return err
+			}
 			if a.json && path == "" {
-				return a.showArtifact(ctx, c, args[0])
+				return a.showArtifact(ctx, c, id)
 			}
 			// Bytes that anyone wrote can make a terminal do things.
 			if path == "" && isTerminal(a.out) {
 				return fault.New(fault.Invalid, "the bytes of an artifact are not written to a terminal", "pipe them, as into less, or name a file with --output")
 			}
-			content, err := c.OpenArtifact(ctx, args[0], 0)
+			content, err := c.OpenArtifact(ctx, id, 0)
 			if err != nil {
 				return err
 			}
@@ -50,7 +54,7 @@ func artifactGet(a *app) *cobra.Command {
 			if err := writeWhole(path, content); err != nil || !a.json {
 				return err
 			}
-			return a.showArtifact(ctx, c, args[0])
+			return a.showArtifact(ctx, c, id)
 		}),
 	}
 	cmd.Flags().StringVarP(&path, "output", "o", "", "file to write; - is stdout, a terminal too")

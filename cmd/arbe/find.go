@@ -43,6 +43,7 @@ var (
 	sandboxKind     = kind{"sandbox", "sandboxes", "arbe sandbox list", shortID, matchingSandboxes}
 	agentKind       = kind{"agent", "agents", "arbe agent list", uuidID, agentsOf}
 	keyKind         = kind{"API key", "API keys", "arbe key list", shortID, keysNamed}
+	artifactKind    = kind{"artifact", "artifacts", "arbe artifact list", shortID, matchingArtifacts}
 	inviteKind      = kind{"invite", "invites", "arbe invite list", shortID, invitesOf}
 )
 

@@ -39,9 +39,10 @@ returning id;
 select sqlc.embed(a), b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id where a.id = @id;
 
 -- name: ListArtifacts :many
--- Newest first.
+-- Newest first. A match is the beginning of an id, of at least four characters, or a label.
 select sqlc.embed(a), b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id
 where a.house_id = @house_id and (@thread_id::text = '' or a.thread_id = @thread_id)
+  and (@match::text = '' or a.label = @match or length(@match) >= 4 and starts_with(a.id, @match))
   and (a.created_at, a.id) < (@before_time::timestamptz, @before_id::text)
 order by a.created_at desc, a.id desc
 limit @max_rows;

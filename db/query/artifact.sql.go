@@ -208,14 +208,16 @@ func (q *Queries) InsertBlob(ctx context.Context, db DBTX, houseID string) (stri
 const listArtifacts = `-- name: ListArtifacts :many
 select a.id, a.house_id, a.kind, a.label, a.external_id, a.mime_type, a.byte_ref, a.blob_id, a.agent_id, a.thread_id, a.stream_id, a.run_id, a.resource_id, a.metadata, a.created_at, b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id
 where a.house_id = $1 and ($2::text = '' or a.thread_id = $2)
-  and (a.created_at, a.id) < ($3::timestamptz, $4::text)
+  and ($3::text = '' or a.label = $3 or length($3) >= 4 and starts_with(a.id, $3))
+  and (a.created_at, a.id) < ($4::timestamptz, $5::text)
 order by a.created_at desc, a.id desc
-limit $5
+limit $6
 `
 
 type ListArtifactsParams struct {
 	HouseID    string
 	ThreadID   string
+	Match      string
 	BeforeTime time.Time
 	BeforeID   string
 	MaxRows    int32
@@ -227,11 +229,12 @@ type ListArtifactsRow struct {
 	Size     int64
 }
 
-// Newest first.
+// Newest first. A match is the beginning of an id, of at least four characters, or a label.
 func (q *Queries) ListArtifacts(ctx context.Context, db DBTX, arg ListArtifactsParams) ([]ListArtifactsRow, error) {
 	rows, err := db.Query(ctx, listArtifacts,
 		arg.HouseID,
 		arg.ThreadID,
+		arg.Match,
 		arg.BeforeTime,
 		arg.BeforeID,
 		arg.MaxRows,

@@ -204,7 +204,7 @@ func TestAnArtifactIsReadAsItWasMade(t *testing.T) {
 	t.Run("another house sees nothing of it", func(t *testing.T) {
 		_, err := w.Get(t.Context(), w.theirs, made.ID)
 		wantCode(t, err, fault.NotFound)
-		list, err := w.List(t.Context(), w.theirs, "", db.Newest, 10)
+		list, err := w.List(t.Context(), w.theirs, "", "", db.Newest, 10)
 		w.must(err)
 		if len(list) != 0 {
 			t.Errorf("it lists %v", list)
@@ -219,7 +219,7 @@ func TestAnArtifactIsReadAsItWasMade(t *testing.T) {
 	t.Run("a house's and a thread's are listed in pages, newest first", func(t *testing.T) {
 		var ids []string
 		for before := db.Newest; ; {
-			page, err := w.List(t.Context(), w.ours, "", before, 1)
+			page, err := w.List(t.Context(), w.ours, "", "", before, 1)
 			w.must(err)
 			if len(page) == 0 {
 				break
@@ -230,7 +230,7 @@ func TestAnArtifactIsReadAsItWasMade(t *testing.T) {
 		if len(ids) != 3 || ids[2] != made.ID {
 			t.Errorf("the house's are %v", ids)
 		}
-		list, err := w.List(t.Context(), w.ours, thread, db.Newest, 10)
+		list, err := w.List(t.Context(), w.ours, thread, "", db.Newest, 10)
 		w.must(err)
 		if len(list) != 1 || list[0].ID != made.ID {
 			t.Errorf("the thread's are %v", list)

@@ -40,7 +40,7 @@ func (b *bench) whole(id string) (artifact.Artifact, string) {
 // kept are the artifacts of the bench's house.
 func (b *bench) kept() []artifact.Artifact {
 	b.t.Helper()
-	list, err := b.artifacts.List(b.t.Context(), b.scope, "", db.Newest, 100)
+	list, err := b.artifacts.List(b.t.Context(), b.scope, "", "", db.Newest, 100)
 	if err != nil {
 		b.t.Fatal(detail(err))
 	}

@@ -70,7 +70,7 @@ func (s *artifactService) ListArtifacts(ctx context.Context, req *arbev1.ListArt
 		before = from.cursor()
 	}
 	size := pageSize(req.GetPageSize())
-	rows, err := s.Artifacts.List(ctx, scope, req.GetThreadId(), before, size+1)
+	rows, err := s.Artifacts.List(ctx, scope, req.GetThreadId(), req.GetMatch(), before, size+1)
 	if err != nil {
 		return nil, err
 	}

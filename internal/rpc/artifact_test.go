@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"io"
 	"net"
 	"net/http"
@@ -412,6 +413,12 @@ func TestArtifactsByRPC(t *testing.T) {
 	}
 	if got := list(b.cyd.Client, &arbev1.ListArtifactsRequest{Scope: &arbev1.ListArtifactsRequest_ThreadId{ThreadId: thread}}); fmt.Sprint(got) != fmt.Sprint([]string{ids[0], ids[2], ids[4]}) {
 		t.Errorf("the thread's are %v", got)
+	}
+	for match, want := range map[string][]string{ids[1][:4]: {ids[1]}, ids[1]: {ids[1]}, "2": {ids[2]}, ids[1][:3]: nil, "%": nil, "nothing": nil} {
+		req := &arbev1.ListArtifactsRequest{Scope: &arbev1.ListArtifactsRequest_HouseId{HouseId: b.ada.house.Id}, Match: match}
+		if got := list(b.cyd.Client, req); !slices.Equal(got, want) {
+			t.Errorf("%q matches %v, want %v", match, got, want)
+		}
 	}
 	t.Run("a thread's token does not see the house's", func(t *testing.T) {
 		cast := authtest.New(t, b.Database, b.auth)

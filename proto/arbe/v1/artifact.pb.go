@@ -503,7 +503,9 @@ type ListArtifactsRequest struct {
 	// At most 200; 0 is 50.
 	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the previous page; empty for the first.
-	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only artifacts whose id begins with this, if it has at least four characters, or whose label is exactly this.
+	Match         string `protobuf:"bytes,5,opt,name=match,proto3" json:"match,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -573,6 +575,13 @@ func (x *ListArtifactsRequest) GetPageSize() int32 {
 func (x *ListArtifactsRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListArtifactsRequest) GetMatch() string {
+	if x != nil {
+		return x.Match
 	}
 	return ""
 }
@@ -776,14 +785,15 @@ const file_arbe_v1_artifact_proto_rawDesc = "" +
 	"\x12GetArtifactRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"D\n" +
 	"\x13GetArtifactResponse\x12-\n" +
-	"\bartifact\x18\x01 \x01(\v2\x11.arbe.v1.ArtifactR\bartifact\"\xca\x01\n" +
+	"\bartifact\x18\x01 \x01(\v2\x11.arbe.v1.ArtifactR\bartifact\"\xea\x01\n" +
 	"\x14ListArtifactsRequest\x12&\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@H\x00R\ahouseId\x12(\n" +
 	"\tthread_id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@H\x00R\bthreadId\x12'\n" +
 	"\tpage_size\x18\x03 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageTokenB\x0e\n" +
+	"page_token\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\x12\x1e\n" +
+	"\x05match\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05matchB\x0e\n" +
 	"\x05scope\x12\x05\xbaH\x02\b\x01\"p\n" +
 	"\x15ListArtifactsResponse\x12/\n" +
 	"\tartifacts\x18\x01 \x03(\v2\x11.arbe.v1.ArtifactR\tartifacts\x12&\n" +
