@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -110,6 +111,10 @@ func (s *scriptedServer) Tail(ctx context.Context, req *arbev1.TailRequest, stre
 	for seq, caughtUp := req.GetAfter(), false; ; {
 		entries, changed := s.behind(seq)
 		for _, e := range entries {
+			if req.GetTyped() {
+				e = proto.CloneOf(e)
+				e.Typed = &arbev1.Entry_Chat{Chat: &arbev1.Chat{Text: "hi"}}
+			}
 			if err := send(entryEvent(e)); err != nil {
 				return err
 			}

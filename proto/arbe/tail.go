@@ -38,6 +38,10 @@ func OnDisconnect(lost func(err error, wait time.Duration)) TailOption {
 	return tailOption(func(t *tail) { t.lost = lost })
 }
 
+// WithTyped makes the tail ask for typed entries: each has its payload as a message of its type beside the JSON, if the
+// server knows the type.
+func WithTyped() TailOption { return tailOption(func(t *tail) { t.typed = true }) }
+
 // WithSilence sets after how much silence a connection is taken for dead. Defaults to 40 seconds; less
 // than the 20 seconds in which a server says that it is alive makes healthy connections end.
 func WithSilence(d time.Duration) TailOption {
@@ -79,6 +83,7 @@ type tail struct {
 	// gap is the one that the last connections ended at, and gaps how many of them in a row.
 	gap     GapError
 	gaps    int
+	typed   bool
 	silence time.Duration
 	lost    func(error, time.Duration)
 	yield   func(*arbev1.TailResponse, error) bool
@@ -112,7 +117,7 @@ func (t *tail) lostForGood(err error) bool {
 
 // connection yields what one connection delivers, and returns why it ended (never nil).
 func (t *tail) connection(ctx context.Context, heard func() (done func())) error {
-	stream, err := t.client.Entries.Tail(ctx, &arbev1.TailRequest{ThreadId: t.thread, After: t.position})
+	stream, err := t.client.Entries.Tail(ctx, &arbev1.TailRequest{ThreadId: t.thread, After: t.position, Typed: t.typed})
 	return receive(stream, err, heard, t.deliver)
 }
 

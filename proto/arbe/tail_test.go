@@ -61,6 +61,30 @@ func wantGrowing(t *testing.T, waits []time.Duration) {
 	}
 }
 
+func TestTailAsksForTypedEntriesOnEveryConnection(t *testing.T) {
+	t.Parallel()
+	s := &scriptedServer{onSend: func(call int, event *arbev1.TailResponse) error {
+		if call == 1 && event.GetEntry().GetSeq() == 2 {
+			return errors.New("cut")
+		}
+		return nil
+	}}
+	c := serve(t, s)
+	s.write(2)
+	for event, err := range c.Tail(t.Context(), "thread", 0, arbe.WithTyped()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := event.GetEntry()
+		if e.GetChat().GetText() != "hi" {
+			t.Errorf("entry %d is not typed: %v", e.GetSeq(), e)
+		}
+		if e.GetSeq() == 2 {
+			return
+		}
+	}
+}
+
 func TestTail(t *testing.T) {
 	t.Parallel()
 

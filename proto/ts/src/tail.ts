@@ -10,6 +10,8 @@ export type TailEvent = Extract<TailResponse["event"], { case: "entry" | "delta"
 export interface TailOptions {
   /** Start behind this position. Defaults to 0, the log's start. */
   after?: bigint | number;
+  /** Yield typed entries: `entry.typed` is the payload as a message of its type. Defaults to false. */
+  typed?: boolean;
   /** Ends the tail. */
   signal?: AbortSignal;
   /** Called each time a connection ended, and another will be tried after waitMs. */
@@ -44,7 +46,7 @@ export class GapError extends Error {
 export async function* tail(
   entries: Pick<ServiceClient<typeof EntryService>, "tail">,
   threadId: string,
-  { after = 0, signal, onDisconnect, silenceMs = 40_000 }: TailOptions = {},
+  { after = 0, typed = false, signal, onDisconnect, silenceMs = 40_000 }: TailOptions = {},
 ): AsyncGenerator<TailEvent, never, void> {
   let position = BigInt(after);
   const pace = new Pace();
@@ -59,7 +61,7 @@ export async function* tail(
     try {
       const either = signal ? AbortSignal.any([signal, watch.signal]) : watch.signal;
       watch.start();
-      for await (const { event } of entries.tail({ threadId, after: position }, { signal: either })) {
+      for await (const { event } of entries.tail({ threadId, after: position, typed }, { signal: either })) {
         // The watch runs while we wait for the server, not while the caller thinks about what came.
         watch.stop();
         if (event.case === "entry") {

@@ -12,7 +12,7 @@ export type WatchEvent = Exclude<WatchHouseResponse["event"], { case: "alive" } 
 /** What to watch: `{ houseId, threads: 50 }`. */
 export type WatchRequest = MessageInitShape<typeof WatchHouseRequestSchema>;
 
-export type WatchOptions = Omit<TailOptions, "after">;
+export type WatchOptions = Omit<TailOptions, "after" | "typed">;
 
 /** Implements `Client.watchHouse`. */
 export async function* watchHouse(

@@ -6,6 +6,8 @@ import { EntryService } from "../dist/index.js";
 /** The credential the scripted server accepts. */
 export const token = "arbe_0123456789abcdef";
 
+const hi = { case: "chat", value: { text: "hi" } };
+
 /**
  * Serves EntryService.tail as the contract says over a log of `length` entries, except where a test
  * scripts a failure: those of a real server cannot be timed to the byte.
@@ -15,7 +17,7 @@ export const token = "arbe_0123456789abcdef";
  */
 export async function serve(t, { length = 0, onCall = () => {}, onSend = () => {} }) {
   let calls = 0;
-  async function* tail({ after }, context) {
+  async function* tail({ after, typed }, context) {
     const call = ++calls;
     if (context.requestHeader.get("Authorization") !== `Bearer ${token}`) {
       throw new ConnectError("who are you?", Code.Unauthenticated);
@@ -27,7 +29,7 @@ export async function serve(t, { length = 0, onCall = () => {}, onSend = () => {
       return { event };
     };
     for (let seq = after + 1n; seq <= BigInt(length); seq++) {
-      yield made({ case: "entry", value: { seq, type: "chat", payload: '{"text":"hi"}' } });
+      yield made({ case: "entry", value: { seq, type: "chat", payload: '{"text":"hi"}', typed: typed ? hi : undefined } });
     }
     yield made({ case: "caughtUp", value: { seq: BigInt(length) } });
     while (!context.signal.aborted) {

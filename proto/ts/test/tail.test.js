@@ -53,6 +53,22 @@ test("a tail loses and doubles nothing over connections that are cut anywhere", 
   assert.ok(cuts > 0, "no connection was cut: the test shows nothing");
 });
 
+test("a tail asks for typed entries on every connection, and only if the caller does", async (t) => {
+  const { baseUrl, calls } = await serve(t, {
+    length: 2,
+    onSend: (event, call, cut) => call === 1 && event.case === "entry" && event.value.seq === 2n && cut(),
+  });
+  for (const typed of [true, undefined]) {
+    const said = [];
+    for await (const event of createClient({ baseUrl, token }).tail("thread", { typed })) {
+      if (event.case === "caughtUp") break;
+      if (event.case === "entry") said.push(event.value.typed.case && event.value.typed.value.text);
+    }
+    assert.deepEqual(said, typed ? ["hi", "hi"] : [undefined, undefined]);
+  }
+  assert.equal(calls(), 3, "the first connection was to be cut, so that there is a second one");
+});
+
 test("a tail goes on when the server ends the stream without an error", async (t) => {
   const { baseUrl } = await serve(t, { length: 2, onCall: (call) => (call === 1 ? "end" : undefined) });
   assert.deepEqual(await positions(createClient({ baseUrl, token }), { last: 2 }), upTo(2));
