@@ -32,6 +32,9 @@ func artifactGet(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if a.json && path == "-" {
+				return fault.New(fault.Invalid, "--json and the bytes cannot both go to stdout", "name a file with --output, or leave out --json")
+			}
 			if a.json && path == "" {
 				return a.showArtifact(ctx, c, id)
 			}

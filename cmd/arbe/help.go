@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 )
@@ -34,6 +35,54 @@ func help(root *cobra.Command) *cobra.Command {
 			return about.Help()
 		},
 	}
+}
+
+// helpView is the help of a verb, a group of verbs or a topic, as programs see it.
+type helpView struct {
+	Name    string     `json:"name"` // with the verbs above it: "arbe thread list"
+	Usage   string     `json:"usage,omitempty"`
+	Short   string     `json:"short"`
+	Long    string     `json:"long,omitempty"`
+	Example string     `json:"example,omitempty"`
+	Flags   []flagView `json:"flags,omitempty"`
+	Verbs   []verbView `json:"verbs,omitempty"`
+	Topics  []verbView `json:"topics,omitempty"`
+}
+
+type flagView struct {
+	Name    string `json:"name"`
+	Short   string `json:"short,omitempty"` // its one letter
+	Type    string `json:"type"`
+	Default string `json:"default,omitempty"`
+	Usage   string `json:"usage"`
+}
+
+type verbView struct {
+	Name  string `json:"name"`
+	Short string `json:"short"`
+}
+
+func viewHelp(cmd *cobra.Command) helpView {
+	view := helpView{Name: cmd.CommandPath(), Short: cmd.Short, Long: cmd.Long, Example: cmd.Example}
+	if cmd.Runnable() {
+		view.Usage = cmd.UseLine()
+		see := func(f *pflag.Flag) {
+			if !f.Hidden {
+				view.Flags = append(view.Flags, flagView{f.Name, f.Shorthand, f.Value.Type(), f.DefValue, f.Usage})
+			}
+		}
+		cmd.LocalFlags().VisitAll(see)
+		cmd.InheritedFlags().VisitAll(see)
+	}
+	for _, c := range cmd.Commands() {
+		switch about := (verbView{c.Name(), c.Short}); {
+		case c.IsAdditionalHelpTopicCommand():
+			view.Topics = append(view.Topics, about)
+		case c.IsAvailableCommand() || c.Name() == "help":
+			view.Verbs = append(view.Verbs, about)
+		}
+	}
+	return view
 }
 
 // The topics are help pages without a verb: "arbe help exit-codes".

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/arbe-dev/arbe/internal/fault"
-	build "github.com/arbe-dev/arbe/internal/version"
 )
 
 // verbs are the top-level verbs, in the groups and the order in which help lists them.
@@ -19,7 +18,7 @@ var verbs = []struct {
 	{"Houses", []func(*app) *cobra.Command{house, member, invite, agent, env, sandbox}},
 	{"Access", []func(*app) *cobra.Command{login, logout, profileGroup, auth, key, token}},
 	{"Servers", []func(*app) *cobra.Command{up, serve, migrate, config, secretKey, signingKey, streamProxy}},
-	{"Others", []func(*app) *cobra.Command{version}},
+	{"Others", []func(*app) *cobra.Command{version, completion}},
 }
 
 // topics are the pages of help that belong to no verb.
@@ -51,8 +50,6 @@ func newRoot(a *app) *cobra.Command {
 		SilenceUsage:     true,
 		PersistentPreRun: func(*cobra.Command, []string) { a.started = true },
 	}
-	root.Version = build.Get().Version
-	root.SetVersionTemplate("arbe {{.Version}}\n")
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
@@ -64,6 +61,15 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.profileFlag, "profile", "", "server and credential that arbe login keeps (default $ARBE_PROFILE)")
 	flags.StringVar(&a.dataDirFlag, "data-dir", "", "data directory of a server on this machine (default $ARBE_DATA_DIR or .arbe)")
 	makeGroup(root)
+	about := root.RunE
+	versionFlag := root.Flags().Bool("version", false, "print the version, as arbe version does")
+	root.RunE = func(cmd *cobra.Command, args []string) error {
+		if *versionFlag {
+			return a.showVersion()
+		}
+		return about(cmd, args)
+	}
+	root.CompletionOptions.DisableDefaultCmd = true // ours is in the table
 	for _, part := range verbs {
 		root.AddGroup(&cobra.Group{ID: part.title, Title: part.title + ":"})
 		for _, verb := range part.verbs {
@@ -72,7 +78,6 @@ func newRoot(a *app) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
-	root.SetCompletionCommandGroupID("Others")
 	if err := root.RegisterFlagCompletionFunc("profile", a.profileNames); err != nil {
 		panic(err) // there is no such flag: a mistake in this program
 	}
@@ -81,6 +86,14 @@ func newRoot(a *app) *cobra.Command {
 	}
 	root.SetHelpCommand(help(root))
 	root.SetHelpCommandGroupID("Others")
+	asText := root.HelpFunc()
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		if !a.json {
+			asText(cmd, args)
+			return
+		}
+		_ = a.printJSON(viewHelp(cmd)) // cobra takes no error here
+	})
 	return root
 }
 

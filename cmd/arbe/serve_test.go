@@ -10,8 +10,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // lines is what a process writes.
@@ -34,23 +32,7 @@ func (l *lines) String() string {
 
 func TestServePrintsALoginLinkOnlyWhenAsked(t *testing.T) {
 	t.Parallel()
-	url, err := os.ReadFile(filepath.Join(startUp(t).dataDir, "database_url"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	own, err := pgx.ParseConfig(strings.TrimSpace(string(url)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := pgx.ConnectConfig(t.Context(), own)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close(context.WithoutCancel(t.Context()))
-	if _, err := conn.Exec(t.Context(), "create database operators"); err != nil {
-		t.Fatal(err)
-	}
-	database := strings.Replace(strings.TrimSpace(string(url)), "/"+own.Database, "/operators", 1)
+	database := newDatabase(t, startUp(t), "operators")
 	dir := t.TempDir()
 	for _, c := range []struct {
 		name string

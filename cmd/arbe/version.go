@@ -12,9 +12,11 @@ func version(a *app) *cobra.Command {
 		Use:   "version",
 		Short: "Say which build of arbe this is",
 		Args:  takes(0, 0, ""),
-		RunE: func(*cobra.Command, []string) error {
-			info := build.Get()
-			return a.show(info.Version, info, func() string { return "arbe " + info.String() })
-		},
+		RunE:  func(*cobra.Command, []string) error { return a.showVersion() },
 	}
+}
+
+func (a *app) showVersion() error {
+	info := build.Get()
+	return a.show(info.Version, info, func() string { return "arbe " + info.String() })
 }

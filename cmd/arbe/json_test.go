@@ -1,0 +1,251 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/spf13/cobra"
+)
+
+// jsonCalls is one call of each verb, in an order in which they work. A word in braces is what an earlier call kept, and a
+// word before < is a variable of the environment.
+var jsonCalls = []struct {
+	line  string
+	stdin string
+	// keep names what later calls find the field of the answer under: "thread=id".
+	keep string
+	// stays: the verb goes on until Ctrl-C.
+	stays bool
+}{
+	{line: "version"},
+	{line: "help"},
+	{line: "completion bash"},
+	{line: "completion zsh"},
+	{line: "completion fish"},
+	{line: "completion powershell"},
+	{line: "config"},
+	{line: "secret-key create"},
+	{line: "secret-key create --out {dir}/secret"},
+	{line: "signing-key rotate"},
+	{line: "DATABASE_URL={database} migrate"},
+	{line: "DATABASE_URL={database} serve --data-dir {dir}/serve --addr 127.0.0.1:0 --drain-timeout 0s", stays: true},
+	{line: "up --data-dir {dir}/up --addr 127.0.0.1:0 --drain-timeout 0s", stays: true},
+	{line: "stream-proxy --upstream {host} --listen 127.0.0.1:0", stays: true},
+
+	{line: "house create Second", keep: "house=id"},
+	{line: "house rename {house} Other"},
+	{line: "house list"},
+	{line: "auth whoami", keep: "me=id"},
+	{line: "auth status"},
+	{line: "login"},
+	{line: "key create one", keep: "key=key"},
+	{line: "login {host} --profile mine --with-token", stdin: "{key}\n"},
+	{line: "profile list"},
+	{line: "profile use mine"},
+	{line: "logout mine"},
+	{line: "key list"},
+	{line: "key revoke one"},
+	{line: "agent create helper", keep: "bot=id"},
+	{line: "agent list"},
+	{line: "member invite Grace", keep: "invite=id"},
+	{line: "invite list"},
+	{line: "invite revoke {invite}"},
+	{line: "member list"},
+	{line: "member role {me} owner"},
+	{line: "member remove {bot}"},
+	{line: "env create small", keep: "env=id"},
+	{line: "env list"},
+	{line: "env show small"},
+	{line: "env edit small", stdin: "name: smaller\n"},
+	{line: "env delete smaller"},
+
+	{line: "thread create --name talk", keep: "thread=id"},
+	{line: "thread list"},
+	{line: "thread show {thread}"},
+	{line: "thread rename {thread} talks"},
+	{line: "thread pin {thread}"},
+	{line: "thread unpin {thread}"},
+	{line: "thread tag {thread} one"},
+	{line: "thread close {thread}"},
+	{line: "thread reopen {thread}"},
+	{line: "say {thread} hello"},
+	{line: "thread entries create {thread} hello"},
+	{line: "thread entries list {thread}"},
+	{line: "thread entries list {thread} --follow", stays: true},
+	{line: "thread list --watch", stays: true},
+	{line: "thread fork {thread} --at 1"},
+	{line: "x -t {thread} echo hello"},
+	{line: "thread cancel {thread}"},
+	{line: "thread show {thread}", keep: "sandbox=sandbox_id"},
+	{line: "sandbox list"},
+	{line: "sandbox show {sandbox}"},
+	{line: "sandbox delete {sandbox}"},
+	{line: "artifact put - -t {thread}", stdin: "text", keep: "artifact=id"},
+	{line: "artifact list -t {thread}"},
+	{line: "artifact get {artifact}"},
+	{line: "artifact delete {artifact}"},
+	{line: "token create {thread}", keep: "token=token"},
+	{line: "ARBE_TOKEN={token} token renew"},
+	{line: "token revoke {thread}"},
+	{line: "thread delete {thread}"},
+}
+
+func TestEveryVerbPrintsJSON(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("runc"); err != nil {
+		t.Skip("no OCI runtime here")
+	}
+	server := startUp(t)
+	home := t.TempDir()
+	kept := map[string]string{"dir": t.TempDir(), "host": server.host, "house": "", "database": newDatabase(t, server, "second")}
+	called := map[string]bool{}
+	for _, call := range jsonCalls {
+		fill := func(text string) string {
+			return regexp.MustCompile(`\{\w+\}`).ReplaceAllStringFunc(text, func(name string) string { return kept[strings.Trim(name, "{}")] })
+		}
+		words := strings.Fields(fill(call.line))
+		env := []string{
+			"HOME=" + home, "XDG_CONFIG_HOME=", "XDG_STATE_HOME=", "ARBE_DATA_DIR=" + server.dataDir, "ARBE_HOUSE=" + kept["house"], "DATABASE_URL=", "ARBE_ADDR=",
+			"ARBE_SANDBOX_MAX_DISK_MB=512",
+		}
+		for strings.Contains(words[0], "=") {
+			env, words = append(env, words[0]), words[1:]
+		}
+		words = slices.Insert(words, slices.IndexFunc(append(words, "-"), func(w string) bool { return strings.HasPrefix(w, "-") }), "--json")
+		verb, _, err := newRoot(&app{}).Find(words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		called[verb.CommandPath()] = true
+		printed := callArbe(t, env, words, fill(call.stdin), call.stays)
+		name, field, _ := strings.Cut(call.keep, "=")
+		kept[name] = checkJSON(t, words, printed, field)
+	}
+	walk(newRoot(&app{}), func(cmd *cobra.Command) {
+		if cmd.Runnable() && !cmd.HasSubCommands() && !called[cmd.CommandPath()] {
+			t.Errorf("%s is missing in jsonCalls: nothing shows that it prints JSON", cmd.CommandPath())
+		}
+	})
+}
+
+func TestEveryHelpPrintsJSON(t *testing.T) {
+	t.Parallel()
+	walk(newRoot(&app{}), func(cmd *cobra.Command) {
+		path := strings.Fields(cmd.CommandPath())[1:]
+		for _, words := range [][]string{append([]string{"help", "--json"}, path...), append(slices.Clone(path), "--help", "--json")} {
+			var out, said bytes.Buffer
+			a := &app{out: &out, err: &said, getenv: func(string) string { return "" }}
+			if code := a.run(t.Context(), words); code != 0 || said.Len() > 0 {
+				t.Errorf("arbe %s exits with %d and says %q", strings.Join(words, " "), code, said.String())
+			}
+			if got := checkJSON(t, words, out.String(), "name"); got != cmd.CommandPath() {
+				t.Errorf("arbe %s is about %q, want %q", strings.Join(words, " "), got, cmd.CommandPath())
+			}
+		}
+	})
+}
+
+// walk visits a command and all below it that people see.
+func walk(cmd *cobra.Command, visit func(*cobra.Command)) {
+	visit(cmd)
+	for _, c := range cmd.Commands() {
+		if !c.Hidden {
+			walk(c, visit)
+		}
+	}
+}
+
+// callArbe runs arbe, until Ctrl-C after its first line if it stays, and returns what it prints.
+func callArbe(t *testing.T, env, args []string, stdin string, stays bool) (printed string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "arbe", args...)
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stdin = strings.NewReader(stdin)
+	cmd.WaitDelay = time.Minute
+	var said lines
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	read := bufio.NewReader(out)
+	if stays {
+		printed, _ = read.ReadString('\n') // without a line the check of it fails
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Error(err)
+		}
+	}
+	rest, err := io.ReadAll(read)
+	if err != nil {
+		t.Error(err)
+	}
+	err = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); err != nil && !(stays && code == exitInterrupted) {
+		t.Errorf("arbe %s ended with %v: %s", strings.Join(args, " "), err, said.String())
+	}
+	return printed + string(rest)
+}
+
+// checkJSON checks that a call printed JSON, and returns a field of it if one is named.
+func checkJSON(t *testing.T, args []string, printed, field string) (value string) {
+	t.Helper()
+	seen := false
+	for d := json.NewDecoder(strings.NewReader(printed)); ; seen = true {
+		var answer any
+		if err := d.Decode(&answer); err == io.EOF && seen {
+			return value
+		} else if err != nil {
+			t.Errorf("arbe %s printed no JSON (%v) but %.200q", strings.Join(args, " "), err, printed)
+			return value
+		}
+		switch a := answer.(type) {
+		case map[string]any:
+			if value, _ = a[field].(string); field != "" && value == "" {
+				t.Fatalf("arbe %s printed no %s: %s", strings.Join(args, " "), field, printed)
+			}
+		case []any:
+		default:
+			t.Errorf("arbe %s printed neither an object nor a list: %.200q", strings.Join(args, " "), printed)
+		}
+	}
+}
+
+// newDatabase makes a further database on the PostgreSQL of a server, and returns its address.
+func newDatabase(t *testing.T, server *upServer, name string) (url string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(server.dataDir, "database_url"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	url = strings.TrimSpace(string(text))
+	own, err := pgx.ParseConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.ConnectConfig(t.Context(), own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.WithoutCancel(t.Context()))
+	if _, err := conn.Exec(t.Context(), "create database "+name); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Replace(url, "/"+own.Database, "/"+name, 1)
+}
