@@ -12,7 +12,7 @@ import (
 )
 
 func artifact(a *app) *cobra.Command {
-	return group(a, "artifact", "List, get and put what outlives the sandboxes", artifactList, artifactGet, artifactPut, artifactDelete)
+	return group(a, "artifact", "List, read, store and delete artifacts: what outlives the sandboxes", artifactList, artifactGet, artifactPut, artifactDelete)
 }
 
 // place is where artifacts are looked for or put: a thread or a house.

@@ -13,9 +13,9 @@ import (
 func artifactDelete(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use:               "delete ID",
-		Short:             "Remove an artifact with its bytes",
-		Long:              "Remove an artifact with its bytes, which makes room in the house's quota. Deleting one that is gone succeeds.",
+		Use:               "delete ARTIFACT",
+		Short:             "Delete an artifact with its bytes",
+		Long:              "Delete an artifact with its bytes, which makes room in the house's quota.",
 		Args:              takes(1, 1, "one artifact, by id or label"),
 		ValidArgsFunction: a.proposesFirst(a.artifacts),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {

@@ -19,10 +19,10 @@ import (
 func artifactGet(a *app) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
-		Use:   "get ID",
+		Use:   "get ARTIFACT",
 		Short: "Write the bytes of an artifact to stdout or into a file",
 		Long: "Write the bytes of an artifact to stdout or, with --output, into a file, which is replaced whole or not\n" +
-			"at all. With --json, print what is known of the artifact, not its bytes.",
+			"at all. With --json, print the record of the artifact, not its bytes.",
 		Example: "  arbe artifact get 0q3v7m2k9xbd | less\n" +
 			"  arbe artifact get report.pdf -o copy.pdf",
 		Args:              takes(1, 1, "one artifact, by id or label"),
@@ -104,10 +104,10 @@ func writeWhole(path string, content io.Reader) error {
 	return nil
 }
 
-// brokenOff is the error of bytes that ended before their end.
+// brokenOff is the error of bytes that were cut off.
 func brokenOff(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return fault.New(fault.Unavailable, "the bytes broke off", "try again").Because(err)
+	return fault.New(fault.Unavailable, "the bytes were cut off", "try again").Because(err)
 }

@@ -22,9 +22,9 @@ func artifactPut(a *app) *cobra.Command {
 	req := &arbev1.CreateArtifactRequest{}
 	cmd := &cobra.Command{
 		Use:   "put FILE",
-		Short: "Keep a file, or stdin, as an artifact",
-		Long: "Keep a file as an artifact of a thread or, without one, of the house; - reads stdin. What belongs to a\n" +
-			"thread is deleted with it.",
+		Short: "Store a file, or stdin, as an artifact",
+		Long: "Store a file as an artifact of a thread or, without --thread, of the house; - reads stdin. An artifact of a\n" +
+			"thread is deleted with the thread.",
 		Example: "  arbe artifact put -t th4w7q2m9x report.pdf\n" +
 			"  tar cz build | arbe artifact put - --label build.tar.gz",
 		Args: takes(1, 1, "one file, or - for stdin"),
@@ -63,7 +63,7 @@ func artifactPut(a *app) *cobra.Command {
 		}),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&req.Id, "id", "", "your own word for it, so that a repeat makes no second one (8 to 32 of a-z0-9)")
+	flags.StringVar(&req.Id, "id", "", "an id of your choice, so that a retry creates nothing twice (8 to 32 characters, a-z and 0-9)")
 	flags.StringVar(&req.Kind, "kind", "", "what it is: file, screenshot, log-ref, … (default file)")
 	flags.StringVar(&req.Label, "label", "", "what to call it (default: the file's name)")
 	flags.StringVar(&req.MimeType, "type", "", "its media type, such as text/plain (default: by the file's name)")

@@ -18,9 +18,9 @@ func config(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Show each setting's value and where it comes from",
-		Long: "Show each setting of a server here: its value and its origin. For each the first of these that says\n" +
-			"something wins: flag, environment, config.json in the data directory, default. Secrets are masked, but\n" +
-			"for the address of a running arbe up's own database with --json.",
+		Long: "Show each setting of a server here: its value and its origin. The first of these that\n" +
+			"sets it wins: flag, environment, config.json in the data directory, default. Secrets are masked, with one\n" +
+			"exception: --json shows the database address of an arbe up that runs here.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, origins, err := a.settings(cmd)

@@ -15,8 +15,8 @@ func envDelete(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete ENV",
 		Short: "Delete an environment that nothing uses",
-		Long: "Delete an environment that no thread, no sandbox and no house uses any more. It asks first when a person\n" +
-			"types; a script is not asked.",
+		Long: "Delete an environment that no thread, no sandbox and no house uses any more. On a terminal it\n" +
+			"asks first.",
 		Args:              takes(1, 1, "one environment, by id or name"),
 		ValidArgsFunction: a.proposesFirst(a.environments),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {

@@ -24,7 +24,7 @@ const (
 	cancelTime = 10 * time.Second
 )
 
-// execution is one command on its way: asked for, printing, ended.
+// execution is one command from its request to its end.
 type execution struct {
 	app    *app
 	client *arbe.Client
@@ -120,7 +120,7 @@ func (e *execution) interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	e.app.say("left; the command may still run, see: arbe thread entries list %s --tail 5", e.req.GetThreadId())
+	e.app.say("arbe leaves; the command may still run, see: arbe thread entries list %s --tail 5", e.req.GetThreadId())
 	return exitCode(exitInterrupted)
 }
 
@@ -138,7 +138,7 @@ func (e *execution) show(d *arbev1.Delta) error {
 	return e.printJSON(view)
 }
 
-// waits tells a person what the command waits for, if that is what p says.
+// waits tells the person what the command waits for, if p says so.
 func (e *execution) waits(p entry.Payload) {
 	if w, ok := p.(entry.CommandWaiting); ok && w.CommandID == e.req.GetId() && !e.app.json {
 		e.app.say("arbe: %s", w.Plain())
@@ -150,7 +150,7 @@ func (e *execution) end(result *arbev1.Entry) error {
 	payload, _ := decode(result)
 	r, ok := payload.(entry.CommandResult)
 	if !ok {
-		return fault.New(fault.Internal, "the server told the end of the command in words this arbe does not know", "update this arbe to the server's version")
+		return fault.New(fault.Internal, "this arbe does not know the kind of entry with which the server reports the end of the command", "update this arbe to the server's version")
 	}
 	switch {
 	case e.app.json:
@@ -181,7 +181,7 @@ func (e *execution) end(result *arbev1.Entry) error {
 	case r.TimedOut, r.OutOfMemory:
 		e.app.say("arbe: %s", r.Outcome())
 	}
-	if r.ExitCode < 0 { // nobody knows
+	if r.ExitCode < 0 { // it is not known
 		return exitCode(exitNotRun)
 	}
 	return exitCode(r.ExitCode)

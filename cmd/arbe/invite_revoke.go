@@ -13,9 +13,9 @@ import (
 func inviteRevoke(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{
-		Use:               "revoke ID",
-		Short:             "End an invite",
-		Long:              "End an invite: its link works no more. Owners only. Revoking one that has ended succeeds.",
+		Use:               "revoke INVITE",
+		Short:             "Revoke an invite",
+		Long:              "Revoke an invite: its link stops working. Owners only. Revoking one that has ended succeeds.",
 		Args:              takes(1, 1, "the id of one invite, as arbe invite list shows it"),
 		ValidArgsFunction: a.proposesFirst(a.invites),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {

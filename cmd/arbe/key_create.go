@@ -21,7 +21,7 @@ func keyCreate(a *app) *cobra.Command {
 		Use:   "create NAME",
 		Short: "Create an API key for one house",
 		Long: "Create an API key for one house, and print it. It is shown this once: the server keeps no copy. An\n" +
-			"owner may make one for a bot of the house. A key that is good for one house makes no others.",
+			"owner may make one for a bot of the house. A key for one house cannot create other keys.",
 		Example: "  export ARBE_TOKEN=$(arbe key create ci --expires 720h -q)",
 		Args:    takes(1, 1, "a name, which says what the key is for"),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
@@ -60,6 +60,6 @@ func keyCreate(a *app) *cobra.Command {
 	flags.StringVar(&req.AgentId, "agent", "", "bot that will use it, by id or name (default: you)")
 	a.completes(cmd, "agent", a.agents)
 	flags.DurationVar(&expires, "expires", 0, "how long it is valid, such as 720h (default: until it is revoked)")
-	flags.StringVar(&req.Id, "id", "", "your own word for it, so that a repeat makes no second key (8 to 32 of a-z0-9)")
+	flags.StringVar(&req.Id, "id", "", "an id of your choice, so that a retry creates nothing twice (8 to 32 characters, a-z and 0-9)")
 	return cmd
 }

@@ -13,7 +13,7 @@ import (
 func keyRevoke(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "revoke ID",
+		Use:   "revoke KEY",
 		Short: "End an API key for good",
 		Long: "End an API key for good: your own or, as an owner, any of the house. Revoking one that has ended succeeds.\n" +
 			"The command line of arbe up's machine has a key of its own: when you revoke it, the next arbe up makes another.",

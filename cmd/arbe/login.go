@@ -163,13 +163,6 @@ type loggedIn struct {
 
 // newProfile returns the address that a person typed as a full one, and the name of its profile.
 func (a *app) newProfile(address string) (host, name string, err error) {
-	if !strings.Contains(address, "://") {
-		scheme := "https://"
-		if u, err := url.Parse("http://" + address); err == nil && isLoopback(u.Hostname()) {
-			scheme = "http://"
-		}
-		address = scheme + address
-	}
 	if host, err = cleanHost(address); err != nil {
 		return "", "", err
 	}

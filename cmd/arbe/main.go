@@ -7,8 +7,8 @@
 // streams, what the person wants to see, and the way to the server (target.go). What a verb returns
 // becomes the words on stderr and the exit code in one place (failure.go).
 //
-// The rule to remember: data goes to stdout, everything said about it to stderr. What a program may
-// read (views.go) is a promise; what a person reads is not.
+// The rule to remember: data goes to stdout, everything said about it to stderr. What --json prints
+// (views.go) is a promise to programs; the text for people may change.
 package main
 
 import (

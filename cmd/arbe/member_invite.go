@@ -56,7 +56,7 @@ func memberInvite(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	a.houseFlag(cmd, &req.HouseId)
-	flags.StringVar(&req.Role, "role", "", "what the person will be: member or owner (default member)")
+	flags.StringVar(&req.Role, "role", "", "role that the person gets: member or owner (default member)")
 	flags.DurationVar(&expires, "expires", 0, "how long the link works, such as 24h (default: as the server says)")
 	return cmd
 }

@@ -13,7 +13,7 @@ func memberList(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List who is in a house, and as what",
+		Short: "List the members of a house with their roles",
 		Args:  takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
 			in, err := a.inHouse(ctx, c, house)

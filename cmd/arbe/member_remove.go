@@ -17,7 +17,7 @@ func memberRemove(a *app) *cobra.Command {
 		Use:   "remove MEMBER",
 		Short: "Remove a person or a bot from a house",
 		Long: "Remove a person or a bot from a house: as an owner anyone, else yourself. Their credentials for the house end.\n" +
-			"It asks first when a person types; a script is not asked.",
+			"On a terminal it asks first.",
 		Args:              takes(1, 1, "one member, by id or name"),
 		ValidArgsFunction: a.proposesFirst(a.agents),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {

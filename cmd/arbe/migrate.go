@@ -13,7 +13,7 @@ func migrate(a *app) *cobra.Command {
 		Use:   "migrate",
 		Short: "Bring your PostgreSQL (DATABASE_URL) up to this version's schema",
 		Long: "Bring a database up to this version's schema. A server does so at its start; this is for doing it before.\n" +
-			"It needs no secret key and writes to no file. Servers that run go on.",
+			"It needs no secret key and writes no file. Running servers keep running.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := a.settings(cmd)

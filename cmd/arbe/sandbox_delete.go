@@ -13,10 +13,10 @@ import (
 func sandboxDelete(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
-		Use:   "delete ID",
+		Use:   "delete SANDBOX",
 		Short: "Delete a sandbox with its files",
 		Long: "Delete a sandbox with its files and everything that runs in it. The threads on it get a new one with their\n" +
-			"next command. Deleting a dead one succeeds. It asks first when a person types; a script is not asked.",
+			"next command. Deleting a dead one succeeds. On a terminal it asks first.",
 		Args:              takes(1, 1, "the id of one sandbox"),
 		ValidArgsFunction: a.proposesFirst(a.sandboxes),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {

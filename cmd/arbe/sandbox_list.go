@@ -53,7 +53,7 @@ func sandboxList(a *app) *cobra.Command {
 	}
 	a.houseFlag(cmd, &house)
 	cmd.Flags().BoolVar(&all, "all", false, "list dead ones too")
-	cmd.Flags().IntVar(&limit, "limit", 50, "how many at most; 0 is all")
+	cmd.Flags().IntVar(&limit, "limit", 50, "the most to list; 0 means all")
 	return cmd
 }
 

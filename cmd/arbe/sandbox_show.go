@@ -15,7 +15,7 @@ import (
 // sandboxShow shows a sandbox.
 func sandboxShow(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:               "show ID",
+		Use:               "show SANDBOX",
 		Short:             "Show a sandbox",
 		Args:              takes(1, 1, "the id of one sandbox"),
 		ValidArgsFunction: a.proposesFirst(a.sandboxes),

@@ -21,13 +21,13 @@ func say(a *app) *cobra.Command { return a.speaking("say", "arbe say") }
 func (a *app) speaking(name, line string) *cobra.Command {
 	var req arbev1.SayRequest
 	cmd := &cobra.Command{
-		Use:   name + " [ID] TEXT",
+		Use:   name + " [THREAD] TEXT",
 		Short: "Say something in a thread, or run a command there",
-		Long: "Say something in a thread. TEXT is Markdown; - reads it from stdin. Without an ID it is the\n" +
-			"thread in $ARBE_THREAD.\n\n" +
-			"A TEXT that begins with ! or /run is a command for the thread's sandbox, unless it is --literal.\n" +
+		Long: "Say something in a thread. TEXT is Markdown; - reads it from stdin. THREAD\n" +
+			"defaults to $ARBE_THREAD.\n\n" +
+			"A TEXT that begins with ! or /run is a command for the thread's sandbox, unless --literal is given.\n" +
 			"Another word behind a slash, such as /shrug, is refused; //shrug says /shrug.\n" +
-			"Its output comes to the thread; to have it here, use: arbe x",
+			"The output of a command appears in the thread; arbe x prints it here.",
 		Example: "  " + line + " th4w7q2m9x 'the build is red'\n" +
 			"  " + line + " th4w7q2m9x '/run make test'\n" +
 			"  git log -3 | " + line + " th4w7q2m9x --literal -",
@@ -64,9 +64,9 @@ func (a *app) speaking(name, line string) *cobra.Command {
 			})
 		}),
 	}
-	cmd.Flags().StringVar(&req.Id, "id", "", "your own id for the entry, so that a repeat writes nothing")
+	cmd.Flags().StringVar(&req.Id, "id", "", "an id of your choice for the entry, so that a retry writes nothing twice")
 	cmd.Flags().StringVar(&req.ReplyTo, "reply-to", "", "id of the entry that this answers")
-	cmd.Flags().BoolVar(&req.Literal, "literal", false, "say TEXT as it is, also when it looks like a command")
+	cmd.Flags().BoolVar(&req.Literal, "literal", false, "say TEXT as it is, even if it looks like a command")
 	return cmd
 }
 

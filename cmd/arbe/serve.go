@@ -16,10 +16,10 @@ func serve(a *app) *cobra.Command {
 			"may create tables and roles: the server uses it to migrate, and serves as a role of its own.\n\n" +
 			"It prints no login link unless --login-link asks for one, so that none is in the log of a service: arbe login\n" +
 			"makes one on this machine.\n\n" +
-			"SIGTERM or Ctrl-C stops it in order. It is not ready any more (/readyz), takes up no more commands, and waits\n" +
-			"for those that run for drain_timeout at most. Those that have not ended then go on in their sandboxes, and the\n" +
-			"next start of this data directory goes on with them, if it comes within sandbox_grace. So a restart or an\n" +
-			"upgrade interrupts nobody. A second signal ends the waiting, and a third one the process.",
+			"SIGTERM or Ctrl-C stops it in order: /readyz fails, no more commands are started, and it waits up to\n" +
+			"drain_timeout for those that run. Commands that have not ended by then keep running in their sandboxes, and\n" +
+			"the next server on this data directory continues with them if it starts within sandbox_grace. So a restart\n" +
+			"or an upgrade interrupts nobody. A second signal ends the wait, and a third one the process.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := a.settings(cmd)

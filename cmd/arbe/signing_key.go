@@ -16,9 +16,9 @@ func signingKeyRotate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "Make a new key that signs threads' tokens",
-		Long: "Make a new key that signs threads' tokens, in the database of DATABASE_URL or of the arbe up that runs\n" +
-			"here. Servers do so by themselves every 30 days. Tokens of the old key go on until they expire, unless\n" +
-			"--drop-old ends them at once: that is for a key that leaked.",
+		Long: "Make a new key that signs the tokens of threads, in the database of DATABASE_URL or of the arbe up that runs\n" +
+			"here. Servers do so by themselves every 30 days. Tokens of the old key stay valid until they expire, unless\n" +
+			"--drop-old ends them at once: use it after a leak.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := a.settings(cmd)
@@ -32,9 +32,9 @@ func signingKeyRotate(a *app) *cobra.Command {
 				return a.printJSON(map[string]bool{"rotated": true, "dropped_old": dropOld})
 			}
 			if dropOld {
-				a.say("a new key signs; all tokens of threads made before have ended")
+				a.say("a new key signs; all earlier tokens of threads have ended")
 			} else {
-				a.say("a new key signs; tokens of the old one go on until they expire")
+				a.say("a new key signs; tokens of the old one stay valid until they expire")
 			}
 			return nil
 		},

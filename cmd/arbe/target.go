@@ -215,11 +215,18 @@ func (a *app) dataDir() string {
 // namesDataDir reports whether the person named the data directory.
 func (a *app) namesDataDir() bool { return first(a.dataDirFlag, a.getenv("ARBE_DATA_DIR")) != "" }
 
-// cleanHost checks the address of a server.
+// cleanHost returns the address of a server as a full one. Without a scheme it is https, and http for this machine.
 func cleanHost(host string) (string, error) {
+	if !strings.Contains(host, "://") {
+		scheme := "https://"
+		if u, err := url.Parse("http://" + host); err == nil && isLoopback(u.Hostname()) {
+			scheme = "http://"
+		}
+		host = scheme + host
+	}
 	u, err := url.Parse(host)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return "", fault.Newf(fault.Invalid, "write it as "+defaultHost, "%q is not the address of a server", host)
+		return "", fault.Newf(fault.Invalid, "write it as https://arbe.example.com or "+defaultHost, "%q is not the address of a server", host)
 	}
 	return strings.TrimRight(host, "/"), nil
 }

@@ -51,7 +51,7 @@ func (a *app) updateThread(ctx context.Context, c *arbe.Client, req *arbev1.Upda
 		return err
 	}
 	t := updated.GetThread()
-	return a.show(t.GetId(), viewThread(t), func() string { return fmt.Sprintf("%s %s (%s)", done, t.GetId(), oneLine(title(t))) })
+	return a.show(t.GetId(), viewThread(t), func() string { return fmt.Sprintf("%s %s: %s", done, t.GetId(), oneLine(title(t))) })
 }
 
 // changesThread is the body of a verb that makes one change to a thread.

@@ -16,11 +16,11 @@ import (
 func threadCancel(a *app) *cobra.Command {
 	var kill bool
 	cmd := &cobra.Command{
-		Use:   "cancel [ID] [COMMAND]",
+		Use:   "cancel [THREAD] [COMMAND]",
 		Short: "Cancel a command of a thread, or all that run or wait",
-		Long: fmt.Sprintf("Cancel a command, which is named by the id of its entry, or all commands of the thread that run\n"+
-			"or wait. Without an ID it is the thread in $ARBE_THREAD. A command gets SIGINT, after %s SIGTERM, and\n"+
-			"after %s more SIGKILL with everything it started. The thread tells how it ended.", entry.CancelGrace, entry.CancelGrace),
+		Long: fmt.Sprintf("Cancel one command of a thread, or all that run or wait. COMMAND is the id of the command's entry. THREAD\n"+
+			"defaults to $ARBE_THREAD. The command receives SIGINT, after %s SIGTERM, and after %s more SIGKILL,\n"+
+			"together with everything that it started. The thread shows how it ended.", entry.CancelGrace, entry.CancelGrace),
 		Example: "  arbe thread cancel th4w7q2m9x\n" +
 			"  arbe thread cancel th4w7q2m9x 2f0c7a52-8f3e-4a52-9d0e-6f1f7f2a7c11",
 		Args:              takes(0, 2, "a thread and a command"),

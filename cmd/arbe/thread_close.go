@@ -9,9 +9,9 @@ import (
 // threadClose close a chat.
 func threadClose(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:               "close [ID]",
+		Use:               "close [THREAD]",
 		Short:             "Close a chat",
-		Long:              "Close a chat: nothing more can be said there until it is reopened. Without an ID, the thread in $ARBE_THREAD.",
+		Long:              "Close a chat: nobody can write or run anything in it until it is reopened. THREAD defaults to $ARBE_THREAD.",
 		Args:              takes(0, 1, "one thread"),
 		ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE:              a.changesThread("closed", func(req *arbev1.UpdateThreadRequest) { req.Status = new("closed") }),

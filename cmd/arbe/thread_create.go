@@ -17,9 +17,8 @@ func threadCreate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create [PARENT]",
 		Short: "Create a thread",
-		Long: "Create a thread: in a house, below another thread, or with an agent (a direct message),\n" +
-			"according to what PARENT is: the id or name of a house or thread, or the id of an agent. Without one it\n" +
-			"is in your house.",
+		Long: "Create a thread. PARENT says where: the id or name of a house; the id or name of a thread, for a child of\n" +
+			"it; or the id of an agent, for a direct message. Without PARENT, the thread is in your house.",
 		Example: "  arbe thread create --name 'fix the build'\n" +
 			"  id=$(arbe thread create -q)",
 		Args:              takes(0, 1, "at most one parent"),
@@ -41,7 +40,7 @@ func threadCreate(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	a.houseFlag(cmd, &req.HouseId)
-	flags.StringVar(&req.Id, "id", "", "your own word for it, so that a repeat creates nothing (8 to 32 of a-z0-9)")
+	flags.StringVar(&req.Id, "id", "", "an id of your choice, so that a retry creates nothing twice (8 to 32 characters, a-z and 0-9)")
 	flags.StringVar(&req.Name, "name", "", "its title")
 	flags.StringVar(&req.EnvironmentId, "env", "", "environment of its sandbox, by id or name (default: the house's)")
 	flags.StringVar(&req.AgentId, "agent", "", "bot that drives it, by id or name")

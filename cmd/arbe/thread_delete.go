@@ -15,10 +15,10 @@ import (
 func threadDelete(a *app) *cobra.Command {
 	var yes, ignoreNotFound bool
 	cmd := &cobra.Command{
-		Use:   "delete ID",
+		Use:   "delete THREAD",
 		Short: "Delete a thread with its log and its children",
-		Long: "Delete a thread with its log and its children; its forks stay whole. This cannot be undone. It asks first when\n" +
-			"a person types; a script is not asked. A thread that does not exist is an error, unless --ignore-not-found makes\n" +
+		Long: "Delete a thread with its log and its children; its forks stay whole. This cannot be undone. On a\n" +
+			"terminal it asks first. A thread that does not exist is an error, unless --ignore-not-found makes\n" +
 			"a repeated deletion succeed.",
 		Args:              takes(1, 1, "one thread, by id or name"),
 		ValidArgsFunction: a.proposesFirst(a.threads),

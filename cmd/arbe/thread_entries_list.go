@@ -28,10 +28,10 @@ const pageSize = 1000
 func threadEntriesList(a *app) *cobra.Command {
 	var l listing
 	cmd := &cobra.Command{
-		Use:   "list [ID]",
+		Use:   "list [THREAD]",
 		Short: "Print the log of a thread, and follow it",
-		Long: "Print the log of a thread; without an ID, of the thread in $ARBE_THREAD. With --follow it goes\n" +
-			"on with what comes, over lost connections and restarts of the server, until Ctrl-C.",
+		Long: "Print the log of a thread. THREAD defaults to $ARBE_THREAD. With --follow, new entries are printed as they\n" +
+			"come, across lost connections and server restarts, until Ctrl-C.",
 		Example: "  arbe thread entries list th4w7q2m9x --tail 20 --follow\n" +
 			"  arbe thread entries list th4w7q2m9x --type chat --json | jq -r .payload.text",
 		Args:              takes(0, 1, "one thread"),
@@ -55,7 +55,7 @@ func threadEntriesList(a *app) *cobra.Command {
 	flags.Int64Var(&l.from, "from", 1, "first position to print")
 	flags.IntVar(&l.tail, "tail", 0, "only the last `N` entries of what is there; 0 is all")
 	flags.StringSliceVar(&l.types, "type", nil, "only entries of this type, or of a group of types such as signal (may be repeated)")
-	flags.BoolVarP(&l.follow, "follow", "f", false, "go on with what comes")
+	flags.BoolVarP(&l.follow, "follow", "f", false, "keep printing new entries until Ctrl-C")
 	return cmd
 }
 

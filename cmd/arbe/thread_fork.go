@@ -13,11 +13,11 @@ import (
 func threadFork(a *app) *cobra.Command {
 	var req arbev1.ForkThreadRequest
 	cmd := &cobra.Command{
-		Use:   "fork [ID]",
-		Short: "Go on from a place in a thread, in a thread of its own",
-		Long: "Make a thread that begins as another one is up to an entry, and goes on by itself. It stays\n" +
-			"whole when that one is deleted. It has the same driver, environment and tags, but no sandbox:\n" +
-			"its first command makes it one of its own. Commands of the other thread are not run again.",
+		Use:   "fork [THREAD]",
+		Short: "Continue from an entry of a thread in a new thread",
+		Long: "Create a thread that shares the log of another thread up to an entry, and continues on its own. It stays\n" +
+			"whole when the other thread is deleted. It has the same driver, environment and tags, but no sandbox: its\n" +
+			"first command gets one of its own. Commands of the other thread are not run again.",
 		Example: "  arbe thread fork t7k2m9q4x1ab --at 12\n" +
 			"  id=$(arbe thread fork t7k2m9q4x1ab -q)",
 		Args:              takes(0, 1, "one thread"),
@@ -35,8 +35,8 @@ func threadFork(a *app) *cobra.Command {
 		}),
 	}
 	flags := cmd.Flags()
-	flags.Int64Var(&req.At, "at", 0, "position of the last entry to take along (default the end)")
-	flags.StringVar(&req.Id, "id", "", "your own word for the fork, so that a repeat creates nothing (8 to 32 of a-z0-9)")
-	flags.StringVar(&req.Name, "name", "", "its title (default: that it is a fork of the other)")
+	flags.Int64Var(&req.At, "at", 0, "position of the last entry that both share (default: the last one)")
+	flags.StringVar(&req.Id, "id", "", "an id of your choice, so that a retry creates nothing twice (8 to 32 characters, a-z and 0-9)")
+	flags.StringVar(&req.Name, "name", "", "its title (default: it names the other thread)")
 	return cmd
 }

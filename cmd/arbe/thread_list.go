@@ -19,9 +19,9 @@ func threadList(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the threads of a house: pinned ones first, then the last active",
-		Long: "List the threads of a house: pinned ones first, then the last active. With --watch the list stays\n" +
-			"and changes as they do, until Ctrl-C; in a pipe each thread is a line again whenever it changes,\n" +
-			"and with --json an object: {\"thread\": …}, or {\"gone\": ID} when it leaves the list.",
+		Long: "List the threads of a house: pinned ones first, then the last active. With --watch the\n" +
+			"list is kept up to date until Ctrl-C. Into a pipe, a thread is printed again whenever it changes; with\n" +
+			"--json, as an object: {\"thread\": …}, or {\"gone\": ID} when it leaves the list.",
 		Args: takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) (err error) {
 			if limit < 0 {
@@ -59,8 +59,8 @@ func threadList(a *app) *cobra.Command {
 	flags.StringVar(&req.ForkedFromThreadId, "forks-of", "", "only forks of this thread")
 	flags.StringVar(&req.Tag, "tag", "", "only threads with this label")
 	flags.StringVar(&req.Status, "status", "", "only threads with this status")
-	flags.IntVar(&limit, "limit", 50, "how many at most; 0 is all")
-	flags.BoolVarP(&watch, "watch", "w", false, "go on with what changes")
+	flags.IntVar(&limit, "limit", 50, "the most to list; 0 means all")
+	flags.BoolVarP(&watch, "watch", "w", false, "keep the list up to date until Ctrl-C")
 	a.completes(cmd, "parent", a.threads)
 	a.completes(cmd, "forks-of", a.threads)
 	return cmd

@@ -9,9 +9,9 @@ import (
 // threadPin pin a thread to the top of the list.
 func threadPin(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:               "pin [ID]",
+		Use:               "pin [THREAD]",
 		Short:             "Pin a thread to the top of the list",
-		Long:              "Pin a thread to the top of the list, for everyone in the house. Without an ID, the thread in $ARBE_THREAD.",
+		Long:              "Pin a thread to the top of the list, for everyone in the house. THREAD defaults to $ARBE_THREAD.",
 		Args:              takes(0, 1, "one thread"),
 		ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE:              a.changesThread("pinned", func(req *arbev1.UpdateThreadRequest) { req.Pinned = new(true) }),

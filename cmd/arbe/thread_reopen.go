@@ -9,9 +9,9 @@ import (
 // threadReopen reopen a closed chat.
 func threadReopen(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:               "reopen [ID]",
+		Use:               "reopen [THREAD]",
 		Short:             "Reopen a closed chat",
-		Long:              "Reopen a closed chat. Without an ID, the thread in $ARBE_THREAD.",
+		Long:              "Reopen a closed chat. THREAD defaults to $ARBE_THREAD.",
 		Args:              takes(0, 1, "one thread"),
 		ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE:              a.changesThread("reopened", func(req *arbev1.UpdateThreadRequest) { req.Status = new("open") }),

@@ -15,7 +15,7 @@ import (
 // threadShow shows a thread.
 func threadShow(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:               "show [ID]",
+		Use:               "show [THREAD]",
 		Short:             "Show a thread",
 		Args:              takes(0, 1, "one thread"),
 		ValidArgsFunction: a.proposesFirst(a.threads),

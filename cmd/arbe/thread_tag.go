@@ -14,9 +14,10 @@ import (
 func threadTag(a *app) *cobra.Command {
 	var remove bool
 	cmd := &cobra.Command{
-		Use:   "tag ID TAG…",
+		Use:   "tag THREAD TAG…",
 		Short: "Add tags to a thread, or remove them",
-		Long:  "Add tags to a thread or, with --remove, remove them. Tags that it has, or does not have, already are left alone.",
+		Long: "Add tags to a thread or, with --remove, remove them. Adding a tag that it has, or removing one that it\n" +
+			"does not have, changes nothing.",
 		Example: "  arbe thread tag th4w7q2m9xab ci urgent\n" +
 			"  arbe thread tag th4w7q2m9xab urgent --remove",
 		Args:              takes(2, 1000, "a thread and at least one tag"),

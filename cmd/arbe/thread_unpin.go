@@ -9,9 +9,9 @@ import (
 // threadUnpin unpin a thread.
 func threadUnpin(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:               "unpin [ID]",
+		Use:               "unpin [THREAD]",
 		Short:             "Unpin a thread",
-		Long:              "Unpin a thread: it takes its place by activity again. Without an ID, the thread in $ARBE_THREAD.",
+		Long:              "Unpin a thread: it is sorted by activity again. THREAD defaults to $ARBE_THREAD.",
 		Args:              takes(0, 1, "one thread"),
 		ValidArgsFunction: a.proposesFirst(a.threads),
 		RunE:              a.changesThread("unpinned", func(req *arbev1.UpdateThreadRequest) { req.Pinned = new(false) }),

@@ -18,6 +18,6 @@ func (a *app) showToken(t *arbev1.ThreadToken) error {
 	if err := a.show(view.Token, view, func() string { return view.Token }); err != nil {
 		return err
 	}
-	a.say("it is good for thread %s until %s", view.ThreadID, view.ExpiresAt.Local().Format("15:04"))
+	a.say("it is valid for thread %s until %s", view.ThreadID, view.ExpiresAt.Local().Format("15:04"))
 	return nil
 }

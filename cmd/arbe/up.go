@@ -23,8 +23,8 @@ func up(a *app) *cobra.Command {
 		Use:   "up",
 		Short: "Start arbe here, with a database of its own",
 		Long: "Start arbe on this machine with everything it needs: a PostgreSQL in the data directory, a house\n" +
-			"named Home, and local sandboxes. It goes on until Ctrl-C, which also ends what runs in the sandboxes. A later\n" +
-			"start finds all data.",
+			"named Home, and local sandboxes. It runs until Ctrl-C, which also ends what runs in the sandboxes. The next\n" +
+			"start finds all data again.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, origins, err := a.settings(cmd)

@@ -6,11 +6,11 @@ import (
 	build "github.com/arbe-dev/arbe/internal/version"
 )
 
-// version says which build this is. It reaches no server.
+// version prints which build this is. It reaches no server.
 func version(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Say which build of arbe this is",
+		Short: "Print which build of arbe this is",
 		Args:  takes(0, 0, ""),
 		RunE:  func(*cobra.Command, []string) error { return a.showVersion() },
 	}

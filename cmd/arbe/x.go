@@ -27,26 +27,26 @@ func x(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "x [-t THREAD] -- PROGRAM [ARG…]",
 		Short: "Run a command on the sandbox of a thread",
-		Long: "Run a command on the sandbox of a thread, which is made if there is none. Its output comes here\n" +
-			"as it is printed, and arbe exits with its exit code. Everyone who follows the thread sees it too.\n" +
+		Long: "Run a command on the sandbox of a thread; the sandbox is created if there is none. The output is printed here\n" +
+			"as it comes, and arbe exits with the command's exit code. Everyone who follows the thread sees it too.\n" +
 			"\n" +
 			"On a terminal the command's stdout and stderr are one, so that their lines come in the order in\n" +
 			"which they were written. When stdout or stderr is a pipe or a file, the two are kept apart and\n" +
 			"every byte of both arrives, however many: the command waits for a slow reader. When the reader\n" +
-			"goes away (head), the command is cancelled, and arbe exits with 141. With --json, and on a\n" +
-			"terminal, output that comes too fast to follow is left out, and stderr says how much.\n" +
+			"goes away (head), the command is cancelled, and arbe exits with 141. On a terminal and with --json,\n" +
+			"output that comes too fast to follow is left out, and stderr says how much.\n" +
 			"\n" +
-			"Its stdin is that of arbe, to the end, unless that is a terminal or --no-stdin is given: then it\n" +
-			"is empty.\n" +
+			"The command reads arbe's stdin to its end. If that is a terminal, or with --no-stdin, the command's\n" +
+			"stdin is empty.\n" +
 			"\n" +
-			fmt.Sprintf("Ctrl-C sends SIGINT to the command, after %s SIGTERM, and after %s more SIGKILL; each further\n", entry.CancelGrace, entry.CancelGrace) +
-			"Ctrl-C goes on to the next one at once, and the last one leaves.\n" +
+			fmt.Sprintf("Ctrl-C sends SIGINT to the command; SIGTERM follows after %s, and SIGKILL after %s more. Each further\n", entry.CancelGrace, entry.CancelGrace) +
+			"Ctrl-C sends the next signal at once, and after the last one it ends arbe.\n" +
 			"\n" +
-			"When arbe is killed, the command goes on, and its output is in the thread; arbe thread cancel\n" +
-			"cancels it. When the server is restarted, the command goes on too, and arbe gets all of its\n" +
-			"output. A command whose stdin broke off that way is ended, because the end of its stdin would\n" +
-			"tell it that it has all: at once by a restart, a minute after arbe was killed. Then arbe exits\n" +
-			"with 125, as always when the output is not complete.",
+			"When arbe is killed, the command keeps running and its output goes to the thread; arbe thread cancel\n" +
+			"cancels it. When the server restarts, the command keeps running too, and arbe still gets all of its\n" +
+			"output. A command whose stdin is cut off is ended, at once by a restart and a minute after arbe was\n" +
+			"killed, because otherwise it would take the cut for the end of its input. Then arbe exits with 125,\n" +
+			"as always when the output is not complete.",
 		Example: "  arbe x -t th4w7q2m9x -- go test ./...\n" +
 			"  arbe x -t th4w7q2m9x -c 'make test | tail -20'\n" +
 			"  arbe x -t th4w7q2m9x tar c . | tar x\n" +
