@@ -105,7 +105,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The invariant is ours; whether it is linearizability, no more and no less, somebody else's checker says.
+// The check of the order is ours, so it is compared with an independent checker of linearizability.
 func TestCheckAgreesWithPorcupine(t *testing.T) {
 	t.Parallel()
 	const histories = 5_000
@@ -130,7 +130,7 @@ func TestCheckAgreesWithPorcupine(t *testing.T) {
 	}
 }
 
-// happened makes a history of a log that works: everything happens at one moment between call and return.
+// happened returns the history of a log that works: each operation takes effect at one moment between call and return.
 func happened(rng *rand.Rand) History {
 	h := History{Logs: map[string][]Record{"a": nil}}
 	for moment := range time.Duration(2 + rng.IntN(6)) {
@@ -154,7 +154,7 @@ func happened(rng *rand.Rand) History {
 	return h
 }
 
-// disturb changes when something happened, or what was seen.
+// disturb changes the time or the result of an operation.
 func disturb(rng *rand.Rand, h *History) {
 	shift := time.Duration(rng.IntN(1000) - 500)
 	switch n := rng.IntN(len(h.Appends) + len(h.Reads)); {
@@ -170,7 +170,7 @@ func disturb(rng *rand.Rand, h *History) {
 	}
 }
 
-// input is an operation: an append of so many records, or a read when it is 0.
+// input is an operation: an append of this many records, or a read if it is 0.
 type input int64
 
 // model is a log of which only the length matters: an append returns the position of its last record, a read
@@ -183,7 +183,7 @@ var model = porcupine.Model{
 	},
 }
 
-// operations are a history as porcupine takes it.
+// operations returns a history in the form that porcupine takes.
 func operations(h History) (ops []porcupine.Operation) {
 	at := map[string]int64{}
 	for _, r := range h.Logs["a"] {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mount makes a directory a small disk of its own, until the test ends.
+// mount mounts a small disk on a directory until the test ends.
 func mount(t testing.TB, dir string, size int64) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -32,7 +32,7 @@ func mount(t testing.TB, dir string, size int64) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if t.Failed() { // what Postgres said goes with the disk
+		if t.Failed() { // the log of Postgres is lost with the disk
 			said, _ := os.ReadFile(filepath.Join(dir, "postgres.log"))
 			os.WriteFile(dir+".log", said, 0o644)
 		}
@@ -42,7 +42,7 @@ func mount(t testing.TB, dir string, size int64) {
 	})
 }
 
-// unmountLeftovers removes the disks of programs like this that were killed.
+// unmountLeftovers removes the disks of earlier runs that were killed.
 func unmountLeftovers() {
 	mounts, _ := os.ReadFile("/proc/self/mounts")
 	for line := range strings.Lines(string(mounts)) {
@@ -78,7 +78,7 @@ func (p *postgres) fill(t testing.TB) (empty func()) {
 		if more == 0 {
 			break
 		}
-		// What Postgres took in between is missing now: then it is a little less.
+		// Postgres may have taken some of the space since it was measured: then it is measured again.
 		if err := unix.Fallocate(int(ballast.Fd()), 0, size, more); err != nil && !errors.Is(err, syscall.ENOSPC) {
 			t.Fatal(err)
 		} else if err == nil {
@@ -92,18 +92,18 @@ func (p *postgres) fill(t testing.TB) (empty func()) {
 	}
 }
 
-// switchWAL makes Postgres begin a new segment of its write-ahead log.
+// switchWAL makes Postgres start a new segment of its write-ahead log.
 func (p *postgres) switchWAL(t testing.TB) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), p.server.URL())
 	if err != nil {
-		return // it is down already
+		return // Postgres is down already
 	}
 	defer conn.Close(t.Context())
 	conn.Exec(t.Context(), "select pg_switch_wal()")
 }
 
-// revive starts it again if it did not survive, and returns when it takes connections.
+// revive starts Postgres again if it did not survive, and returns when it accepts connections.
 func (p *postgres) revive(w *world) {
 	w.Helper()
 	w.await("Postgres takes connections", resumeWithin, func() bool {

@@ -28,7 +28,7 @@ type follower struct {
 	*connection
 	log, name string
 	seen      []Record // of its own goroutine, until it ended
-	// reached is the position told last.
+	// reached is the last position received.
 	reached atomic.Int64
 }
 
@@ -61,12 +61,12 @@ func (w *world) followBy(name, log string, run func(*follower)) *follower {
 	return f
 }
 
-func (f *follower) told(seq int64, text string) {
+func (f *follower) received(seq int64, text string) {
 	f.seen = append(f.seen, Record{seq, label(text)})
 	f.reached.Store(seq)
 }
 
-// rpc follows through the Go client, which connects again by itself. When there is another server it changes over.
+// rpc follows through the Go client, which reconnects by itself. If there is another server, it switches to it.
 func (f *follower) rpc() {
 	w := f.world
 	ctx, leave := context.WithCancel(w.following)
@@ -88,12 +88,12 @@ func (f *follower) rpc() {
 			if err := json.Unmarshal([]byte(e.Payload), &payload); err != nil {
 				w.report("tail %s: %v in %.200q", f.name, err, e.Payload)
 			}
-			f.told(e.Seq, payload.Text)
+			f.received(e.Seq, payload.Text)
 		}
 	}
 }
 
-// get asks for what comes behind where the follower is. It is nil when that failed.
+// get requests the records after the follower's position. It returns nil if that failed.
 func (f *follower) get(live string) *http.Response {
 	what := fmt.Sprintf("%s?live=%s&offset=%016d_%016d", f.log, live, f.reached.Load(), 0)
 	res, err := f.http.Do(f.server().request(f.world.following, http.MethodGet, what, nil))
@@ -113,7 +113,7 @@ func (f *follower) get(live string) *http.Response {
 }
 
 // events follows by server-sent events. A data event counts when the control event after it has come, which
-// says where it ends: whoever reconnects asks from the last control event on.
+// says where it ends: a client that reconnects continues from the last control event.
 func (f *follower) events() {
 	res := f.get("sse")
 	if res == nil {
@@ -149,7 +149,7 @@ func (f *follower) events() {
 	}
 }
 
-// longPoll follows by one request after the other.
+// longPoll follows with one request after another.
 func (f *follower) longPoll() {
 	for f.world.following.Err() == nil {
 		res := f.get("long-poll")
@@ -164,7 +164,7 @@ func (f *follower) longPoll() {
 	}
 }
 
-// take takes JSON arrays of messages, one behind the other, which end at an offset.
+// take reads consecutive JSON arrays of messages that end at an offset.
 func (f *follower) take(messages, offset string) {
 	var all []json.RawMessage
 	for decoder := json.NewDecoder(strings.NewReader(messages)); ; {
@@ -182,7 +182,7 @@ func (f *follower) take(messages, offset string) {
 	first := position(offset) - int64(len(all)) + 1
 	for i, message := range all {
 		seq := first + int64(i)
-		// A message of the stream of its own is a payload; one of the thread's is an entry, which has one.
+		// A message of the test's own stream is a payload; one of the thread's stream is an entry that has a payload.
 		var m struct {
 			Seq     int64
 			Text    string
@@ -191,18 +191,18 @@ func (f *follower) take(messages, offset string) {
 		if err := json.Unmarshal(message, &m); err != nil || f.log == f.world.threadLog && m.Seq != seq {
 			f.world.report("tail %s of %s: %.200q came as number %d", f.name, f.log, message, seq)
 		}
-		f.told(seq, m.Text+m.Payload.Text)
+		f.received(seq, m.Text+m.Payload.Text)
 	}
 }
 
-// printed is a tail that is a process of its own: the command line's.
+// printed is a tail in a process of its own: arbe thread entries list --follow.
 type printed struct {
 	*process
 	follower *follower
 	path     string
 }
 
-// print starts one. Its output is looked at when the run ends.
+// print starts one. Its output is checked at the end of the run.
 func (w *world) print() *printed {
 	w.Helper()
 	f := &follower{connection: w.connect(), name: "command line", log: w.threadLog}
@@ -211,7 +211,7 @@ func (w *world) print() *printed {
 	if err != nil {
 		w.Fatal(err)
 	}
-	defer out.Close() // the process has its own
+	defer out.Close() // the process has its own copy
 	cmd := exec.Command(w.program, "thread", "entries", "list", w.thread, "--follow", "--json")
 	cmd.Env = []string{"ARBE_HOST=" + f.server().url, "ARBE_TOKEN=" + f.server().token, "HOME=" + w.dir, "ARBE_DATA_DIR=" + filepath.Join(w.dir, "nobody")}
 	cmd.Stdout = out
@@ -223,7 +223,7 @@ func (w *world) print() *printed {
 	return p
 }
 
-// look takes what was printed so far, and returns the position it reached.
+// look reads what was printed so far, and returns the position that it reached.
 func (p *printed) look() (reached int64) {
 	w := p.follower.world
 	text, err := os.ReadFile(p.path)
@@ -233,7 +233,7 @@ func (p *printed) look() (reached int64) {
 	p.follower.seen = nil
 	for line := range strings.Lines(string(text)) {
 		if !strings.HasSuffix(line, "\n") {
-			break // it is being printed
+			break // the rest of the line is still to come
 		}
 		var entry struct {
 			Seq     int64
@@ -242,12 +242,12 @@ func (p *printed) look() (reached int64) {
 		if err := json.Unmarshal([]byte(line), &entry); err != nil {
 			w.Fatalf("the command line printed %q", line)
 		}
-		p.follower.told(entry.Seq, entry.Payload.Text)
+		p.follower.received(entry.Seq, entry.Payload.Text)
 	}
 	return p.follower.reached.Load()
 }
 
-// look starts readers, which look again and again where the logs end.
+// look starts readers that ask repeatedly where the logs end.
 func (w *world) look() {
 	for log, end := range map[string]func(context.Context, *connection) (int64, error){w.threadLog: lastOfThread, w.ownLog: endOfStream} {
 		c := w.connect()
@@ -281,7 +281,7 @@ func (w *world) lookOnce(c *connection, log string, end func(context.Context, *c
 	w.history.Reads = append(w.history.Reads, r)
 }
 
-// lastOfThread is the end of the thread's log, by RPC.
+// lastOfThread asks for the end of the thread's log by RPC.
 func lastOfThread(ctx context.Context, c *connection) (int64, error) {
 	res, err := c.server().client(c.http).Entries.List(ctx, &arbev1.ListRequest{ThreadId: c.world.thread, Last: true, Limit: 1})
 	switch code := connect.CodeOf(err); {
@@ -293,7 +293,7 @@ func lastOfThread(ctx context.Context, c *connection) (int64, error) {
 	return 0, odd{err}
 }
 
-// endOfStream is the end of the other log, at the stream door.
+// endOfStream asks for the end of the other log at the stream door.
 func endOfStream(ctx context.Context, c *connection) (int64, error) {
 	res, err := c.http.Do(c.server().request(ctx, http.MethodHead, c.world.ownLog, nil))
 	if err != nil {

@@ -18,7 +18,7 @@ var (
 	chance  = flag.Uint64("chaos.seed", uint64(time.Now().UnixNano()), "what chance begins with")
 )
 
-// scratch is the directory of what is made once for all tests.
+// scratch is the directory of files that all tests share.
 var scratch string
 
 func TestMain(m *testing.M) {
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// program is arbe, built for this run: to look for data races if this program does, unless it shall be lean.
+// program is an arbe built for this run: with the race detector if this test has it, unless it must be lean.
 func program(t testing.TB, lean bool) string {
 	t.Helper()
 	build := buildLean

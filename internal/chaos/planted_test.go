@@ -27,7 +27,7 @@ func TestAPlantedBugIsFound(t *testing.T) {
 		w := newWorld(t, *chance, scenario{servers: 1})
 		w.db.execute(w, "alter system set synchronous_commit = off", "alter system set wal_writer_delay = '10s'", "select pg_reload_conf()")
 		wr := w.newWriter(200, &rpc{w})
-		// Postgres writes in the background now and then, so that it may be lucky: but not for long.
+		// Postgres sometimes writes in the background in time, so one try may lose nothing.
 		for n := range 20 {
 			w.restartServers()
 			for i := range 3 {
@@ -82,7 +82,7 @@ func kinds(found []Violation) (all []Kind) {
 	return all
 }
 
-// restartServers starts the servers anew, whose memory of what Postgres forgot would stand in the way.
+// restartServers restarts the servers: what they remember of the records that Postgres lost would hide the loss.
 func (w *world) restartServers() {
 	for _, s := range w.servers {
 		s.process.kill()
@@ -90,15 +90,15 @@ func (w *world) restartServers() {
 	}
 }
 
-// liar is a proxy between the clients and a server that is honest but for one request or event of each kind: the
-// one of this number, counted from 1; 0 is none.
+// liar is a proxy between the clients and a server that falsifies one request or event of each kind: the one with
+// this number, counted from 1; 0 is none.
 type liar struct {
 	swallow, double, repeat, omit int64
 
 	appends, events atomic.Int64
 }
 
-// between puts it before the only server.
+// between puts the proxy in front of the only server.
 func (l *liar) between(w *world) {
 	s := w.servers[0]
 	to, err := url.Parse(s.url)
@@ -121,7 +121,7 @@ func (l *liar) between(w *world) {
 			case l.swallow:
 				rw.WriteHeader(http.StatusNoContent)
 				return
-			case l.double: // as if its ids were other ones
+			case l.double: // with other ids, so that the server cannot recognize the repeat
 				again := s.request(r.Context(), r.Method, w.threadLog, []byte(strings.ReplaceAll(string(body), `"id":"`, `"id":"again-`)))
 				again.URL.Host, again.Host = to.Host, to.Host
 				again.Header.Set("Content-Type", "application/json")
@@ -140,7 +140,7 @@ func (l *liar) between(w *world) {
 	s.url = front.URL
 }
 
-// distort passes events on, one of them twice, or not.
+// distort passes events on, but one of them twice or not at all.
 func (l *liar) distort(body io.ReadCloser) io.ReadCloser {
 	told, tells := io.Pipe()
 	go func() {

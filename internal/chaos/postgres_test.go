@@ -29,7 +29,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
-// postgres is a cluster of its own, as safe as an operator's: it syncs what it commits.
+// postgres is a cluster of the test's own. It syncs each commit, as an operator's does.
 type postgres struct {
 	dir    string
 	server *embedded.Server
@@ -58,11 +58,10 @@ func startPostgres(t testing.TB, dir string) *postgres {
 	return p
 }
 
-// secretKey is what all servers of this run seal with.
+// secretKey is the key with which all servers of this run seal.
 var secretKey = sync.OnceValues(secret.NewKey)
 
-// template is the directory of a cluster, stopped, with a migrated database in it: it is made once, and copied
-// for each test.
+// template is the directory of a stopped cluster with a migrated database. It is created once and copied for each test.
 var template = sync.OnceValues(func() (dir string, err error) {
 	ctx := context.Background()
 	dir = filepath.Join(scratch, "postgres")
@@ -87,7 +86,7 @@ var template = sync.OnceValues(func() (dir string, err error) {
 	return dir, os.Remove(filepath.Join(dir, "port")) // each copy has its own
 })
 
-// start starts it, or starts it again after it was killed.
+// start starts Postgres, also after it was killed.
 func (p *postgres) start(t testing.TB) {
 	t.Helper()
 	server, err := embedded.Start(t.Context(), embedded.Config{Dir: p.dir, Log: slog.New(slog.DiscardHandler)})
@@ -100,7 +99,7 @@ func (p *postgres) start(t testing.TB) {
 	}
 }
 
-// kill is kill -9 of the postmaster; of all its processes too, or these find out by themselves.
+// kill kills the postmaster with SIGKILL, and all its processes too or lets them notice by themselves.
 func (p *postgres) kill(t testing.TB, all bool) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(p.dir, "data", "postmaster.pid"))
@@ -124,7 +123,7 @@ func (p *postgres) kill(t testing.TB, all bool) {
 	<-p.server.Done()
 }
 
-// restart is the fast restart of an operator.
+// restart is an operator's fast restart.
 func (p *postgres) restart(t testing.TB) {
 	t.Helper()
 	if err := p.server.Stop(t.Context()); err != nil {
@@ -133,7 +132,7 @@ func (p *postgres) restart(t testing.TB) {
 	p.start(t)
 }
 
-// owner connects past the wire and past row-level security. The caller closes the connection.
+// owner connects without the wire and bypasses row-level security. The caller closes the connection.
 func (p *postgres) owner(t testing.TB) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), p.server.URL())
@@ -159,24 +158,24 @@ type accident int32
 
 const (
 	none accident = iota
-	// neverArrives: Postgres does not hear of it.
+	// neverArrives: Postgres receives nothing of it.
 	neverArrives
-	// halfArrives: Postgres hears the beginning.
+	// halfArrives: Postgres receives its beginning only.
 	halfArrives
-	// answerLost: Postgres commits, and nobody hears.
+	// answerLost: Postgres commits, and its answer is lost.
 	answerLost
 )
 
-// wire passes the connections between servers and a Postgres on. It stays at one address, and can be cut.
+// wire is a proxy between servers and a Postgres. Its address stays the same, and it can be cut.
 type wire struct {
 	listener net.Listener
 
 	mu       sync.Mutex
 	upstream *url.URL
-	// conns are all connections, with whether what is said on them goes nowhere.
+	// conns are all connections, each with whether its bytes are dropped.
 	conns map[net.Conn]*atomic.Bool
 
-	// next is what happens to the next commit; happened counts accidents.
+	// next is the accident of the next commit; happened counts accidents.
 	next     atomic.Int32
 	happened atomic.Int64
 }
@@ -204,7 +203,7 @@ func layWire(t testing.TB) *wire {
 	return w
 }
 
-// lead makes it lead to the database at this URL.
+// lead makes the wire lead to the database at this URL.
 func (w *wire) lead(to string) {
 	u, err := url.Parse(to)
 	if err != nil {
@@ -215,7 +214,7 @@ func (w *wire) lead(to string) {
 	w.upstream = u
 }
 
-// url is the database's, through the wire.
+// url is the database's URL through the wire.
 func (w *wire) url() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -233,7 +232,7 @@ func (w *wire) cut() {
 	}
 }
 
-// hush makes all connections of this moment go nowhere, and tells nobody: as when a machine is gone.
+// hush drops all bytes on the present connections without closing them, as when a machine disappears.
 func (w *wire) hush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -299,17 +298,18 @@ func (w *wire) carry(server net.Conn) {
 			postgres.Write(said[:rand.IntN(len(said))])
 			return nil
 		case answerLost:
-			mute.Store(true) // before it is passed on, so that the answer cannot be quicker
+			mute.Store(true) // before the commit is passed on, so that its answer cannot come first
 		}
 		return said
 	})
 }
 
-// commits reports whether what a server says to Postgres ends a transaction that writes: the name of the
-// statement that writes a batch, or the word.
+// commits reports whether bytes from a server end a transaction that writes: they have the name of the statement
+// that writes a batch, or the word commit.
 func commits(said []byte) bool { return bytes.Contains(said, []byte("commit")) }
 
-// pass copies from one to the other what through lets through, until that is nothing or one of them ends.
+// pass copies what through lets through from one connection to the other, until it lets nothing through or one of
+// them ends.
 func pass(from, to net.Conn, through func(said []byte) []byte) {
 	buf := make([]byte, 64<<10)
 	for {

@@ -13,11 +13,11 @@ import (
 	"testing"
 )
 
-// process is a child that does not outlive this program, however that ends.
+// process is a child process that does not outlive this one, however this one ends.
 type process struct {
 	*os.Process
 	exited chan struct{}
-	// meant says that we ended it.
+	// meant says that the test ended it.
 	meant atomic.Bool
 }
 
@@ -26,7 +26,7 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 	p := &process{exited: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// To Linux the parent is the thread that forked, so it must live as long as the child.
+		// For Linux the parent is the thread that forked, so that thread must live as long as the child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -40,14 +40,14 @@ func spawn(cmd *exec.Cmd) (*process, error) {
 	return p, <-started
 }
 
-// kill is kill -9; it returns when the process is gone.
+// kill sends SIGKILL and returns when the process is gone.
 func (p *process) kill() {
 	p.meant.Store(true)
 	p.Kill()
 	<-p.exited
 }
 
-// resident is how much memory a process has, in bytes.
+// resident returns the resident memory of a process in bytes.
 func (p *process) resident(t testing.TB) int64 {
 	t.Helper()
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(p.Pid) + "/statm")

@@ -2,5 +2,5 @@
 
 package chaos
 
-// raceEnabled says that this program, and so the one it kills, looks for data races.
+// raceEnabled says whether this test, and so the server that it kills, is built with the race detector.
 const raceEnabled = true

@@ -19,12 +19,12 @@ import (
 type scenario struct {
 	name    string
 	servers int
-	// lean says that the servers are built as for use, even if this program looks for data races, which takes
-	// much memory.
+	// lean says that the servers are built without the race detector even if this test has it, because it takes much
+	// memory.
 	lean bool
-	// disk is how large the disk of Postgres is, in bytes; 0 is as large as it is.
+	// disk is the size of the disk of Postgres in bytes; 0 uses the machine's.
 	disk int64
-	// trouble happens for about as long as given, while clients write, read and follow.
+	// trouble causes the trouble for about this long, while clients write, read and follow.
 	trouble func(w *world, lasts time.Duration)
 }
 
@@ -74,7 +74,7 @@ var scenarios = []scenario{
 		before := w.servers[0].process.resident(w)
 		stopped.Signal(syscall.SIGSTOP)
 		w.flood(records, size)
-		// All others see it while those see nothing.
+		// All other followers must receive it while the stalled ones read nothing.
 		end := int64(len(w.logs()[w.threadLog]))
 		for _, f := range w.tails {
 			if f.log == w.threadLog {
@@ -98,7 +98,7 @@ var scenarios = []scenario{
 			empty := w.db.fill(w)
 			w.await("an append says that the disk is full", resumeWithin, func() bool { return w.full.Load() > 0 })
 			if w.rng.IntN(2) == 0 {
-				w.db.switchWAL(w) // the next segment has no place: Postgres panics
+				w.db.switchWAL(w) // there is no space for the next segment, so Postgres panics
 				w.pause(0, time.Second)
 			}
 			empty()
@@ -147,7 +147,7 @@ func (w *world) cutCommits() {
 
 func (w *world) anyAccident() accident { return neverArrives + accident(w.rng.IntN(3)) }
 
-// flood writes so many records of about a size into the thread's log.
+// flood writes this many records of about this size to the thread's log.
 func (w *world) flood(records, size int) {
 	const writers = 4
 	var all sync.WaitGroup
@@ -162,7 +162,7 @@ func (w *world) flood(records, size int) {
 	all.Wait()
 }
 
-// stall begins to follow the thread, and reads no more than that it may.
+// stall starts to follow the thread, and reads nothing after the status of the answer.
 func (w *world) stall() {
 	w.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(w.servers[0].url, "http://"))
@@ -181,7 +181,7 @@ func (w *world) stall() {
 	}
 }
 
-// again lets something happen, and what it harms resume, for a while, and at least twice.
+// again repeats something for a while, at least twice, and waits each time until what it harmed works again.
 func (w *world) again(lasts time.Duration, happens func()) {
 	w.Helper()
 	for n, end := 0, time.Now().Add(lasts); n < 2 || time.Now().Before(end); n++ {
@@ -219,7 +219,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestChaos is for `make chaos`: each scenario is longer, and more often there.
+// TestChaos is for `make chaos`, which runs each scenario longer and more often.
 func TestChaos(t *testing.T) {
 	if *lasting == 0 {
 		t.Skip("it runs with -chaos.for")

@@ -40,19 +40,19 @@ type world struct {
 	// threadLog and ownLog are the names of the two streams.
 	threadLog, ownLog string
 
-	// writing ends when the writers shall end, following when the followers shall.
+	// The end of writing ends the writers, and the end of following the followers.
 	writing, following       context.Context
 	stopWriting, stopFollows context.CancelFunc
 	work                     sync.WaitGroup // of the writers
 	follows                  sync.WaitGroup
 
-	// These are the test's goroutine's.
+	// Only the test's goroutine uses these.
 	connections int
 	writers     []*writer
 	tails       []*follower
 	prints      []*printed
 
-	// full counts appends that were told that the disk is full.
+	// full counts appends that were refused because the disk is full.
 	full atomic.Int64
 
 	mu      sync.Mutex
@@ -60,7 +60,7 @@ type world struct {
 	odd     []string
 }
 
-// newWorld starts everything but the clients. Its files are gone with the test, unless that fails.
+// newWorld starts everything except the clients. Its files are removed after the test, unless it fails.
 func newWorld(t *testing.T, seed uint64, s scenario) *world {
 	t.Helper()
 	dir, err := os.MkdirTemp("", fmt.Sprintf("arbe-chaos-%d-", os.Getpid()))
@@ -82,7 +82,7 @@ func newWorld(t *testing.T, seed uint64, s scenario) *world {
 	return w
 }
 
-// serve starts servers, and makes the logs.
+// serve starts servers and creates the logs.
 func (w *world) serve(servers int) {
 	w.Helper()
 	key, err := secretKey()
@@ -116,7 +116,7 @@ func (w *world) serve(servers int) {
 	}
 }
 
-// clear ends the clients and removes the files; of a test that failed, what tells why stays.
+// clear ends the clients and removes the files. After a failure it keeps the files that explain it.
 func (w *world) clear() {
 	w.stopWriting()
 	w.stopFollows()
@@ -132,10 +132,10 @@ func (w *world) clear() {
 	w.Logf("the history, and what servers and Postgres said, is in %s", w.dir)
 }
 
-// now is the time of the history.
+// now is the time on the history's clock.
 func (w *world) now() time.Duration { return time.Since(w.began) }
 
-// report notes what no client should ever see.
+// report records something that no client should ever see.
 func (w *world) report(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,7 +150,7 @@ func (w *world) pause(least, most time.Duration) {
 	}
 }
 
-// await waits until something holds.
+// await waits until a condition holds.
 func (w *world) await(what string, within time.Duration, holds func() bool) {
 	w.Helper()
 	for deadline := time.Now().Add(within); !holds(); {
@@ -182,7 +182,7 @@ func (w *world) explain() {
 	w.odd = nil
 }
 
-// resume waits until every writer got an append through that it began after this call.
+// resume waits until each writer has completed an append that it began after this call.
 func (w *world) resume() {
 	w.Helper()
 	from := w.now()
@@ -191,7 +191,7 @@ func (w *world) resume() {
 	}
 }
 
-// finish ends the writers, lets the tails come to the end, and returns the history, complete.
+// finish ends the writers, waits until the tails have reached the end, and returns the complete history.
 func (w *world) finish() History {
 	w.Helper()
 	w.stopWriting()
@@ -244,7 +244,7 @@ func (w *world) verify() {
 	}
 }
 
-// listen looks through what the servers said for what is never right.
+// listen searches the servers' logs for lines that must never occur.
 func (w *world) listen() {
 	w.Helper()
 	for _, s := range w.servers {
@@ -262,7 +262,7 @@ func (w *world) listen() {
 	}
 }
 
-// logs reads the logs in the end, past all servers.
+// logs reads the final logs from Postgres, without a server.
 func (w *world) logs() map[string][]Record {
 	w.Helper()
 	logs := map[string][]Record{w.threadLog: nil, w.ownLog: nil}
@@ -294,12 +294,12 @@ type server struct {
 	world *world
 	name  string
 	key   string
-	// url and token are known since the first start, and stay.
+	// url and token are known after the first start and do not change.
 	url, token string
 	process    *process
 }
 
-// start starts it, or starts it again, and returns when it serves. While Postgres is away a start fails, and is
+// start starts the server, or restarts it, and returns when it serves. While Postgres is away a start fails and is
 // tried again.
 func (s *server) start() {
 	w := s.world
@@ -313,7 +313,7 @@ func (s *server) start() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	defer out.Close() // the process has its own
+	defer out.Close() // the process has its own copy
 	for deadline := time.Now().Add(resumeWithin); ; {
 		said, err := out.Seek(0, io.SeekEnd)
 		if err != nil {
@@ -324,7 +324,7 @@ func (s *server) start() {
 		cmd.Env = []string{
 			"PATH=" + os.Getenv("PATH"), "HOME=" + w.dir, "DATABASE_URL=" + w.db.wire.url(), "ARBE_SECRET_KEY=" + s.key,
 			"ARBE_DATA_DIR=" + data, "ARBE_ADDR=" + addr, "ARBE_LONG_POLL_TIMEOUT=2s",
-			"ARBE_SANDBOX_RUNTIME=none", // no box is made here
+			"ARBE_SANDBOX_RUNTIME=none", // these tests run no commands
 		}
 		cmd.Stdout, cmd.Stderr = out, out
 		if s.process, err = spawn(cmd); err != nil {
@@ -340,7 +340,7 @@ func (s *server) start() {
 	}
 }
 
-// ready waits until the server says in its log that it runs; it is false when its process ended before.
+// ready waits until the server's log says that it serves. It returns false if the process ended before that.
 func (s *server) ready(data string, said int64, deadline time.Time) bool {
 	for time.Now().Before(deadline) {
 		select {
@@ -368,7 +368,7 @@ func (s *server) ready(data string, said int64, deadline time.Time) bool {
 	return false
 }
 
-// watch reports a server that ends although nobody ended it.
+// watch reports a server that ended by itself.
 func (s *server) watch(p *process) {
 	go func() {
 		<-p.exited
@@ -378,12 +378,12 @@ func (s *server) watch(p *process) {
 	}()
 }
 
-// client is the Go client of this server, over these connections.
+// client returns a Go client of this server that uses these connections.
 func (s *server) client(over *http.Client) *arbe.Client {
 	return arbe.New(s.url, s.token, arbe.WithHTTPClient(over))
 }
 
-// request is a request at the stream door; what is a stream's name and maybe a query.
+// request returns a request to the stream door; what is a stream's name and possibly a query.
 func (s *server) request(ctx context.Context, method, what string, body []byte) *http.Request {
 	req, err := http.NewRequestWithContext(ctx, method, s.url+"/api/stream/"+what, strings.NewReader(string(body)))
 	if err != nil {
@@ -393,7 +393,7 @@ func (s *server) request(ctx context.Context, method, what string, body []byte) 
 	return req
 }
 
-// connection is a client's own way to the servers: one at a time, and the next when that one fails.
+// connection is a client's own way to the servers: it uses one at a time, and the next one when that fails.
 type connection struct {
 	world  *world
 	number int
@@ -412,7 +412,7 @@ func (c *connection) server() *server {
 	return c.world.servers[int(c.at.Load())%len(c.world.servers)]
 }
 
-// leave goes to the next server, after a moment.
+// leave switches to the next server after a short pause.
 func (c *connection) leave(ctx context.Context) {
 	c.at.Add(1)
 	select {
@@ -421,7 +421,7 @@ func (c *connection) leave(ctx context.Context) {
 	}
 }
 
-// label is what of a text names its append; the rest is there to be long.
+// label is the part of a text that names its append; the rest only makes it long.
 func label(text string) string {
 	name, _, _ := strings.Cut(text, " ")
 	return name

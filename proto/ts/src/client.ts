@@ -19,7 +19,7 @@ export type ClientOptions =
   | {
       /** The server's address, such as "http://127.0.0.1:8420". */
       baseUrl: string;
-      /** An API key, a session or a thread's token; it travels as "Authorization: Bearer …". None calls without a credential. */
+      /** An API key, a session or a thread's token; sent as "Authorization: Bearer …". Without it, calls have no credential. */
       token?: string;
     }
   | {
@@ -43,17 +43,16 @@ export interface Client {
 
   /**
    * Replays a thread's log and then follows it: every entry exactly once, in order, however often
-   * connections are cut and servers restart in between. It connects again by itself, from the position
-   * it reached. Attempts that bring it no further wait longer and longer, up to five seconds; `onDisconnect`
-   * is told of each.
+   * connections are cut and servers restart in between. It reconnects by itself, from the position
+   * it reached. While attempts make no progress, the waits between them grow to five seconds; `onDisconnect`
+   * is called before each.
    *
    * Besides entries it yields deltas, which are previews and may be missed or repeated around a
-   * reconnect (their offset tells), and caughtUp, once per connection.
+   * reconnect (their offset shows it), and caughtUp, once per connection.
    *
    * It ends when the loop is left. It throws the signal's reason when that is aborted, and a
-   * `ConnectError` that connecting again cannot heal: the credential is not accepted, the thread is not
-   * there or was deleted, the position is past the log's end, as it also is after a restore that lost the last
-   * entries. It throws a `GapError` when the log itself has a gap.
+   * `ConnectError` that reconnecting cannot fix: the credential is not accepted, the thread does not exist, or the
+   * position is past the log's end, which also happens after a restore that lost the last entries. It throws a `GapError` when the log itself has a gap.
    */
   tail(threadId: string, options?: TailOptions): AsyncGenerator<TailEvent, never, void>;
 
@@ -62,23 +61,23 @@ export interface Client {
    * meanwhile. An exit code other than 0 is no error.
    *
    * It throws the signal's reason when that is aborted; then the command goes on. What the caller's functions and stdin
-   * throw cancels the command. It throws an `OutputError` when the output did not arrive whole, and else what
-   * `threads.runCommand` and `tail` throw.
+   * throw cancels the command. It throws an `OutputError` when the output did not arrive whole, and otherwise
+   * what `threads.runCommand` and `tail` throw.
    */
   run(request: RunRequest, options?: RunOptions): Promise<RunResult>;
 
   /**
-   * Tells of the rows of a house that the request names and of their changes, however often connections are cut and
+   * Yields the rows of a house that the request names, and their changes, however often connections are cut and
    * servers restart in between: first every row, then caughtUp, then a row whenever it changes and a gone when it is
-   * no longer one of those. It connects again by itself; then rows may be told again as they were, caughtUp comes
-   * again, and a gone comes before it for each row that was lost meanwhile.
+   * deleted or no longer requested. It reconnects by itself; then unchanged rows may be yielded again, and so is
+   * caughtUp, after a gone for each row that disappeared meanwhile.
    *
    * It ends and throws as `tail` does.
    */
   watchHouse(request: WatchRequest, options?: WatchOptions): AsyncGenerator<WatchEvent, never, void>;
 }
 
-/** Makes a client. It reaches nothing by itself. */
+/** Creates a client. It connects only when it is used. */
 export function createClient(options: ClientOptions): Client {
   const transport = stringifiable(
     "transport" in options

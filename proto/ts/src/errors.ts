@@ -2,17 +2,17 @@ import { Code, ConnectError } from "@connectrpc/connect";
 
 import { ErrorInfoSchema, type ErrorInfo } from "./gen/arbe/v1/error_pb.js";
 
-/** What the reader of an error of the server can do about it; empty when the server gave nothing. */
+/** What the reader of a server's error can do about it; empty if the server gave no next step. */
 export function nextStep(error: unknown): string {
   return info(error)?.next || metadata(error, "Arbe-Next");
 }
 
-/** The name of this very failure in the server's log. Only internal errors have one; empty otherwise. */
+/** The reference of this failure in the server's log. Only internal errors have one; empty otherwise. */
 export function reference(error: unknown): string {
   return info(error)?.reference || metadata(error, "Arbe-Reference");
 }
 
-/** The id of the request that failed, which is in every line of the server's log about it; empty when it was not reached. */
+/** The id of the request that failed, which is in every line of the server's log about it; empty if the request did not reach the server. */
 export function requestId(error: unknown): string {
   return info(error)?.requestId || metadata(error, "X-Request-Id");
 }
@@ -26,8 +26,8 @@ function metadata(error: unknown, key: string): string {
 }
 
 /**
- * Whether calling again cannot heal an error. Only the server's own word counts for what is wrong with
- * the request, because connect gives the same code to an answer that was cut.
+ * Whether calling again cannot fix an error. What is wrong with the request must come from the server itself,
+ * because Connect gives the same codes to an answer that was cut off.
  */
 export function isHopeless(error: unknown): boolean {
   if (!(error instanceof ConnectError)) {

@@ -5,8 +5,8 @@
  * The messages are generated into ./gen; what is written by hand is the client (client.ts), the tail
  * (tail.ts), running a command (run.ts), what entries say (payload.ts) and what errors say (errors.ts).
  *
- * The rule to remember: every write takes an id of the caller's choice, and the same id again does
- * nothing twice. A program that retries picks the id itself.
+ * The rule to remember: every write takes an id of the caller's choice, and a repeat with the same id
+ * writes nothing twice. A program that retries picks the id itself.
  */
 export { createClient, type Client, type ClientOptions } from "./client.js";
 export { type WatchEvent, type WatchOptions, type WatchRequest } from "./watch.js";

@@ -10,13 +10,13 @@ export interface ChatPayload {
 
 /** Someone ran a command on the thread's sandbox. */
 export interface CommandPayload {
-  /** A line for the shell; else there is argv. */
+  /** A line for the shell; otherwise argv is set. */
   command?: string;
   argv?: string[];
   sandbox_id?: string;
   timeout_ms?: number;
   environment_id?: string;
-  /** Its outputs are apart, for the program that asked for it, and not one. */
+  /** Its two outputs are kept apart, for the program that asked for it. */
   separate?: boolean;
   /** It has an input, which that program writes. */
   input?: boolean;
@@ -27,7 +27,7 @@ export interface CommandResultPayload {
   /** The id of the command entry. */
   command_id: string;
   sandbox_id?: string;
-  /** 124 is out of time, 128+n ended by signal n, -1 never ran or nobody knows. */
+  /** 124: it ran out of time; 128+n: signal n ended it; -1: it never ran, or it is not known. */
   exit_code: number;
   /** What it printed; of a large output the head. */
   output: string;
@@ -66,10 +66,10 @@ export interface StatusChangedPayload {
   reason?: string;
 }
 
-/** The first entry of a fork, behind what it has in common with the thread it was forked from. */
+/** The first entry of a fork after those that it shares with its source. */
 export interface ForkedPayload {
   thread_id: string;
-  /** The last entry that both have in common. */
+  /** The last entry that both share. */
   seq: number;
 }
 
@@ -79,7 +79,7 @@ export interface HouseCreatedPayload {
   name: string;
 }
 
-/** How a new sandbox was made ready. */
+/** How a new sandbox was prepared. */
 export interface EnvironmentPreparedPayload {
   sandbox_id: string;
   steps: { name: string; exit_code: number; duration_ms: number; output?: string }[];

@@ -1,7 +1,7 @@
 const minDelayMs = 100;
 const maxDelayMs = 5_000;
 
-/** How long to wait before connecting again: longer and longer while that brings nothing further. */
+/** How long to wait before reconnecting: longer and longer while that makes no progress. */
 export class Pace {
   #delay = minDelayMs;
   #began = 0;
@@ -11,16 +11,16 @@ export class Pace {
     this.#began = performance.now();
   }
 
-  /** It ended; further says that it came further than the one before. */
-  async pause(further: boolean, signal: AbortSignal | undefined, told: (waitMs: number) => void): Promise<void> {
-    // That something was heard is not enough: a connection that always ends at the same place also says something.
+  /** It ended; further says that it made progress. */
+  async pause(further: boolean, signal: AbortSignal | undefined, onWait: (waitMs: number) => void): Promise<void> {
+    // Receiving something is not enough: a connection that always ends at the same place receives something too.
     if (further || performance.now() - this.#began > maxDelayMs) {
       this.#delay = minDelayMs;
     }
-    // Half of it is chance, so that the clients of a restarted server do not come all at once.
+    // Half of it is random, so that the clients of a restarted server do not come back all at once.
     const wait = this.#delay / 2 + (Math.random() * this.#delay) / 2;
     this.#delay = Math.min(2 * this.#delay, maxDelayMs);
-    told(wait);
+    onWait(wait);
     await sleep(wait, signal);
   }
 }

@@ -22,8 +22,8 @@ export interface RunRequest {
 
 export interface RunOptions {
   /**
-   * Are given every byte of the command's two outputs, apart, as they come. The command waits for a promise that they
-   * return. Without both, the outputs are one, and only in the result.
+   * They receive every byte of the command's two outputs, separately, as it comes. The command waits for a promise that
+   * they return. Without both, the outputs are one and only in the result.
    */
   onStdout?: (data: Uint8Array) => void | Promise<void>;
   onStderr?: (data: Uint8Array) => void | Promise<void>;
@@ -31,7 +31,7 @@ export interface RunOptions {
   stdin?: AsyncIterable<Uint8Array> | Iterable<Uint8Array>;
   /** Called for every event of the thread from the command on until its result. */
   onEvent?: (event: TailEvent) => void;
-  /** Called each time a connection to the thread's log ended, and another will be tried after waitMs. */
+  /** Called when a connection to the thread's log has ended and the next attempt comes after waitMs. */
   onDisconnect?: (error: unknown, waitMs: number) => void;
   /** Ends the call, and not the command: cancel it with `threads.cancelCommand`. */
   signal?: AbortSignal;
@@ -62,7 +62,7 @@ interface Services {
   threads: Pick<ServiceClient<typeof ThreadService>, "runCommand" | "readOutput" | "writeInput" | "cancelCommand">;
 }
 
-/** How often a reader or writer that waits for something else says that it is still there. */
+/** How often a reader or writer that waits for something else tells the server that it is still there. */
 const stayEveryMs = 10_000;
 /** How many bytes of input one call sends. */
 const inputPiece = 256 * 1024;
@@ -88,7 +88,7 @@ export async function run(services: Services, request: RunRequest, options: RunO
   const attached = { services, threadId, commandId: id, signal };
   try {
     const reading = separate ? readOutput(attached, options) : Promise.resolve();
-    // What the caller's functions throw ends the call at once, and an output that is lost when the command has ended.
+    // What the caller's functions throw ends the call at once; lost output is reported after the command has ended.
     const thrown = new Promise<never>((_, reject) => reading.catch((error) => error instanceof OutputError || reject(error)));
     const writing = options.stdin ? writeInput(attached, options.stdin) : new Promise<never>(() => {});
     const failed = new Promise<never>((_, reject) => writing.catch(reject));
@@ -103,7 +103,7 @@ export async function run(services: Services, request: RunRequest, options: RunO
   } catch (error) {
     options.signal?.throwIfAborted();
     if (!(error instanceof OutputError)) {
-      // Nobody takes its output, or its input broke off.
+      // Nobody takes its output, or its input was cut off.
       if (separate) await services.threads.readOutput({ threadId, commandId: id, leave: true }).catch(() => {});
       await services.threads.cancelCommand({ threadId, commandId: id }).catch(() => {});
     }
@@ -120,7 +120,7 @@ async function follow(services: Services, threadId: string, after: bigint, resul
       return { ...payloadOf(event.value, "command_result")!, entry: event.value };
     }
   }
-  throw new Error("the tail ended"); // it ends by throwing only
+  throw new Error("the tail ended"); // never: a tail ends only by throwing
 }
 
 interface Attached {
@@ -158,7 +158,7 @@ async function readOutput(attached: Attached, { onStdout, onStderr }: RunOptions
 async function writeInput(attached: Attached, stdin: NonNullable<RunOptions["stdin"]>): Promise<void> {
   const { services, threadId, commandId, signal } = attached;
   let position = 0n;
-  // send reports whether the command reads on.
+  // send reports whether the command still reads.
   const send = async (data: Uint8Array, end: boolean): Promise<boolean> => {
     for (let rest = data, first = true; first || rest.length > 0; first = false) {
       const piece = rest.subarray(0, inputPiece);
@@ -173,7 +173,7 @@ async function writeInput(attached: Attached, stdin: NonNullable<RunOptions["std
   const staying = setInterval(() => {
     services.threads.writeInput({ threadId, commandId, position }, { signal }).catch(() => {}); // an error shows at the next call
   }, stayEveryMs);
-  // stdin may never go on, and its iteration cannot be interrupted.
+  // stdin may never yield again, and its iteration cannot be interrupted.
   signal.addEventListener("abort", () => clearInterval(staying), { once: true });
   try {
     for await (const data of stdin) {
@@ -190,7 +190,7 @@ async function writeInput(attached: Attached, stdin: NonNullable<RunOptions["std
   }
 }
 
-/** Calls until it succeeds, the signal is aborted, or calling again heals nothing. */
+/** Repeats a call until it succeeds, the signal is aborted, or calling again cannot help. */
 async function again<T>(signal: AbortSignal, call: () => Promise<T>): Promise<T> {
   for (const pace = new Pace(); ; ) {
     pace.begin();

@@ -8,17 +8,17 @@ import { Pace, Watch } from "./reconnect.js";
 export type TailEvent = Extract<TailResponse["event"], { case: "entry" | "delta" | "caughtUp" }>;
 
 export interface TailOptions {
-  /** Start behind this position. Defaults to 0, the log's start. */
+  /** Start after this position. Defaults to 0, the log's start. */
   after?: bigint | number;
   /** Yield typed entries: `entry.typed` is the payload as a message of its type. Defaults to false. */
   typed?: boolean;
   /** Ends the tail. */
   signal?: AbortSignal;
-  /** Called each time a connection ended, and another will be tried after waitMs. */
+  /** Called when a connection has ended and the next attempt comes after waitMs. */
   onDisconnect?: (error: unknown, waitMs: number) => void;
   /**
-   * After how much silence a connection is taken for dead, in milliseconds. Defaults to 40,000; less than
-   * the 20,000 in which a server says that it is alive makes healthy connections end.
+   * After how much silence a connection counts as dead, in milliseconds. Defaults to 40,000. A server sends a sign of
+   * life every 20,000, so a lower value ends healthy connections.
    */
   silenceMs?: number;
 }
@@ -28,13 +28,13 @@ const sameGap = 6;
 
 /**
  * What a tail throws when the log itself has a gap: several connections in a row delivered the entry `found`
- * although `position + 1` comes next. Tailing again behind `found - 1` leaves the gap out.
+ * although `position + 1` comes next. A tail after `found - 1` skips the gap.
  */
 export class GapError extends Error {
   constructor(
     /** The last entry before the gap. */
     readonly position: bigint,
-    /** The first entry behind it. */
+    /** The first entry after it. */
     readonly found: bigint,
   ) {
     super(`entry ${found} came after entry ${position}`);
@@ -62,11 +62,11 @@ export async function* tail(
       const either = signal ? AbortSignal.any([signal, watch.signal]) : watch.signal;
       watch.start();
       for await (const { event } of entries.tail({ threadId, after: position, typed }, { signal: either })) {
-        // The watch runs while we wait for the server, not while the caller thinks about what came.
+        // The watch runs while we wait for the server, not while the caller works on an event.
         watch.stop();
         if (event.case === "entry") {
-          // Positions have no gap, so an entry that is not the next one proves the connection wrong: one
-          // that was seen before is dropped, for one that came too early the next connection asks again.
+          // Positions have no gap. An entry that was seen before is dropped; after one that comes too early, the next
+          // connection asks for the missing ones.
           const { seq } = event.value;
           if (seq > position + 1n) {
             ended = new GapError(position, seq);

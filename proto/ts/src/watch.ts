@@ -6,7 +6,7 @@ import { GoneSchema, type HouseService, type WatchHouseRequestSchema, type Watch
 import { Pace, Watch } from "./reconnect.js";
 import type { TailOptions } from "./tail.js";
 
-/** What a watch yields: a row, that one is gone, where the list goes on, or that all that was there has been yielded. */
+/** What a watch yields: a row, that one is gone, where the list continues, or that all existing rows have been yielded. */
 export type WatchEvent = Exclude<WatchHouseResponse["event"], { case: "alive" } | { case: undefined }>;
 
 /** What to watch: `{ houseId, threads: 50 }`. */
@@ -21,7 +21,7 @@ export async function* watchHouse(
   { signal, onDisconnect, silenceMs = 40_000 }: WatchOptions = {},
 ): AsyncGenerator<WatchEvent, never, void> {
   const pace = new Pace();
-  /** The rows that were yielded, by kind and id, and in which connection they were told last. */
+  /** The rows that were yielded, by kind and id, with the last connection that sent them. */
   const known = new Map<string, { kind: string; id: string; told: number }>();
   for (let connection = 1; ; connection++) {
     signal?.throwIfAborted();
@@ -33,7 +33,7 @@ export async function* watchHouse(
       const either = signal ? AbortSignal.any([signal, watch.signal]) : watch.signal;
       watch.start();
       for await (const { event } of houses.watchHouse(request, { signal: either })) {
-        // The watch runs while we wait for the server, not while the caller thinks about what came.
+        // The watch runs while we wait for the server, not while the caller works on an event.
         watch.stop();
         if (event.case === "gone") {
           known.delete(`${event.value.kind} ${event.value.id}`);
@@ -69,7 +69,7 @@ export async function* watchHouse(
   }
 }
 
-/** The row that an event tells of. */
+/** The row that an event is about. */
 function rowOf(event: WatchHouseResponse["event"]): { kind: string; id: string } | undefined {
   switch (event.case) {
     case "thread":
