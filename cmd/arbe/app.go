@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 )
 
-// app is what every verb is given: the person's streams and wishes, and the way to the server.
+// app is what every verb gets: the person's streams and flags, and the way to the server.
 type app struct {
 	in       io.Reader
 	out, err io.Writer
@@ -22,7 +22,7 @@ type app struct {
 	json, quiet                        bool
 	hostFlag, profileFlag, dataDirFlag string
 
-	// chosen is the server to talk to, once that is decided.
+	// chosen is the server to talk to. It is decided once, so that all calls of a verb go to the same one.
 	chosen *target
 
 	// started is set once a verb runs: an error before that is a mistake in the command line.
@@ -108,7 +108,7 @@ func (a *app) when(t time.Time) string {
 	return t.Local().Format("2006-01-02 15:04")
 }
 
-// dim makes text step back on a terminal that shows colours, unless NO_COLOR is set.
+// dim makes text faint on a terminal that shows colours, unless NO_COLOR is set.
 func (a *app) dim(text string) string {
 	force := a.getenv("CLICOLOR_FORCE")
 	forced := force != "" && force != "0"
@@ -124,8 +124,8 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// printable makes text that others wrote harmless to a terminal: colours are dropped, and every other
-// control character but newline and tab is shown as a mark.
+// printable makes text that others wrote harmless to a terminal, which control characters can make do things: colours
+// are dropped, and every other control character except newline and tab becomes a mark.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -15,7 +15,7 @@ func artifact(a *app) *cobra.Command {
 	return group(a, "artifact", "List, read, store and delete artifacts: what outlives the sandboxes", artifactList, artifactGet, artifactPut, artifactDelete)
 }
 
-// place is where artifacts are looked for or put: a thread or a house.
+// place is a thread or a house, where artifacts are listed or stored.
 type place struct{ thread, house string }
 
 // placeFlags gives a verb --thread and --house.

@@ -38,7 +38,7 @@ func artifactGet(a *app) *cobra.Command {
 			if a.json && path == "" {
 				return a.showArtifact(ctx, c, id)
 			}
-			// Bytes that anyone wrote can make a terminal do things.
+			// Anyone in the house may have written the bytes, and control characters can make a terminal do things.
 			if path == "" && isTerminal(a.out) {
 				return fault.New(fault.Invalid, "the bytes of an artifact are not written to a terminal", "pipe them, as into less, or name a file with --output")
 			}
@@ -73,8 +73,8 @@ func (a *app) showArtifact(ctx context.Context, c *arbe.Client, id string) error
 	return a.printJSON(viewArtifact(got.GetArtifact()))
 }
 
-// writeWhole makes a file of all that content has, or leaves what is there as it is. What is no file, as a pipe, is
-// written to.
+// writeWhole replaces a file with the whole content, or leaves it as it is. Something other than a file, such as a pipe,
+// is written to directly, because it cannot be replaced.
 func writeWhole(path string, content io.Reader) error {
 	unwritable := fault.Newf(fault.Precondition, "name another file with --output", "cannot write %s", path)
 	at, flags := filepath.Join(filepath.Dir(path), ".arbe-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL

@@ -12,15 +12,15 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// completionTime is how long a shell waits for proposals before it gets none: a completion that hangs is worse than
-// none.
+// completionTime is how long a shell waits for proposals before it gets none, because a completion that hangs is worse
+// than none.
 const completionTime = time.Second
 
 // A completer returns what a person may mean.
 type completer func(ctx context.Context, c *arbe.Client) ([]thing, error)
 
-// proposes makes a completer fit cobra: it proposes ids, with what they stand for, and the names that are unique. What
-// goes wrong proposes nothing.
+// proposes makes a completer fit cobra: it proposes ids, with what they stand for, and the names that are unique. After an
+// error it proposes nothing, because a shell would show the error in the middle of the command line.
 func (a *app) proposes(values completer) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) (found []cobra.Completion, _ cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(context.Background(), completionTime)
@@ -35,8 +35,8 @@ func (a *app) proposes(values completer) cobra.CompletionFunc {
 	}
 }
 
-// proposals are the ids and names that begin with what a person typed. Nobody types the beginning of an id before
-// seeing it: names are proposed only for what was typed of them.
+// proposals are the ids and names that begin with what a person typed. Before anything is typed, only ids are proposed:
+// each comes with its name already.
 func proposals(all []thing, typed string) (found []cobra.Completion) {
 	for _, t := range all {
 		if strings.HasPrefix(t.id, typed) {

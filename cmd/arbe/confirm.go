@@ -16,7 +16,7 @@ func yesFlag(cmd *cobra.Command, yes *bool) {
 	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask")
 }
 
-// confirm asks the person a question before something is destroyed. A script, which nobody can answer for, is not asked.
+// confirm asks the person before something is destroyed. Scripts are not asked, because nobody could answer.
 func (a *app) confirm(ctx context.Context, yes bool, question string, args ...any) error {
 	if yes || !isTerminal(a.in) || !isTerminal(a.err) {
 		return nil

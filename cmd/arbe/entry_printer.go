@@ -53,7 +53,7 @@ func (p *entryPrinter) entry(ctx context.Context, e *arbev1.Entry) (err error) {
 	return err
 }
 
-// head is the line above an entry: where it is, whose, when, and what kind if it is not said by someone.
+// head is the line above an entry: its position, author, time and, unless it is a chat, its type.
 func (p *entryPrinter) head(ctx context.Context, e *arbev1.Entry) string {
 	head := fmt.Sprintf("#%d  %s  %s", e.GetSeq(), oneLine(p.author(ctx, e.GetAuthorAgentId())), p.app.when(e.GetTs().AsTime()))
 	if e.GetType() != (entry.Chat{}).Type() {
@@ -62,7 +62,8 @@ func (p *entryPrinter) head(ctx context.Context, e *arbev1.Entry) string {
 	return head
 }
 
-// delta shows a person a piece of the output of a command that runs. Programs are given the log only.
+// delta shows a person a piece of the output of a running command. Programs get the log only, because deltas may be
+// missed or repeated.
 func (p *entryPrinter) delta(d *arbev1.Delta) error {
 	if p.app.json || p.app.quiet {
 		return nil
@@ -78,7 +79,7 @@ func (p *entryPrinter) delta(d *arbev1.Delta) error {
 	return shown.delta(d)
 }
 
-// finish shows the rest of a command's output and returns what is left to say of its end.
+// finish shows the rest of a command's output and returns the text about its end.
 func finish(shown *output, result *arbev1.Entry) (string, error) {
 	p, _ := decode(result)
 	r, ok := p.(entry.CommandResult)
@@ -97,8 +98,8 @@ func (w liveWriter) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// author is the name of who wrote an entry, or the id when there is no name to be had: a log is worth
-// printing without.
+// author is the name of an entry's author, or the id if the name cannot be read: a log is worth printing without
+// names.
 func (p *entryPrinter) author(ctx context.Context, id string) string {
 	if id == "" {
 		return "arbe"

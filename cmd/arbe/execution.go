@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// exitNotRun is what a shell's wrappers (env, timeout, nohup) exit with when they failed themselves.
+	// exitNotRun says that arbe failed, not the command. It is the code with which env, timeout and nohup say so.
 	exitNotRun = 125
-	// exitPipe is what a shell says of a program whose output nobody reads any more: 128 + SIGPIPE.
+	// exitPipe is what a shell reports for a program that SIGPIPE ended: 128 + 13.
 	exitPipe = 141
 	// cancelTime is how long arbe tries to cancel a command before it exits because its own output cannot be written.
 	cancelTime = 10 * time.Second
@@ -30,7 +30,7 @@ type execution struct {
 	client *arbe.Client
 	req    *arbev1.RunCommandRequest
 	stdin  io.Reader // nil for an empty one
-	// separate: every byte of both outputs is passed on, apart. Else output shows what a person follows.
+	// separate says that every byte of both outputs is passed on, separately. Otherwise output shows the live output.
 	separate bool
 	output   output
 }
@@ -50,7 +50,7 @@ func (e *execution) run(ctx context.Context) error {
 				}
 			}
 		}),
-		// Output that comes before the tail does is shown with the tail's first piece of it.
+		// Output from before the tail began is shown with the first piece that the tail has of it.
 		arbe.OnEvent(func(event *arbev1.TailResponse) error {
 			notices.heard()
 			if d := event.GetDelta(); d.GetEntryId() == result && !e.separate {
@@ -115,7 +115,7 @@ func (e *execution) printJSON(view any) error {
 	return nil
 }
 
-// interrupted explains an error that came because the person left.
+// interrupted explains an error that came because the person left; others are returned as they are.
 func (e *execution) interrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -145,7 +145,7 @@ func (e *execution) waits(p entry.Payload) {
 	}
 }
 
-// end prints what the live output left out, and makes the command's exit code ours.
+// end prints what the live output left out, and returns the command's exit code.
 func (e *execution) end(result *arbev1.Entry) error {
 	payload, _ := decode(result)
 	r, ok := payload.(entry.CommandResult)

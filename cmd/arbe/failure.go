@@ -52,11 +52,11 @@ func (a *app) printError(e *fault.Error) {
 		Next      string     `json:"next"`
 		Reference string     `json:"reference,omitempty"`
 	}
-	// There is nobody left to tell when stderr is gone.
+	// If stderr cannot be written, there is no other place for the error.
 	_ = encodeJSON(a.err, map[string]fields{"error": {e.Code, e.Message, e.Next, e.Reference}})
 }
 
-// explain turns any error of a verb into one a person can act on.
+// explain turns any error of a verb into one that a person can act on.
 func (a *app) explain(err error) *fault.Error {
 	if e, ok := errors.AsType[*fault.Error](err); ok {
 		return e
@@ -74,7 +74,7 @@ func (a *app) explainCall(err *connect.Error) *fault.Error {
 	t, _ := a.target()
 	switch {
 	case err.Code() == connect.CodeUnauthenticated:
-		// The server's own next step is for browsers.
+		// The server's own next step is to log in with a browser.
 		return fault.Newf(fault.Unauthenticated, t.logIn(), "not logged in at %s (%s)", t.Host, err.Message()).Because(err)
 	case connect.IsWireError(err):
 		e := fault.New(code, err.Message(), arbe.Next(err)).Because(err)
@@ -105,7 +105,7 @@ func (t target) logIn() string {
 	return "log in with: arbe login " + t.Host + ", or set ARBE_TOKEN to an API key"
 }
 
-// misused is a mistake in the command line, as cobra tells it.
+// misused is a mistake in the command line that cobra found.
 func misused(err error) error {
 	if _, ok := errors.AsType[*fault.Error](err); ok {
 		return err
@@ -118,7 +118,7 @@ func misusedVerb(cmd *cobra.Command, message string) error {
 	return fault.Newf(fault.Invalid, "see "+cmd.CommandPath()+" --help", "%s", message)
 }
 
-// wrongFlag is a mistake in a flag, without the words of the parser's library.
+// wrongFlag is a mistake in a flag. It replaces the parser's words, which name Go's types and functions.
 func wrongFlag(cmd *cobra.Command, err error) error {
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
@@ -138,7 +138,7 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	return misusedVerb(cmd, message)
 }
 
-// takes checks how many arguments a verb got, and names them when it does not fit.
+// takes checks the number of a verb's arguments; names says in the error what they are.
 func takes(least, most int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

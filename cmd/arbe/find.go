@@ -25,7 +25,7 @@ type kind struct {
 	noun, plural string
 	// list is the verb that shows them all.
 	list string
-	// whole matches whole ids, about which no server is asked.
+	// whole matches whole ids, which need no call to look them up.
 	whole *regexp.Regexp
 	// in returns the things of a house that ref may name; it may return others too.
 	in func(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, error)

@@ -9,8 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// follow is the tail of a thread behind a position, which tells the person when the connection is lost
-// and when it is there again.
+// follow is the tail of a thread after a position. It tells the person when the connection is lost and when it is back.
 func (a *app) follow(ctx context.Context, c *arbe.Client, thread string, after int64) iter.Seq2[*arbev1.TailResponse, error] {
 	return func(yield func(*arbev1.TailResponse, error) bool) {
 		n := &connectionNotices{app: a}
@@ -25,7 +24,7 @@ func (a *app) follow(ctx context.Context, c *arbe.Client, thread string, after i
 	}
 }
 
-// connectionNotices tell the person when the connection of a tail is lost, and when it is there again.
+// connectionNotices tell the person when the connection of a tail is lost and when it is back.
 type connectionNotices struct {
 	app  *app
 	lost bool
@@ -40,7 +39,7 @@ func (n *connectionNotices) onLost() arbe.TailOption {
 	})
 }
 
-// heard says that the tail has brought something.
+// heard says that something was received on the tail.
 func (n *connectionNotices) heard() {
 	if n.lost {
 		n.app.say("connected again")

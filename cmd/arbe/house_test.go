@@ -13,8 +13,8 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// houses is a server whose caller is in this many houses, of which it gives one a page. It keeps the one
-// whose threads were asked for.
+// houses is a server whose caller is in this many houses. It lists one a page, so that a client has to read all pages,
+// and remembers the house whose threads were listed.
 type houses struct {
 	arbev1connect.UnimplementedHouseServiceHandler
 	arbev1connect.UnimplementedThreadServiceHandler
@@ -23,7 +23,7 @@ type houses struct {
 }
 
 func (h *houses) ListHouses(_ context.Context, req *arbev1.ListHousesRequest) (*arbev1.ListHousesResponse, error) {
-	n, _ := strconv.Atoi(req.GetPageToken()) // none is the first
+	n, _ := strconv.Atoi(req.GetPageToken()) // an empty token is the first page
 	if n >= h.count {
 		return &arbev1.ListHousesResponse{}, nil
 	}

@@ -63,7 +63,7 @@ func buildInAnotherModule(t *testing.T, program string) (binary string) {
 		t.Fatal(err)
 	}
 	module, sums := read(t, "../../go.mod"), read(t, "../../go.sum")
-	// The versions this module uses, so that nothing needs to be looked up.
+	// The versions that this module uses, so that no network is needed.
 	_, requirements, _ := strings.Cut(module, "\n")
 	module = "module example.com/other\n" + requirements +
 		"\nrequire github.com/arbe-dev/arbe v0.0.0\nreplace github.com/arbe-dev/arbe => " + here + "\n"

@@ -7,21 +7,20 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// output shows a person what one command prints, each byte once and in order: first from the deltas as they
-// come, which leave out a part of what is printed very fast or around a reconnect, and at last from the
-// result.
+// output shows a person what a command prints, each byte once and in order: first from the deltas as they come, and at
+// the end from the result, because deltas leave out some of what is printed very fast or around a reconnect.
 type output struct {
 	out    io.Writer
 	missed func(bytes int64)
 
-	at   int64 // how many bytes of all that the command printed are written or given up
-	gaps bool  // something was given up
+	at   int64 // how many bytes of the command's output are written or skipped
+	gaps bool  // something was skipped
 }
 
 // delta takes a piece of live output.
 func (o *output) delta(d *arbev1.Delta) error { return o.piece(d.GetOffset(), d.GetData()) }
 
-// rest writes what the deltas left out, as far as the result has it.
+// rest writes what the deltas left out, if the result has it.
 func (o *output) rest(r entry.CommandResult) error {
 	whole := !r.Truncated
 	// A result has marks in place of bytes that are not text; then its positions are not the output's.
@@ -37,8 +36,8 @@ func (o *output) rest(r entry.CommandResult) error {
 	return o.piece(r.OutputBytes-int64(len(r.OutputTail)), []byte(r.OutputTail))
 }
 
-// piece writes what data, which starts at offset of the output, has beyond what is written, and tells
-// of what is missing in between.
+// piece writes the part of data that is not written yet, and reports what is missing before it. Data starts at offset
+// of the output.
 func (o *output) piece(offset int64, data []byte) error {
 	if offset > o.at {
 		o.missed(offset - o.at)

@@ -64,7 +64,8 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// The artifact has the bytes as they were printed, and the result counts text, which may be more.
+// The two counts differ on purpose: the artifact counts the bytes as they were printed, and the result counts its text,
+// which may have more.
 func TestWhereTheWholeOutputIsIsTold(t *testing.T) {
 	t.Parallel()
 	for want, r := range map[string]entry.CommandResult{

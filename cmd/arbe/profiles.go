@@ -13,7 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// localProfile is the name of what needs no profile: the server of this machine.
+// localProfile is the reserved name for the server of this machine, which needs no profile.
 const localProfile = "local"
 
 // profile is a server somewhere else, and the credential to show it.
@@ -100,7 +100,7 @@ func (p *profiles) save() error {
 
 var profileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$`)
 
-// checkProfileName refuses names that would be hard to type, and the reserved one.
+// checkProfileName refuses the reserved name, and names that a shell would need quotes for.
 func checkProfileName(name string) error {
 	switch {
 	case name == localProfile:

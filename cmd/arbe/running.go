@@ -20,7 +20,7 @@ import (
 // it holds on its data directory, never by a file or a process id. So no key goes to a program that happens to
 // listen where a server was before.
 
-// localServer is what cli.json tells of a server on this machine.
+// localServer is what cli.json says about a server on this machine.
 type localServer struct {
 	// Host is the address that it listens on, and URL the one that browsers use.
 	Host  string `json:"host"`
@@ -60,7 +60,7 @@ func isLocked(path string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close() // gives back what Flock took
+	defer f.Close() // releases the lock if Flock got it
 	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
 
@@ -69,7 +69,7 @@ const maxPrivateFile = 1 << 20
 
 // readPrivate reads a file that, unless it is trusted, this user owns and nobody else can read or write.
 func readPrivate(path string, trusted bool) ([]byte, error) {
-	flags := os.O_RDONLY | syscall.O_NONBLOCK // a pipe in its place blocks nobody
+	flags := os.O_RDONLY | syscall.O_NONBLOCK // so that opening a pipe in its place does not wait
 	if !trusted {
 		flags |= syscall.O_NOFOLLOW
 	}
@@ -127,15 +127,15 @@ func (a *app) pointers() string {
 	return ""
 }
 
-// announce leaves a pointer to the server of a data directory, and returns what removes it. A server that cannot
-// leave one runs all the same.
+// announce leaves a pointer to the server of a data directory, and returns a function that removes it. Without a
+// pointer a server still runs, so a failure is no error.
 func (a *app) announce(dataDir string) (withdraw func()) {
 	dir := a.pointers()
 	dataDir, err := filepath.Abs(dataDir)
 	if dir == "" || err != nil {
 		return func() {}
 	}
-	a.runningServers() // removes pointers that lead nowhere
+	a.runningServers() // removes the pointers of servers that were killed
 	name := sha256.Sum256([]byte(dataDir))
 	path := filepath.Join(dir, hex.EncodeToString(name[:8])+".json")
 	text, err := json.Marshal(pointer{dataDir})
@@ -149,14 +149,14 @@ func (a *app) announce(dataDir string) (withdraw func()) {
 	return func() { os.Remove(path) }
 }
 
-// runningServers returns the servers that run on this machine as this user, and removes the pointers to those that
-// do not.
+// runningServers returns the servers that run on this machine as this user, and removes the pointers to servers that
+// run no more.
 func (a *app) runningServers() (servers []localServer) {
 	dir := a.pointers()
 	if dir == "" {
 		return nil
 	}
-	files, _ := os.ReadDir(dir) // without the directory there is none
+	files, _ := os.ReadDir(dir) // without the directory there are no pointers
 	for _, file := range files {
 		path := filepath.Join(dir, file.Name())
 		text, err := readPrivate(path, false)

@@ -70,8 +70,8 @@ func (a *app) speaking(name, line string) *cobra.Command {
 	return cmd
 }
 
-// text is what an argument says, or what stdin holds when the argument is -. Of a stdin that is too long
-// for any entry it is just enough to be refused.
+// text is the argument itself, or stdin if the argument is -. Of a stdin that is too long for any entry it reads just
+// enough for it to be refused.
 func (a *app) text(arg string) (string, error) {
 	if arg != "-" {
 		return arg, nil

@@ -28,23 +28,24 @@ func TestMain(m *testing.M) {
 //
 //	exits CODE COMMAND…   runs a command that must exit with CODE
 //	capture VAR [REGEXP]  keeps the last output in a variable, or what the group of the expression is in it
-//	shows FILE REGEXP     waits until a command behind the script has written what matches
-//	interrupt             sends Ctrl-C to the command behind the script
-//	interrupted CODE      checks, after wait, what it exited with
+//	shows FILE REGEXP     waits until a background command has written a match to the file
+//	interrupt             sends Ctrl-C to the background command
+//	interrupted CODE      checks, after wait, that it exited with CODE
 func TestScripts(t *testing.T) {
 	t.Parallel()
-	// Browsers reach it through a proxy, which the command line does not need.
+	// With ARBE_PUBLIC_URL browsers use another address, and the command line must still use the server's own.
 	server := startUp(t, "ARBE_PUBLIC_URL=https://arbe.example.com")
 	play(t, "testdata/script", server, longThread(t, server, 2500))
 }
 
-// TestScriptsOfSeveralHouses plays what makes houses: everybody else there would have to name theirs.
+// TestScriptsOfSeveralHouses plays the scripts that create houses. They have a server of their own, because the other
+// scripts rely on being in one house.
 func TestScriptsOfSeveralHouses(t *testing.T) {
 	t.Parallel()
 	play(t, "testdata/houses", startUp(t, "ARBE_PUBLIC_URL=https://arbe.example.com"), "")
 }
 
-// TestScriptsAlone plays what changes the server for everybody.
+// TestScriptsAlone plays scripts that affect the whole server, one server to them alone.
 func TestScriptsAlone(t *testing.T) {
 	t.Parallel()
 	play(t, "testdata/alone", startUp(t), "")
@@ -83,7 +84,7 @@ func play(t *testing.T, dir string, server *upServer, long string) {
 	})
 }
 
-// longThread makes a thread whose log begins with two signals, before this many lines that were said.
+// longThread creates a thread whose log has two signals and then this many chats.
 func longThread(t *testing.T, server *upServer, lines int) (id string) {
 	t.Helper()
 	ctx, c := t.Context(), arbe.New(server.host, server.token)
@@ -115,7 +116,7 @@ func longThread(t *testing.T, server *upServer, lines int) (id string) {
 	return id
 }
 
-// writeInputs makes the files that are too large to write into a script.
+// writeInputs creates the files that are too large for a script.
 func writeInputs(e *testscript.Env) error {
 	tooLong, counted := filepath.Join(e.WorkDir, "too-long"), filepath.Join(e.WorkDir, "counted")
 	e.Setenv("TOO_LONG", tooLong)
@@ -171,7 +172,7 @@ func shows(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// behind is the command behind a script that was interrupted.
+// behind is the background command that a script interrupted.
 type behind struct{ cmd *exec.Cmd }
 
 func interrupt(ts *testscript.TestScript, _ bool, _ []string) {

@@ -12,13 +12,12 @@ import (
 	"time"
 )
 
-// upServer is an arbe up of this test's, in a process of its own, on a data directory and a port of its
-// own.
+// upServer is an arbe up in a process of its own, with its own data directory and port.
 type upServer struct {
 	dataDir, addr string
 	// settings are further variables of its environment.
 	settings []string
-	// host and token are what it left in its data directory.
+	// host and token are those in its cli.json.
 	host, token string
 
 	said  *strings.Builder
@@ -41,7 +40,7 @@ func startUp(t *testing.T, settings ...string) *upServer {
 		if s.cmd == nil {
 			return
 		}
-		_ = s.cmd.Process.Signal(os.Interrupt) // it may have ended by itself, which the next line tells
+		_ = s.cmd.Process.Signal(os.Interrupt) // it may have ended by itself; the next line reports that
 		if err := <-s.ended; err != nil {
 			t.Errorf("arbe up ended with %v:\n%s", err, s.said)
 		}
@@ -50,7 +49,7 @@ func startUp(t *testing.T, settings ...string) *upServer {
 	return s
 }
 
-// state is where it leaves its pointer.
+// state is the directory for its pointer.
 func (s *upServer) state() string { return filepath.Join(filepath.Dir(s.dataDir), "state") }
 
 // start starts it, and returns once it serves.
@@ -80,7 +79,7 @@ func (s *upServer) start(t *testing.T) {
 	}
 }
 
-// kill ends it as a power cut does, and returns once it is gone.
+// kill sends it SIGKILL, and returns once it is gone.
 func (s *upServer) kill(t *testing.T) {
 	t.Helper()
 	if err := s.cmd.Process.Kill(); err != nil {

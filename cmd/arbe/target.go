@@ -25,7 +25,7 @@ type target struct {
 	Token     string
 	// Profile is the profile that both come from, if any.
 	Profile string
-	// Why says what chose the server, and Credential where the token comes from; empty is that there is none.
+	// Why says what chose the server, and Credential where the token comes from; it is empty without a token.
 	Why, Credential string
 }
 
@@ -40,7 +40,7 @@ func (a *app) calls(verb func(ctx context.Context, c *arbe.Client, args []string
 	}
 }
 
-// target decides which server to talk to, and as whom. For the server the first of these that says something wins:
+// target decides which server to talk to, and as whom. The first of these that names a server wins:
 //
 //  1. the flags --host, --profile, --data-dir
 //  2. ARBE_HOST, ARBE_PROFILE, ARBE_DATA_DIR
@@ -48,8 +48,8 @@ func (a *app) calls(verb func(ctx context.Context, c *arbe.Client, args []string
 //  4. the server of .arbe in the working directory
 //  5. the server that runs on this machine as this user
 //
-// The credential is ARBE_TOKEN, unless --profile names a profile; else the one that is kept for this server, and
-// no other: a credential never goes to a host that it was not given for.
+// The credential is ARBE_TOKEN, unless --profile names a profile; otherwise it is the one that is kept for this server.
+// A kept credential never goes to another host.
 func (a *app) target() (target, error) {
 	if a.chosen == nil {
 		t, err := a.choose()
@@ -110,7 +110,7 @@ func (a *app) atHost(host, why string) (target, error) {
 	saved, err := a.profiles()
 	if err != nil {
 		if a.getenv("ARBE_TOKEN") != "" {
-			return t, nil // nothing of the file is needed
+			return t, nil // the token is known, so the profiles are not needed
 		}
 		return target{}, err
 	}

@@ -71,7 +71,7 @@ func (l *listing) print(ctx context.Context, c *arbe.Client, p *entryPrinter) (a
 	if l.tail > 0 {
 		return l.printLast(ctx, c, p)
 	}
-	end := int64(-1) // where the log ended when we began: a busy one must not keep us here
+	end := int64(-1) // where the log ended at the start, because a busy log might never be read to its end
 	for at = l.from - 1; ; {
 		page, err := c.Entries.List(ctx, &arbev1.ListRequest{ThreadId: l.thread, After: at, Limit: pageSize})
 		if err != nil {
@@ -129,7 +129,7 @@ func (l *listing) printOne(ctx context.Context, p *entryPrinter, e *arbev1.Entry
 	return p.entry(ctx, e)
 }
 
-// followFrom prints what comes behind a position until the person has enough.
+// followFrom prints what comes after a position until Ctrl-C.
 func (l *listing) followFrom(ctx context.Context, c *arbe.Client, at int64, p *entryPrinter) error {
 	for event, err := range p.app.follow(ctx, c, l.thread, at) {
 		if err != nil {

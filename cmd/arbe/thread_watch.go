@@ -66,7 +66,7 @@ func (w *threadWatch) take(event *arbev1.WatchHouseResponse) error {
 	switch t, gone := event.GetThread(), event.GetGone(); {
 	case t != nil:
 		if had := w.threads[t.GetId()]; had != nil && !screen && proto.Equal(had, t) {
-			return nil // told again after a reconnect
+			return nil // a repeat after a reconnect
 		}
 		w.threads[t.GetId()] = t
 		if !screen {

@@ -52,7 +52,7 @@ func x(a *app) *cobra.Command {
 			"  arbe x -t th4w7q2m9x tar c . | tar x\n" +
 			"  git archive HEAD | arbe x -t th4w7q2m9x tar x",
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
-			// The id is ours, so that the command can be stopped before its server has answered.
+			// The id is chosen here, so that the command can be cancelled before its server has answered.
 			req := &arbev1.RunCommandRequest{Id: uuid.NewString()}
 			switch {
 			case (line == "") == (len(args) == 0):
@@ -80,7 +80,7 @@ func x(a *app) *cobra.Command {
 			if !noStdin && hasInput(a.in) {
 				e.stdin = a.in
 			}
-			// A reader that goes away is an error of the write, and ends the command instead of only arbe.
+			// So that a reader that goes away is an error of the write, which cancels the command, instead of ending arbe alone.
 			signal.Ignore(syscall.SIGPIPE)
 			// Ctrl-C is meant for the command, so it must not end our own calls.
 			ctx, leave := context.WithCancel(context.WithoutCancel(ctx))
@@ -113,7 +113,7 @@ func hasInput(in io.Reader) bool {
 	return err == nil && (nullErr != nil || !os.SameFile(have, null))
 }
 
-// missed tells that a part of a command's output did not come here.
+// missed tells the person that a part of a command's output is not shown.
 func (a *app) missed(bytes int64) {
 	a.say("… %d bytes left out …", bytes)
 }
@@ -128,8 +128,8 @@ var cancelSteps = []struct {
 	{arbev1.Signal_SIGNAL_KILL, "the command has not ended: sent SIGKILL; Ctrl-C leaves"},
 }
 
-// interruptible makes each Ctrl-C cancel the command with the next signal, and the last one leave. The server sends the
-// signals by itself too; here they are said when they are due. The function it returns ends that.
+// interruptible makes each Ctrl-C send the command the next signal, and the last one end arbe. The server sends the later
+// signals by itself too; here the person is told when they are due. The function that it returns ends this.
 func (e *execution) interruptible(ctx context.Context, leave func()) (stop func()) {
 	interrupts := make(chan os.Signal, 2)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
