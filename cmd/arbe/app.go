@@ -124,8 +124,8 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// printable makes text that others wrote harmless to a terminal, which control characters can make do things: colours
-// are dropped, and every other control character except newline and tab becomes a mark.
+// printable makes text that others wrote safe for a terminal, whose state and display control characters can change:
+// colours are dropped, and every other control character except newline and tab becomes a mark.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

@@ -38,7 +38,7 @@ func artifactGet(a *app) *cobra.Command {
 			if a.json && path == "" {
 				return a.showArtifact(ctx, c, id)
 			}
-			// Anyone in the house may have written the bytes, and control characters can make a terminal do things.
+			// Anyone in the house may have written the bytes, and control characters can change what a terminal shows and does.
 			if path == "" && isTerminal(a.out) {
 				return fault.New(fault.Invalid, "the bytes of an artifact are not written to a terminal", "pipe them, as into less, or name a file with --output")
 			}
