@@ -201,24 +201,43 @@ func BenchmarkHouseOpens(b *testing.B) {
 		id, _ := a.house(b, n)
 		houses = append(houses, id)
 	}
+	medians := a.open(b, sizes, func(i int) string { return "/houses/" + houses[i] })
+	b.ReportMetric(medians[2]/medians[0], "10000/10")
+	b.ReportMetric(medians[2]/medians[1], "10000/100")
+}
+
+// BenchmarkThreadOpens measures how long the page of a thread takes that has 50 and 10,000 entries, in turns.
+func BenchmarkThreadOpens(b *testing.B) {
+	a := installation(b)
+	a.start()
+	sizes := []int{50, 10_000}
+	var threads []string
+	for _, n := range sizes {
+		threads = append(threads, a.thread(a.client(), n))
+	}
+	medians := a.open(b, sizes, func(i int) string { return "/threads/" + threads[i] })
+	b.ReportMetric(medians[1]/medians[0], "10000/50")
+}
+
+// open opens the page of each size 100 times, in turns, and reports and returns the median for each, in milliseconds.
+func (a *arbeInstallation) open(b *testing.B, sizes []int, page func(i int) string) (medians []float64) {
+	b.Helper()
 	session := a.signIn(b)
 	times := make([][]time.Duration, len(sizes))
 	for b.Loop() {
 		for range 100 {
-			for i, house := range houses {
+			for i := range sizes {
 				start := time.Now()
-				a.page(b, session, "/houses/"+house)
+				a.page(b, session, page(i))
 				times[i] = append(times[i], time.Since(start))
 			}
 		}
 	}
-	var medians []float64
 	for i, n := range sizes {
 		slices.Sort(times[i])
 		medians = append(medians, float64(times[i][len(times[i])/2].Microseconds())/1000)
 		b.ReportMetric(medians[i], fmt.Sprintf("ms/%d", n))
 	}
-	b.ReportMetric(medians[2]/medians[0], "10000/10")
-	b.ReportMetric(medians[2]/medians[1], "10000/100")
 	b.ReportMetric(0, "ns/op") // of all together: says nothing
+	return medians
 }

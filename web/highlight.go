@@ -27,11 +27,13 @@ const (
 type effort struct {
 	// code is how many more bytes of code may be highlighted.
 	code int
-	time time.Duration
+	// block is how long highlighting one block may take.
+	block time.Duration
+	time  time.Duration
 }
 
 // newEffort returns the budget of one page.
-func newEffort() *effort { return &effort{code: 256 << 10, time: time.Second} }
+func newEffort() *effort { return &effort{code: 256 << 10, block: blockTime, time: time.Second} }
 
 //go:generate env -C lexers go run .
 //go:embed lexers/*.xml
@@ -67,7 +69,8 @@ func (e *effort) highlight(language, text string) string {
 		b.WriteString(html.EscapeString(text))
 	} else {
 		e.code -= len(text)
-		for _, t := range tokens(lexer, text, time.Now().Add(blockTime)) {
+		_, _ = lexer.Tokenise(nil, "") // compiles its expressions: the first block of a language does not pay for that
+		for _, t := range tokens(lexer, text, time.Now().Add(e.block)) {
 			appendToken(&b, t)
 		}
 	}

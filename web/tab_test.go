@@ -228,21 +228,3 @@ func (b *tab) hover(selector string) {
 func says(text string, times int) string {
 	return fmt.Sprintf("document.querySelector('#log').innerText.split(%q).length - 1 === %d", text, times)
 }
-
-// opens returns the shortest time in which each thread opens, of six. The threads take turns, so that other load on the
-// machine affects all of them.
-func (b *tab) opens(threads ...string) []time.Duration {
-	b.t.Helper()
-	best := make([]time.Duration, len(threads))
-	for range 6 {
-		for i, thread := range threads {
-			start := time.Now()
-			b.open("/threads/" + thread)
-			b.untilLive()
-			if took := time.Since(start); best[i] == 0 || took < best[i] {
-				best[i] = took
-			}
-		}
-	}
-	return best
-}
