@@ -272,9 +272,9 @@ func TestAMigrationKeepsWhenThreadsWereUpdated(t *testing.T) {
 	owner, sealer := dbtest.Empty(t), newSealer(t)
 	conn := connect(t, owner)
 	migrated(t, owner, sealer)
+	h := newHouse(t, conn, "Home")
 	undo(t, conn, 11)
 	execute(t, conn, "update schema_migrations set version = 10")
-	h := newHouse(t, conn, "Home")
 	execute(t, conn, "alter table threads disable trigger user; update threads set updated_at = '2020-01-01'; alter table threads enable trigger user")
 	migrated(t, owner, sealer)
 	if n := column[int](t, conn, "select count(*) from threads where last_said = 'hello' and updated_at = '2020-01-01'")[0]; n != 2 {
