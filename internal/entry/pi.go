@@ -1,0 +1,354 @@
+package entry
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// PiMessage is a message between a model and its user in the shape of pi's sessions: a [PiUser], a [PiAssistant] or a
+// [PiToolResult]. Transcripts have this shape whatever wrote them, so that a session can be rebuilt from them for any
+// runtime.
+type PiMessage interface {
+	// PiRole is the message's role: "user", "assistant" or "toolResult".
+	PiRole() string
+}
+
+// PiUser is what was said to the model.
+type PiUser struct {
+	// Content has blocks of text and images.
+	Content []PiBlock
+	// Timestamp is the time in milliseconds since 1970; 0 if it is not known.
+	Timestamp int64
+}
+
+// PiAssistant is one answer of a model: what a single call returned.
+type PiAssistant struct {
+	// Harness is what made the call, such as "pi"; empty for arbe's own bots. It is arbe's addition to pi's shape.
+	Harness string
+	// Content has blocks of text, thinking and tool calls, in the order in which they were written.
+	Content []PiBlock
+	// API is the dialect of the call in pi's names, such as "anthropic-messages"; Provider and Model say whom it asked.
+	API      string
+	Provider string
+	Model    string
+	// ResponseID is the provider's id of the answer; empty if it gave none.
+	ResponseID string
+	Usage      PiUsage
+	// StopReason is why the answer ended. Only an answer that ended with [PiToolUse] wants its tool calls to be run.
+	StopReason PiStop
+	// ErrorMessage says what went wrong if StopReason is [PiError] or [PiAborted].
+	ErrorMessage string
+	// Timestamp is when the call began, in milliseconds since 1970, and DurationMS how long it took.
+	Timestamp  int64
+	DurationMS int64
+}
+
+// PiToolResult is the result of one tool call.
+type PiToolResult struct {
+	// Harness is as in [PiAssistant].
+	Harness string
+	// ToolCallID is the ID of the call's block, and ToolName its Name.
+	ToolCallID string
+	ToolName   string
+	// Content has blocks of text and images.
+	Content []PiBlock
+	// IsError tells the model that the call failed.
+	IsError bool
+	// Timestamp is when the tool ended, in milliseconds since 1970, and DurationMS how long it ran.
+	Timestamp  int64
+	DurationMS int64
+}
+
+// PiRole is "user".
+func (PiUser) PiRole() string { return "user" }
+
+// PiRole is "assistant".
+func (PiAssistant) PiRole() string { return "assistant" }
+
+// PiRole is "toolResult".
+func (PiToolResult) PiRole() string { return "toolResult" }
+
+// PiStop is why an answer ended.
+type PiStop string
+
+// The reasons why an answer ends.
+const (
+	// PiStopped: the model had said everything.
+	PiStopped PiStop = "stop"
+	// PiLength: the limit of tokens was reached.
+	PiLength PiStop = "length"
+	// PiToolUse: the model waits for the results of its tool calls.
+	PiToolUse PiStop = "toolUse"
+	// PiError: the call failed. What was written until then is kept.
+	PiError PiStop = "error"
+	// PiAborted: someone stopped the call. What was written until then is kept.
+	PiAborted PiStop = "aborted"
+)
+
+// PiUsage counts the tokens of one call.
+type PiUsage struct {
+	// Input is what the model read without a cache, CacheRead what it read from one, and CacheWrite what it put into
+	// one. The three do not overlap.
+	Input      int64 `json:"input"`
+	Output     int64 `json:"output"` // with the thinking
+	CacheRead  int64 `json:"cacheRead"`
+	CacheWrite int64 `json:"cacheWrite"`
+	// TotalTokens is the sum of the four.
+	TotalTokens int64 `json:"totalTokens"`
+	// Cost is nil if the model's price is not known, which differs from a price of zero.
+	Cost *PiCost `json:"cost,omitempty"`
+}
+
+// PiCost is what the tokens of a [PiUsage] cost, in US dollars.
+type PiCost struct {
+	Input      float64 `json:"input"`
+	Output     float64 `json:"output"`
+	CacheRead  float64 `json:"cacheRead"`
+	CacheWrite float64 `json:"cacheWrite"`
+	Total      float64 `json:"total"`
+	// TotalFromProvider reports that the provider said the total; the parts are then zero.
+	TotalFromProvider bool `json:"totalFromProvider,omitempty"`
+}
+
+// The types of a [PiBlock].
+const (
+	PiTextBlock     = "text"
+	PiThinkingBlock = "thinking"
+	PiCallBlock     = "toolCall"
+	PiImageBlock    = "image"
+)
+
+// PiBlock is one part of a message. Type says which of the fields it has; the others are left out of its JSON.
+type PiBlock struct {
+	Type string
+
+	// Text is Markdown. TextSignature is the provider's mark of it.
+	Text          string
+	TextSignature string
+
+	// Thinking is what the model thought. ThinkingSignature proves it to the provider that wrote it, which reads it only
+	// with that proof. Redacted thinking has no text: its signature holds it encrypted.
+	Thinking          string
+	ThinkingSignature string
+	Redacted          bool
+
+	// ID names the tool call, which its result repeats, and Name the tool. Arguments is a JSON object; if the model wrote
+	// something else, it is a JSON string with what it wrote. ThoughtSignature is the provider's mark of the call.
+	ID               string
+	Name             string
+	Arguments        json.RawMessage
+	ThoughtSignature string
+
+	// Data is the image in base64, and MIMEType such as "image/png".
+	Data     string
+	MIMEType string
+}
+
+// PiText returns a block of text.
+func PiText(text string) PiBlock { return PiBlock{Type: PiTextBlock, Text: text} }
+
+// Text returns the blocks of text as one, without thinking and calls.
+func (a PiAssistant) Text() string { return piText(a.Content) }
+
+// Text returns the blocks of text as one.
+func (u PiUser) Text() string { return piText(u.Content) }
+
+// Text returns the blocks of text as one.
+func (r PiToolResult) Text() string { return piText(r.Content) }
+
+// Calls returns the tool calls.
+func (a PiAssistant) Calls() []PiBlock {
+	var calls []PiBlock
+	for _, b := range a.Content {
+		if b.Type == PiCallBlock {
+			calls = append(calls, b)
+		}
+	}
+	return calls
+}
+
+func piText(blocks []PiBlock) string {
+	var texts []string
+	for _, b := range blocks {
+		if b.Type == PiTextBlock && b.Text != "" {
+			texts = append(texts, b.Text)
+		}
+	}
+	return strings.Join(texts, "\n\n")
+}
+
+// MarshalJSON writes the fields of the block's type, empty ones too: pi reads them without asking whether they are
+// there.
+func (b PiBlock) MarshalJSON() ([]byte, error) {
+	switch b.Type {
+	case PiTextBlock:
+		return json.Marshal(struct {
+			Type          string `json:"type"`
+			Text          string `json:"text"`
+			TextSignature string `json:"textSignature,omitempty"`
+		}{b.Type, b.Text, b.TextSignature})
+	case PiThinkingBlock:
+		return json.Marshal(struct {
+			Type              string `json:"type"`
+			Thinking          string `json:"thinking"`
+			ThinkingSignature string `json:"thinkingSignature,omitempty"`
+			Redacted          bool   `json:"redacted,omitempty"`
+		}{b.Type, b.Thinking, b.ThinkingSignature, b.Redacted})
+	case PiCallBlock:
+		arguments := b.Arguments
+		if len(arguments) == 0 {
+			arguments = json.RawMessage("{}")
+		}
+		return json.Marshal(struct {
+			Type             string          `json:"type"`
+			ID               string          `json:"id"`
+			Name             string          `json:"name"`
+			Arguments        json.RawMessage `json:"arguments"`
+			ThoughtSignature string          `json:"thoughtSignature,omitempty"`
+		}{b.Type, b.ID, b.Name, arguments, b.ThoughtSignature})
+	case PiImageBlock:
+		return json.Marshal(struct {
+			Type     string `json:"type"`
+			Data     string `json:"data"`
+			MIMEType string `json:"mimeType"`
+		}{b.Type, b.Data, b.MIMEType})
+	}
+	return nil, fmt.Errorf("entry: pi has no block of type %q", b.Type)
+}
+
+// piFields has every field of the JSON of a block, which is why decoding needs no cases.
+type piFields struct {
+	Type              string          `json:"type"`
+	Text              string          `json:"text"`
+	TextSignature     string          `json:"textSignature"`
+	Thinking          string          `json:"thinking"`
+	ThinkingSignature string          `json:"thinkingSignature"`
+	Redacted          bool            `json:"redacted"`
+	ID                string          `json:"id"`
+	Name              string          `json:"name"`
+	Arguments         json.RawMessage `json:"arguments"`
+	ThoughtSignature  string          `json:"thoughtSignature"`
+	Data              string          `json:"data"`
+	MIMEType          string          `json:"mimeType"`
+}
+
+// UnmarshalJSON reads a block. It takes types that it does not know, because pi's set is open.
+func (b *PiBlock) UnmarshalJSON(text []byte) error {
+	var f piFields
+	if err := json.Unmarshal(text, &f); err != nil {
+		return err
+	}
+	*b = PiBlock(f)
+	return nil
+}
+
+// piContent is the content of a message, for which pi also takes a string.
+type piContent []PiBlock
+
+func (c *piContent) UnmarshalJSON(text []byte) error {
+	var plain string
+	if json.Unmarshal(text, &plain) == nil {
+		*c = piContent{PiText(plain)}
+		return nil
+	}
+	return json.Unmarshal(text, (*[]PiBlock)(c))
+}
+
+// MarshalJSON writes an empty content as an empty list, which pi needs, and not as null.
+func (c piContent) MarshalJSON() ([]byte, error) {
+	if c == nil {
+		return []byte("[]"), nil
+	}
+	return json.Marshal([]PiBlock(c))
+}
+
+// The shapes on the wire: the messages themselves have no field for their role, so that it cannot be wrong.
+type (
+	piUserJSON struct {
+		Role      string    `json:"role"`
+		Content   piContent `json:"content"`
+		Timestamp int64     `json:"timestamp"`
+	}
+	piAssistantJSON struct {
+		Role         string    `json:"role"`
+		Harness      string    `json:"harness,omitempty"`
+		Content      piContent `json:"content"`
+		API          string    `json:"api"`
+		Provider     string    `json:"provider"`
+		Model        string    `json:"model"`
+		ResponseID   string    `json:"responseId,omitempty"`
+		Usage        PiUsage   `json:"usage"`
+		StopReason   PiStop    `json:"stopReason"`
+		ErrorMessage string    `json:"errorMessage,omitempty"`
+		Timestamp    int64     `json:"timestamp"`
+		DurationMS   int64     `json:"durationMs,omitempty"`
+	}
+	piToolResultJSON struct {
+		Role       string    `json:"role"`
+		Harness    string    `json:"harness,omitempty"`
+		ToolCallID string    `json:"toolCallId"`
+		ToolName   string    `json:"toolName"`
+		Content    piContent `json:"content"`
+		IsError    bool      `json:"isError"`
+		Timestamp  int64     `json:"timestamp"`
+		DurationMS int64     `json:"durationMs,omitempty"`
+	}
+)
+
+// MarshalJSON writes pi's shape.
+func (u PiUser) MarshalJSON() ([]byte, error) {
+	return json.Marshal(piUserJSON{u.PiRole(), u.Content, u.Timestamp})
+}
+
+// MarshalJSON writes pi's shape.
+func (a PiAssistant) MarshalJSON() ([]byte, error) {
+	return json.Marshal(piAssistantJSON{a.PiRole(), a.Harness, a.Content, a.API, a.Provider, a.Model, a.ResponseID, a.Usage,
+		a.StopReason, a.ErrorMessage, a.Timestamp, a.DurationMS})
+}
+
+// MarshalJSON writes pi's shape.
+func (r PiToolResult) MarshalJSON() ([]byte, error) {
+	return json.Marshal(piToolResultJSON{r.PiRole(), r.Harness, r.ToolCallID, r.ToolName, r.Content, r.IsError, r.Timestamp, r.DurationMS})
+}
+
+// UnmarshalJSON reads pi's shape, and refuses a message of another role.
+func (u *PiUser) UnmarshalJSON(text []byte) error {
+	var j piUserJSON
+	if err := readPi(text, &j, &j.Role, u.PiRole()); err != nil {
+		return err
+	}
+	*u = PiUser{j.Content, j.Timestamp}
+	return nil
+}
+
+// UnmarshalJSON reads pi's shape, and refuses a message of another role.
+func (a *PiAssistant) UnmarshalJSON(text []byte) error {
+	var j piAssistantJSON
+	if err := readPi(text, &j, &j.Role, a.PiRole()); err != nil {
+		return err
+	}
+	*a = PiAssistant{j.Harness, j.Content, j.API, j.Provider, j.Model, j.ResponseID, j.Usage, j.StopReason, j.ErrorMessage,
+		j.Timestamp, j.DurationMS}
+	return nil
+}
+
+// UnmarshalJSON reads pi's shape, and refuses a message of another role.
+func (r *PiToolResult) UnmarshalJSON(text []byte) error {
+	var j piToolResultJSON
+	if err := readPi(text, &j, &j.Role, r.PiRole()); err != nil {
+		return err
+	}
+	*r = PiToolResult{j.Harness, j.ToolCallID, j.ToolName, j.Content, j.IsError, j.Timestamp, j.DurationMS}
+	return nil
+}
+
+func readPi(text []byte, into any, role *string, want string) error {
+	if err := json.Unmarshal(text, into); err != nil {
+		return err
+	}
+	if *role != want {
+		return fmt.Errorf("entry: the message's role is %q, not %q", *role, want)
+	}
+	return nil
+}
