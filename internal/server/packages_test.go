@@ -33,6 +33,7 @@ var mayImport = map[string]string{
 	"internal/live":      "db internal/house internal/sandbox internal/thread internal/stream internal/fault",
 	"internal/sandbox":   "db db/query internal/thread internal/stream internal/entry internal/fault",
 	"internal/sandbox/…": "internal/sandbox internal/sandbox/local/supervisor internal/outbound internal/fault",
+	"internal/model/…":   "",
 	"internal/outbound":  "",
 	"internal/dispatch":  "db db/query internal/artifact internal/sandbox internal/thread internal/stream internal/entry internal/fault internal/logging",
 	"internal/rpc":       "db internal/artifact internal/auth internal/dispatch internal/entry internal/fault internal/house internal/live internal/logging internal/sandbox internal/stream internal/thread proto/arbe/v1 proto/arbe/v1/arbev1connect",
