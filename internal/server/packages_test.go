@@ -33,6 +33,7 @@ var mayImport = map[string]string{
 	"internal/live":      "db internal/house internal/sandbox internal/thread internal/stream internal/fault",
 	"internal/sandbox":   "db db/query internal/thread internal/stream internal/entry internal/fault",
 	"internal/sandbox/…": "internal/sandbox internal/sandbox/local/supervisor internal/outbound internal/fault",
+	"internal/model":     "internal/outbound internal/entry internal/fault",
 	"internal/model/…":   "",
 	"internal/outbound":  "",
 	"internal/dispatch":  "db db/query internal/artifact internal/sandbox internal/thread internal/stream internal/entry internal/fault internal/logging",

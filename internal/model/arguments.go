@@ -1,0 +1,178 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/kaptinlin/jsonschema"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// CheckArguments checks the arguments of a call against its tool's schema. The error is a [fault.Invalid] whose text is
+// meant for the model: it names each argument that is wrong, and why. References to other documents are not followed.
+func CheckArguments(tool Tool, arguments json.RawMessage) error {
+	wrong := func(format string, args ...any) error {
+		return fault.Newf(fault.Invalid, "call the tool again with arguments that fit its schema", "%s: "+format, append([]any{tool.Name}, args...)...)
+	}
+	trimmed := bytes.TrimSpace(arguments)
+	if len(trimmed) == 0 {
+		trimmed = []byte("{}")
+	}
+	var written string
+	switch {
+	case trimmed[0] == '"' && json.Unmarshal(trimmed, &written) == nil: // how an answer keeps what is not JSON
+		return wrong("the arguments are not JSON: %s", clip(written, 200))
+	case !json.Valid(trimmed):
+		return wrong("the arguments are not JSON")
+	case trimmed[0] != '{':
+		return wrong("the arguments are not an object")
+	}
+	if len(bytes.TrimSpace(tool.Schema)) == 0 {
+		return nil
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.Loaders = nil // a schema must not make the server fetch or read anything
+	schema, err := compiler.Compile(tool.Schema)
+	if err != nil {
+		return fault.Newf(fault.Internal, "report it to whoever wrote the tool", "the schema of the tool %s is wrong", tool.Name).Because(err)
+	}
+	result := schema.ValidateJSON(trimmed)
+	if result.IsValid() {
+		return nil
+	}
+	var why []string
+	collect(result, "", &why)
+	slices.Sort(why)
+	why = slices.Compact(why)
+	if len(why) > 8 {
+		why = append(why[:8], fmt.Sprintf("and %d more", len(why)-8))
+	}
+	return wrong("%s", clip(strings.Join(why, "; "), 1000))
+}
+
+// collect gathers the reasons at the leaves of a result, whose places are relative to the results above them. Those
+// above only say that something below is wrong, but for what is missing: below, that looks like a wrong null.
+func collect(r *jsonschema.EvaluationResult, where string, why *[]string) {
+	if r.IsValid() {
+		return
+	}
+	if step := place(r); where == "" {
+		where = step
+	} else if step != "" {
+		where += "." + step
+	}
+	say := func(text string) {
+		if where != "" {
+			text = where + ": " + text
+		}
+		*why = append(*why, text)
+	}
+	before := len(*why)
+	missing := ""
+	if e := r.Errors["required"]; e != nil {
+		missing = e.Error()
+		say(missing)
+	}
+	for _, d := range r.Details {
+		if step := place(d); step == "" || !strings.Contains(missing, "'"+step+"'") {
+			collect(d, where, why)
+		}
+	}
+	if len(*why) > before {
+		return
+	}
+	for _, e := range r.Errors {
+		if e.Code == "false_schema_mismatch" { // of additionalProperties
+			say("there is no such argument")
+		} else {
+			say(e.Error())
+		}
+	}
+}
+
+// place is where a result is, below the one above it: "env.PATH".
+func place(r *jsonschema.EvaluationResult) string {
+	return strings.ReplaceAll(strings.Trim(r.InstanceLocation, "/"), "/", ".")
+}
+
+// maxDefinitions is how deep definitions may refer to each other in a schema that is sent, and maxNodes how large it may
+// become: definitions that refer to each other twice double at each level.
+const (
+	maxDefinitions = 8
+	maxNodes       = 20_000
+)
+
+// sendable returns a schema as fantasy sends it whole: of the top level it sends only properties and required, and of
+// required only a []string. Definitions are therefore put in where they are referred to.
+func sendable(schema json.RawMessage) (map[string]any, error) {
+	if len(bytes.TrimSpace(schema)) == 0 {
+		return map[string]any{"type": "object", "properties": map[string]any{}}, nil
+	}
+	var whole map[string]any
+	if err := json.Unmarshal(schema, &whole); err != nil {
+		return nil, err
+	}
+	definitions := map[string]any{}
+	for _, name := range []string{"$defs", "definitions"} {
+		if of, ok := whole[name].(map[string]any); ok {
+			for key, definition := range of {
+				definitions["#/"+name+"/"+key] = definition
+			}
+			delete(whole, name)
+		}
+	}
+	i := inliner{definitions: definitions, left: maxNodes}
+	sent, _ := i.inlined(whole, 0).(map[string]any)
+	var required []string
+	if names, ok := sent["required"].([]any); ok {
+		for _, name := range names {
+			if text, isText := name.(string); isText {
+				required = append(required, text)
+			}
+		}
+	}
+	delete(sent, "required")
+	if len(required) > 0 {
+		sent["required"] = required
+	}
+	if _, ok := sent["properties"].(map[string]any); !ok {
+		sent["properties"] = map[string]any{}
+	}
+	return sent, nil
+}
+
+// inliner replaces references by what they refer to; one that goes too deep, as in a recursive schema, by anything.
+type inliner struct {
+	definitions map[string]any
+	left        int
+}
+
+func (i *inliner) inlined(node any, depth int) any {
+	i.left--
+	switch node := node.(type) {
+	case map[string]any:
+		if name, ok := node["$ref"].(string); ok {
+			definition, known := i.definitions[name]
+			if !known || depth >= maxDefinitions || i.left < 0 {
+				return map[string]any{}
+			}
+			return i.inlined(definition, depth+1)
+		}
+		copied := make(map[string]any, len(node))
+		for key, value := range node {
+			copied[key] = i.inlined(value, depth)
+		}
+		return copied
+	case []any:
+		copied := make([]any, len(node))
+		for at, value := range node {
+			copied[at] = i.inlined(value, depth)
+		}
+		return copied
+	}
+	return node
+}

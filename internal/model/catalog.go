@@ -1,0 +1,203 @@
+package model
+
+import (
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+
+	"charm.land/catwalk/pkg/catwalk"
+	"charm.land/catwalk/pkg/embedded"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// DefaultContextWindow is the context window that is assumed of a model that the catalog does not know, in tokens.
+const DefaultContextWindow = 32_000
+
+// Info is what is known about a model.
+type Info struct {
+	// Known reports whether the catalog has the model. If not, ContextWindow is a guess and the rest is empty.
+	Known bool
+	// ContextWindow is how many tokens a request and its answer may have together, and MaxTokens how many an answer is
+	// allowed by default; 0 if that is not known.
+	ContextWindow int64
+	MaxTokens     int64
+	// Thinks and SeesImages say what it can do.
+	Thinks     bool
+	SeesImages bool
+	// Price is nil if it is not known.
+	Price *Price
+}
+
+// Money is an amount in US dollars, in millionths of a millionth: fine enough to be exact for single tokens.
+type Money int64
+
+// Dollar is one US dollar.
+const Dollar Money = 1e12
+
+// Micros returns the amount in millionths of a dollar, rounded up, so that many small amounts never count as nothing.
+func (m Money) Micros() int64 {
+	const micro = int64(Dollar / 1e6)
+	return (int64(m) + micro - 1) / micro
+}
+
+// String returns the amount as "$0.02", with as many decimals as it takes to show two digits.
+func (m Money) String() string {
+	dollars := float64(m) / float64(Dollar)
+	decimals := 2
+	if dollars > 0 && dollars < 0.1 {
+		decimals = min(1-int(math.Floor(math.Log10(dollars))), 12)
+	}
+	return "$" + strconv.FormatFloat(dollars, 'f', decimals, 64)
+}
+
+// Price is what one token costs.
+type Price struct{ Input, Output, CacheRead, CacheWrite Money }
+
+// Usage counts the tokens of a call. Input does not overlap with the caches, and Output includes thinking.
+type Usage struct{ Input, Output, CacheRead, CacheWrite int64 }
+
+// Total is the sum of all tokens.
+func (u Usage) Total() int64 { return u.Input + u.Output + u.CacheRead + u.CacheWrite }
+
+// Of returns what a use of tokens costs.
+func (p Price) Of(u Usage) Money {
+	return Money(u.Input)*p.Input + Money(u.Output)*p.Output + Money(u.CacheRead)*p.CacheRead + Money(u.CacheWrite)*p.CacheWrite
+}
+
+// pi returns a usage in pi's shape. price is nil if it is not known.
+func (u Usage) pi(price *Price) entry.PiUsage {
+	pi := entry.PiUsage{Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, TotalTokens: u.Total()}
+	if price != nil {
+		dollars := func(tokens int64, each Money) float64 { return float64(Money(tokens)*each) / float64(Dollar) }
+		pi.Cost = &entry.PiCost{Input: dollars(u.Input, price.Input), Output: dollars(u.Output, price.Output),
+			CacheRead: dollars(u.CacheRead, price.CacheRead), CacheWrite: dollars(u.CacheWrite, price.CacheWrite),
+			Total: float64(price.Of(u)) / float64(Dollar)}
+	}
+	return pi
+}
+
+// catalog is catwalk's table of providers, by the names that it gives them. Decoding it takes some milliseconds.
+var catalog = sync.OnceValue(func() map[Provider]catwalk.Provider {
+	ours := map[catwalk.InferenceProvider]Provider{
+		catwalk.InferenceProviderAnthropic: Anthropic, catwalk.InferenceProviderOpenAI: OpenAI,
+		catwalk.InferenceProviderGemini: Google, catwalk.InferenceProviderOpenRouter: OpenRouter,
+	}
+	found := map[Provider]catwalk.Provider{}
+	for _, p := range embedded.GetAll() {
+		if name, known := ours[p.ID]; known {
+			found[name] = p
+		}
+	}
+	return found
+})
+
+// dated is the end of an id that pins a version of a model.
+var dated = regexp.MustCompile(`-(20\d{6}|20\d\d-\d\d-\d\d|latest)$`)
+
+// Lookup returns what the embedded catalog knows about a model. It asks nobody. An id that pins a version is found
+// under the id without it, and the reverse.
+func Lookup(p Provider, id string) Info {
+	if p == Ollama { // runs on one's own machine and bills nothing
+		return Info{ContextWindow: DefaultContextWindow, Price: &Price{}}
+	}
+	models := catalog()[p].Models
+	short := dated.ReplaceAllString(id, "")
+	for _, same := range []func(string) bool{
+		func(known string) bool { return known == id },
+		func(known string) bool { return dated.ReplaceAllString(known, "") == short },
+	} {
+		for _, m := range models {
+			if same(m.ID) {
+				info := Info{Known: true, ContextWindow: m.ContextWindow, MaxTokens: m.DefaultMaxTokens, Thinks: m.CanReason, SeesImages: m.SupportsImages, Price: price(p, m)}
+				if info.ContextWindow <= 0 {
+					info.ContextWindow = DefaultContextWindow
+				}
+				return info
+			}
+		}
+	}
+	return Info{ContextWindow: DefaultContextWindow}
+}
+
+// price reads the prices of a model. In catwalk "in cached" is what writing a cache costs and "out cached" what reading
+// it does. Some entries have the price of reading in the first: it is lower than that of plain input, which a price of
+// writing never is. A cache's price that is missing is that of plain input.
+func price(p Provider, m catwalk.Model) *Price {
+	if m.CostPer1MIn == 0 && m.CostPer1MOut == 0 && !(p == OpenRouter && strings.HasSuffix(m.ID, ":free")) {
+		return nil // nothing is free by omission
+	}
+	read, write := m.CostPer1MOutCached, m.CostPer1MInCached
+	if write < m.CostPer1MIn {
+		if read == 0 {
+			read = write
+		}
+		write = m.CostPer1MIn
+	}
+	if read == 0 {
+		read = m.CostPer1MIn
+	}
+	each := func(million float64) Money { return Money(math.Round(million * float64(Dollar) / 1e6)) }
+	return &Price{Input: each(m.CostPer1MIn), Output: each(m.CostPer1MOut), CacheRead: each(read), CacheWrite: each(write)}
+}
+
+// defaultModel returns the id of the model that is used of a provider unless someone chooses; empty if there is none.
+func defaultModel(p Provider) string { return catalog()[p].DefaultLargeModelID }
+
+// DefaultModels returns the ids of a provider's models that the catalog recommends: a large one and a small, cheap one;
+// empty if it knows none.
+func DefaultModels(p Provider) (large, small string) {
+	c := catalog()[p]
+	return c.DefaultLargeModelID, c.DefaultSmallModelID
+}
+
+// EstimateTokens returns about how many tokens a text has, without asking anyone. It is meant to be high rather than
+// low: a context that is thought too long is compacted early, one that is too long is refused.
+func EstimateTokens(text string) int64 {
+	var ascii, other int64
+	for _, r := range text {
+		if r < 0x80 {
+			ascii++
+		} else {
+			other++
+		}
+	}
+	return (ascii*2+6)/7 + other // 3.5 letters of English or code, and about one character of Chinese
+}
+
+// Estimate returns about how many tokens the request has.
+func (r Request) Estimate() int64 {
+	tokens := EstimateTokens(r.System)
+	for _, t := range r.Tools {
+		tokens += 16 + EstimateTokens(t.Name+t.Description+string(t.Schema))
+	}
+	for _, m := range r.Messages {
+		tokens += EstimateMessage(m)
+	}
+	return tokens
+}
+
+// EstimateMessage returns about how many tokens a message has.
+func EstimateMessage(m entry.PiMessage) int64 {
+	var blocks []entry.PiBlock
+	switch m := m.(type) {
+	case entry.PiUser:
+		blocks = m.Content
+	case entry.PiAssistant:
+		blocks = m.Content
+	case entry.PiToolResult:
+		blocks = m.Content
+	}
+	tokens := int64(8)
+	for _, b := range blocks {
+		switch b.Type {
+		case entry.PiImageBlock:
+			tokens += 1600 // what providers count for an image of the largest size that they do not shrink
+		default:
+			tokens += EstimateTokens(b.Text) + EstimateTokens(b.Thinking) + EstimateTokens(b.Name) + EstimateTokens(string(b.Arguments))
+		}
+	}
+	return tokens
+}

@@ -1,0 +1,446 @@
+package model
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"charm.land/fantasy"
+	"charm.land/fantasy/providers/anthropic"
+	"charm.land/fantasy/providers/google"
+	"charm.land/fantasy/providers/openai"
+	"charm.land/fantasy/providers/openaicompat"
+	"charm.land/fantasy/providers/openrouter"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// Client calls models. The zero Client has the defaults. Its fields must not change after its first call; its methods
+// may be called concurrently, and share connections.
+type Client struct {
+	// HeaderTimeout is how long a provider may take to begin its response, and IdleTimeout how long it may be silent
+	// within it. Default to 3 and 2 minutes. How long an answer takes altogether is limited by the caller's context.
+	HeaderTimeout time.Duration
+	IdleTimeout   time.Duration
+	// Attempts is how often a request is sent at most. Defaults to 4.
+	Attempts int
+	// Backoff is the delay before the second attempt, unless the provider asks for one; it doubles each time. Defaults to
+	// 2 seconds.
+	Backoff time.Duration
+	// MaxDelay is the longest delay that a provider's request for one is followed with; if it asks for more, the call
+	// fails at once. Defaults to a minute.
+	MaxDelay time.Duration
+	// MaxAnswer is the most that an answer may have, in bytes. It then ends as if the limit of tokens were reached.
+	// Defaults to 2 MiB.
+	MaxAnswer int
+
+	once   sync.Once
+	public http.RoundTripper
+	open   http.RoundTripper
+}
+
+// DeltaKind is what a [Delta] is.
+type DeltaKind string
+
+// The kinds of deltas.
+const (
+	TextDelta      DeltaKind = "text"
+	ThinkingDelta  DeltaKind = "thinking"
+	CallStartDelta DeltaKind = "call_start"
+	CallArgsDelta  DeltaKind = "call_args"
+	CallEndDelta   DeltaKind = "call_end"
+	// RetryDelta says that the request failed before anything was written, and will be sent again.
+	RetryDelta DeltaKind = "retry"
+)
+
+// Delta is one piece of an answer as it is written, or news of its delay.
+type Delta struct {
+	Kind DeltaKind
+	// Block is the index of the block that it belongs to. Blocks are counted as they begin; the answer leaves out calls
+	// that were not finished.
+	Block int
+	// Text is what is added to a text, to thinking, or to the arguments of a call as they are written.
+	Text string
+	// CallID and CallName are those of the call, in its start; its other deltas have the CallID.
+	CallID   string
+	CallName string
+	// Reason and Delay say why a request is sent again, and after how long.
+	Reason *Error
+	Delay  time.Duration
+}
+
+// Answer is what a model answered.
+type Answer struct {
+	// Message is the answer in pi's shape. All its calls are complete: their arguments are JSON, or a JSON string with
+	// what the model wrote instead. They are wanted only if its StopReason is [entry.PiToolUse].
+	Message entry.PiAssistant
+	// Usage is what was used, and Estimated whether a part of it is a guess, because the call ended before the provider
+	// said it.
+	Usage     Usage
+	Estimated bool
+	// Cost is what it cost. CostKnown is false if the model's price is not known; Cost is 0 then.
+	Cost      Money
+	CostKnown bool
+}
+
+// Stream asks a model and returns its answer. Meanwhile it gives the pieces to each, in their order, from the calling
+// goroutine, and never after it returned; a slow receiver slows the reading down.
+//
+// A request that fails before its first piece is sent again if that may help (rate limits, overload, no connection); a
+// [RetryDelta] says so before each delay. After the first piece an error is returned, because only the caller knows
+// what became of the pieces.
+//
+// The error is an [*Error]; the context's if that ended; or a [fault.Error] if the request or the endpoint is wrong.
+// With the first two the answer has what was written until then, with what it used and cost, and the StopReason
+// [entry.PiError] or [entry.PiAborted]. When Stream returns, the connection is closed or free for the next call.
+func (c *Client) Stream(ctx context.Context, endpoint Endpoint, model string, request Request, each func(Delta)) (Answer, error) {
+	if err := endpoint.Check(); err != nil {
+		return Answer{}, err
+	}
+	endpoint = endpoint.withDefaults()
+	call, err := request.call(endpoint, model)
+	if err != nil {
+		return Answer{}, err
+	}
+	if each == nil {
+		each = func(Delta) {}
+	}
+	began := time.Now()
+	for attempt := 1; ; attempt++ {
+		s := &stream{each: each, limit: cmp.Or(c.MaxAnswer, 2<<20), open: map[string]int{}}
+		w, finish, err := c.attempt(ctx, endpoint, model, call, s)
+		if err != nil && !s.gave && ctx.Err() == nil {
+			var failed *Error
+			if errors.As(err, &failed) && failed.retryable() && attempt < cmp.Or(c.Attempts, 4) {
+				if delay, follow := c.delay(failed, attempt); follow {
+					each(Delta{Kind: RetryDelta, Reason: failed, Delay: delay})
+					if sleep(ctx, delay) == nil {
+						continue
+					}
+				}
+			}
+		}
+		answer := s.answer(endpoint, model, w, finish, err, request)
+		answer.Message.Timestamp, answer.Message.DurationMS = began.UnixMilli(), time.Since(began).Milliseconds()
+		if ctxErr := ctx.Err(); err != nil && ctxErr != nil {
+			answer.Message.StopReason, answer.Message.ErrorMessage = entry.PiAborted, "stopped"
+			return answer, fmt.Errorf("calling %s: %w", endpoint.Name, ctxErr)
+		}
+		return answer, err
+	}
+}
+
+// delay returns how long to wait before the next attempt, and false if the provider asks for too long.
+func (c *Client) delay(failed *Error, attempt int) (time.Duration, bool) {
+	if failed.RetryAfter > 0 {
+		return failed.RetryAfter, failed.RetryAfter <= cmp.Or(c.MaxDelay, time.Minute)
+	}
+	backoff := cmp.Or(c.Backoff, 2*time.Second) << (attempt - 1)
+	// Those who were refused together must not come back together.
+	return backoff/2 + mathrand.N(backoff/2+1), true
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// attempt sends a request once.
+func (c *Client) attempt(ctx context.Context, e Endpoint, model string, call fantasy.Call, s *stream) (*wire, fantasy.FinishReason, error) {
+	c.once.Do(func() { c.public, c.open = publicTransport(), openTransport() })
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil) // closes the connection of an answer that is not read to its end
+	w := &wire{base: c.public, endpoint: e, cancel: cancel, header: cmp.Or(c.HeaderTimeout, 3*time.Minute), idle: cmp.Or(c.IdleTimeout, 2*time.Minute)}
+	if e.Trusted {
+		w.base = c.open
+	}
+	defer func() {
+		if w.body != nil {
+			w.body.Close() //nolint:errcheck // nothing more is wanted from it
+		}
+	}()
+	m, err := w.model(ctx, model)
+	if err != nil {
+		return w, "", newError(UnknownModel, e, model, err.Error(), nil)
+	}
+	parts, err := m.Stream(ctx, call)
+	if err != nil {
+		return w, "", w.failure(ctx, model, err)
+	}
+	var finish fantasy.FinishReason
+	for part := range parts {
+		if part.Type == fantasy.StreamPartTypeError {
+			return w, "", w.failure(ctx, model, part.Error)
+		}
+		if part.Type == fantasy.StreamPartTypeFinish {
+			finish = part.FinishReason
+		}
+		if !s.take(part) {
+			return w, fantasy.FinishReasonLength, nil
+		}
+	}
+	if finish == "" { // the range ended without saying how
+		return w, "", w.failure(ctx, model, fantasy.NewIncompleteStreamError())
+	}
+	w.drain()
+	switch refusal := w.refusal.String(); {
+	case refusal != "":
+		s.write(s.block("refusal", entry.PiBlock{Type: entry.PiTextBlock}), Delta{Kind: TextDelta, Text: refusal})
+		return w, finish, newError(Refusal, e, model, refusal, nil)
+	case finish == fantasy.FinishReasonContentFilter:
+		return w, finish, newError(Refusal, e, model, "", nil)
+	case finish == fantasy.FinishReasonError:
+		return w, finish, newError(Unknown, e, model, "it ended its answer with an error", nil)
+	}
+	return w, finish, nil
+}
+
+// drain reads what may follow the end of an answer, which is nothing, so that its connection can be used again. It does
+// not wait for a server that keeps its response open.
+func (w *wire) drain() {
+	if w.body == nil {
+		return
+	}
+	w.idle = 20 * time.Millisecond
+	var rest [512]byte
+	for range 8 {
+		if _, err := w.body.Read(rest[:]); err != nil {
+			return
+		}
+	}
+}
+
+// model makes fantasy's model on this wire.
+func (w *wire) model(ctx context.Context, id string) (fantasy.LanguageModel, error) {
+	client := &http.Client{Transport: w, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse // the key is for this address alone
+	}}
+	var p fantasy.Provider
+	var err error
+	switch url := w.endpoint.BaseURL; {
+	case w.endpoint.Provider == OpenRouter:
+		p, err = openrouter.New(openrouter.WithAPIKey(placeholder), openrouter.WithHTTPClient(client))
+	case w.endpoint.Dialect == Messages:
+		p, err = anthropic.New(anthropic.WithAPIKey(placeholder), anthropic.WithBaseURL(url), anthropic.WithHTTPClient(client))
+	case w.endpoint.Dialect == Responses:
+		p, err = openai.New(openai.WithAPIKey(placeholder), openai.WithBaseURL(url), openai.WithHTTPClient(client),
+			openai.WithUseResponsesAPI(), openai.WithResponsesAPIFunc(func(string) bool { return true }))
+	case w.endpoint.Dialect == Gemini:
+		if strings.Contains(id, "claude") || strings.Contains(id, "anthropic") {
+			return nil, errors.New("Google's API has none of these") // fantasy would ask the cloud's metadata for credentials
+		}
+		p, err = google.New(google.WithGeminiAPIKey(placeholder), google.WithBaseURL(url), google.WithHTTPClient(client))
+	case w.endpoint.Dialect == Chat:
+		p, err = openaicompat.New(openaicompat.WithAPIKey(placeholder), openaicompat.WithBaseURL(url), openaicompat.WithHTTPClient(client))
+	default:
+		return nil, fmt.Errorf("there is no dialect %q", w.endpoint.Dialect)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.LanguageModel(ctx, id)
+}
+
+// stream gathers an answer from fantasy's parts, and gives its deltas.
+type stream struct {
+	each  func(Delta)
+	limit int
+	size  int
+	gave  bool
+
+	blocks []entry.PiBlock
+	text   []strings.Builder // what is written of each block
+	whole  []bool            // whether a call was finished
+	open   map[string]int    // the blocks that are being written, by kind and fantasy's id
+}
+
+// give passes a delta on.
+func (s *stream) give(d Delta) {
+	s.gave = true
+	s.each(d)
+}
+
+// block returns the block that is being written under a key, and begins it if there is none.
+func (s *stream) block(key string, b entry.PiBlock) int {
+	at, ok := s.open[key]
+	if !ok {
+		at = len(s.blocks)
+		s.open[key] = at
+		s.blocks, s.text, s.whole = append(s.blocks, b), append(s.text, strings.Builder{}), append(s.whole, false)
+	}
+	return at
+}
+
+func (s *stream) write(at int, d Delta) {
+	s.text[at].WriteString(d.Text)
+	s.size += len(d.Text)
+	d.Block = at
+	s.give(d)
+}
+
+// take adds one part. It returns false if the answer is too long to go on. Blocks begin with their first piece and not
+// with fantasy's start, which comes in another order from Google.
+func (s *stream) take(p fantasy.StreamPart) bool {
+	switch p.Type {
+	case fantasy.StreamPartTypeTextDelta:
+		if p.Delta != "" {
+			s.write(s.block("text"+p.ID, entry.PiBlock{Type: entry.PiTextBlock}), Delta{Kind: TextDelta, Text: p.Delta})
+		}
+	case fantasy.StreamPartTypeTextEnd:
+		delete(s.open, "text"+p.ID)
+	case fantasy.StreamPartTypeReasoningStart, fantasy.StreamPartTypeReasoningDelta, fantasy.StreamPartTypeReasoningEnd:
+		s.think(p)
+	case fantasy.StreamPartTypeToolInputStart:
+		if !p.ProviderExecuted {
+			s.begin(p)
+		}
+	case fantasy.StreamPartTypeToolInputDelta:
+		if at, ok := s.open["call"+p.ID]; ok {
+			if text := cmp.Or(p.Delta, p.ToolCallInput); text != "" { // Anthropic's are in the second
+				s.write(at, Delta{Kind: CallArgsDelta, CallID: s.blocks[at].ID, Text: text})
+			}
+		}
+	case fantasy.StreamPartTypeToolCall:
+		if !p.ProviderExecuted {
+			s.finish(p)
+		}
+	}
+	return s.size < s.limit
+}
+
+func (s *stream) think(p fantasy.StreamPart) {
+	key := "think" + p.ID
+	signature, redacted := signatureOf(p.ProviderMetadata)
+	if p.Delta != "" || signature != "" {
+		_, begun := s.open[key]
+		if p.Delta = strings.TrimLeft(p.Delta, "\n"); begun || p.Delta != "" || signature != "" { // responses begin with a line break
+			at := s.block(key, entry.PiBlock{Type: entry.PiThinkingBlock})
+			if signature != "" {
+				s.blocks[at].ThinkingSignature, s.blocks[at].Redacted = signature, redacted
+			}
+			if p.Delta != "" {
+				s.write(at, Delta{Kind: ThinkingDelta, Text: p.Delta})
+			}
+		}
+	}
+	if p.Type == fantasy.StreamPartTypeReasoningEnd {
+		delete(s.open, key)
+	}
+}
+
+// signatureOf returns a provider's proof of thinking as text.
+func signatureOf(m fantasy.ProviderMetadata) (signature string, redacted bool) {
+	if meta, ok := m[anthropic.Name].(*anthropic.ReasoningOptionMetadata); ok {
+		return cmp.Or(meta.Signature, meta.RedactedData), meta.Signature == "" && meta.RedactedData != ""
+	}
+	if meta, ok := m[google.Name].(*google.ReasoningMetadata); ok {
+		return base64.StdEncoding.EncodeToString([]byte(meta.Signature)), false // bytes, which are no text
+	}
+	return "", false
+}
+
+// begin begins a call.
+func (s *stream) begin(p fantasy.StreamPart) int {
+	id := p.ID
+	if id == "" || strings.HasPrefix(id, "tool-call-") { // fantasy's own, for servers that give none: the same in each answer
+		id = "call_" + rand.Text()
+	}
+	at := s.block("call"+p.ID, entry.PiBlock{Type: entry.PiCallBlock, ID: id, Name: p.ToolCallName})
+	s.give(Delta{Kind: CallStartDelta, Block: at, CallID: id, CallName: p.ToolCallName})
+	return at
+}
+
+// finish ends a call.
+func (s *stream) finish(p fantasy.StreamPart) {
+	at, ok := s.open["call"+p.ID]
+	if !ok {
+		at = s.begin(p)
+	}
+	delete(s.open, "call"+p.ID)
+	b := &s.blocks[at]
+	b.Name = cmp.Or(p.ToolCallName, b.Name)
+	b.Arguments = arguments(cmp.Or(p.ToolCallInput, s.text[at].String()))
+	s.size += len(b.Arguments)
+	s.whole[at] = true
+	s.give(Delta{Kind: CallEndDelta, Block: at, CallID: b.ID})
+}
+
+// arguments returns what a model wrote as arguments. Broken JSON is not repaired: half of a command is another command.
+func arguments(written string) json.RawMessage {
+	text := strings.TrimSpace(written)
+	switch {
+	case text == "":
+		return json.RawMessage("{}")
+	case json.Valid([]byte(text)):
+		return json.RawMessage(text)
+	}
+	quoted, err := json.Marshal(strings.ToValidUTF8(written, "�"))
+	if err != nil { // impossible for a string
+		return json.RawMessage("{}")
+	}
+	return quoted
+}
+
+// answer puts the answer together.
+func (s *stream) answer(e Endpoint, model string, w *wire, finish fantasy.FinishReason, failed error, r Request) Answer {
+	m := entry.PiAssistant{API: string(e.Dialect), Provider: e.Name, Model: model, ResponseID: w.id}
+	calls := 0
+	for i, b := range s.blocks {
+		switch b.Type {
+		case entry.PiTextBlock:
+			b.Text = strings.ToValidUTF8(s.text[i].String(), "�")
+		case entry.PiThinkingBlock:
+			b.Thinking = strings.ToValidUTF8(s.text[i].String(), "�")
+		case entry.PiCallBlock:
+			if !s.whole[i] {
+				continue
+			}
+			calls++
+		}
+		m.Content = append(m.Content, b)
+	}
+	switch {
+	case failed != nil:
+		m.StopReason, m.ErrorMessage = entry.PiError, failed.Error()
+	case finish == fantasy.FinishReasonLength:
+		m.StopReason = entry.PiLength
+	case calls > 0: // whatever the server calls it
+		m.StopReason = entry.PiToolUse
+	default:
+		m.StopReason = entry.PiStopped
+	}
+	a := Answer{Message: m, Usage: w.usage}
+	if w.status == http.StatusOK { // what was refused costs nothing
+		if a.Usage.Input+a.Usage.CacheRead+a.Usage.CacheWrite == 0 {
+			a.Usage.Input, a.Estimated = r.Estimate(), true
+		}
+		if written := EstimateMessage(m); (failed != nil || s.size >= s.limit || a.Usage.Output == 0) && len(m.Content) > 0 && written > a.Usage.Output {
+			a.Usage.Output, a.Estimated = written, true
+		}
+	}
+	price := Lookup(e.Provider, model).Price
+	a.Message.Usage = a.Usage.pi(price)
+	switch {
+	case w.hasCost:
+		a.Cost, a.CostKnown = Money(w.cost*float64(Dollar)), true
+		a.Message.Usage.Cost = &entry.PiCost{Total: w.cost, TotalFromProvider: true}
+	case price != nil:
+		a.Cost, a.CostKnown = price.Of(a.Usage), true
+	}
+	return a
+}

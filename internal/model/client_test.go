@@ -1,0 +1,554 @@
+package model_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/model/modeltest"
+)
+
+const key = "sk-test-0123456789abcdef"
+
+// dialects are the ones that the scripted server speaks.
+var dialects = []model.Dialect{model.Messages, model.Chat, model.Responses}
+
+// at returns the endpoint of a scripted server in a dialect.
+func at(s *modeltest.Server, d model.Dialect) model.Endpoint {
+	e := model.Endpoint{Provider: model.OpenAI, BaseURL: s.URL + "/v1", Key: key, Dialect: d, Trusted: true}
+	if d == model.Messages {
+		e.Provider, e.BaseURL = model.Anthropic, s.URL
+	}
+	return e
+}
+
+// each runs a test in every dialect.
+func each(t *testing.T, test func(t *testing.T, d model.Dialect)) {
+	for _, d := range dialects {
+		t.Run(string(d), func(t *testing.T) {
+			t.Parallel()
+			test(t, d)
+		})
+	}
+}
+
+func ask(text string) model.Request {
+	return model.Request{System: "Be brief.", Messages: []entry.PiMessage{entry.PiUser{Content: []entry.PiBlock{entry.PiText(text)}}}}
+}
+
+// heard gathers deltas.
+type heard struct {
+	text, thinking, arguments string
+	kinds                     []model.DeltaKind
+	retries                   []model.Delta
+}
+
+func (h *heard) hear(d model.Delta) {
+	switch d.Kind {
+	case model.TextDelta:
+		h.text += d.Text
+	case model.ThinkingDelta:
+		h.thinking += d.Text
+	case model.CallArgsDelta:
+		h.arguments += d.Text
+	case model.RetryDelta:
+		h.retries = append(h.retries, d)
+	}
+	if n := len(h.kinds); n == 0 || h.kinds[n-1] != d.Kind {
+		h.kinds = append(h.kinds, d.Kind)
+	}
+}
+
+// quick retries without waiting long.
+func quick() *model.Client { return &model.Client{Backoff: time.Millisecond} }
+
+func within(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestAnAnswer(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d model.Dialect) {
+		s := modeltest.New(t, nil)
+		var h heard
+		a, err := quick().Stream(within(t), at(s, d), "fake-answer", ask("What is up here?"), h.hear)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := a.Message
+		if m.Text() != "What is up here?" || h.text != m.Text() || m.StopReason != entry.PiStopped {
+			t.Errorf("the answer is %+v, and its deltas are %q", m, h.text)
+		}
+		if !reflect.DeepEqual(h.kinds, []model.DeltaKind{model.TextDelta}) {
+			t.Errorf("the deltas are %v", h.kinds)
+		}
+		if m.API != string(d) || m.Model != "fake-answer" || m.ResponseID == "" || m.Timestamp == 0 {
+			t.Errorf("it does not say where it is from: %+v", m)
+		}
+		if a.Usage != (model.Usage{Input: 100, Output: 20}) || a.Estimated || m.Usage.TotalTokens != 120 {
+			t.Errorf("it used %+v (%+v)", a.Usage, m.Usage)
+		}
+		if a.CostKnown || m.Usage.Cost != nil {
+			t.Errorf("a model without a price costs %v", a.Cost)
+		}
+		r := s.Requests()[0]
+		if r.Key != key || r.System != "Be brief." || r.Asked() != "What is up here?" {
+			t.Errorf("it was asked %+v", r)
+		}
+	})
+}
+
+func TestAnAnswerSaysWhatItCost(t *testing.T) {
+	t.Parallel()
+	s := modeltest.New(t, func(*modeltest.Request) modeltest.Reply {
+		return modeltest.Reply{Text: "yes", Usage: &modeltest.Usage{Input: 1000, Output: 100, CacheRead: 10000, CacheWrite: 2000}}
+	})
+	// Claude Haiku 4.5: 1 dollar for a million tokens read, 5 written, 0.1 from the cache, 1.25 into it.
+	a, err := quick().Stream(within(t), at(s, model.Messages), "claude-haiku-4-5-20251001", ask("?"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Usage != (model.Usage{Input: 1000, Output: 100, CacheRead: 10000, CacheWrite: 2000}) {
+		t.Errorf("it used %+v", a.Usage)
+	}
+	if want := 5000 * model.Dollar / 1e6; a.Cost != want || !a.CostKnown || a.Message.Usage.Cost == nil || a.Message.Usage.Cost.Total != 0.005 {
+		t.Errorf("it cost %v (%+v), want %v", a.Cost, a.Message.Usage.Cost, want)
+	}
+
+	// OpenAI's numbers of input include those of the cache.
+	for _, d := range []model.Dialect{model.Chat, model.Responses} {
+		a, err := quick().Stream(within(t), at(s, d), "gpt-5.1", ask("?"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Usage != (model.Usage{Input: 1000, Output: 100, CacheRead: 10000}) {
+			t.Errorf("%s: it used %+v", d, a.Usage)
+		}
+	}
+}
+
+func TestATurnWithTools(t *testing.T) {
+	t.Parallel()
+	tools := []model.Tool{
+		{Name: "read", Description: "reads", Schema: json.RawMessage(`{"type":"object","properties":{"path":{"$ref":"#/$defs/path"}},"required":["path"],"$defs":{"path":{"type":"string"}}}`)},
+		{Name: "list"},
+	}
+	each(t, func(t *testing.T, d model.Dialect) {
+		s := modeltest.New(t, nil)
+		r := ask(`{"path":"a b"}`)
+		r.Tools = tools
+		var h heard
+		a, err := quick().Stream(within(t), at(s, d), "fake-tool~read~list", r, h.hear)
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := a.Message.Calls()
+		if a.Message.StopReason != entry.PiToolUse || len(calls) != 2 || calls[0].Name != "read" || calls[1].Name != "list" || calls[0].ID == calls[1].ID {
+			t.Fatalf("the answer is %+v", a.Message)
+		}
+		if string(calls[0].Arguments) != `{"path":"a b"}` || h.arguments != `{"path":"a b"}{"path":"a b"}` {
+			t.Errorf("the arguments are %s, and their deltas %s", calls[0].Arguments, h.arguments)
+		}
+		if want := []model.DeltaKind{model.TextDelta, model.CallStartDelta, model.CallArgsDelta}; !reflect.DeepEqual(h.kinds[:3], want) {
+			t.Errorf("the deltas are %v", h.kinds)
+		}
+		body := string(s.Requests()[0].Body)
+		if !strings.Contains(body, `"required":["path"]`) || strings.Contains(body, "$ref") || !strings.Contains(body, `"path":{"type":"string"}`) {
+			t.Errorf("the schema is not sent whole: %s", body)
+		}
+
+		// The next step: one result comes late, behind what someone said meanwhile, and one is an error.
+		r.Messages = append(r.Messages, a.Message, entry.PiUser{Content: []entry.PiBlock{entry.PiText("Hurry!")}},
+			entry.PiToolResult{ToolCallID: calls[1].ID, ToolName: "list", IsError: true, Content: []entry.PiBlock{entry.PiText("denied")}},
+			entry.PiToolResult{ToolCallID: calls[0].ID, ToolName: "read", Content: []entry.PiBlock{entry.PiText("hello")}})
+		if _, err = quick().Stream(within(t), at(s, d), "fake-answer", r, nil); err != nil {
+			t.Fatal(err)
+		}
+		got := s.Requests()[1].Messages
+		var roles []string
+		for _, m := range got {
+			roles = append(roles, m.Role)
+		}
+		if want := []string{"user", "assistant", "tool", "tool", "user"}; !reflect.DeepEqual(roles, want) {
+			t.Fatalf("the messages are %v: %+v", roles, got)
+		}
+		if got[1].Calls[0].ID != calls[0].ID || got[2].CallID != calls[0].ID || got[2].Text != "hello" || got[3].Text != "denied" {
+			t.Errorf("the results are %+v", got)
+		}
+		if d == model.Messages && (got[2].IsError || !got[3].IsError) {
+			t.Errorf("which result is an error is not said: %+v", got)
+		}
+	})
+}
+
+func TestMessagesNeedNotBeTidy(t *testing.T) {
+	t.Parallel()
+	call := func(id string) entry.PiBlock {
+		return entry.PiBlock{Type: entry.PiCallBlock, ID: id, Name: "read", Arguments: json.RawMessage(`{}`)}
+	}
+	result := func(id, text string) entry.PiToolResult {
+		return entry.PiToolResult{ToolCallID: id, ToolName: "read", Content: []entry.PiBlock{entry.PiText(text)}}
+	}
+	user := func(text string) entry.PiUser { return entry.PiUser{Content: []entry.PiBlock{entry.PiText(text)}} }
+	each(t, func(t *testing.T, d model.Dialect) {
+		s := modeltest.New(t, nil)
+		r := model.Request{Messages: []entry.PiMessage{
+			result("gone", "compacted"),
+			user(""),
+			user("one"),
+			entry.PiAssistant{StopReason: entry.PiAborted, Content: []entry.PiBlock{entry.PiText("half"), call("c0")}},
+			user("two"),
+			entry.PiAssistant{StopReason: entry.PiToolUse, Content: []entry.PiBlock{call("c1|fc_1")}},
+			result("c1|fc_1", "first"),
+			entry.PiAssistant{StopReason: entry.PiToolUse, Content: []entry.PiBlock{{Type: entry.PiThinkingBlock, Thinking: "another's", ThinkingSignature: "x"}, call("c1"), call("c2")}},
+			result("c1", "second"),
+			user("three"),
+		}}
+		if _, err := quick().Stream(within(t), at(s, d), "fake-answer", r, nil); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, m := range s.Requests()[0].Messages {
+			line := []string{m.Role, m.Text}
+			for _, c := range m.Calls {
+				line = append(line, c.ID)
+			}
+			if m.Thinking != "" {
+				t.Errorf("%s: another model's thinking was sent", d)
+			}
+			got = append(got, strings.Join(strings.Fields(strings.Join(line, " ")), " "))
+		}
+		all := strings.Join(got, "\n")
+		for _, want := range []string{"[result of the tool read] compacted", "one", "assistant half", "assistant c1\ntool first\nassistant c1 c2\ntool second\ntool There is no result", "user three"} {
+			if !strings.Contains(all, want) {
+				t.Errorf("there is no %q in\n%s", want, all)
+			}
+		}
+		if strings.Contains(all, "c0") {
+			t.Errorf("the call of an answer that was stopped is sent:\n%s", all)
+		}
+	})
+	for name, r := range map[string]model.Request{"no messages": {}, "an answer last": {Messages: []entry.PiMessage{user("a"), entry.PiAssistant{Content: []entry.PiBlock{entry.PiText("b")}}}}} {
+		if _, err := quick().Stream(within(t), model.Endpoint{Provider: model.Ollama}, "x", r, nil); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+	}
+}
+
+func TestThinking(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d model.Dialect) {
+		s := modeltest.New(t, nil)
+		var h heard
+		r := ask("Why?")
+		r.Thinking = model.ThinkLow
+		a, err := quick().Stream(within(t), at(s, d), "fake-reasoning", r, h.hear)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.thinking != "Let me think." || a.Message.Text() != "Why?" || len(a.Message.Content) != 2 || a.Message.Content[0].Thinking != h.thinking {
+			t.Errorf("the answer is %+v", a.Message)
+		}
+		if a.Usage.Output != 50 {
+			t.Errorf("it used %+v", a.Usage)
+		}
+		body := string(s.Requests()[0].Body)
+		if d != model.Responses && !strings.Contains(body, `"budget_tokens":2048`) && !strings.Contains(body, `"reasoning_effort":"low"`) {
+			t.Errorf("the level is not sent: %s", body)
+		}
+		// It goes back to the model that thought it, where the dialect has that.
+		r.Messages = append(r.Messages, a.Message, r.Messages[0])
+		for _, name := range []string{"fake-reasoning", "fake-answer"} {
+			if _, err := quick().Stream(within(t), at(s, d), name, r, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		same, other := s.Requests()[1].Messages[1].Thinking, s.Requests()[2].Messages[1].Thinking
+		if d != model.Responses && same != h.thinking || other != "" {
+			t.Errorf("the same model gets %q, another one %q", same, other)
+		}
+	})
+}
+
+func TestPromptsAreCached(t *testing.T) {
+	t.Parallel()
+	s := modeltest.New(t, nil)
+	if _, err := quick().Stream(within(t), at(s, model.Messages), "fake-answer", ask("?"), nil); err != nil {
+		t.Fatal(err)
+	}
+	var body struct {
+		System   []map[string]any
+		Messages []struct{ Content []map[string]any }
+	}
+	if err := json.Unmarshal(s.Requests()[0].Body, &body); err != nil {
+		t.Fatal(err)
+	}
+	if body.System[0]["cache_control"] == nil || body.Messages[0].Content[0]["cache_control"] == nil {
+		t.Errorf("there are no marks: %s", s.Requests()[0].Body)
+	}
+}
+
+// TestErrors shows each kind of failure in each dialect. No error has the key.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d model.Dialect) {
+		for _, c := range []struct {
+			model    string
+			kind     model.Kind
+			code     fault.Code
+			requests int // how many are sent
+			text     string
+		}{
+			{"fake-401", model.BadKey, fault.Precondition, 1, ""},
+			{"fake-404", model.UnknownModel, fault.Precondition, 1, ""},
+			{"fake-500", model.Overload, fault.Unavailable, 4, ""},
+			{"fake-529", model.Overload, fault.Unavailable, 4, ""},
+			{"fake-overflow", model.Overflow, fault.Exhausted, 1, ""},
+			{"fake-nomoney", model.NoMoney, fault.Exhausted, 1, ""},
+			{"fake-refusal", model.Refusal, fault.Precondition, 1, "*"},
+			{"fake-cut", model.Cut, fault.Unavailable, 1, "Tell "},
+			{"fake-cut~1", model.Cut, fault.Unavailable, 4, ""},
+			{"fake-cut~-1", model.Unreachable, fault.Unavailable, 4, ""},
+			{"fake-fail", model.Overload, fault.Unavailable, 1, "Tell me"},
+			{"fake-garbage", model.Unreadable, fault.Unavailable, 1, ""},
+			{"fake-garbage~html", model.Unreadable, fault.Unavailable, 1, ""},
+			{"fake-429~3600", model.RateLimit, fault.Exhausted, 1, ""},
+		} {
+			t.Run(c.model, func(t *testing.T) {
+				t.Parallel()
+				s := modeltest.New(t, nil)
+				var h heard
+				a, err := quick().Stream(within(t), at(s, d), c.model, ask("Tell me"), h.hear)
+				var failed *model.Error
+				if !errors.As(err, &failed) || failed.Kind != c.kind || fault.CodeOf(err) != c.code {
+					t.Fatalf("the error is %#v: %v", failed, err)
+				}
+				if fault.From(err).Next == "" || strings.Contains(fmt.Sprintf("%+v %s %s", failed, fault.From(err).Detail(), err), key) {
+					t.Errorf("it says %q", fault.From(err).Detail())
+				}
+				if n := len(s.Requests()); n != c.requests || len(h.retries) != c.requests-1 {
+					t.Errorf("%d requests were sent, %d retries told", n, len(h.retries))
+				}
+				if a.Message.StopReason != entry.PiError || a.Message.ErrorMessage == "" || a.Message.Text() != h.text || c.text != "*" && h.text != c.text {
+					t.Errorf("what was written is %+v, heard %q", a.Message, h.text)
+				}
+				if c.text != "" && c.text != "*" && (a.Usage.Input == 0 || a.Usage.Output == 0) || c.kind == model.BadKey && a.Usage.Total() != 0 {
+					t.Errorf("it used %+v", a.Usage)
+				}
+			})
+		}
+	})
+}
+
+func TestRateLimitsAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d model.Dialect) {
+		for name, want := range map[string]time.Duration{"fake-429": 0, "fake-429~0.02": 20 * time.Millisecond} {
+			s := modeltest.New(t, nil)
+			var h heard
+			a, err := quick().Stream(within(t), at(s, d), name, ask("Hello"), h.hear)
+			if err != nil || a.Message.Text() != "Hello" || len(s.Requests()) != 2 {
+				t.Fatalf("%s: %+v (%v), %d requests", name, a.Message, err, len(s.Requests()))
+			}
+			if len(h.retries) != 1 || h.retries[0].Reason.Kind != model.RateLimit || want != 0 && h.retries[0].Delay != want || h.kinds[0] != model.RetryDelta {
+				t.Errorf("%s: the retries are %+v", name, h.retries)
+			}
+		}
+	})
+}
+
+func TestStop(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d model.Dialect) {
+		for _, name := range []string{"fake-slow", "fake-endless"} {
+			s := modeltest.New(t, nil)
+			ctx, stop := context.WithCancel(within(t))
+			var h heard
+			over := false
+			a, err := quick().Stream(ctx, at(s, d), name, ask("one two three"), func(delta model.Delta) {
+				if over {
+					t.Error("a delta came after the end")
+				}
+				h.hear(delta)
+				stop()
+			})
+			over = true
+			if !errors.Is(err, context.Canceled) || fault.CodeOf(err) != fault.Canceled || a.Message.StopReason != entry.PiAborted {
+				t.Fatalf("%s: %+v (%v)", name, a.Message, err)
+			}
+			if h.text == "" || a.Message.Text() != h.text || a.Usage.Input == 0 || a.Usage.Output == 0 {
+				t.Errorf("%s: what was written is %q (%+v), heard %q", name, a.Message.Text(), a.Usage, h.text)
+			}
+			r, err := s.Await(within(t), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-r.Gone:
+			case <-within(t).Done():
+				t.Errorf("%s: the connection stays open", name)
+			}
+		}
+	})
+	t.Run("while it waits to try again", func(t *testing.T) {
+		t.Parallel()
+		s := modeltest.New(t, nil)
+		ctx, stop := context.WithCancel(within(t))
+		client := &model.Client{Backoff: time.Hour}
+		if a, err := client.Stream(ctx, at(s, model.Chat), "fake-500", ask("?"), func(model.Delta) { stop() }); !errors.Is(err, context.Canceled) || a.Message.StopReason != entry.PiAborted {
+			t.Errorf("%+v (%v)", a.Message, err)
+		}
+	})
+}
+
+func TestASilentProvider(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d model.Dialect) {
+		for name, client := range map[string]*model.Client{
+			"fake-silent": {HeaderTimeout: 50 * time.Millisecond},
+			"fake-slow":   {IdleTimeout: 200 * time.Millisecond},
+		} {
+			s := modeltest.New(t, nil)
+			var h heard
+			a, err := client.Stream(within(t), at(s, d), name, ask("one two three"), h.hear)
+			var failed *model.Error
+			if !errors.As(err, &failed) || failed.Kind != model.Idle || a.Message.Text() != h.text {
+				t.Errorf("%s: %+v (%v)", name, a.Message, err)
+			}
+			r, err := s.Await(within(t), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-r.Gone:
+			case <-within(t).Done():
+				t.Errorf("%s: the connection stays open", name)
+			}
+		}
+	})
+}
+
+func TestASlowReceiverIsNotASilentProvider(t *testing.T) {
+	t.Parallel()
+	s := modeltest.New(t, nil)
+	client := &model.Client{IdleTimeout: 30 * time.Second}
+	// The receiver is held until the server has written all there is, which takes as long as it takes.
+	first := sync.OnceFunc(func() {
+		for range 3 {
+			if err := s.Step(within(t)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	a, err := client.Stream(within(t), at(s, model.Chat), "fake-slow", ask("one two three"), func(model.Delta) { first() })
+	if err != nil || a.Message.Text() != "one two three" {
+		t.Errorf("%+v (%v)", a.Message, err)
+	}
+}
+
+func TestAnAnswerThatIsTooLong(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d model.Dialect) {
+		s := modeltest.New(t, nil)
+		client := &model.Client{MaxAnswer: 1000}
+		a, err := client.Stream(within(t), at(s, d), "fake-endless", ask("?"), nil)
+		if err != nil || a.Message.StopReason != entry.PiLength || len(a.Message.Text()) > 1100 || !a.Estimated || a.Usage.Output < 200 {
+			t.Errorf("%s %+v, %d bytes (%v)", a.Message.StopReason, a.Usage, len(a.Message.Text()), err)
+		}
+		if a, err = quick().Stream(within(t), at(s, d), "fake-length", ask("half of it"), nil); err != nil || a.Message.StopReason != entry.PiLength || a.Message.Text() != "half of it" {
+			t.Errorf("%+v (%v)", a.Message, err)
+		}
+	})
+}
+
+func TestOddCalls(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d model.Dialect) {
+		for name, c := range map[string]struct {
+			reply     modeltest.Reply
+			stop      entry.PiStop
+			arguments string
+		}{
+			"an end that is called ordinary":                 {modeltest.Reply{Calls: []modeltest.Call{{Name: "read", Arguments: `{"a":1}`}}, Stop: modeltest.StopPlain}, entry.PiToolUse, `{"a":1}`},
+			"no arguments":                                   {modeltest.Reply{Calls: []modeltest.Call{{Name: "read"}}}, entry.PiToolUse, `{}`},
+			"arguments that are cut are kept from being run": {modeltest.Reply{Calls: []modeltest.Call{{Name: "read", Arguments: `{"command":"rm -rf /tmp/x`}}, Stop: modeltest.StopLength}, entry.PiLength, ""},
+		} {
+			s := modeltest.New(t, func(*modeltest.Request) modeltest.Reply { return c.reply })
+			a, err := quick().Stream(within(t), at(s, d), "any", ask("?"), nil)
+			if err != nil || a.Message.StopReason != c.stop {
+				t.Errorf("%s: %+v (%v)", name, a.Message, err)
+				continue
+			}
+			if calls := a.Message.Calls(); c.arguments != "" && (len(calls) != 1 || string(calls[0].Arguments) != c.arguments) {
+				t.Errorf("%s: the calls are %+v", name, calls)
+			}
+			if text, err := json.Marshal(a.Message); err != nil || !json.Valid(text) {
+				t.Errorf("%s: it cannot be stored: %v", name, err)
+			}
+		}
+	})
+}
+
+func TestOnlyItsOwnKeyIsSent(t *testing.T) {
+	// t.Setenv does not go with t.Parallel.
+	for _, name := range []string{"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID",
+		"ANTHROPIC_PROFILE", "GEMINI_API_KEY", "GOOGLE_API_KEY"} {
+		t.Setenv(name, "leaked-"+strings.ToLower(name))
+	}
+	t.Setenv("OPENAI_CUSTOM_HEADERS", "X-Leaked: leaked-header")
+	t.Setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Leaked: leaked-header")
+	for _, d := range dialects {
+		for _, own := range []string{key, ""} {
+			s := modeltest.New(t, nil)
+			e := at(s, d)
+			e.Key = own
+			if _, err := quick().Stream(within(t), e, "fake-answer", ask("?"), nil); err != nil {
+				t.Fatal(err)
+			}
+			r := s.Requests()[0]
+			if got := fmt.Sprint(r.Header, string(r.Body)); r.Key != own || strings.Contains(got, "leaked") || strings.Contains(got, "set-on-the-wire") {
+				t.Errorf("%s: the key is %q, the request %s", d, r.Key, got)
+			}
+		}
+	}
+}
+
+func TestEndpointsThatCannotBeReached(t *testing.T) {
+	t.Parallel()
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	private := modeltest.New(t, nil)
+	for name, c := range map[string]struct {
+		endpoint model.Endpoint
+		retries  int
+	}{
+		"nobody listens":              {model.Endpoint{Provider: model.Ollama, BaseURL: "http://" + closed.Addr().String(), Trusted: true}, 3},
+		"a name of a private address": {model.Endpoint{Provider: model.Compatible, Name: "mine", BaseURL: strings.Replace(private.URL, "127.0.0.1", "localtest.invalid", 1)}, 0},
+		"another path":                {model.Endpoint{Provider: model.OpenAI, BaseURL: private.URL + "/elsewhere", Trusted: true}, 0},
+	} {
+		var h heard
+		_, err := quick().Stream(within(t), c.endpoint, "m", ask("?"), h.hear)
+		var failed *model.Error
+		if !errors.As(err, &failed) || failed.Kind != model.Unreachable {
+			t.Errorf("%s: the error is %v", name, err)
+		}
+		if name != "a name of a private address" && len(h.retries) != c.retries { // a resolver may fail in other ways
+			t.Errorf("%s: %d retries", name, len(h.retries))
+		}
+	}
+}

@@ -1,0 +1,237 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"charm.land/fantasy"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/outbound"
+)
+
+// Kind is what went wrong with a call.
+type Kind string
+
+// The kinds of errors.
+const (
+	BadKey       Kind = "bad_key"          // the provider does not accept the key
+	UnknownModel Kind = "unknown_model"    // the provider has no such model
+	RateLimit    Kind = "rate_limit"       // too many requests or tokens at this time
+	Overload     Kind = "overload"         // the provider is overloaded or broken
+	NoMoney      Kind = "no_money"         // the account has no money left, or its quota is used up
+	Overflow     Kind = "context_overflow" // the request is longer than the model's context
+	Refusal      Kind = "refusal"          // the model, or a filter of its provider, will not answer
+	BadRequest   Kind = "bad_request"      // the provider does not accept the request
+	Unreachable  Kind = "unreachable"      // there is no connection to the provider
+	Cut          Kind = "cut"              // the connection ended within the answer
+	Idle         Kind = "idle"             // the provider was silent for too long
+	Unreadable   Kind = "unreadable"       // what came is no answer in the endpoint's dialect
+	Unknown      Kind = "unknown"          // the provider says something else
+)
+
+// Error is why a call failed. It wraps a [fault.Error] with words and a next step for people, so that [fault.From] finds
+// it. Neither has the key or the request.
+type Error struct {
+	Kind Kind
+	// Status is the HTTP status; 0 if there was no response.
+	Status int
+	// RetryAfter is how long the provider wants to be left alone; 0 if it does not say.
+	RetryAfter time.Duration
+	// Said is what the provider said, on one line, shortened, without the key; empty if it said nothing. It is untrusted.
+	Said string
+
+	permanent bool
+	fault     *fault.Error
+}
+
+// Error returns the words for people.
+func (e *Error) Error() string { return e.fault.Error() }
+
+// Unwrap returns the [fault.Error].
+func (e *Error) Unwrap() error { return e.fault }
+
+// retryable reports whether the same request may succeed a little later.
+func (e *Error) retryable() bool {
+	switch e.Kind {
+	case RateLimit, Overload, Unreachable, Cut:
+		return !e.permanent
+	}
+	return false
+}
+
+// words are a kind's code, what went wrong (of an endpoint and a model), and what to do.
+var words = map[Kind]struct {
+	code    fault.Code
+	message string
+	next    string
+}{
+	BadKey:       {fault.Precondition, "%[1]s does not accept the key", "set a valid key for this provider"},
+	UnknownModel: {fault.Precondition, "%[1]s has no model %[2]q for this key", "choose another model"},
+	RateLimit:    {fault.Exhausted, "%[1]s limits the rate of requests", "wait, and try again"},
+	Overload:     {fault.Unavailable, "%[1]s is overloaded or has a failure", "try again in a minute, or choose another model"},
+	NoMoney:      {fault.Exhausted, "the account at %[1]s has no money or quota left", "top it up at the provider, or use another key"},
+	Overflow:     {fault.Exhausted, "the conversation is longer than %[2]q can read", "shorten it, or choose a model with a larger context"},
+	Refusal:      {fault.Precondition, "%[2]q refuses to answer", "say it in another way, or choose another model"},
+	BadRequest:   {fault.Precondition, "%[1]s does not accept the request", "choose another model, or report this"},
+	Unreachable:  {fault.Unavailable, "%[1]s cannot be reached", "check the network and the base URL, and try again"},
+	Cut:          {fault.Unavailable, "the connection to %[1]s was lost within the answer", "try again"},
+	Idle:         {fault.DeadlineExceeded, "%[1]s was silent for too long", "try again, or choose another model"},
+	Unreadable:   {fault.Unavailable, "what %[1]s sent is no answer of a model", "check the base URL and that the server speaks the API of its provider"},
+	Unknown:      {fault.Unavailable, "the call of %[2]q at %[1]s failed", "try again, or choose another model"},
+}
+
+// newError makes an error in the words of its kind.
+func newError(k Kind, e Endpoint, model string, said string, cause error) *Error {
+	w := words[k]
+	message := fmt.Sprintf(w.message, e.Name, clip(model, 100))
+	said = oneLine(said, e.Key)
+	if said != "" && (k == BadRequest || k == Unknown || k == Unreachable) { // only the provider's words say what to do
+		message += ": " + said
+	}
+	made := &Error{Kind: k, Said: said, fault: fault.New(w.code, message, w.next)}
+	if cause == nil && said != "" {
+		cause = errors.New(said)
+	}
+	if cause != nil {
+		made.fault = made.fault.Because(cause)
+	}
+	return made
+}
+
+// oneLine makes a text of a provider fit to be shown.
+func oneLine(text, key string) string {
+	if key != "" {
+		text = strings.ReplaceAll(text, key, "[key]")
+	}
+	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "�"), func(r rune) bool { return r <= ' ' || r == 0x7f }), " ")
+	return clip(text, 300)
+}
+
+// failure says why a call failed, from what passed on its wire; what fantasy says comes second, because it knows less.
+func (w *wire) failure(ctx context.Context, model string, err error) *Error {
+	e := w.endpoint
+	made := func(k Kind, said string) *Error {
+		failed := newError(k, e, model, said, nil)
+		failed.Status, failed.RetryAfter = w.status, w.retryAfter
+		return failed
+	}
+	if errors.Is(context.Cause(ctx), errIdle) {
+		return made(Idle, "")
+	}
+	if w.status >= 400 {
+		said := w.said
+		if said.empty() {
+			if w.status == http.StatusNotFound {
+				failed := made(Unreachable, "there is no "+string(e.Dialect)+" at this address")
+				failed.permanent = true
+				return failed
+			}
+			said.Message = http.StatusText(w.status)
+		}
+		return made(classify(w.status, said), said.Message)
+	}
+	if !w.said.empty() { // an error within the answer
+		return made(classify(0, w.said), w.said.Message)
+	}
+	var refused *outbound.RefusedError
+	var dns *net.DNSError
+	var netErr net.Error
+	switch {
+	case errors.As(err, &refused):
+		failed := made(Unreachable, "its address is not public")
+		failed.permanent = true
+		return failed
+	case w.status/100 == 3:
+		failed := made(Unreachable, "it has moved to another address, to which the key is not sent")
+		failed.permanent = true
+		return failed
+	case w.status == 0 && errors.As(err, &dns):
+		failed := made(Unreachable, "its name is not known")
+		failed.permanent = dns.IsNotFound
+		return failed
+	case w.status == 0:
+		failed := made(Unreachable, reason(err))
+		failed.permanent = !errors.As(err, &netErr) && !isEnd(err)
+		return failed
+	case !strings.HasPrefix(w.contentType, "text/event-stream") && !strings.HasPrefix(w.contentType, "application/json"):
+		return made(Unreadable, "it sent "+w.contentType)
+	case isEnd(err), errors.As(err, &netErr), fantasy.IsTransportError(err):
+		return made(Cut, "")
+	}
+	var provider *fantasy.ProviderError
+	if errors.As(err, &provider) && provider.IsContextTooLarge() {
+		return made(Overflow, provider.Message)
+	}
+	return made(Unreadable, "")
+}
+
+// isEnd reports whether a connection ended too early.
+func isEnd(err error) bool {
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || strings.Contains(err.Error(), "connection reset")
+}
+
+// reason is the innermost of an error of the network, without the address and the URL, which say nothing new.
+func reason(err error) string {
+	var op *net.OpError
+	if errors.As(err, &op) {
+		err = op.Err
+	}
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err.Error()
+		}
+		err = inner
+	}
+}
+
+// classify tells from a provider's error what kind it is. status is 0 for an error within an answer.
+func classify(status int, e wireError) Kind {
+	code := strings.ToLower(e.code() + " " + e.Type + " " + e.Status)
+	text := strings.ToLower(e.Message)
+	has := func(in string, words ...string) bool {
+		for _, word := range words {
+			if strings.Contains(in, word) {
+				return true
+			}
+		}
+		return false
+	}
+	if status == 0 && has(code, "429") {
+		status = http.StatusTooManyRequests
+	}
+	switch {
+	case has(code, "context_length_exceeded", "request_too_large", "exceed_context_size"), status == http.StatusRequestEntityTooLarge,
+		has(text, "prompt is too long", "maximum context length", "context window", "context length", "exceeds the available context size", "input is too long", "input length"),
+		has(text, "input token count") && has(text, "exceed"):
+		return Overflow
+	case status == http.StatusPaymentRequired, has(code, "insufficient_quota", "billing_error", "insufficient_credits", "billing_hard_limit"),
+		has(text, "credit balance is too low", "insufficient credits", "insufficient balance", "requires more credits"):
+		return NoMoney
+	case has(code, "invalid_api_key", "authentication_error", "unauthenticated"), has(text, "api key not valid", "api key expired", "invalid api key", "no auth credentials"),
+		status == http.StatusUnauthorized:
+		return BadKey
+	case has(code, "model_not_found", "not_found_error", "model_not_available"), has(text, "is not a valid model", "unknown model", "no such model", "no endpoints found"),
+		has(text, "model") && has(text, "not found", "does not exist", "not exist", "is not supported for generatecontent"), status == http.StatusNotFound:
+		return UnknownModel
+	case has(code, "content_filter", "content_policy"), has(text, "content management policy", "flagged by moderation", "requires moderation"):
+		return Refusal
+	case status == http.StatusForbidden, has(code, "permission"):
+		return BadKey
+	case status == http.StatusTooManyRequests, has(code, "rate_limit"):
+		return RateLimit
+	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusConflict,
+		has(code, "overloaded", "server_error", "internal_error", "api_error", "unavailable", "timeout", "502", "503", "529"), has(text, "overloaded"):
+		return Overload
+	case status >= 400, has(code, "invalid_request", "invalid_prompt", "bad_request"):
+		return BadRequest
+	}
+	return Unknown
+}

@@ -1,0 +1,231 @@
+// Package model makes calls of language models, whatever their provider: one call at a time, streamed.
+//
+// [Client.Stream] asks a model once and returns its answer in pi's shape ([entry.PiAssistant]), with what it used and
+// cost. The loop around it (running the tools that an answer wants, and asking again) belongs to the caller, who can
+// store each step before the next. Everything that was written is returned, also when a call fails or is stopped.
+//
+// An [Endpoint] says where the models are and with which key. The key goes into the request's header at the last
+// moment and into nothing else: no error, log or dump of a request has it. [FromEnvironment] finds the endpoints of the
+// operator's machine, [Lookup] knows prices and limits, and [CheckArguments] checks a tool call before it is run.
+//
+// Underneath is charm.land/fantasy. What it hides or gets wrong (usage of a call that was cut, refusals, delays that a
+// provider asks for, silent connections, keys taken from the environment) is cured at the HTTP connection; see wire.go.
+package model
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/outbound"
+)
+
+// Provider is a kind of service that has models.
+type Provider string
+
+// The providers.
+const (
+	Anthropic  Provider = "anthropic"
+	OpenAI     Provider = "openai"
+	Google     Provider = "google"
+	OpenRouter Provider = "openrouter"
+	Ollama     Provider = "ollama"
+	// Compatible is any server that speaks OpenAI's chat/completions. Its [Endpoint] has a name, which refs begin with.
+	Compatible Provider = "compatible"
+)
+
+// Providers lists the providers that a [Ref] can name without a configured endpoint.
+var Providers = []Provider{Anthropic, OpenAI, Google, OpenRouter, Ollama}
+
+// Ref names a model: "anthropic/claude-sonnet-4-6", "openrouter/qwen/qwen3-coder".
+type Ref struct {
+	// Endpoint is a provider, or the name of a configured endpoint.
+	Endpoint string
+	// Model is the id of the model there. It may contain slashes and colons.
+	Model string
+}
+
+// String returns the ref as [ParseRef] reads it; the empty string for the zero Ref.
+func (r Ref) String() string {
+	if r == (Ref{}) {
+		return ""
+	}
+	return r.Endpoint + "/" + r.Model
+}
+
+var (
+	endpointName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+	modelID      = regexp.MustCompile(`^[A-Za-z0-9@~][A-Za-z0-9@._:/~+-]{0,199}$`)
+)
+
+// ParseRef reads a model ref: a provider or one of the names of configured endpoints, a slash, and the model's id. The
+// error is a [fault.Invalid] that says what is wrong.
+func ParseRef(text string, names ...string) (Ref, error) {
+	text = strings.TrimSpace(text)
+	endpoint, id, found := strings.Cut(text, "/")
+	known := func(name string) bool {
+		return slices.Contains(Providers, Provider(name)) || slices.Contains(names, name)
+	}
+	example := "write provider/model, such as anthropic/" + defaultModel(Anthropic)
+	switch {
+	case text == "":
+		return Ref{}, fault.New(fault.Invalid, "model: it is empty", example)
+	case !found || endpoint == "":
+		return Ref{}, fault.Newf(fault.Invalid, example, "model: %q does not say which provider it is from", clip(text, 80))
+	case id == "":
+		return Ref{}, fault.Newf(fault.Invalid, example, "model: %q does not say which of the provider's models", clip(text, 80))
+	case !known(endpoint):
+		var all []string
+		for _, p := range Providers {
+			all = append(all, string(p))
+		}
+		return Ref{}, fault.Newf(fault.Invalid, "use one of "+strings.Join(append(all, names...), ", "), "model: there is no provider %q", clip(endpoint, 80))
+	case !modelID.MatchString(id):
+		return Ref{}, fault.Newf(fault.Invalid, "write the id as the provider does, without spaces", "model: %q is not the id of a model", clip(id, 80))
+	}
+	return Ref{endpoint, id}, nil
+}
+
+// Dialect is a protocol of models, named as pi names it.
+type Dialect string
+
+// The dialects.
+const (
+	Messages  Dialect = "anthropic-messages"
+	Chat      Dialect = "openai-completions"
+	Responses Dialect = "openai-responses"
+	Gemini    Dialect = "google-generative-ai"
+)
+
+// Endpoint is a place that has models, and the key to it.
+type Endpoint struct {
+	Provider Provider
+	// Name is what refs call it. Defaults to the provider's name; required for Compatible.
+	Name string
+	// BaseURL is an http or https address without the dialect's own path: "https://api.openai.com/v1". Defaults to the
+	// provider's own; required for Compatible.
+	BaseURL string
+	// Key is the secret with which it is asked; empty if it wants none.
+	Key string `json:"-"`
+	// Dialect is what it speaks. Defaults to the provider's: for OpenAI, responses at its own address and chat at any
+	// other, because few compatible servers speak responses.
+	Dialect Dialect
+	// Trusted says that the operator named the address, so that it may be on this machine or its network. Without it,
+	// only addresses of the public internet are connected to.
+	Trusted bool
+}
+
+// baseURLs are the providers' own addresses.
+var baseURLs = map[Provider]string{
+	Anthropic:  "https://api.anthropic.com",
+	OpenAI:     "https://api.openai.com/v1",
+	Google:     "https://generativelanguage.googleapis.com",
+	OpenRouter: openRouterURL,
+	Ollama:     "http://127.0.0.1:11434/v1",
+}
+
+// openRouterURL is where fantasy sends what is for OpenRouter.
+const openRouterURL = "https://openrouter.ai/api/v1"
+
+// withDefaults fills in what is not set.
+func (e Endpoint) withDefaults() Endpoint {
+	own := e.BaseURL == ""
+	if own {
+		e.BaseURL = baseURLs[e.Provider]
+		e.Trusted = e.Trusted || e.Provider == Ollama
+	}
+	e.BaseURL = strings.TrimRight(e.BaseURL, "/")
+	if e.Name == "" {
+		e.Name = string(e.Provider)
+	}
+	if e.Dialect == "" {
+		switch {
+		case e.Provider == Anthropic:
+			e.Dialect = Messages
+		case e.Provider == Google:
+			e.Dialect = Gemini
+		case e.Provider == OpenAI && e.BaseURL == baseURLs[OpenAI]:
+			e.Dialect = Responses
+		default:
+			e.Dialect = Chat
+		}
+	}
+	return e
+}
+
+// metadata are addresses at which clouds give their machines' credentials to whoever asks.
+var metadata = []netip.Prefix{
+	netip.MustParsePrefix("169.254.0.0/16"),     // AWS, Google, Azure and others; all of link-local
+	netip.MustParsePrefix("fe80::/10"),          // link-local
+	netip.MustParsePrefix("fd00:ec2::254/128"),  // AWS
+	netip.MustParsePrefix("fd20:ce::254/128"),   // Google
+	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba
+	netip.MustParsePrefix("192.0.0.192/32"),     // Oracle
+	netip.MustParsePrefix("168.63.129.16/32"),   // Azure
+}
+
+func isMetadata(ip netip.Addr) bool {
+	ip = ip.WithZone("").Unmap()
+	return slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(ip) })
+}
+
+// Check reports what is wrong with an endpoint, as a [fault.Invalid] that names the field. It contacts nothing: a name
+// that leads to a forbidden address is found when it is connected to.
+func (e Endpoint) Check() error {
+	e = e.withDefaults()
+	invalid := func(next, format string, args ...any) error { return fault.Newf(fault.Invalid, next, format, args...) }
+	if _, known := baseURLs[e.Provider]; !known && e.Provider != Compatible {
+		return invalid("use anthropic, openai, google, openrouter, ollama or compatible", "provider: %q is not known", clip(string(e.Provider), 80))
+	}
+	if e.Provider == Compatible && (e.Name == string(Compatible) || slices.Contains(Providers, Provider(e.Name))) || !endpointName.MatchString(e.Name) {
+		return invalid("use small letters, digits and hyphens, and not the name of a provider", "name: %q cannot name an endpoint", clip(e.Name, 80))
+	}
+	if strings.ContainsFunc(e.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return invalid("paste the key alone, on one line", "key: it has a space, a line break or another character that no key has")
+	}
+	u, err := url.Parse(e.BaseURL)
+	const example = "write it like https://models.example.com/v1"
+	switch {
+	case e.BaseURL == "":
+		return invalid(example, "base URL: it is empty")
+	case err != nil || u.Host == "" || u.Hostname() == "":
+		return invalid(example, "base URL: it is not an address")
+	case u.Scheme != "https" && u.Scheme != "http":
+		return invalid(example, "base URL: it begins with %q, not with https", clip(u.Scheme, 20))
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		return invalid("give the key as the key", "base URL: it has a user, a query or a fragment")
+	}
+	host := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
+	ip, err := netip.ParseAddr(host)
+	isIP := err == nil
+	switch {
+	case isIP && isMetadata(ip) || host == "metadata" || strings.HasPrefix(host, "metadata.") || host == "instance-data" || strings.HasPrefix(host, "instance-data."):
+		return invalid("give the address of a model server", "base URL: %s is a cloud's metadata service", clip(host, 80))
+	case e.Trusted:
+		return nil
+	case isIP && !outbound.Public(ip), host == "localhost", strings.HasSuffix(host, ".localhost"):
+		return invalid("use an address on the internet, or let the operator set it in the server's environment", "base URL: %s is not on the public internet", clip(host, 80))
+	}
+	return nil
+}
+
+// String returns the endpoint without its key.
+func (e Endpoint) String() string {
+	e = e.withDefaults()
+	return fmt.Sprintf("%s at %s", e.Name, e.BaseURL)
+}
+
+// GoString returns the endpoint without its key.
+func (e Endpoint) GoString() string { return "model.Endpoint(" + e.String() + ")" }
+
+// clip shortens a text for a message, at the beginning of a character.
+func clip(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
+}

@@ -1,0 +1,321 @@
+package model
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"charm.land/fantasy"
+	"charm.land/fantasy/providers/anthropic"
+	"charm.land/fantasy/providers/google"
+	"charm.land/fantasy/providers/openai"
+	"charm.land/fantasy/providers/openaicompat"
+	"charm.land/fantasy/providers/openrouter"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// Request is what a model is asked.
+//
+// Its messages may come from any model and need not be tidy: a call without a result gets one that says so, results
+// move behind their calls, and a result without a call becomes text. Of an answer that failed or was stopped only the
+// text is sent. Thinking is sent to the model that thought it, and to no other.
+type Request struct {
+	// System is the system prompt; it may be empty.
+	System string
+	// Messages are what was said so far; the last one is a user's or a tool's. There must be one.
+	Messages []entry.PiMessage
+	Tools    []Tool
+	// MaxTokens is the most that the answer may have. Defaults to the model's own default, or to 8192 where a provider
+	// demands a number.
+	MaxTokens int64
+	// Thinking is how hard the model thinks. Defaults to what the provider does.
+	Thinking Thinking
+}
+
+// Tool is what a model may call.
+type Tool struct {
+	Name        string
+	Description string
+	// Schema is the JSON schema of the arguments, which are an object; empty means no arguments. See [CheckArguments].
+	Schema json.RawMessage
+}
+
+// Thinking is how hard a model thinks.
+type Thinking string
+
+// The levels of thinking. A model that cannot think ignores them.
+const (
+	ThinkDefault Thinking = ""
+	ThinkLow     Thinking = "low"
+	ThinkMedium  Thinking = "medium"
+	ThinkHigh    Thinking = "high"
+)
+
+// budgets are the levels as numbers of tokens, for models that want a number.
+var budgets = map[Thinking]int64{ThinkLow: 2048, ThinkMedium: 8192, ThinkHigh: 24576}
+
+// defaultMaxTokens is the most that an answer may have if neither the request nor the catalog says.
+const defaultMaxTokens = 8192
+
+// toolName is what every provider takes as the name of a tool.
+var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+
+// call translates a request for fantasy.
+func (r Request) call(e Endpoint, id string) (fantasy.Call, error) {
+	var call fantasy.Call
+	invalid := func(next, format string, args ...any) (fantasy.Call, error) {
+		return call, fault.Newf(fault.Invalid, next, format, args...)
+	}
+	if len(r.Messages) == 0 {
+		return invalid("add what the model shall answer", "messages: there are none")
+	}
+	if _, isAnswer := r.Messages[len(r.Messages)-1].(entry.PiAssistant); isAnswer {
+		return invalid("add what the model shall answer", "messages: the last one is the model's own")
+	}
+	info := Lookup(e.Provider, id)
+	t := translator{endpoint: e, model: id, images: !info.Known || info.SeesImages}
+	call.Prompt = t.prompt(r)
+	for _, tool := range r.Tools {
+		schema, err := sendable(tool.Schema)
+		if err != nil {
+			return invalid("correct the schema", "tools: the schema of %q is not JSON: %v", clip(tool.Name, 80), err)
+		}
+		if !toolName.MatchString(tool.Name) {
+			return invalid("use letters, digits, _ and -", "tools: %q cannot be the name of a tool", clip(tool.Name, 80))
+		}
+		call.Tools = append(call.Tools, fantasy.FunctionTool{Name: tool.Name, Description: tool.Description, InputSchema: schema})
+	}
+	limit := r.MaxTokens
+	if limit <= 0 {
+		limit = info.MaxTokens
+	}
+	if limit <= 0 && e.Dialect == Messages {
+		limit = defaultMaxTokens
+	}
+	if limit > 0 {
+		call.MaxOutputTokens = &limit
+	}
+	if r.Thinking != ThinkDefault && (!info.Known || info.Thinks) {
+		if budgets[r.Thinking] == 0 {
+			return invalid("use low, medium or high", "thinking: there is no level %q", clip(string(r.Thinking), 80))
+		}
+		call.ProviderOptions = thinking(e, id, r.Thinking, limit)
+	}
+	return call, nil
+}
+
+// thinking returns the options with which a provider lets its models think.
+func thinking(e Endpoint, id string, level Thinking, limit int64) fantasy.ProviderOptions {
+	budget := budgets[level]
+	switch {
+	case e.Dialect == Messages:
+		if budget >= limit { // Anthropic wants room for the answer
+			budget = limit / 2
+		}
+		if budget < 1024 { // the least that Anthropic takes
+			return nil
+		}
+		return fantasy.ProviderOptions{anthropic.Name: &anthropic.ProviderOptions{Thinking: &anthropic.ThinkingProviderOption{BudgetTokens: budget}}}
+	case e.Dialect == Gemini:
+		config := &google.ThinkingConfig{IncludeThoughts: new(true)}
+		if strings.HasPrefix(id, "gemini-2") {
+			config.ThinkingBudget = &budget
+		} else {
+			config.ThinkingLevel = new(strings.ToUpper(string(level)))
+		}
+		return fantasy.ProviderOptions{google.Name: &google.ProviderOptions{ThinkingConfig: config}}
+	case e.Provider == OpenRouter:
+		return fantasy.ProviderOptions{openrouter.Name: &openrouter.ProviderOptions{Reasoning: &openrouter.ReasoningOptions{Effort: new(openrouter.ReasoningEffort(level))}}}
+	case e.Dialect == Responses:
+		return fantasy.ProviderOptions{openai.Name: &openai.ResponsesProviderOptions{ReasoningEffort: new(openai.ReasoningEffort(level)), ReasoningSummary: new("auto")}}
+	}
+	return fantasy.ProviderOptions{openaicompat.Name: &openaicompat.ProviderOptions{ReasoningEffort: new(openai.ReasoningEffort(level))}}
+}
+
+// translator turns pi's messages into fantasy's.
+type translator struct {
+	endpoint Endpoint
+	model    string
+	images   bool
+}
+
+// prompt translates a request's messages. Anthropic is told to cache everything up to the last message, and the system
+// prompt by itself, so that the next step of a turn reads what this one wrote.
+func (t translator) prompt(r Request) fantasy.Prompt {
+	var prompt fantasy.Prompt
+	if strings.TrimSpace(r.System) != "" {
+		prompt = append(prompt, t.cached(fantasy.NewSystemMessage(r.System)))
+	}
+	used := make([]bool, len(r.Messages))
+	for i, m := range r.Messages {
+		switch m := m.(type) {
+		case entry.PiUser:
+			if parts := t.parts(m.Content); len(parts) > 0 {
+				prompt = append(prompt, fantasy.Message{Role: fantasy.MessageRoleUser, Content: parts})
+			}
+		case entry.PiAssistant:
+			message := t.answer(m)
+			if len(message.Content) == 0 {
+				continue
+			}
+			prompt = append(prompt, message)
+			for _, part := range message.Content {
+				if call, isCall := part.(fantasy.ToolCallPart); isCall {
+					prompt = append(prompt, t.resultOf(call.ToolCallID, r.Messages[i+1:], used[i+1:]))
+				}
+			}
+		case entry.PiToolResult:
+			if !used[i] { // its call was compacted away, or belongs to an answer that failed
+				prompt = append(prompt, fantasy.NewUserMessage(fmt.Sprintf("[result of the tool %s] %s", m.ToolName, m.Text())))
+			}
+		}
+	}
+	if n := len(prompt); n > 0 {
+		prompt[n-1] = t.cached(prompt[n-1])
+	}
+	return prompt
+}
+
+// cached marks a message as the end of what the provider shall cache.
+func (t translator) cached(m fantasy.Message) fantasy.Message {
+	if t.endpoint.Dialect == Messages || t.endpoint.Provider == OpenRouter && strings.HasPrefix(t.model, "anthropic/") {
+		m.ProviderOptions = anthropic.NewProviderCacheControlOptions(&anthropic.ProviderCacheControlOptions{CacheControl: anthropic.CacheControl{Type: "ephemeral"}})
+	}
+	return m
+}
+
+// resultOf finds the result of a call in the messages after it, up to the next answer with a call of that id: some
+// servers begin their ids anew with each answer.
+func (t translator) resultOf(id string, after []entry.PiMessage, used []bool) fantasy.Message {
+	message := func(output fantasy.ToolResultOutputContent) fantasy.Message {
+		return fantasy.Message{Role: fantasy.MessageRoleTool, Content: []fantasy.MessagePart{fantasy.ToolResultPart{ToolCallID: id, Output: output}}}
+	}
+search:
+	for i, m := range after {
+		switch m := m.(type) {
+		case entry.PiAssistant:
+			for _, call := range m.Calls() {
+				if sentID(call.ID) == id {
+					break search
+				}
+			}
+		case entry.PiToolResult:
+			if used[i] || sentID(m.ToolCallID) != id {
+				continue
+			}
+			used[i] = true
+			return message(t.output(m))
+		}
+	}
+	return message(fantasy.ToolResultOutputContentError{Error: errors.New("There is no result: the tool was interrupted, and may or may not have done its work.")})
+}
+
+func (t translator) output(m entry.PiToolResult) fantasy.ToolResultOutputContent {
+	text := m.Text()
+	for _, b := range m.Content {
+		if b.Type == entry.PiImageBlock && t.images && !m.IsError {
+			return fantasy.ToolResultOutputContentMedia{Data: b.Data, MediaType: b.MIMEType, Text: text}
+		}
+	}
+	if strings.TrimSpace(text) == "" {
+		text = "(no output)" // which some providers refuse to be empty
+	}
+	if m.IsError {
+		return fantasy.ToolResultOutputContentError{Error: errors.New(text)}
+	}
+	return fantasy.ToolResultOutputContentText{Text: text}
+}
+
+// parts translates what a user said. Empty texts are left out, because providers refuse them.
+func (t translator) parts(blocks []entry.PiBlock) []fantasy.MessagePart {
+	var parts []fantasy.MessagePart
+	for _, b := range blocks {
+		switch b.Type {
+		case entry.PiTextBlock:
+			if strings.TrimSpace(b.Text) != "" {
+				parts = append(parts, fantasy.TextPart{Text: b.Text})
+			}
+		case entry.PiImageBlock:
+			data, err := base64.StdEncoding.DecodeString(b.Data)
+			if err != nil || !t.images {
+				parts = append(parts, fantasy.TextPart{Text: "[an image that cannot be shown to this model]"})
+				continue
+			}
+			parts = append(parts, fantasy.FilePart{Data: data, MediaType: b.MIMEType})
+		}
+	}
+	return parts
+}
+
+// answer translates an earlier answer.
+func (t translator) answer(a entry.PiAssistant) fantasy.Message {
+	m := fantasy.Message{Role: fantasy.MessageRoleAssistant}
+	whole := a.StopReason != entry.PiError && a.StopReason != entry.PiAborted
+	same := a.Provider == t.endpoint.Name && a.Model == t.model && a.API == string(t.endpoint.Dialect)
+	for _, b := range a.Content {
+		switch b.Type {
+		case entry.PiTextBlock:
+			if strings.TrimSpace(b.Text) != "" {
+				m.Content = append(m.Content, fantasy.TextPart{Text: b.Text})
+			}
+		case entry.PiThinkingBlock:
+			if whole && same {
+				if part, ok := t.thought(b); ok {
+					m.Content = append(m.Content, part)
+				}
+			}
+		case entry.PiCallBlock:
+			if !whole {
+				continue
+			}
+			input := string(b.Arguments)
+			if !strings.HasPrefix(strings.TrimSpace(input), "{") || !json.Valid(b.Arguments) {
+				input = "{}"
+			}
+			m.Content = append(m.Content, fantasy.ToolCallPart{ToolCallID: sentID(b.ID), ToolName: b.Name, Input: input})
+		}
+	}
+	return m
+}
+
+// thought translates thinking for the model that thought it.
+func (t translator) thought(b entry.PiBlock) (fantasy.ReasoningPart, bool) {
+	part := fantasy.ReasoningPart{Text: b.Thinking}
+	switch t.endpoint.Dialect {
+	case Messages:
+		if b.ThinkingSignature == "" {
+			return part, false
+		}
+		meta := &anthropic.ReasoningOptionMetadata{Signature: b.ThinkingSignature}
+		if b.Redacted {
+			meta = &anthropic.ReasoningOptionMetadata{RedactedData: b.ThinkingSignature}
+		}
+		part.ProviderOptions = fantasy.ProviderOptions{anthropic.Name: meta}
+	case Gemini:
+		signature, err := base64.StdEncoding.DecodeString(b.ThinkingSignature)
+		if err != nil || len(signature) == 0 {
+			return part, false
+		}
+		part.ProviderOptions = fantasy.ProviderOptions{google.Name: &google.ReasoningMetadata{Signature: string(signature)}}
+	case Responses:
+		return part, false // it cannot be replayed
+	default:
+		return part, t.endpoint.Provider != OpenRouter && b.Thinking != ""
+	}
+	return part, true
+}
+
+// notInIDs are the characters that some provider does not take in the id of a call.
+var notInIDs = regexp.MustCompile(`[^a-zA-Z0-9_-]`)
+
+// sentID returns a call's id as every provider takes it. What follows a | is pi's, for responses.
+func sentID(id string) string {
+	id, _, _ = strings.Cut(id, "|")
+	id = notInIDs.ReplaceAllString(id, "_")
+	return id[:min(len(id), 40)]
+}
