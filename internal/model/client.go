@@ -242,7 +242,7 @@ func (w *wire) model(ctx context.Context, id string) (fantasy.LanguageModel, err
 			openai.WithUseResponsesAPI(), openai.WithResponsesAPIFunc(func(string) bool { return true }))
 	case w.endpoint.Dialect == Gemini:
 		if strings.Contains(id, "claude") || strings.Contains(id, "anthropic") {
-			return nil, errors.New("Google's API has none of these") // fantasy would ask the cloud's metadata for credentials
+			return nil, errors.New("it has none of Anthropic's models") // fantasy would ask the cloud's metadata for credentials
 		}
 		p, err = google.New(google.WithGeminiAPIKey(placeholder), google.WithBaseURL(url), google.WithHTTPClient(client))
 	case w.endpoint.Dialect == Chat:

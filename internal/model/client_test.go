@@ -552,3 +552,27 @@ func TestEndpointsThatCannotBeReached(t *testing.T) {
 		}
 	}
 }
+
+func TestAProviderThatRepeatsTheKey(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d model.Dialect) {
+		for name, reply := range map[string]modeltest.Reply{
+			"as a refusal":         {Status: 400, Error: modeltest.Error{Type: "invalid_request_error", Message: "bad\nheader: Bearer " + key}},
+			"as no JSON":           {Status: 400, Garbage: "Bearer " + key},
+			"within the answer":    {Text: "So ", Fail: &modeltest.Error{Type: "invalid_request_error", Code: "invalid_request", Message: "key " + key}},
+			"as what is no answer": {Garbage: "event: message_start\ndata: {" + key + "\n\n"},
+		} {
+			s := modeltest.New(t, func(*modeltest.Request) modeltest.Reply { return reply })
+			a, err := quick().Stream(within(t), at(s, d), "m", ask("?"), nil)
+			var failed *model.Error
+			if !errors.As(err, &failed) {
+				t.Fatalf("%s: %v", name, err)
+			}
+			for at := err; at != nil; at = errors.Unwrap(at) {
+				if shown := fmt.Sprintf("%+v %#v %s", at, at, a.Message.ErrorMessage); strings.Contains(shown, key) || strings.ContainsAny(at.Error(), "\n") {
+					t.Errorf("%s: it says %s", name, shown)
+				}
+			}
+		}
+	})
+}
