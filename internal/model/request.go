@@ -189,8 +189,8 @@ func (t translator) cached(m fantasy.Message) fantasy.Message {
 	return m
 }
 
-// noResult is what a model reads as the result of a call that has none.
-const noResult = "There is no result: the tool was interrupted, and may or may not have done its work."
+// errNoResult is what a model reads as the result of a call that has none.
+var errNoResult = errors.New("there is no result: the tool was interrupted, and may or may not have done its work")
 
 // resultOf finds the result of a call in the messages after it, up to the next answer with a call of that id: some
 // servers begin their ids anew with each answer.
@@ -215,7 +215,7 @@ search:
 			return message(t.output(m))
 		}
 	}
-	return message(fantasy.ToolResultOutputContentError{Error: errors.New(noResult)})
+	return message(fantasy.ToolResultOutputContentError{Error: errNoResult})
 }
 
 func (t translator) output(m entry.PiToolResult) fantasy.ToolResultOutputContent {
