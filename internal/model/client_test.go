@@ -355,6 +355,35 @@ func TestErrors(t *testing.T) {
 	})
 }
 
+func TestAServerThatDoesNotStream(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d model.Dialect) {
+		for body, want := range map[string]model.Kind{
+			`{"error":{"message":"Provider returned error","code":402}}`:                        model.NoMoney,
+			`{"id":"1","object":"chat.completion","choices":[{"message":{"content":"Hello"}}]}`: model.Unreadable,
+		} {
+			s := modeltest.New(t, func(*modeltest.Request) modeltest.Reply {
+				return modeltest.Reply{Garbage: body, ContentType: "application/json"}
+			})
+			_, err := quick().Stream(within(t), at(s, d), "m", ask("?"), nil)
+			var failed *model.Error
+			if !errors.As(err, &failed) || failed.Kind != want || len(s.Requests()) != 1 {
+				t.Errorf("%s: %v, after %d requests", body, err, len(s.Requests()))
+			}
+		}
+	})
+	t.Run("events under another type are an answer", func(t *testing.T) {
+		t.Parallel()
+		s := modeltest.New(t, func(*modeltest.Request) modeltest.Reply {
+			return modeltest.Reply{ContentType: "text/plain", Garbage: `data: {"id":"1","choices":[{"index":0,"delta":{"content":"Hi"},"finish_reason":"stop"}]}` + "\n\ndata: [DONE]\n\n"}
+		})
+		a, err := quick().Stream(within(t), at(s, model.Chat), "m", ask("Well?"), nil)
+		if err != nil || a.Message.Text() != "Hi" || !a.Estimated || a.Usage.Input == 0 || a.Usage.Output == 0 {
+			t.Errorf("%+v, %+v (%v)", a.Message, a.Usage, err)
+		}
+	})
+}
+
 func TestRateLimitsAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d model.Dialect) {

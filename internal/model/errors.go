@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -137,7 +138,7 @@ func (w *wire) failure(ctx context.Context, model string, err error) *Error {
 		}
 		return made(classify(w.status, said), said.Message)
 	}
-	if !w.said.empty() { // an error within the answer
+	if !w.said.empty() { // an error within the answer, or in its place
 		return made(classify(0, w.said), w.said.Message)
 	}
 	var refused *outbound.RefusedError
@@ -160,7 +161,7 @@ func (w *wire) failure(ctx context.Context, model string, err error) *Error {
 		failed := made(Unreachable, reason(err))
 		failed.permanent = !errors.As(err, &netErr) && !isEnd(err)
 		return failed
-	case !strings.HasPrefix(w.contentType, "text/event-stream") && !strings.HasPrefix(w.contentType, "application/json"):
+	case !w.data && !strings.HasPrefix(w.contentType, "text/event-stream"):
 		return made(Unreadable, "it sent "+w.contentType)
 	case isEnd(err), errors.As(err, &netErr), fantasy.IsTransportError(err):
 		return made(Cut, "")
@@ -204,8 +205,8 @@ func classify(status int, e wireError) Kind {
 		}
 		return false
 	}
-	if status == 0 && has(code, "429") {
-		status = http.StatusTooManyRequests
+	if n, err := strconv.Atoi(e.code()); status == 0 && err == nil { // OpenRouter's and Google's
+		status = n
 	}
 	switch {
 	case has(code, "context_length_exceeded", "request_too_large", "exceed_context_size"), status == http.StatusRequestEntityTooLarge,
@@ -228,7 +229,7 @@ func classify(status int, e wireError) Kind {
 	case status == http.StatusTooManyRequests, has(code, "rate_limit"):
 		return RateLimit
 	case status >= 500, status == http.StatusRequestTimeout, status == http.StatusConflict,
-		has(code, "overloaded", "server_error", "internal_error", "api_error", "unavailable", "timeout", "502", "503", "529"), has(text, "overloaded"):
+		has(code, "overloaded", "server_error", "internal_error", "api_error", "unavailable", "timeout"), has(text, "overloaded"):
 		return Overload
 	case status >= 400, has(code, "invalid_request", "invalid_prompt", "bad_request"):
 		return BadRequest

@@ -73,6 +73,7 @@ type wire struct {
 	errorBody   []byte
 	body        *tapped
 
+	data    bool      // whether an event came
 	said    wireError // an error in the stream, or the one of a refused request
 	usage   Usage
 	cost    float64 // in dollars, if the provider says it
@@ -124,7 +125,8 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.retryAfter = retryAfter(response.Header, time.Now())
 	w.body = &tapped{ReadCloser: response.Body, wire: w, timer: timer}
 	response.Body = w.body
-	if response.StatusCode >= 400 {
+	if isJSON := strings.HasPrefix(w.contentType, "application/json"); response.StatusCode >= 400 || isJSON && r.Method == http.MethodPost {
+		// Some servers refuse a request with the status of a success. An answer is never JSON: it is streamed.
 		body, _ := io.ReadAll(io.LimitReader(w.body, maxErrorBody)) //nolint:errcheck // what came is what can be said
 		w.errorBody = body
 		w.said = readError(body)
@@ -211,6 +213,7 @@ func (t *tapped) end() {
 	if !isData {
 		return
 	}
+	t.wire.data = true
 	has := func(word string) bool { return bytes.Contains(data, []byte(word)) }
 	// Most events are pieces of text, and the library decodes them already.
 	if has(`"usage`) && !has(`"usage":null`) || has(`"error`) || has("refusal") || t.wire.id == "" && has(`"id"`) {
