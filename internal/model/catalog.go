@@ -29,6 +29,8 @@ type Info struct {
 	SeesImages bool
 	// Price is nil if it is not known.
 	Price *Price
+
+	levels []string // the levels of thinking that it has, the lowest first; empty if it takes a number, or none is known
 }
 
 // Money is an amount in US dollars, in millionths of a millionth: fine enough to be exact for single tokens.
@@ -111,7 +113,7 @@ func Lookup(p Provider, id string) Info {
 	} {
 		for _, m := range models {
 			if same(m.ID) {
-				info := Info{Known: true, ContextWindow: m.ContextWindow, MaxTokens: m.DefaultMaxTokens, Thinks: m.CanReason, SeesImages: m.SupportsImages, Price: price(p, m)}
+				info := Info{Known: true, ContextWindow: m.ContextWindow, MaxTokens: m.DefaultMaxTokens, Thinks: m.CanReason, SeesImages: m.SupportsImages, Price: price(p, m), levels: m.ReasoningLevels}
 				if info.ContextWindow <= 0 {
 					info.ContextWindow = DefaultContextWindow
 				}

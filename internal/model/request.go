@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"charm.land/fantasy"
@@ -104,15 +105,29 @@ func (r Request) call(e Endpoint, id string) (fantasy.Call, error) {
 		if budgets[r.Thinking] == 0 {
 			return invalid("use low, medium or high", "thinking: there is no level %q", clip(string(r.Thinking), 80))
 		}
-		call.ProviderOptions = thinking(e, id, r.Thinking, limit)
+		call.ProviderOptions = thinking(e, id, info.levels, r.Thinking, limit)
 	}
 	return call, nil
 }
 
-// thinking returns the options with which a provider lets its models think.
-func thinking(e Endpoint, id string, level Thinking, limit int64) fantasy.ProviderOptions {
+// nearest returns the level that a model has for the one that is asked for: that one or the next higher.
+func nearest(asked Thinking, has []string) Thinking {
+	all := []Thinking{ThinkLow, ThinkMedium, ThinkHigh}
+	for _, level := range all[slices.Index(all, asked):] {
+		if len(has) == 0 || slices.Contains(has, string(level)) {
+			return level
+		}
+	}
+	return Thinking(has[len(has)-1])
+}
+
+// thinking returns the options with which a provider lets its models think. levels are the ones that the model has.
+func thinking(e Endpoint, id string, levels []string, level Thinking, limit int64) fantasy.ProviderOptions {
 	budget := budgets[level]
+	level = nearest(level, levels)
 	switch {
+	case e.Dialect == Messages && slices.Contains(levels, "max"): // those that have it choose their budget themselves
+		return fantasy.ProviderOptions{anthropic.Name: &anthropic.ProviderOptions{Effort: new(anthropic.Effort(level))}}
 	case e.Dialect == Messages:
 		if budget >= limit { // Anthropic wants room for the answer
 			budget = limit / 2
@@ -123,7 +138,7 @@ func thinking(e Endpoint, id string, level Thinking, limit int64) fantasy.Provid
 		return fantasy.ProviderOptions{anthropic.Name: &anthropic.ProviderOptions{Thinking: &anthropic.ThinkingProviderOption{BudgetTokens: budget}}}
 	case e.Dialect == Gemini:
 		config := &google.ThinkingConfig{IncludeThoughts: new(true)}
-		if strings.HasPrefix(id, "gemini-2") {
+		if len(levels) == 0 && strings.HasPrefix(id, "gemini-2") {
 			config.ThinkingBudget = &budget
 		} else {
 			config.ThinkingLevel = new(strings.ToUpper(string(level)))
