@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -345,6 +347,31 @@ data: [DONE]
 	}
 	if a.Usage != (model.Usage{Input: 50, Output: 5, CacheRead: 30, CacheWrite: 20}) || !a.CostKnown || a.Cost.Micros() != 1230 || !a.Message.Usage.Cost.TotalFromProvider {
 		t.Errorf("it used %+v and cost %v", a.Usage, a.Cost)
+	}
+}
+
+func TestConnectionsAreUsedAgain(t *testing.T) {
+	t.Parallel()
+	var connections atomic.Int32
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, gemini) //nolint:errcheck // the client went
+	}))
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	client := quick()
+	for range 5 {
+		if _, err := client.Stream(within(t), model.Endpoint{Provider: model.Google, BaseURL: server.URL, Key: key, Trusted: true}, "gemini-3-flash-preview", ask("?"), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := connections.Load(); n != 1 {
+		t.Errorf("5 calls made %d connections", n)
 	}
 }
 
