@@ -97,7 +97,7 @@ func migrateSchema(ctx context.Context, ownerURL string, then func(*pgx.Conn) er
 		return migrationFailed(err)
 	}
 	defer m.Close()
-	if err := up(m, files); err != nil {
+	if err := up(ctx, conn, m); err != nil {
 		return migrationFailed(err)
 	}
 	if err := migrateJobs(ctx, conn); err != nil {
@@ -180,15 +180,15 @@ func migrator(cfg *pgx.ConnConfig, files whole) (*migrate.Migrate, error) {
 }
 
 // up applies the missing migrations. A dirty version is a migration that failed or whose server was killed. Because of
-// [whole] it changed nothing, so it is tried again.
-func up(m *migrate.Migrate, files whole) error {
+// [whole] it changed nothing, so it is tried again. If it was a newer program's, this one works with what was applied
+// before it.
+func up(ctx context.Context, conn *pgx.Conn, m *migrate.Migrate) error {
 	err := m.Up()
 	if dirty, ok := errors.AsType[migrate.ErrDirty](err); ok {
-		before := database.NilVersion
-		switch previous, err := files.Prev(uint(dirty.Version)); {
-		case err == nil:
-			before = int(previous)
-		case !errors.Is(err, fs.ErrNotExist): // the first migration has none before it
+		// The digests say which one was applied last; the numbers have gaps, and this program may not have that one.
+		var before int
+		const applied = "select coalesce(max(version), $2) from migration_digests where version < $1"
+		if err := conn.QueryRow(ctx, applied, dirty.Version, database.NilVersion).Scan(&before); err != nil {
 			return err
 		}
 		if err := m.Force(before); err != nil {

@@ -253,7 +253,7 @@ func TestTheOwnersURLTakesEveryFormThatPostgresDoes(t *testing.T) {
 
 func TestAMigrationThatWasCutShortIsTriedAgain(t *testing.T) {
 	t.Parallel()
-	for name, version := range map[string]int{"the first": 1, "the last": 12, "one that follows a gap in the numbers": 10} {
+	for name, version := range map[string]int{"the first": 1, "the last": 13, "one that follows a gap in the numbers": 10, "one of a newer program": 999} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			owner, sealer := dbtest.Empty(t), newSealer(t)
