@@ -22,6 +22,10 @@ const (
 	bytesType = "bytes"
 )
 
+// jsonSpace is the white space that JSON allows (RFC 8259, section 2). [bytes.TrimSpace] removes more, for example a
+// form feed, and would so accept what is not JSON.
+const jsonSpace = " \t\r\n"
+
 // MediaType returns a content type in lower case without its parameters. Two content types are the same if their media
 // types are.
 func MediaType(contentType string) string {
@@ -43,7 +47,7 @@ func Drafts(contentType, author string, content []byte) ([]entry.Draft, error) {
 		}
 		return []entry.Draft{{ID: id, Author: author, Type: bytesType, Payload: encode(content)}}, nil
 	}
-	content = bytes.TrimSpace(content)
+	content = bytes.Trim(content, jsonSpace)
 	var messages []json.RawMessage
 	if bytes.HasPrefix(content, []byte("[")) {
 		if err := json.Unmarshal(content, &messages); err != nil {
