@@ -148,7 +148,8 @@ func (c *Client) Run(ctx context.Context, req *arbev1.RunCommandRequest, opts ..
 	if r.separate {
 		go func() {
 			err := r.readOutput(ctx)
-			if w, ok := errors.AsType[*WriteError](err); ok {
+			// After the end of ctx a writer may fail because its caller closes it, and the command continues.
+			if w, ok := errors.AsType[*WriteError](err); ok && ctx.Err() == nil {
 				r.cancel(ctx)
 				leave(w)
 			}

@@ -48,11 +48,12 @@ func TestRunReturnsWhenItsContextEndsAlthoughAWriterBlocks(t *testing.T) {
 	defer cancel()
 	pipe, stdout := io.Pipe()
 	defer pipe.Close()
-	writing := make(chan struct{})
+	writing, wrote := make(chan struct{}), make(chan struct{})
 	returned := make(chan error, 1)
 	go func() {
 		_, err := client.Run(ctx, &arbev1.RunCommandRequest{ThreadId: "thread"}, arbe.WithOutput(writerFunc(func(p []byte) (int, error) {
 			close(writing)
+			defer close(wrote)
 			return stdout.Write(p)
 		}), nil))
 		returned <- err
@@ -67,10 +68,13 @@ func TestRunReturnsWhenItsContextEndsAlthoughAWriterBlocks(t *testing.T) {
 	case <-time.After(patience):
 		t.Error("it has not returned")
 	}
+	// The caller frees its writer, whose error is no reason to cancel the command, because Run said that it continues.
+	pipe.Close()
+	<-wrote
 	select {
 	case <-command.cancelled:
 		t.Error("the command was cancelled")
-	default:
+	case <-time.After(time.Second):
 	}
 }
 
