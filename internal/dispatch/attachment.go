@@ -295,7 +295,7 @@ func (c call) unattached(said entry.Command, ended *entry.CommandResult) (r repl
 			return r, errNoInput
 		}
 		if c.End && ended == nil {
-			return r, fault.New(fault.Unavailable, "the command has not begun, so the end of its input was not accepted", "try again")
+			return r, errEndNotAccepted
 		}
 		r.Writing = Writing{Position: c.Position, Closed: ended != nil}
 		return r, nil

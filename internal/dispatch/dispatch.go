@@ -118,6 +118,7 @@ type Dispatcher struct {
 	relay relay
 	// stopHeartbeat stops the heartbeat.
 	stopHeartbeat func()
+	endNotices    func()
 	// resultCtx ends when results can no longer be written. cancelResults ends it.
 	resultCtx     context.Context
 	cancelResults context.CancelFunc
@@ -134,17 +135,21 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	lasting := context.WithoutCancel(ctx)
 	d.resultCtx, d.cancelResults = context.WithCancel(lasting)
 	var err error
-	if d.liveness, err = startLiveness(ctx, c.DB.Pool(), c.Logger, d.told); err != nil {
+	if d.liveness, err = startLiveness(ctx, c.DB.Pool(), c.Logger); err != nil {
+		return nil, err
+	}
+	if d.endNotices, err = d.startNotices(ctx); err != nil {
+		d.liveness.end()
 		return nil, err
 	}
 	if d.queue, err = d.newQueue(); err == nil {
 		err = d.boxes.TouchMachines(ctx)
 	}
-	if err != nil {
-		d.liveness.end()
-		return nil, err
+	if err == nil {
+		d.decider, err = startDeciding(ctx, d)
 	}
-	if d.decider, err = startDeciding(ctx, d); err != nil {
+	if err != nil {
+		d.endNotices()
 		d.liveness.end()
 		return nil, err
 	}
@@ -226,7 +231,8 @@ func (d *Dispatcher) CountJobs(ctx context.Context) ([]JobCount, error) {
 // follows them; with [Config.EndCommands] they are ended. The result of a command that ends is written to its thread's
 // log. Entries that come in later are still decided until the log closes.
 func (d *Dispatcher) Stop(ctx context.Context) error {
-	defer d.relay.answering.Wait() // after the end of liveness, which brings further questions
+	defer d.relay.answering.Wait() // after the end of the notices, which bring further calls
+	defer d.endNotices()
 	defer d.liveness.end()
 	defer d.stopHeartbeat()
 	defer d.cancelResults()

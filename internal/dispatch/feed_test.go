@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"io"
 	"testing"
 	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
 )
 
 // After a restart the output is written again from its beginning. The reader reports its position only when it calls,
@@ -116,5 +119,41 @@ func TestTheNumberOfWaitingPiecesIsLimited(t *testing.T) {
 	}
 	if f.end != n {
 		t.Errorf("%d bytes were written, want %d", f.end, n)
+	}
+}
+
+// Until a command reads its input, another server may get to run it, and would not have what this one accepted.
+func TestInputIsAcceptedOnlyForACommandThatReadsIt(t *testing.T) {
+	t.Parallel()
+	i := newInput()
+	accepted := func(data string, end bool) int64 {
+		t.Helper()
+		w, err := i.write(t.Context(), 0, []byte(data), end, time.Now())
+		if err != nil || w.Closed {
+			t.Errorf("writing %q: %+v, %v", data, w, err)
+		}
+		return w.Position
+	}
+	if n := accepted("data", true); n != 0 {
+		t.Errorf("%d bytes are accepted before the command begins", n)
+	}
+	if _, err := i.write(t.Context(), 0, nil, true, time.Now()); fault.CodeOf(err) != fault.Unavailable {
+		t.Errorf("the end is answered with %v before the command begins", err)
+	}
+	r := i.reader(t.Context())
+	if n := accepted("da", false); n != 0 {
+		t.Errorf("%d bytes are accepted after their deadline", n)
+	}
+	if w, err := i.write(t.Context(), 0, []byte("data"), true, time.Now().Add(time.Minute)); err != nil || w.Position != 4 {
+		t.Errorf("writing: %+v, %v", w, err)
+	}
+	if got, err := io.ReadAll(r); err != nil || string(got) != "data" {
+		t.Errorf("the command reads %q, %v", got, err)
+	}
+	gone := newInput()
+	gone.reader(t.Context())
+	gone.over(true)
+	if w, err := gone.write(t.Context(), 0, []byte("data"), false, time.Now().Add(time.Minute)); err != nil || w.Position != 0 {
+		t.Errorf("a server that left the command accepts %+v, %v", w, err)
 	}
 }

@@ -12,8 +12,13 @@ import (
 // inputSize is how many bytes of input wait for the command in this server's memory.
 const inputSize = 256 << 10
 
-// errInputCut is the error for input that ended early.
-var errInputCut = errors.New("the command's input was interrupted")
+var (
+	// errInputCut is the error for input that ended early.
+	errInputCut = errors.New("the command's input was interrupted")
+	// errEndNotAccepted is the error for the end of an input while no server accepts it. Without it, a writer that has
+	// nothing else to send would think that the command has the end.
+	errEndNotAccepted = fault.New(fault.Unavailable, "the command has not begun, so the end of its input was not accepted", "try again")
+)
 
 // input is the input of a command.
 type input struct {
@@ -21,6 +26,7 @@ type input struct {
 	pending  []byte // accepted but not read
 	taken    int64  // the position up to which input was accepted
 	given    int64  // the position up to which it was read
+	begun    bool   // a command reads it; before, nothing is accepted, because another server may get to run the command
 	ended    bool   // everything was accepted
 	closed   bool   // the command reads no more
 	left     bool   // this server no longer works on the command
@@ -47,13 +53,18 @@ func (i *input) write(ctx context.Context, position int64, data []byte, end bool
 		switch {
 		case i.closed || i.ended:
 			return Writing{Position: i.taken, Closed: i.closed}, nil
-		case room > 0 || len(data) == 0:
+		case len(data) == 0 && !end:
+			return Writing{Position: i.taken}, nil
+		case i.left || time.Now().After(deadline):
+			if end && len(data) == 0 {
+				return Writing{}, errEndNotAccepted
+			}
+			return Writing{Position: i.taken}, nil
+		case i.begun && (room > 0 || len(data) == 0):
 			n := min(room, len(data))
 			i.pending, i.taken = append(i.pending, data[:n]...), i.taken+int64(n)
 			i.ended = end && n == len(data)
 			i.notify()
-			return Writing{Position: i.taken}, nil
-		case i.left || time.Now().After(deadline):
 			return Writing{Position: i.taken}, nil
 		}
 		if err := i.sleep(ctx, time.Until(deadline)); err != nil {
@@ -64,7 +75,13 @@ func (i *input) write(ctx context.Context, position int64, data []byte, end bool
 
 // reader returns a reader of the input that waits for more, until ctx ends. It fails with errInputCut if the writer is
 // gone, with the cause of the end of ctx, and with [io.ErrClosedPipe] after close.
-func (i *input) reader(ctx context.Context) io.Reader { return inputReader{i, ctx} }
+func (i *input) reader(ctx context.Context) io.Reader {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.begun = true
+	i.notify()
+	return inputReader{i, ctx}
+}
 
 type inputReader struct {
 	*input

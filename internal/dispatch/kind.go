@@ -77,8 +77,8 @@ func queues(l Limits) []queue {
 	}
 }
 
-// interruptTx queues a job again on which its server no longer works.
-func (k kind) interruptTx(ctx context.Context, tx pgx.Tx, job int64) error {
+// interruptTx queues a job again on which a server no longer works, unless another server works on it by now.
+func (k kind) interruptTx(ctx context.Context, tx pgx.Tx, job int64, server string) error {
 	var queue string
 	err := tx.QueryRow(ctx, `
 		update `+db.JobSchema+`.river_job set
@@ -86,7 +86,8 @@ func (k kind) interruptTx(ctx context.Context, tx pgx.Tx, job int64) error {
 		  attempt = case when $2 then greatest(attempt - 1, 0) else attempt end,
 		  scheduled_at = now(),
 		  finalized_at = case when $2 or attempt < max_attempts then null else now() end
-		where id = $1 and state = 'running' returning queue`, job, k.recovery == adopted).Scan(&queue)
+		where id = $1 and state = 'running' and coalesce(attempted_by[array_upper(attempted_by, 1)], '') = $3
+		returning queue`, job, k.recovery == adopted, server).Scan(&queue)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	} else if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/riverqueue/river"
 
 	"github.com/arbe-dev/arbe/db"
@@ -17,8 +18,7 @@ import (
 
 // This file lets every server answer calls for attached commands. What such a command prints and reads is in the memory
 // of the server that runs it, so another server passes the call on to that one, through the database: the call and its
-// reply are a row, and a notification to the connection that holds a server's liveness lock says that there is
-// something to read. Passing calls on by HTTP would be faster, but then every server would have to know an address at
+// reply are a row, and a notification on a channel with the server's name says that there is something to read. Passing calls on by HTTP would be faster, but then every server would have to know an address at
 // which the others reach it, which an operator would have to set. A call may be lost or served twice, because its
 // position makes it harmless to repeat.
 
@@ -61,6 +61,26 @@ func tellTx(ctx context.Context, tx pgx.Tx, server string, n notice) error {
 		_, err = tx.Exec(ctx, "select pg_notify($1, $2)", server, string(text))
 	}
 	return err
+}
+
+// startNotices receives the notices of other servers, until end is called.
+func (d *Dispatcher) startNotices(ctx context.Context) (end func(), err error) {
+	l := &db.Listener{
+		DB: d.db, Name: "arbe notices", Channels: []string{d.liveness.name()},
+		ConnectTimeout: 10 * time.Second, ProveEvery: 5 * time.Second, ProveTimeout: 10 * time.Second,
+		Notified:  func(n *pgconn.Notification) { d.told(n.Payload) },
+		Connected: func(db.Ask) error { return nil }, // a call that was missed is announced again
+		Broken: func(cause error) {
+			d.logger.Warn("other servers cannot reach this one for commands whose output is read through them; connecting again", "error", cause)
+		},
+	}
+	if err := l.Connect(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { l.Run(ctx) })
+	return func() { cancel(); running.Wait() }, nil
 }
 
 // told receives a notice from another server.

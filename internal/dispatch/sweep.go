@@ -22,14 +22,12 @@ import (
 )
 
 // liveness shows other servers that this one is running: Postgres holds a lock for it exactly as long as its connection
-// exists. No heartbeat is needed. The same connection receives what other servers tell this one (relay.go).
+// exists. No heartbeat is needed.
 type liveness struct {
 	key      int64
 	database *pgx.ConnConfig
-	// told receives what others send to the server's name. It must be quick, and must not need this connection.
-	told   func(payload string)
-	cancel context.CancelFunc
-	done   sync.WaitGroup
+	cancel   context.CancelFunc
+	done     sync.WaitGroup
 }
 
 // serverLockGrace is how long a server may be without its lock before it counts as dead.
@@ -39,10 +37,10 @@ const serverLockGrace = 3 * time.Second
 const serverPrefix = "arbe-"
 
 // startLiveness takes a new lock, and takes it again whenever its connection is lost.
-func startLiveness(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger, told func(payload string)) (*liveness, error) {
+func startLiveness(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) (*liveness, error) {
 	var random [8]byte
 	rand.Read(random[:])
-	l := &liveness{key: int64(binary.BigEndian.Uint64(random[:]) >> 1), database: pool.Config().ConnConfig, told: told}
+	l := &liveness{key: int64(binary.BigEndian.Uint64(random[:]) >> 1), database: pool.Config().ConnConfig}
 	conn, err := l.lock(ctx)
 	if err != nil {
 		return nil, db.Explain(err)
@@ -69,9 +67,6 @@ func (l *liveness) lock(ctx context.Context) (*pgx.Conn, error) {
 		return nil, err
 	}
 	_, err = conn.Exec(ctx, "select pg_advisory_lock($1)", l.key)
-	if err == nil {
-		_, err = conn.Exec(ctx, "listen "+pgx.Identifier{l.name()}.Sanitize())
-	}
 	if err != nil {
 		conn.Close(context.WithoutCancel(ctx))
 		return nil, err
@@ -83,13 +78,7 @@ func (l *liveness) lock(ctx context.Context) (*pgx.Conn, error) {
 func (l *liveness) hold(ctx context.Context, conn *pgx.Conn, logger *slog.Logger) {
 	for ctx.Err() == nil {
 		if conn != nil {
-			for {
-				n, err := conn.WaitForNotification(ctx)
-				if err != nil {
-					break // the connection has ended
-				}
-				l.told(n.Payload)
-			}
+			_, _ = conn.WaitForNotification(ctx) // none comes: it returns when the connection has ended
 			conn.Close(context.WithoutCancel(ctx))
 		}
 		if ctx.Err() != nil {
@@ -249,9 +238,10 @@ func (d *Dispatcher) suspects(ctx context.Context) (list []orphan, err error) {
 	return list, err
 }
 
-// isGone reports whether nobody holds a liveness lock. Nobody can take the lock until tx ends.
+// isGone reports whether nobody holds a liveness lock. The server cannot take it until tx ends. The lock is shared, so
+// that two checks at the same time do not take each other for the server.
 func isGone(ctx context.Context, tx pgx.Tx, key int64) (gone bool, err error) {
-	err = tx.QueryRow(ctx, "select pg_try_advisory_xact_lock($1)", key).Scan(&gone)
+	err = tx.QueryRow(ctx, "select pg_try_advisory_xact_lock_shared($1)", key).Scan(&gone)
 	return gone, err
 }
 
@@ -262,6 +252,6 @@ func (d *Dispatcher) interrupt(ctx context.Context, o orphan) error {
 			return err
 		}
 		d.logger.Info("continuing a job of a dead server", "job", o.Job, "kind", o.Kind)
-		return kindOf(o.Kind).interruptTx(ctx, tx, o.Job)
+		return kindOf(o.Kind).interruptTx(ctx, tx, o.Job, o.Server)
 	})
 }
