@@ -46,7 +46,7 @@ type batchResult struct {
 }
 
 // write writes parts, ascending by stream, over the prepared connection. After an error that Postgres did not report,
-// the connection is unusable.
+// the connection is unusable, because the rest of the answer may still arrive on it.
 func (b *batch) write(conn *pgconn.PgConn, parts []part) (batchResult, error) {
 	// A deadline on the connection bounds the statement. A context would need a goroutine that wakes twice per batch.
 	ctx := context.Background()
@@ -90,8 +90,8 @@ func (b *batch) write(conn *pgconn.PgConn, parts []part) (batchResult, error) {
 
 var errNoResult = errors.New("the database returned no result for a batch")
 
-// writeOne writes the one entry of a part whose tail is known. done is false if something prevents it; a batch then
-// finds out what.
+// writeOne writes the one entry of a part whose tail is known. done is false if something prevents it. The entry is
+// then written as a batch, because only that statement says what prevents it.
 func (b *batch) writeOne(ctx context.Context, conn *pgconn.PgConn, p part) (v batchResult, done bool, err error) {
 	e := &p.calls[0].entries[0]
 	args := [][]byte{
@@ -138,7 +138,8 @@ func (b *batch) add(of, nth int, e *entry.Entry) {
 	}
 }
 
-// authorID returns the uuid of an entry's author, or nil for null if it has none. Invalid authors were refused earlier.
+// authorID returns the uuid of an entry's author, or nil for null if it has none. There is no invalid author here,
+// because newCall refuses it.
 func authorID(e *entry.Entry) []byte {
 	id, err := uuid.Parse(e.Author)
 	if err != nil {
@@ -147,14 +148,15 @@ func authorID(e *entry.Entry) []byte {
 	return id[:]
 }
 
-// array builds a one-dimensional Postgres array. Its memory is reused.
+// array builds a one-dimensional Postgres array. Its memory is reused; a batch would otherwise allocate nine of them.
 type array struct {
 	data  []byte
 	n     uint32
 	nulls uint32
 }
 
-// keptArray is the most memory that an array keeps for reuse.
+// keptArray is the most memory that an array keeps for reuse. Otherwise one batch of large entries would occupy its
+// memory for as long as the server runs.
 const keptArray = 8 << 20
 
 func (a *array) begin(elements uint32) {

@@ -22,7 +22,8 @@ type call struct {
 	stream int64
 }
 
-// entryBytes is the assumed size of an entry without its payload.
+// entryBytes is the assumed size of an entry without its payload. It is counted, because many tiny entries would
+// otherwise fill memory without reaching the queue's limits.
 const entryBytes = 512
 
 // newCall copies the drafts, because they may be read after the caller has stopped waiting.
@@ -55,8 +56,8 @@ type Commit struct {
 	calls []*call
 }
 
-// Entries returns the entries of all calls in their order. Some may have existed before. The callers of Append share
-// them: do not change them.
+// Entries returns the entries of all calls in their order. Some may have existed before. Do not change them, because
+// the callers of Append share them.
 func (c Commit) Entries() (entries []entry.Entry) {
 	for _, w := range c.calls {
 		entries = append(entries, w.entries...)
@@ -69,9 +70,11 @@ func (c Commit) Entries() (entries []entry.Entry) {
 type Hooks struct {
 	// Committed is called with what was just committed to a stream, before the callers of Append return.
 	Committed func(Commit)
-	// Notify asks to notify other servers that a stream reaches a position. Batches do not notify them themselves.
+	// Notify asks to notify other servers that a stream reaches a position. Batches do not notify them themselves,
+	// because a notification takes a lock that all notifying transactions of the database share.
 	Notify func(stream, tail int64)
-	// Reconnected is called after a new connection was made and before anything is written over it. The database behind
-	// it may have failed over or been restored, and may lack the last commits.
+	// Reconnected is called after a new connection was made. The database behind it may have failed over or been
+	// restored, and may lack the last commits. It is called before anything is written over the connection, because new
+	// entries could otherwise take the lost positions unnoticed.
 	Reconnected func()
 }

@@ -18,8 +18,8 @@ const (
 	// lockTimeout is how long a part that is written on its own waits for the lock of its stream, before it releases
 	// its connection to other parts.
 	lockTimeout = "50ms"
-	// maxAlone is the number of parts that may be written on their own at the same time. It keeps connections free for
-	// others.
+	// maxAlone is the number of parts that may be written on their own at the same time. It is small, so that
+	// connections of the pool remain for others.
 	maxAlone = 4
 )
 
@@ -38,10 +38,12 @@ type careful struct {
 }
 
 // write gives every call of a part its result, or returns the part to the queue. Calls that fail together are written
-// one by one.
+// one by one, so that an invalid one does not fail the others.
 func (c *careful) write(p part) {
 	c.places <- struct{}{}
 	defer func() { <-c.places }()
+	// suspicious reports entries that existed already, or an error. What follows in the lane is then written alone too,
+	// because it would probably make a batch fail.
 	suspicious := false
 	for groups := [][]*call{p.calls}; len(groups) > 0; {
 		calls := groups[0]
@@ -103,7 +105,8 @@ func consecutive(entries []entry.Entry) bool {
 	return true
 }
 
-// answer gives calls the entries written for their drafts. Their transaction has already notified other servers.
+// answer gives calls the entries written for their drafts. It calls no Hooks.Notify, because their transaction has
+// already notified other servers.
 func (c *careful) answer(n *lane, calls []*call, stream int64, entries []entry.Entry) {
 	for _, w := range calls {
 		own := len(w.entries)

@@ -32,6 +32,7 @@ type Committer struct {
 // refuses the connection.
 func Open(ctx context.Context, s *store.Store, hooks Hooks) (*Committer, error) {
 	c := &Committer{store: s, queue: newQueue()}
+	// Without the caller's cancellation, because ctx is only for Open and may end long before the Committer.
 	c.ctx, c.stop = context.WithCancel(context.WithoutCancel(ctx))
 	w := &writer{
 		counts: &c.counts, ctx: c.ctx, work: &c.work, store: s, queue: c.queue, hooks: hooks,
@@ -116,7 +117,8 @@ func (c *Committer) Append(ctx context.Context, ref store.Ref, stream int64, dra
 	}
 }
 
-// lane returns the lane of a stream. It asks the database if this server has not written to the stream recently.
+// lane returns the lane of a stream. It asks the database if this server has not written to the stream recently. It
+// repeats this, because a sweep may forget the lane before it is entered.
 func (c *Committer) lane(ctx context.Context, ref store.Ref) (*lane, error) {
 	for {
 		if n := c.queue.enter(ref); n != nil {

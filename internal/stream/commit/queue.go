@@ -22,7 +22,8 @@ const (
 	// batchEntries and batchBytes end a batch: the call that exceeds one of them is its last.
 	batchEntries, batchBytes = 1024, 4 << 20
 
-	// keptLanes is approximately how many streams without a waiting call are remembered with their tails.
+	// keptLanes is approximately how many streams without a waiting call are remembered with their tails, so that the
+	// next append to one of them needs no query first.
 	keptLanes = 4096
 	// firstPark and longestPark limit the pause before a locked stream is tried again.
 	firstPark, longestPark = time.Millisecond, 16 * time.Millisecond
@@ -34,23 +35,26 @@ const unknown = -1
 // lane is the queue of one stream, whose calls are committed in order. The queue's lock guards it.
 type lane struct {
 	ref store.Ref
-	// id and tail were right when they were last read; the database has the final say. tail was read over the writer's
-	// connection of this number.
+	// id and tail were right when they were last read. They may be outdated, because other servers write too; the
+	// database then refuses the batch. connection is the number of the writer's connection over which tail was read.
 	id, tail   int64
 	connection int
 	calls      []*call
-	// queued reports that the lane is in line, being written or parked. It must not be put in line again.
+	// queued reports that the lane is in line, being written or parked. It must not be put in line again, because two
+	// parts of it could then be written at the same time and out of order.
 	queued bool
 	// contentType is the stream's content type, which never changes while the stream keeps its id. It is nil if
 	// unknown, and for a stream that expires, because only the database knows whether that stream still exists.
 	contentType *string
 	// gone reports that the stream did not exist recently: the next call asks the database again.
 	gone bool
-	// alone reports that the last calls had to be written on their own. The next ones must be too.
+	// alone reports that the last calls had to be written on their own. The next ones are too, because they would
+	// probably make a batch fail.
 	alone bool
 	// park is the pause to make if the stream is locked again.
 	park time.Duration
-	// users is the number of calls of the lane that have no result yet, including those not queued yet.
+	// users is the number of calls of the lane that have no result yet, including those not queued yet. A lane with
+	// users is not swept, because a second lane of its stream would then be written at the same time.
 	users int
 	room  *semaphore.Weighted
 }
@@ -58,7 +62,7 @@ type lane struct {
 // part is what a batch takes from one lane.
 type part struct {
 	lane       *lane
-	id, tail   int64 // these, connection and alone are copies of the lane's fields
+	id, tail   int64 // copies, because the lane's fields may change meanwhile; so are connection and alone
 	connection int
 	alone      bool
 	entries    int
@@ -144,7 +148,8 @@ func (q *queue) note(ref store.Ref, id int64) *lane {
 	return n
 }
 
-// sweep forgets the lanes without users. Callers hold the lock.
+// sweep forgets the lanes without users. It runs again only when the lanes have doubled, so that it stays rare even if
+// most are in use. Callers hold the lock.
 func (q *queue) sweep() {
 	for ref, n := range q.lanes {
 		if n.users == 0 {
@@ -155,15 +160,15 @@ func (q *queue) sweep() {
 	q.full = max(keptLanes, 2*len(q.lanes))
 }
 
-// forget makes the next call look up its stream again.
+// forget makes the next call look up its stream again. The lane itself stays, because calls may be waiting in it.
 func (q *queue) forget(n *lane) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n.gone = true
 }
 
-// heard records a notification that another writer extended a stream to tail. As it is only a hint, the tail is looked
-// up before it is used.
+// heard records a notification that another writer extended a stream to tail. The tail is looked up before it is used,
+// because the notification is only a hint.
 func (q *queue) heard(id, tail int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -175,6 +180,7 @@ func (q *queue) heard(id, tail int64) {
 // put queues a call if there is room for it.
 func (q *queue) put(ctx context.Context, n *lane, c *call) error {
 	c.bytes = min(c.bytes, laneBytes) // so that a larger one can use the whole lane
+	// The lane's room comes first, so that calls of a locked stream do not wait in the room of all.
 	if err := acquire(ctx, n.room, c.bytes); err != nil {
 		q.leave(n)
 		return err
@@ -233,7 +239,8 @@ func (q *queue) enqueue(n *lane) {
 }
 
 // take returns the next batch. It takes from every lane in line as long as there is space, at most a lane's share of
-// it. The caller must return each part's lane with resume, retry or park.
+// it, so that a busy stream does not delay the others. The caller must return each part's lane with resume, retry or
+// park.
 func (q *queue) take() []part {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -253,7 +260,8 @@ func (q *queue) take() []part {
 	return parts
 }
 
-// cut removes calls from the front of a lane: one, and more until they have the given number of entries or bytes.
+// cut removes calls from the front of a lane: at least one, because a call larger than the limits could otherwise never
+// be written, and more until they have the given number of entries or bytes.
 func (n *lane) cut(entries int, bytes int64) (p part, taken int64) {
 	p = part{lane: n, id: n.id, tail: n.tail, connection: n.connection, alone: n.alone}
 	for len(p.calls) < len(n.calls) && p.entries < entries && taken < bytes {
@@ -286,7 +294,8 @@ func (q *queue) requeue(n *lane) {
 	}
 }
 
-// retry returns a lane with calls that were not written. They become its first calls again, after a pause.
+// retry returns a lane with calls that were not written. They become its first calls again, because a stream's calls
+// are committed in order, and wait for a pause.
 func (q *queue) retry(n *lane, calls []*call) {
 	q.mu.Lock()
 	if closed := q.closed; closed != nil {

@@ -17,23 +17,23 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream/store"
 )
 
-// planOnce makes Postgres plan the batch statement once, with indexes. The best plan depends neither on the batch nor
-// on how small the tables are when the server starts, and planning takes as long as a lone append.
+// planOnce makes Postgres plan the batch statement once, because planning takes as long as a lone append, and with
+// indexes, because the tables may be small now and large later. The best plan does not depend on the batch.
 var planOnce = map[string]string{"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
 
 // writer commits what is queued, batch after batch, over a connection of its own. A batch is what arrived while the
-// previous one was committed. One goroutine runs it.
+// previous one was committed. One goroutine runs it, because several that shared the streams were measured to be
+// slower.
 //
 // A batch is optimistic: it assumes that the tails are as last read and that the ids are new. If that is wrong,
 // Postgres refuses it; the batch is then halved until the wrong part is alone, and careful writes that part.
 type writer struct {
-	counts *counts
-	ctx    context.Context
-	work   *sync.WaitGroup
-	store  *store.Store
-	queue  *queue
-	hooks  Hooks
-	// careful writes what cannot be part of a batch.
+	counts  *counts
+	ctx     context.Context
+	work    *sync.WaitGroup
+	store   *store.Store
+	queue   *queue
+	hooks   Hooks
 	careful *careful
 
 	conn *pgx.Conn // nil after it broke
@@ -85,6 +85,7 @@ func (w *writer) run() {
 				good = append(good, p)
 			}
 		}
+		// Ascending, because append_batch compares them with the streams that it has locked in this order.
 		slices.SortFunc(good, func(a, b part) int { return int(a.id - b.id) })
 		w.commit(good)
 		// Let the callers that the batch woke run first: what they append next can join the next batch.
@@ -127,8 +128,8 @@ func (w *writer) commit(parts []part) {
 	}
 }
 
-// isStale reports whether a position was already taken. Each partition's key has its own name, so the name cannot be
-// compared.
+// isStale reports whether a position was already taken. It compares only the ends of the constraint's name, because
+// each partition's key has its own name.
 func isStale(err error) bool {
 	refusal, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && strings.HasPrefix(refusal.ConstraintName, "entries_") && strings.HasSuffix(refusal.ConstraintName, "_pkey")
@@ -136,6 +137,7 @@ func isStale(err error) bool {
 
 func (w *writer) write(parts []part) (batchResult, error) {
 	if w.conn == nil {
+		// Not the writer's context, because the commit in progress is finished even when the server stops.
 		ctx, cancel := context.WithTimeout(context.Background(), store.StatementTimeout)
 		defer cancel()
 		if err := w.connect(ctx); err != nil {
@@ -193,7 +195,7 @@ func (w *writer) settle(parts []part, v batchResult) {
 			entries += len(c.entries)
 		}
 	}
-	w.counts.batch(appends, entries) // before any caller sees its result
+	w.counts.batch(appends, entries) // first, so that a caller that has its result is counted
 	for i, p := range parts {
 		switch {
 		case slices.Contains(v.busy, p.id):
