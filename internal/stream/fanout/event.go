@@ -5,9 +5,9 @@ import "github.com/arbe-dev/arbe/internal/entry"
 // Event is what a tail sends: an entry, a delta, the fact that it has caught up, or that the log is closed. Exactly one
 // of Entry, Delta, CaughtUp and Closed is set.
 type Event struct {
-	// Entry is the next entry of the log. Tails share it: do not change it.
+	// Entry is the next entry of the log. Do not change it, because tails share it.
 	Entry *entry.Entry
-	// More reports that the next entry is already available.
+	// More reports that the next entry is already available, so that a consumer can send both together.
 	More bool
 	// Delta is a piece of an unfinished entry.
 	Delta *Delta
@@ -28,6 +28,6 @@ type Delta struct {
 	// Offset is the number of bytes before Data. A tail sends increasing offsets. If one is greater than the end of the
 	// previous delta, the bytes in between were skipped.
 	Offset int64
-	// Data may be cut anywhere, even inside a character. Tails share it: do not change it.
+	// Data may be cut anywhere, even inside a character. Do not change it, because tails share it.
 	Data []byte
 }

@@ -17,8 +17,8 @@ const (
 	deltaChannel = "arbe_delta"
 	// pieceBytes keeps a piece, in base64 inside JSON, below the 8000 bytes of a notification.
 	pieceBytes = 4096
-	// forwardEvery is the pause between two rounds of notifications. Each round takes a lock that all notifying
-	// transactions of the database share, and therefore all appends.
+	// forwardEvery is the pause between two rounds of notifications. There must not be many rounds, because each takes
+	// a lock that all notifying transactions of the database share.
 	forwardEvery = 25 * time.Millisecond
 	// maxEntryID is the longest entry id that fits into a notification with a piece.
 	maxEntryID = 200
@@ -43,8 +43,8 @@ type forwarder struct {
 	topics *topics
 }
 
-// run sends what is published here. It reads previews like a tail: output that comes faster than Postgres accepts it
-// loses its middle and delays nobody.
+// run sends what is published here. It reads previews like a tail, so that output which comes faster than Postgres
+// accepts it loses its middle and delays nobody.
 func (f *forwarder) run() {
 	for {
 		select {
@@ -55,6 +55,7 @@ func (f *forwarder) run() {
 		if pieces := f.pieces(); len(pieces) > 0 {
 			ctx, cancel := context.WithTimeout(f.ctx, store.StatementTimeout)
 			if err := f.store.NotifyDeltas(ctx, pieces); err != nil && f.ctx.Err() == nil {
+				// Not tried again and hardly worth a log line, because the final entry holds the whole.
 				f.log.DebugContext(f.ctx, "other servers did not get live output", "error", fault.From(err).Detail())
 			}
 			cancel()

@@ -49,6 +49,7 @@ type Hub struct {
 // the database refuses the connection. hooks may be called before Open returns.
 func Open(ctx context.Context, s *store.Store, log *slog.Logger, hooks Hooks) (*Hub, error) {
 	h := &Hub{store: s}
+	// Without the caller's cancellation, because ctx is only for Open and may end long before the Hub.
 	h.ctx, h.stop = context.WithCancel(context.WithoutCancel(ctx))
 	h.topics = newTopics(h.ctx, &h.work, log, &reader{store: s, places: make(chan struct{}, maxReaders)})
 	h.poller = &poller{ctx: h.ctx, log: log, store: s, topics: h.topics, now: make(chan struct{}, 1)}
@@ -104,6 +105,7 @@ func (h *Hub) Watch(ctx context.Context, ref store.Ref, stream, after int64) (it
 
 // Watchers returns how many watches of all streams are open.
 func (h *Hub) Watchers() (n int) {
+	// The topics' locks are taken without that of topics, so that a count delays no watcher that joins.
 	h.topics.mu.Lock()
 	all := slices.Collect(maps.Values(h.topics.all))
 	h.topics.mu.Unlock()
@@ -146,8 +148,10 @@ func (h *Hub) Offer(stream int64, entries func() []entry.Entry) {
 // Closed reports that a stream was closed through this server, at position tail.
 func (h *Hub) Closed(stream, tail int64) { h.topics.closed(stream, tail) }
 
-// Notify asks to notify other servers that a stream reaches position tail. It is for commits that made no notification.
+// Notify asks to notify other servers that a stream reaches position tail. It is for commits that made no notification;
+// other servers would otherwise see them only when they poll.
 func (h *Hub) Notify(stream, tail int64) { h.notifier.note(stream, tail) }
 
-// Check compares where the watched streams end before it returns. Watchers of a stream that lost its end start again.
+// Check compares where the watched streams end before it returns. Watchers of a stream that lost its end start again,
+// because other entries may take the positions that they were sent.
 func (h *Hub) Check() { h.poller.check() }

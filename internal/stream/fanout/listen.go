@@ -13,11 +13,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream/store"
 )
 
-// proveEvery is the time between two checks of the listening connection, and the time that one may take.
+// proveEvery is the time between two checks of the listening connection, and the time that one may take. Without them,
+// a connection whose other end has vanished would look like one on which nothing happens.
 const proveEvery = 20 * time.Second
 
-// Hooks are called when the hub learns of commits. All are required and must be quick. One goroutine at a time calls
-// them.
+// Hooks are called when the hub learns of commits. All are required and must be quick, because no notification is read
+// while they run. One goroutine at a time calls them.
 type Hooks struct {
 	// Changed is called with the streams that were appended to through any server, including this one, some
 	// milliseconds after the commits. An empty slice means that streams were closed or deleted; nil means that
@@ -72,7 +73,7 @@ func (r *receiver) notified(n *pgconn.Notification) {
 	}
 	r.hooks.Changed(appended)
 	if n.PID == r.notifier.pid.Load() {
-		return // this server sent it
+		return // nothing is new, because this server sent it
 	}
 	for _, c := range changes {
 		switch {

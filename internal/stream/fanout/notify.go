@@ -24,12 +24,12 @@ const (
 	appendChannel = "arbe_stream"
 	// maxChanges is the number of streams in one notification, chosen so that they always fit into its 8000 bytes.
 	maxChanges = 190
-	// notifyEvery is the pause between two rounds of notifications. Each round wakes every server and Postgres' log
-	// writer, and delays concurrent appends by about the time of one append.
+	// notifyEvery is the pause between two rounds of notifications. Without it there would be one per batch, and each
+	// round wakes every server and Postgres' log writer, and delays concurrent appends by about the time of one append.
 	notifyEvery = 10 * time.Millisecond
 )
 
-// noWait makes commits not wait for the disk. It is for a connection that writes nothing.
+// noWait makes commits not wait for the disk. It is safe, because it is for a connection that writes nothing.
 var noWait = map[string]string{"synchronous_commit": "off"}
 
 // notifier notifies other servers of committed batches over a connection of its own, with at most one notification per
@@ -40,7 +40,8 @@ type notifier struct {
 	ctx   context.Context
 	log   *slog.Logger
 	store *store.Store
-	// pid is the connection's Postgres process. This server ignores its notifications, whose content it knows.
+	// pid is the connection's Postgres process. This server ignores its notifications, because its topics were offered
+	// those entries.
 	pid atomic.Uint32
 
 	mu    sync.Mutex
@@ -104,6 +105,7 @@ func (n *notifier) run() {
 // notify sends notifications over conn, or over a new connection if conn is nil. It returns the connection to use next
 // time.
 func (n *notifier) notify(conn *pgx.Conn, tails map[int64]int64) (_ *pgx.Conn, err error) {
+	// Not n.ctx, because the last positions are sent after it has ended.
 	ctx, cancel := context.WithTimeout(context.Background(), store.StatementTimeout)
 	defer cancel()
 	if conn == nil {

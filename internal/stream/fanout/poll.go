@@ -13,7 +13,7 @@ import (
 const pollEvery = 3 * time.Second
 
 // poller regularly asks Postgres where the watched streams end. Notifications make tails fast; the poller makes them
-// correct.
+// correct, because a notification may be lost.
 type poller struct {
 	ctx    context.Context
 	log    *slog.Logger
@@ -48,7 +48,7 @@ func (p *poller) soon() {
 
 // check updates every topic: where its stream ends, whether it is closed or deleted, and whether it lost its end.
 func (p *poller) check() {
-	ids, reached := p.topics.watched() // read first: a stream never ends before a position that was reached earlier
+	ids, reached := p.topics.watched() // first: otherwise an entry that comes in between would look like a lost end
 	if len(ids) == 0 {
 		return
 	}

@@ -8,9 +8,11 @@ import (
 const (
 	// keptBytes is how much of a running preview a late watcher gets at least.
 	keptBytes = 64 << 10
-	// keptPreviews limits the previews of a server. The one that has been quiet longest is dropped first.
+	// keptPreviews limits the previews of a server, so that they take about 64 MiB at most. The one that has been quiet
+	// longest is dropped first.
 	keptPreviews = 512
-	// keptQuiet is how long a preview is kept after its last delta if its entry never comes.
+	// keptQuiet is how long a preview is kept after its last delta if its entry never comes, for example because its
+	// producer died.
 	keptQuiet = time.Hour
 )
 
@@ -29,7 +31,7 @@ const (
 // preview is the last part of the bytes of an unfinished entry. Its topic's lock guards it.
 type preview struct {
 	id string
-	// data ends at byte end. It is only appended to or replaced, so slices of it can be shared.
+	// data ends at byte end. It is only appended to or replaced, so that slices of it can be shared.
 	data  []byte
 	end   int64
 	state previewState

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// maxReaders is the number of tails and topics that may read from the log at the same time. It leaves connections
-	// to appends.
+	// maxReaders is the number of tails and topics that may read from the log at the same time. There are only a few,
+	// so that connections of the pool remain for appends.
 	maxReaders = 4
 	// readBytes limits the payloads of one read, which ends with the entry that exceeds it.
 	readBytes = 1 << 20
@@ -19,12 +19,12 @@ const (
 
 // reader reads logs for watchers and topics.
 type reader struct {
-	store *store.Store
-	// places limits how many connections readers take from the pool, which appends need too.
+	store  *store.Store
 	places chan struct{}
 }
 
-// after reads what follows a position in the stream with this id. A later stream of the same name has another id.
+// after reads what follows a position in the stream with this id. It asks by id, because a later stream of the same
+// name has another id and other entries.
 func (r *reader) after(ctx context.Context, ref store.Ref, stream, after int64) (entries []entry.Entry, err error) {
 	select {
 	case r.places <- struct{}{}:

@@ -25,16 +25,17 @@ type topic struct {
 	// changed is closed and replaced when there is something new for the watchers.
 	changed chan struct{}
 	deleted bool
-	// abandoned reports that the stream no longer has what this topic holds. Another topic has replaced this one.
+	// abandoned reports that the stream no longer has what this topic holds. Another topic replaces this one, because
+	// its watchers must not be sent entries that are lost.
 	abandoned bool
 	// closed reports that known is the final end of the stream.
 	closed bool
 
-	// recent holds the entries up to last without a gap. known is the greatest position heard of.
+	// recent holds the entries up to last without a gap. known is the greatest position that was reported.
 	recent      []entry.Entry
 	bytes       int
 	last, known int64
-	// busy reports that a fetch is in progress; see next.
+	// busy reports that a fetch is in progress, so that there is only one at a time; see next.
 	busy bool
 	// idle reports that nothing came since the last sweep.
 	idle bool
@@ -59,7 +60,7 @@ type view struct {
 // look returns what follows cursor. sent is the offset up to which each preview was sent to this watcher.
 //
 // Only watchers that have seen every entry of the topic get deltas. Taking an entry ends its preview under the same
-// lock, so no delta follows its entry.
+// lock, so that no delta follows its entry.
 func (t *topic) look(cursor int64, sent map[string]int64) view {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -132,7 +133,7 @@ func (t *topic) claim() (fetch bool) {
 	return true
 }
 
-// wants reports whether the log must be asked for something. Callers hold the lock.
+// wants reports whether something must be read from the log. Callers hold the lock.
 func (t *topic) wants() bool {
 	return t.watchers > 0 && !t.deleted && !t.abandoned && (t.known > t.last || slices.ContainsFunc(t.previews, notRunning))
 }
@@ -152,7 +153,8 @@ func (t *topic) next() (doubt *preview, after int64, more bool) {
 }
 
 // take adds committed entries, ascending, as long as they follow the topic's entries without a gap. Of the others it
-// records only the positions. It returns the previews that the entries finish, and whether the caller must fetch.
+// records only the positions, so that they are fetched in order. It returns the previews that the entries finish, and
+// whether the caller must fetch.
 func (t *topic) take(entries []entry.Entry) (finished []*preview, fetch bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,6 +165,7 @@ func (t *topic) take(entries []entry.Entry) (finished []*preview, fetch bool) {
 			finished = append(finished, p)
 		}
 		t.known = max(t.known, e.Seq)
+		// Without watchers nothing is kept, because the first one restarts the topic at the log's tail.
 		if t.watchers > 0 && e.Seq == t.last+1 {
 			t.recent, t.last = append(t.recent, e), e.Seq
 			t.bytes += len(e.Payload)
@@ -252,8 +255,8 @@ func (t *topic) position() int64 {
 	return t.last
 }
 
-// rest frees the recent entries if none came since the last call. A watcher that still needs them is slow enough to
-// read from the log.
+// rest frees the recent entries if none came since the last call. This delays nobody, because watchers that keep up
+// have them already and slower ones read from the log.
 func (t *topic) rest() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -276,14 +279,14 @@ func (t *topic) drop(p *preview) {
 	t.previews = slices.DeleteFunc(t.previews, func(q *preview) bool { return q == p })
 }
 
-// stir makes the watchers look although nothing is new here.
+// stir wakes the watchers although the topic has nothing new, so that they notice the end of the hub.
 func (t *topic) stir() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.wake()
 }
 
-// wake makes the watchers look. Callers hold the lock.
+// wake wakes the watchers. Callers hold the lock.
 func (t *topic) wake() {
 	if t.watchers == 0 {
 		return

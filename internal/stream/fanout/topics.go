@@ -14,7 +14,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream/store"
 )
 
-// topics holds the topics of a [Hub]. A goroutine that holds its lock may lock a topic, never the reverse.
+// topics holds the topics of a [Hub]. A goroutine that holds its lock may lock a topic, but must not lock topics while
+// it holds a topic's lock, because the two could deadlock.
 type topics struct {
 	ctx  context.Context
 	work *sync.WaitGroup
@@ -24,10 +25,11 @@ type topics struct {
 	mu      sync.Mutex
 	stopped bool
 	all     map[int64]*topic
-	// refs finds the topic of a name without asking Postgres. The name may belong to a new stream by now, so this is
-	// only good enough for deltas.
+	// refs finds the topic of a name without asking Postgres. The name may belong to a new stream by now, which is
+	// acceptable only for deltas, because those may be lost.
 	refs map[store.Ref]*topic
-	// previews holds all *preview in the order in which they last grew, oldest first. places maps each to its element.
+	// previews holds all *preview in the order in which they last grew, oldest first, so that the one to drop is found
+	// at once. places maps each to its element.
 	previews *list.List
 	places   map[*preview]*place
 	// outbox holds the previews with something to send to other servers. send receives a token when it is not empty.
@@ -52,7 +54,7 @@ func newTopics(ctx context.Context, work *sync.WaitGroup, log *slog.Logger, read
 	}
 }
 
-// close prevents new fetches, so that the hub can wait for those in progress, and makes all watchers look once more.
+// close prevents new fetches, so that the hub can wait for those in progress, and wakes all watchers, so that they end.
 func (ts *topics) close() {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -140,7 +142,7 @@ func (ts *topics) reached(id, tail int64) {
 	}
 }
 
-// closed records that a stream was closed, at tail or at the last position heard of.
+// closed records that a stream was closed, at tail or at the greatest position that was reported.
 func (ts *topics) closed(id, tail int64) {
 	if t := ts.find(id); t != nil && t.end(tail) {
 		ts.fetch(t)
@@ -183,10 +185,11 @@ func (ts *topics) lost(id int64) {
 	}
 }
 
-// fetch reads what a topic wants from the log, once for all its watchers. The caller has claimed the task.
+// fetch reads what a topic lacks from the log, once for all its watchers. The caller has claimed the task.
 func (ts *topics) fetch(t *topic) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
+	// The hub may already be waiting for the fetches in progress, so that no other must start.
 	if ts.stopped {
 		return
 	}

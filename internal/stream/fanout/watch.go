@@ -63,7 +63,8 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// bound returns a context that also ends with the hub. The caller calls done.
+// bound returns a context that also ends with the hub. The caller calls done. Only reads use it, because a waiting
+// watcher should hold no context of its own.
 func (w *watcher) bound(ctx context.Context) (_ context.Context, done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	release := context.AfterFunc(w.topics.ctx, cancel)
@@ -78,8 +79,8 @@ func (w *watcher) leave() {
 	}
 }
 
-// begin joins the topic before it reads where the log ends, so that the topic hears of every commit after that read. If
-// id is not 0, it accepts only the log with that id.
+// begin joins the topic before it reads where the log ends, so that the topic is notified of every commit after that
+// read. If id is not 0, it accepts only the log with that id.
 func (w *watcher) begin(ctx context.Context) error {
 	if w.cursor < 0 {
 		return store.Negative()
@@ -120,7 +121,8 @@ func (w *watcher) step(ctx context.Context) error {
 		return w.begin(ctx)
 	}
 	v := w.topic.look(w.cursor, w.sent)
-	if err := store.ShutdownError(w.topics.ctx); err != nil { // after the look: closing the hub wakes watchers that looked before
+	// Only after the look, because closing the hub wakes the watchers that have looked.
+	if err := store.ShutdownError(w.topics.ctx); err != nil {
 		return err
 	}
 	switch {
@@ -171,6 +173,7 @@ func (w *watcher) sendEntries(ctx context.Context, entries []entry.Entry, last i
 			return
 		}
 		w.cursor = entries[i].Seq
+		// The entry has replaced its preview, whose offset would otherwise stay as long as the watch.
 		delete(w.sent, entries[i].ID)
 		w.send(Event{Entry: &entries[i], More: i+1 < len(entries) || w.cursor < last, Seq: w.cursor})
 	}
