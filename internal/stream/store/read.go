@@ -14,7 +14,7 @@ import (
 )
 
 // Read reads a range of the stream with this id in ascending order. It ends with the entry whose payload exceeds the
-// given number of bytes. Its error is not explained.
+// given number of bytes, so that it returns one entry at least, however large. Its error is not explained.
 func Read(ctx context.Context, tx pgx.Tx, ref Ref, stream int64, r Range, bytes int64) (entries []entry.Entry, err error) {
 	r.Limit = min(r.Limit, MaxRows)
 	if r.Last {
@@ -22,6 +22,7 @@ func Read(ctx context.Context, tx pgx.Tx, ref Ref, stream int64, r Range, bytes 
 	}
 	err = NewScan(tx, ref, r, bytes, func(e *entry.Entry) {
 		kept := *e
+		// A copy, because the scan reuses the payload's memory.
 		kept.Payload = slices.Clone(e.Payload)
 		entries = append(entries, kept)
 	}).Run(ctx, stream)
@@ -54,7 +55,7 @@ func backward(ctx context.Context, tx pgx.Tx, ref Ref, stream int64, r Range, by
 	if err != nil || !gap(own, r) {
 		return own, err
 	}
-	// Positions have no gaps, so the missing ones are inherited, or there is nothing.
+	// The missing entries are inherited or do not exist, because positions have no gaps.
 	line, err := queries.Lineage(ctx, tx, stream)
 	if err != nil || len(line) < 2 {
 		return own, err

@@ -21,7 +21,7 @@ import (
 type Scan struct {
 	tx  pgx.Tx
 	ref Ref
-	// take receives each entry. Its payload is only valid during the call.
+	// take receives each entry. Its payload is only valid during the call, because it is memory of the connection.
 	take func(*entry.Entry)
 
 	// Only is the type of all entries, if only their payloads are wanted; otherwise it is empty.
@@ -58,7 +58,7 @@ func (s *Scan) Run(ctx context.Context, stream int64) error {
 	if err := s.fast(ctx, stream, s.before); err != nil || s.Over(s.before) {
 		return err
 	}
-	if s.At > begin { // the next entries are the stream's own
+	if s.At > begin { // no lineage is needed, because what follows an own entry is also the stream's own
 		return s.careful(ctx, stream, s.before)
 	}
 	line, err := queries.Lineage(ctx, s.tx, stream)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// RetryFor is how long a call retries while the database drops connections. A restart of Postgres leaves a pool
-	// full of dead connections, and each attempt discovers one.
+	// RetryFor is how long a call retries while the database drops connections. One retry would not do, because a
+	// restart of Postgres leaves a pool full of dead connections, and each attempt discovers one.
 	RetryFor = 5 * time.Second
 	// StatementTimeout is how long Postgres may take for a statement that waits for no lock, and for a new connection.
 	// If the other end is gone, it would never answer.
@@ -108,5 +108,5 @@ func (s *Store) DeleteExpired(ctx context.Context, before time.Time) error {
 
 // NotifyDeltas notifies all servers of pieces of previews.
 func (s *Store) NotifyDeltas(ctx context.Context, payloads []string) error {
-	return db.Explain(queries.NotifyDeltas(ctx, s.DB.Pool(), payloads)) // not for any one house
+	return db.Explain(queries.NotifyDeltas(ctx, s.DB.Pool(), payloads)) // for all houses
 }
