@@ -47,8 +47,8 @@ func (l *Log) Append(ctx context.Context, ref Ref, drafts ...entry.Draft) ([]ent
 
 // AppendTx is [Log.Append] in the caller's transaction, whose scope must be ref's house. Use it for entries that must
 // commit together with rows. The positions are final if the transaction commits; otherwise nobody ever sees the
-// entries. It holds the log's lock until the transaction ends, so append last, and to several logs in a fixed order to
-// avoid deadlocks.
+// entries. It holds the log's lock until the transaction ends. Append last, because other appends to the log wait
+// meanwhile, and to several logs in a fixed order, because two transactions could otherwise deadlock.
 func (l *Log) AppendTx(ctx context.Context, tx pgx.Tx, ref Ref, drafts ...entry.Draft) ([]entry.Entry, error) {
 	if err := l.stopping(); err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func withIDs(drafts []entry.Draft) []entry.Draft {
 	drafts = slices.Clone(drafts)
 	for i := range drafts {
 		if drafts[i].ID == "" {
-			// Version 7 ids grow with time, so new ones share index pages.
+			// Version 7, because these ids grow with time and new ones therefore share index pages.
 			drafts[i].ID = uuid.Must(uuid.NewV7()).String()
 		}
 	}

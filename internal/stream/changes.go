@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // changes notifies the followers of all logs of a database.
 type changes struct {
-	// changed receives one token for any number of changes.
+	// changed receives one token for any number of changes. Its reader would learn nothing more from several.
 	changed chan struct{}
 	// to is called with the ids of the changed streams.
 	to atomic.Pointer[func(streams []int64)]

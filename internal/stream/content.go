@@ -18,7 +18,8 @@ import (
 const (
 	// messageType is an entry whose payload is one JSON message.
 	messageType = "message"
-	// bytesType is an entry whose payload is a JSON string: bytes in base64.
+	// bytesType is an entry whose payload is a JSON string: bytes in base64. It is base64, because JSON text cannot
+	// hold arbitrary bytes.
 	bytesType = "bytes"
 )
 
@@ -27,7 +28,7 @@ const (
 const jsonSpace = " \t\r\n"
 
 // MediaType returns a content type in lower case without its parameters. Two content types are the same if their media
-// types are.
+// types are, because the protocol ignores case and parameters.
 func MediaType(contentType string) string {
 	kind, _, _ := strings.Cut(contentType, ";")
 	return strings.ToLower(strings.TrimSpace(kind))
@@ -37,8 +38,8 @@ func MediaType(contentType string) string {
 func IsJSON(contentType string) bool { return MediaType(contentType) == "application/json" }
 
 // Drafts turns the content of one append into entries: JSON becomes one entry per element of an array, or one for any
-// other value; anything else becomes one entry with all the bytes. The error is a [fault.Invalid]: the content is not
-// JSON.
+// other value; anything else becomes one entry with all the bytes. Each message has its own entry, so that a reader can
+// resume and a fork begin after any of them. The error is a [fault.Invalid]: the content is not JSON.
 func Drafts(contentType, author string, content []byte) ([]entry.Draft, error) {
 	id := uuid.Must(uuid.NewV7()).String()
 	if !IsJSON(contentType) {
@@ -67,7 +68,8 @@ func notJSON() *fault.Error {
 	return fault.New(fault.Invalid, "the body is not JSON", "send one JSON value, or an array of messages")
 }
 
-// sameAppend reports whether one append wrote both entries. Their ids show it.
+// sameAppend reports whether one append wrote both entries. Their ids show it, because [Drafts] gives the messages of
+// one append ids with the same beginning.
 func sameAppend(a, b entry.Entry) bool {
 	first, _, _ := strings.Cut(a.ID, ".")
 	second, _, _ := strings.Cut(b.ID, ".")

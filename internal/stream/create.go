@@ -79,6 +79,7 @@ func (l *Log) create(ctx context.Context, tx pgx.Tx, ref Ref, m CreateOptions) (
 	case err == nil:
 		return s, false, s.matches(m)
 	case errors.Is(err, errExpired):
+		// An expired log that was not deleted yet must not keep its name from a new one.
 		if err := queries.DeleteOwnStream(ctx, tx, s.ID); err != nil {
 			return s, false, err
 		}
@@ -114,11 +115,11 @@ func (l *Log) create(ctx context.Context, tx pgx.Tx, ref Ref, m CreateOptions) (
 }
 
 // fill writes the first entries of a new log. part is the part of one of the source's binary entries that the fork
-// inherits.
+// inherits. It is copied into the fork, because only whole entries are inherited by position.
 func (l *Log) fill(ctx context.Context, tx pgx.Tx, s *Stream, m CreateOptions, part []byte) error {
 	var first []entry.Draft
 	if len(part) > 0 {
-		first, _ = Drafts(s.ContentType, "", part) // part is bytes, which cannot be invalid JSON
+		first, _ = Drafts(s.ContentType, "", part) // no error, because only a binary log has a part
 	}
 	content, err := m.Content(s.ContentType)
 	if err != nil {
@@ -152,6 +153,7 @@ func (s Stream) matches(m CreateOptions) error {
 func (f fork) matches(p ForkPoint, contentType string) bool {
 	seq := f.seq
 	if IsJSON(contentType) {
+		// For JSON, forked moved the fork point past the inherited messages, because those are whole entries.
 		seq -= f.sub
 	}
 	return f.source == p.Source && f.sub == p.Sub && (p.Seq < 0 || p.Seq == seq)

@@ -12,15 +12,17 @@ import (
 
 const (
 	// recordEvery is the longest delay before a use is recorded. A log counts as expired only one second after its
-	// time, so by then every server knows of a use that one of them saw.
+	// time, so that a use which one server saw is recorded by then for all.
 	recordEvery = 250 * time.Millisecond
 	// retryRecord is the pause after uses could not be recorded.
 	retryRecord = time.Second
-	// clearEvery is the time between two deletions of expired logs. Until then nobody can see them.
+	// clearEvery is the time between two deletions of expired logs. It need not be shorter, because nobody can see an
+	// expired log.
 	clearEvery = time.Minute
 	// clearAfter is how long an expired log is kept before it is deleted, because a use of it may still be recorded.
 	clearAfter = 10 * time.Second
-	// maxUses is the largest number of uses that one transaction records, to keep the transaction short.
+	// maxUses is the largest number of uses that one transaction records, so that it holds the locks of their rows for
+	// a short time only.
 	maxUses = 1000
 	// keptUses is the largest number of uses that are kept while the database is away. It bounds their memory to some
 	// megabytes.
@@ -81,7 +83,8 @@ func (x *expiry) take() (ids []int64, times []time.Time) {
 	return ids, times
 }
 
-// putBack keeps uses that could not be recorded for the next attempt.
+// putBack keeps uses that could not be recorded for the next attempt. Otherwise logs in use would expire while the
+// database is away.
 func (x *expiry) putBack(ids []int64, times []time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

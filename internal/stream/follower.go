@@ -18,15 +18,16 @@ type Follower interface {
 }
 
 const (
-	// inDoubt is how long the outcome of a caller's transaction may be unknown. No transaction lasts longer.
+	// inDoubt is how long the outcome of a caller's transaction may be unknown. No transaction lasts longer. After that
+	// time the write is reported, so that a lost notification only delays the Follower.
 	inDoubt = time.Minute
 	// settleEvery is the time between two checks for writes that have been in doubt for that long.
 	settleEvery = 3 * time.Second
 )
 
 // follower calls the Follower, if there is one. The committer's own writes are known to be committed. A caller's
-// transaction is known to be committed only when its notification arrives, which carries the id of the Postgres process
-// that wrote.
+// transaction may still be rolled back after [Log.AppendTx]. It is known to be committed only when its notification
+// arrives, which carries the id of the Postgres process that wrote.
 type follower struct {
 	mu       sync.Mutex
 	to       Follower
@@ -104,7 +105,8 @@ func (f *follower) heard(pid uint32, stream, tail int64) {
 }
 
 // settle reports writes whose notification will not arrive any more, and every write in doubt if notifications were
-// lost. It forgets the writes whose transactions must have ended.
+// lost. It forgets the writes whose transactions must have ended. It reports them although they may have been rolled
+// back, because the Follower must not miss a commit, and a report without new entries is harmless.
 func (f *follower) settle(lost bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -127,6 +129,7 @@ func (f *follower) close() {
 	f.to, f.doubtful = nil, nil
 	f.mu.Unlock()
 	if to != nil {
+		// Without the lock, because the Follower finishes its work before it returns.
 		to.Closing(pending)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream/store"
 )
 
-// ErrGone is the cause of the [fault.NotFound] of a deleted log that still has forks. Its name stays taken until the
-// last fork is deleted.
+// ErrGone is the cause of the [fault.NotFound] of a deleted log that still has forks. It and its name stay until the
+// last fork is deleted, because the forks read their inherited entries from it.
 var ErrGone = errors.New("the stream was deleted, but forks of it remain")
 
 // errExpired is the cause of the [fault.NotFound] of a log that has expired but is not deleted yet.
@@ -77,6 +77,7 @@ func (l *Log) KeepInUse(ctx context.Context, s Stream) {
 	if s.TTL == nil {
 		return
 	}
+	// Several times per TTL, so that one late record does not let the log expire.
 	every := max(*s.TTL/4, recordEvery)
 	go func() {
 		for ctx.Err() == nil && l.ctx.Err() == nil {
@@ -111,6 +112,8 @@ func lock(ctx context.Context, tx pgx.Tx, ref Ref) (Stream, error) {
 	return describe(ctx, tx, ref)
 }
 
+// describe reads the description of a log. It also returns that of a deleted or expired one beside the error, because
+// create needs the id of an expired log to replace it.
 func describe(ctx context.Context, tx pgx.Tx, ref Ref) (Stream, error) {
 	row, err := queries.DescribeStream(ctx, tx, ref.House, ref.Name)
 	if errors.Is(err, pgx.ErrNoRows) {

@@ -8,7 +8,8 @@ import (
 )
 
 // Offset returns the position after the entry at seq in the form that clients get. The second half is reserved for
-// positions inside an entry, which this server does not hand out. A position has at most 16 digits.
+// positions inside an entry, which this server does not hand out. A position has 16 digits with leading zeros, because
+// clients compare offsets as strings.
 func Offset(seq int64) string {
 	text := []byte("0000000000000000_0000000000000000")
 	for i := 15; seq > 0; i-- {

@@ -35,6 +35,8 @@ const (
 // lastWrite is the last accepted append of a producer.
 type lastWrite struct {
 	Producer
+	// closed reports that the append closed the log. The same append again is then a duplicate instead of a write to a
+	// closed log.
 	closed bool
 }
 

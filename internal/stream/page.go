@@ -21,8 +21,9 @@ const (
 	pageRows, pagePieceRows = 100_000, 4096
 )
 
-// Page is a run of consecutive entries of a log, read in pieces. The reader knows where the page ends before it has
-// read it, and need not hold it all in memory. A Page is not safe for concurrent use.
+// Page is a run of consecutive entries of a log, read in pieces. Its end is known before all of it is read, because a
+// response names the next offset in its headers and then sends the pieces one by one, so that a server need not hold
+// the page in memory. A Page is not safe for concurrent use.
 type Page struct {
 	// Stream describes the log as it was when the page began.
 	Stream Stream
@@ -41,8 +42,8 @@ type Page struct {
 	large bool
 }
 
-// Take receives the entries of a piece of a [Page], one at a time. It must not keep an entry or its payload, whose
-// memory is reused after the call.
+// Take receives the entries of a piece of a [Page], one at a time. It must not keep an entry or its payload, because
+// their memory is reused after the call.
 type Take func(*entry.Entry)
 
 // ReadFrom starts a page of the log after a position, and reads its first piece. If whole is false, entries have only
@@ -111,8 +112,9 @@ func (p *Page) scan(tx pgx.Tx, before, rows, bytes int64, take Take) *store.Scan
 // More reports whether the page has another piece.
 func (p *Page) More() bool { return p.at < p.Last }
 
-// Large reports whether the next piece begins with a large entry. Such a piece holds at most half a MiB, like other
-// pieces, plus that entry, which may have the maximum size of an entry.
+// Large reports whether the next piece begins with a large entry. The caller can therefore let go of the previous piece
+// before it reads this one, instead of holding both. Such a piece holds at most half a MiB, like other pieces, plus
+// that entry, which may have the maximum size of an entry.
 func (p *Page) Large() bool { return p.large }
 
 // Next reads the next piece. The piece may be empty if a large one follows. try is as for [Log.ReadFrom]. The error is

@@ -9,8 +9,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream/store"
 )
 
-// readBytes limits the payloads of one Read, which ends with the entry that exceeds it. It bounds the memory of a
-// request.
+// readBytes limits the payloads of one Read, which ends with the entry that exceeds it, so that a request takes a
+// bounded amount of memory.
 const readBytes = 8 << 20
 
 // Range selects the entries between two positions, both exclusive. By default it selects the first 100, and it never
@@ -36,7 +36,7 @@ func (l *Log) Read(ctx context.Context, ref Ref, r Range) (entries []entry.Entry
 		if entries, err = store.Read(ctx, tx, ref, s.ID, r, readBytes); err != nil {
 			return err
 		}
-		// The read may include entries that were committed after the description was read.
+		// Each statement sees what was committed before it, so the entries may go beyond the tail that was read first.
 		tail = s.Tail
 		if n := len(entries); n > 0 {
 			tail = max(tail, entries[n-1].Seq)

@@ -56,10 +56,11 @@ var queries = query.New()
 
 // Open starts a Log on d. It opens connections of its own that listen, commit and notify, and starts the loops that
 // keep tails up to date. The error is a [fault.Unavailable] if the database refuses the connections; later the Log
-// reconnects by itself. Close the Log before d.
+// reconnects by itself. Close the Log before d, because its last commit and notifications need d.
 func Open(ctx context.Context, d *db.DB, log *slog.Logger) (*Log, error) {
 	s := &store.Store{DB: d}
 	l := &Log{store: s, expiry: newExpiry(s, log), changes: newChanges()}
+	// Without the caller's cancellation, because ctx is only for Open and may end long before the Log.
 	l.ctx, l.stop = context.WithCancel(context.WithoutCancel(ctx))
 	var err error
 	if l.commit, err = commit.Open(ctx, s, commit.Hooks{Committed: l.committed, Notify: l.notify, Reconnected: l.reconnected}); err != nil {
@@ -117,6 +118,7 @@ func (l *Log) reconnected() { l.fanout.Check() }
 // changed notifies the followers of all logs of what any server committed.
 func (l *Log) changed(streams []int64) {
 	if streams == nil {
+		// The notifications of callers' transactions may be among the lost ones.
 		l.follower.settle(true)
 	}
 	l.changes.heard(streams)
@@ -128,14 +130,16 @@ func (l *Log) appended(pid uint32, stream, tail int64) {
 	l.commit.Heard(stream, tail)
 }
 
-// Follow sets the Log's only follower. Call it once, before the entries that f must know of are appended.
+// Follow sets the Log's only follower. Call it once, before the entries that f must know of are appended. Earlier ones
+// are not reported to it, because nothing is recorded while there is no follower.
 func (l *Log) Follow(f Follower) { l.follower.set(f) }
 
 // Changes returns a channel that receives one token after any number of appends to any log through any server. Like
-// every notification it is a hint. All callers share the channel.
+// every notification it is a hint. All callers share the channel, so that only one of them receives each token.
 func (l *Log) Changes() <-chan struct{} { return l.changes.changed }
 
 // OnChange makes the Log call f with the streams that were appended to through any server, some milliseconds after the
 // commits, and with nil if notifications may have been lost. A hint may come twice, or for a stream without new
-// entries. f must be quick; one goroutine at a time calls it. A Log has one such f.
+// entries. f must be quick, because no notification is read while it runs; one goroutine at a time calls it. A Log has
+// one such f.
 func (l *Log) OnChange(f func(streams []int64)) { l.changes.to.Store(&f) }

@@ -22,7 +22,8 @@ type Write struct {
 	Content []entry.Draft
 	// Producer makes the append idempotent; nil if it is not.
 	Producer *Producer
-	// Seq must be greater, byte by byte, than that of every earlier append that had one. Defaults to "": none.
+	// Seq must be greater, byte by byte as the protocol requires, than that of every earlier append that had one.
+	// Defaults to "": none.
 	Seq string
 	// Close makes this the last append.
 	Close bool
@@ -50,7 +51,7 @@ func (l *Log) Write(ctx context.Context, ref Ref, w Write) (Written, error) {
 		if done, err := l.writePlain(ctx, ref, w); fault.CodeOf(err) != fault.Precondition {
 			return done, err
 		}
-		// The log was closed a moment ago.
+		// The log was closed a moment ago: below, its state is read under its lock.
 	}
 	w.Content = withIDs(w.Content)
 	var done Written
@@ -84,8 +85,8 @@ func (l *Log) WriteTx(ctx context.Context, tx pgx.Tx, ref Ref, w Write) (done Wr
 	return done, entries, store.Explain(ref, err)
 }
 
-// writePlain does a write that depends only on the log's content type, which never changes. It needs no lock and shares
-// its commit with other appends. For a log that was written to recently it needs no query first.
+// writePlain does a write that depends only on the log's content type, which never changes. It therefore needs no lock
+// and shares its commit with other appends. For a log that was written to recently it needs no query first.
 func (l *Log) writePlain(ctx context.Context, ref Ref, w Write) (Written, error) {
 	w.Content = withIDs(w.Content) // so that a repeated attempt writes the same entries
 	if id, contentType, known := l.commit.Recall(ref); known && len(w.Content) > 0 {
@@ -147,7 +148,8 @@ func (l *Log) writeTx(ctx context.Context, tx pgx.Tx, ref Ref, w Write, again bo
 		done.Producer = last.producer()
 	}
 	if n := len(w.Content); again && n > 0 {
-		// If the write was committed before a connection broke, it was accepted: the log is as it left it.
+		// An earlier attempt may have been committed before its connection broke. If the log has its last entry, the
+		// write was accepted, because a refused write leaves no entries.
 		switch wrote, err := store.Get(ctx, tx, ref, s.ID, w.Content[n-1].ID); {
 		case err == nil:
 			s.Tail, s.Closed = wrote.Seq, w.Close
@@ -166,7 +168,9 @@ func (l *Log) writeTx(ctx context.Context, tx pgx.Tx, ref Ref, w Write, again bo
 	return done, entries, nil
 }
 
-// decide returns the outcome of a write from the state of the log and of the write's producer.
+// decide returns the outcome of a write from the state of the log and of the write's producer. The protocol fixes the
+// order of the checks. The producer comes before Seq, because a repeated append has a Seq that is no longer greater and
+// must still be a Duplicate.
 func (s Stream) decide(w Write, last *lastWrite) WriteOutcome {
 	switch {
 	case s.Closed && w.Producer != nil:
