@@ -17,19 +17,21 @@ const (
 	touchEvery = time.Second
 	// touchRetry is the pause before a locked thread is tried again.
 	touchRetry = 100 * time.Millisecond
-	// maxTouched is how many threads one transaction touches, to keep it short.
+	// maxTouched is how many threads one transaction touches, so that it holds the locks of their rows for a short time
+	// only.
 	maxTouched = 500
 )
 
 // activity updates the last activity of threads as their logs grow, which changes their place in lists and notifies
-// watchers of the changed rows. Every server does this for all logs that it hears of, because touching a thread again
-// is cheap and a server may die.
+// watchers of the changed rows. Every server does this for every log that it is notified of, because touching a thread
+// again is cheap and a server may die.
 type activity struct {
 	threads *thread.Threads
 	logger  *slog.Logger
 
 	mu sync.Mutex
-	// due is when to touch the thread of a stream. quiet is until when a thread that was just touched is left alone.
+	// due is when to touch the thread of a stream. quiet is until when a thread that was just touched is not touched
+	// again.
 	due, quiet map[int64]time.Time
 	// repair reports that notifications may have been lost, so that all threads must be touched.
 	repair bool
@@ -83,6 +85,7 @@ func (a *activity) round(ctx context.Context) error {
 	for some := range slices.Chunk(streams, maxTouched) {
 		again, err := a.threads.Touch(ctx, some)
 		if err != nil {
+			// All of them, because touching a thread again is cheap.
 			a.put(streams, time.Now())
 			return err
 		}
@@ -127,7 +130,8 @@ func (a *activity) put(streams []int64, at time.Time) {
 	}
 }
 
-// next returns when the next touch is due.
+// next returns when the next touch is due. It is a second from now if only a repair is left, so that a failed one is
+// repeated.
 func (a *activity) next() (at time.Time, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -61,6 +61,7 @@ func (p *picture) readFocused(ctx context.Context, r *round) error {
 			continue
 		}
 		if err := f.read(ctx, p, r, isNew || r.all); err != nil {
+			// Otherwise the next round would take a new thread that was read in part for a complete one.
 			p.focused = had
 			return err
 		}

@@ -17,7 +17,8 @@ const (
 	// proveEvery is the time between two checks of the listening connection, and proveTimeout limits each. Without them, a
 	// connection whose other end has vanished would look like one on which nothing happens.
 	proveEvery, proveTimeout = 20 * time.Second, 20 * time.Second
-	// connectTimeout limits how long making a connection may take.
+	// connectTimeout limits how long making a connection may take. Otherwise it could wait for ever for a database that
+	// does not answer.
 	connectTimeout = 10 * time.Second
 )
 
@@ -28,7 +29,7 @@ func (p *Pictures) listener() *db.Listener {
 		ConnectTimeout: connectTimeout, ProveEvery: proveEvery, ProveTimeout: proveTimeout,
 		Notified: func(n *pgconn.Notification) { p.notified(n.Payload) },
 		Connected: func(db.Ask) error {
-			p.markAll() // earlier commits caused no notification here
+			p.markAll() // because earlier commits caused no notification here
 			return nil
 		},
 		Broken: func(cause error) {

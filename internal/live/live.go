@@ -33,7 +33,8 @@ const (
 	// MaxThreads is the largest [Want.Threads]. This and the next two limits bound the memory of a picture, however large
 	// its house is.
 	MaxThreads = 200
-	// MaxForks is how many forks of a thread a picture holds.
+	// MaxForks is how many forks of a thread a picture holds: one more than a page shows, so that the page knows
+	// whether there are others.
 	MaxForks = 21
 	// MaxMembers is how many members of a house a picture holds.
 	MaxMembers = 1000
@@ -80,8 +81,8 @@ type Rest struct {
 type Change struct {
 	Key Key
 	// Row is a *[house.House] without a role, *[thread.Thread], *[sandbox.Sandbox], *[sandbox.Environment],
-	// *[house.Member] or *[Rest]. It is nil if the row was deleted or is no longer wanted. Watchers share it: do not
-	// change it.
+	// *[house.Member] or *[Rest]. It is nil if the row was deleted or is no longer wanted. Do not change it, because
+	// watchers share it.
 	Row any
 	// CaughtUp reports, without a row, that everything that existed at the start has been sent. It is sent once.
 	CaughtUp bool
@@ -115,9 +116,11 @@ type Pictures struct {
 }
 
 // Open starts to listen for changes. The error is a [fault.Unavailable] if the database refuses the connection; later
-// it reconnects by itself. Close the Pictures before the log and the database.
+// it reconnects by itself. Close the Pictures before the log and the database, because they use both until they are
+// closed.
 func Open(ctx context.Context, c Config) (*Pictures, error) {
 	p := &Pictures{Config: c, houses: map[string]*picture{}}
+	// Without the caller's cancellation, because ctx is only for Open and may end long before the Pictures.
 	p.ctx, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	listener := p.listener()
 	if err := listener.Connect(ctx); err != nil {

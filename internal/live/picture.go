@@ -23,12 +23,12 @@ const (
 	roundEvery = 5 * time.Millisecond
 	// readTimeout limits one round. Otherwise a database that never answers would stop all later ones.
 	readTimeout = 30 * time.Second
-	// maxMarked is how many marked rows are kept. If more are marked, everything is read instead.
+	// maxMarked is how many marked rows are kept. If more are marked, everything is read instead of single rows.
 	maxMarked = 500
 )
 
-// picture is the picture of one house. Only its own goroutine uses the rows, so they need no lock. The marks and the views
-// are shared with listeners and watchers, under mu.
+// picture is the picture of one house. Its own goroutine alone uses the rows, which therefore need no lock. The marks
+// and the views are shared with listeners and watchers, under mu.
 type picture struct {
 	of       *Pictures
 	scope    db.Scope
@@ -74,7 +74,7 @@ func (p *picture) markAll() {
 	p.wakeUp()
 }
 
-// wakeUp makes the picture's goroutine look at marks and views.
+// wakeUp wakes the picture's goroutine, which then checks the marks and the views.
 func (p *picture) wakeUp() {
 	select {
 	case p.wake <- struct{}{}:
@@ -195,7 +195,8 @@ func (p *picture) read(r *round) error {
 	return p.readMembers(ctx, r)
 }
 
-// readMarked reads the marked threads. If everything is marked, they are read as parts of the picture instead.
+// readMarked reads the marked threads. If everything is marked, they are read as parts of the picture instead of one by
+// one.
 func (p *picture) readMarked(ctx context.Context, r *round) error {
 	var ids []string
 	for key := range r.marked {
@@ -227,7 +228,7 @@ func (p *picture) readMembers(ctx context.Context, r *round) error {
 	}
 	if !r.wanted.Members {
 		if marked {
-			p.members = nil // read again when a view wants them
+			p.members = nil // not kept, because they would be outdated when a view wants them
 		}
 		return nil
 	}
@@ -281,6 +282,7 @@ func (p *picture) forget() {
 	}
 	maps.DeleteFunc(p.rows, func(key Key, _ any) bool {
 		_, there := used[key]
+		// The rest stays, because content shows it under another key than share has it. There are few.
 		return !there && key.Kind != TheRest
 	})
 }
@@ -330,7 +332,8 @@ func (p *picture) content(want Want) (keys []Key, rows map[Key]any, missing stri
 	return slices.Clip(keys), rows, missing
 }
 
-// The pauses before a failed step is repeated. Each is twice the previous one.
+// The pauses before a failed step is repeated. Each is twice the previous one, so that a database in trouble gets less
+// and less work from it.
 const (
 	minRetryPause = 50 * time.Millisecond
 	maxRetryPause = 5 * time.Second

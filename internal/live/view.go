@@ -7,7 +7,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// view is what watchers that want the same have been sent. They share it, so that changes are found only once for all of
+// view is what watchers with equal wants have been sent. They share it, so that changes are found only once for all of
 // them. The picture's lock guards it.
 type view struct {
 	want     Want
@@ -29,7 +29,8 @@ type watcher struct {
 	mu     sync.Mutex
 	order  []Key
 	latest map[Key]any
-	// caughtUp asks to send CaughtUp after the first keys of order.
+	// caughtUp asks to send CaughtUp after the first keys of order, which are those of the start: later changes must
+	// not delay it.
 	caughtUp bool
 	first    int
 	err      error
@@ -76,7 +77,7 @@ func (p *picture) publish() {
 	defer p.mu.Unlock()
 	for _, v := range p.views {
 		if v.behind(p) {
-			p.wakeUp() // it came while the picture was read, so the next round reads for it
+			p.wakeUp() // the next round reads for it, because it came while the picture was read
 			continue
 		}
 		keys, rows, missing := p.content(v.want)
@@ -142,7 +143,8 @@ func (w *watcher) begin(v *view) {
 	w.wakeUp()
 }
 
-// put adds changes. A change of a row that is still waiting replaces the waiting one.
+// put adds changes. A change of a row that is still waiting replaces the waiting one, so that only the latest state is
+// sent.
 func (w *watcher) put(order []Key, rows map[Key]any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -26,7 +26,7 @@ func (w *window) read(ctx context.Context, p *picture, r *round) error {
 	switch {
 	case r.wanted.Threads == 0:
 		if r.all || len(r.threads) > 0 {
-			w.threads = nil // read again when a view wants it
+			w.threads = nil // not kept, because it would be outdated when a view wants it
 		}
 		return nil
 	case w.threads != nil && !r.all:
