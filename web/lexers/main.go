@@ -1,8 +1,8 @@
 // Command lexers writes the lexers that web uses into files of their own, in the directory that it is started in.
 //
-// Chroma's package of lexers reads all of its 250 lexers whenever a program that contains it starts. That takes longer
-// than everything else in the start of a command, and nearly all of them are never used. Package web reads these files
-// when it first needs them.
+// Package web does not import chroma's package of lexers, because that reads all of its 250 lexers whenever the program
+// starts. This takes longer than everything else in the start of a command, and nearly all of them are never used. It
+// reads these files when it first needs them.
 package main
 
 import (
@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// sorted puts the states of a lexer in order: chroma writes them as a map has them.
+// sorted puts the states of a lexer in order, because chroma writes them in the changing order of a map.
 func sorted(text string) string {
 	const end = "    </state>\n"
 	head, states, _ := strings.Cut(text, "  <rules>\n")
