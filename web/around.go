@@ -23,12 +23,13 @@ func (a *app) followHouse(ctx context.Context, c *liveConn, house string, topics
 		}
 		return nil
 	}
-	// The shared watch brings the changes, in the name of another reader. This one ends when this reader loses access.
+	// The shared watch brings the changes, but it may run in the name of another reader. This watch is needed because
+	// it ends when this reader loses access.
 	member, err := a.services.houses.WatchHouse(ctx, &arbev1.WatchHouseRequest{HouseId: house})
 	if err != nil {
 		return end(err)
 	}
-	defer func() { _ = member.Close() }() // the reader left, or the stream ended: nobody needs it
+	defer func() { _ = member.Close() }() // no error to handle, because the reader left or the stream ended
 	if !member.Receive() {
 		return end(member.Err())
 	}
@@ -85,7 +86,7 @@ func (a *app) threadWatch(t *arbev1.Thread) *sharedWatch {
 		render: func(ctx context.Context, w *watched) (map[string]view, error) {
 			t := w.threads[t.Id]
 			if t == nil {
-				return nil, nil // the tail of its log says that it is gone
+				return nil, nil // because the tail of its log says that it is gone
 			}
 			b, k := w.sandboxOf(t), w.forkLinksOf(t)
 			f := parts{}
@@ -126,7 +127,7 @@ func (w *watched) forkLinksOf(t *arbev1.Thread) forkLinks {
 	return k
 }
 
-// parts are elements of a page by id, which change independently.
+// parts are elements of a page by id, which change independently, so that a change of one does not send the others.
 type parts map[string]string
 
 func (p parts) cursor() string { return "" }

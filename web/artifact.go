@@ -24,8 +24,8 @@ func (a *app) artifactsOf(ctx context.Context, thread string) (artifacts, error)
 	return artifacts{res.GetArtifacts(), res.GetNextPageToken() != ""}, err
 }
 
-// artifactPath is where a browser downloads an artifact's bytes. Another handler serves it: it accepts the same session, and
-// makes browsers save the bytes and never show them.
+// artifactPath is where a browser downloads an artifact's bytes. Another handler serves it: it accepts the same
+// session, and makes browsers save the bytes, because untrusted bytes must not run as a page of this app.
 func artifactPath(id string) string { return "/api/artifact/" + url.PathEscape(id) }
 
 // artifactName returns an artifact's title.

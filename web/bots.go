@@ -19,7 +19,6 @@ type botsView struct {
 // runtimes are the coding agents that a bot may run.
 var runtimes = []string{"pi", "codex", "claude-code"}
 
-// bots shows the bots of a house.
 func (a *app) bots(w http.ResponseWriter, r *http.Request) error {
 	v, err := a.botsView(r)
 	if err != nil {
@@ -44,7 +43,6 @@ func (a *app) botsView(r *http.Request) (botsView, error) {
 	return v, err
 }
 
-// createBot makes a bot.
 func (a *app) createBot(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err

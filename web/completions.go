@@ -20,7 +20,8 @@ func (a *app) mentionable(ctx context.Context, house string) ([]*arbev1.Agent, e
 	return res.GetAgents(), err
 }
 
-// people are those of the members who are watched, in the order of ListAgents.
+// people are those of the members who are watched, in the order of ListAgents, so that a page and its updates have the
+// same digest.
 func (w *watched) people() []*arbev1.Agent {
 	members := slices.SortedFunc(maps.Values(w.members), func(a, b *arbev1.Member) int {
 		return cmp.Or(a.JoinedAt.AsTime().Compare(b.JoinedAt.AsTime()), cmp.Compare(a.Agent.Id, b.Agent.Id))
@@ -42,7 +43,7 @@ func namesOf(ctx context.Context, people []*arbev1.Agent) (names, error) {
 
 func (n names) cursor() string { return n.digest }
 
-// whole replaces the template. Datastar's morphing does not look into templates.
+// whole replaces the template, because Datastar's morphing does not look into templates.
 func (n names) whole() []patch {
 	return []patch{{Selector: "#completions", Mode: "replace", HTML: n.html}}
 }
@@ -59,7 +60,7 @@ func namesDigest(people []*arbev1.Agent) string {
 	sum := sha256.New()
 	for _, p := range people {
 		for _, text := range []string{p.Id, p.Kind, p.Name} {
-			_, _ = sum.Write([]byte(text + "\x00")) // a hash takes everything
+			_, _ = sum.Write([]byte(text + "\x00")) // no error, because a hash never fails
 		}
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:12])

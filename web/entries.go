@@ -62,6 +62,7 @@ func windowRequest(t *arbev1.Thread, q url.Values) (*arbev1.ListRequest, error) 
 		}
 	}
 	switch {
+	// Otherwise the last page has the entry too.
 	case at > 0 && t.Tail-at >= pageSize:
 		req.After = max(at-pageSize/2, 0)
 	case before > 0:
@@ -106,7 +107,6 @@ func (a *app) entries(w http.ResponseWriter, r *http.Request) error {
 	return a.patch(w, r, "#older", olderRows(piece))
 }
 
-// entry shows one entry in full.
 func (a *app) entry(w http.ResponseWriter, r *http.Request) error {
 	res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: r.PathValue("thread")})
 	if err != nil {
@@ -136,7 +136,7 @@ func (a *app) entry(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, http.StatusOK, entryPage(f, res.Thread, rows[0]))
 }
 
-// entryRaw sends an entry's payload as it is in the log.
+// entryRaw sends an entry's payload as it is in the log, as plain text, so that a browser never treats it as a page.
 func (a *app) entryRaw(w http.ResponseWriter, r *http.Request) error {
 	e, err := a.entryAt(r)
 	if err != nil {

@@ -31,7 +31,6 @@ type environmentView struct {
 	Saved bool
 }
 
-// environmentFields are the fields of the form.
 var environmentFields = []string{"name", "driver", "image", "repo", "ref", "setup", "memory_mb", "disk_mb", "pids", "cpus", "command_timeout"}
 
 // isDefault reports whether threads that name no environment use this one.
@@ -39,7 +38,7 @@ func (v environmentView) isDefault() bool {
 	return v.Environment != nil && v.Environment.Id == v.Layout.House.DefaultEnvironmentId
 }
 
-// limitsSet reports whether a limit is set or has an error.
+// limitsSet reports whether a limit is set or has an error. The form then unfolds the limits, so that it is seen.
 func (v environmentView) limitsSet() bool {
 	for _, field := range environmentFields[6:] {
 		if v.Values[field] != "" || v.Problems[field] != "" {
@@ -57,7 +56,6 @@ func (v environmentView) action() string {
 	return environmentPath(v.Environment.Id)
 }
 
-// environments lists the environments of a house.
 func (a *app) environments(w http.ResponseWriter, r *http.Request) error {
 	var v environmentsView
 	house := r.PathValue("house")
@@ -73,7 +71,6 @@ func (a *app) environments(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, http.StatusOK, environmentsPage(v))
 }
 
-// newEnvironment shows the form of a new environment.
 func (a *app) newEnvironment(w http.ResponseWriter, r *http.Request) error {
 	v := environmentView{Values: map[string]string{}}
 	var err error
@@ -83,7 +80,6 @@ func (a *app) newEnvironment(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, http.StatusOK, environmentPage(v))
 }
 
-// environment shows the form of an environment.
 func (a *app) environment(w http.ResponseWriter, r *http.Request) error {
 	v, err := a.environmentView(r)
 	if err != nil {
@@ -141,6 +137,7 @@ func shortDuration(d time.Duration) string {
 func recipeOf(r *http.Request) (values map[string]string, config *arbev1.EnvironmentConfig, wrong problems) {
 	values, wrong = map[string]string{}, problems{}
 	for _, field := range environmentFields {
+		// Forms encode a line break as CR and LF, but the lines of a setup script must not end with CR.
 		values[field] = strings.TrimSpace(strings.ReplaceAll(r.PostFormValue(field), "\r\n", "\n"))
 	}
 	number := func(field string) int32 {
@@ -174,7 +171,6 @@ func recipeOf(r *http.Request) (values map[string]string, config *arbev1.Environ
 	return values, config, wrong
 }
 
-// createEnvironment makes an environment.
 func (a *app) createEnvironment(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -208,7 +204,8 @@ func (a *app) changeEnvironment(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// saveEnvironment saves a valid form, and shows an invalid one again with its errors.
+// saveEnvironment saves a valid form, and shows an invalid one again with its errors. It redirects after saving, so
+// that reloading the page does not save again.
 func (a *app) saveEnvironment(w http.ResponseWriter, r *http.Request, v environmentView, complete func(*environmentView) error, save func() (id string, err error)) error {
 	status := http.StatusBadRequest
 	if len(v.Problems) == 0 {

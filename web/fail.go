@@ -35,7 +35,7 @@ func (a *app) open(h handler) http.Handler {
 	})
 }
 
-// unsent is an error that refuses what a person wrote. The error page gives their text back.
+// unsent is an error that refuses what a person wrote. The error page gives their text back, so that it is not lost.
 type unsent struct {
 	error
 	// Action is the form's address, Fields are its other values, and Text is what they wrote.
@@ -52,13 +52,14 @@ func (u *unsent) Unwrap() error { return u.error }
 func (a *app) fail(w http.ResponseWriter, r *http.Request, err error) {
 	f := faultOf(err)
 	if f.Code == fault.Canceled && r.Context().Err() != nil {
-		return // the reader left
+		return // without an answer, because the reader left
 	}
 	if f.Code == fault.Internal || f.Code == fault.Unavailable {
 		a.log.ErrorContext(r.Context(), "web: a page failed", "method", r.Method, "path", r.URL.Path, "reference", f.Reference, "error", f.Detail())
 	}
 	lost, _ := errors.AsType[*unsent](err)
 	if f.Code == fault.Unauthenticated && lost == nil && r.Method == http.MethodGet && r.URL.Path != "/login" {
+		// A script's request is not remembered, because it asks for a piece of a page.
 		if !fromScript(r) {
 			http.SetCookie(w, a.wanted(r.URL))
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/alecthomas/chroma/v2"
 )
 
-// Highlighting runs backtracking regular expressions over text from strangers, and a running match cannot be stopped. So
-// only languages whose expressions were tested against hostile text are highlighted (TestHostileCodeCostsLittle), each
-// block is short, and the time limit is checked between tokens.
+// Highlighting runs backtracking regular expressions over text from strangers, and a running match cannot be stopped.
+// Therefore only languages whose expressions were tested against hostile text are highlighted
+// (TestHostileCodeCostsLittle), each block is short, and the time limit is checked between tokens.
 
 const (
 	// maxCode is the length of the longest block of code that is highlighted, in bytes.
@@ -22,8 +22,8 @@ const (
 	blockTime = 100 * time.Millisecond
 )
 
-// effort is the remaining budget for formatting, which all messages of a page share. When it is spent, the rest is shown
-// as plain text. It is not safe for concurrent use.
+// effort is the remaining budget for formatting, which all messages of a page share. When it is spent, the rest is
+// shown as plain text, so that a page takes a bounded time. It is not safe for concurrent use.
 type effort struct {
 	// code is how many more bytes of code may be highlighted.
 	code int
@@ -39,12 +39,13 @@ func newEffort() *effort { return &effort{code: 256 << 10, block: blockTime, tim
 //go:embed lexers/*.xml
 var lexerFiles embed.FS
 
-// registry has the tested lexers. A lexer that looks up others by name, as that of HTML does, finds only these.
+// registry has the tested lexers. A lexer that looks up others by name, as that of HTML does, finds only these instead
+// of chroma's untested ones.
 var registry = sync.OnceValue(func() *chroma.LexerRegistry {
 	r := chroma.NewLexerRegistry()
 	files, err := fs.Glob(lexerFiles, "lexers/*.xml")
 	if err != nil {
-		panic(err) // a malformed pattern
+		panic(err) // impossible, because the pattern is a constant
 	}
 	for _, name := range files {
 		r.Register(chroma.MustNewXMLLexer(lexerFiles, name))
@@ -69,7 +70,7 @@ func (e *effort) highlight(language, text string) string {
 		b.WriteString(html.EscapeString(text))
 	} else {
 		e.code -= len(text)
-		_, _ = lexer.Tokenise(nil, "") // compiles its expressions: the first block of a language does not pay for that
+		_, _ = lexer.Tokenise(nil, "") // compiles it, so that the first block of a language does not pay for that
 		for _, t := range tokens(lexer, text, time.Now().Add(e.block)) {
 			appendToken(&b, t)
 		}
@@ -78,8 +79,8 @@ func (e *effort) highlight(language, text string) string {
 	return b.String()
 }
 
-// tokens splits a text into tokens until the deadline; the rest is one plain token. If the lexer panics or changes the
-// text, there are no tokens.
+// tokens splits a text into tokens until the deadline, or until the lexer changes the text. The rest is one plain
+// token, so that the text is always shown as it was written. If the lexer panics, there are no other tokens.
 func tokens(lexer chroma.Lexer, text string, deadline time.Time) []chroma.Token {
 	var all []chroma.Token
 	rest := text

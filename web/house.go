@@ -38,7 +38,7 @@ func (a *app) showHouse(w http.ResponseWriter, r *http.Request, status int, n ne
 		return err
 	}
 	if n.Problem != nil {
-		f.Path = housePath(f.House.Id) // the form's own address has no page
+		f.Path = housePath(f.House.Id) // because the form's own address has no page
 	}
 	if n.People, err = a.mentionable(r.Context(), f.House.Id); err != nil {
 		return err

@@ -47,7 +47,6 @@ func (v keysView) mayRevoke(k *arbev1.APIKey) bool {
 	return v.Layout.isOwner() || k.AgentId == v.Layout.Me.Id
 }
 
-// keys shows the API keys of a house.
 func (a *app) keys(w http.ResponseWriter, r *http.Request) error {
 	v, err := a.keysView(r)
 	if err != nil {
@@ -136,7 +135,7 @@ func (a *app) createKey(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, status, keysPage(v))
 }
 
-// revokeKey revokes an API key.
+// revokeKey revokes an API key. One that is gone is no error, so that the form may be sent twice.
 func (a *app) revokeKey(w http.ResponseWriter, r *http.Request) error {
 	_, err := a.services.credentials.RevokeAPIKey(r.Context(), &arbev1.RevokeAPIKeyRequest{Id: r.PathValue("key")})
 	if err != nil && faultOf(err).Code != fault.NotFound {

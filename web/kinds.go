@@ -52,7 +52,8 @@ var kinds = map[string]kind{
 	"signal.dispatch.command_waiting": show(noted, plainly[entry.CommandWaiting]("s-waiting")),
 }
 
-// show returns the kind of a payload type. A payload that cannot be decoded as that type is shown as JSON.
+// show returns the kind of a payload type. A payload that cannot be decoded as that type is shown as JSON instead of an
+// error.
 func show[P entry.Payload](s shape, body func(context.Context, *transcript, entry.Entry, P) templ.Component) kind {
 	return kind{s, func(ctx context.Context, t *transcript, e entry.Entry) templ.Component {
 		p, ok := entry.As[P](e)
@@ -116,7 +117,8 @@ type commandView struct {
 	ResultSeq int64
 	// Outcome says how it ended.
 	Outcome string
-	// Cut is set when the thread was forked before the command ended: only the source has its result.
+	// Cut is set when the thread was forked before the command ended. The command then does not show as running,
+	// because only the source gets its result.
 	Cut *arbev1.Origin
 	// Build is the build of the sandbox that the command waited for; nil if the sandbox existed. EnvironmentPath leads to
 	// the page where the recipe is changed.
@@ -192,7 +194,8 @@ func statusChanged(_ context.Context, _ *transcript, _ entry.Entry, s entry.Stat
 	return noteLine(statusOf(s.To).Class, "s-"+statusOf(s.To).Class, clip(s.Plain(), maxNote))
 }
 
-// forked leads to where the thread was forked from, if the entry is about this fork: a fork of a fork has the entries of both.
+// forked leads to where the thread was forked from, if the entry is about this fork. It may be about another, because a
+// fork of a fork has the entries of both.
 func forked(_ context.Context, t *transcript, _ entry.Entry, f entry.Forked) templ.Component {
 	if t.origin.GetThreadId() != f.ThreadID || f.ThreadID == "" {
 		return noteLine("", "fork", clip(f.Plain(), maxNote))
@@ -232,12 +235,13 @@ func unreadable(e entry.Entry) templ.Component {
 	return genericBody(clip(e.Type, maxWord), clip(string(e.Payload[:min(len(e.Payload), 2*maxShown)]), maxShown))
 }
 
-// indentable reports whether indented JSON stays small enough. The indentation of each value grows with its depth.
+// indentable reports whether indented JSON stays small enough. It may be much larger than the payload, because the
+// indentation of each value grows with its depth.
 func indentable(payload []byte) bool {
 	const maxSize, maxDepth = 64 << 10, 32
 	depth := 0
 	for _, c := range payload[:min(len(payload), maxSize+1)] {
-		switch c { // brackets in strings count too: the result only needs to be safe
+		switch c { // brackets in strings count too, because the result only needs to be safe
 		case '[', '{':
 			depth++
 		case ']', '}':

@@ -29,7 +29,6 @@ type layout struct {
 	Current string
 }
 
-// layoutOf reads the layout of a house's page.
 func (a *app) layoutOf(r *http.Request, house, current string) (layout, error) {
 	f := layout{Theme: a.themeOf(r), Path: r.URL.RequestURI(), Current: current}
 	if current == "" {
@@ -101,7 +100,7 @@ func (f layout) newerPage() string {
 func (a *app) threadsOf(ctx context.Context, house, page string) (threads []*arbev1.Thread, next string, err error) {
 	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, PageSize: pageOfThreads, PageToken: page})
 	threads = res.GetThreads()
-	slices.SortFunc(threads, arbe.CompareThreads) // the server's order may be a second behind
+	slices.SortFunc(threads, arbe.CompareThreads) // because the server's order may be a second behind
 	nameSpeakers(ctx, a.services, house, threads)
 	return threads, res.GetNextPageToken(), err
 }

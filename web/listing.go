@@ -25,7 +25,7 @@ const (
 // digest identifies the state of the threads that a page shows.
 func (f layout) digest() string {
 	sum := sha256.New()
-	_, _ = sum.Write([]byte(f.Next)) // writing to a hash never fails
+	_, _ = sum.Write([]byte(f.Next)) // no error, because a hash never fails
 	for _, t := range f.Threads {
 		text, err := proto.MarshalOptions{Deterministic: true}.Marshal(t)
 		if err != nil {
@@ -40,9 +40,8 @@ func (f layout) digest() string {
 type listing struct {
 	id, digest, html string
 	// shape identifies the parts around the rows. singles are those of them that change independently, by id.
-	shape   string
-	singles map[string]string
-	// sections are the runs of rows.
+	shape    string
+	singles  map[string]string
 	sections []section
 }
 
@@ -105,7 +104,7 @@ func (s section) since(old section) []patch {
 	return patches
 }
 
-// unmoved returns as many ids as possible that are in both lists, in the same order.
+// unmoved returns as many ids as possible that are in both lists, in the same order, so that few rows are sent again.
 func unmoved(old, now []string) map[string]bool {
 	place := make(map[string]int, len(old))
 	for i, id := range old {
@@ -142,7 +141,7 @@ func (a *app) houseWatch(house string) *sharedWatch {
 	return &sharedWatch{
 		app: a, request: &arbev1.WatchHouseRequest{HouseId: house, Threads: pageOfThreads, Members: true},
 		render: func(ctx context.Context, w *watched) (map[string]view, error) {
-			f := layout{House: w.house, Current: "-", Next: w.rest} // each page marks by itself what is current
+			f := layout{House: w.house, Current: "-", Next: w.rest} // no current one, because each page marks its own
 			f.Threads = slices.SortedFunc(maps.Values(w.threads), arbe.CompareThreads)
 			nameSpeakers(ctx, a.services, house, f.Threads)
 			views, err := rows.views(ctx, f)

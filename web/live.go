@@ -28,16 +28,17 @@ const (
 	maxTopics, maxFollowed = 100, 4096
 )
 
-// A browser holds one connection, however many tabs it has: static/connection.js shares it. The connection follows
-// topics, the parts of pages that change:
+// A browser holds one connection, however many tabs it has, because over HTTP/1.1 browsers open only six to a server.
+// static/connection.js shares it. The connection follows topics, the parts of pages that change:
 //
 //	house/{id}    the places of a house, on each of its pages
 //	list/{id}     the first page of a house's list of threads
 //	names/{id}    the people and bots of a house whom the menu of a text offers
 //	thread/{id}   the log of a thread, its head and its details
 //
-// A topic has a cursor, which identifies the state that the page shows: for a thread the position of its last entry, and
-// otherwise a digest. Events carry the new cursor, and a browser that connects again sends the last one that it got.
+// A topic has a cursor, which identifies the state that the page shows: for a thread the position of its last entry,
+// and otherwise a digest. Events carry the new cursor, and a browser that connects again sends the last one that it
+// got, so that it misses nothing.
 
 // topic is one of them, with the cursor of the browser's state.
 type topic struct{ kind, id, cursor string }
@@ -94,7 +95,6 @@ type event struct {
 	End bool `json:"end,omitempty"`
 }
 
-// line encodes an event.
 func (e event) line() (string, error) {
 	text, err := json.Marshal(e)
 	return string(text), err
@@ -119,7 +119,7 @@ func (a *app) live(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer leave()
-	// The session is not checked here: a reader who is not logged in gets that error from each topic.
+	// The session is not checked here, because a reader who is not logged in gets that error from each topic.
 	ctx, cancel := context.WithCancel(withSession(r.Context(), session))
 	defer cancel()
 	c, err := newLiveConn(w, r, cancel)
@@ -127,7 +127,7 @@ func (a *app) live(w http.ResponseWriter, r *http.Request) error {
 		a.log.InfoContext(ctx, "web: a browser left while it connected", "error", err)
 		return nil
 	}
-	// Topics of one house share one check that the reader is still in it.
+	// Topics of one house are followed together, so that one check is enough that the reader is still in it.
 	houses := map[string][]topic{}
 	g, ctx := newGroup(ctx)
 	for _, t := range topics {
@@ -193,9 +193,10 @@ type liveConn struct {
 	last time.Time
 }
 
-// newLiveConn begins an answer of events. It fails when the browser has left: Datastar panics if it cannot send the
-// headers.
+// newLiveConn begins an answer of events. It recovers, because Datastar panics if it cannot send the headers, which
+// happens when the browser has left.
 func newLiveConn(w http.ResponseWriter, r *http.Request, leave context.CancelFunc) (c *liveConn, err error) {
+	// Otherwise nginx would hold the events back.
 	w.Header().Set("X-Accel-Buffering", "no")
 	defer func() {
 		if p := recover(); p != nil {
@@ -215,7 +216,6 @@ func (c *liveConn) write(kind datastar.EventType, lines ...string) {
 	c.last = time.Now()
 }
 
-// send sends one event.
 func (c *liveConn) send(e event) error {
 	text, err := e.line()
 	if err != nil {
@@ -225,7 +225,8 @@ func (c *liveConn) send(e event) error {
 	return nil
 }
 
-// beat sends a beat whenever the connection was quiet for beatEvery, until ctx ends.
+// beat sends a beat whenever the connection was quiet for beatEvery, until ctx ends, so that the browser can tell a
+// quiet connection from a lost one.
 func (c *liveConn) beat(ctx context.Context) error {
 	timer := time.NewTimer(beatEvery)
 	defer timer.Stop()

@@ -21,7 +21,7 @@ const (
 	joinWithin = 5 * time.Minute
 	// searchSize is how many entries beyond the page are searched for the other half of a command.
 	searchSize = 500
-	// maxSearches limits the number of such searches for one page.
+	// maxSearches limits the number of such searches for one page, so that a page takes a bounded number of calls.
 	maxSearches = 4
 )
 
@@ -117,7 +117,7 @@ func (t *transcript) rows(ctx context.Context, piece []entry.Entry, tail int64) 
 	rows := make([]row, 0, len(piece))
 	for _, e := range piece {
 		if err := ctx.Err(); err != nil {
-			return nil, err // the reader left
+			return nil, err // nobody gets this page, because the reader left
 		}
 		r, err := t.row(ctx, e)
 		if err != nil {
@@ -150,7 +150,7 @@ func (t *transcript) row(ctx context.Context, e entry.Entry) (row, error) {
 	}
 	if r.Noted {
 		if r.Body != nil {
-			t.lastAt = time.Time{} // a note between two rows parts them
+			t.lastAt = time.Time{} // because a note parts the rows around it
 		}
 		return r, nil
 	}
@@ -173,7 +173,7 @@ func (t *transcript) safe(ctx context.Context, e entry.Entry, part func() templ.
 		return err
 	})
 	if err != nil && ctx.Err() != nil {
-		return nil // the reader left, and nobody gets this page
+		return nil // nobody gets this page, because the reader left
 	}
 	if err != nil {
 		t.log.ErrorContext(ctx, "web: an entry cannot be rendered", "thread", t.thread, "seq", e.Seq, "type", e.Type, "error", err)
@@ -206,7 +206,7 @@ func (t *transcript) learn(e entry.Entry) {
 // perCommand is about how many bytes remembering a command takes besides its texts.
 const perCommand = 512
 
-// forget limits the memory of a transcript that a live tail uses.
+// forget limits the memory of a transcript that a live tail uses. Otherwise it would grow as long as the page is open.
 func (t *transcript) forget() {
 	if t.learned > maxLearned {
 		clear(t.starts)

@@ -75,10 +75,12 @@ var finished = strings.NewReplacer(
 	`<input disabled="" type="checkbox"`, `<input disabled="" type="checkbox" aria-label="To do"`,
 )
 
-// colouredCode is the attribute of a code block that holds its highlighted HTML.
+// colouredCode is the attribute of a code block that holds its highlighted HTML. The code is highlighted before it is
+// rendered, because all pages share the renderer and each has its own effort.
 const colouredCode = "arbe-code"
 
-// limited is a writer that fails once more than left bytes were written.
+// limited is a writer that fails once more than left bytes were written, so that rendering stops instead of filling
+// memory.
 type limited struct {
 	w    io.Writer
 	left int
@@ -91,8 +93,8 @@ func (l *limited) Write(p []byte) (int, error) {
 	return l.w.Write(p)
 }
 
-// formattable reports whether the Markdown parser handles a text in a reasonable time. It does not when quotes and lists
-// are nested deeply, or when tables have many cells: the parser adds the cells that rows lack.
+// formattable reports whether the Markdown parser handles a text in a reasonable time. It does not when quotes and
+// lists are nested deeply, or when tables have many cells, because the parser adds the cells that rows lack.
 func formattable(text string) bool {
 	columns, cells := 0, 0
 	for line := range strings.Lines(text) {
@@ -144,7 +146,7 @@ func nesting(line string) (depth int, rest string) {
 		line = line[digits:]
 	}
 	if marks == 0 {
-		return 0, line // code is indented deeply
+		return 0, line // not nested, because deep indentation without marks is code
 	}
 	return marks + columns/2, line
 }
@@ -156,7 +158,7 @@ var formatter = sync.OnceValue(func() goldmark.Markdown {
 			extension.Strikethrough, extension.Linkify, extension.TaskList,
 		),
 		goldmark.WithRendererOptions(
-			goldmarkhtml.WithHardWraps(), // people press Enter and mean it
+			goldmarkhtml.WithHardWraps(), // because people who press Enter expect a line break
 			renderer.WithNodeRenderers(util.Prioritized(asText{}, 100)),
 		),
 	)

@@ -25,7 +25,6 @@ type membersView struct {
 	Problems         problems
 }
 
-// owners counts the owners.
 func (v membersView) owners() (n int) {
 	for _, m := range v.People {
 		if m.Role == "owner" {
@@ -106,7 +105,7 @@ func (a *app) invite(w http.ResponseWriter, r *http.Request) error {
 	return a.show(w, r, status, membersPage(v))
 }
 
-// revokeInvite revokes an invite.
+// revokeInvite revokes an invite. One that is gone is no error, so that the form may be sent twice.
 func (a *app) revokeInvite(w http.ResponseWriter, r *http.Request) error {
 	house := r.PathValue("house")
 	_, err := a.services.houses.RevokeInvite(r.Context(), &arbev1.RevokeInviteRequest{HouseId: house, Id: r.PathValue("invite")})
@@ -117,7 +116,6 @@ func (a *app) revokeInvite(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// changeMember changes the role of a person.
 func (a *app) changeMember(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -131,7 +129,8 @@ func (a *app) changeMember(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// removeMember removes a person or a bot. A person who removes themselves is redirected to their other houses.
+// removeMember removes a person or a bot. A person who removes themselves is redirected to their other houses. A member
+// who has left is no error, so that the form may be sent twice.
 func (a *app) removeMember(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -163,8 +162,8 @@ type invitation struct {
 	Problems problems
 }
 
-// join shows what an invite is for and asks whether to join. It does not use up the invite, because chats and mail filters
-// open links to look at them.
+// join shows what an invite is for and asks whether to join. It does not use up the invite, because chats and mail
+// filters open links to preview them.
 func (a *app) join(w http.ResponseWriter, r *http.Request) error {
 	keepToken(w)
 	v, err := a.invitation(r, r.URL.Query().Get("token"))
@@ -207,7 +206,7 @@ func (a *app) accept(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if v.Me.GetId() != r.PostFormValue("as") { // somebody logged in or out since the page was shown
+	if v.Me.GetId() != r.PostFormValue("as") { // ask again, because somebody logged in or out since
 		return a.show(w, r, http.StatusOK, joinPage(v))
 	}
 	ctx, req := r.Context(), &arbev1.AcceptInviteRequest{Token: v.Token}

@@ -38,7 +38,8 @@ func commandClass(c commandView) string {
 	return "running"
 }
 
-// resultEnd is the end of what a command printed, longer when it failed.
+// resultEnd is the end of what a command printed. It is longer when the command failed, because readers then want to
+// see why.
 func resultEnd(r *entry.CommandResult) screenText {
 	lines := foldedLines
 	if outcomeClass(r) == "failed" {

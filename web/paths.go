@@ -2,13 +2,13 @@ package web
 
 import "net/url"
 
-// The addresses of the app: ids are escaped here and nowhere else.
+// The addresses of the app: ids are escaped here and nowhere else, so that none is escaped twice or not at all.
 
 func threadPath(id string) string { return "/threads/" + url.PathEscape(id) }
 func housePath(id string) string  { return "/houses/" + url.PathEscape(id) }
 
-// entryPath leads to an entry at any position of a log. The query serves browsers without the script, the fragment marks the
-// entry.
+// entryPath leads to an entry at any position of a log. The query is for browsers without the script, because a server
+// does not get the fragment, which marks the entry.
 func entryPath(thread string, seq int64) string {
 	n := decimal(seq)
 	return threadPath(thread) + "?at=" + n + "#e" + n

@@ -54,7 +54,7 @@ func (a *app) say(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// textOf returns the text of a form. Forms encode a line break as two characters, CR and LF, and people mean one.
+// textOf returns the text of a form. Its line breaks become LF, because forms encode each as CR and LF.
 func textOf(r *http.Request) string { return strings.ReplaceAll(r.PostFormValue("text"), "\r\n", "\n") }
 
 // passing reports whether the same request may succeed later. The script then sends it again.
@@ -88,7 +88,8 @@ func checkMessage(u outgoingMessage) error {
 	return nil
 }
 
-// runAgain runs the command of an entry once more. The form's id makes sending it twice run it once.
+// runAgain runs the command of an entry once more. It has the form's id, so that sending the form twice runs the
+// command once.
 func (a *app) runAgain(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
@@ -117,14 +118,13 @@ func (a *app) runAgain(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if fromScript(r) {
-		w.WriteHeader(http.StatusNoContent) // the new entry arrives with the live tail
+		w.WriteHeader(http.StatusNoContent) // because the new entry arrives with the live tail
 		return nil
 	}
 	http.Redirect(w, r, threadPath(req.ThreadId)+"#e"+decimal(res.Entry.Seq), http.StatusSeeOther)
 	return nil
 }
 
-// cancelCommand stops a command.
 func (a *app) cancelCommand(w http.ResponseWriter, r *http.Request) error {
 	thread := r.PathValue("thread")
 	_, err := a.services.threads.CancelCommand(r.Context(), &arbev1.CancelCommandRequest{ThreadId: thread, CommandId: r.PathValue("command")})
@@ -132,7 +132,7 @@ func (a *app) cancelCommand(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if fromScript(r) {
-		w.WriteHeader(http.StatusNoContent) // the command's end arrives with the live tail
+		w.WriteHeader(http.StatusNoContent) // because the command's end arrives with the live tail
 		return nil
 	}
 	http.Redirect(w, r, threadPath(thread), http.StatusSeeOther)

@@ -15,7 +15,8 @@ const (
 	windowRows = 100
 	// keptRows is how many rows a screen keeps. It is at least windowRows.
 	keptRows = 200
-	// maxParameters limits how many numbers a control sequence may have, and maxParameter their values. No screen is larger.
+	// maxParameters limits how many numbers a control sequence may have, and maxParameter their values. More is never
+	// needed, because no screen is larger.
 	maxParameters, maxParameter = 32, 9999
 	// maxCommand limits the length of an operating system command, and with it the address of a link, in bytes.
 	maxCommand = 2048
@@ -44,7 +45,6 @@ type screen struct {
 	// scrolled counts the lines that scrolled out.
 	scrolled int
 
-	// state is the state of the parser.
 	state parserState
 	// character is the beginning of an incomplete character.
 	character []byte
@@ -117,7 +117,8 @@ func (s *screen) Write(piece []byte) (int, error) {
 	for len(s.character) > 0 && len(piece) > 0 {
 		s.character, piece = append(s.character, piece[0]), piece[1:]
 		if utf8.FullRune(s.character) {
-			// If the character is invalid, the last byte may begin the next one.
+			// Only its own bytes are used up, because the last byte may begin the next character if this one is
+			// invalid.
 			whole := s.character
 			s.character = nil
 			piece = append(whole[s.next(whole):len(whole):len(whole)], piece...)
@@ -381,6 +382,7 @@ func (s *screen) dress() {
 	for i := 0; i < len(s.parameters); i++ {
 		switch code := s.parameter(i, 0); code {
 		case 0:
+			// The link stays, because only OSC 8 ends one.
 			*l = look{link: l.link}
 		case 1:
 			l.flags = l.flags&^faint | bold
@@ -488,7 +490,7 @@ func (s *screen) endString() {
 	if !isLink {
 		return
 	}
-	s.look.link = 0 // the previous link ends even if this one is invalid
+	s.look.link = 0 // first, because the previous link ends even if this one is invalid
 	if len(s.command) > maxCommand {
 		return
 	}
@@ -505,7 +507,8 @@ func (s *screen) endString() {
 	s.look.link = uint16(len(s.links))
 }
 
-// webAddress returns an absolute http or https address in a normal form, or an empty string for any other.
+// webAddress returns an absolute http or https address in a normal form, or an empty string for any other: an address
+// such as javascript:… must not become a link.
 func webAddress(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -522,8 +525,8 @@ func (s *screen) written() []screenRow {
 	return s.rows
 }
 
-// appendLines appends rows as HTML, with a newline after each line. Once b is longer than styled bytes, it leaves out colours
-// and links.
+// appendLines appends rows as HTML, with a newline after each line. Once b is longer than styled bytes, it leaves out
+// colours and links, because a change of colour at every character would multiply the HTML.
 func (s *screen) appendLines(b *strings.Builder, rows []screenRow, styled int) {
 	var current look
 	become := func(next look) {
@@ -609,7 +612,7 @@ func (l look) appendSpan(b *strings.Builder) {
 	}
 	ink, ground := l.ink, l.ground
 	if l.flags&inverse != 0 {
-		// If only one of the two has a colour, the other stays the theme's, which is legible with every colour.
+		// If only one of the two has a colour, the other stays the theme's, because that is legible with every colour.
 		if ink, ground = inkOf(ground), groundOf(ink); ink == 0 && ground == 0 {
 			class("term-inverse", 0)
 		}

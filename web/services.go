@@ -13,7 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-// services is everything the web app can reach.
+// services is everything the web app can reach, so that a program can do whatever a person can do here.
 type services struct {
 	houses       arbev1connect.HouseServiceClient
 	agents       arbev1connect.AgentServiceClient
@@ -27,7 +27,7 @@ type services struct {
 
 func dial(client connect.HTTPClient, base string) services {
 	as := connect.WithClientOptions(connect.WithInterceptors(asCaller{}),
-		connect.WithAcceptCompression("gzip", nil, nil)) // compression only costs time within one process
+		connect.WithAcceptCompression("gzip", nil, nil)) // because compression only costs time within one process
 	return services{
 		houses:       arbev1connect.NewHouseServiceClient(client, base, as),
 		agents:       arbev1connect.NewAgentServiceClient(client, base, as),
@@ -73,7 +73,7 @@ func (i asCaller) WrapStreamingClient(next connect.StreamingClientFunc) connect.
 	}
 }
 
-// WrapStreamingHandler changes nothing: the interceptor is for clients.
+// WrapStreamingHandler changes nothing, because the interceptor is for clients.
 func (asCaller) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return next
 }
@@ -93,7 +93,8 @@ func httpStatus(f *fault.Error) int {
 	return f.Code.HTTPStatus()
 }
 
-// advice is a fault's next step as a page gives it. The services name commands of the command line, which a page lacks.
+// advice is a fault's next step as a page gives it. It replaces steps of the services that name commands, because a
+// page has no command line.
 func advice(code fault.Code, message, next string) string {
 	switch {
 	case code == fault.Unauthenticated, !strings.Contains(next, ": arbe ") && !strings.Contains(next, "with arbe "):

@@ -21,9 +21,9 @@ const (
 	wantedFor = 15 * time.Minute
 )
 
-// login says how to log in. With the token of a login link it asks for confirmation and does not use up the link, because
-// chats and mail filters open links to look at them, and because somebody else's link must not silently log a reader in
-// as them.
+// login says how to log in. With the token of a login link it asks for confirmation and does not use up the link,
+// because chats and mail filters open links to preview them, and because somebody else's link must not silently log a
+// reader in as them.
 func (a *app) login(w http.ResponseWriter, r *http.Request) error {
 	c := confirmation{Theme: a.themeOf(r), Token: r.URL.Query().Get("token")}
 	if c.Token == "" {
@@ -61,6 +61,7 @@ func (a *app) redeem(w http.ResponseWriter, r *http.Request) error {
 	if old := a.sessionOf(r); old != "" {
 		_, err := a.services.agents.EndSession(withSession(r.Context(), old), &arbev1.EndSessionRequest{})
 		if err != nil && faultOf(err).Code != fault.Unauthenticated {
+			// Only logged, because the reader has a new session already.
 			a.log.WarnContext(r.Context(), "web: the session before a login did not end", "error", err)
 		}
 	}
@@ -76,8 +77,8 @@ func (a *app) wanted(page *url.URL) *http.Cookie {
 	return a.cookie(wantedCookie, url.QueryEscape(clip(page.RequestURI(), 1<<10)), time.Now().Add(wantedFor))
 }
 
-// afterLogin returns the page that was opened before the login, or the first page. It is always a page of this app, even if
-// somebody else set the cookie.
+// afterLogin returns the page that was opened before the login, or the first page. It is checked to be a page of this
+// app, because somebody else may have set the cookie.
 func (a *app) afterLogin(r *http.Request) string {
 	c, err := r.Cookie(a.cookieName(wantedCookie))
 	if err != nil {
@@ -92,7 +93,7 @@ func (a *app) afterLogin(r *http.Request) string {
 		return "/"
 	}
 	if at := page.Query().Get("at"); at != "" && strings.Trim(at, "0123456789") == "" {
-		page.Fragment = "e" + at // browsers do not send it
+		page.Fragment = "e" + at // lost before, because browsers do not send fragments
 	}
 	return localPath(page.String())
 }
@@ -117,7 +118,8 @@ func (a *app) whoIs(r *http.Request) *arbev1.Agent {
 	return res.Agent
 }
 
-// logout ends the session on the server, and then removes its cookie.
+// logout ends the session on the server, and then removes its cookie: in this order, so that a logout that failed can
+// be repeated.
 func (a *app) logout(w http.ResponseWriter, r *http.Request) error {
 	_, err := a.services.agents.EndSession(r.Context(), &arbev1.EndSessionRequest{})
 	if err != nil && faultOf(err).Code != fault.Unauthenticated {
@@ -159,8 +161,9 @@ func (a *app) sessionOf(r *http.Request) string {
 	return c.Value
 }
 
-// cookieName returns a cookie's name in the browser. With the prefix, browsers refuse a cookie that another host of the same
-// domain sets, or that is set without encryption. The prefix works only with https.
+// cookieName returns a cookie's name in the browser. With the prefix, browsers refuse a cookie that another host of the
+// same domain sets, or that is set without encryption. Without https there is none, because browsers would then refuse
+// the cookie.
 func (a *app) cookieName(name string) string {
 	if a.secure {
 		return "__Host-" + name
@@ -175,8 +178,8 @@ func (a *app) cookie(name, value string, expires time.Time) *http.Cookie {
 	}
 }
 
-// localPath returns p if it is a path of this app, and "/" if it could lead to another host. Browsers treat a backslash as a
-// slash and ignore tabs and newlines, so "/\t/host" leads to another host.
+// localPath returns p if it is a path of this app, and "/" if it could lead to another host. Browsers treat a backslash
+// as a slash and ignore tabs and newlines, so that "/\t/host" leads to another host.
 func localPath(p string) string {
 	odd := func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '\\' }
 	if !strings.HasPrefix(p, "/") || strings.HasPrefix(p, "//") || strings.ContainsFunc(p, odd) {

@@ -41,7 +41,7 @@ func loadAssets() assets {
 	as := assets{files: map[string]asset{}, addresses: map[string]string{}}
 	files, err := staticFiles.ReadDir("static")
 	if err != nil {
-		panic(err) // embedded: a build without it does not exist
+		panic(err) // impossible, because the files are embedded
 	}
 	for _, f := range files {
 		text, err := staticFiles.ReadFile("static/" + f.Name())
@@ -64,7 +64,6 @@ func (as assets) add(name string, text []byte) {
 	as.files[address] = asset{contentType: mime.TypeByExtension(ext), plain: text, packed: packAsset(text)}
 }
 
-// url returns the address of a file.
 func (as assets) url(name string) string { return as.addresses[name] }
 
 // ServeHTTP serves GET /static/{name}.
@@ -93,7 +92,7 @@ func send(w http.ResponseWriter, r *http.Request, status int, plain, packed []by
 	w.Header().Set("Content-Length", fmt.Sprint(len(body)))
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = io.Copy(w, bytes.NewReader(body)) // whoever left has no use for the rest
+		_, _ = io.Copy(w, bytes.NewReader(body)) // no error to handle, because it means that the browser left
 	}
 }
 
@@ -113,7 +112,7 @@ func packAsset(text []byte) []byte { return packWith(newPacker(gzip.BestCompress
 func newPacker(level int) *gzip.Writer {
 	z, err := gzip.NewWriterLevel(io.Discard, level)
 	if err != nil {
-		panic(err) // a level that there is not
+		panic(err) // impossible, because the levels are constants
 	}
 	return z
 }
@@ -121,7 +120,7 @@ func newPacker(level int) *gzip.Writer {
 func packWith(z *gzip.Writer, text []byte) []byte {
 	var b bytes.Buffer
 	z.Reset(&b)
-	_, _ = z.Write(text) // a buffer takes everything
+	_, _ = z.Write(text) // no error, because a buffer never fails
 	_ = z.Close()
 	return b.Bytes()
 }

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// paintEvery is the shortest time between two previews of a running command's output.
+	// paintEvery is the shortest time between two previews of a running command's output. Otherwise fast output would
+	// be rendered for every piece of it.
 	paintEvery = 120 * time.Millisecond
 	// maxReplay is how many entries a page catches up on one by one. A page that is further behind loads pages of entries.
 	maxReplay = 200
@@ -24,9 +25,9 @@ const (
 	maxScreens = 16
 )
 
-// Behind its last row a live page has the place of the next one: <div id="next-18">. The event of entry 18
-// replaces that place by the row and the place of entry 19. So an event that arrives twice, after a retry
-// or over a second connection, finds no place and changes nothing; and neither does one that would leave a gap.
+// Behind its last row a live page has the place of the next one: <div id="next-18">. The event of entry 18 replaces
+// that place by the row and the place of entry 19. Therefore an event that arrives twice, after a retry or over a
+// second connection, finds no place and changes nothing, and so does one that would leave a gap.
 
 // followThread keeps a thread's log live, and its head and details.
 func (a *app) followThread(ctx context.Context, c *liveConn, t topic) error {
@@ -67,12 +68,12 @@ type liveThread struct {
 func (l *liveThread) follow(ctx context.Context, after int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// The browser has the first of these entries. How the next row looks depends on it.
+	// It begins with an entry that the browser has, because how the next row looks depends on it.
 	stream, err := l.app.services.entries.Tail(ctx, &arbev1.TailRequest{ThreadId: l.thread.Id, After: max(after-1, 0)})
 	if err != nil {
 		return l.conn.end(ctx, l.topic, "thread", err)
 	}
-	defer func() { _ = stream.Close() }() // the reader left, or the stream reported its end already
+	defer func() { _ = stream.Close() }() // no error to handle, because its end was reported or the reader left
 
 	events := make(chan *arbev1.TailResponse)
 	ended := background(func() error {
@@ -200,7 +201,7 @@ func (l *liveThread) delta(ctx context.Context, d *arbev1.Delta) {
 		l.screens[d.EntryId] = screen
 	}
 	if screen == nil {
-		return // given up
+		return // not shown any more
 	}
 	if err := guarded(func() error { screen.Write(d.Offset, d.Data); return nil }); err != nil {
 		l.giveUp(ctx, d.EntryId, err)
@@ -258,7 +259,8 @@ func (l *liveThread) painting(ctx context.Context, id string, s *liveScreen) (pl
 		l.screens[id] = nil // the build's entry will show it
 		return "", nil
 	}
-	// The preview of a build without steps is not followed by an entry, so it is still there when the sandbox is used.
+	// Nothing is shown if the thread had this sandbox when the command started. The preview of a build without steps is
+	// still there then, because no entry has ended it.
 	if sandbox, _ := entry.PreparedSandbox(id); l.log.starts[l.log.open[0]].sandbox == sandbox {
 		return "", nil
 	}

@@ -9,10 +9,10 @@ import (
 const (
 	// foldedLines is how much of a command's output a page shows before it is asked for more.
 	foldedLines = 24
-	// failedLines is the same for a command that failed, whose output readers want to see.
+	// failedLines is the same for a command that failed. It is more, because readers want to see why.
 	failedLines = 100
-	// foldedBytes is how much of the end of a large output is interpreted, in bytes. Escape sequences further up rarely
-	// matter there.
+	// foldedBytes is how much of the end of a large output is interpreted, in bytes. It need not be all, because escape
+	// sequences further up rarely matter there.
 	foldedBytes = 64 << 10
 	// foldedStyled and wholeStyled are the lengths of HTML after which the rest of an output has no colours and links: in
 	// the end of an output, and in a whole one.
@@ -35,12 +35,13 @@ func screenEnd(output string, lines int) screenText {
 	total := countLines(output)
 	if cut := len(output) - foldedBytes; cut > 0 {
 		output = output[cut:]
+		// The rest of a cut line is left out, because it may begin inside an escape sequence.
 		if i := strings.IndexByte(output, '\n'); i >= 0 {
 			output = output[i+1:]
 		}
 	}
 	s := newScreen()
-	_, _ = s.Write([]byte(output)) // a screen takes everything
+	_, _ = s.Write([]byte(output)) // no error, because a screen accepts any bytes
 	return s.end(lines, total)
 }
 
@@ -159,9 +160,9 @@ var (
 // legible is the least contrast of text that WCAG AA accepts.
 const legible = 4.5
 
-// terminalPalette is the style sheet of these 240 colours. A program chose them for the background of its author's terminal,
-// so a text colour is darkened or lightened until it is legible on the theme's background, and a background until the
-// theme's text is legible on it.
+// terminalPalette is the style sheet of these 240 colours. A program chose them for the background of its author's
+// terminal, and not for ours. Therefore a text colour is darkened or lightened until it is legible on the theme's
+// background, and a background until the theme's text is legible on it.
 func terminalPalette() string {
 	var b strings.Builder
 	for n := firstCube; n < colours; n++ {

@@ -166,7 +166,7 @@ func (a *app) changeThread(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if fromScript(r) {
-		w.WriteHeader(http.StatusNoContent) // the change arrives with the live connection
+		w.WriteHeader(http.StatusNoContent) // because the change arrives with the live connection
 		return nil
 	}
 	http.Redirect(w, r, threadPath(req.Id), http.StatusSeeOther)
@@ -176,6 +176,7 @@ func (a *app) changeThread(w http.ResponseWriter, r *http.Request) error {
 // deleteThread deletes a thread and its log.
 func (a *app) deleteThread(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("thread")
+	// Read before the deletion, because the thread is gone afterwards.
 	home := "/"
 	if res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: id}); err == nil {
 		home = housePath(res.Thread.HouseId)
@@ -226,7 +227,7 @@ func splitTags(text string) []string {
 func parseForm(r *http.Request) error {
 	if err := r.ParseForm(); err != nil {
 		switch f := faultOf(err); f.Code {
-		case fault.Exhausted, fault.Unavailable, fault.Unauthenticated: // said of the sender, not of the form
+		case fault.Exhausted, fault.Unavailable, fault.Unauthenticated: // because these are not about the form
 			return f
 		}
 		return fault.New(fault.Invalid, "the form cannot be read", "go back and send it again").Because(err)

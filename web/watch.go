@@ -11,12 +11,14 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// maxWaiting is how many events a slow browser may be behind. One that is further behind gets the whole view instead.
+// maxWaiting is how many events a slow browser may be behind. One that is further behind gets the whole view, so that
+// it takes no more memory.
 const maxWaiting = 100
 
 // A sharedWatch serves all connections that show the same part of a house: each change is received once, rendered once
 // and sent to all of them. It watches with the session of one subscriber, the leader. When the leader leaves or loses
-// access, another subscriber becomes the leader. Each connection checks by itself that its reader has access.
+// access, another subscriber becomes the leader. Each connection checks by itself that its reader has access, because
+// the watch runs with the session of only one.
 type sharedWatch struct {
 	app     *app
 	key     string
@@ -147,7 +149,7 @@ func (r *sharedWatch) take(g *subscriber) ([]string, error) {
 	if f.cursor() != g.topic.cursor || g.topic.cursor == "" {
 		e.Patches = f.whole()
 	}
-	g.topic.cursor = "" // later states are not tracked: a subscriber that falls behind gets the whole view
+	g.topic.cursor = "" // because later states are not tracked: a subscriber that falls behind gets it all
 	line, err := e.line()
 	return []string{line}, err
 }
@@ -222,7 +224,7 @@ func (r *sharedWatch) watch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = stream.Close() }() // its end was reported, or nobody needs it
+	defer func() { _ = stream.Close() }() // no error to handle, because its end was reported or nobody needs it
 	w := &watched{
 		threads: map[string]*arbev1.Thread{}, sandboxes: map[string]*arbev1.Sandbox{},
 		environments: map[string]*arbev1.Environment{}, members: map[string]*arbev1.Member{},
@@ -279,7 +281,7 @@ func (w *watched) take(e *arbev1.WatchHouseResponse) bool {
 	return true
 }
 
-// publish renders what is watched, and queues for every subscriber what changed of its topic.
+// publish renders the watched rows, and queues the changes of its topic for every subscriber.
 func (r *sharedWatch) publish(ctx context.Context, w *watched) error {
 	now, err := r.render(ctx, w)
 	if err != nil || now == nil {

@@ -22,7 +22,8 @@ import (
 	"connectrpc.com/connect"
 )
 
-// maxForm limits a request's body, in bytes. It has room for the longest chat text when a form encodes every character.
+// maxForm limits a request's body, in bytes. It is that large, so that there is room for the longest chat text even if
+// a form encodes every character.
 const maxForm = 4 << 20
 
 // Config is what the web app needs.
@@ -121,8 +122,8 @@ func hardened(next http.Handler) http.Handler {
 		"connect-src 'self'; worker-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		// Datastar compiles the expressions in attributes, which needs 'unsafe-eval'. For that reason no expression
-		// contains what people wrote.
+		// Datastar compiles the expressions in attributes, which needs 'unsafe-eval'. Therefore no expression contains
+		// what people wrote.
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "same-origin")

@@ -329,7 +329,8 @@ document.addEventListener('submit', async event => {
   if (words || form.matches('.again')) form.classList.remove('posting')
 })
 
-// A quiet server sends a beat every twenty seconds. A hidden tab follows nothing.
+// A quiet server sends a beat every twenty seconds, so that two missed ones show a lost connection, which a browser does not
+// report. A hidden tab follows nothing.
 const silence = 45_000, hiddenFor = 2_000
 let hiding = 0
 setInterval(() => {
@@ -354,6 +355,7 @@ addEventListener('pageshow', event => {
 // ---- Reading: follow the end, or keep the reading position whatever is added above or below.
 
 const scroller = $('#scroller'), log = $('#log'), jump = $('#jump')
+// The scroller's column is reversed, so that its end is at 0 and everything above it is negative.
 const atEnd = () => scroller.scrollTop > -32 && !$('#newer')
 const toEnd = () => { if (scroller) scroller.scrollTop = 0 }
 let anchor = null, following = true, seen = nextSeq()
