@@ -70,10 +70,11 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	cfg.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "60s"
 	// All statements are short, so compiling one would take longer than running it.
 	cfg.ConnConfig.RuntimeParams["jit"] = "off"
+	// Set it, because a server's own setting could suppress the notices that keepNotice needs.
 	cfg.ConnConfig.RuntimeParams["client_min_messages"] = "notice"
 	cfg.ConnConfig.OnNotice = keepNotice
-	// Check a connection that was idle before it is used. If its other end has vanished, it never answers and is
-	// replaced.
+	// Check a connection that was idle before it is used, because it never answers if its other end has vanished. It is
+	// then replaced.
 	cfg.PingTimeout = 2 * time.Second
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
@@ -135,7 +136,7 @@ func (d *DB) In(ctx context.Context, scope Scope, f func(tx pgx.Tx) error) error
 	}
 	defer leave()
 	err = d.transact(bound, begin, func(tx pgx.Tx) error {
-		// The statements of f have contexts of their own. Closing the connection ends them.
+		// The statements of f have contexts of their own. Therefore only closing the connection ends them.
 		defer context.AfterFunc(bound, func() {
 			if ctx.Err() == nil {
 				tx.Conn().PgConn().Conn().Close()
@@ -151,7 +152,7 @@ func (d *DB) In(ctx context.Context, scope Scope, f func(tx pgx.Tx) error) error
 }
 
 // transact runs f in one transaction and passes on what it changed about permission, even if it is unknown whether it
-// was committed.
+// was committed, because a needless word is harmless and a missing one is not.
 func (d *DB) transact(ctx context.Context, begin string, f func(tx pgx.Tx) error) error {
 	conn, err := d.pool.Acquire(ctx)
 	if err != nil {
@@ -173,8 +174,8 @@ var (
 	uuid    = regexp.MustCompile(`^([0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})?$`)
 )
 
-// begin returns the statement that opens a transaction and sets its scope in one round trip. SET LOCAL takes no
-// parameters, so the ids are validated before they become part of the statement.
+// begin returns the statement that opens a transaction and sets its scope in one round trip. The ids are validated,
+// because SET LOCAL takes no parameters, and they become part of the statement.
 func (s Scope) begin() (string, error) {
 	if !shortID.MatchString(s.House) || !uuid.MatchString(s.Agent) {
 		return "", fault.New(fault.NotFound, "there is no such house or agent", "check the id")

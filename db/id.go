@@ -6,13 +6,13 @@ import (
 )
 
 // IDFor returns the id that a caller's chosen ID, which makes a retry harmless, stands for in a house. Callers cannot
-// choose real ids, which all houses share: they could find out whether another house has a certain id, or keep it from
-// getting one. The id has 100 bits, so that no chosen ID leads to a known id, and is longer than ids that the database
-// generates.
+// choose real ids, which all houses share. Otherwise they could find out whether another house has a certain id, or
+// keep it from getting one. The id has 100 bits, so that no chosen ID leads to a known id, and is longer than ids that
+// the database generates.
 func IDFor(house, word string) string {
 	hash := sha256.Sum256([]byte(house + "\x00" + word))
 	return shortIDs.EncodeToString(hash[:])[:20]
 }
 
-// shortIDs is the alphabet of generate_short_id.
+// shortIDs has the alphabet of generate_short_id, so that these ids look like generated ones.
 var shortIDs = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)

@@ -28,7 +28,8 @@ func (d *DB) connect(ctx context.Context, name string, settings map[string]strin
 	return conn, Explain(err)
 }
 
-// HangUp closes a connection that may be dead. It waits at most a second for a regular end.
+// HangUp closes a connection that may be dead. It waits at most a second for a regular end, because a dead connection
+// would never answer.
 func HangUp(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -177,9 +178,9 @@ func (l *Listener) wait(ctx context.Context, deadline time.Time) error {
 	return err
 }
 
-// prove makes a round trip, which proves that the notifications of all earlier commits were received: a commit notifies
-// the listening backends before it returns, and a backend delivers its notifications before it is ready for the next
-// query.
+// prove makes a round trip, which proves that the notifications of all earlier commits were received, because a commit
+// notifies the listening backends before it returns, and a backend delivers its notifications before it is ready for
+// the next query.
 func (l *Listener) prove(ctx context.Context, roundTrip func(context.Context, *pgx.Conn) error) error {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, l.ProveTimeout)

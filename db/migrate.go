@@ -38,8 +38,8 @@ var migrations embed.FS
 // JobSchema is the Postgres schema of the job queue's tables.
 const JobSchema = "river"
 
-// Oldest is the oldest major version of Postgres that works: it introduced `on delete set null (column)`, which the
-// schema uses.
+// Oldest is the oldest major version of Postgres that works, because it introduced `on delete set null (column)`, which
+// the schema uses.
 const Oldest = 15
 
 // Sealer encrypts the password of the server's role, so that it is not readable in the database.
@@ -74,7 +74,8 @@ func MigrateSchema(ctx context.Context, ownerURL string) error {
 	return migrateSchema(ctx, ownerURL, func(*pgx.Conn) error { return nil })
 }
 
-// migrateSchema is [MigrateSchema], and calls then before it releases the migration lock.
+// migrateSchema is [MigrateSchema], and calls then before it releases the migration lock, so that two servers do not
+// create the role at once.
 func migrateSchema(ctx context.Context, ownerURL string, then func(*pgx.Conn) error) error {
 	conn, err := ConnectOwner(ctx, ownerURL)
 	if err != nil {
@@ -230,7 +231,7 @@ func (w whole) read(version uint) (text []byte, name string, err error) {
 	return text, name, err
 }
 
-// sqlComments matches what may change in a migration without changing the schema.
+// sqlComments matches what the digest leaves out, because it may change without changing the schema.
 var sqlComments = regexp.MustCompile(`(?m)--.*$`)
 
 // migrationDigest returns the SHA-256 of a migration's statements.
@@ -320,7 +321,7 @@ func migrateJobs(ctx context.Context, conn *pgx.Conn) error {
 func serverRole(ctx context.Context, conn *pgx.Conn, sealer Sealer) (role, password string, err error) {
 	const setting = "server_role_password"
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		// Roles belong to the cluster, so the name contains the database's id.
+		// The name contains the database's id, because roles belong to the whole cluster.
 		if err := tx.QueryRow(ctx, "select 'arbe_server_' || oid from pg_database where datname = current_database()").Scan(&role); err != nil {
 			return err
 		}
@@ -338,7 +339,8 @@ func serverRole(ctx context.Context, conn *pgx.Conn, sealer Sealer) (role, passw
 		case err != nil && !errors.Is(err, pgx.ErrNoRows):
 			return err
 		}
-		// If one half is missing, as after a restore into another cluster, create both anew.
+		// If one half is missing, as after a restore into another cluster, create both anew, because neither is useful
+		// without the other.
 		password = rand.Text()
 		if sealed, err = sealer.Seal([]byte(password)); err != nil {
 			return err
@@ -368,8 +370,8 @@ const unconfined = `select
 
 // confine revokes the default rights of everyone in a database: to connect, and to create objects. Such objects could
 // take the place of those that functions with their owner's rights use. Only the server's role may connect; arbe_app is
-// the group of the servers of all databases in the cluster. A dump or a template does not include these rights, so they
-// are checked at every start.
+// the group of the servers of all databases in the cluster. They are checked at every start, because neither a dump nor
+// a template includes these rights.
 func confine(ctx context.Context, conn *pgx.Conn, role string) error {
 	var open bool
 	if err := conn.QueryRow(ctx, unconfined, role).Scan(&open); err != nil {
@@ -386,7 +388,7 @@ func confine(ctx context.Context, conn *pgx.Conn, role string) error {
 	if _, err := conn.Exec(ctx, confining); err != nil && State(err) != pgerrcode.InsufficientPrivilege {
 		return migrationFailed(err)
 	}
-	// Postgres only warns an owner who may not revoke a right, so check the result.
+	// Check the result, because Postgres only warns an owner who may not revoke a right.
 	if err := conn.QueryRow(ctx, unconfined, role).Scan(&open); err != nil {
 		return migrationFailed(err)
 	}

@@ -15,9 +15,11 @@ const (
 	PermissionChannel = "arbe_permission"
 	// EverythingChanged is the word that stands for all words.
 	EverythingChanged = "*"
-	// permissionNotice is the SQLSTATE of the notices that give the same words to the connection that makes the change.
+	// permissionNotice is the SQLSTATE of the notices that give the same words to the connection that makes the change,
+	// because the notification may arrive only after [DB.In] has returned.
 	permissionNotice = "AR001"
-	// maxWords is how many words of one transaction are kept. More count as EverythingChanged.
+	// maxWords is how many words of one transaction are kept, so that a large one cannot fill the memory. More count as
+	// EverythingChanged.
 	maxWords = 1000
 )
 
@@ -48,9 +50,9 @@ func (d *DB) OnPermission(f func(words []string)) (stop func()) {
 	}
 }
 
-// notify passes words on.
 func (p *permissions) notify(words []string) {
 	p.mu.Lock()
+	// The functions run without the lock, because one that stops listening takes it.
 	all := slices.Collect(maps.Values(p.listeners))
 	p.mu.Unlock()
 	for _, f := range all {

@@ -20,7 +20,7 @@ type share struct {
 	users int
 }
 
-// newShares gives every house half of a pool.
+// newShares gives every house half of a pool, so that no house can use all of it.
 func newShares(connections int32) *shares {
 	return &shares{each: max(1, int(connections)/2), house: map[string]*share{}}
 }
@@ -39,6 +39,7 @@ func (s *shares) enter(ctx context.Context, house string) (leave func(), err err
 	}
 	mine.users++
 	s.mu.Unlock()
+	// The share of a house that has no transactions is removed. Otherwise the map would grow with every house.
 	gone := func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()

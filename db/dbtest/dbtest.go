@@ -2,7 +2,7 @@
 //
 // It starts one embedded cluster per test process at the first use; ARBE_TEST_DATABASE_URL names another Postgres to
 // use instead, whose user must be a superuser. A database is a copy of a migrated template, which takes tens of
-// milliseconds, so tests can run in parallel without seeing each other.
+// milliseconds, so that tests can run in parallel without seeing each other.
 package dbtest
 
 import (
@@ -36,8 +36,8 @@ type Database struct {
 	Sealer *secret.Sealer
 }
 
-// Main runs a package's tests and then stops the cluster and removes its files. Call it from TestMain:
-// without it the cluster still ends with the process, but its files stay in the temporary directory.
+// Main runs a package's tests and then stops the cluster and removes its files. Call it from TestMain. Otherwise the
+// cluster still ends with the process, but its files stay in the temporary directory.
 func Main(m *testing.M) {
 	code := m.Run()
 	if shared.stop != nil {
@@ -54,8 +54,8 @@ func New(t testing.TB) *Database {
 	return d
 }
 
-// NewDurable is New on a Postgres that waits for the disk, as in production. It is for benchmarks; the tests' Postgres
-// does not wait.
+// NewDurable is New on a Postgres that waits for the disk, as in production. It is for benchmarks, because the tests'
+// Postgres does not wait.
 func NewDurable(t testing.TB) *Database {
 	t.Helper()
 	ctx := t.Context()
@@ -98,6 +98,7 @@ func (d *Database) Owner(t testing.TB) *pgx.Conn {
 	if err != nil {
 		t.Fatalf("connecting as the owner: %v", err)
 	}
+	// Not the test's context, because that ends before the cleanup.
 	t.Cleanup(func() { conn.Close(context.Background()) })
 	return conn
 }
@@ -144,7 +145,8 @@ func start() error {
 		}
 		shared.url, shared.stop = server.URL(), remove
 	}
-	// Test processes that share one Postgres take turns to create the template.
+	// Test processes that share one Postgres take turns to create the template, because its name is the same for all of
+	// them.
 	conn, err := pgx.Connect(ctx, shared.url)
 	if err != nil {
 		return err
@@ -169,7 +171,7 @@ func launch(ctx context.Context, fast bool) (server *embedded.Server, remove fun
 	if err != nil {
 		return nil, nil, err
 	}
-	// Postgres may run as another user, who must be able to enter the directory.
+	// Everyone may enter the directory, because Postgres may run as another user.
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return nil, nil, err
 	}

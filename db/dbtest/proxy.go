@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Proxy is a proxy to Postgres whose connections can be silenced or cut, also between a commit and its answer. It is
-// safe for concurrent use.
+// Proxy is a proxy to Postgres whose connections can be silenced or cut, also between a commit and its answer, so that
+// a test can show what happens when the outcome of a commit is unknown. It is safe for concurrent use.
 type Proxy struct {
 	// URL is the database's, through the proxy.
 	URL string
@@ -17,7 +17,8 @@ type Proxy struct {
 	mu    sync.Mutex
 	conns map[*proxied]struct{}
 	shut  bool
-	// refused, if not nil, receives a token for each refused connection, as far as there is room.
+	// refused, if not nil, receives a token for each refused connection. A token for which there is no room is dropped,
+	// so that the proxy never waits for a reader.
 	refused chan struct{}
 	// unanswered, if not nil, waits for the next commit.
 	unanswered *unanswered
@@ -56,6 +57,7 @@ func NewProxy(t testing.TB, databaseURL string) *Proxy {
 	p := &Proxy{URL: u.String(), conns: map[*proxied]struct{}{}}
 	t.Cleanup(func() {
 		listener.Close()
+		// Otherwise a connection that begins after the cut would stay.
 		p.Shut(true)
 		p.Cut("")
 	})
@@ -83,7 +85,7 @@ func (p *Proxy) Silence(t testing.TB, application string) {
 	})
 }
 
-// Cut breaks the present connections of an application; all when it is empty.
+// Cut breaks the present connections of an application, or of all applications if the name is empty.
 func (p *Proxy) Cut(application string) {
 	p.each(application, func(c *proxied) {
 		c.client.Close()
@@ -98,7 +100,7 @@ func (p *Proxy) Shut(yes bool) {
 	p.shut = yes
 }
 
-// Refused tells, from now on, of each connection that [Proxy.Shut] keeps out.
+// Refused returns a channel that receives a token for each connection that [Proxy.Shut] refuses from now on.
 func (p *Proxy) Refused() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -42,7 +42,8 @@ func makeCluster(ctx context.Context, dir *directory, bin binaries, who account,
 	if err := errors.Join(who.own(work), who.own(secret)); err != nil {
 		return dir.unusable(err)
 	}
-	// C.UTF-8 knows the case of every letter and sorts the same everywhere. Older systems have only C.
+	// C.UTF-8 is preferred, because it knows the case of every letter and sorts the same everywhere. Older systems have
+	// only C.
 	output, err := initdb(ctx, work, bin, who, fast, "C.UTF-8")
 	if err != nil && strings.Contains(output, "invalid locale name") {
 		output, err = initdb(ctx, work, bin, who, fast, "C")

@@ -16,16 +16,17 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// logLimit is the size above which a start moves the log away and begins a new one.
+// logLimit is the size above which a start moves the log away and begins a new one, because PostgreSQL does not rotate
+// it.
 const logLimit = 10 << 20
 
 // half is the start of the names of unfinished files and directories, which get their final names when they are
-// complete.
+// complete, so that a start after a crash does not use them.
 const half = "half-"
 
 // directory is a Config.Dir whose lock we hold. It stores what must be remembered between starts.
 //
-// It and its files stay ours. Only the cluster in it belongs to the user that PostgreSQL runs as, so a compromised
+// It and its files stay ours. Only the cluster in it belongs to the user that PostgreSQL runs as, so that a compromised
 // PostgreSQL cannot make us follow its links.
 type directory struct {
 	path string
@@ -74,7 +75,7 @@ func holder(lock *os.File) string {
 	return "its process has just started"
 }
 
-// sign writes our pid into the lock, for a process that finds it taken.
+// sign writes our pid into the lock, so that a process that finds it taken can name us.
 func (d *directory) sign() error {
 	if err := d.lock.Truncate(0); err != nil {
 		return err
@@ -128,7 +129,7 @@ func (d *directory) newPassword() (string, error) {
 	return password, d.write("password", password+"\n")
 }
 
-// port returns the port of the last start, or another one if that is taken.
+// port returns the port of the last start, so that the database's URL stays the same, or another one if that is taken.
 func (d *directory) port() (int, error) {
 	if b, err := os.ReadFile(d.file("port")); err == nil {
 		if port, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil && portIsFree(port) {
@@ -232,7 +233,7 @@ func (d *directory) unusable(cause error) error {
 	return fault.Newf(fault.Precondition, next, "the database directory %s cannot be used", d.path).Because(cause)
 }
 
-// syncDirectory makes renames in a directory durable.
+// syncDirectory makes renames in a directory durable, because syncing the renamed file does not.
 func syncDirectory(path string) error {
 	f, err := os.Open(path)
 	if err == nil {

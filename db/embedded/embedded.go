@@ -72,9 +72,9 @@ type Server struct {
 	err      error
 }
 
-// Start brings up the database in cfg.Dir and returns once it accepts connections, making the cluster at
-// its first call. ctx bounds the start (60 seconds for PostgreSQL to get ready when it has no deadline),
-// not the server's life: that ends with [Server.Stop] or, whatever happens, with this process.
+// Start brings up the database in cfg.Dir and returns once it accepts connections, making the cluster at its first
+// call. ctx limits the start (60 seconds for PostgreSQL to get ready if it has no deadline) and not the server's life,
+// which ends with [Server.Stop] and at the latest with this process.
 //
 // After a crash of any kind (of this process, of PostgreSQL, of the machine) Start recovers by itself. It
 // fails with [fault.Precondition] when another process runs the directory already, when the binaries do not
@@ -185,6 +185,7 @@ func settings(port int, fast bool) []string {
 		"-c", "listen_addresses=127.0.0.1",
 		"-c", "port=" + strconv.Itoa(port),
 		"-c", "unix_socket_directories=",
+		// Otherwise the operator's ALTER SYSTEM could move the log to files that tailOf does not read.
 		"-c", "logging_collector=off",
 	}
 	if fast {
@@ -237,7 +238,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	select {
-	case <-s.done: // both were true
+	case <-s.done: // both were ready
 		return nil
 	default:
 	}
@@ -256,12 +257,13 @@ func (s *Server) watch() {
 			"start again, which recovers everything committed; its log is "+s.logPath).Because(s.process.end())
 	}
 	s.mu.Unlock()
+	// Before done is closed, so that whoever waits for it can start again.
 	s.dir.release()
 	close(s.done)
 }
 
-// awaitReady waits until PostgreSQL says it is ready, then for the database to be there. logStart is where
-// this run's output begins in the log.
+// awaitReady waits until PostgreSQL is ready, and creates the database if it is missing. logStart is where this run's
+// output begins in the log.
 func (s *Server) awaitReady(ctx context.Context, logStart int64) error {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()

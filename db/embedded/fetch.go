@@ -16,7 +16,7 @@ import (
 // newestFetched is the major version that a new cluster gets when none is installed.
 const newestFetched = 18
 
-// fetchTimeout bounds a fetch, for a network that swallows what is sent into it.
+// fetchTimeout limits a fetch, because a network that drops packets would otherwise delay it for ever.
 const fetchTimeout = 10 * time.Minute
 
 // fetched are the versions that can be fetched, by major.
@@ -46,7 +46,7 @@ func fetchBinaries(ctx context.Context, cfg Config, major int) (binaries, error)
 	}
 	cfg.Log.Info("fetching PostgreSQL, which is not installed", "version", version, "to", home)
 	fetchErr := fetchInto(ctx, cache, home, cfg.Repository, version)
-	// Whatever became of ours: another process may have fetched the same meanwhile.
+	// Probe even after an error, because another process may have fetched the same version meanwhile.
 	b, err := probe(ctx, filepath.Join(home, "bin"))
 	if err != nil {
 		return binaries{}, errors.Join(fetchErr, err)
@@ -65,7 +65,8 @@ func cacheDir(cfg Config) (string, error) {
 	return filepath.Join(dir, "arbe"), err
 }
 
-// fetchInto unpacks into a directory of its own and moves it to home when it is whole.
+// fetchInto unpacks into a directory of its own and moves it to home when it is complete, so that a crash leaves no
+// partial installation there.
 func fetchInto(ctx context.Context, cache, home, repository string, version embeddedpostgres.PostgresVersion) error {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return err
@@ -74,7 +75,8 @@ func fetchInto(ctx context.Context, cache, home, repository string, version embe
 	if err != nil {
 		return err
 	}
-	// The library knows no context. When ours ends we go, and it finishes into a directory of its own.
+	// The library takes no context. If ours ends, the library therefore finishes in the background, in a directory of
+	// its own.
 	done := make(chan error, 1)
 	go func() {
 		defer os.RemoveAll(work)
@@ -96,8 +98,8 @@ func fetchInto(ctx context.Context, cache, home, repository string, version embe
 
 // unpack fetches a version into work/unpacked.
 //
-// The library can fetch only on the way to a start. We want its start to end there, so we show it a cluster
-// that is none: it takes it for made already, and pg_ctl turns it down at once.
+// The library fetches only as a part of a start. The start must not go further, so the library gets a directory with
+// nothing but a version file: it takes that for a cluster, and pg_ctl refuses it at once.
 func unpack(work, repository string, version embeddedpostgres.PostgresVersion) error {
 	decoy := filepath.Join(work, "decoy")
 	if err := os.Mkdir(decoy, 0o700); err != nil {
@@ -119,7 +121,7 @@ func unpack(work, repository string, version embeddedpostgres.PostgresVersion) e
 		cfg = cfg.BinaryRepositoryURL(repository)
 	}
 	err := embeddedpostgres.NewDatabase(cfg).Start()
-	// The library's errors are text only, and this is the one of the step after unpacking.
+	// Compare the text, because the library's errors have no types. This is the error of the step after unpacking.
 	if err != nil && strings.HasPrefix(err.Error(), "could not start postgres using") {
 		return nil
 	}

@@ -72,7 +72,7 @@ func (p *process) killGroup() {
 	<-p.exited
 }
 
-// account is the user that PostgreSQL runs as. PostgreSQL refuses to run as root, so root uses another user.
+// account is the user that PostgreSQL runs as: another one if we are root, because PostgreSQL refuses to run as root.
 type account struct {
 	name       string
 	credential *syscall.Credential // nil: whoever we are
@@ -138,7 +138,8 @@ func (a account) own(path string) error {
 	return os.Lchown(path, int(a.credential.Uid), int(a.credential.Gid))
 }
 
-// ownAll gives the account a tree, its root last: that it is the account's says that the rest is.
+// ownAll gives the account a tree, its root last, because accountFor takes the owner of the root for the owner of the
+// whole tree.
 func (a account) ownAll(root string) error {
 	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || path == root {
@@ -161,8 +162,8 @@ func (a account) command(program string, dir *os.File, args ...string) *exec.Cmd
 
 // commandIn is a PostgreSQL program, run by the account, whose arguments name dir by the path given.
 //
-// Another user is handed the directory itself, as an open file, and names it by that: the way to it may
-// lead through directories (root's home) which that user may not enter.
+// Another user gets the directory as an open file and names it by that, because its path may lead through directories,
+// such as root's home, that this user may not enter.
 func (a account) commandIn(program string, dir *os.File, args func(path string) []string) *exec.Cmd {
 	path := dir.Name()
 	var files []*os.File

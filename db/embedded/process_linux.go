@@ -15,8 +15,8 @@ func dieWithParent(attr *syscall.SysProcAttr, signal syscall.Signal) { attr.Pdea
 
 func rootMayStepDown() error { return nil }
 
-// postgresOn is the pids of every PostgreSQL process that works on a cluster: all of them work in it as
-// their current directory, also those whose postmaster was killed.
+// postgresOn is the pids of every PostgreSQL process that works on a cluster. It finds them by their current directory,
+// because the pid file names none but the postmaster, which may be dead.
 func postgresOn(cluster string, _ int) []int {
 	want, err := os.Stat(cluster)
 	if err != nil {
@@ -38,7 +38,7 @@ func postgresOn(cluster string, _ int) []int {
 		if err != nil || !os.SameFile(in, want) {
 			continue
 		}
-		// Not the shell of an operator who looks around. (An upgraded binary reads "postgres (deleted)".)
+		// Skip the shell of an operator in that directory. (An upgraded binary reads "postgres (deleted)".)
 		if exe, err := os.Readlink(filepath.Join(proc, "exe")); err == nil && strings.HasPrefix(filepath.Base(exe), "postgres") {
 			pids = append(pids, pid)
 		}

@@ -11,13 +11,13 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// inheritedDirectory is Linux' alone: see rootMayStepDown.
+// inheritedDirectory exists only on Linux; see rootMayStepDown.
 const inheritedDirectory = ""
 
-// dieWithParent does nothing: only Linux can. The next start ends what was left running.
+// dieWithParent does nothing, because only Linux can do this. The next start ends what was left running.
 func dieWithParent(*syscall.SysProcAttr, syscall.Signal) {}
 
-// rootMayStepDown refuses: without Linux' /proc another user cannot be handed a directory of root's.
+// rootMayStepDown refuses, because without Linux's /proc another user cannot be given a directory of root's.
 func rootMayStepDown() error {
 	return fault.New(fault.Precondition, "PostgreSQL does not run as root", "start arbe as an ordinary user")
 }
