@@ -38,7 +38,8 @@ var (
 		"local/bin", "local/sbin", "local/lib", "local/lib64", "local/libexec", "local/include", "local/share", "local/games", "local/go",
 	}
 	// etcFiles are copied when a server starts: files that programs in /usr need and that are not meant to hold
-	// secrets, and links as links.
+	// secrets, and links as links. They are copied instead of bound, so that copyShown can leave out what not everyone
+	// may read.
 	etcFiles = []string{
 		"alternatives/*", "debian_version", "inputrc", "ld.so.cache", "ld.so.conf", "ld.so.conf.d/*.conf", "mime.types", "protocols", "services",
 		"ssl/certs/*", "ssl/certs/java/cacerts", "pki/tls/cert.pem", "pki/tls/certs/*", "pki/ca-trust/extracted/*/*",
@@ -167,7 +168,7 @@ func copyShown(root *os.Root, source, name string) error {
 	return writeFile(root, name, content, 0o644)
 }
 
-// copyLink copies a link. Its target is resolved inside the box.
+// copyLink copies a link. Its target is resolved inside the box, and therefore cannot be another file of the host.
 func copyLink(root *os.Root, source, name string) error {
 	target, err := os.Readlink(source)
 	if err != nil {
@@ -189,7 +190,7 @@ func completeRoot(root *os.Root) error {
 			return err
 		}
 	}
-	for _, dir := range []string{"run", "var"} { // nothing is mounted there
+	for _, dir := range []string{"run", "var"} { // nothing is mounted there, therefore links are harmless
 		if _, err := root.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 			if err := root.Mkdir(dir, 0o755); err != nil {
 				return err
@@ -201,6 +202,7 @@ func completeRoot(root *os.Root) error {
 		return err
 	}
 	if info, err := root.Lstat("var"); err == nil && info.IsDir() {
+		// Otherwise programs could not write to /var/tmp, because the root is read-only.
 		if err := root.Symlink("../tmp", "var/tmp"); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
@@ -209,7 +211,8 @@ func completeRoot(root *os.Root) error {
 		writeFile(root, pid1Path[1:], pid1(), 0o555), writeFile(root, supervisorPath[1:], supervisorProgram(), 0o555))
 }
 
-// makeRealDir creates a directory and its parents, replacing whatever else is there, including links.
+// makeRealDir creates a directory and its parents, replacing whatever else is there, including links, because a mount
+// would follow them.
 func makeRealDir(root *os.Root, dir string) error {
 	if parent := path.Dir(dir); parent != "." {
 		if err := makeRealDir(root, parent); err != nil {
@@ -231,6 +234,7 @@ func writeFile(root *os.Root, name string, content []byte, mode fs.FileMode) err
 	if err := root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
+	// Otherwise the write would follow a link that an image has there.
 	if err := removeIn(root, name); err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ type record struct {
 // box is a box over its whole life.
 //
 // mu is held for reading while the container is used to start something, and for writing while the container is started
-// or stopped or the box is deleted. Running commands do not hold it.
+// or stopped or the box is deleted. Running commands do not hold it. Otherwise a stop would wait for them.
 type box struct {
 	d *Driver
 	record
@@ -51,7 +51,8 @@ type box struct {
 
 var validID = regexp.MustCompile(`^[a-z0-9-]{1,40}$`)
 
-// Create creates a box. It pulls the image first if it is not unpacked yet.
+// Create creates a box. It pulls the image first if it is not unpacked yet. A retry with the same id returns the same
+// box instead of a second one.
 func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (string, error) {
 	if !validID.MatchString(spec.ID) {
 		return "", fault.Newf(fault.Invalid, "use a-z, 0-9 and -, at most 40 characters", "%q is not a sandbox id", spec.ID)
@@ -82,7 +83,8 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (string, error) 
 	}
 }
 
-// reserve finds the box with an id, or registers a new one, locked for writing, with a block of ids.
+// reserve finds the box with an id, or registers a new one with a block of ids. The new one is locked for writing, so
+// that other calls wait until it is complete.
 func (d *Driver) reserve(spec sandbox.Spec) (b *box, fresh bool, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -148,7 +150,8 @@ func readRecord(dir string) (r record, err error) {
 	return r, err
 }
 
-// unfinished marks the directory of a box that is being created or deleted.
+// unfinished marks the directory of a box that is being created or deleted, so that the next server may remove what a
+// killed one left of it.
 const unfinished = "unfinished"
 
 // clearUnfinished removes a directory without a record if it is marked as unfinished or empty. Any other directory
@@ -196,7 +199,7 @@ func (b *box) make(ctx context.Context, image string) error {
 }
 
 // limits returns the limits that apply to the box now: the recorded ones, or less if the total for all boxes was
-// lowered since. The kernel refuses a group more cores than its parent has.
+// lowered since, because the kernel refuses a group more cores than its parent has.
 func (b *box) limits() sandbox.Limits {
 	now, total := b.Limits, b.d.cfg.Total
 	now.MemoryMB, now.PIDs, now.CPUs = min(now.MemoryMB, total.MemoryMB), min(now.PIDs, total.PIDs), min(now.CPUs, total.CPUs)
@@ -241,7 +244,8 @@ func (b *box) discard(ctx context.Context) error {
 	return err
 }
 
-// leave unregisters a box. Callers hold b.mu. If files of it remain, its user ids stay reserved.
+// leave unregisters a box. Callers hold b.mu. If files of it remain, its user ids stay reserved, because another box
+// with these ids would own the files.
 func (b *box) leave(clean bool) {
 	b.d.mu.Lock()
 	defer b.d.mu.Unlock()
@@ -314,7 +318,8 @@ func notFound(ref string) error {
 	return fault.New(fault.NotFound, "the sandbox "+ref+" no longer exists", "run the command again: the thread gets a new sandbox")
 }
 
-// Probe reports whether the box's files exist; everything else can be restored. A box on another machine is Unknown.
+// Probe reports whether the box's files exist, because everything else can be restored. A box on another machine is
+// Unknown.
 func (d *Driver) Probe(_ context.Context, ref string) (sandbox.Liveness, error) {
 	id, here, err := d.locate(ref)
 	if err != nil || !here {

@@ -90,7 +90,8 @@ func (b bundle) spec() (*specs.Spec, error) {
 	}, nil
 }
 
-// mostTerminals is how many pseudo-terminals a box may have. The kernel has 4,096 for the whole machine.
+// mostTerminals is how many pseudo-terminals a box may have. It is limited, because the kernel has 4,096 for the whole
+// machine.
 const mostTerminals = 64
 
 func (b bundle) mounts() []specs.Mount {
@@ -128,7 +129,7 @@ const (
 	shmEighths = 1
 )
 
-// sysctl returns the limits of System V IPC.
+// sysctl returns the limits of System V IPC, because killing processes does not free its memory.
 func (b bundle) sysctl() map[string]string {
 	const (
 		queueSize     = 16 << 10 // the kernel's default for one queue
@@ -172,7 +173,7 @@ func (b bundle) resources() *specs.LinuxResources {
 		Pids:    &specs.LinuxPids{Limit: &pids},
 		CPU:     &specs.LinuxCPU{Quota: &quota, Period: &period},
 	}
-	if b.ownKernel { // its processes are not processes of this machine, and the threads of its kernel are not the box's
+	if b.ownKernel { // the limit would count the threads of its kernel instead of its processes
 		r.Pids = nil
 	}
 	if b.noSwap {
@@ -200,7 +201,8 @@ func (b bundle) describe(cmd sandbox.Command) *specs.Process {
 }
 
 // makeSupervisor makes the process the box's supervisor. It may become the box's user if that is not its own, and it
-// keeps its memory small.
+// keeps its memory small. Most limits of commands do not apply to it, because a Go program that reaches its process
+// limit dies.
 func (b bundle) makeSupervisor(process *specs.Process) {
 	process.Args = []string{supervisorPath}
 	process.Env = []string{"GOMAXPROCS=2", "GOGC=20"}
@@ -217,12 +219,12 @@ var limitNumbers = map[string]uint32{
 	"RLIMIT_MSGQUEUE": unix.RLIMIT_MSGQUEUE, "RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING,
 }
 
-// maxSearched is the number of directories of PATH in which a program is looked for. A PATH of empty names could make
-// the server use a hundred times its size in memory.
+// maxSearched is the number of directories of PATH in which a program is searched. Otherwise a PATH of empty names
+// could make the server use a hundred times its size in memory.
 const maxSearched = 256
 
-// stub describes a command for the supervisor. A command with its own environment may hold secrets, so other commands
-// may not inspect it.
+// stub describes a command for the supervisor. Other commands may not inspect a command with its own environment,
+// because that may hold secrets.
 func (b bundle) stub(cmd sandbox.Command) supervisor.Command {
 	process := b.describe(cmd)
 	stub := supervisor.Command{
@@ -281,7 +283,8 @@ func (b bundle) rlimits() []specs.POSIXRlimit {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err == nil {
 		files = min(files, own.Max) // the server may not be allowed to raise it
 	}
-	// The kernel limits these for everything in one user's namespaces, and all boxes belong to one user.
+	// The kernel also limits pending signals for all namespaces of one user together, and all boxes belong to one user.
+	// Otherwise one box could use them all.
 	var signals unix.Rlimit
 	_ = unix.Getrlimit(unix.RLIMIT_SIGPENDING, &signals)
 	limits := []specs.POSIXRlimit{

@@ -36,7 +36,8 @@ func (c cgroups) dir(controller, group string) string {
 	return filepath.Join(cgroupRoot, controller, group)
 }
 
-// killer is the controller through which the processes of a group are found and killed.
+// killer is the controller through which the processes of a group are found and killed: the freezer, because in version
+// 1 kill must freeze a group.
 const killer = "freezer"
 
 // add creates a group for a command, below its box's group.
@@ -68,8 +69,8 @@ func (c cgroups) separate(pid int, group string, cores float64) error {
 	return c.set("cpu", group, "cpu.cfs_quota_us", quota)
 }
 
-// limitSockets limits the memory of a box's sockets. In version 1 it is not part of the box's memory, and is counted
-// only if it has a limit.
+// limitSockets limits the memory of a box's sockets, because in version 1 it is not part of the box's memory, and is
+// counted only if it has a limit.
 func (c cgroups) limitSockets(group string, bytes int64) error {
 	if c.unified {
 		return nil
@@ -82,7 +83,7 @@ func (c cgroups) limitSockets(group string, bytes int64) error {
 }
 
 // entrances opens the files through which a stub enters its box's limits and its command's group, which is below the
-// box's. In version 2 there are none: a process cannot move itself there, so enter moves it.
+// box's. In version 2 there are none, because a process cannot move itself there; enter moves it.
 func (c cgroups) entrances(box, command string) (files []*os.File, err error) {
 	if c.unified {
 		return nil, nil

@@ -51,7 +51,8 @@ func (b *box) use(ctx context.Context, do func(*container) error) error {
 }
 
 // relieve stops a container in which nothing more can be started because background processes have used up its memory
-// or processes. The next use starts it again over the same files. It does nothing while a command is being waited for.
+// or processes. The next use starts it again over the same files. It does nothing while a command is being waited for,
+// because it would end that command.
 func (b *box) relieve(ctx context.Context, c *container) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,7 +64,7 @@ func (b *box) relieve(ctx context.Context, c *container) {
 }
 
 // lockRunning returns the running container with b.mu held for reading. If ctx ends during a start, the start continues
-// without the caller.
+// without the caller, in a goroutine of its own, because the wait for b.mu cannot be cancelled.
 func (b *box) lockRunning(ctx context.Context) (*container, error) {
 	if b.mu.TryRLock() {
 		if !b.gone && b.running != nil && b.running.alive() {
@@ -251,7 +252,8 @@ func (b *box) mountFiles(run string, who identity) (string, error) {
 			return "", fmt.Errorf("bind the files: %w", err)
 		}
 	}
-	if b.d.runtime.ownKernel { // temporary files do not outlive the container
+	// Here /tmp is a directory on the disk instead of a file system in memory, and must not outlive the container.
+	if b.d.runtime.ownKernel {
 		tmp := filepath.Join(files, "tmp")
 		if err := errors.Join(removeTree(tmp), os.Mkdir(tmp, 0o700), os.Chmod(tmp, 0o777|os.ModeSticky)); err != nil {
 			return "", err
@@ -290,6 +292,7 @@ func (d *Driver) launch(ctx context.Context, spec bundle, dir string) (_ *contai
 		return nil, err
 	}
 	c.child, err = d.runtime.run(ctx, spec.id, dir, stdin)
+	// Only process 1 may hold the socket. Otherwise connecting to a dead box would not be refused.
 	stdin.Close()
 	if err != nil {
 		return nil, err
@@ -309,6 +312,7 @@ func (d *Driver) launch(ctx context.Context, spec bundle, dir string) (_ *contai
 	}
 	if !spec.ownKernel {
 		c.limited = make(chan struct{})
+		// Not under ctx, because the container outlives this call.
 		go d.limitInotify(context.WithoutCancel(ctx), c)
 	}
 	return c, d.enter(ctx, c, view)
@@ -380,6 +384,7 @@ func (d *Driver) adopt(ctx context.Context, b *box, id string) (_ *container, er
 	if err != nil {
 		return nil, err
 	}
+	// Not adopt, because the process need not be our child.
 	if c.child, err = follow(pid); err != nil {
 		return nil, err
 	}
@@ -398,7 +403,8 @@ func (d *Driver) adopt(ctx context.Context, b *box, id string) (_ *container, er
 	return c, b.inheritLaunched(c)
 }
 
-// follow waits for the end of a process that need not be our child. Its exit code is unknown.
+// follow waits for the end of a process that need not be our child. Its exit code is unknown, because only the parent
+// gets it.
 func follow(pid int) (*child, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {

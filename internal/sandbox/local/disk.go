@@ -40,7 +40,8 @@ func makeDisk(ctx context.Context, image string, megabytes int) error {
 	if err != nil {
 		return err
 	}
-	// Reserve no blocks for root or for growing, and zero nothing ahead: the image is a new sparse file.
+	// Reserve no blocks for root or for growing, and zero nothing ahead, because the image is a new sparse file, which
+	// reads as zeros.
 	mkfs := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^resize_inode", "-J", "size=4",
 		"-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard", image)
 	mkfs.Env = []string{"PATH=" + hostPath}
@@ -178,6 +179,7 @@ func giveBack(target string) error {
 	}
 	defer f.Close()
 	var st unix.Stat_t
+	// If nothing is mounted at target, this would otherwise trim the host's own disk.
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil || unix.Major(st.Dev) != loopMajor {
 		return errors.Join(err, errors.New(target+" is not a disk of a box"))
 	}
@@ -230,8 +232,8 @@ func tryMountDisk(image, target string) error {
 	}
 	defer device.Close() // the mount keeps it open
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOATIME
-	// Space must stay reserved while the disk is mounted: do not discard what the box deletes, and do not zero ahead
-	// (init_itable), which makes holes in the file.
+	// Space must stay reserved while the disk is mounted. Therefore do not discard what the box deletes, and do not
+	// zero ahead (init_itable), which makes holes in the file.
 	if err := unix.Mount(device.Name(), target, "ext4", flags, "nodiscard,noinit_itable"); err != nil {
 		return fmt.Errorf("mount %s: %w", device.Name(), err)
 	}
@@ -267,6 +269,7 @@ func attachLoop(image string) (*os.File, error) {
 		return nil, err
 	}
 	defer file.Close()
+	// The kernel frees the device with the last unmount, so that nothing must free it after a crash.
 	config := unix.LoopConfig{Fd: uint32(file.Fd()), Info: unix.LoopInfo64{Flags: unix.LO_FLAGS_AUTOCLEAR}}
 	if err := unix.IoctlLoopConfigure(int(device.Fd()), &config); err != nil {
 		device.Close()
@@ -311,7 +314,8 @@ func unmountBelow(dir string) error {
 	return nil
 }
 
-// mountsBelow returns the mounts under a directory, deepest first.
+// mountsBelow returns the mounts under a directory, deepest first, because a mount cannot be unmounted before those on
+// it.
 func mountsBelow(dir string) ([]string, error) {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

@@ -24,7 +24,8 @@ const (
 // Exec runs a command. What a command leaves in the background continues until the box is stopped. A command that is
 // cancelled or times out is killed with everything it started.
 //
-// A goroutine reads cmd.Stdin. It ends when Stdin returns after the command has ended; Exec does not wait for it.
+// A goroutine reads cmd.Stdin. It ends when Stdin returns after the command has ended. Exec does not wait for it,
+// because a Read of Stdin cannot be cancelled.
 func (d *Driver) Exec(ctx context.Context, ref string, cmd sandbox.Command) (sandbox.Result, error) {
 	b, err := d.find(ref)
 	if err != nil {
@@ -49,6 +50,7 @@ func (d *Driver) Exec(ctx context.Context, ref string, cmd sandbox.Command) (san
 	}
 	defer cancel()
 	c, run, err := d.launchCommand(limited, b, cmd, fate{}, std.inside)
+	// The command has its own copies. Otherwise its outputs would never end.
 	std.inside.Close()
 	if err != nil && limited.Err() != nil {
 		return cut(ctx, begin)
@@ -141,7 +143,8 @@ func background(cmd sandbox.Command) error {
 	return check(cmd)
 }
 
-// check refuses what cannot be passed to a program exactly as given.
+// check refuses what cannot be passed to a program exactly as given, because an argument ends with NUL, and gVisor's
+// runtime gets a command as JSON, which has only UTF-8.
 func check(cmd sandbox.Command) error {
 	if len(cmd.Argv) == 0 || cmd.Argv[0] == "" {
 		return fault.New(fault.Invalid, "the command is empty", "name a program to run")
@@ -198,7 +201,8 @@ func (d *Driver) launchCommand(ctx context.Context, b *box, cmd sandbox.Command,
 // begin starts a command in a running container.
 func (d *Driver) begin(ctx context.Context, c *container, cmd sandbox.Command, as fate, std streams) (command, error) {
 	for _, f := range std {
-		// Allow the box's user to open /dev/stdout. The null device stays as it is.
+		// Allow the box's user to open /dev/stdout. The null device stays as it is, because it belongs to the whole
+		// machine.
 		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
 			if err := f.Chown(int(c.who.hostUID), int(c.who.hostGID)); err != nil {
 				return nil, err

@@ -120,7 +120,7 @@ func boxPath(name string) (string, error) {
 }
 
 // open opens a path as a process of the box would: the box's / is the root for every link and every "..", and the
-// kernel's own links (/proc/…/root) are not followed.
+// kernel's own links (/proc/…/root) are not followed, because they lead out of the box.
 func (c *container) open(at *os.File, name string, flags int, mode uint32) (*os.File, error) {
 	how := &unix.OpenHow{
 		Flags: uint64(flags | unix.O_CLOEXEC), Mode: uint64(mode),

@@ -52,7 +52,7 @@ func (r *ociRuntime) attach(ctx context.Context, id string, process *specs.Proce
 	}
 	defer description.Close()
 	// The runtime writes the id of the process to this pipe when it has started it; we write when the runtime has
-	// ended.
+	// ended, so that the read always returns.
 	if err := unix.Mkfifo(call.pid, 0o600); err != nil {
 		return nil, err
 	}
@@ -62,6 +62,7 @@ func (r *ociRuntime) attach(ctx context.Context, id string, process *specs.Proce
 	}
 	defer news.Close()
 
+	// The runtime's process stays until the command ends, and the end of ctx must not kill it before.
 	cmd := r.subcommand(context.WithoutCancel(ctx), call.log, "exec", "--process", "/proc/self/fd/3", "--internal-pid-file", call.pid, id)
 	cmd.ExtraFiles = []*os.File{description}
 	std.Set(cmd)
@@ -135,7 +136,8 @@ func (r *ociRuntime) killOwnKernel(id string, pid int) {
 	killTree(pid, list, signal)
 }
 
-// parents parses the runtime's process table, whose columns differ between versions. The JSON form has only the ids.
+// parents parses the runtime's process table, whose columns differ between versions. It does not use the JSON form,
+// because that has only the ids.
 func parents(said string) map[int]process {
 	table := map[int]process{}
 	var columns []string
@@ -160,7 +162,8 @@ func parents(said string) map[int]process {
 	return table
 }
 
-// assemble assembles the file system of a box with its own kernel in dir, for the server.
+// assemble assembles the file system of a box with its own kernel in dir for the server, because the host does not see
+// the mounts of that kernel.
 func (b bundle) assemble(dir string) error {
 	view := append([]specs.Mount{{Source: b.root.path, Destination: "/"}}, b.shared()...)
 	for _, path := range b.root.binds {

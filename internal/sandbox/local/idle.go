@@ -19,7 +19,6 @@ import (
 // its slot or its reserved space. Its files stay, and its next use starts it again. A box is not idle while a command
 // is waited for or a command of Driver.Start runs.
 
-// touch records a use of the box.
 func (b *box) touch() { b.used.Store(time.Now().UnixNano()) }
 
 // idle returns for how long the box has not been used.
@@ -46,6 +45,7 @@ func (d *Driver) watchIdle() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var watch sync.WaitGroup
 	watch.Go(func() {
+		// More often for a short IdleStop, because a box would otherwise run up to a minute longer.
 		tick := time.NewTicker(min(time.Minute, d.cfg.IdleStop/4))
 		defer tick.Stop()
 		for {
@@ -67,6 +67,7 @@ func (d *Driver) stopIdle(ctx context.Context) {
 			if b.Disk {
 				holdAgain(b.diskImage())
 			}
+			// The idle time begins with the end of a command instead of its start.
 			if c.busy() {
 				b.touch()
 				return false
@@ -76,8 +77,8 @@ func (d *Driver) stopIdle(ctx context.Context) {
 	}
 }
 
-// stopIdlest stops the box that has been idle longest; boxes with something in the background come last. It reports
-// whether there was one.
+// stopIdlest stops the box that has been idle longest; boxes with something in the background come last, because
+// stopping a box ends that. It reports whether there was one.
 func (d *Driver) stopIdlest(ctx context.Context) bool {
 	boxes := d.running()
 	slices.SortFunc(boxes, func(a, b *box) int { return int(min(max(a.used.Load()-b.used.Load(), -1), 1)) })
@@ -134,7 +135,6 @@ func (d *Driver) admit(ctx context.Context, b *box) error {
 	})
 }
 
-// vacate frees a box's slot.
 func (d *Driver) vacate(b *box) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -142,7 +142,7 @@ func (d *Driver) vacate(b *box) {
 }
 
 // makeRoom calls do until it no longer fails with [fault.Exhausted]. After each failure it makes room: first it
-// releases space that stopped boxes have reserved, then it stops idle boxes one by one.
+// releases space that stopped boxes have reserved, because that disturbs nobody, then it stops idle boxes one by one.
 func (d *Driver) makeRoom(ctx context.Context, do func() error) error {
 	for reclaimed := false; ; reclaimed = true {
 		err := do()
@@ -159,6 +159,7 @@ func (d *Driver) makeRoom(ctx context.Context, do func() error) error {
 // It reports whether there was one.
 func (d *Driver) reclaim() (found bool) {
 	for _, b := range d.allBoxes() {
+		// A box that is in use is skipped, because its holder may be waiting for space itself.
 		if !b.Disk || !b.mu.TryLock() {
 			continue
 		}

@@ -36,9 +36,9 @@ func blockIdentity(block uint32) identity {
 	return identity{uids: m, gids: m, agent: agentID, hostUID: base + agentID, hostGID: base + agentID, rootUID: base}
 }
 
-// ownIdentity is for a server that is not root. The kernel lets it map one id, its own, and runc requires that to be 0
-// inside, whatever /etc/subuid says. Commands see themselves as user 0 without capabilities, and the server can read
-// and delete what they leave.
+// ownIdentity is for a server that is not root. It maps user 0 in the box to the server's user, because the kernel lets
+// it map only its own id, and runc requires that to be 0 inside, whatever /etc/subuid says. Commands see themselves as
+// user 0 without capabilities, and the server can read and delete what they leave.
 func ownIdentity() identity {
 	uid, gid := uint32(os.Getuid()), uint32(os.Getgid())
 	return identity{

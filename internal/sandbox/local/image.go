@@ -160,7 +160,6 @@ func (s *images) release(digest string) {
 	s.touch(digest)
 }
 
-// touch records a use of an image.
 func (s *images) touch(digest string) {
 	now := time.Now()
 	_ = os.Chtimes(filepath.Join(s.dir, digest, imageSizeFile), now, now) // an older server's image may have no such file
@@ -168,6 +167,7 @@ func (s *images) touch(digest string) {
 
 // add unpacks an image and makes room for it.
 func (s *images) add(ctx context.Context, image v1.Image, digest string) error {
+	// It gets its name when it is complete, so that a crash leaves no part of an image under a digest.
 	fresh, err := os.MkdirTemp(s.dir, "unpacking-")
 	if err != nil {
 		return err
@@ -206,6 +206,7 @@ func (s *images) collect(size int64) error {
 		if s.users[image.digest] > 0 {
 			continue
 		}
+		// Only renamed here, because removing an image takes long and must not hold the lock.
 		away := filepath.Join(s.dir, "removing-"+rand.Text())
 		if err = errors.Join(s.unreach(image.digest), os.Rename(filepath.Join(s.dir, image.digest), away)); err == nil {
 			removed = append(removed, away)
@@ -287,8 +288,9 @@ func (s *images) root(digest string) (rootfs, error) {
 	return root, nil
 }
 
-// reach prepares an image for this server's boxes. An older server may have unpacked it with another program of process
-// 1. If the server is root, boxes access the image by a path that their ids may pass.
+// reach prepares an image for this server's boxes. It completes the root again, because an older server may have
+// unpacked it with another program of process 1. If the server is root, boxes access the image by a path that their ids
+// may pass.
 func (s *images) reach(dir, open string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -357,7 +359,8 @@ func blocks(size int64) int64 {
 	return (size+block-1)/block*block + inode
 }
 
-// checkManifest refuses an image whose manifest exceeds the limits of an image.
+// checkManifest refuses an image whose manifest exceeds the limits of an image, so that its layers are not fetched
+// first.
 func checkManifest(image v1.Image) error {
 	manifest, err := image.Manifest()
 	if err != nil {
@@ -403,7 +406,6 @@ func content(layer v1.Layer) (io.ReadCloser, error) {
 	}{archive, closers{archive, compressed}}, nil
 }
 
-// closers closes several things as one.
 type closers []io.Closer
 
 func (c closers) Close() (err error) {
@@ -435,7 +437,8 @@ func unpack(ctx context.Context, image v1.Image, dir string, b *budget) error {
 	if err := os.Mkdir(filepath.Join(dir, "rootfs"), 0o755); err != nil {
 		return err
 	}
-	// Resolve every path of an archive below this root, whatever links earlier entries created.
+	// Resolve every path of an archive below this root. Otherwise links that earlier entries created could lead out of
+	// it.
 	root, err := os.OpenRoot(filepath.Join(dir, "rootfs"))
 	if err != nil {
 		return err
@@ -501,6 +504,7 @@ func applyEntry(root *os.Root, header *tar.Header, content io.Reader) error {
 		return removeChildren(root, path.Clean(dir))
 	}
 	if hidden, ok := strings.CutPrefix(base, whiteout); ok {
+		// Otherwise this would delete the directory itself or its parent.
 		if hidden == "" || hidden == "." || hidden == ".." {
 			return fault.New(fault.Invalid, "the image deletes a file without a name", "use another image")
 		}
@@ -511,7 +515,8 @@ func applyEntry(root *os.Root, header *tar.Header, content io.Reader) error {
 			return err
 		}
 	}
-	// The server must be able to enter and delete it. setuid has no effect in a box.
+	// Without setuid and similar bits, because they have no effect in a box. The server must be able to enter and
+	// delete a directory.
 	mode := header.FileInfo().Mode().Perm()
 	if header.Typeflag == tar.TypeDir {
 		if info, err := root.Lstat(file); err == nil && !info.IsDir() {
@@ -521,6 +526,7 @@ func applyEntry(root *os.Root, header *tar.Header, content io.Reader) error {
 		}
 		return errors.Join(root.MkdirAll(file, 0o755), root.Chmod(file, mode|0o700))
 	}
+	// Remove what a lower layer has there, because a file replaces a link instead of being written through it.
 	if err := removeIn(root, file); err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // inotifyPerUser is how many inotify instances the machine allows one user with all its user namespaces. All boxes
-// belong to one user.
+// belong to one user, and one of them would otherwise use up the instances of all.
 var inotifyPerUser = sync.OnceValue(func() int {
 	text, _ := os.ReadFile("/proc/sys/user/max_inotify_instances")
 	n, err := strconv.Atoi(strings.TrimSpace(string(text)))
@@ -27,8 +27,8 @@ var inotifyPerUser = sync.OnceValue(func() int {
 // boxInotify returns how many of them one box gets.
 func boxInotify() int { return max(8, inotifyPerUser()/8) }
 
-// limitInotify gives the user namespace of a process its own limit for inotify instances. Only a process inside can set
-// it, and no OCI runtime does, so nsenter enters the namespace.
+// limitInotify gives the user namespace of a process its own limit for inotify instances. nsenter enters the namespace,
+// because only a process inside can set the limit, and no OCI runtime does.
 func limitInotify(ctx context.Context, pid int) error {
 	const write = `echo "$0" > /proc/sys/user/max_inotify_instances`
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -25,7 +25,8 @@ type installation struct {
 	log     *slog.Logger
 }
 
-// graceName is a file that marks an installation whose boxes may outlive their server.
+// graceName is a file that marks an installation whose boxes may outlive their server, so that the servers of other
+// directories leave them alone.
 const graceName = "grace"
 
 // lockName is the file that the user of an installation locks.
@@ -50,10 +51,12 @@ func newInstallation(runs, name, runtimeCommand string, ownKernel bool, log *slo
 // With a grace, boxes that an earlier server left running continue.
 func (p *installation) takeOver(ctx context.Context, grace time.Duration) error {
 	runs := filepath.Dir(p.run)
+	// Everyone may pass, because the user ids of a box must reach their own files.
 	if err := os.MkdirAll(runs, 0o711); err != nil {
 		return err
 	}
-	all, err := lockFile(filepath.Join(runs, lockName), true) // one driver at a time
+	// One driver at a time, so that two do not clean up the same installation.
+	all, err := lockFile(filepath.Join(runs, lockName), true)
 	if err != nil {
 		return err
 	}

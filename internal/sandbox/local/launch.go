@@ -62,7 +62,8 @@ func (b *box) killSession(l launched) {
 
 func pidNamespace(pid int) string { return fmt.Sprintf("/proc/%d/ns/pid", pid) }
 
-// Launches reports whether commands can be launched. They cannot with gVisor, whose sandboxes end with their server.
+// Launches reports whether commands can be launched. They cannot with gVisor, because its sandboxes end with their
+// server.
 func (d *Driver) Launches() bool { return !d.runtime.ownKernel }
 
 // Launch starts a recorded command.
@@ -80,6 +81,8 @@ func (d *Driver) Launch(ctx context.Context, ref, id string, cmd sandbox.Command
 	for attempt := 1; ; attempt++ {
 		file, err := newRecord(name)
 		if errors.Is(err, os.ErrExist) {
+			// Such a command may be launched again, because nothing of it has run or will: its stub ends with its
+			// server.
 			if neverBegun(name) {
 				err = os.Remove(name)
 			} else {
@@ -109,6 +112,7 @@ func (d *Driver) Launch(ctx context.Context, ref, id string, cmd sandbox.Command
 			}
 			return nil
 		}
+		// The repetition is here, because each attempt needs a new record.
 		if fault.CodeOf(err) != fault.Exhausted || attempt == attempts {
 			return err
 		}
@@ -163,7 +167,7 @@ type launchedInput struct {
 	ref, id string
 }
 
-// Close ends the input, which process 1 also holds open.
+// Close ends the input. It also sends a message to process 1, because that holds the input open too.
 func (i *launchedInput) Close() error {
 	err := i.File.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -303,6 +307,7 @@ func (d *Driver) End(ctx context.Context, ref, id string, patience time.Duration
 	}
 	if patience > 0 {
 		for _, pid := range s.members() {
+			// Both, because a stopped process does not handle SIGTERM.
 			signalProcess(pid, unix.SIGTERM)
 			signalProcess(pid, unix.SIGCONT)
 		}
@@ -392,6 +397,7 @@ func (b *box) inheritLaunched(c *container) error {
 			continue
 		}
 		process, err := follow(l.pid)
+		// Check again, because another process may have got the pid before it was followed.
 		if err != nil || !l.runs() {
 			continue // it has ended meanwhile
 		}

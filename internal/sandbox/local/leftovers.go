@@ -180,7 +180,8 @@ func (c *container) makeRoom(g cgroups) {
 	for _, left := range list {
 		sum += len(left.pids)
 	}
-	if c.cgroup == "" && sum < limit*3/4 { // the limit also counts threads and those of process 1
+	// Less than above, because the limit also counts threads and those of process 1, and sum does not.
+	if c.cgroup == "" && sum < limit*3/4 {
 		return
 	}
 	for sum >= limit/2 {
@@ -212,15 +213,15 @@ func (c *container) endLeftovers() (found bool) {
 	return found
 }
 
-// tidyEvery is the time between two searches for control groups in which everything has ended. A search checks every
-// group that a command left, and a box may have a thousand.
+// tidyEvery is the time between two searches for control groups in which everything has ended. It is not shorter,
+// because a search checks every group that a command left, and a box may have a thousand.
 const tidyEvery = 5 * time.Second
 
 // guard protects a command that is waited for from leftovers until it has ended.
 func (c *container) guard(g cgroups, s *supervised) {
 	every := 100 * time.Millisecond
 	if c.cgroup == "" {
-		every = 500 * time.Millisecond // each check reads all processes of the machine
+		every = 500 * time.Millisecond // because each check reads all processes of the machine
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -236,6 +237,7 @@ func (c *container) guard(g cgroups, s *supervised) {
 		if c.cgroup != "" && due(&c.commands.tidied, tidyEvery) {
 			c.leftovers() // forgets those that have ended
 		}
+		// Only if something stops whatever it can, because a command may also stop itself.
 		if p, err := readProcess(s.pid); err == nil && p.state == "T" && c.underAttack() && c.endLeftovers() {
 			for _, pid := range s.members() {
 				signalProcess(pid, unix.SIGCONT)

@@ -110,6 +110,7 @@ func New(ctx context.Context, cfg Config) (*Driver, error) {
 		return nil, err
 	}
 	d.caps = d.capabilities(ctx)
+	// After the capabilities, because the bundle of a survivor contains them.
 	d.adoptSurvivors(ctx)
 	if err := d.probe(ctx); err != nil {
 		return nil, errors.Join(err, d.Close(ctx))
@@ -164,6 +165,7 @@ func prepare(cfg Config) (*Driver, error) {
 	case asRoot():
 		runs = "/run/arbe"
 	}
+	// The name comes from the directory, so that its next server finds what this one leaves.
 	sum := sha256.Sum256([]byte(cfg.Dir))
 	d := &Driver{
 		cfg: cfg, boxes: map[string]*box{}, slots: map[*box]bool{}, endIdling: func() {}, blocks: map[uint32]bool{},
@@ -285,7 +287,8 @@ func (d *Driver) capabilities(ctx context.Context) Capabilities {
 	return caps
 }
 
-// hasLandlock reports whether the kernel has the version of Landlock with which process 1 separates commands.
+// hasLandlock reports whether the kernel has the version of Landlock with which process 1 separates commands: 2,
+// because with version 1 commands could not move files between directories.
 func hasLandlock() bool {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	return errno == 0 && version >= 2

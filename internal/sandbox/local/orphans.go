@@ -50,7 +50,8 @@ var adoptOrphans = sync.OnceValue(func() error {
 	return nil
 })
 
-// beginStart must be called before the runtime starts something. Until endStart, no younger process counts as a stray.
+// beginStart must be called before the runtime starts something. Until endStart, no younger process counts as a stray,
+// because the call may be about to adopt it.
 func beginStart(c *call) {
 	orphans.mu.Lock()
 	defer orphans.mu.Unlock()
@@ -64,7 +65,8 @@ func endStart(c *call) {
 	lookAgain()
 }
 
-// adopt starts to wait for an orphan. Call it between beginStart and endStart of the call that started it.
+// adopt starts to wait for an orphan. Call it between beginStart and endStart of the call that started it. Otherwise it
+// could be reaped as a stray first.
 func adopt(pid int) (*child, error) {
 	p, err := os.FindProcess(pid)
 	if err != nil {
@@ -115,8 +117,8 @@ func reapStrays() {
 			if err != nil || orphans.adopted[pid] || !mayBeStray(pid) {
 				continue
 			}
-			// A process in a pid namespace below ours is nobody's child here. A waited-for process is reaped at once,
-			// so only one that is still there at the next check is considered.
+			// A process in a pid namespace below ours is nobody's child here. Of the others, only one that is still
+			// there at the next check is reaped, because a process that is waited for is reaped at once.
 			if belowOurNamespace(pid) || (orphans.suspects[pid] && !waitedFor(pid)) {
 				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil) // an error means that it is already gone
 			} else {
@@ -165,7 +167,7 @@ func waitedFor(pid int) bool {
 			return true
 		}
 	}
-	// Without support for pidfds on the machine, this is unknown.
+	// Without support for pidfds on the machine, this is unknown, and the process must not be reaped.
 	own, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err == nil {
 		unix.Close(own)

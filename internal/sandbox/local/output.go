@@ -70,7 +70,8 @@ func duplicate(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// pump starts to move bytes. Call it when the command runs: before that, anything on the pipes comes from the runtime.
+// pump starts to move bytes. Call it when the command runs, because before that, anything on the pipes comes from the
+// runtime.
 func (p *pipes) pump(cmd sandbox.Command) {
 	if p.stdin != nil {
 		go func() {
@@ -96,7 +97,8 @@ func (p *pipes) drain() {
 	}
 }
 
-// mostDropping is how many outputs of ended commands a box may hold open. Each uses a file descriptor of the server.
+// mostDropping is how many outputs of ended commands a box may hold open. It is limited, because each uses a file
+// descriptor of the server.
 const mostDropping = 256
 
 // dropping are the outputs of a box's ended commands that background processes hold open.
@@ -175,6 +177,7 @@ func (o *output) deliver(data []byte) {
 		return
 	}
 	if _, err := o.sink.Write(data); err != nil {
+		// The pump goes on without it. Otherwise the command would block.
 		o.sink = nil
 	}
 }

@@ -28,7 +28,8 @@ import (
 // Process 1 holds a lock on the record while it may write to it. The kernel releases the lock when process 1 ends,
 // however it ends. So a record without an end and without a lock will never have an end.
 
-// mostRecorded is how much of the beginning of an output is kept. It is on the server's disk, not on the box's.
+// mostRecorded is how much of the beginning of an output is kept. It is limited, because it is on the server's disk
+// instead of the box's.
 const mostRecorded = 16 << 20
 
 // newRecord creates a file that is locked when it appears, because without a lock it would count as the record of a
@@ -115,6 +116,7 @@ func (r *recording) open(cmd sandbox.Command, std *streams) (err error) {
 		}
 		r.outputs = append(r.outputs, os.NewFile(uintptr(pair[0]), "output"))
 		std[i+1] = os.NewFile(uintptr(pair[1]), "output")
+		// Only the end of process 1, because a command would fail to write to a full pipe that does not block.
 		err = unix.SetNonblock(pair[0], true)
 	}
 	if err == nil && cmd.Merged {
@@ -130,7 +132,7 @@ type launched struct {
 	ooms    int    // how often the box had been out of memory
 }
 
-// begun records the process of the command.
+// begun records the process of the command before it runs, so that a later server finds it.
 func (r *recording) begun(l launched) error {
 	entry := make([]byte, supervisor.EntryHeader)
 	for _, n := range []uint64{uint64(l.pid), l.started, uint64(l.ooms)} {
@@ -159,7 +161,7 @@ func decodeLaunched(content []byte) launched {
 	return launched{int(number(0)), number(1), int(number(2))}
 }
 
-// runs reports whether the process is running.
+// runs reports whether the process is running. It compares the start, because another process may have got the pid.
 func (l launched) runs() bool {
 	p, err := readProcess(l.pid)
 	return err == nil && p.started == l.started && p.state != "Z"
@@ -172,6 +174,7 @@ func neverBegun(name string) bool {
 		return false
 	}
 	defer file.Close()
+	// While it is locked, its launch may be in progress and must not be repeated.
 	if unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil {
 		return false
 	}
@@ -244,6 +247,8 @@ func (r *recordReader) deliver() (ended bool, err error) {
 
 // read reads what is at the position. In a hole, the position moves to its end.
 func (r *recordReader) read() ([]byte, error) {
+	// Process 1 makes holes only while nobody has this lock. Otherwise a hole could begin in an entry that is being
+	// read.
 	lock := unix.Flock_t{Type: unix.F_RDLCK}
 	if err := unix.FcntlFlock(r.file.Fd(), unix.F_OFD_SETLKW, &lock); err != nil {
 		return nil, err
@@ -307,7 +312,7 @@ func (r *recordReader) entry(kind byte, at time.Time, content []byte) (last bool
 }
 
 // gap delivers a gap if less was read than was written before an entry that begins at start. What is missing before the
-// position that the reader began at, it had before.
+// reader's first position is not a gap, because the reader already has it.
 func (r *recordReader) gap(at time.Time, start, output int64) error {
 	missing := output - r.output
 	if r.output = output; missing <= 0 || start <= r.from {

@@ -19,8 +19,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/outbound"
 )
 
-// registries are the registries from which images may come. As members name images, a registry may be anybody's server.
-// So it is reached only at public addresses, gets no credentials, and its responses are limited.
+// registries are the registries from which images may come. By default, a registry is reached only at public addresses,
+// gets no credentials, and its responses are limited, because members name images, and a registry may therefore be
+// anybody's server.
 type registries struct {
 	allowed     []string // all if empty
 	private     []string

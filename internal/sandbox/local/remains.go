@@ -68,6 +68,7 @@ func (p *installation) endOne(ctx context.Context, id string) error {
 			return err
 		}
 	}
+	// Last, so that a container of which something is left is found again.
 	return os.RemoveAll(dir)
 }
 
@@ -112,6 +113,7 @@ func (p *installation) sweep(ctx context.Context, goOn bool) error {
 
 // clear removes the run directory and the control group, except for the directories of dead containers.
 func (p *installation) clear() error {
+	// First, because removing the contents of a mounted disk would remove somebody's work.
 	if err := unmountBelow(p.run); err != nil {
 		return err
 	}

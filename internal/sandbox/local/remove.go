@@ -89,7 +89,7 @@ func removeFlat(top *os.File, name string, moved *int) error {
 				}
 				continue
 			}
-			// It must be writable to be moved.
+			// It must be writable, because moving a directory changes its parent entry.
 			below, err := openWritable(int(dir.Fd()), entry.Name())
 			if err != nil {
 				return err
@@ -116,13 +116,15 @@ func removeFlat(top *os.File, name string, moved *int) error {
 	return err
 }
 
-// openWritable makes a directory readable and writable for its owner, and opens it. It refuses a link to one.
+// openWritable makes a directory readable and writable for its owner, and opens it. It refuses a link to one, because a
+// box may have created it.
 func openWritable(at int, name string) (*os.File, error) {
 	handle, err := unix.Openat(at, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(handle)
+	// By this path, because an O_PATH descriptor itself can be neither changed nor read.
 	path := fmt.Sprintf("/proc/self/fd/%d", handle)
 	if err := unix.Chmod(path, 0o700); err != nil {
 		return nil, err

@@ -93,6 +93,7 @@ func (r *ociRuntime) kill(ctx context.Context, id string) error {
 	if err != nil || state.Status == "stopped" || state.Pid <= 0 {
 		return nil // never created, or gone
 	}
+	// A pidfd, because another process may get the pid when this one has ended.
 	fd, err := unix.PidfdOpen(state.Pid, 0)
 	if err != nil {
 		return nil // ended meanwhile
@@ -113,7 +114,6 @@ func (r *ociRuntime) kill(ctx context.Context, id string) error {
 	}
 }
 
-// delete deletes the runtime's state of a container.
 func (r *ociRuntime) delete(ctx context.Context, id string) error {
 	return r.toEnd(ctx, func(ctx context.Context) error {
 		return r.client().Delete(ctx, id, &runc.DeleteOpts{Force: true})

@@ -40,8 +40,8 @@ var denied = []string{
 const newNamespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
 	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// sockets are the socket families that commands may use. Others are old kernel code, or (vsock) not part of the network
-// namespace.
+// sockets are the socket families that commands may use. Others are denied, because they are old kernel code, or
+// (vsock) not part of the network namespace.
 var sockets = []uint64{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
 
 // terminalInput are the requests that type into a terminal that someone else reads.
@@ -56,8 +56,8 @@ var allowed = sync.OnceValues(func() (*specs.LinuxSeccomp, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the list of system calls: %w", err)
 	}
-	// Calls whose arguments matter have rules of our own. A filter cannot inspect clone3's argument block, so the list
-	// makes it return ENOSYS, and a C library falls back to clone.
+	// Calls whose arguments matter have rules of our own. The list makes clone3 return ENOSYS, because a filter cannot
+	// inspect its argument block. A C library then falls back to clone.
 	own := []string{"socket", "socketpair", "ioctl", "clone", "unshare", "io_setup"}
 	for i := range filter.Syscalls {
 		rule := &filter.Syscalls[i]
@@ -78,7 +78,8 @@ var allowed = sync.OnceValues(func() (*specs.LinuxSeccomp, error) {
 	for _, arg := range others(1, terminalInput) {
 		allow("ioctl", arg)
 	}
-	// The kernel has 65,536 requests of this old interface for the whole machine. Programs work without it.
+	// Denied, because the kernel has 65,536 requests of this old interface for the whole machine. Programs work without
+	// it.
 	enosys := uint(unix.ENOSYS)
 	filter.Syscalls = append(filter.Syscalls, specs.LinuxSyscall{Names: []string{"io_setup"}, Action: specs.ActErrno, ErrnoRet: &enosys})
 	filter.Architectures = architecture()
@@ -124,8 +125,8 @@ func masked(index uint, mask, value uint64) specs.LinuxSeccompArg {
 }
 
 // others returns matches of which exactly one holds if the lower 32 bits of argument index, which are all that the
-// kernel looks at, are none of the values. A filter that allows cannot express "unless" in another way: the matches are
-// the branches that leave the binary tree of all numbers before it reaches a value.
+// kernel looks at, are none of the values. It returns several, because a filter that allows cannot express "unless" in
+// another way: the matches are the branches that leave the binary tree of all numbers before it reaches a value.
 func others(index uint, values []uint32) (matches []specs.LinuxSeccompArg) {
 	for bit := range 32 {
 		var seen []uint32

@@ -129,6 +129,7 @@ func hear(c *net.UnixConn, kinds ...byte) (kind byte, value uint32, files []int,
 			return want, binary.LittleEndian.Uint32(text[2:]), files, nil
 		}
 	}
+	// Otherwise they would stay open in the server.
 	for _, fd := range files {
 		unix.Close(fd)
 	}
@@ -155,7 +156,8 @@ type supervised struct {
 	killedFor atomic.Bool // the server killed it
 }
 
-// executions numbers control groups; series distinguishes them from those of earlier servers.
+// executions numbers control groups; series distinguishes them from those of earlier servers, because a box that
+// survived its server still has them.
 var (
 	executions atomic.Uint64
 	series     = strings.ToLower(rand.Text()[:8])
@@ -177,7 +179,7 @@ type fate struct {
 // supervise starts a command. When it returns without an error, the command runs within its limits.
 //
 // If ctx ends before the command was released, what was started is ended before supervise returns. Later ctx has no
-// effect: a command that may have run counts as started.
+// effect, because a command that may have run must count as started.
 func (c *container) supervise(ctx context.Context, g cgroups, cmd sandbox.Command, as fate, std streams) (_ *supervised, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -226,10 +228,12 @@ func (c *container) supervise(ctx context.Context, g cgroups, cmd sandbox.Comman
 		if c.cgroup != "" {
 			l.ooms = g.oomKills(c.cgroup)
 		}
+		// Before the command runs, so that a later server finds its process.
 		if err := as.record.begun(l); err != nil {
 			return nil, err
 		}
 	}
+	// Otherwise the first commands could use up the inotify instances of all boxes.
 	if c.limited != nil {
 		select {
 		case <-c.limited:
@@ -265,6 +269,7 @@ func (s *supervised) makeStub(ctx context.Context, stub supervisor.Command, as f
 	}
 	theirs := os.NewFile(uintptr(pair[1]), "control")
 	defer theirs.Close()
+	// Otherwise the file would have no deadlines, which release needs.
 	if err := unix.SetNonblock(pair[0], true); err != nil {
 		unix.Close(pair[0])
 		return err
@@ -356,8 +361,8 @@ func (s *supervised) release() error {
 	return nil
 }
 
-// discard ends what was started of a command. The stub may not be in its control group yet, so it is killed first. Then
-// only what it started remains if it became the command, and that is in the group.
+// discard ends what was started of a command. It kills the stub first, because that may not be in its control group
+// yet. Then only what it started remains if it became the command, and that is in the group.
 func (s *supervised) discard() {
 	if s.group != "" && s.pid != 0 {
 		_ = unix.PidfdSendSignal(s.pidfd, unix.SIGKILL, nil, 0) // an error means that it has ended
@@ -388,7 +393,8 @@ func (s *supervised) closePidfd() {
 
 func (s *supervised) ended() <-chan struct{} { return s.done }
 
-// exitCode returns the command's exit code in a shell's form. If its box ended, the command was killed.
+// exitCode returns the command's exit code in a shell's form. Without a report, the box has ended, and the command was
+// therefore killed.
 func (s *supervised) exitCode() int {
 	if !s.reported {
 		return 128 + int(unix.SIGKILL)
@@ -427,5 +433,4 @@ func (s *supervised) forget() {
 	}
 }
 
-// close closes the connection.
 func (s *supervised) close() { s.conn.Close() }

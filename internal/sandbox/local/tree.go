@@ -35,7 +35,8 @@ func readProcess(pid int) (process, error) {
 	if err != nil {
 		return process{}, err
 	}
-	// "pid (name) state parent group session …". The name may contain anything, including parentheses.
+	// "pid (name) state parent group session …". The name ends at the last parenthesis, because it may contain
+	// parentheses itself.
 	before, after := strings.IndexByte(string(text), '('), strings.LastIndexByte(string(text), ')')
 	if before < 0 || after < before {
 		return process{}, fmt.Errorf("process %d: %q is not an entry", pid, text)

@@ -48,6 +48,7 @@ func (w *watcher) watch(name string) (changed <-chan struct{}, stop func(), err 
 
 // use calls do with the instance's descriptor. Callers hold w.mu.
 func (w *watcher) use(do func(fd int) error) error {
+	// Not Fd, because that would make the descriptor blocking, and closing it would no longer end deliver.
 	raw, err := w.events.SyscallConn()
 	if err != nil {
 		return err
@@ -96,6 +97,7 @@ func (w *watcher) deliver(events *os.File) {
 			for c := range w.byWatch[int32(binary.NativeEndian.Uint32(rest))] {
 				select {
 				case c <- struct{}{}:
+				// Not needed, because a token that is there already makes the follower read again.
 				default:
 				}
 			}
