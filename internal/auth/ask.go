@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// askTimeout limits a query whose answer several callers may wait for. It is not tied to any caller's context.
+	// askTimeout limits a query whose answer several callers may wait for. No caller's context limits it, because the
+	// others would lose the answer.
 	askTimeout = 20 * time.Second
 	// shareAnswerFor is the greatest age of a query whose answer another caller may share.
 	shareAnswerFor = 500 * time.Millisecond
@@ -29,9 +30,11 @@ func (a *Auth) credentials(ctx context.Context, from query.DBTX, hashes [][]byte
 	for _, row := range rows {
 		c := credential{agent: row.AgentID, kind: row.Credential, house: row.HouseID, status: row.Status}
 		if !row.Lasting {
+			// The database returns the remaining time instead of a date, because its clock may differ from ours.
 			c.until = asked.at.Add(time.Duration(row.Lasts * float64(time.Second)))
 		}
 		all[row.Which-1] = c
+		// A refusal is not kept, because facts only ever allow.
 		if c.status == "ok" {
 			a.facts.keep(asked, credentialWord(hashes[row.Which-1]), c)
 		}
@@ -130,6 +133,7 @@ func membershipOf(agent string, t targetFacts, m memberFacts) membership {
 // no change in between, share one query.
 func askOne[S, T any](ctx context.Context, a *Auth, name string, subject S, ask func(context.Context, query.DBTX, []S) ([]T, error)) (answer T, err error) {
 	holds, changes := a.facts.state()
+	// Each caller asks then, because a change between two callers would go unnoticed.
 	if !holds {
 		all, err := ask(ctx, a.db.Pool(), []S{subject})
 		if err != nil {
@@ -137,8 +141,10 @@ func askOne[S, T any](ctx context.Context, a *Auth, name string, subject S, ask 
 		}
 		return all[0], nil
 	}
+	// A change, or half a second, gives the query another name, so that nobody shares an older answer.
 	name = fmt.Sprint(name, "@", changes, "/", time.Now().UnixNano()/int64(shareAnswerFor))
 	result := a.asked.DoChan(name, func() (any, error) {
+		// Not the caller's context, because others may wait for the answer too.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 		defer cancel()
 		return ask(ctx, a.db.Pool(), []S{subject})

@@ -8,8 +8,8 @@
 // ([Auth.While]).
 //
 // An allowed request costs no round trip to the database. Answers are kept in memory (facts.go) while the server
-// receives notifications of changes (listen.go). Triggers in the database send them, so no code can forget to. A change
-// takes effect on the server that makes it before it returns, and on all others within a second, even if its
+// receives notifications of changes (listen.go). Triggers in the database send them, so that no code can forget to. A
+// change takes effect on the server that makes it before it returns, and on all others within a second, even if its
 // notification is lost: then the database is asked every time (ask.go).
 package auth
 
@@ -138,8 +138,8 @@ func (a *Auth) Authenticate(ctx context.Context, token string) (Principal, error
 	return Principal{Agent: c.agent, Credential: c.kind, House: c.house, hash: hash, until: c.until}, nil
 }
 
-// ended reports whether the credential has expired. It checks the monotonic clock, which cannot be set back, and the
-// wall clock, which goes on while the machine sleeps.
+// ended reports whether the credential has expired. It checks two clocks, because the wall clock can be set back, and
+// the monotonic clock stops while the machine sleeps.
 func (c credential) ended(now time.Time) bool {
 	return !c.until.IsZero() && !(now.Before(c.until) && now.Round(0).Before(c.until.Round(0)))
 }
@@ -184,7 +184,7 @@ func (a *Auth) StartSessionTx(ctx context.Context, tx pgx.Tx, agent string) (tok
 
 // Link returns whom a login link's token would log in, and leaves the link valid. Errors: those of [Auth.Redeem].
 func (a *Auth) Link(ctx context.Context, link string) (p Principal, err error) {
-	// The server's role cannot read other people's links. It can redeem one and roll that back.
+	// It redeems the link and rolls that back, because the server's role cannot read other people's links.
 	tx, err := a.db.Pool().Begin(ctx)
 	if err != nil {
 		return Principal{}, db.Explain(err)
@@ -226,7 +226,7 @@ func (a *Auth) EndSession(ctx context.Context, p Principal) error {
 // newToken returns a random credential of 256 bits.
 func newToken() string { return strings.ToLower(rand.Text() + rand.Text()) }
 
-// digest returns what the database stores of a credential.
+// digest returns what the database stores of a credential: its hash, so that nobody who reads the database can use it.
 func digest(token string) []byte {
 	h := sha256.Sum256([]byte(token))
 	return h[:]

@@ -56,7 +56,7 @@ var requirements = map[Action]struct {
 	CreateBotCredential: {unlimited: true, owner: true},
 	// A leaked credential for one house must not be able to end the others that work in it.
 	RevokeCredential: {unlimited: true, owner: true},
-	// Whoever joins stays a member after the inviting credential has ended.
+	// A leaked credential for one house must not be able to add members, who stay after it has ended.
 	Invite: {unlimited: true, owner: true},
 	Leave:  {unlimited: true},
 	Govern: {unlimited: true, owner: true},
@@ -133,8 +133,8 @@ func (t Target) log(ctx context.Context, p Principal, at membership) {
 // from. Without a role the target does not exist for the principal.
 type membership struct{ house, role, thread string }
 
-// fixedMembership returns the membership if it is certain without a query: a thread token can do nothing elsewhere, and
-// what it can do in its house was looked up when it was shown.
+// fixedMembership returns the membership if it is certain without a query, because a thread token can do nothing
+// elsewhere, and what it can do in its house was looked up when it was shown.
 func (p Principal) fixedMembership(target Target) (membership, bool) {
 	switch {
 	case p.Thread != "" && target.kind != artifactKind:
@@ -168,7 +168,8 @@ func (p Principal) authorize(action Action, target Target, at membership) error 
 	return nil
 }
 
-// missing returns the same error for a target that does not exist and for someone else's.
+// missing returns the same error for a target that does not exist and for someone else's, so that nobody learns what
+// other houses have.
 func missing(t Target) error {
 	next := map[string]string{
 		houseKind:     "list your houses with: arbe house list",
@@ -179,6 +180,7 @@ func missing(t Target) error {
 		artifactKind:  "list the artifacts with: arbe artifact list",
 	}[t.kind]
 	id := t.id
+	// It is shortened, because it may be anything that the caller sent.
 	if len(id) > 64 {
 		id = id[:64] + "…"
 	}

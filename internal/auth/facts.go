@@ -32,7 +32,7 @@ const (
 type facts struct {
 	mu     sync.Mutex
 	byWord *simplelru.LRU[string, any]
-	// changed counts the changes of words, by the words' hash.
+	// changed counts the changes of words by the words' hash, so that it needs no entry for each word.
 	changed [64]uint64
 	changes uint64
 	seed    maphash.Seed
@@ -69,7 +69,7 @@ func memberWord(house, agent string) string { return "member:" + house + "/" + a
 func signingKeyWord(id string) string       { return "signing_key:" + id }
 func (t Target) word() string               { return t.kind + ":" + t.id }
 
-// tokenWord is for what a thread token says, which never changes. The database does not notify of it.
+// tokenWord is for what a thread token says. The database does not notify of it, because it never changes.
 func tokenWord(hash []byte) string { return "token:" + hex.EncodeToString(hash) }
 
 // agentWord is for all memberships of an agent. This package derives its changes; the database does not notify of it.
@@ -105,7 +105,7 @@ func (f *facts) holds(now time.Time) bool {
 	if !f.listening || now.Sub(f.proven) >= leaseTime {
 		return false
 	}
-	// The monotonic clock stops while the machine sleeps.
+	// Check the wall clock too, because the monotonic clock stops while the machine sleeps.
 	asleep := now.Round(0).Sub(f.proven.Round(0))
 	return asleep < leaseTime && asleep > -leaseTime
 }
@@ -123,7 +123,8 @@ type moment struct {
 	changed [64]uint64
 }
 
-// moment returns the current moment. Call it before the query whose answer keep stores.
+// moment returns the current moment. Call it before the query whose answer keep stores, so that keep notices a change
+// during the query.
 func (f *facts) moment() moment {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -166,7 +167,8 @@ func (f *facts) shard(word string) int {
 	return int(maphash.String(f.seed, word) % uint64(len(f.changed)))
 }
 
-// setListening reports that notifications are received from now on, or no longer.
+// setListening reports that notifications are received from now on, or no longer. It deletes all facts, because changes
+// may have been missed.
 func (f *facts) setListening(yes bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

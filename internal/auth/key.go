@@ -168,8 +168,8 @@ func fromKeyRow(r query.ApiKey) APIKey {
 	}
 }
 
-// recordUsesEvery is how long uses of keys are collected before they are written together. It keeps requests from
-// costing a write each.
+// recordUsesEvery is how long uses of keys are collected before they are written together. Otherwise each request would
+// cost a write.
 const recordUsesEvery = time.Minute
 
 // keyUses collects when keys were used. Uses that are not recorded when the program ends are lost.

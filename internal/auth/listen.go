@@ -14,7 +14,7 @@ import (
 
 const (
 	// proveEvery is the time between two proofs that the listening connection receives notifications, and proveTimeout
-	// limits each. Both together are less than leaseTime, so a silent connection is replaced before facts become
+	// limits each. Both together are less than leaseTime, so that a silent connection is replaced before facts become
 	// invalid.
 	proveEvery   = 200 * time.Millisecond
 	proveTimeout = 400 * time.Millisecond
@@ -46,6 +46,7 @@ func (a *Auth) Listen() (stop func()) {
 // changed deletes the facts under words and rechecks the watches that depend on them. A change of a membership affects
 // every answer about its agent.
 func (a *Auth) changed(heard []string) {
+	// A copy, because other listeners get the same slice.
 	words := slices.Clone(heard)
 	for _, word := range heard {
 		if agent, ok := changedAgent(word); ok {

@@ -54,7 +54,7 @@ type watch struct {
 	action Action
 	target Target
 	cancel context.CancelCauseFunc
-	// expiry checks the watch when its credential expires.
+	// expiry checks the watch when its credential expires, because nothing notifies of that.
 	expiry *time.Timer
 }
 
@@ -74,7 +74,7 @@ func (w *watch) words() []string {
 func (w *watch) membershipKey() membershipKey { return membershipKey{w.target, w.p.Agent} }
 
 // rechecker holds all watches of this server. When a change may have ended the permission of some, it asks the database
-// about all of them together.
+// about all of them together, so that the number of queries does not grow with the watches.
 type rechecker struct {
 	auth *Auth
 	// interval is the time between two checks of all watches while notifications are not received.
@@ -93,8 +93,8 @@ func newRechecker(a *Auth, every time.Duration) *rechecker {
 	return &rechecker{auth: a, interval: every, watches: map[*watch]struct{}{}, byWord: map[string]map[*watch]struct{}{}, due: map[*watch]struct{}{}}
 }
 
-// add starts a watch. A change between the answer of [Auth.Authorize] and now may have gone unnoticed, so the watch is
-// checked unless facts in memory allow it.
+// add starts a watch. The watch is checked unless facts in memory allow it, because a change since the answer of
+// [Auth.Authorize] may have gone unnoticed.
 func (l *rechecker) add(w *watch) {
 	l.mu.Lock()
 	l.watches[w] = struct{}{}
@@ -208,7 +208,8 @@ func (l *rechecker) run() {
 func (l *rechecker) check(ctx context.Context, from query.DBTX, watches []*watch) error {
 	refuse, err := l.auth.recheck(ctx, from, watches)
 	if err != nil {
-		return err // the database is unreachable, so nothing new can be read anyway
+		// No watch ends, because while the database is unreachable nothing new can be read anyway.
+		return err
 	}
 	for _, w := range watches {
 		if err := refuse(w); err != nil {
@@ -239,7 +240,7 @@ func (a *Auth) allowedFromMemory(w *watch) bool {
 // recheck looks up the credentials and memberships of all watches in at most three round trips. It returns a function
 // with what [Auth.Authenticate] and [Auth.Authorize] would answer for each watch.
 func (a *Auth) recheck(ctx context.Context, from query.DBTX, watches []*watch) (refuse func(*watch) error, err error) {
-	// Many watches share a credential or a membership. Each is looked up once, under its index.
+	// Each credential and membership is looked up once, under its index, because many watches share them.
 	byHash, byToken, byMembership := map[string]int{}, map[string]int{}, map[membershipKey]int{}
 	var hashes [][]byte
 	var shown []*claims

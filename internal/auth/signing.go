@@ -18,8 +18,8 @@ const (
 	// overlap is how long a replaced key is kept: until the last token that it signed has expired, and some time for
 	// clocks that differ and requests in progress.
 	overlap = TokenTTL + 10*time.Minute
-	// readKeysEvery is the shortest time between two reads of the keys for an unknown id. It bounds what made-up ids
-	// can cost.
+	// readKeysEvery is the shortest time between two reads of the keys for an unknown id. Otherwise each made-up id
+	// would cost a query.
 	readKeysEvery = time.Second
 )
 
@@ -52,6 +52,7 @@ func (a *Auth) rotate(ctx context.Context, unlessYounger, keepFor time.Duration)
 		return err
 	}
 	return a.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		// Otherwise each of several servers that start together would add a key.
 		if err := a.q.LockSigningKeys(ctx, tx); err != nil {
 			return err
 		}
@@ -94,6 +95,7 @@ func (k *keyring) get(ctx context.Context, id string) ([]byte, error) {
 		return nil, ctx.Err()
 	}
 	key, read := k.known(id)
+	// Do not read the keys again if another caller has read them since, because every key of that time is known then.
 	if key != nil || read.After(came) {
 		return key, nil
 	}
@@ -117,6 +119,7 @@ func (k *keyring) known(id string) (key []byte, read time.Time) {
 
 // newest reads the keys and returns the one that signs, with its id; nil if there is none yet.
 func (k *keyring) newest(ctx context.Context) (key []byte, id string, err error) {
+	// Before the query, because a key that is added meanwhile may be missing.
 	began := time.Now()
 	rows, err := k.q.SigningKeys(ctx, k.from)
 	if err != nil {

@@ -120,9 +120,10 @@ func (a *Auth) sign(ctx context.Context, c claims) (ThreadToken, error) {
 	return ThreadToken{Token: text, House: c.House, Thread: c.Thread, Agent: c.Subject, Scopes: c.Scopes, ExpiresAt: c.ExpiresAt.Time}, err
 }
 
-// looksSigned distinguishes thread tokens from all other credentials, which contain no dots.
+// looksSigned distinguishes thread tokens from all other credentials by their dots, because the others contain none.
 func looksSigned(token string) bool { return strings.Count(token, ".") == 2 }
 
+// parser accepts only our algorithm, because a forged token could otherwise name a weaker one, or none.
 var parser = jwt.NewParser(jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithIssuer(issuer), jwt.WithExpirationRequired())
 
 // authenticateToken is [Auth.Authenticate] for thread tokens.

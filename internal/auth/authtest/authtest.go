@@ -1,6 +1,6 @@
 // Package authtest has every kind of principal with its credentials, and reads the tables that specify what each may do
-// through a door. The test of a door checks every cell of its table, so a new kind of principal needs a column in each
-// table, and a new operation a line.
+// through a door. Because the test of a door checks every cell of its table, a new kind of principal needs a column in
+// each table, and a new operation a line.
 package authtest
 
 import (
@@ -93,6 +93,7 @@ func New(t testing.TB, d *dbtest.Database, a *auth.Auth) *Cast {
 	_, c.annexKey = c.key(t, c.Annex, c.Member, c.Member)
 	c.old = map[string]string{}
 	c.old["session"] = c.newSession(t)
+	// In the database, because no call creates a credential that has already expired.
 	c.exec(t, "update login_sessions set expires_at = now() where hash = $1", digest(c.old["session"]))
 	for _, end := range []string{"expires_at", "revoked_at"} {
 		id, key := c.key(t, c.House, c.Member, c.Member)
@@ -107,8 +108,9 @@ type Owner interface {
 	Exec(ctx context.Context, statement string, args ...any) (pgconn.CommandTag, error)
 }
 
-// Heard waits until a server has received all changes of permission that others committed before. It makes a change of its
-// own, which the server receives last: it deletes a key.
+// Heard waits until a server has received all changes of permission that others committed before. It makes a change of
+// its own (it deletes a key) and waits until the server has received that, because notifications arrive in the order of
+// the commits.
 func Heard(t testing.TB, owner Owner, a *auth.Auth) {
 	t.Helper()
 	key := rand.Text()
@@ -239,7 +241,7 @@ func (c *Cast) Credentials(t testing.TB, principal string) map[string]Credential
 	return all[principal]
 }
 
-// Forge changes the content of a token, and signs it with arbe's own key.
+// Forge changes the content of a token, and signs it with arbe's own key, so that only the change can make it invalid.
 func (c *Cast) Forge(t testing.TB, token string, change func(header, claims map[string]any)) string {
 	t.Helper()
 	parts := strings.Split(token, ".")
@@ -264,7 +266,7 @@ func (c *Cast) Forge(t testing.TB, token string, change func(header, claims map[
 	return parts[0] + "." + parts[1] + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// mirror reverses a text.
+// mirror reverses a text, so that a signature keeps its form but is not valid.
 func mirror(s string) string {
 	b := []byte(s)
 	slices.Reverse(b)
