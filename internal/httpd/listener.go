@@ -23,6 +23,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			conn.Close()
 			continue
 		}
+		// Once, because a connection may be closed more than once.
 		counted := counted{conn, sync.OnceFunc(func() { <-l.free })}
 		if tcp, ok := conn.(*net.TCPConn); ok {
 			return &countedTCP{tcp, counted.once}, nil
@@ -42,7 +43,8 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// countedTCP keeps the further methods of a TCP connection.
+// countedTCP keeps the further methods of a TCP connection, because a handler that takes it over may write to its
+// socket.
 type countedTCP struct {
 	*net.TCPConn
 	once func()

@@ -19,7 +19,8 @@ type Memory struct {
 // share is what one client holds.
 type share struct {
 	free *semaphore.Weighted
-	// users are the leases that exist or are being waited for.
+	// users are the leases that exist or are being waited for. A share without any is removed, so that clients that
+	// left cost nothing.
 	users int
 }
 
@@ -36,9 +37,11 @@ type Lease struct {
 	bytes  int64
 }
 
-// Take reserves bytes for a client, limited to what each client may hold. It waits until they are free or ctx ends.
+// Take reserves bytes for a client, limited to what each client may hold, because more would never be free. It waits
+// until they are free or ctx ends.
 func (m *Memory) Take(ctx context.Context, who string, bytes int64) (*Lease, error) {
 	l := m.lease(who, bytes)
+	// The client's share first, so that a client that waits for its own memory holds none of the others'.
 	if err := l.share.free.Acquire(ctx, l.bytes); err != nil {
 		m.leave(l)
 		return nil, err

@@ -20,9 +20,9 @@ const (
 // past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
-// patience limits how long a handler waits for its client in one direction. An HTTP/1 deadline ends only calls that are
-// waiting, so it can stay set. An HTTP/2 deadline ends the stream even if nothing waits, so it is set only when a wait
-// takes too long.
+// patience limits how long a handler waits for its client in one direction. An HTTP/1 deadline can stay set, because it
+// ends only calls that are waiting. An HTTP/2 deadline is set only when a wait takes too long, because it ends the
+// stream even if nothing waits.
 type patience struct {
 	set     func(time.Time) error
 	lasting bool
@@ -112,6 +112,7 @@ type body struct {
 
 func (b *body) Read(p []byte) (n int, err error) {
 	now := time.Now()
+	// From the first read, because the handler decides when that is.
 	if b.started.IsZero() {
 		b.started = now
 	}
@@ -240,7 +241,7 @@ func (w *writer) refuse(status int) {
 // hurry begins a wait for the client in an answer that began at began and will have so many bytes.
 func (w *writer) hurry(began time.Time, bytes int64) {
 	until := w.limits.deadline(time.Now(), began, bytes)
-	// Setting a deadline costs a part of a write, so set it only when it is off by half a stall.
+	// Set the deadline only when it is off by half a stall, because setting it costs a part of a write.
 	if !w.wait.lasting || until.Sub(w.wait.until) > w.limits.Stall/2 {
 		w.wait.start(until)
 	}
