@@ -91,7 +91,6 @@ func forkPoint(h http.Header) (*stream.ForkPoint, error) {
 	return p, nil
 }
 
-// delete deletes a stream.
 func (d *Door) delete(w http.ResponseWriter, r request) error {
 	if r.thread {
 		return threadsOwn("deleted", "delete the thread with: arbe thread delete")

@@ -41,8 +41,8 @@ import (
 const (
 	// maxBody limits the body of a request, in bytes.
 	maxBody = 16 << 20
-	// maxDuration limits everything but reads. A read is limited by other means: the database answers in bounded time,
-	// and the client must receive the answer at a minimum rate.
+	// maxDuration limits everything but reads, because those are limited by other means: the database answers in
+	// bounded time, and the client must receive the answer at a minimum rate.
 	maxDuration = 30 * time.Second
 	// maxName limits the name of a stream, in bytes.
 	maxName = 255
@@ -189,6 +189,7 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	_, thread := threadOf(name)
 	req := request{bounded, stream.Ref{House: pass.House, Name: name}, pass.Agent, pass.who(), thread, pass.While, pass.MayRun}
+	// Without the time limit, because a read may follow the stream.
 	if r.Method == http.MethodGet {
 		req.Request = r
 	}
@@ -276,7 +277,7 @@ func status(err error, f *fault.Error) int {
 		return r.status
 	case errors.Is(err, stream.ErrGone):
 		return http.StatusGone
-	case f.Code == fault.Precondition: // the protocol uses 412 for something else
+	case f.Code == fault.Precondition: // because the protocol uses 412 for something else
 		return http.StatusConflict
 	case f.Code == fault.OutOfRange:
 		return http.StatusBadRequest
@@ -300,6 +301,7 @@ func (d *Door) fail(w http.ResponseWriter, r *http.Request, err error) {
 func refuse(w http.ResponseWriter, r *http.Request, code int, body failure) {
 	h := w.Header()
 	prepare(h)
+	// Otherwise the error would have the tag of the content.
 	h.Del("ETag")
 	if body.Code == fault.Exhausted && code == http.StatusTooManyRequests {
 		h.Set("Retry-After", "5")

@@ -13,12 +13,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// maxCachedTexts is how many texts of an event are cached, by cursor. Nearly all followers have one of few cursors, but
-// a client may claim any.
+// maxCachedTexts is how many texts of an event are cached, by cursor. It is limited, because a client may claim any
+// cursor. Nearly all followers have one of few.
 const maxCachedTexts = 4
 
-// minBroadcastPart is the smallest number of followers for which a goroutine is started. With fewer, starting it costs
-// more than it saves.
+// minBroadcastPart is the smallest number of followers for which a goroutine is started. With fewer, starting it would
+// cost more than it saves.
 const minBroadcastPart = 64
 
 // feedKey is what followers that can share a feed have in common.
@@ -95,6 +95,7 @@ type feeds struct {
 // newFeed returns a feed without followers.
 func (d *Door) newFeed(c feedKey) *feed {
 	f := &feed{feedKey: c, door: d, end: -1, lastControl: state{seq: -1}}
+	// Not the context of a request, because the feed outlives the request.
 	f.tail, f.stop = context.WithCancel(context.Background())
 	return f
 }
@@ -215,6 +216,7 @@ func (f *feed) send(s state) bool {
 	data := f.data()
 	clear(f.waiting) // release the entries' memory
 	f.waiting, f.bytes = f.waiting[:0], 0
+	// A feed that waits would otherwise keep the space of its largest event.
 	if cap(f.waiting) > 1 {
 		f.waiting = nil
 	}
@@ -241,7 +243,8 @@ func (f *feed) release() {
 }
 
 // share makes this feed the shared one, or hands its follower over to the shared feed and reports that it did. It does
-// neither if the shared feed is at another position, or if the follower's connection cannot be written without waiting.
+// neither if the shared feed is at another position, because the follower would miss or repeat entries, or if the
+// follower's connection cannot be written without waiting.
 func (f *feed) share() (handedOver bool) {
 	w := f.followers[0]
 	conn, ok := w.body.(*connection)
@@ -287,6 +290,7 @@ func (f *feed) broadcast(data []byte) {
 		}
 		parts.Wait()
 	}
+	// Otherwise the slice would keep the memory of followers that have left.
 	clear(f.round)
 }
 
@@ -297,6 +301,7 @@ func (f *feed) broadcastTo(some []*follower, data []byte) {
 	for _, w := range some {
 		text := texts[w.cursor]
 		if text == nil {
+			// Clip makes append copy, because other cursors and goroutines use the same data.
 			text = appendControl(slices.Clip(data), f.lastControl, w.cursor)
 			if len(texts) < maxCachedTexts {
 				texts[w.cursor] = text

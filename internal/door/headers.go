@@ -32,14 +32,15 @@ const (
 	headerSeqReceived  = "Producer-Received-Seq"
 	methods            = "GET, HEAD, PUT, POST, DELETE, OPTIONS"
 	maxTTL             = 100 * 365 * 24 * time.Hour
-	maxProducerCounter = 1<<53 - 1
+	maxProducerCounter = 1<<53 - 1 // a greater one would not be exact in JavaScript
 )
 
 // prepare sets the headers of every response.
 //
-// The door returns what someone wrote, with the content type that they chose, from the origin of the web app. So no
-// browser may render a response, and if one does, the content must run in no origin of ours. Pages of all sites may use
-// the door with a bearer token that they have: no response depends on a cookie, and none allows credentials.
+// No browser may render a response, because the door returns what someone wrote, with the content type that they chose,
+// from the origin of the web app. If a browser does, the content must not run in an origin of ours. Pages of all sites
+// may use the door with a bearer token that they have, because no response depends on a cookie, and none allows
+// credentials.
 func prepare(h http.Header) {
 	for _, c := range common {
 		h[c.name] = c.value // shared but never changed, because setting a header replaces the slice

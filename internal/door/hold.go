@@ -9,14 +9,14 @@ import (
 
 // The memory that clients make the server hold, in bytes.
 const (
-	// pageMemory is reserved for a piece of a page while it is read, when its size is still unknown. Most pieces are
+	// pageMemory is reserved for a piece of a page while it is read, because its size is still unknown. Most pieces are
 	// smaller.
 	pageMemory = 16 << 20
-	// piecesMemory is reserved for two pieces of small entries: one is read while the other is written.
+	// piecesMemory is reserved for two pieces of small entries, because one is read while the other is written.
 	piecesMemory = 2 << 20
 	// feedMemory is reserved for a feed that catches up: a page of the log and an event.
 	feedMemory = 2 << 20
-	// freeBody is the size up to which a body needs no reservation.
+	// freeBody is the size up to which a body needs no reservation, because nearly all bodies are that small.
 	freeBody = 64 << 10
 )
 

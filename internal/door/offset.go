@@ -40,13 +40,14 @@ func startOf(query url.Values) (startPosition, error) {
 // Caches may answer many readers with one response if they ask for the same interval of time.
 const (
 	cursorInterval = 20 * time.Second
-	// cursorJitter is the largest number of intervals that a cursor jumps ahead, which spreads readers out.
+	// cursorJitter is the largest number of intervals that a cursor jumps ahead, so that readers spread out.
 	cursorJitter = 180
 )
 
 var cursorEpoch = time.Date(2024, 10, 9, 0, 0, 0, 0, time.UTC)
 
-// cursor returns the current interval, or a later one than the request's cursor if that is not in the past.
+// cursor returns the current interval, or a later one than the request's cursor if that is not in the past. Otherwise a
+// cache would answer the next request with the same response.
 func cursor(shown string) string {
 	now := int64(time.Since(cursorEpoch) / cursorInterval)
 	if given, err := strconv.ParseInt(shown, 10, 64); err == nil && given >= now && given < 1<<52 {

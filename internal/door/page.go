@@ -62,7 +62,6 @@ func (p *page) hold(ctx context.Context) (err error) {
 	return err
 }
 
-// release releases the page's memory.
 func (p *page) release() {
 	p.lease.Release()
 	p.lease = nil
@@ -114,6 +113,7 @@ func (p *page) send(w http.ResponseWriter) {
 		return
 	}
 	w.WriteHeader(http.StatusOK)
+	// Watched, because the permission may end while a large page is sent.
 	ctx, done := p.watch(p.Context())
 	defer done()
 	var spare []byte
@@ -135,8 +135,8 @@ func (p *page) send(w http.ResponseWriter) {
 	write(w, p.body.end())
 }
 
-// write writes a piece in parts small enough that the HTTP server does not count them as memory. The page's lease
-// already does.
+// write writes a piece in parts small enough that the HTTP server does not count them as memory. It must not, because
+// the page's lease already does.
 func write(w http.ResponseWriter, text []byte) error {
 	const part = 64 << 10
 	for some := range slices.Chunk(text, part) {
@@ -169,7 +169,7 @@ func (p *page) prefetch(ctx context.Context, stop func(), w http.ResponseWriter,
 }
 
 // exchange writes the last piece before it reads the next one. It holds no memory while it waits for the memory that a
-// large entry needs.
+// large entry needs. Otherwise such pages could wait for each other.
 func (p *page) exchange(ctx context.Context, _ func(), w http.ResponseWriter, text []byte) error {
 	if err := write(w, text); err != nil {
 		return err
@@ -189,6 +189,7 @@ func (p *page) exchange(ctx context.Context, _ func(), w http.ResponseWriter, te
 func (p *page) next(ctx context.Context) error {
 	before := *p.body
 	return p.Next(ctx, func(stream.Stream) stream.Take {
+		// A repeated read delivers its entries again, which must not be added twice.
 		*p.body = before
 		return p.body.add
 	})

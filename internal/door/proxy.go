@@ -14,7 +14,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// answerWithin limits how long the server may take to begin an answer. It is longer than any long-poll.
+// answerWithin limits how long the server may take to begin an answer. It is longer than any long-poll, because the
+// answer to one without entries begins only at its end.
 const answerWithin = 5 * time.Minute
 
 // Proxy forwards requests for streams to the server at upstream, for sandboxes whose network does not reach it. It
@@ -42,11 +43,13 @@ func Proxy(upstream *url.URL, logger *slog.Logger) http.Handler {
 				Path: strings.TrimSuffix(upstream.Path, "/") + prefixOf(r.In) + name, RawQuery: r.Out.URL.RawQuery,
 			}
 			r.Out.Host = upstream.Host
+			// With an upgrade, both sides would talk past the checks of this proxy.
 			for _, name := range []string{"Cookie", "Connection", "Upgrade"} {
 				r.Out.Header.Del(name)
 			}
 		},
 		ModifyResponse: func(r *http.Response) error {
+			// Not passed on, because a redirect may lead away from the streams.
 			if to := r.Header.Get("Location"); r.StatusCode/100 == 1 || r.StatusCode/100 == 3 && r.StatusCode != http.StatusNotModified {
 				return errors.New("it answers " + r.Status + " to " + to + ": set --upstream to where the server is")
 			}

@@ -78,7 +78,7 @@ func (d *Door) catchUp(w http.ResponseWriter, r request, after int64) error {
 	etag := d.etag(p)
 	h.Set("ETag", etag)
 	h.Set("Cache-Control", "private, no-cache")
-	if !p.upToDate() { // a full page never changes
+	if !p.upToDate() { // because a full page never changes
 		h.Set("Cache-Control", "private, max-age=60")
 	}
 	if isOneOf(r.Header.Get("If-None-Match"), etag) {
@@ -118,6 +118,7 @@ func (d *Door) longPoll(w http.ResponseWriter, r request, from startPosition) (e
 	}
 	if p.empty() && !p.Stream.Closed {
 		p.release()
+		// The page was released, so that clients that wait hold no memory.
 		if err := d.wait(p); err != nil {
 			return err
 		}

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// followFor is how long one connection follows a stream before the client must reconnect. Proxies drop connections
-	// that are silent for longer, and can merge those that begin together.
+	// followFor is how long one connection follows a stream before the client must reconnect. It is limited, because
+	// proxies drop connections that are silent for longer, and can merge those that begin together.
 	followFor = 55 * time.Second
 	// maxFrame is the size of content at which a data event ends, in bytes.
 	maxFrame = 256 << 10
@@ -60,6 +60,7 @@ func (d *Door) follow(w http.ResponseWriter, r request, from startPosition) (err
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", noStore+", no-cache, no-transform")
+	// Otherwise nginx would hold events back.
 	h.Set("X-Accel-Buffering", "no")
 	if f.binary {
 		h.Set(headerEncoding, "base64")

@@ -14,8 +14,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/subscription"
 )
 
-// maxControl limits the body of a request about a subscription, in bytes. A request with a wake's token is read before
-// the token is checked.
+// maxControl limits the body of a request about a subscription, in bytes. It is lower than maxBody, because a request
+// with a wake's token is read before the token is checked.
 const maxControl = 1 << 20
 
 // reserved is the start of the names that belong to the protocol.
@@ -284,7 +284,6 @@ func resolveNames(streams []string) error {
 	return nil
 }
 
-// decode decodes the request's JSON body.
 func (c control) decode(to any) error {
 	body, lease, err := c.content(c.w, request{Request: c.Request, member: c.who}, maxControl)
 	if err != nil {

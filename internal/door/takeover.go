@@ -50,11 +50,13 @@ func takeOver(w http.ResponseWriter, r *http.Request) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The HTTP server would have set it.
 	w.Header().Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	head := http.Response{
 		StatusCode: http.StatusOK, ProtoMajor: r.ProtoMajor, ProtoMinor: r.ProtoMinor,
 		Header: w.Header(), ContentLength: -1, Close: true,
 	}
+	// The connection has no deadline any more, and a client that reads nothing must not block this.
 	conn.SetWriteDeadline(time.Now().Add(stallTimeout))
 	head.Write(buffered)
 	buffered.Flush() // a failure is noticed soon, when reading
@@ -90,7 +92,8 @@ type connection struct {
 
 func (c *connection) send(text []byte) error {
 	for {
-		if now := time.Now(); c.until.Sub(now) < stallTimeout/2 { // setting a deadline costs half as much as a write
+		// Not for every write, because setting a deadline costs half as much as a write.
+		if now := time.Now(); c.until.Sub(now) < stallTimeout/2 {
 			c.until = now.Add(stallTimeout)
 			c.SetWriteDeadline(c.until)
 		}
@@ -134,7 +137,7 @@ func (a *attempt) on(c *connection, text []byte) (n int, err error) {
 			}
 		}
 	}
-	// Control ignores deadlines, unlike Write. It costs less, and this write does not wait anyway.
+	// Control instead of Write, because it ignores deadlines and costs less, and this write does not wait anyway.
 	switch err := c.raw.Control(a.write); {
 	case err != nil:
 		return 0, err

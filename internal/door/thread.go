@@ -121,6 +121,7 @@ func (f form) appendMessage(text []byte, e entry.Entry) []byte {
 
 // appendString appends a string as JSON.
 func appendString(text []byte, s string) []byte {
+	// Most strings need no escaping, and Marshal would allocate.
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
 			quoted, _ := json.Marshal(s)

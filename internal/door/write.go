@@ -27,6 +27,7 @@ func (d *Door) content(w http.ResponseWriter, r request, limit int64) (body []by
 	}
 	var read bytes.Buffer
 	read.Grow(freeBody + bytes.MinRead)
+	// Memory is reserved only when this much has arrived, so that announcing a large body costs nothing.
 	if _, err = io.CopyN(&read, in, freeBody); err == nil { // there may be more
 		size := r.ContentLength
 		if size < 0 {
@@ -131,7 +132,6 @@ func (d *Door) refusalOf(w http.ResponseWriter, r request, write stream.Write, u
 	return unusable
 }
 
-// answerWrite answers with the outcome of a write.
 func answerWrite(w http.ResponseWriter, write stream.Write, done stream.Written) error {
 	h := w.Header()
 	if p := done.Producer; p != nil && done.Outcome != stream.Closed {
@@ -143,6 +143,7 @@ func answerWrite(w http.ResponseWriter, write stream.Write, done stream.Written)
 	switch done.Outcome {
 	case stream.Accepted, stream.Duplicate:
 		setStreamHeaders(h, done.Stream)
+		// With 200 instead of 204, a producer knows that the append was not a duplicate.
 		if done.Outcome == stream.Accepted && write.Producer != nil && len(write.Content) > 0 {
 			w.WriteHeader(http.StatusOK)
 		} else {

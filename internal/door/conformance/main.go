@@ -1,7 +1,7 @@
 // Conformance runs the official suite of the Durable Streams protocol against the shipped program: `arbe up` in a
-// directory of its own, with the owner's API key. The suite has no credential to show, so a proxy adds the key to its
-// requests. Its webhooks are on this machine, which a setting of the operator allows. Beside the suite, the protocol's
-// official client works with a thread's stream. It prints how many tests passed and failed, and what failed.
+// directory of its own, with the owner's API key. A proxy adds the key to its requests, because the suite has no
+// credential to show. Its webhooks are on this machine, which a setting of the operator allows. Beside the suite, the
+// protocol's official client works with a thread's stream. It prints how many tests passed and failed, and what failed.
 package main
 
 import (
@@ -28,9 +28,9 @@ import (
 const (
 	// program is what is tested, as make builds it.
 	program = "bin/arbe"
-	// longPoll is how long the door waits: the suite sits through some of it.
+	// longPoll is how long the door waits. It is short, because tests of the suite wait for its end.
 	longPoll = time.Second
-	// startWithin bounds the start of the server, and stopWithin its end.
+	// startWithin limits the start of the server, and stopWithin its end.
 	startWithin, stopWithin = 2 * time.Minute, time.Minute
 	// suite is the directory of the suite's package.
 	suite = "internal/door/conformance"
@@ -55,7 +55,8 @@ func run(ctx context.Context) (failed int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil { // Postgres may run as another user, who must be able to enter
+	// Everyone may enter, because Postgres may run as another user.
+	if err := os.Chmod(dir, 0o755); err != nil {
 		return 0, err
 	}
 	login, stop, err := start(ctx, filepath.Join(dir, "data"))
@@ -68,7 +69,7 @@ func run(ctx context.Context) (failed int, err error) {
 		return 0, err
 	}
 	withKey := httptest.NewServer(&httputil.ReverseProxy{
-		FlushInterval: -1, // what a stream sends goes on at once
+		FlushInterval: -1, // because events must not be delayed
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(server)
 			r.Out.Host = r.In.Host                       // callbacks come by this way too
@@ -76,7 +77,7 @@ func run(ctx context.Context) (failed int, err error) {
 				r.Out.Header.Set("Authorization", "Bearer "+login.Token)
 			}
 		},
-		ErrorLog: log.New(io.Discard, "", 0), // it logs each request that a client gives up
+		ErrorLog: log.New(io.Discard, "", 0), // because it would log each request that a client cancels
 	})
 	defer withKey.CloseClientConnections()
 	thread, err := newThread(ctx, login)
@@ -114,7 +115,7 @@ func start(ctx context.Context, dir string) (l login, stop func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
 	for {
-		// The server writes the login when it serves.
+		// Wait for the login, because the server writes it when it serves.
 		text, err := os.ReadFile(filepath.Join(dir, "cli.json"))
 		if err == nil && json.Unmarshal(text, &l) == nil {
 			return l, stop, nil
