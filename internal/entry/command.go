@@ -9,13 +9,15 @@ import (
 )
 
 // Command records that someone ran a command in the thread's sandbox (run_command, seed 000). Its output and its end
-// are in the [CommandResult] whose id is the [ResultID] of this entry's id.
+// are in an entry of their own, because an entry never changes: in the [CommandResult] whose id is the [ResultID] of
+// this entry's id.
 type Command struct {
 	// Command is a line for the shell. Exactly one of Command and Argv is set.
 	Command string `json:"command,omitempty"`
-	// Argv is a program with its arguments, run without a shell.
+	// Argv is a program with its arguments, run without a shell, so that no argument needs quotes.
 	Argv []string `json:"argv,omitempty"`
-	// SandboxID is the thread's sandbox when the command was requested; empty if there was none.
+	// SandboxID is the thread's sandbox when the command was requested; empty if there was none. The result may name
+	// another one, because a dead sandbox is replaced before the command runs.
 	SandboxID string `json:"sandbox_id,omitempty"`
 	// TimeoutMS is the time limit in milliseconds; 0 means the environment's limit.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
@@ -31,7 +33,8 @@ type Command struct {
 
 func (Command) Type() string { return "command" }
 
-// Validate requires exactly one of a line and an argument list, and no NUL bytes.
+// Validate requires exactly one of a line and an argument list. It refuses NUL bytes, because such a command would be
+// accepted here and fail only when it is started.
 func (c Command) Validate() error {
 	line, argv := strings.TrimSpace(c.Command) != "", len(c.Argv) > 0 && c.Argv[0] != ""
 	switch {
@@ -94,14 +97,14 @@ func ParseCommand(text string) (command string, ok bool) {
 }
 
 // CancelGrace is how long a command that is cancelled has after SIGINT before it gets SIGTERM, and then before it is
-// killed.
+// killed, so that it can clean up.
 const CancelGrace = 10 * time.Second
 
-// ResultID is the id of the [CommandResult] of the command entry with this id. That it is derived makes
-// a command have one result, whoever writes it.
+// ResultID is the id of the [CommandResult] of the command entry with this id. It is derived, so that a command has one
+// result even if several servers write it: a log stores one entry per id.
 func ResultID(commandID string) string { return commandID + resultSuffix }
 
-// resultSuffix ends the ids of results. No other entry may use it.
+// resultSuffix ends the ids of results. Ids of other entries must not end in it; see [Check].
 const resultSuffix = ".result"
 
 // CommandWaiting records that a command could not start at once, and what it waits for.
@@ -172,7 +175,8 @@ type CommandResult struct {
 	ArtifactID    string `json:"artifact_id,omitempty"`
 	ArtifactBytes int64  `json:"artifact_bytes,omitempty"`
 	ArtifactPart  bool   `json:"artifact_part,omitempty"`
-	// RawBytes is the number of bytes that a command with [Command].Separate printed.
+	// RawBytes is the number of bytes that a command with [Command].Separate printed. It can differ from OutputBytes,
+	// because the text has three bytes for each invalid one.
 	RawBytes int64 `json:"raw_bytes,omitempty"`
 	// DurationMS is how long the command ran, in milliseconds.
 	DurationMS int64 `json:"duration_ms"`

@@ -22,8 +22,8 @@ var ComposerCommands = []ComposerCommand{
 }
 
 // UnknownCommand reports whether a text begins with a slash and a word that is none of [ComposerCommands], and returns
-// the word. Only a word of small letters that stands alone counts: "/etc/hosts" and "/2" are something to say, and so is
-// a text with a space before the slash.
+// the word. Only a word of small letters that stands alone counts, because texts may well begin with "/etc/hosts" or
+// "/2". A space before the slash also makes it a text.
 func UnknownCommand(text string) (word string, is bool) {
 	rest, slash := strings.CutPrefix(text, "/")
 	if !slash {
@@ -45,7 +45,7 @@ func UnknownCommand(text string) (word string, is bool) {
 }
 
 // CheckComposed returns a [fault.Invalid] for a text that is meant as a command and is none: an unknown command, for which
-// the error names the known ones, or one with nothing to run.
+// the error names the known ones, or one with nothing to run. Otherwise a mistyped command would be posted as a chat.
 func CheckComposed(text string) error {
 	if Unescaped(text) != text {
 		return nil

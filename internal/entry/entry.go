@@ -3,8 +3,9 @@
 //
 // An [Entry] is a fact in a log and never changes; a [Draft] is an entry that is not written yet. The content of an
 // entry is its payload: JSON text that is stored exactly as written. The set of kinds is open: readers show kinds that
-// they do not know and never fail on them, but writers may write only kinds in the registry. Each kind is one file (its
-// type, schema, validation and plain text side by side) and one line in the registry (kind.go).
+// they do not know and never fail on them, because a newer server may have written them. Writers may write only kinds
+// in the registry. Each kind is one file (its type, schema, validation and plain text side by side) and one line in the
+// registry (kind.go).
 package entry
 
 import (
@@ -32,8 +33,8 @@ type Entry struct {
 
 // Draft is an entry to be written.
 type Draft struct {
-	// ID makes a retry harmless: a log stores one entry per id, and returns it for every later draft with that id. If
-	// it is empty, the log generates an id.
+	// ID makes a retry harmless, because a log stores one entry per id, and returns it for every later draft with that
+	// id. If it is empty, the log generates an id.
 	ID string
 	// Author is the agent in whose name it is written; empty for arbe itself.
 	Author string
@@ -45,7 +46,7 @@ type Draft struct {
 // NewDraft returns a draft with payload p in the name of author (empty for arbe itself). The id may be empty.
 func NewDraft(id, author string, p Payload) Draft {
 	text, err := json.Marshal(p)
-	if err != nil { // impossible for our plain structs
+	if err != nil { // cannot happen, because payloads are plain structs
 		panic("entry: cannot encode a " + p.Type() + " payload: " + err.Error())
 	}
 	return Draft{ID: id, Author: author, Type: p.Type(), Payload: text}

@@ -22,8 +22,8 @@ func fieldsOf(p Payload) map[string]string {
 }
 
 // readOneWay checks that all JSON readers read a payload alike. encoding/json accepts "Text" for "text", and takes the
-// last of several equal fields; others accept neither, or take the first. One text could thus show people one thing and
-// programs another. A field "type" in the payload must be the entry's type.
+// last of several equal fields; others accept neither, or take the first. Otherwise one payload could show people one
+// thing and programs another. For the same reason, a field "type" in the payload must be the entry's type.
 func (k Kind) readOneWay(payload json.RawMessage) error {
 	d := json.NewDecoder(bytes.NewReader(payload))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {

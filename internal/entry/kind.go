@@ -23,8 +23,8 @@ type Payload interface {
 	Type() string
 	// Validate returns a [fault.Invalid] that names the wrong field; nil if the payload is valid.
 	Validate() error
-	// Plain returns the content as plain text for a terminal, a search or a notification. It may contain what people
-	// wrote, so it must never be treated as markup.
+	// Plain returns the content as plain text for a terminal, a search or a notification. It must not be treated as
+	// markup, because it may contain what people wrote.
 	Plain() string
 }
 
@@ -33,7 +33,7 @@ type Writer int
 
 // The writers. Each may write its own kinds and those of the writers after it.
 const (
-	// Server: only arbe itself, when it does what the entry records.
+	// Server: only arbe itself, when it does what the entry records. Otherwise an agent could forge a command's result.
 	Server Writer = iota
 	// Anyone: every agent of the house, through any door.
 	Anyone
@@ -85,11 +85,11 @@ func kind[P Payload](w Writer) Kind {
 	}}
 }
 
-// Kinds returns every known kind.
+// Kinds returns every known kind, in a copy, so that callers cannot change the registry.
 func Kinds() []Kind { return append([]Kind(nil), registry...) }
 
 // Decode decodes an entry's payload. ok is false if the kind is unknown or the payload does not match it: show such an
-// entry generically.
+// entry generically instead of failing, because a newer server may have written it.
 func Decode(e Entry) (p Payload, ok bool) {
 	k, known := byType[e.Type]
 	if !known {
@@ -143,7 +143,7 @@ func Check(d Draft, writer Writer) error {
 	}
 }
 
-// mistyped names the payload field whose JSON type is wrong.
+// mistyped names the payload field whose JSON type is wrong, instead of the decoder's words, which name Go's types.
 func mistyped(kind string, err error) error {
 	field, is := "payload", "not what its type says"
 	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
@@ -168,7 +168,7 @@ func writable(w Writer) string {
 	return string(text)
 }
 
-// clip shortens a name that someone sent for an error message.
+// clip shortens a name that someone sent for an error message, because a name may be as long as a whole payload.
 func clip(s string) string {
 	if len(s) > 60 {
 		return s[:60] + "…"

@@ -73,7 +73,8 @@ func (r RoleChanged) Validate() error {
 // Plain returns a sentence: "Ada made Bob an owner".
 func (r RoleChanged) Plain() string { return r.By + " made " + r.Name + " " + withArticle(r.To) }
 
-// Invited records that an owner created an invite. It does not contain the link.
+// Invited records that an owner created an invite. It does not contain the link, because every member can read the log,
+// and only owners may let people in.
 type Invited struct {
 	InviteID string `json:"invite_id"`
 	// Role is the role of the person who accepts it: "owner" or "member".

@@ -9,8 +9,9 @@ import (
 )
 
 // Name cleans and validates a name that a person chose (of a thread, a house, a tag). It trims white space. The name
-// must be one line of valid UTF-8 without control characters, of at most limit characters. It may be empty, and it may
-// look like markup: whoever shows it must escape it. The error is a [fault.Invalid] that names the field.
+// must be one line of valid UTF-8 without control characters, because lists and terminals print it, and of at most
+// limit characters. It may be empty, and it may look like markup: whoever shows it must escape it. The error is a
+// [fault.Invalid] that names the field.
 func Name(field, name string, limit int) (string, error) {
 	name = strings.TrimSpace(name)
 	switch {

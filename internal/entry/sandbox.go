@@ -8,7 +8,8 @@ import (
 )
 
 // SandboxResumed records that the thread's sandbox was dead and that another one replaced it (seed 000, resume flow).
-// It is written to every thread that was on the dead sandbox, in the transaction that moves them.
+// It is written to every thread that was on the dead sandbox, in the transaction that moves them, so that log and row
+// always agree.
 type SandboxResumed struct {
 	SandboxID         string `json:"sandbox_id"`
 	PreviousSandboxID string `json:"previous_sandbox_id"`
@@ -28,15 +29,15 @@ func (r SandboxResumed) Plain() string {
 }
 
 // EnvironmentPrepared records how a new sandbox was prepared: its repository was cloned and its setup script run. It is
-// written only if the environment has either, or exceeds the operator's limits.
+// written only if the environment has either, or exceeds the operator's limits; otherwise there is nothing to report.
 type EnvironmentPrepared struct {
 	SandboxID string `json:"sandbox_id"`
 	// Steps are the steps in order. The last one failed if its exit code is not 0.
 	Steps []PreparationStep `json:"steps"`
 }
 
-// PreparationID returns the id of the [EnvironmentPrepared] of a sandbox. The output of the build is published as deltas
-// of that entry.
+// PreparationID returns the id of the [EnvironmentPrepared] of a sandbox. It is derived from the sandbox's id, because
+// the output of the build is published as deltas of that entry before the entry is written.
 func PreparationID(sandboxID string) string { return "prepared." + sandboxID }
 
 // PreparedSandbox reports whether an id is a [PreparationID], and returns its sandbox.

@@ -6,7 +6,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// StatusChanged records a change of the thread's status. It is written only in the transaction that changes the row.
+// StatusChanged records a change of the thread's status. It is written only in the transaction that changes the row, so
+// that log and row always agree.
 type StatusChanged struct {
 	From string `json:"from"`
 	To   string `json:"to"`
