@@ -3,7 +3,7 @@ package fault
 import "net/http"
 
 // Code is the kind of a failure, for programs. Its text is Connect's name of the same code
-// (https://connectrpc.com/docs/protocol/#error-codes), so package rpc needs no table of its own.
+// (https://connectrpc.com/docs/protocol/#error-codes), so that package rpc needs no table of its own.
 type Code string
 
 // The codes, and when to use each.

@@ -29,8 +29,8 @@ type Error struct {
 	cause error
 }
 
-// New returns an error with a code, what went wrong and what to do next. People see both texts, so they must not
-// contain a secret, another house's data or a driver's raw error text.
+// New returns an error with a code, what went wrong and what to do next. The texts must not contain a secret, another
+// house's data or a driver's raw error text, because people see them.
 func New(code Code, message, next string) *Error {
 	return &Error{Code: code, Message: message, Next: next}
 }
@@ -40,7 +40,8 @@ func Newf(code Code, next, format string, args ...any) *Error {
 	return New(code, fmt.Sprintf(format, args...), next)
 }
 
-// Because returns a copy that wraps cause. The log and [errors.Is] see the cause; people never do.
+// Because returns a copy that wraps cause. The log and [errors.Is] see the cause; people never do, because its text may
+// contain a secret.
 func (e *Error) Because(cause error) *Error {
 	c := *e
 	c.cause = cause
@@ -48,7 +49,7 @@ func (e *Error) Because(cause error) *Error {
 }
 
 // Error returns the message with its next step: "no thread x1; list the threads with arbe thread list". It leaves out
-// the cause; see [Error.Detail].
+// the cause, because its text may reach people; see [Error.Detail].
 func (e *Error) Error() string {
 	s := e.Message
 	if e.Next != "" {

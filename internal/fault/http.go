@@ -30,6 +30,6 @@ func Answer(w http.ResponseWriter, r *http.Request, status int, code Code, body 
 	}
 	w.WriteHeader(status)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(text) // a client that has left needs no answer
+		_, _ = w.Write(text) // an error is ignored, because a client that has left needs no answer
 	}
 }
