@@ -1,6 +1,6 @@
 // Package logging writes a server's log. Each line says what it is about: the request, the house, the thread, the
-// command. Whoever knows one of these puts it into the context once ([With], [Add]); the logger of [New] adds what the
-// context holds to every line that is written with a context.
+// command. The code that knows one of these puts it into the context once ([With], [Add]); the logger of [New] adds
+// what the context holds to every line that is written with a context, so that no call site repeats it.
 //
 // The rule to remember: ids, codes and durations go into the log; secrets and what people wrote do not.
 package logging
@@ -31,7 +31,8 @@ func New(w io.Writer, format string, level slog.Level) *slog.Logger {
 	return slog.New(handler{slog.NewTextHandler(w, options)})
 }
 
-// subject is what the lines of a context are about. It is safe for concurrent use.
+// subject is what the lines of a context are about. It is safe for concurrent use, because goroutines of one request
+// share its context.
 type subject struct {
 	mu    sync.Mutex
 	attrs []slog.Attr
@@ -44,7 +45,8 @@ func of(ctx context.Context) *subject {
 	return s
 }
 
-// With is a context whose lines are also about attrs. An attribute takes the place of an earlier one with its key.
+// With returns a context whose lines also have attrs. An attribute replaces an earlier one with the same key. The new
+// context has a copy of the earlier attributes, so that a later [Add] to it does not change the lines of ctx.
 func With(ctx context.Context, attrs ...slog.Attr) context.Context {
 	s := &subject{}
 	if outer := of(ctx); outer != nil {
@@ -54,15 +56,15 @@ func With(ctx context.Context, attrs ...slog.Attr) context.Context {
 	return context.WithValue(ctx, subjectKey{}, s)
 }
 
-// Add does the same to the context that [With] made, and so to the lines of whoever called: the end of a request says
-// which thread it was about. Without such a context it does nothing.
+// Add adds attrs to the context that [With] returned, instead of to a new one, so that the caller's lines have them
+// too: the line about the end of a request says which thread it was about. Without such a context it does nothing.
 func Add(ctx context.Context, attrs ...slog.Attr) {
 	if s := of(ctx); s != nil {
 		s.set(attrs)
 	}
 }
 
-// Value is the text of an attribute of the context, or empty.
+// Value returns the text of an attribute of the context; empty if there is none.
 func Value(ctx context.Context, key string) string {
 	s := of(ctx)
 	if s == nil {
@@ -94,7 +96,8 @@ func (s *subject) set(attrs []slog.Attr) {
 	}
 }
 
-// handler adds what a context holds to each line, but for what the line says itself.
+// handler adds the attributes of the context to each line, except those whose key the line has itself: otherwise the
+// key would be in the line twice.
 type handler struct{ slog.Handler }
 
 func (h handler) Handle(ctx context.Context, r slog.Record) error {
