@@ -1,5 +1,6 @@
 // Package outbound restricts the server's connections to addresses that members name. They may reach the internet, but
-// not the server's own machine or the networks behind it.
+// not the server's own machine or the networks behind it. Otherwise any member could call the operator's internal
+// services through the server.
 package outbound
 
 import (
@@ -12,11 +13,12 @@ import (
 	"time"
 )
 
-// v6 is the part of IPv6 that the internet uses so far. Other addresses are local or contain IPv4 addresses.
+// v6 is the part of IPv6 that the internet uses so far. The rest is excluded, because its addresses are local, contain
+// IPv4 addresses or are not assigned.
 var v6 = netip.MustParsePrefix("2000::/3")
 
 // special are the special-purpose networks (RFC 6890 and its registries) that netip has no method for. They include
-// IPv6 networks that contain IPv4 addresses, whichever those are.
+// IPv6 networks that contain IPv4 addresses, because a relay could translate one to a private address.
 var special = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),       // this network
 	netip.MustParsePrefix("100.64.0.0/10"),   // carriers' address translation
@@ -36,6 +38,7 @@ var special = []netip.Prefix{
 // Public reports whether an address belongs to the public internet: not loopback, private, link-local, carrier-grade
 // NAT, multicast, unspecified, reserved or a translation of an IPv4 address.
 func Public(ip netip.Addr) bool {
+	// A prefix never contains an address with a zone, or an IPv4 address in its IPv6 form: both would pass the loop.
 	ip = ip.WithZone("").Unmap()
 	for _, p := range special {
 		if p.Contains(ip) {
@@ -58,6 +61,8 @@ func (e *RefusedError) Error() string {
 // without a check.
 func Transport(allow func(hostPort string) bool) *http.Transport {
 	open := &net.Dialer{Timeout: 30 * time.Second}
+	// Control sees each address that is dialled. A check of the name before the call would miss a name that resolves to
+	// another address the next time.
 	checked := &net.Dialer{Timeout: open.Timeout, Control: func(_, address string, _ syscall.RawConn) error {
 		at, err := netip.ParseAddrPort(address)
 		if err == nil && !Public(at.Addr()) {
@@ -72,7 +77,7 @@ func Transport(allow func(hostPort string) bool) *http.Transport {
 			}
 			return checked.DialContext(ctx, network, address)
 		},
-		ForceAttemptHTTP2:      true,
+		ForceAttemptHTTP2:      true, // otherwise a transport with its own DialContext speaks only HTTP/1.1
 		TLSHandshakeTimeout:    10 * time.Second,
 		ResponseHeaderTimeout:  30 * time.Second,
 		IdleConnTimeout:        time.Minute,
