@@ -25,7 +25,7 @@ const MaxName = 100
 // House is a tenant, as one of its members sees it.
 type House struct {
 	ID, Name string
-	// DefaultEnvironment is the environment of threads that name none; empty if there is none.
+	// DefaultEnvironment is the environment of threads without one; empty if there is none.
 	DefaultEnvironment string
 	// PrimaryThread is the thread for signal.house.* entries.
 	PrimaryThread string
@@ -73,11 +73,13 @@ func (h *Houses) CreatePerson(ctx context.Context, name string) (id string, err 
 	})
 }
 
-// Create creates a house owned by an agent, with its primary thread and a default environment.
+// Create creates a house owned by an agent, with its primary thread and a default environment, in one transaction, so
+// that no house is without them.
 func (h *Houses) Create(ctx context.Context, owner, name string) (made House, err error) {
 	if name, err = entry.RequiredName("name", name, MaxName); err != nil {
 		return House{}, err
 	}
+	// The id is made before the transaction, because the transaction's scope names the house.
 	var id string
 	if id, err = h.q.NewID(ctx, h.db.Pool()); err != nil {
 		return House{}, db.Explain(err)
@@ -98,6 +100,7 @@ func (h *Houses) Create(ctx context.Context, owner, name string) (made House, er
 		if err != nil {
 			return err
 		}
+		// The house's references are set last, because the rows that they lead to refer to the house in turn.
 		if err := h.q.SetHousePointers(ctx, tx, &env.ID, &primary.ID, id); err != nil {
 			return err
 		}
@@ -163,7 +166,8 @@ func (h *Houses) Update(ctx context.Context, scope db.Scope, name, defaultEnviro
 		changed, err = h.get(ctx, tx, scope.House)
 		return err
 	})
-	if db.Violates(err, "houses_id_default_environment_id_fkey") { // the constraint is checked at commit
+	// The error is examined here instead of after the update, because the constraint is checked at commit.
+	if db.Violates(err, "houses_id_default_environment_id_fkey") {
 		return House{}, fault.New(fault.NotFound, "default_environment_id: the house has no environment with this id",
 			"use an environment of the same house").Because(err)
 	}
@@ -189,7 +193,8 @@ func (h *Houses) CreateBot(ctx context.Context, scope db.Scope, name, runtime st
 	return bot, err
 }
 
-// Agent returns an agent of the scope's house or the scope's own agent, or a [fault.NotFound].
+// Agent returns an agent of the scope's house or the scope's own agent. For any other agent the error is a
+// [fault.NotFound], so that nobody learns who is in other houses.
 func (h *Houses) Agent(ctx context.Context, scope db.Scope, id string) (a Agent, err error) {
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		a, err = agent(h.q.GetAgent(ctx, tx, id))

@@ -64,7 +64,7 @@ func (h *Houses) CreateInvite(ctx context.Context, scope db.Scope, role, note st
 	}
 	token = strings.ToLower(rand.Text() + rand.Text())
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
-		// Lock the member, so that an owner who is demoted or removed at the same time leaves no invite behind.
+		// Lock the member: otherwise an owner who is demoted or removed at the same time would leave an invite behind.
 		if is, err := h.q.LockMember(ctx, tx, scope.House, scope.Agent); errors.Is(err, pgx.ErrNoRows) || err == nil && is != Owner {
 			return noOwner()
 		} else if err != nil {
@@ -110,7 +110,8 @@ func (h *Houses) Invites(ctx context.Context, scope db.Scope, after db.Cursor, l
 	return list, err
 }
 
-// RevokeInvite revokes an invite to the scope's house. It does nothing if the invite has already ended.
+// RevokeInvite revokes an invite to the scope's house. It does nothing if the invite has already ended, so that a retry
+// is harmless.
 func (h *Houses) RevokeInvite(ctx context.Context, scope db.Scope, id string) error {
 	return h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		r, err := h.q.RevokeInvite(ctx, tx, id)
@@ -129,7 +130,8 @@ func (h *Houses) RevokeInvite(ctx context.Context, scope db.Scope, id string) er
 }
 
 // Invitation returns what an invite's token offers, without using the invite. A token that cannot be used is a
-// [fault.Unauthenticated], which gives the reason only if the token was once valid.
+// [fault.Unauthenticated], which gives the reason only if the token was once valid. The caller needs no credential,
+// because the person who has the link is not in the house yet.
 func (h *Houses) Invitation(ctx context.Context, token string) (Invitation, error) {
 	found, err := h.findInvite(ctx, token)
 	if err == nil {
@@ -179,7 +181,8 @@ func (h *Houses) Join(ctx context.Context, agentID, token string) (joined House,
 			return err
 		}
 		if joined, err = h.joinTx(ctx, tx, scope, token, found, name); fault.CodeOf(err) == fault.Unauthenticated {
-			// The same agent may have used it a moment ago: then this is a retry.
+			// The same agent may have used it in another call at the same time. This is then a retry, which must not
+			// fail.
 			if again, failed := h.get(ctx, tx, found.HouseID); failed == nil && again.Role != "" {
 				joined, err = again, nil
 			}
@@ -190,7 +193,8 @@ func (h *Houses) Join(ctx context.Context, agentID, token string) (joined House,
 }
 
 // JoinAsNew adds a new person to the installation and to the house of an invite's token, and uses the invite up. login
-// runs in the same transaction: if it fails, nothing changes. Errors: those of [Houses.Invitation].
+// runs in the same transaction: if it fails, nothing changes. Otherwise the invite would be used up by a person who
+// cannot log in. Errors: those of [Houses.Invitation].
 func (h *Houses) JoinAsNew(ctx context.Context, token, name string, login func(tx pgx.Tx, agentID string) error) (joined House, person Agent, err error) {
 	if name, err = entry.RequiredName("name", name, MaxName); err != nil {
 		return House{}, Agent{}, err
@@ -221,7 +225,7 @@ func (h *Houses) joinTx(ctx context.Context, tx pgx.Tx, scope db.Scope, token st
 	if err != nil {
 		return House{}, err
 	}
-	if taken == 0 { // return the reason as of now
+	if taken == 0 { // read the status again, because found has it from before the transaction
 		now, err := h.q.FindInvite(ctx, tx, inviteHash(token))
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
@@ -240,7 +244,8 @@ func (h *Houses) joinTx(ctx context.Context, tx pgx.Tx, scope db.Scope, token st
 	return joined, h.recordTx(ctx, tx, scope, entry.MemberJoined{AgentID: scope.Agent, Name: name, Role: found.Role, InviteID: found.InviteID, InvitedBy: found.InvitedBy})
 }
 
-// inviteHash returns what the database stores of an invite's token.
+// inviteHash returns what the database stores of an invite's token, so that nobody can join with a copy of the
+// database. It needs no salt, because the token is random.
 func inviteHash(token string) []byte {
 	sum := sha256.Sum256([]byte(token))
 	return sum[:]

@@ -31,8 +31,8 @@ type Member struct {
 }
 
 // SetRole makes a person of the scope's house an owner or a member. The scope's agent must be an owner. The pending
-// invites of an owner who becomes a member are revoked. The role of the last owner or of a bot cannot be changed:
-// [fault.Precondition].
+// invites of an owner who becomes a member are revoked, because only owners may invite. The role of the last owner or
+// of a bot cannot be changed: [fault.Precondition].
 func (h *Houses) SetRole(ctx context.Context, scope db.Scope, agentID, role string) (changed Member, err error) {
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		owners, err := h.lockOwners(ctx, tx, scope)
@@ -95,7 +95,7 @@ func (h *Houses) Remove(ctx context.Context, scope db.Scope, agentID string) err
 				return err
 			}
 		}
-		// Somebody who joins locks the invite first and the log after it.
+		// Lock the invites before the log, as a person who joins does: otherwise the two could deadlock.
 		if err := h.q.RevokeInvitesOf(ctx, tx, scope.House, agentID); err != nil {
 			return err
 		}
@@ -111,9 +111,9 @@ func (h *Houses) Remove(ctx context.Context, scope db.Scope, agentID string) err
 	return err
 }
 
-// lockOwners returns the owners of the scope's house and keeps them owners until the transaction ends. If two owners
-// remove each other at the same time, one waits for the other and is then refused. The scope's agent was an owner when
-// the request was authorized; if that is no longer so, the error is a [fault.Forbidden].
+// lockOwners returns the owners of the scope's house and keeps them owners until the transaction ends. Otherwise two
+// owners who demote each other at the same time would leave a house without an owner. The scope's agent was an owner
+// when the request was authorized; if that is no longer so, the error is a [fault.Forbidden].
 func (h *Houses) lockOwners(ctx context.Context, tx pgx.Tx, scope db.Scope) (owners []string, err error) {
 	if owners, err = h.q.LockOwners(ctx, tx, scope.House); err != nil {
 		return nil, err
@@ -139,12 +139,13 @@ func (h *Houses) nameOf(ctx context.Context, tx pgx.Tx, agentID string) (string,
 }
 
 // recordTx appends an entry by the scope's agent to the house's primary thread. If that log is closed, it appends
-// nothing: an error would let a member who closes the log prevent their own removal.
+// nothing, because an error would let a member who closes the log prevent their own removal.
 func (h *Houses) recordTx(ctx context.Context, tx pgx.Tx, scope db.Scope, what entry.Payload) error {
 	of, err := h.get(ctx, tx, scope.House)
 	if err != nil || of.PrimaryThread == "" {
 		return err
 	}
+	// A savepoint, because a failed statement would otherwise abort the caller's transaction.
 	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
 		to := stream.Ref{House: scope.House, Name: thread.StreamName(of.PrimaryThread)}
 		_, err := h.log.AppendTx(ctx, tx, to, entry.NewDraft("", scope.Agent, what))
@@ -166,7 +167,7 @@ func noOwner() error {
 
 // Members returns up to limit members of the scope's house after a cursor, oldest first.
 func (h *Houses) Members(ctx context.Context, scope db.Scope, after db.Cursor, limit int) (list []Member, err error) {
-	if after.ID == "" {
+	if after.ID == "" { // the query needs a uuid, because agents have uuids
 		after.ID = uuid.Nil.String()
 	}
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
