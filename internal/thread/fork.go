@@ -23,7 +23,7 @@ type Origin struct {
 }
 
 // Inherited reports whether the entry at a position was written to the source of this fork. What such an entry asked
-// for is done in the source only.
+// for is done in the source only; otherwise a fork would run its source's commands again.
 func (t Thread) Inherited(seq int64) bool { return t.Origin != nil && seq <= t.Origin.Seq }
 
 // Fork describes a fork to create. All fields are optional.
@@ -37,13 +37,14 @@ type Fork struct {
 }
 
 // Fork creates a thread that shares the source's entries up to a position and then continues on its own. The shared
-// part of the log is not copied: entries keep their positions and ids, and stay in the fork if the source is deleted.
+// part of the log is not copied, so that a fork of a long log costs no more than that of a short one: entries keep
+// their positions and ids, and stay in the fork if the source is deleted.
 //
 // A fork has the source's driver, environment and tags, and the state of a new thread: idle or open, not pinned,
 // without a sandbox. Its first command creates a sandbox of its own, because two threads would disturb each other in
 // one working tree. A fork of a direct message is a direct message to the same agent. A fork of a child is a root
 // thread: the parent did not spawn it, so the parent neither waits for it nor is it deleted with the parent. The fork's
-// own log begins with an [entry.WithForks].
+// own log begins with an [entry.Forked].
 //
 // If the ID was already used in the house for the same fork, Fork returns that fork; if it was used for another thread,
 // the error is a [fault.Exists]. Other errors: [fault.NotFound] (no such source) and [fault.OutOfRange] (the source
@@ -57,7 +58,7 @@ func (t *Threads) Fork(ctx context.Context, scope db.Scope, source string, f For
 }
 
 func (t *Threads) fork(ctx context.Context, tx pgx.Tx, scope db.Scope, sourceID string, f Fork) (Thread, error) {
-	// Lock the thread before its log, as deletion does, to avoid deadlocks.
+	// Lock the thread before its log, as deletion does: otherwise the two could deadlock.
 	source, err := t.LockTx(ctx, tx, sourceID)
 	if err != nil {
 		return Thread{}, err
@@ -96,6 +97,7 @@ func (t *Threads) fork(ctx context.Context, tx pgx.Tx, scope db.Scope, sourceID 
 // forked returns the existing thread with a fork's id if it is that fork.
 func (t *Threads) forked(ctx context.Context, tx pgx.Tx, source string, f Fork) (Thread, error) {
 	there, err := t.GetTx(ctx, tx, f.ID)
+	// Without At, any position is the same fork, because the source may have grown since the first attempt.
 	same := there.Origin != nil && there.Origin.Thread == source && (f.At == 0 || f.At == there.Origin.Seq)
 	if fault.CodeOf(err) == fault.NotFound || err == nil && !same {
 		return Thread{}, idTaken()
@@ -110,7 +112,7 @@ func forkName(source Thread) string {
 	if name == "" {
 		name = source.ID
 	}
-	if strings.HasPrefix(name, prefix) {
+	if strings.HasPrefix(name, prefix) { // otherwise a fork of a fork would be a "Fork of Fork of …"
 		return name
 	}
 	name = prefix + name

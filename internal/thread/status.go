@@ -49,8 +49,8 @@ func initialStatus(driver string) Status {
 }
 
 // changeStatus changes a thread's status and records it in the thread's log in the same transaction. The caller has
-// locked the row. author is the agent who did it, or empty for arbe itself; reason may be empty. A transition that is
-// not allowed is a [fault.Precondition].
+// locked the row, so that th has the current status. author is the agent who did it, or empty for arbe itself; reason
+// may be empty. A transition that is not allowed is a [fault.Precondition].
 func (t *Threads) changeStatus(ctx context.Context, tx pgx.Tx, th Thread, to Status, author, reason string) error {
 	if !slices.Contains(transitions[th.Status], to) {
 		return fault.Newf(fault.Precondition, "see its status with: arbe thread show "+th.ID,

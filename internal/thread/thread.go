@@ -1,8 +1,8 @@
 // Package thread manages the rows of threads: parent, title, tags, environment, driver and status. What happens in a
 // thread is in its log, which package stream keeps.
 //
-// The rule to remember: a row and the entry that records its change are written in one transaction. Methods whose names
-// end in Tx work in the caller's transaction.
+// The rule to remember: a row and the entry that records its change are written in one transaction, so that neither is
+// ever there without the other. Methods whose names end in Tx work in the caller's transaction.
 package thread
 
 import (
@@ -51,10 +51,11 @@ type Thread struct {
 	// none.
 	Tail         int64
 	LastActivity time.Time
-	// ActiveAt is its place in the order of [Threads.List]. It follows LastActivity within about a second.
+	// ActiveAt is its place in the order of [Threads.List]. It follows LastActivity within about a second, because an
+	// append to the log does not wait for an update of the row.
 	ActiveAt time.Time
 	// LastSaid is its last chat or command; nil if there is none. Running is its oldest command that has not ended; nil
-	// if there is none. Both follow the log within about a second.
+	// if there is none. Both follow the log within about a second, as ActiveAt does.
 	LastSaid *Said
 	Running  *RunningCommand
 }
@@ -86,8 +87,8 @@ func StreamName(threadID string) string { return "arbe-thread-" + threadID }
 
 // Draft describes a thread to create. All fields are optional.
 type Draft struct {
-	// ID makes a retry harmless: within a house it always stands for the same thread. It is not the thread's id, which
-	// is unique among all houses. If it is empty, each call creates another thread.
+	// ID makes a retry harmless, because within a house it always stands for the same thread. It is not the thread's
+	// id, which is unique among all houses. If it is empty, each call creates another thread.
 	ID                        string
 	Name                      string
 	ParentThread, ParentAgent string
@@ -114,7 +115,9 @@ func (t *Threads) Create(ctx context.Context, scope db.Scope, d Draft) (made Thr
 		made, err = t.CreateTx(ctx, tx, scope, d)
 		return err
 	})
-	if d.ID != "" && db.State(err) == pgerrcode.UniqueViolation { // the same draft at the same time
+	// A concurrent call with the same ID has created it since. It can be read only now, because the violation has
+	// aborted the transaction.
+	if d.ID != "" && db.State(err) == pgerrcode.UniqueViolation {
 		if made, err = t.Get(ctx, scope, db.IDFor(scope.House, d.ID)); fault.CodeOf(err) == fault.NotFound {
 			return made, idTaken() // by a deleted thread that has forks
 		}
@@ -149,7 +152,7 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 	if d.Pinned {
 		row.PinnedAt = db.Null(time.Now())
 	}
-	if d.ParentAgent != "" { // the foreign key would accept agents of any house
+	if d.ParentAgent != "" { // checked here, because the foreign key would accept agents of any house
 		if sees, err := t.q.SeesAgent(ctx, tx, d.ParentAgent); err != nil {
 			return Thread{}, err
 		} else if !sees {
@@ -170,7 +173,7 @@ func (t *Threads) newID(ctx context.Context, tx pgx.Tx, house, chosen string) (s
 	return db.IDFor(house, chosen), nil
 }
 
-// insert writes the row of a thread whose log exists.
+// insert writes the row of a thread whose log exists, because the row refers to the log.
 func (t *Threads) insert(ctx context.Context, tx pgx.Tx, row query.InsertThreadParams) (Thread, error) {
 	if _, err := t.q.InsertThread(ctx, tx, row); errors.Is(err, pgx.ErrNoRows) {
 		return Thread{}, idTaken()
@@ -199,13 +202,13 @@ func (t *Threads) GetTx(ctx context.Context, tx pgx.Tx, id string) (Thread, erro
 	return found(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, err)
 }
 
-// LockTx is [Threads.GetTx] and locks the row until the transaction ends.
+// LockTx is [Threads.GetTx] and locks the row until the transaction ends, so that a change can rely on what it read.
 func (t *Threads) LockTx(ctx context.Context, tx pgx.Tx, id string) (Thread, error) {
 	row, err := t.q.LockThread(ctx, tx, id)
 	return found(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, err)
 }
 
-// MinPrefix is how many characters of an id are enough to look for it.
+// MinPrefix is how many characters of an id are enough to look for it. A shorter prefix would match many threads.
 const MinPrefix = 4
 
 // Filter selects threads for a list. The zero Filter selects all, but see Limit.
@@ -213,8 +216,8 @@ type Filter struct {
 	// ParentThread, ForkedFrom, Tag and Status restrict the list; an empty one does not.
 	ParentThread, ForkedFrom, Tag string
 	Status                        Status
-	// Match asks for the threads whose id begins with it, if it has at least [MinPrefix] characters, or whose name it
-	// is. It is used without any other filter, and the first page is all.
+	// Match selects the threads whose id begins with it, if it has at least [MinPrefix] characters, and those with this
+	// name. It must not be combined with another filter or a cursor, because its result has a single page.
 	Match string
 	// After is the last thread of the previous page. Its zero value selects the first page.
 	After Cursor
@@ -390,9 +393,9 @@ func (t *Thread) apply(c Change) (err error) {
 	return nil
 }
 
-// DeleteTx deletes a thread, its log and its children, and returns the sandboxes they were on. Their forks stay
-// complete. Deleting a thread that does not exist is no error. A house's primary thread cannot be deleted:
-// [fault.Precondition].
+// DeleteTx deletes a thread, its log and its children, and returns the sandboxes they were on, so that the caller can
+// delete those that no thread needs. Their forks stay complete. Deleting a thread that does not exist is no error,
+// because the call may be a retry. A house's primary thread cannot be deleted: [fault.Precondition].
 func (t *Threads) DeleteTx(ctx context.Context, tx pgx.Tx, id string) (sandboxes []string, err error) {
 	primary, err := t.q.IsPrimaryThread(ctx, tx, id)
 	if err != nil {
@@ -419,7 +422,7 @@ func (t *Threads) RevokeTokens(ctx context.Context, scope db.Scope, id string) e
 	})
 }
 
-// cleanTags trims tags, and removes duplicates.
+// cleanTags trims tags, and removes empty ones and duplicates. The result is never nil, because the column is not null.
 func cleanTags(tags []string) ([]string, error) {
 	clean := []string{}
 	for _, tag := range tags {
