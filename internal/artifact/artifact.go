@@ -5,7 +5,8 @@
 // own. bytes.go writes them, reads them, and deletes those that nothing refers to.
 //
 // The rule to remember: the row of a blob is created before its bytes and deleted before them, and no key is used
-// twice. So there are never bytes without a row that leads to their deletion, and a deletion never hits bytes in use.
+// twice. Otherwise there could be bytes that no row leads to, which would never be deleted, or a deletion could hit
+// bytes in use.
 package artifact
 
 import (
@@ -45,8 +46,8 @@ type Config struct {
 	Blobs blob.Store
 	// MaxSize limits the bytes of one artifact. Defaults to [DefaultMaxSize].
 	MaxSize int64
-	// Quota limits the bytes of all artifacts of a house. Content that several artifacts share counts once. Defaults to
-	// [DefaultQuota].
+	// Quota limits the bytes of all artifacts of a house. Content that several artifacts share counts once, because it
+	// is stored once. Defaults to [DefaultQuota].
 	Quota  int64
 	Logger *slog.Logger
 }
@@ -85,7 +86,7 @@ type Artifact struct {
 	Label string
 	// ExternalID is its id elsewhere: of an entry, a pull request's URL, a commit.
 	ExternalID string
-	// MIMEType is the type of the bytes as its creator declared it. It is not checked.
+	// MIMEType is the type of the bytes as its creator declared it. It must not be trusted, because it is not checked.
 	MIMEType string
 	// ByteRef says where its bytes are: "sha256:" and their hash if arbe stores them.
 	ByteRef string
@@ -107,8 +108,9 @@ type Artifact struct {
 
 // Draft describes an artifact to create. Its fields are those of [Artifact]; each may be empty.
 type Draft struct {
-	// ID is chosen by the caller and makes a retry harmless. The artifact's id is derived from it; see [db.IDFor]. If
-	// it is empty, the database generates an id.
+	// ID is chosen by the caller and makes a retry harmless. The artifact's id is derived from it, because a caller who
+	// chose real ids could find out which ids other houses have; see [db.IDFor]. If it is empty, the database generates
+	// an id.
 	ID string
 	// Kind defaults to [File].
 	Kind                        string
@@ -208,7 +210,7 @@ func (a *Artifacts) List(ctx context.Context, scope db.Scope, thread, match stri
 }
 
 // Delete deletes an artifact. Its bytes are deleted soon after, unless another artifact has the same. Deleting one that
-// does not exist succeeds.
+// does not exist succeeds, because the call may be a retry.
 func (a *Artifacts) Delete(ctx context.Context, scope db.Scope, id string) error {
 	return a.DB.In(ctx, scope, func(tx pgx.Tx) error { return a.q.DeleteArtifact(ctx, tx, id) })
 }
@@ -217,7 +219,7 @@ func (a *Artifacts) Delete(ctx context.Context, scope db.Scope, id string) error
 // without bytes if up is nil. An artifact of a thread is deleted with the thread's log, which forks of the thread keep.
 // The same draft with the same ID returns the existing artifact; a different draft with that ID is a [fault.Exists]. If
 // the transaction fails, the caller must discard the upload. Call CreateTx before an append to a log in the same
-// transaction, so that transactions take their locks in the same order.
+// transaction: otherwise two transactions could take their locks in different orders and deadlock.
 func (a *Artifacts) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft, up *Upload) (Artifact, error) {
 	if err := d.check(); err != nil {
 		return Artifact{}, err
@@ -300,7 +302,7 @@ func (a Artifact) FileName() string {
 	}, a.Label)
 	name = strings.Trim(name, ". ")
 	if runes := []rune(name); len(runes) > 100 {
-		name = string(runes[len(runes)-100:]) // keep the end, which has the extension
+		name = string(runes[len(runes)-100:]) // instead of the beginning, because the end has the extension
 	}
 	if strings.Trim(name, "_") == "" {
 		return a.Kind + "-" + a.ID

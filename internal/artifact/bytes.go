@@ -17,11 +17,14 @@ import (
 )
 
 const (
-	// uploadTimeout limits an upload. It is less than the two hours after which the database counts an upload as dead.
+	// uploadTimeout limits an upload. It is less than the two hours after which the database counts an upload as dead;
+	// otherwise bytes could be collected while they are still written.
 	uploadTimeout = 30 * time.Minute
-	// maxUploads limits the concurrent uploads of one house on all servers.
+	// maxUploads limits the concurrent uploads of one house on all servers, because the quota does not count uploads in
+	// progress.
 	maxUploads = 64
-	// discardTimeout limits the deletion of a failed upload.
+	// discardTimeout limits the deletion of a failed upload, so that a store that does not answer does not block the
+	// caller.
 	discardTimeout = 30 * time.Second
 )
 
@@ -42,6 +45,7 @@ func (a *Artifacts) Create(ctx context.Context, scope db.Scope, d Draft, content
 	if err := d.check(); err != nil {
 		return Artifact{}, err
 	}
+	// A retry is recognized before the upload, so that its content is not stored again.
 	if id := d.idIn(scope.House); id != "" {
 		if there, err := a.Get(ctx, scope, id); err == nil {
 			return a.again(there, d, content)
@@ -85,8 +89,9 @@ func (a *Artifacts) again(there Artifact, d Draft, content io.Reader) (Artifact,
 	return there, nil
 }
 
-// Upload stores content for an artifact that is created later in the scope's house. It bounds the memory, the size and
-// the time (half an hour). If it fails, nothing is stored.
+// Upload stores content for an artifact that is created later in the scope's house, because no transaction may stay
+// open for as long as an upload takes. It bounds the memory, the size and the time (half an hour). If it fails, nothing
+// is stored.
 func (a *Artifacts) Upload(ctx context.Context, scope db.Scope, content io.Reader) (Upload, error) {
 	up := Upload{key: blob.Key{House: scope.House}}
 	var used int64
@@ -110,7 +115,7 @@ func (a *Artifacts) Upload(ctx context.Context, scope db.Scope, content io.Reade
 	m := a.measure(content, min(a.MaxSize, max(a.Quota-used, 0)))
 	if err := a.Blobs.Put(bound, up.key, m); err != nil {
 		a.Discard(ctx, scope, up)
-		if m.err != nil { // reading the content failed, however the store reports it
+		if m.err != nil { // reading the content failed: report this instead of the store's error for it
 			err = m.err
 		}
 		return Upload{}, err
@@ -119,8 +124,8 @@ func (a *Artifacts) Upload(ctx context.Context, scope db.Scope, content io.Reade
 	return up, nil
 }
 
-// Discard deletes an upload, unless an artifact refers to it by now. It continues after ctx has ended. What it cannot
-// delete is collected later.
+// Discard deletes an upload, unless an artifact refers to it by now. It continues after ctx has ended, because the
+// end of the request may be what made the upload fail. What it cannot delete is collected later.
 func (a *Artifacts) Discard(ctx context.Context, scope db.Scope, up Upload) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTimeout)
 	defer cancel()
@@ -140,6 +145,7 @@ func (a *Artifacts) Discard(ctx context.Context, scope db.Scope, up Upload) {
 // holdTx makes an upload the content of an artifact that the transaction creates, and returns the id of its blob: an
 // existing one if the house already has the same content.
 func (a *Artifacts) holdTx(ctx context.Context, tx pgx.Tx, house string, up Upload) (id string, err error) {
+	// Otherwise two transactions could each see room for their bytes and exceed the quota together.
 	if err := a.q.LockHouseBlobs(ctx, tx, house); err != nil {
 		return "", err
 	}
@@ -195,7 +201,8 @@ type measured struct {
 	err     error // what ended it early
 }
 
-// measure limits content to the largest size of an artifact, or to the rest of the quota.
+// measure limits content to the largest size of an artifact, or to the rest of the quota, so that no more is stored
+// than may be kept.
 func (a *Artifacts) measure(content io.Reader, most int64) *measured {
 	over := a.full()
 	if most >= a.MaxSize {
@@ -226,8 +233,9 @@ func (m *measured) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Open returns a reader of an artifact's bytes. Bytes are fetched only when they are read. If arbe does not store the
-// artifact's bytes, the error is a [fault.Precondition]. ctx also bounds the reading.
+// Open returns a reader of an artifact's bytes. Bytes are fetched only when they are read, so that a Seek before the
+// first Read costs nothing. If arbe does not store the artifact's bytes, the error is a [fault.Precondition]. ctx also
+// bounds the reading.
 func (a *Artifacts) Open(ctx context.Context, of Artifact) (*Content, error) {
 	if !of.HasBytes {
 		return nil, fault.New(fault.Precondition, "arbe does not store the bytes of this artifact", "follow its byte_ref or external_id")
@@ -246,7 +254,8 @@ type Content struct {
 	err   error
 }
 
-// Read reads the next bytes. If the bytes end too early, the error is [io.ErrUnexpectedEOF].
+// Read reads the next bytes. If the bytes end too early, the error is [io.ErrUnexpectedEOF]; otherwise a reader would
+// take a part for the whole.
 func (c *Content) Read(p []byte) (int, error) {
 	if c.err != nil {
 		return 0, c.err
@@ -305,7 +314,8 @@ func (c *Content) Close() error {
 const collectAtOnce = 1000
 
 // Collect deletes the bytes to which nothing refers: of deleted artifacts, threads and houses, and of unfinished
-// uploads. It skips what it cannot delete now, and returns an error for it.
+// uploads. It skips what it cannot delete now, so that one blob does not hold up the others, and returns an error for
+// it.
 func (a *Artifacts) Collect(ctx context.Context) error {
 	if err := a.DB.In(ctx, db.Scope{}, func(tx pgx.Tx) error { return a.q.CollectBlobs(ctx, tx) }); err != nil {
 		return err
@@ -326,7 +336,7 @@ func (a *Artifacts) Collect(ctx context.Context) error {
 		due = len(keys)
 		for _, key := range keys {
 			err := a.Blobs.Delete(ctx, key)
-			if err == nil {
+			if err == nil { // only now: without the row, bytes that are left would never be deleted
 				err = a.DB.In(ctx, db.Scope{}, func(tx pgx.Tx) error { return a.q.ForgetBlob(ctx, tx, key.House, key.ID) })
 			}
 			if err != nil {
@@ -335,7 +345,7 @@ func (a *Artifacts) Collect(ctx context.Context) error {
 			}
 			removed++
 		}
-		if due < collectAtOnce || removed == 0 {
+		if due < collectAtOnce || removed == 0 { // without progress, the same blobs would be tried for ever
 			return failed
 		}
 	}
