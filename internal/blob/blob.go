@@ -13,13 +13,14 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Key identifies a blob. Both parts are short ids. A key is never used for another blob.
+// Key identifies a blob. Both parts are short ids. A key must not be used for another blob, because the deletion of the
+// first one may still be under way.
 type Key struct{ House, ID string }
 
 // String returns the key as a path.
 func (k Key) String() string { return k.House + "/" + k.ID }
 
-// shortID is the form of both parts of a key.
+// shortID is the form of both parts of a key. It allows no dots and slashes, because keys become paths.
 var shortID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 func (k Key) check() error {
@@ -47,7 +48,8 @@ func missing(key Key) *fault.Error {
 	return fault.Newf(fault.NotFound, "ask the operator to check the setting blob_store: the bytes may be in another store", "the blob store has no blob %q", key)
 }
 
-// failed converts an error of a store for its callers.
+// failed converts an error of a store for its callers. It leaves faults and the end of a context as they are, because
+// they do not mean that the store is unavailable.
 func failed(err error) error {
 	if _, ok := errors.AsType[*fault.Error](err); ok || err == nil {
 		return err
@@ -61,7 +63,7 @@ func failed(err error) error {
 	return fault.New(fault.Unavailable, "the blob store does not answer correctly", "try again in a moment; if it stays, ask the operator to check the setting blob_store").Because(err)
 }
 
-// upTo is a reader that fails once ctx has ended.
+// upTo is a reader that fails once ctx has ended, because a file and a caller's reader know nothing of a context.
 type upTo struct {
 	ctx context.Context
 	r   io.Reader

@@ -11,7 +11,7 @@ import (
 )
 
 // Directory is a store in a directory: one file per blob, in one subdirectory per house. It serves one machine, or
-// several that share the file system.
+// several that share the file system. It uses an [os.Root], so that no key and no symbolic link leads out of it.
 type Directory struct{ root *os.Root }
 
 // OpenDirectory opens a store, and creates its directory if there is none.
@@ -56,7 +56,7 @@ func (d *Directory) Put(ctx context.Context, key Key, r io.Reader) error {
 	return failed(err)
 }
 
-// sync makes the directory's entries durable.
+// sync makes the directory's entries durable, because syncing a file does not sync the name under which it is found.
 func (d *Directory) sync(name string) error {
 	dir, err := d.root.Open(name)
 	if err != nil {

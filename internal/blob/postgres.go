@@ -11,7 +11,8 @@ import (
 	"github.com/arbe-dev/arbe/db/query"
 )
 
-// chunkSize is the size of the part of a blob in one row, in bytes. Rows of other sizes stay readable.
+// chunkSize is the size of the part of a blob in one row, in bytes. Rows of other sizes stay readable, because each row
+// has its position.
 const chunkSize = 1 << 20
 
 // Postgres is a store in the server's own database. It needs nothing else to operate and serves several servers. It
@@ -33,7 +34,7 @@ func (p *Postgres) in(ctx context.Context, key Key, f func(pgx.Tx) error) error 
 }
 
 // Put writes one row per chunk, each in its own transaction, so that no transaction is long. An empty blob has one
-// empty chunk.
+// empty chunk; otherwise it would look like a missing one.
 func (p *Postgres) Put(ctx context.Context, key Key, r io.Reader) error {
 	chunk := make([]byte, chunkSize)
 	for start := int64(0); ; {
@@ -59,7 +60,7 @@ func (p *Postgres) Put(ctx context.Context, key Key, r io.Reader) error {
 // Open reads chunk by chunk.
 func (p *Postgres) Open(ctx context.Context, key Key, offset int64) (io.ReadCloser, error) {
 	r := &chunkReader{ctx: ctx, store: p, key: key, at: offset}
-	if err := r.next(); err != nil && !errors.Is(err, io.EOF) {
+	if err := r.next(); err != nil && !errors.Is(err, io.EOF) { // read now, so that Open reports a missing blob
 		return nil, err
 	}
 	return r, nil

@@ -22,8 +22,8 @@ const partSize = 8 << 20
 
 // S3 is a store in a bucket of an S3-compatible service: Amazon's, MinIO, Ceph, Cloudflare R2 and others.
 //
-// The client is minio-go. It adds 6 MB to a program, where the AWS SDK behind gocloud.dev adds 26, and this package
-// needs only three operations.
+// The client is minio-go instead of the AWS SDK behind gocloud.dev, because it adds 6 MB to a program where the other
+// adds 26, and this package needs only three operations.
 type S3 struct {
 	core           minio.Core
 	bucket, prefix string
@@ -34,7 +34,7 @@ const S3Prefix = "s3://"
 
 // OpenS3 opens the bucket at an address of the form s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=REGION.
 // Without an endpoint it is Amazon's; PREFIX is optional. The credential comes from the environment (AWS_ACCESS_KEY_ID,
-// AWS_SECRET_ACCESS_KEY), the AWS credentials file or the machine's role. OpenS3 connects to nothing. A malformed
+// AWS_SECRET_ACCESS_KEY), the AWS credentials file or the machine's role. OpenS3 makes no connection. A malformed
 // address is a [fault.Invalid].
 func OpenS3(address string) (*S3, error) {
 	wrong := fault.Newf(fault.Invalid, "write it as s3://bucket/prefix?endpoint=https://host:port&region=name", "blob_store: %q is not the address of a bucket", address)
@@ -83,7 +83,8 @@ func (s *S3) Check(ctx context.Context) error {
 
 func (s *S3) name(key Key) string { return s.prefix + key.String() }
 
-// Put sends a small blob as one object and a larger one in parts.
+// Put sends a blob of at most one part in one request, and a larger one in parts, because the whole is not held in
+// memory and its size is not known before its end.
 func (s *S3) Put(ctx context.Context, key Key, r io.Reader) error {
 	if err := key.check(); err != nil {
 		return err
@@ -92,7 +93,7 @@ func (s *S3) Put(ctx context.Context, key Key, r io.Reader) error {
 	n, err := io.CopyN(&first, upTo{ctx, r}, partSize)
 	body, size := io.Reader(&first), n
 	if err == nil {
-		body, size = io.MultiReader(&first, upTo{ctx, r}), -1 // the size is unknown
+		body, size = io.MultiReader(&first, upTo{ctx, r}), -1 // for minio, -1 is an unknown size
 	} else if !errors.Is(err, io.EOF) {
 		return failed(err)
 	}
@@ -119,7 +120,7 @@ func (s *S3) Open(ctx context.Context, key Key, offset int64) (io.ReadCloser, er
 	switch minio.ToErrorResponse(err).Code {
 	case minio.NoSuchKey:
 		return nil, missing(key).Because(err)
-	case minio.InvalidRange:
+	case minio.InvalidRange: // an offset at or after the end, where there is nothing to read
 		return http.NoBody, nil
 	}
 	if err != nil {
@@ -128,7 +129,7 @@ func (s *S3) Open(ctx context.Context, key Key, offset int64) (io.ReadCloser, er
 	return body, nil
 }
 
-// Delete deletes the object and the parts of an unfinished upload.
+// Delete deletes the object and the parts of an unfinished upload, because the service keeps and charges those too.
 func (s *S3) Delete(ctx context.Context, key Key) error {
 	if err := key.check(); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package blobtest is the test suite for blob stores.
+// Package blobtest is the test suite for blob stores. Every store runs it, so that all keep the same promises.
 package blobtest
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Houses are the houses whose keys the suite uses. A store may need them to exist.
+// Houses are the houses whose keys the suite uses. The caller names them, because a store may need them to exist.
 type Houses [2]string
 
 // Run checks that a store keeps the promises of [blob.Store]. large is a size in bytes that the store writes in several
@@ -30,7 +30,7 @@ func Run(t *testing.T, store blob.Store, houses Houses, large int) {
 	}
 	put := func(t *testing.T, key blob.Key, content []byte) {
 		t.Helper()
-		// Give few bytes at a time, as a network does.
+		// Give few bytes at a time, because a network does so too.
 		if err := store.Put(t.Context(), key, iotest.HalfReader(bytes.NewReader(content))); err != nil {
 			t.Fatal(fault.From(err).Detail())
 		}
@@ -212,7 +212,7 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// random returns content without repetitions.
+// random returns content without repetitions, so that parts in the wrong order are noticed.
 func random(size int) []byte {
 	content := make([]byte, size)
 	rand.NewChaCha8([32]byte{byte(size)}).Read(content)
