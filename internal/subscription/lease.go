@@ -32,7 +32,7 @@ func (e *HeldError) Error() string {
 type Wake struct {
 	ID         string
 	Generation int64
-	// Token authenticates the holder's acknowledgements.
+	// Token authenticates the holder's acknowledgements, because a worker may have no credential of the house.
 	Token   string
 	Streams []Link
 	LeaseMS int64
@@ -62,7 +62,7 @@ func (s *Subscriptions) Claim(ctx context.Context, house, name, worker string) (
 			return fault.New(fault.Precondition, "there is nothing to work on", "wait for the next wake")
 		}
 		// A wake that was not delivered yet counts as delivered by this claim. A wake whose lease has ended is followed
-		// by a new one.
+		// by a new one, so that its last holder is fenced off.
 		if row.WakeID == "" || row.Holder != "" {
 			if err := queries.BeginWake(ctx, tx, row.ID); err != nil {
 				return err
@@ -148,7 +148,8 @@ func (s *Subscriptions) Release(ctx context.Context, name, token string, a Ack) 
 	})
 }
 
-// held runs f if the token belongs to the current wake.
+// held runs f if the token belongs to the current wake. It finds the house by the token, because the request has no
+// other credential.
 func (s *Subscriptions) held(ctx context.Context, name, token string, a Ack, f func(tx pgx.Tx, row query.LockSubscriptionRow) error) error {
 	fenced := fault.New(fault.Aborted, "this wake has ended", "stop working on it: the next wake belongs to another worker").Because(ErrFenced)
 	hash := digest(token)

@@ -6,7 +6,7 @@ import (
 )
 
 // expression returns the regular expression of a pattern, in which * is one word of a path and ** any number of words.
-// Go and Postgres read it alike.
+// It uses only syntax that Go and Postgres read alike, because both match with it.
 func expression(pattern string) string {
 	var b strings.Builder
 	b.WriteByte('^')

@@ -8,7 +8,8 @@
 // This file creates and shows subscriptions, lease.go is the workers' side of a wake, wake.go starts and delivers
 // wakes, and webhook.go calls and signs. All state is in rows, so any server can continue the work of another.
 //
-// The rule to remember: a wake says only that there are new entries. The entries themselves are in the streams.
+// The rule to remember: a wake says only that there are new entries. The entries themselves are in the streams, so that
+// a wake that is lost or repeated neither loses nor repeats one.
 package subscription
 
 import (
@@ -43,7 +44,8 @@ const (
 type Config struct {
 	DB  *db.DB
 	Log *stream.Log
-	// Key signs the requests to webhooks. Servers on one database must share it.
+	// Key signs the requests to webhooks. Servers on one database must share it, because any of them may call a
+	// webhook.
 	Key ed25519.PrivateKey
 	// PrivateHosts are hosts, as written in webhook URLs, that may have private addresses and be called without TLS.
 	// Defaults to none.
@@ -140,6 +142,7 @@ func (s *Subscriptions) Create(ctx context.Context, house, name, baseURL string,
 		return sub, false, err
 	}
 	err = s.in(ctx, house, func(tx pgx.Tx) error {
+		// Otherwise a stream that is created at the same time might not be linked.
 		if err := queries.LockSubscriptionStreams(ctx, tx, house); err != nil {
 			return err
 		}
@@ -220,7 +223,7 @@ func (s *Subscriptions) Link(ctx context.Context, house, name string, streams []
 }
 
 // checkHouse returns an error if a house's subscriptions exceed its limits. The caller holds the house's lock and has
-// written its change, so that concurrent changes cannot exceed them together.
+// written its change; otherwise concurrent changes could exceed them together.
 func checkHouse(ctx context.Context, tx pgx.Tx, house string) error {
 	n, err := queries.CountSubscriptions(ctx, tx, house)
 	switch {

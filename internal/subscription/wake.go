@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// checkEvery is the longest delay of a wake: when a notification is lost, a lease ends, or a pause is over.
+	// checkEvery is the longest delay of a wake that no notification announces, because one was lost, a lease has
+	// ended, or a pause is over.
 	checkEvery = time.Second
 	// batchPause is the pause between two checks, so that a burst of appends makes one wake.
 	batchPause = 25 * time.Millisecond
@@ -24,7 +25,7 @@ const (
 	// therefore delays nobody else.
 	maxDeliveries, maxRedeliveries, maxHouseDeliveries = 64, 16, 4
 	// deliverTimeout is longer than any delivery takes. A wake that its server has not delivered by then is started
-	// again.
+	// again, because the server has probably died.
 	deliverTimeout = webhookTimeout + 10*time.Second
 	// minRetryPause and maxRetryPause limit the pause between attempts to deliver a wake. It doubles each time, so
 	// that a webhook that fails for long is called rarely.
@@ -50,7 +51,7 @@ func (s *Subscriptions) Close() {
 func (s *Subscriptions) wakeLoop() {
 	select {
 	case s.kick <- struct{}{}:
-	default: // a token is already pending
+	default: // the loop will check anyway, because a token is already pending
 	}
 }
 
@@ -140,14 +141,15 @@ func (s *Subscriptions) deliver(w query.BeginWakesRow) error {
 	} else {
 		err = s.call(w, sub, held)
 	}
-	if s.ctx.Err() != nil {
+	if s.ctx.Err() != nil { // the server stops, which must not count as a failure of the webhook
 		return err
 	}
 	if err == nil {
 		return s.in(s.ctx, w.HouseID, func(tx pgx.Tx) error { return queries.EndCall(s.ctx, tx, w.Generation, w.ID) })
 	}
 	pause := min(minRetryPause<<min(attempts, 10), maxRetryPause)
-	pause += time.Duration((rand.Float64()*0.4 - 0.2) * float64(pause)) // so that retries do not come all at once
+	// A random part, so that the retries of many webhooks that failed together do not come all at once.
+	pause += time.Duration((rand.Float64()*0.4 - 0.2) * float64(pause))
 	failed := s.in(s.ctx, w.HouseID, func(tx pgx.Tx) error {
 		return queries.FailWake(s.ctx, tx, pause.Milliseconds(), w.ID, w.Generation)
 	})
@@ -193,7 +195,7 @@ func (s *Subscriptions) announce(w query.BeginWakesRow, sub Subscription) error 
 	return s.in(s.ctx, w.HouseID, func(tx pgx.Tx) error {
 		row, err := lock(s.ctx, tx, w.HouseID, sub.Name)
 		if err != nil || row.Generation != w.Generation || row.Holder != "" {
-			return err // a worker has already claimed it
+			return err // must not be held again, because a worker has already claimed it
 		}
 		return queries.HoldWake(s.ctx, tx, query.HoldWakeParams{ID: w.ID, Generation: w.Generation})
 	})

@@ -29,7 +29,7 @@ const (
 )
 
 // checkURL validates a webhook's URL. The address behind its host name is checked with every call, because it may
-// change.
+// change. Without https, the callback's token in the body would be readable on the way.
 func (s *Subscriptions) checkURL(text string) error {
 	u, err := url.Parse(text)
 	refused := fault.New(fault.Invalid, "webhook.url: webhooks may not be sent to this address", "use a public address that begins with https://").Because(ErrURL)
@@ -56,8 +56,9 @@ func (s *Subscriptions) newClient() *http.Client {
 	})
 	transport.MaxIdleConns, transport.MaxResponseHeaderBytes = maxDeliveries, maxAnswer
 	return &http.Client{
-		Timeout:       webhookTimeout,
-		Transport:     transport,
+		Timeout:   webhookTimeout,
+		Transport: transport,
+		// A redirect is not followed, because the URL behind it was not checked.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
@@ -129,7 +130,8 @@ func (s *Subscriptions) call(w query.BeginWakesRow, sub Subscription, held Wake)
 	return err
 }
 
-// sign returns the signature of a body that is sent now.
+// sign returns the signature of a body that is sent now. It covers the time, so that a receiver can refuse an old
+// request that somebody repeats.
 func (s *Subscriptions) sign(now time.Time, body []byte) string {
 	signed := fmt.Appendf(nil, "%d.%s", now.Unix(), body)
 	return fmt.Sprintf("t=%d,kid=%s,ed25519=%s", now.Unix(), s.KeyID(), base64.RawURLEncoding.EncodeToString(ed25519.Sign(s.Key, signed)))
@@ -138,7 +140,7 @@ func (s *Subscriptions) sign(now time.Time, body []byte) string {
 // PublicKey is the key that verifies signatures.
 func (s *Subscriptions) PublicKey() ed25519.PublicKey { return s.Key.Public().(ed25519.PublicKey) }
 
-// KeyID returns the id of the key, which is derived from it.
+// KeyID returns the id of the key. It is derived from the key, so that all servers of a database have the same one.
 func (s *Subscriptions) KeyID() string {
 	sum := sha256.Sum256(s.PublicKey())
 	return "ds_" + base64.RawURLEncoding.EncodeToString(sum[:9])
