@@ -15,7 +15,7 @@ import (
 )
 
 // History records what was done to some logs, what the clients saw, and what Postgres holds at the end. Times are
-// measured on one clock since the run began.
+// measured on one clock since the run began, because those of several clocks could not be compared.
 type History struct {
 	Appends []Append
 	Reads   []Read
@@ -37,13 +37,15 @@ type Outcome string
 const (
 	// Acknowledged: the server said that it was written.
 	Acknowledged Outcome = "acknowledged"
-	// Unknown: no server said whether it was written, however often it was tried.
+	// Unknown: no server said whether it was written, however often it was tried. Check must not count it as lost or as
+	// left over.
 	Unknown Outcome = "unknown"
 	// Refused: the server said that it was not written and never will be.
 	Refused Outcome = "refused"
 )
 
-// Append is one append with all its attempts: from the call of the first to the return of the last.
+// Append is one append with all its attempts: from the call of the first to the return of the last, because any of them
+// may have written it.
 type Append struct {
 	Log, Writer string
 	// Texts are what it writes: all or nothing, in this order and with nothing in between.
@@ -166,6 +168,7 @@ func (c *checker) log(name string) {
 		if r.Seq != int64(i)+1 {
 			c.report(Gap, "%s: position %d comes where %d should", name, r.Seq, i+1)
 		}
+		// Every append of a run writes other texts, so that a text that occurs twice was written twice.
 		if first, ok := at[r.Text]; ok {
 			c.report(Doubled, "%s: %q is at %d and at %d", name, r.Text, first, r.Seq)
 			continue
@@ -177,7 +180,8 @@ func (c *checker) log(name string) {
 	}
 }
 
-// append checks what remains of an append, and returns it as an operation if it is there.
+// append checks what the log has of an append, and returns it as an operation if it is there. One that is not there has
+// no place in the order, so that nothing else can be checked of it.
 func (c *checker) append(a Append) (op operation, there bool) {
 	var seqs []int64
 	for _, text := range a.Texts {
@@ -207,7 +211,7 @@ func (c *checker) append(a Append) (op operation, there bool) {
 	}
 	op = operation{what: what, first: 2 * seqs[0], last: 2 * last, call: a.Call, end: a.Return}
 	if a.Outcome == Unknown {
-		op.end = math.MaxInt64 // it may have been written at any later time
+		op.end = math.MaxInt64 // because it may have been written at any later time
 	}
 	return op, true
 }
@@ -236,8 +240,9 @@ func (r Read) operation() operation {
 	return operation{what, place, place, r.Call, r.Return}
 }
 
-// order checks that every operation of a log can have happened between its call and its return. As their order is
-// known, it is enough to check for each one whether an operation before it was called too late.
+// order checks that every operation of a log can have happened between its call and its return. Their order is known,
+// because each has a position. So it is enough to check for each one whether an operation before it was called only
+// after it had returned; no search is needed, as it would be for other objects.
 func (c *checker) order(name string, ops []operation) {
 	slices.SortFunc(ops, func(a, b operation) int {
 		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.call, b.call))
@@ -258,6 +263,7 @@ func (c *checker) order(name string, ops []operation) {
 			reach = op
 		}
 	}
+	// The last operation has the highest place, because ops are sorted by it.
 	if end := int64(len(c.Logs[name])); ops[len(ops)-1].first > 2*end+1 {
 		c.report(Lost, "%s: it saw more than the %d records there are", ops[len(ops)-1].what, end)
 	}
@@ -272,7 +278,7 @@ func (c *checker) tail(t Tail) {
 		case r.Seq < next:
 			c.report(Repeated, "tail %s of %s: %d, %q, came after %d", t.Name, t.Log, r.Seq, r.Text, next-1)
 			continue
-		case r.Seq > next:
+		case r.Seq > next: // go on behind it, so that one gap is reported once
 			c.report(Skipped, "tail %s of %s: %d came after %d", t.Name, t.Log, r.Seq, next-1)
 		}
 		if r.Seq > int64(len(records)) {
