@@ -17,12 +17,12 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// maxAnswer bounds an answer that is no artifact's bytes.
+// maxAnswer limits an answer other than an artifact's bytes, because it is held in memory.
 const maxAnswer = 1 << 20
 
-// PutArtifact makes an artifact of all that content has, which is streamed. What req says of content and byte_ref is left
-// out. To retry harmlessly, choose an id in req and send the same content again. The artifact that is returned has an id
-// of its own, which the server derives from that one.
+// PutArtifact creates an artifact with all bytes of content, which are streamed. It ignores the content and the
+// byte_ref of req, because content has the bytes. To retry harmlessly, choose an id in req and send the same content
+// again. The returned artifact has another id, which the server derives from that one.
 func (c *Client) PutArtifact(ctx context.Context, req *arbev1.CreateArtifactRequest, content io.Reader) (*arbev1.Artifact, error) {
 	query := url.Values{}
 	req.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, value protoreflect.Value) bool {
@@ -33,6 +33,7 @@ func (c *Client) PutArtifact(ctx context.Context, req *arbev1.CreateArtifactRequ
 		}
 		return true
 	})
+	// The server is asked first, so that content is not sent if the server refuses the request anyway.
 	res, err := c.artifact(ctx, http.MethodPost, "", query, content, http.Header{"Expect": {"100-continue"}})
 	if err != nil {
 		return nil, err
@@ -49,8 +50,8 @@ func (c *Client) PutArtifact(ctx context.Context, req *arbev1.CreateArtifactRequ
 	return made, nil
 }
 
-// OpenArtifact reads an artifact's bytes from an offset on. Bytes that break off end in an error, never in [io.EOF].
-// The caller closes the reader.
+// OpenArtifact reads an artifact's bytes from an offset on. If the bytes are cut off, the error is not [io.EOF];
+// otherwise a part could be taken for the whole. The caller closes the reader.
 func (c *Client) OpenArtifact(ctx context.Context, id string, offset int64) (io.ReadCloser, error) {
 	header := http.Header{}
 	if offset > 0 {
@@ -60,6 +61,7 @@ func (c *Client) OpenArtifact(ctx context.Context, id string, offset int64) (io.
 	if err != nil {
 		return nil, err
 	}
+	// A server or a proxy may ignore Range. The bytes would then be those from the beginning.
 	if offset > 0 && res.StatusCode != http.StatusPartialContent {
 		res.Body.Close()
 		return nil, connect.NewError(connect.CodeOutOfRange, errors.New("the server does not read from there"))
@@ -67,8 +69,8 @@ func (c *Client) OpenArtifact(ctx context.Context, id string, offset int64) (io.
 	return res.Body, nil
 }
 
-// artifact sends a request about an artifact's bytes; an empty id is the path where artifacts are made. What the server refuses is a [*connect.Error], as of the
-// services.
+// artifact sends a request about an artifact's bytes; an empty id is the path under which artifacts are created. Errors
+// are [*connect.Error]s as those of the services, so that callers handle them alike.
 func (c *Client) artifact(ctx context.Context, method, id string, query url.Values, body io.Reader, header http.Header) (*http.Response, error) {
 	address := c.url + "/api/artifact/" + url.PathEscape(id)
 	if len(query) > 0 {
@@ -100,7 +102,7 @@ func (c *Client) artifact(ctx context.Context, method, id string, query url.Valu
 		return nil, connect.NewError(connect.CodeUnknown, fmt.Errorf("the server answers %s", res.Status))
 	}
 	code := connect.CodeUnknown
-	_ = code.UnmarshalText([]byte(answer.Error.Code)) // one that this version does not know stays unknown
+	_ = code.UnmarshalText([]byte(answer.Error.Code)) // ignored: otherwise a new code would hide the error
 	failure := connect.NewWireError(code, errors.New(answer.Error.Message))
 	failure.Meta().Set(arbev1.NextHeader, answer.Error.Next)
 	failure.Meta().Set(arbev1.RequestHeader, res.Header.Get(arbev1.RequestHeader))

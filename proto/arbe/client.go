@@ -1,5 +1,5 @@
 // Package arbe is the client of an arbe server for programs: the typed services of the contract with
-// their credential, and a tail that survives what happens to connections and servers.
+// their credential, and a tail that continues when connections break and servers restart.
 //
 //	c := arbe.New("http://127.0.0.1:8420", token)
 //	created, err := c.Threads.CreateThread(ctx, &arbev1.CreateThreadRequest{HouseId: house})
@@ -10,8 +10,8 @@
 // what is written by hand is here: the client (client.go), the tail (tail.go), and what to read from an
 // error (next.go). The package imports the contract and connect, and nothing else of arbe.
 //
-// The rule to remember: every write takes an id of the caller's choice, and the same id again does
-// nothing twice. A program that retries picks the id itself.
+// The rule to remember: every write takes an id of the caller's choice, and repeating it with the same id
+// changes nothing. A program that retries must choose the id itself; otherwise a retry would write twice.
 package arbe
 
 import (
@@ -30,7 +30,7 @@ import (
 
 // Client calls one server with one credential. It is safe for concurrent use.
 //
-// Errors of all calls are [*connect.Error]s; [Next] reads what their reader can do about them.
+// Errors of all calls are [*connect.Error]s; [Next] returns what to do about them.
 type Client struct {
 	Houses       arbev1connect.HouseServiceClient
 	Agents       arbev1connect.AgentServiceClient
@@ -41,7 +41,7 @@ type Client struct {
 	Sandboxes    arbev1connect.SandboxServiceClient
 	Artifacts    arbev1connect.ArtifactServiceClient
 
-	// For the bytes of artifacts.
+	// For the bytes of artifacts, which are sent as plain HTTP so that they can be streamed.
 	http   connect.HTTPClient
 	url    string
 	bearer bearer
@@ -57,13 +57,13 @@ type httpClientOption struct{ client connect.HTTPClient }
 func (o httpClientOption) apply(s *settings) { s.http = o.client }
 
 // WithHTTPClient makes the client send its requests through another HTTP client, for a proxy or a
-// private certificate. It must not limit how long a response may take: a tail never ends.
+// private certificate. It must not limit how long a response may take, because a tail never ends.
 // Defaults to [http.DefaultClient].
 func WithHTTPClient(client connect.HTTPClient) Option { return httpClientOption{client} }
 
-// New makes a client of the server at baseURL ("http://127.0.0.1:8420"). The token is an API key, a
-// session or a thread's token; it travels as "Authorization: Bearer …" with every call. An empty token calls
-// without a credential. New itself reaches nothing.
+// New returns a client of the server at baseURL ("http://127.0.0.1:8420"). The token is an API key, a
+// session or a thread's token; every call sends it as "Authorization: Bearer …". With an empty token, calls
+// have no credential. New itself makes no connection.
 func New(baseURL, token string, opts ...Option) *Client {
 	s := settings{http: http.DefaultClient}
 	for _, o := range opts {
@@ -101,7 +101,8 @@ var userAgent = sync.OnceValue(func() string {
 	return fmt.Sprintf("arbe-go/%s connect-go/%s (%s)", version, connect.Version, runtime.Version())
 })
 
-// bearer is the interceptor that shows a token with every call, streams included.
+// bearer is the interceptor that adds a token to every call. It is a type instead of a unary interceptor function,
+// because such a function is not called for streams.
 type bearer string
 
 func (b bearer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {

@@ -10,27 +10,28 @@ import (
 	"connectrpc.com/connect"
 )
 
-// The pace of attempts to connect. A server says something at least every 20 seconds, so a connection that is silent
-// for much longer is dead although nobody closed it.
+// The pace of attempts to connect. A server sends something at least every 20 seconds. A connection that is silent for
+// twice as long must be ended, because it is dead although nobody closed it.
 const (
 	defaultSilence  = 40 * time.Second
 	defaultMinDelay = 100 * time.Millisecond
 	defaultMaxDelay = 5 * time.Second
 )
 
-// errLeft says that the loop over a sequence was left; it never reaches a caller.
+// errLeft says that the loop over a sequence was left. It never reaches a caller, because the loop takes no more
+// values.
 var errLeft = errors.New("the loop was left")
 
-// reconnects is how a stream that should never end is connected again.
+// reconnects tells how a stream that should never end is connected again.
 type reconnects struct {
 	silence  time.Duration
 	lost     func(error, time.Duration)
 	hopeless func(error) bool
 }
 
-// run connects until the caller has left, which is errLeft, or nothing can be healed, and returns why. A connection
-// calls heard when something came, and what that returns when it waits for the server again; it reports whether it
-// came further than the one before, and why it ended (never nil).
+// run connects until the caller leaves the loop, which is errLeft, or until connecting again cannot help, and returns
+// why. A connection calls heard when it has received something, and the function that heard returns when it waits for
+// the server again. It returns whether it got further than the previous connection, and why it ended (never nil).
 func (r reconnects) run(ctx context.Context, connection func(_ context.Context, heard func() (done func())) (further bool, err error)) error {
 	delay := defaultMinDelay
 	for {
@@ -44,11 +45,12 @@ func (r reconnects) run(ctx context.Context, connection func(_ context.Context, 
 		case r.hopeless(err):
 			return err
 		}
-		// That something was heard is not enough: a connection that always ends at the same place also says something.
+		// That something was received is not enough, because a connection that always ends at the same place also
+		// delivers something. Its retries would never slow down.
 		if further || time.Since(began) > defaultMaxDelay {
 			delay = defaultMinDelay
 		}
-		// Half of it is chance, so that the clients of a restarted server do not come all at once.
+		// Half of it is random, so that the clients of a restarted server do not connect all at once.
 		wait := delay/2 + rand.N(delay/2)
 		delay = min(2*delay, defaultMaxDelay)
 		r.lost(err, wait)
@@ -59,11 +61,12 @@ func (r reconnects) run(ctx context.Context, connection func(_ context.Context, 
 	}
 }
 
-// watched is one connection, ended when the server is silent for too long.
+// watched runs one connection, and ends it when the server is silent for too long.
 func (r reconnects) watched(ctx context.Context, connection func(context.Context, func() func()) (bool, error)) (bool, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// The watch runs while we wait for the server, not while the caller thinks about what came.
+	// The watch stops while the caller handles what was received; otherwise a slow caller would look like a silent
+	// server.
 	watch := time.AfterFunc(r.silence, func() {
 		cancel(fmt.Errorf("the server said nothing for %s", r.silence))
 	})
@@ -73,7 +76,7 @@ func (r reconnects) watched(ctx context.Context, connection func(context.Context
 		return func() { watch.Reset(r.silence) }
 	})
 	if err != errLeft && ctx.Err() != nil {
-		err = context.Cause(ctx) // the reason for which we gave it up, over the error that this led to
+		err = context.Cause(ctx) // the reason for the end, instead of the error that it led to
 	}
 	return further, err
 }
@@ -97,8 +100,8 @@ func receive[Message any](stream *connect.ServerStreamForClient[Message], err er
 	return errors.New("the server ended the connection")
 }
 
-// hopeless reports whether connecting again cannot heal an error. Only the server's own word counts for
-// what is wrong with the request, because connect gives the same code to an answer that was cut.
+// hopeless reports whether connecting again cannot help after an error. The codes about the request itself count only
+// in an answer of the server, because connect gives the same codes to an answer that was cut off.
 func hopeless(err error) bool {
 	switch connect.CodeOf(err) {
 	case connect.CodeUnauthenticated, connect.CodePermissionDenied, connect.CodeUnimplemented:

@@ -20,10 +20,11 @@ import (
 const (
 	// inputPiece is how many bytes of input one call sends.
 	inputPiece = 256 << 10
-	// stayEvery is how often a reader or writer that waits for something else reports that it is still there. The server
-	// counts one that does not call for a minute as gone.
+	// stayEvery is how often a reader or writer that waits for something else reports that it is still there, because
+	// the server counts one that does not call for a minute as gone.
 	stayEvery = 10 * time.Second
-	// writeGrace is how long Run waits for a writer when its context has ended.
+	// writeGrace is how long Run waits for a writer when its context has ended. A writer that is a pipe may block for
+	// ever, so that waiting for it without a limit would block Run.
 	writeGrace = time.Second
 )
 
@@ -173,7 +174,7 @@ func (c *Client) Run(ctx context.Context, req *arbev1.RunCommandRequest, opts ..
 		return result, cmp.Or(err, failed)
 	case <-ctx.Done():
 	}
-	// A writer that is not blocked returns now, and then it is not called after Run has returned.
+	// Wait for the writers, so that one that is not blocked is not called after Run has returned.
 	select {
 	case <-output:
 	case <-time.After(writeGrace):
@@ -211,7 +212,8 @@ func (r *run) cancel(ctx context.Context) {
 	_, _ = r.client.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: r.req.ThreadId, CommandId: r.req.Id})
 }
 
-// readOutput reads the output to its end. It fetches the next part while it writes the previous one.
+// readOutput reads the output to its end. It fetches the next part while it writes the previous one, so that neither
+// the network nor the writer waits for the other.
 func (r *run) readOutput(ctx context.Context) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
@@ -231,7 +233,7 @@ func (r *run) readOutput(ctx context.Context) error {
 				continue
 			}
 			if ctx.Err() != nil {
-				return ctx.Err() // Run may have returned
+				return ctx.Err() // the writers must not be called, because Run may have returned
 			}
 			if _, err := to.Write(p.GetData()); err != nil {
 				return &WriteError{err}
@@ -262,7 +264,7 @@ func (r *run) fetchOutput(ctx context.Context, arrived chan<- *arbev1.ReadOutput
 			case arrived <- got:
 				sent = true
 			case <-tick.C:
-				// If this fails, so does the next call, which reports it.
+				// The error is ignored, because the next call fails too, and reports it.
 				_, _ = r.client.Threads.ReadOutput(ctx, &arbev1.ReadOutputRequest{
 					ThreadId: r.req.ThreadId, CommandId: r.req.Id, Position: position, Stay: true,
 				})
@@ -285,7 +287,7 @@ type input struct {
 func (r *run) writeInput(ctx context.Context) {
 	pieces := make(chan input)
 	go func() {
-		var buffers [2][]byte // one is filled while the other is sent
+		var buffers [2][]byte // two, so that one is filled while the other is sent
 		for i := 0; ; i = 1 - i {
 			if buffers[i] == nil {
 				buffers[i] = make([]byte, inputPiece)
@@ -337,7 +339,8 @@ func (r *run) writeInput(ctx context.Context) {
 	}
 }
 
-// again repeats a call until it succeeds, ctx ends, or repeating it cannot help.
+// again repeats a call until it succeeds, ctx ends, or repeating it cannot help. The calls must be harmless to repeat,
+// because one that failed may have been done.
 func (r *run) again(ctx context.Context, call func() error) error {
 	for delay := defaultMinDelay; ; delay = min(2*delay, defaultMaxDelay) {
 		err := call()

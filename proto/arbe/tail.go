@@ -10,11 +10,12 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// sameGap is how many connections in a row may leave out the same entries before the tail takes them for lost.
+// sameGap is how many connections in a row must leave out the same entries before the tail counts them as lost, because
+// a single connection may be at fault instead of the log.
 const sameGap = 6
 
 // GapError is the error with which a tail ends when the log itself has a gap: several connections in a row
-// delivered entry Found although entry Position+1 comes next. Tailing again behind Found-1 leaves the gap out.
+// delivered entry Found although entry Position+1 comes next. A new tail after Found-1 skips the gap.
 type GapError struct {
 	// Position is the last entry before the gap, and Found the first one behind it.
 	Position, Found int64
@@ -31,8 +32,8 @@ type tailOption func(*tail)
 
 func (o tailOption) applyTail(t *tail) { o(t) }
 
-// OnDisconnect makes the tail call lost each time its connection ended and another will be tried after
-// wait, so that a program can show it. The error says why; it is never nil. It is called by the
+// OnDisconnect makes the tail call lost each time its connection has ended and another one will be tried after
+// wait, so that a program can show it. The error says why; it is never nil. lost is called by the
 // goroutine that ranges over the tail.
 func OnDisconnect(lost func(err error, wait time.Duration)) TailOption {
 	return tailOption(func(t *tail) { t.lost = lost })
@@ -42,23 +43,23 @@ func OnDisconnect(lost func(err error, wait time.Duration)) TailOption {
 // server knows the type.
 func WithTyped() TailOption { return tailOption(func(t *tail) { t.typed = true }) }
 
-// WithSilence sets after how much silence a connection is taken for dead. Defaults to 40 seconds; less
-// than the 20 seconds in which a server says that it is alive makes healthy connections end.
+// WithSilence sets after how much silence a connection counts as dead. Defaults to 40 seconds. It must not be less than
+// 20 seconds, because a server without news sends a sign of life only that often.
 func WithSilence(d time.Duration) TailOption {
 	return tailOption(func(t *tail) { t.silence = d })
 }
 
-// Tail replays a thread's log behind the position after (0 is the log's start) and then follows it:
+// Tail replays a thread's log after a position (0 is the log's start) and then follows it: it yields
 // every entry exactly once, in order, however often connections are cut and servers restart in between.
-// It connects again by itself, from the position it reached. Attempts that bring it no further wait
-// longer and longer, up to five seconds; [OnDisconnect] is told of each.
+// It reconnects by itself, from the position that it has reached. The pauses between attempts that make no
+// progress grow up to five seconds; [OnDisconnect] reports each attempt.
 //
 // Besides entries it yields deltas, which are previews and may be missed or repeated around a
-// reconnect (their offset tells), and caught_up, once per connection. It does not yield the server's
+// reconnect (their offsets show it), and caught_up, once per connection. It does not yield the server's
 // signs of life.
 //
 // It ends when the loop is left, or with an error as its last element: the context's, or one that
-// connecting again cannot heal (the credential is not accepted, the thread is not there or was deleted,
+// reconnecting cannot help against (the credential is not accepted, the thread does not exist or was deleted,
 // the position is past the log's end, as it also is after a restore that lost the last entries), or a
 // [*GapError].
 func (c *Client) Tail(ctx context.Context, threadID string, after int64, opts ...TailOption) iter.Seq2[*arbev1.TailResponse, error] {
@@ -80,7 +81,7 @@ type tail struct {
 	client   *Client
 	thread   string
 	position int64
-	// gap is the one that the last connections ended at, and gaps how many of them in a row.
+	// gap is the gap at which the last connections ended, and gaps how many of them in a row did.
 	gap     GapError
 	gaps    int
 	typed   bool
@@ -89,7 +90,7 @@ type tail struct {
 	yield   func(*arbev1.TailResponse, error) bool
 }
 
-// run connects until the caller has left or nothing can be healed.
+// run connects until the caller leaves the loop or connecting again cannot help.
 func (t *tail) run(ctx context.Context) {
 	r := reconnects{silence: t.silence, lost: t.lost, hopeless: func(err error) bool { return hopeless(err) || t.lostForGood(err) }}
 	err := r.run(ctx, func(ctx context.Context, heard func() (done func())) (further bool, err error) {
@@ -107,7 +108,7 @@ func (t *tail) lostForGood(err error) bool {
 	gap, ok := errors.AsType[*GapError](err)
 	switch {
 	case !ok:
-		return false // nothing is known of the gap by it
+		return false // the count goes on, because this says nothing about the gap
 	case *gap != t.gap:
 		t.gap, t.gaps = *gap, 0
 	}
@@ -121,9 +122,9 @@ func (t *tail) connection(ctx context.Context, heard func() (done func())) error
 	return receive(stream, err, heard, t.deliver)
 }
 
-// deliver yields one event, moving the position with each entry. Positions have no gap, so an entry
-// that is not the next one proves the connection wrong: one that was seen before is dropped, one that
-// came too early ends the connection, and the next asks for what is missing.
+// deliver yields one event and moves the position with each entry. Because positions have no gap, an entry
+// that is not the next one shows an error of the connection: one that was yielded before is dropped, and one that
+// came too early ends the connection, so that the next connection asks for what is missing.
 func (t *tail) deliver(event *arbev1.TailResponse) error {
 	switch e := event.GetEvent().(type) {
 	case *arbev1.TailResponse_Alive:

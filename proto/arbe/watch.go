@@ -9,13 +9,14 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// WatchHouse tells of the rows of a house that req names and of their changes, however often connections are cut and
-// servers restart in between: first every row, then caught_up, then a row whenever it changes and a gone when it is
-// no longer one of those. It connects again by itself; then rows may be told again as they were, caught_up comes
-// again, and a gone comes before it for each row that was lost meanwhile. Of the options it takes those of [Client.Tail].
+// WatchHouse yields the rows of a house that req names and their changes, however often connections are cut and servers
+// restart in between: first every row, then caught_up, then a row whenever it changes and a gone when it is no longer
+// one of them. It reconnects by itself. After that it may repeat rows that have not changed, because it does not know
+// what it missed; it yields a gone for each row that has disappeared, and then caught_up again. Its options are those
+// of [Client.Tail].
 //
-// It ends when the loop is left, or with an error as its last element: the context's, or one that connecting again
-// cannot heal (the credential is not accepted, the house or one of the threads is not there).
+// It ends when the loop is left, or with an error as its last element: the context's, or one that reconnecting cannot
+// help against (the credential is not accepted, the house or one of the threads does not exist).
 func (c *Client) WatchHouse(ctx context.Context, req *arbev1.WatchHouseRequest, opts ...TailOption) iter.Seq2[*arbev1.WatchHouseResponse, error] {
 	return func(yield func(*arbev1.WatchHouseResponse, error) bool) {
 		t := tail{silence: defaultSilence, lost: func(error, time.Duration) {}}
@@ -50,7 +51,8 @@ type rowKey struct{ kind, id string }
 
 // watch is one range over a house's rows, across its connections.
 type watch struct {
-	// known are the rows that were told, and whether this connection told them.
+	// known are the rows that were yielded, and whether this connection has delivered them. Those that it has not
+	// delivered before its caught_up must have gone.
 	known    map[rowKey]bool
 	caughtUp bool
 	yield    func(*arbev1.WatchHouseResponse, error) bool

@@ -7,8 +7,9 @@ import (
 	"connectrpc.com/connect"
 )
 
-// ErrorInfoOf is what an error of a service says beside its code and message; never nil. Errors that are answered before
-// a service is reached, and those of the paths that are no service, say it in metadata alone.
+// ErrorInfoOf returns what an error of a service says besides its code and message; never nil. It also reads the
+// metadata, because errors from before a service is reached, and those of paths that belong to no service, have no
+// details.
 func ErrorInfoOf(err error) *ErrorInfo {
 	info := &ErrorInfo{}
 	e, ok := errors.AsType[*connect.Error](err)
