@@ -13,7 +13,6 @@ func agent(a *app) *cobra.Command {
 	return group(a, "agent", "List the people and bots of a house, and create bots", agentList, agentCreate)
 }
 
-// allAgents returns the agents of a house.
 func allAgents(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.Agent, error) {
 	return pages(func(token string) ([]*arbev1.Agent, string, error) {
 		page, err := c.Agents.ListAgents(ctx, &arbev1.ListAgentsRequest{HouseId: house, PageSize: 200, PageToken: token})

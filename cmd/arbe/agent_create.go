@@ -9,7 +9,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// agentCreate makes a bot.
 func agentCreate(a *app) *cobra.Command {
 	var req arbev1.CreateAgentRequest
 	cmd := &cobra.Command{

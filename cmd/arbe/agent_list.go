@@ -8,7 +8,6 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
-// agentList lists the agents of a house.
 func agentList(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{

@@ -25,7 +25,7 @@ type app struct {
 	// chosen is the server to talk to. It is decided once, so that all calls of a verb go to the same one.
 	chosen *target
 
-	// started is set once a verb runs: an error before that is a mistake in the command line.
+	// started is set once a verb runs, because an error before that is a mistake in the command line.
 	started bool
 }
 
@@ -49,10 +49,9 @@ func (a *app) show(id string, view any, plain func() string) error {
 	return err
 }
 
-// printJSON prints a view on one line.
 func (a *app) printJSON(view any) error { return encodeJSON(a.out, view) }
 
-// encodeJSON writes a value as one line of JSON, in which nothing is escaped for HTML.
+// encodeJSON writes a value as one line of JSON. Nothing is escaped for HTML, because it goes to no browser.
 func encodeJSON(w io.Writer, value any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -66,8 +65,8 @@ type row struct {
 	columns []string
 }
 
-// list prints rows: ids with --quiet, one JSON array with --json, else a table, with a header when a
-// person looks at it.
+// list prints rows: ids with --quiet, one JSON array with --json, else a table. The table has a header only on a
+// terminal, because a script would take the header for a row.
 func (a *app) list(header []string, rows []row) error {
 	if a.json {
 		views := make([]any, len(rows))
@@ -92,7 +91,7 @@ func (a *app) list(header []string, rows []row) error {
 	return w.Flush()
 }
 
-// when shows a time: how long ago to a person, exactly to a pipe.
+// when shows a time: on a terminal how long ago it was, otherwise exactly, because a script cannot use the former.
 func (a *app) when(t time.Time) string {
 	if !isTerminal(a.out) {
 		return t.UTC().Format(time.RFC3339)
@@ -118,14 +117,15 @@ func (a *app) dim(text string) string {
 	return "\x1b[2m" + text + "\x1b[0m"
 }
 
-// isTerminal reports whether a stream is a terminal. Other devices, such as /dev/null and /dev/full, are not.
+// isTerminal reports whether a stream is a terminal. The file's mode would not do, because /dev/null and /dev/full are
+// character devices too.
 func isTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// printable makes text that others wrote safe for a terminal, whose state and display control characters can change:
-// colours are dropped, and every other control character except newline and tab becomes a mark.
+// printable makes text that others wrote safe for a terminal, because control characters can change what it shows and
+// does: colours are dropped, and every other control character except newline and tab becomes a mark.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -140,7 +140,7 @@ func printable(text string) string {
 	}, colours.ReplaceAllString(text, ""))
 }
 
-// oneLine is [printable] for a cell of a table.
+// oneLine is [printable] for a cell of a table, which a newline or a tab would end.
 func oneLine(text string) string {
 	return strings.NewReplacer("\n", " ", "\t", " ").Replace(printable(text))
 }

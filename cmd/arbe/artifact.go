@@ -18,7 +18,6 @@ func artifact(a *app) *cobra.Command {
 // place is a thread or a house, where artifacts are listed or stored.
 type place struct{ thread, house string }
 
-// placeFlags gives a verb --thread and --house.
 func (a *app) placeFlags(cmd *cobra.Command, p *place) {
 	cmd.Flags().StringVarP(&p.thread, "thread", "t", "", "the thread (default $ARBE_THREAD, or none)")
 	a.completes(cmd, "thread", a.threads)
@@ -68,7 +67,7 @@ func matchingArtifacts(ctx context.Context, c *arbe.Client, house, ref string) (
 	return found, err
 }
 
-// list asks for the artifacts of a place.
+// list returns a request for the artifacts of a place.
 func (p place) list() *arbev1.ListArtifactsRequest {
 	if p.thread != "" {
 		return &arbev1.ListArtifactsRequest{Scope: &arbev1.ListArtifactsRequest_ThreadId{ThreadId: p.thread}}

@@ -9,7 +9,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// artifactDelete removes an artifact.
 func artifactDelete(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{

@@ -15,7 +15,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// artifactGet writes an artifact's bytes.
 func artifactGet(a *app) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
@@ -38,7 +37,8 @@ func artifactGet(a *app) *cobra.Command {
 			if a.json && path == "" {
 				return a.showArtifact(ctx, c, id)
 			}
-			// Anyone in the house may have written the bytes, and control characters can change what a terminal shows and does.
+			// Not to a terminal, because anyone in the house may have written the bytes, and control characters can change
+			// what it shows and does.
 			if path == "" && isTerminal(a.out) {
 				return fault.New(fault.Invalid, "the bytes of an artifact are not written to a terminal", "pipe them, as into less, or name a file with --output")
 			}
@@ -86,7 +86,7 @@ func writeWhole(path string, content io.Reader) error {
 		return unwritable.Because(err)
 	}
 	if at != path {
-		defer os.Remove(at) // renamed by then, when all went well
+		defer os.Remove(at) // does nothing after the rename
 	}
 	if _, err = io.Copy(f, content); err != nil {
 		f.Close()

@@ -9,7 +9,6 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
-// artifactList lists artifacts.
 func artifactList(a *app) *cobra.Command {
 	var in place
 	cmd := &cobra.Command{

@@ -16,7 +16,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// artifactPut makes an artifact of a file or of stdin.
 func artifactPut(a *app) *cobra.Command {
 	var in place
 	req := &arbev1.CreateArtifactRequest{}

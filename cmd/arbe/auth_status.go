@@ -12,7 +12,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// authStatus tells which server and credential are in use, and why.
 func authStatus(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",

@@ -12,7 +12,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// authWhoami shows whose credential is in use, and at which server.
 func authWhoami(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "whoami",

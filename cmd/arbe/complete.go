@@ -16,7 +16,7 @@ import (
 // than none.
 const completionTime = time.Second
 
-// A completer returns what a person may mean.
+// completer returns the things that a shell may propose.
 type completer func(ctx context.Context, c *arbe.Client) ([]thing, error)
 
 // proposes makes a completer fit cobra: it proposes ids, with what they stand for, and the names that are unique. After an
@@ -35,8 +35,8 @@ func (a *app) proposes(values completer) cobra.CompletionFunc {
 	}
 }
 
-// proposals are the ids and names that begin with what a person typed. Before anything is typed, only ids are proposed:
-// each comes with its name already.
+// proposals are the ids and names that begin with what a person typed. Before anything is typed, only ids are proposed,
+// because each comes with its name already.
 func proposals(all []thing, typed string) (found []cobra.Completion) {
 	for _, t := range all {
 		if strings.HasPrefix(t.id, typed) {
@@ -70,11 +70,10 @@ func (a *app) proposesFirst(values completer) cobra.CompletionFunc {
 // completes makes a flag propose values.
 func (a *app) completes(cmd *cobra.Command, flag string, values completer) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, a.proposes(values)); err != nil {
-		panic(err) // the verb has no such flag: a mistake in this program
+		panic(err) // a mistake in this program, because the verb has no such flag
 	}
 }
 
-// houses proposes the caller's houses.
 func (a *app) houses(ctx context.Context, c *arbe.Client) ([]thing, error) {
 	houses, err := allHouses(ctx, c)
 	return things(houses), err
@@ -90,7 +89,6 @@ func (a *app) threads(ctx context.Context, c *arbe.Client) ([]thing, error) {
 	return things(page.GetThreads()), err
 }
 
-// environments proposes the environments of the house.
 func (a *app) environments(ctx context.Context, c *arbe.Client) ([]thing, error) {
 	return a.ofHouse(ctx, c, environmentsOf)
 }
@@ -110,7 +108,6 @@ func (a *app) sandboxes(ctx context.Context, c *arbe.Client) (found []thing, err
 	return found, err
 }
 
-// agents proposes the people and bots of the house.
 func (a *app) agents(ctx context.Context, c *arbe.Client) ([]thing, error) {
 	return a.ofHouse(ctx, c, agentsOf)
 }

@@ -13,7 +13,6 @@ import (
 // masked stands for a secret that is set.
 const masked = "********"
 
-// config shows what each setting is here, and where that comes from.
 func config(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",

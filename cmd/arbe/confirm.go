@@ -33,7 +33,8 @@ func (a *app) confirm(ctx context.Context, yes bool, question string, args ...an
 	return fault.New(fault.Canceled, "nothing was changed", "answer y, or pass --yes")
 }
 
-// answer reads what a person types, until Ctrl-C ends the wait.
+// answer reads what a person types, until Ctrl-C ends the wait. It reads in a goroutine, because a read from a terminal
+// cannot be cancelled.
 func answer(ctx context.Context, read func() (string, error)) (string, error) {
 	type typed struct {
 		text string

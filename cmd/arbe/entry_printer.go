@@ -13,10 +13,10 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// colours are the escape sequences that only colour the text behind them.
+// colours are the escape sequences that only colour the text after them.
 var colours = regexp.MustCompile("\x1b\\[[0-9;:]*m")
 
-// entryPrinter prints the entries of one thread: one JSON object a line, ids, or for people.
+// entryPrinter prints the entries of one thread: as one JSON object a line, as ids, or as text for people.
 type entryPrinter struct {
 	app    *app
 	client *arbe.Client
@@ -29,7 +29,6 @@ type entryPrinter struct {
 	midLine bool // live output has not ended its line
 }
 
-// entry prints one entry.
 func (p *entryPrinter) entry(ctx context.Context, e *arbev1.Entry) (err error) {
 	switch {
 	case p.app.json:
@@ -98,8 +97,8 @@ func (w liveWriter) Write(text []byte) (int, error) {
 	return len(text), err
 }
 
-// author is the name of an entry's author, or the id if the name cannot be read: a log is worth printing without
-// names.
+// author is the name of an entry's author, or the id if the name cannot be read, because a log is worth printing
+// without names too.
 func (p *entryPrinter) author(ctx context.Context, id string) string {
 	if id == "" {
 		return "arbe"
@@ -117,7 +116,8 @@ func (p *entryPrinter) author(ctx context.Context, id string) string {
 	return p.names[id]
 }
 
-// plain is what an entry says in plain words; of a kind this build does not know, its payload.
+// plain is what an entry says in plain words. Of a kind that this build does not know it is the payload, because a
+// newer server may have written it.
 func plain(e *arbev1.Entry) string {
 	if p, ok := decode(e); ok {
 		return p.Plain()

@@ -15,7 +15,6 @@ func env(a *app) *cobra.Command {
 		envList, envShow, envCreate, envEdit, envDelete)
 }
 
-// allEnvironments returns the environments of a house.
 func allEnvironments(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.Environment, error) {
 	return pages(func(token string) ([]*arbev1.Environment, string, error) {
 		page, err := c.Environments.ListEnvironments(ctx, &arbev1.ListEnvironmentsRequest{HouseId: house, PageSize: 200, PageToken: token})

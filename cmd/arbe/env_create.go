@@ -12,7 +12,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// envCreate makes an environment.
 func envCreate(a *app) *cobra.Command {
 	var req arbev1.CreateEnvironmentRequest
 	var from string

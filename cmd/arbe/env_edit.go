@@ -14,7 +14,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// envEdit changes an environment.
 func envEdit(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "edit ENV",
@@ -30,7 +29,7 @@ func envEdit(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			// Ctrl-C in an editor is the editor's. What was written there is used.
+			// Ctrl-C must not cancel the change, because in an editor it is meant for the editor.
 			change := func(f environmentFile) error { return a.replaceEnvironment(context.WithoutCancel(ctx), c, e, f) }
 			if isTerminal(a.in) {
 				return a.edit(e, change)
@@ -78,6 +77,7 @@ func (a *app) edit(e *arbev1.Environment, change func(environmentFile) error) er
 		return fault.New(fault.Precondition, "cannot write a file to edit", "set TMPDIR to a directory that you may write").Because(err)
 	}
 	editor := first(a.getenv("VISUAL"), a.getenv("EDITOR"), "vi")
+	// A shell runs the editor, because the variable may also have arguments.
 	run := exec.Command("sh", "-c", editor+` "$1"`, "editor", file.Name())
 	run.Stdin, run.Stdout, run.Stderr = a.in, a.out, a.err
 	if err := run.Run(); err != nil {

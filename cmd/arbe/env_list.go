@@ -9,7 +9,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// envList lists the environments of a house.
 func envList(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{

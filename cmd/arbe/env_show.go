@@ -8,7 +8,6 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
-// envShow shows an environment.
 func envShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "show ENV",

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// exitNotRun says that arbe failed, not the command. It is the code with which env, timeout and nohup say so.
+	// exitNotRun is the exit code if arbe failed instead of the command. env, timeout and nohup use the same.
 	exitNotRun = 125
 	// exitPipe is what a shell reports for a program that SIGPIPE ended: 128 + 13.
 	exitPipe = 141
@@ -46,7 +46,7 @@ func (e *execution) run(ctx context.Context) error {
 		arbe.OnStart(func(started *arbev1.RunCommandResponse) {
 			if result = started.GetResultId(); e.app.json {
 				if err := e.printJSON(viewEntry(started.GetEntry())); err != nil {
-					stop(err) // a command that prints nothing gives no other occasion to notice it
+					stop(err) // because a command that prints nothing gives no other occasion to notice it
 				}
 			}
 		}),
@@ -71,7 +71,7 @@ func (e *execution) run(ctx context.Context) error {
 	ended, err := e.client.Run(ctx, e.req, opts...)
 	incomplete, _ := errors.AsType[*arbe.OutputError](err)
 	_, unwritten := errors.AsType[*arbe.WriteError](err)
-	if unwritten && !e.separate { // Run cancels the command only for the writers that it was given
+	if unwritten && !e.separate { // because Run cancels the command only if one of its own writers fails
 		e.cancelUnread(ctx)
 	}
 	switch {
@@ -102,6 +102,7 @@ func (e *execution) cancel(ctx context.Context, with arbev1.Signal) bool {
 
 // cancelUnread cancels the command because nobody can read what it prints.
 func (e *execution) cancelUnread(ctx context.Context) {
+	// ctx must not cancel this call, because the failed write may have ended it.
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), cancelTime)
 	defer stop()
 	_, _ = e.client.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: e.req.GetThreadId(), CommandId: e.req.GetId()})

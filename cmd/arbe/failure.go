@@ -18,7 +18,8 @@ import (
 // exitInterrupted is what a shell expects of a program that Ctrl-C ended.
 const exitInterrupted = 130
 
-// exitCode is the error of a verb that has said everything and ends with this code.
+// exitCode is the error of a verb that ends with this code. The verb has reported everything itself, so that nothing
+// more is printed.
 type exitCode int
 
 func (c exitCode) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
@@ -35,7 +36,7 @@ func (a *app) exit(ctx context.Context, err error, args []string) int {
 		return exitInterrupted
 	}
 	e := a.explain(err)
-	// A command line that could not be parsed may still have asked for JSON.
+	// Search the arguments themselves, because a command line that could not be parsed may still have asked for JSON.
 	if a.json || !a.started && slices.Contains(args, "--json") {
 		a.printError(e)
 	} else {
@@ -52,7 +53,7 @@ func (a *app) printError(e *fault.Error) {
 		Next      string     `json:"next"`
 		Reference string     `json:"reference,omitempty"`
 	}
-	// If stderr cannot be written, there is no other place for the error.
+	// The error is ignored, because there is no other place for it if stderr cannot be written.
 	_ = encodeJSON(a.err, map[string]fields{"error": {e.Code, e.Message, e.Next, e.Reference}})
 }
 
@@ -67,14 +68,13 @@ func (a *app) explain(err error) *fault.Error {
 	return fault.New(fault.Internal, err.Error(), "")
 }
 
-// explainCall explains a call that failed: in the server's own words, or in ours when it was not an
-// arbe server that spoke.
+// explainCall explains a call that failed: in the server's own words, or in ours if no arbe server answered.
 func (a *app) explainCall(err *connect.Error) *fault.Error {
 	code := fault.Code(err.Code().String())
 	t, _ := a.target()
 	switch {
 	case err.Code() == connect.CodeUnauthenticated:
-		// The server's own next step is to log in with a browser.
+		// Replace the server's next step, because it is to log in with a browser.
 		return fault.Newf(fault.Unauthenticated, t.logIn(), "not logged in at %s (%s)", t.Host, err.Message()).Because(err)
 	case connect.IsWireError(err):
 		e := fault.New(code, err.Message(), arbe.Next(err)).Because(err)
@@ -105,7 +105,7 @@ func (t target) logIn() string {
 	return "log in with: arbe login " + t.Host + ", or set ARBE_TOKEN to an API key"
 }
 
-// misused is a mistake in the command line that cobra found.
+// misused returns the error for a mistake in the command line that cobra found.
 func misused(err error) error {
 	if _, ok := errors.AsType[*fault.Error](err); ok {
 		return err
@@ -113,12 +113,12 @@ func misused(err error) error {
 	return fault.New(fault.Invalid, err.Error(), "see arbe --help")
 }
 
-// misusedVerb is a mistake in how one verb was called.
+// misusedVerb returns the error for a mistake in the call of one verb.
 func misusedVerb(cmd *cobra.Command, message string) error {
 	return fault.Newf(fault.Invalid, "see "+cmd.CommandPath()+" --help", "%s", message)
 }
 
-// wrongFlag is a mistake in a flag. It replaces the parser's words, which name Go's types and functions.
+// wrongFlag is a mistake in a flag. It replaces the parser's words, because these name Go's types and functions.
 func wrongFlag(cmd *cobra.Command, err error) error {
 	wrong, ok := errors.AsType[*pflag.InvalidValueError](err)
 	if !ok {
@@ -138,7 +138,7 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	return misusedVerb(cmd, message)
 }
 
-// takes checks the number of a verb's arguments; names says in the error what they are.
+// takes returns a check of the number of a verb's arguments. names is what the error calls them.
 func takes(least, most int, names string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

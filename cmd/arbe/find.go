@@ -15,7 +15,7 @@ import (
 )
 
 // People name things by a whole id, by the beginning of an id, or by a name. What they type is turned into an id here,
-// for all verbs.
+// so that all verbs take the same forms.
 
 // thing is something that a person may have named.
 type thing struct{ id, name string }
@@ -25,14 +25,15 @@ type kind struct {
 	noun, plural string
 	// list is the verb that shows them all.
 	list string
-	// whole matches whole ids, which need no call to look them up.
+	// whole matches whole ids, so that no call is needed to look them up.
 	whole *regexp.Regexp
-	// in returns the things of a house that ref may name; it may return others too.
+	// in returns the things of a house that ref may name. It may return others too, because [kind.pick] selects.
 	in func(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, error)
 }
 
 var (
-	shortID = regexp.MustCompile(`^([0-9a-hjkmnp-tv-z]{12}|[0-9a-hjkmnp-tv-z]{20})$`) // the longer ones stand for a caller's own word
+	// The ids of 20 characters are derived from an id that a caller chose.
+	shortID = regexp.MustCompile(`^([0-9a-hjkmnp-tv-z]{12}|[0-9a-hjkmnp-tv-z]{20})$`)
 	uuidID  = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
@@ -47,7 +48,8 @@ var (
 	inviteKind      = kind{"invite", "invites", "arbe invite list", shortID, invitesOf}
 )
 
-// minPrefix is how many characters of an id are enough.
+// minPrefix is how many characters of an id are enough. It must not be less than the server's, which finds nothing
+// then.
 const minPrefix = 4
 
 // find returns the id of the thing that a person named, in a house or, without one, in the house of $ARBE_HOUSE or else
@@ -64,7 +66,7 @@ func (a *app) find(ctx context.Context, c *arbe.Client, k kind, house, ref strin
 	} else {
 		all, err := allHouses(ctx, c)
 		if connect.CodeOf(err) == connect.CodePermissionDenied {
-			return ref, nil // the verb's own call says what the credential is for
+			return ref, nil // no error here, because the verb's own call explains better what the credential may do
 		} else if err != nil {
 			return "", err
 		}
@@ -151,7 +153,7 @@ func keysNamed(ctx context.Context, c *arbe.Client, house, _ string) ([]thing, e
 	}
 	own, err := keysOf(ctx, c, "")
 	if connect.CodeOf(err) == connect.CodePermissionDenied {
-		err = nil // our own credential is limited to a house
+		err = nil // ignored, because the credential in use is limited to a house
 	}
 	return things(append(keys, own...)), err
 }
@@ -176,7 +178,7 @@ func things[Message interface {
 	return found
 }
 
-// pages collects all pages of a list. page asks for the one behind a token, and returns the token of the next.
+// pages collects all pages of a list. page returns the one after a token, and the token of the next.
 func pages[Row any](page func(token string) (rows []Row, next string, err error)) (all []Row, err error) {
 	for token := ""; ; {
 		rows, next, err := page(token)

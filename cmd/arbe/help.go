@@ -9,7 +9,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// help prints the help of a verb or a topic. Cobra's own help command answers an unknown topic with success.
+// help prints the help of a verb or a topic. It replaces cobra's own help command, because that one answers an unknown
+// topic with success.
 func help(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [VERB…]",

@@ -17,7 +17,6 @@ func house(a *app) *cobra.Command {
 	return group(a, "house", "List, create and rename houses", houseList, houseCreate, houseRename)
 }
 
-// allHouses returns every house of the caller.
 func allHouses(ctx context.Context, c *arbe.Client) ([]*arbev1.House, error) {
 	return pages(func(token string) ([]*arbev1.House, string, error) {
 		page, err := c.Houses.ListHouses(ctx, &arbev1.ListHousesRequest{PageSize: 200, PageToken: token})
@@ -28,7 +27,6 @@ func allHouses(ctx context.Context, c *arbe.Client) ([]*arbev1.House, error) {
 // houseKind is looked up without a house, by [app.inHouse].
 var houseKind = kind{noun: "house", plural: "houses", list: "arbe house list"}
 
-// houseFlag gives a verb --house.
 func (a *app) houseFlag(cmd *cobra.Command, id *string) {
 	cmd.Flags().StringVar(id, "house", "", "house to work in, by id or name (default $ARBE_HOUSE, or your only one)")
 	a.completes(cmd, "house", a.houses)
@@ -42,7 +40,7 @@ func (a *app) inHouse(ctx context.Context, c *arbe.Client, flag string) (string,
 	}
 	houses, err := allHouses(ctx, c)
 	if ref != "" && connect.CodeOf(err) == connect.CodePermissionDenied {
-		return ref, nil // the verb's own call says what the credential is for
+		return ref, nil // no error here, because the verb's own call explains better what the credential may do
 	} else if ref != "" && err == nil {
 		return houseKind.pick(ref, things(houses))
 	}

@@ -9,7 +9,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// houseCreate makes a house.
 func houseCreate(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "create NAME",

@@ -8,7 +8,6 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
-// houseList lists the caller's houses.
 func houseList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",

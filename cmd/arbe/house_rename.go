@@ -10,7 +10,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// houseRename gives a house another name.
 func houseRename(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "rename [HOUSE] NAME",

@@ -9,7 +9,6 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
-// inviteList lists the invites of a house that can still be used.
 func inviteList(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{

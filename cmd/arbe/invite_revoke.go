@@ -9,7 +9,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// inviteRevoke ends an invite.
 func inviteRevoke(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{

@@ -55,7 +55,7 @@ func linkOf(host, token string) (l link, ok bool, err error) {
 // this name.
 func (a *app) join(ctx context.Context, l link, saved *profiles, profileName, name string) (in loggedIn, err error) {
 	credential := saved.All[profileName].Token
-	if credential != "" && name != "" { // a new person's session would take the place of the credential
+	if credential != "" && name != "" { // a new person's session would replace the credential
 		return in, fault.Newf(fault.Invalid, "leave out --name to join as that person, or choose a profile for the new one with --profile",
 			"the profile %s has a person at %s already", profileName, l.host)
 	}
@@ -69,7 +69,7 @@ func (a *app) join(ctx context.Context, l link, saved *profiles, profileName, na
 			return in, err
 		}
 	}
-	if err := saved.save(); err != nil { // the link works once: a place for the session must be there before it is used
+	if err := saved.save(); err != nil { // tried before the link is used, because it works once; see [redeem]
 		return in, err
 	}
 	joined, err := arbe.New(l.host, credential).Houses.AcceptInvite(ctx, &arbev1.AcceptInviteRequest{Token: l.token, Name: name})
@@ -97,7 +97,8 @@ func (a *app) askName(ctx context.Context) (string, error) {
 	return name, nil
 }
 
-// unusableInvite explains that an invite cannot be used. The error is not about a credential of the caller, who has none.
+// unusableInvite explains that an invite cannot be used. Otherwise the person would be asked to log in, because the
+// server's code is that of a wrong credential.
 func unusableInvite(err error) error {
 	e, ok := errors.AsType[*connect.Error](err)
 	if !ok || e.Code() != connect.CodeUnauthenticated {

@@ -12,7 +12,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// keyCreate makes an API key.
 func keyCreate(a *app) *cobra.Command {
 	var req arbev1.CreateAPIKeyRequest
 	var expires time.Duration

@@ -12,7 +12,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// keyList lists the API keys of a house, and those of the caller that are valid for all their houses.
 func keyList(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{
@@ -61,7 +60,7 @@ func (a *app) allKeys(ctx context.Context, c *arbe.Client, house string) ([]*arb
 	}
 	own, err := keysOf(ctx, c, "")
 	if connect.CodeOf(err) == connect.CodePermissionDenied {
-		err = nil // our own credential is limited to a house
+		err = nil // ignored, because the credential in use is limited to a house
 	}
 	return append(keys, own...), err
 }
@@ -74,7 +73,7 @@ func keysOf(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.APIKey
 	})
 }
 
-// whenever is when for a time that may never have come.
+// whenever is [app.when] for a time that may not be set.
 func (a *app) whenever(t *timestamppb.Timestamp) string {
 	if t == nil {
 		return "never"

@@ -9,7 +9,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// keyRevoke ends an API key.
 func keyRevoke(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{

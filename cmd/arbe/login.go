@@ -20,7 +20,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// login logs this command line in to a server, or a browser in to the server in use.
 func login(a *app) *cobra.Command {
 	var withToken bool
 	var name string
@@ -57,7 +56,6 @@ func login(a *app) *cobra.Command {
 	return cmd
 }
 
-// loginLink prints a link that logs a browser in.
 func (a *app) loginLink(ctx context.Context, c *arbe.Client, _ []string) error {
 	t, err := a.target()
 	if err != nil {
@@ -102,7 +100,8 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 	if u, err := url.Parse(host); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
 		a.say("warning: %s is not encrypted: whoever is between here and there can read your key", host)
 	}
-	a.chosen = &target{Host: host, URL: host, Profile: profileName, Why: "the argument"} // errors are about this server
+	// So that the messages of errors name this server.
+	a.chosen = &target{Host: host, URL: host, Profile: profileName, Why: "the argument"}
 	var in loggedIn
 	if !linked {
 		if in.token, err = a.askToken(ctx, host, withToken); err != nil {
@@ -166,7 +165,7 @@ func (a *app) newProfile(address string) (host, name string, err error) {
 	if host, err = cleanHost(address); err != nil {
 		return "", "", err
 	}
-	u, _ := url.Parse(host) // checked above
+	u, _ := url.Parse(host) // cannot fail, because cleanHost has parsed it
 	name = first(a.profileFlag, strings.NewReplacer(":", "-", "[", "", "]", "").Replace(u.Host))
 	return host, name, checkProfileName(name)
 }
@@ -187,7 +186,7 @@ func (a *app) askToken(ctx context.Context, host string, withToken bool) (token 
 			return string(text), err
 		})
 		fmt.Fprintln(a.err)
-		if ctx.Err() != nil { // the wait was ended, but not the reading
+		if ctx.Err() != nil { // the read goes on, and would leave the terminal without echo
 			_ = term.Restore(int(in.Fd()), before)
 			return "", err
 		}
@@ -204,7 +203,8 @@ func (a *app) askToken(ctx context.Context, host string, withToken bool) (token 
 	return token, nil
 }
 
-// redeem trades a login link for a session. The link works once, so a place for the session must be there before.
+// redeem exchanges a login link for a session. It saves the profiles before that, because the link works once: if they
+// cannot be written, the session would be lost.
 func redeem(ctx context.Context, l link, saved *profiles) (loggedIn, error) {
 	if err := saved.save(); err != nil {
 		return loggedIn{}, err

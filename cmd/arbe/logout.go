@@ -12,7 +12,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// logout deletes a profile.
 func logout(a *app) *cobra.Command {
 	var revoke bool
 	cmd := &cobra.Command{
@@ -39,7 +38,7 @@ func logout(a *app) *cobra.Command {
 			a.chosen = &target{Host: p.Host, URL: p.Host, Profile: name, Why: "the profile", Credential: "profile " + name}
 			ended, err := endCredential(cmd.Context(), p, revoke)
 			if revoke && err != nil {
-				return err // while the key is still here to try again with
+				return err // keep the profile, because its key is needed to try again
 			}
 			delete(saved.All, name)
 			if saved.Current == name {

@@ -21,10 +21,10 @@ import (
 )
 
 func main() {
-	cobra.EnableCommandSorting = false // help lists verbs as the tables do
+	cobra.EnableCommandSorting = false // so that help lists verbs in the order of the tables
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, getenv: os.Getenv}
 	code := a.run(ctx, os.Args[1:])
-	stop()
+	stop() // not deferred, because os.Exit runs no deferred calls
 	os.Exit(code)
 }

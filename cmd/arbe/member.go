@@ -14,7 +14,6 @@ func member(a *app) *cobra.Command {
 	return group(a, "member", "List, invite and remove the people and bots of a house", memberList, memberInvite, memberRole, memberRemove)
 }
 
-// allMembers returns everyone who is in a house.
 func allMembers(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.Member, error) {
 	return pages(func(token string) ([]*arbev1.Member, string, error) {
 		page, err := c.Houses.ListMembers(ctx, &arbev1.ListMembersRequest{HouseId: house, PageSize: 200, PageToken: token})
@@ -32,7 +31,7 @@ func viewMember(m *arbev1.Member) memberView {
 	return memberView{viewAgent(m.GetAgent()), m.GetRole(), m.GetJoinedAt().AsTime()}
 }
 
-// findMember returns the house to work in, and the id of one who is in it.
+// findMember returns the house to work in, and the id of the member that ref names.
 func (a *app) findMember(ctx context.Context, c *arbe.Client, houseRef, ref string) (house, agent string, err error) {
 	if house, err = a.inHouse(ctx, c, houseRef); err != nil {
 		return "", "", err

@@ -12,7 +12,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// memberInvite makes a link with which one person joins a house.
 func memberInvite(a *app) *cobra.Command {
 	var req arbev1.CreateInviteRequest
 	var expires time.Duration

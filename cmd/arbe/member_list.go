@@ -8,7 +8,6 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe"
 )
 
-// memberList lists who is in a house.
 func memberList(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{

@@ -9,7 +9,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// memberRemove removes a person or a bot from a house.
 func memberRemove(a *app) *cobra.Command {
 	var house string
 	var yes bool

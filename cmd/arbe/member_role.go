@@ -10,7 +10,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// memberRole changes the role of a person.
 func memberRole(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{

@@ -7,7 +7,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/server"
 )
 
-// migrate brings an operator's database up to this program's schema, without serving.
 func migrate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",

@@ -17,13 +17,13 @@ type output struct {
 	gaps bool  // something was skipped
 }
 
-// delta takes a piece of live output.
 func (o *output) delta(d *arbev1.Delta) error { return o.piece(d.GetOffset(), d.GetData()) }
 
 // rest writes what the deltas left out, if the result has it.
 func (o *output) rest(r entry.CommandResult) error {
 	whole := !r.Truncated
-	// A result has marks in place of bytes that are not text; then its positions are not the output's.
+	// If the output is not all text, the result's positions differ from the output's, because it has marks in place of
+	// other bytes.
 	if exact := int64(len(r.Output)) == r.OutputBytes; whole && !exact && o.at == 0 {
 		o.at = r.OutputBytes
 		_, err := io.WriteString(o.out, r.Output)

@@ -4,7 +4,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// profileList lists the profiles. It reaches no server.
 func profileList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",

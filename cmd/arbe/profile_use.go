@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// profileUse chooses the profile that is used when none is named. It reaches no server.
 func profileUse(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "use PROFILE",

@@ -31,10 +31,8 @@ type profiles struct {
 	path string
 }
 
-// names lists the profiles in alphabetical order.
 func (p *profiles) names() []string { return slices.Sorted(maps.Keys(p.All)) }
 
-// named returns one profile.
 func (p *profiles) named(name string) (profile, error) {
 	found, ok := p.All[name]
 	if !ok {
@@ -47,7 +45,8 @@ func (p *profiles) named(name string) (profile, error) {
 	return found, nil
 }
 
-// profilesFile is where the profiles are; empty when the user has no home.
+// profilesFile is where the profiles are; empty when the user has no home. Relative paths are ignored, as the XDG
+// specification demands: otherwise the file would depend on the working directory.
 func (a *app) profilesFile() string {
 	switch {
 	case filepath.IsAbs(a.getenv("ARBE_CONFIG_DIR")):
@@ -83,7 +82,6 @@ func (a *app) profiles() (*profiles, error) {
 	return p, nil
 }
 
-// save writes the profiles.
 func (p *profiles) save() error {
 	if p.path == "" {
 		return fault.New(fault.Precondition, "there is no place for profiles", "set HOME, XDG_CONFIG_HOME or ARBE_CONFIG_DIR to an absolute path")

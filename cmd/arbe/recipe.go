@@ -65,10 +65,9 @@ type environmentFile struct {
 	recipe `yaml:",inline"`
 }
 
-// maxEnvironmentFile bounds an environment's file: a setup script has at most 64 KiB.
+// maxEnvironmentFile limits an environment's file: a setup script has at most 64 KiB.
 const maxEnvironmentFile = 256 << 10
 
-// readEnvironment reads an environment's file, YAML or JSON.
 func readEnvironment(from io.Reader) (f environmentFile, err error) {
 	text, err := io.ReadAll(io.LimitReader(from, maxEnvironmentFile+1))
 	if err != nil {
@@ -78,7 +77,7 @@ func readEnvironment(from io.Reader) (f environmentFile, err error) {
 		return f, fault.New(fault.Exhausted, "the environment is too large", "a setup script has at most 64 KiB")
 	}
 	decode := yaml.NewDecoder(bytes.NewReader(text))
-	decode.KnownFields(true)
+	decode.KnownFields(true) // otherwise a misspelt field would be ignored
 	if err := decode.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
 		return f, fault.New(fault.Invalid, explainYAML(err), "arbe env show shows what an environment looks like").Because(err)
 	}
@@ -90,7 +89,7 @@ var (
 	wrongType    = regexp.MustCompile("line (\\d+): cannot unmarshal \\S+ `?(.*?)`? into (\\S+)")
 )
 
-// explainYAML tells what is wrong with a file, without the words of the parser's library.
+// explainYAML says what is wrong with a file. It replaces the library's words, because these name Go's types.
 func explainYAML(err error) string {
 	if m := unknownField.FindStringSubmatch(err.Error()); m != nil {
 		return fmt.Sprintf("line %s: there is no field %q", m[1], m[2])

@@ -69,7 +69,7 @@ func newRoot(a *app) *cobra.Command {
 		}
 		return about(cmd, args)
 	}
-	root.CompletionOptions.DisableDefaultCmd = true // ours is in the table
+	root.CompletionOptions.DisableDefaultCmd = true // because ours is in the table
 	for _, part := range verbs {
 		root.AddGroup(&cobra.Group{ID: part.title, Title: part.title + ":"})
 		for _, verb := range part.verbs {
@@ -79,7 +79,7 @@ func newRoot(a *app) *cobra.Command {
 		}
 	}
 	if err := root.RegisterFlagCompletionFunc("profile", a.profileNames); err != nil {
-		panic(err) // there is no such flag: a mistake in this program
+		panic(err) // cannot happen, because the flag is defined above
 	}
 	for _, topic := range topics {
 		root.AddCommand(topic())
@@ -92,7 +92,7 @@ func newRoot(a *app) *cobra.Command {
 			asText(cmd, args)
 			return
 		}
-		_ = a.printJSON(viewHelp(cmd)) // cobra takes no error here
+		_ = a.printJSON(viewHelp(cmd)) // the error is ignored, because cobra takes none here
 	})
 	return root
 }
@@ -107,8 +107,8 @@ func group(a *app, use, short string, verbs ...func(*app) *cobra.Command) *cobra
 	return g
 }
 
-// makeGroup makes a command explain itself when it is called without a verb, and refuse one it does not
-// have. Without this, cobra answers an unknown verb of a group with its help and success.
+// makeGroup makes a command show its help when it is called without a verb, and refuse a verb that it does not
+// have. Otherwise cobra would answer an unknown verb of a group with its help and success.
 func makeGroup(g *cobra.Command) {
 	g.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {

@@ -16,8 +16,8 @@ import (
 
 // A server that runs on this machine leaves its address and a key in its data directory (cli.json), and a pointer to
 // that directory among the user's own files, so that the command line finds it from every directory. A pointer holds no
-// credential. A server that was killed leaves its pointer behind: whether a server runs is decided by the lock that
-// it holds on its data directory, never by a file or a process id. So no key goes to a program that happens to
+// credential. A server that was killed leaves its pointer behind. So the lock that a server holds on its data directory
+// decides whether it runs, instead of a file or a process id. Otherwise a key could go to a program that happens to
 // listen where a server was before.
 
 // localServer is what cli.json says about a server on this machine.
@@ -54,7 +54,8 @@ func serverOf(dataDir string, trusted bool) (s localServer, err error) {
 	return s, nil
 }
 
-// isLocked reports whether a process holds the lock of a data directory.
+// isLocked reports whether a process holds the lock of a data directory. It tries a shared lock, so that two commands
+// that ask at the same time do not take each other for a server.
 func isLocked(path string) bool {
 	f, err := os.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
@@ -64,14 +65,14 @@ func isLocked(path string) bool {
 	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
 
-// maxPrivateFile bounds the files that this program keeps for itself.
+// maxPrivateFile limits how much is read of this program's own files, because something else may be in their place.
 const maxPrivateFile = 1 << 20
 
 // readPrivate reads a file that, unless it is trusted, this user owns and nobody else can read or write.
 func readPrivate(path string, trusted bool) ([]byte, error) {
 	flags := os.O_RDONLY | syscall.O_NONBLOCK // so that opening a pipe in its place does not wait
 	if !trusted {
-		flags |= syscall.O_NOFOLLOW
+		flags |= syscall.O_NOFOLLOW // otherwise a link that somebody else made could lead to another file of this user
 	}
 	f, err := os.OpenFile(path, flags, 0)
 	if err != nil {
@@ -103,7 +104,7 @@ func writePrivate(path string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // renamed by then, when all went well
+	defer os.Remove(f.Name()) // does nothing after the rename
 	_, err = f.Write(content)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
@@ -127,8 +128,8 @@ func (a *app) pointers() string {
 	return ""
 }
 
-// announce leaves a pointer to the server of a data directory, and returns a function that removes it. Without a
-// pointer a server still runs, so a failure is no error.
+// announce leaves a pointer to the server of a data directory, and returns a function that removes it. A failure is no
+// error, because the server works without a pointer too.
 func (a *app) announce(dataDir string) (withdraw func()) {
 	dir := a.pointers()
 	dataDir, err := filepath.Abs(dataDir)
@@ -156,7 +157,7 @@ func (a *app) runningServers() (servers []localServer) {
 	if dir == "" {
 		return nil
 	}
-	files, _ := os.ReadDir(dir) // without the directory there are no pointers
+	files, _ := os.ReadDir(dir) // the error is ignored, because without the directory there are no pointers
 	for _, file := range files {
 		path := filepath.Join(dir, file.Name())
 		text, err := readPrivate(path, false)

@@ -10,7 +10,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// sandboxList lists the sandboxes of a house.
 func sandboxList(a *app) *cobra.Command {
 	var house string
 	var all bool

@@ -12,7 +12,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// sandboxShow shows a sandbox.
 func sandboxShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "show SANDBOX",

@@ -14,10 +14,9 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// say says something in a thread.
 func say(a *app) *cobra.Command { return a.speaking("say", "arbe say") }
 
-// speaking is a verb of this name, which people type as line, that says something in a thread.
+// speaking returns a verb that says something in a thread. line is what people type for it, for the examples.
 func (a *app) speaking(name, line string) *cobra.Command {
 	var req arbev1.SayRequest
 	cmd := &cobra.Command{
@@ -70,8 +69,8 @@ func (a *app) speaking(name, line string) *cobra.Command {
 	return cmd
 }
 
-// text is the argument itself, or stdin if the argument is -. Of a stdin that is too long for any entry it reads just
-// enough for it to be refused.
+// text is the argument itself, or stdin if the argument is -. It reads one byte more of stdin than an entry may have,
+// so that a longer text is refused instead of cut.
 func (a *app) text(arg string) (string, error) {
 	if arg != "-" {
 		return arg, nil

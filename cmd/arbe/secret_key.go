@@ -15,7 +15,7 @@ func secretKey(a *app) *cobra.Command {
 	return group(a, "secret-key", "Make the key that seals what is secret in the database", secretKeyCreate)
 }
 
-// secretKeyCreate makes a secret key. It reaches no server and no database.
+// secretKeyCreate makes a secret key. It needs no server and no database, because a new installation has neither yet.
 func secretKeyCreate(a *app) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
@@ -50,7 +50,8 @@ func secretKeyCreate(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeNew writes a file that only its owner can read. A file that is there already is left as it is.
+// writeNew writes a file that only its owner can read. It refuses to replace a file, because a key that is overwritten
+// is lost.
 func writeNew(path, text string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	switch {

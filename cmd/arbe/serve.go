@@ -6,7 +6,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// serve runs a server on an operator's Postgres.
 func serve(a *app) *cobra.Command {
 	var link bool
 	cmd := &cobra.Command{

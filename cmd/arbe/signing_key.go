@@ -10,7 +10,7 @@ func signingKey(a *app) *cobra.Command {
 	return group(a, "signing-key", "Rotate the key that signs threads' tokens", signingKeyRotate)
 }
 
-// signingKeyRotate makes a new signing key, in the database itself: it needs no server.
+// signingKeyRotate makes a new signing key in the database itself, so that it works without a server.
 func signingKeyRotate(a *app) *cobra.Command {
 	var dropOld bool
 	cmd := &cobra.Command{

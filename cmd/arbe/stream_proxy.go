@@ -15,7 +15,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/httpd"
 )
 
-// streamProxy forwards requests for streams, for sandboxes whose network does not reach the server.
 func streamProxy(a *app) *cobra.Command {
 	var upstream, listen string
 	cmd := &cobra.Command{
@@ -48,7 +47,7 @@ func streamProxy(a *app) *cobra.Command {
 	return cmd
 }
 
-// forward serves until the person ends it.
+// forward serves until ctx ends.
 func forward(ctx context.Context, listener net.Listener, server *http.Server) error {
 	defer context.AfterFunc(ctx, func() { server.Close() })()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

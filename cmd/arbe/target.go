@@ -29,7 +29,7 @@ type target struct {
 	Why, Credential string
 }
 
-// calls makes the body of a verb that talks to the server.
+// calls returns the body of a verb that calls the server.
 func (a *app) calls(verb func(ctx context.Context, c *arbe.Client, args []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		t, err := a.target()
@@ -49,7 +49,7 @@ func (a *app) calls(verb func(ctx context.Context, c *arbe.Client, args []string
 //  5. the server that runs on this machine as this user
 //
 // The credential is ARBE_TOKEN, unless --profile names a profile; otherwise it is the one that is kept for this server.
-// A kept credential never goes to another host.
+// A kept credential must not go to another host, because that host could use it.
 func (a *app) target() (target, error) {
 	if a.chosen == nil {
 		t, err := a.choose()
@@ -110,10 +110,11 @@ func (a *app) atHost(host, why string) (target, error) {
 	saved, err := a.profiles()
 	if err != nil {
 		if a.getenv("ARBE_TOKEN") != "" {
-			return t, nil // the token is known, so the profiles are not needed
+			return t, nil // the profiles are not needed, because the token is known
 		}
 		return target{}, err
 	}
+	// Several profiles may have this host. The one in use comes first, because the person has chosen it.
 	names := saved.names()
 	if saved.Current != "" {
 		names = append([]string{saved.Current}, names...)
@@ -169,7 +170,8 @@ func (a *app) ofDataDir(dir, why string) (target, error) {
 // onThisMachine is the server of the working directory, else the one that runs as this user.
 func (a *app) onThisMachine() (target, error) {
 	s, err := serverOf(defaultDataDir, false)
-	// A directory that came with somebody's files names no server elsewhere: a credential must not go there.
+	// A directory that came with somebody's files must not name a server elsewhere, because a credential would go
+	// there.
 	if err == nil && (s.runs || (target{Host: s.Host}).isLocal()) {
 		return s.target(".arbe in this directory"), nil
 	}
@@ -191,8 +193,8 @@ func (a *app) onThisMachine() (target, error) {
 	}
 }
 
-// target is the server as one to talk to. One that does not run gets no credential: something else may listen at
-// its address by now.
+// target returns the server as a target. If it does not run, the target has no credential, because another program may
+// listen at its address by now.
 func (s localServer) target(why string) target {
 	t := target{Host: s.Host, URL: first(s.URL, s.Host), Why: why}
 	if s.runs {
@@ -215,7 +217,8 @@ func (a *app) dataDir() string {
 // namesDataDir reports whether the person named the data directory.
 func (a *app) namesDataDir() bool { return first(a.dataDirFlag, a.getenv("ARBE_DATA_DIR")) != "" }
 
-// cleanHost returns the address of a server as a full one. Without a scheme it is https, and http for this machine.
+// cleanHost returns the address of a server as a full one. Without a scheme it is https, so that no credential is sent
+// in the clear, and http for this machine, where arbe up serves without TLS.
 func cleanHost(host string) (string, error) {
 	if !strings.Contains(host, "://") {
 		scheme := "https://"
@@ -243,7 +246,6 @@ func isLoopback(name string) bool {
 	return name == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// first is the first of the values that is set.
 func first(values ...string) string {
 	for _, v := range values {
 		if v != "" {

@@ -12,7 +12,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// threadCancel cancels commands of a thread.
 func threadCancel(a *app) *cobra.Command {
 	var kill bool
 	cmd := &cobra.Command{

@@ -6,7 +6,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// threadClose close a chat.
 func threadClose(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "close [THREAD]",

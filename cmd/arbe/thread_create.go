@@ -11,7 +11,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// threadCreate makes a thread.
 func threadCreate(a *app) *cobra.Command {
 	var req arbev1.CreateThreadRequest
 	cmd := &cobra.Command{

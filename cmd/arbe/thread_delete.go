@@ -11,7 +11,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// threadDelete deletes a thread. It takes no default thread: what cannot be undone is named.
+// threadDelete has no default thread, because what cannot be undone must be named.
 func threadDelete(a *app) *cobra.Command {
 	var yes, ignoreNotFound bool
 	cmd := &cobra.Command{

@@ -12,7 +12,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// listing is which entries of a log to print.
+// listing selects the entries of a log to print.
 type listing struct {
 	thread string
 	from   int64
@@ -21,10 +21,9 @@ type listing struct {
 	follow bool
 }
 
-// pageSize is how many entries are asked for at once: the most a server gives.
+// pageSize is how many entries are requested at once: the most that a server returns.
 const pageSize = 1000
 
-// threadEntriesList prints a log, and follows it.
 func threadEntriesList(a *app) *cobra.Command {
 	var l listing
 	cmd := &cobra.Command{
@@ -66,7 +65,7 @@ func (l *listing) wants(e *arbev1.Entry) bool {
 	})
 }
 
-// print prints what is there and returns the position reached.
+// print prints the entries that exist, and returns the position that it has reached.
 func (l *listing) print(ctx context.Context, c *arbe.Client, p *entryPrinter) (at int64, err error) {
 	if l.tail > 0 {
 		return l.printLast(ctx, c, p)
@@ -92,7 +91,8 @@ func (l *listing) print(ctx context.Context, c *arbe.Client, p *entryPrinter) (a
 	}
 }
 
-// printLast prints the last entries that are asked for, looking for them from the log's end.
+// printLast prints the last entries that are asked for. It searches from the log's end, so that a long log is not read
+// whole.
 func (l *listing) printLast(ctx context.Context, c *arbe.Client, p *entryPrinter) (end int64, err error) {
 	var found []*arbev1.Entry
 	for req := (&arbev1.ListRequest{ThreadId: l.thread, After: l.from - 1, Last: true, Limit: pageSize}); len(found) < l.tail; {

@@ -9,7 +9,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// threadFork makes a thread of the beginning of another one.
 func threadFork(a *app) *cobra.Command {
 	var req arbev1.ForkThreadRequest
 	cmd := &cobra.Command{

@@ -11,7 +11,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// threadList lists a house's threads.
 func threadList(a *app) *cobra.Command {
 	var req arbev1.ListThreadsRequest
 	var limit int
@@ -66,7 +65,6 @@ func threadList(a *app) *cobra.Command {
 	return cmd
 }
 
-// listOfThreads prints threads.
 func (a *app) listOfThreads(threads []*arbev1.Thread) error {
 	rows := make([]row, len(threads))
 	for i, t := range threads {

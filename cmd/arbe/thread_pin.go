@@ -6,7 +6,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// threadPin pin a thread to the top of the list.
 func threadPin(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "pin [THREAD]",

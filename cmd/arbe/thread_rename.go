@@ -9,7 +9,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// threadRename gives a thread another title.
 func threadRename(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rename [THREAD] NAME",

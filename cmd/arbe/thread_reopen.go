@@ -6,7 +6,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// threadReopen reopen a closed chat.
 func threadReopen(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "reopen [THREAD]",

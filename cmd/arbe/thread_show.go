@@ -12,7 +12,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// threadShow shows a thread.
 func threadShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "show [THREAD]",

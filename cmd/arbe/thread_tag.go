@@ -10,7 +10,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// threadTag adds and removes a thread's tags.
 func threadTag(a *app) *cobra.Command {
 	var remove bool
 	cmd := &cobra.Command{

@@ -6,7 +6,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// threadUnpin unpin a thread.
 func threadUnpin(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:               "unpin [THREAD]",

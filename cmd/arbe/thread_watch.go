@@ -14,10 +14,10 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// maxWatched is how many threads a house's list can be watched for.
+// maxWatched is the largest number of threads that WatchHouse accepts.
 const maxWatched = 200
 
-// clearScreen begins a terminal's screen anew.
+// clearScreen clears a terminal's screen, and moves the cursor to its beginning.
 const clearScreen = "\x1b[H\x1b[2J"
 
 // watchThreads prints a house's list of threads, and then what changes of it.
@@ -55,18 +55,19 @@ func (a *app) watchThreads(ctx context.Context, c *arbe.Client, of *arbev1.ListT
 type threadWatch struct {
 	app     *app
 	threads map[string]*arbev1.Thread
-	// drawn says that the whole list is on the screen.
+	// drawn says that the whole list has arrived. Before that, only a part of it would be drawn.
 	drawn bool
 }
 
-// take shows one event: on a terminal as the list it makes, in a pipe as a line.
+// take shows one event: on a terminal by drawing the list again, otherwise as a line, because only a screen can be
+// cleared.
 func (w *threadWatch) take(event *arbev1.WatchHouseResponse) error {
 	screen := isTerminal(w.app.out) && !w.app.json
 	var err error
 	switch t, gone := event.GetThread(), event.GetGone(); {
 	case t != nil:
 		if had := w.threads[t.GetId()]; had != nil && !screen && proto.Equal(had, t) {
-			return nil // a repeat after a reconnect
+			return nil // not shown again, because it is a repeat after a reconnect
 		}
 		w.threads[t.GetId()] = t
 		if !screen {

@@ -9,7 +9,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// tokenCreate makes a token of a thread.
 func tokenCreate(a *app) *cobra.Command {
 	var req arbev1.CreateThreadTokenRequest
 	cmd := &cobra.Command{

@@ -9,7 +9,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// tokenRenew makes another token like the one in use.
 func tokenRenew(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "renew",

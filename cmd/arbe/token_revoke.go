@@ -9,7 +9,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// tokenRevoke ends all tokens of a thread. It takes no default thread: what cannot be undone is named.
+// tokenRevoke has no default thread, because what cannot be undone must be named.
 func tokenRevoke(a *app) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{

@@ -17,7 +17,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/server"
 )
 
-// up runs a server that needs nothing else: it brings its own Postgres.
 func up(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -71,14 +70,13 @@ func (a *app) runServer(ctx context.Context, cfg server.Config, link bool) error
 		err = s.Drain(draining)
 		stop()
 	}
-	signal.Reset(os.Interrupt, syscall.SIGTERM)
+	signal.Reset(os.Interrupt, syscall.SIGTERM) // so that a further signal ends the process, as it does by default
 	if stopErr := s.Stop(); err == nil {
 		err = stopErr
 	}
 	return err
 }
 
-// runningView is what a server that has started shows.
 type runningView struct {
 	URL       string `json:"url"`
 	LoginLink string `json:"login_link,omitempty"`

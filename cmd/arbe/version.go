@@ -6,7 +6,6 @@ import (
 	build "github.com/arbe-dev/arbe/internal/version"
 )
 
-// version prints which build this is. It reaches no server.
 func version(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",

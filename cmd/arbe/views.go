@@ -41,7 +41,7 @@ func viewHouse(h *arbev1.House) houseView {
 
 type keyView struct {
 	ID         string     `json:"id"`
-	HouseID    string     `json:"house_id,omitempty"` // not there: all houses
+	HouseID    string     `json:"house_id,omitempty"` // absent for a key of all houses
 	AgentID    string     `json:"agent_id"`
 	Name       string     `json:"name"`
 	CreatedAt  time.Time  `json:"created_at"`
@@ -137,7 +137,8 @@ func viewEntry(e *arbev1.Entry) entryView {
 	return v
 }
 
-// deltaView is a piece of a running command's output. Data that is not UTF-8 text comes as base64.
+// deltaView is a piece of a running command's output. Data that is not UTF-8 text is in base64, because a JSON string
+// cannot hold it.
 type deltaView struct {
 	EntryID    string `json:"entry_id"`
 	Offset     int64  `json:"offset"`

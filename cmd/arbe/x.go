@@ -101,8 +101,8 @@ func x(a *app) *cobra.Command {
 	return cmd
 }
 
-// hasInput reports whether there may be something to read for a command: a terminal is the person's, and nothing comes
-// from the null device.
+// hasInput reports whether there may be something to read for a command. A terminal does not count, because the person
+// types commands there, and neither does the null device, because nothing comes from it.
 func hasInput(in io.Reader) bool {
 	f, ok := in.(*os.File)
 	if !ok || isTerminal(f) {
@@ -128,8 +128,9 @@ var cancelSteps = []struct {
 	{arbev1.Signal_SIGNAL_KILL, "the command has not ended: sent SIGKILL; Ctrl-C leaves"},
 }
 
-// interruptible makes each Ctrl-C send the command the next signal, and the last one end arbe. The server sends the later
-// signals by itself too; here the person is told when they are due. The function that it returns ends this.
+// interruptible makes each Ctrl-C send the command the next signal, and the last one end arbe. The server sends the
+// later signals by itself too. They are also sent from here when they are due, so that arbe can tell the person about
+// each. The returned function ends this.
 func (e *execution) interruptible(ctx context.Context, leave func()) (stop func()) {
 	interrupts := make(chan os.Signal, 2)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)

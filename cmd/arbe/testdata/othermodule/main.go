@@ -1,6 +1,6 @@
-// Command othermodule is a program as others write it against arbe's Go client: in a module of its own.
-// It creates a thread, says lines in it, and prints what it sees in the thread, over whatever happens to
-// the server.
+// Command othermodule is a program as others write it against arbe's Go client: in a module of its own, because the
+// client's promise is to other modules. It creates a thread, writes lines to it, and prints what it reads from it, even
+// if the server is killed meanwhile.
 package main
 
 import (
@@ -56,7 +56,7 @@ func main() {
 	}
 }
 
-// say writes every line until the server has taken it: its id makes saying it again harmless.
+// say writes each line until the server has accepted it. That is harmless, because a repeated line has the same id.
 func say(ctx context.Context, c *arbe.Client, thread string, lines int) {
 	for n := 1; n <= lines; {
 		line := &arbev1.AppendRequest{
