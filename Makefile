@@ -31,7 +31,7 @@ run: build ## Build arbe and start it here, with a database of its own
 .PHONY: test
 test: prerequisites build ts web/axe/node_modules ## Run every test: Go with the race detector, browser tests, a little fuzzing, the TypeScript client
 	@go test -race -timeout 30m ./...
-	@$(MAKE) fuzz FOR=2s
+	@$(MAKE) fuzz FOR=2000x
 	@cd proto/ts && ARBE_BIN=$(CURDIR)/bin/arbe npm test --silent
 
 .PHONY: conformance
