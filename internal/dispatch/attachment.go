@@ -28,13 +28,13 @@ import (
 // waits, as on a pipe.
 
 const (
-	// attachedWait is how long a call waits for output or for room. It is less than the time-outs of common proxies.
+	// attachedWait is how long a call waits for output or for room. Common proxies would cut a longer call off.
 	attachedWait = 15 * time.Second
-	// absentAfter is the time without a call after which a reader or writer counts as gone. A broken connection is
-	// replaced well within it.
+	// absentAfter is the time without a call after which a reader or writer counts as gone. It is long, because a client
+	// whose connection broke needs time to connect again.
 	absentAfter = time.Minute
-	// lookAgain is how often a call looks for a command that no server has started yet. It looks repeatedly because another
-	// server that starts the command does not tell this one.
+	// lookAgain is how often a call checks for a command that no server has started yet. It checks repeatedly, because
+	// another server that starts the command does not notify this one.
 	lookAgain = time.Second
 )
 
@@ -288,7 +288,8 @@ func (c call) attached(ctx context.Context, to *attachment, deadline time.Time) 
 	return r, err
 }
 
-// unattached answers a call for a command that no server works on. ended is its result; nil if it has not begun.
+// unattached answers a call for a command that no server works on. ended is its result; nil if it has not begun. It
+// accepts no input, because there is no server that would keep it.
 func (c call) unattached(said entry.Command, ended *entry.CommandResult) (r reply, err error) {
 	if c.Writes {
 		if !said.Input {
@@ -334,7 +335,7 @@ func (d *Dispatcher) lookFor(ctx context.Context, scope db.Scope, threadID, comm
 		if by == d.liveness.name() {
 			return nil
 		}
-		// If that server was killed, this one may continue the command soon.
+		// If that server was killed, this one may continue the command soon. A call to it would only fail.
 		gone, err := isGone(ctx, tx, serverKey(by))
 		if !gone {
 			elsewhere = by

@@ -24,9 +24,10 @@ import (
 // result and the same offsets of the live output.
 
 const (
-	// endGrace is how long a command that is ended with its server has to end by itself.
+	// endGrace is how long a command that is ended with its server has to end by itself. It is short, because the
+	// server waits for it while it stops.
 	endGrace = 3 * time.Second
-	// endTimeout limits how long ending a command takes after that.
+	// endTimeout limits how long ending a command takes after that, in case its sandbox does not answer.
 	endTimeout = 10 * time.Second
 	// exitNotBegun is the exit code of a command whose server was killed just before it began. Other commands may
 	// return it too.
@@ -49,7 +50,8 @@ var (
 	errOutcomeUnknown = errors.New("the outcome of the command is unknown")
 )
 
-// launchID returns the name of a command in its sandbox.
+// launchID returns the name of a command in its sandbox. It is a hash, because an entry's id may be longer than a
+// launcher's id, and may have other characters. The stream is a part of it, because threads can share a sandbox.
 func (a commandArgs) launchID() string {
 	sum := sha256.Sum256([]byte(a.Stream + "\x00" + a.Command))
 	return hex.EncodeToString(sum[:16])
@@ -114,7 +116,8 @@ func (w *commandWorker) attend(ctx context.Context, l sandbox.Launcher, ref stri
 		if began || err != nil {
 			return got, err
 		}
-		// A server that was killed while it launched the command left a record without a beginning: launch again.
+		// A server that was killed while it launched the command left a record without a beginning. The command has
+		// not run, so launching it again is safe.
 	}
 	return sandbox.Result{}, errOutcomeUnknown
 }
@@ -188,7 +191,7 @@ func (w *commandWorker) follow(ctx context.Context, l sandbox.Launcher, ref stri
 				timer = time.AfterFunc(time.Until(start.Add(limit)), func() { end(errTimedOut, 0) })
 			}
 		case sandbox.RecordStdout:
-			_, _ = out.stdout.Write(r.Data) // never fails
+			_, _ = out.stdout.Write(r.Data) // never fails, because it waits for no watcher
 			if feed != nil {
 				return feed.write(following, Stdout, r.Data, r.Next)
 			}
@@ -235,9 +238,9 @@ func (w *commandWorker) follow(ctx context.Context, l sandbox.Launcher, ref stri
 	defer mu.Unlock()
 	switch {
 	case ended == errTimedOut && exit.Before(start.Add(limit)):
-		return got, began, nil // it ended in time while no server watched
+		return got, began, nil // it ended in time, and the timer fired only because no server watched meanwhile
 	case ended == errInputCut && exit.Before(endedAt):
-		return got, began, nil // it did not need the rest of the input
+		return got, began, nil // it ended before the input did, so it would not have read the rest
 	case ended == errTimedOut:
 		got.ExitCode, got.TimedOut = 124, true
 		return got, began, nil
@@ -252,7 +255,7 @@ func (w *commandWorker) follow(ctx context.Context, l sandbox.Launcher, ref stri
 // releaseEvery is how many bytes of a record are released together, because each release is a message to the sandbox.
 const releaseEvery = 1 << 20
 
-// release releases the parts of the record that the reader has, until ctx ends.
+// release releases the parts of the record that the reader has, until ctx ends, so that the command can write more.
 func (w *commandWorker) release(ctx context.Context, l sandbox.Launcher, ref, id string, feed *feed) {
 	for before := int64(0); ; {
 		position, changed := feed.released()
@@ -277,7 +280,9 @@ func (w *commandWorker) release(ctx context.Context, l sandbox.Launcher, ref, id
 // pass passes input on to a command. It returns when the command has all of it or reads no more. The error is that the
 // input ended early.
 func (w *commandWorker) pass(ctx context.Context, l sandbox.Launcher, ref string, job *river.Job[commandArgs], in *input) error {
-	if len(job.AttemptedBy) > 1 && noted(job.JobRow).Begun != nil { // an earlier server may have passed on a part of it
+	// An earlier server may have passed on a part of it, and what was in its memory is lost. The command would take the
+	// rest for the whole.
+	if len(job.AttemptedBy) > 1 && noted(job.JobRow).Begun != nil {
 		if !noted(job.JobRow).InputEnded {
 			return errInputCut
 		}
@@ -323,7 +328,7 @@ func (w *commandWorker) exec(ctx context.Context, p sandbox.Handle, cmd sandbox.
 	if in != nil {
 		cmd.Stdin = wholeInput{in.reader(over), end, over.Done()}
 	}
-	cmd.Complete, cmd.Input = false, false // these are only for commands that outlive their server
+	cmd.Complete, cmd.Input = false, false // these are for Launch; here Stdout and Stdin do the same
 	got, err := p.Exec(running, cmd)
 	stop()
 	if in != nil {
@@ -331,14 +336,14 @@ func (w *commandWorker) exec(ctx context.Context, p sandbox.Handle, cmd sandbox.
 		case err != nil && context.Cause(running) == errInputCut:
 			err = errInputCut
 		case gone && in.untouched():
-			return got, err // the caller runs the command in another sandbox, where it gets the input
+			return got, err // the input stays open, because the caller runs the command in another sandbox
 		case gone:
 			err = errInputCut // what was read is lost with the sandbox
 		}
 		in.close()
 	}
 	if err == nil && out.to.feed != nil {
-		_ = out.to.feed.close(ctx) // a reader that has not read it by then gets an error
+		_ = out.to.feed.close(ctx) // must not fail the command: a reader that was too slow gets an error itself
 	}
 	return got, err
 }
@@ -359,7 +364,8 @@ func (w wholeInput) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// forget deletes the record of a command whose result is in the log.
+// forget deletes the record of a command whose result is in the log. It must not run earlier, because until then the
+// next server needs the record.
 func (w *commandWorker) forget(job *river.Job[commandArgs], ran run) {
 	if ran.handle == nil {
 		return

@@ -46,7 +46,7 @@ const (
 	// cancelPoll is how often the worker of a cancelled command checks for a stronger signal. It polls because the queue
 	// reports only the first cancellation of a job.
 	cancelPoll = 250 * time.Millisecond
-	// cancelLookup limits one such check.
+	// cancelLookup limits one such check, so that an unreachable database does not delay the next signal for long.
 	cancelLookup = 5 * time.Second
 )
 
@@ -146,7 +146,8 @@ func (d *Dispatcher) cancelJobTx(ctx context.Context, tx pgx.Tx, scope db.Scope,
 	if before.Cancel != nil {
 		how = cancellation{By: before.Cancel.By, Signal: stronger(before.Cancel.Signal, with)}
 	}
-	// It may be running although no server follows it. The next server ends it.
+	// It may be running although no server follows it. The queue would cancel the job and leave the command running, so
+	// the job stays, and the next server ends the command.
 	left := before.Begun != nil && before.Begun.Launched && job.State != rivertype.JobStateRunning
 	_, err := tx.Exec(ctx, "update "+db.JobSchema+".river_job set metadata = metadata || $2::jsonb where id = $1",
 		job.ID, note{Cancelled: left, Cancel: &how}.json())
@@ -157,14 +158,15 @@ func (d *Dispatcher) cancelJobTx(ctx context.Context, tx pgx.Tx, scope db.Scope,
 	switch {
 	case err != nil:
 	case job.State == rivertype.JobStateRunning && len(job.AttemptedBy) > 0: // its worker writes the result
-		err = tellTx(ctx, tx, job.AttemptedBy[len(job.AttemptedBy)-1], notice{Cancel: job.ID})
+		err = notifyTx(ctx, tx, job.AttemptedBy[len(job.AttemptedBy)-1], notice{Cancel: job.ID})
 	case job.State == rivertype.JobStateCancelled:
 		_, err = d.log.AppendTx(ctx, tx, log, result(args.Command, entry.CommandResult{ExitCode: -1, Cancelled: true, CancelledBy: how.By}))
 	}
 	return args.Command, err
 }
 
-// cancellation returns what a job records about its cancellation; the zero value if the database does not answer.
+// cancellation returns what a job records about its cancellation. If the database does not answer, it returns the zero
+// value instead of an error, because the command must end in any case.
 func (d *Dispatcher) cancellation(job int64) cancellation {
 	ctx, cancel := context.WithTimeout(d.resultCtx, cancelLookup)
 	defer cancel()
@@ -198,7 +200,8 @@ func (w *commandWorker) escalate(ctx context.Context, l sandbox.Launcher, ref, i
 			case Interrupt:
 				err = l.Interrupt(ctx, ref, id)
 			case Terminate:
-				// End also kills the command after the grace, in case the loop does not get there in time.
+				// End also kills the command after the grace, in case the loop does not get there in time. It runs in a
+				// goroutine, because it returns only when the command has ended, and a stronger signal may come before.
 				go func() { _ = l.End(ctx, ref, id, entry.CancelGrace) }()
 			case Kill:
 				return l.End(ctx, ref, id, 0)

@@ -32,7 +32,8 @@ type commandArgs struct {
 // Kind is the job's kind.
 func (commandArgs) Kind() string { return "run_command" }
 
-// InsertOpts: the queue never retries a command.
+// InsertOpts: the queue never retries a command, because a command may have side effects and must not run twice. A
+// command that is requested again with the same id is the same job.
 func (commandArgs) InsertOpts() river.InsertOpts {
 	return river.InsertOpts{Queue: commands, MaxAttempts: 1, UniqueOpts: river.UniqueOpts{ByArgs: true}}
 }
@@ -101,7 +102,8 @@ type note struct {
 	Machine string `json:"machine,omitempty"`
 	// Begun says where the command was begun, or may have been; nil if it was not.
 	Begun *begun `json:"begun,omitempty"`
-	// InputEnded: the command got all of its input.
+	// InputEnded: the command got all of its input. Otherwise the next server ends the command, because it cannot know
+	// which part of the input was passed on.
 	InputEnded bool `json:"input_ended,omitempty"`
 	// Cancelled: the server that continues the command must end it. CancelAttempted is the queue's own mark, which a
 	// server that was killed may not have seen.
@@ -114,7 +116,8 @@ type note struct {
 // begun says where a command was begun.
 type begun struct {
 	Sandbox string `json:"sandbox"`
-	// Launched: the command outlives the server that began it.
+	// Launched: the command outlives the server that began it, so the next one can follow it. Otherwise it ended with
+	// its server.
 	Launched bool `json:"launched,omitempty"`
 }
 
@@ -125,7 +128,7 @@ func (n note) json() []byte {
 
 // noted returns what is recorded in a job.
 func noted(job *rivertype.JobRow) (n note) {
-	_ = json.Unmarshal(job.Metadata, &n) // another version's metadata may be unreadable
+	_ = json.Unmarshal(job.Metadata, &n) // another version's metadata may be unreadable, which must not block the job
 	return n
 }
 
@@ -159,7 +162,8 @@ func (w *commandWorker) Timeout(*river.Job[commandArgs]) time.Duration { return 
 // server or to the next start of this one.
 func (w *commandWorker) Work(ctx context.Context, job *river.Job[commandArgs]) error {
 	ctx = logging.With(ctx, slog.String("house", job.Args.House), slog.String("thread", job.Args.Thread), slog.String("command", job.Args.Command))
-	// If this server was mistaken for dead, its job was queued again: then it is already working on it.
+	// If this server was mistaken for dead, its job was queued again, and this server may still work on it. Two
+	// workers must not work on one command.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	over := make(chan struct{})
@@ -208,7 +212,8 @@ func (w *commandWorker) Work(ctx context.Context, job *river.Job[commandArgs]) e
 			w.forget(job, ran)
 			return nil
 		}
-		// Write the result without the artifact, unless another server has written one.
+		// Write the result without the artifact, because the result matters more. If another server has written one,
+		// writing it again does nothing.
 		if !errors.Is(err, errAlreadyEnded) {
 			w.notKept(ctx, err)
 		}
@@ -217,7 +222,7 @@ func (w *commandWorker) Work(ctx context.Context, job *river.Job[commandArgs]) e
 		_, err := w.log.AppendTx(ctx, tx, job.Args.log(), result(job.Args.Command, ran.ended))
 		return err
 	})
-	if fault.CodeOf(err) == fault.NotFound { // the thread was deleted meanwhile
+	if fault.CodeOf(err) == fault.NotFound { // the thread was deleted meanwhile, so the job must not fail
 		err = w.end(ctx, job, nil)
 	}
 	if err == nil {
@@ -238,8 +243,8 @@ func cancelled(ctx context.Context) bool {
 }
 func stopped(ctx context.Context) bool { return ctx.Err() != nil && !cancelled(ctx) }
 
-// pendingCommand returns the job's command, or the zero Entry if there is nothing to do: its thread was deleted, or
-// another server wrote the result because it took this one for dead.
+// pendingCommand returns the job's command, or the zero Entry if there is nothing to do, because its thread was deleted
+// or another server, which took this one for dead, wrote the result.
 func (w *commandWorker) pendingCommand(ctx context.Context, job *river.Job[commandArgs]) (entry.Entry, error) {
 	args := job.Args
 	// A previous server may have ended it, or the same command was asked for again long after it ended.
@@ -399,7 +404,7 @@ func (w *commandWorker) waitUntilEnded(ctx context.Context, job int64) {
 func (w *commandWorker) noteBegun(ctx context.Context, job int64, p sandbox.Handle, launched bool) error {
 	n := note{Begun: &begun{Sandbox: p.ID, Launched: launched}}
 	if launched {
-		n.Machine = p.Machine // other servers could only report that it is away
+		n.Machine = p.Machine // other machines' servers cannot follow it, so the queue must not give it to them
 	}
 	return persist(ctx, func() error {
 		return w.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
@@ -414,7 +419,7 @@ func (w *commandWorker) noteBegun(ctx context.Context, job int64, p sandbox.Hand
 	})
 }
 
-// noteInputEnded records that a command got all of its input. Without the record the next server would end it.
+// noteInputEnded records [note.InputEnded].
 func (w *commandWorker) noteInputEnded(ctx context.Context, job int64) error {
 	return persist(ctx, func() error {
 		return w.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
@@ -439,7 +444,7 @@ const (
 // servers look for a job to run instead. end works also while the server is stopping, and retries however long the
 // database is unreachable, because nobody else would write the result of the command.
 func (w *commandWorker) end(ctx context.Context, job *river.Job[commandArgs], write func(context.Context, pgx.Tx) error) error {
-	// The library finds its client in the job's context, which may have ended.
+	// The context keeps the job's values, because the library finds its client there, but not its end.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(w.resultCtx, cancel)()
@@ -462,10 +467,12 @@ func (w *commandWorker) end(ctx context.Context, job *river.Job[commandArgs], wr
 	})
 }
 
-// deadlock is the SQLSTATE of a transaction that Postgres aborted because of a deadlock.
+// deadlock is the SQLSTATE of a transaction that Postgres aborted because of a deadlock. Trying again helps,
+// because the other transaction has continued.
 const deadlock = "40P01"
 
-// persist retries while the database is unreachable or full, until ctx ends.
+// persist retries while the database is unreachable or full, until ctx ends. An error would end the job, which the queue
+// does not retry.
 func persist(ctx context.Context, f func() error) error {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := f()

@@ -26,11 +26,13 @@ const (
 	// longer, so that deciding leaves the machine to other work, but at most idlePause. A server whose decisions never
 	// ask for work always pauses for idlePause.
 	decidePause, pauseFor, idlePause = 20 * time.Millisecond, 20, time.Second
-	// decideAgain is the pause before a failed decision is retried.
+	// decideAgain is the pause before a failed decision is retried, so that a broken database is not asked all the time.
 	decideAgain = time.Second
-	// decideMost is the number of threads in one round, and decideEntries the number of entries per thread.
+	// decideMost is the number of threads in one round, and decideEntries the number of entries per thread. They bound
+	// the memory of a round, because all threads with new entries may wait after an outage.
 	decideMost, decideEntries = 1000, 1000
-	// decideLast limits the decisions of a stopping server. Other servers make the remaining ones.
+	// decideLast limits the decisions of a stopping server. It may be short, because other servers make the remaining
+	// ones.
 	decideLast = 5 * time.Second
 )
 
@@ -65,7 +67,8 @@ type decider struct {
 	key int64
 
 	mu sync.Mutex
-	// waiting are the logs with entries to decide, and failed those to be retried after a pause.
+	// waiting are the logs with entries to decide, and failed those to be retried after a pause. They are apart, so that
+	// a log that keeps failing does not make every round retry it.
 	waiting, failed map[int64]stream.Ref
 	// wakeup receives a token when waiting is not empty.
 	wakeup        chan struct{}
@@ -88,12 +91,13 @@ func startDeciding(ctx context.Context, d *Dispatcher) (*decider, error) {
 	return c, nil
 }
 
-// in runs a transaction without a house.
+// in runs a transaction without a house, because a round decides for the threads of many houses.
 func (c *decider) in(ctx context.Context, f func(pgx.Tx) error) error {
 	return c.db.In(ctx, db.Scope{}, f)
 }
 
-// Committed records that a thread's log has new entries. Other logs need no decisions.
+// Committed records that a thread's log has new entries. Other logs need no decisions. It decides nothing itself,
+// because the log's committer calls it and would wait.
 func (c *decider) Committed(ref stream.Ref, id int64) {
 	if !isThreads(ref) {
 		return
@@ -115,7 +119,8 @@ func (c *decider) wake() {
 	}
 }
 
-// Closing decides what is left. If a server has decided everything, other servers need not check.
+// Closing decides what is left. If everything is decided, it also removes this server's row, so that no other server
+// checks all cursors because of it.
 func (c *decider) Closing(pending bool) {
 	close(c.closing)
 	<-c.done
@@ -191,7 +196,7 @@ func (c *decider) run() {
 	}
 }
 
-// pause pauses. It returns false if ctx ended.
+// pause returns false if ctx ended meanwhile.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -305,7 +310,8 @@ func (c *decider) selected(ctx context.Context, ref stream.Ref, thread string, m
 // errOvertaken reports that another server moved a cursor first, or that its thread was deleted.
 var errOvertaken = errors.New("another server decided")
 
-// queueJobs commits a decision with its work, unless the cursor has moved since the decision began.
+// queueJobs commits a decision with its work, unless the cursor has moved since the decision began, because then
+// another server has decided.
 func (c *decider) queueJobs(ctx context.Context, m move, jobs []river.InsertManyParams) error {
 	return c.db.In(ctx, db.Scope{House: m.house}, func(tx pgx.Tx) error {
 		moved, err := queries.Decide(ctx, tx, m.upto, m.stream, m.behind)
@@ -378,7 +384,8 @@ func (c *decider) recoverDead(ctx context.Context) error {
 	})
 }
 
-// gone returns the servers whose lock nobody holds and that are due for a check.
+// gone returns the servers whose lock nobody holds and that are due for a check. A server whose lock is held again had
+// only lost its connection, so its mark is removed.
 func (c *decider) gone(ctx context.Context) (gone map[int64]query.ListServersRow, err error) {
 	gone = map[int64]query.ListServersRow{}
 	err = c.in(ctx, func(tx pgx.Tx) error {

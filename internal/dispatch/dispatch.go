@@ -53,9 +53,11 @@ import (
 const (
 	// maxJobTime is longer than any command may run, so that the queue does not take a running job for stuck.
 	maxJobTime = 25 * time.Hour
-	// resultTimeout is how long a stopping server tries to write the results of its commands.
+	// resultTimeout is how long a stopping server tries to write the results of its commands. Without a limit, an
+	// unreachable database would keep the server from stopping.
 	resultTimeout = 20 * time.Second
-	// reportWaitAfter is how long a command may wait for a server before an entry says so.
+	// reportWaitAfter is how long a command may wait for a server before an entry says so. A shorter wait
+	// gets none, so that the log does not fill with them.
 	reportWaitAfter = 5 * time.Second
 	// maintenanceTimeout limits a sweep, a periodic task or a deletion, so that one that hangs does not block its
 	// worker forever.
@@ -82,8 +84,8 @@ type Config struct {
 	Artifacts *artifact.Artifacts
 	// SpoolDir holds such output while the command runs. Defaults to the directory for temporary files.
 	SpoolDir string
-	// SpoolSize limits the bytes of all such output on this server. Beyond it, only the first part of an output is
-	// kept. Defaults to [DefaultSpoolSize].
+	// SpoolSize limits the bytes of all such output on this server, so that commands cannot fill its disk. Beyond it,
+	// only the first part of an output is kept. Defaults to [DefaultSpoolSize].
 	SpoolSize int64
 	// Select returns the work that new entries ask for. Defaults to nil: none.
 	Select Selector
@@ -92,7 +94,8 @@ type Config struct {
 	// to the next one.
 	EndCommands bool
 
-	// sweepEvery defaults to the constant of the same name. Tests change it, and change the queue's settings with tune.
+	// sweepEvery defaults to the constant of the same name. Tests change it, because they cannot wait that long, and
+	// change the queue's settings with tune.
 	sweepEvery time.Duration
 	tune       func(*river.Config)
 }
@@ -110,16 +113,17 @@ type Dispatcher struct {
 	queue    *river.Client[pgx.Tx]
 	liveness *liveness
 	decider  *decider
-	// working maps the ids of the command jobs that this server works on to values of the type of the same name.
+	// working maps the ids of the command jobs that this server works on to values of the type of the same name, so
+	// that a job that is queued twice is recognised, and a cancellation reaches its worker.
 	working sync.Map
 	// attached are this server's commands that a program reads or writes.
 	attached attachments
 	// relay connects calls for attached commands with the servers that work on these.
-	relay relay
-	// stopHeartbeat stops the heartbeat.
+	relay         relay
 	stopHeartbeat func()
 	endNotices    func()
-	// resultCtx ends when results can no longer be written. cancelResults ends it.
+	// resultCtx ends when results can no longer be written. It is not the context of a job, because the result of a
+	// command is also written when the job is cancelled or the queue stops. cancelResults ends it.
 	resultCtx     context.Context
 	cancelResults context.CancelFunc
 }
@@ -131,7 +135,7 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	}
 	d := &Dispatcher{db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults()}
 	d.spools = &spoolRoom{left: cmp.Or(c.SpoolSize, DefaultSpoolSize)}
-	// The queue runs until it is stopped, not until the context of the start ends.
+	// The queue runs until it is stopped. With the context of the start, it would stop when the start has ended.
 	lasting := context.WithoutCancel(ctx)
 	d.resultCtx, d.cancelResults = context.WithCancel(lasting)
 	var err error
@@ -207,7 +211,7 @@ type JobCount struct {
 }
 
 // CountJobs counts the jobs that wait or run, and those that failed for good and are still recorded. Commands that
-// wait and that run are counted also when there are none.
+// wait and that run are counted also when there are none, so that their metrics are 0 instead of missing.
 func (d *Dispatcher) CountJobs(ctx context.Context) ([]JobCount, error) {
 	rows, err := d.db.Pool().Query(ctx, `
 		select kind, case when state in ('available', 'scheduled', 'pending') then 'queued' when state = 'discarded' then 'failed' else state::text end, count(*)
@@ -273,7 +277,7 @@ func (d *Dispatcher) newQueue() (*river.Client[pgx.Tx], error) {
 		RescueStuckJobsAfter: maxJobTime,
 		Logger:               slog.New(quiet{d.logger.Handler()}),
 		PeriodicJobs:         periodic,
-		// Only the owner of the indexes may do this.
+		// Reindexing would fail, because the server's role does not own the indexes.
 		ReindexerIndexNames: []string{},
 	}
 	if d.config.tune != nil {
@@ -327,7 +331,7 @@ func (d *Dispatcher) DeleteThread(ctx context.Context, scope db.Scope, id string
 }
 
 // DestroySandbox is [sandbox.Reaper.Destroy]. A sandbox on another machine is destroyed by that machine's servers.
-// Commands that wait for the sandbox no longer do so.
+// Commands that wait for that machine may then run on any, because the sandbox that bound them to it is dead.
 func (d *Dispatcher) DestroySandbox(ctx context.Context, scope db.Scope, id string) (sandbox.Sandbox, error) {
 	box, err := d.boxes.Destroy(ctx, scope, id)
 	away, elsewhere := errors.AsType[*sandbox.OtherMachineError](err)
@@ -367,7 +371,7 @@ type reapWorker struct {
 	*Dispatcher
 }
 
-// Timeout limits the wait for a provider that does not answer.
+// Timeout limits the wait for a provider that does not answer, because it occupies a worker.
 func (w *reapWorker) Timeout(*river.Job[reapArgs]) time.Duration { return maintenanceTimeout }
 
 // Work destroys the sandbox. If the provider does not answer, the queue retries with growing pauses.

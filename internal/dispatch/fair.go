@@ -38,10 +38,10 @@ const (
 	// keptFree is the fraction of a queue's workers that is reserved for houses with nothing running, so that a few
 	// houses with long jobs cannot occupy all.
 	keptFree = 1. / 8
-	// takeTimeout limits one search for jobs.
+	// takeTimeout limits one search for jobs, because the other servers wait for its lock.
 	takeTimeout = 10 * time.Second
-	// fetchPause is the shortest time between two searches of a server in a queue. It delays a command that is
-	// requested right after another one.
+	// fetchPause is the shortest time between two searches of a server in a queue. It is short, because it delays a
+	// command that is requested right after another one.
 	fetchPause = 10 * time.Millisecond
 )
 
@@ -91,7 +91,8 @@ type fairPilot struct {
 	machineGone time.Duration
 
 	mu sync.Mutex
-	// unsure are jobs that this server may have taken: the database did not confirm the commit.
+	// unsure are jobs that this server may have taken, because the database did not confirm the commit. Otherwise they
+	// would count as running here, and nobody would run them.
 	unsure []int64
 }
 
@@ -200,7 +201,8 @@ func wakeTx(ctx context.Context, tx pgx.Tx, queue string) error {
 // load is the number of commands of a house, and of one of its threads, that have not ended.
 type load struct {
 	house, thread int
-	// admitted are those commands of the house that the limits of their threads let run.
+	// admitted are those commands of the house that the limits of their threads let run. A command does not wait for the
+	// others, because they do not use the house's limit.
 	admitted int
 }
 
@@ -211,7 +213,8 @@ func lockCommandsTx(ctx context.Context, tx pgx.Tx, house string) error {
 	return err
 }
 
-// loadTx counts the commands of a house. The caller holds lockCommandsTx.
+// loadTx counts the commands of a house. The caller holds lockCommandsTx, because commands that others queue meanwhile
+// would not be counted.
 func loadTx(ctx context.Context, tx pgx.Tx, house, thread string, limits Limits) (l load, err error) {
 	err = tx.QueryRow(ctx, `
 		select coalesce(sum(n), 0), coalesce(sum(n) filter (where thread = $3), 0), coalesce(sum(least(n, $4)), 0) from (
@@ -244,5 +247,6 @@ func (l load) waits(limits Limits) (w entry.CommandWaiting, ok bool) {
 	return w, false
 }
 
-// errNotFair reports that the library did not use our way to choose jobs.
+// errNotFair reports that the library did not use our way to choose jobs. The server then does not start, because one
+// house could otherwise occupy all workers.
 var errNotFair = errors.New("the queue's library does not let us choose the next jobs")

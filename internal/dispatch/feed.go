@@ -32,7 +32,7 @@ type feed struct {
 	pieces   []fedPiece // starting at base
 	base     int64      // the reader has everything before it
 	end      int64      // the end of what was written; less than base while output is written again after a restart
-	acked    int64      // the record is not needed before this position in it
+	acked    int64      // the record is not needed before this position in it, because that output was read or dropped
 	moved    time.Time  // when base moved or hurry was set
 	closed   bool       // nothing more will be written
 	hurry    bool       // the command was ended, so a reader that stops reading delays nobody
@@ -81,7 +81,8 @@ func (f *feed) write(ctx context.Context, channel Channel, data []byte, next int
 	return nil
 }
 
-// add adds a piece, merging it with the last one if that is small and of the same channel.
+// add adds a piece, merging it with the last one if that is small and of the same channel, because many small pieces
+// would use up feedPieces. It copies data, which the caller reuses.
 func (f *feed) add(channel Channel, data []byte, next int64) {
 	f.end += int64(len(data))
 	if n := len(f.pieces); n > 0 && f.pieces[n-1].Channel == channel && len(f.pieces[n-1].Data)+len(data) <= 64<<10 {
@@ -93,7 +94,7 @@ func (f *feed) add(channel Channel, data []byte, next int64) {
 }
 
 // wait releases f.mu and waits for a change until ctx ends, which is an error. If the reader is gone, unread output is
-// dropped.
+// dropped, because the command would otherwise wait forever.
 func (f *feed) wait(ctx context.Context) error {
 	limit := absentAfter
 	if f.hurry || f.closed {

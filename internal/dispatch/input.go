@@ -13,7 +13,8 @@ import (
 const inputSize = 256 << 10
 
 var (
-	// errInputCut is the error for input that ended early.
+	// errInputCut is the error for input that ended early. It is not [io.EOF], because the command must not take a part
+	// of the input for the whole.
 	errInputCut = errors.New("the command's input was interrupted")
 	// errEndNotAccepted is the error for the end of an input while no server accepts it. Without it, a writer that has
 	// nothing else to send would think that the command has the end.
@@ -37,8 +38,9 @@ func newInput() *input {
 	return &input{condition: newCondition(), presence: presence{last: time.Now()}}
 }
 
-// write accepts input that begins at a position, as much as there is room for. It skips what was accepted before. It
-// waits for room until the deadline. end reports that nothing follows. Without data it only records the call.
+// write accepts input that begins at a position, as much as there is room for. It skips what was accepted before,
+// because a writer repeats a call whose reply it did not get. It waits for room until the deadline. end reports that
+// nothing follows. Without data it only records the call.
 func (i *input) write(ctx context.Context, position int64, data []byte, end bool, deadline time.Time) (Writing, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

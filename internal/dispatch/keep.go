@@ -39,7 +39,7 @@ type spoolRoom struct {
 	left int64
 }
 
-// take reserves n bytes, or none if there are fewer.
+// take reserves n bytes, or none if fewer are left.
 func (r *spoolRoom) take(n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,13 +101,13 @@ func (s *spool) write(p []byte) {
 	s.put(p)
 }
 
-// skip reports that the next n bytes of the output are unknown. The spool keeps what came before them.
+// skip reports that the next n bytes of the output are unknown. The spool keeps only what came before them, because it
+// holds a whole output or its first part.
 func (s *spool) skip(n int64) {
 	s.printed += n
 	s.left = 0
 }
 
-// open creates the file.
 func (s *spool) open() {
 	if s.err = os.MkdirAll(s.dir, 0o700); s.err == nil {
 		if s.file, s.err = os.CreateTemp(s.dir, "output-*"); s.err == nil {
@@ -149,7 +149,7 @@ type kept struct {
 
 // keep stores the whole of a command's output. If that fails, it logs the error, and the result has no artifact.
 func (w *commandWorker) keep(ctx context.Context, args commandArgs, c entry.Command, s *spool) *kept {
-	// Use a context of its own, because the output of a cancelled command or a stopping server is stored too.
+	// It does not use ctx, because the output of a cancelled command or a stopping server is stored too.
 	within := storeTimeout
 	if stopped(ctx) {
 		within = storeTimeoutOnStop
@@ -187,7 +187,8 @@ func firstOf(line string, n int) string {
 }
 
 var (
-	// errAlreadyEnded reports that a command's result is already in the log.
+	// errAlreadyEnded reports that a command's result is already in the log. It rolls back the artifact, to which no
+	// result would refer.
 	errAlreadyEnded = errors.New("another server has written this command's result")
 	// errNotKept reports that an artifact was refused, which no retry changes.
 	errNotKept = errors.New("the artifact is refused")

@@ -48,7 +48,8 @@ var kinds = []kind{
 	{periodicTaskArgs{}.Kind(), maintenance, retried, func(w *river.Workers, d *Dispatcher) { river.AddWorker(w, &periodicTaskWorker{Dispatcher: d}) }},
 }
 
-// kindOf returns a kind by its name. A kind that only another version of this program knows is retried.
+// kindOf returns a kind by its name. A kind that only another version of this program knows is retried, in case a
+// server of that version is there.
 func kindOf(name string) kind {
 	for _, k := range kinds {
 		if k.name == name {
@@ -64,7 +65,8 @@ type queue struct {
 	workers int
 	// house and thread are how many jobs of each may run at once; zero takes jobs in the order of their arrival.
 	house, thread int
-	// poll is how often a server searches it without a notification. Each search takes three round trips.
+	// poll is how often a server searches it without a notification, in case one is lost. Each search takes three round
+	// trips.
 	poll time.Duration
 }
 

@@ -36,11 +36,12 @@ type output struct {
 
 	mu        sync.Mutex
 	head      []byte
-	headEnded bool   // later output does not follow head
+	headEnded bool   // later output does not follow head, because some is unknown
 	tail      []byte // the last bytes after head; up to twice keepTail before it is trimmed
 	total     int64
 	pending   []byte // the last bytes that are not published yet
-	// spool stores the unconverted output; nil stores none. It must be set before anything is printed.
+	// spool stores the unconverted output, because an artifact holds the exact bytes; nil stores none. It must be set
+	// before anything is printed.
 	spool *spool
 
 	wake chan struct{} // holds a token when something is pending
@@ -63,7 +64,8 @@ func startOutput(publish func(offset int64, data []byte)) *output {
 	return o
 }
 
-// text converts a stream of bytes to UTF-8 without NUL. It replaces invalid bytes one by one.
+// text converts a stream of bytes to UTF-8 without NUL, because Postgres stores no other text. It replaces
+// invalid bytes one by one.
 type text struct {
 	mu    sync.Mutex
 	bytes func([]byte) // receives the unconverted stream
@@ -73,7 +75,8 @@ type text struct {
 	ended bool
 }
 
-// Write never fails and never waits for a watcher. It ignores what comes after the end.
+// Write never fails and never waits for a watcher, because that would stop the command. It ignores what comes after the
+// end, because the result is then being written.
 func (t *text) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,7 +174,8 @@ func (o *output) empty() bool {
 	return o.total == 0
 }
 
-// skip reports that the next n bytes of the output are unknown.
+// skip reports that the next n bytes of the output are unknown. It drops the tail, because what follows would seem to
+// continue it.
 func (o *output) skip(n int64) {
 	o.stdout.cut()
 	o.stderr.cut()

@@ -40,12 +40,13 @@ type periodicTaskWorker struct {
 	*Dispatcher
 }
 
-// Timeout limits a task that hangs.
+// Timeout limits a task that hangs, because it occupies a worker.
 func (w *periodicTaskWorker) Timeout(*river.Job[periodicTaskArgs]) time.Duration {
 	return maintenanceTimeout
 }
 
-// Work runs the task. It ignores a task that only another version of this program knows.
+// Work runs the task. It ignores a task that only another version of this program knows, because the next run follows
+// anyway, perhaps on a server of that version.
 func (w *periodicTaskWorker) Work(ctx context.Context, job *river.Job[periodicTaskArgs]) error {
 	i := slices.IndexFunc(w.config.PeriodicTasks, func(c PeriodicTask) bool { return c.Name == job.Args.Name })
 	if i < 0 {

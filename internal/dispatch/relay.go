@@ -23,10 +23,10 @@ import (
 // position makes it harmless to repeat.
 
 const (
-	// tellAgain is the time after which a call that was not replied to is announced again, because a notification is
-	// lost when a server's connection breaks.
-	tellAgain = 2 * time.Second
-	// replyWithin is how much longer than the call itself its reply may take.
+	// notifyAgain is the time after which the server is notified again of a call without a reply, because a
+	// notification is lost when a server's connection breaks.
+	notifyAgain = 2 * time.Second
+	// replyWithin is how much longer than the call itself its reply may take, because it passes through the database.
 	replyWithin = 5 * time.Second
 )
 
@@ -37,25 +37,28 @@ var errNoReply = fault.New(fault.Unavailable, "the server that runs the command 
 type relay struct {
 	// asked maps the ids of this server's calls to channels that receive a token when there may be a reply.
 	asked sync.Map
-	// answered contains the ids of the calls of other servers that this one answers, because they may be told again.
+	// answered contains the ids of the calls of other servers that this one answers, because it may be notified of them
+	// again meanwhile.
 	answered sync.Map
-	// answering is for waiting until they are answered.
+	// answering counts them, because the server must not stop before they are answered.
 	answering sync.WaitGroup
 }
 
-// notice is what one server tells another one.
+// notice is a message from one server to another one. The call itself is in a row, because a notification holds
+// less than 8,000 bytes.
 type notice struct {
-	// Call is the id of a call, and House its house. From is the server that made it; empty if the call is the receiver's own, and answered.
+	// Call is the id of a call, and House its house. From is the server that made it; empty if the call is the
+	// receiver's own, and answered.
 	Call  string `json:",omitempty"`
 	House string `json:",omitempty"`
 	From  string `json:",omitempty"`
-	// Cancel is instead the id of a job of the receiver that was cancelled. The queue tells its servers too, but one that
-	// stops, and waits for its jobs, looks only once a minute.
+	// Cancel is instead the id of a job of the receiver that was cancelled. The queue notifies its servers too, but one
+	// that stops, and waits for its jobs, checks only once a minute.
 	Cancel int64 `json:",omitempty"`
 }
 
-// tellTx tells a server something when tx commits.
-func tellTx(ctx context.Context, tx pgx.Tx, server string, n notice) error {
+// notifyTx sends a notice to a server when tx commits.
+func notifyTx(ctx context.Context, tx pgx.Tx, server string, n notice) error {
 	text, err := json.Marshal(n)
 	if err == nil {
 		_, err = tx.Exec(ctx, "select pg_notify($1, $2)", server, string(text))
@@ -68,7 +71,7 @@ func (d *Dispatcher) startNotices(ctx context.Context) (end func(), err error) {
 	l := &db.Listener{
 		DB: d.db, Name: "arbe notices", Channels: []string{d.liveness.name()},
 		ConnectTimeout: 10 * time.Second, ProveEvery: 5 * time.Second, ProveTimeout: 10 * time.Second,
-		Notified:  func(n *pgconn.Notification) { d.told(n.Payload) },
+		Notified:  func(n *pgconn.Notification) { d.notified(n.Payload) },
 		Connected: func(db.Ask) error { return nil }, // a call that was missed is announced again
 		Broken: func(cause error) {
 			d.logger.Warn("other servers cannot reach this one for commands whose output is read through them; connecting again", "error", cause)
@@ -83,8 +86,8 @@ func (d *Dispatcher) startNotices(ctx context.Context) (end func(), err error) {
 	return func() { cancel(); running.Wait() }, nil
 }
 
-// told receives a notice from another server.
-func (d *Dispatcher) told(payload string) {
+// notified receives a notice from another server.
+func (d *Dispatcher) notified(payload string) {
 	var n notice
 	if json.Unmarshal([]byte(payload), &n) != nil {
 		return // another version's
@@ -136,7 +139,7 @@ func (d *Dispatcher) answerServer(ctx context.Context, n notice) error {
 	}
 	c.Wait = min(c.Wait, attachedWait)
 	a.Reply, err = d.serveCall(ctx, scope, c, func(context.Context, db.Scope, string, call) (reply, error) {
-		return reply{}, errNoReply // the command has moved on to another server: the caller looks again
+		return reply{}, errNoReply // the command has moved to another server, which the caller finds instead of this one
 	})
 	if err != nil {
 		f := fault.From(err)
@@ -153,7 +156,7 @@ func (d *Dispatcher) answerServer(ctx context.Context, n notice) error {
 		if err := queries.AnswerServer(ctx, tx, text, n.Call); err != nil {
 			return err
 		}
-		return tellTx(ctx, tx, n.From, notice{Call: n.Call})
+		return notifyTx(ctx, tx, n.From, notice{Call: n.Call})
 	})
 }
 
@@ -190,7 +193,7 @@ func (d *Dispatcher) askServer(ctx context.Context, scope db.Scope, server strin
 		if err := queries.AskServer(ctx, tx, id, scope.House, question); err != nil {
 			return err
 		}
-		return tellTx(ctx, tx, server, asks)
+		return notifyTx(ctx, tx, server, asks)
 	})
 	if err != nil {
 		return reply{}, err
@@ -202,7 +205,7 @@ func (d *Dispatcher) askServer(ctx context.Context, scope db.Scope, server strin
 			d.logger.DebugContext(ctx, "cannot delete a call to another server; a later one does that", "error", fault.From(err).Detail())
 		}
 	}()
-	tick := time.NewTicker(tellAgain)
+	tick := time.NewTicker(notifyAgain)
 	defer tick.Stop()
 	for deadline := time.Now().Add(c.Wait + replyWithin); ; {
 		again := false
@@ -223,11 +226,11 @@ func (d *Dispatcher) askServer(ctx context.Context, scope db.Scope, server strin
 			if gone, err = isGone(ctx, tx, serverKey(server)); err != nil || gone {
 				return err
 			}
-			return tellTx(ctx, tx, server, asks)
+			return notifyTx(ctx, tx, server, asks)
 		})
 		switch {
 		case errors.Is(err, pgx.ErrNoRows), err == nil && text == nil && (gone || time.Now().After(deadline)):
-			return reply{}, errNoReply // without a row, the database was restarted after a crash
+			return reply{}, errNoReply // there is no row after a crash of the database, because the table is unlogged
 		case err != nil:
 			return reply{}, err
 		case text == nil:

@@ -22,7 +22,7 @@ import (
 )
 
 // liveness shows other servers that this one is running: Postgres holds a lock for it exactly as long as its connection
-// exists. No heartbeat is needed.
+// exists. Therefore no heartbeat is needed.
 type liveness struct {
 	key      int64
 	database *pgx.ConnConfig
@@ -30,7 +30,8 @@ type liveness struct {
 	done     sync.WaitGroup
 }
 
-// serverLockGrace is how long a server may be without its lock before it counts as dead.
+// serverLockGrace is how long a server may be without its lock before it counts as dead. It is longer than a server
+// needs to connect again, so that a broken connection does not count as a death.
 const serverLockGrace = 3 * time.Second
 
 // serverPrefix is the start of the name under which a server takes jobs. The lock's key follows.
@@ -114,7 +115,7 @@ type sweepWorker struct {
 	*Dispatcher
 }
 
-// Timeout limits a sweep; the next one continues.
+// Timeout limits a sweep. It may end early, because the next one continues.
 func (w *sweepWorker) Timeout(*river.Job[sweepArgs]) time.Duration { return maintenanceTimeout }
 
 // Work runs a sweep.
@@ -122,11 +123,11 @@ func (w *sweepWorker) Work(ctx context.Context, _ *river.Job[sweepArgs]) error {
 	return errors.Join(w.reportWaits(ctx), w.sweep(ctx), w.decider.recoverDead(ctx))
 }
 
-// maxWaitReports is how many waiting commands one sweep reports.
+// maxWaitReports is how many waiting commands one sweep reports, so that a sweep with a long queue ends in time.
 const maxWaitReports = 500
 
-// reportWaits appends entries to threads with commands that no server has started. Whether a machine is away is known
-// only after a while.
+// reportWaits appends entries to threads with commands that no server has started. It waits longer for a command that
+// needs a machine, because it is known only after machineAwayAfter whether that machine is away.
 func (d *Dispatcher) reportWaits(ctx context.Context) error {
 	type waiting struct {
 		Job  int64
@@ -245,7 +246,8 @@ func isGone(ctx context.Context, tx pgx.Tx, key int64) (gone bool, err error) {
 	return gone, err
 }
 
-// interrupt queues a job of a dead server again, unless the server has come back.
+// interrupt queues a job of a dead server again, unless the server has come back: then it still works on the job, and
+// another worker would disturb it.
 func (d *Dispatcher) interrupt(ctx context.Context, o orphan) error {
 	return d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
 		if gone, err := isGone(ctx, tx, serverKey(o.Server)); err != nil || !gone {
