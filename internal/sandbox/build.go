@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// buildsAtOnce is how many boxes one server builds at the same time.
+	// buildsAtOnce is how many boxes one server builds at the same time. It is large, because a build mostly waits for
+	// a registry or a setup script.
 	buildsAtOnce = 32
 	// recordTimeout is how long a server tries to record the result of a build while the database is unreachable, and
 	// recordRetry the pause between attempts.
@@ -84,7 +85,7 @@ func (b *builds) buildAlone(ctx context.Context, scope db.Scope, threadID, id st
 		return Sandbox{}, err
 	}
 	made, err := b.make(ctx, driver, threadID, box, env)
-	// Record the result even if nobody waits for it any more.
+	// Record the result even if nobody waits for it any more. Otherwise nobody would know of the box.
 	ctx = context.WithoutCancel(ctx)
 	box, recordErr := b.record(ctx, scope, threadID, box, made)
 	if made.ready && recordErr == nil && box.Ref != made.ref {
@@ -105,7 +106,7 @@ type outcome struct {
 
 // make creates and prepares a box. If it fails, it destroys the box.
 func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbox, env Environment) (made outcome, err error) {
-	// The recipe may be older than the operator's present maximums.
+	// The recipe was checked when it was saved, and since then the operator may have lowered the maxima.
 	recipe, over := b.maxima.reduce(env.Recipe)
 	if len(over) > 0 {
 		made.steps = append(made.steps, entry.PreparationStep{Name: entry.ReducedLimits, Output: describe(over)})
@@ -140,7 +141,8 @@ func (b *builds) progress(ctx context.Context, threadID string, box Sandbox) *pr
 	})
 }
 
-// discardUnfinished destroys what a server left that was killed while it built this box.
+// discardUnfinished destroys what a server left that was killed while it built this box. Create is idempotent by the
+// id, so it would return that box, which may be prepared only in part.
 func (b *builds) discardUnfinished(ctx context.Context, d Driver, box Sandbox) error {
 	left, err := d.List(ctx, Labels{Installation: b.installation, House: box.House, Environment: box.Environment})
 	if err != nil {
@@ -156,7 +158,7 @@ func (b *builds) discardUnfinished(ctx context.Context, d Driver, box Sandbox) e
 	return nil
 }
 
-// discard destroys an unused box. If that fails, [Reaper.Sweep] finds it later.
+// discard destroys an unused box. A failure is only logged, because [Reaper.Sweep] finds the box later.
 func (b *builds) discard(ctx context.Context, d Driver, ref, id string) {
 	if err := d.Destroy(context.WithoutCancel(ctx), ref); err != nil {
 		b.logger.Warn("cannot destroy a sandbox that will not be used", "sandbox", id, "error", err)
@@ -164,7 +166,7 @@ func (b *builds) discard(ctx context.Context, d Driver, ref, id string) {
 }
 
 // record writes the result of a build to the sandbox's record and the thread's log, and returns the sandbox. It retries
-// while the database is unreachable, because the build may have taken long.
+// while the database is unreachable, because the build may have taken long and would otherwise be lost.
 func (b *builds) record(ctx context.Context, scope db.Scope, threadID string, box Sandbox, made outcome) (Sandbox, error) {
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
@@ -196,7 +198,9 @@ func (b *builds) recordTx(ctx context.Context, tx pgx.Tx, box Sandbox, made outc
 	} else if err != nil {
 		return box, err
 	}
-	if now.Status == StatusLive { // by another server, which got the lock when this one's connection broke; or the answer of the commit was lost
+	// Another server may have built it, which got the lock when this one's connection broke. Or this one did, and the
+	// answer of its commit was lost.
+	if now.Status == StatusLive {
 		return now, nil
 	}
 	if made.ready {
@@ -207,7 +211,7 @@ func (b *builds) recordTx(ctx context.Context, tx pgx.Tx, box Sandbox, made outc
 	if err != nil {
 		return box, err
 	}
-	if sharing > 1 { // the threads stay together and get the next one together
+	if sharing > 1 { // the record stays, so that the threads stay together and get the next one together
 		return box, b.sandboxes.markDeadTx(ctx, tx, box.ID)
 	}
 	return box, b.sandboxes.deleteTx(ctx, tx, box.ID)
@@ -220,7 +224,7 @@ func (b *builds) logTx(ctx context.Context, tx pgx.Tx, threadID, id string, step
 	}
 	th, err := b.threads.GetTx(ctx, tx, threadID)
 	if fault.CodeOf(err) == fault.NotFound {
-		return nil // deleted meanwhile with its log
+		return nil // deleted meanwhile with its log, which must not undo the result of the build
 	} else if err != nil {
 		return err
 	}

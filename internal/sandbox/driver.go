@@ -98,8 +98,8 @@ type Launcher interface {
 	// server is killed.
 	Input(ctx context.Context, ref, id string) (io.WriteCloser, error)
 
-	// Release reports that the record of a Complete command is not needed before a position, which is a Record.Next.
-	// Releasing an unknown command succeeds.
+	// Release reports that the record of a Complete command is not needed before a position, which is a Record.Next, so
+	// that the command can write more. Releasing an unknown command succeeds.
 	Release(ctx context.Context, ref, id string, position int64) error
 
 	// Follow calls to with the record of a launched command from a position on, and with new records as they come,
@@ -118,7 +118,7 @@ type Launcher interface {
 	End(ctx context.Context, ref, id string, patience time.Duration) error
 
 	// Forget deletes the record of a launched command. It does not end the command. Forgetting an unknown command
-	// succeeds.
+	// succeeds, so that it can be repeated.
 	Forget(ctx context.Context, ref, id string) error
 }
 
@@ -197,13 +197,13 @@ type Command struct {
 	Argv []string
 	// Dir is where it starts; empty is [Workspace].
 	Dir string
-	// Env is added to the box's own small environment (PATH, HOME, USER, LANG, TERM). Values reach
-	// the command's environment only: never an argument list, never a file.
+	// Env is added to the box's own small environment (PATH, HOME, USER, LANG, TERM). Values reach the command's
+	// environment only, never an argument list or a file, because they may be secrets.
 	Env map[string]string
 	// Stdin is what it reads; nil is an empty input.
 	Stdin io.Reader
-	// Stdout and Stderr receive its output as it comes, from one goroutine each; nil drops it. A
-	// writer that fails stops receiving and does not stop the command.
+	// Stdout and Stderr receive its output as it comes, from one goroutine each; nil drops it. A writer that fails
+	// stops receiving and does not stop the command.
 	Stdout, Stderr io.Writer
 	// Merged makes standard output and error one pipe, as a shell's 2>&1 does: Stdout receives both in the order in
 	// which they were written, and Stderr must be nil. Two pipes do not keep that order.

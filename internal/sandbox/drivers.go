@@ -28,7 +28,8 @@ func (d drivers) get(name string) (Driver, error) {
 	return nil, fault.Newf(fault.Precondition, "use one of: "+known, "there is no sandbox driver %q on this server", name)
 }
 
-// known returns nil if a driver is ready or unavailable, and otherwise the error of get.
+// known returns nil if a driver is ready or unavailable, and otherwise the error of get. An unavailable one is enough
+// for a recipe, because another server may run it.
 func (d drivers) known(name string) error {
 	if _, ok := d.unavailable[name]; ok {
 		return nil

@@ -108,8 +108,9 @@ func (e *Environments) UpdateEnvironment(ctx context.Context, scope db.Scope, id
 	return changed, err
 }
 
-// DeleteEnvironment deletes an environment and the records of dead sandboxes built from it. If a thread, a live sandbox
-// or the house still names it, the error is a [fault.Precondition]. Deleting one that does not exist succeeds.
+// DeleteEnvironment deletes an environment and the records of dead sandboxes built from it, which would otherwise keep
+// it forever. If a thread, a live sandbox or the house still names it, the error is a [fault.Precondition]. Deleting
+// one that does not exist succeeds.
 func (e *Environments) DeleteEnvironment(ctx context.Context, scope db.Scope, id string) error {
 	err := e.db.In(ctx, scope, func(tx pgx.Tx) error {
 		if err := e.q.ForgetDeadSandboxes(ctx, tx, id); err != nil {
@@ -117,7 +118,8 @@ func (e *Environments) DeleteEnvironment(ctx context.Context, scope db.Scope, id
 		}
 		return e.q.DeleteEnvironment(ctx, tx, id)
 	})
-	if db.State(err) == "23503" { // foreign key violation
+	// The foreign keys decide (23503 is a violation), because a check before would miss a concurrent reference.
+	if db.State(err) == "23503" {
 		return fault.New(fault.Precondition, "this environment is still in use",
 			"delete the threads and sandboxes that name it, or give them another one; a house's default is changed with the house").Because(err)
 	}

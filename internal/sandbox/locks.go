@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// lockRetry is the pause between two attempts to get a lock that another server holds.
+	// lockRetry is the pause between two attempts to get a lock that another server holds. Waiting in the database
+	// instead would block the connection that all builds share.
 	lockRetry = 100 * time.Millisecond
 	// lockTimeout limits one query, because the others wait for the connection.
 	lockTimeout = 10 * time.Second
@@ -30,7 +31,7 @@ type locks struct {
 
 	mu   sync.Mutex
 	conn *pgx.Conn       // nil if no lock is held
-	held map[string]bool // by conn, whose locks do not exclude each other
+	held map[string]bool // by conn, because the database grants a lock again to the connection that holds it
 }
 
 // lock waits until nobody else, on this or another server, builds the box of this sandbox. If the database is
@@ -87,11 +88,11 @@ func (l *locks) unlock(ctx context.Context, conn *pgx.Conn, id string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if conn != l.conn {
-		return // it broke and thereby released the lock
+		return // it broke and released the lock, which by now another server may hold
 	}
 	delete(l.held, id)
 	if _, err := conn.Exec(ctx, "select pg_advisory_unlock("+lockKey+")", id); err != nil {
-		conn.Close(ctx) // also releases the lock
+		conn.Close(ctx) // which releases the lock too; otherwise it would stay
 	}
 	l.closeUnusedLocked(ctx)
 }

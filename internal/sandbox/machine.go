@@ -32,7 +32,8 @@ func (m *Machines) MachineIDs() []string { return m.drivers.machines() }
 // MachineGone returns how long a machine must be without a report before its sandboxes count as dead.
 func (m *Machines) MachineGone() time.Duration { return m.goneAfter }
 
-// TouchMachines records that a server of this server's machines is there.
+// TouchMachines records that a server of this server's machines is there. It must be called regularly, because a
+// machine without reports counts as away and later as gone.
 func (m *Machines) TouchMachines(ctx context.Context) error {
 	return m.db.In(ctx, db.Scope{}, func(tx pgx.Tx) (err error) {
 		for _, id := range m.MachineIDs() {
@@ -53,7 +54,7 @@ func (m *Machines) reaches(driver, machine string) bool {
 	return machine == "" || m.drivers.machine(driver) == machine
 }
 
-// goneTx reports whether a machine is gone.
+// goneTx reports whether a machine is gone. The database's clock decides, because those of servers may differ.
 func (m *Machines) goneTx(ctx context.Context, tx pgx.Tx, id string) (bool, error) {
 	unseen, err := m.q.MachineUnseen(ctx, tx, id)
 	return unseen > m.goneAfter.Seconds(), err

@@ -27,7 +27,8 @@ func (m Maxima) Bound(l Limits) Limits {
 	return l
 }
 
-// bound is Bound, and also returns what was reduced. A new field of [Limits] needs a line here.
+// bound is Bound, and also returns what was reduced. A new field of [Limits] needs a line here; otherwise it would have
+// no maximum.
 func (m Maxima) bound(l Limits) (Limits, []excess) {
 	var over []excess
 	whole := func(name string, value *int, most int) {

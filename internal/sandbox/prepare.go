@@ -12,7 +12,8 @@ import (
 const (
 	// defaultStepTime limits each step of a preparation, unless the operator's limit for commands is lower.
 	defaultStepTime = 30 * time.Minute
-	// bundlePath is where a repository of this machine is put in a box for the clone.
+	// bundlePath is where a repository of this machine is put in a box for the clone. It is outside the working tree,
+	// because git clones only into an empty directory.
 	bundlePath = Home + "/.arbe-repo.bundle"
 )
 
@@ -30,6 +31,7 @@ func (p preparation) run(ctx context.Context, d Driver, ref string, recipe Recip
 		var out tail
 		watch.step(name)
 		both := io.MultiWriter(&out, watch)
+		// Git must not ask for a password, because nobody could answer.
 		result, err := d.Exec(ctx, ref, Command{Argv: argv, Stdout: both, Stderr: both, Timeout: p.stepTime,
 			Env: map[string]string{"GIT_TERMINAL_PROMPT": "0"}})
 		if err != nil {
@@ -51,6 +53,7 @@ func (p preparation) run(ctx context.Context, d Driver, ref string, recipe Recip
 			}
 			source = bundlePath
 		}
+		// The bundle is deleted after the clone, so origin is the recipe's address instead of it.
 		const clone = `set -e; git clone --quiet -- "$1" .; git remote set-url origin "$2"; if [ -n "$3" ]; then git checkout --quiet "$3" --; fi; rm -f "` + bundlePath + `"`
 		if err := step("clone", "/bin/sh", "-c", clone, "clone", source, recipe.Repo, recipe.Ref); err != nil {
 			return steps, err

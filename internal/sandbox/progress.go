@@ -22,10 +22,10 @@ type progress struct {
 	mu      sync.Mutex
 	pending []byte // the last bytes that are not published yet
 	total   int64
-	// due is set while a publication is scheduled.
+	// due is set while a publication is scheduled, so that there is one timer at a time.
 	due  bool
 	done chan struct{} // closed by close
-	// sending orders the publications.
+	// sending is held during a publication, because a slow one may overlap the next, and offsets must not go back.
 	sending sync.Mutex
 }
 
@@ -34,7 +34,7 @@ func newProgress(publish func(offset int64, data []byte)) *progress {
 }
 
 // step announces the next step of the build.
-func (p *progress) step(name string) { _, _ = fmt.Fprintf(p, "==> %s\n", name) } // it never fails
+func (p *progress) step(name string) { _, _ = fmt.Fprintf(p, "==> %s\n", name) } // Write never fails
 
 // Write adds output.
 func (p *progress) Write(piece []byte) (int, error) {
@@ -52,7 +52,8 @@ func (p *progress) Write(piece []byte) (int, error) {
 	return len(piece), nil
 }
 
-// flush publishes what is pending, unless the build has ended and its entry holds everything.
+// flush publishes what is pending. When the build has ended, it publishes nothing more, because the entry holds the end
+// of the output.
 func (p *progress) flush() {
 	p.sending.Lock()
 	defer p.sending.Unlock()

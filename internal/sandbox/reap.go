@@ -12,8 +12,8 @@ import (
 )
 
 // Reaper destroys sandboxes: on request, when no thread uses them, when their box is gone, and when a crash left work
-// half done. It marks the record dead before it destroys the box, and destroys no box whose record is not dead. It is
-// safe for concurrent use.
+// half done. It marks the record dead before it destroys the box, so that no thread uses a box that is being destroyed,
+// and destroys no box whose record is not dead. It is safe for concurrent use.
 type Reaper struct {
 	db           *db.DB
 	threads      *thread.Threads
@@ -66,7 +66,7 @@ func (r *Reaper) destroy(ctx context.Context, scope db.Scope, id string, allowed
 		return box, r.leaveToMachine(ctx, scope, box.Machine)
 	}
 	if box.Ref == "" {
-		return box, nil // never built, or being built by a server that will find the record dead
+		return box, nil // never built, or being built by a server that finds the record dead and discards the box
 	}
 	driver, err := r.drivers.get(box.Provider)
 	if err != nil {
@@ -87,7 +87,7 @@ func (r *Reaper) leaveToMachine(ctx context.Context, scope db.Scope, machine str
 }
 
 // confirm asks the provider whether a sandbox's box exists, and marks the record dead if the answer is Gone. Unknown
-// changes nothing (seed 001, box lifecycle).
+// changes nothing, because a provider that cannot be asked says nothing about the box (seed 001, box lifecycle).
 func (r *Reaper) confirm(ctx context.Context, scope db.Scope, id string) (Liveness, error) {
 	box, err := r.sandboxes.Sandbox(ctx, scope, id)
 	switch {

@@ -56,7 +56,8 @@ func (r Recipe) encode() (json.RawMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	// In JSON, a NUL byte is \u0000 and a backslash is two.
+	// Postgres refuses a NUL byte, which is \u0000 in JSON. Backslashes, of which each is two, are removed first,
+	// because \\u0000 is not a NUL byte.
 	if strings.Contains(strings.ReplaceAll(string(config), `\\`, ""), `\u0000`) {
 		return nil, fault.New(fault.Invalid, "config: it has a NUL byte", "remove the NUL byte")
 	}
@@ -69,7 +70,8 @@ func localRepo(repo string) (path string, local bool) {
 	return path, filepath.IsAbs(path)
 }
 
-// checkRepo validates a recipe's repository and ref. Both become arguments of git, so neither may look like an option.
+// checkRepo validates a recipe's repository and ref. Both become arguments of git, so neither may look like an option:
+// otherwise git would do what the recipe's author chooses, such as run a program.
 func checkRepo(repo, ref string) error {
 	if strings.HasPrefix(ref, "-") || strings.ContainsAny(ref, " \n\x00") {
 		return fault.New(fault.Invalid, "ref: it is not the name of a branch, a tag or a commit", "give one, or leave it out")

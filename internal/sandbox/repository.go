@@ -38,7 +38,7 @@ func (r repositories) bundle(ctx context.Context, path string, upload func(io.Re
 	}
 	uploadErr := upload(bundle)
 	if uploadErr != nil {
-		io.Copy(io.Discard, bundle) // so that git can end
+		io.Copy(io.Discard, bundle) // otherwise git would wait forever for a reader
 	}
 	if err := cmd.Wait(); err != nil {
 		return unreadable(path, complaint.String(), err)
@@ -114,7 +114,7 @@ func (c containment) directory(dir string) error {
 		case c.ctx.Err() != nil:
 			return c.ctx.Err()
 		case e.Type() == fs.ModeSymlink:
-			if _, err := os.Stat(path); err == nil { // a link that leads nowhere is harmless
+			if _, err := os.Stat(path); err == nil { // a link that leads nowhere is harmless, because git cannot read it
 				return c.link(path)
 			}
 		case e.Name() == "alternates" && filepath.Base(filepath.Dir(path)) == "info":
@@ -147,7 +147,8 @@ func (c containment) alternates(file string) error {
 	}
 	for line := range strings.Lines(string(text)) {
 		line = strings.TrimSuffix(line, "\n")
-		if strings.HasPrefix(line, `"`) { // git's quoting of unusual names is not supported
+		// Git quotes unusual names. Reading such a name as it is would check another directory than git reads.
+		if strings.HasPrefix(line, `"`) {
 			return errors.New("an alternate has a quoted name: " + line)
 		}
 		if line == "" || strings.HasPrefix(line, "#") {

@@ -149,7 +149,7 @@ func (r *Resolver) resolve(ctx context.Context, scope db.Scope, threadID, enviro
 		if err == nil && box.Status == StatusPending {
 			box, err = r.builds.build(ctx, scope, threadID, box.ID)
 			if err == nil && r.Sandboxes.elsewhere(box) {
-				err = errChanged // a server of another machine built it
+				err = errChanged // a server of another machine built it, so resolving it again returns that error
 			}
 		}
 		if !errors.Is(err, errChanged) {
@@ -158,7 +158,8 @@ func (r *Resolver) resolve(ctx context.Context, scope db.Scope, threadID, enviro
 	}
 }
 
-// currentTx returns the thread's sandbox: live, or pending if its box must still be built.
+// currentTx returns the thread's sandbox: live, or pending if its box must still be built. Building takes too long for
+// a transaction.
 func (r *Resolver) currentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, threadID, environmentID string) (Sandbox, error) {
 	th, err := r.threads.GetTx(ctx, tx, threadID)
 	if err != nil {
@@ -184,7 +185,8 @@ func (r *Resolver) currentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, thr
 	return box, nil
 }
 
-// firstTx returns a pending sandbox for a thread that has none.
+// firstTx returns a pending sandbox for a thread that has none. It locks the thread, so that concurrent commands do not
+// create two.
 func (r *Resolver) firstTx(ctx context.Context, tx pgx.Tx, threadID, environmentID string) (Sandbox, error) {
 	th, err := r.threads.LockTx(ctx, tx, threadID)
 	if err != nil {

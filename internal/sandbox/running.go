@@ -25,7 +25,7 @@ func newRunningBuilds() *runningBuilds { return &runningBuilds{byID: map[string]
 
 // do runs build, or waits for the running build with the same id, and returns its result. If ctx ends, it returns ctx's
 // error. The build continues while anybody waits for it. When the last caller leaves, the build's context ends, and
-// that caller returns when the build has.
+// that caller returns when the build has, so that no build goes on without a caller.
 func (r *runningBuilds) do(ctx context.Context, id string, build func(context.Context) (Sandbox, error)) (Sandbox, error) {
 	b := r.join(ctx, id, build)
 	select {
@@ -42,7 +42,7 @@ func (r *runningBuilds) join(ctx context.Context, id string, build func(context.
 	defer r.mu.Unlock()
 	b, ok := r.byID[id]
 	if !ok {
-		// The build's context must not end with that of the first caller.
+		// The build's context must not end with that of the first caller, because others may wait for the build.
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		b = &runningBuild{cancel: cancel, done: make(chan struct{})}
 		r.byID[id] = b
@@ -73,7 +73,8 @@ func (r *runningBuilds) leave(id string, b *runningBuild) {
 	}
 }
 
-// forgetLocked prevents further callers from joining a build.
+// forgetLocked prevents further callers from joining a build that has ended or was cancelled. By then another build may
+// have its id, which must stay.
 func (r *runningBuilds) forgetLocked(id string, b *runningBuild) {
 	if r.byID[id] == b {
 		delete(r.byID, id)

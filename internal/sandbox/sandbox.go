@@ -18,7 +18,8 @@ type Sandbox struct {
 	ID, House, Environment string
 	// Provider is the driver that created it, and Ref the box's name there.
 	Provider, Ref string
-	// Machine is the machine to which it is bound; empty if every server reaches it, or while it is being built.
+	// Machine is the machine to which it is bound; empty if every server reaches it, or while it is being built,
+	// because any server may build it.
 	Machine string
 	Status  Status
 	// Ephemeral sandboxes are deleted when no running thread is on them.
@@ -108,7 +109,8 @@ func (s *Sandboxes) markDeadTx(ctx context.Context, tx pgx.Tx, id string) error 
 	return s.q.MarkSandboxDead(ctx, tx, id)
 }
 
-// deleteTx deletes a sandbox that was never built. Its thread then has none.
+// deleteTx deletes a sandbox that was never built. Its thread then has none, so that the next command may name another
+// environment.
 func (s *Sandboxes) deleteTx(ctx context.Context, tx pgx.Tx, id string) error {
 	return s.q.DeleteSandbox(ctx, tx, id)
 }
@@ -119,7 +121,7 @@ func (s *Sandboxes) elsewhere(box Sandbox) bool {
 }
 
 // reachTx returns a sandbox if it is live and this server reaches it, or an [*OtherMachineError]. If the machine is
-// gone, it marks the sandbox dead.
+// gone, it marks the sandbox dead, because otherwise its threads would wait forever.
 func (s *Sandboxes) reachTx(ctx context.Context, tx pgx.Tx, box Sandbox) (Sandbox, error) {
 	if box.Status != StatusLive || !s.elsewhere(box) {
 		return box, nil

@@ -45,7 +45,7 @@ func (s *slots) acquire(ctx context.Context, house string) (release func(), err 
 	defer s.mu.Unlock()
 	if i := slices.Index(s.waiting, w); i >= 0 {
 		s.waiting = slices.Delete(s.waiting, i, i+1)
-	} else { // it got a slot at the same time
+	} else { // it got a slot at the same time, which would otherwise be lost
 		s.releaseLocked(house)
 	}
 	return nil, ctx.Err()

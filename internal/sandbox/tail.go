@@ -6,7 +6,8 @@ import (
 	"sync"
 )
 
-// tailSize is how much of the end of an output is kept, in bytes.
+// tailSize is how much of the end of an output is kept, in bytes. It is the end, because the error of a step that fails
+// is there.
 const tailSize = 8 << 10
 
 // tail is a writer that keeps the end of what is written to it. It is safe for concurrent use, because both outputs of
@@ -17,7 +18,8 @@ type tail struct {
 	dropped int
 }
 
-// Write never fails.
+// Write never fails. It drops bytes only when twice tailSize has come together, so that a long output is not moved at
+// each write.
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
