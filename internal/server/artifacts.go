@@ -13,7 +13,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// collectEvery is how often one of all servers deletes bytes that no artifact refers to.
+// collectEvery is how often one of all servers deletes bytes that no artifact refers to. It may be rare, because such
+// bytes only take up space.
 const collectEvery = 10 * time.Minute
 
 // The blob stores that have names. The others are addresses.
@@ -40,7 +41,7 @@ func (s *Server) blobStore(ctx context.Context, dir *directory, database *db.DB)
 	set := s.cfg.BlobStore
 	if set == "" {
 		if set = directoryStore; s.cfg.DatabaseURL != "" {
-			set = postgresStore // there may be several servers, and all reach this store
+			set = postgresStore // because there may be several servers, and all reach this store
 		}
 	}
 	if set == postgresStore {
@@ -70,7 +71,7 @@ func (s *Server) blobStore(ctx context.Context, dir *directory, database *db.DB)
 	return store, nil
 }
 
-// checkArtifacts returns what is wrong with the settings about artifacts.
+// checkArtifacts returns what is wrong with the settings about artifacts, so that it is known before the start.
 func (c Config) checkArtifacts() error {
 	if s := c.BlobStore; strings.HasPrefix(s, blob.S3Prefix) {
 		if _, err := blob.OpenS3(s); err != nil {

@@ -43,7 +43,8 @@ func (b bodies) bound(next http.Handler, refuse func(context.Context, http.Respo
 			next.ServeHTTP(w, r)
 			return
 		}
-		if rpc.StreamsAnswer(r.URL.Path) { // a lease would last as long as the answer, which may be hours, so these messages must be small
+		// A lease would last as long as the answer, which may be hours. Therefore these messages must be small instead.
+		if rpc.StreamsAnswer(r.URL.Path) {
 			bounded := *r
 			bounded.Body = http.MaxBytesReader(w, r.Body, rpc.MaxStreamRequest)
 			next.ServeHTTP(w, &bounded)
@@ -117,7 +118,8 @@ func (b *boundBody) enter() error {
 
 // refuseCall returns an error that Connect answers unchanged.
 func refuseCall(ctx context.Context, w http.ResponseWriter, f *fault.Error) error {
-	w.Header().Del(arbev1.NextHeader) // it has the next step for a request that is not understood, which is not the reason here
+	// Its next step is for a request that is not understood, which is not the reason here.
+	w.Header().Del(arbev1.NextHeader)
 	return rpc.WireError(ctx, f)
 }
 

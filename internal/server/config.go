@@ -58,7 +58,8 @@ type Config struct {
 	// SandboxIdleStop is the time without a command after which a local sandbox in which nothing runs is stopped, as a
 	// duration. Its files stay, and its next command starts it again. Defaults to "30m".
 	SandboxIdleStop string
-	// SandboxBackgroundStop is the same for a sandbox in which commands left processes running. Defaults to "12h".
+	// SandboxBackgroundStop is the same for a sandbox in which commands left processes running. It is longer, because
+	// stopping ends these. Defaults to "12h".
 	SandboxBackgroundStop string
 	// SandboxGrace is how long a sandbox in which something runs continues after its server was killed, or stopped for a
 	// restart. The next server on the data directory takes it over. Defaults to "10m".
@@ -72,7 +73,8 @@ type Config struct {
 	// ImageRegistries are the registries that images of local sandboxes may come from, as host or
 	// host:port, separated by commas. Defaults to all.
 	ImageRegistries string
-	// ImagePrivateRegistries are registries that may have an address that is not public. Defaults to none.
+	// ImagePrivateRegistries are registries that may have an address that is not public. No others may, because
+	// members could make the server call addresses that only it reaches. Defaults to none.
 	ImagePrivateRegistries string
 	// ImageCredentials are registries to which the server sends its own credentials (of docker login). Every member can
 	// then use all images that these open. Defaults to none.
@@ -86,8 +88,9 @@ type Config struct {
 	PostgresBinaries string
 	// LongPollTimeout is how long a long-poll of a stream waits, as a duration. Defaults to "30s".
 	LongPollTimeout string
-	// WebhookPrivateHosts are hosts, separated by commas, that webhooks may call without TLS and at an address that is not
-	// public. Defaults to none.
+	// WebhookPrivateHosts are hosts, separated by commas, that webhooks may call without TLS and at an address that is
+	// not public. No others may, because members could make the server call addresses that only it reaches. Defaults to
+	// none.
 	WebhookPrivateHosts string
 	// HouseCommands is how many commands of a house run at once, on all servers together. Defaults to "16".
 	HouseCommands string
@@ -255,7 +258,8 @@ func readFile(path string) (map[string]string, error) {
 	return settings, nil
 }
 
-// check returns what is wrong with the settings, wherever they come from.
+// check returns what is wrong with the settings, wherever they come from, so that a mistake is known before anything is
+// started.
 func (c Config) check() error {
 	if _, _, err := splitAddr(c.Addr); err != nil {
 		return err

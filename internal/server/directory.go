@@ -76,13 +76,12 @@ func writeAt(f *os.File, text string) error {
 	return err
 }
 
-// close releases the lock.
 func (d *directory) close() { d.lock.Close() }
 
-// join returns the path of a file in the directory.
 func (d *directory) join(name string) string { return filepath.Join(d.path, name) }
 
-// write replaces a file in the directory atomically. Only its owner may read it, because some files hold keys.
+// write replaces a file in the directory atomically, so that a killed server leaves no half-written file. Only its
+// owner may read it, because some files hold keys.
 func (d *directory) write(name string, content []byte) error {
 	temporary := d.join("." + name + ".new")
 	if err := os.WriteFile(temporary, content, 0o600); err != nil {
@@ -137,7 +136,8 @@ func (d *directory) checkDatabase(id string) error {
 		"the data directory %s belongs to the database %s, and this database is %s", d.path, own, what)
 }
 
-// checkEmbedded refuses to create an embedded Postgres in a directory that belongs to an operator's database.
+// checkEmbedded refuses to create an embedded Postgres in a directory that belongs to an operator's database. Otherwise
+// a start that lacks DATABASE_URL would create an empty installation beside the real one.
 func (d *directory) checkEmbedded() error {
 	if _, err := os.Stat(d.join(postgresDir)); err == nil {
 		return nil
@@ -145,7 +145,8 @@ func (d *directory) checkEmbedded() error {
 	return d.checkDatabase("")
 }
 
-// setDatabase records the identity of the directory's database, unless one is recorded.
+// setDatabase records the identity of the directory's database, unless one is recorded, so that checkDatabase can
+// refuse another one later.
 func (d *directory) setDatabase(id string) error {
 	if own, err := d.installation(); err != nil || own != "" {
 		return err
@@ -190,7 +191,7 @@ const loginFile = "cli.json"
 // readLogin returns the login in the directory; the zero login if there is none that can be read.
 func (d *directory) readLogin() (l login) {
 	if text, err := os.ReadFile(d.join(loginFile)); err == nil {
-		_ = json.Unmarshal(text, &l) // a damaged file is ignored, and replaced later
+		_ = json.Unmarshal(text, &l) // a damaged file is ignored, because the start replaces it
 	}
 	return l
 }

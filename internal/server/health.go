@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// pingWithin limits how long a check of readiness waits for the database.
+	// pingWithin limits how long a check of readiness waits for the database, because other requests wait for its
+	// result.
 	pingWithin = 2 * time.Second
 	// checkEvery is how long the result of a check is used. Anyone may ask, and must not be able to load the database.
 	checkEvery = time.Second
@@ -52,7 +53,7 @@ func answerHealth(w http.ResponseWriter, err error) {
 		line = err.Error()
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	_, _ = io.WriteString(w, line+"\n") // a client that has left asks again
+	_, _ = io.WriteString(w, line+"\n") // fails only if the client has left, which would ask again
 }
 
 // ready returns why no requests should be sent to this server, or nil. The cause is only logged, because it could help an

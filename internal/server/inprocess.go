@@ -19,7 +19,8 @@ func newInProcess() *inProcess {
 	return &inProcess{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// client returns a client whose requests all reach the server on this listener, whatever host they name.
+// client returns a client whose requests all reach the server on this listener, whatever host they name. It compresses
+// nothing, because the bytes stay in memory.
 func (n *inProcess) client() *http.Client {
 	return &http.Client{Transport: identifying{&http.Transport{
 		DialContext:         n.dial,

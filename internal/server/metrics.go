@@ -26,7 +26,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/version"
 )
 
-// countJobsWithin limits the only query of a scrape.
+// countJobsWithin limits the only query of a scrape, so that the other metrics come even if the database hangs.
 const countJobsWithin = 2 * time.Second
 
 // metrics are what a server counts about itself. No label has an id, a name or a text that a client chose. So the number
@@ -77,7 +77,8 @@ func (m *metrics) request(r *http.Request, status int, _ time.Duration) {
 	m.requests.WithLabelValues(doorOf(r), strconv.Itoa(status)).Inc()
 }
 
-// doorOf returns what a request is for, as one of a few fixed words.
+// doorOf returns what a request is for, as one of a few fixed words, because each path as a label would be a time
+// series of its own.
 func doorOf(r *http.Request) string {
 	path := r.URL.Path
 	switch {
@@ -102,7 +103,7 @@ type sources struct {
 	drivers    map[string]sandbox.Driver
 }
 
-// collect adds metrics whose values each scrape asks the parts of the server for.
+// collect adds metrics that each scrape reads from the parts of the server, which count them anyway.
 func (m *metrics) collect(s sources) {
 	count := func(name, help string, value func() float64) {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
@@ -162,7 +163,7 @@ var jobsDesc = prometheus.NewDesc("arbe_jobs", "Jobs of all servers of the datab
 // Describe and Collect make it a [prometheus.Collector].
 func (jobs) Describe(to chan<- *prometheus.Desc) { to <- jobsDesc }
 
-// Collect asks the database. If it does not answer, only this metric is missing.
+// Collect queries the database. If it does not answer, this metric alone is missing instead of all.
 func (j jobs) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), countJobsWithin)
 	defer cancel()

@@ -38,7 +38,8 @@ func identified(logger *slog.Logger, observe func(r *http.Request, status int, t
 	})
 }
 
-// identifying sends the id of the request on whose behalf it sends another one.
+// identifying sends the id of the request on whose behalf it sends another one, so that both have the same id in the
+// log.
 type identifying struct{ http.RoundTripper }
 
 func (t identifying) RoundTrip(r *http.Request) (*http.Response, error) {

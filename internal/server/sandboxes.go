@@ -86,7 +86,8 @@ func names(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// reader reads settings that are not plain text, and keeps the first error.
+// reader reads settings that are not plain text, and keeps the first error, so that a caller checks once for all of
+// them.
 type reader struct{ err error }
 
 // read returns a setting's value as parse returns it; the zero value if it is not set. A value that cannot be parsed or is
@@ -105,7 +106,7 @@ func read[T int | float64 | time.Duration](r *reader, name, text, example string
 	return 0
 }
 
-// count is a whole number of at most 31 bits, which the database's integers hold too.
+// count is a whole number of at most 31 bits, because the database's integers hold no more.
 func (r *reader) count(name, text string) int {
 	return read(r, name, text, "4096", func(text string) (int, error) {
 		n, err := strconv.ParseInt(text, 10, 32)

@@ -46,7 +46,7 @@ import (
 const maxStrangersBody = 64 << 10
 
 // maxConnections returns how many connections of clients are accepted. A quarter of the files that the process may open
-// is left for everything else.
+// is left for everything else. Otherwise clients could use up all of them, and the database could not be reached.
 func maxConnections() int {
 	var files syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) != nil {
@@ -63,7 +63,8 @@ type Server struct {
 	cfg    Config
 	limits httpd.Limits
 	logger *slog.Logger
-	// url is the server's address for browsers, and direct the one for programs on this machine.
+	// url is the server's address for browsers, and direct the one for programs on this machine. They differ, because a
+	// proxy may be in between.
 	url, direct string
 	createLink  func(context.Context) (string, error)
 	failed      chan error
@@ -164,7 +165,8 @@ func (s *Server) Stop() error {
 // onStop registers how to end what was just started.
 func (s *Server) onStop(f func(context.Context) error) { s.stops = append(s.stops, f) }
 
-// start assembles everything, in the order in which parts need each other.
+// start assembles everything, in the order in which parts need each other. It registers the end of each part at once,
+// so that a start that fails leaves nothing running.
 func (s *Server) start(ctx context.Context) error {
 	dir, err := openDirectory(s.cfg.DataDir)
 	if err != nil {
@@ -280,7 +282,7 @@ func (s *Server) start(ctx context.Context) error {
 	s.serve(listener, closeWatches, services, streams)
 	s.dispatcher = dispatcher
 	s.metrics.collect(sources{database: database, log: log, pictures: pictures, dispatcher: dispatcher, drivers: drivers})
-	s.onStop(dispatcher.Stop) // before the doors close, so that those who watch see how their commands ended
+	s.onStop(dispatcher.Stop) // runs before the doors close, so that clients that watch get the results
 	if err := s.serveMetrics(); err != nil {
 		return err
 	}
@@ -340,7 +342,7 @@ func (s *Server) postgres(ctx context.Context, dir *directory) (ownerURL string,
 }
 
 // drivers returns the sandbox drivers of this server, with one line for each. A driver that cannot work here does not
-// keep the server from starting: whoever uses one of its sandboxes gets the error.
+// keep the server from starting, because all else works: only a command that needs one of its sandboxes gets the error.
 func (s *Server) drivers(ctx context.Context, dir *directory, maxima sandbox.Maxima) (ready map[string]sandbox.Driver, unavailable map[string]error) {
 	ready, unavailable = map[string]sandbox.Driver{}, map[string]error{}
 	add := func(name string, d sandbox.Driver, stop func(context.Context) error, err error) {
@@ -361,7 +363,8 @@ func (s *Server) drivers(ctx context.Context, dir *directory, maxima sandbox.Max
 	return ready, unavailable
 }
 
-// local returns the driver for sandboxes on this machine. It installs runc if that is missing and can be installed.
+// local returns the driver for sandboxes on this machine. It installs runc if that is missing and can be installed, so
+// that a first start needs no preparation.
 func (s *Server) local(ctx context.Context, dir *directory, maxima sandbox.Maxima) (*local.Driver, error) {
 	if s.cfg.SandboxRuntime == "runc" {
 		if err := local.Install(ctx); err != nil {
@@ -377,7 +380,8 @@ func (s *Server) local(ctx context.Context, dir *directory, maxima sandbox.Maxim
 	return local.New(ctx, cfg)
 }
 
-// firstOwner returns the owner of the oldest house. The first start of an installation creates both.
+// firstOwner returns the owner of the oldest house. The first start of an installation creates both. It holds a lock,
+// because several servers may start at once, and each would create its own.
 func firstOwner(ctx context.Context, ownerURL string, houses *house.Houses) (agent string, err error) {
 	conn, err := db.ConnectOwner(ctx, ownerURL) // row-level security would hide all houses, because the server is in none
 	if err != nil {
@@ -400,7 +404,8 @@ func firstOwner(ctx context.Context, ownerURL string, houses *house.Houses) (age
 	return agent, err
 }
 
-// personName returns a name for the person who started the first server.
+// personName returns a name for the person who started the first server. For root it is Owner, because root is
+// nobody's name.
 func personName() string {
 	u, err := user.Current()
 	if err != nil || u.Uid == "0" {
