@@ -21,7 +21,8 @@ import (
 // ArtifactPath is the path of [ArtifactBytes]. An artifact's own path is this with its id.
 const ArtifactPath = "/api/artifact/"
 
-// maxDownload limits one download. Package httpd limits how long a client of any request may stall.
+// maxDownload limits one download, because a client that reads slowly all the time would otherwise hold a connection
+// forever. Package httpd limits how long a client of any request may stall.
 const maxDownload = time.Hour
 
 // ArtifactBytes serves the bytes of artifacts under [ArtifactPath], with the same credentials as the services. GET and
@@ -135,7 +136,7 @@ func (d *artifactDoor) post(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // a client that has left can repeat the request with the same id
+	_, _ = w.Write(text) // fails only if the client has left, which would repeat the request with the same id
 	return nil
 }
 
@@ -173,6 +174,6 @@ func (d *artifactDoor) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, artifact.ErrTooLarge) {
 		status = http.StatusRequestEntityTooLarge
 	}
-	w.Header().Set("Cache-Control", "no-store") // the artifact's own header may be set already
+	w.Header().Set("Cache-Control", "no-store") // replaces the artifact's own, because an error must not be stored
 	fault.Answer(w, r, status, f.Code, f.Body())
 }

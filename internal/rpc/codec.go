@@ -35,7 +35,8 @@ func (strictJSON) MarshalAppend(dst []byte, message any) ([]byte, error) {
 	return protojson.MarshalOptions{}.MarshalAppend(dst, m)
 }
 
-// unmarshalError matches an error of protojson, which deliberately varies its spaces: some are no-break spaces.
+// unmarshalError matches an error of protojson. It accepts no-break spaces, because protojson deliberately varies its
+// spaces so that nobody relies on its messages; one that does not match gets a general message.
 var unmarshalError = regexp.MustCompile(`^proto:[\s\x{a0}]+(?:syntax error )?\(line (\d+:\d+)\):[\s\x{a0}]+(?:unknown field "(.*)"$)?(.*)$`)
 
 // Unmarshal decodes a message. An error says where in the text it is.

@@ -25,7 +25,7 @@ func each[From, To any](list []From, convert func(From) To) []To {
 	return out
 }
 
-// timestamp returns t as a message; nil for the zero time.
+// timestamp returns t as a message; nil for the zero time, which would otherwise be a date in the year 1.
 func timestamp(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil

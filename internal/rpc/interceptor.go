@@ -26,7 +26,7 @@ const (
 	// MaxStreamRequest is the largest request message of a call that streams its answer, in bytes. It is smaller,
 	// because the server keeps the message in memory as long as it streams.
 	MaxStreamRequest = 16 << 10
-	// maxDuration limits a call that does not stream.
+	// maxDuration limits a call that does not stream, so that calls that hang do not pile up.
 	maxDuration = 30 * time.Second
 )
 
@@ -78,7 +78,8 @@ func (e *interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// WrapStreamingHandler wraps a call that streams. It has no time limit.
+// WrapStreamingHandler wraps a call that streams. It has no time limit, because a tail lasts as long as its reader
+// wants.
 func (e *interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		clearNext(ctx)
@@ -128,7 +129,8 @@ func (e *interceptor) caller(ctx context.Context, header http.Header) (auth.Prin
 	return e.auth.Request(ctx, header)
 }
 
-// convertError turns an error into what the caller may see. The cause of an internal error is only logged.
+// convertError turns an error into what the caller may see. The cause of an internal error is only logged, because it
+// may contain what the caller must not see.
 func (e *interceptor) convertError(ctx context.Context, err error, spec connect.Spec) error {
 	if coded, ok := errors.AsType[*connect.Error](err); ok {
 		// It comes from connect or protovalidate and is about the request, so its message is for the caller.

@@ -47,7 +47,7 @@ var (
 // bookmark is a position in a list: the last row that was returned. The zero bookmark is the start of the list.
 type bookmark struct {
 	List   string
-	Pinned time.Time `json:",omitzero"` // only for threads, whose lists begin with the pinned ones
+	Pinned time.Time `json:",omitzero"` // only for threads, because their lists begin with the pinned ones
 	Time   time.Time
 	ID     string
 }
