@@ -105,7 +105,7 @@ func boxes(s *suite, t *testing.T) {
 		if err := d.Upload(t.Context(), ref, "f", 0o644, strings.NewReader("kept")); err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // repeating it is harmless
+		for range 2 { // repeating it is harmless, because every start of a server does so
 			if place, err := d.Quarantine(t.Context(), ref); err != nil || place == "" {
 				t.Errorf("quarantined at %q: %v", place, err)
 			}
@@ -128,7 +128,7 @@ func boxes(s *suite, t *testing.T) {
 		if live, err := d.Probe(t.Context(), b.ref); err != nil || live != sandbox.Live {
 			t.Errorf("before: %s, %v", live, err)
 		}
-		for range 2 { // deleting again succeeds
+		for range 2 { // deleting again succeeds, so that a caller may repeat it after a lost answer
 			if err := d.Destroy(t.Context(), b.ref); err != nil {
 				t.Fatal(err)
 			}
@@ -174,7 +174,8 @@ func boxes(s *suite, t *testing.T) {
 	})
 }
 
-// neighbours: two boxes share nothing, and many commands fit into one.
+// neighbours: two boxes share nothing, and many commands fit into one. A box must not even use up what the machine has
+// in limited number, because its neighbours would fail.
 func neighbours(s *suite, t *testing.T) {
 	a, b := s.newBox(t, small), s.newBox(t, small)
 	t.Run("neither sees the other's files", func(t *testing.T) {

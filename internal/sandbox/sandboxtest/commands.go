@@ -41,7 +41,7 @@ func exitCodes(s *suite, t *testing.T) {
 		"/workspace/dir":       126,
 		"/workspace/garbage":   126, // not a program
 		"/workspace/../plain ": 127,
-		"zoom":                 127, // names that contain what failures are called
+		"zoom":                 127, // names like the words of failures, which must not mislead a driver
 		"EOF":                  127,
 		"signal: killed":       127,
 		"permission denied":    127,
@@ -57,7 +57,8 @@ func exitCodes(s *suite, t *testing.T) {
 	}
 }
 
-// ownWords: what a command writes does not affect how it ends.
+// ownWords: what a command writes does not affect how it ends. A driver that reads its runtime's error messages could
+// take the command's own words for them.
 func ownWords(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	for _, code := range []int{1, 2, 255} {
@@ -137,7 +138,8 @@ func invocation(s *suite, t *testing.T) {
 	}
 }
 
-// environment: a command sees the box's small environment and its own, which no other command sees.
+// environment: a command sees the box's small environment and its own, which no other command sees, because it may
+// contain secrets.
 func environment(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	names := func(env map[string]string) []string {

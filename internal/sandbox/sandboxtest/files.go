@@ -20,7 +20,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// files: uploads and downloads are exact and stay inside the box.
+// files: uploads and downloads are exact and stay inside the box. Otherwise a link that a command made would lead the
+// server to files of its own machine.
 func files(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	upload := func(path string, mode fs.FileMode, content io.Reader) error {
@@ -164,7 +165,6 @@ func files(s *suite, t *testing.T) {
 	})
 }
 
-// failing is an input that fails.
 type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errors.New("the connection broke") }

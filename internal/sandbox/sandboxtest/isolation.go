@@ -26,7 +26,7 @@ func hostReads(s *suite, t *testing.T) {
 		{name: "no password hashes", script: "cat /etc/shadow /etc/gshadow", fails: true},
 		{name: "no other homes", script: "ls /home", stdout: "agent\n"},
 		{name: "nothing in /root", script: "ls -A /root 2>/dev/null; true"},
-		{name: "no sockets of the host", script: "find / -xdev -path /usr -prune -o -type s -print 2>/dev/null; ls -A /run"}, // /usr is large
+		{name: "no sockets of the host", script: "find / -xdev -path /usr -prune -o -type s -print 2>/dev/null; ls -A /run"}, // /usr is left out, because it is large
 		{name: "no /sys", script: "ls -A /sys 2>/dev/null; true", kernel: true},
 		{name: "no block devices", script: "find /dev -type b"},
 		{name: "no kernel memory or log", script: "ls /dev/mem /dev/kmem /dev/port /dev/kmsg /dev/fuse /dev/kvm 2>/dev/null; true", kernel: true},
@@ -81,7 +81,7 @@ func processes(s *suite, t *testing.T) {
 	b.verify(t, []check{
 		{name: "only its own are visible", script: "set -- /proc/[0-9]*; echo $#", stdout: "2\n"}, // process 1 and this shell
 		{name: "killing process 1 does nothing", script: "kill -9 1; kill -TERM 1; test -d /proc/1 && echo there", stdout: "there\n"},
-		// An orphan that runs, and one that nobody reaped, both have a directory.
+		// It counts directories, because an orphan that runs and one that nobody reaped both have one.
 		{name: "orphans are reaped", script: "for i in 1 2 3; do (setsid sh -c true &); done; for i in $(seq 600); do set -- /proc/[0-9]*; test $# -eq 2 && break; sleep 0.05; done; echo $#", stdout: "2\n"},
 	})
 	t.Run("process 1 cannot be limited", func(t *testing.T) {

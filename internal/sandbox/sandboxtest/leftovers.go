@@ -76,7 +76,7 @@ func secrets(s *suite, t *testing.T) {
 			}
 			b.sh(t, "sleep 1.5")
 			if got := b.sh(t, "wc -c < seen"); got.stdout == "0\n" || got.ExitCode != 0 {
-				if env == nil { // it reads those of its own kind
+				if env == nil { // commands without an environment can read each other's
 					t.Errorf("it read nothing at all: this test tests nothing (%+v)", got)
 				}
 			}

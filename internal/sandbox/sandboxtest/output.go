@@ -125,7 +125,8 @@ func output(s *suite, t *testing.T) {
 			time.Sleep(20 * time.Millisecond) // slowness is what is tested
 			return all.Write(p)
 		})
-		// Longer than any grace, while a process holds the pipe open to the end.
+		// It takes longer than any grace, while a process holds the pipe open to the end. A driver that cuts the output
+		// off after a grace would lose some.
 		b.run(t, sandbox.Command{Argv: []string{"sh", "-c", "sleep 100 & head -c 300000 /dev/zero"}, Stdout: slow})
 		if all.Len() != 300_000 {
 			t.Errorf("%d of 300,000 bytes", all.Len())
@@ -161,7 +162,8 @@ func input(s *suite, t *testing.T) {
 	})
 }
 
-// lifecycle: what a command started ends with it when it must, and Exec returns promptly in any case.
+// lifecycle: what a command started ends with it when it must, and Exec returns promptly in any case. The processes
+// hide in every way that a program has, because a driver that follows only its children would miss some.
 func lifecycle(s *suite, t *testing.T) {
 	b := s.newBox(t, small)
 	// sleepers counts the processes that sleep for n seconds, a number only one check uses.

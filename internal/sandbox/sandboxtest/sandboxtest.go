@@ -1,14 +1,14 @@
 //go:build linux
 
-// Package sandboxtest is the suite that every sandbox driver passes: what a box must let through, and
-// what it must hold, each checked against a live box through [sandbox.Driver] alone.
+// Package sandboxtest is the suite that every sandbox driver passes: what a box must allow and what it must prevent,
+// each checked against a live box through [sandbox.Driver] alone.
 //
-// One file is one category. A category makes its own boxes and runs beside the others; the checks of a
-// category run one after another in one box, so that each also shows that the ones before left it
-// usable. Most checks are a line of shell with its exact answer.
+// One file is one category. A category makes its own boxes and runs beside the others; the checks of a category run one
+// after another in one box, so that each also shows that the ones before left it usable. Most checks are a line of
+// shell with its exact answer.
 //
-// A driver declares what it holds ([Guarantees]); what it does not declare is skipped and reported as such,
-// never passed.
+// A driver declares what it guarantees ([Guarantees]). What it does not declare is skipped and reported as such instead
+// of passed.
 package sandboxtest
 
 import (
@@ -41,7 +41,7 @@ type Guarantees struct {
 	UserID          int // the user id of commands inside
 }
 
-// patience limits every check, to end one that hangs.
+// patience limits every check, because one that hangs would hide the results of the others.
 const patience = 30 * time.Second
 
 // Run runs the suite. It calls newDriver once, and closes the driver at the end.
@@ -83,7 +83,8 @@ func Run(t *testing.T, walls Guarantees, newDriver func(t *testing.T) sandbox.Dr
 	})
 }
 
-// canary is a value in the server's environment that must not be found in any box.
+// canary is a value in the server's environment that must not be found in any box, because secrets of the server are
+// there too.
 const canary = "canary-5f1c9b7e"
 
 type suite struct {
@@ -107,7 +108,8 @@ type box struct {
 
 var made atomic.Int64
 
-// freshID is an id that no other box of this process has.
+// freshID returns an id that no other box has. It contains the process id, because other processes may run the suite
+// too.
 func freshID() string {
 	return "suite-" + fmt.Sprintf("%d-%d", os.Getpid(), made.Add(1))
 }
@@ -136,7 +138,7 @@ type outcome struct {
 	stdout, stderr string
 }
 
-// run runs a command that has to be able to run.
+// run runs a command, and fails the test if it cannot run.
 func (b *box) run(t *testing.T, cmd sandbox.Command) outcome {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -155,7 +157,6 @@ func (b *box) run(t *testing.T, cmd sandbox.Command) outcome {
 	return outcome{result, stdout.String(), stderr.String()}
 }
 
-// sh runs a line of shell.
 func (b *box) sh(t *testing.T, script string) outcome {
 	t.Helper()
 	return b.run(t, sandbox.Command{Argv: []string{"sh", "-c", script}})
@@ -211,7 +212,7 @@ func (b *box) verify(t *testing.T, checks []check) {
 	}
 }
 
-// wantCode checks the code of an error that a person may read.
+// wantCode checks the code of an error instead of its text, which each driver words for itself.
 func wantCode(t *testing.T, err error, want fault.Code) {
 	t.Helper()
 	if got := fault.CodeOf(err); got != want {

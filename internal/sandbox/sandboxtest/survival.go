@@ -52,7 +52,7 @@ func RunSurvival(t *testing.T, open func(t *testing.T) sandbox.Driver) {
 		}
 		return n
 	}
-	for range 2 { // survivors survive again
+	for range 2 { // twice, because a driver that adopted a process must also leave it to the next one
 		before := count()
 		closeDriver()
 		s.driver = open(t)
@@ -254,7 +254,7 @@ func RunLaunches(t *testing.T, open func(t *testing.T) sandbox.Launcher) {
 	t.Run("of more output than is kept the beginning and the end are there, and the rest is counted", func(t *testing.T) {
 		const lines = 2_000_000 // of 100 bytes
 		launch(t, "much", fmt.Sprintf(`awk 'BEGIN { for (i = 1; i <= %d; i++) printf "%%099d\n", i }'; exit 3`, lines))
-		// The first follower may keep up or not. The second comes after the end.
+		// The first follower may keep up or not. The second comes after the end, so it sees only what is kept.
 		for range 2 {
 			var kept, dropped int64
 			var wrong int
@@ -300,7 +300,7 @@ func RunLaunches(t *testing.T, open func(t *testing.T) sandbox.Launcher) {
 		}
 	})
 	t.Run("a complete one waits for its reader and loses nothing, over two drivers", func(t *testing.T) {
-		const lines, long = 600_000, 100 // bytes each: more than any driver keeps
+		const lines, long = 600_000, 100 // bytes each: more than any driver keeps, so that the command must wait
 		cmd := sandbox.Command{
 			Argv:     []string{"sh", "-c", fmt.Sprintf(`awk 'BEGIN { for (i = 1; i <= %d; i++) printf "%%099d\n", i }'; echo written > written; echo end >&2; exit 3`, lines)},
 			Complete: true,
@@ -453,7 +453,7 @@ func RunLaunches(t *testing.T, open func(t *testing.T) sandbox.Launcher) {
 		launch(t, "steady", "echo begun; until test -e stop; do sleep 0.05; done; echo end")
 		follow(t, "steady", 0, func(s string) bool { return s != "" })
 		reopen()
-		b.sh(t, "kill -9 -1") // kills everything it can, and belongs to nobody
+		b.sh(t, "kill -9 -1") // kills everything that it can, perhaps the launched command too
 		b.sh(t, "touch stop")
 		if _, _, last := follow(t, "steady", 0, nil); last.Kind != sandbox.RecordExit {
 			t.Errorf("its record ends with %+v", last)
