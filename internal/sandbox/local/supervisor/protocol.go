@@ -1,8 +1,8 @@
 // Package supervisor is the protocol between the server and process 1 of a box, which starts the box's commands. The
 // program itself is package pid1, below.
 //
-// The server listens on a SOCK_SEQPACKET socket and passes it to process 1 as its standard input. Commands cannot reach
-// it. Each connection has one purpose, which its first message names:
+// The server listens on a SOCK_SEQPACKET socket and passes it to process 1 as its standard input, so that the box has
+// no path to it and commands cannot reach it. Each connection has one purpose, which its first message names:
 //
 //	Hello    the server is running. Process 1 ends, and with it the box, when no such connection was open for
 //	         the time in the last Hello.
@@ -23,8 +23,8 @@ package supervisor
 
 import "encoding/binary"
 
-// Version is the version of the protocol. Process 1 drops connections with another version. A newer server restarts the
-// box.
+// Version is the version of the protocol. Process 1 drops connections with another version, because it would misread
+// their messages. A newer server restarts the box.
 const Version = 4
 
 // The kinds of messages. A message is Version, its kind and its contents, in little-endian.
@@ -34,7 +34,7 @@ const (
 	Start    = 'S' // byte: Foreground, Background or Recorded; uint64: the size limit of the record; byte: the number of groups; byte: flags
 	Release  = 'R' // uint64: the position in the record
 	EndInput = 'I'
-	Started  = 'P' // with a pidfd
+	Started  = 'P' // with a pidfd, because the server has other process ids than the box
 	Failed   = 'F' // uint32: errno of the fork
 	Exited   = 'X' // uint32: the wait status
 )
@@ -84,7 +84,8 @@ func RecordFiles(flags byte) int {
 }
 
 // A record is a file of entries. Each is written at once: its kind, the length of its content (uint32), the time
-// (int64, nanoseconds since 1970) and the content. An incomplete entry does not count.
+// (int64, nanoseconds since 1970) and the content. An incomplete entry does not count, because process 1 may have ended
+// while it wrote.
 //
 // When a record is longer than its limit, the rest is kept as a moving window: after the limit there is an EntryMark
 // every [MarkEvery] bytes, and everything from the first mark up to the [Marks]th mark from the end is released to the
@@ -94,12 +95,13 @@ func RecordFiles(flags byte) int {
 // complete entries.
 const (
 	EntryHeader = 1 + 4 + 8
-	// EntryStart is written by the server before the command runs: uint64 process id; uint64 its start in ticks; uint64
-	// how often the box had run out of memory.
+	// EntryStart is written by the server before the command runs: uint64 process id; uint64 its start in ticks,
+	// because another process may get the id later; uint64 how often the box had run out of memory.
 	EntryStart  = 's'
 	EntryStdout = 'o' // with Merged, of both outputs
 	EntryStderr = 'e'
-	// EntryMark says how many bytes of output came before it, recorded or not: uint64.
+	// EntryMark says how many bytes of output came before it, recorded or not (uint64), so that a reader knows how many
+	// are missing in a hole.
 	EntryMark = 'm'
 	// EntryExit follows everything that the command itself wrote: uint32 wait status; uint64 bytes of its output,
 	// recorded or not. It is the last entry: later output of background processes is not recorded.
@@ -133,7 +135,8 @@ func DecodeEntry(text []byte) (kind byte, nanoseconds int64, content []byte, siz
 // MaxEntry limits an entry including its header.
 const MaxEntry = EntryHeader + 64<<10
 
-// MaxDescription limits a command's description, in bytes. It is more than the kernel accepts as arguments.
+// MaxDescription limits a command's description, in bytes, because process 1 reads it into memory. It is more than the
+// kernel accepts as arguments, so it refuses nothing that could run.
 const MaxDescription = 8 << 20
 
 // What a stub writes to its control socket.
@@ -180,11 +183,12 @@ type Command struct {
 	// Own gives the command its own Landlock domain, so that no other command can read its memory and environment.
 	// Otherwise it shares a domain with all commands that have none of their own.
 	Own bool
-	// Canary makes the stub sleep 100 milliseconds as the box's user and end with 0 instead of becoming a program.
+	// Canary makes the stub sleep 100 milliseconds as the box's user and end with 0 instead of becoming a program. If
+	// it ends otherwise, something in the box kills or stops its processes.
 	Canary bool
 }
 
-// Limit is a resource limit, for soft and hard alike.
+// Limit is a resource limit, for soft and hard alike, because a command may raise a soft one up to the hard one.
 type Limit struct {
 	Resource uint32
 	Value    uint64
@@ -195,7 +199,8 @@ const (
 	flagCanary
 )
 
-// Encode encodes the description for process 1: numbers, then strings that each end with NUL, as the kernel wants them.
+// Encode encodes the description for process 1: numbers, then strings that each end with NUL. The kernel wants them so,
+// and a stub must not allocate memory to convert them.
 func (c Command) Encode() []byte {
 	var b []byte
 	number := func(n int) { b = binary.LittleEndian.AppendUint32(b, uint32(n)) }
@@ -225,7 +230,8 @@ func (c Command) Encode() []byte {
 	return b
 }
 
-// Decoded is a description whose strings stay where they were read, each with its NUL.
+// Decoded is a description whose strings stay where they were read, each with its NUL, so that clearing that memory
+// leaves no copy of a secret.
 type Decoded struct {
 	Own, Canary      bool
 	UID, GID         uint32

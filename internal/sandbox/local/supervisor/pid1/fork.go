@@ -12,7 +12,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox/local/supervisor"
 )
 
-// The Go runtime's preparations for a fork, which package syscall and programs like gVisor also use.
+// The Go runtime's preparations for a fork, which package syscall and programs like gVisor also use. They block
+// signals, because no handler of Go may run in the child.
 
 //go:linkname beforeFork syscall.runtime_BeforeFork
 func beforeFork()
@@ -87,7 +88,8 @@ const (
 	firstUnused = 5
 )
 
-// dropped are the capabilities of process 1, which are in no command's bounding set.
+// dropped are the capabilities of process 1. A stub removes them from its bounding set, so that no program that it
+// starts can gain them.
 var dropped = [...]uintptr{unix.CAP_KILL, unix.CAP_SETGID, unix.CAP_SETUID, unix.CAP_SETPCAP}
 
 // fork makes a stub and returns its process id.
@@ -120,7 +122,7 @@ func fork(p *plan) (int, syscall.Errno) {
 			outside = errno
 		}
 	}
-	// Close everything of process 1 except what is needed.
+	// Close everything of process 1 except what is needed, because its sockets and records must not get to the command.
 	_, _, errno = unix.RawSyscall(unix.SYS_DUP3, p.stdin, 0, 0)
 	if errno != 0 {
 		goto end
@@ -131,7 +133,7 @@ func fork(p *plan) (int, syscall.Errno) {
 	if _, _, errno = unix.RawSyscall(unix.SYS_DUP3, p.stderr, 2, 0); errno != 0 {
 		goto end
 	}
-	// Each of the two may have the number that the other needs.
+	// Each of the two may have the number that the other needs. Therefore the first is moved out of the way.
 	r, _, errno = unix.RawSyscall(unix.SYS_FCNTL, p.control, unix.F_DUPFD_CLOEXEC, 64)
 	if errno != 0 {
 		goto end
@@ -149,7 +151,7 @@ func fork(p *plan) (int, syscall.Errno) {
 	if _, _, errno = unix.RawSyscall(unix.SYS_CLOSE_RANGE, firstUnused, ^uintptr(0)>>33, 0); errno != 0 {
 		goto end
 	}
-	_, _, _ = unix.RawSyscall(unix.SYS_SETSID, 0, 0, 0)
+	_, _, _ = unix.RawSyscall(unix.SYS_SETSID, 0, 0, 0) // fails only for a leader of a group, which a new process is not
 
 	for {
 		n, _, errno = unix.RawSyscall(unix.SYS_READ, controlFile, uintptr(unsafe.Pointer(&p.release)), 1)
@@ -191,6 +193,7 @@ func fork(p *plan) (int, syscall.Errno) {
 			goto fail
 		}
 	}
+	// Process 1 ignores signals, and so would the program otherwise.
 	for index = 1; index <= 64; index++ {
 		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, index, uintptr(unsafe.Pointer(&defaulted)), 0, 8, 0, 0)
 	}
@@ -243,7 +246,8 @@ end:
 // makes all their stubs, which inherit it. The main thread is in no domain and makes the other stubs, each of which
 // enters its own domain. So no domain is nested in another.
 
-// prepareDomains creates the ruleset and the thread of the shared domain, if the kernel supports Landlock.
+// prepareDomains creates the ruleset and the thread of the shared domain, if the kernel supports Landlock. A failure
+// ends the box, because a command outside all domains could read all others.
 func (s *server) prepareDomains() {
 	s.ruleset = -1
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
@@ -254,7 +258,7 @@ func (s *server) prepareDomains() {
 	if errno != 0 {
 		exit(1)
 	}
-	// Above the numbers that a stub uses.
+	// Move it above the numbers that a stub uses, because a stub replaces those before it uses the ruleset.
 	high, err := unix.FcntlInt(ruleset, unix.F_DUPFD_CLOEXEC, 2*firstUnused)
 	if err != nil {
 		exit(1)
@@ -278,7 +282,7 @@ func (s *server) prepareDomains() {
 	<-entered
 }
 
-// sharedForks is the thread in the shared domain.
+// sharedForks is the thread in the shared domain. It must not run anything else, because the domain cannot be left.
 type sharedForks struct {
 	plans chan *plan
 	made  chan made

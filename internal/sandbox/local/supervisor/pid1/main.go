@@ -6,7 +6,7 @@
 // It trusts the server and nothing in the box. Commands can neither reach its socket nor read its memory, and it
 // ignores signals.
 //
-// Every box has one, so it is small: it makes system calls directly, and uses neither os, fmt nor net.
+// It must be small, because every box has one: it makes system calls directly, and uses neither os, fmt nor net.
 package main
 
 import (
@@ -59,21 +59,24 @@ type conn struct {
 	closed     bool
 }
 
-// startLimit is how long the first Hello may take.
+// startLimit is how long the first Hello may take. Without it, a box whose server was killed right after its start
+// would stay forever.
 const startLimit = time.Minute
 
 func (s *server) prepare() error {
+	// Otherwise commands of the same user could read its memory, its environment and its files through /proc.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
 	}
 	ignoreSignals()
 	unix.Umask(0o022)
-	// Move the socket away from 0, so that every file received later has a number above 2.
+	// Move the socket away from 0, so that every file received later has a number above 2: a stub replaces the first
+	// three.
 	var err error
 	if s.listener, err = unix.FcntlInt(0, unix.F_DUPFD_CLOEXEC, 3); err != nil {
 		return err
 	}
-	if err := unix.Dup3(1, 0, 0); err != nil { // the null device
+	if err := unix.Dup3(1, 0, 0); err != nil { // the null device, so that no other file gets this number
 		return err
 	}
 	if err := unix.SetNonblock(s.listener, true); err != nil {
@@ -101,7 +104,7 @@ func (s *server) serve() {
 			if left <= 0 {
 				exit(0)
 			}
-			wait = int(left/time.Millisecond) + 1
+			wait = int(left/time.Millisecond) + 1 // rounded up, because 0 would not wait
 		}
 		n, err := unix.EpollWait(s.epoll, events, wait)
 		if err != nil && err != unix.EINTR {
@@ -202,8 +205,8 @@ func (s *server) hangUp(c *conn) {
 	c.closed = true
 	s.mu.Unlock()
 	if pid != 0 && !c.background {
-		_ = unix.Kill(-pid, unix.SIGKILL) // the first process group of its session, if it got that far
-		_ = unix.Kill(pid, unix.SIGKILL)
+		_ = unix.Kill(-pid, unix.SIGKILL) // the first process group of its session
+		_ = unix.Kill(pid, unix.SIGKILL)  // because the stub may not have begun its session
 	}
 	delete(s.conns, int32(c.fd))
 	unix.Close(c.fd)
@@ -218,7 +221,8 @@ func (s *server) hangUp(c *conn) {
 	s.alone = time.Now()
 }
 
-// send sends an answer. A server that does not read its answers loses them.
+// send sends an answer. A server that does not read its answers loses them, because process 1 must not wait: it serves
+// all commands of the box.
 func (c *conn) send(kind byte, value uint32, fd int) {
 	text := binary.LittleEndian.AppendUint32([]byte{supervisor.Version, kind}, value)
 	var rights []byte
@@ -241,6 +245,7 @@ func (s *server) start(c *conn, files, groups []int) {
 		return
 	}
 	p := newPlan(d, files[1], files[2], files[3], files[4], s.ruleset, groups)
+	// The lock is held from the fork on, so that a command that ends at once is not reaped before it is in s.running.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pid, errno := s.fork(p, d.Own)
@@ -264,7 +269,8 @@ func (s *server) start(c *conn, files, groups []int) {
 	}
 }
 
-// description reads a command's description.
+// description reads a command's description. It uses the buffer again, unless that is too small or much too large, so
+// that one large description does not take up memory for the life of the box.
 func (s *server) description(fd int) ([]byte, bool) {
 	var st unix.Stat_t
 	if unix.Fstat(fd, &st) != nil || st.Size > supervisor.MaxDescription {
@@ -289,7 +295,8 @@ func (s *server) reap() {
 	for {
 		var status unix.WaitStatus
 		var info unix.Siginfo
-		// Look first and reap under the lock: until then no other process can have its id.
+		// Wait without reaping, and reap under the lock, because the process keeps its id until then. Otherwise a
+		// new command could get the id before the end of this one is recorded.
 		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil)
 		if err == unix.ECHILD {
 			<-s.children
@@ -306,7 +313,7 @@ func (s *server) reap() {
 		}
 		s.mu.Unlock()
 		if sync >= 0 {
-			_ = unix.Fsync(sync)
+			_ = unix.Fsync(sync) // without the lock, because it may take long
 			unix.Close(sync)
 		}
 	}
@@ -319,7 +326,7 @@ func (s *server) ended(c *conn, status unix.WaitStatus) (sync int) {
 	sync = -1
 	if c.pid = 0; !c.closed {
 		c.send(supervisor.Exited, uint32(status), -1)
-	} else { // nobody may read it for a long time, and the machine may lose power
+	} else { // synced, because nobody may read it for a long time, and the machine may lose power
 		sync = c.record.duplicate()
 	}
 	c.record.close()

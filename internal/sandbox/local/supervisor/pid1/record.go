@@ -22,7 +22,7 @@ type record struct {
 	outputs [2]*pipe // the second one is nil if both are one
 	input   int      // the writing end of the command's input; negative if there is none
 
-	device, inode uint64 // identify the file
+	device, inode uint64 // identify the file, because the server sends it again with another descriptor
 
 	complete bool  // nothing is dropped before it is released
 	released int64 // the position up to which it was read
@@ -42,7 +42,8 @@ type pipe struct {
 	to   *record
 }
 
-// keep makes a record of the files received for it, which it then owns.
+// keep makes a record of the files received for it. It duplicates them, because the received ones are closed after the
+// message.
 func (s *server) keep(files []int, limit int64, flags byte) *record {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +121,7 @@ func (r *record) tooFar() bool {
 	return r.complete && !r.ending && r.size >= r.limit && r.size-r.released >= supervisor.Window
 }
 
-// hold stops reading a command's outputs.
+// hold stops reading a command's outputs, so that the command waits when its pipes are full.
 func (s *server) hold(r *record) {
 	r.held = true
 	for _, p := range r.outputs {
@@ -208,7 +209,7 @@ func (s *server) write(p *pipe) bool {
 		s.closePipe(p)
 		return false
 	}
-	if r.exited { // output of background processes is dropped
+	if r.exited { // output of background processes is read and dropped, because they would otherwise wait or get SIGPIPE
 		return true
 	}
 	if r.size >= r.next {
@@ -237,7 +238,8 @@ func (r *record) mark() {
 	r.marked++
 }
 
-// punch makes a hole that ends at a mark. It does not wait: what cannot be released now is released with the next mark.
+// punch makes a hole that ends at a mark. It does not wait for the lock, because the outputs of all commands would wait
+// too. What cannot be released now is released with the next mark.
 func (r *record) punch(end int64) {
 	lock := unix.Flock_t{Type: unix.F_WRLCK}
 	if unix.FcntlFlock(uintptr(r.fd), unix.F_OFD_SETLK, &lock) != nil {
@@ -259,7 +261,7 @@ func (r *record) add(entry []byte, kind byte) bool {
 	}
 	supervisor.PutHeader(entry, kind, time.Now().UnixNano())
 	n, err := unix.Write(r.fd, entry)
-	if err != nil || n < len(entry) { // the host's disk is full
+	if err != nil || n < len(entry) { // the host's disk is full, and an incomplete entry must not be before later ones
 		_ = unix.Ftruncate(r.fd, r.size)
 		return false
 	}
@@ -275,7 +277,8 @@ func (s *server) finish(r *record, status uint32) {
 	r.closeInput()
 	r.ending = true
 	s.resume(r)
-	// A pipe holds less than this many reads can take; background processes may write forever.
+	// A pipe holds less than this many reads can take. The number is limited, because background processes may write
+	// forever.
 	for _, p := range r.outputs {
 		for range 32 {
 			if !s.write(p) {
