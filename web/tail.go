@@ -145,7 +145,7 @@ func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error
 		v := commandView{
 			Thread: l.thread.Id, ID: result.CommandID, Key: blockKey(result.CommandID),
 			Seq: l.log.starts[result.CommandID].seq, Result: &result, ResultSeq: e.Seq, OtherSandbox: l.log.otherSandbox(result),
-			Outcome: l.log.outcome(ctx, result),
+			Outcome: l.log.outcome(result),
 		}
 		l.log.describe(&v, "")
 		if err := l.patch(ctx, e, &patches, map[string]templ.Component{
