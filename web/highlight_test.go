@@ -52,6 +52,23 @@ func TestHighlight(t *testing.T) {
 			t.Errorf("got %v", got)
 		}
 	})
+	t.Run("loads a language at the cost of no message, up to a limit", func(t *testing.T) {
+		e := &effort{time: time.Second, loading: 30 * time.Millisecond}
+		load := func(takes time.Duration) {
+			e.load(func() chroma.Lexer {
+				time.Sleep(takes) // a lexer that is slow to load
+				return nil
+			})
+		}
+		load(10 * time.Millisecond)
+		if e.time < time.Second+10*time.Millisecond {
+			t.Errorf("of the time to load a language, %v came back", e.time-time.Second)
+		}
+		load(time.Second / 10)
+		if most := time.Second + 30*time.Millisecond; e.time != most || e.loading != 0 {
+			t.Errorf("the page has %v, want at most %v", e.time, most)
+		}
+	})
 	t.Run("knows every language by the names that people use", func(t *testing.T) {
 		for _, name := range strings.Fields("bash sh shell c cpp c++ c# csharp css bash-session console diff docker dockerfile go golang html ini graphql lua nginx perl powershell protobuf r scala scss tsx elixir haskell java javascript js json kotlin make makefile php py python rb ruby rs rust sql swift toml ts typescript xml yaml yml") {
 			if lexerOf(name) == nil {
@@ -128,6 +145,7 @@ func TestHostileCodeCostsLittle(t *testing.T) {
 			if lexerOf(language) == nil {
 				t.Fatal("it is not coloured")
 			}
+			newEffort().highlight(language, "") // loads it, which is no part of what is measured
 			for name, text := range hostileCode(size) {
 				if took := cpuTime(t, func() { newEffort().highlight(language, text) }); took > limitOf(3*blockTime) {
 					t.Errorf("%s: took %v", name, took)
