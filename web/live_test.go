@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -86,6 +87,22 @@ func (l *listener) next() told {
 		l.t.Fatal("no event arrived for a minute")
 	}
 	return told{}
+}
+
+// end waits for the end of the connection.
+func (l *listener) end() {
+	l.t.Helper()
+	late := time.After(time.Minute)
+	for {
+		select {
+		case _, ok := <-l.events:
+			if !ok {
+				return
+			}
+		case <-late:
+			l.t.Fatal("the connection did not end for a minute")
+		}
+	}
 }
 
 // live waits until all topics are live.
@@ -207,6 +224,63 @@ func TestASessionFollowsSoManyTopics(t *testing.T) {
 	if _, err := f.Enter("ada", 1); err != nil {
 		t.Errorf("a topic is refused after the others were left: %v", err)
 	}
+}
+
+// shows waits for an event that brings a text.
+func (l *listener) shows(text string) {
+	l.t.Helper()
+	for e := l.next(); !strings.Contains(fmt.Sprint(e.P), text); e = l.next() {
+		continue
+	}
+}
+
+// A build without steps leaves no entry that ends its output.
+func TestBuildsWithoutStepsLeaveRoomForOutput(t *testing.T) {
+	t.Parallel()
+	t.Run("that ended", func(t *testing.T) {
+		t.Parallel()
+		f := newFake()
+		f.thread("builtmany", "Built")
+		l := listen(t, f.start(t), "thread/builtmany/0")
+		l.live("thread/builtmany")
+		for i := range 20 {
+			id, box := fmt.Sprint("c", i), fmt.Sprint("sb", i)
+			f.says("builtmany", f.me.Id, id, entry.Command{Command: "make"})
+			f.delta("builtmany", entry.PreparationID(box), 0, fmt.Sprintf("==> start %d.\n", i))
+			l.shows(fmt.Sprintf("start %d.", i))
+			f.prints("builtmany", id, 0, fmt.Sprintf("output %d.\n", i))
+			l.shows(fmt.Sprintf("output %d.", i))
+			f.says("builtmany", "", entry.ResultID(id), entry.CommandResult{CommandID: id, SandboxID: box, Output: "done", OutputBytes: 4})
+		}
+	})
+	t.Run("that somebody who comes late hears of", func(t *testing.T) {
+		t.Parallel()
+		f := newFake()
+		f.thread("builtlate", "Built")
+		f.says("builtlate", f.me.Id, "c1", entry.Command{Command: "make"})
+		for i := range 20 {
+			f.delta("builtlate", entry.PreparationID(fmt.Sprint("sb", i)), 0, "==> start a sandbox\n")
+		}
+		f.prints("builtlate", "c1", 0, "the output.\n")
+		listen(t, f.start(t), "thread/builtlate/1").shows("the output.")
+	})
+}
+
+// Which command a build is for may have to be read from the log. When that fails, the browser connects again and misses nothing.
+func TestABuildIsShownAfterTheLogCouldNotBeRead(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("buildfail", "Build")
+	f.says("buildfail", f.me.Id, "c1", entry.Command{Command: "make"})
+	f.says("buildfail", f.me.Id, "", entry.Chat{Text: "meanwhile."})
+	base := f.start(t)
+	l := listen(t, base, "thread/buildfail/2")
+	l.live("thread/buildfail")
+	f.fails("List", refused(connect.CodeUnavailable, "the database cannot be reached", "try again in a moment"))
+	f.delta("buildfail", entry.PreparationID("sb1"), 0, "installing\n")
+	l.end()
+	f.fails("List", nil)
+	listen(t, base, "thread/buildfail/2").shows("installing")
 }
 
 // While nothing changes, open tabs cause no calls.
