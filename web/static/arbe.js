@@ -201,7 +201,7 @@ function show() {
   tell(names ? { topics } : { leave: true })
 }
 
-let paused = false
+let paused = document.hidden // a page may load in a tab that nobody looks at
 function pause() {
   paused = true
   shown = ''
@@ -273,35 +273,54 @@ function here() {
   rove()
 }
 
-async function connect() {
-  const alone = async () => {
-    const connection = new (await import(script)).Connection()
-    if (tell) return
-    tell = data => {
-      if (data.topics) connection.show(receive, data.topics)
-      if (data.leave) connection.leave(receive)
-      if (data.alive) connection.alive(receive)
-      if (data.again) connection.again()
-    }
-    // Browsers allow few connections to one server, so this page's must end before the next page needs one.
-    addEventListener('beforeunload', () => {
-      pause()
-      setTimeout(() => document.hidden || resume(), 3_000) // the page is still here: the link was a download
-    })
+// connect uses the shared worker. Where there is none, or it does not answer in time, the page has a connection of its own
+// until it does.
+const workerAnswers = 5_000, importPause = 5_000
+function connect() {
+  let own = null // gives the page's own connection up
+  let trying = false
+  const use = send => {
+    tell = send
+    shown = ''
     show()
   }
-  if (!window.SharedWorker) return alone()
+  const alone = async () => {
+    if (trying) return
+    trying = true
+    for (let tries = 0; !tell; tries++) {
+      try {
+        // Browsers remember that a module could not be loaded, so each try has another address.
+        const { Connection } = await import(script + (tries ? '#' + tries : ''))
+        if (tell) return // the worker has answered meanwhile
+        const connection = new Connection()
+        own = () => connection.leave(receive)
+        return use(data => {
+          if (data.topics) connection.show(receive, data.topics)
+          if (data.leave) connection.leave(receive)
+          if (data.alive) connection.alive(receive)
+          if (data.again) connection.again()
+        })
+      } catch { receive({ lost: true }) }
+      await new Promise(resolve => setTimeout(resolve, importPause))
+    }
+  }
+  // Browsers allow few connections to one server, so this page's must end before the next page needs one.
+  addEventListener('beforeunload', () => {
+    if (!own) return
+    pause()
+    setTimeout(() => document.hidden || resume(), 3_000) // the page is still here: the link was a download
+  })
   // A worker that ends while a page connects to it never answers.
-  const late = setTimeout(alone, 5_000)
+  const late = setTimeout(alone, workerAnswers)
   try {
     const worker = new SharedWorker(script, { type: 'module', name: 'arbe' })
     worker.onerror = alone
     worker.port.onmessage = ({ data }) => {
       if (!data.ready) return receive(data)
       clearTimeout(late)
-      if (tell) return worker.port.close()
-      tell = data => worker.port.postMessage(data)
-      show()
+      own?.()
+      own = null
+      use(data => worker.port.postMessage(data))
     }
   } catch { alone() }
 }
@@ -348,7 +367,7 @@ addEventListener('online', () => { reconnect(); deliverLate() })
 addEventListener('pagehide', pause)
 addEventListener('pageshow', event => {
   if (!event.persisted) return
-  resume()
+  if (!document.hidden) resume()
   for (const id of $$('.fork input')) id.value = newID() // a reader who comes back may want another fork
 })
 
