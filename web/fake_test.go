@@ -717,10 +717,14 @@ func (f *fake) count(by int) {
 	f.wake()
 }
 
+// patience is how long a test waits for what must come. It is long, because all tests share one browser, which may have sixty
+// tabs on a machine of two cores.
+const patience = 2 * time.Minute
+
 // until waits until something is true of the fake. is is called with the fake's lock held.
 func (f *fake) until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	timeout := time.After(time.Minute)
+	timeout := time.After(patience)
 	for {
 		f.mu.Lock()
 		done, changed := is(), f.changed

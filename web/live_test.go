@@ -83,8 +83,8 @@ func (l *listener) next() told {
 			l.cursors[e.T] = e.C
 		}
 		return e
-	case <-time.After(time.Minute):
-		l.t.Fatal("no event arrived for a minute")
+	case <-time.After(patience):
+		l.t.Fatal("waited too long for an event")
 	}
 	return told{}
 }
@@ -92,7 +92,7 @@ func (l *listener) next() told {
 // end waits for the end of the connection.
 func (l *listener) end() {
 	l.t.Helper()
-	late := time.After(time.Minute)
+	late := time.After(patience)
 	for {
 		select {
 		case _, ok := <-l.events:
@@ -100,7 +100,7 @@ func (l *listener) end() {
 				return
 			}
 		case <-late:
-			l.t.Fatal("the connection did not end for a minute")
+			l.t.Fatal("the connection did not end")
 		}
 	}
 }

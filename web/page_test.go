@@ -582,13 +582,21 @@ func TestAListSaysWhatRunsAndWhatWasSaidLast(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	f.thread("quietone", "Quiet")
-	f.thread("busyone1", "Busy").Running = &arbev1.Running{CommandId: "c1/2", Since: timestamppb.New(time.Now().Add(-75 * time.Second))}
+	since := time.Now().Add(-75 * time.Second)
+	f.thread("busyone1", "Busy").Running = &arbev1.Running{CommandId: "c1/2", Since: timestamppb.New(since)}
 	f.threads["busyone1"].LastSaid = &arbev1.LastSaid{AuthorName: "Bob", Text: "$ make <all>"}
 	f.thread("gonegone", "Gone").LastSaid = &arbev1.LastSaid{Text: "bye"}
 	c := ada(t, f)
 	_, list := c.get("/houses/home")
 	contains(t, list, "<title id=\"title\">● 1 running · Home · arbe</title>", "Nothing said yet", "<b>Bob</b> $ make &lt;all&gt;", "<b>former member</b> bye",
-		`action="/threads/busyone1/commands/c1%2F2/cancel"`, "1m 15s", `class="thread-item running"`)
+		`action="/threads/busyone1/commands/c1%2F2/cancel"`, `class="thread-item running"`)
+	elapsed := regexp.MustCompile(`<time class="elapsed"[^>]*>(\d+m) (\d+s)</time>`).FindStringSubmatch(list)
+	if elapsed == nil {
+		t.Fatalf("the list does not say how long the command runs: %s", list)
+	}
+	if took, err := time.ParseDuration(elapsed[1] + elapsed[2]); err != nil || took < 75*time.Second || took > time.Since(since) {
+		t.Errorf("the list says that the command runs for %q", elapsed[1:])
+	}
 	_, page := c.get("/threads/busyone1")
 	contains(t, page, "● running · Busy · Home", `class="status pill running"`, `action="/threads/busyone1/commands/c1%2F2/cancel"`)
 	_, page = c.get("/threads/quietone")
@@ -1002,7 +1010,7 @@ func TestHeaders(t *testing.T) {
 					continue
 				}
 				method, address, _ := strings.Cut(path, " ")
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				r, err := http.NewRequestWithContext(ctx, method, in.base+address, nil)
 				if err != nil {
 					t.Fatal(err)

@@ -26,7 +26,7 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 		return nil, fmt.Errorf("these tests drive a real browser; install chromium: %w", err)
 	}
 	allocator, _ := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
+		chromedp.ExecPath(path), chromedp.WSURLReadTimeout(patience), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-background-networking", true))...)
 	browser, _ := chromedp.NewContext(allocator)
 	return browser, chromedp.Do(browser)
@@ -134,7 +134,7 @@ func keysInto(selector, text string) chromedp.Action[chromedp.Void] {
 
 func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		b.t.Fatal(err)
@@ -170,11 +170,10 @@ func eval[T any](b *tab, script string) T {
 	return value
 }
 
-// until waits until a script is true. The tab may go to another page meanwhile. It waits long, because all tests share one
-// browser, which may have sixty tabs on a machine of two cores.
+// until waits until a script is true. The tab may go to another page meanwhile.
 func (b *tab) until(what, script string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()
