@@ -287,22 +287,23 @@ function connect() {
   const alone = async () => {
     if (trying) return
     trying = true
-    for (let tries = 0; !tell; tries++) {
-      try {
-        // Browsers remember that a module could not be loaded, so each try has another address.
-        const { Connection } = await import(script + (tries ? '#' + tries : ''))
-        if (tell) return // the worker has answered meanwhile
-        const connection = new Connection()
-        own = () => connection.leave(receive)
-        return use(data => {
-          if (data.topics) connection.show(receive, data.topics)
-          if (data.leave) connection.leave(receive)
-          if (data.alive) connection.alive(receive)
-          if (data.again) connection.again()
-        })
-      } catch { receive({ lost: true }) }
-      await new Promise(resolve => setTimeout(resolve, importPause))
+    let Connection
+    for (let tries = 0; !tell && !Connection; tries++) {
+      // Browsers remember that a module could not be loaded, so each try has another address.
+      try { ({ Connection } = await import(script + (tries ? '#' + tries : ''))) } catch {
+        if (!tell) receive({ lost: true })
+        await new Promise(resolve => setTimeout(resolve, importPause))
+      }
     }
+    if (tell) return // the worker has answered meanwhile
+    const connection = new Connection()
+    own = () => connection.leave(receive)
+    use(data => {
+      if (data.topics) connection.show(receive, data.topics)
+      if (data.leave) connection.leave(receive)
+      if (data.alive) connection.alive(receive)
+      if (data.again) connection.again()
+    })
   }
   // Browsers allow few connections to one server, so this page's must end before the next page needs one.
   addEventListener('beforeunload', () => {
