@@ -106,8 +106,9 @@ func exitCodesTopic() *cobra.Command {
   130    Ctrl-C, or the command was cancelled
 
 arbe x exits with the exit code of the command it ran; of these, 124 says that the command ran out of
-time, 128+n that signal n ended it. When the command did not run or nobody knows how it ended, it exits
-with 125. When arbe itself could not ask for it, the codes above hold, and stderr says so.`,
+time, 128+n that signal n ended it. When the command did not run, nobody knows how it ended, or not all of
+its output could be read or written here, it exits with 125. When arbe itself could not ask for it, the codes
+above hold, and stderr says so.`,
 	}
 }
 
