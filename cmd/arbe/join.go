@@ -78,7 +78,7 @@ func (a *app) join(ctx context.Context, l link, saved *profiles, profileName, na
 	} else if err != nil {
 		return in, err
 	}
-	return loggedIn{first(joined.GetSession(), credential), joined.GetHouse()}, nil
+	return loggedIn{first(joined.GetSession(), credential), joined.GetSessionExpiresAt(), joined.GetAgent(), joined.GetHouse()}, nil
 }
 
 // askName asks for the name of a new person.
