@@ -75,7 +75,8 @@ ThreadService.ReadOutput             401    401     401     401     404      ok 
 ThreadService.WriteInput             401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.CancelCommand          401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 
-# Credentials. A limited one neither creates nor revokes another. The key to revoke is another key of the member.
+# Credentials. A limited one creates no other, and revokes no other API key; a house's key revokes the tokens of its
+# threads, which ends access and gives none. The key to revoke is another key of the member.
 CredentialService.CreateAPIKey       401    401     401     401     404      ok     ok    403 403       403       404       403   403    403    403
 CredentialService.ListAPIKeys        401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 CredentialService.RevokeAPIKey       401    401     401     401     404      ok     ok    403 403       403       404       403   403    403    403
