@@ -180,11 +180,21 @@ func TestTail(t *testing.T) {
 
 	t.Run("leaves a connection that fell silent and says why", func(t *testing.T) {
 		onFakeClock(t, func(t *testing.T) {
+			var first context.Context
 			s := &scriptedServer{}
 			s.onCall = func(ctx context.Context, call int) error {
 				if call == 1 {
-					<-ctx.Done() // the peer is gone, and nobody told
-					return ctx.Err()
+					first = ctx
+				}
+				return nil
+			}
+			s.onSend = func(call int, event *arbev1.TailResponse) error {
+				switch {
+				case call == 1 && event.GetAlive() != nil:
+					<-first.Done() // the peer is gone, and nobody told
+					return first.Err()
+				case call == 2 && event.GetCaughtUp() != nil:
+					s.write(1)
 				}
 				return nil
 			}
@@ -192,7 +202,7 @@ func TestTail(t *testing.T) {
 			s.write(1)
 			var reasons []string
 			lost := arbe.OnDisconnect(func(err error, _ time.Duration) { reasons = append(reasons, err.Error()) })
-			expect(t, positions(t, c, 0, 1, arbe.WithSilence(40*time.Second), lost), upTo(0, 1))
+			expect(t, positions(t, c, 0, 2, arbe.WithSilence(40*time.Second), lost), upTo(0, 2))
 			if want := []string{"the server said nothing for 40s"}; !slices.Equal(reasons, want) {
 				t.Fatalf("got reasons %q, want %q", reasons, want)
 			}
