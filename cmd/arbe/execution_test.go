@@ -3,11 +3,17 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -122,4 +128,67 @@ func TestAnOutputThatCannotBeWrittenIsNotTheEndOfTheCommand(t *testing.T) {
 			}
 		})
 	}
+}
+
+// signalled is a command that notes which signals it is sent, and does not end.
+type signalled struct {
+	arbev1connect.ThreadServiceClient
+	mu   sync.Mutex
+	sent []string
+}
+
+func (s *signalled) signals() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.sent, " ")
+}
+
+func (s *signalled) CancelCommand(_ context.Context, req *arbev1.CancelCommandRequest) (*arbev1.CancelCommandResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent = append(s.sent, strings.TrimPrefix(req.GetSignal().String(), "SIGNAL_"))
+	return &arbev1.CancelCommandResponse{}, nil
+}
+
+func TestEachCtrlCSendsTheNextSignal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		command, interrupts := &signalled{}, make(chan os.Signal)
+		var left atomic.Bool
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		e := &execution{app: &app{err: io.Discard}, client: &arbe.Client{Threads: command}, req: &arbev1.RunCommandRequest{}}
+		began := time.Now()
+		go e.heed(ctx, interrupts, func() { left.Store(true) })
+		for _, want := range []string{"INT", "INT TERM", "INT TERM KILL"} {
+			interrupts <- os.Interrupt
+			synctest.Wait()
+			if got := command.signals(); got != want || left.Load() {
+				t.Errorf("it is sent %s, want %s; arbe left: %t", got, want, left.Load())
+			}
+		}
+		interrupts <- os.Interrupt
+		if synctest.Wait(); !left.Load() || time.Since(began) > 0 {
+			t.Errorf("after the last signal and %s, arbe left: %t", time.Since(began), left.Load())
+		}
+	})
+}
+
+func TestOneCtrlCSendsEverySignalInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		command, interrupts := &signalled{}, make(chan os.Signal)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		e := &execution{app: &app{err: io.Discard}, client: &arbe.Client{Threads: command}, req: &arbev1.RunCommandRequest{}}
+		go e.heed(ctx, interrupts, func() { t.Error("arbe left") })
+		interrupts <- os.Interrupt
+		for _, want := range []string{"INT", "INT TERM", "INT TERM KILL", "INT TERM KILL"} {
+			synctest.Wait()
+			if got := command.signals(); got != want {
+				t.Errorf("it is sent %s, want %s", got, want)
+			}
+			time.Sleep(entry.CancelGrace)
+		}
+	})
 }

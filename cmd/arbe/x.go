@@ -85,7 +85,10 @@ func x(a *app) *cobra.Command {
 			// Ctrl-C is meant for the command, so it must not end our own calls.
 			ctx, leave := context.WithCancel(context.WithoutCancel(ctx))
 			defer leave()
-			defer e.interruptible(ctx, leave)()
+			interrupts := make(chan os.Signal, 2)
+			signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+			defer signal.Stop(interrupts)
+			go e.heed(ctx, interrupts, leave)
 			return e.run(ctx)
 		}),
 	}
@@ -123,35 +126,34 @@ var cancelSteps = []struct {
 	signal arbev1.Signal
 	says   string
 }{
-	{arbev1.Signal_SIGNAL_INT, fmt.Sprintf("sent SIGINT to the command; SIGTERM follows after %s, then SIGKILL; Ctrl-C goes on at once", entry.CancelGrace)},
-	{arbev1.Signal_SIGNAL_TERM, fmt.Sprintf("the command has not ended: sent SIGTERM; SIGKILL follows after %s; Ctrl-C goes on at once", entry.CancelGrace)},
-	{arbev1.Signal_SIGNAL_KILL, "the command has not ended: sent SIGKILL; Ctrl-C leaves"},
+	{arbev1.Signal_SIGNAL_INT, fmt.Sprintf("sending SIGINT to the command; SIGTERM follows after %s, then SIGKILL; Ctrl-C goes on at once", entry.CancelGrace)},
+	{arbev1.Signal_SIGNAL_TERM, fmt.Sprintf("the command has not ended: sending SIGTERM; SIGKILL follows after %s; Ctrl-C goes on at once", entry.CancelGrace)},
+	{arbev1.Signal_SIGNAL_KILL, "the command has not ended: sending SIGKILL; Ctrl-C leaves"},
 }
 
-// interruptible makes each Ctrl-C send the command the next signal, and the last one end arbe. The server sends the
-// later signals by itself too. They are also sent from here when they are due, so that arbe can tell the person about
-// each. The returned function ends this.
-func (e *execution) interruptible(ctx context.Context, leave func()) (stop func()) {
-	interrupts := make(chan os.Signal, 2)
-	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		var due <-chan time.Time
-		for next := 0; ; next++ {
-			select {
-			case <-ctx.Done():
-				return
-			case <-interrupts:
-			case <-due:
-			}
-			if next == len(cancelSteps) || !e.cancel(ctx, cancelSteps[next].signal) {
-				leave()
-				return
-			}
-			e.app.say("arbe: %s", cancelSteps[next].says)
-			if due = nil; next+1 < len(cancelSteps) {
-				due = time.After(entry.CancelGrace)
-			}
+// heed makes each Ctrl-C send the command the next signal, and the last one end arbe, until ctx ends. The server sends
+// the later signals by itself too. They are also sent from here when they are due, so that arbe can tell the person about
+// each. It does so first, because the command, and with it arbe, may end as soon as the signal is sent.
+func (e *execution) heed(ctx context.Context, interrupts <-chan os.Signal, leave func()) {
+	var due <-chan time.Time
+	for next := 0; ; next++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-interrupts:
+		case <-due:
 		}
-	}()
-	return func() { signal.Stop(interrupts) }
+		if next == len(cancelSteps) {
+			leave()
+			return
+		}
+		e.app.say("arbe: %s", cancelSteps[next].says)
+		if !e.cancel(ctx, cancelSteps[next].signal) {
+			leave()
+			return
+		}
+		if due = nil; next+1 < len(cancelSteps) {
+			due = time.After(entry.CancelGrace)
+		}
+	}
 }
