@@ -8,8 +8,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Command records that someone ran a command in the thread's sandbox (run_command, seed 000). Its output and its end
-// are in an entry of their own, because an entry never changes: in the [CommandResult] whose id is the [ResultID] of
+// Command records that someone ran a command in the thread's sandbox. Its output and its end are in an entry of
+// their own, because an entry never changes: in the [CommandResult] whose id is the [ResultID] of
 // this entry's id.
 type Command struct {
 	// Command is a line for the shell. Exactly one of Command and Argv is set.
