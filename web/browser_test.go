@@ -80,7 +80,7 @@ func TestACommandFromStartToEnd(t *testing.T) {
 
 	f.says("blockblock", "", entry.ResultID(id), entry.CommandResult{CommandID: id, DurationMS: 1234, Output: "all of it\n", OutputBytes: 10})
 	b.until("the result in place of the preview", "document.querySelector('.screen')?.innerText.trim() === 'all of it'")
-	b.until("the verdict", "document.querySelector('.foot').innerText.includes('exit 0 · 1.23s')")
+	b.until("the outcome", "document.querySelector('.foot').innerText.includes('exit 0 · 1.23s')")
 	if n := eval[int](b, "document.querySelectorAll('.command').length"); n != 1 {
 		t.Errorf("there are %d blocks, want one", n)
 	}
@@ -144,7 +144,7 @@ func TestStopStops(t *testing.T) {
 	b.write("/run sleep 1000")
 	b.until("Stop", "!!document.querySelector('.stop button')")
 	b.do(chromedp.Click(chromedp.CSS(".stop button")))
-	b.until("the verdict", "document.querySelector('.foot').innerText.includes('stopped by Ada with SIGINT · exit 130 · 1.5s')")
+	b.until("the outcome", "document.querySelector('.foot').innerText.includes('stopped by Ada with SIGINT · exit 130 · 1.5s')")
 	if at := eval[string](b, "location.pathname"); at != "/threads/stopstop" {
 		t.Errorf("the page went to %s", at)
 	}
@@ -805,8 +805,8 @@ func TestManyThreadsScrollNothingAway(t *testing.T) {
 		f.says("many0299", f.me.Id, "", entry.Chat{Text: fmt.Sprintf("message %d.", i)})
 	}
 	b := newTab(t, f.start(t))
-	const inPlace = "[document.scrollingElement, document.body, document.querySelector('.frame'), document.querySelector('.middle')].every(e => e.scrollTop === 0) && " +
-		"document.querySelector('.frame').getBoundingClientRect().top === 0 && document.querySelector('.bar').getBoundingClientRect().top === 0"
+	const inPlace = "[document.scrollingElement, document.body, document.querySelector('.layout'), document.querySelector('.middle')].every(e => e.scrollTop === 0) && " +
+		"document.querySelector('.layout').getBoundingClientRect().top === 0 && document.querySelector('.bar').getBoundingClientRect().top === 0"
 	for _, path := range []string{"/threads/many0299#e11", "/threads/many0299#e9", "/houses/home"} {
 		b.open("/login?leave")
 		b.open(path)

@@ -484,7 +484,7 @@ func TestAClosedThreadHasNoComposer(t *testing.T) {
 	want(t, res, http.StatusSeeOther, "/threads/closedone#e1")
 }
 
-func TestWhatASandboxWaitsForIsToldOnce(t *testing.T) {
+func TestWhatASandboxWaitsForIsShownOnce(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	f.thread("bootboot", "Boot").EnvironmentId = "env7"

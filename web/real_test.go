@@ -72,7 +72,7 @@ func TestTheRealThing(t *testing.T) {
 		b.enter()
 		b.until("the thread", "location.pathname.startsWith('/threads/')")
 		b.until("the output", "document.querySelector('.screen')?.innerText.includes('made on Linux')")
-		b.until("the verdict", "document.querySelector('.foot').innerText.includes('exit 0')")
+		b.until("the outcome", "document.querySelector('.foot').innerText.includes('exit 0')")
 	})
 	t.Run("the next command sees its files, and streams while it runs, in every tab", func(t *testing.T) {
 		other := b.another()

@@ -117,14 +117,14 @@ func (l *liveThread) follow(ctx context.Context, after int64) error {
 }
 
 // take handles one event of the log.
-func (l *liveThread) take(ctx context.Context, told *arbev1.TailResponse, after int64) error {
+func (l *liveThread) take(ctx context.Context, e *arbev1.TailResponse, after int64) error {
 	switch {
-	case told.GetEntry() != nil:
-		e := entryOf(told.GetEntry())
-		return l.entry(ctx, e, e.Seq > after)
-	case told.GetDelta() != nil:
-		l.delta(ctx, told.GetDelta())
-	case told.GetCaughtUp() != nil:
+	case e.GetEntry() != nil:
+		added := entryOf(e.GetEntry())
+		return l.entry(ctx, added, added.Seq > after)
+	case e.GetDelta() != nil:
+		l.delta(ctx, e.GetDelta())
+	case e.GetCaughtUp() != nil:
 		return l.conn.send(event{Topic: l.topic.name()})
 	}
 	return nil

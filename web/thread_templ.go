@@ -256,7 +256,7 @@ func threadPage(v threadView) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = framed(v.Layout, windowTitle(v.Thread, v.Layout.House.Name)).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = pageLayout(v.Layout, windowTitle(v.Thread, v.Layout.House.Name)).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

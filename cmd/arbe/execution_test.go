@@ -23,7 +23,7 @@ import (
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-func TestAPersonIsToldWhatTheirCommandWaitsFor(t *testing.T) {
+func TestAPersonSeesWhatTheirCommandWaitsFor(t *testing.T) {
 	t.Parallel()
 	waiting := entry.CommandWaiting{CommandID: "mine", For: entry.WaitThread, Limit: 8}
 	for name, c := range map[string]struct {

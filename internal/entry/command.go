@@ -229,7 +229,7 @@ func (r CommandResult) Outcome() string {
 	return fmt.Sprintf("exit %d · %s", r.ExitCode, took)
 }
 
-// Plain returns the output, with a note where bytes are missing, and the verdict.
+// Plain returns the output, with a note where bytes are missing, and the outcome.
 func (r CommandResult) Plain() string {
 	var b strings.Builder
 	b.WriteString(r.Output)

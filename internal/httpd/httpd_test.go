@@ -87,9 +87,9 @@ func slow(t *testing.T) io.Reader {
 
 // The doors of a server, by what they do with a body.
 var handlers = map[string]http.HandlerFunc{
-	"reads the body":  func(w http.ResponseWriter, r *http.Request) { _, err := io.ReadAll(r.Body); tell(w, err) },
+	"reads the body":  func(w http.ResponseWriter, r *http.Request) { _, err := io.ReadAll(r.Body); failOn(w, err) },
 	"answers first":   func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", http.StatusUnauthorized) },
-	"closes the body": func(w http.ResponseWriter, r *http.Request) { r.Body.Close(); tell(w, errors.New("no")) },
+	"closes the body": func(w http.ResponseWriter, r *http.Request) { r.Body.Close(); failOn(w, errors.New("no")) },
 	"answers and closes the body": func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no", http.StatusUnauthorized)
 		r.Body.Close()
@@ -99,7 +99,7 @@ var handlers = map[string]http.HandlerFunc{
 	"answers that there is no answer": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) },
 }
 
-func tell(w http.ResponseWriter, err error) {
+func failOn(w http.ResponseWriter, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusRequestTimeout)
 	}
@@ -181,7 +181,7 @@ func TestABodyThatArrives(t *testing.T) {
 			read := make(chan int, 1)
 			address, _ := serve(t, httpd.Limits{Stall: lenient}, func(w http.ResponseWriter, r *http.Request) {
 				text, err := io.ReadAll(r.Body)
-				tell(w, err)
+				failOn(w, err)
 				read <- len(text)
 			})
 			out, in := io.Pipe()

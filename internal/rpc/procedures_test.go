@@ -88,8 +88,8 @@ CredentialService.RevokeThreadTokens 401    401     401     401     404      ok 
 // codes are the codes of the outcomes in the table.
 var codes = map[string]connect.Code{"401": connect.CodeUnauthenticated, "403": connect.CodePermissionDenied, "404": connect.CodeNotFound}
 
-// told returns what the message of a refusal must contain.
-func told(procedure, principal, outcome string) []string {
+// refusalText returns what the message of a refusal must contain.
+func refusalText(procedure, principal, outcome string) []string {
 	reasons := map[string]string{
 		"nobody": "nobody is logged in", "unknown": "this credential is not known", "expired": "expired", "revoked": "revoked",
 		"token": "this token", "reader": "this token", "writer": "this token", "sibling": "valid only for thread",
@@ -341,7 +341,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 						code, refusal := codes[want]
 						switch {
 						case refusal:
-							refused(t, err, code, told(name, principal, want)...)
+							refused(t, err, code, refusalText(name, principal, want)...)
 						case err != nil:
 							t.Errorf("it is refused: %v", err)
 						case want == "-":
