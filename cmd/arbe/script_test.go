@@ -79,7 +79,7 @@ func play(t *testing.T, dir string, server *upServer, long string) {
 			"capture":     capture,
 			"shows":       shows,
 			"interrupt":   interrupt,
-			"interrupted": interrupted,
+			"interrupted": endsInterrupted,
 		},
 	})
 }
@@ -181,6 +181,6 @@ func interrupt(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(cmd.Process.Signal(os.Interrupt))
 }
 
-func interrupted(ts *testscript.TestScript, _ bool, args []string) {
+func endsInterrupted(ts *testscript.TestScript, _ bool, args []string) {
 	wantCode(ts, args[0], ts.Value(behind{}).(*behind).cmd.ProcessState.ExitCode())
 }
