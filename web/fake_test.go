@@ -361,7 +361,7 @@ func (f *fake) focus(id string, row func(*arbev1.Thread), now map[string]*arbev1
 		return
 	}
 	for _, other := range f.threads {
-		if other == t || other.Id == t.ForkedFrom.GetThreadId() || other.ForkedFrom.GetThreadId() == id {
+		if other == t || other.Id == t.ParentThreadId || other.Id == t.ForkedFrom.GetThreadId() || other.ForkedFrom.GetThreadId() == id {
 			row(copied(other))
 		}
 	}

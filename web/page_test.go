@@ -676,7 +676,8 @@ func TestAChildStandsUnderItsParent(t *testing.T) {
 	add("unrelated", "")
 	add("elsewhere", "parent").PinnedAt = timestamppb.Now()
 	add("orphan", "notonthispage")
-	_, text := ada(t, f).get("/houses/home")
+	c := ada(t, f)
+	_, text := c.get("/houses/home")
 	order := regexp.MustCompile(`<li id="t-(\w+)" class="thread-item( child)? open"`).FindAllStringSubmatch(text, -1)
 	var got []string
 	for _, m := range order {
@@ -686,6 +687,11 @@ func TestAChildStandsUnderItsParent(t *testing.T) {
 		t.Errorf("the list is %q, want %q", got, want)
 	}
 	contains(t, text, `<span class="in-parent">in PARENT · </span>`)
+	_, text = c.get("/threads/child")
+	contains(t, text, "Child of</dt>", `<a href="/threads/parent" dir="auto">PARENT</a>`)
+	_, text = c.get("/threads/orphan")
+	contains(t, text, "Child of</dt>", "a deleted thread")
+	lacks(t, text, "notonthispage")
 }
 
 func TestDaysAreDivided(t *testing.T) {
