@@ -92,9 +92,9 @@ func (a *app) explainCall(err *connect.Error) *fault.Error {
 		}
 		return fault.Newf(fault.Unavailable, next, "no arbe server at %s", t.Host).Because(err)
 	case err.Code() == connect.CodeUnavailable:
-		return fault.Newf(fault.Unavailable, "check the address (arbe auth status tells where it comes from), and that the server runs", "no arbe server can be reached at %s", t.Host).Because(err)
+		return fault.Newf(fault.Unavailable, "check the address (arbe auth status shows where it comes from), and that the server runs", "no arbe server can be reached at %s", t.Host).Because(err)
 	}
-	return fault.Newf(fault.Unavailable, "check the address (arbe auth status tells where it comes from), and try again", "%s did not answer as an arbe server does (%s)", t.Host, err.Message()).Because(err)
+	return fault.Newf(fault.Unavailable, "check the address (arbe auth status shows where it comes from), and try again", "%s did not answer as an arbe server does (%s)", t.Host, err.Message()).Because(err)
 }
 
 // logIn says how to get a credential that the server accepts.

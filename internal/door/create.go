@@ -11,7 +11,7 @@ import (
 // create creates a stream, empty or with its first content.
 func (d *Door) create(w http.ResponseWriter, r request) error {
 	if r.thread {
-		return threadsOwn("made", "create the thread with: arbe thread create")
+		return threadsOwn("created", "create the thread with: arbe thread create")
 	}
 	options, err := createOptions(r.Header)
 	if err != nil {

@@ -194,7 +194,7 @@ func (d *directory) checkDatabase(id string) error {
 		what = "a new one, or one of an older version"
 	}
 	return fault.Newf(fault.Precondition,
-		"set DATABASE_URL to the directory's own database, or ARBE_DATA_DIR to another directory; if this database shall replace the directory's own, delete "+
+		"set DATABASE_URL to the directory's own database, or ARBE_DATA_DIR to another directory; to replace the directory's own with this one, delete "+
 			d.join(installationFile)+" and start again: the sandboxes that it does not know are then kept in quarantine",
 		"the data directory %s belongs to the database %s, and this database is %s", d.path, own, what)
 }
