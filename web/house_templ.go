@@ -60,7 +60,7 @@ func homePage(f layout) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if len(f.Houses) == 0 {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "<div class=\"empty\"><h2>You are in no house yet</h2><p>A house holds threads, and the people and bots in it. Ask an owner to add you to theirs.</p></div>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "<div class=\"empty\"><h2>You are in no house yet</h2><p>A house holds threads, and the people and bots in it. Ask an owner for an invite.</p></div>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -416,7 +416,7 @@ func TestBadInput(t *testing.T) {
 		"a form larger than any text":  {func() (*http.Response, string) { return say(strings.Repeat("x", 5<<20)) }, 413, []string{"Request Entity Too Large", "larger than 4 MiB"}},
 		"a form with an id of its own": {func() (*http.Response, string) {
 			return c.post("/threads/badbadbad/entries", url.Values{"entry": {`"><b>`}, "text": {"kept"}})
-		}, 400, []string{"not one of ours", ">kept</textarea>"}},
+		}, 400, []string{"id is not valid", ">kept</textarea>"}},
 		"a form sent from another site": {func() (*http.Response, string) {
 			return c.post("/threads/badbadbad/delete", nil, "Sec-Fetch-Site", "cross-site")
 		}, 403, nil},
@@ -532,7 +532,7 @@ func TestWhatASandboxWaitsForIsShownOnce(t *testing.T) {
 		}
 		res, text := c.post("/threads/bootboot/entries/7/again", url.Values{"entry": {"againagain2"}})
 		want(t, res, http.StatusBadRequest, "")
-		contains(t, text, "Entry 7 is no command.")
+		contains(t, text, "Entry 7 is not a command.")
 		res, _ = c.post("/threads/bootboot/entries/1/again", url.Values{"entry": {"<b>"}})
 		want(t, res, http.StatusBadRequest, "")
 	})

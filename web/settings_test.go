@@ -153,11 +153,11 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		contains(t, page, "shown once")
 		_, page = owner.get(home + "/keys")
 		contains(t, page, "deploys", "Coder", "never used", "until ")
-		lacks(t, page, key, "no end")
+		lacks(t, page, key, "does not expire")
 		res, _ = owner.post(home+"/keys", url.Values{"name": {"for good"}, "days": {"never"}, "for": {bot}})
 		want(t, res, http.StatusOK, "")
 		_, page = owner.get(home + "/keys")
-		contains(t, page, "for good", "no end")
+		contains(t, page, "for good", "does not expire")
 
 		row := regexp.MustCompile(`<li id="key-([a-z0-9]+)">`).FindAllStringSubmatch(page, -1)
 		for _, k := range row {
@@ -165,7 +165,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 			want(t, res, http.StatusSeeOther, home+"/keys")
 		}
 		_, page = owner.get(home + "/keys")
-		contains(t, page, "No keys yet.", "Keys that do not work any more: 2", "Revoked ")
+		contains(t, page, "No keys yet.", "Ended keys: 2", "Revoked ")
 
 		res, _ = owner.post(home+"/members/"+bot+"/remove", url.Values{"from": {"bots"}})
 		want(t, res, http.StatusSeeOther, home+"/bots")
