@@ -38,7 +38,7 @@ type Entry struct {
 	// JSON text, exactly as it was written.
 	Payload string                 `protobuf:"bytes,6,opt,name=payload,proto3" json:"payload,omitempty"`
 	Ts      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ts,proto3" json:"ts,omitempty"`
-	// The payload as a message of its type. It is set when the request asked for typed entries, and the server knows the
+	// The payload as a message of its type. It is set when typed entries were requested, and the server knows the
 	// type and can read the payload. The JSON text is there in any case.
 	//
 	// Types that are valid to be assigned to Typed:

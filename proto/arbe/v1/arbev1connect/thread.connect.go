@@ -103,7 +103,7 @@ type ThreadServiceClient interface {
 	WriteInput(context.Context, *v1.WriteInputRequest) (*v1.WriteInputResponse, error)
 	// CancelCommand cancels a command, or all of a thread that run or wait. It gets SIGINT, as from Ctrl-C; after 10 seconds
 	// SIGTERM; after 10 more SIGKILL, with everything it started. Its command_result says who cancelled it, and which signal
-	// it had got when it ended. To go on at once, cancel it again with a stronger signal. Cancelling a command that has
+	// it had got when it ended. To continue at once, cancel it again with a stronger signal. Cancelling a command that has
 	// ended changes nothing and succeeds.
 	CancelCommand(context.Context, *v1.CancelCommandRequest) (*v1.CancelCommandResponse, error)
 }
@@ -327,7 +327,7 @@ type ThreadServiceHandler interface {
 	WriteInput(context.Context, *v1.WriteInputRequest) (*v1.WriteInputResponse, error)
 	// CancelCommand cancels a command, or all of a thread that run or wait. It gets SIGINT, as from Ctrl-C; after 10 seconds
 	// SIGTERM; after 10 more SIGKILL, with everything it started. Its command_result says who cancelled it, and which signal
-	// it had got when it ended. To go on at once, cancel it again with a stronger signal. Cancelling a command that has
+	// it had got when it ended. To continue at once, cancel it again with a stronger signal. Cancelling a command that has
 	// ended changes nothing and succeeds.
 	CancelCommand(context.Context, *v1.CancelCommandRequest) (*v1.CancelCommandResponse, error)
 }

@@ -68,7 +68,7 @@ export type Entry = Message<"arbe.v1.Entry"> & {
   ts?: Timestamp | undefined;
 
   /**
-   * The payload as a message of its type. It is set when the request asked for typed entries, and the server knows the
+   * The payload as a message of its type. It is set when typed entries were requested, and the server knows the
    * type and can read the payload. The JSON text is there in any case.
    *
    * @generated from oneof arbe.v1.Entry.typed

@@ -1043,7 +1043,7 @@ export const HouseService: GenService<{
     output: typeof GetInviteResponseSchema;
   },
   /**
-   * AcceptInvite joins a house, once per invite. With a credential, which must be valid for all of their houses, the
+   * AcceptInvite joins a house, once per invite. With a credential, which must be valid for all the caller's houses, the
    * caller joins. Without a credential, a new person with this name joins and gets a browser session. If the caller is
    * already in the house, nothing changes and the invite stays valid.
    *

@@ -1170,7 +1170,7 @@ export const ThreadService: GenService<{
   /**
    * CancelCommand cancels a command, or all of a thread that run or wait. It gets SIGINT, as from Ctrl-C; after 10 seconds
    * SIGTERM; after 10 more SIGKILL, with everything it started. Its command_result says who cancelled it, and which signal
-   * it had got when it ended. To go on at once, cancel it again with a stronger signal. Cancelling a command that has
+   * it had got when it ended. To continue at once, cancel it again with a stronger signal. Cancelling a command that has
    * ended changes nothing and succeeds.
    *
    * @generated from rpc arbe.v1.ThreadService.CancelCommand
