@@ -95,7 +95,7 @@ func TestSay(t *testing.T) {
 			t.Errorf("it answers %q", c.ReplyTo)
 		}
 	})
-	t.Run("is a chat of who may not run commands", func(t *testing.T) {
+	t.Run("is a chat when its author may not run commands", func(t *testing.T) {
 		isChat(t, b.says(b.talker(), th, dispatch.Message{Text: "/run ls"}), "/run ls")
 		isChat(t, b.says(dispatch.Speaker{Scope: b.scope}, th, dispatch.Message{Text: "!ls"}), "!ls")
 	})

@@ -158,7 +158,7 @@ func TestHowManyFollowAStream(t *testing.T) {
 	followers[0].Body.Close()
 	for deadline := time.Now().Add(time.Minute); follow(w.ours.key).StatusCode != http.StatusOK; {
 		if time.Now().After(deadline) {
-			t.Fatal("who went away counts still")
+			t.Fatal("a client that left still counts")
 		}
 	}
 }
