@@ -612,8 +612,6 @@ document.addEventListener('click', event => {
     area.dispatchEvent(new Event('input'))
     area.focus()
   }
-  const copy = event.target.closest('.copy')
-  if (copy) navigator.clipboard?.writeText($('code', copy.parentElement)?.innerText ?? '').then(() => { copy.textContent = 'Copied' })
   if (event.target.closest('.rename')) rename()
   const output = event.target.closest('.copy-output')
   if (output) copyOutput(output)
@@ -631,8 +629,9 @@ const wide = matchMedia('(min-width: 1280px)')
 $('.context-button')?.addEventListener('click', event => {
   if (!wide.matches) return
   event.preventDefault()
+  const { cookie } = event.currentTarget.dataset
   const folded = $('#context').classList.toggle('folded')
-  document.cookie = `arbe_details=${folded ? 'folded' : 'open'}; path=/; max-age=31536000; samesite=lax`
+  document.cookie = `${cookie}=${folded ? 'folded' : 'open'}; path=/; max-age=31536000; samesite=lax`
 })
 
 // The title is edited in place, after a click on the pen or a double click on the title.
@@ -675,13 +674,6 @@ async function copyOutput(button) {
     notify('Copied.')
   } catch { notify('The browser does not let this page copy. Download the output instead.') }
 }
-document.addEventListener('pointerover', event => {
-  const pre = event.target.closest?.('.chat pre')
-  if (!pre || $('.copy', pre) || !navigator.clipboard) return
-  const copy = document.createElement('button')
-  Object.assign(copy, { type: 'button', className: 'copy', textContent: 'Copy' })
-  pre.prepend(copy)
-})
 
 // ---- Keys.
 
