@@ -28,19 +28,19 @@ func login(a *app) *cobra.Command {
 		Use:   "login [HOST|LINK]",
 		Short: "Log in to a server, or print a link that logs your browser in",
 		Long: "With HOST, log this command line in to a server: ask for an API key, check it, and keep it as a profile\n" +
-			"that is used from now on. A login link or an invite link of that server does too. The key or link is typed or,\n" +
-			"with --with-token, read from stdin.\n\n" +
+			"that is used from now on. A login or invite link for that server works too. It is typed or, with\n" +
+			"--with-token, read from stdin.\n\n" +
 			"With the link of an invite, join its house: as the person of the profile of that server if there is one, else as\n" +
-			"a new person, whose name is asked for unless --name gives it. A link works once. As an argument other users of\n" +
-			"this machine can read it until it is used, so type it there instead if you share the machine.\n\n" +
+			"a new person, whose name is asked for unless --name gives it. A link works once. Other users of this\n" +
+			"machine can read arguments. If you share it, run arbe login HOST and type the link.\n\n" +
 			"What a link gives is a session of 30 days, unless the profile has a credential already. A key lasts as long as\n" +
 			"you choose: arbe key create makes one.\n\n" +
-			"Without HOST, print a link that logs a browser in as you at the server in use. It works once, within a few\n" +
-			"minutes; whoever opens it is you, so give it to nobody.",
+			"Without HOST, print a link that logs a browser in to the current server as you. It works once, within a few\n" +
+			"minutes. Whoever opens it acts as you, so give it to nobody.",
 		Example: "  arbe login                                  # a link for the browser\n" +
-			"  arbe login arbe.example.com\n" +
+			"  arbe login arbe.example.com                 # asks for a key or link\n" +
 			"  arbe login https://arbe.example.com --profile work --with-token < key\n" +
-			"  arbe login 'https://arbe.example.com/join?token=…' --name Grace",
+			"  arbe login https://arbe.example.com --name Grace --with-token < invite-link",
 		Args: takes(0, 1, "at most one address of a server or link"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -88,6 +88,7 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 			return fault.New(fault.Invalid, "a link and --with-token are both given", "leave out --with-token: the link is what you log in with")
 		}
 		address = l.host
+		a.say("warning: other users of this machine may have seen the link, because it is an argument; arbe login %s asks for it", l.host)
 	}
 	host, profileName, err := a.newProfile(address)
 	if err != nil {
@@ -101,7 +102,7 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 		return fault.Newf(fault.Exists, "choose another name with --profile, or remove that one with: arbe logout "+profileName, "the profile %s is for %s", profileName, old.Host)
 	}
 	if u, err := url.Parse(host); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
-		a.say("warning: %s is not encrypted: whoever is between here and there can read your key", host)
+		a.say("warning: %s is not encrypted: anyone on the network path can read your key", host)
 	}
 	// So that the messages of errors name this server.
 	a.chosen = &target{Host: host, URL: host, Profile: profileName, Why: "the argument"}
