@@ -253,7 +253,7 @@ func TestLogin(t *testing.T) {
 		} {
 			res, text := answer()
 			want(t, res, http.StatusUnauthorized, "")
-			contains(t, text, "This login link was used already.", "Make a new one with arbe login.")
+			contains(t, text, "This login link was used already.", "Log in with a new link.")
 		}
 	})
 	t.Run("a session that ended leads to the login page, but never loses a text", func(t *testing.T) {
