@@ -17,7 +17,7 @@ type keysView struct {
 	Layout layout
 	// Keys are the valid keys, Ended the expired and revoked ones.
 	Keys, Ended []*arbev1.APIKey
-	// Holders are the people and bots of the house by id, Bots those for whom an owner may make a key.
+	// Holders are the people and bots of the house by id, Bots those for whom an owner may create a key.
 	Holders map[string]*arbev1.Agent
 	Bots    []*arbev1.Agent
 	// More is the token of the next page of keys; empty on the last page.

@@ -154,7 +154,7 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 		return text
 	})
 	if view.ExpiresAt != nil {
-		a.say("this session ends on %s; to stay logged in, make a key before that with: arbe key create NAME, and give it to: arbe login %s --profile %s",
+		a.say("this session ends on %s; to stay logged in, create a key before that with: arbe key create NAME, and give it to: arbe login %s --profile %s",
 			view.ExpiresAt.Local().Format("2006-01-02"), host, profileName)
 	}
 	a.say("arbe profile use %s goes back to the server of this machine", localProfile)
@@ -174,7 +174,7 @@ type loggedIn struct {
 func holder(ctx context.Context, host, key string) (*arbev1.Agent, error) {
 	who, err := arbe.New(host, key).Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
 	if e, ok := errors.AsType[*connect.Error](err); ok && e.Code() == connect.CodeUnauthenticated {
-		return nil, fault.Newf(fault.Unauthenticated, "make a key there with: arbe key create NAME", "%s does not accept this key (%s)", host, e.Message()).Because(err)
+		return nil, fault.Newf(fault.Unauthenticated, "create a key there with: arbe key create NAME", "%s does not accept this key (%s)", host, e.Message()).Because(err)
 	}
 	return who.GetAgent(), err
 }

@@ -69,7 +69,7 @@ func TestTheSessionOfALinkIsKeptWhateverFailsNext(t *testing.T) {
 			if got, want := saved.All["grace"], (profile{Host: server.URL, Token: "the session"}); got != want || saved.Current != "grace" {
 				t.Errorf("the profile is %+v and %q is in use, want %+v in use; it exited with %d: %s", got, saved.Current, want, code, said.String())
 			}
-			if !strings.Contains(said.String(), "this session ends on 2030-01-31; to stay logged in, make a key before that") {
+			if !strings.Contains(said.String(), "this session ends on 2030-01-31; to stay logged in, create a key before that") {
 				t.Errorf("it says %q, and not when the session ends", said.String())
 			}
 		})
