@@ -178,7 +178,7 @@ const script = $('meta[name=arbe-connection]').content
 let cursors = {} // by topic
 let waiting = new Set() // the topics that are not live yet
 let heard = Date.now()
-let tell = null // sends a message to the connection
+let sendToConnection = null // sends a message to the connection
 
 // wanted returns the topics of this page with their cursors. A page without #live follows nothing.
 function wanted() {
@@ -192,13 +192,13 @@ function wanted() {
 
 let shown = ''
 function show() {
-  if (!tell || paused) return
+  if (!sendToConnection || paused) return
   const topics = wanted(), names = Object.keys(topics).join(' ')
   if (names === shown) return
   shown = names
   waiting = new Set(Object.keys(topics))
   heard = Date.now()
-  tell(names ? { topics } : { leave: true })
+  sendToConnection(names ? { topics } : { leave: true })
 }
 
 let paused = document.hidden // a page may load in a tab that nobody looks at
@@ -206,7 +206,7 @@ function pause() {
   paused = true
   shown = ''
   delete document.documentElement.dataset.live
-  tell?.({ leave: true })
+  sendToConnection?.({ leave: true })
 }
 function resume() {
   paused = false
@@ -217,7 +217,7 @@ function reconnect() {
   heard = Date.now()
   shown = ''
   show()
-  tell?.({ again: true })
+  sendToConnection?.({ again: true })
 }
 
 function receive(event) {
@@ -280,7 +280,7 @@ function connect() {
   let own = null // gives the page's own connection up
   let trying = false
   const use = send => {
-    tell = send
+    sendToConnection = send
     shown = ''
     show()
   }
@@ -288,14 +288,14 @@ function connect() {
     if (trying) return
     trying = true
     let Connection
-    for (let tries = 0; !tell && !Connection; tries++) {
+    for (let tries = 0; !sendToConnection && !Connection; tries++) {
       // Browsers remember that a module could not be loaded, so each try has another address.
       try { ({ Connection } = await import(script + (tries ? '#' + tries : ''))) } catch {
-        if (!tell) receive({ lost: true })
+        if (!sendToConnection) receive({ lost: true })
         await new Promise(resolve => setTimeout(resolve, importPause))
       }
     }
-    if (tell) return // the worker has answered meanwhile
+    if (sendToConnection) return // the worker has answered meanwhile
     const connection = new Connection()
     own = () => connection.leave(receive)
     use(data => {
@@ -355,7 +355,7 @@ const silence = 45_000, hiddenFor = 2_000
 let hiding = 0
 setInterval(() => {
   if (paused || !shown) return
-  tell({ alive: true })
+  sendToConnection({ alive: true })
   if (Date.now() - heard > silence) reconnect()
 }, 5_000)
 document.addEventListener('visibilitychange', () => {
