@@ -134,6 +134,8 @@ func Check(d Draft, writer Writer) error {
 	case strings.HasSuffix(d.ID, resultSuffix) && d.Type != (CommandResult{}).Type():
 		// It would take the id of a result, which could then never be written.
 		return fault.Newf(fault.Invalid, "choose another id", "id: one that ends in %q is a command result's", resultSuffix)
+	case writer == Anyone && strings.HasPrefix(d.ID, TurnPrefix):
+		return fault.Newf(fault.Invalid, "choose another id", "id: ids that begin with %q are reserved for the turns of bots", TurnPrefix)
 	case len(d.Payload) > MaxPayload:
 		return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "payload: at most %d bytes, this has %d", MaxPayload, len(d.Payload))
 	case !utf8.Valid(d.Payload):
@@ -147,6 +149,9 @@ func Check(d Draft, writer Writer) error {
 		}
 		if err := k.readOneWay(d.Payload); err != nil {
 			return err
+		}
+		if c, isChat := p.(Chat); isChat && c.Turn != nil && writer == Anyone {
+			return fault.New(fault.Forbidden, "turn: only arbe itself writes what a bot's turn did", "leave it out")
 		}
 		return p.Validate()
 	}

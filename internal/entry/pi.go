@@ -423,3 +423,19 @@ func readPi(text []byte, into any, role *string, want string) error {
 	}
 	return nil
 }
+
+// PiChunk is a piece of an answer that a model is writing (pi.chunk). It is not an entry: it reaches those who watch a
+// thread as a line of JSON in a delta, whose entry id begins with the id of the step's entry.
+type PiChunk struct {
+	// Kind is "text", "thinking", "call_start", "call_args", "call_end" or "retry".
+	Kind string `json:"kind"`
+	// Block is the index of the block that it belongs to.
+	Block int `json:"block"`
+	// Text is what is added to the block; for a retry, why the request is sent again.
+	Text string `json:"text,omitempty"`
+	// CallID and Name are those of a tool call, in its start; its other chunks have the CallID.
+	CallID string `json:"call_id,omitempty"`
+	Name   string `json:"name,omitempty"`
+	// DelayMS is how long a retry waits, in milliseconds.
+	DelayMS int64 `json:"delay_ms,omitempty"`
+}

@@ -12,6 +12,10 @@ import (
 // and the answer is a [Chat] with a [TurnSummary]. The entries in this file say why a turn began, or did not, and how it
 // ended without an answer.
 
+// TurnPrefix begins the ids of the entries that a turn writes. Nobody else may write entries with such ids, because a
+// log stores one entry per id: the turn's own could then never be written.
+const TurnPrefix = "turn."
+
 // TurnStarted records that a bot begins a turn, and why.
 type TurnStarted struct {
 	TurnID string `json:"turn_id"`
