@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"encoding/json"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -104,8 +105,14 @@ func (r *run) runCall(ctx context.Context, c call) error {
 	return err
 }
 
-// call checks a call and runs it.
-func (r *run) call(ctx context.Context, id string, c call) (string, error) {
+// call checks a call and runs it. A tool that panics has failed, because otherwise it would end the server.
+func (r *run) call(ctx context.Context, id string, c call) (text string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.Logger.ErrorContext(ctx, "a tool panicked", "tool", c.Name, "panic", p, "stack", string(debug.Stack()))
+			err = fault.Newf(fault.Internal, "go on without it", "the tool %s broke", c.Name)
+		}
+	}()
 	at := slices.IndexFunc(r.tools, func(t Tool) bool { return t.Name == c.Name })
 	if at < 0 {
 		var names []string
