@@ -19,6 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/turn"
 )
 
 const (
@@ -49,10 +50,13 @@ type News struct {
 // by another server. If it fails, it is called again a second later, without delaying other threads.
 type Selector func(context.Context, News) (Work, error)
 
-// Work does, in the transaction that records the decision, what new entries ask for, and returns the jobs to queue in
-// it. Of all results of a [Selector] for an entry exactly one is committed. Decisions about a thread are made one after
-// the other.
-type Work func(context.Context, pgx.Tx) ([]river.InsertManyParams, error)
+// Work does, in the transaction that records the decision, what new entries ask for, and returns the jobs and turns to
+// queue in it. Of all results of a [Selector] for an entry exactly one is committed. Decisions about a thread are made
+// one after the other.
+type Work func(context.Context, pgx.Tx) ([]river.InsertManyParams, []TurnRequest, error)
+
+// TurnRequest asks for a turn of a bot.
+type TurnRequest = turn.Request
 
 var queries = query.New()
 
@@ -69,6 +73,8 @@ type decider struct {
 	queue  *river.Client[pgx.Tx]
 	logger *slog.Logger
 	choose Selector
+	// requestTurn is [Dispatcher.requestTurnTx].
+	requestTurn func(context.Context, pgx.Tx, stream.Ref, TurnRequest) (string, error)
 	// key is the server's liveness lock.
 	key int64
 
@@ -84,7 +90,7 @@ type decider struct {
 // startDeciding starts to decide the entries that come in through the dispatcher's log, until the log closes.
 func startDeciding(ctx context.Context, d *Dispatcher) (*decider, error) {
 	c := &decider{
-		db: d.db, log: d.log, queue: d.queue, logger: d.logger, choose: d.config.Select, key: d.liveness.key,
+		db: d.db, log: d.log, queue: d.queue, logger: d.logger, choose: d.config.Select, key: d.liveness.key, requestTurn: d.requestTurnTx,
 		waiting: map[int64]stream.Ref{}, failed: map[int64]stream.Ref{},
 		wakeup: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -273,7 +279,7 @@ func (c *decider) round(ctx context.Context) {
 			work, err = c.selected(ctx, refs[row.StreamID], row.ThreadID, &m)
 		}
 		if err == nil && work != nil {
-			err = c.commit(ctx, m, work)
+			err = c.commit(ctx, refs[row.StreamID], m, work)
 		} else if err == nil {
 			idle[m.stream] = refs[m.stream]
 			streams, behind, upto = append(streams, m.stream), append(behind, m.behind), append(upto, m.upto)
@@ -318,7 +324,7 @@ var errOvertaken = errors.New("another server decided")
 
 // commit commits a decision with its work, unless the cursor has moved since the decision began, because then
 // another server has decided.
-func (c *decider) commit(ctx context.Context, m move, work Work) error {
+func (c *decider) commit(ctx context.Context, log stream.Ref, m move, work Work) error {
 	return c.db.In(ctx, db.Scope{House: m.house}, func(tx pgx.Tx) error {
 		moved, err := queries.Decide(ctx, tx, m.upto, m.stream, m.behind)
 		switch {
@@ -327,11 +333,15 @@ func (c *decider) commit(ctx context.Context, m move, work Work) error {
 		case moved == 0:
 			return errOvertaken
 		}
-		jobs, err := work(ctx, tx)
-		if err != nil || len(jobs) == 0 {
-			return err
+		jobs, turns, err := work(ctx, tx)
+		for _, t := range turns {
+			if err == nil {
+				_, err = c.requestTurn(ctx, tx, log, t)
+			}
 		}
-		_, err = c.queue.InsertManyTx(ctx, tx, jobs)
+		if err == nil && len(jobs) > 0 {
+			_, err = c.queue.InsertManyTx(ctx, tx, jobs)
+		}
 		return err
 	})
 }

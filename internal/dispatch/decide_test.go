@@ -30,11 +30,11 @@ import (
 
 // oneForEach is a selector of which every entry asks for one job, named after the entry.
 func oneForEach(_ context.Context, n dispatch.News) (dispatch.Work, error) {
-	return func(context.Context, pgx.Tx) (jobs []river.InsertManyParams, err error) {
+	return func(context.Context, pgx.Tx) (jobs []river.InsertManyParams, _ []dispatch.TurnRequest, err error) {
 		for _, e := range n.Entries {
 			jobs = append(jobs, dispatch.NobodysJob(n.Thread+" "+e.ID))
 		}
-		return jobs, nil
+		return jobs, nil, nil
 	}, nil
 }
 
