@@ -88,9 +88,9 @@ type Config struct {
 	// SpoolSize limits the bytes of all such output on this server, so that commands cannot fill its disk. Beyond it,
 	// only the first part of an output is kept. Defaults to [DefaultSpoolSize].
 	SpoolSize int64
-	// Bots are for the turns of bots. DB, Log, Logger, Tools and Queue are those of the dispatcher. Defaults to nil: there
-	// are no bots.
-	Bots *turn.Config
+	// Bots is what the turns of bots need. DB, Log, Logger, Tools and Queue are set by the dispatcher. It may be zero if
+	// no turns are requested.
+	Bots turn.Config
 	// Select returns the work that new entries ask for. Defaults to nil: none.
 	Select Selector
 
@@ -152,11 +152,9 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 		d.liveness.end()
 		return nil, err
 	}
-	if c.Bots != nil {
-		bots := *c.Bots
-		bots.DB, bots.Log, bots.Logger, bots.Tools, bots.Queue = d.db, d.log, d.logger, d.tools(), d.queueTurn
-		d.bots = turn.NewRunner(bots)
-	}
+	bots := c.Bots
+	bots.DB, bots.Log, bots.Logger, bots.Tools, bots.Queue = d.db, d.log, d.logger, d.tools(), d.queueTurn
+	d.bots = turn.NewRunner(bots)
 	if d.queue, err = d.newQueue(); err == nil {
 		err = d.boxes.TouchMachines(ctx)
 	}

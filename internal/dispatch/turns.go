@@ -77,9 +77,6 @@ func (w *turnWorker) Timeout(*river.Job[turnArgs]) time.Duration { return -1 }
 // start of this one.
 func (w *turnWorker) Work(ctx context.Context, job *river.Job[turnArgs]) error {
 	ctx = logging.With(ctx, slog.String("house", job.Args.House), slog.String("thread", job.Args.Thread), slog.String("turn", job.Args.Turn))
-	if w.bots == nil {
-		return river.JobSnooze(turnAgain) // only in tests
-	}
 	err := w.bots.Run(ctx, job.Args.House, job.Args.Turn, stream.Ref{House: job.Args.House, Name: thread.StreamName(job.Args.Thread)})
 	switch {
 	case err == nil:

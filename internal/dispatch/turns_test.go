@@ -62,7 +62,7 @@ func botsOn(t testing.TB, driver sandbox.Driver, script modeltest.Script) *room 
 // answering lets a server's bot answer chats that begin with its name, with the models of a scripted server.
 func answering(models, bot string, settings *turn.Bot) func(*dispatch.Config) {
 	return func(c *dispatch.Config) {
-		c.Bots = &turn.Config{
+		c.Bots = turn.Config{
 			Model: &model.Client{Backoff: 10 * time.Millisecond},
 			Bot:   func(context.Context, db.Scope, string) (turn.Bot, error) { return *settings, nil },
 			Endpoint: func(_ context.Context, _ db.Scope, ref string) (model.Endpoint, string, error) {

@@ -46,7 +46,7 @@ type Bot struct {
 	Limits Limits
 }
 
-// Config configures a [Runner]. All fields are required.
+// Config configures a [Runner]. All fields are required; without Bot, all turns fail.
 type Config struct {
 	DB     *db.DB
 	Log    *stream.Log
@@ -199,6 +199,9 @@ func (r *run) reload(ctx context.Context) error {
 
 // prepare reads the bot's settings, which may have changed since the last step.
 func (r *run) prepare(ctx context.Context) (err error) {
+	if r.Bot == nil {
+		return fault.New(fault.NotFound, "this server has no bots", "")
+	}
 	if r.bot, err = r.Bot(ctx, r.scope(), r.turn.Bot); err != nil {
 		return err
 	}
