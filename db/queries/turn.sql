@@ -15,6 +15,27 @@ update turns set
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and ended_at is null and status <> 'delayed'
 returning id;
 
+-- name: PostponeTurn :one
+-- No row: the bot has no delayed turn in the thread.
+update turns set due_at = @due_at,
+  asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
+  asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
+where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and status = 'delayed'
+returning id;
+
+-- name: HurryTurn :one
+-- No row: the bot has no delayed turn in the thread.
+update turns set status = 'queued', due_at = null, entry_id = @entry_id, reason = @reason, policy_id = sqlc.narg(policy_id), chain = @chain,
+  asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
+  asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
+where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and status = 'delayed'
+returning id;
+
+-- name: DecideTurn :one
+-- Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more.
+update turns set status = @status, due_at = null, ended_at = case when @status = 'skipped' then now() end where id = @id and status = 'delayed'
+returning id;
+
 -- name: GetTurn :one
 select * from turns where id = @id;
 
@@ -22,8 +43,8 @@ select * from turns where id = @id;
 select * from turns where id = @id for update;
 
 -- name: BeginTurn :one
--- No row: the turn has ended.
-update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1 where id = @id and ended_at is null
+-- No row: the turn has ended, or is delayed.
+update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1 where id = @id and ended_at is null and status <> 'delayed'
 returning *;
 
 -- name: StepTurn :execrows

@@ -54,11 +54,11 @@ func (q *Queries) ActiveTurns(ctx context.Context, db DBTX, houseID string, thre
 }
 
 const beginTurn = `-- name: BeginTurn :one
-update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1 where id = $1 and ended_at is null
+update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1 where id = $1 and ended_at is null and status <> 'delayed'
 returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at
 `
 
-// No row: the turn has ended.
+// No row: the turn has ended, or is delayed.
 func (q *Queries) BeginTurn(ctx context.Context, db DBTX, id string) (Turn, error) {
 	row := db.QueryRow(ctx, beginTurn, id)
 	var i Turn
@@ -115,6 +115,19 @@ func (q *Queries) DayUsed(ctx context.Context, db DBTX, threadID string, houseID
 	return i, err
 }
 
+const decideTurn = `-- name: DecideTurn :one
+update turns set status = $1, due_at = null, ended_at = case when $1 = 'skipped' then now() end where id = $2 and status = 'delayed'
+returning id
+`
+
+// Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more.
+func (q *Queries) DecideTurn(ctx context.Context, db DBTX, status string, iD string) (string, error) {
+	row := db.QueryRow(ctx, decideTurn, status, iD)
+	var id string
+	err := row.Scan(&id)
+	return id, err
+}
+
 const endTurn = `-- name: EndTurn :execrows
 update turns set status = $1, ended_at = now() where id = $2 and steps = $3 and ended_at is null
 `
@@ -156,6 +169,42 @@ func (q *Queries) GetTurn(ctx context.Context, db DBTX, id string) (Turn, error)
 		&i.EndedAt,
 	)
 	return i, err
+}
+
+const hurryTurn = `-- name: HurryTurn :one
+update turns set status = 'queued', due_at = null, entry_id = $1, reason = $2, policy_id = $3, chain = $4,
+  asked = case when $1::text = any (asked) then asked else asked || $1::text end,
+  asked_seqs = case when $1::text = any (asked) then asked_seqs else asked_seqs || $5::bigint end
+where house_id = $6 and thread_id = $7 and agent_id = $8 and status = 'delayed'
+returning id
+`
+
+type HurryTurnParams struct {
+	EntryID  string
+	Reason   string
+	PolicyID *string
+	Chain    int32
+	Seq      int64
+	HouseID  string
+	ThreadID string
+	AgentID  string
+}
+
+// No row: the bot has no delayed turn in the thread.
+func (q *Queries) HurryTurn(ctx context.Context, db DBTX, arg HurryTurnParams) (string, error) {
+	row := db.QueryRow(ctx, hurryTurn,
+		arg.EntryID,
+		arg.Reason,
+		arg.PolicyID,
+		arg.Chain,
+		arg.Seq,
+		arg.HouseID,
+		arg.ThreadID,
+		arg.AgentID,
+	)
+	var id string
+	err := row.Scan(&id)
+	return id, err
 }
 
 const insertModelCall = `-- name: InsertModelCall :exec
@@ -308,6 +357,38 @@ func (q *Queries) LockTurn(ctx context.Context, db DBTX, id string) (Turn, error
 		&i.EndedAt,
 	)
 	return i, err
+}
+
+const postponeTurn = `-- name: PostponeTurn :one
+update turns set due_at = $1,
+  asked = case when $2::text = any (asked) then asked else asked || $2::text end,
+  asked_seqs = case when $2::text = any (asked) then asked_seqs else asked_seqs || $3::bigint end
+where house_id = $4 and thread_id = $5 and agent_id = $6 and status = 'delayed'
+returning id
+`
+
+type PostponeTurnParams struct {
+	DueAt    *time.Time
+	EntryID  string
+	Seq      int64
+	HouseID  string
+	ThreadID string
+	AgentID  string
+}
+
+// No row: the bot has no delayed turn in the thread.
+func (q *Queries) PostponeTurn(ctx context.Context, db DBTX, arg PostponeTurnParams) (string, error) {
+	row := db.QueryRow(ctx, postponeTurn,
+		arg.DueAt,
+		arg.EntryID,
+		arg.Seq,
+		arg.HouseID,
+		arg.ThreadID,
+		arg.AgentID,
+	)
+	var id string
+	err := row.Scan(&id)
+	return id, err
 }
 
 const requestStop = `-- name: RequestStop :one

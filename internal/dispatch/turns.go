@@ -52,17 +52,24 @@ func (d *Dispatcher) queueTurn(ctx context.Context, tx pgx.Tx, t turn.Turn) erro
 	return wakeTx(ctx, tx, turns)
 }
 
-// requestTurnTx is [turn.RequestTx], and queues the turn if there is a new one.
+// requestTurnTx is [turn.RequestTx], and queues the turn.
 func (d *Dispatcher) requestTurnTx(ctx context.Context, tx pgx.Tx, to stream.Ref, r turn.Request) (string, error) {
-	id, began, err := turn.RequestTx(ctx, tx, d.log, to, r)
-	if err != nil || !began {
-		return id, err
+	t, outcome, err := turn.RequestTx(ctx, tx, d.log, to, r)
+	switch {
+	case err != nil:
+	case outcome == turn.Began:
+		err = d.queueTurn(ctx, tx, t)
+	case outcome == turn.Hurried, outcome == turn.Postponed:
+		_, err = tx.Exec(ctx, `
+			update `+db.JobSchema+`.river_job set
+			  state = case when $3::timestamptz is null then 'available' else 'scheduled' end::`+db.JobSchema+`.river_job_state,
+			  scheduled_at = coalesce($3, now())
+			where kind = $1 and args->>'turn' = $2 and state in ('scheduled', 'available')`, turnArgs{}.Kind(), t.ID, db.Null(t.Due))
+		if err == nil && outcome == turn.Hurried {
+			err = wakeTx(ctx, tx, turns)
+		}
 	}
-	t := turn.Turn{ID: id, House: r.House, Thread: r.Thread}
-	if r.Delay > 0 {
-		t.Due = time.Now().Add(r.Delay)
-	}
-	return id, d.queueTurn(ctx, tx, t)
+	return t.ID, err
 }
 
 type turnWorker struct {
@@ -85,6 +92,9 @@ func (w *turnWorker) Work(ctx context.Context, job *river.Job[turnArgs]) error {
 		return w.handOver(ctx, job.ID, "")
 	case cancelled(ctx):
 		return nil // it had ended before it could be stopped
+	}
+	if early, ok := errors.AsType[*turn.NotDueError](err); ok {
+		return river.JobSnooze(max(time.Until(early.Due), 0))
 	}
 	w.logger.WarnContext(ctx, "a bot's turn was interrupted; trying again", "error", fault.From(err).Detail())
 	return river.JobSnooze(turnAgain)

@@ -81,9 +81,19 @@ func answering(models, bot string, settings *turn.Bot) func(*dispatch.Config) {
 		c.Select = func(_ context.Context, n dispatch.News) (dispatch.Work, error) {
 			var asks []dispatch.TurnRequest
 			for _, e := range n.Entries {
-				if said, ok := entry.As[entry.Chat](e); ok && e.Author != bot && strings.HasPrefix(said.Text, "@bot") {
-					asks = append(asks, dispatch.TurnRequest{House: n.House, Thread: n.Thread, Bot: bot, Entry: e.ID, Seq: e.Seq, Reason: "mention"})
+				said, ok := entry.As[entry.Chat](e)
+				ask := dispatch.TurnRequest{House: n.House, Thread: n.Thread, Bot: bot, Entry: e.ID, Seq: e.Seq, Reason: "mention"}
+				switch word, _, _ := strings.Cut(said.Text, " "); {
+				case !ok || e.Author == bot:
+					continue
+				case word == "soon":
+					ask.Reason, ask.Delay = "ambient", 300*time.Millisecond
+				case word == "later":
+					ask.Reason, ask.Delay = "ambient", time.Hour
+				case word != "@bot":
+					continue
 				}
+				asks = append(asks, ask)
 			}
 			if len(asks) == 0 {
 				return nil, nil
@@ -580,4 +590,77 @@ func (r *room) threadWith(environment string) string {
 		r.t.Fatal(detail(err))
 	}
 	return th.ID
+}
+
+func TestABotThatListensSpeaksOnlyIfItHasSomethingToSay(t *testing.T) {
+	t.Parallel()
+	gate := func(word string) modeltest.Script {
+		return func(q *modeltest.Request) modeltest.Reply {
+			if strings.Contains(q.Asked(), "yes or no") {
+				return modeltest.Reply{Text: word}
+			}
+			return modeltest.Reply{Text: "By the way: " + q.Asked()}
+		}
+	}
+	t.Run("it has", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, gate("Yes."))
+		r.says("q", "soon we meet")
+		if c := r.answer("q"); !strings.HasPrefix(c.Text, "By the way") {
+			t.Errorf("it says %q", c.Text)
+		}
+		if s := of[entry.TurnStarted](r.entries()); len(s) != 1 || s[0].Reason != "ambient" {
+			t.Errorf("these turns began: %+v", s)
+		}
+	})
+	t.Run("it has not", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, gate("no"))
+		r.says("q", "soon we meet")
+		all := r.until(func(e entry.Entry) bool { return e.Type == entry.Skipped{}.Type() })
+		if s := of[entry.Skipped](all); s[0].Reason != "gate" || s[0].EntryID != "q" || len(of[entry.TurnStarted](all)) != 0 {
+			t.Errorf("the log says %+v", s)
+		}
+	})
+	t.Run("who goes on speaking delays it", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, gate("yes"))
+		r.says("one", "later we meet")
+		r.says("two", "soon we meet")
+		if c := r.answer("two"); !slices.Equal(c.Turn.Answers, []string{"one", "two"}) {
+			t.Errorf("it answers %q", c.Turn.Answers)
+		}
+	})
+	t.Run("a mention ends the delay", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, gate("no"))
+		r.says("one", "later we meet")
+		r.says("two", "@bot when?")
+		if c := r.answer("two"); !slices.Equal(c.Turn.Answers, []string{"one", "two"}) {
+			t.Errorf("it answers %q", c.Turn.Answers)
+		}
+	})
+	t.Run("it can be stopped before it speaks", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, gate("yes"))
+		r.says("one", "later we meet")
+		deadline := time.Now().Add(patience)
+		for {
+			found, err := r.dispatcher.StopTurns(t.Context(), r.scope, r.th, "")
+			if err != nil {
+				t.Fatal(detail(err))
+			}
+			if len(found) == 1 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("nothing is waiting")
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		all := r.until(func(e entry.Entry) bool { return e.Type == entry.Skipped{}.Type() })
+		if s := of[entry.Skipped](all); s[0].Reason != "stopped" {
+			t.Errorf("the log says %+v", s)
+		}
+	})
 }

@@ -100,9 +100,13 @@ var errOvertaken = errors.New("another server works on the turn")
 
 // Run works on a turn until it has ended, and returns nil then, also if it had ended before. to is the log of its
 // thread. If ctx ends first, the turn ends as stopped if that is wanted; otherwise Run returns the error of ctx, and
-// the next call continues the turn. Errors other than that are those of the database: the call should be repeated.
+// the next call continues the turn. A delayed turn that is not due is a [*NotDueError]. Other errors are those of the
+// database: the call should be repeated.
 func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error {
 	r := &run{Runner: x, log: x.Log, db: x.DB, model: x.Model, ref: to, reported: map[string]bool{}, resumed: map[string]bool{}}
+	if begins, err := r.gate(ctx, house, id); err != nil || !begins {
+		return err
+	}
 	err := x.DB.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) error {
 		row, err := queries.BeginTurn(ctx, tx, id)
 		r.turn = fromRow(row)
@@ -180,7 +184,7 @@ func (r *run) work(ctx context.Context) error {
 
 // failOrReturn ends the turn if the error is one that people can mend, and otherwise returns it.
 func (r *run) failOrReturn(ctx context.Context, reason string, err error) error {
-	if code := fault.CodeOf(err); ctx.Err() != nil || code == fault.Unavailable || code == fault.Internal {
+	if ctx.Err() != nil || !mendable(err) {
 		return err
 	}
 	return r.fail(ctx, reason, err)
@@ -384,14 +388,12 @@ func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut 
 		next := Request{House: r.turn.House, Thread: r.turn.Thread, Bot: r.turn.Bot, Reason: r.turn.Reason, Policy: r.turn.Policy, Chain: r.turn.Chain}
 		for _, u := range unread {
 			next.Entry, next.Seq = u.entry, u.seq
-			id, began, err := RequestTx(ctx, tx, r.log, r.ref, next)
+			t, outcome, err := RequestTx(ctx, tx, r.log, r.ref, next)
+			if err == nil && outcome == Began {
+				err = r.Queue(ctx, tx, t)
+			}
 			if err != nil {
 				return err
-			}
-			if began {
-				if err := r.Queue(ctx, tx, Turn{ID: id, House: r.turn.House, Thread: r.turn.Thread}); err != nil {
-					return err
-				}
 			}
 		}
 		return nil

@@ -132,40 +132,80 @@ type Request struct {
 	Delay time.Duration
 }
 
+// Outcome is what came of a [Request].
+type Outcome int
+
+// The outcomes.
+const (
+	// Began: there is a new turn, which the caller queues.
+	Began Outcome = iota + 1
+	// Steered: the entry was passed to the bot's active turn.
+	Steered
+	// Postponed: the bot's delayed turn waits again for the whole delay.
+	Postponed
+	// Hurried: the bot's delayed turn is due now; the caller hurries its job.
+	Hurried
+)
+
 // RequestTx passes an entry to the bot's active turn in the thread, or else begins one, and records which in the log.
-// began reports whether there is a new turn, which the caller queues in the same transaction. A delayed turn that was
-// there already does not take entries: began is false then, and id empty.
-func RequestTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, r Request) (id string, began bool, err error) {
-	for range 2 { // the active turn may end between the two statements; only one of them can fail twice
-		id, err = queries.SteerTurn(ctx, tx, query.SteerTurnParams{HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, Seq: r.Seq, EntryID: r.Entry})
-		if err == nil {
-			t := Turn{ID: id}
-			_, err = log.AppendTx(ctx, tx, to, entry.NewDraft(t.steerID(r.Entry), "", entry.TurnSteered{TurnID: id, AgentID: r.Bot, EntryID: r.Entry, Reason: r.Reason}))
-			return id, false, err
-		}
-		if !errors.Is(err, pgx.ErrNoRows) {
-			return "", false, err
-		}
-		params := query.InsertTurnParams{
-			HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, EntryID: r.Entry, Reason: r.Reason, PolicyID: db.Null(r.Policy),
-			Chain: int32(r.Chain), Status: string(Queued), Seq: r.Seq,
-		}
-		if r.Delay > 0 {
-			due := time.Now().Add(r.Delay)
-			params.Status, params.DueAt = string(Delayed), &due
-		}
-		id, err = queries.InsertTurn(ctx, tx, params)
-		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			continue
-		case err != nil || r.Delay > 0:
-			return id, err == nil, err
-		}
-		t := Turn{ID: id}
-		_, err = log.AppendTx(ctx, tx, to, entry.NewDraft(t.startID(), "", entry.TurnStarted{TurnID: id, AgentID: r.Bot, EntryID: r.Entry, Reason: r.Reason, PolicyID: r.Policy}))
-		return id, true, err
+// If the bot has a delayed turn there, another delay begins anew, and a request without a delay ends the delay.
+func RequestTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, r Request) (t Turn, o Outcome, err error) {
+	t = Turn{House: r.House, Thread: r.Thread, Bot: r.Bot}
+	if r.Delay > 0 {
+		t.Due = time.Now().Add(r.Delay)
 	}
-	return "", false, nil
+	for range 3 { // the active turn may end between two statements
+		if t.ID, o, err = attemptTx(ctx, tx, r, t.Due); err == nil {
+			break
+		} else if !errors.Is(err, pgx.ErrNoRows) {
+			return t, 0, err
+		}
+	}
+	if err != nil {
+		return t, 0, fault.New(fault.Unavailable, "the bot's turns change too quickly", "try again").Because(err)
+	}
+	switch {
+	case o == Steered:
+		_, err = log.AppendTx(ctx, tx, to, entry.NewDraft(t.steerID(r.Entry), "", entry.TurnSteered{TurnID: t.ID, AgentID: r.Bot, EntryID: r.Entry, Reason: r.Reason}))
+	case r.Delay == 0:
+		err = t.startTx(ctx, tx, log, to, r.Entry, r.Reason, r.Policy)
+	}
+	return t, o, err
+}
+
+// startTx records in the log that a turn begins.
+func (t Turn) startTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, asks, reason, policy string) error {
+	_, err := log.AppendTx(ctx, tx, to, entry.NewDraft(t.startID(), "", entry.TurnStarted{TurnID: t.ID, AgentID: t.Bot, EntryID: asks, Reason: reason, PolicyID: policy}))
+	return err
+}
+
+// attemptTx changes the row of the bot's active turn, or inserts one. If that turn ends meanwhile, the error is
+// [pgx.ErrNoRows].
+func attemptTx(ctx context.Context, tx pgx.Tx, r Request, due time.Time) (id string, o Outcome, err error) {
+	steer := query.SteerTurnParams{HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, Seq: r.Seq, EntryID: r.Entry}
+	if id, err = queries.SteerTurn(ctx, tx, steer); !errors.Is(err, pgx.ErrNoRows) {
+		return id, Steered, err
+	}
+	begin := query.InsertTurnParams{
+		HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, EntryID: r.Entry, Reason: r.Reason, PolicyID: db.Null(r.Policy),
+		Chain: int32(r.Chain), Status: string(Queued), Seq: r.Seq,
+	}
+	if r.Delay > 0 {
+		id, err = queries.PostponeTurn(ctx, tx, query.PostponeTurnParams{DueAt: &due, EntryID: r.Entry, Seq: r.Seq, HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot})
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return id, Postponed, err
+		}
+		begin.Status, begin.DueAt = string(Delayed), &due
+	} else {
+		id, err = queries.HurryTurn(ctx, tx, query.HurryTurnParams{
+			EntryID: r.Entry, Reason: r.Reason, PolicyID: begin.PolicyID, Chain: begin.Chain, Seq: r.Seq, HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot,
+		})
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return id, Hurried, err
+		}
+	}
+	id, err = queries.InsertTurn(ctx, tx, begin)
+	return id, Began, err
 }
 
 // GetTx returns a turn of the transaction's house, or a [fault.NotFound].
