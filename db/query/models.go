@@ -183,6 +183,27 @@ type Member struct {
 	JoinedAt time.Time
 }
 
+// What each call of a model used. It outlives the thread, because the house's limits count it.
+type ModelCall struct {
+	HouseID  string
+	ThreadID string
+	TurnID   string
+	// The call within its turn.
+	ID         string
+	AgentID    string
+	Model      string
+	Input      int64
+	Output     int64
+	CacheRead  int64
+	CacheWrite int64
+	CostMicros int64
+	// Whether the model's price is known. Otherwise cost_micros is 0.
+	CostKnown bool
+	// Whether a part of the tokens is an estimate, because the provider did not report them.
+	Estimated bool
+	MadeAt    time.Time
+}
+
 // The last append of each idempotent producer of a stream.
 type Producer struct {
 	StreamID int64
@@ -344,4 +365,34 @@ type Thread struct {
 	// The entry of the oldest command that has not ended, running or waiting; null if there is none. running_since is when it was requested.
 	RunningID    *string
 	RunningSince *time.Time
+}
+
+// A bot's work on something that was said. What it did is in the thread's log; this row says where it stands.
+type Turn struct {
+	ID       string
+	HouseID  string
+	ThreadID string
+	// The bot. It may have left the house since, so there is no reference to members.
+	AgentID string
+	// The entry that asked.
+	EntryID  string
+	Reason   string
+	PolicyID *string
+	// How many turns of bots led to it, one by one, since a person spoke.
+	Chain  int32
+	Status string
+	// When a delayed turn decides whether it begins.
+	DueAt *time.Time
+	// The ids of all entries that it answers, the first one included.
+	Asked []string
+	// The positions of those entries.
+	AskedSeqs []int64
+	// How many model calls are in the log. A step is written only by whoever moves this by one, so no step is written twice.
+	Steps int32
+	// How many servers have begun to work on it.
+	Attempts  int32
+	StoppedBy *string
+	CreatedAt time.Time
+	StartedAt *time.Time
+	EndedAt   *time.Time
 }

@@ -46,6 +46,14 @@ func (a commandArgs) log() stream.Ref { return stream.Ref{House: a.House, Name: 
 // entry in the log says so. If too many are waiting already, the error is a [fault.Exhausted]. An id that belongs to a
 // different entry, or to an entry that a fork inherited, is a [fault.Exists].
 func (d *Dispatcher) RunCommand(ctx context.Context, scope db.Scope, threadID, id string, c entry.Command) (said entry.Entry, err error) {
+	if err := entry.CheckID(id, entry.Anyone); err != nil {
+		return entry.Entry{}, err
+	}
+	return d.runCommand(ctx, scope, threadID, id, c)
+}
+
+// runCommand is RunCommand with any id.
+func (d *Dispatcher) runCommand(ctx context.Context, scope db.Scope, threadID, id string, c entry.Command) (said entry.Entry, err error) {
 	if err := c.Validate(); err != nil {
 		return entry.Entry{}, err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/turn"
 )
 
 const (
@@ -39,14 +40,23 @@ const (
 // News are the new entries of a thread, in the order of the log.
 type News struct {
 	House, Thread string
-	Entries       []entry.Entry
+	// Log is the thread's log.
+	Log     stream.Ref
+	Entries []entry.Entry
 }
 
-// Selector returns the jobs that new entries ask for: usually none. It must be quick, because the entries of all
-// threads wait for it, and must have no side effects, because it may be called again for the same entries, also by
-// another server: exactly one of its results is committed. If it fails, it is called again a second later, without
-// delaying other threads.
-type Selector func(context.Context, News) ([]river.InsertManyParams, error)
+// Selector returns the work that new entries ask for: usually none, which is nil. It must be quick, because the entries
+// of all threads wait for it, and must have no side effects, because it may be called again for the same entries, also
+// by another server. If it fails, it is called again a second later, without delaying other threads.
+type Selector func(context.Context, News) (Work, error)
+
+// Work does, in the transaction that records the decision, what new entries ask for, and returns the jobs and turns to
+// queue in it. Of all results of a [Selector] for an entry exactly one is committed. Decisions about a thread are made
+// one after the other.
+type Work func(context.Context, pgx.Tx) ([]river.InsertManyParams, []TurnRequest, error)
+
+// TurnRequest asks for a turn of a bot.
+type TurnRequest = turn.Request
 
 var queries = query.New()
 
@@ -63,6 +73,8 @@ type decider struct {
 	queue  *river.Client[pgx.Tx]
 	logger *slog.Logger
 	choose Selector
+	// requestTurn is [Dispatcher.requestTurnTx].
+	requestTurn func(context.Context, pgx.Tx, stream.Ref, TurnRequest) (string, error)
 	// key is the server's liveness lock.
 	key int64
 
@@ -78,7 +90,7 @@ type decider struct {
 // startDeciding starts to decide the entries that come in through the dispatcher's log, until the log closes.
 func startDeciding(ctx context.Context, d *Dispatcher) (*decider, error) {
 	c := &decider{
-		db: d.db, log: d.log, queue: d.queue, logger: d.logger, choose: d.config.Select, key: d.liveness.key,
+		db: d.db, log: d.log, queue: d.queue, logger: d.logger, choose: d.config.Select, key: d.liveness.key, requestTurn: d.requestTurnTx,
 		waiting: map[int64]stream.Ref{}, failed: map[int64]stream.Ref{},
 		wakeup: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -262,12 +274,12 @@ func (c *decider) round(ctx context.Context) {
 	var streams, behind, upto []int64
 	for _, row := range rows {
 		m := move{row.StreamID, row.HouseID, row.Decided, row.Tail}
-		var jobs []river.InsertManyParams
+		var work Work
 		if err = nil; c.choose != nil {
-			jobs, err = c.selected(ctx, refs[row.StreamID], row.ThreadID, &m)
+			work, err = c.selected(ctx, refs[row.StreamID], row.ThreadID, &m)
 		}
-		if err == nil && len(jobs) > 0 {
-			err = c.queueJobs(ctx, m, jobs)
+		if err == nil && work != nil {
+			err = c.commit(ctx, refs[row.StreamID], m, work)
 		} else if err == nil {
 			idle[m.stream] = refs[m.stream]
 			streams, behind, upto = append(streams, m.stream), append(behind, m.behind), append(upto, m.upto)
@@ -295,7 +307,7 @@ func (c *decider) round(ctx context.Context) {
 }
 
 // selected returns the work that the entries after a cursor ask for, and how far it looked.
-func (c *decider) selected(ctx context.Context, ref stream.Ref, thread string, m *move) ([]river.InsertManyParams, error) {
+func (c *decider) selected(ctx context.Context, ref stream.Ref, thread string, m *move) (Work, error) {
 	entries, _, err := c.log.Read(ctx, ref, stream.Range{After: m.behind, Before: m.upto + 1, Limit: decideEntries})
 	if err != nil {
 		return nil, err
@@ -304,15 +316,15 @@ func (c *decider) selected(ctx context.Context, ref stream.Ref, thread string, m
 		return nil, fmt.Errorf("the log %s has no entry after %d", ref.Name, m.behind)
 	}
 	m.upto = entries[len(entries)-1].Seq
-	return c.choose(ctx, News{House: m.house, Thread: thread, Entries: entries})
+	return c.choose(ctx, News{House: m.house, Thread: thread, Log: ref, Entries: entries})
 }
 
 // errOvertaken reports that another server moved a cursor first, or that its thread was deleted.
 var errOvertaken = errors.New("another server decided")
 
-// queueJobs commits a decision with its work, unless the cursor has moved since the decision began, because then
+// commit commits a decision with its work, unless the cursor has moved since the decision began, because then
 // another server has decided.
-func (c *decider) queueJobs(ctx context.Context, m move, jobs []river.InsertManyParams) error {
+func (c *decider) commit(ctx context.Context, log stream.Ref, m move, work Work) error {
 	return c.db.In(ctx, db.Scope{House: m.house}, func(tx pgx.Tx) error {
 		moved, err := queries.Decide(ctx, tx, m.upto, m.stream, m.behind)
 		switch {
@@ -321,7 +333,15 @@ func (c *decider) queueJobs(ctx context.Context, m move, jobs []river.InsertMany
 		case moved == 0:
 			return errOvertaken
 		}
-		_, err = c.queue.InsertManyTx(ctx, tx, jobs)
+		jobs, turns, err := work(ctx, tx)
+		for _, t := range turns {
+			if err == nil {
+				_, err = c.requestTurn(ctx, tx, log, t)
+			}
+		}
+		if err == nil && len(jobs) > 0 {
+			_, err = c.queue.InsertManyTx(ctx, tx, jobs)
+		}
 		return err
 	})
 }

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/riverqueue/river"
-
 	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -35,7 +33,7 @@ func BenchmarkDecide(b *testing.B) {
 	b.Cleanup(bare.Close)
 	logs := map[string]*stream.Log{"bare": bare, "idle": bed.serve().log}
 	bed.tune = func(c *dispatch.Config) {
-		c.Select = func(context.Context, dispatch.News) ([]river.InsertManyParams, error) { return nil, nil }
+		c.Select = func(context.Context, dispatch.News) (dispatch.Work, error) { return nil, nil }
 	}
 	bed.server = bed.serve()
 	logs["looking"] = bed.log

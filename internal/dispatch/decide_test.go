@@ -29,11 +29,13 @@ import (
 )
 
 // oneForEach is a selector of which every entry asks for one job, named after the entry.
-func oneForEach(_ context.Context, n dispatch.News) (jobs []river.InsertManyParams, err error) {
-	for _, e := range n.Entries {
-		jobs = append(jobs, dispatch.NobodysJob(n.Thread+" "+e.ID))
-	}
-	return jobs, nil
+func oneForEach(_ context.Context, n dispatch.News) (dispatch.Work, error) {
+	return func(context.Context, pgx.Tx) (jobs []river.InsertManyParams, _ []dispatch.TurnRequest, err error) {
+		for _, e := range n.Entries {
+			jobs = append(jobs, dispatch.NobodysJob(n.Thread+" "+e.ID))
+		}
+		return jobs, nil, nil
+	}, nil
 }
 
 // deciding is a bench with this many servers that decide with a selector.
@@ -202,7 +204,7 @@ func TestTwoServersThatDecideAtTheSameMoment(t *testing.T) {
 	asked.Add(2)
 	holding := func() dispatch.Selector {
 		hold := sync.OnceFunc(func() { asked.Done(); asked.Wait() })
-		return func(ctx context.Context, n dispatch.News) ([]river.InsertManyParams, error) {
+		return func(ctx context.Context, n dispatch.News) (dispatch.Work, error) {
 			if slices.ContainsFunc(n.Entries, func(e entry.Entry) bool { return e.ID == "a" }) {
 				hold()
 			}
@@ -233,7 +235,7 @@ func TestADecisionThatFailsIsMadeLater(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	failures := map[string]int{}
-	b := deciding(t, 1, func(ctx context.Context, n dispatch.News) ([]river.InsertManyParams, error) {
+	b := deciding(t, 1, func(ctx context.Context, n dispatch.News) (dispatch.Work, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		if n.Entries[0].ID == "bad" && failures[n.Thread] < 2 {

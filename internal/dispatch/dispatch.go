@@ -48,6 +48,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/turn"
 )
 
 const (
@@ -87,6 +88,9 @@ type Config struct {
 	// SpoolSize limits the bytes of all such output on this server, so that commands cannot fill its disk. Beyond it,
 	// only the first part of an output is kept. Defaults to [DefaultSpoolSize].
 	SpoolSize int64
+	// Bots is what the turns of bots need. DB, Log, Logger, Tools and Queue are set by the dispatcher. It may be zero if
+	// no turns are requested.
+	Bots turn.Config
 	// Select returns the work that new entries ask for. Defaults to nil: none.
 	Select Selector
 
@@ -113,6 +117,8 @@ type Dispatcher struct {
 	queue    *river.Client[pgx.Tx]
 	liveness *liveness
 	decider  *decider
+	// bots runs the turns of bots.
+	bots *turn.Runner
 	// working maps the ids of the command jobs that this server works on to values of the type of the same name, so
 	// that a job that is queued twice is recognised, and a cancellation reaches its worker.
 	working sync.Map
@@ -146,6 +152,9 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 		d.liveness.end()
 		return nil, err
 	}
+	bots := c.Bots
+	bots.DB, bots.Log, bots.Logger, bots.Tools, bots.Queue = d.db, d.log, d.logger, d.tools(), d.queueTurn
+	d.bots = turn.NewRunner(bots)
 	if d.queue, err = d.newQueue(); err == nil {
 		err = d.boxes.TouchMachines(ctx)
 	}

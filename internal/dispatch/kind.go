@@ -43,6 +43,7 @@ const (
 // kinds lists all kinds of jobs.
 var kinds = []kind{
 	{commandArgs{}.Kind(), commands, adopted, func(w *river.Workers, d *Dispatcher) { river.AddWorker(w, &commandWorker{Dispatcher: d}) }},
+	{turnArgs{}.Kind(), turns, adopted, func(w *river.Workers, d *Dispatcher) { river.AddWorker(w, &turnWorker{Dispatcher: d}) }},
 	{reapArgs{}.Kind(), reaps, retried, func(w *river.Workers, d *Dispatcher) { river.AddWorker(w, &reapWorker{Dispatcher: d}) }},
 	{sweepArgs{}.Kind(), maintenance, retried, func(w *river.Workers, d *Dispatcher) { river.AddWorker(w, &sweepWorker{Dispatcher: d}) }},
 	{periodicTaskArgs{}.Kind(), maintenance, retried, func(w *river.Workers, d *Dispatcher) { river.AddWorker(w, &periodicTaskWorker{Dispatcher: d}) }},
@@ -74,6 +75,7 @@ type queue struct {
 func queues(l Limits) []queue {
 	return []queue{
 		{commands, commandWorkers, l.HouseRunning, l.ThreadRunning, time.Second},
+		{turns, turnWorkers, houseTurns, threadTurns, time.Second},
 		{reaps, reapWorkers, reapWorkers / 2, reapWorkers / 2, 5 * time.Second},
 		{maintenance, maintenanceWorkers, 0, 0, 5 * time.Second},
 	}

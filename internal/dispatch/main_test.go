@@ -37,6 +37,9 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asTalker) != "" {
 		talker()
 	}
+	if os.Getenv(asBots) != "" {
+		botServer()
+	}
 	dbtest.Main(m)
 }
 

@@ -15,6 +15,8 @@ type Chat struct {
 	Text string `json:"text"`
 	// ReplyTo is the id of the entry that it answers; empty if there is none.
 	ReplyTo string `json:"reply_to,omitempty"`
+	// Turn is what a bot did for this answer; nil in every other chat.
+	Turn *TurnSummary `json:"turn,omitempty"`
 }
 
 func (Chat) Type() string { return "chat" }

@@ -1,7 +1,6 @@
 package entry
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"sort"
@@ -56,6 +55,15 @@ var registry = []Kind{
 	kind[Command](Server),
 	kind[CommandResult](Server),
 	kind[CommandWaiting](Server),
+	kind[PiAssistant](Server),
+	kind[PiToolResult](Server),
+	kind[PiCompaction](Server),
+	kind[TurnStarted](Server),
+	kind[TurnSteered](Server),
+	kind[TurnWaiting](Server),
+	kind[LimitNear](Server),
+	kind[TurnEnded](Server),
+	kind[Skipped](Server),
 	kind[SandboxResumed](Server),
 	kind[StatusChanged](Server),
 	kind[Forked](Server),
@@ -113,15 +121,14 @@ func As[P Payload](e Entry) (p P, ok bool) {
 // JSON in valid UTF-8, of at most [MaxPayload] bytes, and valid for the kind. The error is a [fault.Invalid] that names
 // the field, a [fault.Forbidden] for another writer's kind, or a [fault.Exhausted] for the size.
 func Check(d Draft, writer Writer) error {
+	if err := CheckID(d.ID, writer); err != nil {
+		return err
+	}
 	switch k, known := byType[d.Type]; {
 	case !known:
 		return fault.Newf(fault.Invalid, "use one of "+writable(writer), "type: %q is not a kind of entry", clip(d.Type))
 	case writer > k.Writer:
 		return fault.Newf(fault.Forbidden, "use one of "+writable(writer), "type: only arbe itself writes %q", d.Type)
-	case len(d.ID) > maxID:
-		return fault.Newf(fault.Invalid, "shorten it", "id: at most %d bytes, this has %d", maxID, len(d.ID))
-	case !utf8.ValidString(d.ID) || bytes.ContainsRune([]byte(d.ID), 0):
-		return fault.New(fault.Invalid, "id: it is not valid UTF-8 text", "use letters and digits, such as a uuid")
 	case strings.HasSuffix(d.ID, resultSuffix) && d.Type != (CommandResult{}).Type():
 		// It would take the id of a result, which could then never be written.
 		return fault.Newf(fault.Invalid, "choose another id", "id: ids ending in %q are reserved for command results", resultSuffix)
@@ -139,8 +146,24 @@ func Check(d Draft, writer Writer) error {
 		if err := k.readOneWay(d.Payload); err != nil {
 			return err
 		}
+		if c, isChat := p.(Chat); isChat && c.Turn != nil && writer == Anyone {
+			return fault.New(fault.Forbidden, "turn: only arbe itself writes what a bot's turn did", "leave it out")
+		}
 		return p.Validate()
 	}
+}
+
+// CheckID checks the id of a draft, which may be empty.
+func CheckID(id string, writer Writer) error {
+	switch {
+	case len(id) > maxID:
+		return fault.Newf(fault.Invalid, "shorten it", "id: at most %d bytes, this has %d", maxID, len(id))
+	case !utf8.ValidString(id) || strings.ContainsRune(id, 0):
+		return fault.New(fault.Invalid, "id: it is not valid UTF-8 text", "use letters and digits, such as a uuid")
+	case writer == Anyone && strings.HasPrefix(id, TurnPrefix):
+		return fault.Newf(fault.Invalid, "choose another id", "id: ids that begin with %q are reserved for the turns of bots", TurnPrefix)
+	}
+	return nil
 }
 
 // mistyped names the payload field whose JSON type is wrong, instead of the decoder's words, which name Go's types.

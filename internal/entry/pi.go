@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/arbe-dev/arbe/internal/fault"
 )
 
 // PiMessage is a message between a model and its user in the shape of pi's sessions: a [PiUser], a [PiAssistant] or a
@@ -26,6 +28,8 @@ type PiUser struct {
 type PiAssistant struct {
 	// Harness is what made the call, such as "pi"; empty for arbe's own bots. It is arbe's addition to pi's shape.
 	Harness string
+	// Turn is the id of the turn that it is a step of; empty for a coding agent's. It is arbe's addition, too.
+	Turn string
 	// Content has blocks of text, thinking and tool calls, in the order in which they were written.
 	Content []PiBlock
 	// API is the dialect of the call in pi's names, such as "anthropic-messages"; Provider and Model say whom it asked.
@@ -46,8 +50,9 @@ type PiAssistant struct {
 
 // PiToolResult is the result of one tool call.
 type PiToolResult struct {
-	// Harness is as in [PiAssistant].
+	// Harness and Turn are as in [PiAssistant].
 	Harness string
+	Turn    string
 	// ToolCallID is the ID of the call's block, and ToolName its Name.
 	ToolCallID string
 	ToolName   string
@@ -147,6 +152,70 @@ type PiBlock struct {
 
 // PiText returns a block of text.
 func PiText(text string) PiBlock { return PiBlock{Type: PiTextBlock, Text: text} }
+
+// Type is the kind of its entry.
+func (PiAssistant) Type() string { return "pi.assistant" }
+
+// Validate requires a reason why the answer ended.
+func (a PiAssistant) Validate() error {
+	if a.StopReason == "" {
+		return fault.New(fault.Invalid, "stopReason: it is empty", "give the reason why the answer ended")
+	}
+	return nil
+}
+
+// Plain returns the text, and the tool calls as one line each.
+func (a PiAssistant) Plain() string {
+	lines := []string{}
+	if text := a.Text(); text != "" {
+		lines = append(lines, text)
+	}
+	for _, c := range a.Calls() {
+		lines = append(lines, "→ "+c.Name+" "+string(c.Arguments))
+	}
+	if a.ErrorMessage != "" {
+		lines = append(lines, "["+a.ErrorMessage+"]")
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Type is the kind of its entry.
+func (PiToolResult) Type() string { return "pi.tool_result" }
+
+// Validate requires the id of the call.
+func (r PiToolResult) Validate() error {
+	if r.ToolCallID == "" {
+		return fault.New(fault.Invalid, "toolCallId: it is empty", "give the id of the tool call")
+	}
+	return nil
+}
+
+// Plain returns the text.
+func (r PiToolResult) Plain() string { return r.Text() }
+
+// PiCompaction replaces the older part of a transcript by a summary, because a model reads only so much.
+type PiCompaction struct {
+	// Harness and Turn are as in [PiAssistant].
+	Harness string `json:"harness,omitempty"`
+	Turn    string `json:"turn,omitempty"`
+	Summary string `json:"summary"`
+	// FirstKeptSeq is the position of the first entry that the summary does not cover.
+	FirstKeptSeq int64 `json:"firstKeptSeq"`
+	// TokensBefore is the estimated size of the transcript without the summary.
+	TokensBefore int64 `json:"tokensBefore"`
+}
+
+func (PiCompaction) Type() string { return "pi.compaction" }
+
+// Validate requires a summary.
+func (c PiCompaction) Validate() error {
+	if strings.TrimSpace(c.Summary) == "" || c.FirstKeptSeq < 1 {
+		return fault.New(fault.Invalid, "summary, firstKeptSeq: one is empty", "give the summary and the first entry after it")
+	}
+	return nil
+}
+
+func (c PiCompaction) Plain() string { return "[summary of what was said before]\n" + c.Summary }
 
 // Text returns the blocks of text as one, without thinking and calls.
 func (a PiAssistant) Text() string { return piText(a.Content) }
@@ -273,6 +342,7 @@ type (
 	piAssistantJSON struct {
 		Role         string    `json:"role"`
 		Harness      string    `json:"harness,omitempty"`
+		Turn         string    `json:"turn,omitempty"`
 		Content      piContent `json:"content"`
 		API          string    `json:"api"`
 		Provider     string    `json:"provider"`
@@ -287,6 +357,7 @@ type (
 	piToolResultJSON struct {
 		Role       string    `json:"role"`
 		Harness    string    `json:"harness,omitempty"`
+		Turn       string    `json:"turn,omitempty"`
 		ToolCallID string    `json:"toolCallId"`
 		ToolName   string    `json:"toolName"`
 		Content    piContent `json:"content"`
@@ -303,16 +374,16 @@ func (u PiUser) MarshalJSON() ([]byte, error) {
 
 // MarshalJSON writes pi's shape.
 func (a PiAssistant) MarshalJSON() ([]byte, error) {
-	return json.Marshal(piAssistantJSON{a.PiRole(), a.Harness, a.Content, a.API, a.Provider, a.Model, a.ResponseID, a.Usage,
+	return json.Marshal(piAssistantJSON{a.PiRole(), a.Harness, a.Turn, a.Content, a.API, a.Provider, a.Model, a.ResponseID, a.Usage,
 		a.StopReason, a.ErrorMessage, a.Timestamp, a.DurationMS})
 }
 
 // MarshalJSON writes pi's shape.
 func (r PiToolResult) MarshalJSON() ([]byte, error) {
-	return json.Marshal(piToolResultJSON{r.PiRole(), r.Harness, r.ToolCallID, r.ToolName, r.Content, r.IsError, r.Timestamp, r.DurationMS})
+	return json.Marshal(piToolResultJSON{r.PiRole(), r.Harness, r.Turn, r.ToolCallID, r.ToolName, r.Content, r.IsError, r.Timestamp, r.DurationMS})
 }
 
-// UnmarshalJSON reads pi's shape, and refuses a message of another role.
+// UnmarshalJSON reads pi's shape, and refuses a message with another role.
 func (u *PiUser) UnmarshalJSON(text []byte) error {
 	var j piUserJSON
 	if err := readPi(text, &j, &j.Role, u.PiRole()); err != nil {
@@ -322,24 +393,24 @@ func (u *PiUser) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// UnmarshalJSON reads pi's shape, and refuses a message of another role.
+// UnmarshalJSON reads pi's shape, and refuses a message with another role.
 func (a *PiAssistant) UnmarshalJSON(text []byte) error {
 	var j piAssistantJSON
 	if err := readPi(text, &j, &j.Role, a.PiRole()); err != nil {
 		return err
 	}
-	*a = PiAssistant{j.Harness, j.Content, j.API, j.Provider, j.Model, j.ResponseID, j.Usage, j.StopReason, j.ErrorMessage,
+	*a = PiAssistant{j.Harness, j.Turn, j.Content, j.API, j.Provider, j.Model, j.ResponseID, j.Usage, j.StopReason, j.ErrorMessage,
 		j.Timestamp, j.DurationMS}
 	return nil
 }
 
-// UnmarshalJSON reads pi's shape, and refuses a message of another role.
+// UnmarshalJSON reads pi's shape, and refuses a message with another role.
 func (r *PiToolResult) UnmarshalJSON(text []byte) error {
 	var j piToolResultJSON
 	if err := readPi(text, &j, &j.Role, r.PiRole()); err != nil {
 		return err
 	}
-	*r = PiToolResult{j.Harness, j.ToolCallID, j.ToolName, j.Content, j.IsError, j.Timestamp, j.DurationMS}
+	*r = PiToolResult{j.Harness, j.Turn, j.ToolCallID, j.ToolName, j.Content, j.IsError, j.Timestamp, j.DurationMS}
 	return nil
 }
 
@@ -347,8 +418,24 @@ func readPi(text []byte, into any, role *string, want string) error {
 	if err := json.Unmarshal(text, into); err != nil {
 		return err
 	}
-	if *role != want {
+	if *role != "" && *role != want {
 		return fmt.Errorf("entry: the message's role is %q, not %q", *role, want)
 	}
 	return nil
+}
+
+// PiChunk is a piece of an answer that a model is writing (pi.chunk). It is not an entry: it reaches those who watch a
+// thread as a line of JSON in a delta, whose entry id begins with the id of the step's entry.
+type PiChunk struct {
+	// Kind is "text", "thinking", "call_start", "call_args", "call_end" or "retry".
+	Kind string `json:"kind"`
+	// Block is the index of the block that it belongs to.
+	Block int `json:"block"`
+	// Text is what is added to the block; for a retry, why the request is sent again.
+	Text string `json:"text,omitempty"`
+	// CallID and Name are those of a tool call, in its start; its other chunks have the CallID.
+	CallID string `json:"call_id,omitempty"`
+	Name   string `json:"name,omitempty"`
+	// DelayMS is how long a retry waits, in milliseconds.
+	DelayMS int64 `json:"delay_ms,omitempty"`
 }

@@ -62,6 +62,12 @@ var good = map[string]func(things) proto.Message{
 	"ThreadService.CancelCommand": func(of things) proto.Message {
 		return &arbev1.CancelCommandRequest{ThreadId: of.thread, CommandId: of.command}
 	},
+	"ThreadService.StopTurn": func(of things) proto.Message {
+		return &arbev1.StopTurnRequest{ThreadId: of.thread, TurnId: of.turn}
+	},
+	"ThreadService.RetryTurn": func(of things) proto.Message {
+		return &arbev1.RetryTurnRequest{ThreadId: of.thread, TurnId: of.turn}
+	},
 	"EntryService.Say": func(of things) proto.Message { return &arbev1.SayRequest{ThreadId: of.thread, Text: "hello"} },
 	"EntryService.Append": func(of things) proto.Message {
 		return &arbev1.AppendRequest{ThreadId: of.thread, Type: "chat", Payload: chat("hello")}

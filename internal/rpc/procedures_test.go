@@ -74,6 +74,8 @@ ThreadService.RunCommand             401    401     401     401     404      ok 
 ThreadService.ReadOutput             401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.WriteInput             401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.CancelCommand          401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+ThreadService.StopTurn               401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+ThreadService.RetryTurn              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 
 # Credentials. A limited one creates no other, and revokes no other API key; a house's key revokes the tokens of its
 # threads, which ends access and gives none. The key to revoke is another key of the member.
@@ -107,7 +109,7 @@ func refusalText(procedure, principal, outcome string) []string {
 }
 
 // things are the targets of calls: one of each kind, in one house.
-type things struct{ house, thread, command, environment, sandbox, agent, key, artifact, member, invite string }
+type things struct{ house, thread, command, environment, sandbox, agent, key, artifact, member, invite, turn string }
 
 // call calls one procedure with some things.
 type call func(context.Context, *arbe.Client, things) error
@@ -237,6 +239,12 @@ var procedures = map[string]call{
 	"ThreadService.CancelCommand": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: of.thread, CommandId: of.command}))
 	},
+	"ThreadService.StopTurn": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Threads.StopTurn(ctx, &arbev1.StopTurnRequest{ThreadId: of.thread, TurnId: of.turn}))
+	},
+	"ThreadService.RetryTurn": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Threads.RetryTurn(ctx, &arbev1.RetryTurnRequest{ThreadId: of.thread, TurnId: of.turn}))
+	},
 	"EntryService.Say": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Entries.Say(ctx, &arbev1.SayRequest{ThreadId: of.thread, Text: "hello"}))
 	},
@@ -363,7 +371,7 @@ func TestWhatIsNotThereAndWhatIsAnothersLookTheSame(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	cast := authtest.New(t, b.Database, b.auth)
-	unknown := things{"0nosuchh0us", "0nosuchthread", "nosuchcommand", "0nosuchenv", "0nosuchbox", uuid.NewString(), "0nosuchkey", "0nosuchartifact", uuid.NewString(), "0nosuchinvite"}
+	unknown := things{"0nosuchh0us", "0nosuchthread", "nosuchcommand", "0nosuchenv", "0nosuchbox", uuid.NewString(), "0nosuchkey", "0nosuchartifact", uuid.NewString(), "0nosuchinvite", "0nosuchturn"}
 	table := authtest.Table(t, access)
 	for name, call := range procedures {
 		if outcome := table[name]["outsider"]; outcome != "404" && outcome != "-" {
@@ -424,6 +432,10 @@ func (b *bench) things(t *testing.T, cast *authtest.Cast, house string) things {
 		select id, 1, house_id, 'c1', 'command', '{"command":"true","separate":true,"input":true}'::json, now() from streams where name = 'arbe-thread-' || $1
 		union all
 		select id, 2, house_id, 'c1.result', 'command_result', '{"command_id":"c1"}'::json, now() from streams where name = 'arbe-thread-' || $1`, made.thread)
+	// A turn that failed: to stop it has no effect.
+	err := b.owner.QueryRow(t.Context(), `insert into turns (house_id, thread_id, agent_id, entry_id, reason, status, ended_at, asked, asked_seqs)
+		values ($1, $2, $3, 'c1', 'mention', 'failed', now(), '{c1}', '{1}') returning id`, house, made.thread, made.agent).Scan(&made.turn)
+	must(t, err)
 	return made
 }
 

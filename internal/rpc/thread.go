@@ -8,6 +8,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/turn"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -167,4 +168,25 @@ func (s *threadService) CancelCommand(ctx context.Context, req *arbev1.CancelCom
 		return &arbev1.CancelCommandResponse{CommandIds: cancelled}, err
 	}
 	return &arbev1.CancelCommandResponse{}, s.Dispatcher.CancelCommand(ctx, scope, req.GetThreadId(), req.GetCommandId(), with)
+}
+
+func (s *threadService) StopTurn(ctx context.Context, req *arbev1.StopTurnRequest) (*arbev1.StopTurnResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	if req.GetAll() == (req.GetTurnId() != "") {
+		return nil, fault.New(fault.Invalid, "turn_id: send either turn_id or all", "give the id of a turn, or all")
+	}
+	found, err := s.Dispatcher.StopTurns(ctx, scope, req.GetThreadId(), req.GetTurnId())
+	return &arbev1.StopTurnResponse{TurnIds: each(found, func(t turn.Turn) string { return t.ID })}, err
+}
+
+func (s *threadService) RetryTurn(ctx context.Context, req *arbev1.RetryTurnRequest) (*arbev1.RetryTurnResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
+	if err != nil {
+		return nil, err
+	}
+	again, err := s.Dispatcher.RetryTurn(ctx, scope, req.GetThreadId(), req.GetTurnId())
+	return &arbev1.RetryTurnResponse{TurnId: again}, err
 }

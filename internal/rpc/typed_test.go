@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -20,7 +21,16 @@ func fill(v reflect.Value) {
 		for i := range v.NumField() {
 			fill(v.Field(i))
 		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Float64:
+		v.SetFloat(0.5)
 	case reflect.Slice:
+		if v.Type() == reflect.TypeFor[json.RawMessage]() {
+			v.Set(reflect.ValueOf(json.RawMessage(`{"key":"text"}`)))
+			return
+		}
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		fill(v.Index(0))
 	case reflect.String:
@@ -85,7 +95,8 @@ func TestEveryKindHasAMessageWithTheFieldsOfItsPayload(t *testing.T) {
 			if field == nil || field != typedFields[k.Type] {
 				t.Fatalf("its payload becomes %v", field)
 			}
-			text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(e.Get(field).Message().Interface())
+			// Pi's payloads have names in lowerCamelCase, which the JSON of protobuf has too.
+			text, err := protojson.MarshalOptions{UseProtoNames: !strings.HasPrefix(k.Type, "pi.")}.Marshal(e.Get(field).Message().Interface())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -57,6 +57,15 @@ type Entry struct {
 	//	*Entry_MemberRemoved
 	//	*Entry_RoleChanged
 	//	*Entry_EnvironmentPrepared
+	//	*Entry_PiAssistant
+	//	*Entry_PiToolResult
+	//	*Entry_PiCompaction
+	//	*Entry_TurnStarted
+	//	*Entry_TurnSteered
+	//	*Entry_TurnWaiting
+	//	*Entry_LimitNear
+	//	*Entry_TurnEnded
+	//	*Entry_Skipped
 	Typed         isEntry_Typed `protobuf_oneof:"typed"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -274,6 +283,87 @@ func (x *Entry) GetEnvironmentPrepared() *EnvironmentPrepared {
 	return nil
 }
 
+func (x *Entry) GetPiAssistant() *PiAssistant {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_PiAssistant); ok {
+			return x.PiAssistant
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetPiToolResult() *PiToolResult {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_PiToolResult); ok {
+			return x.PiToolResult
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetPiCompaction() *PiCompaction {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_PiCompaction); ok {
+			return x.PiCompaction
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetTurnStarted() *TurnStarted {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_TurnStarted); ok {
+			return x.TurnStarted
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetTurnSteered() *TurnSteered {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_TurnSteered); ok {
+			return x.TurnSteered
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetTurnWaiting() *TurnWaiting {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_TurnWaiting); ok {
+			return x.TurnWaiting
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetLimitNear() *LimitNear {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_LimitNear); ok {
+			return x.LimitNear
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetTurnEnded() *TurnEnded {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_TurnEnded); ok {
+			return x.TurnEnded
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetSkipped() *Skipped {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_Skipped); ok {
+			return x.Skipped
+		}
+	}
+	return nil
+}
+
 type isEntry_Typed interface {
 	isEntry_Typed()
 }
@@ -334,6 +424,42 @@ type Entry_EnvironmentPrepared struct {
 	EnvironmentPrepared *EnvironmentPrepared `protobuf:"bytes,23,opt,name=environment_prepared,json=environmentPrepared,proto3,oneof"`
 }
 
+type Entry_PiAssistant struct {
+	PiAssistant *PiAssistant `protobuf:"bytes,24,opt,name=pi_assistant,json=piAssistant,proto3,oneof"`
+}
+
+type Entry_PiToolResult struct {
+	PiToolResult *PiToolResult `protobuf:"bytes,25,opt,name=pi_tool_result,json=piToolResult,proto3,oneof"`
+}
+
+type Entry_PiCompaction struct {
+	PiCompaction *PiCompaction `protobuf:"bytes,26,opt,name=pi_compaction,json=piCompaction,proto3,oneof"`
+}
+
+type Entry_TurnStarted struct {
+	TurnStarted *TurnStarted `protobuf:"bytes,27,opt,name=turn_started,json=turnStarted,proto3,oneof"`
+}
+
+type Entry_TurnSteered struct {
+	TurnSteered *TurnSteered `protobuf:"bytes,28,opt,name=turn_steered,json=turnSteered,proto3,oneof"`
+}
+
+type Entry_TurnWaiting struct {
+	TurnWaiting *TurnWaiting `protobuf:"bytes,29,opt,name=turn_waiting,json=turnWaiting,proto3,oneof"`
+}
+
+type Entry_LimitNear struct {
+	LimitNear *LimitNear `protobuf:"bytes,30,opt,name=limit_near,json=limitNear,proto3,oneof"`
+}
+
+type Entry_TurnEnded struct {
+	TurnEnded *TurnEnded `protobuf:"bytes,31,opt,name=turn_ended,json=turnEnded,proto3,oneof"`
+}
+
+type Entry_Skipped struct {
+	Skipped *Skipped `protobuf:"bytes,32,opt,name=skipped,proto3,oneof"`
+}
+
 func (*Entry_Chat) isEntry_Typed() {}
 
 func (*Entry_Command) isEntry_Typed() {}
@@ -361,6 +487,24 @@ func (*Entry_MemberRemoved) isEntry_Typed() {}
 func (*Entry_RoleChanged) isEntry_Typed() {}
 
 func (*Entry_EnvironmentPrepared) isEntry_Typed() {}
+
+func (*Entry_PiAssistant) isEntry_Typed() {}
+
+func (*Entry_PiToolResult) isEntry_Typed() {}
+
+func (*Entry_PiCompaction) isEntry_Typed() {}
+
+func (*Entry_TurnStarted) isEntry_Typed() {}
+
+func (*Entry_TurnSteered) isEntry_Typed() {}
+
+func (*Entry_TurnWaiting) isEntry_Typed() {}
+
+func (*Entry_LimitNear) isEntry_Typed() {}
+
+func (*Entry_TurnEnded) isEntry_Typed() {}
+
+func (*Entry_Skipped) isEntry_Typed() {}
 
 // Delta is a piece of an unfinished entry: text as it streams, output of a running command. It is not part of the log;
 // the entry with the same id replaces all of its deltas.
@@ -1094,7 +1238,7 @@ var File_arbe_v1_entry_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/entry.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\b\n" +
+	"\x13arbe/v1/entry.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x94\f\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1b\n" +
@@ -1117,7 +1261,18 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\rmember_joined\x18\x14 \x01(\v2\x15.arbe.v1.MemberJoinedH\x00R\fmemberJoined\x12?\n" +
 	"\x0emember_removed\x18\x15 \x01(\v2\x16.arbe.v1.MemberRemovedH\x00R\rmemberRemoved\x129\n" +
 	"\frole_changed\x18\x16 \x01(\v2\x14.arbe.v1.RoleChangedH\x00R\vroleChanged\x12Q\n" +
-	"\x14environment_prepared\x18\x17 \x01(\v2\x1c.arbe.v1.EnvironmentPreparedH\x00R\x13environmentPreparedB\a\n" +
+	"\x14environment_prepared\x18\x17 \x01(\v2\x1c.arbe.v1.EnvironmentPreparedH\x00R\x13environmentPrepared\x129\n" +
+	"\fpi_assistant\x18\x18 \x01(\v2\x14.arbe.v1.PiAssistantH\x00R\vpiAssistant\x12=\n" +
+	"\x0epi_tool_result\x18\x19 \x01(\v2\x15.arbe.v1.PiToolResultH\x00R\fpiToolResult\x12<\n" +
+	"\rpi_compaction\x18\x1a \x01(\v2\x15.arbe.v1.PiCompactionH\x00R\fpiCompaction\x129\n" +
+	"\fturn_started\x18\x1b \x01(\v2\x14.arbe.v1.TurnStartedH\x00R\vturnStarted\x129\n" +
+	"\fturn_steered\x18\x1c \x01(\v2\x14.arbe.v1.TurnSteeredH\x00R\vturnSteered\x129\n" +
+	"\fturn_waiting\x18\x1d \x01(\v2\x14.arbe.v1.TurnWaitingH\x00R\vturnWaiting\x123\n" +
+	"\n" +
+	"limit_near\x18\x1e \x01(\v2\x12.arbe.v1.LimitNearH\x00R\tlimitNear\x123\n" +
+	"\n" +
+	"turn_ended\x18\x1f \x01(\v2\x12.arbe.v1.TurnEndedH\x00R\tturnEnded\x12,\n" +
+	"\askipped\x18  \x01(\v2\x10.arbe.v1.SkippedH\x00R\askippedB\a\n" +
 	"\x05typed\"N\n" +
 	"\x05Delta\x12\x19\n" +
 	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x16\n" +
@@ -1212,6 +1367,15 @@ var file_arbe_v1_entry_proto_goTypes = []any{
 	(*MemberRemoved)(nil),         // 24: arbe.v1.MemberRemoved
 	(*RoleChanged)(nil),           // 25: arbe.v1.RoleChanged
 	(*EnvironmentPrepared)(nil),   // 26: arbe.v1.EnvironmentPrepared
+	(*PiAssistant)(nil),           // 27: arbe.v1.PiAssistant
+	(*PiToolResult)(nil),          // 28: arbe.v1.PiToolResult
+	(*PiCompaction)(nil),          // 29: arbe.v1.PiCompaction
+	(*TurnStarted)(nil),           // 30: arbe.v1.TurnStarted
+	(*TurnSteered)(nil),           // 31: arbe.v1.TurnSteered
+	(*TurnWaiting)(nil),           // 32: arbe.v1.TurnWaiting
+	(*LimitNear)(nil),             // 33: arbe.v1.LimitNear
+	(*TurnEnded)(nil),             // 34: arbe.v1.TurnEnded
+	(*Skipped)(nil),               // 35: arbe.v1.Skipped
 }
 var file_arbe_v1_entry_proto_depIdxs = []int32{
 	12, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
@@ -1229,27 +1393,36 @@ var file_arbe_v1_entry_proto_depIdxs = []int32{
 	24, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
 	25, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
 	26, // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
-	0,  // 15: arbe.v1.SayResponse.entry:type_name -> arbe.v1.Entry
-	13, // 16: arbe.v1.AppendRequest.chat:type_name -> arbe.v1.Chat
-	0,  // 17: arbe.v1.AppendResponse.entry:type_name -> arbe.v1.Entry
-	0,  // 18: arbe.v1.ListResponse.entries:type_name -> arbe.v1.Entry
-	0,  // 19: arbe.v1.TailResponse.entry:type_name -> arbe.v1.Entry
-	1,  // 20: arbe.v1.TailResponse.delta:type_name -> arbe.v1.Delta
-	10, // 21: arbe.v1.TailResponse.caught_up:type_name -> arbe.v1.CaughtUp
-	11, // 22: arbe.v1.TailResponse.alive:type_name -> arbe.v1.Alive
-	2,  // 23: arbe.v1.EntryService.Say:input_type -> arbe.v1.SayRequest
-	4,  // 24: arbe.v1.EntryService.Append:input_type -> arbe.v1.AppendRequest
-	6,  // 25: arbe.v1.EntryService.List:input_type -> arbe.v1.ListRequest
-	8,  // 26: arbe.v1.EntryService.Tail:input_type -> arbe.v1.TailRequest
-	3,  // 27: arbe.v1.EntryService.Say:output_type -> arbe.v1.SayResponse
-	5,  // 28: arbe.v1.EntryService.Append:output_type -> arbe.v1.AppendResponse
-	7,  // 29: arbe.v1.EntryService.List:output_type -> arbe.v1.ListResponse
-	9,  // 30: arbe.v1.EntryService.Tail:output_type -> arbe.v1.TailResponse
-	27, // [27:31] is the sub-list for method output_type
-	23, // [23:27] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	27, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
+	28, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
+	29, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
+	30, // 18: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
+	31, // 19: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
+	32, // 20: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
+	33, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
+	34, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
+	35, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
+	0,  // 24: arbe.v1.SayResponse.entry:type_name -> arbe.v1.Entry
+	13, // 25: arbe.v1.AppendRequest.chat:type_name -> arbe.v1.Chat
+	0,  // 26: arbe.v1.AppendResponse.entry:type_name -> arbe.v1.Entry
+	0,  // 27: arbe.v1.ListResponse.entries:type_name -> arbe.v1.Entry
+	0,  // 28: arbe.v1.TailResponse.entry:type_name -> arbe.v1.Entry
+	1,  // 29: arbe.v1.TailResponse.delta:type_name -> arbe.v1.Delta
+	10, // 30: arbe.v1.TailResponse.caught_up:type_name -> arbe.v1.CaughtUp
+	11, // 31: arbe.v1.TailResponse.alive:type_name -> arbe.v1.Alive
+	2,  // 32: arbe.v1.EntryService.Say:input_type -> arbe.v1.SayRequest
+	4,  // 33: arbe.v1.EntryService.Append:input_type -> arbe.v1.AppendRequest
+	6,  // 34: arbe.v1.EntryService.List:input_type -> arbe.v1.ListRequest
+	8,  // 35: arbe.v1.EntryService.Tail:input_type -> arbe.v1.TailRequest
+	3,  // 36: arbe.v1.EntryService.Say:output_type -> arbe.v1.SayResponse
+	5,  // 37: arbe.v1.EntryService.Append:output_type -> arbe.v1.AppendResponse
+	7,  // 38: arbe.v1.EntryService.List:output_type -> arbe.v1.ListResponse
+	9,  // 39: arbe.v1.EntryService.Tail:output_type -> arbe.v1.TailResponse
+	36, // [36:40] is the sub-list for method output_type
+	32, // [32:36] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_entry_proto_init() }
@@ -1273,6 +1446,15 @@ func file_arbe_v1_entry_proto_init() {
 		(*Entry_MemberRemoved)(nil),
 		(*Entry_RoleChanged)(nil),
 		(*Entry_EnvironmentPrepared)(nil),
+		(*Entry_PiAssistant)(nil),
+		(*Entry_PiToolResult)(nil),
+		(*Entry_PiCompaction)(nil),
+		(*Entry_TurnStarted)(nil),
+		(*Entry_TurnSteered)(nil),
+		(*Entry_TurnWaiting)(nil),
+		(*Entry_LimitNear)(nil),
+		(*Entry_TurnEnded)(nil),
+		(*Entry_Skipped)(nil),
 	}
 	file_arbe_v1_entry_proto_msgTypes[9].OneofWrappers = []any{
 		(*TailResponse_Entry)(nil),

@@ -9,6 +9,7 @@ package arbev1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	structpb "google.golang.org/protobuf/types/known/structpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -27,7 +28,9 @@ type Chat struct {
 	// Markdown.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
 	// The id of the entry that it answers; empty for none.
-	ReplyTo       string `protobuf:"bytes,2,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
+	ReplyTo string `protobuf:"bytes,2,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
+	// What a bot did for this answer; not set in every other chat.
+	Turn          *TurnSummary `protobuf:"bytes,3,opt,name=turn,proto3" json:"turn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -74,6 +77,13 @@ func (x *Chat) GetReplyTo() string {
 		return x.ReplyTo
 	}
 	return ""
+}
+
+func (x *Chat) GetTurn() *TurnSummary {
+	if x != nil {
+		return x.Turn
+	}
+	return nil
 }
 
 // Command is a command that somebody requested: "command". It has a line for the shell or an argv.
@@ -1127,14 +1137,1343 @@ func (x *RoleChanged) GetBy() string {
 	return ""
 }
 
+// TurnSummary is what a bot's turn did and used.
+type TurnSummary struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	TurnId string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// The ids of the entries that it answers.
+	Answers []string `protobuf:"bytes,2,rep,name=answers,proto3" json:"answers,omitempty"`
+	// The model that wrote the answer: "anthropic/claude-sonnet-4-6".
+	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
+	// The number of model calls, and of the commands that it ran.
+	Steps      int32      `protobuf:"varint,4,opt,name=steps,proto3" json:"steps,omitempty"`
+	Commands   int32      `protobuf:"varint,5,opt,name=commands,proto3" json:"commands,omitempty"`
+	Usage      *TurnUsage `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
+	DurationMs int64      `protobuf:"varint,7,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	// The answer is incomplete, because the model reached its limit of tokens.
+	Cut           bool `protobuf:"varint,8,opt,name=cut,proto3" json:"cut,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnSummary) Reset() {
+	*x = TurnSummary{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnSummary) ProtoMessage() {}
+
+func (x *TurnSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnSummary.ProtoReflect.Descriptor instead.
+func (*TurnSummary) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *TurnSummary) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *TurnSummary) GetAnswers() []string {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+func (x *TurnSummary) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *TurnSummary) GetSteps() int32 {
+	if x != nil {
+		return x.Steps
+	}
+	return 0
+}
+
+func (x *TurnSummary) GetCommands() int32 {
+	if x != nil {
+		return x.Commands
+	}
+	return 0
+}
+
+func (x *TurnSummary) GetUsage() *TurnUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *TurnSummary) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
+func (x *TurnSummary) GetCut() bool {
+	if x != nil {
+		return x.Cut
+	}
+	return false
+}
+
+// TurnUsage is what the model calls of a turn used.
+type TurnUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Tokens that were read without a cache, were written, were read from a cache, and were put into one.
+	Input      int64 `protobuf:"varint,1,opt,name=input,proto3" json:"input,omitempty"`
+	Output     int64 `protobuf:"varint,2,opt,name=output,proto3" json:"output,omitempty"`
+	CacheRead  int64 `protobuf:"varint,3,opt,name=cache_read,json=cacheRead,proto3" json:"cache_read,omitempty"`
+	CacheWrite int64 `protobuf:"varint,4,opt,name=cache_write,json=cacheWrite,proto3" json:"cache_write,omitempty"`
+	// Millionths of a US dollar.
+	CostMicros int64 `protobuf:"varint,5,opt,name=cost_micros,json=costMicros,proto3" json:"cost_micros,omitempty"`
+	// The cost leaves out calls of a model whose price is not known.
+	CostUnknown   bool `protobuf:"varint,6,opt,name=cost_unknown,json=costUnknown,proto3" json:"cost_unknown,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnUsage) Reset() {
+	*x = TurnUsage{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnUsage) ProtoMessage() {}
+
+func (x *TurnUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnUsage.ProtoReflect.Descriptor instead.
+func (*TurnUsage) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *TurnUsage) GetInput() int64 {
+	if x != nil {
+		return x.Input
+	}
+	return 0
+}
+
+func (x *TurnUsage) GetOutput() int64 {
+	if x != nil {
+		return x.Output
+	}
+	return 0
+}
+
+func (x *TurnUsage) GetCacheRead() int64 {
+	if x != nil {
+		return x.CacheRead
+	}
+	return 0
+}
+
+func (x *TurnUsage) GetCacheWrite() int64 {
+	if x != nil {
+		return x.CacheWrite
+	}
+	return 0
+}
+
+func (x *TurnUsage) GetCostMicros() int64 {
+	if x != nil {
+		return x.CostMicros
+	}
+	return 0
+}
+
+func (x *TurnUsage) GetCostUnknown() bool {
+	if x != nil {
+		return x.CostUnknown
+	}
+	return false
+}
+
+// TurnStarted says that a bot began a turn, and why: "signal.dispatch.turn_started".
+type TurnStarted struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	TurnId string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// The bot.
+	AgentId string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// The entry that asked.
+	EntryId string `protobuf:"bytes,3,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	// "mention", "always", "ambient" or "retry".
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The activation policy that matched.
+	PolicyId      string `protobuf:"bytes,5,opt,name=policy_id,json=policyId,proto3" json:"policy_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnStarted) Reset() {
+	*x = TurnStarted{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnStarted) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnStarted) ProtoMessage() {}
+
+func (x *TurnStarted) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnStarted.ProtoReflect.Descriptor instead.
+func (*TurnStarted) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *TurnStarted) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *TurnStarted) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *TurnStarted) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *TurnStarted) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *TurnStarted) GetPolicyId() string {
+	if x != nil {
+		return x.PolicyId
+	}
+	return ""
+}
+
+// TurnSteered says that an entry was passed to a running turn: "signal.dispatch.turn_steered".
+type TurnSteered struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TurnId        string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	AgentId       string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	EntryId       string                 `protobuf:"bytes,3,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnSteered) Reset() {
+	*x = TurnSteered{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnSteered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnSteered) ProtoMessage() {}
+
+func (x *TurnSteered) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnSteered.ProtoReflect.Descriptor instead.
+func (*TurnSteered) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *TurnSteered) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *TurnSteered) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *TurnSteered) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *TurnSteered) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// TurnWaiting says that a turn waits for its model's provider: "signal.dispatch.turn_waiting".
+type TurnWaiting struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	TurnId  string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	AgentId string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// The kind of the error, in one word, and the error, for people.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	DelayMs       int64  `protobuf:"varint,5,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnWaiting) Reset() {
+	*x = TurnWaiting{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnWaiting) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnWaiting) ProtoMessage() {}
+
+func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnWaiting.ProtoReflect.Descriptor instead.
+func (*TurnWaiting) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *TurnWaiting) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *TurnWaiting) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *TurnWaiting) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *TurnWaiting) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *TurnWaiting) GetDelayMs() int64 {
+	if x != nil {
+		return x.DelayMs
+	}
+	return 0
+}
+
+// LimitNear says that a turn has used most of one of its limits: "signal.dispatch.limit_near".
+type LimitNear struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	TurnId  string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	AgentId string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// "turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day" or "house_usd_day".
+	Limit         string  `protobuf:"bytes,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	Used          float64 `protobuf:"fixed64,4,opt,name=used,proto3" json:"used,omitempty"`
+	Max           float64 `protobuf:"fixed64,5,opt,name=max,proto3" json:"max,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LimitNear) Reset() {
+	*x = LimitNear{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LimitNear) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LimitNear) ProtoMessage() {}
+
+func (x *LimitNear) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LimitNear.ProtoReflect.Descriptor instead.
+func (*LimitNear) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *LimitNear) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *LimitNear) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *LimitNear) GetLimit() string {
+	if x != nil {
+		return x.Limit
+	}
+	return ""
+}
+
+func (x *LimitNear) GetUsed() float64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *LimitNear) GetMax() float64 {
+	if x != nil {
+		return x.Max
+	}
+	return 0
+}
+
+// TurnEnded says that a turn ended without an answer: "signal.dispatch.turn_ended".
+type TurnEnded struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	TurnId  string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	AgentId string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	EntryId string                 `protobuf:"bytes,3,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	// "failed", "stopped", "limited" or "silent".
+	Outcome string `protobuf:"bytes,4,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// The kind of the error, or the limit, in one word.
+	Reason string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	// What happened and what to do now, for people.
+	Message string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	Next    string `protobuf:"bytes,7,opt,name=next,proto3" json:"next,omitempty"`
+	// The agent that stopped it.
+	StoppedBy     string       `protobuf:"bytes,8,opt,name=stopped_by,json=stoppedBy,proto3" json:"stopped_by,omitempty"`
+	Summary       *TurnSummary `protobuf:"bytes,9,opt,name=summary,proto3" json:"summary,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnEnded) Reset() {
+	*x = TurnEnded{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnEnded) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnEnded) ProtoMessage() {}
+
+func (x *TurnEnded) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnEnded.ProtoReflect.Descriptor instead.
+func (*TurnEnded) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *TurnEnded) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *TurnEnded) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *TurnEnded) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *TurnEnded) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *TurnEnded) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *TurnEnded) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *TurnEnded) GetNext() string {
+	if x != nil {
+		return x.Next
+	}
+	return ""
+}
+
+func (x *TurnEnded) GetStoppedBy() string {
+	if x != nil {
+		return x.StoppedBy
+	}
+	return ""
+}
+
+func (x *TurnEnded) GetSummary() *TurnSummary {
+	if x != nil {
+		return x.Summary
+	}
+	return nil
+}
+
+// Skipped says that a bot did not answer an entry although one of its policies matched: "signal.dispatch.skipped".
+type Skipped struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	EntryId string                 `protobuf:"bytes,2,opt,name=entry_id,json=entryId,proto3" json:"entry_id,omitempty"`
+	// One word, and the same as a sentence for people.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Explanation   string `protobuf:"bytes,4,opt,name=explanation,proto3" json:"explanation,omitempty"`
+	PolicyId      string `protobuf:"bytes,5,opt,name=policy_id,json=policyId,proto3" json:"policy_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Skipped) Reset() {
+	*x = Skipped{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Skipped) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Skipped) ProtoMessage() {}
+
+func (x *Skipped) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Skipped.ProtoReflect.Descriptor instead.
+func (*Skipped) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *Skipped) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *Skipped) GetEntryId() string {
+	if x != nil {
+		return x.EntryId
+	}
+	return ""
+}
+
+func (x *Skipped) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Skipped) GetExplanation() string {
+	if x != nil {
+		return x.Explanation
+	}
+	return ""
+}
+
+func (x *Skipped) GetPolicyId() string {
+	if x != nil {
+		return x.PolicyId
+	}
+	return ""
+}
+
+// PiAssistant is one step of a bot or a coding agent, in the shape of pi's sessions: "pi.assistant". Its JSON has the
+// names of its fields in lowerCamelCase.
+type PiAssistant struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Role       string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Harness    string                 `protobuf:"bytes,2,opt,name=harness,proto3" json:"harness,omitempty"`
+	Turn       string                 `protobuf:"bytes,3,opt,name=turn,proto3" json:"turn,omitempty"`
+	Content    []*PiBlock             `protobuf:"bytes,4,rep,name=content,proto3" json:"content,omitempty"`
+	Api        string                 `protobuf:"bytes,5,opt,name=api,proto3" json:"api,omitempty"`
+	Provider   string                 `protobuf:"bytes,6,opt,name=provider,proto3" json:"provider,omitempty"`
+	Model      string                 `protobuf:"bytes,7,opt,name=model,proto3" json:"model,omitempty"`
+	ResponseId string                 `protobuf:"bytes,8,opt,name=response_id,json=responseId,proto3" json:"response_id,omitempty"`
+	Usage      *PiUsage               `protobuf:"bytes,9,opt,name=usage,proto3" json:"usage,omitempty"`
+	// "stop", "length", "toolUse", "error" or "aborted".
+	StopReason   string `protobuf:"bytes,10,opt,name=stop_reason,json=stopReason,proto3" json:"stop_reason,omitempty"`
+	ErrorMessage string `protobuf:"bytes,11,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
+	// Milliseconds since 1970.
+	Timestamp     int64 `protobuf:"varint,12,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
+	DurationMs    int64 `protobuf:"varint,13,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PiAssistant) Reset() {
+	*x = PiAssistant{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PiAssistant) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PiAssistant) ProtoMessage() {}
+
+func (x *PiAssistant) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PiAssistant.ProtoReflect.Descriptor instead.
+func (*PiAssistant) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *PiAssistant) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *PiAssistant) GetHarness() string {
+	if x != nil {
+		return x.Harness
+	}
+	return ""
+}
+
+func (x *PiAssistant) GetTurn() string {
+	if x != nil {
+		return x.Turn
+	}
+	return ""
+}
+
+func (x *PiAssistant) GetContent() []*PiBlock {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+func (x *PiAssistant) GetApi() string {
+	if x != nil {
+		return x.Api
+	}
+	return ""
+}
+
+func (x *PiAssistant) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *PiAssistant) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *PiAssistant) GetResponseId() string {
+	if x != nil {
+		return x.ResponseId
+	}
+	return ""
+}
+
+func (x *PiAssistant) GetUsage() *PiUsage {
+	if x != nil {
+		return x.Usage
+	}
+	return nil
+}
+
+func (x *PiAssistant) GetStopReason() string {
+	if x != nil {
+		return x.StopReason
+	}
+	return ""
+}
+
+func (x *PiAssistant) GetErrorMessage() string {
+	if x != nil {
+		return x.ErrorMessage
+	}
+	return ""
+}
+
+func (x *PiAssistant) GetTimestamp() int64 {
+	if x != nil {
+		return x.Timestamp
+	}
+	return 0
+}
+
+func (x *PiAssistant) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
+// PiToolResult is the result of one tool call: "pi.tool_result".
+type PiToolResult struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Harness       string                 `protobuf:"bytes,2,opt,name=harness,proto3" json:"harness,omitempty"`
+	Turn          string                 `protobuf:"bytes,3,opt,name=turn,proto3" json:"turn,omitempty"`
+	ToolCallId    string                 `protobuf:"bytes,4,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	ToolName      string                 `protobuf:"bytes,5,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
+	Content       []*PiBlock             `protobuf:"bytes,6,rep,name=content,proto3" json:"content,omitempty"`
+	IsError       bool                   `protobuf:"varint,7,opt,name=is_error,json=isError,proto3" json:"is_error,omitempty"`
+	Timestamp     int64                  `protobuf:"varint,8,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
+	DurationMs    int64                  `protobuf:"varint,9,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PiToolResult) Reset() {
+	*x = PiToolResult{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PiToolResult) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PiToolResult) ProtoMessage() {}
+
+func (x *PiToolResult) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PiToolResult.ProtoReflect.Descriptor instead.
+func (*PiToolResult) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *PiToolResult) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *PiToolResult) GetHarness() string {
+	if x != nil {
+		return x.Harness
+	}
+	return ""
+}
+
+func (x *PiToolResult) GetTurn() string {
+	if x != nil {
+		return x.Turn
+	}
+	return ""
+}
+
+func (x *PiToolResult) GetToolCallId() string {
+	if x != nil {
+		return x.ToolCallId
+	}
+	return ""
+}
+
+func (x *PiToolResult) GetToolName() string {
+	if x != nil {
+		return x.ToolName
+	}
+	return ""
+}
+
+func (x *PiToolResult) GetContent() []*PiBlock {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+func (x *PiToolResult) GetIsError() bool {
+	if x != nil {
+		return x.IsError
+	}
+	return false
+}
+
+func (x *PiToolResult) GetTimestamp() int64 {
+	if x != nil {
+		return x.Timestamp
+	}
+	return 0
+}
+
+func (x *PiToolResult) GetDurationMs() int64 {
+	if x != nil {
+		return x.DurationMs
+	}
+	return 0
+}
+
+// PiBlock is one part of a message. Its type says which fields it has.
+type PiBlock struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "text", "thinking", "toolCall" or "image".
+	Type              string `protobuf:"bytes,1,opt,name=type,proto3" json:"type,omitempty"`
+	Text              string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	TextSignature     string `protobuf:"bytes,3,opt,name=text_signature,json=textSignature,proto3" json:"text_signature,omitempty"`
+	Thinking          string `protobuf:"bytes,4,opt,name=thinking,proto3" json:"thinking,omitempty"`
+	ThinkingSignature string `protobuf:"bytes,5,opt,name=thinking_signature,json=thinkingSignature,proto3" json:"thinking_signature,omitempty"`
+	Redacted          bool   `protobuf:"varint,6,opt,name=redacted,proto3" json:"redacted,omitempty"`
+	// The id, tool and arguments of a call.
+	Id               string          `protobuf:"bytes,7,opt,name=id,proto3" json:"id,omitempty"`
+	Name             string          `protobuf:"bytes,8,opt,name=name,proto3" json:"name,omitempty"`
+	Arguments        *structpb.Value `protobuf:"bytes,9,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	ThoughtSignature string          `protobuf:"bytes,10,opt,name=thought_signature,json=thoughtSignature,proto3" json:"thought_signature,omitempty"`
+	// An image in base64.
+	Data          string `protobuf:"bytes,11,opt,name=data,proto3" json:"data,omitempty"`
+	MimeType      string `protobuf:"bytes,12,opt,name=mime_type,json=mimeType,proto3" json:"mime_type,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PiBlock) Reset() {
+	*x = PiBlock{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PiBlock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PiBlock) ProtoMessage() {}
+
+func (x *PiBlock) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PiBlock.ProtoReflect.Descriptor instead.
+func (*PiBlock) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *PiBlock) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *PiBlock) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *PiBlock) GetTextSignature() string {
+	if x != nil {
+		return x.TextSignature
+	}
+	return ""
+}
+
+func (x *PiBlock) GetThinking() string {
+	if x != nil {
+		return x.Thinking
+	}
+	return ""
+}
+
+func (x *PiBlock) GetThinkingSignature() string {
+	if x != nil {
+		return x.ThinkingSignature
+	}
+	return ""
+}
+
+func (x *PiBlock) GetRedacted() bool {
+	if x != nil {
+		return x.Redacted
+	}
+	return false
+}
+
+func (x *PiBlock) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PiBlock) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PiBlock) GetArguments() *structpb.Value {
+	if x != nil {
+		return x.Arguments
+	}
+	return nil
+}
+
+func (x *PiBlock) GetThoughtSignature() string {
+	if x != nil {
+		return x.ThoughtSignature
+	}
+	return ""
+}
+
+func (x *PiBlock) GetData() string {
+	if x != nil {
+		return x.Data
+	}
+	return ""
+}
+
+func (x *PiBlock) GetMimeType() string {
+	if x != nil {
+		return x.MimeType
+	}
+	return ""
+}
+
+// PiUsage counts the tokens of one call.
+type PiUsage struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Input       int64                  `protobuf:"varint,1,opt,name=input,proto3" json:"input,omitempty"`
+	Output      int64                  `protobuf:"varint,2,opt,name=output,proto3" json:"output,omitempty"`
+	CacheRead   int64                  `protobuf:"varint,3,opt,name=cache_read,json=cacheRead,proto3" json:"cache_read,omitempty"`
+	CacheWrite  int64                  `protobuf:"varint,4,opt,name=cache_write,json=cacheWrite,proto3" json:"cache_write,omitempty"`
+	TotalTokens int64                  `protobuf:"varint,5,opt,name=total_tokens,json=totalTokens,proto3" json:"total_tokens,omitempty"`
+	// Not set if the price is not known.
+	Cost          *PiCost `protobuf:"bytes,6,opt,name=cost,proto3" json:"cost,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PiUsage) Reset() {
+	*x = PiUsage{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PiUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PiUsage) ProtoMessage() {}
+
+func (x *PiUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PiUsage.ProtoReflect.Descriptor instead.
+func (*PiUsage) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *PiUsage) GetInput() int64 {
+	if x != nil {
+		return x.Input
+	}
+	return 0
+}
+
+func (x *PiUsage) GetOutput() int64 {
+	if x != nil {
+		return x.Output
+	}
+	return 0
+}
+
+func (x *PiUsage) GetCacheRead() int64 {
+	if x != nil {
+		return x.CacheRead
+	}
+	return 0
+}
+
+func (x *PiUsage) GetCacheWrite() int64 {
+	if x != nil {
+		return x.CacheWrite
+	}
+	return 0
+}
+
+func (x *PiUsage) GetTotalTokens() int64 {
+	if x != nil {
+		return x.TotalTokens
+	}
+	return 0
+}
+
+func (x *PiUsage) GetCost() *PiCost {
+	if x != nil {
+		return x.Cost
+	}
+	return nil
+}
+
+// PiCost is what tokens cost, in US dollars.
+type PiCost struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Input             float64                `protobuf:"fixed64,1,opt,name=input,proto3" json:"input,omitempty"`
+	Output            float64                `protobuf:"fixed64,2,opt,name=output,proto3" json:"output,omitempty"`
+	CacheRead         float64                `protobuf:"fixed64,3,opt,name=cache_read,json=cacheRead,proto3" json:"cache_read,omitempty"`
+	CacheWrite        float64                `protobuf:"fixed64,4,opt,name=cache_write,json=cacheWrite,proto3" json:"cache_write,omitempty"`
+	Total             float64                `protobuf:"fixed64,5,opt,name=total,proto3" json:"total,omitempty"`
+	TotalFromProvider bool                   `protobuf:"varint,6,opt,name=total_from_provider,json=totalFromProvider,proto3" json:"total_from_provider,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *PiCost) Reset() {
+	*x = PiCost{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PiCost) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PiCost) ProtoMessage() {}
+
+func (x *PiCost) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PiCost.ProtoReflect.Descriptor instead.
+func (*PiCost) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *PiCost) GetInput() float64 {
+	if x != nil {
+		return x.Input
+	}
+	return 0
+}
+
+func (x *PiCost) GetOutput() float64 {
+	if x != nil {
+		return x.Output
+	}
+	return 0
+}
+
+func (x *PiCost) GetCacheRead() float64 {
+	if x != nil {
+		return x.CacheRead
+	}
+	return 0
+}
+
+func (x *PiCost) GetCacheWrite() float64 {
+	if x != nil {
+		return x.CacheWrite
+	}
+	return 0
+}
+
+func (x *PiCost) GetTotal() float64 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+func (x *PiCost) GetTotalFromProvider() bool {
+	if x != nil {
+		return x.TotalFromProvider
+	}
+	return false
+}
+
+// PiCompaction is a summary of the older part of a transcript: "pi.compaction".
+type PiCompaction struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Harness string                 `protobuf:"bytes,1,opt,name=harness,proto3" json:"harness,omitempty"`
+	Turn    string                 `protobuf:"bytes,2,opt,name=turn,proto3" json:"turn,omitempty"`
+	Summary string                 `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
+	// The first entry that the summary does not cover.
+	FirstKeptSeq  int64 `protobuf:"varint,4,opt,name=first_kept_seq,json=firstKeptSeq,proto3" json:"first_kept_seq,omitempty"`
+	TokensBefore  int64 `protobuf:"varint,5,opt,name=tokens_before,json=tokensBefore,proto3" json:"tokens_before,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PiCompaction) Reset() {
+	*x = PiCompaction{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PiCompaction) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PiCompaction) ProtoMessage() {}
+
+func (x *PiCompaction) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PiCompaction.ProtoReflect.Descriptor instead.
+func (*PiCompaction) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *PiCompaction) GetHarness() string {
+	if x != nil {
+		return x.Harness
+	}
+	return ""
+}
+
+func (x *PiCompaction) GetTurn() string {
+	if x != nil {
+		return x.Turn
+	}
+	return ""
+}
+
+func (x *PiCompaction) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
+func (x *PiCompaction) GetFirstKeptSeq() int64 {
+	if x != nil {
+		return x.FirstKeptSeq
+	}
+	return 0
+}
+
+func (x *PiCompaction) GetTokensBefore() int64 {
+	if x != nil {
+		return x.TokensBefore
+	}
+	return 0
+}
+
 var File_arbe_v1_payload_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/payload.proto\x12\aarbe.v1\"5\n" +
+	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\"_\n" +
 	"\x04Chat\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
-	"\breply_to\x18\x02 \x01(\tR\areplyTo\"\xce\x01\n" +
+	"\breply_to\x18\x02 \x01(\tR\areplyTo\x12(\n" +
+	"\x04turn\x18\x03 \x01(\v2\x14.arbe.v1.TurnSummaryR\x04turn\"\xce\x01\n" +
 	"\aCommand\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x1d\n" +
@@ -1225,7 +2564,135 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04from\x18\x03 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x04 \x01(\tR\x02to\x12\x0e\n" +
-	"\x02by\x18\x05 \x01(\tR\x02byB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
+	"\x02by\x18\x05 \x01(\tR\x02by\"\xe5\x01\n" +
+	"\vTurnSummary\x12\x17\n" +
+	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x18\n" +
+	"\aanswers\x18\x02 \x03(\tR\aanswers\x12\x14\n" +
+	"\x05model\x18\x03 \x01(\tR\x05model\x12\x14\n" +
+	"\x05steps\x18\x04 \x01(\x05R\x05steps\x12\x1a\n" +
+	"\bcommands\x18\x05 \x01(\x05R\bcommands\x12(\n" +
+	"\x05usage\x18\x06 \x01(\v2\x12.arbe.v1.TurnUsageR\x05usage\x12\x1f\n" +
+	"\vduration_ms\x18\a \x01(\x03R\n" +
+	"durationMs\x12\x10\n" +
+	"\x03cut\x18\b \x01(\bR\x03cut\"\xbd\x01\n" +
+	"\tTurnUsage\x12\x14\n" +
+	"\x05input\x18\x01 \x01(\x03R\x05input\x12\x16\n" +
+	"\x06output\x18\x02 \x01(\x03R\x06output\x12\x1d\n" +
+	"\n" +
+	"cache_read\x18\x03 \x01(\x03R\tcacheRead\x12\x1f\n" +
+	"\vcache_write\x18\x04 \x01(\x03R\n" +
+	"cacheWrite\x12\x1f\n" +
+	"\vcost_micros\x18\x05 \x01(\x03R\n" +
+	"costMicros\x12!\n" +
+	"\fcost_unknown\x18\x06 \x01(\bR\vcostUnknown\"\x91\x01\n" +
+	"\vTurnStarted\x12\x17\n" +
+	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x19\n" +
+	"\bentry_id\x18\x03 \x01(\tR\aentryId\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1b\n" +
+	"\tpolicy_id\x18\x05 \x01(\tR\bpolicyId\"t\n" +
+	"\vTurnSteered\x12\x17\n" +
+	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x19\n" +
+	"\bentry_id\x18\x03 \x01(\tR\aentryId\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x8e\x01\n" +
+	"\vTurnWaiting\x12\x17\n" +
+	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage\x12\x19\n" +
+	"\bdelay_ms\x18\x05 \x01(\x03R\adelayMs\"{\n" +
+	"\tLimitNear\x12\x17\n" +
+	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\tR\x05limit\x12\x12\n" +
+	"\x04used\x18\x04 \x01(\x01R\x04used\x12\x10\n" +
+	"\x03max\x18\x05 \x01(\x01R\x03max\"\x89\x02\n" +
+	"\tTurnEnded\x12\x17\n" +
+	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x19\n" +
+	"\bentry_id\x18\x03 \x01(\tR\aentryId\x12\x18\n" +
+	"\aoutcome\x18\x04 \x01(\tR\aoutcome\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\x12\x12\n" +
+	"\x04next\x18\a \x01(\tR\x04next\x12\x1d\n" +
+	"\n" +
+	"stopped_by\x18\b \x01(\tR\tstoppedBy\x12.\n" +
+	"\asummary\x18\t \x01(\v2\x14.arbe.v1.TurnSummaryR\asummary\"\x96\x01\n" +
+	"\aSkipped\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x19\n" +
+	"\bentry_id\x18\x02 \x01(\tR\aentryId\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12 \n" +
+	"\vexplanation\x18\x04 \x01(\tR\vexplanation\x12\x1b\n" +
+	"\tpolicy_id\x18\x05 \x01(\tR\bpolicyId\"\x8d\x03\n" +
+	"\vPiAssistant\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
+	"\aharness\x18\x02 \x01(\tR\aharness\x12\x12\n" +
+	"\x04turn\x18\x03 \x01(\tR\x04turn\x12*\n" +
+	"\acontent\x18\x04 \x03(\v2\x10.arbe.v1.PiBlockR\acontent\x12\x10\n" +
+	"\x03api\x18\x05 \x01(\tR\x03api\x12\x1a\n" +
+	"\bprovider\x18\x06 \x01(\tR\bprovider\x12\x14\n" +
+	"\x05model\x18\a \x01(\tR\x05model\x12\x1f\n" +
+	"\vresponse_id\x18\b \x01(\tR\n" +
+	"responseId\x12&\n" +
+	"\x05usage\x18\t \x01(\v2\x10.arbe.v1.PiUsageR\x05usage\x12\x1f\n" +
+	"\vstop_reason\x18\n" +
+	" \x01(\tR\n" +
+	"stopReason\x12#\n" +
+	"\rerror_message\x18\v \x01(\tR\ferrorMessage\x12\x1c\n" +
+	"\ttimestamp\x18\f \x01(\x03R\ttimestamp\x12\x1f\n" +
+	"\vduration_ms\x18\r \x01(\x03R\n" +
+	"durationMs\"\x95\x02\n" +
+	"\fPiToolResult\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
+	"\aharness\x18\x02 \x01(\tR\aharness\x12\x12\n" +
+	"\x04turn\x18\x03 \x01(\tR\x04turn\x12 \n" +
+	"\ftool_call_id\x18\x04 \x01(\tR\n" +
+	"toolCallId\x12\x1b\n" +
+	"\ttool_name\x18\x05 \x01(\tR\btoolName\x12*\n" +
+	"\acontent\x18\x06 \x03(\v2\x10.arbe.v1.PiBlockR\acontent\x12\x19\n" +
+	"\bis_error\x18\a \x01(\bR\aisError\x12\x1c\n" +
+	"\ttimestamp\x18\b \x01(\x03R\ttimestamp\x12\x1f\n" +
+	"\vduration_ms\x18\t \x01(\x03R\n" +
+	"durationMs\"\xf7\x02\n" +
+	"\aPiBlock\x12\x12\n" +
+	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\x12%\n" +
+	"\x0etext_signature\x18\x03 \x01(\tR\rtextSignature\x12\x1a\n" +
+	"\bthinking\x18\x04 \x01(\tR\bthinking\x12-\n" +
+	"\x12thinking_signature\x18\x05 \x01(\tR\x11thinkingSignature\x12\x1a\n" +
+	"\bredacted\x18\x06 \x01(\bR\bredacted\x12\x0e\n" +
+	"\x02id\x18\a \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\b \x01(\tR\x04name\x124\n" +
+	"\targuments\x18\t \x01(\v2\x16.google.protobuf.ValueR\targuments\x12+\n" +
+	"\x11thought_signature\x18\n" +
+	" \x01(\tR\x10thoughtSignature\x12\x12\n" +
+	"\x04data\x18\v \x01(\tR\x04data\x12\x1b\n" +
+	"\tmime_type\x18\f \x01(\tR\bmimeType\"\xbf\x01\n" +
+	"\aPiUsage\x12\x14\n" +
+	"\x05input\x18\x01 \x01(\x03R\x05input\x12\x16\n" +
+	"\x06output\x18\x02 \x01(\x03R\x06output\x12\x1d\n" +
+	"\n" +
+	"cache_read\x18\x03 \x01(\x03R\tcacheRead\x12\x1f\n" +
+	"\vcache_write\x18\x04 \x01(\x03R\n" +
+	"cacheWrite\x12!\n" +
+	"\ftotal_tokens\x18\x05 \x01(\x03R\vtotalTokens\x12#\n" +
+	"\x04cost\x18\x06 \x01(\v2\x0f.arbe.v1.PiCostR\x04cost\"\xbc\x01\n" +
+	"\x06PiCost\x12\x14\n" +
+	"\x05input\x18\x01 \x01(\x01R\x05input\x12\x16\n" +
+	"\x06output\x18\x02 \x01(\x01R\x06output\x12\x1d\n" +
+	"\n" +
+	"cache_read\x18\x03 \x01(\x01R\tcacheRead\x12\x1f\n" +
+	"\vcache_write\x18\x04 \x01(\x01R\n" +
+	"cacheWrite\x12\x14\n" +
+	"\x05total\x18\x05 \x01(\x01R\x05total\x12.\n" +
+	"\x13total_from_provider\x18\x06 \x01(\bR\x11totalFromProvider\"\xa1\x01\n" +
+	"\fPiCompaction\x12\x18\n" +
+	"\aharness\x18\x01 \x01(\tR\aharness\x12\x12\n" +
+	"\x04turn\x18\x02 \x01(\tR\x04turn\x12\x18\n" +
+	"\asummary\x18\x03 \x01(\tR\asummary\x12$\n" +
+	"\x0efirst_kept_seq\x18\x04 \x01(\x03R\ffirstKeptSeq\x12#\n" +
+	"\rtokens_before\x18\x05 \x01(\x03R\ftokensBeforeB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
 	file_arbe_v1_payload_proto_rawDescOnce sync.Once
@@ -1239,7 +2706,7 @@ func file_arbe_v1_payload_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_payload_proto_rawDescData
 }
 
-var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_arbe_v1_payload_proto_goTypes = []any{
 	(*Chat)(nil),                // 0: arbe.v1.Chat
 	(*Command)(nil),             // 1: arbe.v1.Command
@@ -1256,14 +2723,37 @@ var file_arbe_v1_payload_proto_goTypes = []any{
 	(*MemberJoined)(nil),        // 12: arbe.v1.MemberJoined
 	(*MemberRemoved)(nil),       // 13: arbe.v1.MemberRemoved
 	(*RoleChanged)(nil),         // 14: arbe.v1.RoleChanged
+	(*TurnSummary)(nil),         // 15: arbe.v1.TurnSummary
+	(*TurnUsage)(nil),           // 16: arbe.v1.TurnUsage
+	(*TurnStarted)(nil),         // 17: arbe.v1.TurnStarted
+	(*TurnSteered)(nil),         // 18: arbe.v1.TurnSteered
+	(*TurnWaiting)(nil),         // 19: arbe.v1.TurnWaiting
+	(*LimitNear)(nil),           // 20: arbe.v1.LimitNear
+	(*TurnEnded)(nil),           // 21: arbe.v1.TurnEnded
+	(*Skipped)(nil),             // 22: arbe.v1.Skipped
+	(*PiAssistant)(nil),         // 23: arbe.v1.PiAssistant
+	(*PiToolResult)(nil),        // 24: arbe.v1.PiToolResult
+	(*PiBlock)(nil),             // 25: arbe.v1.PiBlock
+	(*PiUsage)(nil),             // 26: arbe.v1.PiUsage
+	(*PiCost)(nil),              // 27: arbe.v1.PiCost
+	(*PiCompaction)(nil),        // 28: arbe.v1.PiCompaction
+	(*structpb.Value)(nil),      // 29: google.protobuf.Value
 }
 var file_arbe_v1_payload_proto_depIdxs = []int32{
-	6, // 0: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
-	1, // [1:1] is the sub-list for method output_type
-	1, // [1:1] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	15, // 0: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
+	6,  // 1: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
+	16, // 2: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
+	15, // 3: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
+	25, // 4: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
+	26, // 5: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
+	25, // 6: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
+	29, // 7: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
+	27, // 8: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
+	9,  // [9:9] is the sub-list for method output_type
+	9,  // [9:9] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_payload_proto_init() }
@@ -1277,7 +2767,7 @@ func file_arbe_v1_payload_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_payload_proto_rawDesc), len(file_arbe_v1_payload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

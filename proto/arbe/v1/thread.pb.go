@@ -2022,6 +2022,210 @@ func (x *CancelCommandResponse) GetCommandIds() []string {
 	return nil
 }
 
+type StopTurnRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	// The id of the turn, as its entries have it. Empty with all.
+	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// All active turns of the thread.
+	All           bool `protobuf:"varint,3,opt,name=all,proto3" json:"all,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopTurnRequest) Reset() {
+	*x = StopTurnRequest{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopTurnRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopTurnRequest) ProtoMessage() {}
+
+func (x *StopTurnRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopTurnRequest.ProtoReflect.Descriptor instead.
+func (*StopTurnRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *StopTurnRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *StopTurnRequest) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *StopTurnRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+type StopTurnResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The turns that were active.
+	TurnIds       []string `protobuf:"bytes,1,rep,name=turn_ids,json=turnIds,proto3" json:"turn_ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StopTurnResponse) Reset() {
+	*x = StopTurnResponse{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StopTurnResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StopTurnResponse) ProtoMessage() {}
+
+func (x *StopTurnResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StopTurnResponse.ProtoReflect.Descriptor instead.
+func (*StopTurnResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *StopTurnResponse) GetTurnIds() []string {
+	if x != nil {
+		return x.TurnIds
+	}
+	return nil
+}
+
+type RetryTurnRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	TurnId        string                 `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryTurnRequest) Reset() {
+	*x = RetryTurnRequest{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryTurnRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryTurnRequest) ProtoMessage() {}
+
+func (x *RetryTurnRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryTurnRequest.ProtoReflect.Descriptor instead.
+func (*RetryTurnRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *RetryTurnRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+func (x *RetryTurnRequest) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+type RetryTurnResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The turn that will answer.
+	TurnId        string `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryTurnResponse) Reset() {
+	*x = RetryTurnResponse{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryTurnResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryTurnResponse) ProtoMessage() {}
+
+func (x *RetryTurnResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryTurnResponse.ProtoReflect.Descriptor instead.
+func (*RetryTurnResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *RetryTurnResponse) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
 var File_arbe_v1_thread_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_thread_proto_rawDesc = "" +
@@ -2174,7 +2378,18 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x06signal\x18\x04 \x01(\x0e2\x0f.arbe.v1.SignalB\b\xbaH\x05\x82\x01\x02\x10\x01R\x06signal\"8\n" +
 	"\x15CancelCommandResponse\x12\x1f\n" +
 	"\vcommand_ids\x18\x01 \x03(\tR\n" +
-	"commandIds*a\n" +
+	"commandIds\"m\n" +
+	"\x0fStopTurnRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12 \n" +
+	"\aturn_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18@R\x06turnId\x12\x10\n" +
+	"\x03all\x18\x03 \x01(\bR\x03all\"-\n" +
+	"\x10StopTurnResponse\x12\x19\n" +
+	"\bturn_ids\x18\x01 \x03(\tR\aturnIds\"^\n" +
+	"\x10RetryTurnRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\"\n" +
+	"\aturn_id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x06turnId\",\n" +
+	"\x11RetryTurnResponse\x12\x17\n" +
+	"\aturn_id\x18\x01 \x01(\tR\x06turnId*a\n" +
 	"\fOutputStream\x12\x1d\n" +
 	"\x19OUTPUT_STREAM_UNSPECIFIED\x10\x00\x12\x18\n" +
 	"\x14OUTPUT_STREAM_STDOUT\x10\x01\x12\x18\n" +
@@ -2184,7 +2399,7 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\n" +
 	"SIGNAL_INT\x10\x01\x12\x0f\n" +
 	"\vSIGNAL_TERM\x10\x02\x12\x0f\n" +
-	"\vSIGNAL_KILL\x10\x032\xfa\x05\n" +
+	"\vSIGNAL_KILL\x10\x032\xff\x06\n" +
 	"\rThreadService\x12K\n" +
 	"\fCreateThread\x12\x1c.arbe.v1.CreateThreadRequest\x1a\x1d.arbe.v1.CreateThreadResponse\x12G\n" +
 	"\tGetThread\x12\x19.arbe.v1.GetThreadRequest\x1a\x1a.arbe.v1.GetThreadResponse\"\x03\x90\x02\x01\x12M\n" +
@@ -2199,7 +2414,9 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"ReadOutput\x12\x1a.arbe.v1.ReadOutputRequest\x1a\x1b.arbe.v1.ReadOutputResponse\x12E\n" +
 	"\n" +
 	"WriteInput\x12\x1a.arbe.v1.WriteInputRequest\x1a\x1b.arbe.v1.WriteInputResponse\x12N\n" +
-	"\rCancelCommand\x12\x1d.arbe.v1.CancelCommandRequest\x1a\x1e.arbe.v1.CancelCommandResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
+	"\rCancelCommand\x12\x1d.arbe.v1.CancelCommandRequest\x1a\x1e.arbe.v1.CancelCommandResponse\x12?\n" +
+	"\bStopTurn\x12\x18.arbe.v1.StopTurnRequest\x1a\x19.arbe.v1.StopTurnResponse\x12B\n" +
+	"\tRetryTurn\x12\x19.arbe.v1.RetryTurnRequest\x1a\x1a.arbe.v1.RetryTurnResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
 	file_arbe_v1_thread_proto_rawDescOnce sync.Once
@@ -2214,7 +2431,7 @@ func file_arbe_v1_thread_proto_rawDescGZIP() []byte {
 }
 
 var file_arbe_v1_thread_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_arbe_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_arbe_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_arbe_v1_thread_proto_goTypes = []any{
 	(OutputStream)(0),             // 0: arbe.v1.OutputStream
 	(Signal)(0),                   // 1: arbe.v1.Signal
@@ -2246,20 +2463,24 @@ var file_arbe_v1_thread_proto_goTypes = []any{
 	(*WriteInputResponse)(nil),    // 27: arbe.v1.WriteInputResponse
 	(*CancelCommandRequest)(nil),  // 28: arbe.v1.CancelCommandRequest
 	(*CancelCommandResponse)(nil), // 29: arbe.v1.CancelCommandResponse
-	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
-	(*Entry)(nil),                 // 32: arbe.v1.Entry
+	(*StopTurnRequest)(nil),       // 30: arbe.v1.StopTurnRequest
+	(*StopTurnResponse)(nil),      // 31: arbe.v1.StopTurnResponse
+	(*RetryTurnRequest)(nil),      // 32: arbe.v1.RetryTurnRequest
+	(*RetryTurnResponse)(nil),     // 33: arbe.v1.RetryTurnResponse
+	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 35: google.protobuf.Duration
+	(*Entry)(nil),                 // 36: arbe.v1.Entry
 }
 var file_arbe_v1_thread_proto_depIdxs = []int32{
 	6,  // 0: arbe.v1.Thread.parent:type_name -> arbe.v1.Parent
-	30, // 1: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
-	30, // 2: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
-	30, // 3: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
-	30, // 4: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
+	34, // 1: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
+	34, // 2: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
+	34, // 3: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
+	34, // 4: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
 	5,  // 5: arbe.v1.Thread.forked_from:type_name -> arbe.v1.Origin
 	3,  // 6: arbe.v1.Thread.last_said:type_name -> arbe.v1.LastSaid
 	4,  // 7: arbe.v1.Thread.running:type_name -> arbe.v1.Running
-	30, // 8: arbe.v1.Running.since:type_name -> google.protobuf.Timestamp
+	34, // 8: arbe.v1.Running.since:type_name -> google.protobuf.Timestamp
 	2,  // 9: arbe.v1.CreateThreadResponse.thread:type_name -> arbe.v1.Thread
 	2,  // 10: arbe.v1.GetThreadResponse.thread:type_name -> arbe.v1.Thread
 	2,  // 11: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
@@ -2267,8 +2488,8 @@ var file_arbe_v1_thread_proto_depIdxs = []int32{
 	2,  // 13: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
 	2,  // 14: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
 	21, // 15: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
-	31, // 16: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
-	32, // 17: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
+	35, // 16: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
+	36, // 17: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
 	25, // 18: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
 	0,  // 19: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
 	1,  // 20: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
@@ -2282,18 +2503,22 @@ var file_arbe_v1_thread_proto_depIdxs = []int32{
 	23, // 28: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
 	26, // 29: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
 	28, // 30: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
-	8,  // 31: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
-	10, // 32: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
-	12, // 33: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
-	15, // 34: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
-	17, // 35: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
-	19, // 36: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
-	22, // 37: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
-	24, // 38: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
-	27, // 39: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
-	29, // 40: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
-	31, // [31:41] is the sub-list for method output_type
-	21, // [21:31] is the sub-list for method input_type
+	30, // 31: arbe.v1.ThreadService.StopTurn:input_type -> arbe.v1.StopTurnRequest
+	32, // 32: arbe.v1.ThreadService.RetryTurn:input_type -> arbe.v1.RetryTurnRequest
+	8,  // 33: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
+	10, // 34: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
+	12, // 35: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
+	15, // 36: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
+	17, // 37: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
+	19, // 38: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
+	22, // 39: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
+	24, // 40: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
+	27, // 41: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
+	29, // 42: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
+	31, // 43: arbe.v1.ThreadService.StopTurn:output_type -> arbe.v1.StopTurnResponse
+	33, // 44: arbe.v1.ThreadService.RetryTurn:output_type -> arbe.v1.RetryTurnResponse
+	33, // [33:45] is the sub-list for method output_type
+	21, // [21:33] is the sub-list for method input_type
 	21, // [21:21] is the sub-list for extension type_name
 	21, // [21:21] is the sub-list for extension extendee
 	0,  // [0:21] is the sub-list for field type_name
@@ -2316,7 +2541,7 @@ func file_arbe_v1_thread_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_thread_proto_rawDesc), len(file_arbe_v1_thread_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   28,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -62,6 +62,10 @@ const (
 	// ThreadServiceCancelCommandProcedure is the fully-qualified name of the ThreadService's
 	// CancelCommand RPC.
 	ThreadServiceCancelCommandProcedure = "/arbe.v1.ThreadService/CancelCommand"
+	// ThreadServiceStopTurnProcedure is the fully-qualified name of the ThreadService's StopTurn RPC.
+	ThreadServiceStopTurnProcedure = "/arbe.v1.ThreadService/StopTurn"
+	// ThreadServiceRetryTurnProcedure is the fully-qualified name of the ThreadService's RetryTurn RPC.
+	ThreadServiceRetryTurnProcedure = "/arbe.v1.ThreadService/RetryTurn"
 )
 
 // ThreadServiceClient is a client for the arbe.v1.ThreadService service.
@@ -106,6 +110,13 @@ type ThreadServiceClient interface {
 	// it had got when it ended. To continue at once, cancel it again with a stronger signal. Cancelling a command that has
 	// ended changes nothing and succeeds.
 	CancelCommand(context.Context, *v1.CancelCommandRequest) (*v1.CancelCommandResponse, error)
+	// StopTurn stops what a bot does in a thread: one turn, or all. Within a second it ends with a
+	// signal.dispatch.turn_ended, and what the bot wrote is kept. Stopping a turn that has ended changes nothing and
+	// succeeds.
+	StopTurn(context.Context, *v1.StopTurnRequest) (*v1.StopTurnResponse, error)
+	// RetryTurn lets a bot try again to answer what a turn that has ended was to answer. While the bot has an active turn
+	// in the thread, the question is passed to that one.
+	RetryTurn(context.Context, *v1.RetryTurnRequest) (*v1.RetryTurnResponse, error)
 }
 
 // NewThreadServiceClient constructs a client for the arbe.v1.ThreadService service. By default, it
@@ -181,6 +192,18 @@ func NewThreadServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(threadServiceMethods.ByName("CancelCommand")),
 			connect.WithClientOptions(opts...),
 		),
+		stopTurn: connect.NewClient[v1.StopTurnRequest, v1.StopTurnResponse](
+			httpClient,
+			baseURL+ThreadServiceStopTurnProcedure,
+			connect.WithSchema(threadServiceMethods.ByName("StopTurn")),
+			connect.WithClientOptions(opts...),
+		),
+		retryTurn: connect.NewClient[v1.RetryTurnRequest, v1.RetryTurnResponse](
+			httpClient,
+			baseURL+ThreadServiceRetryTurnProcedure,
+			connect.WithSchema(threadServiceMethods.ByName("RetryTurn")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -196,6 +219,8 @@ type threadServiceClient struct {
 	readOutput    *connect.Client[v1.ReadOutputRequest, v1.ReadOutputResponse]
 	writeInput    *connect.Client[v1.WriteInputRequest, v1.WriteInputResponse]
 	cancelCommand *connect.Client[v1.CancelCommandRequest, v1.CancelCommandResponse]
+	stopTurn      *connect.Client[v1.StopTurnRequest, v1.StopTurnResponse]
+	retryTurn     *connect.Client[v1.RetryTurnRequest, v1.RetryTurnResponse]
 }
 
 // CreateThread calls arbe.v1.ThreadService.CreateThread.
@@ -288,6 +313,24 @@ func (c *threadServiceClient) CancelCommand(ctx context.Context, req *v1.CancelC
 	return nil, err
 }
 
+// StopTurn calls arbe.v1.ThreadService.StopTurn.
+func (c *threadServiceClient) StopTurn(ctx context.Context, req *v1.StopTurnRequest) (*v1.StopTurnResponse, error) {
+	response, err := c.stopTurn.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// RetryTurn calls arbe.v1.ThreadService.RetryTurn.
+func (c *threadServiceClient) RetryTurn(ctx context.Context, req *v1.RetryTurnRequest) (*v1.RetryTurnResponse, error) {
+	response, err := c.retryTurn.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // ThreadServiceHandler is an implementation of the arbe.v1.ThreadService service.
 type ThreadServiceHandler interface {
 	// CreateThread creates a thread with an empty log. Repeating the id returns the existing thread.
@@ -330,6 +373,13 @@ type ThreadServiceHandler interface {
 	// it had got when it ended. To continue at once, cancel it again with a stronger signal. Cancelling a command that has
 	// ended changes nothing and succeeds.
 	CancelCommand(context.Context, *v1.CancelCommandRequest) (*v1.CancelCommandResponse, error)
+	// StopTurn stops what a bot does in a thread: one turn, or all. Within a second it ends with a
+	// signal.dispatch.turn_ended, and what the bot wrote is kept. Stopping a turn that has ended changes nothing and
+	// succeeds.
+	StopTurn(context.Context, *v1.StopTurnRequest) (*v1.StopTurnResponse, error)
+	// RetryTurn lets a bot try again to answer what a turn that has ended was to answer. While the bot has an active turn
+	// in the thread, the question is passed to that one.
+	RetryTurn(context.Context, *v1.RetryTurnRequest) (*v1.RetryTurnResponse, error)
 }
 
 // NewThreadServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -401,6 +451,18 @@ func NewThreadServiceHandler(svc ThreadServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(threadServiceMethods.ByName("CancelCommand")),
 		connect.WithHandlerOptions(opts...),
 	)
+	threadServiceStopTurnHandler := connect.NewUnaryHandlerSimple(
+		ThreadServiceStopTurnProcedure,
+		svc.StopTurn,
+		connect.WithSchema(threadServiceMethods.ByName("StopTurn")),
+		connect.WithHandlerOptions(opts...),
+	)
+	threadServiceRetryTurnHandler := connect.NewUnaryHandlerSimple(
+		ThreadServiceRetryTurnProcedure,
+		svc.RetryTurn,
+		connect.WithSchema(threadServiceMethods.ByName("RetryTurn")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/arbe.v1.ThreadService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ThreadServiceCreateThreadProcedure:
@@ -423,6 +485,10 @@ func NewThreadServiceHandler(svc ThreadServiceHandler, opts ...connect.HandlerOp
 			threadServiceWriteInputHandler.ServeHTTP(w, r)
 		case ThreadServiceCancelCommandProcedure:
 			threadServiceCancelCommandHandler.ServeHTTP(w, r)
+		case ThreadServiceStopTurnProcedure:
+			threadServiceStopTurnHandler.ServeHTTP(w, r)
+		case ThreadServiceRetryTurnProcedure:
+			threadServiceRetryTurnHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -470,4 +536,12 @@ func (UnimplementedThreadServiceHandler) WriteInput(context.Context, *v1.WriteIn
 
 func (UnimplementedThreadServiceHandler) CancelCommand(context.Context, *v1.CancelCommandRequest) (*v1.CancelCommandResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.ThreadService.CancelCommand is not implemented"))
+}
+
+func (UnimplementedThreadServiceHandler) StopTurn(context.Context, *v1.StopTurnRequest) (*v1.StopTurnResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.ThreadService.StopTurn is not implemented"))
+}
+
+func (UnimplementedThreadServiceHandler) RetryTurn(context.Context, *v1.RetryTurnRequest) (*v1.RetryTurnResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.ThreadService.RetryTurn is not implemented"))
 }

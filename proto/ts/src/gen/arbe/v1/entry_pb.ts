@@ -4,7 +4,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Chat, Command, CommandResult, CommandWaiting, EnvironmentPrepared, Forked, HouseCreated, Invited, InviteRevoked, MemberJoined, MemberRemoved, RoleChanged, SandboxResumed, StatusChanged } from "./payload_pb.js";
+import type { Chat, Command, CommandResult, CommandWaiting, EnvironmentPrepared, Forked, HouseCreated, Invited, InviteRevoked, LimitNear, MemberJoined, MemberRemoved, PiAssistant, PiCompaction, PiToolResult, RoleChanged, SandboxResumed, Skipped, StatusChanged, TurnEnded, TurnStarted, TurnSteered, TurnWaiting } from "./payload_pb.js";
 import { file_arbe_v1_payload } from "./payload_pb.js";
 import { file_buf_validate_validate } from "../../buf/validate/validate_pb.js";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/entry.proto.
  */
 export const file_arbe_v1_entry: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2VudHJ5LnByb3RvEgdhcmJlLnYxIqQGCgVFbnRyeRILCgNzZXEYASABKAMSCgoCaWQYAiABKAkSEQoJc3RyZWFtX2lkGAMgASgJEhcKD2F1dGhvcl9hZ2VudF9pZBgEIAEoCRIMCgR0eXBlGAUgASgJEg8KB3BheWxvYWQYBiABKAkSJgoCdHMYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KBGNoYXQYCiABKAsyDS5hcmJlLnYxLkNoYXRIABIjCgdjb21tYW5kGAsgASgLMhAuYXJiZS52MS5Db21tYW5kSAASMAoOY29tbWFuZF9yZXN1bHQYDCABKAsyFi5hcmJlLnYxLkNvbW1hbmRSZXN1bHRIABIyCg9jb21tYW5kX3dhaXRpbmcYDSABKAsyFy5hcmJlLnYxLkNvbW1hbmRXYWl0aW5nSAASMgoPc2FuZGJveF9yZXN1bWVkGA4gASgLMhcuYXJiZS52MS5TYW5kYm94UmVzdW1lZEgAEjAKDnN0YXR1c19jaGFuZ2VkGA8gASgLMhYuYXJiZS52MS5TdGF0dXNDaGFuZ2VkSAASIQoGZm9ya2VkGBAgASgLMg8uYXJiZS52MS5Gb3JrZWRIABIuCg1ob3VzZV9jcmVhdGVkGBEgASgLMhUuYXJiZS52MS5Ib3VzZUNyZWF0ZWRIABIjCgdpbnZpdGVkGBIgASgLMhAuYXJiZS52MS5JbnZpdGVkSAASMAoOaW52aXRlX3Jldm9rZWQYEyABKAsyFi5hcmJlLnYxLkludml0ZVJldm9rZWRIABIuCg1tZW1iZXJfam9pbmVkGBQgASgLMhUuYXJiZS52MS5NZW1iZXJKb2luZWRIABIwCg5tZW1iZXJfcmVtb3ZlZBgVIAEoCzIWLmFyYmUudjEuTWVtYmVyUmVtb3ZlZEgAEiwKDHJvbGVfY2hhbmdlZBgWIAEoCzIULmFyYmUudjEuUm9sZUNoYW5nZWRIABI8ChRlbnZpcm9ubWVudF9wcmVwYXJlZBgXIAEoCzIcLmFyYmUudjEuRW52aXJvbm1lbnRQcmVwYXJlZEgAQgcKBXR5cGVkIjcKBURlbHRhEhAKCGVudHJ5X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxIMCgRkYXRhGAMgASgMInsKClNheVJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDGMgBEgwKBHRleHQYAyABKAkSDwoHbGl0ZXJhbBgEIAEoCBIaCghyZXBseV90bxgFIAEoCUIIukgFcgMYyAEiPwoLU2F5UmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5EhEKCXJlc3VsdF9pZBgCIAEoCSKIAQoNQXBwZW5kUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgMYyAESFQoEdHlwZRgDIAEoCUIHukgEcgIYZBIPCgdwYXlsb2FkGAQgASgJEhsKBGNoYXQYBSABKAsyDS5hcmJlLnYxLkNoYXQiLwoOQXBwZW5kUmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5IpQBCgtMaXN0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIWCgVhZnRlchgCIAEoA0IHukgEIgIoABIXCgZiZWZvcmUYAyABKANCB7pIBCICKAASDAoEbGFzdBgEIAEoCBIZCgVsaW1pdBgFIAEoBUIKukgHGgUY6AcoABINCgV0eXBlZBgGIAEoCCI9CgxMaXN0UmVzcG9uc2USHwoHZW50cmllcxgBIAMoCzIOLmFyYmUudjEuRW50cnkSDAoEdGFpbBgCIAEoAyJSCgtUYWlsUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIWCgVhZnRlchgCIAEoA0IHukgEIgIoABINCgV0eXBlZBgDIAEoCCKiAQoMVGFpbFJlc3BvbnNlEh8KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeUgAEh8KBWRlbHRhGAIgASgLMg4uYXJiZS52MS5EZWx0YUgAEiYKCWNhdWdodF91cBgDIAEoCzIRLmFyYmUudjEuQ2F1Z2h0VXBIABIfCgVhbGl2ZRgEIAEoCzIOLmFyYmUudjEuQWxpdmVIAEIHCgVldmVudCIXCghDYXVnaHRVcBILCgNzZXEYASABKAMiBwoFQWxpdmUy7AEKDEVudHJ5U2VydmljZRIwCgNTYXkSEy5hcmJlLnYxLlNheVJlcXVlc3QaFC5hcmJlLnYxLlNheVJlc3BvbnNlEjkKBkFwcGVuZBIWLmFyYmUudjEuQXBwZW5kUmVxdWVzdBoXLmFyYmUudjEuQXBwZW5kUmVzcG9uc2USOAoETGlzdBIULmFyYmUudjEuTGlzdFJlcXVlc3QaFS5hcmJlLnYxLkxpc3RSZXNwb25zZSIDkAIBEjUKBFRhaWwSFC5hcmJlLnYxLlRhaWxSZXF1ZXN0GhUuYXJiZS52MS5UYWlsUmVzcG9uc2UwAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2VudHJ5LnByb3RvEgdhcmJlLnYxIrYJCgVFbnRyeRILCgNzZXEYASABKAMSCgoCaWQYAiABKAkSEQoJc3RyZWFtX2lkGAMgASgJEhcKD2F1dGhvcl9hZ2VudF9pZBgEIAEoCRIMCgR0eXBlGAUgASgJEg8KB3BheWxvYWQYBiABKAkSJgoCdHMYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KBGNoYXQYCiABKAsyDS5hcmJlLnYxLkNoYXRIABIjCgdjb21tYW5kGAsgASgLMhAuYXJiZS52MS5Db21tYW5kSAASMAoOY29tbWFuZF9yZXN1bHQYDCABKAsyFi5hcmJlLnYxLkNvbW1hbmRSZXN1bHRIABIyCg9jb21tYW5kX3dhaXRpbmcYDSABKAsyFy5hcmJlLnYxLkNvbW1hbmRXYWl0aW5nSAASMgoPc2FuZGJveF9yZXN1bWVkGA4gASgLMhcuYXJiZS52MS5TYW5kYm94UmVzdW1lZEgAEjAKDnN0YXR1c19jaGFuZ2VkGA8gASgLMhYuYXJiZS52MS5TdGF0dXNDaGFuZ2VkSAASIQoGZm9ya2VkGBAgASgLMg8uYXJiZS52MS5Gb3JrZWRIABIuCg1ob3VzZV9jcmVhdGVkGBEgASgLMhUuYXJiZS52MS5Ib3VzZUNyZWF0ZWRIABIjCgdpbnZpdGVkGBIgASgLMhAuYXJiZS52MS5JbnZpdGVkSAASMAoOaW52aXRlX3Jldm9rZWQYEyABKAsyFi5hcmJlLnYxLkludml0ZVJldm9rZWRIABIuCg1tZW1iZXJfam9pbmVkGBQgASgLMhUuYXJiZS52MS5NZW1iZXJKb2luZWRIABIwCg5tZW1iZXJfcmVtb3ZlZBgVIAEoCzIWLmFyYmUudjEuTWVtYmVyUmVtb3ZlZEgAEiwKDHJvbGVfY2hhbmdlZBgWIAEoCzIULmFyYmUudjEuUm9sZUNoYW5nZWRIABI8ChRlbnZpcm9ubWVudF9wcmVwYXJlZBgXIAEoCzIcLmFyYmUudjEuRW52aXJvbm1lbnRQcmVwYXJlZEgAEiwKDHBpX2Fzc2lzdGFudBgYIAEoCzIULmFyYmUudjEuUGlBc3Npc3RhbnRIABIvCg5waV90b29sX3Jlc3VsdBgZIAEoCzIVLmFyYmUudjEuUGlUb29sUmVzdWx0SAASLgoNcGlfY29tcGFjdGlvbhgaIAEoCzIVLmFyYmUudjEuUGlDb21wYWN0aW9uSAASLAoMdHVybl9zdGFydGVkGBsgASgLMhQuYXJiZS52MS5UdXJuU3RhcnRlZEgAEiwKDHR1cm5fc3RlZXJlZBgcIAEoCzIULmFyYmUudjEuVHVyblN0ZWVyZWRIABIsCgx0dXJuX3dhaXRpbmcYHSABKAsyFC5hcmJlLnYxLlR1cm5XYWl0aW5nSAASKAoKbGltaXRfbmVhchgeIAEoCzISLmFyYmUudjEuTGltaXROZWFySAASKAoKdHVybl9lbmRlZBgfIAEoCzISLmFyYmUudjEuVHVybkVuZGVkSAASIwoHc2tpcHBlZBggIAEoCzIQLmFyYmUudjEuU2tpcHBlZEgAQgcKBXR5cGVkIjcKBURlbHRhEhAKCGVudHJ5X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxIMCgRkYXRhGAMgASgMInsKClNheVJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDGMgBEgwKBHRleHQYAyABKAkSDwoHbGl0ZXJhbBgEIAEoCBIaCghyZXBseV90bxgFIAEoCUIIukgFcgMYyAEiPwoLU2F5UmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5EhEKCXJlc3VsdF9pZBgCIAEoCSKIAQoNQXBwZW5kUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgMYyAESFQoEdHlwZRgDIAEoCUIHukgEcgIYZBIPCgdwYXlsb2FkGAQgASgJEhsKBGNoYXQYBSABKAsyDS5hcmJlLnYxLkNoYXQiLwoOQXBwZW5kUmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5IpQBCgtMaXN0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIWCgVhZnRlchgCIAEoA0IHukgEIgIoABIXCgZiZWZvcmUYAyABKANCB7pIBCICKAASDAoEbGFzdBgEIAEoCBIZCgVsaW1pdBgFIAEoBUIKukgHGgUY6AcoABINCgV0eXBlZBgGIAEoCCI9CgxMaXN0UmVzcG9uc2USHwoHZW50cmllcxgBIAMoCzIOLmFyYmUudjEuRW50cnkSDAoEdGFpbBgCIAEoAyJSCgtUYWlsUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIWCgVhZnRlchgCIAEoA0IHukgEIgIoABINCgV0eXBlZBgDIAEoCCKiAQoMVGFpbFJlc3BvbnNlEh8KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeUgAEh8KBWRlbHRhGAIgASgLMg4uYXJiZS52MS5EZWx0YUgAEiYKCWNhdWdodF91cBgDIAEoCzIRLmFyYmUudjEuQ2F1Z2h0VXBIABIfCgVhbGl2ZRgEIAEoCzIOLmFyYmUudjEuQWxpdmVIAEIHCgVldmVudCIXCghDYXVnaHRVcBILCgNzZXEYASABKAMiBwoFQWxpdmUy7AEKDEVudHJ5U2VydmljZRIwCgNTYXkSEy5hcmJlLnYxLlNheVJlcXVlc3QaFC5hcmJlLnYxLlNheVJlc3BvbnNlEjkKBkFwcGVuZBIWLmFyYmUudjEuQXBwZW5kUmVxdWVzdBoXLmFyYmUudjEuQXBwZW5kUmVzcG9uc2USOAoETGlzdBIULmFyYmUudjEuTGlzdFJlcXVlc3QaFS5hcmJlLnYxLkxpc3RSZXNwb25zZSIDkAIBEjUKBFRhaWwSFC5hcmJlLnYxLlRhaWxSZXF1ZXN0GhUuYXJiZS52MS5UYWlsUmVzcG9uc2UwAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Entry is one entry of a log. It never changes.
@@ -157,6 +157,60 @@ export type Entry = Message<"arbe.v1.Entry"> & {
      */
     value: EnvironmentPrepared;
     case: "environmentPrepared";
+  } | {
+    /**
+     * @generated from field: arbe.v1.PiAssistant pi_assistant = 24;
+     */
+    value: PiAssistant;
+    case: "piAssistant";
+  } | {
+    /**
+     * @generated from field: arbe.v1.PiToolResult pi_tool_result = 25;
+     */
+    value: PiToolResult;
+    case: "piToolResult";
+  } | {
+    /**
+     * @generated from field: arbe.v1.PiCompaction pi_compaction = 26;
+     */
+    value: PiCompaction;
+    case: "piCompaction";
+  } | {
+    /**
+     * @generated from field: arbe.v1.TurnStarted turn_started = 27;
+     */
+    value: TurnStarted;
+    case: "turnStarted";
+  } | {
+    /**
+     * @generated from field: arbe.v1.TurnSteered turn_steered = 28;
+     */
+    value: TurnSteered;
+    case: "turnSteered";
+  } | {
+    /**
+     * @generated from field: arbe.v1.TurnWaiting turn_waiting = 29;
+     */
+    value: TurnWaiting;
+    case: "turnWaiting";
+  } | {
+    /**
+     * @generated from field: arbe.v1.LimitNear limit_near = 30;
+     */
+    value: LimitNear;
+    case: "limitNear";
+  } | {
+    /**
+     * @generated from field: arbe.v1.TurnEnded turn_ended = 31;
+     */
+    value: TurnEnded;
+    case: "turnEnded";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Skipped skipped = 32;
+     */
+    value: Skipped;
+    case: "skipped";
   } | { case: undefined; value?: undefined };
 };
 

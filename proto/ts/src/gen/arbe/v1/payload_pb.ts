@@ -4,13 +4,15 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Value } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_struct } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file arbe/v1/payload.proto.
  */
 export const file_arbe_v1_payload: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEiJgoEQ2hhdBIMCgR0ZXh0GAEgASgJEhAKCHJlcGx5X3RvGAIgASgJIokBCgdDb21tYW5kEg8KB2NvbW1hbmQYASABKAkSDAoEYXJndhgCIAMoCRISCgpzYW5kYm94X2lkGAMgASgJEhIKCnRpbWVvdXRfbXMYBCABKAMSFgoOZW52aXJvbm1lbnRfaWQYBSABKAkSEAoIc2VwYXJhdGUYBiABKAgSDQoFaW5wdXQYByABKAgiQAoOQ29tbWFuZFdhaXRpbmcSEgoKY29tbWFuZF9pZBgBIAEoCRILCgNmb3IYAiABKAkSDQoFbGltaXQYAyABKAUi9gIKDUNvbW1hbmRSZXN1bHQSEgoKY29tbWFuZF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhEKCWV4aXRfY29kZRgDIAEoBRIOCgZvdXRwdXQYBCABKAkSEwoLb3V0cHV0X3RhaWwYBSABKAkSFAoMb3V0cHV0X2J5dGVzGAYgASgDEhEKCXRydW5jYXRlZBgHIAEoCBITCgthcnRpZmFjdF9pZBgIIAEoCRIWCg5hcnRpZmFjdF9ieXRlcxgJIAEoAxIVCg1hcnRpZmFjdF9wYXJ0GAogASgIEhEKCXJhd19ieXRlcxgLIAEoAxITCgtkdXJhdGlvbl9tcxgMIAEoAxIRCgl0aW1lZF9vdXQYDSABKAgSEQoJY2FuY2VsbGVkGA4gASgIEhUKDW91dF9vZl9tZW1vcnkYDyABKAgSDQoFZXJyb3IYECABKAkSFAoMY2FuY2VsbGVkX2J5GBEgASgJEg4KBnNpZ25hbBgSIAEoCSJBCg5TYW5kYm94UmVzdW1lZBISCgpzYW5kYm94X2lkGAEgASgJEhsKE3ByZXZpb3VzX3NhbmRib3hfaWQYAiABKAkiUgoTRW52aXJvbm1lbnRQcmVwYXJlZBISCgpzYW5kYm94X2lkGAEgASgJEicKBXN0ZXBzGAIgAygLMhguYXJiZS52MS5QcmVwYXJhdGlvblN0ZXAiVwoPUHJlcGFyYXRpb25TdGVwEgwKBG5hbWUYASABKAkSEQoJZXhpdF9jb2RlGAIgASgFEhMKC2R1cmF0aW9uX21zGAMgASgDEg4KBm91dHB1dBgEIAEoCSI5Cg1TdGF0dXNDaGFuZ2VkEgwKBGZyb20YASABKAkSCgoCdG8YAiABKAkSDgoGcmVhc29uGAMgASgJIigKBkZvcmtlZBIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIi4KDEhvdXNlQ3JlYXRlZBIQCghob3VzZV9pZBgBIAEoCRIMCgRuYW1lGAIgASgJIkQKB0ludml0ZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJKCg1JbnZpdGVSZXZva2VkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiYwoMTWVtYmVySm9pbmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEcm9sZRgDIAEoCRIRCglpbnZpdGVfaWQYBCABKAkSEgoKaW52aXRlZF9ieRgFIAEoCSI7Cg1NZW1iZXJSZW1vdmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSCgoCYnkYAyABKAkiUwoLUm9sZUNoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRmcm9tGAMgASgJEgoKAnRvGAQgASgJEgoKAmJ5GAUgASgJQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z");
+  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEiSgoEQ2hhdBIMCgR0ZXh0GAEgASgJEhAKCHJlcGx5X3RvGAIgASgJEiIKBHR1cm4YAyABKAsyFC5hcmJlLnYxLlR1cm5TdW1tYXJ5IokBCgdDb21tYW5kEg8KB2NvbW1hbmQYASABKAkSDAoEYXJndhgCIAMoCRISCgpzYW5kYm94X2lkGAMgASgJEhIKCnRpbWVvdXRfbXMYBCABKAMSFgoOZW52aXJvbm1lbnRfaWQYBSABKAkSEAoIc2VwYXJhdGUYBiABKAgSDQoFaW5wdXQYByABKAgiQAoOQ29tbWFuZFdhaXRpbmcSEgoKY29tbWFuZF9pZBgBIAEoCRILCgNmb3IYAiABKAkSDQoFbGltaXQYAyABKAUi9gIKDUNvbW1hbmRSZXN1bHQSEgoKY29tbWFuZF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhEKCWV4aXRfY29kZRgDIAEoBRIOCgZvdXRwdXQYBCABKAkSEwoLb3V0cHV0X3RhaWwYBSABKAkSFAoMb3V0cHV0X2J5dGVzGAYgASgDEhEKCXRydW5jYXRlZBgHIAEoCBITCgthcnRpZmFjdF9pZBgIIAEoCRIWCg5hcnRpZmFjdF9ieXRlcxgJIAEoAxIVCg1hcnRpZmFjdF9wYXJ0GAogASgIEhEKCXJhd19ieXRlcxgLIAEoAxITCgtkdXJhdGlvbl9tcxgMIAEoAxIRCgl0aW1lZF9vdXQYDSABKAgSEQoJY2FuY2VsbGVkGA4gASgIEhUKDW91dF9vZl9tZW1vcnkYDyABKAgSDQoFZXJyb3IYECABKAkSFAoMY2FuY2VsbGVkX2J5GBEgASgJEg4KBnNpZ25hbBgSIAEoCSJBCg5TYW5kYm94UmVzdW1lZBISCgpzYW5kYm94X2lkGAEgASgJEhsKE3ByZXZpb3VzX3NhbmRib3hfaWQYAiABKAkiUgoTRW52aXJvbm1lbnRQcmVwYXJlZBISCgpzYW5kYm94X2lkGAEgASgJEicKBXN0ZXBzGAIgAygLMhguYXJiZS52MS5QcmVwYXJhdGlvblN0ZXAiVwoPUHJlcGFyYXRpb25TdGVwEgwKBG5hbWUYASABKAkSEQoJZXhpdF9jb2RlGAIgASgFEhMKC2R1cmF0aW9uX21zGAMgASgDEg4KBm91dHB1dBgEIAEoCSI5Cg1TdGF0dXNDaGFuZ2VkEgwKBGZyb20YASABKAkSCgoCdG8YAiABKAkSDgoGcmVhc29uGAMgASgJIigKBkZvcmtlZBIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIi4KDEhvdXNlQ3JlYXRlZBIQCghob3VzZV9pZBgBIAEoCRIMCgRuYW1lGAIgASgJIkQKB0ludml0ZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJKCg1JbnZpdGVSZXZva2VkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiYwoMTWVtYmVySm9pbmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEcm9sZRgDIAEoCRIRCglpbnZpdGVfaWQYBCABKAkSEgoKaW52aXRlZF9ieRgFIAEoCSI7Cg1NZW1iZXJSZW1vdmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSCgoCYnkYAyABKAkiUwoLUm9sZUNoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRmcm9tGAMgASgJEgoKAnRvGAQgASgJEgoKAmJ5GAUgASgJIqQBCgtUdXJuU3VtbWFyeRIPCgd0dXJuX2lkGAEgASgJEg8KB2Fuc3dlcnMYAiADKAkSDQoFbW9kZWwYAyABKAkSDQoFc3RlcHMYBCABKAUSEAoIY29tbWFuZHMYBSABKAUSIQoFdXNhZ2UYBiABKAsyEi5hcmJlLnYxLlR1cm5Vc2FnZRITCgtkdXJhdGlvbl9tcxgHIAEoAxILCgNjdXQYCCABKAgifgoJVHVyblVzYWdlEg0KBWlucHV0GAEgASgDEg4KBm91dHB1dBgCIAEoAxISCgpjYWNoZV9yZWFkGAMgASgDEhMKC2NhY2hlX3dyaXRlGAQgASgDEhMKC2Nvc3RfbWljcm9zGAUgASgDEhQKDGNvc3RfdW5rbm93bhgGIAEoCCJlCgtUdXJuU3RhcnRlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCRIRCglwb2xpY3lfaWQYBSABKAkiUgoLVHVyblN0ZWVyZWQSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIQCghlbnRyeV9pZBgDIAEoCRIOCgZyZWFzb24YBCABKAkiYwoLVHVybldhaXRpbmcSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSDwoHbWVzc2FnZRgEIAEoCRIQCghkZWxheV9tcxgFIAEoAyJYCglMaW1pdE5lYXISDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgVsaW1pdBgDIAEoCRIMCgR1c2VkGAQgASgBEgsKA21heBgFIAEoASK7AQoJVHVybkVuZGVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDwoHb3V0Y29tZRgEIAEoCRIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCRIMCgRuZXh0GAcgASgJEhIKCnN0b3BwZWRfYnkYCCABKAkSJQoHc3VtbWFyeRgJIAEoCzIULmFyYmUudjEuVHVyblN1bW1hcnkiZQoHU2tpcHBlZBIQCghhZ2VudF9pZBgBIAEoCRIQCghlbnRyeV9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSEwoLZXhwbGFuYXRpb24YBCABKAkSEQoJcG9saWN5X2lkGAUgASgJIpUCCgtQaUFzc2lzdGFudBIMCgRyb2xlGAEgASgJEg8KB2hhcm5lc3MYAiABKAkSDAoEdHVybhgDIAEoCRIhCgdjb250ZW50GAQgAygLMhAuYXJiZS52MS5QaUJsb2NrEgsKA2FwaRgFIAEoCRIQCghwcm92aWRlchgGIAEoCRINCgVtb2RlbBgHIAEoCRITCgtyZXNwb25zZV9pZBgIIAEoCRIfCgV1c2FnZRgJIAEoCzIQLmFyYmUudjEuUGlVc2FnZRITCgtzdG9wX3JlYXNvbhgKIAEoCRIVCg1lcnJvcl9tZXNzYWdlGAsgASgJEhEKCXRpbWVzdGFtcBgMIAEoAxITCgtkdXJhdGlvbl9tcxgNIAEoAyLBAQoMUGlUb29sUmVzdWx0EgwKBHJvbGUYASABKAkSDwoHaGFybmVzcxgCIAEoCRIMCgR0dXJuGAMgASgJEhQKDHRvb2xfY2FsbF9pZBgEIAEoCRIRCgl0b29sX25hbWUYBSABKAkSIQoHY29udGVudBgGIAMoCzIQLmFyYmUudjEuUGlCbG9jaxIQCghpc19lcnJvchgHIAEoCBIRCgl0aW1lc3RhbXAYCCABKAMSEwoLZHVyYXRpb25fbXMYCSABKAMi/gEKB1BpQmxvY2sSDAoEdHlwZRgBIAEoCRIMCgR0ZXh0GAIgASgJEhYKDnRleHRfc2lnbmF0dXJlGAMgASgJEhAKCHRoaW5raW5nGAQgASgJEhoKEnRoaW5raW5nX3NpZ25hdHVyZRgFIAEoCRIQCghyZWRhY3RlZBgGIAEoCBIKCgJpZBgHIAEoCRIMCgRuYW1lGAggASgJEikKCWFyZ3VtZW50cxgJIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIZChF0aG91Z2h0X3NpZ25hdHVyZRgKIAEoCRIMCgRkYXRhGAsgASgJEhEKCW1pbWVfdHlwZRgMIAEoCSKGAQoHUGlVc2FnZRINCgVpbnB1dBgBIAEoAxIOCgZvdXRwdXQYAiABKAMSEgoKY2FjaGVfcmVhZBgDIAEoAxITCgtjYWNoZV93cml0ZRgEIAEoAxIUCgx0b3RhbF90b2tlbnMYBSABKAMSHQoEY29zdBgGIAEoCzIPLmFyYmUudjEuUGlDb3N0InwKBlBpQ29zdBINCgVpbnB1dBgBIAEoARIOCgZvdXRwdXQYAiABKAESEgoKY2FjaGVfcmVhZBgDIAEoARITCgtjYWNoZV93cml0ZRgEIAEoARINCgV0b3RhbBgFIAEoARIbChN0b3RhbF9mcm9tX3Byb3ZpZGVyGAYgASgIIm0KDFBpQ29tcGFjdGlvbhIPCgdoYXJuZXNzGAEgASgJEgwKBHR1cm4YAiABKAkSDwoHc3VtbWFyeRgDIAEoCRIWCg5maXJzdF9rZXB0X3NlcRgEIAEoAxIVCg10b2tlbnNfYmVmb3JlGAUgASgDQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_google_protobuf_struct]);
 
 /**
  * Chat is what somebody said: "chat".
@@ -31,6 +33,13 @@ export type Chat = Message<"arbe.v1.Chat"> & {
    * @generated from field: string reply_to = 2;
    */
   replyTo: string;
+
+  /**
+   * What a bot did for this answer; not set in every other chat.
+   *
+   * @generated from field: arbe.v1.TurnSummary turn = 3;
+   */
+  turn?: TurnSummary | undefined;
 };
 
 /**
@@ -597,4 +606,741 @@ export type RoleChanged = Message<"arbe.v1.RoleChanged"> & {
  */
 export const RoleChangedSchema: GenMessage<RoleChanged> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 14);
+
+/**
+ * TurnSummary is what a bot's turn did and used.
+ *
+ * @generated from message arbe.v1.TurnSummary
+ */
+export type TurnSummary = Message<"arbe.v1.TurnSummary"> & {
+  /**
+   * @generated from field: string turn_id = 1;
+   */
+  turnId: string;
+
+  /**
+   * The ids of the entries that it answers.
+   *
+   * @generated from field: repeated string answers = 2;
+   */
+  answers: string[];
+
+  /**
+   * The model that wrote the answer: "anthropic/claude-sonnet-4-6".
+   *
+   * @generated from field: string model = 3;
+   */
+  model: string;
+
+  /**
+   * The number of model calls, and of the commands that it ran.
+   *
+   * @generated from field: int32 steps = 4;
+   */
+  steps: number;
+
+  /**
+   * @generated from field: int32 commands = 5;
+   */
+  commands: number;
+
+  /**
+   * @generated from field: arbe.v1.TurnUsage usage = 6;
+   */
+  usage?: TurnUsage | undefined;
+
+  /**
+   * @generated from field: int64 duration_ms = 7;
+   */
+  durationMs: bigint;
+
+  /**
+   * The answer is incomplete, because the model reached its limit of tokens.
+   *
+   * @generated from field: bool cut = 8;
+   */
+  cut: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.TurnSummary.
+ * Use `create(TurnSummarySchema)` to create a new message.
+ */
+export const TurnSummarySchema: GenMessage<TurnSummary> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 15);
+
+/**
+ * TurnUsage is what the model calls of a turn used.
+ *
+ * @generated from message arbe.v1.TurnUsage
+ */
+export type TurnUsage = Message<"arbe.v1.TurnUsage"> & {
+  /**
+   * Tokens that were read without a cache, were written, were read from a cache, and were put into one.
+   *
+   * @generated from field: int64 input = 1;
+   */
+  input: bigint;
+
+  /**
+   * @generated from field: int64 output = 2;
+   */
+  output: bigint;
+
+  /**
+   * @generated from field: int64 cache_read = 3;
+   */
+  cacheRead: bigint;
+
+  /**
+   * @generated from field: int64 cache_write = 4;
+   */
+  cacheWrite: bigint;
+
+  /**
+   * Millionths of a US dollar.
+   *
+   * @generated from field: int64 cost_micros = 5;
+   */
+  costMicros: bigint;
+
+  /**
+   * The cost leaves out calls of a model whose price is not known.
+   *
+   * @generated from field: bool cost_unknown = 6;
+   */
+  costUnknown: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.TurnUsage.
+ * Use `create(TurnUsageSchema)` to create a new message.
+ */
+export const TurnUsageSchema: GenMessage<TurnUsage> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 16);
+
+/**
+ * TurnStarted says that a bot began a turn, and why: "signal.dispatch.turn_started".
+ *
+ * @generated from message arbe.v1.TurnStarted
+ */
+export type TurnStarted = Message<"arbe.v1.TurnStarted"> & {
+  /**
+   * @generated from field: string turn_id = 1;
+   */
+  turnId: string;
+
+  /**
+   * The bot.
+   *
+   * @generated from field: string agent_id = 2;
+   */
+  agentId: string;
+
+  /**
+   * The entry that asked.
+   *
+   * @generated from field: string entry_id = 3;
+   */
+  entryId: string;
+
+  /**
+   * "mention", "always", "ambient" or "retry".
+   *
+   * @generated from field: string reason = 4;
+   */
+  reason: string;
+
+  /**
+   * The activation policy that matched.
+   *
+   * @generated from field: string policy_id = 5;
+   */
+  policyId: string;
+};
+
+/**
+ * Describes the message arbe.v1.TurnStarted.
+ * Use `create(TurnStartedSchema)` to create a new message.
+ */
+export const TurnStartedSchema: GenMessage<TurnStarted> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 17);
+
+/**
+ * TurnSteered says that an entry was passed to a running turn: "signal.dispatch.turn_steered".
+ *
+ * @generated from message arbe.v1.TurnSteered
+ */
+export type TurnSteered = Message<"arbe.v1.TurnSteered"> & {
+  /**
+   * @generated from field: string turn_id = 1;
+   */
+  turnId: string;
+
+  /**
+   * @generated from field: string agent_id = 2;
+   */
+  agentId: string;
+
+  /**
+   * @generated from field: string entry_id = 3;
+   */
+  entryId: string;
+
+  /**
+   * @generated from field: string reason = 4;
+   */
+  reason: string;
+};
+
+/**
+ * Describes the message arbe.v1.TurnSteered.
+ * Use `create(TurnSteeredSchema)` to create a new message.
+ */
+export const TurnSteeredSchema: GenMessage<TurnSteered> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 18);
+
+/**
+ * TurnWaiting says that a turn waits for its model's provider: "signal.dispatch.turn_waiting".
+ *
+ * @generated from message arbe.v1.TurnWaiting
+ */
+export type TurnWaiting = Message<"arbe.v1.TurnWaiting"> & {
+  /**
+   * @generated from field: string turn_id = 1;
+   */
+  turnId: string;
+
+  /**
+   * @generated from field: string agent_id = 2;
+   */
+  agentId: string;
+
+  /**
+   * The kind of the error, in one word, and the error, for people.
+   *
+   * @generated from field: string reason = 3;
+   */
+  reason: string;
+
+  /**
+   * @generated from field: string message = 4;
+   */
+  message: string;
+
+  /**
+   * @generated from field: int64 delay_ms = 5;
+   */
+  delayMs: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.TurnWaiting.
+ * Use `create(TurnWaitingSchema)` to create a new message.
+ */
+export const TurnWaitingSchema: GenMessage<TurnWaiting> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 19);
+
+/**
+ * LimitNear says that a turn has used most of one of its limits: "signal.dispatch.limit_near".
+ *
+ * @generated from message arbe.v1.LimitNear
+ */
+export type LimitNear = Message<"arbe.v1.LimitNear"> & {
+  /**
+   * @generated from field: string turn_id = 1;
+   */
+  turnId: string;
+
+  /**
+   * @generated from field: string agent_id = 2;
+   */
+  agentId: string;
+
+  /**
+   * "turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day" or "house_usd_day".
+   *
+   * @generated from field: string limit = 3;
+   */
+  limit: string;
+
+  /**
+   * @generated from field: double used = 4;
+   */
+  used: number;
+
+  /**
+   * @generated from field: double max = 5;
+   */
+  max: number;
+};
+
+/**
+ * Describes the message arbe.v1.LimitNear.
+ * Use `create(LimitNearSchema)` to create a new message.
+ */
+export const LimitNearSchema: GenMessage<LimitNear> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 20);
+
+/**
+ * TurnEnded says that a turn ended without an answer: "signal.dispatch.turn_ended".
+ *
+ * @generated from message arbe.v1.TurnEnded
+ */
+export type TurnEnded = Message<"arbe.v1.TurnEnded"> & {
+  /**
+   * @generated from field: string turn_id = 1;
+   */
+  turnId: string;
+
+  /**
+   * @generated from field: string agent_id = 2;
+   */
+  agentId: string;
+
+  /**
+   * @generated from field: string entry_id = 3;
+   */
+  entryId: string;
+
+  /**
+   * "failed", "stopped", "limited" or "silent".
+   *
+   * @generated from field: string outcome = 4;
+   */
+  outcome: string;
+
+  /**
+   * The kind of the error, or the limit, in one word.
+   *
+   * @generated from field: string reason = 5;
+   */
+  reason: string;
+
+  /**
+   * What happened and what to do now, for people.
+   *
+   * @generated from field: string message = 6;
+   */
+  message: string;
+
+  /**
+   * @generated from field: string next = 7;
+   */
+  next: string;
+
+  /**
+   * The agent that stopped it.
+   *
+   * @generated from field: string stopped_by = 8;
+   */
+  stoppedBy: string;
+
+  /**
+   * @generated from field: arbe.v1.TurnSummary summary = 9;
+   */
+  summary?: TurnSummary | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.TurnEnded.
+ * Use `create(TurnEndedSchema)` to create a new message.
+ */
+export const TurnEndedSchema: GenMessage<TurnEnded> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 21);
+
+/**
+ * Skipped says that a bot did not answer an entry although one of its policies matched: "signal.dispatch.skipped".
+ *
+ * @generated from message arbe.v1.Skipped
+ */
+export type Skipped = Message<"arbe.v1.Skipped"> & {
+  /**
+   * @generated from field: string agent_id = 1;
+   */
+  agentId: string;
+
+  /**
+   * @generated from field: string entry_id = 2;
+   */
+  entryId: string;
+
+  /**
+   * One word, and the same as a sentence for people.
+   *
+   * @generated from field: string reason = 3;
+   */
+  reason: string;
+
+  /**
+   * @generated from field: string explanation = 4;
+   */
+  explanation: string;
+
+  /**
+   * @generated from field: string policy_id = 5;
+   */
+  policyId: string;
+};
+
+/**
+ * Describes the message arbe.v1.Skipped.
+ * Use `create(SkippedSchema)` to create a new message.
+ */
+export const SkippedSchema: GenMessage<Skipped> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 22);
+
+/**
+ * PiAssistant is one step of a bot or a coding agent, in the shape of pi's sessions: "pi.assistant". Its JSON has the
+ * names of its fields in lowerCamelCase.
+ *
+ * @generated from message arbe.v1.PiAssistant
+ */
+export type PiAssistant = Message<"arbe.v1.PiAssistant"> & {
+  /**
+   * @generated from field: string role = 1;
+   */
+  role: string;
+
+  /**
+   * @generated from field: string harness = 2;
+   */
+  harness: string;
+
+  /**
+   * @generated from field: string turn = 3;
+   */
+  turn: string;
+
+  /**
+   * @generated from field: repeated arbe.v1.PiBlock content = 4;
+   */
+  content: PiBlock[];
+
+  /**
+   * @generated from field: string api = 5;
+   */
+  api: string;
+
+  /**
+   * @generated from field: string provider = 6;
+   */
+  provider: string;
+
+  /**
+   * @generated from field: string model = 7;
+   */
+  model: string;
+
+  /**
+   * @generated from field: string response_id = 8;
+   */
+  responseId: string;
+
+  /**
+   * @generated from field: arbe.v1.PiUsage usage = 9;
+   */
+  usage?: PiUsage | undefined;
+
+  /**
+   * "stop", "length", "toolUse", "error" or "aborted".
+   *
+   * @generated from field: string stop_reason = 10;
+   */
+  stopReason: string;
+
+  /**
+   * @generated from field: string error_message = 11;
+   */
+  errorMessage: string;
+
+  /**
+   * Milliseconds since 1970.
+   *
+   * @generated from field: int64 timestamp = 12;
+   */
+  timestamp: bigint;
+
+  /**
+   * @generated from field: int64 duration_ms = 13;
+   */
+  durationMs: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.PiAssistant.
+ * Use `create(PiAssistantSchema)` to create a new message.
+ */
+export const PiAssistantSchema: GenMessage<PiAssistant> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 23);
+
+/**
+ * PiToolResult is the result of one tool call: "pi.tool_result".
+ *
+ * @generated from message arbe.v1.PiToolResult
+ */
+export type PiToolResult = Message<"arbe.v1.PiToolResult"> & {
+  /**
+   * @generated from field: string role = 1;
+   */
+  role: string;
+
+  /**
+   * @generated from field: string harness = 2;
+   */
+  harness: string;
+
+  /**
+   * @generated from field: string turn = 3;
+   */
+  turn: string;
+
+  /**
+   * @generated from field: string tool_call_id = 4;
+   */
+  toolCallId: string;
+
+  /**
+   * @generated from field: string tool_name = 5;
+   */
+  toolName: string;
+
+  /**
+   * @generated from field: repeated arbe.v1.PiBlock content = 6;
+   */
+  content: PiBlock[];
+
+  /**
+   * @generated from field: bool is_error = 7;
+   */
+  isError: boolean;
+
+  /**
+   * @generated from field: int64 timestamp = 8;
+   */
+  timestamp: bigint;
+
+  /**
+   * @generated from field: int64 duration_ms = 9;
+   */
+  durationMs: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.PiToolResult.
+ * Use `create(PiToolResultSchema)` to create a new message.
+ */
+export const PiToolResultSchema: GenMessage<PiToolResult> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 24);
+
+/**
+ * PiBlock is one part of a message. Its type says which fields it has.
+ *
+ * @generated from message arbe.v1.PiBlock
+ */
+export type PiBlock = Message<"arbe.v1.PiBlock"> & {
+  /**
+   * "text", "thinking", "toolCall" or "image".
+   *
+   * @generated from field: string type = 1;
+   */
+  type: string;
+
+  /**
+   * @generated from field: string text = 2;
+   */
+  text: string;
+
+  /**
+   * @generated from field: string text_signature = 3;
+   */
+  textSignature: string;
+
+  /**
+   * @generated from field: string thinking = 4;
+   */
+  thinking: string;
+
+  /**
+   * @generated from field: string thinking_signature = 5;
+   */
+  thinkingSignature: string;
+
+  /**
+   * @generated from field: bool redacted = 6;
+   */
+  redacted: boolean;
+
+  /**
+   * The id, tool and arguments of a call.
+   *
+   * @generated from field: string id = 7;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string name = 8;
+   */
+  name: string;
+
+  /**
+   * @generated from field: google.protobuf.Value arguments = 9;
+   */
+  arguments?: Value | undefined;
+
+  /**
+   * @generated from field: string thought_signature = 10;
+   */
+  thoughtSignature: string;
+
+  /**
+   * An image in base64.
+   *
+   * @generated from field: string data = 11;
+   */
+  data: string;
+
+  /**
+   * @generated from field: string mime_type = 12;
+   */
+  mimeType: string;
+};
+
+/**
+ * Describes the message arbe.v1.PiBlock.
+ * Use `create(PiBlockSchema)` to create a new message.
+ */
+export const PiBlockSchema: GenMessage<PiBlock> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 25);
+
+/**
+ * PiUsage counts the tokens of one call.
+ *
+ * @generated from message arbe.v1.PiUsage
+ */
+export type PiUsage = Message<"arbe.v1.PiUsage"> & {
+  /**
+   * @generated from field: int64 input = 1;
+   */
+  input: bigint;
+
+  /**
+   * @generated from field: int64 output = 2;
+   */
+  output: bigint;
+
+  /**
+   * @generated from field: int64 cache_read = 3;
+   */
+  cacheRead: bigint;
+
+  /**
+   * @generated from field: int64 cache_write = 4;
+   */
+  cacheWrite: bigint;
+
+  /**
+   * @generated from field: int64 total_tokens = 5;
+   */
+  totalTokens: bigint;
+
+  /**
+   * Not set if the price is not known.
+   *
+   * @generated from field: arbe.v1.PiCost cost = 6;
+   */
+  cost?: PiCost | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.PiUsage.
+ * Use `create(PiUsageSchema)` to create a new message.
+ */
+export const PiUsageSchema: GenMessage<PiUsage> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 26);
+
+/**
+ * PiCost is what tokens cost, in US dollars.
+ *
+ * @generated from message arbe.v1.PiCost
+ */
+export type PiCost = Message<"arbe.v1.PiCost"> & {
+  /**
+   * @generated from field: double input = 1;
+   */
+  input: number;
+
+  /**
+   * @generated from field: double output = 2;
+   */
+  output: number;
+
+  /**
+   * @generated from field: double cache_read = 3;
+   */
+  cacheRead: number;
+
+  /**
+   * @generated from field: double cache_write = 4;
+   */
+  cacheWrite: number;
+
+  /**
+   * @generated from field: double total = 5;
+   */
+  total: number;
+
+  /**
+   * @generated from field: bool total_from_provider = 6;
+   */
+  totalFromProvider: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.PiCost.
+ * Use `create(PiCostSchema)` to create a new message.
+ */
+export const PiCostSchema: GenMessage<PiCost> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 27);
+
+/**
+ * PiCompaction is a summary of the older part of a transcript: "pi.compaction".
+ *
+ * @generated from message arbe.v1.PiCompaction
+ */
+export type PiCompaction = Message<"arbe.v1.PiCompaction"> & {
+  /**
+   * @generated from field: string harness = 1;
+   */
+  harness: string;
+
+  /**
+   * @generated from field: string turn = 2;
+   */
+  turn: string;
+
+  /**
+   * @generated from field: string summary = 3;
+   */
+  summary: string;
+
+  /**
+   * The first entry that the summary does not cover.
+   *
+   * @generated from field: int64 first_kept_seq = 4;
+   */
+  firstKeptSeq: bigint;
+
+  /**
+   * @generated from field: int64 tokens_before = 5;
+   */
+  tokensBefore: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.PiCompaction.
+ * Use `create(PiCompactionSchema)` to create a new message.
+ */
+export const PiCompactionSchema: GenMessage<PiCompaction> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 28);
 

@@ -1,0 +1,2 @@
+drop table model_calls;
+drop table turns;

@@ -1,0 +1,235 @@
+package dispatch
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+const (
+	// defaultRead and mostRead limit how many entries or threads a tool shows, and shownText how much of each entry.
+	defaultListed, mostListed = 30, 200
+	shownText                 = 2 << 10
+)
+
+// tools returns the tools that bots have. A tool acts in the name of its bot, and sees what the bot's house has.
+func (d *Dispatcher) tools() []turn.Tool {
+	return []turn.Tool{
+		tool(turn.CommandTool, `Runs a shell command in this thread's sandbox and returns its output and exit code. The sandbox keeps its files
+between commands. Everyone in the thread sees the command and its output.`,
+			`{"type":"object","properties":{
+			"command":{"type":"string","description":"a line for /bin/sh","minLength":1},
+			"timeout_seconds":{"type":"integer","minimum":1,"maximum":86400,"description":"the most that it may take; leave it out for the sandbox's limit"}},
+			"required":["command"],"additionalProperties":false}`, d.runForBot),
+		tool("read_thread", `Reads entries of a thread of this house, the newest ones last. Without thread_id, it reads this thread.`,
+			`{"type":"object","properties":{
+			"thread_id":{"type":"string"},
+			"before":{"type":"integer","minimum":1,"description":"reads the entries before this position; leave it out for the last ones"},
+			"limit":{"type":"integer","minimum":1,"maximum":200}},"additionalProperties":false}`, d.readForBot),
+		tool("list_threads", `Lists the threads of this house, the pinned ones first, then those with the latest activity.`,
+			`{"type":"object","properties":{
+			"limit":{"type":"integer","minimum":1,"maximum":200}},"additionalProperties":false}`, d.listForBot),
+		tool("create_thread", `Creates a thread in this house, and returns its id.`,
+			`{"type":"object","properties":{
+			"name":{"type":"string","minLength":1,"maxLength":200},
+			"text":{"type":"string","description":"a first message, in your name"}},"required":["name"],"additionalProperties":false}`, d.createForBot),
+		tool("say", `Says something in another thread of this house, in your name. Your answer in this thread needs no tool.`,
+			`{"type":"object","properties":{
+			"thread_id":{"type":"string","minLength":1},
+			"text":{"type":"string","minLength":1}},"required":["thread_id","text"],"additionalProperties":false}`, d.sayForBot),
+	}
+}
+
+// tool returns a tool whose arguments are decoded into A.
+func tool[A any](name, description, schema string, run func(context.Context, turn.Call, A) (string, error)) turn.Tool {
+	return turn.Tool{
+		Tool: model.Tool{Name: name, Description: strings.ReplaceAll(description, "\n", " "), Schema: json.RawMessage(schema)},
+		Run: func(ctx context.Context, c turn.Call) (string, error) {
+			var a A
+			if err := json.Unmarshal(c.Arguments, &a); err != nil {
+				return "", fault.New(fault.Invalid, "the arguments do not fit the tool", "see the tool's schema").Because(err)
+			}
+			return run(ctx, c, a)
+		},
+	}
+}
+
+type commandArguments struct {
+	Command string `json:"command"`
+	Timeout int64  `json:"timeout_seconds"`
+}
+
+// runForBot runs a command and waits for its result. If the call is repeated, it waits for the command of the first one.
+// If ctx ends because someone stopped the turn, the command is cancelled, too.
+func (d *Dispatcher) runForBot(ctx context.Context, c turn.Call, a commandArguments) (string, error) {
+	id := c.ID + ".run"
+	said, err := d.runCommand(ctx, c.Scope, c.Thread, id, entry.Command{Command: a.Command, TimeoutMS: a.Timeout * 1000})
+	if err != nil {
+		return "", err
+	}
+	r, err := d.awaitResult(ctx, stream.Ref{House: c.Scope.House, Name: thread.StreamName(c.Thread)}, said)
+	if err != nil {
+		if cancelled(ctx) {
+			lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), resultTimeout)
+			defer cancel()
+			if err := d.CancelCommand(lasting, c.Scope, c.Thread, id, Interrupt); err != nil {
+				d.logger.WarnContext(ctx, "cannot cancel the command of a bot that was stopped", "error", fault.From(err).Detail())
+			}
+		}
+		return "", err
+	}
+	return r.Plain(), nil
+}
+
+// awaitResult waits until a command has ended.
+func (d *Dispatcher) awaitResult(ctx context.Context, log stream.Ref, command entry.Entry) (entry.CommandResult, error) {
+	for event, err := range d.log.Tail(ctx, log, command.Seq) {
+		if err != nil {
+			return entry.CommandResult{}, err
+		}
+		if event.Entry == nil || event.Entry.ID != entry.ResultID(command.ID) {
+			continue
+		}
+		if r, ok := entry.As[entry.CommandResult](*event.Entry); ok {
+			return r, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return entry.CommandResult{}, ctx.Err()
+	}
+	return entry.CommandResult{}, fault.New(fault.Unavailable, "the thread's log ended before the command did", "try again")
+}
+
+type readArguments struct {
+	Thread string `json:"thread_id"`
+	Before int64  `json:"before"`
+	Limit  int    `json:"limit"`
+}
+
+func (d *Dispatcher) readForBot(ctx context.Context, c turn.Call, a readArguments) (string, error) {
+	if a.Thread == "" {
+		a.Thread = c.Thread
+	}
+	th, err := d.threads.Get(ctx, c.Scope, a.Thread)
+	if err != nil {
+		return "", err
+	}
+	if a.Limit == 0 {
+		a.Limit = defaultListed
+	}
+	entries, tail, err := d.log.Read(ctx, th.Stream(), stream.Range{Before: a.Before, Limit: min(a.Limit, mostListed), Last: true})
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "thread %s %q has %d entries\n", th.ID, th.Name, tail)
+	names := map[string]string{}
+	for _, e := range entries {
+		text := string(e.Payload)
+		if p, ok := entry.Decode(e); ok {
+			text = p.Plain()
+		}
+		name, known := names[e.Author]
+		if !known && e.Author != "" {
+			p, err := d.config.Bots.Person(ctx, c.Scope, e.Author)
+			if err != nil && fault.CodeOf(err) != fault.NotFound {
+				return "", err
+			}
+			name = p.Name
+			names[e.Author] = name
+		}
+		if name == "" {
+			name = "arbe"
+		}
+		fmt.Fprintf(&b, "%d %s %s (%s):\n%s\n", e.Seq, e.Time.UTC().Format(time.RFC3339), name, e.Type, clipText(text, shownText))
+	}
+	return b.String(), nil
+}
+
+type listArguments struct {
+	Limit int `json:"limit"`
+}
+
+func (d *Dispatcher) listForBot(ctx context.Context, c turn.Call, a listArguments) (string, error) {
+	if a.Limit == 0 {
+		a.Limit = defaultListed
+	}
+	list, err := d.threads.List(ctx, c.Scope, thread.Filter{Limit: min(a.Limit, mostListed)})
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	for _, th := range list {
+		fmt.Fprintf(&b, "%s %q %s, last active %s", th.ID, th.Name, th.Status, th.LastActivity.UTC().Format(time.RFC3339))
+		if th.ID == c.Thread {
+			b.WriteString(" (this thread)")
+		}
+		b.WriteByte('\n')
+	}
+	return b.String(), nil
+}
+
+type createArguments struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+func (d *Dispatcher) createForBot(ctx context.Context, c turn.Call, a createArguments) (string, error) {
+	made, err := d.threads.Create(ctx, c.Scope, thread.Draft{ID: c.ID, Name: a.Name})
+	if err != nil {
+		return "", err
+	}
+	if strings.TrimSpace(a.Text) != "" {
+		if err := d.sayOnce(ctx, c.Scope, made, c.ID, a.Text); err != nil {
+			return "", err
+		}
+	}
+	return "created the thread " + made.ID, nil
+}
+
+type sayArguments struct {
+	Thread string `json:"thread_id"`
+	Text   string `json:"text"`
+}
+
+func (d *Dispatcher) sayForBot(ctx context.Context, c turn.Call, a sayArguments) (string, error) {
+	if a.Thread == c.Thread {
+		return "", fault.New(fault.Invalid, "this is the thread that you answer in", "say it without a tool")
+	}
+	th, err := d.threads.Get(ctx, c.Scope, a.Thread)
+	if err != nil {
+		return "", err
+	}
+	return "said", d.sayOnce(ctx, c.Scope, th, c.ID, a.Text)
+}
+
+// sayOnce says something in a bot's name. Repeated with the same id, it does nothing.
+func (d *Dispatcher) sayOnce(ctx context.Context, scope db.Scope, th thread.Thread, id, text string) error {
+	draft := entry.NewDraft(id, scope.Agent, entry.Chat{Text: text})
+	if err := entry.Check(draft, entry.Server); err != nil {
+		return err
+	}
+	entries, err := d.log.Append(ctx, th.Stream(), draft)
+	if err != nil {
+		return err
+	}
+	return entry.Repeated(draft, entries[0])
+}
+
+// clipText shortens a text at the beginning of a character.
+func clipText(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
+}

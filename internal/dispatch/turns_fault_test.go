@@ -1,0 +1,215 @@
+//go:build linux
+
+package dispatch_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/model/modeltest"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+// asBots makes this test program be a server whose bot answers. Its value is what [botServer] needs: the URLs of the
+// database and of the models, and the bot.
+const asBots = "ARBE_TEST_AS_BOTS"
+
+// botServer is a server until it is killed.
+func botServer() {
+	given := strings.Split(os.Getenv(asBots), "\n")
+	ctx := context.Background()
+	d, err := db.Open(ctx, given[0], db.Options{})
+	if err == nil {
+		tune := answering(given[1], given[2], &turn.Bot{Handle: "bot", Name: "Bot", Model: "fake", Tools: allTools, Limits: turn.Limits{Tokens: 1e9}})
+		_, err = start(ctx, d, newShelf(), func(c *dispatch.Config) {
+			tune(c)
+			c.SweepEvery(300 * time.Millisecond)
+		})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, detail(err))
+		os.Exit(1)
+	}
+	fmt.Println("ready")
+	select {}
+}
+
+// botProcess starts a [botServer] and returns how to kill it.
+func (r *room) botProcess() (kill func()) {
+	r.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), asBots+"="+strings.Join([]string{r.ServerURL, r.models.URL, r.bot}, "\n"))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	kill = sync.OnceFunc(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	r.t.Cleanup(kill)
+	if _, err := out.Read(make([]byte, 16)); err != nil {
+		r.t.Fatalf("the server did not start: %v", err)
+	}
+	return kill
+}
+
+// TestTurnsSurviveKilledServers kills servers at random points of turns. Each question must then have exactly one
+// answer, or one stated failure, and each tool must have had its effect once.
+func TestTurnsSurviveKilledServers(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it kills servers for a while")
+	}
+	// Each turn says something in another thread, creates a thread, and then answers.
+	r := bots(t, func(q *modeltest.Request) modeltest.Reply {
+		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond) // so that kills hit every point
+		about := q.Asked()
+		done := 0
+		for _, m := range q.Messages {
+			if m.Role == "user" && strings.Contains(m.Text, "@bot") {
+				about, done = m.Text, 0
+			}
+			if m.Role == "tool" {
+				done++
+			}
+		}
+		question := about[strings.LastIndex(about, " ")+1:]
+		target, _, _ := strings.Cut(question, "/")
+		arguments := func(a any) string {
+			text, _ := json.Marshal(a)
+			return string(text)
+		}
+		switch done {
+		case 0:
+			return modeltest.Reply{Calls: []modeltest.Call{
+				{Name: "say", Arguments: arguments(map[string]string{"thread_id": target, "text": "about " + question})},
+				{Name: "list_threads", Arguments: "{}"},
+			}}
+		case 2:
+			return modeltest.Reply{Calls: []modeltest.Call{{Name: "create_thread", Arguments: arguments(map[string]string{"name": question})}}}
+		}
+		return modeltest.Reply{Text: "done with " + question}
+	})
+	// The test itself only writes.
+	if err := r.stop(t.Context()); err != nil {
+		t.Fatal(detail(err))
+	}
+	said := r.conversation()
+	var threads []string
+	for range 10 {
+		threads = append(threads, r.conversation())
+	}
+	stop, asking := make(chan struct{}), sync.WaitGroup{}
+	var mu sync.Mutex
+	asked := map[string][]string{}
+	for _, th := range threads {
+		asking.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				case <-time.After(time.Duration(100+rand.IntN(1500)) * time.Millisecond):
+				}
+				id := fmt.Sprintf("q%d", i)
+				text := fmt.Sprintf("@bot do %s/%s-%s", said, th, id)
+				if _, err := r.log.Append(t.Context(), r.ref(th), entry.NewDraft(id, r.scope.Agent, entry.Chat{Text: text})); err != nil {
+					t.Error(detail(err))
+					return
+				}
+				mu.Lock()
+				asked[th] = append(asked[th], id)
+				mu.Unlock()
+			}
+		})
+	}
+	kills := []func(){r.botProcess(), r.botProcess()}
+	const rounds = 12
+	for i := range rounds {
+		time.Sleep(time.Duration(200+rand.IntN(700)) * time.Millisecond)
+		kills[i%2]()
+		kills[i%2] = r.botProcess()
+	}
+	close(stop)
+	asking.Wait()
+	total := 0
+	for _, th := range threads {
+		total += len(asked[th])
+		waiting := map[string]bool{}
+		for _, id := range asked[th] {
+			waiting[id] = true
+		}
+		r.follow(th, func(ev stream.Event) bool {
+			if ev.Entry != nil {
+				for _, id := range answersTo(*ev.Entry) {
+					delete(waiting, id)
+				}
+			}
+			return len(waiting) == 0
+		})
+	}
+	for _, kill := range kills {
+		kill()
+	}
+	for _, th := range threads {
+		r.th = th
+		times := map[string]int{}
+		failed := 0
+		for _, e := range r.entries() {
+			for _, id := range answersTo(e) {
+				times[id]++
+			}
+			if e.Type == (entry.TurnEnded{}).Type() {
+				failed++
+				t.Logf("a turn ended without an answer: %s", e.Payload)
+			}
+		}
+		for _, id := range asked[th] {
+			if times[id] != 1 {
+				t.Errorf("%s of thread %s has %d answers", id, th, times[id])
+			}
+		}
+		if failed > 0 {
+			t.Errorf("%d turns failed", failed)
+		}
+	}
+	r.th = said
+	effects := map[string]int{}
+	for _, c := range of[entry.Chat](r.entries()) {
+		effects[c.Text]++
+	}
+	for text, n := range effects {
+		if n != 1 {
+			t.Errorf("%q was said %d times", text, n)
+		}
+	}
+	t.Logf("%d questions, %d tool effects, %d servers killed", total, len(effects), rounds)
+}
+
+// answersTo returns the ids of the entries that an entry answers, or says why not.
+func answersTo(e entry.Entry) []string {
+	if c, ok := entry.As[entry.Chat](e); ok && c.Turn != nil {
+		return slices.Clone(c.Turn.Answers)
+	}
+	if ended, ok := entry.As[entry.TurnEnded](e); ok {
+		return slices.Clone(ended.Summary.Answers)
+	}
+	return nil
+}

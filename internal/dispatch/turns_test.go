@@ -1,0 +1,666 @@
+//go:build linux
+
+package dispatch_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/model/modeltest"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+// room is a bench whose house has a bot that answers what begins with its name.
+type room struct {
+	*bench
+	models *modeltest.Server
+	bot    string
+	// settings are the bot's; change them before something is said.
+	settings *turn.Bot
+	th       string
+}
+
+// allTools are the names of the tools of bots.
+var allTools = []string{"run_command", "read_thread", "list_threads", "create_thread", "say"}
+
+// bots is a room with one server and a thread, on a driver whose commands do nothing.
+func bots(t testing.TB, script modeltest.Script) *room { return botsOn(t, newShelf(), script) }
+
+func botsOn(t testing.TB, driver sandbox.Driver, script modeltest.Script) *room {
+	t.Helper()
+	r := &room{bench: database(t), models: modeltest.New(t, script)}
+	r.driver = driver
+	err := r.Owner(t).QueryRow(t.Context(), `
+		with a as (insert into agents (kind, name, runtime) values ('bot', 'Bot', 'pi') returning id)
+		insert into members (house_id, agent_id, role) select $1, a.id, 'member' from a returning agent_id::text`, r.scope.House).Scan(&r.bot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.settings = &turn.Bot{Handle: "bot", Name: "Bot", Model: "fake-answer", Tools: allTools}
+	r.tune = answering(r.models.URL, r.bot, r.settings)
+	r.server = r.serve()
+	r.th = r.conversation()
+	return r
+}
+
+// answering lets a server's bot answer chats that begin with its name, with the models of a scripted server.
+func answering(models, bot string, settings *turn.Bot) func(*dispatch.Config) {
+	return func(c *dispatch.Config) {
+		c.Bots = turn.Config{
+			Model: &model.Client{Backoff: 10 * time.Millisecond},
+			Bot:   func(context.Context, db.Scope, string) (turn.Bot, error) { return *settings, nil },
+			Endpoint: func(_ context.Context, _ db.Scope, ref string) (model.Endpoint, string, error) {
+				if ref == "" {
+					return model.Endpoint{}, "", fault.New(fault.NotFound, "this house has no model", "paste the key of a provider")
+				}
+				return model.Endpoint{Provider: model.Anthropic, BaseURL: models, Key: "sk-test", Trusted: true}, ref, nil
+			},
+			Person: func(_ context.Context, _ db.Scope, id string) (turn.Person, error) {
+				if id == bot {
+					return turn.Person{Name: settings.Name, Bot: true}, nil
+				}
+				return turn.Person{Name: "Ada"}, nil
+			},
+		}
+		c.Select = func(_ context.Context, n dispatch.News) (dispatch.Work, error) {
+			var asks []dispatch.TurnRequest
+			for _, e := range n.Entries {
+				said, ok := entry.As[entry.Chat](e)
+				ask := dispatch.TurnRequest{House: n.House, Thread: n.Thread, Bot: bot, Entry: e.ID, Seq: e.Seq, Reason: "mention"}
+				switch word, _, _ := strings.Cut(said.Text, " "); {
+				case !ok || e.Author == bot:
+					continue
+				case word == "soon":
+					ask.Reason, ask.Delay = "ambient", 300*time.Millisecond
+				case word == "later":
+					ask.Reason, ask.Delay = "ambient", time.Hour
+				case word != "@bot":
+					continue
+				}
+				asks = append(asks, ask)
+			}
+			if len(asks) == 0 {
+				return nil, nil
+			}
+			return func(context.Context, pgx.Tx) (jobs []river.InsertManyParams, turns []dispatch.TurnRequest, err error) {
+				return nil, asks, nil
+			}, nil
+		}
+	}
+}
+
+// says writes a chat of Ada's.
+func (r *room) says(id, text string) {
+	r.t.Helper()
+	if _, err := r.log.Append(r.t.Context(), r.ref(r.th), entry.NewDraft(id, r.scope.Agent, entry.Chat{Text: text})); err != nil {
+		r.t.Fatal(detail(err))
+	}
+}
+
+// entries are all that the thread has by now.
+func (r *room) entries() []entry.Entry {
+	r.t.Helper()
+	list, _, err := r.log.Read(r.t.Context(), r.ref(r.th), stream.Range{Limit: 1000})
+	if err != nil {
+		r.t.Fatal(detail(err))
+	}
+	return list
+}
+
+// until waits for an entry and returns all entries up to it.
+func (r *room) until(is func(entry.Entry) bool) (all []entry.Entry) {
+	r.t.Helper()
+	for _, ev := range r.follow(r.th, func(ev stream.Event) bool { return ev.Entry != nil && is(*ev.Entry) }) {
+		if ev.Entry != nil {
+			all = append(all, *ev.Entry)
+		}
+	}
+	return all
+}
+
+// answer waits for what the bot answers to an entry.
+func (r *room) answer(id string) entry.Chat {
+	r.t.Helper()
+	all := r.until(func(e entry.Entry) bool {
+		c, ok := entry.As[entry.Chat](e)
+		ended, isEnd := entry.As[entry.TurnEnded](e)
+		return ok && c.Turn != nil && slices.Contains(c.Turn.Answers, id) || isEnd && slices.Contains(ended.Summary.Answers, id)
+	})
+	last := all[len(all)-1]
+	c, ok := entry.As[entry.Chat](last)
+	if !ok {
+		r.t.Fatalf("the turn ended with %s", last.Payload)
+	}
+	if last.Author != r.bot {
+		r.t.Errorf("the author of the answer is %s", last.Author)
+	}
+	return c
+}
+
+// end waits for the end of a turn without an answer.
+func (r *room) end(id string) entry.TurnEnded {
+	r.t.Helper()
+	all := r.until(func(e entry.Entry) bool {
+		ended, ok := entry.As[entry.TurnEnded](e)
+		return ok && slices.Contains(ended.Summary.Answers, id)
+	})
+	e, _ := entry.As[entry.TurnEnded](all[len(all)-1])
+	return e
+}
+
+// of returns the entries of a kind.
+func of[P entry.Payload](list []entry.Entry) (found []P) {
+	for _, e := range list {
+		if p, ok := entry.As[P](e); ok {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// calls is a model that calls a tool with these arguments once, and then says what the tool returned.
+func calls(name string, arguments ...any) modeltest.Script {
+	return func(q *modeltest.Request) modeltest.Reply {
+		if q.Last().Role == "tool" {
+			return modeltest.ByName(q)
+		}
+		reply := modeltest.Reply{Text: "Let me look."}
+		for _, a := range arguments {
+			text, _ := json.Marshal(a)
+			reply.Calls = append(reply.Calls, modeltest.Call{Name: name, Arguments: string(text)})
+		}
+		return reply
+	}
+}
+
+// toolCaller is [calls] for any model's name.
+func toolCaller(name string, arguments ...any) modeltest.Script {
+	script := calls(name, arguments...)
+	return func(q *modeltest.Request) modeltest.Reply {
+		q.Model = "fake-tool~" + name
+		return script(q)
+	}
+}
+
+func TestABotAnswers(t *testing.T) {
+	t.Parallel()
+	r := bots(t, nil)
+	r.says("before", "we meet at noon")
+	r.says("q", "@bot when do we meet?")
+	c := r.answer("q")
+	if !strings.Contains(c.Text, "when do we meet?") || c.ReplyTo != "q" {
+		t.Errorf("it answers %q to %q", c.Text, c.ReplyTo)
+	}
+	if s := c.Turn; s.Model != "anthropic/fake-answer" || s.Steps != 1 || s.Usage.Input != 100 || s.Usage.Output != 20 || !s.Usage.CostUnknown {
+		t.Errorf("its summary is %+v", *s)
+	}
+	asked := r.models.Requests()[0]
+	if !strings.Contains(asked.System, "@bot") || len(asked.Messages) == 0 || !strings.Contains(fmt.Sprint(asked.Messages), "[Ada]\nwe meet at noon") {
+		t.Errorf("the model was asked %+v with the system prompt %q", asked.Messages, asked.System)
+	}
+	if s := of[entry.TurnStarted](r.entries()); len(s) != 1 || s[0].EntryID != "q" || s[0].Reason != "mention" {
+		t.Errorf("the log says that these turns began: %v", s)
+	}
+	r.says("again", "@bot and where?")
+	r.answer("again")
+	if last := r.models.Requests()[1]; !strings.Contains(fmt.Sprint(last.Messages), "assistant") {
+		t.Errorf("the next turn does not know the first answer: %+v", last.Messages)
+	}
+}
+
+func TestWhatABotWritesIsSeenWhileItIsWritten(t *testing.T) {
+	t.Parallel()
+	r := bots(t, nil)
+	r.settings.Model = "fake-slow"
+	r.says("q", "@bot one two three four")
+	var text strings.Builder
+	r.follow(r.th, func(ev stream.Event) bool {
+		if ev.Delta == nil || !strings.HasPrefix(ev.Delta.EntryID, entry.TurnPrefix) {
+			return false
+		}
+		for line := range strings.Lines(string(ev.Delta.Data)) {
+			var c entry.PiChunk
+			if json.Unmarshal([]byte(line), &c) == nil && c.Kind == "text" {
+				text.WriteString(c.Text)
+			}
+		}
+		if text.Len() > 0 {
+			go func() { _ = r.models.Step(t.Context()) }()
+		}
+		return strings.Contains(text.String(), "two")
+	})
+	if len(of[entry.Chat](r.entries())) != 1 {
+		t.Error("it is in the log before it was whole")
+	}
+	for range 20 {
+		go func() { _ = r.models.Step(t.Context()) }()
+	}
+	r.answer("q")
+}
+
+func TestABotUsesItsTools(t *testing.T) {
+	t.Parallel()
+	t.Run("and runs a command", func(t *testing.T) {
+		t.Parallel()
+		r := botsOn(t, newLocal(t, t.TempDir()), toolCaller("run_command", map[string]string{"command": "echo from the sandbox"}))
+		env, err := r.boxes.CreateEnvironment(t.Context(), r.scope, "an environment", sandbox.Recipe{Driver: "local"})
+		if err != nil {
+			t.Fatal(detail(err))
+		}
+		r.th = r.threadWith(env.ID)
+		r.says("q", "@bot look")
+		c := r.answer("q")
+		if !strings.Contains(c.Text, "from the sandbox") || c.Turn.Steps != 2 || c.Turn.Commands != 1 {
+			t.Errorf("it answers %q after %+v", c.Text, *c.Turn)
+		}
+		all := r.entries()
+		steps, results, commands := of[entry.PiAssistant](all), of[entry.PiToolResult](all), of[entry.CommandResult](all)
+		if len(steps) != 1 || steps[0].StopReason != entry.PiToolUse || len(results) != 1 || results[0].IsError || len(commands) != 1 {
+			t.Errorf("the log has the steps %v, the results %v and the commands %v", steps, results, commands)
+		}
+	})
+	t.Run("several at once", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, toolCaller("list_threads", map[string]int{"limit": 1}, map[string]int{"limit": 2}))
+		r.says("q", "@bot look")
+		r.answer("q")
+		if results := of[entry.PiToolResult](r.entries()); len(results) != 2 {
+			t.Errorf("%d results are in the log", len(results))
+		}
+	})
+	t.Run("reads and writes in other threads", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, toolCaller("create_thread", map[string]string{"name": "Plan", "text": "First, think."}))
+		r.says("q", "@bot begin a plan")
+		c := r.answer("q")
+		id := c.Text[strings.LastIndex(c.Text, " ")+1:]
+		said, _, err := r.log.Read(t.Context(), r.ref(id), stream.Range{})
+		if err != nil || len(said) == 0 || said[len(said)-1].Author != r.bot {
+			t.Errorf("the new thread %q has %v (%v)", id, said, err)
+		}
+	})
+	for name, c := range map[string]struct {
+		tool      string
+		arguments any
+		says      string
+	}{
+		"that there is no such tool":        {"rm_rf", map[string]string{}, "there is no tool"},
+		"that the arguments do not fit":     {"run_command", map[string]int{"command": 1}, "command"},
+		"that the thread is not there":      {"read_thread", map[string]string{"thread_id": "nowhere"}, "thread"},
+		"that it has nothing to run in yet": {"run_command", map[string]string{"command": "true"}, "environment"},
+	} {
+		t.Run("and is told "+name, func(t *testing.T) {
+			t.Parallel()
+			r := bots(t, toolCaller(c.tool, c.arguments))
+			r.says("q", "@bot go")
+			r.answer("q")
+			results := of[entry.PiToolResult](r.entries())
+			if len(results) != 1 || !results[0].IsError && c.tool != "run_command" || !strings.Contains(results[0].Text(), c.says) {
+				t.Errorf("the tool returned %+v", results)
+			}
+		})
+	}
+	t.Run("but only those that it has", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, toolCaller("list_threads", map[string]int{}))
+		r.settings.Tools = []string{"say"}
+		r.says("q", "@bot go")
+		r.answer("q")
+		if asked := r.models.Requests()[0]; !slices.Equal(asked.Tools, []string{"say"}) {
+			t.Errorf("the model is offered %q", asked.Tools)
+		}
+		if results := of[entry.PiToolResult](r.entries()); len(results) != 1 || !results[0].IsError {
+			t.Errorf("the tool returned %+v", results)
+		}
+	})
+}
+
+func TestWhatGoesWrongHasItsOwnWords(t *testing.T) {
+	t.Parallel()
+	for name, reason := range map[string]string{
+		"fake-401": "bad_key", "fake-404": "unknown_model", "fake-500": "overload", "fake-529": "overload", "fake-nomoney": "no_money",
+		"fake-refusal": "refusal", "fake-garbage": "unreadable", "fake-cut": "cut", "fake-overflow": "context_overflow", "": "no_model",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := bots(t, nil)
+			r.settings.Model = name
+			r.says("q", "@bot hello")
+			e := r.end("q")
+			if e.Outcome != entry.TurnFailed || e.Reason != reason || e.Message == "" || e.Next == "" {
+				t.Errorf("it ends with %+v", e)
+			}
+			r.settings.Model = "fake-answer"
+			if _, err := r.dispatcher.RetryTurn(t.Context(), r.scope, r.th, e.TurnID); err != nil {
+				t.Fatal(detail(err))
+			}
+			r.answers("q", 1)
+		})
+	}
+	t.Run("a rate limit is waited for", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, nil)
+		r.settings.Model = "fake-429~1"
+		r.says("q", "@bot hello")
+		r.answer("q")
+		if w := of[entry.TurnWaiting](r.entries()); len(w) != 1 || w[0].Reason != "rate_limit" || w[0].DelayMS < 1000 {
+			t.Errorf("the log says that it waits: %v", w)
+		}
+	})
+}
+
+// answers waits until an entry has its answer, and asserts how many it has.
+func (r *room) answers(id string, want int) {
+	r.t.Helper()
+	r.until(func(e entry.Entry) bool {
+		c, ok := entry.As[entry.Chat](e)
+		return ok && c.Turn != nil && slices.Contains(c.Turn.Answers, id)
+	})
+	n := 0
+	for _, c := range of[entry.Chat](r.entries()) {
+		if c.Turn != nil && slices.Contains(c.Turn.Answers, id) {
+			n++
+		}
+	}
+	if n != want {
+		r.t.Errorf("%s has %d answers, want %d", id, n, want)
+	}
+}
+
+func TestWhatIsSaidMeanwhileIsSteeredIntoTheTurn(t *testing.T) {
+	t.Parallel()
+	t.Run("at its next step", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, func(q *modeltest.Request) modeltest.Reply {
+			if q.Seen == 0 {
+				return modeltest.Reply{Text: "Wait.", Calls: []modeltest.Call{{Name: "list_threads", Arguments: "{}"}}, Hold: true}
+			}
+			return modeltest.Reply{Text: q.Asked()}
+		})
+		r.says("one", "@bot one")
+		r.awaitRequests(1)
+		r.says("two", "@bot two")
+		r.until(func(e entry.Entry) bool { return e.Type == entry.TurnSteered{}.Type() })
+		r.letGo()
+		c := r.answer("two")
+		if !slices.Equal(c.Turn.Answers, []string{"one", "two"}) || !strings.Contains(c.Text, "two") {
+			t.Errorf("it answers %q to %q", c.Text, c.Turn.Answers)
+		}
+	})
+	t.Run("or gets a turn of its own if the answer is already written", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, func(q *modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: q.Asked(), Hold: q.Seen == 0} })
+		r.says("one", "@bot one")
+		r.awaitRequests(1)
+		r.says("two", "@bot two")
+		r.says("three", "@bot three")
+		r.until(func(e entry.Entry) bool { s, ok := entry.As[entry.TurnSteered](e); return ok && s.EntryID == "three" })
+		r.letGo()
+		first, second := r.answer("one"), r.answer("three")
+		if !slices.Equal(first.Turn.Answers, []string{"one"}) || !slices.Equal(second.Turn.Answers, []string{"two", "three"}) {
+			t.Errorf("the answers are to %q and %q", first.Turn.Answers, second.Turn.Answers)
+		}
+	})
+}
+
+func (r *room) awaitRequests(n int) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
+	if _, err := r.models.Await(ctx, n); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// letGo lets held answers go on.
+func (r *room) letGo() {
+	ctx := r.t.Context()
+	go func() {
+		for r.models.Step(ctx) == nil {
+		}
+	}()
+}
+
+func TestATurnIsStopped(t *testing.T) {
+	t.Parallel()
+	t.Run("while its bot writes, which keeps what was written", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, nil)
+		r.settings.Model = "fake-slow"
+		r.says("q", "@bot one two three four")
+		r.follow(r.th, func(ev stream.Event) bool { return ev.Delta != nil && strings.Contains(string(ev.Delta.Data), "[") })
+		r.stopAll(1)
+		e := r.end("q")
+		steps := of[entry.PiAssistant](r.entries())
+		if e.Outcome != entry.TurnStopped || e.StoppedBy != r.scope.Agent || len(steps) != 1 || steps[0].StopReason != entry.PiAborted || steps[0].Text() == "" {
+			t.Errorf("it ends with %+v after %+v", e, steps)
+		}
+		asked := r.models.Requests()[0]
+		select {
+		case <-asked.Gone:
+		case <-time.After(patience):
+			t.Error("the model is still being asked")
+		}
+	})
+	t.Run("while its tool runs, which is stopped, too", func(t *testing.T) {
+		t.Parallel()
+		r := botsOn(t, newLocal(t, t.TempDir()), toolCaller("run_command", map[string]string{"command": "echo begun; sleep 1000"}))
+		env, err := r.boxes.CreateEnvironment(t.Context(), r.scope, "an environment", sandbox.Recipe{Driver: "local"})
+		if err != nil {
+			t.Fatal(detail(err))
+		}
+		r.th = r.threadWith(env.ID)
+		r.says("q", "@bot go")
+		r.follow(r.th, func(ev stream.Event) bool { return ev.Delta != nil && strings.Contains(string(ev.Delta.Data), "begun") })
+		r.stopAll(1)
+		if e := r.end("q"); e.Outcome != entry.TurnStopped {
+			t.Errorf("it ends with %+v", e)
+		}
+		all := r.until(func(e entry.Entry) bool { return e.Type == entry.CommandResult{}.Type() })
+		if res := of[entry.CommandResult](all); !res[0].Cancelled {
+			t.Errorf("the command ends with %+v", res[0])
+		}
+	})
+	t.Run("only if it is there", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, nil)
+		r.says("q", "@bot hello")
+		done := r.answer("q").Turn.TurnID
+		if found, err := r.dispatcher.StopTurns(t.Context(), r.scope, r.th, done); err != nil || len(found) != 0 {
+			t.Errorf("of a turn that has ended it says %v, %v", found, err)
+		}
+		if _, err := r.dispatcher.StopTurns(t.Context(), r.scope, r.th, "nothing"); fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("of a turn that is not there it says %v", err)
+		}
+		if _, err := r.dispatcher.StopTurns(t.Context(), r.scope, r.conversation(), done); fault.CodeOf(err) != fault.NotFound {
+			t.Errorf("of another thread's turn it says %v", err)
+		}
+	})
+}
+
+// stopAll stops the thread's turns.
+func (r *room) stopAll(want int) {
+	r.t.Helper()
+	found, err := r.dispatcher.StopTurns(r.t.Context(), r.scope, r.th, "")
+	if err != nil || len(found) != want {
+		r.t.Fatalf("%d turns were stopped, want %d: %v", len(found), want, err)
+	}
+}
+
+func TestATurnEndsAtItsLimits(t *testing.T) {
+	t.Parallel()
+	n := 0
+	endless := func(*modeltest.Request) modeltest.Reply {
+		n++
+		return modeltest.Reply{Calls: []modeltest.Call{{Name: "list_threads", Arguments: fmt.Sprintf(`{"limit":%d}`, n%100+1)}}}
+	}
+	t.Run("of steps", func(t *testing.T) {
+		r := bots(t, endless)
+		r.settings.Limits = turn.Limits{Steps: 10}
+		r.says("q", "@bot go")
+		if e := r.end("q"); e.Outcome != entry.TurnLimited || e.Reason != "turn_steps" || e.Summary.Steps != 10 || e.Next == "" {
+			t.Errorf("it ends with %+v", e)
+		}
+		if near := of[entry.LimitNear](r.entries()); len(near) != 1 || near[0].Used != 8 {
+			t.Errorf("before, it says %+v", near)
+		}
+	})
+	t.Run("of tokens", func(t *testing.T) {
+		r := bots(t, endless)
+		r.settings.Limits = turn.Limits{Tokens: 500}
+		r.says("q", "@bot go")
+		if e := r.end("q"); e.Reason != "turn_tokens" || e.Summary.Usage.Input != 500 {
+			t.Errorf("it ends with %+v", e)
+		}
+	})
+	t.Run("of money, for the turn, the thread and the house", func(t *testing.T) {
+		r := bots(t, endless)
+		r.settings.Model = "claude-sonnet-4-5"
+		for name, l := range map[string]turn.Limits{
+			"turn_usd": {Micros: 2000}, "thread_usd_day": {ThreadMicros: 1}, "house_usd_day": {HouseMicros: 1},
+		} {
+			r.settings.Limits = l
+			r.says(name, "@bot go")
+			if e := r.end(name); e.Reason != name {
+				t.Errorf("with %+v it ends with %+v", l, e)
+			}
+		}
+	})
+	t.Run("of sense", func(t *testing.T) {
+		r := bots(t, func(*modeltest.Request) modeltest.Reply {
+			return modeltest.Reply{Calls: []modeltest.Call{{Name: "list_threads", Arguments: "{}"}}}
+		})
+		r.says("q", "@bot go")
+		if e := r.end("q"); e.Reason != "loop" {
+			t.Errorf("it ends with %+v", e)
+		}
+	})
+}
+
+func TestALongThreadIsSummarised(t *testing.T) {
+	t.Parallel()
+	r := bots(t, func(q *modeltest.Request) modeltest.Reply {
+		if strings.Contains(q.Asked(), "Write only that.") {
+			return modeltest.Reply{Text: "The password of the day is swordfish."}
+		}
+		if strings.Contains(fmt.Sprint(q.Messages), "swordfish") {
+			return modeltest.Reply{Text: "I remember."}
+		}
+		return modeltest.Reply{Text: "What?"}
+	})
+	for i := range 40 {
+		r.says(fmt.Sprint("fill", i), strings.Repeat("lorem ipsum ", 400))
+	}
+	r.says("q", "@bot do you remember?")
+	if c := r.answer("q"); c.Text != "I remember." {
+		t.Errorf("it answers %q", c.Text)
+	}
+	all := r.entries()
+	if c := of[entry.PiCompaction](all); len(c) != 1 || c[0].FirstKeptSeq < 20 || c[0].TokensBefore < 20_000 {
+		t.Errorf("the log has the summaries %+v", c)
+	}
+	r.says("again", "@bot still?")
+	r.answer("again")
+	if n := len(of[entry.PiCompaction](r.entries())); n != 1 {
+		t.Errorf("it was summarised %d times", n)
+	}
+}
+
+// threadWith is a new thread with an environment.
+func (r *room) threadWith(environment string) string {
+	r.t.Helper()
+	th, err := r.threads.Create(r.t.Context(), r.scope, thread.Draft{Environment: environment})
+	if err != nil {
+		r.t.Fatal(detail(err))
+	}
+	return th.ID
+}
+
+func TestABotThatListensSpeaksOnlyIfItHasSomethingToSay(t *testing.T) {
+	t.Parallel()
+	gate := func(word string) modeltest.Script {
+		return func(q *modeltest.Request) modeltest.Reply {
+			if strings.Contains(q.Asked(), "yes or no") {
+				return modeltest.Reply{Text: word}
+			}
+			return modeltest.Reply{Text: "By the way: " + q.Asked()}
+		}
+	}
+	t.Run("it has", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, gate("Yes."))
+		r.says("q", "soon we meet")
+		if c := r.answer("q"); !strings.HasPrefix(c.Text, "By the way") {
+			t.Errorf("it says %q", c.Text)
+		}
+		if s := of[entry.TurnStarted](r.entries()); len(s) != 1 || s[0].Reason != "ambient" {
+			t.Errorf("these turns began: %+v", s)
+		}
+	})
+	t.Run("it has not", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, gate("no"))
+		r.says("q", "soon we meet")
+		all := r.until(func(e entry.Entry) bool { return e.Type == entry.Skipped{}.Type() })
+		if s := of[entry.Skipped](all); s[0].Reason != "gate" || s[0].EntryID != "q" || len(of[entry.TurnStarted](all)) != 0 {
+			t.Errorf("the log says %+v", s)
+		}
+	})
+	t.Run("who goes on speaking delays it", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, gate("yes"))
+		r.says("one", "later we meet")
+		r.says("two", "soon we meet")
+		if c := r.answer("two"); !slices.Equal(c.Turn.Answers, []string{"one", "two"}) {
+			t.Errorf("it answers %q", c.Turn.Answers)
+		}
+	})
+	t.Run("a mention ends the delay", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, gate("no"))
+		r.says("one", "later we meet")
+		r.says("two", "@bot when?")
+		if c := r.answer("two"); !slices.Equal(c.Turn.Answers, []string{"one", "two"}) {
+			t.Errorf("it answers %q", c.Turn.Answers)
+		}
+	})
+	t.Run("it can be stopped before it speaks", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, gate("yes"))
+		r.says("one", "later we meet")
+		deadline := time.Now().Add(patience)
+		for {
+			found, err := r.dispatcher.StopTurns(t.Context(), r.scope, r.th, "")
+			if err != nil {
+				t.Fatal(detail(err))
+			}
+			if len(found) == 1 {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("nothing is waiting")
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+		all := r.until(func(e entry.Entry) bool { return e.Type == entry.Skipped{}.Type() })
+		if s := of[entry.Skipped](all); s[0].Reason != "stopped" {
+			t.Errorf("the log says %+v", s)
+		}
+	})
+}

@@ -1,0 +1,193 @@
+package entry
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// A turn is a bot's work on something that was said: it calls a model, runs the tools that the model wants, and calls
+// it again, until the bot has an answer. The steps on the way are [PiAssistant] and [PiToolResult] entries of the bot,
+// and the answer is a [Chat] with a [TurnSummary]. The entries in this file say why a turn began, or did not, and how it
+// ended without an answer.
+
+// TurnPrefix begins the ids of the entries that a turn writes. Nobody else may write entries with such ids, because a
+// log stores one entry per id: the turn's own could then never be written.
+const TurnPrefix = "turn."
+
+// TurnStarted records that a bot begins a turn, and why.
+type TurnStarted struct {
+	TurnID string `json:"turn_id"`
+	// AgentID is the bot.
+	AgentID string `json:"agent_id"`
+	// EntryID is the id of the entry that asked.
+	EntryID string `json:"entry_id"`
+	// Reason is the trigger in one word: "mention", "always", "ambient", "retry".
+	Reason string `json:"reason"`
+	// PolicyID is the activation policy that matched; empty for a retry.
+	PolicyID string `json:"policy_id,omitempty"`
+}
+
+func (TurnStarted) Type() string { return "signal.dispatch.turn_started" }
+
+func (s TurnStarted) Validate() error { return validTurn(s.TurnID, s.AgentID) }
+
+func (s TurnStarted) Plain() string { return "the bot answers (" + s.Reason + ")" }
+
+// TurnSteered records that an entry was passed to a bot's running turn instead of beginning another one.
+type TurnSteered struct {
+	TurnID  string `json:"turn_id"`
+	AgentID string `json:"agent_id"`
+	// EntryID is the id of the entry that was passed to the turn.
+	EntryID string `json:"entry_id"`
+	// Reason is the trigger in one word, as in [TurnStarted].
+	Reason string `json:"reason"`
+}
+
+func (TurnSteered) Type() string { return "signal.dispatch.turn_steered" }
+
+func (s TurnSteered) Validate() error { return validTurn(s.TurnID, s.AgentID) }
+
+func (s TurnSteered) Plain() string {
+	return "the bot, which was already at work, takes this into account"
+}
+
+// Skipped records that a bot did not answer an entry although one of its activation policies matched.
+type Skipped struct {
+	AgentID string `json:"agent_id"`
+	// EntryID is the id of the entry that the policy matched.
+	EntryID string `json:"entry_id"`
+	// Reason says why not in one word: "cooldown", "chain", "gate", …
+	Reason string `json:"reason"`
+	// Explanation says it in a sentence, for people.
+	Explanation string `json:"explanation"`
+	PolicyID    string `json:"policy_id,omitempty"`
+}
+
+func (Skipped) Type() string { return "signal.dispatch.skipped" }
+
+func (s Skipped) Validate() error {
+	if s.AgentID == "" || s.Reason == "" {
+		return fault.New(fault.Invalid, "agent_id, reason: one is empty", "give the bot and the reason")
+	}
+	return nil
+}
+
+func (s Skipped) Plain() string { return "the bot did not answer: " + s.Explanation }
+
+// TurnWaiting records that a turn waits for the provider of its model, for example because of its rate limit.
+type TurnWaiting struct {
+	TurnID  string `json:"turn_id"`
+	AgentID string `json:"agent_id"`
+	// Reason is the kind of the provider's error, in one word.
+	Reason string `json:"reason"`
+	// Message is the error, for people.
+	Message string `json:"message"`
+	// DelayMS is how long it waits, in milliseconds.
+	DelayMS int64 `json:"delay_ms"`
+}
+
+func (TurnWaiting) Type() string { return "signal.dispatch.turn_waiting" }
+
+func (w TurnWaiting) Validate() error { return validTurn(w.TurnID, w.AgentID) }
+
+func (w TurnWaiting) Plain() string {
+	return fmt.Sprintf("the bot waits %s: %s", (time.Duration(w.DelayMS) * time.Millisecond).Round(100*time.Millisecond), w.Message)
+}
+
+// LimitNear records that a turn has used most of one of its limits.
+type LimitNear struct {
+	TurnID  string `json:"turn_id"`
+	AgentID string `json:"agent_id"`
+	// Limit names it: "turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day" or "house_usd_day".
+	Limit string `json:"limit"`
+	// Used and Max are in the unit that the name ends in.
+	Used float64 `json:"used"`
+	Max  float64 `json:"max"`
+}
+
+func (LimitNear) Type() string { return "signal.dispatch.limit_near" }
+
+func (l LimitNear) Validate() error { return validTurn(l.TurnID, l.AgentID) }
+
+func (l LimitNear) Plain() string {
+	return fmt.Sprintf("the bot has used %g of %g of its limit %s", l.Used, l.Max, l.Limit)
+}
+
+// The outcomes of a [TurnEnded].
+const (
+	// TurnFailed: something went wrong that neither the bot nor a retry by the server could mend.
+	TurnFailed = "failed"
+	// TurnStopped: someone stopped it.
+	TurnStopped = "stopped"
+	// TurnLimited: it reached a limit, which can be raised.
+	TurnLimited = "limited"
+	// TurnSilent: the model ended without saying anything.
+	TurnSilent = "silent"
+)
+
+// TurnEnded records that a turn ended without an answer. An answered turn ends with the [Chat] that has its summary.
+type TurnEnded struct {
+	TurnID  string `json:"turn_id"`
+	AgentID string `json:"agent_id"`
+	// EntryID is the id of the entry that asked.
+	EntryID string `json:"entry_id"`
+	Outcome string `json:"outcome"`
+	// Reason is what went wrong in one word: the kind of a provider's error, or the name of a limit.
+	Reason string `json:"reason,omitempty"`
+	// Message says what happened and Next what to do now, for people.
+	Message string `json:"message"`
+	Next    string `json:"next,omitempty"`
+	// StoppedBy is the agent that stopped it.
+	StoppedBy string       `json:"stopped_by,omitempty"`
+	Summary   *TurnSummary `json:"summary,omitempty"`
+}
+
+func (TurnEnded) Type() string { return "signal.dispatch.turn_ended" }
+
+func (e TurnEnded) Validate() error { return validTurn(e.TurnID, e.AgentID) }
+
+func (e TurnEnded) Plain() string {
+	if e.Next == "" {
+		return e.Message
+	}
+	return e.Message + "; " + e.Next
+}
+
+// TurnSummary says what a turn did and used.
+type TurnSummary struct {
+	TurnID string `json:"turn_id"`
+	// Answers are the ids of the entries that asked: the one that began the turn, and those that were passed to it.
+	Answers []string `json:"answers,omitempty"`
+	// Model is the ref of the model that wrote the answer: "anthropic/claude-sonnet-4-6".
+	Model string `json:"model"`
+	// Steps is the number of model calls, and Commands that of the commands that it ran.
+	Steps    int       `json:"steps"`
+	Commands int       `json:"commands,omitempty"`
+	Usage    TurnUsage `json:"usage"`
+	// DurationMS is the time from the turn's begin to its end, in milliseconds.
+	DurationMS int64 `json:"duration_ms"`
+	// Cut reports that the answer is incomplete, because the model reached its limit of tokens.
+	Cut bool `json:"cut,omitempty"`
+}
+
+// TurnUsage is what the model calls of a turn used.
+type TurnUsage struct {
+	// The tokens, as in [PiUsage].
+	Input      int64 `json:"input"`
+	Output     int64 `json:"output"`
+	CacheRead  int64 `json:"cache_read"`
+	CacheWrite int64 `json:"cache_write"`
+	// CostMicros is what they cost, in millionths of a US dollar. CostUnknown reports that this leaves out calls of a
+	// model whose price is not known.
+	CostMicros  int64 `json:"cost_micros"`
+	CostUnknown bool  `json:"cost_unknown,omitempty"`
+}
+
+func validTurn(turn, agent string) error {
+	if turn == "" || agent == "" {
+		return fault.New(fault.Invalid, "turn_id, agent_id: one is empty", "give the turn and its bot")
+	}
+	return nil
+}

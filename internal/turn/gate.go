@@ -1,0 +1,116 @@
+package turn
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
+)
+
+const (
+	// gateTokens is about how much of the thread the gate reads. It is little, because the gate reads each conversation
+	// that a bot listens to.
+	gateTokens = 4000
+	// gateAnswer limits the gate's answer. It leaves some room for models that think first.
+	gateAnswer = 512
+)
+
+// NotDueError reports that a delayed turn is not due yet.
+type NotDueError struct{ Due time.Time }
+
+func (e *NotDueError) Error() string {
+	return "the turn is not due before " + e.Due.Format(time.RFC3339)
+}
+
+// gate decides whether a delayed turn begins: when it is due, a small model of the bot's provider is asked whether the
+// bot has something to say. Turns without a delay begin.
+func (r *run) gate(ctx context.Context, house, id string) (begins bool, err error) {
+	err = r.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) (err error) {
+		r.turn, err = GetTx(ctx, tx, id)
+		return err
+	})
+	switch {
+	case fault.CodeOf(err) == fault.NotFound:
+		return false, nil // it was deleted with its thread
+	case err != nil:
+		return false, err
+	case r.turn.Status != Delayed:
+		return true, nil
+	case time.Now().Before(r.turn.Due) && r.turn.StoppedBy == "":
+		return false, &NotDueError{r.turn.Due}
+	}
+	reason, explanation := "gate", "it had nothing to add"
+	if r.turn.StoppedBy != "" {
+		reason, explanation = "stopped", "it was stopped before it began"
+	} else if begins, err = r.relevant(ctx); err != nil {
+		if ctx.Err() != nil || !mendable(err) {
+			return false, err
+		}
+		reason, explanation = "gate_failed", "whether it had something to say could not be found out: "+fault.From(err).Message
+	}
+	return begins, r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+		status := Skipped
+		if begins {
+			status = Queued
+		}
+		_, err := queries.DecideTurn(ctx, tx, string(status), r.turn.ID)
+		switch {
+		case errors.Is(err, pgx.ErrNoRows):
+			return nil // somebody mentioned the bot meanwhile, or another server decided
+		case err != nil:
+			return err
+		case begins:
+			return r.turn.startTx(ctx, tx, r.log, r.ref, r.turn.Entry, r.turn.Reason, r.turn.Policy)
+		}
+		skipped := entry.Skipped{AgentID: r.turn.Bot, EntryID: r.turn.Entry, Reason: reason, Explanation: explanation, PolicyID: r.turn.Policy}
+		_, err = r.log.AppendTx(ctx, tx, r.ref, entry.NewDraft(r.turn.endID(), "", skipped))
+		return err
+	})
+}
+
+// relevant asks a model whether the bot has something to say.
+func (r *run) relevant(ctx context.Context) (bool, error) {
+	if err := r.prepare(ctx); err != nil {
+		return false, err
+	}
+	id := r.modelID
+	if _, small := model.DefaultModels(r.endpoint.Provider); small != "" && model.Lookup(r.endpoint.Provider, id).Known {
+		id = small
+	}
+	r.transcript = transcript{bot: r.turn.Bot, turn: r.turn.ID, people: map[string]Person{}}
+	if err := r.transcript.load(ctx, r.log, r.ref, gateTokens); err != nil {
+		return false, err
+	}
+	if err := r.introduce(ctx); err != nil {
+		return false, err
+	}
+	messages := r.transcript.messages()
+	for size(messages) > gateTokens && len(messages) > 1 {
+		messages = messages[1:]
+	}
+	const ask = "[arbe: nobody asked you. Is there something that you should say now, because it helps them and nobody has said it? Answer with yes or no.]"
+	messages = append(messages, entry.PiUser{Content: []entry.PiBlock{entry.PiText(ask)}})
+	request := model.Request{System: r.prompt(), Messages: messages, MaxTokens: gateAnswer, Thinking: model.ThinkLow}
+	answer, err := r.model.Stream(ctx, r.endpoint, id, request, nil)
+	if countErr := r.count(ctx, entry.TurnPrefix+r.turn.ID+".gate", answer); err == nil {
+		err = countErr
+	}
+	word := strings.ToLower(strings.Trim(answer.Message.Text(), " \t\r\n*_.!\"'`"))
+	return err == nil && strings.HasPrefix(word, "yes"), err
+}
+
+// mendable reports whether an error is one that people can mend, in contrast to one of the database.
+func mendable(err error) bool {
+	if _, isModel := errors.AsType[*model.Error](err); isModel {
+		return true
+	}
+	code := fault.CodeOf(err)
+	return code != fault.Unavailable && code != fault.Internal
+}

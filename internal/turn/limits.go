@@ -1,0 +1,119 @@
+package turn
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// Limits bound what a bot does. A field that is 0 has its default.
+type Limits struct {
+	// Steps is how many model calls a turn may have. Defaults to 40.
+	Steps int
+	// Tokens is how many tokens they may read and write, without what is read from a cache. Defaults to 1,000,000.
+	Tokens int64
+	// Micros is what a turn may cost, in millionths of a US dollar. Defaults to 1 dollar.
+	Micros int64
+	// Time is how long a turn may take. Defaults to 30 minutes.
+	Time time.Duration
+	// ThreadMicros and HouseMicros are what all turns of the thread and of the house may cost in a day (UTC), in
+	// millionths of a dollar. Default to 10 and 50 dollars.
+	ThreadMicros, HouseMicros int64
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.Steps == 0 {
+		l.Steps = 40
+	}
+	if l.Time == 0 {
+		l.Time = 30 * time.Minute
+	}
+	for _, f := range []struct {
+		field *int64
+		value int64
+	}{{&l.Tokens, 1_000_000}, {&l.Micros, 1e6}, {&l.ThreadMicros, 10e6}, {&l.HouseMicros, 50e6}} {
+		if *f.field == 0 {
+			*f.field = f.value
+		}
+	}
+	return l
+}
+
+// nearly is the share of a limit at which an entry says that it is near.
+const nearly = 0.8
+
+// meter is one limit and how much of it is used.
+type meter struct {
+	name      string
+	used, max float64
+	// words says what is used up, and next how to go on.
+	words, next string
+}
+
+// meters returns all limits of the turn.
+func (r *run) meters(ctx context.Context) (list []meter, err error) {
+	var used query.TurnUsedRow
+	var day query.DayUsedRow
+	err = r.db.In(ctx, r.scope(), func(tx pgx.Tx) (err error) {
+		if used, err = queries.TurnUsed(ctx, tx, r.turn.ID); err == nil {
+			day, err = queries.DayUsed(ctx, tx, r.turn.Thread, r.turn.House)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.used = used
+	const raise = "raise the bot's limit, and let it try again"
+	dollars := func(micros int64) float64 { return float64(micros) / 1e6 }
+	l := r.bot.Limits.withDefaults()
+	money := func(name, what string, used, limit int64) meter {
+		return meter{name, dollars(used), dollars(limit), fmt.Sprintf("%s may cost $%.2f, and that is spent", what, dollars(limit)), raise}
+	}
+	return []meter{
+		{"turn_steps", float64(r.turn.Steps), float64(l.Steps), fmt.Sprintf("the bot called its model %d times without coming to an end", l.Steps), raise},
+		{"turn_tokens", float64(used.Input + used.Output + used.CacheWrite), float64(l.Tokens), fmt.Sprintf("the turn may use %d tokens, and has", l.Tokens), raise},
+		money("turn_usd", "a turn of this bot", used.CostMicros, l.Micros),
+		{"turn_minutes", time.Since(r.turn.StartedAt).Minutes(), l.Time.Minutes(), fmt.Sprintf("the turn may take %s, and has", l.Time), raise},
+		money("thread_usd_day", "the bots of this thread", day.Thread, l.ThreadMicros),
+		money("house_usd_day", "the bots of this house", day.House, l.HouseMicros),
+	}, nil
+}
+
+// limited returns a limit that is reached; nil if none is. It reports limits that are near, once each.
+func (r *run) limited(ctx context.Context) (*meter, error) {
+	list, err := r.meters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range list {
+		if m.used >= m.max {
+			return &m, nil
+		}
+	}
+	for _, m := range list {
+		if m.used < nearly*m.max || r.reported[m.name] {
+			continue
+		}
+		// The id makes it one entry also if the turn is continued by another server.
+		id := entry.TurnPrefix + r.turn.ID + ".near." + m.name
+		near := entry.LimitNear{TurnID: r.turn.ID, AgentID: r.turn.Bot, Limit: m.name, Used: round(m.used), Max: round(m.max)}
+		if _, err := r.log.Append(ctx, r.ref, entry.NewDraft(id, "", near)); err != nil {
+			return nil, err
+		}
+		r.reported[m.name] = true
+	}
+	return nil, nil
+}
+
+// round leaves as many digits as people read.
+func round(x float64) float64 { return float64(int64(x*1e4+0.5)) / 1e4 }
+
+// scope is that of the turn's house and bot.
+func (r *run) scope() db.Scope { return db.Scope{House: r.turn.House, Agent: r.turn.Bot} }

@@ -1,0 +1,530 @@
+package turn
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/stream"
+)
+
+const (
+	// endTimeout limits writing the end of a turn that was stopped, which must be written although its context ended.
+	endTimeout = 20 * time.Second
+	// cutRetries is how often a call is repeated whose answer was cut off. Nothing came of the first part, because tools
+	// run only when an answer is complete.
+	cutRetries = 2
+	// compactRetries is how often a call is repeated, with a shorter transcript, that was too long for its model.
+	compactRetries = 3
+	// maxRepeats is how many steps in a row may call the same tools with the same arguments.
+	maxRepeats = 6
+	// maxAttempts is how many servers may begin to work on a turn. More would mean that the turn stops servers.
+	maxAttempts = 10
+	// reportDelay is the shortest wait for a provider that an entry reports.
+	reportDelay = time.Second
+)
+
+// Bot is what a turn needs to know of its bot.
+type Bot struct {
+	Handle, Name, Instructions string
+	// Model is the ref of its model; empty for the house's default.
+	Model string
+	// Tools are the names of the tools that it may use.
+	Tools  []string
+	Limits Limits
+}
+
+// Config configures a [Runner]. All fields are required; without Bot, all turns fail.
+type Config struct {
+	DB     *db.DB
+	Log    *stream.Log
+	Logger *slog.Logger
+	Model  *model.Client
+	// Tools are all tools; a bot's settings name those that it may use.
+	Tools []Tool
+	// Bot returns the settings of a bot of the scope's house, or a [fault.NotFound].
+	Bot func(ctx context.Context, scope db.Scope, id string) (Bot, error)
+	// Endpoint returns where a model is, and its id there. ref is a bot's model; empty for the house's default. If there
+	// is none, the error says how to set one.
+	Endpoint func(ctx context.Context, scope db.Scope, ref string) (model.Endpoint, string, error)
+	// Person returns an agent, or a [fault.NotFound].
+	Person func(ctx context.Context, scope db.Scope, id string) (Person, error)
+	// Queue queues a turn when tx commits.
+	Queue func(ctx context.Context, tx pgx.Tx, t Turn) error
+}
+
+// Runner runs turns. It is safe for concurrent use.
+type Runner struct{ Config }
+
+// NewRunner returns a Runner.
+func NewRunner(c Config) *Runner { return &Runner{c} }
+
+// run is the work on one turn on this server.
+type run struct {
+	*Runner
+	turn  Turn
+	log   *stream.Log
+	db    *db.DB
+	ref   stream.Ref
+	model *model.Client
+
+	bot      Bot
+	tools    []Tool
+	endpoint model.Endpoint
+	modelID  string
+	window   int64
+
+	transcript transcript
+	used       query.TurnUsedRow
+	reported   map[string]bool
+	// resumed are the calls that an earlier server may have run.
+	resumed map[string]bool
+	// calls and compactions count the model calls and compactions on this server, whose ids must differ.
+	calls, compactions int
+}
+
+// errOvertaken reports that another server works on the turn or has ended it.
+var errOvertaken = errors.New("another server works on the turn")
+
+// Run works on a turn until it has ended, and returns nil then, also if it had ended before. to is the log of its
+// thread. If ctx ends first, the turn ends as stopped if that is wanted; otherwise Run returns the error of ctx, and
+// the next call continues the turn. A delayed turn that is not due is a [*NotDueError]. Other errors are those of the
+// database: the call should be repeated.
+func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error {
+	r := &run{Runner: x, log: x.Log, db: x.DB, model: x.Model, ref: to, reported: map[string]bool{}, resumed: map[string]bool{}}
+	if begins, err := r.gate(ctx, house, id); err != nil || !begins {
+		return err
+	}
+	err := x.DB.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) error {
+		row, err := queries.BeginTurn(ctx, tx, id)
+		r.turn = fromRow(row)
+		return err
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil // it has ended, or was deleted with its thread
+	} else if err != nil {
+		return err
+	}
+	err = r.work(ctx)
+	if ctx.Err() != nil {
+		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		if reloadErr := r.reload(lasting); reloadErr != nil || r.turn.StoppedBy == "" || !r.turn.Status.Active() {
+			return cmp.Or(reloadErr, ctx.Err())
+		}
+		err = r.stop(lasting)
+	}
+	if errors.Is(err, errOvertaken) || fault.CodeOf(err) == fault.NotFound {
+		return nil // the thread was deleted, or another server goes on
+	}
+	return err
+}
+
+// work makes steps until the turn has ended.
+func (r *run) work(ctx context.Context) error {
+	if r.turn.Attempts > maxAttempts {
+		return r.fail(ctx, "attempts", fault.Newf(fault.Internal, "ask again; if it happens again, look into the server's log", "%d servers stopped while they worked on this", maxAttempts))
+	}
+	r.transcript = transcript{bot: r.turn.Bot, turn: r.turn.ID, people: map[string]Person{}}
+	for first := true; ; first = false {
+		if err := r.reload(ctx); err != nil {
+			return err
+		}
+		if r.turn.StoppedBy != "" {
+			return r.stop(ctx)
+		}
+		if err := r.prepare(ctx); fault.CodeOf(err) == fault.NotFound {
+			return r.fail(ctx, "bot_removed", fault.New(fault.NotFound, "the bot was removed", "ask another one"))
+		} else if err != nil {
+			return r.failOrReturn(ctx, "no_model", err)
+		}
+		var err error
+		if first {
+			err = r.transcript.load(ctx, r.log, r.ref, r.window)
+		} else {
+			err = r.transcript.follow(ctx, r.log, r.ref)
+		}
+		if err != nil {
+			return err
+		}
+		if calls := r.transcript.pending(r.turn); len(calls) > 0 {
+			for _, c := range calls {
+				r.resumed[r.turn.callID(c.step, c.n)] = first
+			}
+			if err := r.runCalls(ctx, calls); err != nil {
+				return err
+			}
+			continue
+		}
+		if reached, err := r.limited(ctx); err != nil {
+			return err
+		} else if reached != nil {
+			return r.end(ctx, Limited, entry.TurnEnded{Reason: reached.name, Message: reached.words, Next: reached.next}, nil)
+		}
+		if r.loops() {
+			return r.fail(ctx, "loop", fault.New(fault.Exhausted, "the bot repeats the same calls without getting on", "say what it should do differently"))
+		}
+		if ended, err := r.step(ctx); ended || err != nil {
+			return err
+		}
+	}
+}
+
+// failOrReturn ends the turn if the error is one that people can mend, and otherwise returns it.
+func (r *run) failOrReturn(ctx context.Context, reason string, err error) error {
+	if ctx.Err() != nil || !mendable(err) {
+		return err
+	}
+	return r.fail(ctx, reason, err)
+}
+
+// reload reads the turn's row again.
+func (r *run) reload(ctx context.Context) error {
+	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) (err error) {
+		r.turn, err = GetTx(ctx, tx, r.turn.ID)
+		if err == nil && !r.turn.Status.Active() {
+			err = errOvertaken
+		}
+		return err
+	})
+}
+
+// prepare reads the bot's settings, which may have changed since the last step.
+func (r *run) prepare(ctx context.Context) (err error) {
+	if r.Bot == nil {
+		return fault.New(fault.NotFound, "this server has no bots", "")
+	}
+	if r.bot, err = r.Bot(ctx, r.scope(), r.turn.Bot); err != nil {
+		return err
+	}
+	r.tools = offered(r.Tools, r.bot.Tools)
+	if r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), r.bot.Model); err != nil {
+		if fault.CodeOf(err) == fault.NotFound {
+			err = fault.New(fault.Precondition, fault.From(err).Message, fault.From(err).Next)
+		}
+		return err
+	}
+	r.window = model.Lookup(r.endpoint.Provider, r.modelID).ContextWindow
+	return nil
+}
+
+// introduce looks up the names of the authors.
+func (r *run) introduce(ctx context.Context) error {
+	for id := range r.transcript.authors() {
+		if _, known := r.transcript.people[id]; known {
+			continue
+		}
+		p, err := r.Person(ctx, r.scope(), id)
+		if err != nil && fault.CodeOf(err) != fault.NotFound {
+			return err
+		}
+		r.transcript.people[id] = p
+	}
+	return nil
+}
+
+// step calls the model once and commits what came of it. ended reports that the turn has ended.
+func (r *run) step(ctx context.Context) (ended bool, err error) {
+	if err := r.introduce(ctx); err != nil {
+		return false, err
+	}
+	var tools []model.Tool
+	for _, t := range r.tools {
+		tools = append(tools, t.Tool)
+	}
+	for cuts, compactions := 0, 0; ; {
+		request := model.Request{System: r.prompt(), Messages: r.transcript.messages(), Tools: tools}
+		if request.Estimate() > r.budget() && compactions < compactRetries {
+			compactions++
+			if err := r.compact(ctx); err == nil {
+				continue
+			} else if ctx.Err() != nil {
+				return false, ctx.Err()
+			} else if failed, isModel := errors.AsType[*model.Error](err); isModel && failed.Kind != model.Overflow {
+				return true, r.fail(ctx, string(failed.Kind), err)
+			}
+		}
+		p := r.publisher(ctx)
+		answer, err := r.model.Stream(ctx, r.endpoint, r.modelID, request, func(d model.Delta) {
+			p.delta(d)
+			if d.Kind == model.RetryDelta && d.Delay >= reportDelay {
+				r.reportWait(ctx, d)
+			}
+		})
+		answer.Message.Turn = r.turn.ID
+		failed, isModel := errors.AsType[*model.Error](err)
+		switch {
+		case err == nil:
+			return r.commit(ctx, answer)
+		case ctx.Err() != nil:
+			return true, r.interrupted(ctx, answer)
+		case isModel && failed.Kind == model.Overflow && compactions < compactRetries:
+			compactions++
+			// The catalog's window is wrong for this endpoint: it is smaller than what was just sent.
+			r.window = min(r.window, request.Estimate()) * 3 / 4
+			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".overflow"+strconv.Itoa(r.calls), answer); err != nil {
+				return false, err
+			}
+			if err := r.compact(ctx); err != nil {
+				return true, r.fail(ctx, string(model.Overflow), err)
+			}
+		case isModel && (failed.Kind == model.Cut || failed.Kind == model.Idle) && cuts < cutRetries:
+			cuts++
+			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".cut"+strconv.Itoa(r.calls), answer); err != nil {
+				return false, err
+			}
+		case isModel:
+			return true, r.end(ctx, Failed, failure(string(failed.Kind), err), &answer)
+		default:
+			return true, r.failOrReturn(ctx, "request", err)
+		}
+	}
+}
+
+// interrupted keeps what the model wrote until someone stopped the turn. If nobody did, the server is stopping, and the
+// next one makes the call again.
+func (r *run) interrupted(ctx context.Context, answer model.Answer) error {
+	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if err := r.reload(lasting); err != nil {
+		return err
+	}
+	if r.turn.StoppedBy == "" {
+		if err := r.count(lasting, r.turn.stepID(r.turn.Steps+1)+".lost"+strconv.Itoa(r.turn.Attempts), answer); err != nil {
+			return err
+		}
+		return ctx.Err()
+	}
+	return r.end(lasting, Stopped, r.stopped(), &answer)
+}
+
+// stopped says who stopped the turn.
+func (r *run) stopped() entry.TurnEnded {
+	return entry.TurnEnded{StoppedBy: r.turn.StoppedBy, Message: "the bot was stopped"}
+}
+
+// stop ends the turn because someone wants that.
+func (r *run) stop(ctx context.Context) error {
+	return r.end(ctx, Stopped, r.stopped(), nil)
+}
+
+// reportWait says in the log that the turn waits for its model's provider.
+func (r *run) reportWait(ctx context.Context, d model.Delta) {
+	w := entry.TurnWaiting{TurnID: r.turn.ID, AgentID: r.turn.Bot, Reason: string(d.Reason.Kind), Message: d.Reason.Error(), DelayMS: d.Delay.Milliseconds()}
+	if _, err := r.log.Append(ctx, r.ref, entry.NewDraft("", "", w)); err != nil && ctx.Err() == nil {
+		r.Logger.WarnContext(ctx, "cannot say in the thread that a bot waits", "error", fault.From(err).Detail())
+	}
+}
+
+// commit writes a complete answer: a step if it wants tools to be run, otherwise the bot's chat, which ends the turn.
+func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err error) {
+	m := answer.Message
+	if m.StopReason == entry.PiToolUse && len(m.Calls()) > 0 {
+		return false, r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+			moved, err := queries.StepTurn(ctx, tx, r.turn.ID, int32(r.turn.Steps))
+			if err != nil || moved == 0 {
+				return cmp.Or(err, errOvertaken)
+			}
+			return r.writeStep(ctx, tx, answer)
+		})
+	}
+	text := strings.ToValidUTF8(strings.TrimSpace(m.Text()), "\uFFFD")
+	if text == "" {
+		what := fault.New(fault.Unavailable, "the model answered nothing", "ask again")
+		if m.StopReason == entry.PiLength {
+			what = fault.New(fault.Exhausted, "the model reached its limit of tokens before it said anything", "ask for less at once, or use another model")
+		}
+		return true, r.end(ctx, Silent, failure("silent", what), &answer)
+	}
+	cut := m.StopReason == entry.PiLength
+	if len(text) > entry.MaxText {
+		text, cut = clip(text, entry.MaxText-len("…")), true
+	}
+	return true, r.answer(ctx, answer, text, cut)
+}
+
+// answer writes the bot's chat and ends the turn. Entries that were passed to the turn after its last call get a turn of
+// their own, because the answer knows nothing of them.
+func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut bool) error {
+	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+		row, err := queries.LockTurn(ctx, tx, r.turn.ID)
+		if err != nil {
+			return err
+		}
+		locked := fromRow(row)
+		ended, err := queries.EndTurn(ctx, tx, string(Answered), r.turn.ID, int32(r.turn.Steps))
+		if err != nil || ended == 0 {
+			return cmp.Or(err, errOvertaken)
+		}
+		id := r.turn.stepID(r.turn.Steps + 1)
+		if err := r.countTx(ctx, tx, id, answer); err != nil {
+			return err
+		}
+		read, unread := locked.split(r.transcript.tail)
+		summary, err := r.summaryTx(ctx, tx, 1)
+		if err != nil {
+			return err
+		}
+		summary.Answers, summary.Cut = read, cut
+		draft := entry.NewDraft(id, r.turn.Bot, entry.Chat{Text: text, ReplyTo: r.turn.Entry, Turn: &summary})
+		if err := r.appendTx(ctx, tx, draft); err != nil {
+			return err
+		}
+		if len(unread) == 0 {
+			return nil
+		}
+		next := Request{House: r.turn.House, Thread: r.turn.Thread, Bot: r.turn.Bot, Reason: r.turn.Reason, Policy: r.turn.Policy, Chain: r.turn.Chain}
+		for _, u := range unread {
+			next.Entry, next.Seq = u.entry, u.seq
+			t, outcome, err := RequestTx(ctx, tx, r.log, r.ref, next)
+			if err == nil && outcome == Began {
+				err = r.Queue(ctx, tx, t)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// writeStep writes an answer as a step, and counts it.
+func (r *run) writeStep(ctx context.Context, tx pgx.Tx, answer model.Answer) error {
+	id := r.turn.stepID(r.turn.Steps + 1)
+	if err := r.countTx(ctx, tx, id, answer); err != nil {
+		return err
+	}
+	return r.appendTx(ctx, tx, entry.NewDraft(id, r.turn.Bot, answer.Message))
+}
+
+// appendTx appends an entry whose id must be new.
+func (r *run) appendTx(ctx context.Context, tx pgx.Tx, d entry.Draft) error {
+	entries, err := r.log.AppendTx(ctx, tx, r.ref, d)
+	if err == nil && !bytes.Equal(entries[0].Payload, d.Payload) {
+		err = errOvertaken
+	}
+	return err
+}
+
+// fail ends the turn because of an error.
+func (r *run) fail(ctx context.Context, reason string, err error) error {
+	r.Logger.InfoContext(ctx, "a bot's turn failed", "turn", r.turn.ID, "reason", reason, "error", fault.From(err).Detail())
+	return r.end(ctx, Failed, failure(reason, err), nil)
+}
+
+// failure is how an error is told.
+func failure(reason string, err error) entry.TurnEnded {
+	f := fault.From(err)
+	return entry.TurnEnded{Reason: reason, Message: f.Message, Next: f.Next}
+}
+
+// end ends the turn without an answer. What the model wrote last is kept as a step.
+func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.Answer) error {
+	e.TurnID, e.AgentID, e.EntryID, e.Outcome = r.turn.ID, r.turn.Bot, r.turn.Entry, string(s)
+	err := r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+		ended, err := queries.EndTurn(ctx, tx, string(s), r.turn.ID, int32(r.turn.Steps))
+		if err != nil || ended == 0 {
+			return cmp.Or(err, errOvertaken)
+		}
+		extra := 0
+		if last != nil && (len(last.Message.Content) > 0 || last.Usage.Total() > 0) {
+			extra = 1
+			if err := r.writeStep(ctx, tx, *last); err != nil {
+				return err
+			}
+		}
+		summary, err := r.summaryTx(ctx, tx, extra)
+		if err != nil {
+			return err
+		}
+		summary.Answers = r.turn.Asked
+		e.Summary = &summary
+		return r.appendTx(ctx, tx, entry.NewDraft(r.turn.endID(), "", e))
+	})
+	if fault.CodeOf(err) == fault.Precondition { // the thread was closed, so that nothing can be written to it
+		return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+			_, err := queries.EndTurn(ctx, tx, string(s), r.turn.ID, int32(r.turn.Steps))
+			return err
+		})
+	}
+	return err
+}
+
+// summaryTx returns what the turn did and used; steps are those that are written in tx.
+func (r *run) summaryTx(ctx context.Context, tx pgx.Tx, steps int) (s entry.TurnSummary, err error) {
+	used, err := queries.TurnUsed(ctx, tx, r.turn.ID)
+	if err != nil {
+		return s, err
+	}
+	s = entry.TurnSummary{
+		TurnID: r.turn.ID, Model: model.Ref{Endpoint: r.endpoint.Name, Model: r.modelID}.String(), Steps: r.turn.Steps + steps,
+		DurationMS: time.Since(r.turn.StartedAt).Milliseconds(),
+		Usage: entry.TurnUsage{
+			Input: used.Input, Output: used.Output, CacheRead: used.CacheRead, CacheWrite: used.CacheWrite,
+			CostMicros: used.CostMicros, CostUnknown: used.CostUnknown,
+		},
+	}
+	if r.endpoint.Name == "" && r.endpoint.Provider != "" {
+		s.Model = string(r.endpoint.Provider) + "/" + r.modelID
+	}
+	list, _ := r.transcript.steps()
+	for _, step := range list {
+		for _, c := range step.answer.Calls() {
+			if c.Name == CommandTool {
+				s.Commands++
+			}
+		}
+	}
+	return s, nil
+}
+
+// count records what a call used whose answer came to nothing.
+func (r *run) count(ctx context.Context, id string, answer model.Answer) error {
+	if answer.Usage.Total() == 0 {
+		return nil
+	}
+	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error { return r.countTx(ctx, tx, id, answer) })
+}
+
+func (r *run) countTx(ctx context.Context, tx pgx.Tx, id string, answer model.Answer) error {
+	u := answer.Usage
+	return queries.InsertModelCall(ctx, tx, query.InsertModelCallParams{
+		HouseID: r.turn.House, ThreadID: r.turn.Thread, TurnID: r.turn.ID, ID: id, AgentID: r.turn.Bot, Model: r.endpoint.Name + "/" + r.modelID,
+		Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite,
+		CostMicros: answer.Cost.Micros(), CostKnown: answer.CostKnown, Estimated: answer.Estimated,
+	})
+}
+
+// loops reports whether the last steps called the same tools with the same arguments.
+func (r *run) loops() bool {
+	list, _ := r.transcript.steps()
+	if len(list) < maxRepeats {
+		return false
+	}
+	signature := func(s step) string {
+		var b strings.Builder
+		for _, c := range s.answer.Calls() {
+			b.WriteString(c.Name + string(c.Arguments) + "\n")
+		}
+		return b.String()
+	}
+	last := signature(list[len(list)-1])
+	for _, s := range list[len(list)-maxRepeats:] {
+		if signature(s) != last {
+			return false
+		}
+	}
+	return true
+}

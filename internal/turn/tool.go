@@ -1,0 +1,137 @@
+package turn
+
+import (
+	"context"
+	"encoding/json"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
+)
+
+const (
+	// atOnce is how many tools of one step run at the same time.
+	atOnce = 5
+	// maxResult limits the text of a tool's result, in bytes. The model reads all of it again with each further step.
+	maxResult = 48 << 10
+)
+
+// Tool is something that a bot can do.
+type Tool struct {
+	// Name is what the model and the bot's settings call it; Description and Schema tell the model how to call it.
+	model.Tool
+	// Run does it. Its error is told to the model, which then decides what to do. It must end soon after ctx.
+	Run func(ctx context.Context, c Call) (text string, err error)
+	// Once marks a tool that must not run again after a server that ran it was killed, because it may have had an effect.
+	// Others have none, or find by [Call.ID] what they did.
+	Once bool
+}
+
+// Call is one call of a tool.
+type Call struct {
+	// Scope is the house, and the bot in whose name the tool acts.
+	Scope db.Scope
+	// Thread is the thread of the turn.
+	Thread, Turn string
+	// ID is the id of the entry that will be the call's result. It is the same when the call is repeated, so ids derived
+	// from it make effects harmless to repeat.
+	ID string
+	// Arguments fit the tool's schema.
+	Arguments json.RawMessage
+	// Chain is how many turns of bots led to this one.
+	Chain int
+}
+
+// offered returns the tools that a bot may use.
+func offered(all []Tool, names []string) []Tool {
+	return slices.DeleteFunc(slices.Clone(all), func(t Tool) bool { return !slices.Contains(names, t.Name) })
+}
+
+// runCalls runs the calls of a step and writes each result when it is there. It returns when all are written; the error
+// is that of writing one, or of ctx.
+func (r *run) runCalls(ctx context.Context, calls []call) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var group sync.WaitGroup
+	places := make(chan struct{}, atOnce)
+	errs := make(chan error, len(calls))
+	for _, c := range calls {
+		group.Go(func() {
+			select {
+			case places <- struct{}{}:
+				defer func() { <-places }()
+			case <-ctx.Done():
+				errs <- ctx.Err()
+				return
+			}
+			if err := r.runCall(ctx, c); err != nil {
+				errs <- err
+				cancel()
+			}
+		})
+	}
+	group.Wait()
+	close(errs)
+	for err := range errs { // the first is the cause
+		return err
+	}
+	return nil
+}
+
+// runCall runs one call and writes its result.
+func (r *run) runCall(ctx context.Context, c call) error {
+	began := time.Now()
+	id := r.turn.callID(c.step, c.n)
+	text, err := r.call(ctx, id, c)
+	if ctx.Err() != nil {
+		return ctx.Err() // the next server repeats the call, or the end of the turn says that it was stopped
+	}
+	result := entry.PiToolResult{Turn: r.turn.ID, ToolCallID: c.ID, ToolName: c.Name, Timestamp: time.Now().UnixMilli(), DurationMS: time.Since(began).Milliseconds()}
+	if err != nil {
+		result.IsError = true
+		text = strings.TrimSpace(text + "\n" + fault.From(err).Error())
+	}
+	if text == "" {
+		text = "(nothing)"
+	}
+	result.Content = []entry.PiBlock{entry.PiText(middle(text, maxResult))}
+	_, err = r.log.Append(ctx, r.ref, entry.NewDraft(id, r.turn.Bot, result))
+	return err
+}
+
+// call checks a call and runs it. A tool that panics has failed, because otherwise it would end the server.
+func (r *run) call(ctx context.Context, id string, c call) (text string, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.Logger.ErrorContext(ctx, "a tool panicked", "tool", c.Name, "panic", p, "stack", string(debug.Stack()))
+			err = fault.Newf(fault.Internal, "go on without it", "the tool %s broke", c.Name)
+		}
+	}()
+	at := slices.IndexFunc(r.tools, func(t Tool) bool { return t.Name == c.Name })
+	if at < 0 {
+		var names []string
+		for _, t := range r.tools {
+			names = append(names, t.Name)
+		}
+		return "", fault.Newf(fault.Invalid, "use one of: "+strings.Join(names, ", "), "there is no tool %q", clip(c.Name, 80))
+	}
+	tool := r.tools[at]
+	if err := model.CheckArguments(tool.Tool, c.Arguments); err != nil {
+		return "", err
+	}
+	if tool.Once && r.turn.Attempts > 1 && r.resumed[id] {
+		return "", fault.New(fault.Precondition, "the server was stopped while this ran, so it may have been done or not", "find out before you do it again")
+	}
+	return tool.Run(ctx, Call{
+		Scope: db.Scope{House: r.turn.House, Agent: r.turn.Bot}, Thread: r.turn.Thread, Turn: r.turn.ID, ID: id, Arguments: c.Arguments, Chain: r.turn.Chain,
+	})
+}
+
+// CommandTool is the name of the tool that runs a command; a turn's summary counts its calls.
+const CommandTool = "run_command"

@@ -1,0 +1,303 @@
+package turn
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/stream"
+)
+
+const (
+	// readRows is how many entries are read at once.
+	readRows = 500
+	// bytesPerToken is a low estimate, so that rather too much is read than too little.
+	bytesPerToken = 4
+	// oldResult, commandOutput and quoted limit, in bytes, the result of a tool in an earlier turn, the output of a command
+	// that somebody else ran, and what a message answers: the model has no more use for the whole.
+	oldResult, commandOutput, quoted = 4 << 10, 8 << 10, 200
+)
+
+// transcript is what a bot reads of a thread: the summary of its last compaction, and the entries after it.
+type transcript struct {
+	bot, turn string
+	// entries are in the order of the log; before them is the summary, or, if cut, what is too long ago to be read.
+	entries []entry.Entry
+	summary string
+	cut     bool
+	// tail is the position of the last entry that was read.
+	tail int64
+	// people are the authors by their ids.
+	people map[string]Person
+}
+
+// Person is an agent as others see it.
+type Person struct {
+	Name string
+	Bot  bool
+}
+
+// load reads the end of a thread: back to the bot's last compaction, or at least so many tokens.
+func (t *transcript) load(ctx context.Context, log *stream.Log, ref stream.Ref, tokens int64) error {
+	*t = transcript{bot: t.bot, turn: t.turn, people: t.people}
+	var back []entry.Entry // pages from the end, each in the order of the log
+	first, bytes := int64(1), int64(0)
+	for before := int64(0); ; {
+		page, tail, err := log.Read(ctx, ref, stream.Range{Before: before, Limit: readRows, Last: true})
+		if err != nil {
+			return err
+		}
+		t.tail = max(t.tail, tail)
+		for i := len(page) - 1; i >= 0; i-- {
+			e := page[i]
+			bytes += int64(len(e.Payload))
+			if c, ok := entry.As[entry.PiCompaction](e); ok && e.Author == t.bot && t.summary == "" {
+				t.summary, first = c.Summary, c.FirstKeptSeq
+			}
+		}
+		back = append(page, back...)
+		switch {
+		case len(page) == 0 || page[0].Seq == 1 || page[0].Seq <= first && t.summary != "":
+			t.entries = after(back, first-1)
+			return nil
+		case t.summary == "" && bytes > tokens*bytesPerToken:
+			t.entries, t.cut = back, true
+			return nil
+		}
+		before = page[0].Seq
+	}
+}
+
+// after returns the entries after a position.
+func after(entries []entry.Entry, seq int64) []entry.Entry {
+	for i, e := range entries {
+		if e.Seq > seq {
+			return entries[i:]
+		}
+	}
+	return nil
+}
+
+// follow reads what was written since.
+func (t *transcript) follow(ctx context.Context, log *stream.Log, ref stream.Ref) error {
+	for {
+		page, _, err := log.Read(ctx, ref, stream.Range{After: t.tail, Limit: readRows})
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		t.tail = page[len(page)-1].Seq
+		for _, e := range page {
+			if c, ok := entry.As[entry.PiCompaction](e); ok && e.Author == t.bot {
+				t.summary, t.cut = c.Summary, false
+				t.entries = after(t.entries, c.FirstKeptSeq-1)
+			}
+			t.entries = append(t.entries, e)
+		}
+	}
+}
+
+// authors returns the ids of all agents who wrote entries.
+func (t *transcript) authors() map[string]bool {
+	ids := map[string]bool{}
+	for _, e := range t.entries {
+		if e.Author != "" {
+			ids[e.Author] = true
+		}
+	}
+	return ids
+}
+
+// call is a tool call of a step.
+type call struct {
+	step, n int
+	entry.PiBlock
+}
+
+// step is a step of the turn, as the log has it.
+type step struct {
+	n      int
+	answer entry.PiAssistant
+}
+
+// steps returns the turn's steps in the log, and which of their calls have results.
+func (t *transcript) steps() (list []step, done map[string]bool) {
+	done = map[string]bool{}
+	prefix := Turn{ID: t.turn}.stepID(0)
+	prefix = prefix[:len(prefix)-1]
+	for _, e := range t.entries {
+		rest, ours := strings.CutPrefix(e.ID, prefix)
+		if !ours {
+			continue
+		}
+		if a, ok := entry.As[entry.PiAssistant](e); ok {
+			var n int
+			if _, err := fmt.Sscanf(rest, "%d", &n); err == nil {
+				list = append(list, step{n, a})
+			}
+		} else if e.Type == (entry.PiToolResult{}).Type() {
+			done[e.ID] = true
+		}
+	}
+	return list, done
+}
+
+// pending returns the calls of the turn's last step that have no results yet.
+func (t *transcript) pending(of Turn) (calls []call) {
+	steps, done := t.steps()
+	if len(steps) == 0 {
+		return nil
+	}
+	last := steps[len(steps)-1]
+	if last.answer.StopReason != entry.PiToolUse {
+		return nil
+	}
+	for i, b := range last.answer.Calls() {
+		if !done[of.callID(last.n, i)] {
+			calls = append(calls, call{last.n, i, b})
+		}
+	}
+	return calls
+}
+
+// messages returns what the model reads.
+func (t *transcript) messages() (list []entry.PiMessage) {
+	note := func(format string, args ...any) entry.PiMessage {
+		return entry.PiUser{Content: []entry.PiBlock{entry.PiText("[arbe: " + fmt.Sprintf(format, args...) + "]")}}
+	}
+	said := map[string]string{}
+	commands := map[string]entry.Entry{}
+	ended := map[string]bool{}
+	for _, e := range t.entries {
+		switch e.Type {
+		case entry.CommandResult{}.Type():
+			if r, ok := entry.As[entry.CommandResult](e); ok {
+				ended[r.CommandID] = true
+			}
+		case entry.Command{}.Type():
+			commands[e.ID] = e
+		}
+	}
+	switch {
+	case t.summary != "":
+		list = append(list, note("what was said before, summarised by you:\n%s", t.summary))
+	case t.cut:
+		list = append(list, note("the earlier part of this thread is left out; read_thread shows it"))
+	}
+	for _, e := range t.entries {
+		p, ok := entry.Decode(e)
+		if !ok {
+			continue
+		}
+		switch p := p.(type) {
+		case entry.Chat:
+			text := p.Text
+			said[e.ID] = clip(strings.ReplaceAll(text, "\n", " "), quoted)
+			if e.Author == t.bot {
+				list = append(list, entry.PiAssistant{Content: []entry.PiBlock{entry.PiText(text)}, StopReason: entry.PiStopped, Timestamp: e.Time.UnixMilli()})
+				continue
+			}
+			head := "[" + t.name(e.Author)
+			if was := said[p.ReplyTo]; was != "" {
+				head += ", in reply to: “" + was + "”"
+			}
+			list = append(list, entry.PiUser{Content: []entry.PiBlock{entry.PiText(head + "]\n" + text)}, Timestamp: e.Time.UnixMilli()})
+		case entry.PiAssistant:
+			if e.Author == t.bot {
+				list = append(list, p)
+			}
+		case entry.PiToolResult:
+			if e.Author != t.bot {
+				continue
+			}
+			if p.Turn != t.turn {
+				p.Content = clipped(p.Content, oldResult)
+			}
+			list = append(list, p)
+		case entry.Command:
+			if !ended[e.ID] && !t.isOwn(e) {
+				list = append(list, note("%s runs a command, which has not ended:\n$ %s", t.name(e.Author), clip(p.Line(), commandOutput)))
+			}
+		case entry.CommandResult:
+			c, known := commands[p.CommandID]
+			if known && t.isOwn(c) {
+				continue
+			}
+			line := "a command from further up"
+			if run, ok := entry.As[entry.Command](c); ok {
+				line = "$ " + clip(run.Line(), commandOutput)
+			}
+			list = append(list, note("%s ran a command:\n%s\n%s", t.name(c.Author), line, middle(p.Plain(), commandOutput)))
+		case entry.SandboxResumed:
+			list = append(list, note("the sandbox was replaced; what was not committed or pushed is gone from it"))
+		case entry.TurnEnded:
+			if p.AgentID == t.bot && p.TurnID != t.turn {
+				list = append(list, note("your turn ended without an answer: %s", p.Message))
+			}
+		}
+	}
+	if len(list) > 0 {
+		if _, isUser := list[0].(entry.PiUser); !isUser {
+			list = append([]entry.PiMessage{note("the thread")}, list...) // some providers want a user's message first
+		}
+		if _, isAnswer := list[len(list)-1].(entry.PiAssistant); isAnswer {
+			list = append(list, note("it is your turn; answer what was said to you"))
+		}
+	}
+	return list
+}
+
+// isOwn reports whether a command was run by a tool of the bot, whose result the model reads instead.
+func (t *transcript) isOwn(e entry.Entry) bool {
+	return e.Author == t.bot && strings.HasPrefix(e.ID, entry.TurnPrefix)
+}
+
+// name returns how an author is called in the transcript.
+func (t *transcript) name(id string) string {
+	p, known := t.people[id]
+	switch {
+	case !known || p.Name == "":
+		return "someone who left"
+	case p.Bot:
+		return p.Name + " (bot)"
+	}
+	return p.Name
+}
+
+// size returns about how many tokens the messages have.
+func size(list []entry.PiMessage) (tokens int64) {
+	for _, m := range list {
+		tokens += model.EstimateMessage(m)
+	}
+	return tokens
+}
+
+// clip shortens a text at the beginning of a character.
+func clip(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
+}
+
+// middle shortens a text in the middle, because the beginning and the end of an output say the most.
+func middle(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	head, tail := text[:limit/2], text[len(text)-limit/2:]
+	return strings.ToValidUTF8(head, "") + fmt.Sprintf("\n… %d bytes left out …\n", len(text)-limit) + strings.ToValidUTF8(tail, "")
+}
+
+// clipped shortens the texts of a content, in a copy.
+func clipped(content []entry.PiBlock, limit int) []entry.PiBlock {
+	short := make([]entry.PiBlock, len(content))
+	for i, b := range content {
+		if b.Type == entry.PiTextBlock {
+			b.Text = middle(b.Text, limit)
+		}
+		short[i] = b
+	}
+	return short
+}

@@ -1,0 +1,237 @@
+// Package turn lets bots answer: a turn is a bot's work on something that was said in a thread.
+//
+// A turn is a loop. The bot's model is called with what was said (transcript.go), the tools that it wants are run
+// (tool.go), and it is called again, until it has said everything. Each step is committed before the next one begins:
+// the model's answer as a pi.assistant entry before its tools run, each tool's result as a pi.tool_result entry, and
+// the last answer as the bot's chat. So a turn is continued from the log, by whichever server is there: what a killed
+// server loses is the call that it was in.
+//
+// No step happens twice. The ids of a turn's entries are derived from its own id, and a log stores one entry per id;
+// and a step is committed only together with the row's count of steps, by whoever moves that first. A tool either
+// repeats harmlessly, or is not repeated.
+//
+// A bot has one turn at a time in a thread. What is said to it meanwhile is passed to that turn (steering), which reads
+// the log again before each call, and does not end before it has read everything that was passed to it.
+//
+// This package knows neither queues nor selection: package dispatch decides which turns begin, and runs them.
+package turn
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+)
+
+var queries = query.New()
+
+// Turn is one turn of a bot.
+type Turn struct {
+	ID, House, Thread string
+	// Bot is the agent whose turn it is.
+	Bot string
+	// Entry is the id of the entry that asked, and Asked those of all entries that it answers; AskedSeqs are their
+	// positions.
+	Entry     string
+	Asked     []string
+	AskedSeqs []int64
+	// Reason is the trigger in one word, and Policy the activation policy that matched.
+	Reason, Policy string
+	// Chain is how many turns of bots led to it, one by one, since a person spoke.
+	Chain  int
+	Status Status
+	// Due is when a delayed turn decides whether it begins.
+	Due time.Time
+	// Steps is how many model calls are in the log.
+	Steps int
+	// StoppedBy is the agent that wants it to stop; empty if nobody does.
+	StoppedBy string
+	// Attempts is how many servers have begun to work on it.
+	Attempts                    int
+	CreatedAt, StartedAt, Ended time.Time
+}
+
+// Status is where a turn stands.
+type Status string
+
+// The statuses. The first three are those of an active turn.
+const (
+	// Delayed: it waits whether anyone else speaks.
+	Delayed Status = "delayed"
+	Queued  Status = "queued"
+	Running Status = "running"
+	// Answered: the bot's chat is in the log.
+	Answered Status = "answered"
+	// Failed, Stopped, Limited and Silent: an [entry.TurnEnded] in the log says why there is no answer.
+	Failed  Status = entry.TurnFailed
+	Stopped Status = entry.TurnStopped
+	Limited Status = entry.TurnLimited
+	Silent  Status = entry.TurnSilent
+	// Skipped: a delayed turn did not begin.
+	Skipped Status = "skipped"
+)
+
+// Active reports whether the turn has not ended.
+func (s Status) Active() bool { return s == Delayed || s == Queued || s == Running }
+
+func fromRow(r query.Turn) Turn {
+	return Turn{
+		ID: r.ID, House: r.HouseID, Thread: r.ThreadID, Bot: r.AgentID, Entry: r.EntryID, Asked: r.Asked, Reason: r.Reason,
+		Policy: db.Zero(r.PolicyID), Chain: int(r.Chain), Status: Status(r.Status), Due: db.Zero(r.DueAt), AskedSeqs: r.AskedSeqs,
+		Steps: int(r.Steps), StoppedBy: db.Zero(r.StoppedBy), Attempts: int(r.Attempts),
+		CreatedAt: r.CreatedAt, StartedAt: db.Zero(r.StartedAt), Ended: db.Zero(r.EndedAt),
+	}
+}
+
+// The ids of a turn's entries begin with [entry.TurnPrefix] and its id, so that no two writers write one of them twice.
+
+func (t Turn) startID() string         { return entry.TurnPrefix + t.ID + ".start" }
+func (t Turn) endID() string           { return entry.TurnPrefix + t.ID + ".end" }
+func (t Turn) stepID(n int) string     { return entry.TurnPrefix + t.ID + "." + strconv.Itoa(n) }
+func (t Turn) steerID(e string) string { return entry.TurnPrefix + t.ID + ".steer." + e }
+
+// callID is the id of the result of a tool call: the n-th of a step.
+func (t Turn) callID(step, n int) string { return t.stepID(step) + ".call" + strconv.Itoa(n) }
+
+// question is an entry that a turn shall answer.
+type question struct {
+	entry string
+	seq   int64
+}
+
+// split returns the ids of the entries up to a position that the turn answers, and those after it.
+func (t Turn) split(tail int64) (read []string, unread []question) {
+	for i, id := range t.Asked {
+		if t.AskedSeqs[i] <= tail {
+			read = append(read, id)
+		} else {
+			unread = append(unread, question{id, t.AskedSeqs[i]})
+		}
+	}
+	return read, unread
+}
+
+// Request asks for a turn.
+type Request struct {
+	House, Thread, Bot string
+	// Entry is the entry that asks, and Seq its position.
+	Entry string
+	Seq   int64
+	// Reason, Policy and Chain are as in [Turn].
+	Reason, Policy string
+	Chain          int
+	// Delay is how long the turn waits whether anyone else speaks. Defaults to 0: it begins at once.
+	Delay time.Duration
+}
+
+// Outcome is what came of a [Request].
+type Outcome int
+
+// The outcomes.
+const (
+	// Began: there is a new turn, which the caller queues.
+	Began Outcome = iota + 1
+	// Steered: the entry was passed to the bot's active turn.
+	Steered
+	// Postponed: the bot's delayed turn waits again for the whole delay.
+	Postponed
+	// Hurried: the bot's delayed turn is due now; the caller hurries its job.
+	Hurried
+)
+
+// RequestTx passes an entry to the bot's active turn in the thread, or else begins one, and records which in the log.
+// If the bot has a delayed turn there, another delay begins anew, and a request without a delay ends the delay.
+func RequestTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, r Request) (t Turn, o Outcome, err error) {
+	t = Turn{House: r.House, Thread: r.Thread, Bot: r.Bot}
+	if r.Delay > 0 {
+		t.Due = time.Now().Add(r.Delay)
+	}
+	for range 3 { // the active turn may end between two statements
+		if t.ID, o, err = attemptTx(ctx, tx, r, t.Due); err == nil {
+			break
+		} else if !errors.Is(err, pgx.ErrNoRows) {
+			return t, 0, err
+		}
+	}
+	if err != nil {
+		return t, 0, fault.New(fault.Unavailable, "the bot's turns change too quickly", "try again").Because(err)
+	}
+	switch {
+	case o == Steered:
+		_, err = log.AppendTx(ctx, tx, to, entry.NewDraft(t.steerID(r.Entry), "", entry.TurnSteered{TurnID: t.ID, AgentID: r.Bot, EntryID: r.Entry, Reason: r.Reason}))
+	case r.Delay == 0:
+		err = t.startTx(ctx, tx, log, to, r.Entry, r.Reason, r.Policy)
+	}
+	return t, o, err
+}
+
+// startTx records in the log that a turn begins.
+func (t Turn) startTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, asks, reason, policy string) error {
+	_, err := log.AppendTx(ctx, tx, to, entry.NewDraft(t.startID(), "", entry.TurnStarted{TurnID: t.ID, AgentID: t.Bot, EntryID: asks, Reason: reason, PolicyID: policy}))
+	return err
+}
+
+// attemptTx changes the row of the bot's active turn, or inserts one. If that turn ends meanwhile, the error is
+// [pgx.ErrNoRows].
+func attemptTx(ctx context.Context, tx pgx.Tx, r Request, due time.Time) (id string, o Outcome, err error) {
+	steer := query.SteerTurnParams{HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, Seq: r.Seq, EntryID: r.Entry}
+	if id, err = queries.SteerTurn(ctx, tx, steer); !errors.Is(err, pgx.ErrNoRows) {
+		return id, Steered, err
+	}
+	begin := query.InsertTurnParams{
+		HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, EntryID: r.Entry, Reason: r.Reason, PolicyID: db.Null(r.Policy),
+		Chain: int32(r.Chain), Status: string(Queued), Seq: r.Seq,
+	}
+	if r.Delay > 0 {
+		id, err = queries.PostponeTurn(ctx, tx, query.PostponeTurnParams{DueAt: &due, EntryID: r.Entry, Seq: r.Seq, HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot})
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return id, Postponed, err
+		}
+		begin.Status, begin.DueAt = string(Delayed), &due
+	} else {
+		id, err = queries.HurryTurn(ctx, tx, query.HurryTurnParams{
+			EntryID: r.Entry, Reason: r.Reason, PolicyID: begin.PolicyID, Chain: begin.Chain, Seq: r.Seq, HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot,
+		})
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return id, Hurried, err
+		}
+	}
+	id, err = queries.InsertTurn(ctx, tx, begin)
+	return id, Began, err
+}
+
+// GetTx returns a turn of the transaction's house, or a [fault.NotFound].
+func GetTx(ctx context.Context, tx pgx.Tx, id string) (Turn, error) {
+	row, err := queries.GetTurn(ctx, tx, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Turn{}, fault.New(fault.NotFound, "there is no such turn", "see the thread's entries for the turns of its bots")
+	}
+	return fromRow(row), err
+}
+
+// ActiveTx returns the active turns of a thread, oldest first.
+func ActiveTx(ctx context.Context, tx pgx.Tx, house, thread string) (list []Turn, err error) {
+	rows, err := queries.ActiveTurns(ctx, tx, house, thread)
+	for _, r := range rows {
+		list = append(list, fromRow(r))
+	}
+	return list, err
+}
+
+// StopTx records that an agent wants a turn to stop. ok is false if the turn has ended. The caller cancels its job, and
+// whoever works on the turn ends it.
+func StopTx(ctx context.Context, tx pgx.Tx, id, by string) (t Turn, ok bool, err error) {
+	row, err := queries.RequestStop(ctx, tx, &by, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Turn{}, false, nil
+	}
+	return fromRow(row), err == nil, err
+}
