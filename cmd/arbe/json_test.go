@@ -38,6 +38,7 @@ var jsonCalls = []struct {
 	{line: "config"},
 	{line: "secret-key create"},
 	{line: "secret-key create --out {dir}/secret"},
+	{line: "secret-key rotate"},
 	{line: "signing-key rotate"},
 	{line: "DATABASE_URL={database} migrate"},
 	{line: "DATABASE_URL={database} serve --data-dir {dir}/serve --addr 127.0.0.1:0 --drain-timeout 0s", stays: true},

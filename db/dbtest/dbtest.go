@@ -188,7 +188,7 @@ func newSealer() (*secret.Sealer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return secret.NewSealer(key)
+	return secret.NewSealer(key, nil)
 }
 
 func execute(url, statement string) error {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/secret"
+	"github.com/arbe-dev/arbe/internal/secret/kms"
 )
 
 // directory is a data directory, with everything that one server keeps on its machine.
@@ -104,7 +105,7 @@ func (d *directory) sealer(set string) (*secret.Sealer, error) {
 	if err := d.write(keyFile, []byte(key+"\n")); err != nil {
 		return nil, err
 	}
-	return secret.NewSealer(key)
+	return secret.NewSealer(key, kms.Open)
 }
 
 // installationFile holds the identity of the directory's database.
@@ -174,7 +175,7 @@ func existingSealer(set, dir string) (*secret.Sealer, error) {
 		}
 		set = string(text)
 	}
-	return secret.NewSealer(set)
+	return secret.NewSealer(set, kms.Open)
 }
 
 // login is the content of cli.json: where the command line of this machine reaches the server, and with which credential.

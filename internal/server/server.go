@@ -534,18 +534,36 @@ func splitAddr(addr string) (host string, port int, err error) {
 	return host, port, nil
 }
 
+// sealedDatabase returns the URL of the operator's database, or of that of the server that runs on the data directory,
+// as the owner of the schema, and a sealer with the installation's key.
+func (c Config) sealedDatabase() (url string, sealer *secret.Sealer, err error) {
+	if url = cmp.Or(c.DatabaseURL, LocalDatabaseURL(c.DataDir)); url == "" {
+		return "", nil, fault.New(fault.Invalid, "no database is named, and no arbe up runs here", "set DATABASE_URL, or set ARBE_DATA_DIR to the data directory of an arbe up that runs")
+	}
+	sealer, err = existingSealer(c.SecretKey, c.DataDir)
+	return url, sealer, err
+}
+
+// RotateSecretKey seals everything that is sealed under an older secret key again under the first key of
+// [Config.SecretKey], and returns how many values it changed. Servers that have both keys go on meanwhile.
+func RotateSecretKey(ctx context.Context, cfg Config) (changed int, err error) {
+	url, sealer, err := cfg.sealedDatabase()
+	if err != nil {
+		return 0, err
+	}
+	conn, err := db.ConnectOwner(ctx, url)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return secret.Rewrap(ctx, conn, sealer)
+}
+
 // RotateSigningKeys creates a new key that signs thread tokens, in the operator's database or in that of the server that
 // runs on the data directory. With dropOld the tokens that older keys signed end at once. Running servers use the new key
 // without a restart.
 func RotateSigningKeys(ctx context.Context, cfg Config, dropOld bool) error {
-	url := cfg.DatabaseURL
-	if url == "" {
-		url = LocalDatabaseURL(cfg.DataDir)
-	}
-	if url == "" {
-		return fault.New(fault.Invalid, "no database is named, and no arbe up runs here", "set DATABASE_URL, or set ARBE_DATA_DIR to the data directory of an arbe up that runs")
-	}
-	sealer, err := existingSealer(cfg.SecretKey, cfg.DataDir)
+	url, sealer, err := cfg.sealedDatabase()
 	if err != nil {
 		return err
 	}
@@ -574,5 +592,14 @@ func migrate(ctx context.Context, dir *directory, ownerURL, key string) (sealer 
 	if err == nil {
 		serverURL, err = db.Migrate(ctx, ownerURL, sealer)
 	}
+	if err != nil {
+		return nil, "", err
+	}
+	conn, err := db.ConnectOwner(ctx, ownerURL)
+	if err != nil {
+		return nil, "", err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	sealer, err = secret.Seed(ctx, conn, sealer, id == "")
 	return sealer, serverURL, err
 }
