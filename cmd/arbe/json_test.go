@@ -72,6 +72,16 @@ var jsonCalls = []struct {
 	{line: "env edit small", stdin: "name: smaller\n"},
 	{line: "env delete smaller"},
 
+	{line: "secret set LAB_KEY", stdin: "some-key\n"},
+	{line: "secret list"},
+	{line: "secret rotate"},
+	{line: "model add lab https://models.example.com/v1 --key LAB_KEY"},
+	{line: "model list"},
+	{line: "model default lab/large"},
+	{line: "model default --reset"},
+	{line: "model remove lab"},
+	{line: "secret delete LAB_KEY"},
+
 	{line: "thread create --name talk", keep: "thread=id"},
 	{line: "thread list"},
 	{line: "thread show {thread}"},

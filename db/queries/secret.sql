@@ -75,3 +75,7 @@ update secrets set used_at = now() where house_id = @house_id and name = any(@na
 -- name: SealedAgain :exec
 update sealed_values v set sealed = @sealed from secrets s
 where s.house_id = v.house_id and s.vault_secret_id = v.id and s.house_id = @house_id and s.name = @name;
+
+-- name: BotAsks :one
+-- Whether the transaction's agent is a bot.
+select bot_asks()::boolean;

@@ -31,6 +31,18 @@ func (q *Queries) AddSealedValue(ctx context.Context, db DBTX, iD string, houseI
 	return err
 }
 
+const botAsks = `-- name: BotAsks :one
+select bot_asks()::boolean
+`
+
+// Whether the transaction's agent is a bot.
+func (q *Queries) BotAsks(ctx context.Context, db DBTX) (bool, error) {
+	row := db.QueryRow(ctx, botAsks)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const countSecrets = `-- name: CountSecrets :one
 select count(*) as secrets, coalesce(sum(length(v.sealed)), 0)::bigint as bytes
 from secrets s join sealed_values v on v.house_id = s.house_id and v.id = s.vault_secret_id

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"sync"
 )
 
 // MinRedacted is the length of the shortest value that is redacted, in bytes without line breaks. Shorter ones are in
@@ -151,7 +150,27 @@ type room struct {
 	pieces []piece
 }
 
-var rooms = sync.Pool{New: func() any { return new(room) }}
+// rooms are a few rooms that nobody uses now.
+var rooms = make(chan *room, 8)
+
+func takeRoom() *room {
+	select {
+	case r := <-rooms:
+		return r
+	default:
+		return new(room)
+	}
+}
+
+func (r *room) giveBack() {
+	if cap(r.flat) > 1<<20 { // a single large text must not take memory for ever
+		return
+	}
+	select {
+	case rooms <- r:
+	default:
+	}
+}
 
 // split copies a text without its line breaks.
 func (r *room) split(text []byte) {
@@ -181,8 +200,8 @@ func (r *room) split(text []byte) {
 func (r *Redactor) find(text []byte, found func(from, to int)) (hold, held int) {
 	flat, pieces := text, []piece(nil)
 	if bytes.IndexByte(text, '\n') >= 0 || bytes.IndexByte(text, '\r') >= 0 {
-		room := rooms.Get().(*room)
-		defer rooms.Put(room)
+		room := takeRoom()
+		defer room.giveBack()
 		room.split(text)
 		flat, pieces = room.flat, room.pieces
 	}
@@ -386,6 +405,9 @@ func (s *Stream) Write(p []byte) {
 	s.masked = max(covered-hold, 0)
 	s.kept = append(s.kept[:0], text[hold:]...)
 }
+
+// Holds reports whether something is held back.
+func (s *Stream) Holds() bool { return len(s.kept) > s.shown }
 
 // Flush gives what was held back, because nothing follows it. What is written later begins anew.
 func (s *Stream) Flush() {

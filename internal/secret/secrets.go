@@ -118,7 +118,7 @@ func (s *Secrets) Set(ctx context.Context, scope db.Scope, name string, value []
 	}
 	s.all.Add(value)
 	redacted := NewRedactor(value) != nil
-	err = s.db.In(ctx, scope, func(tx pgx.Tx) error {
+	err = s.forPeople(ctx, scope, func(tx pgx.Tx) error {
 		key, err := s.houseKey(ctx, tx, scope.House)
 		if err != nil {
 			return err
@@ -155,9 +155,7 @@ func (s *Secrets) Set(ctx context.Context, scope db.Scope, name string, value []
 		}
 		return s.q.DropSealedValues(ctx, tx, scope.House)
 	})
-	if db.State(err) == "42501" {
-		return Secret{}, false, notForBots(err)
-	} else if err != nil {
+	if err != nil {
 		return Secret{}, false, err
 	}
 	list, err := s.List(ctx, scope)
@@ -172,9 +170,17 @@ func (s *Secrets) Set(ctx context.Context, scope db.Scope, name string, value []
 	return Secret{}, false, err
 }
 
-// notForBots is the error for a bot that tries to change a secret.
-func notForBots(cause error) error {
-	return fault.New(fault.Forbidden, "bots may not see or change secrets", "ask a person of the house").Because(cause)
+// forPeople runs f in a transaction of the scope, unless its agent is a bot. Row-level security would hide the secrets from
+// it anyway; this says why.
+func (s *Secrets) forPeople(ctx context.Context, scope db.Scope, f func(tx pgx.Tx) error) error {
+	return s.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if bot, err := s.q.BotAsks(ctx, tx); err != nil {
+			return err
+		} else if bot {
+			return fault.New(fault.Forbidden, "bots may not see or change secrets", "ask a person of the house")
+		}
+		return f(tx)
+	})
 }
 
 // houseKey returns the data key of a house, and creates it if there is none. It is not replaced before tx ends.
@@ -212,7 +218,7 @@ func open(key tink.AEAD, house, name string, sealed []byte) ([]byte, error) {
 
 // List returns the secrets of the scope's house by name, without their values.
 func (s *Secrets) List(ctx context.Context, scope db.Scope) (list []Secret, err error) {
-	err = s.db.In(ctx, scope, func(tx pgx.Tx) error {
+	err = s.forPeople(ctx, scope, func(tx pgx.Tx) error {
 		rows, err := s.q.ListSecrets(ctx, tx, scope.House)
 		if err != nil {
 			return err
@@ -250,7 +256,7 @@ func (s *Secrets) used(ctx context.Context, tx pgx.Tx, house string) (map[string
 // Delete deletes a secret of the scope's house. If something uses it, the error is a [fault.Precondition] that says what,
 // unless force is set. Deleting one that does not exist succeeds.
 func (s *Secrets) Delete(ctx context.Context, scope db.Scope, name string, force bool) error {
-	return s.db.In(ctx, scope, func(tx pgx.Tx) error {
+	return s.forPeople(ctx, scope, func(tx pgx.Tx) error {
 		if _, err := s.q.GetSecretForUpdate(ctx, tx, scope.House, name); errors.Is(err, pgx.ErrNoRows) {
 			return nil
 		} else if err != nil {
@@ -292,6 +298,11 @@ func (s *Secrets) Value(ctx context.Context, house, name string) (string, error)
 // Values returns the values of those of some secrets that exist, by name, for the server's own use; without names of
 // all. It does not record a use, because the caller may look without using; see [Secrets.Used].
 func (s *Secrets) Values(ctx context.Context, house string, names ...string) (values map[string]string, err error) {
+	return s.values(ctx, house, names, func(err error) error { return err })
+}
+
+// values is [Secrets.Values]. failed is called with the error about a single value, and decides what becomes of it.
+func (s *Secrets) values(ctx context.Context, house string, names []string, failed func(error) error) (values map[string]string, err error) {
 	rows, err := s.sealed(ctx, house, names)
 	if err != nil {
 		return nil, err
@@ -304,7 +315,10 @@ func (s *Secrets) Values(ctx context.Context, house string, names ...string) (va
 		}
 		value, err := open(key, house, r.Name, r.Sealed)
 		if err != nil {
-			return nil, err
+			if err = failed(err); err != nil {
+				return nil, err
+			}
+			continue
 		}
 		s.all.Add(value)
 		values[r.Name] = string(value)
@@ -348,7 +362,8 @@ func (s *Secrets) Redactor(ctx context.Context, house string) (*Redactor, error)
 	if there && held.revision == revision {
 		return held.Redactor, nil
 	}
-	all, err := s.Values(ctx, house)
+	// A value that does not open cannot be used either, so nothing can show it.
+	all, err := s.values(ctx, house, nil, func(error) error { return nil })
 	if err != nil {
 		return nil, err
 	}
@@ -370,7 +385,7 @@ func (s *Secrets) Redactor(ctx context.Context, house string) (*Redactor, error)
 // Rotate gives the scope's house a new data key and seals all its values under it, in one transaction. Servers that hold
 // the old key notice by themselves. A retry makes another key, which is harmless. It returns how many values it sealed.
 func (s *Secrets) Rotate(ctx context.Context, scope db.Scope) (values int, err error) {
-	err = s.db.In(ctx, scope, func(tx pgx.Tx) error {
+	err = s.forPeople(ctx, scope, func(tx pgx.Tx) error {
 		// The lock keeps others from sealing a value under the old key meanwhile.
 		if _, err := s.q.HouseKeyForUpdate(ctx, tx, scope.House); errors.Is(err, pgx.ErrNoRows) {
 			return nil // no value was ever sealed
