@@ -168,6 +168,11 @@ func TestWhoIsVisible(t *testing.T) {
 		{"a colleague's key for all houses is not a house's", "select name from api_keys", db.Scope{House: o.id, Agent: o.bot}, []string{o.limitedKey}},
 		{"one's own session", "select agent_id::text from login_sessions", o.scope(), []string{o.owner}},
 		{"not a colleague's session", "select agent_id::text from login_sessions", db.Scope{House: o.id, Agent: o.bot}, nil},
+		{"the secrets of the house", "select name from secrets", o.scope(), []string{"TOKEN"}},
+		{"for the server itself too", "select name from secrets", db.Scope{House: o.id}, []string{"TOKEN"}},
+		{"no secret for a bot", "select name from secrets", db.Scope{House: o.id, Agent: o.bot}, nil},
+		{"no sealed value for a bot", "select id::text from sealed_values", db.Scope{House: o.id, Agent: o.bot}, nil},
+		{"no key for a bot", "select house_id from house_keys", db.Scope{House: o.id, Agent: o.bot}, nil},
 		{"not a stranger's session", "select agent_id::text from login_sessions", db.Scope{House: o.id, Agent: s.bot}, nil},
 		{"one's own login link", "select agent_id::text from login_links", o.scope(), []string{o.owner}},
 		{"not a colleague's login link", "select agent_id::text from login_links", db.Scope{House: o.id, Agent: o.bot}, nil},
@@ -220,6 +225,7 @@ func TestWhatIsRefusedToAnAgent(t *testing.T) {
 		{"the keys that sign tokens, with a house's eyes", "insert into signing_keys (sealed) values ('x')", nil},
 		{"an invite that can be used longer", "update invites set expires_at = now() + interval '1 year' where created_by = $1", []any{o.owner}},
 		{"an invite to become an owner, of one to become a member", "update invites set role = 'owner' where created_by = $1", []any{o.owner}},
+		{"moving a sealed value to another house", "update sealed_values set house_id = $1", []any{s.id}},
 		{"deleting a key, which loses its trace", "delete from api_keys where agent_id = $1", []any{o.owner}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -25,7 +25,7 @@ func newSealer(t testing.TB) *secret.Sealer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealer, err := secret.NewSealer(key)
+	sealer, err := secret.NewSealer(key, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -126,6 +126,8 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		"an environment":  {"/environments/" + house.DefaultEnvironmentId, "!!document.querySelector('.fields')"},
 		"new environment": {home + "/environments/new", "!!document.querySelector('.fields')"},
 		"keys":            {home + "/keys", "!!document.querySelector('.rows')"},
+		"models":          {home + "/models", "!!document.querySelector('.rows')"},
+		"secrets":         {home + "/secrets", "!!document.querySelector('.rows')"},
 	} {
 		t.Run(name, func(t *testing.T) { check(t, name, page.path, page.ready) })
 	}

@@ -25,6 +25,8 @@ type services struct {
 	sandboxes    arbev1connect.SandboxServiceClient
 	artifacts    arbev1connect.ArtifactServiceClient
 	credentials  arbev1connect.CredentialServiceClient
+	secrets      arbev1connect.SecretServiceClient
+	models       arbev1connect.ModelServiceClient
 }
 
 func dial(client connect.HTTPClient, base string) services {
@@ -39,6 +41,8 @@ func dial(client connect.HTTPClient, base string) services {
 		sandboxes:    arbev1connect.NewSandboxServiceClient(client, base, as),
 		artifacts:    arbev1connect.NewArtifactServiceClient(client, base, as),
 		credentials:  arbev1connect.NewCredentialServiceClient(client, base, as),
+		secrets:      arbev1connect.NewSecretServiceClient(client, base, as),
+		models:       arbev1connect.NewModelServiceClient(client, base, as),
 	}
 }
 

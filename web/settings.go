@@ -14,8 +14,8 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// The pages of a house's settings: members (members.go), bots (bots.go), environments (environments.go) and API keys
-// (keys.go). They work without a script.
+// The pages of a house's settings: members (members.go), bots (bots.go), environments (environments.go), API keys
+// (keys.go), models (models.go) and secrets (secrets.go). They work without a script.
 
 // inSettings is the value of [layout].Current on a page of the settings.
 const inSettings = "settings"
@@ -23,7 +23,7 @@ const inSettings = "settings"
 // settingsPage is one of them. Path is the last part of its address.
 type settingsPage struct{ Path, Title string }
 
-var settingsPages = []settingsPage{{"members", "Members"}, {"bots", "Bots"}, {"environments", "Environments"}, {"keys", "API keys"}}
+var settingsPages = []settingsPage{{"members", "Members"}, {"bots", "Bots"}, {"environments", "Environments"}, {"keys", "API keys"}, {"models", "Models"}, {"secrets", "Secrets"}}
 
 // address returns the page's address for a house.
 func (p settingsPage) address(house string) string { return settingsPath(house, p.Path) }

@@ -4,9 +4,11 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 )
@@ -51,6 +53,22 @@ func answer(ctx context.Context, read func() (string, error)) (string, error) {
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
+}
+
+// askHidden asks for something that the terminal does not show. Stdin must be a terminal.
+func (a *app) askHidden(ctx context.Context, question string, args ...any) (text string, err error) {
+	in, _ := a.in.(*os.File)
+	fmt.Fprintf(a.err, question, args...)
+	before, _ := term.GetState(int(in.Fd()))
+	text, err = answer(ctx, func() (string, error) {
+		text, err := term.ReadPassword(int(in.Fd()))
+		return string(text), err
+	})
+	fmt.Fprintln(a.err)
+	if ctx.Err() != nil { // the read goes on, and would leave the terminal without echo
+		_ = term.Restore(int(in.Fd()), before)
+	}
+	return text, err
 }
 
 // deletedView is what a verb that deletes shows to programs.

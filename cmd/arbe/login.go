@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -191,22 +189,13 @@ func (a *app) newProfile(address string) (host, name string, err error) {
 
 // askToken reads a credential from a terminal, which does not show it, or from stdin.
 func (a *app) askToken(ctx context.Context, host string, withToken bool) (token string, err error) {
-	in, _ := a.in.(*os.File)
 	switch {
 	case withToken:
 		var text []byte
 		text, err = io.ReadAll(io.LimitReader(a.in, maxPrivateFile))
 		token = string(text)
 	case isTerminal(a.in) && isTerminal(a.err):
-		fmt.Fprintf(a.err, "API key or link for %s (arbe key create makes a key there): ", host)
-		before, _ := term.GetState(int(in.Fd()))
-		token, err = answer(ctx, func() (string, error) {
-			text, err := term.ReadPassword(int(in.Fd()))
-			return string(text), err
-		})
-		fmt.Fprintln(a.err)
-		if ctx.Err() != nil { // the read goes on, and would leave the terminal without echo
-			_ = term.Restore(int(in.Fd()), before)
+		if token, err = a.askHidden(ctx, "API key or link for %s (arbe key create makes a key there): ", host); ctx.Err() != nil {
 			return "", err
 		}
 	default:

@@ -12,7 +12,7 @@ import (
 )
 
 func secretKey(a *app) *cobra.Command {
-	return group(a, "secret-key", "Make the key that seals what is secret in the database", secretKeyCreate)
+	return group(a, "secret-key", "Make and replace the key that seals what is secret in the database", secretKeyCreate, secretKeyRotate)
 }
 
 // secretKeyCreate makes a secret key. It needs no server and no database, because a new installation has neither yet.
@@ -47,6 +47,45 @@ func secretKeyCreate(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "write the key to this new file, readable by you alone, instead of printing it")
+	return cmd
+}
+
+// secretKeyRotate works on the database itself, so that it works without a server.
+func secretKeyRotate(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rotate",
+		Short: "Seal everything under the first of several secret keys",
+		Long: "Seal everything that is secret in the database of DATABASE_URL, or of the arbe up that runs here, under the\n" +
+			"first key of ARBE_SECRET_KEY. To replace a key while servers run:\n\n" +
+			"  1. make a new key: arbe secret-key create\n" +
+			"  2. on each server, set ARBE_SECRET_KEY (or the file secret.key) to \"OLD NEW\", and restart it\n" +
+			"  3. on each server, set it to \"NEW OLD\", and restart it\n" +
+			"  4. with \"NEW OLD\", run: arbe secret-key rotate; again, until it changes nothing\n" +
+			"  5. on each server, set it to \"NEW\", and restart it\n\n" +
+			"A key is the text that arbe secret-key create prints, or the address of a KMS: awskms://… or hashivault://….\n" +
+			"Running it again is harmless.",
+		Args: takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, _, err := a.settings(cmd)
+			if err != nil {
+				return err
+			}
+			changed, err := server.RotateSecretKey(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return a.printJSON(map[string]int{"changed": changed})
+			}
+			if changed == 0 {
+				a.say("everything is sealed under the first key")
+			} else {
+				a.say("%d values are sealed under the first key now", changed)
+			}
+			return nil
+		},
+	}
+	settingFlags(cmd, "database_url", "secret_key")
 	return cmd
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -144,4 +145,56 @@ type deltaView struct {
 	Offset     int64  `json:"offset"`
 	Data       string `json:"data,omitempty"`
 	DataBase64 []byte `json:"data_base64,omitempty"`
+}
+
+type secretView struct {
+	ID        string          `json:"id"`
+	Name      string          `json:"name"`
+	CreatedAt time.Time       `json:"created_at"`
+	SetAt     time.Time       `json:"set_at"`
+	SetBy     string          `json:"set_by_agent_id,omitempty"`
+	UsedAt    *time.Time      `json:"used_at,omitempty"`
+	Redacted  bool            `json:"redacted"`
+	Uses      []secretUseView `json:"uses"`
+}
+
+type secretUseView struct {
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+}
+
+func viewSecret(s *arbev1.Secret) secretView {
+	v := secretView{ID: s.GetId(), Name: s.GetName(), CreatedAt: s.GetCreatedAt().AsTime(), SetAt: s.GetSetAt().AsTime(), SetBy: s.GetSetByAgentId(),
+		UsedAt: optional(s.GetUsedAt()), Redacted: s.GetRedacted(), Uses: []secretUseView{}}
+	for _, u := range s.GetUses() {
+		v.Uses = append(v.Uses, secretUseView{u.GetKind(), u.GetName()})
+	}
+	return v
+}
+
+type endpointView struct {
+	Name         string   `json:"name"`
+	Provider     string   `json:"provider"`
+	BaseURL      string   `json:"base_url"`
+	Source       string   `json:"source"`
+	SecretName   string   `json:"secret_name,omitempty"`
+	Own          bool     `json:"own"`
+	Models       []string `json:"models"`
+	DefaultModel string   `json:"default_model,omitempty"`
+	Problem      string   `json:"problem,omitempty"`
+	// HouseDefault is the model here that is the house's default; absent if that is elsewhere.
+	HouseDefault string `json:"house_default,omitempty"`
+}
+
+// viewEndpoint shows an endpoint of a list; nil is no list.
+func viewEndpoint(e *arbev1.ModelEndpoint, of *arbev1.ListModelsResponse) endpointView {
+	v := endpointView{Name: e.GetName(), Provider: e.GetProvider(), BaseURL: e.GetBaseUrl(), Source: e.GetSource(), SecretName: e.GetSecretName(),
+		Own: e.GetOwn(), Models: e.GetModels(), DefaultModel: e.GetDefaultModel(), Problem: e.GetProblem()}
+	if v.Models == nil {
+		v.Models = []string{}
+	}
+	if strings.HasPrefix(of.GetDefaultModel(), e.GetName()+"/") {
+		v.HouseDefault = of.GetDefaultModel()
+	}
+	return v
 }

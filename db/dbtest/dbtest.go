@@ -7,11 +7,13 @@ package dbtest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -188,7 +190,7 @@ func newSealer() (*secret.Sealer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return secret.NewSealer(key)
+	return secret.NewSealer(key, nil)
 }
 
 func execute(url, statement string) error {
@@ -209,4 +211,32 @@ func withDatabase(raw, name string) string {
 	}
 	u.Path = "/" + name
 	return u.String()
+}
+
+// Grep returns the tables of a database in which a text is, whatever the type of the column: "public.entries". It is for
+// tests that plant a secret.
+func Grep(t testing.TB, owner *pgx.Conn, text string) (where []string) {
+	t.Helper()
+	rows, err := owner.Query(t.Context(), "select quote_ident(schemaname) || '.' || quote_ident(tablename) from pg_tables where schemaname in ('public', '"+db.JobSchema+"') order by 1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(tables) < 20 {
+		t.Fatalf("the tables are %v: %v", tables, err)
+	}
+	quoted, _ := json.Marshal(text)
+	for _, table := range tables {
+		var found bool
+		// Bytes are shown in hexadecimal, and text as JSON writes it.
+		err := owner.QueryRow(t.Context(), "select exists (select from "+table+" x where position($1 in to_jsonb(x)::text) > 0 or position($2 in to_jsonb(x)::text) > 0)",
+			strings.Trim(string(quoted), `"`), fmt.Sprintf("%x", text)).Scan(&found)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found {
+			where = append(where, table)
+		}
+	}
+	return where
 }

@@ -90,7 +90,7 @@ func (q *Queries) GetAgent(ctx context.Context, db DBTX, id string) (Agent, erro
 }
 
 const getHouse = `-- name: GetHouse :one
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, coalesce(m.role, '')::text as role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, coalesce(m.role, '')::text as role from houses h
 left join members m on m.house_id = h.id and m.agent_id = current_agent()
 where h.id = $1
 `
@@ -101,6 +101,7 @@ type GetHouseRow struct {
 	DefaultEnvironmentID *string
 	PrimaryThreadID      *string
 	CreatedAt            time.Time
+	DefaultModel         string
 	Role                 string
 }
 
@@ -113,6 +114,7 @@ func (q *Queries) GetHouse(ctx context.Context, db DBTX, id string) (GetHouseRow
 		&i.DefaultEnvironmentID,
 		&i.PrimaryThreadID,
 		&i.CreatedAt,
+		&i.DefaultModel,
 		&i.Role,
 	)
 	return i, err
@@ -198,7 +200,7 @@ func (q *Queries) InsertMember(ctx context.Context, db DBTX, houseID string, age
 }
 
 const listHouses = `-- name: ListHouses :many
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, m.role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, m.role from houses h
 join members m on m.house_id = h.id and m.agent_id = current_agent()
 where (h.created_at, h.id) > ($1::timestamptz, $2::text)
   and ($3::text = '' or h.id = $3)
@@ -219,6 +221,7 @@ type ListHousesRow struct {
 	DefaultEnvironmentID *string
 	PrimaryThreadID      *string
 	CreatedAt            time.Time
+	DefaultModel         string
 	Role                 string
 }
 
@@ -243,6 +246,7 @@ func (q *Queries) ListHouses(ctx context.Context, db DBTX, arg ListHousesParams)
 			&i.DefaultEnvironmentID,
 			&i.PrimaryThreadID,
 			&i.CreatedAt,
+			&i.DefaultModel,
 			&i.Role,
 		); err != nil {
 			return nil, err

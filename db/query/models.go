@@ -129,6 +129,16 @@ type House struct {
 	// The thread for signal.house.* entries.
 	PrimaryThreadID *string
 	CreatedAt       time.Time
+	// The model of bots that name none, as provider/model; empty for the default of the installation.
+	DefaultModel string
+}
+
+// The data key of each house that has secrets, under the root key of the installation.
+type HouseKey struct {
+	HouseID string
+	Sealed  []byte
+	// When the key was made; a rotation makes a new one.
+	CreatedAt time.Time
 }
 
 // One row: the identity of this database. Only the owner reads it.
@@ -204,6 +214,16 @@ type ModelCall struct {
 	MadeAt    time.Time
 }
 
+// Servers with models that a house added, which speak OpenAI's chat/completions.
+type ModelEndpoint struct {
+	HouseID string
+	Name    string
+	BaseUrl string
+	// The secret of the house with their key; empty if they want none.
+	SecretName string
+	CreatedAt  time.Time
+}
+
 // The last append of each idempotent producer of a stream.
 type Producer struct {
 	StreamID int64
@@ -237,13 +257,29 @@ type SealedSetting struct {
 	Sealed []byte
 }
 
+// Values under the data key of their house, which also binds each to its house and its name.
+type SealedValue struct {
+	ID      string
+	HouseID string
+	Sealed  []byte
+}
+
 // Named values of a house. The row holds an opaque reference to the sealed value, never the value.
 type Secret struct {
-	ID            string
-	HouseID       string
-	Name          string
+	ID      string
+	HouseID string
+	Name    string
+	// The sealed value (sealed_values).
 	VaultSecretID string
 	CreatedAt     time.Time
+	// Whether the value is long enough to be removed from output.
+	Redacted bool
+	SetBy    *string
+	SetAt    time.Time
+	// When the server last used it, accurate to a minute; null if never.
+	UsedAt *time.Time
+	// Changes with every new value.
+	Revision int64
 }
 
 // The servers that are running, or did not stop regularly: some entries that they accepted may wait for a decision.

@@ -73,7 +73,7 @@ var template = sync.OnceValues(func() (dir string, err error) {
 	if err != nil {
 		return "", err
 	}
-	sealer, err := secret.NewSealer(key)
+	sealer, err := secret.NewSealer(key, nil)
 	if err != nil {
 		return "", err
 	}

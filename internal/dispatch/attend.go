@@ -203,7 +203,7 @@ func (w *commandWorker) follow(ctx context.Context, l sandbox.Launcher, ref stri
 		case sandbox.RecordGap:
 			out.skip(r.Dropped)
 			if feed != nil {
-				feed.gap(r.Dropped)
+				feed.gap(following, r.Dropped)
 			}
 		case sandbox.RecordExit:
 			exit, got.ExitCode, got.OutOfMemory, boxEnded = r.Time, r.ExitCode, r.OutOfMemory, r.BoxEnded

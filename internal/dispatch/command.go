@@ -18,6 +18,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/logging"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
@@ -291,7 +292,19 @@ func (w *commandWorker) run(ctx context.Context, job *river.Job[commandArgs], sa
 	}
 	to, detach := w.attach(args, c)
 	defer func() { detach(ran.handOver || ran.takenByOther || ran.machine != "") }()
-	out := newOutput(ctx, w.log, args.log(), entry.ResultID(said.ID))
+	redactor, err := w.redactor(args.House)
+	if err != nil {
+		// Without the redactor the output could have a secret. A stopping server leaves the command to the next one.
+		failure := fault.From(err)
+		w.logger.ErrorContext(ctx, "the secrets of a house cannot be read, so its command is not run", "error", failure.Detail())
+		ran.handOver = w.resultCtx.Err() != nil || stopped(ctx)
+		ran.ended = entry.CommandResult{ExitCode: -1, Error: failure.Error()}
+		return ran
+	}
+	if to.feed != nil {
+		to.feed.redact(redactor)
+	}
+	out := newOutput(ctx, w.log, args.log(), entry.ResultID(said.ID), redactor)
 	out.to = to
 	if w.config.Artifacts != nil {
 		out.spool = newSpool(w.config.SpoolDir, w.config.Artifacts.MaxSize, w.spools)
@@ -300,7 +313,6 @@ func (w *commandWorker) run(ctx context.Context, job *river.Job[commandArgs], sa
 	scope := db.Scope{House: args.House, Agent: said.Author}
 	var on string // the sandbox that it ran in, or may have
 	var got sandbox.Result
-	var err error
 	start := time.Now()
 	notes := noted(job.JobRow)
 	if notes.Cancelled || !notes.CancelAttempted.IsZero() {
@@ -380,11 +392,24 @@ func (w *commandWorker) run(ctx context.Context, job *river.Job[commandArgs], sa
 	default:
 		failure := fault.From(err)
 		w.logger.WarnContext(ctx, "a command could not run", "error", failure.Detail())
-		if r.Error = failure.Error(); ran.handle != nil || failure.Code != fault.Unavailable && failure.Code != fault.Internal {
+		if r.Error = redactor.String(failure.Error()); ran.handle != nil || failure.Code != fault.Unavailable && failure.Code != fault.Internal {
 			r.SandboxID = "" // nothing has run
 		}
 	}
 	return ran
+}
+
+// redactor returns what removes the secrets of a house from the output of its commands; nil if it has none. It retries
+// while the database or a KMS is unreachable.
+func (d *Dispatcher) redactor(house string) (r *secret.Redactor, err error) {
+	if d.config.Secrets == nil {
+		return nil, nil
+	}
+	err = persist(d.resultCtx, func() error {
+		r, err = d.config.Secrets.Redactor(d.resultCtx, house)
+		return err
+	})
+	return r, err
 }
 
 // program returns what to run for a command. Both outputs are one pipe, so that the log has the lines in the order in

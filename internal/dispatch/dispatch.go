@@ -46,6 +46,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/internal/turn"
@@ -83,6 +84,8 @@ type Config struct {
 	Limits Limits
 	// Artifacts stores output that a command's result does not hold. Defaults to nil: that output is lost.
 	Artifacts *artifact.Artifacts
+	// Secrets are removed from the output of commands. Defaults to nil: nothing is removed.
+	Secrets *secret.Secrets
 	// SpoolDir holds such output while the command runs. Defaults to the directory for temporary files.
 	SpoolDir string
 	// SpoolSize limits the bytes of all such output on this server, so that commands cannot fill its disk. Beyond it,

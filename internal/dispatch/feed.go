@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/secret"
 )
 
 const (
@@ -39,6 +40,12 @@ type feed struct {
 	lost     bool       // unread output was dropped, and later output is dropped too
 	left     bool       // another server continues the command
 	presence presence
+
+	// The writers': streams remove secrets from the two channels and give the rest to clean, and written are the
+	// positions in the record after what they were given. streams are nil if there is nothing to remove.
+	streams [2]*secret.Stream
+	clean   [2][]byte
+	written [2]int64
 }
 
 type fedPiece struct {
@@ -50,9 +57,49 @@ func newFeed() *feed {
 	return &feed{condition: newCondition(), presence: presence{last: time.Now()}}
 }
 
+// redact makes the feed remove secrets from what is written to it. It must be called before that.
+func (f *feed) redact(r *secret.Redactor) {
+	if r == nil {
+		return
+	}
+	for i := range f.streams {
+		f.streams[i] = r.Stream(func(p []byte) { f.clean[i] = append(f.clean[i], p...) })
+	}
+}
+
 // write adds output that ends at position next of the record. If there is no room, it waits for the reader until ctx
 // ends, which is an error.
 func (f *feed) write(ctx context.Context, channel Channel, data []byte, next int64) error {
+	s := f.streams[channel]
+	if s == nil {
+		return f.put(ctx, channel, data, next)
+	}
+	f.clean[channel] = f.clean[channel][:0]
+	s.Write(data)
+	f.written[channel] = next
+	if s.Holds() {
+		next = 0 // the record is still needed, because the reader does not get all of data yet
+	}
+	return f.put(ctx, channel, f.clean[channel], next)
+}
+
+// flush adds what is held back of what may become a secret.
+func (f *feed) flush(ctx context.Context) error {
+	for channel, s := range f.streams {
+		if s == nil || !s.Holds() {
+			continue
+		}
+		f.clean[channel] = f.clean[channel][:0]
+		s.Flush()
+		if err := f.put(ctx, Channel(channel), f.clean[channel], f.written[channel]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put adds output as it is.
+func (f *feed) put(ctx context.Context, channel Channel, data []byte, next int64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(data) > 0 {
@@ -122,7 +169,8 @@ func (f *feed) lose() {
 }
 
 // gap reports that the next n bytes are unknown. They are lost unless the reader has them.
-func (f *feed) gap(n int64) {
+func (f *feed) gap(ctx context.Context, n int64) {
+	_ = f.flush(ctx) // what is lost with ctx is lost anyway
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.end += n; f.end > f.base {
@@ -141,6 +189,9 @@ func (f *feed) rush() {
 // close reports that nothing more will be written, and waits until the reader has everything or is gone. The error is
 // that ctx has ended.
 func (f *feed) close(ctx context.Context) error {
+	if err := f.flush(ctx); err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = true

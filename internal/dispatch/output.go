@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
@@ -49,30 +50,34 @@ type output struct {
 	done chan struct{}
 }
 
-func newOutput(ctx context.Context, log *stream.Log, ref stream.Ref, entryID string) *output {
-	return startOutput(func(offset int64, data []byte) {
+func newOutput(ctx context.Context, log *stream.Log, ref stream.Ref, entryID string, redactor *secret.Redactor) *output {
+	return startOutput(redactor, func(offset int64, data []byte) {
 		// Losing live output is harmless, because the result holds it.
 		_ = log.Publish(ctx, ref, stream.Delta{EntryID: entryID, Offset: offset, Data: data})
 	})
 }
 
-// startOutput returns an output that calls publish.
-func startOutput(publish func(offset int64, data []byte)) *output {
+// startOutput returns an output that calls publish. The redactor is nil if there is nothing to redact.
+func startOutput(redactor *secret.Redactor, publish func(offset int64, data []byte)) *output {
 	o := &output{publish: publish, to: &attachment{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
-	o.stdout, o.stderr = &text{bytes: o.keep, take: o.take}, &text{bytes: o.keep, take: o.take}
+	o.stdout, o.stderr = newText(redactor, o), newText(redactor, o)
 	go o.run()
 	return o
 }
 
 // text converts a stream of bytes to UTF-8 without NUL, because Postgres stores no other text. It replaces
-// invalid bytes one by one.
+// invalid bytes one by one. It removes secrets from both forms, which keeps their lengths and so all counts and offsets.
 type text struct {
 	mu    sync.Mutex
-	bytes func([]byte) // receives the unconverted stream
-	take  func([]byte) // must not keep what it is given
-	made  []byte       // the converted form of the last piece
-	begun []byte       // the beginning of an incomplete character
+	bytes *secret.Stream // receives the unconverted stream
+	take  *secret.Stream // must not keep what it is given
+	made  []byte         // the converted form of the last piece
+	begun []byte         // the beginning of an incomplete character
 	ended bool
+}
+
+func newText(redactor *secret.Redactor, o *output) *text {
+	return &text{bytes: redactor.Stream(o.keep), take: redactor.Stream(o.take)}
 }
 
 // Write never fails and never waits for a watcher, because that would stop the command. It ignores what comes after the
@@ -83,7 +88,7 @@ func (t *text) Write(p []byte) (int, error) {
 	if t.ended {
 		return len(p), nil
 	}
-	t.bytes(p)
+	t.bytes.Write(p)
 	all := p
 	if len(t.begun) > 0 {
 		all = slices.Concat(t.begun, p)
@@ -101,6 +106,8 @@ func (t *text) end() {
 	if !t.ended {
 		t.ended = true
 		t.give(t.begun)
+		t.bytes.Flush()
+		t.take.Flush()
 	}
 }
 
@@ -110,6 +117,8 @@ func (t *text) cut() {
 	defer t.mu.Unlock()
 	t.give(t.begun)
 	t.begun = nil
+	t.bytes.Flush()
+	t.take.Flush()
 }
 
 func (t *text) give(p []byte) {
@@ -117,7 +126,7 @@ func (t *text) give(p []byte) {
 		t.made = appendText(t.made[:0], p)
 		p = t.made
 	}
-	t.take(p)
+	t.take.Write(p)
 }
 
 // appendText appends p as text. It makes one pass and no copy but the result, because binary output may be long.

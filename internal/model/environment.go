@@ -15,9 +15,12 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Found is one way to models that the operator's machine offers.
+// Found is one way to models: one that the operator's machine offers, or one of a house.
 type Found struct {
 	Endpoint Endpoint
+	// Own says that it is the house's own. Secret is then the name of the secret with its key; empty if it wants none.
+	Own    bool
+	Secret string
 	// Source says where it was found, in words: "ANTHROPIC_API_KEY", "Ollama at http://127.0.0.1:11434/v1".
 	Source string
 	// Models are the models that it said it has; empty if it was not asked.

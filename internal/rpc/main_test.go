@@ -28,8 +28,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/live"
+	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/proto/arbe"
@@ -87,7 +89,10 @@ func setup(t *testing.T) *bench {
 	pictures, err := live.Open(ctx, live.Config{DB: d.DB, Log: log, Threads: threads, Houses: b.houses, Boxes: boxes, Logger: quiet})
 	must(t, err)
 	t.Cleanup(pictures.Close)
+	secrets := secret.New(d.DB, d.Sealer, model.SecretUses, nil)
+	nothing := model.NewInstallation(func(string) string { return "" }, func(context.Context, model.Endpoint) ([]string, error) { return nil, io.ErrUnexpectedEOF })
 	services := rpc.Services{
+		Secrets: secrets, Models: model.NewHouses(d.DB, secrets, nothing),
 		Auth: b.auth, Houses: b.houses, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,
 		Dispatcher: dispatcher, Logger: logged.logger(),
 		Artifacts: artifact.New(artifact.Config{DB: d.DB, Blobs: store, MaxSize: 4 << 20, Logger: quiet}),

@@ -56,6 +56,14 @@ SandboxService.ListSandboxes         401    401     401     401     404      ok 
 SandboxService.DestroySandbox        401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.CreateThread           401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.ListThreads            401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+SecretService.SetSecret              401    401     401     401     404      ok     ok    403 ok        ok        404       403   403    403    403
+SecretService.ListSecrets            401    401     401     401     404      ok     ok    403 ok        ok        404       403   403    403    403
+SecretService.DeleteSecret           401    401     401     401     404      ok     ok    403 ok        ok        404       403   403    403    403
+SecretService.RotateSecretKey        401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+ModelService.ListModels              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+ModelService.SetDefaultModel         401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+ModelService.SetModelEndpoint        401    401     401     401     404      ok     ok    403 ok        ok        404       403   403    403    403
+ModelService.DeleteModelEndpoint     401    401     401     401     404      ok     ok    403 ok        ok        404       403   403    403    403
 
 # Of a thread, which is all that its tokens can reach. The artifact is one of the thread.
 ThreadService.GetThread              401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
@@ -290,6 +298,30 @@ var procedures = map[string]call{
 	},
 	"ArtifactService.DeleteArtifact": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Artifacts.DeleteArtifact(ctx, &arbev1.DeleteArtifactRequest{Id: of.artifact}))
+	},
+	"SecretService.SetSecret": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Secrets.SetSecret(ctx, &arbev1.SetSecretRequest{HouseId: of.house, Name: "TOKEN", Value: []byte("value")}))
+	},
+	"SecretService.ListSecrets": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Secrets.ListSecrets(ctx, &arbev1.ListSecretsRequest{HouseId: of.house}))
+	},
+	"SecretService.DeleteSecret": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Secrets.DeleteSecret(ctx, &arbev1.DeleteSecretRequest{HouseId: of.house, Name: "TOKEN"}))
+	},
+	"SecretService.RotateSecretKey": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Secrets.RotateSecretKey(ctx, &arbev1.RotateSecretKeyRequest{HouseId: of.house}))
+	},
+	"ModelService.ListModels": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Models.ListModels(ctx, &arbev1.ListModelsRequest{HouseId: of.house}))
+	},
+	"ModelService.SetDefaultModel": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Models.SetDefaultModel(ctx, &arbev1.SetDefaultModelRequest{HouseId: of.house, Model: "anthropic/claude"}))
+	},
+	"ModelService.SetModelEndpoint": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Models.SetModelEndpoint(ctx, &arbev1.SetModelEndpointRequest{HouseId: of.house, Name: "lab", BaseUrl: "https://lab.example/v1"}))
+	},
+	"ModelService.DeleteModelEndpoint": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Models.DeleteModelEndpoint(ctx, &arbev1.DeleteModelEndpointRequest{HouseId: of.house, Name: "lab"}))
 	},
 	"SandboxService.GetSandbox": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Sandboxes.GetSandbox(ctx, &arbev1.GetSandboxRequest{Id: of.sandbox}))

@@ -27,7 +27,9 @@ import (
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/live"
+	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
@@ -44,6 +46,8 @@ type Services struct {
 	Sandboxes    *sandbox.Sandboxes
 	Dispatcher   *dispatch.Dispatcher
 	Artifacts    *artifact.Artifacts
+	Secrets      *secret.Secrets
+	Models       *model.Houses
 	Logger       *slog.Logger
 	// Observe is called after each call with its procedure, its code ("ok" or that of its error) and how long it took.
 	// Defaults to nil: calls are not observed.
@@ -103,6 +107,8 @@ func (s Services) mounted(options connect.HandlerOption) map[string]http.Handler
 	mount(arbev1connect.NewEnvironmentServiceHandler(&environmentService{s}, options))
 	mount(arbev1connect.NewSandboxServiceHandler(&sandboxService{s}, options))
 	mount(arbev1connect.NewArtifactServiceHandler(&artifactService{s}, options))
+	mount(arbev1connect.NewSecretServiceHandler(&secretService{s}, options))
+	mount(arbev1connect.NewModelServiceHandler(&modelService{s}, options))
 	maps.Copy(all, s.discovery(serviceNames(all)))
 	return all
 }

@@ -11,11 +11,21 @@ import (
 
 func sealer(t *testing.T) *secret.Sealer {
 	t.Helper()
+	return sealerOf(t, "\n"+key(t)+" \n") // as a file or an editor leaves it
+}
+
+func key(t *testing.T) string {
+	t.Helper()
 	key, err := secret.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := secret.NewSealer("\n" + key + " \n") // as a file or an editor leaves it
+	return key
+}
+
+func sealerOf(t *testing.T, keys string) *secret.Sealer {
+	t.Helper()
+	s, err := secret.NewSealer(keys, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,9 +72,24 @@ func TestSealer(t *testing.T) {
 			}
 		}
 	})
+	t.Run("with several keys seals under the first and opens all", func(t *testing.T) {
+		one, two := key(t), key(t)
+		old, both, alone := sealerOf(t, one), sealerOf(t, two+"\n"+one), sealerOf(t, two)
+		before := seal(t, old, value)
+		if got, err := both.Open(before); err != nil || !bytes.Equal(got, value) {
+			t.Errorf("what the old key sealed opens as %q: %v", got, err)
+		}
+		again, changed, err := both.Reseal(before)
+		if got, opened := alone.Open(again); err != nil || opened != nil || !changed || !bytes.Equal(got, value) {
+			t.Errorf("sealed again: changed %v, opens as %q: %v, %v", changed, got, err, opened)
+		}
+		if same, changed, err := both.Reseal(again); err != nil || changed || !bytes.Equal(same, again) {
+			t.Errorf("sealed again twice: changed %v: %v", changed, err)
+		}
+	})
 	t.Run("refuses a malformed key without repeating it", func(t *testing.T) {
-		for _, key := range []string{"", "hunter2", "AGE-SECRET-KEY-1HUNTER2"} {
-			_, err := secret.NewSealer(key)
+		for _, key := range []string{"", "hunter2", "AGE-SECRET-KEY-1HUNTER2", key(t) + " AGE-SECRET-KEY-1HUNTER2", "nosuchkms://hunter2"} {
+			_, err := secret.NewSealer(key, nil)
 			if fault.CodeOf(err) != fault.Invalid || strings.Contains(strings.ToLower(err.Error()), "hunter2") {
 				t.Errorf("%q: %v", key, err)
 			}

@@ -24,8 +24,9 @@ type Config struct {
 	// DatabaseURL is the operator's Postgres, as the owner of the schema. `arbe serve` requires it. Defaults to the embedded
 	// Postgres for `arbe up`.
 	DatabaseURL string
-	// SecretKey encrypts the secrets in the database. Servers that share a database must share it. Defaults to one that
-	// the first start creates and keeps in the data directory.
+	// SecretKey encrypts the secrets in the database: a key, or the address of a KMS key (awskms://…, hashivault://…).
+	// While a key is replaced there are several, separated by spaces: the first one encrypts, all decrypt. Servers that
+	// share a database must share it. Defaults to one that the first start creates and keeps in the data directory.
 	SecretKey string
 	// SandboxRuntime is the OCI runtime of local sandboxes, by name or path. Defaults to "runc".
 	SandboxRuntime string

@@ -14,6 +14,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/secret"
+	"github.com/arbe-dev/arbe/internal/secret/kms"
 )
 
 // directory is a data directory, with everything that one server keeps on its machine.
@@ -150,7 +151,7 @@ func (d *directory) sealer(set string) (*installationSealer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sealer, err = secret.NewSealer(key); err != nil {
+	if sealer, err = secret.NewSealer(key, kms.Open); err != nil {
 		return nil, err
 	}
 	return &installationSealer{Sealer: sealer, keep: sync.OnceValue(func() error { return d.write(keyFile, []byte(key+"\n")) })}, nil
@@ -237,7 +238,7 @@ func existingSealer(set, dir string) (*secret.Sealer, error) {
 		}
 		set = string(text)
 	}
-	return secret.NewSealer(set)
+	return secret.NewSealer(set, kms.Open)
 }
 
 // login is the content of cli.json: where the command line of this machine reaches the server, and with which credential.

@@ -30,6 +30,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/httpd"
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/logging"
+	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
@@ -63,6 +64,8 @@ type Server struct {
 	cfg    Config
 	limits httpd.Limits
 	logger *slog.Logger
+	// known are the values of secrets that this process has seen, which its log must not have.
+	known *secret.Known
 	// url is the server's address for browsers, and direct the one for programs on this machine. They differ, because a
 	// proxy may be in between.
 	url, direct string
@@ -103,7 +106,9 @@ func startLimited(ctx context.Context, cfg Config, limits httpd.Limits) (*Server
 		limits.MaxBody = max(32<<20, artifact+1) // one byte more, so that the artifacts and not the HTTP server refuse it, with a clear error
 	}
 	limits.Credential = func(h http.Header) string { token, _ := auth.Credential(h); return token }
-	s := &Server{cfg: cfg, limits: limits, failed: make(chan error, 4), logger: logging.New(os.Stderr, format, level)}
+	known := &secret.Known{}
+	logger := slog.New(secret.LogHandler(logging.New(os.Stderr, format, level).Handler(), known))
+	s := &Server{cfg: cfg, limits: limits, failed: make(chan error, 4), logger: logger, known: known}
 	if err := s.start(ctx); err != nil {
 		s.Stop()
 		return nil, err
@@ -255,9 +260,14 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for _, name := range model.KeyVariables {
+		s.known.Add([]byte(strings.TrimSpace(os.Getenv(name))))
+	}
+	secrets := secret.New(database, sealer, model.SecretUses, s.known)
+	models := model.NewHouses(database, secrets, model.NewInstallation(os.Getenv, new(model.Client).Models))
 	dispatcher, err := dispatch.Start(ctx, dispatch.Config{
 		DB: database, Log: log, Threads: threads, Boxes: boxes, Logger: s.logger, Limits: limits,
-		Artifacts: artifacts, SpoolDir: dir.join("spool"), SpoolSize: spool, EndCommands: s.cfg.ownsDatabase(),
+		Artifacts: artifacts, Secrets: secrets, SpoolDir: dir.join("spool"), SpoolSize: spool, EndCommands: s.cfg.ownsDatabase(),
 		PeriodicTasks: []dispatch.PeriodicTask{
 			{Name: "turn_signing_keys", Every: time.Hour, Do: who.RotateOldSigningKeys},
 			{Name: "collect_artifacts", Every: collectEvery, Do: artifacts.Collect},
@@ -268,7 +278,7 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	services := rpc.Services{
 		Auth: who, Houses: houses, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,
-		Dispatcher: dispatcher, Artifacts: artifacts, Logger: s.logger, Ready: s.health.ready, Observe: s.metrics.call,
+		Dispatcher: dispatcher, Artifacts: artifacts, Secrets: secrets, Models: models, Logger: s.logger, Ready: s.health.ready, Observe: s.metrics.call,
 	}
 	subscriptions := subscription.Start(subscription.Config{
 		DB: database, Log: log, Key: ed25519.NewKeyFromSeed(sealer.Derive("webhook signatures")), Logger: s.logger,
@@ -534,18 +544,36 @@ func splitAddr(addr string) (host string, port int, err error) {
 	return host, port, nil
 }
 
+// sealedDatabase returns the URL of the operator's database, or of that of the server that runs on the data directory,
+// as the owner of the schema, and a sealer with the installation's key.
+func (c Config) sealedDatabase() (url string, sealer *secret.Sealer, err error) {
+	if url = cmp.Or(c.DatabaseURL, LocalDatabaseURL(c.DataDir)); url == "" {
+		return "", nil, fault.New(fault.Invalid, "no database is named, and no arbe up runs here", "set DATABASE_URL, or set ARBE_DATA_DIR to the data directory of an arbe up that runs")
+	}
+	sealer, err = existingSealer(c.SecretKey, c.DataDir)
+	return url, sealer, err
+}
+
+// RotateSecretKey seals everything that is sealed under an older secret key again under the first key of
+// [Config.SecretKey], and returns how many values it changed. Servers that have both keys go on meanwhile.
+func RotateSecretKey(ctx context.Context, cfg Config) (changed int, err error) {
+	url, sealer, err := cfg.sealedDatabase()
+	if err != nil {
+		return 0, err
+	}
+	conn, err := db.ConnectOwner(ctx, url)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	return secret.Rewrap(ctx, conn, sealer)
+}
+
 // RotateSigningKeys creates a new key that signs thread tokens, in the operator's database or in that of the server that
 // runs on the data directory. With dropOld the tokens that older keys signed end at once. Running servers use the new key
 // without a restart.
 func RotateSigningKeys(ctx context.Context, cfg Config, dropOld bool) error {
-	url := cfg.DatabaseURL
-	if url == "" {
-		url = LocalDatabaseURL(cfg.DataDir)
-	}
-	if url == "" {
-		return fault.New(fault.Invalid, "no database is named, and no arbe up runs here", "set DATABASE_URL, or set ARBE_DATA_DIR to the data directory of an arbe up that runs")
-	}
-	sealer, err := existingSealer(cfg.SecretKey, cfg.DataDir)
+	url, sealer, err := cfg.sealedDatabase()
 	if err != nil {
 		return err
 	}
@@ -579,5 +607,14 @@ func migrate(ctx context.Context, dir *directory, ownerURL, key string) (*secret
 	if err == nil {
 		err = sealer.keep() // if nothing had to be sealed yet
 	}
-	return sealer.Sealer, serverURL, err
+	if err != nil {
+		return nil, "", err
+	}
+	conn, err := db.ConnectOwner(ctx, ownerURL)
+	if err != nil {
+		return nil, "", err
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	seeded, err := secret.Seed(ctx, conn, sealer.Sealer, id == "")
+	return seeded, serverURL, err
 }

@@ -40,6 +40,8 @@ type Client struct {
 	Environments arbev1connect.EnvironmentServiceClient
 	Sandboxes    arbev1connect.SandboxServiceClient
 	Artifacts    arbev1connect.ArtifactServiceClient
+	Secrets      arbev1connect.SecretServiceClient
+	Models       arbev1connect.ModelServiceClient
 
 	// For the bytes of artifacts, which are sent as plain HTTP so that they can be streamed.
 	http   connect.HTTPClient
@@ -80,6 +82,8 @@ func New(baseURL, token string, opts ...Option) *Client {
 		Environments: arbev1connect.NewEnvironmentServiceClient(s.http, url, with),
 		Sandboxes:    arbev1connect.NewSandboxServiceClient(s.http, url, with),
 		Artifacts:    arbev1connect.NewArtifactServiceClient(s.http, url, with),
+		Secrets:      arbev1connect.NewSecretServiceClient(s.http, url, with),
+		Models:       arbev1connect.NewModelServiceClient(s.http, url, with),
 
 		http: s.http, url: url, bearer: bearer(token),
 	}

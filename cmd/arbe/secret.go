@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func secret(a *app) *cobra.Command {
+	return group(a, "secret", "Set, list and delete the secrets of a house", secretSet, secretList, secretDelete, secretRotate)
+}
+
+// secretNames proposes the names of the house's secrets.
+func (a *app) secretNames(ctx context.Context, c *arbe.Client) (found []thing, err error) {
+	house, err := a.inHouse(ctx, c, "")
+	if err != nil {
+		return nil, err
+	}
+	list, err := c.Secrets.ListSecrets(ctx, &arbev1.ListSecretsRequest{HouseId: house})
+	for _, s := range list.GetSecrets() {
+		found = append(found, thing{id: s.GetName()})
+	}
+	return found, err
+}
+
+// usedBy says what uses a secret, on one line; "-" if nothing does.
+func usedBy(s *arbev1.Secret) string {
+	var uses []string
+	for _, u := range s.GetUses() {
+		uses = append(uses, u.GetKind()+" "+u.GetName())
+	}
+	return first(strings.Join(uses, ", "), "-")
+}

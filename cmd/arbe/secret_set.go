@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// maxSecret is the longest value that the server takes, in bytes.
+const maxSecret = 64 << 10
+
+// secretSet takes no value as an argument, because other users of the machine can read arguments, and shells keep them.
+func secretSet(a *app) *cobra.Command {
+	var house string
+	cmd := &cobra.Command{
+		Use:   "set NAME",
+		Short: "Set a secret, from stdin or as you type it",
+		Long: "Set a secret of a house: a named value that the server uses for the house, such as the key of a model provider.\n" +
+			"The value is read from stdin; on a terminal it is asked for and not shown. No verb prints it again. A line break\n" +
+			"after a single line is left out; a value of several lines is stored exactly.\n\n" +
+			"In output and entries the value is replaced by asterisks, if it has at least 6 bytes.",
+		Example: "  arbe secret set ANTHROPIC_API_KEY\n" +
+			"  arbe secret set DEPLOY_KEY < ~/.ssh/deploy",
+		Args: takes(1, 1, "one name, such as ANTHROPIC_API_KEY; the value comes from stdin"),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			in, err := a.inHouse(ctx, c, house)
+			if err != nil {
+				return err
+			}
+			value, err := a.secretValue(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			set, err := c.Secrets.SetSecret(ctx, &arbev1.SetSecretRequest{HouseId: in, Name: args[0], Value: value})
+			if err != nil {
+				return err
+			}
+			view := struct {
+				secretView
+				Created bool `json:"created"`
+			}{viewSecret(set.GetSecret()), set.GetCreated()}
+			if err := a.show(view.Name, view, func() string { return "set " + view.Name }); err != nil {
+				return err
+			}
+			if !view.Redacted {
+				a.say("warning: the value is too short to be replaced where it appears in output")
+			}
+			return nil
+		}),
+	}
+	a.houseFlag(cmd, &house)
+	cmd.ValidArgsFunction = a.proposesFirst(a.secretNames)
+	return cmd
+}
+
+// secretValue reads a value from a terminal or from stdin.
+func (a *app) secretValue(ctx context.Context, name string) ([]byte, error) {
+	var value string
+	if isTerminal(a.in) && isTerminal(a.err) {
+		typed, err := a.askHidden(ctx, "value of %s (not shown): ", oneLine(name))
+		if err != nil && !errors.Is(err, io.EOF) {
+			return nil, err
+		}
+		value = strings.TrimSpace(typed)
+	} else {
+		text, err := io.ReadAll(io.LimitReader(a.in, maxSecret+2))
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "the value cannot be read", "give it on stdin").Because(err)
+		}
+		value = string(text)
+		if line := strings.TrimSuffix(strings.TrimSuffix(value, "\n"), "\r"); !strings.Contains(line, "\n") {
+			value = line
+		}
+	}
+	switch {
+	case value == "":
+		return nil, fault.New(fault.Invalid, "there is no value", fmt.Sprintf("give it on stdin: arbe secret set %s < file", oneLine(name)))
+	case len(value) > maxSecret:
+		return nil, fault.New(fault.Invalid, "the value has more than 64 KiB", "store what is larger as an artifact")
+	}
+	return []byte(value), nil
+}

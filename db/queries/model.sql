@@ -1,0 +1,24 @@
+-- Owner: internal/model. The places with models that houses add, and which model a house uses by default.
+
+-- name: DefaultModel :one
+select default_model from houses where id = @house_id;
+
+-- name: SetDefaultModel :execrows
+update houses set default_model = @model where id = @house_id;
+
+-- name: ListModelEndpoints :many
+select * from model_endpoints where house_id = @house_id order by created_at, name;
+
+-- name: CountModelEndpoints :one
+select count(*) from model_endpoints where house_id = @house_id and name <> @except_name;
+
+-- name: PutModelEndpoint :exec
+insert into model_endpoints (house_id, name, base_url, secret_name) values (@house_id, @name, @base_url, @secret_name)
+on conflict (house_id, name) do update set base_url = excluded.base_url, secret_name = excluded.secret_name;
+
+-- name: DeleteModelEndpoint :exec
+delete from model_endpoints where house_id = @house_id and name = @name;
+
+-- name: BotChangesModels :one
+-- Whether the transaction's agent is a bot.
+select bot_asks()::boolean;

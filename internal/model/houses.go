@@ -1,0 +1,373 @@
+package model
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/secret"
+)
+
+// keyNames are the secrets of a house that are keys of providers, in the order of preference.
+var keyNames = []struct {
+	secret   string
+	provider Provider
+}{
+	{"ANTHROPIC_API_KEY", Anthropic}, {"OPENAI_API_KEY", OpenAI}, {"OPENROUTER_API_KEY", OpenRouter}, {"GEMINI_API_KEY", Google},
+}
+
+// KeyVariables are the environment variables in which the installation may have keys.
+var KeyVariables = []string{"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "GEMINI_API_KEY"}
+
+// KeySecret returns the name of the secret in which a house has its key of a provider; empty if it can have none.
+func KeySecret(p Provider) string {
+	for _, k := range keyNames {
+		if k.provider == p {
+			return k.secret
+		}
+	}
+	return ""
+}
+
+// CheckSecret reports what is wrong with the value of a secret that is a provider's key, as [Endpoint.Check] does. It
+// accepts every value of another secret.
+func CheckSecret(name, value string) error {
+	for _, k := range keyNames {
+		if k.secret == name {
+			return Endpoint{Provider: k.provider, Key: value}.Check()
+		}
+	}
+	return nil
+}
+
+const (
+	// probeEvery is how long it is believed what the machine offers: models are pulled into an Ollama, and it is
+	// restarted.
+	probeEvery = time.Minute
+	// maxEndpoints limits the endpoints that a house adds.
+	maxEndpoints = 20
+)
+
+// Installation is what the operator's machine offers, looked at again now and then. It is safe for concurrent use.
+type Installation struct {
+	look func(context.Context) Environment
+
+	mu      sync.Mutex
+	found   Environment
+	at      time.Time
+	looking chan struct{} // closed when the present look ends; nil if there is none
+}
+
+// NewInstallation returns the Installation of [FromEnvironment], which it calls for the first time at once, in the
+// background.
+func NewInstallation(getenv func(string) string, probe Probe) *Installation {
+	i := &Installation{look: func(ctx context.Context) Environment { return FromEnvironment(ctx, getenv, probe) }}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.lookAgain()
+	return i
+}
+
+func (i *Installation) lookAgain() {
+	done := make(chan struct{})
+	i.looking = done
+	go func() {
+		found := i.look(context.Background()) // it limits its own time
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.found, i.at, i.looking = found, time.Now(), nil
+		close(done)
+	}()
+}
+
+// Environment returns what was found when it was last looked. It waits only for the first look, at most until ctx ends.
+func (i *Installation) Environment(ctx context.Context) (Environment, error) {
+	i.mu.Lock()
+	if i.looking == nil && time.Since(i.at) > probeEvery {
+		i.lookAgain()
+	}
+	found, first, looking := i.found, i.at.IsZero(), i.looking
+	i.mu.Unlock()
+	if !first {
+		return found, nil
+	}
+	select {
+	case <-looking:
+	case <-ctx.Done():
+		return Environment{}, ctx.Err()
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.found, nil
+}
+
+// Houses says which models houses can use: those of their own keys and endpoints, and those of the installation. It is
+// safe for concurrent use.
+type Houses struct {
+	db           *db.DB
+	secrets      *secret.Secrets
+	installation *Installation
+	q            *query.Queries
+}
+
+// NewHouses returns a Houses.
+func NewHouses(d *db.DB, secrets *secret.Secrets, installation *Installation) *Houses {
+	return &Houses{db: d, secrets: secrets, installation: installation, q: query.New()}
+}
+
+// Models are what a house can use.
+type Models struct {
+	// Found are the endpoints: the house's own first, then those of the installation whose names the house does not use
+	// itself.
+	Found []Found
+	// Default is the model of bots that name none; the zero Ref if there is none.
+	Default Ref
+	// Chosen is what the house chose as that; empty if it follows the installation.
+	Chosen string
+	// Problem says why Default cannot be used, or that there is none; nil if it can be used.
+	Problem error
+}
+
+// noModel is the error of a house that can use none.
+func noModel() error {
+	return fault.New(fault.Precondition, "this house has no model yet",
+		"paste a key under Settings, Models, or run: arbe secret set ANTHROPIC_API_KEY (or OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY)")
+}
+
+// Endpoints returns the endpoints of a house, with their keys, for the server's own use.
+func (h *Houses) Endpoints(ctx context.Context, house string) ([]Found, error) {
+	m, err := h.Models(ctx, house)
+	return m.Found, err
+}
+
+// Models returns what a house can use. The keys are in it, for the server's own use. It asks the database twice and no
+// provider.
+func (h *Houses) Models(ctx context.Context, house string) (m Models, err error) {
+	environment, err := h.installation.Environment(ctx)
+	if err != nil {
+		return Models{}, err
+	}
+	var added []query.ModelEndpoint
+	err = h.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) error {
+		if m.Chosen, err = h.q.DefaultModel(ctx, tx, house); errors.Is(err, pgx.ErrNoRows) {
+			return fault.New(fault.NotFound, "there is no such house", "list your houses with: arbe house list")
+		} else if err != nil {
+			return err
+		}
+		added, err = h.q.ListModelEndpoints(ctx, tx, house)
+		return err
+	})
+	if err != nil {
+		return Models{}, err
+	}
+	wanted := map[string]bool{}
+	for _, k := range keyNames {
+		wanted[k.secret] = true
+	}
+	for _, e := range added {
+		wanted[e.SecretName] = true
+	}
+	delete(wanted, "")
+	keys, err := h.secrets.Values(ctx, house, slices.Collect(maps.Keys(wanted))...)
+	if err != nil {
+		return Models{}, err
+	}
+	own := map[string]bool{}
+	add := func(f Found) {
+		f.Own, own[f.Endpoint.Name] = true, true
+		if f.Problem == nil {
+			f.Problem = f.Endpoint.Check()
+		}
+		m.Found = append(m.Found, f)
+	}
+	for _, k := range keyNames {
+		if key := keys[k.secret]; key != "" {
+			add(Found{Endpoint: Endpoint{Provider: k.provider, Key: key}.withDefaults(), Source: "the house's " + k.secret, Secret: k.secret, Default: defaultModel(k.provider)})
+		}
+	}
+	for _, e := range added {
+		f := Found{Endpoint: endpointOf(e, keys[e.SecretName]), Source: "added by the house", Secret: e.SecretName}
+		if e.SecretName != "" && keys[e.SecretName] == "" {
+			f.Problem = fault.Newf(fault.Precondition, "set it with: arbe secret set "+e.SecretName, "the house has no secret %s, which has the key", e.SecretName)
+		}
+		add(f)
+	}
+	for _, f := range environment.Found {
+		if !own[f.Endpoint.Name] {
+			m.Found = append(m.Found, f)
+		}
+	}
+	m.choose(environment)
+	return m, nil
+}
+
+func endpointOf(e query.ModelEndpoint, key string) Endpoint {
+	return Endpoint{Provider: Compatible, Name: e.Name, BaseURL: e.BaseUrl, Key: key}.withDefaults()
+}
+
+// names are the names of the endpoints.
+func (m Models) names() (names []string) {
+	for _, f := range m.Found {
+		names = append(names, f.Endpoint.Name)
+	}
+	return names
+}
+
+// choose sets the default: what the house chose, else what the installation has, else what is found first.
+func (m *Models) choose(installation Environment) {
+	switch {
+	case m.Chosen != "":
+		if m.Default, m.Problem = ParseRef(m.Chosen, m.names()...); m.Problem != nil {
+			return
+		}
+	case installation.Default != (Ref{}):
+		m.Default = installation.Default
+	default:
+		for _, f := range m.Found {
+			if f.Problem == nil && f.Default != "" {
+				m.Default = Ref{f.Endpoint.Name, f.Default}
+				break
+			}
+		}
+	}
+	if m.Default == (Ref{}) {
+		m.Problem = noModel()
+		return
+	}
+	_, m.Problem = m.find(m.Default)
+}
+
+// find returns the endpoint of a model.
+func (m Models) find(ref Ref) (Found, error) {
+	for _, f := range m.Found {
+		if f.Endpoint.Name == ref.Endpoint {
+			return f, f.Problem
+		}
+	}
+	if len(m.Found) == 0 {
+		return Found{}, noModel()
+	}
+	next := fmt.Sprintf("add the endpoint with: arbe model add %s URL", ref.Endpoint)
+	if name := KeySecret(Provider(ref.Endpoint)); name != "" {
+		next = "set its key with: arbe secret set " + name
+	}
+	return Found{}, fault.Newf(fault.Precondition, next+"; or use another model: arbe model list", "this house has no key for %s, which has the model %s", ref.Endpoint, ref)
+}
+
+// Resolve returns the endpoint and the ref of a model that a house is about to use; of its default if model is empty. It
+// records the use of the secret with the key. The error is a [fault.Error] that says what to do, for people of the
+// house.
+func (h *Houses) Resolve(ctx context.Context, house, model string) (Endpoint, Ref, error) {
+	m, err := h.Models(ctx, house)
+	if err != nil {
+		return Endpoint{}, Ref{}, err
+	}
+	ref := m.Default
+	if model != "" {
+		if ref, err = ParseRef(model, m.names()...); err != nil {
+			return Endpoint{}, Ref{}, err
+		}
+	} else if m.Problem != nil {
+		return Endpoint{}, Ref{}, m.Problem
+	}
+	f, err := m.find(ref)
+	if err != nil {
+		return Endpoint{}, Ref{}, err
+	}
+	if f.Secret != "" {
+		if err := h.secrets.Used(ctx, house, f.Secret); err != nil {
+			return Endpoint{}, Ref{}, err
+		}
+	}
+	return f.Endpoint, ref, nil
+}
+
+// SetDefault sets the model of bots of the scope's house that name none; empty to follow the installation. A model whose
+// key is missing is accepted, because the key may be set next; a ref that names no endpoint is a [fault.Invalid].
+func (h *Houses) SetDefault(ctx context.Context, scope db.Scope, model string) (Models, error) {
+	if model != "" {
+		m, err := h.Models(ctx, scope.House)
+		if err != nil {
+			return Models{}, err
+		}
+		ref, err := ParseRef(model, m.names()...)
+		if err != nil {
+			return Models{}, err
+		}
+		model = ref.String()
+	}
+	err := h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		_, err := h.q.SetDefaultModel(ctx, tx, model, scope.House)
+		return err
+	})
+	if err != nil {
+		return Models{}, err
+	}
+	return h.Models(ctx, scope.House)
+}
+
+// SetEndpoint adds a server with models to the scope's house, or changes the one of this name. Bots may not: it would let
+// what they read decide where the house's words go.
+func (h *Houses) SetEndpoint(ctx context.Context, scope db.Scope, name, baseURL, secretName string) error {
+	if err := (Endpoint{Provider: Compatible, Name: name, BaseURL: baseURL}).Check(); err != nil {
+		return err
+	}
+	if secretName != "" {
+		if err := secret.CheckName(secretName); err != nil {
+			return err
+		}
+	}
+	return h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if err := h.refuseBots(ctx, tx); err != nil {
+			return err
+		}
+		if n, err := h.q.CountModelEndpoints(ctx, tx, scope.House, name); err != nil {
+			return err
+		} else if n >= maxEndpoints {
+			return fault.Newf(fault.Exhausted, "remove one that is not used: arbe model remove NAME", "a house has at most %d endpoints of its own", maxEndpoints)
+		}
+		return h.q.PutModelEndpoint(ctx, tx, query.PutModelEndpointParams{HouseID: scope.House, Name: name, BaseUrl: baseURL, SecretName: secretName})
+	})
+}
+
+// DeleteEndpoint removes a server with models from the scope's house. Removing one that does not exist succeeds.
+func (h *Houses) DeleteEndpoint(ctx context.Context, scope db.Scope, name string) error {
+	return h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if err := h.refuseBots(ctx, tx); err != nil {
+			return err
+		}
+		return h.q.DeleteModelEndpoint(ctx, tx, scope.House, name)
+	})
+}
+
+func (h *Houses) refuseBots(ctx context.Context, tx pgx.Tx) error {
+	bot, err := h.q.BotChangesModels(ctx, tx)
+	if err == nil && bot {
+		return fault.New(fault.Forbidden, "bots may not change where models are", "ask a person of the house")
+	}
+	return err
+}
+
+// SecretUses is a [secret.Uses]: the default model of a house uses the secret with its provider's key.
+func SecretUses(ctx context.Context, tx pgx.Tx, house string) (map[string][]secret.Use, error) {
+	chosen, err := query.New().DefaultModel(ctx, tx, house)
+	if errors.Is(err, pgx.ErrNoRows) || chosen == "" {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	ref, err := ParseRef(chosen)
+	if name := KeySecret(Provider(ref.Endpoint)); err == nil && name != "" {
+		return map[string][]secret.Use{name: {{Kind: "default model", Name: chosen}}}, nil
+	}
+	return nil, nil // of an endpoint of the house, which uses the secret itself
+}

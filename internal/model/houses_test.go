@@ -1,0 +1,216 @@
+package model_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/secret"
+)
+
+func TestMain(m *testing.M) { dbtest.Main(m) }
+
+// of is a house, on a machine whose environment has these variables.
+type of struct {
+	*model.Houses
+	secrets *secret.Secrets
+	owner   *pgx.Conn
+	scope   db.Scope
+}
+
+func house(t *testing.T, variables map[string]string) of {
+	t.Helper()
+	d := dbtest.New(t)
+	o := of{owner: d.Owner(t), secrets: secret.New(d.DB, d.Sealer, model.SecretUses, nil)}
+	installation := model.NewInstallation(func(name string) string { return variables[name] }, func(context.Context, model.Endpoint) ([]string, error) {
+		return nil, context.DeadlineExceeded
+	})
+	o.Houses = model.NewHouses(d.DB, o.secrets, installation)
+	err := o.owner.QueryRow(t.Context(), `with h as (insert into houses (name) values ('Home') returning id), a as (insert into agents (kind, name) values ('human', 'Ada') returning id)
+		select h.id, a.id::text from h, a`).Scan(&o.scope.House, &o.scope.Agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func (o of) set(t *testing.T, name, value string) {
+	t.Helper()
+	if _, _, err := o.secrets.Set(t.Context(), o.scope, name, []byte(value), func(v string) error { return model.CheckSecret(name, v) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (o of) models(t *testing.T) model.Models {
+	t.Helper()
+	m, err := o.Models(t.Context(), o.scope.House)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// key returns the key with which a model would be asked.
+func (o of) key(t *testing.T, ref string) string {
+	t.Helper()
+	e, _, err := o.Resolve(t.Context(), o.scope.House, ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.Key
+}
+
+func TestAHouseWithoutAModelIsToldHowToGetOne(t *testing.T) {
+	t.Parallel()
+	o := house(t, nil)
+	m := o.models(t)
+	if len(m.Found) != 0 || m.Default != (model.Ref{}) || fault.CodeOf(m.Problem) != fault.Precondition {
+		t.Errorf("it is %+v", m)
+	}
+	for _, ref := range []string{"", "anthropic/claude-sonnet-4-6"} {
+		if _, _, err := o.Resolve(t.Context(), o.scope.House, ref); fault.CodeOf(err) != fault.Precondition || !strings.Contains(err.Error(), "arbe secret set ANTHROPIC_API_KEY") {
+			t.Errorf("%q: %v", ref, err)
+		}
+	}
+	o.set(t, "ANTHROPIC_API_KEY", "sk-ant-of-the-house")
+	e, ref, err := o.Resolve(t.Context(), o.scope.House, "")
+	if err != nil || e.Key != "sk-ant-of-the-house" || ref.Endpoint != "anthropic" || ref.Model == "" || e.Trusted {
+		t.Errorf("with a key it is %v, %v: %v", e, ref, err)
+	}
+	list, err := o.secrets.List(t.Context(), o.scope)
+	if err != nil || len(list) != 1 || list[0].UsedAt.IsZero() {
+		t.Errorf("the use is not recorded: %+v, %v", list, err)
+	}
+}
+
+func TestAHousesKeyWinsOverTheInstallations(t *testing.T) {
+	t.Parallel()
+	o := house(t, map[string]string{"ANTHROPIC_API_KEY": "sk-ant-of-the-machine", "OPENAI_API_KEY": "sk-of-the-machine"})
+	if got := o.key(t, "anthropic/claude"); got != "sk-ant-of-the-machine" {
+		t.Errorf("the key is %q", got)
+	}
+	o.set(t, "ANTHROPIC_API_KEY", "sk-ant-of-the-house")
+	if got := o.key(t, "anthropic/claude"); got != "sk-ant-of-the-house" {
+		t.Errorf("the key is %q", got)
+	}
+	if got := o.key(t, "openai/gpt"); got != "sk-of-the-machine" {
+		t.Errorf("the key is %q", got)
+	}
+	var names []string
+	for _, f := range o.models(t).Found {
+		names = append(names, f.Endpoint.Name)
+	}
+	if !slices.Equal(names, []string{"anthropic", "openai"}) {
+		t.Errorf("it finds %v", names)
+	}
+}
+
+func TestTheDefaultModelOfAHouse(t *testing.T) {
+	t.Parallel()
+	o := house(t, map[string]string{"OPENAI_API_KEY": "sk-of-the-machine", "ARBE_MODEL": "openai/gpt-5"})
+	if m := o.models(t); m.Default.String() != "openai/gpt-5" || m.Problem != nil {
+		t.Errorf("it is %v, %v", m.Default, m.Problem)
+	}
+	m, err := o.SetDefault(t.Context(), o.scope, "anthropic/claude")
+	if err != nil || m.Default.String() != "anthropic/claude" || !strings.Contains(fault.From(m.Problem).Error(), "ANTHROPIC_API_KEY") {
+		t.Errorf("without its key it is %v, %v: %v", m.Default, m.Problem, err)
+	}
+	if _, _, err := o.Resolve(t.Context(), o.scope.House, ""); fault.CodeOf(err) != fault.Precondition {
+		t.Error(err)
+	}
+	o.set(t, "ANTHROPIC_API_KEY", "sk-ant-of-the-house")
+	if got := o.key(t, ""); got != "sk-ant-of-the-house" {
+		t.Errorf("the key is %q", got)
+	}
+	if err := o.secrets.Delete(t.Context(), o.scope, "ANTHROPIC_API_KEY", false); !strings.Contains(err.Error(), "default model anthropic/claude") {
+		t.Errorf("deleting its key: %v", err)
+	}
+	for _, wrong := range []string{"claude", "nobody/claude", "openai/", "/x", "openai/a b", strings.Repeat("x", 400)} {
+		if _, err := o.SetDefault(t.Context(), o.scope, wrong); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+	if m, err = o.SetDefault(t.Context(), o.scope, ""); err != nil || m.Default.String() != "openai/gpt-5" {
+		t.Errorf("reset it is %v: %v", m.Default, err)
+	}
+}
+
+func TestAHousesOwnEndpoint(t *testing.T) {
+	t.Parallel()
+	o := house(t, nil)
+	for range 2 { // a retry
+		if err := o.SetEndpoint(t.Context(), o.scope, "lab", "https://models.example.com/v1", "LAB_KEY"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := o.Resolve(t.Context(), o.scope.House, "lab/large"); !strings.Contains(err.Error(), "arbe secret set LAB_KEY") {
+		t.Errorf("without its key: %v", err)
+	}
+	o.set(t, "LAB_KEY", "key-of-the-lab")
+	e, _, err := o.Resolve(t.Context(), o.scope.House, "lab/large")
+	if err != nil || e.Key != "key-of-the-lab" || e.Trusted || e.Dialect != model.Chat {
+		t.Errorf("it is %+v: %v", e, err)
+	}
+	for _, address := range []string{"", "file:///etc/passwd", "http://169.254.169.254/", "http://127.0.0.1:11434/v1", "http://localhost/v1", "http://10.0.0.1/", "https://user:pass@models.example.com/", "https://x.example/?key=1"} {
+		if err := o.SetEndpoint(t.Context(), o.scope, "bad", address, ""); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+	for _, name := range []string{"anthropic", "Lab", "", "a b", "../x", "compatible"} {
+		if err := o.SetEndpoint(t.Context(), o.scope, name, "https://models.example.com/v1", ""); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if err := o.DeleteEndpoint(t.Context(), o.scope, "lab"); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.DeleteEndpoint(t.Context(), o.scope, "lab"); err != nil {
+		t.Errorf("a retry: %v", err)
+	}
+	if m := o.models(t); len(m.Found) != 0 {
+		t.Errorf("it still finds %v", m.Found)
+	}
+}
+
+func TestAModelKeyIsOneLine(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"sk-ant\n", "a b", "sk-\x00", "sk-é"} {
+		if err := model.CheckSecret("ANTHROPIC_API_KEY", value); fault.CodeOf(err) != fault.Invalid || strings.Contains(err.Error(), value) {
+			t.Errorf("%q: %v", value, err)
+		}
+		if err := model.CheckSecret("DEPLOY_KEY", value); err != nil {
+			t.Errorf("%q of another secret: %v", value, err)
+		}
+	}
+}
+
+func TestTheMachineIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	var looks atomic.Int64
+	started, release := make(chan struct{}, 10), make(chan struct{})
+	i := model.NewInstallation(func(string) string { return "" }, func(context.Context, model.Endpoint) ([]string, error) {
+		looks.Add(1)
+		started <- struct{}{}
+		<-release
+		return []string{"qwen3"}, nil
+	})
+	<-started // at once, without anybody asking
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := i.Environment(ended); err == nil {
+		t.Error("it does not wait for the first look")
+	}
+	close(release)
+	env, err := i.Environment(t.Context())
+	if err != nil || env.Default.String() != "ollama/qwen3" || looks.Load() != 1 {
+		t.Errorf("it finds %v after %d looks: %v", env.Default, looks.Load(), err)
+	}
+}

@@ -1,0 +1,114 @@
+package secret
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+)
+
+// seedSetting is the name under which the seed of [Sealer.Derive] is stored.
+const seedSetting = "derivation_seed"
+
+// Seed returns the sealer with the installation's seed, which the first call creates. conn is a connection as the owner of
+// the schema. fresh says that the installation was created by this start. For one that an older version created, the seed
+// is the key of that time, so that what was derived from it stays the same. Several servers may call it at once.
+func Seed(ctx context.Context, conn *pgx.Conn, sealer *Sealer, fresh bool) (*Sealer, error) {
+	var sealed []byte
+	read := func(name string) error {
+		return conn.QueryRow(ctx, "select sealed from sealed_settings where name = $1", name).Scan(&sealed)
+	}
+	err := read(seedSetting)
+	if errors.Is(err, pgx.ErrNoRows) {
+		var before []byte
+		if !fresh {
+			if err := read("server_role_password"); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+				return nil, db.Explain(err)
+			}
+			before = sealed
+		}
+		seed, err := sealer.newSeed(before)
+		if err != nil {
+			return nil, err
+		}
+		made, err := sealer.Seal(seed)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := conn.Exec(ctx, "insert into sealed_settings (name, sealed) values ($1, $2) on conflict do nothing", seedSetting, made); err != nil {
+			return nil, db.Explain(err)
+		}
+		if err := read(seedSetting); err != nil { // another server's may have come first
+			return nil, db.Explain(err)
+		}
+	} else if err != nil {
+		return nil, db.Explain(err)
+	}
+	seed, err := sealer.Open(sealed)
+	if err != nil {
+		return nil, err
+	}
+	return sealer.seeded(seed), nil
+}
+
+// sealedUnderRoot are the columns that hold what a root key seals. bound is the SQL of what the value is bound to; it is
+// empty for what [Sealer.Seal] returned as it is.
+var sealedUnderRoot = []struct{ table, key, bound string }{
+	{"sealed_settings", "name", ""},
+	{"signing_keys", "id", ""},
+	{"house_keys", "house_id", "house_id"},
+}
+
+// Rewrap seals everything that is sealed under a root key of the installation again under the first key of the sealer,
+// unless it already is, and returns how many values it changed. conn is a connection as the owner of the schema, because
+// it changes all houses. Servers go on meanwhile, if they have the old and the new key. Each value is changed by itself,
+// so a Rewrap that was cut off is continued by the next one, and several at once are harmless.
+func Rewrap(ctx context.Context, conn *pgx.Conn, sealer *Sealer) (changed int, err error) {
+	keys := &dataKeys{sealer: sealer}
+	for _, of := range sealedUnderRoot {
+		rows, err := conn.Query(ctx, "select "+of.key+" from "+of.table+" order by 1")
+		if err != nil {
+			return changed, db.Explain(err)
+		}
+		ids, err := pgx.CollectRows(rows, pgx.RowTo[string])
+		if err != nil {
+			return changed, db.Explain(err)
+		}
+		for _, id := range ids {
+			n, err := rewrapOne(ctx, conn, of.table, of.key, id, func(sealed []byte) ([]byte, bool, error) {
+				if of.bound != "" {
+					return keys.resealed(id, sealed)
+				}
+				return sealer.Reseal(sealed)
+			})
+			if changed += n; err != nil {
+				return changed, db.Explain(err)
+			}
+		}
+	}
+	return changed, nil
+}
+
+func rewrapOne(ctx context.Context, conn *pgx.Conn, table, key, id string, reseal func([]byte) ([]byte, bool, error)) (int, error) {
+	for {
+		var sealed []byte
+		err := conn.QueryRow(ctx, "select sealed from "+table+" where "+key+" = $1", id).Scan(&sealed)
+		if err == pgx.ErrNoRows {
+			return 0, nil // deleted meanwhile
+		} else if err != nil {
+			return 0, err
+		}
+		again, changed, err := reseal(sealed)
+		if err != nil || !changed {
+			return 0, err
+		}
+		// Only if it is still the same, because a house's key may have been replaced meanwhile. No transaction is open
+		// while a KMS is asked.
+		tag, err := conn.Exec(ctx, "update "+table+" set sealed = $2 where "+key+" = $1 and sealed = $3", id, again, sealed)
+		if err != nil || tag.RowsAffected() == 1 {
+			return 1, err
+		}
+	}
+}

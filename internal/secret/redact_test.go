@@ -1,0 +1,293 @@
+package secret_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/secret"
+)
+
+// value is a key with characters that URLs and JSON escape.
+const value = `sk-proj/4f+9"Zé&xyzzy=Quux`
+
+// pem is a value of several lines.
+const pem = "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\nqXyZ0123456789abcdefghijklmnopqr\n-----END KEY-----"
+
+// disguises are the forms in which a value must be found.
+func disguises(value string) map[string]string {
+	quoted, _ := json.Marshal(map[string]string{"key": value})
+	wrapped := base64.StdEncoding.EncodeToString([]byte("some words before it: " + value + strings.Repeat(" and after", 10)))
+	var lines []string
+	for len(wrapped) > 19 {
+		lines, wrapped = append(lines, wrapped[:19]), wrapped[19:]
+	}
+	all := map[string]string{
+		"plain": "key=" + value + "!", "at the start": value + " is it", "at the end": "it is " + value, "alone": value, "twice": value + value,
+		"in a query": "https://x.example/?k=" + url.QueryEscape(value), "in a path": "https://x.example/" + url.PathEscape(value),
+		"in a path with small escapes": strings.ToLower(url.PathEscape("/")) + strings.ReplaceAll(url.PathEscape(value), "%2F", "%2f"),
+		"in JSON":                      string(quoted), "in hexadecimal": hex.EncodeToString([]byte("x" + value + "y")),
+		"in wrapped base64": strings.Join(append(lines, wrapped), "\n"), "wrapped": value[:2] + "\r\n" + value[2:5] + "\n" + value[5:],
+	}
+	for before := range 4 {
+		text := strings.Repeat("a", before) + value + "tail"
+		all[fmt.Sprintf("in base64, %d before", before)] = base64.StdEncoding.EncodeToString([]byte(text))
+		all[fmt.Sprintf("in URL base64, %d before", before)] = base64.RawURLEncoding.EncodeToString([]byte(text))
+	}
+	return all
+}
+
+// betrays reports whether a text still tells a value: as it is, or in base64 or hexadecimal.
+func betrays(text []byte, value string) bool {
+	flat := strings.NewReplacer("\n", "", "\r", "").Replace(string(text))
+	plain := strings.NewReplacer("\n", "", "\r", "").Replace(value)
+	if strings.Contains(flat, plain) || strings.Contains(flat, hex.EncodeToString([]byte(value))) || strings.Contains(flat, url.QueryEscape(value)) {
+		return true
+	}
+	for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for cut := range 4 {
+			if cut < len(flat) {
+				trimmed := strings.TrimRight(flat[cut:], "=")
+				if decoded, _ := e.DecodeString(trimmed[:len(trimmed)/4*4]); bytes.Contains(decoded, []byte(value)) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func TestAValueIsRedactedInEveryForm(t *testing.T) {
+	t.Parallel()
+	for _, v := range []string{value, pem, "secret", "0123456789"} {
+		r := secret.NewRedactor([]byte("another-value"), []byte(v))
+		for name, text := range disguises(v) {
+			got := r.Bytes([]byte(text))
+			if betrays(got, v) {
+				t.Errorf("%q %s: %s", v, name, got)
+			}
+			if len(got) != len(text) || strings.Count(string(got), "\n") != strings.Count(text, "\n") {
+				t.Errorf("%q %s: the size or the lines changed: %q", v, name, got)
+			}
+			if got := r.String(text); betrays([]byte(got), v) {
+				t.Errorf("%q %s as a string: %s", v, name, got)
+			}
+			if again := r.Bytes(got); !bytes.Equal(again, got) {
+				t.Errorf("%q %s: redacting again changes it", v, name)
+			}
+		}
+	}
+}
+
+func TestOtherTextIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	r := secret.NewRedactor([]byte(value), []byte(pem))
+	for _, text := range []string{"", "sk-proj", "nothing here", value[:len(value)-1], strings.Repeat(value[:5], 100), "-----BEGIN KEY-----"} {
+		if got := r.String(text); got != text {
+			t.Errorf("%q becomes %q", text, got)
+		}
+	}
+	p := []byte("nothing here")
+	if got := r.Bytes(p); &got[0] != &p[0] {
+		t.Error("what has no value is copied")
+	}
+	if secret.NewRedactor([]byte("short"), []byte("       "), nil) != nil {
+		t.Error("values that are too short, or blank, are redacted")
+	}
+	var none *secret.Redactor
+	if none.String(value) != value || string(none.Bytes([]byte(value))) != value {
+		t.Error("no redactor redacts")
+	}
+}
+
+// stream writes text in pieces of the sizes that next returns, and returns what came out.
+func streamed(r *secret.Redactor, text string, next func() int) []byte {
+	var out []byte
+	s := r.Stream(func(p []byte) { out = append(out, p...) })
+	for len(text) > 0 {
+		n := min(next(), len(text))
+		s.Write([]byte(text[:n]))
+		text = text[n:]
+	}
+	s.Flush()
+	return out
+}
+
+func TestAValueIsRedactedInPieces(t *testing.T) {
+	t.Parallel()
+	for _, v := range []string{value, pem, "secret"} {
+		r := secret.NewRedactor([]byte("sk-project"), []byte("ecret-and-more"), []byte(v))
+		for name, text := range disguises(v) {
+			text = "before it: " + text + " and more."
+			for size := 1; size < 20; size++ {
+				got := streamed(r, text, func() int { return size })
+				if betrays(got, v) || len(got) != len(text) {
+					t.Errorf("%q %s in pieces of %d: %q", v, name, size, got)
+				}
+			}
+		}
+	}
+}
+
+// The stream must give what one call gives, but for the first three bytes of a value that came in pieces.
+func TestPiecesAreRedactedAsTheWhole(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 3000 {
+		alphabet := "ab\n"
+		word := func(n int) string {
+			var b strings.Builder
+			for range n {
+				b.WriteByte(alphabet[random.IntN(len(alphabet))])
+			}
+			return b.String()
+		}
+		r := secret.NewRedactor([]byte(word(6+random.IntN(8))), []byte(word(6+random.IntN(8))))
+		text := word(200)
+		whole := r.String(text)
+		got := streamed(r, text, func() int { return 1 + random.IntN(12) })
+		if len(got) != len(whole) {
+			t.Fatalf("%q: %q, want %q", text, got, whole)
+		}
+		shown := 0
+		for i := range got {
+			switch {
+			case got[i] == whole[i]:
+				if got[i] == '*' {
+					shown = 0
+				}
+			case whole[i] == '*' && got[i] == text[i]:
+				if shown++; shown > 3 {
+					t.Fatalf("%q: %q, want %q", text, got, whole)
+				}
+			default:
+				t.Fatalf("%q: %q, want %q", text, got, whole)
+			}
+		}
+	}
+}
+
+func TestAStreamHoldsBackOnlyWhatMayBeAValue(t *testing.T) {
+	t.Parallel()
+	var out string
+	s := secret.NewRedactor([]byte("sk-0123456789")).Stream(func(p []byte) { out += string(p) })
+	s.Write([]byte("5 tests\n$ sk-"))
+	if out != "5 tests\n$ sk-" {
+		t.Errorf("%q is held back: a prompt would look cut off", out)
+	}
+	s.Write([]byte("01234"))
+	if out != "5 tests\n$ sk-" {
+		t.Errorf("%q is shown of a value", out)
+	}
+	s.Write([]byte("x, "))
+	if out != "5 tests\n$ sk-01234x, " {
+		t.Errorf("%q is shown when it turned out to be none", out)
+	}
+	s.Write([]byte("sk-0123"))
+	s.Flush()
+	if out != "5 tests\n$ sk-01234x, sk-0123" {
+		t.Errorf("%q is shown at the end", out)
+	}
+}
+
+func TestRedactedJSONStaysJSON(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ secret, text string }{
+		{"1234567", `{"n":1234567,"t":"x1234567"}`},
+		{`","b":"`, `{"a":"1","b":"2"}`},
+		{value, `{"` + "k" + `":` + string(must1(json.Marshal(value))) + `}`},
+		{"keyname", `{"keyname":[true,"keyname"]}`},
+	} {
+		r := secret.NewRedactor([]byte(c.secret))
+		got := r.JSON([]byte(c.text))
+		if !json.Valid(got) || bytes.Contains(got, []byte(c.secret)) && c.secret != `","b":"` {
+			t.Errorf("%s without %q is %s", c.text, c.secret, got)
+		}
+	}
+}
+
+func must1[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func TestALogHasNoKnownValue(t *testing.T) {
+	t.Parallel()
+	for name, handler := range map[string]func(*bytes.Buffer) slog.Handler{
+		"text": func(b *bytes.Buffer) slog.Handler { return slog.NewTextHandler(b, nil) },
+		"JSON": func(b *bytes.Buffer) slog.Handler { return slog.NewJSONHandler(b, nil) },
+	} {
+		var b bytes.Buffer
+		known := new(secret.Known)
+		logger := slog.New(secret.LogHandler(handler(&b), known))
+		known.Add([]byte(value))
+		logger.With("with", value).WithGroup("g").Error("calling "+value, "text", value, "error", fmt.Errorf("x: %w", errors.New(value)),
+			"bytes", []byte(value), "struct", struct{ Key string }{value}, slog.Group("in", "it", value), value, "name", "n", 7)
+		if betrays(b.Bytes(), value) || bytes.Contains(b.Bytes(), []byte("xyzzy")) {
+			t.Errorf("%s: %s", name, &b)
+		}
+		if !strings.Contains(b.String(), "calling ****") || !strings.Contains(b.String(), "7") {
+			t.Errorf("%s: the rest is gone: %s", name, &b)
+		}
+	}
+}
+
+func FuzzRedactor(f *testing.F) {
+	f.Add("secret-value", "it is secret-value", uint8(3))
+	f.Fuzz(func(t *testing.T, v, text string, size uint8) {
+		r := secret.NewRedactor([]byte(v))
+		got := r.Bytes([]byte(text))
+		if len(got) != len(text) {
+			t.Fatalf("%d bytes become %d", len(text), len(got))
+		}
+		if r != nil && !strings.Contains(v, "*") && strings.Contains(string(got), v) {
+			t.Fatalf("%q is left in %q", v, got)
+		}
+		if out := streamed(r, text, func() int { return int(size)%50 + 1 }); len(out) != len(text) {
+			t.Fatalf("%d bytes become %d in pieces", len(text), len(out))
+		}
+		if json.Valid([]byte(text)) && !json.Valid(r.JSON([]byte(text))) {
+			t.Fatal("JSON is broken")
+		}
+	})
+}
+
+func BenchmarkRedactor(b *testing.B) {
+	// What a build prints: words and paths in lines, without a value.
+	var text bytes.Buffer
+	random := rand.New(rand.NewPCG(1, 2))
+	for text.Len() < 1<<20 {
+		fmt.Fprintf(&text, "ok  \tgithub.com/example/project/internal/package%d\t%d.%03ds\n", random.IntN(1000), random.IntN(10), random.IntN(1000))
+	}
+	for _, n := range []int{1, 10, 100} {
+		var values [][]byte
+		for i := range n {
+			v := make([]byte, 48)
+			for j := range v {
+				v[j] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"[random.IntN(62)]
+			}
+			values = append(values, append([]byte(fmt.Sprintf("sk-%d-", i)), v...))
+		}
+		r := secret.NewRedactor(values...)
+		b.Run(fmt.Sprintf("secrets=%d", n), func(b *testing.B) {
+			b.SetBytes(int64(text.Len()))
+			for b.Loop() {
+				s := r.Stream(func([]byte) {})
+				for at := 0; at < text.Len(); at += 32 << 10 {
+					s.Write(text.Bytes()[at:min(at+32<<10, text.Len())])
+				}
+				s.Flush()
+			}
+		})
+	}
+}

@@ -1,0 +1,131 @@
+package web
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// modelsView is the page of a house's models. It never has a key: a form that failed comes back without it.
+type modelsView struct {
+	Layout layout
+	Models *arbev1.ListModelsResponse
+	// Secret, Name, Address and Model are the forms' values. Each form has its own errors.
+	Secret, Name, Address, Model       string
+	KeyWrong, ServerWrong, ChoiceWrong problems
+}
+
+// providerKeys are the providers whose keys the form takes, with the secrets that have them.
+var providerKeys = []struct{ Secret, Provider string }{
+	{"ANTHROPIC_API_KEY", "Anthropic"}, {"OPENAI_API_KEY", "OpenAI"}, {"OPENROUTER_API_KEY", "OpenRouter"}, {"GEMINI_API_KEY", "Google Gemini"},
+}
+
+// refs are the models that the house is known to have, as provider/model.
+func (v modelsView) refs() (refs []string) {
+	for _, e := range v.Models.Endpoints {
+		ids := e.Models
+		if len(ids) == 0 && e.DefaultModel != "" {
+			ids = []string{e.DefaultModel}
+		}
+		for _, id := range ids[:min(len(ids), 100)] {
+			refs = append(refs, e.Name+"/"+id)
+		}
+	}
+	return refs
+}
+
+func (a *app) models(w http.ResponseWriter, r *http.Request) error {
+	v, err := a.modelsView(r)
+	if err != nil {
+		return err
+	}
+	return a.show(w, r, http.StatusOK, modelsPage(v))
+}
+
+func (a *app) modelsView(r *http.Request) (v modelsView, err error) {
+	house := r.PathValue("house")
+	if v.Layout, err = a.layoutOf(r, house, inSettings); err != nil {
+		return v, err
+	}
+	if v.Models, err = a.services.models.ListModels(r.Context(), &arbev1.ListModelsRequest{HouseId: house}); err != nil {
+		return v, err
+	}
+	v.Model = v.Models.ChosenModel
+	return v, nil
+}
+
+// answerModels goes back to the page after a form, or shows the page with what was wrong.
+func (a *app) answerModels(w http.ResponseWriter, r *http.Request, failed error, fields []string, fill func(*modelsView, problems)) error {
+	if failed == nil {
+		http.Redirect(w, r, settingsPath(r.PathValue("house"), "models"), http.StatusSeeOther)
+		return nil
+	}
+	wrong, err := problemsOf(failed, fields...)
+	if err != nil {
+		return err
+	}
+	v, err := a.modelsView(r)
+	if err != nil {
+		return err
+	}
+	fill(&v, wrong)
+	return a.show(w, r, faultOf(failed).Code.HTTPStatus(), modelsPage(v))
+}
+
+// pasteKey sets the key of a provider.
+func (a *app) pasteKey(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	secret := r.PostFormValue("secret")
+	_, failed := a.services.secrets.SetSecret(r.Context(), &arbev1.SetSecretRequest{HouseId: r.PathValue("house"), Name: secret, Value: []byte(pasted(r, "key"))})
+	return a.answerModels(w, r, failed, []string{"key", "value"}, func(v *modelsView, wrong problems) {
+		v.Secret, v.KeyWrong = secret, wrong
+		if what := wrong["value"]; what != "" { // the service's name of the field
+			wrong.add("key", what)
+		}
+	})
+}
+
+func (a *app) chooseModel(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	model := strings.TrimSpace(r.PostFormValue("model"))
+	_, failed := a.services.models.SetDefaultModel(r.Context(), &arbev1.SetDefaultModelRequest{HouseId: r.PathValue("house"), Model: model})
+	return a.answerModels(w, r, failed, []string{"model"}, func(v *modelsView, wrong problems) { v.Model, v.ChoiceWrong = model, wrong })
+}
+
+// notOfVariables are the characters that the name of a variable cannot have.
+var notOfVariables = regexp.MustCompile(`[^A-Z0-9_]`)
+
+// addServer adds a server with models, and its key, if one is given, as a secret that is named after it.
+func (a *app) addServer(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	req := &arbev1.SetModelEndpointRequest{HouseId: r.PathValue("house"), Name: strings.TrimSpace(r.PostFormValue("name")), BaseUrl: strings.TrimSpace(r.PostFormValue("base_url"))}
+	key := pasted(r, "server_key")
+	if key != "" {
+		req.SecretName = "MODEL_" + notOfVariables.ReplaceAllString(strings.ToUpper(req.Name), "_") + "_KEY"
+	}
+	// The server first, because its name and address may be wrong, and the key would be a secret without a use.
+	_, failed := a.services.models.SetModelEndpoint(r.Context(), req)
+	if failed == nil && key != "" {
+		_, failed = a.services.secrets.SetSecret(r.Context(), &arbev1.SetSecretRequest{HouseId: req.HouseId, Name: req.SecretName, Value: []byte(key)})
+	}
+	return a.answerModels(w, r, failed, []string{"name", "base_url", "server_key"}, func(v *modelsView, wrong problems) {
+		v.Name, v.Address, v.ServerWrong = req.Name, req.BaseUrl, wrong
+	})
+}
+
+// removeServer removes a server with models. One that is gone is no error, so that the form may be sent twice.
+func (a *app) removeServer(w http.ResponseWriter, r *http.Request) error {
+	if _, err := a.services.models.DeleteModelEndpoint(r.Context(), &arbev1.DeleteModelEndpointRequest{HouseId: r.PathValue("house"), Name: r.PathValue("name")}); err != nil {
+		return err
+	}
+	http.Redirect(w, r, settingsPath(r.PathValue("house"), "models"), http.StatusSeeOther)
+	return nil
+}

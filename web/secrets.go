@@ -1,0 +1,97 @@
+package web
+
+import (
+	"net/http"
+	"strings"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// secretsView is the page of a house's secrets. It never has a value: a form that failed comes back without it.
+type secretsView struct {
+	Layout  layout
+	Secrets []*arbev1.Secret
+	// Name is the form's value, Problems its errors.
+	Name     string
+	Problems problems
+}
+
+// uses says what uses a secret, in a sentence; empty if nothing does.
+func uses(s *arbev1.Secret) string {
+	var all []string
+	for _, u := range s.Uses {
+		all = append(all, strings.TrimSpace(u.Kind+" "+u.Name))
+	}
+	return clip(strings.Join(all, ", "), maxText)
+}
+
+// maxText limits a text of many names.
+const maxText = 300
+
+func (a *app) secrets(w http.ResponseWriter, r *http.Request) error {
+	v, err := a.secretsView(r)
+	if err != nil {
+		return err
+	}
+	v.Name = r.URL.Query().Get("name")
+	return a.show(w, r, http.StatusOK, secretsPage(v))
+}
+
+func (a *app) secretsView(r *http.Request) (v secretsView, err error) {
+	house := r.PathValue("house")
+	if v.Layout, err = a.layoutOf(r, house, inSettings); err != nil {
+		return v, err
+	}
+	list, err := a.services.secrets.ListSecrets(r.Context(), &arbev1.ListSecretsRequest{HouseId: house})
+	v.Secrets = list.GetSecrets()
+	return v, err
+}
+
+// pasted returns the value of a field as a secret: browsers send line breaks as CR LF, and people paste one too many.
+func pasted(r *http.Request, field string) string {
+	value := strings.ReplaceAll(r.PostFormValue(field), "\r\n", "\n")
+	if line := strings.TrimSpace(value); !strings.Contains(line, "\n") {
+		return line
+	}
+	return value
+}
+
+func (a *app) setSecret(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	house, name := r.PathValue("house"), strings.TrimSpace(r.PostFormValue("name"))
+	_, failed := a.services.secrets.SetSecret(r.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: name, Value: []byte(pasted(r, "value"))})
+	if failed == nil {
+		http.Redirect(w, r, settingsPath(house, "secrets"), http.StatusSeeOther)
+		return nil
+	}
+	return a.secretsFailed(w, r, failed, name)
+}
+
+// deleteSecret deletes a secret. One that is gone is no error, so that the form may be sent twice.
+func (a *app) deleteSecret(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	house := r.PathValue("house")
+	_, failed := a.services.secrets.DeleteSecret(r.Context(), &arbev1.DeleteSecretRequest{HouseId: house, Name: r.PathValue("name"), Force: r.PostFormValue("from") == "used"})
+	if failed == nil {
+		http.Redirect(w, r, settingsPath(house, "secrets"), http.StatusSeeOther)
+		return nil
+	}
+	return a.secretsFailed(w, r, failed, "")
+}
+
+func (a *app) secretsFailed(w http.ResponseWriter, r *http.Request, failed error, name string) error {
+	wrong, err := problemsOf(failed, "name", "value")
+	if err != nil {
+		return err
+	}
+	v, err := a.secretsView(r)
+	if err != nil {
+		return err
+	}
+	v.Name, v.Problems = name, wrong
+	return a.show(w, r, faultOf(failed).Code.HTTPStatus(), secretsPage(v))
+}
