@@ -7,6 +7,7 @@ package query
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -90,7 +91,7 @@ func (q *Queries) GetAgent(ctx context.Context, db DBTX, id string) (Agent, erro
 }
 
 const getHouse = `-- name: GetHouse :one
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, coalesce(m.role, '')::text as role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, coalesce(m.role, '')::text as role from houses h
 left join members m on m.house_id = h.id and m.agent_id = current_agent()
 where h.id = $1
 `
@@ -101,6 +102,9 @@ type GetHouseRow struct {
 	DefaultEnvironmentID *string
 	PrimaryThreadID      *string
 	CreatedAt            time.Time
+	DefaultModel         string
+	Limits               json.RawMessage
+	Roster               int64
 	Role                 string
 }
 
@@ -113,6 +117,9 @@ func (q *Queries) GetHouse(ctx context.Context, db DBTX, id string) (GetHouseRow
 		&i.DefaultEnvironmentID,
 		&i.PrimaryThreadID,
 		&i.CreatedAt,
+		&i.DefaultModel,
+		&i.Limits,
+		&i.Roster,
 		&i.Role,
 	)
 	return i, err
@@ -198,7 +205,7 @@ func (q *Queries) InsertMember(ctx context.Context, db DBTX, houseID string, age
 }
 
 const listHouses = `-- name: ListHouses :many
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, m.role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, m.role from houses h
 join members m on m.house_id = h.id and m.agent_id = current_agent()
 where (h.created_at, h.id) > ($1::timestamptz, $2::text)
   and ($3::text = '' or h.id = $3)
@@ -219,6 +226,9 @@ type ListHousesRow struct {
 	DefaultEnvironmentID *string
 	PrimaryThreadID      *string
 	CreatedAt            time.Time
+	DefaultModel         string
+	Limits               json.RawMessage
+	Roster               int64
 	Role                 string
 }
 
@@ -243,6 +253,9 @@ func (q *Queries) ListHouses(ctx context.Context, db DBTX, arg ListHousesParams)
 			&i.DefaultEnvironmentID,
 			&i.PrimaryThreadID,
 			&i.CreatedAt,
+			&i.DefaultModel,
+			&i.Limits,
+			&i.Roster,
 			&i.Role,
 		); err != nil {
 			return nil, err
@@ -521,12 +534,14 @@ func (q *Queries) TakeInvite(ctx context.Context, db DBTX, id string) (int64, er
 const updateHouse = `-- name: UpdateHouse :execrows
 update houses set
   name = coalesce($1, name),
-  default_environment_id = case when $2::bool then $3 else default_environment_id end
-where id = $4
+  default_model = coalesce($2, default_model),
+  default_environment_id = case when $3::bool then $4 else default_environment_id end
+where id = $5
 `
 
 type UpdateHouseParams struct {
 	Name                 *string
+	DefaultModel         *string
 	SetDefault           bool
 	DefaultEnvironmentID *string
 	ID                   string
@@ -535,6 +550,7 @@ type UpdateHouseParams struct {
 func (q *Queries) UpdateHouse(ctx context.Context, db DBTX, arg UpdateHouseParams) (int64, error) {
 	result, err := db.Exec(ctx, updateHouse,
 		arg.Name,
+		arg.DefaultModel,
 		arg.SetDefault,
 		arg.DefaultEnvironmentID,
 		arg.ID,

@@ -25,6 +25,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/auth/authtest"
 	"github.com/arbe-dev/arbe/internal/blob"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/live"
@@ -75,7 +76,8 @@ func setup(t *testing.T) *bench {
 	must(t, err)
 	t.Cleanup(func() { dispatcher.Stop(context.Background()) })
 
-	b := &bench{Database: d, told: told, auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer, Recheck: 50 * time.Millisecond}), houses: house.New(d.DB, log, threads, boxes.Environments)}
+	bots := bot.New(d.DB, threads)
+	b := &bench{Database: d, told: told, auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer, Recheck: 50 * time.Millisecond}), houses: house.New(d.DB, log, threads, boxes.Environments, bots)}
 	t.Cleanup(b.auth.Listen())
 	b.owner, err = pgxpool.New(ctx, d.OwnerURL)
 	must(t, err)
@@ -84,11 +86,11 @@ func setup(t *testing.T) *bench {
 	store, err := blob.OpenDirectory(b.blobs)
 	must(t, err)
 	t.Cleanup(func() { store.Close() })
-	pictures, err := live.Open(ctx, live.Config{DB: d.DB, Log: log, Threads: threads, Houses: b.houses, Boxes: boxes, Logger: quiet})
+	pictures, err := live.Open(ctx, live.Config{DB: d.DB, Log: log, Threads: threads, Houses: b.houses, Bots: bots, Boxes: boxes, Logger: quiet})
 	must(t, err)
 	t.Cleanup(pictures.Close)
 	services := rpc.Services{
-		Auth: b.auth, Houses: b.houses, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,
+		Auth: b.auth, Houses: b.houses, Bots: bots, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,
 		Dispatcher: dispatcher, Logger: told.logger(),
 		Artifacts: artifact.New(artifact.Config{DB: d.DB, Blobs: store, MaxSize: 4 << 20, Logger: quiet}),
 	}

@@ -57,6 +57,8 @@ type Entry struct {
 	//	*Entry_MemberRemoved
 	//	*Entry_RoleChanged
 	//	*Entry_EnvironmentPrepared
+	//	*Entry_BotCreated
+	//	*Entry_BotChanged
 	Typed         isEntry_Typed `protobuf_oneof:"typed"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -274,6 +276,24 @@ func (x *Entry) GetEnvironmentPrepared() *EnvironmentPrepared {
 	return nil
 }
 
+func (x *Entry) GetBotCreated() *BotCreated {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_BotCreated); ok {
+			return x.BotCreated
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetBotChanged() *BotChanged {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_BotChanged); ok {
+			return x.BotChanged
+		}
+	}
+	return nil
+}
+
 type isEntry_Typed interface {
 	isEntry_Typed()
 }
@@ -334,6 +354,14 @@ type Entry_EnvironmentPrepared struct {
 	EnvironmentPrepared *EnvironmentPrepared `protobuf:"bytes,23,opt,name=environment_prepared,json=environmentPrepared,proto3,oneof"`
 }
 
+type Entry_BotCreated struct {
+	BotCreated *BotCreated `protobuf:"bytes,24,opt,name=bot_created,json=botCreated,proto3,oneof"`
+}
+
+type Entry_BotChanged struct {
+	BotChanged *BotChanged `protobuf:"bytes,25,opt,name=bot_changed,json=botChanged,proto3,oneof"`
+}
+
 func (*Entry_Chat) isEntry_Typed() {}
 
 func (*Entry_Command) isEntry_Typed() {}
@@ -361,6 +389,10 @@ func (*Entry_MemberRemoved) isEntry_Typed() {}
 func (*Entry_RoleChanged) isEntry_Typed() {}
 
 func (*Entry_EnvironmentPrepared) isEntry_Typed() {}
+
+func (*Entry_BotCreated) isEntry_Typed() {}
+
+func (*Entry_BotChanged) isEntry_Typed() {}
 
 // Delta is a piece of an unfinished entry: text as it streams, output of a running command. It is not part of the log;
 // the entry with the same id replaces all of its deltas.
@@ -1094,7 +1126,7 @@ var File_arbe_v1_entry_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/entry.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\b\n" +
+	"\x13arbe/v1/entry.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x83\t\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1b\n" +
@@ -1117,7 +1149,11 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\rmember_joined\x18\x14 \x01(\v2\x15.arbe.v1.MemberJoinedH\x00R\fmemberJoined\x12?\n" +
 	"\x0emember_removed\x18\x15 \x01(\v2\x16.arbe.v1.MemberRemovedH\x00R\rmemberRemoved\x129\n" +
 	"\frole_changed\x18\x16 \x01(\v2\x14.arbe.v1.RoleChangedH\x00R\vroleChanged\x12Q\n" +
-	"\x14environment_prepared\x18\x17 \x01(\v2\x1c.arbe.v1.EnvironmentPreparedH\x00R\x13environmentPreparedB\a\n" +
+	"\x14environment_prepared\x18\x17 \x01(\v2\x1c.arbe.v1.EnvironmentPreparedH\x00R\x13environmentPrepared\x126\n" +
+	"\vbot_created\x18\x18 \x01(\v2\x13.arbe.v1.BotCreatedH\x00R\n" +
+	"botCreated\x126\n" +
+	"\vbot_changed\x18\x19 \x01(\v2\x13.arbe.v1.BotChangedH\x00R\n" +
+	"botChangedB\a\n" +
 	"\x05typed\"N\n" +
 	"\x05Delta\x12\x19\n" +
 	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x16\n" +
@@ -1212,6 +1248,8 @@ var file_arbe_v1_entry_proto_goTypes = []any{
 	(*MemberRemoved)(nil),         // 24: arbe.v1.MemberRemoved
 	(*RoleChanged)(nil),           // 25: arbe.v1.RoleChanged
 	(*EnvironmentPrepared)(nil),   // 26: arbe.v1.EnvironmentPrepared
+	(*BotCreated)(nil),            // 27: arbe.v1.BotCreated
+	(*BotChanged)(nil),            // 28: arbe.v1.BotChanged
 }
 var file_arbe_v1_entry_proto_depIdxs = []int32{
 	12, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
@@ -1229,27 +1267,29 @@ var file_arbe_v1_entry_proto_depIdxs = []int32{
 	24, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
 	25, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
 	26, // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
-	0,  // 15: arbe.v1.SayResponse.entry:type_name -> arbe.v1.Entry
-	13, // 16: arbe.v1.AppendRequest.chat:type_name -> arbe.v1.Chat
-	0,  // 17: arbe.v1.AppendResponse.entry:type_name -> arbe.v1.Entry
-	0,  // 18: arbe.v1.ListResponse.entries:type_name -> arbe.v1.Entry
-	0,  // 19: arbe.v1.TailResponse.entry:type_name -> arbe.v1.Entry
-	1,  // 20: arbe.v1.TailResponse.delta:type_name -> arbe.v1.Delta
-	10, // 21: arbe.v1.TailResponse.caught_up:type_name -> arbe.v1.CaughtUp
-	11, // 22: arbe.v1.TailResponse.alive:type_name -> arbe.v1.Alive
-	2,  // 23: arbe.v1.EntryService.Say:input_type -> arbe.v1.SayRequest
-	4,  // 24: arbe.v1.EntryService.Append:input_type -> arbe.v1.AppendRequest
-	6,  // 25: arbe.v1.EntryService.List:input_type -> arbe.v1.ListRequest
-	8,  // 26: arbe.v1.EntryService.Tail:input_type -> arbe.v1.TailRequest
-	3,  // 27: arbe.v1.EntryService.Say:output_type -> arbe.v1.SayResponse
-	5,  // 28: arbe.v1.EntryService.Append:output_type -> arbe.v1.AppendResponse
-	7,  // 29: arbe.v1.EntryService.List:output_type -> arbe.v1.ListResponse
-	9,  // 30: arbe.v1.EntryService.Tail:output_type -> arbe.v1.TailResponse
-	27, // [27:31] is the sub-list for method output_type
-	23, // [23:27] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	27, // 15: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
+	28, // 16: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
+	0,  // 17: arbe.v1.SayResponse.entry:type_name -> arbe.v1.Entry
+	13, // 18: arbe.v1.AppendRequest.chat:type_name -> arbe.v1.Chat
+	0,  // 19: arbe.v1.AppendResponse.entry:type_name -> arbe.v1.Entry
+	0,  // 20: arbe.v1.ListResponse.entries:type_name -> arbe.v1.Entry
+	0,  // 21: arbe.v1.TailResponse.entry:type_name -> arbe.v1.Entry
+	1,  // 22: arbe.v1.TailResponse.delta:type_name -> arbe.v1.Delta
+	10, // 23: arbe.v1.TailResponse.caught_up:type_name -> arbe.v1.CaughtUp
+	11, // 24: arbe.v1.TailResponse.alive:type_name -> arbe.v1.Alive
+	2,  // 25: arbe.v1.EntryService.Say:input_type -> arbe.v1.SayRequest
+	4,  // 26: arbe.v1.EntryService.Append:input_type -> arbe.v1.AppendRequest
+	6,  // 27: arbe.v1.EntryService.List:input_type -> arbe.v1.ListRequest
+	8,  // 28: arbe.v1.EntryService.Tail:input_type -> arbe.v1.TailRequest
+	3,  // 29: arbe.v1.EntryService.Say:output_type -> arbe.v1.SayResponse
+	5,  // 30: arbe.v1.EntryService.Append:output_type -> arbe.v1.AppendResponse
+	7,  // 31: arbe.v1.EntryService.List:output_type -> arbe.v1.ListResponse
+	9,  // 32: arbe.v1.EntryService.Tail:output_type -> arbe.v1.TailResponse
+	29, // [29:33] is the sub-list for method output_type
+	25, // [25:29] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_entry_proto_init() }
@@ -1273,6 +1313,8 @@ func file_arbe_v1_entry_proto_init() {
 		(*Entry_MemberRemoved)(nil),
 		(*Entry_RoleChanged)(nil),
 		(*Entry_EnvironmentPrepared)(nil),
+		(*Entry_BotCreated)(nil),
+		(*Entry_BotChanged)(nil),
 	}
 	file_arbe_v1_entry_proto_msgTypes[9].OneofWrappers = []any{
 		(*TailResponse_Entry)(nil),

@@ -1127,6 +1127,156 @@ func (x *RoleChanged) GetBy() string {
 	return ""
 }
 
+// BotCreated says that a bot was created: "signal.house.bot_created".
+type BotCreated struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// How people mention it, without the @.
+	Handle string `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
+	Name   string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// The name of who created it.
+	By            string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BotCreated) Reset() {
+	*x = BotCreated{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BotCreated) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BotCreated) ProtoMessage() {}
+
+func (x *BotCreated) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BotCreated.ProtoReflect.Descriptor instead.
+func (*BotCreated) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *BotCreated) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *BotCreated) GetHandle() string {
+	if x != nil {
+		return x.Handle
+	}
+	return ""
+}
+
+func (x *BotCreated) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BotCreated) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+// BotChanged says that a bot or what wakes it was changed: "signal.house.bot_changed".
+type BotChanged struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	Handle  string                 `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
+	Name    string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// What was changed, in words: "instructions", "model".
+	Changed []string `protobuf:"bytes,4,rep,name=changed,proto3" json:"changed,omitempty"`
+	// The name of who changed it.
+	By            string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BotChanged) Reset() {
+	*x = BotChanged{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BotChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BotChanged) ProtoMessage() {}
+
+func (x *BotChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BotChanged.ProtoReflect.Descriptor instead.
+func (*BotChanged) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *BotChanged) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *BotChanged) GetHandle() string {
+	if x != nil {
+		return x.Handle
+	}
+	return ""
+}
+
+func (x *BotChanged) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BotChanged) GetChanged() []string {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
+func (x *BotChanged) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
 var File_arbe_v1_payload_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_payload_proto_rawDesc = "" +
@@ -1225,6 +1375,19 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04from\x18\x03 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x04 \x01(\tR\x02to\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\"c\n" +
+	"\n" +
+	"BotCreated\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x16\n" +
+	"\x06handle\x18\x02 \x01(\tR\x06handle\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\"}\n" +
+	"\n" +
+	"BotChanged\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x16\n" +
+	"\x06handle\x18\x02 \x01(\tR\x06handle\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x18\n" +
+	"\achanged\x18\x04 \x03(\tR\achanged\x12\x0e\n" +
 	"\x02by\x18\x05 \x01(\tR\x02byB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
@@ -1239,7 +1402,7 @@ func file_arbe_v1_payload_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_payload_proto_rawDescData
 }
 
-var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_arbe_v1_payload_proto_goTypes = []any{
 	(*Chat)(nil),                // 0: arbe.v1.Chat
 	(*Command)(nil),             // 1: arbe.v1.Command
@@ -1256,6 +1419,8 @@ var file_arbe_v1_payload_proto_goTypes = []any{
 	(*MemberJoined)(nil),        // 12: arbe.v1.MemberJoined
 	(*MemberRemoved)(nil),       // 13: arbe.v1.MemberRemoved
 	(*RoleChanged)(nil),         // 14: arbe.v1.RoleChanged
+	(*BotCreated)(nil),          // 15: arbe.v1.BotCreated
+	(*BotChanged)(nil),          // 16: arbe.v1.BotChanged
 }
 var file_arbe_v1_payload_proto_depIdxs = []int32{
 	6, // 0: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
@@ -1277,7 +1442,7 @@ func file_arbe_v1_payload_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_payload_proto_rawDesc), len(file_arbe_v1_payload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

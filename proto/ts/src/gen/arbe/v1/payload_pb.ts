@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/payload.proto.
  */
 export const file_arbe_v1_payload: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEiJgoEQ2hhdBIMCgR0ZXh0GAEgASgJEhAKCHJlcGx5X3RvGAIgASgJIokBCgdDb21tYW5kEg8KB2NvbW1hbmQYASABKAkSDAoEYXJndhgCIAMoCRISCgpzYW5kYm94X2lkGAMgASgJEhIKCnRpbWVvdXRfbXMYBCABKAMSFgoOZW52aXJvbm1lbnRfaWQYBSABKAkSEAoIc2VwYXJhdGUYBiABKAgSDQoFaW5wdXQYByABKAgiQAoOQ29tbWFuZFdhaXRpbmcSEgoKY29tbWFuZF9pZBgBIAEoCRILCgNmb3IYAiABKAkSDQoFbGltaXQYAyABKAUi9gIKDUNvbW1hbmRSZXN1bHQSEgoKY29tbWFuZF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhEKCWV4aXRfY29kZRgDIAEoBRIOCgZvdXRwdXQYBCABKAkSEwoLb3V0cHV0X3RhaWwYBSABKAkSFAoMb3V0cHV0X2J5dGVzGAYgASgDEhEKCXRydW5jYXRlZBgHIAEoCBITCgthcnRpZmFjdF9pZBgIIAEoCRIWCg5hcnRpZmFjdF9ieXRlcxgJIAEoAxIVCg1hcnRpZmFjdF9wYXJ0GAogASgIEhEKCXJhd19ieXRlcxgLIAEoAxITCgtkdXJhdGlvbl9tcxgMIAEoAxIRCgl0aW1lZF9vdXQYDSABKAgSEQoJY2FuY2VsbGVkGA4gASgIEhUKDW91dF9vZl9tZW1vcnkYDyABKAgSDQoFZXJyb3IYECABKAkSFAoMY2FuY2VsbGVkX2J5GBEgASgJEg4KBnNpZ25hbBgSIAEoCSJBCg5TYW5kYm94UmVzdW1lZBISCgpzYW5kYm94X2lkGAEgASgJEhsKE3ByZXZpb3VzX3NhbmRib3hfaWQYAiABKAkiUgoTRW52aXJvbm1lbnRQcmVwYXJlZBISCgpzYW5kYm94X2lkGAEgASgJEicKBXN0ZXBzGAIgAygLMhguYXJiZS52MS5QcmVwYXJhdGlvblN0ZXAiVwoPUHJlcGFyYXRpb25TdGVwEgwKBG5hbWUYASABKAkSEQoJZXhpdF9jb2RlGAIgASgFEhMKC2R1cmF0aW9uX21zGAMgASgDEg4KBm91dHB1dBgEIAEoCSI5Cg1TdGF0dXNDaGFuZ2VkEgwKBGZyb20YASABKAkSCgoCdG8YAiABKAkSDgoGcmVhc29uGAMgASgJIigKBkZvcmtlZBIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIi4KDEhvdXNlQ3JlYXRlZBIQCghob3VzZV9pZBgBIAEoCRIMCgRuYW1lGAIgASgJIkQKB0ludml0ZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJKCg1JbnZpdGVSZXZva2VkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiYwoMTWVtYmVySm9pbmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEcm9sZRgDIAEoCRIRCglpbnZpdGVfaWQYBCABKAkSEgoKaW52aXRlZF9ieRgFIAEoCSI7Cg1NZW1iZXJSZW1vdmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSCgoCYnkYAyABKAkiUwoLUm9sZUNoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRmcm9tGAMgASgJEgoKAnRvGAQgASgJEgoKAmJ5GAUgASgJQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z");
+  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEiJgoEQ2hhdBIMCgR0ZXh0GAEgASgJEhAKCHJlcGx5X3RvGAIgASgJIokBCgdDb21tYW5kEg8KB2NvbW1hbmQYASABKAkSDAoEYXJndhgCIAMoCRISCgpzYW5kYm94X2lkGAMgASgJEhIKCnRpbWVvdXRfbXMYBCABKAMSFgoOZW52aXJvbm1lbnRfaWQYBSABKAkSEAoIc2VwYXJhdGUYBiABKAgSDQoFaW5wdXQYByABKAgiQAoOQ29tbWFuZFdhaXRpbmcSEgoKY29tbWFuZF9pZBgBIAEoCRILCgNmb3IYAiABKAkSDQoFbGltaXQYAyABKAUi9gIKDUNvbW1hbmRSZXN1bHQSEgoKY29tbWFuZF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhEKCWV4aXRfY29kZRgDIAEoBRIOCgZvdXRwdXQYBCABKAkSEwoLb3V0cHV0X3RhaWwYBSABKAkSFAoMb3V0cHV0X2J5dGVzGAYgASgDEhEKCXRydW5jYXRlZBgHIAEoCBITCgthcnRpZmFjdF9pZBgIIAEoCRIWCg5hcnRpZmFjdF9ieXRlcxgJIAEoAxIVCg1hcnRpZmFjdF9wYXJ0GAogASgIEhEKCXJhd19ieXRlcxgLIAEoAxITCgtkdXJhdGlvbl9tcxgMIAEoAxIRCgl0aW1lZF9vdXQYDSABKAgSEQoJY2FuY2VsbGVkGA4gASgIEhUKDW91dF9vZl9tZW1vcnkYDyABKAgSDQoFZXJyb3IYECABKAkSFAoMY2FuY2VsbGVkX2J5GBEgASgJEg4KBnNpZ25hbBgSIAEoCSJBCg5TYW5kYm94UmVzdW1lZBISCgpzYW5kYm94X2lkGAEgASgJEhsKE3ByZXZpb3VzX3NhbmRib3hfaWQYAiABKAkiUgoTRW52aXJvbm1lbnRQcmVwYXJlZBISCgpzYW5kYm94X2lkGAEgASgJEicKBXN0ZXBzGAIgAygLMhguYXJiZS52MS5QcmVwYXJhdGlvblN0ZXAiVwoPUHJlcGFyYXRpb25TdGVwEgwKBG5hbWUYASABKAkSEQoJZXhpdF9jb2RlGAIgASgFEhMKC2R1cmF0aW9uX21zGAMgASgDEg4KBm91dHB1dBgEIAEoCSI5Cg1TdGF0dXNDaGFuZ2VkEgwKBGZyb20YASABKAkSCgoCdG8YAiABKAkSDgoGcmVhc29uGAMgASgJIigKBkZvcmtlZBIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIi4KDEhvdXNlQ3JlYXRlZBIQCghob3VzZV9pZBgBIAEoCRIMCgRuYW1lGAIgASgJIkQKB0ludml0ZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJKCg1JbnZpdGVSZXZva2VkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiYwoMTWVtYmVySm9pbmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEcm9sZRgDIAEoCRIRCglpbnZpdGVfaWQYBCABKAkSEgoKaW52aXRlZF9ieRgFIAEoCSI7Cg1NZW1iZXJSZW1vdmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSCgoCYnkYAyABKAkiUwoLUm9sZUNoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRmcm9tGAMgASgJEgoKAnRvGAQgASgJEgoKAmJ5GAUgASgJIkgKCkJvdENyZWF0ZWQSEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSCgoCYnkYBCABKAkiWQoKQm90Q2hhbmdlZBIQCghhZ2VudF9pZBgBIAEoCRIOCgZoYW5kbGUYAiABKAkSDAoEbmFtZRgDIAEoCRIPCgdjaGFuZ2VkGAQgAygJEgoKAmJ5GAUgASgJQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z");
 
 /**
  * Chat is what somebody said: "chat".
@@ -597,4 +597,85 @@ export type RoleChanged = Message<"arbe.v1.RoleChanged"> & {
  */
 export const RoleChangedSchema: GenMessage<RoleChanged> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 14);
+
+/**
+ * BotCreated says that a bot was created: "signal.house.bot_created".
+ *
+ * @generated from message arbe.v1.BotCreated
+ */
+export type BotCreated = Message<"arbe.v1.BotCreated"> & {
+  /**
+   * @generated from field: string agent_id = 1;
+   */
+  agentId: string;
+
+  /**
+   * How people mention it, without the @.
+   *
+   * @generated from field: string handle = 2;
+   */
+  handle: string;
+
+  /**
+   * @generated from field: string name = 3;
+   */
+  name: string;
+
+  /**
+   * The name of who created it.
+   *
+   * @generated from field: string by = 4;
+   */
+  by: string;
+};
+
+/**
+ * Describes the message arbe.v1.BotCreated.
+ * Use `create(BotCreatedSchema)` to create a new message.
+ */
+export const BotCreatedSchema: GenMessage<BotCreated> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 15);
+
+/**
+ * BotChanged says that a bot or what wakes it was changed: "signal.house.bot_changed".
+ *
+ * @generated from message arbe.v1.BotChanged
+ */
+export type BotChanged = Message<"arbe.v1.BotChanged"> & {
+  /**
+   * @generated from field: string agent_id = 1;
+   */
+  agentId: string;
+
+  /**
+   * @generated from field: string handle = 2;
+   */
+  handle: string;
+
+  /**
+   * @generated from field: string name = 3;
+   */
+  name: string;
+
+  /**
+   * What was changed, in words: "instructions", "model".
+   *
+   * @generated from field: repeated string changed = 4;
+   */
+  changed: string[];
+
+  /**
+   * The name of who changed it.
+   *
+   * @generated from field: string by = 5;
+   */
+  by: string;
+};
+
+/**
+ * Describes the message arbe.v1.BotChanged.
+ * Use `create(BotChangedSchema)` to create a new message.
+ */
+export const BotChangedSchema: GenMessage<BotChanged> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 16);
 
