@@ -15,7 +15,7 @@ var verbs = []struct {
 	verbs []func(*app) *cobra.Command
 }{
 	{"Threads", []func(*app) *cobra.Command{thread, say, x, artifact}},
-	{"Houses", []func(*app) *cobra.Command{house, member, invite, agent, env, sandbox}},
+	{"Houses", []func(*app) *cobra.Command{house, member, invite, agent, bot, env, sandbox}},
 	{"Access", []func(*app) *cobra.Command{login, logout, profileGroup, auth, key, token}},
 	{"Servers", []func(*app) *cobra.Command{up, serve, migrate, config, secretKey, signingKey, streamProxy}},
 	{"Others", []func(*app) *cobra.Command{version, completion}},
