@@ -23,6 +23,7 @@ type services struct {
 	sandboxes    arbev1connect.SandboxServiceClient
 	artifacts    arbev1connect.ArtifactServiceClient
 	credentials  arbev1connect.CredentialServiceClient
+	bots         arbev1connect.BotServiceClient
 }
 
 func dial(client connect.HTTPClient, base string) services {
@@ -37,6 +38,7 @@ func dial(client connect.HTTPClient, base string) services {
 		sandboxes:    arbev1connect.NewSandboxServiceClient(client, base, as),
 		artifacts:    arbev1connect.NewArtifactServiceClient(client, base, as),
 		credentials:  arbev1connect.NewCredentialServiceClient(client, base, as),
+		bots:         arbev1connect.NewBotServiceClient(client, base, as),
 	}
 }
 
@@ -99,6 +101,8 @@ func advice(code fault.Code, message, next string) string {
 	switch {
 	case code == fault.Unauthenticated, !strings.Contains(next, ": arbe ") && !strings.Contains(next, "with arbe "):
 		return next // login links are made on the command line
+	case strings.Contains(message, "bot"):
+		return "choose a bot under Members and settings"
 	case strings.Contains(message, "environment"):
 		return "choose or change an environment under Members and settings"
 	case code == fault.NotFound:

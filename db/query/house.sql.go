@@ -74,18 +74,30 @@ func (q *Queries) FindInvite(ctx context.Context, db DBTX, hash []byte) (FindInv
 }
 
 const getAgent = `-- name: GetAgent :one
-select id, kind, runtime, name, created_at from agents where id = $1
+select a.id, a.kind, a.runtime, a.name, a.created_at, coalesce(b.handle, '')::text as handle from agents a
+left join bots b on b.house_id = current_house() and b.agent_id = a.id
+where a.id = $1
 `
 
-func (q *Queries) GetAgent(ctx context.Context, db DBTX, id string) (Agent, error) {
+type GetAgentRow struct {
+	ID        string
+	Kind      string
+	Runtime   *string
+	Name      *string
+	CreatedAt time.Time
+	Handle    string
+}
+
+func (q *Queries) GetAgent(ctx context.Context, db DBTX, id string) (GetAgentRow, error) {
 	row := db.QueryRow(ctx, getAgent, id)
-	var i Agent
+	var i GetAgentRow
 	err := row.Scan(
 		&i.ID,
 		&i.Kind,
 		&i.Runtime,
 		&i.Name,
 		&i.CreatedAt,
+		&i.Handle,
 	)
 	return i, err
 }
@@ -269,7 +281,8 @@ func (q *Queries) ListHouses(ctx context.Context, db DBTX, arg ListHousesParams)
 }
 
 const listMembers = `-- name: ListMembers :many
-select a.id, a.kind, a.runtime, a.name, a.created_at, m.role, m.joined_at from members m join agents a on a.id = m.agent_id
+select a.id, a.kind, a.runtime, a.name, a.created_at, m.role, m.joined_at, coalesce(b.handle, '')::text as handle from members m join agents a on a.id = m.agent_id
+left join bots b on b.house_id = m.house_id and b.agent_id = m.agent_id
 where m.house_id = $1 and (m.joined_at, a.id) > ($2::timestamptz, $3::uuid)
 order by m.joined_at, a.id
 limit $4
@@ -290,6 +303,7 @@ type ListMembersRow struct {
 	CreatedAt time.Time
 	Role      string
 	JoinedAt  time.Time
+	Handle    string
 }
 
 func (q *Queries) ListMembers(ctx context.Context, db DBTX, arg ListMembersParams) ([]ListMembersRow, error) {
@@ -314,6 +328,7 @@ func (q *Queries) ListMembers(ctx context.Context, db DBTX, arg ListMembersParam
 			&i.CreatedAt,
 			&i.Role,
 			&i.JoinedAt,
+			&i.Handle,
 		); err != nil {
 			return nil, err
 		}

@@ -43,7 +43,9 @@ type Agent struct {
 	// Kind is "human" or "bot". Runtime is the coding agent that a bot runs.
 	Kind, Runtime string
 	Name          string
-	CreatedAt     time.Time
+	// Handle is how people mention a bot in the house, without the @.
+	Handle    string
+	CreatedAt time.Time
 }
 
 // Houses manages houses. It is safe for concurrent use.
@@ -209,9 +211,9 @@ func (h *Houses) Agent(ctx context.Context, scope db.Scope, id string) (a Agent,
 	return a, err
 }
 
-func agent(r query.Agent, err error) (Agent, error) {
+func agent(r query.GetAgentRow, err error) (Agent, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Agent{}, fault.New(fault.NotFound, "there is no such agent in this house", "list the house's agents")
 	}
-	return Agent{ID: r.ID, Kind: r.Kind, Runtime: db.Zero(r.Runtime), Name: db.Zero(r.Name), CreatedAt: r.CreatedAt}, err
+	return Agent{ID: r.ID, Kind: r.Kind, Runtime: db.Zero(r.Runtime), Name: db.Zero(r.Name), Handle: r.Handle, CreatedAt: r.CreatedAt}, err
 }

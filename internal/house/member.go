@@ -153,7 +153,7 @@ func (h *Houses) Members(ctx context.Context, scope db.Scope, after db.Cursor, l
 		rows, err := h.q.ListMembers(ctx, tx, query.ListMembersParams{HouseID: scope.House, AfterTime: after.Time, AfterID: after.ID, MaxRows: int32(limit)})
 		for _, r := range rows {
 			list = append(list, Member{Role: r.Role, JoinedAt: r.JoinedAt,
-				Agent: Agent{ID: r.ID, Kind: r.Kind, Runtime: db.Zero(r.Runtime), Name: db.Zero(r.Name), CreatedAt: r.CreatedAt}})
+				Agent: Agent{ID: r.ID, Kind: r.Kind, Runtime: db.Zero(r.Runtime), Name: db.Zero(r.Name), Handle: r.Handle, CreatedAt: r.CreatedAt}})
 		}
 		return err
 	})

@@ -230,7 +230,7 @@ func (p *picture) readThreads(ctx context.Context, ids []string, into map[string
 func (p *picture) readMembers(ctx context.Context, r *round) error {
 	marked := r.all || p.members == nil
 	for key := range r.marked {
-		marked = marked || key.Kind == Member
+		marked = marked || key.Kind == Member || key.Kind == Bot // which has the handle
 	}
 	if !r.wanted.Members {
 		if marked {

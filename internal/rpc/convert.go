@@ -53,7 +53,7 @@ func wireHouse(h house.House) *arbev1.House {
 }
 
 func wireAgent(a house.Agent) *arbev1.Agent {
-	return &arbev1.Agent{Id: a.ID, Kind: a.Kind, Runtime: a.Runtime, Name: a.Name, CreatedAt: timestamp(a.CreatedAt)}
+	return &arbev1.Agent{Id: a.ID, Kind: a.Kind, Runtime: a.Runtime, Name: a.Name, Handle: a.Handle, CreatedAt: timestamp(a.CreatedAt)}
 }
 
 func wireBot(b bot.Bot) *arbev1.Bot {
