@@ -74,6 +74,8 @@ func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
 	insert("insert into api_keys (agent_id, house_id, name, hash) values ($1, $2, $3, $4) returning id", h.bot, h.id, h.limitedKey, []byte(h.limitedKey))
 	insert("insert into api_keys (agent_id, house_id, name, hash) values ($1, null, $2, $3) returning id", h.owner, h.key, []byte(h.key))
 	insert("insert into invites (house_id, hash, role, created_by, expires_at) values ($1, $2, 'member', $3, now() + interval '1 hour') returning id", h.id, []byte(h.id), h.owner)
+	insert("insert into bots (house_id, agent_id, handle, tools) values ($1, $2, 'bot', '{}') returning handle", h.id, h.bot)
+	insert("insert into activation_policies (house_id, agent_id, name, trigger) values ($1, $2, 'mentions', 'mention') returning id", h.id, h.bot)
 	insert("insert into server_calls (id, house_id, question) values (gen_random_uuid(), $1, '{}') returning house_id", h.id)
 	insert("insert into login_sessions (hash, agent_id, expires_at) values ($1, $2, now() + interval '1 hour') returning 'ok'", []byte(h.id), h.owner)
 	insert("insert into login_links (hash, agent_id, expires_at) values ($1, $2, now() + interval '1 hour') returning 'ok'", []byte(h.id), h.owner)

@@ -211,7 +211,9 @@ func TestWhatIsRefusedToAnAgent(t *testing.T) {
 		name, statement string
 		args            []any
 	}{
-		{"renaming an agent", "update agents set name = 'x' where id = $1", []any{o.owner}},
+		{"giving a bot another runtime", "update agents set runtime = 'codex' where id = $1", []any{o.bot}},
+		{"making a bot a person", "update agents set kind = 'human', runtime = null where id = $1", []any{o.bot}},
+		{"giving a policy to another bot", "update activation_policies set agent_id = $1", []any{s.bot}},
 		{"deleting an agent", "delete from agents where id = $1", []any{o.bot}},
 		{"a session for someone else", "insert into login_sessions (hash, agent_id, expires_at) values ('x', $1, now())", []any{o.bot}},
 		{"a longer session", "update login_sessions set expires_at = now() + interval '1 year' where agent_id = $1", []any{o.owner}},
@@ -235,6 +237,14 @@ func TestWhatIsRefusedToAnAgent(t *testing.T) {
 			}
 		})
 	}
+	t.Run("only a bot of the house is renamed", func(t *testing.T) {
+		t.Parallel()
+		for agent, want := range map[string]int64{o.bot: 1, o.owner: 0, s.bot: 0, s.owner: 0} {
+			if n, err := attempt(t, w.DB, o.scope(), "update agents set name = 'x' where id = $1", agent); n != want || err != nil {
+				t.Errorf("%d agents were renamed, want %d: %v", n, want, err)
+			}
+		}
+	})
 	t.Run("ending a stranger's session reaches nothing", func(t *testing.T) {
 		t.Parallel()
 		if n, err := attempt(t, w.DB, o.scope(), "delete from login_sessions where agent_id = $1", s.owner); n != 0 || err != nil {

@@ -286,6 +286,43 @@ func TestAMigrationKeepsWhenThreadsWereUpdated(t *testing.T) {
 	}
 }
 
+// Bots that exist get handles that differ and do not look alike, and every house gets @arbe.
+func TestAMigrationGivesBotsHandles(t *testing.T) {
+	t.Parallel()
+	owner, sealer := dbtest.Empty(t), newSealer(t)
+	conn := connect(t, owner)
+	migrated(t, owner, sealer)
+	ours, hasArbe := newHouse(t, conn, "Home"), newHouse(t, conn, "Other")
+	for _, name := range []string{"Code Reviewer", "code_reviewer", "C0de-Reviewer!", "Everyone", "日本", "", "--", "b0t", strings.Repeat("long ", 20)} {
+		execute(t, conn, fmt.Sprintf(`with a as (insert into agents (kind, runtime, name) values ('bot', 'pi', '%s') returning id)
+			insert into members (house_id, agent_id, role) select '%s', id, 'member' from a`, name, ours.id))
+	}
+	execute(t, conn, "update agents set name = 'Arbe' where id = '"+hasArbe.bot+"'")
+	undo(t, conn, 16)
+	files, err := filepath.Glob("migrations/*.up.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(files, func(file string) bool { return strings.Contains(file, "000016") })
+	execute(t, conn, "update schema_migrations set version = "+filepath.Base(files[i-1])[:6])
+	migrated(t, owner, sealer)
+	for house, want := range map[string][]string{
+		ours.id:    {"arbe", "b0t-5", "bot", "bot-2", "bot-3", "bot-4", "c0de-reviewer-3", "code-reviewer", "code-reviewer-2", "everyone-bot", "long-long-long-long-long-long"},
+		hasArbe.id: {"arbe"},
+	} {
+		got := column[string](t, conn, "select handle from bots where house_id = '"+house+"' order by handle collate \"C\"")
+		if !slices.Equal(got, want) {
+			t.Errorf("the handles are %q, want %q", got, want)
+		}
+	}
+	if n := column[int](t, conn, "select count(*) from bots b where (select count(*) from activation_policies p where p.agent_id = b.agent_id) <> 2")[0]; n != 0 {
+		t.Errorf("%d bots do not have two policies", n)
+	}
+	if n := column[int](t, conn, "select count(distinct instructions) from bots where handle = 'arbe' and instructions <> ''")[0]; n != 1 {
+		t.Errorf("@arbe has %d instructions", n)
+	}
+}
+
 func TestADatabaseOfAnotherDevelopmentBuildIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, differ := range map[string]string{

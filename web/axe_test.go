@@ -122,6 +122,8 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		"primary thread":  {"/threads/" + house.PrimaryThreadId, "!!document.querySelector('.note')"},
 		"members":         {home + "/members", "!!document.querySelector('.rows')"},
 		"bots":            {home + "/bots", "!!document.querySelector('.rows')"},
+		"a bot":           {home + "/bots/" + bot.Agent.Id, "!!document.querySelector('.fields')"},
+		"new bot":         {home + "/bots/new", "!!document.querySelector('.fields')"},
 		"environments":    {home + "/environments", "!!document.querySelector('.rows')"},
 		"an environment":  {"/environments/" + house.DefaultEnvironmentId, "!!document.querySelector('.fields')"},
 		"new environment": {home + "/environments/new", "!!document.querySelector('.fields')"},

@@ -1,66 +1,395 @@
 package web
 
 import (
+	"context"
+	"encoding/json"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
+	"github.com/a-h/templ"
+
+	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 // botsView is the page of a house's bots.
 type botsView struct {
 	Layout layout
-	Bots   []*arbev1.Member
-	// Name and Runtime are the form's values, Problems its errors.
-	Name, Runtime string
-	Problems      problems
+	Bots   []*arbev1.Bot
+	More   string
+}
+
+// botView is the form of one bot.
+type botView struct {
+	Layout layout
+	// Bot is nil in the form of a new one.
+	Bot *arbev1.Bot
+	// Values are the form's values by field, Tools the tools that are ticked, Problems the errors.
+	Values   map[string]string
+	Tools    []string
+	Problems problems
+	// Models are what the field of the model proposes.
+	Models []string
+	// Waker has the values of the form that adds a policy.
+	Waker map[string]string
+	// Saved reports that it has just been saved.
+	Saved bool
+}
+
+// botTools are the tools that a bot may use, as the form explains them.
+var botTools = []struct{ Name, Label string }{
+	{"run_command", "Run commands in the thread's sandbox"}, {"read_thread", "Read threads of the house"}, {"list_threads", "List the threads"},
+	{"search_entries", "Search what was said"}, {"create_thread", "Create threads"}, {"say", "Say something in other threads"},
 }
 
 // runtimes are the coding agents that a bot may run.
 var runtimes = []string{"pi", "codex", "claude-code"}
 
-func (a *app) bots(w http.ResponseWriter, r *http.Request) error {
-	v, err := a.botsView(r)
-	if err != nil {
-		return err
-	}
-	return a.show(w, r, http.StatusOK, botsPage(v))
+var (
+	botLimitFields = []string{"turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day"}
+	botFields      = append([]string{"handle", "name", "runtime", "model", "instructions", "tools"}, botLimitFields...)
+	wakerFields    = []string{"trigger", "delay_ms", "cooldown_ms", "scope_ids", "instructions", "config"}
+)
+
+// limitsSet reports whether a limit is set or has an error. The form then unfolds the limits, so that it is seen.
+func (v botView) limitsSet() bool {
+	return slices.ContainsFunc(botLimitFields, func(field string) bool { return v.Values[field] != "" || v.Problems[field] != "" })
 }
 
-func (a *app) botsView(r *http.Request) (botsView, error) {
-	v := botsView{Runtime: runtimes[0]}
+// action is the address that the form is sent to.
+func (v botView) action() string {
+	if v.Bot == nil {
+		return settingsPath(v.Layout.House.Id, "bots")
+	}
+	return botPath(v.Layout.House.Id, v.Bot.Id)
+}
+
+// proposed are the models that a form proposes: those that the house is known to have.
+func (a *app) proposed(ctx context.Context, house string) []string {
+	res, err := a.services.models.ListModels(ctx, &arbev1.ListModelsRequest{HouseId: house})
+	if err != nil { // the form works without proposals
+		return nil
+	}
+	return refsOf(res)
+}
+
+func (a *app) bots(w http.ResponseWriter, r *http.Request) error {
+	var v botsView
 	house := r.PathValue("house")
 	var err error
 	if v.Layout, err = a.layoutOf(r, house, inSettings); err != nil {
+		return err
+	}
+	res, err := a.services.bots.ListBots(r.Context(), &arbev1.ListBotsRequest{HouseId: house, PageSize: 200, PageToken: r.URL.Query().Get("page")})
+	if err != nil {
+		return err
+	}
+	v.Bots, v.More = res.Bots, res.NextPageToken
+	return a.show(w, r, http.StatusOK, botsPage(v))
+}
+
+func (a *app) newBot(w http.ResponseWriter, r *http.Request) error {
+	v := botView{Values: map[string]string{}}
+	for _, tool := range botTools {
+		v.Tools = append(v.Tools, tool.Name)
+	}
+	return a.showBot(w, r, http.StatusOK, v)
+}
+
+func (a *app) bot(w http.ResponseWriter, r *http.Request) error {
+	v, err := a.botView(r)
+	if err != nil {
+		return err
+	}
+	v.Saved = r.URL.Query().Has("saved")
+	return a.showBot(w, r, http.StatusOK, v)
+}
+
+// showBot shows a form, whose layout and proposals it adds.
+func (a *app) showBot(w http.ResponseWriter, r *http.Request, status int, v botView) (err error) {
+	house := r.PathValue("house")
+	if v.Layout, err = a.layoutOf(r, house, inSettings); err != nil {
+		return err
+	}
+	v.Models = a.proposed(r.Context(), house)
+	return a.show(w, r, status, botPage(v))
+}
+
+// botView reads the bot of a request's address.
+func (a *app) botView(r *http.Request) (v botView, err error) {
+	res, err := a.services.bots.GetBot(r.Context(), &arbev1.GetBotRequest{HouseId: r.PathValue("house"), Which: &arbev1.GetBotRequest_Id{Id: r.PathValue("bot")}})
+	if err != nil && faultOf(err).Code == fault.Invalid { // an address that nobody made
+		return v, fault.New(fault.NotFound, "there is no such bot in this house", "choose a bot under Members and settings")
+	} else if err != nil {
 		return v, err
 	}
-	members, err := a.everyMember(r.Context(), house)
-	for _, m := range members {
-		if m.Agent.Kind == "bot" {
-			v.Bots = append(v.Bots, m)
-		}
+	b := res.Bot
+	v.Bot, v.Tools = b, b.Tools
+	l := b.GetLimits()
+	v.Values = map[string]string{"handle": b.Handle, "name": b.Name, "model": b.Model, "instructions": b.Instructions, "runtime": b.Runtime,
+		"turn_steps": decimalOrNone(int64(l.GetTurnSteps())), "turn_tokens": decimalOrNone(l.GetTurnTokens()), "turn_usd": amountOrNone(l.GetTurnUsd()),
+		"turn_minutes": decimalOrNone(int64(l.GetTurnMinutes())), "thread_usd_day": amountOrNone(l.GetThreadUsdDay())}
+	return v, nil
+}
+
+func decimalOrNone(n int64) string {
+	if n == 0 {
+		return ""
 	}
-	return v, err
+	return decimal(n)
+}
+
+func amountOrNone(n float64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(n, 'f', -1, 64)
+}
+
+// botOf reads the form of a bot.
+func botOf(r *http.Request) (v botView, limits *arbev1.BotLimits) {
+	v = botView{Values: map[string]string{}, Problems: problems{}, Tools: r.PostForm["tools"]}
+	for _, field := range botFields {
+		// Forms encode a line break as CR and LF.
+		v.Values[field] = strings.TrimSpace(strings.ReplaceAll(r.PostFormValue(field), "\r\n", "\n"))
+	}
+	whole := func(field string, bits int) int64 {
+		n, err := strconv.ParseInt(v.Values[field], 10, bits)
+		if v.Values[field] != "" && (err != nil || n < 1) {
+			v.Problems.add(field, "Write a whole number, or nothing for the default.")
+		}
+		return n
+	}
+	amount := func(field string) float64 {
+		n, err := strconv.ParseFloat(v.Values[field], 64)
+		if v.Values[field] != "" && (err != nil || !(n > 0 && n < 1e9)) {
+			v.Problems.add(field, "Write an amount such as 2 or 0.5, or nothing for the default.")
+		}
+		return n
+	}
+	return v, &arbev1.BotLimits{TurnSteps: int32(whole("turn_steps", 32)), TurnTokens: whole("turn_tokens", 64), TurnUsd: amount("turn_usd"),
+		TurnMinutes: int32(whole("turn_minutes", 32)), ThreadUsdDay: amount("thread_usd_day")}
 }
 
 func (a *app) createBot(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	house, name, runtime := r.PathValue("house"), strings.TrimSpace(r.PostFormValue("name")), r.PostFormValue("runtime")
-	_, failed := a.services.agents.CreateAgent(r.Context(), &arbev1.CreateAgentRequest{HouseId: house, Name: name, Runtime: runtime})
+	v, limits := botOf(r)
+	return a.saveBot(w, r, v, settingsPath(r.PathValue("house"), "bots"), func() error {
+		_, err := a.services.bots.CreateBot(r.Context(), &arbev1.CreateBotRequest{HouseId: r.PathValue("house"), Handle: v.Values["handle"], Name: v.Values["name"],
+			Runtime: v.Values["runtime"], Model: v.Values["model"], Instructions: v.Values["instructions"], Tools: &arbev1.Names{Values: v.Tools}, Limits: limits})
+		return err
+	})
+}
+
+func (a *app) changeBot(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	house, id := r.PathValue("house"), r.PathValue("bot")
+	now, err := a.botView(r)
+	if err != nil {
+		return err
+	}
+	v, limits := botOf(r)
+	v.Bot, v.Values["runtime"] = now.Bot, now.Bot.Runtime
+	handle, name, model, instructions := v.Values["handle"], v.Values["name"], v.Values["model"], v.Values["instructions"]
+	return a.saveBot(w, r, v, botPath(house, id)+"?saved", func() error {
+		_, err := a.services.bots.UpdateBot(r.Context(), &arbev1.UpdateBotRequest{HouseId: house, Id: id, Handle: &handle, Name: &name, Model: &model,
+			Instructions: &instructions, Tools: &arbev1.Names{Values: v.Tools}, Limits: limits})
+		return err
+	})
+}
+
+// saveBot saves a valid form, and shows an invalid one again with its errors. It redirects after saving, so that reloading
+// the page does not save again.
+func (a *app) saveBot(w http.ResponseWriter, r *http.Request, v botView, then string, save func() error) error {
+	status := http.StatusBadRequest
+	if len(v.Problems) == 0 {
+		failed := save()
+		if failed == nil {
+			http.Redirect(w, r, then, http.StatusSeeOther)
+			return nil
+		}
+		var err error
+		if v.Problems, err = problemsOf(failed, botFields...); err != nil {
+			return err
+		}
+		status = faultOf(failed).Code.HTTPStatus()
+	}
+	return a.showBot(w, r, status, v)
+}
+
+// deleteBot deletes a bot. One that is gone is no error, so that the form may be sent twice.
+func (a *app) deleteBot(w http.ResponseWriter, r *http.Request) error {
+	house := r.PathValue("house")
+	_, failed := a.services.bots.DeleteBot(r.Context(), &arbev1.DeleteBotRequest{HouseId: house, Id: r.PathValue("bot")})
 	if failed == nil {
 		http.Redirect(w, r, settingsPath(house, "bots"), http.StatusSeeOther)
 		return nil
 	}
-	wrong, err := problemsOf(failed, "name", "runtime")
+	v, err := a.botView(r)
 	if err != nil {
 		return err
 	}
-	v, err := a.botsView(r)
+	if v.Problems, err = problemsOf(failed); err != nil {
+		return err
+	}
+	return a.showBot(w, r, faultOf(failed).Code.HTTPStatus(), v)
+}
+
+// messageBot leads to the house's direct message to a bot, which it begins if there is none or another one is wanted.
+func (a *app) messageBot(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	res, err := a.services.threads.CreateThread(r.Context(), &arbev1.CreateThreadRequest{HouseId: r.PathValue("house"), ParentAgentId: r.PathValue("bot"),
+		Reuse: r.PostFormValue("new") == ""})
 	if err != nil {
 		return err
 	}
-	v.Name, v.Runtime, v.Problems = name, runtime, wrong
-	return a.show(w, r, faultOf(failed).Code.HTTPStatus(), botsPage(v))
+	http.Redirect(w, r, threadPath(res.Thread.Id), http.StatusSeeOther)
+	return nil
+}
+
+// addPolicy gives a bot another thing that wakes it.
+func (a *app) addPolicy(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	house, id := r.PathValue("house"), r.PathValue("bot")
+	v, err := a.botView(r)
+	if err != nil {
+		return err
+	}
+	v.Waker, v.Problems = map[string]string{}, problems{}
+	for _, field := range wakerFields {
+		v.Waker[field] = strings.TrimSpace(r.PostFormValue(field))
+	}
+	config := map[string]any{}
+	for _, field := range []string{"delay_ms", "cooldown_ms"} {
+		if text := v.Waker[field]; text != "" {
+			n, err := strconv.ParseInt(text, 10, 32)
+			if err != nil || n < 0 {
+				v.Problems.add(field, "Write a whole number of seconds, or nothing.")
+			}
+			config[field] = (time.Duration(n) * time.Second).Milliseconds()
+		}
+	}
+	if scope := strings.FieldsFunc(v.Waker["scope_ids"], func(c rune) bool { return c == ' ' || c == ',' }); len(scope) > 0 {
+		config["scope_ids"] = scope
+	}
+	if text := v.Waker["instructions"]; text != "" {
+		config["instructions"] = text
+	}
+	status := http.StatusBadRequest
+	if len(v.Problems) == 0 {
+		text, err := json.Marshal(config)
+		if err != nil {
+			return err
+		}
+		_, failed := a.services.bots.CreatePolicy(r.Context(), &arbev1.CreatePolicyRequest{HouseId: house, BotId: id, Trigger: v.Waker["trigger"], Config: string(text)})
+		if failed == nil {
+			http.Redirect(w, r, botPath(house, id)+"?saved", http.StatusSeeOther)
+			return nil
+		}
+		if v.Problems, err = problemsOf(failed, wakerFields...); err != nil {
+			return err
+		}
+		status = faultOf(failed).Code.HTTPStatus()
+	}
+	// The other form of the page has a field of the same name.
+	wrong := problems{}
+	for field, what := range v.Problems {
+		if field != "" {
+			field = "waker-" + field
+		}
+		wrong[field] = what
+	}
+	v.Problems = wrong
+	return a.showBot(w, r, status, v)
+}
+
+// changePolicy turns a policy on or off, or deletes it.
+func (a *app) changePolicy(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	house, id := r.PathValue("house"), r.PathValue("policy")
+	var err error
+	switch to := r.PostFormValue("to"); to {
+	case "on", "off":
+		enabled := to == "on"
+		_, err = a.services.bots.UpdatePolicy(r.Context(), &arbev1.UpdatePolicyRequest{HouseId: house, Id: id, Enabled: &enabled})
+	case "deleted":
+		_, err = a.services.bots.DeletePolicy(r.Context(), &arbev1.DeletePolicyRequest{HouseId: house, Id: id})
+	default:
+		err = fault.New(fault.Invalid, "to: it is not on, off or deleted", "go back and choose one of them")
+	}
+	if err != nil {
+		return err
+	}
+	http.Redirect(w, r, botPath(house, r.PathValue("bot"))+"?saved", http.StatusSeeOther)
+	return nil
+}
+
+// wakes says in words what a policy does.
+func wakes(p *arbev1.Policy) string {
+	var config struct {
+		Scope    []string `json:"scope_ids"`
+		Direct   bool     `json:"direct"`
+		Delay    int64    `json:"delay_ms"`
+		Cooldown int64    `json:"cooldown_ms"`
+	}
+	_ = json.Unmarshal([]byte(p.Config), &config) // what cannot be read is of another version, and is shown by its trigger
+	seconds := func(ms int64) string { return shortDuration(time.Duration(ms) * time.Millisecond) }
+	text := "Another trigger: " + clip(p.Trigger, maxWord)
+	switch p.Trigger {
+	case "mention":
+		text = "Answers when it is mentioned"
+	case "always":
+		text = "Answers everything that is said"
+		if config.Direct {
+			text = "Answers direct messages"
+		}
+	case "ambient":
+		text = "Listens, and answers after " + seconds(config.Delay) + " of silence if it has something to add"
+	}
+	if len(config.Scope) > 0 {
+		text += ", in " + clip(strings.Join(config.Scope, ", "), maxWord)
+	}
+	if config.Cooldown > 0 {
+		text += ", at most once in " + seconds(config.Cooldown)
+	}
+	return text
+}
+
+// awake summarizes in one line what wakes a bot.
+func awake(b *arbev1.Bot) string {
+	var words []string
+	for _, p := range b.Policies {
+		if p.Enabled {
+			words = append(words, strings.ToLower(wakes(p)[:1])+wakes(p)[1:])
+		}
+	}
+	if len(words) == 0 {
+		return "nothing wakes it"
+	}
+	return clip(strings.Join(words, "; "), maxWord)
+}
+
+// may returns the attributes of a field, which only an owner may change.
+func (v botView) may(attributes templ.Attributes) templ.Attributes {
+	if !v.Layout.isOwner() {
+		attributes["readonly"] = true
+	}
+	return attributes
+}
+
+func authorOfBot(b *arbev1.Bot) author {
+	return authorOf(&arbev1.Agent{Id: b.Id, Kind: "bot", Name: b.Name})
 }

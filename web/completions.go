@@ -59,7 +59,7 @@ func (n names) since(old view) []patch {
 func namesDigest(people []*arbev1.Agent) string {
 	sum := sha256.New()
 	for _, p := range people {
-		for _, text := range []string{p.Id, p.Kind, p.Name} {
+		for _, text := range []string{p.Id, p.Kind, p.Name, p.Handle} {
 			_, _ = sum.Write([]byte(text + "\x00")) // no error, because a hash never fails
 		}
 	}

@@ -29,7 +29,7 @@ func TestTheMenuOfNamesAndCommands(t *testing.T) {
 	for i, name := range []string{"Grace Hopper", "Gregor", "Ångström", evil} {
 		f.agents = append(f.agents, &arbev1.Agent{Id: fmt.Sprintf("7f6f0a52-0000-4000-8000-00000000001%d", i), Kind: "human", Name: name})
 	}
-	f.agents = append(f.agents, &arbev1.Agent{Id: "7f6f0a52-0000-4000-8000-000000000020", Kind: "bot", Runtime: "pi", Name: "Coder"})
+	f.agents = append(f.agents, &arbev1.Agent{Id: "7f6f0a52-0000-4000-8000-000000000020", Kind: "bot", Runtime: "pi", Name: "The Reviewer", Handle: "coder"})
 	f.thread("t1", "Talk")
 	b := newTab(t, f.start(t))
 	b.open("/threads/t1")
@@ -68,6 +68,14 @@ func TestTheMenuOfNamesAndCommands(t *testing.T) {
 		if n := len(f.log("t1")); n != 0 {
 			t.Errorf("%d entries were sent", n)
 		}
+	})
+	t.Run("a bot is found by its handle and by its name, and mentioned by its handle", func(t *testing.T) {
+		types(t, "@cod")
+		offers(t, "coder")
+		types(t, "@revi")
+		offers(t, "coder")
+		b.enter()
+		says(t, "@coder ")
 	})
 	t.Run("the arrows go round, and a click takes what it is on", func(t *testing.T) {
 		types(t, "@gr")
@@ -126,6 +134,6 @@ func TestTheMenuOfNamesAndCommands(t *testing.T) {
 		b.open("/houses/home")
 		b.untilLive()
 		b.in(t).do(keysInto("#starter-text", "@cod"))
-		b.in(t).until("the menu", "document.querySelector('#starter-text-menu [role=option] .completion')?.innerText === 'Coder'")
+		b.in(t).until("the menu", "document.querySelector('#starter-text-menu [role=option] .completion')?.innerText === 'coder'")
 	})
 }

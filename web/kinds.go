@@ -48,6 +48,8 @@ var kinds = map[string]kind{
 	"signal.house.member_joined":      show(noted, plainly[entry.MemberJoined]("house")),
 	"signal.house.member_removed":     show(noted, plainly[entry.MemberRemoved]("house")),
 	"signal.house.role_changed":       show(noted, plainly[entry.RoleChanged]("house")),
+	"signal.house.bot_created":        show(noted, plainly[entry.BotCreated]("house")),
+	"signal.house.bot_changed":        show(noted, plainly[entry.BotChanged]("house")),
 	"signal.environment.prepared":     show(noted, prepared),
 	"signal.dispatch.command_waiting": show(noted, plainly[entry.CommandWaiting]("s-waiting")),
 }

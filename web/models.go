@@ -23,8 +23,10 @@ var providerKeys = []struct{ Secret, Provider string }{
 }
 
 // refs are the models that the house is known to have, as provider/model.
-func (v modelsView) refs() (refs []string) {
-	for _, e := range v.Models.Endpoints {
+func (v modelsView) refs() []string { return refsOf(v.Models) }
+
+func refsOf(models *arbev1.ListModelsResponse) (refs []string) {
+	for _, e := range models.Endpoints {
 		ids := e.Models
 		if len(ids) == 0 && e.DefaultModel != "" {
 			ids = []string{e.DefaultModel}

@@ -42,4 +42,8 @@ func memberPath(house, agent string) string {
 	return settingsPath(house, "members") + "/" + url.PathEscape(agent)
 }
 
+func botPath(house, bot string) string {
+	return settingsPath(house, "bots") + "/" + url.PathEscape(bot)
+}
+
 func environmentPath(id string) string { return "/environments/" + url.PathEscape(id) }

@@ -27,6 +27,7 @@ type services struct {
 	credentials  arbev1connect.CredentialServiceClient
 	secrets      arbev1connect.SecretServiceClient
 	models       arbev1connect.ModelServiceClient
+	bots         arbev1connect.BotServiceClient
 }
 
 func dial(client connect.HTTPClient, base string) services {
@@ -43,6 +44,7 @@ func dial(client connect.HTTPClient, base string) services {
 		credentials:  arbev1connect.NewCredentialServiceClient(client, base, as),
 		secrets:      arbev1connect.NewSecretServiceClient(client, base, as),
 		models:       arbev1connect.NewModelServiceClient(client, base, as),
+		bots:         arbev1connect.NewBotServiceClient(client, base, as),
 	}
 }
 
@@ -113,6 +115,8 @@ func advice(code fault.Code, message, next string) string {
 	switch {
 	case code == fault.Unauthenticated:
 		return "log in with a new link"
+	case strings.Contains(message, "bot"):
+		return "choose a bot under Members and settings"
 	case strings.Contains(message, "environment"):
 		return "choose or change an environment under Members and settings"
 	case code == fault.NotFound:

@@ -120,7 +120,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 	})
 	t.Run("a bot is added, gets a key that is shown once, and is removed", func(t *testing.T) {
 		owner := owner.in(t)
-		res, page := owner.post(home+"/bots", url.Values{"name": {""}, "runtime": {"codex"}})
+		res, page := owner.post(home+"/bots", url.Values{"handle": {""}, "name": {""}, "runtime": {"codex"}})
 		want(t, res, http.StatusBadRequest, "")
 		contains(t, page, `aria-invalid="true"`, `value="codex" selected`)
 		res, _ = owner.post(home+"/bots", url.Values{"name": {"Coder"}, "runtime": {"codex"}})
@@ -170,7 +170,102 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		res, _ = owner.post(home+"/members/"+bot+"/remove", url.Values{"from": {"bots"}})
 		want(t, res, http.StatusSeeOther, home+"/bots")
 		_, page = owner.get(home + "/bots")
-		contains(t, page, "No bots yet.")
+		contains(t, page, "@arbe")
+		lacks(t, page, "Coder")
+	})
+	t.Run("a bot is made, changed, written to and deleted, with errors at the fields they are about", func(t *testing.T) {
+		owner := owner.in(t)
+		_, page := owner.get(home + "/bots/new")
+		contains(t, page, `value="run_command" checked`, `value="say" checked`)
+		for what, c := range map[string]struct {
+			form  url.Values
+			field string
+			says  string
+		}{
+			"a handle of two words":            {url.Values{"handle": {"two words"}}, "handle", "letters a to z"},
+			"a reserved handle":                {url.Values{"handle": {"everyone"}}, "handle", "reserved"},
+			"a handle that looks like another": {url.Values{"handle": {"ar-be"}}, "handle", "looks like @arbe"},
+			"a model without a provider":       {url.Values{"handle": {"x"}, "model": {"gpt-5"}}, "model", "which provider"},
+			"instructions of 100 KiB":          {url.Values{"handle": {"x"}, "instructions": {strings.Repeat("x", 100<<10)}}, "instructions", "64 KiB"},
+			"steps that are no number":         {url.Values{"handle": {"x"}, "turn_steps": {"many"}}, "turn_steps", "whole number"},
+			"money beyond the highest":         {url.Values{"handle": {"x"}, "turn_usd": {"1001"}}, "turn_usd", "1000"},
+			"an unknown tool":                  {url.Values{"handle": {"x"}, "tools": {"rm"}}, "tools", "no tool"},
+		} {
+			t.Run(what, func(t *testing.T) {
+				res, page := owner.in(t).post(home+"/bots", c.form)
+				if res.StatusCode != http.StatusBadRequest && res.StatusCode != http.StatusConflict {
+					t.Errorf("it answers %d", res.StatusCode)
+				}
+				about := regexp.MustCompile(`id="f-` + c.field + `-about"[^>]*>\s*<span class="wrong">([^<]*)`).FindStringSubmatch(page)
+				if about == nil || !strings.Contains(about[1], c.says) {
+					t.Errorf("at the field it says %q, want %q", about, c.says)
+				}
+			})
+		}
+		res, _ := owner.post(home+"/bots", url.Values{"handle": {"@Critic"}, "name": {"<b>Critic</b>"}, "instructions": {"Be\r\nkind."}, "model": {"openai/gpt-5"},
+			"tools": {"say", "read_thread"}, "turn_usd": {"0.5"}, "runtime": {"pi"}})
+		want(t, res, http.StatusSeeOther, home+"/bots")
+		_, page = owner.get(home + "/bots")
+		contains(t, page, "@critic", "&lt;b&gt;Critic&lt;/b&gt;", "answers when it is mentioned; answers direct messages")
+		bot := home + "/bots/" + memberIDOn(t, owner, home+"/bots", "@critic")
+		_, page = owner.get(bot)
+		contains(t, page, `name="handle" value="critic"`, "Be\nkind.", `value="openai/gpt-5"`, `value="say" checked`, `value="0.5"`, "Answers direct messages")
+		lacks(t, page, `value="run_command" checked`)
+		res, _ = owner.post(bot, url.Values{"handle": {"critic"}, "name": {"Critic"}, "instructions": {""}, "model": {""}})
+		want(t, res, http.StatusSeeOther, bot+"?saved")
+		_, page = owner.get(bot + "?saved")
+		contains(t, page, "Saved.", `name="name" value="Critic"`)
+		lacks(t, page, `value="say" checked`, "kind.")
+
+		res, page = owner.post(bot+"/policies", url.Values{"trigger": {"ambient"}})
+		want(t, res, http.StatusBadRequest, "")
+		contains(t, page, `id="f-waker-delay_ms-about"`, "It is missing")
+		res, _ = owner.post(bot+"/policies", url.Values{"trigger": {"ambient"}, "delay_ms": {"30"}})
+		want(t, res, http.StatusSeeOther, bot+"?saved")
+		_, page = owner.get(bot)
+		contains(t, page, "Listens, and answers after 30s of silence")
+		policy := regexp.MustCompile(`/policies/([a-z0-9]+)"`).FindStringSubmatch(page)[1]
+		res, _ = owner.post(bot+"/policies/"+policy, url.Values{"to": {"off"}})
+		want(t, res, http.StatusSeeOther, bot+"?saved")
+		_, page = owner.get(bot)
+		contains(t, page, `<span class="tag">off</span>`)
+		res, _ = owner.post(bot+"/policies/"+policy, url.Values{"to": {"deleted"}})
+		want(t, res, http.StatusSeeOther, bot+"?saved")
+		_, page = owner.get(bot)
+		lacks(t, page, "policy-"+policy)
+
+		res, _ = owner.post(bot+"/message", nil)
+		talk := res.Header.Get("Location")
+		res, _ = owner.post(bot+"/message", nil)
+		want(t, res, http.StatusSeeOther, talk)
+		res, _ = owner.post(bot+"/message", url.Values{"new": {"yes"}})
+		if another := res.Header.Get("Location"); another == talk || !strings.HasPrefix(another, "/threads/") {
+			t.Errorf("another conversation is %s, after %s", another, talk)
+		}
+		res, _ = owner.post(bot+"/delete", nil)
+		want(t, res, http.StatusSeeOther, home+"/bots")
+		res, _ = owner.get(talk)
+		want(t, res, http.StatusOK, "")
+		res, _ = owner.get(bot)
+		want(t, res, http.StatusNotFound, "")
+		res, _ = owner.get(home + "/bots/nonsense")
+		want(t, res, http.StatusNotFound, "")
+	})
+	t.Run("a member who is no owner sees bots, and changes none", func(t *testing.T) {
+		grace := anyone.in(t)
+		grace.session = sessionFrom(t, grace, "/join", url.Values{"token": {tokenOf(t, invite(t, "", "member"))}, "name": {"Grace"}})
+		bot := home + "/bots/" + memberIDOn(t, grace, home+"/bots", "@arbe")
+		_, page := grace.get(bot)
+		contains(t, page, "readonly", "You are arbe")
+		lacks(t, page, "Save", "Add a trigger", "Turn off", "/delete")
+		res, _ := grace.post(bot, url.Values{"handle": {"mine"}, "name": {"Mine"}})
+		want(t, res, http.StatusForbidden, "")
+		res, _ = grace.post(bot+"/delete", nil)
+		want(t, res, http.StatusForbidden, "")
+		res, _ = grace.post(bot+"/message", nil)
+		if res.StatusCode != http.StatusSeeOther {
+			t.Errorf("a member may not write to a bot: %d", res.StatusCode)
+		}
 	})
 	t.Run("an environment is made, changed, made the default and deleted, with errors at the fields they are about", func(t *testing.T) {
 		owner := owner.in(t)

@@ -112,6 +112,29 @@ func (a *app) agents(ctx context.Context, c *arbe.Client) ([]thing, error) {
 	return a.ofHouse(ctx, c, agentsOf)
 }
 
+// bots proposes the handles of the house's bots.
+func (a *app) bots(ctx context.Context, c *arbe.Client) (found []thing, err error) {
+	house, err := a.inHouse(ctx, c, "")
+	if err != nil {
+		return nil, err
+	}
+	all, err := allBots(ctx, c, house)
+	for _, b := range all {
+		found = append(found, thing{"@" + b.GetHandle(), b.GetName()})
+	}
+	return found, err
+}
+
+// threadsAndBots proposes threads, and the bots to whom direct messages may be.
+func (a *app) threadsAndBots(ctx context.Context, c *arbe.Client) ([]thing, error) {
+	threads, err := a.threads(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	bots, err := a.bots(ctx, c)
+	return append(threads, bots...), err
+}
+
 // invites proposes the invites of the house that can be used.
 func (a *app) invites(ctx context.Context, c *arbe.Client) ([]thing, error) {
 	return a.ofHouse(ctx, c, invitesOf)

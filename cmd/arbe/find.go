@@ -43,6 +43,7 @@ var (
 	environmentKind = kind{"environment", "environments", "arbe env list", shortID, environmentsOf}
 	sandboxKind     = kind{"sandbox", "sandboxes", "arbe sandbox list", shortID, matchingSandboxes}
 	agentKind       = kind{"agent", "agents", "arbe agent list", uuidID, agentsOf}
+	botKind         = kind{"bot", "bots", "arbe bot list", uuidID, botsNamed}
 	keyKind         = kind{"API key", "API keys", "arbe key list", shortID, keysNamed}
 	artifactKind    = kind{"artifact", "artifacts", "arbe artifact list", shortID, matchingArtifacts}
 	inviteKind      = kind{"invite", "invites", "arbe invite list", shortID, invitesOf}
@@ -140,9 +141,26 @@ func environmentsOf(ctx context.Context, c *arbe.Client, house, _ string) ([]thi
 	return things(all), err
 }
 
-func agentsOf(ctx context.Context, c *arbe.Client, house, _ string) ([]thing, error) {
+// agentsOf are the people and bots of a house. A bot is also named by its handle: "@reviewer".
+func agentsOf(ctx context.Context, c *arbe.Client, house, ref string) ([]thing, error) {
+	if strings.HasPrefix(ref, "@") {
+		return botsNamed(ctx, c, house, ref)
+	}
 	all, err := allAgents(ctx, c, house)
 	return things(all), err
+}
+
+// botsNamed are the bots of a house, by their names or, if ref is one, their handles.
+func botsNamed(ctx context.Context, c *arbe.Client, house, ref string) (found []thing, err error) {
+	all, err := allBots(ctx, c, house)
+	for _, b := range all {
+		name := b.GetName()
+		if handle := "@" + b.GetHandle(); strings.EqualFold(handle, ref) || b.GetHandle() == ref {
+			name = ref
+		}
+		found = append(found, thing{b.GetId(), name})
+	}
+	return found, err
 }
 
 // keysNamed are the keys of a house, and those of the caller for all houses.

@@ -69,19 +69,25 @@ type environmentFile struct {
 const maxEnvironmentFile = 256 << 10
 
 func readEnvironment(from io.Reader) (f environmentFile, err error) {
-	text, err := io.ReadAll(io.LimitReader(from, maxEnvironmentFile+1))
+	return f, readYAML(from, &f, maxEnvironmentFile, "the environment", "arbe env show shows what an environment looks like")
+}
+
+// readYAML reads a file that a person wrote, YAML or JSON of at most limit bytes. what is in it, and example says what shows
+// how it is written.
+func readYAML(from io.Reader, to any, limit int64, what, example string) error {
+	text, err := io.ReadAll(io.LimitReader(from, limit+1))
 	if err != nil {
-		return f, fault.New(fault.Invalid, "the environment cannot be read", "give it as YAML or JSON").Because(err)
+		return fault.New(fault.Invalid, what+" cannot be read", "give it as YAML or JSON").Because(err)
 	}
-	if len(text) > maxEnvironmentFile {
-		return f, fault.New(fault.Exhausted, "the environment is too large", "a setup script has at most 64 KiB")
+	if int64(len(text)) > limit {
+		return fault.Newf(fault.Exhausted, "shorten it", "%s is too large: at most %d KiB", what, limit>>10)
 	}
 	decode := yaml.NewDecoder(bytes.NewReader(text))
 	decode.KnownFields(true) // otherwise a misspelt field would be ignored
-	if err := decode.Decode(&f); err != nil && !errors.Is(err, io.EOF) {
-		return f, fault.New(fault.Invalid, explainYAML(err), "arbe env show shows what an environment looks like").Because(err)
+	if err := decode.Decode(to); err != nil && !errors.Is(err, io.EOF) {
+		return fault.New(fault.Invalid, explainYAML(err), example).Because(err)
 	}
-	return f, nil
+	return nil
 }
 
 var (
@@ -95,7 +101,7 @@ func explainYAML(err error) string {
 		return fmt.Sprintf("line %s: there is no field %q", m[1], m[2])
 	}
 	if m := wrongType.FindStringSubmatch(err.Error()); m != nil {
-		must := map[string]string{"int32": "a whole number", "float64": "a number", "string": "a text"}[m[3]]
+		must := map[string]string{"int32": "a whole number", "int64": "a whole number", "bool": "true or false", "[]string": "a list", "float64": "a number", "string": "a text"}[m[3]]
 		return fmt.Sprintf("line %s: %q is not %s", m[1], m[2], first(must, "what belongs there"))
 	}
 	return "this is neither YAML nor JSON: " + strings.TrimPrefix(err.Error(), "yaml: ")
@@ -118,12 +124,14 @@ func (f environmentFile) text() ([]byte, error) {
 	})
 	var b bytes.Buffer
 	b.WriteString("# An environment: what sandboxes are built from. Sandboxes that exist stay as they are.\n")
-	encode := yaml.NewEncoder(&b)
+	err := writeYAML(&b, &doc)
+	return b.Bytes(), err
+}
+
+func writeYAML(to io.Writer, doc *yaml.Node) error {
+	encode := yaml.NewEncoder(to)
 	encode.SetIndent(2)
-	if err := errors.Join(encode.Encode(&doc), encode.Close()); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
+	return errors.Join(encode.Encode(doc), encode.Close())
 }
 
 // comment puts comments above the keys of a mapping, and of those in it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -19,26 +20,26 @@ func say(a *app) *cobra.Command { return a.speaking("say", "arbe say") }
 // speaking returns a verb that says something in a thread. line is what people type for it, for the examples.
 func (a *app) speaking(name, line string) *cobra.Command {
 	var req arbev1.SayRequest
+	var another bool
 	cmd := &cobra.Command{
 		Use:   name + " [THREAD] TEXT",
 		Short: "Say something in a thread, or run a command there",
 		Long: "Say something in a thread. TEXT is Markdown; - reads it from stdin. THREAD\n" +
-			"defaults to $ARBE_THREAD.\n\n" +
+			"defaults to $ARBE_THREAD. It may be the @handle of a bot: then TEXT is said in the house's direct message to it,\n" +
+			"which is begun if there is none.\n\n" +
 			"A TEXT that begins with ! or /run is a command for the thread's sandbox, unless --literal is given.\n" +
 			"Another word behind a slash, such as /shrug, is refused; //shrug says /shrug.\n" +
 			"The output of a command appears in the thread; arbe x prints it here.",
 		Example: "  " + line + " th4w7q2m9x 'the build is red'\n" +
 			"  " + line + " th4w7q2m9x '/run make test'\n" +
+			"  " + line + " @arbe 'what is new?'\n" +
 			"  git log -3 | " + line + " th4w7q2m9x --literal -",
 		Args:              takes(1, 2, "a thread and a text"),
-		ValidArgsFunction: a.proposesFirst(a.threads),
+		ValidArgsFunction: a.proposesFirst(a.threadsAndBots),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
 			thread := ""
 			if len(args) == 2 {
 				thread, args = args[0], args[1:]
-			}
-			if req.ThreadId, err = a.threadID(ctx, c, thread); err != nil {
-				return err
 			}
 			if req.Text, err = a.text(args[0]); err != nil {
 				return err
@@ -48,6 +49,15 @@ func (a *app) speaking(name, line string) *cobra.Command {
 			}
 			if !utf8.ValidString(req.Text) {
 				return fault.New(fault.Invalid, "text: it is not valid UTF-8", "send it as UTF-8 text")
+			}
+			// Last, so that a text which is refused begins no direct message.
+			if strings.HasPrefix(thread, "@") {
+				req.ThreadId, err = a.directMessage(ctx, c, thread, another)
+			} else {
+				req.ThreadId, err = a.threadID(ctx, c, thread)
+			}
+			if err != nil {
+				return err
 			}
 			said, err := c.Entries.Say(ctx, &req)
 			if err != nil {
@@ -66,7 +76,18 @@ func (a *app) speaking(name, line string) *cobra.Command {
 	cmd.Flags().StringVar(&req.Id, "id", "", "an id of your choice for the entry, so that a retry writes nothing twice")
 	cmd.Flags().StringVar(&req.ReplyTo, "reply-to", "", "id of the entry that this answers")
 	cmd.Flags().BoolVar(&req.Literal, "literal", false, "say TEXT as it is, even if it looks like a command")
+	cmd.Flags().BoolVar(&another, "new", false, "with a bot, begin another direct message")
 	return cmd
+}
+
+// directMessage returns the id of the house's direct message to a bot, which it begins if there is none or another is wanted.
+func (a *app) directMessage(ctx context.Context, c *arbe.Client, handle string, another bool) (string, error) {
+	req := arbev1.CreateThreadRequest{Reuse: !another}
+	if err := a.place(ctx, c, handle, &req); err != nil {
+		return "", err
+	}
+	created, err := c.Threads.CreateThread(ctx, &req)
+	return created.GetThread().GetId(), err
 }
 
 // text is the argument itself, or stdin if the argument is -. It reads one byte more of stdin than an entry may have,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
@@ -13,15 +14,19 @@ import (
 
 func threadCreate(a *app) *cobra.Command {
 	var req arbev1.CreateThreadRequest
+	var another bool
 	cmd := &cobra.Command{
 		Use:   "create [PARENT]",
 		Short: "Create a thread",
 		Long: "Create a thread. PARENT says where: the id or name of a house; the id or name of a thread, for a child of\n" +
-			"it; or the id of an agent, for a direct message. Without PARENT, the thread is in your house.",
+			"it; or the @handle of a bot or the id of an agent, for a direct message. Without PARENT, the thread is in your\n" +
+			"house.\n\n" +
+			"The house's open direct message to a bot is used again, unless you ask for a new one, or give it an id or a name.",
 		Example: "  arbe thread create --name 'fix the build'\n" +
-			"  id=$(arbe thread create -q)",
+			"  id=$(arbe thread create -q)\n" +
+			"  arbe thread create @arbe",
 		Args:              takes(0, 1, "at most one parent"),
-		ValidArgsFunction: a.proposesFirst(a.threads),
+		ValidArgsFunction: a.proposesFirst(a.threadsAndBots),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
 			if err := a.place(ctx, c, firstOf(args), &req); err != nil {
 				return err
@@ -29,6 +34,7 @@ func threadCreate(a *app) *cobra.Command {
 			if err := a.namedInHouse(ctx, c, &req); err != nil {
 				return err
 			}
+			req.Reuse = req.ParentAgentId != "" && !another && req.Id == "" && req.Name == ""
 			created, err := c.Threads.CreateThread(ctx, &req)
 			if err != nil {
 				return err
@@ -45,6 +51,7 @@ func threadCreate(a *app) *cobra.Command {
 	flags.StringVar(&req.AgentId, "agent", "", "bot that drives it, by id or name")
 	flags.StringSliceVar(&req.Tags, "tag", nil, "a label (may be repeated)")
 	flags.BoolVar(&req.Pinned, "pin", false, "pin it")
+	flags.BoolVar(&another, "new", false, "begin another direct message, even if there is one")
 	a.completes(cmd, "env", a.environments)
 	a.completes(cmd, "agent", a.agents)
 	return cmd
@@ -63,9 +70,16 @@ func (a *app) namedInHouse(ctx context.Context, c *arbe.Client, req *arbev1.Crea
 	return err
 }
 
-// place says in req where a new thread will live. An agent is known by its uuid, a house by being one of the caller's;
+// place says in req where a new thread will live. A bot is known by its @handle, an agent by its uuid, a house by being one of the caller's;
 // anything else is a thread, whose house the new one shares.
 func (a *app) place(ctx context.Context, c *arbe.Client, parent string, req *arbev1.CreateThreadRequest) (err error) {
+	if strings.HasPrefix(parent, "@") {
+		if req.HouseId, err = a.inHouse(ctx, c, req.HouseId); err != nil {
+			return err
+		}
+		req.ParentAgentId, err = a.find(ctx, c, botKind, req.HouseId, parent)
+		return err
+	}
 	if parent != "" && uuid.Validate(parent) != nil {
 		houses, err := allHouses(ctx, c)
 		if err != nil {

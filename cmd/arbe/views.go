@@ -29,13 +29,14 @@ type houseView struct {
 	Name                 string    `json:"name"`
 	Role                 string    `json:"role"`
 	DefaultEnvironmentID string    `json:"default_environment_id,omitempty"`
+	DefaultModel         string    `json:"default_model,omitempty"`
 	PrimaryThreadID      string    `json:"primary_thread_id,omitempty"`
 	CreatedAt            time.Time `json:"created_at"`
 }
 
 func viewHouse(h *arbev1.House) houseView {
 	return houseView{
-		ID: h.GetId(), Name: h.GetName(), Role: h.GetRole(), DefaultEnvironmentID: h.GetDefaultEnvironmentId(),
+		ID: h.GetId(), Name: h.GetName(), Role: h.GetRole(), DefaultEnvironmentID: h.GetDefaultEnvironmentId(), DefaultModel: h.GetDefaultModel(),
 		PrimaryThreadID: h.GetPrimaryThreadId(), CreatedAt: h.GetCreatedAt().AsTime(),
 	}
 }

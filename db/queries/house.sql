@@ -26,6 +26,7 @@ limit @max_rows;
 -- name: UpdateHouse :execrows
 update houses set
   name = coalesce(sqlc.narg(name), name),
+  default_model = coalesce(sqlc.narg(default_model), default_model),
   default_environment_id = case when @set_default::bool then sqlc.narg(default_environment_id) else default_environment_id end
 where id = @id;
 
@@ -33,7 +34,8 @@ where id = @id;
 insert into members (house_id, agent_id, role) values (@house_id, @agent_id, @role);
 
 -- name: ListMembers :many
-select a.*, m.role, m.joined_at from members m join agents a on a.id = m.agent_id
+select a.*, m.role, m.joined_at, coalesce(b.handle, '')::text as handle from members m join agents a on a.id = m.agent_id
+left join bots b on b.house_id = m.house_id and b.agent_id = m.agent_id
 where m.house_id = @house_id and (m.joined_at, a.id) > (@after_time::timestamptz, @after_id::uuid)
 order by m.joined_at, a.id
 limit @max_rows;
@@ -42,7 +44,9 @@ limit @max_rows;
 insert into agents (id, kind, runtime, name) values (@id, @kind, sqlc.narg(runtime), @name);
 
 -- name: GetAgent :one
-select * from agents where id = @id;
+select a.*, coalesce(b.handle, '')::text as handle from agents a
+left join bots b on b.house_id = current_house() and b.agent_id = a.id
+where a.id = @id;
 
 -- name: LockMember :one
 -- The role of a member, locked until the transaction ends. No row: the agent is not in the house.

@@ -135,6 +135,19 @@ select count(*) from threads where sandbox_id = @sandbox_id::text;
 -- name: IsPrimaryThread :one
 select exists (select from houses where primary_thread_id = @id::text);
 
+-- name: LockDirect :exec
+-- One transaction at a time looks for a direct message to an agent, or creates one.
+select pg_advisory_xact_lock(hashtextextended('arbe.direct/' || @house_id::text || '/' || @agent_id::text, 0));
+
+-- name: DirectThread :one
+-- The latest open direct message to an agent. A fork of one is another conversation.
+select id from threads
+where house_id = @house_id and parent_agent_id = @agent_id and status = 'open' and forked_at_seq is null
+order by created_at desc, id desc limit 1;
+
+-- name: PrimaryThread :one
+select coalesce(primary_thread_id, '')::text as id from houses where id = @house_id;
+
 -- name: SeesAgent :one
 -- Whether the transaction's scope sees this agent.
 select exists (select from agents where agents.id = @id);

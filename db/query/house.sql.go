@@ -7,6 +7,7 @@ package query
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -73,24 +74,36 @@ func (q *Queries) FindInvite(ctx context.Context, db DBTX, hash []byte) (FindInv
 }
 
 const getAgent = `-- name: GetAgent :one
-select id, kind, runtime, name, created_at from agents where id = $1
+select a.id, a.kind, a.runtime, a.name, a.created_at, coalesce(b.handle, '')::text as handle from agents a
+left join bots b on b.house_id = current_house() and b.agent_id = a.id
+where a.id = $1
 `
 
-func (q *Queries) GetAgent(ctx context.Context, db DBTX, id string) (Agent, error) {
+type GetAgentRow struct {
+	ID        string
+	Kind      string
+	Runtime   *string
+	Name      *string
+	CreatedAt time.Time
+	Handle    string
+}
+
+func (q *Queries) GetAgent(ctx context.Context, db DBTX, id string) (GetAgentRow, error) {
 	row := db.QueryRow(ctx, getAgent, id)
-	var i Agent
+	var i GetAgentRow
 	err := row.Scan(
 		&i.ID,
 		&i.Kind,
 		&i.Runtime,
 		&i.Name,
 		&i.CreatedAt,
+		&i.Handle,
 	)
 	return i, err
 }
 
 const getHouse = `-- name: GetHouse :one
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, coalesce(m.role, '')::text as role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, coalesce(m.role, '')::text as role from houses h
 left join members m on m.house_id = h.id and m.agent_id = current_agent()
 where h.id = $1
 `
@@ -102,6 +115,8 @@ type GetHouseRow struct {
 	PrimaryThreadID      *string
 	CreatedAt            time.Time
 	DefaultModel         string
+	Limits               json.RawMessage
+	Roster               int64
 	Role                 string
 }
 
@@ -115,6 +130,8 @@ func (q *Queries) GetHouse(ctx context.Context, db DBTX, id string) (GetHouseRow
 		&i.PrimaryThreadID,
 		&i.CreatedAt,
 		&i.DefaultModel,
+		&i.Limits,
+		&i.Roster,
 		&i.Role,
 	)
 	return i, err
@@ -200,7 +217,7 @@ func (q *Queries) InsertMember(ctx context.Context, db DBTX, houseID string, age
 }
 
 const listHouses = `-- name: ListHouses :many
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, m.role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, m.role from houses h
 join members m on m.house_id = h.id and m.agent_id = current_agent()
 where (h.created_at, h.id) > ($1::timestamptz, $2::text)
   and ($3::text = '' or h.id = $3)
@@ -222,6 +239,8 @@ type ListHousesRow struct {
 	PrimaryThreadID      *string
 	CreatedAt            time.Time
 	DefaultModel         string
+	Limits               json.RawMessage
+	Roster               int64
 	Role                 string
 }
 
@@ -247,6 +266,8 @@ func (q *Queries) ListHouses(ctx context.Context, db DBTX, arg ListHousesParams)
 			&i.PrimaryThreadID,
 			&i.CreatedAt,
 			&i.DefaultModel,
+			&i.Limits,
+			&i.Roster,
 			&i.Role,
 		); err != nil {
 			return nil, err
@@ -260,7 +281,8 @@ func (q *Queries) ListHouses(ctx context.Context, db DBTX, arg ListHousesParams)
 }
 
 const listMembers = `-- name: ListMembers :many
-select a.id, a.kind, a.runtime, a.name, a.created_at, m.role, m.joined_at from members m join agents a on a.id = m.agent_id
+select a.id, a.kind, a.runtime, a.name, a.created_at, m.role, m.joined_at, coalesce(b.handle, '')::text as handle from members m join agents a on a.id = m.agent_id
+left join bots b on b.house_id = m.house_id and b.agent_id = m.agent_id
 where m.house_id = $1 and (m.joined_at, a.id) > ($2::timestamptz, $3::uuid)
 order by m.joined_at, a.id
 limit $4
@@ -281,6 +303,7 @@ type ListMembersRow struct {
 	CreatedAt time.Time
 	Role      string
 	JoinedAt  time.Time
+	Handle    string
 }
 
 func (q *Queries) ListMembers(ctx context.Context, db DBTX, arg ListMembersParams) ([]ListMembersRow, error) {
@@ -305,6 +328,7 @@ func (q *Queries) ListMembers(ctx context.Context, db DBTX, arg ListMembersParam
 			&i.CreatedAt,
 			&i.Role,
 			&i.JoinedAt,
+			&i.Handle,
 		); err != nil {
 			return nil, err
 		}
@@ -525,12 +549,14 @@ func (q *Queries) TakeInvite(ctx context.Context, db DBTX, id string) (int64, er
 const updateHouse = `-- name: UpdateHouse :execrows
 update houses set
   name = coalesce($1, name),
-  default_environment_id = case when $2::bool then $3 else default_environment_id end
-where id = $4
+  default_model = coalesce($2, default_model),
+  default_environment_id = case when $3::bool then $4 else default_environment_id end
+where id = $5
 `
 
 type UpdateHouseParams struct {
 	Name                 *string
+	DefaultModel         *string
 	SetDefault           bool
 	DefaultEnvironmentID *string
 	ID                   string
@@ -539,6 +565,7 @@ type UpdateHouseParams struct {
 func (q *Queries) UpdateHouse(ctx context.Context, db DBTX, arg UpdateHouseParams) (int64, error) {
 	result, err := db.Exec(ctx, updateHouse,
 		arg.Name,
+		arg.DefaultModel,
 		arg.SetDefault,
 		arg.DefaultEnvironmentID,
 		arg.ID,

@@ -11,6 +11,22 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+// What wakes a bot (seed 004). The set of triggers is open: a server ignores those that it does not know.
+type ActivationPolicy struct {
+	ID      string
+	HouseID string
+	AgentID string
+	Name    string
+	Trigger string
+	// What the trigger needs, such as {"scope_ids": […]} to limit it to some threads.
+	Config      json.RawMessage
+	ResourceIds []string
+	ToolIds     []string
+	Enabled     bool
+	CreatedAt   time.Time
+	UpdatedAt   time.Time
+}
+
 // Any actor, human or bot. Global: membership ties it to houses.
 type Agent struct {
 	ID        string
@@ -87,6 +103,25 @@ type BlobGarbage struct {
 	DueAt time.Time
 }
 
+// The bots of a house.
+type Bot struct {
+	HouseID string
+	AgentID string
+	// How people mention it: @handle.
+	Handle string
+	// The handle in a form that is equal for handles that look alike, such as arbe and ar-be, or b0b and bob.
+	Looks        string
+	Instructions string
+	// provider/model; empty for the default model of the house.
+	Model string
+	// The names of the tools that it may use.
+	Tools []string
+	// What one turn, and a thread in a day, may use. A missing limit has its default.
+	Limits    json.RawMessage
+	CreatedAt time.Time
+	UpdatedAt time.Time
+}
+
 // One row per thread: the cursor of dispatch over its log. It moves in the transaction that queues what was decided.
 type Decision struct {
 	StreamID int64
@@ -131,6 +166,10 @@ type House struct {
 	CreatedAt       time.Time
 	// The model of bots that name none, as provider/model; empty for the default of the installation.
 	DefaultModel string
+	// What all bots of the house together may use: {house_usd_day}. A missing limit has its default.
+	Limits json.RawMessage
+	// Raised with each change of what decides which bots answer: their rows, names and policies. A server that remembers the bots of a house compares this number to know that it is current.
+	Roster int64
 }
 
 // The data key of each house that has secrets, under the root key of the installation.

@@ -22,6 +22,20 @@ func (q *Queries) DeleteThread(ctx context.Context, db DBTX, id string) (int64, 
 	return result.RowsAffected(), nil
 }
 
+const directThread = `-- name: DirectThread :one
+select id from threads
+where house_id = $1 and parent_agent_id = $2 and status = 'open' and forked_at_seq is null
+order by created_at desc, id desc limit 1
+`
+
+// The latest open direct message to an agent. A fork of one is another conversation.
+func (q *Queries) DirectThread(ctx context.Context, db DBTX, houseID string, agentID *string) (string, error) {
+	row := db.QueryRow(ctx, directThread, houseID, agentID)
+	var id string
+	err := row.Scan(&id)
+	return id, err
+}
+
 const filterThreads = `-- name: FilterThreads :many
 select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
   coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
@@ -415,6 +429,16 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 	return items, nil
 }
 
+const lockDirect = `-- name: LockDirect :exec
+select pg_advisory_xact_lock(hashtextextended('arbe.direct/' || $1::text || '/' || $2::text, 0))
+`
+
+// One transaction at a time looks for a direct message to an agent, or creates one.
+func (q *Queries) LockDirect(ctx context.Context, db DBTX, houseID string, agentID string) error {
+	_, err := db.Exec(ctx, lockDirect, houseID, agentID)
+	return err
+}
+
 const lockThread = `-- name: LockThread :one
 select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
   coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
@@ -503,6 +527,17 @@ func (q *Queries) MatchThreads(ctx context.Context, db DBTX, arg MatchThreadsPar
 		return nil, err
 	}
 	return items, nil
+}
+
+const primaryThread = `-- name: PrimaryThread :one
+select coalesce(primary_thread_id, '')::text as id from houses where id = $1
+`
+
+func (q *Queries) PrimaryThread(ctx context.Context, db DBTX, houseID string) (string, error) {
+	row := db.QueryRow(ctx, primaryThread, houseID)
+	var id string
+	err := row.Scan(&id)
+	return id, err
 }
 
 const repairThreadActivity = `-- name: RepairThreadActivity :one

@@ -73,6 +73,8 @@ var registry = []Kind{
 	kind[MemberJoined](Server),
 	kind[MemberRemoved](Server),
 	kind[RoleChanged](Server),
+	kind[BotCreated](Server),
+	kind[BotChanged](Server),
 	kind[EnvironmentPrepared](Server),
 }
 

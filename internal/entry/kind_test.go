@@ -37,6 +37,8 @@ var samples = []entry.Payload{
 	entry.MemberJoined{AgentID: "a1", Name: "Bob", Role: "member", InviteID: "i1", InvitedBy: "Ada"},
 	entry.MemberRemoved{AgentID: "a1", Name: "Bob", By: "Ada"},
 	entry.RoleChanged{AgentID: "a1", Name: "Bob", From: "member", To: "owner", By: "Ada"},
+	entry.BotCreated{AgentID: "a1", Handle: "reviewer", Name: "Reviewer", By: "Ada"},
+	entry.BotChanged{AgentID: "a1", Handle: "reviewer", Name: "Reviewer", Changed: []string{"model", "tools"}, By: "Ada"},
 	entry.EnvironmentPrepared{SandboxID: "b1", Steps: []entry.PreparationStep{{Name: "clone", DurationMS: 1200, Output: "done"}}},
 }
 

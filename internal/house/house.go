@@ -1,5 +1,5 @@
-// Package house manages tenants: houses, their members (member.go), invites by which people join (invite.go), and the
-// bots that they add. A house owns everything in it and is the only privacy boundary between people.
+// Package house manages tenants: houses, their members (member.go) and the invites by which people join (invite.go). A
+// house owns everything in it and is the only privacy boundary between people.
 package house
 
 import (
@@ -12,6 +12,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -27,6 +28,8 @@ type House struct {
 	ID, Name string
 	// DefaultEnvironment is the environment of threads without one; empty if there is none.
 	DefaultEnvironment string
+	// DefaultModel is the model of bots that name none, as provider/model; empty for the installation's.
+	DefaultModel string
 	// PrimaryThread is the thread for signal.house.* entries.
 	PrimaryThread string
 	CreatedAt     time.Time
@@ -40,7 +43,9 @@ type Agent struct {
 	// Kind is "human" or "bot". Runtime is the coding agent that a bot runs.
 	Kind, Runtime string
 	Name          string
-	CreatedAt     time.Time
+	// Handle is how people mention a bot in the house, without the @.
+	Handle    string
+	CreatedAt time.Time
 }
 
 // Houses manages houses. It is safe for concurrent use.
@@ -49,6 +54,7 @@ type Houses struct {
 	log          *stream.Log
 	threads      *thread.Threads
 	environments Environments
+	bots         Bots
 	q            *query.Queries
 }
 
@@ -57,9 +63,14 @@ type Environments interface {
 	CreateEnvironmentTx(ctx context.Context, tx pgx.Tx, scope db.Scope, name string, recipe sandbox.Recipe) (sandbox.Environment, error)
 }
 
+// Bots creates the first bot of a new house; see [bot.Bots].
+type Bots interface {
+	CreateDefaultTx(ctx context.Context, tx pgx.Tx, scope db.Scope) (bot.Bot, error)
+}
+
 // New returns a Houses.
-func New(d *db.DB, log *stream.Log, threads *thread.Threads, environments Environments) *Houses {
-	return &Houses{db: d, log: log, threads: threads, environments: environments, q: query.New()}
+func New(d *db.DB, log *stream.Log, threads *thread.Threads, environments Environments, bots Bots) *Houses {
+	return &Houses{db: d, log: log, threads: threads, environments: environments, bots: bots, q: query.New()}
 }
 
 // CreatePerson adds a human to the installation, who is in no house yet, and returns their id.
@@ -73,8 +84,8 @@ func (h *Houses) CreatePerson(ctx context.Context, name string) (id string, err 
 	})
 }
 
-// Create creates a house owned by an agent, with its primary thread and a default environment, in one transaction, so
-// that no house is without them.
+// Create creates a house owned by an agent, with its primary thread, a default environment and the bot @arbe, in one
+// transaction, so that no house is without them.
 func (h *Houses) Create(ctx context.Context, owner, name string) (made House, err error) {
 	if name, err = entry.RequiredName("name", name, MaxName); err != nil {
 		return House{}, err
@@ -107,6 +118,9 @@ func (h *Houses) Create(ctx context.Context, owner, name string) (made House, er
 		if _, err := h.log.AppendTx(ctx, tx, primary.Stream(), entry.NewDraft("", "", entry.HouseCreated{HouseID: id, Name: name})); err != nil {
 			return err
 		}
+		if _, err := h.bots.CreateDefaultTx(ctx, tx, scope); err != nil {
+			return err
+		}
 		made, err = h.get(ctx, tx, id)
 		return err
 	})
@@ -127,7 +141,7 @@ func (h *Houses) get(ctx context.Context, tx pgx.Tx, id string) (House, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return House{}, fault.New(fault.NotFound, "there is no such house", "list your houses with: arbe house list")
 	}
-	return House{ID: r.ID, Name: r.Name, DefaultEnvironment: db.Zero(r.DefaultEnvironmentID), PrimaryThread: db.Zero(r.PrimaryThreadID),
+	return House{ID: r.ID, Name: r.Name, DefaultEnvironment: db.Zero(r.DefaultEnvironmentID), DefaultModel: r.DefaultModel, PrimaryThread: db.Zero(r.PrimaryThreadID),
 		CreatedAt: r.CreatedAt, Role: r.Role}, err
 }
 
@@ -137,7 +151,7 @@ func (h *Houses) List(ctx context.Context, agent, only string, after db.Cursor, 
 	err = h.db.In(ctx, db.Scope{Agent: agent}, func(tx pgx.Tx) error {
 		rows, err := h.q.ListHouses(ctx, tx, query.ListHousesParams{AfterTime: after.Time, AfterID: after.ID, OnlyHouse: only, MaxRows: int32(limit)})
 		for _, r := range rows {
-			list = append(list, House{ID: r.ID, Name: r.Name, DefaultEnvironment: db.Zero(r.DefaultEnvironmentID),
+			list = append(list, House{ID: r.ID, Name: r.Name, DefaultEnvironment: db.Zero(r.DefaultEnvironmentID), DefaultModel: r.DefaultModel,
 				PrimaryThread: db.Zero(r.PrimaryThreadID), CreatedAt: r.CreatedAt, Role: r.Role})
 		}
 		return err
@@ -145,19 +159,32 @@ func (h *Houses) List(ctx context.Context, agent, only string, after db.Cursor, 
 	return list, err
 }
 
-// Update changes the name of the scope's house, its default environment (empty for none), or both. It leaves unchanged
-// what is nil.
-func (h *Houses) Update(ctx context.Context, scope db.Scope, name, defaultEnvironment *string) (changed House, err error) {
+// Change describes a change of a house. It leaves unchanged what is nil.
+type Change struct {
+	Name *string
+	// DefaultEnvironment is empty for none, DefaultModel for the installation's.
+	DefaultEnvironment, DefaultModel *string
+}
+
+// Update changes the scope's house and returns it.
+func (h *Houses) Update(ctx context.Context, scope db.Scope, c Change) (changed House, err error) {
 	params := query.UpdateHouseParams{ID: scope.House}
-	if name != nil {
-		clean, err := entry.RequiredName("name", *name, MaxName)
+	if c.Name != nil {
+		clean, err := entry.RequiredName("name", *c.Name, MaxName)
 		if err != nil {
 			return House{}, err
 		}
 		params.Name = &clean
 	}
-	if defaultEnvironment != nil {
-		params.SetDefault, params.DefaultEnvironmentID = true, db.Null(*defaultEnvironment)
+	if c.DefaultEnvironment != nil {
+		params.SetDefault, params.DefaultEnvironmentID = true, db.Null(*c.DefaultEnvironment)
+	}
+	if c.DefaultModel != nil {
+		clean, err := bot.CleanModel("default_model", *c.DefaultModel)
+		if err != nil {
+			return House{}, err
+		}
+		params.DefaultModel = &clean
 	}
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		if _, err := h.q.UpdateHouse(ctx, tx, params); err != nil {
@@ -174,25 +201,6 @@ func (h *Houses) Update(ctx context.Context, scope db.Scope, name, defaultEnviro
 	return changed, err
 }
 
-// CreateBot creates a bot that runs a coding agent, as a member of the scope's house.
-func (h *Houses) CreateBot(ctx context.Context, scope db.Scope, name, runtime string) (bot Agent, err error) {
-	if name, err = entry.RequiredName("name", name, MaxName); err != nil {
-		return Agent{}, err
-	}
-	id := uuid.NewString()
-	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
-		if err := h.q.InsertAgent(ctx, tx, query.InsertAgentParams{ID: id, Kind: "bot", Runtime: &runtime, Name: &name}); err != nil {
-			return err
-		}
-		if err := h.q.InsertMember(ctx, tx, scope.House, id, Regular); err != nil {
-			return err
-		}
-		bot, err = agent(h.q.GetAgent(ctx, tx, id))
-		return err
-	})
-	return bot, err
-}
-
 // Agent returns an agent of the scope's house or the scope's own agent. For any other agent the error is a
 // [fault.NotFound], so that nobody learns who is in other houses.
 func (h *Houses) Agent(ctx context.Context, scope db.Scope, id string) (a Agent, err error) {
@@ -203,9 +211,9 @@ func (h *Houses) Agent(ctx context.Context, scope db.Scope, id string) (a Agent,
 	return a, err
 }
 
-func agent(r query.Agent, err error) (Agent, error) {
+func agent(r query.GetAgentRow, err error) (Agent, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Agent{}, fault.New(fault.NotFound, "there is no such agent in this house", "list the house's agents")
 	}
-	return Agent{ID: r.ID, Kind: r.Kind, Runtime: db.Zero(r.Runtime), Name: db.Zero(r.Name), CreatedAt: r.CreatedAt}, err
+	return Agent{ID: r.ID, Kind: r.Kind, Runtime: db.Zero(r.Runtime), Name: db.Zero(r.Name), Handle: r.Handle, CreatedAt: r.CreatedAt}, err
 }

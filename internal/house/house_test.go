@@ -8,6 +8,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -26,7 +27,7 @@ func setup(t *testing.T, d *dbtest.Database, drivers map[string]sandbox.Driver, 
 	threads := thread.New(d.DB, log)
 	return house.New(d.DB, log, threads, sandbox.NewResolver(sandbox.Config{
 		DB: d.DB, Log: log, Threads: threads, Drivers: drivers, Unavailable: unavailable, Logger: slog.New(slog.DiscardHandler),
-	}))
+	}), bot.New(d.DB, threads))
 }
 
 func must(t *testing.T, err error) {
@@ -66,7 +67,7 @@ func TestCreate(t *testing.T) {
 		if _, err := houses.Create(t.Context(), uuid.NewString(), "Nobody's"); err == nil {
 			t.Error("an owner who is nobody is taken")
 		}
-		for _, table := range []string{"houses", "members", "environments", "threads", "streams", "entries"} {
+		for _, table := range []string{"houses", "members", "bots", "environments", "threads", "streams", "entries"} {
 			if n := count(t, table); n != 0 {
 				t.Errorf("%d %s are left", n, table)
 			}

@@ -89,7 +89,7 @@ func (h *Houses) CreateInvite(ctx context.Context, scope db.Scope, role, note st
 			return err
 		}
 		made = Invite{ID: r.ID, House: r.HouseID, Role: r.Role, Note: r.Note, By: r.CreatedBy, ByName: name, CreatedAt: r.CreatedAt, ExpiresAt: r.ExpiresAt}
-		return h.recordTx(ctx, tx, scope, entry.Invited{InviteID: r.ID, Role: r.Role, Note: r.Note, By: name})
+		return h.threads.RecordInHouseTx(ctx, tx, scope, entry.Invited{InviteID: r.ID, Role: r.Role, Note: r.Note, By: name})
 	})
 	if err != nil {
 		return "", Invite{}, err
@@ -125,7 +125,7 @@ func (h *Houses) RevokeInvite(ctx context.Context, scope db.Scope, id string) er
 		if err != nil {
 			return err
 		}
-		return h.recordTx(ctx, tx, scope, entry.InviteRevoked{InviteID: id, Role: r.Role, Note: r.Note, By: by})
+		return h.threads.RecordInHouseTx(ctx, tx, scope, entry.InviteRevoked{InviteID: id, Role: r.Role, Note: r.Note, By: by})
 	})
 }
 
@@ -241,7 +241,7 @@ func (h *Houses) joinTx(ctx context.Context, tx pgx.Tx, scope db.Scope, token st
 	if joined, err = h.get(ctx, tx, scope.House); err != nil {
 		return House{}, err
 	}
-	return joined, h.recordTx(ctx, tx, scope, entry.MemberJoined{AgentID: scope.Agent, Name: name, Role: found.Role, InviteID: found.InviteID, InvitedBy: found.InvitedBy})
+	return joined, h.threads.RecordInHouseTx(ctx, tx, scope, entry.MemberJoined{AgentID: scope.Agent, Name: name, Role: found.Role, InviteID: found.InviteID, InvitedBy: found.InvitedBy})
 }
 
 // inviteHash returns what the database stores of an invite's token, so that nobody can join with a copy of the

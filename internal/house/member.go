@@ -13,8 +13,6 @@ import (
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/stream"
-	"github.com/arbe-dev/arbe/internal/thread"
 )
 
 // The roles of members.
@@ -64,7 +62,7 @@ func (h *Houses) SetRole(ctx context.Context, scope db.Scope, agentID, role stri
 		if err != nil {
 			return err
 		}
-		return h.recordTx(ctx, tx, scope, entry.RoleChanged{AgentID: agentID, Name: changed.Agent.Name, From: was, To: role, By: by})
+		return h.threads.RecordInHouseTx(ctx, tx, scope, entry.RoleChanged{AgentID: agentID, Name: changed.Agent.Name, From: was, To: role, By: by})
 	})
 	return changed, err
 }
@@ -100,7 +98,7 @@ func (h *Houses) Remove(ctx context.Context, scope db.Scope, agentID string) err
 			return err
 		}
 		// The entry comes first, because only a member can be its author.
-		if err := h.recordTx(ctx, tx, scope, removed); err != nil {
+		if err := h.threads.RecordInHouseTx(ctx, tx, scope, removed); err != nil {
 			return err
 		}
 		return h.q.DeleteMember(ctx, tx, scope.House, agentID)
@@ -138,25 +136,6 @@ func (h *Houses) nameOf(ctx context.Context, tx pgx.Tx, agentID string) (string,
 	return a.Name, err
 }
 
-// recordTx appends an entry by the scope's agent to the house's primary thread. If that log is closed, it appends
-// nothing, because an error would let a member who closes the log prevent their own removal.
-func (h *Houses) recordTx(ctx context.Context, tx pgx.Tx, scope db.Scope, what entry.Payload) error {
-	of, err := h.get(ctx, tx, scope.House)
-	if err != nil || of.PrimaryThread == "" {
-		return err
-	}
-	// A savepoint, because a failed statement would otherwise abort the caller's transaction.
-	err = pgx.BeginFunc(ctx, tx, func(tx pgx.Tx) error {
-		to := stream.Ref{House: scope.House, Name: thread.StreamName(of.PrimaryThread)}
-		_, err := h.log.AppendTx(ctx, tx, to, entry.NewDraft("", scope.Agent, what))
-		return err
-	})
-	if code := fault.CodeOf(err); code == fault.NotFound || code == fault.Precondition {
-		return nil
-	}
-	return err
-}
-
 func lastOwner() error {
 	return fault.New(fault.Precondition, "this is the last owner of the house", "make another member an owner first")
 }
@@ -174,7 +153,7 @@ func (h *Houses) Members(ctx context.Context, scope db.Scope, after db.Cursor, l
 		rows, err := h.q.ListMembers(ctx, tx, query.ListMembersParams{HouseID: scope.House, AfterTime: after.Time, AfterID: after.ID, MaxRows: int32(limit)})
 		for _, r := range rows {
 			list = append(list, Member{Role: r.Role, JoinedAt: r.JoinedAt,
-				Agent: Agent{ID: r.ID, Kind: r.Kind, Runtime: db.Zero(r.Runtime), Name: db.Zero(r.Name), CreatedAt: r.CreatedAt}})
+				Agent: Agent{ID: r.ID, Kind: r.Kind, Runtime: db.Zero(r.Runtime), Name: db.Zero(r.Name), Handle: r.Handle, CreatedAt: r.CreatedAt}})
 		}
 		return err
 	})

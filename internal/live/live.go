@@ -1,5 +1,5 @@
 // Package live keeps a picture of each house that is watched through this server: the rows of threads, sandboxes,
-// environments and members that a page or a list shows. A picture is read once, however many watchers there are, and
+// environments, members and bots that a page or a list shows. A picture is read once, however many watchers there are, and
 // then updated as rows change.
 //
 // [Pictures.Watch] sends a watcher first everything that it wants and then each change, without a gap. A slow watcher
@@ -22,6 +22,7 @@ import (
 	"sync"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -46,8 +47,8 @@ type Want struct {
 	Threads int
 	// IDs are threads to watch together with their sandbox, environment, parent, source and forks.
 	IDs []string
-	// Members says whether to watch the members of the house.
-	Members bool
+	// Members says whether to watch the members of the house, Bots whether to watch its bots.
+	Members, Bots bool
 }
 
 // Kind is the kind of a row.
@@ -60,11 +61,12 @@ const (
 	Sandbox     Kind = "sandbox"
 	Environment Kind = "environment"
 	Member      Kind = "member"
+	Bot         Kind = "bot"
 	// TheRest says where the list of threads continues after the first ones. It has no id.
 	TheRest Kind = "rest"
 )
 
-// Key identifies a row. For a member, ID is the agent's id.
+// Key identifies a row. For a member and a bot, ID is the agent's id.
 type Key struct {
 	Kind Kind
 	ID   string
@@ -81,7 +83,7 @@ type Rest struct {
 type Change struct {
 	Key Key
 	// Row is a *[house.House] without a role, *[thread.Thread], *[sandbox.Sandbox], *[sandbox.Environment],
-	// *[house.Member] or *[Rest]. It is nil if the row was deleted or is no longer wanted. Do not change it, because
+	// *[house.Member], *[bot.Bot] without its instructions, or *[Rest]. It is nil if the row was deleted or is no longer wanted. Do not change it, because
 	// watchers share it.
 	Row any
 	// CaughtUp reports, without a row, that everything that existed at the start has been sent. It is sent once.
@@ -100,6 +102,7 @@ type Config struct {
 	Log     *stream.Log
 	Threads *thread.Threads
 	Houses  *house.Houses
+	Bots    *bot.Bots
 	Boxes   Boxes
 	Logger  *slog.Logger
 }

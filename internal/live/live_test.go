@@ -12,6 +12,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
@@ -29,6 +30,7 @@ type bench struct {
 	log     *stream.Log
 	threads *thread.Threads
 	houses  *house.Houses
+	bots    *bot.Bots
 	boxes   *sandbox.Resolver
 	live    *live.Pictures
 	scope   db.Scope
@@ -48,8 +50,9 @@ func setup(t testing.TB) *bench {
 	t.Cleanup(b.log.Close)
 	b.threads = thread.New(b.DB, b.log)
 	b.boxes = sandbox.NewResolver(sandbox.Config{DB: b.DB, Log: b.log, Threads: b.threads, Drivers: map[string]sandbox.Driver{sandbox.DefaultDriver: noDriver{}}, Logger: quiet})
-	b.houses = house.New(b.DB, b.log, b.threads, b.boxes)
-	b.live, err = live.Open(ctx, live.Config{DB: b.DB, Log: b.log, Threads: b.threads, Houses: b.houses, Boxes: b.boxes, Logger: quiet})
+	b.bots = bot.New(b.DB, b.threads)
+	b.houses = house.New(b.DB, b.log, b.threads, b.boxes, b.bots)
+	b.live, err = live.Open(ctx, live.Config{DB: b.DB, Log: b.log, Threads: b.threads, Houses: b.houses, Bots: b.bots, Boxes: b.boxes, Logger: quiet})
 	must(t, err)
 	t.Cleanup(b.live.Close)
 	b.scope.Agent, err = b.houses.CreatePerson(ctx, "Ada")
@@ -216,7 +219,7 @@ func TestAHouseIsWatched(t *testing.T) {
 	})
 	t.Run("and the house", func(t *testing.T) {
 		name := "Cottage"
-		_, err := b.houses.Update(t.Context(), b.scope, &name, nil)
+		_, err := b.houses.Update(t.Context(), b.scope, house.Change{Name: &name})
 		must(t, err)
 		s.until(t, "it has its name", func() bool { return row[*house.House](s, live.House, b.house.ID).Name == name })
 	})
@@ -330,11 +333,30 @@ func TestMembersAreWatched(t *testing.T) {
 	if m := row[*house.Member](s, live.Member, b.scope.Agent); m == nil || m.Agent.Name != "Ada" {
 		t.Fatalf("it has %v", s.rows)
 	}
-	bot, err := b.houses.CreateBot(t.Context(), b.scope, "Pi", "pi")
+	bot, err := b.bots.Create(t.Context(), b.scope, bot.Draft{Name: "Pi"})
 	must(t, err)
 	s.until(t, "the bot is there", func() bool { return row[*house.Member](s, live.Member, bot.ID) != nil })
 	b.exec(t, "delete from members where agent_id = $1", bot.ID)
 	s.until(t, "the bot is gone", func() bool { return row[*house.Member](s, live.Member, bot.ID) == nil })
+}
+
+func TestBotsAreWatched(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.watch(t, live.Want{Bots: true})
+	s.caughtUp(t)
+	made, err := b.bots.Create(t.Context(), b.scope, bot.Draft{Handle: "helper", Instructions: "secret"})
+	must(t, err)
+	now := func() *bot.Bot { return row[*bot.Bot](s, live.Bot, made.ID) }
+	s.until(t, "the bot is there", func() bool { return now() != nil && now().Instructions == "" && len(now().Policies) == 2 })
+	_, err = b.bots.Edit(t.Context(), b.scope, made.ID, bot.Change{Name: new("The helper")})
+	must(t, err)
+	s.until(t, "it has its new name", func() bool { return now().Name == "The helper" })
+	_, err = b.bots.EditPolicy(t.Context(), b.scope, made.Policies[0].ID, bot.PolicyChange{Enabled: new(false)})
+	must(t, err)
+	s.until(t, "its policy is off", func() bool { return !now().Policies[0].Enabled })
+	must(t, b.houses.Remove(t.Context(), b.scope, made.ID))
+	s.until(t, "it is gone", func() bool { return now() == nil })
 }
 
 func TestAnotherHouseIsNotSeen(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/thread"
@@ -45,6 +46,7 @@ type picture struct {
 	window  window
 	focused map[string]*focus
 	members []*house.Member // nil if not read
+	bots    []*bot.Bot      // nil if not read
 	// rows holds every row of the picture, so that a row that is read again unchanged keeps its pointer: publish compares
 	// pointers.
 	rows map[Key]any
@@ -112,6 +114,7 @@ func (p *picture) take() *round {
 		r.wanted.Threads = max(r.wanted.Threads, v.want.Threads)
 		r.wanted.IDs = append(r.wanted.IDs, v.want.IDs...)
 		r.wanted.Members = r.wanted.Members || v.want.Members
+		r.wanted.Bots = r.wanted.Bots || v.want.Bots
 	}
 	return r
 }
@@ -192,7 +195,10 @@ func (p *picture) read(r *round) error {
 	if err := p.readFocused(ctx, r); err != nil {
 		return err
 	}
-	return p.readMembers(ctx, r)
+	if err := p.readMembers(ctx, r); err != nil {
+		return err
+	}
+	return p.readBots(ctx, r)
 }
 
 // readMarked reads the marked threads. If everything is marked, they are read as parts of the picture instead of one by
@@ -224,7 +230,7 @@ func (p *picture) readThreads(ctx context.Context, ids []string, into map[string
 func (p *picture) readMembers(ctx context.Context, r *round) error {
 	marked := r.all || p.members == nil
 	for key := range r.marked {
-		marked = marked || key.Kind == Member
+		marked = marked || key.Kind == Member || key.Kind == Bot // which has the handle
 	}
 	if !r.wanted.Members {
 		if marked {
@@ -242,6 +248,31 @@ func (p *picture) readMembers(ctx context.Context, r *round) error {
 	p.members = []*house.Member{}
 	for _, m := range list {
 		p.members = append(p.members, share(p, Key{Member, m.Agent.ID}, &m))
+	}
+	return nil
+}
+
+// readBots reads the bots of the house, if a view wants them.
+func (p *picture) readBots(ctx context.Context, r *round) error {
+	marked := r.all || p.bots == nil
+	for key := range r.marked {
+		marked = marked || key.Kind == Bot || key.Kind == Member // which has the bot's name
+	}
+	if !marked {
+		return nil
+	}
+	if !r.wanted.Bots {
+		p.bots = nil // not kept, because they would be outdated when a view wants them
+		return nil
+	}
+	list, err := p.of.Bots.List(ctx, p.scope, "", bot.MaxBots)
+	if err != nil {
+		return err
+	}
+	p.bots = []*bot.Bot{}
+	for _, b := range list {
+		b.Instructions = "" // they may be long, and lists do not show them
+		p.bots = append(p.bots, share(p, Key{Bot, b.ID}, &b))
 	}
 	return nil
 }
@@ -330,6 +361,11 @@ func (p *picture) content(want Want) (keys []Key, rows map[Key]any, missing stri
 	if want.Members {
 		for _, m := range p.members {
 			add(Key{Member, m.Agent.ID}, m)
+		}
+	}
+	if want.Bots {
+		for _, b := range p.bots {
+			add(Key{Bot, b.ID}, b)
 		}
 	}
 	return slices.Clip(keys), rows, missing

@@ -40,7 +40,7 @@ type watcher struct {
 func (p *picture) watch(want Want) *watcher {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	id := fmt.Sprintf("%d %t %q", want.Threads, want.Members, want.IDs)
+	id := fmt.Sprintf("%d %t %t %q", want.Threads, want.Members, want.Bots, want.IDs)
 	v := p.views[id]
 	if v == nil {
 		v = &view{want: want, watchers: map[*watcher]struct{}{}}
@@ -124,7 +124,7 @@ func (v *view) behind(p *picture) bool {
 			return true
 		}
 	}
-	return v.want.Threads > 0 && p.window.threads == nil || v.want.Members && p.members == nil
+	return v.want.Threads > 0 && p.window.threads == nil || v.want.Members && p.members == nil || v.want.Bots && p.bots == nil
 }
 
 // begin gives a new watcher everything that the view has.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/house"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -35,11 +36,15 @@ func (s *agentService) CreateAgent(ctx context.Context, req *arbev1.CreateAgentR
 	if err != nil {
 		return nil, err
 	}
-	bot, err := s.Houses.CreateBot(ctx, scope, req.GetName(), req.GetRuntime())
+	made, err := s.Bots.Create(ctx, scope, bot.Draft{Name: req.GetName(), Runtime: req.GetRuntime()})
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.CreateAgentResponse{Agent: wireAgent(bot)}, nil
+	created, err := s.Houses.Agent(ctx, scope, made.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.CreateAgentResponse{Agent: wireAgent(created)}, nil
 }
 
 func (s *agentService) GetAgent(ctx context.Context, req *arbev1.GetAgentRequest) (*arbev1.GetAgentResponse, error) {

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/house"
@@ -48,11 +49,37 @@ func milliseconds(d *durationpb.Duration) int64 {
 
 func wireHouse(h house.House) *arbev1.House {
 	return &arbev1.House{Id: h.ID, Name: h.Name, DefaultEnvironmentId: h.DefaultEnvironment, PrimaryThreadId: h.PrimaryThread,
-		CreatedAt: timestamp(h.CreatedAt), Role: h.Role}
+		CreatedAt: timestamp(h.CreatedAt), Role: h.Role, DefaultModel: h.DefaultModel}
 }
 
 func wireAgent(a house.Agent) *arbev1.Agent {
-	return &arbev1.Agent{Id: a.ID, Kind: a.Kind, Runtime: a.Runtime, Name: a.Name, CreatedAt: timestamp(a.CreatedAt)}
+	return &arbev1.Agent{Id: a.ID, Kind: a.Kind, Runtime: a.Runtime, Name: a.Name, Handle: a.Handle, CreatedAt: timestamp(a.CreatedAt)}
+}
+
+func wireBot(b bot.Bot) *arbev1.Bot {
+	l := b.Limits
+	return &arbev1.Bot{Id: b.ID, HouseId: b.House, Handle: b.Handle, Name: b.Name, Runtime: b.Runtime, Instructions: b.Instructions, Model: b.Model,
+		Tools: b.Tools, Limits: &arbev1.BotLimits{TurnSteps: int32(l.TurnSteps), TurnTokens: l.TurnTokens, TurnUsd: l.TurnUSD,
+			TurnMinutes: int32(l.TurnMinutes), ThreadUsdDay: l.ThreadUSDDay},
+		Policies: each(b.Policies, wirePolicy), CreatedAt: timestamp(b.CreatedAt), UpdatedAt: timestamp(b.UpdatedAt)}
+}
+
+func wirePolicy(p bot.Policy) *arbev1.Policy {
+	return &arbev1.Policy{Id: p.ID, BotId: p.Bot, Name: p.Name, Trigger: p.Trigger, Config: string(p.Config), ResourceIds: p.Resources, ToolIds: p.Tools,
+		Enabled: p.Enabled, CreatedAt: timestamp(p.CreatedAt), UpdatedAt: timestamp(p.UpdatedAt)}
+}
+
+func botLimits(l *arbev1.BotLimits) bot.Limits {
+	return bot.Limits{TurnSteps: int(l.GetTurnSteps()), TurnTokens: l.GetTurnTokens(), TurnUSD: l.GetTurnUsd(), TurnMinutes: int(l.GetTurnMinutes()),
+		ThreadUSDDay: l.GetThreadUsdDay()}
+}
+
+// names returns a list that was set, which may be empty; nil if it was not set.
+func names(n *arbev1.Names) *[]string {
+	if n == nil {
+		return nil
+	}
+	return new(append([]string{}, n.GetValues()...))
 }
 
 func wireMember(m house.Member) *arbev1.Member {
@@ -159,6 +186,8 @@ func wireChange(c live.Change) *arbev1.WatchHouseResponse {
 		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Environment{Environment: wireEnvironment(*row)}}
 	case *house.Member:
 		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Member{Member: wireMember(*row)}}
+	case *bot.Bot:
+		return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Bot{Bot: wireBot(*row)}}
 	case *live.Rest:
 		rest := &arbev1.Rest{}
 		if row.More {

@@ -65,7 +65,7 @@ func (s *houseService) UpdateHouse(ctx context.Context, req *arbev1.UpdateHouseR
 	if err != nil {
 		return nil, err
 	}
-	changed, err := s.Houses.Update(ctx, scope, req.Name, req.DefaultEnvironmentId)
+	changed, err := s.Houses.Update(ctx, scope, house.Change{Name: req.Name, DefaultEnvironment: req.DefaultEnvironmentId, DefaultModel: req.DefaultModel})
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (s *houseService) WatchHouse(ctx context.Context, req *arbev1.WatchHouseReq
 	}
 	ctx, done := s.Auth.While(ctx, auth.Read, auth.House(req.GetHouseId()))
 	defer done()
-	want := live.Want{Threads: int(req.GetThreads()), IDs: req.GetThreadIds(), Members: req.GetMembers()}
+	want := live.Want{Threads: int(req.GetThreads()), IDs: req.GetThreadIds(), Members: req.GetMembers(), Bots: req.GetBots()}
 	return relay(ctx, s.Live.Watch(ctx, scope, want), wireChange, watchAliveEvery,
 		&arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Alive{Alive: &arbev1.Alive{}}}, to.Send)
 }

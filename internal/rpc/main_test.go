@@ -25,6 +25,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/auth/authtest"
 	"github.com/arbe-dev/arbe/internal/blob"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/live"
@@ -77,7 +78,8 @@ func setup(t *testing.T) *bench {
 	must(t, err)
 	t.Cleanup(func() { dispatcher.Stop(context.Background()) })
 
-	b := &bench{Database: d, logged: logged, auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer, Recheck: 50 * time.Millisecond}), houses: house.New(d.DB, log, threads, boxes.Environments)}
+	bots := bot.New(d.DB, threads)
+	b := &bench{Database: d, logged: logged, auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer, Recheck: 50 * time.Millisecond}), houses: house.New(d.DB, log, threads, boxes.Environments, bots)}
 	t.Cleanup(b.auth.Listen())
 	b.owner, err = pgxpool.New(ctx, d.OwnerURL)
 	must(t, err)
@@ -86,14 +88,14 @@ func setup(t *testing.T) *bench {
 	store, err := blob.OpenDirectory(b.blobs)
 	must(t, err)
 	t.Cleanup(func() { store.Close() })
-	pictures, err := live.Open(ctx, live.Config{DB: d.DB, Log: log, Threads: threads, Houses: b.houses, Boxes: boxes, Logger: quiet})
+	pictures, err := live.Open(ctx, live.Config{DB: d.DB, Log: log, Threads: threads, Houses: b.houses, Bots: bots, Boxes: boxes, Logger: quiet})
 	must(t, err)
 	t.Cleanup(pictures.Close)
 	secrets := secret.New(d.DB, d.Sealer, model.SecretUses, nil)
 	nothing := model.NewInstallation(func(string) string { return "" }, func(context.Context, model.Endpoint) ([]string, error) { return nil, io.ErrUnexpectedEOF })
 	services := rpc.Services{
 		Secrets: secrets, Models: model.NewHouses(d.DB, secrets, nothing),
-		Auth: b.auth, Houses: b.houses, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,
+		Auth: b.auth, Houses: b.houses, Bots: bots, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,
 		Dispatcher: dispatcher, Logger: logged.logger(),
 		Artifacts: artifact.New(artifact.Config{DB: d.DB, Blobs: store, MaxSize: 4 << 20, Logger: quiet}),
 	}

@@ -26,6 +26,22 @@ var good = map[string]func(things) proto.Message{
 	"HouseService.GetHouse":    func(of things) proto.Message { return &arbev1.GetHouseRequest{Id: of.house} },
 	"HouseService.UpdateHouse": func(of things) proto.Message { return &arbev1.UpdateHouseRequest{Id: of.house, Name: new("Renamed")} },
 	"HouseService.ListMembers": func(of things) proto.Message { return &arbev1.ListMembersRequest{HouseId: of.house} },
+	"BotService.CreateBot":     func(of things) proto.Message { return &arbev1.CreateBotRequest{HouseId: of.house, Name: "Bot"} },
+	"BotService.GetBot": func(of things) proto.Message {
+		return &arbev1.GetBotRequest{HouseId: of.house, Which: &arbev1.GetBotRequest_Id{Id: of.bot}}
+	},
+	"BotService.ListBots": func(of things) proto.Message { return &arbev1.ListBotsRequest{HouseId: of.house} },
+	"BotService.UpdateBot": func(of things) proto.Message {
+		return &arbev1.UpdateBotRequest{HouseId: of.house, Id: of.bot, Name: new("Renamed")}
+	},
+	"BotService.DeleteBot": func(of things) proto.Message { return &arbev1.DeleteBotRequest{HouseId: of.house, Id: of.bot} },
+	"BotService.CreatePolicy": func(of things) proto.Message {
+		return &arbev1.CreatePolicyRequest{HouseId: of.house, BotId: of.bot, Trigger: "always"}
+	},
+	"BotService.UpdatePolicy": func(of things) proto.Message {
+		return &arbev1.UpdatePolicyRequest{HouseId: of.house, Id: of.policy, Enabled: new(false)}
+	},
+	"BotService.DeletePolicy": func(of things) proto.Message { return &arbev1.DeletePolicyRequest{HouseId: of.house, Id: of.policy} },
 	"AgentService.CreateAgent": func(of things) proto.Message {
 		return &arbev1.CreateAgentRequest{HouseId: of.house, Name: "Bot", Runtime: "pi"}
 	},
@@ -135,6 +151,8 @@ func named(t *testing.T, service, method, field string, theirs things) (there, n
 		return theirs.command, none
 	case field == "id" && method == "CreateAPIKey", field == "id" && service == "CredentialService":
 		kind = "key"
+	case field == "id" && strings.HasSuffix(method, "Policy"):
+		kind = "policy"
 	case field == "id" && method == "RevokeInvite":
 		kind = "invite"
 	case field == "agent_id" && service == "HouseService":
@@ -145,7 +163,7 @@ func named(t *testing.T, service, method, field string, theirs things) (there, n
 	kinds := map[string][2]string{
 		"house": {theirs.house, none}, "thread": {theirs.thread, none}, "environment": {theirs.environment, none},
 		"sandbox": {theirs.sandbox, none}, "artifact": {theirs.artifact, none}, "agent": {theirs.agent, uuid.NewString()}, "key": {theirs.key, none},
-		"invite": {theirs.invite, none}, "member": {theirs.member, uuid.NewString()},
+		"invite": {theirs.invite, none}, "member": {theirs.member, uuid.NewString()}, "bot": {theirs.bot, uuid.NewString()}, "policy": {theirs.policy, none},
 	}
 	for _, prefix := range []string{"", "parent_", "default_", "forked_from_"} {
 		if of, ok := kinds[strings.TrimPrefix(kind, prefix)]; ok {
@@ -235,9 +253,16 @@ func (b *bench) walk(t *testing.T, cast *authtest.Cast, service, method string, 
 		if make == nil {
 			t.Fatal("there is no good request")
 		}
+		things := func(house string) things {
+			made := b.things(t, cast, house)
+			if service == "BotService" { // because a house may have only so many bots
+				made.bot, made.policy = b.program(t, house)
+			}
+			return made
+		}
 		for principal, credential := range cast.Credentials(t, "owner") {
 			ask := func(id string) string {
-				own := b.things(t, cast, cast.House)
+				own := things(cast.House)
 				own.command = "c1"
 				request := make(own)
 				if id != "" {
@@ -248,7 +273,7 @@ func (b *bench) walk(t *testing.T, cast *authtest.Cast, service, method string, 
 			if plain := ask(""); !strings.HasPrefix(plain, "200 ") {
 				t.Fatalf("with %s a good request is refused: %s", principal, plain)
 			}
-			theirs := b.things(t, cast, cast.Other)
+			theirs := things(cast.Other)
 			theirs.command = "theircommand0"
 			b.exec(t, `insert into entries (stream_id, seq, house_id, id, type, payload, ts)
 				select id, 3, house_id, $2, 'chat', '{"text":"theirs"}', now() from streams where name = 'arbe-thread-' || $1`, theirs.thread, theirs.command)

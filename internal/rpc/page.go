@@ -29,6 +29,7 @@ type list struct {
 
 var (
 	shortID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	handle  = regexp.MustCompile(`^[a-z0-9-]{1,39}$`)
 	agentID = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 )
 
@@ -42,6 +43,7 @@ var (
 	sandboxList     = list{"sandboxes", shortID}
 	keyList         = list{"keys", shortID}
 	artifactList    = list{"artifacts", shortID}
+	botList         = list{"bots", handle}
 )
 
 // bookmark is a position in a list: the last row that was returned. The zero bookmark is the start of the list.

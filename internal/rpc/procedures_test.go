@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -46,6 +47,14 @@ HouseService.RevokeInvite            401    401     401     401     404      403
 AgentService.GetAgent                401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 AgentService.ListAgents              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 AgentService.CreateAgent             401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+BotService.CreateBot                 401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+BotService.GetBot                    401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+BotService.ListBots                  401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+BotService.UpdateBot                 401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+BotService.DeleteBot                 401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+BotService.CreatePolicy              401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+BotService.UpdatePolicy              401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+BotService.DeletePolicy              401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 EnvironmentService.CreateEnvironment 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EnvironmentService.GetEnvironment    401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EnvironmentService.ListEnvironments  401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
@@ -117,7 +126,9 @@ func refusalText(procedure, principal, outcome string) []string {
 }
 
 // things are the targets of calls: one of each kind, in one house.
-type things struct{ house, thread, command, environment, sandbox, agent, key, artifact, member, invite, turn string }
+type things struct {
+	house, thread, command, environment, sandbox, agent, key, artifact, member, invite, turn, bot, policy string
+}
 
 // call calls one procedure with some things.
 type call func(context.Context, *arbe.Client, things) error
@@ -180,6 +191,30 @@ var procedures = map[string]call{
 	},
 	"AgentService.CreateAgent": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Agents.CreateAgent(ctx, &arbev1.CreateAgentRequest{HouseId: of.house, Name: "Bot", Runtime: "pi"}))
+	},
+	"BotService.CreateBot": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Bots.CreateBot(ctx, &arbev1.CreateBotRequest{HouseId: of.house, Name: "Bot"}))
+	},
+	"BotService.GetBot": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Bots.GetBot(ctx, &arbev1.GetBotRequest{HouseId: of.house, Which: &arbev1.GetBotRequest_Id{Id: of.bot}}))
+	},
+	"BotService.ListBots": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Bots.ListBots(ctx, &arbev1.ListBotsRequest{HouseId: of.house}))
+	},
+	"BotService.UpdateBot": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Bots.UpdateBot(ctx, &arbev1.UpdateBotRequest{HouseId: of.house, Id: of.bot, Name: new("Renamed")}))
+	},
+	"BotService.DeleteBot": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Bots.DeleteBot(ctx, &arbev1.DeleteBotRequest{HouseId: of.house, Id: of.bot}))
+	},
+	"BotService.CreatePolicy": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Bots.CreatePolicy(ctx, &arbev1.CreatePolicyRequest{HouseId: of.house, BotId: of.bot, Trigger: "always"}))
+	},
+	"BotService.UpdatePolicy": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Bots.UpdatePolicy(ctx, &arbev1.UpdatePolicyRequest{HouseId: of.house, Id: of.policy, Enabled: new(false)}))
+	},
+	"BotService.DeletePolicy": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Bots.DeletePolicy(ctx, &arbev1.DeletePolicyRequest{HouseId: of.house, Id: of.policy}))
 	},
 	"AgentService.GetAgent": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Agents.GetAgent(ctx, &arbev1.GetAgentRequest{HouseId: of.house, Id: of.agent}))
@@ -376,6 +411,9 @@ func TestWhoMayCallWhat(t *testing.T) {
 					for what, credential := range cast.Credentials(t, principal) {
 						if of.house == "" {
 							of = b.things(t, cast, cast.House)
+							if strings.HasPrefix(name, "BotService") { // because a house may have only so many bots
+								of.bot, of.policy = b.program(t, cast.House)
+							}
 						}
 						err := call(t.Context(), b.client(credential(t, of.thread)), of)
 						code, refusal := codes[want]
@@ -403,7 +441,8 @@ func TestWhatIsNotThereAndWhatIsAnothersLookTheSame(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	cast := authtest.New(t, b.Database, b.auth)
-	unknown := things{"0nosuchh0us", "0nosuchthread", "nosuchcommand", "0nosuchenv", "0nosuchbox", uuid.NewString(), "0nosuchkey", "0nosuchartifact", uuid.NewString(), "0nosuchinvite", "0nosuchturn"}
+	unknown := things{"0nosuchh0us", "0nosuchthread", "nosuchcommand", "0nosuchenv", "0nosuchbox", uuid.NewString(), "0nosuchkey", "0nosuchartifact", uuid.NewString(), "0nosuchinvite", "0nosuchturn",
+		uuid.NewString(), "0nosuchpolicy"}
 	table := authtest.Table(t, access)
 	for name, call := range procedures {
 		if outcome := table[name]["outsider"]; outcome != "404" && outcome != "-" {
@@ -414,6 +453,9 @@ func TestWhatIsNotThereAndWhatIsAnothersLookTheSame(t *testing.T) {
 			for principal, want := range map[string]string{"member": table[name]["outsider"], "house-key": table[name]["outsider"], "token": "403"} {
 				for _, credential := range cast.Credentials(t, principal) {
 					c, others := b.client(credential(t, cast.Thread(t, cast.House))), b.things(t, cast, cast.Other)
+					if strings.HasPrefix(name, "BotService") {
+						others.bot, others.policy = b.program(t, cast.Other)
+					}
 					notThere, theirs := call(t.Context(), c, unknown), call(t.Context(), c, others)
 					if want == "-" {
 						if err := errors.Join(notThere, theirs); err != nil {
@@ -481,6 +523,18 @@ func (b *bench) furnish(t *testing.T, house string) (environment, sandbox string
 		select spare.id, box.id from spare, box`, house).Scan(&environment, &sandbox)
 	must(t, err)
 	return environment, sandbox
+}
+
+// program adds a bot with a policy to a house.
+func (b *bench) program(t *testing.T, house string) (bot, policy string) {
+	t.Helper()
+	err := b.owner.QueryRow(t.Context(), "insert into agents (kind, runtime, name) values ('bot', 'pi', 'Helper') returning id::text").Scan(&bot)
+	must(t, err)
+	b.exec(t, "insert into members (house_id, agent_id, role) values ($1, $2, 'member')", house, bot)
+	b.exec(t, "insert into bots (house_id, agent_id, handle, tools) values ($1, $2, 'helper-' || left($3, 8), '{}')", house, bot, bot)
+	err = b.owner.QueryRow(t.Context(), "insert into activation_policies (house_id, agent_id, name, trigger) values ($1, $2, 'mentions', 'mention') returning id", house, bot).Scan(&policy)
+	must(t, err)
+	return bot, policy
 }
 
 // colleague adds another person to a house, who made an invite that was used.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/live"
@@ -39,6 +40,7 @@ import (
 type Services struct {
 	Auth         *auth.Auth
 	Houses       *house.Houses
+	Bots         *bot.Bots
 	Threads      *thread.Threads
 	Log          *stream.Log
 	Live         *live.Pictures
@@ -101,6 +103,7 @@ func (s Services) mounted(options connect.HandlerOption) map[string]http.Handler
 	mount := func(path string, service http.Handler) { all[path] = service }
 	mount(arbev1connect.NewHouseServiceHandler(&houseService{s}, options))
 	mount(arbev1connect.NewAgentServiceHandler(&agentService{s}, options))
+	mount(arbev1connect.NewBotServiceHandler(&botService{s}, options))
 	mount(arbev1connect.NewCredentialServiceHandler(&credentialService{s}, options))
 	mount(arbev1connect.NewThreadServiceHandler(&threadService{s}, options))
 	mount(arbev1connect.NewEntryServiceHandler(&entryService{s}, options))

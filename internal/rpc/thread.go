@@ -19,10 +19,16 @@ func (s *threadService) CreateThread(ctx context.Context, req *arbev1.CreateThre
 	if err != nil {
 		return nil, err
 	}
-	made, err := s.Threads.Create(ctx, scope, thread.Draft{
+	draft := thread.Draft{
 		ID: req.GetId(), Name: req.GetName(), ParentThread: req.GetParentThreadId(), ParentAgent: req.GetParentAgentId(),
 		Agent: req.GetAgentId(), Environment: req.GetEnvironmentId(), Tags: req.GetTags(), Pinned: req.GetPinned(),
-	})
+	}
+	var made thread.Thread
+	if req.GetReuse() {
+		made, err = s.Threads.Direct(ctx, scope, draft)
+	} else {
+		made, err = s.Threads.Create(ctx, scope, draft)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -34,6 +34,8 @@ var typedFields = fieldsByType(map[string]protoreflect.Name{
 	entry.MemberJoined{}.Type():        "member_joined",
 	entry.MemberRemoved{}.Type():       "member_removed",
 	entry.RoleChanged{}.Type():         "role_changed",
+	entry.BotCreated{}.Type():          "bot_created",
+	entry.BotChanged{}.Type():          "bot_changed",
 	entry.EnvironmentPrepared{}.Type(): "environment_prepared",
 })
 

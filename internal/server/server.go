@@ -23,6 +23,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/embedded"
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -230,8 +231,9 @@ func (s *Server) start(ctx context.Context) error {
 		Logger: s.logger,
 	})
 	boxes.Sweep(ctx)
-	houses := house.New(database, log, threads, boxes.Environments)
-	pictures, err := live.Open(ctx, live.Config{DB: database, Log: log, Threads: threads, Houses: houses, Boxes: boxes, Logger: s.logger})
+	bots := bot.New(database, threads)
+	houses := house.New(database, log, threads, boxes.Environments, bots)
+	pictures, err := live.Open(ctx, live.Config{DB: database, Log: log, Threads: threads, Houses: houses, Bots: bots, Boxes: boxes, Logger: s.logger})
 	if err != nil {
 		return err
 	}
@@ -277,7 +279,7 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	services := rpc.Services{
-		Auth: who, Houses: houses, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,
+		Auth: who, Houses: houses, Bots: bots, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,
 		Dispatcher: dispatcher, Artifacts: artifacts, Secrets: secrets, Models: models, Logger: s.logger, Ready: s.health.ready, Observe: s.metrics.call,
 	}
 	subscriptions := subscription.Start(subscription.Config{

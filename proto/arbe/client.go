@@ -34,6 +34,7 @@ import (
 type Client struct {
 	Houses       arbev1connect.HouseServiceClient
 	Agents       arbev1connect.AgentServiceClient
+	Bots         arbev1connect.BotServiceClient
 	Credentials  arbev1connect.CredentialServiceClient
 	Threads      arbev1connect.ThreadServiceClient
 	Entries      arbev1connect.EntryServiceClient
@@ -76,6 +77,7 @@ func New(baseURL, token string, opts ...Option) *Client {
 	return &Client{
 		Houses:       arbev1connect.NewHouseServiceClient(s.http, url, with),
 		Agents:       arbev1connect.NewAgentServiceClient(s.http, url, with),
+		Bots:         arbev1connect.NewBotServiceClient(s.http, url, with),
 		Credentials:  arbev1connect.NewCredentialServiceClient(s.http, url, with),
 		Threads:      arbev1connect.NewThreadServiceClient(s.http, url, with),
 		Entries:      arbev1connect.NewEntryServiceClient(s.http, url, with),

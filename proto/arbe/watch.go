@@ -73,6 +73,8 @@ func (w *watch) deliver(event *arbev1.WatchHouseResponse) error {
 		w.known[rowKey{"environment", e.Environment.GetId()}] = true
 	case *arbev1.WatchHouseResponse_Member:
 		w.known[rowKey{"member", e.Member.GetAgent().GetId()}] = true
+	case *arbev1.WatchHouseResponse_Bot:
+		w.known[rowKey{"bot", e.Bot.GetId()}] = true
 	case *arbev1.WatchHouseResponse_CaughtUp:
 		w.caughtUp = true
 		for key, sent := range w.known {

@@ -57,13 +57,13 @@ function sought(area) {
 }
 
 // matching returns the items of a kind that match a text: first those that begin with it, then those with a word that does.
+// A bot, which is mentioned by its handle, is also found by its name.
 function matching({ kind, text }) {
   const wanted = folded(text)
-  const rank = item => {
-    const name = folded(item.dataset.name)
+  const rank = item => Math.min(...[item.dataset.name, item.dataset.also ?? item.dataset.name].map(folded).map(name => {
     if (name.startsWith(wanted)) return 0
-    return !text.includes(' ') && name.split(/\s+/).some(word => word.startsWith(wanted)) ? 1 : 2
-  }
+    return !text.includes(' ') && name.split(/[\s-]+/).some(word => word.startsWith(wanted)) ? 1 : 2
+  }))
   return $$(`[data-kind="${kind}"]`, source()).map(item => [rank(item), item]).filter(([n]) => n < 2)
     .sort(([a], [b]) => a - b).slice(0, 8).map(([, item]) => item)
 }

@@ -66,6 +66,8 @@ type Entry struct {
 	//	*Entry_LimitNear
 	//	*Entry_TurnEnded
 	//	*Entry_Skipped
+	//	*Entry_BotCreated
+	//	*Entry_BotChanged
 	Typed         isEntry_Typed `protobuf_oneof:"typed"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -364,6 +366,24 @@ func (x *Entry) GetSkipped() *Skipped {
 	return nil
 }
 
+func (x *Entry) GetBotCreated() *BotCreated {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_BotCreated); ok {
+			return x.BotCreated
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetBotChanged() *BotChanged {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_BotChanged); ok {
+			return x.BotChanged
+		}
+	}
+	return nil
+}
+
 type isEntry_Typed interface {
 	isEntry_Typed()
 }
@@ -460,6 +480,14 @@ type Entry_Skipped struct {
 	Skipped *Skipped `protobuf:"bytes,32,opt,name=skipped,proto3,oneof"`
 }
 
+type Entry_BotCreated struct {
+	BotCreated *BotCreated `protobuf:"bytes,33,opt,name=bot_created,json=botCreated,proto3,oneof"`
+}
+
+type Entry_BotChanged struct {
+	BotChanged *BotChanged `protobuf:"bytes,34,opt,name=bot_changed,json=botChanged,proto3,oneof"`
+}
+
 func (*Entry_Chat) isEntry_Typed() {}
 
 func (*Entry_Command) isEntry_Typed() {}
@@ -505,6 +533,10 @@ func (*Entry_LimitNear) isEntry_Typed() {}
 func (*Entry_TurnEnded) isEntry_Typed() {}
 
 func (*Entry_Skipped) isEntry_Typed() {}
+
+func (*Entry_BotCreated) isEntry_Typed() {}
+
+func (*Entry_BotChanged) isEntry_Typed() {}
 
 // Delta is a piece of an unfinished entry: text as it streams, output of a running command. It is not part of the log;
 // the entry with the same id replaces all of its deltas.
@@ -1238,7 +1270,7 @@ var File_arbe_v1_entry_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/entry.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x94\f\n" +
+	"\x13arbe/v1/entry.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\r\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1b\n" +
@@ -1272,7 +1304,11 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"limit_near\x18\x1e \x01(\v2\x12.arbe.v1.LimitNearH\x00R\tlimitNear\x123\n" +
 	"\n" +
 	"turn_ended\x18\x1f \x01(\v2\x12.arbe.v1.TurnEndedH\x00R\tturnEnded\x12,\n" +
-	"\askipped\x18  \x01(\v2\x10.arbe.v1.SkippedH\x00R\askippedB\a\n" +
+	"\askipped\x18  \x01(\v2\x10.arbe.v1.SkippedH\x00R\askipped\x126\n" +
+	"\vbot_created\x18! \x01(\v2\x13.arbe.v1.BotCreatedH\x00R\n" +
+	"botCreated\x126\n" +
+	"\vbot_changed\x18\" \x01(\v2\x13.arbe.v1.BotChangedH\x00R\n" +
+	"botChangedB\a\n" +
 	"\x05typed\"N\n" +
 	"\x05Delta\x12\x19\n" +
 	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x16\n" +
@@ -1376,6 +1412,8 @@ var file_arbe_v1_entry_proto_goTypes = []any{
 	(*LimitNear)(nil),             // 33: arbe.v1.LimitNear
 	(*TurnEnded)(nil),             // 34: arbe.v1.TurnEnded
 	(*Skipped)(nil),               // 35: arbe.v1.Skipped
+	(*BotCreated)(nil),            // 36: arbe.v1.BotCreated
+	(*BotChanged)(nil),            // 37: arbe.v1.BotChanged
 }
 var file_arbe_v1_entry_proto_depIdxs = []int32{
 	12, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
@@ -1402,27 +1440,29 @@ var file_arbe_v1_entry_proto_depIdxs = []int32{
 	33, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
 	34, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
 	35, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
-	0,  // 24: arbe.v1.SayResponse.entry:type_name -> arbe.v1.Entry
-	13, // 25: arbe.v1.AppendRequest.chat:type_name -> arbe.v1.Chat
-	0,  // 26: arbe.v1.AppendResponse.entry:type_name -> arbe.v1.Entry
-	0,  // 27: arbe.v1.ListResponse.entries:type_name -> arbe.v1.Entry
-	0,  // 28: arbe.v1.TailResponse.entry:type_name -> arbe.v1.Entry
-	1,  // 29: arbe.v1.TailResponse.delta:type_name -> arbe.v1.Delta
-	10, // 30: arbe.v1.TailResponse.caught_up:type_name -> arbe.v1.CaughtUp
-	11, // 31: arbe.v1.TailResponse.alive:type_name -> arbe.v1.Alive
-	2,  // 32: arbe.v1.EntryService.Say:input_type -> arbe.v1.SayRequest
-	4,  // 33: arbe.v1.EntryService.Append:input_type -> arbe.v1.AppendRequest
-	6,  // 34: arbe.v1.EntryService.List:input_type -> arbe.v1.ListRequest
-	8,  // 35: arbe.v1.EntryService.Tail:input_type -> arbe.v1.TailRequest
-	3,  // 36: arbe.v1.EntryService.Say:output_type -> arbe.v1.SayResponse
-	5,  // 37: arbe.v1.EntryService.Append:output_type -> arbe.v1.AppendResponse
-	7,  // 38: arbe.v1.EntryService.List:output_type -> arbe.v1.ListResponse
-	9,  // 39: arbe.v1.EntryService.Tail:output_type -> arbe.v1.TailResponse
-	36, // [36:40] is the sub-list for method output_type
-	32, // [32:36] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	36, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
+	37, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
+	0,  // 26: arbe.v1.SayResponse.entry:type_name -> arbe.v1.Entry
+	13, // 27: arbe.v1.AppendRequest.chat:type_name -> arbe.v1.Chat
+	0,  // 28: arbe.v1.AppendResponse.entry:type_name -> arbe.v1.Entry
+	0,  // 29: arbe.v1.ListResponse.entries:type_name -> arbe.v1.Entry
+	0,  // 30: arbe.v1.TailResponse.entry:type_name -> arbe.v1.Entry
+	1,  // 31: arbe.v1.TailResponse.delta:type_name -> arbe.v1.Delta
+	10, // 32: arbe.v1.TailResponse.caught_up:type_name -> arbe.v1.CaughtUp
+	11, // 33: arbe.v1.TailResponse.alive:type_name -> arbe.v1.Alive
+	2,  // 34: arbe.v1.EntryService.Say:input_type -> arbe.v1.SayRequest
+	4,  // 35: arbe.v1.EntryService.Append:input_type -> arbe.v1.AppendRequest
+	6,  // 36: arbe.v1.EntryService.List:input_type -> arbe.v1.ListRequest
+	8,  // 37: arbe.v1.EntryService.Tail:input_type -> arbe.v1.TailRequest
+	3,  // 38: arbe.v1.EntryService.Say:output_type -> arbe.v1.SayResponse
+	5,  // 39: arbe.v1.EntryService.Append:output_type -> arbe.v1.AppendResponse
+	7,  // 40: arbe.v1.EntryService.List:output_type -> arbe.v1.ListResponse
+	9,  // 41: arbe.v1.EntryService.Tail:output_type -> arbe.v1.TailResponse
+	38, // [38:42] is the sub-list for method output_type
+	34, // [34:38] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_entry_proto_init() }
@@ -1455,6 +1495,8 @@ func file_arbe_v1_entry_proto_init() {
 		(*Entry_LimitNear)(nil),
 		(*Entry_TurnEnded)(nil),
 		(*Entry_Skipped)(nil),
+		(*Entry_BotCreated)(nil),
+		(*Entry_BotChanged)(nil),
 	}
 	file_arbe_v1_entry_proto_msgTypes[9].OneofWrappers = []any{
 		(*TailResponse_Entry)(nil),

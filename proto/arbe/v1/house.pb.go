@@ -34,7 +34,9 @@ type House struct {
 	PrimaryThreadId string                 `protobuf:"bytes,4,opt,name=primary_thread_id,json=primaryThreadId,proto3" json:"primary_thread_id,omitempty"`
 	CreatedAt       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// The caller's role: "owner" or "member".
-	Role          string `protobuf:"bytes,6,opt,name=role,proto3" json:"role,omitempty"`
+	Role string `protobuf:"bytes,6,opt,name=role,proto3" json:"role,omitempty"`
+	// The model of bots that name none, as provider/model; empty for the installation's.
+	DefaultModel  string `protobuf:"bytes,7,opt,name=default_model,json=defaultModel,proto3" json:"default_model,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -107,6 +109,13 @@ func (x *House) GetCreatedAt() *timestamppb.Timestamp {
 func (x *House) GetRole() string {
 	if x != nil {
 		return x.Role
+	}
+	return ""
+}
+
+func (x *House) GetDefaultModel() string {
+	if x != nil {
+		return x.DefaultModel
 	}
 	return ""
 }
@@ -461,8 +470,10 @@ type UpdateHouseRequest struct {
 	Name  *string                `protobuf:"bytes,2,opt,name=name,proto3,oneof" json:"name,omitempty"`
 	// Set it to an empty string for no default.
 	DefaultEnvironmentId *string `protobuf:"bytes,3,opt,name=default_environment_id,json=defaultEnvironmentId,proto3,oneof" json:"default_environment_id,omitempty"`
-	unknownFields        protoimpl.UnknownFields
-	sizeCache            protoimpl.SizeCache
+	// Set it to an empty string for the installation's default.
+	DefaultModel  *string `protobuf:"bytes,4,opt,name=default_model,json=defaultModel,proto3,oneof" json:"default_model,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateHouseRequest) Reset() {
@@ -512,6 +523,13 @@ func (x *UpdateHouseRequest) GetName() string {
 func (x *UpdateHouseRequest) GetDefaultEnvironmentId() string {
 	if x != nil && x.DefaultEnvironmentId != nil {
 		return *x.DefaultEnvironmentId
+	}
+	return ""
+}
+
+func (x *UpdateHouseRequest) GetDefaultModel() string {
+	if x != nil && x.DefaultModel != nil {
+		return *x.DefaultModel
 	}
 	return ""
 }
@@ -1556,7 +1574,9 @@ type WatchHouseRequest struct {
 	// active forks, at most 21. If one does not exist at the start, the error is a not_found.
 	ThreadIds []string `protobuf:"bytes,3,rep,name=thread_ids,json=threadIds,proto3" json:"thread_ids,omitempty"`
 	// Whether to watch the members of the house: the first 1,000 to join.
-	Members       bool `protobuf:"varint,4,opt,name=members,proto3" json:"members,omitempty"`
+	Members bool `protobuf:"varint,4,opt,name=members,proto3" json:"members,omitempty"`
+	// Whether to watch the bots of the house.
+	Bots          bool `protobuf:"varint,5,opt,name=bots,proto3" json:"bots,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1619,6 +1639,13 @@ func (x *WatchHouseRequest) GetMembers() bool {
 	return false
 }
 
+func (x *WatchHouseRequest) GetBots() bool {
+	if x != nil {
+		return x.Bots
+	}
+	return false
+}
+
 type WatchHouseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Event:
@@ -1632,6 +1659,7 @@ type WatchHouseResponse struct {
 	//	*WatchHouseResponse_Rest
 	//	*WatchHouseResponse_CaughtUp
 	//	*WatchHouseResponse_Alive
+	//	*WatchHouseResponse_Bot
 	Event         isWatchHouseResponse_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1755,6 +1783,15 @@ func (x *WatchHouseResponse) GetAlive() *Alive {
 	return nil
 }
 
+func (x *WatchHouseResponse) GetBot() *Bot {
+	if x != nil {
+		if x, ok := x.Event.(*WatchHouseResponse_Bot); ok {
+			return x.Bot
+		}
+	}
+	return nil
+}
+
 type isWatchHouseResponse_Event interface {
 	isWatchHouseResponse_Event()
 }
@@ -1800,6 +1837,11 @@ type WatchHouseResponse_Alive struct {
 	Alive *Alive `protobuf:"bytes,9,opt,name=alive,proto3,oneof"`
 }
 
+type WatchHouseResponse_Bot struct {
+	// Without its instructions.
+	Bot *Bot `protobuf:"bytes,10,opt,name=bot,proto3,oneof"`
+}
+
 func (*WatchHouseResponse_House) isWatchHouseResponse_Event() {}
 
 func (*WatchHouseResponse_Thread) isWatchHouseResponse_Event() {}
@@ -1818,12 +1860,14 @@ func (*WatchHouseResponse_CaughtUp) isWatchHouseResponse_Event() {}
 
 func (*WatchHouseResponse_Alive) isWatchHouseResponse_Event() {}
 
+func (*WatchHouseResponse_Bot) isWatchHouseResponse_Event() {}
+
 // Gone identifies a row.
 type Gone struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "thread", "sandbox", "environment" or "member".
+	// "thread", "sandbox", "environment", "member" or "bot".
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// For a member, the agent's id.
+	// For a member and a bot, the agent's id.
 	Id            string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1959,7 +2003,7 @@ var File_arbe_v1_house_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_house_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x13arbe/v1/entry.proto\x1a\x19arbe/v1/environment.proto\x1a\x15arbe/v1/sandbox.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xdc\x01\n" +
+	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x11arbe/v1/bot.proto\x1a\x13arbe/v1/entry.proto\x1a\x19arbe/v1/environment.proto\x1a\x15arbe/v1/sandbox.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x81\x02\n" +
 	"\x05House\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
@@ -1967,7 +2011,8 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\x11primary_thread_id\x18\x04 \x01(\tR\x0fprimaryThreadId\x129\n" +
 	"\n" +
 	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x12\n" +
-	"\x04role\x18\x06 \x01(\tR\x04role\"{\n" +
+	"\x04role\x18\x06 \x01(\tR\x04role\x12#\n" +
+	"\rdefault_model\x18\a \x01(\tR\fdefaultModel\"{\n" +
 	"\x06Member\x12$\n" +
 	"\x05agent\x18\x01 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x127\n" +
@@ -1987,13 +2032,15 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"d\n" +
 	"\x12ListHousesResponse\x12&\n" +
 	"\x06houses\x18\x01 \x03(\v2\x0e.arbe.v1.HouseR\x06houses\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xbb\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x81\x02\n" +
 	"\x12UpdateHouseRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\"\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dH\x00R\x04name\x88\x01\x01\x12B\n" +
-	"\x16default_environment_id\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@H\x01R\x14defaultEnvironmentId\x88\x01\x01B\a\n" +
+	"\x16default_environment_id\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@H\x01R\x14defaultEnvironmentId\x88\x01\x01\x122\n" +
+	"\rdefault_model\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x02R\fdefaultModel\x88\x01\x01B\a\n" +
 	"\x05_nameB\x19\n" +
-	"\x17_default_environment_id\";\n" +
+	"\x17_default_environment_idB\x10\n" +
+	"\x0e_default_model\";\n" +
 	"\x13UpdateHouseResponse\x12$\n" +
 	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\"\x8c\x01\n" +
 	"\x12ListMembersRequest\x12$\n" +
@@ -2068,7 +2115,7 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\x12$\n" +
 	"\x05agent\x18\x02 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\x12\x18\n" +
 	"\asession\x18\x03 \x01(\tR\asession\x12H\n" +
-	"\x12session_expires_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x10sessionExpiresAt\"\xaa\x01\n" +
+	"\x12session_expires_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x10sessionExpiresAt\"\xbe\x01\n" +
 	"\x11WatchHouseRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12$\n" +
 	"\athreads\x18\x02 \x01(\x05B\n" +
@@ -2076,7 +2123,8 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\n" +
 	"thread_ids\x18\x03 \x03(\tB\x10\xbaH\r\x92\x01\n" +
 	"\x10d\"\x06r\x04\x10\x01\x18@R\tthreadIds\x12\x18\n" +
-	"\amembers\x18\x04 \x01(\bR\amembers\"\xa7\x03\n" +
+	"\amembers\x18\x04 \x01(\bR\amembers\x12\x12\n" +
+	"\x04bots\x18\x05 \x01(\bR\x04bots\"\xc9\x03\n" +
 	"\x12WatchHouseResponse\x12&\n" +
 	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseH\x00R\x05house\x12)\n" +
 	"\x06thread\x18\x02 \x01(\v2\x0f.arbe.v1.ThreadH\x00R\x06thread\x12,\n" +
@@ -2086,7 +2134,9 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\x04gone\x18\x06 \x01(\v2\r.arbe.v1.GoneH\x00R\x04gone\x12#\n" +
 	"\x04rest\x18\a \x01(\v2\r.arbe.v1.RestH\x00R\x04rest\x120\n" +
 	"\tcaught_up\x18\b \x01(\v2\x11.arbe.v1.WatchingH\x00R\bcaughtUp\x12&\n" +
-	"\x05alive\x18\t \x01(\v2\x0e.arbe.v1.AliveH\x00R\x05aliveB\a\n" +
+	"\x05alive\x18\t \x01(\v2\x0e.arbe.v1.AliveH\x00R\x05alive\x12 \n" +
+	"\x03bot\x18\n" +
+	" \x01(\v2\f.arbe.v1.BotH\x00R\x03botB\a\n" +
 	"\x05event\"*\n" +
 	"\x04Gone\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
@@ -2166,6 +2216,7 @@ var file_arbe_v1_house_proto_goTypes = []any{
 	(*Sandbox)(nil),               // 36: arbe.v1.Sandbox
 	(*Environment)(nil),           // 37: arbe.v1.Environment
 	(*Alive)(nil),                 // 38: arbe.v1.Alive
+	(*Bot)(nil),                   // 39: arbe.v1.Bot
 }
 var file_arbe_v1_house_proto_depIdxs = []int32{
 	32, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
@@ -2195,37 +2246,38 @@ var file_arbe_v1_house_proto_depIdxs = []int32{
 	30, // 24: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
 	31, // 25: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
 	38, // 26: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
-	2,  // 27: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
-	4,  // 28: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
-	6,  // 29: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
-	8,  // 30: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
-	10, // 31: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
-	12, // 32: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
-	14, // 33: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
-	17, // 34: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
-	19, // 35: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
-	21, // 36: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
-	23, // 37: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
-	25, // 38: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
-	27, // 39: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
-	3,  // 40: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
-	5,  // 41: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
-	7,  // 42: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
-	9,  // 43: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
-	11, // 44: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
-	13, // 45: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
-	15, // 46: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
-	18, // 47: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
-	20, // 48: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
-	22, // 49: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
-	24, // 50: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
-	26, // 51: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
-	28, // 52: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
-	40, // [40:53] is the sub-list for method output_type
-	27, // [27:40] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	39, // 27: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
+	2,  // 28: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
+	4,  // 29: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
+	6,  // 30: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
+	8,  // 31: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
+	10, // 32: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
+	12, // 33: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
+	14, // 34: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
+	17, // 35: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
+	19, // 36: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
+	21, // 37: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
+	23, // 38: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
+	25, // 39: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
+	27, // 40: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
+	3,  // 41: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
+	5,  // 42: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
+	7,  // 43: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
+	9,  // 44: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
+	11, // 45: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
+	13, // 46: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
+	15, // 47: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
+	18, // 48: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
+	20, // 49: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
+	22, // 50: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
+	24, // 51: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
+	26, // 52: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
+	28, // 53: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
+	41, // [41:54] is the sub-list for method output_type
+	28, // [28:41] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_house_proto_init() }
@@ -2234,6 +2286,7 @@ func file_arbe_v1_house_proto_init() {
 		return
 	}
 	file_arbe_v1_agent_proto_init()
+	file_arbe_v1_bot_proto_init()
 	file_arbe_v1_entry_proto_init()
 	file_arbe_v1_environment_proto_init()
 	file_arbe_v1_sandbox_proto_init()
@@ -2249,6 +2302,7 @@ func file_arbe_v1_house_proto_init() {
 		(*WatchHouseResponse_Rest)(nil),
 		(*WatchHouseResponse_CaughtUp)(nil),
 		(*WatchHouseResponse_Alive)(nil),
+		(*WatchHouseResponse_Bot)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -2465,6 +2465,156 @@ func (x *PiCompaction) GetTokensBefore() int64 {
 	return 0
 }
 
+// BotCreated says that a bot was created: "signal.house.bot_created".
+type BotCreated struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// How people mention it, without the @.
+	Handle string `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
+	Name   string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// The name of who created it.
+	By            string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BotCreated) Reset() {
+	*x = BotCreated{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BotCreated) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BotCreated) ProtoMessage() {}
+
+func (x *BotCreated) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BotCreated.ProtoReflect.Descriptor instead.
+func (*BotCreated) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *BotCreated) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *BotCreated) GetHandle() string {
+	if x != nil {
+		return x.Handle
+	}
+	return ""
+}
+
+func (x *BotCreated) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BotCreated) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+// BotChanged says that a bot or what wakes it was changed: "signal.house.bot_changed".
+type BotChanged struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	Handle  string                 `protobuf:"bytes,2,opt,name=handle,proto3" json:"handle,omitempty"`
+	Name    string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// What was changed, in words: "instructions", "model".
+	Changed []string `protobuf:"bytes,4,rep,name=changed,proto3" json:"changed,omitempty"`
+	// The name of who changed it.
+	By            string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BotChanged) Reset() {
+	*x = BotChanged{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BotChanged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BotChanged) ProtoMessage() {}
+
+func (x *BotChanged) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BotChanged.ProtoReflect.Descriptor instead.
+func (*BotChanged) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *BotChanged) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *BotChanged) GetHandle() string {
+	if x != nil {
+		return x.Handle
+	}
+	return ""
+}
+
+func (x *BotChanged) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BotChanged) GetChanged() []string {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
+func (x *BotChanged) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
 var File_arbe_v1_payload_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_payload_proto_rawDesc = "" +
@@ -2692,7 +2842,20 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x04turn\x18\x02 \x01(\tR\x04turn\x12\x18\n" +
 	"\asummary\x18\x03 \x01(\tR\asummary\x12$\n" +
 	"\x0efirst_kept_seq\x18\x04 \x01(\x03R\ffirstKeptSeq\x12#\n" +
-	"\rtokens_before\x18\x05 \x01(\x03R\ftokensBeforeB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
+	"\rtokens_before\x18\x05 \x01(\x03R\ftokensBefore\"c\n" +
+	"\n" +
+	"BotCreated\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x16\n" +
+	"\x06handle\x18\x02 \x01(\tR\x06handle\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02by\x18\x04 \x01(\tR\x02by\"}\n" +
+	"\n" +
+	"BotChanged\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x16\n" +
+	"\x06handle\x18\x02 \x01(\tR\x06handle\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x18\n" +
+	"\achanged\x18\x04 \x03(\tR\achanged\x12\x0e\n" +
+	"\x02by\x18\x05 \x01(\tR\x02byB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
 	file_arbe_v1_payload_proto_rawDescOnce sync.Once
@@ -2706,7 +2869,7 @@ func file_arbe_v1_payload_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_payload_proto_rawDescData
 }
 
-var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_arbe_v1_payload_proto_goTypes = []any{
 	(*Chat)(nil),                // 0: arbe.v1.Chat
 	(*Command)(nil),             // 1: arbe.v1.Command
@@ -2737,7 +2900,9 @@ var file_arbe_v1_payload_proto_goTypes = []any{
 	(*PiUsage)(nil),             // 26: arbe.v1.PiUsage
 	(*PiCost)(nil),              // 27: arbe.v1.PiCost
 	(*PiCompaction)(nil),        // 28: arbe.v1.PiCompaction
-	(*structpb.Value)(nil),      // 29: google.protobuf.Value
+	(*BotCreated)(nil),          // 29: arbe.v1.BotCreated
+	(*BotChanged)(nil),          // 30: arbe.v1.BotChanged
+	(*structpb.Value)(nil),      // 31: google.protobuf.Value
 }
 var file_arbe_v1_payload_proto_depIdxs = []int32{
 	15, // 0: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
@@ -2747,7 +2912,7 @@ var file_arbe_v1_payload_proto_depIdxs = []int32{
 	25, // 4: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
 	26, // 5: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
 	25, // 6: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
-	29, // 7: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
+	31, // 7: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
 	27, // 8: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
 	9,  // [9:9] is the sub-list for method output_type
 	9,  // [9:9] is the sub-list for method input_type
@@ -2767,7 +2932,7 @@ func file_arbe_v1_payload_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_payload_proto_rawDesc), len(file_arbe_v1_payload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

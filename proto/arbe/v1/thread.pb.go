@@ -578,6 +578,9 @@ type CreateThreadRequest struct {
 	EnvironmentId string   `protobuf:"bytes,7,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
 	Tags          []string `protobuf:"bytes,8,rep,name=tags,proto3" json:"tags,omitempty"`
 	Pinned        bool     `protobuf:"varint,9,opt,name=pinned,proto3" json:"pinned,omitempty"`
+	// With parent_agent_id: return the latest open direct message to that agent, if the house has one, instead of creating
+	// another thread. Several calls at once get the same thread.
+	Reuse         bool `protobuf:"varint,10,opt,name=reuse,proto3" json:"reuse,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -671,6 +674,13 @@ func (x *CreateThreadRequest) GetTags() []string {
 func (x *CreateThreadRequest) GetPinned() bool {
 	if x != nil {
 		return x.Pinned
+	}
+	return false
+}
+
+func (x *CreateThreadRequest) GetReuse() bool {
+	if x != nil {
+		return x.Reuse
 	}
 	return false
 }
@@ -2271,7 +2281,7 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\",\n" +
 	"\x06Parent\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\"\x83\x03\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\"\x99\x03\n" +
 	"\x13CreateThreadRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12*\n" +
 	"\x02id\x18\x02 \x01(\tB\x1a\xbaH\x17\xd8\x01\x01r\x122\x10^[a-z0-9]{8,32}$R\x02id\x12\x1c\n" +
@@ -2282,7 +2292,9 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x0eenvironment_id\x18\a \x01(\tB\a\xbaH\x04r\x02\x18@R\renvironmentId\x12$\n" +
 	"\x04tags\x18\b \x03(\tB\x10\xbaH\r\x92\x01\n" +
 	"\x102\"\x06r\x04\x10\x01\x18dR\x04tags\x12\x16\n" +
-	"\x06pinned\x18\t \x01(\bR\x06pinned\"?\n" +
+	"\x06pinned\x18\t \x01(\bR\x06pinned\x12\x14\n" +
+	"\x05reuse\x18\n" +
+	" \x01(\bR\x05reuse\"?\n" +
 	"\x14CreateThreadResponse\x12'\n" +
 	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"-\n" +
 	"\x10GetThreadRequest\x12\x19\n" +

@@ -2,6 +2,7 @@ import { createClient as createService, type Client as ServiceClient, type Inter
 
 import { AgentService } from "./gen/arbe/v1/agent_pb.js";
 import { ArtifactService } from "./gen/arbe/v1/artifact_pb.js";
+import { BotService } from "./gen/arbe/v1/bot_pb.js";
 import { CredentialService } from "./gen/arbe/v1/credential_pb.js";
 import { EntryService } from "./gen/arbe/v1/entry_pb.js";
 import { EnvironmentService } from "./gen/arbe/v1/environment_pb.js";
@@ -34,6 +35,7 @@ export type ClientOptions =
 export interface Client {
   readonly houses: ServiceClient<typeof HouseService>;
   readonly agents: ServiceClient<typeof AgentService>;
+  readonly bots: ServiceClient<typeof BotService>;
   readonly credentials: ServiceClient<typeof CredentialService>;
   readonly threads: ServiceClient<typeof ThreadService>;
   readonly entries: ServiceClient<typeof EntryService>;
@@ -90,6 +92,7 @@ export function createClient(options: ClientOptions): Client {
   return {
     houses,
     agents: createService(AgentService, transport),
+    bots: createService(BotService, transport),
     credentials: createService(CredentialService, transport),
     threads,
     entries,

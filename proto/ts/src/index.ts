@@ -29,6 +29,7 @@ export { Code, ConnectError } from "@connectrpc/connect";
 
 export * from "./gen/arbe/v1/agent_pb.js";
 export * from "./gen/arbe/v1/artifact_pb.js";
+export * from "./gen/arbe/v1/bot_pb.js";
 export * from "./gen/arbe/v1/credential_pb.js";
 export * from "./gen/arbe/v1/entry_pb.js";
 export * from "./gen/arbe/v1/environment_pb.js";

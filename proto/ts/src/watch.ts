@@ -75,6 +75,7 @@ function rowOf(event: WatchHouseResponse["event"]): { kind: string; id: string }
     case "thread":
     case "sandbox":
     case "environment":
+    case "bot":
       return { kind: event.case, id: event.value.id };
     case "member":
       return { kind: "member", id: event.value.agent?.id ?? "" };

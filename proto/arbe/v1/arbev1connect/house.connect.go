@@ -72,7 +72,7 @@ const (
 
 // HouseServiceClient is a client for the arbe.v1.HouseService service.
 type HouseServiceClient interface {
-	// CreateHouse creates a house with its primary thread and a default environment. The caller becomes its owner.
+	// CreateHouse creates a house with its primary thread, a default environment and the bot @arbe. The caller becomes its owner.
 	CreateHouse(context.Context, *v1.CreateHouseRequest) (*v1.CreateHouseResponse, error)
 	// GetHouse returns one of the caller's houses.
 	GetHouse(context.Context, *v1.GetHouseRequest) (*v1.GetHouseResponse, error)
@@ -341,7 +341,7 @@ func (c *houseServiceClient) WatchHouse(ctx context.Context, req *v1.WatchHouseR
 
 // HouseServiceHandler is an implementation of the arbe.v1.HouseService service.
 type HouseServiceHandler interface {
-	// CreateHouse creates a house with its primary thread and a default environment. The caller becomes its owner.
+	// CreateHouse creates a house with its primary thread, a default environment and the bot @arbe. The caller becomes its owner.
 	CreateHouse(context.Context, *v1.CreateHouseRequest) (*v1.CreateHouseResponse, error)
 	// GetHouse returns one of the caller's houses.
 	GetHouse(context.Context, *v1.GetHouseRequest) (*v1.GetHouseResponse, error)

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func bot(a *app) *cobra.Command {
+	return group(a, "bot", "List, show, create, edit and delete the bots of a house", botList, botShow, botCreate, botEdit, botDelete)
+}
+
+func allBots(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.Bot, error) {
+	return pages(func(token string) ([]*arbev1.Bot, string, error) {
+		page, err := c.Bots.ListBots(ctx, &arbev1.ListBotsRequest{HouseId: house, PageSize: 200, PageToken: token})
+		return page.GetBots(), page.GetNextPageToken(), err
+	})
+}
+
+// getBot returns the bot of a house that a person named by @handle, id or name.
+func (a *app) getBot(ctx context.Context, c *arbe.Client, house, ref string) (*arbev1.Bot, error) {
+	in, err := a.inHouse(ctx, c, house)
+	if err != nil {
+		return nil, err
+	}
+	id, err := a.find(ctx, c, botKind, in, ref)
+	if err != nil {
+		return nil, err
+	}
+	got, err := c.Bots.GetBot(ctx, &arbev1.GetBotRequest{HouseId: in, Which: &arbev1.GetBotRequest_Id{Id: id}})
+	return got.GetBot(), err
+}
+
+type botView struct {
+	ID           string        `json:"id"`
+	HouseID      string        `json:"house_id"`
+	Handle       string        `json:"handle"`
+	Name         string        `json:"name"`
+	Runtime      string        `json:"runtime"`
+	Instructions string        `json:"instructions,omitempty"`
+	Model        string        `json:"model,omitempty"`
+	Tools        []string      `json:"tools"` // always there; empty is no tool
+	Limits       botLimits     `json:"limits,omitzero"`
+	Policies     []botPolicyAs `json:"policies"`
+	CreatedAt    time.Time     `json:"created_at"`
+	UpdatedAt    time.Time     `json:"updated_at"`
+}
+
+type botPolicyAs struct {
+	ID      string          `json:"id"`
+	Name    string          `json:"name"`
+	Trigger string          `json:"trigger"`
+	Config  json.RawMessage `json:"config"`
+	Enabled bool            `json:"enabled"`
+}
+
+func viewBot(b *arbev1.Bot) botView {
+	v := botView{ID: b.GetId(), HouseID: b.GetHouseId(), Handle: b.GetHandle(), Name: b.GetName(), Runtime: b.GetRuntime(), Instructions: b.GetInstructions(),
+		Model: b.GetModel(), Tools: append([]string{}, b.GetTools()...), Limits: limitsOf(b.GetLimits()), Policies: []botPolicyAs{},
+		CreatedAt: b.GetCreatedAt().AsTime(), UpdatedAt: b.GetUpdatedAt().AsTime()}
+	for _, p := range b.GetPolicies() {
+		v.Policies = append(v.Policies, botPolicyAs{p.GetId(), p.GetName(), p.GetTrigger(), json.RawMessage(p.GetConfig()), p.GetEnabled()})
+	}
+	return v
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func botCreate(a *app) *cobra.Command {
+	var req arbev1.CreateBotRequest
+	var tools []string
+	cmd := &cobra.Command{
+		Use:   "create HANDLE",
+		Short: "Create a bot",
+		Long: "Create a bot, which people mention as @HANDLE. It answers mentions, and direct messages to it; arbe bot edit\n" +
+			"changes that. Only an owner of the house may create bots.",
+		Example: "  arbe bot create reviewer --model anthropic/claude-sonnet-4-5 --instructions 'Review what changed.'\n" +
+			"  arbe bot create reviewer --instructions - < reviewer.md",
+		Args: takes(1, 1, "a handle"),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
+			req.Handle = args[0]
+			if req.Instructions == "-" {
+				if req.Instructions, err = a.text("-"); err != nil {
+					return err
+				}
+			}
+			if tools != nil {
+				req.Tools = &arbev1.Names{}
+				for _, tool := range tools {
+					if tool = strings.TrimSpace(tool); tool != "" { // --tools "" is none
+						req.Tools.Values = append(req.Tools.Values, tool)
+					}
+				}
+			}
+			if req.HouseId, err = a.inHouse(ctx, c, req.HouseId); err != nil {
+				return err
+			}
+			created, err := c.Bots.CreateBot(ctx, &req)
+			if err != nil {
+				return err
+			}
+			b := created.GetBot()
+			return a.show(b.GetId(), viewBot(b), func() string { return "@" + b.GetHandle() + " " + b.GetId() })
+		}),
+	}
+	f := cmd.Flags()
+	a.houseFlag(cmd, &req.HouseId)
+	f.StringVar(&req.Name, "name", "", "its name, as pages show it (default: the handle)")
+	f.StringVar(&req.Instructions, "instructions", "", "what it is told before each turn; - reads them from stdin")
+	f.StringVar(&req.Model, "model", "", "provider/model (default: the house's)")
+	f.StringVar(&req.Runtime, "runtime", "pi", "coding agent that it runs: pi, codex or claude-code")
+	f.StringSliceVar(&tools, "tools", nil, "tools that it may use, separated by commas (default: all)")
+	a.completes(cmd, "tools", func(context.Context, *arbe.Client) ([]thing, error) {
+		return []thing{{"run_command", ""}, {"read_thread", ""}, {"list_threads", ""}, {"search_entries", ""}, {"create_thread", ""}, {"say", ""}}, nil
+	})
+	return cmd
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func botEdit(a *app) *cobra.Command {
+	var house string
+	cmd := &cobra.Command{
+		Use:   "edit BOT",
+		Short: "Edit a bot in your editor, or change it from stdin",
+		Long: "Edit a bot and what wakes it in $VISUAL or $EDITOR (default vi) or, when stdin is not a terminal, change it as\n" +
+			"stdin says, YAML or JSON as arbe bot show prints it. What the text leaves out stays as it is.",
+		Example: "  arbe bot edit @reviewer\n" +
+			"  echo 'model: openai/gpt-5' | arbe bot edit @reviewer",
+		Args:              takes(1, 1, "one bot, by @handle, id or name"),
+		ValidArgsFunction: a.proposesFirst(a.bots),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			b, err := a.getBot(ctx, c, house, args[0])
+			if err != nil {
+				return err
+			}
+			before, err := fileOf(b)
+			if err != nil {
+				return err
+			}
+			text, err := before.text()
+			if err != nil {
+				return err
+			}
+			// Ctrl-C must not cancel the change, because in an editor it is meant for the editor.
+			ctx = context.WithoutCancel(ctx)
+			return a.edit(edited{
+				noun: "bot", verb: "arbe bot edit @" + b.GetHandle(), text: text,
+				change: func(from io.Reader) error {
+					f, err := readBot(from)
+					if err != nil {
+						return err
+					}
+					return a.changeBot(ctx, c, b, f)
+				},
+				unchanged: func() error {
+					return a.show(b.GetId(), viewBot(b), func() string { return "unchanged @" + b.GetHandle() })
+				},
+			})
+		}),
+	}
+	a.houseFlag(cmd, &house)
+	return cmd
+}
+
+// changeBot makes a bot what its file says.
+func (a *app) changeBot(ctx context.Context, c *arbe.Client, b *arbev1.Bot, f botFile) error {
+	req := &arbev1.UpdateBotRequest{HouseId: b.GetHouseId(), Id: b.GetId(), Handle: f.Handle, Name: f.Name, Instructions: f.Instructions, Model: f.Model}
+	if f.Tools != nil {
+		req.Tools = &arbev1.Names{Values: *f.Tools}
+	}
+	if f.Limits != nil {
+		req.Limits = f.Limits.message()
+	}
+	if _, err := c.Bots.UpdateBot(ctx, req); err != nil {
+		return err
+	}
+	if f.Policies != nil {
+		if err := changePolicies(ctx, c, b, *f.Policies); err != nil {
+			return err
+		}
+	}
+	got, err := c.Bots.GetBot(ctx, &arbev1.GetBotRequest{HouseId: b.GetHouseId(), Which: &arbev1.GetBotRequest_Id{Id: b.GetId()}})
+	if err != nil {
+		return err
+	}
+	now := got.GetBot()
+	return a.show(now.GetId(), viewBot(now), func() string { return "changed @" + now.GetHandle() })
+}
+
+// changePolicies makes the policies of a bot what its file says. They are changed before others are deleted, so that a mistake
+// in one leaves the bot awake.
+func changePolicies(ctx context.Context, c *arbe.Client, b *arbev1.Bot, wanted []botWaker) error {
+	has := func(id string) bool {
+		return slices.ContainsFunc(b.GetPolicies(), func(p *arbev1.Policy) bool { return p.GetId() == id })
+	}
+	for _, w := range wanted {
+		config, err := w.config()
+		if err != nil {
+			return err
+		}
+		switch {
+		case w.ID == "":
+			_, err = c.Bots.CreatePolicy(ctx, &arbev1.CreatePolicyRequest{HouseId: b.GetHouseId(), BotId: b.GetId(), Name: w.Name, Trigger: w.Trigger,
+				Config: config, Disabled: w.Enabled != nil && !*w.Enabled})
+		case !has(w.ID):
+			err = fault.Newf(fault.NotFound, "leave the id out to add a policy", "policies: the bot has no policy %q", w.ID)
+		default:
+			_, err = c.Bots.UpdatePolicy(ctx, &arbev1.UpdatePolicyRequest{HouseId: b.GetHouseId(), Id: w.ID, Name: &w.Name, Trigger: &w.Trigger,
+				Config: &config, Enabled: w.Enabled})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, p := range b.GetPolicies() {
+		if slices.ContainsFunc(wanted, func(w botWaker) bool { return w.ID == p.GetId() }) {
+			continue
+		}
+		if _, err := c.Bots.DeletePolicy(ctx, &arbev1.DeletePolicyRequest{HouseId: b.GetHouseId(), Id: p.GetId()}); err != nil {
+			return err
+		}
+	}
+	return nil
+}

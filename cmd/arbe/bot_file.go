@@ -1,0 +1,103 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// botFile is a bot as a person edits it. A field that the file does not have is nil, and stays as it is.
+type botFile struct {
+	Handle       *string     `yaml:"handle,omitempty"`
+	Name         *string     `yaml:"name,omitempty"`
+	Instructions *string     `yaml:"instructions,omitempty"`
+	Model        *string     `yaml:"model,omitempty"`
+	Tools        *[]string   `yaml:"tools,omitempty"`
+	Limits       *botLimits  `yaml:"limits,omitempty"`
+	Policies     *[]botWaker `yaml:"policies,omitempty"`
+}
+
+// botLimits are the limits of a bot; 0 is the default.
+type botLimits struct {
+	TurnSteps    int32   `json:"turn_steps,omitempty" yaml:"turn_steps"`
+	TurnTokens   int64   `json:"turn_tokens,omitempty" yaml:"turn_tokens"`
+	TurnUSD      float64 `json:"turn_usd,omitempty" yaml:"turn_usd"`
+	TurnMinutes  int32   `json:"turn_minutes,omitempty" yaml:"turn_minutes"`
+	ThreadUSDDay float64 `json:"thread_usd_day,omitempty" yaml:"thread_usd_day"`
+}
+
+// botWaker is an activation policy of a bot.
+type botWaker struct {
+	ID      string         `yaml:"id,omitempty"`
+	Name    string         `yaml:"name"`
+	Trigger string         `yaml:"trigger"`
+	Config  map[string]any `yaml:"config"`
+	Enabled *bool          `yaml:"enabled"`
+}
+
+func limitsOf(l *arbev1.BotLimits) botLimits {
+	return botLimits{l.GetTurnSteps(), l.GetTurnTokens(), l.GetTurnUsd(), l.GetTurnMinutes(), l.GetThreadUsdDay()}
+}
+
+func (l botLimits) message() *arbev1.BotLimits {
+	return &arbev1.BotLimits{TurnSteps: l.TurnSteps, TurnTokens: l.TurnTokens, TurnUsd: l.TurnUSD, TurnMinutes: l.TurnMinutes, ThreadUsdDay: l.ThreadUSDDay}
+}
+
+func fileOf(b *arbev1.Bot) (botFile, error) {
+	f := botFile{Handle: new(b.GetHandle()), Name: new(b.GetName()), Instructions: new(b.GetInstructions()), Model: new(b.GetModel()),
+		Tools: new(append([]string{}, b.GetTools()...)), Limits: new(limitsOf(b.GetLimits())), Policies: &[]botWaker{}}
+	for _, p := range b.GetPolicies() {
+		w := botWaker{ID: p.GetId(), Name: p.GetName(), Trigger: p.GetTrigger(), Config: map[string]any{}, Enabled: new(p.GetEnabled())}
+		// Read as YAML, which JSON is too, so that a whole number stays one.
+		if err := yaml.Unmarshal([]byte(p.GetConfig()), &w.Config); err != nil {
+			return f, fault.Newf(fault.Internal, "edit it with another program", "the config of policy %s is not a JSON object", p.GetId()).Because(err)
+		}
+		*f.Policies = append(*f.Policies, w)
+	}
+	return f, nil
+}
+
+// config is the policy's config as the contract has it.
+func (w botWaker) config() (string, error) {
+	if w.Config == nil {
+		return "{}", nil
+	}
+	text, err := json.Marshal(w.Config)
+	if err != nil {
+		return "", fault.Newf(fault.Invalid, "use texts, numbers and lists", "policies: the config of %q cannot be sent", w.Name).Because(err)
+	}
+	return string(text), nil
+}
+
+// maxBotFile limits a bot's file: instructions have at most 64 KiB.
+const maxBotFile = 1 << 20
+
+func readBot(from io.Reader) (f botFile, err error) {
+	return f, readYAML(from, &f, maxBotFile, "the bot", "arbe bot show shows what a bot looks like")
+}
+
+// text is the file for an editor, with what each field is for.
+func (f botFile) text() ([]byte, error) {
+	var doc yaml.Node
+	if err := doc.Encode(f); err != nil {
+		return nil, err
+	}
+	comment(&doc, map[string]string{
+		"handle":       "people mention it as @handle",
+		"instructions": "what it is told before each turn",
+		"model":        "provider/model; empty is the default model of the house",
+		"tools":        "of run_command, read_thread, list_threads, search_entries, create_thread and say",
+		"limits":       "0 is the default",
+		"policies":     "what wakes it; one without an id is added, and one that is left out is deleted",
+		"trigger":      "mention, always or ambient",
+	})
+	var b bytes.Buffer
+	b.WriteString("# A bot. What the file leaves out stays as it is.\n")
+	err := writeYAML(&b, &doc)
+	return b.Bytes(), err
+}

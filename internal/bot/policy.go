@@ -1,0 +1,302 @@
+package bot
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// The triggers that this version knows.
+const (
+	// Mention: a text mentions the bot.
+	Mention = "mention"
+	// Always: each entry that is said, past the policy's cooldown.
+	Always = "always"
+	// Ambient: what is said, once people have been silent for a while and a model finds it relevant.
+	Ambient = "ambient"
+)
+
+const (
+	// MaxPolicies is how many policies a bot may have, MaxScope how many threads one of them may name.
+	MaxPolicies = 50
+	MaxScope    = 200
+	// maxConfig is the length of the longest config, in bytes.
+	maxConfig = 64 << 10
+	// maxWait is the longest delay or cooldown of a policy.
+	maxWait = 24 * time.Hour
+	// maxAmbientInstructions is the length of the longest instructions of an ambient policy, in bytes.
+	maxAmbientInstructions = 8 << 10
+)
+
+// Policy is an activation policy (seed 004): something that wakes a bot.
+type Policy struct {
+	// ID is empty for a policy that is not stored yet. Bot is the id of the bot that owns it.
+	ID, Bot string
+	// Name is for people.
+	Name string
+	// Trigger is [Mention], [Always], [Ambient] or another word, which this version stores and ignores.
+	Trigger string
+	// Config is a JSON object with what the trigger needs; see [Settings].
+	Config json.RawMessage
+	// Resources and Tools are the ids of what it is about. This version stores them.
+	Resources, Tools     []string
+	Enabled              bool
+	CreatedAt, UpdatedAt time.Time
+}
+
+// Settings is the config of a policy with a known trigger.
+type Settings struct {
+	// Scope are the ids of the threads in which it applies; empty for every thread of the house.
+	Scope []string `json:"scope_ids,omitempty"`
+	// Direct limits it to threads that are direct messages to the bot. Only [Always] has it.
+	Direct bool `json:"direct,omitempty"`
+	// DelayMS is how long people must have been silent, in milliseconds. Only [Ambient] has it, and needs it.
+	DelayMS int64 `json:"delay_ms,omitempty"`
+	// CooldownMS is how long after its last turn in a thread the bot stays silent there, in milliseconds. [Mention] has none.
+	CooldownMS int64 `json:"cooldown_ms,omitempty"`
+	// Instructions tell the model what is relevant. Only [Ambient] has them.
+	Instructions string `json:"instructions,omitempty"`
+}
+
+// Known reports whether this version acts on the policy's trigger.
+func (p Policy) Known() bool {
+	return p.Trigger == Mention || p.Trigger == Always || p.Trigger == Ambient
+}
+
+// Settings returns the config. The zero Settings are those of a policy whose trigger is not known.
+func (p Policy) Settings() (Settings, error) {
+	var s Settings
+	if !p.Known() || len(p.Config) == 0 {
+		return s, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(p.Config))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&s); err != nil {
+		return Settings{}, fault.Newf(fault.Invalid, "use scope_ids, and for always direct and cooldown_ms, for ambient delay_ms, cooldown_ms and instructions",
+			"config: it does not fit the trigger %s", p.Trigger).Because(err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return Settings{}, fault.New(fault.Invalid, "config: it is more than one JSON object", "send one JSON object")
+	}
+	return s, nil
+}
+
+// newPolicies are the policies of a new bot.
+var newPolicies = []Policy{
+	{Name: "mentions", Trigger: Mention, Config: json.RawMessage(`{}`), Enabled: true},
+	{Name: "direct messages", Trigger: Always, Config: json.RawMessage(`{"direct": true}`), Enabled: true},
+}
+
+// clean validates a policy and puts it into its stored form.
+func (p *Policy) clean() (err error) {
+	p.Trigger = strings.TrimSpace(p.Trigger)
+	if p.Name, err = entry.Name("name", p.Name, MaxName); err != nil {
+		return err
+	}
+	if p.Name == "" {
+		p.Name = p.Trigger
+	}
+	if len(p.Config) == 0 {
+		p.Config = json.RawMessage(`{}`)
+	}
+	switch {
+	case p.Trigger == "" || len(p.Trigger) > 60 || strings.Trim(p.Trigger, "abcdefghijklmnopqrstuvwxyz0123456789-") != "":
+		return fault.New(fault.Invalid, "trigger: it must be a word of small letters", "use mention, always or ambient")
+	case len(p.Config) > maxConfig:
+		return fault.Newf(fault.Invalid, "shorten it", "config: at most %d KiB", maxConfig>>10)
+	case !utf8.Valid(p.Config) || !json.Valid(p.Config) || !bytes.HasPrefix(bytes.TrimSpace(p.Config), []byte("{")):
+		return fault.New(fault.Invalid, "config: it is not a JSON object", `send one, such as {"scope_ids": ["…"]}`)
+	case bytes.Contains(p.Config, []byte(`\u0000`)):
+		return fault.New(fault.Invalid, `config: it has the character \u0000`, "leave it out")
+	}
+	if err := cleanIDs("resource_ids", p.Resources); err != nil {
+		return err
+	}
+	if err := cleanIDs("tool_ids", p.Tools); err != nil {
+		return err
+	}
+	p.Resources, p.Tools = append([]string{}, p.Resources...), append([]string{}, p.Tools...) // the database takes nil for null
+	s, err := p.Settings()
+	if err != nil {
+		return err
+	}
+	return s.validate(p.Trigger)
+}
+
+func cleanIDs(field string, ids []string) error {
+	if len(ids) > MaxScope {
+		return fault.Newf(fault.Invalid, "name fewer", "%s: at most %d", field, MaxScope)
+	}
+	if slices.ContainsFunc(ids, func(id string) bool { return id == "" || len(id) > 64 || strings.Trim(id, idLetters) != "" }) {
+		return fault.Newf(fault.Invalid, "use ids as lists show them", "%s: one of them is not an id", field)
+	}
+	return nil
+}
+
+const idLetters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_"
+
+// validate checks that settings have only what their trigger uses.
+func (s Settings) validate(trigger string) error {
+	if err := cleanIDs("config.scope_ids", s.Scope); err != nil {
+		return err
+	}
+	most := maxWait.Milliseconds()
+	switch {
+	case s.DelayMS < 0 || s.DelayMS > most:
+		return fault.Newf(fault.Invalid, "give milliseconds", "config.delay_ms: it must be from 0 to %d", most)
+	case s.CooldownMS < 0 || s.CooldownMS > most:
+		return fault.Newf(fault.Invalid, "give milliseconds", "config.cooldown_ms: it must be from 0 to %d", most)
+	case trigger == Mention && s.CooldownMS > 0:
+		return fault.New(fault.Invalid, "config.cooldown_ms: a mention is always answered", "leave it out")
+	case trigger != Always && s.Direct:
+		return fault.New(fault.Invalid, "config.direct: only the trigger always has it", "leave it out")
+	case trigger != Ambient && s.DelayMS > 0:
+		return fault.New(fault.Invalid, "config.delay_ms: only the trigger ambient has it", "leave it out")
+	case trigger != Ambient && s.Instructions != "":
+		return fault.New(fault.Invalid, "config.instructions: only the trigger ambient has them", "leave them out")
+	case trigger == Ambient && s.DelayMS == 0:
+		return fault.New(fault.Invalid, "config.delay_ms: it is missing", "say for how many milliseconds people must be silent, such as 30000")
+	case len(s.Instructions) > maxAmbientInstructions:
+		return fault.Newf(fault.Invalid, "shorten them", "config.instructions: at most %d KiB", maxAmbientInstructions>>10)
+	}
+	return nil
+}
+
+// PolicyChange describes a change of a policy. It leaves unchanged what is nil.
+type PolicyChange struct {
+	Name, Trigger    *string
+	Config           json.RawMessage
+	Resources, Tools *[]string
+	Enabled          *bool
+}
+
+// CreatePolicy gives a bot of the scope's house another policy. Its ID is ignored.
+func (b *Bots) CreatePolicy(ctx context.Context, scope db.Scope, p Policy) (made Policy, err error) {
+	err = b.db.In(ctx, scope, func(tx pgx.Tx) error {
+		of, err := b.lockTx(ctx, tx, scope.House, p.Bot)
+		if err != nil {
+			return err
+		}
+		if len(of.Policies) >= MaxPolicies {
+			return fault.Newf(fault.Exhausted, "delete one of them", "the bot already has %d policies", MaxPolicies)
+		}
+		if made, err = b.insertPolicy(ctx, tx, scope.House, p); err != nil {
+			return err
+		}
+		return b.recordChangeTx(ctx, tx, scope, of, []string{"policy " + made.Name + " (added)"})
+	})
+	return made, err
+}
+
+// EditPolicy changes a policy of the scope's house and returns it.
+func (b *Bots) EditPolicy(ctx context.Context, scope db.Scope, id string, c PolicyChange) (changed Policy, err error) {
+	err = b.db.In(ctx, scope, func(tx pgx.Tx) error {
+		was, err := b.lockPolicyTx(ctx, tx, scope.House, id)
+		if err != nil {
+			return err
+		}
+		now := was.apply(c)
+		if err := now.clean(); err != nil {
+			return err
+		}
+		r, err := b.q.UpdatePolicy(ctx, tx, query.UpdatePolicyParams{ID: id, HouseID: scope.House, Name: now.Name, Trigger: now.Trigger, Config: now.Config,
+			ResourceIds: now.Resources, ToolIds: now.Tools, Enabled: now.Enabled})
+		if err != nil {
+			return err
+		}
+		if changed = policyFromRow(r); was.same(changed) {
+			return nil
+		}
+		of, err := b.GetTx(ctx, tx, scope.House, was.Bot)
+		if err != nil {
+			return err
+		}
+		what := "policy " + changed.Name
+		if was.Enabled != changed.Enabled {
+			what += map[bool]string{true: " (on)", false: " (off)"}[changed.Enabled]
+		}
+		return b.recordChangeTx(ctx, tx, scope, of, []string{what})
+	})
+	return changed, err
+}
+
+// apply returns the policy after a change.
+func (p Policy) apply(c PolicyChange) Policy {
+	set(&p.Name, c.Name)
+	set(&p.Trigger, c.Trigger)
+	set(&p.Resources, c.Resources)
+	set(&p.Tools, c.Tools)
+	set(&p.Enabled, c.Enabled)
+	if c.Config != nil {
+		p.Config = c.Config
+	}
+	return p
+}
+
+// set sets a field to its new value; nil leaves it.
+func set[T any](field, to *T) {
+	if to != nil {
+		*field = *to
+	}
+}
+
+// same reports whether two states of a policy differ in nothing that people change.
+func (p Policy) same(q Policy) bool {
+	return p.Name == q.Name && p.Trigger == q.Trigger && bytes.Equal(p.Config, q.Config) && p.Enabled == q.Enabled &&
+		slices.Equal(p.Resources, q.Resources) && slices.Equal(p.Tools, q.Tools)
+}
+
+// DeletePolicy deletes a policy of the scope's house. Deleting one that does not exist succeeds.
+func (b *Bots) DeletePolicy(ctx context.Context, scope db.Scope, id string) error {
+	return b.db.In(ctx, scope, func(tx pgx.Tx) error {
+		was, err := b.lockPolicyTx(ctx, tx, scope.House, id)
+		if fault.CodeOf(err) == fault.NotFound {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		of, err := b.GetTx(ctx, tx, scope.House, was.Bot)
+		if err != nil {
+			return err
+		}
+		if err := b.q.DeletePolicy(ctx, tx, id, scope.House); err != nil {
+			return err
+		}
+		return b.recordChangeTx(ctx, tx, scope, of, []string{"policy " + was.Name + " (deleted)"})
+	})
+}
+
+func (b *Bots) lockPolicyTx(ctx context.Context, tx pgx.Tx, house, id string) (Policy, error) {
+	r, err := b.q.LockPolicy(ctx, tx, id, house)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Policy{}, fault.New(fault.NotFound, "there is no such policy in this house", "show the bot with: arbe bot show")
+	}
+	return policyFromRow(r), err
+}
+
+func (b *Bots) insertPolicy(ctx context.Context, tx pgx.Tx, house string, p Policy) (Policy, error) {
+	if err := p.clean(); err != nil {
+		return Policy{}, err
+	}
+	r, err := b.q.InsertPolicy(ctx, tx, query.InsertPolicyParams{HouseID: house, AgentID: p.Bot, Name: p.Name, Trigger: p.Trigger, Config: p.Config,
+		ResourceIds: p.Resources, ToolIds: p.Tools, Enabled: p.Enabled})
+	return policyFromRow(r), err
+}
+
+func policyFromRow(r query.ActivationPolicy) Policy {
+	return Policy{ID: r.ID, Bot: r.AgentID, Name: r.Name, Trigger: r.Trigger, Config: r.Config, Resources: r.ResourceIds, Tools: r.ToolIds,
+		Enabled: r.Enabled, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
+}

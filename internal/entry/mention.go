@@ -1,0 +1,237 @@
+package entry
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/yuin/goldmark/ast"
+	"github.com/yuin/goldmark/extension"
+	"github.com/yuin/goldmark/parser"
+	reader "github.com/yuin/goldmark/text"
+	"github.com/yuin/goldmark/util"
+)
+
+const (
+	// MaxHandle is the length of the longest handle, in characters.
+	MaxHandle = 39
+	// MaxMentions is how many mentions of one text count. A text that mentions more is a mistake or an attack.
+	MaxMentions = 50
+	// maxParsed is the length of the longest text whose Markdown is parsed for mentions, in bytes. Some texts take a time
+	// that grows with the square of their length, and longer ones are mostly pasted output.
+	maxParsed = 8 << 10
+	// maxNesting is how many quotes and lists a line may open in a text that is parsed, because nested ones are expensive.
+	maxNesting = 40
+)
+
+// IsHandle reports whether s is a handle: 1 to [MaxHandle] small letters, digits and hyphens of ASCII, with no hyphen at
+// either end.
+func IsHandle(s string) bool {
+	return s != "" && len(s) <= MaxHandle && s[0] != '-' && s[len(s)-1] != '-' &&
+		strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}
+
+// Mentions returns the handles that a chat's text mentions as @handle, in small letters, each once, in the order of the
+// text. It returns at most [MaxMentions], and nil if there are none; whether anybody has such a handle is not known here.
+//
+// The text is read as the Markdown that a page shows. A mention counts where the writer speaks: not in code, quotes, HTML,
+// URLs, e-mail addresses, images and the destinations of links, and not behind a backslash. A text of more than 8 KiB is
+// read by its lines instead, with simpler rules for the same things. The time is linear in the length of the text, but for
+// that limit.
+func Mentions(text string) []string {
+	if !strings.Contains(text, "@") || !mayMention(text) {
+		return nil
+	}
+	source := []byte(text)
+	m := &mentions{source: source}
+	if len(text) <= maxParsed && shallow(text) {
+		m.parse()
+	} else {
+		m.readLines()
+	}
+	return m.handles
+}
+
+// mentions collects the handles of one text.
+type mentions struct {
+	source  []byte
+	handles []string
+}
+
+// markdown parses what decides whether a mention counts, and nothing else: emphasis and tables do not.
+var markdown = sync.OnceValue(func() parser.Parser {
+	return parser.NewParser(
+		parser.WithBlockParsers(parser.DefaultBlockParsers()...),
+		parser.WithInlineParsers(
+			util.Prioritized(parser.NewCodeSpanParser(), 100), util.Prioritized(parser.NewLinkParser(), 200),
+			util.Prioritized(parser.NewAutoLinkParser(), 300), util.Prioritized(parser.NewRawHTMLParser(), 400),
+			util.Prioritized(extension.NewLinkifyParser(), 999),
+		),
+		parser.WithParagraphTransformers(parser.DefaultParagraphTransformers()...),
+	)
+})
+
+func (m *mentions) parse() {
+	_ = ast.Walk(markdown().Parse(reader.NewReader(m.source)), func(n ast.Node, entering bool) (ast.WalkStatus, error) {
+		if !entering {
+			return ast.WalkContinue, nil
+		}
+		switch n := n.(type) {
+		case *ast.Blockquote, *ast.CodeSpan, *ast.Image, *ast.AutoLink, *ast.RawHTML, *ast.HTMLBlock, *ast.CodeBlock, *ast.FencedCodeBlock:
+			return ast.WalkSkipChildren, nil
+		case *ast.Text:
+			m.scan(n.Segment.Start, n.Segment.Stop)
+		}
+		return ast.WalkContinue, nil
+	})
+}
+
+// scan adds the mentions that begin between two positions of the source, if they are there as words: the characters
+// around one must not make it a part of an address, a path or a longer word.
+func (m *mentions) scan(from, to int) {
+	for at := from; at < to && len(m.handles) < MaxMentions; at++ {
+		if m.source[at] != '@' {
+			continue
+		}
+		handle, end := handleAt(m.source[:to], at+1)
+		if handle == "" || !startsWord(m.source[:at]) || !endsWord(m.source[end:]) {
+			continue
+		}
+		if !slices.Contains(m.handles, handle) {
+			m.handles = append(m.handles, handle)
+		}
+	}
+}
+
+// handleAt returns the longest handle at a position, in small letters, and its end; "" if there is none.
+func handleAt(source []byte, at int) (handle string, end int) {
+	for end = at; end < len(source) && isHandleByte(source[end]) && end-at <= MaxHandle; end++ {
+	}
+	for end > at && source[end-1] == '-' { // as in "@arbe - look"
+		end--
+	}
+	if handle = strings.ToLower(string(source[at:end])); !IsHandle(handle) {
+		return "", end
+	}
+	return handle, end
+}
+
+func isHandleByte(c byte) bool {
+	return c == '-' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
+
+// startsWord reports whether a mention may stand after this text.
+func startsWord(before []byte) bool {
+	before = bytes.TrimRight(before, "_") // which may be emphasis
+	r, size := utf8.DecodeLastRune(before)
+	return size == 0 || !isWord(r) && !strings.ContainsRune("@/\\`.-+=&?#%$", r)
+}
+
+// endsWord reports whether a mention may stand before this text.
+func endsWord(after []byte) bool {
+	after = bytes.TrimLeft(after, "_")
+	r, size := utf8.DecodeRune(after)
+	switch {
+	case size == 0:
+		return true
+	case r == '/': // as in @scope/package
+		next, _ := utf8.DecodeRune(after[size:])
+		return !isWord(next)
+	}
+	return r != '@' && !isWord(r) // not as in @user@host
+}
+
+func isWord(r rune) bool {
+	return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.Is(unicode.Mn, r) || unicode.Is(unicode.Cf, r)
+}
+
+// mayMention reports whether any @ is followed by what may be a handle.
+func mayMention(text string) bool {
+	for {
+		_, rest, found := strings.Cut(text, "@")
+		if !found {
+			return false
+		}
+		if rest != "" && rest[0] != '-' && isHandleByte(rest[0]) {
+			return true
+		}
+		text = rest
+	}
+}
+
+// shallow reports whether no line of a text opens many quotes or lists. Indentation counts, because it keeps them open.
+func shallow(text string) bool {
+	for line := range strings.Lines(text) {
+		head := line[:len(line)-len(strings.TrimLeft(line, " \t>-+*.)0123456789"))]
+		if marks := strings.Count(head, ">") + strings.Count(head, " ")/2 + 2*strings.Count(head, "\t"); marks > maxNesting {
+			return false
+		}
+	}
+	return true
+}
+
+// readLines reads a text without parsing it: a line is quoted, in a fenced block, indented code, or the writer's own words
+// with code between backticks.
+func (m *mentions) readLines() {
+	fence := ""
+	at := 0
+	for line := range strings.Lines(string(m.source)) {
+		from := at
+		at += len(line)
+		trimmed := strings.TrimLeft(line, " \t")
+		mark := fenceOf(trimmed)
+		switch {
+		case fence != "":
+			if strings.HasPrefix(mark, fence) && strings.TrimSpace(strings.TrimLeft(trimmed, fence[:1])) == "" {
+				fence = ""
+			}
+		case mark != "":
+			fence = mark
+		case strings.HasPrefix(trimmed, ">"), strings.HasPrefix(trimmed, "<"), strings.HasPrefix(line, "    "), strings.HasPrefix(line, "\t"):
+		default:
+			m.readLine(from, at)
+		}
+	}
+}
+
+// readLine scans what of a line is not between backticks and not in a URL.
+func (m *mentions) readLine(from, to int) {
+	code := false
+	for from < to {
+		end := from
+		for end < to && m.source[end] != '`' {
+			end++
+		}
+		if !code {
+			m.readWords(from, end)
+		}
+		code, from = !code, end+1
+	}
+}
+
+// readWords scans the words of a piece of a line that are no URLs and no destinations of links.
+func (m *mentions) readWords(from, to int) {
+	for from < to {
+		end := from
+		for end < to && m.source[end] != ' ' && m.source[end] != '\t' {
+			end++
+		}
+		if word := string(m.source[from:end]); !strings.Contains(word, "://") && !strings.Contains(word, "](") && !strings.HasPrefix(word, "www.") {
+			m.scan(from, end)
+		}
+		from = end + 1
+	}
+}
+
+// fenceOf returns the backticks or tildes with which a line opens or closes a code block; "" if it does not.
+func fenceOf(line string) string {
+	for _, c := range []string{"`", "~"} {
+		if mark := line[:len(line)-len(strings.TrimLeft(line, c))]; len(mark) >= 3 {
+			return mark
+		}
+	}
+	return ""
+}

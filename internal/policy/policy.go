@@ -1,0 +1,185 @@
+// Package policy decides which bots an entry wakes. It is pure: it reads no database and no clock, so that whoever decides
+// about an entry again, on any server, decides the same.
+//
+// [Select] looks at each bot of the house on its own, and returns at most one decision for it. What may happen:
+//
+//   - A mention is always answered. "always" is answered past its cooldown, "ambient" after a delay.
+//   - A bot that works in the thread already is told what was said: the entry is steered into its turn.
+//   - A bot never wakes itself. What bots say to each other wakes them only with a pause between, and at most eight times in
+//     a row, so that bots cannot talk to each other for ever.
+//
+// A bot to which an entry means nothing has no decision. A decision to skip is for a bot that people may have expected to
+// answer; its [Reason] says why it does not.
+package policy
+
+import (
+	"slices"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/bot"
+)
+
+const (
+	// MaxChain is how many answers bots may give in a row, beginning with the one to a person.
+	MaxChain = 8
+	// BotCooldown is how long after its last turn in a thread a bot is not woken by another bot.
+	BotCooldown = 5 * time.Second
+)
+
+// Kind is what wrote an entry.
+type Kind string
+
+// The kinds.
+const (
+	Human Kind = "human"
+	Bot   Kind = "bot"
+)
+
+// Trigger is a chat entry that was said in a thread.
+type Trigger struct {
+	// Thread is the thread's id.
+	Thread string
+	// Author is the agent who wrote it, AuthorKind what they are.
+	Author     string
+	AuthorKind Kind
+	// Mentions are the handles in its text; see entry.Mentions.
+	Mentions []string
+	// Direct is the agent to whom the thread is a direct message; empty if it is none.
+	Direct string
+	// Chain is how many answers bots have given in a row up to this entry, itself included: 0 for an entry of a person, and 1
+	// for the answer of a bot to it.
+	Chain int
+}
+
+// State is what a bot does in the thread of a trigger.
+type State struct {
+	// LastTurn is when its last turn in the thread ended; zero if it had none.
+	LastTurn time.Time
+	// Active says that a turn of it runs there, Waiting that an ambient turn waits for silence.
+	Active, Waiting bool
+	// Now is the time of the decision.
+	Now time.Time
+}
+
+// Action is what to do.
+type Action string
+
+// The actions.
+const (
+	// Fire: begin a turn now.
+	Fire Action = "fire"
+	// Steer: tell the turn that runs.
+	Steer Action = "steer"
+	// Delay: begin a turn once people have been silent for [Decision.After]. A turn that waits already waits anew.
+	Delay Action = "delay"
+	// Skip: do nothing, and say why.
+	Skip Action = "skip"
+)
+
+// Decision is what an entry means for a bot.
+type Decision struct {
+	// Bot is the bot's id, and Policy the id of the policy that matched; empty if none did.
+	Bot, Policy string
+	Action      Action
+	// After is the delay of Delay.
+	After  time.Duration
+	Reason Reason
+}
+
+// Select returns the decisions about a trigger in the order of the roster: at most one for each bot. state has the state of
+// the bots by id; one without a state has not worked in the thread.
+func Select(t Trigger, roster []bot.Bot, state map[string]State) []Decision {
+	var decisions []Decision
+	for _, b := range roster {
+		if b.ID == t.Author || t.Author == "" { // arbe itself says nothing that is to be answered
+			continue
+		}
+		if d, matters := decide(t, b, state[b.ID]); matters {
+			decisions = append(decisions, d)
+		}
+	}
+	return decisions
+}
+
+// decide returns the decision about one bot: the best of those of its policies.
+func decide(t Trigger, b bot.Bot, s State) (best Decision, matters bool) {
+	mentioned := slices.Contains(t.Mentions, b.Handle)
+	if mentioned {
+		best, matters = Decision{Bot: b.ID, Action: Skip, Reason: NoPolicy}, true
+	}
+	for _, p := range b.Policies {
+		d, matches := match(t, b, p, mentioned)
+		if !matches {
+			continue
+		}
+		if d.Action != Skip {
+			d = limit(t, p, s, d)
+		}
+		if !matters || better(d, best) {
+			best, matters = d, true
+		}
+	}
+	return best, matters
+}
+
+// match returns what one policy means for a trigger, whatever the bot does now.
+func match(t Trigger, b bot.Bot, p bot.Policy, mentioned bool) (d Decision, matches bool) {
+	settings, err := p.Settings()
+	if err != nil || !p.Known() {
+		return d, false // written by another version
+	}
+	d = Decision{Bot: b.ID, Policy: p.ID}
+	inScope := len(settings.Scope) == 0 || slices.Contains(settings.Scope, t.Thread)
+	if p.Trigger == bot.Mention {
+		switch {
+		case !mentioned:
+			return d, false
+		case !p.Enabled: // whoever mentions a bot wonders why it is silent
+			d.Action, d.Reason = Skip, Disabled
+		case !inScope:
+			d.Action, d.Reason = Skip, Scope
+		default:
+			d.Action, d.Reason = Fire, Mention
+		}
+		return d, true
+	}
+	if !p.Enabled || !inScope || settings.Direct && t.Direct != b.ID {
+		return d, false
+	}
+	if p.Trigger == bot.Always {
+		d.Action, d.Reason = Fire, Always
+		return d, true
+	}
+	d.Action, d.Reason, d.After = Delay, Ambient, milliseconds(settings.DelayMS)
+	return d, d.After > 0 && t.AuthorKind == Human // because it waits for people to be silent
+}
+
+// limit applies what the bot does now, and the rules for entries of bots.
+func limit(t Trigger, p bot.Policy, s State, d Decision) Decision {
+	settings, _ := p.Settings()
+	cooldown := milliseconds(settings.CooldownMS)
+	if t.AuthorKind == Bot {
+		cooldown = max(cooldown, BotCooldown)
+	}
+	switch {
+	case t.AuthorKind == Bot && t.Chain >= MaxChain:
+		return Decision{Bot: d.Bot, Policy: d.Policy, Action: Skip, Reason: Chain}
+	case s.Active:
+		return Decision{Bot: d.Bot, Policy: d.Policy, Action: Steer, Reason: Steered}
+	case !s.LastTurn.IsZero() && s.Now.Sub(s.LastTurn) < cooldown:
+		return Decision{Bot: d.Bot, Policy: d.Policy, Action: Skip, Reason: Cooldown}
+	}
+	return d
+}
+
+// better reports whether a decision is to be taken instead of another one about the same bot: to answer rather than to wait,
+// to wait less, and to be silent for the reason that is nearest to an answer.
+func better(d, than Decision) bool {
+	rank := func(d Decision) int { return slices.Index(preferred, d.Reason) }
+	if d.Action == Delay && than.Action == Delay {
+		return d.After < than.After
+	}
+	return rank(d) < rank(than)
+}
+
+func milliseconds(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

@@ -1,0 +1,247 @@
+package policy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/policy"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func on(id, trigger, config string) bot.Policy {
+	return bot.Policy{ID: id, Trigger: trigger, Config: json.RawMessage(config), Enabled: true}
+}
+
+func off(p bot.Policy) bot.Policy {
+	p.Enabled = false
+	return p
+}
+
+// ago is the state of a bot whose last turn ended so long ago.
+func ago(d time.Duration) policy.State { return policy.State{LastTurn: now.Add(-d), Now: now} }
+
+func TestSelect(t *testing.T) {
+	t.Parallel()
+	var (
+		mention = on("m", bot.Mention, `{}`)
+		direct  = on("d", bot.Always, `{"direct": true}`)
+		always  = on("a", bot.Always, `{"cooldown_ms": 60000}`)
+		ambient = on("l", bot.Ambient, `{"delay_ms": 30000, "cooldown_ms": 60000}`)
+		here    = on("h", bot.Mention, `{"scope_ids": ["t1", "t2"]}`)
+		there   = on("t", bot.Mention, `{"scope_ids": ["t2"]}`)
+	)
+	person := policy.Trigger{Thread: "t1", Author: "ada", AuthorKind: policy.Human}
+	program := policy.Trigger{Thread: "t1", Author: "other", AuthorKind: policy.Bot, Chain: 1}
+	with := func(t policy.Trigger, change func(*policy.Trigger)) policy.Trigger { change(&t); return t }
+	mentions := func(t policy.Trigger) policy.Trigger {
+		return with(t, func(t *policy.Trigger) { t.Mentions = []string{"other", "bob"} })
+	}
+	fresh, active := policy.State{Now: now}, policy.State{Now: now, Active: true}
+	for _, c := range []struct {
+		name     string
+		trigger  policy.Trigger
+		policies []bot.Policy
+		state    policy.State
+		want     string // action, policy and reason; empty for no decision
+	}{
+		// mention
+		{"a mention", mentions(person), []bot.Policy{mention}, fresh, "fire m mention"},
+		{"no mention", person, []bot.Policy{mention, direct}, fresh, ""},
+		{"a mention right after an answer", mentions(person), []bot.Policy{mention}, ago(0), "fire m mention"},
+		{"a mention while it works", mentions(person), []bot.Policy{mention}, active, "steer m steered"},
+		{"a mention while it waits", mentions(person), []bot.Policy{mention}, policy.State{Now: now, Waiting: true}, "fire m mention"},
+		{"a mention in scope", mentions(person), []bot.Policy{here}, fresh, "fire h mention"},
+		{"a mention out of scope", mentions(person), []bot.Policy{there}, fresh, "skip t scope"},
+		{"a mention that is turned off", mentions(person), []bot.Policy{off(mention)}, fresh, "skip m disabled"},
+		{"a mention that is turned off, out of scope, and on", mentions(person), []bot.Policy{off(mention), there, here}, fresh, "fire h mention"},
+		{"a mention that is turned off, and out of scope", mentions(person), []bot.Policy{off(mention), there}, fresh, "skip t scope"},
+		{"a mention without a policy", mentions(person), nil, fresh, "skip  no_policy"},
+		{"a mention without a policy, in a direct message", with(mentions(person), func(t *policy.Trigger) { t.Direct = "bob-id" }), []bot.Policy{direct}, fresh, "fire d always"},
+		{"a mention with a config that cannot be read", mentions(person), []bot.Policy{on("x", bot.Mention, `{"future": 1}`)}, fresh, "skip  no_policy"},
+		// always
+		{"always", person, []bot.Policy{always}, fresh, "fire a always"},
+		{"always, past the cooldown", person, []bot.Policy{always}, ago(time.Minute), "fire a always"},
+		{"always, in the cooldown", person, []bot.Policy{always}, ago(time.Minute - 1), "skip a cooldown"},
+		{"always, while it works", person, []bot.Policy{always}, policy.State{LastTurn: now, Now: now, Active: true}, "steer a steered"},
+		{"always, turned off", person, []bot.Policy{off(always)}, fresh, ""},
+		{"always, elsewhere", person, []bot.Policy{on("a", bot.Always, `{"scope_ids": ["t9"]}`)}, fresh, ""},
+		{"always, and mentioned in the cooldown", mentions(person), []bot.Policy{always, mention}, ago(0), "fire m mention"},
+		{"always, twice, of which one is past its cooldown", person, []bot.Policy{always, on("b", bot.Always, `{}`)}, ago(0), "fire b always"},
+		{"a direct message", with(person, func(t *policy.Trigger) { t.Direct = "bob-id" }), []bot.Policy{mention, direct}, ago(0), "fire d always"},
+		{"a direct message to another bot", with(person, func(t *policy.Trigger) { t.Direct = "other" }), []bot.Policy{mention, direct}, fresh, ""},
+		// ambient
+		{"ambient", person, []bot.Policy{ambient}, fresh, "delay l ambient 30s"},
+		{"ambient, while it waits", person, []bot.Policy{ambient}, policy.State{Now: now, Waiting: true}, "delay l ambient 30s"},
+		{"ambient, in the cooldown", person, []bot.Policy{ambient}, ago(time.Second), "skip l cooldown"},
+		{"ambient, while it works", person, []bot.Policy{ambient}, active, "steer l steered"},
+		{"ambient, of a bot", program, []bot.Policy{ambient}, fresh, ""},
+		{"ambient, and mentioned", mentions(person), []bot.Policy{ambient, mention}, fresh, "fire m mention"},
+		{"ambient, twice", person, []bot.Policy{ambient, on("k", bot.Ambient, `{"delay_ms": 5000}`)}, fresh, "delay k ambient 5s"},
+		{"ambient, and always in its cooldown", person, []bot.Policy{on("k", bot.Ambient, `{"delay_ms": 5000}`), always}, ago(0), "delay k ambient 5s"},
+		// what bots say
+		{"a mention by a bot", mentions(program), []bot.Policy{mention}, fresh, "fire m mention"},
+		{"a mention by a bot, right after an answer", mentions(program), []bot.Policy{mention}, ago(policy.BotCooldown - 1), "skip m cooldown"},
+		{"a mention by a bot, later", mentions(program), []bot.Policy{mention}, ago(policy.BotCooldown), "fire m mention"},
+		{"a mention by a bot, while it works", mentions(program), []bot.Policy{mention}, active, "steer m steered"},
+		{"always, after a bot", program, []bot.Policy{always}, ago(10 * time.Second), "skip a cooldown"},
+		{"the last of a chain", with(mentions(program), func(t *policy.Trigger) { t.Chain = policy.MaxChain - 1 }), []bot.Policy{mention}, fresh, "fire m mention"},
+		{"one too many of a chain", with(mentions(program), func(t *policy.Trigger) { t.Chain = policy.MaxChain }), []bot.Policy{mention}, fresh, "skip m chain"},
+		{"one too many, while it works", with(mentions(program), func(t *policy.Trigger) { t.Chain = policy.MaxChain }), []bot.Policy{mention}, active, "skip m chain"},
+		{"a person ends a chain", with(mentions(person), func(t *policy.Trigger) { t.Chain = policy.MaxChain }), []bot.Policy{mention}, fresh, "fire m mention"},
+		// nobody
+		{"itself", with(mentions(program), func(t *policy.Trigger) { t.Author = "bob-id" }), []bot.Policy{mention, always}, fresh, ""},
+		{"arbe itself", with(mentions(person), func(t *policy.Trigger) { t.Author = "" }), []bot.Policy{mention, always}, fresh, ""},
+		{"a trigger of the future", mentions(person), []bot.Policy{on("c", "cron", `{"expression": "0 * * * *"}`), mention}, fresh, "fire m mention"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := ""
+			for _, d := range policy.Select(c.trigger, []bot.Bot{{ID: "bob-id", Handle: "bob", Policies: c.policies}}, map[string]policy.State{"bob-id": c.state}) {
+				got += fmt.Sprintf("%s %s %s", d.Action, d.Policy, d.Reason)
+				if d.After > 0 {
+					got += " " + d.After.String()
+				}
+				if d.Bot != "bob-id" {
+					t.Errorf("it is about %q", d.Bot)
+				}
+			}
+			if got != c.want {
+				t.Errorf("it is %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestSeveralBotsAnswer(t *testing.T) {
+	t.Parallel()
+	mention := []bot.Policy{on("m", bot.Mention, `{}`)}
+	roster := []bot.Bot{{ID: "1", Handle: "ann", Policies: mention}, {ID: "2", Handle: "bob", Policies: mention}, {ID: "3", Handle: "cyd", Policies: mention}}
+	got := policy.Select(policy.Trigger{Thread: "t", Author: "ada", AuthorKind: policy.Human, Mentions: []string{"cyd", "nobody", "ann"}}, roster, nil)
+	want := []policy.Decision{{Bot: "1", Policy: "m", Action: policy.Fire, Reason: policy.Mention}, {Bot: "3", Policy: "m", Action: policy.Fire, Reason: policy.Mention}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("they are %v", got)
+	}
+}
+
+// world is a house at random.
+func world(r *rand.Rand) (policy.Trigger, []bot.Bot, map[string]policy.State) {
+	configs := map[string][]string{
+		bot.Mention: {``, `{}`, `{"scope_ids": ["t0"]}`, `{"scope_ids": ["t1", "t2"]}`, `{"direct": 5}`},
+		bot.Always:  {`{}`, `{"direct": true}`, `{"cooldown_ms": 3000}`, `{"scope_ids": ["t0"], "cooldown_ms": 86400000}`},
+		bot.Ambient: {`{"delay_ms": 1000}`, `{"delay_ms": 5000, "cooldown_ms": 1000}`, `null`},
+		"cron":      {`{}`, `[]`},
+	}
+	triggers := []string{bot.Mention, bot.Always, bot.Ambient, "cron"}
+	var roster []bot.Bot
+	state := map[string]policy.State{}
+	for i := range r.IntN(6) {
+		b := bot.Bot{ID: fmt.Sprint(i), Handle: fmt.Sprint("bot", i)}
+		for j := range r.IntN(5) {
+			trigger := triggers[r.IntN(len(triggers))]
+			p := on(fmt.Sprintf("%d.%d", i, j), trigger, configs[trigger][r.IntN(len(configs[trigger]))])
+			p.Enabled = r.IntN(4) > 0
+			b.Policies = append(b.Policies, p)
+		}
+		roster = append(roster, b)
+		if r.IntN(2) == 0 {
+			state[b.ID] = policy.State{Now: now, Active: r.IntN(3) == 0, Waiting: r.IntN(3) == 0, LastTurn: now.Add(-time.Duration(r.IntN(8000)) * time.Millisecond)}
+		}
+	}
+	t := policy.Trigger{Thread: fmt.Sprint("t", r.IntN(3)), AuthorKind: policy.Human, Author: "ada", Chain: r.IntN(10)}
+	if r.IntN(2) == 0 {
+		t.AuthorKind, t.Author = policy.Bot, fmt.Sprint(r.IntN(7))
+	}
+	for i := range r.IntN(8) {
+		t.Mentions = append(t.Mentions, fmt.Sprint("bot", i))
+	}
+	if r.IntN(3) == 0 {
+		t.Direct = fmt.Sprint(r.IntN(6))
+	}
+	return t, roster, state
+}
+
+// Whatever the house is like: nobody wakes themselves, everybody is decided about once, in the order of the roster, with a
+// reason that can be explained, and a repetition decides the same.
+func TestWhatHoldsInEveryHouse(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20_000) {
+		trigger, roster, state := world(rand.New(rand.NewPCG(seed, 1)))
+		decisions := policy.Select(trigger, roster, state)
+		if again := policy.Select(trigger, roster, state); !reflect.DeepEqual(decisions, again) {
+			t.Fatalf("seed %d: %v, and then %v", seed, decisions, again)
+		}
+		last := -1
+		for _, d := range decisions {
+			at := slices.IndexFunc(roster, func(b bot.Bot) bool { return b.ID == d.Bot })
+			mentioned := slices.Contains(trigger.Mentions, roster[at].Handle)
+			wakes := d.Action == policy.Fire || d.Action == policy.Steer || d.Action == policy.Delay
+			switch {
+			case d.Bot == trigger.Author:
+				t.Fatalf("seed %d: the author is decided about", seed)
+			case at <= last:
+				t.Fatalf("seed %d: %v are not one for each bot, in order", seed, decisions)
+			case policy.Explain(d.Reason) == policy.Explain("?"):
+				t.Fatalf("seed %d: %q is not explained", seed, d.Reason)
+			case wakes && trigger.AuthorKind == policy.Bot && trigger.Chain >= policy.MaxChain:
+				t.Fatalf("seed %d: a chain goes on: %v", seed, d)
+			case d.Action == policy.Fire && state[d.Bot].Active:
+				t.Fatalf("seed %d: two turns of one bot at once", seed)
+			case d.Action == policy.Steer && !state[d.Bot].Active:
+				t.Fatalf("seed %d: it is steered into no turn", seed)
+			case (d.After > 0) != (d.Action == policy.Delay):
+				t.Fatalf("seed %d: %v", seed, d)
+			case wakes && d.Policy == "":
+				t.Fatalf("seed %d: no policy wakes it: %v", seed, d)
+			case wakes && !roster[at].Policies[slices.IndexFunc(roster[at].Policies, func(p bot.Policy) bool { return p.ID == d.Policy })].Enabled:
+				t.Fatalf("seed %d: a policy that is off wakes it: %v", seed, d)
+			case d.Reason == policy.Mention && !mentioned:
+				t.Fatalf("seed %d: it was not mentioned: %v", seed, d)
+			}
+			last = at
+		}
+	}
+}
+
+// Bots that always answer each other stop.
+func TestChainsEnd(t *testing.T) {
+	t.Parallel()
+	always := []bot.Policy{on("a", bot.Always, `{}`), on("m", bot.Mention, `{}`)}
+	roster := []bot.Bot{{ID: "1", Handle: "ann", Policies: always}, {ID: "2", Handle: "bob", Policies: always}}
+	trigger := policy.Trigger{Thread: "t", Author: "ada", AuthorKind: policy.Human}
+	answers := 0
+	for range 100 {
+		fired := ""
+		for _, d := range policy.Select(trigger, roster, nil) {
+			if d.Action == policy.Fire {
+				fired = d.Bot
+			}
+		}
+		if fired == "" {
+			break
+		}
+		answers++
+		trigger = policy.Trigger{Thread: "t", Author: fired, AuthorKind: policy.Bot, Mentions: []string{"ann", "bob"}, Chain: trigger.Chain + 1}
+	}
+	if answers != policy.MaxChain {
+		t.Errorf("%d answers were given, want %d", answers, policy.MaxChain)
+	}
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	for _, r := range []policy.Reason{policy.Mention, policy.Always, policy.Ambient, policy.Steered, policy.Cooldown, policy.Chain, policy.Scope, policy.Disabled,
+		policy.NoPolicy, policy.Self, policy.NotMentioned} {
+		if text := policy.Explain(r); len(text) < 10 || text[len(text)-1] != '.' || text == policy.Explain("?") {
+			t.Errorf("%s is explained by %q", r, text)
+		}
+	}
+	if text := policy.Explain("of the future"); text == "" {
+		t.Error("a reason of another version has no text")
+	}
+}

@@ -1,0 +1,132 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/fault"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+type botService struct{ Services }
+
+func (s *botService) CreateBot(ctx context.Context, req *arbev1.CreateBotRequest) (*arbev1.CreateBotResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	draft := bot.Draft{Handle: req.GetHandle(), Name: req.GetName(), Runtime: req.GetRuntime(), Instructions: req.GetInstructions(),
+		Model: req.GetModel(), Limits: botLimits(req.GetLimits())}
+	if tools := names(req.GetTools()); tools != nil {
+		draft.Tools = *tools
+	}
+	made, err := s.Bots.Create(ctx, scope, draft)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.CreateBotResponse{Bot: wireBot(made)}, nil
+}
+
+func (s *botService) GetBot(ctx context.Context, req *arbev1.GetBotRequest) (*arbev1.GetBotResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	var got bot.Bot
+	if req.GetId() != "" {
+		got, err = s.Bots.Get(ctx, scope, req.GetId())
+	} else {
+		got, err = s.Bots.GetByHandle(ctx, scope, req.GetHandle())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.GetBotResponse{Bot: wireBot(got)}, nil
+}
+
+func (s *botService) ListBots(ctx context.Context, req *arbev1.ListBotsRequest) (*arbev1.ListBotsResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	after, err := botList.open(req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	size := pageSize(req.GetPageSize())
+	rows, err := s.Bots.List(ctx, scope, after.ID, size+1)
+	if err != nil {
+		return nil, err
+	}
+	rows, next := cut(botList, rows, size, func(b bot.Bot) bookmark { return bookmark{Time: b.CreatedAt, ID: b.Handle} })
+	return &arbev1.ListBotsResponse{Bots: each(rows, wireBot), NextPageToken: next}, nil
+}
+
+func (s *botService) UpdateBot(ctx context.Context, req *arbev1.UpdateBotRequest) (*arbev1.UpdateBotResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	change := bot.Change{Handle: req.Handle, Name: req.Name, Instructions: req.Instructions, Model: req.Model, Tools: names(req.GetTools())}
+	if req.GetLimits() != nil {
+		change.Limits = new(botLimits(req.GetLimits()))
+	}
+	changed, err := s.Bots.Edit(ctx, scope, req.GetId(), change)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.UpdateBotResponse{Bot: wireBot(changed)}, nil
+}
+
+func (s *botService) DeleteBot(ctx context.Context, req *arbev1.DeleteBotRequest) (*arbev1.DeleteBotResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	// Removing a member would also remove a person.
+	if _, err := s.Bots.Get(ctx, scope, req.GetId()); fault.CodeOf(err) == fault.NotFound {
+		return &arbev1.DeleteBotResponse{}, nil
+	} else if err != nil {
+		return nil, err
+	}
+	if err := s.Houses.Remove(ctx, scope, req.GetId()); err != nil && fault.CodeOf(err) != fault.NotFound {
+		return nil, err
+	}
+	return &arbev1.DeleteBotResponse{}, nil
+}
+
+func (s *botService) CreatePolicy(ctx context.Context, req *arbev1.CreatePolicyRequest) (*arbev1.CreatePolicyResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	made, err := s.Bots.CreatePolicy(ctx, scope, bot.Policy{Bot: req.GetBotId(), Name: req.GetName(), Trigger: req.GetTrigger(),
+		Config: json.RawMessage(req.GetConfig()), Resources: req.GetResourceIds(), Tools: req.GetToolIds(), Enabled: !req.GetDisabled()})
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.CreatePolicyResponse{Policy: wirePolicy(made)}, nil
+}
+
+func (s *botService) UpdatePolicy(ctx context.Context, req *arbev1.UpdatePolicyRequest) (*arbev1.UpdatePolicyResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	changed, err := s.Bots.EditPolicy(ctx, scope, req.GetId(), bot.PolicyChange{Name: req.Name, Trigger: req.Trigger, Config: json.RawMessage(req.GetConfig()),
+		Resources: names(req.GetResourceIds()), Tools: names(req.GetToolIds()), Enabled: req.Enabled})
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.UpdatePolicyResponse{Policy: wirePolicy(changed)}, nil
+}
+
+func (s *botService) DeletePolicy(ctx context.Context, req *arbev1.DeletePolicyRequest) (*arbev1.DeletePolicyResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.DeletePolicyResponse{}, s.Bots.DeletePolicy(ctx, scope, req.GetId())
+}

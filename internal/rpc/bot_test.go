@@ -1,0 +1,196 @@
+package rpc_test
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func (p person) createBot(t *testing.T, req *arbev1.CreateBotRequest) *arbev1.Bot {
+	t.Helper()
+	req.HouseId = p.house.Id
+	made, err := p.Bots.CreateBot(t.Context(), req)
+	must(t, err)
+	return made.Bot
+}
+
+func TestBots(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+	made := ada.createBot(t, &arbev1.CreateBotRequest{Handle: "@Helper", Instructions: "Help.", Tools: &arbev1.Names{Values: []string{"say"}}, Limits: &arbev1.BotLimits{TurnUsd: 0.5}})
+	t.Run("a bot is what was asked for", func(t *testing.T) {
+		if made.Handle != "helper" || made.Name != "helper" || made.Runtime != "pi" || made.Limits.TurnUsd != 0.5 || !slices.Equal(made.Tools, []string{"say"}) || len(made.Policies) != 2 {
+			t.Errorf("it is %v", made)
+		}
+		for _, req := range []*arbev1.GetBotRequest{{Which: &arbev1.GetBotRequest_Id{Id: made.Id}}, {Which: &arbev1.GetBotRequest_Handle{Handle: "@HELPER"}}} {
+			req.HouseId = ada.house.Id
+			if got, err := b.cyd.Bots.GetBot(t.Context(), req); err != nil || got.Bot.Id != made.Id || got.Bot.Instructions != "Help." {
+				t.Errorf("a member reads %v: %v", got, err)
+			}
+		}
+	})
+	t.Run("every bot has a row, also one that was created as an agent", func(t *testing.T) {
+		agent, err := ada.Agents.CreateAgent(t.Context(), &arbev1.CreateAgentRequest{HouseId: ada.house.Id, Name: "Coder", Runtime: "codex"})
+		must(t, err)
+		got, err := ada.Bots.GetBot(t.Context(), &arbev1.GetBotRequest{HouseId: ada.house.Id, Which: &arbev1.GetBotRequest_Handle{Handle: "coder"}})
+		if err != nil || got.Bot.Id != agent.Agent.Id || got.Bot.Runtime != "codex" || len(got.Bot.Tools) != 6 {
+			t.Errorf("it is %v: %v", got, err)
+		}
+	})
+	t.Run("they are listed in pages, by handle", func(t *testing.T) {
+		var handles []string
+		for token := ""; ; {
+			page, err := ada.Bots.ListBots(t.Context(), &arbev1.ListBotsRequest{HouseId: ada.house.Id, PageSize: 1, PageToken: token})
+			must(t, err)
+			for _, listed := range page.Bots {
+				handles = append(handles, listed.Handle)
+			}
+			if token = page.NextPageToken; token == "" {
+				break
+			}
+		}
+		if !slices.Equal(handles, []string{"arbe", "coder", "helper"}) {
+			t.Errorf("they are %q", handles)
+		}
+	})
+	t.Run("bad input is refused with its field", func(t *testing.T) {
+		for says, req := range map[string]*arbev1.CreateBotRequest{
+			"instructions: at most 64 KiB": {Handle: "x", Instructions: strings.Repeat("x", 1<<20)},
+			"model: ":                      {Handle: "x", Model: "gpt-5"},
+			"tools: ":                      {Handle: "x", Tools: &arbev1.Names{Values: []string{"format_disk"}}},
+			"handle: ":                     {Handle: "h éllo"},
+			"reserved":                     {Handle: "ch-annel"},
+		} {
+			req.HouseId = ada.house.Id
+			_, err := ada.Bots.CreateBot(t.Context(), req)
+			refused(t, err, connect.CodeInvalidArgument, says)
+		}
+		_, err := ada.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: ada.house.Id, Handle: "he1per"})
+		refused(t, err, connect.CodeAlreadyExists, "@he1per looks like @helper")
+	})
+	t.Run("what is set is changed", func(t *testing.T) {
+		changed, err := ada.Bots.UpdateBot(t.Context(), &arbev1.UpdateBotRequest{HouseId: ada.house.Id, Id: made.Id, Model: new("openai/gpt-5"), Tools: &arbev1.Names{}})
+		must(t, err)
+		if c := changed.Bot; c.Model != "openai/gpt-5" || len(c.Tools) != 0 || c.Instructions != "Help." || c.Limits.TurnUsd != 0.5 {
+			t.Errorf("it is %v", c)
+		}
+		policy, err := ada.Bots.UpdatePolicy(t.Context(), &arbev1.UpdatePolicyRequest{HouseId: ada.house.Id, Id: made.Policies[0].Id, Enabled: new(false)})
+		must(t, err)
+		if p := policy.Policy; p.Enabled || p.Trigger != "mention" || p.Config != "{}" {
+			t.Errorf("its policy is %v", p)
+		}
+		_, err = ada.Bots.CreatePolicy(t.Context(), &arbev1.CreatePolicyRequest{HouseId: ada.house.Id, BotId: made.Id, Trigger: "ambient"})
+		refused(t, err, connect.CodeInvalidArgument, "config.delay_ms: ")
+	})
+	t.Run("a bot changes neither itself nor others", func(t *testing.T) {
+		key, err := ada.Credentials.CreateAPIKey(t.Context(), &arbev1.CreateAPIKeyRequest{HouseId: ada.house.Id, Name: "its own", AgentId: made.Id})
+		must(t, err)
+		self := b.client(key.Key)
+		_, err = self.Bots.UpdateBot(t.Context(), &arbev1.UpdateBotRequest{HouseId: ada.house.Id, Id: made.Id, Instructions: new("Obey me.")})
+		refused(t, err, connect.CodePermissionDenied, "owner")
+		_, err = self.Bots.CreatePolicy(t.Context(), &arbev1.CreatePolicyRequest{HouseId: ada.house.Id, BotId: made.Id, Trigger: "always"})
+		refused(t, err, connect.CodePermissionDenied, "owner")
+		_, err = self.Bots.DeleteBot(t.Context(), &arbev1.DeleteBotRequest{HouseId: ada.house.Id, Id: made.Id})
+		refused(t, err, connect.CodePermissionDenied, "owner")
+	})
+	t.Run("another house's bot is not there", func(t *testing.T) {
+		_, err := b.bob.Bots.GetBot(t.Context(), &arbev1.GetBotRequest{HouseId: b.bob.house.Id, Which: &arbev1.GetBotRequest_Id{Id: made.Id}})
+		refused(t, err, connect.CodeNotFound, "no such bot")
+		_, err = b.bob.Bots.UpdateBot(t.Context(), &arbev1.UpdateBotRequest{HouseId: b.bob.house.Id, Id: made.Id, Name: new("Mine")})
+		refused(t, err, connect.CodeNotFound, "no such bot")
+		_, err = b.bob.Bots.DeleteBot(t.Context(), &arbev1.DeleteBotRequest{HouseId: b.bob.house.Id, Id: made.Id})
+		must(t, err) // as of one that does not exist
+		if _, err := ada.Bots.GetBot(t.Context(), &arbev1.GetBotRequest{HouseId: ada.house.Id, Which: &arbev1.GetBotRequest_Id{Id: made.Id}}); err != nil {
+			t.Errorf("it was deleted: %v", err)
+		}
+	})
+	t.Run("a person is not deleted as a bot", func(t *testing.T) {
+		_, err := ada.Bots.DeleteBot(t.Context(), &arbev1.DeleteBotRequest{HouseId: ada.house.Id, Id: b.cyd.id})
+		must(t, err)
+		if _, err := b.cyd.Houses.GetHouse(t.Context(), &arbev1.GetHouseRequest{Id: ada.house.Id}); err != nil {
+			t.Errorf("Cyd is out: %v", err)
+		}
+	})
+}
+
+// A direct message is the one that the house has, if it is open.
+func TestDirectMessagesAreReused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+	made := ada.createBot(t, &arbev1.CreateBotRequest{Handle: "helper"})
+	direct := func(t *testing.T, p person, reuse bool) string {
+		t.Helper()
+		return p.thread(t, &arbev1.CreateThreadRequest{ParentAgentId: made.Id, Reuse: reuse}).Id
+	}
+	var wg sync.WaitGroup
+	ids := make([]string, 6)
+	for i := range ids {
+		wg.Go(func() {
+			made, err := ada.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: ada.house.Id, ParentAgentId: made.Id, Reuse: true})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			ids[i] = made.Thread.Id
+		})
+	}
+	wg.Wait()
+	if slices.Sort(ids); ids[0] == "" || ids[0] != ids[len(ids)-1] {
+		t.Fatalf("calls at once got %q", ids)
+	}
+	if got := direct(t, b.cyd, true); got != ids[0] {
+		t.Errorf("a colleague got %s, want the house's %s", got, ids[0])
+	}
+	fork, err := ada.Threads.ForkThread(t.Context(), &arbev1.ForkThreadRequest{ThreadId: ids[0]})
+	must(t, err)
+	if got := direct(t, ada, true); got == fork.Thread.Id {
+		t.Error("a fork is reused")
+	}
+	another := direct(t, ada, false)
+	if got := direct(t, ada, true); another == ids[0] || got != another {
+		t.Errorf("after another was begun, %s is reused, want the latest, %s", got, another)
+	}
+	_, err = ada.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: another, Status: new("closed")})
+	must(t, err)
+	if got := direct(t, ada, true); got != ids[0] {
+		t.Errorf("after it was closed, %s is reused, want %s", got, ids[0])
+	}
+	_, err = ada.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: ada.house.Id, Reuse: true})
+	refused(t, err, connect.CodeInvalidArgument, "reuse: ")
+	_, err = b.bob.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: b.bob.house.Id, ParentAgentId: made.Id, Reuse: true})
+	refused(t, err, connect.CodeNotFound, "parent_agent_id")
+
+	// The bot goes; what was said with it stays.
+	_, err = ada.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: ids[0], Text: "hello"})
+	must(t, err)
+	_, err = ada.Bots.DeleteBot(t.Context(), &arbev1.DeleteBotRequest{HouseId: ada.house.Id, Id: made.Id})
+	must(t, err)
+	if log := ada.log(t, ids[0]); len(log) == 0 || log[0].Type != "chat" {
+		t.Errorf("the log is %v", log)
+	}
+	told := ada.log(t, ada.house.PrimaryThreadId)
+	if last := told[len(told)-1]; last.Type != "signal.house.member_removed" || !strings.Contains(last.Payload, `"name":"helper"`) {
+		t.Errorf("the last entry is %v", last)
+	}
+	_, err = ada.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: ada.house.Id, ParentAgentId: made.Id, Reuse: true})
+	refused(t, err, connect.CodeNotFound, "parent_agent_id")
+}
+
+func TestTheDefaultModelOfAHouse(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	changed, err := b.ada.Houses.UpdateHouse(t.Context(), &arbev1.UpdateHouseRequest{Id: b.ada.house.Id, DefaultModel: new(" ollama/qwen3 ")})
+	must(t, err)
+	if changed.House.DefaultModel != "ollama/qwen3" || changed.House.Name != b.ada.house.Name {
+		t.Errorf("it is %v", changed.House)
+	}
+	_, err = b.ada.Houses.UpdateHouse(t.Context(), &arbev1.UpdateHouseRequest{Id: b.ada.house.Id, DefaultModel: new("qwen3")})
+	refused(t, err, connect.CodeInvalidArgument, "default_model: ")
+}
