@@ -185,8 +185,11 @@ func (w *commandWorker) follow(ctx context.Context, l sandbox.Launcher, ref stri
 			leave(errHandedOver)
 		}
 	})()
+	pace := newPace()
 	if feed != nil {
 		go w.release(following, l, ref, id, feed)
+	} else {
+		go w.keepPace(following, l, ref, id, pace, out)
 	}
 	if out.to.input != nil {
 		go func() {
@@ -200,6 +203,7 @@ func (w *commandWorker) follow(ctx context.Context, l sandbox.Launcher, ref stri
 	boxEnded := false
 	var timer *time.Timer
 	err = l.Follow(following, ref, id, 0, func(r sandbox.Record) error {
+		defer pace.passed(r.Next)
 		switch r.Kind {
 		case sandbox.RecordStart:
 			began, start = true, r.Time
