@@ -75,6 +75,7 @@ bench: build ## Measure: appends, tails, reads, credentials, commands, sandboxes
 .PHONY: generate
 generate: tools ## Generate code from proto, SQL and templ
 	@buf lint && buf generate
+	@cd proto && go run ./arbe/generate
 	@sqlc generate
 	@templ generate -path web -log-level error
 	@go generate ./internal/sandbox/local ./web
