@@ -26,7 +26,7 @@ type upServer struct {
 }
 
 // startUp starts arbe up and stops it with the test.
-func startUp(t *testing.T, settings ...string) *upServer {
+func startUp(t testing.TB, settings ...string) *upServer {
 	t.Helper()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -53,7 +53,7 @@ func startUp(t *testing.T, settings ...string) *upServer {
 func (s *upServer) state() string { return filepath.Join(filepath.Dir(s.dataDir), "state") }
 
 // start starts it, and returns once it serves.
-func (s *upServer) start(t *testing.T) {
+func (s *upServer) start(t testing.TB) {
 	t.Helper()
 	s.said = &strings.Builder{}
 	cmd := exec.Command("arbe", "up")
