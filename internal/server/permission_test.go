@@ -3,6 +3,7 @@ package server_test
 import (
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -44,14 +45,16 @@ func TestARevocationReachesEveryServer(t *testing.T) {
 	// Who is told what afterwards, by the stream door and the services. Who is not in a house is told that its threads do
 	// not exist, and not that they are forbidden.
 	told := map[string]struct {
-		status int
-		code   connect.Code
+		status []int
+		code   []connect.Code
 	}{
-		"a key":                               {http.StatusUnauthorized, connect.CodeUnauthenticated},
-		"a thread's token":                    {http.StatusUnauthorized, connect.CodeUnauthenticated},
-		"a key whose thread is deleted":       {http.StatusNotFound, connect.CodeNotFound},
-		"a bot's key whose bot is removed":    {http.StatusUnauthorized, connect.CodeUnauthenticated},
-		"a key whose holder leaves the house": {http.StatusNotFound, connect.CodeNotFound},
+		"a key":                         {[]int{http.StatusUnauthorized}, []connect.Code{connect.CodeUnauthenticated}},
+		"a thread's token":              {[]int{http.StatusUnauthorized}, []connect.Code{connect.CodeUnauthenticated}},
+		"a key whose thread is deleted": {[]int{http.StatusNotFound}, []connect.Code{connect.CodeNotFound}},
+		"a bot's key whose bot is removed": { // the key is known a little longer than the membership, or not
+			[]int{http.StatusUnauthorized, http.StatusNotFound}, []connect.Code{connect.CodeUnauthenticated, connect.CodeNotFound},
+		},
+		"a key whose holder leaves the house": {[]int{http.StatusNotFound}, []connect.Code{connect.CodeNotFound}},
 	}
 	for trouble, cause := range map[string]func(){
 		"nothing happens":                    func() {},
@@ -162,22 +165,22 @@ func TestARevocationReachesEveryServer(t *testing.T) {
 						t.Fatal("the stream is open for ever")
 					}
 				}
-				if want := told[what].status; status != want {
-					t.Errorf("the stream door answers %d, want %d", status, want)
+				if want := told[what].status; !slices.Contains(want, status) {
+					t.Errorf("the stream door answers %d, want %v", status, want)
 				}
 				for {
 					_, err := c.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: thread})
 					if err == nil && time.Since(revoked) < within {
 						continue
 					}
-					if code, want := connect.CodeOf(err), told[what].code; err == nil || code != want {
+					if code, want := connect.CodeOf(err), told[what].code; err == nil || !slices.Contains(want, code) {
 						t.Fatalf("the services answer %v, want %v", err, want)
 					}
 					break
 				}
 				for tail.Receive() {
 				}
-				if code, want := connect.CodeOf(tail.Err()), told[what].code; tail.Err() == nil || code != want {
+				if code, want := connect.CodeOf(tail.Err()), told[what].code; tail.Err() == nil || !slices.Contains(want, code) {
 					t.Errorf("the tail ended with %v, want %v", tail.Err(), want)
 				}
 				_, _ = io.Copy(io.Discard, sse.Body) // until it ends
