@@ -25,7 +25,8 @@ package supervisor
 import "encoding/binary"
 
 // Version is the version of the protocol. Process 1 drops connections with another version, because it would misread
-// their messages. A newer server restarts the box.
+// their messages. A server with another version restarts the box, which interrupts its commands: change it only if an older
+// process 1 could not serve a newer server, and name it in the release notes.
 const Version = 5
 
 // The kinds of messages. A message is Version, its kind and its contents, in little-endian.
