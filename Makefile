@@ -109,7 +109,7 @@ $(TOOLS)/protovalidate/buf/validate/validate.proto:
 	@mkdir -p $(@D) && install -m 644 $(PROTOVALIDATE)/proto/protovalidate/buf/validate/validate.proto $@
 
 proto/ts/node_modules: proto/ts/package-lock.json
-	@command -v npm >/dev/null || { echo 'npm is missing: install Node.js 20 or later'; exit 1; }
+	@command -v npm >/dev/null || { echo 'npm is missing: install Node.js 22 or later (the tests also run on 20)'; exit 1; }
 	@cd proto/ts && npm ci --no-audit --no-fund --silent && touch node_modules
 
 .PHONY: ts

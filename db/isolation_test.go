@@ -389,7 +389,7 @@ func TestALoneEntryIsWrittenIntoTheHouseOfItsStreamInTheNameOfAMember(t *testing
 	}
 }
 
-func TestPlacesRevealNothingToANonMember(t *testing.T) {
+func TestMembershipsRevealNothingToANonMember(t *testing.T) {
 	t.Parallel()
 	w := newTwo(t)
 	o := w.ours

@@ -62,7 +62,7 @@ func TestASlowHouseKeepsNobodyElseFromTheDatabase(t *testing.T) {
 	all.Wait() // those that waited have had their turn
 }
 
-func TestAHouseThatIsSlowForTooLongIsTold(t *testing.T) {
+func TestAHouseThatIsSlowForTooLongGetsAnError(t *testing.T) {
 	t.Parallel()
 	d := dbtest.New(t)
 	h := newHouse(t, d.Owner(t), "slow")

@@ -88,7 +88,7 @@ func (a *app) threadWatch(t *arbev1.Thread) *sharedWatch {
 			if t == nil {
 				return nil, nil // because the tail of its log says that it is gone
 			}
-			b, k := w.sandboxOf(t), w.forkLinksOf(t)
+			b, k := w.sandboxOf(t), w.relativesOf(t)
 			f := parts{}
 			for id, part := range map[string]templ.Component{
 				"title": pageTitle(windowTitle(t, w.house.Name)), "thread-head": threadHead(t), "details": threadDetails(t, b, k),
@@ -113,9 +113,9 @@ func (w *watched) sandboxOf(t *arbev1.Thread) workplace {
 	return b
 }
 
-// forkLinksOf returns a thread's source and its forks, from the watched rows.
-func (w *watched) forkLinksOf(t *arbev1.Thread) forkLinks {
-	k := forkLinks{Source: w.threads[t.ForkedFrom.GetThreadId()]}
+// relativesOf returns a thread's parent, its source and its forks, from the watched rows.
+func (w *watched) relativesOf(t *arbev1.Thread) relatives {
+	k := relatives{Parent: w.threads[t.ParentThreadId], Source: w.threads[t.ForkedFrom.GetThreadId()]}
 	for _, other := range slices.SortedFunc(maps.Values(w.threads), arbe.CompareThreads) {
 		if other.ForkedFrom.GetThreadId() == t.Id {
 			k.Forks = append(k.Forks, other)

@@ -294,7 +294,7 @@ func artifactsPage(f layout, t *arbev1.Thread, a artifacts) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = framed(f, "Artifacts · "+windowTitle(t, f.House.Name)).Render(templ.WithChildren(ctx, templ_7745c5c3_Var10), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = pageLayout(f, "Artifacts · "+windowTitle(t, f.House.Name)).Render(templ.WithChildren(ctx, templ_7745c5c3_Var10), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

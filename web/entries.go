@@ -157,7 +157,7 @@ func (a *app) commandOutputText(w http.ResponseWriter, r *http.Request) error {
 	}
 	result, ok := entry.As[entry.CommandResult](e)
 	if !ok {
-		return fault.Newf(fault.NotFound, "open the thread and choose a command", "entry %d is no command's result", e.Seq)
+		return fault.Newf(fault.NotFound, "open the thread and choose a command", "entry %d is not a command result", e.Seq)
 	}
 	text := result.Output
 	if result.Truncated {

@@ -1653,7 +1653,7 @@ func commandFoot(c commandView) templ.Component {
 	})
 }
 
-// resultLine says how a command ended that started further up.
+// resultLine says how an earlier command ended.
 func resultLine(thread string, seq int64, start commandStart, class, outcome string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
@@ -1763,7 +1763,7 @@ func resultLine(thread string, seq int64, start commandStart, class, outcome str
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 127, "\">A command from further up</a> <span>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 127, "\">An earlier command</a> <span>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -2121,7 +2121,7 @@ func entryPage(f layout, t *arbev1.Thread, r row) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = framed(f, windowTitle(t, f.House.Name)).Render(templ.WithChildren(ctx, templ_7745c5c3_Var94), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = pageLayout(f, windowTitle(t, f.House.Name)).Render(templ.WithChildren(ctx, templ_7745c5c3_Var94), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

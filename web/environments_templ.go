@@ -280,11 +280,11 @@ func environmentPage(v environmentView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = field("ref", "Branch, tag or commit", v.Values["ref"], "Empty is the default branch.", v.Problems, code).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = field("ref", "Branch, tag or commit", v.Values["ref"], "Leave empty for the default branch.", v.Problems, code).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = field("image", "Image", v.Values["image"], "An OCI image, such as docker.io/library/debian:13. Empty is the base image of the driver.", v.Problems, code).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = field("image", "Image", v.Values["image"], "An OCI image, such as docker.io/library/debian:13. Leave empty for the base image of the driver.", v.Problems, code).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -356,7 +356,7 @@ func environmentPage(v environmentView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = limit("driver", "Driver", "Empty is local.", v).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = limit("driver", "Driver", "Leave empty for local.", v).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -365,7 +365,7 @@ func environmentPage(v environmentView) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if v.Environment == nil {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 32, "Make the environment")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 32, "Create the environment")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,8 +39,11 @@ type fake struct {
 	deltas  map[string][]*arbev1.Delta
 	boxes   map[string]*arbev1.Sandbox
 	kept    []*arbev1.Artifact
-	// tails counts the open tails, and calls counts the unary calls.
+	// tails counts the open tails, and calls counts the unary calls. called counts them by method.
 	tails, calls int
+	called       map[string]int
+	// broken are the errors of all unary calls of a method.
+	broken map[string]error
 	// secure is set before start, for an app that browsers reach over https.
 	secure bool
 	// ended are the sessions that were logged out.
@@ -58,6 +62,7 @@ func newFake() *fake {
 		me:      &arbev1.Agent{Id: "7f6f0a52-0000-4000-8000-000000000001", Kind: "human", Name: "Ada"},
 		threads: map[string]*arbev1.Thread{}, logs: map[string][]*arbev1.Entry{},
 		deltas: map[string][]*arbev1.Delta{}, boxes: map[string]*arbev1.Sandbox{},
+		called: map[string]int{}, broken: map[string]error{},
 	}
 	f.agents = []*arbev1.Agent{f.me}
 	return f
@@ -203,6 +208,13 @@ func (f *fake) refusal(thread string) error {
 	return f.fail
 }
 
+// fails makes all unary calls of a method fail with err, until it is nil.
+func (f *fake) fails(method string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken[method] = err
+}
+
 func (f *fake) failWith(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -229,11 +241,17 @@ func (needsSession) check(procedure string, h http.Header) error {
 
 func (i needsSession) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		method := path.Base(req.Spec().Procedure)
 		i.f.mu.Lock()
 		i.f.calls++
+		i.f.called[method]++
+		broken := i.f.broken[method]
 		i.f.mu.Unlock()
 		if err := i.check(req.Spec().Procedure, req.Header()); err != nil {
 			return nil, err
+		}
+		if broken != nil {
+			return nil, broken
 		}
 		return next(ctx, req)
 	}
@@ -343,7 +361,7 @@ func (f *fake) focus(id string, row func(*arbev1.Thread), now map[string]*arbev1
 		return
 	}
 	for _, other := range f.threads {
-		if other == t || other.Id == t.ForkedFrom.GetThreadId() || other.ForkedFrom.GetThreadId() == id {
+		if other == t || other.Id == t.ParentThreadId || other.Id == t.ForkedFrom.GetThreadId() || other.ForkedFrom.GetThreadId() == id {
 			row(copied(other))
 		}
 	}
@@ -371,6 +389,21 @@ func (s agents) ListAgents(context.Context, *arbev1.ListAgentsRequest) (*arbev1.
 		res.Agents = append(res.Agents, copied(a))
 	}
 	return res, nil
+}
+
+// GetAgent treats an author that is no id as the service does.
+func (s agents) GetAgent(_ context.Context, req *arbev1.GetAgentRequest) (*arbev1.GetAgentResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	for _, a := range s.f.agents {
+		if a.Id == req.Id {
+			return &arbev1.GetAgentResponse{Agent: copied(a)}, nil
+		}
+	}
+	if len(req.Id) != len(s.f.me.Id) {
+		return nil, refused(connect.CodeInvalidArgument, "id: value must be a valid UUID", "give the id of an agent")
+	}
+	return nil, refused(connect.CodeNotFound, "there is no agent "+req.Id, "list the agents of the house")
 }
 
 // Two links are valid: "fresh" is Ada's, and "other" is somebody else's.
@@ -584,6 +617,9 @@ func (s entries) Append(_ context.Context, req *arbev1.AppendRequest) (*arbev1.A
 func (s entries) List(_ context.Context, req *arbev1.ListRequest) (*arbev1.ListResponse, error) {
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
+	if _, err := (threads{f: s.f}).get(req.ThreadId); err != nil {
+		return nil, err
+	}
 	log := s.f.logs[req.ThreadId]
 	res := &arbev1.ListResponse{Tail: int64(len(log))}
 	from, to := min(req.After, res.Tail), res.Tail
@@ -681,10 +717,14 @@ func (f *fake) count(by int) {
 	f.wake()
 }
 
+// patience is how long a test waits for what must come. It is long, because all tests share one browser, which may have sixty
+// tabs on a machine of two cores.
+const patience = 2 * time.Minute
+
 // until waits until something is true of the fake. is is called with the fake's lock held.
 func (f *fake) until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	timeout := time.After(time.Minute)
+	timeout := time.After(patience)
 	for {
 		f.mu.Lock()
 		done, changed := is(), f.changed

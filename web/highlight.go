@@ -30,10 +30,14 @@ type effort struct {
 	// block is how long highlighting one block may take.
 	block time.Duration
 	time  time.Duration
+	// loading is how much of the time that loading lexers takes does not count.
+	loading time.Duration
 }
 
 // newEffort returns the budget of one page.
-func newEffort() *effort { return &effort{code: 256 << 10, block: blockTime, time: time.Second} }
+func newEffort() *effort {
+	return &effort{code: 256 << 10, block: blockTime, time: time.Second, loading: time.Second}
+}
 
 //go:generate env -C lexers go run .
 //go:embed lexers/*.xml
@@ -65,18 +69,31 @@ func lexerOf(language string) chroma.Lexer {
 func (e *effort) highlight(language, text string) string {
 	var b strings.Builder
 	b.WriteString(`<pre class="chroma"><code>`)
-	lexer := lexerOf(language)
+	lexer := e.load(func() chroma.Lexer { return lexerOf(language) })
 	if lexer == nil || len(text) > min(maxCode, e.code) {
 		b.WriteString(html.EscapeString(text))
 	} else {
 		e.code -= len(text)
-		_, _ = lexer.Tokenise(nil, "") // compiles it, so that the first block of a language does not pay for that
 		for _, t := range tokens(lexer, text, time.Now().Add(e.block)) {
 			appendToken(&b, t)
 		}
 	}
 	b.WriteString("</code></pre>\n")
 	return b.String()
+}
+
+// load returns a lexer, compiled. That takes long for the first page that needs it, and this time does not count, because the
+// page's other messages would be plain otherwise. It counts beyond e.loading, so that a page takes a bounded time.
+func (e *effort) load(lexerOf func() chroma.Lexer) chroma.Lexer {
+	start := time.Now()
+	lexer := lexerOf()
+	if lexer != nil {
+		_, _ = lexer.Tokenise(nil, "") // compiles it; an error comes again with the text
+	}
+	free := min(time.Since(start), e.loading)
+	e.loading -= free
+	e.time += free
+	return lexer
 }
 
 // tokens splits a text into tokens until the deadline, or until the lexer changes the text. The rest is one plain

@@ -60,7 +60,7 @@ func homePage(f layout) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if len(f.Houses) == 0 {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "<div class=\"empty\"><h2>You are in no house yet</h2><p>A house holds threads, and the people and bots in it. Ask an owner to add you to theirs.</p></div>")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 3, "<div class=\"empty\"><h2>You are in no house yet</h2><p>A house holds threads, and the people and bots in it. Ask an owner for an invite.</p></div>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -133,7 +133,7 @@ func homePage(f layout) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = framed(f, "Houses · arbe").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = pageLayout(f, "Houses · arbe").Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -330,7 +330,7 @@ func housePage(f layout, n newThread) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = framed(f, houseTitle(f)).Render(templ.WithChildren(ctx, templ_7745c5c3_Var7), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = pageLayout(f, houseTitle(f)).Render(templ.WithChildren(ctx, templ_7745c5c3_Var7), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

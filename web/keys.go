@@ -17,7 +17,7 @@ type keysView struct {
 	Layout layout
 	// Keys are the valid keys, Ended the expired and revoked ones.
 	Keys, Ended []*arbev1.APIKey
-	// Holders are the people and bots of the house by id, Bots those for whom an owner may make a key.
+	// Holders are the people and bots of the house by id, Bots those for whom an owner may create a key.
 	Holders map[string]*arbev1.Agent
 	Bots    []*arbev1.Agent
 	// More is the token of the next page of keys; empty on the last page.
@@ -31,8 +31,29 @@ type keysView struct {
 	Problems        problems
 }
 
-// keyDays are how long a key may last, in days, as the form offers them.
-var keyDays = []struct{ Days, Word string }{{"30", "30 days"}, {"90", "90 days"}, {"365", "a year"}, {"", "until it is revoked"}}
+// keyDays are how long a key may last, in days, as the form offers them. A key without an end has to be chosen by its own
+// value, so that a form that lacks the field does not make one.
+var keyDays = []struct{ Days, Word string }{{"30", "30 days"}, {"90", "90 days"}, {"365", "a year"}, {noEnd, "until it is revoked"}}
+
+const (
+	// noEnd is the choice of a key that is valid until it is revoked.
+	noEnd = "never"
+	// maxKeyDays is the longest other choice.
+	maxKeyDays = 36500
+)
+
+// keyExpiry returns when a key ends that is made now and lasts for a number of days; nil for noEnd. Any other text is
+// [fault.Invalid].
+func keyExpiry(days string) (*timestamppb.Timestamp, error) {
+	if days == noEnd {
+		return nil, nil
+	}
+	n, err := strconv.Atoi(days)
+	if err != nil || n < 1 || n > maxKeyDays {
+		return nil, fault.Newf(fault.Invalid, "choose how long the key works", "days: this is neither a number from 1 to %d nor %q", maxKeyDays, noEnd)
+	}
+	return timestamppb.New(time.Now().Add(time.Duration(n) * 24 * time.Hour)), nil
+}
 
 // holder returns the name of the person or bot that a key belongs to.
 func (v keysView) holder(k *arbev1.APIKey) string {
@@ -110,10 +131,11 @@ func (a *app) createKey(w http.ResponseWriter, r *http.Request) error {
 		HouseId: r.PathValue("house"), Id: r.PostFormValue("id"), Name: strings.TrimSpace(r.PostFormValue("name")), AgentId: r.PostFormValue("for"),
 	}
 	days := r.PostFormValue("days")
-	if n, err := strconv.Atoi(days); err == nil {
-		req.ExpiresAt = timestamppb.New(time.Now().Add(time.Duration(min(max(n, 0), 36500)) * 24 * time.Hour))
+	var made *arbev1.CreateAPIKeyResponse
+	var failed error
+	if req.ExpiresAt, failed = keyExpiry(days); failed == nil {
+		made, failed = a.services.credentials.CreateAPIKey(r.Context(), req)
 	}
-	made, failed := a.services.credentials.CreateAPIKey(r.Context(), req)
 	status, wrong := http.StatusOK, problems(nil)
 	if failed != nil {
 		var err error

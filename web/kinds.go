@@ -135,12 +135,12 @@ func blockKey(commandID string) string {
 	return "c" + hex.EncodeToString(sum[:8])
 }
 
-func command(ctx context.Context, t *transcript, e entry.Entry, c entry.Command) templ.Component {
+func command(_ context.Context, t *transcript, e entry.Entry, c entry.Command) templ.Component {
 	v := commandView{Thread: t.thread, ID: e.ID, Key: blockKey(e.ID), Seq: e.Seq, Line: c.Line(), Started: e.Time, Whole: t.whole}
 	t.describe(&v, c.EnvironmentID)
 	if end, ok := t.ends[e.ID]; ok {
 		v.Result, v.ResultSeq, v.OtherSandbox = &end.result, end.seq, t.otherSandbox(end.result)
-		v.Outcome = t.outcome(ctx, end.result)
+		v.Outcome = t.outcome(end.result)
 	} else if e.Seq <= t.origin.GetSeq() {
 		v.Cut = t.origin
 	}
@@ -182,12 +182,12 @@ func (t *transcript) otherSandbox(r entry.CommandResult) bool {
 
 // commandResult shows nothing directly behind its command, because the command's block shows the result. Further down it is a
 // line that leads to the command.
-func commandResult(ctx context.Context, t *transcript, e entry.Entry, r entry.CommandResult) templ.Component {
+func commandResult(_ context.Context, t *transcript, e entry.Entry, r entry.CommandResult) templ.Component {
 	start, known := t.starts[r.CommandID]
 	if known && start.seq == t.lastSaid {
 		return nil
 	}
-	return resultLine(t.thread, e.Seq, start, outcomeClass(&r), t.outcome(ctx, r))
+	return resultLine(t.thread, e.Seq, start, outcomeClass(&r), t.outcome(r))
 }
 
 func statusChanged(_ context.Context, _ *transcript, _ entry.Entry, s entry.StatusChanged) templ.Component {

@@ -99,10 +99,11 @@ func (f layout) newerPage() string {
 // threadsOf reads a page of a house's threads: pinned ones first, then those with the latest activity.
 func (a *app) threadsOf(ctx context.Context, house, page string) (threads []*arbev1.Thread, next string, err error) {
 	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: house, PageSize: pageOfThreads, PageToken: page})
-	threads = res.GetThreads()
-	slices.SortFunc(threads, arbe.CompareThreads) // because the server's order may be a second behind
-	nameSpeakers(ctx, a.services, house, threads)
-	return threads, res.GetNextPageToken(), err
+	if err != nil {
+		return nil, "", err
+	}
+	slices.SortFunc(res.Threads, arbe.CompareThreads) // because the server's order may be a second behind
+	return res.Threads, res.NextPageToken, a.nameSpeakers(ctx, house, res.Threads)
 }
 
 // listedThread is a thread in a list. Child reports that it is listed under its parent. Otherwise Parent is its parent, if

@@ -143,7 +143,9 @@ func (a *app) houseWatch(house string) *sharedWatch {
 		render: func(ctx context.Context, w *watched) (map[string]view, error) {
 			f := layout{House: w.house, Current: "-", Next: w.rest} // no current one, because each page marks its own
 			f.Threads = slices.SortedFunc(maps.Values(w.threads), arbe.CompareThreads)
-			nameSpeakers(ctx, a.services, house, f.Threads)
+			if err := a.nameSpeakers(ctx, house, f.Threads); err != nil {
+				return nil, err
+			}
 			views, err := rows.views(ctx, f)
 			if err != nil {
 				return nil, err

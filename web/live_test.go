@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -82,10 +83,26 @@ func (l *listener) next() told {
 			l.cursors[e.T] = e.C
 		}
 		return e
-	case <-time.After(time.Minute):
-		l.t.Fatal("no event arrived for a minute")
+	case <-time.After(patience):
+		l.t.Fatal("waited too long for an event")
 	}
 	return told{}
+}
+
+// end waits for the end of the connection.
+func (l *listener) end() {
+	l.t.Helper()
+	late := time.After(patience)
+	for {
+		select {
+		case _, ok := <-l.events:
+			if !ok {
+				return
+			}
+		case <-late:
+			l.t.Fatal("the connection did not end")
+		}
+	}
 }
 
 // live waits until all topics are live.
@@ -209,6 +226,63 @@ func TestASessionFollowsSoManyTopics(t *testing.T) {
 	}
 }
 
+// shows waits for an event that brings a text.
+func (l *listener) shows(text string) {
+	l.t.Helper()
+	for e := l.next(); !strings.Contains(fmt.Sprint(e.P), text); e = l.next() {
+		continue
+	}
+}
+
+// A build without steps leaves no entry that ends its output.
+func TestBuildsWithoutStepsLeaveRoomForOutput(t *testing.T) {
+	t.Parallel()
+	t.Run("that ended", func(t *testing.T) {
+		t.Parallel()
+		f := newFake()
+		f.thread("builtmany", "Built")
+		l := listen(t, f.start(t), "thread/builtmany/0")
+		l.live("thread/builtmany")
+		for i := range 20 {
+			id, box := fmt.Sprint("c", i), fmt.Sprint("sb", i)
+			f.says("builtmany", f.me.Id, id, entry.Command{Command: "make"})
+			f.delta("builtmany", entry.PreparationID(box), 0, fmt.Sprintf("==> start %d.\n", i))
+			l.shows(fmt.Sprintf("start %d.", i))
+			f.prints("builtmany", id, 0, fmt.Sprintf("output %d.\n", i))
+			l.shows(fmt.Sprintf("output %d.", i))
+			f.says("builtmany", "", entry.ResultID(id), entry.CommandResult{CommandID: id, SandboxID: box, Output: "done", OutputBytes: 4})
+		}
+	})
+	t.Run("that somebody who comes late hears of", func(t *testing.T) {
+		t.Parallel()
+		f := newFake()
+		f.thread("builtlate", "Built")
+		f.says("builtlate", f.me.Id, "c1", entry.Command{Command: "make"})
+		for i := range 20 {
+			f.delta("builtlate", entry.PreparationID(fmt.Sprint("sb", i)), 0, "==> start a sandbox\n")
+		}
+		f.prints("builtlate", "c1", 0, "the output.\n")
+		listen(t, f.start(t), "thread/builtlate/1").shows("the output.")
+	})
+}
+
+// Which command a build is for may have to be read from the log. When that fails, the browser connects again and misses nothing.
+func TestABuildIsShownAfterTheLogCouldNotBeRead(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("buildfail", "Build")
+	f.says("buildfail", f.me.Id, "c1", entry.Command{Command: "make"})
+	f.says("buildfail", f.me.Id, "", entry.Chat{Text: "meanwhile."})
+	base := f.start(t)
+	l := listen(t, base, "thread/buildfail/2")
+	l.live("thread/buildfail")
+	f.fails("List", refused(connect.CodeUnavailable, "the database cannot be reached", "try again in a moment"))
+	f.delta("buildfail", entry.PreparationID("sb1"), 0, "installing\n")
+	l.end()
+	f.fails("List", nil)
+	listen(t, base, "thread/buildfail/2").shows("installing")
+}
+
 // While nothing changes, open tabs cause no calls.
 func TestAnIdleTabCostsNoCalls(t *testing.T) {
 	t.Parallel()
@@ -242,26 +316,12 @@ func TestAnIdleTabCostsNoCalls(t *testing.T) {
 func TestTwentyTabsOfOneBrowser(t *testing.T) {
 	t.Parallel()
 	f := newFake()
-	var open, most atomic.Int32
-	app := f.app(t)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/live" {
-			now := open.Add(1)
-			for {
-				if had := most.Load(); had >= now || most.CompareAndSwap(had, now) {
-					break
-				}
-			}
-			defer open.Add(-1)
-		}
-		app.ServeHTTP(w, r)
-	}))
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	base, open := f.counting(t)
 	const tabs = 20
 	for i := range tabs {
 		f.thread(fmt.Sprintf("twenty%04d", i), fmt.Sprintf("Number %d", i))
 	}
-	first := newTab(t, server.URL)
+	first := newTab(t, base)
 	all := []*tab{first}
 	for len(all) < tabs {
 		all = append(all, first.another())
@@ -286,9 +346,111 @@ func TestTwentyTabsOfOneBrowser(t *testing.T) {
 		b.until("the new name in the places", "document.querySelector('#place-twenty0003').innerText.includes('Another name')")
 		b.until("its own place marked", fmt.Sprintf("document.querySelector('#places [aria-current]')?.id === 'place-twenty%04d'", i))
 	}
-	if n := open.Load(); n != 1 {
-		t.Errorf("the browser holds %d connections, of at most %d at a time", n, most.Load())
+	// On a slow machine a tab may have had a connection of its own first.
+	f.until(t, "exactly one connection", func() bool { return open.Load() == 1 })
+}
+
+// counting serves the web app over the fake, and counts the open live connections.
+func (f *fake) counting(t *testing.T) (base string, open *atomic.Int32) {
+	t.Helper()
+	app, open := f.app(t), new(atomic.Int32)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/live" {
+			open.Add(1)
+			f.count(0) // wakes a test that waits for the number
+			defer func() { open.Add(-1); f.count(0) }()
+		}
+		app.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	return server.URL, open
+}
+
+// A browser may load a page in a tab that nobody looks at, and such a tab follows nothing.
+func TestAPageThatLoadsHiddenConnectsWhenItIsSeen(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("hiddennew", "Hidden")
+	b := newTab(t, f.start(t))
+	b.before(`Object.defineProperty(document, 'hidden', { configurable: true, get: () => true })
+		window.told = []
+		window.SharedWorker = class extends window.SharedWorker {
+			constructor(...how) {
+				super(...how)
+				const post = this.port.postMessage.bind(this.port)
+				this.port.postMessage = message => { window.told.push(message); post(message) }
+				this.port.addEventListener('message', ({ data }) => { if (data.ready) setTimeout(() => { window.answered = true }) })
+			}
+		}`)
+	b.open("/threads/hiddennew")
+	b.until("the worker's answer", "window.answered === true")
+	if told := eval[string](b, "JSON.stringify(window.told)"); told != "[]" {
+		t.Errorf("the hidden page says to the worker: %s", told)
 	}
+	f.says("hiddennew", f.me.Id, "", entry.Chat{Text: "meanwhile."})
+	eval[bool](b, "(delete document.hidden, document.dispatchEvent(new Event('visibilitychange')))")
+	b.until("what was said meanwhile", says("meanwhile.", 1))
+	b.untilLive()
+}
+
+// A worker that answers late, as on a slow machine, gets the page from its own connection.
+func TestAWorkerThatAnswersLateIsUsed(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("lateworker", "Late")
+	base, open := f.counting(t)
+	b := newTab(t, base)
+	b.before(`const Real = window.SharedWorker, held = []
+		window.SharedWorker = class {
+			constructor(...how) {
+				const { port } = new Real(...how)
+				let take
+				this.port = { postMessage: message => port.postMessage(message), close: () => port.close(), set onmessage(f) { take = f } }
+				port.onmessage = event => window.answers ? take(event) : held.push(event)
+				window.answer = () => { window.answers = true; held.forEach(event => take(event)); return held.length }
+			}
+		}`)
+	b.open("/threads/lateworker")
+	b.untilLive()
+	f.says("lateworker", f.me.Id, "", entry.Chat{Text: "over its own."})
+	b.until("what is said over its own connection", says("over its own.", 1))
+	other := b.another()
+	other.open("/threads/lateworker")
+	other.untilLive()
+	f.until(t, "two connections", func() bool { return open.Load() == 2 })
+	b.until("the worker's answer", "window.answer() > 0")
+	f.until(t, "one connection for both", func() bool { return open.Load() == 1 && f.tails == 1 })
+	f.says("lateworker", f.me.Id, "", entry.Chat{Text: "over the worker's."})
+	for _, tab := range []*tab{b, other} {
+		tab.until("what is said over the worker's connection", says("over the worker's.", 1))
+		tab.until("what was said before, once", says("over its own.", 1))
+	}
+}
+
+func TestAPageRetriesToLoadItsConnection(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("noscript1", "No script")
+	app := f.app(t)
+	var broken atomic.Bool
+	broken.Store(true)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, "/static/connection-") && broken.Load() {
+			http.Error(w, "bad gateway", http.StatusBadGateway)
+			return
+		}
+		app.ServeHTTP(w, r)
+	}))
+	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
+	b := newTab(t, server.URL)
+	b.allow("502", "Failed to fetch a worker script")
+	b.open("/threads/noscript1")
+	b.until("that it is lost", "document.documentElement.dataset.connection === 'lost'")
+	f.says("noscript1", f.me.Id, "", entry.Chat{Text: "meanwhile."})
+	broken.Store(false)
+	b.until("what was said meanwhile", says("meanwhile.", 1))
+	b.until("silence", "!document.documentElement.dataset.connection")
+	b.untilLive()
 }
 
 // The tabs of a browser share one connection, so a second tab of a thread joins a topic that is live already.

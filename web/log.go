@@ -114,6 +114,9 @@ func (t *transcript) rows(ctx context.Context, piece []entry.Entry, tail int64) 
 	if err := t.findEnds(ctx, piece, tail); err != nil {
 		return nil, err
 	}
+	if err := t.meet(ctx, piece...); err != nil {
+		return nil, err
+	}
 	rows := make([]row, 0, len(piece))
 	for _, e := range piece {
 		if err := ctx.Err(); err != nil {
@@ -139,9 +142,12 @@ func (t *transcript) row(ctx context.Context, e entry.Entry) (row, error) {
 	if err := t.findStart(ctx, e); err != nil {
 		return row{}, err
 	}
+	if err := t.meet(ctx, e); err != nil {
+		return row{}, err
+	}
 	k := kindOf(e)
 	r := row{
-		Thread: t.thread, Seq: e.Seq, ID: e.ID, At: e.Time, Author: t.people.byID(ctx, e.Author),
+		Thread: t.thread, Seq: e.Seq, ID: e.ID, At: e.Time, Author: t.people.byID(e.Author),
 		Noted: k.shape == noted,
 		Body:  t.safe(ctx, e, func() templ.Component { return k.body(ctx, t, e) }, unreadable(e)),
 	}
@@ -158,6 +164,22 @@ func (t *transcript) row(ctx context.Context, e entry.Entry) (row, error) {
 	r.ForkID = newID()
 	t.lastSaid, t.lastAuthor, t.lastAt = e.Seq, e.Author, e.Time
 	return r, nil
+}
+
+// meet finds out who the authors of entries are, and who stopped their commands. It is done for many entries at once, and
+// before they are rendered, because a page with an unknown name is an error and an entry that cannot be rendered is none.
+func (t *transcript) meet(ctx context.Context, piece ...entry.Entry) error {
+	var ids []string
+	for _, e := range piece {
+		ids = append(ids, e.Author)
+		if r, ok := entry.As[entry.CommandResult](e); ok {
+			ids = append(ids, r.CancelledBy)
+		}
+		if end, ended := t.ends[e.ID]; ended {
+			ids = append(ids, end.result.CancelledBy)
+		}
+	}
+	return t.people.meet(ctx, ids...)
 }
 
 // safe renders a part of an entry. If that fails, it logs the error and returns instead, because one entry must not make the

@@ -1,18 +1,17 @@
 package web
 
 import (
-	"context"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
 // outcome is how a command ended, as [entry.CommandResult.Outcome] says it, with the name of the person or bot who stopped
-// it: "stopped by Ada with SIGINT · exit 130 · 1.2s".
-func (t *transcript) outcome(ctx context.Context, r entry.CommandResult) string {
+// it: "stopped by Ada with SIGINT · exit 130 · 1.2s". The page must have met them ([transcript.meet]).
+func (t *transcript) outcome(r entry.CommandResult) string {
 	words := r.Outcome()
 	if rest, cancelled := strings.CutPrefix(words, "cancelled"); cancelled && r.CancelledBy != "" {
-		return "stopped by " + t.people.byID(ctx, r.CancelledBy).Name + rest
+		return "stopped by " + t.people.byID(r.CancelledBy).Name + rest
 	}
 	return words
 }

@@ -253,7 +253,7 @@ func TestLogin(t *testing.T) {
 		} {
 			res, text := answer()
 			want(t, res, http.StatusUnauthorized, "")
-			contains(t, text, "This login link was used already.", "Make a new one with arbe login.")
+			contains(t, text, "This login link was used already.", "Log in with a new link.")
 		}
 	})
 	t.Run("a session that ended leads to the login page, but never loses a text", func(t *testing.T) {
@@ -416,7 +416,7 @@ func TestBadInput(t *testing.T) {
 		"a form larger than any text":  {func() (*http.Response, string) { return say(strings.Repeat("x", 5<<20)) }, 413, []string{"Request Entity Too Large", "larger than 4 MiB"}},
 		"a form with an id of its own": {func() (*http.Response, string) {
 			return c.post("/threads/badbadbad/entries", url.Values{"entry": {`"><b>`}, "text": {"kept"}})
-		}, 400, []string{"not one of ours", ">kept</textarea>"}},
+		}, 400, []string{"id is not valid", ">kept</textarea>"}},
 		"a form sent from another site": {func() (*http.Response, string) {
 			return c.post("/threads/badbadbad/delete", nil, "Sec-Fetch-Site", "cross-site")
 		}, 403, nil},
@@ -484,7 +484,7 @@ func TestAClosedThreadHasNoComposer(t *testing.T) {
 	want(t, res, http.StatusSeeOther, "/threads/closedone#e1")
 }
 
-func TestWhatASandboxWaitsForIsToldOnce(t *testing.T) {
+func TestWhatASandboxWaitsForIsShownOnce(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	f.thread("bootboot", "Boot").EnvironmentId = "env7"
@@ -532,7 +532,7 @@ func TestWhatASandboxWaitsForIsToldOnce(t *testing.T) {
 		}
 		res, text := c.post("/threads/bootboot/entries/7/again", url.Values{"entry": {"againagain2"}})
 		want(t, res, http.StatusBadRequest, "")
-		contains(t, text, "Entry 7 is no command.")
+		contains(t, text, "Entry 7 is not a command.")
 		res, _ = c.post("/threads/bootboot/entries/1/again", url.Values{"entry": {"<b>"}})
 		want(t, res, http.StatusBadRequest, "")
 	})
@@ -582,13 +582,21 @@ func TestAListSaysWhatRunsAndWhatWasSaidLast(t *testing.T) {
 	t.Parallel()
 	f := newFake()
 	f.thread("quietone", "Quiet")
-	f.thread("busyone1", "Busy").Running = &arbev1.Running{CommandId: "c1/2", Since: timestamppb.New(time.Now().Add(-75 * time.Second))}
+	since := time.Now().Add(-75 * time.Second)
+	f.thread("busyone1", "Busy").Running = &arbev1.Running{CommandId: "c1/2", Since: timestamppb.New(since)}
 	f.threads["busyone1"].LastSaid = &arbev1.LastSaid{AuthorName: "Bob", Text: "$ make <all>"}
 	f.thread("gonegone", "Gone").LastSaid = &arbev1.LastSaid{Text: "bye"}
 	c := ada(t, f)
 	_, list := c.get("/houses/home")
 	contains(t, list, "<title id=\"title\">● 1 running · Home · arbe</title>", "Nothing said yet", "<b>Bob</b> $ make &lt;all&gt;", "<b>former member</b> bye",
-		`action="/threads/busyone1/commands/c1%2F2/cancel"`, "1m 15s", `class="thread-item running"`)
+		`action="/threads/busyone1/commands/c1%2F2/cancel"`, `class="thread-item running"`)
+	elapsed := regexp.MustCompile(`<time class="elapsed"[^>]*>(\d+m) (\d+s)</time>`).FindStringSubmatch(list)
+	if elapsed == nil {
+		t.Fatalf("the list does not say how long the command runs: %s", list)
+	}
+	if took, err := time.ParseDuration(elapsed[1] + elapsed[2]); err != nil || took < 75*time.Second || took > time.Since(since) {
+		t.Errorf("the list says that the command runs for %q", elapsed[1:])
+	}
 	_, page := c.get("/threads/busyone1")
 	contains(t, page, "● running · Busy · Home", `class="status pill running"`, `action="/threads/busyone1/commands/c1%2F2/cancel"`)
 	_, page = c.get("/threads/quietone")
@@ -668,7 +676,8 @@ func TestAChildStandsUnderItsParent(t *testing.T) {
 	add("unrelated", "")
 	add("elsewhere", "parent").PinnedAt = timestamppb.Now()
 	add("orphan", "notonthispage")
-	_, text := ada(t, f).get("/houses/home")
+	c := ada(t, f)
+	_, text := c.get("/houses/home")
 	order := regexp.MustCompile(`<li id="t-(\w+)" class="thread-item( child)? open"`).FindAllStringSubmatch(text, -1)
 	var got []string
 	for _, m := range order {
@@ -678,6 +687,11 @@ func TestAChildStandsUnderItsParent(t *testing.T) {
 		t.Errorf("the list is %q, want %q", got, want)
 	}
 	contains(t, text, `<span class="in-parent">in PARENT · </span>`)
+	_, text = c.get("/threads/child")
+	contains(t, text, "Child of</dt>", `<a href="/threads/parent" dir="auto">PARENT</a>`)
+	_, text = c.get("/threads/orphan")
+	contains(t, text, "Child of</dt>", "a deleted thread")
+	lacks(t, text, "notonthispage")
 }
 
 func TestDaysAreDivided(t *testing.T) {
@@ -1002,7 +1016,7 @@ func TestHeaders(t *testing.T) {
 					continue
 				}
 				method, address, _ := strings.Cut(path, " ")
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				r, err := http.NewRequestWithContext(ctx, method, in.base+address, nil)
 				if err != nil {
 					t.Fatal(err)

@@ -72,7 +72,7 @@ func TestTheRealThing(t *testing.T) {
 		b.enter()
 		b.until("the thread", "location.pathname.startsWith('/threads/')")
 		b.until("the output", "document.querySelector('.screen')?.innerText.includes('made on Linux')")
-		b.until("the verdict", "document.querySelector('.foot').innerText.includes('exit 0')")
+		b.until("the outcome", "document.querySelector('.foot').innerText.includes('exit 0')")
 	})
 	t.Run("the next command sees its files, and streams while it runs, in every tab", func(t *testing.T) {
 		other := b.another()
@@ -172,12 +172,12 @@ func (a *arbeInstallation) start() {
 			a.t.Log(said.String())
 		}
 	})
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) { // the file is the process's only signal
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // the file is the process's only signal
 		if _, err := os.Stat(a.loginFile()); err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			a.t.Fatal("the server did not start within a minute")
+			a.t.Fatal("the server did not start")
 		}
 	}
 }

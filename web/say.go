@@ -79,7 +79,7 @@ func (a *app) post(ctx context.Context, u outgoingMessage) (seq int64, err error
 func checkMessage(u outgoingMessage) error {
 	switch {
 	case !isID(u.ID):
-		return fault.New(fault.Invalid, "the form's id is not one of ours", "open the page again and send the text from there")
+		return fault.New(fault.Invalid, "the form's id is not valid", "open the page again and send the text from there")
 	case len(u.Text) > entry.MaxText:
 		return tooLarge(entry.MaxText)
 	case !utf8.ValidString(u.Text):
@@ -96,7 +96,7 @@ func (a *app) runAgain(w http.ResponseWriter, r *http.Request) error {
 	}
 	id := r.PostFormValue("entry")
 	if !isID(id) {
-		return fault.New(fault.Invalid, "the form's id is not one of ours", "open the thread again and run the command from there")
+		return fault.New(fault.Invalid, "the form's id is not valid", "open the thread again and run the command from there")
 	}
 	e, err := a.entryAt(r)
 	if err != nil {
@@ -104,7 +104,7 @@ func (a *app) runAgain(w http.ResponseWriter, r *http.Request) error {
 	}
 	c, ok := entry.As[entry.Command](e)
 	if !ok {
-		return fault.Newf(fault.Invalid, "open the thread and choose a command", "entry %d is no command", e.Seq)
+		return fault.Newf(fault.Invalid, "open the thread and choose a command", "entry %d is not a command", e.Seq)
 	}
 	req := &arbev1.RunCommandRequest{ThreadId: r.PathValue("thread"), Id: id, EnvironmentId: c.EnvironmentID}
 	if req.What = (&arbev1.RunCommandRequest_Command{Command: c.Command}); len(c.Argv) > 0 {

@@ -203,15 +203,17 @@ func TestHostileOutputCostsLittle(t *testing.T) {
 	}
 }
 
-// limitOf returns a time limit for a test, which is larger with the race detector because that makes everything slower.
+// limitOf returns the limit for a test of something that takes at most d of a fast processor. It is larger, because others are
+// slower, and much larger with the race detector. What a test looks for takes minutes, because its time grows with a power of
+// the size.
 func limitOf(d time.Duration) time.Duration {
 	if raceEnabled {
-		return 10 * d
+		return 20 * d
 	}
-	return d
+	return 3 * d
 }
 
-// costsLittle fails the test if f takes more than two seconds or allocates more than a number of bytes.
+// costsLittle fails the test if f takes much more than half a second or allocates more than a number of bytes.
 func costsLittle(t *testing.T, name string, bytes uint64, f func()) {
 	t.Helper()
 	var took time.Duration

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -93,12 +95,20 @@ func httpStatus(f *fault.Error) int {
 	return f.Code.HTTPStatus()
 }
 
-// advice is a fault's next step as a page gives it. It replaces steps of the services that name commands, because a
-// page has no command line.
+// elsewhere matches what a page does not have: a command of the command line, a procedure of the API, a parameter of a
+// command.
+var elsewhere = regexp.MustCompile(`\barbe [a-z]|\b(Create|Get|List|Update|Delete|Renew|Revoke|Remove)[A-Z]|with the command`)
+
+// advice is a fault's next step as a page gives it. The services write their steps for all clients, so it leaves out the
+// parts that a reader of a page cannot follow, and gives a step of the page's own if nothing is left.
 func advice(code fault.Code, message, next string) string {
+	steps := strings.Split(next, "; ")
+	if steps = slices.DeleteFunc(steps, elsewhere.MatchString); len(steps) > 0 {
+		return strings.Join(steps, "; ")
+	}
 	switch {
-	case code == fault.Unauthenticated, !strings.Contains(next, ": arbe ") && !strings.Contains(next, "with arbe "):
-		return next // login links are made on the command line
+	case code == fault.Unauthenticated:
+		return "log in with a new link"
 	case strings.Contains(message, "environment"):
 		return "choose or change an environment under Members and settings"
 	case code == fault.NotFound:

@@ -13,7 +13,8 @@ import (
 const (
 	sessionCookie = arbev1.SessionCookie
 	themeCookie   = "arbe_theme"
-	// detailsCookie is the cookie that says whether the column of details is folded away. Scripts write it.
+	// detailsCookie is the cookie that says whether the column of details is folded away. Scripts write it, and
+	// get its name from the button that folds the column.
 	detailsCookie = "arbe_details"
 	// wantedCookie is the cookie that remembers the page that a reader opened before they logged in.
 	wantedCookie = "arbe_wanted"

@@ -159,7 +159,7 @@ func settings(f layout, current settingsPage) templ.Component {
 			}
 			return nil
 		})
-		templ_7745c5c3_Err = framed(f, current.Title+" · "+f.House.Name).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = pageLayout(f, current.Title+" · "+f.House.Name).Render(templ.WithChildren(ctx, templ_7745c5c3_Var2), templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

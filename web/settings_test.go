@@ -131,6 +131,17 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		contains(t, page, `value="`+bot+`" selected`)
 		id := regexp.MustCompile(`name="id" value="([a-z0-9]+)"`).FindStringSubmatch(page)[1]
 		form := url.Values{"id": {id}, "name": {"deploys"}, "days": {"30"}, "for": {bot}}
+		for _, days := range []string{"", "soon", "0", "-1", "1.5", "36501", "99999999999999999999"} {
+			form.Set("days", days)
+			res, page = owner.post(home+"/keys", form)
+			want(t, res, http.StatusBadRequest, "")
+			if at := fieldError(page, "days"); !strings.Contains(at, "Choose how long the key works.") {
+				t.Errorf("for %q days it says %q at the field", days, at)
+			}
+			contains(t, page, `value="deploys"`)
+			lacks(t, page, "Your new key")
+		}
+		form.Set("days", "30")
 		res, page = owner.post(home+"/keys", form)
 		want(t, res, http.StatusOK, "")
 		key := regexp.MustCompile(`arbe_[0-9a-f]{64}`).FindString(page)
@@ -141,8 +152,12 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		want(t, res, http.StatusConflict, "")
 		contains(t, page, "shown once")
 		_, page = owner.get(home + "/keys")
-		contains(t, page, "deploys", "Coder", "never used")
-		lacks(t, page, key)
+		contains(t, page, "deploys", "Coder", "never used", "until ")
+		lacks(t, page, key, "does not expire")
+		res, _ = owner.post(home+"/keys", url.Values{"name": {"for good"}, "days": {"never"}, "for": {bot}})
+		want(t, res, http.StatusOK, "")
+		_, page = owner.get(home + "/keys")
+		contains(t, page, "for good", "does not expire")
 
 		row := regexp.MustCompile(`<li id="key-([a-z0-9]+)">`).FindAllStringSubmatch(page, -1)
 		for _, k := range row {
@@ -150,7 +165,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 			want(t, res, http.StatusSeeOther, home+"/keys")
 		}
 		_, page = owner.get(home + "/keys")
-		contains(t, page, "No keys yet.", "Keys that do not work any more: 1", "Revoked ")
+		contains(t, page, "No keys yet.", "Ended keys: 2", "Revoked ")
 
 		res, _ = owner.post(home+"/members/"+bot+"/remove", url.Values{"from": {"bots"}})
 		want(t, res, http.StatusSeeOther, home+"/bots")
@@ -178,8 +193,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 			t.Run(what, func(t *testing.T) {
 				res, page := owner.in(t).post(home+"/environments", c.form)
 				want(t, res, http.StatusBadRequest, "")
-				about := regexp.MustCompile(`id="f-` + c.field + `-about"[^>]*>\s*<span class="wrong">([^<]*)`).FindStringSubmatch(page)
-				if about == nil || !strings.Contains(about[1], c.says) {
+				if about := fieldError(page, c.field); !strings.Contains(about, c.says) {
 					t.Errorf("at the field it says %q, want %q: %s", about, c.says, page)
 				}
 				for field, values := range c.form {
@@ -236,6 +250,15 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		b.untilLive()
 		b.until("the mark at the settings", "document.querySelector('[aria-current].place')?.id === 'place-settings'")
 	})
+}
+
+// fieldError is the error that a page shows at a field of its form.
+func fieldError(page, field string) string {
+	about := regexp.MustCompile(`id="f-` + field + `-about"[^>]*>\s*<span class="wrong">([^<]*)`).FindStringSubmatch(page)
+	if about == nil {
+		return ""
+	}
+	return about[1]
 }
 
 // in is the client for a part of its test.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 )
 
@@ -24,7 +26,7 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 		return nil, fmt.Errorf("these tests drive a real browser; install chromium: %w", err)
 	}
 	allocator, _ := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
+		chromedp.ExecPath(path), chromedp.WSURLReadTimeout(patience), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-background-networking", true))...)
 	browser, _ := chromedp.NewContext(allocator)
 	return browser, chromedp.Do(browser)
@@ -47,12 +49,12 @@ type tab struct {
 	t    *testing.T
 	ctx  context.Context
 	base string
-	// allowed is a text in errors that the test expects; nil if it expects none.
-	allowed atomic.Pointer[string]
+	// allowed are the texts in errors that the test expects; nil if it expects none.
+	allowed atomic.Pointer[[]string]
 }
 
-// allow lets the console say errors with this text.
-func (b *tab) allow(text string) { b.allowed.Store(&text) }
+// allow lets the console say errors with one of these texts, and no others.
+func (b *tab) allow(texts ...string) { b.allowed.Store(&texts) }
 
 // newTab opens a tab in a fresh profile, logged in at base.
 func newTab(t *testing.T, base string) *tab {
@@ -112,7 +114,7 @@ func (b *tab) heard(message chromedp.ConsoleMessage) {
 	if strings.Contains(message.Text, "net::ERR_") {
 		return // some tests kill the server, and the browser then reports that it cannot be reached
 	}
-	if allowed := b.allowed.Load(); allowed != nil && strings.Contains(message.Text, *allowed) {
+	if allowed := b.allowed.Load(); allowed != nil && slices.ContainsFunc(*allowed, func(text string) bool { return strings.Contains(message.Text, text) }) {
 		return
 	}
 	b.t.Errorf("the console says: %s (%s)", message.Text, message.URL)
@@ -132,7 +134,7 @@ func keysInto(selector, text string) chromedp.Action[chromedp.Void] {
 
 func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		b.t.Fatal(err)
@@ -145,6 +147,12 @@ func call[P, R any](b *tab, command cdp.Command[P, R], params P) {
 	if _, err := chromedp.Call(b.ctx, command, params); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// before runs a script in every page that the tab opens, before the page's own.
+func (b *tab) before(script string) {
+	b.t.Helper()
+	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
 }
 
 func (b *tab) open(path string) {
@@ -162,11 +170,10 @@ func eval[T any](b *tab, script string) T {
 	return value
 }
 
-// until waits until a script is true. The tab may go to another page meanwhile. It waits long, because all tests share one
-// browser, which may have sixty tabs on a machine of two cores.
+// until waits until a script is true. The tab may go to another page meanwhile.
 func (b *tab) until(what, script string) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
 	look := time.NewTicker(20 * time.Millisecond)
 	defer look.Stop()

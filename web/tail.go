@@ -58,8 +58,8 @@ type liveThread struct {
 	topic  topic
 	thread *arbev1.Thread
 	log    *transcript
-	// screens has the output of running commands, by the id that the result will have. A nil screen cannot be rendered.
-	// dirty has those that changed since they were painted.
+	// screens has the output of running commands and of builds, by the id of the entry that will have it. A nil screen is not
+	// shown. dirty has those that changed since they were painted, and none that is nil.
 	screens map[string]*liveScreen
 	dirty   map[string]bool
 }
@@ -117,14 +117,14 @@ func (l *liveThread) follow(ctx context.Context, after int64) error {
 }
 
 // take handles one event of the log.
-func (l *liveThread) take(ctx context.Context, told *arbev1.TailResponse, after int64) error {
+func (l *liveThread) take(ctx context.Context, e *arbev1.TailResponse, after int64) error {
 	switch {
-	case told.GetEntry() != nil:
-		e := entryOf(told.GetEntry())
-		return l.entry(ctx, e, e.Seq > after)
-	case told.GetDelta() != nil:
-		l.delta(ctx, told.GetDelta())
-	case told.GetCaughtUp() != nil:
+	case e.GetEntry() != nil:
+		added := entryOf(e.GetEntry())
+		return l.entry(ctx, added, added.Seq > after)
+	case e.GetDelta() != nil:
+		l.delta(ctx, e.GetDelta())
+	case e.GetCaughtUp() != nil:
 		return l.conn.send(event{Topic: l.topic.name()})
 	}
 	return nil
@@ -140,12 +140,12 @@ func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error
 	}
 	var patches []patch
 	if result, ok := entry.As[entry.CommandResult](e); ok {
-		delete(l.screens, e.ID)
-		delete(l.dirty, e.ID)
+		l.drop(e.ID)
+		l.dropBuilds(result.SandboxID)
 		v := commandView{
 			Thread: l.thread.Id, ID: result.CommandID, Key: blockKey(result.CommandID),
 			Seq: l.log.starts[result.CommandID].seq, Result: &result, ResultSeq: e.Seq, OtherSandbox: l.log.otherSandbox(result),
-			Outcome: l.log.outcome(ctx, result),
+			Outcome: l.log.outcome(result),
 		}
 		l.log.describe(&v, "")
 		if err := l.patch(ctx, e, &patches, map[string]templ.Component{
@@ -155,8 +155,7 @@ func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error
 		}
 	}
 	if command := l.log.buildOf[e.ID]; command != "" {
-		delete(l.screens, e.ID)
-		delete(l.dirty, e.ID)
+		l.drop(e.ID)
 		v := commandView{Thread: l.thread.Id, ID: command, Key: blockKey(command), Seq: l.log.starts[command].seq}
 		l.log.describe(&v, "")
 		if err := l.patch(ctx, e, &patches, map[string]templ.Component{v.Key + "-boot": commandBoot(v)}); err != nil {
@@ -187,14 +186,14 @@ func (l *liveThread) patch(ctx context.Context, e entry.Entry, patches *[]patch,
 // delta adds a piece of output to a screen, for the next paint.
 func (l *liveThread) delta(ctx context.Context, d *arbev1.Delta) {
 	command, isOutput := strings.CutSuffix(d.EntryId, entry.ResultID(""))
-	_, isBuild := entry.PreparedSandbox(d.EntryId)
+	_, isBuild := builtSandbox(d.EntryId)
 	if !isOutput && !isBuild {
 		return
 	}
 	screen, ok := l.screens[d.EntryId]
 	if !ok {
 		_, ended := l.log.ends[command]
-		if ended || l.log.buildOf[d.EntryId] != "" || len(l.screens) == maxScreens {
+		if ended || l.log.buildOf[d.EntryId] != "" || !l.room() {
 			return
 		}
 		screen = newLiveScreen()
@@ -210,23 +209,69 @@ func (l *liveThread) delta(ctx context.Context, d *arbev1.Delta) {
 	l.dirty[d.EntryId] = true
 }
 
-// giveUp stops showing live output that cannot be rendered. The command's result will show it.
-func (l *liveThread) giveUp(ctx context.Context, id string, err error) {
+// builtSandbox returns the sandbox of a build whose output has this id. ok is false for the output of a command.
+func builtSandbox(id string) (sandbox string, ok bool) {
+	if strings.HasSuffix(id, entry.ResultID("")) {
+		return "", false
+	}
+	return entry.PreparedSandbox(id)
+}
+
+// room reports whether there may be one more screen. If there are too many, it drops that of a build, because a build without
+// steps leaves no entry that would do it.
+func (l *liveThread) room() bool {
+	if len(l.screens) < maxScreens {
+		return true
+	}
+	for id := range l.screens {
+		if _, isBuild := builtSandbox(id); isBuild {
+			l.drop(id)
+			return true
+		}
+	}
+	return false
+}
+
+// dropBuilds drops the screens of builds after a command has ended in a sandbox: the build of that sandbox, and all if no
+// command waits. If one of them still prints, its next piece makes a new screen.
+func (l *liveThread) dropBuilds(sandbox string) {
+	for id := range l.screens {
+		if built, isBuild := builtSandbox(id); isBuild && (built == sandbox || len(l.log.open) == 0) {
+			l.drop(id)
+		}
+	}
+}
+
+// drop frees a screen.
+func (l *liveThread) drop(id string) {
+	delete(l.screens, id)
+	delete(l.dirty, id)
+}
+
+// hide stops showing a screen until it is dropped.
+func (l *liveThread) hide(id string) {
 	l.screens[id] = nil
 	delete(l.dirty, id)
+}
+
+// giveUp stops showing live output that cannot be rendered. The command's result will show it.
+func (l *liveThread) giveUp(ctx context.Context, id string, err error) {
+	l.hide(id)
 	l.app.log.ErrorContext(ctx, "web: live output cannot be rendered", "thread", l.thread.Id, "entry", id, "error", err)
 }
 
 // paint sends the screens that changed since the last paint.
 func (l *liveThread) paint(ctx context.Context) error {
 	for id := range l.dirty {
-		screen := l.screens[id]
-		place, painting := l.painting(ctx, id, screen)
+		place, painting, err := l.painting(ctx, id, l.screens[id])
+		if err != nil {
+			return err
+		}
 		if place == "" {
 			continue
 		}
 		var painted []byte
-		err := guarded(func() (err error) {
+		err = guarded(func() (err error) {
 			painted, err = rendered(ctx, painting)
 			return err
 		})
@@ -244,28 +289,32 @@ func (l *liveThread) paint(ctx context.Context) error {
 }
 
 // painting renders a screen, and returns the id of the element that shows it: a command's output, or the build that the
-// oldest open command waits for. The id is empty if no command is known to wait.
-func (l *liveThread) painting(ctx context.Context, id string, s *liveScreen) (place string, shown templ.Component) {
+// oldest open command waits for. The id is empty if no command is known to wait. It fails if the log cannot be read, and the
+// browser then connects again: only the server has the output of a build.
+func (l *liveThread) painting(ctx context.Context, id string, s *liveScreen) (place string, shown templ.Component, err error) {
 	text, missed := screenText{}, int64(0)
 	if err := guarded(func() error { text, missed = s.Text(), s.Missed; return nil }); err != nil {
 		l.giveUp(ctx, id, err)
-		return "", nil
+		return "", nil, nil
 	}
 	if command, isOutput := strings.CutSuffix(id, entry.ResultID("")); isOutput {
 		key := blockKey(command)
-		return key + "-out", liveOutput(key, text, missed)
+		return key + "-out", liveOutput(key, text, missed), nil
 	}
-	if err := l.log.findOpen(ctx, 0); err != nil || len(l.log.open) == 0 {
-		l.screens[id] = nil // the build's entry will show it
-		return "", nil
+	if err := l.log.findOpen(ctx, 0); err != nil {
+		return "", nil, err
+	}
+	if len(l.log.open) == 0 {
+		l.hide(id) // the build's entry will show it
+		return "", nil, nil
 	}
 	// Nothing is shown if the thread had this sandbox when the command started. The preview of a build without steps is
 	// still there then, because no entry has ended it.
 	if sandbox, _ := entry.PreparedSandbox(id); l.log.starts[l.log.open[0]].sandbox == sandbox {
-		return "", nil
+		return "", nil, nil
 	}
 	key := blockKey(l.log.open[0])
-	return key + "-boot", liveBuild(key, text)
+	return key + "-boot", liveBuild(key, text), nil
 }
 
 // rejoin handles a page that cannot catch up entry by entry. One that is far behind loads pages of entries as they are read,

@@ -17,7 +17,7 @@ type threadView struct {
 	Layout    layout
 	Thread    *arbev1.Thread
 	Workplace workplace
-	ForkLinks forkLinks
+	Relatives relatives
 	// Artifacts are the artifacts of the thread.
 	Artifacts artifacts
 	Window    window
@@ -37,8 +37,10 @@ type workplace struct {
 	Sandbox   *arbev1.Sandbox
 }
 
-// forkLinks are what a thread was forked from, and what was forked from it.
-type forkLinks struct {
+// relatives are a thread's parent, what it was forked from, and what was forked from it.
+type relatives struct {
+	// Parent is nil if the thread is no child of another one, or if its parent was deleted.
+	Parent *arbev1.Thread
 	// Source is nil if the thread is no fork, or if its source was deleted.
 	Source *arbev1.Thread
 	// Forks are the most recently active ones. More reports that there are others.
@@ -78,7 +80,7 @@ func (a *app) threadView(r *http.Request) (threadView, error) {
 		return err
 	})
 	g.Go(func() (err error) {
-		v.ForkLinks, err = a.forkLinksOf(ctx, v.Thread)
+		v.Relatives, err = a.relativesOf(ctx, v.Thread)
 		return err
 	})
 	g.Go(func() (err error) {
@@ -127,18 +129,30 @@ func (a *app) sandboxOf(ctx context.Context, t *arbev1.Thread, house *arbev1.Hou
 	return b, nil
 }
 
-// forkLinksOf reads a thread's forks, and the thread that it is a fork of. It leaves out what was deleted meanwhile.
-func (a *app) forkLinksOf(ctx context.Context, t *arbev1.Thread) (k forkLinks, err error) {
-	if source := t.ForkedFrom.GetThreadId(); source != "" {
-		res, err := a.services.threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: source})
-		if err != nil && faultOf(err).Code != fault.NotFound {
-			return k, err
-		}
-		k.Source = res.GetThread()
+// relativesOf reads a thread's parent, its forks, and the thread that it is a fork of. It leaves out what was deleted
+// meanwhile.
+func (a *app) relativesOf(ctx context.Context, t *arbev1.Thread) (k relatives, err error) {
+	if k.Parent, err = a.threadIfAny(ctx, t.ParentThreadId); err != nil {
+		return k, err
+	}
+	if k.Source, err = a.threadIfAny(ctx, t.ForkedFrom.GetThreadId()); err != nil {
+		return k, err
 	}
 	res, err := a.services.threads.ListThreads(ctx, &arbev1.ListThreadsRequest{HouseId: t.HouseId, ForkedFromThreadId: t.Id, PageSize: maxForks})
 	k.Forks, k.More = res.GetThreads(), res.GetNextPageToken() != ""
 	return k, err
+}
+
+// threadIfAny reads a thread. It returns nil if id is empty or the thread does not exist.
+func (a *app) threadIfAny(ctx context.Context, id string) (*arbev1.Thread, error) {
+	if id == "" {
+		return nil, nil
+	}
+	res, err := a.services.threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: id})
+	if err != nil && faultOf(err).Code != fault.NotFound {
+		return nil, err
+	}
+	return res.GetThread(), nil
 }
 
 // changeThread changes the fields that the form has: name, pinned, status, tags.

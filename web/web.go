@@ -43,6 +43,7 @@ type app struct {
 	services  services
 	watches   sharedWatches
 	following following
+	former    formerMembers
 	secure    bool
 	log       *slog.Logger
 }

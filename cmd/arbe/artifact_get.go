@@ -52,7 +52,7 @@ func artifactGet(a *app) *cobra.Command {
 				if _, ours := errors.AsType[*os.PathError](err); ours {
 					return fault.New(fault.Precondition, "cannot write to stdout", "name a file with --output").Because(err)
 				}
-				return brokenOff(err)
+				return interrupted(err)
 			}
 			if err := writeWhole(path, content); err != nil || !a.json {
 				return err
@@ -93,7 +93,7 @@ func writeWhole(path string, content io.Reader) error {
 		if _, ours := errors.AsType[*os.PathError](err); ours {
 			return unwritable.Because(err)
 		}
-		return brokenOff(err)
+		return interrupted(err)
 	}
 	if err = f.Close(); err == nil && at != path {
 		err = os.Rename(at, path)
@@ -104,8 +104,8 @@ func writeWhole(path string, content io.Reader) error {
 	return nil
 }
 
-// brokenOff is the error of bytes that were cut off.
-func brokenOff(err error) error {
+// interrupted is the error of bytes that were cut off.
+func interrupted(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}

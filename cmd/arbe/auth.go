@@ -3,5 +3,5 @@ package main
 import "github.com/spf13/cobra"
 
 func auth(a *app) *cobra.Command {
-	return group(a, "auth", "See who you are, and at which server", authWhoami, authStatus)
+	return group(a, "auth", "Show who you are and which server you use", authWhoami, authStatus)
 }

@@ -15,7 +15,7 @@ import (
 func authWhoami(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "whoami",
-		Short: "Show who you are, and at which server",
+		Short: "Show who you are and which server you use",
 		Args:  takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
 			t, err := a.target()

@@ -21,7 +21,7 @@ func envCreate(a *app) *cobra.Command {
 		Use:   "create [NAME]",
 		Short: "Create an environment",
 		Long: "Create an environment from a file (YAML or JSON, as arbe env show prints it), from flags, or from both: a flag\n" +
-			"takes precedence. Without NAME it has the name in the file.",
+			"takes precedence. Without NAME, the name in the file is used.",
 		Example: "  arbe env create go --image golang:1.26 --repo https://github.com/octocat/hello-world\n" +
 			"  arbe env show go | sed s/1.26/1.25/ | arbe env create go-old --from -",
 		Args: takes(0, 1, "at most one name"),

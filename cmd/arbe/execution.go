@@ -75,12 +75,17 @@ func (e *execution) run(ctx context.Context) error {
 		e.cancelUnread(ctx)
 	}
 	switch {
-	case unwritten && errors.Is(err, syscall.EPIPE):
-		return exitCode(exitPipe)
+	case unwritten:
+		return e.unwritten(err)
 	case ended == nil:
-		return e.interrupted(ctx, err)
+		return e.interrupted(ctx, "the command may still run", err)
+	case err != nil && incomplete == nil: // the person left while the rest of the output came
+		return e.interrupted(ctx, "the command has ended, but not all of its output is here", err)
 	}
 	err = e.end(ended.Entry)
+	if _, unwritten := errors.AsType[*arbe.WriteError](err); unwritten {
+		return e.unwritten(err)
+	}
 	if incomplete != nil {
 		fmt.Fprintf(e.app.err, "arbe: the output is not complete: only its first %d bytes are here: %s\n", incomplete.Position, printable(e.app.explain(incomplete.Err).Error()))
 		if ended.ArtifactID != "" {
@@ -116,19 +121,33 @@ func (e *execution) printJSON(view any) error {
 	return nil
 }
 
-// interrupted explains an error that came because the person left; others are returned as they are.
-func (e *execution) interrupted(ctx context.Context, err error) error {
+// unwritten returns the exit code for an output that cannot be written. It is never the command's own, because
+// a program would take the part that it has for all of the output.
+func (e *execution) unwritten(err error) error {
+	if errors.Is(err, syscall.EPIPE) {
+		return exitCode(exitPipe)
+	}
+	e.app.report(e.app.explain(err), e.app.json)
+	return exitCode(exitNotRun)
+}
+
+// interrupted explains an error that came because the person left, with what is known of the command. Other errors are
+// returned as they are.
+func (e *execution) interrupted(ctx context.Context, known string, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	e.app.say("arbe leaves; the command may still run, see: arbe thread entries list %s --tail 5", e.req.GetThreadId())
+	e.app.say("arbe leaves; %s, see: arbe thread entries list %s --tail 5", known, e.req.GetThreadId())
 	return exitCode(exitInterrupted)
 }
 
-// show prints a piece of live output.
+// show prints a piece of live output; its error is that the output cannot be written.
 func (e *execution) show(d *arbev1.Delta) error {
 	if !e.app.json {
-		return e.output.delta(d)
+		if err := e.output.delta(d); err != nil {
+			return &arbe.WriteError{Err: err}
+		}
+		return nil
 	}
 	view := deltaView{EntryID: d.GetEntryId(), Offset: d.GetOffset()}
 	if utf8.Valid(d.GetData()) {
@@ -146,7 +165,7 @@ func (e *execution) waits(p entry.Payload) {
 	}
 }
 
-// end prints what the live output left out, and returns the command's exit code.
+// end prints what the live output left out, and returns the command's exit code, or a [*arbe.WriteError].
 func (e *execution) end(result *arbev1.Entry) error {
 	payload, _ := decode(result)
 	r, ok := payload.(entry.CommandResult)
@@ -155,14 +174,12 @@ func (e *execution) end(result *arbev1.Entry) error {
 	}
 	switch {
 	case e.app.json:
-		if err := e.app.printJSON(viewEntry(result)); errors.Is(err, syscall.EPIPE) {
-			return exitCode(exitPipe)
-		} else if err != nil {
+		if err := e.printJSON(viewEntry(result)); err != nil {
 			return err
 		}
 	case !e.separate:
 		if err := e.output.rest(r); err != nil {
-			return err
+			return &arbe.WriteError{Err: err}
 		}
 	}
 	if e.output.gaps && r.ArtifactID != "" {

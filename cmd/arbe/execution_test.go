@@ -1,14 +1,29 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"connectrpc.com/connect"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
-func TestAPersonIsToldWhatTheirCommandWaitsFor(t *testing.T) {
+func TestAPersonSeesWhatTheirCommandWaitsFor(t *testing.T) {
 	t.Parallel()
 	waiting := entry.CommandWaiting{CommandID: "mine", For: entry.WaitThread, Limit: 8}
 	for name, c := range map[string]struct {
@@ -33,4 +48,147 @@ func TestAPersonIsToldWhatTheirCommandWaitsFor(t *testing.T) {
 			}
 		})
 	}
+}
+
+// endedCommand is a command that has ended well, and whose output arrives after its result.
+type endedCommand struct {
+	arbev1connect.UnimplementedThreadServiceHandler
+	arbev1connect.UnimplementedEntryServiceHandler
+	// read is closed once the client has the result.
+	read chan struct{}
+}
+
+func (c *endedCommand) RunCommand(context.Context, *arbev1.RunCommandRequest) (*arbev1.RunCommandResponse, error) {
+	return &arbev1.RunCommandResponse{Entry: &arbev1.Entry{Seq: 1, Type: "command", Payload: `{}`}, ResultId: "result"}, nil
+}
+
+func (c *endedCommand) ReadOutput(ctx context.Context, req *arbev1.ReadOutputRequest) (*arbev1.ReadOutputResponse, error) {
+	select {
+	case <-c.read:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if req.GetPosition() > 0 {
+		return &arbev1.ReadOutputResponse{Ended: true}, nil
+	}
+	return &arbev1.ReadOutputResponse{Pieces: []*arbev1.OutputPiece{{Stream: arbev1.OutputStream_OUTPUT_STREAM_STDOUT, Data: []byte("hi\n")}}, Position: 3}, nil
+}
+
+func (c *endedCommand) CancelCommand(context.Context, *arbev1.CancelCommandRequest) (*arbev1.CancelCommandResponse, error) {
+	return &arbev1.CancelCommandResponse{}, nil
+}
+
+func (c *endedCommand) Tail(ctx context.Context, _ *arbev1.TailRequest, to *connect.ServerStream[arbev1.TailResponse]) error {
+	result := &arbev1.Entry{Seq: 2, Id: "result", Type: "command_result", Payload: `{"output":"hi\n","output_bytes":3}`}
+	if err := to.Send(&arbev1.TailResponse{Event: &arbev1.TailResponse_Entry{Entry: result}}); err != nil {
+		return err
+	}
+	<-ctx.Done() // the client leaves after the result
+	close(c.read)
+	return nil
+}
+
+// A fullAfter is an output that has room for this many writes.
+type fullAfter int
+
+func (f *fullAfter) Write(p []byte) (int, error) {
+	if *f--; *f < 0 {
+		return 0, syscall.ENOSPC
+	}
+	return len(p), nil
+}
+
+func TestAnOutputThatCannotBeWrittenIsNotTheEndOfTheCommand(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		json bool
+		room fullAfter
+		says string
+	}{
+		"what it prints":          {says: "arbe: the command's output cannot be written: no space left on device\n"},
+		"the command's entry":     {json: true, says: `{"error":{"code":"internal","message":"the command's output cannot be written: no space left on device","next":""}}` + "\n"},
+		"the entry of its result": {json: true, room: 1, says: `{"error":{"code":"internal","message":"the command's output cannot be written: no space left on device","next":""}}` + "\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			command := &endedCommand{read: make(chan struct{})}
+			mux := http.NewServeMux()
+			mux.Handle(arbev1connect.NewThreadServiceHandler(command))
+			mux.Handle(arbev1connect.NewEntryServiceHandler(command))
+			server := httptest.NewServer(mux)
+			defer server.Close()
+			var said strings.Builder
+			a := &app{json: c.json, out: &c.room, err: &said}
+			e := &execution{app: a, client: arbe.New(server.URL, ""), req: &arbev1.RunCommandRequest{Id: "id", ThreadId: "thread"}, separate: !c.json}
+			if code, ok := errors.AsType[exitCode](e.run(t.Context())); !ok || code != exitNotRun {
+				t.Errorf("it exits with %v, want %d", code, exitNotRun)
+			}
+			if said.String() != c.says {
+				t.Errorf("it says %q, want %q", said.String(), c.says)
+			}
+		})
+	}
+}
+
+// signalled is a command that notes which signals it is sent, and does not end.
+type signalled struct {
+	arbev1connect.ThreadServiceClient
+	mu   sync.Mutex
+	sent []string
+}
+
+func (s *signalled) signals() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.sent, " ")
+}
+
+func (s *signalled) CancelCommand(_ context.Context, req *arbev1.CancelCommandRequest) (*arbev1.CancelCommandResponse, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent = append(s.sent, strings.TrimPrefix(req.GetSignal().String(), "SIGNAL_"))
+	return &arbev1.CancelCommandResponse{}, nil
+}
+
+func TestEachCtrlCSendsTheNextSignal(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		command, interrupts := &signalled{}, make(chan os.Signal)
+		var left atomic.Bool
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		e := &execution{app: &app{err: io.Discard}, client: &arbe.Client{Threads: command}, req: &arbev1.RunCommandRequest{}}
+		began := time.Now()
+		go e.heed(ctx, interrupts, func() { left.Store(true) })
+		for _, want := range []string{"INT", "INT TERM", "INT TERM KILL"} {
+			interrupts <- os.Interrupt
+			synctest.Wait()
+			if got := command.signals(); got != want || left.Load() {
+				t.Errorf("it is sent %s, want %s; arbe left: %t", got, want, left.Load())
+			}
+		}
+		interrupts <- os.Interrupt
+		if synctest.Wait(); !left.Load() || time.Since(began) > 0 {
+			t.Errorf("after the last signal and %s, arbe left: %t", time.Since(began), left.Load())
+		}
+	})
+}
+
+func TestOneCtrlCSendsEverySignalInTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		command, interrupts := &signalled{}, make(chan os.Signal)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		e := &execution{app: &app{err: io.Discard}, client: &arbe.Client{Threads: command}, req: &arbev1.RunCommandRequest{}}
+		go e.heed(ctx, interrupts, func() { t.Error("arbe left") })
+		interrupts <- os.Interrupt
+		for _, want := range []string{"INT", "INT TERM", "INT TERM KILL", "INT TERM KILL"} {
+			synctest.Wait()
+			if got := command.signals(); got != want {
+				t.Errorf("it is sent %s, want %s", got, want)
+			}
+			time.Sleep(entry.CancelGrace)
+		}
+	})
 }

@@ -37,12 +37,17 @@ func (a *app) exit(ctx context.Context, err error, args []string) int {
 	}
 	e := a.explain(err)
 	// Search the arguments themselves, because a command line that could not be parsed may still have asked for JSON.
-	if a.json || !a.started && slices.Contains(args, "--json") {
+	a.report(e, a.json || !a.started && slices.Contains(args, "--json"))
+	return e.Code.ExitCode()
+}
+
+// report tells the person, or a program that reads JSON, what went wrong.
+func (a *app) report(e *fault.Error, asJSON bool) {
+	if asJSON {
 		a.printError(e)
 	} else {
 		fmt.Fprintf(a.err, "arbe: %s\n", printable(e.Error()))
 	}
-	return e.Code.ExitCode()
 }
 
 // printError writes an error for programs: {"error":{"code":…,"message":…,"next":…}}.
@@ -87,9 +92,9 @@ func (a *app) explainCall(err *connect.Error) *fault.Error {
 		}
 		return fault.Newf(fault.Unavailable, next, "no arbe server at %s", t.Host).Because(err)
 	case err.Code() == connect.CodeUnavailable:
-		return fault.Newf(fault.Unavailable, "check the address (arbe auth status tells where it comes from), and that the server runs", "no arbe server can be reached at %s", t.Host).Because(err)
+		return fault.Newf(fault.Unavailable, "check the address (arbe auth status shows where it comes from), and that the server runs", "no arbe server can be reached at %s", t.Host).Because(err)
 	}
-	return fault.Newf(fault.Unavailable, "check the address (arbe auth status tells where it comes from), and try again", "%s did not answer as an arbe server does (%s)", t.Host, err.Message()).Because(err)
+	return fault.Newf(fault.Unavailable, "check the address (arbe auth status shows where it comes from), and try again", "%s did not answer as an arbe server does (%s)", t.Host, err.Message()).Because(err)
 }
 
 // logIn says how to get a credential that the server accepts.

@@ -97,7 +97,7 @@ func exitCodesTopic() *cobra.Command {
     0    it worked
     1    anything else went wrong
     2    the command line or the request is wrong
-    3    there is no such thing, or it is another house's
+    3    it does not exist, or it belongs to another house
     4    you are not logged in
     5    you are not allowed to
     6    something else must be done first, or someone else changed the same thing
@@ -106,8 +106,9 @@ func exitCodesTopic() *cobra.Command {
   130    Ctrl-C, or the command was cancelled
 
 arbe x exits with the exit code of the command it ran; of these, 124 says that the command ran out of
-time, 128+n that signal n ended it. When the command did not run or nobody knows how it ended, it exits
-with 125. When arbe itself could not ask for it, the codes above hold, and stderr says so.`,
+time, 128+n that signal n ended it. When the command did not run, nobody knows how it ended, or not all of
+its output could be read or written here, it exits with 125. When arbe itself could not ask for it, the codes
+above hold, and stderr says so.`,
 	}
 }
 
@@ -159,7 +160,7 @@ func formattingTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "formatting",
 		Short: "What arbe prints for programs",
-		Long: `Data goes to stdout, everything said about it to stderr.
+		Long: `Data goes to stdout, messages go to stderr.
 
 --json     one thing is one JSON object, a list of things one JSON array. A log, and everything else that
            comes bit by bit (thread entries list, x), is one JSON object a line. Names and meanings are

@@ -3,7 +3,10 @@ package main
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 )
@@ -23,4 +26,18 @@ func TestHelpExplainsEveryExitCode(t *testing.T) {
 			t.Errorf("arbe help exit-codes does not explain %d (%s)", code, name)
 		}
 	}
+}
+
+func TestHelpShowsTheUsageOfAVerbOnce(t *testing.T) {
+	t.Parallel()
+	walk(newRoot(&app{}), func(cmd *cobra.Command) {
+		usage, _, _ := strings.Cut(cmd.UsageString(), "\n\n")
+		want := "Usage:\n  " + cmd.UseLine()
+		if cmd.HasAvailableSubCommands() {
+			want = "Usage:\n  " + cmd.CommandPath() + " [command]"
+		}
+		if cmd.Runnable() && strings.TrimSpace(usage) != want {
+			t.Errorf("%s shows %q, want %q", cmd.CommandPath(), usage, want)
+		}
+	})
 }

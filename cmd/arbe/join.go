@@ -43,7 +43,7 @@ func linkOf(host, token string) (l link, ok bool, err error) {
 		return l, false, nil
 	}
 	if l, ok = parseLink(token); !ok {
-		return l, false, fault.New(fault.Invalid, "this is neither an API key nor a link to log in or to join with", "make a key at the server with: arbe key create NAME")
+		return l, false, fault.New(fault.Invalid, "this is neither an API key nor a link to log in or to join with", "create a key at the server with: arbe key create NAME")
 	}
 	if l.host != host {
 		return l, false, fault.Newf(fault.Invalid, "log in to that server, or use a link of this one", "the link is for %s, and not for %s", l.host, host)
@@ -78,7 +78,7 @@ func (a *app) join(ctx context.Context, l link, saved *profiles, profileName, na
 	} else if err != nil {
 		return in, err
 	}
-	return loggedIn{first(joined.GetSession(), credential), joined.GetHouse()}, nil
+	return loggedIn{first(joined.GetSession(), credential), joined.GetSessionExpiresAt(), joined.GetAgent(), joined.GetHouse()}, nil
 }
 
 // askName asks for the name of a new person.

@@ -14,6 +14,7 @@ import (
 	"connectrpc.com/connect"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
@@ -27,17 +28,19 @@ func login(a *app) *cobra.Command {
 		Use:   "login [HOST|LINK]",
 		Short: "Log in to a server, or print a link that logs your browser in",
 		Long: "With HOST, log this command line in to a server: ask for an API key, check it, and keep it as a profile\n" +
-			"that is used from now on. A login link or an invite link of that server does too. The key or link is typed or,\n" +
-			"with --with-token, read from stdin.\n\n" +
+			"that is used from now on. A login or invite link for that server works too. It is typed or, with\n" +
+			"--with-token, read from stdin.\n\n" +
 			"With the link of an invite, join its house: as the person of the profile of that server if there is one, else as\n" +
-			"a new person, whose name is asked for unless --name gives it. A link works once. As an argument other users of\n" +
-			"this machine can read it until it is used, so type it there instead if you share the machine.\n\n" +
-			"Without HOST, print a link that logs a browser in as you at the server in use. It works once, within a few\n" +
-			"minutes; whoever opens it is you, so give it to nobody.",
+			"a new person, whose name is asked for unless --name gives it. A link works once. Other users of this\n" +
+			"machine can read arguments. If you share it, run arbe login HOST and type the link.\n\n" +
+			"What a link gives is a session of 30 days, unless the profile has a credential already. A key lasts as long as\n" +
+			"you choose: arbe key create makes one.\n\n" +
+			"Without HOST, print a link that logs a browser in to the current server as you. It works once, within a few\n" +
+			"minutes. Whoever opens it acts as you, so give it to nobody.",
 		Example: "  arbe login                                  # a link for the browser\n" +
-			"  arbe login arbe.example.com\n" +
+			"  arbe login arbe.example.com                 # asks for a key or link\n" +
 			"  arbe login https://arbe.example.com --profile work --with-token < key\n" +
-			"  arbe login 'https://arbe.example.com/join?token=…' --name Grace",
+			"  arbe login https://arbe.example.com --name Grace --with-token < invite-link",
 		Args: takes(0, 1, "at most one address of a server or link"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
@@ -85,6 +88,7 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 			return fault.New(fault.Invalid, "a link and --with-token are both given", "leave out --with-token: the link is what you log in with")
 		}
 		address = l.host
+		a.say("warning: other users of this machine may have seen the link, because it is an argument; arbe login %s asks for it", l.host)
 	}
 	host, profileName, err := a.newProfile(address)
 	if err != nil {
@@ -98,7 +102,7 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 		return fault.Newf(fault.Exists, "choose another name with --profile, or remove that one with: arbe logout "+profileName, "the profile %s is for %s", profileName, old.Host)
 	}
 	if u, err := url.Parse(host); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
-		a.say("warning: %s is not encrypted: whoever is between here and there can read your key", host)
+		a.say("warning: %s is not encrypted: anyone on the network path can read your key", host)
 	}
 	// So that the messages of errors name this server.
 	a.chosen = &target{Host: host, URL: host, Profile: profileName, Why: "the argument"}
@@ -118,27 +122,26 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 		err = fault.New(fault.Invalid, "--name is for the link of an invite, which this is not", "leave out --name")
 	case linked:
 		in, err = redeem(ctx, l, saved)
+	default:
+		in.agent, err = holder(ctx, host, in.token)
 	}
 	if err != nil {
 		return err
 	}
-	who, err := arbe.New(host, in.token).Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
-	if e, ok := errors.AsType[*connect.Error](err); ok && e.Code() == connect.CodeUnauthenticated {
-		return fault.Newf(fault.Unauthenticated, "make a key there with: arbe key create NAME", "%s does not accept this key (%s)", host, e.Message()).Because(err)
-	} else if err != nil {
-		return err
-	}
+	// No call comes between the use of a link and this, because the link works once: if that call failed, its session
+	// would be lost.
 	saved.All[profileName] = profile{Host: host, Token: in.token}
 	saved.Current = profileName
 	if err := saved.save(); err != nil {
 		return err
 	}
 	view := struct {
-		Profile string     `json:"profile"`
-		Host    string     `json:"host"`
-		Agent   agentView  `json:"agent"`
-		House   *houseView `json:"house,omitempty"` // that an invite was for
-	}{Profile: profileName, Host: host, Agent: viewAgent(who.GetAgent())}
+		Profile   string     `json:"profile"`
+		Host      string     `json:"host"`
+		Agent     agentView  `json:"agent"`
+		House     *houseView `json:"house,omitempty"`      // that an invite was for
+		ExpiresAt *time.Time `json:"expires_at,omitempty"` // of the session that a link began
+	}{Profile: profileName, Host: host, Agent: viewAgent(in.agent), ExpiresAt: optional(in.expires)}
 	if in.house != nil {
 		joined := viewHouse(in.house)
 		view.House = &joined
@@ -150,14 +153,30 @@ func (a *app) loginTo(ctx context.Context, address string, withToken bool, name 
 		}
 		return text
 	})
+	if view.ExpiresAt != nil {
+		a.say("this session ends on %s; to stay logged in, create a key before that with: arbe key create NAME, and give it to: arbe login %s --profile %s",
+			view.ExpiresAt.Local().Format("2006-01-02"), host, profileName)
+	}
 	a.say("arbe profile use %s goes back to the server of this machine", localProfile)
 	return err
 }
 
-// loggedIn is what a person gets who logs in: a credential, and the house that they were invited to, if any.
+// loggedIn is what a person gets who logs in: a credential, when it expires if it is a session, who they are, and the
+// house that they were invited to, if any.
 type loggedIn struct {
-	token string
-	house *arbev1.House
+	token   string
+	expires *timestamppb.Timestamp
+	agent   *arbev1.Agent
+	house   *arbev1.House
+}
+
+// holder is who an API key is of. A key that the server does not accept is an error.
+func holder(ctx context.Context, host, key string) (*arbev1.Agent, error) {
+	who, err := arbe.New(host, key).Agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
+	if e, ok := errors.AsType[*connect.Error](err); ok && e.Code() == connect.CodeUnauthenticated {
+		return nil, fault.Newf(fault.Unauthenticated, "create a key there with: arbe key create NAME", "%s does not accept this key (%s)", host, e.Message()).Because(err)
+	}
+	return who.GetAgent(), err
 }
 
 // newProfile returns the address that a person typed as a full one, and the name of its profile.
@@ -210,5 +229,5 @@ func redeem(ctx context.Context, l link, saved *profiles) (loggedIn, error) {
 		return loggedIn{}, err
 	}
 	res, err := arbe.New(l.host, "").Agents.RedeemLoginLink(ctx, &arbev1.RedeemLoginLinkRequest{Token: l.token})
-	return loggedIn{token: res.GetSession()}, err
+	return loggedIn{token: res.GetSession(), expires: res.GetExpiresAt(), agent: res.GetAgent()}, err
 }

@@ -57,7 +57,7 @@ func logout(a *app) *cobra.Command {
 				return err
 			}
 			if !ended {
-				a.say("its key may still be valid at the server; arbe key list and arbe key revoke end it there")
+				a.say("its key may still be valid at the server; end it there with: arbe key revoke")
 			}
 			return nil
 		},

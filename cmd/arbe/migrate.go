@@ -11,8 +11,8 @@ func migrate(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring your PostgreSQL (DATABASE_URL) up to this version's schema",
-		Long: "Bring a database up to this version's schema. A server does so at its start; this is for doing it before.\n" +
-			"It needs no secret key and writes no file. Running servers keep running.",
+		Long: "Bring a database up to this version's schema. A server does this when it starts. Use this command to do\n" +
+			"it beforehand. It needs no secret key and writes no file. Running servers keep running.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, _, err := a.settings(cmd)

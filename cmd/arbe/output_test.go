@@ -66,7 +66,7 @@ func TestOutput(t *testing.T) {
 
 // The two counts differ on purpose: the artifact counts the bytes as they were printed, and the result counts its text,
 // which may have more.
-func TestWhereTheWholeOutputIsIsTold(t *testing.T) {
+func TestTheSummaryNamesWhereTheWholeOutputIs(t *testing.T) {
 	t.Parallel()
 	for want, r := range map[string]entry.CommandResult{
 		"all of it: arbe artifact get a1":              {ArtifactBytes: 300 << 10},

@@ -84,7 +84,7 @@ func (a *app) profiles() (*profiles, error) {
 
 func (p *profiles) save() error {
 	if p.path == "" {
-		return fault.New(fault.Precondition, "there is no place for profiles", "set HOME, XDG_CONFIG_HOME or ARBE_CONFIG_DIR to an absolute path")
+		return fault.New(fault.Precondition, "no directory for profiles is known", "set HOME, XDG_CONFIG_HOME or ARBE_CONFIG_DIR to an absolute path")
 	}
 	text, err := json.MarshalIndent(p, "", "  ")
 	if err == nil {

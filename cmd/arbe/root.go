@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -42,7 +43,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "arbe",
+		Use:   "arbe [command]",
 		Short: "Say something in a thread, and work happens",
 		Long: "arbe runs threads: people and bots talk in them, commands and coding agents work in\n" +
 			"sandboxes, and everyone sees it live and finds it again.",
@@ -60,6 +61,9 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.hostFlag, "host", "", "address of the server (default $ARBE_HOST; see arbe help servers)")
 	flags.StringVar(&a.profileFlag, "profile", "", "server and credential that arbe login keeps (default $ARBE_PROFILE)")
 	flags.StringVar(&a.dataDirFlag, "data-dir", "", "data directory of a server on this machine (default $ARBE_DATA_DIR or .arbe)")
+	// Without the second line, because cobra prints one for a command that can be called, and one for a command with
+	// verbs, and ours are both.
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "", 1))
 	makeGroup(root)
 	about := root.RunE
 	versionFlag := root.Flags().Bool("version", false, "print the version, as arbe version does")
@@ -99,7 +103,7 @@ func newRoot(a *app) *cobra.Command {
 
 // group makes a verb of other verbs: "arbe thread …".
 func group(a *app, use, short string, verbs ...func(*app) *cobra.Command) *cobra.Command {
-	g := &cobra.Command{Use: use, Short: short}
+	g := &cobra.Command{Use: use + " [command]", Short: short}
 	makeGroup(g)
 	for _, verb := range verbs {
 		g.AddCommand(verb(a))

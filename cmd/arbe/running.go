@@ -48,7 +48,7 @@ func serverOf(dataDir string, trusted bool) (s localServer, err error) {
 			"cannot use %s", path).Because(err)
 	}
 	if err := json.Unmarshal(text, &s); err != nil {
-		return s, fault.Newf(fault.Precondition, "start arbe up again, which writes the file anew", "%s is damaged", path).Because(err)
+		return s, fault.Newf(fault.Precondition, "start arbe up again, which writes the file again", "%s is damaged", path).Because(err)
 	}
 	s.dataDir, s.runs = dataDir, isLocked(filepath.Join(dataDir, "lock"))
 	return s, nil

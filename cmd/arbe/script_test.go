@@ -51,8 +51,16 @@ func TestScriptsAlone(t *testing.T) {
 	play(t, "testdata/alone", startUp(t), "")
 }
 
-// play plays the scripts of a directory against a server with a long thread.
-func play(t *testing.T, dir string, server *upServer, long string) {
+// TestANewcomersJourney plays a first day in the terminal, with a server on the newcomer's machine and one elsewhere.
+func TestANewcomersJourney(t *testing.T) {
+	t.Parallel()
+	here, there := startUp(t), startUpAt(t, "127.0.0.2")
+	play(t, "testdata/journey", here, "", "SERVER2="+there.host, "DATA2="+there.dataDir)
+}
+
+// play plays the scripts of a directory against a server with a long thread. variables are further ones of their
+// environment.
+func play(t *testing.T, dir string, server *upServer, long string, variables ...string) {
 	t.Helper()
 	testscript.Run(t, testscript.Params{
 		Dir:                dir,
@@ -64,6 +72,7 @@ func play(t *testing.T, dir string, server *upServer, long string) {
 			e.Setenv("SERVER", server.host)
 			e.Setenv("STATE", server.state())
 			e.Setenv("LONG", long)
+			e.Vars = append(e.Vars, variables...)
 			e.Values[behind{}] = &behind{}
 			return writeInputs(e)
 		},
@@ -79,7 +88,7 @@ func play(t *testing.T, dir string, server *upServer, long string) {
 			"capture":     capture,
 			"shows":       shows,
 			"interrupt":   interrupt,
-			"interrupted": interrupted,
+			"interrupted": endsInterrupted,
 		},
 	})
 }
@@ -181,6 +190,6 @@ func interrupt(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(cmd.Process.Signal(os.Interrupt))
 }
 
-func interrupted(ts *testscript.TestScript, _ bool, args []string) {
+func endsInterrupted(ts *testscript.TestScript, _ bool, args []string) {
 	wantCode(ts, args[0], ts.Value(behind{}).(*behind).cmd.ProcessState.ExitCode())
 }

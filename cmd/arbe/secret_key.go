@@ -20,11 +20,11 @@ func secretKeyCreate(a *app) *cobra.Command {
 	var out string
 	cmd := &cobra.Command{
 		Use:   "create",
-		Short: "Make a secret key (ARBE_SECRET_KEY)",
-		Long: "Make a secret key for a new installation, and print it. All servers of one database have the same one, in\n" +
+		Short: "Create a secret key (ARBE_SECRET_KEY)",
+		Long: "Create a secret key for a new installation, and print it. All servers of one database have the same one, in\n" +
 			"ARBE_SECRET_KEY or in the file secret.key of their data directory. Keep it apart from backups of the\n" +
-			"database: without it the database's sealed values cannot be read, and with it they can.\n\n" +
-			"A server that finds no key makes one in its data directory at its first start.",
+			"database: whoever has both can read the sealed values; without the key nobody can.\n\n" +
+			"A server that finds no key creates one in its data directory at its first start.",
 		Args: takes(0, 0, ""),
 		RunE: func(*cobra.Command, []string) error {
 			key, err := server.NewSecretKey()

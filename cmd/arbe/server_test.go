@@ -28,7 +28,13 @@ type upServer struct {
 // startUp starts arbe up and stops it with the test.
 func startUp(t testing.TB, settings ...string) *upServer {
 	t.Helper()
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	return startUpAt(t, "127.0.0.1", settings...)
+}
+
+// startUpAt starts arbe up at an address of its own, as on another machine.
+func startUpAt(t *testing.T, ip string, settings ...string) *upServer {
+	t.Helper()
+	free, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
 	if err != nil {
 		t.Fatal(err)
 	}

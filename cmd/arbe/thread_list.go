@@ -17,8 +17,8 @@ func threadList(a *app) *cobra.Command {
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the threads of a house: pinned ones first, then the last active",
-		Long: "List the threads of a house: pinned ones first, then the last active. With --watch the\n" +
+		Short: "List the threads of a house: pinned ones first, then the most recently active",
+		Long: "List the threads of a house: pinned ones first, then the most recently active. With --watch the\n" +
 			"list is kept up to date until Ctrl-C. Into a pipe, a thread is printed again whenever it changes; with\n" +
 			"--json, as an object: {\"thread\": …}, or {\"gone\": ID} when it leaves the list.",
 		Args: takes(0, 0, ""),

@@ -14,7 +14,7 @@ func tokenRenew(a *app) *cobra.Command {
 		Use:   "renew",
 		Short: "Create another token like the one in ARBE_TOKEN",
 		Long: "Create another token like the one in ARBE_TOKEN, good for two hours from now, and print it. The old one\n" +
-			"goes on until it expires.",
+			"stays valid until it expires.",
 		Example: "  export ARBE_TOKEN=$(arbe token renew -q)",
 		Args:    takes(0, 0, ""),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {

@@ -19,15 +19,15 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// x runs a command on a thread's sandbox as if it ran here.
+// x runs a command in a thread's sandbox as if it ran here.
 func x(a *app) *cobra.Command {
 	var thread, line, environment string
 	var timeout time.Duration
 	var noStdin bool
 	cmd := &cobra.Command{
 		Use:   "x [-t THREAD] -- PROGRAM [ARG…]",
-		Short: "Run a command on the sandbox of a thread",
-		Long: "Run a command on the sandbox of a thread; the sandbox is created if there is none. The output is printed here\n" +
+		Short: "Run a command in a thread's sandbox",
+		Long: "Run a command in a thread's sandbox; the sandbox is created if there is none. The output is printed here\n" +
 			"as it comes, and arbe exits with the command's exit code. Everyone who follows the thread sees it too.\n" +
 			"\n" +
 			"On a terminal the command's stdout and stderr are one, so that their lines come in the order in\n" +
@@ -44,9 +44,9 @@ func x(a *app) *cobra.Command {
 			"\n" +
 			"When arbe is killed, the command keeps running and its output goes to the thread; arbe thread cancel\n" +
 			"cancels it. When the server restarts, the command keeps running too, and arbe still gets all of its\n" +
-			"output. A command whose stdin is cut off is ended, at once by a restart and a minute after arbe was\n" +
-			"killed, because otherwise it would take the cut for the end of its input. Then arbe exits with 125,\n" +
-			"as always when the output is not complete.",
+			"output. If its stdin is cut off, the command is ended: at once when the server restarts, and after a\n" +
+			"minute when arbe was killed. It would otherwise mistake the cut for the end of its input. Then arbe\n" +
+			"exits with 125, as always when the output is not complete.",
 		Example: "  arbe x -t th4w7q2m9x -- go test ./...\n" +
 			"  arbe x -t th4w7q2m9x -c 'make test | tail -20'\n" +
 			"  arbe x -t th4w7q2m9x tar c . | tar x\n" +
@@ -85,7 +85,10 @@ func x(a *app) *cobra.Command {
 			// Ctrl-C is meant for the command, so it must not end our own calls.
 			ctx, leave := context.WithCancel(context.WithoutCancel(ctx))
 			defer leave()
-			defer e.interruptible(ctx, leave)()
+			interrupts := make(chan os.Signal, 2)
+			signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
+			defer signal.Stop(interrupts)
+			go e.heed(ctx, interrupts, leave)
 			return e.run(ctx)
 		}),
 	}
@@ -123,35 +126,34 @@ var cancelSteps = []struct {
 	signal arbev1.Signal
 	says   string
 }{
-	{arbev1.Signal_SIGNAL_INT, fmt.Sprintf("sent SIGINT to the command; SIGTERM follows after %s, then SIGKILL; Ctrl-C goes on at once", entry.CancelGrace)},
-	{arbev1.Signal_SIGNAL_TERM, fmt.Sprintf("the command has not ended: sent SIGTERM; SIGKILL follows after %s; Ctrl-C goes on at once", entry.CancelGrace)},
-	{arbev1.Signal_SIGNAL_KILL, "the command has not ended: sent SIGKILL; Ctrl-C leaves"},
+	{arbev1.Signal_SIGNAL_INT, fmt.Sprintf("sending SIGINT to the command; SIGTERM follows after %s, then SIGKILL; press Ctrl-C again to send it now", entry.CancelGrace)},
+	{arbev1.Signal_SIGNAL_TERM, fmt.Sprintf("the command has not ended: sending SIGTERM; SIGKILL follows after %s; press Ctrl-C again to send it now", entry.CancelGrace)},
+	{arbev1.Signal_SIGNAL_KILL, "the command has not ended: sending SIGKILL; press Ctrl-C again to leave"},
 }
 
-// interruptible makes each Ctrl-C send the command the next signal, and the last one end arbe. The server sends the
-// later signals by itself too. They are also sent from here when they are due, so that arbe can tell the person about
-// each. The returned function ends this.
-func (e *execution) interruptible(ctx context.Context, leave func()) (stop func()) {
-	interrupts := make(chan os.Signal, 2)
-	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		var due <-chan time.Time
-		for next := 0; ; next++ {
-			select {
-			case <-ctx.Done():
-				return
-			case <-interrupts:
-			case <-due:
-			}
-			if next == len(cancelSteps) || !e.cancel(ctx, cancelSteps[next].signal) {
-				leave()
-				return
-			}
-			e.app.say("arbe: %s", cancelSteps[next].says)
-			if due = nil; next+1 < len(cancelSteps) {
-				due = time.After(entry.CancelGrace)
-			}
+// heed makes each Ctrl-C send the command the next signal, and the last one end arbe, until ctx ends. The server sends
+// the later signals by itself too. They are also sent from here when they are due, so that arbe can tell the person about
+// each. It does so first, because the command, and with it arbe, may end as soon as the signal is sent.
+func (e *execution) heed(ctx context.Context, interrupts <-chan os.Signal, leave func()) {
+	var due <-chan time.Time
+	for next := 0; ; next++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-interrupts:
+		case <-due:
 		}
-	}()
-	return func() { signal.Stop(interrupts) }
+		if next == len(cancelSteps) {
+			leave()
+			return
+		}
+		e.app.say("arbe: %s", cancelSteps[next].says)
+		if !e.cancel(ctx, cancelSteps[next].signal) {
+			leave()
+			return
+		}
+		if due = nil; next+1 < len(cancelSteps) {
+			due = time.After(entry.CancelGrace)
+		}
+	}
 }

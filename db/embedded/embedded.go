@@ -245,7 +245,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.process.cutOff()
 	<-s.done
 	return fault.New(fault.DeadlineExceeded, "PostgreSQL did not shut down in time and was killed",
-		"nothing committed is lost: the next start recovers by itself").Because(ctx.Err())
+		"nothing committed is lost: the next start recovers automatically").Because(ctx.Err())
 }
 
 // watch waits for the end of PostgreSQL and releases the directory.

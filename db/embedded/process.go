@@ -23,7 +23,7 @@ type process struct {
 }
 
 // spawn runs cmd in a process group of its own, so that a Ctrl-C in our terminal reaches us only and we
-// decide the order of ending. Should we be killed, the system sends it deathSignal (on Linux; elsewhere the
+// decide the order of ending. If arbe is killed, the system sends it deathSignal (on Linux; elsewhere the
 // next start ends it).
 func spawn(cmd *exec.Cmd, deathSignal syscall.Signal) (*process, error) {
 	dieWithParent(cmd.SysProcAttr, deathSignal)
@@ -78,7 +78,7 @@ type account struct {
 	credential *syscall.Credential // nil: whoever we are
 }
 
-// accountFor is the account that owns the cluster, or is to own it when there is none.
+// accountFor is the account that owns the cluster, or will own it when there is none.
 func accountFor(cluster string) (account, error) {
 	if os.Geteuid() != 0 {
 		return account{name: "this user"}, nil
@@ -179,7 +179,7 @@ func (a account) commandIn(program string, dir *os.File, args func(path string) 
 	return cmd
 }
 
-// environment is the little of ours that PostgreSQL needs. The rest may hold secrets, which whoever has the
+// environment is the few of our variables that PostgreSQL needs. The rest may hold secrets, which whoever has the
 // database would read, or settings of its own (PGDATA, PGOPTIONS) that are meant for another one.
 func environment() []string {
 	env := []string{"LC_ALL=C"}

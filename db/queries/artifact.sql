@@ -39,10 +39,29 @@ returning id;
 select sqlc.embed(a), b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id where a.id = @id;
 
 -- name: ListArtifacts :many
--- Newest first. A match is the beginning of an id, of at least four characters, or a label.
+-- Newest first.
 select sqlc.embed(a), b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id
 where a.house_id = @house_id and (@thread_id::text = '' or a.thread_id = @thread_id)
-  and (@match::text = '' or a.label = @match or length(@match) >= 4 and starts_with(a.id, @match))
+  and (a.created_at, a.id) < (@before_time::timestamptz, @before_id::text)
+order by a.created_at desc, a.id desc
+limit @max_rows;
+
+-- name: MatchArtifacts :many
+-- ListArtifacts of those whose ids begin with the match, if it has at least four characters, and those whose label it is.
+-- Each kind is read from its own index: with an "or" the planner would read all artifacts of the house. So it might for
+-- the prefix if that part were in order and limited, because it cannot know how few ids have the prefix.
+select sqlc.embed(a), b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id
+where a.id = any (array(
+  (select p.id from artifacts p
+    where p.house_id = @house_id and (@thread_id::text = '' or p.thread_id = @thread_id)
+      and length(@match::text) >= 4 and p.id ~>=~ @match::text and p.id ~<~ (@match::text || chr(127)))
+  union
+  (select l.id from artifacts l
+    where l.house_id = @house_id and (@thread_id::text = '' or l.thread_id = @thread_id)
+      and l.label = @match::text
+      and (l.created_at, l.id) < (@before_time::timestamptz, @before_id::text)
+    order by l.created_at desc, l.id desc
+    limit @max_rows)))
   and (a.created_at, a.id) < (@before_time::timestamptz, @before_id::text)
 order by a.created_at desc, a.id desc
 limit @max_rows;

@@ -198,8 +198,17 @@ func (a *Artifacts) getTx(ctx context.Context, tx pgx.Tx, id string) (Artifact, 
 // only those whose ID begins with match, if it has at least four characters, or whose label it is.
 func (a *Artifacts) List(ctx context.Context, scope db.Scope, thread, match string, before db.Cursor, limit int) (list []Artifact, err error) {
 	err = a.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		if match != "" {
+			rows, err := a.q.MatchArtifacts(ctx, tx, query.MatchArtifactsParams{
+				HouseID: scope.House, ThreadID: thread, Match: match, BeforeTime: before.Time, BeforeID: before.ID, MaxRows: int32(limit),
+			})
+			for _, row := range rows {
+				list = append(list, fromRow(row.Artifact, row.Sha256, row.Size))
+			}
+			return err
+		}
 		rows, err := a.q.ListArtifacts(ctx, tx, query.ListArtifactsParams{
-			HouseID: scope.House, ThreadID: thread, Match: match, BeforeTime: before.Time, BeforeID: before.ID, MaxRows: int32(limit),
+			HouseID: scope.House, ThreadID: thread, BeforeTime: before.Time, BeforeID: before.ID, MaxRows: int32(limit),
 		})
 		for _, row := range rows {
 			list = append(list, fromRow(row.Artifact, row.Sha256, row.Size))

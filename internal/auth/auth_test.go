@@ -88,7 +88,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func TestMay(t *testing.T) {
+func TestAuthorize(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	const no = fault.NotFound
@@ -235,7 +235,7 @@ func TestLogin(t *testing.T) {
 	})
 }
 
-func TestWho(t *testing.T) {
+func TestPrincipalFrom(t *testing.T) {
 	t.Parallel()
 	if _, err := auth.PrincipalFrom(context.Background()); fault.CodeOf(err) != fault.Unauthenticated || !strings.Contains(err.Error(), "arbe login") {
 		t.Errorf("of nobody it says %v", err)

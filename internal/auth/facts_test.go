@@ -312,14 +312,25 @@ func (b *bench) through(t testing.TB) (*auth.Auth, *dbtest.Proxy) {
 // reads opens a lasting read through a server, and returns a function that reports whether it is still open.
 func reads(t testing.TB, a *auth.Auth, credential string, target auth.Target) context.Context {
 	t.Helper()
+	ctx, err := tryRead(t, a, credential, target)
+	must(t, err)
+	return ctx
+}
+
+// tryRead is reads for a credential that may be refused already.
+func tryRead(t testing.TB, a *auth.Auth, credential string, target auth.Target) (context.Context, error) {
+	t.Helper()
 	p, err := a.Authenticate(t.Context(), credential)
-	must(t, err)
+	if err != nil {
+		return nil, err
+	}
 	ctx := p.With(t.Context())
-	_, err = a.Authorize(ctx, auth.Read, target)
-	must(t, err)
+	if _, err := a.Authorize(ctx, auth.Read, target); err != nil {
+		return nil, err
+	}
 	ctx, done := a.While(ctx, auth.Read, target)
 	t.Cleanup(done)
-	return ctx
+	return ctx, nil
 }
 
 func TestWhoEndsAPermissionSeesItEndedAtOnce(t *testing.T) {

@@ -125,7 +125,7 @@ func Check(h History) []Violation {
 	}
 	byLog := map[string][]operation{}
 	for _, a := range h.Appends {
-		if op, there := c.append(a); there {
+		if op, there := c.checkAppend(a); there {
 			byLog[a.Log] = append(byLog[a.Log], op)
 		}
 	}
@@ -180,9 +180,9 @@ func (c *checker) log(name string) {
 	}
 }
 
-// append checks what the log has of an append, and returns it as an operation if it is there. One that is not there has
-// no place in the order, so that nothing else can be checked of it.
-func (c *checker) append(a Append) (op operation, there bool) {
+// checkAppend checks what the log has of an append, and returns it as an operation if it is there. One that is not there
+// has no place in the order, so that nothing else can be checked of it.
+func (c *checker) checkAppend(a Append) (op operation, there bool) {
 	var seqs []int64
 	for _, text := range a.Texts {
 		if seq, ok := c.at[a.Log][text]; ok {

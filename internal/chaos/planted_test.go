@@ -31,7 +31,7 @@ func TestAPlantedBugIsFound(t *testing.T) {
 		for n := range 20 {
 			w.restartServers()
 			for i := range 3 {
-				wr.append(10*n + i)
+				wr.appendBatch(10*n + i)
 			}
 			w.db.kill(w, true)
 			w.db.start(w)
@@ -63,7 +63,7 @@ func TestAPlantedBugIsFound(t *testing.T) {
 			wr.rng = rand.New(rand.NewPCG(1, 0))
 			for n := range 20 {
 				records, events := len(w.logs()[w.threadLog]), lie.events.Load()
-				wr.append(n)
+				wr.appendBatch(n)
 				if len(w.logs()[w.threadLog]) > records {
 					w.await("an event contains it", resumeWithin, func() bool { return lie.events.Load() > events })
 				}
@@ -142,7 +142,7 @@ func (l *liar) between(w *world) {
 
 // distort passes events on, but one of them twice or not at all.
 func (l *liar) distort(body io.ReadCloser) io.ReadCloser {
-	told, tells := io.Pipe()
+	out, in := io.Pipe()
 	go func() {
 		defer body.Close()
 		lines := bufio.NewReaderSize(body, 64<<10)
@@ -150,7 +150,7 @@ func (l *liar) distort(body io.ReadCloser) io.ReadCloser {
 		for {
 			line, err := lines.ReadString('\n')
 			if err != nil {
-				tells.CloseWithError(err)
+				in.CloseWithError(err)
 				return
 			}
 			if event.WriteString(line); line != "\n" {
@@ -166,10 +166,10 @@ func (l *liar) distort(body io.ReadCloser) io.ReadCloser {
 					text = ""
 				}
 			}
-			if _, err := io.WriteString(tells, text); err != nil {
+			if _, err := io.WriteString(in, text); err != nil {
 				return
 			}
 		}
 	}()
-	return told
+	return out
 }

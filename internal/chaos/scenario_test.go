@@ -155,7 +155,7 @@ func (w *world) flood(records, size int) {
 		wr := w.newWriter(2*size, &rpc{w})
 		all.Go(func() {
 			for n := range records / writers {
-				wr.append(n)
+				wr.appendBatch(n)
 			}
 		})
 	}

@@ -73,7 +73,7 @@ func newWorld(t *testing.T, seed uint64, s scenario) *world {
 	w := &world{T: t, dir: dir, rng: rand.New(rand.NewPCG(seed, 0)), program: program(t, s.lean), began: time.Now(), ownLog: "own"}
 	w.writing, w.stopWriting = context.WithCancel(context.Background())
 	w.following, w.stopFollows = context.WithCancel(context.Background())
-	t.Cleanup(w.clear)
+	t.Cleanup(w.tearDown)
 	if s.disk > 0 {
 		mount(t, filepath.Join(dir, "postgres"), s.disk)
 	}
@@ -112,12 +112,12 @@ func (w *world) serve(servers int) {
 		w.Fatal(err)
 	}
 	if res.Body.Close(); res.StatusCode != http.StatusCreated {
-		w.Fatalf("making a stream: status %d", res.StatusCode)
+		w.Fatalf("creating a stream: status %d", res.StatusCode)
 	}
 }
 
-// clear ends the clients and removes the files. After a failure it keeps the files that explain it.
-func (w *world) clear() {
+// tearDown ends the clients and removes the files. After a failure it keeps the files that explain it.
+func (w *world) tearDown() {
 	w.stopWriting()
 	w.stopFollows()
 	w.work.Wait()

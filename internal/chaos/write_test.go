@@ -71,7 +71,7 @@ func (w *world) write(size int, how ...sender) {
 
 func (wr *writer) run() {
 	for n := 0; wr.world.writing.Err() == nil; n++ {
-		wr.append(n)
+		wr.appendBatch(n)
 		select {
 		case <-time.After(time.Duration(wr.rng.IntN(10)) * time.Millisecond):
 		case <-wr.world.writing.Done():
@@ -79,8 +79,8 @@ func (wr *writer) run() {
 	}
 }
 
-// append appends until its outcome is known. A few are given up when it is not, as clients do that crash.
-func (wr *writer) append(n int) {
+// appendBatch appends until its outcome is known. A few are given up when it is not, as clients do that crash.
+func (wr *writer) appendBatch(n int) {
 	w := wr.world
 	bad := wr.rng.IntN(20) == 0
 	a := Append{Log: wr.how.log(), Writer: wr.name, Call: w.now(), Outcome: Unknown}

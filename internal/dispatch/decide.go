@@ -370,8 +370,8 @@ func (c *decider) recoverDead(ctx context.Context) error {
 		return err
 	}
 	return c.in(ctx, func(tx pgx.Tx) error {
-		for key, life := range gone {
-			if life.LongDead {
+		for key, server := range gone {
+			if server.LongDead {
 				err = queries.UnregisterServer(ctx, tx, key)
 			} else {
 				err = queries.MarkServerDead(ctx, tx, key)
@@ -389,19 +389,19 @@ func (c *decider) recoverDead(ctx context.Context) error {
 func (c *decider) gone(ctx context.Context) (gone map[int64]query.ListServersRow, err error) {
 	gone = map[int64]query.ListServersRow{}
 	err = c.in(ctx, func(tx pgx.Tx) error {
-		lives, err := queries.ListServers(ctx, tx)
-		for _, life := range lives {
+		servers, err := queries.ListServers(ctx, tx)
+		for _, server := range servers {
 			free := false
-			if life.Key != c.key && err == nil {
-				free, err = isGone(ctx, tx, life.Key)
+			if server.Key != c.key && err == nil {
+				free, err = isGone(ctx, tx, server.Key)
 			}
 			switch {
 			case err != nil:
 				return err
-			case free && (!life.Dead || life.LongDead):
-				gone[life.Key] = life
-			case !free && life.Dead:
-				err = queries.MarkServerAlive(ctx, tx, life.Key)
+			case free && (!server.Dead || server.LongDead):
+				gone[server.Key] = server
+			case !free && server.Dead:
+				err = queries.MarkServerAlive(ctx, tx, server.Key)
 			}
 		}
 		return err

@@ -273,9 +273,9 @@ func TestAServerThatStopsLeavesNothingUndecided(t *testing.T) {
 			if selector != nil {
 				b.decided(owner, th, "a", "b", "late")
 			}
-			var lives int
-			if err := owner.QueryRow(t.Context(), "select count(*) from servers").Scan(&lives); err != nil || lives != 0 {
-				t.Errorf("it left %d lives (%v)", lives, err)
+			var servers int
+			if err := owner.QueryRow(t.Context(), "select count(*) from servers").Scan(&servers); err != nil || servers != 0 {
+				t.Errorf("it left %d servers (%v)", servers, err)
 			}
 		})
 	}

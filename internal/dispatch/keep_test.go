@@ -170,7 +170,7 @@ func TestTheOutputsOfAServerShareItsDisk(t *testing.T) {
 }
 
 // A result that is in the log already has no artifact, so none is made.
-func TestTheEndIsToldOnceWithItsOutput(t *testing.T) {
+func TestTheResultIsWrittenOnceWithItsOutput(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	th := b.thread(sandbox.Recipe{})

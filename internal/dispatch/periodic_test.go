@@ -11,7 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-func TestAChoreIsDoneByOneOfAllServersSoonAfterTheStart(t *testing.T) {
+func TestAPeriodicTaskRunsOnOneOfAllServersSoonAfterTheStart(t *testing.T) {
 	t.Parallel()
 	b := database(t)
 	done := make(chan struct{}, 100)

@@ -18,9 +18,9 @@ import (
 
 // This file lets every server answer calls for attached commands. What such a command prints and reads is in the memory
 // of the server that runs it, so another server passes the call on to that one, through the database: the call and its
-// reply are a row, and a notification on a channel with the server's name says that there is something to read. Passing calls on by HTTP would be faster, but then every server would have to know an address at
-// which the others reach it, which an operator would have to set. A call may be lost or served twice, because its
-// position makes it harmless to repeat.
+// reply are a row, and a notification announces it. HTTP would be faster, but then an operator would have to give every
+// server an address at which the others reach it. A call may be lost or served twice, because its position makes it
+// harmless to repeat.
 
 const (
 	// notifyAgain is the time after which the server is notified again of a call without a reply, because a

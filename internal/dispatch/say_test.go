@@ -95,7 +95,7 @@ func TestSay(t *testing.T) {
 			t.Errorf("it answers %q", c.ReplyTo)
 		}
 	})
-	t.Run("is a chat of who may not run commands", func(t *testing.T) {
+	t.Run("is a chat when its author may not run commands", func(t *testing.T) {
 		isChat(t, b.says(b.talker(), th, dispatch.Message{Text: "/run ls"}), "/run ls")
 		isChat(t, b.says(dispatch.Speaker{Scope: b.scope}, th, dispatch.Message{Text: "!ls"}), "!ls")
 	})
@@ -193,7 +193,7 @@ func TestSayAll(t *testing.T) {
 		for _, want := range []stream.WriteOutcome{stream.Accepted, stream.Duplicate} {
 			done, err := b.dispatcher.SayAll(t.Context(), b.runner(), th, w, literal)
 			if err != nil || done.Outcome != want {
-				t.Fatalf("the verdict is %v (%s)", done.Outcome, detail(err))
+				t.Fatalf("the outcome is %v (%s)", done.Outcome, detail(err))
 			}
 		}
 		shelf.hasBegun(t, "first")
@@ -215,7 +215,7 @@ func TestSayAll(t *testing.T) {
 		w.Producer.Seq = 7
 		done, err := b.dispatcher.SayAll(t.Context(), b.runner(), th, w, literal)
 		if err != nil || done.Outcome != stream.Gap || kinds() != before {
-			t.Errorf("the verdict is %v (%s), the log %s", done.Outcome, detail(err), kinds())
+			t.Errorf("the outcome is %v (%s), the log %s", done.Outcome, detail(err), kinds())
 		}
 	})
 	t.Run("says it as it is for who may not run commands", func(t *testing.T) {

@@ -185,9 +185,9 @@ func TestACommandThatAKilledServerLeft(t *testing.T) {
 			want: func(r entry.CommandResult) bool { return r.Cancelled && r.Output == "begun\n" && r.SandboxID != "" },
 		},
 		"has its time limit from its beginning": {
-			line: "echo begun; sleep 1000", printed: "begun\n", timeout: time.Second,
+			line: "echo begun; sleep 1000", printed: "begun\n", timeout: 5 * time.Second,
 			want: func(r entry.CommandResult) bool {
-				return r.TimedOut && r.ExitCode == 124 && r.Output == "begun\n" && r.DurationMS >= 1000
+				return r.TimedOut && r.ExitCode == 124 && r.Output == "begun\n" && r.DurationMS >= 5000
 			},
 		},
 		"has all of a large output": {
@@ -546,13 +546,16 @@ func TestDraining(t *testing.T) {
 			t.Errorf("%d commands run, want 2", n)
 		}
 	})
-	t.Run("notices at once that a command is cancelled", func(t *testing.T) {
-		asked := time.Now()
+	t.Run("is told that a command is cancelled", func(t *testing.T) {
 		if err := other.dispatcher.CancelCommand(t.Context(), b.scope, th, unwanted, dispatch.Interrupt); err != nil {
 			t.Fatal(detail(err))
 		}
-		if r := b.result(th, unwanted); !r.Cancelled || time.Since(asked) > 45*time.Second { // the queue takes a minute
-			t.Errorf("after %s the result is %+v", time.Since(asked), r)
+		// Otherwise the queue itself would find the cancellation, within a minute.
+		if _, err := b.Owner(t).Exec(t.Context(), "update "+db.JobSchema+".river_job set metadata = metadata - 'cancel_attempted_at' where args->>'command' = $1", unwanted); err != nil {
+			t.Fatal(err)
+		}
+		if r := b.result(th, unwanted); !r.Cancelled {
+			t.Errorf("the result is %+v", r)
 		}
 	})
 	t.Run("waits for the command while another server starts new ones", func(t *testing.T) {

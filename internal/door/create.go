@@ -11,9 +11,9 @@ import (
 // create creates a stream, empty or with its first content.
 func (d *Door) create(w http.ResponseWriter, r request) error {
 	if r.thread {
-		return threadsOwn("made", "create the thread with: arbe thread create")
+		return threadsOwn("created", "create the thread with: arbe thread create")
 	}
-	m, err := making(r.Header)
+	options, err := createOptions(r.Header)
 	if err != nil {
 		return err
 	}
@@ -22,13 +22,13 @@ func (d *Door) create(w http.ResponseWriter, r request) error {
 		return err
 	}
 	defer lease.Release()
-	m.Content = func(contentType string) ([]entry.Draft, error) {
+	options.Content = func(contentType string) ([]entry.Draft, error) {
 		if len(body) == 0 {
 			return nil, nil
 		}
 		return stream.Drafts(contentType, r.agent, body)
 	}
-	s, created, err := d.Log.Create(r.Context(), r.ref, m)
+	s, created, err := d.Log.Create(r.Context(), r.ref, options)
 	if err != nil {
 		return err
 	}
@@ -44,22 +44,22 @@ func (d *Door) create(w http.ResponseWriter, r request) error {
 	return nil
 }
 
-// making returns the options in a request's headers.
-func making(h http.Header) (m stream.CreateOptions, err error) {
-	if m.TTL, m.ExpiresAt, err = lifetime(h); err != nil {
-		return m, err
+// createOptions returns the options in a request's headers.
+func createOptions(h http.Header) (options stream.CreateOptions, err error) {
+	if options.TTL, options.ExpiresAt, err = lifetime(h); err != nil {
+		return options, err
 	}
-	if m.ContentType, err = contentType(h); err != nil {
-		return m, err
+	if options.ContentType, err = contentType(h); err != nil {
+		return options, err
 	}
-	if m.Fork, err = forkPoint(h); err != nil {
-		return m, err
+	if options.Fork, err = forkPoint(h); err != nil {
+		return options, err
 	}
-	if m.ContentType == "" && m.Fork == nil {
-		m.ContentType = "application/octet-stream"
+	if options.ContentType == "" && options.Fork == nil {
+		options.ContentType = "application/octet-stream"
 	}
-	m.Closed = closes(h)
-	return m, nil
+	options.Closed = closes(h)
+	return options, nil
 }
 
 // forkPoint returns the point that a request wants to fork from, or nil.

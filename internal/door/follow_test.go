@@ -87,7 +87,7 @@ func TestReadersThatGoAway(t *testing.T) {
 	}
 	leave()
 
-	patience, enough := context.WithTimeout(t.Context(), 20*time.Second)
+	patience, enough := context.WithTimeout(t.Context(), time.Minute)
 	defer enough()
 	gone := make(chan struct{})
 	go func() { served.Wait(); close(gone) }()
@@ -184,7 +184,7 @@ func TestClosingADoor(t *testing.T) {
 		t.Error("it says that nobody follows")
 	}
 	io.ReadAll(follower.Body) // until it is cut off
-	patience, enough := context.WithTimeout(t.Context(), 20*time.Second)
+	patience, enough := context.WithTimeout(t.Context(), time.Minute)
 	defer enough()
 	if err := d.Close(patience); err != nil {
 		t.Errorf("it still works for who was cut off: %v", err)

@@ -130,7 +130,7 @@ func (w *world) serve() (url string, stop func()) {
 		log.Close()
 		server.CloseClientConnections()
 		server.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := d.Close(ctx); err != nil {
 			w.t.Errorf("someone still follows a log that was closed: %v", err)

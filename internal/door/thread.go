@@ -17,7 +17,7 @@ import (
 
 // threadsOwn returns the error for an operation on a thread's stream that is only possible on the thread.
 func threadsOwn(what, next string) error {
-	return fault.Newf(fault.Precondition, next, "a thread's stream cannot be %s by itself", what)
+	return fault.Newf(fault.Precondition, next, "a thread's stream cannot be %s on its own", what)
 }
 
 // posted is an entry as clients send it. The log sets the time; the client's is ignored.

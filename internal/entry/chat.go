@@ -9,7 +9,7 @@ import (
 // MaxText is the longest text of a chat entry in bytes. Longer texts belong in a file.
 const MaxText = 1<<20 - 1
 
-// Chat is a message of a person or a bot (DESIGN §6, seed 003).
+// Chat is a message of a person or a bot.
 type Chat struct {
 	// Text is Markdown. It may contain mentions such as @handle.
 	Text string `json:"text"`

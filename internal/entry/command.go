@@ -8,8 +8,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Command records that someone ran a command in the thread's sandbox (run_command, seed 000). Its output and its end
-// are in an entry of their own, because an entry never changes: in the [CommandResult] whose id is the [ResultID] of
+// Command records that someone ran a command in the thread's sandbox. Its output and its end are in an entry of
+// their own, because an entry never changes: in the [CommandResult] whose id is the [ResultID] of
 // this entry's id.
 type Command struct {
 	// Command is a line for the shell. Exactly one of Command and Argv is set.
@@ -229,7 +229,7 @@ func (r CommandResult) Outcome() string {
 	return fmt.Sprintf("exit %d · %s", r.ExitCode, took)
 }
 
-// Plain returns the output, with a note where bytes are missing, and the verdict.
+// Plain returns the output, with a note where bytes are missing, and the outcome.
 func (r CommandResult) Plain() string {
 	var b strings.Builder
 	b.WriteString(r.Output)

@@ -127,7 +127,7 @@ func Check(d Draft, writer Writer) error {
 		return fault.New(fault.Invalid, "id: it is not valid UTF-8 text", "use letters and digits, such as a uuid")
 	case strings.HasSuffix(d.ID, resultSuffix) && d.Type != (CommandResult{}).Type():
 		// It would take the id of a result, which could then never be written.
-		return fault.Newf(fault.Invalid, "choose another id", "id: one that ends in %q is a command result's", resultSuffix)
+		return fault.Newf(fault.Invalid, "choose another id", "id: ids ending in %q are reserved for command results", resultSuffix)
 	case len(d.Payload) > MaxPayload:
 		return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "payload: at most %d bytes, this has %d", MaxPayload, len(d.Payload))
 	case !utf8.Valid(d.Payload):

@@ -7,7 +7,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// SandboxResumed records that the thread's sandbox was dead and that another one replaced it (seed 000, resume flow).
+// SandboxResumed records that the thread's sandbox was dead and that another one replaced it.
 // It is written to every thread that was on the dead sandbox, in the transaction that moves them, so that log and row
 // always agree.
 type SandboxResumed struct {

@@ -87,7 +87,7 @@ func TestCreate(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a house is not there for whom it is none of", func(t *testing.T) {
+	t.Run("a house does not exist for people who are not in it", func(t *testing.T) {
 		if _, err := houses.Get(t.Context(), db.Scope{House: "none", Agent: ada}); fault.CodeOf(err) != fault.NotFound {
 			t.Error(err)
 		}

@@ -21,6 +21,9 @@ import (
 // stall is long enough for a busy machine to take what is there within it.
 const stall = time.Second
 
+// lenient is the limit where no client may be taken for one that stalls, because the machine may pause for long.
+const lenient = 8 * time.Second
+
 // soon is far more than a stall, and far less than for ever.
 const soon = time.Minute
 
@@ -84,9 +87,9 @@ func slow(t *testing.T) io.Reader {
 
 // The doors of a server, by what they do with a body.
 var handlers = map[string]http.HandlerFunc{
-	"reads the body":  func(w http.ResponseWriter, r *http.Request) { _, err := io.ReadAll(r.Body); tell(w, err) },
+	"reads the body":  func(w http.ResponseWriter, r *http.Request) { _, err := io.ReadAll(r.Body); failOn(w, err) },
 	"answers first":   func(w http.ResponseWriter, r *http.Request) { http.Error(w, "no", http.StatusUnauthorized) },
-	"closes the body": func(w http.ResponseWriter, r *http.Request) { r.Body.Close(); tell(w, errors.New("no")) },
+	"closes the body": func(w http.ResponseWriter, r *http.Request) { r.Body.Close(); failOn(w, errors.New("no")) },
 	"answers and closes the body": func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no", http.StatusUnauthorized)
 		r.Body.Close()
@@ -96,7 +99,7 @@ var handlers = map[string]http.HandlerFunc{
 	"answers that there is no answer": func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) },
 }
 
-func tell(w http.ResponseWriter, err error) {
+func failOn(w http.ResponseWriter, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusRequestTimeout)
 	}
@@ -171,20 +174,20 @@ func TestABodyThatDrips(t *testing.T) {
 
 func TestABodyThatArrives(t *testing.T) {
 	t.Parallel()
-	const parts, each = 12, 100 << 10
+	const parts, each = 6, 100 << 10
 	for version := 1; version <= 2; version++ {
 		t.Run(fmt.Sprint("is read, however long it takes, HTTP/", version), func(t *testing.T) {
 			t.Parallel()
 			read := make(chan int, 1)
-			address, _ := serve(t, httpd.Limits{}, func(w http.ResponseWriter, r *http.Request) {
+			address, _ := serve(t, httpd.Limits{Stall: lenient}, func(w http.ResponseWriter, r *http.Request) {
 				text, err := io.ReadAll(r.Body)
-				tell(w, err)
+				failOn(w, err)
 				read <- len(text)
 			})
 			out, in := io.Pipe()
 			go func() {
-				for range parts { // three stalls in all
-					time.Sleep(stall / 4)
+				for range parts { // longer than a stall in all
+					time.Sleep(lenient / 4)
 					in.Write(make([]byte, each))
 				}
 				in.Close()
@@ -293,7 +296,7 @@ func TestAnAnswerThatIsTaken(t *testing.T) {
 		t.Run(fmt.Sprint("may be followed by another one much later, HTTP/", version), func(t *testing.T) {
 			t.Parallel()
 			connections := 0
-			address, _ := serve(t, httpd.Limits{}, func(w http.ResponseWriter, r *http.Request) {
+			address, _ := serve(t, httpd.Limits{Stall: lenient / 2}, func(w http.ResponseWriter, r *http.Request) {
 				io.ReadAll(r.Body)
 				if r.Method == "PUT" {
 					w.WriteHeader(http.StatusNoContent)
@@ -313,7 +316,7 @@ func TestAnAnswerThatIsTaken(t *testing.T) {
 				}
 				io.ReadAll(res.Body)
 				res.Body.Close()
-				time.Sleep(2 * stall)
+				time.Sleep(lenient/2 + stall)
 			}
 			if connections != 1 {
 				t.Errorf("it took %d connections", connections)
@@ -322,7 +325,7 @@ func TestAnAnswerThatIsTaken(t *testing.T) {
 		t.Run(fmt.Sprint("is taken whole at the client's pace, HTTP/", version), func(t *testing.T) {
 			t.Parallel()
 			const size = 24 << 20
-			address, _ := serve(t, httpd.Limits{}, func(w http.ResponseWriter, r *http.Request) { w.Write(make([]byte, size)) })
+			address, _ := serve(t, httpd.Limits{Stall: lenient}, func(w http.ResponseWriter, r *http.Request) { w.Write(make([]byte, size)) })
 			req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://"+address, nil)
 			res, err := transport(t, version).RoundTrip(req)
 			if err != nil {
@@ -335,7 +338,7 @@ func TestAnAnswerThatIsTaken(t *testing.T) {
 				if read += n; err != nil {
 					break
 				}
-				time.Sleep(stall / 6)
+				time.Sleep(lenient / 16) // longer than a stall in all
 			}
 			if read != size {
 				t.Errorf("%d bytes came, want %d", read, size)
@@ -373,7 +376,7 @@ func TestMemoryOfAnswers(t *testing.T) {
 	t.Parallel()
 	const each = 8 << 20
 	ready := make(chan struct{}, 100)
-	address, idle := serve(t, httpd.Limits{Stall: 2 * time.Second, Memory: httpd.NewMemory(4*each, 2*each)}, func(w http.ResponseWriter, r *http.Request) {
+	address, idle := serve(t, httpd.Limits{Stall: soon, Memory: httpd.NewMemory(4*each, 2*each)}, func(w http.ResponseWriter, r *http.Request) {
 		defer func() { ready <- struct{}{} }()
 		w.Write(make([]byte, each))
 	})
@@ -399,9 +402,14 @@ func TestMemoryOfAnswers(t *testing.T) {
 	if busy != 18 {
 		t.Errorf("%d of 20 were asked to try later, want 18", busy)
 	}
-	res, err := http.ReadResponse(bufio.NewReader(get("other")), nil)
+	other := get("other")
+	res, err := http.ReadResponse(bufio.NewReader(other), nil)
 	if err != nil || res.StatusCode != http.StatusOK {
 		t.Errorf("another client is answered %v, %v", res, err)
+	}
+	conns = append(conns, other)
+	for _, conn := range conns {
+		conn.Close()
 	}
 	idle()
 }

@@ -8,9 +8,10 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// focus is one thread with its sandbox, environment, source and forks. What does not exist is nil.
+// focus is one thread with its sandbox, environment, parent, source and forks. What does not exist is nil.
 type focus struct {
 	thread      *thread.Thread
+	parent      *thread.Thread
 	source      *thread.Thread
 	forks       []*thread.Thread
 	box         *sandbox.Sandbox
@@ -71,7 +72,14 @@ func (p *picture) readFocused(ctx context.Context, r *round) error {
 
 // read updates what belongs to the thread.
 func (f *focus) read(ctx context.Context, p *picture, r *round, all bool) (err error) {
-	if err := f.readSource(ctx, p, r, all); err != nil {
+	if f.parent, err = related(ctx, p, r, f.parent, f.thread.ParentThread, all); err != nil {
+		return err
+	}
+	source := ""
+	if f.thread.Origin != nil {
+		source = f.thread.Origin.Thread
+	}
+	if f.source, err = related(ctx, p, r, f.source, source, all); err != nil {
 		return err
 	}
 	if all && !r.forked[f.thread.ID] {
@@ -107,24 +115,21 @@ func (f *focus) read(ctx context.Context, p *picture, r *round, all bool) (err e
 	return err
 }
 
-// readSource reads the thread that this one was forked from.
-func (f *focus) readSource(ctx context.Context, p *picture, r *round, all bool) error {
-	if f.thread.Origin == nil || f.thread.Origin.Thread == "" {
-		f.source = nil
-		return nil
+// related returns the thread with this id, which another one names, or nil if there is none. had is what the last round
+// returned, which is read again only if it may have changed.
+func related(ctx context.Context, p *picture, r *round, had *thread.Thread, id string, all bool) (*thread.Thread, error) {
+	if id == "" {
+		return nil, nil
 	}
-	id := f.thread.Origin.Thread
 	if t, read := r.threads[id]; read {
-		f.source = t
-		return nil
+		return t, nil
 	}
-	if !all && f.source != nil && f.source.ID == id {
-		return nil
+	if !all && had != nil && had.ID == id {
+		return had, nil
 	}
 	now := map[string]*thread.Thread{}
 	err := p.readThreads(ctx, []string{id}, now)
-	f.source = now[id]
-	return err
+	return now[id], err
 }
 
 // forksMarked reports whether a fork of the thread changed, was created or was deleted.

@@ -44,7 +44,7 @@ const (
 type Want struct {
 	// Threads is how many threads to watch from the start of the house's list, at most [MaxThreads].
 	Threads int
-	// IDs are threads to watch together with their sandbox, environment, source and forks.
+	// IDs are threads to watch together with their sandbox, environment, parent, source and forks.
 	IDs []string
 	// Members says whether to watch the members of the house.
 	Members bool

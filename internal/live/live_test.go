@@ -288,6 +288,15 @@ func TestAThreadIsWatchedWithWhatBelongsToIt(t *testing.T) {
 			return row[*sandbox.Environment](s, live.Environment, b.house.DefaultEnvironment).Name == "other"
 		})
 	})
+	t.Run("its parent", func(t *testing.T) {
+		parent := b.thread(t, thread.Draft{Name: "parent"})
+		b.exec(t, "update threads set parent_thread_id = $1 where id = $2", parent.ID, th.ID)
+		s.until(t, "it is there", func() bool { return row[*thread.Thread](s, live.Thread, parent.ID) != nil })
+		b.exec(t, "update threads set name = 'renamed' where id = $1", parent.ID)
+		s.until(t, "it is renamed", func() bool { return row[*thread.Thread](s, live.Thread, parent.ID).Name == "renamed" })
+		b.exec(t, "update threads set parent_thread_id = null where id = $1", th.ID)
+		s.until(t, "it is gone", func() bool { return row[*thread.Thread](s, live.Thread, parent.ID) == nil })
+	})
 	t.Run("its forks, and its source", func(t *testing.T) {
 		fork, err := b.threads.Fork(t.Context(), b.scope, th.ID, thread.Fork{})
 		must(t, err)

@@ -317,6 +317,9 @@ func (p *picture) content(want Want) (keys []Key, rows map[Key]any, missing stri
 		if f.environment != nil {
 			add(Key{Environment, f.environment.ID}, f.environment)
 		}
+		if f.parent != nil {
+			add(Key{Thread, f.parent.ID}, f.parent)
+		}
 		if f.source != nil {
 			add(Key{Thread, f.source.ID}, f.source)
 		}

@@ -62,7 +62,7 @@ const (
 	RetryDelta DeltaKind = "retry"
 )
 
-// Delta is one piece of an answer as it is written, or news of its delay.
+// Delta is one piece of an answer as it is written, or notice of a delay.
 type Delta struct {
 	Kind DeltaKind
 	// Block is the index of the block that it belongs to. Blocks are counted as they begin; the answer leaves out calls
@@ -92,8 +92,8 @@ type Answer struct {
 	CostKnown bool
 }
 
-// Stream asks a model and returns its answer. Meanwhile it gives the pieces to each, in their order, from the calling
-// goroutine, and never after it returned; a slow receiver slows the reading down.
+// Stream asks a model and returns its answer. It passes the pieces to each as they arrive, in their order, from the
+// calling goroutine, and never after it returned; a slow receiver slows the reading down.
 //
 // A request that fails before its first piece is sent again if that may help (rate limits, overload, no connection); a
 // [RetryDelta] says so before each delay. After the first piece an error is returned, because only the caller knows

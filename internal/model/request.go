@@ -73,10 +73,10 @@ func (r Request) call(e Endpoint, id string) (fantasy.Call, error) {
 		return call, fault.Newf(fault.Invalid, next, format, args...)
 	}
 	if len(r.Messages) == 0 {
-		return invalid("add what the model shall answer", "messages: there are none")
+		return invalid("add a message for the model to answer", "messages: there are none")
 	}
 	if _, isAnswer := r.Messages[len(r.Messages)-1].(entry.PiAssistant); isAnswer {
-		return invalid("add what the model shall answer", "messages: the last one is the model's own")
+		return invalid("add a message for the model to answer", "messages: the last one is the model's own")
 	}
 	info := Lookup(e.Provider, id)
 	t := translator{endpoint: e, model: id, images: !info.Known || info.SeesImages}

@@ -41,7 +41,7 @@ func ArtifactBytes(s Services) http.Handler {
 
 type artifactDoor struct {
 	Services
-	edge *interceptor
+	interceptor *interceptor
 }
 
 // answer returns a handler that authenticates, calls do, and answers its error.
@@ -53,7 +53,7 @@ func (d *artifactDoor) answer(do func(w http.ResponseWriter, r *http.Request) er
 		h.Set("Cross-Origin-Resource-Policy", "same-origin")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
-		p, err := d.edge.caller(r.Context(), r.Header)
+		p, err := d.interceptor.caller(r.Context(), r.Header)
 		if err == nil {
 			ctx, cancel := context.WithTimeout(p.With(r.Context()), maxDownload)
 			defer cancel()

@@ -139,10 +139,10 @@ func (r response) want(status int) response {
 // failure asserts that the answer is an error with a message and a next step.
 func (r response) failure() {
 	r.t.Helper()
-	var told struct {
+	var answer struct {
 		Error struct{ Code, Message, Next string }
 	}
-	if err := json.Unmarshal([]byte(r.body), &told); err != nil || told.Error.Code == "" || told.Error.Message == "" || told.Error.Next == "" {
+	if err := json.Unmarshal([]byte(r.body), &answer); err != nil || answer.Error.Code == "" || answer.Error.Message == "" || answer.Error.Next == "" {
 		r.t.Errorf("it says %s", r.body)
 	}
 }
@@ -182,7 +182,7 @@ func TestBytesGoInAndOut(t *testing.T) {
 		_, err = b.ada.PutArtifact(t.Context(), req, strings.NewReader("other"))
 		refused(t, err, connect.CodeAlreadyExists)
 	})
-	t.Run("a reader past the end, and of one that is not there, is told", func(t *testing.T) {
+	t.Run("a reader past the end, and one of an artifact that does not exist, get an error", func(t *testing.T) {
 		_, err := b.ada.OpenArtifact(t.Context(), made.Id, 3<<20)
 		if err == nil {
 			t.Error("it reads past the end")

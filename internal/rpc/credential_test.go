@@ -264,8 +264,8 @@ func TestThreadTokens(t *testing.T) {
 		_, err := b.client(made.Token).Agents.WhoAmI(t.Context(), &arbev1.WhoAmIRequest{})
 		b.exec(t, "alter table elsewhere rename to threads")
 		refused(t, err, connect.CodeInternal)
-		if told := b.told.String(); !strings.Contains(told, "WhoAmI") || strings.Contains(told, made.Token) || strings.Contains(told, made.Token[len(made.Token)-20:]) {
-			t.Errorf("it logs %s", told)
+		if logged := b.logged.String(); !strings.Contains(logged, "WhoAmI") || strings.Contains(logged, made.Token) || strings.Contains(logged, made.Token[len(made.Token)-20:]) {
+			t.Errorf("it logs %s", logged)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func TestGRPCToolsFindOutWhatThereIs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	var down atomic.Bool
-	client, url := serveGRPC(t, rpc.Services{Auth: b.auth, Logger: b.told.logger(), Ready: func(context.Context) error {
+	client, url := serveGRPC(t, rpc.Services{Auth: b.auth, Logger: b.logged.logger(), Ready: func(context.Context) error {
 		if down.Load() {
 			return errors.New("down")
 		}

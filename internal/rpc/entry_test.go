@@ -407,7 +407,7 @@ func TestSay(t *testing.T) {
 			t.Errorf("it is %v", res)
 		}
 	})
-	t.Run("is a command, whose end is told", func(t *testing.T) {
+	t.Run("is a command, whose end is reported", func(t *testing.T) {
 		res := say(t, b.cyd.Client, &arbev1.SayRequest{Text: "/run make test"})
 		if e := res.Entry; e.Type != "command" || e.AuthorAgentId != b.cyd.id || !strings.Contains(e.Payload, `"command":"make test"`) {
 			t.Fatalf("it is %v", res)

@@ -25,18 +25,18 @@ func TestAFailureOfOurs(t *testing.T) {
 		if reference == "" || strings.Contains(err.Error(), "environments") {
 			t.Errorf("it has the reference %q and says %v", reference, err)
 		}
-		if log := b.told.String(); !strings.Contains(log, reference) || !strings.Contains(log, `\"environments\" does not exist`) {
+		if log := b.logged.String(); !strings.Contains(log, reference) || !strings.Contains(log, `\"environments\" does not exist`) {
 			t.Errorf("the log says %s", log)
 		}
 	})
 	t.Run("that panics does, too, and the server goes on", func(t *testing.T) {
-		halfMade := httptest.NewServer(rpc.Handler(rpc.Services{Auth: b.auth, Logger: b.told.logger()}))
+		halfMade := httptest.NewServer(rpc.Handler(rpc.Services{Auth: b.auth, Logger: b.logged.logger()}))
 		t.Cleanup(halfMade.Close)
 		c := arbe.New(halfMade.URL, b.ada.key)
 		for range 2 {
 			_, err := c.Threads.ListThreads(t.Context(), &arbev1.ListThreadsRequest{HouseId: b.ada.house.Id})
 			refused(t, err, connect.CodeInternal, "on the server")
-			if log := b.told.String(); arbe.Reference(err) == "" || !strings.Contains(log, arbe.Reference(err)) || !strings.Contains(log, "nil pointer") {
+			if log := b.logged.String(); arbe.Reference(err) == "" || !strings.Contains(log, arbe.Reference(err)) || !strings.Contains(log, "nil pointer") {
 				t.Errorf("the reference is %q, and the log says %s", arbe.Reference(err), log)
 			}
 		}

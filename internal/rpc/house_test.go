@@ -39,7 +39,7 @@ func TestHouse(t *testing.T) {
 			t.Errorf("its members are %v", members.Members)
 		}
 	})
-	t.Run("tells each member what they are in it", func(t *testing.T) {
+	t.Run("shows each member their role", func(t *testing.T) {
 		got, err := b.cyd.Houses.GetHouse(t.Context(), &arbev1.GetHouseRequest{Id: ada.house.Id})
 		must(t, err)
 		if got.House.Role != "member" {

@@ -106,7 +106,7 @@ func TestLoginLink(t *testing.T) {
 		_, err := redeem(t, "")
 		refused(t, err, connect.CodeInvalidArgument, "token")
 	})
-	t.Run("is kept, like a session and a key, as nothing that logs in", func(t *testing.T) {
+	t.Run("is stored only as a hash, like a session and a key", func(t *testing.T) {
 		token, session := b.ada.link(t), b.login(t, b.ada)
 		n := ask[int](t, b, `select count(*) from (select hash from login_links union all select hash from login_sessions union all select hash from api_keys) kept
 			where hash = any ($1)`, [][]byte{[]byte(token), []byte(session), []byte(b.ada.key)})

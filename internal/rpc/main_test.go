@@ -44,8 +44,8 @@ type bench struct {
 	*dbtest.Database
 	owner *pgxpool.Pool // of the schema, past row-level security
 	url   string
-	// told has what the server logged.
-	told          *logbook
+	// logged has what the server logged.
+	logged        *logbook
 	auth          *auth.Auth
 	blobs         string // the directory of artifacts' bytes
 	houses        *house.Houses
@@ -63,7 +63,7 @@ type person struct {
 func setup(t testing.TB) *bench {
 	t.Helper()
 	ctx, d := t.Context(), dbtest.New(t)
-	quiet, told := slog.New(slog.DiscardHandler), new(logbook)
+	quiet, logged := slog.New(slog.DiscardHandler), new(logbook)
 	log, err := stream.Open(ctx, d.DB, quiet)
 	must(t, err)
 	t.Cleanup(log.Close)
@@ -75,7 +75,7 @@ func setup(t testing.TB) *bench {
 	must(t, err)
 	t.Cleanup(func() { dispatcher.Stop(context.Background()) })
 
-	b := &bench{Database: d, told: told, auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer, Recheck: 50 * time.Millisecond}), houses: house.New(d.DB, log, threads, boxes.Environments)}
+	b := &bench{Database: d, logged: logged, auth: auth.New(auth.Config{DB: d.DB, Sealer: d.Sealer, Recheck: 50 * time.Millisecond}), houses: house.New(d.DB, log, threads, boxes.Environments)}
 	t.Cleanup(b.auth.Listen())
 	b.owner, err = pgxpool.New(ctx, d.OwnerURL)
 	must(t, err)
@@ -89,7 +89,7 @@ func setup(t testing.TB) *bench {
 	t.Cleanup(pictures.Close)
 	services := rpc.Services{
 		Auth: b.auth, Houses: b.houses, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,
-		Dispatcher: dispatcher, Logger: told.logger(),
+		Dispatcher: dispatcher, Logger: logged.logger(),
 		Artifacts: artifact.New(artifact.Config{DB: d.DB, Blobs: store, MaxSize: 4 << 20, Logger: quiet}),
 	}
 	mux := http.NewServeMux()

@@ -140,8 +140,8 @@ func TestInvite(t *testing.T) {
 				t.Errorf("joining answers %v", res)
 			}
 		}
-		if told := ada.history(t)[before:]; len(told) != 2 || !strings.Contains(told[1], made.Id) {
-			t.Errorf("the log tells %q", told)
+		if logged := ada.history(t)[before:]; len(logged) != 2 || !strings.Contains(logged[1], made.Id) {
+			t.Errorf("the log has %q", logged)
 		}
 	})
 	t.Run("of a member stays good for somebody else", func(t *testing.T) {
@@ -223,8 +223,8 @@ func TestInvite(t *testing.T) {
 		}
 		_, err := join(token, "Eve")
 		refused(t, err, connect.CodeUnauthenticated, "was revoked")
-		if told := ada.history(t); strings.Count(strings.Join(told, "\n"), "signal.house.invite_revoked") != 1 {
-			t.Errorf("the log tells %q", told)
+		if logged := ada.history(t); strings.Count(strings.Join(logged, "\n"), "signal.house.invite_revoked") != 1 {
+			t.Errorf("the log has %q", logged)
 		}
 		err = errOf(ada.Houses.RevokeInvite(t.Context(), &arbev1.RevokeInviteRequest{HouseId: ada.house.Id, Id: "0nosuchinvite"}))
 		refused(t, err, connect.CodeNotFound, "no such invite")
@@ -307,8 +307,8 @@ func TestMembers(t *testing.T) {
 			t.Error("the list of members has them")
 		}
 		refused(t, ada.remove(t, dee.id), connect.CodeNotFound, "no such member")
-		if told := ada.history(t); told[len(told)-1] != `signal.house.member_removed {"agent_id":"`+dee.id+`","name":"Dee","by":"Ada"}` {
-			t.Errorf("the log tells %q", told)
+		if logged := ada.history(t); logged[len(logged)-1] != `signal.house.member_removed {"agent_id":"`+dee.id+`","name":"Dee","by":"Ada"}` {
+			t.Errorf("the log has %q", logged)
 		}
 
 		_ = b.join(t, ada, dee, "member") // and can come back, but not with their old credentials
@@ -323,8 +323,8 @@ func TestMembers(t *testing.T) {
 		refused(t, limited.remove(t, dee.id), connect.CodePermissionDenied, "limited")
 		must(t, dee.remove(t, dee.id))
 		refused(t, dee.remove(t, dee.id), connect.CodeNotFound)
-		if told := b.ada.history(t); told[len(told)-1] != `signal.house.member_removed {"agent_id":"`+dee.id+`","name":"Dee"}` {
-			t.Errorf("the log tells %q", told)
+		if logged := b.ada.history(t); logged[len(logged)-1] != `signal.house.member_removed {"agent_id":"`+dee.id+`","name":"Dee"}` {
+			t.Errorf("the log has %q", logged)
 		}
 	})
 	t.Run("a bot is removed with its keys, and is no owner", func(t *testing.T) {
@@ -337,14 +337,14 @@ func TestMembers(t *testing.T) {
 		_, err = b.client(key.Key).Houses.GetHouse(t.Context(), &arbev1.GetHouseRequest{Id: b.ada.house.Id})
 		refused(t, err, connect.CodeUnauthenticated)
 	})
-	t.Run("an owner changes roles, and the log tells of each change", func(t *testing.T) {
+	t.Run("an owner changes roles, and each change is in the log", func(t *testing.T) {
 		dee := b.join(t, b.ada, b.person(t, "Dee"), "member")
 		must(t, b.ada.setRole(t, dee.id, "owner"))
 		must(t, b.ada.setRole(t, dee.id, "owner")) // setting the same role again changes nothing
 		_, token := dee.invite(t, &arbev1.CreateInviteRequest{})
-		told := b.ada.history(t)
-		if got := told[len(told)-2]; got != `signal.house.role_changed {"agent_id":"`+dee.id+`","name":"Dee","from":"member","to":"owner","by":"Ada"}` {
-			t.Errorf("the log tells %q", told)
+		logged := b.ada.history(t)
+		if got := logged[len(logged)-2]; got != `signal.house.role_changed {"agent_id":"`+dee.id+`","name":"Dee","from":"member","to":"owner","by":"Ada"}` {
+			t.Errorf("the log has %q", logged)
 		}
 		must(t, b.ada.setRole(t, dee.id, "member"))
 		refused(t, dee.setRole(t, dee.id, "owner"), connect.CodePermissionDenied)

@@ -75,7 +75,8 @@ ThreadService.ReadOutput             401    401     401     401     404      ok 
 ThreadService.WriteInput             401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.CancelCommand          401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 
-# Credentials. A limited one neither creates nor revokes another. The key to revoke is another key of the member.
+# Credentials. A limited one creates no other, and revokes no other API key; a house's key revokes the tokens of its
+# threads, which ends access and gives none. The key to revoke is another key of the member.
 CredentialService.CreateAPIKey       401    401     401     401     404      ok     ok    403 403       403       404       403   403    403    403
 CredentialService.ListAPIKeys        401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 CredentialService.RevokeAPIKey       401    401     401     401     404      ok     ok    403 403       403       404       403   403    403    403
@@ -87,8 +88,8 @@ CredentialService.RevokeThreadTokens 401    401     401     401     404      ok 
 // codes are the codes of the outcomes in the table.
 var codes = map[string]connect.Code{"401": connect.CodeUnauthenticated, "403": connect.CodePermissionDenied, "404": connect.CodeNotFound}
 
-// told returns what the message of a refusal must contain.
-func told(procedure, principal, outcome string) []string {
+// refusalText returns what the message of a refusal must contain.
+func refusalText(procedure, principal, outcome string) []string {
 	reasons := map[string]string{
 		"nobody": "nobody is logged in", "unknown": "this credential is not known", "expired": "expired", "revoked": "revoked",
 		"token": "this token", "reader": "this token", "writer": "this token", "sibling": "valid only for thread",
@@ -340,7 +341,7 @@ func TestWhoMayCallWhat(t *testing.T) {
 						code, refusal := codes[want]
 						switch {
 						case refusal:
-							refused(t, err, code, told(name, principal, want)...)
+							refused(t, err, code, refusalText(name, principal, want)...)
 						case err != nil:
 							t.Errorf("it is refused: %v", err)
 						case want == "-":

@@ -55,13 +55,13 @@ type Services struct {
 
 // Handler returns a handler that serves all services to Connect, gRPC and gRPC-Web clients.
 func Handler(s Services) http.Handler {
-	edge := &interceptor{auth: s.Auth, logger: s.Logger, observe: s.Observe}
+	calls := &interceptor{auth: s.Auth, logger: s.Logger, observe: s.Observe}
 	options := connect.WithHandlerOptions(
 		connect.WithCodec(strictJSON{"json"}), connect.WithCodec(strictJSON{"json; charset=utf-8"}),
 		// Authenticate before any of the body is read, so that strangers cannot make the server decode messages.
-		connect.WithRequestGate(edge.authenticate),
-		// edge is outermost, so that it also converts the errors of validation.
-		connect.WithInterceptors(edge, validate.NewInterceptor()),
+		connect.WithRequestGate(calls.authenticate),
+		// calls is the outermost one, so that it also converts the errors of validation.
+		connect.WithInterceptors(calls, validate.NewInterceptor()),
 		connect.WithConditionalHandlerOptions(func(s connect.Spec) []connect.HandlerOption {
 			if s.StreamType == connect.StreamTypeServer {
 				return []connect.HandlerOption{connect.WithReadMaxBytes(MaxStreamRequest)}

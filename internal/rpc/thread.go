@@ -156,7 +156,7 @@ func (s *threadService) CancelCommand(ctx context.Context, req *arbev1.CancelCom
 		return nil, err
 	}
 	if req.GetAll() == (req.GetCommandId() != "") {
-		return nil, fault.New(fault.Invalid, "command_id: it is empty, or there is all beside it", "give the id of a command, or all")
+		return nil, fault.New(fault.Invalid, "command_id: it is empty, or all is set too", "send either command_id or all")
 	}
 	with := map[arbev1.Signal]dispatch.Signal{
 		arbev1.Signal_SIGNAL_UNSPECIFIED: dispatch.Interrupt, arbev1.Signal_SIGNAL_INT: dispatch.Interrupt,

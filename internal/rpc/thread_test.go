@@ -284,15 +284,15 @@ func TestThreadStatus(t *testing.T) {
 		th = ada.update(t, th.Id, &arbev1.UpdateThreadRequest{Status: new("closed")})
 		th = ada.update(t, th.Id, &arbev1.UpdateThreadRequest{Status: new("closed")}) // no change, no entry
 		th = ada.update(t, th.Id, &arbev1.UpdateThreadRequest{Status: new("open")})
-		var told []string
+		var logged []string
 		for _, e := range ada.log(t, th.Id) {
 			if e.Type != "signal.thread.status_changed" || e.AuthorAgentId != ada.id {
 				t.Errorf("the log has %v", e)
 			}
-			told = append(told, e.Payload)
+			logged = append(logged, e.Payload)
 		}
-		if want := []string{`{"from":"open","to":"closed"}`, `{"from":"closed","to":"open"}`}; !slices.Equal(told, want) || th.Status != "open" {
-			t.Errorf("it is %s, and the log tells %q", th.Status, told)
+		if want := []string{`{"from":"open","to":"closed"}`, `{"from":"closed","to":"open"}`}; !slices.Equal(logged, want) || th.Status != "open" {
+			t.Errorf("it is %s, and the log has %q", th.Status, logged)
 		}
 	})
 	t.Run("closed by many at once changes once", func(t *testing.T) {
@@ -307,7 +307,7 @@ func TestThreadStatus(t *testing.T) {
 		}
 		work.Wait()
 		if log := ada.log(t, th.Id); len(log) != 1 {
-			t.Errorf("the log tells %d changes", len(log))
+			t.Errorf("the log has %d changes", len(log))
 		}
 	})
 	t.Run("stays, with everything else of the change, when the entry cannot be written", func(t *testing.T) {
@@ -330,7 +330,7 @@ func TestThreadStatus(t *testing.T) {
 			refused(t, err, connect.CodeInvalidArgument, "status")
 		}
 		if log := ada.log(t, th.Id); len(log) != 0 {
-			t.Errorf("the log tells of %v", log)
+			t.Errorf("the log reports %v", log)
 		}
 	})
 }

@@ -42,7 +42,7 @@ type Config struct {
 
 // Resolver finds the right sandbox for a thread, so that nobody has to choose one. A live sandbox is used. A dead one
 // is replaced for every thread that was on it. If there is none, one is built from the requested environment, otherwise
-// the thread's, otherwise the house's (seed 000, "run_command").
+// the thread's, otherwise the house's.
 //
 // It embeds the types that it is built on. Code that needs only one of them uses that one.
 //

@@ -41,7 +41,7 @@ type Config struct {
 	SandboxMaxPIDs string
 	// SandboxMaxCPUs is the largest number of cores of a sandbox. Defaults to that of the machine.
 	SandboxMaxCPUs string
-	// SandboxMaxCommandTime is the longest that one command may take, as a duration. Defaults to "4h".
+	// SandboxMaxCommandTime is the maximum duration of a command, as a duration. Defaults to "4h".
 	SandboxMaxCommandTime string
 	// SandboxesMemoryMB is how much memory all local sandboxes may use together, in MiB. Defaults to the machine's memory
 	// less a quarter, which is taken to be at least 1 GiB and at most 8 GiB.
@@ -153,18 +153,18 @@ var Settings = []Setting{
 	{"secret_key", "ARBE_SECRET_KEY", "", "key that seals secrets (default: one kept in the data directory)", true, func(c *Config) *string { return &c.SecretKey }},
 	{"sandbox_runtime", "ARBE_SANDBOX_RUNTIME", "runc", "OCI runtime of local sandboxes", false, func(c *Config) *string { return &c.SandboxRuntime }},
 	{"sandbox_host_dirs", "ARBE_SANDBOX_HOST_DIRS", "", "further host directories that local sandboxes see read-only, separated by :", false, func(c *Config) *string { return &c.SandboxHostDirs }},
-	{"sandbox_max_memory_mb", "ARBE_SANDBOX_MAX_MEMORY_MB", "", "most MiB of memory of a sandbox (default: by the machine)", false, func(c *Config) *string { return &c.SandboxMaxMemoryMB }},
-	{"sandbox_max_disk_mb", "ARBE_SANDBOX_MAX_DISK_MB", "32768", "most MiB of disk of a sandbox", false, func(c *Config) *string { return &c.SandboxMaxDiskMB }},
-	{"sandbox_max_pids", "ARBE_SANDBOX_MAX_PIDS", "4096", "most processes and threads of a sandbox", false, func(c *Config) *string { return &c.SandboxMaxPIDs }},
-	{"sandbox_max_cpus", "ARBE_SANDBOX_MAX_CPUS", "", "most cores of a sandbox (default: the machine's)", false, func(c *Config) *string { return &c.SandboxMaxCPUs }},
-	{"sandbox_max_command_time", "ARBE_SANDBOX_MAX_COMMAND_TIME", "4h", "longest that one command may take", false, func(c *Config) *string { return &c.SandboxMaxCommandTime }},
+	{"sandbox_max_memory_mb", "ARBE_SANDBOX_MAX_MEMORY_MB", "", "maximum memory of a sandbox, in MiB (default: by the machine)", false, func(c *Config) *string { return &c.SandboxMaxMemoryMB }},
+	{"sandbox_max_disk_mb", "ARBE_SANDBOX_MAX_DISK_MB", "32768", "maximum disk of a sandbox, in MiB", false, func(c *Config) *string { return &c.SandboxMaxDiskMB }},
+	{"sandbox_max_pids", "ARBE_SANDBOX_MAX_PIDS", "4096", "maximum number of processes and threads of a sandbox", false, func(c *Config) *string { return &c.SandboxMaxPIDs }},
+	{"sandbox_max_cpus", "ARBE_SANDBOX_MAX_CPUS", "", "maximum number of cores of a sandbox (default: the machine's)", false, func(c *Config) *string { return &c.SandboxMaxCPUs }},
+	{"sandbox_max_command_time", "ARBE_SANDBOX_MAX_COMMAND_TIME", "4h", "maximum duration of a command", false, func(c *Config) *string { return &c.SandboxMaxCommandTime }},
 	{"sandboxes_memory_mb", "ARBE_SANDBOXES_MEMORY_MB", "", "MiB of memory of all local sandboxes together (default: by the machine)", false, func(c *Config) *string { return &c.SandboxesMemoryMB }},
 	{"sandboxes_pids", "ARBE_SANDBOXES_PIDS", "", "processes and threads of all local sandboxes together (default: by the machine)", false, func(c *Config) *string { return &c.SandboxesPIDs }},
 	{"sandboxes_cpus", "ARBE_SANDBOXES_CPUS", "", "cores of all local sandboxes together (default: by the machine)", false, func(c *Config) *string { return &c.SandboxesCPUs }},
 	{"sandboxes_running", "ARBE_SANDBOXES_RUNNING", "64", "local sandboxes that may run at once", false, func(c *Config) *string { return &c.SandboxesRunning }},
 	{"sandbox_idle_stop", "ARBE_SANDBOX_IDLE_STOP", "30m", "when a local sandbox without a command is stopped", false, func(c *Config) *string { return &c.SandboxIdleStop }},
-	{"sandbox_background_stop", "ARBE_SANDBOX_BACKGROUND_STOP", "12h", "the same, when commands left something running in it", false, func(c *Config) *string { return &c.SandboxBackgroundStop }},
-	{"sandbox_grace", "ARBE_SANDBOX_GRACE", "10m", "how long what runs in a sandbox outlives its server, for the next one to go on with", false, func(c *Config) *string { return &c.SandboxGrace }},
+	{"sandbox_background_stop", "ARBE_SANDBOX_BACKGROUND_STOP", "12h", "the same, if background processes are still running", false, func(c *Config) *string { return &c.SandboxBackgroundStop }},
+	{"sandbox_grace", "ARBE_SANDBOX_GRACE", "10m", "how long what runs in a sandbox outlives its server, so that the next one can continue it", false, func(c *Config) *string { return &c.SandboxGrace }},
 	{"sandbox_machine_gone", "ARBE_SANDBOX_MACHINE_GONE", "24h", "how long a machine may be away before its local sandboxes count as dead", false, func(c *Config) *string { return &c.SandboxMachineGone }},
 	{"sandbox_free_disk_mb", "ARBE_SANDBOX_FREE_DISK_MB", "2048", "MiB of disk that local sandboxes and images leave free", false, func(c *Config) *string { return &c.SandboxFreeDiskMB }},
 	{"image_registries", "ARBE_IMAGE_REGISTRIES", "", "registries that images may come from, separated by commas (default: all)", false, func(c *Config) *string { return &c.ImageRegistries }},
@@ -180,13 +180,13 @@ var Settings = []Setting{
 	{"house_queue", "ARBE_HOUSE_QUEUE", "1000", "how many further commands of a house may wait", false, func(c *Config) *string { return &c.HouseQueue }},
 	{"thread_queue", "ARBE_THREAD_QUEUE", "200", "how many further commands of a thread may wait", false, func(c *Config) *string { return &c.ThreadQueue }},
 	{"blob_store", "ARBE_BLOB_STORE", "", "where artifacts are kept: directory, postgres, a path or s3://bucket (default: directory, or postgres with a database_url)", false, func(c *Config) *string { return &c.BlobStore }},
-	{"artifact_max_size", "ARBE_ARTIFACT_MAX_SIZE", "100MiB", "most bytes of one artifact", false, func(c *Config) *string { return &c.ArtifactMaxSize }},
-	{"artifact_quota", "ARBE_ARTIFACT_QUOTA", "10GiB", "most bytes of all artifacts of a house", false, func(c *Config) *string { return &c.ArtifactQuota }},
-	{"spool_size", "ARBE_SPOOL_SIZE", "1GiB", "most bytes of running commands' output on this server's disk", false, func(c *Config) *string { return &c.SpoolSize }},
+	{"artifact_max_size", "ARBE_ARTIFACT_MAX_SIZE", "100MiB", "maximum size of an artifact", false, func(c *Config) *string { return &c.ArtifactMaxSize }},
+	{"artifact_quota", "ARBE_ARTIFACT_QUOTA", "10GiB", "maximum size of all artifacts of a house", false, func(c *Config) *string { return &c.ArtifactQuota }},
+	{"spool_size", "ARBE_SPOOL_SIZE", "1GiB", "maximum size of running commands' output on this server's disk", false, func(c *Config) *string { return &c.SpoolSize }},
 	{"metrics_addr", "ARBE_METRICS_ADDR", "", "address for /metrics, such as 127.0.0.1:9420; whoever reaches it may read it (default: none)", false, func(c *Config) *string { return &c.MetricsAddr }},
 	{"drain_timeout", "ARBE_DRAIN_TIMEOUT", "10s", "how long arbe serve waits at SIGTERM for commands that run, before it leaves them to the next server", false, func(c *Config) *string { return &c.DrainTimeout }},
 	{"log_format", "ARBE_LOG_FORMAT", "", "how lines of the log are written: text or json (default: text on a terminal, json elsewhere)", false, func(c *Config) *string { return &c.LogFormat }},
-	{"log_level", "ARBE_LOG_LEVEL", "info", "least level logged: debug (with a line for each request and command), info, warn or error", false, func(c *Config) *string { return &c.LogLevel }},
+	{"log_level", "ARBE_LOG_LEVEL", "info", "minimum level to log: debug (with a line for each request and command), info, warn or error", false, func(c *Config) *string { return &c.LogLevel }},
 }
 
 // Value is the value of a setting and its origin.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -28,6 +29,8 @@ import (
 type directory struct {
 	path string
 	lock *os.File
+	// made are the directories that openDirectory created: path itself and its parents, path first.
+	made []string
 }
 
 // openDirectory creates the directory if it is missing, and locks it. If a server already runs on it, the error is
@@ -38,25 +41,50 @@ func openDirectory(path string) (*directory, error) {
 		return nil, err
 	}
 	unusable := fault.Newf(fault.Precondition, "make it writable, or set ARBE_DATA_DIR to another one", "the data directory %s cannot be used", path)
-	if err := os.MkdirAll(path, 0o700); err != nil {
-		return nil, unusable.Because(err)
+	d := &directory{path: path}
+	for p := path; p != filepath.Dir(p); p = filepath.Dir(p) {
+		if _, err := os.Lstat(p); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		d.made = append(d.made, p)
 	}
-	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, unusable.Because(err)
+	// Again if another start removes the lock with its directory in between, see close. A lock on the removed file would
+	// not keep a third start away.
+	for locked := false; !locked; {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			d.removeMade()
+			return nil, unusable.Because(err)
+		}
+		d.lock, err = os.OpenFile(d.join(lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			d.removeMade()
+			return nil, unusable.Because(err)
+		}
+		if err := takeLock(d.lock); err != nil {
+			holder, _ := os.ReadFile(d.lock.Name())
+			d.lock.Close()
+			return nil, fault.Newf(fault.Precondition, "use that one, stop it first, or set ARBE_DATA_DIR to another directory",
+				"an arbe server is already running on the data directory %s (process %s)", path, strings.TrimSpace(string(holder))).Because(err)
+		}
+		if locked = d.isCurrent(); !locked {
+			d.lock.Close()
+		}
 	}
-	if err := takeLock(lock); err != nil {
-		holder, _ := os.ReadFile(lock.Name())
-		lock.Close()
-		return nil, fault.Newf(fault.Precondition, "use that one, stop it first, or set ARBE_DATA_DIR to another directory",
-			"an arbe server is already running on the data directory %s (process %s)", path, strings.TrimSpace(string(holder))).Because(err)
-	}
-	d := &directory{path: path, lock: lock}
-	if err := errors.Join(lock.Truncate(0), writeAt(lock, fmt.Sprintln(os.Getpid()))); err != nil {
+	if err := errors.Join(d.lock.Truncate(0), writeAt(d.lock, fmt.Sprintln(os.Getpid()))); err != nil {
 		d.close()
 		return nil, unusable.Because(err)
 	}
 	return d, nil
+}
+
+// isCurrent reports whether the lock is the file that others would lock.
+func (d *directory) isCurrent() bool {
+	mine, err := d.lock.Stat()
+	current, currentErr := os.Stat(d.lock.Name())
+	return err == nil && currentErr == nil && os.SameFile(mine, current)
 }
 
 // takeLock locks a file. It tries for half a second, because the command line holds the lock for a moment when it checks
@@ -76,7 +104,27 @@ func writeAt(f *os.File, text string) error {
 	return err
 }
 
-func (d *directory) close() { d.lock.Close() }
+// lockFile is held by the running server.
+const lockFile = "lock"
+
+// close unlocks the directory. If openDirectory created it and nothing was put into it, as after a start that failed
+// early, close removes it.
+func (d *directory) close() {
+	defer d.lock.Close() // after the removal, so that no other server starts on it meanwhile
+	files, err := os.ReadDir(d.path)
+	if err == nil && len(files) == 1 && len(d.made) > 0 && os.Remove(d.lock.Name()) == nil {
+		d.removeMade()
+	}
+}
+
+// removeMade removes the directories that openDirectory created, if they are empty.
+func (d *directory) removeMade() {
+	for _, path := range d.made {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+	}
+}
 
 func (d *directory) join(name string) string { return filepath.Join(d.path, name) }
 
@@ -90,21 +138,36 @@ func (d *directory) write(name string, content []byte) error {
 	return os.Rename(temporary, d.join(name))
 }
 
-// sealer returns a sealer with the installation's key: the configured one, or the one in the directory, which the first
-// start creates.
-func (d *directory) sealer(set string) (*secret.Sealer, error) {
+// sealer returns a sealer with the installation's key: the configured one, the one in the directory, or for the first
+// start a new one. The new key is written to the directory with the first use of Seal, so that a database that refuses
+// the start leaves no key that belongs to nothing.
+func (d *directory) sealer(set string) (*installationSealer, error) {
 	sealer, err := existingSealer(set, d.path)
 	if !errors.Is(err, fs.ErrNotExist) {
-		return sealer, err
+		return &installationSealer{Sealer: sealer, keep: func() error { return nil }}, err
 	}
 	key, err := secret.NewKey()
 	if err != nil {
 		return nil, err
 	}
-	if err := d.write(keyFile, []byte(key+"\n")); err != nil {
+	if sealer, err = secret.NewSealer(key); err != nil {
 		return nil, err
 	}
-	return secret.NewSealer(key)
+	return &installationSealer{Sealer: sealer, keep: sync.OnceValue(func() error { return d.write(keyFile, []byte(key+"\n")) })}, nil
+}
+
+// installationSealer is a sealer whose key is kept in the data directory, at the latest when it seals something.
+type installationSealer struct {
+	*secret.Sealer
+	keep func() error
+}
+
+// Seal implements [db.Sealer].
+func (s *installationSealer) Seal(value []byte) ([]byte, error) {
+	if err := s.keep(); err != nil {
+		return nil, err
+	}
+	return s.Sealer.Seal(value)
 }
 
 // installationFile holds the identity of the directory's database.
@@ -131,7 +194,7 @@ func (d *directory) checkDatabase(id string) error {
 		what = "a new one, or one of an older version"
 	}
 	return fault.Newf(fault.Precondition,
-		"set DATABASE_URL to the directory's own database, or ARBE_DATA_DIR to another directory; if this database shall replace the directory's own, delete "+
+		"set DATABASE_URL to the directory's own database, or ARBE_DATA_DIR to another directory; to replace the directory's own with this one, delete "+
 			d.join(installationFile)+" and start again: the sandboxes that it does not know are then kept in quarantine",
 		"the data directory %s belongs to the database %s, and this database is %s", d.path, own, what)
 }

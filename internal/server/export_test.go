@@ -18,3 +18,13 @@ func BoundBodies(who func(context.Context, http.Header) (auth.Principal, error),
 
 // LocalURL returns the URL with which programs on this machine reach a server.
 var LocalURL = localURL
+
+// LockDirectory locks a data directory, which it creates if it is missing, and returns what a start that fails does at
+// its end.
+func LockDirectory(path string) (release func(), err error) {
+	dir, err := openDirectory(path)
+	if err != nil {
+		return nil, err
+	}
+	return dir.close, nil
+}

@@ -34,7 +34,7 @@ func ask(t *testing.T, s *server.Server, path string) page {
 // becomes waits until a path answers with this status.
 func becomes(t *testing.T, s *server.Server, path string, status int) page {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		answer := ask(t, s, path)
 		if answer.status == status {
 			return answer

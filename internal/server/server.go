@@ -563,16 +563,21 @@ func Migrate(ctx context.Context, cfg Config) error { return db.MigrateSchema(ct
 
 // migrate brings the directory's database up to this version's schema. Another database is refused before
 // anything in it or in the directory is changed.
-func migrate(ctx context.Context, dir *directory, ownerURL, key string) (sealer *secret.Sealer, serverURL string, err error) {
+func migrate(ctx context.Context, dir *directory, ownerURL, key string) (*secret.Sealer, string, error) {
 	id, err := db.Installation(ctx, ownerURL)
 	if err == nil {
 		err = dir.checkDatabase(id)
 	}
-	if err == nil {
-		sealer, err = dir.sealer(key)
+	if err != nil {
+		return nil, "", err
 	}
-	if err == nil {
-		serverURL, err = db.Migrate(ctx, ownerURL, sealer)
+	sealer, err := dir.sealer(key)
+	if err != nil {
+		return nil, "", err
 	}
-	return sealer, serverURL, err
+	serverURL, err := db.Migrate(ctx, ownerURL, sealer)
+	if err == nil {
+		err = sealer.keep() // if nothing had to be sealed yet
+	}
+	return sealer.Sealer, serverURL, err
 }

@@ -626,7 +626,7 @@ func startProcess(t *testing.T, cfg server.Config) *exec.Cmd {
 			t.Log(said.String())
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for {
 		if _, err := os.Stat(filepath.Join(cfg.DataDir, "cli.json")); err == nil {

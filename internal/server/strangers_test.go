@@ -71,7 +71,7 @@ func TestStrangersHoldNoConnection(t *testing.T) {
 			}
 			defer conn.Close()
 			fmt.Fprint(conn, head)
-			conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+			conn.SetReadDeadline(time.Now().Add(2 * time.Minute))
 			if _, err := io.Copy(io.Discard, conn); err != nil && strings.Contains(err.Error(), "timeout") {
 				t.Errorf("%s: the connection is open still", name)
 			}

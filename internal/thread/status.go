@@ -10,8 +10,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// Status is the current state of a thread. It is an index over the log, which has the full report (seed 000, "one
-// subagent status enum"). Its values depend on whether a bot drives the thread.
+// Status is the current state of a thread. It is an index over the log, which has the full report.
+// Its values depend on whether a bot drives the thread.
 //
 //	chat:    open ⇄ closed
 //	driven:  idle → running → completed | failed | cancelled → running …

@@ -12,7 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-// steps is the machine as seed 000 and the status' comment draw it: every step there is.
+// steps has every step that there is, as the comment of Status draws them.
 var steps = map[thread.Status][]thread.Status{
 	thread.Open:      {thread.Closed},
 	thread.Closed:    {thread.Open},

@@ -171,6 +171,9 @@ func (c *Client) Run(ctx context.Context, req *arbev1.RunCommandRequest, opts ..
 	}
 	select {
 	case failed := <-output:
+		if failed != nil && ctx.Err() != nil { // otherwise it would depend on chance which of the two is reported
+			failed = context.Cause(ctx)
+		}
 		return result, cmp.Or(err, failed)
 	case <-ctx.Done():
 	}

@@ -17,7 +17,7 @@ const sameGap = 6
 // GapError is the error with which a tail ends when the log itself has a gap: several connections in a row
 // delivered entry Found although entry Position+1 comes next. A new tail after Found-1 skips the gap.
 type GapError struct {
-	// Position is the last entry before the gap, and Found the first one behind it.
+	// Position is the last entry before the gap, and Found the first one after it.
 	Position, Found int64
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -60,6 +61,11 @@ func wantGrowing(t *testing.T, waits []time.Duration) {
 		}
 	}
 }
+
+// nobody is a network in which nobody listens.
+type nobody struct{}
+
+func (nobody) RoundTrip(*http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED }
 
 func TestTailAsksForTypedEntriesOnEveryConnection(t *testing.T) {
 	t.Parallel()
@@ -173,127 +179,143 @@ func TestTail(t *testing.T) {
 	})
 
 	t.Run("leaves a connection that fell silent and says why", func(t *testing.T) {
-		t.Parallel()
-		s := &scriptedServer{}
-		s.onCall = func(ctx context.Context, call int) error {
-			if call == 1 {
-				<-ctx.Done() // the peer is gone, and nobody told
-				return ctx.Err()
+		onFakeClock(t, func(t *testing.T) {
+			var first context.Context
+			s := &scriptedServer{}
+			s.onCall = func(ctx context.Context, call int) error {
+				if call == 1 {
+					first = ctx
+				}
+				return nil
 			}
-			return nil
-		}
-		c := serve(t, s)
-		s.write(1)
-		var reasons []string
-		lost := arbe.OnDisconnect(func(err error, _ time.Duration) { reasons = append(reasons, err.Error()) })
-		expect(t, positions(t, c, 0, 1, arbe.WithSilence(2*time.Second), lost), upTo(0, 1))
-		if want := []string{"the server said nothing for 2s"}; !slices.Equal(reasons, want) {
-			t.Fatalf("got reasons %q, want %q", reasons, want)
-		}
+			s.onSend = func(call int, event *arbev1.TailResponse) error {
+				switch {
+				case call == 1 && event.GetAlive() != nil:
+					<-first.Done() // the peer is gone, and nobody told
+					return first.Err()
+				case call == 2 && event.GetCaughtUp() != nil:
+					s.write(1)
+				}
+				return nil
+			}
+			c := serveInMemory(s)
+			s.write(1)
+			var reasons []string
+			lost := arbe.OnDisconnect(func(err error, _ time.Duration) { reasons = append(reasons, err.Error()) })
+			expect(t, positions(t, c, 0, 2, arbe.WithSilence(40*time.Second), lost), upTo(0, 2))
+			if want := []string{"the server said nothing for 40s"}; !slices.Equal(reasons, want) {
+				t.Fatalf("got reasons %q, want %q", reasons, want)
+			}
+		})
 	})
 
 	t.Run("keeps a quiet connection on which the server says that it is alive", func(t *testing.T) {
-		t.Parallel()
-		s := &scriptedServer{}
-		alive := 0
-		s.onSend = func(_ int, event *arbev1.TailResponse) error {
-			if event.GetAlive() != nil {
-				if alive++; alive == 250 {
-					go s.write(1)
+		onFakeClock(t, func(t *testing.T) {
+			s := &scriptedServer{}
+			alive := 0
+			s.onSend = func(_ int, event *arbev1.TailResponse) error {
+				if event.GetAlive() != nil {
+					if alive++; alive == 1500 {
+						go s.write(1)
+					}
 				}
+				return nil
 			}
-			return nil
-		}
-		c := serve(t, s)
-		lost := arbe.OnDisconnect(func(err error, _ time.Duration) { t.Errorf("it left the connection: %v", err) })
-		expect(t, positions(t, c, 0, 1, arbe.WithSilence(3*time.Second), lost), upTo(0, 1))
+			c := serveInMemory(s)
+			lost := arbe.OnDisconnect(func(err error, _ time.Duration) { t.Errorf("it left the connection: %v", err) })
+			expect(t, positions(t, c, 0, 1, arbe.WithSilence(20*time.Second), lost), upTo(0, 1))
+		})
 	})
 
 	t.Run("does not take a caller who thinks for a server that is silent", func(t *testing.T) {
-		t.Parallel()
-		s := &scriptedServer{}
-		c := serve(t, s)
-		s.write(2)
-		lost := arbe.OnDisconnect(func(err error, _ time.Duration) { t.Errorf("it left the connection: %v", err) })
-		for event, err := range c.Tail(t.Context(), "thread", 0, arbe.WithSilence(2*time.Second), lost) {
-			if err != nil {
-				t.Fatal(err)
+		onFakeClock(t, func(t *testing.T) {
+			s := &scriptedServer{}
+			c := serveInMemory(s)
+			s.write(2)
+			lost := arbe.OnDisconnect(func(err error, _ time.Duration) { t.Errorf("it left the connection: %v", err) })
+			for event, err := range c.Tail(t.Context(), "thread", 0, arbe.WithSilence(20*time.Second), lost) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if event.GetEntry().GetSeq() == 2 {
+					break
+				}
+				<-time.After(time.Minute)
 			}
-			if event.GetEntry().GetSeq() == 2 {
-				break
-			}
-			<-time.After(3 * time.Second)
-		}
+		})
 	})
 
 	t.Run("waits longer from attempt to attempt, and never more than five seconds", func(t *testing.T) {
-		t.Parallel()
-		c := arbe.New("http://127.0.0.1:1", token) // nobody listens there
-		ctx, cancel := context.WithCancel(t.Context())
-		var waits []time.Duration
-		lost := arbe.OnDisconnect(func(_ error, wait time.Duration) {
-			if waits = append(waits, wait); len(waits) == 4 {
-				cancel()
+		onFakeClock(t, func(t *testing.T) {
+			c := arbe.New("http://memory", token, arbe.WithHTTPClient(&http.Client{Transport: nobody{}}))
+			ctx, cancel := context.WithCancel(t.Context())
+			var waits []time.Duration
+			lost := arbe.OnDisconnect(func(_ error, wait time.Duration) {
+				if waits = append(waits, wait); len(waits) == 4 {
+					cancel()
+				}
+			})
+			for _, err := range c.Tail(ctx, "thread", 0, lost) {
+				if !errors.Is(err, context.Canceled) {
+					t.Fatalf("it ended with %v, want the context's error", err)
+				}
 			}
+			wantGrowing(t, waits)
 		})
-		for _, err := range c.Tail(ctx, "thread", 0, lost) {
-			if !errors.Is(err, context.Canceled) {
-				t.Fatalf("it ended with %v, want the context's error", err)
-			}
-		}
-		wantGrowing(t, waits)
 	})
 
 	t.Run("waits longer also when every connection ends at the same place", func(t *testing.T) {
-		t.Parallel()
-		s := &scriptedServer{onSend: func(_ int, event *arbev1.TailResponse) error {
-			if event.GetCaughtUp() != nil {
-				return connect.NewError(connect.CodeUnavailable, errors.New("not now"))
+		onFakeClock(t, func(t *testing.T) {
+			s := &scriptedServer{onSend: func(_ int, event *arbev1.TailResponse) error {
+				if event.GetCaughtUp() != nil {
+					return connect.NewError(connect.CodeUnavailable, errors.New("not now"))
+				}
+				return nil
+			}}
+			c := serveInMemory(s)
+			s.write(3)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var waits []time.Duration
+			lost := arbe.OnDisconnect(func(_ error, wait time.Duration) {
+				if waits = append(waits, wait); len(waits) == 4 {
+					cancel()
+				}
+			})
+			for range c.Tail(ctx, "thread", 0, lost) {
 			}
-			return nil
-		}}
-		c := serve(t, s)
-		s.write(3)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		var waits []time.Duration
-		lost := arbe.OnDisconnect(func(_ error, wait time.Duration) {
-			if waits = append(waits, wait); len(waits) == 4 {
-				cancel()
-			}
+			wantGrowing(t, waits)
 		})
-		for range c.Tail(ctx, "thread", 0, lost) {
-		}
-		wantGrowing(t, waits)
 	})
 
 	t.Run("waits longer at a gap that stays, and ends with it", func(t *testing.T) {
-		t.Parallel()
-		s := &scriptedServer{onSend: func(_ int, event *arbev1.TailResponse) error {
-			if e := event.GetEntry(); e.GetSeq() > 3 {
-				event.Event = entryEvent(&arbev1.Entry{Seq: e.GetSeq() + 2}).Event
+		onFakeClock(t, func(t *testing.T) {
+			s := &scriptedServer{onSend: func(_ int, event *arbev1.TailResponse) error {
+				if e := event.GetEntry(); e.GetSeq() > 3 {
+					event.Event = entryEvent(&arbev1.Entry{Seq: e.GetSeq() + 2}).Event
+				}
+				return nil
+			}}
+			c := serveInMemory(s)
+			s.write(5)
+			var seen []int64
+			var waits []time.Duration
+			var last error
+			for event, err := range c.Tail(t.Context(), "thread", 0, arbe.OnDisconnect(func(_ error, wait time.Duration) { waits = append(waits, wait) })) {
+				if e := event.GetEntry(); e != nil {
+					seen = append(seen, e.GetSeq())
+				}
+				last = err
 			}
-			return nil
-		}}
-		c := serve(t, s)
-		s.write(5)
-		var seen []int64
-		var waits []time.Duration
-		var last error
-		for event, err := range c.Tail(t.Context(), "thread", 0, arbe.OnDisconnect(func(_ error, wait time.Duration) { waits = append(waits, wait) })) {
-			if e := event.GetEntry(); e != nil {
-				seen = append(seen, e.GetSeq())
+			expect(t, seen, upTo(0, 3))
+			if gap, ok := errors.AsType[*arbe.GapError](last); !ok || gap.Position != 3 || gap.Found != 6 {
+				t.Errorf("it ended with %v", last)
 			}
-			last = err
-		}
-		expect(t, seen, upTo(0, 3))
-		if gap, ok := errors.AsType[*arbe.GapError](last); !ok || gap.Position != 3 || gap.Found != 6 {
-			t.Errorf("it ended with %v", last)
-		}
-		if s.calls != len(waits)+1 || len(waits) != 5 {
-			t.Errorf("it asked %d times, and told of %d", s.calls, len(waits))
-		}
-		wantGrowing(t, waits)
+			if s.calls != len(waits)+1 || len(waits) != 5 {
+				t.Errorf("it asked %d times, and told of %d", s.calls, len(waits))
+			}
+			wantGrowing(t, waits)
+		})
 	})
 
 	t.Run("ends with the context, also while nothing comes", func(t *testing.T) {

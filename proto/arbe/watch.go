@@ -75,8 +75,8 @@ func (w *watch) deliver(event *arbev1.WatchHouseResponse) error {
 		w.known[rowKey{"member", e.Member.GetAgent().GetId()}] = true
 	case *arbev1.WatchHouseResponse_CaughtUp:
 		w.caughtUp = true
-		for key, told := range w.known {
-			if told {
+		for key, sent := range w.known {
+			if sent {
 				continue
 			}
 			delete(w.known, key)

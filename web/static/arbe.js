@@ -178,7 +178,7 @@ const script = $('meta[name=arbe-connection]').content
 let cursors = {} // by topic
 let waiting = new Set() // the topics that are not live yet
 let heard = Date.now()
-let tell = null // sends a message to the connection
+let sendToConnection = null // sends a message to the connection
 
 // wanted returns the topics of this page with their cursors. A page without #live follows nothing.
 function wanted() {
@@ -192,21 +192,21 @@ function wanted() {
 
 let shown = ''
 function show() {
-  if (!tell || paused) return
+  if (!sendToConnection || paused) return
   const topics = wanted(), names = Object.keys(topics).join(' ')
   if (names === shown) return
   shown = names
   waiting = new Set(Object.keys(topics))
   heard = Date.now()
-  tell(names ? { topics } : { leave: true })
+  sendToConnection(names ? { topics } : { leave: true })
 }
 
-let paused = false
+let paused = document.hidden // a page may load in a tab that nobody looks at
 function pause() {
   paused = true
   shown = ''
   delete document.documentElement.dataset.live
-  tell?.({ leave: true })
+  sendToConnection?.({ leave: true })
 }
 function resume() {
   paused = false
@@ -217,7 +217,7 @@ function reconnect() {
   heard = Date.now()
   shown = ''
   show()
-  tell?.({ again: true })
+  sendToConnection?.({ again: true })
 }
 
 function receive(event) {
@@ -273,35 +273,55 @@ function here() {
   rove()
 }
 
-async function connect() {
+// connect uses the shared worker. Where there is none, or it does not answer in time, the page has a connection of its own
+// until it does.
+const workerAnswers = 5_000, importPause = 5_000
+function connect() {
+  let own = null // gives the page's own connection up
+  let trying = false
+  const use = send => {
+    sendToConnection = send
+    shown = ''
+    show()
+  }
   const alone = async () => {
-    const connection = new (await import(script)).Connection()
-    if (tell) return
-    tell = data => {
+    if (trying) return
+    trying = true
+    let Connection
+    for (let tries = 0; !sendToConnection && !Connection; tries++) {
+      // Browsers remember that a module could not be loaded, so each try has another address.
+      try { ({ Connection } = await import(script + (tries ? '#' + tries : ''))) } catch {
+        if (!sendToConnection) receive({ lost: true })
+        await new Promise(resolve => setTimeout(resolve, importPause))
+      }
+    }
+    if (sendToConnection) return // the worker has answered meanwhile
+    const connection = new Connection()
+    own = () => connection.leave(receive)
+    use(data => {
       if (data.topics) connection.show(receive, data.topics)
       if (data.leave) connection.leave(receive)
       if (data.alive) connection.alive(receive)
       if (data.again) connection.again()
-    }
-    // Browsers allow few connections to one server, so this page's must end before the next page needs one.
-    addEventListener('beforeunload', () => {
-      pause()
-      setTimeout(() => document.hidden || resume(), 3_000) // the page is still here: the link was a download
     })
-    show()
   }
-  if (!window.SharedWorker) return alone()
+  // Browsers allow few connections to one server, so this page's must end before the next page needs one.
+  addEventListener('beforeunload', () => {
+    if (!own) return
+    pause()
+    setTimeout(() => document.hidden || resume(), 3_000) // the page is still here: the link was a download
+  })
   // A worker that ends while a page connects to it never answers.
-  const late = setTimeout(alone, 5_000)
+  const late = setTimeout(alone, workerAnswers)
   try {
     const worker = new SharedWorker(script, { type: 'module', name: 'arbe' })
     worker.onerror = alone
     worker.port.onmessage = ({ data }) => {
       if (!data.ready) return receive(data)
       clearTimeout(late)
-      if (tell) return worker.port.close()
-      tell = data => worker.port.postMessage(data)
-      show()
+      own?.()
+      own = null
+      use(data => worker.port.postMessage(data))
     }
   } catch { alone() }
 }
@@ -335,7 +355,7 @@ const silence = 45_000, hiddenFor = 2_000
 let hiding = 0
 setInterval(() => {
   if (paused || !shown) return
-  tell({ alive: true })
+  sendToConnection({ alive: true })
   if (Date.now() - heard > silence) reconnect()
 }, 5_000)
 document.addEventListener('visibilitychange', () => {
@@ -348,7 +368,7 @@ addEventListener('online', () => { reconnect(); deliverLate() })
 addEventListener('pagehide', pause)
 addEventListener('pageshow', event => {
   if (!event.persisted) return
-  resume()
+  if (!document.hidden) resume()
   for (const id of $$('.fork input')) id.value = newID() // a reader who comes back may want another fork
 })
 
@@ -592,8 +612,6 @@ document.addEventListener('click', event => {
     area.dispatchEvent(new Event('input'))
     area.focus()
   }
-  const copy = event.target.closest('.copy')
-  if (copy) navigator.clipboard?.writeText($('code', copy.parentElement)?.innerText ?? '').then(() => { copy.textContent = 'Copied' })
   if (event.target.closest('.rename')) rename()
   const output = event.target.closest('.copy-output')
   if (output) copyOutput(output)
@@ -611,8 +629,9 @@ const wide = matchMedia('(min-width: 1280px)')
 $('.context-button')?.addEventListener('click', event => {
   if (!wide.matches) return
   event.preventDefault()
+  const { cookie } = event.currentTarget.dataset
   const folded = $('#context').classList.toggle('folded')
-  document.cookie = `arbe_details=${folded ? 'folded' : 'open'}; path=/; max-age=31536000; samesite=lax`
+  document.cookie = `${cookie}=${folded ? 'folded' : 'open'}; path=/; max-age=31536000; samesite=lax`
 })
 
 // The title is edited in place, after a click on the pen or a double click on the title.
@@ -655,13 +674,6 @@ async function copyOutput(button) {
     notify('Copied.')
   } catch { notify('The browser does not let this page copy. Download the output instead.') }
 }
-document.addEventListener('pointerover', event => {
-  const pre = event.target.closest?.('.chat pre')
-  if (!pre || $('.copy', pre) || !navigator.clipboard) return
-  const copy = document.createElement('button')
-  Object.assign(copy, { type: 'button', className: 'copy', textContent: 'Copy' })
-  pre.prepend(copy)
-})
 
 // ---- Keys.
 

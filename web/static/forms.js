@@ -4,19 +4,40 @@
 const $ = (selector, root = document) => root.querySelector(selector)
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)]
 
-// ---- Copying. navigator.clipboard is missing on plain http, so there is a second way.
+// ---- Copying: the values of fields, and code in messages, which gets its button under the pointer.
+
+// copied copies a text and reports whether it could. navigator.clipboard is missing on plain http, so there is a second
+// way: to select the text in a field and to copy the selection.
+async function copied(text) {
+  try {
+    await navigator.clipboard.writeText(text)
+    return true
+  } catch { /* the second way */ }
+  const focused = document.activeElement, area = document.createElement('textarea')
+  Object.assign(area, { value: text, readOnly: true, className: 'unseen' })
+  document.body.append(area)
+  area.select()
+  const done = document.execCommand('copy')
+  area.remove()
+  focused?.focus()
+  return done
+}
 
 document.addEventListener('click', async event => {
-  const button = event.target.closest('[data-copies]')
+  const button = event.target.closest('[data-copies], .chat pre > .copy')
   if (!button) return
-  const input = document.getElementById(button.dataset.copies)
-  input.select()
-  try {
-    await navigator.clipboard.writeText(input.value)
-  } catch {
-    if (!document.execCommand('copy')) return
-  }
-  button.textContent = 'Copied'
+  const field = document.getElementById(button.dataset.copies)
+  field?.select()
+  const text = field ? field.value : $('code', button.parentElement)?.innerText ?? ''
+  if (await copied(text)) button.textContent = 'Copied'
+})
+
+document.addEventListener('pointerover', event => {
+  const pre = event.target.closest?.('.chat pre')
+  if (!pre || $('.copy', pre)) return
+  const copy = document.createElement('button')
+  Object.assign(copy, { type: 'button', className: 'copy', textContent: 'Copy' })
+  pre.prepend(copy)
 })
 
 // ---- The menu: a listbox whose options come from a template in the page, so that it needs no request.

@@ -172,22 +172,22 @@ func (i *launchedInput) Close() error {
 	err := i.File.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return errors.Join(err, i.d.tellOfRecord(ctx, i.ref, i.id, []byte{supervisor.Version, supervisor.EndInput}))
+	return errors.Join(err, i.d.sendRecordMessage(ctx, i.ref, i.id, []byte{supervisor.Version, supervisor.EndInput}))
 }
 
 // Release releases a part of a command's record.
 func (d *Driver) Release(ctx context.Context, ref, id string, position int64) error {
-	return d.tellOfRecord(ctx, ref, id, binary.LittleEndian.AppendUint64([]byte{supervisor.Version, supervisor.Release}, uint64(position)))
+	return d.sendRecordMessage(ctx, ref, id, binary.LittleEndian.AppendUint64([]byte{supervisor.Version, supervisor.Release}, uint64(position)))
 }
 
 // Extend lets the record of a command become longer.
 func (d *Driver) Extend(ctx context.Context, ref, id string, size int64) error {
-	return d.tellOfRecord(ctx, ref, id, binary.LittleEndian.AppendUint64([]byte{supervisor.Version, supervisor.Extend}, uint64(size)))
+	return d.sendRecordMessage(ctx, ref, id, binary.LittleEndian.AppendUint64([]byte{supervisor.Version, supervisor.Extend}, uint64(size)))
 }
 
-// tellOfRecord sends process 1 a message about the record of a command. It does nothing if the record is no longer
+// sendRecordMessage sends process 1 a message about the record of a command. It does nothing if the record is no longer
 // written.
-func (d *Driver) tellOfRecord(ctx context.Context, ref, id string, message []byte) error {
+func (d *Driver) sendRecordMessage(ctx context.Context, ref, id string, message []byte) error {
 	b, name, err := d.findLaunch(ref, id)
 	if err != nil {
 		return err

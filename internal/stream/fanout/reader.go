@@ -26,13 +26,7 @@ type reader struct {
 // after reads what follows a position in the stream with this id. It asks by id, because a later stream of the same
 // name has another id and other entries.
 func (r *reader) after(ctx context.Context, ref store.Ref, stream, after int64) (entries []entry.Entry, err error) {
-	select {
-	case r.places <- struct{}{}:
-		defer func() { <-r.places }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	err = r.store.In(ctx, ref, func(tx pgx.Tx) error {
+	err = r.in(ctx, ref, func(tx pgx.Tx) error {
 		entries, err = store.Read(ctx, tx, ref, stream, store.Range{After: after, Limit: store.MaxRows}, readBytes)
 		return err
 	})
@@ -41,9 +35,21 @@ func (r *reader) after(ctx context.Context, ref store.Ref, stream, after int64) 
 
 // has reports whether the stream holds an entry with this id.
 func (r *reader) has(ctx context.Context, ref store.Ref, stream int64, id string) (found bool, err error) {
-	err = r.store.In(ctx, ref, func(tx pgx.Tx) error {
+	err = r.in(ctx, ref, func(tx pgx.Tx) error {
 		found, err = store.Has(ctx, tx, stream, id)
 		return err
 	})
 	return found, err
+}
+
+// in runs f in a transaction when a place is free. A question for one entry takes one too, because it occupies a
+// connection, and each new preview asks one.
+func (r *reader) in(ctx context.Context, ref store.Ref, f func(tx pgx.Tx) error) error {
+	select {
+	case r.places <- struct{}{}:
+		defer func() { <-r.places }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return r.store.In(ctx, ref, f)
 }

@@ -1552,8 +1552,8 @@ type WatchHouseRequest struct {
 	// The rows of this many threads from the start of the order of ThreadService.ListThreads.
 	Threads int32 `protobuf:"varint,2,opt,name=threads,proto3" json:"threads,omitempty"`
 	// Threads to watch wherever they are in that order: their rows, their sandboxes, the environments that apply to them
-	// (their own, otherwise the house's default), their sources if they are forks, and their most recently active forks,
-	// at most 21. If one does not exist at the start, the error is a not_found.
+	// (their own, otherwise the house's default), their parents, their sources if they are forks, and their most recently
+	// active forks, at most 21. If one does not exist at the start, the error is a not_found.
 	ThreadIds []string `protobuf:"bytes,3,rep,name=thread_ids,json=threadIds,proto3" json:"thread_ids,omitempty"`
 	// Whether to watch the members of the house: the first 1,000 to join.
 	Members       bool `protobuf:"varint,4,opt,name=members,proto3" json:"members,omitempty"`

@@ -37,7 +37,7 @@ type Entry struct {
 	// JSON text, exactly as it was written.
 	Payload string                 `protobuf:"bytes,6,opt,name=payload,proto3" json:"payload,omitempty"`
 	Ts      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ts,proto3" json:"ts,omitempty"`
-	// The payload as a message of its type. It is set when the request asked for typed entries, and the server knows the
+	// The payload as a message of its type. It is set when typed entries were requested, and the server knows the
 	// type and can read the payload. The JSON text is there in any case.
 	//
 	// Types that are valid to be assigned to Typed:
@@ -416,17 +416,17 @@ func (x *Chat) GetReplyTo() string {
 	return ""
 }
 
-// Command is a command that somebody asked for: "command". It has a line for the shell or an argv.
+// Command is a command that somebody requested: "command". It has a line for the shell or an argv.
 type Command struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Command string                 `protobuf:"bytes,1,opt,name=command,proto3" json:"command,omitempty"`
 	Argv    []string               `protobuf:"bytes,2,rep,name=argv,proto3" json:"argv,omitempty"`
-	// The sandbox that the thread was on when it was asked for.
+	// The sandbox that the thread was on when it was requested.
 	SandboxId string `protobuf:"bytes,3,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	// The longest it may take; 0 is the default.
+	// Its time limit; 0 is the default.
 	TimeoutMs     int64  `protobuf:"varint,4,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	EnvironmentId string `protobuf:"bytes,5,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
-	// Its output and its errors are kept apart, and not in the order of writing.
+	// Its stdout and stderr are separate, so their relative order is not kept.
 	Separate bool `protobuf:"varint,6,opt,name=separate,proto3" json:"separate,omitempty"`
 	// It reads an input that its caller sends.
 	Input         bool `protobuf:"varint,7,opt,name=input,proto3" json:"input,omitempty"`
@@ -519,7 +519,7 @@ type CommandWaiting struct {
 	CommandId string                 `protobuf:"bytes,1,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	// What it waits for: "thread", "house", "server" or "machine".
 	For string `protobuf:"bytes,2,opt,name=for,proto3" json:"for,omitempty"`
-	// How many commands of that may run at once.
+	// The limit it waits on: how many commands may run at once.
 	Limit         int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -766,7 +766,7 @@ func (x *CommandResult) GetSignal() string {
 	return ""
 }
 
-// SandboxResumed says that a thread goes on in another sandbox: "sandbox_resumed".
+// SandboxResumed says that a thread continues in another sandbox: "sandbox_resumed".
 type SandboxResumed struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	SandboxId         string                 `protobuf:"bytes,1,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
@@ -1056,7 +1056,7 @@ func (x *Forked) GetSeq() int64 {
 	return 0
 }
 
-// HouseCreated says that a house was made: "signal.house.created".
+// HouseCreated says that a house was created: "signal.house.created".
 type HouseCreated struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	HouseId       string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
@@ -1109,11 +1109,11 @@ func (x *HouseCreated) GetName() string {
 	return ""
 }
 
-// Invited says that an owner made an invite: "signal.house.invited".
+// Invited says that an owner created an invite: "signal.house.invited".
 type Invited struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	InviteId string                 `protobuf:"bytes,1,opt,name=invite_id,json=inviteId,proto3" json:"invite_id,omitempty"`
-	// What the person becomes who accepts it: "owner" or "member".
+	// The role of the person who accepts it: "owner" or "member".
 	Role string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	Note string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
 	// The owner's name.
@@ -1256,7 +1256,7 @@ type MemberJoined struct {
 	Name     string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Role     string                 `protobuf:"bytes,3,opt,name=role,proto3" json:"role,omitempty"`
 	InviteId string                 `protobuf:"bytes,4,opt,name=invite_id,json=inviteId,proto3" json:"invite_id,omitempty"`
-	// The name of the owner who made the invite.
+	// The name of the owner who created the invite.
 	InvitedBy     string `protobuf:"bytes,5,opt,name=invited_by,json=invitedBy,proto3" json:"invited_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

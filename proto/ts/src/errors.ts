@@ -1,20 +1,21 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 
 import { ErrorInfoSchema, type ErrorInfo } from "./gen/arbe/v1/error_pb.js";
+import { nextHeader, referenceHeader, requestHeader } from "./names.js";
 
 /** What the reader of a server's error can do about it; empty if the server gave no next step. */
 export function nextStep(error: unknown): string {
-  return info(error)?.next || metadata(error, "Arbe-Next");
+  return info(error)?.next || metadata(error, nextHeader);
 }
 
 /** The reference of this failure in the server's log. Only internal errors have one; empty otherwise. */
 export function reference(error: unknown): string {
-  return info(error)?.reference || metadata(error, "Arbe-Reference");
+  return info(error)?.reference || metadata(error, referenceHeader);
 }
 
 /** The id of the request that failed, which is in every line of the server's log about it; empty if the request did not reach the server. */
 export function requestId(error: unknown): string {
-  return info(error)?.requestId || metadata(error, "X-Request-Id");
+  return info(error)?.requestId || metadata(error, requestHeader);
 }
 
 function info(error: unknown): ErrorInfo | undefined {

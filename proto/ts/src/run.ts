@@ -8,7 +8,7 @@ import { payloadOf, type CommandResultPayload } from "./payload.js";
 import { Pace } from "./reconnect.js";
 import { tail, type TailEvent } from "./tail.js";
 
-/** What {@link Client.run} runs, and on which thread's sandbox. */
+/** What {@link Client.run} runs, and in which thread's sandbox. */
 export interface RunRequest {
   threadId: string;
   /** A line for the shell, or a program with its arguments, which are run as they are. */
@@ -53,7 +53,7 @@ export class OutputError extends Error {
     readonly position: bigint,
     cause: unknown,
   ) {
-    super(`the command's output is not complete behind byte ${position}: ${cause}`, { cause });
+    super(`the command's output is not complete after byte ${position}: ${cause}`, { cause });
     this.name = "OutputError";
   }
 }

@@ -22,7 +22,7 @@ export async function* watchHouse(
 ): AsyncGenerator<WatchEvent, never, void> {
   const pace = new Pace();
   /** The rows that were yielded, by kind and id, with the last connection that sent them. */
-  const known = new Map<string, { kind: string; id: string; told: number }>();
+  const known = new Map<string, { kind: string; id: string; sent: number }>();
   for (let connection = 1; ; connection++) {
     signal?.throwIfAborted();
     pace.begin();
@@ -39,8 +39,8 @@ export async function* watchHouse(
           known.delete(`${event.value.kind} ${event.value.id}`);
         } else if (event.case === "caughtUp") {
           caughtUp = true;
-          for (const [row, { kind, id, told }] of [...known]) {
-            if (told < connection) {
+          for (const [row, { kind, id, sent }] of [...known]) {
+            if (sent < connection) {
               known.delete(row);
               yield { case: "gone", value: create(GoneSchema, { kind, id }) };
             }
@@ -48,7 +48,7 @@ export async function* watchHouse(
         } else {
           const row = rowOf(event);
           if (row) {
-            known.set(`${row.kind} ${row.id}`, { ...row, told: connection });
+            known.set(`${row.kind} ${row.id}`, { ...row, sent: connection });
           }
         }
         if (event.case !== "alive" && event.case !== undefined) {

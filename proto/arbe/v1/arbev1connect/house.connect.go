@@ -101,7 +101,7 @@ type HouseServiceClient interface {
 	// answer to whoever opens a link before you accept it. A token that cannot be used is unauthenticated; the message
 	// gives the reason only if the token was once valid.
 	GetInvite(context.Context, *v1.GetInviteRequest) (*v1.GetInviteResponse, error)
-	// AcceptInvite joins a house, once per invite. With a credential, which must be valid for all of their houses, the
+	// AcceptInvite joins a house, once per invite. With a credential, which must be valid for all the caller's houses, the
 	// caller joins. Without a credential, a new person with this name joins and gets a browser session. If the caller is
 	// already in the house, nothing changes and the invite stays valid.
 	AcceptInvite(context.Context, *v1.AcceptInviteRequest) (*v1.AcceptInviteResponse, error)
@@ -370,7 +370,7 @@ type HouseServiceHandler interface {
 	// answer to whoever opens a link before you accept it. A token that cannot be used is unauthenticated; the message
 	// gives the reason only if the token was once valid.
 	GetInvite(context.Context, *v1.GetInviteRequest) (*v1.GetInviteResponse, error)
-	// AcceptInvite joins a house, once per invite. With a credential, which must be valid for all of their houses, the
+	// AcceptInvite joins a house, once per invite. With a credential, which must be valid for all the caller's houses, the
 	// caller joins. Without a credential, a new person with this name joins and gets a browser session. If the caller is
 	// already in the house, nothing changes and the invite stays valid.
 	AcceptInvite(context.Context, *v1.AcceptInviteRequest) (*v1.AcceptInviteResponse, error)

@@ -753,8 +753,8 @@ export type WatchHouseRequest = Message<"arbe.v1.WatchHouseRequest"> & {
 
   /**
    * Threads to watch wherever they are in that order: their rows, their sandboxes, the environments that apply to them
-   * (their own, otherwise the house's default), their sources if they are forks, and their most recently active forks,
-   * at most 21. If one does not exist at the start, the error is a not_found.
+   * (their own, otherwise the house's default), their parents, their sources if they are forks, and their most recently
+   * active forks, at most 21. If one does not exist at the start, the error is a not_found.
    *
    * @generated from field: repeated string thread_ids = 3;
    */
@@ -1043,7 +1043,7 @@ export const HouseService: GenService<{
     output: typeof GetInviteResponseSchema;
   },
   /**
-   * AcceptInvite joins a house, once per invite. With a credential, which must be valid for all of their houses, the
+   * AcceptInvite joins a house, once per invite. With a credential, which must be valid for all the caller's houses, the
    * caller joins. Without a credential, a new person with this name joins and gets a browser session. If the caller is
    * already in the house, nothing changes and the invite stays valid.
    *

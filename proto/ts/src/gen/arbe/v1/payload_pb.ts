@@ -65,7 +65,7 @@ export type Entry = Message<"arbe.v1.Entry"> & {
   ts?: Timestamp | undefined;
 
   /**
-   * The payload as a message of its type. It is set when the request asked for typed entries, and the server knows the
+   * The payload as a message of its type. It is set when typed entries were requested, and the server knows the
    * type and can read the payload. The JSON text is there in any case.
    *
    * @generated from oneof arbe.v1.Entry.typed
@@ -193,7 +193,7 @@ export const ChatSchema: GenMessage<Chat> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 1);
 
 /**
- * Command is a command that somebody asked for: "command". It has a line for the shell or an argv.
+ * Command is a command that somebody requested: "command". It has a line for the shell or an argv.
  *
  * @generated from message arbe.v1.Command
  */
@@ -209,14 +209,14 @@ export type Command = Message<"arbe.v1.Command"> & {
   argv: string[];
 
   /**
-   * The sandbox that the thread was on when it was asked for.
+   * The sandbox that the thread was on when it was requested.
    *
    * @generated from field: string sandbox_id = 3;
    */
   sandboxId: string;
 
   /**
-   * The longest it may take; 0 is the default.
+   * Its time limit; 0 is the default.
    *
    * @generated from field: int64 timeout_ms = 4;
    */
@@ -228,7 +228,7 @@ export type Command = Message<"arbe.v1.Command"> & {
   environmentId: string;
 
   /**
-   * Its output and its errors are kept apart, and not in the order of writing.
+   * Its stdout and stderr are separate, so their relative order is not kept.
    *
    * @generated from field: bool separate = 6;
    */
@@ -268,7 +268,7 @@ export type CommandWaiting = Message<"arbe.v1.CommandWaiting"> & {
   for: string;
 
   /**
-   * How many commands of that may run at once.
+   * The limit it waits on: how many commands may run at once.
    *
    * @generated from field: int32 limit = 3;
    */
@@ -405,7 +405,7 @@ export const CommandResultSchema: GenMessage<CommandResult> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 4);
 
 /**
- * SandboxResumed says that a thread goes on in another sandbox: "sandbox_resumed".
+ * SandboxResumed says that a thread continues in another sandbox: "sandbox_resumed".
  *
  * @generated from message arbe.v1.SandboxResumed
  */
@@ -542,7 +542,7 @@ export const ForkedSchema: GenMessage<Forked> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 9);
 
 /**
- * HouseCreated says that a house was made: "signal.house.created".
+ * HouseCreated says that a house was created: "signal.house.created".
  *
  * @generated from message arbe.v1.HouseCreated
  */
@@ -566,7 +566,7 @@ export const HouseCreatedSchema: GenMessage<HouseCreated> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 10);
 
 /**
- * Invited says that an owner made an invite: "signal.house.invited".
+ * Invited says that an owner created an invite: "signal.house.invited".
  *
  * @generated from message arbe.v1.Invited
  */
@@ -577,7 +577,7 @@ export type Invited = Message<"arbe.v1.Invited"> & {
   inviteId: string;
 
   /**
-   * What the person becomes who accepts it: "owner" or "member".
+   * The role of the person who accepts it: "owner" or "member".
    *
    * @generated from field: string role = 2;
    */
@@ -664,7 +664,7 @@ export type MemberJoined = Message<"arbe.v1.MemberJoined"> & {
   inviteId: string;
 
   /**
-   * The name of the owner who made the invite.
+   * The name of the owner who created the invite.
    *
    * @generated from field: string invited_by = 5;
    */

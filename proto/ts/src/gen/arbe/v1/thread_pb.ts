@@ -1142,9 +1142,9 @@ export const ThreadService: GenService<{
    * ReadOutput reads the output of a command that was run with separate: every byte, from a position on. It waits up to
    * 15 seconds for output. Call it repeatedly with the position of the last answer, which confirms that everything
    * before it has arrived, until the output has ended. A repeated call loses and duplicates nothing, even across a
-   * restart of the server. While the reader is more than about 8 MiB behind, the command waits for it. A reader that
-   * does not call for a minute, or for 15 seconds after the command has ended, counts as gone: the command continues,
-   * and unread output is out of range.
+   * restart of the server. Any server may be called, not only the one that runs the command. While the reader is more
+   * than about 8 MiB behind, the command waits for it. A reader that does not call for a minute, or for 15 seconds
+   * after the command has ended, counts as gone: the command continues, and unread output is out of range.
    *
    * @generated from rpc arbe.v1.ThreadService.ReadOutput
    */
@@ -1156,8 +1156,9 @@ export const ThreadService: GenService<{
   /**
    * WriteInput writes to the standard input of a command that was run with input, from a position on. It waits a while
    * until the command has read enough. Call it repeatedly with the position of the last answer, and with end for the
-   * last data. A repeated call duplicates nothing. If the writer does not call for a minute before the end, or the
-   * server is killed, the command is ended, because the end of its input would tell it that the input was complete.
+   * last data. A repeated call duplicates nothing. Any server may be called, not only the one that runs the command. If
+   * the writer does not call for a minute before the end, or the server that runs the command is killed, the command is
+   * ended, because the end of its input would tell it that the input was complete.
    *
    * @generated from rpc arbe.v1.ThreadService.WriteInput
    */
@@ -1169,7 +1170,7 @@ export const ThreadService: GenService<{
   /**
    * CancelCommand cancels a command, or all of a thread that run or wait. It gets SIGINT, as from Ctrl-C; after 10 seconds
    * SIGTERM; after 10 more SIGKILL, with everything it started. Its command_result says who cancelled it, and which signal
-   * it had got when it ended. To go on at once, cancel it again with a stronger signal. Cancelling a command that has
+   * it had got when it ended. To continue at once, cancel it again with a stronger signal. Cancelling a command that has
    * ended changes nothing and succeeds.
    *
    * @generated from rpc arbe.v1.ThreadService.CancelCommand

@@ -1,0 +1,1 @@
+drop index artifacts_by_prefix, artifacts_by_label;
