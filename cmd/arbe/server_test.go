@@ -32,7 +32,7 @@ func startUp(t testing.TB, settings ...string) *upServer {
 }
 
 // startUpAt starts arbe up at an address of its own, as on another machine.
-func startUpAt(t *testing.T, ip string, settings ...string) *upServer {
+func startUpAt(t testing.TB, ip string, settings ...string) *upServer {
 	t.Helper()
 	free, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
 	if err != nil {
