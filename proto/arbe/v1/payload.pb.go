@@ -9,6 +9,7 @@ package arbev1
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -20,6 +21,345 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// Entry is one entry of a log. It never changes.
+type Entry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Seq   int64                  `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The id that its writer gave it, unique in its stream.
+	Id       string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	StreamId string `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	// Who wrote it; empty for arbe itself.
+	AuthorAgentId string `protobuf:"bytes,4,opt,name=author_agent_id,json=authorAgentId,proto3" json:"author_agent_id,omitempty"`
+	// Its kind: "chat", "command", "signal.thread.status_changed", … The set is open: show kinds that you do not know,
+	// and never fail on them.
+	Type string `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
+	// JSON text, exactly as it was written.
+	Payload string                 `protobuf:"bytes,6,opt,name=payload,proto3" json:"payload,omitempty"`
+	Ts      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ts,proto3" json:"ts,omitempty"`
+	// The payload as a message of its type. It is set when typed entries were requested, and the server knows the
+	// type and can read the payload. The JSON text is there in any case.
+	//
+	// Types that are valid to be assigned to Typed:
+	//
+	//	*Entry_Chat
+	//	*Entry_Command
+	//	*Entry_CommandResult
+	//	*Entry_CommandWaiting
+	//	*Entry_SandboxResumed
+	//	*Entry_StatusChanged
+	//	*Entry_Forked
+	//	*Entry_HouseCreated
+	//	*Entry_Invited
+	//	*Entry_InviteRevoked
+	//	*Entry_MemberJoined
+	//	*Entry_MemberRemoved
+	//	*Entry_RoleChanged
+	//	*Entry_EnvironmentPrepared
+	Typed         isEntry_Typed `protobuf_oneof:"typed"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Entry) Reset() {
+	*x = Entry{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Entry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Entry) ProtoMessage() {}
+
+func (x *Entry) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Entry.ProtoReflect.Descriptor instead.
+func (*Entry) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Entry) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *Entry) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Entry) GetStreamId() string {
+	if x != nil {
+		return x.StreamId
+	}
+	return ""
+}
+
+func (x *Entry) GetAuthorAgentId() string {
+	if x != nil {
+		return x.AuthorAgentId
+	}
+	return ""
+}
+
+func (x *Entry) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Entry) GetPayload() string {
+	if x != nil {
+		return x.Payload
+	}
+	return ""
+}
+
+func (x *Entry) GetTs() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Ts
+	}
+	return nil
+}
+
+func (x *Entry) GetTyped() isEntry_Typed {
+	if x != nil {
+		return x.Typed
+	}
+	return nil
+}
+
+func (x *Entry) GetChat() *Chat {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_Chat); ok {
+			return x.Chat
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetCommand() *Command {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_Command); ok {
+			return x.Command
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetCommandResult() *CommandResult {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_CommandResult); ok {
+			return x.CommandResult
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetCommandWaiting() *CommandWaiting {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_CommandWaiting); ok {
+			return x.CommandWaiting
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetSandboxResumed() *SandboxResumed {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_SandboxResumed); ok {
+			return x.SandboxResumed
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetStatusChanged() *StatusChanged {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_StatusChanged); ok {
+			return x.StatusChanged
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetForked() *Forked {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_Forked); ok {
+			return x.Forked
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetHouseCreated() *HouseCreated {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_HouseCreated); ok {
+			return x.HouseCreated
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetInvited() *Invited {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_Invited); ok {
+			return x.Invited
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetInviteRevoked() *InviteRevoked {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_InviteRevoked); ok {
+			return x.InviteRevoked
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetMemberJoined() *MemberJoined {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_MemberJoined); ok {
+			return x.MemberJoined
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetMemberRemoved() *MemberRemoved {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_MemberRemoved); ok {
+			return x.MemberRemoved
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetRoleChanged() *RoleChanged {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_RoleChanged); ok {
+			return x.RoleChanged
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetEnvironmentPrepared() *EnvironmentPrepared {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_EnvironmentPrepared); ok {
+			return x.EnvironmentPrepared
+		}
+	}
+	return nil
+}
+
+type isEntry_Typed interface {
+	isEntry_Typed()
+}
+
+type Entry_Chat struct {
+	Chat *Chat `protobuf:"bytes,10,opt,name=chat,proto3,oneof"`
+}
+
+type Entry_Command struct {
+	Command *Command `protobuf:"bytes,11,opt,name=command,proto3,oneof"`
+}
+
+type Entry_CommandResult struct {
+	CommandResult *CommandResult `protobuf:"bytes,12,opt,name=command_result,json=commandResult,proto3,oneof"`
+}
+
+type Entry_CommandWaiting struct {
+	CommandWaiting *CommandWaiting `protobuf:"bytes,13,opt,name=command_waiting,json=commandWaiting,proto3,oneof"`
+}
+
+type Entry_SandboxResumed struct {
+	SandboxResumed *SandboxResumed `protobuf:"bytes,14,opt,name=sandbox_resumed,json=sandboxResumed,proto3,oneof"`
+}
+
+type Entry_StatusChanged struct {
+	StatusChanged *StatusChanged `protobuf:"bytes,15,opt,name=status_changed,json=statusChanged,proto3,oneof"`
+}
+
+type Entry_Forked struct {
+	Forked *Forked `protobuf:"bytes,16,opt,name=forked,proto3,oneof"`
+}
+
+type Entry_HouseCreated struct {
+	HouseCreated *HouseCreated `protobuf:"bytes,17,opt,name=house_created,json=houseCreated,proto3,oneof"`
+}
+
+type Entry_Invited struct {
+	Invited *Invited `protobuf:"bytes,18,opt,name=invited,proto3,oneof"`
+}
+
+type Entry_InviteRevoked struct {
+	InviteRevoked *InviteRevoked `protobuf:"bytes,19,opt,name=invite_revoked,json=inviteRevoked,proto3,oneof"`
+}
+
+type Entry_MemberJoined struct {
+	MemberJoined *MemberJoined `protobuf:"bytes,20,opt,name=member_joined,json=memberJoined,proto3,oneof"`
+}
+
+type Entry_MemberRemoved struct {
+	MemberRemoved *MemberRemoved `protobuf:"bytes,21,opt,name=member_removed,json=memberRemoved,proto3,oneof"`
+}
+
+type Entry_RoleChanged struct {
+	RoleChanged *RoleChanged `protobuf:"bytes,22,opt,name=role_changed,json=roleChanged,proto3,oneof"`
+}
+
+type Entry_EnvironmentPrepared struct {
+	EnvironmentPrepared *EnvironmentPrepared `protobuf:"bytes,23,opt,name=environment_prepared,json=environmentPrepared,proto3,oneof"`
+}
+
+func (*Entry_Chat) isEntry_Typed() {}
+
+func (*Entry_Command) isEntry_Typed() {}
+
+func (*Entry_CommandResult) isEntry_Typed() {}
+
+func (*Entry_CommandWaiting) isEntry_Typed() {}
+
+func (*Entry_SandboxResumed) isEntry_Typed() {}
+
+func (*Entry_StatusChanged) isEntry_Typed() {}
+
+func (*Entry_Forked) isEntry_Typed() {}
+
+func (*Entry_HouseCreated) isEntry_Typed() {}
+
+func (*Entry_Invited) isEntry_Typed() {}
+
+func (*Entry_InviteRevoked) isEntry_Typed() {}
+
+func (*Entry_MemberJoined) isEntry_Typed() {}
+
+func (*Entry_MemberRemoved) isEntry_Typed() {}
+
+func (*Entry_RoleChanged) isEntry_Typed() {}
+
+func (*Entry_EnvironmentPrepared) isEntry_Typed() {}
 
 // Chat is what somebody said: "chat".
 type Chat struct {
@@ -34,7 +374,7 @@ type Chat struct {
 
 func (x *Chat) Reset() {
 	*x = Chat{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[0]
+	mi := &file_arbe_v1_payload_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -46,7 +386,7 @@ func (x *Chat) String() string {
 func (*Chat) ProtoMessage() {}
 
 func (x *Chat) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[0]
+	mi := &file_arbe_v1_payload_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -59,7 +399,7 @@ func (x *Chat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chat.ProtoReflect.Descriptor instead.
 func (*Chat) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{0}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Chat) GetText() string {
@@ -96,7 +436,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[1]
+	mi := &file_arbe_v1_payload_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -108,7 +448,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[1]
+	mi := &file_arbe_v1_payload_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -121,7 +461,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{1}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Command) GetCommand() string {
@@ -187,7 +527,7 @@ type CommandWaiting struct {
 
 func (x *CommandWaiting) Reset() {
 	*x = CommandWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	mi := &file_arbe_v1_payload_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -199,7 +539,7 @@ func (x *CommandWaiting) String() string {
 func (*CommandWaiting) ProtoMessage() {}
 
 func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	mi := &file_arbe_v1_payload_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -212,7 +552,7 @@ func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandWaiting.ProtoReflect.Descriptor instead.
 func (*CommandWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CommandWaiting) GetCommandId() string {
@@ -272,7 +612,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[3]
+	mi := &file_arbe_v1_payload_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -284,7 +624,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[3]
+	mi := &file_arbe_v1_payload_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -297,7 +637,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CommandResult) GetCommandId() string {
@@ -437,7 +777,7 @@ type SandboxResumed struct {
 
 func (x *SandboxResumed) Reset() {
 	*x = SandboxResumed{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[4]
+	mi := &file_arbe_v1_payload_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -449,7 +789,7 @@ func (x *SandboxResumed) String() string {
 func (*SandboxResumed) ProtoMessage() {}
 
 func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[4]
+	mi := &file_arbe_v1_payload_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -462,7 +802,7 @@ func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResumed.ProtoReflect.Descriptor instead.
 func (*SandboxResumed) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SandboxResumed) GetSandboxId() string {
@@ -490,7 +830,7 @@ type EnvironmentPrepared struct {
 
 func (x *EnvironmentPrepared) Reset() {
 	*x = EnvironmentPrepared{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[5]
+	mi := &file_arbe_v1_payload_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -502,7 +842,7 @@ func (x *EnvironmentPrepared) String() string {
 func (*EnvironmentPrepared) ProtoMessage() {}
 
 func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[5]
+	mi := &file_arbe_v1_payload_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -515,7 +855,7 @@ func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvironmentPrepared.ProtoReflect.Descriptor instead.
 func (*EnvironmentPrepared) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *EnvironmentPrepared) GetSandboxId() string {
@@ -545,7 +885,7 @@ type PreparationStep struct {
 
 func (x *PreparationStep) Reset() {
 	*x = PreparationStep{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[6]
+	mi := &file_arbe_v1_payload_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -557,7 +897,7 @@ func (x *PreparationStep) String() string {
 func (*PreparationStep) ProtoMessage() {}
 
 func (x *PreparationStep) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[6]
+	mi := &file_arbe_v1_payload_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -570,7 +910,7 @@ func (x *PreparationStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreparationStep.ProtoReflect.Descriptor instead.
 func (*PreparationStep) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PreparationStep) GetName() string {
@@ -613,7 +953,7 @@ type StatusChanged struct {
 
 func (x *StatusChanged) Reset() {
 	*x = StatusChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[7]
+	mi := &file_arbe_v1_payload_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -625,7 +965,7 @@ func (x *StatusChanged) String() string {
 func (*StatusChanged) ProtoMessage() {}
 
 func (x *StatusChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[7]
+	mi := &file_arbe_v1_payload_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -638,7 +978,7 @@ func (x *StatusChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
 func (*StatusChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StatusChanged) GetFrom() string {
@@ -674,7 +1014,7 @@ type Forked struct {
 
 func (x *Forked) Reset() {
 	*x = Forked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[8]
+	mi := &file_arbe_v1_payload_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +1026,7 @@ func (x *Forked) String() string {
 func (*Forked) ProtoMessage() {}
 
 func (x *Forked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[8]
+	mi := &file_arbe_v1_payload_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +1039,7 @@ func (x *Forked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forked.ProtoReflect.Descriptor instead.
 func (*Forked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Forked) GetThreadId() string {
@@ -727,7 +1067,7 @@ type HouseCreated struct {
 
 func (x *HouseCreated) Reset() {
 	*x = HouseCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[9]
+	mi := &file_arbe_v1_payload_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -739,7 +1079,7 @@ func (x *HouseCreated) String() string {
 func (*HouseCreated) ProtoMessage() {}
 
 func (x *HouseCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[9]
+	mi := &file_arbe_v1_payload_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -752,7 +1092,7 @@ func (x *HouseCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HouseCreated.ProtoReflect.Descriptor instead.
 func (*HouseCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HouseCreated) GetHouseId() string {
@@ -784,7 +1124,7 @@ type Invited struct {
 
 func (x *Invited) Reset() {
 	*x = Invited{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	mi := &file_arbe_v1_payload_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -796,7 +1136,7 @@ func (x *Invited) String() string {
 func (*Invited) ProtoMessage() {}
 
 func (x *Invited) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	mi := &file_arbe_v1_payload_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -809,7 +1149,7 @@ func (x *Invited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invited.ProtoReflect.Descriptor instead.
 func (*Invited) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Invited) GetInviteId() string {
@@ -853,7 +1193,7 @@ type InviteRevoked struct {
 
 func (x *InviteRevoked) Reset() {
 	*x = InviteRevoked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	mi := &file_arbe_v1_payload_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +1205,7 @@ func (x *InviteRevoked) String() string {
 func (*InviteRevoked) ProtoMessage() {}
 
 func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	mi := &file_arbe_v1_payload_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +1218,7 @@ func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRevoked.ProtoReflect.Descriptor instead.
 func (*InviteRevoked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *InviteRevoked) GetInviteId() string {
@@ -924,7 +1264,7 @@ type MemberJoined struct {
 
 func (x *MemberJoined) Reset() {
 	*x = MemberJoined{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	mi := &file_arbe_v1_payload_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1276,7 @@ func (x *MemberJoined) String() string {
 func (*MemberJoined) ProtoMessage() {}
 
 func (x *MemberJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	mi := &file_arbe_v1_payload_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1289,7 @@ func (x *MemberJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberJoined.ProtoReflect.Descriptor instead.
 func (*MemberJoined) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MemberJoined) GetAgentId() string {
@@ -1000,7 +1340,7 @@ type MemberRemoved struct {
 
 func (x *MemberRemoved) Reset() {
 	*x = MemberRemoved{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	mi := &file_arbe_v1_payload_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1352,7 @@ func (x *MemberRemoved) String() string {
 func (*MemberRemoved) ProtoMessage() {}
 
 func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	mi := &file_arbe_v1_payload_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1365,7 @@ func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
 func (*MemberRemoved) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MemberRemoved) GetAgentId() string {
@@ -1064,7 +1404,7 @@ type RoleChanged struct {
 
 func (x *RoleChanged) Reset() {
 	*x = RoleChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[14]
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1416,7 @@ func (x *RoleChanged) String() string {
 func (*RoleChanged) ProtoMessage() {}
 
 func (x *RoleChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[14]
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1429,7 @@ func (x *RoleChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleChanged.ProtoReflect.Descriptor instead.
 func (*RoleChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RoleChanged) GetAgentId() string {
@@ -1131,7 +1471,31 @@ var File_arbe_v1_payload_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/payload.proto\x12\aarbe.v1\"5\n" +
+	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x93\b\n" +
+	"\x05Entry\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1b\n" +
+	"\tstream_id\x18\x03 \x01(\tR\bstreamId\x12&\n" +
+	"\x0fauthor_agent_id\x18\x04 \x01(\tR\rauthorAgentId\x12\x12\n" +
+	"\x04type\x18\x05 \x01(\tR\x04type\x12\x18\n" +
+	"\apayload\x18\x06 \x01(\tR\apayload\x12*\n" +
+	"\x02ts\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x02ts\x12#\n" +
+	"\x04chat\x18\n" +
+	" \x01(\v2\r.arbe.v1.ChatH\x00R\x04chat\x12,\n" +
+	"\acommand\x18\v \x01(\v2\x10.arbe.v1.CommandH\x00R\acommand\x12?\n" +
+	"\x0ecommand_result\x18\f \x01(\v2\x16.arbe.v1.CommandResultH\x00R\rcommandResult\x12B\n" +
+	"\x0fcommand_waiting\x18\r \x01(\v2\x17.arbe.v1.CommandWaitingH\x00R\x0ecommandWaiting\x12B\n" +
+	"\x0fsandbox_resumed\x18\x0e \x01(\v2\x17.arbe.v1.SandboxResumedH\x00R\x0esandboxResumed\x12?\n" +
+	"\x0estatus_changed\x18\x0f \x01(\v2\x16.arbe.v1.StatusChangedH\x00R\rstatusChanged\x12)\n" +
+	"\x06forked\x18\x10 \x01(\v2\x0f.arbe.v1.ForkedH\x00R\x06forked\x12<\n" +
+	"\rhouse_created\x18\x11 \x01(\v2\x15.arbe.v1.HouseCreatedH\x00R\fhouseCreated\x12,\n" +
+	"\ainvited\x18\x12 \x01(\v2\x10.arbe.v1.InvitedH\x00R\ainvited\x12?\n" +
+	"\x0einvite_revoked\x18\x13 \x01(\v2\x16.arbe.v1.InviteRevokedH\x00R\rinviteRevoked\x12<\n" +
+	"\rmember_joined\x18\x14 \x01(\v2\x15.arbe.v1.MemberJoinedH\x00R\fmemberJoined\x12?\n" +
+	"\x0emember_removed\x18\x15 \x01(\v2\x16.arbe.v1.MemberRemovedH\x00R\rmemberRemoved\x129\n" +
+	"\frole_changed\x18\x16 \x01(\v2\x14.arbe.v1.RoleChangedH\x00R\vroleChanged\x12Q\n" +
+	"\x14environment_prepared\x18\x17 \x01(\v2\x1c.arbe.v1.EnvironmentPreparedH\x00R\x13environmentPreparedB\a\n" +
+	"\x05typed\"5\n" +
 	"\x04Chat\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
 	"\breply_to\x18\x02 \x01(\tR\areplyTo\"\xce\x01\n" +
@@ -1239,31 +1603,48 @@ func file_arbe_v1_payload_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_payload_proto_rawDescData
 }
 
-var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_arbe_v1_payload_proto_goTypes = []any{
-	(*Chat)(nil),                // 0: arbe.v1.Chat
-	(*Command)(nil),             // 1: arbe.v1.Command
-	(*CommandWaiting)(nil),      // 2: arbe.v1.CommandWaiting
-	(*CommandResult)(nil),       // 3: arbe.v1.CommandResult
-	(*SandboxResumed)(nil),      // 4: arbe.v1.SandboxResumed
-	(*EnvironmentPrepared)(nil), // 5: arbe.v1.EnvironmentPrepared
-	(*PreparationStep)(nil),     // 6: arbe.v1.PreparationStep
-	(*StatusChanged)(nil),       // 7: arbe.v1.StatusChanged
-	(*Forked)(nil),              // 8: arbe.v1.Forked
-	(*HouseCreated)(nil),        // 9: arbe.v1.HouseCreated
-	(*Invited)(nil),             // 10: arbe.v1.Invited
-	(*InviteRevoked)(nil),       // 11: arbe.v1.InviteRevoked
-	(*MemberJoined)(nil),        // 12: arbe.v1.MemberJoined
-	(*MemberRemoved)(nil),       // 13: arbe.v1.MemberRemoved
-	(*RoleChanged)(nil),         // 14: arbe.v1.RoleChanged
+	(*Entry)(nil),                 // 0: arbe.v1.Entry
+	(*Chat)(nil),                  // 1: arbe.v1.Chat
+	(*Command)(nil),               // 2: arbe.v1.Command
+	(*CommandWaiting)(nil),        // 3: arbe.v1.CommandWaiting
+	(*CommandResult)(nil),         // 4: arbe.v1.CommandResult
+	(*SandboxResumed)(nil),        // 5: arbe.v1.SandboxResumed
+	(*EnvironmentPrepared)(nil),   // 6: arbe.v1.EnvironmentPrepared
+	(*PreparationStep)(nil),       // 7: arbe.v1.PreparationStep
+	(*StatusChanged)(nil),         // 8: arbe.v1.StatusChanged
+	(*Forked)(nil),                // 9: arbe.v1.Forked
+	(*HouseCreated)(nil),          // 10: arbe.v1.HouseCreated
+	(*Invited)(nil),               // 11: arbe.v1.Invited
+	(*InviteRevoked)(nil),         // 12: arbe.v1.InviteRevoked
+	(*MemberJoined)(nil),          // 13: arbe.v1.MemberJoined
+	(*MemberRemoved)(nil),         // 14: arbe.v1.MemberRemoved
+	(*RoleChanged)(nil),           // 15: arbe.v1.RoleChanged
+	(*timestamppb.Timestamp)(nil), // 16: google.protobuf.Timestamp
 }
 var file_arbe_v1_payload_proto_depIdxs = []int32{
-	6, // 0: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
-	1, // [1:1] is the sub-list for method output_type
-	1, // [1:1] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	1, // [1:1] is the sub-list for extension extendee
-	0, // [0:1] is the sub-list for field type_name
+	16, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
+	1,  // 1: arbe.v1.Entry.chat:type_name -> arbe.v1.Chat
+	2,  // 2: arbe.v1.Entry.command:type_name -> arbe.v1.Command
+	4,  // 3: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
+	3,  // 4: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
+	5,  // 5: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
+	8,  // 6: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
+	9,  // 7: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
+	10, // 8: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
+	11, // 9: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
+	12, // 10: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
+	13, // 11: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
+	14, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
+	15, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
+	6,  // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
+	7,  // 15: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_payload_proto_init() }
@@ -1271,13 +1652,29 @@ func file_arbe_v1_payload_proto_init() {
 	if File_arbe_v1_payload_proto != nil {
 		return
 	}
+	file_arbe_v1_payload_proto_msgTypes[0].OneofWrappers = []any{
+		(*Entry_Chat)(nil),
+		(*Entry_Command)(nil),
+		(*Entry_CommandResult)(nil),
+		(*Entry_CommandWaiting)(nil),
+		(*Entry_SandboxResumed)(nil),
+		(*Entry_StatusChanged)(nil),
+		(*Entry_Forked)(nil),
+		(*Entry_HouseCreated)(nil),
+		(*Entry_Invited)(nil),
+		(*Entry_InviteRevoked)(nil),
+		(*Entry_MemberJoined)(nil),
+		(*Entry_MemberRemoved)(nil),
+		(*Entry_RoleChanged)(nil),
+		(*Entry_EnvironmentPrepared)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_payload_proto_rawDesc), len(file_arbe_v1_payload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

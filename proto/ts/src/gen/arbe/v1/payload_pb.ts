@@ -4,13 +4,165 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file arbe/v1/payload.proto.
  */
 export const file_arbe_v1_payload: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEiJgoEQ2hhdBIMCgR0ZXh0GAEgASgJEhAKCHJlcGx5X3RvGAIgASgJIokBCgdDb21tYW5kEg8KB2NvbW1hbmQYASABKAkSDAoEYXJndhgCIAMoCRISCgpzYW5kYm94X2lkGAMgASgJEhIKCnRpbWVvdXRfbXMYBCABKAMSFgoOZW52aXJvbm1lbnRfaWQYBSABKAkSEAoIc2VwYXJhdGUYBiABKAgSDQoFaW5wdXQYByABKAgiQAoOQ29tbWFuZFdhaXRpbmcSEgoKY29tbWFuZF9pZBgBIAEoCRILCgNmb3IYAiABKAkSDQoFbGltaXQYAyABKAUi9gIKDUNvbW1hbmRSZXN1bHQSEgoKY29tbWFuZF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhEKCWV4aXRfY29kZRgDIAEoBRIOCgZvdXRwdXQYBCABKAkSEwoLb3V0cHV0X3RhaWwYBSABKAkSFAoMb3V0cHV0X2J5dGVzGAYgASgDEhEKCXRydW5jYXRlZBgHIAEoCBITCgthcnRpZmFjdF9pZBgIIAEoCRIWCg5hcnRpZmFjdF9ieXRlcxgJIAEoAxIVCg1hcnRpZmFjdF9wYXJ0GAogASgIEhEKCXJhd19ieXRlcxgLIAEoAxITCgtkdXJhdGlvbl9tcxgMIAEoAxIRCgl0aW1lZF9vdXQYDSABKAgSEQoJY2FuY2VsbGVkGA4gASgIEhUKDW91dF9vZl9tZW1vcnkYDyABKAgSDQoFZXJyb3IYECABKAkSFAoMY2FuY2VsbGVkX2J5GBEgASgJEg4KBnNpZ25hbBgSIAEoCSJBCg5TYW5kYm94UmVzdW1lZBISCgpzYW5kYm94X2lkGAEgASgJEhsKE3ByZXZpb3VzX3NhbmRib3hfaWQYAiABKAkiUgoTRW52aXJvbm1lbnRQcmVwYXJlZBISCgpzYW5kYm94X2lkGAEgASgJEicKBXN0ZXBzGAIgAygLMhguYXJiZS52MS5QcmVwYXJhdGlvblN0ZXAiVwoPUHJlcGFyYXRpb25TdGVwEgwKBG5hbWUYASABKAkSEQoJZXhpdF9jb2RlGAIgASgFEhMKC2R1cmF0aW9uX21zGAMgASgDEg4KBm91dHB1dBgEIAEoCSI5Cg1TdGF0dXNDaGFuZ2VkEgwKBGZyb20YASABKAkSCgoCdG8YAiABKAkSDgoGcmVhc29uGAMgASgJIigKBkZvcmtlZBIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIi4KDEhvdXNlQ3JlYXRlZBIQCghob3VzZV9pZBgBIAEoCRIMCgRuYW1lGAIgASgJIkQKB0ludml0ZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJKCg1JbnZpdGVSZXZva2VkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiYwoMTWVtYmVySm9pbmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEcm9sZRgDIAEoCRIRCglpbnZpdGVfaWQYBCABKAkSEgoKaW52aXRlZF9ieRgFIAEoCSI7Cg1NZW1iZXJSZW1vdmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSCgoCYnkYAyABKAkiUwoLUm9sZUNoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRmcm9tGAMgASgJEgoKAnRvGAQgASgJEgoKAmJ5GAUgASgJQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z");
+  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEipAYKBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSABCBwoFdHlwZWQiJgoEQ2hhdBIMCgR0ZXh0GAEgASgJEhAKCHJlcGx5X3RvGAIgASgJIokBCgdDb21tYW5kEg8KB2NvbW1hbmQYASABKAkSDAoEYXJndhgCIAMoCRISCgpzYW5kYm94X2lkGAMgASgJEhIKCnRpbWVvdXRfbXMYBCABKAMSFgoOZW52aXJvbm1lbnRfaWQYBSABKAkSEAoIc2VwYXJhdGUYBiABKAgSDQoFaW5wdXQYByABKAgiQAoOQ29tbWFuZFdhaXRpbmcSEgoKY29tbWFuZF9pZBgBIAEoCRILCgNmb3IYAiABKAkSDQoFbGltaXQYAyABKAUi9gIKDUNvbW1hbmRSZXN1bHQSEgoKY29tbWFuZF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhEKCWV4aXRfY29kZRgDIAEoBRIOCgZvdXRwdXQYBCABKAkSEwoLb3V0cHV0X3RhaWwYBSABKAkSFAoMb3V0cHV0X2J5dGVzGAYgASgDEhEKCXRydW5jYXRlZBgHIAEoCBITCgthcnRpZmFjdF9pZBgIIAEoCRIWCg5hcnRpZmFjdF9ieXRlcxgJIAEoAxIVCg1hcnRpZmFjdF9wYXJ0GAogASgIEhEKCXJhd19ieXRlcxgLIAEoAxITCgtkdXJhdGlvbl9tcxgMIAEoAxIRCgl0aW1lZF9vdXQYDSABKAgSEQoJY2FuY2VsbGVkGA4gASgIEhUKDW91dF9vZl9tZW1vcnkYDyABKAgSDQoFZXJyb3IYECABKAkSFAoMY2FuY2VsbGVkX2J5GBEgASgJEg4KBnNpZ25hbBgSIAEoCSJBCg5TYW5kYm94UmVzdW1lZBISCgpzYW5kYm94X2lkGAEgASgJEhsKE3ByZXZpb3VzX3NhbmRib3hfaWQYAiABKAkiUgoTRW52aXJvbm1lbnRQcmVwYXJlZBISCgpzYW5kYm94X2lkGAEgASgJEicKBXN0ZXBzGAIgAygLMhguYXJiZS52MS5QcmVwYXJhdGlvblN0ZXAiVwoPUHJlcGFyYXRpb25TdGVwEgwKBG5hbWUYASABKAkSEQoJZXhpdF9jb2RlGAIgASgFEhMKC2R1cmF0aW9uX21zGAMgASgDEg4KBm91dHB1dBgEIAEoCSI5Cg1TdGF0dXNDaGFuZ2VkEgwKBGZyb20YASABKAkSCgoCdG8YAiABKAkSDgoGcmVhc29uGAMgASgJIigKBkZvcmtlZBIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIi4KDEhvdXNlQ3JlYXRlZBIQCghob3VzZV9pZBgBIAEoCRIMCgRuYW1lGAIgASgJIkQKB0ludml0ZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJKCg1JbnZpdGVSZXZva2VkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiYwoMTWVtYmVySm9pbmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEcm9sZRgDIAEoCRIRCglpbnZpdGVfaWQYBCABKAkSEgoKaW52aXRlZF9ieRgFIAEoCSI7Cg1NZW1iZXJSZW1vdmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSCgoCYnkYAyABKAkiUwoLUm9sZUNoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRmcm9tGAMgASgJEgoKAnRvGAQgASgJEgoKAmJ5GAUgASgJQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_google_protobuf_timestamp]);
+
+/**
+ * Entry is one entry of a log. It never changes.
+ *
+ * @generated from message arbe.v1.Entry
+ */
+export type Entry = Message<"arbe.v1.Entry"> & {
+  /**
+   * @generated from field: int64 seq = 1;
+   */
+  seq: bigint;
+
+  /**
+   * The id that its writer gave it, unique in its stream.
+   *
+   * @generated from field: string id = 2;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string stream_id = 3;
+   */
+  streamId: string;
+
+  /**
+   * Who wrote it; empty for arbe itself.
+   *
+   * @generated from field: string author_agent_id = 4;
+   */
+  authorAgentId: string;
+
+  /**
+   * Its kind: "chat", "command", "signal.thread.status_changed", … The set is open: show kinds that you do not know,
+   * and never fail on them.
+   *
+   * @generated from field: string type = 5;
+   */
+  type: string;
+
+  /**
+   * JSON text, exactly as it was written.
+   *
+   * @generated from field: string payload = 6;
+   */
+  payload: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp ts = 7;
+   */
+  ts?: Timestamp | undefined;
+
+  /**
+   * The payload as a message of its type. It is set when typed entries were requested, and the server knows the
+   * type and can read the payload. The JSON text is there in any case.
+   *
+   * @generated from oneof arbe.v1.Entry.typed
+   */
+  typed: {
+    /**
+     * @generated from field: arbe.v1.Chat chat = 10;
+     */
+    value: Chat;
+    case: "chat";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Command command = 11;
+     */
+    value: Command;
+    case: "command";
+  } | {
+    /**
+     * @generated from field: arbe.v1.CommandResult command_result = 12;
+     */
+    value: CommandResult;
+    case: "commandResult";
+  } | {
+    /**
+     * @generated from field: arbe.v1.CommandWaiting command_waiting = 13;
+     */
+    value: CommandWaiting;
+    case: "commandWaiting";
+  } | {
+    /**
+     * @generated from field: arbe.v1.SandboxResumed sandbox_resumed = 14;
+     */
+    value: SandboxResumed;
+    case: "sandboxResumed";
+  } | {
+    /**
+     * @generated from field: arbe.v1.StatusChanged status_changed = 15;
+     */
+    value: StatusChanged;
+    case: "statusChanged";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Forked forked = 16;
+     */
+    value: Forked;
+    case: "forked";
+  } | {
+    /**
+     * @generated from field: arbe.v1.HouseCreated house_created = 17;
+     */
+    value: HouseCreated;
+    case: "houseCreated";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Invited invited = 18;
+     */
+    value: Invited;
+    case: "invited";
+  } | {
+    /**
+     * @generated from field: arbe.v1.InviteRevoked invite_revoked = 19;
+     */
+    value: InviteRevoked;
+    case: "inviteRevoked";
+  } | {
+    /**
+     * @generated from field: arbe.v1.MemberJoined member_joined = 20;
+     */
+    value: MemberJoined;
+    case: "memberJoined";
+  } | {
+    /**
+     * @generated from field: arbe.v1.MemberRemoved member_removed = 21;
+     */
+    value: MemberRemoved;
+    case: "memberRemoved";
+  } | {
+    /**
+     * @generated from field: arbe.v1.RoleChanged role_changed = 22;
+     */
+    value: RoleChanged;
+    case: "roleChanged";
+  } | {
+    /**
+     * @generated from field: arbe.v1.EnvironmentPrepared environment_prepared = 23;
+     */
+    value: EnvironmentPrepared;
+    case: "environmentPrepared";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message arbe.v1.Entry.
+ * Use `create(EntrySchema)` to create a new message.
+ */
+export const EntrySchema: GenMessage<Entry> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 0);
 
 /**
  * Chat is what somebody said: "chat".
@@ -38,7 +190,7 @@ export type Chat = Message<"arbe.v1.Chat"> & {
  * Use `create(ChatSchema)` to create a new message.
  */
 export const ChatSchema: GenMessage<Chat> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 0);
+  messageDesc(file_arbe_v1_payload, 1);
 
 /**
  * Command is a command that somebody requested: "command". It has a line for the shell or an argv.
@@ -95,7 +247,7 @@ export type Command = Message<"arbe.v1.Command"> & {
  * Use `create(CommandSchema)` to create a new message.
  */
 export const CommandSchema: GenMessage<Command> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 1);
+  messageDesc(file_arbe_v1_payload, 2);
 
 /**
  * CommandWaiting says that a command waits: "signal.dispatch.command_waiting".
@@ -128,7 +280,7 @@ export type CommandWaiting = Message<"arbe.v1.CommandWaiting"> & {
  * Use `create(CommandWaitingSchema)` to create a new message.
  */
 export const CommandWaitingSchema: GenMessage<CommandWaiting> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 2);
+  messageDesc(file_arbe_v1_payload, 3);
 
 /**
  * CommandResult is how a command ended: "command_result".
@@ -250,7 +402,7 @@ export type CommandResult = Message<"arbe.v1.CommandResult"> & {
  * Use `create(CommandResultSchema)` to create a new message.
  */
 export const CommandResultSchema: GenMessage<CommandResult> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 3);
+  messageDesc(file_arbe_v1_payload, 4);
 
 /**
  * SandboxResumed says that a thread continues in another sandbox: "sandbox_resumed".
@@ -274,7 +426,7 @@ export type SandboxResumed = Message<"arbe.v1.SandboxResumed"> & {
  * Use `create(SandboxResumedSchema)` to create a new message.
  */
 export const SandboxResumedSchema: GenMessage<SandboxResumed> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 4);
+  messageDesc(file_arbe_v1_payload, 5);
 
 /**
  * EnvironmentPrepared says how a sandbox was set up: "signal.environment.prepared".
@@ -298,7 +450,7 @@ export type EnvironmentPrepared = Message<"arbe.v1.EnvironmentPrepared"> & {
  * Use `create(EnvironmentPreparedSchema)` to create a new message.
  */
 export const EnvironmentPreparedSchema: GenMessage<EnvironmentPrepared> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 5);
+  messageDesc(file_arbe_v1_payload, 6);
 
 /**
  * PreparationStep is one step of setting a sandbox up.
@@ -332,7 +484,7 @@ export type PreparationStep = Message<"arbe.v1.PreparationStep"> & {
  * Use `create(PreparationStepSchema)` to create a new message.
  */
 export const PreparationStepSchema: GenMessage<PreparationStep> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 6);
+  messageDesc(file_arbe_v1_payload, 7);
 
 /**
  * StatusChanged says that a thread's status changed: "signal.thread.status_changed".
@@ -361,7 +513,7 @@ export type StatusChanged = Message<"arbe.v1.StatusChanged"> & {
  * Use `create(StatusChangedSchema)` to create a new message.
  */
 export const StatusChangedSchema: GenMessage<StatusChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 7);
+  messageDesc(file_arbe_v1_payload, 8);
 
 /**
  * Forked says where a thread was forked from: "signal.thread.forked".
@@ -387,7 +539,7 @@ export type Forked = Message<"arbe.v1.Forked"> & {
  * Use `create(ForkedSchema)` to create a new message.
  */
 export const ForkedSchema: GenMessage<Forked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 8);
+  messageDesc(file_arbe_v1_payload, 9);
 
 /**
  * HouseCreated says that a house was created: "signal.house.created".
@@ -411,7 +563,7 @@ export type HouseCreated = Message<"arbe.v1.HouseCreated"> & {
  * Use `create(HouseCreatedSchema)` to create a new message.
  */
 export const HouseCreatedSchema: GenMessage<HouseCreated> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 9);
+  messageDesc(file_arbe_v1_payload, 10);
 
 /**
  * Invited says that an owner created an invite: "signal.house.invited".
@@ -449,7 +601,7 @@ export type Invited = Message<"arbe.v1.Invited"> & {
  * Use `create(InvitedSchema)` to create a new message.
  */
 export const InvitedSchema: GenMessage<Invited> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 10);
+  messageDesc(file_arbe_v1_payload, 11);
 
 /**
  * InviteRevoked says that an owner ended an invite before it was used: "signal.house.invite_revoked".
@@ -483,7 +635,7 @@ export type InviteRevoked = Message<"arbe.v1.InviteRevoked"> & {
  * Use `create(InviteRevokedSchema)` to create a new message.
  */
 export const InviteRevokedSchema: GenMessage<InviteRevoked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 11);
+  messageDesc(file_arbe_v1_payload, 12);
 
 /**
  * MemberJoined says that a person joined a house: "signal.house.member_joined".
@@ -524,7 +676,7 @@ export type MemberJoined = Message<"arbe.v1.MemberJoined"> & {
  * Use `create(MemberJoinedSchema)` to create a new message.
  */
 export const MemberJoinedSchema: GenMessage<MemberJoined> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 12);
+  messageDesc(file_arbe_v1_payload, 13);
 
 /**
  * MemberRemoved says that a person or a bot is no longer in a house: "signal.house.member_removed".
@@ -555,7 +707,7 @@ export type MemberRemoved = Message<"arbe.v1.MemberRemoved"> & {
  * Use `create(MemberRemovedSchema)` to create a new message.
  */
 export const MemberRemovedSchema: GenMessage<MemberRemoved> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 13);
+  messageDesc(file_arbe_v1_payload, 14);
 
 /**
  * RoleChanged says that a person has another role in a house: "signal.house.role_changed".
@@ -596,5 +748,5 @@ export type RoleChanged = Message<"arbe.v1.RoleChanged"> & {
  * Use `create(RoleChangedSchema)` to create a new message.
  */
 export const RoleChangedSchema: GenMessage<RoleChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 14);
+  messageDesc(file_arbe_v1_payload, 15);
 
