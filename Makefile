@@ -68,13 +68,14 @@ check: tools ## Show that generated code is current and the linters are silent
 
 .PHONY: bench
 bench: build ## Measure: appends, tails, reads, credentials, commands, sandboxes, live pages (ratios within one run)
-	@go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/stream ./internal/door ./internal/auth ./internal/dispatch ./internal/sandbox/local ./web
+	@go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/stream ./internal/door ./internal/auth ./internal/dispatch ./internal/rpc ./internal/sandbox/local ./web ./cmd/arbe
 
 # --- Generated code: committed, so that `go build ./...` needs no generator. ---
 
 .PHONY: generate
 generate: tools ## Generate code from proto, SQL and templ
 	@buf lint && buf generate
+	@cd proto && go run ./arbe/generate
 	@sqlc generate
 	@templ generate -path web -log-level error
 	@go generate ./internal/sandbox/local ./web

@@ -3,6 +3,8 @@ package web_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -21,8 +23,9 @@ func (s artifacts) ListArtifacts(_ context.Context, req *arbev1.ListArtifactsReq
 	s.f.mu.Lock()
 	defer s.f.mu.Unlock()
 	res := &arbev1.ListArtifactsResponse{}
+	skip := req.PageToken != ""
 	for _, a := range s.f.kept {
-		if a.ThreadId != req.GetThreadId() {
+		if skip = skip && a.Id != req.PageToken; skip || a.ThreadId != req.GetThreadId() {
 			continue
 		}
 		if len(res.Artifacts) == int(req.PageSize) {
@@ -48,18 +51,39 @@ func TestWhatAThreadLeftIsListedAndDownloaded(t *testing.T) {
 	c := ada(t, f)
 	_, page := c.get("/threads/rich")
 	contains(t, page, "<h2>Artifacts</h2>", `<a href="/api/artifact/file1" download>report.pdf</a>`, "3.0 MiB", "javascript:alert(1)")
-	lacks(t, page, "another thread", "<img src=x", `href="javascript`, "and older ones")
+	lacks(t, page, "another thread", "<img src=x", `href="javascript`, "All artifacts")
 	harmless(t, page)
 	_, page = c.get("/threads/bare")
 	lacks(t, page, "<h2>Artifacts</h2>")
 
-	for i := range 30 {
+	for i := range 300 {
 		f.kept = append(f.kept, &arbev1.Artifact{Id: fmt.Sprint("more", i), ThreadId: "rich", Kind: "file", HasBytes: true})
 	}
 	_, page = c.get("/threads/rich")
-	contains(t, page, "and older ones")
+	contains(t, page, `<a href="/threads/rich/artifacts">All artifacts</a>`)
 	if n := strings.Count(page, "/api/artifact/"); n > 20 {
 		t.Errorf("the page lists %d", n)
+	}
+	listed := map[string]bool{}
+	for path := "/threads/rich/artifacts"; path != ""; {
+		_, page = c.get(path)
+		contains(t, page, "<h1>Artifacts of Rich</h1>", `<a class="button" href="/threads/rich">`)
+		harmless(t, page)
+		for _, link := range regexp.MustCompile(`"/api/artifact/(\w+)" download`).FindAllStringSubmatch(page, -1) {
+			listed[link[1]] = true
+		}
+		path = ""
+		if older := regexp.MustCompile(`href="(/threads/rich/artifacts\?page=\w+)">Older artifacts`).FindStringSubmatch(page); older != nil {
+			path = older[1]
+		}
+	}
+	if len(listed) != 302 || listed["bare1"] {
+		t.Errorf("the pages list %d artifacts", len(listed))
+	}
+	_, page = c.get("/threads/bare/artifacts")
+	contains(t, page, "There are none.")
+	if res, _ := c.get("/threads/nothing/artifacts"); res.StatusCode != http.StatusNotFound {
+		t.Errorf("of no thread: %d", res.StatusCode)
 	}
 }
 

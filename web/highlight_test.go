@@ -173,7 +173,7 @@ var tags = regexp.MustCompile(`<[^>]*>`)
 func FuzzHighlight(f *testing.F) {
 	languages := registry().Names(false)
 	for i := range languages {
-		for _, code := range []string{"func a() { return \"b\" } // c", "<a b='c'>d</a><!-- e", "a: [1, \"b\", 'c']\n# d\n", "${a:-\"$(b)\"} <<EOF\nc", "'''\"\"\"/*{-`\\"} {
+		for _, code := range []string{"func a() { return \"b\" } // c", "<a b='c'>d</a><!-- e", "a: [1, \"b\", 'c']\n# d\n", "${a:-\"$(b)\"} <<EOF\nc", hunk, "'''\"\"\"/*{-`\\"} {
 			f.Add(uint8(i), code)
 		}
 	}
@@ -183,8 +183,13 @@ func FuzzHighlight(f *testing.F) {
 		}
 		name := languages[int(language)%len(languages)]
 		var shown string
-		if took := cpuTime(t, func() { shown = newEffort().highlight(name, code) }); took > limitOf(5*blockTime) {
+		var took time.Duration
+		n := allocated(func() { took = cpuTime(t, func() { shown = newEffort().highlight(name, code) }) })
+		if took > limitOf(5*blockTime) {
 			t.Errorf("%s: %d bytes took %v", name, len(code), took)
+		}
+		if n > 128<<20 {
+			t.Errorf("%s: %d bytes allocated %d", name, len(code), n)
 		}
 		hasOnly(t, shown, map[string]string{"pre": "class", "code": "", "span": "class"})
 		if text := html.UnescapeString(tags.ReplaceAllString(shown, "")); text != code+"\n" {

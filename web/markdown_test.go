@@ -136,13 +136,20 @@ func FuzzMarkdown(f *testing.F) {
 		f.Add(text)
 	}
 	f.Add("# a\n\n[x](javascript:a) <script>b</script> ![i](http://e.com/i.png)\n\n```go\nfunc main() {}\n```\n\n- [x] **c** `d`\n\n| a | b |\n|--:|---|\n| 1 |")
+	f.Add("```diff\n" + hunk + "```\n")
+	f.Add(hunk)
 	f.Fuzz(func(t *testing.T, text string) {
 		if !utf8.ValidString(text) {
 			return // no log has it
 		}
 		var shown string
-		if took := cpuTime(t, func() { shown = markdown(text, newEffort()) }); took > limitOf(2*time.Second) {
+		var took time.Duration
+		n := allocated(func() { took = cpuTime(t, func() { shown = markdown(text, newEffort()) }) })
+		if took > limitOf(2*time.Second) {
 			t.Errorf("%d bytes took %v", len(text), took)
+		}
+		if n > 128<<20 {
+			t.Errorf("%d bytes allocated %d", len(text), n)
 		}
 		if len(shown) > 2*maxMarkup && len(shown) > 6*len(text)+100 {
 			t.Errorf("%d bytes are shown as %d", len(text), len(shown))

@@ -30,6 +30,8 @@ func wholePath(thread string, seq int64) string {
 	return threadPath(thread) + "/entries/" + decimal(seq)
 }
 
+func artifactsPath(thread string) string { return threadPath(thread) + "/artifacts" }
+
 // pagePath leads to a page of a list by its token.
 func pagePath(list, token string) string {
 	if token == "" {

@@ -216,17 +216,27 @@ func limitOf(d time.Duration) time.Duration {
 // costsLittle fails the test if f takes much more than half a second or allocates more than a number of bytes.
 func costsLittle(t *testing.T, name string, bytes uint64, f func()) {
 	t.Helper()
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	took := cpuTime(t, f)
-	runtime.ReadMemStats(&after)
+	var took time.Duration
+	n := allocated(func() { took = cpuTime(t, f) })
 	if took > limitOf(500*time.Millisecond) {
 		t.Errorf("%s: took %v", name, took)
 	}
-	if n := after.TotalAlloc - before.TotalAlloc; n > bytes {
+	if n > bytes {
 		t.Errorf("%s: allocated %d bytes", name, n)
 	}
 }
+
+// allocated returns how many bytes f allocates.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// hunk is a diff as tools print it, for the fuzzers' seeds.
+const hunk = "diff --git a/x.go b/x.go\nindex 83db48f..bf2a1c0 100644\n--- a/x.go\n+++ b/x.go\n@@ -1,3 +1,4 @@ func a() {\n a\n-b <c>\n+b &amp; \x1b[31md\x1b[m\n+```\n\\ No newline at end of file\n"
 
 // hasOnly fails the test if a piece of HTML has elements or attributes that are not allowed, a link that runs a script, or tags
 // that do not match.
@@ -280,18 +290,26 @@ func FuzzScreen(f *testing.F) {
 		f.Add([]byte(output[:min(len(output), 4<<10)]), uint64(1))
 	}
 	f.Add([]byte("\x1b]8;;http://e.com\x1b\\x\x1b[1;31mä\x1b7\x1b[3A\x1b8\xe2\x82\xac\r\b\n"), uint64(2))
+	f.Add([]byte(hunk), uint64(3))
+	f.Add([]byte(strings.ReplaceAll(hunk, "\n", "\x1b[K\x1b[m\r\n")), uint64(4))
 	f.Fuzz(func(t *testing.T, output []byte, seed uint64) {
 		var whole screenText
 		s := newLiveScreen()
-		took := cpuTime(t, func() {
-			whole = screenAll(string(output))
-			random := rand.New(rand.NewPCG(seed, 0))
-			for rest := output; len(rest) > 0; {
-				n := 1 + random.IntN(min(len(rest), 9))
-				s.Write(s.next, rest[:n])
-				rest = rest[n:]
-			}
+		var took time.Duration
+		n := allocated(func() {
+			took = cpuTime(t, func() {
+				whole = screenAll(string(output))
+				random := rand.New(rand.NewPCG(seed, 0))
+				for rest := output; len(rest) > 0; {
+					n := 1 + random.IntN(min(len(rest), 9))
+					s.Write(s.next, rest[:n])
+					rest = rest[n:]
+				}
+			})
 		})
+		if limit := uint64(64<<20 + len(output)*(16<<10)); n > limit {
+			t.Errorf("%d bytes allocated %d", len(output), n)
+		}
 		if took > limitOf(500*time.Millisecond+time.Duration(len(output))*10*time.Microsecond) {
 			t.Errorf("%d bytes took %v", len(output), took)
 		}

@@ -88,7 +88,7 @@ func (a *app) threadView(r *http.Request) (threadView, error) {
 		return err
 	})
 	g.Go(func() (err error) {
-		v.Artifacts, err = a.artifactsOf(ctx, v.Thread.Id)
+		v.Artifacts, err = a.artifactsOf(ctx, v.Thread.Id, "", maxArtifacts)
 		return err
 	})
 	err = g.Wait()

@@ -124,6 +124,7 @@ func (a *app) routes() []route {
 		{"GET /threads/{thread}/entries/{seq}/output", a.page(a.commandOutputText)},
 		{"POST /threads/{thread}/entries/{seq}/fork", a.page(a.forkThread)},
 		{"POST /threads/{thread}/entries/{seq}/again", a.page(a.runAgain)},
+		{"GET /threads/{thread}/artifacts", a.page(a.artifacts)},
 		{"POST /threads/{thread}/commands/{command}/cancel", a.page(a.cancelCommand)},
 
 		{"GET /live", a.open(a.live)},

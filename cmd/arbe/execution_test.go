@@ -157,7 +157,7 @@ func TestEachCtrlCSendsTheNextSignal(t *testing.T) {
 		var left atomic.Bool
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		e := &execution{app: &app{err: io.Discard}, client: &arbe.Client{Threads: command}, req: &arbev1.RunCommandRequest{}}
+		e := &execution{app: &app{err: io.Discard}, client: &arbe.Client{Services: arbe.Services{Threads: command}}, req: &arbev1.RunCommandRequest{}}
 		began := time.Now()
 		go e.heed(ctx, interrupts, func() { left.Store(true) })
 		for _, want := range []string{"INT", "INT TERM", "INT TERM KILL"} {
@@ -180,7 +180,7 @@ func TestOneCtrlCSendsEverySignalInTime(t *testing.T) {
 		command, interrupts := &signalled{}, make(chan os.Signal)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		e := &execution{app: &app{err: io.Discard}, client: &arbe.Client{Threads: command}, req: &arbev1.RunCommandRequest{}}
+		e := &execution{app: &app{err: io.Discard}, client: &arbe.Client{Services: arbe.Services{Threads: command}}, req: &arbev1.RunCommandRequest{}}
 		go e.heed(ctx, interrupts, func() { t.Error("arbe left") })
 		interrupts <- os.Interrupt
 		for _, want := range []string{"INT", "INT TERM", "INT TERM KILL", "INT TERM KILL"} {

@@ -26,13 +26,13 @@ type upServer struct {
 }
 
 // startUp starts arbe up and stops it with the test.
-func startUp(t *testing.T, settings ...string) *upServer {
+func startUp(t testing.TB, settings ...string) *upServer {
 	t.Helper()
 	return startUpAt(t, "127.0.0.1", settings...)
 }
 
 // startUpAt starts arbe up at an address of its own, as on another machine.
-func startUpAt(t *testing.T, ip string, settings ...string) *upServer {
+func startUpAt(t testing.TB, ip string, settings ...string) *upServer {
 	t.Helper()
 	free, err := net.Listen("tcp", net.JoinHostPort(ip, "0"))
 	if err != nil {
@@ -59,7 +59,7 @@ func startUpAt(t *testing.T, ip string, settings ...string) *upServer {
 func (s *upServer) state() string { return filepath.Join(filepath.Dir(s.dataDir), "state") }
 
 // start starts it, and returns once it serves.
-func (s *upServer) start(t *testing.T) {
+func (s *upServer) start(t testing.TB) {
 	t.Helper()
 	s.said = &strings.Builder{}
 	cmd := exec.Command("arbe", "up")

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -355,16 +356,37 @@ func TestWhoEndsAPermissionSeesItEndedAtOnce(t *testing.T) {
 	}
 }
 
+// refusals is what those are told whose permission has ended. Who has left a house, or asks for what was deleted, is told
+// that it does not exist.
+var refusals = map[string]fault.Code{
+	"a session ends":                               fault.Unauthenticated,
+	"a key is revoked":                             fault.Unauthenticated,
+	"a key is replaced":                            fault.Unauthenticated,
+	"a member leaves":                              fault.NotFound,
+	"a member with a key for the house leaves":     fault.Unauthenticated,
+	"a thread is deleted":                          fault.NotFound,
+	"an environment is deleted":                    fault.NotFound,
+	"a sandbox is deleted":                         fault.NotFound,
+	"an artifact is deleted":                       fault.NotFound,
+	"a house is deleted":                           fault.NotFound,
+	"a token is revoked":                           fault.Unauthenticated,
+	"a token's thread ends":                        fault.Unauthenticated,
+	"a token's thread is deleted":                  fault.Unauthenticated,
+	"an artifact is no longer of a token's thread": fault.Forbidden,
+	"a token's agent leaves":                       fault.Unauthenticated,
+}
+
 // Each trouble keeps the notification of the change from the other server.
 func TestAnotherServerHearsOfItWhateverBecomesOfTheNotification(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	cast := authtest.New(t, b.Database, b.auth)
+	const noNewOne = "its listening connection is cut, and it gets no new one"
 	for trouble, cause := range map[string]func(t *testing.T, p *dbtest.Proxy){
 		"nothing happens":                    func(*testing.T, *dbtest.Proxy) {},
 		"its listening connection is silent": func(t *testing.T, p *dbtest.Proxy) { p.Silence(t, listener) },
 		"its listening connection is cut":    func(_ *testing.T, p *dbtest.Proxy) { p.Cut(listener) },
-		"its listening connection is cut, and it gets no new one": func(_ *testing.T, p *dbtest.Proxy) {
+		noNewOne: func(_ *testing.T, p *dbtest.Proxy) {
 			p.Shut(true)
 			p.Cut(listener)
 		},
@@ -385,8 +407,21 @@ func TestAnotherServerHearsOfItWhateverBecomesOfTheNotification(t *testing.T) {
 				}
 				cause(t, proxy)
 				end(b.auth, b.DB)
-				until(t, what+" is known", func() bool { return !strings.HasPrefix(may(t.Context(), other, credential, auth.Read, target), "ok") })
+				ended := time.Now()
+				var says string
+				until(t, what+" is known", func() bool {
+					says = may(t.Context(), other, credential, auth.Read, target)
+					return !strings.HasPrefix(says, "ok")
+				})
+				// What it does not have in memory, it cannot ask for without a connection.
+				if want := refusals[what]; says != string(want) && !(trouble == noNewOne && says == string(fault.Unavailable)) {
+					t.Errorf("when %s, it says %s, want %s", what, says, want)
+				}
 				<-read.Done()
+				// A second by promise, and the rest for a slow machine.
+				if took := time.Since(ended); took > 21*time.Second {
+					t.Errorf("when %s, it took %v until it was known", what, took)
+				}
 				if auth.Refused(read) == nil {
 					t.Errorf("when %s, the read ended with %v", what, context.Cause(read))
 				}

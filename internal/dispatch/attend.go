@@ -32,6 +32,8 @@ const (
 	// exitNotBegun is the exit code of a command whose server was killed just before it began. Other commands may
 	// return it too.
 	exitNotBegun = 125
+	// exitTimedOut is the exit code of a command that reached its time limit.
+	exitTimedOut = 124
 	// forgetTimeout limits the deletion of a record, because the worker waits for it.
 	forgetTimeout = 10 * time.Second
 )
@@ -103,12 +105,26 @@ func (w *commandWorker) adopt(ctx context.Context, scope db.Scope, job *river.Jo
 
 // attend launches a command unless it was already launched, and follows it until it has ended or is handed over. If the
 // error is a fault, the command did not begin.
+//
+// The limit applies twice: to the start in the sandbox, which includes starting the sandbox if it was stopped, and to
+// the command from its start on. Creating or building a sandbox is done before and does not count.
 func (w *commandWorker) attend(ctx context.Context, l sandbox.Launcher, ref string, job *river.Job[commandArgs], cmd sandbox.Command, limit time.Duration, out *output) (sandbox.Result, error) {
 	id := job.Args.launchID()
+	begin := time.Now()
+	launching, stop := ctx, func() {}
+	if limit > 0 {
+		// Something in the sandbox may keep commands from starting, and a launch repeats many steps that each have a
+		// long limit of their own.
+		launching, stop = context.WithTimeout(ctx, limit)
+	}
+	defer stop()
 	for range 3 {
-		if err := l.Launch(ctx, ref, id, cmd); err != nil {
-			if stopped(ctx) {
-				err = errHandedOver // nothing has run
+		if err := l.Launch(launching, ref, id, cmd); err != nil { // nothing has run
+			switch {
+			case stopped(ctx):
+				err = errHandedOver
+			case launching.Err() != nil && ctx.Err() == nil:
+				return sandbox.Result{ExitCode: exitTimedOut, TimedOut: true, Duration: time.Since(begin)}, nil
 			}
 			return sandbox.Result{}, err
 		}
@@ -169,8 +185,11 @@ func (w *commandWorker) follow(ctx context.Context, l sandbox.Launcher, ref stri
 			leave(errHandedOver)
 		}
 	})()
+	pace := newPace()
 	if feed != nil {
 		go w.release(following, l, ref, id, feed)
+	} else {
+		go w.keepPace(following, l, ref, id, pace, out)
 	}
 	if out.to.input != nil {
 		go func() {
@@ -184,6 +203,7 @@ func (w *commandWorker) follow(ctx context.Context, l sandbox.Launcher, ref stri
 	boxEnded := false
 	var timer *time.Timer
 	err = l.Follow(following, ref, id, 0, func(r sandbox.Record) error {
+		defer pace.passed(r.Next)
 		switch r.Kind {
 		case sandbox.RecordStart:
 			began, start = true, r.Time
@@ -242,7 +262,7 @@ func (w *commandWorker) follow(ctx context.Context, l sandbox.Launcher, ref stri
 	case ended == errInputCut && exit.Before(endedAt):
 		return got, began, nil // it ended before the input did, so it would not have read the rest
 	case ended == errTimedOut:
-		got.ExitCode, got.TimedOut = 124, true
+		got.ExitCode, got.TimedOut = exitTimedOut, true
 		return got, began, nil
 	case ended == nil && cancelled(ctx):
 		ended = ctx.Err() // cancelled as it ended

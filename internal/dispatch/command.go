@@ -415,8 +415,11 @@ func (d *Dispatcher) redactor(house string) (r *secret.Redactor, err error) {
 // program returns what to run for a command. Both outputs are one pipe, so that the log has the lines in the order in
 // which they were written. A terminal instead of the pipe would also keep the order, but programs write more to a
 // terminal: colours, progress bars, questions, and \r before each line break. With Separate there are two pipes.
+//
+// The command waits for this server when it prints faster than its output is read, because otherwise a part of the
+// output would be missing in its artifact.
 func program(c entry.Command) sandbox.Command {
-	return sandbox.Command{Argv: c.Program(), Merged: !c.Separate, Complete: c.Separate, Input: c.Input}
+	return sandbox.Command{Argv: c.Program(), Merged: !c.Separate, Complete: true, Input: c.Input}
 }
 
 // waitUntilEnded waits until a job that another server works on has ended. If this worker returned earlier, the queue

@@ -17,6 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/local"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
@@ -526,5 +527,25 @@ func TestACommandThatEndedIsNotRunAgainWhenTheQueueHasForgottenIt(t *testing.T) 
 	await() // a new job
 	if r := b.sh(th, "cat runs"); r.Output != "ran\n" || b.results(th, "old") != 1 {
 		t.Errorf("the runs are %q and there are %d results, want one of each", r.Output, b.results(th, "old"))
+	}
+}
+
+// neverStarts is a driver in whose boxes commands do not start.
+type neverStarts struct{ *local.Driver }
+
+func (neverStarts) Launch(ctx context.Context, _, _ string, _ sandbox.Command) error {
+	<-ctx.Done()
+	return fault.From(ctx.Err())
+}
+
+func TestTheTimeLimitHoldsDuringTheStart(t *testing.T) {
+	t.Parallel()
+	b := database(t)
+	b.driver = neverStarts{newLocal(t, t.TempDir())}
+	b.server = b.serve()
+	th := b.thread(sandbox.Recipe{})
+	r := b.result(th, b.askFor(th, "never", entry.Command{Command: "true", TimeoutMS: 1000}))
+	if r.ExitCode != 124 || !r.TimedOut || r.Error != "" || r.DurationMS < 1000 || r.SandboxID == "" {
+		t.Errorf("the result is %+v", r)
 	}
 }

@@ -88,8 +88,9 @@ type Config struct {
 	Secrets *secret.Secrets
 	// SpoolDir holds such output while the command runs. Defaults to the directory for temporary files.
 	SpoolDir string
-	// SpoolSize limits the bytes of all such output on this server, so that commands cannot fill its disk. Beyond it,
-	// only the first part of an output is kept. Defaults to [DefaultSpoolSize].
+	// SpoolSize limits the bytes of all such output on this server, so that commands cannot fill its disk. Long output
+	// counts twice, because the sandbox keeps it for the next server too. Beyond the limit, only the first part of an
+	// output is kept. Defaults to [DefaultSpoolSize].
 	SpoolSize int64
 	// Bots is what the turns of bots need. DB, Log, Logger, Tools and Queue are set by the dispatcher. It may be zero if
 	// no turns are requested.

@@ -101,6 +101,16 @@ func (s *spool) write(p []byte) {
 	s.put(p)
 }
 
+// reserve reserves n bytes of the room for something else that holds the output. It fails if the spool stores no more, or
+// if there is no room.
+func (s *spool) reserve(n int64) bool {
+	if s.err != nil || s.left == 0 || !s.room.take(n) {
+		return false
+	}
+	s.held += n
+	return true
+}
+
 // skip reports that the next n bytes of the output are unknown. The spool keeps only what came before them, because it
 // holds a whole output or its first part.
 func (s *spool) skip(n int64) {

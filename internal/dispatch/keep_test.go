@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -190,4 +191,70 @@ func TestTheResultIsWrittenOnceWithItsOutput(t *testing.T) {
 	if err := b.Owner(t).QueryRow(t.Context(), "select count(*) from blobs").Scan(&blobs); err != nil || blobs != 0 {
 		t.Errorf("%d uploads stay: %v", blobs, err)
 	}
+}
+
+// roomy lets artifacts be large.
+func roomy(c *dispatch.Config) { c.Artifacts.MaxSize, c.Artifacts.Quota = 64<<20, 256<<20 }
+
+// numbers prints 420,000 lines of 100 bytes, 42 MB, as fast as it can. It waits for a file after the first n lines.
+func numbers(n int) string {
+	return fmt.Sprintf(`awk 'BEGIN { for (i = 1; i <= 420000; i++) { printf "%%099d\n", i; if (i == %d) { fflush(); system("until test -e go; do sleep 0.05; done") } } }'`, n)
+}
+
+// isNumbers reports whether a text is what numbers prints.
+func isNumbers(text string) bool {
+	if len(text) != 42_000_000 {
+		return false
+	}
+	for i := range 420_000 {
+		if n, err := strconv.Atoi(text[100*i : 100*i+99]); err != nil || n != i+1 {
+			return false
+		}
+	}
+	return true
+}
+
+func TestLargeOutputIsKeptWhole(t *testing.T) {
+	t.Parallel()
+	t.Run("at full speed", func(t *testing.T) {
+		t.Parallel()
+		b := database(t)
+		b.driver, b.tune = newLocal(t, t.TempDir()), roomy
+		b.server = b.serve()
+		th := b.thread(sandbox.Recipe{})
+		r := b.sh(th, "touch go; "+numbers(1))
+		if _, text := b.whole(r.ArtifactID); r.ArtifactPart || r.OutputBytes != 42_000_000 || !isNumbers(text) {
+			t.Errorf("of %d bytes, %d are kept, or others: %s", r.OutputBytes, len(text), r.Outcome())
+		}
+	})
+	for name, printed := range map[string]int{
+		"when the server is killed at the beginning": 1, // the rest is printed while no server reads
+		"when the server is killed after 30 MB":      300_000,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, th := witness(t)
+			dir := t.TempDir()
+			b.kill(dir, th, numbers(printed)+"; exit 3", fmt.Sprintf("%099d\n", printed))
+			b.driver, b.tune = newLocal(t, dir), roomy
+			b.server = b.serve()
+			b.sh(th, "touch go")
+			r := b.result(th, "left")
+			if _, text := b.whole(r.ArtifactID); r.ExitCode != 3 || r.ArtifactPart || r.OutputBytes != 42_000_000 || !isNumbers(text) {
+				t.Errorf("of %d bytes, %d are kept, or others: %s", r.OutputBytes, len(text), r.Outcome())
+			}
+		})
+	}
+	t.Run("except the middle of one that no artifact holds", func(t *testing.T) {
+		t.Parallel()
+		b := database(t)
+		b.driver = newLocal(t, t.TempDir())
+		b.tune = func(c *dispatch.Config) { c.SpoolSize = 1 << 20 }
+		b.server = b.serve()
+		th := b.thread(sandbox.Recipe{})
+		r := b.sh(th, "touch go; "+numbers(1))
+		if !r.ArtifactPart || r.OutputBytes != 42_000_000 || !strings.HasSuffix(r.OutputTail, fmt.Sprintf("%099d\n", 420_000)) {
+			t.Errorf("of %d bytes, artifact %q has %d, and the tail ends %q", r.OutputBytes, r.ArtifactID, r.ArtifactBytes, r.OutputTail[max(0, len(r.OutputTail)-100):])
+		}
+	})
 }

@@ -183,6 +183,14 @@ func (o *output) empty() bool {
 	return o.total == 0
 }
 
+// reserve reserves n more bytes of the server's disk for the output, besides what the spool takes. It fails if the spool
+// no longer stores the output, or if there is no room. They are freed when the spool is closed.
+func (o *output) reserve(n int64) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.spool != nil && o.spool.reserve(n)
+}
+
 // skip reports that the next n bytes of the output are unknown. It drops the tail, because what follows would seem to
 // continue it.
 func (o *output) skip(n int64) {

@@ -41,7 +41,7 @@ func victim() {
 	fail(err)
 	driver, err := local.New(ctx, localConfig(dir))
 	fail(err)
-	s, err := start(ctx, d, driver, nil)
+	s, err := start(ctx, d, driver, roomy)
 	fail(err)
 	var timeout int64
 	if len(given) > 6 {

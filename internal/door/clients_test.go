@@ -33,8 +33,8 @@ type job struct {
 	Port     int
 	Requests []string
 	For      time.Duration
-	// Read is the URL of a stream, and Accept how it is wanted.
-	Read, Accept string
+	// Read is the URL of a stream, Accept how it is wanted, and Key with which key.
+	Read, Accept, Key string
 }
 
 // turn is what clients did in a turn.
@@ -211,6 +211,7 @@ func (j job) read() (bytes int, err error) {
 			return bytes, err
 		}
 		request.Header.Set("Accept", j.Accept)
+		request.Header.Set("Authorization", "Bearer "+j.Key)
 		res, err := client.Do(request)
 		if err != nil {
 			return bytes, err
@@ -231,10 +232,10 @@ func (j job) read() (bytes int, err error) {
 	}
 }
 
-// writing is a request that appends a body to a stream.
-func writing(url, body string) string {
+// writing is a request that appends a body to a stream, with an API key.
+func writing(url, key, body string) string {
 	_, rest, _ := strings.Cut(url, "://")
 	host, path, _ := strings.Cut(rest, "/")
-	return fmt.Sprintf("POST /%s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer arbe_0123456789abcdef0123456789abcdef\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		path, host, len(body), body)
+	return fmt.Sprintf("POST /%s HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		path, host, key, len(body), body)
 }

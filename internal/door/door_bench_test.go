@@ -8,15 +8,14 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"runtime"
+	"runtime/metrics"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/dbtest"
-	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/httpd"
@@ -80,15 +79,14 @@ func memory() uint64 {
 	return m.HeapInuse + m.StackInuse
 }
 
-// BenchmarkThroughput measures the door over HTTP, behind the limits of a server and before an authorization that costs
-// nothing, in turns with a bareServer on the same Postgres: acknowledged appends of 200 bytes of JSON, by so many writers
-// to so many streams, and reading 100,000 of these from the start. The ratios are what to look at.
+// BenchmarkThroughput measures the door over HTTP as a server has it, with its limits, its authorization and a member's
+// API key, in turns with a bareServer on the same Postgres: acknowledged appends of 200 bytes of JSON, by so many writers
+// to so many streams, and reading 100,000 of these from the start. The ratios are what to look at. It also measures by
+// how much the server's heap grows at most while a reader reads 10,000 and 100,000 of them.
 func BenchmarkThroughput(b *testing.B) {
 	w := newWorldOn(b, dbtest.NewDurable(b), 0)
 	bare := serveBare(b, w.Database, w.ours.id, w.ours.member)
-	d := door.New(door.Config{Log: w.log, Logger: slog.New(slog.DiscardHandler), Authorize: func(*http.Request, auth.Action, string) (door.Pass, error) {
-		return door.Pass{Scope: db.Scope{House: w.ours.id, Agent: w.ours.member}}, nil
-	}})
+	d := door.New(door.Config{Log: w.log, Logger: slog.New(slog.DiscardHandler), Authorize: w.authorize})
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = httpd.New(d, httpd.Limits{}, slog.New(slog.DiscardHandler))
 	server.Start()
@@ -101,7 +99,7 @@ func BenchmarkThroughput(b *testing.B) {
 			of := func(base string) *clients {
 				j := job{For: 500 * time.Millisecond, Port: portOf(base)}
 				for i := range c.writers {
-					j.Requests = append(j.Requests, writing(fmt.Sprint(base, 100*c.writers+i%c.streams), message))
+					j.Requests = append(j.Requests, writing(fmt.Sprint(base, 100*c.writers+i%c.streams), w.ours.key, message))
 				}
 				return j.start(b)
 			}
@@ -128,8 +126,55 @@ func BenchmarkThroughput(b *testing.B) {
 	}
 	for name, accept := range map[string]string{"json": "application/json", "lines": "application/x-ndjson"} {
 		b.Run("catch-up/"+name, func(b *testing.B) {
-			inTurns(b, "B/s", job{Read: ours + "1", Accept: accept}.start(b), job{Read: bare + "1", Accept: accept}.start(b))
+			inTurns(b, "B/s", job{Read: ours + "1", Accept: accept, Key: w.ours.key}.start(b), job{Read: bare + "1", Accept: accept}.start(b))
 		})
+	}
+	w.do("PUT", "2", "", asJSON).want(201)
+	for range entries / 10 / batch {
+		w.do("POST", "2", batches, asJSON).want(204)
+	}
+	b.Run("catch-up/memory", func(b *testing.B) {
+		sizes := map[string]*clients{}
+		for name, size := range map[string]string{"1": "100k", "2": "10k"} {
+			sizes[size] = job{Read: ours + name, Accept: "application/json", Key: w.ours.key}.start(b)
+			sizes[size].turn() // connections, statements and caches
+		}
+		most := map[string]uint64{}
+		for b.Loop() {
+			for size, reader := range sizes {
+				most[size] = max(most[size], heapGrowth(func() { reader.turn() }))
+			}
+		}
+		for size, grown := range most {
+			b.ReportMetric(float64(grown)/1024, "peak-KiB/"+size)
+		}
+		b.ReportMetric(0, "ns/op") // of some turns: says nothing
+	})
+}
+
+// heapGrowth is by how much the heap grows at most while something is done, in bytes, garbage included.
+func heapGrowth(do func()) uint64 {
+	sample := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
+	heap := func() uint64 {
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	runtime.GC()
+	before := heap()
+	most := before
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		do()
+	}()
+	for tick := time.NewTicker(time.Millisecond); ; {
+		select {
+		case <-tick.C:
+			most = max(most, heap())
+		case <-done:
+			tick.Stop()
+			return most - before
+		}
 	}
 }
 

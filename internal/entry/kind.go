@@ -3,6 +3,7 @@ package entry
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"sort"
 	"strings"
 	"unicode/utf8"
@@ -42,6 +43,8 @@ const (
 type Kind struct {
 	// Type is its name in the log.
 	Type string
+	// Payload is the name of its payload's type, such as "HouseCreated".
+	Payload string
 	// Writer is who may write it.
 	Writer Writer
 
@@ -88,7 +91,7 @@ var byType = func() map[string]Kind {
 
 func kind[P Payload](w Writer) Kind {
 	var zero P
-	return Kind{Type: zero.Type(), Writer: w, fields: fieldsOf(zero), decode: func(text json.RawMessage) (Payload, error) {
+	return Kind{Type: zero.Type(), Payload: reflect.TypeFor[P]().Name(), Writer: w, fields: fieldsOf(zero), decode: func(text json.RawMessage) (Payload, error) {
 		var p P
 		err := json.Unmarshal(text, &p)
 		return p, err

@@ -63,7 +63,7 @@ type person struct {
 	house *arbev1.House
 }
 
-func setup(t *testing.T) *bench {
+func setup(t testing.TB) *bench {
 	t.Helper()
 	ctx, d := t.Context(), dbtest.New(t)
 	quiet, logged := slog.New(slog.DiscardHandler), new(logbook)
@@ -118,7 +118,7 @@ func setup(t *testing.T) *bench {
 }
 
 // person creates a person with an API key for all their houses.
-func (b *bench) person(t *testing.T, name string) person {
+func (b *bench) person(t testing.TB, name string) person {
 	t.Helper()
 	id, err := b.houses.CreatePerson(t.Context(), name)
 	must(t, err)
@@ -138,7 +138,7 @@ func (p person) houseKey(t *testing.T) string {
 	return res.Key
 }
 
-func (b *bench) newHouse(t *testing.T, p person, name string) *arbev1.House {
+func (b *bench) newHouse(t testing.TB, p person, name string) *arbev1.House {
 	t.Helper()
 	res, err := p.Houses.CreateHouse(t.Context(), &arbev1.CreateHouseRequest{Name: name})
 	must(t, err)
@@ -146,7 +146,7 @@ func (b *bench) newHouse(t *testing.T, p person, name string) *arbev1.House {
 }
 
 // exec changes the database without row-level security.
-func (b *bench) exec(t *testing.T, statement string, args ...any) {
+func (b *bench) exec(t testing.TB, statement string, args ...any) {
 	t.Helper()
 	if _, err := b.owner.Exec(t.Context(), statement, args...); err != nil {
 		t.Fatalf("%s: %v", statement, err)

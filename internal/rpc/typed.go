@@ -9,44 +9,23 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// typedFields are the fields of the message Entry that hold the payload of each kind as a message. Each message has the
-// same field names as the payload of its kind, so that no kind needs a converter of its own. A test compares the names.
-var typedFields = fieldsByType(map[string]protoreflect.Name{
-	entry.Chat{}.Type():                "chat",
-	entry.Command{}.Type():             "command",
-	entry.CommandResult{}.Type():       "command_result",
-	entry.CommandWaiting{}.Type():      "command_waiting",
-	entry.PiAssistant{}.Type():         "pi_assistant",
-	entry.PiToolResult{}.Type():        "pi_tool_result",
-	entry.PiCompaction{}.Type():        "pi_compaction",
-	entry.TurnStarted{}.Type():         "turn_started",
-	entry.TurnSteered{}.Type():         "turn_steered",
-	entry.TurnWaiting{}.Type():         "turn_waiting",
-	entry.LimitNear{}.Type():           "limit_near",
-	entry.TurnEnded{}.Type():           "turn_ended",
-	entry.Skipped{}.Type():             "skipped",
-	entry.SandboxResumed{}.Type():      "sandbox_resumed",
-	entry.StatusChanged{}.Type():       "status_changed",
-	entry.Forked{}.Type():              "forked",
-	entry.HouseCreated{}.Type():        "house_created",
-	entry.Invited{}.Type():             "invited",
-	entry.InviteRevoked{}.Type():       "invite_revoked",
-	entry.MemberJoined{}.Type():        "member_joined",
-	entry.MemberRemoved{}.Type():       "member_removed",
-	entry.RoleChanged{}.Type():         "role_changed",
-	entry.BotCreated{}.Type():          "bot_created",
-	entry.BotChanged{}.Type():          "bot_changed",
-	entry.EnvironmentPrepared{}.Type(): "environment_prepared",
-})
-
-func fieldsByType(names map[string]protoreflect.Name) map[string]protoreflect.FieldDescriptor {
-	all := (&arbev1.Entry{}).ProtoReflect().Descriptor().Fields()
+// typedFields are the fields of the message Entry that hold the payload of each kind as a message. The message has the
+// name of the kind's payload type, and the same field names, so that no kind needs a line or a converter here. A test
+// checks that every kind has one and compares the names of the fields.
+var typedFields = func() map[string]protoreflect.FieldDescriptor {
+	typed := (&arbev1.Entry{}).ProtoReflect().Descriptor().Oneofs().ByName("typed").Fields()
+	byMessage := map[string]protoreflect.FieldDescriptor{}
+	for i := range typed.Len() {
+		byMessage[string(typed.Get(i).Message().Name())] = typed.Get(i)
+	}
 	fields := map[string]protoreflect.FieldDescriptor{}
-	for kind, name := range names {
-		fields[kind] = all.ByName(name)
+	for _, kind := range entry.Kinds() {
+		if field := byMessage[kind.Payload]; field != nil {
+			fields[kind.Type] = field
+		}
 	}
 	return fields
-}
+}()
 
 // wireTypedEntry is [wireEntry], with the payload also as a message if its kind is known and it can be decoded. It costs
 // several times as much as the text alone, so it is done only on request.

@@ -102,6 +102,11 @@ type Launcher interface {
 	// that the command can write more. Releasing an unknown command succeeds.
 	Release(ctx context.Context, ref, id string, position int64) error
 
+	// Extend lets the record of a Complete command grow to size bytes before the command waits. Calls that do not raise
+	// the limit, or that come after a part of the record was released beyond it, do nothing. Extending an unknown
+	// command succeeds.
+	Extend(ctx context.Context, ref, id string, size int64) error
+
 	// Follow calls to with the record of a launched command from a position on, and with new records as they come,
 	// until a [RecordExit] was delivered, to fails, or ctx ends, with that error. Position 0 is the beginning; other
 	// positions are values of Record.Next. If the box ended while the command ran, the exit code is 137. A command that
@@ -121,6 +126,10 @@ type Launcher interface {
 	// succeeds, so that it can be repeated.
 	Forget(ctx context.Context, ref, id string) error
 }
+
+// RecordSize is how many bytes of a record are kept in any case. It is limited, because a record is on the server's disk
+// instead of the box's.
+const RecordSize = 16 << 20
 
 // Record is a piece of the record of a launched command.
 type Record struct {
@@ -208,8 +217,8 @@ type Command struct {
 	// Merged makes standard output and error one pipe, as a shell's 2>&1 does: Stdout receives both in the order in
 	// which they were written, and Stderr must be nil. Two pipes do not keep that order.
 	Merged bool
-	// Complete is for Launch: no output is dropped. The command waits when its unreleased output exceeds a limit of the
-	// driver; see [Launcher].
+	// Complete is for Launch: no output is dropped. When its record is longer than [RecordSize], or than Extend
+	// allowed, the command waits as long as more than some MiB of it are not released; see [Launcher].
 	Complete bool
 	// Input is for Launch: the standard input is what is written to [Launcher].Input. Otherwise it is empty.
 	Input bool

@@ -110,7 +110,8 @@ type Config struct {
 	ArtifactMaxSize string
 	// ArtifactQuota is the largest size of all artifacts of a house together. Defaults to "10GiB".
 	ArtifactQuota string
-	// SpoolSize limits the output of running commands on this server's disk. Of output beyond it, only the first part
+	// SpoolSize limits the output of running commands on this server's disk, where long output is stored twice, so that
+	// it survives the server. Of output beyond it, only the first part
 	// becomes an artifact. Defaults to "1GiB".
 	SpoolSize string
 	// MetricsAddr is a further address, host:port, on which the operator reads /metrics, /healthz and /readyz without a

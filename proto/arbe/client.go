@@ -7,7 +7,7 @@
 //	for event, err := range c.Tail(ctx, created.GetThread().GetId(), 0) { … }
 //
 // The messages and services are generated into the packages below this one (v1 and v1/arbev1connect);
-// what is written by hand is here: the client (client.go), the tail (tail.go), and what to read from an
+// the list of them into services.go here. What is written by hand is the client (client.go), the tail (tail.go), and what to read from an
 // error (next.go). The package imports the contract and connect, and nothing else of arbe.
 //
 // The rule to remember: every write takes an id of the caller's choice, and repeating it with the same id
@@ -24,25 +24,13 @@ import (
 	"sync"
 
 	"connectrpc.com/connect"
-
-	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 )
 
 // Client calls one server with one credential. It is safe for concurrent use.
 //
 // Errors of all calls are [*connect.Error]s; [Next] returns what to do about them.
 type Client struct {
-	Houses       arbev1connect.HouseServiceClient
-	Agents       arbev1connect.AgentServiceClient
-	Bots         arbev1connect.BotServiceClient
-	Credentials  arbev1connect.CredentialServiceClient
-	Threads      arbev1connect.ThreadServiceClient
-	Entries      arbev1connect.EntryServiceClient
-	Environments arbev1connect.EnvironmentServiceClient
-	Sandboxes    arbev1connect.SandboxServiceClient
-	Artifacts    arbev1connect.ArtifactServiceClient
-	Secrets      arbev1connect.SecretServiceClient
-	Models       arbev1connect.ModelServiceClient
+	Services
 
 	// For the bytes of artifacts, which are sent as plain HTTP so that they can be streamed.
 	http   connect.HTTPClient
@@ -75,17 +63,7 @@ func New(baseURL, token string, opts ...Option) *Client {
 	url := strings.TrimRight(baseURL, "/")
 	with := connect.WithInterceptors(bearer(token))
 	return &Client{
-		Houses:       arbev1connect.NewHouseServiceClient(s.http, url, with),
-		Agents:       arbev1connect.NewAgentServiceClient(s.http, url, with),
-		Bots:         arbev1connect.NewBotServiceClient(s.http, url, with),
-		Credentials:  arbev1connect.NewCredentialServiceClient(s.http, url, with),
-		Threads:      arbev1connect.NewThreadServiceClient(s.http, url, with),
-		Entries:      arbev1connect.NewEntryServiceClient(s.http, url, with),
-		Environments: arbev1connect.NewEnvironmentServiceClient(s.http, url, with),
-		Sandboxes:    arbev1connect.NewSandboxServiceClient(s.http, url, with),
-		Artifacts:    arbev1connect.NewArtifactServiceClient(s.http, url, with),
-		Secrets:      arbev1connect.NewSecretServiceClient(s.http, url, with),
-		Models:       arbev1connect.NewModelServiceClient(s.http, url, with),
+		Services: Dial(s.http, url, with),
 
 		http: s.http, url: url, bearer: bearer(token),
 	}

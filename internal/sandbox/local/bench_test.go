@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -172,4 +173,77 @@ func execOnce(b *testing.B, d *local.Driver, ref string) {
 	if result, err := d.Exec(b.Context(), ref, sandbox.Command{Argv: firstOutput}); err != nil || result.ExitCode != 0 {
 		b.Fatal(result, err)
 	}
+}
+
+// BenchmarkIdleBox measures the memory that an idle box takes for itself: what the processes of a box that runs, and in
+// which nothing happens, share with no other process.
+func BenchmarkIdleBox(b *testing.B) {
+	const boxes = 10
+	d := newDriver(b, local.Config{Dir: b.TempDir()})
+	defer closeDriver(b, d)
+	for b.Loop() {
+		before := map[int]bool{}
+		for _, pid := range pids(b) {
+			before[pid] = true
+		}
+		var refs []string
+		for i := range boxes {
+			ref := create(b, d, sandbox.Spec{ID: fmt.Sprint("idle-", i)})
+			execOnce(b, d, ref) // a box that was used, and not one whose memory was never touched
+			refs = append(refs, ref)
+		}
+		private, processes := 0, 0
+		for _, pid := range pids(b) {
+			if kb, ok := privateMemory(pid); ok && !before[pid] && isInBox(pid) {
+				private, processes = private+kb, processes+1
+			}
+		}
+		if processes < boxes {
+			b.Fatalf("%d boxes have %d processes", boxes, processes)
+		}
+		b.ReportMetric(float64(private)/boxes, "private-KiB/box")
+		b.ReportMetric(float64(processes)/boxes, "processes/box")
+		for _, ref := range refs {
+			if err := d.Destroy(b.Context(), ref); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// pids are the processes of this machine.
+func pids(b *testing.B) (list []int) {
+	b.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			list = append(list, pid)
+		}
+	}
+	return list
+}
+
+// isInBox reports whether a process is in another process namespace than this one.
+func isInBox(pid int) bool {
+	ours, err := os.Readlink("/proc/self/ns/pid")
+	theirs, other := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	return err == nil && other == nil && ours != theirs
+}
+
+// privateMemory is the memory that a process shares with no other, in KiB. ok is false if it has ended.
+func privateMemory(pid int) (kb int, ok bool) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	for line := range strings.Lines(string(text)) {
+		var n int
+		for _, name := range []string{"Private_Clean:", "Private_Dirty:"} {
+			if _, err := fmt.Sscanf(line, name+" %d kB", &n); err == nil {
+				kb += n
+			}
+		}
+	}
+	return kb, err == nil && len(text) > 0
 }

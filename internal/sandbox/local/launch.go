@@ -180,6 +180,11 @@ func (d *Driver) Release(ctx context.Context, ref, id string, position int64) er
 	return d.sendRecordMessage(ctx, ref, id, binary.LittleEndian.AppendUint64([]byte{supervisor.Version, supervisor.Release}, uint64(position)))
 }
 
+// Extend lets the record of a command become longer.
+func (d *Driver) Extend(ctx context.Context, ref, id string, size int64) error {
+	return d.sendRecordMessage(ctx, ref, id, binary.LittleEndian.AppendUint64([]byte{supervisor.Version, supervisor.Extend}, uint64(size)))
+}
+
 // sendRecordMessage sends process 1 a message about the record of a command. It does nothing if the record is no longer
 // written.
 func (d *Driver) sendRecordMessage(ctx context.Context, ref, id string, message []byte) error {

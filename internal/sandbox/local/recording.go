@@ -28,10 +28,6 @@ import (
 // Process 1 holds a lock on the record while it may write to it. The kernel releases the lock when process 1 ends,
 // however it ends. So a record without an end and without a lock will never have an end.
 
-// mostRecorded is how much of the beginning of an output is kept. It is limited, because it is on the server's disk
-// instead of the box's.
-const mostRecorded = 16 << 20
-
 // newRecord creates a file that is locked when it appears, because without a lock it would count as the record of a
 // command that has ended with its box.
 func newRecord(name string) (*os.File, error) {

@@ -288,7 +288,7 @@ func (s *supervised) makeStub(ctx context.Context, stub supervisor.Command, as f
 	for _, f := range groups {
 		files = append(files, int(f.Fd()))
 	}
-	message := binary.LittleEndian.AppendUint64([]byte{supervisor.Version, supervisor.Start, become}, mostRecorded)
+	message := binary.LittleEndian.AppendUint64([]byte{supervisor.Version, supervisor.Start, become}, sandbox.RecordSize)
 	message = append(message, byte(len(groups)), flags)
 	if _, _, err := s.conn.WriteMsgUnix(message, unix.UnixRights(files...), nil); err != nil {
 		return err

@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -129,6 +131,94 @@ func TestABoxDoesNotSurviveItsServerForEver(t *testing.T) {
 		t.Errorf("in the box: %q", got)
 	}
 	halt(t, d)
+}
+
+// Process 1 drops the connections of a server with another version of the protocol. An upgrade that changes it interrupts
+// what runs, and the next server can tell.
+func TestABoxOfAnotherVersionEndsItsCommandsAndIsUsable(t *testing.T) {
+	dir, id := t.TempDir(), word("version")
+	d := newDriver(t, local.Config{Dir: dir, Grace: time.Minute})
+	ref := create(t, d, sandbox.Spec{ID: id})
+	launch := sandbox.Command{Argv: []string{"sh", "-c", "echo ran >> runs; echo begun; sleep 5000"}, Complete: true}
+	if err := d.Launch(t.Context(), ref, "one", launch); err != nil {
+		t.Fatal(fault.From(err).Detail())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	begun := errors.New("begun")
+	if err := d.Follow(ctx, ref, "one", 0, func(r sandbox.Record) error {
+		if r.Kind == sandbox.RecordStdout {
+			return begun
+		}
+		return nil
+	}); err != begun {
+		t.Fatal(err)
+	}
+	closeDriver(t, d)
+	refusing(t, dir, id)
+
+	d = newDriver(t, local.Config{Dir: dir, Grace: time.Minute})
+	for range 2 { // launching it again runs nothing
+		var output strings.Builder
+		var last sandbox.Record
+		if err := d.Follow(ctx, ref, "one", 0, func(r sandbox.Record) error {
+			output.Write(r.Data)
+			last = r
+			return nil
+		}); err != nil {
+			t.Fatal(fault.From(err).Detail())
+		}
+		if output.String() != "begun\n" || last.Kind != sandbox.RecordExit || !last.BoxEnded || last.ExitCode != 137 {
+			t.Errorf("its record has %q and ends with %+v", output.String(), last)
+		}
+		if err := d.Launch(ctx, ref, "one", launch); err != nil {
+			t.Fatal(fault.From(err).Detail())
+		}
+	}
+	if got := sh(t, d, ref, "cat runs; ps ax | grep -c '[s]leep 5000'"); got != "ran\n0\n" {
+		t.Errorf("in the box: %q", got)
+	}
+	halt(t, d)
+}
+
+// refusing makes the process 1 of a box drop every new connection.
+func refusing(t *testing.T, dir, id string) {
+	t.Helper()
+	var sockets []string
+	for _, runs := range []string{"/run/arbe", filepath.Join(dir, "run")} {
+		found, err := filepath.Glob(filepath.Join(runs, "*", id+".*", "supervisor"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sockets = append(sockets, found...)
+	}
+	if len(sockets) != 1 {
+		t.Fatalf("the sockets of the box are %q", sockets)
+	}
+	if err := os.Remove(sockets[0]); err != nil {
+		t.Fatal(err)
+	}
+	parent, err := os.Open(filepath.Dir(sockets[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer parent.Close()
+	// A path may have only 107 characters.
+	listener, err := net.ListenUnix("unixpacket", &net.UnixAddr{Net: "unixpacket", Name: fmt.Sprintf("/proc/self/fd/%d/supervisor", parent.Fd())})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			c.Close()
+		}
+	}()
 }
 
 func TestHaltingLeavesNothingRunning(t *testing.T) {

@@ -14,6 +14,7 @@ package sandboxtest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -74,6 +75,9 @@ func Run(t *testing.T, walls Guarantees, newDriver func(t *testing.T) sandbox.Dr
 			"boxes are strangers to each other": neighbours,
 			"leftovers harm nobody":             leftovers,
 			"secrets are each command's own":    secrets,
+
+			"leftovers harm no launched command":      launched(leftovers),
+			"secrets are each launched command's own": launched(secrets),
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
@@ -90,6 +94,16 @@ const canary = "canary-5f1c9b7e"
 type suite struct {
 	driver     sandbox.Driver
 	guarantees Guarantees
+	launcher   sandbox.Launcher // runs the commands instead of the driver's Exec; nil if that does
+}
+
+// launched runs a category with commands that are launched, as servers run them.
+func launched(category func(*suite, *testing.T)) func(*suite, *testing.T) {
+	return func(s *suite, t *testing.T) {
+		l, ok := s.driver.(sandbox.Launcher)
+		need(t, ok && l.Launches(), "commands outlive their server")
+		category(&suite{s.driver, s.guarantees, l}, t)
+	}
 }
 
 // need skips a check if the driver does not declare what it checks.
@@ -150,11 +164,64 @@ func (b *box) run(t *testing.T, cmd sandbox.Command) outcome {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	result, err := b.driver.Exec(ctx, b.ref, cmd)
+	exec := b.driver.Exec
+	if b.launcher != nil {
+		exec = b.launch
+	}
+	result, err := exec(ctx, b.ref, cmd)
 	if err != nil {
 		t.Fatalf("exec %q: %s", cmd.Argv, fault.From(err).Detail())
 	}
 	return outcome{result, stdout.String(), stderr.String()}
+}
+
+// launch is Exec by launching, as a server does it: the time limit applies to the start, and again to the command from
+// its start on.
+func (b *box) launch(ctx context.Context, ref string, cmd sandbox.Command) (result sandbox.Result, err error) {
+	limit, stdout, stderr := cmd.Timeout, cmd.Stdout, cmd.Stderr
+	cmd.Timeout, cmd.Stdout, cmd.Stderr = 0, nil, nil
+	id, begin := freshID(), time.Now()
+	timedOut := func() (sandbox.Result, error) {
+		return sandbox.Result{ExitCode: 124, TimedOut: true, Duration: time.Since(begin)}, nil
+	}
+	launching, stop := ctx, func() {}
+	if limit > 0 {
+		launching, stop = context.WithTimeout(ctx, limit)
+	}
+	defer stop()
+	if err := b.launcher.Launch(launching, ref, id, cmd); err != nil {
+		if launching.Err() != nil && ctx.Err() == nil {
+			return timedOut()
+		}
+		return result, err
+	}
+	defer func() { err = errors.Join(err, b.launcher.Forget(ctx, ref, id)) }()
+	var over atomic.Bool
+	if limit > 0 {
+		defer time.AfterFunc(limit, func() {
+			over.Store(true)
+			_ = b.launcher.End(ctx, ref, id, 0) // if it fails, Follow waits until ctx ends, which fails the test
+		}).Stop()
+	}
+	var ended sandbox.Record
+	err = b.launcher.Follow(ctx, ref, id, 0, func(r sandbox.Record) error {
+		switch r.Kind {
+		case sandbox.RecordStdout:
+			_, err = stdout.Write(r.Data)
+		case sandbox.RecordStderr:
+			_, err = stderr.Write(r.Data)
+		case sandbox.RecordExit:
+			ended = r
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return result, err
+	case over.Load():
+		return timedOut()
+	}
+	return sandbox.Result{ExitCode: ended.ExitCode, OutOfMemory: ended.OutOfMemory, Duration: time.Since(begin)}, nil
 }
 
 func (b *box) sh(t *testing.T, script string) outcome {

@@ -355,6 +355,39 @@ func RunLaunches(t *testing.T, open func(t *testing.T) sandbox.Launcher) {
 			t.Errorf("%d bytes, stderr %q, %+v", read, stderr, last)
 		}
 	})
+	t.Run("a complete one prints on without a reader as far as its record may grow, and nothing of that is lost", func(t *testing.T) {
+		const size = 40 << 20
+		cmd := sandbox.Command{Argv: []string{"sh", "-c", fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x; echo > printed; exit 3", size)}, Complete: true}
+		if err := d.Launch(t.Context(), b.ref, "extended", cmd); err != nil {
+			t.Fatal(fault.From(err).Detail())
+		}
+		for _, limit := range []int64{48 << 20, 20 << 20} { // the second one is less, and does nothing
+			if err := d.Extend(t.Context(), b.ref, "extended", limit); err != nil {
+				t.Fatal(fault.From(err).Detail())
+			}
+		}
+		if got := b.sh(t, "for i in $(seq 500); do test -e printed && exit; sleep 0.05; done; exit 1"); got.ExitCode != 0 {
+			t.Error("it waits")
+		}
+		reopen()
+		printed := int64(0)
+		var last sandbox.Record
+		if err := d.Follow(t.Context(), b.ref, "extended", 0, func(r sandbox.Record) error {
+			if r.Kind == sandbox.RecordGap {
+				t.Errorf("%d bytes are missing", r.Dropped)
+			}
+			printed += int64(len(r.Data))
+			last = r
+			return nil
+		}); err != nil || printed != size || last.ExitCode != 3 {
+			t.Errorf("%d bytes, %+v: %v", printed, last, err)
+		}
+		for _, id := range []string{"extended", "unknown"} {
+			if err := errors.Join(d.Extend(t.Context(), b.ref, id, 1<<30), d.Forget(t.Context(), b.ref, id)); err != nil {
+				t.Error(fault.From(err).Detail())
+			}
+		}
+	})
 	t.Run("one reads its input to the end", func(t *testing.T) {
 		if err := d.Launch(t.Context(), b.ref, "reading", sandbox.Command{Argv: []string{"sh", "-c", "wc -c; exit 4"}, Input: true}); err != nil {
 			t.Fatal(fault.From(err).Detail())

@@ -10,7 +10,6 @@ import (
 	_ "buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
-	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -22,521 +21,6 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
-
-// Entry is one entry of a log. It never changes.
-type Entry struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Seq   int64                  `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The id that its writer gave it, unique in its stream.
-	Id       string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
-	StreamId string `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
-	// Who wrote it; empty for arbe itself.
-	AuthorAgentId string `protobuf:"bytes,4,opt,name=author_agent_id,json=authorAgentId,proto3" json:"author_agent_id,omitempty"`
-	// Its kind: "chat", "command", "signal.thread.status_changed", … The set is open: show kinds that you do not know,
-	// and never fail on them.
-	Type string `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
-	// JSON text, exactly as it was written.
-	Payload string                 `protobuf:"bytes,6,opt,name=payload,proto3" json:"payload,omitempty"`
-	Ts      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ts,proto3" json:"ts,omitempty"`
-	// The payload as a message of its type. It is set when typed entries were requested, and the server knows the
-	// type and can read the payload. The JSON text is there in any case.
-	//
-	// Types that are valid to be assigned to Typed:
-	//
-	//	*Entry_Chat
-	//	*Entry_Command
-	//	*Entry_CommandResult
-	//	*Entry_CommandWaiting
-	//	*Entry_SandboxResumed
-	//	*Entry_StatusChanged
-	//	*Entry_Forked
-	//	*Entry_HouseCreated
-	//	*Entry_Invited
-	//	*Entry_InviteRevoked
-	//	*Entry_MemberJoined
-	//	*Entry_MemberRemoved
-	//	*Entry_RoleChanged
-	//	*Entry_EnvironmentPrepared
-	//	*Entry_PiAssistant
-	//	*Entry_PiToolResult
-	//	*Entry_PiCompaction
-	//	*Entry_TurnStarted
-	//	*Entry_TurnSteered
-	//	*Entry_TurnWaiting
-	//	*Entry_LimitNear
-	//	*Entry_TurnEnded
-	//	*Entry_Skipped
-	//	*Entry_BotCreated
-	//	*Entry_BotChanged
-	Typed         isEntry_Typed `protobuf_oneof:"typed"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Entry) Reset() {
-	*x = Entry{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[0]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Entry) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Entry) ProtoMessage() {}
-
-func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[0]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Entry.ProtoReflect.Descriptor instead.
-func (*Entry) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{0}
-}
-
-func (x *Entry) GetSeq() int64 {
-	if x != nil {
-		return x.Seq
-	}
-	return 0
-}
-
-func (x *Entry) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *Entry) GetStreamId() string {
-	if x != nil {
-		return x.StreamId
-	}
-	return ""
-}
-
-func (x *Entry) GetAuthorAgentId() string {
-	if x != nil {
-		return x.AuthorAgentId
-	}
-	return ""
-}
-
-func (x *Entry) GetType() string {
-	if x != nil {
-		return x.Type
-	}
-	return ""
-}
-
-func (x *Entry) GetPayload() string {
-	if x != nil {
-		return x.Payload
-	}
-	return ""
-}
-
-func (x *Entry) GetTs() *timestamppb.Timestamp {
-	if x != nil {
-		return x.Ts
-	}
-	return nil
-}
-
-func (x *Entry) GetTyped() isEntry_Typed {
-	if x != nil {
-		return x.Typed
-	}
-	return nil
-}
-
-func (x *Entry) GetChat() *Chat {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_Chat); ok {
-			return x.Chat
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetCommand() *Command {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_Command); ok {
-			return x.Command
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetCommandResult() *CommandResult {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_CommandResult); ok {
-			return x.CommandResult
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetCommandWaiting() *CommandWaiting {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_CommandWaiting); ok {
-			return x.CommandWaiting
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetSandboxResumed() *SandboxResumed {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_SandboxResumed); ok {
-			return x.SandboxResumed
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetStatusChanged() *StatusChanged {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_StatusChanged); ok {
-			return x.StatusChanged
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetForked() *Forked {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_Forked); ok {
-			return x.Forked
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetHouseCreated() *HouseCreated {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_HouseCreated); ok {
-			return x.HouseCreated
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetInvited() *Invited {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_Invited); ok {
-			return x.Invited
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetInviteRevoked() *InviteRevoked {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_InviteRevoked); ok {
-			return x.InviteRevoked
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetMemberJoined() *MemberJoined {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_MemberJoined); ok {
-			return x.MemberJoined
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetMemberRemoved() *MemberRemoved {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_MemberRemoved); ok {
-			return x.MemberRemoved
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetRoleChanged() *RoleChanged {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_RoleChanged); ok {
-			return x.RoleChanged
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetEnvironmentPrepared() *EnvironmentPrepared {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_EnvironmentPrepared); ok {
-			return x.EnvironmentPrepared
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetPiAssistant() *PiAssistant {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_PiAssistant); ok {
-			return x.PiAssistant
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetPiToolResult() *PiToolResult {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_PiToolResult); ok {
-			return x.PiToolResult
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetPiCompaction() *PiCompaction {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_PiCompaction); ok {
-			return x.PiCompaction
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetTurnStarted() *TurnStarted {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_TurnStarted); ok {
-			return x.TurnStarted
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetTurnSteered() *TurnSteered {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_TurnSteered); ok {
-			return x.TurnSteered
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetTurnWaiting() *TurnWaiting {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_TurnWaiting); ok {
-			return x.TurnWaiting
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetLimitNear() *LimitNear {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_LimitNear); ok {
-			return x.LimitNear
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetTurnEnded() *TurnEnded {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_TurnEnded); ok {
-			return x.TurnEnded
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetSkipped() *Skipped {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_Skipped); ok {
-			return x.Skipped
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetBotCreated() *BotCreated {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_BotCreated); ok {
-			return x.BotCreated
-		}
-	}
-	return nil
-}
-
-func (x *Entry) GetBotChanged() *BotChanged {
-	if x != nil {
-		if x, ok := x.Typed.(*Entry_BotChanged); ok {
-			return x.BotChanged
-		}
-	}
-	return nil
-}
-
-type isEntry_Typed interface {
-	isEntry_Typed()
-}
-
-type Entry_Chat struct {
-	Chat *Chat `protobuf:"bytes,10,opt,name=chat,proto3,oneof"`
-}
-
-type Entry_Command struct {
-	Command *Command `protobuf:"bytes,11,opt,name=command,proto3,oneof"`
-}
-
-type Entry_CommandResult struct {
-	CommandResult *CommandResult `protobuf:"bytes,12,opt,name=command_result,json=commandResult,proto3,oneof"`
-}
-
-type Entry_CommandWaiting struct {
-	CommandWaiting *CommandWaiting `protobuf:"bytes,13,opt,name=command_waiting,json=commandWaiting,proto3,oneof"`
-}
-
-type Entry_SandboxResumed struct {
-	SandboxResumed *SandboxResumed `protobuf:"bytes,14,opt,name=sandbox_resumed,json=sandboxResumed,proto3,oneof"`
-}
-
-type Entry_StatusChanged struct {
-	StatusChanged *StatusChanged `protobuf:"bytes,15,opt,name=status_changed,json=statusChanged,proto3,oneof"`
-}
-
-type Entry_Forked struct {
-	Forked *Forked `protobuf:"bytes,16,opt,name=forked,proto3,oneof"`
-}
-
-type Entry_HouseCreated struct {
-	HouseCreated *HouseCreated `protobuf:"bytes,17,opt,name=house_created,json=houseCreated,proto3,oneof"`
-}
-
-type Entry_Invited struct {
-	Invited *Invited `protobuf:"bytes,18,opt,name=invited,proto3,oneof"`
-}
-
-type Entry_InviteRevoked struct {
-	InviteRevoked *InviteRevoked `protobuf:"bytes,19,opt,name=invite_revoked,json=inviteRevoked,proto3,oneof"`
-}
-
-type Entry_MemberJoined struct {
-	MemberJoined *MemberJoined `protobuf:"bytes,20,opt,name=member_joined,json=memberJoined,proto3,oneof"`
-}
-
-type Entry_MemberRemoved struct {
-	MemberRemoved *MemberRemoved `protobuf:"bytes,21,opt,name=member_removed,json=memberRemoved,proto3,oneof"`
-}
-
-type Entry_RoleChanged struct {
-	RoleChanged *RoleChanged `protobuf:"bytes,22,opt,name=role_changed,json=roleChanged,proto3,oneof"`
-}
-
-type Entry_EnvironmentPrepared struct {
-	EnvironmentPrepared *EnvironmentPrepared `protobuf:"bytes,23,opt,name=environment_prepared,json=environmentPrepared,proto3,oneof"`
-}
-
-type Entry_PiAssistant struct {
-	PiAssistant *PiAssistant `protobuf:"bytes,24,opt,name=pi_assistant,json=piAssistant,proto3,oneof"`
-}
-
-type Entry_PiToolResult struct {
-	PiToolResult *PiToolResult `protobuf:"bytes,25,opt,name=pi_tool_result,json=piToolResult,proto3,oneof"`
-}
-
-type Entry_PiCompaction struct {
-	PiCompaction *PiCompaction `protobuf:"bytes,26,opt,name=pi_compaction,json=piCompaction,proto3,oneof"`
-}
-
-type Entry_TurnStarted struct {
-	TurnStarted *TurnStarted `protobuf:"bytes,27,opt,name=turn_started,json=turnStarted,proto3,oneof"`
-}
-
-type Entry_TurnSteered struct {
-	TurnSteered *TurnSteered `protobuf:"bytes,28,opt,name=turn_steered,json=turnSteered,proto3,oneof"`
-}
-
-type Entry_TurnWaiting struct {
-	TurnWaiting *TurnWaiting `protobuf:"bytes,29,opt,name=turn_waiting,json=turnWaiting,proto3,oneof"`
-}
-
-type Entry_LimitNear struct {
-	LimitNear *LimitNear `protobuf:"bytes,30,opt,name=limit_near,json=limitNear,proto3,oneof"`
-}
-
-type Entry_TurnEnded struct {
-	TurnEnded *TurnEnded `protobuf:"bytes,31,opt,name=turn_ended,json=turnEnded,proto3,oneof"`
-}
-
-type Entry_Skipped struct {
-	Skipped *Skipped `protobuf:"bytes,32,opt,name=skipped,proto3,oneof"`
-}
-
-type Entry_BotCreated struct {
-	BotCreated *BotCreated `protobuf:"bytes,33,opt,name=bot_created,json=botCreated,proto3,oneof"`
-}
-
-type Entry_BotChanged struct {
-	BotChanged *BotChanged `protobuf:"bytes,34,opt,name=bot_changed,json=botChanged,proto3,oneof"`
-}
-
-func (*Entry_Chat) isEntry_Typed() {}
-
-func (*Entry_Command) isEntry_Typed() {}
-
-func (*Entry_CommandResult) isEntry_Typed() {}
-
-func (*Entry_CommandWaiting) isEntry_Typed() {}
-
-func (*Entry_SandboxResumed) isEntry_Typed() {}
-
-func (*Entry_StatusChanged) isEntry_Typed() {}
-
-func (*Entry_Forked) isEntry_Typed() {}
-
-func (*Entry_HouseCreated) isEntry_Typed() {}
-
-func (*Entry_Invited) isEntry_Typed() {}
-
-func (*Entry_InviteRevoked) isEntry_Typed() {}
-
-func (*Entry_MemberJoined) isEntry_Typed() {}
-
-func (*Entry_MemberRemoved) isEntry_Typed() {}
-
-func (*Entry_RoleChanged) isEntry_Typed() {}
-
-func (*Entry_EnvironmentPrepared) isEntry_Typed() {}
-
-func (*Entry_PiAssistant) isEntry_Typed() {}
-
-func (*Entry_PiToolResult) isEntry_Typed() {}
-
-func (*Entry_PiCompaction) isEntry_Typed() {}
-
-func (*Entry_TurnStarted) isEntry_Typed() {}
-
-func (*Entry_TurnSteered) isEntry_Typed() {}
-
-func (*Entry_TurnWaiting) isEntry_Typed() {}
-
-func (*Entry_LimitNear) isEntry_Typed() {}
-
-func (*Entry_TurnEnded) isEntry_Typed() {}
-
-func (*Entry_Skipped) isEntry_Typed() {}
-
-func (*Entry_BotCreated) isEntry_Typed() {}
-
-func (*Entry_BotChanged) isEntry_Typed() {}
 
 // Delta is a piece of an unfinished entry: text as it streams, output of a running command. It is not part of the log;
 // the entry with the same id replaces all of its deltas.
@@ -554,7 +38,7 @@ type Delta struct {
 
 func (x *Delta) Reset() {
 	*x = Delta{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[1]
+	mi := &file_arbe_v1_entry_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -566,7 +50,7 @@ func (x *Delta) String() string {
 func (*Delta) ProtoMessage() {}
 
 func (x *Delta) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[1]
+	mi := &file_arbe_v1_entry_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -579,7 +63,7 @@ func (x *Delta) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Delta.ProtoReflect.Descriptor instead.
 func (*Delta) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{1}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Delta) GetEntryId() string {
@@ -622,7 +106,7 @@ type SayRequest struct {
 
 func (x *SayRequest) Reset() {
 	*x = SayRequest{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[2]
+	mi := &file_arbe_v1_entry_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -634,7 +118,7 @@ func (x *SayRequest) String() string {
 func (*SayRequest) ProtoMessage() {}
 
 func (x *SayRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[2]
+	mi := &file_arbe_v1_entry_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,7 +131,7 @@ func (x *SayRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SayRequest.ProtoReflect.Descriptor instead.
 func (*SayRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *SayRequest) GetThreadId() string {
@@ -697,7 +181,7 @@ type SayResponse struct {
 
 func (x *SayResponse) Reset() {
 	*x = SayResponse{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[3]
+	mi := &file_arbe_v1_entry_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -709,7 +193,7 @@ func (x *SayResponse) String() string {
 func (*SayResponse) ProtoMessage() {}
 
 func (x *SayResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[3]
+	mi := &file_arbe_v1_entry_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -722,7 +206,7 @@ func (x *SayResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SayResponse.ProtoReflect.Descriptor instead.
 func (*SayResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *SayResponse) GetEntry() *Entry {
@@ -756,7 +240,7 @@ type AppendRequest struct {
 
 func (x *AppendRequest) Reset() {
 	*x = AppendRequest{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[4]
+	mi := &file_arbe_v1_entry_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -768,7 +252,7 @@ func (x *AppendRequest) String() string {
 func (*AppendRequest) ProtoMessage() {}
 
 func (x *AppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[4]
+	mi := &file_arbe_v1_entry_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -781,7 +265,7 @@ func (x *AppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendRequest.ProtoReflect.Descriptor instead.
 func (*AppendRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AppendRequest) GetThreadId() string {
@@ -829,7 +313,7 @@ type AppendResponse struct {
 
 func (x *AppendResponse) Reset() {
 	*x = AppendResponse{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[5]
+	mi := &file_arbe_v1_entry_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +325,7 @@ func (x *AppendResponse) String() string {
 func (*AppendResponse) ProtoMessage() {}
 
 func (x *AppendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[5]
+	mi := &file_arbe_v1_entry_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +338,7 @@ func (x *AppendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendResponse.ProtoReflect.Descriptor instead.
 func (*AppendResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *AppendResponse) GetEntry() *Entry {
@@ -884,7 +368,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[6]
+	mi := &file_arbe_v1_entry_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -896,7 +380,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[6]
+	mi := &file_arbe_v1_entry_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -909,7 +393,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListRequest) GetThreadId() string {
@@ -965,7 +449,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[7]
+	mi := &file_arbe_v1_entry_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -977,7 +461,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[7]
+	mi := &file_arbe_v1_entry_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -990,7 +474,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListResponse) GetEntries() []*Entry {
@@ -1020,7 +504,7 @@ type TailRequest struct {
 
 func (x *TailRequest) Reset() {
 	*x = TailRequest{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[8]
+	mi := &file_arbe_v1_entry_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +516,7 @@ func (x *TailRequest) String() string {
 func (*TailRequest) ProtoMessage() {}
 
 func (x *TailRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[8]
+	mi := &file_arbe_v1_entry_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +529,7 @@ func (x *TailRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailRequest.ProtoReflect.Descriptor instead.
 func (*TailRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TailRequest) GetThreadId() string {
@@ -1084,7 +568,7 @@ type TailResponse struct {
 
 func (x *TailResponse) Reset() {
 	*x = TailResponse{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[9]
+	mi := &file_arbe_v1_entry_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +580,7 @@ func (x *TailResponse) String() string {
 func (*TailResponse) ProtoMessage() {}
 
 func (x *TailResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[9]
+	mi := &file_arbe_v1_entry_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +593,7 @@ func (x *TailResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TailResponse.ProtoReflect.Descriptor instead.
 func (*TailResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TailResponse) GetEvent() isTailResponse_Event {
@@ -1195,7 +679,7 @@ type CaughtUp struct {
 
 func (x *CaughtUp) Reset() {
 	*x = CaughtUp{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[10]
+	mi := &file_arbe_v1_entry_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +691,7 @@ func (x *CaughtUp) String() string {
 func (*CaughtUp) ProtoMessage() {}
 
 func (x *CaughtUp) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[10]
+	mi := &file_arbe_v1_entry_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +704,7 @@ func (x *CaughtUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaughtUp.ProtoReflect.Descriptor instead.
 func (*CaughtUp) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *CaughtUp) GetSeq() int64 {
@@ -1238,7 +722,7 @@ type Alive struct {
 
 func (x *Alive) Reset() {
 	*x = Alive{}
-	mi := &file_arbe_v1_entry_proto_msgTypes[11]
+	mi := &file_arbe_v1_entry_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +734,7 @@ func (x *Alive) String() string {
 func (*Alive) ProtoMessage() {}
 
 func (x *Alive) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_entry_proto_msgTypes[11]
+	mi := &file_arbe_v1_entry_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,53 +747,14 @@ func (x *Alive) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alive.ProtoReflect.Descriptor instead.
 func (*Alive) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{10}
 }
 
 var File_arbe_v1_entry_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/entry.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\r\n" +
-	"\x05Entry\x12\x10\n" +
-	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1b\n" +
-	"\tstream_id\x18\x03 \x01(\tR\bstreamId\x12&\n" +
-	"\x0fauthor_agent_id\x18\x04 \x01(\tR\rauthorAgentId\x12\x12\n" +
-	"\x04type\x18\x05 \x01(\tR\x04type\x12\x18\n" +
-	"\apayload\x18\x06 \x01(\tR\apayload\x12*\n" +
-	"\x02ts\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x02ts\x12#\n" +
-	"\x04chat\x18\n" +
-	" \x01(\v2\r.arbe.v1.ChatH\x00R\x04chat\x12,\n" +
-	"\acommand\x18\v \x01(\v2\x10.arbe.v1.CommandH\x00R\acommand\x12?\n" +
-	"\x0ecommand_result\x18\f \x01(\v2\x16.arbe.v1.CommandResultH\x00R\rcommandResult\x12B\n" +
-	"\x0fcommand_waiting\x18\r \x01(\v2\x17.arbe.v1.CommandWaitingH\x00R\x0ecommandWaiting\x12B\n" +
-	"\x0fsandbox_resumed\x18\x0e \x01(\v2\x17.arbe.v1.SandboxResumedH\x00R\x0esandboxResumed\x12?\n" +
-	"\x0estatus_changed\x18\x0f \x01(\v2\x16.arbe.v1.StatusChangedH\x00R\rstatusChanged\x12)\n" +
-	"\x06forked\x18\x10 \x01(\v2\x0f.arbe.v1.ForkedH\x00R\x06forked\x12<\n" +
-	"\rhouse_created\x18\x11 \x01(\v2\x15.arbe.v1.HouseCreatedH\x00R\fhouseCreated\x12,\n" +
-	"\ainvited\x18\x12 \x01(\v2\x10.arbe.v1.InvitedH\x00R\ainvited\x12?\n" +
-	"\x0einvite_revoked\x18\x13 \x01(\v2\x16.arbe.v1.InviteRevokedH\x00R\rinviteRevoked\x12<\n" +
-	"\rmember_joined\x18\x14 \x01(\v2\x15.arbe.v1.MemberJoinedH\x00R\fmemberJoined\x12?\n" +
-	"\x0emember_removed\x18\x15 \x01(\v2\x16.arbe.v1.MemberRemovedH\x00R\rmemberRemoved\x129\n" +
-	"\frole_changed\x18\x16 \x01(\v2\x14.arbe.v1.RoleChangedH\x00R\vroleChanged\x12Q\n" +
-	"\x14environment_prepared\x18\x17 \x01(\v2\x1c.arbe.v1.EnvironmentPreparedH\x00R\x13environmentPrepared\x129\n" +
-	"\fpi_assistant\x18\x18 \x01(\v2\x14.arbe.v1.PiAssistantH\x00R\vpiAssistant\x12=\n" +
-	"\x0epi_tool_result\x18\x19 \x01(\v2\x15.arbe.v1.PiToolResultH\x00R\fpiToolResult\x12<\n" +
-	"\rpi_compaction\x18\x1a \x01(\v2\x15.arbe.v1.PiCompactionH\x00R\fpiCompaction\x129\n" +
-	"\fturn_started\x18\x1b \x01(\v2\x14.arbe.v1.TurnStartedH\x00R\vturnStarted\x129\n" +
-	"\fturn_steered\x18\x1c \x01(\v2\x14.arbe.v1.TurnSteeredH\x00R\vturnSteered\x129\n" +
-	"\fturn_waiting\x18\x1d \x01(\v2\x14.arbe.v1.TurnWaitingH\x00R\vturnWaiting\x123\n" +
-	"\n" +
-	"limit_near\x18\x1e \x01(\v2\x12.arbe.v1.LimitNearH\x00R\tlimitNear\x123\n" +
-	"\n" +
-	"turn_ended\x18\x1f \x01(\v2\x12.arbe.v1.TurnEndedH\x00R\tturnEnded\x12,\n" +
-	"\askipped\x18  \x01(\v2\x10.arbe.v1.SkippedH\x00R\askipped\x126\n" +
-	"\vbot_created\x18! \x01(\v2\x13.arbe.v1.BotCreatedH\x00R\n" +
-	"botCreated\x126\n" +
-	"\vbot_changed\x18\" \x01(\v2\x13.arbe.v1.BotChangedH\x00R\n" +
-	"botChangedB\a\n" +
-	"\x05typed\"N\n" +
+	"\x13arbe/v1/entry.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\"N\n" +
 	"\x05Delta\x12\x19\n" +
 	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x12\n" +
@@ -1374,95 +819,44 @@ func file_arbe_v1_entry_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_entry_proto_rawDescData
 }
 
-var file_arbe_v1_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_arbe_v1_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_arbe_v1_entry_proto_goTypes = []any{
-	(*Entry)(nil),                 // 0: arbe.v1.Entry
-	(*Delta)(nil),                 // 1: arbe.v1.Delta
-	(*SayRequest)(nil),            // 2: arbe.v1.SayRequest
-	(*SayResponse)(nil),           // 3: arbe.v1.SayResponse
-	(*AppendRequest)(nil),         // 4: arbe.v1.AppendRequest
-	(*AppendResponse)(nil),        // 5: arbe.v1.AppendResponse
-	(*ListRequest)(nil),           // 6: arbe.v1.ListRequest
-	(*ListResponse)(nil),          // 7: arbe.v1.ListResponse
-	(*TailRequest)(nil),           // 8: arbe.v1.TailRequest
-	(*TailResponse)(nil),          // 9: arbe.v1.TailResponse
-	(*CaughtUp)(nil),              // 10: arbe.v1.CaughtUp
-	(*Alive)(nil),                 // 11: arbe.v1.Alive
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
-	(*Chat)(nil),                  // 13: arbe.v1.Chat
-	(*Command)(nil),               // 14: arbe.v1.Command
-	(*CommandResult)(nil),         // 15: arbe.v1.CommandResult
-	(*CommandWaiting)(nil),        // 16: arbe.v1.CommandWaiting
-	(*SandboxResumed)(nil),        // 17: arbe.v1.SandboxResumed
-	(*StatusChanged)(nil),         // 18: arbe.v1.StatusChanged
-	(*Forked)(nil),                // 19: arbe.v1.Forked
-	(*HouseCreated)(nil),          // 20: arbe.v1.HouseCreated
-	(*Invited)(nil),               // 21: arbe.v1.Invited
-	(*InviteRevoked)(nil),         // 22: arbe.v1.InviteRevoked
-	(*MemberJoined)(nil),          // 23: arbe.v1.MemberJoined
-	(*MemberRemoved)(nil),         // 24: arbe.v1.MemberRemoved
-	(*RoleChanged)(nil),           // 25: arbe.v1.RoleChanged
-	(*EnvironmentPrepared)(nil),   // 26: arbe.v1.EnvironmentPrepared
-	(*PiAssistant)(nil),           // 27: arbe.v1.PiAssistant
-	(*PiToolResult)(nil),          // 28: arbe.v1.PiToolResult
-	(*PiCompaction)(nil),          // 29: arbe.v1.PiCompaction
-	(*TurnStarted)(nil),           // 30: arbe.v1.TurnStarted
-	(*TurnSteered)(nil),           // 31: arbe.v1.TurnSteered
-	(*TurnWaiting)(nil),           // 32: arbe.v1.TurnWaiting
-	(*LimitNear)(nil),             // 33: arbe.v1.LimitNear
-	(*TurnEnded)(nil),             // 34: arbe.v1.TurnEnded
-	(*Skipped)(nil),               // 35: arbe.v1.Skipped
-	(*BotCreated)(nil),            // 36: arbe.v1.BotCreated
-	(*BotChanged)(nil),            // 37: arbe.v1.BotChanged
+	(*Delta)(nil),          // 0: arbe.v1.Delta
+	(*SayRequest)(nil),     // 1: arbe.v1.SayRequest
+	(*SayResponse)(nil),    // 2: arbe.v1.SayResponse
+	(*AppendRequest)(nil),  // 3: arbe.v1.AppendRequest
+	(*AppendResponse)(nil), // 4: arbe.v1.AppendResponse
+	(*ListRequest)(nil),    // 5: arbe.v1.ListRequest
+	(*ListResponse)(nil),   // 6: arbe.v1.ListResponse
+	(*TailRequest)(nil),    // 7: arbe.v1.TailRequest
+	(*TailResponse)(nil),   // 8: arbe.v1.TailResponse
+	(*CaughtUp)(nil),       // 9: arbe.v1.CaughtUp
+	(*Alive)(nil),          // 10: arbe.v1.Alive
+	(*Entry)(nil),          // 11: arbe.v1.Entry
+	(*Chat)(nil),           // 12: arbe.v1.Chat
 }
 var file_arbe_v1_entry_proto_depIdxs = []int32{
-	12, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
-	13, // 1: arbe.v1.Entry.chat:type_name -> arbe.v1.Chat
-	14, // 2: arbe.v1.Entry.command:type_name -> arbe.v1.Command
-	15, // 3: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
-	16, // 4: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
-	17, // 5: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
-	18, // 6: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
-	19, // 7: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
-	20, // 8: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
-	21, // 9: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
-	22, // 10: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
-	23, // 11: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
-	24, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
-	25, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
-	26, // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
-	27, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
-	28, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
-	29, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
-	30, // 18: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
-	31, // 19: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
-	32, // 20: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
-	33, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
-	34, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
-	35, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
-	36, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
-	37, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
-	0,  // 26: arbe.v1.SayResponse.entry:type_name -> arbe.v1.Entry
-	13, // 27: arbe.v1.AppendRequest.chat:type_name -> arbe.v1.Chat
-	0,  // 28: arbe.v1.AppendResponse.entry:type_name -> arbe.v1.Entry
-	0,  // 29: arbe.v1.ListResponse.entries:type_name -> arbe.v1.Entry
-	0,  // 30: arbe.v1.TailResponse.entry:type_name -> arbe.v1.Entry
-	1,  // 31: arbe.v1.TailResponse.delta:type_name -> arbe.v1.Delta
-	10, // 32: arbe.v1.TailResponse.caught_up:type_name -> arbe.v1.CaughtUp
-	11, // 33: arbe.v1.TailResponse.alive:type_name -> arbe.v1.Alive
-	2,  // 34: arbe.v1.EntryService.Say:input_type -> arbe.v1.SayRequest
-	4,  // 35: arbe.v1.EntryService.Append:input_type -> arbe.v1.AppendRequest
-	6,  // 36: arbe.v1.EntryService.List:input_type -> arbe.v1.ListRequest
-	8,  // 37: arbe.v1.EntryService.Tail:input_type -> arbe.v1.TailRequest
-	3,  // 38: arbe.v1.EntryService.Say:output_type -> arbe.v1.SayResponse
-	5,  // 39: arbe.v1.EntryService.Append:output_type -> arbe.v1.AppendResponse
-	7,  // 40: arbe.v1.EntryService.List:output_type -> arbe.v1.ListResponse
-	9,  // 41: arbe.v1.EntryService.Tail:output_type -> arbe.v1.TailResponse
-	38, // [38:42] is the sub-list for method output_type
-	34, // [34:38] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	11, // 0: arbe.v1.SayResponse.entry:type_name -> arbe.v1.Entry
+	12, // 1: arbe.v1.AppendRequest.chat:type_name -> arbe.v1.Chat
+	11, // 2: arbe.v1.AppendResponse.entry:type_name -> arbe.v1.Entry
+	11, // 3: arbe.v1.ListResponse.entries:type_name -> arbe.v1.Entry
+	11, // 4: arbe.v1.TailResponse.entry:type_name -> arbe.v1.Entry
+	0,  // 5: arbe.v1.TailResponse.delta:type_name -> arbe.v1.Delta
+	9,  // 6: arbe.v1.TailResponse.caught_up:type_name -> arbe.v1.CaughtUp
+	10, // 7: arbe.v1.TailResponse.alive:type_name -> arbe.v1.Alive
+	1,  // 8: arbe.v1.EntryService.Say:input_type -> arbe.v1.SayRequest
+	3,  // 9: arbe.v1.EntryService.Append:input_type -> arbe.v1.AppendRequest
+	5,  // 10: arbe.v1.EntryService.List:input_type -> arbe.v1.ListRequest
+	7,  // 11: arbe.v1.EntryService.Tail:input_type -> arbe.v1.TailRequest
+	2,  // 12: arbe.v1.EntryService.Say:output_type -> arbe.v1.SayResponse
+	4,  // 13: arbe.v1.EntryService.Append:output_type -> arbe.v1.AppendResponse
+	6,  // 14: arbe.v1.EntryService.List:output_type -> arbe.v1.ListResponse
+	8,  // 15: arbe.v1.EntryService.Tail:output_type -> arbe.v1.TailResponse
+	12, // [12:16] is the sub-list for method output_type
+	8,  // [8:12] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_entry_proto_init() }
@@ -1471,34 +865,7 @@ func file_arbe_v1_entry_proto_init() {
 		return
 	}
 	file_arbe_v1_payload_proto_init()
-	file_arbe_v1_entry_proto_msgTypes[0].OneofWrappers = []any{
-		(*Entry_Chat)(nil),
-		(*Entry_Command)(nil),
-		(*Entry_CommandResult)(nil),
-		(*Entry_CommandWaiting)(nil),
-		(*Entry_SandboxResumed)(nil),
-		(*Entry_StatusChanged)(nil),
-		(*Entry_Forked)(nil),
-		(*Entry_HouseCreated)(nil),
-		(*Entry_Invited)(nil),
-		(*Entry_InviteRevoked)(nil),
-		(*Entry_MemberJoined)(nil),
-		(*Entry_MemberRemoved)(nil),
-		(*Entry_RoleChanged)(nil),
-		(*Entry_EnvironmentPrepared)(nil),
-		(*Entry_PiAssistant)(nil),
-		(*Entry_PiToolResult)(nil),
-		(*Entry_PiCompaction)(nil),
-		(*Entry_TurnStarted)(nil),
-		(*Entry_TurnSteered)(nil),
-		(*Entry_TurnWaiting)(nil),
-		(*Entry_LimitNear)(nil),
-		(*Entry_TurnEnded)(nil),
-		(*Entry_Skipped)(nil),
-		(*Entry_BotCreated)(nil),
-		(*Entry_BotChanged)(nil),
-	}
-	file_arbe_v1_entry_proto_msgTypes[9].OneofWrappers = []any{
+	file_arbe_v1_entry_proto_msgTypes[8].OneofWrappers = []any{
 		(*TailResponse_Entry)(nil),
 		(*TailResponse_Delta)(nil),
 		(*TailResponse_CaughtUp)(nil),
@@ -1510,7 +877,7 @@ func file_arbe_v1_entry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_entry_proto_rawDesc), len(file_arbe_v1_entry_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

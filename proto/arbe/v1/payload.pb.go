@@ -10,6 +10,7 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	structpb "google.golang.org/protobuf/types/known/structpb"
+	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -21,6 +22,521 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// Entry is one entry of a log. It never changes.
+type Entry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Seq   int64                  `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The id that its writer gave it, unique in its stream.
+	Id       string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	StreamId string `protobuf:"bytes,3,opt,name=stream_id,json=streamId,proto3" json:"stream_id,omitempty"`
+	// Who wrote it; empty for arbe itself.
+	AuthorAgentId string `protobuf:"bytes,4,opt,name=author_agent_id,json=authorAgentId,proto3" json:"author_agent_id,omitempty"`
+	// Its kind: "chat", "command", "signal.thread.status_changed", … The set is open: show kinds that you do not know,
+	// and never fail on them.
+	Type string `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
+	// JSON text, exactly as it was written.
+	Payload string                 `protobuf:"bytes,6,opt,name=payload,proto3" json:"payload,omitempty"`
+	Ts      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=ts,proto3" json:"ts,omitempty"`
+	// The payload as a message of its type. It is set when typed entries were requested, and the server knows the
+	// type and can read the payload. The JSON text is there in any case.
+	//
+	// Types that are valid to be assigned to Typed:
+	//
+	//	*Entry_Chat
+	//	*Entry_Command
+	//	*Entry_CommandResult
+	//	*Entry_CommandWaiting
+	//	*Entry_SandboxResumed
+	//	*Entry_StatusChanged
+	//	*Entry_Forked
+	//	*Entry_HouseCreated
+	//	*Entry_Invited
+	//	*Entry_InviteRevoked
+	//	*Entry_MemberJoined
+	//	*Entry_MemberRemoved
+	//	*Entry_RoleChanged
+	//	*Entry_EnvironmentPrepared
+	//	*Entry_PiAssistant
+	//	*Entry_PiToolResult
+	//	*Entry_PiCompaction
+	//	*Entry_TurnStarted
+	//	*Entry_TurnSteered
+	//	*Entry_TurnWaiting
+	//	*Entry_LimitNear
+	//	*Entry_TurnEnded
+	//	*Entry_Skipped
+	//	*Entry_BotCreated
+	//	*Entry_BotChanged
+	Typed         isEntry_Typed `protobuf_oneof:"typed"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Entry) Reset() {
+	*x = Entry{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Entry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Entry) ProtoMessage() {}
+
+func (x *Entry) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Entry.ProtoReflect.Descriptor instead.
+func (*Entry) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Entry) GetSeq() int64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *Entry) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Entry) GetStreamId() string {
+	if x != nil {
+		return x.StreamId
+	}
+	return ""
+}
+
+func (x *Entry) GetAuthorAgentId() string {
+	if x != nil {
+		return x.AuthorAgentId
+	}
+	return ""
+}
+
+func (x *Entry) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *Entry) GetPayload() string {
+	if x != nil {
+		return x.Payload
+	}
+	return ""
+}
+
+func (x *Entry) GetTs() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Ts
+	}
+	return nil
+}
+
+func (x *Entry) GetTyped() isEntry_Typed {
+	if x != nil {
+		return x.Typed
+	}
+	return nil
+}
+
+func (x *Entry) GetChat() *Chat {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_Chat); ok {
+			return x.Chat
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetCommand() *Command {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_Command); ok {
+			return x.Command
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetCommandResult() *CommandResult {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_CommandResult); ok {
+			return x.CommandResult
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetCommandWaiting() *CommandWaiting {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_CommandWaiting); ok {
+			return x.CommandWaiting
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetSandboxResumed() *SandboxResumed {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_SandboxResumed); ok {
+			return x.SandboxResumed
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetStatusChanged() *StatusChanged {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_StatusChanged); ok {
+			return x.StatusChanged
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetForked() *Forked {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_Forked); ok {
+			return x.Forked
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetHouseCreated() *HouseCreated {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_HouseCreated); ok {
+			return x.HouseCreated
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetInvited() *Invited {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_Invited); ok {
+			return x.Invited
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetInviteRevoked() *InviteRevoked {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_InviteRevoked); ok {
+			return x.InviteRevoked
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetMemberJoined() *MemberJoined {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_MemberJoined); ok {
+			return x.MemberJoined
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetMemberRemoved() *MemberRemoved {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_MemberRemoved); ok {
+			return x.MemberRemoved
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetRoleChanged() *RoleChanged {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_RoleChanged); ok {
+			return x.RoleChanged
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetEnvironmentPrepared() *EnvironmentPrepared {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_EnvironmentPrepared); ok {
+			return x.EnvironmentPrepared
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetPiAssistant() *PiAssistant {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_PiAssistant); ok {
+			return x.PiAssistant
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetPiToolResult() *PiToolResult {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_PiToolResult); ok {
+			return x.PiToolResult
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetPiCompaction() *PiCompaction {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_PiCompaction); ok {
+			return x.PiCompaction
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetTurnStarted() *TurnStarted {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_TurnStarted); ok {
+			return x.TurnStarted
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetTurnSteered() *TurnSteered {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_TurnSteered); ok {
+			return x.TurnSteered
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetTurnWaiting() *TurnWaiting {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_TurnWaiting); ok {
+			return x.TurnWaiting
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetLimitNear() *LimitNear {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_LimitNear); ok {
+			return x.LimitNear
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetTurnEnded() *TurnEnded {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_TurnEnded); ok {
+			return x.TurnEnded
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetSkipped() *Skipped {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_Skipped); ok {
+			return x.Skipped
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetBotCreated() *BotCreated {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_BotCreated); ok {
+			return x.BotCreated
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetBotChanged() *BotChanged {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_BotChanged); ok {
+			return x.BotChanged
+		}
+	}
+	return nil
+}
+
+type isEntry_Typed interface {
+	isEntry_Typed()
+}
+
+type Entry_Chat struct {
+	Chat *Chat `protobuf:"bytes,10,opt,name=chat,proto3,oneof"`
+}
+
+type Entry_Command struct {
+	Command *Command `protobuf:"bytes,11,opt,name=command,proto3,oneof"`
+}
+
+type Entry_CommandResult struct {
+	CommandResult *CommandResult `protobuf:"bytes,12,opt,name=command_result,json=commandResult,proto3,oneof"`
+}
+
+type Entry_CommandWaiting struct {
+	CommandWaiting *CommandWaiting `protobuf:"bytes,13,opt,name=command_waiting,json=commandWaiting,proto3,oneof"`
+}
+
+type Entry_SandboxResumed struct {
+	SandboxResumed *SandboxResumed `protobuf:"bytes,14,opt,name=sandbox_resumed,json=sandboxResumed,proto3,oneof"`
+}
+
+type Entry_StatusChanged struct {
+	StatusChanged *StatusChanged `protobuf:"bytes,15,opt,name=status_changed,json=statusChanged,proto3,oneof"`
+}
+
+type Entry_Forked struct {
+	Forked *Forked `protobuf:"bytes,16,opt,name=forked,proto3,oneof"`
+}
+
+type Entry_HouseCreated struct {
+	HouseCreated *HouseCreated `protobuf:"bytes,17,opt,name=house_created,json=houseCreated,proto3,oneof"`
+}
+
+type Entry_Invited struct {
+	Invited *Invited `protobuf:"bytes,18,opt,name=invited,proto3,oneof"`
+}
+
+type Entry_InviteRevoked struct {
+	InviteRevoked *InviteRevoked `protobuf:"bytes,19,opt,name=invite_revoked,json=inviteRevoked,proto3,oneof"`
+}
+
+type Entry_MemberJoined struct {
+	MemberJoined *MemberJoined `protobuf:"bytes,20,opt,name=member_joined,json=memberJoined,proto3,oneof"`
+}
+
+type Entry_MemberRemoved struct {
+	MemberRemoved *MemberRemoved `protobuf:"bytes,21,opt,name=member_removed,json=memberRemoved,proto3,oneof"`
+}
+
+type Entry_RoleChanged struct {
+	RoleChanged *RoleChanged `protobuf:"bytes,22,opt,name=role_changed,json=roleChanged,proto3,oneof"`
+}
+
+type Entry_EnvironmentPrepared struct {
+	EnvironmentPrepared *EnvironmentPrepared `protobuf:"bytes,23,opt,name=environment_prepared,json=environmentPrepared,proto3,oneof"`
+}
+
+type Entry_PiAssistant struct {
+	PiAssistant *PiAssistant `protobuf:"bytes,24,opt,name=pi_assistant,json=piAssistant,proto3,oneof"`
+}
+
+type Entry_PiToolResult struct {
+	PiToolResult *PiToolResult `protobuf:"bytes,25,opt,name=pi_tool_result,json=piToolResult,proto3,oneof"`
+}
+
+type Entry_PiCompaction struct {
+	PiCompaction *PiCompaction `protobuf:"bytes,26,opt,name=pi_compaction,json=piCompaction,proto3,oneof"`
+}
+
+type Entry_TurnStarted struct {
+	TurnStarted *TurnStarted `protobuf:"bytes,27,opt,name=turn_started,json=turnStarted,proto3,oneof"`
+}
+
+type Entry_TurnSteered struct {
+	TurnSteered *TurnSteered `protobuf:"bytes,28,opt,name=turn_steered,json=turnSteered,proto3,oneof"`
+}
+
+type Entry_TurnWaiting struct {
+	TurnWaiting *TurnWaiting `protobuf:"bytes,29,opt,name=turn_waiting,json=turnWaiting,proto3,oneof"`
+}
+
+type Entry_LimitNear struct {
+	LimitNear *LimitNear `protobuf:"bytes,30,opt,name=limit_near,json=limitNear,proto3,oneof"`
+}
+
+type Entry_TurnEnded struct {
+	TurnEnded *TurnEnded `protobuf:"bytes,31,opt,name=turn_ended,json=turnEnded,proto3,oneof"`
+}
+
+type Entry_Skipped struct {
+	Skipped *Skipped `protobuf:"bytes,32,opt,name=skipped,proto3,oneof"`
+}
+
+type Entry_BotCreated struct {
+	BotCreated *BotCreated `protobuf:"bytes,33,opt,name=bot_created,json=botCreated,proto3,oneof"`
+}
+
+type Entry_BotChanged struct {
+	BotChanged *BotChanged `protobuf:"bytes,34,opt,name=bot_changed,json=botChanged,proto3,oneof"`
+}
+
+func (*Entry_Chat) isEntry_Typed() {}
+
+func (*Entry_Command) isEntry_Typed() {}
+
+func (*Entry_CommandResult) isEntry_Typed() {}
+
+func (*Entry_CommandWaiting) isEntry_Typed() {}
+
+func (*Entry_SandboxResumed) isEntry_Typed() {}
+
+func (*Entry_StatusChanged) isEntry_Typed() {}
+
+func (*Entry_Forked) isEntry_Typed() {}
+
+func (*Entry_HouseCreated) isEntry_Typed() {}
+
+func (*Entry_Invited) isEntry_Typed() {}
+
+func (*Entry_InviteRevoked) isEntry_Typed() {}
+
+func (*Entry_MemberJoined) isEntry_Typed() {}
+
+func (*Entry_MemberRemoved) isEntry_Typed() {}
+
+func (*Entry_RoleChanged) isEntry_Typed() {}
+
+func (*Entry_EnvironmentPrepared) isEntry_Typed() {}
+
+func (*Entry_PiAssistant) isEntry_Typed() {}
+
+func (*Entry_PiToolResult) isEntry_Typed() {}
+
+func (*Entry_PiCompaction) isEntry_Typed() {}
+
+func (*Entry_TurnStarted) isEntry_Typed() {}
+
+func (*Entry_TurnSteered) isEntry_Typed() {}
+
+func (*Entry_TurnWaiting) isEntry_Typed() {}
+
+func (*Entry_LimitNear) isEntry_Typed() {}
+
+func (*Entry_TurnEnded) isEntry_Typed() {}
+
+func (*Entry_Skipped) isEntry_Typed() {}
+
+func (*Entry_BotCreated) isEntry_Typed() {}
+
+func (*Entry_BotChanged) isEntry_Typed() {}
 
 // Chat is what somebody said: "chat".
 type Chat struct {
@@ -37,7 +553,7 @@ type Chat struct {
 
 func (x *Chat) Reset() {
 	*x = Chat{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[0]
+	mi := &file_arbe_v1_payload_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -49,7 +565,7 @@ func (x *Chat) String() string {
 func (*Chat) ProtoMessage() {}
 
 func (x *Chat) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[0]
+	mi := &file_arbe_v1_payload_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -62,7 +578,7 @@ func (x *Chat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chat.ProtoReflect.Descriptor instead.
 func (*Chat) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{0}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Chat) GetText() string {
@@ -106,7 +622,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[1]
+	mi := &file_arbe_v1_payload_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -118,7 +634,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[1]
+	mi := &file_arbe_v1_payload_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -131,7 +647,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{1}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Command) GetCommand() string {
@@ -197,7 +713,7 @@ type CommandWaiting struct {
 
 func (x *CommandWaiting) Reset() {
 	*x = CommandWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	mi := &file_arbe_v1_payload_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -209,7 +725,7 @@ func (x *CommandWaiting) String() string {
 func (*CommandWaiting) ProtoMessage() {}
 
 func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	mi := &file_arbe_v1_payload_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -222,7 +738,7 @@ func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandWaiting.ProtoReflect.Descriptor instead.
 func (*CommandWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *CommandWaiting) GetCommandId() string {
@@ -282,7 +798,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[3]
+	mi := &file_arbe_v1_payload_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -294,7 +810,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[3]
+	mi := &file_arbe_v1_payload_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -307,7 +823,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CommandResult) GetCommandId() string {
@@ -447,7 +963,7 @@ type SandboxResumed struct {
 
 func (x *SandboxResumed) Reset() {
 	*x = SandboxResumed{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[4]
+	mi := &file_arbe_v1_payload_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -459,7 +975,7 @@ func (x *SandboxResumed) String() string {
 func (*SandboxResumed) ProtoMessage() {}
 
 func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[4]
+	mi := &file_arbe_v1_payload_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -472,7 +988,7 @@ func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResumed.ProtoReflect.Descriptor instead.
 func (*SandboxResumed) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SandboxResumed) GetSandboxId() string {
@@ -500,7 +1016,7 @@ type EnvironmentPrepared struct {
 
 func (x *EnvironmentPrepared) Reset() {
 	*x = EnvironmentPrepared{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[5]
+	mi := &file_arbe_v1_payload_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -512,7 +1028,7 @@ func (x *EnvironmentPrepared) String() string {
 func (*EnvironmentPrepared) ProtoMessage() {}
 
 func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[5]
+	mi := &file_arbe_v1_payload_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -525,7 +1041,7 @@ func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvironmentPrepared.ProtoReflect.Descriptor instead.
 func (*EnvironmentPrepared) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *EnvironmentPrepared) GetSandboxId() string {
@@ -555,7 +1071,7 @@ type PreparationStep struct {
 
 func (x *PreparationStep) Reset() {
 	*x = PreparationStep{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[6]
+	mi := &file_arbe_v1_payload_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -567,7 +1083,7 @@ func (x *PreparationStep) String() string {
 func (*PreparationStep) ProtoMessage() {}
 
 func (x *PreparationStep) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[6]
+	mi := &file_arbe_v1_payload_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -580,7 +1096,7 @@ func (x *PreparationStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreparationStep.ProtoReflect.Descriptor instead.
 func (*PreparationStep) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PreparationStep) GetName() string {
@@ -623,7 +1139,7 @@ type StatusChanged struct {
 
 func (x *StatusChanged) Reset() {
 	*x = StatusChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[7]
+	mi := &file_arbe_v1_payload_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -635,7 +1151,7 @@ func (x *StatusChanged) String() string {
 func (*StatusChanged) ProtoMessage() {}
 
 func (x *StatusChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[7]
+	mi := &file_arbe_v1_payload_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -648,7 +1164,7 @@ func (x *StatusChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
 func (*StatusChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StatusChanged) GetFrom() string {
@@ -684,7 +1200,7 @@ type Forked struct {
 
 func (x *Forked) Reset() {
 	*x = Forked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[8]
+	mi := &file_arbe_v1_payload_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -696,7 +1212,7 @@ func (x *Forked) String() string {
 func (*Forked) ProtoMessage() {}
 
 func (x *Forked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[8]
+	mi := &file_arbe_v1_payload_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -709,7 +1225,7 @@ func (x *Forked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forked.ProtoReflect.Descriptor instead.
 func (*Forked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Forked) GetThreadId() string {
@@ -737,7 +1253,7 @@ type HouseCreated struct {
 
 func (x *HouseCreated) Reset() {
 	*x = HouseCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[9]
+	mi := &file_arbe_v1_payload_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -749,7 +1265,7 @@ func (x *HouseCreated) String() string {
 func (*HouseCreated) ProtoMessage() {}
 
 func (x *HouseCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[9]
+	mi := &file_arbe_v1_payload_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -762,7 +1278,7 @@ func (x *HouseCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HouseCreated.ProtoReflect.Descriptor instead.
 func (*HouseCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HouseCreated) GetHouseId() string {
@@ -794,7 +1310,7 @@ type Invited struct {
 
 func (x *Invited) Reset() {
 	*x = Invited{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	mi := &file_arbe_v1_payload_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -806,7 +1322,7 @@ func (x *Invited) String() string {
 func (*Invited) ProtoMessage() {}
 
 func (x *Invited) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	mi := &file_arbe_v1_payload_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -819,7 +1335,7 @@ func (x *Invited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invited.ProtoReflect.Descriptor instead.
 func (*Invited) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Invited) GetInviteId() string {
@@ -863,7 +1379,7 @@ type InviteRevoked struct {
 
 func (x *InviteRevoked) Reset() {
 	*x = InviteRevoked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	mi := &file_arbe_v1_payload_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -875,7 +1391,7 @@ func (x *InviteRevoked) String() string {
 func (*InviteRevoked) ProtoMessage() {}
 
 func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	mi := &file_arbe_v1_payload_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -888,7 +1404,7 @@ func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRevoked.ProtoReflect.Descriptor instead.
 func (*InviteRevoked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *InviteRevoked) GetInviteId() string {
@@ -934,7 +1450,7 @@ type MemberJoined struct {
 
 func (x *MemberJoined) Reset() {
 	*x = MemberJoined{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	mi := &file_arbe_v1_payload_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +1462,7 @@ func (x *MemberJoined) String() string {
 func (*MemberJoined) ProtoMessage() {}
 
 func (x *MemberJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	mi := &file_arbe_v1_payload_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +1475,7 @@ func (x *MemberJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberJoined.ProtoReflect.Descriptor instead.
 func (*MemberJoined) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *MemberJoined) GetAgentId() string {
@@ -1010,7 +1526,7 @@ type MemberRemoved struct {
 
 func (x *MemberRemoved) Reset() {
 	*x = MemberRemoved{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	mi := &file_arbe_v1_payload_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1022,7 +1538,7 @@ func (x *MemberRemoved) String() string {
 func (*MemberRemoved) ProtoMessage() {}
 
 func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	mi := &file_arbe_v1_payload_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1035,7 +1551,7 @@ func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
 func (*MemberRemoved) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MemberRemoved) GetAgentId() string {
@@ -1074,7 +1590,7 @@ type RoleChanged struct {
 
 func (x *RoleChanged) Reset() {
 	*x = RoleChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[14]
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1086,7 +1602,7 @@ func (x *RoleChanged) String() string {
 func (*RoleChanged) ProtoMessage() {}
 
 func (x *RoleChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[14]
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1099,7 +1615,7 @@ func (x *RoleChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleChanged.ProtoReflect.Descriptor instead.
 func (*RoleChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RoleChanged) GetAgentId() string {
@@ -1158,7 +1674,7 @@ type TurnSummary struct {
 
 func (x *TurnSummary) Reset() {
 	*x = TurnSummary{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1686,7 @@ func (x *TurnSummary) String() string {
 func (*TurnSummary) ProtoMessage() {}
 
 func (x *TurnSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1699,7 @@ func (x *TurnSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSummary.ProtoReflect.Descriptor instead.
 func (*TurnSummary) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *TurnSummary) GetTurnId() string {
@@ -1260,7 +1776,7 @@ type TurnUsage struct {
 
 func (x *TurnUsage) Reset() {
 	*x = TurnUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1788,7 @@ func (x *TurnUsage) String() string {
 func (*TurnUsage) ProtoMessage() {}
 
 func (x *TurnUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1801,7 @@ func (x *TurnUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnUsage.ProtoReflect.Descriptor instead.
 func (*TurnUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TurnUsage) GetInput() int64 {
@@ -1348,7 +1864,7 @@ type TurnStarted struct {
 
 func (x *TurnStarted) Reset() {
 	*x = TurnStarted{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1360,7 +1876,7 @@ func (x *TurnStarted) String() string {
 func (*TurnStarted) ProtoMessage() {}
 
 func (x *TurnStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1373,7 +1889,7 @@ func (x *TurnStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnStarted.ProtoReflect.Descriptor instead.
 func (*TurnStarted) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TurnStarted) GetTurnId() string {
@@ -1424,7 +1940,7 @@ type TurnSteered struct {
 
 func (x *TurnSteered) Reset() {
 	*x = TurnSteered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1436,7 +1952,7 @@ func (x *TurnSteered) String() string {
 func (*TurnSteered) ProtoMessage() {}
 
 func (x *TurnSteered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1449,7 +1965,7 @@ func (x *TurnSteered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSteered.ProtoReflect.Descriptor instead.
 func (*TurnSteered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TurnSteered) GetTurnId() string {
@@ -1495,7 +2011,7 @@ type TurnWaiting struct {
 
 func (x *TurnWaiting) Reset() {
 	*x = TurnWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1507,7 +2023,7 @@ func (x *TurnWaiting) String() string {
 func (*TurnWaiting) ProtoMessage() {}
 
 func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1520,7 +2036,7 @@ func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnWaiting.ProtoReflect.Descriptor instead.
 func (*TurnWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TurnWaiting) GetTurnId() string {
@@ -1573,7 +2089,7 @@ type LimitNear struct {
 
 func (x *LimitNear) Reset() {
 	*x = LimitNear{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +2101,7 @@ func (x *LimitNear) String() string {
 func (*LimitNear) ProtoMessage() {}
 
 func (x *LimitNear) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +2114,7 @@ func (x *LimitNear) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitNear.ProtoReflect.Descriptor instead.
 func (*LimitNear) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *LimitNear) GetTurnId() string {
@@ -1658,7 +2174,7 @@ type TurnEnded struct {
 
 func (x *TurnEnded) Reset() {
 	*x = TurnEnded{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +2186,7 @@ func (x *TurnEnded) String() string {
 func (*TurnEnded) ProtoMessage() {}
 
 func (x *TurnEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +2199,7 @@ func (x *TurnEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnded.ProtoReflect.Descriptor instead.
 func (*TurnEnded) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TurnEnded) GetTurnId() string {
@@ -1764,7 +2280,7 @@ type Skipped struct {
 
 func (x *Skipped) Reset() {
 	*x = Skipped{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1776,7 +2292,7 @@ func (x *Skipped) String() string {
 func (*Skipped) ProtoMessage() {}
 
 func (x *Skipped) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1789,7 +2305,7 @@ func (x *Skipped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skipped.ProtoReflect.Descriptor instead.
 func (*Skipped) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Skipped) GetAgentId() string {
@@ -1852,7 +2368,7 @@ type PiAssistant struct {
 
 func (x *PiAssistant) Reset() {
 	*x = PiAssistant{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +2380,7 @@ func (x *PiAssistant) String() string {
 func (*PiAssistant) ProtoMessage() {}
 
 func (x *PiAssistant) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1877,7 +2393,7 @@ func (x *PiAssistant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiAssistant.ProtoReflect.Descriptor instead.
 func (*PiAssistant) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PiAssistant) GetRole() string {
@@ -1989,7 +2505,7 @@ type PiToolResult struct {
 
 func (x *PiToolResult) Reset() {
 	*x = PiToolResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2001,7 +2517,7 @@ func (x *PiToolResult) String() string {
 func (*PiToolResult) ProtoMessage() {}
 
 func (x *PiToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2014,7 +2530,7 @@ func (x *PiToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiToolResult.ProtoReflect.Descriptor instead.
 func (*PiToolResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PiToolResult) GetRole() string {
@@ -2104,7 +2620,7 @@ type PiBlock struct {
 
 func (x *PiBlock) Reset() {
 	*x = PiBlock{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2632,7 @@ func (x *PiBlock) String() string {
 func (*PiBlock) ProtoMessage() {}
 
 func (x *PiBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2645,7 @@ func (x *PiBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiBlock.ProtoReflect.Descriptor instead.
 func (*PiBlock) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PiBlock) GetType() string {
@@ -2232,7 +2748,7 @@ type PiUsage struct {
 
 func (x *PiUsage) Reset() {
 	*x = PiUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2244,7 +2760,7 @@ func (x *PiUsage) String() string {
 func (*PiUsage) ProtoMessage() {}
 
 func (x *PiUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2257,7 +2773,7 @@ func (x *PiUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiUsage.ProtoReflect.Descriptor instead.
 func (*PiUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PiUsage) GetInput() int64 {
@@ -2317,7 +2833,7 @@ type PiCost struct {
 
 func (x *PiCost) Reset() {
 	*x = PiCost{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2329,7 +2845,7 @@ func (x *PiCost) String() string {
 func (*PiCost) ProtoMessage() {}
 
 func (x *PiCost) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2342,7 +2858,7 @@ func (x *PiCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCost.ProtoReflect.Descriptor instead.
 func (*PiCost) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PiCost) GetInput() float64 {
@@ -2402,7 +2918,7 @@ type PiCompaction struct {
 
 func (x *PiCompaction) Reset() {
 	*x = PiCompaction{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2414,7 +2930,7 @@ func (x *PiCompaction) String() string {
 func (*PiCompaction) ProtoMessage() {}
 
 func (x *PiCompaction) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2427,7 +2943,7 @@ func (x *PiCompaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCompaction.ProtoReflect.Descriptor instead.
 func (*PiCompaction) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PiCompaction) GetHarness() string {
@@ -2480,7 +2996,7 @@ type BotCreated struct {
 
 func (x *BotCreated) Reset() {
 	*x = BotCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2492,7 +3008,7 @@ func (x *BotCreated) String() string {
 func (*BotCreated) ProtoMessage() {}
 
 func (x *BotCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2505,7 +3021,7 @@ func (x *BotCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotCreated.ProtoReflect.Descriptor instead.
 func (*BotCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BotCreated) GetAgentId() string {
@@ -2552,7 +3068,7 @@ type BotChanged struct {
 
 func (x *BotChanged) Reset() {
 	*x = BotChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +3080,7 @@ func (x *BotChanged) String() string {
 func (*BotChanged) ProtoMessage() {}
 
 func (x *BotChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +3093,7 @@ func (x *BotChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotChanged.ProtoReflect.Descriptor instead.
 func (*BotChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BotChanged) GetAgentId() string {
@@ -2619,7 +3135,46 @@ var File_arbe_v1_payload_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\"_\n" +
+	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\r\n" +
+	"\x05Entry\x12\x10\n" +
+	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1b\n" +
+	"\tstream_id\x18\x03 \x01(\tR\bstreamId\x12&\n" +
+	"\x0fauthor_agent_id\x18\x04 \x01(\tR\rauthorAgentId\x12\x12\n" +
+	"\x04type\x18\x05 \x01(\tR\x04type\x12\x18\n" +
+	"\apayload\x18\x06 \x01(\tR\apayload\x12*\n" +
+	"\x02ts\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x02ts\x12#\n" +
+	"\x04chat\x18\n" +
+	" \x01(\v2\r.arbe.v1.ChatH\x00R\x04chat\x12,\n" +
+	"\acommand\x18\v \x01(\v2\x10.arbe.v1.CommandH\x00R\acommand\x12?\n" +
+	"\x0ecommand_result\x18\f \x01(\v2\x16.arbe.v1.CommandResultH\x00R\rcommandResult\x12B\n" +
+	"\x0fcommand_waiting\x18\r \x01(\v2\x17.arbe.v1.CommandWaitingH\x00R\x0ecommandWaiting\x12B\n" +
+	"\x0fsandbox_resumed\x18\x0e \x01(\v2\x17.arbe.v1.SandboxResumedH\x00R\x0esandboxResumed\x12?\n" +
+	"\x0estatus_changed\x18\x0f \x01(\v2\x16.arbe.v1.StatusChangedH\x00R\rstatusChanged\x12)\n" +
+	"\x06forked\x18\x10 \x01(\v2\x0f.arbe.v1.ForkedH\x00R\x06forked\x12<\n" +
+	"\rhouse_created\x18\x11 \x01(\v2\x15.arbe.v1.HouseCreatedH\x00R\fhouseCreated\x12,\n" +
+	"\ainvited\x18\x12 \x01(\v2\x10.arbe.v1.InvitedH\x00R\ainvited\x12?\n" +
+	"\x0einvite_revoked\x18\x13 \x01(\v2\x16.arbe.v1.InviteRevokedH\x00R\rinviteRevoked\x12<\n" +
+	"\rmember_joined\x18\x14 \x01(\v2\x15.arbe.v1.MemberJoinedH\x00R\fmemberJoined\x12?\n" +
+	"\x0emember_removed\x18\x15 \x01(\v2\x16.arbe.v1.MemberRemovedH\x00R\rmemberRemoved\x129\n" +
+	"\frole_changed\x18\x16 \x01(\v2\x14.arbe.v1.RoleChangedH\x00R\vroleChanged\x12Q\n" +
+	"\x14environment_prepared\x18\x17 \x01(\v2\x1c.arbe.v1.EnvironmentPreparedH\x00R\x13environmentPrepared\x129\n" +
+	"\fpi_assistant\x18\x18 \x01(\v2\x14.arbe.v1.PiAssistantH\x00R\vpiAssistant\x12=\n" +
+	"\x0epi_tool_result\x18\x19 \x01(\v2\x15.arbe.v1.PiToolResultH\x00R\fpiToolResult\x12<\n" +
+	"\rpi_compaction\x18\x1a \x01(\v2\x15.arbe.v1.PiCompactionH\x00R\fpiCompaction\x129\n" +
+	"\fturn_started\x18\x1b \x01(\v2\x14.arbe.v1.TurnStartedH\x00R\vturnStarted\x129\n" +
+	"\fturn_steered\x18\x1c \x01(\v2\x14.arbe.v1.TurnSteeredH\x00R\vturnSteered\x129\n" +
+	"\fturn_waiting\x18\x1d \x01(\v2\x14.arbe.v1.TurnWaitingH\x00R\vturnWaiting\x123\n" +
+	"\n" +
+	"limit_near\x18\x1e \x01(\v2\x12.arbe.v1.LimitNearH\x00R\tlimitNear\x123\n" +
+	"\n" +
+	"turn_ended\x18\x1f \x01(\v2\x12.arbe.v1.TurnEndedH\x00R\tturnEnded\x12,\n" +
+	"\askipped\x18  \x01(\v2\x10.arbe.v1.SkippedH\x00R\askipped\x126\n" +
+	"\vbot_created\x18! \x01(\v2\x13.arbe.v1.BotCreatedH\x00R\n" +
+	"botCreated\x126\n" +
+	"\vbot_changed\x18\" \x01(\v2\x13.arbe.v1.BotChangedH\x00R\n" +
+	"botChangedB\a\n" +
+	"\x05typed\"_\n" +
 	"\x04Chat\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
 	"\breply_to\x18\x02 \x01(\tR\areplyTo\x12(\n" +
@@ -2869,56 +3424,84 @@ func file_arbe_v1_payload_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_payload_proto_rawDescData
 }
 
-var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_arbe_v1_payload_proto_goTypes = []any{
-	(*Chat)(nil),                // 0: arbe.v1.Chat
-	(*Command)(nil),             // 1: arbe.v1.Command
-	(*CommandWaiting)(nil),      // 2: arbe.v1.CommandWaiting
-	(*CommandResult)(nil),       // 3: arbe.v1.CommandResult
-	(*SandboxResumed)(nil),      // 4: arbe.v1.SandboxResumed
-	(*EnvironmentPrepared)(nil), // 5: arbe.v1.EnvironmentPrepared
-	(*PreparationStep)(nil),     // 6: arbe.v1.PreparationStep
-	(*StatusChanged)(nil),       // 7: arbe.v1.StatusChanged
-	(*Forked)(nil),              // 8: arbe.v1.Forked
-	(*HouseCreated)(nil),        // 9: arbe.v1.HouseCreated
-	(*Invited)(nil),             // 10: arbe.v1.Invited
-	(*InviteRevoked)(nil),       // 11: arbe.v1.InviteRevoked
-	(*MemberJoined)(nil),        // 12: arbe.v1.MemberJoined
-	(*MemberRemoved)(nil),       // 13: arbe.v1.MemberRemoved
-	(*RoleChanged)(nil),         // 14: arbe.v1.RoleChanged
-	(*TurnSummary)(nil),         // 15: arbe.v1.TurnSummary
-	(*TurnUsage)(nil),           // 16: arbe.v1.TurnUsage
-	(*TurnStarted)(nil),         // 17: arbe.v1.TurnStarted
-	(*TurnSteered)(nil),         // 18: arbe.v1.TurnSteered
-	(*TurnWaiting)(nil),         // 19: arbe.v1.TurnWaiting
-	(*LimitNear)(nil),           // 20: arbe.v1.LimitNear
-	(*TurnEnded)(nil),           // 21: arbe.v1.TurnEnded
-	(*Skipped)(nil),             // 22: arbe.v1.Skipped
-	(*PiAssistant)(nil),         // 23: arbe.v1.PiAssistant
-	(*PiToolResult)(nil),        // 24: arbe.v1.PiToolResult
-	(*PiBlock)(nil),             // 25: arbe.v1.PiBlock
-	(*PiUsage)(nil),             // 26: arbe.v1.PiUsage
-	(*PiCost)(nil),              // 27: arbe.v1.PiCost
-	(*PiCompaction)(nil),        // 28: arbe.v1.PiCompaction
-	(*BotCreated)(nil),          // 29: arbe.v1.BotCreated
-	(*BotChanged)(nil),          // 30: arbe.v1.BotChanged
-	(*structpb.Value)(nil),      // 31: google.protobuf.Value
+	(*Entry)(nil),                 // 0: arbe.v1.Entry
+	(*Chat)(nil),                  // 1: arbe.v1.Chat
+	(*Command)(nil),               // 2: arbe.v1.Command
+	(*CommandWaiting)(nil),        // 3: arbe.v1.CommandWaiting
+	(*CommandResult)(nil),         // 4: arbe.v1.CommandResult
+	(*SandboxResumed)(nil),        // 5: arbe.v1.SandboxResumed
+	(*EnvironmentPrepared)(nil),   // 6: arbe.v1.EnvironmentPrepared
+	(*PreparationStep)(nil),       // 7: arbe.v1.PreparationStep
+	(*StatusChanged)(nil),         // 8: arbe.v1.StatusChanged
+	(*Forked)(nil),                // 9: arbe.v1.Forked
+	(*HouseCreated)(nil),          // 10: arbe.v1.HouseCreated
+	(*Invited)(nil),               // 11: arbe.v1.Invited
+	(*InviteRevoked)(nil),         // 12: arbe.v1.InviteRevoked
+	(*MemberJoined)(nil),          // 13: arbe.v1.MemberJoined
+	(*MemberRemoved)(nil),         // 14: arbe.v1.MemberRemoved
+	(*RoleChanged)(nil),           // 15: arbe.v1.RoleChanged
+	(*TurnSummary)(nil),           // 16: arbe.v1.TurnSummary
+	(*TurnUsage)(nil),             // 17: arbe.v1.TurnUsage
+	(*TurnStarted)(nil),           // 18: arbe.v1.TurnStarted
+	(*TurnSteered)(nil),           // 19: arbe.v1.TurnSteered
+	(*TurnWaiting)(nil),           // 20: arbe.v1.TurnWaiting
+	(*LimitNear)(nil),             // 21: arbe.v1.LimitNear
+	(*TurnEnded)(nil),             // 22: arbe.v1.TurnEnded
+	(*Skipped)(nil),               // 23: arbe.v1.Skipped
+	(*PiAssistant)(nil),           // 24: arbe.v1.PiAssistant
+	(*PiToolResult)(nil),          // 25: arbe.v1.PiToolResult
+	(*PiBlock)(nil),               // 26: arbe.v1.PiBlock
+	(*PiUsage)(nil),               // 27: arbe.v1.PiUsage
+	(*PiCost)(nil),                // 28: arbe.v1.PiCost
+	(*PiCompaction)(nil),          // 29: arbe.v1.PiCompaction
+	(*BotCreated)(nil),            // 30: arbe.v1.BotCreated
+	(*BotChanged)(nil),            // 31: arbe.v1.BotChanged
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(*structpb.Value)(nil),        // 33: google.protobuf.Value
 }
 var file_arbe_v1_payload_proto_depIdxs = []int32{
-	15, // 0: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
-	6,  // 1: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
-	16, // 2: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
-	15, // 3: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
-	25, // 4: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
-	26, // 5: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
-	25, // 6: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
-	31, // 7: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
-	27, // 8: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	32, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
+	1,  // 1: arbe.v1.Entry.chat:type_name -> arbe.v1.Chat
+	2,  // 2: arbe.v1.Entry.command:type_name -> arbe.v1.Command
+	4,  // 3: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
+	3,  // 4: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
+	5,  // 5: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
+	8,  // 6: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
+	9,  // 7: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
+	10, // 8: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
+	11, // 9: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
+	12, // 10: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
+	13, // 11: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
+	14, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
+	15, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
+	6,  // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
+	24, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
+	25, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
+	29, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
+	18, // 18: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
+	19, // 19: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
+	20, // 20: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
+	21, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
+	22, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
+	23, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
+	30, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
+	31, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
+	16, // 26: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
+	7,  // 27: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
+	17, // 28: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
+	16, // 29: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
+	26, // 30: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
+	27, // 31: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
+	26, // 32: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
+	33, // 33: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
+	28, // 34: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_payload_proto_init() }
@@ -2926,13 +3509,40 @@ func file_arbe_v1_payload_proto_init() {
 	if File_arbe_v1_payload_proto != nil {
 		return
 	}
+	file_arbe_v1_payload_proto_msgTypes[0].OneofWrappers = []any{
+		(*Entry_Chat)(nil),
+		(*Entry_Command)(nil),
+		(*Entry_CommandResult)(nil),
+		(*Entry_CommandWaiting)(nil),
+		(*Entry_SandboxResumed)(nil),
+		(*Entry_StatusChanged)(nil),
+		(*Entry_Forked)(nil),
+		(*Entry_HouseCreated)(nil),
+		(*Entry_Invited)(nil),
+		(*Entry_InviteRevoked)(nil),
+		(*Entry_MemberJoined)(nil),
+		(*Entry_MemberRemoved)(nil),
+		(*Entry_RoleChanged)(nil),
+		(*Entry_EnvironmentPrepared)(nil),
+		(*Entry_PiAssistant)(nil),
+		(*Entry_PiToolResult)(nil),
+		(*Entry_PiCompaction)(nil),
+		(*Entry_TurnStarted)(nil),
+		(*Entry_TurnSteered)(nil),
+		(*Entry_TurnWaiting)(nil),
+		(*Entry_LimitNear)(nil),
+		(*Entry_TurnEnded)(nil),
+		(*Entry_Skipped)(nil),
+		(*Entry_BotCreated)(nil),
+		(*Entry_BotChanged)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_payload_proto_rawDesc), len(file_arbe_v1_payload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

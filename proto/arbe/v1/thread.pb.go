@@ -2240,7 +2240,7 @@ var File_arbe_v1_thread_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\n" +
-	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x13arbe/v1/entry.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x83\x06\n" +
+	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x83\x06\n" +
 	"\x06Thread\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x1b\n" +
@@ -2541,7 +2541,7 @@ func file_arbe_v1_thread_proto_init() {
 	if File_arbe_v1_thread_proto != nil {
 		return
 	}
-	file_arbe_v1_entry_proto_init()
+	file_arbe_v1_payload_proto_init()
 	file_arbe_v1_thread_proto_msgTypes[11].OneofWrappers = []any{}
 	file_arbe_v1_thread_proto_msgTypes[18].OneofWrappers = []any{
 		(*RunCommandRequest_Command)(nil),

@@ -1,14 +1,6 @@
-import { createClient as createService, type Client as ServiceClient, type Interceptor, type Transport } from "@connectrpc/connect";
+import { type Interceptor, type Transport } from "@connectrpc/connect";
 
-import { AgentService } from "./gen/arbe/v1/agent_pb.js";
-import { ArtifactService } from "./gen/arbe/v1/artifact_pb.js";
-import { BotService } from "./gen/arbe/v1/bot_pb.js";
-import { CredentialService } from "./gen/arbe/v1/credential_pb.js";
-import { EntryService } from "./gen/arbe/v1/entry_pb.js";
-import { EnvironmentService } from "./gen/arbe/v1/environment_pb.js";
-import { HouseService } from "./gen/arbe/v1/house_pb.js";
-import { SandboxService } from "./gen/arbe/v1/sandbox_pb.js";
-import { ThreadService } from "./gen/arbe/v1/thread_pb.js";
+import { createServices, type Services } from "./services.js";
 import { stringifiable } from "./stringify.js";
 import { run, type RunOptions, type RunRequest, type RunResult } from "./run.js";
 import { tail, type TailEvent, type TailOptions } from "./tail.js";
@@ -32,17 +24,7 @@ export type ClientOptions =
  * One server, called with one credential. Errors of all calls are `ConnectError`s. JSON.stringify of a message that a
  * call returns, or of one in it, is the contract's JSON: positions and sizes, which are bigints, become strings.
  */
-export interface Client {
-  readonly houses: ServiceClient<typeof HouseService>;
-  readonly agents: ServiceClient<typeof AgentService>;
-  readonly bots: ServiceClient<typeof BotService>;
-  readonly credentials: ServiceClient<typeof CredentialService>;
-  readonly threads: ServiceClient<typeof ThreadService>;
-  readonly entries: ServiceClient<typeof EntryService>;
-  readonly environments: ServiceClient<typeof EnvironmentService>;
-  readonly sandboxes: ServiceClient<typeof SandboxService>;
-  readonly artifacts: ServiceClient<typeof ArtifactService>;
-
+export interface Client extends Services {
   /**
    * Replays a thread's log and then follows it: every entry exactly once, in order, however often
    * connections are cut and servers restart in between. It reconnects by itself, from the position
@@ -86,22 +68,12 @@ export function createClient(options: ClientOptions): Client {
       ? options.transport
       : defaultTransport(options.baseUrl.replace(/\/+$/, ""), options.token ? [bearer(options.token)] : []),
   );
-  const entries = createService(EntryService, transport);
-  const houses = createService(HouseService, transport);
-  const threads = createService(ThreadService, transport);
+  const services = createServices(transport);
   return {
-    houses,
-    agents: createService(AgentService, transport),
-    bots: createService(BotService, transport),
-    credentials: createService(CredentialService, transport),
-    threads,
-    entries,
-    environments: createService(EnvironmentService, transport),
-    sandboxes: createService(SandboxService, transport),
-    artifacts: createService(ArtifactService, transport),
-    tail: (threadId, options) => tail(entries, threadId, options),
-    run: (request, options) => run({ entries, threads }, request, options),
-    watchHouse: (request, options) => watchHouse(houses, request, options),
+    ...services,
+    tail: (threadId, options) => tail(services.entries, threadId, options),
+    run: (request, options) => run(services, request, options),
+    watchHouse: (request, options) => watchHouse(services.houses, request, options),
   };
 }
 

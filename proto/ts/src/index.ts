@@ -27,14 +27,4 @@ export {
 export { nextStep, reference, requestId } from "./errors.js";
 export { Code, ConnectError } from "@connectrpc/connect";
 
-export * from "./gen/arbe/v1/agent_pb.js";
-export * from "./gen/arbe/v1/artifact_pb.js";
-export * from "./gen/arbe/v1/bot_pb.js";
-export * from "./gen/arbe/v1/credential_pb.js";
-export * from "./gen/arbe/v1/entry_pb.js";
-export * from "./gen/arbe/v1/environment_pb.js";
-export * from "./gen/arbe/v1/error_pb.js";
-export * from "./gen/arbe/v1/house_pb.js";
-export * from "./gen/arbe/v1/payload_pb.js";
-export * from "./gen/arbe/v1/sandbox_pb.js";
-export * from "./gen/arbe/v1/thread_pb.js";
+export * from "./messages.js";

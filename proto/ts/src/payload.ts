@@ -1,4 +1,4 @@
-import type { Entry } from "./gen/arbe/v1/entry_pb.js";
+import type { Entry } from "./gen/arbe/v1/payload_pb.js";
 
 /** What a person or a bot says. */
 export interface ChatPayload {

@@ -1,7 +1,8 @@
 import type { Client as ServiceClient } from "@connectrpc/connect";
 
 import { isHopeless } from "./errors.js";
-import type { Entry, EntryService } from "./gen/arbe/v1/entry_pb.js";
+import type { EntryService } from "./gen/arbe/v1/entry_pb.js";
+import type { Entry } from "./gen/arbe/v1/payload_pb.js";
 import { OutputStream, type ThreadService } from "./gen/arbe/v1/thread_pb.js";
 import { payloadOf, type CommandResultPayload } from "./payload.js";
 import { Pace } from "./reconnect.js";

@@ -12,6 +12,7 @@
 //	         Started with a pidfd, or Failed, and later Exited. If the connection closes before that, a
 //	         command in the foreground is killed, and one in the background continues.
 //	Release  says up to where the record of a command has been read. With it comes the record.
+//	Extend   raises the size limit of the record of a Complete command. With it comes the record.
 //	EndInput ends the input of a recorded command. With it comes the record.
 //
 // A command begins as a stub: a copy of process 1 that enters its control groups and waits at its control socket until
@@ -24,8 +25,9 @@ package supervisor
 import "encoding/binary"
 
 // Version is the version of the protocol. Process 1 drops connections with another version, because it would misread
-// their messages. A newer server restarts the box.
-const Version = 4
+// their messages. A server with another version restarts the box, which interrupts its commands: change it only if an older
+// process 1 could not serve a newer server, and name it in the release notes.
+const Version = 5
 
 // The kinds of messages. A message is Version, its kind and its contents, in little-endian.
 const (
@@ -33,6 +35,7 @@ const (
 	Welcome  = 'W' // the answer to Hello
 	Start    = 'S' // byte: Foreground, Background or Recorded; uint64: the size limit of the record; byte: the number of groups; byte: flags
 	Release  = 'R' // uint64: the position in the record
+	Extend   = 'L' // uint64: the size limit of the record
 	EndInput = 'I'
 	Started  = 'P' // with a pidfd, because the server has other process ids than the box
 	Failed   = 'F' // uint32: errno of the fork
@@ -54,8 +57,8 @@ const (
 	// Merged: standard output and error are one pipe, so that the record has what is written to them in the order of
 	// writing. Two pipes do not keep that order.
 	Merged = 1 << iota
-	// Complete: nothing of the record is dropped before it was released. When a record is longer than its limit and
-	// more than Window is not released, process 1 stops reading the command's outputs, so that the command waits.
+	// Complete: nothing of the record is dropped before it was released. When a record is longer than its limit, which
+	// Extend raises, and more than Window is not released, process 1 stops reading the command's outputs, so that the command waits.
 	Complete
 	// Input: process 1 holds the command's standard input open until EndInput. Otherwise a server that is killed would
 	// end the input, and the command would take the first part for the whole.

@@ -176,6 +176,8 @@ func (s *server) receive(c *conn) {
 		s.start(c, files, files[supervisor.Files:])
 	case text[1] == supervisor.Release && n == 10 && len(files) == 1:
 		s.release(files[0], int64(binary.LittleEndian.Uint64(text[2:])))
+	case text[1] == supervisor.Extend && n == 10 && len(files) == 1:
+		s.extend(files[0], int64(binary.LittleEndian.Uint64(text[2:])))
 	case text[1] == supervisor.EndInput && n == 2 && len(files) == 1:
 		s.endInput(files[0])
 	default:

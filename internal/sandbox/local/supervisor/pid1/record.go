@@ -116,6 +116,20 @@ func (s *server) release(fd int, position int64) {
 	}
 }
 
+// extend raises the limit of a record. It does nothing after the first mark, because holes begin there.
+func (s *server) extend(fd int, limit int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.recordOf(fd)
+	if r == nil || !r.complete || r.marked > 0 || limit <= r.limit {
+		return
+	}
+	r.limit, r.next = limit, limit
+	if !r.tooFar() {
+		s.resume(r)
+	}
+}
+
 // tooFar reports whether a record is too far ahead of its reading.
 func (r *record) tooFar() bool {
 	return r.complete && !r.ending && r.size >= r.limit && r.size-r.released >= supervisor.Window

@@ -4,234 +4,16 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
-import type { BotChanged, BotCreated, Chat, Command, CommandResult, CommandWaiting, EnvironmentPrepared, Forked, HouseCreated, Invited, InviteRevoked, LimitNear, MemberJoined, MemberRemoved, PiAssistant, PiCompaction, PiToolResult, RoleChanged, SandboxResumed, Skipped, StatusChanged, TurnEnded, TurnStarted, TurnSteered, TurnWaiting } from "./payload_pb.js";
+import type { Chat, Entry } from "./payload_pb.js";
 import { file_arbe_v1_payload } from "./payload_pb.js";
 import { file_buf_validate_validate } from "../../buf/validate/validate_pb.js";
-import type { Timestamp } from "@bufbuild/protobuf/wkt";
-import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file arbe/v1/entry.proto.
  */
 export const file_arbe_v1_entry: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2VudHJ5LnByb3RvEgdhcmJlLnYxIo4KCgVFbnRyeRILCgNzZXEYASABKAMSCgoCaWQYAiABKAkSEQoJc3RyZWFtX2lkGAMgASgJEhcKD2F1dGhvcl9hZ2VudF9pZBgEIAEoCRIMCgR0eXBlGAUgASgJEg8KB3BheWxvYWQYBiABKAkSJgoCdHMYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KBGNoYXQYCiABKAsyDS5hcmJlLnYxLkNoYXRIABIjCgdjb21tYW5kGAsgASgLMhAuYXJiZS52MS5Db21tYW5kSAASMAoOY29tbWFuZF9yZXN1bHQYDCABKAsyFi5hcmJlLnYxLkNvbW1hbmRSZXN1bHRIABIyCg9jb21tYW5kX3dhaXRpbmcYDSABKAsyFy5hcmJlLnYxLkNvbW1hbmRXYWl0aW5nSAASMgoPc2FuZGJveF9yZXN1bWVkGA4gASgLMhcuYXJiZS52MS5TYW5kYm94UmVzdW1lZEgAEjAKDnN0YXR1c19jaGFuZ2VkGA8gASgLMhYuYXJiZS52MS5TdGF0dXNDaGFuZ2VkSAASIQoGZm9ya2VkGBAgASgLMg8uYXJiZS52MS5Gb3JrZWRIABIuCg1ob3VzZV9jcmVhdGVkGBEgASgLMhUuYXJiZS52MS5Ib3VzZUNyZWF0ZWRIABIjCgdpbnZpdGVkGBIgASgLMhAuYXJiZS52MS5JbnZpdGVkSAASMAoOaW52aXRlX3Jldm9rZWQYEyABKAsyFi5hcmJlLnYxLkludml0ZVJldm9rZWRIABIuCg1tZW1iZXJfam9pbmVkGBQgASgLMhUuYXJiZS52MS5NZW1iZXJKb2luZWRIABIwCg5tZW1iZXJfcmVtb3ZlZBgVIAEoCzIWLmFyYmUudjEuTWVtYmVyUmVtb3ZlZEgAEiwKDHJvbGVfY2hhbmdlZBgWIAEoCzIULmFyYmUudjEuUm9sZUNoYW5nZWRIABI8ChRlbnZpcm9ubWVudF9wcmVwYXJlZBgXIAEoCzIcLmFyYmUudjEuRW52aXJvbm1lbnRQcmVwYXJlZEgAEiwKDHBpX2Fzc2lzdGFudBgYIAEoCzIULmFyYmUudjEuUGlBc3Npc3RhbnRIABIvCg5waV90b29sX3Jlc3VsdBgZIAEoCzIVLmFyYmUudjEuUGlUb29sUmVzdWx0SAASLgoNcGlfY29tcGFjdGlvbhgaIAEoCzIVLmFyYmUudjEuUGlDb21wYWN0aW9uSAASLAoMdHVybl9zdGFydGVkGBsgASgLMhQuYXJiZS52MS5UdXJuU3RhcnRlZEgAEiwKDHR1cm5fc3RlZXJlZBgcIAEoCzIULmFyYmUudjEuVHVyblN0ZWVyZWRIABIsCgx0dXJuX3dhaXRpbmcYHSABKAsyFC5hcmJlLnYxLlR1cm5XYWl0aW5nSAASKAoKbGltaXRfbmVhchgeIAEoCzISLmFyYmUudjEuTGltaXROZWFySAASKAoKdHVybl9lbmRlZBgfIAEoCzISLmFyYmUudjEuVHVybkVuZGVkSAASIwoHc2tpcHBlZBggIAEoCzIQLmFyYmUudjEuU2tpcHBlZEgAEioKC2JvdF9jcmVhdGVkGCEgASgLMhMuYXJiZS52MS5Cb3RDcmVhdGVkSAASKgoLYm90X2NoYW5nZWQYIiABKAsyEy5hcmJlLnYxLkJvdENoYW5nZWRIAEIHCgV0eXBlZCI3CgVEZWx0YRIQCghlbnRyeV9pZBgBIAEoCRIOCgZvZmZzZXQYAiABKAMSDAoEZGF0YRgDIAEoDCJ7CgpTYXlSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyAxjIARIMCgR0ZXh0GAMgASgJEg8KB2xpdGVyYWwYBCABKAgSGgoIcmVwbHlfdG8YBSABKAlCCLpIBXIDGMgBIj8KC1NheVJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeRIRCglyZXN1bHRfaWQYAiABKAkiiAEKDUFwcGVuZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDGMgBEhUKBHR5cGUYAyABKAlCB7pIBHICGGQSDwoHcGF5bG9hZBgEIAEoCRIbCgRjaGF0GAUgASgLMg0uYXJiZS52MS5DaGF0Ii8KDkFwcGVuZFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeSKUAQoLTGlzdFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFgoFYWZ0ZXIYAiABKANCB7pIBCICKAASFwoGYmVmb3JlGAMgASgDQge6SAQiAigAEgwKBGxhc3QYBCABKAgSGQoFbGltaXQYBSABKAVCCrpIBxoFGOgHKAASDQoFdHlwZWQYBiABKAgiPQoMTGlzdFJlc3BvbnNlEh8KB2VudHJpZXMYASADKAsyDi5hcmJlLnYxLkVudHJ5EgwKBHRhaWwYAiABKAMiUgoLVGFpbFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFgoFYWZ0ZXIYAiABKANCB7pIBCICKAASDQoFdHlwZWQYAyABKAgiogEKDFRhaWxSZXNwb25zZRIfCgVlbnRyeRgBIAEoCzIOLmFyYmUudjEuRW50cnlIABIfCgVkZWx0YRgCIAEoCzIOLmFyYmUudjEuRGVsdGFIABImCgljYXVnaHRfdXAYAyABKAsyES5hcmJlLnYxLkNhdWdodFVwSAASHwoFYWxpdmUYBCABKAsyDi5hcmJlLnYxLkFsaXZlSABCBwoFZXZlbnQiFwoIQ2F1Z2h0VXASCwoDc2VxGAEgASgDIgcKBUFsaXZlMuwBCgxFbnRyeVNlcnZpY2USMAoDU2F5EhMuYXJiZS52MS5TYXlSZXF1ZXN0GhQuYXJiZS52MS5TYXlSZXNwb25zZRI5CgZBcHBlbmQSFi5hcmJlLnYxLkFwcGVuZFJlcXVlc3QaFy5hcmJlLnYxLkFwcGVuZFJlc3BvbnNlEjgKBExpc3QSFC5hcmJlLnYxLkxpc3RSZXF1ZXN0GhUuYXJiZS52MS5MaXN0UmVzcG9uc2UiA5ACARI1CgRUYWlsEhQuYXJiZS52MS5UYWlsUmVxdWVzdBoVLmFyYmUudjEuVGFpbFJlc3BvbnNlMAFCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_timestamp]);
-
-/**
- * Entry is one entry of a log. It never changes.
- *
- * @generated from message arbe.v1.Entry
- */
-export type Entry = Message<"arbe.v1.Entry"> & {
-  /**
-   * @generated from field: int64 seq = 1;
-   */
-  seq: bigint;
-
-  /**
-   * The id that its writer gave it, unique in its stream.
-   *
-   * @generated from field: string id = 2;
-   */
-  id: string;
-
-  /**
-   * @generated from field: string stream_id = 3;
-   */
-  streamId: string;
-
-  /**
-   * Who wrote it; empty for arbe itself.
-   *
-   * @generated from field: string author_agent_id = 4;
-   */
-  authorAgentId: string;
-
-  /**
-   * Its kind: "chat", "command", "signal.thread.status_changed", … The set is open: show kinds that you do not know,
-   * and never fail on them.
-   *
-   * @generated from field: string type = 5;
-   */
-  type: string;
-
-  /**
-   * JSON text, exactly as it was written.
-   *
-   * @generated from field: string payload = 6;
-   */
-  payload: string;
-
-  /**
-   * @generated from field: google.protobuf.Timestamp ts = 7;
-   */
-  ts?: Timestamp | undefined;
-
-  /**
-   * The payload as a message of its type. It is set when typed entries were requested, and the server knows the
-   * type and can read the payload. The JSON text is there in any case.
-   *
-   * @generated from oneof arbe.v1.Entry.typed
-   */
-  typed: {
-    /**
-     * @generated from field: arbe.v1.Chat chat = 10;
-     */
-    value: Chat;
-    case: "chat";
-  } | {
-    /**
-     * @generated from field: arbe.v1.Command command = 11;
-     */
-    value: Command;
-    case: "command";
-  } | {
-    /**
-     * @generated from field: arbe.v1.CommandResult command_result = 12;
-     */
-    value: CommandResult;
-    case: "commandResult";
-  } | {
-    /**
-     * @generated from field: arbe.v1.CommandWaiting command_waiting = 13;
-     */
-    value: CommandWaiting;
-    case: "commandWaiting";
-  } | {
-    /**
-     * @generated from field: arbe.v1.SandboxResumed sandbox_resumed = 14;
-     */
-    value: SandboxResumed;
-    case: "sandboxResumed";
-  } | {
-    /**
-     * @generated from field: arbe.v1.StatusChanged status_changed = 15;
-     */
-    value: StatusChanged;
-    case: "statusChanged";
-  } | {
-    /**
-     * @generated from field: arbe.v1.Forked forked = 16;
-     */
-    value: Forked;
-    case: "forked";
-  } | {
-    /**
-     * @generated from field: arbe.v1.HouseCreated house_created = 17;
-     */
-    value: HouseCreated;
-    case: "houseCreated";
-  } | {
-    /**
-     * @generated from field: arbe.v1.Invited invited = 18;
-     */
-    value: Invited;
-    case: "invited";
-  } | {
-    /**
-     * @generated from field: arbe.v1.InviteRevoked invite_revoked = 19;
-     */
-    value: InviteRevoked;
-    case: "inviteRevoked";
-  } | {
-    /**
-     * @generated from field: arbe.v1.MemberJoined member_joined = 20;
-     */
-    value: MemberJoined;
-    case: "memberJoined";
-  } | {
-    /**
-     * @generated from field: arbe.v1.MemberRemoved member_removed = 21;
-     */
-    value: MemberRemoved;
-    case: "memberRemoved";
-  } | {
-    /**
-     * @generated from field: arbe.v1.RoleChanged role_changed = 22;
-     */
-    value: RoleChanged;
-    case: "roleChanged";
-  } | {
-    /**
-     * @generated from field: arbe.v1.EnvironmentPrepared environment_prepared = 23;
-     */
-    value: EnvironmentPrepared;
-    case: "environmentPrepared";
-  } | {
-    /**
-     * @generated from field: arbe.v1.PiAssistant pi_assistant = 24;
-     */
-    value: PiAssistant;
-    case: "piAssistant";
-  } | {
-    /**
-     * @generated from field: arbe.v1.PiToolResult pi_tool_result = 25;
-     */
-    value: PiToolResult;
-    case: "piToolResult";
-  } | {
-    /**
-     * @generated from field: arbe.v1.PiCompaction pi_compaction = 26;
-     */
-    value: PiCompaction;
-    case: "piCompaction";
-  } | {
-    /**
-     * @generated from field: arbe.v1.TurnStarted turn_started = 27;
-     */
-    value: TurnStarted;
-    case: "turnStarted";
-  } | {
-    /**
-     * @generated from field: arbe.v1.TurnSteered turn_steered = 28;
-     */
-    value: TurnSteered;
-    case: "turnSteered";
-  } | {
-    /**
-     * @generated from field: arbe.v1.TurnWaiting turn_waiting = 29;
-     */
-    value: TurnWaiting;
-    case: "turnWaiting";
-  } | {
-    /**
-     * @generated from field: arbe.v1.LimitNear limit_near = 30;
-     */
-    value: LimitNear;
-    case: "limitNear";
-  } | {
-    /**
-     * @generated from field: arbe.v1.TurnEnded turn_ended = 31;
-     */
-    value: TurnEnded;
-    case: "turnEnded";
-  } | {
-    /**
-     * @generated from field: arbe.v1.Skipped skipped = 32;
-     */
-    value: Skipped;
-    case: "skipped";
-  } | {
-    /**
-     * @generated from field: arbe.v1.BotCreated bot_created = 33;
-     */
-    value: BotCreated;
-    case: "botCreated";
-  } | {
-    /**
-     * @generated from field: arbe.v1.BotChanged bot_changed = 34;
-     */
-    value: BotChanged;
-    case: "botChanged";
-  } | { case: undefined; value?: undefined };
-};
-
-/**
- * Describes the message arbe.v1.Entry.
- * Use `create(EntrySchema)` to create a new message.
- */
-export const EntrySchema: GenMessage<Entry> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 0);
+  fileDesc("ChNhcmJlL3YxL2VudHJ5LnByb3RvEgdhcmJlLnYxIjcKBURlbHRhEhAKCGVudHJ5X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxIMCgRkYXRhGAMgASgMInsKClNheVJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDGMgBEgwKBHRleHQYAyABKAkSDwoHbGl0ZXJhbBgEIAEoCBIaCghyZXBseV90bxgFIAEoCUIIukgFcgMYyAEiPwoLU2F5UmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5EhEKCXJlc3VsdF9pZBgCIAEoCSKIAQoNQXBwZW5kUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgMYyAESFQoEdHlwZRgDIAEoCUIHukgEcgIYZBIPCgdwYXlsb2FkGAQgASgJEhsKBGNoYXQYBSABKAsyDS5hcmJlLnYxLkNoYXQiLwoOQXBwZW5kUmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5IpQBCgtMaXN0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIWCgVhZnRlchgCIAEoA0IHukgEIgIoABIXCgZiZWZvcmUYAyABKANCB7pIBCICKAASDAoEbGFzdBgEIAEoCBIZCgVsaW1pdBgFIAEoBUIKukgHGgUY6AcoABINCgV0eXBlZBgGIAEoCCI9CgxMaXN0UmVzcG9uc2USHwoHZW50cmllcxgBIAMoCzIOLmFyYmUudjEuRW50cnkSDAoEdGFpbBgCIAEoAyJSCgtUYWlsUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIWCgVhZnRlchgCIAEoA0IHukgEIgIoABINCgV0eXBlZBgDIAEoCCKiAQoMVGFpbFJlc3BvbnNlEh8KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeUgAEh8KBWRlbHRhGAIgASgLMg4uYXJiZS52MS5EZWx0YUgAEiYKCWNhdWdodF91cBgDIAEoCzIRLmFyYmUudjEuQ2F1Z2h0VXBIABIfCgVhbGl2ZRgEIAEoCzIOLmFyYmUudjEuQWxpdmVIAEIHCgVldmVudCIXCghDYXVnaHRVcBILCgNzZXEYASABKAMiBwoFQWxpdmUy7AEKDEVudHJ5U2VydmljZRIwCgNTYXkSEy5hcmJlLnYxLlNheVJlcXVlc3QaFC5hcmJlLnYxLlNheVJlc3BvbnNlEjkKBkFwcGVuZBIWLmFyYmUudjEuQXBwZW5kUmVxdWVzdBoXLmFyYmUudjEuQXBwZW5kUmVzcG9uc2USOAoETGlzdBIULmFyYmUudjEuTGlzdFJlcXVlc3QaFS5hcmJlLnYxLkxpc3RSZXNwb25zZSIDkAIBEjUKBFRhaWwSFC5hcmJlLnYxLlRhaWxSZXF1ZXN0GhUuYXJiZS52MS5UYWlsUmVzcG9uc2UwAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_payload, file_buf_validate_validate]);
 
 /**
  * Delta is a piece of an unfinished entry: text as it streams, output of a running command. It is not part of the log;
@@ -266,7 +48,7 @@ export type Delta = Message<"arbe.v1.Delta"> & {
  * Use `create(DeltaSchema)` to create a new message.
  */
 export const DeltaSchema: GenMessage<Delta> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 1);
+  messageDesc(file_arbe_v1_entry, 0);
 
 /**
  * @generated from message arbe.v1.SayRequest
@@ -313,7 +95,7 @@ export type SayRequest = Message<"arbe.v1.SayRequest"> & {
  * Use `create(SayRequestSchema)` to create a new message.
  */
 export const SayRequestSchema: GenMessage<SayRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 2);
+  messageDesc(file_arbe_v1_entry, 1);
 
 /**
  * @generated from message arbe.v1.SayResponse
@@ -339,7 +121,7 @@ export type SayResponse = Message<"arbe.v1.SayResponse"> & {
  * Use `create(SayResponseSchema)` to create a new message.
  */
 export const SayResponseSchema: GenMessage<SayResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 3);
+  messageDesc(file_arbe_v1_entry, 2);
 
 /**
  * @generated from message arbe.v1.AppendRequest
@@ -384,7 +166,7 @@ export type AppendRequest = Message<"arbe.v1.AppendRequest"> & {
  * Use `create(AppendRequestSchema)` to create a new message.
  */
 export const AppendRequestSchema: GenMessage<AppendRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 4);
+  messageDesc(file_arbe_v1_entry, 3);
 
 /**
  * @generated from message arbe.v1.AppendResponse
@@ -403,7 +185,7 @@ export type AppendResponse = Message<"arbe.v1.AppendResponse"> & {
  * Use `create(AppendResponseSchema)` to create a new message.
  */
 export const AppendResponseSchema: GenMessage<AppendResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 5);
+  messageDesc(file_arbe_v1_entry, 4);
 
 /**
  * @generated from message arbe.v1.ListRequest
@@ -456,7 +238,7 @@ export type ListRequest = Message<"arbe.v1.ListRequest"> & {
  * Use `create(ListRequestSchema)` to create a new message.
  */
 export const ListRequestSchema: GenMessage<ListRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 6);
+  messageDesc(file_arbe_v1_entry, 5);
 
 /**
  * @generated from message arbe.v1.ListResponse
@@ -480,7 +262,7 @@ export type ListResponse = Message<"arbe.v1.ListResponse"> & {
  * Use `create(ListResponseSchema)` to create a new message.
  */
 export const ListResponseSchema: GenMessage<ListResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 7);
+  messageDesc(file_arbe_v1_entry, 6);
 
 /**
  * @generated from message arbe.v1.TailRequest
@@ -511,7 +293,7 @@ export type TailRequest = Message<"arbe.v1.TailRequest"> & {
  * Use `create(TailRequestSchema)` to create a new message.
  */
 export const TailRequestSchema: GenMessage<TailRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 8);
+  messageDesc(file_arbe_v1_entry, 7);
 
 /**
  * @generated from message arbe.v1.TailResponse
@@ -556,7 +338,7 @@ export type TailResponse = Message<"arbe.v1.TailResponse"> & {
  * Use `create(TailResponseSchema)` to create a new message.
  */
 export const TailResponseSchema: GenMessage<TailResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 9);
+  messageDesc(file_arbe_v1_entry, 8);
 
 /**
  * @generated from message arbe.v1.CaughtUp
@@ -575,7 +357,7 @@ export type CaughtUp = Message<"arbe.v1.CaughtUp"> & {
  * Use `create(CaughtUpSchema)` to create a new message.
  */
 export const CaughtUpSchema: GenMessage<CaughtUp> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 10);
+  messageDesc(file_arbe_v1_entry, 9);
 
 /**
  * @generated from message arbe.v1.Alive
@@ -588,7 +370,7 @@ export type Alive = Message<"arbe.v1.Alive"> & {
  * Use `create(AliveSchema)` to create a new message.
  */
 export const AliveSchema: GenMessage<Alive> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_entry, 11);
+  messageDesc(file_arbe_v1_entry, 10);
 
 /**
  * EntryService reads and writes the log of a thread.

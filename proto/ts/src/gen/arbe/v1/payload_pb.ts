@@ -4,15 +4,231 @@
 
 import type { GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
-import type { Value } from "@bufbuild/protobuf/wkt";
-import { file_google_protobuf_struct } from "@bufbuild/protobuf/wkt";
+import type { Timestamp, Value } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_struct, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import type { Message } from "@bufbuild/protobuf";
 
 /**
  * Describes the file arbe/v1/payload.proto.
  */
 export const file_arbe_v1_payload: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEiSgoEQ2hhdBIMCgR0ZXh0GAEgASgJEhAKCHJlcGx5X3RvGAIgASgJEiIKBHR1cm4YAyABKAsyFC5hcmJlLnYxLlR1cm5TdW1tYXJ5IokBCgdDb21tYW5kEg8KB2NvbW1hbmQYASABKAkSDAoEYXJndhgCIAMoCRISCgpzYW5kYm94X2lkGAMgASgJEhIKCnRpbWVvdXRfbXMYBCABKAMSFgoOZW52aXJvbm1lbnRfaWQYBSABKAkSEAoIc2VwYXJhdGUYBiABKAgSDQoFaW5wdXQYByABKAgiQAoOQ29tbWFuZFdhaXRpbmcSEgoKY29tbWFuZF9pZBgBIAEoCRILCgNmb3IYAiABKAkSDQoFbGltaXQYAyABKAUi9gIKDUNvbW1hbmRSZXN1bHQSEgoKY29tbWFuZF9pZBgBIAEoCRISCgpzYW5kYm94X2lkGAIgASgJEhEKCWV4aXRfY29kZRgDIAEoBRIOCgZvdXRwdXQYBCABKAkSEwoLb3V0cHV0X3RhaWwYBSABKAkSFAoMb3V0cHV0X2J5dGVzGAYgASgDEhEKCXRydW5jYXRlZBgHIAEoCBITCgthcnRpZmFjdF9pZBgIIAEoCRIWCg5hcnRpZmFjdF9ieXRlcxgJIAEoAxIVCg1hcnRpZmFjdF9wYXJ0GAogASgIEhEKCXJhd19ieXRlcxgLIAEoAxITCgtkdXJhdGlvbl9tcxgMIAEoAxIRCgl0aW1lZF9vdXQYDSABKAgSEQoJY2FuY2VsbGVkGA4gASgIEhUKDW91dF9vZl9tZW1vcnkYDyABKAgSDQoFZXJyb3IYECABKAkSFAoMY2FuY2VsbGVkX2J5GBEgASgJEg4KBnNpZ25hbBgSIAEoCSJBCg5TYW5kYm94UmVzdW1lZBISCgpzYW5kYm94X2lkGAEgASgJEhsKE3ByZXZpb3VzX3NhbmRib3hfaWQYAiABKAkiUgoTRW52aXJvbm1lbnRQcmVwYXJlZBISCgpzYW5kYm94X2lkGAEgASgJEicKBXN0ZXBzGAIgAygLMhguYXJiZS52MS5QcmVwYXJhdGlvblN0ZXAiVwoPUHJlcGFyYXRpb25TdGVwEgwKBG5hbWUYASABKAkSEQoJZXhpdF9jb2RlGAIgASgFEhMKC2R1cmF0aW9uX21zGAMgASgDEg4KBm91dHB1dBgEIAEoCSI5Cg1TdGF0dXNDaGFuZ2VkEgwKBGZyb20YASABKAkSCgoCdG8YAiABKAkSDgoGcmVhc29uGAMgASgJIigKBkZvcmtlZBIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIi4KDEhvdXNlQ3JlYXRlZBIQCghob3VzZV9pZBgBIAEoCRIMCgRuYW1lGAIgASgJIkQKB0ludml0ZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJKCg1JbnZpdGVSZXZva2VkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiYwoMTWVtYmVySm9pbmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEcm9sZRgDIAEoCRIRCglpbnZpdGVfaWQYBCABKAkSEgoKaW52aXRlZF9ieRgFIAEoCSI7Cg1NZW1iZXJSZW1vdmVkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSCgoCYnkYAyABKAkiUwoLUm9sZUNoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRmcm9tGAMgASgJEgoKAnRvGAQgASgJEgoKAmJ5GAUgASgJIqQBCgtUdXJuU3VtbWFyeRIPCgd0dXJuX2lkGAEgASgJEg8KB2Fuc3dlcnMYAiADKAkSDQoFbW9kZWwYAyABKAkSDQoFc3RlcHMYBCABKAUSEAoIY29tbWFuZHMYBSABKAUSIQoFdXNhZ2UYBiABKAsyEi5hcmJlLnYxLlR1cm5Vc2FnZRITCgtkdXJhdGlvbl9tcxgHIAEoAxILCgNjdXQYCCABKAgifgoJVHVyblVzYWdlEg0KBWlucHV0GAEgASgDEg4KBm91dHB1dBgCIAEoAxISCgpjYWNoZV9yZWFkGAMgASgDEhMKC2NhY2hlX3dyaXRlGAQgASgDEhMKC2Nvc3RfbWljcm9zGAUgASgDEhQKDGNvc3RfdW5rbm93bhgGIAEoCCJlCgtUdXJuU3RhcnRlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCRIRCglwb2xpY3lfaWQYBSABKAkiUgoLVHVyblN0ZWVyZWQSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIQCghlbnRyeV9pZBgDIAEoCRIOCgZyZWFzb24YBCABKAkiYwoLVHVybldhaXRpbmcSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSDwoHbWVzc2FnZRgEIAEoCRIQCghkZWxheV9tcxgFIAEoAyJYCglMaW1pdE5lYXISDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgVsaW1pdBgDIAEoCRIMCgR1c2VkGAQgASgBEgsKA21heBgFIAEoASK7AQoJVHVybkVuZGVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDwoHb3V0Y29tZRgEIAEoCRIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCRIMCgRuZXh0GAcgASgJEhIKCnN0b3BwZWRfYnkYCCABKAkSJQoHc3VtbWFyeRgJIAEoCzIULmFyYmUudjEuVHVyblN1bW1hcnkiZQoHU2tpcHBlZBIQCghhZ2VudF9pZBgBIAEoCRIQCghlbnRyeV9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSEwoLZXhwbGFuYXRpb24YBCABKAkSEQoJcG9saWN5X2lkGAUgASgJIpUCCgtQaUFzc2lzdGFudBIMCgRyb2xlGAEgASgJEg8KB2hhcm5lc3MYAiABKAkSDAoEdHVybhgDIAEoCRIhCgdjb250ZW50GAQgAygLMhAuYXJiZS52MS5QaUJsb2NrEgsKA2FwaRgFIAEoCRIQCghwcm92aWRlchgGIAEoCRINCgVtb2RlbBgHIAEoCRITCgtyZXNwb25zZV9pZBgIIAEoCRIfCgV1c2FnZRgJIAEoCzIQLmFyYmUudjEuUGlVc2FnZRITCgtzdG9wX3JlYXNvbhgKIAEoCRIVCg1lcnJvcl9tZXNzYWdlGAsgASgJEhEKCXRpbWVzdGFtcBgMIAEoAxITCgtkdXJhdGlvbl9tcxgNIAEoAyLBAQoMUGlUb29sUmVzdWx0EgwKBHJvbGUYASABKAkSDwoHaGFybmVzcxgCIAEoCRIMCgR0dXJuGAMgASgJEhQKDHRvb2xfY2FsbF9pZBgEIAEoCRIRCgl0b29sX25hbWUYBSABKAkSIQoHY29udGVudBgGIAMoCzIQLmFyYmUudjEuUGlCbG9jaxIQCghpc19lcnJvchgHIAEoCBIRCgl0aW1lc3RhbXAYCCABKAMSEwoLZHVyYXRpb25fbXMYCSABKAMi/gEKB1BpQmxvY2sSDAoEdHlwZRgBIAEoCRIMCgR0ZXh0GAIgASgJEhYKDnRleHRfc2lnbmF0dXJlGAMgASgJEhAKCHRoaW5raW5nGAQgASgJEhoKEnRoaW5raW5nX3NpZ25hdHVyZRgFIAEoCRIQCghyZWRhY3RlZBgGIAEoCBIKCgJpZBgHIAEoCRIMCgRuYW1lGAggASgJEikKCWFyZ3VtZW50cxgJIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIZChF0aG91Z2h0X3NpZ25hdHVyZRgKIAEoCRIMCgRkYXRhGAsgASgJEhEKCW1pbWVfdHlwZRgMIAEoCSKGAQoHUGlVc2FnZRINCgVpbnB1dBgBIAEoAxIOCgZvdXRwdXQYAiABKAMSEgoKY2FjaGVfcmVhZBgDIAEoAxITCgtjYWNoZV93cml0ZRgEIAEoAxIUCgx0b3RhbF90b2tlbnMYBSABKAMSHQoEY29zdBgGIAEoCzIPLmFyYmUudjEuUGlDb3N0InwKBlBpQ29zdBINCgVpbnB1dBgBIAEoARIOCgZvdXRwdXQYAiABKAESEgoKY2FjaGVfcmVhZBgDIAEoARITCgtjYWNoZV93cml0ZRgEIAEoARINCgV0b3RhbBgFIAEoARIbChN0b3RhbF9mcm9tX3Byb3ZpZGVyGAYgASgIIm0KDFBpQ29tcGFjdGlvbhIPCgdoYXJuZXNzGAEgASgJEgwKBHR1cm4YAiABKAkSDwoHc3VtbWFyeRgDIAEoCRIWCg5maXJzdF9rZXB0X3NlcRgEIAEoAxIVCg10b2tlbnNfYmVmb3JlGAUgASgDIkgKCkJvdENyZWF0ZWQSEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSCgoCYnkYBCABKAkiWQoKQm90Q2hhbmdlZBIQCghhZ2VudF9pZBgBIAEoCRIOCgZoYW5kbGUYAiABKAkSDAoEbmFtZRgDIAEoCRIPCgdjaGFuZ2VkGAQgAygJEgoKAmJ5GAUgASgJQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_google_protobuf_struct]);
+  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEijgoKBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSAASLAoMcGlfYXNzaXN0YW50GBggASgLMhQuYXJiZS52MS5QaUFzc2lzdGFudEgAEi8KDnBpX3Rvb2xfcmVzdWx0GBkgASgLMhUuYXJiZS52MS5QaVRvb2xSZXN1bHRIABIuCg1waV9jb21wYWN0aW9uGBogASgLMhUuYXJiZS52MS5QaUNvbXBhY3Rpb25IABIsCgx0dXJuX3N0YXJ0ZWQYGyABKAsyFC5hcmJlLnYxLlR1cm5TdGFydGVkSAASLAoMdHVybl9zdGVlcmVkGBwgASgLMhQuYXJiZS52MS5UdXJuU3RlZXJlZEgAEiwKDHR1cm5fd2FpdGluZxgdIAEoCzIULmFyYmUudjEuVHVybldhaXRpbmdIABIoCgpsaW1pdF9uZWFyGB4gASgLMhIuYXJiZS52MS5MaW1pdE5lYXJIABIoCgp0dXJuX2VuZGVkGB8gASgLMhIuYXJiZS52MS5UdXJuRW5kZWRIABIjCgdza2lwcGVkGCAgASgLMhAuYXJiZS52MS5Ta2lwcGVkSAASKgoLYm90X2NyZWF0ZWQYISABKAsyEy5hcmJlLnYxLkJvdENyZWF0ZWRIABIqCgtib3RfY2hhbmdlZBgiIAEoCzITLmFyYmUudjEuQm90Q2hhbmdlZEgAQgcKBXR5cGVkIkoKBENoYXQSDAoEdGV4dBgBIAEoCRIQCghyZXBseV90bxgCIAEoCRIiCgR0dXJuGAMgASgLMhQuYXJiZS52MS5UdXJuU3VtbWFyeSKJAQoHQ29tbWFuZBIPCgdjb21tYW5kGAEgASgJEgwKBGFyZ3YYAiADKAkSEgoKc2FuZGJveF9pZBgDIAEoCRISCgp0aW1lb3V0X21zGAQgASgDEhYKDmVudmlyb25tZW50X2lkGAUgASgJEhAKCHNlcGFyYXRlGAYgASgIEg0KBWlucHV0GAcgASgIIkAKDkNvbW1hbmRXYWl0aW5nEhIKCmNvbW1hbmRfaWQYASABKAkSCwoDZm9yGAIgASgJEg0KBWxpbWl0GAMgASgFIvYCCg1Db21tYW5kUmVzdWx0EhIKCmNvbW1hbmRfaWQYASABKAkSEgoKc2FuZGJveF9pZBgCIAEoCRIRCglleGl0X2NvZGUYAyABKAUSDgoGb3V0cHV0GAQgASgJEhMKC291dHB1dF90YWlsGAUgASgJEhQKDG91dHB1dF9ieXRlcxgGIAEoAxIRCgl0cnVuY2F0ZWQYByABKAgSEwoLYXJ0aWZhY3RfaWQYCCABKAkSFgoOYXJ0aWZhY3RfYnl0ZXMYCSABKAMSFQoNYXJ0aWZhY3RfcGFydBgKIAEoCBIRCglyYXdfYnl0ZXMYCyABKAMSEwoLZHVyYXRpb25fbXMYDCABKAMSEQoJdGltZWRfb3V0GA0gASgIEhEKCWNhbmNlbGxlZBgOIAEoCBIVCg1vdXRfb2ZfbWVtb3J5GA8gASgIEg0KBWVycm9yGBAgASgJEhQKDGNhbmNlbGxlZF9ieRgRIAEoCRIOCgZzaWduYWwYEiABKAkiQQoOU2FuZGJveFJlc3VtZWQSEgoKc2FuZGJveF9pZBgBIAEoCRIbChNwcmV2aW91c19zYW5kYm94X2lkGAIgASgJIlIKE0Vudmlyb25tZW50UHJlcGFyZWQSEgoKc2FuZGJveF9pZBgBIAEoCRInCgVzdGVwcxgCIAMoCzIYLmFyYmUudjEuUHJlcGFyYXRpb25TdGVwIlcKD1ByZXBhcmF0aW9uU3RlcBIMCgRuYW1lGAEgASgJEhEKCWV4aXRfY29kZRgCIAEoBRITCgtkdXJhdGlvbl9tcxgDIAEoAxIOCgZvdXRwdXQYBCABKAkiOQoNU3RhdHVzQ2hhbmdlZBIMCgRmcm9tGAEgASgJEgoKAnRvGAIgASgJEg4KBnJlYXNvbhgDIAEoCSIoCgZGb3JrZWQSEQoJdGhyZWFkX2lkGAEgASgJEgsKA3NlcRgCIAEoAyIuCgxIb3VzZUNyZWF0ZWQSEAoIaG91c2VfaWQYASABKAkSDAoEbmFtZRgCIAEoCSJECgdJbnZpdGVkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiSgoNSW52aXRlUmV2b2tlZBIRCglpbnZpdGVfaWQYASABKAkSDAoEcm9sZRgCIAEoCRIMCgRub3RlGAMgASgJEgoKAmJ5GAQgASgJImMKDE1lbWJlckpvaW5lZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBHJvbGUYAyABKAkSEQoJaW52aXRlX2lkGAQgASgJEhIKCmludml0ZWRfYnkYBSABKAkiOwoNTWVtYmVyUmVtb3ZlZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgoKAmJ5GAMgASgJIlMKC1JvbGVDaGFuZ2VkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEZnJvbRgDIAEoCRIKCgJ0bxgEIAEoCRIKCgJieRgFIAEoCSKkAQoLVHVyblN1bW1hcnkSDwoHdHVybl9pZBgBIAEoCRIPCgdhbnN3ZXJzGAIgAygJEg0KBW1vZGVsGAMgASgJEg0KBXN0ZXBzGAQgASgFEhAKCGNvbW1hbmRzGAUgASgFEiEKBXVzYWdlGAYgASgLMhIuYXJiZS52MS5UdXJuVXNhZ2USEwoLZHVyYXRpb25fbXMYByABKAMSCwoDY3V0GAggASgIIn4KCVR1cm5Vc2FnZRINCgVpbnB1dBgBIAEoAxIOCgZvdXRwdXQYAiABKAMSEgoKY2FjaGVfcmVhZBgDIAEoAxITCgtjYWNoZV93cml0ZRgEIAEoAxITCgtjb3N0X21pY3JvcxgFIAEoAxIUCgxjb3N0X3Vua25vd24YBiABKAgiZQoLVHVyblN0YXJ0ZWQSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIQCghlbnRyeV9pZBgDIAEoCRIOCgZyZWFzb24YBCABKAkSEQoJcG9saWN5X2lkGAUgASgJIlIKC1R1cm5TdGVlcmVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDgoGcmVhc29uGAQgASgJImMKC1R1cm5XYWl0aW5nEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJEg8KB21lc3NhZ2UYBCABKAkSEAoIZGVsYXlfbXMYBSABKAMiWAoJTGltaXROZWFyEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDQoFbGltaXQYAyABKAkSDAoEdXNlZBgEIAEoARILCgNtYXgYBSABKAEiuwEKCVR1cm5FbmRlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg8KB291dGNvbWUYBCABKAkSDgoGcmVhc29uGAUgASgJEg8KB21lc3NhZ2UYBiABKAkSDAoEbmV4dBgHIAEoCRISCgpzdG9wcGVkX2J5GAggASgJEiUKB3N1bW1hcnkYCSABKAsyFC5hcmJlLnYxLlR1cm5TdW1tYXJ5ImUKB1NraXBwZWQSEAoIYWdlbnRfaWQYASABKAkSEAoIZW50cnlfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJEhMKC2V4cGxhbmF0aW9uGAQgASgJEhEKCXBvbGljeV9pZBgFIAEoCSKVAgoLUGlBc3Npc3RhbnQSDAoEcm9sZRgBIAEoCRIPCgdoYXJuZXNzGAIgASgJEgwKBHR1cm4YAyABKAkSIQoHY29udGVudBgEIAMoCzIQLmFyYmUudjEuUGlCbG9jaxILCgNhcGkYBSABKAkSEAoIcHJvdmlkZXIYBiABKAkSDQoFbW9kZWwYByABKAkSEwoLcmVzcG9uc2VfaWQYCCABKAkSHwoFdXNhZ2UYCSABKAsyEC5hcmJlLnYxLlBpVXNhZ2USEwoLc3RvcF9yZWFzb24YCiABKAkSFQoNZXJyb3JfbWVzc2FnZRgLIAEoCRIRCgl0aW1lc3RhbXAYDCABKAMSEwoLZHVyYXRpb25fbXMYDSABKAMiwQEKDFBpVG9vbFJlc3VsdBIMCgRyb2xlGAEgASgJEg8KB2hhcm5lc3MYAiABKAkSDAoEdHVybhgDIAEoCRIUCgx0b29sX2NhbGxfaWQYBCABKAkSEQoJdG9vbF9uYW1lGAUgASgJEiEKB2NvbnRlbnQYBiADKAsyEC5hcmJlLnYxLlBpQmxvY2sSEAoIaXNfZXJyb3IYByABKAgSEQoJdGltZXN0YW1wGAggASgDEhMKC2R1cmF0aW9uX21zGAkgASgDIv4BCgdQaUJsb2NrEgwKBHR5cGUYASABKAkSDAoEdGV4dBgCIAEoCRIWCg50ZXh0X3NpZ25hdHVyZRgDIAEoCRIQCgh0aGlua2luZxgEIAEoCRIaChJ0aGlua2luZ19zaWduYXR1cmUYBSABKAkSEAoIcmVkYWN0ZWQYBiABKAgSCgoCaWQYByABKAkSDAoEbmFtZRgIIAEoCRIpCglhcmd1bWVudHMYCSABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSGQoRdGhvdWdodF9zaWduYXR1cmUYCiABKAkSDAoEZGF0YRgLIAEoCRIRCgltaW1lX3R5cGUYDCABKAkihgEKB1BpVXNhZ2USDQoFaW5wdXQYASABKAMSDgoGb3V0cHV0GAIgASgDEhIKCmNhY2hlX3JlYWQYAyABKAMSEwoLY2FjaGVfd3JpdGUYBCABKAMSFAoMdG90YWxfdG9rZW5zGAUgASgDEh0KBGNvc3QYBiABKAsyDy5hcmJlLnYxLlBpQ29zdCJ8CgZQaUNvc3QSDQoFaW5wdXQYASABKAESDgoGb3V0cHV0GAIgASgBEhIKCmNhY2hlX3JlYWQYAyABKAESEwoLY2FjaGVfd3JpdGUYBCABKAESDQoFdG90YWwYBSABKAESGwoTdG90YWxfZnJvbV9wcm92aWRlchgGIAEoCCJtCgxQaUNvbXBhY3Rpb24SDwoHaGFybmVzcxgBIAEoCRIMCgR0dXJuGAIgASgJEg8KB3N1bW1hcnkYAyABKAkSFgoOZmlyc3Rfa2VwdF9zZXEYBCABKAMSFQoNdG9rZW5zX2JlZm9yZRgFIAEoAyJICgpCb3RDcmVhdGVkEhAKCGFnZW50X2lkGAEgASgJEg4KBmhhbmRsZRgCIAEoCRIMCgRuYW1lGAMgASgJEgoKAmJ5GAQgASgJIlkKCkJvdENoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHY2hhbmdlZBgEIAMoCRIKCgJieRgFIAEoCUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
+
+/**
+ * Entry is one entry of a log. It never changes.
+ *
+ * @generated from message arbe.v1.Entry
+ */
+export type Entry = Message<"arbe.v1.Entry"> & {
+  /**
+   * @generated from field: int64 seq = 1;
+   */
+  seq: bigint;
+
+  /**
+   * The id that its writer gave it, unique in its stream.
+   *
+   * @generated from field: string id = 2;
+   */
+  id: string;
+
+  /**
+   * @generated from field: string stream_id = 3;
+   */
+  streamId: string;
+
+  /**
+   * Who wrote it; empty for arbe itself.
+   *
+   * @generated from field: string author_agent_id = 4;
+   */
+  authorAgentId: string;
+
+  /**
+   * Its kind: "chat", "command", "signal.thread.status_changed", … The set is open: show kinds that you do not know,
+   * and never fail on them.
+   *
+   * @generated from field: string type = 5;
+   */
+  type: string;
+
+  /**
+   * JSON text, exactly as it was written.
+   *
+   * @generated from field: string payload = 6;
+   */
+  payload: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp ts = 7;
+   */
+  ts?: Timestamp | undefined;
+
+  /**
+   * The payload as a message of its type. It is set when typed entries were requested, and the server knows the
+   * type and can read the payload. The JSON text is there in any case.
+   *
+   * @generated from oneof arbe.v1.Entry.typed
+   */
+  typed: {
+    /**
+     * @generated from field: arbe.v1.Chat chat = 10;
+     */
+    value: Chat;
+    case: "chat";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Command command = 11;
+     */
+    value: Command;
+    case: "command";
+  } | {
+    /**
+     * @generated from field: arbe.v1.CommandResult command_result = 12;
+     */
+    value: CommandResult;
+    case: "commandResult";
+  } | {
+    /**
+     * @generated from field: arbe.v1.CommandWaiting command_waiting = 13;
+     */
+    value: CommandWaiting;
+    case: "commandWaiting";
+  } | {
+    /**
+     * @generated from field: arbe.v1.SandboxResumed sandbox_resumed = 14;
+     */
+    value: SandboxResumed;
+    case: "sandboxResumed";
+  } | {
+    /**
+     * @generated from field: arbe.v1.StatusChanged status_changed = 15;
+     */
+    value: StatusChanged;
+    case: "statusChanged";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Forked forked = 16;
+     */
+    value: Forked;
+    case: "forked";
+  } | {
+    /**
+     * @generated from field: arbe.v1.HouseCreated house_created = 17;
+     */
+    value: HouseCreated;
+    case: "houseCreated";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Invited invited = 18;
+     */
+    value: Invited;
+    case: "invited";
+  } | {
+    /**
+     * @generated from field: arbe.v1.InviteRevoked invite_revoked = 19;
+     */
+    value: InviteRevoked;
+    case: "inviteRevoked";
+  } | {
+    /**
+     * @generated from field: arbe.v1.MemberJoined member_joined = 20;
+     */
+    value: MemberJoined;
+    case: "memberJoined";
+  } | {
+    /**
+     * @generated from field: arbe.v1.MemberRemoved member_removed = 21;
+     */
+    value: MemberRemoved;
+    case: "memberRemoved";
+  } | {
+    /**
+     * @generated from field: arbe.v1.RoleChanged role_changed = 22;
+     */
+    value: RoleChanged;
+    case: "roleChanged";
+  } | {
+    /**
+     * @generated from field: arbe.v1.EnvironmentPrepared environment_prepared = 23;
+     */
+    value: EnvironmentPrepared;
+    case: "environmentPrepared";
+  } | {
+    /**
+     * @generated from field: arbe.v1.PiAssistant pi_assistant = 24;
+     */
+    value: PiAssistant;
+    case: "piAssistant";
+  } | {
+    /**
+     * @generated from field: arbe.v1.PiToolResult pi_tool_result = 25;
+     */
+    value: PiToolResult;
+    case: "piToolResult";
+  } | {
+    /**
+     * @generated from field: arbe.v1.PiCompaction pi_compaction = 26;
+     */
+    value: PiCompaction;
+    case: "piCompaction";
+  } | {
+    /**
+     * @generated from field: arbe.v1.TurnStarted turn_started = 27;
+     */
+    value: TurnStarted;
+    case: "turnStarted";
+  } | {
+    /**
+     * @generated from field: arbe.v1.TurnSteered turn_steered = 28;
+     */
+    value: TurnSteered;
+    case: "turnSteered";
+  } | {
+    /**
+     * @generated from field: arbe.v1.TurnWaiting turn_waiting = 29;
+     */
+    value: TurnWaiting;
+    case: "turnWaiting";
+  } | {
+    /**
+     * @generated from field: arbe.v1.LimitNear limit_near = 30;
+     */
+    value: LimitNear;
+    case: "limitNear";
+  } | {
+    /**
+     * @generated from field: arbe.v1.TurnEnded turn_ended = 31;
+     */
+    value: TurnEnded;
+    case: "turnEnded";
+  } | {
+    /**
+     * @generated from field: arbe.v1.Skipped skipped = 32;
+     */
+    value: Skipped;
+    case: "skipped";
+  } | {
+    /**
+     * @generated from field: arbe.v1.BotCreated bot_created = 33;
+     */
+    value: BotCreated;
+    case: "botCreated";
+  } | {
+    /**
+     * @generated from field: arbe.v1.BotChanged bot_changed = 34;
+     */
+    value: BotChanged;
+    case: "botChanged";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message arbe.v1.Entry.
+ * Use `create(EntrySchema)` to create a new message.
+ */
+export const EntrySchema: GenMessage<Entry> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 0);
 
 /**
  * Chat is what somebody said: "chat".
@@ -47,7 +263,7 @@ export type Chat = Message<"arbe.v1.Chat"> & {
  * Use `create(ChatSchema)` to create a new message.
  */
 export const ChatSchema: GenMessage<Chat> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 0);
+  messageDesc(file_arbe_v1_payload, 1);
 
 /**
  * Command is a command that somebody requested: "command". It has a line for the shell or an argv.
@@ -104,7 +320,7 @@ export type Command = Message<"arbe.v1.Command"> & {
  * Use `create(CommandSchema)` to create a new message.
  */
 export const CommandSchema: GenMessage<Command> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 1);
+  messageDesc(file_arbe_v1_payload, 2);
 
 /**
  * CommandWaiting says that a command waits: "signal.dispatch.command_waiting".
@@ -137,7 +353,7 @@ export type CommandWaiting = Message<"arbe.v1.CommandWaiting"> & {
  * Use `create(CommandWaitingSchema)` to create a new message.
  */
 export const CommandWaitingSchema: GenMessage<CommandWaiting> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 2);
+  messageDesc(file_arbe_v1_payload, 3);
 
 /**
  * CommandResult is how a command ended: "command_result".
@@ -259,7 +475,7 @@ export type CommandResult = Message<"arbe.v1.CommandResult"> & {
  * Use `create(CommandResultSchema)` to create a new message.
  */
 export const CommandResultSchema: GenMessage<CommandResult> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 3);
+  messageDesc(file_arbe_v1_payload, 4);
 
 /**
  * SandboxResumed says that a thread continues in another sandbox: "sandbox_resumed".
@@ -283,7 +499,7 @@ export type SandboxResumed = Message<"arbe.v1.SandboxResumed"> & {
  * Use `create(SandboxResumedSchema)` to create a new message.
  */
 export const SandboxResumedSchema: GenMessage<SandboxResumed> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 4);
+  messageDesc(file_arbe_v1_payload, 5);
 
 /**
  * EnvironmentPrepared says how a sandbox was set up: "signal.environment.prepared".
@@ -307,7 +523,7 @@ export type EnvironmentPrepared = Message<"arbe.v1.EnvironmentPrepared"> & {
  * Use `create(EnvironmentPreparedSchema)` to create a new message.
  */
 export const EnvironmentPreparedSchema: GenMessage<EnvironmentPrepared> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 5);
+  messageDesc(file_arbe_v1_payload, 6);
 
 /**
  * PreparationStep is one step of setting a sandbox up.
@@ -341,7 +557,7 @@ export type PreparationStep = Message<"arbe.v1.PreparationStep"> & {
  * Use `create(PreparationStepSchema)` to create a new message.
  */
 export const PreparationStepSchema: GenMessage<PreparationStep> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 6);
+  messageDesc(file_arbe_v1_payload, 7);
 
 /**
  * StatusChanged says that a thread's status changed: "signal.thread.status_changed".
@@ -370,7 +586,7 @@ export type StatusChanged = Message<"arbe.v1.StatusChanged"> & {
  * Use `create(StatusChangedSchema)` to create a new message.
  */
 export const StatusChangedSchema: GenMessage<StatusChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 7);
+  messageDesc(file_arbe_v1_payload, 8);
 
 /**
  * Forked says where a thread was forked from: "signal.thread.forked".
@@ -396,7 +612,7 @@ export type Forked = Message<"arbe.v1.Forked"> & {
  * Use `create(ForkedSchema)` to create a new message.
  */
 export const ForkedSchema: GenMessage<Forked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 8);
+  messageDesc(file_arbe_v1_payload, 9);
 
 /**
  * HouseCreated says that a house was created: "signal.house.created".
@@ -420,7 +636,7 @@ export type HouseCreated = Message<"arbe.v1.HouseCreated"> & {
  * Use `create(HouseCreatedSchema)` to create a new message.
  */
 export const HouseCreatedSchema: GenMessage<HouseCreated> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 9);
+  messageDesc(file_arbe_v1_payload, 10);
 
 /**
  * Invited says that an owner created an invite: "signal.house.invited".
@@ -458,7 +674,7 @@ export type Invited = Message<"arbe.v1.Invited"> & {
  * Use `create(InvitedSchema)` to create a new message.
  */
 export const InvitedSchema: GenMessage<Invited> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 10);
+  messageDesc(file_arbe_v1_payload, 11);
 
 /**
  * InviteRevoked says that an owner ended an invite before it was used: "signal.house.invite_revoked".
@@ -492,7 +708,7 @@ export type InviteRevoked = Message<"arbe.v1.InviteRevoked"> & {
  * Use `create(InviteRevokedSchema)` to create a new message.
  */
 export const InviteRevokedSchema: GenMessage<InviteRevoked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 11);
+  messageDesc(file_arbe_v1_payload, 12);
 
 /**
  * MemberJoined says that a person joined a house: "signal.house.member_joined".
@@ -533,7 +749,7 @@ export type MemberJoined = Message<"arbe.v1.MemberJoined"> & {
  * Use `create(MemberJoinedSchema)` to create a new message.
  */
 export const MemberJoinedSchema: GenMessage<MemberJoined> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 12);
+  messageDesc(file_arbe_v1_payload, 13);
 
 /**
  * MemberRemoved says that a person or a bot is no longer in a house: "signal.house.member_removed".
@@ -564,7 +780,7 @@ export type MemberRemoved = Message<"arbe.v1.MemberRemoved"> & {
  * Use `create(MemberRemovedSchema)` to create a new message.
  */
 export const MemberRemovedSchema: GenMessage<MemberRemoved> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 13);
+  messageDesc(file_arbe_v1_payload, 14);
 
 /**
  * RoleChanged says that a person has another role in a house: "signal.house.role_changed".
@@ -605,7 +821,7 @@ export type RoleChanged = Message<"arbe.v1.RoleChanged"> & {
  * Use `create(RoleChangedSchema)` to create a new message.
  */
 export const RoleChangedSchema: GenMessage<RoleChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 14);
+  messageDesc(file_arbe_v1_payload, 15);
 
 /**
  * TurnSummary is what a bot's turn did and used.
@@ -667,7 +883,7 @@ export type TurnSummary = Message<"arbe.v1.TurnSummary"> & {
  * Use `create(TurnSummarySchema)` to create a new message.
  */
 export const TurnSummarySchema: GenMessage<TurnSummary> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 15);
+  messageDesc(file_arbe_v1_payload, 16);
 
 /**
  * TurnUsage is what the model calls of a turn used.
@@ -717,7 +933,7 @@ export type TurnUsage = Message<"arbe.v1.TurnUsage"> & {
  * Use `create(TurnUsageSchema)` to create a new message.
  */
 export const TurnUsageSchema: GenMessage<TurnUsage> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 16);
+  messageDesc(file_arbe_v1_payload, 17);
 
 /**
  * TurnStarted says that a bot began a turn, and why: "signal.dispatch.turn_started".
@@ -764,7 +980,7 @@ export type TurnStarted = Message<"arbe.v1.TurnStarted"> & {
  * Use `create(TurnStartedSchema)` to create a new message.
  */
 export const TurnStartedSchema: GenMessage<TurnStarted> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 17);
+  messageDesc(file_arbe_v1_payload, 18);
 
 /**
  * TurnSteered says that an entry was passed to a running turn: "signal.dispatch.turn_steered".
@@ -798,7 +1014,7 @@ export type TurnSteered = Message<"arbe.v1.TurnSteered"> & {
  * Use `create(TurnSteeredSchema)` to create a new message.
  */
 export const TurnSteeredSchema: GenMessage<TurnSteered> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 18);
+  messageDesc(file_arbe_v1_payload, 19);
 
 /**
  * TurnWaiting says that a turn waits for its model's provider: "signal.dispatch.turn_waiting".
@@ -839,7 +1055,7 @@ export type TurnWaiting = Message<"arbe.v1.TurnWaiting"> & {
  * Use `create(TurnWaitingSchema)` to create a new message.
  */
 export const TurnWaitingSchema: GenMessage<TurnWaiting> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 19);
+  messageDesc(file_arbe_v1_payload, 20);
 
 /**
  * LimitNear says that a turn has used most of one of its limits: "signal.dispatch.limit_near".
@@ -880,7 +1096,7 @@ export type LimitNear = Message<"arbe.v1.LimitNear"> & {
  * Use `create(LimitNearSchema)` to create a new message.
  */
 export const LimitNearSchema: GenMessage<LimitNear> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 20);
+  messageDesc(file_arbe_v1_payload, 21);
 
 /**
  * TurnEnded says that a turn ended without an answer: "signal.dispatch.turn_ended".
@@ -947,7 +1163,7 @@ export type TurnEnded = Message<"arbe.v1.TurnEnded"> & {
  * Use `create(TurnEndedSchema)` to create a new message.
  */
 export const TurnEndedSchema: GenMessage<TurnEnded> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 21);
+  messageDesc(file_arbe_v1_payload, 22);
 
 /**
  * Skipped says that a bot did not answer an entry although one of its policies matched: "signal.dispatch.skipped".
@@ -988,7 +1204,7 @@ export type Skipped = Message<"arbe.v1.Skipped"> & {
  * Use `create(SkippedSchema)` to create a new message.
  */
 export const SkippedSchema: GenMessage<Skipped> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 22);
+  messageDesc(file_arbe_v1_payload, 23);
 
 /**
  * PiAssistant is one step of a bot or a coding agent, in the shape of pi's sessions: "pi.assistant". Its JSON has the
@@ -1072,7 +1288,7 @@ export type PiAssistant = Message<"arbe.v1.PiAssistant"> & {
  * Use `create(PiAssistantSchema)` to create a new message.
  */
 export const PiAssistantSchema: GenMessage<PiAssistant> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 23);
+  messageDesc(file_arbe_v1_payload, 24);
 
 /**
  * PiToolResult is the result of one tool call: "pi.tool_result".
@@ -1131,7 +1347,7 @@ export type PiToolResult = Message<"arbe.v1.PiToolResult"> & {
  * Use `create(PiToolResultSchema)` to create a new message.
  */
 export const PiToolResultSchema: GenMessage<PiToolResult> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 24);
+  messageDesc(file_arbe_v1_payload, 25);
 
 /**
  * PiBlock is one part of a message. Its type says which fields it has.
@@ -1211,7 +1427,7 @@ export type PiBlock = Message<"arbe.v1.PiBlock"> & {
  * Use `create(PiBlockSchema)` to create a new message.
  */
 export const PiBlockSchema: GenMessage<PiBlock> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 25);
+  messageDesc(file_arbe_v1_payload, 26);
 
 /**
  * PiUsage counts the tokens of one call.
@@ -1257,7 +1473,7 @@ export type PiUsage = Message<"arbe.v1.PiUsage"> & {
  * Use `create(PiUsageSchema)` to create a new message.
  */
 export const PiUsageSchema: GenMessage<PiUsage> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 26);
+  messageDesc(file_arbe_v1_payload, 27);
 
 /**
  * PiCost is what tokens cost, in US dollars.
@@ -1301,7 +1517,7 @@ export type PiCost = Message<"arbe.v1.PiCost"> & {
  * Use `create(PiCostSchema)` to create a new message.
  */
 export const PiCostSchema: GenMessage<PiCost> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 27);
+  messageDesc(file_arbe_v1_payload, 28);
 
 /**
  * PiCompaction is a summary of the older part of a transcript: "pi.compaction".
@@ -1342,7 +1558,7 @@ export type PiCompaction = Message<"arbe.v1.PiCompaction"> & {
  * Use `create(PiCompactionSchema)` to create a new message.
  */
 export const PiCompactionSchema: GenMessage<PiCompaction> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 28);
+  messageDesc(file_arbe_v1_payload, 29);
 
 /**
  * BotCreated says that a bot was created: "signal.house.bot_created".
@@ -1380,7 +1596,7 @@ export type BotCreated = Message<"arbe.v1.BotCreated"> & {
  * Use `create(BotCreatedSchema)` to create a new message.
  */
 export const BotCreatedSchema: GenMessage<BotCreated> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 29);
+  messageDesc(file_arbe_v1_payload, 30);
 
 /**
  * BotChanged says that a bot or what wakes it was changed: "signal.house.bot_changed".
@@ -1423,5 +1639,5 @@ export type BotChanged = Message<"arbe.v1.BotChanged"> & {
  * Use `create(BotChangedSchema)` to create a new message.
  */
 export const BotChangedSchema: GenMessage<BotChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 30);
+  messageDesc(file_arbe_v1_payload, 31);
 
