@@ -66,3 +66,18 @@ grant select, insert, update on turns to arbe_app;
 alter table model_calls enable row level security;
 create policy tenant on model_calls to arbe_app using (house_id = current_house());
 grant select, insert on model_calls to arbe_app;
+
+-- A decision about new entries needs to know which bots the house has, and whether the thread is a direct message to one.
+drop function undecided(bigint[]);
+create function undecided(p_streams bigint[])
+  returns table (stream_id bigint, house_id text, thread_id text, decided bigint, tail bigint, direct text, roster bigint)
+  language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select d.stream_id, d.house_id, d.thread_id, d.decided, t.tail, th.parent_agent_id::text, h.roster
+    from public.decisions d
+      join public.threads th on th.id = d.thread_id
+      join public.houses h on h.id = d.house_id,
+      lateral (select coalesce(max(e.seq), 0) as tail from public.entries e where e.stream_id = d.stream_id) t
+    where d.stream_id = any (p_streams) and t.tail > d.decided
+$$;
+revoke execute on function undecided from public;
+grant execute on function undecided to arbe_app;

@@ -1,7 +1,8 @@
 -- Owner: internal/dispatch.
 
 -- name: Undecided :many
-select stream_id::bigint as stream_id, house_id::text as house_id, thread_id::text as thread_id, decided::bigint as decided, tail::bigint as tail
+select stream_id::bigint as stream_id, house_id::text as house_id, thread_id::text as thread_id, decided::bigint as decided, tail::bigint as tail,
+  coalesce(direct, '')::text as direct, roster::bigint as roster
 from undecided(@streams::bigint[]);
 
 -- name: UndecidedAfter :many

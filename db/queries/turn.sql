@@ -66,7 +66,7 @@ select * from turns where house_id = @house_id and thread_id = @thread_id and en
 -- name: LastTurns :many
 -- The state of each bot in a thread: whether it has an active turn, and when its last turn began.
 select agent_id, bool_or(ended_at is null and status <> 'delayed')::bool as active, bool_or(status = 'delayed')::bool as delayed,
-  max(created_at)::timestamptz as last
+  max(coalesce(ended_at, created_at))::timestamptz as last
 from turns where house_id = @house_id and thread_id = @thread_id and (ended_at is null or created_at > now() - interval '1 day')
 group by agent_id;
 

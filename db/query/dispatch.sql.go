@@ -142,7 +142,8 @@ func (q *Queries) ServerQuestion(ctx context.Context, db DBTX, id string) ([]byt
 
 const undecided = `-- name: Undecided :many
 
-select stream_id::bigint as stream_id, house_id::text as house_id, thread_id::text as thread_id, decided::bigint as decided, tail::bigint as tail
+select stream_id::bigint as stream_id, house_id::text as house_id, thread_id::text as thread_id, decided::bigint as decided, tail::bigint as tail,
+  coalesce(direct, '')::text as direct, roster::bigint as roster
 from undecided($1::bigint[])
 `
 
@@ -152,6 +153,8 @@ type UndecidedRow struct {
 	ThreadID string
 	Decided  int64
 	Tail     int64
+	Direct   string
+	Roster   int64
 }
 
 // Owner: internal/dispatch.
@@ -170,6 +173,8 @@ func (q *Queries) Undecided(ctx context.Context, db DBTX, streams []int64) ([]Un
 			&i.ThreadID,
 			&i.Decided,
 			&i.Tail,
+			&i.Direct,
+			&i.Roster,
 		); err != nil {
 			return nil, err
 		}

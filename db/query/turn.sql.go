@@ -291,7 +291,7 @@ func (q *Queries) InsertTurn(ctx context.Context, db DBTX, arg InsertTurnParams)
 
 const lastTurns = `-- name: LastTurns :many
 select agent_id, bool_or(ended_at is null and status <> 'delayed')::bool as active, bool_or(status = 'delayed')::bool as delayed,
-  max(created_at)::timestamptz as last
+  max(coalesce(ended_at, created_at))::timestamptz as last
 from turns where house_id = $1 and thread_id = $2 and (ended_at is null or created_at > now() - interval '1 day')
 group by agent_id
 `

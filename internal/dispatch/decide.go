@@ -40,8 +40,10 @@ const (
 // News are the new entries of a thread, in the order of the log.
 type News struct {
 	House, Thread string
-	// Log is the thread's log.
-	Log     stream.Ref
+	// Direct is the agent to whom the thread is a direct message; empty if it is none.
+	Direct string
+	// Roster is the version of the house's bots.
+	Roster  int64
 	Entries []entry.Entry
 }
 
@@ -50,13 +52,17 @@ type News struct {
 // by another server. If it fails, it is called again a second later, without delaying other threads.
 type Selector func(context.Context, News) (Work, error)
 
-// Work does, in the transaction that records the decision, what new entries ask for, and returns the jobs and turns to
-// queue in it. Of all results of a [Selector] for an entry exactly one is committed. Decisions about a thread are made
-// one after the other.
-type Work func(context.Context, pgx.Tx) ([]river.InsertManyParams, []TurnRequest, error)
+// Work finds out, in the transaction that records the decision, what new entries ask for. Of all results of a [Selector]
+// for an entry exactly one is committed. Decisions about a thread are made one after the other.
+type Work func(context.Context, pgx.Tx) (Outcome, error)
 
-// TurnRequest asks for a turn of a bot.
-type TurnRequest = turn.Request
+// Outcome is what new entries ask for.
+type Outcome struct {
+	Jobs  []river.InsertManyParams
+	Turns []turn.Request
+	// Notes are entries for the thread's log.
+	Notes []entry.Draft
+}
 
 var queries = query.New()
 
@@ -74,7 +80,7 @@ type decider struct {
 	logger *slog.Logger
 	choose Selector
 	// requestTurn is [Dispatcher.requestTurnTx].
-	requestTurn func(context.Context, pgx.Tx, stream.Ref, TurnRequest) (string, error)
+	requestTurn func(context.Context, pgx.Tx, stream.Ref, turn.Request) (string, error)
 	// key is the server's liveness lock.
 	key int64
 
@@ -276,7 +282,7 @@ func (c *decider) round(ctx context.Context) {
 		m := move{row.StreamID, row.HouseID, row.Decided, row.Tail}
 		var work Work
 		if err = nil; c.choose != nil {
-			work, err = c.selected(ctx, refs[row.StreamID], row.ThreadID, &m)
+			work, err = c.selected(ctx, refs[row.StreamID], row, &m)
 		}
 		if err == nil && work != nil {
 			err = c.commit(ctx, refs[row.StreamID], m, work)
@@ -307,7 +313,7 @@ func (c *decider) round(ctx context.Context) {
 }
 
 // selected returns the work that the entries after a cursor ask for, and how far it looked.
-func (c *decider) selected(ctx context.Context, ref stream.Ref, thread string, m *move) (Work, error) {
+func (c *decider) selected(ctx context.Context, ref stream.Ref, row query.UndecidedRow, m *move) (Work, error) {
 	entries, _, err := c.log.Read(ctx, ref, stream.Range{After: m.behind, Before: m.upto + 1, Limit: decideEntries})
 	if err != nil {
 		return nil, err
@@ -316,7 +322,7 @@ func (c *decider) selected(ctx context.Context, ref stream.Ref, thread string, m
 		return nil, fmt.Errorf("the log %s has no entry after %d", ref.Name, m.behind)
 	}
 	m.upto = entries[len(entries)-1].Seq
-	return c.choose(ctx, News{House: m.house, Thread: thread, Log: ref, Entries: entries})
+	return c.choose(ctx, News{House: m.house, Thread: row.ThreadID, Direct: row.Direct, Roster: row.Roster, Entries: entries})
 }
 
 // errOvertaken reports that another server moved a cursor first, or that its thread was deleted.
@@ -333,14 +339,17 @@ func (c *decider) commit(ctx context.Context, log stream.Ref, m move, work Work)
 		case moved == 0:
 			return errOvertaken
 		}
-		jobs, turns, err := work(ctx, tx)
-		for _, t := range turns {
+		asks, err := work(ctx, tx)
+		for _, t := range asks.Turns {
 			if err == nil {
 				_, err = c.requestTurn(ctx, tx, log, t)
 			}
 		}
-		if err == nil && len(jobs) > 0 {
-			_, err = c.queue.InsertManyTx(ctx, tx, jobs)
+		if err == nil && len(asks.Notes) > 0 {
+			_, err = c.log.AppendTx(ctx, tx, log, asks.Notes...)
+		}
+		if err == nil && len(asks.Jobs) > 0 {
+			_, err = c.queue.InsertManyTx(ctx, tx, asks.Jobs)
 		}
 		return err
 	})

@@ -18,7 +18,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/dispatch"
@@ -30,11 +29,11 @@ import (
 
 // oneForEach is a selector of which every entry asks for one job, named after the entry.
 func oneForEach(_ context.Context, n dispatch.News) (dispatch.Work, error) {
-	return func(context.Context, pgx.Tx) (jobs []river.InsertManyParams, _ []dispatch.TurnRequest, err error) {
+	return func(context.Context, pgx.Tx) (asks dispatch.Outcome, err error) {
 		for _, e := range n.Entries {
-			jobs = append(jobs, dispatch.NobodysJob(n.Thread+" "+e.ID))
+			asks.Jobs = append(asks.Jobs, dispatch.NobodysJob(n.Thread+" "+e.ID))
 		}
-		return jobs, nil, nil
+		return asks, nil
 	}, nil
 }
 

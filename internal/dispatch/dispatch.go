@@ -95,7 +95,9 @@ type Config struct {
 	// Bots is what the turns of bots need. DB, Log, Logger, Tools and Queue are set by the dispatcher. It may be zero if
 	// no turns are requested.
 	Bots turn.Config
-	// Select returns the work that new entries ask for. Defaults to nil: none.
+	// Rosters returns the bots of houses, whose policies decide which chats begin turns. Defaults to nil: none does.
+	Rosters Rosters
+	// Select returns the work that new entries ask for. Defaults to the turns of bots, if there are Rosters.
 	Select Selector
 
 	// EndCommands makes [Dispatcher.Stop] end running commands. By default, those that can outlive this server are left
@@ -159,6 +161,9 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	bots := c.Bots
 	bots.DB, bots.Log, bots.Logger, bots.Tools, bots.Queue = d.db, d.log, d.logger, d.tools(), d.queueTurn
 	d.bots = turn.NewRunner(bots)
+	if d.config.Select == nil && c.Rosters != nil {
+		d.config.Select = newChooser(c.DB, c.Rosters).choose
+	}
 	if d.queue, err = d.newQueue(); err == nil {
 		err = d.boxes.TouchMachines(ctx)
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/dispatch"
@@ -79,10 +78,10 @@ func answering(models, bot string, settings *turn.Bot) func(*dispatch.Config) {
 			},
 		}
 		c.Select = func(_ context.Context, n dispatch.News) (dispatch.Work, error) {
-			var asks []dispatch.TurnRequest
+			var asks []turn.Request
 			for _, e := range n.Entries {
 				said, ok := entry.As[entry.Chat](e)
-				ask := dispatch.TurnRequest{House: n.House, Thread: n.Thread, Bot: bot, Entry: e.ID, Seq: e.Seq, Reason: "mention"}
+				ask := turn.Request{House: n.House, Thread: n.Thread, Bot: bot, Entry: e.ID, Seq: e.Seq, Reason: "mention"}
 				switch word, _, _ := strings.Cut(said.Text, " "); {
 				case !ok || e.Author == bot:
 					continue
@@ -98,9 +97,7 @@ func answering(models, bot string, settings *turn.Bot) func(*dispatch.Config) {
 			if len(asks) == 0 {
 				return nil, nil
 			}
-			return func(context.Context, pgx.Tx) (jobs []river.InsertManyParams, turns []dispatch.TurnRequest, err error) {
-				return nil, asks, nil
-			}, nil
+			return func(context.Context, pgx.Tx) (dispatch.Outcome, error) { return dispatch.Outcome{Turns: asks}, nil }, nil
 		}
 	}
 }

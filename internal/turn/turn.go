@@ -235,3 +235,27 @@ func StopTx(ctx context.Context, tx pgx.Tx, id, by string) (t Turn, ok bool, err
 	}
 	return fromRow(row), err == nil, err
 }
+
+// State is what a bot does in a thread.
+type State struct {
+	// Active: a turn of it is queued or runs. Delayed: one waits whether anyone else speaks.
+	Active, Delayed bool
+	// Last is when its last turn ended; zero if it had none within a day.
+	Last time.Time
+}
+
+// StateTx returns the states of the bots in a thread, by their ids. A bot without one did nothing there lately.
+func StateTx(ctx context.Context, tx pgx.Tx, house, thread string) (map[string]State, error) {
+	rows, err := queries.LastTurns(ctx, tx, house, thread)
+	states := map[string]State{}
+	for _, r := range rows {
+		states[r.AgentID] = State{Active: r.Active, Delayed: r.Delayed, Last: r.Last}
+	}
+	return states, err
+}
+
+// ChainTx returns the chain of a turn. The error is [pgx.ErrNoRows] if there is no such turn.
+func ChainTx(ctx context.Context, tx pgx.Tx, id string) (int, error) {
+	chain, err := queries.ChainOf(ctx, tx, id)
+	return int(chain), err
+}

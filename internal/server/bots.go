@@ -1,0 +1,44 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+// botTurns returns what the turns of bots need from the packages that they do not know.
+func botTurns(bots *bot.Bots, houses *house.Houses, models *model.Houses) turn.Config {
+	return turn.Config{
+		Model: new(model.Client),
+		Bot: func(ctx context.Context, scope db.Scope, id string) (turn.Bot, error) {
+			b, err := bots.Get(ctx, scope, id)
+			if err != nil {
+				return turn.Bot{}, err
+			}
+			l := b.Limits.OrDefaults()
+			return turn.Bot{
+				Handle: b.Handle, Name: b.Name, Instructions: b.Instructions, Model: b.Model, Tools: b.Tools,
+				Limits: turn.Limits{
+					Steps: l.TurnSteps, Tokens: l.TurnTokens, Micros: micros(l.TurnUSD), Time: time.Duration(l.TurnMinutes) * time.Minute,
+					ThreadMicros: micros(l.ThreadUSDDay),
+				},
+			}, nil
+		},
+		Endpoint: func(ctx context.Context, scope db.Scope, ref string) (model.Endpoint, string, error) {
+			endpoint, used, err := models.Resolve(ctx, scope.House, ref)
+			return endpoint, used.Model, err
+		},
+		Person: func(ctx context.Context, scope db.Scope, id string) (turn.Person, error) {
+			a, err := houses.Agent(ctx, scope, id)
+			return turn.Person{Name: a.Name, Bot: a.Kind == "bot"}, err
+		},
+	}
+}
+
+// micros returns dollars in millionths.
+func micros(dollars float64) int64 { return int64(dollars * 1e6) }
