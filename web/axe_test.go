@@ -22,6 +22,9 @@ type violation struct {
 // accessible runs all rules of axe on the page that the tab shows.
 func (b *tab) accessible(what string) {
 	b.t.Helper()
+	// The page adapts to a new width a moment later.
+	b.until("the regions that scroll", "[...document.querySelectorAll('#log .chat pre, #log .chat .table, #log .screen')]"+
+		".every(e => (e.scrollWidth > e.clientWidth || e.scrollHeight > e.clientHeight) === e.hasAttribute('aria-label'))")
 	const run = `axe.run(document, {resultTypes: ['violations']}).then(r => JSON.stringify(r.violations.map(v => ({
 		ID: v.id, Help: v.help, Nodes: v.nodes.slice(0, 5).map(n => ({Target: n.target.join(' '), Summary: n.failureSummary + ' ' + n.html.slice(0, 200)}))}))))
 		.then(text => { window.axeSays = text }, error => { window.axeSays = 'failed: ' + error })`
