@@ -1,0 +1,172 @@
+//go:build linux
+
+package dispatch_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/model/modeltest"
+	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+// parlour is a room whose servers choose by the policies of the house's bots.
+func parlour(t testing.TB, servers int, script modeltest.Script) *room {
+	t.Helper()
+	r := bots(t, script)
+	tune := r.tune
+	r.tune = func(c *dispatch.Config) {
+		tune(c)
+		all := bot.New(c.DB, c.Threads)
+		c.Select, c.Rosters = nil, all
+		c.Bots.Bot = func(ctx context.Context, scope db.Scope, id string) (turn.Bot, error) {
+			b, err := all.Get(ctx, scope, id)
+			return turn.Bot{Handle: b.Handle, Name: b.Name, Model: "fake-answer", Tools: b.Tools}, err
+		}
+	}
+	// The room's own server selects by name, so it must go.
+	if err := r.stop(t.Context()); err != nil {
+		t.Fatal(detail(err))
+	}
+	for range servers {
+		r.server = r.serve()
+	}
+	return r
+}
+
+// invent creates a bot.
+func (r *room) invent(handle string, policies ...bot.Policy) bot.Bot {
+	r.t.Helper()
+	all := bot.New(r.DB, r.threads)
+	made, err := all.Create(r.t.Context(), r.scope, bot.Draft{Handle: handle})
+	if err != nil {
+		r.t.Fatal(detail(err))
+	}
+	for _, p := range policies {
+		p.Bot, p.Enabled = made.ID, true
+		if _, err := all.CreatePolicy(r.t.Context(), r.scope, p); err != nil {
+			r.t.Fatal(detail(err))
+		}
+	}
+	return made
+}
+
+// settled waits until every entry that was said up to an id has its decision, and returns the thread's entries.
+func (r *room) settled(id string) []entry.Entry {
+	r.t.Helper()
+	owner := r.Owner(r.t)
+	for {
+		var decided bool
+		err := owner.QueryRow(r.t.Context(), `
+			select d.decided >= e.seq from decisions d join entries e on e.stream_id = d.stream_id where d.thread_id = $1 and e.id = $2`, r.th, id).Scan(&decided)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if decided {
+			return r.entries()
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
+	t.Parallel()
+	config := func(c any) json.RawMessage {
+		text, _ := json.Marshal(c)
+		return text
+	}
+	t.Run("all who are mentioned, and nobody else", func(t *testing.T) {
+		t.Parallel()
+		r := parlour(t, 1, nil)
+		one, two, three := r.invent("one"), r.invent("two"), r.invent("three")
+		r.says("q", "@one and @two, hello; `@three` is only code")
+		r.until(func(e entry.Entry) bool {
+			return len(of[entry.TurnStarted](r.entries())) == 2 && e.Type == entry.Chat{}.Type() && e.Author != r.scope.Agent
+		})
+		var began []string
+		for _, s := range of[entry.TurnStarted](r.entries()) {
+			began = append(began, s.AgentID)
+			if s.Reason != "mention" || s.EntryID != "q" || s.PolicyID == "" {
+				t.Errorf("a turn began: %+v", s)
+			}
+		}
+		slices.Sort(began)
+		want := []string{one.ID, two.ID}
+		slices.Sort(want)
+		if !slices.Equal(began, want) {
+			t.Errorf("turns of %q began, want of %q and not of %s", began, want, three.ID)
+		}
+		r.says("none", "hello everybody")
+		if s := of[entry.Skipped](r.settled("none")); len(s) != 0 || len(of[entry.TurnStarted](r.entries())) != 2 {
+			t.Errorf("what nobody was asked has a decision: %+v", s)
+		}
+	})
+	t.Run("always, but not more often than they may", func(t *testing.T) {
+		t.Parallel()
+		r := parlour(t, 1, nil)
+		r.invent("eager", bot.Policy{Trigger: bot.Always, Config: config(map[string]any{"cooldown_ms": 3_600_000, "scope_ids": []string{r.th}})})
+		r.says("one", "hello")
+		r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "one") })
+		r.says("two", "hello again")
+		if s := of[entry.Skipped](r.settled("two")); len(s) != 1 || s[0].Reason != "cooldown" || s[0].EntryID != "two" || s[0].Explanation == "" {
+			t.Errorf("the second one: %+v", s)
+		}
+		r.th = r.conversation()
+		r.says("else", "hello")
+		if all := r.settled("else"); len(of[entry.TurnStarted](all)) != 0 {
+			t.Error("it answers where it shall not")
+		}
+	})
+	t.Run("in a direct message without a mention", func(t *testing.T) {
+		t.Parallel()
+		r := parlour(t, 1, nil)
+		b := r.invent("friend")
+		th, err := r.threads.Create(t.Context(), r.scope, thread.Draft{ParentAgent: b.ID})
+		if err != nil {
+			t.Fatal(detail(err))
+		}
+		r.th = th.ID
+		r.says("q", "hi")
+		r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "q") })
+	})
+	t.Run("each other, but not for ever", func(t *testing.T) {
+		t.Parallel()
+		r := parlour(t, 2, func(q *modeltest.Request) modeltest.Reply {
+			if strings.Contains(q.System, "@ping") {
+				return modeltest.Reply{Text: "@pong go on"}
+			}
+			return modeltest.Reply{Text: "@ping go on"}
+		})
+		r.invent("ping")
+		r.invent("pong")
+		r.says("q", "@ping begin")
+		all := r.until(func(e entry.Entry) bool { return e.Type == entry.Skipped{}.Type() })
+		if s := of[entry.Skipped](all); s[0].Reason != "cooldown" && s[0].Reason != "chain" {
+			t.Errorf("it ends with %+v", s)
+		}
+	})
+	t.Run("as they are now, on every server", func(t *testing.T) {
+		t.Parallel()
+		r := parlour(t, 2, nil)
+		b := r.invent("one")
+		for i := range 6 {
+			handle := fmt.Sprintf("name%d", i)
+			if _, err := bot.New(r.DB, r.threads).Edit(t.Context(), r.scope, b.ID, bot.Change{Handle: &handle}); err != nil {
+				t.Fatal(detail(err))
+			}
+			id := fmt.Sprintf("q%d", i)
+			r.says(id, "@"+handle+" hello, and not @one")
+			r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), id) })
+		}
+	})
+}
