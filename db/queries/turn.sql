@@ -49,11 +49,14 @@ returning *;
 
 -- name: StepTurn :execrows
 -- No row: another server wrote the step, or the turn has ended.
-update turns set steps = steps + 1 where id = @id and steps = @steps and ended_at is null;
+update turns set steps = steps + 1, attempts = 0 where id = @id and steps = @steps and ended_at is null;
 
 -- name: EndTurn :execrows
 -- No row: another server wrote the step, or the turn has ended.
 update turns set status = @status, ended_at = now() where id = @id and steps = @steps and ended_at is null;
+
+-- name: AbandonTurn :exec
+update turns set status = 'failed', ended_at = now() where id = @id and ended_at is null;
 
 -- name: RequestStop :one
 -- No row: the turn has ended.

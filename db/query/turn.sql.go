@@ -10,6 +10,15 @@ import (
 	"time"
 )
 
+const abandonTurn = `-- name: AbandonTurn :exec
+update turns set status = 'failed', ended_at = now() where id = $1 and ended_at is null
+`
+
+func (q *Queries) AbandonTurn(ctx context.Context, db DBTX, id string) error {
+	_, err := db.Exec(ctx, abandonTurn, id)
+	return err
+}
+
 const activeTurns = `-- name: ActiveTurns :many
 select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at from turns where house_id = $1 and thread_id = $2 and ended_at is null order by created_at
 `
@@ -454,7 +463,7 @@ func (q *Queries) SteerTurn(ctx context.Context, db DBTX, arg SteerTurnParams) (
 }
 
 const stepTurn = `-- name: StepTurn :execrows
-update turns set steps = steps + 1 where id = $1 and steps = $2 and ended_at is null
+update turns set steps = steps + 1, attempts = 0 where id = $1 and steps = $2 and ended_at is null
 `
 
 // No row: another server wrote the step, or the turn has ended.

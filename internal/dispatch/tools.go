@@ -3,11 +3,11 @@ package dispatch
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
@@ -70,7 +70,7 @@ type commandArguments struct {
 }
 
 // runForBot runs a command and waits for its result. If the call is repeated, it waits for the command of the first one.
-// If ctx ends because someone stopped the turn, the command is cancelled, too.
+// If ctx ends because someone stopped the turn, or because its time is up, the command is cancelled, too.
 func (d *Dispatcher) runForBot(ctx context.Context, c turn.Call, a commandArguments) (string, error) {
 	id := c.ID + ".run"
 	said, err := d.runCommand(ctx, c.Scope, c.Thread, id, entry.Command{Command: a.Command, TimeoutMS: a.Timeout * 1000})
@@ -79,7 +79,7 @@ func (d *Dispatcher) runForBot(ctx context.Context, c turn.Call, a commandArgume
 	}
 	r, err := d.awaitResult(ctx, stream.Ref{House: c.Scope.House, Name: thread.StreamName(c.Thread)}, said)
 	if err != nil {
-		if cancelled(ctx) {
+		if cancelled(ctx) || errors.Is(context.Cause(ctx), turn.ErrTimeUp) {
 			lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), resultTimeout)
 			defer cancel()
 			if err := d.CancelCommand(lasting, c.Scope, c.Thread, id, Interrupt); err != nil {
@@ -190,7 +190,7 @@ func (d *Dispatcher) createForBot(ctx context.Context, c turn.Call, a createArgu
 		return "", err
 	}
 	if strings.TrimSpace(a.Text) != "" {
-		if err := d.sayOnce(ctx, c.Scope, made, c.ID, a.Text); err != nil {
+		if err := d.sayOnce(ctx, c, made, a.Text); err != nil {
 			return "", err
 		}
 	}
@@ -210,12 +210,13 @@ func (d *Dispatcher) sayForBot(ctx context.Context, c turn.Call, a sayArguments)
 	if err != nil {
 		return "", err
 	}
-	return "said", d.sayOnce(ctx, c.Scope, th, c.ID, a.Text)
+	return "said", d.sayOnce(ctx, c, th, a.Text)
 }
 
-// sayOnce says something in a bot's name. Repeated with the same id, it does nothing.
-func (d *Dispatcher) sayOnce(ctx context.Context, scope db.Scope, th thread.Thread, id, text string) error {
-	draft := entry.NewDraft(id, scope.Agent, entry.Chat{Text: text})
+// sayOnce says something in the name of a call's bot. If the call is repeated, it does nothing. The chat names the turn,
+// so that what it makes other bots say counts as said in a row.
+func (d *Dispatcher) sayOnce(ctx context.Context, c turn.Call, th thread.Thread, text string) error {
+	draft := entry.NewDraft(c.ID, c.Scope.Agent, entry.Chat{Text: text, Turn: &entry.TurnSummary{TurnID: c.Turn}})
 	if err := entry.Check(draft, entry.Server); err != nil {
 		return err
 	}

@@ -539,6 +539,17 @@ func TestATurnEndsAtItsLimits(t *testing.T) {
 			}
 		}
 	})
+	t.Run("of time, also within a call", func(t *testing.T) {
+		r := bots(t, nil)
+		r.settings.Model, r.settings.Limits = "fake-slow", turn.Limits{Time: 500 * time.Millisecond}
+		r.says("q", "@bot one two three")
+		if e := r.end("q"); e.Outcome != entry.TurnLimited || e.Reason != "turn_minutes" {
+			t.Errorf("it ends with %+v", e)
+		}
+		if steps := of[entry.PiAssistant](r.entries()); len(steps) != 1 || steps[0].Text() == "" {
+			t.Errorf("of what it wrote it keeps %+v", steps)
+		}
+	})
 	t.Run("of sense", func(t *testing.T) {
 		r := bots(t, func(*modeltest.Request) modeltest.Reply {
 			return modeltest.Reply{Calls: []modeltest.Call{{Name: "list_threads", Arguments: "{}"}}}
@@ -548,6 +559,42 @@ func TestATurnEndsAtItsLimits(t *testing.T) {
 			t.Errorf("it ends with %+v", e)
 		}
 	})
+}
+
+func TestATurnInAThreadThatIsClosedOrDeletedEnds(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*room) error{
+		"closed": func(r *room) error {
+			_, err := r.threads.Update(r.t.Context(), r.scope, r.th, thread.Change{Status: new(thread.Closed)})
+			return err
+		},
+		"deleted": func(r *room) error { return r.dispatcher.DeleteThread(r.t.Context(), r.scope, r.th) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := bots(t, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "one two", Hold: true} })
+			r.says("q", "@bot go")
+			r.awaitRequests(1)
+			if err := end(r); err != nil {
+				t.Fatal(detail(err))
+			}
+			r.letGo()
+			owner := r.Owner(t)
+			for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+				var active int
+				err := owner.QueryRow(t.Context(), "select (select count(*) from turns where ended_at is null) + (select count(*) from "+db.JobSchema+".river_job where kind = 'turn' and state in ('running', 'available', 'scheduled'))").Scan(&active)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if active == 0 {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("%d turns and jobs are left", active)
+				}
+			}
+		})
+	}
 }
 
 func TestALongThreadIsSummarised(t *testing.T) {

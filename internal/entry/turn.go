@@ -155,7 +155,7 @@ func (e TurnEnded) Plain() string {
 	return e.Message + "; " + e.Next
 }
 
-// TurnSummary says what a turn did and used.
+// TurnSummary says what a turn did and used. In a chat that a bot says with a tool it has only the turn's id.
 type TurnSummary struct {
 	TurnID string `json:"turn_id"`
 	// Answers are the ids of the entries that asked: the one that began the turn, and those that were passed to it.

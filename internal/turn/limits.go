@@ -56,6 +56,15 @@ type meter struct {
 	words, next string
 }
 
+// raise is what to do when a limit is reached.
+const raise = "raise the bot's limit, and let it try again"
+
+// timeMeter returns the limit of the turn's time.
+func (r *run) timeMeter() meter {
+	limit := r.bot.Limits.withDefaults().Time
+	return meter{"turn_minutes", time.Since(r.turn.StartedAt).Minutes(), limit.Minutes(), fmt.Sprintf("the turn may take %s, and has", limit), raise}
+}
+
 // meters returns all limits of the turn.
 func (r *run) meters(ctx context.Context) (list []meter, err error) {
 	var used query.TurnUsedRow
@@ -70,7 +79,6 @@ func (r *run) meters(ctx context.Context) (list []meter, err error) {
 		return nil, err
 	}
 	r.used = used
-	const raise = "raise the bot's limit, and let it try again"
 	dollars := func(micros int64) float64 { return float64(micros) / 1e6 }
 	l := r.bot.Limits.withDefaults()
 	money := func(name, what string, used, limit int64) meter {
@@ -80,7 +88,7 @@ func (r *run) meters(ctx context.Context) (list []meter, err error) {
 		{"turn_steps", float64(r.turn.Steps), float64(l.Steps), fmt.Sprintf("the bot called its model %d times without coming to an end", l.Steps), raise},
 		{"turn_tokens", float64(used.Input + used.Output + used.CacheWrite), float64(l.Tokens), fmt.Sprintf("the turn may use %d tokens, and has", l.Tokens), raise},
 		money("turn_usd", "a turn of this bot", used.CostMicros, l.Micros),
-		{"turn_minutes", time.Since(r.turn.StartedAt).Minutes(), l.Time.Minutes(), fmt.Sprintf("the turn may take %s, and has", l.Time), raise},
+		r.timeMeter(),
 		money("thread_usd_day", "the bots of this thread", day.Thread, l.ThreadMicros),
 		money("house_usd_day", "the bots of this house", day.House, l.HouseMicros),
 	}, nil

@@ -28,10 +28,10 @@ const (
 	cutRetries = 2
 	// compactRetries is how often a call is repeated, with a shorter transcript, that was too long for its model.
 	compactRetries = 3
-	// maxRepeats is how many steps in a row may call the same tools with the same arguments.
-	maxRepeats = 6
-	// maxAttempts is how many servers may begin to work on a turn. More would mean that the turn stops servers.
-	maxAttempts = 10
+	// maxRepeats is how many steps in a row may call the same tools with the same arguments and get the same results.
+	maxRepeats = 8
+	// maxAttempts is how often a step may be begun. More would mean that the turn stops servers.
+	maxAttempts = 50
 	// reportDelay is the shortest wait for a provider that an entry reports.
 	reportDelay = time.Second
 )
@@ -118,7 +118,7 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 		return err
 	}
 	err = r.work(ctx)
-	if ctx.Err() != nil {
+	if err != nil && ctx.Err() != nil {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
 		if reloadErr := r.reload(lasting); reloadErr != nil || r.turn.StoppedBy == "" || !r.turn.Status.Active() {
@@ -126,16 +126,27 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 		}
 		err = r.stop(lasting)
 	}
-	if errors.Is(err, errOvertaken) || fault.CodeOf(err) == fault.NotFound {
+	switch {
+	case errors.Is(err, errOvertaken), fault.CodeOf(err) == fault.NotFound:
 		return nil // the thread was deleted, or another server goes on
+	case fault.CodeOf(err) == fault.Precondition:
+		return r.abandon(context.WithoutCancel(ctx)) // the thread was closed, so that nothing can be written to it
 	}
 	return err
 }
 
+// abandon ends the turn without an entry.
+func (r *run) abandon(ctx context.Context) error {
+	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error { return queries.AbandonTurn(ctx, tx, r.turn.ID) })
+}
+
+// ErrTimeUp is the cause with which the context of a tool ends when its turn has taken as long as it may.
+var ErrTimeUp = errors.New("the turn has taken as long as it may")
+
 // work makes steps until the turn has ended.
 func (r *run) work(ctx context.Context) error {
 	if r.turn.Attempts > maxAttempts {
-		return r.fail(ctx, "attempts", fault.Newf(fault.Internal, "ask again; if it happens again, look into the server's log", "%d servers stopped while they worked on this", maxAttempts))
+		return r.fail(ctx, "attempts", fault.Newf(fault.Internal, "ask again; if it happens again, look into the server's log", "the bot began %d times without getting on", maxAttempts))
 	}
 	r.transcript = transcript{bot: r.turn.Bot, turn: r.turn.ID, people: map[string]Person{}}
 	for first := true; ; first = false {
@@ -163,10 +174,16 @@ func (r *run) work(ctx context.Context) error {
 			for _, c := range calls {
 				r.resumed[r.turn.callID(c.step, c.n)] = first
 			}
-			if err := r.runCalls(ctx, calls); err != nil {
+			timed, stop := r.timed(ctx)
+			err := r.runCalls(timed, calls)
+			timeUp := ctx.Err() == nil && timed.Err() != nil
+			stop()
+			if err != nil && !timeUp {
 				return err
 			}
-			continue
+			if err == nil {
+				continue
+			}
 		}
 		if reached, err := r.limited(ctx); err != nil {
 			return err
@@ -176,10 +193,22 @@ func (r *run) work(ctx context.Context) error {
 		if r.loops() {
 			return r.fail(ctx, "loop", fault.New(fault.Exhausted, "the bot repeats the same calls without getting on", "say what it should do differently"))
 		}
-		if ended, err := r.step(ctx); ended || err != nil {
+		timed, stop := r.timed(ctx)
+		ended, err := r.step(timed)
+		timeUp := ctx.Err() == nil && timed.Err() != nil
+		stop()
+		if timeUp && err != nil {
+			continue // the limit ends the turn
+		}
+		if ended || err != nil {
 			return err
 		}
 	}
+}
+
+// timed returns a context that ends when the turn has taken as long as it may.
+func (r *run) timed(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithDeadlineCause(ctx, r.turn.StartedAt.Add(r.bot.Limits.withDefaults().Time), ErrTimeUp)
 }
 
 // failOrReturn ends the turn if the error is one that people can mend, and otherwise returns it.
@@ -293,13 +322,17 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 	}
 }
 
-// interrupted keeps what the model wrote until someone stopped the turn. If nobody did, the server is stopping, and the
-// next one makes the call again.
+// interrupted keeps what the model wrote until someone stopped the turn or its time was up. Otherwise the server is
+// stopping, and the next one makes the call again.
 func (r *run) interrupted(ctx context.Context, answer model.Answer) error {
 	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	if err := r.reload(lasting); err != nil {
 		return err
+	}
+	if errors.Is(context.Cause(ctx), ErrTimeUp) {
+		m := r.timeMeter()
+		return r.end(lasting, Limited, entry.TurnEnded{Reason: m.name, Message: m.words, Next: m.next}, &answer)
 	}
 	if r.turn.StoppedBy == "" {
 		if err := r.count(lasting, r.turn.stepID(r.turn.Steps+1)+".lost"+strconv.Itoa(r.turn.Attempts), answer); err != nil {
@@ -433,7 +466,7 @@ func failure(reason string, err error) entry.TurnEnded {
 // end ends the turn without an answer. What the model wrote last is kept as a step.
 func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.Answer) error {
 	e.TurnID, e.AgentID, e.EntryID, e.Outcome = r.turn.ID, r.turn.Bot, r.turn.Entry, string(s)
-	err := r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
 		ended, err := queries.EndTurn(ctx, tx, string(s), r.turn.ID, int32(r.turn.Steps))
 		if err != nil || ended == 0 {
 			return cmp.Or(err, errOvertaken)
@@ -453,13 +486,6 @@ func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.
 		e.Summary = &summary
 		return r.appendTx(ctx, tx, entry.NewDraft(r.turn.endID(), "", e))
 	})
-	if fault.CodeOf(err) == fault.Precondition { // the thread was closed, so that nothing can be written to it
-		return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
-			_, err := queries.EndTurn(ctx, tx, string(s), r.turn.ID, int32(r.turn.Steps))
-			return err
-		})
-	}
-	return err
 }
 
 // summaryTx returns what the turn did and used; steps are those that are written in tx.
@@ -507,16 +533,23 @@ func (r *run) countTx(ctx context.Context, tx pgx.Tx, id string, answer model.An
 	})
 }
 
-// loops reports whether the last steps called the same tools with the same arguments.
+// loops reports whether the last steps called the same tools with the same arguments and got the same
+// results.
 func (r *run) loops() bool {
 	list, _ := r.transcript.steps()
 	if len(list) < maxRepeats {
 		return false
 	}
+	results := map[string]string{}
+	for _, e := range r.transcript.entries {
+		if p, ok := entry.As[entry.PiToolResult](e); ok {
+			results[e.ID] = p.Text()
+		}
+	}
 	signature := func(s step) string {
 		var b strings.Builder
-		for _, c := range s.answer.Calls() {
-			b.WriteString(c.Name + string(c.Arguments) + "\n")
+		for i, c := range s.answer.Calls() {
+			b.WriteString(c.Name + string(c.Arguments) + results[r.turn.callID(s.n, i)] + "\n")
 		}
 		return b.String()
 	}

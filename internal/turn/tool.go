@@ -125,7 +125,7 @@ func (r *run) call(ctx context.Context, id string, c call) (text string, err err
 	if err := model.CheckArguments(tool.Tool, c.Arguments); err != nil {
 		return "", err
 	}
-	if tool.Once && r.turn.Attempts > 1 && r.resumed[id] {
+	if tool.Once && r.resumed[id] {
 		return "", fault.New(fault.Precondition, "the server was stopped while this ran, so it may have been done or not", "find out before you do it again")
 	}
 	return tool.Run(ctx, Call{

@@ -49,7 +49,12 @@ func (t *transcript) load(ctx context.Context, log *stream.Log, ref stream.Ref, 
 		if err != nil {
 			return err
 		}
-		t.tail = max(t.tail, tail)
+		if before == 0 { // entries that are written meanwhile are read by follow
+			t.tail = tail
+			if n := len(page); n > 0 {
+				t.tail = page[n-1].Seq
+			}
+		}
 		for i := len(page) - 1; i >= 0; i-- {
 			e := page[i]
 			bytes += int64(len(e.Payload))
