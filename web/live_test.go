@@ -393,6 +393,39 @@ func TestAPageThatLoadsHiddenConnectsWhenItIsSeen(t *testing.T) {
 	b.untilLive()
 }
 
+// Browsers do not report when a page that loads becomes visible, if they take it for hidden at first.
+func TestAPageThatIsSeenWithoutAnEventConnects(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("unreported", "Unreported")
+	b := newTab(t, f.start(t))
+	b.before("Object.defineProperty(document, 'hidden', { configurable: true, get: () => true })")
+	b.open("/threads/unreported")
+	eval[bool](b, "delete document.hidden")
+	b.untilLive()
+}
+
+// A shared worker may end with the page before, just after it has answered the next one.
+func TestAPageWhoseWorkerEndedBeginsAnother(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("deadworker", "Dead")
+	b := newTab(t, f.start(t))
+	b.before(`const Real = window.SharedWorker
+		let first = true
+		window.SharedWorker = class {
+			constructor(...how) {
+				if (!first) return new Real(...how)
+				first = false
+				this.port = { postMessage() {}, set onmessage(f) { setTimeout(() => f({ data: { ready: true } }), 50) } }
+			}
+		}`)
+	b.open("/threads/deadworker")
+	b.untilLive()
+	f.says("deadworker", f.me.Id, "", entry.Chat{Text: "still here."})
+	b.until("what is said then", says("still here.", 1))
+}
+
 // A worker that answers late, as on a slow machine, gets the page from its own connection.
 func TestAWorkerThatAnswersLateIsUsed(t *testing.T) {
 	t.Parallel()

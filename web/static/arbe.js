@@ -177,8 +177,9 @@ const nextSeq = () => Number($('.next')?.id.slice(5) ?? 0)
 const script = $('meta[name=arbe-connection]').content
 let cursors = {} // by topic
 let waiting = new Set() // the topics that are not live yet
-let heard = Date.now()
+let heard = Date.now(), asked = heard // when the connection said something, and when it was told the topics
 let sendToConnection = null // sends a message to the connection
+let answered = 0, newWorker = null // when the shared worker answered last, and how to begin another one; null without one
 
 // wanted returns the topics of this page with their cursors. A page without #live follows nothing.
 function wanted() {
@@ -197,11 +198,12 @@ function show() {
   if (names === shown) return
   shown = names
   waiting = new Set(Object.keys(topics))
-  heard = Date.now()
+  heard = asked = Date.now()
   sendToConnection(names ? { topics } : { leave: true })
 }
 
 let paused = document.hidden // a page may load in a tab that nobody looks at
+let leaving = false // the browser is about to show another page
 function pause() {
   paused = true
   shown = ''
@@ -209,7 +211,8 @@ function pause() {
   sendToConnection?.({ leave: true })
 }
 function resume() {
-  paused = false
+  paused = leaving = false
+  answered = Date.now()
   show()
 }
 function reconnect() {
@@ -221,6 +224,10 @@ function reconnect() {
 }
 
 function receive(event) {
+  if (event.here) {
+    answered = Date.now()
+    return
+  }
   if (event.lost) {
     document.documentElement.dataset.connection = 'lost'
     delete document.documentElement.dataset.live
@@ -298,6 +305,7 @@ function connect() {
     if (sendToConnection) return // the worker has answered meanwhile
     const connection = new Connection()
     own = () => connection.leave(receive)
+    newWorker = null
     use(data => {
       if (data.topics) connection.show(receive, data.topics)
       if (data.leave) connection.leave(receive)
@@ -308,12 +316,13 @@ function connect() {
   // Browsers allow few connections to one server, so this page's must end before the next page needs one.
   addEventListener('beforeunload', () => {
     if (!own) return
+    leaving = true
     pause()
     setTimeout(() => document.hidden || resume(), 3_000) // the page is still here: the link was a download
   })
   // A worker that ends while a page connects to it never answers.
   const late = setTimeout(alone, workerAnswers)
-  try {
+  const share = () => {
     const worker = new SharedWorker(script, { type: 'module', name: 'arbe' })
     worker.onerror = alone
     worker.port.onmessage = ({ data }) => {
@@ -321,9 +330,16 @@ function connect() {
       clearTimeout(late)
       own?.()
       own = null
+      answered = Date.now()
+      newWorker = () => {
+        worker.port.postMessage({ leave: true }) // in case it is only slow
+        answered = Date.now()
+        share()
+      }
       use(data => worker.port.postMessage(data))
     }
-  } catch { alone() }
+  }
+  try { share() } catch { alone() }
 }
 connect()
 
@@ -351,12 +367,17 @@ document.addEventListener('submit', async event => {
 
 // A quiet server sends a beat every twenty seconds, so that two missed ones show a lost connection, which a browser does not
 // report. A hidden tab follows nothing.
-const silence = 45_000, hiddenFor = 2_000
+// The worker answers each report, so that a page notices when it has ended, as it does with the last page before this one.
+const silence = 45_000, workerSilence = 16_000, hiddenFor = 2_000
 let hiding = 0
 setInterval(() => {
+  // Browsers do not report every change of what is visible, for example not that of a page that is still loading.
+  if (paused && !leaving && !document.hidden) resume()
   if (paused || !shown) return
   sendToConnection({ alive: true })
-  if (Date.now() - heard > silence) reconnect()
+  if (newWorker && Date.now() - answered > workerSilence) return newWorker()
+  // A topic that does not become live, although the connection is there, is asked for again.
+  if (Date.now() - heard > silence || waiting.size && Date.now() - asked > silence) reconnect()
 }, 5_000)
 document.addEventListener('visibilitychange', () => {
   clearTimeout(hiding)
@@ -365,7 +386,7 @@ document.addEventListener('visibilitychange', () => {
 })
 addEventListener('online', () => { reconnect(); deliverLate() })
 // A page that the reader leaves may be kept for going back, and would keep its topics.
-addEventListener('pagehide', pause)
+addEventListener('pagehide', () => { leaving = true; pause() })
 addEventListener('pageshow', event => {
   if (!event.persisted) return
   if (!document.hidden) resume()

@@ -132,7 +132,10 @@ if (globalThis.SharedWorkerGlobalScope && self instanceof SharedWorkerGlobalScop
     port.onmessage = ({ data }) => {
       if (data.topics) connection.show(tab, data.topics)
       if (data.leave) connection.leave(tab)
-      if (data.alive) connection.alive(tab)
+      if (data.alive) {
+        connection.alive(tab)
+        tab({ here: true })
+      }
       if (data.again) connection.again()
     }
     tab({ ready: true })
