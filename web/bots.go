@@ -2,7 +2,11 @@ package web
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -76,10 +80,14 @@ func (a *app) proposed(ctx context.Context, house string) []string {
 	return refsOf(res)
 }
 
-func (a *app) bots(w http.ResponseWriter, r *http.Request) error {
+// modelAttributes are those of the field of a model, in a map of its own because callers add to it.
+func modelAttributes() templ.Attributes {
+	return templ.Attributes{"maxlength": "200", "list": "models", "class": "code", "spellcheck": "false", "autocomplete": "off", "autocapitalize": "off"}
+}
+
+func (a *app) bots(w http.ResponseWriter, r *http.Request) (err error) {
 	var v botsView
 	house := r.PathValue("house")
-	var err error
 	if v.Layout, err = a.layoutOf(r, house, inSettings); err != nil {
 		return err
 	}
@@ -88,6 +96,9 @@ func (a *app) bots(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v.Bots, v.More = res.Bots, res.NextPageToken
+	if v.More == "" && !r.URL.Query().Has("page") { // a page of a longer list is not live
+		v.Layout.Also = []topic{{"bots", house, botRows{house, v.Bots}.cursor()}}
+	}
 	return a.show(w, r, http.StatusOK, botsPage(v))
 }
 
@@ -392,4 +403,42 @@ func (v botView) may(attributes templ.Attributes) templ.Attributes {
 
 func authorOfBot(b *arbev1.Bot) author {
 	return authorOf(&arbev1.Agent{Id: b.Id, Kind: "bot", Name: b.Name})
+}
+
+// botRows is the view of the list of a house's bots.
+type botRows struct {
+	house string
+	bots  []*arbev1.Bot
+}
+
+// sortedBots are the bots that are watched, in the order of ListBots.
+func (w *watched) sortedBots() []*arbev1.Bot {
+	return slices.SortedFunc(maps.Values(w.bots), func(a, b *arbev1.Bot) int { return strings.Compare(a.Handle, b.Handle) })
+}
+
+// cursor is made of the times of changes, because the list itself is rendered only when it has changed.
+func (b botRows) cursor() string {
+	sum := sha256.New()
+	for _, m := range b.bots {
+		_, _ = fmt.Fprintln(sum, m.Id, m.Name, m.UpdatedAt.AsTime().UnixMicro()) // no error, because a hash never fails
+		for _, p := range m.Policies {
+			_, _ = fmt.Fprintln(sum, p.Id, p.UpdatedAt.AsTime().UnixMicro())
+		}
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:12])
+}
+
+func (b botRows) whole() []patch {
+	html, err := rendered(context.Background(), botList(b.house, b.bots))
+	if err != nil { // the page keeps what it shows
+		return nil
+	}
+	return []patch{{Selector: "#bot-list", HTML: string(html)}}
+}
+
+func (b botRows) since(old view) []patch {
+	if was, ok := old.(botRows); ok && was.cursor() == b.cursor() {
+		return nil
+	}
+	return b.whole()
 }

@@ -25,6 +25,8 @@ type layout struct {
 	// threads of the first page, for the places, if Threads are those of another page.
 	Newer []string
 	First []*arbev1.Thread
+	// Also are topics that the page shows besides the places.
+	Also []topic
 	// Current is the id of the open thread; empty on the house's own page.
 	Current string
 }

@@ -139,7 +139,7 @@ func unmoved(old, now []string) map[string]bool {
 func (a *app) houseWatch(house string) *sharedWatch {
 	rows := &rowCache{}
 	return &sharedWatch{
-		app: a, request: &arbev1.WatchHouseRequest{HouseId: house, Threads: pageOfThreads, Members: true},
+		app: a, request: &arbev1.WatchHouseRequest{HouseId: house, Threads: pageOfThreads, Members: true, Bots: true},
 		render: func(ctx context.Context, w *watched) (map[string]view, error) {
 			f := layout{House: w.house, Current: "-", Next: w.rest} // no current one, because each page marks its own
 			f.Threads = slices.SortedFunc(maps.Values(w.threads), arbe.CompareThreads)
@@ -150,6 +150,7 @@ func (a *app) houseWatch(house string) *sharedWatch {
 			if err != nil {
 				return nil, err
 			}
+			views["bots"] = botRows{house, w.sortedBots()}
 			views["names"], err = namesOf(ctx, w.people())
 			return views, err
 		},

@@ -33,6 +33,7 @@ const (
 //
 //	house/{id}    the places of a house, on each of its pages
 //	list/{id}     the first page of a house's list of threads
+//	bots/{id}     the list of a house's bots
 //	names/{id}    the people and bots of a house whom the menu of a text offers
 //	thread/{id}   the log of a thread, its head and its details
 //
@@ -64,8 +65,8 @@ func topicsOf(q url.Values) ([]topic, error) {
 		kind, rest, _ := strings.Cut(text, "/")
 		id, cursor, _ := strings.Cut(rest, "/")
 		t := topic{kind, id, cursor}
-		if !slices.Contains([]string{"house", "list", "names", "thread"}, kind) || id == "" {
-			return nil, fault.Newf(fault.Invalid, "use house, list, names or thread with an id, such as thread/th4w7q2m9x", "t: %q is no topic", clip(text, 80))
+		if !slices.Contains([]string{"house", "list", "bots", "names", "thread"}, kind) || id == "" {
+			return nil, fault.Newf(fault.Invalid, "use house, list, bots, names or thread with an id, such as thread/th4w7q2m9x", "t: %q is no topic", clip(text, 80))
 		}
 		if !seen[t.name()] {
 			seen[t.name()] = true

@@ -28,6 +28,15 @@ var settingsPages = []settingsPage{{"members", "Members"}, {"bots", "Bots"}, {"e
 // address returns the page's address for a house.
 func (p settingsPage) address(house string) string { return settingsPath(house, p.Path) }
 
+// settingsTopics are the topics of a page of the settings.
+func settingsTopics(f layout) string {
+	text := houseTopic(f).String()
+	for _, t := range f.Also {
+		text += " " + t.String()
+	}
+	return text
+}
+
 func settingsPath(house, page string) string { return housePath(house) + "/" + page }
 
 // isOwner reports whether the reader is an owner of the house.

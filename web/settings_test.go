@@ -344,6 +344,22 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		b.until("the members", "document.querySelector('.rows').innerText.includes('Barbara')")
 		b.untilLive()
 		b.until("the mark at the settings", "document.querySelector('[aria-current].place')?.id === 'place-settings'")
+
+		b.open(home + "/bots")
+		b.untilLive()
+		made, err := api.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: houses.Houses[0].Id, Handle: "lively"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.until("the new bot", "document.querySelector('#bot-list').innerText.includes('@lively')")
+		if _, err := api.Bots.DeletePolicy(t.Context(), &arbev1.DeletePolicyRequest{HouseId: made.Bot.HouseId, Id: made.Bot.Policies[0].Id}); err != nil {
+			t.Fatal(err)
+		}
+		b.until("what wakes it", "!document.querySelector('#member-"+made.Bot.Id+"').innerText.includes('mentioned')")
+		if _, err := api.Bots.DeleteBot(t.Context(), &arbev1.DeleteBotRequest{HouseId: made.Bot.HouseId, Id: made.Bot.Id}); err != nil {
+			t.Fatal(err)
+		}
+		b.until("that it is gone", "!document.querySelector('#bot-list').innerText.includes('@lively')")
 	})
 }
 

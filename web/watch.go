@@ -66,6 +66,7 @@ type watched struct {
 	sandboxes    map[string]*arbev1.Sandbox
 	environments map[string]*arbev1.Environment
 	members      map[string]*arbev1.Member
+	bots         map[string]*arbev1.Bot
 	rest         string
 }
 
@@ -227,7 +228,7 @@ func (r *sharedWatch) watch(ctx context.Context) error {
 	defer func() { _ = stream.Close() }() // no error to handle, because its end was reported or nobody needs it
 	w := &watched{
 		threads: map[string]*arbev1.Thread{}, sandboxes: map[string]*arbev1.Sandbox{},
-		environments: map[string]*arbev1.Environment{}, members: map[string]*arbev1.Member{},
+		environments: map[string]*arbev1.Environment{}, members: map[string]*arbev1.Member{}, bots: map[string]*arbev1.Bot{},
 	}
 	caughtUp := false
 	for stream.Receive() {
@@ -262,6 +263,8 @@ func (w *watched) take(e *arbev1.WatchHouseResponse) bool {
 		w.environments[row.Environment.Id] = row.Environment
 	case *arbev1.WatchHouseResponse_Member:
 		w.members[row.Member.Agent.Id] = row.Member
+	case *arbev1.WatchHouseResponse_Bot:
+		w.bots[row.Bot.Id] = row.Bot
 	case *arbev1.WatchHouseResponse_Rest:
 		w.rest = row.Rest.PageToken
 	case *arbev1.WatchHouseResponse_Gone:
@@ -274,6 +277,8 @@ func (w *watched) take(e *arbev1.WatchHouseResponse) bool {
 			delete(w.environments, row.Gone.Id)
 		case "member":
 			delete(w.members, row.Gone.Id)
+		case "bot":
+			delete(w.bots, row.Gone.Id)
 		}
 	default:
 		return false

@@ -14,7 +14,7 @@ import (
 )
 
 func house(a *app) *cobra.Command {
-	return group(a, "house", "List, create and rename houses", houseList, houseCreate, houseRename)
+	return group(a, "house", "List, create and rename houses, and set their default model", houseList, houseCreate, houseRename, houseModel)
 }
 
 func allHouses(ctx context.Context, c *arbe.Client) ([]*arbev1.House, error) {

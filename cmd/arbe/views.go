@@ -18,10 +18,11 @@ type agentView struct {
 	Kind    string `json:"kind"`
 	Runtime string `json:"runtime,omitempty"`
 	Name    string `json:"name"`
+	Handle  string `json:"handle,omitempty"` // of a bot, without the @
 }
 
 func viewAgent(a *arbev1.Agent) agentView {
-	return agentView{ID: a.GetId(), Kind: a.GetKind(), Runtime: a.GetRuntime(), Name: a.GetName()}
+	return agentView{ID: a.GetId(), Kind: a.GetKind(), Runtime: a.GetRuntime(), Name: a.GetName(), Handle: a.GetHandle()}
 }
 
 type houseView struct {

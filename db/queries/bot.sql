@@ -18,6 +18,11 @@ select sqlc.embed(b), coalesce(a.name, '')::text as name, coalesce(a.runtime, ''
 from bots b join agents a on a.id = b.agent_id
 where b.house_id = @house_id and b.agent_id = @agent_id;
 
+-- name: LockBotMember :exec
+-- Before the bot, its policies and the log are locked: whoever removes a member locks the log before what belongs to the
+-- member, and the two could deadlock.
+select from members where house_id = @house_id and agent_id = @agent_id for update;
+
 -- name: LockBot :one
 select sqlc.embed(b), coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
 from bots b join agents a on a.id = b.agent_id
@@ -68,6 +73,9 @@ returning *;
 update activation_policies set name = @name, trigger = @trigger, config = @config, resource_ids = @resource_ids, tool_ids = @tool_ids, enabled = @enabled
 where id = @id and house_id = @house_id
 returning *;
+
+-- name: PolicyBot :one
+select agent_id from activation_policies where id = @id and house_id = @house_id;
 
 -- name: LockPolicy :one
 select * from activation_policies where id = @id and house_id = @house_id for update;

@@ -148,6 +148,6 @@ order by created_at desc, id desc limit 1;
 -- name: PrimaryThread :one
 select coalesce(primary_thread_id, '')::text as id from houses where id = @house_id;
 
--- name: SeesAgent :one
--- Whether the transaction's scope sees this agent.
-select exists (select from agents where agents.id = @id);
+-- name: AgentName :one
+-- No row: the transaction's scope does not see this agent.
+select coalesce(name, '')::text as name from agents where agents.id = @id;

@@ -342,6 +342,17 @@ func (q *Queries) LockBot(ctx context.Context, db DBTX, houseID string, agentID 
 	return i, err
 }
 
+const lockBotMember = `-- name: LockBotMember :exec
+select from members where house_id = $1 and agent_id = $2 for update
+`
+
+// Before the bot, its policies and the log are locked: whoever removes a member locks the log before what belongs to the
+// member, and the two could deadlock.
+func (q *Queries) LockBotMember(ctx context.Context, db DBTX, houseID string, agentID string) error {
+	_, err := db.Exec(ctx, lockBotMember, houseID, agentID)
+	return err
+}
+
 const lockPolicy = `-- name: LockPolicy :one
 select id, house_id, agent_id, name, trigger, config, resource_ids, tool_ids, enabled, created_at, updated_at from activation_policies where id = $1 and house_id = $2 for update
 `
@@ -363,6 +374,17 @@ func (q *Queries) LockPolicy(ctx context.Context, db DBTX, iD string, houseID st
 		&i.UpdatedAt,
 	)
 	return i, err
+}
+
+const policyBot = `-- name: PolicyBot :one
+select agent_id from activation_policies where id = $1 and house_id = $2
+`
+
+func (q *Queries) PolicyBot(ctx context.Context, db DBTX, iD string, houseID string) (string, error) {
+	row := db.QueryRow(ctx, policyBot, iD, houseID)
+	var agent_id string
+	err := row.Scan(&agent_id)
+	return agent_id, err
 }
 
 const renameBot = `-- name: RenameBot :exec

@@ -10,6 +10,18 @@ import (
 	"time"
 )
 
+const agentName = `-- name: AgentName :one
+select coalesce(name, '')::text as name from agents where agents.id = $1
+`
+
+// No row: the transaction's scope does not see this agent.
+func (q *Queries) AgentName(ctx context.Context, db DBTX, id string) (string, error) {
+	row := db.QueryRow(ctx, agentName, id)
+	var name string
+	err := row.Scan(&name)
+	return name, err
+}
+
 const deleteThread = `-- name: DeleteThread :execrows
 delete from threads where id = $1
 `
@@ -617,18 +629,6 @@ func (q *Queries) SandboxesBelow(ctx context.Context, db DBTX, id string) ([]str
 		return nil, err
 	}
 	return items, nil
-}
-
-const seesAgent = `-- name: SeesAgent :one
-select exists (select from agents where agents.id = $1)
-`
-
-// Whether the transaction's scope sees this agent.
-func (q *Queries) SeesAgent(ctx context.Context, db DBTX, id string) (bool, error) {
-	row := db.QueryRow(ctx, seesAgent, id)
-	var exists bool
-	err := row.Scan(&exists)
-	return exists, err
 }
 
 const setThreadSandbox = `-- name: SetThreadSandbox :exec

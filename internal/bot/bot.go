@@ -408,6 +408,9 @@ func (b *Bots) lockTx(ctx context.Context, tx pgx.Tx, house, id string) (Bot, er
 	if uuid.Validate(id) != nil {
 		return Bot{}, noSuchBot()
 	}
+	if err := b.q.LockBotMember(ctx, tx, house, id); err != nil {
+		return Bot{}, err
+	}
 	r, err := b.q.LockBot(ctx, tx, house, id)
 	return b.found(ctx, tx, r.Bot, r.Name, r.Runtime, err)
 }

@@ -433,3 +433,36 @@ func TestTheRosterIsNeverStale(t *testing.T) {
 		}
 	}
 }
+
+// Bots are changed and removed at the same time, and nobody waits for ever.
+func TestChangesDoNotDeadlock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var wg sync.WaitGroup
+	for range 15 {
+		made := b.create(t, bot.Draft{Name: "Temp"})
+		for _, change := range []func(context.Context) error{
+			func(ctx context.Context) error {
+				_, err := b.bots.Edit(ctx, b.ada, made.ID, bot.Change{Name: new("Renamed")})
+				return err
+			},
+			func(ctx context.Context) error {
+				_, err := b.bots.EditPolicy(ctx, b.ada, made.Policies[0].ID, bot.PolicyChange{Enabled: new(false)})
+				return err
+			},
+			func(ctx context.Context) error { return b.bots.DeletePolicy(ctx, b.ada, made.Policies[1].ID) },
+			func(ctx context.Context) error { return b.houses.Remove(ctx, b.ada, made.ID) },
+			func(ctx context.Context) error {
+				_, err := b.bots.Create(ctx, b.ada, bot.Draft{Name: "Another"})
+				return err
+			},
+		} {
+			wg.Go(func() {
+				if err := change(context.Background()); err != nil && fault.CodeOf(err) != fault.NotFound {
+					t.Error(fault.From(err).Detail())
+				}
+			})
+		}
+		wg.Wait()
+	}
+}

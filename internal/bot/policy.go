@@ -280,7 +280,14 @@ func (b *Bots) DeletePolicy(ctx context.Context, scope db.Scope, id string) erro
 }
 
 func (b *Bots) lockPolicyTx(ctx context.Context, tx pgx.Tx, house, id string) (Policy, error) {
-	r, err := b.q.LockPolicy(ctx, tx, id, house)
+	var r query.ActivationPolicy
+	of, err := b.q.PolicyBot(ctx, tx, id, house)
+	if err == nil {
+		err = b.q.LockBotMember(ctx, tx, house, of)
+	}
+	if err == nil {
+		r, err = b.q.LockPolicy(ctx, tx, id, house)
+	}
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Policy{}, fault.New(fault.NotFound, "there is no such policy in this house", "show the bot with: arbe bot show")
 	}

@@ -162,8 +162,8 @@ func (h *Houses) List(ctx context.Context, agent, only string, after db.Cursor, 
 // Change describes a change of a house. It leaves unchanged what is nil.
 type Change struct {
 	Name *string
-	// DefaultEnvironment is empty for none, DefaultModel for the installation's.
-	DefaultEnvironment, DefaultModel *string
+	// Environment is the default environment, empty for none. Model is the default model, empty for the installation's.
+	Environment, Model *string
 }
 
 // Update changes the scope's house and returns it.
@@ -176,11 +176,11 @@ func (h *Houses) Update(ctx context.Context, scope db.Scope, c Change) (changed 
 		}
 		params.Name = &clean
 	}
-	if c.DefaultEnvironment != nil {
-		params.SetDefault, params.DefaultEnvironmentID = true, db.Null(*c.DefaultEnvironment)
+	if c.Environment != nil {
+		params.SetDefault, params.DefaultEnvironmentID = true, db.Null(*c.Environment)
 	}
-	if c.DefaultModel != nil {
-		clean, err := bot.CleanModel("default_model", *c.DefaultModel)
+	if c.Model != nil {
+		clean, err := bot.CleanModel("default_model", *c.Model)
 		if err != nil {
 			return House{}, err
 		}

@@ -65,7 +65,7 @@ func (s *houseService) UpdateHouse(ctx context.Context, req *arbev1.UpdateHouseR
 	if err != nil {
 		return nil, err
 	}
-	changed, err := s.Houses.Update(ctx, scope, house.Change{Name: req.Name, DefaultEnvironment: req.DefaultEnvironmentId, DefaultModel: req.DefaultModel})
+	changed, err := s.Houses.Update(ctx, scope, house.Change{Name: req.Name, Environment: req.DefaultEnvironmentId, Model: req.DefaultModel})
 	if err != nil {
 		return nil, err
 	}

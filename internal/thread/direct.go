@@ -22,10 +22,10 @@ func (t *Threads) Direct(ctx context.Context, scope db.Scope, d Draft) (found Th
 			return err
 		}
 		// The agent may have left since the last message.
-		if sees, err := t.q.SeesAgent(ctx, tx, d.ParentAgent); err != nil {
-			return err
-		} else if !sees {
+		if _, err := t.q.AgentName(ctx, tx, d.ParentAgent); errors.Is(err, pgx.ErrNoRows) {
 			return noSuch("parent_agent_id")
+		} else if err != nil {
+			return err
 		}
 		id, err := t.q.DirectThread(ctx, tx, scope.House, &d.ParentAgent)
 		switch {

@@ -89,7 +89,8 @@ func StreamName(threadID string) string { return "arbe-thread-" + threadID }
 type Draft struct {
 	// ID makes a retry harmless, because within a house it always stands for the same thread. It is not the thread's
 	// id, which is unique among all houses. If it is empty, each call creates another thread.
-	ID                        string
+	ID string
+	// Name defaults to the name of the ParentAgent.
 	Name                      string
 	ParentThread, ParentAgent string
 	Agent, Environment        string
@@ -153,10 +154,14 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 		row.PinnedAt = db.Null(time.Now())
 	}
 	if d.ParentAgent != "" { // checked here, because the foreign key would accept agents of any house
-		if sees, err := t.q.SeesAgent(ctx, tx, d.ParentAgent); err != nil {
-			return Thread{}, err
-		} else if !sees {
+		agent, err := t.q.AgentName(ctx, tx, d.ParentAgent)
+		if errors.Is(err, pgx.ErrNoRows) {
 			return Thread{}, noSuch("parent_agent_id")
+		} else if err != nil {
+			return Thread{}, err
+		}
+		if name == "" { // so that lists say whom it is with
+			row.Name = db.Null(agent)
 		}
 	}
 	if err := stream.CreateTx(ctx, tx, stream.Ref{House: scope.House, Name: row.StreamID}); err != nil {

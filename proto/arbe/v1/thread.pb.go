@@ -568,7 +568,8 @@ type CreateThreadRequest struct {
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	// Chosen by the caller to make a retry harmless: within the house it always stands for the same thread. The thread's
 	// own id differs and is in the answer. If it is empty, each call creates another thread.
-	Id   string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
+	// Defaults to the name of the agent that it is a direct message to.
 	Name string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// At most one of the two parents.
 	ParentThreadId string `protobuf:"bytes,4,opt,name=parent_thread_id,json=parentThreadId,proto3" json:"parent_thread_id,omitempty"`

@@ -292,6 +292,8 @@ export type CreateThreadRequest = Message<"arbe.v1.CreateThreadRequest"> & {
   id: string;
 
   /**
+   * Defaults to the name of the agent that it is a direct message to.
+   *
    * @generated from field: string name = 3;
    */
   name: string;
