@@ -65,6 +65,7 @@ type Secrets struct {
 
 	mu        sync.Mutex
 	redactors map[string]heldRedactor
+	held      int // the size of all redactors
 }
 
 // heldRedactor is the redactor of a house as it was at a revision of its secrets, and when that was looked up.
@@ -72,6 +73,17 @@ type heldRedactor struct {
 	revision int64
 	at       time.Time
 	*Redactor
+}
+
+// memory is about how much memory it takes, in bytes; 0 for the zero heldRedactor, which is none.
+func (h heldRedactor) memory() int {
+	switch {
+	case h.at.IsZero():
+		return 0
+	case h.Redactor == nil:
+		return 200 // its place in the map
+	}
+	return h.size
 }
 
 // New returns a Secrets. uses finds uses besides those that the schema knows; nil finds none. Every value that it sees
@@ -345,8 +357,8 @@ func (s *Secrets) Used(ctx context.Context, house string, names ...string) error
 	return s.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) error { return s.q.NoteSecretsUsed(ctx, tx, house, names) })
 }
 
-// maxRedactors limits how many houses' redactors are held in memory.
-const maxRedactors = 1000
+// maxRedactors limits the memory of the redactors that are held, in bytes. A house that has many secrets takes some 15 MiB.
+const maxRedactors = 128 << 20
 
 // Redactor returns the redactor of a house's present secrets; nil, which redacts nothing, if it has none. It asks the
 // database once, and opens the values only after a change.
@@ -383,8 +395,10 @@ func (s *Secrets) Redactor(ctx context.Context, house string) (*Redactor, error)
 	held.at = began
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.redactors) >= maxRedactors {
+	s.held -= s.redactors[house].memory()
+	if s.held += held.memory(); s.held > maxRedactors {
 		clear(s.redactors)
+		s.held = held.memory()
 	}
 	s.redactors[house] = held
 	return held.Redactor, nil
@@ -409,6 +423,7 @@ func (s *Secrets) RecentRedactor(ctx context.Context, house string) (*Redactor, 
 func (s *Secrets) forget(house string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.held -= s.redactors[house].memory()
 	delete(s.redactors, house)
 }
 

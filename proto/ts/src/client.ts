@@ -6,7 +6,9 @@ import { CredentialService } from "./gen/arbe/v1/credential_pb.js";
 import { EntryService } from "./gen/arbe/v1/entry_pb.js";
 import { EnvironmentService } from "./gen/arbe/v1/environment_pb.js";
 import { HouseService } from "./gen/arbe/v1/house_pb.js";
+import { ModelService } from "./gen/arbe/v1/model_pb.js";
 import { SandboxService } from "./gen/arbe/v1/sandbox_pb.js";
+import { SecretService } from "./gen/arbe/v1/secret_pb.js";
 import { ThreadService } from "./gen/arbe/v1/thread_pb.js";
 import { stringifiable } from "./stringify.js";
 import { run, type RunOptions, type RunRequest, type RunResult } from "./run.js";
@@ -40,6 +42,8 @@ export interface Client {
   readonly environments: ServiceClient<typeof EnvironmentService>;
   readonly sandboxes: ServiceClient<typeof SandboxService>;
   readonly artifacts: ServiceClient<typeof ArtifactService>;
+  readonly secrets: ServiceClient<typeof SecretService>;
+  readonly models: ServiceClient<typeof ModelService>;
 
   /**
    * Replays a thread's log and then follows it: every entry exactly once, in order, however often
@@ -96,6 +100,8 @@ export function createClient(options: ClientOptions): Client {
     environments: createService(EnvironmentService, transport),
     sandboxes: createService(SandboxService, transport),
     artifacts: createService(ArtifactService, transport),
+    secrets: createService(SecretService, transport),
+    models: createService(ModelService, transport),
     tail: (threadId, options) => tail(entries, threadId, options),
     run: (request, options) => run({ entries, threads }, request, options),
     watchHouse: (request, options) => watchHouse(houses, request, options),
