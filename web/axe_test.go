@@ -69,6 +69,12 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		_, err = api.Credentials.CreateAPIKey(t.Context(), &arbev1.CreateAPIKeyRequest{HouseId: house.Id, Name: "CI", AgentId: holder})
 		must(err)
 	}
+	for _, name := range []string{"ANTHROPIC_API_KEY", "SHORT"} {
+		_, err = api.Secrets.SetSecret(t.Context(), &arbev1.SetSecretRequest{HouseId: house.Id, Name: name, Value: []byte(name[:5])})
+		must(err)
+	}
+	_, err = api.Models.SetModelEndpoint(t.Context(), &arbev1.SetModelEndpointRequest{HouseId: house.Id, Name: "lab", BaseUrl: "https://models.example.com/v1", SecretName: "LAB_KEY"})
+	must(err)
 	invite, err := api.Houses.CreateInvite(t.Context(), &arbev1.CreateInviteRequest{HouseId: house.Id, Note: "Grace"})
 	must(err)
 	// Small, because other tests use sandboxes on the same machine.

@@ -131,6 +131,9 @@ type arbeInstallation struct {
 	dir    string
 	addr   string
 	server *exec.Cmd
+	// env are further variables of its environment, and said is its log, to be read when it has stopped.
+	env  []string
+	said strings.Builder
 }
 
 func installation(t testing.TB) *arbeInstallation {
@@ -154,11 +157,12 @@ func installation(t testing.TB) *arbeInstallation {
 func (a *arbeInstallation) start() {
 	a.t.Helper()
 	_ = os.Remove(a.loginFile()) // the server writes it when it serves
-	var said strings.Builder
+	said := &a.said
 	a.server = exec.Command(os.Args[0])
 	a.server.Env = append(os.Environ(), asServer+"=1", "ARBE_DATA_DIR="+a.dir, "ARBE_ADDR="+a.addr, "ARBE_LOG_LEVEL=warn",
 		"ARBE_SANDBOX_MAX_DISK_MB=512") // sandboxes reserve their disks
-	a.server.Stderr = &said
+	a.server.Env = append(a.server.Env, a.env...)
+	a.server.Stderr = said
 	if err := a.server.Start(); err != nil {
 		a.t.Fatal(err)
 	}
@@ -196,15 +200,20 @@ func (a *arbeInstallation) loginFile() string { return filepath.Join(a.dir, "cli
 // client returns an API client that is logged in as the owner, as the command line is.
 func (a *arbeInstallation) client() *arbe.Client {
 	a.t.Helper()
-	var login struct{ Host, Token string }
+	return arbe.New("http://"+a.addr, a.token(a.t))
+}
+
+func (a *arbeInstallation) token(t testing.TB) string {
+	t.Helper()
+	var login struct{ Token string }
 	text, err := os.ReadFile(a.loginFile())
 	if err == nil {
 		err = json.Unmarshal(text, &login)
 	}
 	if err != nil {
-		a.t.Fatal(err)
+		t.Fatal(err)
 	}
-	return arbe.New(login.Host, login.Token)
+	return login.Token
 }
 
 // thread makes a thread with a number of messages.

@@ -129,9 +129,17 @@ func start(ctx context.Context, d *db.DB, driver sandbox.Driver, tune func(*disp
 		return nil, err
 	}
 	s := &server{log: log, threads: thread.New(d, log)}
-	s.boxes = sandbox.NewResolver(sandbox.Config{
+	boxes := sandbox.Config{
 		DB: d, Log: log, Threads: s.threads, Drivers: map[string]sandbox.Driver{"local": driver}, RepoRoots: repoRoots, Logger: logger,
-	})
+	}
+	var tuned dispatch.Config
+	if tune != nil {
+		tune(&tuned)
+	}
+	if tuned.Secrets != nil {
+		boxes.Redactor = tuned.Secrets.Redactor
+	}
+	s.boxes = sandbox.NewResolver(boxes)
 	if s.spool, err = os.MkdirTemp("", "arbe-spool-"); err != nil {
 		log.Close()
 		return nil, err

@@ -47,11 +47,23 @@ func TestACanaryInOutput(t *testing.T) {
 	b.driver = newLocal(t, t.TempDir())
 	b.withSecrets()
 	b.server = b.serve()
-	th := b.thread(sandbox.Recipe{})
-
-	// The command does not have the canary either: a file has it, with its letters turned.
+	// Neither the recipe nor a command has the canary: it is written with its letters turned.
 	turned := strings.NewReplacer("a", "1", "1", "a").Replace(canary)
-	b.sh(th, "printf '%s' '"+turned+"' | tr a1 1a > key; tr -d a < /dev/null")
+	th := b.thread(sandbox.Recipe{Setup: "printf '%s' '" + turned + "' | tr a1 1a > key; cat key; cut -c1-9 key | tr -d '\\n' >&2; sleep 0.2; cut -c10- key >&2"})
+	t.Run("of a setup", func(t *testing.T) {
+		var live strings.Builder
+		command := b.ask(th, "true")
+		for _, ev := range b.follow(th, func(ev stream.Event) bool { return ev.Entry != nil && ev.Entry.ID == entry.ResultID(command) }) {
+			if ev.Delta != nil {
+				live.Write(ev.Delta.Data)
+			}
+		}
+		tells(t, "the live output", live.String())
+		tells(t, "the log", b.story(th))
+		if !strings.Contains(b.story(th), "*****") {
+			t.Errorf("nothing was removed: %s", b.story(th))
+		}
+	})
 	lines := map[string]string{
 		"plain":               "cat key; echo; echo \"key=$(cat key)!\"",
 		"in pieces":           "for i in $(seq 1 " + fmt.Sprint(len(canary)) + "); do cut -c$i key | tr -d '\\n'; sleep 0.02; done",

@@ -315,8 +315,8 @@ func (h *Houses) SetDefault(ctx context.Context, scope db.Scope, model string) (
 	return h.Models(ctx, scope.House)
 }
 
-// SetEndpoint adds a server with models to the scope's house, or changes the one of this name. Bots may not: it would let
-// what they read decide where the house's words go.
+// SetEndpoint adds a server with models to the scope's house, or changes the one of this name. Callers let only owners do
+// so: whoever names the address and the secret sends the secret there. Bots may not in any case.
 func (h *Houses) SetEndpoint(ctx context.Context, scope db.Scope, name, baseURL, secretName string) error {
 	if err := (Endpoint{Provider: Compatible, Name: name, BaseURL: baseURL}).Check(); err != nil {
 		return err

@@ -38,7 +38,7 @@ func (s *modelService) SetDefaultModel(ctx context.Context, req *arbev1.SetDefau
 }
 
 func (s *modelService) SetModelEndpoint(ctx context.Context, req *arbev1.SetModelEndpointRequest) (*arbev1.SetModelEndpointResponse, error) {
-	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.House(req.GetHouseId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.House(req.GetHouseId()))
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (s *modelService) SetModelEndpoint(ctx context.Context, req *arbev1.SetMode
 }
 
 func (s *modelService) DeleteModelEndpoint(ctx context.Context, req *arbev1.DeleteModelEndpointRequest) (*arbev1.DeleteModelEndpointResponse, error) {
-	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.House(req.GetHouseId()))
+	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.House(req.GetHouseId()))
 	if err != nil {
 		return nil, err
 	}

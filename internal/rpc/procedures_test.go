@@ -71,8 +71,8 @@ SecretService.DeleteSecret           401    401     401     401     404      ok 
 SecretService.RotateSecretKey        401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 ModelService.ListModels              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ModelService.SetDefaultModel         401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
-ModelService.SetModelEndpoint        401    401     401     401     404      ok     ok    403 ok        ok        404       403   403    403    403
-ModelService.DeleteModelEndpoint     401    401     401     401     404      ok     ok    403 ok        ok        404       403   403    403    403
+ModelService.SetModelEndpoint        401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+ModelService.DeleteModelEndpoint     401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 
 # Of a thread, which is all that its tokens can reach. The artifact is one of the thread.
 ThreadService.GetThread              401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403

@@ -11,6 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
@@ -38,7 +39,8 @@ type builds struct {
 	drivers      drivers
 	maxima       Maxima
 	preparation  preparation
-	installation string // a label of each box
+	redactor     func(ctx context.Context, house string) (*secret.Redactor, error) // nil removes nothing
+	installation string                                                            // a label of each box
 	logger       *slog.Logger
 
 	running *runningBuilds
@@ -114,6 +116,12 @@ func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbo
 	if err := b.discardUnfinished(ctx, d, box); err != nil {
 		return made, err
 	}
+	var secrets *secret.Redactor
+	if b.redactor != nil {
+		if secrets, err = b.redactor(ctx, box.House); err != nil {
+			return made, err
+		}
+	}
 	out := b.progress(ctx, threadID, box)
 	defer out.close()
 	out.step("start a sandbox")
@@ -124,7 +132,7 @@ func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbo
 	if err != nil {
 		return made, err
 	}
-	steps, err := b.preparation.run(ctx, d, made.ref, recipe, out)
+	steps, err := b.preparation.run(ctx, d, made.ref, recipe, out, secrets)
 	made.steps, made.ready = append(made.steps, steps...), err == nil
 	if err != nil {
 		b.discard(ctx, d, made.ref, box.ID)

@@ -3,10 +3,12 @@ package sandbox
 import (
 	"context"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/secret"
 )
 
 const (
@@ -24,16 +26,41 @@ type preparation struct {
 	stepTime     time.Duration // limits each step
 }
 
-// run does what the recipe asks for, shows its output in watch, and returns the steps that were done, also if it fails.
+// redacting removes secrets from what is written to it, and gives the rest to another writer, which never fails.
+type redacting struct {
+	mu     sync.Mutex
+	stream *secret.Stream
+}
+
+func newRedacting(r *secret.Redactor, to io.Writer) *redacting {
+	return &redacting{stream: r.Stream(func(p []byte) { _, _ = to.Write(p) })}
+}
+
+// Write is called for both outputs of a command, perhaps at the same time.
+func (r *redacting) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stream.Write(p)
+	return len(p), nil
+}
+
+func (r *redacting) flush() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stream.Flush()
+}
+
+// run does what the recipe asks for, shows its output in watch without what secrets removes, and returns the steps that were done, also if it fails.
 // A failed step is the last one, and the error is a [fault.Precondition].
-func (p preparation) run(ctx context.Context, d Driver, ref string, recipe Recipe, watch *progress) (steps []entry.PreparationStep, err error) {
+func (p preparation) run(ctx context.Context, d Driver, ref string, recipe Recipe, watch *progress, secrets *secret.Redactor) (steps []entry.PreparationStep, err error) {
 	step := func(name string, argv ...string) error {
 		var out tail
 		watch.step(name)
-		both := io.MultiWriter(&out, watch)
+		both := newRedacting(secrets, io.MultiWriter(&out, watch))
 		// Git must not ask for a password, because nobody could answer.
 		result, err := d.Exec(ctx, ref, Command{Argv: argv, Stdout: both, Stderr: both, Timeout: p.stepTime,
 			Env: map[string]string{"GIT_TERMINAL_PROMPT": "0"}})
+		both.flush()
 		if err != nil {
 			return err
 		}

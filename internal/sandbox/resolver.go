@@ -13,6 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
@@ -36,6 +37,9 @@ type Config struct {
 	MachineGone time.Duration
 	// Maxima limit what recipes and commands may ask for. Defaults to no limits.
 	Maxima Maxima
+	// Redactor returns what removes the secrets of a house from the output of preparations. Defaults to nil: nothing is
+	// removed.
+	Redactor func(ctx context.Context, house string) (*secret.Redactor, error)
 	// Logger logs errors outside requests.
 	Logger *slog.Logger
 }
@@ -77,8 +81,8 @@ func NewResolver(c Config) *Resolver {
 		db: c.DB, log: c.Log, threads: c.Threads, drivers: drivers, maxima: c.Maxima,
 		builds: &builds{
 			db: c.DB, log: c.Log, threads: c.Threads, environments: environments, sandboxes: sandboxes, drivers: drivers, maxima: c.Maxima,
-			preparation:  preparation{repositories: repositories{roots: c.RepoRoots}, stepTime: c.Maxima.time(defaultStepTime)},
-			installation: c.Installation, logger: c.Logger,
+			preparation: preparation{repositories: repositories{roots: c.RepoRoots}, stepTime: c.Maxima.time(defaultStepTime)},
+			redactor:    c.Redactor, installation: c.Installation, logger: c.Logger,
 			running: newRunningBuilds(), slots: newSlots(buildsAtOnce), locks: &locks{pool: c.DB.Pool()},
 		},
 	}

@@ -1,6 +1,7 @@
 package secret
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -9,17 +10,27 @@ import (
 	"sync"
 )
 
-// maxKnown limits how many values a [Known] holds.
-const maxKnown = 10_000
+const (
+	// maxKnown limits the values of a [Known], in bytes. Anybody can make a house and fill it.
+	maxKnown = 2 << 20
+	// batchSize is how many bytes of values share a redactor. A new value costs the making of its batch alone.
+	batchSize = 64 << 10
+)
 
-// Known are all values that this process has seen, whoever they belong to. It redacts what belongs to no single house:
-// the server's own log. The zero Known is empty; a nil one stays empty. It is safe for concurrent use.
+// Known are the values that this process has seen lately, whoever they belong to. It redacts what belongs to no single
+// house: the server's own log. The zero Known is empty; a nil one stays empty. It is safe for concurrent use.
 type Known struct {
-	mu     sync.Mutex
-	seen   map[[sha256.Size]byte]bool
-	values [][]byte
-	made   *Redactor
-	stale  bool
+	mu      sync.Mutex
+	batches []*batch // the oldest first
+	size    int
+}
+
+type batch struct {
+	seen     map[[sha256.Size]byte]bool
+	values   [][]byte
+	size     int
+	redactor *Redactor
+	stale    bool
 }
 
 // Add adds a value.
@@ -30,27 +41,56 @@ func (k *Known) Add(value []byte) {
 	sum := sha256.Sum256(value)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.seen[sum] {
-		return
+	for _, b := range k.batches {
+		if b.seen[sum] {
+			return
+		}
 	}
-	if k.seen == nil || len(k.values) >= maxKnown {
-		k.seen, k.values = map[[sha256.Size]byte]bool{}, nil // those that are still used are soon added again
+	if n := len(k.batches); n == 0 || k.batches[n-1].size >= batchSize {
+		k.batches = append(k.batches, &batch{seen: map[[sha256.Size]byte]bool{}})
 	}
-	k.seen[sum], k.stale = true, true
-	k.values = append(k.values, append([]byte(nil), value...))
+	last := k.batches[len(k.batches)-1]
+	last.seen[sum], last.stale = true, true
+	last.values = append(last.values, bytes.Clone(value))
+	last.size += len(value)
+	for k.size += len(value); k.size > maxKnown; k.batches = k.batches[1:] {
+		k.size -= k.batches[0].size // those that are still used are soon added again
+	}
 }
 
-// Redactor returns the redactor of all values.
-func (k *Known) Redactor() *Redactor {
+// Redactors returns what removes the values, one after the other.
+func (k *Known) Redactors() (all []*Redactor) {
 	if k == nil {
 		return nil
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.stale {
-		k.made, k.stale = NewRedactor(k.values...), false
+	for _, b := range k.batches {
+		if b.stale {
+			b.redactor, b.stale = NewRedactor(b.values...), false
+		}
+		if b.redactor != nil {
+			all = append(all, b.redactor)
+		}
 	}
-	return k.made
+	return all
+}
+
+// several are redactors that are used one after the other.
+type several []*Redactor
+
+func (all several) String(text string) string {
+	for _, r := range all {
+		text = r.String(text)
+	}
+	return text
+}
+
+func (all several) Bytes(p []byte) []byte {
+	for _, r := range all {
+		p = r.Bytes(p)
+	}
+	return p
 }
 
 // LogHandler returns a handler that removes known values from the lines of a log: from the message, and from the text
@@ -63,8 +103,8 @@ type logHandler struct {
 }
 
 func (h logHandler) Handle(ctx context.Context, record slog.Record) error {
-	r := h.known.Redactor()
-	if r == nil {
+	r := several(h.known.Redactors())
+	if len(r) == 0 {
 		return h.Handler.Handle(ctx, record)
 	}
 	clean := slog.NewRecord(record.Time, record.Level, r.String(record.Message), record.PC)
@@ -77,7 +117,7 @@ func (h logHandler) Handle(ctx context.Context, record slog.Record) error {
 
 // WithAttrs redacts with the values that are known now, because the inner handler formats the attributes now.
 func (h logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	if r := h.known.Redactor(); r != nil {
+	if r := several(h.known.Redactors()); len(r) > 0 {
 		clean := make([]slog.Attr, len(attrs))
 		for i, a := range attrs {
 			clean[i] = attr(r, a)
@@ -91,7 +131,7 @@ func (h logHandler) WithGroup(name string) slog.Handler {
 	return logHandler{h.Handler.WithGroup(name), h.known}
 }
 
-func attr(r *Redactor, a slog.Attr) slog.Attr {
+func attr(r several, a slog.Attr) slog.Attr {
 	v := a.Value.Resolve()
 	switch v.Kind() {
 	case slog.KindString:

@@ -37,7 +37,14 @@ type Redactor struct {
 	// heads are the patterns by their first six bytes, and short the beginnings of patterns that are shorter.
 	heads map[[MinRedacted]byte][][]byte
 	short map[string]bool
+	// size is about how much memory it takes, in bytes.
+	size int
 }
+
+// A search compares at most this many bytes for each byte of text, and some more: values that begin alike, in a text that
+// is like them, would otherwise let a member keep the server busy. Beyond that, the rest of the text is removed, because
+// it was not searched.
+const comparedPerByte, comparedMore = 16, 1 << 20
 
 // NewRedactor returns a Redactor for values; nil if none of them is long enough ([MinRedacted]).
 func NewRedactor(values ...[]byte) *Redactor {
@@ -56,12 +63,14 @@ func NewRedactor(values ...[]byte) *Redactor {
 	if len(all) == 0 {
 		return nil
 	}
+	r.size = len(r.skip)
 	for i := range r.skip {
 		r.skip[i] = uint8(r.least - 1)
 	}
 	for _, p := range all {
 		head := [MinRedacted]byte(p)
 		r.heads[head] = append(r.heads[head], p)
+		r.size += len(p) + 100
 		for n := 1; n < MinRedacted; n++ {
 			r.short[string(p[:n])] = true
 		}
@@ -215,6 +224,17 @@ func (r *Redactor) find(text []byte, found func(from, to int)) (hold, held int) 
 	}
 	n, at := len(flat), 0
 	first := n
+	budget := comparedPerByte*n + comparedMore
+	// begins reports whether one of both begins with the other.
+	begins := func(p, rest []byte) bool {
+		m := min(len(p), len(rest))
+		if few := min(m, 16); !bytes.Equal(p[:few], rest[:few]) {
+			budget -= few
+			return false
+		}
+		budget -= m
+		return bytes.Equal(p[:m], rest[:m])
+	}
 	for at+r.least <= n {
 		end := at + r.least - 1
 		if skip := r.skip[uint16(flat[end-1])|uint16(flat[end])<<8]; skip > 0 {
@@ -224,12 +244,15 @@ func (r *Redactor) find(text []byte, found func(from, to int)) (hold, held int) 
 		longest := 0
 		for _, p := range r.heads[[MinRedacted]byte(flat[at:])] {
 			switch rest := flat[at:]; {
+			case len(p) <= longest || !begins(p, rest):
 			case len(p) <= len(rest):
-				if len(p) > longest && bytes.Equal(rest[:len(p)], p) {
-					longest = len(p)
-				}
-			case bytes.Equal(p[:len(rest)], rest):
+				longest = len(p)
+			default:
 				first = min(first, at)
+			}
+			if budget < 0 {
+				found(place(min(first, at)), len(text))
+				return len(text), 0
 			}
 		}
 		if longest > 0 {
@@ -246,9 +269,14 @@ func (r *Redactor) find(text []byte, found func(from, to int)) (hold, held int) 
 			continue
 		}
 		for _, p := range r.heads[[MinRedacted]byte(rest)] {
-			if len(rest) < len(p) && bytes.Equal(p[:len(rest)], rest) {
+			if len(rest) < len(p) && begins(p, rest) {
 				first = at
+				break
 			}
+		}
+		if budget < 0 {
+			found(place(min(first, at)), len(text))
+			return len(text), 0
 		}
 	}
 	if first == n {

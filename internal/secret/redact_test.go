@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/secret"
 )
@@ -239,6 +240,44 @@ func TestALogHasNoKnownValue(t *testing.T) {
 		if !strings.Contains(b.String(), "calling ****") || !strings.Contains(b.String(), "7") {
 			t.Errorf("%s: the rest is gone: %s", name, &b)
 		}
+	}
+}
+
+// Values and a text that are alike must not keep the server busy.
+func TestAHostileTextIsRedactedInTime(t *testing.T) {
+	t.Parallel()
+	var values [][]byte
+	for i := range 200 {
+		values = append(values, []byte(strings.Repeat("a", 5000+i)+"b"))
+	}
+	r := secret.NewRedactor(values...)
+	began := time.Now()
+	text := strings.Repeat("a", 1<<20)
+	got := streamed(r, text, func() int { return 32 << 10 })
+	if took := time.Since(began); took > 30*time.Second { // without a limit it takes many minutes
+		t.Errorf("it took %v", took)
+	}
+	if len(got) != len(text) {
+		t.Errorf("%d bytes became %d", len(text), len(got))
+	}
+	// What is not searched to the end is not shown.
+	if got := r.String(strings.Repeat("a", 1<<16) + string(values[7])); strings.Contains(got, string(values[7])) {
+		t.Error("the value is shown")
+	}
+}
+
+func TestALogHasRoomForTheValuesOfManyHouses(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	known := new(secret.Known)
+	logger := slog.New(secret.LogHandler(slog.NewTextHandler(&b, nil), known))
+	for i := range 100 { // a hostile house fills it, and a value that is used again is known again
+		known.Add([]byte(fmt.Sprint(i) + strings.Repeat("x", 60<<10)))
+	}
+	known.Add([]byte(value))
+	logger.Error(value)
+	if strings.Contains(b.String(), "xyzzy") {
+		t.Errorf("it is %s", &b)
 	}
 }
 

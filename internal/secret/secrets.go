@@ -65,12 +65,25 @@ type Secrets struct {
 
 	mu        sync.Mutex
 	redactors map[string]heldRedactor
+	held      int // the size of all redactors
 }
 
-// heldRedactor is the redactor of a house as it was at a revision of its secrets.
+// heldRedactor is the redactor of a house as it was at a revision of its secrets, and when that was looked up.
 type heldRedactor struct {
 	revision int64
+	at       time.Time
 	*Redactor
+}
+
+// memory is about how much memory it takes, in bytes; 0 for the zero heldRedactor, which is none.
+func (h heldRedactor) memory() int {
+	switch {
+	case h.at.IsZero():
+		return 0
+	case h.Redactor == nil:
+		return 200 // its place in the map
+	}
+	return h.size
 }
 
 // New returns a Secrets. uses finds uses besides those that the schema knows; nil finds none. Every value that it sees
@@ -155,6 +168,7 @@ func (s *Secrets) Set(ctx context.Context, scope db.Scope, name string, value []
 		}
 		return s.q.DropSealedValues(ctx, tx, scope.House)
 	})
+	s.forget(scope.House)
 	if err != nil {
 		return Secret{}, false, err
 	}
@@ -256,6 +270,7 @@ func (s *Secrets) used(ctx context.Context, tx pgx.Tx, house string) (map[string
 // Delete deletes a secret of the scope's house. If something uses it, the error is a [fault.Precondition] that says what,
 // unless force is set. Deleting one that does not exist succeeds.
 func (s *Secrets) Delete(ctx context.Context, scope db.Scope, name string, force bool) error {
+	defer s.forget(scope.House)
 	return s.forPeople(ctx, scope, func(tx pgx.Tx) error {
 		if _, err := s.q.GetSecretForUpdate(ctx, tx, scope.House, name); errors.Is(err, pgx.ErrNoRows) {
 			return nil
@@ -342,44 +357,74 @@ func (s *Secrets) Used(ctx context.Context, house string, names ...string) error
 	return s.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) error { return s.q.NoteSecretsUsed(ctx, tx, house, names) })
 }
 
-// maxRedactors limits how many houses' redactors are held in memory.
-const maxRedactors = 1000
+// maxRedactors limits the memory of the redactors that are held, in bytes. A house that has many secrets takes some 15 MiB.
+const maxRedactors = 128 << 20
 
 // Redactor returns the redactor of a house's present secrets; nil, which redacts nothing, if it has none. It asks the
 // database once, and opens the values only after a change.
 func (s *Secrets) Redactor(ctx context.Context, house string) (*Redactor, error) {
+	// Before the query, so that the answer is never taken for newer than it is.
+	began := time.Now()
 	var revision int64
 	err := s.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) (err error) {
 		revision, err = s.q.SecretsRevision(ctx, tx, house)
 		return err
 	})
-	if err != nil || revision == 0 {
+	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	held, there := s.redactors[house]
 	s.mu.Unlock()
-	if there && held.revision == revision {
-		return held.Redactor, nil
+	if !there || held.revision != revision {
+		held = heldRedactor{revision: revision}
+		if revision != 0 {
+			// A value that does not open cannot be used either, so nothing can show it.
+			all, err := s.values(ctx, house, nil, func(error) error { return nil })
+			if err != nil {
+				return nil, err
+			}
+			var values [][]byte
+			for _, v := range all {
+				values = append(values, []byte(v))
+			}
+			// If a value changed since the revision was read, this is newer than its revision says, and is made again.
+			held.Redactor = NewRedactor(values...)
+		}
 	}
-	// A value that does not open cannot be used either, so nothing can show it.
-	all, err := s.values(ctx, house, nil, func(error) error { return nil })
-	if err != nil {
-		return nil, err
-	}
-	var values [][]byte
-	for _, v := range all {
-		values = append(values, []byte(v))
-	}
-	// If a value changed since the revision was read, the redactor is newer than its revision says, and is made again.
-	held = heldRedactor{revision, NewRedactor(values...)}
+	held.at = began
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.redactors) >= maxRedactors {
+	s.held -= s.redactors[house].memory()
+	if s.held += held.memory(); s.held > maxRedactors {
 		clear(s.redactors)
+		s.held = held.memory()
 	}
 	s.redactors[house] = held
 	return held.Redactor, nil
+}
+
+// recent is how old the answer of RecentRedactor may be.
+const recent = time.Second
+
+// RecentRedactor is [Secrets.Redactor] as of at most a second ago, for what happens often. It asks the database at most
+// once a second for each house. What this server itself changed since is in it.
+func (s *Secrets) RecentRedactor(ctx context.Context, house string) (*Redactor, error) {
+	s.mu.Lock()
+	held, there := s.redactors[house]
+	s.mu.Unlock()
+	if there && time.Since(held.at) < recent {
+		return held.Redactor, nil
+	}
+	return s.Redactor(ctx, house)
+}
+
+// forget drops the redactor of a house, whose secrets changed.
+func (s *Secrets) forget(house string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.held -= s.redactors[house].memory()
+	delete(s.redactors, house)
 }
 
 // Rotate gives the scope's house a new data key and seals all its values under it, in one transaction. Servers that hold

@@ -404,4 +404,14 @@ func TestARedactorFollowsTheSecretsOfItsHouse(t *testing.T) {
 	redacts(c, "first-value ************")
 	must(t, a.Delete(t.Context(), b.home, "ONE", false))
 	redacts(c, "first-value second-value")
+
+	// The recent one knows at once what its own server changed.
+	for _, name := range []string{"ONE", "TWO"} {
+		set(t, a, b.home, name, "value of "+name)
+		r, err := a.RecentRedactor(t.Context(), b.home.House)
+		must(t, err)
+		if got := r.String("value of " + name); got != "************" {
+			t.Errorf("it makes %q", got)
+		}
+	}
 }

@@ -32,7 +32,7 @@ var mayImport = map[string]string{
 	"internal/auth/…":     "db db/dbtest internal/auth internal/fault",
 	"internal/house":      "db db/query internal/bot internal/sandbox internal/thread internal/stream internal/entry internal/fault",
 	"internal/live":       "db internal/bot internal/house internal/sandbox internal/thread internal/stream internal/fault",
-	"internal/sandbox":    "db db/query internal/thread internal/stream internal/entry internal/fault",
+	"internal/sandbox":    "db db/query internal/secret internal/thread internal/stream internal/entry internal/fault",
 	"internal/sandbox/…":  "internal/sandbox internal/sandbox/local/supervisor internal/outbound internal/fault",
 	"internal/model":      "db db/query internal/secret internal/outbound internal/entry internal/fault",
 	"internal/model/…":    "",

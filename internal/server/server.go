@@ -225,10 +225,14 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	drivers, unavailable := s.drivers(ctx, dir, maxima)
 	threads := thread.New(database, log)
+	for _, name := range model.KeyVariables {
+		s.known.Add([]byte(strings.TrimSpace(os.Getenv(name))))
+	}
+	secrets := secret.New(database, sealer, model.SecretUses, s.known)
 	boxes := sandbox.NewResolver(sandbox.Config{
 		DB: database, Log: log, Threads: threads, Drivers: drivers, Unavailable: unavailable,
 		RepoRoots: s.cfg.repoRoots(), Installation: installation, MachineGone: machineGone, Maxima: maxima,
-		Logger: s.logger,
+		Redactor: secrets.Redactor, Logger: s.logger,
 	})
 	boxes.Sweep(ctx)
 	bots := bot.New(database, threads)
@@ -262,10 +266,6 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range model.KeyVariables {
-		s.known.Add([]byte(strings.TrimSpace(os.Getenv(name))))
-	}
-	secrets := secret.New(database, sealer, model.SecretUses, s.known)
 	models := model.NewHouses(database, secrets, model.NewInstallation(os.Getenv, new(model.Client).Models))
 	dispatcher, err := dispatch.Start(ctx, dispatch.Config{
 		DB: database, Log: log, Threads: threads, Boxes: boxes, Logger: s.logger, Limits: limits,

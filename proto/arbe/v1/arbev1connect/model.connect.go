@@ -53,9 +53,10 @@ type ModelServiceClient interface {
 	// SetDefaultModel sets the model of bots that name none. Owners only.
 	SetDefaultModel(context.Context, *v1.SetDefaultModelRequest) (*v1.SetDefaultModelResponse, error)
 	// SetModelEndpoint adds a server with models that speaks OpenAI's chat/completions, or changes the one of this name.
-	// People only. Its address must be on the public internet, because the server of arbe calls it. A house has at most 20.
+	// Owners only, because the house's words and the key go there. Its address must be on the public internet, because the
+	// server of arbe calls it. A house has at most 20.
 	SetModelEndpoint(context.Context, *v1.SetModelEndpointRequest) (*v1.SetModelEndpointResponse, error)
-	// DeleteModelEndpoint removes such a server. People only. Removing one that does not exist succeeds.
+	// DeleteModelEndpoint removes such a server. Owners only. Removing one that does not exist succeeds.
 	DeleteModelEndpoint(context.Context, *v1.DeleteModelEndpointRequest) (*v1.DeleteModelEndpointResponse, error)
 }
 
@@ -149,9 +150,10 @@ type ModelServiceHandler interface {
 	// SetDefaultModel sets the model of bots that name none. Owners only.
 	SetDefaultModel(context.Context, *v1.SetDefaultModelRequest) (*v1.SetDefaultModelResponse, error)
 	// SetModelEndpoint adds a server with models that speaks OpenAI's chat/completions, or changes the one of this name.
-	// People only. Its address must be on the public internet, because the server of arbe calls it. A house has at most 20.
+	// Owners only, because the house's words and the key go there. Its address must be on the public internet, because the
+	// server of arbe calls it. A house has at most 20.
 	SetModelEndpoint(context.Context, *v1.SetModelEndpointRequest) (*v1.SetModelEndpointResponse, error)
-	// DeleteModelEndpoint removes such a server. People only. Removing one that does not exist succeeds.
+	// DeleteModelEndpoint removes such a server. Owners only. Removing one that does not exist succeeds.
 	DeleteModelEndpoint(context.Context, *v1.DeleteModelEndpointRequest) (*v1.DeleteModelEndpointResponse, error)
 }
 

@@ -311,7 +311,8 @@ export const ModelService: GenService<{
   },
   /**
    * SetModelEndpoint adds a server with models that speaks OpenAI's chat/completions, or changes the one of this name.
-   * People only. Its address must be on the public internet, because the server of arbe calls it. A house has at most 20.
+   * Owners only, because the house's words and the key go there. Its address must be on the public internet, because the
+   * server of arbe calls it. A house has at most 20.
    *
    * @generated from rpc arbe.v1.ModelService.SetModelEndpoint
    */
@@ -321,7 +322,7 @@ export const ModelService: GenService<{
     output: typeof SetModelEndpointResponseSchema;
   },
   /**
-   * DeleteModelEndpoint removes such a server. People only. Removing one that does not exist succeeds.
+   * DeleteModelEndpoint removes such a server. Owners only. Removing one that does not exist succeeds.
    *
    * @generated from rpc arbe.v1.ModelService.DeleteModelEndpoint
    */

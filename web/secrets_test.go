@@ -1,0 +1,277 @@
+package web_test
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/server"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// canary is a value that must appear nowhere. second is another one, which is a key of a provider.
+const (
+	canary = "kAnary-1b7f/4c+0d9e8&\"q"
+	second = "sk-ant-CaNaRy-77aa1fe0b2"
+)
+
+// traces are the forms of both in which they would appear.
+func traces() (all []string) {
+	for _, v := range []string{canary, second} {
+		all = append(all, v, strings.ReplaceAll(v, `"`, `\"`), strings.NewReplacer("&", "&amp;", `"`, "&#34;").Replace(v),
+			url.QueryEscape(v), hex.EncodeToString([]byte(v)))
+		for before := range 3 {
+			form := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", before) + v))
+			all = append(all, strings.TrimRight(form[4:len(form)-4], "="))
+		}
+	}
+	return all
+}
+
+// silent fails if a text has a canary.
+func silent(t *testing.T, where, text string) {
+	t.Helper()
+	flat := strings.NewReplacer("\n", "", "\r", "").Replace(text)
+	for _, trace := range traces() {
+		if strings.Contains(flat, trace) {
+			t.Errorf("%s has %s", where, trace)
+		}
+	}
+}
+
+// TestACanaryIsNowhere plants secrets as a person does, makes everything say them that can, and looks for them in each
+// page, answer, stream, table and line of the log.
+func TestACanaryIsNowhere(t *testing.T) {
+	t.Parallel()
+	a := installation(t)
+	a.env = []string{"ARBE_LOG_LEVEL=debug", "ARBE_LOG_FORMAT=json", "ANTHROPIC_API_KEY=", "OPENAI_API_KEY=", "ARBE_MODEL="}
+	a.start()
+	api := a.client()
+	link, err := api.Agents.CreateLoginLink(t.Context(), &arbev1.CreateLoginLinkRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := client{t: t, base: "http://" + a.addr}
+	owner.session = sessionFrom(t, owner, "/login", url.Values{"token": {tokenOf(t, link.Path)}})
+	houses, err := api.Houses.ListHouses(t.Context(), &arbev1.ListHousesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	house := houses.Houses[0]
+	home := "/houses/" + house.Id
+
+	t.Run("the page says how to get a model, and a key is one paste away", func(t *testing.T) {
+		owner := owner.in(t)
+		_, page := owner.get(home + "/models")
+		contains(t, page, "This house has no model yet", `type="password"`)
+		res, _ := owner.post(home+"/models", url.Values{"secret": {"ANTHROPIC_API_KEY"}, "key": {" " + second + "\r\n"}})
+		want(t, res, http.StatusSeeOther, home+"/models")
+		_, page = owner.get(home + "/models")
+		contains(t, page, "ANTHROPIC_API_KEY", "anthropic/claude-")
+		lacks(t, page, "no model yet")
+		silent(t, "the page", page)
+		for form, where := range map[string]url.Values{
+			"":         {"secret": {"ANTHROPIC_API_KEY"}, "key": {second + "\nand another line"}},
+			"/servers": {"name": {"lab"}, "base_url": {"http://10.0.0.1/v1"}, "server_key": {canary}},
+			"/default": {"model": {"claude"}},
+		} {
+			res, page := owner.post(home+"/models"+form, where)
+			want(t, res, http.StatusBadRequest, "")
+			silent(t, "the page of an error", page)
+		}
+		res, _ = owner.post(home+"/models/servers", url.Values{"name": {"lab-2"}, "base_url": {"https://models.example.com/v1"}, "server_key": {canary}})
+		want(t, res, http.StatusSeeOther, home+"/models")
+		res, _ = owner.post(home+"/models/default", url.Values{"model": {"lab-2/large"}})
+		want(t, res, http.StatusSeeOther, home+"/models")
+		_, page = owner.get(home + "/models")
+		contains(t, page, "lab-2/large", "https://models.example.com/v1")
+	})
+	t.Run("a secret is set, listed and deleted, and says what uses it", func(t *testing.T) {
+		owner := owner.in(t)
+		res, _ := owner.post(home+"/secrets", url.Values{"name": {"CANARY"}, "value": {canary}})
+		want(t, res, http.StatusSeeOther, home+"/secrets")
+		for _, wrong := range []url.Values{{"name": {canary}, "value": {canary}}, {"name": {"ARBE_X"}, "value": {canary}}, {"name": {"X"}, "value": {canary + "\x00"}}, {"name": {"X"}, "value": {""}}} {
+			res, page := owner.post(home+"/secrets", wrong)
+			want(t, res, http.StatusBadRequest, "")
+			if wrong.Get("name") != canary { // what was typed as the name comes back, for its author to correct
+				silent(t, "the page of an error", page)
+			}
+		}
+		_, page := owner.get(home + "/secrets")
+		contains(t, page, "CANARY", "MODEL_LAB_2_KEY", "Used by model endpoint lab-2", "never used")
+		res, page = owner.post(home+"/secrets/MODEL_LAB_2_KEY/delete", nil)
+		want(t, res, http.StatusPreconditionFailed, "")
+		contains(t, page, "is used by model endpoint lab-2")
+		res, _ = owner.post(home+"/models/servers/lab-2/remove", nil)
+		want(t, res, http.StatusSeeOther, home+"/models")
+		for range 2 { // sent twice
+			res, _ = owner.post(home+"/secrets/MODEL_LAB_2_KEY/delete", nil)
+			want(t, res, http.StatusSeeOther, home+"/secrets")
+		}
+	})
+
+	made, err := api.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: house.Id, Name: "canaries"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	thread := made.Thread.Id
+	if _, err := api.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: thread, Text: "the key is " + canary + " or " + second}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := exec.LookPath("runc"); err == nil && os.Getuid() == 0 {
+		// Small, because other tests use sandboxes on the same machine.
+		if _, err := api.Environments.UpdateEnvironment(t.Context(), &arbev1.UpdateEnvironmentRequest{
+			Id: house.DefaultEnvironmentId, Config: &arbev1.EnvironmentConfig{Limits: &arbev1.Limits{MemoryMb: 256, DiskMb: 256}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		// The command has it turned, because what people run is not changed.
+		turned := base64.StdEncoding.EncodeToString([]byte(reversed(canary + "\n" + second)))
+		command, err := api.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: thread, Text: "!echo " + turned + " | base64 -d | rev | tac > key; cat key; cat key >&2; base64 key; " +
+			"head -1 key | cut -c1-9; for i in 1 2 3 4 5; do head -c 11 key; sleep 0.1; tail -c +12 key; done; od -An -v -tx1 key; seq 100000; cat key; exit 1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := waitFor(t, api, thread, entry.ResultID(command.Entry.Id))
+		if !strings.Contains(said, "********") || !strings.Contains(said, "99999") {
+			t.Errorf("the command did not say it: %.500s", said)
+		}
+	}
+	t.Run("pages, answers and streams", func(t *testing.T) {
+		owner := owner.in(t)
+		for _, path := range []string{home, home + "/members", home + "/bots", home + "/keys", home + "/models", home + "/secrets", home + "/environments", "/threads/" + thread,
+			"/threads/" + thread + "/entries?before=100", "/threads/" + house.PrimaryThreadId} {
+			_, page := owner.get(path)
+			silent(t, path, page)
+		}
+		for seq := range 10 {
+			for _, end := range []string{"", "/raw", "/output"} {
+				path := "/threads/" + thread + "/entries/" + strconv.Itoa(seq) + end
+				_, page := owner.get(path)
+				silent(t, path, page)
+			}
+		}
+		secrets, err := api.Secrets.ListSecrets(t.Context(), &arbev1.ListSecretsRequest{HouseId: house.Id})
+		if err != nil || len(secrets.Secrets) != 2 {
+			t.Errorf("the secrets are %v: %v", secrets, err)
+		}
+		models, err := api.Models.ListModels(t.Context(), &arbev1.ListModelsRequest{HouseId: house.Id})
+		if err != nil || len(models.Endpoints) == 0 {
+			t.Errorf("the models are %v: %v", models, err)
+		}
+		silent(t, "the lists", secrets.String()+models.String())
+		artifacts, err := api.Artifacts.ListArtifacts(t.Context(), &arbev1.ListArtifactsRequest{Scope: &arbev1.ListArtifactsRequest_ThreadId{ThreadId: thread}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range artifacts.Artifacts {
+			content, err := api.OpenArtifact(t.Context(), one.Id, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(content)
+			content.Close()
+			if err != nil || len(text) < 500_000 {
+				t.Errorf("the artifact has %d bytes: %v", len(text), err)
+			}
+			silent(t, "the artifact", string(text))
+		}
+		silent(t, "the stream", a.stream(t, thread))
+	})
+	t.Run("tables", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		conn, err := pgx.Connect(ctx, server.LocalDatabaseURL(a.dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close(context.WithoutCancel(ctx))
+		for _, trace := range traces() {
+			if where := dbtest.Grep(t, conn, trace); len(where) > 0 {
+				t.Errorf("%s is in %v", trace, where)
+			}
+		}
+	})
+	t.Run("the log, of a server that was stopped", func(t *testing.T) {
+		if err := a.server.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		_ = a.server.Wait()
+		if !strings.Contains(a.said.String(), `"level":"DEBUG"`) {
+			t.Error("there is no log")
+		}
+		silent(t, "the log", a.said.String())
+	})
+}
+
+func reversed(text string) string {
+	var lines []string
+	for line := range strings.SplitSeq(text, "\n") {
+		b := []byte(line)
+		for i, j := 0, len(b)-1; i < j; i, j = i+1, j-1 {
+			b[i], b[j] = b[j], b[i]
+		}
+		lines = append([]string{string(b)}, lines...)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// waitFor waits for an entry and returns everything that was told until then, live output included.
+func waitFor(t *testing.T, api *arbe.Client, thread, id string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	var told strings.Builder
+	for event, err := range api.Tail(ctx, thread, 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		silent(t, "an event", event.String())
+		if d := event.GetDelta(); d != nil {
+			told.Write(d.Data)
+		}
+		if e := event.GetEntry(); e != nil {
+			told.WriteString(e.Payload)
+			if e.Id == id {
+				break
+			}
+		}
+	}
+	silent(t, "what was told", told.String())
+	return told.String()
+}
+
+// stream is what the stream door says of a thread.
+func (a *arbeInstallation) stream(t *testing.T, thread string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+a.addr+"/api/stream/arbe-thread-"+thread+"?offset=0", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Accept", "application/x-ndjson")
+	req.Header.Set("Authorization", "Bearer "+a.token(t))
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK || !strings.Contains(string(text), "command_result") {
+		t.Fatalf("the stream is %s %.300s: %v", res.Status, text, err)
+	}
+	return string(text)
+}
