@@ -107,8 +107,14 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 			t.Errorf("turns of %q began, want of %q and not of %s", began, want, three.ID)
 		}
 		r.says("none", "hello everybody")
-		if s := of[entry.Skipped](r.settled("none")); len(s) != 0 || len(of[entry.TurnStarted](r.entries())) != 2 {
-			t.Errorf("what nobody was asked has a decision: %+v", s)
+		r.settled("none")
+		for _, s := range of[entry.Skipped](r.entries()) { // the answers repeat the mentions, so there are some
+			if s.EntryID == "none" {
+				t.Errorf("what nobody was asked has a decision: %+v", s)
+			}
+		}
+		if n := len(of[entry.TurnStarted](r.entries())); n != 2 {
+			t.Errorf("%d turns began", n)
 		}
 	})
 	t.Run("always, but not more often than they may", func(t *testing.T) {
