@@ -160,6 +160,9 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	}
 	bots := c.Bots
 	bots.DB, bots.Log, bots.Logger, bots.Tools, bots.Queue = d.db, d.log, d.logger, d.tools(), d.queueTurn
+	if c.Secrets != nil {
+		bots.Redactor = c.Secrets.RecentRedactor
+	}
 	d.bots = turn.NewRunner(bots)
 	if d.config.Select == nil && c.Rosters != nil {
 		d.config.Select = newChooser(c.DB, c.Rosters).choose

@@ -20,6 +20,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/internal/turn"
@@ -249,6 +250,57 @@ func TestWhatABotWritesIsSeenWhileItIsWritten(t *testing.T) {
 		go func() { _ = r.models.Step(t.Context()) }()
 	}
 	r.answer("q")
+}
+
+func TestWhatABotWritesHasNoSecrets(t *testing.T) {
+	t.Parallel()
+	const value = "hunter2 and hunter3"
+	r := bots(t, func(q *modeltest.Request) modeltest.Reply {
+		if q.Last().Role == "tool" {
+			return modeltest.Reply{Text: "the key is " + value + ", as it is"}
+		}
+		return modeltest.Reply{Thinking: "it is " + value, Text: "I say " + value, Calls: []modeltest.Call{{Name: value, Arguments: `{"text":"` + value + `"}`}}}
+	})
+	tune := r.tune
+	r.tune = func(c *dispatch.Config) {
+		tune(c)
+		c.Bots.Redactor = func(context.Context, string) (*secret.Redactor, error) { return secret.NewRedactor([]byte(value)), nil }
+	}
+	if err := r.stop(t.Context()); err != nil {
+		t.Fatal(detail(err))
+	}
+	r.server = r.serve()
+	r.says("q", "@bot go")
+	pieces := map[string]*strings.Builder{} // by the kind and block of what was written
+	for _, ev := range r.follow(r.th, func(ev stream.Event) bool { return ev.Entry != nil && slices.Contains(answersTo(*ev.Entry), "q") }) {
+		if ev.Delta == nil {
+			continue
+		}
+		for line := range strings.Lines(string(ev.Delta.Data)) {
+			var c entry.PiChunk
+			if json.Unmarshal([]byte(line), &c) != nil {
+				continue
+			}
+			key := fmt.Sprint(c.Kind, c.Block)
+			if pieces[key] == nil {
+				pieces[key] = &strings.Builder{}
+			}
+			pieces[key].WriteString(c.Text)
+		}
+	}
+	for key, text := range pieces {
+		if strings.Contains(text.String(), "hunter3") {
+			t.Errorf("the pieces %s say %q", key, text)
+		}
+	}
+	for _, e := range r.entries() {
+		if strings.Contains(string(e.Payload), "hunter") {
+			t.Errorf("an entry says %s", e.Payload)
+		}
+	}
+	if c := r.answer("q"); !strings.Contains(c.Text, "the key is ***") || !strings.Contains(c.Text, "as it is") {
+		t.Errorf("it answers %q", c.Text)
+	}
 }
 
 func TestABotUsesItsTools(t *testing.T) {

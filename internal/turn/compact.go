@@ -50,7 +50,7 @@ what was decided, what was done and found (with exact names, paths, commands and
 		return err
 	}
 	c := entry.PiCompaction{Turn: r.turn.ID, Summary: answer.Message.Text(), FirstKeptSeq: t.entries[cut].Seq, TokensBefore: size(t.messages())}
-	draft := entry.NewDraft(id, r.turn.Bot, c)
+	draft := r.draft(id, r.turn.Bot, c)
 	if err := entry.Check(draft, entry.Server); err != nil {
 		return fault.New(fault.Unavailable, "the model did not summarise the thread", "try again, or use another model").Because(err)
 	}

@@ -7,17 +7,23 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// publisher sends what a model writes to the thread's tails while it writes it: lines of JSON, each an [entry.PiChunk].
-// The log's deltas replace nothing that was sent, so each call of a model has deltas of its own.
+// publisher sends what a model writes to the thread's tails while it writes it: lines of JSON, each an [entry.PiChunk],
+// without the secrets of the house. What was sent of a delta cannot be replaced, so each call of a model has a delta of
+// its own.
 type publisher struct {
-	ctx    context.Context
-	log    *stream.Log
-	ref    stream.Ref
-	id     string
-	offset int64
+	ctx      context.Context
+	log      *stream.Log
+	ref      stream.Ref
+	redactor *secret.Redactor
+	id       string
+	offset   int64
+	// text is what redacts the block that is being written, and writing the last piece of it.
+	text    *secret.Stream
+	writing entry.PiChunk
 }
 
 // publisher returns the one for the next call of the turn's model.
@@ -25,14 +31,42 @@ func (r *run) publisher(ctx context.Context) *publisher {
 	r.calls++
 	id := r.turn.stepID(r.turn.Steps + 1)
 	// What an earlier call for this step wrote, here or on a server that was killed, is not continued.
-	return &publisher{ctx, r.log, r.ref, id + "~" + strconv.Itoa(r.turn.Attempts) + "." + strconv.Itoa(r.calls), 0}
+	return &publisher{ctx: ctx, log: r.log, ref: r.ref, redactor: r.redactor, id: id + "~" + strconv.Itoa(r.turn.Attempts) + "." + strconv.Itoa(r.calls)}
 }
 
+// delta sends a piece of an answer. A part of it may wait for the next piece, because a secret may come in pieces.
 func (p *publisher) delta(d model.Delta) {
-	c := entry.PiChunk{Kind: string(d.Kind), Block: d.Block, Text: d.Text, CallID: d.CallID, Name: d.CallName}
+	c := entry.PiChunk{Kind: string(d.Kind), Block: d.Block, Text: d.Text, CallID: d.CallID, Name: p.redactor.String(d.CallName)}
 	if d.Reason != nil {
-		c.Text, c.DelayMS = d.Reason.Error(), d.Delay.Milliseconds()
+		c.Text, c.DelayMS = p.redactor.String(d.Reason.Error()), d.Delay.Milliseconds()
 	}
+	if p.text != nil && (p.writing.Kind != c.Kind || p.writing.Block != c.Block) {
+		p.flush()
+	}
+	if p.redactor == nil || c.Text == "" || d.Reason != nil {
+		p.send(c)
+		return
+	}
+	if p.text == nil {
+		p.text = p.redactor.Stream(func(text []byte) {
+			c := p.writing
+			c.Text = string(text)
+			p.send(c)
+		})
+	}
+	p.writing = c
+	p.text.Write([]byte(c.Text))
+}
+
+// flush sends what waits.
+func (p *publisher) flush() {
+	if p.text != nil {
+		p.text.Flush()
+		p.text = nil
+	}
+}
+
+func (p *publisher) send(c entry.PiChunk) {
 	line, err := json.Marshal(c)
 	if err != nil {
 		panic(err) // cannot happen for this struct

@@ -17,6 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
@@ -46,7 +47,7 @@ type Bot struct {
 	Limits Limits
 }
 
-// Config configures a [Runner]. All fields are required; without Bot, all turns fail.
+// Config configures a [Runner]. The fields up to Queue are required; without Bot, all turns fail.
 type Config struct {
 	DB     *db.DB
 	Log    *stream.Log
@@ -63,6 +64,8 @@ type Config struct {
 	Person func(ctx context.Context, scope db.Scope, id string) (Person, error)
 	// Queue queues a turn when tx commits.
 	Queue func(ctx context.Context, tx pgx.Tx, t Turn) error
+	// Redactor returns what removes the secrets of a house from what the bot writes. Defaults to nil: nothing does.
+	Redactor func(ctx context.Context, house string) (*secret.Redactor, error)
 }
 
 // Runner runs turns. It is safe for concurrent use.
@@ -85,6 +88,7 @@ type run struct {
 	endpoint model.Endpoint
 	modelID  string
 	window   int64
+	redactor *secret.Redactor
 
 	transcript transcript
 	used       query.TurnUsedRow
@@ -238,6 +242,11 @@ func (r *run) prepare(ctx context.Context) (err error) {
 	if r.bot, err = r.Bot(ctx, r.scope(), r.turn.Bot); err != nil {
 		return err
 	}
+	if r.Redactor != nil {
+		if r.redactor, err = r.Redactor(ctx, r.turn.House); err != nil {
+			return err
+		}
+	}
 	r.tools = offered(r.Tools, r.bot.Tools)
 	if r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), r.bot.Model); err != nil {
 		if fault.CodeOf(err) == fault.NotFound {
@@ -292,6 +301,7 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 				r.reportWait(ctx, d)
 			}
 		})
+		p.flush()
 		answer.Message.Turn = r.turn.ID
 		failed, isModel := errors.AsType[*model.Error](err)
 		switch {
@@ -356,7 +366,7 @@ func (r *run) stop(ctx context.Context) error {
 // reportWait says in the log that the turn waits for its model's provider.
 func (r *run) reportWait(ctx context.Context, d model.Delta) {
 	w := entry.TurnWaiting{TurnID: r.turn.ID, AgentID: r.turn.Bot, Reason: string(d.Reason.Kind), Message: d.Reason.Error(), DelayMS: d.Delay.Milliseconds()}
-	if _, err := r.log.Append(ctx, r.ref, entry.NewDraft("", "", w)); err != nil && ctx.Err() == nil {
+	if _, err := r.log.Append(ctx, r.ref, r.draft("", "", w)); err != nil && ctx.Err() == nil {
 		r.Logger.WarnContext(ctx, "cannot say in the thread that a bot waits", "error", fault.From(err).Detail())
 	}
 }
@@ -411,7 +421,7 @@ func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut 
 			return err
 		}
 		summary.Answers, summary.Cut = read, cut
-		draft := entry.NewDraft(id, r.turn.Bot, entry.Chat{Text: text, ReplyTo: r.turn.Entry, Turn: &summary})
+		draft := r.draft(id, r.turn.Bot, entry.Chat{Text: text, ReplyTo: r.turn.Entry, Turn: &summary})
 		if err := r.appendTx(ctx, tx, draft); err != nil {
 			return err
 		}
@@ -439,7 +449,14 @@ func (r *run) writeStep(ctx context.Context, tx pgx.Tx, answer model.Answer) err
 	if err := r.countTx(ctx, tx, id, answer); err != nil {
 		return err
 	}
-	return r.appendTx(ctx, tx, entry.NewDraft(id, r.turn.Bot, answer.Message))
+	return r.appendTx(ctx, tx, r.draft(id, r.turn.Bot, answer.Message))
+}
+
+// draft returns an entry of the turn without the secrets of its house.
+func (r *run) draft(id, author string, p entry.Payload) entry.Draft {
+	d := entry.NewDraft(id, author, p)
+	d.Payload = r.redactor.JSON(d.Payload)
+	return d
 }
 
 // appendTx appends an entry whose id must be new.
@@ -484,7 +501,7 @@ func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.
 		}
 		summary.Answers = r.turn.Asked
 		e.Summary = &summary
-		return r.appendTx(ctx, tx, entry.NewDraft(r.turn.endID(), "", e))
+		return r.appendTx(ctx, tx, r.draft(r.turn.endID(), "", e))
 	})
 }
 

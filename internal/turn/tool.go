@@ -101,7 +101,7 @@ func (r *run) runCall(ctx context.Context, c call) error {
 		text = "(nothing)"
 	}
 	result.Content = []entry.PiBlock{entry.PiText(middle(text, maxResult))}
-	_, err = r.log.Append(ctx, r.ref, entry.NewDraft(id, r.turn.Bot, result))
+	_, err = r.log.Append(ctx, r.ref, r.draft(id, r.turn.Bot, result))
 	return err
 }
 
