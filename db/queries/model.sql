@@ -1,6 +1,6 @@
 -- Owner: internal/model. The places with models that houses add, and which model a house uses by default.
 
--- name: DefaultModel :one
+-- name: ModelOfHouse :one
 select default_model from houses where id = @house_id;
 
 -- name: SetDefaultModel :execrows

@@ -32,19 +32,6 @@ func (q *Queries) CountModelEndpoints(ctx context.Context, db DBTX, houseID stri
 	return count, err
 }
 
-const defaultModel = `-- name: DefaultModel :one
-
-select default_model from houses where id = $1
-`
-
-// Owner: internal/model. The places with models that houses add, and which model a house uses by default.
-func (q *Queries) DefaultModel(ctx context.Context, db DBTX, houseID string) (string, error) {
-	row := db.QueryRow(ctx, defaultModel, houseID)
-	var default_model string
-	err := row.Scan(&default_model)
-	return default_model, err
-}
-
 const deleteModelEndpoint = `-- name: DeleteModelEndpoint :exec
 delete from model_endpoints where house_id = $1 and name = $2
 `
@@ -82,6 +69,19 @@ func (q *Queries) ListModelEndpoints(ctx context.Context, db DBTX, houseID strin
 		return nil, err
 	}
 	return items, nil
+}
+
+const modelOfHouse = `-- name: ModelOfHouse :one
+
+select default_model from houses where id = $1
+`
+
+// Owner: internal/model. The places with models that houses add, and which model a house uses by default.
+func (q *Queries) ModelOfHouse(ctx context.Context, db DBTX, houseID string) (string, error) {
+	row := db.QueryRow(ctx, modelOfHouse, houseID)
+	var default_model string
+	err := row.Scan(&default_model)
+	return default_model, err
 }
 
 const putModelEndpoint = `-- name: PutModelEndpoint :exec

@@ -158,7 +158,7 @@ func (h *Houses) Models(ctx context.Context, house string) (m Models, err error)
 	}
 	var added []query.ModelEndpoint
 	err = h.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) error {
-		if m.Chosen, err = h.q.DefaultModel(ctx, tx, house); errors.Is(err, pgx.ErrNoRows) {
+		if m.Chosen, err = h.q.ModelOfHouse(ctx, tx, house); errors.Is(err, pgx.ErrNoRows) {
 			return fault.New(fault.NotFound, "there is no such house", "list your houses with: arbe house list")
 		} else if err != nil {
 			return err
@@ -359,7 +359,7 @@ func (h *Houses) refuseBots(ctx context.Context, tx pgx.Tx) error {
 
 // SecretUses is a [secret.Uses]: the default model of a house uses the secret with its provider's key.
 func SecretUses(ctx context.Context, tx pgx.Tx, house string) (map[string][]secret.Use, error) {
-	chosen, err := query.New().DefaultModel(ctx, tx, house)
+	chosen, err := query.New().ModelOfHouse(ctx, tx, house)
 	if errors.Is(err, pgx.ErrNoRows) || chosen == "" {
 		return nil, nil
 	} else if err != nil {
