@@ -64,6 +64,8 @@ func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
 	insert("update houses set default_environment_id = $2, primary_thread_id = $3 where id = $1 returning id", h.id, h.environment, h.chat)
 	insert(`insert into entries (stream_id, seq, house_id, id, author_agent_id, type, payload, ts)
 		select id, 1, house_id, 'first', $2, 'chat', '{"text":"hello"}', now() from streams where name in ($1, $1 || '-driven') returning id`, h.stream, h.owner)
+	insert(`insert into entry_words (house_id, thread_id, stream_id, seq, ts, words)
+		select house_id, $2, id, 1, now(), to_tsvector('simple', 'hello') from streams where name = $1 returning 'ok'`, h.stream, h.chat)
 	insert("insert into producers (stream_id, house_id, name, epoch, seq) select id, house_id, 'importer', 0, 0 from streams where name = $1 returning name", h.spare)
 	insert(`with s as (insert into subscriptions (house_id, name, spec, base_url, kind, lease) values ($1, 'worker', '{}', '', 'pull-wake', '1 s') returning id, house_id)
 		insert into subscription_streams (subscription_id, house_id, stream, explicit) select id, house_id, 'spare', true from s returning stream`, h.id)

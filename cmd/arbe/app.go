@@ -108,10 +108,15 @@ func (a *app) when(t time.Time) string {
 }
 
 // dim makes text faint on a terminal that shows colours, unless NO_COLOR is set.
-func (a *app) dim(text string) string {
+func (a *app) dim(text string) string { return a.dimOn(a.out, text) }
+
+// dimErr is [app.dim] for stderr.
+func (a *app) dimErr(text string) string { return a.dimOn(a.err, text) }
+
+func (a *app) dimOn(stream any, text string) string {
 	force := a.getenv("CLICOLOR_FORCE")
 	forced := force != "" && force != "0"
-	if a.getenv("NO_COLOR") != "" || !forced && (!isTerminal(a.out) || a.getenv("TERM") == "dumb") {
+	if a.getenv("NO_COLOR") != "" || !forced && (!isTerminal(stream) || a.getenv("TERM") == "dumb") {
 		return text
 	}
 	return "\x1b[2m" + text + "\x1b[0m"

@@ -26,6 +26,11 @@ type entryPrinter struct {
 	names map[string]string  // of agents
 	live  map[string]*output // of commands that run, by the id their result will have
 
+	// writes is the turn whose text is shown while it is written; empty if there is none. Only one is, because the texts
+	// of several would mix. draft is what is known of the text.
+	writes string
+	draft  arbe.Draft
+
 	midLine bool // live output has not ended its line
 }
 
@@ -42,11 +47,10 @@ func (p *entryPrinter) entry(ctx context.Context, e *arbev1.Entry) (err error) {
 			if text, err = finish(shown, e); err != nil {
 				return err
 			}
+		} else if text, err = p.step(e, text); err != nil {
+			return err
 		}
-		if p.midLine {
-			fmt.Fprintln(p.app.out)
-			p.midLine = false
-		}
+		p.endLine()
 		_, err = fmt.Fprintf(p.app.out, "%s\n%s\n\n", p.app.dim(p.head(ctx, e)), printable(strings.TrimRight(text, "\n")))
 	}
 	return err
@@ -67,6 +71,9 @@ func (p *entryPrinter) delta(d *arbev1.Delta) error {
 	if p.app.json || p.app.quiet {
 		return nil
 	}
+	if turn := arbe.TurnOf(d); turn != "" {
+		return p.written(turn, d)
+	}
 	shown := p.live[d.GetEntryId()]
 	if shown == nil {
 		shown = &output{out: liveWriter{p}, missed: p.app.missed}
@@ -76,6 +83,68 @@ func (p *entryPrinter) delta(d *arbev1.Delta) error {
 		p.live[d.GetEntryId()] = shown
 	}
 	return shown.delta(d)
+}
+
+// written shows a piece of what a bot writes.
+func (p *entryPrinter) written(turn string, d *arbev1.Delta) error {
+	if p.writes == "" {
+		p.writes, p.draft = turn, arbe.Draft{}
+	} else if p.writes != turn {
+		return nil
+	}
+	text, again := p.draft.Add(d)
+	if again {
+		p.endLine()
+	}
+	_, err := liveWriter{p}.Write([]byte(text))
+	return err
+}
+
+// step returns the text of an entry without what was shown of it while a bot wrote it, and shows the rest of that.
+func (p *entryPrinter) step(e *arbev1.Entry, text string) (string, error) {
+	turn, wrote, foot := "", "", ""
+	payload, _ := decode(e)
+	switch s := payload.(type) {
+	case entry.PiAssistant:
+		turn, wrote = s.Turn, s.Text()
+		s.Content = s.Calls()
+		foot = s.Plain()
+	case entry.Chat:
+		if s.Turn == nil {
+			return text, nil
+		}
+		turn, wrote, foot = s.Turn.TurnID, s.Text, "["+s.Turn.Foot()+"]"
+		text += "\n" + foot
+	case entry.TurnEnded:
+		if s.Summary != nil {
+			text += "\n[" + s.Summary.Foot() + "]"
+		}
+		if turn = s.TurnID; p.writes == turn {
+			p.writes = ""
+		}
+		return text, nil
+	default:
+		return text, nil
+	}
+	if p.writes == "" || p.writes != turn {
+		return text, nil
+	}
+	draft := p.draft
+	p.writes, p.draft = "", arbe.Draft{}
+	rest, again := draft.Rest(wrote)
+	if again || !draft.Begun() {
+		return text, nil
+	}
+	_, err := liveWriter{p}.Write([]byte(rest))
+	return foot, err
+}
+
+// endLine ends the line of live output.
+func (p *entryPrinter) endLine() {
+	if p.midLine {
+		fmt.Fprintln(p.app.out)
+		p.midLine = false
+	}
 }
 
 // finish shows the rest of a command's output and returns the text about its end.
@@ -92,6 +161,9 @@ func finish(shown *output, result *arbev1.Entry) (string, error) {
 type liveWriter struct{ *entryPrinter }
 
 func (w liveWriter) Write(text []byte) (int, error) {
+	if len(text) == 0 {
+		return 0, nil
+	}
 	w.midLine = !strings.HasSuffix(string(text), "\n")
 	_, err := io.WriteString(w.app.out, printable(string(text)))
 	return len(text), err

@@ -108,7 +108,19 @@ func exitCodesTopic() *cobra.Command {
 arbe x exits with the exit code of the command it ran; of these, 124 says that the command ran out of
 time, 128+n that signal n ended it. When the command did not run, nobody knows how it ended, or not all of
 its output could be read or written here, it exits with 125. When arbe itself could not ask for it, the codes
-above hold, and stderr says so.`,
+above hold, and stderr says so.
+
+arbe ask exits with 0 when the bot has answered. When it was asked, and there is no answer, arbe ask exits with
+
+   10    the bot failed; stderr says why
+   11    someone stopped the bot
+   12    a limit of the bot is reached, or the model's provider wants money
+   13    the bot did not answer: it was not to, it did not begin, or its model said nothing
+   14    the connection to the server is lost; the bot continues, and arbe thread entries read shows the answer
+  130    Ctrl-C, which stops the bot
+  141    the reader of the answer went away, which stops the bot
+
+and when it could not be asked, with one of the codes at the top.`,
 	}
 }
 

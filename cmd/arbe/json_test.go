@@ -105,6 +105,11 @@ var jsonCalls = []struct {
 	{line: "thread fork {thread} --at 1"},
 	{line: "x -t {thread} echo hello"},
 	{line: "thread cancel {thread}"},
+	{line: "ask -t {thread} what now?", keep: "turn=turn_id"},
+	{line: "thread entries read {thread}"},
+	{line: "thread stop {thread}"},
+	{line: "thread retry {thread} {turn}"},
+	{line: "thread why {thread} 1"},
 	{line: "thread show {thread}", keep: "sandbox=sandbox_id"},
 	{line: "sandbox list"},
 	{line: "sandbox show {sandbox}"},
@@ -124,7 +129,8 @@ func TestEveryVerbPrintsJSON(t *testing.T) {
 	if _, err := exec.LookPath("runc"); err != nil {
 		t.Skip("no OCI runtime here")
 	}
-	server := startUp(t)
+	_, models := modelServer(t)
+	server := startUp(t, models...)
 	home := t.TempDir()
 	kept := map[string]string{"dir": t.TempDir(), "host": server.host, "house": "", "database": newDatabase(t, server, "second")}
 	called := map[string]bool{}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,6 +63,20 @@ func TestANewcomersJourney(t *testing.T) {
 // environment.
 func play(t *testing.T, dir string, server *upServer, long string, variables ...string) {
 	t.Helper()
+	playWith(t, dir, server, long, nil, variables...)
+}
+
+// playWith is [play] with further commands.
+func playWith(t *testing.T, dir string, server *upServer, long string, commands map[string]func(*testscript.TestScript, bool, []string), variables ...string) {
+	t.Helper()
+	all := map[string]func(*testscript.TestScript, bool, []string){
+		"exits":       exits,
+		"capture":     capture,
+		"shows":       shows,
+		"interrupt":   interrupt,
+		"interrupted": endsInterrupted,
+	}
+	maps.Copy(all, commands)
 	testscript.Run(t, testscript.Params{
 		Dir:                dir,
 		RequireUniqueNames: true,
@@ -83,13 +98,7 @@ func play(t *testing.T, dir string, server *upServer, long string, variables ...
 			_, err := exec.LookPath("runc")
 			return err == nil, nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":       exits,
-			"capture":     capture,
-			"shows":       shows,
-			"interrupt":   interrupt,
-			"interrupted": endsInterrupted,
-		},
+		Cmds: all,
 	})
 }
 

@@ -47,3 +47,6 @@ select answer from server_calls where id = @id;
 -- name: EndServerCall :exec
 -- It also deletes the calls of servers that were killed while they waited.
 delete from server_calls where id = @id or asked_at < now() - interval '10 minutes';
+
+-- name: IndexEntries :exec
+select index_entries(@streams::bigint[], @behind::bigint[], @upto::bigint[]);

@@ -151,3 +151,17 @@ select coalesce(primary_thread_id, '')::text as id from houses where id = @house
 -- name: AgentName :one
 -- No row: the transaction's scope does not see this agent.
 select coalesce(name, '')::text as name from agents where agents.id = @id;
+
+-- name: SeesAgent :one
+-- Whether the transaction's scope sees this agent.
+select exists (select from agents where agents.id = @id);
+
+-- name: SearchEntries :many
+-- The latest entries that have all words of a query of Postgres.
+select w.thread_id, w.seq, e.id, e.type, coalesce(e.author_agent_id::text, '')::text as author, e.payload, e.ts, coalesce(t.name, '')::text as thread_name
+from entry_words w
+  join entries e on e.stream_id = w.stream_id and e.seq = w.seq
+  join threads t on t.house_id = w.house_id and t.id = w.thread_id
+where w.house_id = @house_id and w.words @@ to_tsquery('simple', @words::text)
+order by w.ts desc, w.stream_id desc, w.seq desc
+limit @most;

@@ -59,6 +59,15 @@ func (q *Queries) EndServerCall(ctx context.Context, db DBTX, id string) error {
 	return err
 }
 
+const indexEntries = `-- name: IndexEntries :exec
+select index_entries($1::bigint[], $2::bigint[], $3::bigint[])
+`
+
+func (q *Queries) IndexEntries(ctx context.Context, db DBTX, streams []int64, behind []int64, upto []int64) error {
+	_, err := db.Exec(ctx, indexEntries, streams, behind, upto)
+	return err
+}
+
 const listServers = `-- name: ListServers :many
 select key, (dead_at is not null)::bool as dead, coalesce(dead_at < now() - interval '1 hour', false)::bool as long_dead from servers
 `

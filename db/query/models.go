@@ -144,6 +144,17 @@ type Entry struct {
 	Ts      time.Time
 }
 
+// The words of the entries that people search: chats, commands and their results. The decider adds them soon after the entries. A fork has only its own, because those before it are found in its source.
+type EntryWord struct {
+	HouseID  string
+	ThreadID string
+	StreamID int64
+	Seq      int64
+	Ts       time.Time
+	// Of the first 64 KiB, in no language's grammar, because a house speaks several.
+	Words interface{}
+}
+
 // Recipes of sandboxes: driver, image, repository, setup script, limits.
 type Environment struct {
 	ID      string

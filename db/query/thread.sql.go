@@ -631,6 +631,69 @@ func (q *Queries) SandboxesBelow(ctx context.Context, db DBTX, id string) ([]str
 	return items, nil
 }
 
+const searchEntries = `-- name: SearchEntries :many
+select w.thread_id, w.seq, e.id, e.type, coalesce(e.author_agent_id::text, '')::text as author, e.payload, e.ts, coalesce(t.name, '')::text as thread_name
+from entry_words w
+  join entries e on e.stream_id = w.stream_id and e.seq = w.seq
+  join threads t on t.house_id = w.house_id and t.id = w.thread_id
+where w.house_id = $1 and w.words @@ to_tsquery('simple', $2::text)
+order by w.ts desc, w.stream_id desc, w.seq desc
+limit $3
+`
+
+type SearchEntriesRow struct {
+	ThreadID   string
+	Seq        int64
+	ID         string
+	Type       string
+	Author     string
+	Payload    []byte
+	Ts         time.Time
+	ThreadName string
+}
+
+// The latest entries that have all words of a query of Postgres.
+func (q *Queries) SearchEntries(ctx context.Context, db DBTX, houseID string, words string, most int32) ([]SearchEntriesRow, error) {
+	rows, err := db.Query(ctx, searchEntries, houseID, words, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []SearchEntriesRow
+	for rows.Next() {
+		var i SearchEntriesRow
+		if err := rows.Scan(
+			&i.ThreadID,
+			&i.Seq,
+			&i.ID,
+			&i.Type,
+			&i.Author,
+			&i.Payload,
+			&i.Ts,
+			&i.ThreadName,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const seesAgent = `-- name: SeesAgent :one
+select exists (select from agents where agents.id = $1)
+`
+
+// Whether the transaction's scope sees this agent.
+func (q *Queries) SeesAgent(ctx context.Context, db DBTX, id string) (bool, error) {
+	row := db.QueryRow(ctx, seesAgent, id)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const setThreadSandbox = `-- name: SetThreadSandbox :exec
 update threads set sandbox_id = $1 where id = $2
 `

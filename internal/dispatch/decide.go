@@ -32,6 +32,8 @@ const (
 	// decideMost is the number of threads in one round, and decideEntries the number of entries per thread. They bound
 	// the memory of a round, because all threads with new entries may wait after an outage.
 	decideMost, decideEntries = 1000, 1000
+	// indexEntries is about how many entries one transaction makes searchable, so that none is long.
+	indexEntries = 1000
 	// decideLast limits the decisions of a stopping server. It may be short, because other servers make the remaining
 	// ones.
 	decideLast = 5 * time.Second
@@ -277,7 +279,7 @@ func (c *decider) round(ctx context.Context) {
 		return
 	}
 	idle := map[int64]stream.Ref{}
-	var streams, behind, upto []int64
+	var moves []move
 	for _, row := range rows {
 		m := move{row.StreamID, row.HouseID, row.Decided, row.Tail}
 		var work Work
@@ -288,7 +290,7 @@ func (c *decider) round(ctx context.Context) {
 			err = c.commit(ctx, refs[row.StreamID], m, work)
 		} else if err == nil {
 			idle[m.stream] = refs[m.stream]
-			streams, behind, upto = append(streams, m.stream), append(behind, m.behind), append(upto, m.upto)
+			moves = append(moves, m)
 		}
 		switch {
 		case fault.CodeOf(err) == fault.NotFound: // the thread was deleted
@@ -301,15 +303,50 @@ func (c *decider) round(ctx context.Context) {
 	if len(idle) == 0 {
 		return
 	}
-	err = c.in(ctx, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "set local synchronous_commit = off"); err != nil {
-			return err
-		}
-		return queries.DecideIdle(ctx, tx, streams, behind, upto)
-	})
+	if err = c.index(ctx, moves); err == nil {
+		err = c.move(ctx, moves, queries.DecideIdle)
+	}
 	if err != nil {
 		c.fail(err, idle)
 	}
+}
+
+// index makes entries searchable. It does so before their cursors move, so that none is forgotten; repeating it is
+// harmless.
+func (c *decider) index(ctx context.Context, moves []move) error {
+	var part []move
+	size := int64(0)
+	for _, m := range moves {
+		for from := m.behind; from < m.upto; from += indexEntries {
+			to := min(from+indexEntries, m.upto)
+			part = append(part, move{m.stream, m.house, from, to})
+			if size += to - from; size < indexEntries {
+				continue
+			}
+			if err := c.move(ctx, part, queries.IndexEntries); err != nil {
+				return err
+			}
+			part, size = nil, 0
+		}
+	}
+	if len(part) == 0 {
+		return nil
+	}
+	return c.move(ctx, part, queries.IndexEntries)
+}
+
+// move runs a statement about the entries of moves, without waiting for the disk.
+func (c *decider) move(ctx context.Context, moves []move, statement func(ctx context.Context, tx query.DBTX, streams, behind, upto []int64) error) error {
+	var streams, behind, upto []int64
+	for _, m := range moves {
+		streams, behind, upto = append(streams, m.stream), append(behind, m.behind), append(upto, m.upto)
+	}
+	return c.in(ctx, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "set local synchronous_commit = off"); err != nil {
+			return err
+		}
+		return statement(ctx, tx, streams, behind, upto)
+	})
 }
 
 // selected returns the work that the entries after a cursor ask for, and how far it looked.
@@ -350,6 +387,9 @@ func (c *decider) commit(ctx context.Context, log stream.Ref, m move, work Work)
 		}
 		if err == nil && len(asks.Jobs) > 0 {
 			_, err = c.queue.InsertManyTx(ctx, tx, asks.Jobs)
+		}
+		if err == nil {
+			err = queries.IndexEntries(ctx, tx, []int64{m.stream}, []int64{m.behind}, []int64{m.upto})
 		}
 		return err
 	})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,7 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// BenchmarkDecide measures what decisions cost appends: acknowledged appends a second through a log about whose entries
+// BenchmarkDecide measures what decisions, and making entries searchable, cost appends: acknowledged appends a second through a log about whose entries
 // nobody decides, through that of a server without a selector, and through that of one whose selector looks at every
 // entry and finds no work, in turns. The ratios are over the first.
 func BenchmarkDecide(b *testing.B) {
@@ -37,7 +38,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 	bed.server = bed.serve()
 	logs["looking"] = bed.log
-	payload := entry.NewDraft("", bed.scope.Agent, entry.Chat{Text: string(make([]byte, 160))})
+	payload := entry.NewDraft("", bed.scope.Agent, entry.Chat{Text: strings.Repeat("some words that people say, ", 6)})
 	for _, c := range []struct{ writers, threads int }{{1, 1}, {32, 1}, {32, 32}} {
 		threads := map[string][]stream.Ref{}
 		for name := range logs {

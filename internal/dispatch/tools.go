@@ -20,6 +20,8 @@ const (
 	// defaultRead and mostRead limit how many entries or threads a tool shows, and shownText how much of each entry.
 	defaultListed, mostListed = 30, 200
 	shownText                 = 2 << 10
+	// defaultFound and mostFound limit how many entries a search returns.
+	defaultFound, mostFound = 20, 50
 )
 
 // tools returns the tools that bots have. A tool acts in the name of its bot, and sees what the bot's house has.
@@ -39,6 +41,11 @@ between commands. Everyone in the thread sees the command and its output.`,
 		tool("list_threads", `Lists the threads of this house, the pinned ones first, then those with the latest activity.`,
 			`{"type":"object","properties":{
 			"limit":{"type":"integer","minimum":1,"maximum":200}},"additionalProperties":false}`, d.listForBot),
+		tool("search_entries", `Searches all threads of this house: what was said, and the commands with their output. It finds the entries
+that have all words of the query, or words that begin with them, the newest first.`,
+			`{"type":"object","properties":{
+			"query":{"type":"string","minLength":1,"maxLength":1000},
+			"limit":{"type":"integer","minimum":1,"maximum":50}},"required":["query"],"additionalProperties":false}`, d.searchForBot),
 		tool("create_thread", `Creates a thread in this house, and returns its id.`,
 			`{"type":"object","properties":{
 			"name":{"type":"string","minLength":1,"maxLength":200},
@@ -133,25 +140,17 @@ func (d *Dispatcher) readForBot(ctx context.Context, c turn.Call, a readArgument
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "thread %s %q has %d entries\n", th.ID, th.Name, tail)
-	names := map[string]string{}
+	name := d.names(ctx, c)
 	for _, e := range entries {
 		text := string(e.Payload)
 		if p, ok := entry.Decode(e); ok {
 			text = p.Plain()
 		}
-		name, known := names[e.Author]
-		if !known && e.Author != "" {
-			p, err := d.config.Bots.Person(ctx, c.Scope, e.Author)
-			if err != nil && fault.CodeOf(err) != fault.NotFound {
-				return "", err
-			}
-			name = p.Name
-			names[e.Author] = name
+		author, err := name(e.Author)
+		if err != nil {
+			return "", err
 		}
-		if name == "" {
-			name = "arbe"
-		}
-		fmt.Fprintf(&b, "%d %s %s (%s):\n%s\n", e.Seq, e.Time.UTC().Format(time.RFC3339), name, e.Type, clipText(text, shownText))
+		fmt.Fprintf(&b, "%d %s %s (%s):\n%s\n", e.Seq, e.Time.UTC().Format(time.RFC3339), author, e.Type, clipText(text, shownText))
 	}
 	return b.String(), nil
 }
@@ -177,6 +176,53 @@ func (d *Dispatcher) listForBot(ctx context.Context, c turn.Call, a listArgument
 		b.WriteByte('\n')
 	}
 	return b.String(), nil
+}
+
+type searchArguments struct {
+	Query string `json:"query"`
+	Limit int    `json:"limit"`
+}
+
+func (d *Dispatcher) searchForBot(ctx context.Context, c turn.Call, a searchArguments) (string, error) {
+	if a.Limit == 0 {
+		a.Limit = defaultFound
+	}
+	found, err := d.threads.Search(ctx, c.Scope, a.Query, min(a.Limit, mostFound))
+	if err != nil {
+		return "", err
+	}
+	if len(found) == 0 {
+		return "nothing was found", nil
+	}
+	name := d.names(ctx, c)
+	var b strings.Builder
+	for _, f := range found {
+		author, err := name(f.Entry.Author)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(&b, "thread %s %q, entry %d, %s, %s (%s): %s\n", f.Thread, f.ThreadName, f.Entry.Seq, f.Entry.Time.UTC().Format(time.RFC3339), author, f.Entry.Type, f.Snippet)
+	}
+	return b.String(), nil
+}
+
+// names returns a function that returns the names of authors, and asks for each once.
+func (d *Dispatcher) names(ctx context.Context, c turn.Call) func(author string) (string, error) {
+	known := map[string]string{"": "arbe"}
+	return func(author string) (string, error) {
+		if name, ok := known[author]; ok {
+			return name, nil
+		}
+		p, err := d.config.Bots.Person(ctx, c.Scope, author)
+		if err != nil && fault.CodeOf(err) != fault.NotFound {
+			return "", err
+		}
+		known[author] = p.Name
+		if p.Name == "" {
+			known[author] = "arbe"
+		}
+		return known[author], nil
+	}
 }
 
 type createArguments struct {

@@ -37,7 +37,7 @@ type room struct {
 }
 
 // allTools are the names of the tools of bots.
-var allTools = []string{"run_command", "read_thread", "list_threads", "create_thread", "say"}
+var allTools = []string{"run_command", "read_thread", "list_threads", "search_entries", "create_thread", "say"}
 
 // bots is a room with one server and a thread, on a driver whose commands do nothing.
 func bots(t testing.TB, script modeltest.Script) *room { return botsOn(t, newShelf(), script) }

@@ -2,6 +2,7 @@ package entry
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -190,4 +191,39 @@ func validTurn(turn, agent string) error {
 		return fault.New(fault.Invalid, "turn_id, agent_id: one is empty", "give the turn and its bot")
 	}
 	return nil
+}
+
+// Foot says in a few words what the turn did: "worked for 40 s · 3 commands · $0.02".
+func (s TurnSummary) Foot() string {
+	worked := time.Duration(s.DurationMS) * time.Millisecond
+	var parts []string
+	switch {
+	case worked < 10*time.Second:
+		parts = append(parts, fmt.Sprintf("worked for %.1f s", worked.Seconds()))
+	case worked < 2*time.Minute:
+		parts = append(parts, fmt.Sprintf("worked for %.0f s", worked.Seconds()))
+	default:
+		parts = append(parts, fmt.Sprintf("worked for %.0f min", worked.Minutes()))
+	}
+	switch s.Commands {
+	case 0:
+	case 1:
+		parts = append(parts, "1 command")
+	default:
+		parts = append(parts, fmt.Sprintf("%d commands", s.Commands))
+	}
+	switch cost := float64(s.Usage.CostMicros) / 1e6; {
+	case s.Usage.CostUnknown && cost == 0:
+		parts = append(parts, "cost unknown")
+	case s.Usage.CostUnknown:
+		parts = append(parts, fmt.Sprintf("more than $%.2f", cost))
+	case cost > 0 && cost < 0.01:
+		parts = append(parts, "less than $0.01")
+	default:
+		parts = append(parts, fmt.Sprintf("$%.2f", cost))
+	}
+	if s.Cut {
+		parts = append(parts, "cut off at the model's limit")
+	}
+	return strings.Join(parts, " · ")
 }

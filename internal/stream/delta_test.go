@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
@@ -43,6 +44,23 @@ func TestDeltas(t *testing.T) {
 		out.print("and after")
 		here.wantDeltas("x", 0, out.all)
 		there.wantDeltas("x", 0, out.all)
+	})
+
+	b.run(t, "of a bot's step, however often it was written, end with the step's entry", func(t *testing.T, b *bench) {
+		t.Parallel()
+		ref := b.stream("step")
+		early := b.follow(b.log, ref)
+		for _, id := range []string{"turn.t.1~1.1", "turn.t.1~1.2", "turn.t.2~1.3"} {
+			out := output{b: b, log: b.log, ref: ref, id: id}
+			out.print("written as " + id)
+			early.wantDeltas(id, 0, out.all)
+		}
+		if _, err := b.log.Append(t.Context(), ref, entry.NewDraft("turn.t.1", "", entry.Chat{Text: "the step"})); err != nil {
+			t.Fatal(err)
+		}
+		if d := b.follow(b.log, ref).delta(); d.EntryID != "turn.t.2~1.3" {
+			t.Errorf("a tail that joins late is sent a delta of %s", d.EntryID)
+		}
 	})
 
 	b.run(t, "of long output are at least its last 64 KiB for a tail that joins late", func(t *testing.T, b *bench) {

@@ -2,7 +2,10 @@ package fanout
 
 import (
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
 )
 
 const (
@@ -38,6 +41,16 @@ type preview struct {
 	// forwarded is the offset up to which other servers have been sent the preview. It is used only on the server where
 	// the preview was published.
 	forwarded int64
+}
+
+// entry returns the id of the entry that finishes the preview. That of a bot's step is its id up to "~": the model may
+// write the step several times, and each time is a preview of its own, because the bytes of a preview never change.
+func (p *preview) entry() string {
+	if !strings.HasPrefix(p.id, entry.TurnPrefix) {
+		return p.id
+	}
+	id, _, _ := strings.Cut(p.id, "~")
+	return id
 }
 
 // add adds a delta and reports whether the preview changed. It skips bytes that it already has. If bytes are missing,

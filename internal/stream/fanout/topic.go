@@ -160,9 +160,11 @@ func (t *topic) take(entries []entry.Entry) (finished []*preview, fetch bool) {
 	defer t.mu.Unlock()
 	before := t.last
 	for _, e := range entries {
-		if p := t.preview(e.ID); p != nil {
-			t.drop(p)
-			finished = append(finished, p)
+		for _, p := range slices.Clone(t.previews) {
+			if p.entry() == e.ID {
+				t.drop(p)
+				finished = append(finished, p)
+			}
 		}
 		t.known = max(t.known, e.Seq)
 		// Without watchers nothing is kept, because the first one restarts the topic at the log's tail.

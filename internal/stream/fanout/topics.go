@@ -217,7 +217,7 @@ func (ts *topics) fetch(t *topic) {
 // ask does one step of a fetch.
 func (ts *topics) ask(t *topic, ref store.Ref, doubt *preview, after int64) error {
 	if doubt != nil {
-		found, err := ts.read.has(ts.ctx, ref, t.id, doubt.id)
+		found, err := ts.read.has(ts.ctx, ref, t.id, doubt.entry())
 		switch {
 		case err != nil:
 			return err

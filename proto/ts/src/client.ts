@@ -1,5 +1,6 @@
 import { type Interceptor, type Transport } from "@connectrpc/connect";
 
+import { ask, type AskOptions, type AskPiece, type AskQuestion } from "./ask.js";
 import { createServices, type Services } from "./services.js";
 import { stringifiable } from "./stringify.js";
 import { run, type RunOptions, type RunRequest, type RunResult } from "./run.js";
@@ -51,6 +52,16 @@ export interface Client extends Services {
   run(request: RunRequest, options?: RunOptions): Promise<RunResult>;
 
   /**
+   * Asks a bot something and yields what comes of it, however often connections are cut and servers restart meanwhile. The
+   * last piece has the answer. A bot that fails is no error: the answer's outcome says why.
+   *
+   * It throws the signal's reason when that is aborted; then the bot continues, as it does when the loop is left. To end
+   * its turn, call `threads.stopTurn`. It throws a `LostError` when the server could not be reached for patienceMs, and
+   * otherwise what the calls that ask and `tail` throw.
+   */
+  ask(question: AskQuestion, options?: AskOptions): AsyncGenerator<AskPiece, void, void>;
+
+  /**
    * Yields the rows of a house that the request names, and their changes, however often connections are cut and
    * servers restart in between: first every row, then caughtUp, then a row whenever it changes and a gone when it is
    * deleted or no longer requested. It reconnects by itself; then unchanged rows may be yielded again, and so is
@@ -73,6 +84,7 @@ export function createClient(options: ClientOptions): Client {
     ...services,
     tail: (threadId, options) => tail(services.entries, threadId, options),
     run: (request, options) => run(services, request, options),
+    ask: (question, options) => ask(services, question, options),
     watchHouse: (request, options) => watchHouse(services.houses, request, options),
   };
 }

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/arbe-dev/arbe/internal/model/modeltest"
+)
+
+// models are the models of the scripts with bots; any other is as in [modeltest.ByName].
+func models(r *modeltest.Request) modeltest.Reply {
+	done := r.Last().Role == "tool"
+	switch r.Model {
+	case "plain":
+		return modeltest.Reply{Text: "The build is **red**.\n\nA \x1b[31mtest\x1b[0m fails.\a\n"}
+	case "slow":
+		return modeltest.Reply{Text: "first second third", Hold: true}
+	case "looking":
+		if !done {
+			return modeltest.Reply{Text: "Let me look.", Calls: []modeltest.Call{{Name: "list_threads", Arguments: "{}"}}}
+		}
+		return modeltest.Reply{Text: "There are some."}
+	case "running":
+		if !done {
+			return modeltest.Reply{Calls: []modeltest.Call{{Name: "run_command", Arguments: `{"command":"echo from the sandbox"}`}}}
+		}
+		return modeltest.Reply{Text: "It printed a line."}
+	case "mute":
+		return modeltest.Reply{}
+	case "cut-once":
+		if r.Seen == 0 {
+			return modeltest.Reply{Text: "wrong words here", Cut: 3}
+		}
+		return modeltest.Reply{Text: "right words"}
+	}
+	return modeltest.ByName(r)
+}
+
+// modelServer starts a model server, and returns the settings with which a server uses it.
+func modelServer(t *testing.T) (server *modeltest.Server, settings []string) {
+	t.Helper()
+	server = modeltest.New(t, models)
+	return server, []string{"ANTHROPIC_API_KEY=sk-test", "ANTHROPIC_BASE_URL=" + server.URL, "ARBE_MODEL=anthropic/plain", "OPENAI_API_KEY=", "OPENAI_BASE_URL="}
+}
+
+// TestScriptsWithBots plays scripts against servers whose models are scripted. Each has a server of its own, because a
+// step is taken by any answer that is held. Beside the commands of [TestScripts] there is
+//
+//	step [N]   lets a held answer of a model write its next part, N times
+func TestScriptsWithBots(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"testdata/ask", "testdata/read"} {
+		server, settings := modelServer(t)
+		step := func(ts *testscript.TestScript, _ bool, args []string) {
+			times := 1
+			if len(args) > 0 {
+				var err error
+				times, err = strconv.Atoi(args[0])
+				ts.Check(err)
+			}
+			for range times {
+				ts.Check(server.Step(t.Context()))
+			}
+		}
+		playWith(t, dir, startUp(t, settings...), "", map[string]func(*testscript.TestScript, bool, []string){"step": step})
+	}
+}
+
+// A server that is gone for longer than the person's patience is an exit code of its own, because the bot may answer yet.
+func TestAskEndsWhenItsServerIsGone(t *testing.T) {
+	t.Parallel()
+	_, settings := modelServer(t)
+	server := startUp(t, append(settings, "ARBE_MODEL=anthropic/slow")...)
+	address, err := url.Parse(server.host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := httputil.NewSingleHostReverseProxy(address)
+	line.FlushInterval = -1 // at once
+	between := httptest.NewServer(line)
+	defer between.Close()
+	cmd := exec.Command("arbe", "ask", "what now?", "--patience", "1s", "--host", between.URL)
+	cmd.Env = append(os.Environ(), "ARBE_TOKEN="+server.token, "HOME="+t.TempDir())
+	said := &lines{}
+	cmd.Stderr = said
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	first := make([]byte, len("first"))
+	if _, err := out.Read(first); err != nil {
+		t.Fatalf("it printed nothing: %v: %s", err, said.String())
+	}
+	between.CloseClientConnections()
+	between.Listener.Close()
+	var rest bytes.Buffer
+	if _, err := rest.ReadFrom(out); err != nil {
+		t.Error(err)
+	}
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) || exit.ExitCode() != exitAnswerLater {
+		t.Errorf("it ended with %v, want exit code %d", err, exitAnswerLater)
+	}
+	if !strings.Contains(said.String(), "arbe thread entries read ") {
+		t.Errorf("it does not say where the answer will be: %s", said.String())
+	}
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// maxLine is about how many characters a line about a step has.
+const maxLine = 100
+
+// stepLines are what an entry of a bot's turn says of its progress, in lines of one step each: its tool calls, their
+// results, and what it waits for. Other entries have none.
+func stepLines(e *arbev1.Entry) []string {
+	payload, _ := decode(e)
+	switch p := payload.(type) {
+	case entry.PiAssistant:
+		var lines []string
+		for _, c := range p.Calls() {
+			lines = append(lines, "→ "+callLine(c))
+		}
+		return lines
+	case entry.PiToolResult:
+		took := (time.Duration(p.DurationMS) * time.Millisecond).Round(100 * time.Millisecond)
+		if p.IsError {
+			return []string{fmt.Sprintf("  ✗ %s: %s (%s)", p.ToolName, clipLine(p.Text()), took)}
+		}
+		return []string{fmt.Sprintf("  ✓ %s (%s)", p.ToolName, took)}
+	case entry.PiCompaction:
+		return []string{"summarized the older part of the thread"}
+	case entry.TurnSteered, entry.TurnWaiting, entry.LimitNear:
+		return []string{payload.Plain()}
+	}
+	return nil
+}
+
+// callLine is a tool call in one line: the command itself if it runs one.
+func callLine(c entry.PiBlock) string {
+	var command struct {
+		Command string `json:"command"`
+	}
+	if json.Unmarshal(c.Arguments, &command) == nil && command.Command != "" {
+		return "$ " + clipLine(command.Command)
+	}
+	if arguments := string(c.Arguments); arguments != "{}" {
+		return c.Name + " " + clipLine(arguments)
+	}
+	return c.Name
+}
+
+// clipLine is the beginning of a text, as one line.
+func clipLine(text string) string {
+	text = oneLine(strings.Join(strings.Fields(text), " "))
+	if runes := []rune(text); len(runes) > maxLine {
+		return string(runes[:maxLine]) + "…"
+	}
+	return text
+}

@@ -1,0 +1,272 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// beginTime is how long a reader waits for a bot to begin on something that was said within justNow.
+const beginTime, justNow = 5 * time.Second, 10 * time.Second
+
+func threadEntriesRead(a *app) *cobra.Command {
+	var tail int
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "read [THREAD]",
+		Short: "Print a thread as a conversation, until its bots have answered",
+		Long: "Print a thread as a conversation: what people and bots said, and in one line each what they did. THREAD defaults\n" +
+			"to $ARBE_THREAD. While a bot is at work, its answer is printed as it is written. It ends when no bot is at work,\n" +
+			"or with --follow on Ctrl-C.\n" +
+			"\n" +
+			"With --json it prints the entries, as arbe thread entries list does.",
+		Example: "  arbe thread entries read th4w7q2m9x\n" +
+			"  arbe thread entries read th4w7q2m9x --tail 50 --follow",
+		Args:              takes(0, 1, "one thread"),
+		ValidArgsFunction: a.proposesFirst(a.threads),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			if tail < 0 {
+				return fault.New(fault.Invalid, "--tail is below 0", "give how many entries to print, or 0 for all")
+			}
+			thread, err := a.threadID(ctx, c, firstOf(args))
+			if err != nil {
+				return err
+			}
+			r := &reading{entryPrinter: entryPrinter{app: a, client: c, thread: thread}, follow: follow, working: map[string]string{}}
+			return r.run(ctx, tail)
+		}),
+	}
+	cmd.Flags().IntVar(&tail, "tail", 0, "begin with the last `N` entries; 0 is all")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing until Ctrl-C")
+	return cmd
+}
+
+// reading prints a thread as a conversation.
+type reading struct {
+	entryPrinter
+	follow bool
+
+	// working are the turns that have not ended, with their bots; a bot may be empty if its turn began before what was read.
+	working map[string]string
+	// said is when someone said the last thing that no bot has begun on; zero if there is none.
+	said time.Time
+	// spoke is the id of that entry.
+	spoke string
+}
+
+// errNobodyWorks ends the reading because no bot is at work.
+var errNobodyWorks = errors.New("no bot is at work")
+
+func (r *reading) run(ctx context.Context, last int) error {
+	after := int64(0)
+	if last > 0 {
+		page, err := r.client.Entries.List(ctx, &arbev1.ListRequest{ThreadId: r.thread, Last: true, Limit: 1})
+		if err != nil {
+			return err
+		}
+		after = max(page.GetTail()-int64(last), 0)
+	}
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	var idle *time.Timer
+	caughtUp := false
+	for event, err := range r.app.follow(ctx, r.client, r.thread, after) {
+		switch {
+		case context.Cause(ctx) == errNobodyWorks:
+			r.endLine()
+			return nil
+		case err != nil:
+			return err
+		case event.GetEntry() != nil:
+			err = r.take(ctx, event.GetEntry())
+		case event.GetDelta() != nil:
+			err = r.write(ctx, event.GetDelta())
+		case event.GetCaughtUp() != nil:
+			caughtUp = true
+		}
+		if err != nil {
+			return err
+		}
+		if !caughtUp || r.follow {
+			continue
+		}
+		if idle != nil {
+			idle.Stop()
+		}
+		switch {
+		case len(r.working) > 0:
+		case time.Since(r.said) < justNow:
+			idle = time.AfterFunc(beginTime, func() { leave(errNobodyWorks) })
+		default:
+			r.endLine()
+			return nil
+		}
+	}
+	return nil
+}
+
+// take prints an entry, and notes which bots are at work.
+func (r *reading) take(ctx context.Context, e *arbev1.Entry) error {
+	payload, _ := decode(e)
+	switch p := payload.(type) {
+	case entry.Chat:
+		if p.Turn != nil {
+			delete(r.working, p.Turn.TurnID)
+		} else {
+			r.said, r.spoke = e.GetTs().AsTime(), e.GetId()
+		}
+	case entry.TurnStarted:
+		r.begun(p.TurnID, p.AgentID, p.EntryID)
+	case entry.TurnSteered:
+		r.begun(p.TurnID, p.AgentID, p.EntryID)
+	case entry.Skipped:
+		r.begun("", "", p.EntryID)
+	case entry.PiAssistant:
+		r.begun(p.Turn, e.GetAuthorAgentId(), "")
+	case entry.PiToolResult:
+		r.begun(p.Turn, e.GetAuthorAgentId(), "")
+	case entry.TurnEnded:
+		delete(r.working, p.TurnID)
+	}
+	if r.app.json || r.app.quiet {
+		return r.entry(ctx, e)
+	}
+	return r.print(ctx, e, payload)
+}
+
+// begun notes that a bot is at work on an entry.
+func (r *reading) begun(turn, bot, asks string) {
+	if turn != "" {
+		r.working[turn] = bot
+	}
+	if asks != "" && asks == r.spoke {
+		r.said = time.Time{}
+	}
+}
+
+// print prints an entry as a part of a conversation.
+func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payload) error {
+	switch p := payload.(type) {
+	case entry.Chat:
+		turn := ""
+		if p.Turn != nil {
+			turn = p.Turn.TurnID
+		}
+		if err := r.speech(ctx, e, turn, p.Text); err != nil || p.Turn == nil {
+			return err
+		}
+		return r.line(p.Turn.Foot())
+	case entry.PiAssistant:
+		if err := r.speech(ctx, e, p.Turn, p.Text()); err != nil {
+			return err
+		}
+		return r.lines(stepLines(e))
+	case entry.PiToolResult:
+		if p.ToolName == "run_command" && !p.IsError {
+			return nil // the command's own result says more
+		}
+		return r.lines(stepLines(e))
+	case entry.Command:
+		if strings.HasPrefix(e.GetId(), entry.TurnPrefix) {
+			return nil // the bot's step has it
+		}
+		return r.line(oneLine(r.author(ctx, e.GetAuthorAgentId())) + ": " + clipLine(p.Plain()))
+	case entry.CommandResult:
+		result := "  [" + p.Outcome() + "]"
+		if p.Error != "" {
+			result += " " + clipLine(p.Error)
+		}
+		return r.line(result)
+	case entry.TurnStarted:
+		return nil // the answer shows it
+	case entry.TurnEnded:
+		if err := r.line(oneLine(p.Plain())); err != nil || p.Summary == nil {
+			return err
+		}
+		return r.line(p.Summary.Foot())
+	}
+	if payload == nil {
+		return r.line(oneLine(e.GetType()))
+	}
+	return r.line(clipLine(payload.Plain()))
+}
+
+// speech prints what someone said, without what was printed of it while a bot wrote it.
+func (r *reading) speech(ctx context.Context, e *arbev1.Entry, turn, text string) error {
+	if turn != "" && r.writes == turn {
+		draft := r.draft
+		r.writes, r.draft = "", arbe.Draft{}
+		rest, again := draft.Rest(text)
+		if draft.Begun() && !again {
+			_, err := liveWriter{&r.entryPrinter}.Write([]byte(rest))
+			return err
+		}
+	}
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return nil
+	}
+	if err := r.speaker(ctx, e.GetAuthorAgentId(), r.app.when(e.GetTs().AsTime())); err != nil {
+		return err
+	}
+	_, err := liveWriter{&r.entryPrinter}.Write([]byte(text))
+	return err
+}
+
+// write prints a piece of what a bot writes, or of a command's output, which is left out of a conversation.
+func (r *reading) write(ctx context.Context, d *arbev1.Delta) error {
+	turn := arbe.TurnOf(d)
+	_, works := r.working[turn]
+	if !works || r.app.json || r.app.quiet || r.writes != "" && r.writes != turn {
+		return nil
+	}
+	if r.writes == "" {
+		r.writes, r.draft = turn, arbe.Draft{}
+	}
+	begun := r.draft.Begun()
+	text, again := r.draft.Add(d)
+	if text == "" {
+		return nil
+	}
+	if again || !begun {
+		if err := r.speaker(ctx, r.working[turn], "now"); err != nil {
+			return err
+		}
+	}
+	_, err := liveWriter{&r.entryPrinter}.Write([]byte(text))
+	return err
+}
+
+// speaker prints who speaks, and when.
+func (r *reading) speaker(ctx context.Context, agent, when string) error {
+	r.endLine()
+	name := "a bot"
+	if agent != "" {
+		name = oneLine(r.author(ctx, agent))
+	}
+	_, err := fmt.Fprintf(r.app.out, "\n%s\n", r.app.dim(name+"  "+when))
+	return err
+}
+
+func (r *reading) line(text string) error { return r.lines([]string{text}) }
+
+// lines prints lines about what was done.
+func (r *reading) lines(lines []string) error {
+	r.endLine()
+	for _, line := range lines {
+		if _, err := io.WriteString(r.app.out, r.app.dim(oneLine(line))+"\n"); err != nil {
+			return err
+		}
+	}
+	return nil
+}

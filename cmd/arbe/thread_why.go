@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/policy"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func threadWhy(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "why THREAD ENTRY",
+		Short: "Say why which bot answered an entry, or did not",
+		Long: "Say of each bot of the house whether it answered an entry, and why. ENTRY is the position of the entry, or\n" +
+			"its id. A bot that nothing asked has no entry in the thread; the list says so.",
+		Example:           "  arbe thread why th4w7q2m9x 12",
+		Args:              takes(2, 2, "a thread and an entry"),
+		ValidArgsFunction: a.proposesFirst(a.threads),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			t, err := a.getThread(ctx, c, args[0])
+			if err != nil {
+				return err
+			}
+			about, later, err := entriesFrom(ctx, c, t.GetId(), args[1])
+			if err != nil {
+				return err
+			}
+			if about.GetType() != (entry.Chat{}).Type() {
+				return fault.Newf(fault.Invalid, "give the position or id of a chat", "entry %d is a %s, and bots answer only chats", about.GetSeq(), about.GetType())
+			}
+			bots, err := allBots(ctx, c, t.GetHouseId())
+			if err != nil {
+				return err
+			}
+			return a.list([]string{"BOT", "ANSWER", "WHY", "TURN"}, whyRows(about, later, bots))
+		}),
+	}
+}
+
+// entriesFrom returns the entry that a person named, and those after it.
+func entriesFrom(ctx context.Context, c *arbe.Client, thread, ref string) (about *arbev1.Entry, later []*arbev1.Entry, err error) {
+	seq, err := strconv.ParseInt(strings.TrimPrefix(ref, "#"), 10, 64)
+	if err != nil || seq < 1 {
+		seq = 0
+	}
+	for after := max(seq-1, 0); ; {
+		page, err := c.Entries.List(ctx, &arbev1.ListRequest{ThreadId: thread, After: after, Limit: pageSize})
+		if connect.CodeOf(err) == connect.CodeOutOfRange {
+			break // the position is past the end
+		} else if err != nil {
+			return nil, nil, err
+		}
+		for _, e := range page.GetEntries() {
+			after = e.GetSeq()
+			switch {
+			case about != nil:
+				later = append(later, e)
+			case e.GetSeq() == seq || e.GetId() == ref:
+				about = e
+			}
+		}
+		if len(page.GetEntries()) == 0 || after >= page.GetTail() {
+			break
+		}
+	}
+	if about == nil {
+		return nil, nil, fault.Newf(fault.NotFound, "arbe thread entries list shows them", "the thread has no entry %q", ref)
+	}
+	return about, later, nil
+}
+
+// whyView is what one bot did about an entry, as programs see it.
+type whyView struct {
+	BotID string `json:"bot_id"`
+	Bot   string `json:"bot"`
+	// Answer is "started", "steered", "skipped" or "none".
+	Answer      string `json:"answer"`
+	Reason      string `json:"reason"`
+	Explanation string `json:"explanation"`
+	TurnID      string `json:"turn_id,omitempty"`
+}
+
+// whyRows are what the bots of a house did about an entry, as the later entries say. A bot may be there several times, as
+// each retry is a turn of its own.
+func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot) (rows []row) {
+	handles := map[string]string{}
+	for _, b := range bots {
+		handles[b.GetId()] = "@" + b.GetHandle()
+	}
+	spoke := map[string]bool{}
+	add := func(v whyView) {
+		v.Bot = first(handles[v.BotID], v.BotID)
+		spoke[v.BotID] = true
+		rows = append(rows, row{id: v.BotID, view: v, columns: []string{v.Bot, v.Answer, v.Explanation, v.TurnID}})
+	}
+	explain := func(reason string) string {
+		if reason == "retry" {
+			return "Someone asked it to try again."
+		}
+		return policy.Explain(policy.Reason(reason))
+	}
+	for _, e := range later {
+		payload, _ := decode(e)
+		switch p := payload.(type) {
+		case entry.TurnStarted:
+			if p.EntryID == about.GetId() {
+				add(whyView{BotID: p.AgentID, Answer: "started", Reason: p.Reason, Explanation: explain(p.Reason), TurnID: p.TurnID})
+			}
+		case entry.TurnSteered:
+			if p.EntryID == about.GetId() {
+				add(whyView{BotID: p.AgentID, Answer: "steered", Reason: p.Reason, Explanation: explain(p.Reason) + " " + explain(string(policy.Steered)), TurnID: p.TurnID})
+			}
+		case entry.Skipped:
+			if p.EntryID == about.GetId() {
+				add(whyView{BotID: p.AgentID, Answer: "skipped", Reason: p.Reason, Explanation: p.Explanation})
+			}
+		}
+	}
+	for _, b := range bots {
+		if spoke[b.GetId()] {
+			continue
+		}
+		reason := policy.NotMentioned
+		if b.GetId() == about.GetAuthorAgentId() {
+			reason = policy.Self
+		}
+		add(whyView{BotID: b.GetId(), Answer: "none", Reason: string(reason), Explanation: policy.Explain(reason)})
+	}
+	return rows
+}

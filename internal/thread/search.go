@@ -1,0 +1,90 @@
+package thread
+
+import (
+	"context"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+const (
+	// MaxSearch is the longest text to search for, in bytes, and maxTerms the most words of it.
+	MaxSearch = 1000
+	maxTerms  = 20
+	// around is how many bytes of an entry's text a snippet has before and after the first word that was searched for.
+	around = 120
+)
+
+// Found is an entry that a search found.
+type Found struct {
+	Thread, ThreadName string
+	Entry              entry.Entry
+	// Snippet is the part of its text around the first word that was searched for, on one line.
+	Snippet string
+}
+
+// Search returns the latest entries of a house that have all words of a text, or words that begin with them, in any
+// order and in any case: chats, commands and their results. An entry is found within about a second after it was
+// written, by the first 64 KiB of its text. A text without words is a [fault.Invalid].
+func (t *Threads) Search(ctx context.Context, scope db.Scope, text string, limit int) (found []Found, err error) {
+	terms := strings.Fields(text)
+	switch {
+	case len(text) > MaxSearch:
+		return nil, fault.Newf(fault.Invalid, "search for fewer words", "a search may have at most %d bytes", MaxSearch)
+	case strings.IndexFunc(text, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsNumber(r) }) < 0, strings.ContainsRune(text, 0), !utf8.ValidString(text):
+		return nil, fault.New(fault.Invalid, "there is no word to search for", "give one or more words")
+	case len(terms) > maxTerms:
+		return nil, fault.Newf(fault.Invalid, "search for fewer words", "a search may have at most %d words", maxTerms)
+	}
+	// Quoted, because a word may have characters that are operators.
+	quoted := make([]string, len(terms))
+	for i, term := range terms {
+		quoted[i] = "'" + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(term) + "':*"
+	}
+	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
+		rows, err := t.q.SearchEntries(ctx, tx, scope.House, strings.Join(quoted, " & "), int32(limit))
+		if err != nil {
+			return err
+		}
+		found = make([]Found, len(rows))
+		for i, r := range rows {
+			e := entry.Entry{Seq: r.Seq, ID: r.ID, Type: r.Type, Author: r.Author, Payload: r.Payload, Time: r.Ts}
+			found[i] = Found{Thread: r.ThreadID, ThreadName: r.ThreadName, Entry: e}
+			if p, ok := entry.Decode(e); ok {
+				found[i].Snippet = snippet(p.Plain(), terms)
+			}
+		}
+		return nil
+	})
+	return found, err
+}
+
+// snippet returns the part of a text around the first of the terms in it.
+func snippet(text string, terms []string) string {
+	lower := strings.ToLower(text)
+	at := -1
+	for _, term := range terms {
+		if i := strings.Index(lower, strings.ToLower(term)); i >= 0 && (at < 0 || i < at) {
+			at = i
+		}
+	}
+	// Lower case may have another length, so that at is only about where the word is.
+	from, to := max(at-around, 0), min(max(at, 0)+2*around, len(text))
+	if from > len(text) {
+		from = 0
+	}
+	part := strings.Join(strings.Fields(strings.ToValidUTF8(text[from:max(to, from)], "")), " ")
+	if from > 0 {
+		part = "…" + part
+	}
+	if to < len(text) {
+		part += "…"
+	}
+	return part
+}

@@ -1,0 +1,400 @@
+package arbe
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// defaultPatience is how long [Client.Ask] waits by default for a bot to begin, and for a server that is gone.
+const defaultPatience = time.Minute
+
+// Question is what [Client.Ask] asks.
+type Question struct {
+	// Text is Markdown. Unless the thread is a direct message to the bot, Text is said with a mention of the bot, which is
+	// put before it if Text does not begin with it.
+	Text string
+	// Thread is the id of the thread. Defaults to the direct message to the bot in House, which is begun if there is none,
+	// or if New asks for another one.
+	Thread string
+	House  string
+	New    bool
+	// Bot is the bot's "@handle", or the id of its agent. Defaults to the bot to whom Thread is a direct message, or else to
+	// @arbe.
+	Bot string
+	// ID is the id of the entry that asks. With the same ID nothing is asked twice. Defaults to a random one.
+	ID string
+	// Patience is how long Ask waits for the bot to begin, and for a server that cannot be reached. Defaults to a minute.
+	Patience time.Duration
+}
+
+// Piece is one part of what comes of a [Question]. Exactly one of its fields is set.
+type Piece struct {
+	// Asked is the first piece: the question is in the log.
+	Asked *Asked
+	// Entry is a typed entry of the turn that answers: its start, its steps (pi.assistant), their results
+	// (pi.tool_result), waiting for the model's provider, a limit that is near. The answer itself is in Answer.
+	Entry *arbev1.Entry
+	// Text is what the bot writes, while it writes it. Joined since the last Entry or Again, the texts are the text of the
+	// step in the next Entry, or of the answer, without white space around it.
+	Text string
+	// Again reports that the model was cut off and writes anew: the texts since the last Entry no longer count.
+	Again bool
+	// Answer is the last piece.
+	Answer *Answer
+}
+
+// Asked says where a [Question] was asked.
+type Asked struct {
+	Thread string
+	Bot    *arbev1.Bot
+	// Entry is the chat that asks.
+	Entry *arbev1.Entry
+}
+
+// Outcome is how a [Question] ended.
+type Outcome string
+
+// The outcomes. Programs should expect further ones of newer servers.
+const (
+	// Answered: the bot answered.
+	Answered Outcome = "answered"
+	// Failed: something went wrong; Answer.Message says what.
+	Failed Outcome = "failed"
+	// Stopped: someone stopped the bot.
+	Stopped Outcome = "stopped"
+	// Limited: the bot reached one of its limits.
+	Limited Outcome = "limited"
+	// Silent: the model ended without saying anything.
+	Silent Outcome = "silent"
+	// Skipped: the bot was not to answer, for example because of its cooldown.
+	Skipped Outcome = "skipped"
+	// Unanswered: the bot did not begin within the question's patience.
+	Unanswered Outcome = "unanswered"
+)
+
+// Answer says how a [Question] ended.
+type Answer struct {
+	Outcome Outcome
+	// Text is what the bot answered; empty unless Outcome is [Answered].
+	Text string
+	// Entry is the entry that ended it; nil if it is [Unanswered].
+	Entry *arbev1.Entry
+	// Turn is the id of the turn; empty if there was none.
+	Turn string
+	// Reason is why there is no answer, in one word; Message says it in a sentence, and Next what to do now.
+	Reason, Message, Next string
+	// Summary is what the turn did and used; nil if there was none.
+	Summary *arbev1.TurnSummary
+}
+
+// LostError is the last error of [Client.Ask] if the server could not be reached for longer than the question's patience.
+// The bot continues, and its answer will be in the thread.
+type LostError struct{ Err error }
+
+func (e *LostError) Error() string { return "the connection to the server is lost: " + e.Err.Error() }
+
+// Unwrap returns why the last connection ended.
+func (e *LostError) Unwrap() error { return e.Err }
+
+// Ask asks a bot something and yields what comes of it, even if connections break and servers restart meanwhile. The
+// last element is a Piece with the Answer, or an error. A bot that fails is no error; see [Answer].
+//
+// When ctx ends or the loop is left, the bot continues. To end its turn, call Threads.StopTurn with the id that the
+// turn's first Entry has. The errors are those of the calls that ask, those of [Client.Tail], and a [*LostError].
+func (c *Client) Ask(ctx context.Context, q Question, opts ...TailOption) iter.Seq2[Piece, error] {
+	return func(yield func(Piece, error) bool) {
+		a := asking{client: c, question: q, yield: yield}
+		if err := a.run(ctx, opts); err != nil && err != errLeft {
+			yield(Piece{}, err)
+		}
+	}
+}
+
+// errImpatient reports that the bot did not begin in time.
+var errImpatient = errors.New("the bot has not begun")
+
+// asking is one call of Ask.
+type asking struct {
+	client   *Client
+	question Question
+	yield    func(Piece, error) bool
+
+	asked Asked
+	// turn is the turn that answers; empty before it begins.
+	turn string
+	// draft is what the model writes for the next step.
+	draft Draft
+}
+
+func (a *asking) run(ctx context.Context, opts []TailOption) error {
+	if err := a.ask(ctx); err != nil {
+		return err
+	}
+	if !a.yield(Piece{Asked: &a.asked}, nil) {
+		return errLeft
+	}
+	patience := a.question.Patience
+	if patience <= 0 {
+		patience = defaultPatience
+	}
+	ctx, leave := context.WithCancelCause(ctx)
+	defer leave(nil)
+	begin := time.AfterFunc(patience, func() { leave(errImpatient) })
+	defer begin.Stop()
+	var gone *time.Timer
+	back := func() {
+		if gone != nil {
+			gone.Stop()
+			gone = nil
+		}
+	}
+	defer back()
+	var given tail
+	for _, o := range opts {
+		o.applyTail(&given)
+	}
+	onLost := OnDisconnect(func(err error, wait time.Duration) {
+		// While the server is gone, the bot's silence says nothing.
+		begin.Stop()
+		if gone == nil {
+			gone = time.AfterFunc(patience, func() { leave(&LostError{err}) })
+		}
+		if given.lost != nil {
+			given.lost(err, wait)
+		}
+	})
+	for event, err := range a.client.Tail(ctx, a.asked.Thread, a.asked.Entry.GetSeq(), append(slices.Clone(opts), WithTyped(), onLost)...) {
+		if err != nil {
+			return a.given(ctx, err)
+		}
+		if gone != nil {
+			back()
+			begin.Reset(patience)
+		}
+		if ended, err := a.take(event); ended || err != nil {
+			return err
+		}
+		if a.turn != "" {
+			begin.Stop()
+		}
+	}
+	return ctx.Err() // not reached, because a tail ends only with an error
+}
+
+// given returns the error of a question whose tail ended with err.
+func (a *asking) given(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	if cause == errImpatient {
+		return a.end(Answer{Outcome: Unanswered, Message: "the bot has not begun to answer", Next: "see what it answers to with: arbe thread why"})
+	}
+	if lost, ok := errors.AsType[*LostError](cause); ok {
+		return lost
+	}
+	return err
+}
+
+// ask says the question.
+func (a *asking) ask(ctx context.Context) error {
+	q := &a.question
+	direct := "" // the bot to whom the thread is a direct message
+	if q.Thread != "" {
+		found, err := a.client.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: q.Thread})
+		if err != nil {
+			return err
+		}
+		q.House, direct = found.GetThread().GetHouseId(), found.GetThread().GetParentAgentId()
+	}
+	if err := a.findBot(ctx, direct); err != nil {
+		return err
+	}
+	bot := a.asked.Bot
+	if q.Thread == "" {
+		created, err := a.client.Threads.CreateThread(ctx, &arbev1.CreateThreadRequest{HouseId: q.House, ParentAgentId: bot.GetId(), Reuse: !q.New})
+		if err != nil {
+			return err
+		}
+		q.Thread, direct = created.GetThread().GetId(), bot.GetId()
+	}
+	text := q.Text
+	if direct != bot.GetId() {
+		text = mentioning(bot.GetHandle(), text)
+	}
+	if q.ID == "" {
+		q.ID = strings.ToLower(rand.Text())
+	}
+	said, err := a.client.Entries.Say(ctx, &arbev1.SayRequest{ThreadId: q.Thread, Id: q.ID, Text: text, Literal: true})
+	a.asked.Thread, a.asked.Entry = q.Thread, said.GetEntry()
+	return err
+}
+
+// findBot finds the bot to ask.
+func (a *asking) findBot(ctx context.Context, direct string) error {
+	req := &arbev1.GetBotRequest{HouseId: a.question.House}
+	handle, isHandle := strings.CutPrefix(a.question.Bot, "@")
+	switch {
+	case isHandle:
+		req.Which = &arbev1.GetBotRequest_Handle{Handle: handle}
+	case a.question.Bot != "":
+		req.Which = &arbev1.GetBotRequest_Id{Id: a.question.Bot}
+	case direct != "":
+		req.Which = &arbev1.GetBotRequest_Id{Id: direct}
+	default:
+		req.Which = &arbev1.GetBotRequest_Handle{Handle: "arbe"}
+	}
+	found, err := a.client.Bots.GetBot(ctx, req)
+	a.asked.Bot = found.GetBot()
+	return err
+}
+
+// mentioning returns a text that begins with a mention.
+func mentioning(handle, text string) string {
+	mention := "@" + handle
+	if len(text) >= len(mention) && strings.EqualFold(text[:len(mention)], mention) {
+		rest := strings.TrimPrefix(text[len(mention):], ":")
+		if rest == "" || unicode.IsSpace(rune(rest[0])) {
+			return text
+		}
+	}
+	if strings.Contains(strings.TrimRight(text, "\n"), "\n") {
+		return mention + "\n\n" + text // because the text may begin with a block, such as a list
+	}
+	return mention + " " + text
+}
+
+// take takes one event of the thread. ended reports that the answer was yielded.
+func (a *asking) take(event *arbev1.TailResponse) (ended bool, err error) {
+	if d := event.GetDelta(); d != nil {
+		return false, a.delta(d)
+	}
+	e := event.GetEntry()
+	asks, bot := a.asked.Entry.GetId(), a.asked.Bot.GetId()
+	switch e.GetTyped().(type) {
+	case *arbev1.Entry_TurnStarted:
+		if s := e.GetTurnStarted(); s.GetEntryId() == asks && s.GetAgentId() == bot {
+			a.turn = s.GetTurnId()
+			return false, a.pass(e)
+		}
+	case *arbev1.Entry_TurnSteered:
+		if s := e.GetTurnSteered(); s.GetEntryId() == asks && s.GetAgentId() == bot {
+			a.turn = s.GetTurnId()
+			return false, a.pass(e)
+		}
+	case *arbev1.Entry_Skipped:
+		if s := e.GetSkipped(); s.GetEntryId() == asks && s.GetAgentId() == bot {
+			return true, a.end(Answer{Outcome: Skipped, Entry: e, Reason: s.GetReason(), Message: "the bot did not answer: " + s.GetExplanation()})
+		}
+	}
+	if a.turn == "" {
+		return false, nil
+	}
+	switch e.GetTyped().(type) {
+	case *arbev1.Entry_PiAssistant:
+		if m := e.GetPiAssistant(); m.GetTurn() == a.turn {
+			if err := a.heal(textOf(m.GetContent())); err != nil {
+				return false, err
+			}
+			return false, a.pass(e)
+		}
+	case *arbev1.Entry_PiToolResult:
+		if e.GetPiToolResult().GetTurn() == a.turn {
+			return false, a.pass(e)
+		}
+	case *arbev1.Entry_PiCompaction:
+		if e.GetPiCompaction().GetTurn() == a.turn {
+			return false, a.pass(e)
+		}
+	case *arbev1.Entry_TurnWaiting:
+		if e.GetTurnWaiting().GetTurnId() == a.turn {
+			return false, a.pass(e)
+		}
+	case *arbev1.Entry_LimitNear:
+		if e.GetLimitNear().GetTurnId() == a.turn {
+			return false, a.pass(e)
+		}
+	case *arbev1.Entry_TurnEnded:
+		if t := e.GetTurnEnded(); t.GetTurnId() == a.turn {
+			return true, a.end(Answer{
+				Outcome: Outcome(t.GetOutcome()), Entry: e, Turn: a.turn, Reason: t.GetReason(), Message: t.GetMessage(), Next: t.GetNext(), Summary: t.GetSummary(),
+			})
+		}
+	case *arbev1.Entry_Chat:
+		// A turn that was already writing its answer does not know a question that was passed to it. Another turn begins then.
+		if s := e.GetChat().GetTurn(); s.GetTurnId() == a.turn && slices.Contains(s.GetAnswers(), asks) {
+			if err := a.heal(e.GetChat().GetText()); err != nil {
+				return false, err
+			}
+			return true, a.end(Answer{Outcome: Answered, Text: e.GetChat().GetText(), Entry: e, Turn: a.turn, Summary: s})
+		} else if s.GetTurnId() == a.turn {
+			return false, a.pass(e)
+		}
+	}
+	return false, nil
+}
+
+// pass yields an entry. What the model writes after it belongs to the next step.
+func (a *asking) pass(e *arbev1.Entry) error {
+	switch e.GetTyped().(type) {
+	case *arbev1.Entry_PiAssistant, *arbev1.Entry_Chat:
+		a.draft = Draft{}
+	}
+	return a.piece(Piece{Entry: e})
+}
+
+func (a *asking) end(answer Answer) error { return a.piece(Piece{Answer: &answer}) }
+
+func (a *asking) piece(p Piece) error {
+	if !a.yield(p, nil) {
+		return errLeft
+	}
+	return nil
+}
+
+// delta yields what a delta adds to the text.
+func (a *asking) delta(d *arbev1.Delta) error {
+	if a.turn == "" || TurnOf(d) != a.turn {
+		return nil
+	}
+	text, again := a.draft.Add(d)
+	if again {
+		if err := a.piece(Piece{Again: true}); err != nil {
+			return err
+		}
+	}
+	if text == "" {
+		return nil
+	}
+	return a.piece(Piece{Text: text})
+}
+
+// heal yields what is missing of a text that is complete now.
+func (a *asking) heal(text string) error {
+	rest, again := a.draft.Rest(text)
+	if again {
+		if err := a.piece(Piece{Again: true}); err != nil {
+			return err
+		}
+	}
+	if rest == "" {
+		return nil
+	}
+	return a.piece(Piece{Text: rest})
+}
+
+// textOf returns the text of a message.
+func textOf(content []*arbev1.PiBlock) string {
+	var texts []string
+	for _, b := range content {
+		if b.GetType() == "text" && b.GetText() != "" {
+			texts = append(texts, b.GetText())
+		}
+	}
+	return strings.Join(texts, "\n\n")
+}

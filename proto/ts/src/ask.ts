@@ -1,0 +1,238 @@
+import type { Client as ServiceClient } from "@connectrpc/connect";
+
+import { Draft, turnOf } from "./draft.js";
+import type { Bot, BotService } from "./gen/arbe/v1/bot_pb.js";
+import type { EntryService } from "./gen/arbe/v1/entry_pb.js";
+import type { Entry, TurnSummary } from "./gen/arbe/v1/payload_pb.js";
+import type { ThreadService } from "./gen/arbe/v1/thread_pb.js";
+import { tail, type TailEvent, type TailOptions } from "./tail.js";
+
+/** What {@link Client.ask} asks. */
+export interface AskQuestion {
+  /**
+   * Markdown. Unless the thread is a direct message to the bot, it is said with a mention of the bot, which is put before it
+   * if it does not begin with it.
+   */
+  text: string;
+  /** The thread to ask in. Defaults to the direct message to the bot in the house, which is begun if there is none. */
+  threadId?: string;
+  /** The house of the direct message; needed without a threadId. */
+  houseId?: string;
+  /** The bot's "@handle", or its id. Defaults to the one to whom the thread is a direct message, or else to @arbe. */
+  bot?: string;
+  /** The id of the entry that asks: the same id again asks nothing twice. Defaults to one that is chosen. */
+  id?: string;
+}
+
+export interface AskOptions extends Pick<TailOptions, "onDisconnect" | "silenceMs"> {
+  /** Ends the call, and not the turn: stop it with `threads.stopTurn`. */
+  signal?: AbortSignal;
+  /** How long to wait for the bot to begin, and for a server that cannot be reached. Defaults to 60,000. */
+  patienceMs?: number;
+}
+
+/** How a question ended. Expect further outcomes of newer servers. */
+export interface AskAnswer {
+  /**
+   * "answered"; or why there is no answer: "failed", "stopped", "limited", "silent" (the model said nothing), "skipped" (the
+   * bot was not to answer) or "unanswered" (it did not begin in time).
+   */
+  outcome: string;
+  /** What the bot answered; empty without an answer. */
+  text: string;
+  /** The entry that ended it; unset if it is unanswered. */
+  entry?: Entry;
+  /** The id of the turn; empty if there was none. */
+  turnId: string;
+  /** Why there is no answer, in one word and in a sentence, and what to do now. */
+  reason: string;
+  message: string;
+  next: string;
+  /** What the turn did and used, if there was one. */
+  summary?: TurnSummary;
+}
+
+/** A part of what comes of a question. */
+export type AskPiece =
+  /** The first piece: the question is in the log. */
+  | { kind: "asked"; threadId: string; bot: Bot; entry: Entry }
+  /** A typed entry of the turn that answers: its start, its steps, their results, waiting, a limit that is near. */
+  | { kind: "entry"; entry: Entry }
+  /** What the bot writes, while it writes it. Joined since the last entry or again, it is the text of the step, or of the answer. */
+  | { kind: "text"; text: string }
+  /** The model was cut off and writes anew: the texts since the last entry no longer count. */
+  | { kind: "again" }
+  /** The last piece. */
+  | { kind: "answer"; answer: AskAnswer };
+
+/** What `ask` throws when the server could not be reached for longer than its patience. The bot continues. */
+export class LostError extends Error {
+  constructor(cause: unknown) {
+    super(`the connection to the server is lost: ${cause}`, { cause });
+    this.name = "LostError";
+  }
+}
+
+interface Services {
+  bots: Pick<ServiceClient<typeof BotService>, "getBot">;
+  entries: Pick<ServiceClient<typeof EntryService>, "say" | "tail">;
+  threads: Pick<ServiceClient<typeof ThreadService>, "getThread" | "createThread">;
+}
+
+/** Implements `Client.ask`. */
+export async function* ask(services: Services, question: AskQuestion, options: AskOptions = {}): AsyncGenerator<AskPiece, void, void> {
+  const { patienceMs = 60_000, signal, onDisconnect, silenceMs } = options;
+  const call = signal && { signal };
+  const id = question.id ?? crypto.randomUUID();
+  const { threadId, bot, direct } = await place(services, question, call);
+  const text = direct ? question.text : mentioning(bot.handle, question.text);
+  const said = await services.entries.say({ threadId, id, text, literal: true }, call);
+  const entry = said.entry!;
+  yield { kind: "asked", threadId, bot, entry };
+
+  const leaving = new AbortController();
+  const impatient = Symbol();
+  const timers = { begin: setTimeout(() => leaving.abort(impatient), patienceMs), gone: undefined as ReturnType<typeof setTimeout> | undefined };
+  const turn = new Turn(entry.id, bot.id);
+  try {
+    const events = tail(services.entries, threadId, {
+      after: entry.seq,
+      typed: true,
+      signal: signal ? AbortSignal.any([signal, leaving.signal]) : leaving.signal,
+      ...(silenceMs !== undefined && { silenceMs }),
+      onDisconnect: (error, waitMs) => {
+        clearTimeout(timers.begin); // while the server is gone, the bot's silence says nothing
+        timers.gone ??= setTimeout(() => leaving.abort(new LostError(error)), patienceMs);
+        onDisconnect?.(error, waitMs);
+      },
+    });
+    for await (const event of events) {
+      if (timers.gone !== undefined) {
+        clearTimeout(timers.gone);
+        timers.gone = undefined;
+        timers.begin = setTimeout(() => leaving.abort(impatient), patienceMs);
+      }
+      for (const piece of turn.take(event)) {
+        yield piece;
+        if (piece.kind === "answer") return;
+      }
+      if (turn.id !== "") clearTimeout(timers.begin);
+    }
+  } catch (error) {
+    signal?.throwIfAborted();
+    if (leaving.signal.aborted && leaving.signal.reason === impatient) {
+      yield answer({ outcome: "unanswered", message: "the bot has not begun to answer", next: "see what it answers to with: arbe thread why" });
+      return;
+    }
+    throw leaving.signal.aborted ? leaving.signal.reason : error;
+  } finally {
+    clearTimeout(timers.begin);
+    clearTimeout(timers.gone);
+  }
+}
+
+/** Finds the bot, and the thread to ask in. */
+async function place(services: Services, { threadId = "", houseId = "", bot: ref = "" }: AskQuestion, call?: { signal: AbortSignal }) {
+  let parent = "";
+  if (threadId !== "") {
+    const { thread } = await services.threads.getThread({ id: threadId }, call);
+    houseId = thread!.houseId;
+    parent = thread!.parentAgentId;
+  }
+  const which =
+    ref.startsWith("@") ? { case: "handle" as const, value: ref.slice(1) }
+    : ref !== "" || parent !== "" ? { case: "id" as const, value: ref || parent }
+    : { case: "handle" as const, value: "arbe" };
+  const bot = (await services.bots.getBot({ houseId, which }, call)).bot!;
+  if (threadId === "") {
+    const { thread } = await services.threads.createThread({ houseId, parentAgentId: bot.id, reuse: true }, call);
+    threadId = thread!.id;
+    parent = bot.id;
+  }
+  return { threadId, bot, direct: parent === bot.id };
+}
+
+function mentioning(handle: string, text: string): string {
+  const mention = `@${handle}`;
+  if (text.slice(0, mention.length).toLowerCase() === mention.toLowerCase() && /^:?(\s|$)/.test(text.slice(mention.length))) {
+    return text;
+  }
+  // After an empty line, because a text of several lines may begin with a block, such as a list.
+  return mention + (text.trimEnd().includes("\n") ? "\n\n" : " ") + text;
+}
+
+function answer(given: Partial<AskAnswer> & { outcome: string }): AskPiece {
+  return { kind: "answer", answer: { text: "", turnId: "", reason: "", message: "", next: "", ...given } };
+}
+
+/** Follows the turn that answers an entry. */
+class Turn {
+  /** The turn's id; empty before it begins. */
+  id = "";
+  #draft = new Draft();
+
+  constructor(
+    readonly asks: string,
+    readonly bot: string,
+  ) {}
+
+  *take(event: TailEvent): Generator<AskPiece> {
+    if (event.case === "delta") {
+      if (this.id === "" || turnOf(event.value) !== this.id) return;
+      const { text, again } = this.#draft.add(event.value);
+      if (again) yield { kind: "again" };
+      if (text !== "") yield { kind: "text", text };
+      return;
+    }
+    if (event.case !== "entry") return;
+    const entry = event.value;
+    const { case: kind, value } = entry.typed;
+    switch (kind) {
+      case "turnStarted":
+      case "turnSteered":
+        if (value.entryId !== this.asks || value.agentId !== this.bot) return;
+        this.id = value.turnId;
+        return yield { kind: "entry", entry };
+      case "skipped":
+        if (value.entryId !== this.asks || value.agentId !== this.bot) return;
+        return yield answer({ outcome: "skipped", entry, reason: value.reason, message: `the bot did not answer: ${value.explanation}` });
+    }
+    if (this.id === "") return;
+    switch (kind) {
+      case "piAssistant":
+        if (value.turn !== this.id) return;
+        yield* this.#heal(value.content.filter((b) => b.type === "text" && b.text !== "").map((b) => b.text).join("\n\n"));
+        this.#draft = new Draft();
+        return yield { kind: "entry", entry };
+      case "piToolResult":
+      case "piCompaction":
+        if (value.turn === this.id) yield { kind: "entry", entry };
+        return;
+      case "turnWaiting":
+      case "limitNear":
+        if (value.turnId === this.id) yield { kind: "entry", entry };
+        return;
+      case "turnEnded": {
+        if (value.turnId !== this.id) return;
+        const { outcome, turnId, reason, message, next, summary } = value;
+        return yield answer({ outcome, entry, turnId, reason, message, next, ...(summary && { summary }) });
+      }
+      case "chat":
+        if (value.turn?.turnId !== this.id) return;
+        // A turn that was already writing its answer does not know a question that was passed to it. Another turn begins then.
+        if (!value.turn.answers.includes(this.asks)) {
+          this.#draft = new Draft();
+          return yield { kind: "entry", entry };
+        }
+        yield* this.#heal(value.text);
+        return yield answer({ outcome: "answered", text: value.text, entry, turnId: this.id, summary: value.turn });
+    }
+  }
+
+  /** Yields what is missing of a text that is complete now. */
+  *#heal(whole: string): Generator<AskPiece> {
+    const { rest, again } = this.#draft.rest(whole);
+    if (again) yield { kind: "again" };
+    if (rest !== "") yield { kind: "text", text: rest };
+  }
+}
