@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -223,4 +225,47 @@ func TestATurnIsSeenWhileItIsWritten(t *testing.T) {
 			return strings.Contains(f.logs["turnlive1"][len(f.logs["turnlive1"])-1].Payload, `"reply_to":"question"`)
 		})
 	})
+}
+
+// A turn with everything that one can have is readable for everyone, on a desk and on a phone.
+func TestTurnsAreAccessible(t *testing.T) {
+	t.Parallel()
+	rules, err := os.ReadFile("axe/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Fatalf("install axe with: make web/axe/node_modules: %v", err)
+	}
+	f := newFake().withBot()
+	f.begins("turnaxes1")
+	f.steps("turnaxes1")
+	f.says("turnaxes1", bee, "turn.t1.2", entry.PiAssistant{Turn: "t1", StopReason: entry.PiToolUse, Content: []entry.PiBlock{
+		toolCall("a", "say", `{"thread_id":"gone","text":"`+strings.Repeat("long ", 60)+`"}`), toolCall("b", "list_threads", "{}"),
+	}})
+	f.says("turnaxes1", bee, "turn.t1.2.call0", entry.PiToolResult{Turn: "t1", ToolCallID: "a", ToolName: "say", IsError: true, Content: []entry.PiBlock{entry.PiText("there is no thread \"gone\"; list the threads of the house")}})
+	f.says("turnaxes1", bee, "turn.t1.2.call1", entry.PiToolResult{Turn: "t1", ToolCallID: "b", ToolName: "list_threads", Content: []entry.PiBlock{entry.PiText("one thread")}})
+	f.says("turnaxes1", "", "", entry.TurnWaiting{TurnID: "t1", AgentID: bee, Reason: "rate_limit", Message: "too many requests", DelayMS: 20_000})
+	f.says("turnaxes1", bee, "turn.t1.3", entry.Chat{Text: "It was the **list** in `main.go`:\n\n1. one\n2. two", ReplyTo: "question", Turn: &entry.TurnSummary{
+		TurnID: "t1", Model: "anthropic/claude-sonnet-4-6", Steps: 3, Commands: 1, DurationMS: 61_000, Usage: entry.TurnUsage{CostMicros: 21_000},
+	}})
+	f.says("turnaxes1", "", "", entry.Skipped{AgentID: bee, EntryID: "question", Reason: "cooldown", Explanation: "it answered here a moment ago"})
+	f.says("turnaxes1", "", "turn.t2.end", entry.TurnEnded{TurnID: "t2", AgentID: bee, EntryID: "question", Outcome: entry.TurnFailed, Reason: "auth", Message: "the provider refused the key", Next: "paste another one"})
+	f.says("turnaxes1", f.me.Id, "again", entry.Chat{Text: "@bee and now?"})
+	f.says("turnaxes1", "", "turn.t3.start", entry.TurnStarted{TurnID: "t3", AgentID: bee, EntryID: "again", Reason: "mention"})
+	b := newTab(t, f.start(t))
+	b.open("/threads/turnaxes1")
+	b.untilLive()
+	f.delta("turnaxes1", "turn.t3.1~1.1", 0, chunks(entry.PiChunk{Kind: "thinking", Text: "Hm."}, entry.PiChunk{Kind: "text", Block: 1, Text: "Now it **works**, be"},
+		entry.PiChunk{Kind: "call_start", Block: 2, Name: "run_command"}, entry.PiChunk{Kind: "call_args", Block: 2, Text: `{"command":"make test"}`}))
+	b.until("what is written", "!!document.querySelector('#writing .call')")
+	eval[int](b, string(rules)+"\n;1")
+	for _, scheme := range []string{"light", "dark"} {
+		call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}})
+		for _, width := range []int64{1440, 390} {
+			call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 900, DeviceScaleFactor: 1})
+			b.until("the width", fmt.Sprintf("innerWidth === %d && matchMedia('(prefers-color-scheme: %s)').matches", width, scheme))
+			b.accessible(fmt.Sprintf("a turn, %s, %d px", scheme, width))
+			if over := eval[int](b, "Math.max(document.documentElement.scrollWidth - innerWidth, (s => s.scrollWidth - s.clientWidth)(document.querySelector('#scroller')))"); over > 0 {
+				t.Errorf("at %d px the page is %d px too wide", width, over)
+			}
+		}
+	}
 }
