@@ -439,6 +439,11 @@ func (l *liveThread) paintTurns(ctx context.Context) error {
 				return err
 			}
 		}
+		// A browser that connects again gets deltas of steps that the log has by now.
+		if w := l.writing[id]; seen.Ended || w != nil && l.log.steps[w.step] {
+			delete(l.writing, id)
+			continue
+		}
 		var patches []patch
 		if err := l.showTurn(ctx, *seen, &patches); err != nil {
 			return err

@@ -269,3 +269,27 @@ func TestTurnsAreAccessible(t *testing.T) {
 		}
 	}
 }
+
+// A log repeats its last deltas to those who connect, also those of a turn that has ended.
+func TestAnEndedTurnIsNotWrittenAgain(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.begins("turnended")
+	f.answers("turnended")
+	f.says("turnended", f.me.Id, "", entry.Chat{Text: "thanks."})
+	f.delta("turnended", "turn.t1.2~1.1", 0, chunks(entry.PiChunk{Kind: "text", Text: "It was the list."}))
+	f.says("turnended", "", "turn.t4.start", entry.TurnStarted{TurnID: "t4", AgentID: bee, EntryID: "question", Reason: "mention"})
+	l := listen(t, f.start(t), "thread/turnended/4")
+	l.live("thread/turnended")
+	f.says("turnended", "", "turn.t5.start", entry.TurnStarted{TurnID: "t5", AgentID: bee, EntryID: "question", Reason: "mention"})
+	f.delta("turnended", "turn.t5.1~1.1", 0, chunks(entry.PiChunk{Kind: "text", Text: "the next one."}))
+	for {
+		text := fmt.Sprint(l.next().P)
+		if strings.Contains(text, "It was the list.") {
+			t.Fatal("the ended turn is shown as if it were being written")
+		}
+		if strings.Contains(text, "the next one.") {
+			return
+		}
+	}
+}
