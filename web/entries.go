@@ -22,6 +22,8 @@ type window struct {
 	// First and Last are the positions of its first and last entry. Tail is the position of the log's last entry. They are
 	// 0 if there is none.
 	First, Last, Tail int64
+	// Writing are the turns at work, if it is the end of the log.
+	Writing []writingView
 }
 
 // HasOlder reports whether the log has entries before it, and AtEnd whether it has none after it.
@@ -43,12 +45,24 @@ func (a *app) window(ctx context.Context, t *arbev1.Thread, q url.Values) (windo
 		return window{}, err
 	}
 	piece := entriesOf(res.Entries)
-	rows, err := a.newTranscript(t, people).rows(ctx, piece, res.Tail)
+	log := a.newTranscript(t, people)
+	rows, err := log.rows(ctx, piece, res.Tail)
+	if err != nil {
+		return window{}, err
+	}
 	w := window{Thread: t.Id, Places: topic{"house", t.HouseId, ""}.String() + " " + topic{"names", t.HouseId, ""}.String(), Rows: rows, Tail: res.Tail, Last: req.After}
 	if len(piece) > 0 {
 		w.First, w.Last = piece[0].Seq, piece[len(piece)-1].Seq
 	}
-	return w, err
+	if w.AtEnd() {
+		for _, seen := range log.activeTurns() {
+			if err := people.meet(ctx, seen.Agent); err != nil {
+				return w, err
+			}
+			w.Writing = append(w.Writing, log.writingOf(*seen, nil))
+		}
+	}
+	return w, nil
 }
 
 func windowRequest(t *arbev1.Thread, q url.Values) (*arbev1.ListRequest, error) {

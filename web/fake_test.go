@@ -48,6 +48,8 @@ type fake struct {
 	secure bool
 	// ended are the sessions that were logged out.
 	ended []string
+	// stoppedTurns and retriedTurns are the turns for which that was asked.
+	stoppedTurns, retriedTurns []string
 	// redeemed is how many login links were used.
 	redeemed int
 	// fail is the error of every append and run while it is set.
@@ -440,6 +442,22 @@ type threads struct {
 	f *fake
 }
 
+func (s threads) StopTurn(_ context.Context, req *arbev1.StopTurnRequest) (*arbev1.StopTurnResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.stoppedTurns = append(s.f.stoppedTurns, req.TurnId)
+	s.f.wake()
+	return &arbev1.StopTurnResponse{TurnIds: []string{req.TurnId}}, nil
+}
+
+func (s threads) RetryTurn(_ context.Context, req *arbev1.RetryTurnRequest) (*arbev1.RetryTurnResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.retriedTurns = append(s.f.retriedTurns, req.TurnId)
+	s.f.wake()
+	return &arbev1.RetryTurnResponse{TurnId: "another"}, nil
+}
+
 func (s threads) get(id string) (*arbev1.Thread, error) {
 	if t, ok := s.f.threads[id]; ok {
 		return t, nil
@@ -579,7 +597,7 @@ func (s entries) Say(_ context.Context, req *arbev1.SayRequest) (*arbev1.SayResp
 		f := fault.From(err)
 		return nil, refused(connect.CodeInvalidArgument, f.Message, f.Next)
 	}
-	var said entry.Payload = entry.Chat{Text: req.Text}
+	var said entry.Payload = entry.Chat{Text: req.Text, ReplyTo: req.ReplyTo}
 	if line, ok := entry.ParseCommand(req.Text); ok {
 		said = entry.Command{Command: line}
 	}

@@ -52,6 +52,15 @@ var kinds = map[string]kind{
 	"signal.house.bot_changed":        show(noted, plainly[entry.BotChanged]("house")),
 	"signal.environment.prepared":     show(noted, prepared),
 	"signal.dispatch.command_waiting": show(noted, plainly[entry.CommandWaiting]("s-waiting")),
+	"signal.dispatch.turn_started":    show(noted, turnStarted),
+	"signal.dispatch.turn_steered":    show(noted, turnSteered),
+	"signal.dispatch.turn_waiting":    show(noted, turnWaiting),
+	"signal.dispatch.turn_ended":      show(noted, turnEnded),
+	"signal.dispatch.limit_near":      show(noted, limitNear),
+	"signal.dispatch.skipped":         show(noted, skipped),
+	"pi.assistant":                    show(said, step),
+	"pi.tool_result":                  show(said, toolResult),
+	"pi.compaction":                   show(said, compaction),
 }
 
 // show returns the kind of a payload type. A payload that cannot be decoded as that type is shown as JSON instead of an
@@ -89,7 +98,7 @@ func chat(_ context.Context, t *transcript, e entry.Entry, c entry.Chat) templ.C
 		text = beginning(text)
 		rest = len(c.Text) - len(text)
 	}
-	return chatBody(t.thread, e.Seq, templ.Raw(markdown(text, t.effort)), rest)
+	return chatBody(t.thread, e.Seq, templ.Raw(markdown(text, t.effort)), rest, t.answerOf(e, c))
 }
 
 // beginning returns the beginning of a long text, of whole lines if possible.
@@ -186,7 +195,8 @@ func (t *transcript) otherSandbox(r entry.CommandResult) bool {
 // line that leads to the command.
 func commandResult(_ context.Context, t *transcript, e entry.Entry, r entry.CommandResult) templ.Component {
 	start, known := t.starts[r.CommandID]
-	if known && start.seq == t.lastSaid {
+	// A bot may run several commands at once, whose results would otherwise be mixed up.
+	if known && (start.seq == t.lastSaid || entry.TurnOf(r.CommandID) != "") {
 		return nil
 	}
 	return resultLine(t.thread, e.Seq, start, outcomeClass(&r), t.outcome(r))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -39,6 +40,8 @@ type row struct {
 	Joined bool
 	// FirstOfDay is set for the first row of a day, and of a piece of the log.
 	FirstOfDay bool
+	// Why says why the turn began whose first row it is; otherwise it is empty.
+	Why string
 	// Body is nil for an entry that is shown elsewhere. The row is then only an anchor.
 	Body templ.Component
 }
@@ -64,6 +67,14 @@ type transcript struct {
 	// was for, by the id of the build's entry.
 	builds  map[string]entry.EnvironmentPrepared
 	buildOf map[string]string
+	// turns are the turns of bots that it has seen, by id. steps has the ids of their steps, results the results of tool
+	// calls by the ids of their entries, and chats what was said, by the entry's id.
+	turns   map[string]*turnSeen
+	steps   map[string]bool
+	results map[string]entry.PiToolResult
+	chats   map[string]chatSeen
+	// lastChat is the id of the last chat that is no answer of a turn.
+	lastChat string
 	// house and environment are the thread's. If environment is empty, the house's default applies.
 	house, environment string
 	// effort is the remaining budget for formatting this piece.
@@ -74,9 +85,9 @@ type transcript struct {
 	learned int
 
 	// lastSaid is the position of the last row that was not a note, lastAuthor and lastAt its head.
-	lastSaid   int64
-	lastAuthor string
-	lastAt     time.Time
+	lastSaid             int64
+	lastAuthor, lastTurn string
+	lastAt               time.Time
 	// lastDay is the day of the last visible row, lastSandbox the sandbox of the last command with a result.
 	lastDay, lastSandbox string
 }
@@ -100,6 +111,7 @@ func (a *app) newTranscript(thread *arbev1.Thread, p *people) *transcript {
 		services: a.services, log: a.log, thread: thread.Id, origin: thread.ForkedFrom, people: p,
 		starts: map[string]commandStart{}, ends: map[string]commandEnd{},
 		builds: map[string]entry.EnvironmentPrepared{}, buildOf: map[string]string{},
+		turns: map[string]*turnSeen{}, steps: map[string]bool{}, results: map[string]entry.PiToolResult{}, chats: map[string]chatSeen{},
 		house: thread.HouseId, environment: thread.EnvironmentId,
 	}
 }
@@ -154,15 +166,23 @@ func (t *transcript) row(ctx context.Context, e entry.Entry) (row, error) {
 	if day := dayOf(e.Time); r.Body != nil && day != t.lastDay {
 		r.FirstOfDay, t.lastDay = true, day
 	}
-	if r.Noted {
+	if c, ok := entry.As[entry.Chat](e); ok && c.Turn == nil {
+		defer func() { t.lastChat = e.ID }()
+	}
+	if r.Noted || r.Body == nil {
 		if r.Body != nil {
 			t.lastAt = time.Time{} // because a note parts the rows around it
 		}
 		return r, nil
 	}
-	r.Joined = t.lastAuthor == e.Author && !t.lastAt.IsZero() && e.Time.Sub(t.lastAt) < joinWithin
+	turn := entry.TurnOf(e.ID)
+	together := e.Time.Sub(t.lastAt) < joinWithin || turn != "" && turn == t.lastTurn
+	r.Joined = t.lastAuthor == e.Author && !t.lastAt.IsZero() && together && (turn == t.lastTurn || turn == "")
+	if r.Why = t.reasonOf(e); r.Why != "" {
+		r.Joined = false
+	}
 	r.ForkID = newID()
-	t.lastSaid, t.lastAuthor, t.lastAt = e.Seq, e.Author, e.Time
+	t.lastSaid, t.lastAuthor, t.lastAt, t.lastTurn = e.Seq, e.Author, e.Time, turn
 	return r, nil
 }
 
@@ -172,8 +192,11 @@ func (t *transcript) meet(ctx context.Context, piece ...entry.Entry) error {
 	var ids []string
 	for _, e := range piece {
 		ids = append(ids, e.Author)
-		if r, ok := entry.As[entry.CommandResult](e); ok {
-			ids = append(ids, r.CancelledBy)
+		ids = append(ids, agentsOf(e)...)
+		if c, ok := entry.As[entry.Chat](e); ok {
+			if to, known := t.chats[c.ReplyTo]; known {
+				ids = append(ids, to.author)
+			}
 		}
 		if end, ended := t.ends[e.ID]; ended {
 			ids = append(ids, end.result.CancelledBy)
@@ -206,6 +229,7 @@ func (t *transcript) safe(ctx context.Context, e entry.Entry, part func() templ.
 
 // learn remembers the halves of commands.
 func (t *transcript) learn(e entry.Entry) {
+	t.learnTurn(e)
 	if c, ok := entry.As[entry.Command](e); ok {
 		line := clip(c.Line(), maxWord)
 		if _, known := t.starts[e.ID]; !known {
@@ -235,21 +259,31 @@ func (t *transcript) forget() {
 		clear(t.ends)
 		clear(t.builds)
 		clear(t.buildOf)
+		clear(t.steps)
+		clear(t.results)
+		clear(t.chats)
+		maps.DeleteFunc(t.turns, func(_ string, s *turnSeen) bool { return s.Ended })
 		t.open = nil
 		t.learned = 0
 	}
 }
 
-// findStart searches the entries before e for the command that e is the result of.
+// findStart searches the entries before e for the command or the step that e is the result of.
 func (t *transcript) findStart(ctx context.Context, e entry.Entry) error {
 	r, ok := entry.As[entry.CommandResult](e)
-	if _, known := t.starts[r.CommandID]; !ok || known || t.searches == maxSearches {
+	_, known := t.starts[r.CommandID]
+	start := r.CommandID
+	if !ok && e.Type == (entry.PiToolResult{}).Type() {
+		start, ok = entry.StepOfResult(e.ID)
+		known = t.steps[start]
+	}
+	if !ok || known || t.searches == maxSearches {
 		return nil
 	}
 	t.searches++
 	above, err := t.list(ctx, &arbev1.ListRequest{Before: e.Seq, Limit: searchSize})
 	for _, e := range above {
-		if e.ID == r.CommandID {
+		if e.ID == start {
 			t.learn(e)
 		}
 	}
@@ -279,6 +313,12 @@ func (t *transcript) findEnds(ctx context.Context, piece []entry.Entry, tail int
 			_, ended := t.ends[e.ID]
 			open = open || !ended
 		}
+		if a, ok := entry.As[entry.PiAssistant](e); ok && a.StopReason == entry.PiToolUse {
+			for i := range a.Calls() {
+				_, ended := t.results[entry.CallResultID(e.ID, i)]
+				open = open || !ended
+			}
+		}
 	}
 	if !open || piece[len(piece)-1].Seq >= tail {
 		return nil
@@ -288,6 +328,8 @@ func (t *transcript) findEnds(ctx context.Context, piece []entry.Entry, tail int
 		if r, ok := entry.As[entry.CommandResult](e); ok {
 			t.ends[r.CommandID] = commandEnd{e.Seq, r}
 		}
+		// That a turn ended later says that its calls have ended, and not that the piece ends there.
+		t.learnTurn(e)
 	}
 	return err
 }

@@ -1002,7 +1002,7 @@ func TestHeaders(t *testing.T) {
 	in := ada(t, f)
 	_, page := in.get("/threads/headers1")
 	asset := regexp.MustCompile(`/static/(arbe-[0-9a-f]+\.css)`).FindStringSubmatch(page)
-	values := strings.NewReplacer("{$}", "", "{house}", "home", "{thread}", "headers1", "{seq}", "1", "{command}", "abcdefgh", "{name}", asset[1])
+	values := strings.NewReplacer("{$}", "", "{house}", "home", "{thread}", "headers1", "{seq}", "1", "{command}", "abcdefgh", "{turn}", "t1", "{name}", asset[1])
 	paths := []string{"GET /login?token=fresh", "GET /nowhere", "GET /static/nothing", "PUT /threads/headers1", "GET /threads/nothing", "GET /threads/headers1/entries/99"}
 	for _, pattern := range web.Routes() {
 		if method, path, ok := strings.Cut(pattern, " "); ok && path != "/threads/{thread}/delete" {

@@ -24,7 +24,8 @@ func newID() string { return strings.ToLower(rand.Text()) }
 var isID = regexp.MustCompile(`^[a-z0-9]{8,64}$`).MatchString
 
 // outgoingMessage is one thing said with a form.
-type outgoingMessage struct{ Thread, ID, Text string }
+// Reply is the id of the entry that it replies to; empty if there is none.
+type outgoingMessage struct{ Thread, ID, Text, Reply string }
 
 // sending is the state of a message in the outbox: refused with a Failure, or in the log at position Seq. The zero value
 // means that the server has not answered yet.
@@ -39,14 +40,14 @@ func (a *app) say(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	u := outgoingMessage{Thread: r.PathValue("thread"), ID: r.PostFormValue("entry"), Text: textOf(r)}
+	u := outgoingMessage{Thread: r.PathValue("thread"), ID: r.PostFormValue("entry"), Text: textOf(r), Reply: r.PostFormValue("reply")}
 	seq, err := a.post(r.Context(), u)
 	scripted := fromScript(r) && isID(u.ID)
 	switch {
 	case err != nil && scripted && !passing(err):
 		return a.show(w, r, http.StatusOK, outboxItem(u, sending{Failure: faultOf(err)}))
 	case err != nil:
-		return &unsent{error: err, Action: r.URL.Path, Fields: map[string]string{"entry": u.ID}, Text: u.Text}
+		return &unsent{error: err, Action: r.URL.Path, Fields: map[string]string{"entry": u.ID, "reply": u.Reply}, Text: u.Text}
 	case scripted:
 		return a.show(w, r, http.StatusOK, outboxItem(u, sending{Seq: seq}))
 	}
@@ -71,7 +72,7 @@ func (a *app) post(ctx context.Context, u outgoingMessage) (seq int64, err error
 	if err := checkMessage(u); err != nil {
 		return 0, err
 	}
-	res, err := a.services.entries.Say(ctx, &arbev1.SayRequest{ThreadId: u.Thread, Id: u.ID, Text: u.Text})
+	res, err := a.services.entries.Say(ctx, &arbev1.SayRequest{ThreadId: u.Thread, Id: u.ID, Text: u.Text, ReplyTo: u.Reply})
 	return res.GetEntry().GetSeq(), err
 }
 

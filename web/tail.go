@@ -44,7 +44,7 @@ func (a *app) followThread(ctx context.Context, c *liveConn, t topic) error {
 		return c.end(ctx, t, "thread", err)
 	}
 	l := &liveThread{app: a, conn: c, topic: t, thread: res.Thread, log: a.newTranscript(res.Thread, people),
-		screens: map[string]*liveScreen{}, dirty: map[string]bool{}}
+		screens: map[string]*liveScreen{}, dirty: map[string]bool{}, writing: map[string]*writing{}, turns: map[string]bool{}}
 	if behind := res.Thread.Tail - after; behind > maxReplay || behind < 0 {
 		return l.rejoin(ctx, after, behind)
 	}
@@ -62,6 +62,10 @@ type liveThread struct {
 	// shown. dirty has those that changed since they were painted, and none that is nil.
 	screens map[string]*liveScreen
 	dirty   map[string]bool
+	// writing has the steps that are being written, by the turn's id. turns has the turns that changed since they were
+	// painted.
+	writing map[string]*writing
+	turns   map[string]bool
 }
 
 // follow sends what happens after a position, until the reader leaves or the log ends.
@@ -106,11 +110,11 @@ func (l *liveThread) follow(ctx context.Context, after int64) error {
 		case <-paint.C:
 			step = func() error { return l.paint(ctx) }
 		}
-		clean := len(l.dirty) == 0
+		clean := len(l.dirty) == 0 && len(l.turns) == 0
 		if err := guarded(step); err != nil {
 			return l.conn.end(ctx, l.topic, "thread", err)
 		}
-		if clean && len(l.dirty) > 0 {
+		if clean && len(l.dirty)+len(l.turns) > 0 {
 			paint.Reset(paintEvery)
 		}
 	}
@@ -162,6 +166,9 @@ func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error
 			return err
 		}
 	}
+	if err := l.turnEntry(ctx, e, &patches); err != nil {
+		return err
+	}
 	row, err := replaced(ctx, "#"+nextID(e.Seq), templ.Join(entryRow(r), nextPlace(e.Seq+1)))
 	if err != nil {
 		return err
@@ -185,6 +192,10 @@ func (l *liveThread) patch(ctx context.Context, e entry.Entry, patches *[]patch,
 
 // delta adds a piece of output to a screen, for the next paint.
 func (l *liveThread) delta(ctx context.Context, d *arbev1.Delta) {
+	if step, call, ok := entry.StepDelta(d.EntryId); ok {
+		l.write(step, call, d)
+		return
+	}
 	command, isOutput := strings.CutSuffix(d.EntryId, entry.ResultID(""))
 	_, isBuild := builtSandbox(d.EntryId)
 	if !isOutput && !isBuild {
@@ -285,7 +296,7 @@ func (l *liveThread) paint(ctx context.Context) error {
 		}
 	}
 	clear(l.dirty)
-	return nil
+	return l.paintTurns(ctx)
 }
 
 // painting renders a screen, and returns the id of the element that shows it: a command's output, or the build that the
@@ -330,7 +341,137 @@ func (l *liveThread) rejoin(ctx context.Context, after, behind int64) error {
 	}
 	// A page without #live follows nothing. Only the element at this place is removed, because the page may have made
 	// another one meanwhile.
-	return l.conn.send(event{Topic: l.topic.name(), Patches: []patch{p, {Selector: ":is(#newer, .farewell) + #live", Mode: "remove"}}, End: true})
+	return l.conn.send(event{Topic: l.topic.name(), Patches: []patch{p, {Selector: ":is(#newer, .farewell) ~ #writing", Mode: "remove"}, {Selector: ":is(#newer, .farewell) + #live", Mode: "remove"}}, End: true})
 }
 
 func nextID(seq int64) string { return "next-" + strconv.FormatInt(seq, 10) }
+
+// turnEntry adds the patches that an entry of a turn needs: of its step's calls, and of the block of the turn at work.
+func (l *liveThread) turnEntry(ctx context.Context, e entry.Entry, patches *[]patch) error {
+	if result, ok := entry.As[entry.PiToolResult](e); ok {
+		v := callView{Key: callKey(e.ID), Class: resultClass(result), Result: resultOf(result)}
+		if err := l.patch(ctx, e, patches, map[string]templ.Component{v.Key + "-state": callState(v), v.Key + "-result": callResult(v)}); err != nil {
+			return err
+		}
+	}
+	if result, isRun := strings.CutSuffix(e.ID, entry.CallCommandID("")); isRun && entry.TurnOf(e.ID) != "" && e.Type == (entry.Command{}).Type() {
+		key := callKey(result)
+		if err := l.patch(ctx, e, patches, map[string]templ.Component{key: callElsewhere(key)}); err != nil {
+			return err
+		}
+	}
+	id := turnOfEntry(e)
+	seen := l.log.turns[id]
+	if seen == nil {
+		return nil
+	}
+	if w := l.writing[id]; w != nil && (seen.Ended || w.step == e.ID) {
+		// Its row has everything. The step is kept, because deltas of it may still be on their way.
+		*w = writing{step: w.step, call: w.call, offset: w.offset, over: true}
+	}
+	if seen.Ended {
+		delete(l.writing, id)
+		delete(l.turns, id)
+		*patches = append(*patches, writingGone(id))
+		return nil
+	}
+	return l.showTurn(ctx, *seen, patches)
+}
+
+// turnOfEntry returns the id of the turn that an entry is about; empty if it is about none.
+func turnOfEntry(e entry.Entry) string {
+	if id := entry.TurnOf(e.ID); id != "" {
+		return id
+	}
+	p, _ := entry.As[entry.PiAssistant](e)
+	return p.Turn
+}
+
+// write adds a piece of a step that is being written.
+func (l *liveThread) write(step, call string, d *arbev1.Delta) {
+	id := entry.TurnOf(step)
+	if seen := l.log.turns[id]; seen != nil && seen.Ended || l.log.steps[step] {
+		return // the log has it
+	}
+	w := l.writing[id]
+	if w == nil {
+		if len(l.writing) >= maxWriting {
+			return
+		}
+		w = &writing{}
+		l.writing[id] = w
+	}
+	w.take(step, call, d.Offset, d.Data)
+	l.turns[id] = true
+}
+
+// showTurn adds the patches that show a turn at work as it is now.
+func (l *liveThread) showTurn(ctx context.Context, seen turnSeen, patches *[]patch) error {
+	if err := l.log.people.meet(ctx, seen.Agent); err != nil {
+		return err
+	}
+	var view writingView
+	var html []byte
+	err := guarded(func() (err error) {
+		view = l.log.writingOf(seen, l.writing[seen.ID])
+		html, err = rendered(ctx, writingTurn(view))
+		return err
+	})
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err() // the reader left
+	case err != nil:
+		l.app.log.ErrorContext(ctx, "web: a bot's text cannot be rendered while it is written", "thread", l.thread.Id, "turn", seen.ID, "error", err)
+		l.writing[seen.ID] = &writing{}
+		return nil
+	}
+	*patches = append(*patches, view.patches(string(html))...)
+	return nil
+}
+
+// paintTurns sends the turns that changed since the last paint.
+func (l *liveThread) paintTurns(ctx context.Context) error {
+	for id := range l.turns {
+		seen := l.log.turns[id]
+		if seen == nil {
+			var err error
+			if seen, err = l.findTurn(ctx, id); err != nil {
+				return err
+			}
+		}
+		// A browser that connects again gets deltas of steps that the log has by now.
+		if w := l.writing[id]; seen.Ended || w != nil && l.log.steps[w.step] {
+			delete(l.writing, id)
+			continue
+		}
+		var patches []patch
+		if err := l.showTurn(ctx, *seen, &patches); err != nil {
+			return err
+		}
+		if len(patches) > 0 {
+			if err := l.conn.send(event{Topic: l.topic.name(), Patches: patches}); err != nil {
+				return err
+			}
+		}
+	}
+	clear(l.turns)
+	return nil
+}
+
+// findTurn searches the last entries for a turn that began before this connection. If they do not have it, its bot has no
+// name until the step ends.
+func (l *liveThread) findTurn(ctx context.Context, id string) (*turnSeen, error) {
+	above, err := l.log.list(ctx, &arbev1.ListRequest{Last: true, Limit: searchSize})
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range above {
+		if turnOfEntry(e) == id {
+			l.log.learnTurn(e)
+		}
+	}
+	if l.log.turns[id] == nil {
+		l.log.turns[id] = &turnSeen{ID: id, Began: time.Now()}
+	}
+	return l.log.turns[id], nil
+}

@@ -126,6 +126,8 @@ func (a *app) routes() []route {
 		{"POST /threads/{thread}/entries/{seq}/again", a.page(a.runAgain)},
 		{"GET /threads/{thread}/artifacts", a.page(a.artifacts)},
 		{"POST /threads/{thread}/commands/{command}/cancel", a.page(a.cancelCommand)},
+		{"POST /threads/{thread}/turns/{turn}/stop", a.page(a.stopTurn)},
+		{"POST /threads/{thread}/turns/{turn}/retry", a.page(a.retryTurn)},
 
 		{"GET /live", a.open(a.live)},
 		{"GET /static/{name}", static()},

@@ -79,7 +79,7 @@ type commandArguments struct {
 // runForBot runs a command and waits for its result. If the call is repeated, it waits for the command of the first one.
 // If ctx ends because someone stopped the turn, or because its time is up, the command is cancelled, too.
 func (d *Dispatcher) runForBot(ctx context.Context, c turn.Call, a commandArguments) (string, error) {
-	id := c.ID + ".run"
+	id := entry.CallCommandID(c.ID)
 	said, err := d.runCommand(ctx, c.Scope, c.Thread, id, entry.Command{Command: a.Command, TimeoutMS: a.Timeout * 1000})
 	if err != nil {
 		return "", err

@@ -2,6 +2,8 @@ package entry
 
 import (
 	"fmt"
+
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +18,38 @@ import (
 // TurnPrefix begins the ids of the entries that a turn writes. Nobody else may write entries with such ids, because a
 // log stores one entry per id: the turn's own could then never be written.
 const TurnPrefix = "turn."
+
+// TurnOf returns the id of the turn that wrote an entry, or a delta, with this id; empty if no turn did.
+func TurnOf(id string) string {
+	rest, ok := strings.CutPrefix(id, TurnPrefix)
+	if !ok {
+		return ""
+	}
+	turn, _, _ := strings.Cut(rest, ".")
+	return turn
+}
+
+// CallResultID returns the id of the result of the n-th tool call of the step with this id.
+func CallResultID(step string, n int) string { return step + ".call" + strconv.Itoa(n) }
+
+// StepOfResult returns the id of the step to which the result of a tool call belongs; ok is false if id is no result's.
+func StepOfResult(id string) (step string, ok bool) {
+	at := strings.LastIndex(id, ".call")
+	if at < 0 || TurnOf(id) == "" {
+		return "", false
+	}
+	return id[:at], true
+}
+
+// CallCommandID returns the id of the command that a tool call runs. result is the id of the call's result.
+func CallCommandID(result string) string { return result + ".run" }
+
+// StepDelta splits the id of the deltas of a step into the id of the step's entry and the rest, which differs from call
+// to call of its model. ok is false for deltas of something else.
+func StepDelta(id string) (step, call string, ok bool) {
+	step, call, ok = strings.Cut(id, "~")
+	return step, call, ok && TurnOf(step) != ""
+}
 
 // TurnStarted records that a bot begins a turn, and why.
 type TurnStarted struct {

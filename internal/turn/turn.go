@@ -99,7 +99,7 @@ func (t Turn) stepID(n int) string     { return entry.TurnPrefix + t.ID + "." + 
 func (t Turn) steerID(e string) string { return entry.TurnPrefix + t.ID + ".steer." + e }
 
 // callID is the id of the result of a tool call: the n-th of a step.
-func (t Turn) callID(step, n int) string { return t.stepID(step) + ".call" + strconv.Itoa(n) }
+func (t Turn) callID(step, n int) string { return entry.CallResultID(t.stepID(step), n) }
 
 // question is an entry that a turn shall answer.
 type question struct {

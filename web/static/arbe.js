@@ -78,17 +78,18 @@ const firstTry = 500, lastTry = 5_000
 // All tabs of the thread share the stored outbox, so each tab adds and removes only its own messages.
 const outboxKey = 'outbox:' + thread
 const stored = () => store.get(outboxKey) ?? []
-const keep = (id, text) => store.set(outboxKey, [...stored().filter(one => one.id !== id), { id, text }])
+const keep = (id, text, reply) => store.set(outboxKey, [...stored().filter(one => one.id !== id), { id, text, reply }])
 const drop = id => store.set(outboxKey, stored().filter(one => one.id !== id))
 
-function send(id, text) {
+function send(id, text, reply = '') {
   const form = $('#outbox-item').content.firstElementChild.cloneNode(true)
   form.id = 'out-' + id
   form.elements.entry.value = id
   form.elements.text.value = text
+  form.elements.reply.value = reply
   $('.outgoing-text', form).textContent = text
   outbox.append(form)
-  keep(id, text)
+  keep(id, text, reply)
   deliver(form)
 }
 
@@ -132,6 +133,7 @@ const deliverLate = () => { for (const form of $$('.outgoing.late:not(.refused)'
 function takeBack(form) {
   const area = $('#composer-text')
   area.value = form.elements.text.value + (area.value && '\n' + area.value)
+  replyTo(form.elements.reply.value)
   clearTimeout(form.again)
   drop(form.elements.entry.value)
   form.remove()
@@ -139,8 +141,32 @@ function takeBack(form) {
   area.focus()
 }
 
+// replyTo makes the next message a reply to the entry with this id; none if it is empty.
+function replyTo(id) {
+  composer.elements.reply.value = id
+  $('.replying', composer).hidden = !id
+}
+
+// askAgain puts a question into the composer, to be changed and asked again. The page may show only its beginning.
+async function askAgain(button) {
+  const area = $('#composer-text')
+  try {
+    const answer = await fetch(button.dataset.from)
+    if (!answer.ok) return notify(await answer.text())
+    area.value = (await answer.json()).text ?? ''
+  } catch { return notify('The server cannot be reached. Try again in a moment.') }
+  replyTo(button.dataset.reply)
+  area.dispatchEvent(new Event('input'))
+  area.focus()
+}
+if (composer) document.addEventListener('click', event => {
+  const again = event.target.closest('.ask-again')
+  if (again) askAgain(again)
+  if (event.target.matches('.not-replying')) replyTo('')
+})
+
 if (outbox) {
-  for (const { id, text } of stored()) send(id, text)
+  for (const { id, text, reply } of stored()) send(id, text, reply)
   composer.addEventListener('submit', event => {
     event.preventDefault()
     const text = $('#composer-text').value
@@ -151,7 +177,8 @@ if (outbox) {
       $('#composer-error').textContent = 'Not sent. ' + why
       return
     }
-    send(newID(), text)
+    send(newID(), text, composer.elements.reply.value)
+    replyTo('')
     composer.clear()
     toEnd()
   })
@@ -726,7 +753,7 @@ document.addEventListener('keydown', event => {
     k: () => step(-1),
     c: () => $('#composer-text, #starter-text')?.focus(),
     e: () => jump?.click(),
-    x: () => $$('.foot .stop button').at(-1)?.click(),
+    x: () => $$('.foot .stop button, .writing .stop button').at(-1)?.click(),
     '?': () => $('#sheet')?.togglePopover(),
     h: () => { if (before === 'g') $('.place.home')?.click() },
   }

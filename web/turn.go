@@ -1,0 +1,525 @@
+package web
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/policy"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// A turn of a bot is a group of rows under the bot's name: its steps, the commands that it ran, and its answer. While it
+// runs, the page has a block for it behind the last row, in #writing, which shows what is being written (writing.go).
+
+const (
+	// maxArguments is the length of the longest arguments of a tool call that are read as JSON, in bytes.
+	maxArguments = 16 << 10
+	// maxCalls is how many tool calls of one step a page shows.
+	maxCalls = 64
+)
+
+// turnSeen is what the entries so far say about a turn.
+type turnSeen struct {
+	ID, Agent string
+	// Reason is the trigger in one word; empty if the turn's beginning was not seen.
+	Reason string
+	// Asked is the id of the entry that asked.
+	Asked string
+	// Began is when it began, or the time of its first entry that was seen.
+	Began time.Time
+	// Ended reports that it has ended, or that it goes on in the thread of which this one is a fork.
+	Ended bool
+	// Named reports that a row shows its reason.
+	Named bool
+}
+
+// chatSeen is where a chat is, and its beginning.
+type chatSeen struct {
+	seq          int64
+	author, text string
+}
+
+// learnTurn remembers what an entry says about turns.
+func (t *transcript) learnTurn(e entry.Entry) {
+	seen := turnSeen{Began: e.Time}
+	switch e.Type {
+	case entry.TurnStarted{}.Type():
+		p, _ := entry.As[entry.TurnStarted](e)
+		seen.ID, seen.Agent, seen.Reason, seen.Asked = p.TurnID, p.AgentID, p.Reason, p.EntryID
+	case entry.TurnEnded{}.Type():
+		p, _ := entry.As[entry.TurnEnded](e)
+		seen.ID, seen.Agent, seen.Asked, seen.Ended = p.TurnID, p.AgentID, p.EntryID, true
+	case entry.PiAssistant{}.Type():
+		p, ok := entry.As[entry.PiAssistant](e)
+		seen.ID, seen.Agent = p.Turn, e.Author
+		if ok && !t.steps[e.ID] {
+			t.steps[e.ID] = true
+			t.learned += perCommand
+		}
+	case entry.PiToolResult{}.Type():
+		p, ok := entry.As[entry.PiToolResult](e)
+		seen.ID, seen.Agent = p.Turn, e.Author
+		if _, known := t.results[e.ID]; ok && !known {
+			t.results[e.ID] = p
+			t.learned += len(e.Payload) + perCommand
+		}
+	case entry.Chat{}.Type():
+		p, ok := entry.As[entry.Chat](e)
+		if _, known := t.chats[e.ID]; ok && !known {
+			t.chats[e.ID] = chatSeen{e.Seq, e.Author, clip(strings.Join(strings.Fields(clip(p.Text, maxWord)), " "), 80)}
+			t.learned += perCommand
+		}
+		if p.Turn != nil {
+			seen.ID, seen.Agent, seen.Ended = p.Turn.TurnID, e.Author, true
+		}
+	}
+	if seen.ID == "" {
+		return
+	}
+	seen.Ended = seen.Ended || e.Seq <= t.origin.GetSeq()
+	had := t.turns[seen.ID]
+	if had == nil {
+		t.turns[seen.ID] = &seen
+		t.learned += perCommand
+		return
+	}
+	had.Agent, had.Reason, had.Asked = cmp.Or(had.Agent, seen.Agent), cmp.Or(had.Reason, seen.Reason), cmp.Or(had.Asked, seen.Asked)
+	had.Ended = had.Ended || seen.Ended
+	if seen.Began.Before(had.Began) {
+		had.Began = seen.Began
+	}
+}
+
+// activeTurns returns the turns that have not ended, oldest first.
+func (t *transcript) activeTurns() []*turnSeen {
+	active := slices.Collect(maps.Values(t.turns))
+	active = slices.DeleteFunc(active, func(s *turnSeen) bool { return s.Ended })
+	slices.SortFunc(active, func(a, b *turnSeen) int { return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.ID, b.ID)) })
+	return active
+}
+
+// agentsOf returns the agents whom an entry names, besides its author.
+func agentsOf(e entry.Entry) (ids []string) {
+	switch e.Type {
+	case entry.CommandResult{}.Type():
+		p, _ := entry.As[entry.CommandResult](e)
+		ids = append(ids, p.CancelledBy)
+	case entry.TurnStarted{}.Type():
+		p, _ := entry.As[entry.TurnStarted](e)
+		ids = append(ids, p.AgentID)
+	case entry.TurnSteered{}.Type():
+		p, _ := entry.As[entry.TurnSteered](e)
+		ids = append(ids, p.AgentID)
+	case entry.Skipped{}.Type():
+		p, _ := entry.As[entry.Skipped](e)
+		ids = append(ids, p.AgentID)
+	case entry.TurnWaiting{}.Type():
+		p, _ := entry.As[entry.TurnWaiting](e)
+		ids = append(ids, p.AgentID)
+	case entry.LimitNear{}.Type():
+		p, _ := entry.As[entry.LimitNear](e)
+		ids = append(ids, p.AgentID)
+	case entry.TurnEnded{}.Type():
+		p, _ := entry.As[entry.TurnEnded](e)
+		ids = append(ids, p.AgentID, p.StoppedBy)
+	}
+	return ids
+}
+
+// why says in a sentence why a turn began.
+func why(reason string) string {
+	switch reason {
+	case "":
+		return ""
+	case "retry":
+		return "Somebody asked it to try again."
+	}
+	return policy.Explain(policy.Reason(reason))
+}
+
+// reasonOf returns why the turn of an entry began, once for the first row of the turn.
+func (t *transcript) reasonOf(e entry.Entry) string {
+	seen := t.turns[entry.TurnOf(e.ID)]
+	if seen == nil || seen.Named || e.Author != seen.Agent {
+		return ""
+	}
+	seen.Named = true
+	return why(seen.Reason)
+}
+
+// callView is a tool call with its result, if it has ended.
+type callView struct {
+	// Key is the call's id in the page.
+	Key, Name, Summary, Arguments string
+	// Class is "running", "completed", "failed", or "cancelled" if its turn ended before it did.
+	Class  string
+	Result *resultView
+	// InCommand reports that a command's block shows the call.
+	InCommand bool
+}
+
+// resultView is the result of a tool call.
+type resultView struct {
+	Text   string
+	Failed bool
+	Took   time.Duration
+}
+
+// Word is the state as a word.
+func (v callView) Word() string {
+	switch v.Class {
+	case "completed":
+		return "done"
+	case "cancelled":
+		return "not ended"
+	}
+	return v.Class
+}
+
+func callKey(resultID string) string { return blockKey(resultID) + "-call" }
+
+// callOf describes a tool call. result is the id of the entry that has its result, or will.
+func (t *transcript) callOf(result string, b entry.PiBlock) callView {
+	v := callView{Key: callKey(result), Name: clip(cmp.Or(b.Name, "tool"), 80), Class: "running"}
+	v.Summary, v.Arguments = argumentsText(b.Arguments)
+	if r, ended := t.results[result]; ended {
+		v.Result = resultOf(r)
+		v.Class = resultClass(r)
+	} else if seen := t.turns[entry.TurnOf(result)]; seen == nil || seen.Ended {
+		v.Class = "cancelled"
+	}
+	_, v.InCommand = t.starts[entry.CallCommandID(result)]
+	return v
+}
+
+func resultOf(r entry.PiToolResult) *resultView {
+	return &resultView{Text: clip(r.Text(), maxShown), Failed: r.IsError, Took: time.Duration(r.DurationMS) * time.Millisecond}
+}
+
+func resultClass(r entry.PiToolResult) string {
+	if r.IsError {
+		return "failed"
+	}
+	return "completed"
+}
+
+// argumentsText returns the arguments of a tool call as one line, and as a text to read.
+func argumentsText(arguments json.RawMessage) (summary, text string) {
+	var values map[string]any
+	if len(arguments) > maxArguments || json.Unmarshal(arguments, &values) != nil {
+		text = clip(string(arguments[:min(len(arguments), 2*maxShown)]), maxShown)
+		return oneLine(text), text
+	}
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		value, ok := values[name].(string)
+		if !ok {
+			value = fmt.Sprint(values[name])
+		}
+		if len(values) > 1 {
+			value = name + ": " + value
+		}
+		parts = append(parts, value)
+	}
+	var pretty bytes.Buffer
+	if indentable(arguments) && json.Indent(&pretty, arguments, "", "  ") == nil {
+		text = clip(pretty.String(), maxShown)
+	} else {
+		text = clip(string(arguments), maxShown)
+	}
+	return oneLine(strings.Join(parts, ", ")), text
+}
+
+func oneLine(text string) string {
+	return clip(strings.Join(strings.Fields(clip(text, 400)), " "), 160)
+}
+
+// stepBlock is one part of a step: a text, thinking or a tool call.
+type stepBlock struct {
+	// HTML is a text as HTML. Thinking is a text that is not interpreted.
+	HTML, Thinking string
+	Call           *callView
+}
+
+// step shows what a bot said before its tool calls, and the calls. A step that has only calls of commands is shown by their
+// blocks.
+func step(_ context.Context, t *transcript, e entry.Entry, a entry.PiAssistant) templ.Component {
+	var blocks []stepBlock
+	calls, rest := 0, false
+	for _, b := range a.Content {
+		switch b.Type {
+		case entry.PiTextBlock:
+			if strings.TrimSpace(b.Text) == "" {
+				continue
+			}
+			text := b.Text
+			if !t.whole && (len(text) > maxShown || strings.Count(text, "\n") > maxLines) {
+				text, rest = beginning(text), true
+			}
+			blocks = append(blocks, stepBlock{HTML: markdown(text, t.effort)})
+		case entry.PiThinkingBlock:
+			if strings.TrimSpace(b.Thinking) != "" {
+				blocks = append(blocks, stepBlock{Thinking: clip(b.Thinking, maxShown)})
+			}
+		case entry.PiCallBlock:
+			if calls++; calls > maxCalls {
+				continue
+			}
+			if call := t.callOf(entry.CallResultID(e.ID, calls-1), b); !call.InCommand {
+				blocks = append(blocks, stepBlock{Call: &call})
+			}
+		}
+	}
+	v := stepView{Thread: t.thread, Seq: e.Seq, Blocks: blocks, Rest: rest, MoreCalls: max(calls-maxCalls, 0)}
+	switch {
+	case a.Turn == "" && a.ErrorMessage != "": // otherwise the turn's end says it
+		v.Note = sentence(clip(a.ErrorMessage, maxNote))
+	case a.StopReason == entry.PiAborted:
+		v.Note = "Stopped here."
+	case a.StopReason == entry.PiError:
+		v.Note = "Broken off here."
+	}
+	if len(blocks) == 0 && v.MoreCalls == 0 && (v.Note == "" || a.Turn != "") && calls > 0 {
+		return nil
+	}
+	return stepBody(v)
+}
+
+// stepView is a step of a turn.
+type stepView struct {
+	Thread string
+	Seq    int64
+	Blocks []stepBlock
+	// Rest reports that a text is not shown whole. MoreCalls is how many calls are not shown.
+	Rest      bool
+	MoreCalls int
+	// Note says that it is incomplete.
+	Note string
+}
+
+// toolResult shows nothing if its step or a command's block shows the result.
+func toolResult(_ context.Context, t *transcript, e entry.Entry, r entry.PiToolResult) templ.Component {
+	if id, ok := entry.StepOfResult(e.ID); ok && t.steps[id] {
+		return nil
+	}
+	if _, ran := t.starts[entry.CallCommandID(e.ID)]; ran {
+		return nil
+	}
+	v := callView{Key: callKey(e.ID), Name: clip(cmp.Or(r.ToolName, "tool"), 80), Class: resultClass(r), Result: resultOf(r)}
+	return callRow(v)
+}
+
+func compaction(_ context.Context, t *transcript, e entry.Entry, c entry.PiCompaction) templ.Component {
+	text := c.Summary
+	if len(text) > maxShown {
+		text = beginning(text)
+	}
+	return compactionBody(markdown(text, t.effort))
+}
+
+// turnStarted shows nothing: the first row of the turn says why it began.
+func turnStarted(context.Context, *transcript, entry.Entry, entry.TurnStarted) templ.Component {
+	return nil
+}
+
+func turnSteered(_ context.Context, t *transcript, _ entry.Entry, s entry.TurnSteered) templ.Component {
+	return whyLine("waiting", t.named(s.AgentID)+" takes this into account", why(string(policy.Steered)))
+}
+
+func skipped(_ context.Context, t *transcript, _ entry.Entry, s entry.Skipped) templ.Component {
+	return whyLine("idle", t.named(s.AgentID)+" did not answer", sentence(clip(cmp.Or(s.Explanation, why(s.Reason)), maxNote)))
+}
+
+func turnWaiting(_ context.Context, t *transcript, _ entry.Entry, w entry.TurnWaiting) templ.Component {
+	delay := time.Duration(w.DelayMS) * time.Millisecond
+	return noteLine("waiting", "s-waiting", clip(t.named(w.AgentID)+" waits "+elapsedText(delay)+" for its model: "+w.Message, maxNote))
+}
+
+func limitNear(_ context.Context, t *transcript, _ entry.Entry, l entry.LimitNear) templ.Component {
+	return noteLine("waiting", "s-waiting", clip(t.named(l.AgentID)+" has used "+limitText(l), maxNote))
+}
+
+// limitText says how much of a limit is used.
+func limitText(l entry.LimitNear) string {
+	of := func(format, unit string) string {
+		return fmt.Sprintf(format+" of "+format+" "+unit, l.Used, l.Max)
+	}
+	switch l.Limit {
+	case "turn_steps":
+		return of("%.0f", "steps of this turn")
+	case "turn_tokens":
+		return of("%.0f", "tokens of this turn")
+	case "turn_usd":
+		return of("$%.2f", "for this turn")
+	case "turn_minutes":
+		return of("%.0f", "minutes of this turn")
+	case "thread_usd_day":
+		return of("$%.2f", "that bots may spend in this thread today")
+	case "house_usd_day":
+		return of("$%.2f", "that bots may spend in this house today")
+	}
+	return of("%g", "of its limit "+l.Limit)
+}
+
+// named returns an agent's name for a sentence.
+func (t *transcript) named(id string) string {
+	return cmp.Or(clip(t.people.byID(id).Name, maxWord), "The bot")
+}
+
+// turnEndView is the end of a turn that has no answer.
+type turnEndView struct {
+	Thread, Turn, Class, What, Next string
+	// Link leads to where the cause can be mended, if it is on a page. LinkText names that page.
+	Link, LinkText string
+	Why            string
+	Work           string
+	Question       question
+}
+
+// question is what a turn was asked. It can be edited and asked again if its position is known.
+type question struct {
+	Thread, ID string
+	Seq        int64
+}
+
+func (t *transcript) questionOf(id string) question {
+	return question{Thread: t.thread, ID: id, Seq: t.chats[id].seq}
+}
+
+func turnEnded(_ context.Context, t *transcript, e entry.Entry, end entry.TurnEnded) templ.Component {
+	v := turnEndView{Thread: t.thread, Turn: end.TurnID, Class: "failed", Question: t.questionOf(end.EntryID), Work: workText(end.Summary)}
+	v.Next = advice(fault.Unavailable, end.Message, clip(end.Next, maxNote))
+	name := t.named(end.AgentID)
+	switch {
+	case end.Outcome == entry.TurnStopped:
+		v.Class, v.What = "cancelled", name+" was stopped"
+		if by := t.people.byID(end.StoppedBy); end.StoppedBy != "" && by.Name != "" {
+			v.What += " by " + clip(by.Name, maxWord)
+		}
+		v.Next = ""
+	default:
+		if end.Outcome == entry.TurnLimited {
+			v.Class = "waiting"
+		}
+		v.What = name + " did not answer: " + clip(end.Message, maxNote)
+	}
+	switch {
+	case end.Outcome == entry.TurnLimited && end.AgentID != "":
+		v.Link, v.LinkText = botPath(t.house, end.AgentID), "The bot's limits"
+	case end.Reason == "no_model", end.Reason == "auth", end.Reason == "billing", end.Reason == "model":
+		v.Link, v.LinkText = settingsPath(t.house, "models"), "Models and keys"
+	}
+	if seen := t.turns[end.TurnID]; seen != nil && !seen.Named {
+		v.Why = why(seen.Reason)
+	}
+	return turnEnd(v)
+}
+
+// workText says what a turn did and used: "worked for 40s · 3 commands · $0.02 · anthropic/claude".
+func workText(s *entry.TurnSummary) string {
+	if s == nil {
+		return ""
+	}
+	parts := []string{"worked for " + elapsedText(time.Duration(s.DurationMS)*time.Millisecond)}
+	switch {
+	case s.Commands == 1:
+		parts = append(parts, "1 command")
+	case s.Commands > 1:
+		parts = append(parts, grouped(s.Commands)+" commands")
+	}
+	parts = append(parts, costText(s.Usage))
+	if s.Model != "" {
+		parts = append(parts, clip(s.Model, 80))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// costText says what a turn cost.
+func costText(u entry.TurnUsage) string {
+	const cent = 10_000
+	dollars := fmt.Sprintf("$%.2f", float64(u.CostMicros)/1e6)
+	switch {
+	case u.CostUnknown && u.CostMicros > 0:
+		return dollars + " and more of unknown price"
+	case u.CostUnknown:
+		return "unknown price"
+	case u.CostMicros > 0 && u.CostMicros < cent:
+		return "under $0.01"
+	}
+	return dollars
+}
+
+// answerView is what a page adds to a chat: what it answers if that is not directly above, and what its turn did.
+type answerView struct {
+	// To is a chat that it replies to; its text is empty if the page does not have it.
+	To           *replyView
+	Thread, Turn string
+	Work         string
+	Cut          bool
+	Question     question
+}
+
+type replyView struct {
+	Author, Text string
+	// Href leads to it; empty if its position is not known.
+	Href string
+}
+
+// answerOf describes a chat as an answer.
+func (t *transcript) answerOf(e entry.Entry, c entry.Chat) answerView {
+	v := answerView{Thread: t.thread}
+	if c.Turn != nil {
+		v.Turn, v.Work, v.Cut = c.Turn.TurnID, workText(c.Turn), c.Turn.Cut
+		v.Question = t.questionOf(c.ReplyTo)
+	}
+	if c.ReplyTo == "" || c.ReplyTo == t.lastChat {
+		return v
+	}
+	v.To = &replyView{}
+	if to, known := t.chats[c.ReplyTo]; known && to.seq < e.Seq {
+		v.To = &replyView{Author: t.people.byID(to.author).Name, Text: to.text, Href: entryPath(t.thread, to.seq)}
+	}
+	return v
+}
+
+func turnPath(thread, turn, act string) string {
+	return threadPath(thread) + "/turns/" + url.PathEscape(turn) + "/" + act
+}
+
+func (a *app) stopTurn(w http.ResponseWriter, r *http.Request) error {
+	req := &arbev1.StopTurnRequest{ThreadId: r.PathValue("thread"), TurnId: r.PathValue("turn")}
+	_, err := a.services.threads.StopTurn(r.Context(), req)
+	return a.doneInThread(w, r, err)
+}
+
+func (a *app) retryTurn(w http.ResponseWriter, r *http.Request) error {
+	req := &arbev1.RetryTurnRequest{ThreadId: r.PathValue("thread"), TurnId: r.PathValue("turn")}
+	_, err := a.services.threads.RetryTurn(r.Context(), req)
+	return a.doneInThread(w, r, err)
+}
+
+// doneInThread answers a form whose effect arrives with the live tail.
+func (a *app) doneInThread(w http.ResponseWriter, r *http.Request, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case fromScript(r):
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		http.Redirect(w, r, threadPath(r.PathValue("thread")), http.StatusSeeOther)
+	}
+	return nil
+}
