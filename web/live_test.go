@@ -167,7 +167,7 @@ func TestAChangeSendsOnlyWhatChanged(t *testing.T) {
 			}
 		})
 	})
-	t.Run("a page that has it all is told nothing but that it is live", func(t *testing.T) {
+	t.Run("a page that has everything only gets the event that it is live", func(t *testing.T) {
 		again := listen(t, f.start(t), "list/home/"+l.cursors["list/home"])
 		if e := again.next(); len(e.P) != 0 || e.T != "list/home" {
 			t.Errorf("the event is %.200v", e)

@@ -356,8 +356,8 @@ func TestWhoEndsAPermissionSeesItEndedAtOnce(t *testing.T) {
 	}
 }
 
-// refusals is what those are told whose permission has ended. Who has left a house, or asks for what was deleted, is told
-// that it does not exist.
+// refusals are the codes that a caller gets after a permission has ended. A caller who has left a house, or asks for
+// something that was deleted, gets NotFound, so that the answer does not reveal what exists.
 var refusals = map[string]fault.Code{
 	"a session ends":                               fault.Unauthenticated,
 	"a key is revoked":                             fault.Unauthenticated,

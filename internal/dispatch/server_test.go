@@ -546,7 +546,7 @@ func TestDraining(t *testing.T) {
 			t.Errorf("%d commands run, want 2", n)
 		}
 	})
-	t.Run("is told that a command is cancelled", func(t *testing.T) {
+	t.Run("learns that a command is cancelled", func(t *testing.T) {
 		if err := other.dispatcher.CancelCommand(t.Context(), b.scope, th, unwanted, dispatch.Interrupt); err != nil {
 			t.Fatal(detail(err))
 		}

@@ -159,8 +159,8 @@ type translator struct {
 	images   bool
 }
 
-// prompt translates a request's messages. Anthropic is told to cache everything up to the last message, and the system
-// prompt by itself, so that the next step of a turn reads what this one wrote.
+// prompt translates a request's messages. For Anthropic it marks the system prompt and the last message for the cache, so
+// that the next request of a turn reads from the cache what this one wrote to it.
 func (t translator) prompt(r Request) fantasy.Prompt {
 	var prompt fantasy.Prompt
 	if strings.TrimSpace(r.System) != "" {

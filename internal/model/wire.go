@@ -163,8 +163,8 @@ type tapped struct {
 	close sync.Once
 }
 
-// Read reads, and ends the call if nothing comes for too long. Only reading counts: a caller who is slow is not a
-// provider who is silent.
+// Read reads from the provider, and ends the call if nothing comes for too long. The time between two calls of Read does
+// not count, because then the caller is slow, not the provider.
 func (t *tapped) Read(p []byte) (int, error) {
 	t.timer.Reset(t.wire.idle)
 	n, err := t.ReadCloser.Read(p)

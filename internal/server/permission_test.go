@@ -42,9 +42,9 @@ func TestARevocationReachesEveryServer(t *testing.T) {
 	const listener = "arbe permission"
 	// Without the notification, the other server hears of it within a second. The rest is for a slow machine.
 	const within = 21 * time.Second
-	// Who is told what afterwards, by the stream door and the services. Who is not in a house is told that its threads do
-	// not exist, and not that they are forbidden.
-	told := map[string]struct {
+	// The answers of the stream door and of the services afterwards. A caller who is not in a house gets "not found" for its
+	// threads, not "forbidden", because "forbidden" would reveal that they exist.
+	answers := map[string]struct {
 		status []int
 		code   []connect.Code
 	}{
@@ -165,7 +165,7 @@ func TestARevocationReachesEveryServer(t *testing.T) {
 						t.Fatal("the stream is open for ever")
 					}
 				}
-				if want := told[what].status; !slices.Contains(want, status) {
+				if want := answers[what].status; !slices.Contains(want, status) {
 					t.Errorf("the stream door answers %d, want %v", status, want)
 				}
 				for {
@@ -173,14 +173,14 @@ func TestARevocationReachesEveryServer(t *testing.T) {
 					if err == nil && time.Since(revoked) < within {
 						continue
 					}
-					if code, want := connect.CodeOf(err), told[what].code; err == nil || !slices.Contains(want, code) {
+					if code, want := connect.CodeOf(err), answers[what].code; err == nil || !slices.Contains(want, code) {
 						t.Fatalf("the services answer %v, want %v", err, want)
 					}
 					break
 				}
 				for tail.Receive() {
 				}
-				if code, want := connect.CodeOf(tail.Err()), told[what].code; tail.Err() == nil || !slices.Contains(want, code) {
+				if code, want := connect.CodeOf(tail.Err()), answers[what].code; tail.Err() == nil || !slices.Contains(want, code) {
 					t.Errorf("the tail ended with %v, want %v", tail.Err(), want)
 				}
 				_, _ = io.Copy(io.Discard, sse.Body) // until it ends

@@ -36,8 +36,8 @@ var Get = sync.OnceValue(func() Info {
 	return of(stamp, commit, build)
 })
 
-// of combines what the linker was told with what Go knows of a build. Go's own commit wins, because it is the one that
-// was built.
+// of combines the values that the linker set with those that Go recorded in the build. The commit that Go recorded has
+// priority, because Go reads it from the tree that it builds.
 func of(stamp, commit string, build *debug.BuildInfo) Info {
 	module := build.Main.Version
 	if module == "(devel)" {
