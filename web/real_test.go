@@ -131,6 +131,8 @@ type arbeInstallation struct {
 	dir    string
 	addr   string
 	server *exec.Cmd
+	// env are further variables of the server's environment.
+	env []string
 }
 
 func installation(t testing.TB) *arbeInstallation {
@@ -158,6 +160,7 @@ func (a *arbeInstallation) start() {
 	a.server = exec.Command(os.Args[0])
 	a.server.Env = append(os.Environ(), asServer+"=1", "ARBE_DATA_DIR="+a.dir, "ARBE_ADDR="+a.addr, "ARBE_LOG_LEVEL=warn",
 		"ARBE_SANDBOX_MAX_DISK_MB=512") // sandboxes reserve their disks
+	a.server.Env = append(a.server.Env, a.env...)
 	a.server.Stderr = &said
 	if err := a.server.Start(); err != nil {
 		a.t.Fatal(err)
