@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -58,6 +59,9 @@ type meter struct {
 
 // raise is what to do when a limit is reached.
 const raise = "raise the bot's limit, and let it try again"
+
+// daily reports whether it is a limit of a day, which all turns share.
+func (m meter) daily() bool { return strings.HasSuffix(m.name, "_usd_day") }
 
 // timeMeter returns the limit of the turn's time.
 func (r *run) timeMeter() meter {
