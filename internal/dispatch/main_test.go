@@ -68,6 +68,8 @@ type bench struct {
 	scope  db.Scope
 	driver sandbox.Driver
 	roots  []string
+	// conns is how many connections to the database a further server has; 0 is the default.
+	conns int32
 	// tune changes what further servers are started with; nil is the defaults.
 	tune func(*dispatch.Config)
 }
@@ -101,7 +103,7 @@ func databaseOn(t testing.TB, d *dbtest.Database) *bench {
 // serve starts one more server on the bench's database and driver, for as long as the test runs.
 func (b *bench) serve() *server {
 	b.t.Helper()
-	d, err := db.Open(b.t.Context(), b.ServerURL, db.Options{})
+	d, err := db.Open(b.t.Context(), b.ServerURL, db.Options{MaxConns: b.conns})
 	if err != nil {
 		b.t.Fatal(detail(err))
 	}

@@ -197,7 +197,7 @@ func (d *Dispatcher) sweep(ctx context.Context) error {
 		return err
 	}
 	select {
-	case <-time.After(serverLockGrace):
+	case <-time.After(d.config.lockGrace):
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/arbe-dev/arbe/db"
@@ -24,7 +26,7 @@ const (
 	// turnWorkers is how many turns a server runs at once. It can be large, because a turn mostly waits for its model.
 	// houseTurns and threadTurns are how many of a house and of a thread run at once, on all servers together.
 	turnWorkers, houseTurns, threadTurns = 512, 256, 32
-	// turnAgain is the pause before a turn is continued after an error that the database caused.
+	// turnAgain is the longest pause before a turn is continued that the database interrupted or that is not due.
 	turnAgain = 2 * time.Second
 )
 
@@ -82,22 +84,71 @@ func (w *turnWorker) Timeout(*river.Job[turnArgs]) time.Duration { return -1 }
 
 // Work runs the turn. If the server stops before the turn has ended, the job is left to another server or to the next
 // start of this one.
+//
+// Errors of the database are waited out here, and the end of the job is written by this package. The queue gives up
+// after some seconds; the job would then count as running on a server that is alive, and nobody would continue it.
 func (w *turnWorker) Work(ctx context.Context, job *river.Job[turnArgs]) error {
 	ctx = logging.With(ctx, slog.String("house", job.Args.House), slog.String("thread", job.Args.Thread), slog.String("turn", job.Args.Turn))
-	err := w.bots.Run(ctx, job.Args.House, job.Args.Turn, stream.Ref{House: job.Args.House, Name: thread.StreamName(job.Args.Thread)})
-	switch {
-	case err == nil:
-		return nil
-	case stopped(ctx):
+	err := w.run(ctx, job.Args)
+	if err != nil && cancelled(ctx) {
+		// Someone wants the turn to stop, and that could not be written.
+		err = w.run(w.resultCtx, job.Args)
+	}
+	if err == nil {
+		err = w.end(ctx, job)
+	}
+	if err != nil {
 		return w.handOver(ctx, job.ID, "")
-	case cancelled(ctx):
-		return nil // it had ended before it could be stopped
 	}
-	if early, ok := errors.AsType[*turn.NotDueError](err); ok {
-		return river.JobSnooze(max(time.Until(early.Due), 0))
+	return nil
+}
+
+// run runs the turn until it has ended or ctx ends.
+func (w *turnWorker) run(ctx context.Context, args turnArgs) error {
+	for {
+		err := w.attempt(ctx, args)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		again := turnAgain
+		if early, ok := errors.AsType[*turn.NotDueError](err); ok {
+			// Someone spoke just now. The turn may become due earlier than it says, if its bot is mentioned.
+			again = min(again, max(time.Until(early.Due), 0))
+		} else {
+			w.logger.WarnContext(ctx, "a bot's turn was interrupted; trying again", "error", fault.From(err).Detail())
+		}
+		if !pause(ctx, again) {
+			return ctx.Err()
+		}
 	}
-	w.logger.WarnContext(ctx, "a bot's turn was interrupted; trying again", "error", fault.From(err).Detail())
-	return river.JobSnooze(turnAgain)
+}
+
+// attempt runs the turn once. A panic is an error here, because otherwise the queue would discard the job, and the bot
+// would be busy with this turn for ever. A turn that panics each time ends by its number of attempts.
+func (w *turnWorker) attempt(ctx context.Context, args turnArgs) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault.Newf(fault.Internal, "report it with this stack", "a turn panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return w.bots.Run(ctx, args.House, args.Turn, stream.Ref{House: args.House, Name: thread.StreamName(args.Thread)})
+}
+
+// end ends the job of a turn that has ended. It retries however long the database is unreachable.
+func (w *turnWorker) end(ctx context.Context, job *river.Job[turnArgs]) error {
+	// The context keeps the job's values, because the library finds its client there, but not its end.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(w.resultCtx, cancel)()
+	return persist(ctx, func() error {
+		return w.db.In(ctx, db.Scope{House: job.Args.House}, func(tx pgx.Tx) error {
+			_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
+			if errors.Is(err, rivertype.ErrNotFound) {
+				return nil
+			}
+			return err
+		})
+	})
 }
 
 // turnLostAfter is how long a turn may have no job that runs it before it counts as lost. A turn and its job are

@@ -95,7 +95,7 @@ func fromRow(r query.Turn) Turn {
 // The ids of a turn's entries begin with [entry.TurnPrefix] and its id, so that no two writers write one of them twice.
 
 func (t Turn) startID() string         { return entry.TurnPrefix + t.ID + ".start" }
-func (t Turn) endID() string           { return entry.TurnPrefix + t.ID + ".end" }
+func (t Turn) endID() string           { return entry.TurnEndID(t.ID) }
 func (t Turn) stepID(n int) string     { return entry.TurnPrefix + t.ID + "." + strconv.Itoa(n) }
 func (t Turn) steerID(e string) string { return entry.TurnPrefix + t.ID + ".steer." + e }
 
