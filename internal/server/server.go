@@ -270,7 +270,7 @@ func (s *Server) start(ctx context.Context) error {
 	dispatcher, err := dispatch.Start(ctx, dispatch.Config{
 		DB: database, Log: log, Threads: threads, Boxes: boxes, Logger: s.logger, Limits: limits,
 		Artifacts: artifacts, Secrets: secrets, SpoolDir: dir.join("spool"), SpoolSize: spool, EndCommands: s.cfg.ownsDatabase(),
-		Bots: botTurns(bots, houses, models), Rosters: bots,
+		Bots: botTurns(database, bots, houses, models), Rosters: bots,
 		PeriodicTasks: []dispatch.PeriodicTask{
 			{Name: "turn_signing_keys", Every: time.Hour, Do: who.RotateOldSigningKeys},
 			{Name: "collect_artifacts", Every: collectEvery, Do: artifacts.Collect},

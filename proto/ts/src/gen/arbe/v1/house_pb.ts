@@ -25,7 +25,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/house.proto.
  */
 export const file_arbe_v1_house: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxIrEBCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCRIVCg1kZWZhdWx0X21vZGVsGAcgASgJImQKBk1lbWJlchIdCgVhZ2VudBgBIAEoCzIOLmFyYmUudjEuQWdlbnQSDAoEcm9sZRgCIAEoCRItCglqb2luZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIi0KEkNyZWF0ZUhvdXNlUmVxdWVzdBIXCgRuYW1lGAEgASgJQgm6SAZyBBABGGQiNAoTQ3JlYXRlSG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UiKAoPR2V0SG91c2VSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiMQoQR2V0SG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UiUAoRTGlzdEhvdXNlc1JlcXVlc3QSHQoJcGFnZV9zaXplGAEgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAiABKAlCCLpIBXIDGIAEIk0KEkxpc3RIb3VzZXNSZXNwb25zZRIeCgZob3VzZXMYASADKAsyDi5hcmJlLnYxLkhvdXNlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSLTAQoSVXBkYXRlSG91c2VSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASHAoEbmFtZRgCIAEoCUIJukgGcgQQARhkSACIAQESLAoWZGVmYXVsdF9lbnZpcm9ubWVudF9pZBgDIAEoCUIHukgEcgIYQEgBiAEBEiQKDWRlZmF1bHRfbW9kZWwYBCABKAlCCLpIBXIDGMgBSAKIAQFCBwoFX25hbWVCGQoXX2RlZmF1bHRfZW52aXJvbm1lbnRfaWRCEAoOX2RlZmF1bHRfbW9kZWwiNAoTVXBkYXRlSG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UibgoSTGlzdE1lbWJlcnNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlAKE0xpc3RNZW1iZXJzUmVzcG9uc2USIAoHbWVtYmVycxgBIAMoCzIPLmFyYmUudjEuTWVtYmVyEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJyChNVcGRhdGVNZW1iZXJSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGgoIYWdlbnRfaWQYAiABKAlCCLpIBXIDsAEBEiIKBHJvbGUYAyABKAlCFLpIEXIPUgVvd25lclIGbWVtYmVyIjcKFFVwZGF0ZU1lbWJlclJlc3BvbnNlEh8KBm1lbWJlchgBIAEoCzIPLmFyYmUudjEuTWVtYmVyIk4KE1JlbW92ZU1lbWJlclJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCghhZ2VudF9pZBgCIAEoCUIIukgFcgOwAQEiFgoUUmVtb3ZlTWVtYmVyUmVzcG9uc2Ui2AEKBkludml0ZRIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRyb2xlGAMgASgJEgwKBG5vdGUYBCABKAkSGwoTY3JlYXRlZF9ieV9hZ2VudF9pZBgFIAEoCRIXCg9jcmVhdGVkX2J5X25hbWUYBiABKAkSLgoKY3JlYXRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiswEKE0NyZWF0ZUludml0ZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIlCgRyb2xlGAIgASgJQhe6SBTYAQFyD1IFb3duZXJSBm1lbWJlchJACgpleHBpcmVzX2luGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQhG6SA6qAQsiBQiAmp4BMgIIPBIWCgRub3RlGAQgASgJQgi6SAVyAxjIASJFChRDcmVhdGVJbnZpdGVSZXNwb25zZRIfCgZpbnZpdGUYASABKAsyDy5hcmJlLnYxLkludml0ZRIMCgRwYXRoGAIgASgJIm4KEkxpc3RJbnZpdGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJQChNMaXN0SW52aXRlc1Jlc3BvbnNlEiAKB2ludml0ZXMYASADKAsyDy5hcmJlLnYxLkludml0ZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiSQoTUmV2b2tlSW52aXRlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhUKAmlkGAIgASgJQgm6SAZyBBABGEAiFgoUUmV2b2tlSW52aXRlUmVzcG9uc2UiLQoQR2V0SW52aXRlUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARjIASKLAQoRR2V0SW52aXRlUmVzcG9uc2USEAoIaG91c2VfaWQYASABKAkSEgoKaG91c2VfbmFtZRgCIAEoCRIMCgRyb2xlGAMgASgJEhIKCmludml0ZWRfYnkYBCABKAkSLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiRwoTQWNjZXB0SW52aXRlUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARjIARIVCgRuYW1lGAIgASgJQge6SARyAhhkIp0BChRBY2NlcHRJbnZpdGVSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2USHQoFYWdlbnQYAiABKAsyDi5hcmJlLnYxLkFnZW50Eg8KB3Nlc3Npb24YAyABKAkSNgoSc2Vzc2lvbl9leHBpcmVzX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKSAQoRV2F0Y2hIb3VzZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIbCgd0aHJlYWRzGAIgASgFQgq6SAcaBRjIASgAEiQKCnRocmVhZF9pZHMYAyADKAlCELpIDZIBChBkIgZyBBABGEASDwoHbWVtYmVycxgEIAEoCBIMCgRib3RzGAUgASgIIvoCChJXYXRjaEhvdXNlUmVzcG9uc2USHwoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlSAASIQoGdGhyZWFkGAIgASgLMg8uYXJiZS52MS5UaHJlYWRIABIjCgdzYW5kYm94GAMgASgLMhAuYXJiZS52MS5TYW5kYm94SAASKwoLZW52aXJvbm1lbnQYBCABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50SAASIQoGbWVtYmVyGAUgASgLMg8uYXJiZS52MS5NZW1iZXJIABIdCgRnb25lGAYgASgLMg0uYXJiZS52MS5Hb25lSAASHQoEcmVzdBgHIAEoCzINLmFyYmUudjEuUmVzdEgAEiYKCWNhdWdodF91cBgIIAEoCzIRLmFyYmUudjEuV2F0Y2hpbmdIABIfCgVhbGl2ZRgJIAEoCzIOLmFyYmUudjEuQWxpdmVIABIbCgNib3QYCiABKAsyDC5hcmJlLnYxLkJvdEgAQgcKBWV2ZW50IiAKBEdvbmUSDAoEa2luZBgBIAEoCRIKCgJpZBgCIAEoCSIaCgRSZXN0EhIKCnBhZ2VfdG9rZW4YASABKAkiCgoIV2F0Y2hpbmcy4AcKDEhvdXNlU2VydmljZRJICgtDcmVhdGVIb3VzZRIbLmFyYmUudjEuQ3JlYXRlSG91c2VSZXF1ZXN0GhwuYXJiZS52MS5DcmVhdGVIb3VzZVJlc3BvbnNlEkQKCEdldEhvdXNlEhguYXJiZS52MS5HZXRIb3VzZVJlcXVlc3QaGS5hcmJlLnYxLkdldEhvdXNlUmVzcG9uc2UiA5ACARJKCgpMaXN0SG91c2VzEhouYXJiZS52MS5MaXN0SG91c2VzUmVxdWVzdBobLmFyYmUudjEuTGlzdEhvdXNlc1Jlc3BvbnNlIgOQAgESSAoLVXBkYXRlSG91c2USGy5hcmJlLnYxLlVwZGF0ZUhvdXNlUmVxdWVzdBocLmFyYmUudjEuVXBkYXRlSG91c2VSZXNwb25zZRJNCgtMaXN0TWVtYmVycxIbLmFyYmUudjEuTGlzdE1lbWJlcnNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0TWVtYmVyc1Jlc3BvbnNlIgOQAgESSwoMVXBkYXRlTWVtYmVyEhwuYXJiZS52MS5VcGRhdGVNZW1iZXJSZXF1ZXN0Gh0uYXJiZS52MS5VcGRhdGVNZW1iZXJSZXNwb25zZRJLCgxSZW1vdmVNZW1iZXISHC5hcmJlLnYxLlJlbW92ZU1lbWJlclJlcXVlc3QaHS5hcmJlLnYxLlJlbW92ZU1lbWJlclJlc3BvbnNlEksKDENyZWF0ZUludml0ZRIcLmFyYmUudjEuQ3JlYXRlSW52aXRlUmVxdWVzdBodLmFyYmUudjEuQ3JlYXRlSW52aXRlUmVzcG9uc2USTQoLTGlzdEludml0ZXMSGy5hcmJlLnYxLkxpc3RJbnZpdGVzUmVxdWVzdBocLmFyYmUudjEuTGlzdEludml0ZXNSZXNwb25zZSIDkAIBEksKDFJldm9rZUludml0ZRIcLmFyYmUudjEuUmV2b2tlSW52aXRlUmVxdWVzdBodLmFyYmUudjEuUmV2b2tlSW52aXRlUmVzcG9uc2USQgoJR2V0SW52aXRlEhkuYXJiZS52MS5HZXRJbnZpdGVSZXF1ZXN0GhouYXJiZS52MS5HZXRJbnZpdGVSZXNwb25zZRJLCgxBY2NlcHRJbnZpdGUSHC5hcmJlLnYxLkFjY2VwdEludml0ZVJlcXVlc3QaHS5hcmJlLnYxLkFjY2VwdEludml0ZVJlc3BvbnNlEkcKCldhdGNoSG91c2USGi5hcmJlLnYxLldhdGNoSG91c2VSZXF1ZXN0GhsuYXJiZS52MS5XYXRjaEhvdXNlUmVzcG9uc2UwAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_agent, file_arbe_v1_bot, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxItcBCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCRIVCg1kZWZhdWx0X21vZGVsGAcgASgJEiQKBmxpbWl0cxgIIAEoCzIULmFyYmUudjEuSG91c2VMaW1pdHMiPQoLSG91c2VMaW1pdHMSLgoNaG91c2VfdXNkX2RheRgBIAEoAUIXukgUEhIZAAAAAABq+EApAAAAAAAAAAAiUAoKSG91c2VVc2FnZRILCgN1c2QYASABKAESEwoLdXNkX3Vua25vd24YAiABKAgSDQoFY2FsbHMYAyABKAMSEQoJdXNkX2xpbWl0GAQgASgBImQKBk1lbWJlchIdCgVhZ2VudBgBIAEoCzIOLmFyYmUudjEuQWdlbnQSDAoEcm9sZRgCIAEoCRItCglqb2luZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIi0KEkNyZWF0ZUhvdXNlUmVxdWVzdBIXCgRuYW1lGAEgASgJQgm6SAZyBBABGGQiNAoTQ3JlYXRlSG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UiNwoPR2V0SG91c2VSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASDQoFdXNhZ2UYAiABKAgiWgoQR2V0SG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2USJwoKdXNlZF90b2RheRgCIAEoCzITLmFyYmUudjEuSG91c2VVc2FnZSJQChFMaXN0SG91c2VzUmVxdWVzdBIdCglwYWdlX3NpemUYASABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgCIAEoCUIIukgFcgMYgAQiTQoSTGlzdEhvdXNlc1Jlc3BvbnNlEh4KBmhvdXNlcxgBIAMoCzIOLmFyYmUudjEuSG91c2USFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIvkBChJVcGRhdGVIb3VzZVJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIcCgRuYW1lGAIgASgJQgm6SAZyBBABGGRIAIgBARIsChZkZWZhdWx0X2Vudmlyb25tZW50X2lkGAMgASgJQge6SARyAhhASAGIAQESJAoNZGVmYXVsdF9tb2RlbBgEIAEoCUIIukgFcgMYyAFIAogBARIkCgZsaW1pdHMYBSABKAsyFC5hcmJlLnYxLkhvdXNlTGltaXRzQgcKBV9uYW1lQhkKF19kZWZhdWx0X2Vudmlyb25tZW50X2lkQhAKDl9kZWZhdWx0X21vZGVsIjQKE1VwZGF0ZUhvdXNlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlIm4KEkxpc3RNZW1iZXJzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJQChNMaXN0TWVtYmVyc1Jlc3BvbnNlEiAKB21lbWJlcnMYASADKAsyDy5hcmJlLnYxLk1lbWJlchIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkicgoTVXBkYXRlTWVtYmVyUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhoKCGFnZW50X2lkGAIgASgJQgi6SAVyA7ABARIiCgRyb2xlGAMgASgJQhS6SBFyD1IFb3duZXJSBm1lbWJlciI3ChRVcGRhdGVNZW1iZXJSZXNwb25zZRIfCgZtZW1iZXIYASABKAsyDy5hcmJlLnYxLk1lbWJlciJOChNSZW1vdmVNZW1iZXJSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGgoIYWdlbnRfaWQYAiABKAlCCLpIBXIDsAEBIhYKFFJlbW92ZU1lbWJlclJlc3BvbnNlItgBCgZJbnZpdGUSCgoCaWQYASABKAkSEAoIaG91c2VfaWQYAiABKAkSDAoEcm9sZRgDIAEoCRIMCgRub3RlGAQgASgJEhsKE2NyZWF0ZWRfYnlfYWdlbnRfaWQYBSABKAkSFwoPY3JlYXRlZF9ieV9uYW1lGAYgASgJEi4KCmNyZWF0ZWRfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmV4cGlyZXNfYXQYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIrMBChNDcmVhdGVJbnZpdGVSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASJQoEcm9sZRgCIAEoCUIXukgU2AEBcg9SBW93bmVyUgZtZW1iZXISQAoKZXhwaXJlc19pbhgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIRukgOqgELIgUIgJqeATICCDwSFgoEbm90ZRgEIAEoCUIIukgFcgMYyAEiRQoUQ3JlYXRlSW52aXRlUmVzcG9uc2USHwoGaW52aXRlGAEgASgLMg8uYXJiZS52MS5JbnZpdGUSDAoEcGF0aBgCIAEoCSJuChJMaXN0SW52aXRlc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiUAoTTGlzdEludml0ZXNSZXNwb25zZRIgCgdpbnZpdGVzGAEgAygLMg8uYXJiZS52MS5JbnZpdGUSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIkkKE1Jldm9rZUludml0ZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIVCgJpZBgCIAEoCUIJukgGcgQQARhAIhYKFFJldm9rZUludml0ZVJlc3BvbnNlIi0KEEdldEludml0ZVJlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAEiiwEKEUdldEludml0ZVJlc3BvbnNlEhAKCGhvdXNlX2lkGAEgASgJEhIKCmhvdXNlX25hbWUYAiABKAkSDAoEcm9sZRgDIAEoCRISCgppbnZpdGVkX2J5GAQgASgJEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIkcKE0FjY2VwdEludml0ZVJlcXVlc3QSGQoFdG9rZW4YASABKAlCCrpIB3IFEAEYyAESFQoEbmFtZRgCIAEoCUIHukgEcgIYZCKdAQoUQWNjZXB0SW52aXRlUmVzcG9uc2USHQoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlEh0KBWFnZW50GAIgASgLMg4uYXJiZS52MS5BZ2VudBIPCgdzZXNzaW9uGAMgASgJEjYKEnNlc3Npb25fZXhwaXJlc19hdBgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAikgEKEVdhdGNoSG91c2VSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGwoHdGhyZWFkcxgCIAEoBUIKukgHGgUYyAEoABIkCgp0aHJlYWRfaWRzGAMgAygJQhC6SA2SAQoQZCIGcgQQARhAEg8KB21lbWJlcnMYBCABKAgSDAoEYm90cxgFIAEoCCL6AgoSV2F0Y2hIb3VzZVJlc3BvbnNlEh8KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZUgAEiEKBnRocmVhZBgCIAEoCzIPLmFyYmUudjEuVGhyZWFkSAASIwoHc2FuZGJveBgDIAEoCzIQLmFyYmUudjEuU2FuZGJveEgAEisKC2Vudmlyb25tZW50GAQgASgLMhQuYXJiZS52MS5FbnZpcm9ubWVudEgAEiEKBm1lbWJlchgFIAEoCzIPLmFyYmUudjEuTWVtYmVySAASHQoEZ29uZRgGIAEoCzINLmFyYmUudjEuR29uZUgAEh0KBHJlc3QYByABKAsyDS5hcmJlLnYxLlJlc3RIABImCgljYXVnaHRfdXAYCCABKAsyES5hcmJlLnYxLldhdGNoaW5nSAASHwoFYWxpdmUYCSABKAsyDi5hcmJlLnYxLkFsaXZlSAASGwoDYm90GAogASgLMgwuYXJiZS52MS5Cb3RIAEIHCgVldmVudCIgCgRHb25lEgwKBGtpbmQYASABKAkSCgoCaWQYAiABKAkiGgoEUmVzdBISCgpwYWdlX3Rva2VuGAEgASgJIgoKCFdhdGNoaW5nMuAHCgxIb3VzZVNlcnZpY2USSAoLQ3JlYXRlSG91c2USGy5hcmJlLnYxLkNyZWF0ZUhvdXNlUmVxdWVzdBocLmFyYmUudjEuQ3JlYXRlSG91c2VSZXNwb25zZRJECghHZXRIb3VzZRIYLmFyYmUudjEuR2V0SG91c2VSZXF1ZXN0GhkuYXJiZS52MS5HZXRIb3VzZVJlc3BvbnNlIgOQAgESSgoKTGlzdEhvdXNlcxIaLmFyYmUudjEuTGlzdEhvdXNlc1JlcXVlc3QaGy5hcmJlLnYxLkxpc3RIb3VzZXNSZXNwb25zZSIDkAIBEkgKC1VwZGF0ZUhvdXNlEhsuYXJiZS52MS5VcGRhdGVIb3VzZVJlcXVlc3QaHC5hcmJlLnYxLlVwZGF0ZUhvdXNlUmVzcG9uc2USTQoLTGlzdE1lbWJlcnMSGy5hcmJlLnYxLkxpc3RNZW1iZXJzUmVxdWVzdBocLmFyYmUudjEuTGlzdE1lbWJlcnNSZXNwb25zZSIDkAIBEksKDFVwZGF0ZU1lbWJlchIcLmFyYmUudjEuVXBkYXRlTWVtYmVyUmVxdWVzdBodLmFyYmUudjEuVXBkYXRlTWVtYmVyUmVzcG9uc2USSwoMUmVtb3ZlTWVtYmVyEhwuYXJiZS52MS5SZW1vdmVNZW1iZXJSZXF1ZXN0Gh0uYXJiZS52MS5SZW1vdmVNZW1iZXJSZXNwb25zZRJLCgxDcmVhdGVJbnZpdGUSHC5hcmJlLnYxLkNyZWF0ZUludml0ZVJlcXVlc3QaHS5hcmJlLnYxLkNyZWF0ZUludml0ZVJlc3BvbnNlEk0KC0xpc3RJbnZpdGVzEhsuYXJiZS52MS5MaXN0SW52aXRlc1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RJbnZpdGVzUmVzcG9uc2UiA5ACARJLCgxSZXZva2VJbnZpdGUSHC5hcmJlLnYxLlJldm9rZUludml0ZVJlcXVlc3QaHS5hcmJlLnYxLlJldm9rZUludml0ZVJlc3BvbnNlEkIKCUdldEludml0ZRIZLmFyYmUudjEuR2V0SW52aXRlUmVxdWVzdBoaLmFyYmUudjEuR2V0SW52aXRlUmVzcG9uc2USSwoMQWNjZXB0SW52aXRlEhwuYXJiZS52MS5BY2NlcHRJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5BY2NlcHRJbnZpdGVSZXNwb25zZRJHCgpXYXRjaEhvdXNlEhouYXJiZS52MS5XYXRjaEhvdXNlUmVxdWVzdBobLmFyYmUudjEuV2F0Y2hIb3VzZVJlc3BvbnNlMAFCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_agent, file_arbe_v1_bot, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.House
@@ -73,6 +73,11 @@ export type House = Message<"arbe.v1.House"> & {
    * @generated from field: string default_model = 7;
    */
   defaultModel: string;
+
+  /**
+   * @generated from field: arbe.v1.HouseLimits limits = 8;
+   */
+  limits?: HouseLimits | undefined;
 };
 
 /**
@@ -81,6 +86,70 @@ export type House = Message<"arbe.v1.House"> & {
  */
 export const HouseSchema: GenMessage<House> = /*@__PURE__*/
   messageDesc(file_arbe_v1_house, 0);
+
+/**
+ * HouseLimits are what all bots of a house together may use. A zero field means the default.
+ *
+ * @generated from message arbe.v1.HouseLimits
+ */
+export type HouseLimits = Message<"arbe.v1.HouseLimits"> & {
+  /**
+   * What they may cost in a day (UTC), in US dollars. Defaults to 50. A bot that is at work stops at its next step when
+   * this is spent.
+   *
+   * @generated from field: double house_usd_day = 1;
+   */
+  houseUsdDay: number;
+};
+
+/**
+ * Describes the message arbe.v1.HouseLimits.
+ * Use `create(HouseLimitsSchema)` to create a new message.
+ */
+export const HouseLimitsSchema: GenMessage<HouseLimits> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 1);
+
+/**
+ * HouseUsage is what the bots of a house have used since midnight UTC.
+ *
+ * @generated from message arbe.v1.HouseUsage
+ */
+export type HouseUsage = Message<"arbe.v1.HouseUsage"> & {
+  /**
+   * What that cost, in US dollars. Calls of models whose price is unknown count nothing.
+   *
+   * @generated from field: double usd = 1;
+   */
+  usd: number;
+
+  /**
+   * There were such calls.
+   *
+   * @generated from field: bool usd_unknown = 2;
+   */
+  usdUnknown: boolean;
+
+  /**
+   * How many calls of models they made.
+   *
+   * @generated from field: int64 calls = 3;
+   */
+  calls: bigint;
+
+  /**
+   * What it may cost: the limit of the house, or the default.
+   *
+   * @generated from field: double usd_limit = 4;
+   */
+  usdLimit: number;
+};
+
+/**
+ * Describes the message arbe.v1.HouseUsage.
+ * Use `create(HouseUsageSchema)` to create a new message.
+ */
+export const HouseUsageSchema: GenMessage<HouseUsage> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 2);
 
 /**
  * @generated from message arbe.v1.Member
@@ -109,7 +178,7 @@ export type Member = Message<"arbe.v1.Member"> & {
  * Use `create(MemberSchema)` to create a new message.
  */
 export const MemberSchema: GenMessage<Member> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 1);
+  messageDesc(file_arbe_v1_house, 3);
 
 /**
  * @generated from message arbe.v1.CreateHouseRequest
@@ -126,7 +195,7 @@ export type CreateHouseRequest = Message<"arbe.v1.CreateHouseRequest"> & {
  * Use `create(CreateHouseRequestSchema)` to create a new message.
  */
 export const CreateHouseRequestSchema: GenMessage<CreateHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 2);
+  messageDesc(file_arbe_v1_house, 4);
 
 /**
  * @generated from message arbe.v1.CreateHouseResponse
@@ -143,7 +212,7 @@ export type CreateHouseResponse = Message<"arbe.v1.CreateHouseResponse"> & {
  * Use `create(CreateHouseResponseSchema)` to create a new message.
  */
 export const CreateHouseResponseSchema: GenMessage<CreateHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 3);
+  messageDesc(file_arbe_v1_house, 5);
 
 /**
  * @generated from message arbe.v1.GetHouseRequest
@@ -153,6 +222,13 @@ export type GetHouseRequest = Message<"arbe.v1.GetHouseRequest"> & {
    * @generated from field: string id = 1;
    */
   id: string;
+
+  /**
+   * Whether to count what its bots have used today.
+   *
+   * @generated from field: bool usage = 2;
+   */
+  usage: boolean;
 };
 
 /**
@@ -160,7 +236,7 @@ export type GetHouseRequest = Message<"arbe.v1.GetHouseRequest"> & {
  * Use `create(GetHouseRequestSchema)` to create a new message.
  */
 export const GetHouseRequestSchema: GenMessage<GetHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 4);
+  messageDesc(file_arbe_v1_house, 6);
 
 /**
  * @generated from message arbe.v1.GetHouseResponse
@@ -170,6 +246,13 @@ export type GetHouseResponse = Message<"arbe.v1.GetHouseResponse"> & {
    * @generated from field: arbe.v1.House house = 1;
    */
   house?: House | undefined;
+
+  /**
+   * Unset unless the request asks for it.
+   *
+   * @generated from field: arbe.v1.HouseUsage used_today = 2;
+   */
+  usedToday?: HouseUsage | undefined;
 };
 
 /**
@@ -177,7 +260,7 @@ export type GetHouseResponse = Message<"arbe.v1.GetHouseResponse"> & {
  * Use `create(GetHouseResponseSchema)` to create a new message.
  */
 export const GetHouseResponseSchema: GenMessage<GetHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 5);
+  messageDesc(file_arbe_v1_house, 7);
 
 /**
  * @generated from message arbe.v1.ListHousesRequest
@@ -203,7 +286,7 @@ export type ListHousesRequest = Message<"arbe.v1.ListHousesRequest"> & {
  * Use `create(ListHousesRequestSchema)` to create a new message.
  */
 export const ListHousesRequestSchema: GenMessage<ListHousesRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 6);
+  messageDesc(file_arbe_v1_house, 8);
 
 /**
  * @generated from message arbe.v1.ListHousesResponse
@@ -227,7 +310,7 @@ export type ListHousesResponse = Message<"arbe.v1.ListHousesResponse"> & {
  * Use `create(ListHousesResponseSchema)` to create a new message.
  */
 export const ListHousesResponseSchema: GenMessage<ListHousesResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 7);
+  messageDesc(file_arbe_v1_house, 9);
 
 /**
  * @generated from message arbe.v1.UpdateHouseRequest
@@ -256,6 +339,13 @@ export type UpdateHouseRequest = Message<"arbe.v1.UpdateHouseRequest"> & {
    * @generated from field: optional string default_model = 4;
    */
   defaultModel?: string | undefined;
+
+  /**
+   * Replaces all limits when set.
+   *
+   * @generated from field: arbe.v1.HouseLimits limits = 5;
+   */
+  limits?: HouseLimits | undefined;
 };
 
 /**
@@ -263,7 +353,7 @@ export type UpdateHouseRequest = Message<"arbe.v1.UpdateHouseRequest"> & {
  * Use `create(UpdateHouseRequestSchema)` to create a new message.
  */
 export const UpdateHouseRequestSchema: GenMessage<UpdateHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 8);
+  messageDesc(file_arbe_v1_house, 10);
 
 /**
  * @generated from message arbe.v1.UpdateHouseResponse
@@ -280,7 +370,7 @@ export type UpdateHouseResponse = Message<"arbe.v1.UpdateHouseResponse"> & {
  * Use `create(UpdateHouseResponseSchema)` to create a new message.
  */
 export const UpdateHouseResponseSchema: GenMessage<UpdateHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 9);
+  messageDesc(file_arbe_v1_house, 11);
 
 /**
  * @generated from message arbe.v1.ListMembersRequest
@@ -311,7 +401,7 @@ export type ListMembersRequest = Message<"arbe.v1.ListMembersRequest"> & {
  * Use `create(ListMembersRequestSchema)` to create a new message.
  */
 export const ListMembersRequestSchema: GenMessage<ListMembersRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 10);
+  messageDesc(file_arbe_v1_house, 12);
 
 /**
  * @generated from message arbe.v1.ListMembersResponse
@@ -335,7 +425,7 @@ export type ListMembersResponse = Message<"arbe.v1.ListMembersResponse"> & {
  * Use `create(ListMembersResponseSchema)` to create a new message.
  */
 export const ListMembersResponseSchema: GenMessage<ListMembersResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 11);
+  messageDesc(file_arbe_v1_house, 13);
 
 /**
  * @generated from message arbe.v1.UpdateMemberRequest
@@ -362,7 +452,7 @@ export type UpdateMemberRequest = Message<"arbe.v1.UpdateMemberRequest"> & {
  * Use `create(UpdateMemberRequestSchema)` to create a new message.
  */
 export const UpdateMemberRequestSchema: GenMessage<UpdateMemberRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 12);
+  messageDesc(file_arbe_v1_house, 14);
 
 /**
  * @generated from message arbe.v1.UpdateMemberResponse
@@ -379,7 +469,7 @@ export type UpdateMemberResponse = Message<"arbe.v1.UpdateMemberResponse"> & {
  * Use `create(UpdateMemberResponseSchema)` to create a new message.
  */
 export const UpdateMemberResponseSchema: GenMessage<UpdateMemberResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 13);
+  messageDesc(file_arbe_v1_house, 15);
 
 /**
  * @generated from message arbe.v1.RemoveMemberRequest
@@ -401,7 +491,7 @@ export type RemoveMemberRequest = Message<"arbe.v1.RemoveMemberRequest"> & {
  * Use `create(RemoveMemberRequestSchema)` to create a new message.
  */
 export const RemoveMemberRequestSchema: GenMessage<RemoveMemberRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 14);
+  messageDesc(file_arbe_v1_house, 16);
 
 /**
  * @generated from message arbe.v1.RemoveMemberResponse
@@ -414,7 +504,7 @@ export type RemoveMemberResponse = Message<"arbe.v1.RemoveMemberResponse"> & {
  * Use `create(RemoveMemberResponseSchema)` to create a new message.
  */
 export const RemoveMemberResponseSchema: GenMessage<RemoveMemberResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 15);
+  messageDesc(file_arbe_v1_house, 17);
 
 /**
  * Invite is a link with which one person may join a house.
@@ -474,7 +564,7 @@ export type Invite = Message<"arbe.v1.Invite"> & {
  * Use `create(InviteSchema)` to create a new message.
  */
 export const InviteSchema: GenMessage<Invite> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 16);
+  messageDesc(file_arbe_v1_house, 18);
 
 /**
  * @generated from message arbe.v1.CreateInviteRequest
@@ -512,7 +602,7 @@ export type CreateInviteRequest = Message<"arbe.v1.CreateInviteRequest"> & {
  * Use `create(CreateInviteRequestSchema)` to create a new message.
  */
 export const CreateInviteRequestSchema: GenMessage<CreateInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 17);
+  messageDesc(file_arbe_v1_house, 19);
 
 /**
  * @generated from message arbe.v1.CreateInviteResponse
@@ -536,7 +626,7 @@ export type CreateInviteResponse = Message<"arbe.v1.CreateInviteResponse"> & {
  * Use `create(CreateInviteResponseSchema)` to create a new message.
  */
 export const CreateInviteResponseSchema: GenMessage<CreateInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 18);
+  messageDesc(file_arbe_v1_house, 20);
 
 /**
  * @generated from message arbe.v1.ListInvitesRequest
@@ -567,7 +657,7 @@ export type ListInvitesRequest = Message<"arbe.v1.ListInvitesRequest"> & {
  * Use `create(ListInvitesRequestSchema)` to create a new message.
  */
 export const ListInvitesRequestSchema: GenMessage<ListInvitesRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 19);
+  messageDesc(file_arbe_v1_house, 21);
 
 /**
  * @generated from message arbe.v1.ListInvitesResponse
@@ -591,7 +681,7 @@ export type ListInvitesResponse = Message<"arbe.v1.ListInvitesResponse"> & {
  * Use `create(ListInvitesResponseSchema)` to create a new message.
  */
 export const ListInvitesResponseSchema: GenMessage<ListInvitesResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 20);
+  messageDesc(file_arbe_v1_house, 22);
 
 /**
  * @generated from message arbe.v1.RevokeInviteRequest
@@ -613,7 +703,7 @@ export type RevokeInviteRequest = Message<"arbe.v1.RevokeInviteRequest"> & {
  * Use `create(RevokeInviteRequestSchema)` to create a new message.
  */
 export const RevokeInviteRequestSchema: GenMessage<RevokeInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 21);
+  messageDesc(file_arbe_v1_house, 23);
 
 /**
  * @generated from message arbe.v1.RevokeInviteResponse
@@ -626,7 +716,7 @@ export type RevokeInviteResponse = Message<"arbe.v1.RevokeInviteResponse"> & {
  * Use `create(RevokeInviteResponseSchema)` to create a new message.
  */
 export const RevokeInviteResponseSchema: GenMessage<RevokeInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 22);
+  messageDesc(file_arbe_v1_house, 24);
 
 /**
  * @generated from message arbe.v1.GetInviteRequest
@@ -643,7 +733,7 @@ export type GetInviteRequest = Message<"arbe.v1.GetInviteRequest"> & {
  * Use `create(GetInviteRequestSchema)` to create a new message.
  */
 export const GetInviteRequestSchema: GenMessage<GetInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 23);
+  messageDesc(file_arbe_v1_house, 25);
 
 /**
  * @generated from message arbe.v1.GetInviteResponse
@@ -684,7 +774,7 @@ export type GetInviteResponse = Message<"arbe.v1.GetInviteResponse"> & {
  * Use `create(GetInviteResponseSchema)` to create a new message.
  */
 export const GetInviteResponseSchema: GenMessage<GetInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 24);
+  messageDesc(file_arbe_v1_house, 26);
 
 /**
  * @generated from message arbe.v1.AcceptInviteRequest
@@ -708,7 +798,7 @@ export type AcceptInviteRequest = Message<"arbe.v1.AcceptInviteRequest"> & {
  * Use `create(AcceptInviteRequestSchema)` to create a new message.
  */
 export const AcceptInviteRequestSchema: GenMessage<AcceptInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 25);
+  messageDesc(file_arbe_v1_house, 27);
 
 /**
  * @generated from message arbe.v1.AcceptInviteResponse
@@ -747,7 +837,7 @@ export type AcceptInviteResponse = Message<"arbe.v1.AcceptInviteResponse"> & {
  * Use `create(AcceptInviteResponseSchema)` to create a new message.
  */
 export const AcceptInviteResponseSchema: GenMessage<AcceptInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 26);
+  messageDesc(file_arbe_v1_house, 28);
 
 /**
  * What to watch besides the house itself.
@@ -796,7 +886,7 @@ export type WatchHouseRequest = Message<"arbe.v1.WatchHouseRequest"> & {
  * Use `create(WatchHouseRequestSchema)` to create a new message.
  */
 export const WatchHouseRequestSchema: GenMessage<WatchHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 27);
+  messageDesc(file_arbe_v1_house, 29);
 
 /**
  * @generated from message arbe.v1.WatchHouseResponse
@@ -885,7 +975,7 @@ export type WatchHouseResponse = Message<"arbe.v1.WatchHouseResponse"> & {
  * Use `create(WatchHouseResponseSchema)` to create a new message.
  */
 export const WatchHouseResponseSchema: GenMessage<WatchHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 28);
+  messageDesc(file_arbe_v1_house, 30);
 
 /**
  * Gone identifies a row.
@@ -913,7 +1003,7 @@ export type Gone = Message<"arbe.v1.Gone"> & {
  * Use `create(GoneSchema)` to create a new message.
  */
 export const GoneSchema: GenMessage<Gone> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 29);
+  messageDesc(file_arbe_v1_house, 31);
 
 /**
  * Rest is the rest of the list of threads.
@@ -934,7 +1024,7 @@ export type Rest = Message<"arbe.v1.Rest"> & {
  * Use `create(RestSchema)` to create a new message.
  */
 export const RestSchema: GenMessage<Rest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 30);
+  messageDesc(file_arbe_v1_house, 32);
 
 /**
  * @generated from message arbe.v1.Watching
@@ -947,7 +1037,7 @@ export type Watching = Message<"arbe.v1.Watching"> & {
  * Use `create(WatchingSchema)` to create a new message.
  */
 export const WatchingSchema: GenMessage<Watching> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 31);
+  messageDesc(file_arbe_v1_house, 33);
 
 /**
  * HouseService manages tenants. A house owns everything in it and is the only privacy boundary between people: its
