@@ -49,7 +49,6 @@ var jsonCalls = []struct {
 	{line: "house rename {house} Other"},
 	{line: "house list"},
 	{line: "house limit 20"},
-	{line: "house model openai/gpt-5"},
 	{line: "auth whoami", keep: "me=id"},
 	{line: "auth status"},
 	{line: "login"},

@@ -560,15 +560,13 @@ func (q *Queries) TakeInvite(ctx context.Context, db DBTX, id string) (int64, er
 const updateHouse = `-- name: UpdateHouse :execrows
 update houses set
   name = coalesce($1, name),
-  default_model = coalesce($2, default_model),
-  limits = coalesce($3, limits),
-  default_environment_id = case when $4::bool then $5 else default_environment_id end
-where id = $6
+  limits = coalesce($2, limits),
+  default_environment_id = case when $3::bool then $4 else default_environment_id end
+where id = $5
 `
 
 type UpdateHouseParams struct {
 	Name                 *string
-	DefaultModel         *string
 	Limits               []byte
 	SetDefault           bool
 	DefaultEnvironmentID *string
@@ -578,7 +576,6 @@ type UpdateHouseParams struct {
 func (q *Queries) UpdateHouse(ctx context.Context, db DBTX, arg UpdateHouseParams) (int64, error) {
 	result, err := db.Exec(ctx, updateHouse,
 		arg.Name,
-		arg.DefaultModel,
 		arg.Limits,
 		arg.SetDefault,
 		arg.DefaultEnvironmentID,

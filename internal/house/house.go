@@ -179,11 +179,11 @@ func (h *Houses) List(ctx context.Context, agent, only string, after db.Cursor, 
 	return list, err
 }
 
-// Change describes a change of a house. It leaves unchanged what is nil.
+// Change describes a change of a house. It leaves unchanged what is nil. Package model sets the default model.
 type Change struct {
 	Name *string
-	// Environment is the default environment, empty for none. Model is the default model, empty for the installation's.
-	Environment, Model *string
+	// Environment is the default environment, empty for none.
+	Environment *string
 	// Limits replaces all limits.
 	Limits *Limits
 }
@@ -200,13 +200,6 @@ func (h *Houses) Update(ctx context.Context, scope db.Scope, c Change) (changed 
 	}
 	if c.Environment != nil {
 		params.SetDefault, params.DefaultEnvironmentID = true, db.Null(*c.Environment)
-	}
-	if c.Model != nil {
-		clean, err := bot.CleanModel("default_model", *c.Model)
-		if err != nil {
-			return House{}, err
-		}
-		params.DefaultModel = &clean
 	}
 	if c.Limits != nil {
 		if err := c.Limits.validate(); err != nil {

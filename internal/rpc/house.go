@@ -74,7 +74,7 @@ func (s *houseService) UpdateHouse(ctx context.Context, req *arbev1.UpdateHouseR
 	if err != nil {
 		return nil, err
 	}
-	change := house.Change{Name: req.Name, Environment: req.DefaultEnvironmentId, Model: req.DefaultModel}
+	change := house.Change{Name: req.Name, Environment: req.DefaultEnvironmentId}
 	if l := req.GetLimits(); l != nil {
 		change.Limits = &house.Limits{USDDay: l.GetHouseUsdDay()}
 	}

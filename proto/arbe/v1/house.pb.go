@@ -616,8 +616,6 @@ type UpdateHouseRequest struct {
 	Name  *string                `protobuf:"bytes,2,opt,name=name,proto3,oneof" json:"name,omitempty"`
 	// Set it to an empty string for no default.
 	DefaultEnvironmentId *string `protobuf:"bytes,3,opt,name=default_environment_id,json=defaultEnvironmentId,proto3,oneof" json:"default_environment_id,omitempty"`
-	// Set it to an empty string for the installation's default.
-	DefaultModel *string `protobuf:"bytes,4,opt,name=default_model,json=defaultModel,proto3,oneof" json:"default_model,omitempty"`
 	// Replaces all limits when set.
 	Limits        *HouseLimits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -671,13 +669,6 @@ func (x *UpdateHouseRequest) GetName() string {
 func (x *UpdateHouseRequest) GetDefaultEnvironmentId() string {
 	if x != nil && x.DefaultEnvironmentId != nil {
 		return *x.DefaultEnvironmentId
-	}
-	return ""
-}
-
-func (x *UpdateHouseRequest) GetDefaultModel() string {
-	if x != nil && x.DefaultModel != nil {
-		return *x.DefaultModel
 	}
 	return ""
 }
@@ -2200,16 +2191,14 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"d\n" +
 	"\x12ListHousesResponse\x12&\n" +
 	"\x06houses\x18\x01 \x03(\v2\x0e.arbe.v1.HouseR\x06houses\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xaf\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xfe\x01\n" +
 	"\x12UpdateHouseRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\"\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dH\x00R\x04name\x88\x01\x01\x12B\n" +
-	"\x16default_environment_id\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@H\x01R\x14defaultEnvironmentId\x88\x01\x01\x122\n" +
-	"\rdefault_model\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x02R\fdefaultModel\x88\x01\x01\x12,\n" +
+	"\x16default_environment_id\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@H\x01R\x14defaultEnvironmentId\x88\x01\x01\x12,\n" +
 	"\x06limits\x18\x05 \x01(\v2\x14.arbe.v1.HouseLimitsR\x06limitsB\a\n" +
 	"\x05_nameB\x19\n" +
-	"\x17_default_environment_idB\x10\n" +
-	"\x0e_default_model\";\n" +
+	"\x17_default_environment_idJ\x04\b\x04\x10\x05R\rdefault_model\";\n" +
 	"\x13UpdateHouseResponse\x12$\n" +
 	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\"\x8c\x01\n" +
 	"\x12ListMembersRequest\x12$\n" +
