@@ -39,9 +39,6 @@ returning id;
 -- name: GetTurn :one
 select * from turns where id = @id;
 
--- name: LockTurn :one
-select * from turns where id = @id for update;
-
 -- name: BeginTurn :one
 -- No row: the turn has ended, or is delayed.
 update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1 where id = @id and ended_at is null and status <> 'delayed'
@@ -51,9 +48,10 @@ returning *;
 -- No row: another server wrote the step, or the turn has ended.
 update turns set steps = steps + 1, attempts = 0 where id = @id and steps = @steps and ended_at is null;
 
--- name: EndTurn :execrows
+-- name: EndTurn :one
 -- No row: another server wrote the step, or the turn has ended.
-update turns set status = @status, ended_at = now() where id = @id and steps = @steps and ended_at is null;
+update turns set status = @status, ended_at = now() where id = @id and steps = @steps and ended_at is null
+returning *;
 
 -- name: AbandonTurn :exec
 update turns set status = 'failed', ended_at = now() where id = @id and ended_at is null;

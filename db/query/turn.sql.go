@@ -137,17 +137,36 @@ func (q *Queries) DecideTurn(ctx context.Context, db DBTX, status string, iD str
 	return id, err
 }
 
-const endTurn = `-- name: EndTurn :execrows
+const endTurn = `-- name: EndTurn :one
 update turns set status = $1, ended_at = now() where id = $2 and steps = $3 and ended_at is null
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at
 `
 
 // No row: another server wrote the step, or the turn has ended.
-func (q *Queries) EndTurn(ctx context.Context, db DBTX, status string, iD string, steps int32) (int64, error) {
-	result, err := db.Exec(ctx, endTurn, status, iD, steps)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+func (q *Queries) EndTurn(ctx context.Context, db DBTX, status string, iD string, steps int32) (Turn, error) {
+	row := db.QueryRow(ctx, endTurn, status, iD, steps)
+	var i Turn
+	err := row.Scan(
+		&i.ID,
+		&i.HouseID,
+		&i.ThreadID,
+		&i.AgentID,
+		&i.EntryID,
+		&i.Reason,
+		&i.PolicyID,
+		&i.Chain,
+		&i.Status,
+		&i.DueAt,
+		&i.Asked,
+		&i.AskedSeqs,
+		&i.Steps,
+		&i.Attempts,
+		&i.StoppedBy,
+		&i.CreatedAt,
+		&i.StartedAt,
+		&i.EndedAt,
+	)
+	return i, err
 }
 
 const getTurn = `-- name: GetTurn :one
@@ -355,36 +374,6 @@ func (q *Queries) LastTurns(ctx context.Context, db DBTX, houseID string, thread
 		return nil, err
 	}
 	return items, nil
-}
-
-const lockTurn = `-- name: LockTurn :one
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at from turns where id = $1 for update
-`
-
-func (q *Queries) LockTurn(ctx context.Context, db DBTX, id string) (Turn, error) {
-	row := db.QueryRow(ctx, lockTurn, id)
-	var i Turn
-	err := row.Scan(
-		&i.ID,
-		&i.HouseID,
-		&i.ThreadID,
-		&i.AgentID,
-		&i.EntryID,
-		&i.Reason,
-		&i.PolicyID,
-		&i.Chain,
-		&i.Status,
-		&i.DueAt,
-		&i.Asked,
-		&i.AskedSeqs,
-		&i.Steps,
-		&i.Attempts,
-		&i.StoppedBy,
-		&i.CreatedAt,
-		&i.StartedAt,
-		&i.EndedAt,
-	)
-	return i, err
 }
 
 const postponeTurn = `-- name: PostponeTurn :one

@@ -402,20 +402,15 @@ func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err 
 // their own, because the answer knows nothing of them.
 func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut bool) error {
 	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
-		row, err := queries.LockTurn(ctx, tx, r.turn.ID)
+		ended, err := r.endTx(ctx, tx, Answered)
 		if err != nil {
 			return err
-		}
-		locked := fromRow(row)
-		ended, err := queries.EndTurn(ctx, tx, string(Answered), r.turn.ID, int32(r.turn.Steps))
-		if err != nil || ended == 0 {
-			return cmp.Or(err, errOvertaken)
 		}
 		id := r.turn.stepID(r.turn.Steps + 1)
 		if err := r.countTx(ctx, tx, id, answer); err != nil {
 			return err
 		}
-		read, unread := locked.split(r.transcript.tail)
+		read, unread := ended.split(r.transcript.tail)
 		summary, err := r.summaryTx(ctx, tx, 1)
 		if err != nil {
 			return err
@@ -480,13 +475,23 @@ func failure(reason string, err error) entry.TurnEnded {
 	return entry.TurnEnded{Reason: reason, Message: f.Message, Next: f.Next}
 }
 
-// end ends the turn without an answer. What the model wrote last is kept as a step.
+// endTx ends the turn's row, and returns it with all entries that were passed to the turn: none is passed to it later.
+func (r *run) endTx(ctx context.Context, tx pgx.Tx, s Status) (Turn, error) {
+	row, err := queries.EndTurn(ctx, tx, string(s), r.turn.ID, int32(r.turn.Steps))
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = errOvertaken
+	}
+	return fromRow(row), err
+}
+
+// end ends the turn without an answer, for all entries that were passed to it. What the model wrote last is kept as a
+// step.
 func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.Answer) error {
 	e.TurnID, e.AgentID, e.EntryID, e.Outcome = r.turn.ID, r.turn.Bot, r.turn.Entry, string(s)
 	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
-		ended, err := queries.EndTurn(ctx, tx, string(s), r.turn.ID, int32(r.turn.Steps))
-		if err != nil || ended == 0 {
-			return cmp.Or(err, errOvertaken)
+		ended, err := r.endTx(ctx, tx, s)
+		if err != nil {
+			return err
 		}
 		extra := 0
 		if last != nil && (len(last.Message.Content) > 0 || last.Usage.Total() > 0) {
@@ -499,7 +504,7 @@ func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.
 		if err != nil {
 			return err
 		}
-		summary.Answers = r.turn.Asked
+		summary.Answers = ended.Asked
 		e.Summary = &summary
 		return r.appendTx(ctx, tx, r.draft(r.turn.endID(), "", e))
 	})
