@@ -91,3 +91,8 @@ from model_calls where turn_id = @turn_id;
 -- What a house, and one of its threads, spent since midnight UTC.
 select coalesce(sum(cost_micros), 0)::bigint as house, coalesce(sum(cost_micros) filter (where thread_id = @thread_id), 0)::bigint as thread
 from model_calls where house_id = @house_id and made_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc';
+
+-- name: HouseUsedToday :one
+-- What a house used since midnight UTC.
+select coalesce(sum(cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(not cost_known), false)::bool as cost_unknown, count(*)::bigint as calls
+from model_calls where house_id = @house_id and made_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc';

@@ -200,6 +200,25 @@ func (q *Queries) GetTurn(ctx context.Context, db DBTX, id string) (Turn, error)
 	return i, err
 }
 
+const houseUsedToday = `-- name: HouseUsedToday :one
+select coalesce(sum(cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(not cost_known), false)::bool as cost_unknown, count(*)::bigint as calls
+from model_calls where house_id = $1 and made_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc'
+`
+
+type HouseUsedTodayRow struct {
+	CostMicros  int64
+	CostUnknown bool
+	Calls       int64
+}
+
+// What a house used since midnight UTC.
+func (q *Queries) HouseUsedToday(ctx context.Context, db DBTX, houseID string) (HouseUsedTodayRow, error) {
+	row := db.QueryRow(ctx, houseUsedToday, houseID)
+	var i HouseUsedTodayRow
+	err := row.Scan(&i.CostMicros, &i.CostUnknown, &i.Calls)
+	return i, err
+}
+
 const hurryTurn = `-- name: HurryTurn :one
 update turns set status = 'queued', due_at = null, entry_id = $1, reason = $2, policy_id = $3, chain = greatest(chain, $4),
   asked = case when $1::text = any (asked) then asked else asked || $1::text end,

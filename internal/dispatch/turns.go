@@ -253,6 +253,15 @@ func (d *Dispatcher) StopTurns(ctx context.Context, scope db.Scope, threadID, id
 	return found, err
 }
 
+// UsedToday returns what the turns of the scope's house have used since midnight UTC.
+func (d *Dispatcher) UsedToday(ctx context.Context, scope db.Scope) (used turn.Used, err error) {
+	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		used, err = turn.UsedTodayTx(ctx, tx, scope.House)
+		return err
+	})
+	return used, err
+}
+
 // turnJobTx returns the job of a turn that has not ended; nil if there is none.
 func (d *Dispatcher) turnJobTx(ctx context.Context, tx pgx.Tx, id string) (*rivertype.JobRow, error) {
 	jobs, err := d.queue.JobListTx(ctx, tx, river.NewJobListParams().Kinds(turnArgs{}.Kind()).

@@ -272,6 +272,21 @@ func StateTx(ctx context.Context, tx pgx.Tx, house, thread string) (map[string]S
 	return states, err
 }
 
+// Used is what the turns of a house used.
+type Used struct {
+	// CostMicros is what it cost, in millionths of a US dollar, without calls of models whose price is unknown.
+	CostMicros int64
+	// CostUnknown reports that there were such calls. Calls counts all.
+	CostUnknown bool
+	Calls       int64
+}
+
+// UsedTodayTx returns what the turns of a house have used since midnight UTC, those in deleted threads included.
+func UsedTodayTx(ctx context.Context, tx pgx.Tx, house string) (Used, error) {
+	row, err := queries.HouseUsedToday(ctx, tx, house)
+	return Used{CostMicros: row.CostMicros, CostUnknown: row.CostUnknown, Calls: row.Calls}, err
+}
+
 // ChainTx returns the chain of a turn. The error is [pgx.ErrNoRows] if there is no such turn.
 func ChainTx(ctx context.Context, tx pgx.Tx, id string) (int, error) {
 	chain, err := queries.ChainOf(ctx, tx, id)
