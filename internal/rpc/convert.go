@@ -108,7 +108,8 @@ func wireThread(t thread.Thread) *arbev1.Thread {
 	}
 	var running *arbev1.Running
 	if t.Running != nil {
-		running = &arbev1.Running{CommandId: t.Running.Command, Since: timestamp(t.Running.Since)}
+		r := t.Running
+		running = &arbev1.Running{CommandId: r.Command, TurnId: r.Turn, AgentId: r.Agent, AgentName: r.AgentName, Since: timestamp(r.Since)}
 	}
 	return &arbev1.Thread{
 		Id: t.ID, HouseId: t.House, StreamId: t.StreamID, Name: t.Name, Parent: parent,
