@@ -145,7 +145,7 @@ type Models struct {
 // noModel is the error of a house that can use none.
 func noModel() error {
 	return fault.New(fault.Precondition, "this house has no model yet",
-		"paste a key under Settings, Models, or run: arbe secret set ANTHROPIC_API_KEY (or OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY)")
+		"paste a key under Settings, Models; or run: arbe secret set ANTHROPIC_API_KEY (or OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY)")
 }
 
 // Endpoints returns the endpoints of a house, with their keys, for the server's own use.
@@ -253,7 +253,7 @@ func (m *Models) choose(installation Environment) {
 		m.Problem = noModel()
 		// It is not known which of a server's models is a good one.
 		if slices.ContainsFunc(m.Found, func(f Found) bool { return f.Problem == nil }) {
-			m.Problem = fault.New(fault.Precondition, "this house has not chosen its default model", "choose it under Settings, Models, or run: arbe model default PROVIDER/MODEL")
+			m.Problem = fault.New(fault.Precondition, "this house has not chosen its default model", "choose it under Settings, Models; or run: arbe model default PROVIDER/MODEL")
 		}
 		return
 	}
