@@ -170,6 +170,12 @@ func wireEvent(e stream.Event) *arbev1.TailResponse {
 	case e.Entry != nil:
 		return &arbev1.TailResponse{Event: &arbev1.TailResponse_Entry{Entry: wireEntry(*e.Entry)}}
 	case e.Delta != nil:
+		if agent, at, ok := e.Delta.Typing(); ok {
+			if time.Since(at) > typingLasts {
+				return alive() // a late watcher gets the last piece of it
+			}
+			return &arbev1.TailResponse{Event: &arbev1.TailResponse_Typing{Typing: &arbev1.Typing{AgentId: agent}}}
+		}
 		return &arbev1.TailResponse{Event: &arbev1.TailResponse_Delta{Delta: wireDelta(*e.Delta)}}
 	}
 	return &arbev1.TailResponse{Event: &arbev1.TailResponse_CaughtUp{CaughtUp: &arbev1.CaughtUp{Seq: e.Seq}}}
