@@ -31,8 +31,14 @@ func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Hous
 				return turn.Bot{}, err
 			}
 			l := b.Limits.OrDefaults()
+			listens := map[string]string{}
+			for _, p := range b.Policies {
+				if settings, err := p.Settings(); err == nil && p.Trigger == bot.Ambient {
+					listens[p.ID] = settings.Instructions
+				}
+			}
 			return turn.Bot{
-				Handle: b.Handle, Name: b.Name, Instructions: b.Instructions, Model: b.Model, Tools: b.Tools,
+				Handle: b.Handle, Name: b.Name, Instructions: b.Instructions, Model: b.Model, Tools: b.Tools, Listens: listens,
 				Limits: turn.Limits{
 					Steps: l.TurnSteps, Tokens: l.TurnTokens, Micros: micros(l.TurnUSD), Time: time.Duration(l.TurnMinutes) * time.Minute,
 					ThreadMicros: micros(l.ThreadUSDDay), HouseMicros: micros(limits.OrDefaults().USDDay),
