@@ -23,10 +23,13 @@ import (
 )
 
 const (
-	// After a round there is a pause: at least decidePause, or pauseFor times the duration of the round if that is
-	// longer, so that deciding leaves the machine to other work, but at most idlePause. A server whose decisions never
-	// ask for work always pauses for idlePause.
+	// After a round there is a pause of decidePause. Deciding leaves the machine to other work: a round costs credit, as
+	// much as it took without the work that it found, and each pauseFor of time earns one of credit, up to decideCredit.
+	// Without credit the pause is pauseFor times what the round took, but at most idlePause. So a question is decided at
+	// once where little is said, and entries are decided many at a time where they come fast. A server whose decisions
+	// never ask for work always pauses for idlePause.
 	decidePause, pauseFor, idlePause = 20 * time.Millisecond, 20, time.Second
+	decideCredit                     = 100 * time.Millisecond
 	// decideAgain is the pause before a failed decision is retried, so that a broken database is not asked all the time.
 	decideAgain = time.Second
 	// decideMost is the number of threads in one round, and decideEntries the number of entries per thread. They bound
@@ -188,7 +191,7 @@ func (c *decider) run() {
 		<-c.closing
 		cancel()
 	}()
-	least := decidePause
+	least, credit, earned := decidePause, decideCredit, time.Now()
 	if c.choose == nil {
 		least = idlePause
 	}
@@ -209,11 +212,18 @@ func (c *decider) run() {
 			return
 		}
 		began := time.Now()
-		c.round(ctx)
+		worked := c.round(ctx)
+		took := time.Since(began) - worked
 		if len(c.failed) > 0 && again == nil {
 			again = time.After(decideAgain)
 		}
-		pause(ctx, min(max(least, pauseFor*time.Since(began)), idlePause))
+		rest := least
+		credit = min(credit+time.Since(earned)/pauseFor, decideCredit) - took
+		earned = time.Now()
+		if credit < 0 {
+			rest, credit = min(max(least, pauseFor*took), idlePause), 0
+		}
+		pause(ctx, rest)
 	}
 }
 
@@ -264,11 +274,11 @@ type move struct {
 }
 
 // round decides the waiting entries. Decisions without work are committed together and without waiting for the disk: if
-// they are lost, they are made again.
-func (c *decider) round(ctx context.Context) {
+// they are lost, they are made again. It returns how long it took to commit those with work.
+func (c *decider) round(ctx context.Context) (worked time.Duration) {
 	refs, ids := c.take()
 	if len(ids) == 0 {
-		return
+		return 0
 	}
 	var rows []query.UndecidedRow
 	err := c.in(ctx, func(tx pgx.Tx) (err error) {
@@ -277,7 +287,7 @@ func (c *decider) round(ctx context.Context) {
 	})
 	if err != nil {
 		c.fail(err, refs)
-		return
+		return 0
 	}
 	idle := map[int64]stream.Ref{}
 	var moves []move
@@ -288,7 +298,9 @@ func (c *decider) round(ctx context.Context) {
 			work, err = c.selected(ctx, refs[row.StreamID], row, &m)
 		}
 		if err == nil && work != nil {
+			began := time.Now()
 			err = c.commit(ctx, refs[row.StreamID], m, work)
+			worked += time.Since(began)
 		} else if err == nil {
 			idle[m.stream] = refs[m.stream]
 			moves = append(moves, m)
@@ -302,7 +314,7 @@ func (c *decider) round(ctx context.Context) {
 		}
 	}
 	if len(idle) == 0 {
-		return
+		return worked
 	}
 	if err = c.index(ctx, moves); err == nil {
 		err = c.move(ctx, moves, queries.DecideIdle)
@@ -310,6 +322,7 @@ func (c *decider) round(ctx context.Context) {
 	if err != nil {
 		c.fail(err, idle)
 	}
+	return worked
 }
 
 // index makes entries searchable. It does so before their cursors move, so that none is forgotten; repeating it is

@@ -3,69 +3,147 @@
 package dispatch_test
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"charm.land/fantasy"
+	"charm.land/fantasy/providers/anthropic"
+
 	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// BenchmarkTurnsFirstDelta measures the time from a chat to the first piece of its answer at a tail, and the same call
-// of the same model without arbe, in turns.
+// BenchmarkTurnsFirstDelta measures the time from a chat to the first piece of its answer at a client that follows the
+// thread over HTTP with server-sent events, and the same call of the same model, which takes no time, by the model's
+// library alone: in turns, so that both have the same machine. decided is when the turn is in the log, and asked when its
+// model is called. quiet leaves the server a moment between two questions, as people do.
 func BenchmarkTurnsFirstDelta(b *testing.B) {
-	r := bots(b, nil)
-	endpoint := model.Endpoint{Provider: model.Anthropic, BaseURL: r.models.URL, Key: "sk-test", Trusted: true}
-	client := new(model.Client)
+	for name, rest := range map[string]time.Duration{"quiet": 300 * time.Millisecond, "busy": 0} {
+		b.Run(name, func(b *testing.B) { firstDelta(b, rest) })
+	}
+}
+
+func firstDelta(b *testing.B, rest time.Duration) {
+	var asked atomic.Int64
+	r := bots(b, func(q *modeltest.Request) modeltest.Reply {
+		asked.Store(time.Now().UnixNano())
+		return modeltest.Reply{Text: "well, hello"}
+	})
+	provider, err := anthropic.New(anthropic.WithAPIKey("sk-test"), anthropic.WithBaseURL(r.models.URL))
+	if err != nil {
+		b.Fatal(err)
+	}
+	bareModel, err := provider.LanguageModel(b.Context(), "fake-answer")
+	if err != nil {
+		b.Fatal(err)
+	}
+	sse := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		flush := http.NewResponseController(w)
+		for ev, err := range r.log.Tail(q.Context(), r.ref(r.th), 0) {
+			text, marshalErr := json.Marshal(ev)
+			if err != nil || marshalErr != nil {
+				return
+			}
+			fmt.Fprintf(w, "data: %s\n\n", text)
+			flush.Flush()
+		}
+	}))
+	defer sse.Close()
+	response, err := http.Get(sse.URL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer response.Body.Close()
+	lines := bufio.NewReader(response.Body)
+	next := func() (ev stream.Event) {
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				b.Fatal(err)
+			}
+			if data, ok := strings.CutPrefix(line, "data: "); ok {
+				if err := json.Unmarshal([]byte(data), &ev); err != nil {
+					b.Fatal(err)
+				}
+				return ev
+			}
+		}
+	}
 	middle := func(all []time.Duration) float64 {
 		slices.Sort(all)
 		return float64(all[len(all)/2].Microseconds()) / 1000
 	}
-	var through, bare []time.Duration
+	var through, decided, called, bare []time.Duration
 	n := 0
 	for b.Loop() {
 		n++
-		id := fmt.Sprint("q", n)
-		tail, err := r.log.StartTail(b.Context(), stream.Stream{Ref: r.ref(r.th)}, int64(len(r.entries())))
-		if err != nil {
-			b.Fatal(detail(err))
+		if n == 50 { // so that the context stays small
+			n = 0
+			r.th = r.conversation()
+			sse.CloseClientConnections()
+			if response, err = http.Get(sse.URL); err != nil {
+				b.Fatal(err)
+			}
+			lines = bufio.NewReader(response.Body)
 		}
+		id := fmt.Sprint("q", n)
+		time.Sleep(rest)
 		began := time.Now()
 		r.says(id, "@bot hello")
 		var first time.Duration
-		for ev, err := range tail {
-			if err != nil {
-				b.Fatal(detail(err))
-			}
+		for {
+			ev := next()
 			if ev.Delta != nil && first == 0 && strings.HasPrefix(ev.Delta.EntryID, entry.TurnPrefix) {
 				first = time.Since(began)
 			}
-			if ev.Entry != nil && slices.Contains(answersTo(*ev.Entry), id) {
+			if ev.Entry == nil {
+				continue
+			}
+			if s, ok := entry.As[entry.TurnStarted](*ev.Entry); ok && s.EntryID == id {
+				decided = append(decided, time.Since(began))
+			}
+			if slices.Contains(answersTo(*ev.Entry), id) {
+				if first == 0 { // the answer was there before a piece of it could be sent
+					first = time.Since(began)
+				}
 				break
 			}
 		}
 		through = append(through, first)
+		called = append(called, time.Unix(0, asked.Load()).Sub(began))
 
-		began, first = time.Now(), 0
-		_, err = client.Stream(b.Context(), endpoint, "fake-answer", model.Request{Messages: []entry.PiMessage{entry.PiUser{Content: []entry.PiBlock{entry.PiText("hello")}}}}, func(model.Delta) {
-			if first == 0 {
-				first = time.Since(began)
-			}
-		})
+		began = time.Now()
+		parts, err := bareModel.Stream(b.Context(), fantasy.Call{Prompt: fantasy.Prompt{fantasy.NewUserMessage("hello")}})
 		if err != nil {
 			b.Fatal(err)
 		}
+		first = 0
+		for p := range parts {
+			if p.Type == fantasy.StreamPartTypeTextDelta && first == 0 {
+				first = time.Since(began)
+			}
+		}
 		bare = append(bare, first)
 	}
+	b.ReportMetric(middle(decided), "ms/decided")
+	b.ReportMetric(middle(called), "ms/asked")
 	b.ReportMetric(middle(through), "ms/first")
 	b.ReportMetric(middle(bare), "ms/bare")
+	b.ReportMetric(middle(through)-middle(bare), "ms/overhead")
+	b.ReportMetric(middle(through)/middle(bare), "first/bare")
 	b.ReportMetric(0, "ns/op") // includes what is not measured
 }
 
