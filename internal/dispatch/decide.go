@@ -25,9 +25,9 @@ import (
 const (
 	// After a round there is a pause of decidePause. Deciding leaves the machine to other work: a round costs credit, as
 	// much as it took without the work that it found, and each pauseFor of time earns one of credit, up to decideCredit.
-	// Without credit the pause is pauseFor times what the round took, but at most idlePause. So a question is decided at
-	// once where little is said, and entries are decided many at a time where they come fast. A server whose decisions
-	// never ask for work always pauses for idlePause.
+	// The pause lasts until a debt is earned, but at most idlePause. So a question is decided at once where little is said,
+	// and entries are decided many at a time where they come fast. A server whose decisions never ask for work always
+	// pauses for idlePause.
 	decidePause, pauseFor, idlePause = 20 * time.Millisecond, 20, time.Second
 	decideCredit                     = 100 * time.Millisecond
 	// decideAgain is the pause before a failed decision is retried, so that a broken database is not asked all the time.
@@ -35,6 +35,8 @@ const (
 	// decideMost is the number of threads in one round, and decideEntries the number of entries per thread. They bound
 	// the memory of a round, because all threads with new entries may wait after an outage.
 	decideMost, decideEntries = 1000, 1000
+	// decideAtOnce is how many decisions with work are committed at the same time, because each waits for the database.
+	decideAtOnce = 4
 	// indexEntries is about how many entries one transaction makes searchable, so that none is long.
 	indexEntries = 1000
 	// decideLast limits the decisions of a stopping server. It may be short, because other servers make the remaining
@@ -217,13 +219,9 @@ func (c *decider) run() {
 		if len(c.failed) > 0 && again == nil {
 			again = time.After(decideAgain)
 		}
-		rest := least
-		credit = min(credit+time.Since(earned)/pauseFor, decideCredit) - took
+		credit = max(min(credit+time.Since(earned)/pauseFor, decideCredit)-took, -idlePause/pauseFor)
 		earned = time.Now()
-		if credit < 0 {
-			rest, credit = min(max(least, pauseFor*took), idlePause), 0
-		}
-		pause(ctx, rest)
+		pause(ctx, max(least, -credit*pauseFor))
 	}
 }
 
@@ -291,6 +289,21 @@ func (c *decider) round(ctx context.Context) (worked time.Duration) {
 	}
 	idle := map[int64]stream.Ref{}
 	var moves []move
+	type ask struct {
+		move
+		work Work
+		tail int64
+	}
+	var asks []ask
+	settle := func(m move, tail int64, err error) {
+		switch {
+		case fault.CodeOf(err) == fault.NotFound: // the thread was deleted
+		case err != nil && !errors.Is(err, errOvertaken):
+			c.fail(err, map[int64]stream.Ref{m.stream: refs[m.stream]})
+		case err != nil, m.upto < tail:
+			c.Committed(refs[m.stream], m.stream)
+		}
+	}
 	for _, row := range rows {
 		m := move{row.StreamID, row.HouseID, row.Decided, row.Tail}
 		var work Work
@@ -298,21 +311,27 @@ func (c *decider) round(ctx context.Context) (worked time.Duration) {
 			work, err = c.selected(ctx, refs[row.StreamID], row, &m)
 		}
 		if err == nil && work != nil {
-			began := time.Now()
-			err = c.commit(ctx, refs[row.StreamID], m, work)
-			worked += time.Since(began)
-		} else if err == nil {
+			asks = append(asks, ask{m, work, row.Tail})
+			continue
+		}
+		if err == nil {
 			idle[m.stream] = refs[m.stream]
 			moves = append(moves, m)
 		}
-		switch {
-		case fault.CodeOf(err) == fault.NotFound: // the thread was deleted
-		case err != nil && !errors.Is(err, errOvertaken):
-			c.fail(err, map[int64]stream.Ref{m.stream: refs[m.stream]})
-		case err != nil, m.upto < row.Tail:
-			c.Committed(refs[m.stream], m.stream)
-		}
+		settle(m, row.Tail, err)
 	}
+	began := time.Now()
+	var all sync.WaitGroup
+	places := make(chan struct{}, decideAtOnce)
+	for _, a := range asks {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			settle(a.move, a.tail, c.commit(ctx, refs[a.stream], a.move, a.work))
+		})
+	}
+	all.Wait()
+	worked = time.Since(began)
 	if len(idle) == 0 {
 		return worked
 	}

@@ -147,10 +147,14 @@ func firstDelta(b *testing.B, rest time.Duration) {
 	b.ReportMetric(0, "ns/op") // includes what is not measured
 }
 
-// BenchmarkTurnsAtOnce measures 200 turns in 200 threads at the same time, of a model that takes 2 seconds.
+// BenchmarkTurnsAtOnce measures 200 turns in 200 threads at the same time, of a model that takes 2 seconds: how long
+// people wait for an answer, and how much memory a turn takes while its model is called. The memory includes the tail of
+// the one who asked, and the connection of the scripted model.
 func BenchmarkTurnsAtOnce(b *testing.B) {
 	const many, takes = 200, 2 * time.Second
+	called := make(chan struct{}, many)
 	r := bots(b, func(q *modeltest.Request) modeltest.Reply {
+		called <- struct{}{}
 		time.Sleep(takes)
 		return modeltest.Reply{Text: "done"}
 	})
@@ -190,7 +194,9 @@ func BenchmarkTurnsAtOnce(b *testing.B) {
 				}
 			})
 		}
-		time.Sleep(takes / 2)
+		for range many {
+			<-called
+		}
 		runtime.GC()
 		runtime.ReadMemStats(&during)
 		all.Wait()
@@ -198,7 +204,83 @@ func BenchmarkTurnsAtOnce(b *testing.B) {
 		slices.Sort(took)
 		b.ReportMetric(took[len(took)/2].Seconds(), "s/median")
 		b.ReportMetric(took[len(took)-1].Seconds(), "s/last")
-		b.ReportMetric(float64(during.HeapInuse-min(before.HeapInuse, during.HeapInuse))/many/1024, "KiB/turn")
+		used := func(m runtime.MemStats) float64 { return float64(m.HeapAlloc+m.StackInuse) / many / 1024 }
+		b.ReportMetric(used(during)-used(before), "KiB/turn")
 		b.ReportMetric(0, "ns/op")
 	}
+}
+
+// BenchmarkTurnsDelta measures how long a piece of an answer, and a stored entry, takes until the last of 1,000 tails on
+// this server has it, and until a single tail has it, in turns.
+func BenchmarkTurnsDelta(b *testing.B) {
+	r := bots(b, nil)
+	if err := r.stop(b.Context()); err != nil { // nobody else works
+		b.Fatal(detail(err))
+	}
+	type audience struct {
+		log  stream.Ref
+		size int
+		seen chan string
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	gather := func(size int) audience {
+		a := audience{r.ref(r.conversation()), size, make(chan string, 2*size)}
+		for range size {
+			tail, err := r.log.StartTail(ctx, stream.Stream{Ref: a.log}, 0)
+			if err != nil {
+				b.Fatal(detail(err))
+			}
+			go func() {
+				for ev := range tail {
+					switch {
+					case ev.Delta != nil:
+						a.seen <- ev.Delta.EntryID
+					case ev.Entry != nil:
+						a.seen <- ev.Entry.ID
+					}
+				}
+			}()
+		}
+		return a
+	}
+	one, many := gather(1), gather(1000)
+	piece, _ := json.Marshal(entry.PiChunk{Kind: "text", Text: "some words that a model writes"})
+	n := 0
+	measure := func(a audience, send func(id string) error) float64 {
+		n++
+		id := fmt.Sprint("e", n)
+		began := time.Now()
+		if err := send(id); err != nil {
+			b.Fatal(detail(err))
+		}
+		for left := a.size; left > 0; {
+			if <-a.seen == id {
+				left--
+			}
+		}
+		return float64(time.Since(began).Microseconds())
+	}
+	took := map[string][]float64{}
+	for b.Loop() {
+		for name, a := range map[string]audience{"one": one, "many": many} {
+			took["delta-"+name] = append(took["delta-"+name], measure(a, func(id string) error {
+				return r.log.Publish(ctx, a.log, stream.Delta{EntryID: id, Data: piece})
+			}))
+			took["entry-"+name] = append(took["entry-"+name], measure(a, func(id string) error {
+				_, err := r.log.Append(ctx, a.log, entry.NewDraft(id, r.scope.Agent, entry.Chat{Text: "some words that people say"}))
+				return err
+			}))
+		}
+	}
+	middle := func(of string) float64 {
+		slices.Sort(took[of])
+		return took[of][len(took[of])/2]
+	}
+	for _, what := range []string{"delta", "entry"} {
+		b.ReportMetric(middle(what+"-one"), "us/"+what)
+		b.ReportMetric(middle(what+"-many"), "us/"+what+"-to-1000")
+		b.ReportMetric((middle(what+"-many")-middle(what+"-one"))/999, "us/"+what+"-and-watcher")
+	}
+	b.ReportMetric(0, "ns/op") // of several things
 }
