@@ -135,26 +135,23 @@ func start(ctx context.Context, d *db.DB, driver sandbox.Driver, tune func(*disp
 		return nil, err
 	}
 	s := &server{log: log, threads: thread.New(d, log)}
-	boxes := sandbox.Config{
-		DB: d, Log: log, Threads: s.threads, Drivers: map[string]sandbox.Driver{"local": driver}, RepoRoots: repoRoots, Logger: logger,
-	}
-	var tuned dispatch.Config
-	if tune != nil {
-		tune(&tuned)
-	}
-	if tuned.Secrets != nil {
-		boxes.Redactor = tuned.Secrets.Redactor
-	}
-	s.boxes = sandbox.NewResolver(boxes)
 	if s.spool, err = os.MkdirTemp("", "arbe-spool-"); err != nil {
 		log.Close()
 		return nil, err
 	}
 	s.artifacts = artifact.New(artifact.Config{DB: d, Blobs: blob.InPostgres(d), MaxSize: maxArtifact, Quota: 2 * maxArtifact, Logger: logger})
-	config := dispatch.Config{DB: d, Log: log, Threads: s.threads, Boxes: s.boxes, Logger: logger, Artifacts: s.artifacts, SpoolDir: s.spool}
+	config := dispatch.Config{DB: d, Log: log, Threads: s.threads, Logger: logger, Artifacts: s.artifacts, SpoolDir: s.spool}
 	if tune != nil {
 		tune(&config)
 	}
+	boxes := sandbox.Config{
+		DB: d, Log: log, Threads: s.threads, Drivers: map[string]sandbox.Driver{"local": driver}, RepoRoots: repoRoots, Logger: logger,
+	}
+	if config.Secrets != nil {
+		boxes.Redactor = config.Secrets.Redactor
+	}
+	s.boxes = sandbox.NewResolver(boxes)
+	config.Boxes = s.boxes
 	s.dispatcher, err = dispatch.Start(ctx, config)
 	if err != nil {
 		log.Close()

@@ -66,7 +66,7 @@ func (d *Dispatcher) requestTurnTx(ctx context.Context, tx pgx.Tx, to stream.Ref
 			update `+db.JobSchema+`.river_job set
 			  state = case when $3::timestamptz is null then 'available' else 'scheduled' end::`+db.JobSchema+`.river_job_state,
 			  scheduled_at = coalesce($3, now())
-			where kind = $1 and args->>'turn' = $2 and state in ('scheduled', 'available')`, turnArgs{}.Kind(), t.ID, db.Null(t.Due))
+			where kind = $1 and args @> jsonb_build_object('turn', $2::text) and state in ('scheduled', 'available')`, turnArgs{}.Kind(), t.ID, db.Null(t.Due))
 		if err == nil && outcome == turn.Hurried {
 			err = wakeTx(ctx, tx, turns)
 		}
@@ -151,6 +151,51 @@ func (w *turnWorker) end(ctx context.Context, job *river.Job[turnArgs]) error {
 	})
 }
 
+// turnLostAfter is how long a turn may have no job that runs it before it counts as lost. A turn and its job are
+// committed together, so only a job that ended before its turn leaves one.
+const turnLostAfter = 10 * time.Second
+
+// reviveTurns queues the active turns again that no job would run: that of a worker that panicked, or that could not
+// write the end of its turn.
+func (d *Dispatcher) reviveTurns(ctx context.Context) error {
+	const running = "j.kind = $1 and j.args @> jsonb_build_object('turn', t.id)"
+	return d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			select t.id, t.house_id, t.thread_id, t.due_at from active_turns($2) t
+			where not exists (select from `+db.JobSchema+`.river_job j where `+running+`
+			  and (j.state in ('available', 'running') or j.state = 'scheduled' and (t.due_at is not null or j.scheduled_at < now() + $2)))
+			limit 500`, turnArgs{}.Kind(), turnLostAfter)
+		if err != nil {
+			return err
+		}
+		type lost struct {
+			ID, House, Thread string
+			Due               *time.Time
+		}
+		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[lost])
+		for _, t := range list {
+			var found bool
+			err := tx.QueryRow(ctx, `
+				with j as (
+				  update `+db.JobSchema+`.river_job set state = 'available', scheduled_at = now(), attempt = 0, finalized_at = null,
+				    metadata = metadata - 'cancel_attempted_at'
+				  where kind = $1 and args @> jsonb_build_object('turn', $2::text) and state <> 'running' returning id
+				) select exists (select from j)`, turnArgs{}.Kind(), t.ID).Scan(&found)
+			if err == nil && !found {
+				err = d.queueTurn(ctx, tx, turn.Turn{ID: t.ID, House: t.House, Thread: t.Thread})
+			}
+			if err != nil {
+				return err
+			}
+			d.logger.WarnContext(ctx, "a bot's turn had no job; queued it again", "house", t.House, "thread", t.Thread, "turn", t.ID)
+		}
+		if err == nil && len(list) > 0 {
+			err = wakeTx(ctx, tx, turns)
+		}
+		return err
+	})
+}
+
 // StopTurns stops the active turns of a thread: one, or all if id is empty. It returns those that were active. A turn
 // that is running ends within a second, keeping what its bot has written. An id that the thread does not have is a
 // [fault.NotFound]; a turn that has ended stays as it is.
@@ -208,11 +253,20 @@ func (d *Dispatcher) StopTurns(ctx context.Context, scope db.Scope, threadID, id
 	return found, err
 }
 
+// UsedToday returns what the turns of the scope's house have used since midnight UTC.
+func (d *Dispatcher) UsedToday(ctx context.Context, scope db.Scope) (used turn.Used, err error) {
+	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		used, err = turn.UsedTodayTx(ctx, tx, scope.House)
+		return err
+	})
+	return used, err
+}
+
 // turnJobTx returns the job of a turn that has not ended; nil if there is none.
 func (d *Dispatcher) turnJobTx(ctx context.Context, tx pgx.Tx, id string) (*rivertype.JobRow, error) {
 	jobs, err := d.queue.JobListTx(ctx, tx, river.NewJobListParams().Kinds(turnArgs{}.Kind()).
 		States(rivertype.JobStateAvailable, rivertype.JobStateScheduled, rivertype.JobStateRunning).
-		Where("args->>'turn' = @turn", river.NamedArgs{"turn": id}).First(1))
+		Where("args @> jsonb_build_object('turn', @turn::text)", river.NamedArgs{"turn": id}).First(1))
 	if err != nil || len(jobs.Jobs) == 0 {
 		return nil, err
 	}
@@ -235,13 +289,16 @@ func (d *Dispatcher) RetryTurn(ctx context.Context, scope db.Scope, threadID, id
 			return fault.New(fault.NotFound, "this thread has no such turn", "see the thread's entries for the turns of its bots")
 		case t.Status.Active():
 			return fault.New(fault.Precondition, "the turn has not ended", "stop it first")
-		case len(t.AskedSeqs) == 0:
-			return fault.New(fault.Internal, "the turn has no question", "ask again")
 		}
-		again, err = d.requestTurnTx(ctx, tx, th.Stream(), turn.Request{
-			House: scope.House, Thread: threadID, Bot: t.Bot, Entry: t.Entry, Seq: t.AskedSeqs[0], Reason: "retry", Chain: t.Chain,
-		})
-		return err
+		for _, q := range t.Questions() {
+			again, err = d.requestTurnTx(ctx, tx, th.Stream(), turn.Request{
+				House: scope.House, Thread: threadID, Bot: t.Bot, Entry: q.Entry, Seq: q.Seq, Reason: "retry", Chain: t.Chain,
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return again, err
 }
