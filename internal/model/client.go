@@ -374,7 +374,11 @@ func (s *stream) finish(p fantasy.StreamPart) {
 	delete(s.open, "call"+p.ID)
 	b := &s.blocks[at]
 	b.Name = cmp.Or(p.ToolCallName, b.Name)
-	b.Arguments = arguments(cmp.Or(p.ToolCallInput, s.text[at].String()))
+	input, written := p.ToolCallInput, s.text[at].String()
+	if input == "" || input == "{}" { // also what fantasy makes of broken JSON from Anthropic
+		input = written
+	}
+	b.Arguments = arguments(input)
 	s.size += len(b.Arguments)
 	s.whole[at] = true
 	s.give(Delta{Kind: CallEndDelta, Block: at, CallID: b.ID})

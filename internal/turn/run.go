@@ -31,6 +31,9 @@ const (
 	compactRetries = 3
 	// maxRepeats is how many steps in a row may call the same tools with the same arguments and get the same results.
 	maxRepeats = 8
+	// maxCalls is how many tools a step may call. Each call and each result is stored, and read again with each further
+	// step.
+	maxCalls = 128
 	// maxAttempts is how often a step may be begun. More would mean that the turn stops servers.
 	maxAttempts = 50
 	// reportDelay is the shortest wait for a provider that an entry reports.
@@ -159,8 +162,10 @@ func (r *run) work(ctx context.Context) error {
 	}
 	r.transcript = transcript{bot: r.turn.Bot, turn: r.turn.ID, people: map[string]Person{}}
 	for first := true; ; first = false {
-		if err := r.reload(ctx); err != nil {
-			return err
+		if !first { // otherwise the row was just read
+			if err := r.reload(ctx); err != nil {
+				return err
+			}
 		}
 		if r.turn.StoppedBy != "" {
 			return r.stop(ctx)
@@ -384,7 +389,16 @@ func (r *run) reportWait(ctx context.Context, d model.Delta) {
 // commit writes a complete answer: a step if it wants tools to be run, otherwise the bot's chat, which ends the turn.
 func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err error) {
 	m := answer.Message
-	if m.StopReason == entry.PiToolUse && len(m.Calls()) > 0 {
+	calls := len(m.Calls())
+	if m.StopReason == entry.PiToolUse && calls > maxCalls {
+		what := fault.Newf(fault.Exhausted, "ask for less at once, or use another model", "the model called %d tools at once, and may call %d", calls, maxCalls)
+		return true, r.end(ctx, Failed, failure("too_many_calls", what), &answer)
+	}
+	if !r.fits(answer) && m.StopReason == entry.PiToolUse {
+		what := fault.New(fault.Exhausted, "the model wrote more than an entry can hold", "ask for less at once, or use another model")
+		return true, r.end(ctx, Failed, failure("too_long", what), &answer)
+	}
+	if m.StopReason == entry.PiToolUse && calls > 0 {
 		return false, r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
 			moved, err := queries.StepTurn(ctx, tx, r.turn.ID, int32(r.turn.Steps))
 			if err != nil || moved == 0 {
@@ -393,7 +407,7 @@ func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err 
 			return r.writeStep(ctx, tx, answer)
 		})
 	}
-	text := strings.ToValidUTF8(strings.TrimSpace(m.Text()), "\uFFFD")
+	text := strings.TrimSpace(strings.Map(printable, strings.ToValidUTF8(m.Text(), "\uFFFD")))
 	if text == "" {
 		what := fault.New(fault.Unavailable, "the model answered nothing", "ask again")
 		if m.StopReason == entry.PiLength {
@@ -406,6 +420,19 @@ func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err 
 		text, cut = clip(text, entry.MaxText-len("…")), true
 	}
 	return true, r.answer(ctx, answer, text, cut)
+}
+
+// printable returns -1 for control characters, which nobody can read, and which take six times as much room in JSON.
+func printable(c rune) rune {
+	if c < ' ' && c != '\n' && c != '\t' || c == 0x7f {
+		return -1
+	}
+	return c
+}
+
+// fits reports whether an entry can hold an answer.
+func (r *run) fits(answer model.Answer) bool {
+	return len(r.draft("", r.turn.Bot, answer.Message).Payload) <= entry.MaxPayload
 }
 
 // answer writes the bot's chat and ends the turn. Entries that were passed to the turn after its last call get a turn of
@@ -506,6 +533,9 @@ func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.
 		extra := 0
 		if last != nil && (len(last.Message.Content) > 0 || last.Usage.Total() > 0) {
 			extra = 1
+			if !r.fits(*last) || len(last.Message.Calls()) > maxCalls {
+				last.Message.Content = []entry.PiBlock{entry.PiText(clip(last.Message.Text(), oldResult))}
+			}
 			if err := r.writeStep(ctx, tx, *last); err != nil {
 				return err
 			}
