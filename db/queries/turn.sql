@@ -8,8 +8,8 @@ on conflict (house_id, thread_id, agent_id) where ended_at is null do nothing
 returning id;
 
 -- name: SteerTurn :one
--- No row: the bot has no active turn in the thread.
-update turns set
+-- The turn's chain is the longest of those that led to it. No row: the bot has no active turn in the thread.
+update turns set chain = greatest(chain, @chain),
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
   asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and ended_at is null and status <> 'delayed'
@@ -17,7 +17,7 @@ returning id;
 
 -- name: PostponeTurn :one
 -- No row: the bot has no delayed turn in the thread.
-update turns set due_at = @due_at,
+update turns set due_at = @due_at, chain = greatest(chain, @chain),
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
   asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and status = 'delayed'
@@ -25,15 +25,16 @@ returning id;
 
 -- name: HurryTurn :one
 -- No row: the bot has no delayed turn in the thread.
-update turns set status = 'queued', due_at = null, entry_id = @entry_id, reason = @reason, policy_id = sqlc.narg(policy_id), chain = @chain,
+update turns set status = 'queued', due_at = null, entry_id = @entry_id, reason = @reason, policy_id = sqlc.narg(policy_id), chain = greatest(chain, @chain),
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
   asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and status = 'delayed'
 returning id;
 
 -- name: DecideTurn :one
--- Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more.
-update turns set status = @status, due_at = null, ended_at = case when @status = 'skipped' then now() end where id = @id and status = 'delayed'
+-- Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more, or for longer.
+update turns set status = @status, due_at = null, ended_at = case when @status = 'skipped' then now() end
+where id = @id and status = 'delayed' and due_at = @due_at
 returning id;
 
 -- name: GetTurn :one

@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -55,6 +56,9 @@ type meter struct {
 	// words says what is used up, and next how to go on.
 	words, next string
 }
+
+// daily reports whether it is a limit of a day, which all turns share.
+func (m meter) daily() bool { return strings.HasSuffix(m.name, "_usd_day") }
 
 // timeMeter returns the limit of the turn's time.
 func (r *run) timeMeter() meter {

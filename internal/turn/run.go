@@ -45,6 +45,9 @@ type Bot struct {
 	// Tools are the names of the tools that it may use.
 	Tools  []string
 	Limits Limits
+	// Listens says for activation policies, by their ids, what a bot that listens shall speak about. Without one it speaks
+	// about whatever helps.
+	Listens map[string]string
 }
 
 // Config configures a [Runner]. The fields up to Queue are required; without Bot, all turns fail.
@@ -88,6 +91,8 @@ type run struct {
 	endpoint model.Endpoint
 	modelID  string
 	window   int64
+	// fits is the largest context that the model is known to take, if that is less than the catalog says.
+	fits     int64
 	redactor *secret.Redactor
 
 	transcript transcript
@@ -161,10 +166,8 @@ func (r *run) work(ctx context.Context) error {
 		if r.turn.StoppedBy != "" {
 			return r.stop(ctx, nil)
 		}
-		if err := r.prepare(ctx); fault.CodeOf(err) == fault.NotFound {
-			return r.removed(ctx)
-		} else if err != nil {
-			return r.failOrReturn(ctx, "no_model", err)
+		if reason, err := r.prepare(ctx); err != nil {
+			return r.failOrReturn(ctx, reason, err)
 		}
 		var err error
 		if first {
@@ -235,17 +238,20 @@ func (r *run) reload(ctx context.Context) error {
 	})
 }
 
-// prepare reads the bot's settings, which may have changed since the last step.
-func (r *run) prepare(ctx context.Context) (err error) {
+// prepare reads the bot's settings, which may have changed since the last step. reason is the word for an error that ends
+// the turn.
+func (r *run) prepare(ctx context.Context) (reason string, err error) {
 	if r.Bot == nil {
-		return fault.New(fault.NotFound, "this server has no bots", "")
+		return "no_bots", fault.New(fault.Precondition, "this server has no bots", "")
 	}
-	if r.bot, err = r.Bot(ctx, r.scope(), r.turn.Bot); err != nil {
-		return err
+	if r.bot, err = r.Bot(ctx, r.scope(), r.turn.Bot); fault.CodeOf(err) == fault.NotFound {
+		return reasonRemoved, errRemoved
+	} else if err != nil {
+		return "bot", err
 	}
 	if r.Redactor != nil {
 		if r.redactor, err = r.Redactor(ctx, r.turn.House); err != nil {
-			return err
+			return "secrets", err
 		}
 	}
 	r.tools = offered(r.Tools, r.bot.Tools)
@@ -253,10 +259,13 @@ func (r *run) prepare(ctx context.Context) (err error) {
 		if fault.CodeOf(err) == fault.NotFound {
 			err = fault.New(fault.Precondition, fault.From(err).Message, fault.From(err).Next)
 		}
-		return err
+		return "no_model", err
 	}
 	r.window = model.Lookup(r.endpoint.Provider, r.modelID).ContextWindow
-	return nil
+	if r.fits > 0 {
+		r.window = min(r.window, r.fits)
+	}
+	return "", nil
 }
 
 // introduce looks up the names of the authors.
@@ -313,7 +322,8 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 		case isModel && failed.Kind == model.Overflow && compactions < compactRetries:
 			compactions++
 			// The catalog's window is wrong for this endpoint: it is smaller than what was just sent.
-			r.window = min(r.window, request.Estimate()) * 3 / 4
+			r.fits = min(r.window, request.Estimate()) * 3 / 4
+			r.window = r.fits
 			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".overflow"+strconv.Itoa(r.calls), answer); err != nil {
 				return false, err
 			}
@@ -364,7 +374,9 @@ func (r *run) stop(ctx context.Context, last *model.Answer) error {
 					return err
 				}
 			}
-			return r.removed(ctx)
+			e := failure(reasonRemoved, errRemoved)
+			e.StoppedBy = r.turn.StoppedBy
+			return r.end(ctx, Failed, e, nil)
 		} else if err != nil {
 			return err
 		}
@@ -372,10 +384,10 @@ func (r *run) stop(ctx context.Context, last *model.Answer) error {
 	return r.end(ctx, Stopped, entry.TurnEnded{StoppedBy: r.turn.StoppedBy, Message: "the bot was stopped"}, last)
 }
 
-// removed ends the turn of a bot that is in the house no more.
-func (r *run) removed(ctx context.Context) error {
-	return r.end(ctx, Failed, entry.TurnEnded{Reason: "bot_removed", Message: "the bot was removed", Next: "ask another one", StoppedBy: r.turn.StoppedBy}, nil)
-}
+// errRemoved ends the turns of a bot that is in the house no more, and reasonRemoved is its word.
+var errRemoved = fault.New(fault.Precondition, "the bot was removed", "ask another one")
+
+const reasonRemoved = "bot_removed"
 
 // reportWait says in the log that the turn waits for its model's provider.
 func (r *run) reportWait(ctx context.Context, d model.Delta) {
@@ -437,9 +449,9 @@ func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut 
 		if len(unread) == 0 {
 			return nil
 		}
-		next := Request{House: r.turn.House, Thread: r.turn.Thread, Bot: r.turn.Bot, Reason: r.turn.Reason, Policy: r.turn.Policy, Chain: r.turn.Chain}
+		next := Request{House: r.turn.House, Thread: r.turn.Thread, Bot: r.turn.Bot, Reason: r.turn.Reason, Policy: r.turn.Policy, Chain: ended.Chain}
 		for _, u := range unread {
-			next.Entry, next.Seq = u.entry, u.seq
+			next.Entry, next.Seq = u.Entry, u.Seq
 			t, outcome, err := RequestTx(ctx, tx, r.log, r.ref, next)
 			if err == nil && outcome == Began {
 				err = r.Queue(ctx, tx, t)
