@@ -164,6 +164,7 @@ func named(t *testing.T, service, method, field string, theirs things) (there, n
 		"house": {theirs.house, none}, "thread": {theirs.thread, none}, "environment": {theirs.environment, none},
 		"sandbox": {theirs.sandbox, none}, "artifact": {theirs.artifact, none}, "agent": {theirs.agent, uuid.NewString()}, "key": {theirs.key, none},
 		"invite": {theirs.invite, none}, "member": {theirs.member, uuid.NewString()}, "bot": {theirs.bot, uuid.NewString()}, "policy": {theirs.policy, none},
+		"turn": {theirs.turn, none},
 	}
 	for _, prefix := range []string{"", "parent_", "default_", "forked_from_"} {
 		if of, ok := kinds[strings.TrimPrefix(kind, prefix)]; ok {
