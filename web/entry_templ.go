@@ -1495,7 +1495,7 @@ func commandFoot(c commandView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = stopButton(c.Thread, c.ID).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = stopButton(cancelPath(c.Thread, c.ID)).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

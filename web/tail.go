@@ -44,7 +44,7 @@ func (a *app) followThread(ctx context.Context, c *liveConn, t topic) error {
 		return c.end(ctx, t, "thread", err)
 	}
 	l := &liveThread{app: a, conn: c, topic: t, thread: res.Thread, log: a.newTranscript(res.Thread, people),
-		screens: map[string]*liveScreen{}, dirty: map[string]bool{}, writing: map[string]*writing{}, turns: map[string]bool{}}
+		screens: map[string]*liveScreen{}, dirty: map[string]bool{}, writing: map[string]*writing{}, turns: map[string]bool{}, typing: newTypists()}
 	if behind := res.Thread.Tail - after; behind > maxReplay || behind < 0 {
 		return l.rejoin(ctx, after, behind)
 	}
@@ -66,6 +66,7 @@ type liveThread struct {
 	// painted.
 	writing map[string]*writing
 	turns   map[string]bool
+	typing  *typists
 }
 
 // follow sends what happens after a position, until the reader leaves or the log ends.
@@ -96,6 +97,7 @@ func (l *liveThread) follow(ctx context.Context, after int64) error {
 
 	paint := time.NewTimer(paintEvery)
 	defer paint.Stop()
+	defer l.typing.over.Stop()
 	for {
 		var step func() error
 		select {
@@ -107,6 +109,8 @@ func (l *liveThread) follow(ctx context.Context, after int64) error {
 			step = func() error { return l.take(ctx, event, after) }
 		case <-here.pending:
 			step = func() error { return l.conn.pass(around, here) }
+		case <-l.typing.over.C:
+			step = func() error { return l.typedNoMore(ctx, "") }
 		case <-paint.C:
 			step = func() error { return l.paint(ctx) }
 		}
@@ -125,7 +129,12 @@ func (l *liveThread) take(ctx context.Context, e *arbev1.TailResponse, after int
 	switch {
 	case e.GetEntry() != nil:
 		added := entryOf(e.GetEntry())
-		return l.entry(ctx, added, added.Seq > after)
+		if err := l.entry(ctx, added, added.Seq > after); err != nil {
+			return err
+		}
+		return l.typedNoMore(ctx, added.Author)
+	case e.GetTyping() != nil:
+		return l.typed(ctx, e.GetTyping().AgentId)
 	case e.GetDelta() != nil:
 		l.delta(ctx, e.GetDelta())
 	case e.GetCaughtUp() != nil:

@@ -430,9 +430,9 @@ func turnEnded(_ context.Context, t *transcript, e entry.Entry, end entry.TurnEn
 	return turnEnd(v)
 }
 
-// workText says what a turn did and used: "worked for 40s · 3 commands · $0.02 · anthropic/claude".
+// workText says what a turn did and used; empty if it did nothing: "worked for 40s · 3 commands · $0.02 · anthropic/claude".
 func workText(s *entry.TurnSummary) string {
-	if s == nil {
+	if s == nil || s.Steps == 0 && s.Usage == (entry.TurnUsage{}) {
 		return ""
 	}
 	parts := []string{"worked for " + elapsedText(time.Duration(s.DurationMS)*time.Millisecond)}

@@ -120,6 +120,7 @@ func (a *app) routes() []route {
 		{"POST /threads/{thread}/delete", a.page(a.deleteThread)},
 		{"GET /threads/{thread}/entries", a.page(a.entries)},
 		{"POST /threads/{thread}/entries", a.page(a.say)},
+		{"POST /threads/{thread}/typing", a.page(a.typing)},
 		{"GET /threads/{thread}/entries/{seq}", a.page(a.entry)},
 		{"GET /threads/{thread}/entries/{seq}/raw", a.page(a.entryRaw)},
 		{"GET /threads/{thread}/entries/{seq}/output", a.page(a.commandOutputText)},

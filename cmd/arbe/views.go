@@ -83,6 +83,7 @@ type threadView struct {
 	Tail           int64       `json:"tail"` // always there; 0 is an empty log
 	PinnedAt       *time.Time  `json:"pinned_at,omitempty"`
 	ForkedFrom     *originView `json:"forked_from,omitempty"`
+	Running        *workView   `json:"running,omitempty"`
 	CreatedAt      time.Time   `json:"created_at"`
 	UpdatedAt      time.Time   `json:"updated_at"`
 	LastActivityAt time.Time   `json:"last_activity_at"`
@@ -92,6 +93,15 @@ type threadView struct {
 type originView struct {
 	ThreadID string `json:"thread_id,omitempty"`
 	Seq      int64  `json:"seq"`
+}
+
+// workView has either a command or a turn with its bot.
+type workView struct {
+	CommandID string    `json:"command_id,omitempty"`
+	TurnID    string    `json:"turn_id,omitempty"`
+	AgentID   string    `json:"agent_id,omitempty"`
+	AgentName string    `json:"agent_name,omitempty"`
+	Since     time.Time `json:"since"`
 }
 
 type parentView struct {
@@ -109,6 +119,9 @@ func viewThread(t *arbev1.Thread) threadView {
 	}
 	if from := t.GetForkedFrom(); from != nil {
 		view.ForkedFrom = &originView{from.GetThreadId(), from.GetSeq()}
+	}
+	if r := t.GetRunning(); r != nil {
+		view.Running = &workView{r.GetCommandId(), r.GetTurnId(), r.GetAgentId(), r.GetAgentName(), r.GetSince().AsTime()}
 	}
 	return view
 }

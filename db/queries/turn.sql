@@ -55,7 +55,12 @@ update turns set status = @status, ended_at = now() where id = @id and steps = @
 returning *;
 
 -- name: AbandonTurn :exec
-update turns set status = 'failed', ended_at = now() where id = @id and ended_at is null;
+-- No entry is written that would say so to the thread's row.
+with abandoned as (
+  update turns set status = 'failed', ended_at = now() where turns.id = @id and ended_at is null returning id, house_id, thread_id
+)
+update threads t set running_id = null, running_agent = null, running_since = null from abandoned a
+where t.house_id = a.house_id and t.id = a.thread_id and t.running_id = a.id;
 
 -- name: RequestStop :one
 -- No row: the turn has ended.

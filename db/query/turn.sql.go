@@ -11,9 +11,14 @@ import (
 )
 
 const abandonTurn = `-- name: AbandonTurn :exec
-update turns set status = 'failed', ended_at = now() where id = $1 and ended_at is null
+with abandoned as (
+  update turns set status = 'failed', ended_at = now() where turns.id = $1 and ended_at is null returning id, house_id, thread_id
+)
+update threads t set running_id = null, running_agent = null, running_since = null from abandoned a
+where t.house_id = a.house_id and t.id = a.thread_id and t.running_id = a.id
 `
 
+// No entry is written that would say so to the thread's row.
 func (q *Queries) AbandonTurn(ctx context.Context, db DBTX, id string) error {
 	_, err := db.Exec(ctx, abandonTurn, id)
 	return err

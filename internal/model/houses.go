@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -115,6 +116,10 @@ func (i *Installation) Environment(ctx context.Context) (Environment, error) {
 // Houses says which models houses can use: those of their own keys and endpoints, and those of the installation. It is
 // safe for concurrent use.
 type Houses struct {
+	// PrivateHosts are hosts at private addresses whose servers houses may add. No others may be, because members could
+	// make this server call addresses that only it reaches. Defaults to none; set it before the first use.
+	PrivateHosts []string
+
 	db           *db.DB
 	secrets      *secret.Secrets
 	installation *Installation
@@ -142,7 +147,7 @@ type Models struct {
 // noModel is the error of a house that can use none.
 func noModel() error {
 	return fault.New(fault.Precondition, "this house has no model yet",
-		"paste a key under Settings, Models, or run: arbe secret set ANTHROPIC_API_KEY (or OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY)")
+		"paste a key under Settings, Models; or run: arbe secret set ANTHROPIC_API_KEY (or OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY)")
 }
 
 // Endpoints returns the endpoints of a house, with their keys, for the server's own use.
@@ -197,7 +202,7 @@ func (h *Houses) Models(ctx context.Context, house string) (m Models, err error)
 		}
 	}
 	for _, e := range added {
-		f := Found{Endpoint: endpointOf(e, keys[e.SecretName]), Source: "added by the house", Secret: e.SecretName}
+		f := Found{Endpoint: h.endpoint(e.Name, e.BaseUrl, keys[e.SecretName]), Source: "added by the house", Secret: e.SecretName}
 		if e.SecretName != "" && keys[e.SecretName] == "" {
 			f.Problem = fault.Newf(fault.Precondition, "set it with: arbe secret set "+e.SecretName, "the house has no secret %s, which has the key", e.SecretName)
 		}
@@ -212,8 +217,13 @@ func (h *Houses) Models(ctx context.Context, house string) (m Models, err error)
 	return m, nil
 }
 
-func endpointOf(e query.ModelEndpoint, key string) Endpoint {
-	return Endpoint{Provider: Compatible, Name: e.Name, BaseURL: e.BaseUrl, Key: key}.withDefaults()
+// endpoint returns an endpoint that a house added.
+func (h *Houses) endpoint(name, baseURL, key string) Endpoint {
+	e := Endpoint{Provider: Compatible, Name: name, BaseURL: baseURL, Key: key}
+	if u, err := url.Parse(baseURL); err == nil {
+		e.Trusted = slices.Contains(h.PrivateHosts, u.Hostname())
+	}
+	return e.withDefaults()
 }
 
 // names are the names of the endpoints.
@@ -243,6 +253,10 @@ func (m *Models) choose(installation Environment) {
 	}
 	if m.Default == (Ref{}) {
 		m.Problem = noModel()
+		// It is not known which of a server's models is a good one.
+		if slices.ContainsFunc(m.Found, func(f Found) bool { return f.Problem == nil }) {
+			m.Problem = fault.New(fault.Precondition, "this house has not chosen its default model", "choose it under Settings, Models; or run: arbe model default PROVIDER/MODEL")
+		}
 		return
 	}
 	_, m.Problem = m.find(m.Default)
@@ -320,7 +334,7 @@ func (h *Houses) SetDefault(ctx context.Context, scope db.Scope, model string) (
 // SetEndpoint adds a server with models to the scope's house, or changes the one of this name. Callers let only owners do
 // so: whoever names the address and the secret sends the secret there. Bots may not in any case.
 func (h *Houses) SetEndpoint(ctx context.Context, scope db.Scope, name, baseURL, secretName string) error {
-	if err := (Endpoint{Provider: Compatible, Name: name, BaseURL: baseURL}).Check(); err != nil {
+	if err := h.endpoint(name, baseURL, "").Check(); err != nil {
 		return err
 	}
 	if secretName != "" {

@@ -216,7 +216,7 @@ func (e Endpoint) Check() error {
 	case e.Trusted:
 		return nil
 	case isIP && !outbound.Public(ip), host == "localhost", strings.HasSuffix(host, ".localhost"):
-		return invalid("use an address on the internet, or let the operator set it in the server's environment", "base URL: %s is not on the public internet", clip(host, 80))
+		return invalid("use an address on the internet, or let the operator name its host in ARBE_MODEL_PRIVATE_HOSTS", "base URL: %s is not on the public internet", clip(host, 80))
 	}
 	return nil
 }

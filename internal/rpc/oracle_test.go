@@ -84,7 +84,8 @@ var good = map[string]func(things) proto.Message{
 	"ThreadService.RetryTurn": func(of things) proto.Message {
 		return &arbev1.RetryTurnRequest{ThreadId: of.thread, TurnId: of.turn}
 	},
-	"EntryService.Say": func(of things) proto.Message { return &arbev1.SayRequest{ThreadId: of.thread, Text: "hello"} },
+	"EntryService.Say":        func(of things) proto.Message { return &arbev1.SayRequest{ThreadId: of.thread, Text: "hello"} },
+	"EntryService.ShowTyping": func(of things) proto.Message { return &arbev1.ShowTypingRequest{ThreadId: of.thread} },
 	"EntryService.Append": func(of things) proto.Message {
 		return &arbev1.AppendRequest{ThreadId: of.thread, Type: "chat", Payload: chat("hello")}
 	},

@@ -268,6 +268,7 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	models := model.NewHouses(database, secrets, offered)
+	models.PrivateHosts = names(s.cfg.ModelPrivateHosts)
 	dispatcher, err := dispatch.Start(ctx, dispatch.Config{
 		DB: database, Log: log, Threads: threads, Boxes: boxes, Logger: s.logger, Limits: limits,
 		Artifacts: artifacts, Secrets: secrets, SpoolDir: dir.join("spool"), SpoolSize: spool, EndCommands: s.cfg.ownsDatabase(),

@@ -141,6 +141,15 @@ function takeBack(form) {
   area.focus()
 }
 
+// The others who follow the thread see that somebody writes. Nobody needs to know of a failure.
+const typingEvery = 3_000
+let typed = 0
+$('#composer-text')?.addEventListener('input', event => {
+  if (!event.isTrusted || !event.target.value.trim() || Date.now() - typed < typingEvery) return
+  typed = Date.now()
+  fetch(`/threads/${thread}/typing`, { method: 'POST', headers: { 'Datastar-Request': 'true' } }).catch(() => {})
+})
+
 // replyTo makes the next message a reply to the entry with this id; none if it is empty.
 function replyTo(id) {
   composer.elements.reply.value = id
@@ -234,6 +243,7 @@ let leaving = false // the browser is about to show another page
 function pause() {
   paused = true
   shown = ''
+  $('#typing')?.replaceChildren()
   delete document.documentElement.dataset.live
   sendToConnection?.({ leave: true })
 }
@@ -257,6 +267,7 @@ function receive(event) {
   }
   if (event.lost) {
     document.documentElement.dataset.connection = 'lost'
+    $('#typing')?.replaceChildren()
     delete document.documentElement.dataset.live
     waiting = new Set(shown.split(' '))
     return

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -341,11 +342,16 @@ func (ts *topics) sweep() {
 	for _, t := range ts.all {
 		t.rest()
 	}
-	for first := ts.previews.Front(); first != nil; first = ts.previews.Front() {
-		p := first.Value.(*preview)
-		if time.Since(ts.places[p].touched) < keptQuiet {
-			return
+	var next *list.Element
+	for at := ts.previews.Front(); at != nil; at = next {
+		next = at.Next()
+		p := at.Value.(*preview)
+		kept := keptQuiet
+		if strings.HasPrefix(p.id, typingPrefix) {
+			kept = keptTyping
 		}
-		ts.drop(p)
+		if time.Since(ts.places[p].touched) >= kept {
+			ts.drop(p)
+		}
 	}
 }
