@@ -33,8 +33,9 @@ type botsView struct {
 // botView is the form of one bot.
 type botView struct {
 	Layout layout
-	// Bot is nil in the form of a new one.
-	Bot *arbev1.Bot
+	// Bot is nil in the form of a new one. AtWork is how many of its turns are at work.
+	Bot    *arbev1.Bot
+	AtWork int
 	// Values are the form's values by field, Tools the tools that are ticked, Problems the errors.
 	Values   map[string]string
 	Tools    []string
@@ -203,7 +204,7 @@ func (a *app) botView(r *http.Request) (v botView, err error) {
 		return v, err
 	}
 	b := res.Bot
-	v.Bot, v.Tools = b, b.Tools
+	v.Bot, v.Tools, v.AtWork = b, b.Tools, int(res.TurnsAtWork)
 	l := b.GetLimits()
 	v.Values = map[string]string{"handle": b.Handle, "name": b.Name, "model": b.Model, "instructions": b.Instructions, "runtime": b.Runtime,
 		"turn_steps": decimalOrNone(int64(l.GetTurnSteps())), "turn_tokens": decimalOrNone(l.GetTurnTokens()), "turn_usd": amountOrNone(l.GetTurnUsd()),
@@ -458,6 +459,18 @@ func (v botView) may(attributes templ.Attributes) templ.Attributes {
 		attributes["readonly"] = true
 	}
 	return attributes
+}
+
+// deletionText says what goes with a bot, and what stays.
+func (v botView) deletionText() string {
+	stops := "It is not at work now."
+	switch {
+	case v.AtWork == 1:
+		stops = "It is at work on 1 turn, which stops."
+	case v.AtWork > 1:
+		stops = "It is at work on " + grouped(v.AtWork) + " turns, which stop."
+	}
+	return stops + " It answers no more, and its API keys are deleted. What it said stays, and its direct messages can still be read."
 }
 
 func authorOfBot(b *arbev1.Bot) author {

@@ -757,7 +757,7 @@ func botPage(v botView) templ.Component {
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}
-					templ_7745c5c3_Err = removal("Delete", "It stops what it does and answers no more, and its API keys are deleted. What it said stays, and so do its direct messages.", "Delete "+clip(v.Bot.Name, maxWord), botPath(v.Layout.House.Id, v.Bot.Id)+"/delete", "", "").Render(ctx, templ_7745c5c3_Buffer)
+					templ_7745c5c3_Err = removal("Delete", v.deletionText(), "Delete "+clip(v.Bot.Name, maxWord), botPath(v.Layout.House.Id, v.Bot.Id)+"/delete", "", "").Render(ctx, templ_7745c5c3_Buffer)
 					if templ_7745c5c3_Err != nil {
 						return templ_7745c5c3_Err
 					}

@@ -70,6 +70,10 @@ returning *;
 -- name: ActiveTurns :many
 select * from turns where house_id = @house_id and thread_id = @thread_id and ended_at is null order by created_at;
 
+-- name: ActiveTurnsOf :many
+-- Those of a bot, in all threads of its house.
+select * from turns where house_id = @house_id and agent_id = @agent_id and ended_at is null order by created_at;
+
 -- name: LastTurns :many
 -- The state of each bot in a thread: whether it has an active turn, and when its last turn began.
 select agent_id, bool_or(ended_at is null and status <> 'delayed')::bool as active, bool_or(status = 'delayed')::bool as delayed,

@@ -67,6 +67,50 @@ func (q *Queries) ActiveTurns(ctx context.Context, db DBTX, houseID string, thre
 	return items, nil
 }
 
+const activeTurnsOf = `-- name: ActiveTurnsOf :many
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at from turns where house_id = $1 and agent_id = $2 and ended_at is null order by created_at
+`
+
+// Those of a bot, in all threads of its house.
+func (q *Queries) ActiveTurnsOf(ctx context.Context, db DBTX, houseID string, agentID string) ([]Turn, error) {
+	rows, err := db.Query(ctx, activeTurnsOf, houseID, agentID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Turn
+	for rows.Next() {
+		var i Turn
+		if err := rows.Scan(
+			&i.ID,
+			&i.HouseID,
+			&i.ThreadID,
+			&i.AgentID,
+			&i.EntryID,
+			&i.Reason,
+			&i.PolicyID,
+			&i.Chain,
+			&i.Status,
+			&i.DueAt,
+			&i.Asked,
+			&i.AskedSeqs,
+			&i.Steps,
+			&i.Attempts,
+			&i.StoppedBy,
+			&i.CreatedAt,
+			&i.StartedAt,
+			&i.EndedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const beginTurn = `-- name: BeginTurn :one
 update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1 where id = $1 and ended_at is null and status <> 'delayed'
 returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -201,10 +202,8 @@ func (d *Dispatcher) reviveTurns(ctx context.Context) error {
 // [fault.NotFound]; a turn that has ended stays as it is.
 func (d *Dispatcher) StopTurns(ctx context.Context, scope db.Scope, threadID, id string) (found []turn.Turn, err error) {
 	var waiting []turn.Turn
-	var th thread.Thread
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		found, waiting = nil, nil
-		if th, err = d.threads.GetTx(ctx, tx, threadID); err != nil {
+		if _, err := d.threads.GetTx(ctx, tx, threadID); err != nil {
 			return err
 		}
 		active, err := turn.ActiveTx(ctx, tx, scope.House, threadID)
@@ -220,37 +219,80 @@ func (d *Dispatcher) StopTurns(ctx context.Context, scope db.Scope, threadID, id
 				return err
 			}
 		}
-		for _, t := range active {
-			if id != "" && t.ID != id {
-				continue
-			}
-			if t, ok, err := turn.StopTx(ctx, tx, t.ID, scope.Agent); err != nil {
-				return err
-			} else if ok {
-				found = append(found, t)
-			}
-			job, err := d.turnJobTx(ctx, tx, t.ID)
-			switch {
-			case err != nil:
-				return err
-			case job != nil && job.State == rivertype.JobStateRunning:
-				if _, err := d.queue.JobCancelTx(ctx, tx, job.ID); err != nil {
-					return err
-				}
-			default:
-				waiting = append(waiting, t)
-			}
+		if id != "" {
+			active = slices.DeleteFunc(active, func(t turn.Turn) bool { return t.ID != id })
 		}
-		return nil
+		found, waiting, err = d.stopTx(ctx, tx, scope, active)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	// Nobody works on these, so that they would end only when their turn comes.
-	for _, t := range waiting {
-		err = errors.Join(err, d.bots.Run(ctx, scope.House, t.ID, th.Stream()))
+	return found, d.endWaiting(ctx, waiting)
+}
+
+// StopBotTx stops all turns of a bot of the scope's house, in the transaction that removes the bot from it. It must be
+// called before that transaction locks a log, as turns lock their row before their log. It returns the turns that were
+// active, and a function that the caller calls when the transaction has committed: it ends those on which nobody works.
+func (d *Dispatcher) StopBotTx(ctx context.Context, tx pgx.Tx, scope db.Scope, bot string) (found []turn.Turn, end func(context.Context) error, err error) {
+	active, err := turn.ActiveOfTx(ctx, tx, scope.House, bot)
+	if err != nil {
+		return nil, nil, err
 	}
-	return found, err
+	found, waiting, err := d.stopTx(ctx, tx, scope, active)
+	return found, func(ctx context.Context) error { return d.endWaiting(ctx, waiting) }, err
+}
+
+// AtWork returns how many turns of a bot of the scope's house have begun, or wait only for a server.
+func (d *Dispatcher) AtWork(ctx context.Context, scope db.Scope, bot string) (n int, err error) {
+	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		active, err := turn.ActiveOfTx(ctx, tx, scope.House, bot)
+		n = AtWork(active)
+		return err
+	})
+	return n, err
+}
+
+// AtWork returns how many of some active turns have begun, or wait only for a server. A delayed turn may never begin.
+func AtWork(active []turn.Turn) (n int) {
+	for _, t := range active {
+		if t.Status != turn.Delayed {
+			n++
+		}
+	}
+	return n
+}
+
+// stopTx records that the scope's agent stops some active turns, and cancels the jobs of those that run. It returns
+// those that had not ended meanwhile, and those on which nobody works.
+func (d *Dispatcher) stopTx(ctx context.Context, tx pgx.Tx, scope db.Scope, active []turn.Turn) (found, waiting []turn.Turn, err error) {
+	for _, t := range active {
+		if t, ok, err := turn.StopTx(ctx, tx, t.ID, scope.Agent); err != nil {
+			return nil, nil, err
+		} else if ok {
+			found = append(found, t)
+		}
+		job, err := d.turnJobTx(ctx, tx, t.ID)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case job != nil && job.State == rivertype.JobStateRunning:
+			if _, err := d.queue.JobCancelTx(ctx, tx, job.ID); err != nil {
+				return nil, nil, err
+			}
+		default:
+			waiting = append(waiting, t)
+		}
+	}
+	return found, waiting, nil
+}
+
+// endWaiting ends turns that are to stop and on which nobody works, because they would end only when their turn comes.
+func (d *Dispatcher) endWaiting(ctx context.Context, waiting []turn.Turn) (err error) {
+	for _, t := range waiting {
+		err = errors.Join(err, d.bots.Run(ctx, t.House, t.ID, stream.Ref{House: t.House, Name: thread.StreamName(t.Thread)}))
+	}
+	return err
 }
 
 // UsedToday returns what the turns of the scope's house have used since midnight UTC.

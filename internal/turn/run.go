@@ -130,13 +130,14 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 		return err
 	}
 	err = r.work(ctx)
-	if err != nil && ctx.Err() != nil {
+	// The log refuses what a removed bot writes, which may be noticed before ctx ends.
+	if err != nil && (ctx.Err() != nil || fault.CodeOf(err) == fault.Forbidden) {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
 		if reloadErr := r.reload(lasting); reloadErr != nil || r.turn.StoppedBy == "" || !r.turn.Status.Active() {
-			return cmp.Or(reloadErr, ctx.Err())
+			return cmp.Or(reloadErr, ctx.Err(), err)
 		}
-		err = r.stop(lasting)
+		err = r.stop(lasting, nil)
 	}
 	switch {
 	case errors.Is(err, errOvertaken), fault.CodeOf(err) == fault.NotFound:
@@ -168,7 +169,7 @@ func (r *run) work(ctx context.Context) error {
 			}
 		}
 		if r.turn.StoppedBy != "" {
-			return r.stop(ctx)
+			return r.stop(ctx, nil)
 		}
 		if reason, err := r.prepare(ctx); err != nil {
 			return r.failOrReturn(ctx, reason, err)
@@ -249,7 +250,7 @@ func (r *run) prepare(ctx context.Context) (reason string, err error) {
 		return "no_bots", fault.New(fault.Precondition, "this server has no bots", "")
 	}
 	if r.bot, err = r.Bot(ctx, r.scope(), r.turn.Bot); fault.CodeOf(err) == fault.NotFound {
-		return "bot_removed", fault.New(fault.Precondition, "the bot was removed", "ask another one")
+		return reasonRemoved, errRemoved
 	} else if err != nil {
 		return "bot", err
 	}
@@ -365,18 +366,33 @@ func (r *run) interrupted(ctx context.Context, answer model.Answer) error {
 		}
 		return ctx.Err()
 	}
-	return r.end(lasting, Stopped, r.stopped(), &answer)
+	return r.stop(lasting, &answer)
 }
 
-// stopped says who stopped the turn.
-func (r *run) stopped() entry.TurnEnded {
-	return entry.TurnEnded{StoppedBy: r.turn.StoppedBy, Message: "the bot was stopped"}
+// stop ends the turn because someone wants that, or has removed the bot. What the model wrote last is kept as a step,
+// but not of a removed bot: only a member can be the author of an entry.
+func (r *run) stop(ctx context.Context, last *model.Answer) error {
+	if r.Bot != nil {
+		if _, err := r.Bot(ctx, r.scope(), r.turn.Bot); fault.CodeOf(err) == fault.NotFound {
+			if last != nil {
+				if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".removed", *last); err != nil {
+					return err
+				}
+			}
+			e := failure(reasonRemoved, errRemoved)
+			e.StoppedBy = r.turn.StoppedBy
+			return r.end(ctx, Failed, e, nil)
+		} else if err != nil {
+			return err
+		}
+	}
+	return r.end(ctx, Stopped, entry.TurnEnded{StoppedBy: r.turn.StoppedBy, Message: "the bot was stopped"}, last)
 }
 
-// stop ends the turn because someone wants that.
-func (r *run) stop(ctx context.Context) error {
-	return r.end(ctx, Stopped, r.stopped(), nil)
-}
+// errRemoved ends the turns of a bot that is in the house no more, and reasonRemoved is its word.
+var errRemoved = fault.New(fault.Precondition, "the bot was removed", "ask another one")
+
+const reasonRemoved = "bot_removed"
 
 // reportWait says in the log that the turn waits for its model's provider.
 func (r *run) reportWait(ctx context.Context, d model.Delta) {

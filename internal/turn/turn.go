@@ -244,6 +244,15 @@ func ActiveTx(ctx context.Context, tx pgx.Tx, house, thread string) (list []Turn
 	return list, err
 }
 
+// ActiveOfTx returns the active turns of a bot in all threads of its house, oldest first.
+func ActiveOfTx(ctx context.Context, tx pgx.Tx, house, bot string) (list []Turn, err error) {
+	rows, err := queries.ActiveTurnsOf(ctx, tx, house, bot)
+	for _, r := range rows {
+		list = append(list, fromRow(r))
+	}
+	return list, err
+}
+
 // StopTx records that an agent wants a turn to stop. ok is false if the turn has ended. The caller cancels its job, and
 // whoever works on the turn ends it.
 func StopTx(ctx context.Context, tx pgx.Tx, id, by string) (t Turn, ok bool, err error) {

@@ -1103,8 +1103,8 @@ export const HouseService: GenService<{
   /**
    * RemoveMember removes a person or a bot from a house: owners may remove anyone, and everyone may leave. Within a
    * second the removed agent can do nothing more in the house: their API keys for the house and their pending invites
-   * are deleted, and what they follow ends. What they wrote stays. The last owner cannot be removed:
-   * failed_precondition.
+   * are deleted, what they follow ends, and the turns of a bot stop. What they wrote stays. The last owner cannot be
+   * removed: failed_precondition.
    *
    * @generated from rpc arbe.v1.HouseService.RemoveMember
    */
