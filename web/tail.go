@@ -100,6 +100,7 @@ func (l *liveThread) follow(ctx context.Context, after int64) error {
 	defer l.typing.over.Stop()
 	for {
 		var step func() error
+		painting := false
 		select {
 		case <-ctx.Done():
 			return nil
@@ -112,9 +113,9 @@ func (l *liveThread) follow(ctx context.Context, after int64) error {
 		case <-l.typing.over.C:
 			step = func() error { return l.typedNoMore(ctx, "") }
 		case <-paint.C:
-			step = func() error { return l.paint(ctx) }
+			step, painting = func() error { return l.paint(ctx) }, true
 		}
-		clean := len(l.dirty) == 0 && len(l.turns) == 0
+		clean := painting || len(l.dirty) == 0 && len(l.turns) == 0
 		if err := guarded(step); err != nil {
 			return l.conn.end(ctx, l.topic, "thread", err)
 		}
@@ -419,11 +420,13 @@ func (l *liveThread) showTurn(ctx context.Context, seen turnSeen, patches *[]pat
 	if err := l.log.people.meet(ctx, seen.Agent); err != nil {
 		return err
 	}
-	var view writingView
-	var html []byte
+	w := l.writing[seen.ID]
+	var added []patch
 	err := guarded(func() (err error) {
-		view = l.log.writingOf(seen, l.writing[seen.ID])
-		html, err = rendered(ctx, writingTurn(view))
+		view := l.log.writingOf(seen, w)
+		if added, err = view.patches(ctx, w); err == nil && w != nil {
+			w.paint(view)
+		}
 		return err
 	})
 	switch {
@@ -434,7 +437,7 @@ func (l *liveThread) showTurn(ctx context.Context, seen turnSeen, patches *[]pat
 		l.writing[seen.ID] = &writing{}
 		return nil
 	}
-	*patches = append(*patches, view.patches(string(html))...)
+	*patches = append(*patches, added...)
 	return nil
 }
 
@@ -451,8 +454,12 @@ func (l *liveThread) paintTurns(ctx context.Context) error {
 		// A browser that connects again gets deltas of steps that the log has by now.
 		if w := l.writing[id]; seen.Ended || w != nil && l.log.steps[w.step] {
 			delete(l.writing, id)
+			delete(l.turns, id)
+			continue
+		} else if w != nil && time.Now().Before(w.rest) {
 			continue
 		}
+		delete(l.turns, id)
 		var patches []patch
 		if err := l.showTurn(ctx, *seen, &patches); err != nil {
 			return err
@@ -463,12 +470,11 @@ func (l *liveThread) paintTurns(ctx context.Context) error {
 			}
 		}
 	}
-	clear(l.turns)
 	return nil
 }
 
-// findTurn searches the last entries for a turn that began before this connection. If they do not have it, its bot has no
-// name until the step ends.
+// findTurn searches the last entries for a turn that began before this connection, and then the thread's row. If neither has
+// it, its bot has no name until the step ends.
 func (l *liveThread) findTurn(ctx context.Context, id string) (*turnSeen, error) {
 	above, err := l.log.list(ctx, &arbev1.ListRequest{Last: true, Limit: searchSize})
 	if err != nil {
@@ -479,6 +485,7 @@ func (l *liveThread) findTurn(ctx context.Context, id string) (*turnSeen, error)
 			l.log.learnTurn(e)
 		}
 	}
+	l.log.learnRunning(l.thread)
 	if l.log.turns[id] == nil {
 		l.log.turns[id] = &turnSeen{ID: id, Began: time.Now()}
 	}

@@ -194,9 +194,9 @@ func (t *topic) settle(p *preview) {
 	}
 }
 
-// publish adds a delta to its preview, which it creates if there is none. It returns nil if the delta had nothing new,
-// and reports whether the caller must fetch.
-func (t *topic) publish(d Delta) (_ *preview, fetch bool) {
+// publish adds a delta to its preview, which it creates if there is none, and returns it with the number of its kept
+// bytes; nil if the delta had nothing new. It reports whether the caller must fetch.
+func (t *topic) publish(d Delta) (_ *preview, kept int, fetch bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p := t.preview(d.EntryID)
@@ -205,12 +205,12 @@ func (t *topic) publish(d Delta) (_ *preview, fetch bool) {
 		t.previews = append(t.previews, p)
 	}
 	if !p.add(d.Offset, d.Data) {
-		return nil, false
+		return nil, 0, false
 	}
 	if p.state == running {
 		t.wake()
 	}
-	return p, t.claim()
+	return p, len(p.data), t.claim()
 }
 
 // unsent returns the part of a preview that was not yet forwarded, and marks it as forwarded.
