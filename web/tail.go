@@ -67,6 +67,8 @@ type liveThread struct {
 	writing map[string]*writing
 	turns   map[string]bool
 	typing  *typists
+	// looked reports that the chats before the connection were read.
+	looked bool
 }
 
 // follow sends what happens after a position, until the reader leaves or the log ends.
@@ -148,6 +150,9 @@ func (l *liveThread) take(ctx context.Context, e *arbev1.TailResponse, after int
 func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error {
 	defer l.log.forget()
 	l.log.searches, l.log.effort = 0, newEffort()
+	if err := l.findReplied(ctx, e); err != nil {
+		return err
+	}
 	r, err := l.log.row(ctx, e)
 	if err != nil || !isNew {
 		return err
@@ -471,6 +476,25 @@ func (l *liveThread) paintTurns(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// findReplied reads the last entries if e replies to a chat from before this connection, once.
+func (l *liveThread) findReplied(ctx context.Context, e entry.Entry) error {
+	c, _ := entry.As[entry.Chat](e)
+	if _, known := l.log.chats[c.ReplyTo]; c.ReplyTo == "" || known || l.looked {
+		return nil
+	}
+	l.looked = true
+	above, err := l.log.list(ctx, &arbev1.ListRequest{Before: e.Seq, Limit: searchSize})
+	if err != nil {
+		return err
+	}
+	for _, e := range above {
+		if e.Type == (entry.Chat{}).Type() {
+			l.log.learnTurn(e)
+		}
+	}
+	return l.log.people.meet(ctx, l.log.chats[c.ReplyTo].author)
 }
 
 // findTurn searches the last entries for a turn that began before this connection, and then the thread's row. If neither has
