@@ -433,8 +433,10 @@ func turnEnded(_ context.Context, t *transcript, e entry.Entry, end entry.TurnEn
 		v.What = name + " did not answer: " + clip(end.Message, maxNote)
 	}
 	switch {
+	case end.Outcome == entry.TurnLimited && end.Reason == "house_usd_day":
+		v.Link, v.LinkText = spendingPath(t.house), "The house's limit"
 	case end.Outcome == entry.TurnLimited && end.AgentID != "":
-		v.Link, v.LinkText = botPath(t.house, end.AgentID), "The bot's limits"
+		v.Link, v.LinkText = botPath(t.house, end.AgentID)+"#f-"+url.PathEscape(end.Reason), "The bot's limits"
 	case end.Reason == "no_model", end.Reason == "auth", end.Reason == "billing", end.Reason == "model":
 		v.Link, v.LinkText = settingsPath(t.house, "models"), "Models and keys"
 	}

@@ -89,6 +89,7 @@ func (a *app) routes() []route {
 		{"GET /houses/{house}/bots", a.page(a.bots)},
 		{"POST /houses/{house}/bots", a.page(a.createBot)},
 		{"GET /houses/{house}/bots/new", a.page(a.newBot)},
+		{"POST /houses/{house}/limits", a.page(a.limitHouse)},
 		{"GET /houses/{house}/bots/{bot}", a.page(a.bot)},
 		{"POST /houses/{house}/bots/{bot}", a.page(a.changeBot)},
 		{"POST /houses/{house}/bots/{bot}/delete", a.page(a.deleteBot)},

@@ -31,6 +31,7 @@ type houseView struct {
 	Role                 string    `json:"role"`
 	DefaultEnvironmentID string    `json:"default_environment_id,omitempty"`
 	DefaultModel         string    `json:"default_model,omitempty"`
+	HouseUSDDay          float64   `json:"house_usd_day,omitempty"` // absent for the default
 	PrimaryThreadID      string    `json:"primary_thread_id,omitempty"`
 	CreatedAt            time.Time `json:"created_at"`
 }
@@ -38,7 +39,7 @@ type houseView struct {
 func viewHouse(h *arbev1.House) houseView {
 	return houseView{
 		ID: h.GetId(), Name: h.GetName(), Role: h.GetRole(), DefaultEnvironmentID: h.GetDefaultEnvironmentId(), DefaultModel: h.GetDefaultModel(),
-		PrimaryThreadID: h.GetPrimaryThreadId(), CreatedAt: h.GetCreatedAt().AsTime(),
+		HouseUSDDay: h.GetLimits().GetHouseUsdDay(), PrimaryThreadID: h.GetPrimaryThreadId(), CreatedAt: h.GetCreatedAt().AsTime(),
 	}
 }
 

@@ -158,10 +158,6 @@ select coalesce(primary_thread_id, '')::text as id from houses where id = @house
 -- No row: the transaction's scope does not see this agent.
 select coalesce(name, '')::text as name from agents where agents.id = @id;
 
--- name: SeesAgent :one
--- Whether the transaction's scope sees this agent.
-select exists (select from agents where agents.id = @id);
-
 -- name: SearchEntries :many
 -- The latest entries that have all words of a query of Postgres.
 select w.thread_id, w.seq, e.id, e.type, coalesce(e.author_agent_id::text, '')::text as author, e.payload, e.ts, coalesce(t.name, '')::text as thread_name

@@ -8,8 +8,8 @@ on conflict (house_id, thread_id, agent_id) where ended_at is null do nothing
 returning id;
 
 -- name: SteerTurn :one
--- No row: the bot has no active turn in the thread.
-update turns set
+-- The turn's chain is the longest of those that led to it. No row: the bot has no active turn in the thread.
+update turns set chain = greatest(chain, @chain),
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
   asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and ended_at is null and status <> 'delayed'
@@ -17,7 +17,7 @@ returning id;
 
 -- name: PostponeTurn :one
 -- No row: the bot has no delayed turn in the thread.
-update turns set due_at = @due_at,
+update turns set due_at = @due_at, chain = greatest(chain, @chain),
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
   asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and status = 'delayed'
@@ -25,22 +25,20 @@ returning id;
 
 -- name: HurryTurn :one
 -- No row: the bot has no delayed turn in the thread.
-update turns set status = 'queued', due_at = null, entry_id = @entry_id, reason = @reason, policy_id = sqlc.narg(policy_id), chain = @chain,
+update turns set status = 'queued', due_at = null, entry_id = @entry_id, reason = @reason, policy_id = sqlc.narg(policy_id), chain = greatest(chain, @chain),
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
   asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and status = 'delayed'
 returning id;
 
 -- name: DecideTurn :one
--- Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more.
-update turns set status = @status, due_at = null, ended_at = case when @status = 'skipped' then now() end where id = @id and status = 'delayed'
+-- Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more, or for longer.
+update turns set status = @status, due_at = null, ended_at = case when @status = 'skipped' then now() end
+where id = @id and status = 'delayed' and due_at = @due_at
 returning id;
 
 -- name: GetTurn :one
 select * from turns where id = @id;
-
--- name: LockTurn :one
-select * from turns where id = @id for update;
 
 -- name: BeginTurn :one
 -- No row: the turn has ended, or is delayed.
@@ -51,9 +49,10 @@ returning *;
 -- No row: another server wrote the step, or the turn has ended.
 update turns set steps = steps + 1, attempts = 0 where id = @id and steps = @steps and ended_at is null;
 
--- name: EndTurn :execrows
+-- name: EndTurn :one
 -- No row: another server wrote the step, or the turn has ended.
-update turns set status = @status, ended_at = now() where id = @id and steps = @steps and ended_at is null;
+update turns set status = @status, ended_at = now() where id = @id and steps = @steps and ended_at is null
+returning *;
 
 -- name: AbandonTurn :exec
 -- No entry is written that would say so to the thread's row.
@@ -96,4 +95,9 @@ from model_calls where turn_id = @turn_id;
 -- name: DayUsed :one
 -- What a house, and one of its threads, spent since midnight UTC.
 select coalesce(sum(cost_micros), 0)::bigint as house, coalesce(sum(cost_micros) filter (where thread_id = @thread_id), 0)::bigint as thread
+from model_calls where house_id = @house_id and made_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc';
+
+-- name: HouseUsedToday :one
+-- What a house used since midnight UTC.
+select coalesce(sum(cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(not cost_known), false)::bool as cost_unknown, count(*)::bigint as calls
 from model_calls where house_id = @house_id and made_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc';

@@ -702,18 +702,6 @@ func (q *Queries) SearchEntries(ctx context.Context, db DBTX, houseID string, wo
 	return items, nil
 }
 
-const seesAgent = `-- name: SeesAgent :one
-select exists (select from agents where agents.id = $1)
-`
-
-// Whether the transaction's scope sees this agent.
-func (q *Queries) SeesAgent(ctx context.Context, db DBTX, id string) (bool, error) {
-	row := db.QueryRow(ctx, seesAgent, id)
-	var exists bool
-	err := row.Scan(&exists)
-	return exists, err
-}
-
 const setThreadSandbox = `-- name: SetThreadSandbox :exec
 update threads set sandbox_id = $1 where id = $2
 `

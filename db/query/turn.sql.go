@@ -130,29 +130,49 @@ func (q *Queries) DayUsed(ctx context.Context, db DBTX, threadID string, houseID
 }
 
 const decideTurn = `-- name: DecideTurn :one
-update turns set status = $1, due_at = null, ended_at = case when $1 = 'skipped' then now() end where id = $2 and status = 'delayed'
+update turns set status = $1, due_at = null, ended_at = case when $1 = 'skipped' then now() end
+where id = $2 and status = 'delayed' and due_at = $3
 returning id
 `
 
-// Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more.
-func (q *Queries) DecideTurn(ctx context.Context, db DBTX, status string, iD string) (string, error) {
-	row := db.QueryRow(ctx, decideTurn, status, iD)
+// Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more, or for longer.
+func (q *Queries) DecideTurn(ctx context.Context, db DBTX, status string, iD string, dueAt *time.Time) (string, error) {
+	row := db.QueryRow(ctx, decideTurn, status, iD, dueAt)
 	var id string
 	err := row.Scan(&id)
 	return id, err
 }
 
-const endTurn = `-- name: EndTurn :execrows
+const endTurn = `-- name: EndTurn :one
 update turns set status = $1, ended_at = now() where id = $2 and steps = $3 and ended_at is null
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at
 `
 
 // No row: another server wrote the step, or the turn has ended.
-func (q *Queries) EndTurn(ctx context.Context, db DBTX, status string, iD string, steps int32) (int64, error) {
-	result, err := db.Exec(ctx, endTurn, status, iD, steps)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+func (q *Queries) EndTurn(ctx context.Context, db DBTX, status string, iD string, steps int32) (Turn, error) {
+	row := db.QueryRow(ctx, endTurn, status, iD, steps)
+	var i Turn
+	err := row.Scan(
+		&i.ID,
+		&i.HouseID,
+		&i.ThreadID,
+		&i.AgentID,
+		&i.EntryID,
+		&i.Reason,
+		&i.PolicyID,
+		&i.Chain,
+		&i.Status,
+		&i.DueAt,
+		&i.Asked,
+		&i.AskedSeqs,
+		&i.Steps,
+		&i.Attempts,
+		&i.StoppedBy,
+		&i.CreatedAt,
+		&i.StartedAt,
+		&i.EndedAt,
+	)
+	return i, err
 }
 
 const getTurn = `-- name: GetTurn :one
@@ -185,8 +205,27 @@ func (q *Queries) GetTurn(ctx context.Context, db DBTX, id string) (Turn, error)
 	return i, err
 }
 
+const houseUsedToday = `-- name: HouseUsedToday :one
+select coalesce(sum(cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(not cost_known), false)::bool as cost_unknown, count(*)::bigint as calls
+from model_calls where house_id = $1 and made_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc'
+`
+
+type HouseUsedTodayRow struct {
+	CostMicros  int64
+	CostUnknown bool
+	Calls       int64
+}
+
+// What a house used since midnight UTC.
+func (q *Queries) HouseUsedToday(ctx context.Context, db DBTX, houseID string) (HouseUsedTodayRow, error) {
+	row := db.QueryRow(ctx, houseUsedToday, houseID)
+	var i HouseUsedTodayRow
+	err := row.Scan(&i.CostMicros, &i.CostUnknown, &i.Calls)
+	return i, err
+}
+
 const hurryTurn = `-- name: HurryTurn :one
-update turns set status = 'queued', due_at = null, entry_id = $1, reason = $2, policy_id = $3, chain = $4,
+update turns set status = 'queued', due_at = null, entry_id = $1, reason = $2, policy_id = $3, chain = greatest(chain, $4),
   asked = case when $1::text = any (asked) then asked else asked || $1::text end,
   asked_seqs = case when $1::text = any (asked) then asked_seqs else asked_seqs || $5::bigint end
 where house_id = $6 and thread_id = $7 and agent_id = $8 and status = 'delayed'
@@ -343,46 +382,17 @@ func (q *Queries) LastTurns(ctx context.Context, db DBTX, houseID string, thread
 	return items, nil
 }
 
-const lockTurn = `-- name: LockTurn :one
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at from turns where id = $1 for update
-`
-
-func (q *Queries) LockTurn(ctx context.Context, db DBTX, id string) (Turn, error) {
-	row := db.QueryRow(ctx, lockTurn, id)
-	var i Turn
-	err := row.Scan(
-		&i.ID,
-		&i.HouseID,
-		&i.ThreadID,
-		&i.AgentID,
-		&i.EntryID,
-		&i.Reason,
-		&i.PolicyID,
-		&i.Chain,
-		&i.Status,
-		&i.DueAt,
-		&i.Asked,
-		&i.AskedSeqs,
-		&i.Steps,
-		&i.Attempts,
-		&i.StoppedBy,
-		&i.CreatedAt,
-		&i.StartedAt,
-		&i.EndedAt,
-	)
-	return i, err
-}
-
 const postponeTurn = `-- name: PostponeTurn :one
-update turns set due_at = $1,
-  asked = case when $2::text = any (asked) then asked else asked || $2::text end,
-  asked_seqs = case when $2::text = any (asked) then asked_seqs else asked_seqs || $3::bigint end
-where house_id = $4 and thread_id = $5 and agent_id = $6 and status = 'delayed'
+update turns set due_at = $1, chain = greatest(chain, $2),
+  asked = case when $3::text = any (asked) then asked else asked || $3::text end,
+  asked_seqs = case when $3::text = any (asked) then asked_seqs else asked_seqs || $4::bigint end
+where house_id = $5 and thread_id = $6 and agent_id = $7 and status = 'delayed'
 returning id
 `
 
 type PostponeTurnParams struct {
 	DueAt    *time.Time
+	Chain    int32
 	EntryID  string
 	Seq      int64
 	HouseID  string
@@ -394,6 +404,7 @@ type PostponeTurnParams struct {
 func (q *Queries) PostponeTurn(ctx context.Context, db DBTX, arg PostponeTurnParams) (string, error) {
 	row := db.QueryRow(ctx, postponeTurn,
 		arg.DueAt,
+		arg.Chain,
 		arg.EntryID,
 		arg.Seq,
 		arg.HouseID,
@@ -438,14 +449,15 @@ func (q *Queries) RequestStop(ctx context.Context, db DBTX, by *string, iD strin
 }
 
 const steerTurn = `-- name: SteerTurn :one
-update turns set
-  asked = case when $1::text = any (asked) then asked else asked || $1::text end,
-  asked_seqs = case when $1::text = any (asked) then asked_seqs else asked_seqs || $2::bigint end
-where house_id = $3 and thread_id = $4 and agent_id = $5 and ended_at is null and status <> 'delayed'
+update turns set chain = greatest(chain, $1),
+  asked = case when $2::text = any (asked) then asked else asked || $2::text end,
+  asked_seqs = case when $2::text = any (asked) then asked_seqs else asked_seqs || $3::bigint end
+where house_id = $4 and thread_id = $5 and agent_id = $6 and ended_at is null and status <> 'delayed'
 returning id
 `
 
 type SteerTurnParams struct {
+	Chain    int32
 	EntryID  string
 	Seq      int64
 	HouseID  string
@@ -453,9 +465,10 @@ type SteerTurnParams struct {
 	AgentID  string
 }
 
-// No row: the bot has no active turn in the thread.
+// The turn's chain is the longest of those that led to it. No row: the bot has no active turn in the thread.
 func (q *Queries) SteerTurn(ctx context.Context, db DBTX, arg SteerTurnParams) (string, error) {
 	row := db.QueryRow(ctx, steerTurn,
+		arg.Chain,
 		arg.EntryID,
 		arg.Seq,
 		arg.HouseID,

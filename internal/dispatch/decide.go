@@ -83,8 +83,9 @@ type decider struct {
 	choose Selector
 	// requestTurn is [Dispatcher.requestTurnTx].
 	requestTurn func(context.Context, pgx.Tx, stream.Ref, turn.Request) (string, error)
-	// key is the server's liveness lock.
-	key int64
+	// key is the server's liveness lock, and lockGrace that of [Config].
+	key       int64
+	lockGrace time.Duration
 
 	mu sync.Mutex
 	// waiting are the logs with entries to decide, and failed those to be retried after a pause. They are apart, so that
@@ -98,7 +99,7 @@ type decider struct {
 // startDeciding starts to decide the entries that come in through the dispatcher's log, until the log closes.
 func startDeciding(ctx context.Context, d *Dispatcher) (*decider, error) {
 	c := &decider{
-		db: d.db, log: d.log, queue: d.queue, logger: d.logger, choose: d.config.Select, key: d.liveness.key, requestTurn: d.requestTurnTx,
+		db: d.db, log: d.log, queue: d.queue, logger: d.logger, choose: d.config.Select, key: d.liveness.key, lockGrace: d.config.lockGrace, requestTurn: d.requestTurnTx,
 		waiting: map[int64]stream.Ref{}, failed: map[int64]stream.Ref{},
 		wakeup: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -424,7 +425,7 @@ func (c *decider) recoverDead(ctx context.Context) error {
 	if err != nil || len(gone) == 0 {
 		return err
 	}
-	if !pause(ctx, serverLockGrace) {
+	if !pause(ctx, c.lockGrace) {
 		return ctx.Err()
 	}
 	again, err := c.gone(ctx)

@@ -12,6 +12,9 @@ func (c *Config) Tune(f func(*river.Config)) { c.tune = f }
 // SweepEvery makes the servers sweep at another pace.
 func (c *Config) SweepEvery(pace time.Duration) { c.sweepEvery = pace }
 
+// LockGrace makes the servers take another one for dead after another time.
+func (c *Config) LockGrace(d time.Duration) { c.lockGrace = d }
+
 // What one server has workers for, and what of it a house gets only for its first command.
 const (
 	CommandWorkers = commandWorkers

@@ -44,8 +44,19 @@ func bots(t testing.TB, script modeltest.Script) *room { return botsOn(t, newShe
 
 func botsOn(t testing.TB, driver sandbox.Driver, script modeltest.Script) *room {
 	t.Helper()
-	r := &room{bench: database(t), models: modeltest.New(t, script)}
-	r.driver = driver
+	b := database(t)
+	b.driver = driver
+	r := furnish(b, script)
+	r.server = r.serve()
+	r.th = r.conversation()
+	return r
+}
+
+// furnish puts a bot into the house of a bench, which has no server yet.
+func furnish(b *bench, script modeltest.Script) *room {
+	t := b.t
+	t.Helper()
+	r := &room{bench: b, models: modeltest.New(t, script)}
 	err := r.Owner(t).QueryRow(t.Context(), `
 		with a as (insert into agents (kind, name, runtime) values ('bot', 'Bot', 'pi') returning id)
 		insert into members (house_id, agent_id, role) select $1, a.id, 'member' from a returning agent_id::text`, r.scope.House).Scan(&r.bot)
@@ -54,8 +65,6 @@ func botsOn(t testing.TB, driver sandbox.Driver, script modeltest.Script) *room 
 	}
 	r.settings = &turn.Bot{Handle: "bot", Name: "Bot", Model: "fake-answer", Tools: allTools}
 	r.tune = answering(r.models.URL, r.bot, r.settings)
-	r.server = r.serve()
-	r.th = r.conversation()
 	return r
 }
 

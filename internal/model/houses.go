@@ -1,12 +1,14 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -371,17 +373,62 @@ func (h *Houses) refuseBots(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// SecretUses is a [secret.Uses]: the default model of a house uses the secret with its provider's key.
-func SecretUses(ctx context.Context, tx pgx.Tx, house string) (map[string][]secret.Use, error) {
-	chosen, err := query.New().ModelOfHouse(ctx, tx, house)
-	if errors.Is(err, pgx.ErrNoRows) || chosen == "" {
+// SecretUses is a [secret.Uses]: the default model of a house and its bots use the secrets with the keys of their models. A
+// default that nobody chose is one, too, because the bots that name no model fail without its key.
+func (i *Installation) SecretUses(ctx context.Context, tx pgx.Tx, house string) (map[string][]secret.Use, error) {
+	q := query.New()
+	chosen, err := q.ModelOfHouse(ctx, tx, house)
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
 	}
-	ref, err := ParseRef(chosen)
-	if name := KeySecret(Provider(ref.Endpoint)); err == nil && name != "" {
-		return map[string][]secret.Use{name: {{Kind: "default model", Name: chosen}}}, nil
+	added, err := q.ListModelEndpoints(ctx, tx, house)
+	if err != nil {
+		return nil, err
 	}
-	return nil, nil // of an endpoint of the house, which uses the secret itself
+	if chosen == "" {
+		if chosen, err = i.followed(ctx, tx, house); err != nil {
+			return nil, err
+		}
+	}
+	keyOf := func(ref string) string {
+		endpoint, _, _ := strings.Cut(ref, "/")
+		for _, e := range added {
+			if e.Name == endpoint {
+				return e.SecretName
+			}
+		}
+		return KeySecret(Provider(endpoint))
+	}
+	uses := map[string][]secret.Use{}
+	add := func(ref string, u secret.Use) {
+		if name := keyOf(ref); name != "" {
+			uses[name] = append(uses[name], u)
+		}
+	}
+	if chosen != "" {
+		add(chosen, secret.Use{Kind: "default model", Name: chosen})
+	}
+	bots, err := q.ModelsOfBots(ctx, tx, house)
+	for _, b := range bots {
+		add(cmp.Or(b.Model, chosen), secret.Use{Kind: "bot", Name: "@" + b.Handle})
+	}
+	return uses, err
+}
+
+// followed returns the ref of the model that is the default of a house that chose none; empty if that is none, or one
+// that needs no secret of the house.
+func (i *Installation) followed(ctx context.Context, tx pgx.Tx, house string) (string, error) {
+	environment, err := i.Environment(ctx)
+	if err != nil || environment.Default != (Ref{}) {
+		return environment.Default.String(), err
+	}
+	names, err := query.New().SecretNames(ctx, tx, house)
+	for _, k := range keyNames {
+		if slices.Contains(names, k.secret) {
+			return Ref{string(k.provider), defaultModel(k.provider)}.String(), err
+		}
+	}
+	return "", err
 }

@@ -29,10 +29,10 @@ type of struct {
 func house(t *testing.T, variables map[string]string) of {
 	t.Helper()
 	d := dbtest.New(t)
-	o := of{owner: d.Owner(t), secrets: secret.New(d.DB, d.Sealer, model.SecretUses, nil)}
 	installation := model.NewInstallation(func(name string) string { return variables[name] }, func(context.Context, model.Endpoint) ([]string, error) {
 		return nil, context.DeadlineExceeded
 	})
+	o := of{owner: d.Owner(t), secrets: secret.New(d.DB, d.Sealer, installation.SecretUses, nil)}
 	o.Houses = model.NewHouses(d.DB, o.secrets, installation)
 	err := o.owner.QueryRow(t.Context(), `with h as (insert into houses (name) values ('Home') returning id), a as (insert into agents (kind, name) values ('human', 'Ada') returning id)
 		select h.id, a.id::text from h, a`).Scan(&o.scope.House, &o.scope.Agent)

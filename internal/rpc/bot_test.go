@@ -186,11 +186,22 @@ func TestDirectMessagesAreReused(t *testing.T) {
 func TestTheDefaultModelOfAHouse(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	changed, err := b.ada.Houses.UpdateHouse(t.Context(), &arbev1.UpdateHouseRequest{Id: b.ada.house.Id, DefaultModel: new(" ollama/qwen3 ")})
-	must(t, err)
-	if changed.House.DefaultModel != "ollama/qwen3" || changed.House.Name != b.ada.house.Name {
-		t.Errorf("it is %v", changed.House)
+	stored := func() string {
+		t.Helper()
+		got, err := b.ada.Houses.GetHouse(t.Context(), &arbev1.GetHouseRequest{Id: b.ada.house.Id})
+		must(t, err)
+		return got.House.DefaultModel
 	}
-	_, err = b.ada.Houses.UpdateHouse(t.Context(), &arbev1.UpdateHouseRequest{Id: b.ada.house.Id, DefaultModel: new("qwen3")})
-	refused(t, err, connect.CodeInvalidArgument, "default_model: ")
+	set, err := b.ada.Models.SetDefaultModel(t.Context(), &arbev1.SetDefaultModelRequest{HouseId: b.ada.house.Id, Model: "openai/gpt-5"})
+	must(t, err)
+	if set.DefaultModel != "openai/gpt-5" || !strings.Contains(set.Problem, "no model yet") || stored() != "openai/gpt-5" {
+		t.Errorf("it is %v, and the house has %q", set, stored())
+	}
+	for _, ref := range []string{"gpt-5", "/gpt-5", "openai/", "nobody/gpt-5", "openai/gpt 5"} {
+		_, err = b.ada.Models.SetDefaultModel(t.Context(), &arbev1.SetDefaultModelRequest{HouseId: b.ada.house.Id, Model: ref})
+		refused(t, err, connect.CodeInvalidArgument)
+	}
+	if stored() != "openai/gpt-5" {
+		t.Errorf("after refusals the house has %q", stored())
+	}
 }

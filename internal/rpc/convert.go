@@ -49,7 +49,7 @@ func milliseconds(d *durationpb.Duration) int64 {
 
 func wireHouse(h house.House) *arbev1.House {
 	return &arbev1.House{Id: h.ID, Name: h.Name, DefaultEnvironmentId: h.DefaultEnvironment, PrimaryThreadId: h.PrimaryThread,
-		CreatedAt: timestamp(h.CreatedAt), Role: h.Role, DefaultModel: h.DefaultModel}
+		CreatedAt: timestamp(h.CreatedAt), Role: h.Role, DefaultModel: h.DefaultModel, Limits: &arbev1.HouseLimits{HouseUsdDay: h.Limits.USDDay}}
 }
 
 func wireAgent(a house.Agent) *arbev1.Agent {

@@ -45,6 +45,9 @@ type Bot struct {
 	// Tools are the names of the tools that it may use.
 	Tools  []string
 	Limits Limits
+	// Listens says for activation policies, by their ids, what a bot that listens shall speak about. Without one it speaks
+	// about whatever helps.
+	Listens map[string]string
 }
 
 // Config configures a [Runner]. The fields up to Queue are required; without Bot, all turns fail.
@@ -88,6 +91,8 @@ type run struct {
 	endpoint model.Endpoint
 	modelID  string
 	window   int64
+	// fits is the largest context that the model is known to take, if that is less than the catalog says.
+	fits     int64
 	redactor *secret.Redactor
 
 	transcript transcript
@@ -160,10 +165,8 @@ func (r *run) work(ctx context.Context) error {
 		if r.turn.StoppedBy != "" {
 			return r.stop(ctx)
 		}
-		if err := r.prepare(ctx); fault.CodeOf(err) == fault.NotFound {
-			return r.fail(ctx, "bot_removed", fault.New(fault.NotFound, "the bot was removed", "ask another one"))
-		} else if err != nil {
-			return r.failOrReturn(ctx, "no_model", err)
+		if reason, err := r.prepare(ctx); err != nil {
+			return r.failOrReturn(ctx, reason, err)
 		}
 		var err error
 		if first {
@@ -234,17 +237,20 @@ func (r *run) reload(ctx context.Context) error {
 	})
 }
 
-// prepare reads the bot's settings, which may have changed since the last step.
-func (r *run) prepare(ctx context.Context) (err error) {
+// prepare reads the bot's settings, which may have changed since the last step. reason is the word for an error that ends
+// the turn.
+func (r *run) prepare(ctx context.Context) (reason string, err error) {
 	if r.Bot == nil {
-		return fault.New(fault.NotFound, "this server has no bots", "")
+		return "no_bots", fault.New(fault.Precondition, "this server has no bots", "")
 	}
-	if r.bot, err = r.Bot(ctx, r.scope(), r.turn.Bot); err != nil {
-		return err
+	if r.bot, err = r.Bot(ctx, r.scope(), r.turn.Bot); fault.CodeOf(err) == fault.NotFound {
+		return "bot_removed", fault.New(fault.Precondition, "the bot was removed", "ask another one")
+	} else if err != nil {
+		return "bot", err
 	}
 	if r.Redactor != nil {
 		if r.redactor, err = r.Redactor(ctx, r.turn.House); err != nil {
-			return err
+			return "secrets", err
 		}
 	}
 	r.tools = offered(r.Tools, r.bot.Tools)
@@ -252,10 +258,13 @@ func (r *run) prepare(ctx context.Context) (err error) {
 		if fault.CodeOf(err) == fault.NotFound {
 			err = fault.New(fault.Precondition, fault.From(err).Message, fault.From(err).Next)
 		}
-		return err
+		return "no_model", err
 	}
 	r.window = model.Lookup(r.endpoint.Provider, r.modelID).ContextWindow
-	return nil
+	if r.fits > 0 {
+		r.window = min(r.window, r.fits)
+	}
+	return "", nil
 }
 
 // introduce looks up the names of the authors.
@@ -312,7 +321,8 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 		case isModel && failed.Kind == model.Overflow && compactions < compactRetries:
 			compactions++
 			// The catalog's window is wrong for this endpoint: it is smaller than what was just sent.
-			r.window = min(r.window, request.Estimate()) * 3 / 4
+			r.fits = min(r.window, request.Estimate()) * 3 / 4
+			r.window = r.fits
 			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".overflow"+strconv.Itoa(r.calls), answer); err != nil {
 				return false, err
 			}
@@ -402,20 +412,15 @@ func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err 
 // their own, because the answer knows nothing of them.
 func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut bool) error {
 	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
-		row, err := queries.LockTurn(ctx, tx, r.turn.ID)
+		ended, err := r.endTx(ctx, tx, Answered)
 		if err != nil {
 			return err
-		}
-		locked := fromRow(row)
-		ended, err := queries.EndTurn(ctx, tx, string(Answered), r.turn.ID, int32(r.turn.Steps))
-		if err != nil || ended == 0 {
-			return cmp.Or(err, errOvertaken)
 		}
 		id := r.turn.stepID(r.turn.Steps + 1)
 		if err := r.countTx(ctx, tx, id, answer); err != nil {
 			return err
 		}
-		read, unread := locked.split(r.transcript.tail)
+		read, unread := ended.split(r.transcript.tail)
 		summary, err := r.summaryTx(ctx, tx, 1)
 		if err != nil {
 			return err
@@ -428,9 +433,9 @@ func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut 
 		if len(unread) == 0 {
 			return nil
 		}
-		next := Request{House: r.turn.House, Thread: r.turn.Thread, Bot: r.turn.Bot, Reason: r.turn.Reason, Policy: r.turn.Policy, Chain: r.turn.Chain}
+		next := Request{House: r.turn.House, Thread: r.turn.Thread, Bot: r.turn.Bot, Reason: r.turn.Reason, Policy: r.turn.Policy, Chain: ended.Chain}
 		for _, u := range unread {
-			next.Entry, next.Seq = u.entry, u.seq
+			next.Entry, next.Seq = u.Entry, u.Seq
 			t, outcome, err := RequestTx(ctx, tx, r.log, r.ref, next)
 			if err == nil && outcome == Began {
 				err = r.Queue(ctx, tx, t)
@@ -480,13 +485,23 @@ func failure(reason string, err error) entry.TurnEnded {
 	return entry.TurnEnded{Reason: reason, Message: f.Message, Next: f.Next}
 }
 
-// end ends the turn without an answer. What the model wrote last is kept as a step.
+// endTx ends the turn's row, and returns it with all entries that were passed to the turn: none is passed to it later.
+func (r *run) endTx(ctx context.Context, tx pgx.Tx, s Status) (Turn, error) {
+	row, err := queries.EndTurn(ctx, tx, string(s), r.turn.ID, int32(r.turn.Steps))
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = errOvertaken
+	}
+	return fromRow(row), err
+}
+
+// end ends the turn without an answer, for all entries that were passed to it. What the model wrote last is kept as a
+// step.
 func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.Answer) error {
 	e.TurnID, e.AgentID, e.EntryID, e.Outcome = r.turn.ID, r.turn.Bot, r.turn.Entry, string(s)
 	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
-		ended, err := queries.EndTurn(ctx, tx, string(s), r.turn.ID, int32(r.turn.Steps))
-		if err != nil || ended == 0 {
-			return cmp.Or(err, errOvertaken)
+		ended, err := r.endTx(ctx, tx, s)
+		if err != nil {
+			return err
 		}
 		extra := 0
 		if last != nil && (len(last.Message.Content) > 0 || last.Usage.Total() > 0) {
@@ -499,7 +514,7 @@ func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.
 		if err != nil {
 			return err
 		}
-		summary.Answers = r.turn.Asked
+		summary.Answers = ended.Asked
 		e.Summary = &summary
 		return r.appendTx(ctx, tx, r.draft(r.turn.endID(), "", e))
 	})

@@ -2,7 +2,6 @@ package fanout
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -36,6 +35,10 @@ const (
 // preview is the last part of the bytes of an unfinished entry. Its topic's lock guards it.
 type preview struct {
 	id string
+	// ends are the ids of the entries each of which finishes the preview.
+	ends []string
+	// step and call are of the step of a bot's turn; otherwise empty.
+	step, call string
 	// data ends at byte end. It is only appended to or replaced, so that slices of it can be shared.
 	data  []byte
 	end   int64
@@ -45,14 +48,22 @@ type preview struct {
 	forwarded int64
 }
 
-// entry returns the id of the entry that finishes the preview. That of a bot's step is its id up to "~": the model may
-// write the step several times, and each time is a preview of its own, because the bytes of a preview never change.
-func (p *preview) entry() string {
-	if !strings.HasPrefix(p.id, entry.TurnPrefix) {
-		return p.id
+// newPreview returns the preview of an entry, which begins at an offset.
+//
+// The model of a bot may write a step several times, and each time is a preview of its own, because the bytes of a preview
+// never change: its id is that of the step's entry, "~" and the call. If the step leaves no entry, the turn's end does.
+func newPreview(id string, offset int64) *preview {
+	p := &preview{id: id, ends: []string{id}, end: offset, forwarded: offset}
+	if step, call, ok := entry.StepDelta(id); ok {
+		p.step, p.call = step, call
+		p.ends = []string{step, entry.TurnEndID(entry.TurnOf(step))}
 	}
-	id, _, _ := strings.Cut(p.id, "~")
-	return id
+	return p
+}
+
+// replaces reports whether a preview is of a later call for the same step as another.
+func (p *preview) replaces(q *preview) bool {
+	return p.step != "" && p.step == q.step && entry.EarlierCall(q.call, p.call)
 }
 
 // add adds a delta and reports whether the preview changed. It skips bytes that it already has. If bytes are missing,
@@ -69,7 +80,7 @@ func (p *preview) add(offset int64, data []byte) bool {
 	}
 	p.data = append(p.data, data...)
 	kept := keptBytes
-	if strings.HasPrefix(p.id, entry.TurnPrefix) {
+	if p.step != "" {
 		kept = keptStep
 	}
 	if len(p.data) > 2*kept { // not for every delta, because each time copies all of it

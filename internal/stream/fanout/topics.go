@@ -221,7 +221,7 @@ func (ts *topics) fetch(t *topic) {
 // ask does one step of a fetch.
 func (ts *topics) ask(t *topic, ref store.Ref, doubt *preview, after int64) error {
 	if doubt != nil {
-		found, err := ts.read.has(ts.ctx, ref, t.id, doubt.entry())
+		found, err := ts.read.has(ts.ctx, ref, t.id, doubt.ends)
 		switch {
 		case err != nil:
 			return err
@@ -262,11 +262,14 @@ func (ts *topics) preview(id int64, ref store.Ref, d Delta, local bool) (t *topi
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	t = ts.topic(id, ref)
-	p, kept, fetch := t.publish(d)
+	p, replaced, fetch := t.publish(d)
+	for _, q := range replaced {
+		ts.drop(q)
+	}
 	if p == nil {
 		return t, false
 	}
-	ts.touch(t, p, kept)
+	ts.touch(t, p, t.kept(p))
 	if local {
 		ts.outbox[p] = struct{}{}
 		select {
