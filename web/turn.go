@@ -111,6 +111,22 @@ func (t *transcript) activeTurns() []*turnSeen {
 	return active
 }
 
+// learnRunning remembers the turn that the row of a thread says is at work, because its beginning may be far up.
+func (t *transcript) learnRunning(thread *arbev1.Thread) {
+	r := thread.GetRunning()
+	if r.GetTurnId() == "" {
+		return
+	}
+	seen := t.turns[r.TurnId]
+	if seen == nil {
+		seen = &turnSeen{ID: r.TurnId, Agent: r.AgentId, Began: when(r.Since)}
+		t.turns[r.TurnId] = seen
+	}
+	if began := when(r.Since); began.Before(seen.Began) {
+		seen.Began = began
+	}
+}
+
 // agentsOf returns the agents whom an entry names, besides its author.
 func agentsOf(e entry.Entry) (ids []string) {
 	switch e.Type {

@@ -8,11 +8,13 @@ import (
 )
 
 const (
-	// keptBytes is how much of a running preview a late watcher gets at least.
-	keptBytes = 64 << 10
-	// keptPreviews limits the previews of a server, so that they take about 64 MiB at most. The one that has been quiet
-	// longest is dropped first.
-	keptPreviews = 512
+	// keptBytes is how much of a running preview a late watcher gets at least: the end of a command's output. Of a bot's
+	// step it gets keptStep, which is a long answer whole: readers begin at the beginning, and each word of it comes as a
+	// line of JSON.
+	keptBytes, keptStep = 64 << 10, 1 << 20
+	// keptPreviews limits the previews of a server, and keptAll their bytes. The one that has been quiet longest is dropped
+	// first.
+	keptPreviews, keptAll = 512, 64 << 20
 	// keptQuiet is how long a preview is kept after its last delta if its entry never comes, for example because its
 	// producer died.
 	keptQuiet = time.Hour
@@ -77,8 +79,12 @@ func (p *preview) add(offset int64, data []byte) bool {
 		p.data, p.end = nil, offset
 	}
 	p.data = append(p.data, data...)
-	if len(p.data) > 2*keptBytes { // not for every delta, because each time copies all of it
-		p.data = slices.Clone(lastBytes(p.data, keptBytes))
+	kept := keptBytes
+	if p.step != "" {
+		kept = keptStep
+	}
+	if len(p.data) > 2*kept { // not for every delta, because each time copies all of it
+		p.data = slices.Clone(lastBytes(p.data, kept))
 	}
 	p.end += int64(len(data))
 	return len(data) > 0

@@ -221,6 +221,13 @@ func (t *topic) publish(d Delta) (p *preview, replaced []*preview, fetch bool) {
 	return p, replaced, t.claim()
 }
 
+// kept returns how many bytes of a preview are kept.
+func (t *topic) kept(p *preview) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(p.data)
+}
+
 // unsent returns the part of a preview that was not yet forwarded, and marks it as forwarded.
 func (t *topic) unsent(p *preview) Delta {
 	t.mu.Lock()
