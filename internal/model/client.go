@@ -80,8 +80,8 @@ type Delta struct {
 
 // Answer is what a model answered.
 type Answer struct {
-	// Message is the answer in pi's shape. All its calls are complete: their arguments are JSON, or a JSON string with
-	// what the model wrote instead. They are wanted only if its StopReason is [entry.PiToolUse].
+	// Message is the answer in pi's shape. All its calls are complete: their arguments are JSON of at most
+	// 100 levels, or a JSON string with what the model wrote instead. They are wanted only if its StopReason is [entry.PiToolUse].
 	Message entry.PiAssistant
 	// Usage is what was used, and Estimated whether a part of it is a guess, because the call ended before the provider
 	// said it.
@@ -374,19 +374,21 @@ func (s *stream) finish(p fantasy.StreamPart) {
 	delete(s.open, "call"+p.ID)
 	b := &s.blocks[at]
 	b.Name = cmp.Or(p.ToolCallName, b.Name)
-	b.Arguments = arguments(cmp.Or(p.ToolCallInput, s.text[at].String()))
+	// What was written comes first, because fantasy's is {} if Anthropic's library cannot read that.
+	b.Arguments = arguments(cmp.Or(s.text[at].String(), p.ToolCallInput))
 	s.size += len(b.Arguments)
 	s.whole[at] = true
 	s.give(Delta{Kind: CallEndDelta, Block: at, CallID: b.ID})
 }
 
-// arguments returns what a model wrote as arguments. Broken JSON is not repaired: half of a command is another command.
+// arguments returns what a model wrote as arguments, as a JSON string if it is broken or too deep. Broken JSON is not
+// repaired: half of a command is another command.
 func arguments(written string) json.RawMessage {
 	text := strings.TrimSpace(written)
 	switch {
 	case text == "":
 		return json.RawMessage("{}")
-	case json.Valid([]byte(text)):
+	case !deep(text) && json.Valid([]byte(text)):
 		return json.RawMessage(text)
 	}
 	quoted, err := json.Marshal(strings.ToValidUTF8(written, "�"))
