@@ -1,3 +1,5 @@
+drop function search_entries(text, int);
 drop function index_entries(bigint[], bigint[], bigint[]);
+drop function house_word(text);
 drop function words_of(text, json);
 drop table entry_words;

@@ -151,7 +151,7 @@ type EntryWord struct {
 	StreamID int64
 	Seq      int64
 	Ts       time.Time
-	// Of the first 64 KiB, in no language's grammar, because a house speaks several.
+	// Of the first 64 KiB, in no language's grammar, because a house speaks several. The word of house_word is added.
 	Words interface{}
 }
 

@@ -632,13 +632,9 @@ func (q *Queries) SandboxesBelow(ctx context.Context, db DBTX, id string) ([]str
 }
 
 const searchEntries = `-- name: SearchEntries :many
-select w.thread_id, w.seq, e.id, e.type, coalesce(e.author_agent_id::text, '')::text as author, e.payload, e.ts, coalesce(t.name, '')::text as thread_name
-from entry_words w
-  join entries e on e.stream_id = w.stream_id and e.seq = w.seq
-  join threads t on t.house_id = w.house_id and t.id = w.thread_id
-where w.house_id = $1 and w.words @@ to_tsquery('simple', $2::text)
-order by w.ts desc, w.stream_id desc, w.seq desc
-limit $3
+select thread_id::text as thread_id, seq::bigint as seq, id::text as id, type::text as type, author::text as author, payload::json as payload,
+  ts::timestamptz as ts, thread_name::text as thread_name
+from search_entries($1::text, $2)
 `
 
 type SearchEntriesRow struct {
@@ -652,9 +648,9 @@ type SearchEntriesRow struct {
 	ThreadName string
 }
 
-// The latest entries that have all words of a query of Postgres.
-func (q *Queries) SearchEntries(ctx context.Context, db DBTX, houseID string, words string, most int32) ([]SearchEntriesRow, error) {
-	rows, err := db.Query(ctx, searchEntries, houseID, words, most)
+// The latest entries of the transaction's house that have all words of a query of Postgres.
+func (q *Queries) SearchEntries(ctx context.Context, db DBTX, words string, most int32) ([]SearchEntriesRow, error) {
+	rows, err := db.Query(ctx, searchEntries, words, most)
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ func (t *Threads) Search(ctx context.Context, scope db.Scope, text string, limit
 		quoted[i] = "'" + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(term) + "':*"
 	}
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
-		rows, err := t.q.SearchEntries(ctx, tx, scope.House, strings.Join(quoted, " & "), int32(limit))
+		rows, err := t.q.SearchEntries(ctx, tx, strings.Join(quoted, " & "), int32(limit))
 		if err != nil {
 			return err
 		}
