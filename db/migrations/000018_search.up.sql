@@ -89,19 +89,54 @@ begin
       order by w.ts desc, w.stream_id desc, w.seq desc;
 end $$;
 
-revoke execute on function words_of, house_word, index_entries, search_entries from public;
-grant execute on function index_entries, search_entries to arbe_app;
+-- What was written before there was a search is added by the servers, little by little: a migration must not take hours, nor
+-- lock others out meanwhile. The default of existing rows is no update of them.
+alter table decisions add column unindexed bigint not null default 9223372036854775807 check (unindexed >= 0);
+alter table decisions alter column unindexed set default 0;
+comment on column decisions.unindexed is 'Entries up to this position may be missing in entry_words, because they are older than the search. 0: none is.';
+create index decisions_unindexed on decisions (stream_id) where unindexed > 0;
 
--- The latest entries that there are, because a migration should not take hours. Older ones are found in their threads.
-insert into entry_words (house_id, thread_id, stream_id, seq, ts, words)
-select l.house_id, l.thread_id, l.stream_id, l.seq, l.ts, array_to_tsvector(array[house_word(l.house_id)]) || w.words
-  from (
-    select d.house_id, d.thread_id, e.stream_id, e.seq, e.ts, e.type, e.payload
-      from decisions d
-        join streams s on s.id = d.stream_id
-        join entries e on e.stream_id = d.stream_id and e.seq > coalesce(s.fork_seq, 0) and e.seq <= d.decided
-      where e.type in ('chat', 'command', 'command_result')
-      order by e.ts desc limit 50000
-  ) l, lateral (select words_of(l.type, l.payload) as words) w
-  where w.words is not null
-on conflict do nothing;
+-- index_older adds the words of about so many older entries, those of the latest threads first. It returns false if there
+-- are none. The threads that it works on cannot be deleted meanwhile; it skips those that are being deleted.
+create function index_older(p_most int) returns boolean
+  language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
+declare
+  d record;
+  room    bigint := p_most;
+  streams bigint[];
+  behind  bigint[];
+  upto    bigint[];
+  remain  bigint[];
+begin
+  if public.current_house() is not null then
+    raise exception 'the entries of many houses are not indexed in the name of one' using errcode = 'insufficient_privilege';
+  end if;
+  for d in
+    select c.stream_id, least(c.unindexed, c.decided) as upto, coalesce(s.fork_seq, 0) as first
+      from public.decisions c
+        join public.streams s on s.id = c.stream_id
+        join public.threads t on t.house_id = c.house_id and t.id = c.thread_id
+      where c.unindexed > 0 order by c.stream_id desc limit 100
+      for key share of t skip locked
+  loop
+    exit when room <= 0;
+    streams := streams || d.stream_id;
+    upto := upto || d.upto;
+    behind := behind || greatest(d.first, d.upto - room);
+    remain := remain || case when d.upto - room > d.first then d.upto - room else 0 end;
+    room := room - greatest(d.upto - d.first, 1);
+  end loop;
+  if streams is null then
+    return false;
+  end if;
+  perform public.index_entries(streams, behind, upto);
+  -- In the order of ids, as decide_idle locks them.
+  perform from public.decisions c where c.stream_id = any (streams) order by c.stream_id for no key update;
+  update public.decisions c set unindexed = m.remain
+    from unnest(streams, remain) m (stream_id, remain)
+    where c.stream_id = m.stream_id and c.unindexed > m.remain;
+  return true;
+end $$;
+
+revoke execute on function words_of, house_word, index_entries, search_entries, index_older from public;
+grant execute on function index_entries, search_entries, index_older to arbe_app;

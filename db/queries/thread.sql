@@ -157,3 +157,6 @@ select coalesce(name, '')::text as name from agents where agents.id = @id;
 select thread_id::text as thread_id, seq::bigint as seq, id::text as id, type::text as type, author::text as author, payload::json as payload,
   ts::timestamptz as ts, thread_name::text as thread_name
 from search_entries(@words::text, @most);
+
+-- name: IndexOlder :one
+select index_older(@most)::boolean;

@@ -216,6 +216,17 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (GetThreadR
 	return i, err
 }
 
+const indexOlder = `-- name: IndexOlder :one
+select index_older($1)::boolean
+`
+
+func (q *Queries) IndexOlder(ctx context.Context, db DBTX, most int32) (bool, error) {
+	row := db.QueryRow(ctx, indexOlder, most)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const insertThread = `-- name: InsertThread :one
 
 insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status,

@@ -2,6 +2,7 @@ package thread_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -110,4 +111,66 @@ func TestASearchFindsNothingOfOtherHouses(t *testing.T) {
 			return nil
 		}))
 	}
+}
+
+// TestOlderEntriesBecomeSearchable: the migration leaves them to the servers.
+func TestOlderEntriesBecomeSearchable(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	many := strings.Fields(strings.Repeat("zebra ", 2500))
+	long, _ := b.says(t, many...)
+	b.says(t, "the first zebra")
+	forked, err := b.threads.Fork(t.Context(), b.scope, long.ID, thread.Fork{})
+	must(t, err)
+	_, err = b.log.Append(t.Context(), forked.Stream(), entry.NewDraft("", b.scope.Agent, entry.Chat{Text: "zebra of the fork"}))
+	must(t, err)
+	owner := b.Owner(t)
+	// As they were when an older version had written and decided them.
+	_, err = owner.Exec(t.Context(), "update decisions d set unindexed = 9223372036854775807, decided = (select max(seq) from entries e where e.stream_id = d.stream_id)")
+	must(t, err)
+	if n := b.found(t, "zebra"); n != 0 {
+		t.Fatalf("%d are found before", n)
+	}
+	before := 0
+	for step := 1; ; step++ {
+		more := false
+		must(t, b.DB.In(t.Context(), db.Scope{}, func(tx pgx.Tx) (err error) {
+			more, err = query.New().IndexOlder(t.Context(), tx, 1000)
+			return err
+		}))
+		n := b.found(t, "zebra")
+		if n-before > 1000 || step == 1 && b.found(t, "fork") != 1 || step > 10 {
+			t.Fatalf("step %d adds %d, to %d", step, n-before, before)
+		}
+		before = n
+		if step == 2 { // a server is killed, and another one goes on
+			break
+		}
+		if !more {
+			t.Fatalf("it ends after %d steps, with %d", step, n)
+		}
+	}
+	must(t, b.threads.IndexOlder(t.Context()))
+	if n := b.found(t, "zebra"); n != len(many)+2 {
+		t.Errorf("%d are found, want %d", n, len(many)+2)
+	}
+	left := 0
+	if err := owner.QueryRow(t.Context(), "select count(*) from decisions where unindexed > 0").Scan(&left); err != nil || left > 0 {
+		t.Errorf("%d threads are left (%v)", left, err)
+	}
+	t.Run("not in the name of a house", func(t *testing.T) {
+		err := b.DB.In(t.Context(), b.scope, func(tx pgx.Tx) error {
+			_, err := query.New().IndexOlder(t.Context(), tx, 1000)
+			return err
+		})
+		if db.State(err) != "42501" {
+			t.Errorf("the error is %v", err)
+		}
+	})
+	t.Run("a new thread has none", func(t *testing.T) {
+		b.says(t, "x")
+		if err := owner.QueryRow(t.Context(), "select count(*) from decisions where unindexed > 0").Scan(&left); err != nil || left > 0 {
+			t.Errorf("%d threads have some (%v)", left, err)
+		}
+	})
 }
