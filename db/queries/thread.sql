@@ -159,11 +159,10 @@ select coalesce(primary_thread_id, '')::text as id from houses where id = @house
 select coalesce(name, '')::text as name from agents where agents.id = @id;
 
 -- name: SearchEntries :many
--- The latest entries that have all words of a query of Postgres.
-select w.thread_id, w.seq, e.id, e.type, coalesce(e.author_agent_id::text, '')::text as author, e.payload, e.ts, coalesce(t.name, '')::text as thread_name
-from entry_words w
-  join entries e on e.stream_id = w.stream_id and e.seq = w.seq
-  join threads t on t.house_id = w.house_id and t.id = w.thread_id
-where w.house_id = @house_id and w.words @@ to_tsquery('simple', @words::text)
-order by w.ts desc, w.stream_id desc, w.seq desc
-limit @most;
+-- The latest entries of the transaction's house that have all words of a query of Postgres.
+select thread_id::text as thread_id, seq::bigint as seq, id::text as id, type::text as type, author::text as author, payload::json as payload,
+  ts::timestamptz as ts, thread_name::text as thread_name
+from search_entries(@words::text, @most);
+
+-- name: IndexOlder :one
+select index_older(@most)::boolean;

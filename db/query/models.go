@@ -129,6 +129,8 @@ type Decision struct {
 	ThreadID string
 	// Each entry up to this position has had its decision. What a fork inherited was decided in its source.
 	Decided int64
+	// Entries up to this position may be missing in entry_words, because they are older than the search. 0: none is.
+	Unindexed int64
 }
 
 // The entries of all logs. Only append_entries, append_batch and append_one write them; they are deleted only with their stream.
@@ -151,7 +153,7 @@ type EntryWord struct {
 	StreamID int64
 	Seq      int64
 	Ts       time.Time
-	// Of the first 64 KiB, in no language's grammar, because a house speaks several.
+	// Of the first 64 KiB, in no language's grammar, because a house speaks several. The word of house_word is added.
 	Words interface{}
 }
 

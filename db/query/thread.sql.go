@@ -224,6 +224,17 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (GetThreadR
 	return i, err
 }
 
+const indexOlder = `-- name: IndexOlder :one
+select index_older($1)::boolean
+`
+
+func (q *Queries) IndexOlder(ctx context.Context, db DBTX, most int32) (bool, error) {
+	row := db.QueryRow(ctx, indexOlder, most)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const insertThread = `-- name: InsertThread :one
 
 insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status,
@@ -652,13 +663,9 @@ func (q *Queries) SandboxesBelow(ctx context.Context, db DBTX, id string) ([]str
 }
 
 const searchEntries = `-- name: SearchEntries :many
-select w.thread_id, w.seq, e.id, e.type, coalesce(e.author_agent_id::text, '')::text as author, e.payload, e.ts, coalesce(t.name, '')::text as thread_name
-from entry_words w
-  join entries e on e.stream_id = w.stream_id and e.seq = w.seq
-  join threads t on t.house_id = w.house_id and t.id = w.thread_id
-where w.house_id = $1 and w.words @@ to_tsquery('simple', $2::text)
-order by w.ts desc, w.stream_id desc, w.seq desc
-limit $3
+select thread_id::text as thread_id, seq::bigint as seq, id::text as id, type::text as type, author::text as author, payload::json as payload,
+  ts::timestamptz as ts, thread_name::text as thread_name
+from search_entries($1::text, $2)
 `
 
 type SearchEntriesRow struct {
@@ -672,9 +679,9 @@ type SearchEntriesRow struct {
 	ThreadName string
 }
 
-// The latest entries that have all words of a query of Postgres.
-func (q *Queries) SearchEntries(ctx context.Context, db DBTX, houseID string, words string, most int32) ([]SearchEntriesRow, error) {
-	rows, err := db.Query(ctx, searchEntries, houseID, words, most)
+// The latest entries of the transaction's house that have all words of a query of Postgres.
+func (q *Queries) SearchEntries(ctx context.Context, db DBTX, words string, most int32) ([]SearchEntriesRow, error) {
+	rows, err := db.Query(ctx, searchEntries, words, most)
 	if err != nil {
 		return nil, err
 	}

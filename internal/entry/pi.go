@@ -139,7 +139,7 @@ type PiBlock struct {
 	Redacted          bool
 
 	// ID names the tool call, which its result repeats, and Name the tool. Arguments is a JSON object; if the model wrote
-	// something else, it is a JSON string with what it wrote. ThoughtSignature is the provider's mark of the call.
+	// something else, or nested it deeply, it is a JSON string with what it wrote. ThoughtSignature is the provider's mark of the call.
 	ID               string
 	Name             string
 	Arguments        json.RawMessage

@@ -2,6 +2,7 @@ package model
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -24,8 +25,10 @@ func CheckArguments(tool Tool, arguments json.RawMessage) error {
 	}
 	var written string
 	switch {
-	case trimmed[0] == '"' && json.Unmarshal(trimmed, &written) == nil: // how an answer keeps what is not JSON
+	case trimmed[0] == '"' && json.Unmarshal(trimmed, &written) == nil && !deep(written): // how an answer keeps what is not JSON
 		return wrong("the arguments are not JSON: %s", clip(written, 200))
+	case deep(cmp.Or(written, string(trimmed))):
+		return wrong("the arguments are nested more than %d levels deep", maxDepth)
 	case !json.Valid(trimmed):
 		return wrong("the arguments are not JSON")
 	case trimmed[0] != '{':
@@ -52,6 +55,31 @@ func CheckArguments(tool Tool, arguments json.RawMessage) error {
 		why = append(why[:8], fmt.Sprintf("and %d more", len(why)-8))
 	}
 	return wrong("%s", clip(strings.Join(why, "; "), 1000))
+}
+
+// maxDepth is how deep arguments may be nested. Go's decoder refuses more than 10,000 levels in a document, and the
+// arguments become a part of several: an entry, and the next request.
+const maxDepth = 100
+
+// deep reports whether JSON is nested deeper than [maxDepth].
+func deep(text string) bool {
+	level, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			if level++; level > maxDepth {
+				return true
+			}
+		case c == '}' || c == ']':
+			level--
+		}
+	}
+	return false
 }
 
 // collect gathers the reasons at the leaves of a result, whose places are relative to the results above them. Those

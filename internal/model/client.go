@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"charm.land/fantasy"
 	"charm.land/fantasy/providers/anthropic"
@@ -39,8 +40,8 @@ type Client struct {
 	// MaxDelay is the longest delay that a provider's request for one is followed with; if it asks for more, the call
 	// fails at once. Defaults to a minute.
 	MaxDelay time.Duration
-	// MaxAnswer is the most that an answer may have, in bytes. It then ends as if the limit of tokens were reached.
-	// Defaults to 2 MiB.
+	// MaxAnswer is the most that an answer may have, in bytes of the JSON in which it is stored, with its calls and
+	// signatures. It then ends as if the limit of tokens were reached. Defaults to 2 MiB.
 	MaxAnswer int
 
 	once   sync.Once
@@ -80,8 +81,8 @@ type Delta struct {
 
 // Answer is what a model answered.
 type Answer struct {
-	// Message is the answer in pi's shape. All its calls are complete: their arguments are JSON, or a JSON string with
-	// what the model wrote instead. They are wanted only if its StopReason is [entry.PiToolUse].
+	// Message is the answer in pi's shape. All its calls are complete: their arguments are JSON of at most
+	// 100 levels, or a JSON string with what the model wrote instead. They are wanted only if its StopReason is [entry.PiToolUse].
 	Message entry.PiAssistant
 	// Usage is what was used, and Estimated whether a part of it is a guess, because the call ended before the provider
 	// said it.
@@ -190,8 +191,13 @@ func (c *Client) attempt(ctx context.Context, e Endpoint, model string, call fan
 		if part.Type == fantasy.StreamPartTypeFinish {
 			finish = part.FinishReason
 		}
-		if !s.take(part) {
+		switch err := s.take(part); {
+		case errors.Is(err, errFull):
 			return w, fantasy.FinishReasonLength, nil
+		case err != nil:
+			failed := newError(Unreadable, e, model, err.Error(), nil)
+			failed.Status = w.status
+			return w, "", failed
 		}
 	}
 	if finish == "" { // the range ended without saying how
@@ -200,7 +206,7 @@ func (c *Client) attempt(ctx context.Context, e Endpoint, model string, call fan
 	w.drain()
 	switch refusal := w.refusal.String(); {
 	case refusal != "":
-		s.write(s.block("refusal", entry.PiBlock{Type: entry.PiTextBlock}), Delta{Kind: TextDelta, Text: refusal})
+		_ = s.write("refusal", entry.PiTextBlock, Delta{Kind: TextDelta, Text: refusal}) // the error says it, too
 		return w, finish, newError(Refusal, e, model, refusal, nil)
 	case finish == fantasy.FinishReasonContentFilter:
 		return w, finish, newError(Refusal, e, model, "", nil)
@@ -256,11 +262,23 @@ func (w *wire) model(ctx context.Context, id string) (fantasy.LanguageModel, err
 	return p.LanguageModel(ctx, id)
 }
 
+// Limits of an answer besides its size. No provider needs more.
+const (
+	maxBlocks   = 256
+	maxCallName = 64
+	maxID       = 256
+	// blockSize is what a block adds to the size of its texts: the names of its fields, and memory.
+	blockSize = 128
+)
+
+// errFull ends an answer that has become too long.
+var errFull = errors.New("the answer is too long")
+
 // stream gathers an answer from fantasy's parts, and gives its deltas.
 type stream struct {
 	each  func(Delta)
 	limit int
-	size  int
+	size  int // of the JSON of the blocks, about
 	gave  bool
 
 	blocks []entry.PiBlock
@@ -275,72 +293,136 @@ func (s *stream) give(d Delta) {
 	s.each(d)
 }
 
-// block returns the block that is being written under a key, and begins it if there is none.
-func (s *stream) block(key string, b entry.PiBlock) int {
-	at, ok := s.open[key]
-	if !ok {
-		at = len(s.blocks)
-		s.open[key] = at
-		s.blocks, s.text, s.whole = append(s.blocks, b), append(s.text, strings.Builder{}), append(s.whole, false)
+// grow adds to the size. If there is no room for that, the answer is full.
+func (s *stream) grow(by int) error {
+	if s.size+by > s.limit {
+		s.size = s.limit
+		return errFull
 	}
-	return at
+	s.size += by
+	return nil
 }
 
-func (s *stream) write(at int, d Delta) {
-	s.text[at].WriteString(d.Text)
-	s.size += len(d.Text)
-	d.Block = at
-	s.give(d)
+// block returns the block that is being written under a key, and begins it if there is none.
+func (s *stream) block(key string, b entry.PiBlock) (at int, err error) {
+	at, ok := s.open[key]
+	if ok {
+		return at, nil
+	}
+	if len(s.blocks) == maxBlocks {
+		s.size = s.limit
+		return 0, errFull
+	}
+	if err := s.grow(blockSize + stored(b.ID) + stored(b.Name)); err != nil {
+		return 0, err
+	}
+	at = len(s.blocks)
+	s.open[key] = at
+	s.blocks, s.text, s.whole = append(s.blocks, b), append(s.text, strings.Builder{}), append(s.whole, false)
+	return at, nil
 }
 
-// take adds one part. It returns false if the answer is too long to go on. Blocks begin with their first piece and not
-// with fantasy's start, which comes in another order from Google.
-func (s *stream) take(p fantasy.StreamPart) bool {
+// write adds to the text of the block under a key as much as there is room for.
+func (s *stream) write(key, kind string, d Delta) error {
+	at, err := s.block(key, entry.PiBlock{Type: kind})
+	if err != nil {
+		return err
+	}
+	left := s.limit - s.size
+	if err = s.grow(stored(d.Text)); err != nil {
+		for i, c := range d.Text {
+			if left -= storedRune(c); left < 0 {
+				d.Text = d.Text[:i]
+				break
+			}
+		}
+	}
+	if d.Text != "" {
+		s.text[at].WriteString(d.Text)
+		d.Block, d.CallID = at, s.blocks[at].ID
+		s.give(d)
+	}
+	return err
+}
+
+// stored returns how many bytes a text has in JSON, at most.
+func stored(text string) (size int) {
+	for _, c := range text {
+		size += storedRune(c)
+	}
+	return size
+}
+
+func storedRune(c rune) int {
+	switch {
+	case c == '"', c == '\\', c == '\n', c == '\r', c == '\t':
+		return 2
+	case c < ' ', c == '<', c == '>', c == '&', c == '\u2028', c == '\u2029', c == utf8.RuneError: // as \u0000
+		return 6
+	}
+	return utf8.RuneLen(c)
+}
+
+// take adds one part. The error is [errFull] if the answer is too long to go on; any other says why the part is none of
+// an answer. Blocks begin with their first piece and not with fantasy's start, which comes in another order from Google.
+func (s *stream) take(p fantasy.StreamPart) error {
+	switch {
+	case len(p.ToolCallName) > maxCallName:
+		return fmt.Errorf("it calls a tool whose name has %d bytes, more than %d", len(p.ToolCallName), maxCallName)
+	case len(p.ID) > maxID:
+		return fmt.Errorf("it has a part whose id has %d bytes, more than %d", len(p.ID), maxID)
+	}
 	switch p.Type {
 	case fantasy.StreamPartTypeTextDelta:
 		if p.Delta != "" {
-			s.write(s.block("text"+p.ID, entry.PiBlock{Type: entry.PiTextBlock}), Delta{Kind: TextDelta, Text: p.Delta})
+			return s.write("text"+p.ID, entry.PiTextBlock, Delta{Kind: TextDelta, Text: p.Delta})
 		}
 	case fantasy.StreamPartTypeTextEnd:
 		delete(s.open, "text"+p.ID)
 	case fantasy.StreamPartTypeReasoningStart, fantasy.StreamPartTypeReasoningDelta, fantasy.StreamPartTypeReasoningEnd:
-		s.think(p)
+		return s.think(p)
 	case fantasy.StreamPartTypeToolInputStart:
 		if !p.ProviderExecuted {
-			s.begin(p)
+			_, err := s.begin(p)
+			return err
 		}
 	case fantasy.StreamPartTypeToolInputDelta:
-		if at, ok := s.open["call"+p.ID]; ok {
+		if _, ok := s.open["call"+p.ID]; ok {
 			if text := cmp.Or(p.Delta, p.ToolCallInput); text != "" { // Anthropic's are in the second
-				s.write(at, Delta{Kind: CallArgsDelta, CallID: s.blocks[at].ID, Text: text})
+				return s.write("call"+p.ID, entry.PiCallBlock, Delta{Kind: CallArgsDelta, Text: text})
 			}
 		}
 	case fantasy.StreamPartTypeToolCall:
 		if !p.ProviderExecuted {
-			s.finish(p)
+			return s.finish(p)
 		}
 	}
-	return s.size < s.limit
+	return nil
 }
 
-func (s *stream) think(p fantasy.StreamPart) {
+func (s *stream) think(p fantasy.StreamPart) error {
 	key := "think" + p.ID
-	signature, redacted := signatureOf(p.ProviderMetadata)
-	if p.Delta != "" || signature != "" {
-		_, begun := s.open[key]
-		if p.Delta = strings.TrimLeft(p.Delta, "\n"); begun || p.Delta != "" || signature != "" { // responses begin with a line break
-			at := s.block(key, entry.PiBlock{Type: entry.PiThinkingBlock})
-			if signature != "" {
-				s.blocks[at].ThinkingSignature, s.blocks[at].Redacted = signature, redacted
-			}
-			if p.Delta != "" {
-				s.write(at, Delta{Kind: ThinkingDelta, Text: p.Delta})
-			}
-		}
-	}
 	if p.Type == fantasy.StreamPartTypeReasoningEnd {
-		delete(s.open, key)
+		defer delete(s.open, key)
 	}
+	if _, begun := s.open[key]; !begun {
+		p.Delta = strings.TrimLeft(p.Delta, "\n") // responses begin with a line break
+	}
+	if signature, redacted := signatureOf(p.ProviderMetadata); signature != "" {
+		at, err := s.block(key, entry.PiBlock{Type: entry.PiThinkingBlock})
+		if err != nil {
+			return err
+		}
+		b := &s.blocks[at]
+		if err := s.grow(max(0, stored(signature)-stored(b.ThinkingSignature))); err != nil {
+			return err // half of a proof is none
+		}
+		b.ThinkingSignature, b.Redacted = signature, redacted
+	}
+	if p.Delta == "" {
+		return nil
+	}
+	return s.write(key, entry.PiThinkingBlock, Delta{Kind: ThinkingDelta, Text: p.Delta})
 }
 
 // signatureOf returns a provider's proof of thinking as text.
@@ -355,42 +437,48 @@ func signatureOf(m fantasy.ProviderMetadata) (signature string, redacted bool) {
 }
 
 // begin begins a call.
-func (s *stream) begin(p fantasy.StreamPart) int {
+func (s *stream) begin(p fantasy.StreamPart) (at int, err error) {
 	id := p.ID
 	if id == "" || strings.HasPrefix(id, "tool-call-") { // fantasy's own, for servers that give none: the same in each answer
 		id = "call_" + rand.Text()
 	}
-	at := s.block("call"+p.ID, entry.PiBlock{Type: entry.PiCallBlock, ID: id, Name: p.ToolCallName})
-	s.give(Delta{Kind: CallStartDelta, Block: at, CallID: id, CallName: p.ToolCallName})
-	return at
+	if at, err = s.block("call"+p.ID, entry.PiBlock{Type: entry.PiCallBlock, ID: id, Name: p.ToolCallName}); err == nil {
+		s.give(Delta{Kind: CallStartDelta, Block: at, CallID: id, CallName: p.ToolCallName})
+	}
+	return at, err
 }
 
 // finish ends a call.
-func (s *stream) finish(p fantasy.StreamPart) {
+func (s *stream) finish(p fantasy.StreamPart) (err error) {
 	at, ok := s.open["call"+p.ID]
 	if !ok {
-		at = s.begin(p)
+		if at, err = s.begin(p); err != nil {
+			return err
+		}
 	}
 	delete(s.open, "call"+p.ID)
 	b := &s.blocks[at]
-	b.Name = cmp.Or(p.ToolCallName, b.Name)
-	input, written := p.ToolCallInput, s.text[at].String()
-	if input == "" || input == "{}" { // also what fantasy makes of broken JSON from Anthropic
-		input = written
+	written, name := s.text[at].String(), cmp.Or(p.ToolCallName, b.Name)
+	// What was written comes first, because fantasy's is {} if Anthropic's library cannot read that.
+	complete := arguments(cmp.Or(written, p.ToolCallInput))
+	more := max(0, stored(string(complete))-stored(written)) + max(0, stored(name)-stored(b.Name))
+	if err := s.grow(more); err != nil {
+		return err
 	}
-	b.Arguments = arguments(input)
-	s.size += len(b.Arguments)
+	b.Name, b.Arguments = name, complete
 	s.whole[at] = true
 	s.give(Delta{Kind: CallEndDelta, Block: at, CallID: b.ID})
+	return nil
 }
 
-// arguments returns what a model wrote as arguments. Broken JSON is not repaired: half of a command is another command.
+// arguments returns what a model wrote as arguments, as a JSON string if it is broken or too deep. Broken JSON is not
+// repaired: half of a command is another command.
 func arguments(written string) json.RawMessage {
 	text := strings.TrimSpace(written)
 	switch {
 	case text == "":
 		return json.RawMessage("{}")
-	case json.Valid([]byte(text)):
+	case !deep(text) && json.Valid([]byte(text)):
 		return json.RawMessage(text)
 	}
 	quoted, err := json.Marshal(strings.ToValidUTF8(written, "�"))
@@ -403,6 +491,9 @@ func arguments(written string) json.RawMessage {
 // answer puts the answer together.
 func (s *stream) answer(e Endpoint, model string, w *wire, finish fantasy.FinishReason, failed error, r Request) Answer {
 	m := entry.PiAssistant{API: string(e.Dialect), Provider: e.Name, Model: model, ResponseID: w.id}
+	if len(w.id) > maxID { // it is only told
+		m.ResponseID = ""
+	}
 	calls := 0
 	for i, b := range s.blocks {
 		switch b.Type {

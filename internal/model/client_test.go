@@ -572,6 +572,36 @@ func TestOddCalls(t *testing.T) {
 	})
 }
 
+// TestDeepArguments: Go's encoder refuses a document with more than 10,000 levels, and an entry adds some to those of the
+// arguments.
+func TestDeepArguments(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d model.Dialect) {
+		for levels, kept := range map[int]bool{100: true, 101: false, 9_998: false, 20_000: false} {
+			written := `{"a":` + strings.Repeat("[", levels-1) + `"]}\"{"` + strings.Repeat("]", levels-1) + "}"
+			s := modeltest.New(t, func(*modeltest.Request) modeltest.Reply {
+				return modeltest.Reply{Calls: []modeltest.Call{{Name: "read", Arguments: written}}}
+			})
+			a, err := quick().Stream(within(t), at(s, d), "any", ask("?"), nil)
+			if err != nil || len(a.Message.Calls()) != 1 {
+				t.Fatalf("%d levels: %+v (%v)", levels, a.Message, err)
+			}
+			got := a.Message.Calls()[0].Arguments
+			if quoted, _ := json.Marshal(written); kept && string(got) != written || !kept && string(got) != string(quoted) {
+				t.Errorf("%d levels are kept as %.50s…", levels, got)
+			}
+			entry.NewDraft("", "", a.Message) // panics if it cannot be stored
+			err = model.CheckArguments(model.Tool{Name: "read"}, got)
+			if kept != (err == nil) || !kept && !strings.Contains(err.Error(), "read: the arguments are nested more than 100 levels deep") {
+				t.Errorf("%d levels: the check says %v", levels, err)
+			}
+		}
+	})
+	if err := model.CheckArguments(model.Tool{Name: "read"}, json.RawMessage(strings.Repeat(`{"a":`, 101)+"1"+strings.Repeat("}", 101))); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("arguments of 101 levels that are not from an answer: %v", err)
+	}
+}
+
 func TestOnlyItsOwnKeyIsSent(t *testing.T) {
 	// t.Setenv does not go with t.Parallel.
 	for _, name := range []string{"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID",

@@ -93,7 +93,7 @@ func newError(k Kind, e Endpoint, model string, said string, cause error) *Error
 	w := words[k]
 	message := fmt.Sprintf(w.message, e.Name, clip(model, 100))
 	said = oneLine(said, e.Key)
-	if said != "" && (k == BadRequest || k == Unknown || k == Unreachable) { // only the provider's words say what to do
+	if said != "" && (k == BadRequest || k == Unknown || k == Unreachable || k == Unreadable) { // only these words say what to do
 		message += ": " + said
 	}
 	made := &Error{Kind: k, Said: said, fault: fault.New(w.code, message, w.next)}

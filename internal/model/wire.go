@@ -30,7 +30,7 @@ var kept = []string{"Accept", "Content-Type", "Anthropic-Version", "Anthropic-Be
 
 const (
 	maxErrorBody = 64 << 10
-	maxLine      = 32 << 20 // the last line of responses repeats the whole answer
+	maxLine      = 4 << 20 // the last line of responses repeats the whole answer, which may have half of this
 )
 
 // errIdle is why a call ends whose provider is silent.

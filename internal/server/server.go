@@ -275,6 +275,7 @@ func (s *Server) start(ctx context.Context) error {
 		Bots: botTurns(database, bots, houses, models), Rosters: bots,
 		PeriodicTasks: []dispatch.PeriodicTask{
 			{Name: "turn_signing_keys", Every: time.Hour, Do: who.RotateOldSigningKeys},
+			{Name: "index_older_entries", Every: 10 * time.Minute, Do: threads.IndexOlder},
 			{Name: "collect_artifacts", Every: collectEvery, Do: artifacts.Collect},
 		},
 	})

@@ -3,6 +3,7 @@ package thread
 import (
 	"context"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -31,7 +32,7 @@ type Found struct {
 
 // Search returns the latest entries of a house that have all words of a text, or words that begin with them, in any
 // order and in any case: chats, commands and their results. An entry is found within about a second after it was
-// written, by the first 64 KiB of its text. A text without words is a [fault.Invalid].
+// written, by the first 64 KiB of its text; one from before an upgrade, once [Threads.IndexOlder] has come to it. A text without words is a [fault.Invalid].
 func (t *Threads) Search(ctx context.Context, scope db.Scope, text string, limit int) (found []Found, err error) {
 	terms := strings.Fields(text)
 	switch {
@@ -48,7 +49,7 @@ func (t *Threads) Search(ctx context.Context, scope db.Scope, text string, limit
 		quoted[i] = "'" + strings.NewReplacer(`\`, `\\`, `'`, `''`).Replace(term) + "':*"
 	}
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
-		rows, err := t.q.SearchEntries(ctx, tx, scope.House, strings.Join(quoted, " & "), int32(limit))
+		rows, err := t.q.SearchEntries(ctx, tx, strings.Join(quoted, " & "), int32(limit))
 		if err != nil {
 			return err
 		}
@@ -63,6 +64,40 @@ func (t *Threads) Search(ctx context.Context, scope db.Scope, text string, limit
 		return nil
 	})
 	return found, err
+}
+
+const (
+	// olderEntries is about how many entries one transaction of [Threads.IndexOlder] makes searchable, and olderTime how
+	// long it works at most.
+	olderEntries = 1000
+	olderTime    = 4 * time.Minute
+)
+
+// IndexOlder makes entries searchable that were written by a version without a search, for about four minutes or until
+// there are none left. It works half of the time, so that it takes little from others. Repeating it is harmless, and so
+// is calling it on several servers at once.
+func (t *Threads) IndexOlder(ctx context.Context) error {
+	for end := time.Now().Add(olderTime); time.Now().Before(end); {
+		began := time.Now()
+		more := false
+		err := t.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+			// What is lost with the database is done again.
+			_, err := tx.Exec(ctx, "set local synchronous_commit = off")
+			if err == nil {
+				more, err = t.q.IndexOlder(ctx, tx, olderEntries)
+			}
+			return err
+		})
+		if err != nil || !more {
+			return err
+		}
+		select {
+		case <-time.After(time.Since(began)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
 }
 
 // snippet returns the part of a text around the first of the terms in it.

@@ -94,8 +94,8 @@ type run struct {
 	endpoint model.Endpoint
 	modelID  string
 	window   int64
-	// fits is the largest context that the model is known to take, if that is less than the catalog says.
-	fits     int64
+	// largest is the largest context that the model is known to take, if that is less than the catalog says.
+	largest  int64
 	redactor *secret.Redactor
 
 	transcript transcript
@@ -267,8 +267,8 @@ func (r *run) prepare(ctx context.Context) (reason string, err error) {
 		return "no_model", err
 	}
 	r.window = model.Lookup(r.endpoint.Provider, r.modelID).ContextWindow
-	if r.fits > 0 {
-		r.window = min(r.window, r.fits)
+	if r.largest > 0 {
+		r.window = min(r.window, r.largest)
 	}
 	return "", nil
 }
@@ -327,8 +327,8 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 		case isModel && failed.Kind == model.Overflow && compactions < compactRetries:
 			compactions++
 			// The catalog's window is wrong for this endpoint: it is smaller than what was just sent.
-			r.fits = min(r.window, request.Estimate()) * 3 / 4
-			r.window = r.fits
+			r.largest = min(r.window, request.Estimate()) * 3 / 4
+			r.window = r.largest
 			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".overflow"+strconv.Itoa(r.calls), answer); err != nil {
 				return false, err
 			}
