@@ -410,7 +410,7 @@ func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err 
 		what := fault.Newf(fault.Exhausted, "ask for less at once, or use another model", "the model called %d tools at once, and may call %d", calls, maxCalls)
 		return true, r.end(ctx, Failed, failure("too_many_calls", what), &answer)
 	}
-	if !r.fits(answer) && m.StopReason == entry.PiToolUse {
+	if !r.storable(answer) && m.StopReason == entry.PiToolUse {
 		what := fault.New(fault.Exhausted, "the model wrote more than an entry can hold", "ask for less at once, or use another model")
 		return true, r.end(ctx, Failed, failure("too_long", what), &answer)
 	}
@@ -446,8 +446,8 @@ func printable(c rune) rune {
 	return c
 }
 
-// fits reports whether an entry can hold an answer.
-func (r *run) fits(answer model.Answer) bool {
+// storable reports whether an entry can hold an answer.
+func (r *run) storable(answer model.Answer) bool {
 	return len(r.draft("", r.turn.Bot, answer.Message).Payload) <= entry.MaxPayload
 }
 
@@ -549,7 +549,7 @@ func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.
 		extra := 0
 		if last != nil && (len(last.Message.Content) > 0 || last.Usage.Total() > 0) {
 			extra = 1
-			if !r.fits(*last) || len(last.Message.Calls()) > maxCalls {
+			if !r.storable(*last) || len(last.Message.Calls()) > maxCalls {
 				last.Message.Content = []entry.PiBlock{entry.PiText(clip(last.Message.Text(), oldResult))}
 			}
 			if err := r.writeStep(ctx, tx, *last); err != nil {
