@@ -31,21 +31,22 @@ func TestAHostileModel(t *testing.T) {
 		results int
 		says    string
 	}{
-		"that answers without an end is cut":                   {reply: modeltest.Reply{Text: strings.Repeat("x", 64<<10) + " ", Endless: true}},
-		"that writes control characters is read without":       {reply: modeltest.Reply{Text: "a\x00b" + strings.Repeat("\x01", 1<<20)}},
-		"that thinks and says nothing":                         {reply: modeltest.Reply{Thinking: "hm"}, outcome: entry.TurnSilent, reason: "silent"},
-		"that says nothing":                                    {reply: modeltest.Reply{}, outcome: entry.TurnSilent, reason: "silent"},
-		"that says only spaces":                                {reply: modeltest.Reply{Text: " \n\t "}, outcome: entry.TurnSilent, reason: "silent"},
-		"that writes no JSON":                                  {reply: modeltest.Reply{Garbage: "event: message_start\ndata: [[[\n\n"}, outcome: entry.TurnFailed, reason: "unreadable"},
-		"that is a page of a web site":                         {reply: modeltest.Reply{Garbage: "<html>Welcome!</html>", ContentType: "text/html"}, outcome: entry.TurnFailed, reason: "unreadable"},
-		"that calls a hundred tools at once":                   {reply: modeltest.Reply{Calls: lots(100)}, results: 100, says: "last active"},
-		"that calls a thousand tools at once":                  {reply: modeltest.Reply{Calls: lots(1000)}, outcome: entry.TurnFailed, reason: "too_many_calls"},
-		"that writes 10 MB of arguments":                       {reply: modeltest.Reply{Calls: []modeltest.Call{{Name: "say", Arguments: say(strings.Repeat("x", 10<<20))}}}, outcome: entry.TurnSilent, reason: "silent"},
-		"that writes what grows in an entry, and calls a tool": {reply: modeltest.Reply{Text: strings.Repeat("\x01", 1<<20), Calls: lots(1)}, outcome: entry.TurnFailed, reason: "too_long"},
-		"that writes arguments which are no JSON":              {reply: modeltest.Reply{Calls: []modeltest.Call{{Name: "say", Arguments: `{"thread_id": "x`}}}, results: 1, says: "not JSON"},
-		"that writes arguments which do not fit the schema":    {reply: modeltest.Reply{Calls: []modeltest.Call{{Name: "say", Arguments: `{"thread_id": 7, "also": []}`}}}, results: 1, says: "text"},
-		"that calls a tool which is not there":                 {reply: modeltest.Reply{Calls: []modeltest.Call{{Name: strings.Repeat("rm_rf", 100), Arguments: "{}"}}}, results: 1, says: "there is no tool"},
-		"that calls two tools by one id":                       {reply: modeltest.Reply{Calls: []modeltest.Call{{ID: "x", Name: "list_threads", Arguments: "{}"}, {ID: "x", Name: "list_threads", Arguments: "{}"}}}, results: 2, says: "last active"},
+		"that answers without an end is cut":                {reply: modeltest.Reply{Text: strings.Repeat("x", 64<<10) + " ", Endless: true}},
+		"that writes control characters is read without":    {reply: modeltest.Reply{Text: "a\x00b" + strings.Repeat("\x01", 100<<10)}},
+		"that thinks and says nothing":                      {reply: modeltest.Reply{Thinking: "hm"}, outcome: entry.TurnSilent, reason: "silent"},
+		"that says nothing":                                 {reply: modeltest.Reply{}, outcome: entry.TurnSilent, reason: "silent"},
+		"that says only spaces":                             {reply: modeltest.Reply{Text: " \n\t "}, outcome: entry.TurnSilent, reason: "silent"},
+		"that writes no JSON":                               {reply: modeltest.Reply{Garbage: "event: message_start\ndata: [[[\n\n"}, outcome: entry.TurnFailed, reason: "unreadable"},
+		"that is a page of a web site":                      {reply: modeltest.Reply{Garbage: "<html>Welcome!</html>", ContentType: "text/html"}, outcome: entry.TurnFailed, reason: "unreadable"},
+		"that calls a hundred tools at once":                {reply: modeltest.Reply{Calls: lots(100)}, results: 100, says: "last active"},
+		"that calls two hundred tools at once":              {reply: modeltest.Reply{Calls: lots(200)}, outcome: entry.TurnFailed, reason: "too_many_calls"},
+		"that calls a thousand tools at once":               {reply: modeltest.Reply{Calls: lots(1000)}, outcome: entry.TurnSilent, reason: "silent"},
+		"that writes 10 MB of arguments":                    {reply: modeltest.Reply{Calls: []modeltest.Call{{Name: "say", Arguments: say(strings.Repeat("x", 10<<20))}}}, outcome: entry.TurnSilent, reason: "silent"},
+		"that writes arguments which are no JSON":           {reply: modeltest.Reply{Calls: []modeltest.Call{{Name: "say", Arguments: `{"thread_id": "x`}}}, results: 1, says: "not JSON"},
+		"that writes arguments which do not fit the schema": {reply: modeltest.Reply{Calls: []modeltest.Call{{Name: "say", Arguments: `{"thread_id": 7, "also": []}`}}}, results: 1, says: "text"},
+		"that calls a tool which is not there":              {reply: modeltest.Reply{Calls: []modeltest.Call{{Name: "rm_rf", Arguments: "{}"}}}, results: 1, says: "there is no tool"},
+		"that calls a tool with a long name":                {reply: modeltest.Reply{Calls: []modeltest.Call{{Name: strings.Repeat("rm_rf", 100), Arguments: "{}"}}}, outcome: entry.TurnFailed, reason: "unreadable"},
+		"that calls two tools by one id":                    {reply: modeltest.Reply{Calls: []modeltest.Call{{ID: "x", Name: "list_threads", Arguments: "{}"}, {ID: "x", Name: "list_threads", Arguments: "{}"}}}, results: 2, says: "last active"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

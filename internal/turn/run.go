@@ -427,7 +427,7 @@ func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err 
 	if text == "" {
 		what := fault.New(fault.Unavailable, "the model answered nothing", "ask again")
 		if m.StopReason == entry.PiLength {
-			what = fault.New(fault.Exhausted, "the model reached its limit of tokens before it said anything", "ask for less at once, or use another model")
+			what = fault.New(fault.Exhausted, "the model wrote as much as it may before it said anything", "ask for less at once, or use another model")
 		}
 		return true, r.end(ctx, Silent, failure("silent", what), &answer)
 	}
