@@ -139,7 +139,7 @@ func TestATurnThatBeganFarUp(t *testing.T) {
 	f.answers("turnfarup")
 	b.until("its answer", "!document.querySelector('#writing article') && [...document.querySelectorAll('#log strong')].at(-1)?.innerText === 'list' && !!document.querySelector('.answer-foot')")
 	// Why it began, and what it replies to, are known only to a page that has seen that, or looked for it.
-	const shown = "[...document.querySelectorAll('#log .entry')].slice(-2).map(e => e.innerText.replace('why?', '').replace(/↩.*/, '').replace(/\\s+/g, ' ')).join('\\n')"
+	const shown = "[...document.querySelectorAll('#log .entry')].slice(-2).map(e => e.innerText.replace(/why\\?|Edit and ask again/g, '').replace(/↩.*/, '').replace(/\\s+/g, ' ').trim()).join('\\n')"
 	before := eval[string](b, shown)
 	b.open("/threads/turnfarup")
 	b.untilLive()
