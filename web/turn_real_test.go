@@ -96,7 +96,7 @@ func TestANewcomerIsAnswered(t *testing.T) {
 	step("Stop ends it and keeps what was written, and Retry begins again", func(b *tab) {
 		b.write("@arbe write for ever")
 		for range 2 {
-			b.until("what it writes", "document.querySelector('#writing strong')?.innerText === 'on'")
+			b.until("what it writes", "/I write/.test(document.querySelector('#writing .step')?.innerText)")
 			b.until("that the thread runs", "document.title.startsWith('● running') && document.querySelector('#thread-head .pill').innerText.includes('arbe at work') && !!document.querySelector('#places .place[aria-current] .status.running')")
 			b.do(chromedp.Click(chromedp.CSS("#writing .stop button")))
 			b.until("that it was stopped", "!document.querySelector('#writing article') && /arbe was stopped by/.test("+lastEnd+".innerText)")
@@ -104,7 +104,7 @@ func TestANewcomerIsAnswered(t *testing.T) {
 			b.until("that nothing runs", "!document.title.includes('running') && !document.querySelector('.places .status.running')")
 			eval[int](b, "([...document.querySelectorAll('.turn-end .again button')].at(-1).click(), 1)")
 		}
-		b.until("what it writes", "document.querySelector('#writing strong')?.innerText === 'on'")
+		b.until("what it writes", "/I write/.test(document.querySelector('#writing .step')?.innerText)")
 		b.do(chromedp.Click(chromedp.CSS("#thread-head .stop button")))
 		b.until("that the head of the page stops it, too", "document.querySelectorAll('.turn-end').length === 4 && !document.querySelector('#writing article')")
 	})

@@ -16,8 +16,8 @@ import (
 
 const (
 	// maxBlocks is how many parts of a step that is being written are shown, and maxWritten how much of the unfinished end
-	// of each, in bytes: for example of a long block of code.
-	maxBlocks, maxWritten = 64, 24 << 10
+	// of each, in bytes: for example of a long block of code. Twice as much is still rendered as Markdown.
+	maxBlocks, maxWritten = 64, 12 << 10
 	// pieceSize is about how much of a text is rendered at once.
 	pieceSize = 16 << 10
 	// freeTail is how much of an unfinished end is sent with each paint. A longer one is sent less often.
