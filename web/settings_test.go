@@ -46,6 +46,68 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		return found[1]
 	}
 
+	t.Run("no server with models gets the key of another one", func(t *testing.T) {
+		owner := owner.in(t)
+		add := func(name, address, key string, status int) {
+			t.Helper()
+			res, _ := owner.post(home+"/models/servers", url.Values{"name": {name}, "base_url": {address}, "server_key": {key}})
+			if res.StatusCode != status {
+				t.Errorf("adding %s at %s: %s", name, address, res.Status)
+			}
+		}
+		// now returns the secret of a server, when it was set, and what is wrong with the server.
+		now := func(name string) (secret, set, problem string) {
+			t.Helper()
+			models, err := api.Models.ListModels(t.Context(), &arbev1.ListModelsRequest{HouseId: houses.Houses[0].Id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			secrets, err := api.Secrets.ListSecrets(t.Context(), &arbev1.ListSecretsRequest{HouseId: houses.Houses[0].Id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range models.Endpoints {
+				if e.Own && e.Name == name {
+					secret, problem = e.SecretName, e.Problem
+				}
+			}
+			for _, s := range secrets.Secrets {
+				if s.Name == secret {
+					set = s.SetAt.AsTime().String()
+				}
+			}
+			return secret, set, problem
+		}
+		add("my-lab", "https://one.example.com/v1", "key-of-the-first", http.StatusSeeOther)
+		first, set, _ := now("my-lab")
+		add("my_lab", "https://two.example.com/v1", "key-of-the-second", http.StatusSeeOther)
+		if second, _, problem := now("my_lab"); second == first || problem != "" {
+			t.Errorf("both use %s (%s)", second, problem)
+		}
+		if still, at, _ := now("my-lab"); still != first || at != set {
+			t.Errorf("the first one's key was replaced: %s of %s, and before %s of %s", still, at, first, set)
+		}
+		// A new key at the same address replaces the old one.
+		add("my-lab", "https://one.example.com/v1", "its-new-key", http.StatusSeeOther)
+		same, later, _ := now("my-lab")
+		if same != first || later == set {
+			t.Errorf("the new key is %s of %s, the old one was %s of %s", same, later, first, set)
+		}
+		// At a new address it has no key before the new one is set, which is refused here.
+		add("my-lab", "https://other.example.com/v1", "no\x00key", http.StatusBadRequest)
+		if moved, at, problem := now("my-lab"); moved == first || at != "" || problem == "" {
+			t.Errorf("the key for the old address, %s, is sent to the new one (%s, %q)", moved, at, problem)
+		}
+		add("my-lab", "https://other.example.com/v1", "key-of-the-other", http.StatusSeeOther)
+		if moved, at, problem := now("my-lab"); moved == first || at == "" || problem != "" {
+			t.Errorf("it has %s of %s (%q)", moved, at, problem)
+		}
+		for _, name := range []string{"my-lab", "my_lab"} {
+			res, _ := owner.post(home+"/models/servers/"+name+"/remove", nil)
+			want(t, res, http.StatusSeeOther, home+"/models")
+		}
+	})
+
 	t.Run("the link of an invite asks, and joins with the name that is given", func(t *testing.T) {
 		owner, anyone := owner.in(t), anyone.in(t)
 		link := invite(t, "<b>Grace</b> from work", "member")
