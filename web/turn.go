@@ -415,6 +415,9 @@ func (t *transcript) questionOf(id string) question {
 	return question{Thread: t.thread, ID: id, Seq: t.chats[id].seq}
 }
 
+// modelReasons are the reasons of failures that a change of the house's models and keys mends.
+var modelReasons = []string{"no_model", "bad_key", "no_money", "unknown_model", "unreachable", "unreadable"}
+
 func turnEnded(_ context.Context, t *transcript, e entry.Entry, end entry.TurnEnded) templ.Component {
 	v := turnEndView{Thread: t.thread, Turn: end.TurnID, Class: "failed", Question: t.questionOf(end.EntryID), Work: workText(end.Summary)}
 	v.Next = advice(fault.Unavailable, end.Message, clip(end.Next, maxNote))
@@ -437,7 +440,7 @@ func turnEnded(_ context.Context, t *transcript, e entry.Entry, end entry.TurnEn
 		v.Link, v.LinkText = spendingPath(t.house), "The house's limit"
 	case end.Outcome == entry.TurnLimited && end.AgentID != "":
 		v.Link, v.LinkText = botPath(t.house, end.AgentID)+"#f-"+url.PathEscape(end.Reason), "The bot's limits"
-	case end.Reason == "no_model", end.Reason == "auth", end.Reason == "billing", end.Reason == "model":
+	case slices.Contains(modelReasons, end.Reason):
 		v.Link, v.LinkText = settingsPath(t.house, "models"), "Models and keys"
 	}
 	if seen := t.turns[end.TurnID]; seen != nil && !seen.Named {

@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/model"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -278,12 +279,15 @@ func TestTurnsAreAccessible(t *testing.T) {
 		TurnID: "t1", Model: "anthropic/claude-sonnet-4-6", Steps: 3, Commands: 1, DurationMS: 61_000, Usage: entry.TurnUsage{CostMicros: 21_000},
 	}})
 	f.says("turnaxes1", "", "", entry.Skipped{AgentID: bee, EntryID: "question", Reason: "cooldown", Explanation: "it answered here a moment ago"})
-	f.says("turnaxes1", "", "turn.t2.end", entry.TurnEnded{TurnID: "t2", AgentID: bee, EntryID: "question", Outcome: entry.TurnFailed, Reason: "auth", Message: "the provider refused the key", Next: "paste another one"})
+	f.says("turnaxes1", "", "turn.t2.end", entry.TurnEnded{TurnID: "t2", AgentID: bee, EntryID: "question", Outcome: entry.TurnFailed, Reason: string(model.BadKey), Message: "the provider refused the key", Next: "paste another one"})
 	f.says("turnaxes1", f.me.Id, "again", entry.Chat{Text: "@bee and now?"})
 	f.says("turnaxes1", "", "turn.t3.start", entry.TurnStarted{TurnID: "t3", AgentID: bee, EntryID: "again", Reason: "mention"})
 	b := newTab(t, f.start(t))
 	b.open("/threads/turnaxes1")
 	b.untilLive()
+	if link := eval[string](b, "document.querySelector('.turn-end a')?.innerText"); link != "Models and keys" {
+		t.Errorf("a turn that failed because of its key links to %q", link)
+	}
 	f.delta("turnaxes1", "turn.t3.1~1.1", 0, chunks(entry.PiChunk{Kind: "thinking", Text: "Hm."}, entry.PiChunk{Kind: "text", Block: 1, Text: "Now it **works**, be"},
 		entry.PiChunk{Kind: "call_start", Block: 2, Name: "run_command"}, entry.PiChunk{Kind: "call_args", Block: 2, Text: `{"command":"make test"}`}))
 	b.until("what is written", "!!document.querySelector('#writing .call')")

@@ -154,7 +154,15 @@ func (b *writtenBlock) add(text string) {
 	if at := strings.IndexByte(rest, '\n'); at >= 0 {
 		rest = rest[at+1:]
 	}
-	b.text, b.cut = strings.ToValidUTF8(rest, ""), true
+	// What is left of a code block stays one.
+	var block codeBlock
+	for line := range strings.Lines(b.text[:len(b.text)-len(rest)]) {
+		block.next(strings.TrimSpace(line))
+	}
+	if rest = strings.ToValidUTF8(rest, ""); block.fence != "" {
+		rest = clip(block.begin, maxWord) + "\n" + rest
+	}
+	b.text, b.cut = rest, true
 }
 
 // finish renders what does not change any more as Markdown, so that a paint takes the time of the last paragraph, and so that
@@ -185,23 +193,34 @@ func (b *writtenBlock) render(effort *effort) {
 // stablePart returns the length of the part of a Markdown text that does not change, whatever follows: it ends after an
 // empty line that is not in a code block, and before a line that does not continue a list.
 func stablePart(text string) int {
-	end, at := 0, 0
-	fence, empty := "", false
+	end, at, empty := 0, 0, false
+	var block codeBlock
 	for line := range strings.Lines(text) {
 		trimmed := strings.TrimSpace(line)
-		if empty && fence == "" && strings.HasSuffix(line, "\n") && beginsBlock(line) {
+		if empty && block.fence == "" && strings.HasSuffix(line, "\n") && beginsBlock(line) {
 			end = at
 		}
 		at += len(line)
 		empty = trimmed == ""
-		switch mark := fenceOf(trimmed); {
-		case fence == "":
-			fence = mark
-		case strings.HasPrefix(mark, fence) && strings.Trim(trimmed, fence[:1]) == "":
-			fence = ""
-		}
+		block.next(trimmed)
 	}
 	return end
+}
+
+// codeBlock is the code block in which a line is; fence is empty if it is in none.
+type codeBlock struct {
+	// begin is the line with which it began, and fence the marks of that.
+	begin, fence string
+}
+
+// next goes on to the place after a line, of which it wants neither the indent nor the end.
+func (c *codeBlock) next(line string) {
+	switch mark := fenceOf(line); {
+	case c.fence == "":
+		c.begin, c.fence = line, mark
+	case strings.HasPrefix(mark, c.fence) && strings.Trim(line, c.fence[:1]) == "":
+		c.fence = ""
+	}
 }
 
 // beginsBlock reports whether a line after an empty one begins a block of its own, instead of going on with a list.

@@ -73,8 +73,8 @@ var words = map[Kind]struct {
 	message string
 	next    string
 }{
-	BadKey:       {fault.Precondition, "%[1]s does not accept the key", "set a valid key for this provider"},
-	UnknownModel: {fault.Precondition, "%[1]s has no model %[2]q for this key", "choose another model"},
+	BadKey:       {fault.Precondition, "%[1]s does not accept the key", "set a valid key for this provider; the commands are: arbe model list, arbe secret set"},
+	UnknownModel: {fault.Precondition, "%[1]s has no model %[2]q for this key", "choose another model; the commands are: arbe model list, arbe bot edit"},
 	RateLimit:    {fault.Exhausted, "%[1]s limits the rate of requests", "wait, and try again"},
 	Overload:     {fault.Unavailable, "%[1]s is overloaded or has a failure", "try again in a minute, or choose another model"},
 	NoMoney:      {fault.Exhausted, "the account at %[1]s has no money or quota left", "top it up at the provider, or use another key"},
