@@ -67,7 +67,7 @@ check: tools ## Show that generated code is current and the linters are silent
 	test "$$before" = "$$(state)" || { git status --short; echo 'generated code was not current: commit what make generate made'; exit 1; }
 
 .PHONY: bench
-bench: build ## Measure: appends, tails, reads, credentials, commands, sandboxes, live pages (ratios within one run)
+bench: build ## Measure: appends, tails, reads, credentials, commands, turns of bots, sandboxes, live pages (ratios within one run)
 	@go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/stream ./internal/door ./internal/auth ./internal/dispatch ./internal/rpc ./internal/sandbox/local ./web ./cmd/arbe
 
 # --- Generated code: committed, so that `go build ./...` needs no generator. ---

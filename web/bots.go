@@ -19,18 +19,23 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// botsView is the page of a house's bots.
+// botsView is the page of a house's bots, and of what they may cost together.
 type botsView struct {
 	Layout layout
 	Bots   []*arbev1.Bot
 	More   string
+	// Used is what they have cost today. Limit is the value of the form of what they may cost, and LimitWrong its errors.
+	Used       *arbev1.HouseUsage
+	Limit      string
+	LimitWrong problems
 }
 
 // botView is the form of one bot.
 type botView struct {
 	Layout layout
-	// Bot is nil in the form of a new one.
-	Bot *arbev1.Bot
+	// Bot is nil in the form of a new one. AtWork is how many of its turns are at work.
+	Bot    *arbev1.Bot
+	AtWork int
 	// Values are the form's values by field, Tools the tools that are ticked, Problems the errors.
 	Values   map[string]string
 	Tools    []string
@@ -85,21 +90,82 @@ func modelAttributes() templ.Attributes {
 	return templ.Attributes{"maxlength": "200", "list": "models", "class": "code", "spellcheck": "false", "autocomplete": "off", "autocapitalize": "off"}
 }
 
-func (a *app) bots(w http.ResponseWriter, r *http.Request) (err error) {
-	var v botsView
-	house := r.PathValue("house")
-	if v.Layout, err = a.layoutOf(r, house, inSettings); err != nil {
-		return err
-	}
-	res, err := a.services.bots.ListBots(r.Context(), &arbev1.ListBotsRequest{HouseId: house, PageSize: 200, PageToken: r.URL.Query().Get("page")})
+func (a *app) bots(w http.ResponseWriter, r *http.Request) error {
+	v, err := a.botsView(r)
 	if err != nil {
 		return err
 	}
+	return a.show(w, r, http.StatusOK, botsPage(v))
+}
+
+func (a *app) botsView(r *http.Request) (v botsView, err error) {
+	house := r.PathValue("house")
+	if v.Layout, err = a.layoutOf(r, house, inSettings); err != nil {
+		return v, err
+	}
+	res, err := a.services.bots.ListBots(r.Context(), &arbev1.ListBotsRequest{HouseId: house, PageSize: 200, PageToken: r.URL.Query().Get("page")})
+	if err != nil {
+		return v, err
+	}
+	used, err := a.services.houses.GetHouse(r.Context(), &arbev1.GetHouseRequest{Id: house, Usage: true})
+	if err != nil {
+		return v, err
+	}
 	v.Bots, v.More = res.Bots, res.NextPageToken
+	v.Used, v.Limit = used.UsedToday, amountOrNone(used.House.GetLimits().GetHouseUsdDay())
 	if v.More == "" && !r.URL.Query().Has("page") { // a page of a longer list is not live
 		v.Layout.Also = []topic{{"bots", house, botRows{house, v.Bots}.cursor()}}
 	}
-	return a.show(w, r, http.StatusOK, botsPage(v))
+	return v, nil
+}
+
+// limitHouse sets what the bots of a house may cost in a day; an empty field sets the default.
+func (a *app) limitHouse(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	house, text := r.PathValue("house"), strings.TrimSpace(r.PostFormValue("house_usd_day"))
+	wrong, status := problems{}, http.StatusBadRequest
+	amount := amountOf("house_usd_day", text, wrong)
+	if len(wrong) == 0 {
+		_, failed := a.services.houses.UpdateHouse(r.Context(), &arbev1.UpdateHouseRequest{Id: house, Limits: &arbev1.HouseLimits{HouseUsdDay: amount}})
+		if failed == nil {
+			http.Redirect(w, r, spendingPath(house), http.StatusSeeOther)
+			return nil
+		}
+		var err error
+		if wrong, err = problemsOf(failed, "house_usd_day"); err != nil {
+			return err
+		}
+		status = faultOf(failed).Code.HTTPStatus()
+	}
+	v, err := a.botsView(r)
+	if err != nil {
+		return err
+	}
+	v.Limit, v.LimitWrong = text, wrong
+	return a.show(w, r, status, botsPage(v))
+}
+
+// spendingPath leads to what the bots of a house may cost.
+func spendingPath(house string) string { return settingsPath(house, "bots") + "#spending" }
+
+// spentText says what the bots of a house have cost today: "$1.20 of $50.00 today".
+func spentText(u *arbev1.HouseUsage) string {
+	text := fmt.Sprintf("$%.2f of $%.2f today", u.GetUsd(), u.GetUsdLimit())
+	if u.GetUsdUnknown() {
+		text += ", and calls of models whose price is unknown"
+	}
+	return text
+}
+
+// amountOf reads an amount of US dollars; nothing is 0, for the default.
+func amountOf(field, text string, wrong problems) float64 {
+	n, err := strconv.ParseFloat(text, 64)
+	if text != "" && (err != nil || !(n > 0 && n < 1e9)) {
+		wrong.add(field, "Write an amount such as 2 or 0.5, or nothing for the default.")
+	}
+	return n
 }
 
 func (a *app) newBot(w http.ResponseWriter, r *http.Request) error {
@@ -138,7 +204,7 @@ func (a *app) botView(r *http.Request) (v botView, err error) {
 		return v, err
 	}
 	b := res.Bot
-	v.Bot, v.Tools = b, b.Tools
+	v.Bot, v.Tools, v.AtWork = b, b.Tools, int(res.TurnsAtWork)
 	l := b.GetLimits()
 	v.Values = map[string]string{"handle": b.Handle, "name": b.Name, "model": b.Model, "instructions": b.Instructions, "runtime": b.Runtime,
 		"turn_steps": decimalOrNone(int64(l.GetTurnSteps())), "turn_tokens": decimalOrNone(l.GetTurnTokens()), "turn_usd": amountOrNone(l.GetTurnUsd()),
@@ -174,13 +240,7 @@ func botOf(r *http.Request) (v botView, limits *arbev1.BotLimits) {
 		}
 		return n
 	}
-	amount := func(field string) float64 {
-		n, err := strconv.ParseFloat(v.Values[field], 64)
-		if v.Values[field] != "" && (err != nil || !(n > 0 && n < 1e9)) {
-			v.Problems.add(field, "Write an amount such as 2 or 0.5, or nothing for the default.")
-		}
-		return n
-	}
+	amount := func(field string) float64 { return amountOf(field, v.Values[field], v.Problems) }
 	return v, &arbev1.BotLimits{TurnSteps: int32(whole("turn_steps", 32)), TurnTokens: whole("turn_tokens", 64), TurnUsd: amount("turn_usd"),
 		TurnMinutes: int32(whole("turn_minutes", 32)), ThreadUsdDay: amount("thread_usd_day")}
 }
@@ -399,6 +459,18 @@ func (v botView) may(attributes templ.Attributes) templ.Attributes {
 		attributes["readonly"] = true
 	}
 	return attributes
+}
+
+// deletionText says what goes with a bot, and what stays.
+func (v botView) deletionText() string {
+	stops := "It is not at work now."
+	switch {
+	case v.AtWork == 1:
+		stops = "It is at work on 1 turn, which stops."
+	case v.AtWork > 1:
+		stops = "It is at work on " + grouped(v.AtWork) + " turns, which stop."
+	}
+	return stops + " It answers no more, and its API keys are deleted. What it said stays, and its direct messages can still be read."
 }
 
 func authorOfBot(b *arbev1.Bot) author {

@@ -55,6 +55,7 @@ func (a *app) window(ctx context.Context, t *arbev1.Thread, q url.Values) (windo
 		w.First, w.Last = piece[0].Seq, piece[len(piece)-1].Seq
 	}
 	if w.AtEnd() {
+		log.learnRunning(t)
 		for _, seen := range log.activeTurns() {
 			if err := people.meet(ctx, seen.Agent); err != nil {
 				return w, err

@@ -50,6 +50,8 @@ type fake struct {
 	ended []string
 	// stoppedTurns and retriedTurns are the turns for which that was asked.
 	stoppedTurns, retriedTurns []string
+	// typed are the threads and agents of all signs that somebody writes.
+	typed []string
 	// redeemed is how many login links were used.
 	redeemed int
 	// fail is the error of every append and run while it is set.
@@ -625,6 +627,19 @@ func (f *fake) asked(thread string, e *arbev1.Entry) {
 	})
 }
 
+func (s entries) ShowTyping(_ context.Context, req *arbev1.ShowTypingRequest) (*arbev1.ShowTypingResponse, error) {
+	s.f.types(req.ThreadId, s.f.me.Id)
+	return &arbev1.ShowTypingResponse{}, nil
+}
+
+// types lets an agent write something.
+func (f *fake) types(thread, agent string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.typed = append(f.typed, thread+" "+agent)
+	f.wake()
+}
+
 func (s entries) Append(_ context.Context, req *arbev1.AppendRequest) (*arbev1.AppendResponse, error) {
 	if err := s.f.refusal(req.ThreadId); err != nil {
 		return nil, err
@@ -658,10 +673,13 @@ func (s entries) Tail(ctx context.Context, req *arbev1.TailRequest, stream *conn
 	s.f.count(+1)
 	defer s.f.count(-1)
 	position, printed, told := req.After, 0, false
+	s.f.mu.Lock()
+	typed := len(s.f.typed)
+	s.f.mu.Unlock()
 	for {
 		s.f.mu.Lock()
 		_, exists := s.f.threads[req.ThreadId]
-		log, deltas, changed := s.f.logs[req.ThreadId], s.f.deltas[req.ThreadId], s.f.changed
+		log, deltas, typists, changed := s.f.logs[req.ThreadId], s.f.deltas[req.ThreadId], s.f.typed, s.f.changed
 		s.f.mu.Unlock()
 		if !exists {
 			return refused(connect.CodeNotFound, "the thread is gone", "list the threads of the house")
@@ -683,6 +701,13 @@ func (s entries) Tail(ctx context.Context, req *arbev1.TailRequest, stream *conn
 				return err
 			}
 			printed++
+		}
+		for ; typed < len(typists); typed++ {
+			if agent, here := strings.CutPrefix(typists[typed], req.ThreadId+" "); here {
+				if err := stream.Send(&arbev1.TailResponse{Event: &arbev1.TailResponse_Typing{Typing: &arbev1.Typing{AgentId: agent}}}); err != nil {
+					return err
+				}
+			}
 		}
 		select {
 		case <-ctx.Done():

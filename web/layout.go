@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -158,9 +159,13 @@ func nested(all []*arbev1.Thread, pinned bool) []listedThread {
 // status is a thread's status as a page shows it: a class, which has a shape and a colour, and a word.
 type status struct{ Class, Word string }
 
-// stateOf returns what a thread is doing now. It is running while a command runs in it, even if the status in its row is "open".
+// stateOf returns what a thread is doing now. It is running while a command runs or a bot works in it, even if the status in
+// its row is "open".
 func stateOf(t *arbev1.Thread) status {
-	if t.Running != nil {
+	switch {
+	case t.Running.GetTurnId() != "":
+		return status{Class: "running", Word: cmp.Or(clip(t.Running.AgentName, 40), "a bot") + " at work"}
+	case t.Running != nil:
 		return statusOf("running")
 	}
 	return statusOf(t.Status)

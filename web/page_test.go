@@ -602,6 +602,13 @@ func TestAListSaysWhatRunsAndWhatWasSaidLast(t *testing.T) {
 	_, page = c.get("/threads/quietone")
 	contains(t, page, ">Quiet · Home<", `class="status running" title="running"`) // in the places
 	lacks(t, page, "/cancel")
+	t.Run("and which bot is at work", func(t *testing.T) {
+		f.thread("botatwork", "Asked").Running = &arbev1.Running{TurnId: "t1", AgentId: bee, AgentName: "Bee <b>", Since: timestamppb.New(since)}
+		_, list := c.get("/houses/home")
+		contains(t, list, "● 2 running · Home", `action="/threads/botatwork/turns/t1/stop"`, "Bee &lt;b&gt; at work")
+		_, page := c.get("/threads/botatwork")
+		contains(t, page, "● running · Asked · Home", `<span class="pill-word">Bee &lt;b&gt; at work</span>`, `action="/threads/botatwork/turns/t1/stop"`)
+	})
 }
 
 func TestWhoStoppedACommandIsNamed(t *testing.T) {

@@ -112,10 +112,10 @@ func TestACanaryIsNowhere(t *testing.T) {
 			}
 		}
 		_, page := owner.get(home + "/secrets")
-		contains(t, page, "CANARY", "MODEL_LAB_2_KEY", "Used by model endpoint lab-2", "never used")
+		contains(t, page, "CANARY", "MODEL_LAB_2_KEY", "Used by model endpoint lab-2, default model lab-2/large, bot @arbe", "never used")
 		res, page = owner.post(home+"/secrets/MODEL_LAB_2_KEY/delete", nil)
 		want(t, res, http.StatusPreconditionFailed, "")
-		contains(t, page, "is used by model endpoint lab-2")
+		contains(t, page, "is used by model endpoint lab-2, default model lab-2/large, bot @arbe")
 		res, _ = owner.post(home+"/models/servers/lab-2/remove", nil)
 		want(t, res, http.StatusSeeOther, home+"/models")
 		for range 2 { // sent twice

@@ -271,7 +271,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		contains(t, page, "@critic", "&lt;b&gt;Critic&lt;/b&gt;", "answers when it is mentioned; answers direct messages")
 		bot := home + "/bots/" + memberIDOn(t, owner, home+"/bots", "@critic")
 		_, page = owner.get(bot)
-		contains(t, page, `name="handle" value="critic"`, "Be\nkind.", `value="openai/gpt-5"`, `value="say" checked`, `value="0.5"`, "Answers direct messages")
+		contains(t, page, `name="handle" value="critic"`, "Be\nkind.", `value="openai/gpt-5"`, `value="say" checked`, `value="0.5"`, "Answers direct messages", "It is not at work now. It answers no more", "its direct messages can still be read")
 		lacks(t, page, `value="run_command" checked`)
 		res, _ = owner.post(bot, url.Values{"handle": {"critic"}, "name": {"Critic"}, "instructions": {""}, "model": {""}})
 		want(t, res, http.StatusSeeOther, bot+"?saved")
@@ -313,6 +313,25 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		res, _ = owner.get(home + "/bots/nonsense")
 		want(t, res, http.StatusNotFound, "")
 	})
+	t.Run("what the bots may cost in a day is shown beside what they cost, and set", func(t *testing.T) {
+		owner := owner.in(t)
+		_, page := owner.get(home + "/bots")
+		contains(t, page, "$0.00 of $50.00 today", `name="house_usd_day" value=""`)
+		for _, text := range []string{"much", "-1", "0", "NaN", "100001"} {
+			res, page := owner.post(home+"/limits", url.Values{"house_usd_day": {text}})
+			want(t, res, http.StatusBadRequest, "")
+			if fieldError(page, "house_usd_day") == "" {
+				t.Errorf("with %s it says nothing at the field", text)
+			}
+			contains(t, page, `name="house_usd_day" value="`+text+`"`, "$0.00 of $50.00 today")
+		}
+		res, _ := owner.post(home+"/limits", url.Values{"house_usd_day": {" 12.5 "}})
+		want(t, res, http.StatusSeeOther, home+"/bots#spending")
+		_, page = owner.get(home + "/bots")
+		contains(t, page, "$0.00 of $12.50 today", `name="house_usd_day" value="12.5"`)
+		res, _ = owner.post(home+"/limits", url.Values{"house_usd_day": {""}})
+		want(t, res, http.StatusSeeOther, home+"/bots#spending")
+	})
 	t.Run("a member who is no owner sees bots, and changes none", func(t *testing.T) {
 		grace := anyone.in(t)
 		grace.session = sessionFrom(t, grace, "/join", url.Values{"token": {tokenOf(t, invite(t, "", "member"))}, "name": {"Grace"}})
@@ -320,7 +339,12 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		_, page := grace.get(bot)
 		contains(t, page, "readonly", "You are arbe")
 		lacks(t, page, "Save", "Add a trigger", "Turn off", "/delete")
-		res, _ := grace.post(bot, url.Values{"handle": {"mine"}, "name": {"Mine"}})
+		_, page = grace.get(home + "/bots")
+		contains(t, page, "$0.00 of $50.00 today")
+		lacks(t, page, "house_usd_day")
+		res, _ := grace.post(home+"/limits", url.Values{"house_usd_day": {"1000"}})
+		want(t, res, http.StatusForbidden, "")
+		res, _ = grace.post(bot, url.Values{"handle": {"mine"}, "name": {"Mine"}})
 		want(t, res, http.StatusForbidden, "")
 		res, _ = grace.post(bot+"/delete", nil)
 		want(t, res, http.StatusForbidden, "")

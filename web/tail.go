@@ -44,7 +44,7 @@ func (a *app) followThread(ctx context.Context, c *liveConn, t topic) error {
 		return c.end(ctx, t, "thread", err)
 	}
 	l := &liveThread{app: a, conn: c, topic: t, thread: res.Thread, log: a.newTranscript(res.Thread, people),
-		screens: map[string]*liveScreen{}, dirty: map[string]bool{}, writing: map[string]*writing{}, turns: map[string]bool{}}
+		screens: map[string]*liveScreen{}, dirty: map[string]bool{}, writing: map[string]*writing{}, turns: map[string]bool{}, typing: newTypists()}
 	if behind := res.Thread.Tail - after; behind > maxReplay || behind < 0 {
 		return l.rejoin(ctx, after, behind)
 	}
@@ -66,6 +66,9 @@ type liveThread struct {
 	// painted.
 	writing map[string]*writing
 	turns   map[string]bool
+	typing  *typists
+	// looked reports that the chats before the connection were read.
+	looked bool
 }
 
 // follow sends what happens after a position, until the reader leaves or the log ends.
@@ -96,8 +99,10 @@ func (l *liveThread) follow(ctx context.Context, after int64) error {
 
 	paint := time.NewTimer(paintEvery)
 	defer paint.Stop()
+	defer l.typing.over.Stop()
 	for {
 		var step func() error
+		painting := false
 		select {
 		case <-ctx.Done():
 			return nil
@@ -107,10 +112,12 @@ func (l *liveThread) follow(ctx context.Context, after int64) error {
 			step = func() error { return l.take(ctx, event, after) }
 		case <-here.pending:
 			step = func() error { return l.conn.pass(around, here) }
+		case <-l.typing.over.C:
+			step = func() error { return l.typedNoMore(ctx, "") }
 		case <-paint.C:
-			step = func() error { return l.paint(ctx) }
+			step, painting = func() error { return l.paint(ctx) }, true
 		}
-		clean := len(l.dirty) == 0 && len(l.turns) == 0
+		clean := painting || len(l.dirty) == 0 && len(l.turns) == 0
 		if err := guarded(step); err != nil {
 			return l.conn.end(ctx, l.topic, "thread", err)
 		}
@@ -125,7 +132,12 @@ func (l *liveThread) take(ctx context.Context, e *arbev1.TailResponse, after int
 	switch {
 	case e.GetEntry() != nil:
 		added := entryOf(e.GetEntry())
-		return l.entry(ctx, added, added.Seq > after)
+		if err := l.entry(ctx, added, added.Seq > after); err != nil {
+			return err
+		}
+		return l.typedNoMore(ctx, added.Author)
+	case e.GetTyping() != nil:
+		return l.typed(ctx, e.GetTyping().AgentId)
 	case e.GetDelta() != nil:
 		l.delta(ctx, e.GetDelta())
 	case e.GetCaughtUp() != nil:
@@ -138,6 +150,9 @@ func (l *liveThread) take(ctx context.Context, e *arbev1.TailResponse, after int
 func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error {
 	defer l.log.forget()
 	l.log.searches, l.log.effort = 0, newEffort()
+	if err := l.findReplied(ctx, e); err != nil {
+		return err
+	}
 	r, err := l.log.row(ctx, e)
 	if err != nil || !isNew {
 		return err
@@ -410,11 +425,13 @@ func (l *liveThread) showTurn(ctx context.Context, seen turnSeen, patches *[]pat
 	if err := l.log.people.meet(ctx, seen.Agent); err != nil {
 		return err
 	}
-	var view writingView
-	var html []byte
+	w := l.writing[seen.ID]
+	var added []patch
 	err := guarded(func() (err error) {
-		view = l.log.writingOf(seen, l.writing[seen.ID])
-		html, err = rendered(ctx, writingTurn(view))
+		view := l.log.writingOf(seen, w)
+		if added, err = view.patches(ctx, w); err == nil && w != nil {
+			w.paint(view)
+		}
 		return err
 	})
 	switch {
@@ -425,7 +442,7 @@ func (l *liveThread) showTurn(ctx context.Context, seen turnSeen, patches *[]pat
 		l.writing[seen.ID] = &writing{}
 		return nil
 	}
-	*patches = append(*patches, view.patches(string(html))...)
+	*patches = append(*patches, added...)
 	return nil
 }
 
@@ -442,8 +459,12 @@ func (l *liveThread) paintTurns(ctx context.Context) error {
 		// A browser that connects again gets deltas of steps that the log has by now.
 		if w := l.writing[id]; seen.Ended || w != nil && l.log.steps[w.step] {
 			delete(l.writing, id)
+			delete(l.turns, id)
+			continue
+		} else if w != nil && time.Now().Before(w.rest) {
 			continue
 		}
+		delete(l.turns, id)
 		var patches []patch
 		if err := l.showTurn(ctx, *seen, &patches); err != nil {
 			return err
@@ -454,12 +475,30 @@ func (l *liveThread) paintTurns(ctx context.Context) error {
 			}
 		}
 	}
-	clear(l.turns)
 	return nil
 }
 
-// findTurn searches the last entries for a turn that began before this connection. If they do not have it, its bot has no
-// name until the step ends.
+// findReplied reads the last entries if e replies to a chat from before this connection, once.
+func (l *liveThread) findReplied(ctx context.Context, e entry.Entry) error {
+	c, _ := entry.As[entry.Chat](e)
+	if _, known := l.log.chats[c.ReplyTo]; c.ReplyTo == "" || known || l.looked {
+		return nil
+	}
+	l.looked = true
+	above, err := l.log.list(ctx, &arbev1.ListRequest{Before: e.Seq, Limit: searchSize})
+	if err != nil {
+		return err
+	}
+	for _, e := range above {
+		if e.Type == (entry.Chat{}).Type() {
+			l.log.learnTurn(e)
+		}
+	}
+	return l.log.people.meet(ctx, l.log.chats[c.ReplyTo].author)
+}
+
+// findTurn searches the last entries for a turn that began before this connection, and then the thread's row. If neither has
+// it, its bot has no name until the step ends.
 func (l *liveThread) findTurn(ctx context.Context, id string) (*turnSeen, error) {
 	above, err := l.log.list(ctx, &arbev1.ListRequest{Last: true, Limit: searchSize})
 	if err != nil {
@@ -470,6 +509,7 @@ func (l *liveThread) findTurn(ctx context.Context, id string) (*turnSeen, error)
 			l.log.learnTurn(e)
 		}
 	}
+	l.log.learnRunning(l.thread)
 	if l.log.turns[id] == nil {
 		l.log.turns[id] = &turnSeen{ID: id, Began: time.Now()}
 	}

@@ -15,7 +15,14 @@ func sentence(s string) string {
 		return ""
 	}
 	c, n := utf8.DecodeRuneInString(s)
-	s = string(unicode.ToUpper(c)) + s[n:]
+	return stopped(string(unicode.ToUpper(c)) + s[n:])
+}
+
+// stopped ends a text as a sentence ends, and leaves its beginning, which may be a name.
+func stopped(s string) string {
+	if s == "" {
+		return ""
+	}
 	if last := s[len(s)-1]; last != '.' && last != '!' && last != '?' {
 		s += "."
 	}

@@ -23,6 +23,8 @@ type threadView struct {
 	Window    window
 	// DetailsFolded reports that the reader has hidden the column of details.
 	DetailsFolded bool
+	// Partner is the name of the bot that answers everything here; empty in a thread that is no direct message to one.
+	Partner string
 	// People are the names that the composer's menu offers.
 	People []*arbev1.Agent
 	// NewID is the id of the next message, if the form is sent without the script.
@@ -93,6 +95,7 @@ func (a *app) threadView(r *http.Request) (threadView, error) {
 	})
 	err = g.Wait()
 	if err == nil {
+		v.Partner = partnerOf(v.Thread, v.People)
 		v.Window.Places = houseTopic(v.Layout).String() + " " + namesTopic(v.Thread.HouseId, v.People).String()
 	}
 	return v, err
@@ -279,4 +282,22 @@ func sandboxStatusWord(s *arbev1.Sandbox) string {
 		return "Gone; the next command makes a new one"
 	}
 	return s.Status
+}
+
+// partnerOf returns the name of the bot to which a thread is a direct message; empty if it is not one to a bot of these.
+func partnerOf(t *arbev1.Thread, people []*arbev1.Agent) string {
+	for _, p := range people {
+		if p.Id == t.ParentAgentId && p.Kind == "bot" {
+			return clip(p.Name, maxWord)
+		}
+	}
+	return ""
+}
+
+// answered says who answers, behind what people are asked to do.
+func answered(partner string) string {
+	if partner == "" {
+		return ""
+	}
+	return ", and " + partner + " answers"
 }

@@ -111,6 +111,22 @@ func (t *transcript) activeTurns() []*turnSeen {
 	return active
 }
 
+// learnRunning remembers the turn that the row of a thread says is at work, because its beginning may be far up.
+func (t *transcript) learnRunning(thread *arbev1.Thread) {
+	r := thread.GetRunning()
+	if r.GetTurnId() == "" {
+		return
+	}
+	seen := t.turns[r.TurnId]
+	if seen == nil {
+		seen = &turnSeen{ID: r.TurnId, Agent: r.AgentId, Began: when(r.Since)}
+		t.turns[r.TurnId] = seen
+	}
+	if began := when(r.Since); began.Before(seen.Began) {
+		seen.Began = began
+	}
+}
+
 // agentsOf returns the agents whom an entry names, besides its author.
 func agentsOf(e entry.Entry) (ids []string) {
 	switch e.Type {
@@ -417,8 +433,10 @@ func turnEnded(_ context.Context, t *transcript, e entry.Entry, end entry.TurnEn
 		v.What = name + " did not answer: " + clip(end.Message, maxNote)
 	}
 	switch {
+	case end.Outcome == entry.TurnLimited && end.Reason == "house_usd_day":
+		v.Link, v.LinkText = spendingPath(t.house), "The house's limit"
 	case end.Outcome == entry.TurnLimited && end.AgentID != "":
-		v.Link, v.LinkText = botPath(t.house, end.AgentID), "The bot's limits"
+		v.Link, v.LinkText = botPath(t.house, end.AgentID)+"#f-"+url.PathEscape(end.Reason), "The bot's limits"
 	case end.Reason == "no_model", end.Reason == "auth", end.Reason == "billing", end.Reason == "model":
 		v.Link, v.LinkText = settingsPath(t.house, "models"), "Models and keys"
 	}
@@ -428,9 +446,9 @@ func turnEnded(_ context.Context, t *transcript, e entry.Entry, end entry.TurnEn
 	return turnEnd(v)
 }
 
-// workText says what a turn did and used: "worked for 40s · 3 commands · $0.02 · anthropic/claude".
+// workText says what a turn did and used; empty if it did nothing: "worked for 40s · 3 commands · $0.02 · anthropic/claude".
 func workText(s *entry.TurnSummary) string {
-	if s == nil {
+	if s == nil || s.Steps == 0 && s.Usage == (entry.TurnUsage{}) {
 		return ""
 	}
 	parts := []string{"worked for " + elapsedText(time.Duration(s.DurationMS)*time.Millisecond)}

@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -11,12 +12,16 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// TestABotAnswers uses the whole of arbe with a scripted model: a bot is mentioned, and answers with a command; it is
-// stopped, and tries again.
-func TestABotAnswers(t *testing.T) {
+// TestANewcomerIsAnswered goes a newcomer's way through the whole of arbe, with a scripted model: on a machine without a key a
+// bot is mentioned, which says how to set a model; the key is pasted, and the bot answers with a command; it is stopped, and
+// tries again.
+func TestANewcomerIsAnswered(t *testing.T) {
 	t.Parallel()
+	const key = "sk-pasted-by-the-newcomer"
 	models := modeltest.New(t, func(q *modeltest.Request) modeltest.Reply {
 		switch {
+		case q.Header.Get("Authorization") != "Bearer "+key:
+			return modeltest.Reply{Status: 401}
 		case slices.ContainsFunc(q.Messages, func(m modeltest.Message) bool { return strings.Contains(m.Text, "write for ever") }):
 			return modeltest.Reply{Text: "I write **on** and on. ", Endless: true}
 		case q.Last().Role == "tool":
@@ -25,7 +30,10 @@ func TestABotAnswers(t *testing.T) {
 		return modeltest.Reply{Text: "I look.", Calls: []modeltest.Call{{Name: "run_command", Arguments: `{"command":"echo it is $(uname -s)"}`}}}
 	})
 	a := installation(t)
-	a.env = []string{"OPENAI_BASE_URL=" + models.URL + "/v1", "ANTHROPIC_API_KEY=", "OPENAI_API_KEY=", "ARBE_MODEL=openai/fake-answer"}
+	for _, unset := range []string{"ARBE_MODEL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENROUTER_API_KEY", "GEMINI_API_KEY"} {
+		a.env = append(a.env, unset+"=")
+	}
+	a.env = append(a.env, "OLLAMA_HOST=127.0.0.1:1", "ARBE_MODEL_PRIVATE_HOSTS=127.0.0.1")
 	a.start()
 	link, err := a.client().Agents.CreateLoginLink(t.Context(), &arbev1.CreateLoginLinkRequest{})
 	if err != nil {
@@ -36,38 +44,80 @@ func TestABotAnswers(t *testing.T) {
 	b.open(link.Path)
 	b.do(chromedp.Click(chromedp.CSS("form[action='/login'] button")))
 	b.until("the house", "location.pathname.startsWith('/houses/')")
+	const lastEnd = "[...document.querySelectorAll('.turn-end')].at(-1)?"
+	var thread string
+	step := func(what string, do func(b *tab)) {
+		t.Helper()
+		if !t.Run(what, func(t *testing.T) { do(b.in(t)) }) {
+			t.FailNow() // the next step begins where this one ends
+		}
+	}
 
-	t.Run("a mention is answered, with a command", func(t *testing.T) {
-		b := b.in(t)
+	step("without a model, a mention gets one signal, which leads to where one is set", func(b *tab) {
 		b.untilLive()
-		b.do(keysInto("#starter-text", "Hello, which kernel is it?"))
+		b.do(keysInto("#starter-text", "@arbe which kernel is it?"))
 		b.enter()
 		b.until("the thread", "location.pathname.startsWith('/threads/')")
 		b.untilLive()
-		b.write("@arbe which kernel is it?")
+		thread = eval[string](b, "location.pathname")
+		b.until("the signal", lastEnd+".innerText.includes('arbe did not answer: this house has no model yet. Paste a key under Settings, Models.')")
+		b.until("nobody at work", "!document.querySelector('#writing article') && !document.title.includes('running')")
+		b.write("The thread works on.")
+		b.until("what was said", says("The thread works on.", 1))
+		if n := eval[int](b, "document.querySelectorAll('.turn-end').length"); n != 1 {
+			b.t.Errorf("there are %d signals", n)
+		}
+		b.do(chromedp.Click(chromedp.CSS(".turn-end a[href$='/models']")))
+		b.until("the page of models", "location.pathname.endsWith('/models')")
+	})
+	step("the key is pasted, and a model chosen", func(b *tab) {
+		b.do(keysInto("#f-name", "lab"), keysInto("#f-base_url", models.URL+"/v1"), keysInto("#f-server_key", key))
+		b.enter()
+		b.until("the server", "!!document.querySelector('#models-lab')")
+		b.do(keysInto("#f-model", "lab/fake-answer"))
+		b.enter()
+		b.until("the choice", "document.querySelector('.lead b')?.innerText === 'lab/fake-answer'")
+		if strings.Contains(eval[string](b, "document.documentElement.outerHTML"), key) {
+			b.t.Error("the page shows the key")
+		}
+	})
+	step("Retry answers, with a command", func(b *tab) {
+		b.open(thread)
+		b.untilLive()
+		b.do(chromedp.Click(chromedp.CSS(".turn-end .again button")))
 		b.until("what it says first", "[...document.querySelectorAll('#log .step .chat')].some(e => e.innerText.includes('I look.'))")
 		b.until("its command", "document.querySelector('#log .command .screen')?.innerText.includes('it is Linux')")
 		b.until("its answer", "[...document.querySelectorAll('#log .entry strong')].some(e => e.innerText === 'Linux') && document.querySelector('.answer-foot').innerText.includes('1 command')")
 		b.until("nobody at work", "!document.querySelector('#writing article')")
 		if n := eval[int](b, "document.querySelectorAll('#log .call').length"); n != 0 {
-			t.Errorf("the command is also shown as %d calls", n)
+			b.t.Errorf("the command is also shown as %d calls", n)
 		}
 	})
-	t.Run("Stop ends it and keeps what was written, and Retry begins again", func(t *testing.T) {
-		b := b.in(t)
+	step("Stop ends it and keeps what was written, and Retry begins again", func(b *tab) {
 		b.write("@arbe write for ever")
 		for range 2 {
-			b.until("what it writes", "document.querySelector('#writing strong')?.innerText === 'on'")
+			b.until("what it writes", "/I write/.test(document.querySelector('#writing .step')?.innerText)")
+			b.until("that the thread runs", "document.title.startsWith('● running') && document.querySelector('#thread-head .pill').innerText.includes('arbe at work') && !!document.querySelector('#places .place[aria-current] .status.running')")
 			b.do(chromedp.Click(chromedp.CSS("#writing .stop button")))
-			b.until("that it was stopped", "!document.querySelector('#writing article') && /arbe was stopped by/.test([...document.querySelectorAll('.turn-end')].at(-1)?.innerText)")
+			b.until("that it was stopped", "!document.querySelector('#writing article') && /arbe was stopped by/.test("+lastEnd+".innerText)")
 			b.until("what was written", "[...document.querySelectorAll('#log .step strong')].at(-1)?.innerText === 'on'")
+			b.until("that nothing runs", "!document.title.includes('running') && !document.querySelector('.places .status.running')")
 			eval[int](b, "([...document.querySelectorAll('.turn-end .again button')].at(-1).click(), 1)")
 		}
+		b.until("what it writes", "/I write/.test(document.querySelector('#writing .step')?.innerText)")
+		b.do(chromedp.Click(chromedp.CSS("#thread-head .stop button")))
+		b.until("that the head of the page stops it, too", "document.querySelectorAll('.turn-end').length === 4 && !document.querySelector('#writing article')")
 	})
-	t.Run("the page shows the same when it is opened again", func(t *testing.T) {
-		b := b.in(t)
-		b.open(eval[string](b, "location.pathname"))
+	step("the page shows the same when it is opened again", func(b *tab) {
+		const shown = "[...document.querySelectorAll('#log [data-entry]')].map(e => e.id + ' ' + [...e.querySelectorAll('header b, .chat, .command .screen, .turn-end strong, .answer-foot > .quiet')].map(x => x.textContent.trim().slice(0, 200)).join('|')).join('\\n')"
+		before := eval[string](b, shown)
+		b.open(thread)
 		b.untilLive()
-		b.until("the answer, the ends and the turn at work", "document.querySelectorAll('.answer-foot').length === 1 && document.querySelectorAll('.turn-end').length === 2 && !!document.querySelector('#writing article')")
+		if after := eval[string](b, shown); after != before {
+			b.t.Errorf("it shows\n%s\nand showed live\n%s", after, before)
+		}
+		if n := eval[int](b, fmt.Sprintf("document.documentElement.outerHTML.split(%q).length - 1", key)); n != 0 {
+			b.t.Errorf("it has the key %d times", n)
+		}
 	})
 }

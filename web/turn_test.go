@@ -227,6 +227,37 @@ func TestATurnIsSeenWhileItIsWritten(t *testing.T) {
 	})
 }
 
+func TestAReply(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.begins("turnreply")
+	f.answers("turnreply")
+	f.says("turnreply", f.me.Id, "last", entry.Chat{Text: "Hm."})
+	f.threads["turnreply"].ParentAgentId = bee
+	b := newTab(t, f.start(t))
+	for _, width := range []int64{1280, 390} {
+		call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 844, DeviceScaleFactor: 1})
+		b.open("/threads/turnreply")
+		b.untilLive()
+		if hint := eval[string](b, "document.querySelector('.hint-talk').innerText"); hint != "Bee answers · Everyone in Home sees this" {
+			t.Errorf("the hint is %q", hint)
+		}
+		b.hover("#e3")
+		b.do(chromedp.Click(chromedp.CSS("#e3 > .actions .reply")))
+		b.until("to whom one replies, with the focus in the composer", "document.querySelector('.replying').innerText.includes('In reply to Bee') && document.activeElement.id === 'composer-text'")
+		b.do(chromedp.Click(chromedp.CSS(".not-replying")))
+		b.until("that one does not", "document.querySelector('.replying').getBoundingClientRect().height === 0 && document.querySelector('#composer').elements.reply.value === ''")
+		b.hover("#e3")
+		b.do(chromedp.Click(chromedp.CSS("#e3 > .actions .reply")))
+		text := fmt.Sprintf("Thanks at %d.", width)
+		b.write(text)
+		b.until("what was said, and to what", "[...document.querySelectorAll('#log .entry')].at(-1).innerText.includes('"+text+"') && [...document.querySelectorAll('.reply-to')].at(-1)?.innerText.includes('Bee') && document.querySelector('.replying').hidden")
+		if p := f.last("turnreply").Payload; !strings.Contains(p, `"reply_to":"turn.t1.2"`) {
+			t.Errorf("the log has %s", p)
+		}
+	}
+}
+
 // A turn with everything that one can have is readable for everyone, on a desk and on a phone.
 func TestTurnsAreAccessible(t *testing.T) {
 	t.Parallel()

@@ -3,18 +3,25 @@ package web
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/a-h/templ"
+
 	"github.com/arbe-dev/arbe/internal/entry"
 )
 
 const (
-	// maxBlocks is how many parts of a step that is being written are shown, and maxWritten how much of each, in bytes: its
-	// end, because readers follow that.
-	maxBlocks, maxWritten = 64, 24 << 10
+	// maxBlocks is how many parts of a step that is being written are shown, and maxWritten how much of the unfinished end
+	// of each, in bytes: for example of a long block of code. Twice as much is still rendered as Markdown.
+	maxBlocks, maxWritten = 64, 12 << 10
+	// pieceSize is about how much of a text is rendered at once.
+	pieceSize = 16 << 10
+	// freeTail is how much of an unfinished end is sent with each paint. A longer one is sent less often.
+	freeTail = 8 << 10
 	// maxChunk is the longest line of a step's deltas, in bytes. A longer one is skipped.
 	maxChunk = 64 << 10
 	// paintTime limits the rendering of one preview.
@@ -39,19 +46,31 @@ type writing struct {
 	// retry says why the request is sent again, until the answer goes on.
 	retry  string
 	blocks []writtenBlock
+	// painted reports that the page has the turn's block, with word as what it does and cut as whether something is left
+	// out. The next paint then sends what differs.
+	painted bool
+	word    string
+	cut     bool
+	// parts is how many of the blocks the page has a place for.
+	parts int
+	// rest is when it may be painted again.
+	rest time.Time
 }
 
-// writtenBlock is one part of the step.
+// writtenBlock is one part of the step. What the page has for good is not kept: a paint takes time and bytes for what was
+// added, however long the text is.
 type writtenBlock struct {
 	kind string // "text", "thinking" or "call"
+	// text is what is not finished: of a text, what may still change; of thinking, what was not sent; of a call, its
+	// arguments.
 	text string
 	name string
-	done bool
-	// cut reports that the text's beginning is left out.
+	// cut reports that a part of the text is left out.
 	cut bool
-	// finished is the HTML of the first so many bytes of the text, which do not change any more.
-	finished string
-	stable   int
+	// finished is the HTML that does not change any more and was not sent, and end that of text.
+	finished, end string
+	// shown is the kind that the page has, and shownEnd the end.
+	shown, shownEnd string
 }
 
 // take adds a piece of deltas. A piece of another call of the model begins anew.
@@ -118,34 +137,49 @@ func (w *writing) chunk(line []byte) {
 			b.text = clip(b.text+c.Text, maxShown)
 		}
 	case "call_end":
-		b.kind, b.done = "call", true
+		b.kind = "call"
 	}
 }
 
-// add adds text, and drops the beginning of a long one.
+// add adds text. If too much of it is unfinished, the beginning of that is dropped.
 func (b *writtenBlock) add(text string) {
 	b.text += strings.ToValidUTF8(text, "\uFFFD")
-	if len(b.text) <= 2*maxWritten {
+	if b.kind != "text" || len(b.text) <= 2*maxWritten {
+		return
+	}
+	if b.finish(newEffort()); len(b.text) <= 2*maxWritten {
 		return
 	}
 	rest := b.text[len(b.text)-maxWritten:]
 	if at := strings.IndexByte(rest, '\n'); at >= 0 {
 		rest = rest[at+1:]
 	}
-	b.text, b.cut, b.finished, b.stable = strings.ToValidUTF8(rest, ""), true, "", 0
+	b.text, b.cut = strings.ToValidUTF8(rest, ""), true
 }
 
-// html renders the text as Markdown. What is finished is rendered once, so that a preview takes the time of its last
-// paragraph, and so that what readers have read stays as it is.
-func (b *writtenBlock) html(effort *effort) string {
-	if n := stablePart(b.text); n > b.stable {
-		b.finished += markdown(b.text[b.stable:n], effort)
-		b.stable = n
+// finish renders what does not change any more as Markdown, so that a paint takes the time of the last paragraph, and so that
+// what readers have read stays as it is.
+func (b *writtenBlock) finish(effort *effort) {
+	for {
+		n := stablePart(b.text[:min(len(b.text), pieceSize)])
+		if n == 0 {
+			n = stablePart(b.text)
+		}
+		if n == 0 {
+			return
+		}
+		b.finished += markdown(b.text[:n], effort)
+		b.text = b.text[n:]
 	}
-	if strings.TrimSpace(b.text[b.stable:]) == "" {
-		return b.finished
+}
+
+// render renders the text.
+func (b *writtenBlock) render(effort *effort) {
+	b.finish(effort)
+	b.end = ""
+	if strings.TrimSpace(b.text) != "" {
+		b.end = markdown(b.text, effort)
 	}
-	return b.finished + markdown(b.text[b.stable:], effort)
 }
 
 // stablePart returns the length of the part of a Markdown text that does not change, whatever follows: it ends after an
@@ -193,9 +227,17 @@ type writingView struct {
 	// Word says what it does now.
 	Word   string
 	Began  time.Time
-	Blocks []stepBlock
-	// Cut reports that the beginning of the step is not shown.
+	Blocks []writtenView
+	// Cut reports that not all of the step is shown.
 	Cut bool
+}
+
+// writtenView is a part of the step that is being written.
+type writtenView struct {
+	Key, Kind string
+	// HTML is the finished part of a text and End its end; Text is thinking, which is not interpreted.
+	HTML, End, Text string
+	Call            callView
 }
 
 func writingKey(turn string) string { return "w" + blockKey(turn) }
@@ -215,22 +257,22 @@ func (t *transcript) writingOf(seen turnSeen, w *writing) writingView {
 	for i := range w.blocks {
 		b := &w.blocks[i]
 		v.Cut = v.Cut || b.cut
+		part := writtenView{Key: v.Key + "-" + strconv.Itoa(i), Kind: b.kind}
 		switch b.kind {
 		case "text":
 			v.Word = "writing"
-			v.Blocks = append(v.Blocks, stepBlock{HTML: b.html(effort)})
+			b.render(effort)
+			part.HTML, part.End = b.finished, b.end
 		case "thinking":
 			v.Word = "thinking"
-			if strings.TrimSpace(b.text) != "" {
-				v.Blocks = append(v.Blocks, stepBlock{Thinking: b.text})
-			}
+			part.Text = b.text
 		case "call":
 			v.Word = "calling a tool"
 			summary, _ := argumentsText(json.RawMessage(b.text))
-			v.Blocks = append(v.Blocks, stepBlock{Call: &callView{
-				Key: v.Key + "-" + strconv.Itoa(i), Name: cmp.Or(b.name, "tool"), Summary: summary, Class: "running",
-			}})
+			part.Call = callView{Key: part.Key, Name: cmp.Or(b.name, "tool"), Summary: summary, Class: "running"}
+			b.end = part.Call.Name + " " + summary
 		}
+		v.Blocks = append(v.Blocks, part)
 	}
 	if w.retry != "" {
 		v.Word = "waiting: " + w.retry
@@ -238,10 +280,61 @@ func (t *transcript) writingOf(seen turnSeen, w *writing) writingView {
 	return v
 }
 
-// writingPatches put a turn at work into its place. The first makes the block if the page does not have it.
-func (v writingView) patches(html string) []patch {
-	place := "#writing:not(:has(#" + v.Key + "))"
-	return []patch{{Selector: place, Mode: "append", HTML: `<article id="` + v.Key + `"></article>`}, {Selector: "#" + v.Key, HTML: html}}
+// patches are those that put a turn at work into its place. The first makes the block if the page does not have it. If the page
+// has what was painted before, they are those of the difference.
+func (v writingView) patches(ctx context.Context, w *writing) (patches []patch, err error) {
+	add := func(selector, mode string, part templ.Component) {
+		var text []byte
+		if err == nil {
+			text, err = rendered(ctx, part)
+		}
+		patches = append(patches, patch{Selector: selector, Mode: mode, HTML: string(text)})
+	}
+	if w == nil || !w.painted {
+		place := "#writing:not(:has(#" + v.Key + "))"
+		patches = []patch{{Selector: place, Mode: "append", HTML: `<article id="` + v.Key + `"></article>`}}
+		add("#"+v.Key, "", writingTurn(v))
+		return patches, err
+	}
+	if v.Word != w.word {
+		add("#"+v.Key+"-word", "", writingWord(v))
+	}
+	if v.Cut != w.cut {
+		add("#"+v.Key+"-cut", "", writingCut(v))
+	}
+	for i, part := range v.Blocks {
+		switch b := w.blocks[i]; {
+		case i >= w.parts:
+			add("#"+v.Key+"-step", "append", writtenPart(part))
+		case b.shown != part.Kind, part.Kind == "call" && b.end != b.shownEnd:
+			add("#"+part.Key, "", writtenPart(part))
+		case part.Kind == "thinking" && part.Text != "":
+			add("#"+part.Key+"-more", "append", writtenMore(part.Text))
+		case part.Kind == "text":
+			if part.HTML != "" {
+				add("#"+part.Key+"-end", "before", templ.Raw(part.HTML))
+			}
+			if b.end != b.shownEnd {
+				add("#"+part.Key+"-end", "", writtenEnd(part))
+			}
+		}
+	}
+	return patches, err
+}
+
+// paint records that the page has what v shows.
+func (w *writing) paint(v writingView) {
+	w.painted, w.word, w.cut, w.parts = true, v.Word, v.Cut, len(w.blocks)
+	size := 0
+	for i := range w.blocks {
+		b := &w.blocks[i]
+		b.shown, b.shownEnd, b.finished = b.kind, b.end, ""
+		if b.kind == "thinking" {
+			b.text = ""
+		}
+		size = max(size, len(b.end))
+	}
+	w.rest = time.Now().Add(paintEvery * time.Duration(size/freeTail))
 }
 
 // writingGone removes the block of a turn.

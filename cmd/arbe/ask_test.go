@@ -35,6 +35,12 @@ func models(r *modeltest.Request) modeltest.Reply {
 			return modeltest.Reply{Calls: []modeltest.Call{{Name: "run_command", Arguments: `{"command":"echo from the sandbox"}`}}}
 		}
 		return modeltest.Reply{Text: "It printed a line."}
+	case "claude-sonnet-4-5", "claude-haiku-4-5": // whose price is known; a call of the first costs about $0.30
+		usage := &modeltest.Usage{Output: 20_000}
+		if done {
+			return modeltest.Reply{Text: "There are some.", Usage: usage}
+		}
+		return modeltest.Reply{Text: "Wait", Calls: []modeltest.Call{{Name: "list_threads", Arguments: "{}"}}, Hold: r.Model == "claude-haiku-4-5", Usage: usage}
 	case "mute":
 		return modeltest.Reply{}
 	case "cut-once":
@@ -59,7 +65,7 @@ func modelServer(t *testing.T) (server *modeltest.Server, settings []string) {
 //	step [N]   lets a held answer of a model write its next part, N times
 func TestScriptsWithBots(t *testing.T) {
 	t.Parallel()
-	for _, dir := range []string{"testdata/ask", "testdata/read"} {
+	for _, dir := range []string{"testdata/ask", "testdata/read", "testdata/limits"} {
 		server, settings := modelServer(t)
 		step := func(ts *testscript.TestScript, _ bool, args []string) {
 			times := 1

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -15,8 +16,8 @@ func botDelete(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete BOT",
 		Short: "Delete a bot",
-		Long: "Delete a bot: it answers no more, and its policies and API keys are deleted. What it wrote stays, and so do\n" +
-			"its direct messages. On a terminal it asks first.",
+		Long: "Delete a bot: what it is doing stops, it answers no more, and its policies and API keys are deleted. What it\n" +
+			"wrote stays, and its direct messages can still be read. On a terminal it asks first, and says how many turns stop.",
 		Args:              takes(1, 1, "one bot, by @handle, id or name"),
 		ValidArgsFunction: a.proposesFirst(a.bots),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
@@ -24,16 +25,42 @@ func botDelete(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirm(ctx, yes, "delete bot @%s (%s)?", b.GetHandle(), oneLine(b.GetName())); err != nil {
+			got, err := c.Bots.GetBot(ctx, &arbev1.GetBotRequest{HouseId: b.GetHouseId(), Which: &arbev1.GetBotRequest_Id{Id: b.GetId()}})
+			if err != nil {
 				return err
 			}
-			if _, err := c.Bots.DeleteBot(ctx, &arbev1.DeleteBotRequest{HouseId: b.GetHouseId(), Id: b.GetId()}); err != nil {
+			stops := ""
+			if n := int(got.GetTurnsAtWork()); n > 0 {
+				stops = " and stop " + turnsOf(n)
+			}
+			if err := a.confirm(ctx, yes, "delete bot @%s (%s)%s? Its direct messages stay.", b.GetHandle(), oneLine(b.GetName()), stops); err != nil {
 				return err
 			}
-			return a.show(b.GetId(), deletedView{b.GetId(), true}, func() string { return "deleted @" + b.GetHandle() })
+			done, err := c.Bots.DeleteBot(ctx, &arbev1.DeleteBotRequest{HouseId: b.GetHouseId(), Id: b.GetId()})
+			if err != nil {
+				return err
+			}
+			view := struct {
+				deletedView
+				StoppedTurns int32 `json:"stopped_turns"`
+			}{deletedView{b.GetId(), true}, done.GetStoppedTurns()}
+			return a.show(b.GetId(), view, func() string {
+				if n := int(done.GetStoppedTurns()); n > 0 {
+					return "deleted @" + b.GetHandle() + ", and stopped " + turnsOf(n)
+				}
+				return "deleted @" + b.GetHandle()
+			})
 		}),
 	}
 	a.houseFlag(cmd, &house)
 	yesFlag(cmd, &yes)
 	return cmd
+}
+
+// turnsOf says how many turns a bot has.
+func turnsOf(n int) string {
+	if n == 1 {
+		return "the turn that it is at work on"
+	}
+	return fmt.Sprintf("the %d turns that it is at work on", n)
 }

@@ -41,8 +41,9 @@ func botEdit(a *app) *cobra.Command {
 			return a.edit(edited{
 				noun: "bot", verb: "arbe bot edit @" + b.GetHandle(), text: text,
 				change: func(from io.Reader) error {
-					f, err := readBot(from)
-					if err != nil {
+					// A limit that the text leaves out stays, too, although the call replaces all of them.
+					f := botFile{Limits: new(limitsOf(b.GetLimits()))}
+					if err := readBot(from, &f); err != nil {
 						return err
 					}
 					return a.changeBot(ctx, c, b, f)

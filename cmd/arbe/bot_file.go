@@ -77,8 +77,8 @@ func (w botWaker) config() (string, error) {
 // maxBotFile limits a bot's file: instructions have at most 64 KiB.
 const maxBotFile = 1 << 20
 
-func readBot(from io.Reader) (f botFile, err error) {
-	return f, readYAML(from, &f, maxBotFile, "the bot", "arbe bot show shows what a bot looks like")
+func readBot(from io.Reader, to *botFile) error {
+	return readYAML(from, to, maxBotFile, "the bot", "arbe bot show shows what a bot looks like")
 }
 
 // text is the file for an editor, with what each field is for.

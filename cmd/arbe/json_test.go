@@ -48,7 +48,7 @@ var jsonCalls = []struct {
 	{line: "house create Second", keep: "house=id"},
 	{line: "house rename {house} Other"},
 	{line: "house list"},
-	{line: "house model openai/gpt-5"},
+	{line: "house limit 20"},
 	{line: "auth whoami", keep: "me=id"},
 	{line: "auth status"},
 	{line: "login"},

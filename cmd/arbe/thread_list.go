@@ -68,9 +68,20 @@ func threadList(a *app) *cobra.Command {
 func (a *app) listOfThreads(threads []*arbev1.Thread) error {
 	rows := make([]row, len(threads))
 	for i, t := range threads {
-		rows[i] = row{t.GetId(), viewThread(t), []string{t.GetId(), title(t), t.GetStatus(), a.when(t.GetLastActivityAt().AsTime())}}
+		rows[i] = row{t.GetId(), viewThread(t), []string{t.GetId(), title(t), doing(t), a.when(t.GetLastActivityAt().AsTime())}}
 	}
 	return a.list([]string{"ID", "NAME", "STATUS", "LAST ACTIVE"}, rows)
+}
+
+// doing says what a thread is doing: its status, or what runs in it.
+func doing(t *arbev1.Thread) string {
+	switch r := t.GetRunning(); {
+	case r.GetTurnId() != "":
+		return oneLine(first(r.GetAgentName(), "a bot") + " at work")
+	case r != nil:
+		return "running"
+	}
+	return t.GetStatus()
 }
 
 // listThreads returns at most limit threads (0 is all), and whether there are more.

@@ -40,6 +40,9 @@ func (a *app) describe(t *arbev1.Thread) string {
 	line("thread", t.GetId())
 	line("name", title(t))
 	line("status", t.GetStatus())
+	if t.GetRunning() != nil {
+		line("now", doing(t)+" since "+a.when(t.GetRunning().GetSince().AsTime()))
+	}
 	line("in", t.GetParent().GetKind()+" "+t.GetParent().GetId())
 	line("forked from", origin(t))
 	line("house", t.GetHouseId())

@@ -31,6 +31,7 @@ type houseView struct {
 	Role                 string    `json:"role"`
 	DefaultEnvironmentID string    `json:"default_environment_id,omitempty"`
 	DefaultModel         string    `json:"default_model,omitempty"`
+	HouseUSDDay          float64   `json:"house_usd_day,omitempty"` // absent for the default
 	PrimaryThreadID      string    `json:"primary_thread_id,omitempty"`
 	CreatedAt            time.Time `json:"created_at"`
 }
@@ -38,7 +39,7 @@ type houseView struct {
 func viewHouse(h *arbev1.House) houseView {
 	return houseView{
 		ID: h.GetId(), Name: h.GetName(), Role: h.GetRole(), DefaultEnvironmentID: h.GetDefaultEnvironmentId(), DefaultModel: h.GetDefaultModel(),
-		PrimaryThreadID: h.GetPrimaryThreadId(), CreatedAt: h.GetCreatedAt().AsTime(),
+		HouseUSDDay: h.GetLimits().GetHouseUsdDay(), PrimaryThreadID: h.GetPrimaryThreadId(), CreatedAt: h.GetCreatedAt().AsTime(),
 	}
 }
 
@@ -82,6 +83,7 @@ type threadView struct {
 	Tail           int64       `json:"tail"` // always there; 0 is an empty log
 	PinnedAt       *time.Time  `json:"pinned_at,omitempty"`
 	ForkedFrom     *originView `json:"forked_from,omitempty"`
+	Running        *workView   `json:"running,omitempty"`
 	CreatedAt      time.Time   `json:"created_at"`
 	UpdatedAt      time.Time   `json:"updated_at"`
 	LastActivityAt time.Time   `json:"last_activity_at"`
@@ -91,6 +93,15 @@ type threadView struct {
 type originView struct {
 	ThreadID string `json:"thread_id,omitempty"`
 	Seq      int64  `json:"seq"`
+}
+
+// workView has either a command or a turn with its bot.
+type workView struct {
+	CommandID string    `json:"command_id,omitempty"`
+	TurnID    string    `json:"turn_id,omitempty"`
+	AgentID   string    `json:"agent_id,omitempty"`
+	AgentName string    `json:"agent_name,omitempty"`
+	Since     time.Time `json:"since"`
 }
 
 type parentView struct {
@@ -108,6 +119,9 @@ func viewThread(t *arbev1.Thread) threadView {
 	}
 	if from := t.GetForkedFrom(); from != nil {
 		view.ForkedFrom = &originView{from.GetThreadId(), from.GetSeq()}
+	}
+	if r := t.GetRunning(); r != nil {
+		view.Running = &workView{r.GetCommandId(), r.GetTurnId(), r.GetAgentId(), r.GetAgentName(), r.GetSince().AsTime()}
 	}
 	return view
 }

@@ -8,5 +8,6 @@ create function undecided(p_streams bigint[]) returns table (stream_id bigint, h
 $$;
 revoke execute on function undecided from public;
 grant execute on function undecided to arbe_app;
+drop function active_turns;
 drop table model_calls;
 drop table turns;

@@ -81,3 +81,13 @@ create function undecided(p_streams bigint[])
 $$;
 revoke execute on function undecided from public;
 grant execute on function undecided to arbe_app;
+
+-- A sweep looks in all houses for turns that no job would run.
+create function active_turns(p_older interval)
+  returns table (id text, house_id text, thread_id text, due_at timestamptz)
+  language sql stable security definer set search_path = pg_catalog, pg_temp as $$
+  select t.id, t.house_id, t.thread_id, t.due_at from public.turns t
+    where t.ended_at is null and t.created_at < now() - p_older and coalesce(t.due_at, t.created_at) < now() - p_older
+$$;
+revoke execute on function active_turns from public;
+grant execute on function active_turns to arbe_app;

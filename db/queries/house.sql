@@ -26,9 +26,12 @@ limit @max_rows;
 -- name: UpdateHouse :execrows
 update houses set
   name = coalesce(sqlc.narg(name), name),
-  default_model = coalesce(sqlc.narg(default_model), default_model),
+  limits = coalesce(sqlc.narg(limits), limits),
   default_environment_id = case when @set_default::bool then sqlc.narg(default_environment_id) else default_environment_id end
 where id = @id;
+
+-- name: HouseLimits :one
+select limits from houses where id = @id;
 
 -- name: InsertMember :exec
 insert into members (house_id, agent_id, role) values (@house_id, @agent_id, @role);

@@ -22,3 +22,10 @@ delete from model_endpoints where house_id = @house_id and name = @name;
 -- name: BotChangesModels :one
 -- Whether the transaction's agent is a bot.
 select bot_asks()::boolean;
+
+-- name: ModelsOfBots :many
+-- The models that the bots of a house name; empty for its default.
+select handle, model from bots where house_id = @house_id order by handle collate "C";
+
+-- name: SecretNames :many
+select name from secrets where house_id = @house_id order by name;

@@ -53,4 +53,4 @@ order by ord;
 select pg_notify('arbe_delta', p) from unnest(@payloads::text[]) p;
 
 -- name: HasEntry :one
-select exists (select from entries where stream_id = @stream_id and id = @id);
+select exists (select from entries where stream_id = @stream_id and id = any(@ids::text[]));

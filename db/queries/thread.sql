@@ -11,14 +11,16 @@ returning id;
 
 -- name: GetThread :one
 select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
+  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = @id;
 
 -- name: LockThread :one
 select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
+  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = @id
@@ -29,7 +31,8 @@ for update of t;
 -- from the index threads_order; a filter would make the planner choose another plan, so filtered lists have their own
 -- queries. The page is selected before anything is joined to it, whatever row counts the planner expects.
 select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
+  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = any (array(
@@ -44,7 +47,8 @@ order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc,
 -- name: FilterThreads :many
 -- ListThreads with filters; an empty filter matches everything.
 select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
+  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = any (array(
@@ -63,7 +67,8 @@ order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc,
 -- name: ListForks :many
 -- ListThreads of the forks of one thread.
 select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
+  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.forked_from_id = @forked_from_id::text
@@ -87,7 +92,8 @@ select distinct forked_from_id::text from threads where forked_from_id = any (@i
 -- name: SomeThreads :many
 -- Those of the given threads that exist.
 select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
+  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = any (@ids::text[]);

@@ -8,8 +8,8 @@ on conflict (house_id, thread_id, agent_id) where ended_at is null do nothing
 returning id;
 
 -- name: SteerTurn :one
--- No row: the bot has no active turn in the thread.
-update turns set
+-- The turn's chain is the longest of those that led to it. No row: the bot has no active turn in the thread.
+update turns set chain = greatest(chain, @chain),
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
   asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and ended_at is null and status <> 'delayed'
@@ -17,7 +17,7 @@ returning id;
 
 -- name: PostponeTurn :one
 -- No row: the bot has no delayed turn in the thread.
-update turns set due_at = @due_at,
+update turns set due_at = @due_at, chain = greatest(chain, @chain),
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
   asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and status = 'delayed'
@@ -25,15 +25,16 @@ returning id;
 
 -- name: HurryTurn :one
 -- No row: the bot has no delayed turn in the thread.
-update turns set status = 'queued', due_at = null, entry_id = @entry_id, reason = @reason, policy_id = sqlc.narg(policy_id), chain = @chain,
+update turns set status = 'queued', due_at = null, entry_id = @entry_id, reason = @reason, policy_id = sqlc.narg(policy_id), chain = greatest(chain, @chain),
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
   asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and status = 'delayed'
 returning id;
 
 -- name: DecideTurn :one
--- Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more.
-update turns set status = @status, due_at = null, ended_at = case when @status = 'skipped' then now() end where id = @id and status = 'delayed'
+-- Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more, or for longer.
+update turns set status = @status, due_at = null, ended_at = case when @status = 'skipped' then now() end
+where id = @id and status = 'delayed' and due_at = @due_at
 returning id;
 
 -- name: GetTurn :one
@@ -54,7 +55,12 @@ update turns set status = @status, ended_at = now() where id = @id and steps = @
 returning *;
 
 -- name: AbandonTurn :exec
-update turns set status = 'failed', ended_at = now() where id = @id and ended_at is null;
+-- No entry is written that would say so to the thread's row.
+with abandoned as (
+  update turns set status = 'failed', ended_at = now() where turns.id = @id and ended_at is null returning id, house_id, thread_id
+)
+update threads t set running_id = null, running_agent = null, running_since = null from abandoned a
+where t.house_id = a.house_id and t.id = a.thread_id and t.running_id = a.id;
 
 -- name: RequestStop :one
 -- No row: the turn has ended.
@@ -63,6 +69,10 @@ returning *;
 
 -- name: ActiveTurns :many
 select * from turns where house_id = @house_id and thread_id = @thread_id and ended_at is null order by created_at;
+
+-- name: ActiveTurnsOf :many
+-- Those of a bot, in all threads of its house.
+select * from turns where house_id = @house_id and agent_id = @agent_id and ended_at is null order by created_at;
 
 -- name: LastTurns :many
 -- The state of each bot in a thread: whether it has an active turn, and when its last turn began.
@@ -89,4 +99,9 @@ from model_calls where turn_id = @turn_id;
 -- name: DayUsed :one
 -- What a house, and one of its threads, spent since midnight UTC.
 select coalesce(sum(cost_micros), 0)::bigint as house, coalesce(sum(cost_micros) filter (where thread_id = @thread_id), 0)::bigint as thread
+from model_calls where house_id = @house_id and made_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc';
+
+-- name: HouseUsedToday :one
+-- What a house used since midnight UTC.
+select coalesce(sum(cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(not cost_known), false)::bool as cost_unknown, count(*)::bigint as calls
 from model_calls where house_id = @house_id and made_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc';

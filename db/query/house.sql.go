@@ -137,6 +137,17 @@ func (q *Queries) GetHouse(ctx context.Context, db DBTX, id string) (GetHouseRow
 	return i, err
 }
 
+const houseLimits = `-- name: HouseLimits :one
+select limits from houses where id = $1
+`
+
+func (q *Queries) HouseLimits(ctx context.Context, db DBTX, id string) (json.RawMessage, error) {
+	row := db.QueryRow(ctx, houseLimits, id)
+	var limits json.RawMessage
+	err := row.Scan(&limits)
+	return limits, err
+}
+
 const insertAgent = `-- name: InsertAgent :exec
 insert into agents (id, kind, runtime, name) values ($1, $2, $3, $4)
 `
@@ -549,14 +560,14 @@ func (q *Queries) TakeInvite(ctx context.Context, db DBTX, id string) (int64, er
 const updateHouse = `-- name: UpdateHouse :execrows
 update houses set
   name = coalesce($1, name),
-  default_model = coalesce($2, default_model),
+  limits = coalesce($2, limits),
   default_environment_id = case when $3::bool then $4 else default_environment_id end
 where id = $5
 `
 
 type UpdateHouseParams struct {
 	Name                 *string
-	DefaultModel         *string
+	Limits               []byte
 	SetDefault           bool
 	DefaultEnvironmentID *string
 	ID                   string
@@ -565,7 +576,7 @@ type UpdateHouseParams struct {
 func (q *Queries) UpdateHouse(ctx context.Context, db DBTX, arg UpdateHouseParams) (int64, error) {
 	result, err := db.Exec(ctx, updateHouse,
 		arg.Name,
-		arg.DefaultModel,
+		arg.Limits,
 		arg.SetDefault,
 		arg.DefaultEnvironmentID,
 		arg.ID,

@@ -84,6 +84,36 @@ func (q *Queries) ModelOfHouse(ctx context.Context, db DBTX, houseID string) (st
 	return default_model, err
 }
 
+const modelsOfBots = `-- name: ModelsOfBots :many
+select handle, model from bots where house_id = $1 order by handle collate "C"
+`
+
+type ModelsOfBotsRow struct {
+	Handle string
+	Model  string
+}
+
+// The models that the bots of a house name; empty for its default.
+func (q *Queries) ModelsOfBots(ctx context.Context, db DBTX, houseID string) ([]ModelsOfBotsRow, error) {
+	rows, err := db.Query(ctx, modelsOfBots, houseID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ModelsOfBotsRow
+	for rows.Next() {
+		var i ModelsOfBotsRow
+		if err := rows.Scan(&i.Handle, &i.Model); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const putModelEndpoint = `-- name: PutModelEndpoint :exec
 insert into model_endpoints (house_id, name, base_url, secret_name) values ($1, $2, $3, $4)
 on conflict (house_id, name) do update set base_url = excluded.base_url, secret_name = excluded.secret_name
@@ -104,6 +134,30 @@ func (q *Queries) PutModelEndpoint(ctx context.Context, db DBTX, arg PutModelEnd
 		arg.SecretName,
 	)
 	return err
+}
+
+const secretNames = `-- name: SecretNames :many
+select name from secrets where house_id = $1 order by name
+`
+
+func (q *Queries) SecretNames(ctx context.Context, db DBTX, houseID string) ([]string, error) {
+	rows, err := db.Query(ctx, secretNames, houseID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const setDefaultModel = `-- name: SetDefaultModel :execrows

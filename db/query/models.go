@@ -450,9 +450,11 @@ type Thread struct {
 	LastSaidBy *string
 	// The beginning of the last chat or command, on one line; null if there is none. last_said_by is its author.
 	LastSaid *string
-	// The entry of the oldest command that has not ended, running or waiting; null if there is none. running_since is when it was requested.
+	// The oldest of the commands and turns of bots that have not ended, running or waiting: the command's entry or the turn; null if there is none. running_since is when it was requested or began.
 	RunningID    *string
 	RunningSince *time.Time
+	// The bot, if running_id is its turn; null if that is a command.
+	RunningAgent *string
 }
 
 // A bot's work on something that was said. What it did is in the thread's log; this row says where it stands.

@@ -135,11 +135,11 @@ func (q *Queries) GetStream(ctx context.Context, db DBTX, houseID string, name s
 }
 
 const hasEntry = `-- name: HasEntry :one
-select exists (select from entries where stream_id = $1 and id = $2)
+select exists (select from entries where stream_id = $1 and id = any($2::text[]))
 `
 
-func (q *Queries) HasEntry(ctx context.Context, db DBTX, streamID int64, iD string) (bool, error) {
-	row := db.QueryRow(ctx, hasEntry, streamID, iD)
+func (q *Queries) HasEntry(ctx context.Context, db DBTX, streamID int64, ids []string) (bool, error) {
+	row := db.QueryRow(ctx, hasEntry, streamID, ids)
 	var exists bool
 	err := row.Scan(&exists)
 	return exists, err

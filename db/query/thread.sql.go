@@ -49,8 +49,9 @@ func (q *Queries) DirectThread(ctx context.Context, db DBTX, houseID string, age
 }
 
 const filterThreads = `-- name: FilterThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
+  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = any (array(
@@ -84,6 +85,7 @@ type FilterThreadsRow struct {
 	Tail         int64
 	LastActivity time.Time
 	LastSaidName string
+	RunningName  string
 }
 
 // ListThreads with filters; an empty filter matches everything.
@@ -129,9 +131,11 @@ func (q *Queries) FilterThreads(ctx context.Context, db DBTX, arg FilterThreadsP
 			&i.Thread.LastSaid,
 			&i.Thread.RunningID,
 			&i.Thread.RunningSince,
+			&i.Thread.RunningAgent,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
+			&i.RunningName,
 		); err != nil {
 			return nil, err
 		}
@@ -169,8 +173,9 @@ func (q *Queries) ForkedThreads(ctx context.Context, db DBTX, ids []string) ([]s
 }
 
 const getThread = `-- name: GetThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
+  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = $1
@@ -181,6 +186,7 @@ type GetThreadRow struct {
 	Tail         int64
 	LastActivity time.Time
 	LastSaidName string
+	RunningName  string
 }
 
 func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (GetThreadRow, error) {
@@ -209,9 +215,11 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (GetThreadR
 		&i.Thread.LastSaid,
 		&i.Thread.RunningID,
 		&i.Thread.RunningSince,
+		&i.Thread.RunningAgent,
 		&i.Tail,
 		&i.LastActivity,
 		&i.LastSaidName,
+		&i.RunningName,
 	)
 	return i, err
 }
@@ -288,8 +296,9 @@ func (q *Queries) IsPrimaryThread(ctx context.Context, db DBTX, id string) (bool
 }
 
 const listForks = `-- name: ListForks :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
+  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.forked_from_id = $1::text
@@ -312,6 +321,7 @@ type ListForksRow struct {
 	Tail         int64
 	LastActivity time.Time
 	LastSaidName string
+	RunningName  string
 }
 
 // ListThreads of the forks of one thread.
@@ -353,9 +363,11 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 			&i.Thread.LastSaid,
 			&i.Thread.RunningID,
 			&i.Thread.RunningSince,
+			&i.Thread.RunningAgent,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
+			&i.RunningName,
 		); err != nil {
 			return nil, err
 		}
@@ -368,8 +380,9 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 }
 
 const listThreads = `-- name: ListThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
+  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = any (array(
@@ -395,6 +408,7 @@ type ListThreadsRow struct {
 	Tail         int64
 	LastActivity time.Time
 	LastSaidName string
+	RunningName  string
 }
 
 // Pinned threads first (latest pin first), then by last activity. The page starts after the given position. It is read
@@ -438,9 +452,11 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 			&i.Thread.LastSaid,
 			&i.Thread.RunningID,
 			&i.Thread.RunningSince,
+			&i.Thread.RunningAgent,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
+			&i.RunningName,
 		); err != nil {
 			return nil, err
 		}
@@ -463,8 +479,9 @@ func (q *Queries) LockDirect(ctx context.Context, db DBTX, houseID string, agent
 }
 
 const lockThread = `-- name: LockThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
+  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = $1
@@ -476,6 +493,7 @@ type LockThreadRow struct {
 	Tail         int64
 	LastActivity time.Time
 	LastSaidName string
+	RunningName  string
 }
 
 func (q *Queries) LockThread(ctx context.Context, db DBTX, id string) (LockThreadRow, error) {
@@ -504,9 +522,11 @@ func (q *Queries) LockThread(ctx context.Context, db DBTX, id string) (LockThrea
 		&i.Thread.LastSaid,
 		&i.Thread.RunningID,
 		&i.Thread.RunningSince,
+		&i.Thread.RunningAgent,
 		&i.Tail,
 		&i.LastActivity,
 		&i.LastSaidName,
+		&i.RunningName,
 	)
 	return i, err
 }
@@ -708,8 +728,9 @@ func (q *Queries) SetThreadStatus(ctx context.Context, db DBTX, status string, i
 }
 
 const someThreads = `-- name: SomeThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name from threads t
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
+  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
 left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
 where t.id = any ($1::text[])
@@ -720,6 +741,7 @@ type SomeThreadsRow struct {
 	Tail         int64
 	LastActivity time.Time
 	LastSaidName string
+	RunningName  string
 }
 
 // Those of the given threads that exist.
@@ -755,9 +777,11 @@ func (q *Queries) SomeThreads(ctx context.Context, db DBTX, ids []string) ([]Som
 			&i.Thread.LastSaid,
 			&i.Thread.RunningID,
 			&i.Thread.RunningSince,
+			&i.Thread.RunningAgent,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
+			&i.RunningName,
 		); err != nil {
 			return nil, err
 		}

@@ -11,9 +11,14 @@ import (
 )
 
 const abandonTurn = `-- name: AbandonTurn :exec
-update turns set status = 'failed', ended_at = now() where id = $1 and ended_at is null
+with abandoned as (
+  update turns set status = 'failed', ended_at = now() where turns.id = $1 and ended_at is null returning id, house_id, thread_id
+)
+update threads t set running_id = null, running_agent = null, running_since = null from abandoned a
+where t.house_id = a.house_id and t.id = a.thread_id and t.running_id = a.id
 `
 
+// No entry is written that would say so to the thread's row.
 func (q *Queries) AbandonTurn(ctx context.Context, db DBTX, id string) error {
 	_, err := db.Exec(ctx, abandonTurn, id)
 	return err
@@ -25,6 +30,50 @@ select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, st
 
 func (q *Queries) ActiveTurns(ctx context.Context, db DBTX, houseID string, threadID string) ([]Turn, error) {
 	rows, err := db.Query(ctx, activeTurns, houseID, threadID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []Turn
+	for rows.Next() {
+		var i Turn
+		if err := rows.Scan(
+			&i.ID,
+			&i.HouseID,
+			&i.ThreadID,
+			&i.AgentID,
+			&i.EntryID,
+			&i.Reason,
+			&i.PolicyID,
+			&i.Chain,
+			&i.Status,
+			&i.DueAt,
+			&i.Asked,
+			&i.AskedSeqs,
+			&i.Steps,
+			&i.Attempts,
+			&i.StoppedBy,
+			&i.CreatedAt,
+			&i.StartedAt,
+			&i.EndedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const activeTurnsOf = `-- name: ActiveTurnsOf :many
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at from turns where house_id = $1 and agent_id = $2 and ended_at is null order by created_at
+`
+
+// Those of a bot, in all threads of its house.
+func (q *Queries) ActiveTurnsOf(ctx context.Context, db DBTX, houseID string, agentID string) ([]Turn, error) {
+	rows, err := db.Query(ctx, activeTurnsOf, houseID, agentID)
 	if err != nil {
 		return nil, err
 	}
@@ -125,13 +174,14 @@ func (q *Queries) DayUsed(ctx context.Context, db DBTX, threadID string, houseID
 }
 
 const decideTurn = `-- name: DecideTurn :one
-update turns set status = $1, due_at = null, ended_at = case when $1 = 'skipped' then now() end where id = $2 and status = 'delayed'
+update turns set status = $1, due_at = null, ended_at = case when $1 = 'skipped' then now() end
+where id = $2 and status = 'delayed' and due_at = $3
 returning id
 `
 
-// Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more.
-func (q *Queries) DecideTurn(ctx context.Context, db DBTX, status string, iD string) (string, error) {
-	row := db.QueryRow(ctx, decideTurn, status, iD)
+// Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more, or for longer.
+func (q *Queries) DecideTurn(ctx context.Context, db DBTX, status string, iD string, dueAt *time.Time) (string, error) {
+	row := db.QueryRow(ctx, decideTurn, status, iD, dueAt)
 	var id string
 	err := row.Scan(&id)
 	return id, err
@@ -199,8 +249,27 @@ func (q *Queries) GetTurn(ctx context.Context, db DBTX, id string) (Turn, error)
 	return i, err
 }
 
+const houseUsedToday = `-- name: HouseUsedToday :one
+select coalesce(sum(cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(not cost_known), false)::bool as cost_unknown, count(*)::bigint as calls
+from model_calls where house_id = $1 and made_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc'
+`
+
+type HouseUsedTodayRow struct {
+	CostMicros  int64
+	CostUnknown bool
+	Calls       int64
+}
+
+// What a house used since midnight UTC.
+func (q *Queries) HouseUsedToday(ctx context.Context, db DBTX, houseID string) (HouseUsedTodayRow, error) {
+	row := db.QueryRow(ctx, houseUsedToday, houseID)
+	var i HouseUsedTodayRow
+	err := row.Scan(&i.CostMicros, &i.CostUnknown, &i.Calls)
+	return i, err
+}
+
 const hurryTurn = `-- name: HurryTurn :one
-update turns set status = 'queued', due_at = null, entry_id = $1, reason = $2, policy_id = $3, chain = $4,
+update turns set status = 'queued', due_at = null, entry_id = $1, reason = $2, policy_id = $3, chain = greatest(chain, $4),
   asked = case when $1::text = any (asked) then asked else asked || $1::text end,
   asked_seqs = case when $1::text = any (asked) then asked_seqs else asked_seqs || $5::bigint end
 where house_id = $6 and thread_id = $7 and agent_id = $8 and status = 'delayed'
@@ -358,15 +427,16 @@ func (q *Queries) LastTurns(ctx context.Context, db DBTX, houseID string, thread
 }
 
 const postponeTurn = `-- name: PostponeTurn :one
-update turns set due_at = $1,
-  asked = case when $2::text = any (asked) then asked else asked || $2::text end,
-  asked_seqs = case when $2::text = any (asked) then asked_seqs else asked_seqs || $3::bigint end
-where house_id = $4 and thread_id = $5 and agent_id = $6 and status = 'delayed'
+update turns set due_at = $1, chain = greatest(chain, $2),
+  asked = case when $3::text = any (asked) then asked else asked || $3::text end,
+  asked_seqs = case when $3::text = any (asked) then asked_seqs else asked_seqs || $4::bigint end
+where house_id = $5 and thread_id = $6 and agent_id = $7 and status = 'delayed'
 returning id
 `
 
 type PostponeTurnParams struct {
 	DueAt    *time.Time
+	Chain    int32
 	EntryID  string
 	Seq      int64
 	HouseID  string
@@ -378,6 +448,7 @@ type PostponeTurnParams struct {
 func (q *Queries) PostponeTurn(ctx context.Context, db DBTX, arg PostponeTurnParams) (string, error) {
 	row := db.QueryRow(ctx, postponeTurn,
 		arg.DueAt,
+		arg.Chain,
 		arg.EntryID,
 		arg.Seq,
 		arg.HouseID,
@@ -422,14 +493,15 @@ func (q *Queries) RequestStop(ctx context.Context, db DBTX, by *string, iD strin
 }
 
 const steerTurn = `-- name: SteerTurn :one
-update turns set
-  asked = case when $1::text = any (asked) then asked else asked || $1::text end,
-  asked_seqs = case when $1::text = any (asked) then asked_seqs else asked_seqs || $2::bigint end
-where house_id = $3 and thread_id = $4 and agent_id = $5 and ended_at is null and status <> 'delayed'
+update turns set chain = greatest(chain, $1),
+  asked = case when $2::text = any (asked) then asked else asked || $2::text end,
+  asked_seqs = case when $2::text = any (asked) then asked_seqs else asked_seqs || $3::bigint end
+where house_id = $4 and thread_id = $5 and agent_id = $6 and ended_at is null and status <> 'delayed'
 returning id
 `
 
 type SteerTurnParams struct {
+	Chain    int32
 	EntryID  string
 	Seq      int64
 	HouseID  string
@@ -437,9 +509,10 @@ type SteerTurnParams struct {
 	AgentID  string
 }
 
-// No row: the bot has no active turn in the thread.
+// The turn's chain is the longest of those that led to it. No row: the bot has no active turn in the thread.
 func (q *Queries) SteerTurn(ctx context.Context, db DBTX, arg SteerTurnParams) (string, error) {
 	row := db.QueryRow(ctx, steerTurn,
+		arg.Chain,
 		arg.EntryID,
 		arg.Seq,
 		arg.HouseID,

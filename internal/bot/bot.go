@@ -223,7 +223,7 @@ func (m *Bot) clean() (err error) {
 	case !utf8.ValidString(m.Instructions) || strings.ContainsRune(m.Instructions, 0):
 		return fault.New(fault.Invalid, "instructions: they are not valid UTF-8 text", "send them as UTF-8 text")
 	}
-	if m.Model, err = CleanModel("model", m.Model); err != nil {
+	if m.Model, err = cleanModel(m.Model); err != nil {
 		return err
 	}
 	if m.Tools, err = cleanTools(m.Tools); err != nil {
@@ -232,9 +232,9 @@ func (m *Bot) clean() (err error) {
 	return m.Limits.validate()
 }
 
-// CleanModel validates a model of a field, written as provider/model, and trims white space. It may be empty. Whether there is
+// cleanModel validates a model, written as provider/model, and trims white space. It may be empty. Whether there is
 // such a model is known only when it is used, because a house may add providers later.
-func CleanModel(field, model string) (string, error) {
+func cleanModel(model string) (string, error) {
 	model = strings.TrimSpace(model)
 	if model == "" {
 		return "", nil
@@ -242,13 +242,13 @@ func CleanModel(field, model string) (string, error) {
 	provider, id, found := strings.Cut(model, "/")
 	switch next := "write provider/model, such as anthropic/claude-sonnet-4-5"; {
 	case len(model) > 200:
-		return "", fault.Newf(fault.Invalid, next, "%s: at most 200 bytes", field)
+		return "", fault.New(fault.Invalid, "model: at most 200 bytes", next)
 	case strings.ContainsFunc(model, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return "", fault.Newf(fault.Invalid, next, "%s: it has a space or another character that no model's name has", field)
+		return "", fault.New(fault.Invalid, "model: it has a space or another character that no model's name has", next)
 	case !found || provider == "":
-		return "", fault.Newf(fault.Invalid, next, "%s: %q does not say which provider it is from", field, model)
+		return "", fault.Newf(fault.Invalid, next, "model: %q does not say which provider it is from", model)
 	case id == "":
-		return "", fault.Newf(fault.Invalid, next, "%s: %q does not say which of the provider's models", field, model)
+		return "", fault.Newf(fault.Invalid, next, "model: %q does not say which of the provider's models", model)
 	}
 	return model, nil
 }

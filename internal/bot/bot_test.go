@@ -387,7 +387,7 @@ func TestABotThatIsRemoved(t *testing.T) {
 	b := setup(t)
 	made := b.create(t, bot.Draft{Handle: "temp", Name: "Temp"})
 	before := b.roster(t, b.ada)
-	must(t, b.houses.Remove(t.Context(), b.ada, made.ID))
+	must(t, b.houses.Remove(t.Context(), b.ada, made.ID, nil))
 	after := b.roster(t, b.ada)
 	if after.Version <= before.Version || len(after.Bots) != 1 {
 		t.Errorf("the roster is %+v", after)
@@ -451,7 +451,7 @@ func TestChangesDoNotDeadlock(t *testing.T) {
 				return err
 			},
 			func(ctx context.Context) error { return b.bots.DeletePolicy(ctx, b.ada, made.Policies[1].ID) },
-			func(ctx context.Context) error { return b.houses.Remove(ctx, b.ada, made.ID) },
+			func(ctx context.Context) error { return b.houses.Remove(ctx, b.ada, made.ID, nil) },
 			func(ctx context.Context) error {
 				_, err := b.bots.Create(ctx, b.ada, bot.Draft{Name: "Another"})
 				return err

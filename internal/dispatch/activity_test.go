@@ -9,39 +9,45 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
-func TestTheRowOfAThreadSaysWhatWasSaidLastAndWhatRuns(t *testing.T) {
-	t.Parallel()
-	b, shelf := onShelf(t, 1, dispatch.Limits{})
-	th := b.thread(sandbox.Recipe{})
-	conn := b.Owner(t)
+// touched returns what reads the row of a thread after a touch.
+func (b *bench) touched(th string) func() thread.Thread {
+	b.t.Helper()
 	var stream int64
-	if err := conn.QueryRow(t.Context(), "select s.id from streams s join threads t on t.stream_id = s.name where t.id = $1", th).Scan(&stream); err != nil {
-		t.Fatal(err)
+	if err := b.Owner(b.t).QueryRow(b.t.Context(), "select s.id from streams s join threads t on t.stream_id = s.name where t.id = $1", th).Scan(&stream); err != nil {
+		b.t.Fatal(err)
 	}
-	row := func() thread.Thread {
-		t.Helper()
+	return func() thread.Thread {
+		b.t.Helper()
 		for late := time.Now().Add(patience); ; { // a thread that is locked is touched again
-			again, err := b.threads.Touch(t.Context(), []int64{stream})
+			again, err := b.threads.Touch(b.t.Context(), []int64{stream})
 			if err != nil {
-				t.Fatal(detail(err))
+				b.t.Fatal(detail(err))
 			}
 			if len(again) == 0 {
 				break
 			}
 			if time.Now().After(late) {
-				t.Fatal("the thread stays locked")
+				b.t.Fatal("the thread stays locked")
 			}
 		}
-		got, err := b.threads.Get(t.Context(), b.scope, th)
+		got, err := b.threads.Get(b.t.Context(), b.scope, th)
 		if err != nil {
-			t.Fatal(detail(err))
+			b.t.Fatal(detail(err))
 		}
 		return got
 	}
+}
+
+func TestTheRowOfAThreadSaysWhatWasSaidLastAndWhatRuns(t *testing.T) {
+	t.Parallel()
+	b, shelf := onShelf(t, 1, dispatch.Limits{})
+	th := b.thread(sandbox.Recipe{})
+	row := b.touched(th)
 	last := func() string {
 		if said := row().LastSaid; said != nil {
 			return said.AuthorName + ": " + said.Text
@@ -79,5 +85,107 @@ func TestTheRowOfAThreadSaysWhatWasSaidLastAndWhatRuns(t *testing.T) {
 		}
 		b.says(b.runner(), th, dispatch.Message{Text: "after"})
 		wants(t, "Ada: after")
+	})
+}
+
+func TestTheRowOfAThreadSaysWhichBotIsAtWork(t *testing.T) {
+	t.Parallel()
+	atWork := func(t *testing.T, r *room, row func() thread.Thread) {
+		t.Helper()
+		switch w := row().Running; {
+		case w == nil:
+			t.Error("nothing runs")
+		case w.Turn == "" || w.Command != "" || w.Agent != r.bot || w.AgentName != "Bot" || w.Since.IsZero():
+			t.Errorf("what runs is %+v", w)
+		}
+	}
+	// The touches of the house's live pictures are not part of this server, so that nothing else touches the row.
+	holding := func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "one two", Hold: true} }
+	for name, end := range map[string]func(*room){
+		"it answers": func(r *room) { r.letGo(); r.answer("q") },
+		"it is stopped": func(r *room) {
+			r.stopAll(1)
+			r.end("q")
+		},
+	} {
+		t.Run("until "+name, func(t *testing.T) {
+			t.Parallel()
+			r := bots(t, holding)
+			row := r.touched(r.th)
+			if w := row().Running; w != nil {
+				t.Errorf("before anything was asked, %+v runs", w)
+			}
+			r.says("q", "@bot go")
+			r.awaitRequests(1)
+			atWork(t, r, row)
+			changed := row().UpdatedAt
+			end(r)
+			if got := row(); got.Running != nil || !got.UpdatedAt.Equal(changed) {
+				t.Errorf("when it has ended, %+v runs in a thread that was changed at %s, want %s", got.Running, got.UpdatedAt, changed)
+			}
+		})
+	}
+	t.Run("until it is abandoned, of which the log says nothing", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, holding)
+		row := r.touched(r.th)
+		r.says("q", "@bot go")
+		r.awaitRequests(1)
+		if _, err := r.threads.Update(t.Context(), r.scope, r.th, thread.Change{Status: new(thread.Closed)}); err != nil {
+			t.Fatal(detail(err))
+		}
+		atWork(t, r, row)
+		r.letGo()
+		owner := r.Owner(t)
+		for late := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+			var active int
+			if err := owner.QueryRow(t.Context(), "select count(*) from turns where ended_at is null").Scan(&active); err != nil {
+				t.Fatal(err)
+			}
+			if active == 0 {
+				break
+			}
+			if time.Now().After(late) {
+				t.Fatal("the turn goes on")
+			}
+		}
+		got, err := r.threads.Get(t.Context(), r.scope, r.th) // without a touch
+		if err != nil || got.Running != nil {
+			t.Errorf("%+v still runs, %v", got.Running, err)
+		}
+	})
+	t.Run("a row that was left behind is repaired", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, holding)
+		row := r.touched(r.th)
+		r.says("q", "@bot go")
+		r.awaitRequests(1)
+		w := row().Running
+		r.letGo()
+		r.answer("q")
+		row()
+		if _, err := r.Owner(t).Exec(t.Context(), "update threads set running_id = $2, running_agent = $3, running_since = now() where id = $1", r.th, w.Turn, w.Agent); err != nil {
+			t.Fatal(err)
+		}
+		if w := row().Running; w != nil {
+			t.Errorf("%+v still runs", w)
+		}
+	})
+	t.Run("a command that was asked for earlier comes first", func(t *testing.T) {
+		t.Parallel()
+		shelf := newShelf()
+		r := botsOn(t, shelf, holding)
+		r.th = r.thread(sandbox.Recipe{})
+		row := r.touched(r.th)
+		command := r.ask(r.th, "make slow")
+		shelf.hasBegun(t, "make slow")
+		r.says("q", "@bot go")
+		r.awaitRequests(1)
+		if w := row().Running; w == nil || w.Command != command || w.Turn != "" || w.Agent != "" {
+			t.Errorf("what runs is %+v", w)
+		}
+		shelf.end("make slow")
+		r.result(r.th, command)
+		atWork(t, r, row)
 	})
 }

@@ -27,10 +27,10 @@ func TestThisProjectInASandbox(t *testing.T) {
 		t.Skip("boxes see the host's /usr, and Go is not installed there but at " + goroot)
 	}
 	env := "PATH=$PATH:" + goroot + "/bin GOTOOLCHAIN=local GOPROXY=off GOFLAGS= "
-	if r := b.sh(th, env+"go vet ./internal/entry/..."); r.ExitCode != 0 || r.Error != "" {
+	if r := b.sh(th, env+"go vet ./internal/logging/..."); r.ExitCode != 0 || r.Error != "" {
 		t.Errorf("go vet: %+v", r)
 	}
-	if r := b.sh(th, env+"go list ./internal/entry"); r.Output != "github.com/arbe-dev/arbe/internal/entry\n" {
+	if r := b.sh(th, env+"go list ./internal/logging"); r.Output != "github.com/arbe-dev/arbe/internal/logging\n" {
 		t.Errorf("go list: %+v", r)
 	}
 	if r := b.sh(th, "git log -1 --format=%H"); strings.TrimSpace(r.Output) != output(t, "git", "-c", "safe.directory=*", "-C", repo, "rev-parse", "HEAD") {

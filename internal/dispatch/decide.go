@@ -23,15 +23,20 @@ import (
 )
 
 const (
-	// After a round there is a pause: at least decidePause, or pauseFor times the duration of the round if that is
-	// longer, so that deciding leaves the machine to other work, but at most idlePause. A server whose decisions never
-	// ask for work always pauses for idlePause.
+	// After a round there is a pause of decidePause. Deciding leaves the machine to other work: a round costs credit, as
+	// much as it took without the work that it found, and each pauseFor of time earns one of credit, up to decideCredit.
+	// The pause lasts until a debt is earned, but at most idlePause. So a question is decided at once where little is said,
+	// and entries are decided many at a time where they come fast. A server whose decisions never ask for work always
+	// pauses for idlePause.
 	decidePause, pauseFor, idlePause = 20 * time.Millisecond, 20, time.Second
+	decideCredit                     = 100 * time.Millisecond
 	// decideAgain is the pause before a failed decision is retried, so that a broken database is not asked all the time.
 	decideAgain = time.Second
 	// decideMost is the number of threads in one round, and decideEntries the number of entries per thread. They bound
 	// the memory of a round, because all threads with new entries may wait after an outage.
 	decideMost, decideEntries = 1000, 1000
+	// decideAtOnce is how many decisions with work are committed at the same time, because each waits for the database.
+	decideAtOnce = 4
 	// indexEntries is about how many entries one transaction makes searchable, so that none is long.
 	indexEntries = 1000
 	// decideLast limits the decisions of a stopping server. It may be short, because other servers make the remaining
@@ -83,8 +88,9 @@ type decider struct {
 	choose Selector
 	// requestTurn is [Dispatcher.requestTurnTx].
 	requestTurn func(context.Context, pgx.Tx, stream.Ref, turn.Request) (string, error)
-	// key is the server's liveness lock.
-	key int64
+	// key is the server's liveness lock, and lockGrace that of [Config].
+	key       int64
+	lockGrace time.Duration
 
 	mu sync.Mutex
 	// waiting are the logs with entries to decide, and failed those to be retried after a pause. They are apart, so that
@@ -98,7 +104,7 @@ type decider struct {
 // startDeciding starts to decide the entries that come in through the dispatcher's log, until the log closes.
 func startDeciding(ctx context.Context, d *Dispatcher) (*decider, error) {
 	c := &decider{
-		db: d.db, log: d.log, queue: d.queue, logger: d.logger, choose: d.config.Select, key: d.liveness.key, requestTurn: d.requestTurnTx,
+		db: d.db, log: d.log, queue: d.queue, logger: d.logger, choose: d.config.Select, key: d.liveness.key, lockGrace: d.config.lockGrace, requestTurn: d.requestTurnTx,
 		waiting: map[int64]stream.Ref{}, failed: map[int64]stream.Ref{},
 		wakeup: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -187,7 +193,7 @@ func (c *decider) run() {
 		<-c.closing
 		cancel()
 	}()
-	least := decidePause
+	least, credit, earned := decidePause, decideCredit, time.Now()
 	if c.choose == nil {
 		least = idlePause
 	}
@@ -208,11 +214,14 @@ func (c *decider) run() {
 			return
 		}
 		began := time.Now()
-		c.round(ctx)
+		worked := c.round(ctx)
+		took := time.Since(began) - worked
 		if len(c.failed) > 0 && again == nil {
 			again = time.After(decideAgain)
 		}
-		pause(ctx, min(max(least, pauseFor*time.Since(began)), idlePause))
+		credit = max(min(credit+time.Since(earned)/pauseFor, decideCredit)-took, -idlePause/pauseFor)
+		earned = time.Now()
+		pause(ctx, max(least, -credit*pauseFor))
 	}
 }
 
@@ -263,11 +272,11 @@ type move struct {
 }
 
 // round decides the waiting entries. Decisions without work are committed together and without waiting for the disk: if
-// they are lost, they are made again.
-func (c *decider) round(ctx context.Context) {
+// they are lost, they are made again. It returns how long it took to commit those with work.
+func (c *decider) round(ctx context.Context) (worked time.Duration) {
 	refs, ids := c.take()
 	if len(ids) == 0 {
-		return
+		return 0
 	}
 	var rows []query.UndecidedRow
 	err := c.in(ctx, func(tx pgx.Tx) (err error) {
@@ -276,10 +285,25 @@ func (c *decider) round(ctx context.Context) {
 	})
 	if err != nil {
 		c.fail(err, refs)
-		return
+		return 0
 	}
 	idle := map[int64]stream.Ref{}
 	var moves []move
+	type ask struct {
+		move
+		work Work
+		tail int64
+	}
+	var asks []ask
+	settle := func(m move, tail int64, err error) {
+		switch {
+		case fault.CodeOf(err) == fault.NotFound: // the thread was deleted
+		case err != nil && !errors.Is(err, errOvertaken):
+			c.fail(err, map[int64]stream.Ref{m.stream: refs[m.stream]})
+		case err != nil, m.upto < tail:
+			c.Committed(refs[m.stream], m.stream)
+		}
+	}
 	for _, row := range rows {
 		m := move{row.StreamID, row.HouseID, row.Decided, row.Tail}
 		var work Work
@@ -287,21 +311,29 @@ func (c *decider) round(ctx context.Context) {
 			work, err = c.selected(ctx, refs[row.StreamID], row, &m)
 		}
 		if err == nil && work != nil {
-			err = c.commit(ctx, refs[row.StreamID], m, work)
-		} else if err == nil {
+			asks = append(asks, ask{m, work, row.Tail})
+			continue
+		}
+		if err == nil {
 			idle[m.stream] = refs[m.stream]
 			moves = append(moves, m)
 		}
-		switch {
-		case fault.CodeOf(err) == fault.NotFound: // the thread was deleted
-		case err != nil && !errors.Is(err, errOvertaken):
-			c.fail(err, map[int64]stream.Ref{m.stream: refs[m.stream]})
-		case err != nil, m.upto < row.Tail:
-			c.Committed(refs[m.stream], m.stream)
-		}
+		settle(m, row.Tail, err)
 	}
+	began := time.Now()
+	var all sync.WaitGroup
+	places := make(chan struct{}, decideAtOnce)
+	for _, a := range asks {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			settle(a.move, a.tail, c.commit(ctx, refs[a.stream], a.move, a.work))
+		})
+	}
+	all.Wait()
+	worked = time.Since(began)
 	if len(idle) == 0 {
-		return
+		return worked
 	}
 	if err = c.index(ctx, moves); err == nil {
 		err = c.move(ctx, moves, queries.DecideIdle)
@@ -309,6 +341,7 @@ func (c *decider) round(ctx context.Context) {
 	if err != nil {
 		c.fail(err, idle)
 	}
+	return worked
 }
 
 // index makes entries searchable. It does so before their cursors move, so that none is forgotten; repeating it is
@@ -424,7 +457,7 @@ func (c *decider) recoverDead(ctx context.Context) error {
 	if err != nil || len(gone) == 0 {
 		return err
 	}
-	if !pause(ctx, serverLockGrace) {
+	if !pause(ctx, c.lockGrace) {
 		return ctx.Err()
 	}
 	again, err := c.gone(ctx)

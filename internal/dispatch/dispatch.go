@@ -104,10 +104,10 @@ type Config struct {
 	// to the next one.
 	EndCommands bool
 
-	// sweepEvery defaults to the constant of the same name. Tests change it, because they cannot wait that long, and
-	// change the queue's settings with tune.
-	sweepEvery time.Duration
-	tune       func(*river.Config)
+	// sweepEvery defaults to the constant of the same name, and lockGrace to serverLockGrace. Tests change them, because
+	// they cannot wait that long, and change the queue's settings with tune.
+	sweepEvery, lockGrace time.Duration
+	tune                  func(*river.Config)
 }
 
 // Dispatcher queues and runs jobs. It is safe for concurrent use.
@@ -146,6 +146,7 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 		c.SpoolDir = os.TempDir()
 	}
 	d := &Dispatcher{db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults()}
+	d.config.sweepEvery, d.config.lockGrace = cmp.Or(c.sweepEvery, sweepEvery), cmp.Or(c.lockGrace, serverLockGrace)
 	d.spools = &spoolRoom{left: cmp.Or(c.SpoolSize, DefaultSpoolSize)}
 	// The queue runs until it is stopped. With the context of the start, it would stop when the start has ended.
 	lasting := context.WithoutCancel(ctx)
@@ -181,7 +182,7 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	d.stopHeartbeat = d.startHeartbeat(lasting)
 	if err = d.queue.Start(lasting); err == nil {
 		// Sweep again, because the database may need a moment to notice that a killed server is gone.
-		_, err = d.queue.InsertMany(ctx, []river.InsertManyParams{{Args: sweepArgs{}}, {Args: sweepArgs{}, InsertOpts: &river.InsertOpts{ScheduledAt: time.Now().Add(serverLockGrace)}}})
+		_, err = d.queue.InsertMany(ctx, []river.InsertManyParams{{Args: sweepArgs{}}, {Args: sweepArgs{}, InsertOpts: &river.InsertOpts{ScheduledAt: time.Now().Add(d.config.lockGrace)}}})
 	}
 	if err != nil {
 		return nil, errors.Join(fault.New(fault.Unavailable, "the job queue did not start", "check the database").Because(err), d.Stop(lasting))
@@ -271,7 +272,7 @@ func (d *Dispatcher) newQueue() (*river.Client[pgx.Tx], error) {
 		k.add(crew, d)
 	}
 	periodic := []*river.PeriodicJob{
-		river.NewPeriodicJob(river.PeriodicInterval(cmp.Or(d.config.sweepEvery, sweepEvery)), func() (river.JobArgs, *river.InsertOpts) {
+		river.NewPeriodicJob(river.PeriodicInterval(d.config.sweepEvery), func() (river.JobArgs, *river.InsertOpts) {
 			return sweepArgs{}, nil
 		}, nil),
 	}

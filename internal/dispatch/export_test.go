@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"context"
 	"time"
 
 	"github.com/riverqueue/river"
@@ -11,6 +12,12 @@ func (c *Config) Tune(f func(*river.Config)) { c.tune = f }
 
 // SweepEvery makes the servers sweep at another pace.
 func (c *Config) SweepEvery(pace time.Duration) { c.sweepEvery = pace }
+
+// LockGrace makes the servers take another one for dead after another time.
+func (c *Config) LockGrace(d time.Duration) { c.lockGrace = d }
+
+// ReviveTurns does what a sweep does about turns.
+func (d *Dispatcher) ReviveTurns(ctx context.Context) error { return d.reviveTurns(ctx) }
 
 // What one server has workers for, and what of it a house gets only for its first command.
 const (

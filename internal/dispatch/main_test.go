@@ -27,7 +27,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/thread"
 )
 
+// plantedKey is a key of a model in the environment of the tests' servers.
+const plantedKey = "sk-planted-in-the-servers-environment"
+
 func TestMain(m *testing.M) {
+	os.Setenv("ANTHROPIC_API_KEY", plantedKey)
 	if os.Getenv(asServer) != "" {
 		victim()
 	}
@@ -68,6 +72,8 @@ type bench struct {
 	scope  db.Scope
 	driver sandbox.Driver
 	roots  []string
+	// conns is how many connections to the database a further server has; 0 is the default.
+	conns int32
 	// tune changes what further servers are started with; nil is the defaults.
 	tune func(*dispatch.Config)
 }
@@ -101,7 +107,7 @@ func databaseOn(t testing.TB, d *dbtest.Database) *bench {
 // serve starts one more server on the bench's database and driver, for as long as the test runs.
 func (b *bench) serve() *server {
 	b.t.Helper()
-	d, err := db.Open(b.t.Context(), b.ServerURL, db.Options{})
+	d, err := db.Open(b.t.Context(), b.ServerURL, db.Options{MaxConns: b.conns})
 	if err != nil {
 		b.t.Fatal(detail(err))
 	}
@@ -129,26 +135,23 @@ func start(ctx context.Context, d *db.DB, driver sandbox.Driver, tune func(*disp
 		return nil, err
 	}
 	s := &server{log: log, threads: thread.New(d, log)}
-	boxes := sandbox.Config{
-		DB: d, Log: log, Threads: s.threads, Drivers: map[string]sandbox.Driver{"local": driver}, RepoRoots: repoRoots, Logger: logger,
-	}
-	var tuned dispatch.Config
-	if tune != nil {
-		tune(&tuned)
-	}
-	if tuned.Secrets != nil {
-		boxes.Redactor = tuned.Secrets.Redactor
-	}
-	s.boxes = sandbox.NewResolver(boxes)
 	if s.spool, err = os.MkdirTemp("", "arbe-spool-"); err != nil {
 		log.Close()
 		return nil, err
 	}
 	s.artifacts = artifact.New(artifact.Config{DB: d, Blobs: blob.InPostgres(d), MaxSize: maxArtifact, Quota: 2 * maxArtifact, Logger: logger})
-	config := dispatch.Config{DB: d, Log: log, Threads: s.threads, Boxes: s.boxes, Logger: logger, Artifacts: s.artifacts, SpoolDir: s.spool}
+	config := dispatch.Config{DB: d, Log: log, Threads: s.threads, Logger: logger, Artifacts: s.artifacts, SpoolDir: s.spool}
 	if tune != nil {
 		tune(&config)
 	}
+	boxes := sandbox.Config{
+		DB: d, Log: log, Threads: s.threads, Drivers: map[string]sandbox.Driver{"local": driver}, RepoRoots: repoRoots, Logger: logger,
+	}
+	if config.Secrets != nil {
+		boxes.Redactor = config.Secrets.Redactor
+	}
+	s.boxes = sandbox.NewResolver(boxes)
+	config.Boxes = s.boxes
 	s.dispatcher, err = dispatch.Start(ctx, config)
 	if err != nil {
 		log.Close()

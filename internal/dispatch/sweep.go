@@ -120,7 +120,7 @@ func (w *sweepWorker) Timeout(*river.Job[sweepArgs]) time.Duration { return main
 
 // Work runs a sweep.
 func (w *sweepWorker) Work(ctx context.Context, _ *river.Job[sweepArgs]) error {
-	return errors.Join(w.reportWaits(ctx), w.sweep(ctx), w.decider.recoverDead(ctx))
+	return errors.Join(w.reportWaits(ctx), w.sweep(ctx), w.decider.recoverDead(ctx), w.reviveTurns(ctx))
 }
 
 // maxWaitReports is how many waiting commands one sweep reports, so that a sweep with a long queue ends in time.
@@ -197,7 +197,7 @@ func (d *Dispatcher) sweep(ctx context.Context) error {
 		return err
 	}
 	select {
-	case <-time.After(serverLockGrace):
+	case <-time.After(d.config.lockGrace):
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/arbe-dev/arbe/db"
@@ -24,7 +27,7 @@ const (
 	// turnWorkers is how many turns a server runs at once. It can be large, because a turn mostly waits for its model.
 	// houseTurns and threadTurns are how many of a house and of a thread run at once, on all servers together.
 	turnWorkers, houseTurns, threadTurns = 512, 256, 32
-	// turnAgain is the pause before a turn is continued after an error that the database caused.
+	// turnAgain is the longest pause before a turn is continued that the database interrupted or that is not due.
 	turnAgain = 2 * time.Second
 )
 
@@ -64,7 +67,7 @@ func (d *Dispatcher) requestTurnTx(ctx context.Context, tx pgx.Tx, to stream.Ref
 			update `+db.JobSchema+`.river_job set
 			  state = case when $3::timestamptz is null then 'available' else 'scheduled' end::`+db.JobSchema+`.river_job_state,
 			  scheduled_at = coalesce($3, now())
-			where kind = $1 and args->>'turn' = $2 and state in ('scheduled', 'available')`, turnArgs{}.Kind(), t.ID, db.Null(t.Due))
+			where kind = $1 and args @> jsonb_build_object('turn', $2::text) and state in ('scheduled', 'available')`, turnArgs{}.Kind(), t.ID, db.Null(t.Due))
 		if err == nil && outcome == turn.Hurried {
 			err = wakeTx(ctx, tx, turns)
 		}
@@ -82,22 +85,116 @@ func (w *turnWorker) Timeout(*river.Job[turnArgs]) time.Duration { return -1 }
 
 // Work runs the turn. If the server stops before the turn has ended, the job is left to another server or to the next
 // start of this one.
+//
+// Errors of the database are waited out here, and the end of the job is written by this package. The queue gives up
+// after some seconds; the job would then count as running on a server that is alive, and nobody would continue it.
 func (w *turnWorker) Work(ctx context.Context, job *river.Job[turnArgs]) error {
 	ctx = logging.With(ctx, slog.String("house", job.Args.House), slog.String("thread", job.Args.Thread), slog.String("turn", job.Args.Turn))
-	err := w.bots.Run(ctx, job.Args.House, job.Args.Turn, stream.Ref{House: job.Args.House, Name: thread.StreamName(job.Args.Thread)})
-	switch {
-	case err == nil:
-		return nil
-	case stopped(ctx):
+	err := w.run(ctx, job.Args)
+	if err != nil && cancelled(ctx) {
+		// Someone wants the turn to stop, and that could not be written.
+		err = w.run(w.resultCtx, job.Args)
+	}
+	if err == nil {
+		err = w.end(ctx, job)
+	}
+	if err != nil {
 		return w.handOver(ctx, job.ID, "")
-	case cancelled(ctx):
-		return nil // it had ended before it could be stopped
 	}
-	if early, ok := errors.AsType[*turn.NotDueError](err); ok {
-		return river.JobSnooze(max(time.Until(early.Due), 0))
+	return nil
+}
+
+// run runs the turn until it has ended or ctx ends.
+func (w *turnWorker) run(ctx context.Context, args turnArgs) error {
+	for {
+		err := w.attempt(ctx, args)
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		again := turnAgain
+		if early, ok := errors.AsType[*turn.NotDueError](err); ok {
+			// Someone spoke just now. The turn may become due earlier than it says, if its bot is mentioned.
+			again = min(again, max(time.Until(early.Due), 0))
+		} else {
+			w.logger.WarnContext(ctx, "a bot's turn was interrupted; trying again", "error", fault.From(err).Detail())
+		}
+		if !pause(ctx, again) {
+			return ctx.Err()
+		}
 	}
-	w.logger.WarnContext(ctx, "a bot's turn was interrupted; trying again", "error", fault.From(err).Detail())
-	return river.JobSnooze(turnAgain)
+}
+
+// attempt runs the turn once. A panic is an error here, because otherwise the queue would discard the job, and the bot
+// would be busy with this turn for ever. A turn that panics each time ends by its number of attempts.
+func (w *turnWorker) attempt(ctx context.Context, args turnArgs) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault.Newf(fault.Internal, "report it with this stack", "a turn panicked: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return w.bots.Run(ctx, args.House, args.Turn, stream.Ref{House: args.House, Name: thread.StreamName(args.Thread)})
+}
+
+// end ends the job of a turn that has ended. It retries however long the database is unreachable.
+func (w *turnWorker) end(ctx context.Context, job *river.Job[turnArgs]) error {
+	// The context keeps the job's values, because the library finds its client there, but not its end.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(w.resultCtx, cancel)()
+	return persist(ctx, func() error {
+		return w.db.In(ctx, db.Scope{House: job.Args.House}, func(tx pgx.Tx) error {
+			_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
+			if errors.Is(err, rivertype.ErrNotFound) {
+				return nil
+			}
+			return err
+		})
+	})
+}
+
+// turnLostAfter is how long a turn may have no job that runs it before it counts as lost. A turn and its job are
+// committed together, so only a job that ended before its turn leaves one.
+const turnLostAfter = 10 * time.Second
+
+// reviveTurns queues the active turns again that no job would run: that of a worker that panicked, or that could not
+// write the end of its turn.
+func (d *Dispatcher) reviveTurns(ctx context.Context) error {
+	const running = "j.kind = $1 and j.args @> jsonb_build_object('turn', t.id)"
+	return d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			select t.id, t.house_id, t.thread_id, t.due_at from active_turns($2) t
+			where not exists (select from `+db.JobSchema+`.river_job j where `+running+`
+			  and (j.state in ('available', 'running') or j.state = 'scheduled' and (t.due_at is not null or j.scheduled_at < now() + $2)))
+			limit 500`, turnArgs{}.Kind(), turnLostAfter)
+		if err != nil {
+			return err
+		}
+		type lost struct {
+			ID, House, Thread string
+			Due               *time.Time
+		}
+		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[lost])
+		for _, t := range list {
+			var found bool
+			err := tx.QueryRow(ctx, `
+				with j as (
+				  update `+db.JobSchema+`.river_job set state = 'available', scheduled_at = now(), attempt = 0, finalized_at = null,
+				    metadata = metadata - 'cancel_attempted_at'
+				  where kind = $1 and args @> jsonb_build_object('turn', $2::text) and state <> 'running' returning id
+				) select exists (select from j)`, turnArgs{}.Kind(), t.ID).Scan(&found)
+			if err == nil && !found {
+				err = d.queueTurn(ctx, tx, turn.Turn{ID: t.ID, House: t.House, Thread: t.Thread})
+			}
+			if err != nil {
+				return err
+			}
+			d.logger.WarnContext(ctx, "a bot's turn had no job; queued it again", "house", t.House, "thread", t.Thread, "turn", t.ID)
+		}
+		if err == nil && len(list) > 0 {
+			err = wakeTx(ctx, tx, turns)
+		}
+		return err
+	})
 }
 
 // StopTurns stops the active turns of a thread: one, or all if id is empty. It returns those that were active. A turn
@@ -105,10 +202,8 @@ func (w *turnWorker) Work(ctx context.Context, job *river.Job[turnArgs]) error {
 // [fault.NotFound]; a turn that has ended stays as it is.
 func (d *Dispatcher) StopTurns(ctx context.Context, scope db.Scope, threadID, id string) (found []turn.Turn, err error) {
 	var waiting []turn.Turn
-	var th thread.Thread
 	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		found, waiting = nil, nil
-		if th, err = d.threads.GetTx(ctx, tx, threadID); err != nil {
+		if _, err := d.threads.GetTx(ctx, tx, threadID); err != nil {
 			return err
 		}
 		active, err := turn.ActiveTx(ctx, tx, scope.House, threadID)
@@ -124,44 +219,96 @@ func (d *Dispatcher) StopTurns(ctx context.Context, scope db.Scope, threadID, id
 				return err
 			}
 		}
-		for _, t := range active {
-			if id != "" && t.ID != id {
-				continue
-			}
-			if t, ok, err := turn.StopTx(ctx, tx, t.ID, scope.Agent); err != nil {
-				return err
-			} else if ok {
-				found = append(found, t)
-			}
-			job, err := d.turnJobTx(ctx, tx, t.ID)
-			switch {
-			case err != nil:
-				return err
-			case job != nil && job.State == rivertype.JobStateRunning:
-				if _, err := d.queue.JobCancelTx(ctx, tx, job.ID); err != nil {
-					return err
-				}
-			default:
-				waiting = append(waiting, t)
-			}
+		if id != "" {
+			active = slices.DeleteFunc(active, func(t turn.Turn) bool { return t.ID != id })
 		}
-		return nil
+		found, waiting, err = d.stopTx(ctx, tx, scope, active)
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	// Nobody works on these, so that they would end only when their turn comes.
-	for _, t := range waiting {
-		err = errors.Join(err, d.bots.Run(ctx, scope.House, t.ID, th.Stream()))
+	return found, d.endWaiting(ctx, waiting)
+}
+
+// StopBotTx stops all turns of a bot of the scope's house, in the transaction that removes the bot from it. It must be
+// called before that transaction locks a log, as turns lock their row before their log. It returns the turns that were
+// active, and a function that the caller calls when the transaction has committed: it ends those on which nobody works.
+func (d *Dispatcher) StopBotTx(ctx context.Context, tx pgx.Tx, scope db.Scope, bot string) (found []turn.Turn, end func(context.Context) error, err error) {
+	active, err := turn.ActiveOfTx(ctx, tx, scope.House, bot)
+	if err != nil {
+		return nil, nil, err
 	}
-	return found, err
+	found, waiting, err := d.stopTx(ctx, tx, scope, active)
+	return found, func(ctx context.Context) error { return d.endWaiting(ctx, waiting) }, err
+}
+
+// AtWork returns how many turns of a bot of the scope's house have begun, or wait only for a server.
+func (d *Dispatcher) AtWork(ctx context.Context, scope db.Scope, bot string) (n int, err error) {
+	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		active, err := turn.ActiveOfTx(ctx, tx, scope.House, bot)
+		n = AtWork(active)
+		return err
+	})
+	return n, err
+}
+
+// AtWork returns how many of some active turns have begun, or wait only for a server. A delayed turn may never begin.
+func AtWork(active []turn.Turn) (n int) {
+	for _, t := range active {
+		if t.Status != turn.Delayed {
+			n++
+		}
+	}
+	return n
+}
+
+// stopTx records that the scope's agent stops some active turns, and cancels the jobs of those that run. It returns
+// those that had not ended meanwhile, and those on which nobody works.
+func (d *Dispatcher) stopTx(ctx context.Context, tx pgx.Tx, scope db.Scope, active []turn.Turn) (found, waiting []turn.Turn, err error) {
+	for _, t := range active {
+		if t, ok, err := turn.StopTx(ctx, tx, t.ID, scope.Agent); err != nil {
+			return nil, nil, err
+		} else if ok {
+			found = append(found, t)
+		}
+		job, err := d.turnJobTx(ctx, tx, t.ID)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case job != nil && job.State == rivertype.JobStateRunning:
+			if _, err := d.queue.JobCancelTx(ctx, tx, job.ID); err != nil {
+				return nil, nil, err
+			}
+		default:
+			waiting = append(waiting, t)
+		}
+	}
+	return found, waiting, nil
+}
+
+// endWaiting ends turns that are to stop and on which nobody works, because they would end only when their turn comes.
+func (d *Dispatcher) endWaiting(ctx context.Context, waiting []turn.Turn) (err error) {
+	for _, t := range waiting {
+		err = errors.Join(err, d.bots.Run(ctx, t.House, t.ID, stream.Ref{House: t.House, Name: thread.StreamName(t.Thread)}))
+	}
+	return err
+}
+
+// UsedToday returns what the turns of the scope's house have used since midnight UTC.
+func (d *Dispatcher) UsedToday(ctx context.Context, scope db.Scope) (used turn.Used, err error) {
+	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		used, err = turn.UsedTodayTx(ctx, tx, scope.House)
+		return err
+	})
+	return used, err
 }
 
 // turnJobTx returns the job of a turn that has not ended; nil if there is none.
 func (d *Dispatcher) turnJobTx(ctx context.Context, tx pgx.Tx, id string) (*rivertype.JobRow, error) {
 	jobs, err := d.queue.JobListTx(ctx, tx, river.NewJobListParams().Kinds(turnArgs{}.Kind()).
 		States(rivertype.JobStateAvailable, rivertype.JobStateScheduled, rivertype.JobStateRunning).
-		Where("args->>'turn' = @turn", river.NamedArgs{"turn": id}).First(1))
+		Where("args @> jsonb_build_object('turn', @turn::text)", river.NamedArgs{"turn": id}).First(1))
 	if err != nil || len(jobs.Jobs) == 0 {
 		return nil, err
 	}
@@ -184,13 +331,16 @@ func (d *Dispatcher) RetryTurn(ctx context.Context, scope db.Scope, threadID, id
 			return fault.New(fault.NotFound, "this thread has no such turn", "see the thread's entries for the turns of its bots")
 		case t.Status.Active():
 			return fault.New(fault.Precondition, "the turn has not ended", "stop it first")
-		case len(t.AskedSeqs) == 0:
-			return fault.New(fault.Internal, "the turn has no question", "ask again")
 		}
-		again, err = d.requestTurnTx(ctx, tx, th.Stream(), turn.Request{
-			House: scope.House, Thread: threadID, Bot: t.Bot, Entry: t.Entry, Seq: t.AskedSeqs[0], Reason: "retry", Chain: t.Chain,
-		})
-		return err
+		for _, q := range t.Questions() {
+			again, err = d.requestTurnTx(ctx, tx, th.Stream(), turn.Request{
+				House: scope.House, Thread: threadID, Bot: t.Bot, Entry: q.Entry, Seq: q.Seq, Reason: "retry", Chain: t.Chain,
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return again, err
 }

@@ -3,76 +3,158 @@
 package dispatch_test
 
 import (
+	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"charm.land/fantasy"
+	"charm.land/fantasy/providers/anthropic"
+
 	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
-// BenchmarkTurnsFirstDelta measures the time from a chat to the first piece of its answer at a tail, and the same call
-// of the same model without arbe, in turns.
+// BenchmarkTurnsFirstDelta measures the time from a chat to the first piece of its answer at a client that follows the
+// thread over HTTP with server-sent events, and the same call of the same model, which takes no time, by the model's
+// library alone: in turns, so that both have the same machine. decided is when the turn is in the log, and asked when its
+// model is called. quiet leaves the server a moment between two questions, as people do.
 func BenchmarkTurnsFirstDelta(b *testing.B) {
-	r := bots(b, nil)
-	endpoint := model.Endpoint{Provider: model.Anthropic, BaseURL: r.models.URL, Key: "sk-test", Trusted: true}
-	client := new(model.Client)
+	for name, rest := range map[string]time.Duration{"quiet": 300 * time.Millisecond, "busy": 0} {
+		b.Run(name, func(b *testing.B) { firstDelta(b, rest) })
+	}
+}
+
+func firstDelta(b *testing.B, rest time.Duration) {
+	var asked atomic.Int64
+	r := bots(b, func(q *modeltest.Request) modeltest.Reply {
+		asked.Store(time.Now().UnixNano())
+		return modeltest.Reply{Text: "well, hello"}
+	})
+	provider, err := anthropic.New(anthropic.WithAPIKey("sk-test"), anthropic.WithBaseURL(r.models.URL))
+	if err != nil {
+		b.Fatal(err)
+	}
+	bareModel, err := provider.LanguageModel(b.Context(), "fake-answer")
+	if err != nil {
+		b.Fatal(err)
+	}
+	sse := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		flush := http.NewResponseController(w)
+		for ev, err := range r.log.Tail(q.Context(), r.ref(r.th), 0) {
+			text, marshalErr := json.Marshal(ev)
+			if err != nil || marshalErr != nil {
+				return
+			}
+			fmt.Fprintf(w, "data: %s\n\n", text)
+			flush.Flush()
+		}
+	}))
+	defer sse.Close()
+	response, err := http.Get(sse.URL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer response.Body.Close()
+	lines := bufio.NewReader(response.Body)
+	next := func() (ev stream.Event) {
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				b.Fatal(err)
+			}
+			if data, ok := strings.CutPrefix(line, "data: "); ok {
+				if err := json.Unmarshal([]byte(data), &ev); err != nil {
+					b.Fatal(err)
+				}
+				return ev
+			}
+		}
+	}
 	middle := func(all []time.Duration) float64 {
 		slices.Sort(all)
 		return float64(all[len(all)/2].Microseconds()) / 1000
 	}
-	var through, bare []time.Duration
+	var through, decided, called, bare []time.Duration
 	n := 0
 	for b.Loop() {
 		n++
-		id := fmt.Sprint("q", n)
-		tail, err := r.log.StartTail(b.Context(), stream.Stream{Ref: r.ref(r.th)}, int64(len(r.entries())))
-		if err != nil {
-			b.Fatal(detail(err))
+		if n == 50 { // so that the context stays small
+			n = 0
+			r.th = r.conversation()
+			sse.CloseClientConnections()
+			if response, err = http.Get(sse.URL); err != nil {
+				b.Fatal(err)
+			}
+			lines = bufio.NewReader(response.Body)
 		}
+		id := fmt.Sprint("q", n)
+		time.Sleep(rest)
 		began := time.Now()
 		r.says(id, "@bot hello")
 		var first time.Duration
-		for ev, err := range tail {
-			if err != nil {
-				b.Fatal(detail(err))
-			}
+		for {
+			ev := next()
 			if ev.Delta != nil && first == 0 && strings.HasPrefix(ev.Delta.EntryID, entry.TurnPrefix) {
 				first = time.Since(began)
 			}
-			if ev.Entry != nil && slices.Contains(answersTo(*ev.Entry), id) {
+			if ev.Entry == nil {
+				continue
+			}
+			if s, ok := entry.As[entry.TurnStarted](*ev.Entry); ok && s.EntryID == id {
+				decided = append(decided, time.Since(began))
+			}
+			if slices.Contains(answersTo(*ev.Entry), id) {
+				if first == 0 { // the answer was there before a piece of it could be sent
+					first = time.Since(began)
+				}
 				break
 			}
 		}
 		through = append(through, first)
+		called = append(called, time.Unix(0, asked.Load()).Sub(began))
 
-		began, first = time.Now(), 0
-		_, err = client.Stream(b.Context(), endpoint, "fake-answer", model.Request{Messages: []entry.PiMessage{entry.PiUser{Content: []entry.PiBlock{entry.PiText("hello")}}}}, func(model.Delta) {
-			if first == 0 {
-				first = time.Since(began)
-			}
-		})
+		began = time.Now()
+		parts, err := bareModel.Stream(b.Context(), fantasy.Call{Prompt: fantasy.Prompt{fantasy.NewUserMessage("hello")}})
 		if err != nil {
 			b.Fatal(err)
 		}
+		first = 0
+		for p := range parts {
+			if p.Type == fantasy.StreamPartTypeTextDelta && first == 0 {
+				first = time.Since(began)
+			}
+		}
 		bare = append(bare, first)
 	}
+	b.ReportMetric(middle(decided), "ms/decided")
+	b.ReportMetric(middle(called), "ms/asked")
 	b.ReportMetric(middle(through), "ms/first")
 	b.ReportMetric(middle(bare), "ms/bare")
+	b.ReportMetric(middle(through)-middle(bare), "ms/overhead")
+	b.ReportMetric(middle(through)/middle(bare), "first/bare")
 	b.ReportMetric(0, "ns/op") // includes what is not measured
 }
 
-// BenchmarkTurnsAtOnce measures 200 turns in 200 threads at the same time, of a model that takes 2 seconds.
+// BenchmarkTurnsAtOnce measures 200 turns in 200 threads at the same time, of a model that takes 2 seconds: how long
+// people wait for an answer, and how much memory a turn takes while its model is called. The memory includes the tail of
+// the one who asked, and the connection of the scripted model.
 func BenchmarkTurnsAtOnce(b *testing.B) {
 	const many, takes = 200, 2 * time.Second
+	called := make(chan struct{}, many)
 	r := bots(b, func(q *modeltest.Request) modeltest.Reply {
+		called <- struct{}{}
 		time.Sleep(takes)
 		return modeltest.Reply{Text: "done"}
 	})
@@ -112,7 +194,9 @@ func BenchmarkTurnsAtOnce(b *testing.B) {
 				}
 			})
 		}
-		time.Sleep(takes / 2)
+		for range many {
+			<-called
+		}
 		runtime.GC()
 		runtime.ReadMemStats(&during)
 		all.Wait()
@@ -120,7 +204,83 @@ func BenchmarkTurnsAtOnce(b *testing.B) {
 		slices.Sort(took)
 		b.ReportMetric(took[len(took)/2].Seconds(), "s/median")
 		b.ReportMetric(took[len(took)-1].Seconds(), "s/last")
-		b.ReportMetric(float64(during.HeapInuse-min(before.HeapInuse, during.HeapInuse))/many/1024, "KiB/turn")
+		used := func(m runtime.MemStats) float64 { return float64(m.HeapAlloc+m.StackInuse) / many / 1024 }
+		b.ReportMetric(used(during)-used(before), "KiB/turn")
 		b.ReportMetric(0, "ns/op")
 	}
+}
+
+// BenchmarkTurnsDelta measures how long a piece of an answer, and a stored entry, takes until the last of 1,000 tails on
+// this server has it, and until a single tail has it, in turns.
+func BenchmarkTurnsDelta(b *testing.B) {
+	r := bots(b, nil)
+	if err := r.stop(b.Context()); err != nil { // nobody else works
+		b.Fatal(detail(err))
+	}
+	type audience struct {
+		log  stream.Ref
+		size int
+		seen chan string
+	}
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	gather := func(size int) audience {
+		a := audience{r.ref(r.conversation()), size, make(chan string, 2*size)}
+		for range size {
+			tail, err := r.log.StartTail(ctx, stream.Stream{Ref: a.log}, 0)
+			if err != nil {
+				b.Fatal(detail(err))
+			}
+			go func() {
+				for ev := range tail {
+					switch {
+					case ev.Delta != nil:
+						a.seen <- ev.Delta.EntryID
+					case ev.Entry != nil:
+						a.seen <- ev.Entry.ID
+					}
+				}
+			}()
+		}
+		return a
+	}
+	one, many := gather(1), gather(1000)
+	piece, _ := json.Marshal(entry.PiChunk{Kind: "text", Text: "some words that a model writes"})
+	n := 0
+	measure := func(a audience, send func(id string) error) float64 {
+		n++
+		id := fmt.Sprint("e", n)
+		began := time.Now()
+		if err := send(id); err != nil {
+			b.Fatal(detail(err))
+		}
+		for left := a.size; left > 0; {
+			if <-a.seen == id {
+				left--
+			}
+		}
+		return float64(time.Since(began).Microseconds())
+	}
+	took := map[string][]float64{}
+	for b.Loop() {
+		for name, a := range map[string]audience{"one": one, "many": many} {
+			took["delta-"+name] = append(took["delta-"+name], measure(a, func(id string) error {
+				return r.log.Publish(ctx, a.log, stream.Delta{EntryID: id, Data: piece})
+			}))
+			took["entry-"+name] = append(took["entry-"+name], measure(a, func(id string) error {
+				_, err := r.log.Append(ctx, a.log, entry.NewDraft(id, r.scope.Agent, entry.Chat{Text: "some words that people say"}))
+				return err
+			}))
+		}
+	}
+	middle := func(of string) float64 {
+		slices.Sort(took[of])
+		return took[of][len(took[of])/2]
+	}
+	for _, what := range []string{"delta", "entry"} {
+		b.ReportMetric(middle(what+"-one"), "us/"+what)
+		b.ReportMetric(middle(what+"-many"), "us/"+what+"-to-1000")
+		b.ReportMetric((middle(what+"-many")-middle(what+"-one"))/999, "us/"+what+"-and-watcher")
+	}
+	b.ReportMetric(0, "ns/op") // of several things
 }

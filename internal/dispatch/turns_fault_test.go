@@ -4,7 +4,6 @@ package dispatch_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -19,7 +18,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
-	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
@@ -31,12 +29,12 @@ const asBots = "ARBE_TEST_AS_BOTS"
 func botServer() {
 	given := strings.Split(os.Getenv(asBots), "\n")
 	ctx := context.Background()
-	d, err := db.Open(ctx, given[0], db.Options{})
+	d, err := db.Open(ctx, given[0], db.Options{MaxConns: 40}) // many turns are held in their transactions
 	if err == nil {
 		tune := answering(given[1], given[2], &turn.Bot{Handle: "bot", Name: "Bot", Model: "fake", Tools: allTools, Limits: turn.Limits{Tokens: 1e9}})
-		_, err = start(ctx, d, newShelf(), func(c *dispatch.Config) {
+		_, err = start(ctx, d, ready(), func(c *dispatch.Config) {
 			tune(c)
-			c.SweepEvery(300 * time.Millisecond)
+			hasty(c)
 		})
 	}
 	if err != nil {
@@ -78,35 +76,9 @@ func TestTurnsSurviveKilledServers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it kills servers for a while")
 	}
-	// Each turn says something in another thread, creates a thread, and then answers.
 	r := bots(t, func(q *modeltest.Request) modeltest.Reply {
 		time.Sleep(time.Duration(rand.IntN(30)) * time.Millisecond) // so that kills hit every point
-		about := q.Asked()
-		done := 0
-		for _, m := range q.Messages {
-			if m.Role == "user" && strings.Contains(m.Text, "@bot") {
-				about, done = m.Text, 0
-			}
-			if m.Role == "tool" {
-				done++
-			}
-		}
-		question := about[strings.LastIndex(about, " ")+1:]
-		target, _, _ := strings.Cut(question, "/")
-		arguments := func(a any) string {
-			text, _ := json.Marshal(a)
-			return string(text)
-		}
-		switch done {
-		case 0:
-			return modeltest.Reply{Calls: []modeltest.Call{
-				{Name: "say", Arguments: arguments(map[string]string{"thread_id": target, "text": "about " + question})},
-				{Name: "list_threads", Arguments: "{}"},
-			}}
-		case 2:
-			return modeltest.Reply{Calls: []modeltest.Call{{Name: "create_thread", Arguments: arguments(map[string]string{"name": question})}}}
-		}
-		return modeltest.Reply{Text: "done with " + question}
+		return workOf(q).reply()
 	})
 	// The test itself only writes.
 	if err := r.stop(t.Context()); err != nil {
@@ -141,7 +113,7 @@ func TestTurnsSurviveKilledServers(t *testing.T) {
 		})
 	}
 	kills := []func(){r.botProcess(), r.botProcess()}
-	const rounds = 12
+	const rounds = 6
 	for i := range rounds {
 		time.Sleep(time.Duration(200+rand.IntN(700)) * time.Millisecond)
 		kills[i%2]()
@@ -152,43 +124,16 @@ func TestTurnsSurviveKilledServers(t *testing.T) {
 	total := 0
 	for _, th := range threads {
 		total += len(asked[th])
-		waiting := map[string]bool{}
-		for _, id := range asked[th] {
-			waiting[id] = true
+		for _, problem := range r.audit(th, asked[th]...) {
+			t.Errorf("the thread %s: %s", th, problem)
 		}
-		r.follow(th, func(ev stream.Event) bool {
-			if ev.Entry != nil {
-				for _, id := range answersTo(*ev.Entry) {
-					delete(waiting, id)
-				}
-			}
-			return len(waiting) == 0
-		})
+		r.th = th
+		for _, e := range of[entry.TurnEnded](r.entries()) {
+			t.Errorf("a turn ended without an answer: %+v", e)
+		}
 	}
 	for _, kill := range kills {
 		kill()
-	}
-	for _, th := range threads {
-		r.th = th
-		times := map[string]int{}
-		failed := 0
-		for _, e := range r.entries() {
-			for _, id := range answersTo(e) {
-				times[id]++
-			}
-			if e.Type == (entry.TurnEnded{}).Type() {
-				failed++
-				t.Logf("a turn ended without an answer: %s", e.Payload)
-			}
-		}
-		for _, id := range asked[th] {
-			if times[id] != 1 {
-				t.Errorf("%s of thread %s has %d answers", id, th, times[id])
-			}
-		}
-		if failed > 0 {
-			t.Errorf("%d turns failed", failed)
-		}
 	}
 	r.th = said
 	effects := map[string]int{}

@@ -44,8 +44,19 @@ func bots(t testing.TB, script modeltest.Script) *room { return botsOn(t, newShe
 
 func botsOn(t testing.TB, driver sandbox.Driver, script modeltest.Script) *room {
 	t.Helper()
-	r := &room{bench: database(t), models: modeltest.New(t, script)}
-	r.driver = driver
+	b := database(t)
+	b.driver = driver
+	r := furnish(b, script)
+	r.server = r.serve()
+	r.th = r.conversation()
+	return r
+}
+
+// furnish puts a bot into the house of a bench, which has no server yet.
+func furnish(b *bench, script modeltest.Script) *room {
+	t := b.t
+	t.Helper()
+	r := &room{bench: b, models: modeltest.New(t, script)}
 	err := r.Owner(t).QueryRow(t.Context(), `
 		with a as (insert into agents (kind, name, runtime) values ('bot', 'Bot', 'pi') returning id)
 		insert into members (house_id, agent_id, role) select $1, a.id, 'member' from a returning agent_id::text`, r.scope.House).Scan(&r.bot)
@@ -54,8 +65,6 @@ func botsOn(t testing.TB, driver sandbox.Driver, script modeltest.Script) *room 
 	}
 	r.settings = &turn.Bot{Handle: "bot", Name: "Bot", Model: "fake-answer", Tools: allTools}
 	r.tune = answering(r.models.URL, r.bot, r.settings)
-	r.server = r.serve()
-	r.th = r.conversation()
 	return r
 }
 
@@ -452,6 +461,26 @@ func TestWhatIsSaidMeanwhileIsSteeredIntoTheTurn(t *testing.T) {
 			t.Errorf("it answers %q to %q", c.Text, c.Turn.Answers)
 		}
 	})
+	t.Run("or fails with it", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, func(q *modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: " ", Hold: q.Seen == 0} })
+		r.says("one", "@bot one")
+		r.awaitRequests(1)
+		r.says("two", "@bot two")
+		r.until(func(e entry.Entry) bool { return e.Type == entry.TurnSteered{}.Type() })
+		r.letGo()
+		e := r.end("two")
+		if !slices.Equal(e.Summary.Answers, []string{"one", "two"}) {
+			t.Errorf("it ends with %+v for %q", e, e.Summary.Answers)
+		}
+		if _, err := r.dispatcher.RetryTurn(t.Context(), r.scope, r.th, e.TurnID); err != nil {
+			t.Fatal(detail(err))
+		}
+		again := r.until(func(a entry.Entry) bool { s, ok := entry.As[entry.TurnEnded](a); return ok && s.TurnID != e.TurnID })
+		if ended := of[entry.TurnEnded](again); !slices.Equal(ended[1].Summary.Answers, []string{"one", "two"}) {
+			t.Errorf("the turns end with %+v", ended)
+		}
+	})
 	t.Run("or gets a turn of its own if the answer is already written", func(t *testing.T) {
 		t.Parallel()
 		r := bots(t, func(q *modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: q.Asked(), Hold: q.Seen == 0} })
@@ -466,6 +495,42 @@ func TestWhatIsSaidMeanwhileIsSteeredIntoTheTurn(t *testing.T) {
 			t.Errorf("the answers are to %q and %q", first.Turn.Answers, second.Turn.Answers)
 		}
 	})
+}
+
+// untilRow waits until a query of the database is true.
+func (r *room) untilRow(query string, args ...any) {
+	r.t.Helper()
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		var is bool
+		err := r.Owner(r.t).QueryRow(r.t.Context(), query, args...).Scan(&is)
+		if err == nil && is {
+			return
+		} else if time.Now().After(deadline) {
+			r.t.Fatalf("it does not become true: %s: %v", query, err)
+		}
+	}
+}
+
+func TestATurnWithoutAJobIsQueuedAgain(t *testing.T) {
+	t.Parallel()
+	r := bots(t, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "Here I am."} })
+	r.says("zero", "@bot hello")
+	done := r.answer("zero").Turn.TurnID
+	// As if the job had ended, or had been deleted, before its turn.
+	for i, lose := range []string{"select 1", "delete from river.river_job where args @> jsonb_build_object('turn', $1::text)"} {
+		asks := fmt.Sprint("again", i)
+		if _, err := r.Owner(t).Exec(t.Context(), `update turns set status = 'running', ended_at = null, steps = steps + 1, created_at = now() - interval '1 minute',
+			asked = array[$2], entry_id = $2 where id = $1`, done, asks); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Owner(t).Exec(t.Context(), strings.Replace(lose, "select 1", "select $1::text", 1), done); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.dispatcher.ReviveTurns(t.Context()); err != nil {
+			t.Fatal(detail(err))
+		}
+		r.answer(asks)
+	}
 }
 
 func (r *room) awaitRequests(n int) {
@@ -734,6 +799,62 @@ func TestABotThatListensSpeaksOnlyIfItHasSomethingToSay(t *testing.T) {
 		r.says("two", "@bot when?")
 		if c := r.answer("two"); !slices.Equal(c.Turn.Answers, []string{"one", "two"}) {
 			t.Errorf("it answers %q", c.Turn.Answers)
+		}
+	})
+	// hesitate is a gate whose first call waits until the test lets it go.
+	hesitate := func(q *modeltest.Request) modeltest.Reply {
+		if strings.Contains(q.Asked(), "yes or no") {
+			return modeltest.Reply{Text: "no", Hold: q.Seen == 0}
+		}
+		return modeltest.Reply{Text: "By the way"}
+	}
+	t.Run("a mention is answered also while it considers", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, hesitate)
+		r.says("one", "soon we meet")
+		r.awaitRequests(1)
+		r.says("two", "@bot when?")
+		r.until(func(e entry.Entry) bool { return e.Type == entry.TurnStarted{}.Type() })
+		r.letGo()
+		if c := r.answer("two"); !slices.Equal(c.Turn.Answers, []string{"one", "two"}) {
+			t.Errorf("it answers %q", c.Turn.Answers)
+		}
+	})
+	t.Run("what is said while it considers is considered, too", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, hesitate)
+		r.says("one", "soon we meet")
+		r.awaitRequests(1)
+		r.says("two", "soon at noon")
+		r.untilRow("select asked @> '{two}' from turns")
+		r.letGo()
+		r.awaitRequests(2)
+		r.until(func(e entry.Entry) bool { return e.Type == entry.Skipped{}.Type() })
+		if asked := r.models.Requests()[1].Messages; !strings.Contains(fmt.Sprint(asked), "at noon") {
+			t.Errorf("it considered %v", asked)
+		}
+	})
+	t.Run("it can be stopped while it considers, and answers later", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, hesitate)
+		r.says("one", "soon we meet")
+		r.awaitRequests(1)
+		r.stopAll(1)
+		all := r.until(func(e entry.Entry) bool { return e.Type == entry.Skipped{}.Type() })
+		if s := of[entry.Skipped](all); s[0].Reason != "stopped" {
+			t.Errorf("the log says %+v", s)
+		}
+		r.says("two", "@bot when?")
+		r.answer("two")
+	})
+	t.Run("its policy says what it listens for", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, gate("no"))
+		r.settings.Listens = map[string]string{"": "the weather"}
+		r.says("one", "soon we meet")
+		r.awaitRequests(1)
+		if asked := r.models.Requests()[0].Asked(); !strings.Contains(asked, "only about this: the weather") {
+			t.Errorf("it is asked %q", asked)
 		}
 	})
 	t.Run("it can be stopped before it speaks", func(t *testing.T) {

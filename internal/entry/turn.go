@@ -1,6 +1,7 @@
 package entry
 
 import (
+	"cmp"
 	"fmt"
 
 	"strconv"
@@ -44,11 +45,31 @@ func StepOfResult(id string) (step string, ok bool) {
 // CallCommandID returns the id of the command that a tool call runs. result is the id of the call's result.
 func CallCommandID(result string) string { return result + ".run" }
 
+// TurnEndID returns the id of the [TurnEnded] of a turn.
+func TurnEndID(turn string) string { return TurnPrefix + turn + ".end" }
+
 // StepDelta splits the id of the deltas of a step into the id of the step's entry and the rest, which differs from call
 // to call of its model. ok is false for deltas of something else.
 func StepDelta(id string) (step, call string, ok bool) {
 	step, call, ok = strings.Cut(id, "~")
 	return step, call, ok && TurnOf(step) != ""
+}
+
+// StepCall returns which call of a step's model the rest of a delta's id names: the attempt-th server to work on the step,
+// and its n-th call. Later calls have a greater pair.
+func StepCall(attempt, n int) string { return strconv.Itoa(attempt) + "." + strconv.Itoa(n) }
+
+// EarlierCall reports whether the call of a step that one delta names, as [StepDelta] returns it, was before that of another.
+func EarlierCall(one, other string) bool {
+	number := func(call string) (attempt, n int) {
+		first, second, _ := strings.Cut(call, ".")
+		attempt, _ = strconv.Atoi(first)
+		n, _ = strconv.Atoi(second)
+		return attempt, n
+	}
+	oneAttempt, oneN := number(one)
+	otherAttempt, otherN := number(other)
+	return cmp.Or(cmp.Compare(oneAttempt, otherAttempt), cmp.Compare(oneN, otherN)) < 0
 }
 
 // TurnStarted records that a bot begins a turn, and why.

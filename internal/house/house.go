@@ -4,6 +4,7 @@ package house
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -30,6 +31,8 @@ type House struct {
 	DefaultEnvironment string
 	// DefaultModel is the model of bots that name none, as provider/model; empty for the installation's.
 	DefaultModel string
+	// Limits has only what was set: see [Limits.OrDefaults].
+	Limits Limits
 	// PrimaryThread is the thread for signal.house.* entries.
 	PrimaryThread string
 	CreatedAt     time.Time
@@ -139,10 +142,21 @@ func (h *Houses) Get(ctx context.Context, scope db.Scope) (got House, err error)
 func (h *Houses) get(ctx context.Context, tx pgx.Tx, id string) (House, error) {
 	r, err := h.q.GetHouse(ctx, tx, id)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return House{}, fault.New(fault.NotFound, "there is no such house", "list your houses with: arbe house list")
+		return House{}, noSuchHouse()
+	} else if err != nil {
+		return House{}, err
 	}
-	return House{ID: r.ID, Name: r.Name, DefaultEnvironment: db.Zero(r.DefaultEnvironmentID), DefaultModel: r.DefaultModel, PrimaryThread: db.Zero(r.PrimaryThreadID),
-		CreatedAt: r.CreatedAt, Role: r.Role}, err
+	return fromRow(query.ListHousesRow(r))
+}
+
+func noSuchHouse() *fault.Error {
+	return fault.New(fault.NotFound, "there is no such house", "list your houses with: arbe house list")
+}
+
+func fromRow(r query.ListHousesRow) (House, error) {
+	limits, err := limitsFromRow(r.ID, r.Limits)
+	return House{ID: r.ID, Name: r.Name, DefaultEnvironment: db.Zero(r.DefaultEnvironmentID), DefaultModel: r.DefaultModel, Limits: limits,
+		PrimaryThread: db.Zero(r.PrimaryThreadID), CreatedAt: r.CreatedAt, Role: r.Role}, err
 }
 
 // List returns up to limit houses of an agent after a cursor, oldest first. If only is not empty, it returns just that
@@ -150,20 +164,28 @@ func (h *Houses) get(ctx context.Context, tx pgx.Tx, id string) (House, error) {
 func (h *Houses) List(ctx context.Context, agent, only string, after db.Cursor, limit int) (list []House, err error) {
 	err = h.db.In(ctx, db.Scope{Agent: agent}, func(tx pgx.Tx) error {
 		rows, err := h.q.ListHouses(ctx, tx, query.ListHousesParams{AfterTime: after.Time, AfterID: after.ID, OnlyHouse: only, MaxRows: int32(limit)})
-		for _, r := range rows {
-			list = append(list, House{ID: r.ID, Name: r.Name, DefaultEnvironment: db.Zero(r.DefaultEnvironmentID), DefaultModel: r.DefaultModel,
-				PrimaryThread: db.Zero(r.PrimaryThreadID), CreatedAt: r.CreatedAt, Role: r.Role})
+		if err != nil {
+			return err
 		}
-		return err
+		for _, r := range rows {
+			found, err := fromRow(r)
+			if err != nil {
+				return err
+			}
+			list = append(list, found)
+		}
+		return nil
 	})
 	return list, err
 }
 
-// Change describes a change of a house. It leaves unchanged what is nil.
+// Change describes a change of a house. It leaves unchanged what is nil. Package model sets the default model.
 type Change struct {
 	Name *string
-	// Environment is the default environment, empty for none. Model is the default model, empty for the installation's.
-	Environment, Model *string
+	// Environment is the default environment, empty for none.
+	Environment *string
+	// Limits replaces all limits.
+	Limits *Limits
 }
 
 // Update changes the scope's house and returns it.
@@ -179,12 +201,13 @@ func (h *Houses) Update(ctx context.Context, scope db.Scope, c Change) (changed 
 	if c.Environment != nil {
 		params.SetDefault, params.DefaultEnvironmentID = true, db.Null(*c.Environment)
 	}
-	if c.Model != nil {
-		clean, err := bot.CleanModel("default_model", *c.Model)
-		if err != nil {
+	if c.Limits != nil {
+		if err := c.Limits.validate(); err != nil {
 			return House{}, err
 		}
-		params.DefaultModel = &clean
+		if params.Limits, err = json.Marshal(*c.Limits); err != nil {
+			return House{}, err
+		}
 	}
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		if _, err := h.q.UpdateHouse(ctx, tx, params); err != nil {

@@ -69,9 +69,15 @@ func (h *Houses) SetRole(ctx context.Context, scope db.Scope, agentID, role stri
 
 // Remove removes a person or a bot from the scope's house: the scope's own agent, or anyone if that agent is an owner.
 // Their keys for the house and their invites go with the membership. The last owner and a bot that drives a thread
-// cannot be removed: [fault.Precondition].
-func (h *Houses) Remove(ctx context.Context, scope db.Scope, agentID string) error {
+// cannot be removed: [fault.Precondition]. with, if it is not nil, does in the same transaction what else goes with them;
+// it is called before anything is locked.
+func (h *Houses) Remove(ctx context.Context, scope db.Scope, agentID string, with func(pgx.Tx) error) error {
 	err := h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if with != nil {
+			if err := with(tx); err != nil {
+				return err
+			}
+		}
 		leaves := agentID == scope.Agent
 		owners, err := h.q.LockOwners(ctx, tx, scope.House)
 		if err != nil {

@@ -355,7 +355,7 @@ func TestBotsAreWatched(t *testing.T) {
 	_, err = b.bots.EditPolicy(t.Context(), b.scope, made.Policies[0].ID, bot.PolicyChange{Enabled: new(false)})
 	must(t, err)
 	s.until(t, "its policy is off", func() bool { return !now().Policies[0].Enabled })
-	must(t, b.houses.Remove(t.Context(), b.scope, made.ID))
+	must(t, b.houses.Remove(t.Context(), b.scope, made.ID, nil))
 	s.until(t, "it is gone", func() bool { return now() == nil })
 }
 

@@ -553,6 +553,7 @@ func TestOddCalls(t *testing.T) {
 		}{
 			"an end that is called ordinary":                 {modeltest.Reply{Calls: []modeltest.Call{{Name: "read", Arguments: `{"a":1}`}}, Stop: modeltest.StopPlain}, entry.PiToolUse, `{"a":1}`},
 			"no arguments":                                   {modeltest.Reply{Calls: []modeltest.Call{{Name: "read"}}}, entry.PiToolUse, `{}`},
+			"broken arguments are not taken for none":        {modeltest.Reply{Calls: []modeltest.Call{{Name: "read", Arguments: `{"command":"rm -rf /tmp/x`}}}, entry.PiToolUse, `"{\"command\":\"rm -rf /tmp/x"`},
 			"arguments that are cut are kept from being run": {modeltest.Reply{Calls: []modeltest.Call{{Name: "read", Arguments: `{"command":"rm -rf /tmp/x`}}, Stop: modeltest.StopLength}, entry.PiLength, ""},
 		} {
 			s := modeltest.New(t, func(*modeltest.Request) modeltest.Reply { return c.reply })

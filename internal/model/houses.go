@@ -1,11 +1,14 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -113,6 +116,10 @@ func (i *Installation) Environment(ctx context.Context) (Environment, error) {
 // Houses says which models houses can use: those of their own keys and endpoints, and those of the installation. It is
 // safe for concurrent use.
 type Houses struct {
+	// PrivateHosts are hosts at private addresses whose servers houses may add. No others may be, because members could
+	// make this server call addresses that only it reaches. Defaults to none; set it before the first use.
+	PrivateHosts []string
+
 	db           *db.DB
 	secrets      *secret.Secrets
 	installation *Installation
@@ -140,7 +147,7 @@ type Models struct {
 // noModel is the error of a house that can use none.
 func noModel() error {
 	return fault.New(fault.Precondition, "this house has no model yet",
-		"paste a key under Settings, Models, or run: arbe secret set ANTHROPIC_API_KEY (or OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY)")
+		"paste a key under Settings, Models; or run: arbe secret set ANTHROPIC_API_KEY (or OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY)")
 }
 
 // Endpoints returns the endpoints of a house, with their keys, for the server's own use.
@@ -195,7 +202,7 @@ func (h *Houses) Models(ctx context.Context, house string) (m Models, err error)
 		}
 	}
 	for _, e := range added {
-		f := Found{Endpoint: endpointOf(e, keys[e.SecretName]), Source: "added by the house", Secret: e.SecretName}
+		f := Found{Endpoint: h.endpoint(e.Name, e.BaseUrl, keys[e.SecretName]), Source: "added by the house", Secret: e.SecretName}
 		if e.SecretName != "" && keys[e.SecretName] == "" {
 			f.Problem = fault.Newf(fault.Precondition, "set it with: arbe secret set "+e.SecretName, "the house has no secret %s, which has the key", e.SecretName)
 		}
@@ -210,8 +217,13 @@ func (h *Houses) Models(ctx context.Context, house string) (m Models, err error)
 	return m, nil
 }
 
-func endpointOf(e query.ModelEndpoint, key string) Endpoint {
-	return Endpoint{Provider: Compatible, Name: e.Name, BaseURL: e.BaseUrl, Key: key}.withDefaults()
+// endpoint returns an endpoint that a house added.
+func (h *Houses) endpoint(name, baseURL, key string) Endpoint {
+	e := Endpoint{Provider: Compatible, Name: name, BaseURL: baseURL, Key: key}
+	if u, err := url.Parse(baseURL); err == nil {
+		e.Trusted = slices.Contains(h.PrivateHosts, u.Hostname())
+	}
+	return e.withDefaults()
 }
 
 // names are the names of the endpoints.
@@ -241,6 +253,10 @@ func (m *Models) choose(installation Environment) {
 	}
 	if m.Default == (Ref{}) {
 		m.Problem = noModel()
+		// It is not known which of a server's models is a good one.
+		if slices.ContainsFunc(m.Found, func(f Found) bool { return f.Problem == nil }) {
+			m.Problem = fault.New(fault.Precondition, "this house has not chosen its default model", "choose it under Settings, Models; or run: arbe model default PROVIDER/MODEL")
+		}
 		return
 	}
 	_, m.Problem = m.find(m.Default)
@@ -318,7 +334,7 @@ func (h *Houses) SetDefault(ctx context.Context, scope db.Scope, model string) (
 // SetEndpoint adds a server with models to the scope's house, or changes the one of this name. Callers let only owners do
 // so: whoever names the address and the secret sends the secret there. Bots may not in any case.
 func (h *Houses) SetEndpoint(ctx context.Context, scope db.Scope, name, baseURL, secretName string) error {
-	if err := (Endpoint{Provider: Compatible, Name: name, BaseURL: baseURL}).Check(); err != nil {
+	if err := h.endpoint(name, baseURL, "").Check(); err != nil {
 		return err
 	}
 	if secretName != "" {
@@ -357,17 +373,62 @@ func (h *Houses) refuseBots(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
-// SecretUses is a [secret.Uses]: the default model of a house uses the secret with its provider's key.
-func SecretUses(ctx context.Context, tx pgx.Tx, house string) (map[string][]secret.Use, error) {
-	chosen, err := query.New().ModelOfHouse(ctx, tx, house)
-	if errors.Is(err, pgx.ErrNoRows) || chosen == "" {
+// SecretUses is a [secret.Uses]: the default model of a house and its bots use the secrets with the keys of their models. A
+// default that nobody chose is one, too, because the bots that name no model fail without its key.
+func (i *Installation) SecretUses(ctx context.Context, tx pgx.Tx, house string) (map[string][]secret.Use, error) {
+	q := query.New()
+	chosen, err := q.ModelOfHouse(ctx, tx, house)
+	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, nil
 	} else if err != nil {
 		return nil, err
 	}
-	ref, err := ParseRef(chosen)
-	if name := KeySecret(Provider(ref.Endpoint)); err == nil && name != "" {
-		return map[string][]secret.Use{name: {{Kind: "default model", Name: chosen}}}, nil
+	added, err := q.ListModelEndpoints(ctx, tx, house)
+	if err != nil {
+		return nil, err
 	}
-	return nil, nil // of an endpoint of the house, which uses the secret itself
+	if chosen == "" {
+		if chosen, err = i.followed(ctx, tx, house); err != nil {
+			return nil, err
+		}
+	}
+	keyOf := func(ref string) string {
+		endpoint, _, _ := strings.Cut(ref, "/")
+		for _, e := range added {
+			if e.Name == endpoint {
+				return e.SecretName
+			}
+		}
+		return KeySecret(Provider(endpoint))
+	}
+	uses := map[string][]secret.Use{}
+	add := func(ref string, u secret.Use) {
+		if name := keyOf(ref); name != "" {
+			uses[name] = append(uses[name], u)
+		}
+	}
+	if chosen != "" {
+		add(chosen, secret.Use{Kind: "default model", Name: chosen})
+	}
+	bots, err := q.ModelsOfBots(ctx, tx, house)
+	for _, b := range bots {
+		add(cmp.Or(b.Model, chosen), secret.Use{Kind: "bot", Name: "@" + b.Handle})
+	}
+	return uses, err
+}
+
+// followed returns the ref of the model that is the default of a house that chose none; empty if that is none, or one
+// that needs no secret of the house.
+func (i *Installation) followed(ctx context.Context, tx pgx.Tx, house string) (string, error) {
+	environment, err := i.Environment(ctx)
+	if err != nil || environment.Default != (Ref{}) {
+		return environment.Default.String(), err
+	}
+	names, err := query.New().SecretNames(ctx, tx, house)
+	for _, k := range keyNames {
+		if slices.Contains(names, k.secret) {
+			return Ref{string(k.provider), defaultModel(k.provider)}.String(), err
+		}
+	}
+	return "", err
 }

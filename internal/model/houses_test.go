@@ -29,10 +29,10 @@ type of struct {
 func house(t *testing.T, variables map[string]string) of {
 	t.Helper()
 	d := dbtest.New(t)
-	o := of{owner: d.Owner(t), secrets: secret.New(d.DB, d.Sealer, model.SecretUses, nil)}
 	installation := model.NewInstallation(func(name string) string { return variables[name] }, func(context.Context, model.Endpoint) ([]string, error) {
 		return nil, context.DeadlineExceeded
 	})
+	o := of{owner: d.Owner(t), secrets: secret.New(d.DB, d.Sealer, installation.SecretUses, nil)}
 	o.Houses = model.NewHouses(d.DB, o.secrets, installation)
 	err := o.owner.QueryRow(t.Context(), `with h as (insert into houses (name) values ('Home') returning id), a as (insert into agents (kind, name) values ('human', 'Ada') returning id)
 		select h.id, a.id::text from h, a`).Scan(&o.scope.House, &o.scope.Agent)
@@ -169,6 +169,9 @@ func TestAHousesOwnEndpoint(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
+	if _, _, err := o.Resolve(t.Context(), o.scope.House, ""); !strings.Contains(err.Error(), "not chosen its default model") {
+		t.Errorf("which of its models is used by default: %v", err)
+	}
 	if err := o.DeleteEndpoint(t.Context(), o.scope, "lab"); err != nil {
 		t.Fatal(err)
 	}
@@ -177,6 +180,25 @@ func TestAHousesOwnEndpoint(t *testing.T) {
 	}
 	if m := o.models(t); len(m.Found) != 0 {
 		t.Errorf("it still finds %v", m.Found)
+	}
+}
+
+func TestAHousesOwnEndpointMayBePrivateIfTheOperatorNamesItsHost(t *testing.T) {
+	t.Parallel()
+	o := house(t, nil)
+	o.PrivateHosts = []string{"models.lan", "127.0.0.1", "169.254.169.254"}
+	for _, address := range []string{"http://127.0.0.1:11434/v1", "http://models.lan/v1"} {
+		if err := o.SetEndpoint(t.Context(), o.scope, "lab", address, ""); err != nil {
+			t.Fatalf("%q: %v", address, err)
+		}
+		if e, _, err := o.Resolve(t.Context(), o.scope.House, "lab/large"); err != nil || !e.Trusted || e.BaseURL != address {
+			t.Errorf("it is %+v: %v", e, err)
+		}
+	}
+	for _, address := range []string{"http://127.0.0.2/v1", "http://10.0.0.1/", "http://localhost/v1", "http://169.254.169.254/"} {
+		if err := o.SetEndpoint(t.Context(), o.scope, "bad", address, ""); fault.CodeOf(err) != fault.Invalid {
+			t.Errorf("%q: %v", address, err)
+		}
 	}
 }
 

@@ -173,6 +173,10 @@ func isMetadata(ip netip.Addr) bool {
 	return slices.ContainsFunc(metadata, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
+// numberHost matches hosts that some resolvers take for IPv4 addresses, such as 2852039166 and 0xa9.0xfe.43518, so that
+// they would be a second spelling of what is refused. No name ends in a number.
+var numberHost = regexp.MustCompile(`(^|\.)([0-9]+|0x[0-9a-f]*)$`)
+
 // Check reports what is wrong with an endpoint, as a [fault.Invalid] that names the field. It contacts nothing: a name
 // that leads to a forbidden address is found when it is connected to.
 func (e Endpoint) Check() error {
@@ -192,10 +196,12 @@ func (e Endpoint) Check() error {
 	switch {
 	case e.BaseURL == "":
 		return invalid(example, "base URL: it is empty")
-	case err != nil || u.Host == "" || u.Hostname() == "":
+	case err != nil || u.Scheme == "":
 		return invalid(example, "base URL: it is not an address")
 	case u.Scheme != "https" && u.Scheme != "http":
 		return invalid(example, "base URL: it begins with %q, not with https", clip(u.Scheme, 20))
+	case u.Hostname() == "":
+		return invalid(example, "base URL: it names no server")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return invalid("give the key as the key", "base URL: it has a user, a query or a fragment")
 	}
@@ -205,10 +211,12 @@ func (e Endpoint) Check() error {
 	switch {
 	case isIP && isMetadata(ip) || host == "metadata" || strings.HasPrefix(host, "metadata.") || host == "instance-data" || strings.HasPrefix(host, "instance-data."):
 		return invalid("give the address of a model server", "base URL: %s is a cloud's metadata service", clip(host, 80))
+	case !isIP && numberHost.MatchString(host):
+		return invalid("write it as four decimal numbers, or as a name", "base URL: %s is an address in an unusual form", clip(host, 80))
 	case e.Trusted:
 		return nil
 	case isIP && !outbound.Public(ip), host == "localhost", strings.HasSuffix(host, ".localhost"):
-		return invalid("use an address on the internet, or let the operator set it in the server's environment", "base URL: %s is not on the public internet", clip(host, 80))
+		return invalid("use an address on the internet, or let the operator name its host in ARBE_MODEL_PRIVATE_HOSTS", "base URL: %s is not on the public internet", clip(host, 80))
 	}
 	return nil
 }

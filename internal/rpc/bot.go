@@ -43,7 +43,11 @@ func (s *botService) GetBot(ctx context.Context, req *arbev1.GetBotRequest) (*ar
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.GetBotResponse{Bot: wireBot(got)}, nil
+	atWork, err := s.Dispatcher.AtWork(ctx, scope, got.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.GetBotResponse{Bot: wireBot(got), TurnsAtWork: int32(atWork)}, nil
 }
 
 func (s *botService) ListBots(ctx context.Context, req *arbev1.ListBotsRequest) (*arbev1.ListBotsResponse, error) {
@@ -91,10 +95,11 @@ func (s *botService) DeleteBot(ctx context.Context, req *arbev1.DeleteBotRequest
 	} else if err != nil {
 		return nil, err
 	}
-	if err := s.Houses.Remove(ctx, scope, req.GetId()); err != nil && fault.CodeOf(err) != fault.NotFound {
+	stopped, err := s.removeMember(ctx, scope, req.GetId())
+	if err != nil && fault.CodeOf(err) != fault.NotFound {
 		return nil, err
 	}
-	return &arbev1.DeleteBotResponse{}, nil
+	return &arbev1.DeleteBotResponse{StoppedTurns: int32(stopped)}, nil
 }
 
 func (s *botService) CreatePolicy(ctx context.Context, req *arbev1.CreatePolicyRequest) (*arbev1.CreatePolicyResponse, error) {

@@ -167,11 +167,28 @@ func TestDirectMessagesAreReused(t *testing.T) {
 	_, err = b.bob.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: b.bob.house.Id, ParentAgentId: made.Id, Reuse: true})
 	refused(t, err, connect.CodeNotFound, "parent_agent_id")
 
-	// The bot goes; what was said with it stays.
+	// The bot goes, and its turns stop; what was said with it stays.
 	_, err = ada.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: ids[0], Text: "hello"})
 	must(t, err)
-	_, err = ada.Bots.DeleteBot(t.Context(), &arbev1.DeleteBotRequest{HouseId: ada.house.Id, Id: made.Id})
+	b.exec(t, `insert into turns (house_id, thread_id, agent_id, entry_id, reason, status, due_at)
+		select $1, v.thread, $2, 'hello', 'always', v.status, v.due from (values ($3, 'queued', null), ($4, 'delayed', now() + interval '1 hour')) as v (thread, status, due)`,
+		ada.house.Id, made.Id, ids[0], another)
+	atWork, err := b.cyd.Bots.GetBot(t.Context(), &arbev1.GetBotRequest{HouseId: ada.house.Id, Which: &arbev1.GetBotRequest_Id{Id: made.Id}})
 	must(t, err)
+	gone, err := ada.Bots.DeleteBot(t.Context(), &arbev1.DeleteBotRequest{HouseId: ada.house.Id, Id: made.Id})
+	must(t, err)
+	if atWork.TurnsAtWork != 1 || gone.StoppedTurns != 1 {
+		t.Errorf("it was at work on %d turns, and its deletion stopped %d", atWork.TurnsAtWork, gone.StoppedTurns)
+	}
+	var left int
+	must(t, b.owner.QueryRow(t.Context(), "select count(*) from turns where ended_at is null").Scan(&left))
+	if left != 0 {
+		t.Errorf("%d turns are left", left)
+	}
+	gone, err = ada.Bots.DeleteBot(t.Context(), &arbev1.DeleteBotRequest{HouseId: ada.house.Id, Id: made.Id})
+	if err != nil || gone.StoppedTurns != 0 {
+		t.Errorf("deleting it again says %v, %v", gone, err)
+	}
 	if log := ada.log(t, ids[0]); len(log) == 0 || log[0].Type != "chat" {
 		t.Errorf("the log is %v", log)
 	}
@@ -186,11 +203,22 @@ func TestDirectMessagesAreReused(t *testing.T) {
 func TestTheDefaultModelOfAHouse(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	changed, err := b.ada.Houses.UpdateHouse(t.Context(), &arbev1.UpdateHouseRequest{Id: b.ada.house.Id, DefaultModel: new(" ollama/qwen3 ")})
-	must(t, err)
-	if changed.House.DefaultModel != "ollama/qwen3" || changed.House.Name != b.ada.house.Name {
-		t.Errorf("it is %v", changed.House)
+	stored := func() string {
+		t.Helper()
+		got, err := b.ada.Houses.GetHouse(t.Context(), &arbev1.GetHouseRequest{Id: b.ada.house.Id})
+		must(t, err)
+		return got.House.DefaultModel
 	}
-	_, err = b.ada.Houses.UpdateHouse(t.Context(), &arbev1.UpdateHouseRequest{Id: b.ada.house.Id, DefaultModel: new("qwen3")})
-	refused(t, err, connect.CodeInvalidArgument, "default_model: ")
+	set, err := b.ada.Models.SetDefaultModel(t.Context(), &arbev1.SetDefaultModelRequest{HouseId: b.ada.house.Id, Model: "openai/gpt-5"})
+	must(t, err)
+	if set.DefaultModel != "openai/gpt-5" || !strings.Contains(set.Problem, "no model yet") || stored() != "openai/gpt-5" {
+		t.Errorf("it is %v, and the house has %q", set, stored())
+	}
+	for _, ref := range []string{"gpt-5", "/gpt-5", "openai/", "nobody/gpt-5", "openai/gpt 5"} {
+		_, err = b.ada.Models.SetDefaultModel(t.Context(), &arbev1.SetDefaultModelRequest{HouseId: b.ada.house.Id, Model: ref})
+		refused(t, err, connect.CodeInvalidArgument)
+	}
+	if stored() != "openai/gpt-5" {
+		t.Errorf("after refusals the house has %q", stored())
+	}
 }

@@ -49,7 +49,7 @@ func milliseconds(d *durationpb.Duration) int64 {
 
 func wireHouse(h house.House) *arbev1.House {
 	return &arbev1.House{Id: h.ID, Name: h.Name, DefaultEnvironmentId: h.DefaultEnvironment, PrimaryThreadId: h.PrimaryThread,
-		CreatedAt: timestamp(h.CreatedAt), Role: h.Role, DefaultModel: h.DefaultModel}
+		CreatedAt: timestamp(h.CreatedAt), Role: h.Role, DefaultModel: h.DefaultModel, Limits: &arbev1.HouseLimits{HouseUsdDay: h.Limits.USDDay}}
 }
 
 func wireAgent(a house.Agent) *arbev1.Agent {
@@ -108,7 +108,8 @@ func wireThread(t thread.Thread) *arbev1.Thread {
 	}
 	var running *arbev1.Running
 	if t.Running != nil {
-		running = &arbev1.Running{CommandId: t.Running.Command, Since: timestamp(t.Running.Since)}
+		r := t.Running
+		running = &arbev1.Running{CommandId: r.Command, TurnId: r.Turn, AgentId: r.Agent, AgentName: r.AgentName, Since: timestamp(r.Since)}
 	}
 	return &arbev1.Thread{
 		Id: t.ID, HouseId: t.House, StreamId: t.StreamID, Name: t.Name, Parent: parent,
@@ -169,6 +170,12 @@ func wireEvent(e stream.Event) *arbev1.TailResponse {
 	case e.Entry != nil:
 		return &arbev1.TailResponse{Event: &arbev1.TailResponse_Entry{Entry: wireEntry(*e.Entry)}}
 	case e.Delta != nil:
+		if agent, at, ok := e.Delta.Typing(); ok {
+			if time.Since(at) > typingLasts {
+				return alive() // a late watcher gets the last piece of it
+			}
+			return &arbev1.TailResponse{Event: &arbev1.TailResponse_Typing{Typing: &arbev1.Typing{AgentId: agent}}}
+		}
 		return &arbev1.TailResponse{Event: &arbev1.TailResponse_Delta{Delta: wireDelta(*e.Delta)}}
 	}
 	return &arbev1.TailResponse{Event: &arbev1.TailResponse_CaughtUp{CaughtUp: &arbev1.CaughtUp{Seq: e.Seq}}}

@@ -22,6 +22,8 @@ const (
 	// aliveEvery is the time between two signs of life of a tail without events. Clients consider a tail dead after 40
 	// seconds of silence, so it can come late several times.
 	aliveEvery = 10 * time.Second
+	// typingLasts is how old news of somebody who is writing may be.
+	typingLasts = 6 * time.Second
 )
 
 type entryService struct{ Services }
@@ -126,6 +128,17 @@ func (s *entryService) Tail(ctx context.Context, req *arbev1.TailRequest, to *co
 	if req.GetTyped() {
 		wire = wireTypedEvent
 	}
-	return relay(ctx, s.Log.Tail(ctx, log, req.GetAfter()), wire, aliveEvery,
-		&arbev1.TailResponse{Event: &arbev1.TailResponse_Alive{Alive: &arbev1.Alive{}}}, to.Send)
+	return relay(ctx, s.Log.Tail(ctx, log, req.GetAfter()), wire, aliveEvery, alive(), to.Send)
+}
+
+func alive() *arbev1.TailResponse {
+	return &arbev1.TailResponse{Event: &arbev1.TailResponse_Alive{Alive: &arbev1.Alive{}}}
+}
+
+func (s *entryService) ShowTyping(ctx context.Context, req *arbev1.ShowTypingRequest) (*arbev1.ShowTypingResponse, error) {
+	log, who, err := s.may(ctx, auth.Say, req.GetThreadId())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.ShowTypingResponse{}, s.Log.Typing(ctx, log, who)
 }

@@ -388,6 +388,44 @@ func (f *following) end() error {
 	return f.stream.Err()
 }
 
+func TestWhoIsWritingIsToldToTails(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.ada.thread(t, &arbev1.CreateThreadRequest{})
+	f := b.cyd.follow(t, th.Id, 0)
+	if e := f.next(t); e.GetCaughtUp() == nil {
+		t.Fatalf("it begins with %v", e)
+	}
+	began := time.Now()
+	for range 50 { // as often as keys are pressed
+		_, err := b.ada.Entries.ShowTyping(t.Context(), &arbev1.ShowTypingRequest{ThreadId: th.Id})
+		must(t, err)
+	}
+	if e := f.next(t); e.GetTyping().GetAgentId() != b.ada.id {
+		t.Errorf("it is told %v", e)
+	}
+	said, err := b.ada.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: th.Id, Text: "hello"})
+	must(t, err)
+	told := 0
+	for {
+		e := f.next(t)
+		if e.GetEntry().GetId() == said.Entry.Id {
+			break
+		}
+		if e.GetTyping() != nil {
+			told++
+		}
+	}
+	if most := 1 + int(time.Since(began)/(2*time.Second)); told > most {
+		t.Errorf("it is told %d times more, want at most %d", told, most)
+	}
+	list, err := b.ada.Entries.List(t.Context(), &arbev1.ListRequest{ThreadId: th.Id})
+	must(t, err)
+	if list.Tail != 1 {
+		t.Errorf("the log has %d entries, want what was said alone", list.Tail)
+	}
+}
+
 func TestSay(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

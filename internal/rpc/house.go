@@ -39,7 +39,16 @@ func (s *houseService) GetHouse(ctx context.Context, req *arbev1.GetHouseRequest
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.GetHouseResponse{House: wireHouse(got)}, nil
+	res := &arbev1.GetHouseResponse{House: wireHouse(got)}
+	if req.GetUsage() {
+		used, err := s.Dispatcher.UsedToday(ctx, scope)
+		if err != nil {
+			return nil, err
+		}
+		res.UsedToday = &arbev1.HouseUsage{Usd: float64(used.CostMicros) / 1e6, UsdUnknown: used.CostUnknown, Calls: used.Calls,
+			UsdLimit: got.Limits.OrDefaults().USDDay}
+	}
+	return res, nil
 }
 
 func (s *houseService) ListHouses(ctx context.Context, req *arbev1.ListHousesRequest) (*arbev1.ListHousesResponse, error) {
@@ -65,7 +74,11 @@ func (s *houseService) UpdateHouse(ctx context.Context, req *arbev1.UpdateHouseR
 	if err != nil {
 		return nil, err
 	}
-	changed, err := s.Houses.Update(ctx, scope, house.Change{Name: req.Name, Environment: req.DefaultEnvironmentId, Model: req.DefaultModel})
+	change := house.Change{Name: req.Name, Environment: req.DefaultEnvironmentId}
+	if l := req.GetLimits(); l != nil {
+		change.Limits = &house.Limits{USDDay: l.GetHouseUsdDay()}
+	}
+	changed, err := s.Houses.Update(ctx, scope, change)
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,14 @@
 package rpc_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 
 	"connectrpc.com/connect"
 	"github.com/google/uuid"
 
+	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -60,6 +62,56 @@ func TestHouse(t *testing.T) {
 		}
 		if res, err := set(h.DefaultEnvironmentId); err != nil || res.House.DefaultEnvironmentId != h.DefaultEnvironmentId {
 			t.Errorf("with one it is %v, %v", res, err)
+		}
+	})
+	t.Run("limits what its bots cost in a day", func(t *testing.T) {
+		h := b.newHouse(t, ada, "Thrift")
+		set := func(by *arbe.Client, usd float64) error {
+			res, err := by.Houses.UpdateHouse(t.Context(), &arbev1.UpdateHouseRequest{Id: h.Id, Limits: &arbev1.HouseLimits{HouseUsdDay: usd}})
+			if err == nil && (res.House.Limits.GetHouseUsdDay() != usd || res.House.Name != "Thrift") {
+				t.Errorf("after %g it is %v", usd, res.House)
+			}
+			return err
+		}
+		limit := func() (set, used, limit float64) {
+			t.Helper()
+			got, err := ada.Houses.GetHouse(t.Context(), &arbev1.GetHouseRequest{Id: h.Id, Usage: true})
+			must(t, err)
+			return got.House.Limits.GetHouseUsdDay(), got.UsedToday.GetUsd(), got.UsedToday.GetUsdLimit()
+		}
+		if set, used, limit := limit(); set != 0 || used != 0 || limit != 50 {
+			t.Errorf("at first %g is set, and %g of %g used", set, used, limit)
+		}
+		must(t, set(ada.Client, 0.25))
+		// Calls of another house, and those before midnight UTC, do not count.
+		b.exec(t, `insert into model_calls (house_id, thread_id, turn_id, id, agent_id, model, input, output, cache_read, cache_write, cost_micros, cost_known, estimated, made_at)
+			select v.house, 'deleted', 'turn', v.id, $2, 'fake/one', 1, 1, 0, 0, v.cost, v.known, false, v.at
+			from (values ($1, 'a', 100000, true, now()), ($1, 'b', 20000, true, now()), ($1, 'c', 0, false, now()), ($3, 'd', 7000000, true, now()),
+				($1, 'e', 5000000, true, date_trunc('day', now() at time zone 'utc') at time zone 'utc' - interval '1 second')) as v (house, id, cost, known, at)`,
+			h.Id, ada.id, ada.house.Id)
+		if set, used, limit := limit(); set != 0.25 || used != 0.12 || limit != 0.25 {
+			t.Errorf("then %g is set, and %g of %g used", set, used, limit)
+		}
+		got, err := ada.Houses.GetHouse(t.Context(), &arbev1.GetHouseRequest{Id: h.Id, Usage: true})
+		must(t, err)
+		if u := got.UsedToday; !u.UsdUnknown || u.Calls != 3 {
+			t.Errorf("what was used is %v", u)
+		}
+		if got, err = ada.Houses.GetHouse(t.Context(), &arbev1.GetHouseRequest{Id: h.Id}); err != nil || got.UsedToday != nil {
+			t.Errorf("unasked, it says %v (%v)", got, err)
+		}
+		for _, usd := range []float64{-1, 100_001, math.Inf(1), math.NaN()} {
+			refused(t, set(ada.Client, usd), connect.CodeInvalidArgument, "house_usd_day")
+		}
+		b.exec(t, "insert into members (house_id, agent_id, role) values ($1, $2, 'member')", h.Id, b.cyd.id)
+		refused(t, set(b.cyd.Client, 99), connect.CodePermissionDenied)
+		refused(t, set(b.bob.Client, 99), connect.CodeNotFound)
+		if set, _, _ := limit(); set != 0.25 {
+			t.Errorf("after refusals %g is set", set)
+		}
+		must(t, set(ada.Client, 0))
+		if set, _, limit := limit(); set != 0 || limit != 50 {
+			t.Errorf("after a reset %g is set, of %g", set, limit)
 		}
 	})
 	t.Run("and an agent have a name of one line", func(t *testing.T) {

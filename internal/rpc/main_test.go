@@ -91,8 +91,8 @@ func setup(t testing.TB) *bench {
 	pictures, err := live.Open(ctx, live.Config{DB: d.DB, Log: log, Threads: threads, Houses: b.houses, Bots: bots, Boxes: boxes, Logger: quiet})
 	must(t, err)
 	t.Cleanup(pictures.Close)
-	secrets := secret.New(d.DB, d.Sealer, model.SecretUses, nil)
 	nothing := model.NewInstallation(func(string) string { return "" }, func(context.Context, model.Endpoint) ([]string, error) { return nil, io.ErrUnexpectedEOF })
+	secrets := secret.New(d.DB, d.Sealer, nothing.SecretUses, nil)
 	services := rpc.Services{
 		Secrets: secrets, Models: model.NewHouses(d.DB, secrets, nothing),
 		Auth: b.auth, Houses: b.houses, Bots: bots, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,

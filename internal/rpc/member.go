@@ -7,7 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -41,7 +43,26 @@ func (s *houseService) RemoveMember(ctx context.Context, req *arbev1.RemoveMembe
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.RemoveMemberResponse{}, s.Houses.Remove(ctx, scope, req.GetAgentId())
+	_, err = s.removeMember(ctx, scope, req.GetAgentId())
+	return &arbev1.RemoveMemberResponse{}, err
+}
+
+// removeMember removes a member from the scope's house, and stops the turns of a bot. It returns how many were at work.
+func (s *Services) removeMember(ctx context.Context, scope db.Scope, agent string) (stopped int, err error) {
+	var end func(context.Context) error
+	err = s.Houses.Remove(ctx, scope, agent, func(tx pgx.Tx) error {
+		active, ends, err := s.Dispatcher.StopBotTx(ctx, tx, scope, agent)
+		stopped, end = dispatch.AtWork(active), ends
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	// The member is removed in any case, and a server that comes to a turn ends it later.
+	if err := end(context.WithoutCancel(ctx)); err != nil {
+		s.Logger.WarnContext(ctx, "the turns of a removed bot wait for their end", "error", fault.From(err).Detail())
+	}
+	return stopped, nil
 }
 
 func (s *houseService) CreateInvite(ctx context.Context, req *arbev1.CreateInviteRequest) (*arbev1.CreateInviteResponse, error) {

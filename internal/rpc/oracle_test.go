@@ -84,7 +84,8 @@ var good = map[string]func(things) proto.Message{
 	"ThreadService.RetryTurn": func(of things) proto.Message {
 		return &arbev1.RetryTurnRequest{ThreadId: of.thread, TurnId: of.turn}
 	},
-	"EntryService.Say": func(of things) proto.Message { return &arbev1.SayRequest{ThreadId: of.thread, Text: "hello"} },
+	"EntryService.Say":        func(of things) proto.Message { return &arbev1.SayRequest{ThreadId: of.thread, Text: "hello"} },
+	"EntryService.ShowTyping": func(of things) proto.Message { return &arbev1.ShowTypingRequest{ThreadId: of.thread} },
 	"EntryService.Append": func(of things) proto.Message {
 		return &arbev1.AppendRequest{ThreadId: of.thread, Type: "chat", Payload: chat("hello")}
 	},
@@ -164,6 +165,7 @@ func named(t *testing.T, service, method, field string, theirs things) (there, n
 		"house": {theirs.house, none}, "thread": {theirs.thread, none}, "environment": {theirs.environment, none},
 		"sandbox": {theirs.sandbox, none}, "artifact": {theirs.artifact, none}, "agent": {theirs.agent, uuid.NewString()}, "key": {theirs.key, none},
 		"invite": {theirs.invite, none}, "member": {theirs.member, uuid.NewString()}, "bot": {theirs.bot, uuid.NewString()}, "policy": {theirs.policy, none},
+		"turn": {theirs.turn, none},
 	}
 	for _, prefix := range []string{"", "parent_", "default_", "forked_from_"} {
 		if of, ok := kinds[strings.TrimPrefix(kind, prefix)]; ok {

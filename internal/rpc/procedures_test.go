@@ -79,6 +79,7 @@ ThreadService.GetThread              401    401     401     401     404      ok 
 EntryService.List                    401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
 EntryService.Tail                    401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
 EntryService.Say                     401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    403    ok     403
+EntryService.ShowTyping              401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    403    ok     403
 EntryService.Append                  401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    403    ok     403
 ArtifactService.GetArtifact          401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
 ArtifactService.ListArtifacts        401    401     401     401     404      ok     ok    ok  ok        ok        404       ok    ok     403    403
@@ -287,6 +288,9 @@ var procedures = map[string]call{
 	},
 	"ThreadService.RetryTurn": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Threads.RetryTurn(ctx, &arbev1.RetryTurnRequest{ThreadId: of.thread, TurnId: of.turn}))
+	},
+	"EntryService.ShowTyping": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Entries.ShowTyping(ctx, &arbev1.ShowTypingRequest{ThreadId: of.thread}))
 	},
 	"EntryService.Say": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Entries.Say(ctx, &arbev1.SayRequest{ThreadId: of.thread, Text: "hello"}))

@@ -2,7 +2,10 @@ package server
 
 import (
 	"context"
+	"math"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/bot"
@@ -12,20 +15,33 @@ import (
 )
 
 // botTurns returns what the turns of bots need from the packages that they do not know.
-func botTurns(bots *bot.Bots, houses *house.Houses, models *model.Houses) turn.Config {
+func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Houses) turn.Config {
 	return turn.Config{
 		Model: new(model.Client),
 		Bot: func(ctx context.Context, scope db.Scope, id string) (turn.Bot, error) {
-			b, err := bots.Get(ctx, scope, id)
+			var b bot.Bot
+			var limits house.Limits
+			err := d.In(ctx, scope, func(tx pgx.Tx) (err error) {
+				if b, err = bots.GetTx(ctx, tx, scope.House, id); err == nil {
+					limits, err = houses.LimitsTx(ctx, tx, scope.House)
+				}
+				return err
+			})
 			if err != nil {
 				return turn.Bot{}, err
 			}
 			l := b.Limits.OrDefaults()
+			listens := map[string]string{}
+			for _, p := range b.Policies {
+				if settings, err := p.Settings(); err == nil && p.Trigger == bot.Ambient {
+					listens[p.ID] = settings.Instructions
+				}
+			}
 			return turn.Bot{
-				Handle: b.Handle, Name: b.Name, Instructions: b.Instructions, Model: b.Model, Tools: b.Tools,
+				Handle: b.Handle, Name: b.Name, Instructions: b.Instructions, Model: b.Model, Tools: b.Tools, Listens: listens,
 				Limits: turn.Limits{
 					Steps: l.TurnSteps, Tokens: l.TurnTokens, Micros: micros(l.TurnUSD), Time: time.Duration(l.TurnMinutes) * time.Minute,
-					ThreadMicros: micros(l.ThreadUSDDay),
+					ThreadMicros: micros(l.ThreadUSDDay), HouseMicros: micros(limits.OrDefaults().USDDay),
 				},
 			}, nil
 		},
@@ -40,5 +56,5 @@ func botTurns(bots *bot.Bots, houses *house.Houses, models *model.Houses) turn.C
 	}
 }
 
-// micros returns dollars in millionths.
-func micros(dollars float64) int64 { return int64(dollars * 1e6) }
+// micros returns dollars in millionths: at least 1, because 0 would be taken for the default.
+func micros(dollars float64) int64 { return max(int64(math.Round(dollars*1e6)), 1) }

@@ -93,6 +93,9 @@ type Config struct {
 	// not public. No others may, because members could make the server call addresses that only it reaches. Defaults to
 	// none.
 	WebhookPrivateHosts string
+	// ModelPrivateHosts are hosts, separated by commas, at which houses may add model servers without TLS and at an
+	// address that is not public. No others may be, for the same reason. Defaults to none.
+	ModelPrivateHosts string
 	// HouseCommands is how many commands of a house run at once, on all servers together. Defaults to "16".
 	HouseCommands string
 	// ThreadCommands is how many commands of a thread run at once. Defaults to "8".
@@ -176,6 +179,7 @@ var Settings = []Setting{
 	{"postgres_binaries", "ARBE_POSTGRES_BINARIES", "", "directory of the embedded Postgres' programs (default: the newest found)", false, func(c *Config) *string { return &c.PostgresBinaries }},
 	{"long_poll_timeout", "ARBE_LONG_POLL_TIMEOUT", "30s", "how long a long-poll of a stream waits", false, func(c *Config) *string { return &c.LongPollTimeout }},
 	{"webhook_private_hosts", "ARBE_WEBHOOK_PRIVATE_HOSTS", "", "hosts at private addresses that webhooks may call, separated by commas", false, func(c *Config) *string { return &c.WebhookPrivateHosts }},
+	{"model_private_hosts", "ARBE_MODEL_PRIVATE_HOSTS", "", "hosts at private addresses at which houses may add model servers, separated by commas", false, func(c *Config) *string { return &c.ModelPrivateHosts }},
 	{"house_commands", "ARBE_HOUSE_COMMANDS", "16", "how many commands of a house run at once", false, func(c *Config) *string { return &c.HouseCommands }},
 	{"thread_commands", "ARBE_THREAD_COMMANDS", "8", "how many commands of a thread run at once", false, func(c *Config) *string { return &c.ThreadCommands }},
 	{"house_queue", "ARBE_HOUSE_QUEUE", "1000", "how many further commands of a house may wait", false, func(c *Config) *string { return &c.HouseQueue }},

@@ -10,7 +10,7 @@ import (
 // mayImport is the package map of the README: the packages of this module that each package may import. A line that ends
 // in "/…" is for the packages below that folder that have no line of their own.
 var mayImport = map[string]string{
-	"cmd/arbe":            "internal/door internal/httpd proto/arbe proto/arbe/v1 proto/arbe/v1/arbev1connect internal/server internal/entry internal/fault internal/version",
+	"cmd/arbe":            "internal/door internal/httpd proto/arbe proto/arbe/v1 proto/arbe/v1/arbev1connect internal/server internal/policy internal/entry internal/fault internal/version",
 	"proto/arbe":          "proto/arbe/v1 proto/arbe/v1/arbev1connect",
 	"proto/arbe/v1":       "",
 	"proto/arbe/generate": "proto/arbe/v1",
@@ -19,7 +19,7 @@ var mayImport = map[string]string{
 	"db/query":            "",
 	"db/embedded":         "internal/fault",
 	"db/dbtest":           "db db/embedded internal/secret internal/fault",
-	"web":                 "proto/arbe proto/arbe/v1 proto/arbe/v1/arbev1connect internal/entry internal/fault",
+	"web":                 "proto/arbe proto/arbe/v1 proto/arbe/v1/arbev1connect internal/policy internal/entry internal/fault",
 	"web/lexers":          "",
 	"internal/fault":      "",
 	"internal/entry":      "internal/fault",

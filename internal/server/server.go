@@ -228,7 +228,8 @@ func (s *Server) start(ctx context.Context) error {
 	for _, name := range model.KeyVariables {
 		s.known.Add([]byte(strings.TrimSpace(os.Getenv(name))))
 	}
-	secrets := secret.New(database, sealer, model.SecretUses, s.known)
+	offered := model.NewInstallation(os.Getenv, new(model.Client).Models)
+	secrets := secret.New(database, sealer, offered.SecretUses, s.known)
 	boxes := sandbox.NewResolver(sandbox.Config{
 		DB: database, Log: log, Threads: threads, Drivers: drivers, Unavailable: unavailable,
 		RepoRoots: s.cfg.repoRoots(), Installation: installation, MachineGone: machineGone, Maxima: maxima,
@@ -266,11 +267,12 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	models := model.NewHouses(database, secrets, model.NewInstallation(os.Getenv, new(model.Client).Models))
+	models := model.NewHouses(database, secrets, offered)
+	models.PrivateHosts = names(s.cfg.ModelPrivateHosts)
 	dispatcher, err := dispatch.Start(ctx, dispatch.Config{
 		DB: database, Log: log, Threads: threads, Boxes: boxes, Logger: s.logger, Limits: limits,
 		Artifacts: artifacts, Secrets: secrets, SpoolDir: dir.join("spool"), SpoolSize: spool, EndCommands: s.cfg.ownsDatabase(),
-		Bots: botTurns(bots, houses, models), Rosters: bots,
+		Bots: botTurns(database, bots, houses, models), Rosters: bots,
 		PeriodicTasks: []dispatch.PeriodicTask{
 			{Name: "turn_signing_keys", Every: time.Hour, Do: who.RotateOldSigningKeys},
 			{Name: "index_older_entries", Every: 10 * time.Minute, Do: threads.IndexOlder},

@@ -3,6 +3,7 @@ package stream_test
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,20 +47,41 @@ func TestDeltas(t *testing.T) {
 		there.wantDeltas("x", 0, out.all)
 	})
 
-	b.run(t, "of a bot's step, however often it was written, end with the step's entry", func(t *testing.T, b *bench) {
+	b.run(t, "of a bot's step end", func(t *testing.T, b *bench) {
 		t.Parallel()
-		ref := b.stream("step")
-		early := b.follow(b.log, ref)
-		for _, id := range []string{"turn.t.1~1.1", "turn.t.1~1.2", "turn.t.2~1.3"} {
-			out := output{b: b, log: b.log, ref: ref, id: id}
-			out.print("written as " + id)
-			early.wantDeltas(id, 0, out.all)
-		}
-		if _, err := b.log.Append(t.Context(), ref, entry.NewDraft("turn.t.1", "", entry.Chat{Text: "the step"})); err != nil {
-			t.Fatal(err)
-		}
-		if d := b.follow(b.log, ref).delta(); d.EntryID != "turn.t.2~1.3" {
-			t.Errorf("a tail that joins late is sent a delta of %s", d.EntryID)
+		for name, c := range map[string]struct {
+			written []string
+			entry   string
+			left    string
+		}{
+			"with the step's entry":                                {[]string{"turn.t.1~1.1", "turn.t.2~1.2"}, "turn.t.1", "turn.t.2~1.2"},
+			"when the model is called again for it":                {[]string{"turn.t.1~1.1", "turn.t.1~1.2", "turn.t.1~1.10"}, "", "turn.t.1~1.10"},
+			"when another server calls the model for it":           {[]string{"turn.t.1~1.7", "turn.t.1~2.1"}, "", "turn.t.1~2.1"},
+			"also those that come late, for the one that is newer": {[]string{"turn.t.1~1.2", "turn.t.1~1.1"}, "", "turn.t.1~1.2"},
+			"with the turn, if it leaves no entry":                 {[]string{"turn.t.1~1.1", "turn.u.1~1.1"}, "turn.t.end", "turn.u.1~1.1"},
+		} {
+			b.run(t, name, func(t *testing.T, b *bench) {
+				ref := b.stream("step " + name)
+				for _, id := range c.written {
+					out := output{b: b, log: b.log, ref: ref, id: id}
+					out.print("written as " + id)
+				}
+				if c.entry != "" {
+					if _, err := b.log.Append(t.Context(), ref, entry.NewDraft(c.entry, "", entry.Chat{Text: "the step"})); err != nil {
+						t.Fatal(err)
+					}
+				}
+				last := output{b: b, log: b.log, ref: ref, id: "last"}
+				last.print("and this comes last")
+				late := b.follow(b.log, ref)
+				var left []string
+				for d := late.delta(); d.EntryID != "last"; d = late.delta() {
+					left = append(left, d.EntryID)
+				}
+				if !slices.Equal(left, []string{c.left}) {
+					t.Errorf("a tail that joins late is sent the deltas %q, want %s", left, c.left)
+				}
+			})
 		}
 	})
 

@@ -3,6 +3,7 @@ package stream
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/stream/fanout"
 )
@@ -50,4 +51,10 @@ func (l *Log) Publish(ctx context.Context, ref Ref, d Delta) error {
 		return err
 	}
 	return l.fanout.Publish(ctx, ref, d)
+}
+
+// Typing tells the tails of a log on all servers, with a delta, that an agent is writing something. It is not stored, and
+// more often than every two seconds has no effect. [Delta.Typing] reads it.
+func (l *Log) Typing(ctx context.Context, ref Ref, agent string) error {
+	return l.Publish(ctx, ref, fanout.Typing(agent, time.Now()))
 }

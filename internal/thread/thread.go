@@ -54,10 +54,10 @@ type Thread struct {
 	// ActiveAt is its place in the order of [Threads.List]. It follows LastActivity within about a second, because an
 	// append to the log does not wait for an update of the row.
 	ActiveAt time.Time
-	// LastSaid is its last chat or command; nil if there is none. Running is its oldest command that has not ended; nil
-	// if there is none. Both follow the log within about a second, as ActiveAt does.
+	// LastSaid is its last chat or command; nil if there is none. Running is the oldest of its commands and turns that have
+	// not ended; nil if there is none. Both follow the log within about a second, as ActiveAt does.
 	LastSaid *Said
-	Running  *RunningCommand
+	Running  *Work
 }
 
 // Said is a chat or command as a list shows it.
@@ -68,11 +68,14 @@ type Said struct {
 	Text string
 }
 
-// RunningCommand is a command that is running or waiting to run.
-type RunningCommand struct {
-	// Command is the id of its entry.
+// Work is a command, or a bot's turn, that is running or waiting to run.
+type Work struct {
+	// Command is the id of the command's entry; empty for a turn.
 	Command string
-	// Since is when it was requested.
+	// Turn is the turn's id, Agent its bot and AgentName the bot's name, which is empty if it left; all are empty for a
+	// command.
+	Turn, Agent, AgentName string
+	// Since is when it was requested, or when the turn began.
 	Since time.Time
 }
 
@@ -204,13 +207,13 @@ func (t *Threads) Get(ctx context.Context, scope db.Scope, id string) (got Threa
 // GetTx is [Threads.Get] in the caller's transaction.
 func (t *Threads) GetTx(ctx context.Context, tx pgx.Tx, id string) (Thread, error) {
 	row, err := t.q.GetThread(ctx, tx, id)
-	return found(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, err)
+	return found(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, row.RunningName, err)
 }
 
 // LockTx is [Threads.GetTx] and locks the row until the transaction ends, so that a change can rely on what it read.
 func (t *Threads) LockTx(ctx context.Context, tx pgx.Tx, id string) (Thread, error) {
 	row, err := t.q.LockThread(ctx, tx, id)
-	return found(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, err)
+	return found(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, row.RunningName, err)
 }
 
 // MinPrefix is how many characters of an id are enough to look for it. A shorter prefix would match many threads.
@@ -275,20 +278,20 @@ func (t *Threads) listTx(ctx context.Context, tx pgx.Tx, f Filter, after query.L
 			BeforePinned: after.BeforePinned, BeforeActivity: after.BeforeActivity, BeforeID: after.BeforeID, MaxRows: after.MaxRows,
 		})
 		for _, row := range rows {
-			list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName))
+			list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, row.RunningName))
 		}
 		return list, err
 	case f.ForkedFrom != "":
 		rows, err := t.q.ListForks(ctx, tx, query.ListForksParams{ForkedFromID: f.ForkedFrom,
 			BeforePinned: after.BeforePinned, BeforeActivity: after.BeforeActivity, BeforeID: after.BeforeID, MaxRows: after.MaxRows})
 		for _, row := range rows {
-			list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName))
+			list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, row.RunningName))
 		}
 		return list, err
 	}
 	rows, err := t.q.ListThreads(ctx, tx, after)
 	for _, row := range rows {
-		list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName))
+		list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, row.RunningName))
 	}
 	return list, err
 }
@@ -308,7 +311,7 @@ func (t *Threads) matchTx(ctx context.Context, tx pgx.Tx, f Filter, house string
 	}
 	rows, err := t.q.SomeThreads(ctx, tx, ids)
 	for _, row := range rows {
-		list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName))
+		list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, row.RunningName))
 	}
 	slices.SortFunc(list, func(a, b Thread) int { return a.Cursor().Compare(b.Cursor()) })
 	return list[:min(len(list), f.Limit)], err
@@ -319,7 +322,7 @@ func (t *Threads) ByIDs(ctx context.Context, scope db.Scope, ids []string) (some
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		rows, err := t.q.SomeThreads(ctx, tx, ids)
 		for _, row := range rows {
-			some = append(some, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName))
+			some = append(some, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, row.RunningName))
 		}
 		return err
 	})
@@ -466,17 +469,17 @@ func noThread() error {
 	return fault.New(fault.NotFound, "there is no such thread", "list the threads with: arbe thread list")
 }
 
-func found(row query.Thread, tail int64, last time.Time, saidName string, err error) (Thread, error) {
+func found(row query.Thread, tail int64, last time.Time, saidName, runningName string, err error) (Thread, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Thread{}, noThread()
 	}
 	if err != nil {
 		return Thread{}, err
 	}
-	return fromRow(row, tail, last, saidName), nil
+	return fromRow(row, tail, last, saidName, runningName), nil
 }
 
-func fromRow(r query.Thread, tail int64, last time.Time, saidName string) Thread {
+func fromRow(r query.Thread, tail int64, last time.Time, saidName, runningName string) Thread {
 	t := Thread{
 		ID: r.ID, House: r.HouseID, StreamID: r.StreamID, Name: db.Zero(r.Name),
 		ParentThread: db.Zero(r.ParentThreadID), ParentAgent: db.Zero(r.ParentAgentID), Agent: db.Zero(r.AgentID),
@@ -488,7 +491,10 @@ func fromRow(r query.Thread, tail int64, last time.Time, saidName string) Thread
 		t.LastSaid = &Said{Author: db.Zero(r.LastSaidBy), AuthorName: saidName, Text: *r.LastSaid}
 	}
 	if r.RunningID != nil {
-		t.Running = &RunningCommand{Command: *r.RunningID, Since: db.Zero(r.RunningSince)}
+		t.Running = &Work{Command: *r.RunningID, Since: db.Zero(r.RunningSince)}
+		if r.RunningAgent != nil {
+			t.Running = &Work{Turn: *r.RunningID, Agent: *r.RunningAgent, AgentName: runningName, Since: t.Running.Since}
+		}
 	}
 	if r.ForkedAtSeq != nil {
 		t.Origin = &Origin{Thread: db.Zero(r.ForkedFromID), Seq: *r.ForkedAtSeq}

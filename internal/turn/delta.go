@@ -3,7 +3,6 @@ package turn
 import (
 	"context"
 	"encoding/json"
-	"strconv"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/model"
@@ -13,7 +12,8 @@ import (
 
 // publisher sends what a model writes to the thread's tails while it writes it: lines of JSON, each an [entry.PiChunk],
 // without the secrets of the house. What was sent of a delta cannot be replaced, so each call of a model has a delta of
-// its own.
+// its own. The log drops it when the next call for the same step has one, when the step's entry is there, or when the turn
+// has ended.
 type publisher struct {
 	ctx      context.Context
 	log      *stream.Log
@@ -31,7 +31,7 @@ func (r *run) publisher(ctx context.Context) *publisher {
 	r.calls++
 	id := r.turn.stepID(r.turn.Steps + 1)
 	// What an earlier call for this step wrote, here or on a server that was killed, is not continued.
-	return &publisher{ctx: ctx, log: r.log, ref: r.ref, redactor: r.redactor, id: id + "~" + strconv.Itoa(r.turn.Attempts) + "." + strconv.Itoa(r.calls)}
+	return &publisher{ctx: ctx, log: r.log, ref: r.ref, redactor: r.redactor, id: id + "~" + entry.StepCall(r.turn.Attempts, r.calls)}
 }
 
 // delta sends a piece of an answer. A part of it may wait for the next piece, because a secret may come in pieces.

@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,8 @@ const (
 	gateTokens = 4000
 	// gateAnswer limits the gate's answer. It leaves some room for models that think first.
 	gateAnswer = 512
+	// gateTimeout limits the gate's call, because a bot that is decided about answers nothing else.
+	gateTimeout = time.Minute
 )
 
 // NotDueError reports that a delayed turn is not due yet.
@@ -55,30 +58,54 @@ func (r *run) gate(ctx context.Context, house, id string) (begins bool, err erro
 		}
 		reason, explanation = "gate_failed", "whether it had something to say could not be found out: "+fault.From(err).Message
 	}
-	return begins, r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+	err = r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
 		status := Skipped
 		if begins {
 			status = Queued
 		}
-		_, err := queries.DecideTurn(ctx, tx, string(status), r.turn.ID)
-		switch {
-		case errors.Is(err, pgx.ErrNoRows):
-			return nil // somebody mentioned the bot meanwhile, or another server decided
-		case err != nil:
+		if _, err := queries.DecideTurn(ctx, tx, string(status), r.turn.ID, &r.turn.Due); err != nil {
 			return err
-		case begins:
+		}
+		if begins {
 			return r.turn.startTx(ctx, tx, r.log, r.ref, r.turn.Entry, r.turn.Reason, r.turn.Policy)
 		}
 		skipped := entry.Skipped{AgentID: r.turn.Bot, EntryID: r.turn.Entry, Reason: reason, Explanation: explanation, PolicyID: r.turn.Policy}
-		_, err = r.log.AppendTx(ctx, tx, r.ref, entry.NewDraft(r.turn.endID(), "", skipped))
+		_, err := r.log.AppendTx(ctx, tx, r.ref, r.draft(r.turn.endID(), "", skipped))
 		return err
 	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		// Meanwhile somebody mentioned the bot or went on speaking, or another server decided.
+		return r.gate(ctx, house, id)
+	}
+	return begins, err
 }
 
 // relevant asks a model whether the bot has something to say.
 func (r *run) relevant(ctx context.Context) (bool, error) {
-	if err := r.prepare(ctx); err != nil {
+	ctx, cancel := context.WithTimeoutCause(ctx, gateTimeout, errGateTime)
+	defer cancel()
+	relevant, err := r.ask(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), errGateTime) {
+		err = errGateTime
+	}
+	return relevant, err
+}
+
+// errGateTime reports that a model took too long to say whether its bot has something to say.
+var errGateTime = fault.New(fault.Exhausted, "its model took too long", "mention the bot")
+
+func (r *run) ask(ctx context.Context) (bool, error) {
+	if _, err := r.prepare(ctx); err != nil {
 		return false, err
+	}
+	list, err := r.meters(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, m := range list {
+		if m.daily() && m.used >= m.max {
+			return false, fault.New(fault.Exhausted, m.words, m.next)
+		}
 	}
 	id := r.modelID
 	if _, small := model.DefaultModels(r.endpoint.Provider); small != "" && model.Lookup(r.endpoint.Provider, id).Known {
@@ -95,11 +122,15 @@ func (r *run) relevant(ctx context.Context) (bool, error) {
 	for size(messages) > gateTokens && len(messages) > 1 {
 		messages = messages[1:]
 	}
-	const ask = "[arbe: nobody asked you. Is there something that you should say now, because it helps them and nobody has said it? Answer with yes or no.]"
+	ask := "[arbe: nobody asked you. Is there something that you should say now, because it helps them and nobody has said it? "
+	if listens := r.bot.Listens[r.turn.Policy]; listens != "" {
+		ask += "You speak here only about this: " + listens + "\n"
+	}
+	ask += "Answer with yes or no.]"
 	messages = append(messages, entry.PiUser{Content: []entry.PiBlock{entry.PiText(ask)}})
 	request := model.Request{System: r.prompt(), Messages: messages, MaxTokens: gateAnswer, Thinking: model.ThinkLow}
 	answer, err := r.model.Stream(ctx, r.endpoint, id, request, nil)
-	if countErr := r.count(ctx, entry.TurnPrefix+r.turn.ID+".gate", answer); err == nil {
+	if countErr := r.count(ctx, entry.TurnPrefix+r.turn.ID+".gate"+strconv.FormatInt(r.turn.Due.UnixMilli(), 36), answer); err == nil {
 		err = countErr
 	}
 	word := strings.ToLower(strings.Trim(answer.Message.Text(), " \t\r\n*_.!\"'`"))

@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -56,13 +57,23 @@ type meter struct {
 	words, next string
 }
 
-// raise is what to do when a limit is reached.
-const raise = "raise the bot's limit, and let it try again"
+// daily reports whether it is a limit of a day, which all turns share.
+func (m meter) daily() bool { return strings.HasSuffix(m.name, "_usd_day") }
 
 // timeMeter returns the limit of the turn's time.
 func (r *run) timeMeter() meter {
 	limit := r.bot.Limits.withDefaults().Time
-	return meter{"turn_minutes", time.Since(r.turn.StartedAt).Minutes(), limit.Minutes(), fmt.Sprintf("the turn may take %s, and has", limit), raise}
+	return r.turnMeter("turn_minutes", time.Since(r.turn.StartedAt).Minutes(), limit.Minutes(), fmt.Sprintf("the turn may take %s, and has", limit))
+}
+
+// turnMeter returns a limit of one turn.
+func (r *run) turnMeter(name string, used, limit float64, words string) meter {
+	return meter{name, used, limit, words, "let it try again, which begins a new turn, or have an owner raise " + r.limitOfBot(name)}
+}
+
+// limitOfBot names a limit of the bot and the command that changes it, as a step of its own that pages leave out.
+func (r *run) limitOfBot(name string) string {
+	return fmt.Sprintf("the bot's limit %s; the command is: arbe bot edit @%s", name, r.bot.Handle)
 }
 
 // meters returns all limits of the turn.
@@ -81,16 +92,17 @@ func (r *run) meters(ctx context.Context) (list []meter, err error) {
 	r.used = used
 	dollars := func(micros int64) float64 { return float64(micros) / 1e6 }
 	l := r.bot.Limits.withDefaults()
-	money := func(name, what string, used, limit int64) meter {
-		return meter{name, dollars(used), dollars(limit), fmt.Sprintf("%s may cost $%.2f, and that is spent", what, dollars(limit)), raise}
-	}
 	return []meter{
-		{"turn_steps", float64(r.turn.Steps), float64(l.Steps), fmt.Sprintf("the bot called its model %d times without coming to an end", l.Steps), raise},
-		{"turn_tokens", float64(used.Input + used.Output + used.CacheWrite), float64(l.Tokens), fmt.Sprintf("the turn may use %d tokens, and has", l.Tokens), raise},
-		money("turn_usd", "a turn of this bot", used.CostMicros, l.Micros),
+		r.turnMeter("turn_steps", float64(r.turn.Steps), float64(l.Steps), fmt.Sprintf("the bot called its model %d times without coming to an end", l.Steps)),
+		r.turnMeter("turn_tokens", float64(used.Input+used.Output+used.CacheWrite), float64(l.Tokens), fmt.Sprintf("the turn may use %d tokens, and has", l.Tokens)),
+		r.turnMeter("turn_usd", dollars(used.CostMicros), dollars(l.Micros), fmt.Sprintf("a turn of this bot may cost $%.2f, and that is spent", dollars(l.Micros))),
 		r.timeMeter(),
-		money("thread_usd_day", "the bots of this thread", day.Thread, l.ThreadMicros),
-		money("house_usd_day", "the bots of this house", day.House, l.HouseMicros),
+		{"thread_usd_day", dollars(day.Thread), dollars(l.ThreadMicros),
+			fmt.Sprintf("what bots do in this thread may cost $%.2f a day, and that is spent", dollars(l.ThreadMicros)),
+			"go on in another thread, wait until midnight UTC, or have an owner raise " + r.limitOfBot("thread_usd_day")},
+		{"house_usd_day", dollars(day.House), dollars(l.HouseMicros),
+			fmt.Sprintf("the bots of this house may cost $%.2f a day together, and that is spent", dollars(l.HouseMicros)),
+			fmt.Sprintf("wait until midnight UTC, or have an owner raise the house's limit; the command is: arbe house limit %d --house %s", (2*l.HouseMicros+999_999)/1e6, r.turn.House)},
 	}, nil
 }
 

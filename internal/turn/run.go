@@ -31,6 +31,9 @@ const (
 	compactRetries = 3
 	// maxRepeats is how many steps in a row may call the same tools with the same arguments and get the same results.
 	maxRepeats = 8
+	// maxCalls is how many tools a step may call. Each call and each result is stored, and read again with each further
+	// step.
+	maxCalls = 128
 	// maxAttempts is how often a step may be begun. More would mean that the turn stops servers.
 	maxAttempts = 50
 	// reportDelay is the shortest wait for a provider that an entry reports.
@@ -45,6 +48,9 @@ type Bot struct {
 	// Tools are the names of the tools that it may use.
 	Tools  []string
 	Limits Limits
+	// Listens says for activation policies, by their ids, what a bot that listens shall speak about. Without one it speaks
+	// about whatever helps.
+	Listens map[string]string
 }
 
 // Config configures a [Runner]. The fields up to Queue are required; without Bot, all turns fail.
@@ -88,6 +94,8 @@ type run struct {
 	endpoint model.Endpoint
 	modelID  string
 	window   int64
+	// largest is the largest context that the model is known to take, if that is less than the catalog says.
+	largest  int64
 	redactor *secret.Redactor
 
 	transcript transcript
@@ -122,13 +130,14 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 		return err
 	}
 	err = r.work(ctx)
-	if err != nil && ctx.Err() != nil {
+	// The log refuses what a removed bot writes, which may be noticed before ctx ends.
+	if err != nil && (ctx.Err() != nil || fault.CodeOf(err) == fault.Forbidden) {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
 		if reloadErr := r.reload(lasting); reloadErr != nil || r.turn.StoppedBy == "" || !r.turn.Status.Active() {
-			return cmp.Or(reloadErr, ctx.Err())
+			return cmp.Or(reloadErr, ctx.Err(), err)
 		}
-		err = r.stop(lasting)
+		err = r.stop(lasting, nil)
 	}
 	switch {
 	case errors.Is(err, errOvertaken), fault.CodeOf(err) == fault.NotFound:
@@ -154,16 +163,16 @@ func (r *run) work(ctx context.Context) error {
 	}
 	r.transcript = transcript{bot: r.turn.Bot, turn: r.turn.ID, people: map[string]Person{}}
 	for first := true; ; first = false {
-		if err := r.reload(ctx); err != nil {
-			return err
+		if !first { // otherwise the row was just read
+			if err := r.reload(ctx); err != nil {
+				return err
+			}
 		}
 		if r.turn.StoppedBy != "" {
-			return r.stop(ctx)
+			return r.stop(ctx, nil)
 		}
-		if err := r.prepare(ctx); fault.CodeOf(err) == fault.NotFound {
-			return r.fail(ctx, "bot_removed", fault.New(fault.NotFound, "the bot was removed", "ask another one"))
-		} else if err != nil {
-			return r.failOrReturn(ctx, "no_model", err)
+		if reason, err := r.prepare(ctx); err != nil {
+			return r.failOrReturn(ctx, reason, err)
 		}
 		var err error
 		if first {
@@ -234,17 +243,20 @@ func (r *run) reload(ctx context.Context) error {
 	})
 }
 
-// prepare reads the bot's settings, which may have changed since the last step.
-func (r *run) prepare(ctx context.Context) (err error) {
+// prepare reads the bot's settings, which may have changed since the last step. reason is the word for an error that ends
+// the turn.
+func (r *run) prepare(ctx context.Context) (reason string, err error) {
 	if r.Bot == nil {
-		return fault.New(fault.NotFound, "this server has no bots", "")
+		return "no_bots", fault.New(fault.Precondition, "this server has no bots", "")
 	}
-	if r.bot, err = r.Bot(ctx, r.scope(), r.turn.Bot); err != nil {
-		return err
+	if r.bot, err = r.Bot(ctx, r.scope(), r.turn.Bot); fault.CodeOf(err) == fault.NotFound {
+		return reasonRemoved, errRemoved
+	} else if err != nil {
+		return "bot", err
 	}
 	if r.Redactor != nil {
 		if r.redactor, err = r.Redactor(ctx, r.turn.House); err != nil {
-			return err
+			return "secrets", err
 		}
 	}
 	r.tools = offered(r.Tools, r.bot.Tools)
@@ -252,10 +264,13 @@ func (r *run) prepare(ctx context.Context) (err error) {
 		if fault.CodeOf(err) == fault.NotFound {
 			err = fault.New(fault.Precondition, fault.From(err).Message, fault.From(err).Next)
 		}
-		return err
+		return "no_model", err
 	}
 	r.window = model.Lookup(r.endpoint.Provider, r.modelID).ContextWindow
-	return nil
+	if r.largest > 0 {
+		r.window = min(r.window, r.largest)
+	}
+	return "", nil
 }
 
 // introduce looks up the names of the authors.
@@ -312,7 +327,8 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 		case isModel && failed.Kind == model.Overflow && compactions < compactRetries:
 			compactions++
 			// The catalog's window is wrong for this endpoint: it is smaller than what was just sent.
-			r.window = min(r.window, request.Estimate()) * 3 / 4
+			r.largest = min(r.window, request.Estimate()) * 3 / 4
+			r.window = r.largest
 			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".overflow"+strconv.Itoa(r.calls), answer); err != nil {
 				return false, err
 			}
@@ -350,18 +366,33 @@ func (r *run) interrupted(ctx context.Context, answer model.Answer) error {
 		}
 		return ctx.Err()
 	}
-	return r.end(lasting, Stopped, r.stopped(), &answer)
+	return r.stop(lasting, &answer)
 }
 
-// stopped says who stopped the turn.
-func (r *run) stopped() entry.TurnEnded {
-	return entry.TurnEnded{StoppedBy: r.turn.StoppedBy, Message: "the bot was stopped"}
+// stop ends the turn because someone wants that, or has removed the bot. What the model wrote last is kept as a step,
+// but not of a removed bot: only a member can be the author of an entry.
+func (r *run) stop(ctx context.Context, last *model.Answer) error {
+	if r.Bot != nil {
+		if _, err := r.Bot(ctx, r.scope(), r.turn.Bot); fault.CodeOf(err) == fault.NotFound {
+			if last != nil {
+				if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".removed", *last); err != nil {
+					return err
+				}
+			}
+			e := failure(reasonRemoved, errRemoved)
+			e.StoppedBy = r.turn.StoppedBy
+			return r.end(ctx, Failed, e, nil)
+		} else if err != nil {
+			return err
+		}
+	}
+	return r.end(ctx, Stopped, entry.TurnEnded{StoppedBy: r.turn.StoppedBy, Message: "the bot was stopped"}, last)
 }
 
-// stop ends the turn because someone wants that.
-func (r *run) stop(ctx context.Context) error {
-	return r.end(ctx, Stopped, r.stopped(), nil)
-}
+// errRemoved ends the turns of a bot that is in the house no more, and reasonRemoved is its word.
+var errRemoved = fault.New(fault.Precondition, "the bot was removed", "ask another one")
+
+const reasonRemoved = "bot_removed"
 
 // reportWait says in the log that the turn waits for its model's provider.
 func (r *run) reportWait(ctx context.Context, d model.Delta) {
@@ -374,7 +405,16 @@ func (r *run) reportWait(ctx context.Context, d model.Delta) {
 // commit writes a complete answer: a step if it wants tools to be run, otherwise the bot's chat, which ends the turn.
 func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err error) {
 	m := answer.Message
-	if m.StopReason == entry.PiToolUse && len(m.Calls()) > 0 {
+	calls := len(m.Calls())
+	if m.StopReason == entry.PiToolUse && calls > maxCalls {
+		what := fault.Newf(fault.Exhausted, "ask for less at once, or use another model", "the model called %d tools at once, and may call %d", calls, maxCalls)
+		return true, r.end(ctx, Failed, failure("too_many_calls", what), &answer)
+	}
+	if !r.storable(answer) && m.StopReason == entry.PiToolUse {
+		what := fault.New(fault.Exhausted, "the model wrote more than an entry can hold", "ask for less at once, or use another model")
+		return true, r.end(ctx, Failed, failure("too_long", what), &answer)
+	}
+	if m.StopReason == entry.PiToolUse && calls > 0 {
 		return false, r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
 			moved, err := queries.StepTurn(ctx, tx, r.turn.ID, int32(r.turn.Steps))
 			if err != nil || moved == 0 {
@@ -383,11 +423,11 @@ func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err 
 			return r.writeStep(ctx, tx, answer)
 		})
 	}
-	text := strings.ToValidUTF8(strings.TrimSpace(m.Text()), "\uFFFD")
+	text := strings.TrimSpace(strings.Map(printable, strings.ToValidUTF8(m.Text(), "\uFFFD")))
 	if text == "" {
 		what := fault.New(fault.Unavailable, "the model answered nothing", "ask again")
 		if m.StopReason == entry.PiLength {
-			what = fault.New(fault.Exhausted, "the model reached its limit of tokens before it said anything", "ask for less at once, or use another model")
+			what = fault.New(fault.Exhausted, "the model wrote as much as it may before it said anything", "ask for less at once, or use another model")
 		}
 		return true, r.end(ctx, Silent, failure("silent", what), &answer)
 	}
@@ -396,6 +436,19 @@ func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err 
 		text, cut = clip(text, entry.MaxText-len("…")), true
 	}
 	return true, r.answer(ctx, answer, text, cut)
+}
+
+// printable returns -1 for control characters, which nobody can read, and which take six times as much room in JSON.
+func printable(c rune) rune {
+	if c < ' ' && c != '\n' && c != '\t' || c == 0x7f {
+		return -1
+	}
+	return c
+}
+
+// storable reports whether an entry can hold an answer.
+func (r *run) storable(answer model.Answer) bool {
+	return len(r.draft("", r.turn.Bot, answer.Message).Payload) <= entry.MaxPayload
 }
 
 // answer writes the bot's chat and ends the turn. Entries that were passed to the turn after its last call get a turn of
@@ -423,9 +476,9 @@ func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut 
 		if len(unread) == 0 {
 			return nil
 		}
-		next := Request{House: r.turn.House, Thread: r.turn.Thread, Bot: r.turn.Bot, Reason: r.turn.Reason, Policy: r.turn.Policy, Chain: r.turn.Chain}
+		next := Request{House: r.turn.House, Thread: r.turn.Thread, Bot: r.turn.Bot, Reason: r.turn.Reason, Policy: r.turn.Policy, Chain: ended.Chain}
 		for _, u := range unread {
-			next.Entry, next.Seq = u.entry, u.seq
+			next.Entry, next.Seq = u.Entry, u.Seq
 			t, outcome, err := RequestTx(ctx, tx, r.log, r.ref, next)
 			if err == nil && outcome == Began {
 				err = r.Queue(ctx, tx, t)
@@ -496,6 +549,9 @@ func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.
 		extra := 0
 		if last != nil && (len(last.Message.Content) > 0 || last.Usage.Total() > 0) {
 			extra = 1
+			if !r.storable(*last) || len(last.Message.Calls()) > maxCalls {
+				last.Message.Content = []entry.PiBlock{entry.PiText(clip(last.Message.Text(), oldResult))}
+			}
 			if err := r.writeStep(ctx, tx, *last); err != nil {
 				return err
 			}

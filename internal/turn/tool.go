@@ -20,6 +20,8 @@ const (
 	atOnce = 5
 	// maxResult limits the text of a tool's result, in bytes. The model reads all of it again with each further step.
 	maxResult = 48 << 10
+	// toolPatience is how long a tool is repeated that cannot reach what it needs.
+	toolPatience = 10 * time.Second
 )
 
 // Tool is something that a bot can do.
@@ -89,6 +91,18 @@ func (r *run) runCall(ctx context.Context, c call) error {
 	began := time.Now()
 	id := r.turn.callID(c.step, c.n)
 	text, err := r.call(ctx, id, c)
+	// If the database went away, nobody knows whether the tool had its effect. To repeat the call is harmless, but the
+	// model, told that it failed, would make another one.
+	for wait := 100 * time.Millisecond; fault.CodeOf(err) == fault.Unavailable && !r.once(c.Name) && time.Since(began) < toolPatience; wait *= 2 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		text, err = r.call(ctx, id, c)
+	}
 	if ctx.Err() != nil {
 		return ctx.Err() // the next server repeats the call, or the end of the turn says that it was stopped
 	}
@@ -131,6 +145,11 @@ func (r *run) call(ctx context.Context, id string, c call) (text string, err err
 	return tool.Run(ctx, Call{
 		Scope: db.Scope{House: r.turn.House, Agent: r.turn.Bot}, Thread: r.turn.Thread, Turn: r.turn.ID, ID: id, Arguments: c.Arguments, Chain: r.turn.Chain,
 	})
+}
+
+// once reports whether a tool must not be repeated.
+func (r *run) once(name string) bool {
+	return slices.ContainsFunc(r.tools, func(t Tool) bool { return t.Name == name && t.Once })
 }
 
 // CommandTool is the name of the tool that runs a command; a turn's summary counts its calls.

@@ -19,6 +19,7 @@ package turn
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -45,7 +46,7 @@ type Turn struct {
 	AskedSeqs []int64
 	// Reason is the trigger in one word, and Policy the activation policy that matched.
 	Reason, Policy string
-	// Chain is how many turns of bots led to it, one by one, since a person spoke.
+	// Chain is how many turns of bots led to it, one by one, since a person spoke. Of several ways it is the longest.
 	Chain  int
 	Status Status
 	// Due is when a delayed turn decides whether it begins.
@@ -94,26 +95,43 @@ func fromRow(r query.Turn) Turn {
 // The ids of a turn's entries begin with [entry.TurnPrefix] and its id, so that no two writers write one of them twice.
 
 func (t Turn) startID() string         { return entry.TurnPrefix + t.ID + ".start" }
-func (t Turn) endID() string           { return entry.TurnPrefix + t.ID + ".end" }
+func (t Turn) endID() string           { return entry.TurnEndID(t.ID) }
 func (t Turn) stepID(n int) string     { return entry.TurnPrefix + t.ID + "." + strconv.Itoa(n) }
 func (t Turn) steerID(e string) string { return entry.TurnPrefix + t.ID + ".steer." + e }
 
 // callID is the id of the result of a tool call: the n-th of a step.
 func (t Turn) callID(step, n int) string { return entry.CallResultID(t.stepID(step), n) }
 
-// question is an entry that a turn shall answer.
-type question struct {
-	entry string
-	seq   int64
+// Question is an entry that a turn shall answer.
+type Question struct {
+	Entry string
+	Seq   int64
+}
+
+// Questions returns the entries that the turn answers. The first is the one that asked.
+func (t Turn) Questions() (list []Question) {
+	for i, id := range t.Asked {
+		list = append(list, Question{id, t.AskedSeqs[i]})
+	}
+	slices.SortStableFunc(list, func(a, b Question) int {
+		switch t.Entry {
+		case a.Entry:
+			return -1
+		case b.Entry:
+			return 1
+		}
+		return 0
+	})
+	return list
 }
 
 // split returns the ids of the entries up to a position that the turn answers, and those after it.
-func (t Turn) split(tail int64) (read []string, unread []question) {
+func (t Turn) split(tail int64) (read []string, unread []Question) {
 	for i, id := range t.Asked {
 		if t.AskedSeqs[i] <= tail {
 			read = append(read, id)
 		} else {
-			unread = append(unread, question{id, t.AskedSeqs[i]})
+			unread = append(unread, Question{id, t.AskedSeqs[i]})
 		}
 	}
 	return read, unread
@@ -182,7 +200,7 @@ func (t Turn) startTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream
 // attemptTx changes the row of the bot's active turn, or inserts one. If that turn ends meanwhile, the error is
 // [pgx.ErrNoRows].
 func attemptTx(ctx context.Context, tx pgx.Tx, r Request, due time.Time) (id string, o Outcome, err error) {
-	steer := query.SteerTurnParams{HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, Seq: r.Seq, EntryID: r.Entry}
+	steer := query.SteerTurnParams{HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, Seq: r.Seq, EntryID: r.Entry, Chain: int32(r.Chain)}
 	if id, err = queries.SteerTurn(ctx, tx, steer); !errors.Is(err, pgx.ErrNoRows) {
 		return id, Steered, err
 	}
@@ -191,7 +209,7 @@ func attemptTx(ctx context.Context, tx pgx.Tx, r Request, due time.Time) (id str
 		Chain: int32(r.Chain), Status: string(Queued), Seq: r.Seq,
 	}
 	if r.Delay > 0 {
-		id, err = queries.PostponeTurn(ctx, tx, query.PostponeTurnParams{DueAt: &due, EntryID: r.Entry, Seq: r.Seq, HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot})
+		id, err = queries.PostponeTurn(ctx, tx, query.PostponeTurnParams{DueAt: &due, Chain: int32(r.Chain), EntryID: r.Entry, Seq: r.Seq, HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot})
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return id, Postponed, err
 		}
@@ -226,6 +244,15 @@ func ActiveTx(ctx context.Context, tx pgx.Tx, house, thread string) (list []Turn
 	return list, err
 }
 
+// ActiveOfTx returns the active turns of a bot in all threads of its house, oldest first.
+func ActiveOfTx(ctx context.Context, tx pgx.Tx, house, bot string) (list []Turn, err error) {
+	rows, err := queries.ActiveTurnsOf(ctx, tx, house, bot)
+	for _, r := range rows {
+		list = append(list, fromRow(r))
+	}
+	return list, err
+}
+
 // StopTx records that an agent wants a turn to stop. ok is false if the turn has ended. The caller cancels its job, and
 // whoever works on the turn ends it.
 func StopTx(ctx context.Context, tx pgx.Tx, id, by string) (t Turn, ok bool, err error) {
@@ -252,6 +279,21 @@ func StateTx(ctx context.Context, tx pgx.Tx, house, thread string) (map[string]S
 		states[r.AgentID] = State{Active: r.Active, Delayed: r.Delayed, Last: r.Last}
 	}
 	return states, err
+}
+
+// Used is what the turns of a house used.
+type Used struct {
+	// CostMicros is what it cost, in millionths of a US dollar, without calls of models whose price is unknown.
+	CostMicros int64
+	// CostUnknown reports that there were such calls. Calls counts all.
+	CostUnknown bool
+	Calls       int64
+}
+
+// UsedTodayTx returns what the turns of a house have used since midnight UTC, those in deleted threads included.
+func UsedTodayTx(ctx context.Context, tx pgx.Tx, house string) (Used, error) {
+	row, err := queries.HouseUsedToday(ctx, tx, house)
+	return Used{CostMicros: row.CostMicros, CostUnknown: row.CostUnknown, Calls: row.Calls}, err
 }
 
 // ChainTx returns the chain of a turn. The error is [pgx.ErrNoRows] if there is no such turn.

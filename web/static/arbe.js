@@ -133,7 +133,7 @@ const deliverLate = () => { for (const form of $$('.outgoing.late:not(.refused)'
 function takeBack(form) {
   const area = $('#composer-text')
   area.value = form.elements.text.value + (area.value && '\n' + area.value)
-  replyTo(form.elements.reply.value)
+  replyTo(form.elements.reply.value, 'A reply')
   clearTimeout(form.again)
   drop(form.elements.entry.value)
   form.remove()
@@ -141,9 +141,19 @@ function takeBack(form) {
   area.focus()
 }
 
-// replyTo makes the next message a reply to the entry with this id; none if it is empty.
-function replyTo(id) {
+// The others who follow the thread see that somebody writes. Nobody needs to know of a failure.
+const typingEvery = 3_000
+let typed = 0
+$('#composer-text')?.addEventListener('input', event => {
+  if (!event.isTrusted || !event.target.value.trim() || Date.now() - typed < typingEvery) return
+  typed = Date.now()
+  fetch(`/threads/${thread}/typing`, { method: 'POST', headers: { 'Datastar-Request': 'true' } }).catch(() => {})
+})
+
+// replyTo makes the next message a reply to the entry with this id; none if it is empty. words say so in the composer.
+function replyTo(id, words = '') {
   composer.elements.reply.value = id
+  $('#replying').textContent = words
   $('.replying', composer).hidden = !id
 }
 
@@ -155,13 +165,18 @@ async function askAgain(button) {
     if (!answer.ok) return notify(await answer.text())
     area.value = (await answer.json()).text ?? ''
   } catch { return notify('The server cannot be reached. Try again in a moment.') }
-  replyTo(button.dataset.reply)
+  replyTo(button.dataset.reply, 'Asks again')
   area.dispatchEvent(new Event('input'))
   area.focus()
 }
 if (composer) document.addEventListener('click', event => {
   const again = event.target.closest('.ask-again')
   if (again) askAgain(again)
+  const reply = event.target.closest('.reply')
+  if (reply) {
+    replyTo(reply.dataset.reply, 'In reply to ' + reply.dataset.to)
+    $('#composer-text').focus()
+  }
   if (event.target.matches('.not-replying')) replyTo('')
 })
 
@@ -234,6 +249,7 @@ let leaving = false // the browser is about to show another page
 function pause() {
   paused = true
   shown = ''
+  $('#typing')?.replaceChildren()
   delete document.documentElement.dataset.live
   sendToConnection?.({ leave: true })
 }
@@ -257,6 +273,7 @@ function receive(event) {
   }
   if (event.lost) {
     document.documentElement.dataset.connection = 'lost'
+    $('#typing')?.replaceChildren()
     delete document.documentElement.dataset.live
     waiting = new Set(shown.split(' '))
     return
@@ -284,6 +301,8 @@ function put(patches) {
     if (!$(selector)) continue
     const detail = { type: 'datastar-patch-elements', el: document.body, argsRaw: { selector, mode, elements } }
     document.dispatchEvent(new CustomEvent('datastar-fetch', { detail }))
+    // A tool call whose failure arrives is open, as it is in a page that is loaded later.
+    if (selector.endsWith('-call-result') && $(selector + ' .error')) $(selector).parentElement.open = true
   }
   if (focused && !document.activeElement?.id) document.getElementById(focused)?.focus({ preventScroll: true })
   here()

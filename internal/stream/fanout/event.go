@@ -23,7 +23,8 @@ type Event struct {
 // stored in the log and may be lost; the final entry holds the whole. A tail never sends a delta after the entry with
 // its id.
 type Delta struct {
-	// EntryID is the id of the final entry. For a step of a bot's turn it continues with "~" and the attempt.
+	// EntryID is the id of the final entry. For a step of a bot's turn it continues with "~" and the call of its model. A
+	// later call replaces an earlier one, and if no entry comes of the step, its deltas end with the turn.
 	EntryID string
 	// Offset is the number of bytes before Data. A tail sends increasing offsets. If one is greater than the end of the
 	// previous delta, the bytes in between were skipped.

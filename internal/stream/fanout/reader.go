@@ -33,10 +33,10 @@ func (r *reader) after(ctx context.Context, ref store.Ref, stream, after int64) 
 	return entries, err
 }
 
-// has reports whether the stream holds an entry with this id.
-func (r *reader) has(ctx context.Context, ref store.Ref, stream int64, id string) (found bool, err error) {
+// has reports whether the stream holds an entry with one of these ids.
+func (r *reader) has(ctx context.Context, ref store.Ref, stream int64, ids []string) (found bool, err error) {
 	err = r.in(ctx, ref, func(tx pgx.Tx) error {
-		found, err = store.Has(ctx, tx, stream, id)
+		found, err = store.Has(ctx, tx, stream, ids...)
 		return err
 	})
 	return found, err

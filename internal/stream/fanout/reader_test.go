@@ -18,7 +18,7 @@ func TestEveryReadWaitsForAPlace(t *testing.T) {
 	if _, err := r.after(ctx, store.Ref{}, 1, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("a read of entries ends with %v", err)
 	}
-	if _, err := r.has(ctx, store.Ref{}, 1, "e1"); !errors.Is(err, context.Canceled) {
+	if _, err := r.has(ctx, store.Ref{}, 1, []string{"e1"}); !errors.Is(err, context.Canceled) {
 		t.Errorf("a question for an entry ends with %v", err)
 	}
 }

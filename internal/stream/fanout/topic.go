@@ -161,7 +161,7 @@ func (t *topic) take(entries []entry.Entry) (finished []*preview, fetch bool) {
 	before := t.last
 	for _, e := range entries {
 		for _, p := range slices.Clone(t.previews) {
-			if p.entry() == e.ID {
+			if slices.Contains(p.ends, e.ID) {
 				t.drop(p)
 				finished = append(finished, p)
 			}
@@ -195,22 +195,37 @@ func (t *topic) settle(p *preview) {
 }
 
 // publish adds a delta to its preview, which it creates if there is none. It returns nil if the delta had nothing new,
-// and reports whether the caller must fetch.
-func (t *topic) publish(d Delta) (_ *preview, fetch bool) {
+// the previews that the new one replaces, and whether the caller must fetch.
+func (t *topic) publish(d Delta) (p *preview, replaced []*preview, fetch bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p := t.preview(d.EntryID)
-	if p == nil {
-		p = &preview{id: d.EntryID, end: d.Offset, forwarded: d.Offset}
+	if p = t.preview(d.EntryID); p == nil {
+		p = newPreview(d.EntryID, d.Offset)
+		if slices.ContainsFunc(t.previews, func(q *preview) bool { return q.replaces(p) }) {
+			return nil, nil, false // it comes late
+		}
+		for _, q := range slices.Clone(t.previews) {
+			if p.replaces(q) {
+				t.drop(q)
+				replaced = append(replaced, q)
+			}
+		}
 		t.previews = append(t.previews, p)
 	}
 	if !p.add(d.Offset, d.Data) {
-		return nil, false
+		return nil, replaced, false
 	}
 	if p.state == running {
 		t.wake()
 	}
-	return p, t.claim()
+	return p, replaced, t.claim()
+}
+
+// kept returns how many bytes of a preview are kept.
+func (t *topic) kept(p *preview) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(p.data)
 }
 
 // unsent returns the part of a preview that was not yet forwarded, and marks it as forwarded.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +33,8 @@ type topics struct {
 	// at once. places maps each to its element.
 	previews *list.List
 	places   map[*preview]*place
+	// kept is the number of bytes of all previews.
+	kept int
 	// outbox holds the previews with something to send to other servers. send receives a token when it is not empty.
 	outbox map[*preview]struct{}
 	send   chan struct{}
@@ -41,8 +44,9 @@ type topics struct {
 type place struct {
 	topic *topic
 	at    *list.Element
-	// touched is when the preview last grew.
+	// touched is when the preview last grew, and kept the number of its bytes then.
 	touched time.Time
+	kept    int
 }
 
 func newTopics(ctx context.Context, work *sync.WaitGroup, log *slog.Logger, read *reader) *topics {
@@ -217,7 +221,7 @@ func (ts *topics) fetch(t *topic) {
 // ask does one step of a fetch.
 func (ts *topics) ask(t *topic, ref store.Ref, doubt *preview, after int64) error {
 	if doubt != nil {
-		found, err := ts.read.has(ts.ctx, ref, t.id, doubt.entry())
+		found, err := ts.read.has(ts.ctx, ref, t.id, doubt.ends)
 		switch {
 		case err != nil:
 			return err
@@ -258,11 +262,14 @@ func (ts *topics) preview(id int64, ref store.Ref, d Delta, local bool) (t *topi
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	t = ts.topic(id, ref)
-	p, fetch := t.publish(d)
+	p, replaced, fetch := t.publish(d)
+	for _, q := range replaced {
+		ts.drop(q)
+	}
 	if p == nil {
 		return t, false
 	}
-	ts.touch(t, p)
+	ts.touch(t, p, t.kept(p))
 	if local {
 		ts.outbox[p] = struct{}{}
 		select {
@@ -291,16 +298,18 @@ func (ts *topics) unsent() (deltas []streamDelta) {
 	return deltas
 }
 
-// touch makes p, of topic t, the preview that grew last, and drops the quietest one if there are too many. Callers hold
-// the lock.
-func (ts *topics) touch(t *topic, p *preview) {
-	if known := ts.places[p]; known != nil {
-		known.touched = time.Now()
-		ts.previews.MoveToBack(known.at)
-		return
+// touch makes p, of topic t and with this many bytes, the preview that grew last, and drops the quietest ones if there are
+// too many. Callers hold the lock.
+func (ts *topics) touch(t *topic, p *preview, kept int) {
+	known := ts.places[p]
+	if known == nil {
+		known = &place{topic: t, at: ts.previews.PushBack(p)}
+		ts.places[p] = known
 	}
-	ts.places[p] = &place{topic: t, at: ts.previews.PushBack(p), touched: time.Now()}
-	if ts.previews.Len() > keptPreviews {
+	ts.previews.MoveToBack(known.at)
+	ts.kept += kept - known.kept
+	known.touched, known.kept = time.Now(), kept
+	for ts.previews.Len() > keptPreviews || ts.kept > keptAll && ts.previews.Len() > 1 {
 		ts.drop(ts.previews.Front().Value.(*preview))
 	}
 }
@@ -312,6 +321,7 @@ func (ts *topics) drop(p *preview) {
 		return
 	}
 	ts.previews.Remove(known.at)
+	ts.kept -= known.kept
 	delete(ts.places, p)
 	delete(ts.outbox, p)
 	if needed := known.topic.forget(p); !needed {
@@ -338,11 +348,16 @@ func (ts *topics) sweep() {
 	for _, t := range ts.all {
 		t.rest()
 	}
-	for first := ts.previews.Front(); first != nil; first = ts.previews.Front() {
-		p := first.Value.(*preview)
-		if time.Since(ts.places[p].touched) < keptQuiet {
-			return
+	var next *list.Element
+	for at := ts.previews.Front(); at != nil; at = next {
+		next = at.Next()
+		p := at.Value.(*preview)
+		kept := keptQuiet
+		if strings.HasPrefix(p.id, typingPrefix) {
+			kept = keptTyping
 		}
-		ts.drop(p)
+		if time.Since(ts.places[p].touched) >= kept {
+			ts.drop(p)
+		}
 	}
 }

@@ -38,9 +38,9 @@ func Get(ctx context.Context, tx pgx.Tx, ref Ref, stream int64, id string) (entr
 	return fromRow(ref, query.ReadForwardRow(row)), err
 }
 
-// Has reports whether the stream itself, not one it was forked from, holds an entry with this id.
-func Has(ctx context.Context, tx pgx.Tx, stream int64, id string) (bool, error) {
-	return queries.HasEntry(ctx, tx, stream, id)
+// Has reports whether the stream itself, not one it was forked from, holds an entry with one of these ids.
+func Has(ctx context.Context, tx pgx.Tx, stream int64, ids ...string) (bool, error) {
+	return queries.HasEntry(ctx, tx, stream, ids)
 }
 
 // backward reads the end of a range. It reads what a fork inherited from the streams that the fork comes from.

@@ -662,8 +662,10 @@ func (*GetBotRequest_Id) isGetBotRequest_Which() {}
 func (*GetBotRequest_Handle) isGetBotRequest_Which() {}
 
 type GetBotResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bot           *Bot                   `protobuf:"bytes,1,opt,name=bot,proto3" json:"bot,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Bot   *Bot                   `protobuf:"bytes,1,opt,name=bot,proto3" json:"bot,omitempty"`
+	// How many turns of the bot are at work or wait for a server, in all threads.
+	TurnsAtWork   int32 `protobuf:"varint,2,opt,name=turns_at_work,json=turnsAtWork,proto3" json:"turns_at_work,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -703,6 +705,13 @@ func (x *GetBotResponse) GetBot() *Bot {
 		return x.Bot
 	}
 	return nil
+}
+
+func (x *GetBotResponse) GetTurnsAtWork() int32 {
+	if x != nil {
+		return x.TurnsAtWork
+	}
+	return 0
 }
 
 type ListBotsRequest struct {
@@ -1020,7 +1029,9 @@ func (x *DeleteBotRequest) GetId() string {
 }
 
 type DeleteBotResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many turns of the bot were at work or waited for a server.
+	StoppedTurns  int32 `protobuf:"varint,1,opt,name=stopped_turns,json=stoppedTurns,proto3" json:"stopped_turns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1053,6 +1064,13 @@ func (x *DeleteBotResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use DeleteBotResponse.ProtoReflect.Descriptor instead.
 func (*DeleteBotResponse) Descriptor() ([]byte, []int) {
 	return file_arbe_v1_bot_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DeleteBotResponse) GetStoppedTurns() int32 {
+	if x != nil {
+		return x.StoppedTurns
+	}
+	return 0
 }
 
 type CreatePolicyRequest struct {
@@ -1498,9 +1516,10 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1a\n" +
 	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01H\x00R\x02id\x12#\n" +
 	"\x06handle\x18\x03 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18<H\x00R\x06handleB\x0e\n" +
-	"\x05which\x12\x05\xbaH\x02\b\x01\"0\n" +
+	"\x05which\x12\x05\xbaH\x02\b\x01\"T\n" +
 	"\x0eGetBotResponse\x12\x1e\n" +
-	"\x03bot\x18\x01 \x01(\v2\f.arbe.v1.BotR\x03bot\"\x89\x01\n" +
+	"\x03bot\x18\x01 \x01(\v2\f.arbe.v1.BotR\x03bot\x12\"\n" +
+	"\rturns_at_work\x18\x02 \x01(\x05R\vturnsAtWork\"\x89\x01\n" +
 	"\x0fListBotsRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12'\n" +
 	"\tpage_size\x18\x02 \x01(\x05B\n" +
@@ -1528,8 +1547,9 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\x03bot\x18\x01 \x01(\v2\f.arbe.v1.BotR\x03bot\"R\n" +
 	"\x10DeleteBotRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x18\n" +
-	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01R\x02id\"\x13\n" +
-	"\x11DeleteBotResponse\"\xc1\x02\n" +
+	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01R\x02id\"8\n" +
+	"\x11DeleteBotResponse\x12#\n" +
+	"\rstopped_turns\x18\x01 \x01(\x05R\fstoppedTurns\"\xc1\x02\n" +
 	"\x13CreatePolicyRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1f\n" +
 	"\x06bot_id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01R\x05botId\x12\x1b\n" +

@@ -561,6 +561,7 @@ type TailResponse struct {
 	//	*TailResponse_Delta
 	//	*TailResponse_CaughtUp
 	//	*TailResponse_Alive
+	//	*TailResponse_Typing
 	Event         isTailResponse_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -639,6 +640,15 @@ func (x *TailResponse) GetAlive() *Alive {
 	return nil
 }
 
+func (x *TailResponse) GetTyping() *Typing {
+	if x != nil {
+		if x, ok := x.Event.(*TailResponse_Typing); ok {
+			return x.Typing
+		}
+	}
+	return nil
+}
+
 type isTailResponse_Event interface {
 	isTailResponse_Event()
 }
@@ -661,6 +671,11 @@ type TailResponse_Alive struct {
 	Alive *Alive `protobuf:"bytes,4,opt,name=alive,proto3,oneof"`
 }
 
+type TailResponse_Typing struct {
+	// Somebody is writing something.
+	Typing *Typing `protobuf:"bytes,5,opt,name=typing,proto3,oneof"`
+}
+
 func (*TailResponse_Entry) isTailResponse_Event() {}
 
 func (*TailResponse_Delta) isTailResponse_Event() {}
@@ -668,6 +683,8 @@ func (*TailResponse_Delta) isTailResponse_Event() {}
 func (*TailResponse_CaughtUp) isTailResponse_Event() {}
 
 func (*TailResponse_Alive) isTailResponse_Event() {}
+
+func (*TailResponse_Typing) isTailResponse_Event() {}
 
 type CaughtUp struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -750,6 +767,132 @@ func (*Alive) Descriptor() ([]byte, []int) {
 	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{10}
 }
 
+// Typing says that somebody is writing something. It holds for about six seconds, unless it is repeated or the agent has
+// said something meanwhile.
+type Typing struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AgentId       string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Typing) Reset() {
+	*x = Typing{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Typing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Typing) ProtoMessage() {}
+
+func (x *Typing) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Typing.ProtoReflect.Descriptor instead.
+func (*Typing) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Typing) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+type ShowTypingRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ThreadId      string                 `protobuf:"bytes,1,opt,name=thread_id,json=threadId,proto3" json:"thread_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShowTypingRequest) Reset() {
+	*x = ShowTypingRequest{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowTypingRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowTypingRequest) ProtoMessage() {}
+
+func (x *ShowTypingRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowTypingRequest.ProtoReflect.Descriptor instead.
+func (*ShowTypingRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ShowTypingRequest) GetThreadId() string {
+	if x != nil {
+		return x.ThreadId
+	}
+	return ""
+}
+
+type ShowTypingResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ShowTypingResponse) Reset() {
+	*x = ShowTypingResponse{}
+	mi := &file_arbe_v1_entry_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ShowTypingResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ShowTypingResponse) ProtoMessage() {}
+
+func (x *ShowTypingResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_entry_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ShowTypingResponse.ProtoReflect.Descriptor instead.
+func (*ShowTypingResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_entry_proto_rawDescGZIP(), []int{13}
+}
+
 var File_arbe_v1_entry_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_entry_proto_rawDesc = "" +
@@ -791,21 +934,29 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\vTailRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x1d\n" +
 	"\x05after\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x05after\x12\x14\n" +
-	"\x05typed\x18\x03 \x01(\bR\x05typed\"\xc1\x01\n" +
+	"\x05typed\x18\x03 \x01(\bR\x05typed\"\xec\x01\n" +
 	"\fTailResponse\x12&\n" +
 	"\x05entry\x18\x01 \x01(\v2\x0e.arbe.v1.EntryH\x00R\x05entry\x12&\n" +
 	"\x05delta\x18\x02 \x01(\v2\x0e.arbe.v1.DeltaH\x00R\x05delta\x120\n" +
 	"\tcaught_up\x18\x03 \x01(\v2\x11.arbe.v1.CaughtUpH\x00R\bcaughtUp\x12&\n" +
-	"\x05alive\x18\x04 \x01(\v2\x0e.arbe.v1.AliveH\x00R\x05aliveB\a\n" +
+	"\x05alive\x18\x04 \x01(\v2\x0e.arbe.v1.AliveH\x00R\x05alive\x12)\n" +
+	"\x06typing\x18\x05 \x01(\v2\x0f.arbe.v1.TypingH\x00R\x06typingB\a\n" +
 	"\x05event\"\x1c\n" +
 	"\bCaughtUp\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\"\a\n" +
-	"\x05Alive2\xec\x01\n" +
+	"\x05Alive\"#\n" +
+	"\x06Typing\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\";\n" +
+	"\x11ShowTypingRequest\x12&\n" +
+	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\"\x14\n" +
+	"\x12ShowTypingResponse2\xb3\x02\n" +
 	"\fEntryService\x120\n" +
 	"\x03Say\x12\x13.arbe.v1.SayRequest\x1a\x14.arbe.v1.SayResponse\x129\n" +
 	"\x06Append\x12\x16.arbe.v1.AppendRequest\x1a\x17.arbe.v1.AppendResponse\x128\n" +
 	"\x04List\x12\x14.arbe.v1.ListRequest\x1a\x15.arbe.v1.ListResponse\"\x03\x90\x02\x01\x125\n" +
-	"\x04Tail\x12\x14.arbe.v1.TailRequest\x1a\x15.arbe.v1.TailResponse0\x01B/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
+	"\x04Tail\x12\x14.arbe.v1.TailRequest\x1a\x15.arbe.v1.TailResponse0\x01\x12E\n" +
+	"\n" +
+	"ShowTyping\x12\x1a.arbe.v1.ShowTypingRequest\x1a\x1b.arbe.v1.ShowTypingResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
 var (
 	file_arbe_v1_entry_proto_rawDescOnce sync.Once
@@ -819,44 +970,50 @@ func file_arbe_v1_entry_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_entry_proto_rawDescData
 }
 
-var file_arbe_v1_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_arbe_v1_entry_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_arbe_v1_entry_proto_goTypes = []any{
-	(*Delta)(nil),          // 0: arbe.v1.Delta
-	(*SayRequest)(nil),     // 1: arbe.v1.SayRequest
-	(*SayResponse)(nil),    // 2: arbe.v1.SayResponse
-	(*AppendRequest)(nil),  // 3: arbe.v1.AppendRequest
-	(*AppendResponse)(nil), // 4: arbe.v1.AppendResponse
-	(*ListRequest)(nil),    // 5: arbe.v1.ListRequest
-	(*ListResponse)(nil),   // 6: arbe.v1.ListResponse
-	(*TailRequest)(nil),    // 7: arbe.v1.TailRequest
-	(*TailResponse)(nil),   // 8: arbe.v1.TailResponse
-	(*CaughtUp)(nil),       // 9: arbe.v1.CaughtUp
-	(*Alive)(nil),          // 10: arbe.v1.Alive
-	(*Entry)(nil),          // 11: arbe.v1.Entry
-	(*Chat)(nil),           // 12: arbe.v1.Chat
+	(*Delta)(nil),              // 0: arbe.v1.Delta
+	(*SayRequest)(nil),         // 1: arbe.v1.SayRequest
+	(*SayResponse)(nil),        // 2: arbe.v1.SayResponse
+	(*AppendRequest)(nil),      // 3: arbe.v1.AppendRequest
+	(*AppendResponse)(nil),     // 4: arbe.v1.AppendResponse
+	(*ListRequest)(nil),        // 5: arbe.v1.ListRequest
+	(*ListResponse)(nil),       // 6: arbe.v1.ListResponse
+	(*TailRequest)(nil),        // 7: arbe.v1.TailRequest
+	(*TailResponse)(nil),       // 8: arbe.v1.TailResponse
+	(*CaughtUp)(nil),           // 9: arbe.v1.CaughtUp
+	(*Alive)(nil),              // 10: arbe.v1.Alive
+	(*Typing)(nil),             // 11: arbe.v1.Typing
+	(*ShowTypingRequest)(nil),  // 12: arbe.v1.ShowTypingRequest
+	(*ShowTypingResponse)(nil), // 13: arbe.v1.ShowTypingResponse
+	(*Entry)(nil),              // 14: arbe.v1.Entry
+	(*Chat)(nil),               // 15: arbe.v1.Chat
 }
 var file_arbe_v1_entry_proto_depIdxs = []int32{
-	11, // 0: arbe.v1.SayResponse.entry:type_name -> arbe.v1.Entry
-	12, // 1: arbe.v1.AppendRequest.chat:type_name -> arbe.v1.Chat
-	11, // 2: arbe.v1.AppendResponse.entry:type_name -> arbe.v1.Entry
-	11, // 3: arbe.v1.ListResponse.entries:type_name -> arbe.v1.Entry
-	11, // 4: arbe.v1.TailResponse.entry:type_name -> arbe.v1.Entry
+	14, // 0: arbe.v1.SayResponse.entry:type_name -> arbe.v1.Entry
+	15, // 1: arbe.v1.AppendRequest.chat:type_name -> arbe.v1.Chat
+	14, // 2: arbe.v1.AppendResponse.entry:type_name -> arbe.v1.Entry
+	14, // 3: arbe.v1.ListResponse.entries:type_name -> arbe.v1.Entry
+	14, // 4: arbe.v1.TailResponse.entry:type_name -> arbe.v1.Entry
 	0,  // 5: arbe.v1.TailResponse.delta:type_name -> arbe.v1.Delta
 	9,  // 6: arbe.v1.TailResponse.caught_up:type_name -> arbe.v1.CaughtUp
 	10, // 7: arbe.v1.TailResponse.alive:type_name -> arbe.v1.Alive
-	1,  // 8: arbe.v1.EntryService.Say:input_type -> arbe.v1.SayRequest
-	3,  // 9: arbe.v1.EntryService.Append:input_type -> arbe.v1.AppendRequest
-	5,  // 10: arbe.v1.EntryService.List:input_type -> arbe.v1.ListRequest
-	7,  // 11: arbe.v1.EntryService.Tail:input_type -> arbe.v1.TailRequest
-	2,  // 12: arbe.v1.EntryService.Say:output_type -> arbe.v1.SayResponse
-	4,  // 13: arbe.v1.EntryService.Append:output_type -> arbe.v1.AppendResponse
-	6,  // 14: arbe.v1.EntryService.List:output_type -> arbe.v1.ListResponse
-	8,  // 15: arbe.v1.EntryService.Tail:output_type -> arbe.v1.TailResponse
-	12, // [12:16] is the sub-list for method output_type
-	8,  // [8:12] is the sub-list for method input_type
-	8,  // [8:8] is the sub-list for extension type_name
-	8,  // [8:8] is the sub-list for extension extendee
-	0,  // [0:8] is the sub-list for field type_name
+	11, // 8: arbe.v1.TailResponse.typing:type_name -> arbe.v1.Typing
+	1,  // 9: arbe.v1.EntryService.Say:input_type -> arbe.v1.SayRequest
+	3,  // 10: arbe.v1.EntryService.Append:input_type -> arbe.v1.AppendRequest
+	5,  // 11: arbe.v1.EntryService.List:input_type -> arbe.v1.ListRequest
+	7,  // 12: arbe.v1.EntryService.Tail:input_type -> arbe.v1.TailRequest
+	12, // 13: arbe.v1.EntryService.ShowTyping:input_type -> arbe.v1.ShowTypingRequest
+	2,  // 14: arbe.v1.EntryService.Say:output_type -> arbe.v1.SayResponse
+	4,  // 15: arbe.v1.EntryService.Append:output_type -> arbe.v1.AppendResponse
+	6,  // 16: arbe.v1.EntryService.List:output_type -> arbe.v1.ListResponse
+	8,  // 17: arbe.v1.EntryService.Tail:output_type -> arbe.v1.TailResponse
+	13, // 18: arbe.v1.EntryService.ShowTyping:output_type -> arbe.v1.ShowTypingResponse
+	14, // [14:19] is the sub-list for method output_type
+	9,  // [9:14] is the sub-list for method input_type
+	9,  // [9:9] is the sub-list for extension type_name
+	9,  // [9:9] is the sub-list for extension extendee
+	0,  // [0:9] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_entry_proto_init() }
@@ -870,6 +1027,7 @@ func file_arbe_v1_entry_proto_init() {
 		(*TailResponse_Delta)(nil),
 		(*TailResponse_CaughtUp)(nil),
 		(*TailResponse_Alive)(nil),
+		(*TailResponse_Typing)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -877,7 +1035,7 @@ func file_arbe_v1_entry_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_entry_proto_rawDesc), len(file_arbe_v1_entry_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -36,7 +36,8 @@ type House struct {
 	// The caller's role: "owner" or "member".
 	Role string `protobuf:"bytes,6,opt,name=role,proto3" json:"role,omitempty"`
 	// The model of bots that name none, as provider/model; empty for the installation's.
-	DefaultModel  string `protobuf:"bytes,7,opt,name=default_model,json=defaultModel,proto3" json:"default_model,omitempty"`
+	DefaultModel  string       `protobuf:"bytes,7,opt,name=default_model,json=defaultModel,proto3" json:"default_model,omitempty"`
+	Limits        *HouseLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -120,6 +121,133 @@ func (x *House) GetDefaultModel() string {
 	return ""
 }
 
+func (x *House) GetLimits() *HouseLimits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+// HouseLimits are what all bots of a house together may use. A zero field means the default.
+type HouseLimits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What they may cost in a day (UTC), in US dollars. Defaults to 50. A bot that is at work stops at its next step when
+	// this is spent.
+	HouseUsdDay   float64 `protobuf:"fixed64,1,opt,name=house_usd_day,json=houseUsdDay,proto3" json:"house_usd_day,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HouseLimits) Reset() {
+	*x = HouseLimits{}
+	mi := &file_arbe_v1_house_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HouseLimits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HouseLimits) ProtoMessage() {}
+
+func (x *HouseLimits) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HouseLimits.ProtoReflect.Descriptor instead.
+func (*HouseLimits) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *HouseLimits) GetHouseUsdDay() float64 {
+	if x != nil {
+		return x.HouseUsdDay
+	}
+	return 0
+}
+
+// HouseUsage is what the bots of a house have used since midnight UTC.
+type HouseUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What that cost, in US dollars. Calls of models whose price is unknown count nothing.
+	Usd float64 `protobuf:"fixed64,1,opt,name=usd,proto3" json:"usd,omitempty"`
+	// There were such calls.
+	UsdUnknown bool `protobuf:"varint,2,opt,name=usd_unknown,json=usdUnknown,proto3" json:"usd_unknown,omitempty"`
+	// How many calls of models they made.
+	Calls int64 `protobuf:"varint,3,opt,name=calls,proto3" json:"calls,omitempty"`
+	// What it may cost: the limit of the house, or the default.
+	UsdLimit      float64 `protobuf:"fixed64,4,opt,name=usd_limit,json=usdLimit,proto3" json:"usd_limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HouseUsage) Reset() {
+	*x = HouseUsage{}
+	mi := &file_arbe_v1_house_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HouseUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HouseUsage) ProtoMessage() {}
+
+func (x *HouseUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_house_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HouseUsage.ProtoReflect.Descriptor instead.
+func (*HouseUsage) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *HouseUsage) GetUsd() float64 {
+	if x != nil {
+		return x.Usd
+	}
+	return 0
+}
+
+func (x *HouseUsage) GetUsdUnknown() bool {
+	if x != nil {
+		return x.UsdUnknown
+	}
+	return false
+}
+
+func (x *HouseUsage) GetCalls() int64 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
+func (x *HouseUsage) GetUsdLimit() float64 {
+	if x != nil {
+		return x.UsdLimit
+	}
+	return 0
+}
+
 type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Agent *Agent                 `protobuf:"bytes,1,opt,name=agent,proto3" json:"agent,omitempty"`
@@ -132,7 +260,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_arbe_v1_house_proto_msgTypes[1]
+	mi := &file_arbe_v1_house_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -144,7 +272,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[1]
+	mi := &file_arbe_v1_house_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -157,7 +285,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{1}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Member) GetAgent() *Agent {
@@ -190,7 +318,7 @@ type CreateHouseRequest struct {
 
 func (x *CreateHouseRequest) Reset() {
 	*x = CreateHouseRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[2]
+	mi := &file_arbe_v1_house_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -202,7 +330,7 @@ func (x *CreateHouseRequest) String() string {
 func (*CreateHouseRequest) ProtoMessage() {}
 
 func (x *CreateHouseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[2]
+	mi := &file_arbe_v1_house_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -215,7 +343,7 @@ func (x *CreateHouseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateHouseRequest.ProtoReflect.Descriptor instead.
 func (*CreateHouseRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CreateHouseRequest) GetName() string {
@@ -234,7 +362,7 @@ type CreateHouseResponse struct {
 
 func (x *CreateHouseResponse) Reset() {
 	*x = CreateHouseResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[3]
+	mi := &file_arbe_v1_house_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -246,7 +374,7 @@ func (x *CreateHouseResponse) String() string {
 func (*CreateHouseResponse) ProtoMessage() {}
 
 func (x *CreateHouseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[3]
+	mi := &file_arbe_v1_house_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -259,7 +387,7 @@ func (x *CreateHouseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateHouseResponse.ProtoReflect.Descriptor instead.
 func (*CreateHouseResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateHouseResponse) GetHouse() *House {
@@ -270,15 +398,17 @@ func (x *CreateHouseResponse) GetHouse() *House {
 }
 
 type GetHouseRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Whether to count what its bots have used today.
+	Usage         bool `protobuf:"varint,2,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetHouseRequest) Reset() {
 	*x = GetHouseRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[4]
+	mi := &file_arbe_v1_house_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -290,7 +420,7 @@ func (x *GetHouseRequest) String() string {
 func (*GetHouseRequest) ProtoMessage() {}
 
 func (x *GetHouseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[4]
+	mi := &file_arbe_v1_house_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -303,7 +433,7 @@ func (x *GetHouseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHouseRequest.ProtoReflect.Descriptor instead.
 func (*GetHouseRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetHouseRequest) GetId() string {
@@ -313,16 +443,25 @@ func (x *GetHouseRequest) GetId() string {
 	return ""
 }
 
+func (x *GetHouseRequest) GetUsage() bool {
+	if x != nil {
+		return x.Usage
+	}
+	return false
+}
+
 type GetHouseResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	House         *House                 `protobuf:"bytes,1,opt,name=house,proto3" json:"house,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	House *House                 `protobuf:"bytes,1,opt,name=house,proto3" json:"house,omitempty"`
+	// Unset unless the request asks for it.
+	UsedToday     *HouseUsage `protobuf:"bytes,2,opt,name=used_today,json=usedToday,proto3" json:"used_today,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetHouseResponse) Reset() {
 	*x = GetHouseResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[5]
+	mi := &file_arbe_v1_house_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -334,7 +473,7 @@ func (x *GetHouseResponse) String() string {
 func (*GetHouseResponse) ProtoMessage() {}
 
 func (x *GetHouseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[5]
+	mi := &file_arbe_v1_house_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -347,12 +486,19 @@ func (x *GetHouseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetHouseResponse.ProtoReflect.Descriptor instead.
 func (*GetHouseResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetHouseResponse) GetHouse() *House {
 	if x != nil {
 		return x.House
+	}
+	return nil
+}
+
+func (x *GetHouseResponse) GetUsedToday() *HouseUsage {
+	if x != nil {
+		return x.UsedToday
 	}
 	return nil
 }
@@ -369,7 +515,7 @@ type ListHousesRequest struct {
 
 func (x *ListHousesRequest) Reset() {
 	*x = ListHousesRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[6]
+	mi := &file_arbe_v1_house_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -381,7 +527,7 @@ func (x *ListHousesRequest) String() string {
 func (*ListHousesRequest) ProtoMessage() {}
 
 func (x *ListHousesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[6]
+	mi := &file_arbe_v1_house_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -394,7 +540,7 @@ func (x *ListHousesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHousesRequest.ProtoReflect.Descriptor instead.
 func (*ListHousesRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListHousesRequest) GetPageSize() int32 {
@@ -422,7 +568,7 @@ type ListHousesResponse struct {
 
 func (x *ListHousesResponse) Reset() {
 	*x = ListHousesResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[7]
+	mi := &file_arbe_v1_house_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -434,7 +580,7 @@ func (x *ListHousesResponse) String() string {
 func (*ListHousesResponse) ProtoMessage() {}
 
 func (x *ListHousesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[7]
+	mi := &file_arbe_v1_house_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -447,7 +593,7 @@ func (x *ListHousesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListHousesResponse.ProtoReflect.Descriptor instead.
 func (*ListHousesResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListHousesResponse) GetHouses() []*House {
@@ -470,15 +616,15 @@ type UpdateHouseRequest struct {
 	Name  *string                `protobuf:"bytes,2,opt,name=name,proto3,oneof" json:"name,omitempty"`
 	// Set it to an empty string for no default.
 	DefaultEnvironmentId *string `protobuf:"bytes,3,opt,name=default_environment_id,json=defaultEnvironmentId,proto3,oneof" json:"default_environment_id,omitempty"`
-	// Set it to an empty string for the installation's default.
-	DefaultModel  *string `protobuf:"bytes,4,opt,name=default_model,json=defaultModel,proto3,oneof" json:"default_model,omitempty"`
+	// Replaces all limits when set.
+	Limits        *HouseLimits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateHouseRequest) Reset() {
 	*x = UpdateHouseRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[8]
+	mi := &file_arbe_v1_house_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -490,7 +636,7 @@ func (x *UpdateHouseRequest) String() string {
 func (*UpdateHouseRequest) ProtoMessage() {}
 
 func (x *UpdateHouseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[8]
+	mi := &file_arbe_v1_house_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -503,7 +649,7 @@ func (x *UpdateHouseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateHouseRequest.ProtoReflect.Descriptor instead.
 func (*UpdateHouseRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UpdateHouseRequest) GetId() string {
@@ -527,11 +673,11 @@ func (x *UpdateHouseRequest) GetDefaultEnvironmentId() string {
 	return ""
 }
 
-func (x *UpdateHouseRequest) GetDefaultModel() string {
-	if x != nil && x.DefaultModel != nil {
-		return *x.DefaultModel
+func (x *UpdateHouseRequest) GetLimits() *HouseLimits {
+	if x != nil {
+		return x.Limits
 	}
-	return ""
+	return nil
 }
 
 type UpdateHouseResponse struct {
@@ -543,7 +689,7 @@ type UpdateHouseResponse struct {
 
 func (x *UpdateHouseResponse) Reset() {
 	*x = UpdateHouseResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[9]
+	mi := &file_arbe_v1_house_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -555,7 +701,7 @@ func (x *UpdateHouseResponse) String() string {
 func (*UpdateHouseResponse) ProtoMessage() {}
 
 func (x *UpdateHouseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[9]
+	mi := &file_arbe_v1_house_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -568,7 +714,7 @@ func (x *UpdateHouseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateHouseResponse.ProtoReflect.Descriptor instead.
 func (*UpdateHouseResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UpdateHouseResponse) GetHouse() *House {
@@ -591,7 +737,7 @@ type ListMembersRequest struct {
 
 func (x *ListMembersRequest) Reset() {
 	*x = ListMembersRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[10]
+	mi := &file_arbe_v1_house_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -603,7 +749,7 @@ func (x *ListMembersRequest) String() string {
 func (*ListMembersRequest) ProtoMessage() {}
 
 func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[10]
+	mi := &file_arbe_v1_house_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -616,7 +762,7 @@ func (x *ListMembersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersRequest.ProtoReflect.Descriptor instead.
 func (*ListMembersRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListMembersRequest) GetHouseId() string {
@@ -651,7 +797,7 @@ type ListMembersResponse struct {
 
 func (x *ListMembersResponse) Reset() {
 	*x = ListMembersResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[11]
+	mi := &file_arbe_v1_house_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -663,7 +809,7 @@ func (x *ListMembersResponse) String() string {
 func (*ListMembersResponse) ProtoMessage() {}
 
 func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[11]
+	mi := &file_arbe_v1_house_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -676,7 +822,7 @@ func (x *ListMembersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListMembersResponse.ProtoReflect.Descriptor instead.
 func (*ListMembersResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListMembersResponse) GetMembers() []*Member {
@@ -704,7 +850,7 @@ type UpdateMemberRequest struct {
 
 func (x *UpdateMemberRequest) Reset() {
 	*x = UpdateMemberRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[12]
+	mi := &file_arbe_v1_house_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -716,7 +862,7 @@ func (x *UpdateMemberRequest) String() string {
 func (*UpdateMemberRequest) ProtoMessage() {}
 
 func (x *UpdateMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[12]
+	mi := &file_arbe_v1_house_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -729,7 +875,7 @@ func (x *UpdateMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMemberRequest.ProtoReflect.Descriptor instead.
 func (*UpdateMemberRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpdateMemberRequest) GetHouseId() string {
@@ -762,7 +908,7 @@ type UpdateMemberResponse struct {
 
 func (x *UpdateMemberResponse) Reset() {
 	*x = UpdateMemberResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[13]
+	mi := &file_arbe_v1_house_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +920,7 @@ func (x *UpdateMemberResponse) String() string {
 func (*UpdateMemberResponse) ProtoMessage() {}
 
 func (x *UpdateMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[13]
+	mi := &file_arbe_v1_house_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +933,7 @@ func (x *UpdateMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateMemberResponse.ProtoReflect.Descriptor instead.
 func (*UpdateMemberResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpdateMemberResponse) GetMember() *Member {
@@ -807,7 +953,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[14]
+	mi := &file_arbe_v1_house_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -819,7 +965,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[14]
+	mi := &file_arbe_v1_house_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -832,7 +978,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RemoveMemberRequest) GetHouseId() string {
@@ -857,7 +1003,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[15]
+	mi := &file_arbe_v1_house_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -869,7 +1015,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[15]
+	mi := &file_arbe_v1_house_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -882,7 +1028,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{17}
 }
 
 // Invite is a link with which one person may join a house.
@@ -905,7 +1051,7 @@ type Invite struct {
 
 func (x *Invite) Reset() {
 	*x = Invite{}
-	mi := &file_arbe_v1_house_proto_msgTypes[16]
+	mi := &file_arbe_v1_house_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -917,7 +1063,7 @@ func (x *Invite) String() string {
 func (*Invite) ProtoMessage() {}
 
 func (x *Invite) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[16]
+	mi := &file_arbe_v1_house_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -930,7 +1076,7 @@ func (x *Invite) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invite.ProtoReflect.Descriptor instead.
 func (*Invite) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Invite) GetId() string {
@@ -1004,7 +1150,7 @@ type CreateInviteRequest struct {
 
 func (x *CreateInviteRequest) Reset() {
 	*x = CreateInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[17]
+	mi := &file_arbe_v1_house_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1016,7 +1162,7 @@ func (x *CreateInviteRequest) String() string {
 func (*CreateInviteRequest) ProtoMessage() {}
 
 func (x *CreateInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[17]
+	mi := &file_arbe_v1_house_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1029,7 +1175,7 @@ func (x *CreateInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInviteRequest.ProtoReflect.Descriptor instead.
 func (*CreateInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CreateInviteRequest) GetHouseId() string {
@@ -1071,7 +1217,7 @@ type CreateInviteResponse struct {
 
 func (x *CreateInviteResponse) Reset() {
 	*x = CreateInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[18]
+	mi := &file_arbe_v1_house_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1229,7 @@ func (x *CreateInviteResponse) String() string {
 func (*CreateInviteResponse) ProtoMessage() {}
 
 func (x *CreateInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[18]
+	mi := &file_arbe_v1_house_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1242,7 @@ func (x *CreateInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateInviteResponse.ProtoReflect.Descriptor instead.
 func (*CreateInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateInviteResponse) GetInvite() *Invite {
@@ -1126,7 +1272,7 @@ type ListInvitesRequest struct {
 
 func (x *ListInvitesRequest) Reset() {
 	*x = ListInvitesRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[19]
+	mi := &file_arbe_v1_house_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1284,7 @@ func (x *ListInvitesRequest) String() string {
 func (*ListInvitesRequest) ProtoMessage() {}
 
 func (x *ListInvitesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[19]
+	mi := &file_arbe_v1_house_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1297,7 @@ func (x *ListInvitesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInvitesRequest.ProtoReflect.Descriptor instead.
 func (*ListInvitesRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListInvitesRequest) GetHouseId() string {
@@ -1186,7 +1332,7 @@ type ListInvitesResponse struct {
 
 func (x *ListInvitesResponse) Reset() {
 	*x = ListInvitesResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[20]
+	mi := &file_arbe_v1_house_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1344,7 @@ func (x *ListInvitesResponse) String() string {
 func (*ListInvitesResponse) ProtoMessage() {}
 
 func (x *ListInvitesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[20]
+	mi := &file_arbe_v1_house_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1357,7 @@ func (x *ListInvitesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListInvitesResponse.ProtoReflect.Descriptor instead.
 func (*ListInvitesResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListInvitesResponse) GetInvites() []*Invite {
@@ -1238,7 +1384,7 @@ type RevokeInviteRequest struct {
 
 func (x *RevokeInviteRequest) Reset() {
 	*x = RevokeInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[21]
+	mi := &file_arbe_v1_house_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1396,7 @@ func (x *RevokeInviteRequest) String() string {
 func (*RevokeInviteRequest) ProtoMessage() {}
 
 func (x *RevokeInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[21]
+	mi := &file_arbe_v1_house_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1409,7 @@ func (x *RevokeInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeInviteRequest.ProtoReflect.Descriptor instead.
 func (*RevokeInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RevokeInviteRequest) GetHouseId() string {
@@ -1288,7 +1434,7 @@ type RevokeInviteResponse struct {
 
 func (x *RevokeInviteResponse) Reset() {
 	*x = RevokeInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[22]
+	mi := &file_arbe_v1_house_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1446,7 @@ func (x *RevokeInviteResponse) String() string {
 func (*RevokeInviteResponse) ProtoMessage() {}
 
 func (x *RevokeInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[22]
+	mi := &file_arbe_v1_house_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1459,7 @@ func (x *RevokeInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeInviteResponse.ProtoReflect.Descriptor instead.
 func (*RevokeInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{24}
 }
 
 type GetInviteRequest struct {
@@ -1325,7 +1471,7 @@ type GetInviteRequest struct {
 
 func (x *GetInviteRequest) Reset() {
 	*x = GetInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[23]
+	mi := &file_arbe_v1_house_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1483,7 @@ func (x *GetInviteRequest) String() string {
 func (*GetInviteRequest) ProtoMessage() {}
 
 func (x *GetInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[23]
+	mi := &file_arbe_v1_house_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1496,7 @@ func (x *GetInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInviteRequest.ProtoReflect.Descriptor instead.
 func (*GetInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *GetInviteRequest) GetToken() string {
@@ -1375,7 +1521,7 @@ type GetInviteResponse struct {
 
 func (x *GetInviteResponse) Reset() {
 	*x = GetInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[24]
+	mi := &file_arbe_v1_house_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1533,7 @@ func (x *GetInviteResponse) String() string {
 func (*GetInviteResponse) ProtoMessage() {}
 
 func (x *GetInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[24]
+	mi := &file_arbe_v1_house_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1546,7 @@ func (x *GetInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetInviteResponse.ProtoReflect.Descriptor instead.
 func (*GetInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetInviteResponse) GetHouseId() string {
@@ -1449,7 +1595,7 @@ type AcceptInviteRequest struct {
 
 func (x *AcceptInviteRequest) Reset() {
 	*x = AcceptInviteRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[25]
+	mi := &file_arbe_v1_house_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1461,7 +1607,7 @@ func (x *AcceptInviteRequest) String() string {
 func (*AcceptInviteRequest) ProtoMessage() {}
 
 func (x *AcceptInviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[25]
+	mi := &file_arbe_v1_house_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1474,7 +1620,7 @@ func (x *AcceptInviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptInviteRequest.ProtoReflect.Descriptor instead.
 func (*AcceptInviteRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AcceptInviteRequest) GetToken() string {
@@ -1507,7 +1653,7 @@ type AcceptInviteResponse struct {
 
 func (x *AcceptInviteResponse) Reset() {
 	*x = AcceptInviteResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[26]
+	mi := &file_arbe_v1_house_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1665,7 @@ func (x *AcceptInviteResponse) String() string {
 func (*AcceptInviteResponse) ProtoMessage() {}
 
 func (x *AcceptInviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[26]
+	mi := &file_arbe_v1_house_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1678,7 @@ func (x *AcceptInviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcceptInviteResponse.ProtoReflect.Descriptor instead.
 func (*AcceptInviteResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AcceptInviteResponse) GetHouse() *House {
@@ -1583,7 +1729,7 @@ type WatchHouseRequest struct {
 
 func (x *WatchHouseRequest) Reset() {
 	*x = WatchHouseRequest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[27]
+	mi := &file_arbe_v1_house_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1741,7 @@ func (x *WatchHouseRequest) String() string {
 func (*WatchHouseRequest) ProtoMessage() {}
 
 func (x *WatchHouseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[27]
+	mi := &file_arbe_v1_house_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1754,7 @@ func (x *WatchHouseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchHouseRequest.ProtoReflect.Descriptor instead.
 func (*WatchHouseRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *WatchHouseRequest) GetHouseId() string {
@@ -1667,7 +1813,7 @@ type WatchHouseResponse struct {
 
 func (x *WatchHouseResponse) Reset() {
 	*x = WatchHouseResponse{}
-	mi := &file_arbe_v1_house_proto_msgTypes[28]
+	mi := &file_arbe_v1_house_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1825,7 @@ func (x *WatchHouseResponse) String() string {
 func (*WatchHouseResponse) ProtoMessage() {}
 
 func (x *WatchHouseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[28]
+	mi := &file_arbe_v1_house_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1838,7 @@ func (x *WatchHouseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchHouseResponse.ProtoReflect.Descriptor instead.
 func (*WatchHouseResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *WatchHouseResponse) GetEvent() isWatchHouseResponse_Event {
@@ -1875,7 +2021,7 @@ type Gone struct {
 
 func (x *Gone) Reset() {
 	*x = Gone{}
-	mi := &file_arbe_v1_house_proto_msgTypes[29]
+	mi := &file_arbe_v1_house_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +2033,7 @@ func (x *Gone) String() string {
 func (*Gone) ProtoMessage() {}
 
 func (x *Gone) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[29]
+	mi := &file_arbe_v1_house_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +2046,7 @@ func (x *Gone) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Gone.ProtoReflect.Descriptor instead.
 func (*Gone) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Gone) GetKind() string {
@@ -1928,7 +2074,7 @@ type Rest struct {
 
 func (x *Rest) Reset() {
 	*x = Rest{}
-	mi := &file_arbe_v1_house_proto_msgTypes[30]
+	mi := &file_arbe_v1_house_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2086,7 @@ func (x *Rest) String() string {
 func (*Rest) ProtoMessage() {}
 
 func (x *Rest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[30]
+	mi := &file_arbe_v1_house_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2099,7 @@ func (x *Rest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rest.ProtoReflect.Descriptor instead.
 func (*Rest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Rest) GetPageToken() string {
@@ -1971,7 +2117,7 @@ type Watching struct {
 
 func (x *Watching) Reset() {
 	*x = Watching{}
-	mi := &file_arbe_v1_house_proto_msgTypes[31]
+	mi := &file_arbe_v1_house_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1983,7 +2129,7 @@ func (x *Watching) String() string {
 func (*Watching) ProtoMessage() {}
 
 func (x *Watching) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_house_proto_msgTypes[31]
+	mi := &file_arbe_v1_house_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1996,14 +2142,14 @@ func (x *Watching) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watching.ProtoReflect.Descriptor instead.
 func (*Watching) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_house_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_house_proto_rawDescGZIP(), []int{33}
 }
 
 var File_arbe_v1_house_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_house_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x11arbe/v1/bot.proto\x1a\x13arbe/v1/entry.proto\x1a\x19arbe/v1/environment.proto\x1a\x15arbe/v1/sandbox.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x81\x02\n" +
+	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x11arbe/v1/bot.proto\x1a\x13arbe/v1/entry.proto\x1a\x19arbe/v1/environment.proto\x1a\x15arbe/v1/sandbox.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xaf\x02\n" +
 	"\x05House\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
@@ -2012,7 +2158,17 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x12\n" +
 	"\x04role\x18\x06 \x01(\tR\x04role\x12#\n" +
-	"\rdefault_model\x18\a \x01(\tR\fdefaultModel\"{\n" +
+	"\rdefault_model\x18\a \x01(\tR\fdefaultModel\x12,\n" +
+	"\x06limits\x18\b \x01(\v2\x14.arbe.v1.HouseLimitsR\x06limits\"J\n" +
+	"\vHouseLimits\x12;\n" +
+	"\rhouse_usd_day\x18\x01 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00j\xf8@)\x00\x00\x00\x00\x00\x00\x00\x00R\vhouseUsdDay\"r\n" +
+	"\n" +
+	"HouseUsage\x12\x10\n" +
+	"\x03usd\x18\x01 \x01(\x01R\x03usd\x12\x1f\n" +
+	"\vusd_unknown\x18\x02 \x01(\bR\n" +
+	"usdUnknown\x12\x14\n" +
+	"\x05calls\x18\x03 \x01(\x03R\x05calls\x12\x1b\n" +
+	"\tusd_limit\x18\x04 \x01(\x01R\busdLimit\"{\n" +
 	"\x06Member\x12$\n" +
 	"\x05agent\x18\x01 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x127\n" +
@@ -2020,11 +2176,14 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\x12CreateHouseRequest\x12\x1d\n" +
 	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\";\n" +
 	"\x13CreateHouseResponse\x12$\n" +
-	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\",\n" +
+	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\"B\n" +
 	"\x0fGetHouseRequest\x12\x19\n" +
-	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"8\n" +
+	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\x14\n" +
+	"\x05usage\x18\x02 \x01(\bR\x05usage\"l\n" +
 	"\x10GetHouseResponse\x12$\n" +
-	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\"e\n" +
+	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\x122\n" +
+	"\n" +
+	"used_today\x18\x02 \x01(\v2\x13.arbe.v1.HouseUsageR\tusedToday\"e\n" +
 	"\x11ListHousesRequest\x12'\n" +
 	"\tpage_size\x18\x01 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xc8\x01(\x00R\bpageSize\x12'\n" +
@@ -2032,15 +2191,14 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"d\n" +
 	"\x12ListHousesResponse\x12&\n" +
 	"\x06houses\x18\x01 \x03(\v2\x0e.arbe.v1.HouseR\x06houses\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x81\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xfe\x01\n" +
 	"\x12UpdateHouseRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\"\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dH\x00R\x04name\x88\x01\x01\x12B\n" +
-	"\x16default_environment_id\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@H\x01R\x14defaultEnvironmentId\x88\x01\x01\x122\n" +
-	"\rdefault_model\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x02R\fdefaultModel\x88\x01\x01B\a\n" +
+	"\x16default_environment_id\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@H\x01R\x14defaultEnvironmentId\x88\x01\x01\x12,\n" +
+	"\x06limits\x18\x05 \x01(\v2\x14.arbe.v1.HouseLimitsR\x06limitsB\a\n" +
 	"\x05_nameB\x19\n" +
-	"\x17_default_environment_idB\x10\n" +
-	"\x0e_default_model\";\n" +
+	"\x17_default_environment_idJ\x04\b\x04\x10\x05R\rdefault_model\";\n" +
 	"\x13UpdateHouseResponse\x12$\n" +
 	"\x05house\x18\x01 \x01(\v2\x0e.arbe.v1.HouseR\x05house\"\x8c\x01\n" +
 	"\x12ListMembersRequest\x12$\n" +
@@ -2175,109 +2333,114 @@ func file_arbe_v1_house_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_house_proto_rawDescData
 }
 
-var file_arbe_v1_house_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_arbe_v1_house_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_arbe_v1_house_proto_goTypes = []any{
 	(*House)(nil),                 // 0: arbe.v1.House
-	(*Member)(nil),                // 1: arbe.v1.Member
-	(*CreateHouseRequest)(nil),    // 2: arbe.v1.CreateHouseRequest
-	(*CreateHouseResponse)(nil),   // 3: arbe.v1.CreateHouseResponse
-	(*GetHouseRequest)(nil),       // 4: arbe.v1.GetHouseRequest
-	(*GetHouseResponse)(nil),      // 5: arbe.v1.GetHouseResponse
-	(*ListHousesRequest)(nil),     // 6: arbe.v1.ListHousesRequest
-	(*ListHousesResponse)(nil),    // 7: arbe.v1.ListHousesResponse
-	(*UpdateHouseRequest)(nil),    // 8: arbe.v1.UpdateHouseRequest
-	(*UpdateHouseResponse)(nil),   // 9: arbe.v1.UpdateHouseResponse
-	(*ListMembersRequest)(nil),    // 10: arbe.v1.ListMembersRequest
-	(*ListMembersResponse)(nil),   // 11: arbe.v1.ListMembersResponse
-	(*UpdateMemberRequest)(nil),   // 12: arbe.v1.UpdateMemberRequest
-	(*UpdateMemberResponse)(nil),  // 13: arbe.v1.UpdateMemberResponse
-	(*RemoveMemberRequest)(nil),   // 14: arbe.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),  // 15: arbe.v1.RemoveMemberResponse
-	(*Invite)(nil),                // 16: arbe.v1.Invite
-	(*CreateInviteRequest)(nil),   // 17: arbe.v1.CreateInviteRequest
-	(*CreateInviteResponse)(nil),  // 18: arbe.v1.CreateInviteResponse
-	(*ListInvitesRequest)(nil),    // 19: arbe.v1.ListInvitesRequest
-	(*ListInvitesResponse)(nil),   // 20: arbe.v1.ListInvitesResponse
-	(*RevokeInviteRequest)(nil),   // 21: arbe.v1.RevokeInviteRequest
-	(*RevokeInviteResponse)(nil),  // 22: arbe.v1.RevokeInviteResponse
-	(*GetInviteRequest)(nil),      // 23: arbe.v1.GetInviteRequest
-	(*GetInviteResponse)(nil),     // 24: arbe.v1.GetInviteResponse
-	(*AcceptInviteRequest)(nil),   // 25: arbe.v1.AcceptInviteRequest
-	(*AcceptInviteResponse)(nil),  // 26: arbe.v1.AcceptInviteResponse
-	(*WatchHouseRequest)(nil),     // 27: arbe.v1.WatchHouseRequest
-	(*WatchHouseResponse)(nil),    // 28: arbe.v1.WatchHouseResponse
-	(*Gone)(nil),                  // 29: arbe.v1.Gone
-	(*Rest)(nil),                  // 30: arbe.v1.Rest
-	(*Watching)(nil),              // 31: arbe.v1.Watching
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
-	(*Agent)(nil),                 // 33: arbe.v1.Agent
-	(*durationpb.Duration)(nil),   // 34: google.protobuf.Duration
-	(*Thread)(nil),                // 35: arbe.v1.Thread
-	(*Sandbox)(nil),               // 36: arbe.v1.Sandbox
-	(*Environment)(nil),           // 37: arbe.v1.Environment
-	(*Alive)(nil),                 // 38: arbe.v1.Alive
-	(*Bot)(nil),                   // 39: arbe.v1.Bot
+	(*HouseLimits)(nil),           // 1: arbe.v1.HouseLimits
+	(*HouseUsage)(nil),            // 2: arbe.v1.HouseUsage
+	(*Member)(nil),                // 3: arbe.v1.Member
+	(*CreateHouseRequest)(nil),    // 4: arbe.v1.CreateHouseRequest
+	(*CreateHouseResponse)(nil),   // 5: arbe.v1.CreateHouseResponse
+	(*GetHouseRequest)(nil),       // 6: arbe.v1.GetHouseRequest
+	(*GetHouseResponse)(nil),      // 7: arbe.v1.GetHouseResponse
+	(*ListHousesRequest)(nil),     // 8: arbe.v1.ListHousesRequest
+	(*ListHousesResponse)(nil),    // 9: arbe.v1.ListHousesResponse
+	(*UpdateHouseRequest)(nil),    // 10: arbe.v1.UpdateHouseRequest
+	(*UpdateHouseResponse)(nil),   // 11: arbe.v1.UpdateHouseResponse
+	(*ListMembersRequest)(nil),    // 12: arbe.v1.ListMembersRequest
+	(*ListMembersResponse)(nil),   // 13: arbe.v1.ListMembersResponse
+	(*UpdateMemberRequest)(nil),   // 14: arbe.v1.UpdateMemberRequest
+	(*UpdateMemberResponse)(nil),  // 15: arbe.v1.UpdateMemberResponse
+	(*RemoveMemberRequest)(nil),   // 16: arbe.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),  // 17: arbe.v1.RemoveMemberResponse
+	(*Invite)(nil),                // 18: arbe.v1.Invite
+	(*CreateInviteRequest)(nil),   // 19: arbe.v1.CreateInviteRequest
+	(*CreateInviteResponse)(nil),  // 20: arbe.v1.CreateInviteResponse
+	(*ListInvitesRequest)(nil),    // 21: arbe.v1.ListInvitesRequest
+	(*ListInvitesResponse)(nil),   // 22: arbe.v1.ListInvitesResponse
+	(*RevokeInviteRequest)(nil),   // 23: arbe.v1.RevokeInviteRequest
+	(*RevokeInviteResponse)(nil),  // 24: arbe.v1.RevokeInviteResponse
+	(*GetInviteRequest)(nil),      // 25: arbe.v1.GetInviteRequest
+	(*GetInviteResponse)(nil),     // 26: arbe.v1.GetInviteResponse
+	(*AcceptInviteRequest)(nil),   // 27: arbe.v1.AcceptInviteRequest
+	(*AcceptInviteResponse)(nil),  // 28: arbe.v1.AcceptInviteResponse
+	(*WatchHouseRequest)(nil),     // 29: arbe.v1.WatchHouseRequest
+	(*WatchHouseResponse)(nil),    // 30: arbe.v1.WatchHouseResponse
+	(*Gone)(nil),                  // 31: arbe.v1.Gone
+	(*Rest)(nil),                  // 32: arbe.v1.Rest
+	(*Watching)(nil),              // 33: arbe.v1.Watching
+	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
+	(*Agent)(nil),                 // 35: arbe.v1.Agent
+	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
+	(*Thread)(nil),                // 37: arbe.v1.Thread
+	(*Sandbox)(nil),               // 38: arbe.v1.Sandbox
+	(*Environment)(nil),           // 39: arbe.v1.Environment
+	(*Alive)(nil),                 // 40: arbe.v1.Alive
+	(*Bot)(nil),                   // 41: arbe.v1.Bot
 }
 var file_arbe_v1_house_proto_depIdxs = []int32{
-	32, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
-	33, // 1: arbe.v1.Member.agent:type_name -> arbe.v1.Agent
-	32, // 2: arbe.v1.Member.joined_at:type_name -> google.protobuf.Timestamp
-	0,  // 3: arbe.v1.CreateHouseResponse.house:type_name -> arbe.v1.House
-	0,  // 4: arbe.v1.GetHouseResponse.house:type_name -> arbe.v1.House
-	0,  // 5: arbe.v1.ListHousesResponse.houses:type_name -> arbe.v1.House
-	0,  // 6: arbe.v1.UpdateHouseResponse.house:type_name -> arbe.v1.House
-	1,  // 7: arbe.v1.ListMembersResponse.members:type_name -> arbe.v1.Member
-	1,  // 8: arbe.v1.UpdateMemberResponse.member:type_name -> arbe.v1.Member
-	32, // 9: arbe.v1.Invite.created_at:type_name -> google.protobuf.Timestamp
-	32, // 10: arbe.v1.Invite.expires_at:type_name -> google.protobuf.Timestamp
-	34, // 11: arbe.v1.CreateInviteRequest.expires_in:type_name -> google.protobuf.Duration
-	16, // 12: arbe.v1.CreateInviteResponse.invite:type_name -> arbe.v1.Invite
-	16, // 13: arbe.v1.ListInvitesResponse.invites:type_name -> arbe.v1.Invite
-	32, // 14: arbe.v1.GetInviteResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 15: arbe.v1.AcceptInviteResponse.house:type_name -> arbe.v1.House
-	33, // 16: arbe.v1.AcceptInviteResponse.agent:type_name -> arbe.v1.Agent
-	32, // 17: arbe.v1.AcceptInviteResponse.session_expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 18: arbe.v1.WatchHouseResponse.house:type_name -> arbe.v1.House
-	35, // 19: arbe.v1.WatchHouseResponse.thread:type_name -> arbe.v1.Thread
-	36, // 20: arbe.v1.WatchHouseResponse.sandbox:type_name -> arbe.v1.Sandbox
-	37, // 21: arbe.v1.WatchHouseResponse.environment:type_name -> arbe.v1.Environment
-	1,  // 22: arbe.v1.WatchHouseResponse.member:type_name -> arbe.v1.Member
-	29, // 23: arbe.v1.WatchHouseResponse.gone:type_name -> arbe.v1.Gone
-	30, // 24: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
-	31, // 25: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
-	38, // 26: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
-	39, // 27: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
-	2,  // 28: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
-	4,  // 29: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
-	6,  // 30: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
-	8,  // 31: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
-	10, // 32: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
-	12, // 33: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
-	14, // 34: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
-	17, // 35: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
-	19, // 36: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
-	21, // 37: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
-	23, // 38: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
-	25, // 39: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
-	27, // 40: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
-	3,  // 41: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
-	5,  // 42: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
-	7,  // 43: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
-	9,  // 44: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
-	11, // 45: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
-	13, // 46: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
-	15, // 47: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
-	18, // 48: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
-	20, // 49: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
-	22, // 50: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
-	24, // 51: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
-	26, // 52: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
-	28, // 53: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
-	41, // [41:54] is the sub-list for method output_type
-	28, // [28:41] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	34, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
+	1,  // 1: arbe.v1.House.limits:type_name -> arbe.v1.HouseLimits
+	35, // 2: arbe.v1.Member.agent:type_name -> arbe.v1.Agent
+	34, // 3: arbe.v1.Member.joined_at:type_name -> google.protobuf.Timestamp
+	0,  // 4: arbe.v1.CreateHouseResponse.house:type_name -> arbe.v1.House
+	0,  // 5: arbe.v1.GetHouseResponse.house:type_name -> arbe.v1.House
+	2,  // 6: arbe.v1.GetHouseResponse.used_today:type_name -> arbe.v1.HouseUsage
+	0,  // 7: arbe.v1.ListHousesResponse.houses:type_name -> arbe.v1.House
+	1,  // 8: arbe.v1.UpdateHouseRequest.limits:type_name -> arbe.v1.HouseLimits
+	0,  // 9: arbe.v1.UpdateHouseResponse.house:type_name -> arbe.v1.House
+	3,  // 10: arbe.v1.ListMembersResponse.members:type_name -> arbe.v1.Member
+	3,  // 11: arbe.v1.UpdateMemberResponse.member:type_name -> arbe.v1.Member
+	34, // 12: arbe.v1.Invite.created_at:type_name -> google.protobuf.Timestamp
+	34, // 13: arbe.v1.Invite.expires_at:type_name -> google.protobuf.Timestamp
+	36, // 14: arbe.v1.CreateInviteRequest.expires_in:type_name -> google.protobuf.Duration
+	18, // 15: arbe.v1.CreateInviteResponse.invite:type_name -> arbe.v1.Invite
+	18, // 16: arbe.v1.ListInvitesResponse.invites:type_name -> arbe.v1.Invite
+	34, // 17: arbe.v1.GetInviteResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 18: arbe.v1.AcceptInviteResponse.house:type_name -> arbe.v1.House
+	35, // 19: arbe.v1.AcceptInviteResponse.agent:type_name -> arbe.v1.Agent
+	34, // 20: arbe.v1.AcceptInviteResponse.session_expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 21: arbe.v1.WatchHouseResponse.house:type_name -> arbe.v1.House
+	37, // 22: arbe.v1.WatchHouseResponse.thread:type_name -> arbe.v1.Thread
+	38, // 23: arbe.v1.WatchHouseResponse.sandbox:type_name -> arbe.v1.Sandbox
+	39, // 24: arbe.v1.WatchHouseResponse.environment:type_name -> arbe.v1.Environment
+	3,  // 25: arbe.v1.WatchHouseResponse.member:type_name -> arbe.v1.Member
+	31, // 26: arbe.v1.WatchHouseResponse.gone:type_name -> arbe.v1.Gone
+	32, // 27: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
+	33, // 28: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
+	40, // 29: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
+	41, // 30: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
+	4,  // 31: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
+	6,  // 32: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
+	8,  // 33: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
+	10, // 34: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
+	12, // 35: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
+	14, // 36: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
+	16, // 37: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
+	19, // 38: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
+	21, // 39: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
+	23, // 40: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
+	25, // 41: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
+	27, // 42: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
+	29, // 43: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
+	5,  // 44: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
+	7,  // 45: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
+	9,  // 46: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
+	11, // 47: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
+	13, // 48: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
+	15, // 49: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
+	17, // 50: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
+	20, // 51: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
+	22, // 52: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
+	24, // 53: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
+	26, // 54: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
+	28, // 55: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
+	30, // 56: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
+	44, // [44:57] is the sub-list for method output_type
+	31, // [31:44] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_house_proto_init() }
@@ -2291,8 +2454,8 @@ func file_arbe_v1_house_proto_init() {
 	file_arbe_v1_environment_proto_init()
 	file_arbe_v1_sandbox_proto_init()
 	file_arbe_v1_thread_proto_init()
-	file_arbe_v1_house_proto_msgTypes[8].OneofWrappers = []any{}
-	file_arbe_v1_house_proto_msgTypes[28].OneofWrappers = []any{
+	file_arbe_v1_house_proto_msgTypes[10].OneofWrappers = []any{}
+	file_arbe_v1_house_proto_msgTypes[30].OneofWrappers = []any{
 		(*WatchHouseResponse_House)(nil),
 		(*WatchHouseResponse_Thread)(nil),
 		(*WatchHouseResponse_Sandbox)(nil),
@@ -2310,7 +2473,7 @@ func file_arbe_v1_house_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_house_proto_rawDesc), len(file_arbe_v1_house_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -160,7 +160,8 @@ type Thread struct {
 	ForkedFrom *Origin `protobuf:"bytes,18,opt,name=forked_from,json=forkedFrom,proto3" json:"forked_from,omitempty"`
 	// The last chat or command in it, for lists; unset if there is none. It follows the log within about a second.
 	LastSaid *LastSaid `protobuf:"bytes,19,opt,name=last_said,json=lastSaid,proto3" json:"last_said,omitempty"`
-	// The oldest command that has not ended; unset if there is none. It follows the log within about a second.
+	// The oldest of the commands and turns of bots that have not ended; unset if there is none. It follows the log within
+	// about a second.
 	Running       *Running `protobuf:"bytes,20,opt,name=running,proto3" json:"running,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -399,13 +400,18 @@ func (x *LastSaid) GetText() string {
 	return ""
 }
 
-// Running is a command that is running or waiting to run.
+// Running is a command, or the turn of a bot, that is running or waiting to run.
 type Running struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The id of the command entry.
+	// The id of the command entry; empty for a turn.
 	CommandId string `protobuf:"bytes,1,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// When it was requested.
-	Since         *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	// When it was requested, or when the turn began.
+	Since *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=since,proto3" json:"since,omitempty"`
+	// The turn, and its bot; empty for a command.
+	TurnId  string `protobuf:"bytes,3,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	AgentId string `protobuf:"bytes,4,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Empty if the bot is no longer in the house.
+	AgentName     string `protobuf:"bytes,5,opt,name=agent_name,json=agentName,proto3" json:"agent_name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -452,6 +458,27 @@ func (x *Running) GetSince() *timestamppb.Timestamp {
 		return x.Since
 	}
 	return nil
+}
+
+func (x *Running) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *Running) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *Running) GetAgentName() string {
+	if x != nil {
+		return x.AgentName
+	}
+	return ""
 }
 
 // Origin is the position in the log from which a thread was forked.
@@ -2272,11 +2299,15 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x0fauthor_agent_id\x18\x01 \x01(\tR\rauthorAgentId\x12\x1f\n" +
 	"\vauthor_name\x18\x02 \x01(\tR\n" +
 	"authorName\x12\x12\n" +
-	"\x04text\x18\x03 \x01(\tR\x04text\"Z\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\"\xad\x01\n" +
 	"\aRunning\x12\x1d\n" +
 	"\n" +
 	"command_id\x18\x01 \x01(\tR\tcommandId\x120\n" +
-	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"7\n" +
+	"\x05since\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12\x17\n" +
+	"\aturn_id\x18\x03 \x01(\tR\x06turnId\x12\x19\n" +
+	"\bagent_id\x18\x04 \x01(\tR\aagentId\x12\x1d\n" +
+	"\n" +
+	"agent_name\x18\x05 \x01(\tR\tagentName\"7\n" +
 	"\x06Origin\x12\x1b\n" +
 	"\tthread_id\x18\x01 \x01(\tR\bthreadId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x03R\x03seq\",\n" +

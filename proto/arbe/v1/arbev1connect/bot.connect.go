@@ -63,8 +63,9 @@ type BotServiceClient interface {
 	ListBots(context.Context, *v1.ListBotsRequest) (*v1.ListBotsResponse, error)
 	// UpdateBot changes the fields that are set. A turn that runs keeps what it began with. Owners only.
 	UpdateBot(context.Context, *v1.UpdateBotRequest) (*v1.UpdateBotResponse, error)
-	// DeleteBot removes a bot from its house: its policies and its API keys are deleted, and it answers no more. What it
-	// wrote stays, and so do its direct messages. Owners only. Deleting one that does not exist succeeds.
+	// DeleteBot removes a bot from its house: its policies and its API keys are deleted, its turns stop within a second,
+	// and it answers no more. What it wrote stays, and so do its direct messages. Owners only. Deleting one that does not
+	// exist succeeds.
 	DeleteBot(context.Context, *v1.DeleteBotRequest) (*v1.DeleteBotResponse, error)
 	// CreatePolicy gives a bot another policy. A bot has at most 50. Owners only.
 	CreatePolicy(context.Context, *v1.CreatePolicyRequest) (*v1.CreatePolicyResponse, error)
@@ -234,8 +235,9 @@ type BotServiceHandler interface {
 	ListBots(context.Context, *v1.ListBotsRequest) (*v1.ListBotsResponse, error)
 	// UpdateBot changes the fields that are set. A turn that runs keeps what it began with. Owners only.
 	UpdateBot(context.Context, *v1.UpdateBotRequest) (*v1.UpdateBotResponse, error)
-	// DeleteBot removes a bot from its house: its policies and its API keys are deleted, and it answers no more. What it
-	// wrote stays, and so do its direct messages. Owners only. Deleting one that does not exist succeeds.
+	// DeleteBot removes a bot from its house: its policies and its API keys are deleted, its turns stop within a second,
+	// and it answers no more. What it wrote stays, and so do its direct messages. Owners only. Deleting one that does not
+	// exist succeeds.
 	DeleteBot(context.Context, *v1.DeleteBotRequest) (*v1.DeleteBotResponse, error)
 	// CreatePolicy gives a bot another policy. A bot has at most 50. Owners only.
 	CreatePolicy(context.Context, *v1.CreatePolicyRequest) (*v1.CreatePolicyResponse, error)

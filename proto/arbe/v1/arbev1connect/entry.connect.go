@@ -41,6 +41,8 @@ const (
 	EntryServiceListProcedure = "/arbe.v1.EntryService/List"
 	// EntryServiceTailProcedure is the fully-qualified name of the EntryService's Tail RPC.
 	EntryServiceTailProcedure = "/arbe.v1.EntryService/Tail"
+	// EntryServiceShowTypingProcedure is the fully-qualified name of the EntryService's ShowTyping RPC.
+	EntryServiceShowTypingProcedure = "/arbe.v1.EntryService/ShowTyping"
 )
 
 // EntryServiceClient is a client for the arbe.v1.EntryService service.
@@ -59,6 +61,9 @@ type EntryServiceClient interface {
 	// when the caller leaves, the thread is deleted or the server stops. To continue, call it again with the position of
 	// the last entry received.
 	Tail(context.Context, *v1.TailRequest) (*connect.ServerStreamForClient[v1.TailResponse], error)
+	// ShowTyping tells those who follow the thread that the caller is writing something. It is not stored, and is to be
+	// repeated every few seconds while the caller writes.
+	ShowTyping(context.Context, *v1.ShowTypingRequest) (*v1.ShowTypingResponse, error)
 }
 
 // NewEntryServiceClient constructs a client for the arbe.v1.EntryService service. By default, it
@@ -97,15 +102,22 @@ func NewEntryServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(entryServiceMethods.ByName("Tail")),
 			connect.WithClientOptions(opts...),
 		),
+		showTyping: connect.NewClient[v1.ShowTypingRequest, v1.ShowTypingResponse](
+			httpClient,
+			baseURL+EntryServiceShowTypingProcedure,
+			connect.WithSchema(entryServiceMethods.ByName("ShowTyping")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
 // entryServiceClient implements EntryServiceClient.
 type entryServiceClient struct {
-	say    *connect.Client[v1.SayRequest, v1.SayResponse]
-	append *connect.Client[v1.AppendRequest, v1.AppendResponse]
-	list   *connect.Client[v1.ListRequest, v1.ListResponse]
-	tail   *connect.Client[v1.TailRequest, v1.TailResponse]
+	say        *connect.Client[v1.SayRequest, v1.SayResponse]
+	append     *connect.Client[v1.AppendRequest, v1.AppendResponse]
+	list       *connect.Client[v1.ListRequest, v1.ListResponse]
+	tail       *connect.Client[v1.TailRequest, v1.TailResponse]
+	showTyping *connect.Client[v1.ShowTypingRequest, v1.ShowTypingResponse]
 }
 
 // Say calls arbe.v1.EntryService.Say.
@@ -140,6 +152,15 @@ func (c *entryServiceClient) Tail(ctx context.Context, req *v1.TailRequest) (*co
 	return c.tail.CallServerStream(ctx, connect.NewRequest(req))
 }
 
+// ShowTyping calls arbe.v1.EntryService.ShowTyping.
+func (c *entryServiceClient) ShowTyping(ctx context.Context, req *v1.ShowTypingRequest) (*v1.ShowTypingResponse, error) {
+	response, err := c.showTyping.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // EntryServiceHandler is an implementation of the arbe.v1.EntryService service.
 type EntryServiceHandler interface {
 	// Say writes a chat or command to a thread, as a person does in a composer: "/run make test" and "!make test" run a
@@ -156,6 +177,9 @@ type EntryServiceHandler interface {
 	// when the caller leaves, the thread is deleted or the server stops. To continue, call it again with the position of
 	// the last entry received.
 	Tail(context.Context, *v1.TailRequest, *connect.ServerStream[v1.TailResponse]) error
+	// ShowTyping tells those who follow the thread that the caller is writing something. It is not stored, and is to be
+	// repeated every few seconds while the caller writes.
+	ShowTyping(context.Context, *v1.ShowTypingRequest) (*v1.ShowTypingResponse, error)
 }
 
 // NewEntryServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -190,6 +214,12 @@ func NewEntryServiceHandler(svc EntryServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(entryServiceMethods.ByName("Tail")),
 		connect.WithHandlerOptions(opts...),
 	)
+	entryServiceShowTypingHandler := connect.NewUnaryHandlerSimple(
+		EntryServiceShowTypingProcedure,
+		svc.ShowTyping,
+		connect.WithSchema(entryServiceMethods.ByName("ShowTyping")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/arbe.v1.EntryService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case EntryServiceSayProcedure:
@@ -200,6 +230,8 @@ func NewEntryServiceHandler(svc EntryServiceHandler, opts ...connect.HandlerOpti
 			entryServiceListHandler.ServeHTTP(w, r)
 		case EntryServiceTailProcedure:
 			entryServiceTailHandler.ServeHTTP(w, r)
+		case EntryServiceShowTypingProcedure:
+			entryServiceShowTypingHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -223,4 +255,8 @@ func (UnimplementedEntryServiceHandler) List(context.Context, *v1.ListRequest) (
 
 func (UnimplementedEntryServiceHandler) Tail(context.Context, *v1.TailRequest, *connect.ServerStream[v1.TailResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EntryService.Tail is not implemented"))
+}
+
+func (UnimplementedEntryServiceHandler) ShowTyping(context.Context, *v1.ShowTypingRequest) (*v1.ShowTypingResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.EntryService.ShowTyping is not implemented"))
 }

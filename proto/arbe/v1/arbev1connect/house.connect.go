@@ -87,8 +87,8 @@ type HouseServiceClient interface {
 	UpdateMember(context.Context, *v1.UpdateMemberRequest) (*v1.UpdateMemberResponse, error)
 	// RemoveMember removes a person or a bot from a house: owners may remove anyone, and everyone may leave. Within a
 	// second the removed agent can do nothing more in the house: their API keys for the house and their pending invites
-	// are deleted, and what they follow ends. What they wrote stays. The last owner cannot be removed:
-	// failed_precondition.
+	// are deleted, what they follow ends, and the turns of a bot stop. What they wrote stays. The last owner cannot be
+	// removed: failed_precondition.
 	RemoveMember(context.Context, *v1.RemoveMemberRequest) (*v1.RemoveMemberResponse, error)
 	// CreateInvite creates a link with which one person joins a house. Owners only. The link is in this answer and never
 	// shown again. A retry creates another one. A house may have at most 100 pending invites: resource_exhausted.
@@ -356,8 +356,8 @@ type HouseServiceHandler interface {
 	UpdateMember(context.Context, *v1.UpdateMemberRequest) (*v1.UpdateMemberResponse, error)
 	// RemoveMember removes a person or a bot from a house: owners may remove anyone, and everyone may leave. Within a
 	// second the removed agent can do nothing more in the house: their API keys for the house and their pending invites
-	// are deleted, and what they follow ends. What they wrote stays. The last owner cannot be removed:
-	// failed_precondition.
+	// are deleted, what they follow ends, and the turns of a bot stop. What they wrote stays. The last owner cannot be
+	// removed: failed_precondition.
 	RemoveMember(context.Context, *v1.RemoveMemberRequest) (*v1.RemoveMemberResponse, error)
 	// CreateInvite creates a link with which one person joins a house. Owners only. The link is in this answer and never
 	// shown again. A retry creates another one. A house may have at most 100 pending invites: resource_exhausted.

@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/entry.proto.
  */
 export const file_arbe_v1_entry: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2VudHJ5LnByb3RvEgdhcmJlLnYxIjcKBURlbHRhEhAKCGVudHJ5X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxIMCgRkYXRhGAMgASgMInsKClNheVJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDGMgBEgwKBHRleHQYAyABKAkSDwoHbGl0ZXJhbBgEIAEoCBIaCghyZXBseV90bxgFIAEoCUIIukgFcgMYyAEiPwoLU2F5UmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5EhEKCXJlc3VsdF9pZBgCIAEoCSKIAQoNQXBwZW5kUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgMYyAESFQoEdHlwZRgDIAEoCUIHukgEcgIYZBIPCgdwYXlsb2FkGAQgASgJEhsKBGNoYXQYBSABKAsyDS5hcmJlLnYxLkNoYXQiLwoOQXBwZW5kUmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5IpQBCgtMaXN0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIWCgVhZnRlchgCIAEoA0IHukgEIgIoABIXCgZiZWZvcmUYAyABKANCB7pIBCICKAASDAoEbGFzdBgEIAEoCBIZCgVsaW1pdBgFIAEoBUIKukgHGgUY6AcoABINCgV0eXBlZBgGIAEoCCI9CgxMaXN0UmVzcG9uc2USHwoHZW50cmllcxgBIAMoCzIOLmFyYmUudjEuRW50cnkSDAoEdGFpbBgCIAEoAyJSCgtUYWlsUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIWCgVhZnRlchgCIAEoA0IHukgEIgIoABINCgV0eXBlZBgDIAEoCCKiAQoMVGFpbFJlc3BvbnNlEh8KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeUgAEh8KBWRlbHRhGAIgASgLMg4uYXJiZS52MS5EZWx0YUgAEiYKCWNhdWdodF91cBgDIAEoCzIRLmFyYmUudjEuQ2F1Z2h0VXBIABIfCgVhbGl2ZRgEIAEoCzIOLmFyYmUudjEuQWxpdmVIAEIHCgVldmVudCIXCghDYXVnaHRVcBILCgNzZXEYASABKAMiBwoFQWxpdmUy7AEKDEVudHJ5U2VydmljZRIwCgNTYXkSEy5hcmJlLnYxLlNheVJlcXVlc3QaFC5hcmJlLnYxLlNheVJlc3BvbnNlEjkKBkFwcGVuZBIWLmFyYmUudjEuQXBwZW5kUmVxdWVzdBoXLmFyYmUudjEuQXBwZW5kUmVzcG9uc2USOAoETGlzdBIULmFyYmUudjEuTGlzdFJlcXVlc3QaFS5hcmJlLnYxLkxpc3RSZXNwb25zZSIDkAIBEjUKBFRhaWwSFC5hcmJlLnYxLlRhaWxSZXF1ZXN0GhUuYXJiZS52MS5UYWlsUmVzcG9uc2UwAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_payload, file_buf_validate_validate]);
+  fileDesc("ChNhcmJlL3YxL2VudHJ5LnByb3RvEgdhcmJlLnYxIjcKBURlbHRhEhAKCGVudHJ5X2lkGAEgASgJEg4KBm9mZnNldBgCIAEoAxIMCgRkYXRhGAMgASgMInsKClNheVJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDGMgBEgwKBHRleHQYAyABKAkSDwoHbGl0ZXJhbBgEIAEoCBIaCghyZXBseV90bxgFIAEoCUIIukgFcgMYyAEiPwoLU2F5UmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5EhEKCXJlc3VsdF9pZBgCIAEoCSKIAQoNQXBwZW5kUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgMYyAESFQoEdHlwZRgDIAEoCUIHukgEcgIYZBIPCgdwYXlsb2FkGAQgASgJEhsKBGNoYXQYBSABKAsyDS5hcmJlLnYxLkNoYXQiLwoOQXBwZW5kUmVzcG9uc2USHQoFZW50cnkYASABKAsyDi5hcmJlLnYxLkVudHJ5IpQBCgtMaXN0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIWCgVhZnRlchgCIAEoA0IHukgEIgIoABIXCgZiZWZvcmUYAyABKANCB7pIBCICKAASDAoEbGFzdBgEIAEoCBIZCgVsaW1pdBgFIAEoBUIKukgHGgUY6AcoABINCgV0eXBlZBgGIAEoCCI9CgxMaXN0UmVzcG9uc2USHwoHZW50cmllcxgBIAMoCzIOLmFyYmUudjEuRW50cnkSDAoEdGFpbBgCIAEoAyJSCgtUYWlsUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIWCgVhZnRlchgCIAEoA0IHukgEIgIoABINCgV0eXBlZBgDIAEoCCLFAQoMVGFpbFJlc3BvbnNlEh8KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeUgAEh8KBWRlbHRhGAIgASgLMg4uYXJiZS52MS5EZWx0YUgAEiYKCWNhdWdodF91cBgDIAEoCzIRLmFyYmUudjEuQ2F1Z2h0VXBIABIfCgVhbGl2ZRgEIAEoCzIOLmFyYmUudjEuQWxpdmVIABIhCgZ0eXBpbmcYBSABKAsyDy5hcmJlLnYxLlR5cGluZ0gAQgcKBWV2ZW50IhcKCENhdWdodFVwEgsKA3NlcRgBIAEoAyIHCgVBbGl2ZSIaCgZUeXBpbmcSEAoIYWdlbnRfaWQYASABKAkiMQoRU2hvd1R5cGluZ1JlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEAiFAoSU2hvd1R5cGluZ1Jlc3BvbnNlMrMCCgxFbnRyeVNlcnZpY2USMAoDU2F5EhMuYXJiZS52MS5TYXlSZXF1ZXN0GhQuYXJiZS52MS5TYXlSZXNwb25zZRI5CgZBcHBlbmQSFi5hcmJlLnYxLkFwcGVuZFJlcXVlc3QaFy5hcmJlLnYxLkFwcGVuZFJlc3BvbnNlEjgKBExpc3QSFC5hcmJlLnYxLkxpc3RSZXF1ZXN0GhUuYXJiZS52MS5MaXN0UmVzcG9uc2UiA5ACARI1CgRUYWlsEhQuYXJiZS52MS5UYWlsUmVxdWVzdBoVLmFyYmUudjEuVGFpbFJlc3BvbnNlMAESRQoKU2hvd1R5cGluZxIaLmFyYmUudjEuU2hvd1R5cGluZ1JlcXVlc3QaGy5hcmJlLnYxLlNob3dUeXBpbmdSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_payload, file_buf_validate_validate]);
 
 /**
  * Delta is a piece of an unfinished entry: text as it streams, output of a running command. It is not part of the log;
@@ -330,6 +330,14 @@ export type TailResponse = Message<"arbe.v1.TailResponse"> & {
      */
     value: Alive;
     case: "alive";
+  } | {
+    /**
+     * Somebody is writing something.
+     *
+     * @generated from field: arbe.v1.Typing typing = 5;
+     */
+    value: Typing;
+    case: "typing";
   } | { case: undefined; value?: undefined };
 };
 
@@ -371,6 +379,56 @@ export type Alive = Message<"arbe.v1.Alive"> & {
  */
 export const AliveSchema: GenMessage<Alive> = /*@__PURE__*/
   messageDesc(file_arbe_v1_entry, 10);
+
+/**
+ * Typing says that somebody is writing something. It holds for about six seconds, unless it is repeated or the agent has
+ * said something meanwhile.
+ *
+ * @generated from message arbe.v1.Typing
+ */
+export type Typing = Message<"arbe.v1.Typing"> & {
+  /**
+   * @generated from field: string agent_id = 1;
+   */
+  agentId: string;
+};
+
+/**
+ * Describes the message arbe.v1.Typing.
+ * Use `create(TypingSchema)` to create a new message.
+ */
+export const TypingSchema: GenMessage<Typing> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 11);
+
+/**
+ * @generated from message arbe.v1.ShowTypingRequest
+ */
+export type ShowTypingRequest = Message<"arbe.v1.ShowTypingRequest"> & {
+  /**
+   * @generated from field: string thread_id = 1;
+   */
+  threadId: string;
+};
+
+/**
+ * Describes the message arbe.v1.ShowTypingRequest.
+ * Use `create(ShowTypingRequestSchema)` to create a new message.
+ */
+export const ShowTypingRequestSchema: GenMessage<ShowTypingRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 12);
+
+/**
+ * @generated from message arbe.v1.ShowTypingResponse
+ */
+export type ShowTypingResponse = Message<"arbe.v1.ShowTypingResponse"> & {
+};
+
+/**
+ * Describes the message arbe.v1.ShowTypingResponse.
+ * Use `create(ShowTypingResponseSchema)` to create a new message.
+ */
+export const ShowTypingResponseSchema: GenMessage<ShowTypingResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_entry, 13);
 
 /**
  * EntryService reads and writes the log of a thread.
@@ -426,6 +484,17 @@ export const EntryService: GenService<{
     methodKind: "server_streaming";
     input: typeof TailRequestSchema;
     output: typeof TailResponseSchema;
+  },
+  /**
+   * ShowTyping tells those who follow the thread that the caller is writing something. It is not stored, and is to be
+   * repeated every few seconds while the caller writes.
+   *
+   * @generated from rpc arbe.v1.EntryService.ShowTyping
+   */
+  showTyping: {
+    methodKind: "unary";
+    input: typeof ShowTypingRequestSchema;
+    output: typeof ShowTypingResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_arbe_v1_entry, 0);

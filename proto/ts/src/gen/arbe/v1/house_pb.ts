@@ -25,7 +25,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/house.proto.
  */
 export const file_arbe_v1_house: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxIrEBCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCRIVCg1kZWZhdWx0X21vZGVsGAcgASgJImQKBk1lbWJlchIdCgVhZ2VudBgBIAEoCzIOLmFyYmUudjEuQWdlbnQSDAoEcm9sZRgCIAEoCRItCglqb2luZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIi0KEkNyZWF0ZUhvdXNlUmVxdWVzdBIXCgRuYW1lGAEgASgJQgm6SAZyBBABGGQiNAoTQ3JlYXRlSG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UiKAoPR2V0SG91c2VSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiMQoQR2V0SG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UiUAoRTGlzdEhvdXNlc1JlcXVlc3QSHQoJcGFnZV9zaXplGAEgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAiABKAlCCLpIBXIDGIAEIk0KEkxpc3RIb3VzZXNSZXNwb25zZRIeCgZob3VzZXMYASADKAsyDi5hcmJlLnYxLkhvdXNlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSLTAQoSVXBkYXRlSG91c2VSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASHAoEbmFtZRgCIAEoCUIJukgGcgQQARhkSACIAQESLAoWZGVmYXVsdF9lbnZpcm9ubWVudF9pZBgDIAEoCUIHukgEcgIYQEgBiAEBEiQKDWRlZmF1bHRfbW9kZWwYBCABKAlCCLpIBXIDGMgBSAKIAQFCBwoFX25hbWVCGQoXX2RlZmF1bHRfZW52aXJvbm1lbnRfaWRCEAoOX2RlZmF1bHRfbW9kZWwiNAoTVXBkYXRlSG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UibgoSTGlzdE1lbWJlcnNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlAKE0xpc3RNZW1iZXJzUmVzcG9uc2USIAoHbWVtYmVycxgBIAMoCzIPLmFyYmUudjEuTWVtYmVyEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJyChNVcGRhdGVNZW1iZXJSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGgoIYWdlbnRfaWQYAiABKAlCCLpIBXIDsAEBEiIKBHJvbGUYAyABKAlCFLpIEXIPUgVvd25lclIGbWVtYmVyIjcKFFVwZGF0ZU1lbWJlclJlc3BvbnNlEh8KBm1lbWJlchgBIAEoCzIPLmFyYmUudjEuTWVtYmVyIk4KE1JlbW92ZU1lbWJlclJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCghhZ2VudF9pZBgCIAEoCUIIukgFcgOwAQEiFgoUUmVtb3ZlTWVtYmVyUmVzcG9uc2Ui2AEKBkludml0ZRIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRyb2xlGAMgASgJEgwKBG5vdGUYBCABKAkSGwoTY3JlYXRlZF9ieV9hZ2VudF9pZBgFIAEoCRIXCg9jcmVhdGVkX2J5X25hbWUYBiABKAkSLgoKY3JlYXRlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiswEKE0NyZWF0ZUludml0ZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIlCgRyb2xlGAIgASgJQhe6SBTYAQFyD1IFb3duZXJSBm1lbWJlchJACgpleHBpcmVzX2luGAMgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQhG6SA6qAQsiBQiAmp4BMgIIPBIWCgRub3RlGAQgASgJQgi6SAVyAxjIASJFChRDcmVhdGVJbnZpdGVSZXNwb25zZRIfCgZpbnZpdGUYASABKAsyDy5hcmJlLnYxLkludml0ZRIMCgRwYXRoGAIgASgJIm4KEkxpc3RJbnZpdGVzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJQChNMaXN0SW52aXRlc1Jlc3BvbnNlEiAKB2ludml0ZXMYASADKAsyDy5hcmJlLnYxLkludml0ZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiSQoTUmV2b2tlSW52aXRlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhUKAmlkGAIgASgJQgm6SAZyBBABGEAiFgoUUmV2b2tlSW52aXRlUmVzcG9uc2UiLQoQR2V0SW52aXRlUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARjIASKLAQoRR2V0SW52aXRlUmVzcG9uc2USEAoIaG91c2VfaWQYASABKAkSEgoKaG91c2VfbmFtZRgCIAEoCRIMCgRyb2xlGAMgASgJEhIKCmludml0ZWRfYnkYBCABKAkSLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiRwoTQWNjZXB0SW52aXRlUmVxdWVzdBIZCgV0b2tlbhgBIAEoCUIKukgHcgUQARjIARIVCgRuYW1lGAIgASgJQge6SARyAhhkIp0BChRBY2NlcHRJbnZpdGVSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2USHQoFYWdlbnQYAiABKAsyDi5hcmJlLnYxLkFnZW50Eg8KB3Nlc3Npb24YAyABKAkSNgoSc2Vzc2lvbl9leHBpcmVzX2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKSAQoRV2F0Y2hIb3VzZVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIbCgd0aHJlYWRzGAIgASgFQgq6SAcaBRjIASgAEiQKCnRocmVhZF9pZHMYAyADKAlCELpIDZIBChBkIgZyBBABGEASDwoHbWVtYmVycxgEIAEoCBIMCgRib3RzGAUgASgIIvoCChJXYXRjaEhvdXNlUmVzcG9uc2USHwoFaG91c2UYASABKAsyDi5hcmJlLnYxLkhvdXNlSAASIQoGdGhyZWFkGAIgASgLMg8uYXJiZS52MS5UaHJlYWRIABIjCgdzYW5kYm94GAMgASgLMhAuYXJiZS52MS5TYW5kYm94SAASKwoLZW52aXJvbm1lbnQYBCABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50SAASIQoGbWVtYmVyGAUgASgLMg8uYXJiZS52MS5NZW1iZXJIABIdCgRnb25lGAYgASgLMg0uYXJiZS52MS5Hb25lSAASHQoEcmVzdBgHIAEoCzINLmFyYmUudjEuUmVzdEgAEiYKCWNhdWdodF91cBgIIAEoCzIRLmFyYmUudjEuV2F0Y2hpbmdIABIfCgVhbGl2ZRgJIAEoCzIOLmFyYmUudjEuQWxpdmVIABIbCgNib3QYCiABKAsyDC5hcmJlLnYxLkJvdEgAQgcKBWV2ZW50IiAKBEdvbmUSDAoEa2luZBgBIAEoCRIKCgJpZBgCIAEoCSIaCgRSZXN0EhIKCnBhZ2VfdG9rZW4YASABKAkiCgoIV2F0Y2hpbmcy4AcKDEhvdXNlU2VydmljZRJICgtDcmVhdGVIb3VzZRIbLmFyYmUudjEuQ3JlYXRlSG91c2VSZXF1ZXN0GhwuYXJiZS52MS5DcmVhdGVIb3VzZVJlc3BvbnNlEkQKCEdldEhvdXNlEhguYXJiZS52MS5HZXRIb3VzZVJlcXVlc3QaGS5hcmJlLnYxLkdldEhvdXNlUmVzcG9uc2UiA5ACARJKCgpMaXN0SG91c2VzEhouYXJiZS52MS5MaXN0SG91c2VzUmVxdWVzdBobLmFyYmUudjEuTGlzdEhvdXNlc1Jlc3BvbnNlIgOQAgESSAoLVXBkYXRlSG91c2USGy5hcmJlLnYxLlVwZGF0ZUhvdXNlUmVxdWVzdBocLmFyYmUudjEuVXBkYXRlSG91c2VSZXNwb25zZRJNCgtMaXN0TWVtYmVycxIbLmFyYmUudjEuTGlzdE1lbWJlcnNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0TWVtYmVyc1Jlc3BvbnNlIgOQAgESSwoMVXBkYXRlTWVtYmVyEhwuYXJiZS52MS5VcGRhdGVNZW1iZXJSZXF1ZXN0Gh0uYXJiZS52MS5VcGRhdGVNZW1iZXJSZXNwb25zZRJLCgxSZW1vdmVNZW1iZXISHC5hcmJlLnYxLlJlbW92ZU1lbWJlclJlcXVlc3QaHS5hcmJlLnYxLlJlbW92ZU1lbWJlclJlc3BvbnNlEksKDENyZWF0ZUludml0ZRIcLmFyYmUudjEuQ3JlYXRlSW52aXRlUmVxdWVzdBodLmFyYmUudjEuQ3JlYXRlSW52aXRlUmVzcG9uc2USTQoLTGlzdEludml0ZXMSGy5hcmJlLnYxLkxpc3RJbnZpdGVzUmVxdWVzdBocLmFyYmUudjEuTGlzdEludml0ZXNSZXNwb25zZSIDkAIBEksKDFJldm9rZUludml0ZRIcLmFyYmUudjEuUmV2b2tlSW52aXRlUmVxdWVzdBodLmFyYmUudjEuUmV2b2tlSW52aXRlUmVzcG9uc2USQgoJR2V0SW52aXRlEhkuYXJiZS52MS5HZXRJbnZpdGVSZXF1ZXN0GhouYXJiZS52MS5HZXRJbnZpdGVSZXNwb25zZRJLCgxBY2NlcHRJbnZpdGUSHC5hcmJlLnYxLkFjY2VwdEludml0ZVJlcXVlc3QaHS5hcmJlLnYxLkFjY2VwdEludml0ZVJlc3BvbnNlEkcKCldhdGNoSG91c2USGi5hcmJlLnYxLldhdGNoSG91c2VSZXF1ZXN0GhsuYXJiZS52MS5XYXRjaEhvdXNlUmVzcG9uc2UwAUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_arbe_v1_agent, file_arbe_v1_bot, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChNhcmJlL3YxL2hvdXNlLnByb3RvEgdhcmJlLnYxItcBCgVIb3VzZRIKCgJpZBgBIAEoCRIMCgRuYW1lGAIgASgJEh4KFmRlZmF1bHRfZW52aXJvbm1lbnRfaWQYAyABKAkSGQoRcHJpbWFyeV90aHJlYWRfaWQYBCABKAkSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEcm9sZRgGIAEoCRIVCg1kZWZhdWx0X21vZGVsGAcgASgJEiQKBmxpbWl0cxgIIAEoCzIULmFyYmUudjEuSG91c2VMaW1pdHMiPQoLSG91c2VMaW1pdHMSLgoNaG91c2VfdXNkX2RheRgBIAEoAUIXukgUEhIZAAAAAABq+EApAAAAAAAAAAAiUAoKSG91c2VVc2FnZRILCgN1c2QYASABKAESEwoLdXNkX3Vua25vd24YAiABKAgSDQoFY2FsbHMYAyABKAMSEQoJdXNkX2xpbWl0GAQgASgBImQKBk1lbWJlchIdCgVhZ2VudBgBIAEoCzIOLmFyYmUudjEuQWdlbnQSDAoEcm9sZRgCIAEoCRItCglqb2luZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIi0KEkNyZWF0ZUhvdXNlUmVxdWVzdBIXCgRuYW1lGAEgASgJQgm6SAZyBBABGGQiNAoTQ3JlYXRlSG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2UiNwoPR2V0SG91c2VSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASDQoFdXNhZ2UYAiABKAgiWgoQR2V0SG91c2VSZXNwb25zZRIdCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2USJwoKdXNlZF90b2RheRgCIAEoCzITLmFyYmUudjEuSG91c2VVc2FnZSJQChFMaXN0SG91c2VzUmVxdWVzdBIdCglwYWdlX3NpemUYASABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgCIAEoCUIIukgFcgMYgAQiTQoSTGlzdEhvdXNlc1Jlc3BvbnNlEh4KBmhvdXNlcxgBIAMoCzIOLmFyYmUudjEuSG91c2USFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJItYBChJVcGRhdGVIb3VzZVJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQBIcCgRuYW1lGAIgASgJQgm6SAZyBBABGGRIAIgBARIsChZkZWZhdWx0X2Vudmlyb25tZW50X2lkGAMgASgJQge6SARyAhhASAGIAQESJAoGbGltaXRzGAUgASgLMhQuYXJiZS52MS5Ib3VzZUxpbWl0c0IHCgVfbmFtZUIZChdfZGVmYXVsdF9lbnZpcm9ubWVudF9pZEoECAQQBVINZGVmYXVsdF9tb2RlbCI0ChNVcGRhdGVIb3VzZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZSJuChJMaXN0TWVtYmVyc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIdCglwYWdlX3NpemUYAiABKAVCCrpIBxoFGMgBKAASHAoKcGFnZV90b2tlbhgDIAEoCUIIukgFcgMYgAQiUAoTTGlzdE1lbWJlcnNSZXNwb25zZRIgCgdtZW1iZXJzGAEgAygLMg8uYXJiZS52MS5NZW1iZXISFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJInIKE1VwZGF0ZU1lbWJlclJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIaCghhZ2VudF9pZBgCIAEoCUIIukgFcgOwAQESIgoEcm9sZRgDIAEoCUIUukgRcg9SBW93bmVyUgZtZW1iZXIiNwoUVXBkYXRlTWVtYmVyUmVzcG9uc2USHwoGbWVtYmVyGAEgASgLMg8uYXJiZS52MS5NZW1iZXIiTgoTUmVtb3ZlTWVtYmVyUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhoKCGFnZW50X2lkGAIgASgJQgi6SAVyA7ABASIWChRSZW1vdmVNZW1iZXJSZXNwb25zZSLYAQoGSW52aXRlEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEgwKBHJvbGUYAyABKAkSDAoEbm90ZRgEIAEoCRIbChNjcmVhdGVkX2J5X2FnZW50X2lkGAUgASgJEhcKD2NyZWF0ZWRfYnlfbmFtZRgGIAEoCRIuCgpjcmVhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKzAQoTQ3JlYXRlSW52aXRlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEiUKBHJvbGUYAiABKAlCF7pIFNgBAXIPUgVvd25lclIGbWVtYmVyEkAKCmV4cGlyZXNfaW4YAyABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CEbpIDqoBCyIFCICangEyAgg8EhYKBG5vdGUYBCABKAlCCLpIBXIDGMgBIkUKFENyZWF0ZUludml0ZVJlc3BvbnNlEh8KBmludml0ZRgBIAEoCzIPLmFyYmUudjEuSW52aXRlEgwKBHBhdGgYAiABKAkibgoSTGlzdEludml0ZXNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIlAKE0xpc3RJbnZpdGVzUmVzcG9uc2USIAoHaW52aXRlcxgBIAMoCzIPLmFyYmUudjEuSW52aXRlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJJChNSZXZva2VJbnZpdGVSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFQoCaWQYAiABKAlCCbpIBnIEEAEYQCIWChRSZXZva2VJbnZpdGVSZXNwb25zZSItChBHZXRJbnZpdGVSZXF1ZXN0EhkKBXRva2VuGAEgASgJQgq6SAdyBRABGMgBIosBChFHZXRJbnZpdGVSZXNwb25zZRIQCghob3VzZV9pZBgBIAEoCRISCgpob3VzZV9uYW1lGAIgASgJEgwKBHJvbGUYAyABKAkSEgoKaW52aXRlZF9ieRgEIAEoCRIuCgpleHBpcmVzX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJHChNBY2NlcHRJbnZpdGVSZXF1ZXN0EhkKBXRva2VuGAEgASgJQgq6SAdyBRABGMgBEhUKBG5hbWUYAiABKAlCB7pIBHICGGQinQEKFEFjY2VwdEludml0ZVJlc3BvbnNlEh0KBWhvdXNlGAEgASgLMg4uYXJiZS52MS5Ib3VzZRIdCgVhZ2VudBgCIAEoCzIOLmFyYmUudjEuQWdlbnQSDwoHc2Vzc2lvbhgDIAEoCRI2ChJzZXNzaW9uX2V4cGlyZXNfYXQYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIpIBChFXYXRjaEhvdXNlUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhsKB3RocmVhZHMYAiABKAVCCrpIBxoFGMgBKAASJAoKdGhyZWFkX2lkcxgDIAMoCUIQukgNkgEKEGQiBnIEEAEYQBIPCgdtZW1iZXJzGAQgASgIEgwKBGJvdHMYBSABKAgi+gIKEldhdGNoSG91c2VSZXNwb25zZRIfCgVob3VzZRgBIAEoCzIOLmFyYmUudjEuSG91c2VIABIhCgZ0aHJlYWQYAiABKAsyDy5hcmJlLnYxLlRocmVhZEgAEiMKB3NhbmRib3gYAyABKAsyEC5hcmJlLnYxLlNhbmRib3hIABIrCgtlbnZpcm9ubWVudBgEIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnRIABIhCgZtZW1iZXIYBSABKAsyDy5hcmJlLnYxLk1lbWJlckgAEh0KBGdvbmUYBiABKAsyDS5hcmJlLnYxLkdvbmVIABIdCgRyZXN0GAcgASgLMg0uYXJiZS52MS5SZXN0SAASJgoJY2F1Z2h0X3VwGAggASgLMhEuYXJiZS52MS5XYXRjaGluZ0gAEh8KBWFsaXZlGAkgASgLMg4uYXJiZS52MS5BbGl2ZUgAEhsKA2JvdBgKIAEoCzIMLmFyYmUudjEuQm90SABCBwoFZXZlbnQiIAoER29uZRIMCgRraW5kGAEgASgJEgoKAmlkGAIgASgJIhoKBFJlc3QSEgoKcGFnZV90b2tlbhgBIAEoCSIKCghXYXRjaGluZzLgBwoMSG91c2VTZXJ2aWNlEkgKC0NyZWF0ZUhvdXNlEhsuYXJiZS52MS5DcmVhdGVIb3VzZVJlcXVlc3QaHC5hcmJlLnYxLkNyZWF0ZUhvdXNlUmVzcG9uc2USRAoIR2V0SG91c2USGC5hcmJlLnYxLkdldEhvdXNlUmVxdWVzdBoZLmFyYmUudjEuR2V0SG91c2VSZXNwb25zZSIDkAIBEkoKCkxpc3RIb3VzZXMSGi5hcmJlLnYxLkxpc3RIb3VzZXNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0SG91c2VzUmVzcG9uc2UiA5ACARJICgtVcGRhdGVIb3VzZRIbLmFyYmUudjEuVXBkYXRlSG91c2VSZXF1ZXN0GhwuYXJiZS52MS5VcGRhdGVIb3VzZVJlc3BvbnNlEk0KC0xpc3RNZW1iZXJzEhsuYXJiZS52MS5MaXN0TWVtYmVyc1JlcXVlc3QaHC5hcmJlLnYxLkxpc3RNZW1iZXJzUmVzcG9uc2UiA5ACARJLCgxVcGRhdGVNZW1iZXISHC5hcmJlLnYxLlVwZGF0ZU1lbWJlclJlcXVlc3QaHS5hcmJlLnYxLlVwZGF0ZU1lbWJlclJlc3BvbnNlEksKDFJlbW92ZU1lbWJlchIcLmFyYmUudjEuUmVtb3ZlTWVtYmVyUmVxdWVzdBodLmFyYmUudjEuUmVtb3ZlTWVtYmVyUmVzcG9uc2USSwoMQ3JlYXRlSW52aXRlEhwuYXJiZS52MS5DcmVhdGVJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5DcmVhdGVJbnZpdGVSZXNwb25zZRJNCgtMaXN0SW52aXRlcxIbLmFyYmUudjEuTGlzdEludml0ZXNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0SW52aXRlc1Jlc3BvbnNlIgOQAgESSwoMUmV2b2tlSW52aXRlEhwuYXJiZS52MS5SZXZva2VJbnZpdGVSZXF1ZXN0Gh0uYXJiZS52MS5SZXZva2VJbnZpdGVSZXNwb25zZRJCCglHZXRJbnZpdGUSGS5hcmJlLnYxLkdldEludml0ZVJlcXVlc3QaGi5hcmJlLnYxLkdldEludml0ZVJlc3BvbnNlEksKDEFjY2VwdEludml0ZRIcLmFyYmUudjEuQWNjZXB0SW52aXRlUmVxdWVzdBodLmFyYmUudjEuQWNjZXB0SW52aXRlUmVzcG9uc2USRwoKV2F0Y2hIb3VzZRIaLmFyYmUudjEuV2F0Y2hIb3VzZVJlcXVlc3QaGy5hcmJlLnYxLldhdGNoSG91c2VSZXNwb25zZTABQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_agent, file_arbe_v1_bot, file_arbe_v1_entry, file_arbe_v1_environment, file_arbe_v1_sandbox, file_arbe_v1_thread, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.House
@@ -73,6 +73,11 @@ export type House = Message<"arbe.v1.House"> & {
    * @generated from field: string default_model = 7;
    */
   defaultModel: string;
+
+  /**
+   * @generated from field: arbe.v1.HouseLimits limits = 8;
+   */
+  limits?: HouseLimits | undefined;
 };
 
 /**
@@ -81,6 +86,70 @@ export type House = Message<"arbe.v1.House"> & {
  */
 export const HouseSchema: GenMessage<House> = /*@__PURE__*/
   messageDesc(file_arbe_v1_house, 0);
+
+/**
+ * HouseLimits are what all bots of a house together may use. A zero field means the default.
+ *
+ * @generated from message arbe.v1.HouseLimits
+ */
+export type HouseLimits = Message<"arbe.v1.HouseLimits"> & {
+  /**
+   * What they may cost in a day (UTC), in US dollars. Defaults to 50. A bot that is at work stops at its next step when
+   * this is spent.
+   *
+   * @generated from field: double house_usd_day = 1;
+   */
+  houseUsdDay: number;
+};
+
+/**
+ * Describes the message arbe.v1.HouseLimits.
+ * Use `create(HouseLimitsSchema)` to create a new message.
+ */
+export const HouseLimitsSchema: GenMessage<HouseLimits> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 1);
+
+/**
+ * HouseUsage is what the bots of a house have used since midnight UTC.
+ *
+ * @generated from message arbe.v1.HouseUsage
+ */
+export type HouseUsage = Message<"arbe.v1.HouseUsage"> & {
+  /**
+   * What that cost, in US dollars. Calls of models whose price is unknown count nothing.
+   *
+   * @generated from field: double usd = 1;
+   */
+  usd: number;
+
+  /**
+   * There were such calls.
+   *
+   * @generated from field: bool usd_unknown = 2;
+   */
+  usdUnknown: boolean;
+
+  /**
+   * How many calls of models they made.
+   *
+   * @generated from field: int64 calls = 3;
+   */
+  calls: bigint;
+
+  /**
+   * What it may cost: the limit of the house, or the default.
+   *
+   * @generated from field: double usd_limit = 4;
+   */
+  usdLimit: number;
+};
+
+/**
+ * Describes the message arbe.v1.HouseUsage.
+ * Use `create(HouseUsageSchema)` to create a new message.
+ */
+export const HouseUsageSchema: GenMessage<HouseUsage> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_house, 2);
 
 /**
  * @generated from message arbe.v1.Member
@@ -109,7 +178,7 @@ export type Member = Message<"arbe.v1.Member"> & {
  * Use `create(MemberSchema)` to create a new message.
  */
 export const MemberSchema: GenMessage<Member> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 1);
+  messageDesc(file_arbe_v1_house, 3);
 
 /**
  * @generated from message arbe.v1.CreateHouseRequest
@@ -126,7 +195,7 @@ export type CreateHouseRequest = Message<"arbe.v1.CreateHouseRequest"> & {
  * Use `create(CreateHouseRequestSchema)` to create a new message.
  */
 export const CreateHouseRequestSchema: GenMessage<CreateHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 2);
+  messageDesc(file_arbe_v1_house, 4);
 
 /**
  * @generated from message arbe.v1.CreateHouseResponse
@@ -143,7 +212,7 @@ export type CreateHouseResponse = Message<"arbe.v1.CreateHouseResponse"> & {
  * Use `create(CreateHouseResponseSchema)` to create a new message.
  */
 export const CreateHouseResponseSchema: GenMessage<CreateHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 3);
+  messageDesc(file_arbe_v1_house, 5);
 
 /**
  * @generated from message arbe.v1.GetHouseRequest
@@ -153,6 +222,13 @@ export type GetHouseRequest = Message<"arbe.v1.GetHouseRequest"> & {
    * @generated from field: string id = 1;
    */
   id: string;
+
+  /**
+   * Whether to count what its bots have used today.
+   *
+   * @generated from field: bool usage = 2;
+   */
+  usage: boolean;
 };
 
 /**
@@ -160,7 +236,7 @@ export type GetHouseRequest = Message<"arbe.v1.GetHouseRequest"> & {
  * Use `create(GetHouseRequestSchema)` to create a new message.
  */
 export const GetHouseRequestSchema: GenMessage<GetHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 4);
+  messageDesc(file_arbe_v1_house, 6);
 
 /**
  * @generated from message arbe.v1.GetHouseResponse
@@ -170,6 +246,13 @@ export type GetHouseResponse = Message<"arbe.v1.GetHouseResponse"> & {
    * @generated from field: arbe.v1.House house = 1;
    */
   house?: House | undefined;
+
+  /**
+   * Unset unless the request asks for it.
+   *
+   * @generated from field: arbe.v1.HouseUsage used_today = 2;
+   */
+  usedToday?: HouseUsage | undefined;
 };
 
 /**
@@ -177,7 +260,7 @@ export type GetHouseResponse = Message<"arbe.v1.GetHouseResponse"> & {
  * Use `create(GetHouseResponseSchema)` to create a new message.
  */
 export const GetHouseResponseSchema: GenMessage<GetHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 5);
+  messageDesc(file_arbe_v1_house, 7);
 
 /**
  * @generated from message arbe.v1.ListHousesRequest
@@ -203,7 +286,7 @@ export type ListHousesRequest = Message<"arbe.v1.ListHousesRequest"> & {
  * Use `create(ListHousesRequestSchema)` to create a new message.
  */
 export const ListHousesRequestSchema: GenMessage<ListHousesRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 6);
+  messageDesc(file_arbe_v1_house, 8);
 
 /**
  * @generated from message arbe.v1.ListHousesResponse
@@ -227,7 +310,7 @@ export type ListHousesResponse = Message<"arbe.v1.ListHousesResponse"> & {
  * Use `create(ListHousesResponseSchema)` to create a new message.
  */
 export const ListHousesResponseSchema: GenMessage<ListHousesResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 7);
+  messageDesc(file_arbe_v1_house, 9);
 
 /**
  * @generated from message arbe.v1.UpdateHouseRequest
@@ -251,11 +334,11 @@ export type UpdateHouseRequest = Message<"arbe.v1.UpdateHouseRequest"> & {
   defaultEnvironmentId?: string | undefined;
 
   /**
-   * Set it to an empty string for the installation's default.
+   * Replaces all limits when set.
    *
-   * @generated from field: optional string default_model = 4;
+   * @generated from field: arbe.v1.HouseLimits limits = 5;
    */
-  defaultModel?: string | undefined;
+  limits?: HouseLimits | undefined;
 };
 
 /**
@@ -263,7 +346,7 @@ export type UpdateHouseRequest = Message<"arbe.v1.UpdateHouseRequest"> & {
  * Use `create(UpdateHouseRequestSchema)` to create a new message.
  */
 export const UpdateHouseRequestSchema: GenMessage<UpdateHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 8);
+  messageDesc(file_arbe_v1_house, 10);
 
 /**
  * @generated from message arbe.v1.UpdateHouseResponse
@@ -280,7 +363,7 @@ export type UpdateHouseResponse = Message<"arbe.v1.UpdateHouseResponse"> & {
  * Use `create(UpdateHouseResponseSchema)` to create a new message.
  */
 export const UpdateHouseResponseSchema: GenMessage<UpdateHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 9);
+  messageDesc(file_arbe_v1_house, 11);
 
 /**
  * @generated from message arbe.v1.ListMembersRequest
@@ -311,7 +394,7 @@ export type ListMembersRequest = Message<"arbe.v1.ListMembersRequest"> & {
  * Use `create(ListMembersRequestSchema)` to create a new message.
  */
 export const ListMembersRequestSchema: GenMessage<ListMembersRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 10);
+  messageDesc(file_arbe_v1_house, 12);
 
 /**
  * @generated from message arbe.v1.ListMembersResponse
@@ -335,7 +418,7 @@ export type ListMembersResponse = Message<"arbe.v1.ListMembersResponse"> & {
  * Use `create(ListMembersResponseSchema)` to create a new message.
  */
 export const ListMembersResponseSchema: GenMessage<ListMembersResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 11);
+  messageDesc(file_arbe_v1_house, 13);
 
 /**
  * @generated from message arbe.v1.UpdateMemberRequest
@@ -362,7 +445,7 @@ export type UpdateMemberRequest = Message<"arbe.v1.UpdateMemberRequest"> & {
  * Use `create(UpdateMemberRequestSchema)` to create a new message.
  */
 export const UpdateMemberRequestSchema: GenMessage<UpdateMemberRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 12);
+  messageDesc(file_arbe_v1_house, 14);
 
 /**
  * @generated from message arbe.v1.UpdateMemberResponse
@@ -379,7 +462,7 @@ export type UpdateMemberResponse = Message<"arbe.v1.UpdateMemberResponse"> & {
  * Use `create(UpdateMemberResponseSchema)` to create a new message.
  */
 export const UpdateMemberResponseSchema: GenMessage<UpdateMemberResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 13);
+  messageDesc(file_arbe_v1_house, 15);
 
 /**
  * @generated from message arbe.v1.RemoveMemberRequest
@@ -401,7 +484,7 @@ export type RemoveMemberRequest = Message<"arbe.v1.RemoveMemberRequest"> & {
  * Use `create(RemoveMemberRequestSchema)` to create a new message.
  */
 export const RemoveMemberRequestSchema: GenMessage<RemoveMemberRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 14);
+  messageDesc(file_arbe_v1_house, 16);
 
 /**
  * @generated from message arbe.v1.RemoveMemberResponse
@@ -414,7 +497,7 @@ export type RemoveMemberResponse = Message<"arbe.v1.RemoveMemberResponse"> & {
  * Use `create(RemoveMemberResponseSchema)` to create a new message.
  */
 export const RemoveMemberResponseSchema: GenMessage<RemoveMemberResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 15);
+  messageDesc(file_arbe_v1_house, 17);
 
 /**
  * Invite is a link with which one person may join a house.
@@ -474,7 +557,7 @@ export type Invite = Message<"arbe.v1.Invite"> & {
  * Use `create(InviteSchema)` to create a new message.
  */
 export const InviteSchema: GenMessage<Invite> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 16);
+  messageDesc(file_arbe_v1_house, 18);
 
 /**
  * @generated from message arbe.v1.CreateInviteRequest
@@ -512,7 +595,7 @@ export type CreateInviteRequest = Message<"arbe.v1.CreateInviteRequest"> & {
  * Use `create(CreateInviteRequestSchema)` to create a new message.
  */
 export const CreateInviteRequestSchema: GenMessage<CreateInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 17);
+  messageDesc(file_arbe_v1_house, 19);
 
 /**
  * @generated from message arbe.v1.CreateInviteResponse
@@ -536,7 +619,7 @@ export type CreateInviteResponse = Message<"arbe.v1.CreateInviteResponse"> & {
  * Use `create(CreateInviteResponseSchema)` to create a new message.
  */
 export const CreateInviteResponseSchema: GenMessage<CreateInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 18);
+  messageDesc(file_arbe_v1_house, 20);
 
 /**
  * @generated from message arbe.v1.ListInvitesRequest
@@ -567,7 +650,7 @@ export type ListInvitesRequest = Message<"arbe.v1.ListInvitesRequest"> & {
  * Use `create(ListInvitesRequestSchema)` to create a new message.
  */
 export const ListInvitesRequestSchema: GenMessage<ListInvitesRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 19);
+  messageDesc(file_arbe_v1_house, 21);
 
 /**
  * @generated from message arbe.v1.ListInvitesResponse
@@ -591,7 +674,7 @@ export type ListInvitesResponse = Message<"arbe.v1.ListInvitesResponse"> & {
  * Use `create(ListInvitesResponseSchema)` to create a new message.
  */
 export const ListInvitesResponseSchema: GenMessage<ListInvitesResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 20);
+  messageDesc(file_arbe_v1_house, 22);
 
 /**
  * @generated from message arbe.v1.RevokeInviteRequest
@@ -613,7 +696,7 @@ export type RevokeInviteRequest = Message<"arbe.v1.RevokeInviteRequest"> & {
  * Use `create(RevokeInviteRequestSchema)` to create a new message.
  */
 export const RevokeInviteRequestSchema: GenMessage<RevokeInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 21);
+  messageDesc(file_arbe_v1_house, 23);
 
 /**
  * @generated from message arbe.v1.RevokeInviteResponse
@@ -626,7 +709,7 @@ export type RevokeInviteResponse = Message<"arbe.v1.RevokeInviteResponse"> & {
  * Use `create(RevokeInviteResponseSchema)` to create a new message.
  */
 export const RevokeInviteResponseSchema: GenMessage<RevokeInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 22);
+  messageDesc(file_arbe_v1_house, 24);
 
 /**
  * @generated from message arbe.v1.GetInviteRequest
@@ -643,7 +726,7 @@ export type GetInviteRequest = Message<"arbe.v1.GetInviteRequest"> & {
  * Use `create(GetInviteRequestSchema)` to create a new message.
  */
 export const GetInviteRequestSchema: GenMessage<GetInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 23);
+  messageDesc(file_arbe_v1_house, 25);
 
 /**
  * @generated from message arbe.v1.GetInviteResponse
@@ -684,7 +767,7 @@ export type GetInviteResponse = Message<"arbe.v1.GetInviteResponse"> & {
  * Use `create(GetInviteResponseSchema)` to create a new message.
  */
 export const GetInviteResponseSchema: GenMessage<GetInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 24);
+  messageDesc(file_arbe_v1_house, 26);
 
 /**
  * @generated from message arbe.v1.AcceptInviteRequest
@@ -708,7 +791,7 @@ export type AcceptInviteRequest = Message<"arbe.v1.AcceptInviteRequest"> & {
  * Use `create(AcceptInviteRequestSchema)` to create a new message.
  */
 export const AcceptInviteRequestSchema: GenMessage<AcceptInviteRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 25);
+  messageDesc(file_arbe_v1_house, 27);
 
 /**
  * @generated from message arbe.v1.AcceptInviteResponse
@@ -747,7 +830,7 @@ export type AcceptInviteResponse = Message<"arbe.v1.AcceptInviteResponse"> & {
  * Use `create(AcceptInviteResponseSchema)` to create a new message.
  */
 export const AcceptInviteResponseSchema: GenMessage<AcceptInviteResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 26);
+  messageDesc(file_arbe_v1_house, 28);
 
 /**
  * What to watch besides the house itself.
@@ -796,7 +879,7 @@ export type WatchHouseRequest = Message<"arbe.v1.WatchHouseRequest"> & {
  * Use `create(WatchHouseRequestSchema)` to create a new message.
  */
 export const WatchHouseRequestSchema: GenMessage<WatchHouseRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 27);
+  messageDesc(file_arbe_v1_house, 29);
 
 /**
  * @generated from message arbe.v1.WatchHouseResponse
@@ -885,7 +968,7 @@ export type WatchHouseResponse = Message<"arbe.v1.WatchHouseResponse"> & {
  * Use `create(WatchHouseResponseSchema)` to create a new message.
  */
 export const WatchHouseResponseSchema: GenMessage<WatchHouseResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 28);
+  messageDesc(file_arbe_v1_house, 30);
 
 /**
  * Gone identifies a row.
@@ -913,7 +996,7 @@ export type Gone = Message<"arbe.v1.Gone"> & {
  * Use `create(GoneSchema)` to create a new message.
  */
 export const GoneSchema: GenMessage<Gone> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 29);
+  messageDesc(file_arbe_v1_house, 31);
 
 /**
  * Rest is the rest of the list of threads.
@@ -934,7 +1017,7 @@ export type Rest = Message<"arbe.v1.Rest"> & {
  * Use `create(RestSchema)` to create a new message.
  */
 export const RestSchema: GenMessage<Rest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 30);
+  messageDesc(file_arbe_v1_house, 32);
 
 /**
  * @generated from message arbe.v1.Watching
@@ -947,7 +1030,7 @@ export type Watching = Message<"arbe.v1.Watching"> & {
  * Use `create(WatchingSchema)` to create a new message.
  */
 export const WatchingSchema: GenMessage<Watching> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_house, 31);
+  messageDesc(file_arbe_v1_house, 33);
 
 /**
  * HouseService manages tenants. A house owns everything in it and is the only privacy boundary between people: its
@@ -1020,8 +1103,8 @@ export const HouseService: GenService<{
   /**
    * RemoveMember removes a person or a bot from a house: owners may remove anyone, and everyone may leave. Within a
    * second the removed agent can do nothing more in the house: their API keys for the house and their pending invites
-   * are deleted, and what they follow ends. What they wrote stays. The last owner cannot be removed:
-   * failed_precondition.
+   * are deleted, what they follow ends, and the turns of a bot stop. What they wrote stays. The last owner cannot be
+   * removed: failed_precondition.
    *
    * @generated from rpc arbe.v1.HouseService.RemoveMember
    */

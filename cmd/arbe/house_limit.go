@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func houseLimit(a *app) *cobra.Command {
+	var house string
+	var reset bool
+	cmd := &cobra.Command{
+		Use:   "limit [USD]",
+		Short: "Show or set what the bots of a house may cost in a day",
+		Long: "Show what the bots of a house have cost since midnight UTC and what they may cost in a day, or, with USD, set the\n" +
+			"latter in US dollars. A bot that is at work stops at its next step when the limit is reached, and goes on after a\n" +
+			"retry when it has been raised. With --reset the limit is the default of $50. Only owners set it.",
+		Example: "  arbe house limit\n" +
+			"  arbe house limit 100",
+		Args: takes(0, 1, "at most one amount in US dollars"),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			if reset && len(args) > 0 {
+				return fault.New(fault.Invalid, "an amount and --reset are both given", "leave one out")
+			}
+			limits := new(arbev1.HouseLimits)
+			if len(args) > 0 {
+				amount, err := strconv.ParseFloat(strings.TrimPrefix(args[0], "$"), 64)
+				if err != nil || !(amount > 0) {
+					return fault.Newf(fault.Invalid, "give one above 0, such as 25 or 0.50, or --reset for the default", "%q is not an amount in US dollars", args[0])
+				}
+				limits.HouseUsdDay = amount
+			}
+			id, err := a.inHouse(ctx, c, house)
+			if err != nil {
+				return err
+			}
+			if reset || len(args) > 0 {
+				if _, err := c.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: id, Limits: limits}); err != nil {
+					return err
+				}
+			}
+			got, err := c.Houses.GetHouse(ctx, &arbev1.GetHouseRequest{Id: id, Usage: true})
+			if err != nil {
+				return err
+			}
+			used := got.GetUsedToday()
+			view := struct {
+				HouseID string `json:"house_id"`
+				// Limit is the default if Default is set.
+				Limit   float64 `json:"house_usd_day"`
+				Default bool    `json:"default"`
+				Used    float64 `json:"used_usd_today"`
+				// Unknown: calls of models whose price is unknown count nothing.
+				Unknown bool  `json:"used_usd_unknown,omitempty"`
+				Calls   int64 `json:"calls_today"`
+			}{id, used.GetUsdLimit(), got.GetHouse().GetLimits().GetHouseUsdDay() == 0, used.GetUsd(), used.GetUsdUnknown(), used.GetCalls()}
+			return a.show(id, view, func() string {
+				line := fmt.Sprintf("$%.2f of $%.2f today", used.GetUsd(), used.GetUsdLimit())
+				if used.GetUsdUnknown() {
+					line += ", and calls of models whose price is unknown"
+				}
+				return line
+			})
+		}),
+	}
+	a.houseFlag(cmd, &house)
+	cmd.Flags().BoolVar(&reset, "reset", false, "use the default")
+	return cmd
+}

@@ -1,0 +1,58 @@
+package house
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// Limits are what all bots of a house together may use. A zero field means the default. [bot.Limits] are those of one bot.
+type Limits struct {
+	// USDDay is what they may cost in a day (UTC), in US dollars.
+	USDDay float64 `json:"house_usd_day,omitempty"`
+}
+
+// DefaultLimits are the limits of a house for which none are set, MaxLimits the highest that can be set.
+var (
+	DefaultLimits = Limits{USDDay: 50}
+	MaxLimits     = Limits{USDDay: 100_000}
+)
+
+// OrDefaults returns the limits with the defaults in place of what is not set.
+func (l Limits) OrDefaults() Limits {
+	if l.USDDay == 0 {
+		l.USDDay = DefaultLimits.USDDay
+	}
+	return l
+}
+
+func (l Limits) validate() error {
+	if math.IsNaN(l.USDDay) || l.USDDay < 0 || l.USDDay > MaxLimits.USDDay {
+		return fault.Newf(fault.Invalid, "give an amount in this range, or 0 for the default", "limits.house_usd_day: it must be from 0 to %.0f US dollars", MaxLimits.USDDay)
+	}
+	return nil
+}
+
+// LimitsTx returns the limits of a house, in a transaction that sees it. Otherwise the error is a [fault.NotFound].
+func (h *Houses) LimitsTx(ctx context.Context, tx pgx.Tx, house string) (Limits, error) {
+	row, err := h.q.HouseLimits(ctx, tx, house)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Limits{}, noSuchHouse()
+	} else if err != nil {
+		return Limits{}, err
+	}
+	return limitsFromRow(house, row)
+}
+
+func limitsFromRow(house string, row []byte) (l Limits, err error) {
+	if err := json.Unmarshal(row, &l); err != nil {
+		return l, fmt.Errorf("the limits of house %s: %w", house, err)
+	}
+	return l, nil
+}

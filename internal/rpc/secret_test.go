@@ -1,0 +1,72 @@
+package rpc_test
+
+import (
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// TestASecretSaysWhatUsesIt: whoever deletes the key of a model learns which bots fail without it.
+func TestASecretSaysWhatUsesIt(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada, house := b.ada, b.ada.house.Id
+	set := func(name, value string) {
+		t.Helper()
+		_, err := ada.Secrets.SetSecret(t.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: name, Value: []byte(value)})
+		must(t, err)
+	}
+	// uses are what uses a secret, as the list and the refusal to delete it say.
+	uses := func(name string) string {
+		t.Helper()
+		res, err := ada.Secrets.ListSecrets(t.Context(), &arbev1.ListSecretsRequest{HouseId: house})
+		must(t, err)
+		var all []string
+		for _, s := range res.Secrets {
+			for _, u := range s.Uses {
+				if s.Name == name {
+					all = append(all, u.Kind+" "+u.Name)
+				}
+			}
+		}
+		used := strings.Join(all, ", ")
+		if used != "" {
+			_, err = ada.Secrets.DeleteSecret(t.Context(), &arbev1.DeleteSecretRequest{HouseId: house, Name: name})
+			refused(t, err, connect.CodeFailedPrecondition, "the secret "+name+" is used by "+used)
+		}
+		return used
+	}
+	is := func(name, want string) {
+		t.Helper()
+		if got := uses(name); got != want {
+			t.Errorf("%s is used by %q, want %q", name, got, want)
+		}
+	}
+	set("OPENAI_API_KEY", "sk-openai-of-the-house")
+	set("LAB_KEY", "sk-of-the-lab")
+	_, err := ada.Models.SetModelEndpoint(t.Context(), &arbev1.SetModelEndpointRequest{HouseId: house, Name: "lab", BaseUrl: "https://models.example.com/v1", SecretName: "LAB_KEY"})
+	must(t, err)
+
+	followed, err := ada.Models.ListModels(t.Context(), &arbev1.ListModelsRequest{HouseId: house})
+	must(t, err)
+	is("OPENAI_API_KEY", "default model "+followed.DefaultModel+", bot @arbe")
+	is("LAB_KEY", "model endpoint lab")
+	for handle, model := range map[string]string{"reviewer": "lab/large", "writer": "openai/gpt-5", "claude": "anthropic/claude-sonnet-4-5"} {
+		_, err := ada.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: handle, Model: model})
+		must(t, err)
+	}
+	is("OPENAI_API_KEY", "default model "+followed.DefaultModel+", bot @arbe, bot @writer")
+	is("LAB_KEY", "model endpoint lab, bot @reviewer")
+	_, err = ada.Models.SetDefaultModel(t.Context(), &arbev1.SetDefaultModelRequest{HouseId: house, Model: "lab/small"})
+	must(t, err)
+	is("OPENAI_API_KEY", "bot @writer")
+	is("LAB_KEY", "model endpoint lab, default model lab/small, bot @arbe, bot @reviewer")
+	set("ANTHROPIC_API_KEY", "sk-ant-of-the-house")
+	is("ANTHROPIC_API_KEY", "bot @claude")
+	_, err = ada.Secrets.DeleteSecret(t.Context(), &arbev1.DeleteSecretRequest{HouseId: house, Name: "ANTHROPIC_API_KEY", Force: true})
+	must(t, err)
+	is("ANTHROPIC_API_KEY", "")
+}
