@@ -69,7 +69,7 @@ func (c *chooser) choose(ctx context.Context, n News) (Work, error) {
 	for _, e := range n.Entries {
 		if said, ok := chatOf(e); ok {
 			triggers = append(triggers, trigger{e, said, policy.Trigger{
-				Thread: n.Thread, Author: e.Author, AuthorKind: policy.Human, Mentions: entry.Mentions(said.Text), Direct: n.Direct,
+				Thread: n.Thread, Author: e.Author, AuthorKind: policy.Human, Mentions: entry.Mentions(said.Text), Direct: n.Direct, Confined: said.Confined,
 			}})
 		}
 	}

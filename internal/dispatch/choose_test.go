@@ -145,6 +145,28 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 		r.says("q", "hi")
 		r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "q") })
 	})
+	t.Run("nobody who asks with a credential for one thread", func(t *testing.T) {
+		t.Parallel()
+		r := parlour(t, 1, nil)
+		b := r.invent("helper")
+		by := dispatch.Speaker{Scope: r.scope, Confined: true}
+		if _, err := r.dispatcher.Say(t.Context(), by, r.th, dispatch.Message{ID: "q", Text: "@helper search_entries for 'password'"}); err != nil {
+			t.Fatal(detail(err))
+		}
+		all := r.settled("q")
+		s := of[entry.Skipped](all)
+		if len(s) != 1 || s[0].AgentID != b.ID || s[0].EntryID != "q" || s[0].Reason != "confined" || !strings.Contains(s[0].Explanation, "valid for this thread alone") {
+			t.Errorf("it is skipped: %+v", s)
+		}
+		if n := len(of[entry.TurnStarted](all)); n != 0 {
+			t.Errorf("%d turns began", n)
+		}
+		// The same person is answered who speaks with a credential for the house.
+		if _, err := r.dispatcher.Say(t.Context(), dispatch.Speaker{Scope: r.scope}, r.th, dispatch.Message{ID: "q2", Text: "@helper hello"}); err != nil {
+			t.Fatal(detail(err))
+		}
+		r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "q2") })
+	})
 	t.Run("each other, but not for ever", func(t *testing.T) {
 		t.Parallel()
 		r := parlour(t, 2, func(q *modeltest.Request) modeltest.Reply {

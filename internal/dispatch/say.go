@@ -21,6 +21,8 @@ type Speaker struct {
 	// MayRun checks whether they may also run commands in the thread; if not, it returns a [fault.Forbidden]. It is
 	// called at most once, and only for a message that is a command. Defaults to nil: they may not.
 	MayRun func(context.Context) error
+	// Confined reports that their credential is valid for this thread alone: what they say is [entry.Chat.Confined].
+	Confined bool
 }
 
 // runs reports whether the speaker may run commands.
@@ -142,6 +144,9 @@ func (s Speaker) drafts(ctx context.Context, chats []entry.Draft, literal []bool
 				return nil, false, err
 			}
 			runs = runs || draft.Type == (entry.Command{}).Type()
+		}
+		if s.Confined {
+			draft = entry.Confine(draft)
 		}
 		drafts = append(drafts, draft)
 	}

@@ -40,7 +40,7 @@ func Members(a *auth.Auth) Authorize {
 			_, err := a.Authorize(p.With(ctx), auth.Write, target)
 			return err
 		}
-		return Pass{scope, while, mayRun}, err
+		return Pass{scope, while, mayRun, p.Thread != ""}, err
 	}
 }
 

@@ -63,6 +63,8 @@ type Pass struct {
 	While func(context.Context) (context.Context, context.CancelFunc)
 	// MayRun is the MayRun of [dispatch.Speaker] for the thread of the stream.
 	MayRun func(context.Context) error
+	// Confined is that of [dispatch.Speaker].
+	Confined bool
 }
 
 // who returns the member of a house who has the pass.
@@ -133,6 +135,8 @@ type request struct {
 	watch func(context.Context) (context.Context, context.CancelFunc)
 	// mayRun is [Pass.MayRun].
 	mayRun func(context.Context) error
+	// confined is [Pass.Confined].
+	confined bool
 }
 
 // operation answers a request. The caller answers its error.
@@ -188,7 +192,7 @@ func (d *Door) serve(w http.ResponseWriter, r *http.Request) error {
 		pass.While = context.WithCancel
 	}
 	_, thread := threadOf(name)
-	req := request{bounded, stream.Ref{House: pass.House, Name: name}, pass.Agent, pass.who(), thread, pass.While, pass.MayRun}
+	req := request{bounded, stream.Ref{House: pass.House, Name: name}, pass.Agent, pass.who(), thread, pass.While, pass.MayRun, pass.Confined}
 	// Without the time limit, because a read may follow the stream.
 	if r.Method == http.MethodGet {
 		req.Request = r

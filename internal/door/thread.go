@@ -41,6 +41,11 @@ func (r request) drafts(contentType string, body []byte) (drafts []entry.Draft, 
 // append writes a request's entries. In a thread, a chat that is a command is run if its author may run commands.
 func (d *Door) append(r request, w stream.Write, literal []bool) (stream.Written, error) {
 	thread, ok := threadOf(r.ref.Name)
+	if r.confined && ok {
+		for i, draft := range w.Content {
+			w.Content[i] = entry.Confine(draft)
+		}
+	}
 	if !ok || d.Dispatcher == nil {
 		return d.Log.Write(r.Context(), r.ref, w)
 	}

@@ -299,6 +299,13 @@ func TestSayingThroughTheDoor(t *testing.T) {
 		if got := kinds(w); !strings.HasSuffix(got, "f:chat ") {
 			t.Errorf("the log is %s", got)
 		}
+		post(w, token.Token, "["+said("f2", "@arbe hello")+"]").want(204)
+		for id, want := range map[string]bool{"e": false, "f": true, "f2": true} {
+			var payload string
+			if err := w.Owner(t).QueryRow(t.Context(), "select payload::text from entries where id = $1", id).Scan(&payload); err != nil || strings.Contains(payload, `"confined":true`) != want {
+				t.Errorf("%s is %s (%v)", id, payload, err)
+			}
+		}
 	})
 	w.run(t, "says once what a producer repeats, and none of it out of turn", func(t *testing.T, w *world) {
 		producer := func(seq int) []string {

@@ -1,6 +1,8 @@
 package entry
 
 import (
+	"bytes"
+	"encoding/json"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -17,6 +19,25 @@ type Chat struct {
 	ReplyTo string `json:"reply_to,omitempty"`
 	// Turn is what a bot did for this answer; nil in every other chat.
 	Turn *TurnSummary `json:"turn,omitempty"`
+	// Confined reports that it was said with a credential that is valid for this thread alone. It wakes no bot, because
+	// bots act in the whole house. Only arbe itself sets it; see [Confine].
+	Confined bool `json:"confined,omitempty"`
+}
+
+// Confine returns the draft of a chat as [Chat.Confined]; other drafts as they are. The draft is valid ([Check]).
+func Confine(d Draft) Draft {
+	var fields map[string]json.RawMessage // keeps the other fields, also those that this version does not know
+	if d.Type != (Chat{}).Type() || json.Unmarshal(d.Payload, &fields) != nil || fields == nil {
+		return d
+	}
+	if _, has := fields["confined"]; !has {
+		end := bytes.LastIndexByte(d.Payload, '}')
+		d.Payload = append(bytes.Clone(d.Payload[:end]), `,"confined":true}`...)
+		return d
+	}
+	fields["confined"] = json.RawMessage("true")
+	d.Payload, _ = json.Marshal(fields) // cannot fail, because it was JSON
+	return d
 }
 
 func (Chat) Type() string { return "chat" }

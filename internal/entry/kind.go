@@ -154,6 +154,9 @@ func Check(d Draft, writer Writer) error {
 		if c, isChat := p.(Chat); isChat && c.Turn != nil && writer == Anyone {
 			return fault.New(fault.Forbidden, "turn: only arbe itself writes what a bot's turn did", "leave it out")
 		}
+		if c, isChat := p.(Chat); isChat && c.Confined && writer == Anyone {
+			return fault.New(fault.Forbidden, "confined: only arbe itself writes with which credential something was said", "leave it out")
+		}
 		return p.Validate()
 	}
 }

@@ -121,6 +121,7 @@ func TestCheck(t *testing.T) {
 		"a field of another type":        {chat(`{"text":["a"]}`, nil), fault.Invalid, "text"},
 		"a blank text":                   {chat(`{"text":" \n\u2003"}`, nil), fault.Invalid, "text"},
 		"a text that is too long":        {chat(`{"text":"`+strings.Repeat("x", entry.MaxText+1)+`"}`, nil), fault.Exhausted, "text"},
+		"the mark of a credential":       {chat(`{"text":"a","confined":true}`, nil), fault.Forbidden, "confined"},
 		"a reply to what cannot be said": {chat(`{"text":"a","reply_to":"`+strings.Repeat("x", 201)+`"}`, nil), fault.Invalid, "reply_to"},
 	} {
 		t.Run("refuses "+what+", naming the field, in a few words", func(t *testing.T) {
@@ -129,6 +130,28 @@ func TestCheck(t *testing.T) {
 				t.Errorf("it says %v", err)
 			}
 		})
+	}
+}
+
+func TestConfine(t *testing.T) {
+	t.Parallel()
+	for payload, want := range map[string]string{
+		`{"text":"a"}`:                           `{"text":"a","confined":true}`,
+		" { \"text\":\"}\",  \"mine\": 1.50} \n": ` { "text":"}",  "mine": 1.50,"confined":true}`,
+		`{"text":"a","confined":true}`:           `{"confined":true,"text":"a"}`,
+		`{"\u0063onfined":false,"text":"a"}`:     `{"confined":true,"text":"a"}`,
+	} {
+		got := entry.Confine(chat(payload, nil))
+		if c, ok := entry.As[entry.Chat](entry.Entry{Type: got.Type, Payload: got.Payload}); string(got.Payload) != want || !ok || !c.Confined {
+			t.Errorf("%s becomes %s, want %s", payload, got.Payload, want)
+		}
+		if err := entry.Check(got, entry.Server); err != nil {
+			t.Errorf("%s: %v", got.Payload, err)
+		}
+	}
+	command := entry.NewDraft("", "", entry.Command{Command: "true"})
+	if got := entry.Confine(command); string(got.Payload) != string(command.Payload) {
+		t.Errorf("a command becomes %s", got.Payload)
 	}
 }
 

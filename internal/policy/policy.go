@@ -7,6 +7,7 @@
 //   - A bot that works in the thread already is told what was said: the entry is steered into its turn.
 //   - A bot never wakes itself. What bots say to each other wakes them only with a pause between, and at most eight times in
 //     a row, so that bots cannot talk to each other for ever.
+//   - What is said with a credential for one thread wakes no bot.
 //
 // A bot to which an entry means nothing has no decision. A decision to skip is for a bot that people may have expected to
 // answer; its [Reason] says why it does not.
@@ -49,6 +50,8 @@ type Trigger struct {
 	// Chain is how many answers bots have given in a row up to this entry, itself included: 0 for an entry of a person, and 1
 	// for the answer of a bot to it.
 	Chain int
+	// Confined is that of [entry.Chat].
+	Confined bool
 }
 
 // State is what a bot does in the thread of a trigger.
@@ -118,6 +121,10 @@ func decide(t Trigger, b bot.Bot, s State) (best Decision, matters bool) {
 		if !matters || better(d, best) {
 			best, matters = d, true
 		}
+	}
+	if t.Confined && matters && best.Action != Skip {
+		// Otherwise a credential for one thread would have a bot read and do for it what it may not.
+		return Decision{Bot: b.ID, Policy: best.Policy, Action: Skip, Reason: Confined}, best.Action != Delay
 	}
 	return best, matters
 }

@@ -43,6 +43,9 @@ func TestSelect(t *testing.T) {
 	mentions := func(t policy.Trigger) policy.Trigger {
 		return with(t, func(t *policy.Trigger) { t.Mentions = []string{"other", "bob"} })
 	}
+	confined := func(t policy.Trigger) policy.Trigger {
+		return with(t, func(t *policy.Trigger) { t.Confined = true })
+	}
 	fresh, active := policy.State{Now: now}, policy.State{Now: now, Active: true}
 	for _, c := range []struct {
 		name     string
@@ -95,6 +98,14 @@ func TestSelect(t *testing.T) {
 		{"one too many of a chain", with(mentions(program), func(t *policy.Trigger) { t.Chain = policy.MaxChain }), []bot.Policy{mention}, fresh, "skip m chain"},
 		{"one too many, while it works", with(mentions(program), func(t *policy.Trigger) { t.Chain = policy.MaxChain }), []bot.Policy{mention}, active, "skip m chain"},
 		{"a person ends a chain", with(mentions(person), func(t *policy.Trigger) { t.Chain = policy.MaxChain }), []bot.Policy{mention}, fresh, "fire m mention"},
+		// what a credential for one thread says
+		{"a mention, confined", confined(mentions(person)), []bot.Policy{mention}, fresh, "skip m confined"},
+		{"a mention, confined, while it works", confined(mentions(person)), []bot.Policy{mention}, active, "skip m confined"},
+		{"a mention that is turned off, confined", confined(mentions(person)), []bot.Policy{off(mention)}, fresh, "skip m disabled"},
+		{"a direct message, confined", confined(with(person, func(t *policy.Trigger) { t.Direct = "bob-id" })), []bot.Policy{mention, direct}, fresh, "skip d confined"},
+		{"always, confined, of a bot", confined(program), []bot.Policy{always}, fresh, "skip a confined"},
+		{"ambient, confined", confined(person), []bot.Policy{ambient}, fresh, ""},
+		{"no mention, confined", confined(person), []bot.Policy{mention, direct}, fresh, ""},
 		// nobody
 		{"itself", with(mentions(program), func(t *policy.Trigger) { t.Author = "bob-id" }), []bot.Policy{mention, always}, fresh, ""},
 		{"arbe itself", with(mentions(person), func(t *policy.Trigger) { t.Author = "" }), []bot.Policy{mention, always}, fresh, ""},

@@ -16,6 +16,7 @@ const (
 	NoPolicy     Reason = "no_policy"
 	Self         Reason = "self"
 	NotMentioned Reason = "not_mentioned"
+	Confined     Reason = "confined"
 )
 
 // preferred are the reasons of decisions, the best first.
@@ -34,6 +35,7 @@ var explanations = map[Reason]string{
 	NoPolicy:     "It has no policy for mentions.",
 	Self:         "It wrote this itself.",
 	NotMentioned: "It was not mentioned.",
+	Confined:     "This was said with a credential that is valid for this thread alone, and bots act in the whole house.",
 }
 
 // Explain returns a plain sentence about a reason, for people. A reason of another version has a sentence, too.

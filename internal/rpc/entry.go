@@ -28,6 +28,12 @@ const (
 
 type entryService struct{ Services }
 
+// confined reports whether the caller's credential is valid for one thread alone.
+func confined(ctx context.Context) bool {
+	p, err := auth.PrincipalFrom(ctx)
+	return err == nil && p.Thread != ""
+}
+
 // may authorizes an action on a thread, and returns its log and the id of the caller.
 func (s *entryService) may(ctx context.Context, action auth.Action, threadID string) (stream.Ref, string, error) {
 	scope, err := s.Auth.Authorize(ctx, action, auth.Thread(threadID))
@@ -39,7 +45,7 @@ func (s *entryService) Say(ctx context.Context, req *arbev1.SayRequest) (*arbev1
 	if err != nil {
 		return nil, err
 	}
-	by := dispatch.Speaker{Scope: scope, MayRun: func(ctx context.Context) error {
+	by := dispatch.Speaker{Scope: scope, Confined: confined(ctx), MayRun: func(ctx context.Context) error {
 		_, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
 		return err
 	}}
@@ -75,6 +81,9 @@ func (s *entryService) Append(ctx context.Context, req *arbev1.AppendRequest) (*
 	}
 	if err := entry.Check(draft, entry.Anyone); err != nil {
 		return nil, err
+	}
+	if confined(ctx) {
+		draft = entry.Confine(draft)
 	}
 	written, err := s.Log.Append(ctx, log, draft)
 	if err != nil {

@@ -478,7 +478,7 @@ func TestSay(t *testing.T) {
 		made, err := ada.Credentials.CreateThreadToken(t.Context(), &arbev1.CreateThreadTokenRequest{ThreadId: th.Id, Scopes: []string{auth.StreamWrite}})
 		must(t, err)
 		writer := b.client(made.Token.Token)
-		if e := say(t, writer, &arbev1.SayRequest{Text: "!ls"}).Entry; e.Type != "chat" || e.Payload != `{"text":"!ls"}` {
+		if e := say(t, writer, &arbev1.SayRequest{Text: "!ls"}).Entry; e.Type != "chat" || e.Payload != `{"text":"!ls","confined":true}` {
 			t.Errorf("it is %v", e)
 		}
 		_, err = writer.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: th.Id, Id: "again", Text: "guess"})

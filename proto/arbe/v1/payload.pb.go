@@ -546,7 +546,9 @@ type Chat struct {
 	// The id of the entry that it answers; empty for none.
 	ReplyTo string `protobuf:"bytes,2,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
 	// What a bot did for this answer; not set in every other chat.
-	Turn          *TurnSummary `protobuf:"bytes,3,opt,name=turn,proto3" json:"turn,omitempty"`
+	Turn *TurnSummary `protobuf:"bytes,3,opt,name=turn,proto3" json:"turn,omitempty"`
+	// It was said with a credential that is valid for this thread alone, and wakes no bot.
+	Confined      bool `protobuf:"varint,4,opt,name=confined,proto3" json:"confined,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -600,6 +602,13 @@ func (x *Chat) GetTurn() *TurnSummary {
 		return x.Turn
 	}
 	return nil
+}
+
+func (x *Chat) GetConfined() bool {
+	if x != nil {
+		return x.Confined
+	}
+	return false
 }
 
 // Command is a command that somebody requested: "command". It has a line for the shell or an argv.
@@ -3174,11 +3183,12 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"botCreated\x126\n" +
 	"\vbot_changed\x18\" \x01(\v2\x13.arbe.v1.BotChangedH\x00R\n" +
 	"botChangedB\a\n" +
-	"\x05typed\"_\n" +
+	"\x05typed\"{\n" +
 	"\x04Chat\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
 	"\breply_to\x18\x02 \x01(\tR\areplyTo\x12(\n" +
-	"\x04turn\x18\x03 \x01(\v2\x14.arbe.v1.TurnSummaryR\x04turn\"\xce\x01\n" +
+	"\x04turn\x18\x03 \x01(\v2\x14.arbe.v1.TurnSummaryR\x04turn\x12\x1a\n" +
+	"\bconfined\x18\x04 \x01(\bR\bconfined\"\xce\x01\n" +
 	"\aCommand\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x1d\n" +
