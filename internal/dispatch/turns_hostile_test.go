@@ -222,3 +222,19 @@ func TestOddMentions(t *testing.T) {
 		}
 	})
 }
+
+func TestALoopIsNoticedAlsoWhenItsStepsAreSummarised(t *testing.T) {
+	t.Parallel()
+	r := bots(t, func(q *modeltest.Request) modeltest.Reply {
+		if strings.Contains(q.Asked(), "Write only that.") {
+			return modeltest.Reply{Text: "It calls a tool."}
+		}
+		return modeltest.Reply{Calls: []modeltest.Call{{Name: "list_threads", Arguments: `{"x":"` + strings.Repeat("long ", 4<<10) + `"}`}}}
+	})
+	r.says("q", "@bot go")
+	e := r.end("q")
+	all := r.entries()
+	if e.Reason != "loop" || e.Summary.Steps > 10 || len(of[entry.PiCompaction](all)) == 0 {
+		t.Errorf("it ends with %+v after %d steps and %d summaries", e, e.Summary.Steps, len(of[entry.PiCompaction](all)))
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"log/slog"
 	"strconv"
@@ -103,6 +104,8 @@ type run struct {
 	reported   map[string]bool
 	// resumed are the calls that an earlier server may have run.
 	resumed map[string]bool
+	// done are the turn's steps by their numbers, also those that a summary replaced in the transcript.
+	done map[int]doneStep
 	// calls and compactions count the model calls and compactions on this server, whose ids must differ.
 	calls, compactions int
 }
@@ -115,7 +118,7 @@ var errOvertaken = errors.New("another server works on the turn")
 // the next call continues the turn. A delayed turn that is not due is a [*NotDueError]. Other errors are those of the
 // database: the call should be repeated.
 func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error {
-	r := &run{Runner: x, log: x.Log, db: x.DB, model: x.Model, ref: to, reported: map[string]bool{}, resumed: map[string]bool{}}
+	r := &run{Runner: x, log: x.Log, db: x.DB, model: x.Model, ref: to, reported: map[string]bool{}, resumed: map[string]bool{}, done: map[int]doneStep{}}
 	if begins, err := r.gate(ctx, house, id); err != nil || !begins {
 		return err
 	}
@@ -329,7 +332,7 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 			// The catalog's window is wrong for this endpoint: it is smaller than what was just sent.
 			r.largest = min(r.window, request.Estimate()) * 3 / 4
 			r.window = r.largest
-			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".overflow"+strconv.Itoa(r.calls), answer); err != nil {
+			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".overflow"+entry.StepCall(r.turn.Attempts, r.calls), answer); err != nil {
 				return false, err
 			}
 			if err := r.compact(ctx); err != nil {
@@ -337,7 +340,7 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 			}
 		case isModel && (failed.Kind == model.Cut || failed.Kind == model.Idle) && cuts < cutRetries:
 			cuts++
-			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".cut"+strconv.Itoa(r.calls), answer); err != nil {
+			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".cut"+entry.StepCall(r.turn.Attempts, r.calls), answer); err != nil {
 				return false, err
 			}
 		case isModel:
@@ -583,13 +586,9 @@ func (r *run) summaryTx(ctx context.Context, tx pgx.Tx, steps int) (s entry.Turn
 	if r.endpoint.Name == "" && r.endpoint.Provider != "" {
 		s.Model = string(r.endpoint.Provider) + "/" + r.modelID
 	}
-	list, _ := r.transcript.steps()
-	for _, step := range list {
-		for _, c := range step.answer.Calls() {
-			if c.Name == CommandTool {
-				s.Commands++
-			}
-		}
+	r.remember()
+	for _, step := range r.done {
+		s.Commands += step.commands
 	}
 	return s, nil
 }
@@ -611,31 +610,44 @@ func (r *run) countTx(ctx context.Context, tx pgx.Tx, id string, answer model.An
 	})
 }
 
-// loops reports whether the last steps called the same tools with the same arguments and got the same
-// results.
-func (r *run) loops() bool {
+// doneStep is what is left of a step when a summary has replaced it.
+type doneStep struct {
+	// signature is the same for steps with the same calls and results.
+	signature string
+	commands  int
+}
+
+// remember notes the steps that the transcript has.
+func (r *run) remember() {
 	list, _ := r.transcript.steps()
-	if len(list) < maxRepeats {
-		return false
-	}
 	results := map[string]string{}
 	for _, e := range r.transcript.entries {
 		if p, ok := entry.As[entry.PiToolResult](e); ok {
 			results[e.ID] = p.Text()
 		}
 	}
-	signature := func(s step) string {
-		var b strings.Builder
+	for _, s := range list {
+		var d doneStep
+		var signature strings.Builder
 		for i, c := range s.answer.Calls() {
-			b.WriteString(c.Name + string(c.Arguments) + results[r.turn.callID(s.n, i)] + "\n")
+			signature.WriteString(c.Name + string(c.Arguments) + results[r.turn.callID(s.n, i)] + "\n")
+			if c.Name == CommandTool {
+				d.commands++
+			}
 		}
-		return b.String()
+		hash := sha256.Sum256([]byte(signature.String()))
+		d.signature = string(hash[:])
+		r.done[s.n] = d
 	}
-	last := signature(list[len(list)-1])
-	for _, s := range list[len(list)-maxRepeats:] {
-		if signature(s) != last {
-			return false
-		}
+}
+
+// loops reports whether the last steps called the same tools with the same arguments and got the same results.
+func (r *run) loops() bool {
+	r.remember()
+	last, ok := r.done[r.turn.Steps]
+	for n := r.turn.Steps - maxRepeats + 1; ok && n <= r.turn.Steps; n++ {
+		step, known := r.done[n]
+		ok = known && step.signature == last.signature
 	}
-	return true
+	return ok
 }
