@@ -18,6 +18,7 @@ func TestRepeated(t *testing.T) {
 	}{
 		"the same text":                  {chat("ada", `{"text":"hi"}`), chat("ada", `{"text":"hi"}`), true},
 		"the same value in other bytes":  {chat("ada", `{"text":"hi","reply_to":"b"}`), chat("ada", `{ "reply_to": "b", "text": "h\u0069" }`), true},
+		"the same by a token":            {chat("ada", `{"text":"hi"}`), chat("ada", `{"text":"hi","confined":true}`), true},
 		"another text":                   {chat("ada", `{"text":"hi"}`), chat("ada", `{"text":"ho"}`), false},
 		"another author":                 {chat("ada", `{"text":"hi"}`), chat("bob", `{"text":"hi"}`), false},
 		"another kind":                   {command(Command{Command: "ls"}), chat("ada", `{"text":"!ls"}`), false},

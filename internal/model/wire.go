@@ -189,22 +189,21 @@ func (t *tapped) Close() (err error) {
 
 func (t *tapped) note(text []byte) {
 	for len(text) > 0 {
-		end := bytes.IndexByte(text, '\n')
-		if end < 0 {
-			if len(t.line)+len(text) > maxLine {
-				t.line, t.long = nil, true
-			}
-			if !t.long {
-				t.line = append(t.line, text...)
-			}
+		part, rest, ends := bytes.Cut(text, []byte("\n"))
+		if len(t.line)+len(part) > maxLine { // the last part of a line may be long, too
+			t.line, t.long = nil, true
+		}
+		if !t.long {
+			t.line = append(t.line, part...)
+		}
+		if !ends {
 			return
 		}
 		if !t.long {
-			t.line = append(t.line, text[:end]...)
 			t.end()
 		}
 		t.line, t.long = t.line[:0], false
-		text = text[end+1:]
+		text = rest
 	}
 }
 
