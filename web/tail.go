@@ -98,6 +98,7 @@ func (l *liveThread) follow(ctx context.Context, after int64) error {
 	defer l.app.watches.leave(around, here)
 
 	paint := time.NewTimer(paintEvery)
+	var painted time.Time
 	defer paint.Stop()
 	defer l.typing.over.Stop()
 	for {
@@ -116,13 +117,14 @@ func (l *liveThread) follow(ctx context.Context, after int64) error {
 			step = func() error { return l.typedNoMore(ctx, "") }
 		case <-paint.C:
 			step, painting = func() error { return l.paint(ctx) }, true
+			painted = time.Now()
 		}
 		clean := painting || len(l.dirty) == 0 && len(l.turns) == 0
 		if err := guarded(step); err != nil {
 			return l.conn.end(ctx, l.topic, "thread", err)
 		}
 		if clean && len(l.dirty)+len(l.turns) > 0 {
-			paint.Reset(paintEvery)
+			paint.Reset(max(paintEvery-time.Since(painted), 0)) // the first piece is shown at once
 		}
 	}
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -96,7 +97,9 @@ func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot) (ro
 		handles[b.GetId()] = "@" + b.GetHandle()
 	}
 	spoke := map[string]bool{}
+	begun, told := map[string]string{}, map[string]bool{} // by turn: why it began, and whether a row names it
 	add := func(v whyView) {
+		told[v.TurnID] = true
 		v.Bot = first(handles[v.BotID], v.BotID)
 		spoke[v.BotID] = true
 		rows = append(rows, row{id: v.BotID, view: v, columns: []string{v.Bot, v.Answer, v.Explanation, v.TurnID}})
@@ -107,10 +110,25 @@ func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot) (ro
 		}
 		return policy.Explain(policy.Reason(reason))
 	}
+	// A turn that waited for silence also answers what was said meanwhile.
+	answered := func(bot, turn string, asked []string) {
+		if slices.Contains(asked, about.GetId()) && !told[turn] {
+			add(whyView{BotID: bot, Answer: "started", Reason: begun[turn], Explanation: explain(begun[turn]), TurnID: turn})
+		}
+	}
 	for _, e := range later {
 		payload, _ := decode(e)
 		switch p := payload.(type) {
+		case entry.Chat:
+			if p.Turn != nil {
+				answered(e.GetAuthorAgentId(), p.Turn.TurnID, p.Turn.Answers)
+			}
+		case entry.TurnEnded:
+			if p.Summary != nil {
+				answered(p.AgentID, p.TurnID, p.Summary.Answers)
+			}
 		case entry.TurnStarted:
+			begun[p.TurnID] = p.Reason
 			if p.EntryID == about.GetId() {
 				add(whyView{BotID: p.AgentID, Answer: "started", Reason: p.Reason, Explanation: explain(p.Reason), TurnID: p.TurnID})
 			}

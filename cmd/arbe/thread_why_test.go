@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// An entry may have been passed to a turn that waited for silence, whose first entry alone is named where it begins.
+func TestWhyNamesTheTurnsThatAnsweredAnEntry(t *testing.T) {
+	t.Parallel()
+	logged := func(id, author string, p entry.Payload) *arbev1.Entry {
+		d := entry.NewDraft(id, author, p)
+		return &arbev1.Entry{Id: id, Type: d.Type, AuthorAgentId: author, Payload: string(d.Payload)}
+	}
+	about := logged("two", "ada", entry.Chat{Text: "and then"})
+	later := []*arbev1.Entry{
+		logged("", "", entry.Skipped{AgentID: "shy", EntryID: "two", Reason: "cooldown", Explanation: "It answered a moment ago."}),
+		logged("", "", entry.TurnStarted{TurnID: "t1", AgentID: "bee", EntryID: "one", Reason: "ambient"}),
+		logged("", "bee", entry.Chat{Text: "Well.", Turn: &entry.TurnSummary{TurnID: "t1", Answers: []string{"one", "two"}}}),
+		logged("", "", entry.TurnStarted{TurnID: "t2", AgentID: "fly", EntryID: "two", Reason: "mention"}),
+		logged("", "", entry.TurnEnded{TurnID: "t2", AgentID: "fly", EntryID: "two", Outcome: entry.TurnFailed, Summary: &entry.TurnSummary{TurnID: "t2", Answers: []string{"two"}}}),
+	}
+	bots := []*arbev1.Bot{{Id: "bee", Handle: "bee"}, {Id: "fly", Handle: "fly"}, {Id: "shy", Handle: "shy"}, {Id: "far", Handle: "far"}}
+	var got []string
+	for _, r := range whyRows(about, later, bots) {
+		v := r.view.(whyView)
+		got = append(got, fmt.Sprintf("%s %s %s %s", v.Bot, v.Answer, v.Reason, v.TurnID))
+	}
+	if want := []string{"@shy skipped cooldown ", "@bee started ambient t1", "@fly started mention t2", "@far none not_mentioned "}; !slices.Equal(got, want) {
+		t.Errorf("it says %q, want %q", got, want)
+	}
+}
