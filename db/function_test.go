@@ -40,7 +40,7 @@ func weaknesses(t testing.TB, conn *pgx.Conn) []string {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no queries: %v", err)
 	}
-	for _, file := range append(files, "../internal/stream/commit/batch.go") {
+	for _, file := range append(files, "../internal/stream/commit/batch.go", "../internal/dispatch/turns.go") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -56,7 +56,16 @@ func TestACrashLosesNothingCommitted(t *testing.T) {
 		// A statement that never looks up, so that its process outlives the postmaster.
 		busy := connect(t, first.URL())
 		orphan := handle(t, int(busy.PgConn().PID()))
-		go func() { _, _ = busy.Exec(t.Context(), `do $$ begin loop end loop; end $$`) }()
+		ctx, cancel := context.WithCancel(t.Context())
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			_, _ = busy.Exec(ctx, `do $$ begin loop end loop; end $$`)
+		}()
+		defer func() {
+			cancel()
+			<-over
+		}()
 		waitFor(t, first.URL(), fmt.Sprintf(`select (state = 'active')::text from pg_stat_activity where pid = %d`, busy.PgConn().PID()))
 
 		if err := syscall.Kill(postmaster(t, dir), syscall.SIGKILL); err != nil {

@@ -38,8 +38,9 @@ func postgresOn(cluster string, _ int) []int {
 		if err != nil || !os.SameFile(in, want) {
 			continue
 		}
-		// Skip the shell of an operator in that directory. (An upgraded binary reads "postgres (deleted)".)
-		if exe, err := os.Readlink(filepath.Join(proc, "exe")); err == nil && strings.HasPrefix(filepath.Base(exe), "postgres") {
+		// Skip the shell of an operator in that directory. A process that is ending has no "exe" any more, but may still
+		// hold the cluster's shared memory; its name it has to the end.
+		if name, err := os.ReadFile(filepath.Join(proc, "comm")); err == nil && strings.HasPrefix(string(name), "postgres") {
 			pids = append(pids, pid)
 		}
 	}

@@ -91,12 +91,14 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 		one, two, three := r.invent("one"), r.invent("two"), r.invent("three")
 		r.says("q", "@one and @two, hello; `@three` is only code")
 		r.until(func(e entry.Entry) bool {
-			return len(of[entry.TurnStarted](r.entries())) == 2 && e.Type == entry.Chat{}.Type() && e.Author != r.scope.Agent
+			return len(of[entry.TurnStarted](r.entries())) >= 2 && e.Type == entry.Chat{}.Type() && e.Author != r.scope.Agent
 		})
 		var began []string
 		for _, s := range of[entry.TurnStarted](r.entries()) {
-			began = append(began, s.AgentID)
-			if s.Reason != "mention" || s.EntryID != "q" || s.PolicyID == "" {
+			if s.EntryID == "q" { // the answers repeat the mentions, so others may begin
+				began = append(began, s.AgentID)
+			}
+			if s.Reason != "mention" || s.PolicyID == "" {
 				t.Errorf("a turn began: %+v", s)
 			}
 		}
@@ -108,13 +110,15 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 		}
 		r.says("none", "hello everybody")
 		r.settled("none")
-		for _, s := range of[entry.Skipped](r.entries()) { // the answers repeat the mentions, so there are some
+		for _, s := range of[entry.Skipped](r.entries()) {
 			if s.EntryID == "none" {
 				t.Errorf("what nobody was asked has a decision: %+v", s)
 			}
 		}
-		if n := len(of[entry.TurnStarted](r.entries())); n != 2 {
-			t.Errorf("%d turns began", n)
+		for _, s := range of[entry.TurnStarted](r.entries()) {
+			if s.EntryID == "none" || s.AgentID == three.ID {
+				t.Errorf("a turn began: %+v", s)
+			}
 		}
 	})
 	t.Run("always, but not more often than they may", func(t *testing.T) {

@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/model"
@@ -37,6 +38,9 @@ func (r *run) publisher(ctx context.Context) *publisher {
 // delta sends a piece of an answer. A part of it may wait for the next piece, because a secret may come in pieces.
 func (p *publisher) delta(d model.Delta) {
 	c := entry.PiChunk{Kind: string(d.Kind), Block: d.Block, Text: d.Text, CallID: d.CallID, Name: p.redactor.String(d.CallName)}
+	if d.Kind == model.TextDelta {
+		c.Text = strings.Map(printable, c.Text) // as in the answer, so that readers can go on from one to the other
+	}
 	if d.Reason != nil {
 		c.Text, c.DelayMS = p.redactor.String(d.Reason.Error()), d.Delay.Milliseconds()
 	}

@@ -441,9 +441,10 @@ func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err 
 	return true, r.answer(ctx, answer, text, cut)
 }
 
-// printable returns -1 for control characters, which nobody can read, and which take six times as much room in JSON.
+// printable returns -1 for control characters, which nobody can read. Escape sequences are left to who shows the text: they
+// are as long as their letters, and make no sense without the escape.
 func printable(c rune) rune {
-	if c < ' ' && c != '\n' && c != '\t' || c == 0x7f {
+	if c < ' ' && c != '\n' && c != '\t' && c != '\x1b' || c == 0x7f {
 		return -1
 	}
 	return c
