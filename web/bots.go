@@ -470,7 +470,7 @@ func (v botView) deletionText() string {
 	case v.AtWork > 1:
 		stops = "It is at work on " + grouped(v.AtWork) + " turns, which stop."
 	}
-	return stops + " It answers no more, and its API keys are deleted. What it said stays, and its direct messages can still be read."
+	return stops + " It no longer answers, and its API keys are deleted. What it said stays, and its direct messages can still be read."
 }
 
 func authorOfBot(b *arbev1.Bot) author {

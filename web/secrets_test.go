@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/hex"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/url"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/server"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -58,7 +60,7 @@ func silent(t *testing.T, where, text string) {
 func TestACanaryIsNowhere(t *testing.T) {
 	t.Parallel()
 	a := installation(t)
-	a.env = []string{"ARBE_LOG_LEVEL=debug", "ARBE_LOG_FORMAT=json", "ANTHROPIC_API_KEY=", "OPENAI_API_KEY=", "ARBE_MODEL="}
+	a.env = []string{"ARBE_LOG_LEVEL=debug", "ARBE_LOG_FORMAT=json", "ANTHROPIC_API_KEY=", "OPENAI_API_KEY=", "ARBE_MODEL=", "ARBE_MODEL_PRIVATE_HOSTS=127.0.0.1"}
 	a.start()
 	api := a.client()
 	link, err := api.Agents.CreateLoginLink(t.Context(), &arbev1.CreateLoginLinkRequest{})
@@ -151,6 +153,35 @@ func TestACanaryIsNowhere(t *testing.T) {
 			t.Errorf("the command did not say it: %.500s", said)
 		}
 	}
+	t.Run("a bot whose model knows them says everything but them", func(t *testing.T) {
+		owner := owner.in(t)
+		both := canary + " and " + second
+		models := modeltest.New(t, func(q *modeltest.Request) modeltest.Reply {
+			switch {
+			case strings.Contains(q.Asked(), "fail"):
+				return modeltest.Reply{Status: 401, Error: modeltest.Error{Message: "the key " + both + " is wrong"}}
+			case q.Last().Role == "tool":
+				return modeltest.Reply{Thinking: "It was " + both, Text: "They are " + both + "."}
+			}
+			arguments, _ := json.Marshal(map[string]string{"name": both})
+			return modeltest.Reply{Thinking: "I know " + both, Text: "Look: " + both + " ", Calls: []modeltest.Call{{Name: "create_thread", Arguments: string(arguments)}}}
+		})
+		res, _ := owner.post(home+"/models/servers", url.Values{"name": {"echo"}, "base_url": {models.URL + "/v1"}, "server_key": {canary}})
+		want(t, res, http.StatusSeeOther, home+"/models")
+		res, _ = owner.post(home+"/models/default", url.Values{"model": {"echo/any"}})
+		want(t, res, http.StatusSeeOther, home+"/models")
+		for _, c := range []struct{ ask, end string }{{"tell", `"turn":{`}, {"fail", "bad_key"}} {
+			asked, err := api.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: thread, Text: "@arbe " + c.ask})
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := waitUntil(t, api, thread, func(e *arbev1.Entry) bool { return e.Seq > asked.Entry.Seq && strings.Contains(e.Payload, c.end) })
+			if !strings.Contains(said, "********") && c.ask == "tell" {
+				t.Errorf("the bot did not say it: %.2000s", said)
+			}
+			silent(t, "what followers of the thread get", said)
+		}
+	})
 	t.Run("pages, answers and streams", func(t *testing.T) {
 		owner := owner.in(t)
 		for _, path := range []string{home, home + "/members", home + "/bots", home + "/keys", home + "/models", home + "/secrets", home + "/environments", "/threads/" + thread,
@@ -158,7 +189,7 @@ func TestACanaryIsNowhere(t *testing.T) {
 			_, page := owner.get(path)
 			silent(t, path, page)
 		}
-		for seq := range 10 {
+		for seq := range 20 {
 			for _, end := range []string{"", "/raw", "/output"} {
 				path := "/threads/" + thread + "/entries/" + strconv.Itoa(seq) + end
 				_, page := owner.get(path)
@@ -166,7 +197,7 @@ func TestACanaryIsNowhere(t *testing.T) {
 			}
 		}
 		secrets, err := api.Secrets.ListSecrets(t.Context(), &arbev1.ListSecretsRequest{HouseId: house.Id})
-		if err != nil || len(secrets.Secrets) != 2 {
+		if err != nil || len(secrets.Secrets) != 3 {
 			t.Errorf("the secrets are %v: %v", secrets, err)
 		}
 		models, err := api.Models.ListModels(t.Context(), &arbev1.ListModelsRequest{HouseId: house.Id})
@@ -233,6 +264,12 @@ func reversed(text string) string {
 // waitFor waits for an entry and returns everything that was told until then, live output included.
 func waitFor(t *testing.T, api *arbe.Client, thread, id string) string {
 	t.Helper()
+	return waitUntil(t, api, thread, func(e *arbev1.Entry) bool { return e.Id == id })
+}
+
+// waitUntil is waitFor of the first entry that is one.
+func waitUntil(t *testing.T, api *arbe.Client, thread string, is func(*arbev1.Entry) bool) string {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var told strings.Builder
@@ -246,7 +283,7 @@ func waitFor(t *testing.T, api *arbe.Client, thread, id string) string {
 		}
 		if e := event.GetEntry(); e != nil {
 			told.WriteString(e.Payload)
-			if e.Id == id {
+			if is(e) {
 				break
 			}
 		}

@@ -16,7 +16,7 @@ func botDelete(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "delete BOT",
 		Short: "Delete a bot",
-		Long: "Delete a bot: what it is doing stops, it answers no more, and its policies and API keys are deleted. What it\n" +
+		Long: "Delete a bot: what it is doing stops, it no longer answers, and its policies and API keys are deleted. What it\n" +
 			"wrote stays, and its direct messages can still be read. On a terminal it asks first, and says how many turns stop.",
 		Args:              takes(1, 1, "one bot, by @handle, id or name"),
 		ValidArgsFunction: a.proposesFirst(a.bots),

@@ -139,6 +139,10 @@ func environmentTopic() *cobra.Command {
   NO_COLOR         set to anything: no colours
   CLICOLOR_FORCE   set to anything but 0: colours also into a pipe
 
+A server finds models with these, for all houses: ANTHROPIC_API_KEY (and ANTHROPIC_BASE_URL), OPENAI_API_KEY (and
+OPENAI_BASE_URL, which alone is enough), OPENROUTER_API_KEY, GEMINI_API_KEY, OLLAMA_HOST. ARBE_MODEL, as PROVIDER/MODEL, is
+their default model. What it found: arbe model list.
+
 A flag takes precedence over the environment. Which server and credential that gives: arbe help servers. The
 settings of the server itself: arbe config.`,
 	}

@@ -14,7 +14,10 @@ import (
 func TestHelpExplainsEveryExitCode(t *testing.T) {
 	t.Parallel()
 	help := exitCodesTopic().Long
-	codes := map[string]int{"Ctrl-C": exitInterrupted, "success": 0}
+	codes := map[string]int{
+		"Ctrl-C": exitInterrupted, "success": 0, "a bot that failed": exitBotFailed, "that was stopped": exitBotStopped, "that is limited": exitBotLimited,
+		"no answer": exitNoAnswer, "an answer later": exitAnswerLater, "a closed pipe": exitPipe,
+	}
 	for _, c := range []fault.Code{
 		fault.Invalid, fault.Unauthenticated, fault.Forbidden, fault.NotFound, fault.Exists, fault.Precondition, fault.Aborted,
 		fault.OutOfRange, fault.Exhausted, fault.Unavailable, fault.Unimplemented, fault.Canceled, fault.DeadlineExceeded, fault.Internal,

@@ -15,7 +15,7 @@ func modelAdd(a *app) *cobra.Command {
 		Use:   "add NAME URL",
 		Short: "Add a server with models that speaks OpenAI's chat/completions",
 		Long: "Add a server with models to a house, or change the one of this name. Its models are then NAME/model. The address\n" +
-			"must be on the public internet; the operator can name others in the server's environment (OPENAI_BASE_URL).\n" +
+			"must be on the public internet; the operator can name others in the server's environment (ARBE_MODEL_PRIVATE_HOSTS).\n" +
 			"Owners only, because the key is sent there.",
 		Example: "  arbe secret set LAB_KEY < key\n" +
 			"  arbe model add lab https://models.example.com/v1 --key LAB_KEY",

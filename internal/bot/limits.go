@@ -14,7 +14,8 @@ type Limits struct {
 	TurnTokens  int64   `json:"turn_tokens,omitempty"`
 	TurnUSD     float64 `json:"turn_usd,omitempty"`
 	TurnMinutes int     `json:"turn_minutes,omitempty"`
-	// ThreadUSDDay is what the bot's turns in one thread may cost in 24 hours, in US dollars.
+	// ThreadUSDDay is what the turns of all bots in a thread may cost in a day (UTC) before this bot stops there, in US
+	// dollars.
 	ThreadUSDDay float64 `json:"thread_usd_day,omitempty"`
 }
 

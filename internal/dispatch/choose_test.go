@@ -65,7 +65,7 @@ func (r *room) invent(handle string, policies ...bot.Policy) bot.Bot {
 func (r *room) settled(id string) []entry.Entry {
 	r.t.Helper()
 	owner := r.Owner(r.t)
-	for {
+	for deadline := time.Now().Add(patience); ; {
 		var decided bool
 		err := owner.QueryRow(r.t.Context(), `
 			select d.decided >= e.seq from decisions d join entries e on e.stream_id = d.stream_id where d.thread_id = $1 and e.id = $2`, r.th, id).Scan(&decided)
@@ -74,6 +74,8 @@ func (r *room) settled(id string) []entry.Entry {
 		}
 		if decided {
 			return r.entries()
+		} else if time.Now().After(deadline) {
+			r.t.Fatalf("%s is not decided", id)
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

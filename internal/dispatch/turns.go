@@ -29,6 +29,8 @@ const (
 	turnWorkers, houseTurns, threadTurns = 512, 256, 32
 	// turnAgain is the longest pause before a turn is continued that the database interrupted or that is not due.
 	turnAgain = 2 * time.Second
+	// turnLook is how often a turn that is not due is looked at again, because a mention makes it due.
+	turnLook = 250 * time.Millisecond
 )
 
 // turnArgs are the arguments of a job that runs a bot's turn.
@@ -114,7 +116,7 @@ func (w *turnWorker) run(ctx context.Context, args turnArgs) error {
 		again := turnAgain
 		if early, ok := errors.AsType[*turn.NotDueError](err); ok {
 			// Someone spoke just now. The turn may become due earlier than it says, if its bot is mentioned.
-			again = min(again, max(time.Until(early.Due), 0))
+			again = min(again, max(time.Until(early.Due), 0), turnLook)
 		} else {
 			w.logger.WarnContext(ctx, "a bot's turn was interrupted; trying again", "error", fault.From(err).Detail())
 		}

@@ -710,6 +710,11 @@ func TestATurnInAThreadThatIsClosedOrDeletedEnds(t *testing.T) {
 					t.Fatalf("%d turns and jobs are left", active)
 				}
 			}
+			if name == "closed" {
+				if e := r.end("q"); e.Reason != "thread_closed" || len(of[entry.PiAssistant](r.entries())) != 1 {
+					t.Errorf("it ends with %+v", e)
+				}
+			}
 		})
 	}
 }

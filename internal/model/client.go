@@ -266,7 +266,9 @@ func (w *wire) model(ctx context.Context, id string) (fantasy.LanguageModel, err
 const (
 	maxBlocks   = 256
 	maxCallName = 64
-	maxID       = 256
+	// maxID limits the id of a call; one that is longer gets an id of ours. maxPartID limits what providers may send: some
+	// servers put a signature into it.
+	maxID, maxPartID = 256, 64 << 10
 	// blockSize is what a block adds to the size of its texts: the names of its fields, and memory.
 	blockSize = 128
 )
@@ -369,8 +371,8 @@ func (s *stream) take(p fantasy.StreamPart) error {
 	switch {
 	case len(p.ToolCallName) > maxCallName:
 		return fmt.Errorf("it calls a tool whose name has %d bytes, more than %d", len(p.ToolCallName), maxCallName)
-	case len(p.ID) > maxID:
-		return fmt.Errorf("it has a part whose id has %d bytes, more than %d", len(p.ID), maxID)
+	case len(p.ID) > maxPartID:
+		return fmt.Errorf("it has a part whose id has %d bytes, more than %d", len(p.ID), maxPartID)
 	}
 	switch p.Type {
 	case fantasy.StreamPartTypeTextDelta:
@@ -439,7 +441,7 @@ func signatureOf(m fantasy.ProviderMetadata) (signature string, redacted bool) {
 // begin begins a call.
 func (s *stream) begin(p fantasy.StreamPart) (at int, err error) {
 	id := p.ID
-	if id == "" || strings.HasPrefix(id, "tool-call-") { // fantasy's own, for servers that give none: the same in each answer
+	if id == "" || len(id) > maxID || strings.HasPrefix(id, "tool-call-") { // fantasy's own, for servers that give none: the same in each answer
 		id = "call_" + rand.Text()
 	}
 	if at, err = s.block("call"+p.ID, entry.PiBlock{Type: entry.PiCallBlock, ID: id, Name: p.ToolCallName}); err == nil {

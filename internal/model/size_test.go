@@ -85,8 +85,8 @@ func TestCallsWithLongNames(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d model.Dialect) {
 		for words, call := range map[string]modeltest.Call{
-			"it calls a tool whose name has 65 bytes, more than 64": {Name: strings.Repeat("n", 65)},
-			"it has a part whose id has 257 bytes, more than 256":   {ID: strings.Repeat("i", 257), Name: "read"},
+			"it calls a tool whose name has 65 bytes, more than 64":   {Name: strings.Repeat("n", 65)},
+			"it has a part whose id has 65537 bytes, more than 65536": {ID: strings.Repeat("i", 65537), Name: "read"},
 		} {
 			s := modeltest.New(t, func(*modeltest.Request) modeltest.Reply {
 				return modeltest.Reply{Text: "I read.", Calls: []modeltest.Call{call}}
@@ -114,6 +114,20 @@ func TestALineThatIsTooLong(t *testing.T) {
 		a, err := quick().Stream(within(t), at(s, model.Chat), "any", ask("?"), nil)
 		if err != nil || a.Message.Text() != "Hi" || (a.Usage == model.Usage{Input: 7, Output: 5}) != noted || a.Estimated == noted {
 			t.Errorf("with a line of %d bytes it answers %+v, %+v (%v)", size, a.Message, a.Usage, err)
+		}
+	}
+}
+
+// Some servers put a signature into the id of a call.
+func TestACallWithALongIDGetsAShortOne(t *testing.T) {
+	t.Parallel()
+	s := modeltest.New(t, func(*modeltest.Request) modeltest.Reply {
+		return modeltest.Reply{Calls: []modeltest.Call{{ID: strings.Repeat("i", 5000), Name: "read", Arguments: `{"path":"x"}`}}}
+	})
+	for _, d := range dialects {
+		a, err := new(model.Client).Stream(within(t), at(s, d), "any", ask("?"), nil)
+		if calls := a.Message.Calls(); err != nil || len(calls) != 1 || len(calls[0].ID) > 64 || string(calls[0].Arguments) != `{"path":"x"}` {
+			t.Errorf("%v: %v, %v", d, calls, err)
 		}
 	}
 }

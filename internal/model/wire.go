@@ -24,6 +24,9 @@ import (
 // environment, in files and in cloud metadata.
 const placeholder = "key-is-set-on-the-wire"
 
+// maxCost is the most that a call costs, in US dollars, whatever the provider reports.
+const maxCost = 10_000
+
 // kept are the headers of a library's request that are sent. All others stay behind: among them are keys and accounts
 // that the libraries find in the environment.
 var kept = []string{"Accept", "Content-Type", "Anthropic-Version", "Anthropic-Beta"}
@@ -396,6 +399,6 @@ func (w *wire) use(u *wireUsage) {
 		w.usage.Input = max(w.usage.Input-w.usage.CacheRead-w.usage.CacheWrite, 0)
 	}
 	if u.Cost != nil && w.endpoint.Provider == OpenRouter && *u.Cost >= 0 {
-		w.cost, w.hasCost = *u.Cost, true
+		w.cost, w.hasCost = min(*u.Cost, maxCost), true
 	}
 }

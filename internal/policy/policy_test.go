@@ -247,7 +247,7 @@ func TestChainsEnd(t *testing.T) {
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	for _, r := range []policy.Reason{policy.Mention, policy.Always, policy.Ambient, policy.Steered, policy.Cooldown, policy.Chain, policy.Scope, policy.Disabled,
-		policy.NoPolicy, policy.Self, policy.NotMentioned} {
+		policy.NoPolicy, policy.Self, policy.NotMentioned, policy.Confined} {
 		if text := policy.Explain(r); len(text) < 10 || text[len(text)-1] != '.' || text == policy.Explain("?") {
 			t.Errorf("%s is explained by %q", r, text)
 		}

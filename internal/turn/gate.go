@@ -56,7 +56,7 @@ func (r *run) gate(ctx context.Context, house, id string) (begins bool, err erro
 		if ctx.Err() != nil || !mendable(err) {
 			return false, err
 		}
-		reason, explanation = "gate_failed", "whether it had something to say could not be found out: "+fault.From(err).Message
+		reason, explanation = "gate_failed", "arbe could not find out whether it had something to say: "+fault.From(err).Message
 	}
 	err = r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
 		status := Skipped
@@ -130,7 +130,10 @@ func (r *run) ask(ctx context.Context) (bool, error) {
 	messages = append(messages, entry.PiUser{Content: []entry.PiBlock{entry.PiText(ask)}})
 	request := model.Request{System: r.prompt(), Messages: messages, MaxTokens: gateAnswer, Thinking: model.ThinkLow}
 	answer, err := r.model.Stream(ctx, r.endpoint, id, request, nil)
-	if countErr := r.count(ctx, entry.TurnPrefix+r.turn.ID+".gate"+strconv.FormatInt(r.turn.Due.UnixMilli(), 36), answer); err == nil {
+	// What was used counts also if the time is up.
+	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if countErr := r.count(lasting, entry.TurnPrefix+r.turn.ID+".gate"+strconv.FormatInt(r.turn.Due.UnixMilli(), 36), answer); err == nil {
 		err = countErr
 	}
 	word := strings.ToLower(strings.Trim(answer.Message.Text(), " \t\r\n*_.!\"'`"))

@@ -63,7 +63,7 @@ func (m meter) daily() bool { return strings.HasSuffix(m.name, "_usd_day") }
 // timeMeter returns the limit of the turn's time.
 func (r *run) timeMeter() meter {
 	limit := r.bot.Limits.withDefaults().Time
-	return r.turnMeter("turn_minutes", time.Since(r.turn.StartedAt).Minutes(), limit.Minutes(), fmt.Sprintf("the turn may take %s, and has", limit))
+	return r.turnMeter("turn_minutes", time.Since(r.turn.StartedAt).Minutes(), limit.Minutes(), fmt.Sprintf("the turn has taken %s, which is its limit", limit))
 }
 
 // turnMeter returns a limit of one turn.
@@ -94,7 +94,7 @@ func (r *run) meters(ctx context.Context) (list []meter, err error) {
 	l := r.bot.Limits.withDefaults()
 	return []meter{
 		r.turnMeter("turn_steps", float64(r.turn.Steps), float64(l.Steps), fmt.Sprintf("the bot called its model %d times without coming to an end", l.Steps)),
-		r.turnMeter("turn_tokens", float64(used.Input+used.Output+used.CacheWrite), float64(l.Tokens), fmt.Sprintf("the turn may use %d tokens, and has", l.Tokens)),
+		r.turnMeter("turn_tokens", float64(used.Input+used.Output+used.CacheWrite), float64(l.Tokens), fmt.Sprintf("the turn has used all of its %d tokens", l.Tokens)),
 		r.turnMeter("turn_usd", dollars(used.CostMicros), dollars(l.Micros), fmt.Sprintf("a turn of this bot may cost $%.2f, and that is spent", dollars(l.Micros))),
 		r.timeMeter(),
 		{"thread_usd_day", dollars(day.Thread), dollars(l.ThreadMicros),

@@ -102,8 +102,8 @@ type run struct {
 	transcript transcript
 	used       query.TurnUsedRow
 	reported   map[string]bool
-	// resumed are the calls that an earlier server may have run.
-	resumed map[string]bool
+	// last is the answer that was to be written last.
+	last *model.Answer
 	// done are the turn's steps by their numbers, also those that a summary replaced in the transcript.
 	done map[int]doneStep
 	// calls and compactions count the model calls and compactions on this server, whose ids must differ.
@@ -118,7 +118,7 @@ var errOvertaken = errors.New("another server works on the turn")
 // the next call continues the turn. A delayed turn that is not due is a [*NotDueError]. Other errors are those of the
 // database: the call should be repeated.
 func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error {
-	r := &run{Runner: x, log: x.Log, db: x.DB, model: x.Model, ref: to, reported: map[string]bool{}, resumed: map[string]bool{}, done: map[int]doneStep{}}
+	r := &run{Runner: x, log: x.Log, db: x.DB, model: x.Model, ref: to, reported: map[string]bool{}, done: map[int]doneStep{}}
 	if begins, err := r.gate(ctx, house, id); err != nil || !begins {
 		return err
 	}
@@ -146,7 +146,20 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 	case errors.Is(err, errOvertaken), fault.CodeOf(err) == fault.NotFound:
 		return nil // the thread was deleted, or another server goes on
 	case fault.CodeOf(err) == fault.Precondition:
-		return r.abandon(context.WithoutCancel(ctx)) // the thread was closed, so that nothing can be written to it
+		return r.endClosed(context.WithoutCancel(ctx), err)
+	}
+	return err
+}
+
+// endClosed ends the turn in a thread that was closed, whose log takes no more chats. What the model wrote is kept as a step.
+func (r *run) endClosed(ctx context.Context, refused error) error {
+	r.Logger.InfoContext(ctx, "a bot's turn ends because its thread takes no answer", "turn", r.turn.ID, "error", fault.From(refused).Detail())
+	closed := fault.New(fault.Precondition, "the thread was closed before the bot answered", "reopen it, and let the bot try again")
+	err := r.end(ctx, Failed, failure("thread_closed", closed), r.last)
+	if errors.Is(err, errOvertaken) {
+		return nil
+	} else if fault.CodeOf(err) == fault.Precondition {
+		return r.abandon(ctx)
 	}
 	return err
 }
@@ -162,7 +175,7 @@ var ErrTimeUp = errors.New("the turn has taken as long as it may")
 // work makes steps until the turn has ended.
 func (r *run) work(ctx context.Context) error {
 	if r.turn.Attempts > maxAttempts {
-		return r.fail(ctx, "attempts", fault.Newf(fault.Internal, "ask again; if it happens again, look into the server's log", "the bot began %d times without getting on", maxAttempts))
+		return r.fail(ctx, "attempts", fault.Newf(fault.Internal, "ask again; if it happens again, look into the server's log", "the bot began %d times without making progress", maxAttempts))
 	}
 	r.transcript = transcript{bot: r.turn.Bot, turn: r.turn.ID, people: map[string]Person{}}
 	for first := true; ; first = false {
@@ -187,9 +200,6 @@ func (r *run) work(ctx context.Context) error {
 			return err
 		}
 		if calls := r.transcript.pending(r.turn); len(calls) > 0 {
-			for _, c := range calls {
-				r.resumed[r.turn.callID(c.step, c.n)] = first
-			}
 			timed, stop := r.timed(ctx)
 			err := r.runCalls(timed, calls)
 			timeUp := ctx.Err() == nil && timed.Err() != nil
@@ -207,7 +217,7 @@ func (r *run) work(ctx context.Context) error {
 			return r.end(ctx, Limited, entry.TurnEnded{Reason: reached.name, Message: reached.words, Next: reached.next}, nil)
 		}
 		if r.loops() {
-			return r.fail(ctx, "loop", fault.New(fault.Exhausted, "the bot repeats the same calls without getting on", "say what it should do differently"))
+			return r.fail(ctx, "loop", fault.New(fault.Exhausted, "the bot repeats the same calls without making progress", "say what it should do differently"))
 		}
 		timed, stop := r.timed(ctx)
 		ended, err := r.step(timed)
@@ -392,7 +402,7 @@ func (r *run) stop(ctx context.Context, last *model.Answer) error {
 	return r.end(ctx, Stopped, entry.TurnEnded{StoppedBy: r.turn.StoppedBy, Message: "the bot was stopped"}, last)
 }
 
-// errRemoved ends the turns of a bot that is in the house no more, and reasonRemoved is its word.
+// errRemoved ends the turns of a bot that is no longer in the house, and reasonRemoved is its word.
 var errRemoved = fault.New(fault.Precondition, "the bot was removed", "ask another one")
 
 const reasonRemoved = "bot_removed"
@@ -409,6 +419,7 @@ func (r *run) reportWait(ctx context.Context, d model.Delta) {
 func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err error) {
 	m := answer.Message
 	calls := len(m.Calls())
+	r.last = &answer
 	if m.StopReason == entry.PiToolUse && calls > maxCalls {
 		what := fault.Newf(fault.Exhausted, "ask for less at once, or use another model", "the model called %d tools at once, and may call %d", calls, maxCalls)
 		return true, r.end(ctx, Failed, failure("too_many_calls", what), &answer)
@@ -428,7 +439,7 @@ func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err 
 	}
 	text := strings.TrimSpace(strings.Map(printable, strings.ToValidUTF8(m.Text(), "\uFFFD")))
 	if text == "" {
-		what := fault.New(fault.Unavailable, "the model answered nothing", "ask again")
+		what := fault.New(fault.Unavailable, "the model gave no answer", "ask again")
 		if m.StopReason == entry.PiLength {
 			what = fault.New(fault.Exhausted, "the model wrote as much as it may before it said anything", "ask for less at once, or use another model")
 		}

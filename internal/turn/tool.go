@@ -28,11 +28,9 @@ const (
 type Tool struct {
 	// Name is what the model and the bot's settings call it; Description and Schema tell the model how to call it.
 	model.Tool
-	// Run does it. Its error is told to the model, which then decides what to do. It must end soon after ctx.
+	// Run does it. The model is told its error, and decides what to do then. It must end soon after ctx. It is repeated after a
+	// server that ran it was killed, so it has no effect, or finds by [Call.ID] what it did.
 	Run func(ctx context.Context, c Call) (text string, err error)
-	// Once marks a tool that must not run again after a server that ran it was killed, because it may have had an effect.
-	// Others have none, or find by [Call.ID] what they did.
-	Once bool
 }
 
 // Call is one call of a tool.
@@ -46,8 +44,6 @@ type Call struct {
 	ID string
 	// Arguments fit the tool's schema.
 	Arguments json.RawMessage
-	// Chain is how many turns of bots led to this one.
-	Chain int
 }
 
 // offered returns the tools that a bot may use.
@@ -93,7 +89,7 @@ func (r *run) runCall(ctx context.Context, c call) error {
 	text, err := r.call(ctx, id, c)
 	// If the database went away, nobody knows whether the tool had its effect. To repeat the call is harmless, but the
 	// model, told that it failed, would make another one.
-	for wait := 100 * time.Millisecond; fault.CodeOf(err) == fault.Unavailable && !r.once(c.Name) && time.Since(began) < toolPatience; wait *= 2 {
+	for wait := 100 * time.Millisecond; fault.CodeOf(err) == fault.Unavailable && time.Since(began) < toolPatience; wait *= 2 {
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
@@ -139,17 +135,10 @@ func (r *run) call(ctx context.Context, id string, c call) (text string, err err
 	if err := model.CheckArguments(tool.Tool, c.Arguments); err != nil {
 		return "", err
 	}
-	if tool.Once && r.resumed[id] {
-		return "", fault.New(fault.Precondition, "the server was stopped while this ran, so it may have been done or not", "find out before you do it again")
-	}
 	return tool.Run(ctx, Call{
-		Scope: db.Scope{House: r.turn.House, Agent: r.turn.Bot}, Thread: r.turn.Thread, Turn: r.turn.ID, ID: id, Arguments: c.Arguments, Chain: r.turn.Chain,
+		Scope: db.Scope{House: r.turn.House, Agent: r.turn.Bot}, Thread: r.turn.Thread, Turn: r.turn.ID, ID: id,
+		Arguments: r.redactor.JSON(c.Arguments), // as they are in the log, from which a server that continues reads them
 	})
-}
-
-// once reports whether a tool must not be repeated.
-func (r *run) once(name string) bool {
-	return slices.ContainsFunc(r.tools, func(t Tool) bool { return t.Name == name && t.Once })
 }
 
 // CommandTool is the name of the tool that runs a command; a turn's summary counts its calls.

@@ -7,8 +7,8 @@
 // server loses is the call that it was in.
 //
 // No step happens twice. The ids of a turn's entries are derived from its own id, and a log stores one entry per id;
-// and a step is committed only together with the row's count of steps, by whoever moves that first. A tool either
-// repeats harmlessly, or is not repeated.
+// and a step is committed only together with the row's count of steps, by whoever moves that first. A tool
+// repeats harmlessly.
 //
 // A bot has one turn at a time in a thread. What is said to it meanwhile is passed to that turn (steering), which reads
 // the log again before each call, and does not end before it has read everything that was passed to it.
@@ -46,7 +46,7 @@ type Turn struct {
 	AskedSeqs []int64
 	// Reason is the trigger in one word, and Policy the activation policy that matched.
 	Reason, Policy string
-	// Chain is how many turns of bots led to it, one by one, since a person spoke. Of several ways it is the longest.
+	// Chain is how many turns of bots led to it, one by one, since a person spoke. If several entries led to it, the longest chain counts.
 	Chain  int
 	Status Status
 	// Due is when a delayed turn decides whether it begins.

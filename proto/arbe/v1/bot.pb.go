@@ -175,7 +175,7 @@ type BotLimits struct {
 	TurnUsd float64 `protobuf:"fixed64,3,opt,name=turn_usd,json=turnUsd,proto3" json:"turn_usd,omitempty"`
 	// How long a turn may take. Defaults to 30 minutes.
 	TurnMinutes int32 `protobuf:"varint,4,opt,name=turn_minutes,json=turnMinutes,proto3" json:"turn_minutes,omitempty"`
-	// What the bot's turns in one thread may cost in 24 hours, in US dollars. Defaults to 10.
+	// What the turns of all bots in a thread may cost in a day (UTC) before this bot stops there, in US dollars. Defaults to 10.
 	ThreadUsdDay  float64 `protobuf:"fixed64,5,opt,name=thread_usd_day,json=threadUsdDay,proto3" json:"thread_usd_day,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

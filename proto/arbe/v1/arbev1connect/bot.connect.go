@@ -61,10 +61,10 @@ type BotServiceClient interface {
 	GetBot(context.Context, *v1.GetBotRequest) (*v1.GetBotResponse, error)
 	// ListBots returns the bots of a house, ordered by handle.
 	ListBots(context.Context, *v1.ListBotsRequest) (*v1.ListBotsResponse, error)
-	// UpdateBot changes the fields that are set. A turn that runs keeps what it began with. Owners only.
+	// UpdateBot changes the fields that are set. A turn that runs uses the new settings from its next step on. Owners only.
 	UpdateBot(context.Context, *v1.UpdateBotRequest) (*v1.UpdateBotResponse, error)
 	// DeleteBot removes a bot from its house: its policies and its API keys are deleted, its turns stop within a second,
-	// and it answers no more. What it wrote stays, and so do its direct messages. Owners only. Deleting one that does not
+	// and it no longer answers. What it wrote stays, and so do its direct messages. Owners only. Deleting one that does not
 	// exist succeeds.
 	DeleteBot(context.Context, *v1.DeleteBotRequest) (*v1.DeleteBotResponse, error)
 	// CreatePolicy gives a bot another policy. A bot has at most 50. Owners only.
@@ -233,10 +233,10 @@ type BotServiceHandler interface {
 	GetBot(context.Context, *v1.GetBotRequest) (*v1.GetBotResponse, error)
 	// ListBots returns the bots of a house, ordered by handle.
 	ListBots(context.Context, *v1.ListBotsRequest) (*v1.ListBotsResponse, error)
-	// UpdateBot changes the fields that are set. A turn that runs keeps what it began with. Owners only.
+	// UpdateBot changes the fields that are set. A turn that runs uses the new settings from its next step on. Owners only.
 	UpdateBot(context.Context, *v1.UpdateBotRequest) (*v1.UpdateBotResponse, error)
 	// DeleteBot removes a bot from its house: its policies and its API keys are deleted, its turns stop within a second,
-	// and it answers no more. What it wrote stays, and so do its direct messages. Owners only. Deleting one that does not
+	// and it no longer answers. What it wrote stays, and so do its direct messages. Owners only. Deleting one that does not
 	// exist succeeds.
 	DeleteBot(context.Context, *v1.DeleteBotRequest) (*v1.DeleteBotResponse, error)
 	// CreatePolicy gives a bot another policy. A bot has at most 50. Owners only.

@@ -54,7 +54,7 @@ type ModelServiceClient interface {
 	SetDefaultModel(context.Context, *v1.SetDefaultModelRequest) (*v1.SetDefaultModelResponse, error)
 	// SetModelEndpoint adds a server with models that speaks OpenAI's chat/completions, or changes the one of this name.
 	// Owners only, because the house's words and the key go there. Its address must be on the public internet, because the
-	// server of arbe calls it. A house has at most 20.
+	// server of arbe calls it, or be one that the operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20.
 	SetModelEndpoint(context.Context, *v1.SetModelEndpointRequest) (*v1.SetModelEndpointResponse, error)
 	// DeleteModelEndpoint removes such a server. Owners only. Removing one that does not exist succeeds.
 	DeleteModelEndpoint(context.Context, *v1.DeleteModelEndpointRequest) (*v1.DeleteModelEndpointResponse, error)
@@ -151,7 +151,7 @@ type ModelServiceHandler interface {
 	SetDefaultModel(context.Context, *v1.SetDefaultModelRequest) (*v1.SetDefaultModelResponse, error)
 	// SetModelEndpoint adds a server with models that speaks OpenAI's chat/completions, or changes the one of this name.
 	// Owners only, because the house's words and the key go there. Its address must be on the public internet, because the
-	// server of arbe calls it. A house has at most 20.
+	// server of arbe calls it, or be one that the operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20.
 	SetModelEndpoint(context.Context, *v1.SetModelEndpointRequest) (*v1.SetModelEndpointResponse, error)
 	// DeleteModelEndpoint removes such a server. Owners only. Removing one that does not exist succeeds.
 	DeleteModelEndpoint(context.Context, *v1.DeleteModelEndpointRequest) (*v1.DeleteModelEndpointResponse, error)

@@ -140,7 +140,7 @@ export type BotLimits = Message<"arbe.v1.BotLimits"> & {
   turnMinutes: number;
 
   /**
-   * What the bot's turns in one thread may cost in 24 hours, in US dollars. Defaults to 10.
+   * What the turns of all bots in a thread may cost in a day (UTC) before this bot stops there, in US dollars. Defaults to 10.
    *
    * @generated from field: double thread_usd_day = 5;
    */
@@ -787,7 +787,7 @@ export const BotService: GenService<{
     output: typeof ListBotsResponseSchema;
   },
   /**
-   * UpdateBot changes the fields that are set. A turn that runs keeps what it began with. Owners only.
+   * UpdateBot changes the fields that are set. A turn that runs uses the new settings from its next step on. Owners only.
    *
    * @generated from rpc arbe.v1.BotService.UpdateBot
    */
@@ -798,7 +798,7 @@ export const BotService: GenService<{
   },
   /**
    * DeleteBot removes a bot from its house: its policies and its API keys are deleted, its turns stop within a second,
-   * and it answers no more. What it wrote stays, and so do its direct messages. Owners only. Deleting one that does not
+   * and it no longer answers. What it wrote stays, and so do its direct messages. Owners only. Deleting one that does not
    * exist succeeds.
    *
    * @generated from rpc arbe.v1.BotService.DeleteBot

@@ -312,7 +312,7 @@ export const ModelService: GenService<{
   /**
    * SetModelEndpoint adds a server with models that speaks OpenAI's chat/completions, or changes the one of this name.
    * Owners only, because the house's words and the key go there. Its address must be on the public internet, because the
-   * server of arbe calls it. A house has at most 20.
+   * server of arbe calls it, or be one that the operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20.
    *
    * @generated from rpc arbe.v1.ModelService.SetModelEndpoint
    */
