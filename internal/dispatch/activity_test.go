@@ -125,7 +125,7 @@ func TestTheRowOfAThreadSaysWhichBotIsAtWork(t *testing.T) {
 			}
 		})
 	}
-	t.Run("until it is abandoned, of which the log says nothing", func(t *testing.T) {
+	t.Run("until it ends in a thread that was closed", func(t *testing.T) {
 		t.Parallel()
 		r := bots(t, holding)
 		row := r.touched(r.th)
@@ -149,9 +149,9 @@ func TestTheRowOfAThreadSaysWhichBotIsAtWork(t *testing.T) {
 				t.Fatal("the turn goes on")
 			}
 		}
-		got, err := r.threads.Get(t.Context(), r.scope, r.th) // without a touch
-		if err != nil || got.Running != nil {
-			t.Errorf("%+v still runs, %v", got.Running, err)
+		r.end("q")
+		if got := row(); got.Running != nil {
+			t.Errorf("%+v still runs", got.Running)
 		}
 	})
 	t.Run("a row that was left behind is repaired", func(t *testing.T) {
