@@ -261,7 +261,7 @@ func reversed(text string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// waitFor waits for an entry and returns everything that was told until then, live output included.
+// waitFor waits for an entry and returns everything that a follower of the thread got until then, live output included.
 func waitFor(t *testing.T, api *arbe.Client, thread, id string) string {
 	t.Helper()
 	return waitUntil(t, api, thread, func(e *arbev1.Entry) bool { return e.Id == id })
@@ -272,24 +272,24 @@ func waitUntil(t *testing.T, api *arbe.Client, thread string, is func(*arbev1.En
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	var told strings.Builder
+	var got strings.Builder
 	for event, err := range api.Tail(ctx, thread, 0) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		silent(t, "an event", event.String())
 		if d := event.GetDelta(); d != nil {
-			told.Write(d.Data)
+			got.Write(d.Data)
 		}
 		if e := event.GetEntry(); e != nil {
-			told.WriteString(e.Payload)
+			got.WriteString(e.Payload)
 			if is(e) {
 				break
 			}
 		}
 	}
-	silent(t, "what was told", told.String())
-	return told.String()
+	silent(t, "what a follower got", got.String())
+	return got.String()
 }
 
 // stream is what the stream door says of a thread.

@@ -23,7 +23,7 @@ func TestWhoIsWritingIsSeenByTheOthers(t *testing.T) {
 		return "(e => e.getBoundingClientRect().height > 0 && e.innerText.includes('" + word + "'))(document.querySelector('#composer-hint'))"
 	}
 
-	t.Run("one's own writing is told once every few seconds, and not shown to oneself", func(t *testing.T) {
+	t.Run("one's own writing is sent once every few seconds, and not shown to oneself", func(t *testing.T) {
 		b := b.in(t)
 		b.do(keysInto("#composer-text", "   hello there"))
 		f.until(t, "a sign of it", func() bool { return len(f.typed) == 1 })
@@ -35,7 +35,7 @@ func TestWhoIsWritingIsSeenByTheOthers(t *testing.T) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if n := len(slices.DeleteFunc(slices.Clone(f.typed), func(s string) bool { return s != "typing01 "+f.me.Id })); n != 2 {
-			t.Errorf("it was told %d times, with that of the other tab", n)
+			t.Errorf("the service was called %d times, with that of the other tab", n)
 		}
 	})
 	t.Run("several are named, and who has said it is no longer", func(t *testing.T) {

@@ -43,7 +43,7 @@ func ask(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ask [TEXT…] [-]",
 		Short: "Ask a bot something, and print its answer",
-		Long: "Ask a bot something. The answer is printed here while it is written; what the bot does meanwhile is told on\n" +
+		Long: "Ask a bot something. The answer is printed here while it is written; what the bot does meanwhile is printed on\n" +
 			"stderr. TEXT is Markdown; - adds stdin to it. Without TEXT, all of it is read from stdin.\n" +
 			"\n" +
 			"The bot is @arbe unless --bot names another. The question is asked in the house's direct message to it. With\n" +

@@ -105,7 +105,7 @@ func TestABotHasNoSecretsToPrint(t *testing.T) {
 	}
 	for _, q := range r.models.Requests() {
 		if body := string(q.Body); strings.Contains(body, plantedKey) || strings.Contains(body, "sk-test") {
-			t.Error("the model is told a key")
+			t.Error("a request to the model has a key")
 		}
 	}
 }

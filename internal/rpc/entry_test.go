@@ -402,7 +402,7 @@ func TestWhoIsWritingIsToldToTails(t *testing.T) {
 		must(t, err)
 	}
 	if e := f.next(t); e.GetTyping().GetAgentId() != b.ada.id {
-		t.Errorf("it is told %v", e)
+		t.Errorf("a follower gets %v", e)
 	}
 	said, err := b.ada.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: th.Id, Text: "hello"})
 	must(t, err)
@@ -417,7 +417,7 @@ func TestWhoIsWritingIsToldToTails(t *testing.T) {
 		}
 	}
 	if most := 1 + int(time.Since(began)/(2*time.Second)); told > most {
-		t.Errorf("it is told %d times more, want at most %d", told, most)
+		t.Errorf("a follower gets %d events more, want at most %d", told, most)
 	}
 	list, err := b.ada.Entries.List(t.Context(), &arbev1.ListRequest{ThreadId: th.Id})
 	must(t, err)

@@ -28,7 +28,7 @@ const (
 type Tool struct {
 	// Name is what the model and the bot's settings call it; Description and Schema tell the model how to call it.
 	model.Tool
-	// Run does it. The model is told its error, and decides what to do then. It must end soon after ctx. It is repeated after a
+	// Run does it. The model reads its error, and decides what to do then. It must end soon after ctx. It is repeated after a
 	// server that ran it was killed, so it has no effect, or finds by [Call.ID] what it did.
 	Run func(ctx context.Context, c Call) (text string, err error)
 }
