@@ -406,18 +406,18 @@ func TestWhoIsWritingIsToldToTails(t *testing.T) {
 	}
 	said, err := b.ada.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: th.Id, Text: "hello"})
 	must(t, err)
-	told := 0
+	more := 0
 	for {
 		e := f.next(t)
 		if e.GetEntry().GetId() == said.Entry.Id {
 			break
 		}
 		if e.GetTyping() != nil {
-			told++
+			more++
 		}
 	}
-	if most := 1 + int(time.Since(began)/(2*time.Second)); told > most {
-		t.Errorf("a follower gets %d events more, want at most %d", told, most)
+	if most := 1 + int(time.Since(began)/(2*time.Second)); more > most {
+		t.Errorf("a follower gets %d events more, want at most %d", more, most)
 	}
 	list, err := b.ada.Entries.List(t.Context(), &arbev1.ListRequest{ThreadId: th.Id})
 	must(t, err)
