@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"log/slog"
-	"strconv"
 	"strings"
 	"time"
 
@@ -149,24 +147,6 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 		return r.endClosed(context.WithoutCancel(ctx), err)
 	}
 	return err
-}
-
-// endClosed ends the turn in a thread that was closed, whose log takes no more chats. What the model wrote is kept as a step.
-func (r *run) endClosed(ctx context.Context, refused error) error {
-	r.Logger.InfoContext(ctx, "a bot's turn ends because its thread takes no answer", "turn", r.turn.ID, "error", fault.From(refused).Detail())
-	closed := fault.New(fault.Precondition, "the thread was closed before the bot answered", "reopen it, and let the bot try again")
-	err := r.end(ctx, Failed, failure("thread_closed", closed), r.last)
-	if errors.Is(err, errOvertaken) {
-		return nil
-	} else if fault.CodeOf(err) == fault.Precondition {
-		return r.abandon(ctx)
-	}
-	return err
-}
-
-// abandon ends the turn without an entry.
-func (r *run) abandon(ctx context.Context) error {
-	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error { return queries.AbandonTurn(ctx, tx, r.turn.ID) })
 }
 
 // ErrTimeUp is the cause with which the context of a tool ends when its turn has taken as long as it may.
@@ -361,47 +341,6 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 	}
 }
 
-// interrupted keeps what the model wrote until someone stopped the turn or its time was up. Otherwise the server is
-// stopping, and the next one makes the call again.
-func (r *run) interrupted(ctx context.Context, answer model.Answer) error {
-	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-	defer cancel()
-	if err := r.reload(lasting); err != nil {
-		return err
-	}
-	if errors.Is(context.Cause(ctx), ErrTimeUp) {
-		m := r.timeMeter()
-		return r.end(lasting, Limited, entry.TurnEnded{Reason: m.name, Message: m.words, Next: m.next}, &answer)
-	}
-	if r.turn.StoppedBy == "" {
-		if err := r.count(lasting, r.turn.stepID(r.turn.Steps+1)+".lost"+strconv.Itoa(r.turn.Attempts), answer); err != nil {
-			return err
-		}
-		return ctx.Err()
-	}
-	return r.stop(lasting, &answer)
-}
-
-// stop ends the turn because someone wants that, or has removed the bot. What the model wrote last is kept as a step,
-// but not of a removed bot: only a member can be the author of an entry.
-func (r *run) stop(ctx context.Context, last *model.Answer) error {
-	if r.Bot != nil {
-		if _, err := r.Bot(ctx, r.scope(), r.turn.Bot); fault.CodeOf(err) == fault.NotFound {
-			if last != nil {
-				if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".removed", *last); err != nil {
-					return err
-				}
-			}
-			e := failure(reasonRemoved, errRemoved)
-			e.StoppedBy = r.turn.StoppedBy
-			return r.end(ctx, Failed, e, nil)
-		} else if err != nil {
-			return err
-		}
-	}
-	return r.end(ctx, Stopped, entry.TurnEnded{StoppedBy: r.turn.StoppedBy, Message: "the bot was stopped"}, last)
-}
-
 // errRemoved ends the turns of a bot that is no longer in the house, and reasonRemoved is its word.
 var errRemoved = fault.New(fault.Precondition, "the bot was removed", "ask another one")
 
@@ -466,46 +405,6 @@ func (r *run) storable(answer model.Answer) bool {
 	return len(r.draft("", r.turn.Bot, answer.Message).Payload) <= entry.MaxPayload
 }
 
-// answer writes the bot's chat and ends the turn. Entries that were passed to the turn after its last call get a turn of
-// their own, because the answer knows nothing of them.
-func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut bool) error {
-	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
-		ended, err := r.endTx(ctx, tx, Answered)
-		if err != nil {
-			return err
-		}
-		id := r.turn.stepID(r.turn.Steps + 1)
-		if err := r.countTx(ctx, tx, id, answer); err != nil {
-			return err
-		}
-		read, unread := ended.split(r.transcript.tail)
-		summary, err := r.summaryTx(ctx, tx, 1)
-		if err != nil {
-			return err
-		}
-		summary.Answers, summary.Cut = read, cut
-		draft := r.draft(id, r.turn.Bot, entry.Chat{Text: text, ReplyTo: r.turn.Entry, Turn: &summary})
-		if err := r.appendTx(ctx, tx, draft); err != nil {
-			return err
-		}
-		if len(unread) == 0 {
-			return nil
-		}
-		next := Request{House: r.turn.House, Thread: r.turn.Thread, Bot: r.turn.Bot, Reason: r.turn.Reason, Policy: r.turn.Policy, Chain: ended.Chain}
-		for _, u := range unread {
-			next.Entry, next.Seq = u.Entry, u.Seq
-			t, outcome, err := RequestTx(ctx, tx, r.log, r.ref, next)
-			if err == nil && outcome == Began {
-				err = r.Queue(ctx, tx, t)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
 // writeStep writes an answer as a step, and counts it.
 func (r *run) writeStep(ctx context.Context, tx pgx.Tx, answer model.Answer) error {
 	id := r.turn.stepID(r.turn.Steps + 1)
@@ -531,80 +430,6 @@ func (r *run) appendTx(ctx context.Context, tx pgx.Tx, d entry.Draft) error {
 	return err
 }
 
-// fail ends the turn because of an error.
-func (r *run) fail(ctx context.Context, reason string, err error) error {
-	r.Logger.InfoContext(ctx, "a bot's turn failed", "turn", r.turn.ID, "reason", reason, "error", fault.From(err).Detail())
-	return r.end(ctx, Failed, failure(reason, err), nil)
-}
-
-// failure is how an error is told.
-func failure(reason string, err error) entry.TurnEnded {
-	f := fault.From(err)
-	return entry.TurnEnded{Reason: reason, Message: f.Message, Next: f.Next}
-}
-
-// endTx ends the turn's row, and returns it with all entries that were passed to the turn: none is passed to it later.
-func (r *run) endTx(ctx context.Context, tx pgx.Tx, s Status) (Turn, error) {
-	row, err := queries.EndTurn(ctx, tx, string(s), r.turn.ID, int32(r.turn.Steps))
-	if errors.Is(err, pgx.ErrNoRows) {
-		err = errOvertaken
-	}
-	return fromRow(row), err
-}
-
-// end ends the turn without an answer, for all entries that were passed to it. What the model wrote last is kept as a
-// step.
-func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.Answer) error {
-	e.TurnID, e.AgentID, e.EntryID, e.Outcome = r.turn.ID, r.turn.Bot, r.turn.Entry, string(s)
-	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
-		ended, err := r.endTx(ctx, tx, s)
-		if err != nil {
-			return err
-		}
-		extra := 0
-		if last != nil && (len(last.Message.Content) > 0 || last.Usage.Total() > 0) {
-			extra = 1
-			if !r.storable(*last) || len(last.Message.Calls()) > maxCalls {
-				last.Message.Content = []entry.PiBlock{entry.PiText(clip(last.Message.Text(), oldResult))}
-			}
-			if err := r.writeStep(ctx, tx, *last); err != nil {
-				return err
-			}
-		}
-		summary, err := r.summaryTx(ctx, tx, extra)
-		if err != nil {
-			return err
-		}
-		summary.Answers = ended.Asked
-		e.Summary = &summary
-		return r.appendTx(ctx, tx, r.draft(r.turn.endID(), "", e))
-	})
-}
-
-// summaryTx returns what the turn did and used; steps are those that are written in tx.
-func (r *run) summaryTx(ctx context.Context, tx pgx.Tx, steps int) (s entry.TurnSummary, err error) {
-	used, err := queries.TurnUsed(ctx, tx, r.turn.ID)
-	if err != nil {
-		return s, err
-	}
-	s = entry.TurnSummary{
-		TurnID: r.turn.ID, Model: model.Ref{Endpoint: r.endpoint.Name, Model: r.modelID}.String(), Steps: r.turn.Steps + steps,
-		DurationMS: time.Since(r.turn.StartedAt).Milliseconds(),
-		Usage: entry.TurnUsage{
-			Input: used.Input, Output: used.Output, CacheRead: used.CacheRead, CacheWrite: used.CacheWrite,
-			CostMicros: used.CostMicros, CostUnknown: used.CostUnknown,
-		},
-	}
-	if r.endpoint.Name == "" && r.endpoint.Provider != "" {
-		s.Model = string(r.endpoint.Provider) + "/" + r.modelID
-	}
-	r.remember()
-	for _, step := range r.done {
-		s.Commands += step.commands
-	}
-	return s, nil
-}
-
 // count records what a call used whose answer came to nothing.
 func (r *run) count(ctx context.Context, id string, answer model.Answer) error {
 	if answer.Usage.Total() == 0 {
@@ -620,46 +445,4 @@ func (r *run) countTx(ctx context.Context, tx pgx.Tx, id string, answer model.An
 		Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite,
 		CostMicros: answer.Cost.Micros(), CostKnown: answer.CostKnown, Estimated: answer.Estimated,
 	})
-}
-
-// doneStep is what is left of a step when a summary has replaced it.
-type doneStep struct {
-	// signature is the same for steps with the same calls and results.
-	signature string
-	commands  int
-}
-
-// remember notes the steps that the transcript has.
-func (r *run) remember() {
-	list, _ := r.transcript.steps()
-	results := map[string]string{}
-	for _, e := range r.transcript.entries {
-		if p, ok := entry.As[entry.PiToolResult](e); ok {
-			results[e.ID] = p.Text()
-		}
-	}
-	for _, s := range list {
-		var d doneStep
-		var signature strings.Builder
-		for i, c := range s.answer.Calls() {
-			signature.WriteString(c.Name + string(c.Arguments) + results[r.turn.callID(s.n, i)] + "\n")
-			if c.Name == CommandTool {
-				d.commands++
-			}
-		}
-		hash := sha256.Sum256([]byte(signature.String()))
-		d.signature = string(hash[:])
-		r.done[s.n] = d
-	}
-}
-
-// loops reports whether the last steps called the same tools with the same arguments and got the same results.
-func (r *run) loops() bool {
-	r.remember()
-	last, ok := r.done[r.turn.Steps]
-	for n := r.turn.Steps - maxRepeats + 1; ok && n <= r.turn.Steps; n++ {
-		step, known := r.done[n]
-		ok = known && step.signature == last.signature
-	}
-	return ok
 }
