@@ -36,6 +36,7 @@ type listener struct {
 	events chan told
 	// cursors are the last cursors by topic.
 	cursors map[string]string
+	leave   context.CancelFunc
 }
 
 // listen follows topics over one connection.
@@ -51,7 +52,7 @@ func listen(t testing.TB, base string, topics ...string) *listener {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &listener{t: t, events: make(chan told, 1000), cursors: map[string]string{}}
+	l := &listener{t: t, events: make(chan told, 1000), cursors: map[string]string{}, leave: cancel}
 	t.Cleanup(cancel)
 	go func() {
 		defer res.Body.Close()
@@ -177,6 +178,28 @@ func TestAChangeSendsOnlyWhatChanged(t *testing.T) {
 		_, page := ada(t, f).get("/houses/home")
 		contains(t, page, "list/home/"+l.cursors["list/home"])
 	})
+}
+
+func TestEveryThreadGetsItsHead(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	var topics []string
+	for n := range 100 {
+		id := fmt.Sprintf("everyhead%02d", n)
+		f.thread(id, "Head")
+		topics = append(topics, "thread/"+id+"/0")
+	}
+	base := f.start(t)
+	for range 10 {
+		// All begin at once, and a watch may run before the connection that it is for has joined it.
+		l := listen(t, base, topics...)
+		for heads := map[string]bool{}; len(heads) < len(topics); {
+			if e := l.next(); strings.Contains(fmt.Sprint(e.P), `id="thread-head"`) {
+				heads[e.T] = true
+			}
+		}
+		l.leave()
+	}
 }
 
 func TestABadTopicIsRefused(t *testing.T) {

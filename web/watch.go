@@ -83,18 +83,19 @@ func (ws *sharedWatches) join(key string, fresh func() *sharedWatch, g *subscrib
 	}
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	r := ws.all[key]
-	if r == nil {
-		if ws.all == nil {
-			ws.all = map[string]*sharedWatch{}
-		}
-		r = fresh()
-		r.key, r.subscribers, r.changed = key, map[*subscriber]struct{}{}, make(chan struct{}, 1)
-		r.stop = func() {}
-		ws.all[key] = r
-		background(func() error { r.run(); return nil })
+	if r := ws.all[key]; r != nil {
+		r.add(g)
+		return r
 	}
-	r.add(g)
+	if ws.all == nil {
+		ws.all = map[string]*sharedWatch{}
+	}
+	r := fresh()
+	r.key, r.subscribers, r.changed = key, map[*subscriber]struct{}{}, make(chan struct{}, 1)
+	r.stop = func() {}
+	ws.all[key] = r
+	r.add(g) // before run, which ends if there is no subscriber
+	background(func() error { r.run(); return nil })
 	return r
 }
 
