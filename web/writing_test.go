@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"github.com/arbe-dev/arbe/internal/entry"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
-	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
 // writer writes a step of the turn t1 in pieces.
@@ -118,6 +120,28 @@ func TestWhoComesLateSeesAllThatWasWritten(t *testing.T) {
 	if order := eval[string](b, "[...document.querySelectorAll('#writing .step > *')].map(e => e.className).join(' ')"); order != "thinking chat chat call" {
 		t.Errorf("its parts are %s", order)
 	}
+}
+
+func TestStopStaysInPlaceWhileTheTextGrows(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.begins("stopstays")
+	b := newTab(t, f.start(t))
+	b.open("/threads/stopstays")
+	b.untilLive()
+	w := &writer{f: f, thread: "stopstays", step: "turn.t1.1~1.1"}
+	w.write(entry.PiChunk{Kind: "text", Text: strings.Repeat("A first line.\n\n", 60)})
+	b.until("more than fits", "document.querySelector('#scroller').scrollHeight > 1.5 * document.querySelector('#scroller').clientHeight")
+	b.untilStill("#writing .stop button")
+	const top = "document.querySelector('#writing .stop button').getBoundingClientRect().top"
+	before := eval[float64](b, top)
+	w.write(entry.PiChunk{Kind: "text", Text: strings.Repeat("A line below it.\n\n", 60) + "The last one."})
+	b.until("more text", "document.querySelector('#writing').innerText.includes('The last one.')")
+	if after := eval[float64](b, top); after != before {
+		t.Errorf("the button was at %g and is at %g", before, after)
+	}
+	b.do(chromedp.Click(chromedp.CSS("#writing .stop button")))
+	f.until(t, "that the turn shall stop", func() bool { return fmt.Sprint(f.stoppedTurns) == "[t1]" })
 }
 
 func TestATurnThatBeganFarUp(t *testing.T) {
