@@ -50,6 +50,8 @@ type fake struct {
 	ended []string
 	// stoppedTurns and retriedTurns are the turns for which that was asked.
 	stoppedTurns, retriedTurns []string
+	// secrets are the values that were set, by name.
+	secrets map[string]string
 	// typed are the threads and agents of all signs that somebody writes.
 	typed []string
 	// redeemed is how many login links were used.
@@ -61,6 +63,7 @@ type fake struct {
 
 func newFake() *fake {
 	f := &fake{
+		secrets: map[string]string{},
 		changed: make(chan struct{}),
 		house:   &arbev1.House{Id: "home", Name: "Home", DefaultEnvironmentId: "env1", Role: "owner"},
 		me:      &arbev1.Agent{Id: "7f6f0a52-0000-4000-8000-000000000001", Kind: "human", Name: "Ada"},
@@ -95,6 +98,7 @@ func (f *fake) app(t testing.TB) http.Handler {
 		},
 		func() (string, http.Handler) { return arbev1connect.NewSandboxServiceHandler(sandboxes{f: f}, as) },
 		func() (string, http.Handler) { return arbev1connect.NewArtifactServiceHandler(artifacts{f: f}, as) },
+		func() (string, http.Handler) { return arbev1connect.NewSecretServiceHandler(secrets{f: f}, as) },
 	} {
 		mux.Handle(s())
 	}
@@ -458,6 +462,22 @@ func (s threads) RetryTurn(_ context.Context, req *arbev1.RetryTurnRequest) (*ar
 	s.f.retriedTurns = append(s.f.retriedTurns, req.TurnId)
 	s.f.wake()
 	return &arbev1.RetryTurnResponse{TurnId: "another"}, nil
+}
+
+type secrets struct {
+	arbev1connect.UnimplementedSecretServiceHandler
+	f *fake
+}
+
+// SetSecret refuses an empty value, as the service does.
+func (s secrets) SetSecret(_ context.Context, req *arbev1.SetSecretRequest) (*arbev1.SetSecretResponse, error) {
+	if len(req.Value) == 0 {
+		return nil, refused(connect.CodeInvalidArgument, "value: it is empty", "paste the secret")
+	}
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.secrets[req.HouseId+" "+req.Name] = string(req.Value)
+	return &arbev1.SetSecretResponse{}, nil
 }
 
 func (s threads) get(id string) (*arbev1.Thread, error) {

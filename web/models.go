@@ -82,14 +82,18 @@ func (a *app) pasteKey(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	secret := r.PostFormValue("secret")
-	_, failed := a.services.secrets.SetSecret(r.Context(), &arbev1.SetSecretRequest{HouseId: r.PathValue("house"), Name: secret, Value: []byte(pasted(r, "key"))})
-	return a.answerModels(w, r, failed, []string{"key", "value"}, func(v *modelsView, wrong problems) {
-		v.Secret, v.KeyWrong = secret, wrong
+	return a.answerModels(w, r, a.setKey(r, r.PathValue("house")), []string{"key", "value"}, func(v *modelsView, wrong problems) {
+		v.Secret, v.KeyWrong = r.PostFormValue("secret"), wrong
 		if what := wrong["value"]; what != "" { // the service's name of the field
 			wrong.add("key", what)
 		}
 	})
+}
+
+// setKey stores the key of a form as the house's secret of that provider.
+func (a *app) setKey(r *http.Request, house string) error {
+	_, err := a.services.secrets.SetSecret(r.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: r.PostFormValue("secret"), Value: []byte(pasted(r, "key"))})
+	return err
 }
 
 func (a *app) chooseModel(w http.ResponseWriter, r *http.Request) error {

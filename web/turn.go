@@ -400,9 +400,11 @@ type turnEndView struct {
 	Thread, Turn, Class, What, Next string
 	// Link leads to where the cause can be mended, if it is on a page. LinkText names that page.
 	Link, LinkText string
-	Why            string
-	Work           string
-	Question       question
+	// NoModel reports that a key would mend it, so that there is a form for one.
+	NoModel  bool
+	Why      string
+	Work     string
+	Question question
 }
 
 // question is what a turn was asked. It can be edited and asked again if its position is known.
@@ -443,6 +445,7 @@ func turnEnded(_ context.Context, t *transcript, e entry.Entry, end entry.TurnEn
 	case slices.Contains(modelReasons, end.Reason):
 		v.Link, v.LinkText = settingsPath(t.house, "models"), "Models and keys"
 	}
+	v.NoModel = end.Reason == "no_model"
 	if seen := t.turns[end.TurnID]; seen != nil && !seen.Named {
 		v.Why = why(seen.Reason)
 	}
@@ -530,6 +533,21 @@ func (a *app) retryTurn(w http.ResponseWriter, r *http.Request) error {
 	req := &arbev1.RetryTurnRequest{ThreadId: r.PathValue("thread"), TurnId: r.PathValue("turn")}
 	_, err := a.services.threads.RetryTurn(r.Context(), req)
 	return a.doneInThread(w, r, err)
+}
+
+// retryWithKey sets the key of a provider for the thread's house, and then tries the turn again.
+func (a *app) retryWithKey(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: r.PathValue("thread")})
+	if err != nil {
+		return err
+	}
+	if err := a.setKey(r, res.Thread.HouseId); err != nil {
+		return err
+	}
+	return a.retryTurn(w, r)
 }
 
 // doneInThread answers a form whose effect arrives with the live tail.

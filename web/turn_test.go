@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -122,6 +123,29 @@ func TestWhatIsNotedOfTurns(t *testing.T) {
 		}
 		if fmt.Sprint(f.stoppedTurns, f.retriedTurns) != "[t1] [t1]" {
 			t.Errorf("stopped %v, retried %v", f.stoppedTurns, f.retriedTurns)
+		}
+	})
+	t.Run("the key that was missing can be pasted there, and it tries again", func(t *testing.T) {
+		if n := strings.Count(text, `class="again key-form"`); n != 1 {
+			t.Errorf("there are %d forms for a key, want one, below the failure that a key mends", n)
+		}
+		b := newTab(t, f.start(t))
+		b.open("/threads/turnnoted")
+		b.untilLive()
+		b.do(keysInto(".key-form input", "sk-pasted"))
+		b.enter()
+		f.until(t, "that the turn shall be retried", func() bool { return fmt.Sprint(f.retriedTurns) == "[t1 t1]" })
+		b.until("no key on the page", "document.querySelector('.key-form input').value === ''")
+		if fmt.Sprint(f.secrets) != "map[home ANTHROPIC_API_KEY:sk-pasted]" {
+			t.Errorf("the secrets are %v", f.secrets)
+		}
+	})
+	t.Run("a key that is refused does not try again", func(t *testing.T) {
+		if res, text := c.post("/threads/turnnoted/turns/t1/key", url.Values{"secret": {"ANTHROPIC_API_KEY"}, "key": {" "}}); res.StatusCode != http.StatusBadRequest || !strings.Contains(text, "Paste the secret") {
+			t.Errorf("the answer is %d: %.300s", res.StatusCode, text)
+		}
+		if len(f.retriedTurns) != 2 {
+			t.Errorf("retried %v", f.retriedTurns)
 		}
 	})
 	t.Run("a turn that ran when the thread was forked does not run in the fork", func(t *testing.T) {

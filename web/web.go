@@ -130,6 +130,7 @@ func (a *app) routes() []route {
 		{"POST /threads/{thread}/commands/{command}/cancel", a.page(a.cancelCommand)},
 		{"POST /threads/{thread}/turns/{turn}/stop", a.page(a.stopTurn)},
 		{"POST /threads/{thread}/turns/{turn}/retry", a.page(a.retryTurn)},
+		{"POST /threads/{thread}/turns/{turn}/key", a.page(a.retryWithKey)},
 
 		{"GET /live", a.open(a.live)},
 		{"GET /static/{name}", static()},

@@ -406,6 +406,7 @@ document.addEventListener('submit', async event => {
     const answer = await fetch(form.action, { method: 'POST', headers: { 'Datastar-Request': 'true' }, body: new URLSearchParams(new FormData(form)) })
     if (!answer.ok) words = await answer.text()
     else if (form.elements.entry) form.elements.entry.value = newID() // the next click runs another command
+    else form.reset() // no key stays on the page
   } catch { words = 'The server cannot be reached. Try again in a moment.' }
   if (words) notify(words)
   if (words || form.matches('.again')) form.classList.remove('posting')
