@@ -1036,7 +1036,7 @@ func composer(v threadView) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 61, "</span> <span class=\"hint-keys\"><kbd>Enter</kbd> sends · <kbd>Shift</kbd> <kbd>Enter</kbd>: new line · <kbd>!</kbd> runs</span></p></form>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 61, "</span> <span class=\"hint-keys\"><kbd>Enter</kbd> sends · <kbd>Shift</kbd> <kbd>Enter</kbd> breaks the line · <kbd>!</kbd> runs</span></p></form>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
