@@ -20,8 +20,11 @@ const (
 	maxBlocks, maxWritten = 64, 12 << 10
 	// pieceSize is about how much of a text is rendered at once.
 	pieceSize = 16 << 10
-	// freeTail is how much of an unfinished end is sent with each paint. A longer one is sent less often.
+	// freeTail is how much is sent with each paint. After a larger one the next is later.
 	freeTail = 8 << 10
+	// maxFinished is about how much finished HTML of a part a page gets at once, and has before its beginning is removed
+	// up to the last keptElements. Otherwise a model that writes very fast would stop the browsers of all who watch.
+	maxFinished, keptElements = 128 << 10, 400
 	// maxChunk is the longest line of a step's deltas, in bytes. A longer one is skipped.
 	maxChunk = 64 << 10
 	// paintTime limits the rendering of one preview.
@@ -69,6 +72,9 @@ type writtenBlock struct {
 	cut bool
 	// finished is the HTML that does not change any more and was not sent, and end that of text.
 	finished, end string
+	// onPage is about how much finished HTML the page has, in bytes. If trim is set, the next paint removes its beginning.
+	onPage int
+	trim   bool
 	// shown is the kind that the page has, and shownEnd the end.
 	shown, shownEnd string
 }
@@ -176,6 +182,9 @@ func (b *writtenBlock) finish(effort *effort) {
 		if n == 0 {
 			return
 		}
+		if len(b.finished) > maxFinished {
+			b.finished, b.cut, b.trim = "", true, true
+		}
 		b.finished += markdown(b.text[:n], effort)
 		b.text = b.text[n:]
 	}
@@ -184,6 +193,9 @@ func (b *writtenBlock) finish(effort *effort) {
 // render renders the text.
 func (b *writtenBlock) render(effort *effort) {
 	b.finish(effort)
+	if b.onPage+len(b.finished) > maxFinished {
+		b.cut, b.trim = true, true
+	}
 	b.end = ""
 	if strings.TrimSpace(b.text) != "" {
 		b.end = markdown(b.text, effort)
@@ -333,6 +345,9 @@ func (v writingView) patches(ctx context.Context, w *writing) (patches []patch, 
 			if part.HTML != "" {
 				add("#"+part.Key+"-end", "before", templ.Raw(part.HTML))
 			}
+			if b.trim {
+				patches = append(patches, patch{Selector: "#" + part.Key + " > :nth-last-child(n+" + strconv.Itoa(keptElements+1) + ")", Mode: "remove"})
+			}
 			if b.end != b.shownEnd {
 				add("#"+part.Key+"-end", "", writtenEnd(part))
 			}
@@ -347,11 +362,14 @@ func (w *writing) paint(v writingView) {
 	size := 0
 	for i := range w.blocks {
 		b := &w.blocks[i]
+		size = max(size, len(b.finished)+len(b.end))
+		if b.onPage += len(b.finished); b.trim {
+			b.onPage, b.trim = 0, false
+		}
 		b.shown, b.shownEnd, b.finished = b.kind, b.end, ""
 		if b.kind == "thinking" {
 			b.text = ""
 		}
-		size = max(size, len(b.end))
 	}
 	w.rest = time.Now().Add(paintEvery * time.Duration(size/freeTail))
 }

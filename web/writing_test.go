@@ -122,6 +122,31 @@ func TestWhoComesLateSeesAllThatWasWritten(t *testing.T) {
 	}
 }
 
+func TestALongAnswerLeavesItsBeginningOutWhileItIsWritten(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.begins("longanswer")
+	b := newTab(t, f.start(t))
+	b.open("/threads/longanswer")
+	b.untilLive()
+	w := &writer{f: f, thread: "longanswer", step: "turn.t1.1~1.1"}
+	const paragraphs = "document.querySelectorAll('#writing p:not(.quiet)').length"
+	for n := range 8 {
+		w.write(entry.PiChunk{Kind: "text", Text: strings.Repeat("A paragraph of an answer that does not come to its end, and goes on about the same.\n\n", 600) + fmt.Sprintf("Part %d.", n)})
+		b.until("the newest part", fmt.Sprintf("document.querySelector('#writing').innerText.includes('Part %d.')", n))
+		if shown := eval[int](b, paragraphs); shown > 2500 {
+			t.Errorf("after part %d the page has %d paragraphs", n, shown)
+		}
+	}
+	b.until("that something is left out", "[...document.querySelectorAll('#writing .quiet')].some(e => !e.hidden)")
+	late := b.another()
+	late.open("/threads/longanswer")
+	late.until("the end of it", "document.querySelector('#writing')?.innerText.includes('Part 7.')")
+	if shown := eval[int](late, paragraphs); shown > 2500 {
+		t.Errorf("a page that is opened later has %d paragraphs", shown)
+	}
+}
+
 func TestStopStaysInPlaceWhileTheTextGrows(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
