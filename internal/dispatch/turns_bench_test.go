@@ -20,8 +20,10 @@ import (
 	"charm.land/fantasy"
 	"charm.land/fantasy/providers/anthropic"
 
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
@@ -208,6 +210,150 @@ func BenchmarkTurnsAtOnce(b *testing.B) {
 		b.ReportMetric(used(during)-used(before), "KiB/turn")
 		b.ReportMetric(0, "ns/op")
 	}
+}
+
+// BenchmarkTurnsPiece measures how long each piece of an answer takes from just before the model's server writes it until
+// a tail of the thread has it, alone and beside 20 other turns that are written at the same pace. The models write 50
+// pieces a second, and the house has a secret, which is looked for in each piece.
+func BenchmarkTurnsPiece(b *testing.B) {
+	b.Run("alone", func(b *testing.B) { pieces(b, 0) })
+	b.Run("beside-20", func(b *testing.B) { pieces(b, 20) })
+}
+
+func pieces(b *testing.B, others int) {
+	const count, pause = 100, 20 * time.Millisecond
+	var words []string
+	for i := range count {
+		words = append(words, fmt.Sprintf("<%d>", i+1))
+	}
+	text := strings.Join(words, " ")
+	var mu sync.Mutex
+	var wrote [count + 1]time.Time // by the number of the piece, of the turn that is watched
+	var all sync.WaitGroup         // waits until every model is called, so that all are written at the same time
+	r := furnish(database(b), func(q *modeltest.Request) modeltest.Reply {
+		watched := strings.Contains(q.Asked(), "watched")
+		all.Done()
+		all.Wait()
+		return modeltest.Reply{Text: text, Before: func(part int) {
+			time.Sleep(pause)
+			if watched && part <= count { // after them comes the end
+				mu.Lock()
+				defer mu.Unlock()
+				wrote[part] = time.Now()
+			}
+		}}
+	})
+	r.driver = newShelf()
+	tune := r.tune
+	r.tune = func(c *dispatch.Config) {
+		tune(c)
+		redactor := secret.NewRedactor([]byte("sk-a-secret-that-no-model-writes"))
+		c.Bots.Redactor = func(context.Context, string) (*secret.Redactor, error) { return redactor, nil }
+	}
+	r.server = r.serve()
+	var lags []time.Duration
+	for b.Loop() {
+		r.th = r.conversation()
+		tail, err := r.log.StartTail(b.Context(), stream.Stream{Ref: r.ref(r.th)}, 0)
+		if err != nil {
+			b.Fatal(detail(err))
+		}
+		all.Add(1 + others)
+		var beside []string
+		for range others {
+			th := r.conversation()
+			beside = append(beside, th)
+			if _, err := r.log.Append(b.Context(), r.ref(th), entry.NewDraft("q", r.scope.Agent, entry.Chat{Text: "@bot go"})); err != nil {
+				b.Fatal(detail(err))
+			}
+		}
+		r.says("q", "@bot be watched")
+		var seen strings.Builder
+		for ev := range tail {
+			if ev.Entry != nil && slices.Contains(answersTo(*ev.Entry), "q") {
+				break
+			}
+			if ev.Delta == nil || !strings.HasPrefix(ev.Delta.EntryID, entry.TurnPrefix) {
+				continue
+			}
+			now, had := time.Now(), strings.Count(seen.String(), ">")
+			for line := range strings.Lines(string(ev.Delta.Data)) {
+				var c entry.PiChunk
+				if json.Unmarshal([]byte(line), &c) == nil && c.Kind == "text" {
+					seen.WriteString(c.Text)
+				}
+			}
+			mu.Lock()
+			for i := had + 1; i <= strings.Count(seen.String(), ">"); i++ {
+				lags = append(lags, now.Sub(wrote[i]))
+			}
+			mu.Unlock()
+		}
+		if seen.String() != text {
+			b.Fatalf("the pieces are %q", seen.String())
+		}
+		for _, th := range beside {
+			r.follow(th, func(ev stream.Event) bool { return ev.Entry != nil && slices.Contains(answersTo(*ev.Entry), "q") })
+		}
+	}
+	report(b, lags, "piece")
+	b.ReportMetric(0, "ns/op") // of the pace of the models
+}
+
+// report reports the median, the 99th percentile and the longest of some times.
+func report(b *testing.B, all []time.Duration, of string) {
+	slices.Sort(all)
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	b.ReportMetric(ms(all[len(all)/2]), "ms/"+of+"-p50")
+	b.ReportMetric(ms(all[len(all)*99/100]), "ms/"+of+"-p99")
+	b.ReportMetric(ms(all[len(all)-1]), "ms/"+of+"-max")
+}
+
+// BenchmarkTurnsStop measures how long a turn whose model writes takes to stop, from the request: until the request is
+// answered, until the connection to the model is closed, and until a tail of the thread has the end of the turn.
+func BenchmarkTurnsStop(b *testing.B) {
+	r := bots(b, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "one two three", Hold: true} })
+	var answered, gone, ended []time.Duration
+	for b.Loop() {
+		r.th = r.conversation()
+		tail, err := r.log.StartTail(b.Context(), stream.Stream{Ref: r.ref(r.th)}, 0)
+		if err != nil {
+			b.Fatal(detail(err))
+		}
+		writes, over := make(chan struct{}), make(chan time.Time, 1)
+		go func() {
+			begin := sync.OnceFunc(func() { close(writes) })
+			for ev := range tail {
+				switch {
+				case ev.Delta != nil && strings.HasPrefix(ev.Delta.EntryID, entry.TurnPrefix):
+					begin()
+				case ev.Entry != nil && ev.Entry.Type == (entry.TurnEnded{}).Type():
+					over <- time.Now()
+					return
+				}
+			}
+		}()
+		r.says("q", "@bot go")
+		asked, err := r.models.Await(b.Context(), len(answered)+1)
+		if err != nil {
+			b.Fatal(err)
+		}
+		<-writes
+		left := make(chan time.Time, 1)
+		go func() {
+			<-asked.Gone
+			left <- time.Now()
+		}()
+		began := time.Now()
+		r.stopAll(1)
+		answered = append(answered, time.Since(began))
+		gone = append(gone, (<-left).Sub(began))
+		ended = append(ended, (<-over).Sub(began))
+	}
+	report(b, answered, "answered")
+	report(b, gone, "gone")
+	report(b, ended, "ended")
+	b.ReportMetric(0, "ns/op") // includes the question
 }
 
 // BenchmarkTurnsDelta measures how long a piece of an answer, and a stored entry, takes until the last of 1,000 tails on

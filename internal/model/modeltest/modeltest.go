@@ -199,6 +199,8 @@ type Reply struct {
 	// Hold makes each part after the first wait for [Server.Step]. HoldHeaders makes the response itself wait for it.
 	Hold        bool
 	HoldHeaders bool
+	// Before is called before each part is written, with its number from 1, and the part waits until it returns. Nil is none.
+	Before func(part int)
 	// Endless repeats Text until the client goes.
 	Endless bool
 	// Cut closes the connection before the part of that number; 1 is the first part, and -1 closes it before the response.
@@ -467,6 +469,9 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, request *Request,
 			return false
 		}
 		parts++
+		if reply.Before != nil {
+			reply.Before(parts)
+		}
 		return true
 	}}
 	switch request.Dialect {
