@@ -15,6 +15,7 @@ import (
 
 	"github.com/a-h/templ"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -48,10 +49,14 @@ type botView struct {
 	Saved bool
 }
 
-// botTools are the tools that a bot may use, as the form explains them.
-var botTools = []struct{ Name, Label string }{
-	{"run_command", "Run commands in the thread's sandbox"}, {"read_thread", "Read threads of the house"}, {"list_threads", "List the threads"},
-	{"search_entries", "Search what was said"}, {"create_thread", "Create threads"}, {"say", "Say something in other threads"},
+// toolLabels explain the tools of bots in the form.
+var toolLabels = map[string]string{
+	entry.RunCommandTool:    "Run commands in the thread's sandbox",
+	entry.ReadThreadTool:    "Read threads of the house",
+	entry.ListThreadsTool:   "List the threads",
+	entry.SearchEntriesTool: "Search what was said",
+	entry.CreateThreadTool:  "Create threads",
+	entry.SayTool:           "Say something in other threads",
 }
 
 // runtimes are the coding agents that a bot may run.
@@ -169,10 +174,7 @@ func amountOf(field, text string, wrong problems) float64 {
 }
 
 func (a *app) newBot(w http.ResponseWriter, r *http.Request) error {
-	v := botView{Values: map[string]string{}}
-	for _, tool := range botTools {
-		v.Tools = append(v.Tools, tool.Name)
-	}
+	v := botView{Values: map[string]string{}, Tools: entry.Tools}
 	return a.showBot(w, r, http.StatusOK, v)
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -55,7 +56,11 @@ func botCreate(a *app) *cobra.Command {
 	f.StringVar(&req.Runtime, "runtime", "pi", "coding agent that it runs: pi, codex or claude-code")
 	f.StringSliceVar(&tools, "tools", nil, "tools that it may use, separated by commas (default: all)")
 	a.completes(cmd, "tools", func(context.Context, *arbe.Client) ([]thing, error) {
-		return []thing{{"run_command", ""}, {"read_thread", ""}, {"list_threads", ""}, {"search_entries", ""}, {"create_thread", ""}, {"say", ""}}, nil
+		var found []thing
+		for _, tool := range entry.Tools {
+			found = append(found, thing{id: tool})
+		}
+		return found, nil
 	})
 	return cmd
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -91,7 +93,7 @@ func (f botFile) text() ([]byte, error) {
 		"handle":       "people mention it as @handle",
 		"instructions": "what it is told before each turn",
 		"model":        "provider/model; empty is the default model of the house",
-		"tools":        "of run_command, read_thread, list_threads, search_entries, create_thread and say",
+		"tools":        "of " + strings.Join(entry.Tools, ", "),
 		"limits":       "0 is the default",
 		"policies":     "what wakes it; one without an id is added, and one that is left out is deleted",
 		"trigger":      "mention, always or ambient",

@@ -172,7 +172,7 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 		}
 		return r.lines(stepLines(e))
 	case entry.PiToolResult:
-		if p.ToolName == "run_command" && !p.IsError {
+		if p.ToolName == entry.RunCommandTool && !p.IsError {
 			return nil // the command's own result says more
 		}
 		return r.lines(stepLines(e))

@@ -37,9 +37,6 @@ const (
 	DefaultRuntime = "pi"
 )
 
-// Tools are the names of the built-in tools. A new bot may use all of them.
-var Tools = []string{"run_command", "read_thread", "list_threads", "search_entries", "create_thread", "say"}
-
 // The bot that each new house has.
 const (
 	DefaultHandle       = "arbe"
@@ -59,7 +56,7 @@ type Bot struct {
 	Instructions string
 	// Model is provider/model; empty for the default model of the house.
 	Model string
-	// Tools are the names of the tools that it may use, in the order of [Tools].
+	// Tools are the names of the tools that it may use, in the order of [entry.Tools].
 	Tools []string
 	// Limits has only what was set: see [Limits.OrDefaults].
 	Limits Limits
@@ -138,7 +135,7 @@ func (b *Bots) createTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft)
 		made.Runtime = DefaultRuntime
 	}
 	if d.Tools == nil {
-		made.Tools = Tools
+		made.Tools = entry.Tools
 	}
 	var err error
 	chosen := d.Handle != ""
@@ -253,15 +250,15 @@ func cleanModel(model string) (string, error) {
 	return model, nil
 }
 
-// cleanTools returns the tools in the order of [Tools], each once.
+// cleanTools returns the tools in the order of [entry.Tools], each once.
 func cleanTools(tools []string) ([]string, error) {
 	for _, tool := range tools {
-		if !slices.Contains(Tools, tool) {
-			return nil, fault.Newf(fault.Invalid, "use some of "+strings.Join(Tools, ", "), "tools: there is no tool %.60q", tool)
+		if !slices.Contains(entry.Tools, tool) {
+			return nil, fault.Newf(fault.Invalid, "use some of "+strings.Join(entry.Tools, ", "), "tools: there is no tool %.60q", tool)
 		}
 	}
 	clean := []string{} // not nil, which the database takes for null
-	for _, tool := range Tools {
+	for _, tool := range entry.Tools {
 		if slices.Contains(tools, tool) {
 			clean = append(clean, tool)
 		}

@@ -16,6 +16,14 @@ func (c *Config) SweepEvery(pace time.Duration) { c.sweepEvery = pace }
 // LockGrace makes the servers take another one for dead after another time.
 func (c *Config) LockGrace(d time.Duration) { c.lockGrace = d }
 
+// ToolNames returns the names of the tools that bots have.
+func (d *Dispatcher) ToolNames() (names []string) {
+	for _, t := range d.tools() {
+		names = append(names, t.Name)
+	}
+	return names
+}
+
 // ReviveTurns does what a sweep does about turns.
 func (d *Dispatcher) ReviveTurns(ctx context.Context) error { return d.reviveTurns(ctx) }
 

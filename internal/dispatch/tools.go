@@ -33,24 +33,24 @@ between commands. Everyone in the thread sees the command and its output.`,
 			"command":{"type":"string","description":"a line for /bin/sh","minLength":1},
 			"timeout_seconds":{"type":"integer","minimum":1,"maximum":86400,"description":"the most that it may take; leave it out for the sandbox's limit"}},
 			"required":["command"],"additionalProperties":false}`, d.runForBot),
-		tool("read_thread", `Reads entries of a thread of this house, the newest ones last. Without thread_id, it reads this thread.`,
+		tool(entry.ReadThreadTool, `Reads entries of a thread of this house, the newest ones last. Without thread_id, it reads this thread.`,
 			`{"type":"object","properties":{
 			"thread_id":{"type":"string"},
 			"before":{"type":"integer","minimum":1,"description":"reads the entries before this position; leave it out for the last ones"},
 			"limit":{"type":"integer","minimum":1,"maximum":200}},"additionalProperties":false}`, d.readForBot),
-		tool("list_threads", `Lists the threads of this house, the pinned ones first, then those with the latest activity.`,
+		tool(entry.ListThreadsTool, `Lists the threads of this house, the pinned ones first, then those with the latest activity.`,
 			`{"type":"object","properties":{
 			"limit":{"type":"integer","minimum":1,"maximum":200}},"additionalProperties":false}`, d.listForBot),
-		tool("search_entries", `Searches all threads of this house: what was said, and the commands with their output. It finds the entries
+		tool(entry.SearchEntriesTool, `Searches all threads of this house: what was said, and the commands with their output. It finds the entries
 that have all words of the query, or words that begin with them, the newest first.`,
 			`{"type":"object","properties":{
 			"query":{"type":"string","minLength":1,"maxLength":1000},
 			"limit":{"type":"integer","minimum":1,"maximum":50}},"required":["query"],"additionalProperties":false}`, d.searchForBot),
-		tool("create_thread", `Creates a thread in this house, and returns its id.`,
+		tool(entry.CreateThreadTool, `Creates a thread in this house, and returns its id.`,
 			`{"type":"object","properties":{
 			"name":{"type":"string","minLength":1,"maxLength":200},
 			"text":{"type":"string","description":"a first message, in your name"}},"required":["name"],"additionalProperties":false}`, d.createForBot),
-		tool("say", `Says something in another thread of this house, in your name. Your answer in this thread needs no tool.`,
+		tool(entry.SayTool, `Says something in another thread of this house, in your name. Your answer in this thread needs no tool.`,
 			`{"type":"object","properties":{
 			"thread_id":{"type":"string","minLength":1},
 			"text":{"type":"string","minLength":1}},"required":["thread_id","text"],"additionalProperties":false}`, d.sayForBot),

@@ -31,7 +31,7 @@ func botServer() {
 	ctx := context.Background()
 	d, err := db.Open(ctx, given[0], db.Options{MaxConns: 40}) // many turns are held in their transactions
 	if err == nil {
-		tune := answering(given[1], given[2], &turn.Bot{Handle: "bot", Name: "Bot", Model: "fake", Tools: allTools, Limits: turn.Limits{Tokens: 1e9}})
+		tune := answering(given[1], given[2], &turn.Bot{Handle: "bot", Name: "Bot", Model: "fake", Tools: entry.Tools, Limits: turn.Limits{Tokens: 1e9}})
 		_, err = start(ctx, d, ready(), func(c *dispatch.Config) {
 			tune(c)
 			hasty(c)

@@ -36,9 +36,6 @@ type room struct {
 	th       string
 }
 
-// allTools are the names of the tools of bots.
-var allTools = []string{"run_command", "read_thread", "list_threads", "search_entries", "create_thread", "say"}
-
 // bots is a room with one server and a thread, on a driver whose commands do nothing.
 func bots(t testing.TB, script modeltest.Script) *room { return botsOn(t, newShelf(), script) }
 
@@ -63,7 +60,7 @@ func furnish(b *bench, script modeltest.Script) *room {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.settings = &turn.Bot{Handle: "bot", Name: "Bot", Model: "fake-answer", Tools: allTools}
+	r.settings = &turn.Bot{Handle: "bot", Name: "Bot", Model: "fake-answer", Tools: entry.Tools}
 	r.tune = answering(r.models.URL, r.bot, r.settings)
 	return r
 }
@@ -374,6 +371,13 @@ func TestABotUsesItsTools(t *testing.T) {
 			}
 		})
 	}
+	t.Run("which are those that its settings name", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, nil)
+		if names := r.dispatcher.ToolNames(); !slices.Equal(names, entry.Tools) {
+			t.Errorf("the tools are %q, and the names %q", names, entry.Tools)
+		}
+	})
 	t.Run("but only those that it has", func(t *testing.T) {
 		t.Parallel()
 		r := bots(t, toolCaller("list_threads", map[string]int{}))

@@ -1,0 +1,14 @@
+package entry
+
+// The names of the tools that bots have. Steps and results of turns have them, as do the settings of bots.
+const (
+	RunCommandTool    = "run_command"
+	ReadThreadTool    = "read_thread"
+	ListThreadsTool   = "list_threads"
+	SearchEntriesTool = "search_entries"
+	CreateThreadTool  = "create_thread"
+	SayTool           = "say"
+)
+
+// Tools are the names of all tools, in the order in which they are shown. A new bot may use all of them.
+var Tools = []string{RunCommandTool, ReadThreadTool, ListThreadsTool, SearchEntriesTool, CreateThreadTool, SayTool}
