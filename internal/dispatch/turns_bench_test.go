@@ -273,15 +273,9 @@ func pieces(b *testing.B, others int) {
 			if ev.Entry != nil && slices.Contains(answersTo(*ev.Entry), "q") {
 				break
 			}
-			if ev.Delta == nil || !strings.HasPrefix(ev.Delta.EntryID, entry.TurnPrefix) {
-				continue
-			}
 			now, had := time.Now(), strings.Count(seen.String(), ">")
-			for line := range strings.Lines(string(ev.Delta.Data)) {
-				var c entry.PiChunk
-				if json.Unmarshal([]byte(line), &c) == nil && c.Kind == "text" {
-					seen.WriteString(c.Text)
-				}
+			for _, c := range chunks(ev) {
+				seen.WriteString(c.Text)
 			}
 			mu.Lock()
 			for i := had + 1; i <= strings.Count(seen.String(), ">"); i++ {

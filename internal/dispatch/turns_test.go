@@ -230,32 +230,92 @@ func TestABotAnswers(t *testing.T) {
 
 func TestWhatABotWritesIsSeenWhileItIsWritten(t *testing.T) {
 	t.Parallel()
-	r := bots(t, nil)
-	r.settings.Model = "fake-slow"
-	r.says("q", "@bot one two three four")
-	var text strings.Builder
-	r.follow(r.th, func(ev stream.Event) bool {
-		if ev.Delta == nil || !strings.HasPrefix(ev.Delta.EntryID, entry.TurnPrefix) {
-			return false
-		}
-		for line := range strings.Lines(string(ev.Delta.Data)) {
-			var c entry.PiChunk
-			if json.Unmarshal([]byte(line), &c) == nil && c.Kind == "text" {
-				text.WriteString(c.Text)
+	t.Run("its answer", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, nil)
+		r.settings.Model = "fake-slow"
+		r.says("q", "@bot one two three four")
+		var text strings.Builder
+		r.follow(r.th, func(ev stream.Event) bool {
+			for _, c := range chunks(ev) {
+				if c.Kind == "text" {
+					text.WriteString(c.Text)
+				}
 			}
+			if text.Len() > 0 {
+				go func() { _ = r.models.Step(t.Context()) }()
+			}
+			return strings.Contains(text.String(), "two")
+		})
+		if len(of[entry.Chat](r.entries())) != 1 {
+			t.Error("it is in the log before it was whole")
 		}
-		if text.Len() > 0 {
+		for range 20 {
 			go func() { _ = r.models.Step(t.Context()) }()
 		}
-		return strings.Contains(text.String(), "two")
+		r.answer("q")
 	})
-	if len(of[entry.Chat](r.entries())) != 1 {
-		t.Error("it is in the log before it was whole")
+	t.Run("and its thoughts, in each step", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, func(q *modeltest.Request) modeltest.Reply {
+			if q.Last().Role == "tool" {
+				return modeltest.Reply{Thinking: "So there is one.", Text: "There is one.", Hold: true}
+			}
+			return modeltest.Reply{Thinking: "Which are there?", Text: "Let me look.", Calls: []modeltest.Call{{Name: entry.ListThreadsTool, Arguments: "{}"}}, Hold: true}
+		})
+		r.says("q", "@bot which threads are there?")
+		var seen []string // the thoughts and texts, each as a whole, in the order in which they began
+		kind := ""
+		r.follow(r.th, func(ev stream.Event) bool {
+			for _, c := range chunks(ev) {
+				if c.Kind == "text" || c.Kind == "thinking" {
+					if c.Kind != kind {
+						seen = append(seen, c.Kind+": ")
+					}
+					seen[len(seen)-1] += c.Text
+				}
+				kind = c.Kind
+				if len(seen) == 1 && len(of[entry.PiAssistant](r.entries())) > 0 {
+					t.Error("the step is in the log before it was whole")
+				}
+				go func() { _ = r.models.Step(t.Context()) }() // the next piece, now that this one was seen
+			}
+			return ev.Entry != nil && slices.Contains(answersTo(*ev.Entry), "q")
+		})
+		if want := []string{"thinking: Which are there?", "text: Let me look.", "thinking: So there is one.", "text: There is one."}; !slices.Equal(seen, want) {
+			t.Errorf("one sees %q, want %q", seen, want)
+		}
+		steps := of[entry.PiAssistant](r.entries())
+		if len(steps) != 1 || len(steps[0].Content) == 0 || steps[0].Content[0].Thinking != "Which are there?" {
+			t.Errorf("the log has the steps %+v", steps)
+		}
+		if c := r.answer("q"); c.Text != "There is one." {
+			t.Errorf("it answers %q", c.Text) // without what it thought
+		}
+		var thought []string
+		for _, m := range r.models.Requests()[1].Messages {
+			if m.Thinking != "" {
+				thought = append(thought, m.Thinking)
+			}
+		}
+		if !slices.Equal(thought, []string{"Which are there?"}) {
+			t.Errorf("with the result, the model gets %q as what it thought", thought)
+		}
+	})
+}
+
+// chunks returns the pieces of what a bot writes that an event brings.
+func chunks(ev stream.Event) (all []entry.PiChunk) {
+	if ev.Delta == nil || !strings.HasPrefix(ev.Delta.EntryID, entry.TurnPrefix) {
+		return nil
 	}
-	for range 20 {
-		go func() { _ = r.models.Step(t.Context()) }()
+	for line := range strings.Lines(string(ev.Delta.Data)) {
+		var c entry.PiChunk
+		if json.Unmarshal([]byte(line), &c) == nil {
+			all = append(all, c)
+		}
 	}
-	r.answer("q")
+	return all
 }
 
 func TestWhatABotWritesHasNoSecrets(t *testing.T) {
