@@ -99,5 +99,10 @@ func nameFrom(text string) string {
 		}
 		return c
 	}, line)
-	return clip(strings.TrimSpace(line), 80)
+	line = strings.TrimSpace(line)
+	name := clip(line, 80)
+	if at := strings.LastIndexByte(name, ' '); at > 0 && name != line {
+		return name[:at] + "…" // a word is not cut, because half of a secret would not be recognized as one
+	}
+	return name
 }

@@ -131,6 +131,46 @@ func TestACanaryIsNowhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	thread := made.Thread.Id
+	t.Run("names of threads do not have them", func(t *testing.T) {
+		owner := owner.in(t)
+		named := func(th *arbev1.Thread, err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatal(err)
+			}
+			silent(t, "the thread", th.String())
+			if !strings.Contains(th.Name, "********") {
+				t.Errorf("the thread's name is %q", th.Name)
+			}
+		}
+		created, err := api.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: house.Id, Name: "first " + canary})
+		named(created.GetThread(), err)
+		renamed, err := api.Threads.UpdateThread(t.Context(), &arbev1.UpdateThreadRequest{Id: created.GetThread().GetId(), Name: new("then " + second)})
+		named(renamed.GetThread(), err)
+		forked, err := api.Threads.ForkThread(t.Context(), &arbev1.ForkThreadRequest{ThreadId: thread, Name: "now " + canary})
+		named(forked.GetThread(), err)
+		bots, err := api.Bots.ListBots(t.Context(), &arbev1.ListBotsRequest{HouseId: house.Id})
+		if err != nil {
+			t.Fatal(err)
+		}
+		direct, err := api.Threads.CreateThread(t.Context(), &arbev1.CreateThreadRequest{HouseId: house.Id, ParentAgentId: bots.Bots[0].Id, Reuse: true, Name: canary})
+		named(direct.GetThread(), err)
+		// A thread that is begun by saying something is named after that, and no half of a value stays where its name ends.
+		for _, before := range []int{10, 70} {
+			res, _ := owner.post(home+"/threads", url.Values{"text": {strings.Repeat("x", before) + " " + canary + " is the key"}, "thread": {"unknown" + strconv.Itoa(before)}, "entry": {"abcdefg" + strconv.Itoa(before)}})
+			if res.StatusCode != http.StatusSeeOther {
+				t.Fatalf("the answer is %s", res.Status)
+			}
+			path, _, _ := strings.Cut(res.Header.Get("Location"), "#")
+			begun, err := api.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: strings.TrimPrefix(path, "/threads/")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if name := begun.Thread.Name; !strings.HasPrefix(name, "xxxxx") || strings.Contains(name, canary[:6]) {
+				t.Errorf("the thread's name is %q", name)
+			}
+		}
+	})
 	if _, err := api.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: thread, Text: "the key is " + canary + " or " + second}); err != nil {
 		t.Fatal(err)
 	}

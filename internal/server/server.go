@@ -230,6 +230,13 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	offered := model.NewInstallation(os.Getenv, new(model.Client).Models)
 	secrets := secret.New(database, sealer, offered.SecretUses, s.known)
+	threads.Hide = func(ctx context.Context, house, name string) string {
+		r, err := secrets.RecentRedactor(ctx, house)
+		if err != nil { // people must be able to name threads, as they must be able to talk
+			s.logger.WarnContext(ctx, "the secrets of a house cannot be read, so they are not removed from the name of a thread", "error", fault.From(err).Detail())
+		}
+		return r.String(name)
+	}
 	boxes := sandbox.NewResolver(sandbox.Config{
 		DB: database, Log: log, Threads: threads, Drivers: drivers, Unavailable: unavailable,
 		RepoRoots: s.cfg.repoRoots(), Installation: installation, MachineGone: machineGone, Maxima: maxima,

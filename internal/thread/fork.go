@@ -50,6 +50,7 @@ type Fork struct {
 // the error is a [fault.Exists]. Other errors: [fault.NotFound] (no such source) and [fault.OutOfRange] (the source
 // ends before At).
 func (t *Threads) Fork(ctx context.Context, scope db.Scope, source string, f Fork) (made Thread, err error) {
+	f.Name = t.hide(ctx, scope, f.Name)
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		made, err = t.fork(ctx, tx, scope, source, f)
 		return err

@@ -103,6 +103,10 @@ type Draft struct {
 
 // Threads manages threads. It is safe for concurrent use.
 type Threads struct {
+	// Hide removes the secrets of a house from a name that someone gives a thread. Defaults to nil: nothing is removed. Set
+	// it before the first use.
+	Hide func(ctx context.Context, house, name string) string
+
 	db  *db.DB
 	log *stream.Log
 	q   *query.Queries
@@ -115,6 +119,7 @@ func New(d *db.DB, log *stream.Log) *Threads { return &Threads{db: d, log: log, 
 // returns the existing thread; if that thread was deleted but has forks, the error is a [fault.Exists]. A reference to
 // something that is not in this house is a [fault.NotFound] that names the field.
 func (t *Threads) Create(ctx context.Context, scope db.Scope, d Draft) (made Thread, err error) {
+	d.Name = t.hide(ctx, scope, d.Name)
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		made, err = t.CreateTx(ctx, tx, scope, d)
 		return err
@@ -129,7 +134,16 @@ func (t *Threads) Create(ctx context.Context, scope db.Scope, d Draft) (made Thr
 	return made, err
 }
 
-// CreateTx is [Threads.Create] in the caller's transaction.
+// hide is [Threads.Hide]. It must not be called in a transaction: it may take another connection, for which transactions
+// that wait for each other would wait for ever.
+func (t *Threads) hide(ctx context.Context, scope db.Scope, name string) string {
+	if t.Hide == nil || name == "" {
+		return name
+	}
+	return t.Hide(ctx, scope.House, name)
+}
+
+// CreateTx is [Threads.Create] in the caller's transaction. It takes the name as it is.
 func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft) (Thread, error) {
 	if d.ParentThread != "" && d.ParentAgent != "" {
 		return Thread{}, fault.New(fault.Invalid, "a thread has at most one parent", "name a thread or an agent, not both")
@@ -351,6 +365,9 @@ type Change struct {
 
 // Update changes a thread and returns it. It records a change of status in the log, in the same transaction.
 func (t *Threads) Update(ctx context.Context, scope db.Scope, id string, c Change) (changed Thread, err error) {
+	if c.Name != nil {
+		c.Name = new(t.hide(ctx, scope, *c.Name))
+	}
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := t.LockTx(ctx, tx, id)
 		if err != nil {
