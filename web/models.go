@@ -2,8 +2,6 @@ package web
 
 import (
 	"net/http"
-	"regexp"
-	"strconv"
 	"strings"
 
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -105,66 +103,20 @@ func (a *app) chooseModel(w http.ResponseWriter, r *http.Request) error {
 	return a.answerModels(w, r, failed, []string{"model"}, func(v *modelsView, wrong problems) { v.Model, v.ChoiceWrong = model, wrong })
 }
 
-// notOfVariables are the characters that the name of a variable cannot have.
-var notOfVariables = regexp.MustCompile(`[^A-Z0-9_]`)
-
 // addServer adds a server with models, or changes the one of this name, and sets its key, if one is given.
 func (a *app) addServer(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
 	req := &arbev1.SetModelEndpointRequest{HouseId: r.PathValue("house"), Name: strings.TrimSpace(r.PostFormValue("name")), BaseUrl: strings.TrimSpace(r.PostFormValue("base_url"))}
-	key := pasted(r, "server_key")
-	if key != "" {
-		var err error
-		if req.SecretName, err = a.secretOfServer(r, req); err != nil {
-			return err
-		}
-	}
-	// The server first, because its name and address may be wrong, and the key would be a secret without a use. Until its
-	// key is set, a server at a new address has none.
+	req.Key = pasted(r, "server_key")
 	_, failed := a.services.models.SetModelEndpoint(r.Context(), req)
-	if failed == nil && key != "" {
-		_, failed = a.services.secrets.SetSecret(r.Context(), &arbev1.SetSecretRequest{HouseId: req.HouseId, Name: req.SecretName, Value: []byte(key)})
-	}
-	return a.answerModels(w, r, failed, []string{"name", "base_url", "server_key"}, func(v *modelsView, wrong problems) {
+	return a.answerModels(w, r, failed, []string{"name", "base_url", "key"}, func(v *modelsView, wrong problems) {
 		v.Name, v.Address, v.ServerWrong = req.Name, req.BaseUrl, wrong
-	})
-}
-
-// secretOfServer returns the name of the secret for a server's key: one named after the server that neither is a secret
-// of the house nor is used by a server. So no key replaces another server's, whose name may differ only in its hyphens,
-// and no key that is kept is sent to a new address. A server that stays at its address keeps its secret, if it is named
-// after it and no other server uses it.
-func (a *app) secretOfServer(r *http.Request, of *arbev1.SetModelEndpointRequest) (string, error) {
-	models, err := a.services.models.ListModels(r.Context(), &arbev1.ListModelsRequest{HouseId: of.HouseId})
-	if err != nil {
-		return "", err
-	}
-	secrets, err := a.services.secrets.ListSecrets(r.Context(), &arbev1.ListSecretsRequest{HouseId: of.HouseId})
-	if err != nil {
-		return "", err
-	}
-	stem := "MODEL_" + notOfVariables.ReplaceAllString(strings.ToUpper(of.Name), "_") + "_KEY"
-	taken, kept := map[string]bool{}, ""
-	for _, e := range models.Endpoints {
-		if e.Own && e.Name == of.Name && e.BaseUrl == of.BaseUrl && strings.HasPrefix(e.SecretName, stem) {
-			kept = e.SecretName
-		} else {
-			taken[e.SecretName] = true
+		if what := wrong["key"]; what != "" { // the service's name of the field
+			wrong.add("server_key", what)
 		}
-	}
-	if kept != "" && !taken[kept] {
-		return kept, nil
-	}
-	for _, s := range secrets.Secrets {
-		taken[s.Name] = true
-	}
-	name := stem
-	for n := 2; taken[name]; n++ {
-		name = stem + "_" + strconv.Itoa(n)
-	}
-	return name, nil
+	})
 }
 
 // removeServer removes a server with models. One that is gone is no error, so that the form may be sent twice.

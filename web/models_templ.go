@@ -459,7 +459,7 @@ func modelRow(v modelsView, e *arbev1.ModelEndpoint) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = removal("Remove", "Bots that use its models cannot answer then. The secret with its key stays.", "Remove "+clip(e.Name, maxWord), settingsPath(v.Layout.House.Id, "models")+"/servers/"+e.Name+"/remove", "", clip(e.Name, maxWord)).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = removal("Remove", "Bots that use its models cannot answer then. The secret that was made of its key is deleted, unless something else uses it.", "Remove "+clip(e.Name, maxWord), settingsPath(v.Layout.House.Id, "models")+"/servers/"+e.Name+"/remove", "", clip(e.Name, maxWord)).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

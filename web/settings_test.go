@@ -93,10 +93,10 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		if same != first || later == set {
 			t.Errorf("the new key is %s of %s, the old one was %s of %s", same, later, first, set)
 		}
-		// At a new address it has no key before the new one is set, which is refused here.
+		// It moves with a new key or not at all.
 		add("my-lab", "https://other.example.com/v1", "no\x00key", http.StatusBadRequest)
-		if moved, at, problem := now("my-lab"); moved == first || at != "" || problem == "" {
-			t.Errorf("the key for the old address, %s, is sent to the new one (%s, %q)", moved, at, problem)
+		if still, at, problem := now("my-lab"); still != first || at != later || problem != "" {
+			t.Errorf("with a key that was refused it has %s of %s (%q)", still, at, problem)
 		}
 		add("my-lab", "https://other.example.com/v1", "key-of-the-other", http.StatusSeeOther)
 		if moved, at, problem := now("my-lab"); moved == first || at == "" || problem != "" {
@@ -105,6 +105,9 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		for _, name := range []string{"my-lab", "my_lab"} {
 			res, _ := owner.post(home+"/models/servers/"+name+"/remove", nil)
 			want(t, res, http.StatusSeeOther, home+"/models")
+		}
+		if left, err := api.Secrets.ListSecrets(t.Context(), &arbev1.ListSecretsRequest{HouseId: houses.Houses[0].Id}); err != nil || len(left.Secrets) != 0 {
+			t.Errorf("these secrets are left: %v, %v", left, err)
 		}
 	})
 

@@ -13,9 +13,10 @@ func modelRemove(a *app) *cobra.Command {
 	var house string
 	var yes bool
 	cmd := &cobra.Command{
-		Use:               "remove NAME",
-		Short:             "Remove a server with models that the house added",
-		Long:              "Remove a server with models that the house added. The secret with its key stays. On a terminal it asks first.",
+		Use:   "remove NAME",
+		Short: "Remove a server with models that the house added",
+		Long: "Remove a server with models that the house added. The secret with its key stays, unless it is a MODEL_NAME_KEY that was\n" +
+			"made for the server and that nothing else uses. On a terminal it asks first.",
 		Args:              takes(1, 1, "one name"),
 		ValidArgsFunction: a.proposesFirst(a.ownEndpoints),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {

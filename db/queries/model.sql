@@ -9,8 +9,9 @@ update houses set default_model = @model where id = @house_id;
 -- name: ListModelEndpoints :many
 select * from model_endpoints where house_id = @house_id order by created_at, name;
 
--- name: CountModelEndpoints :one
-select count(*) from model_endpoints where house_id = @house_id and name <> @except_name;
+-- name: LockModelEndpoints :exec
+-- One transaction at a time changes those of a house, because it chooses the name of a secret that no other one has.
+select pg_advisory_xact_lock(hashtextextended('arbe.model_endpoints/' || @house_id::text, 0));
 
 -- name: PutModelEndpoint :exec
 insert into model_endpoints (house_id, name, base_url, secret_name) values (@house_id, @name, @base_url, @secret_name)

@@ -21,17 +21,6 @@ func (q *Queries) BotChangesModels(ctx context.Context, db DBTX) (bool, error) {
 	return column_1, err
 }
 
-const countModelEndpoints = `-- name: CountModelEndpoints :one
-select count(*) from model_endpoints where house_id = $1 and name <> $2
-`
-
-func (q *Queries) CountModelEndpoints(ctx context.Context, db DBTX, houseID string, exceptName string) (int64, error) {
-	row := db.QueryRow(ctx, countModelEndpoints, houseID, exceptName)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
 const deleteModelEndpoint = `-- name: DeleteModelEndpoint :exec
 delete from model_endpoints where house_id = $1 and name = $2
 `
@@ -69,6 +58,16 @@ func (q *Queries) ListModelEndpoints(ctx context.Context, db DBTX, houseID strin
 		return nil, err
 	}
 	return items, nil
+}
+
+const lockModelEndpoints = `-- name: LockModelEndpoints :exec
+select pg_advisory_xact_lock(hashtextextended('arbe.model_endpoints/' || $1::text, 0))
+`
+
+// One transaction at a time changes those of a house, because it chooses the name of a secret that no other one has.
+func (q *Queries) LockModelEndpoints(ctx context.Context, db DBTX, houseID string) error {
+	_, err := db.Exec(ctx, lockModelEndpoints, houseID)
+	return err
 }
 
 const modelOfHouse = `-- name: ModelOfHouse :one

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -331,38 +333,144 @@ func (h *Houses) SetDefault(ctx context.Context, scope db.Scope, model string) (
 	return h.Models(ctx, scope.House)
 }
 
+// Server is a server with models that a house adds.
+type Server struct {
+	Name, BaseURL string
+	// Secret is the name of the secret with its key, which may be set later; empty if it wants none.
+	Secret string
+	// Key is its key, in place of Secret: a secret is made of it, whose name no other server has.
+	Key string
+}
+
 // SetEndpoint adds a server with models to the scope's house, or changes the one of this name. Callers let only owners do
 // so: whoever names the address and the secret sends the secret there. Bots may not in any case.
-func (h *Houses) SetEndpoint(ctx context.Context, scope db.Scope, name, baseURL, secretName string) error {
-	if err := h.endpoint(name, baseURL, "").Check(); err != nil {
+//
+// A key and its server are set together or not at all. A secret that was made for the server is deleted when the server
+// moves to another address or gets another secret, unless something else uses it.
+func (h *Houses) SetEndpoint(ctx context.Context, scope db.Scope, s Server) error {
+	if err := h.endpoint(s.Name, s.BaseURL, s.Key).Check(); err != nil {
 		return err
 	}
-	if secretName != "" {
-		if err := secret.CheckName(secretName); err != nil {
+	if s.Secret != "" {
+		if s.Key != "" {
+			return fault.New(fault.Invalid, "key: there is a secret_name, too", "give the key, or the name of the secret that has it")
+		}
+		if err := secret.CheckName(s.Secret); err != nil {
 			return err
 		}
 	}
+	if s.Key != "" {
+		return h.secrets.SetChosen(ctx, scope, []byte(s.Key), func(tx pgx.Tx) (string, error) { return h.putTx(ctx, tx, scope.House, s) })
+	}
 	return h.db.In(ctx, scope, func(tx pgx.Tx) error {
-		if err := h.refuseBots(ctx, tx); err != nil {
-			return err
-		}
-		if n, err := h.q.CountModelEndpoints(ctx, tx, scope.House, name); err != nil {
-			return err
-		} else if n >= maxEndpoints {
-			return fault.Newf(fault.Exhausted, "remove one that is not used: arbe model remove NAME", "a house has at most %d endpoints of its own", maxEndpoints)
-		}
-		return h.q.PutModelEndpoint(ctx, tx, query.PutModelEndpointParams{HouseID: scope.House, Name: name, BaseUrl: baseURL, SecretName: secretName})
+		_, err := h.putTx(ctx, tx, scope.House, s)
+		return err
 	})
 }
 
-// DeleteEndpoint removes a server with models from the scope's house. Removing one that does not exist succeeds.
+// putTx writes a server, and returns the name of the secret with its key.
+func (h *Houses) putTx(ctx context.Context, tx pgx.Tx, house string, s Server) (string, error) {
+	added, err := h.changeTx(ctx, tx, house)
+	if err != nil {
+		return "", err
+	}
+	var old query.ModelEndpoint
+	if at := slices.IndexFunc(added, func(e query.ModelEndpoint) bool { return e.Name == s.Name }); at >= 0 {
+		old = added[at]
+	} else if len(added) >= maxEndpoints {
+		return "", fault.Newf(fault.Exhausted, "remove one that is not used: arbe model remove NAME", "a house has at most %d endpoints of its own", maxEndpoints)
+	}
+	if s.Key != "" {
+		names, err := h.q.SecretNames(ctx, tx, house)
+		if err != nil {
+			return "", err
+		}
+		s.Secret = secretFor(s, added, names)
+	}
+	err = h.q.PutModelEndpoint(ctx, tx, query.PutModelEndpointParams{HouseID: house, Name: s.Name, BaseUrl: s.BaseURL, SecretName: s.Secret})
+	// A server without a key at the same address may have been set again by a form whose key was left empty.
+	if err == nil && old.SecretName != s.Secret && (s.Secret != "" || old.BaseUrl != s.BaseURL) {
+		err = h.dropTx(ctx, tx, old)
+	}
+	return s.Secret, err
+}
+
+// DeleteEndpoint removes a server with models from the scope's house, and the secret that was made for it, unless something
+// else uses that. Removing one that does not exist succeeds.
 func (h *Houses) DeleteEndpoint(ctx context.Context, scope db.Scope, name string) error {
 	return h.db.In(ctx, scope, func(tx pgx.Tx) error {
-		if err := h.refuseBots(ctx, tx); err != nil {
+		added, err := h.changeTx(ctx, tx, scope.House)
+		if err != nil {
 			return err
 		}
-		return h.q.DeleteModelEndpoint(ctx, tx, scope.House, name)
+		at := slices.IndexFunc(added, func(e query.ModelEndpoint) bool { return e.Name == name })
+		if at < 0 {
+			return nil
+		}
+		if err := h.q.DeleteModelEndpoint(ctx, tx, scope.House, name); err != nil {
+			return err
+		}
+		return h.dropTx(ctx, tx, added[at])
 	})
+}
+
+// changeTx returns the servers of a house, which only this transaction changes until it ends.
+func (h *Houses) changeTx(ctx context.Context, tx pgx.Tx, house string) ([]query.ModelEndpoint, error) {
+	if err := h.refuseBots(ctx, tx); err != nil {
+		return nil, err
+	}
+	if err := h.q.LockModelEndpoints(ctx, tx, house); err != nil {
+		return nil, err
+	}
+	return h.q.ListModelEndpoints(ctx, tx, house)
+}
+
+// dropTx deletes the secret that was made for a server that does not use it any more.
+func (h *Houses) dropTx(ctx context.Context, tx pgx.Tx, e query.ModelEndpoint) error {
+	if !madeFor(e.Name, e.SecretName) {
+		return nil
+	}
+	return h.secrets.DropUnusedTx(ctx, tx, e.HouseID, e.SecretName)
+}
+
+// stem returns what the secrets that are made for a server begin with. Names that differ only in their hyphens have the
+// same.
+func stem(server string) string {
+	return "MODEL_" + strings.ReplaceAll(strings.ToUpper(server), "-", "_") + "_KEY"
+}
+
+// secretNumber tells the secrets of servers with the same stem apart.
+var secretNumber = regexp.MustCompile(`^_[1-9][0-9]*$`)
+
+// madeFor reports whether a secret is named after a server.
+func madeFor(server, secret string) bool {
+	number, found := strings.CutPrefix(secret, stem(server))
+	return found && (number == "" || secretNumber.MatchString(number))
+}
+
+// secretFor returns the name of the secret for a server's key: one named after the server that neither is a secret of the
+// house nor is used by a server. So no key replaces another server's, and no key that is kept is sent to a new address. A
+// server that stays at its address keeps its secret, if it is named after it and no other server uses it.
+func secretFor(s Server, added []query.ModelEndpoint, secrets []string) string {
+	taken, kept := map[string]bool{}, ""
+	for _, e := range added {
+		if e.Name == s.Name && e.BaseUrl == s.BaseURL && madeFor(e.Name, e.SecretName) {
+			kept = e.SecretName
+		} else {
+			taken[e.SecretName] = true
+		}
+	}
+	if kept != "" && !taken[kept] {
+		return kept
+	}
+	for _, name := range secrets {
+		taken[name] = true
+	}
+	name := stem(s.Name)
+	for n := 2; taken[name]; n++ {
+		name = stem(s.Name) + "_" + strconv.Itoa(n)
+	}
+	return name
 }
 
 func (h *Houses) refuseBots(ctx context.Context, tx pgx.Tx) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -147,7 +148,7 @@ func TestAHousesOwnEndpoint(t *testing.T) {
 	t.Parallel()
 	o := house(t, nil)
 	for range 2 { // a retry
-		if err := o.SetEndpoint(t.Context(), o.scope, "lab", "https://models.example.com/v1", "LAB_KEY"); err != nil {
+		if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "lab", BaseURL: "https://models.example.com/v1", Secret: "LAB_KEY"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -160,12 +161,12 @@ func TestAHousesOwnEndpoint(t *testing.T) {
 		t.Errorf("it is %+v: %v", e, err)
 	}
 	for _, address := range []string{"", "file:///etc/passwd", "http://169.254.169.254/", "http://127.0.0.1:11434/v1", "http://localhost/v1", "http://10.0.0.1/", "https://user:pass@models.example.com/", "https://x.example/?key=1"} {
-		if err := o.SetEndpoint(t.Context(), o.scope, "bad", address, ""); fault.CodeOf(err) != fault.Invalid {
+		if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "bad", BaseURL: address}); fault.CodeOf(err) != fault.Invalid {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
 	for _, name := range []string{"anthropic", "Lab", "", "a b", "../x", "compatible"} {
-		if err := o.SetEndpoint(t.Context(), o.scope, name, "https://models.example.com/v1", ""); fault.CodeOf(err) != fault.Invalid {
+		if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: name, BaseURL: "https://models.example.com/v1"}); fault.CodeOf(err) != fault.Invalid {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -183,12 +184,129 @@ func TestAHousesOwnEndpoint(t *testing.T) {
 	}
 }
 
+func TestTheKeyOfAHousesOwnEndpoint(t *testing.T) {
+	t.Parallel()
+	const one, two = "https://one.example.com/v1", "https://two.example.com/v1"
+	put := func(t *testing.T, o of, s model.Server) {
+		t.Helper()
+		if err := o.SetEndpoint(t.Context(), o.scope, s); err != nil {
+			t.Fatal(fault.From(err).Detail())
+		}
+	}
+	secrets := func(t *testing.T, o of) (names []string) {
+		t.Helper()
+		list, err := o.secrets.List(t.Context(), o.scope)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list {
+			names = append(names, s.Name)
+		}
+		return names
+	}
+	has := func(t *testing.T, o of, want ...string) {
+		t.Helper()
+		if got := secrets(t, o); !slices.Equal(got, want) {
+			t.Errorf("the house has the secrets %q, want %q", got, want)
+		}
+	}
+	t.Run("is a secret of its own, also if two owners add servers of similar names at once", func(t *testing.T) {
+		t.Parallel()
+		o := house(t, nil)
+		names := []string{"my-lab", "my_lab", "my-l-ab", "my-l_ab", "my_l-ab"}
+		var all sync.WaitGroup
+		for _, name := range names {
+			all.Go(func() {
+				if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: name, BaseURL: one, Key: "key-of-" + name}); err != nil {
+					t.Error(fault.From(err).Detail())
+				}
+			})
+		}
+		all.Wait()
+		for _, name := range names {
+			if got := o.key(t, name+"/large"); got != "key-of-"+name {
+				t.Errorf("the key of %s is %q", name, got)
+			}
+		}
+	})
+	t.Run("is replaced at the same address, and goes with the server and with its old address", func(t *testing.T) {
+		t.Parallel()
+		o := house(t, nil)
+		for _, key := range []string{"first-key", "second-key", "second-key"} {
+			put(t, o, model.Server{Name: "lab", BaseURL: one, Key: key})
+			if got := o.key(t, "lab/large"); got != key {
+				t.Errorf("the key is %q, want %q", got, key)
+			}
+			has(t, o, "MODEL_LAB_KEY")
+		}
+		// The name of the old key is not used again: a request that is just being prepared would send the new one there.
+		put(t, o, model.Server{Name: "lab", BaseURL: two, Key: "third-key"})
+		has(t, o, "MODEL_LAB_KEY_2")
+		put(t, o, model.Server{Name: "lab", BaseURL: two})
+		has(t, o, "MODEL_LAB_KEY_2") // by a form without a key
+		put(t, o, model.Server{Name: "lab", BaseURL: two, Secret: "MODEL_LAB_KEY_2"})
+		put(t, o, model.Server{Name: "lab", BaseURL: one})
+		has(t, o)
+		put(t, o, model.Server{Name: "lab", BaseURL: one, Key: "fourth-key"})
+		has(t, o, "MODEL_LAB_KEY")
+		for range 2 { // a retry
+			if err := o.DeleteEndpoint(t.Context(), o.scope, "lab"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		has(t, o)
+	})
+	t.Run("stays if something else uses it, or if somebody named it", func(t *testing.T) {
+		t.Parallel()
+		o := house(t, nil)
+		o.set(t, "LAB_KEY", "key-of-the-lab")
+		put(t, o, model.Server{Name: "lab", BaseURL: one, Key: "first-key"})
+		put(t, o, model.Server{Name: "other", BaseURL: one, Secret: "MODEL_LAB_KEY"})
+		put(t, o, model.Server{Name: "named", BaseURL: one, Secret: "LAB_KEY"})
+		put(t, o, model.Server{Name: "named", BaseURL: two})
+		for _, name := range []string{"lab", "named"} {
+			if err := o.DeleteEndpoint(t.Context(), o.scope, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		has(t, o, "LAB_KEY", "MODEL_LAB_KEY")
+		if got := o.key(t, "other/large"); got != "first-key" {
+			t.Errorf("the key of the other one is %q", got)
+		}
+	})
+	t.Run("is set with the server or not at all", func(t *testing.T) {
+		t.Parallel()
+		o := house(t, nil)
+		put(t, o, model.Server{Name: "lab", BaseURL: one, Key: "first-key"})
+		for _, wrong := range []model.Server{
+			{Name: "lab", BaseURL: two, Key: "no\x00key"},
+			{Name: "lab", BaseURL: two, Key: "some-key", Secret: "LAB_KEY"},
+			{Name: "lab", BaseURL: "file:///etc/passwd", Key: "some-key"},
+		} {
+			if err := o.SetEndpoint(t.Context(), o.scope, wrong); fault.CodeOf(err) != fault.Invalid {
+				t.Errorf("of %+v it says %v", wrong, err)
+			}
+		}
+		if _, err := o.owner.Exec(t.Context(), "update house_keys set sealed = 'damaged'"); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "lab", BaseURL: two, Key: "second-key"}); err == nil {
+			t.Error("it sets a key that it cannot seal")
+		}
+		var address string
+		if err := o.owner.QueryRow(t.Context(), "select base_url from model_endpoints").Scan(&address); err != nil || address != one {
+			t.Errorf("the server is at %s (%v)", address, err)
+		}
+		has(t, o, "MODEL_LAB_KEY")
+	})
+}
+
 func TestAHousesOwnEndpointMayBePrivateIfTheOperatorNamesItsHost(t *testing.T) {
 	t.Parallel()
 	o := house(t, nil)
 	o.PrivateHosts = []string{"models.lan", "127.0.0.1", "169.254.169.254"}
 	for _, address := range []string{"http://127.0.0.1:11434/v1", "http://models.lan/v1"} {
-		if err := o.SetEndpoint(t.Context(), o.scope, "lab", address, ""); err != nil {
+		if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "lab", BaseURL: address}); err != nil {
 			t.Fatalf("%q: %v", address, err)
 		}
 		if e, _, err := o.Resolve(t.Context(), o.scope.House, "lab/large"); err != nil || !e.Trusted || e.BaseURL != address {
@@ -196,7 +314,7 @@ func TestAHousesOwnEndpointMayBePrivateIfTheOperatorNamesItsHost(t *testing.T) {
 		}
 	}
 	for _, address := range []string{"http://127.0.0.2/v1", "http://10.0.0.1/", "http://localhost/v1", "http://169.254.169.254/"} {
-		if err := o.SetEndpoint(t.Context(), o.scope, "bad", address, ""); fault.CodeOf(err) != fault.Invalid {
+		if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "bad", BaseURL: address}); fault.CodeOf(err) != fault.Invalid {
 			t.Errorf("%q: %v", address, err)
 		}
 	}

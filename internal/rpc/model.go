@@ -42,7 +42,7 @@ func (s *modelService) SetModelEndpoint(ctx context.Context, req *arbev1.SetMode
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Models.SetEndpoint(ctx, scope, req.GetName(), req.GetBaseUrl(), req.GetSecretName()); err != nil {
+	if err := s.Models.SetEndpoint(ctx, scope, model.Server{Name: req.GetName(), BaseURL: req.GetBaseUrl(), Secret: req.GetSecretName(), Key: req.GetKey()}); err != nil {
 		return nil, err
 	}
 	all, err := s.Models.Endpoints(ctx, scope.House)

@@ -116,23 +116,52 @@ func (s *Secrets) Set(ctx context.Context, scope db.Scope, name string, value []
 	if err := CheckName(name); err != nil {
 		return Secret{}, false, err
 	}
-	switch {
-	case len(value) == 0:
-		return Secret{}, false, fault.New(fault.Invalid, "value: it is empty", "give a value; to remove the secret, delete it")
-	case len(value) > MaxValue:
-		return Secret{}, false, fault.Newf(fault.Invalid, "store what is larger as an artifact", "value: it has %d bytes, more than the %d that a secret may have", len(value), MaxValue)
-	case !utf8.Valid(value) || strings.ContainsRune(string(value), 0):
-		return Secret{}, false, fault.New(fault.Invalid, "value: it is not text, which an environment variable must be", "encode it, for example with base64")
-	}
 	if check != nil {
 		if err := check(string(value)); err != nil {
 			return Secret{}, false, err
 		}
 	}
+	if fresh, err = s.put(ctx, scope, value, func(pgx.Tx) (string, error) { return name, nil }); err != nil {
+		return Secret{}, false, err
+	}
+	list, err := s.List(ctx, scope)
+	for _, one := range list {
+		if one.Name == name {
+			return one, fresh, err
+		}
+	}
+	if err == nil {
+		err = fault.New(fault.Aborted, "somebody deleted the secret at the same time", "set it again if you want it")
+	}
+	return Secret{}, false, err
+}
+
+// SetChosen is [Secrets.Set] of a secret whose name choose returns, in the transaction that sets it. What else choose writes
+// is undone if the secret cannot be set.
+func (s *Secrets) SetChosen(ctx context.Context, scope db.Scope, value []byte, choose func(pgx.Tx) (name string, err error)) error {
+	_, err := s.put(ctx, scope, value, choose)
+	return err
+}
+
+// put gives the secret of the name that choose returns a value.
+func (s *Secrets) put(ctx context.Context, scope db.Scope, value []byte, choose func(pgx.Tx) (string, error)) (fresh bool, err error) {
+	switch {
+	case len(value) == 0:
+		return false, fault.New(fault.Invalid, "value: it is empty", "give a value; to remove the secret, delete it")
+	case len(value) > MaxValue:
+		return false, fault.Newf(fault.Invalid, "store what is larger as an artifact", "value: it has %d bytes, more than the %d that a secret may have", len(value), MaxValue)
+	case !utf8.Valid(value) || strings.ContainsRune(string(value), 0):
+		return false, fault.New(fault.Invalid, "value: it is not text, which an environment variable must be", "encode it, for example with base64")
+	}
 	s.all.Add(value)
 	redacted := NewRedactor(value) != nil
 	err = s.forPeople(ctx, scope, func(tx pgx.Tx) error {
 		key, err := s.houseKey(ctx, tx, scope.House)
+		if err != nil {
+			return err
+		}
+		// After the key, so that what choose locks is not waited for by a rotation that has the key.
+		name, err := choose(tx)
 		if err != nil {
 			return err
 		}
@@ -169,19 +198,7 @@ func (s *Secrets) Set(ctx context.Context, scope db.Scope, name string, value []
 		return s.q.DropSealedValues(ctx, tx, scope.House)
 	})
 	s.forget(scope.House)
-	if err != nil {
-		return Secret{}, false, err
-	}
-	list, err := s.List(ctx, scope)
-	for _, one := range list {
-		if one.Name == name {
-			return one, fresh, err
-		}
-	}
-	if err == nil {
-		err = fault.New(fault.Aborted, "somebody deleted the secret at the same time", "set it again if you want it")
-	}
-	return Secret{}, false, err
+	return fresh, err
 }
 
 // forPeople runs f in a transaction of the scope, unless its agent is a bot. Row-level security would hide the secrets from
@@ -294,6 +311,17 @@ func (s *Secrets) Delete(ctx context.Context, scope db.Scope, name string, force
 		_, err = s.q.DeleteSecret(ctx, tx, scope.House, name)
 		return err
 	})
+}
+
+// DropUnusedTx deletes a secret of a house in the caller's transaction, unless something uses it.
+func (s *Secrets) DropUnusedTx(ctx context.Context, tx pgx.Tx, house, name string) error {
+	defer s.forget(house)
+	uses, err := s.used(ctx, tx, house)
+	if err != nil || len(uses[name]) > 0 {
+		return err
+	}
+	_, err = s.q.DeleteSecret(ctx, tx, house, name)
+	return err
 }
 
 // Value returns the value of a secret, for the server's own use, and records that it was used. If there is none, the

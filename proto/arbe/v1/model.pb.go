@@ -368,7 +368,10 @@ type SetModelEndpointRequest struct {
 	// Such as "https://models.example.com/v1".
 	BaseUrl string `protobuf:"bytes,3,opt,name=base_url,json=baseUrl,proto3" json:"base_url,omitempty"`
 	// The secret of the house with its key, which may be set later; empty if it wants none.
-	SecretName    string `protobuf:"bytes,4,opt,name=secret_name,json=secretName,proto3" json:"secret_name,omitempty"`
+	SecretName string `protobuf:"bytes,4,opt,name=secret_name,json=secretName,proto3" json:"secret_name,omitempty"`
+	// Its key, in place of secret_name: a secret MODEL_NAME_KEY is made of it, with a number at the end if that name is
+	// taken. When the server moves to another address or is removed, the secret is deleted, unless something else uses it.
+	Key           string `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -427,6 +430,13 @@ func (x *SetModelEndpointRequest) GetBaseUrl() string {
 func (x *SetModelEndpointRequest) GetSecretName() string {
 	if x != nil {
 		return x.SecretName
+	}
+	return ""
+}
+
+func (x *SetModelEndpointRequest) GetKey() string {
+	if x != nil {
+		return x.Key
 	}
 	return ""
 }
@@ -591,14 +601,15 @@ const file_arbe_v1_model_proto_rawDesc = "" +
 	"\x05model\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xac\x02R\x05model\"X\n" +
 	"\x17SetDefaultModelResponse\x12#\n" +
 	"\rdefault_model\x18\x01 \x01(\tR\fdefaultModel\x12\x18\n" +
-	"\aproblem\x18\x02 \x01(\tR\aproblem\"\xaf\x01\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem\"\xce\x01\n" +
 	"\x17SetModelEndpointRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1d\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x04name\x12%\n" +
 	"\bbase_url\x18\x03 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01\x18\xd0\x0fR\abaseUrl\x12(\n" +
 	"\vsecret_name\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18dR\n" +
-	"secretName\"N\n" +
+	"secretName\x12\x1d\n" +
+	"\x03key\x18\x05 \x01(\tB\v\xbaH\x05r\x03\x18\x90N\x80\x01\x01R\x03key\"N\n" +
 	"\x18SetModelEndpointResponse\x122\n" +
 	"\bendpoint\x18\x01 \x01(\v2\x16.arbe.v1.ModelEndpointR\bendpoint\"a\n" +
 	"\x1aDeleteModelEndpointRequest\x12$\n" +
