@@ -46,12 +46,13 @@ update turns set status = 'running', started_at = coalesce(started_at, now()), a
 returning *;
 
 -- name: StepTurn :execrows
--- No row: another server wrote the step, or the turn has ended.
-update turns set steps = steps + 1, attempts = 0 where id = @id and steps = @steps and ended_at is null;
+-- Steps and attempts together only grow, so they name one attempt. No row: the turn was begun once more elsewhere, or has
+-- ended.
+update turns set steps = steps + 1, attempts = 0 where id = @id and steps = @steps and attempts = @attempts and ended_at is null;
 
 -- name: EndTurn :one
--- No row: another server wrote the step, or the turn has ended.
-update turns set status = @status, ended_at = now() where id = @id and steps = @steps and ended_at is null
+-- No row: the turn was begun once more elsewhere, or has ended.
+update turns set status = @status, ended_at = now() where id = @id and steps = @steps and attempts = @attempts and ended_at is null
 returning *;
 
 -- name: AbandonTurn :exec

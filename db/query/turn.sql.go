@@ -188,13 +188,25 @@ func (q *Queries) DecideTurn(ctx context.Context, db DBTX, status string, iD str
 }
 
 const endTurn = `-- name: EndTurn :one
-update turns set status = $1, ended_at = now() where id = $2 and steps = $3 and ended_at is null
+update turns set status = $1, ended_at = now() where id = $2 and steps = $3 and attempts = $4 and ended_at is null
 returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at
 `
 
-// No row: another server wrote the step, or the turn has ended.
-func (q *Queries) EndTurn(ctx context.Context, db DBTX, status string, iD string, steps int32) (Turn, error) {
-	row := db.QueryRow(ctx, endTurn, status, iD, steps)
+type EndTurnParams struct {
+	Status   string
+	ID       string
+	Steps    int32
+	Attempts int32
+}
+
+// No row: the turn was begun once more elsewhere, or has ended.
+func (q *Queries) EndTurn(ctx context.Context, db DBTX, arg EndTurnParams) (Turn, error) {
+	row := db.QueryRow(ctx, endTurn,
+		arg.Status,
+		arg.ID,
+		arg.Steps,
+		arg.Attempts,
+	)
 	var i Turn
 	err := row.Scan(
 		&i.ID,
@@ -525,12 +537,13 @@ func (q *Queries) SteerTurn(ctx context.Context, db DBTX, arg SteerTurnParams) (
 }
 
 const stepTurn = `-- name: StepTurn :execrows
-update turns set steps = steps + 1, attempts = 0 where id = $1 and steps = $2 and ended_at is null
+update turns set steps = steps + 1, attempts = 0 where id = $1 and steps = $2 and attempts = $3 and ended_at is null
 `
 
-// No row: another server wrote the step, or the turn has ended.
-func (q *Queries) StepTurn(ctx context.Context, db DBTX, iD string, steps int32) (int64, error) {
-	result, err := db.Exec(ctx, stepTurn, iD, steps)
+// Steps and attempts together only grow, so they name one attempt. No row: the turn was begun once more elsewhere, or has
+// ended.
+func (q *Queries) StepTurn(ctx context.Context, db DBTX, iD string, steps int32, attempts int32) (int64, error) {
+	result, err := db.Exec(ctx, stepTurn, iD, steps, attempts)
 	if err != nil {
 		return 0, err
 	}

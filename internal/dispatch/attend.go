@@ -41,8 +41,6 @@ const (
 var (
 	// errHandedOver reports that a command is running or waiting, and that the next server continues it.
 	errHandedOver = errors.New("the command is left to the next server")
-	// errTakenByOther reports that another server works on the command.
-	errTakenByOther = errors.New("another server works on the command")
 	// errCutOff reports that a command was ended with its server or its sandbox.
 	errCutOff = errors.New("the command was interrupted")
 	// errSandboxEnded reports that the sandbox of a command ended while it ran. For the server that started the

@@ -171,20 +171,11 @@ func (w *commandWorker) Timeout(*river.Job[commandArgs]) time.Duration { return 
 // server or to the next start of this one.
 func (w *commandWorker) Work(ctx context.Context, job *river.Job[commandArgs]) error {
 	ctx = logging.With(ctx, slog.String("house", job.Args.House), slog.String("thread", job.Args.Thread), slog.String("command", job.Args.Command))
-	// If this server was mistaken for dead, its job was queued again, and this server may still work on it. Two
-	// workers must not work on one command.
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	over := make(chan struct{})
-	if earlier, there := w.working.LoadOrStore(job.ID, working{over, cancel}); there {
-		select {
-		case <-earlier.(working).over:
-		case <-ctx.Done():
-		}
+	ctx, end, alone := w.working.begin(ctx, job.ID)
+	if !alone {
 		return river.JobSnooze(0) // does nothing to a job that has ended
 	}
-	defer close(over)
-	defer w.working.Delete(job.ID)
+	defer end()
 
 	var said entry.Entry
 	err := persist(ctx, func() (err error) {
@@ -238,12 +229,6 @@ func (w *commandWorker) Work(ctx context.Context, job *river.Job[commandArgs]) e
 		w.forget(job, ran)
 	}
 	return err
-}
-
-// working is a command that this server works on.
-type working struct {
-	over   chan struct{} // closed when this server no longer works on it
-	cancel context.CancelCauseFunc
 }
 
 // cancelled reports whether a person cancelled the job, and stopped whether its server is stopping.
@@ -446,7 +431,7 @@ func (w *commandWorker) noteBegun(ctx context.Context, job int64, p sandbox.Hand
 		return w.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
 			noted, err := tx.Exec(ctx, `
 				update `+db.JobSchema+`.river_job set metadata = metadata - 'machine' || $2::jsonb
-				where id = $1 and state = 'running' and attempted_by[array_upper(attempted_by, 1)] = $3`, job, n.json(), w.liveness.name())
+				where id = $1 and state = 'running' and `+holder+` = $3`, job, n.json(), w.liveness.name())
 			if err == nil && noted.RowsAffected() == 0 {
 				err = errTakenByOther
 			}
@@ -459,8 +444,8 @@ func (w *commandWorker) noteBegun(ctx context.Context, job int64, p sandbox.Hand
 func (w *commandWorker) noteInputEnded(ctx context.Context, job int64) error {
 	return persist(ctx, func() error {
 		return w.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "update "+db.JobSchema+".river_job set metadata = metadata || $2::jsonb where id = $1 and state = 'running'",
-				job, note{InputEnded: true}.json())
+			_, err := tx.Exec(ctx, "update "+db.JobSchema+".river_job set metadata = metadata || $2::jsonb where id = $1 and state = 'running' and "+holder+" = $3",
+				job, note{InputEnded: true}.json(), w.liveness.name())
 			return err
 		})
 	})
@@ -489,7 +474,8 @@ func (w *commandWorker) end(ctx context.Context, job *river.Job[commandArgs], wr
 			if err := lockCommandsTx(ctx, tx, job.Args.House); err != nil {
 				return err
 			}
-			// If another server ended the job, it also wrote the result.
+			// If another server ended the job, it also wrote the result. If another one runs it now, that one ends it, and
+			// finds the result.
 			if _, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job); err != nil && !errors.Is(err, rivertype.ErrNotFound) {
 				return err
 			}

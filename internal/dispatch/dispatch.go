@@ -125,9 +125,8 @@ type Dispatcher struct {
 	decider  *decider
 	// bots runs the turns of bots.
 	bots *turn.Runner
-	// working maps the ids of the command jobs that this server works on to values of the type of the same name, so
-	// that a job that is queued twice is recognised, and a cancellation reaches its worker.
-	working sync.Map
+	// working are the workers of commands, and turning those of turns.
+	working, turning workers
 	// attached are this server's commands that a program reads or writes.
 	attached attachments
 	// relay connects calls for attached commands with the servers that work on these.
@@ -152,7 +151,7 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	lasting := context.WithoutCancel(ctx)
 	d.resultCtx, d.cancelResults = context.WithCancel(lasting)
 	var err error
-	if d.liveness, err = startLiveness(ctx, c.DB.Pool(), c.Logger); err != nil {
+	if d.liveness, err = startLiveness(ctx, c.DB.Pool(), c.Logger, d.leaveLost); err != nil {
 		return nil, err
 	}
 	if d.endNotices, err = d.startNotices(ctx); err != nil {
@@ -221,9 +220,8 @@ func (d *Dispatcher) Drain(ctx context.Context) error {
 }
 
 // Running returns how many commands this server works on.
-func (d *Dispatcher) Running() (n int) {
-	d.working.Range(func(any, any) bool { n++; return true })
-	return n
+func (d *Dispatcher) Running() int {
+	return len(d.working.jobs())
 }
 
 // JobCount is how many jobs of a kind are in a state, on all servers together.
@@ -280,7 +278,7 @@ func (d *Dispatcher) newQueue() (*river.Client[pgx.Tx], error) {
 		periodic = append(periodic, c.periodic())
 	}
 	driver := riverpgxv5.New(d.db.Pool())
-	pilot := &fairPilot{db: d.db, driver: driver, machines: d.boxes.MachineIDs(), machineGone: d.boxes.MachineGone(), shares: map[string]queue{}}
+	pilot := &fairPilot{server: d.liveness.name(), db: d.db, driver: driver, machines: d.boxes.MachineIDs(), machineGone: d.boxes.MachineGone(), shares: map[string]queue{}}
 	workers := map[string]river.QueueConfig{}
 	for _, q := range queues(d.limits) {
 		workers[q.name] = river.QueueConfig{MaxWorkers: q.workers, FetchPollInterval: q.poll}

@@ -4,7 +4,12 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/arbe-dev/arbe/db"
 )
 
 // Tune changes the settings of the queue.
@@ -26,6 +31,35 @@ func (d *Dispatcher) ToolNames() (names []string) {
 
 // ReviveTurns does what a sweep does about turns.
 func (d *Dispatcher) ReviveTurns(ctx context.Context) error { return d.reviveTurns(ctx) }
+
+// Turning returns how many turns the server works on.
+func (d *Dispatcher) Turning() int { return len(d.turning.jobs()) }
+
+// Server returns the name under which the server takes jobs.
+func (d *Dispatcher) Server() string { return d.liveness.name() }
+
+// SetStates reports to the queue, as its library does, that jobs have ended, and returns the jobs that it changed. With tx
+// it does so within that transaction.
+func (d *Dispatcher) SetStates(ctx context.Context, tx pgx.Tx, jobs ...int64) (changed []int64, err error) {
+	n := len(jobs)
+	params := &riverdriver.JobSetStateIfRunningManyParams{
+		ID: jobs, Attempt: make([]*int, n), ErrData: make([][]byte, n), FinalizedAt: make([]*time.Time, n), MetadataDoMerge: make([]bool, n),
+		MetadataUpdates: make([][]byte, n), ScheduledAt: make([]*time.Time, n), Schema: db.JobSchema,
+	}
+	for i := range jobs {
+		params.FinalizedAt[i] = new(time.Now())
+		params.State = append(params.State, rivertype.JobStateCompleted)
+	}
+	var exec riverdriver.Executor = d.queue.Driver().GetExecutor()
+	if tx != nil {
+		exec = d.queue.Driver().UnwrapExecutor(tx)
+	}
+	rows, err := d.queue.Pilot().JobSetStateIfRunningMany(ctx, exec, params)
+	for _, r := range rows {
+		changed = append(changed, r.ID)
+	}
+	return changed, err
+}
 
 // What one server has workers for, and what of it a house gets only for its first command.
 const (

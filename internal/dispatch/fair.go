@@ -79,9 +79,12 @@ func (d *fairDriver) chooses(c *river.Client[pgx.Tx]) bool {
 	return c.Pilot() == riverpilot.Pilot(d.pilot)
 }
 
-// fairPilot chooses the next jobs fairly by house and thread. It leaves everything else to the library.
+// fairPilot chooses the next jobs fairly by house and thread, and changes only jobs that its server holds (held.go). It
+// leaves everything else to the library.
 type fairPilot struct {
 	riverpilot.StandardPilot
+	// server is the name under which this server takes jobs.
+	server string
 	db     *db.DB
 	driver *riverpgxv5.Driver
 	shares map[string]queue
@@ -183,7 +186,7 @@ func (p *fairPilot) taken(ctx context.Context, tx pgx.Tx, server string) ([]int6
 	if len(p.unsure) == 0 {
 		return nil, nil
 	}
-	rows, err := tx.Query(ctx, "select id from "+db.JobSchema+".river_job where id = any($1) and state = 'running' and attempted_by[array_upper(attempted_by, 1)] = $2",
+	rows, err := tx.Query(ctx, "select id from "+db.JobSchema+".river_job where id = any($1) and state = 'running' and "+holder+" = $2",
 		p.unsure, server)
 	if err != nil {
 		return nil, err

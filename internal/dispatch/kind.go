@@ -90,7 +90,7 @@ func (k kind) interruptTx(ctx context.Context, tx pgx.Tx, job int64, server stri
 		  attempt = case when $2 then greatest(attempt - 1, 0) else attempt end,
 		  scheduled_at = now(),
 		  finalized_at = case when $2 or attempt < max_attempts then null else now() end
-		where id = $1 and state = 'running' and coalesce(attempted_by[array_upper(attempted_by, 1)], '') = $3
+		where id = $1 and state = 'running' and `+holder+` = $3
 		returning queue`, job, k.recovery == adopted, server).Scan(&queue)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
@@ -101,7 +101,7 @@ func (k kind) interruptTx(ctx context.Context, tx pgx.Tx, job int64, server stri
 }
 
 // handOver queues a job again for another server: one of the given machine, or any if machine is empty. The worker must
-// return what handOver returns. If the job was cancelled meanwhile, that server handles it, because the queue itself
+// return what handOver returns. A job that another server has taken over stays as it is. If the job was cancelled meanwhile, that server handles it, because the queue itself
 // would end the job without writing a result.
 func (d *Dispatcher) handOver(ctx context.Context, job int64, machine string) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -113,7 +113,7 @@ func (d *Dispatcher) handOver(ctx context.Context, job int64, machine string) er
 				update `+db.JobSchema+`.river_job set metadata = metadata - 'cancel_attempted_at'
 				  || case when metadata ? 'cancel_attempted_at' then '{"cancelled": true}' else '{}' end::jsonb
 				  || case when $2 = '' then '{}' else jsonb_build_object('machine', $2::text) end
-				where id = $1`, job, machine)
+				where id = $1 and `+holder+` = $3`, job, machine, d.liveness.name())
 			return err
 		})
 	})

@@ -93,9 +93,7 @@ func (d *Dispatcher) notified(payload string) {
 		return // another version's
 	}
 	if n.Cancel != 0 {
-		if w, there := d.working.Load(n.Cancel); there {
-			w.(working).cancel(river.ErrJobCancelledRemotely)
-		}
+		d.working.cancel(n.Cancel, river.ErrJobCancelledRemotely)
 		return
 	}
 	if n.From == "" {

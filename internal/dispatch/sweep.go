@@ -26,6 +26,9 @@ import (
 type liveness struct {
 	key      int64
 	database *pgx.ConnConfig
+	// regained is called, with the server's name, when the server has its lock again after it lost it: meanwhile it may
+	// have counted as dead.
+	regained func(ctx context.Context, name string)
 	cancel   context.CancelFunc
 	done     sync.WaitGroup
 }
@@ -37,11 +40,11 @@ const serverLockGrace = 3 * time.Second
 // serverPrefix is the start of the name under which a server takes jobs. The lock's key follows.
 const serverPrefix = "arbe-"
 
-// startLiveness takes a new lock, and takes it again whenever its connection is lost.
-func startLiveness(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger) (*liveness, error) {
+// startLiveness takes a new lock, and takes it again whenever its connection is lost. Then it calls regained.
+func startLiveness(ctx context.Context, pool *pgxpool.Pool, logger *slog.Logger, regained func(ctx context.Context, name string)) (*liveness, error) {
 	var random [8]byte
 	rand.Read(random[:])
-	l := &liveness{key: int64(binary.BigEndian.Uint64(random[:]) >> 1), database: pool.Config().ConnConfig}
+	l := &liveness{key: int64(binary.BigEndian.Uint64(random[:]) >> 1), database: pool.Config().ConnConfig, regained: regained}
 	conn, err := l.lock(ctx)
 	if err != nil {
 		return nil, db.Explain(err)
@@ -92,7 +95,9 @@ func (l *liveness) hold(ctx context.Context, conn *pgx.Conn, logger *slog.Logger
 			case <-ctx.Done():
 			case <-time.After(time.Second):
 			}
+			continue
 		}
+		l.done.Go(func() { l.regained(ctx, l.name()) }) // at the same time, because the lock may be lost again
 	}
 	if conn != nil {
 		conn.Close(context.WithoutCancel(ctx))
@@ -214,7 +219,7 @@ func (d *Dispatcher) sweep(ctx context.Context) error {
 func (d *Dispatcher) suspects(ctx context.Context) (list []orphan, err error) {
 	err = d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `
-			select id, kind, coalesce(attempted_by[array_upper(attempted_by, 1)], '') from `+db.JobSchema+`.river_job
+			select id, kind, `+holder+` from `+db.JobSchema+`.river_job
 			where state = 'running'`)
 		if err != nil {
 			return err

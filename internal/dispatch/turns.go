@@ -92,10 +92,15 @@ func (w *turnWorker) Timeout(*river.Job[turnArgs]) time.Duration { return -1 }
 // after some seconds; the job would then count as running on a server that is alive, and nobody would continue it.
 func (w *turnWorker) Work(ctx context.Context, job *river.Job[turnArgs]) error {
 	ctx = logging.With(ctx, slog.String("house", job.Args.House), slog.String("thread", job.Args.Thread), slog.String("turn", job.Args.Turn))
-	err := w.run(ctx, job.Args)
-	if err != nil && cancelled(ctx) {
+	ctx, end, alone := w.turning.begin(ctx, job.ID)
+	if !alone {
+		return river.JobSnooze(0) // does nothing to a job that has ended
+	}
+	defer end()
+	err := w.run(ctx, job)
+	if err != nil && cancelled(ctx) && !overtaken(err) {
 		// Someone wants the turn to stop, and that could not be written.
-		err = w.run(w.resultCtx, job.Args)
+		err = w.run(w.resultCtx, job)
 	}
 	if err == nil {
 		err = w.end(ctx, job)
@@ -106,15 +111,21 @@ func (w *turnWorker) Work(ctx context.Context, job *river.Job[turnArgs]) error {
 	return nil
 }
 
-// run runs the turn until it has ended or ctx ends.
-func (w *turnWorker) run(ctx context.Context, args turnArgs) error {
-	for {
-		err := w.attempt(ctx, args)
-		if err == nil || ctx.Err() != nil {
+// overtaken reports whether an error is that someone else works on a turn.
+func overtaken(err error) bool {
+	return errors.Is(err, errTakenByOther) || errors.Is(err, turn.ErrOvertaken)
+}
+
+// run runs the turn until it has ended, someone else works on it, or ctx ends.
+func (w *turnWorker) run(ctx context.Context, job *river.Job[turnArgs]) error {
+	for looked := false; ; {
+		err := w.attempt(ctx, job, !looked)
+		if err == nil || ctx.Err() != nil || overtaken(err) {
 			return err
 		}
 		again := turnAgain
-		if early, ok := errors.AsType[*turn.NotDueError](err); ok {
+		var early *turn.NotDueError
+		if looked = errors.As(err, &early); looked {
 			// Someone spoke just now. The turn may become due earlier than it says, if its bot is mentioned.
 			again = min(again, max(time.Until(early.Due), 0), turnLook)
 		} else {
@@ -126,14 +137,25 @@ func (w *turnWorker) run(ctx context.Context, args turnArgs) error {
 	}
 }
 
-// attempt runs the turn once. A panic is an error here, because otherwise the queue would discard the job, and the bot
-// would be busy with this turn for ever. A turn that panics each time ends by its number of attempts.
-func (w *turnWorker) attempt(ctx context.Context, args turnArgs) (err error) {
+// attempt runs the turn once. With check, it does so only if this server still holds the job. A panic is an error here,
+// because otherwise the queue would discard the job, and the bot would be busy with this turn for ever. A turn that
+// panics each time ends by its number of attempts.
+func (w *turnWorker) attempt(ctx context.Context, job *river.Job[turnArgs], check bool) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fault.Newf(fault.Internal, "report it with this stack", "a turn panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
+	if check {
+		// To begin the turn here would end the work of a server that has taken it over.
+		held, err := w.held(ctx, w.liveness.name(), job.ID)
+		if err != nil {
+			return err
+		} else if len(held) == 0 {
+			return errTakenByOther
+		}
+	}
+	args := job.Args
 	return w.bots.Run(ctx, args.House, args.Turn, stream.Ref{House: args.House, Name: thread.StreamName(args.Thread)})
 }
 
@@ -292,7 +314,10 @@ func (d *Dispatcher) stopTx(ctx context.Context, tx pgx.Tx, scope db.Scope, acti
 // endWaiting ends turns that are to stop and on which nobody works, because they would end only when their turn comes.
 func (d *Dispatcher) endWaiting(ctx context.Context, waiting []turn.Turn) (err error) {
 	for _, t := range waiting {
-		err = errors.Join(err, d.bots.Run(ctx, t.House, t.ID, stream.Ref{House: t.House, Name: thread.StreamName(t.Thread)}))
+		failed := d.bots.Run(ctx, t.House, t.ID, stream.Ref{House: t.House, Name: thread.StreamName(t.Thread)})
+		if !errors.Is(failed, turn.ErrOvertaken) { // whoever works on it ends it
+			err = errors.Join(err, failed)
+		}
 	}
 	return err
 }

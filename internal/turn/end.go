@@ -1,13 +1,14 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
@@ -57,9 +58,9 @@ func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut 
 
 // endTx ends the turn's row, and returns it with all entries that were passed to the turn: none is passed to it later.
 func (r *run) endTx(ctx context.Context, tx pgx.Tx, s Status) (Turn, error) {
-	row, err := queries.EndTurn(ctx, tx, string(s), r.turn.ID, int32(r.turn.Steps))
+	row, err := queries.EndTurn(ctx, tx, query.EndTurnParams{Status: string(s), ID: r.turn.ID, Steps: int32(r.turn.Steps), Attempts: int32(r.turn.Attempts)})
 	if errors.Is(err, pgx.ErrNoRows) {
-		err = errOvertaken
+		err = ErrOvertaken // or it has ended, which the next attempt finds
 	}
 	return fromRow(row), err
 }
@@ -98,9 +99,7 @@ func (r *run) endClosed(ctx context.Context, refused error) error {
 	r.Logger.InfoContext(ctx, "a bot's turn ends because its thread takes no answer", "turn", r.turn.ID, "error", fault.From(refused).Detail())
 	closed := fault.New(fault.Precondition, "the thread was closed before the bot answered", "reopen it, and let the bot try again")
 	err := r.end(ctx, Failed, failure("thread_closed", closed), r.last)
-	if errors.Is(err, errOvertaken) {
-		return nil
-	} else if fault.CodeOf(err) == fault.Precondition {
+	if fault.CodeOf(err) == fault.Precondition {
 		return r.abandon(ctx)
 	}
 	return err
@@ -128,7 +127,9 @@ func failure(reason string, err error) entry.TurnEnded {
 func (r *run) interrupted(ctx context.Context, answer model.Answer) error {
 	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
-	if err := r.reload(lasting); err != nil {
+	if err := r.reload(lasting); errors.Is(err, ErrOvertaken) {
+		return cmp.Or(r.countLost(lasting, answer), err)
+	} else if err != nil {
 		return err
 	}
 	if errors.Is(context.Cause(ctx), ErrTimeUp) {
@@ -136,7 +137,7 @@ func (r *run) interrupted(ctx context.Context, answer model.Answer) error {
 		return r.end(lasting, Limited, entry.TurnEnded{Reason: m.name, Message: m.words, Next: m.next}, &answer)
 	}
 	if r.turn.StoppedBy == "" {
-		if err := r.count(lasting, r.turn.stepID(r.turn.Steps+1)+".lost"+strconv.Itoa(r.turn.Attempts), answer); err != nil {
+		if err := r.countLost(lasting, answer); err != nil {
 			return err
 		}
 		return ctx.Err()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 
@@ -108,13 +109,17 @@ type run struct {
 	calls, compactions int
 }
 
-// errOvertaken reports that another server works on the turn or has ended it.
-var errOvertaken = errors.New("another server works on the turn")
+// ErrOvertaken reports that the turn was begun once more elsewhere, so that nothing may be written for it here.
+var ErrOvertaken = errors.New("another server works on the turn")
+
+// errEnded reports that someone else has ended the turn.
+var errEnded = errors.New("the turn has ended")
 
 // Run works on a turn until it has ended, and returns nil then, also if it had ended before. to is the log of its
 // thread. If ctx ends first, the turn ends as stopped if that is wanted; otherwise Run returns the error of ctx, and
-// the next call continues the turn. A delayed turn that is not due is a [*NotDueError]. Other errors are those of the
-// database: the call should be repeated.
+// the next call continues the turn. A delayed turn that is not due is a [*NotDueError]. If another call begins the turn
+// while this one works on it, this one returns [ErrOvertaken]. Other errors are those of the database: the call should be
+// repeated.
 func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error {
 	r := &run{Runner: x, log: x.Log, db: x.DB, model: x.Model, ref: to, reported: map[string]bool{}, done: map[int]doneStep{}}
 	if begins, err := r.gate(ctx, house, id); err != nil || !begins {
@@ -132,17 +137,20 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 	}
 	err = r.work(ctx)
 	// The log refuses what a removed bot writes, which may be noticed before ctx ends.
-	if err != nil && (ctx.Err() != nil || fault.CodeOf(err) == fault.Forbidden) {
+	if err != nil && !errors.Is(err, ErrOvertaken) && !errors.Is(err, errEnded) && (ctx.Err() != nil || fault.CodeOf(err) == fault.Forbidden) {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
-		if reloadErr := r.reload(lasting); reloadErr != nil || r.turn.StoppedBy == "" || !r.turn.Status.Active() {
-			return cmp.Or(reloadErr, ctx.Err(), err)
+		if reloadErr := r.reload(lasting); reloadErr != nil {
+			err = reloadErr
+		} else if r.turn.StoppedBy == "" {
+			return cmp.Or(ctx.Err(), err)
+		} else {
+			err = r.stop(lasting, nil)
 		}
-		err = r.stop(lasting, nil)
 	}
 	switch {
-	case errors.Is(err, errOvertaken), fault.CodeOf(err) == fault.NotFound:
-		return nil // the thread was deleted, or another server goes on
+	case errors.Is(err, errEnded), fault.CodeOf(err) == fault.NotFound:
+		return nil // the thread was deleted, or someone else ended the turn
 	case fault.CodeOf(err) == fault.Precondition:
 		return r.endClosed(context.WithoutCancel(ctx), err)
 	}
@@ -227,13 +235,21 @@ func (r *run) failOrReturn(ctx context.Context, reason string, err error) error 
 
 // reload reads the turn's row again.
 func (r *run) reload(ctx context.Context) error {
-	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) (err error) {
-		r.turn, err = GetTx(ctx, tx, r.turn.ID)
-		if err == nil && !r.turn.Status.Active() {
-			err = errOvertaken
-		}
+	var t Turn
+	err := r.db.In(ctx, r.scope(), func(tx pgx.Tx) (err error) {
+		t, err = GetTx(ctx, tx, r.turn.ID)
 		return err
 	})
+	switch {
+	case err != nil:
+		return err
+	case !t.Status.Active():
+		return errEnded
+	case t.Steps != r.turn.Steps || t.Attempts != r.turn.Attempts:
+		return ErrOvertaken
+	}
+	r.turn = t
+	return nil
 }
 
 // prepare reads the bot's settings, which may have changed since the last step. reason is the word for an error that ends
@@ -314,7 +330,10 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 		failed, isModel := errors.AsType[*model.Error](err)
 		switch {
 		case err == nil:
-			return r.commit(ctx, answer)
+			if ended, err = r.commit(ctx, answer); errors.Is(err, ErrOvertaken) {
+				err = cmp.Or(r.countLost(ctx, answer), err)
+			}
+			return ended, err
 		case ctx.Err() != nil:
 			return true, r.interrupted(ctx, answer)
 		case isModel && failed.Kind == model.Overflow && compactions < compactRetries:
@@ -368,13 +387,17 @@ func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err 
 		return true, r.end(ctx, Failed, failure("too_long", what), &answer)
 	}
 	if m.StopReason == entry.PiToolUse && calls > 0 {
-		return false, r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
-			moved, err := queries.StepTurn(ctx, tx, r.turn.ID, int32(r.turn.Steps))
+		err := r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+			moved, err := queries.StepTurn(ctx, tx, r.turn.ID, int32(r.turn.Steps), int32(r.turn.Attempts))
 			if err != nil || moved == 0 {
-				return cmp.Or(err, errOvertaken)
+				return cmp.Or(err, ErrOvertaken)
 			}
 			return r.writeStep(ctx, tx, answer)
 		})
+		if err == nil {
+			r.turn.Steps, r.turn.Attempts = r.turn.Steps+1, 0
+		}
+		return false, err
 	}
 	text := strings.TrimSpace(strings.Map(printable, strings.ToValidUTF8(m.Text(), "\uFFFD")))
 	if text == "" {
@@ -425,9 +448,14 @@ func (r *run) draft(id, author string, p entry.Payload) entry.Draft {
 func (r *run) appendTx(ctx context.Context, tx pgx.Tx, d entry.Draft) error {
 	entries, err := r.log.AppendTx(ctx, tx, r.ref, d)
 	if err == nil && !bytes.Equal(entries[0].Payload, d.Payload) {
-		err = errOvertaken
+		err = ErrOvertaken
 	}
 	return err
+}
+
+// countLost records what a call used whose answer cannot be written by this attempt.
+func (r *run) countLost(ctx context.Context, answer model.Answer) error {
+	return r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".lost"+strconv.Itoa(r.turn.Attempts), answer)
 }
 
 // count records what a call used whose answer came to nothing.

@@ -7,7 +7,7 @@
 // server loses is the call that it was in.
 //
 // No step happens twice. The ids of a turn's entries are derived from its own id, and a log stores one entry per id;
-// and a step is committed only together with the row's count of steps, by whoever moves that first. A tool
+// and a step is committed only together with the row's count of steps, by whoever began the turn last. A tool
 // repeats harmlessly.
 //
 // A bot has one turn at a time in a thread. What is said to it meanwhile is passed to that turn (steering), which reads
@@ -55,7 +55,7 @@ type Turn struct {
 	Steps int
 	// StoppedBy is the agent that wants it to stop; empty if nobody does.
 	StoppedBy string
-	// Attempts is how many servers have begun to work on it.
+	// Attempts is how often its next step was begun.
 	Attempts                    int
 	CreatedAt, StartedAt, Ended time.Time
 }
