@@ -17,7 +17,7 @@ returning id;
 
 -- name: PostponeTurn :one
 -- No row: the bot has no delayed turn in the thread.
-update turns set due_at = @due_at, chain = greatest(chain, @chain),
+update turns set due_at = @due_at, attempts = 0, chain = greatest(chain, @chain),
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
   asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and status = 'delayed'
@@ -25,15 +25,21 @@ returning id;
 
 -- name: HurryTurn :one
 -- No row: the bot has no delayed turn in the thread.
-update turns set status = 'queued', due_at = null, entry_id = @entry_id, reason = @reason, policy_id = sqlc.narg(policy_id), chain = greatest(chain, @chain),
+update turns set status = 'queued', due_at = null, attempts = 0, entry_id = @entry_id, reason = @reason, policy_id = sqlc.narg(policy_id), chain = greatest(chain, @chain),
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
   asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and status = 'delayed'
 returning id;
 
+-- name: TryTurn :one
+-- Counts an attempt to decide whether a delayed turn begins, and sets when the next one may be made if it fails. No row:
+-- the turn is not delayed any more, or for longer.
+update turns set attempts = attempts + 1, due_at = @again where id = @id and status = 'delayed' and due_at = @due_at
+returning *;
+
 -- name: DecideTurn :one
 -- Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more, or for longer.
-update turns set status = @status, due_at = null, ended_at = case when @status = 'skipped' then now() end
+update turns set status = @status, due_at = null, attempts = 0, ended_at = case when @status = 'skipped' then now() end
 where id = @id and status = 'delayed' and due_at = @due_at
 returning id;
 

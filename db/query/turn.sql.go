@@ -174,7 +174,7 @@ func (q *Queries) DayUsed(ctx context.Context, db DBTX, threadID string, houseID
 }
 
 const decideTurn = `-- name: DecideTurn :one
-update turns set status = $1, due_at = null, ended_at = case when $1 = 'skipped' then now() end
+update turns set status = $1, due_at = null, attempts = 0, ended_at = case when $1 = 'skipped' then now() end
 where id = $2 and status = 'delayed' and due_at = $3
 returning id
 `
@@ -281,7 +281,7 @@ func (q *Queries) HouseUsedToday(ctx context.Context, db DBTX, houseID string) (
 }
 
 const hurryTurn = `-- name: HurryTurn :one
-update turns set status = 'queued', due_at = null, entry_id = $1, reason = $2, policy_id = $3, chain = greatest(chain, $4),
+update turns set status = 'queued', due_at = null, attempts = 0, entry_id = $1, reason = $2, policy_id = $3, chain = greatest(chain, $4),
   asked = case when $1::text = any (asked) then asked else asked || $1::text end,
   asked_seqs = case when $1::text = any (asked) then asked_seqs else asked_seqs || $5::bigint end
 where house_id = $6 and thread_id = $7 and agent_id = $8 and status = 'delayed'
@@ -439,7 +439,7 @@ func (q *Queries) LastTurns(ctx context.Context, db DBTX, houseID string, thread
 }
 
 const postponeTurn = `-- name: PostponeTurn :one
-update turns set due_at = $1, chain = greatest(chain, $2),
+update turns set due_at = $1, attempts = 0, chain = greatest(chain, $2),
   asked = case when $3::text = any (asked) then asked else asked || $3::text end,
   asked_seqs = case when $3::text = any (asked) then asked_seqs else asked_seqs || $4::bigint end
 where house_id = $5 and thread_id = $6 and agent_id = $7 and status = 'delayed'
@@ -548,6 +548,39 @@ func (q *Queries) StepTurn(ctx context.Context, db DBTX, iD string, steps int32,
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const tryTurn = `-- name: TryTurn :one
+update turns set attempts = attempts + 1, due_at = $1 where id = $2 and status = 'delayed' and due_at = $3
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at
+`
+
+// Counts an attempt to decide whether a delayed turn begins, and sets when the next one may be made if it fails. No row:
+// the turn is not delayed any more, or for longer.
+func (q *Queries) TryTurn(ctx context.Context, db DBTX, again *time.Time, iD string, dueAt *time.Time) (Turn, error) {
+	row := db.QueryRow(ctx, tryTurn, again, iD, dueAt)
+	var i Turn
+	err := row.Scan(
+		&i.ID,
+		&i.HouseID,
+		&i.ThreadID,
+		&i.AgentID,
+		&i.EntryID,
+		&i.Reason,
+		&i.PolicyID,
+		&i.Chain,
+		&i.Status,
+		&i.DueAt,
+		&i.Asked,
+		&i.AskedSeqs,
+		&i.Steps,
+		&i.Attempts,
+		&i.StoppedBy,
+		&i.CreatedAt,
+		&i.StartedAt,
+		&i.EndedAt,
+	)
+	return i, err
 }
 
 const turnUsed = `-- name: TurnUsed :one

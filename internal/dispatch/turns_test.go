@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -949,4 +950,85 @@ func TestABotThatListensSpeaksOnlyIfItHasSomethingToSay(t *testing.T) {
 			t.Errorf("the log says %+v", s)
 		}
 	})
+}
+
+func TestABotThatListensAsksTheSmallModelOfItsProvider(t *testing.T) {
+	t.Parallel()
+	const own = "claude-sonnet-4-5"
+	_, small := model.DefaultModels(model.Anthropic)
+	for name, c := range map[string]struct {
+		unknown bool
+		own     string
+		// asked are the models that are asked about two conversations.
+		asked []string
+	}{
+		"where there is one":                           {own: own, asked: []string{small, small}},
+		"and its own once it is known not to be there": {own: own, unknown: true, asked: []string{small, own, own}},
+		"but not where its own is not the provider's":  {own: "fake-answer", asked: []string{"fake-answer", "fake-answer"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := bots(t, func(q *modeltest.Request) modeltest.Reply {
+				if c.unknown && q.Model == small {
+					return modeltest.Refused(modeltest.Messages, 404)
+				}
+				return modeltest.Reply{Text: "no"}
+			})
+			r.settings.Model = c.own
+			for _, id := range []string{"one", "two"} {
+				r.says(id, "soon we meet")
+				all := r.until(func(e entry.Entry) bool { s, ok := entry.As[entry.Skipped](e); return ok && s.EntryID == id })
+				if s, _ := entry.As[entry.Skipped](all[len(all)-1]); s.Reason != "gate" {
+					t.Errorf("the log says %+v", s)
+				}
+			}
+			var asked []string
+			for _, q := range r.models.Requests() {
+				asked = append(asked, q.Model)
+			}
+			if !slices.Equal(asked, c.asked) {
+				t.Errorf("it asked %q, want %q", asked, c.asked)
+			}
+		})
+	}
+}
+
+func TestABotThatListensGivesUpAfterSomeFailures(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func() error{
+		"that are errors": func() error { return fault.New(fault.Internal, "the names are gone", "report it") },
+		"that are panics": func() error { panic("the names are gone") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := furnish(database(t), func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "Here I am."} })
+			r.driver = newShelf()
+			var failed, mended atomic.Int64
+			tune := r.tune
+			r.tune = func(c *dispatch.Config) {
+				tune(c)
+				person := c.Bots.Person
+				c.Bots.Person = func(ctx context.Context, scope db.Scope, id string) (turn.Person, error) {
+					if mended.Load() == 0 {
+						failed.Add(1)
+						return turn.Person{}, fail()
+					}
+					return person(ctx, scope, id)
+				}
+			}
+			r.server = r.serve()
+			r.th = r.conversation()
+			r.says("one", "soon we meet")
+			all := r.until(func(e entry.Entry) bool { return e.Type == entry.Skipped{}.Type() })
+			if s := of[entry.Skipped](all); s[0].Reason != "gate_failed" || s[0].EntryID != "one" || s[0].Explanation == "" {
+				t.Errorf("the log says %+v", s)
+			}
+			if n := failed.Load(); n != 5 {
+				t.Errorf("it was tried %d times", n)
+			}
+			mended.Store(1)
+			r.says("two", "@bot when?")
+			r.answer("two")
+		})
+	}
 }

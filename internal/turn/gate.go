@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -23,6 +24,10 @@ const (
 	gateAnswer = 512
 	// gateTimeout limits the gate's call, because a bot that is decided about answers nothing else.
 	gateTimeout = time.Minute
+	// maxGateAttempts is how often it is tried to decide whether a delayed turn begins. Before the second attempt there is
+	// a pause of gatePause, and before each further one a pause twice as long, up to maxGatePause.
+	maxGateAttempts         = 5
+	gatePause, maxGatePause = time.Second, 10 * time.Second
 )
 
 // NotDueError reports that a delayed turn is not due yet.
@@ -52,10 +57,15 @@ func (r *run) gate(ctx context.Context, house, id string) (begins bool, err erro
 	reason, explanation := "gate", "it had nothing to add"
 	if r.turn.StoppedBy != "" {
 		reason, explanation = "stopped", "it was stopped before it began"
+	} else if err = r.try(ctx); errors.Is(err, pgx.ErrNoRows) {
+		return r.gate(ctx, house, id)
+	} else if err != nil {
+		return false, err
 	} else if begins, err = r.relevant(ctx); err != nil {
-		if ctx.Err() != nil || !mendable(err) {
+		if ctx.Err() != nil || !mendable(err) && r.turn.Attempts < maxGateAttempts {
 			return false, err
 		}
+		r.Logger.WarnContext(ctx, "it cannot be decided whether a bot that listens has something to say", "turn", r.turn.ID, "error", fault.From(err).Detail())
 		reason, explanation = "gate_failed", "arbe could not find out whether it had something to say: "+fault.From(err).Message
 	}
 	err = r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
@@ -80,8 +90,23 @@ func (r *run) gate(ctx context.Context, house, id string) (begins bool, err erro
 	return begins, err
 }
 
+// try counts one more attempt to decide. The row has the number, because an attempt may end its server.
+func (r *run) try(ctx context.Context) error {
+	again := time.Now().Add(min(gatePause<<min(r.turn.Attempts, maxGateAttempts), maxGatePause))
+	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+		row, err := queries.TryTurn(ctx, tx, &again, r.turn.ID, &r.turn.Due)
+		if err == nil {
+			r.turn = fromRow(row)
+		}
+		return err
+	})
+}
+
 // relevant asks a model whether the bot has something to say.
 func (r *run) relevant(ctx context.Context) (bool, error) {
+	if r.turn.Attempts > maxGateAttempts { // none of them came back with an error
+		return false, fault.Newf(fault.Internal, "look into the server's log", "%d attempts failed", maxGateAttempts)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, gateTimeout, errGateTime)
 	defer cancel()
 	relevant, err := r.ask(ctx)
@@ -107,10 +132,6 @@ func (r *run) ask(ctx context.Context) (bool, error) {
 			return false, fault.New(fault.Exhausted, m.words, m.next)
 		}
 	}
-	id := r.modelID
-	if _, small := model.DefaultModels(r.endpoint.Provider); small != "" && model.Lookup(r.endpoint.Provider, id).Known {
-		id = small
-	}
 	r.transcript = transcript{bot: r.turn.Bot, turn: r.turn.ID, people: map[string]Person{}}
 	if err := r.transcript.load(ctx, r.log, r.ref, gateTokens); err != nil {
 		return false, err
@@ -129,7 +150,11 @@ func (r *run) ask(ctx context.Context) (bool, error) {
 	ask += "Answer with yes or no.]"
 	messages = append(messages, entry.PiUser{Content: []entry.PiBlock{entry.PiText(ask)}})
 	request := model.Request{System: r.prompt(), Messages: messages, MaxTokens: gateAnswer, Thinking: model.ThinkLow}
-	answer, err := r.model.Stream(ctx, r.endpoint, id, request, nil)
+	answer, err := r.model.Stream(ctx, r.endpoint, r.gateModel(), request, nil)
+	if failed, isModel := errors.AsType[*model.Error](err); isModel && failed.Kind == model.UnknownModel && r.gateModel() != r.modelID {
+		r.noSmall.Store(r.server(), true)
+		answer, err = r.model.Stream(ctx, r.endpoint, r.modelID, request, nil)
+	}
 	// What was used counts also if the time is up.
 	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
@@ -138,6 +163,21 @@ func (r *run) ask(ctx context.Context) (bool, error) {
 	}
 	word := strings.ToLower(strings.Trim(answer.Message.Text(), " \t\r\n*_.!\"'`"))
 	return err == nil && strings.HasPrefix(word, "yes"), err
+}
+
+// server names a house's access to a server of models.
+type server struct{ house, name, url string }
+
+func (r *run) server() server { return server{r.turn.House, r.endpoint.Name, r.endpoint.BaseURL} }
+
+// gateModel returns the model that the gate asks: the small one of the bot's provider, or the bot's own where that is not
+// known to exist. The provider's name may stand for any compatible server, which need not have the same models.
+func (r *run) gateModel() string {
+	if _, missing := r.noSmall.Load(r.server()); missing || !model.Lookup(r.endpoint.Provider, r.modelID).Known {
+		return r.modelID
+	}
+	_, small := model.DefaultModels(r.endpoint.Provider)
+	return cmp.Or(small, r.modelID)
 }
 
 // mendable reports whether an error is one that people can mend, in contrast to one of the database.

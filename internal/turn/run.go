@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -75,10 +76,14 @@ type Config struct {
 }
 
 // Runner runs turns. It is safe for concurrent use.
-type Runner struct{ Config }
+type Runner struct {
+	Config
+	// noSmall has the servers of models that said that they do not have their provider's small model.
+	noSmall sync.Map
+}
 
 // NewRunner returns a Runner.
-func NewRunner(c Config) *Runner { return &Runner{c} }
+func NewRunner(c Config) *Runner { return &Runner{Config: c} }
 
 // run is the work on one turn on this server.
 type run struct {
