@@ -684,55 +684,62 @@ func (r *room) stopAll(want int) {
 
 func TestATurnEndsAtItsLimits(t *testing.T) {
 	t.Parallel()
-	n := 0
-	endless := func(*modeltest.Request) modeltest.Reply {
-		n++
-		return modeltest.Reply{Calls: []modeltest.Call{{Name: "list_threads", Arguments: fmt.Sprintf(`{"limit":%d}`, n%100+1)}}}
+	// endless takes 10 steps to each limit. One has 100 tokens of input and 20 of output, and costs 600 millionths of a dollar.
+	endless := func(q *modeltest.Request) modeltest.Reply {
+		return modeltest.Reply{Calls: []modeltest.Call{{Name: "list_threads", Arguments: fmt.Sprintf(`{"limit":%d}`, q.Seen%100+1)}}}
 	}
-	t.Run("of steps", func(t *testing.T) {
-		r := bots(t, endless)
-		r.settings.Limits = turn.Limits{Steps: 10}
-		r.says("q", "@bot go")
-		if e := r.end("q"); e.Outcome != entry.TurnLimited || e.Reason != "turn_steps" || e.Summary.Steps != 10 || e.Next == "" {
-			t.Errorf("it ends with %+v", e)
-		}
-		if near := of[entry.LimitNear](r.entries()); len(near) != 1 || near[0].Used != 8 {
-			t.Errorf("before, it says %+v", near)
-		}
-	})
-	t.Run("of tokens", func(t *testing.T) {
-		r := bots(t, endless)
-		r.settings.Limits = turn.Limits{Tokens: 500}
-		r.says("q", "@bot go")
-		if e := r.end("q"); e.Reason != "turn_tokens" || e.Summary.Usage.Input != 500 {
-			t.Errorf("it ends with %+v", e)
-		}
-	})
-	t.Run("of money, for the turn, the thread and the house", func(t *testing.T) {
-		r := bots(t, endless)
-		r.settings.Model = "claude-sonnet-4-5"
-		for name, l := range map[string]turn.Limits{
-			"turn_usd": {Micros: 2000}, "thread_usd_day": {ThreadMicros: 1}, "house_usd_day": {HouseMicros: 1},
-		} {
-			r.settings.Limits = l
-			r.says(name, "@bot go")
-			if e := r.end(name); e.Reason != name {
-				t.Errorf("with %+v it ends with %+v", l, e)
+	for name, c := range map[string]struct {
+		limits turn.Limits
+		near   entry.LimitNear // without the turn and its bot
+	}{
+		"turn_steps":     {turn.Limits{Steps: 10}, entry.LimitNear{Used: 8, Max: 10}},
+		"turn_tokens":    {turn.Limits{Tokens: 1190}, entry.LimitNear{Used: 960, Max: 1190}},
+		"turn_usd":       {turn.Limits{Micros: 5900}, entry.LimitNear{Used: 0.0048, Max: 0.0059}},
+		"thread_usd_day": {turn.Limits{ThreadMicros: 5900}, entry.LimitNear{Used: 0.0048, Max: 0.0059}},
+		"house_usd_day":  {turn.Limits{HouseMicros: 5900}, entry.LimitNear{Used: 0.0048, Max: 0.0059}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := bots(t, endless)
+			r.settings.Model, r.settings.Limits = "claude-sonnet-4-5", c.limits
+			r.says("q", "@bot go")
+			if e := r.end("q"); e.Outcome != entry.TurnLimited || e.Reason != name || e.Summary.Steps != 10 || e.Message == "" || e.Next == "" {
+				t.Errorf("it ends with %+v", e)
 			}
-		}
-	})
-	t.Run("of time, also within a call", func(t *testing.T) {
+			c.near.Limit = name
+			r.near(c.near)
+		})
+	}
+	t.Run("turn_minutes", func(t *testing.T) {
+		t.Parallel()
 		r := bots(t, nil)
-		r.settings.Model, r.settings.Limits = "fake-slow", turn.Limits{Time: 500 * time.Millisecond}
+		r.settings.Model, r.settings.Limits = "fake-slow", turn.Limits{Time: 6 * time.Second}
 		r.says("q", "@bot one two three")
-		if e := r.end("q"); e.Outcome != entry.TurnLimited || e.Reason != "turn_minutes" {
+		if e := r.end("q"); e.Outcome != entry.TurnLimited || e.Reason != "turn_minutes" || e.Message == "" || e.Next == "" {
 			t.Errorf("it ends with %+v", e)
 		}
 		if steps := of[entry.PiAssistant](r.entries()); len(steps) != 1 || steps[0].Text() == "" {
 			t.Errorf("of what it wrote it keeps %+v", steps)
 		}
+		r.near(entry.LimitNear{Limit: "turn_minutes", Used: 0.08, Max: 0.1})
+	})
+	t.Run("turn_minutes, while a tool runs", func(t *testing.T) {
+		t.Parallel()
+		r := botsOn(t, newShelf(), toolCaller("run_command", map[string]string{"command": "endless"}))
+		env, err := r.boxes.CreateEnvironment(t.Context(), r.scope, "an environment", sandbox.Recipe{Driver: "local"})
+		if err != nil {
+			t.Fatal(detail(err))
+		}
+		r.th = r.threadWith(env.ID)
+		r.settings.Limits = turn.Limits{Time: 6 * time.Second}
+		r.says("q", "@bot go")
+		if e := r.end("q"); e.Outcome != entry.TurnLimited || e.Reason != "turn_minutes" {
+			t.Errorf("it ends with %+v", e)
+		}
+		r.near(entry.LimitNear{Limit: "turn_minutes", Used: 0.08, Max: 0.1})
 	})
 	t.Run("of sense", func(t *testing.T) {
+		t.Parallel()
 		r := bots(t, func(*modeltest.Request) modeltest.Reply {
 			return modeltest.Reply{Calls: []modeltest.Call{{Name: "list_threads", Arguments: "{}"}}}
 		})
@@ -741,6 +748,22 @@ func TestATurnEndsAtItsLimits(t *testing.T) {
 			t.Errorf("it ends with %+v", e)
 		}
 	})
+}
+
+// near asserts that one entry before the end of the thread's turn says that a limit is near.
+func (r *room) near(want entry.LimitNear) {
+	r.t.Helper()
+	var near []entry.LimitNear
+	for _, e := range r.entries() {
+		if ended, ok := entry.As[entry.TurnEnded](e); ok {
+			want.TurnID, want.AgentID = ended.TurnID, ended.AgentID
+			break
+		}
+		near = append(near, of[entry.LimitNear]([]entry.Entry{e})...)
+	}
+	if !slices.Equal(near, []entry.LimitNear{want}) {
+		r.t.Errorf("before the end it says %+v, want %+v", near, want)
+	}
 }
 
 func TestATurnInAThreadThatIsClosedOrDeletedEnds(t *testing.T) {

@@ -121,15 +121,19 @@ func (r *run) limited(ctx context.Context) (*meter, error) {
 		if m.used < nearly*m.max || r.reported[m.name] {
 			continue
 		}
-		// The id makes it one entry also if the turn is continued by another server.
-		id := entry.TurnPrefix + r.turn.ID + ".near." + m.name
-		near := entry.LimitNear{TurnID: r.turn.ID, AgentID: r.turn.Bot, Limit: m.name, Used: round(m.used), Max: round(m.max)}
-		if _, err := r.log.Append(ctx, r.ref, entry.NewDraft(id, "", near)); err != nil {
+		if _, err := r.log.Append(ctx, r.ref, r.near(m)); err != nil {
 			return nil, err
 		}
 		r.reported[m.name] = true
 	}
 	return nil, nil
+}
+
+// near returns the entry that says that a limit is near.
+func (r *run) near(m meter) entry.Draft {
+	// The id makes it one entry also if the turn is continued by another server.
+	id := entry.TurnPrefix + r.turn.ID + ".near." + m.name
+	return entry.NewDraft(id, "", entry.LimitNear{TurnID: r.turn.ID, AgentID: r.turn.Bot, Limit: m.name, Used: round(m.used), Max: round(m.max)})
 }
 
 // round leaves as many digits as people read.

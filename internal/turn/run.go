@@ -225,9 +225,32 @@ func (r *run) work(ctx context.Context) error {
 	}
 }
 
-// timed returns a context that ends when the turn has taken as long as it may.
-func (r *run) timed(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithDeadlineCause(ctx, r.turn.StartedAt.Add(r.bot.Limits.withDefaults().Time), ErrTimeUp)
+// timed returns a context that ends when the turn has taken as long as it may. Until stop is called, it also reports that
+// this is near: a single call may take that long.
+func (r *run) timed(ctx context.Context) (timed context.Context, stop func()) {
+	limit := r.bot.Limits.withDefaults().Time
+	timed, cancel := context.WithDeadlineCause(ctx, r.turn.StartedAt.Add(limit), ErrTimeUp)
+	m := r.timeMeter()
+	if r.reported[m.name] {
+		return timed, cancel
+	}
+	m.used = max(m.used, nearly*m.max)
+	draft := r.near(m) // here, because a step changes the turn meanwhile
+	over := make(chan struct{})
+	timer := time.AfterFunc(time.Until(r.turn.StartedAt.Add(time.Duration(nearly*float64(limit)))), func() {
+		defer close(over)
+		if _, err := r.log.Append(timed, r.ref, draft); err == nil {
+			r.reported[m.name] = true
+		} else if timed.Err() == nil {
+			r.Logger.WarnContext(ctx, "cannot say in the thread that a bot is near a limit", "limit", m.name, "error", fault.From(err).Detail())
+		}
+	})
+	return timed, func() {
+		cancel()
+		if !timer.Stop() {
+			<-over
+		}
+	}
 }
 
 // failOrReturn ends the turn if the error is one that people can mend, and otherwise returns it.
