@@ -2,8 +2,9 @@
 //
 // A request for work is written to the log and queued in one transaction (with river, a job queue in the same
 // Postgres). A worker on some server runs the job and writes its result. If a server dies, another one, or its own next
-// start, notices and continues its jobs (sweep.go, kind.go). Nothing is ever run twice: a command that is still running
-// or has ended meanwhile is followed (attend.go), and if a command was ended with its server, the log says so.
+// start, notices and continues its jobs (sweep.go, kind.go). A server that was only cut off leaves those jobs alone when
+// it is back (held.go). Nothing is ever run twice: a command that is still running or has ended meanwhile is followed
+// (attend.go), and if a command was ended with its server, the log says so.
 //
 // If a sandbox is bound to a machine, that machine's servers run its commands.
 //

@@ -150,8 +150,9 @@ func (r *run) ask(ctx context.Context) (bool, error) {
 	ask += "Answer with yes or no.]"
 	messages = append(messages, entry.PiUser{Content: []entry.PiBlock{entry.PiText(ask)}})
 	request := model.Request{System: r.prompt(), Messages: messages, MaxTokens: gateAnswer, Thinking: model.ThinkLow}
-	answer, err := r.model.Stream(ctx, r.endpoint, r.gateModel(), request, nil)
-	if failed, isModel := errors.AsType[*model.Error](err); isModel && failed.Kind == model.UnknownModel && r.gateModel() != r.modelID {
+	asked := r.gateModel()
+	answer, err := r.model.Stream(ctx, r.endpoint, asked, request, nil)
+	if failed, isModel := errors.AsType[*model.Error](err); isModel && failed.Kind == model.UnknownModel && asked != r.modelID {
 		r.noSmall.Store(r.server(), true)
 		answer, err = r.model.Stream(ctx, r.endpoint, r.modelID, request, nil)
 	}

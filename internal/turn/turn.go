@@ -55,7 +55,7 @@ type Turn struct {
 	Steps int
 	// StoppedBy is the agent that wants it to stop; empty if nobody does.
 	StoppedBy string
-	// Attempts is how often its next step was begun.
+	// Attempts is how often its next step was begun, or of a delayed turn, the decision whether it begins.
 	Attempts                    int
 	CreatedAt, StartedAt, Ended time.Time
 }
