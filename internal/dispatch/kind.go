@@ -101,8 +101,8 @@ func (k kind) interruptTx(ctx context.Context, tx pgx.Tx, job int64, server stri
 }
 
 // handOver queues a job again for another server: one of the given machine, or any if machine is empty. The worker must
-// return what handOver returns. A job that another server has taken over stays as it is. If the job was cancelled meanwhile, that server handles it, because the queue itself
-// would end the job without writing a result.
+// return what handOver returns. A job that another server has taken over stays as it is. If the job was cancelled
+// meanwhile, that server handles it, because the queue itself would end the job without writing a result.
 func (d *Dispatcher) handOver(ctx context.Context, job int64, machine string) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
