@@ -15,8 +15,8 @@ func modelRemove(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove NAME",
 		Short: "Remove a server with models that the house added",
-		Long: "Remove a server with models that the house added. The secret with its key stays, unless it is a MODEL_NAME_KEY that was\n" +
-			"made for the server and that nothing else uses. On a terminal it asks first.",
+		Long: "Remove a server with models that the house added. Its key goes with it, if it was given with\n" +
+			"the server and nothing else uses it. A secret of yours stays. On a terminal it asks first.",
 		Args:              takes(1, 1, "one name"),
 		ValidArgsFunction: a.proposesFirst(a.ownEndpoints),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {

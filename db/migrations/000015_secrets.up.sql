@@ -46,11 +46,13 @@ create table model_endpoints (
   name        text not null check (name ~ '^[a-z0-9][a-z0-9_-]{0,63}$'),
   base_url    text not null check (length(base_url) <= 2000),
   secret_name text not null default '',
+  key_made    boolean not null default false,
   created_at  timestamptz not null default now(),
   primary key (house_id, name)
 );
 comment on table model_endpoints is 'Servers with models that a house added, which speak OpenAI''s chat/completions.';
 comment on column model_endpoints.secret_name is 'The secret of the house with their key; empty if they want none.';
+comment on column model_endpoints.key_made is 'Whether the secret was made for the server, with which it goes.';
 
 alter table houses add column default_model text not null default '' check (length(default_model) <= 300);
 comment on column houses.default_model is 'The model of bots that name none, as provider/model; empty for the default of the installation.';

@@ -31,7 +31,7 @@ func (q *Queries) DeleteModelEndpoint(ctx context.Context, db DBTX, houseID stri
 }
 
 const listModelEndpoints = `-- name: ListModelEndpoints :many
-select house_id, name, base_url, secret_name, created_at from model_endpoints where house_id = $1 order by created_at, name
+select house_id, name, base_url, secret_name, key_made, created_at from model_endpoints where house_id = $1 order by created_at, name
 `
 
 func (q *Queries) ListModelEndpoints(ctx context.Context, db DBTX, houseID string) ([]ModelEndpoint, error) {
@@ -48,6 +48,7 @@ func (q *Queries) ListModelEndpoints(ctx context.Context, db DBTX, houseID strin
 			&i.Name,
 			&i.BaseUrl,
 			&i.SecretName,
+			&i.KeyMade,
 			&i.CreatedAt,
 		); err != nil {
 			return nil, err
@@ -114,8 +115,8 @@ func (q *Queries) ModelsOfBots(ctx context.Context, db DBTX, houseID string) ([]
 }
 
 const putModelEndpoint = `-- name: PutModelEndpoint :exec
-insert into model_endpoints (house_id, name, base_url, secret_name) values ($1, $2, $3, $4)
-on conflict (house_id, name) do update set base_url = excluded.base_url, secret_name = excluded.secret_name
+insert into model_endpoints (house_id, name, base_url, secret_name, key_made) values ($1, $2, $3, $4, $5)
+on conflict (house_id, name) do update set base_url = excluded.base_url, secret_name = excluded.secret_name, key_made = excluded.key_made
 `
 
 type PutModelEndpointParams struct {
@@ -123,6 +124,7 @@ type PutModelEndpointParams struct {
 	Name       string
 	BaseUrl    string
 	SecretName string
+	KeyMade    bool
 }
 
 func (q *Queries) PutModelEndpoint(ctx context.Context, db DBTX, arg PutModelEndpointParams) error {
@@ -131,6 +133,7 @@ func (q *Queries) PutModelEndpoint(ctx context.Context, db DBTX, arg PutModelEnd
 		arg.Name,
 		arg.BaseUrl,
 		arg.SecretName,
+		arg.KeyMade,
 	)
 	return err
 }

@@ -273,7 +273,9 @@ type ModelEndpoint struct {
 	BaseUrl string
 	// The secret of the house with their key; empty if they want none.
 	SecretName string
-	CreatedAt  time.Time
+	// Whether the secret was made for the server, with which it goes.
+	KeyMade   bool
+	CreatedAt time.Time
 }
 
 // The last append of each idempotent producer of a stream.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -380,16 +379,18 @@ func (h *Houses) putTx(ctx context.Context, tx pgx.Tx, house string, s Server) (
 	} else if len(added) >= maxEndpoints {
 		return "", fault.Newf(fault.Exhausted, "remove one that is not used: arbe model remove NAME", "a house has at most %d endpoints of its own", maxEndpoints)
 	}
-	if s.Key != "" {
+	made := s.Key != ""
+	if made {
 		names, err := h.q.SecretNames(ctx, tx, house)
 		if err != nil {
 			return "", err
 		}
 		s.Secret = secretFor(s, added, names)
+	} else if old.KeyMade && old.BaseUrl == s.BaseURL && (s.Secret == "" || s.Secret == old.SecretName) {
+		s.Secret, made = old.SecretName, true
 	}
-	err = h.q.PutModelEndpoint(ctx, tx, query.PutModelEndpointParams{HouseID: house, Name: s.Name, BaseUrl: s.BaseURL, SecretName: s.Secret})
-	// A server without a key at the same address may have been set again by a form whose key was left empty.
-	if err == nil && old.SecretName != s.Secret && (s.Secret != "" || old.BaseUrl != s.BaseURL) {
+	err = h.q.PutModelEndpoint(ctx, tx, query.PutModelEndpointParams{HouseID: house, Name: s.Name, BaseUrl: s.BaseURL, SecretName: s.Secret, KeyMade: made})
+	if err == nil && old.SecretName != s.Secret {
 		err = h.dropTx(ctx, tx, old)
 	}
 	return s.Secret, err
@@ -427,34 +428,19 @@ func (h *Houses) changeTx(ctx context.Context, tx pgx.Tx, house string) ([]query
 
 // dropTx deletes the secret that was made for a server that does not use it any more.
 func (h *Houses) dropTx(ctx context.Context, tx pgx.Tx, e query.ModelEndpoint) error {
-	if !madeFor(e.Name, e.SecretName) {
+	if !e.KeyMade {
 		return nil
 	}
 	return h.secrets.DropUnusedTx(ctx, tx, e.HouseID, e.SecretName)
 }
 
-// stem returns what the secrets that are made for a server begin with. Names that differ only in their hyphens have the
-// same.
-func stem(server string) string {
-	return "MODEL_" + strings.ReplaceAll(strings.ToUpper(server), "-", "_") + "_KEY"
-}
-
-// secretNumber tells the secrets of servers with the same stem apart.
-var secretNumber = regexp.MustCompile(`^_[1-9][0-9]*$`)
-
-// madeFor reports whether a secret is named after a server.
-func madeFor(server, secret string) bool {
-	number, found := strings.CutPrefix(secret, stem(server))
-	return found && (number == "" || secretNumber.MatchString(number))
-}
-
 // secretFor returns the name of the secret for a server's key: one named after the server that neither is a secret of the
 // house nor is used by a server. So no key replaces another server's, and no key that is kept is sent to a new address. A
-// server that stays at its address keeps its secret, if it is named after it and no other server uses it.
+// server that stays at its address keeps the secret that was made for it, if no other server uses that.
 func secretFor(s Server, added []query.ModelEndpoint, secrets []string) string {
 	taken, kept := map[string]bool{}, ""
 	for _, e := range added {
-		if e.Name == s.Name && e.BaseUrl == s.BaseURL && madeFor(e.Name, e.SecretName) {
+		if e.Name == s.Name && e.BaseUrl == s.BaseURL && e.KeyMade {
 			kept = e.SecretName
 		} else {
 			taken[e.SecretName] = true
@@ -466,9 +452,10 @@ func secretFor(s Server, added []query.ModelEndpoint, secrets []string) string {
 	for _, name := range secrets {
 		taken[name] = true
 	}
-	name := stem(s.Name)
+	stem := "MODEL_" + strings.ReplaceAll(strings.ToUpper(s.Name), "-", "_") + "_KEY"
+	name := stem
 	for n := 2; taken[name]; n++ {
-		name = stem(s.Name) + "_" + strconv.Itoa(n)
+		name = stem + "_" + strconv.Itoa(n)
 	}
 	return name
 }

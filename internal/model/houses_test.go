@@ -243,8 +243,10 @@ func TestTheKeyOfAHousesOwnEndpoint(t *testing.T) {
 		put(t, o, model.Server{Name: "lab", BaseURL: two, Key: "third-key"})
 		has(t, o, "MODEL_LAB_KEY_2")
 		put(t, o, model.Server{Name: "lab", BaseURL: two})
-		has(t, o, "MODEL_LAB_KEY_2") // by a form without a key
-		put(t, o, model.Server{Name: "lab", BaseURL: two, Secret: "MODEL_LAB_KEY_2"})
+		has(t, o, "MODEL_LAB_KEY_2")
+		if got := o.key(t, "lab/large"); got != "third-key" { // set again without a key, as a form is sent
+			t.Errorf("the key is %q", got)
+		}
 		put(t, o, model.Server{Name: "lab", BaseURL: one})
 		has(t, o)
 		put(t, o, model.Server{Name: "lab", BaseURL: one, Key: "fourth-key"})
@@ -264,12 +266,14 @@ func TestTheKeyOfAHousesOwnEndpoint(t *testing.T) {
 		put(t, o, model.Server{Name: "other", BaseURL: one, Secret: "MODEL_LAB_KEY"})
 		put(t, o, model.Server{Name: "named", BaseURL: one, Secret: "LAB_KEY"})
 		put(t, o, model.Server{Name: "named", BaseURL: two})
-		for _, name := range []string{"lab", "named"} {
+		o.set(t, "MODEL_ALIKE_KEY", "key-of-a-person")
+		put(t, o, model.Server{Name: "alike", BaseURL: one, Secret: "MODEL_ALIKE_KEY"})
+		for _, name := range []string{"lab", "named", "alike"} {
 			if err := o.DeleteEndpoint(t.Context(), o.scope, name); err != nil {
 				t.Fatal(err)
 			}
 		}
-		has(t, o, "LAB_KEY", "MODEL_LAB_KEY")
+		has(t, o, "LAB_KEY", "MODEL_ALIKE_KEY", "MODEL_LAB_KEY")
 		if got := o.key(t, "other/large"); got != "first-key" {
 			t.Errorf("the key of the other one is %q", got)
 		}

@@ -370,7 +370,8 @@ type SetModelEndpointRequest struct {
 	// The secret of the house with its key, which may be set later; empty if it wants none.
 	SecretName string `protobuf:"bytes,4,opt,name=secret_name,json=secretName,proto3" json:"secret_name,omitempty"`
 	// Its key, in place of secret_name: a secret MODEL_NAME_KEY is made of it, with a number at the end if that name is
-	// taken. When the server moves to another address or is removed, the secret is deleted, unless something else uses it.
+	// taken. When the server moves to another address, gets another key or is removed, that secret is deleted, unless
+	// something else uses it. A server that is set again at its address with neither a key nor a secret_name keeps it.
 	Key           string `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -56,7 +56,8 @@ type ModelServiceClient interface {
 	// Owners only, because the house's words and the key go there. Its address must be on the public internet, because the
 	// server of arbe calls it, or be one that the operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20.
 	SetModelEndpoint(context.Context, *v1.SetModelEndpointRequest) (*v1.SetModelEndpointResponse, error)
-	// DeleteModelEndpoint removes such a server, with a secret MODEL_NAME_KEY that nothing else uses. Owners only. Removing one that does not exist succeeds.
+	// DeleteModelEndpoint removes such a server, and the key that was given with it, unless something else uses that. Owners
+	// only. Removing one that does not exist succeeds.
 	DeleteModelEndpoint(context.Context, *v1.DeleteModelEndpointRequest) (*v1.DeleteModelEndpointResponse, error)
 }
 
@@ -153,7 +154,8 @@ type ModelServiceHandler interface {
 	// Owners only, because the house's words and the key go there. Its address must be on the public internet, because the
 	// server of arbe calls it, or be one that the operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20.
 	SetModelEndpoint(context.Context, *v1.SetModelEndpointRequest) (*v1.SetModelEndpointResponse, error)
-	// DeleteModelEndpoint removes such a server, with a secret MODEL_NAME_KEY that nothing else uses. Owners only. Removing one that does not exist succeeds.
+	// DeleteModelEndpoint removes such a server, and the key that was given with it, unless something else uses that. Owners
+	// only. Removing one that does not exist succeeds.
 	DeleteModelEndpoint(context.Context, *v1.DeleteModelEndpointRequest) (*v1.DeleteModelEndpointResponse, error)
 }
 

@@ -223,7 +223,8 @@ export type SetModelEndpointRequest = Message<"arbe.v1.SetModelEndpointRequest">
 
   /**
    * Its key, in place of secret_name: a secret MODEL_NAME_KEY is made of it, with a number at the end if that name is
-   * taken. When the server moves to another address or is removed, the secret is deleted, unless something else uses it.
+   * taken. When the server moves to another address, gets another key or is removed, that secret is deleted, unless
+   * something else uses it. A server that is set again at its address with neither a key nor a secret_name keeps it.
    *
    * @generated from field: string key = 5;
    */
@@ -330,7 +331,8 @@ export const ModelService: GenService<{
     output: typeof SetModelEndpointResponseSchema;
   },
   /**
-   * DeleteModelEndpoint removes such a server, with a secret MODEL_NAME_KEY that nothing else uses. Owners only. Removing one that does not exist succeeds.
+   * DeleteModelEndpoint removes such a server, and the key that was given with it, unless something else uses that. Owners
+   * only. Removing one that does not exist succeeds.
    *
    * @generated from rpc arbe.v1.ModelService.DeleteModelEndpoint
    */
