@@ -93,8 +93,9 @@ func TestANewcomersFirstHour(t *testing.T) {
 		phone.write("hello from the phone.")
 		desk.until("what he says, with his name", says("hello from the phone.", 1)+" && document.querySelector('#log').innerText.includes('Bob')")
 		desk.write("!cat /etc/hostname; sleep 1000")
-		phone.until("the command that runs", "!!document.querySelector('.foot.running')")
-		phone.do(chromedp.Click(chromedp.CSS(".foot.running ~ .stop button, .stop button")))
+		// The Stop of the head: that of a command moves down with its first lines of output.
+		phone.until("the command that runs, and Stop", "!!document.querySelector('.foot.running') && !!document.querySelector('#thread-head .stop button')")
+		phone.do(chromedp.Click(chromedp.CSS("#thread-head .stop button")))
 		desk.until("that he stopped it", "!document.querySelector('.foot.running') && document.querySelector('.foot.cancelled')?.innerText.includes('stopped by Bob')")
 	})
 	t.Run("what is written while the server is away is sent once, when it is back", func(t *testing.T) {

@@ -98,6 +98,7 @@ func TestANewcomerIsAnswered(t *testing.T) {
 		for range 2 {
 			b.until("what it writes", "/I write/.test(document.querySelector('#writing .step')?.innerText)")
 			b.until("that the thread runs", "document.title.startsWith('● running') && document.querySelector('#thread-head .pill').innerText.includes('arbe at work') && !!document.querySelector('#places .place[aria-current] .status.running')")
+			b.until("more than fits, below which Stop stands still", "document.querySelector('#scroller').scrollHeight > document.querySelector('#scroller').clientHeight")
 			b.do(chromedp.Click(chromedp.CSS("#writing .stop button")))
 			b.until("that it was stopped", "!document.querySelector('#writing article') && /arbe was stopped by/.test("+lastEnd+".innerText)")
 			b.until("what was written", "[...document.querySelectorAll('#log .step strong')].at(-1)?.innerText === 'on'")
