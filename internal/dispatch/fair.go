@@ -186,12 +186,7 @@ func (p *fairPilot) taken(ctx context.Context, tx pgx.Tx, server string) ([]int6
 	if len(p.unsure) == 0 {
 		return nil, nil
 	}
-	rows, err := tx.Query(ctx, "select id from "+db.JobSchema+".river_job where id = any($1) and state = 'running' and "+holder+" = $2",
-		p.unsure, server)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowTo[int64])
+	return heldTx(ctx, tx, server, p.unsure)
 }
 
 // wakeTx makes all servers search a queue when tx commits. The library sends the same notification, but not shortly

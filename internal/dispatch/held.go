@@ -75,14 +75,19 @@ func only(params *riverdriver.JobSetStateIfRunningManyParams, jobs []int64) *riv
 // held returns those of some jobs that a server runs.
 func (d *Dispatcher) held(ctx context.Context, server string, jobs ...int64) (held []int64, err error) {
 	err = d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, "select id from "+db.JobSchema+".river_job where id = any($1) and state = 'running' and "+holder+" = $2", jobs, server)
-		if err != nil {
-			return err
-		}
-		held, err = pgx.CollectRows(rows, pgx.RowTo[int64])
+		held, err = heldTx(ctx, tx, server, jobs)
 		return err
 	})
 	return held, err
+}
+
+// heldTx is [Dispatcher.held] in the caller's transaction.
+func heldTx(ctx context.Context, tx pgx.Tx, server string, jobs []int64) ([]int64, error) {
+	rows, err := tx.Query(ctx, "select id from "+db.JobSchema+".river_job where id = any($1) and state = 'running' and "+holder+" = $2", jobs, server)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
 // leaveLost ends this server's work on turns that were queued again because it counted as dead. Otherwise two servers

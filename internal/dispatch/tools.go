@@ -27,7 +27,7 @@ const (
 // tools returns the tools that bots have. A tool acts in the name of its bot, and sees what the bot's house has.
 func (d *Dispatcher) tools() []turn.Tool {
 	return []turn.Tool{
-		tool(turn.CommandTool, `Runs a shell command in this thread's sandbox and returns its output and exit code. The sandbox keeps its files
+		tool(entry.RunCommandTool, `Runs a shell command in this thread's sandbox and returns its output and exit code. The sandbox keeps its files
 between commands. Everyone in the thread sees the command and its output.`,
 			`{"type":"object","properties":{
 			"command":{"type":"string","description":"a line for /bin/sh","minLength":1},

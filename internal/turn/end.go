@@ -116,7 +116,7 @@ func (r *run) fail(ctx context.Context, reason string, err error) error {
 	return r.end(ctx, Failed, failure(reason, err), nil)
 }
 
-// failure is how an error is told.
+// failure returns the entry that ends a turn because of an error.
 func failure(reason string, err error) entry.TurnEnded {
 	f := fault.From(err)
 	return entry.TurnEnded{Reason: reason, Message: f.Message, Next: f.Next}

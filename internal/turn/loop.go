@@ -28,7 +28,7 @@ func (r *run) remember() {
 		var signature strings.Builder
 		for i, c := range s.answer.Calls() {
 			signature.WriteString(c.Name + string(c.Arguments) + results[r.turn.callID(s.n, i)] + "\n")
-			if c.Name == CommandTool {
+			if c.Name == entry.RunCommandTool {
 				d.commands++
 			}
 		}

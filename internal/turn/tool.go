@@ -140,6 +140,3 @@ func (r *run) call(ctx context.Context, id string, c call) (text string, err err
 		Arguments: r.redactor.JSON(c.Arguments), // as they are in the log, from which a server that continues reads them
 	})
 }
-
-// CommandTool is the name of the tool that runs a command; a turn's summary counts its calls.
-const CommandTool = "run_command"
