@@ -299,7 +299,7 @@ func (s houses) WatchHouse(ctx context.Context, req *arbev1.WatchHouseRequest, s
 	if req.HouseId != s.f.house.Id {
 		return refused(connect.CodeNotFound, "there is no house "+req.HouseId, "list your houses")
 	}
-	had, told := map[string]proto.Message{}, false
+	had, caughtUp := map[string]proto.Message{}, false
 	for {
 		s.f.mu.Lock()
 		changed := s.f.changed
@@ -346,8 +346,8 @@ func (s houses) WatchHouse(ctx context.Context, req *arbev1.WatchHouseRequest, s
 		for key, e := range now {
 			had[key] = e
 		}
-		if !told {
-			told = true
+		if !caughtUp {
+			caughtUp = true
 			if err := stream.Send(&arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_CaughtUp{CaughtUp: &arbev1.Watching{}}}); err != nil {
 				return err
 			}
@@ -692,7 +692,7 @@ func (s entries) List(_ context.Context, req *arbev1.ListRequest) (*arbev1.ListR
 func (s entries) Tail(ctx context.Context, req *arbev1.TailRequest, stream *connect.ServerStream[arbev1.TailResponse]) error {
 	s.f.count(+1)
 	defer s.f.count(-1)
-	position, printed, told := req.After, 0, false
+	position, printed, caughtUp := req.After, 0, false
 	s.f.mu.Lock()
 	typed := len(s.f.typed)
 	s.f.mu.Unlock()
@@ -710,8 +710,8 @@ func (s entries) Tail(ctx context.Context, req *arbev1.TailRequest, stream *conn
 			}
 			position = e.Seq
 		}
-		if !told {
-			told = true
+		if !caughtUp {
+			caughtUp = true
 			if err := stream.Send(&arbev1.TailResponse{Event: &arbev1.TailResponse_CaughtUp{CaughtUp: &arbev1.CaughtUp{Seq: position}}}); err != nil {
 				return err
 			}

@@ -22,9 +22,9 @@ import (
 	"github.com/arbe-dev/arbe/web"
 )
 
-// patched is one patch as a browser receives it, and told is one event.
+// patched is one patch as a browser receives it, and received is one event.
 type patched struct{ S, M, H string }
-type told struct {
+type received struct {
 	T, C string
 	P    []patched
 	End  bool
@@ -33,7 +33,7 @@ type told struct {
 // listener is a live connection like a browser's.
 type listener struct {
 	t      testing.TB
-	events chan told
+	events chan received
 	// cursors are the last cursors by topic.
 	cursors map[string]string
 	leave   context.CancelFunc
@@ -52,7 +52,7 @@ func listen(t testing.TB, base string, topics ...string) *listener {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &listener{t: t, events: make(chan told, 1000), cursors: map[string]string{}, leave: cancel}
+	l := &listener{t: t, events: make(chan received, 1000), cursors: map[string]string{}, leave: cancel}
 	t.Cleanup(cancel)
 	go func() {
 		defer res.Body.Close()
@@ -61,7 +61,7 @@ func listen(t testing.TB, base string, topics ...string) *listener {
 		lines.Buffer(nil, 16<<20)
 		for lines.Scan() {
 			if text, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-				var e told
+				var e received
 				if json.Unmarshal([]byte(text), &e) != nil {
 					return
 				}
@@ -73,7 +73,7 @@ func listen(t testing.TB, base string, topics ...string) *listener {
 }
 
 // next waits for the next event.
-func (l *listener) next() told {
+func (l *listener) next() received {
 	l.t.Helper()
 	select {
 	case e, ok := <-l.events:
@@ -87,7 +87,7 @@ func (l *listener) next() told {
 	case <-time.After(patience):
 		l.t.Fatal("waited too long for an event")
 	}
-	return told{}
+	return received{}
 }
 
 // end waits for the end of the connection.
@@ -127,7 +127,7 @@ func TestAChangeSendsOnlyWhatChanged(t *testing.T) {
 		f.thread(fmt.Sprintf("change%04d", i), fmt.Sprintf("thread number %d.", i))
 	}
 	l := listen(t, f.start(t), "house/home/", "list/home/")
-	whole := map[string]told{}
+	whole := map[string]received{}
 	for len(whole) < 2 {
 		e := l.next()
 		whole[e.T] = e
@@ -135,7 +135,7 @@ func TestAChangeSendsOnlyWhatChanged(t *testing.T) {
 	if len(whole["list/home"].P) != 1 || !strings.Contains(whole["list/home"].P[0].H, "thread number 0.") || len(whole["house/home"].C) < 16 {
 		t.Fatalf("the first events are %.300v", whole)
 	}
-	both := func(is func(told)) {
+	both := func(is func(received)) {
 		t.Helper()
 		seen := map[string]bool{}
 		for len(seen) < 2 {
@@ -146,7 +146,7 @@ func TestAChangeSendsOnlyWhatChanged(t *testing.T) {
 	}
 	t.Run("a new name is one row, in its place", func(t *testing.T) {
 		f.update("change0020", func(t *arbev1.Thread) { t.Name = "renamed." })
-		both(func(e told) {
+		both(func(e received) {
 			if len(e.P) != 1 || e.P[0].M != "" || !strings.HasSuffix(e.P[0].S, "-change0020") || !strings.Contains(e.P[0].H, "renamed.") || len(e.P[0].H) > 2000 {
 				t.Errorf("the event is %v", e)
 			}
@@ -154,7 +154,7 @@ func TestAChangeSendsOnlyWhatChanged(t *testing.T) {
 	})
 	t.Run("one that something was said in moves to the top, and the others stay", func(t *testing.T) {
 		f.update("change0010", func(t *arbev1.Thread) { t.LastActivityAt = timestamppb.Now() })
-		both(func(e told) {
+		both(func(e received) {
 			if len(e.P) != 2 || e.P[0].M != "remove" || e.P[1].M == "" || !strings.Contains(e.P[1].H, "change0010") {
 				t.Errorf("the event is %v", e)
 			}
@@ -162,7 +162,7 @@ func TestAChangeSendsOnlyWhatChanged(t *testing.T) {
 	})
 	t.Run("one that is pinned makes a section of its own", func(t *testing.T) {
 		f.update("change0030", func(t *arbev1.Thread) { t.PinnedAt = timestamppb.Now() })
-		both(func(e told) {
+		both(func(e received) {
 			if len(e.P) != 1 || (e.P[0].S != "#places" && e.P[0].S != "#threads") {
 				t.Errorf("the event is %.200v", e)
 			}
@@ -396,19 +396,19 @@ func TestAPageThatLoadsHiddenConnectsWhenItIsSeen(t *testing.T) {
 	f.thread("hiddennew", "Hidden")
 	b := newTab(t, f.start(t))
 	b.before(`Object.defineProperty(document, 'hidden', { configurable: true, get: () => true })
-		window.told = []
+		window.received = []
 		window.SharedWorker = class extends window.SharedWorker {
 			constructor(...how) {
 				super(...how)
 				const post = this.port.postMessage.bind(this.port)
-				this.port.postMessage = message => { window.told.push(message); post(message) }
+				this.port.postMessage = message => { window.received.push(message); post(message) }
 				this.port.addEventListener('message', ({ data }) => { if (data.ready) setTimeout(() => { window.answered = true }) })
 			}
 		}`)
 	b.open("/threads/hiddennew")
 	b.until("the worker's answer", "window.answered === true")
-	if told := eval[string](b, "JSON.stringify(window.told)"); told != "[]" {
-		t.Errorf("the hidden page says to the worker: %s", told)
+	if received := eval[string](b, "JSON.stringify(window.received)"); received != "[]" {
+		t.Errorf("the hidden page says to the worker: %s", received)
 	}
 	f.says("hiddennew", f.me.Id, "", entry.Chat{Text: "meanwhile."})
 	eval[bool](b, "(delete document.hidden, document.dispatchEvent(new Event('visibilitychange')))")
