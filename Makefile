@@ -67,8 +67,8 @@ check: tools ## Show that generated code is current and the linters are silent
 	test "$$before" = "$$(state)" || { git status --short; echo 'generated code was not current: commit what make generate made'; exit 1; }
 
 .PHONY: bench
-bench: build ## Measure: appends, tails, reads, credentials, redaction, requests, commands, turns of bots, sandboxes, live pages (ratios within one run)
-	@go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/stream ./internal/door ./internal/auth ./internal/secret ./internal/httpd ./internal/dispatch ./internal/rpc ./internal/sandbox/local ./web ./cmd/arbe
+bench: build ## Measure: appends, tails, reads, credentials, redaction, requests, commands, answers of models, turns of bots, sandboxes, live pages (ratios within one run)
+	@go test -run '^$$' -bench . -benchtime 2s -timeout 30m ./internal/stream ./internal/model ./internal/door ./internal/auth ./internal/secret ./internal/httpd ./internal/dispatch ./internal/rpc ./internal/sandbox/local ./web ./cmd/arbe
 
 # --- Generated code: committed, so that `go build ./...` needs no generator. ---
 

@@ -44,6 +44,10 @@ type Scope struct {
 	House string
 	// Agent is the uuid of the requesting agent.
 	Agent string
+	// GenericPlans makes Postgres plan each statement once per connection, whatever its values. It is for statements that
+	// read by a key, which a plan for their values turns into a scan of a table: row-level security hides from the planner
+	// how many rows they find.
+	GenericPlans bool
 }
 
 // Options tune [Open]. The zero value is right for a server.
@@ -180,7 +184,11 @@ func (s Scope) begin() (string, error) {
 	if !shortID.MatchString(s.House) || !uuid.MatchString(s.Agent) {
 		return "", fault.New(fault.NotFound, "there is no such house or agent", "check the id")
 	}
-	return fmt.Sprintf("begin; set local app.house_id = '%s'; set local app.agent_id = '%s'", s.House, s.Agent), nil
+	begin := fmt.Sprintf("begin; set local app.house_id = '%s'; set local app.agent_id = '%s'", s.House, s.Agent)
+	if s.GenericPlans {
+		begin += "; set local plan_cache_mode = force_generic_plan"
+	}
+	return begin, nil
 }
 
 // Explain turns a lost, refused or exhausted connection into a [fault.Unavailable], and a full disk into

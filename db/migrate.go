@@ -35,6 +35,9 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
+//go:embed jobs.sql
+var jobIndexes string
+
 // JobSchema is the Postgres schema of the job queue's tables.
 const JobSchema = "river"
 
@@ -306,6 +309,9 @@ func migrateJobs(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return err
+	}
+	if _, err := conn.Exec(ctx, jobIndexes); err != nil {
 		return err
 	}
 	_, err = conn.Exec(ctx, `

@@ -161,6 +161,12 @@ func spentText(u *arbev1.HouseUsage) string {
 	if u.GetUsdUnknown() {
 		text += ", and calls of models whose price is unknown"
 	}
+	if limit := u.GetPersonUsdLimit(); limit > 0 {
+		text += fmt.Sprintf(". With keys of the installation, the houses of its first owner have spent $%.2f of $%.2f", u.GetPersonUsd(), limit)
+	}
+	if u.GetInstallationSpent() {
+		text += fmt.Sprintf(". The $%.2f that all houses together may spend with these keys are spent", u.GetInstallationUsdLimit())
+	}
 	return text
 }
 
@@ -437,6 +443,9 @@ func wakes(p *arbev1.Policy) string {
 	}
 	if config.Cooldown > 0 {
 		text += ", at most once in " + seconds(config.Cooldown)
+	}
+	if len(p.ToolIds) > 0 {
+		text += ", with " + clip(strings.Join(p.ToolIds, ", "), maxWord)
 	}
 	return text
 }

@@ -31,7 +31,7 @@ type environmentView struct {
 	Saved bool
 }
 
-var environmentFields = []string{"name", "driver", "image", "repo", "ref", "setup", "memory_mb", "disk_mb", "pids", "cpus", "command_timeout"}
+var environmentFields = []string{"name", "driver", "image", "repo", "ref", "setup", "secrets", "memory_mb", "disk_mb", "pids", "cpus", "command_timeout"}
 
 // isDefault reports whether threads that name no environment use this one.
 func (v environmentView) isDefault() bool {
@@ -40,7 +40,7 @@ func (v environmentView) isDefault() bool {
 
 // limitsSet reports whether a limit is set or has an error. The form then unfolds the limits, so that it is seen.
 func (v environmentView) limitsSet() bool {
-	for _, field := range environmentFields[6:] {
+	for _, field := range environmentFields[7:] {
 		if v.Values[field] != "" || v.Problems[field] != "" {
 			return true
 		}
@@ -112,6 +112,15 @@ func valuesOf(e *arbev1.Environment) map[string]string {
 		"name": e.GetName(), "driver": c.GetDriver(), "image": c.GetImage(), "repo": c.GetRepo(), "ref": c.GetRef(), "setup": c.GetSetup(),
 		"memory_mb": number(l.GetMemoryMb()), "disk_mb": number(l.GetDiskMb()), "pids": number(l.GetPids()),
 	}
+	var bound []string
+	for _, b := range c.GetSecrets() {
+		name := b.GetName()
+		if b.GetOptional() {
+			name += "?"
+		}
+		bound = append(bound, name)
+	}
+	values["secrets"] = strings.Join(bound, " ")
 	if l.GetCpus() != 0 {
 		values["cpus"] = strconv.FormatFloat(l.GetCpus(), 'f', -1, 64)
 	}
@@ -167,6 +176,10 @@ func recipeOf(r *http.Request) (values map[string]string, config *arbev1.Environ
 	}
 	config = &arbev1.EnvironmentConfig{
 		Driver: values["driver"], Image: values["image"], Repo: values["repo"], Ref: values["ref"], Setup: values["setup"], Limits: limits,
+	}
+	for name := range strings.FieldsSeq(strings.ReplaceAll(values["secrets"], ",", " ")) {
+		name, optional := strings.CutSuffix(name, "?")
+		config.Secrets = append(config.Secrets, &arbev1.SecretBinding{Name: name, Optional: optional})
 	}
 	return values, config, wrong
 }

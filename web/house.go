@@ -3,7 +3,6 @@ package web
 import (
 	"net/http"
 	"strings"
-	"unicode"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -93,12 +92,7 @@ func (a *app) startThread(w http.ResponseWriter, r *http.Request) error {
 // nameFrom returns a name for a thread: the first line of its first text.
 func nameFrom(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(strings.ToValidUTF8(text, "")), "\n")
-	line = strings.Map(func(c rune) rune {
-		if unicode.IsControl(c) {
-			return ' '
-		}
-		return c
-	}, line)
+	line = entry.Visible(line, func(rune) string { return " " })
 	line = strings.TrimSpace(line)
 	name := clip(line, 80)
 	if at := strings.LastIndexByte(name, ' '); at > 0 && name != line {

@@ -56,8 +56,21 @@ func keyExpiry(days string) (*timestamppb.Timestamp, error) {
 }
 
 // holder returns the name of the person or bot that a key belongs to.
-func (v keysView) holder(k *arbev1.APIKey) string {
-	if a := v.Holders[k.AgentId]; a != nil {
+func (v keysView) holder(k *arbev1.APIKey) string { return v.nameOf(k.AgentId) }
+
+// maker returns the name of the owner who created a key for a bot; empty if its holder did.
+func (v keysView) maker(k *arbev1.APIKey) string {
+	switch k.CreatedBy {
+	case k.AgentId:
+		return ""
+	case "":
+		return "somebody" // from before it was recorded
+	}
+	return v.nameOf(k.CreatedBy)
+}
+
+func (v keysView) nameOf(agent string) string {
+	if a := v.Holders[agent]; a != nil {
 		return accountName(a)
 	}
 	return formerMember

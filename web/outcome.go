@@ -21,7 +21,7 @@ func outcomeClass(r *entry.CommandResult) string {
 	switch {
 	case r.Cancelled:
 		return "cancelled"
-	case r.ExitCode != 0 || r.Error != "" || r.TimedOut || r.OutOfMemory:
+	case r.Failed():
 		return "failed"
 	}
 	return "completed"

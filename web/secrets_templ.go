@@ -56,7 +56,7 @@ func secretsPage(v secretsView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, ", such as keys of model providers. Nobody sees a value again, and where it appears in output it becomes asterisks.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, ", such as keys of model providers. Nobody sees a value again. Commands receive those that their environment names, and in their output each byte of a value becomes an x.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -123,7 +123,7 @@ func secretsPage(v secretsView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = about("value", "At most 64 KiB. A value of less than 6 characters is not removed from output.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = about("value", "At most 64 KiB. A value of less than 6 characters, or a common word, is not removed from output.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

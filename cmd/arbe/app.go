@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/term"
+
+	"github.com/arbe-dev/arbe/internal/entry"
 )
 
 // app is what every verb gets: the person's streams and flags, and the way to the server.
@@ -129,20 +131,18 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// printable makes text that others wrote safe for a terminal, because control characters can change what it shows and
-// does: colours are dropped, and every other control character except newline and tab becomes a mark.
+// printable makes text that others wrote safe for a terminal, because characters that nobody sees can change what it shows
+// and does: colours are dropped, and every other such character except newline and tab becomes a mark.
 func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return r
-		case r == '\r':
-			return -1
-		case r < 0x20 || r >= 0x7f && r < 0xa0:
-			return '\uFFFD'
+	return entry.Visible(colours.ReplaceAllString(text, ""), func(r rune) string {
+		switch r {
+		case '\n', '\t':
+			return string(r)
+		case '\r':
+			return ""
 		}
-		return r
-	}, colours.ReplaceAllString(text, ""))
+		return "\uFFFD"
+	})
 }
 
 // oneLine is [printable] for a cell of a table, which a newline or a tab would end.

@@ -31,6 +31,6 @@ func artifactDelete(a *app) *cobra.Command {
 			return a.show(id, deletedView{id, true}, func() string { return "deleted " + id })
 		}),
 	}
-	yesFlag(cmd, &yes)
+	destroys(cmd, &yes, "")
 	return cmd
 }

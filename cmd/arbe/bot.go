@@ -56,6 +56,7 @@ type botPolicyAs struct {
 	Name    string          `json:"name"`
 	Trigger string          `json:"trigger"`
 	Config  json.RawMessage `json:"config"`
+	Tools   []string        `json:"tools,omitempty"`
 	Enabled bool            `json:"enabled"`
 }
 
@@ -64,7 +65,7 @@ func viewBot(b *arbev1.Bot) botView {
 		Model: b.GetModel(), Tools: append([]string{}, b.GetTools()...), Limits: limitsOf(b.GetLimits()), Policies: []botPolicyAs{},
 		CreatedAt: b.GetCreatedAt().AsTime(), UpdatedAt: b.GetUpdatedAt().AsTime()}
 	for _, p := range b.GetPolicies() {
-		v.Policies = append(v.Policies, botPolicyAs{p.GetId(), p.GetName(), p.GetTrigger(), json.RawMessage(p.GetConfig()), p.GetEnabled()})
+		v.Policies = append(v.Policies, botPolicyAs{p.GetId(), p.GetName(), p.GetTrigger(), json.RawMessage(p.GetConfig()), p.GetToolIds(), p.GetEnabled()})
 	}
 	return v
 }

@@ -53,7 +53,7 @@ func botDelete(a *app) *cobra.Command {
 		}),
 	}
 	a.houseFlag(cmd, &house)
-	yesFlag(cmd, &yes)
+	destroys(cmd, &yes, "")
 	return cmd
 }
 

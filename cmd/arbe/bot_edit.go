@@ -97,12 +97,12 @@ func changePolicies(ctx context.Context, c *arbe.Client, b *arbev1.Bot, wanted [
 		switch {
 		case w.ID == "":
 			_, err = c.Bots.CreatePolicy(ctx, &arbev1.CreatePolicyRequest{HouseId: b.GetHouseId(), BotId: b.GetId(), Name: w.Name, Trigger: w.Trigger,
-				Config: config, Disabled: w.Enabled != nil && !*w.Enabled})
+				Config: config, ToolIds: w.tools().GetValues(), Disabled: w.Enabled != nil && !*w.Enabled})
 		case !has(w.ID):
 			err = fault.Newf(fault.NotFound, "leave the id out to add a policy", "policies: the bot has no policy %q", w.ID)
 		default:
 			_, err = c.Bots.UpdatePolicy(ctx, &arbev1.UpdatePolicyRequest{HouseId: b.GetHouseId(), Id: w.ID, Name: &w.Name, Trigger: &w.Trigger,
-				Config: &config, Enabled: w.Enabled})
+				Config: &config, ToolIds: w.tools(), Enabled: w.Enabled})
 		}
 		if err != nil {
 			return err

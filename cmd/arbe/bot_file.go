@@ -39,6 +39,7 @@ type botWaker struct {
 	Name    string         `yaml:"name"`
 	Trigger string         `yaml:"trigger"`
 	Config  map[string]any `yaml:"config"`
+	Tools   *[]string      `yaml:"tools"`
 	Enabled *bool          `yaml:"enabled"`
 }
 
@@ -54,7 +55,8 @@ func fileOf(b *arbev1.Bot) (botFile, error) {
 	f := botFile{Handle: new(b.GetHandle()), Name: new(b.GetName()), Instructions: new(b.GetInstructions()), Model: new(b.GetModel()),
 		Tools: new(append([]string{}, b.GetTools()...)), Limits: new(limitsOf(b.GetLimits())), Policies: &[]botWaker{}}
 	for _, p := range b.GetPolicies() {
-		w := botWaker{ID: p.GetId(), Name: p.GetName(), Trigger: p.GetTrigger(), Config: map[string]any{}, Enabled: new(p.GetEnabled())}
+		w := botWaker{ID: p.GetId(), Name: p.GetName(), Trigger: p.GetTrigger(), Config: map[string]any{},
+			Tools: new(append([]string{}, p.GetToolIds()...)), Enabled: new(p.GetEnabled())}
 		// Read as YAML, which JSON is too, so that a whole number stays one.
 		if err := yaml.Unmarshal([]byte(p.GetConfig()), &w.Config); err != nil {
 			return f, fault.Newf(fault.Internal, "edit it with another program", "the config of policy %s is not a JSON object", p.GetId()).Because(err)
@@ -62,6 +64,14 @@ func fileOf(b *arbev1.Bot) (botFile, error) {
 		*f.Policies = append(*f.Policies, w)
 	}
 	return f, nil
+}
+
+// tools are the names of its tools as the contract has them; nil if the file does not name them.
+func (w botWaker) tools() *arbev1.Names {
+	if w.Tools == nil {
+		return nil
+	}
+	return &arbev1.Names{Values: *w.Tools}
 }
 
 // config is the policy's config as the contract has it.
@@ -95,7 +105,7 @@ func (f botFile) text() ([]byte, error) {
 		"model":        "provider/model; empty is the default model of the house",
 		"tools":        "of " + strings.Join(entry.Tools, ", "),
 		"limits":       "0 is the default",
-		"policies":     "what wakes it; one without an id is added, and one that is left out is deleted",
+		"policies":     "what wakes it; one without an id is added, and one that is left out is deleted; tools are those that it may use then, none for all",
 		"trigger":      "mention, always or ambient",
 	})
 	var b bytes.Buffer

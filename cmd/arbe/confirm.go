@@ -13,14 +13,38 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// yesFlag gives a verb that destroys something --yes.
-func yesFlag(cmd *cobra.Command, yes *bool) {
-	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask")
+// destroying is the annotation of a verb that destroys something. Its value is the flag without which the verb destroys
+// nothing; empty if it always does.
+const destroying = "destroying"
+
+// destroys marks a verb that destroys something: with the flag of this name, or always if the name is empty. The verb
+// gets --yes, and calls [app.confirm] before it destroys.
+func destroys(cmd *cobra.Command, yes *bool, with string) {
+	cmd.Annotations = map[string]string{destroying: with}
+	cmd.Flags().BoolVarP(yes, "yes", "y", false, "do not ask; required where there is no terminal")
 }
 
-// confirm asks the person before something is destroyed. Scripts are not asked, because nobody could answer.
+// checkConfirmable refuses a verb that destroys something if nobody said --yes and nobody can be asked. It runs before
+// the verb does, so that a script learns it whatever the arguments name.
+func (a *app) checkConfirmable(cmd *cobra.Command) error {
+	with, is := cmd.Annotations[destroying]
+	yes, _ := cmd.Flags().GetBool("yes")
+	if !is || yes || with != "" && !cmd.Flags().Changed(with) || a.canAsk() {
+		return nil
+	}
+	what := cmd.CommandPath()
+	if with != "" {
+		what += " --" + with
+	}
+	return fault.New(fault.Invalid, what+" cannot be undone, and there is no terminal on which to ask", "pass --yes to do it without a question")
+}
+
+// canAsk reports whether somebody sees a question and can answer it.
+func (a *app) canAsk() bool { return isTerminal(a.in) && isTerminal(a.out) && isTerminal(a.err) }
+
+// confirm asks the person before something is destroyed, unless they said --yes.
 func (a *app) confirm(ctx context.Context, yes bool, question string, args ...any) error {
-	if yes || !isTerminal(a.in) || !isTerminal(a.err) {
+	if yes {
 		return nil
 	}
 	fmt.Fprintf(a.err, question+" [y/N] ", args...)

@@ -32,6 +32,9 @@ func envCreate(a *app) *cobra.Command {
 			}
 			file.Driver, file.Image, file.Repo = first(flags.Driver, file.Driver), first(flags.Image, file.Image), first(flags.Repo, file.Repo)
 			file.Ref, file.Setup = first(flags.Ref, file.Ref), first(flags.Setup, file.Setup)
+			if len(flags.Secrets) > 0 {
+				file.Secrets = flags.Secrets
+			}
 			if req.Name = first(firstOf(args), file.Name); req.Name == "" {
 				return fault.New(fault.Invalid, "the environment has no name", "give one as the argument, or as name in the file")
 			}
@@ -62,6 +65,7 @@ func envCreate(a *app) *cobra.Command {
 	f.StringVar(&flags.Repo, "repo", "", "git repository that is cloned into new sandboxes")
 	f.StringVar(&flags.Ref, "ref", "", "its branch, tag or commit (default: the default branch)")
 	f.StringVar(&flags.Setup, "setup", "", "shell script that is run once in a new sandbox")
+	f.StringArrayVar(&flags.Secrets, "secret", nil, "secret that commands receive as an environment variable; NAME? may be missing (repeatable)")
 	f.BoolVar(&makeDefault, "default", false, "make it the house's default, for threads that name none")
 	return cmd
 }

@@ -32,6 +32,6 @@ func envDelete(a *app) *cobra.Command {
 			return a.show(e.GetId(), deletedView{e.GetId(), true}, func() string { return "deleted " + e.GetId() })
 		}),
 	}
-	yesFlag(cmd, &yes)
+	destroys(cmd, &yes, "")
 	return cmd
 }

@@ -60,11 +60,28 @@ func houseLimit(a *app) *cobra.Command {
 				// Unknown: calls of models whose price is unknown count nothing.
 				Unknown bool  `json:"used_usd_unknown,omitempty"`
 				Calls   int64 `json:"calls_today"`
-			}{id, used.GetUsdLimit(), got.GetHouse().GetLimits().GetHouseUsdDay() == 0, used.GetUsd(), used.GetUsdUnknown(), used.GetCalls()}
+				// Shared is the part that was spent with keys of the installation, Person that of all houses of its person, and
+				// the limits are the operator's; 0 if there is none.
+				Shared            float64 `json:"shared_usd_today"`
+				Person            float64 `json:"person_usd_today"`
+				PersonLimit       float64 `json:"person_usd_day"`
+				InstallationLimit float64 `json:"installation_usd_day"`
+				InstallationSpent bool    `json:"installation_spent"`
+			}{id, used.GetUsdLimit(), got.GetHouse().GetLimits().GetHouseUsdDay() == 0, used.GetUsd(), used.GetUsdUnknown(), used.GetCalls(),
+				used.GetSharedUsd(), used.GetPersonUsd(), used.GetPersonUsdLimit(), used.GetInstallationUsdLimit(), used.GetInstallationSpent()}
 			return a.show(id, view, func() string {
 				line := fmt.Sprintf("$%.2f of $%.2f today", used.GetUsd(), used.GetUsdLimit())
 				if used.GetUsdUnknown() {
 					line += ", and calls of models whose price is unknown"
+				}
+				if limit := used.GetPersonUsdLimit(); limit > 0 {
+					line += fmt.Sprintf("\nwith keys of the installation: $%.2f of $%.2f today in all houses of this house's first owner", used.GetPersonUsd(), limit)
+				}
+				if limit := used.GetInstallationUsdLimit(); limit > 0 {
+					line += fmt.Sprintf("\nall houses together may spend $%.2f a day with these keys", limit)
+					if used.GetInstallationSpent() {
+						line += ", and that is spent"
+					}
 				}
 				return line
 			})

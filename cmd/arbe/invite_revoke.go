@@ -10,6 +10,7 @@ import (
 )
 
 func inviteRevoke(a *app) *cobra.Command {
+	var yes bool
 	var house string
 	cmd := &cobra.Command{
 		Use:               "revoke INVITE",
@@ -26,6 +27,9 @@ func inviteRevoke(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := a.confirm(ctx, yes, "revoke invite %s?", id); err != nil {
+				return err
+			}
 			if _, err := c.Houses.RevokeInvite(ctx, &arbev1.RevokeInviteRequest{HouseId: in, Id: id}); err != nil {
 				return err
 			}
@@ -33,5 +37,6 @@ func inviteRevoke(a *app) *cobra.Command {
 		}),
 	}
 	a.houseFlag(cmd, &house)
+	destroys(cmd, &yes, "")
 	return cmd
 }

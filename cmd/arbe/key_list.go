@@ -38,10 +38,10 @@ func keyList(a *app) *cobra.Command {
 					valid = "until " + k.GetExpiresAt().AsTime().UTC().Format(time.RFC3339)
 				}
 				rows[i] = row{k.GetId(), viewKey(k), []string{
-					k.GetId(), k.GetName(), first(k.GetHouseId(), "all houses"), k.GetAgentId(), valid, a.whenever(k.GetLastUsedAt()),
+					k.GetId(), k.GetName(), first(k.GetHouseId(), "all houses"), k.GetAgentId(), first(k.GetCreatedBy(), "unknown"), valid, a.whenever(k.GetLastUsedAt()),
 				}}
 			}
-			return a.list([]string{"ID", "NAME", "HOUSE", "AGENT", "VALID", "LAST USED"}, rows)
+			return a.list([]string{"ID", "NAME", "HOUSE", "AGENT", "CREATED BY", "VALID", "LAST USED"}, rows)
 		}),
 	}
 	a.houseFlag(cmd, &house)

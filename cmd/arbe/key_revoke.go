@@ -32,7 +32,7 @@ func keyRevoke(a *app) *cobra.Command {
 			return a.show(id, revokedView{id, true}, func() string { return "revoked " + id })
 		}),
 	}
-	yesFlag(cmd, &yes)
+	destroys(cmd, &yes, "")
 	return cmd
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 func logout(a *app) *cobra.Command {
-	var revoke bool
+	var revoke, yes bool
 	cmd := &cobra.Command{
 		Use:   "logout [PROFILE]",
 		Short: "Log out from a server: delete its profile",
@@ -34,6 +34,11 @@ func logout(a *app) *cobra.Command {
 			p, err := saved.named(name)
 			if err != nil {
 				return err
+			}
+			if revoke {
+				if err := a.confirm(cmd.Context(), yes, "end the API key of profile %s for all programs that use it?", name); err != nil {
+					return err
+				}
 			}
 			a.chosen = &target{Host: p.Host, URL: p.Host, Profile: name, Why: "the profile", Credential: "profile " + name}
 			ended, err := endCredential(cmd.Context(), p, revoke)
@@ -63,6 +68,7 @@ func logout(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&revoke, "revoke", false, "end the API key at the server, for all programs that use it")
+	destroys(cmd, &yes, "revoke")
 	return cmd
 }
 

@@ -38,6 +38,6 @@ func memberRemove(a *app) *cobra.Command {
 		}),
 	}
 	a.houseFlag(cmd, &house)
-	yesFlag(cmd, &yes)
+	destroys(cmd, &yes, "")
 	return cmd
 }

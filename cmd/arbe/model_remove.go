@@ -38,6 +38,6 @@ func modelRemove(a *app) *cobra.Command {
 		}),
 	}
 	a.houseFlag(cmd, &house)
-	yesFlag(cmd, &yes)
+	destroys(cmd, &yes, "")
 	return cmd
 }

@@ -18,12 +18,14 @@ import (
 
 // recipe is the config of an environment as files and --json have it.
 type recipe struct {
-	Driver string       `json:"driver,omitempty" yaml:"driver"`
-	Image  string       `json:"image,omitempty" yaml:"image"`
-	Repo   string       `json:"repo,omitempty" yaml:"repo"`
-	Ref    string       `json:"ref,omitempty" yaml:"ref"`
-	Setup  string       `json:"setup,omitempty" yaml:"setup"`
-	Limits recipeLimits `json:"limits,omitzero" yaml:"limits"`
+	Driver string `json:"driver,omitempty" yaml:"driver"`
+	Image  string `json:"image,omitempty" yaml:"image"`
+	Repo   string `json:"repo,omitempty" yaml:"repo"`
+	Ref    string `json:"ref,omitempty" yaml:"ref"`
+	Setup  string `json:"setup,omitempty" yaml:"setup"`
+	// Secrets are names of secrets; one that may be missing ends with a question mark.
+	Secrets []string     `json:"secrets,omitempty" yaml:"secrets"`
+	Limits  recipeLimits `json:"limits,omitzero" yaml:"limits"`
 }
 
 type recipeLimits struct {
@@ -39,6 +41,13 @@ func recipeOf(c *arbev1.EnvironmentConfig) recipe {
 	r := recipe{
 		Driver: c.GetDriver(), Image: c.GetImage(), Repo: c.GetRepo(), Ref: c.GetRef(), Setup: c.GetSetup(),
 		Limits: recipeLimits{MemoryMB: l.GetMemoryMb(), DiskMB: l.GetDiskMb(), PIDs: l.GetPids(), CPUs: l.GetCpus()},
+	}
+	for _, b := range c.GetSecrets() {
+		name := b.GetName()
+		if b.GetOptional() {
+			name += "?"
+		}
+		r.Secrets = append(r.Secrets, name)
 	}
 	if l.GetCommandTimeout() != nil {
 		r.Limits.CommandTimeout = l.GetCommandTimeout().AsDuration().String()
@@ -56,7 +65,12 @@ func (r recipe) config() (*arbev1.EnvironmentConfig, error) {
 		}
 		l.CommandTimeout = durationpb.New(d)
 	}
-	return &arbev1.EnvironmentConfig{Driver: r.Driver, Image: r.Image, Repo: r.Repo, Ref: r.Ref, Setup: r.Setup, Limits: l}, nil
+	var secrets []*arbev1.SecretBinding
+	for _, name := range r.Secrets {
+		name, optional := strings.CutSuffix(name, "?")
+		secrets = append(secrets, &arbev1.SecretBinding{Name: name, Optional: optional})
+	}
+	return &arbev1.EnvironmentConfig{Driver: r.Driver, Image: r.Image, Repo: r.Repo, Ref: r.Ref, Setup: r.Setup, Limits: l, Secrets: secrets}, nil
 }
 
 // environmentFile is an environment as a person edits it.
@@ -119,6 +133,7 @@ func (f environmentFile) text() ([]byte, error) {
 		"repo":            "a git repository that is cloned into new sandboxes",
 		"ref":             "its branch, tag or commit; empty is the default branch",
 		"setup":           "a shell script that is run once in a new sandbox, after the clone",
+		"secrets":         "names of secrets that commands receive as environment variables; NAME? may be missing",
 		"limits":          "of a sandbox; 0 is the driver's default",
 		"command_timeout": "how long one command may take, such as 10m",
 	})

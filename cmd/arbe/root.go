@@ -47,9 +47,12 @@ func newRoot(a *app) *cobra.Command {
 		Short: "Say something in a thread, and work happens",
 		Long: "arbe runs threads: people and bots talk in them, commands and coding agents work in\n" +
 			"sandboxes, and everyone sees it live and finds it again.",
-		SilenceErrors:    true,
-		SilenceUsage:     true,
-		PersistentPreRun: func(*cobra.Command, []string) { a.started = true },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			a.started = true
+			return a.checkConfirmable(cmd)
+		},
 	}
 	root.SetIn(a.in)
 	root.SetOut(a.out)

@@ -33,6 +33,6 @@ func sandboxDelete(a *app) *cobra.Command {
 			return a.show(id, viewSandbox(deleted.GetSandbox()), func() string { return "deleted " + id })
 		}),
 	}
-	yesFlag(cmd, &yes)
+	destroys(cmd, &yes, "")
 	return cmd
 }

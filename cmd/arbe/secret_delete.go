@@ -38,7 +38,7 @@ func secretDelete(a *app) *cobra.Command {
 		}),
 	}
 	a.houseFlag(cmd, &house)
-	yesFlag(cmd, &yes)
+	destroys(cmd, &yes, "")
 	cmd.Flags().BoolVar(&force, "force", false, "delete it even if something uses it")
 	return cmd
 }

@@ -26,7 +26,8 @@ func secretSet(a *app) *cobra.Command {
 		Long: "Set a secret of a house: a named value that the server uses for the house, such as the key of a model provider.\n" +
 			"The value is read from stdin; on a terminal it is asked for and not shown. No verb prints it again. A line break\n" +
 			"after a single line is left out; a value of several lines is stored exactly.\n\n" +
-			"In output and entries the value is replaced by asterisks, if it has at least 6 bytes.",
+			"Commands receive it if their environment binds it (arbe env create --secret NAME). In the output of those, each byte of the\n" +
+			"value becomes an x, unless the value has less than 6 bytes or is a common word.",
 		Example: "  arbe secret set ANTHROPIC_API_KEY\n" +
 			"  arbe secret set DEPLOY_KEY < ~/.ssh/deploy",
 		Args: takes(1, 1, "one name, such as ANTHROPIC_API_KEY; the value comes from stdin"),
@@ -51,7 +52,7 @@ func secretSet(a *app) *cobra.Command {
 				return err
 			}
 			if !view.Redacted {
-				a.say("warning: the value is too short to be replaced where it appears in output")
+				a.say("warning: the value is too short or too common to be removed from output; choose a longer one if you can")
 			}
 			return nil
 		}),

@@ -12,7 +12,7 @@ func signingKey(a *app) *cobra.Command {
 
 // signingKeyRotate makes a new signing key in the database itself, so that it works without a server.
 func signingKeyRotate(a *app) *cobra.Command {
-	var dropOld bool
+	var dropOld, yes bool
 	cmd := &cobra.Command{
 		Use:   "rotate",
 		Short: "Make a new key that signs threads' tokens",
@@ -21,6 +21,11 @@ func signingKeyRotate(a *app) *cobra.Command {
 			"--drop-old ends them at once: use it after a leak.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if dropOld {
+				if err := a.confirm(cmd.Context(), yes, "end all tokens of the old keys at once?"); err != nil {
+					return err
+				}
+			}
 			cfg, _, err := a.settings(cmd)
 			if err != nil {
 				return err
@@ -41,5 +46,6 @@ func signingKeyRotate(a *app) *cobra.Command {
 	}
 	settingFlags(cmd, "database_url", "secret_key")
 	cmd.Flags().BoolVar(&dropOld, "drop-old", false, "end all tokens of the old keys at once")
+	destroys(cmd, &yes, "drop-old")
 	return cmd
 }

@@ -27,7 +27,7 @@ func stepLines(e *arbev1.Entry) []string {
 	case entry.PiToolResult:
 		took := (time.Duration(p.DurationMS) * time.Millisecond).Round(100 * time.Millisecond)
 		if p.IsError {
-			return []string{fmt.Sprintf("  ✗ %s: %s (%s)", p.ToolName, clipLine(p.Text()), took)}
+			return []string{fmt.Sprintf("  ✗ %s: %s (%s)", p.ToolName, clipLine(failedText(p)), took)}
 		}
 		return []string{fmt.Sprintf("  ✓ %s (%s)", p.ToolName, took)}
 	case entry.PiCompaction:
@@ -38,12 +38,21 @@ func stepLines(e *arbev1.Entry) []string {
 	return nil
 }
 
+// failedText is what of a failed call's result says why. Of a command it is the end: its last line and its exit code.
+func failedText(p entry.PiToolResult) string {
+	lines := strings.Split(strings.TrimSpace(p.Text()), "\n")
+	if p.ToolName == entry.RunCommandTool && strings.HasPrefix(lines[len(lines)-1], "[") {
+		lines = lines[max(len(lines)-2, 0):]
+	}
+	return strings.Join(lines, " ")
+}
+
 // callLine is a tool call in one line: the command itself if it runs one.
 func callLine(c entry.PiBlock) string {
 	var command struct {
 		Command string `json:"command"`
 	}
-	if json.Unmarshal(c.Arguments, &command) == nil && command.Command != "" {
+	if c.Name == entry.RunCommandTool && json.Unmarshal(c.Arguments, &command) == nil && command.Command != "" {
 		return "$ " + clipLine(command.Command)
 	}
 	if arguments := string(c.Arguments); arguments != "{}" {

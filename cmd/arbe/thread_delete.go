@@ -43,6 +43,6 @@ func threadDelete(a *app) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&ignoreNotFound, "ignore-not-found", false, "succeed when there is no such thread")
-	yesFlag(cmd, &yes)
+	destroys(cmd, &yes, "")
 	return cmd
 }

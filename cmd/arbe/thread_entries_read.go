@@ -62,6 +62,8 @@ type reading struct {
 	said time.Time
 	// spoke is the id of that entry.
 	spoke string
+	// ran are the commands whose results were printed.
+	ran map[string]bool
 }
 
 // errNobodyWorks ends the reading because no bot is at work.
@@ -137,6 +139,10 @@ func (r *reading) take(ctx context.Context, e *arbev1.Entry) error {
 		r.begun(p.Turn, e.GetAuthorAgentId(), "")
 	case entry.TurnEnded:
 		delete(r.working, p.TurnID)
+	case entry.Forked:
+		// What was said and begun before it goes on in the source alone, so its end never comes here.
+		clear(r.working)
+		r.said = time.Time{}
 	}
 	if r.app.json || r.app.quiet {
 		return r.entry(ctx, e)
@@ -172,7 +178,7 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 		}
 		return r.lines(stepLines(e))
 	case entry.PiToolResult:
-		if p.ToolName == entry.RunCommandTool && !p.IsError {
+		if r.ran[entry.CallCommandID(e.GetId())] {
 			return nil // the command's own result says more
 		}
 		return r.lines(stepLines(e))
@@ -186,6 +192,10 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 		if p.Error != "" {
 			result += " " + clipLine(p.Error)
 		}
+		if r.ran == nil {
+			r.ran = map[string]bool{}
+		}
+		r.ran[p.CommandID] = true
 		return r.line(result)
 	case entry.TurnStarted:
 		return nil // the answer shows it

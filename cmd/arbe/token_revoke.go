@@ -35,6 +35,6 @@ func tokenRevoke(a *app) *cobra.Command {
 			return a.show(id, view, func() string { return "revoked the tokens of thread " + id })
 		}),
 	}
-	yesFlag(cmd, &yes)
+	destroys(cmd, &yes, "")
 	return cmd
 }

@@ -48,6 +48,7 @@ type keyView struct {
 	HouseID    string     `json:"house_id,omitempty"` // absent for a key of all houses
 	AgentID    string     `json:"agent_id"`
 	Name       string     `json:"name"`
+	CreatedBy  string     `json:"created_by,omitempty"` // absent for a bot's key from before it was recorded
 	CreatedAt  time.Time  `json:"created_at"`
 	ExpiresAt  *time.Time `json:"expires_at,omitempty"`
 	RevokedAt  *time.Time `json:"revoked_at,omitempty"`
@@ -56,7 +57,7 @@ type keyView struct {
 
 func viewKey(k *arbev1.APIKey) keyView {
 	return keyView{
-		ID: k.GetId(), HouseID: k.GetHouseId(), AgentID: k.GetAgentId(), Name: k.GetName(), CreatedAt: k.GetCreatedAt().AsTime(),
+		ID: k.GetId(), HouseID: k.GetHouseId(), AgentID: k.GetAgentId(), Name: k.GetName(), CreatedBy: k.GetCreatedBy(), CreatedAt: k.GetCreatedAt().AsTime(),
 		ExpiresAt: optional(k.GetExpiresAt()), RevokedAt: optional(k.GetRevokedAt()), LastUsedAt: optional(k.GetLastUsedAt()),
 	}
 }

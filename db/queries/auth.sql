@@ -6,8 +6,9 @@ select which::bigint as which, agent_id::uuid as agent_id, coalesce(house_id, ''
 from credentials_of(@hashes::bytea[]);
 
 -- name: TokensOf :many
-select which::bigint as which, coalesce(agent_id::text, '')::text as agent_id, coalesce(role, '')::text as role, status::text as status
-from tokens_of(@key_ids::text[], @house_ids::text[], @thread_ids::text[], @agent_ids::uuid[], @epochs::bigint[], @joined_at::timestamptz[]);
+select which::bigint as which, coalesce(agent_id::text, '')::text as agent_id, coalesce(role, '')::text as role, status::text as status,
+  coalesce(maker_joined_at, 'epoch')::timestamptz as maker_joined_at
+from tokens_of(@key_ids::text[], @house_ids::text[], @thread_ids::text[], @agent_ids::uuid[], @epochs::bigint[], @joined_at::timestamptz[], @makers::text[]);
 
 -- name: RedeemLoginLink :one
 select coalesce(agent_id::text, '')::text as agent_id, outcome::text as outcome
@@ -69,6 +70,10 @@ select note_api_keys_used(@hashes::bytea[], @times::timestamptz[]);
 
 -- name: MemberKind :one
 select a.kind from members m join agents a on a.id = m.agent_id where m.house_id = @house_id and m.agent_id = @agent_id;
+
+-- name: KeepRole :one
+-- The role of a member, who keeps it until the transaction ends. No row: the agent is not in the house.
+select role from members where house_id = @house_id and agent_id = @agent_id for share;
 
 -- name: FirstHouses :many
 -- The current agent's two oldest houses, which is enough to see whether there is only one.

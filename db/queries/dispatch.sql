@@ -48,5 +48,12 @@ select answer from server_calls where id = @id;
 -- It also deletes the calls of servers that were killed while they waited.
 delete from server_calls where id = @id or asked_at < now() - interval '10 minutes';
 
--- name: IndexEntries :exec
-select index_entries(@streams::bigint[], @behind::bigint[], @upto::bigint[]);
+-- name: Chats :many
+select seq::bigint as seq, id::text as id, author::text as author, payload::json as payload, ts::timestamptz as ts
+from chats_between(@stream, @behind, @upto, sqlc.narg(handles)::text[], @most);
+
+-- name: IndexNext :many
+select index_next(@streams::bigint[], @milliseconds::int)::bigint as stream_id;
+
+-- name: UnindexedAfter :many
+select unindexed_after(@after, @most)::bigint as stream_id;

@@ -3,6 +3,15 @@
 -- name: NewID :one
 select generate_short_id();
 
+-- name: LockHousesOf :exec
+-- One transaction at a time creates a house for an agent, so that the limit holds exactly.
+select pg_advisory_xact_lock(hashtextextended('arbe.houses_of/' || @agent_id::text, 0));
+
+-- name: HouseStanding :one
+-- What decides whether an agent may create a house: how many belong to them, whether they are in one, whether they own the
+-- first one, and whether there is any.
+select owned::int as owned, member::bool as member, operator::bool as operator, any_house::bool as any_house from house_standing(@agent_id::uuid);
+
 -- name: InsertHouse :exec
 insert into houses (id, name) values (@id, @name);
 

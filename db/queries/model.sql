@@ -30,3 +30,8 @@ select handle, model from bots where house_id = @house_id order by handle collat
 
 -- name: SecretNames :many
 select name from secrets where house_id = @house_id order by name;
+
+-- name: EnvironmentsThatBind :many
+-- The environments whose commands receive a secret.
+select e.name from environments e where e.house_id = @house_id
+  and e.secret_bindings @> jsonb_build_array(jsonb_build_object('name', @secret::text)) order by e.name;

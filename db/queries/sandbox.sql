@@ -1,7 +1,7 @@
 -- Owner: internal/sandbox. Environments and the sandboxes built from them.
 
 -- name: InsertEnvironment :one
-insert into environments (house_id, name, config) values (@house_id, @name, @config) returning *;
+insert into environments (house_id, name, config, secret_bindings) values (@house_id, @name, @config, @secret_bindings) returning *;
 
 -- name: GetEnvironment :one
 select * from environments where id = @id;
@@ -13,7 +13,8 @@ order by created_at, id
 limit @max_rows;
 
 -- name: UpdateEnvironment :one
-update environments set name = coalesce(sqlc.narg(name), name), config = coalesce(sqlc.narg(config), config) where id = @id
+update environments set name = coalesce(sqlc.narg(name), name), config = coalesce(sqlc.narg(config), config),
+  secret_bindings = coalesce(sqlc.narg(secret_bindings), secret_bindings) where id = @id
 returning *;
 
 -- name: DeleteEnvironment :exec

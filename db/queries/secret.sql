@@ -59,13 +59,9 @@ order by 1, 2;
 
 -- name: SealedSecrets :many
 -- The sealed values of a house with its data key; only those of some names, or all if names is empty.
-select s.name, s.redacted, s.used_at, v.sealed, k.sealed as key
+select s.name, s.revision, v.sealed, k.sealed as key
 from secrets s join sealed_values v on v.house_id = s.house_id and v.id = s.vault_secret_id join house_keys k on k.house_id = s.house_id
 where s.house_id = @house_id and (cardinality(@names::text[]) = 0 or s.name = any(@names::text[]));
-
--- name: SecretsRevision :one
--- Changes with every change of the house's secrets; 0 if it has none.
-select (coalesce(max(revision), 0) * 1000 + count(*))::bigint as revision from secrets where house_id = @house_id;
 
 -- name: NoteSecretsUsed :exec
 -- At most once a minute for each, because a busy house uses one all the time.

@@ -3,11 +3,19 @@
 -- name: InsertThread :one
 -- No row: the id is already used.
 insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status,
-  forked_from_id, forked_at_seq)
+  forked_from_id, forked_at_seq, root)
 values (@id, @house_id, @stream_id, sqlc.narg(name), sqlc.narg(pinned_at), sqlc.narg(parent_thread_id), sqlc.narg(parent_agent_id),
-  sqlc.narg(environment_id), sqlc.narg(agent_id), @tags, @status, sqlc.narg(forked_from_id), sqlc.narg(forked_at_seq))
+  sqlc.narg(environment_id), sqlc.narg(agent_id), @tags, @status, sqlc.narg(forked_from_id), sqlc.narg(forked_at_seq), sqlc.narg(root))
 on conflict (id) do nothing
 returning id;
+
+-- name: LockThreadsOfRoot :exec
+-- One transaction at a time creates a thread with a root, so that their limit holds exactly.
+select pg_advisory_xact_lock(hashtextextended('arbe.threads_of_root/' || @house_id::text || '/' || @root::text, 0));
+
+-- name: ThreadsOfRoot :one
+-- How many threads bots created because of one entry of a person.
+select count(*) from threads where house_id = @house_id and root = @root;
 
 -- name: GetThread :one
 select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
@@ -163,6 +171,11 @@ select coalesce(name, '')::text as name from agents where agents.id = @id;
 select thread_id::text as thread_id, seq::bigint as seq, id::text as id, type::text as type, author::text as author, payload::json as payload,
   ts::timestamptz as ts, thread_name::text as thread_name
 from search_entries(@words::text, @most);
+
+-- name: CountUnsearchable :one
+select coalesce(sum(greatest(d.decided - coalesce(c.indexed, (select s.fork_seq from streams s where s.id = d.stream_id), 0), 0) + least(d.unindexed, d.decided)), 0)::bigint
+from decisions d left join search_cursors c on c.stream_id = d.stream_id
+where d.house_id = @house_id;
 
 -- name: IndexOlder :one
 select index_older(@most)::boolean;

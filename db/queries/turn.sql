@@ -2,30 +2,38 @@
 
 -- name: InsertTurn :one
 -- No row: the bot has an active turn in the thread.
-insert into turns (house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs)
-values (@house_id, @thread_id, @agent_id, @entry_id, @reason, sqlc.narg(policy_id), @chain, @status, sqlc.narg(due_at), array[@entry_id::text], array[@seq::bigint])
+insert into turns (house_id, thread_id, agent_id, entry_id, reason, policy_id, tools, chain, root, status, due_at, asked, asked_seqs)
+values (@house_id, @thread_id, @agent_id, @entry_id, @reason, sqlc.narg(policy_id), sqlc.narg(tools), @chain, @root, @status, sqlc.narg(due_at), array[@entry_id::text], array[@seq::bigint])
 on conflict (house_id, thread_id, agent_id) where ended_at is null do nothing
 returning id;
 
 -- name: SteerTurn :one
--- The turn's chain is the longest of those that led to it. No row: the bot has no active turn in the thread.
-update turns set chain = greatest(chain, @chain),
+-- The turn's chain is the longest of those that led to it. Its root changes when a person speaks (fresh). No row: the bot has no active turn in the thread.
+update turns set chain = greatest(chain, @chain), root = case when @fresh::bool then @root else root end,
+  tools = case when tools is null or sqlc.narg(tools)::text[] is null then null else array(select distinct unnest(tools || sqlc.narg(tools)::text[])) end,
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
   asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and ended_at is null and status <> 'delayed'
 returning id;
 
 -- name: PostponeTurn :one
--- No row: the bot has no delayed turn in the thread.
-update turns set due_at = @due_at, attempts = 0, chain = greatest(chain, @chain),
+-- An ambient turn waits again. Any other one begins no later than before, and makes an ambient one begin in any case. No row:
+-- the bot has no delayed turn in the thread.
+update turns set attempts = 0, chain = greatest(chain, @chain), root = case when @fresh::bool then @root else root end,
+  due_at = case when reason = 'ambient' then @due_at when @reason::text = 'ambient' then due_at else least(due_at, @due_at) end,
+  entry_id = case when reason = 'ambient' and @reason::text <> 'ambient' then @entry_id::text else entry_id end,
+  policy_id = case when reason = 'ambient' and @reason::text <> 'ambient' then sqlc.narg(policy_id) else policy_id end,
+  reason = case when reason = 'ambient' then @reason::text else reason end,
+  tools = case when tools is null or sqlc.narg(tools)::text[] is null then null else array(select distinct unnest(tools || sqlc.narg(tools)::text[])) end,
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
   asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and status = 'delayed'
-returning id;
+returning id, due_at;
 
 -- name: HurryTurn :one
 -- No row: the bot has no delayed turn in the thread.
-update turns set status = 'queued', due_at = null, attempts = 0, entry_id = @entry_id, reason = @reason, policy_id = sqlc.narg(policy_id), chain = greatest(chain, @chain),
+update turns set status = 'queued', due_at = null, attempts = 0, entry_id = @entry_id, reason = @reason, policy_id = sqlc.narg(policy_id), chain = greatest(chain, @chain), root = case when @fresh::bool then @root else root end,
+  tools = case when tools is null or sqlc.narg(tools)::text[] is null then null else array(select distinct unnest(tools || sqlc.narg(tools)::text[])) end,
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
   asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and status = 'delayed'
@@ -48,13 +56,22 @@ select * from turns where id = @id;
 
 -- name: BeginTurn :one
 -- No row: the turn has ended, or is delayed.
-update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1 where id = @id and ended_at is null and status <> 'delayed'
+update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1, deaths = deaths + 1
+where id = @id and ended_at is null and status <> 'delayed'
 returning *;
 
 -- name: StepTurn :execrows
 -- Steps and attempts together only grow, so they name one attempt. No row: the turn was begun once more elsewhere, or has
 -- ended.
-update turns set steps = steps + 1, attempts = 0 where id = @id and steps = @steps and attempts = @attempts and ended_at is null;
+update turns set steps = steps + 1, attempts = 0, deaths = 1, reserved_micros = 0 where id = @id and steps = @steps and attempts = @attempts and ended_at is null;
+
+-- name: SurviveTurn :exec
+-- Forgets the deaths of the servers that worked on the turn before this one.
+update turns set deaths = 1 where id = @id and steps = @steps and attempts = @attempts and ended_at is null;
+
+-- name: LeaveTurn :exec
+-- The server that works on the turn comes back from it.
+update turns set deaths = greatest(deaths - 1, 0) where id = @id and steps = @steps and attempts = @attempts and ended_at is null;
 
 -- name: EndTurn :one
 -- No row: the turn was begun once more elsewhere, or has ended.
@@ -89,13 +106,21 @@ from turns where house_id = @house_id and thread_id = @thread_id and (ended_at i
 group by agent_id;
 
 -- name: ChainOf :one
--- How many turns led to a chat of a bot. No row: no turn wrote it.
-select chain from turns where id = @id;
+-- How many turns led to a chat of a bot, and the entry of a person from which they followed. No row: no turn wrote it.
+select chain, root from turns where id = @id;
 
 -- name: InsertModelCall :exec
-insert into model_calls (house_id, thread_id, turn_id, id, agent_id, model, input, output, cache_read, cache_write, cost_micros, cost_known, estimated)
-values (@house_id, @thread_id, @turn_id, @id, @agent_id, @model, @input, @output, @cache_read, @cache_write, @cost_micros, @cost_known, @estimated)
-on conflict (turn_id, id) do nothing;
+-- Records a call once, and adds it to what its house spent on the day.
+with new as (
+  insert into model_calls (house_id, thread_id, turn_id, id, agent_id, model, input, output, cache_read, cache_write, cost_micros, cost_known, estimated, charged_micros)
+  values (@house_id, @thread_id, @turn_id, @id, @agent_id, @model, @input, @output, @cache_read, @cache_write, @cost_micros, @cost_known, @estimated, @charged_micros)
+  on conflict (turn_id, id) do nothing
+  returning *
+)
+insert into spending as s (house_id, day, thread_id, charged_micros, own_micros, cost_unknown, calls)
+select house_id, (made_at at time zone 'utc')::date, thread_id, charged_micros, case when @own::bool then cost_micros else 0 end, not cost_known, 1 from new
+on conflict (house_id, day, thread_id) do update set charged_micros = s.charged_micros + excluded.charged_micros,
+  own_micros = s.own_micros + excluded.own_micros, cost_unknown = s.cost_unknown or excluded.cost_unknown, calls = s.calls + 1;
 
 -- name: TurnUsed :one
 select coalesce(sum(input), 0)::bigint as input, coalesce(sum(output), 0)::bigint as output, coalesce(sum(cache_read), 0)::bigint as cache_read,
@@ -104,11 +129,32 @@ select coalesce(sum(input), 0)::bigint as input, coalesce(sum(output), 0)::bigin
 from model_calls where turn_id = @turn_id;
 
 -- name: DayUsed :one
--- What a house, and one of its threads, spent since midnight UTC.
-select coalesce(sum(cost_micros), 0)::bigint as house, coalesce(sum(cost_micros) filter (where thread_id = @thread_id), 0)::bigint as thread
-from model_calls where house_id = @house_id and made_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc';
+-- What a house used since midnight UTC, and how much of that was spent in one of its threads.
+select coalesce(sum(charged_micros + own_micros), 0)::bigint as house,
+  coalesce(sum(charged_micros + own_micros) filter (where thread_id = @thread_id::text), 0)::bigint as thread,
+  coalesce(sum(charged_micros), 0)::bigint as charged, coalesce(bool_or(cost_unknown), false)::bool as cost_unknown, coalesce(sum(calls), 0)::bigint as calls
+from spending where house_id = @house_id and day = (now() at time zone 'utc')::date;
 
--- name: HouseUsedToday :one
--- What a house used since midnight UTC.
-select coalesce(sum(cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(not cost_known), false)::bool as cost_unknown, count(*)::bigint as calls
-from model_calls where house_id = @house_id and made_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc';
+-- name: RootUsed :one
+-- What all turns cost that follow from one entry of a person.
+select coalesce(sum(greatest(c.cost_micros, c.charged_micros)), 0)::bigint from turns t join model_calls c on c.turn_id = t.id
+where t.house_id = @house_id and t.root = @root;
+
+-- name: LockRoot :exec
+-- One transaction at a time adds to what follows from an entry of a person, so that the limits hold exactly.
+select pg_advisory_xact_lock(hashtextextended('arbe.root/' || @house_id::text || '/' || @root::text, 0));
+
+-- name: RootTurns :one
+-- How many turns follow from an entry of a person, and when the first of them was asked for.
+select count(*)::int as turns, coalesce(min(created_at), now())::timestamptz as since from turns where house_id = @house_id and root = @root;
+
+-- name: WaitingTurns :one
+select of_thread::int as of_thread, of_house::int as of_house, of_person::int as of_person from waiting_turns(@house_id, @thread_id, @most);
+
+-- name: ReserveCall :one
+-- Reserves what a call of a model may cost. It returns the limit that leaves no room for it; empty if there is room.
+select reserve_call(@turn_id, @micros, @installation, @person)::text;
+
+-- name: ChargedToday :one
+-- What the models of the installation cost today, for all houses and for those of the person to whom the house belongs.
+select installation::bigint as installation, person::bigint as person from charged_today();

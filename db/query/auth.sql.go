@@ -134,7 +134,7 @@ const insertAPIKey = `-- name: InsertAPIKey :one
 insert into api_keys (id, agent_id, house_id, name, hash, expires_at)
 values ($1, $2, $3, $4, $5, $6)
 on conflict (id) do nothing
-returning id, agent_id, house_id, name, hash, created_at, expires_at, revoked_at, last_used_at
+returning id, agent_id, house_id, name, hash, created_at, expires_at, revoked_at, last_used_at, created_by
 `
 
 type InsertAPIKeyParams struct {
@@ -167,12 +167,25 @@ func (q *Queries) InsertAPIKey(ctx context.Context, db DBTX, arg InsertAPIKeyPar
 		&i.ExpiresAt,
 		&i.RevokedAt,
 		&i.LastUsedAt,
+		&i.CreatedBy,
 	)
 	return i, err
 }
 
+const keepRole = `-- name: KeepRole :one
+select role from members where house_id = $1 and agent_id = $2 for share
+`
+
+// The role of a member, who keeps it until the transaction ends. No row: the agent is not in the house.
+func (q *Queries) KeepRole(ctx context.Context, db DBTX, houseID string, agentID string) (string, error) {
+	row := db.QueryRow(ctx, keepRole, houseID, agentID)
+	var role string
+	err := row.Scan(&role)
+	return role, err
+}
+
 const listAPIKeys = `-- name: ListAPIKeys :many
-select id, agent_id, house_id, name, hash, created_at, expires_at, revoked_at, last_used_at from api_keys
+select id, agent_id, house_id, name, hash, created_at, expires_at, revoked_at, last_used_at, created_by from api_keys
 where house_id = $1::text and (created_at, id) > ($2::timestamptz, $3::text)
 order by created_at, id
 limit $4
@@ -209,6 +222,7 @@ func (q *Queries) ListAPIKeys(ctx context.Context, db DBTX, arg ListAPIKeysParam
 			&i.ExpiresAt,
 			&i.RevokedAt,
 			&i.LastUsedAt,
+			&i.CreatedBy,
 		); err != nil {
 			return nil, err
 		}
@@ -221,7 +235,7 @@ func (q *Queries) ListAPIKeys(ctx context.Context, db DBTX, arg ListAPIKeysParam
 }
 
 const listAPIKeysForAllHouses = `-- name: ListAPIKeysForAllHouses :many
-select id, agent_id, house_id, name, hash, created_at, expires_at, revoked_at, last_used_at from api_keys
+select id, agent_id, house_id, name, hash, created_at, expires_at, revoked_at, last_used_at, created_by from api_keys
 where agent_id = current_agent() and house_id is null and (created_at, id) > ($1::timestamptz, $2::text)
 order by created_at, id
 limit $3
@@ -247,6 +261,7 @@ func (q *Queries) ListAPIKeysForAllHouses(ctx context.Context, db DBTX, afterTim
 			&i.ExpiresAt,
 			&i.RevokedAt,
 			&i.LastUsedAt,
+			&i.CreatedBy,
 		); err != nil {
 			return nil, err
 		}
@@ -454,8 +469,9 @@ func (q *Queries) TokenFacts(ctx context.Context, db DBTX, agentID string, threa
 }
 
 const tokensOf = `-- name: TokensOf :many
-select which::bigint as which, coalesce(agent_id::text, '')::text as agent_id, coalesce(role, '')::text as role, status::text as status
-from tokens_of($1::text[], $2::text[], $3::text[], $4::uuid[], $5::bigint[], $6::timestamptz[])
+select which::bigint as which, coalesce(agent_id::text, '')::text as agent_id, coalesce(role, '')::text as role, status::text as status,
+  coalesce(maker_joined_at, 'epoch')::timestamptz as maker_joined_at
+from tokens_of($1::text[], $2::text[], $3::text[], $4::uuid[], $5::bigint[], $6::timestamptz[], $7::text[])
 `
 
 type TokensOfParams struct {
@@ -465,13 +481,15 @@ type TokensOfParams struct {
 	AgentIds  []string
 	Epochs    []int64
 	JoinedAt  []time.Time
+	Makers    []string
 }
 
 type TokensOfRow struct {
-	Which   int64
-	AgentID string
-	Role    string
-	Status  string
+	Which         int64
+	AgentID       string
+	Role          string
+	Status        string
+	MakerJoinedAt time.Time
 }
 
 func (q *Queries) TokensOf(ctx context.Context, db DBTX, arg TokensOfParams) ([]TokensOfRow, error) {
@@ -482,6 +500,7 @@ func (q *Queries) TokensOf(ctx context.Context, db DBTX, arg TokensOfParams) ([]
 		arg.AgentIds,
 		arg.Epochs,
 		arg.JoinedAt,
+		arg.Makers,
 	)
 	if err != nil {
 		return nil, err
@@ -495,6 +514,7 @@ func (q *Queries) TokensOf(ctx context.Context, db DBTX, arg TokensOfParams) ([]
 			&i.AgentID,
 			&i.Role,
 			&i.Status,
+			&i.MakerJoinedAt,
 		); err != nil {
 			return nil, err
 		}

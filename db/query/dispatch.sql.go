@@ -7,6 +7,7 @@ package query
 
 import (
 	"context"
+	"time"
 )
 
 const answerServer = `-- name: AnswerServer :exec
@@ -25,6 +26,59 @@ insert into server_calls (id, house_id, question) values ($1, $2, $3)
 func (q *Queries) AskServer(ctx context.Context, db DBTX, iD string, house string, question []byte) error {
 	_, err := db.Exec(ctx, askServer, iD, house, question)
 	return err
+}
+
+const chats = `-- name: Chats :many
+select seq::bigint as seq, id::text as id, author::text as author, payload::json as payload, ts::timestamptz as ts
+from chats_between($1, $2, $3, $4::text[], $5)
+`
+
+type ChatsParams struct {
+	Stream  int64
+	Behind  int64
+	Upto    int64
+	Handles []string
+	Most    int32
+}
+
+type ChatsRow struct {
+	Seq     int64
+	ID      string
+	Author  string
+	Payload []byte
+	Ts      time.Time
+}
+
+func (q *Queries) Chats(ctx context.Context, db DBTX, arg ChatsParams) ([]ChatsRow, error) {
+	rows, err := db.Query(ctx, chats,
+		arg.Stream,
+		arg.Behind,
+		arg.Upto,
+		arg.Handles,
+		arg.Most,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ChatsRow
+	for rows.Next() {
+		var i ChatsRow
+		if err := rows.Scan(
+			&i.Seq,
+			&i.ID,
+			&i.Author,
+			&i.Payload,
+			&i.Ts,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const decide = `-- name: Decide :execrows
@@ -59,13 +113,28 @@ func (q *Queries) EndServerCall(ctx context.Context, db DBTX, id string) error {
 	return err
 }
 
-const indexEntries = `-- name: IndexEntries :exec
-select index_entries($1::bigint[], $2::bigint[], $3::bigint[])
+const indexNext = `-- name: IndexNext :many
+select index_next($1::bigint[], $2::int)::bigint as stream_id
 `
 
-func (q *Queries) IndexEntries(ctx context.Context, db DBTX, streams []int64, behind []int64, upto []int64) error {
-	_, err := db.Exec(ctx, indexEntries, streams, behind, upto)
-	return err
+func (q *Queries) IndexNext(ctx context.Context, db DBTX, streams []int64, milliseconds int32) ([]int64, error) {
+	rows, err := db.Query(ctx, indexNext, streams, milliseconds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var stream_id int64
+		if err := rows.Scan(&stream_id); err != nil {
+			return nil, err
+		}
+		items = append(items, stream_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const listServers = `-- name: ListServers :many
@@ -218,6 +287,30 @@ func (q *Queries) UndecidedAfter(ctx context.Context, db DBTX, after int64, most
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const unindexedAfter = `-- name: UnindexedAfter :many
+select unindexed_after($1, $2)::bigint as stream_id
+`
+
+func (q *Queries) UnindexedAfter(ctx context.Context, db DBTX, after int64, most int32) ([]int64, error) {
+	rows, err := db.Query(ctx, unindexedAfter, after, most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var stream_id int64
+		if err := rows.Scan(&stream_id); err != nil {
+			return nil, err
+		}
+		items = append(items, stream_id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -103,7 +103,7 @@ func (q *Queries) GetAgent(ctx context.Context, db DBTX, id string) (GetAgentRow
 }
 
 const getHouse = `-- name: GetHouse :one
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, coalesce(m.role, '')::text as role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, coalesce(m.role, '')::text as role from houses h
 left join members m on m.house_id = h.id and m.agent_id = current_agent()
 where h.id = $1
 `
@@ -117,6 +117,7 @@ type GetHouseRow struct {
 	DefaultModel         string
 	Limits               json.RawMessage
 	Roster               int64
+	BelongsTo            *string
 	Role                 string
 }
 
@@ -132,6 +133,7 @@ func (q *Queries) GetHouse(ctx context.Context, db DBTX, id string) (GetHouseRow
 		&i.DefaultModel,
 		&i.Limits,
 		&i.Roster,
+		&i.BelongsTo,
 		&i.Role,
 	)
 	return i, err
@@ -146,6 +148,31 @@ func (q *Queries) HouseLimits(ctx context.Context, db DBTX, id string) (json.Raw
 	var limits json.RawMessage
 	err := row.Scan(&limits)
 	return limits, err
+}
+
+const houseStanding = `-- name: HouseStanding :one
+select owned::int as owned, member::bool as member, operator::bool as operator, any_house::bool as any_house from house_standing($1::uuid)
+`
+
+type HouseStandingRow struct {
+	Owned    int32
+	Member   bool
+	Operator bool
+	AnyHouse bool
+}
+
+// What decides whether an agent may create a house: how many belong to them, whether they are in one, whether they own the
+// first one, and whether there is any.
+func (q *Queries) HouseStanding(ctx context.Context, db DBTX, agentID string) (HouseStandingRow, error) {
+	row := db.QueryRow(ctx, houseStanding, agentID)
+	var i HouseStandingRow
+	err := row.Scan(
+		&i.Owned,
+		&i.Member,
+		&i.Operator,
+		&i.AnyHouse,
+	)
+	return i, err
 }
 
 const insertAgent = `-- name: InsertAgent :exec
@@ -228,7 +255,7 @@ func (q *Queries) InsertMember(ctx context.Context, db DBTX, houseID string, age
 }
 
 const listHouses = `-- name: ListHouses :many
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, m.role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, m.role from houses h
 join members m on m.house_id = h.id and m.agent_id = current_agent()
 where (h.created_at, h.id) > ($1::timestamptz, $2::text)
   and ($3::text = '' or h.id = $3)
@@ -252,6 +279,7 @@ type ListHousesRow struct {
 	DefaultModel         string
 	Limits               json.RawMessage
 	Roster               int64
+	BelongsTo            *string
 	Role                 string
 }
 
@@ -279,6 +307,7 @@ func (q *Queries) ListHouses(ctx context.Context, db DBTX, arg ListHousesParams)
 			&i.DefaultModel,
 			&i.Limits,
 			&i.Roster,
+			&i.BelongsTo,
 			&i.Role,
 		); err != nil {
 			return nil, err
@@ -410,6 +439,16 @@ func (q *Queries) ListPendingInvites(ctx context.Context, db DBTX, arg ListPendi
 		return nil, err
 	}
 	return items, nil
+}
+
+const lockHousesOf = `-- name: LockHousesOf :exec
+select pg_advisory_xact_lock(hashtextextended('arbe.houses_of/' || $1::text, 0))
+`
+
+// One transaction at a time creates a house for an agent, so that the limit holds exactly.
+func (q *Queries) LockHousesOf(ctx context.Context, db DBTX, agentID string) error {
+	_, err := db.Exec(ctx, lockHousesOf, agentID)
+	return err
 }
 
 const lockMember = `-- name: LockMember :one

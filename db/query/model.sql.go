@@ -30,6 +30,32 @@ func (q *Queries) DeleteModelEndpoint(ctx context.Context, db DBTX, houseID stri
 	return err
 }
 
+const environmentsThatBind = `-- name: EnvironmentsThatBind :many
+select e.name from environments e where e.house_id = $1
+  and e.secret_bindings @> jsonb_build_array(jsonb_build_object('name', $2::text)) order by e.name
+`
+
+// The environments whose commands receive a secret.
+func (q *Queries) EnvironmentsThatBind(ctx context.Context, db DBTX, houseID string, secret string) ([]string, error) {
+	rows, err := db.Query(ctx, environmentsThatBind, houseID, secret)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var name string
+		if err := rows.Scan(&name); err != nil {
+			return nil, err
+		}
+		items = append(items, name)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listModelEndpoints = `-- name: ListModelEndpoints :many
 select house_id, name, base_url, secret_name, key_made, created_at from model_endpoints where house_id = $1 order by created_at, name
 `

@@ -48,6 +48,8 @@ type ApiKey struct {
 	RevokedAt *time.Time
 	// Accurate to about a minute.
 	LastUsedAt *time.Time
+	// Who made it: its holder, or an owner of the house for a bot. Null for a bot's key from before this was recorded.
+	CreatedBy *string
 }
 
 // What work produced and what outlives its sandbox: files, output, screenshots, links, commits.
@@ -183,6 +185,8 @@ type House struct {
 	Limits json.RawMessage
 	// Raised with each change of what decides which bots answer: their rows, names and policies. A server that remembers the bots of a house compares this number to know that it is current.
 	Roster int64
+	// The person whose quotas the house uses: of its owners who are people, the one who joined first; null if it has none.
+	BelongsTo *string
 }
 
 // The data key of each house that has secrets, under the root key of the installation.
@@ -264,6 +268,8 @@ type ModelCall struct {
 	// Whether a part of the tokens is an estimate, because the provider did not report them.
 	Estimated bool
 	MadeAt    time.Time
+	// What it counts against the money of the installation: 0 if the house used a key of its own; by a stated price if the price is unknown.
+	ChargedMicros int64
 }
 
 // Servers with models that a house added, which speak OpenAI's chat/completions.
@@ -318,6 +324,15 @@ type SealedValue struct {
 	Sealed  []byte
 }
 
+// How far the entries of each thread are searchable. A thread without a row has no searchable entry of its own. The servers move the cursors to the end of what is decided.
+type SearchCursor struct {
+	StreamID int64
+	HouseID  string
+	ThreadID string
+	// The words of entries up to this position are in entry_words, except for those that decisions.unindexed names.
+	Indexed int64
+}
+
 // Named values of a house. The row holds an opaque reference to the sealed value, never the value.
 type Secret struct {
 	ID      string
@@ -359,6 +374,19 @@ type SigningKey struct {
 	ID        string
 	Sealed    []byte
 	CreatedAt time.Time
+}
+
+// What the models of a thread cost in a day (UTC): the sums of model_calls. It outlives the thread, because the house's limits count it.
+type Spending struct {
+	HouseID  string
+	Day      pgtype.Date
+	ThreadID string
+	// The calls with keys of the installation, also those whose price is not known.
+	ChargedMicros int64
+	// The calls with keys of the house whose price is known.
+	OwnMicros   int64
+	CostUnknown bool
+	Calls       int64
 }
 
 // A log. The log of a thread is named arbe-thread-{thread id}. A writer holds the lock of this row until commit, so positions have no gaps and follow commit order. The stream ends at its last entry; there is no counter.
@@ -457,6 +485,8 @@ type Thread struct {
 	RunningSince *time.Time
 	// The bot, if running_id is its turn; null if that is a command.
 	RunningAgent *string
+	// If a bot created it in a turn, the root of that turn.
+	Root *string
 }
 
 // A bot's work on something that was said. What it did is in the thread's log; this row says where it stands.
@@ -487,4 +517,12 @@ type Turn struct {
 	CreatedAt time.Time
 	StartedAt *time.Time
 	EndedAt   *time.Time
+	// How many servers began to work on the next step and have not come back from it: those that died, and the one that works on it.
+	Deaths int32
+	// The entry of a person from which the turn follows, however many bots were in between: thread/entry, or retry/id if a person had an answer tried again.
+	Root string
+	// What the call of a model that may be in progress counts against the money of the installation until it is known what it cost.
+	ReservedMicros int64
+	// The tools that the turn may use, of those that its bot has: those of all policies that passed it an entry; null for all.
+	Tools []string
 }

@@ -96,12 +96,24 @@ func (q *Queries) GetSandbox(ctx context.Context, db DBTX, id string) (Sandbox, 
 
 const insertEnvironment = `-- name: InsertEnvironment :one
 
-insert into environments (house_id, name, config) values ($1, $2, $3) returning id, house_id, name, config, secret_bindings, created_at
+insert into environments (house_id, name, config, secret_bindings) values ($1, $2, $3, $4) returning id, house_id, name, config, secret_bindings, created_at
 `
 
+type InsertEnvironmentParams struct {
+	HouseID        string
+	Name           string
+	Config         json.RawMessage
+	SecretBindings json.RawMessage
+}
+
 // Owner: internal/sandbox. Environments and the sandboxes built from them.
-func (q *Queries) InsertEnvironment(ctx context.Context, db DBTX, houseID string, name string, config json.RawMessage) (Environment, error) {
-	row := db.QueryRow(ctx, insertEnvironment, houseID, name, config)
+func (q *Queries) InsertEnvironment(ctx context.Context, db DBTX, arg InsertEnvironmentParams) (Environment, error) {
+	row := db.QueryRow(ctx, insertEnvironment,
+		arg.HouseID,
+		arg.Name,
+		arg.Config,
+		arg.SecretBindings,
+	)
 	var i Environment
 	err := row.Scan(
 		&i.ID,
@@ -373,12 +385,25 @@ func (q *Queries) TouchMachine(ctx context.Context, db DBTX, id string) error {
 }
 
 const updateEnvironment = `-- name: UpdateEnvironment :one
-update environments set name = coalesce($1, name), config = coalesce($2, config) where id = $3
+update environments set name = coalesce($1, name), config = coalesce($2, config),
+  secret_bindings = coalesce($3, secret_bindings) where id = $4
 returning id, house_id, name, config, secret_bindings, created_at
 `
 
-func (q *Queries) UpdateEnvironment(ctx context.Context, db DBTX, name *string, config []byte, iD string) (Environment, error) {
-	row := db.QueryRow(ctx, updateEnvironment, name, config, iD)
+type UpdateEnvironmentParams struct {
+	Name           *string
+	Config         []byte
+	SecretBindings []byte
+	ID             string
+}
+
+func (q *Queries) UpdateEnvironment(ctx context.Context, db DBTX, arg UpdateEnvironmentParams) (Environment, error) {
+	row := db.QueryRow(ctx, updateEnvironment,
+		arg.Name,
+		arg.Config,
+		arg.SecretBindings,
+		arg.ID,
+	)
 	var i Environment
 	err := row.Scan(
 		&i.ID,

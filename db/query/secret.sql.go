@@ -245,15 +245,14 @@ func (q *Queries) SealedAgain(ctx context.Context, db DBTX, sealed []byte, house
 }
 
 const sealedSecrets = `-- name: SealedSecrets :many
-select s.name, s.redacted, s.used_at, v.sealed, k.sealed as key
+select s.name, s.revision, v.sealed, k.sealed as key
 from secrets s join sealed_values v on v.house_id = s.house_id and v.id = s.vault_secret_id join house_keys k on k.house_id = s.house_id
 where s.house_id = $1 and (cardinality($2::text[]) = 0 or s.name = any($2::text[]))
 `
 
 type SealedSecretsRow struct {
 	Name     string
-	Redacted bool
-	UsedAt   *time.Time
+	Revision int64
 	Sealed   []byte
 	Key      []byte
 }
@@ -270,8 +269,7 @@ func (q *Queries) SealedSecrets(ctx context.Context, db DBTX, houseID string, na
 		var i SealedSecretsRow
 		if err := rows.Scan(
 			&i.Name,
-			&i.Redacted,
-			&i.UsedAt,
+			&i.Revision,
 			&i.Sealed,
 			&i.Key,
 		); err != nil {
@@ -318,18 +316,6 @@ func (q *Queries) SecretUses(ctx context.Context, db DBTX, houseID string) ([]Se
 		return nil, err
 	}
 	return items, nil
-}
-
-const secretsRevision = `-- name: SecretsRevision :one
-select (coalesce(max(revision), 0) * 1000 + count(*))::bigint as revision from secrets where house_id = $1
-`
-
-// Changes with every change of the house's secrets; 0 if it has none.
-func (q *Queries) SecretsRevision(ctx context.Context, db DBTX, houseID string) (int64, error) {
-	row := db.QueryRow(ctx, secretsRevision, houseID)
-	var revision int64
-	err := row.Scan(&revision)
-	return revision, err
 }
 
 const setHouseKey = `-- name: SetHouseKey :exec

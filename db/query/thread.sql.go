@@ -22,6 +22,19 @@ func (q *Queries) AgentName(ctx context.Context, db DBTX, id string) (string, er
 	return name, err
 }
 
+const countUnsearchable = `-- name: CountUnsearchable :one
+select coalesce(sum(greatest(d.decided - coalesce(c.indexed, (select s.fork_seq from streams s where s.id = d.stream_id), 0), 0) + least(d.unindexed, d.decided)), 0)::bigint
+from decisions d left join search_cursors c on c.stream_id = d.stream_id
+where d.house_id = $1
+`
+
+func (q *Queries) CountUnsearchable(ctx context.Context, db DBTX, houseID string) (int64, error) {
+	row := db.QueryRow(ctx, countUnsearchable, houseID)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const deleteThread = `-- name: DeleteThread :execrows
 delete from threads where id = $1
 `
@@ -49,7 +62,7 @@ func (q *Queries) DirectThread(ctx context.Context, db DBTX, houseID string, age
 }
 
 const filterThreads = `-- name: FilterThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
   coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
   coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
@@ -132,6 +145,7 @@ func (q *Queries) FilterThreads(ctx context.Context, db DBTX, arg FilterThreadsP
 			&i.Thread.RunningID,
 			&i.Thread.RunningSince,
 			&i.Thread.RunningAgent,
+			&i.Thread.Root,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -173,7 +187,7 @@ func (q *Queries) ForkedThreads(ctx context.Context, db DBTX, ids []string) ([]s
 }
 
 const getThread = `-- name: GetThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
   coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
   coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
@@ -216,6 +230,7 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (GetThreadR
 		&i.Thread.RunningID,
 		&i.Thread.RunningSince,
 		&i.Thread.RunningAgent,
+		&i.Thread.Root,
 		&i.Tail,
 		&i.LastActivity,
 		&i.LastSaidName,
@@ -238,9 +253,9 @@ func (q *Queries) IndexOlder(ctx context.Context, db DBTX, most int32) (bool, er
 const insertThread = `-- name: InsertThread :one
 
 insert into threads (id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, agent_id, tags, status,
-  forked_from_id, forked_at_seq)
+  forked_from_id, forked_at_seq, root)
 values ($1, $2, $3, $4, $5, $6, $7,
-  $8, $9, $10, $11, $12, $13)
+  $8, $9, $10, $11, $12, $13, $14)
 on conflict (id) do nothing
 returning id
 `
@@ -259,6 +274,7 @@ type InsertThreadParams struct {
 	Status         string
 	ForkedFromID   *string
 	ForkedAtSeq    *int64
+	Root           *string
 }
 
 // Owner: internal/thread.
@@ -278,6 +294,7 @@ func (q *Queries) InsertThread(ctx context.Context, db DBTX, arg InsertThreadPar
 		arg.Status,
 		arg.ForkedFromID,
 		arg.ForkedAtSeq,
+		arg.Root,
 	)
 	var id string
 	err := row.Scan(&id)
@@ -296,7 +313,7 @@ func (q *Queries) IsPrimaryThread(ctx context.Context, db DBTX, id string) (bool
 }
 
 const listForks = `-- name: ListForks :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
   coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
   coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
@@ -364,6 +381,7 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 			&i.Thread.RunningID,
 			&i.Thread.RunningSince,
 			&i.Thread.RunningAgent,
+			&i.Thread.Root,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -380,7 +398,7 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 }
 
 const listThreads = `-- name: ListThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
   coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
   coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
@@ -453,6 +471,7 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 			&i.Thread.RunningID,
 			&i.Thread.RunningSince,
 			&i.Thread.RunningAgent,
+			&i.Thread.Root,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -479,7 +498,7 @@ func (q *Queries) LockDirect(ctx context.Context, db DBTX, houseID string, agent
 }
 
 const lockThread = `-- name: LockThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
   coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
   coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
@@ -523,12 +542,23 @@ func (q *Queries) LockThread(ctx context.Context, db DBTX, id string) (LockThrea
 		&i.Thread.RunningID,
 		&i.Thread.RunningSince,
 		&i.Thread.RunningAgent,
+		&i.Thread.Root,
 		&i.Tail,
 		&i.LastActivity,
 		&i.LastSaidName,
 		&i.RunningName,
 	)
 	return i, err
+}
+
+const lockThreadsOfRoot = `-- name: LockThreadsOfRoot :exec
+select pg_advisory_xact_lock(hashtextextended('arbe.threads_of_root/' || $1::text || '/' || $2::text, 0))
+`
+
+// One transaction at a time creates a thread with a root, so that their limit holds exactly.
+func (q *Queries) LockThreadsOfRoot(ctx context.Context, db DBTX, houseID string, root string) error {
+	_, err := db.Exec(ctx, lockThreadsOfRoot, houseID, root)
+	return err
 }
 
 const matchThreads = `-- name: MatchThreads :many
@@ -728,7 +758,7 @@ func (q *Queries) SetThreadStatus(ctx context.Context, db DBTX, status string, i
 }
 
 const someThreads = `-- name: SomeThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
   coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
   coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
@@ -778,6 +808,7 @@ func (q *Queries) SomeThreads(ctx context.Context, db DBTX, ids []string) ([]Som
 			&i.Thread.RunningID,
 			&i.Thread.RunningSince,
 			&i.Thread.RunningAgent,
+			&i.Thread.Root,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -791,6 +822,18 @@ func (q *Queries) SomeThreads(ctx context.Context, db DBTX, ids []string) ([]Som
 		return nil, err
 	}
 	return items, nil
+}
+
+const threadsOfRoot = `-- name: ThreadsOfRoot :one
+select count(*) from threads where house_id = $1 and root = $2
+`
+
+// How many threads bots created because of one entry of a person.
+func (q *Queries) ThreadsOfRoot(ctx context.Context, db DBTX, houseID string, root *string) (int64, error) {
+	row := db.QueryRow(ctx, threadsOfRoot, houseID, root)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const threadsOnSandbox = `-- name: ThreadsOnSandbox :one

@@ -25,7 +25,7 @@ func (q *Queries) AbandonTurn(ctx context.Context, db DBTX, id string) error {
 }
 
 const activeTurns = `-- name: ActiveTurns :many
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at from turns where house_id = $1 and thread_id = $2 and ended_at is null order by created_at
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools from turns where house_id = $1 and thread_id = $2 and ended_at is null order by created_at
 `
 
 func (q *Queries) ActiveTurns(ctx context.Context, db DBTX, houseID string, threadID string) ([]Turn, error) {
@@ -56,6 +56,10 @@ func (q *Queries) ActiveTurns(ctx context.Context, db DBTX, houseID string, thre
 			&i.CreatedAt,
 			&i.StartedAt,
 			&i.EndedAt,
+			&i.Deaths,
+			&i.Root,
+			&i.ReservedMicros,
+			&i.Tools,
 		); err != nil {
 			return nil, err
 		}
@@ -68,7 +72,7 @@ func (q *Queries) ActiveTurns(ctx context.Context, db DBTX, houseID string, thre
 }
 
 const activeTurnsOf = `-- name: ActiveTurnsOf :many
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at from turns where house_id = $1 and agent_id = $2 and ended_at is null order by created_at
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools from turns where house_id = $1 and agent_id = $2 and ended_at is null order by created_at
 `
 
 // Those of a bot, in all threads of its house.
@@ -100,6 +104,10 @@ func (q *Queries) ActiveTurnsOf(ctx context.Context, db DBTX, houseID string, ag
 			&i.CreatedAt,
 			&i.StartedAt,
 			&i.EndedAt,
+			&i.Deaths,
+			&i.Root,
+			&i.ReservedMicros,
+			&i.Tools,
 		); err != nil {
 			return nil, err
 		}
@@ -112,8 +120,9 @@ func (q *Queries) ActiveTurnsOf(ctx context.Context, db DBTX, houseID string, ag
 }
 
 const beginTurn = `-- name: BeginTurn :one
-update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1 where id = $1 and ended_at is null and status <> 'delayed'
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at
+update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1, deaths = deaths + 1
+where id = $1 and ended_at is null and status <> 'delayed'
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools
 `
 
 // No row: the turn has ended, or is delayed.
@@ -139,37 +148,74 @@ func (q *Queries) BeginTurn(ctx context.Context, db DBTX, id string) (Turn, erro
 		&i.CreatedAt,
 		&i.StartedAt,
 		&i.EndedAt,
+		&i.Deaths,
+		&i.Root,
+		&i.ReservedMicros,
+		&i.Tools,
 	)
 	return i, err
 }
 
 const chainOf = `-- name: ChainOf :one
-select chain from turns where id = $1
+select chain, root from turns where id = $1
 `
 
-// How many turns led to a chat of a bot. No row: no turn wrote it.
-func (q *Queries) ChainOf(ctx context.Context, db DBTX, id string) (int32, error) {
+type ChainOfRow struct {
+	Chain int32
+	Root  string
+}
+
+// How many turns led to a chat of a bot, and the entry of a person from which they followed. No row: no turn wrote it.
+func (q *Queries) ChainOf(ctx context.Context, db DBTX, id string) (ChainOfRow, error) {
 	row := db.QueryRow(ctx, chainOf, id)
-	var chain int32
-	err := row.Scan(&chain)
-	return chain, err
+	var i ChainOfRow
+	err := row.Scan(&i.Chain, &i.Root)
+	return i, err
+}
+
+const chargedToday = `-- name: ChargedToday :one
+select installation::bigint as installation, person::bigint as person from charged_today()
+`
+
+type ChargedTodayRow struct {
+	Installation int64
+	Person       int64
+}
+
+// What the models of the installation cost today, for all houses and for those of the person to whom the house belongs.
+func (q *Queries) ChargedToday(ctx context.Context, db DBTX) (ChargedTodayRow, error) {
+	row := db.QueryRow(ctx, chargedToday)
+	var i ChargedTodayRow
+	err := row.Scan(&i.Installation, &i.Person)
+	return i, err
 }
 
 const dayUsed = `-- name: DayUsed :one
-select coalesce(sum(cost_micros), 0)::bigint as house, coalesce(sum(cost_micros) filter (where thread_id = $1), 0)::bigint as thread
-from model_calls where house_id = $2 and made_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc'
+select coalesce(sum(charged_micros + own_micros), 0)::bigint as house,
+  coalesce(sum(charged_micros + own_micros) filter (where thread_id = $1::text), 0)::bigint as thread,
+  coalesce(sum(charged_micros), 0)::bigint as charged, coalesce(bool_or(cost_unknown), false)::bool as cost_unknown, coalesce(sum(calls), 0)::bigint as calls
+from spending where house_id = $2 and day = (now() at time zone 'utc')::date
 `
 
 type DayUsedRow struct {
-	House  int64
-	Thread int64
+	House       int64
+	Thread      int64
+	Charged     int64
+	CostUnknown bool
+	Calls       int64
 }
 
-// What a house, and one of its threads, spent since midnight UTC.
+// What a house used since midnight UTC, and how much of that was spent in one of its threads.
 func (q *Queries) DayUsed(ctx context.Context, db DBTX, threadID string, houseID string) (DayUsedRow, error) {
 	row := db.QueryRow(ctx, dayUsed, threadID, houseID)
 	var i DayUsedRow
-	err := row.Scan(&i.House, &i.Thread)
+	err := row.Scan(
+		&i.House,
+		&i.Thread,
+		&i.Charged,
+		&i.CostUnknown,
+		&i.Calls,
+	)
 	return i, err
 }
 
@@ -189,7 +235,7 @@ func (q *Queries) DecideTurn(ctx context.Context, db DBTX, status string, iD str
 
 const endTurn = `-- name: EndTurn :one
 update turns set status = $1, ended_at = now() where id = $2 and steps = $3 and attempts = $4 and ended_at is null
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools
 `
 
 type EndTurnParams struct {
@@ -227,12 +273,16 @@ func (q *Queries) EndTurn(ctx context.Context, db DBTX, arg EndTurnParams) (Turn
 		&i.CreatedAt,
 		&i.StartedAt,
 		&i.EndedAt,
+		&i.Deaths,
+		&i.Root,
+		&i.ReservedMicros,
+		&i.Tools,
 	)
 	return i, err
 }
 
 const getTurn = `-- name: GetTurn :one
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at from turns where id = $1
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools from turns where id = $1
 `
 
 func (q *Queries) GetTurn(ctx context.Context, db DBTX, id string) (Turn, error) {
@@ -257,34 +307,20 @@ func (q *Queries) GetTurn(ctx context.Context, db DBTX, id string) (Turn, error)
 		&i.CreatedAt,
 		&i.StartedAt,
 		&i.EndedAt,
+		&i.Deaths,
+		&i.Root,
+		&i.ReservedMicros,
+		&i.Tools,
 	)
 	return i, err
 }
 
-const houseUsedToday = `-- name: HouseUsedToday :one
-select coalesce(sum(cost_micros), 0)::bigint as cost_micros, coalesce(bool_or(not cost_known), false)::bool as cost_unknown, count(*)::bigint as calls
-from model_calls where house_id = $1 and made_at >= date_trunc('day', now() at time zone 'utc') at time zone 'utc'
-`
-
-type HouseUsedTodayRow struct {
-	CostMicros  int64
-	CostUnknown bool
-	Calls       int64
-}
-
-// What a house used since midnight UTC.
-func (q *Queries) HouseUsedToday(ctx context.Context, db DBTX, houseID string) (HouseUsedTodayRow, error) {
-	row := db.QueryRow(ctx, houseUsedToday, houseID)
-	var i HouseUsedTodayRow
-	err := row.Scan(&i.CostMicros, &i.CostUnknown, &i.Calls)
-	return i, err
-}
-
 const hurryTurn = `-- name: HurryTurn :one
-update turns set status = 'queued', due_at = null, attempts = 0, entry_id = $1, reason = $2, policy_id = $3, chain = greatest(chain, $4),
+update turns set status = 'queued', due_at = null, attempts = 0, entry_id = $1, reason = $2, policy_id = $3, chain = greatest(chain, $4), root = case when $5::bool then $6 else root end,
+  tools = case when tools is null or $7::text[] is null then null else array(select distinct unnest(tools || $7::text[])) end,
   asked = case when $1::text = any (asked) then asked else asked || $1::text end,
-  asked_seqs = case when $1::text = any (asked) then asked_seqs else asked_seqs || $5::bigint end
-where house_id = $6 and thread_id = $7 and agent_id = $8 and status = 'delayed'
+  asked_seqs = case when $1::text = any (asked) then asked_seqs else asked_seqs || $8::bigint end
+where house_id = $9 and thread_id = $10 and agent_id = $11 and status = 'delayed'
 returning id
 `
 
@@ -293,6 +329,9 @@ type HurryTurnParams struct {
 	Reason   string
 	PolicyID *string
 	Chain    int32
+	Fresh    bool
+	Root     string
+	Tools    []string
 	Seq      int64
 	HouseID  string
 	ThreadID string
@@ -306,6 +345,9 @@ func (q *Queries) HurryTurn(ctx context.Context, db DBTX, arg HurryTurnParams) (
 		arg.Reason,
 		arg.PolicyID,
 		arg.Chain,
+		arg.Fresh,
+		arg.Root,
+		arg.Tools,
 		arg.Seq,
 		arg.HouseID,
 		arg.ThreadID,
@@ -317,29 +359,40 @@ func (q *Queries) HurryTurn(ctx context.Context, db DBTX, arg HurryTurnParams) (
 }
 
 const insertModelCall = `-- name: InsertModelCall :exec
-insert into model_calls (house_id, thread_id, turn_id, id, agent_id, model, input, output, cache_read, cache_write, cost_micros, cost_known, estimated)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
-on conflict (turn_id, id) do nothing
+with new as (
+  insert into model_calls (house_id, thread_id, turn_id, id, agent_id, model, input, output, cache_read, cache_write, cost_micros, cost_known, estimated, charged_micros)
+  values ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+  on conflict (turn_id, id) do nothing
+  returning house_id, thread_id, turn_id, id, agent_id, model, input, output, cache_read, cache_write, cost_micros, cost_known, estimated, made_at, charged_micros
+)
+insert into spending as s (house_id, day, thread_id, charged_micros, own_micros, cost_unknown, calls)
+select house_id, (made_at at time zone 'utc')::date, thread_id, charged_micros, case when $1::bool then cost_micros else 0 end, not cost_known, 1 from new
+on conflict (house_id, day, thread_id) do update set charged_micros = s.charged_micros + excluded.charged_micros,
+  own_micros = s.own_micros + excluded.own_micros, cost_unknown = s.cost_unknown or excluded.cost_unknown, calls = s.calls + 1
 `
 
 type InsertModelCallParams struct {
-	HouseID    string
-	ThreadID   string
-	TurnID     string
-	ID         string
-	AgentID    string
-	Model      string
-	Input      int64
-	Output     int64
-	CacheRead  int64
-	CacheWrite int64
-	CostMicros int64
-	CostKnown  bool
-	Estimated  bool
+	Own           bool
+	HouseID       string
+	ThreadID      string
+	TurnID        string
+	ID            string
+	AgentID       string
+	Model         string
+	Input         int64
+	Output        int64
+	CacheRead     int64
+	CacheWrite    int64
+	CostMicros    int64
+	CostKnown     bool
+	Estimated     bool
+	ChargedMicros int64
 }
 
+// Records a call once, and adds it to what its house spent on the day.
 func (q *Queries) InsertModelCall(ctx context.Context, db DBTX, arg InsertModelCallParams) error {
 	_, err := db.Exec(ctx, insertModelCall,
+		arg.Own,
 		arg.HouseID,
 		arg.ThreadID,
 		arg.TurnID,
@@ -353,14 +406,15 @@ func (q *Queries) InsertModelCall(ctx context.Context, db DBTX, arg InsertModelC
 		arg.CostMicros,
 		arg.CostKnown,
 		arg.Estimated,
+		arg.ChargedMicros,
 	)
 	return err
 }
 
 const insertTurn = `-- name: InsertTurn :one
 
-insert into turns (house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, array[$4::text], array[$10::bigint])
+insert into turns (house_id, thread_id, agent_id, entry_id, reason, policy_id, tools, chain, root, status, due_at, asked, asked_seqs)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, array[$4::text], array[$12::bigint])
 on conflict (house_id, thread_id, agent_id) where ended_at is null do nothing
 returning id
 `
@@ -372,7 +426,9 @@ type InsertTurnParams struct {
 	EntryID  string
 	Reason   string
 	PolicyID *string
+	Tools    []string
 	Chain    int32
+	Root     string
 	Status   string
 	DueAt    *time.Time
 	Seq      int64
@@ -388,7 +444,9 @@ func (q *Queries) InsertTurn(ctx context.Context, db DBTX, arg InsertTurnParams)
 		arg.EntryID,
 		arg.Reason,
 		arg.PolicyID,
+		arg.Tools,
 		arg.Chain,
+		arg.Root,
 		arg.Status,
 		arg.DueAt,
 		arg.Seq,
@@ -438,43 +496,84 @@ func (q *Queries) LastTurns(ctx context.Context, db DBTX, houseID string, thread
 	return items, nil
 }
 
+const leaveTurn = `-- name: LeaveTurn :exec
+update turns set deaths = greatest(deaths - 1, 0) where id = $1 and steps = $2 and attempts = $3 and ended_at is null
+`
+
+// The server that works on the turn comes back from it.
+func (q *Queries) LeaveTurn(ctx context.Context, db DBTX, iD string, steps int32, attempts int32) error {
+	_, err := db.Exec(ctx, leaveTurn, iD, steps, attempts)
+	return err
+}
+
+const lockRoot = `-- name: LockRoot :exec
+select pg_advisory_xact_lock(hashtextextended('arbe.root/' || $1::text || '/' || $2::text, 0))
+`
+
+// One transaction at a time adds to what follows from an entry of a person, so that the limits hold exactly.
+func (q *Queries) LockRoot(ctx context.Context, db DBTX, houseID string, root string) error {
+	_, err := db.Exec(ctx, lockRoot, houseID, root)
+	return err
+}
+
 const postponeTurn = `-- name: PostponeTurn :one
-update turns set due_at = $1, attempts = 0, chain = greatest(chain, $2),
-  asked = case when $3::text = any (asked) then asked else asked || $3::text end,
-  asked_seqs = case when $3::text = any (asked) then asked_seqs else asked_seqs || $4::bigint end
-where house_id = $5 and thread_id = $6 and agent_id = $7 and status = 'delayed'
-returning id
+update turns set attempts = 0, chain = greatest(chain, $1), root = case when $2::bool then $3 else root end,
+  due_at = case when reason = 'ambient' then $4 when $5::text = 'ambient' then due_at else least(due_at, $4) end,
+  entry_id = case when reason = 'ambient' and $5::text <> 'ambient' then $6::text else entry_id end,
+  policy_id = case when reason = 'ambient' and $5::text <> 'ambient' then $7 else policy_id end,
+  reason = case when reason = 'ambient' then $5::text else reason end,
+  tools = case when tools is null or $8::text[] is null then null else array(select distinct unnest(tools || $8::text[])) end,
+  asked = case when $6::text = any (asked) then asked else asked || $6::text end,
+  asked_seqs = case when $6::text = any (asked) then asked_seqs else asked_seqs || $9::bigint end
+where house_id = $10 and thread_id = $11 and agent_id = $12 and status = 'delayed'
+returning id, due_at
 `
 
 type PostponeTurnParams struct {
-	DueAt    *time.Time
 	Chain    int32
+	Fresh    bool
+	Root     string
+	DueAt    *time.Time
+	Reason   string
 	EntryID  string
+	PolicyID *string
+	Tools    []string
 	Seq      int64
 	HouseID  string
 	ThreadID string
 	AgentID  string
 }
 
-// No row: the bot has no delayed turn in the thread.
-func (q *Queries) PostponeTurn(ctx context.Context, db DBTX, arg PostponeTurnParams) (string, error) {
+type PostponeTurnRow struct {
+	ID    string
+	DueAt *time.Time
+}
+
+// An ambient turn waits again. Any other one begins no later than before, and makes an ambient one begin in any case. No row:
+// the bot has no delayed turn in the thread.
+func (q *Queries) PostponeTurn(ctx context.Context, db DBTX, arg PostponeTurnParams) (PostponeTurnRow, error) {
 	row := db.QueryRow(ctx, postponeTurn,
-		arg.DueAt,
 		arg.Chain,
+		arg.Fresh,
+		arg.Root,
+		arg.DueAt,
+		arg.Reason,
 		arg.EntryID,
+		arg.PolicyID,
+		arg.Tools,
 		arg.Seq,
 		arg.HouseID,
 		arg.ThreadID,
 		arg.AgentID,
 	)
-	var id string
-	err := row.Scan(&id)
-	return id, err
+	var i PostponeTurnRow
+	err := row.Scan(&i.ID, &i.DueAt)
+	return i, err
 }
 
 const requestStop = `-- name: RequestStop :one
 update turns set stopped_by = coalesce(stopped_by, $1) where id = $2 and ended_at is null
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools
 `
 
 // No row: the turn has ended.
@@ -500,20 +599,82 @@ func (q *Queries) RequestStop(ctx context.Context, db DBTX, by *string, iD strin
 		&i.CreatedAt,
 		&i.StartedAt,
 		&i.EndedAt,
+		&i.Deaths,
+		&i.Root,
+		&i.ReservedMicros,
+		&i.Tools,
 	)
 	return i, err
 }
 
+const reserveCall = `-- name: ReserveCall :one
+select reserve_call($1, $2, $3, $4)::text
+`
+
+type ReserveCallParams struct {
+	TurnID       string
+	Micros       int64
+	Installation int64
+	Person       int64
+}
+
+// Reserves what a call of a model may cost. It returns the limit that leaves no room for it; empty if there is room.
+func (q *Queries) ReserveCall(ctx context.Context, db DBTX, arg ReserveCallParams) (string, error) {
+	row := db.QueryRow(ctx, reserveCall,
+		arg.TurnID,
+		arg.Micros,
+		arg.Installation,
+		arg.Person,
+	)
+	var column_1 string
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
+const rootTurns = `-- name: RootTurns :one
+select count(*)::int as turns, coalesce(min(created_at), now())::timestamptz as since from turns where house_id = $1 and root = $2
+`
+
+type RootTurnsRow struct {
+	Turns int32
+	Since time.Time
+}
+
+// How many turns follow from an entry of a person, and when the first of them was asked for.
+func (q *Queries) RootTurns(ctx context.Context, db DBTX, houseID string, root string) (RootTurnsRow, error) {
+	row := db.QueryRow(ctx, rootTurns, houseID, root)
+	var i RootTurnsRow
+	err := row.Scan(&i.Turns, &i.Since)
+	return i, err
+}
+
+const rootUsed = `-- name: RootUsed :one
+select coalesce(sum(greatest(c.cost_micros, c.charged_micros)), 0)::bigint from turns t join model_calls c on c.turn_id = t.id
+where t.house_id = $1 and t.root = $2
+`
+
+// What all turns cost that follow from one entry of a person.
+func (q *Queries) RootUsed(ctx context.Context, db DBTX, houseID string, root string) (int64, error) {
+	row := db.QueryRow(ctx, rootUsed, houseID, root)
+	var column_1 int64
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
 const steerTurn = `-- name: SteerTurn :one
-update turns set chain = greatest(chain, $1),
-  asked = case when $2::text = any (asked) then asked else asked || $2::text end,
-  asked_seqs = case when $2::text = any (asked) then asked_seqs else asked_seqs || $3::bigint end
-where house_id = $4 and thread_id = $5 and agent_id = $6 and ended_at is null and status <> 'delayed'
+update turns set chain = greatest(chain, $1), root = case when $2::bool then $3 else root end,
+  tools = case when tools is null or $4::text[] is null then null else array(select distinct unnest(tools || $4::text[])) end,
+  asked = case when $5::text = any (asked) then asked else asked || $5::text end,
+  asked_seqs = case when $5::text = any (asked) then asked_seqs else asked_seqs || $6::bigint end
+where house_id = $7 and thread_id = $8 and agent_id = $9 and ended_at is null and status <> 'delayed'
 returning id
 `
 
 type SteerTurnParams struct {
 	Chain    int32
+	Fresh    bool
+	Root     string
+	Tools    []string
 	EntryID  string
 	Seq      int64
 	HouseID  string
@@ -521,10 +682,13 @@ type SteerTurnParams struct {
 	AgentID  string
 }
 
-// The turn's chain is the longest of those that led to it. No row: the bot has no active turn in the thread.
+// The turn's chain is the longest of those that led to it. Its root changes when a person speaks (fresh). No row: the bot has no active turn in the thread.
 func (q *Queries) SteerTurn(ctx context.Context, db DBTX, arg SteerTurnParams) (string, error) {
 	row := db.QueryRow(ctx, steerTurn,
 		arg.Chain,
+		arg.Fresh,
+		arg.Root,
+		arg.Tools,
 		arg.EntryID,
 		arg.Seq,
 		arg.HouseID,
@@ -537,7 +701,7 @@ func (q *Queries) SteerTurn(ctx context.Context, db DBTX, arg SteerTurnParams) (
 }
 
 const stepTurn = `-- name: StepTurn :execrows
-update turns set steps = steps + 1, attempts = 0 where id = $1 and steps = $2 and attempts = $3 and ended_at is null
+update turns set steps = steps + 1, attempts = 0, deaths = 1, reserved_micros = 0 where id = $1 and steps = $2 and attempts = $3 and ended_at is null
 `
 
 // Steps and attempts together only grow, so they name one attempt. No row: the turn was begun once more elsewhere, or has
@@ -550,9 +714,19 @@ func (q *Queries) StepTurn(ctx context.Context, db DBTX, iD string, steps int32,
 	return result.RowsAffected(), nil
 }
 
+const surviveTurn = `-- name: SurviveTurn :exec
+update turns set deaths = 1 where id = $1 and steps = $2 and attempts = $3 and ended_at is null
+`
+
+// Forgets the deaths of the servers that worked on the turn before this one.
+func (q *Queries) SurviveTurn(ctx context.Context, db DBTX, iD string, steps int32, attempts int32) error {
+	_, err := db.Exec(ctx, surviveTurn, iD, steps, attempts)
+	return err
+}
+
 const tryTurn = `-- name: TryTurn :one
 update turns set attempts = attempts + 1, due_at = $1 where id = $2 and status = 'delayed' and due_at = $3
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools
 `
 
 // Counts an attempt to decide whether a delayed turn begins, and sets when the next one may be made if it fails. No row:
@@ -579,6 +753,10 @@ func (q *Queries) TryTurn(ctx context.Context, db DBTX, again *time.Time, iD str
 		&i.CreatedAt,
 		&i.StartedAt,
 		&i.EndedAt,
+		&i.Deaths,
+		&i.Root,
+		&i.ReservedMicros,
+		&i.Tools,
 	)
 	return i, err
 }
@@ -612,5 +790,22 @@ func (q *Queries) TurnUsed(ctx context.Context, db DBTX, turnID string) (TurnUse
 		&i.CostUnknown,
 		&i.Calls,
 	)
+	return i, err
+}
+
+const waitingTurns = `-- name: WaitingTurns :one
+select of_thread::int as of_thread, of_house::int as of_house, of_person::int as of_person from waiting_turns($1, $2, $3)
+`
+
+type WaitingTurnsRow struct {
+	OfThread int32
+	OfHouse  int32
+	OfPerson int32
+}
+
+func (q *Queries) WaitingTurns(ctx context.Context, db DBTX, houseID string, threadID string, most int32) (WaitingTurnsRow, error) {
+	row := db.QueryRow(ctx, waitingTurns, houseID, threadID, most)
+	var i WaitingTurnsRow
+	err := row.Scan(&i.OfThread, &i.OfHouse, &i.OfPerson)
 	return i, err
 }

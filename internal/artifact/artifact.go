@@ -29,6 +29,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/blob"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -137,11 +138,15 @@ func (d *Draft) check() error {
 	if len(bytes.TrimSpace(d.Metadata)) == 0 {
 		d.Metadata = json.RawMessage("{}")
 	}
+	var err error
+	if d.Label, err = entry.Name("label", d.Label, 200); err != nil {
+		return err
+	}
 	for _, f := range []struct {
 		name, value string
 		most        int
 	}{
-		{"label", d.Label, 200}, {"external_id", d.ExternalID, 1000}, {"mime_type", d.MIMEType, 200}, {"byte_ref", d.ByteRef, 1000},
+		{"external_id", d.ExternalID, 1000}, {"mime_type", d.MIMEType, 200}, {"byte_ref", d.ByteRef, 1000},
 		{"run_id", d.Run, 64}, {"resource_id", d.Resource, 64}, {"thread_id", d.Thread, 64},
 	} {
 		switch {

@@ -51,6 +51,7 @@ func (a *Auth) tokens(ctx context.Context, from query.DBTX, shown []*claims) ([]
 	for _, c := range shown {
 		q.KeyIds, q.HouseIds, q.ThreadIds = append(q.KeyIds, c.keyID), append(q.HouseIds, c.House), append(q.ThreadIds, c.Thread)
 		q.AgentIds, q.Epochs, q.JoinedAt = append(q.AgentIds, c.Subject), append(q.Epochs, c.Epoch), append(q.JoinedAt, time.UnixMicro(c.Joined))
+		q.Makers = append(q.Makers, c.Maker)
 	}
 	asked := a.facts.moment()
 	rows, err := a.q.TokensOf(ctx, from, q)
@@ -65,6 +66,9 @@ func (a *Auth) tokens(ctx context.Context, from query.DBTX, shown []*claims) ([]
 			a.facts.keep(asked, signingKeyWord(c.keyID), struct{}{})
 			a.facts.keep(asked, Thread(c.Thread).word(), targetFacts{house: c.House, epoch: c.Epoch})
 			a.facts.keep(asked, memberWord(c.House, row.AgentID), memberFacts{row.Role, c.Joined})
+			if c.Maker != "" {
+				a.facts.keep(asked, memberWord(c.House, c.Maker), memberFacts{"owner", row.MakerJoinedAt.UnixMicro()})
+			}
 		}
 	}
 	return all, nil
@@ -75,6 +79,11 @@ func (a *Auth) heldToken(c *claims) (role string, ok bool) {
 	_, counts := lookUp[struct{}](a.facts, signingKeyWord(c.keyID))
 	t, runs := lookUp[targetFacts](a.facts, Thread(c.Thread).word())
 	m, in := lookUp[memberFacts](a.facts, memberWord(c.House, c.Subject))
+	if c.Maker != "" {
+		if maker, known := lookUp[memberFacts](a.facts, memberWord(c.House, c.Maker)); !known || maker.role != "owner" {
+			return "", false
+		}
+	}
 	return m.role, counts && runs && in && t.house == c.House && t.epoch != 0 && t.epoch == c.Epoch && m.joined == c.Joined
 }
 

@@ -191,6 +191,33 @@ func TestKey(t *testing.T) {
 	})
 }
 
+// Otherwise a key would be stored after the keys of its maker were revoked.
+func TestAnOwnerWhoIsDemotedMeanwhileMakesNoKeyForABot(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	bot := b.insert(t, "insert into agents (kind, name, runtime) values ('bot', 'Pi', 'pi') returning id::text")
+	b.insert(t, "insert into members (house_id, agent_id, role) values ($1, $2, 'member') returning role", b.home.house, bot)
+	demotion, err := b.Owner(t).Begin(t.Context())
+	must(t, err)
+	_, err = demotion.Exec(t.Context(), "update members set role = 'member' where agent_id = $1", b.ada)
+	must(t, err)
+	made := make(chan error, 1)
+	go func() {
+		_, _, err := b.auth.CreateKey(t.Context(), db.Scope{House: b.home.house, Agent: b.ada}, auth.KeyDraft{Agent: bot, Name: "test"})
+		made <- err
+	}()
+	until(t, "it waits for the demotion", func() bool {
+		return b.insert(t, "select count(*)::text from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'") == "1"
+	})
+	must(t, demotion.Commit(t.Context()))
+	if err := <-made; fault.CodeOf(err) != fault.Forbidden {
+		t.Errorf("it says %v", err)
+	}
+	if n := b.insert(t, "select count(*)::text from api_keys where agent_id = $1", bot); n != "0" {
+		t.Errorf("the bot has %s keys", n)
+	}
+}
+
 func TestLogin(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

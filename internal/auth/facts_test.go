@@ -212,7 +212,33 @@ func (b *bench) changes(t *testing.T, cast *authtest.Cast) map[string]func(t *te
 			return memberKey, target, in(cast.House, "", "delete from "+kind+" where id = $1", id)
 		}
 	}
+	// made returns a change that ends what an owner made for a bot.
+	made := func(make func(t *testing.T, by db.Scope) (credential string, target auth.Target), statement string) change {
+		return func(t *testing.T) (string, auth.Target, func(*auth.Auth, *db.DB)) {
+			owner, _ := newMember(t)
+			credential, target := make(t, db.Scope{House: cast.House, Agent: owner})
+			return credential, target, in(cast.House, "", statement, owner)
+		}
+	}
+	botKey := func(t *testing.T, by db.Scope) (string, auth.Target) {
+		key, _, err := b.auth.CreateKey(t.Context(), by, auth.KeyDraft{Agent: cast.Bot, Name: "test"})
+		must(t, err)
+		return key, auth.House(cast.House)
+	}
+	botToken := func(t *testing.T, by db.Scope) (string, auth.Target) {
+		thread := cast.Thread(t, cast.House)
+		made, err := b.auth.CreateThreadToken(t.Context(), by, thread, cast.Bot, nil)
+		must(t, err)
+		renewed, err := b.auth.RenewThreadToken(t.Context(), b.wantsGood(t, made.Token))
+		must(t, err)
+		return renewed.Token, auth.Thread(thread)
+	}
+	const leaves, demoted = "delete from members where agent_id = $1", "update members set role = 'member' where agent_id = $1"
 	return map[string]change{
+		"the owner who made a bot's key leaves":             made(botKey, leaves),
+		"the owner who made a bot's key becomes a member":   made(botKey, demoted),
+		"the owner who made a bot's token leaves":           made(botToken, leaves),
+		"the owner who made a bot's token becomes a member": made(botToken, demoted),
 		"a session ends": func(t *testing.T) (string, auth.Target, func(*auth.Auth, *db.DB)) {
 			session := cast.Credentials(t, "member")["a session"](t, "")
 			return session, auth.Account, func(a *auth.Auth, _ *db.DB) {
@@ -359,6 +385,10 @@ func TestWhoEndsAPermissionSeesItEndedAtOnce(t *testing.T) {
 // refusals are the codes that a caller gets after a permission has ended. A caller who has left a house, or asks for
 // something that was deleted, gets NotFound, so that the answer does not reveal what exists.
 var refusals = map[string]fault.Code{
+	"the owner who made a bot's key leaves":             fault.Unauthenticated,
+	"the owner who made a bot's key becomes a member":   fault.Unauthenticated,
+	"the owner who made a bot's token leaves":           fault.Unauthenticated,
+	"the owner who made a bot's token becomes a member": fault.Unauthenticated,
 	"a session ends":                               fault.Unauthenticated,
 	"a key is revoked":                             fault.Unauthenticated,
 	"a key is replaced":                            fault.Unauthenticated,

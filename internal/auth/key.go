@@ -12,6 +12,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -28,11 +29,17 @@ func newKey() string {
 // APIKey describes an API key. A zero time means that the event has not happened, or never will.
 type APIKey struct {
 	ID, House, Agent, Name string
-	CreatedAt, ExpiresAt   time.Time
-	RevokedAt              time.Time
+	// Maker is who created it: the agent, or an owner of the house for a bot. If the maker stops being an owner, the bot's
+	// key is revoked. It is empty for a bot's key from before makers were recorded.
+	Maker                string
+	CreatedAt, ExpiresAt time.Time
+	RevokedAt            time.Time
 	// LastUsedAt may be a minute or two behind, because uses are recorded together.
 	LastUsedAt time.Time
 }
+
+// maxKeyName is the longest name of a key, in characters.
+const maxKeyName = 100
 
 // KeyDraft describes a key to create. Agent is its holder: the scope's agent, or a bot of the house.
 type KeyDraft struct {
@@ -48,6 +55,9 @@ type KeyDraft struct {
 func (a *Auth) CreateKey(ctx context.Context, scope db.Scope, d KeyDraft) (key string, made APIKey, err error) {
 	if !d.ExpiresAt.IsZero() && !d.ExpiresAt.After(time.Now()) {
 		return "", APIKey{}, fault.New(fault.Invalid, "expires_at: this time is in the past", "choose a later one, or leave it out")
+	}
+	if d.Name, err = entry.RequiredName("name", d.Name, maxKeyName); err != nil {
+		return "", APIKey{}, err
 	}
 	key = newKey()
 	err = a.db.In(ctx, scope, func(tx pgx.Tx) error {
@@ -84,10 +94,17 @@ func (a *Auth) checkHolder(ctx context.Context, tx pgx.Tx, scope db.Scope, agent
 		return fault.New(fault.NotFound, "agent_id: the house has no agent with this id", "list them with ListAgents, or leave it out")
 	case err != nil:
 		return err
-	case kind != "bot" && agent != scope.Agent:
+	case agent == scope.Agent || scope.Agent == "" && kind == "bot":
+		return nil
+	case kind != "bot":
 		return fault.New(fault.Forbidden, "agent_id: people create their own credentials", "name a bot, or leave it out")
 	}
-	return nil
+	// The maker stays an owner until the credential is stored: otherwise it would outlive a removal at the same time.
+	role, err := a.q.KeepRole(ctx, tx, scope.House, scope.Agent)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && role != "owner" {
+		return fault.New(fault.Forbidden, "only an owner of the house may do this", "ask an owner; arbe house list shows your role")
+	}
+	return err
 }
 
 // Keys lists the keys of the scope's house, oldest first; in a scope without a house, the agent's own keys that are
@@ -163,7 +180,7 @@ func (a *Auth) ReplaceKey(ctx context.Context, agent, name string) (key string, 
 
 func fromKeyRow(r query.ApiKey) APIKey {
 	return APIKey{
-		ID: r.ID, House: db.Zero(r.HouseID), Agent: r.AgentID, Name: r.Name, CreatedAt: r.CreatedAt,
+		ID: r.ID, House: db.Zero(r.HouseID), Agent: r.AgentID, Name: r.Name, Maker: db.Zero(r.CreatedBy), CreatedAt: r.CreatedAt,
 		ExpiresAt: db.Zero(r.ExpiresAt), RevokedAt: db.Zero(r.RevokedAt), LastUsedAt: db.Zero(r.LastUsedAt),
 	}
 }

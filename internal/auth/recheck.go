@@ -63,6 +63,9 @@ func (w *watch) words() []string {
 	words := []string{agentWord(w.p.Agent), w.target.word()}
 	if c := w.p.token; c != nil {
 		words = append(words, signingKeyWord(c.keyID))
+		if c.Maker != "" {
+			words = append(words, agentWord(c.Maker))
+		}
 		if w.target != Thread(c.Thread) {
 			words = append(words, Thread(c.Thread).word())
 		}

@@ -51,6 +51,9 @@ type claims struct {
 	// microseconds.
 	Epoch  int64 `json:"epoch"`
 	Joined int64 `json:"joined"`
+	// Maker is the owner who created the token for a bot. The token ends when the maker is no owner any more. It is empty
+	// if the holder created it.
+	Maker string `json:"maker,omitempty"`
 
 	keyID string // the id of the key that signed the token
 }
@@ -72,6 +75,9 @@ func (a *Auth) CreateThreadToken(ctx context.Context, scope db.Scope, thread, ag
 	err := a.db.In(ctx, scope, func(tx pgx.Tx) error {
 		if err := a.checkHolder(ctx, tx, scope, agent); err != nil {
 			return err
+		}
+		if agent != scope.Agent {
+			c.Maker = scope.Agent
 		}
 		ground, err := a.q.TokenFacts(ctx, tx, agent, thread)
 		switch {
@@ -200,6 +206,8 @@ func counts(thread, status string) error {
 		why = "the thread was deleted"
 	case "left":
 		why = "its agent left the house"
+	case "orphaned":
+		why = "the owner who created it left the house, or is no owner any more"
 	case "revoked":
 		why = "a member revoked it, or the thread has ended since"
 	default:

@@ -97,6 +97,9 @@ type Change struct {
 
 // Bots manages bots. It is safe for concurrent use.
 type Bots struct {
+	// Maxima are the highest limits that a bot may have. Default to [DefaultMaxima]. Set them before the first use.
+	Maxima Limits
+
 	db      *db.DB
 	threads *thread.Threads
 	q       *query.Queries
@@ -104,7 +107,7 @@ type Bots struct {
 
 // New returns a Bots.
 func New(d *db.DB, threads *thread.Threads) *Bots {
-	return &Bots{db: d, threads: threads, q: query.New()}
+	return &Bots{Maxima: DefaultMaxima, db: d, threads: threads, q: query.New()}
 }
 
 // Create creates a bot in the scope's house, which answers when it is mentioned and in direct messages to it. If another
@@ -147,7 +150,7 @@ func (b *Bots) createTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft)
 	if made.Name = strings.TrimSpace(d.Name); made.Name == "" {
 		made.Name = made.Handle
 	}
-	if err := made.clean(); err != nil {
+	if err := made.clean(b.Maxima); err != nil {
 		return Bot{}, err
 	}
 	if n, err := b.q.CountBots(ctx, tx, scope.House); err != nil {
@@ -209,7 +212,7 @@ func (b *Bots) handleTaken(ctx context.Context, tx pgx.Tx, house, handle string)
 }
 
 // clean validates what people may change, but the handle, and puts it into its stored form.
-func (m *Bot) clean() (err error) {
+func (m *Bot) clean(maxima Limits) (err error) {
 	if m.Name, err = entry.RequiredName("name", m.Name, MaxName); err != nil {
 		return err
 	}
@@ -223,10 +226,10 @@ func (m *Bot) clean() (err error) {
 	if m.Model, err = cleanModel(m.Model); err != nil {
 		return err
 	}
-	if m.Tools, err = cleanTools(m.Tools); err != nil {
+	if m.Tools, err = cleanTools("tools", m.Tools); err != nil {
 		return err
 	}
-	return m.Limits.validate()
+	return m.Limits.validate(maxima)
 }
 
 // cleanModel validates a model, written as provider/model, and trims white space. It may be empty. Whether there is
@@ -250,11 +253,11 @@ func cleanModel(model string) (string, error) {
 	return model, nil
 }
 
-// cleanTools returns the tools in the order of [entry.Tools], each once.
-func cleanTools(tools []string) ([]string, error) {
+// cleanTools returns the tools of a field in the order of [entry.Tools], each once.
+func cleanTools(field string, tools []string) ([]string, error) {
 	for _, tool := range tools {
 		if !slices.Contains(entry.Tools, tool) {
-			return nil, fault.Newf(fault.Invalid, "use some of "+strings.Join(entry.Tools, ", "), "tools: there is no tool %.60q", tool)
+			return nil, fault.Newf(fault.Invalid, "use some of "+strings.Join(entry.Tools, ", "), "%s: there is no tool %.60q", field, tool)
 		}
 	}
 	clean := []string{} // not nil, which the database takes for null
@@ -380,7 +383,7 @@ func (b *Bots) Edit(ctx context.Context, scope db.Scope, id string, c Change) (c
 		if err != nil {
 			return err
 		}
-		now, what, err := was.apply(c)
+		now, what, err := was.apply(c, b.Maxima)
 		if err != nil {
 			return err
 		}
@@ -413,7 +416,7 @@ func (b *Bots) lockTx(ctx context.Context, tx pgx.Tx, house, id string) (Bot, er
 }
 
 // apply returns the bot after a change, and in words what is different.
-func (m Bot) apply(c Change) (now Bot, what []string, err error) {
+func (m Bot) apply(c Change, maxima Limits) (now Bot, what []string, err error) {
 	now = m
 	if c.Handle != nil {
 		if now.Handle, err = cleanHandle(*c.Handle); err != nil {
@@ -425,7 +428,7 @@ func (m Bot) apply(c Change) (now Bot, what []string, err error) {
 	set(&now.Model, c.Model)
 	set(&now.Tools, c.Tools)
 	set(&now.Limits, c.Limits)
-	if err := now.clean(); err != nil {
+	if err := now.clean(maxima); err != nil {
 		return now, nil, err
 	}
 	for _, field := range []struct {

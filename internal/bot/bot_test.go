@@ -174,7 +174,7 @@ func TestCreate(t *testing.T) {
 		{"a model with a line break", bot.Draft{Handle: "x", Model: "openai/a\nb"}, fault.Invalid, []string{"model: "}},
 		{"an unknown tool", bot.Draft{Handle: "x", Tools: []string{"rm"}}, fault.Invalid, []string{"tools: "}},
 		{"a limit below zero", bot.Draft{Handle: "x", Limits: bot.Limits{TurnUSD: -1}}, fault.Invalid, []string{"limits.turn_usd: "}},
-		{"a limit beyond the highest", bot.Draft{Handle: "x", Limits: bot.Limits{TurnSteps: 1001}}, fault.Invalid, []string{"limits.turn_steps: ", "1000"}},
+		{"a limit beyond the highest", bot.Draft{Handle: "x", Limits: bot.Limits{TurnMinutes: 1440}}, fault.Invalid, []string{"limits.turn_minutes: ", "240"}},
 		{"a reserved handle", bot.Draft{Handle: "everyone"}, fault.Invalid, []string{"reserved"}},
 		{"one that looks reserved", bot.Draft{Handle: "h0use"}, fault.Invalid, []string{"reserved"}},
 		{"a handle of two words", bot.Draft{Handle: "code reviewer"}, fault.Invalid, []string{"handle: "}},
@@ -358,13 +358,30 @@ func TestPolicies(t *testing.T) {
 		must(t, b.bots.DeletePolicy(t.Context(), b.ada, p.ID))
 	}
 	changed(t, true)
-	future, err := b.bots.CreatePolicy(t.Context(), b.ada, bot.Policy{Bot: made.ID, Trigger: "cron", Config: json.RawMessage(`{"expression": "0 * * * *"}`), Resources: []string{"r1"}})
+	for _, trigger := range []string{"cron", "mentions", "ambient-2"} {
+		_, err = b.bots.CreatePolicy(t.Context(), b.ada, bot.Policy{Bot: made.ID, Trigger: trigger})
+		refused(t, err, fault.Invalid, "trigger: ")
+	}
+	_, err = b.bots.CreatePolicy(t.Context(), b.ada, bot.Policy{Bot: made.ID, Trigger: bot.Always, Tools: []string{"t7k2m9q4x1ab"}})
+	refused(t, err, fault.Invalid, "tool_ids: ")
+	limited, err := b.bots.CreatePolicy(t.Context(), b.ada, bot.Policy{Bot: made.ID, Trigger: bot.Always, Tools: []string{entry.SayTool, entry.ReadThreadTool}, Resources: []string{"r1"}})
 	must(t, err)
-	if s, err := future.Settings(); future.Known() || err != nil || s.DelayMS != 0 || future.Name != "cron" || !slices.Equal(future.Resources, []string{"r1"}) {
+	if !slices.Equal(limited.Tools, []string{entry.ReadThreadTool, entry.SayTool}) || !slices.Equal(limited.Resources, []string{"r1"}) {
+		t.Errorf("the policy has %+v", limited)
+	}
+	// A policy that another version stored can be turned off, and gets no other unknown trigger.
+	if _, err := b.Owner(t).Exec(t.Context(), "update activation_policies set trigger = 'cron' where id = $1", limited.ID); err != nil {
+		t.Fatal(err)
+	}
+	future, err := b.bots.EditPolicy(t.Context(), b.ada, limited.ID, bot.PolicyChange{Enabled: new(false)})
+	must(t, err)
+	if s, err := future.Settings(); future.Known() || err != nil || s.DelayMS != 0 || future.Trigger != "cron" {
 		t.Errorf("a trigger of the future is %+v", future)
 	}
+	_, err = b.bots.EditPolicy(t.Context(), b.ada, limited.ID, bot.PolicyChange{Trigger: new("interval")})
+	refused(t, err, fault.Invalid, "trigger: ")
 	want := []string{"Ada created the bot @helper", "Ada changed the bot @helper: policy listens (added)", "Ada changed the bot @helper: policy listens (off)",
-		"Ada changed the bot @helper: policy listens (deleted)", "Ada changed the bot @helper: policy cron (added)"}
+		"Ada changed the bot @helper: policy listens (deleted)", "Ada changed the bot @helper: policy always (added)"}
 	if said := b.recorded(t); !slices.Equal(said, want) {
 		t.Errorf("it is recorded as %q, want %q", said, want)
 	}
@@ -373,7 +390,7 @@ func TestPolicies(t *testing.T) {
 		`ambient {}`: "config.delay_ms: ", `ambient {"delay_ms": -1}`: "config.delay_ms: ", `ambient {"delay_ms": 86400001}`: "config.delay_ms: ",
 		`always {"scope_ids": ["a b"]}`: "config.scope_ids: ", `always {"scope_ids": "x"}`: "config: ", `always {"scopes": []}`: "config: ",
 		`always []`: "config: ", `always null`: "config: ", `always {`: "config: ", `always {} {}`: "config: ", `always {"instructions": "x"}`: "config.instructions: ",
-		`cron {"a": "\u0000"}`: "config: ", `Bad {}`: "trigger: ", ` {}`: "trigger: ",
+		`always {"a": "\u0000"}`: "config: ", `Bad {}`: "trigger: ", ` {}`: "trigger: ",
 	} {
 		trigger, text, _ := strings.Cut(config, " ")
 		_, err := b.bots.CreatePolicy(t.Context(), b.ada, bot.Policy{Bot: made.ID, Trigger: trigger, Config: json.RawMessage(text)})

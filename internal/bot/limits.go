@@ -2,6 +2,7 @@ package bot
 
 import (
 	"math"
+	"strconv"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 )
@@ -19,11 +20,20 @@ type Limits struct {
 	ThreadUSDDay float64 `json:"thread_usd_day,omitempty"`
 }
 
-// DefaultLimits are the limits of a bot for which none are set, MaxLimits the highest that can be set.
+// DefaultLimits are the limits of a bot for which none are set. DefaultMaxima are the highest that can be set, unless the
+// operator sets others.
 var (
 	DefaultLimits = Limits{TurnSteps: 40, TurnTokens: 1_000_000, TurnUSD: 1, TurnMinutes: 30, ThreadUSDDay: 10}
-	MaxLimits     = Limits{TurnSteps: 1000, TurnTokens: 100_000_000, TurnUSD: 1000, TurnMinutes: 24 * 60, ThreadUSDDay: 10_000}
+	DefaultMaxima = Limits{TurnSteps: 200, TurnTokens: 20_000_000, TurnUSD: 20, TurnMinutes: 240, ThreadUSDDay: 10_000}
 )
+
+// Within returns the limits, or the maxima where those are lower: a bot may have been set up before they were.
+func (l Limits) Within(maxima Limits) Limits {
+	return Limits{
+		TurnSteps: min(l.TurnSteps, maxima.TurnSteps), TurnTokens: min(l.TurnTokens, maxima.TurnTokens), TurnUSD: min(l.TurnUSD, maxima.TurnUSD),
+		TurnMinutes: min(l.TurnMinutes, maxima.TurnMinutes), ThreadUSDDay: min(l.ThreadUSDDay, maxima.ThreadUSDDay),
+	}
+}
 
 // OrDefaults returns the limits with the defaults in place of what is not set.
 func (l Limits) OrDefaults() Limits {
@@ -34,6 +44,15 @@ func (l Limits) OrDefaults() Limits {
 	}
 }
 
+// OrMaxima returns the limits with [DefaultMaxima] in place of what is not set.
+func (l Limits) OrMaxima() Limits {
+	return Limits{
+		TurnSteps: orDefault(l.TurnSteps, DefaultMaxima.TurnSteps), TurnTokens: orDefault(l.TurnTokens, DefaultMaxima.TurnTokens),
+		TurnUSD: orDefault(l.TurnUSD, DefaultMaxima.TurnUSD), TurnMinutes: orDefault(l.TurnMinutes, DefaultMaxima.TurnMinutes),
+		ThreadUSDDay: orDefault(l.ThreadUSDDay, DefaultMaxima.ThreadUSDDay),
+	}
+}
+
 func orDefault[T int | int64 | float64](set, byDefault T) T {
 	if set == 0 {
 		return byDefault
@@ -41,17 +60,17 @@ func orDefault[T int | int64 | float64](set, byDefault T) T {
 	return set
 }
 
-func (l Limits) validate() error {
+func (l Limits) validate(maxima Limits) error {
 	for _, f := range []struct {
 		field    string
 		set, max float64
 	}{
-		{"turn_steps", float64(l.TurnSteps), float64(MaxLimits.TurnSteps)}, {"turn_tokens", float64(l.TurnTokens), float64(MaxLimits.TurnTokens)},
-		{"turn_usd", l.TurnUSD, MaxLimits.TurnUSD}, {"turn_minutes", float64(l.TurnMinutes), float64(MaxLimits.TurnMinutes)},
-		{"thread_usd_day", l.ThreadUSDDay, MaxLimits.ThreadUSDDay},
+		{"turn_steps", float64(l.TurnSteps), float64(maxima.TurnSteps)}, {"turn_tokens", float64(l.TurnTokens), float64(maxima.TurnTokens)},
+		{"turn_usd", l.TurnUSD, maxima.TurnUSD}, {"turn_minutes", float64(l.TurnMinutes), float64(maxima.TurnMinutes)},
+		{"thread_usd_day", l.ThreadUSDDay, maxima.ThreadUSDDay},
 	} {
 		if math.IsNaN(f.set) || f.set < 0 || f.set > f.max {
-			return fault.Newf(fault.Invalid, "give a number in this range, or leave it out for the default", "limits.%s: it must be from 0 to %g", f.field, f.max)
+			return fault.Newf(fault.Invalid, "give a number in this range, or leave it out for the default; the operator sets the maximum", "limits.%s: it must be from 0 to %s", f.field, strconv.FormatFloat(f.max, 'f', -1, 64))
 		}
 	}
 	return nil

@@ -47,12 +47,14 @@ type Policy struct {
 	ID, Bot string
 	// Name is for people.
 	Name string
-	// Trigger is [Mention], [Always], [Ambient] or another word, which this version stores and ignores.
+	// Trigger is [Mention], [Always] or [Ambient]. A policy of another version may have another word, which is ignored.
 	Trigger string
 	// Config is a JSON object with what the trigger needs; see [Settings].
 	Config json.RawMessage
-	// Resources and Tools are the ids of what it is about. This version stores them.
-	Resources, Tools     []string
+	// Resources are the ids of what it is about. This version stores them.
+	Resources []string
+	// Tools are the names of the tools that a turn may use which the policy begins, of those that the bot has; empty for all.
+	Tools                []string
 	Enabled              bool
 	CreatedAt, UpdatedAt time.Time
 }
@@ -125,15 +127,23 @@ func (p *Policy) clean() (err error) {
 	if err := cleanIDs("resource_ids", p.Resources); err != nil {
 		return err
 	}
-	if err := cleanIDs("tool_ids", p.Tools); err != nil {
+	if p.Tools, err = cleanTools("tool_ids", p.Tools); err != nil {
 		return err
 	}
-	p.Resources, p.Tools = append([]string{}, p.Resources...), append([]string{}, p.Tools...) // the database takes nil for null
+	p.Resources = append([]string{}, p.Resources...) // the database takes nil for null
 	s, err := p.Settings()
 	if err != nil {
 		return err
 	}
 	return s.validate(p.Trigger)
+}
+
+// checkTrigger refuses a trigger that this version does not know, because its policy would never wake the bot.
+func checkTrigger(trigger string) error {
+	if p := (Policy{Trigger: strings.TrimSpace(trigger)}); !p.Known() {
+		return fault.Newf(fault.Invalid, "use mention, always or ambient", "trigger: there is no trigger %.60q", trigger)
+	}
+	return nil
 }
 
 func cleanIDs(field string, ids []string) error {
@@ -209,6 +219,11 @@ func (b *Bots) EditPolicy(ctx context.Context, scope db.Scope, id string, c Poli
 			return err
 		}
 		now := was.apply(c)
+		if now.Trigger != was.Trigger {
+			if err := checkTrigger(now.Trigger); err != nil {
+				return err
+			}
+		}
 		if err := now.clean(); err != nil {
 			return err
 		}
@@ -295,6 +310,9 @@ func (b *Bots) lockPolicyTx(ctx context.Context, tx pgx.Tx, house, id string) (P
 }
 
 func (b *Bots) insertPolicy(ctx context.Context, tx pgx.Tx, house string, p Policy) (Policy, error) {
+	if err := checkTrigger(p.Trigger); err != nil {
+		return Policy{}, err
+	}
 	if err := p.clean(); err != nil {
 		return Policy{}, err
 	}

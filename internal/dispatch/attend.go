@@ -16,6 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
 )
 
 // This file runs commands that outlive the server. Such a command is launched under a name derived from its entry, and
@@ -91,7 +92,20 @@ func (w *commandWorker) adopt(ctx context.Context, scope db.Scope, job *river.Jo
 		limit, _ = p.Timeout(0)
 	}
 	w.logger.InfoContext(ctx, "continuing a command of an earlier server")
-	got, err := w.attend(ctx, launcher, p.Ref, job, program(c), limit, out)
+	cmd := program(c)
+	if len(from.Secrets) > 0 {
+		var received secret.Received
+		err := persist(w.resultCtx, func() (err error) {
+			received, err = w.config.Secrets.ReceiveAgain(w.resultCtx, scope.House, from.Secrets)
+			return err
+		})
+		if err != nil {
+			return from.Sandbox, sandbox.Result{}, nil, fmt.Errorf("%w: %v", errOutcomeUnknown, err)
+		}
+		cmd.Env = received.Env
+		out.receives(received)
+	}
+	got, err := w.attend(ctx, launcher, p.Ref, job, cmd, limit, out)
 	switch {
 	case errors.Is(err, errSandboxEnded), fault.CodeOf(err) == fault.NotFound:
 		err = errCutOff

@@ -29,13 +29,15 @@ const maxRosters = 10_000
 type chooser struct {
 	db      *db.DB
 	rosters Rosters
+	limits  Limits
+	roots   turn.RootLimits
 
 	mu   sync.Mutex
 	kept map[string]bot.Roster // by house
 }
 
-func newChooser(d *db.DB, r Rosters) *chooser {
-	return &chooser{db: d, rosters: r, kept: map[string]bot.Roster{}}
+func newChooser(d *db.DB, r Rosters, l Limits, roots turn.RootLimits) *chooser {
+	return &chooser{db: d, rosters: r, limits: l, roots: roots, kept: map[string]bot.Roster{}}
 }
 
 // roster returns the bots of a house.
@@ -64,23 +66,31 @@ func (c *chooser) roster(ctx context.Context, house string, version int64) (bot.
 }
 
 // choose is a [Selector].
-func (c *chooser) choose(ctx context.Context, n News) (Work, error) {
-	var triggers []trigger
-	for _, e := range n.Entries {
-		if said, ok := chatOf(e); ok {
-			triggers = append(triggers, trigger{e, said, policy.Trigger{
-				Thread: n.Thread, Author: e.Author, AuthorKind: policy.Human, Mentions: entry.Mentions(said.Text), Direct: n.Direct, Confined: said.Confined,
-			}})
-		}
-	}
-	if len(triggers) == 0 {
-		return nil, nil
-	}
+func (c *chooser) choose(ctx context.Context, n *News) (Work, error) {
 	roster, err := c.roster(ctx, n.House, n.Roster)
 	if err != nil {
 		return nil, err
 	}
-	matters := false
+	var handles []string
+	if !policy.Listens(n.Thread, n.Direct, roster.Bots) {
+		handles = []string{}
+		for _, b := range roster.Bots {
+			handles = append(handles, b.Handle)
+		}
+	}
+	chats, err := n.Chats(ctx, handles)
+	if err != nil {
+		return nil, err
+	}
+	var triggers []trigger
+	for _, e := range chats {
+		if said, ok := chatOf(e); ok {
+			triggers = append(triggers, trigger{entry: e, said: said, Trigger: policy.Trigger{
+				Thread: n.Thread, Author: e.Author, AuthorKind: policy.Human, Mentions: entry.Mentions(said.Text), Direct: n.Direct, Confined: said.Confined,
+			}})
+		}
+	}
+	var matter []*trigger
 	for i := range triggers {
 		t := &triggers[i]
 		for _, b := range roster.Bots {
@@ -88,9 +98,11 @@ func (c *chooser) choose(ctx context.Context, n News) (Work, error) {
 				t.AuthorKind = policy.Bot
 			}
 		}
-		matters = matters || len(policy.Select(t.Trigger, roster.Bots, nil)) > 0
+		if len(policy.Select(t.Trigger, roster.Bots, nil)) > 0 {
+			matter = append(matter, t)
+		}
 	}
-	if !matters {
+	if len(matter) == 0 {
 		return nil, nil
 	}
 	return func(ctx context.Context, tx pgx.Tx) (o Outcome, err error) {
@@ -104,10 +116,16 @@ func (c *chooser) choose(ctx context.Context, n News) (Work, error) {
 			s := state[b.ID]
 			states[b.ID] = policy.State{LastTurn: s.Last, Active: s.Active, Waiting: s.Delayed, Now: now}
 		}
-		for _, t := range triggers {
-			if t.Chain, err = t.chain(ctx, tx); err != nil {
+		for _, t := range matter {
+			if t.Chain, t.root, err = t.origin(ctx, tx); err != nil {
 				return o, err
 			}
+		}
+		admit, err := c.admissionTx(ctx, tx, n, matter)
+		if err != nil {
+			return o, err
+		}
+		for _, t := range matter {
 			for _, d := range policy.Select(t.Trigger, roster.Bots, states) {
 				if d.Action == policy.Skip {
 					o.Notes = append(o.Notes, entry.NewDraft("", "", entry.Skipped{
@@ -117,8 +135,18 @@ func (c *chooser) choose(ctx context.Context, n News) (Work, error) {
 				}
 				r := turn.Request{
 					House: n.House, Thread: n.Thread, Bot: d.Bot, Entry: t.entry.ID, Seq: t.entry.Seq, Reason: string(d.Reason), Policy: d.Policy, Chain: t.Chain,
+					Tools: d.Tools, Root: t.root,
 				}
 				s := states[d.Bot]
+				if !s.Active && !s.Waiting { // otherwise the entry is passed to the turn that there is
+					refused, err := admit.begin(ctx, tx, t, d)
+					if err != nil {
+						return o, err
+					} else if refused != nil {
+						o.Notes = append(o.Notes, *refused)
+						continue
+					}
+				}
 				if d.Action == policy.Delay {
 					r.Delay, s.Waiting = d.After, true
 				} else {
@@ -137,6 +165,8 @@ type trigger struct {
 	entry entry.Entry
 	said  entry.Chat
 	policy.Trigger
+	// root is the entry of a person from which it follows; see [turn.RootOf].
+	root string
 }
 
 // chatOf returns an entry's chat, if somebody said one.
@@ -147,17 +177,18 @@ func chatOf(e entry.Entry) (entry.Chat, bool) {
 	return entry.As[entry.Chat](e)
 }
 
-// chain returns how many answers of bots led to the chat, one by one, since a person spoke.
-func (t trigger) chain(ctx context.Context, tx pgx.Tx) (int, error) {
+// origin returns how many answers of bots led to the chat, one by one, since a person spoke, and what that person said.
+func (t trigger) origin(ctx context.Context, tx pgx.Tx) (chain int, root string, err error) {
+	itself := turn.RootOf(t.Thread, t.entry.ID)
 	switch {
 	case t.AuthorKind == policy.Human:
-		return 0, nil
-	case t.said.Turn == nil: // said with a tool, or by a program with the bot's key
-		return 1, nil
+		return 0, itself, nil
+	case t.said.Turn == nil: // said by a program with the bot's key
+		return 1, itself, nil
 	}
-	before, err := turn.ChainTx(ctx, tx, t.said.Turn.TurnID)
+	before, root, err := turn.ChainTx(ctx, tx, t.said.Turn.TurnID)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return 1, nil
+		return 1, itself, nil
 	}
-	return before + 1, err
+	return before + 1, root, err
 }

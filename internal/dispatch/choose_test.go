@@ -16,6 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
+	"github.com/arbe-dev/arbe/internal/policy"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/internal/turn"
 )
@@ -203,4 +204,63 @@ func TestBotsAnswerWhatTheirPoliciesSay(t *testing.T) {
 			r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), id) })
 		}
 	})
+}
+
+func TestAMentionByABotWithinTheCooldownWaits(t *testing.T) {
+	t.Parallel()
+	r := parlour(t, 1, nil)
+	one, two := r.invent("one"), r.invent("two")
+	r.says("q", "@one hello")
+	answered := func(by, to string) func(entry.Entry) bool {
+		return func(e entry.Entry) bool {
+			c, ok := entry.As[entry.Chat](e)
+			return ok && e.Author == by && c.ReplyTo == to
+		}
+	}
+	r.until(answered(one.ID, "q"))
+	draft := entry.NewDraft("m", two.ID, entry.Chat{Text: "@one and again"})
+	if _, err := r.log.Append(t.Context(), r.ref(r.th), draft); err != nil {
+		t.Fatal(detail(err))
+	}
+	list := r.until(answered(one.ID, "m"))
+	for _, s := range of[entry.Skipped](list) {
+		t.Errorf("it is skipped: %+v", s)
+	}
+	if s := of[entry.TurnStarted](list); len(s) != 2 || s[1].Reason != "mention" || s[1].EntryID != "m" {
+		t.Errorf("these turns began: %+v", s)
+	}
+	ended := list[slices.IndexFunc(list, answered(one.ID, "q"))].Time
+	began := list[slices.IndexFunc(list, func(e entry.Entry) bool { s, ok := entry.As[entry.TurnStarted](e); return ok && s.EntryID == "m" })].Time
+	if began.Sub(ended) < policy.BotCooldown-100*time.Millisecond {
+		t.Errorf("it began %s after the answer", began.Sub(ended))
+	}
+}
+
+func TestATurnHasOnlyTheToolsOfItsPolicy(t *testing.T) {
+	t.Parallel()
+	r := parlour(t, 1, calls(entry.RunCommandTool, map[string]string{"command": "rm -rf ."}))
+	made := r.invent("listener", bot.Policy{Trigger: bot.Always, Tools: []string{entry.ReadThreadTool, entry.SayTool}})
+	said := func(to string) func(entry.Entry) bool {
+		return func(e entry.Entry) bool {
+			c, ok := entry.As[entry.Chat](e)
+			return ok && e.Author == made.ID && c.ReplyTo == to
+		}
+	}
+	r.says("q", "hello everybody")
+	list := r.until(said("q"))
+	if got := r.models.Requests()[0].Tools; !slices.Equal(got, []string{entry.ReadThreadTool, entry.SayTool}) {
+		t.Errorf("the model is offered %q", got)
+	}
+	if len(of[entry.Command](list)) > 0 {
+		t.Error("a tool ran that the policy does not have")
+	}
+	before := len(r.models.Requests())
+	r.says("m", "@listener hello")
+	list = r.until(said("m"))
+	if got := r.models.Requests()[before].Tools; !slices.Equal(got, made.Tools) {
+		t.Errorf("when it is mentioned, the model is offered %q", got)
+	}
+	if len(of[entry.Command](list)) == 0 {
+		t.Error("a tool did not run that the bot has")
+	}
 }

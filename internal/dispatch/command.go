@@ -128,6 +128,8 @@ type begun struct {
 	// Launched: the command outlives the server that began it, so the next one can follow it. Otherwise it ended with
 	// its server.
 	Launched bool `json:"launched,omitempty"`
+	// Secrets are the names and revisions of the secrets that it receives.
+	Secrets map[string]int64 `json:"secrets,omitempty"`
 }
 
 func (n note) json() []byte {
@@ -277,27 +279,17 @@ func (w *commandWorker) run(ctx context.Context, job *river.Job[commandArgs], sa
 	}
 	to, detach := w.attach(args, c)
 	defer func() { detach(ran.handOver || ran.takenByOther || ran.machine != "") }()
-	redactor, err := w.redactor(args.House)
-	if err != nil {
-		// Without the redactor the output could have a secret. A stopping server leaves the command to the next one.
-		failure := fault.From(err)
-		w.logger.ErrorContext(ctx, "the secrets of a house cannot be read, so its command is not run", "error", failure.Detail())
-		ran.handOver = w.resultCtx.Err() != nil || stopped(ctx)
-		ran.ended = entry.CommandResult{ExitCode: -1, Error: failure.Error()}
-		return ran
-	}
-	if to.feed != nil {
-		to.feed.redact(redactor)
-	}
-	out := newOutput(ctx, w.log, args.log(), entry.ResultID(said.ID), redactor)
+	out := newOutput(ctx, w.log, args.log(), entry.ResultID(said.ID))
 	out.to = to
 	if w.config.Artifacts != nil {
-		out.spool = newSpool(w.config.SpoolDir, w.config.Artifacts.MaxSize, w.spools)
+		out.spool = newSpool(w.config.SpoolDir, w.config.Artifacts.MaxSize, args.House, w.spools)
 		defer out.spool.close()
 	}
 	scope := db.Scope{House: args.House, Agent: said.Author}
 	var on string // the sandbox that it ran in, or may have
 	var got sandbox.Result
+	var err error
+	var received secret.Received
 	start := time.Now()
 	notes := noted(job.JobRow)
 	if notes.Cancelled || !notes.CancelAttempted.IsZero() {
@@ -313,8 +305,13 @@ func (w *commandWorker) run(ctx context.Context, job *river.Job[commandArgs], sa
 			if err != nil {
 				return err
 			}
+			if received, err = w.receive(ctx, args.House, p.Secrets()); err != nil {
+				return err
+			}
+			cmd.Env = received.Env
+			out.receives(received)
 			launcher, launches := p.Launcher()
-			if err := w.noteBegun(ctx, job.ID, p, launches); err != nil {
+			if err := w.noteBegun(ctx, job.ID, p, launches, received); err != nil {
 				return err
 			}
 			on, start = p.ID, time.Now()
@@ -377,24 +374,28 @@ func (w *commandWorker) run(ctx context.Context, job *river.Job[commandArgs], sa
 	default:
 		failure := fault.From(err)
 		w.logger.WarnContext(ctx, "a command could not run", "error", failure.Detail())
-		if r.Error = redactor.String(failure.Error()); ran.handle != nil || failure.Code != fault.Unavailable && failure.Code != fault.Internal {
+		if r.Error = received.Redactor.String(failure.Error()); ran.handle != nil || failure.Code != fault.Unavailable && failure.Code != fault.Internal {
 			r.SandboxID = "" // nothing has run
 		}
 	}
 	return ran
 }
 
-// redactor returns what removes the secrets of a house from the output of its commands; nil if it has none. It retries
-// while the database or a KMS is unreachable.
-func (d *Dispatcher) redactor(house string) (r *secret.Redactor, err error) {
-	if d.config.Secrets == nil {
-		return nil, nil
-	}
-	err = persist(d.resultCtx, func() error {
-		r, err = d.config.Secrets.Redactor(d.resultCtx, house)
+// receive returns the secrets that a command receives. It retries while the database or a KMS is unreachable.
+func (w *commandWorker) receive(ctx context.Context, house string, bindings []secret.Binding) (got secret.Received, err error) {
+	err = persist(ctx, func() error {
+		got, err = w.config.Secrets.Receive(ctx, house, bindings)
 		return err
 	})
-	return r, err
+	return got, err
+}
+
+// receives makes the output remove the secrets that its command receives. It must be called before anything is written.
+func (o *output) receives(r secret.Received) {
+	o.redact(r.Redactor)
+	if o.to.feed != nil {
+		o.to.feed.redact(r.Redactor)
+	}
 }
 
 // program returns what to run for a command. Both outputs are one pipe, so that the log has the lines in the order in
@@ -422,8 +423,8 @@ func (w *commandWorker) waitUntilEnded(ctx context.Context, job int64) {
 }
 
 // noteBegun records that a command may begin from now on, and where, so that no other server begins it.
-func (w *commandWorker) noteBegun(ctx context.Context, job int64, p sandbox.Handle, launched bool) error {
-	n := note{Begun: &begun{Sandbox: p.ID, Launched: launched}}
+func (w *commandWorker) noteBegun(ctx context.Context, job int64, p sandbox.Handle, launched bool, received secret.Received) error {
+	n := note{Begun: &begun{Sandbox: p.ID, Launched: launched, Secrets: received.Revisions}}
 	if launched {
 		n.Machine = p.Machine // other machines' servers cannot follow it, so the queue must not give it to them
 	}

@@ -1,13 +1,16 @@
 package dispatch
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -25,39 +28,80 @@ import (
 const (
 	// After a round there is a pause of decidePause. Deciding leaves the machine to other work: a round costs credit, as
 	// much as it took without the work that it found, and each pauseFor of time earns one of credit, up to decideCredit.
-	// The pause lasts until a debt is earned, but at most idlePause. So a question is decided at once where little is said,
-	// and entries are decided many at a time where they come fast. A server whose decisions never ask for work always
-	// pauses for idlePause.
+	// The pause lasts until a debt is earned, but at most idlePause, and at most as long as the round took if a thread has
+	// more entries. So a question is decided at once where little is said, and entries are decided many at a time where
+	// they come fast. A server whose decisions never ask for work always pauses for idlePause.
 	decidePause, pauseFor, idlePause = 20 * time.Millisecond, 20, time.Second
 	decideCredit                     = 100 * time.Millisecond
 	// decideAgain is the pause before a failed decision is retried, so that a broken database is not asked all the time.
 	decideAgain = time.Second
-	// decideMost is the number of threads in one round, and decideEntries the number of entries per thread. They bound
-	// the memory of a round, because all threads with new entries may wait after an outage.
+	// decideMost is the number of threads in one round, and decideEntries the number of entries per thread that a
+	// [Selector] sees. They bound the memory of a round, because all threads with new entries may wait after an outage.
 	decideMost, decideEntries = 1000, 1000
+	// decideScan is the number of entries in one round, with those that no selector sees. It bounds the time of a round.
+	decideScan = 250_000
 	// decideAtOnce is how many decisions with work are committed at the same time, because each waits for the database.
 	decideAtOnce = 4
-	// indexEntries is about how many entries one transaction makes searchable, so that none is long.
-	indexEntries = 1000
 	// decideLast limits the decisions of a stopping server. It may be short, because other servers make the remaining
 	// ones.
 	decideLast = 5 * time.Second
 )
 
-// News are the new entries of a thread, in the order of the log.
+// News are the new entries of a thread. A [Selector] reads the part that it needs, once, with one of the methods. The
+// decision holds for the entries up to the last one that the method looked at, and for all if none was called.
 type News struct {
 	House, Thread string
 	// Direct is the agent to whom the thread is a direct message; empty if it is none.
 	Direct string
 	// Roster is the version of the house's bots.
-	Roster  int64
-	Entries []entry.Entry
+	Roster int64
+
+	decider *decider
+	log     stream.Ref
+	move    move
+}
+
+// Entries returns the next entries, whatever they are, in the order of the log.
+func (n *News) Entries(ctx context.Context) ([]entry.Entry, error) {
+	entries, _, err := n.decider.log.Read(ctx, n.log, stream.Range{After: n.move.behind, Before: n.move.upto + 1, Limit: decideEntries})
+	if err != nil {
+		return nil, err
+	}
+	if len(entries) == 0 {
+		return nil, fmt.Errorf("the log %s has no entry after %d", n.log.Name, n.move.behind)
+	}
+	n.move.upto = entries[len(entries)-1].Seq
+	return entries, nil
+}
+
+// Chats returns what agents said next, in the order of the log. It leaves out chats that certainly mention none of the
+// handles, unless these are nil. What it leaves out costs about a hundredth of what it returns, so that a long log of
+// output or of other people's talk delays nobody.
+func (n *News) Chats(ctx context.Context, handles []string) ([]entry.Entry, error) {
+	var rows []query.ChatsRow
+	err := n.decider.db.In(ctx, db.Scope{House: n.House}, func(tx pgx.Tx) (err error) {
+		rows, err = queries.Chats(ctx, tx, query.ChatsParams{
+			Stream: n.move.stream, Behind: n.move.behind, Upto: n.move.upto, Handles: handles, Most: decideEntries,
+		})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	chats := make([]entry.Entry, len(rows))
+	for i, r := range rows {
+		chats[i] = entry.Entry{Seq: r.Seq, ID: r.ID, Type: entry.Chat{}.Type(), Author: r.Author, Payload: r.Payload, Time: r.Ts}
+	}
+	if len(chats) == decideEntries {
+		n.move.upto = chats[len(chats)-1].Seq
+	}
+	return chats, nil
 }
 
 // Selector returns the work that new entries ask for: usually none, which is nil. It must be quick, because the entries
 // of all threads wait for it, and must have no side effects, because it may be called again for the same entries, also
 // by another server. If it fails, it is called again a second later, without delaying other threads.
-type Selector func(context.Context, News) (Work, error)
+type Selector func(context.Context, *News) (Work, error)
 
 // Work finds out, in the transaction that records the decision, what new entries ask for. Of all results of a [Selector]
 // for an entry exactly one is committed. Decisions about a thread are made one after the other.
@@ -88,6 +132,7 @@ type decider struct {
 	choose Selector
 	// requestTurn is [Dispatcher.requestTurnTx].
 	requestTurn func(context.Context, pgx.Tx, stream.Ref, turn.Request) (string, error)
+	index       *indexer
 	// key is the server's liveness lock, and lockGrace that of [Config].
 	key       int64
 	lockGrace time.Duration
@@ -112,6 +157,7 @@ func startDeciding(ctx context.Context, d *Dispatcher) (*decider, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.index = startIndexing(d.db, d.logger)
 	c.log.Follow(c)
 	go c.run()
 	return c, nil
@@ -145,11 +191,12 @@ func (c *decider) wake() {
 	}
 }
 
-// Closing decides what is left. If everything is decided, it also removes this server's row, so that no other server
-// checks all cursors because of it.
+// Closing decides what is left, and makes it searchable if that takes only a moment. If nothing is left, it also removes
+// this server's row, so that no other server checks all cursors because of it.
 func (c *decider) Closing(pending bool) {
 	close(c.closing)
 	<-c.done
+	defer c.index.cancel()
 	ctx, cancel := context.WithTimeout(context.Background(), decideLast)
 	defer cancel()
 	c.retry()
@@ -159,7 +206,7 @@ func (c *decider) Closing(pending bool) {
 			return
 		}
 	}
-	if pending {
+	if indexed := c.index.stop(); pending || !indexed {
 		return
 	}
 	if err := c.in(ctx, func(tx pgx.Tx) error { return queries.UnregisterServer(ctx, tx, c.key) }); err != nil {
@@ -214,14 +261,18 @@ func (c *decider) run() {
 			return
 		}
 		began := time.Now()
-		worked := c.round(ctx)
+		worked, behind := c.round(ctx)
 		took := time.Since(began) - worked
 		if len(c.failed) > 0 && again == nil {
 			again = time.After(decideAgain)
 		}
 		credit = max(min(credit+time.Since(earned)/pauseFor, decideCredit)-took, -idlePause/pauseFor)
 		earned = time.Now()
-		pause(ctx, max(least, -credit*pauseFor))
+		longest := idlePause
+		if behind { // somebody may have waited for long
+			longest = took
+		}
+		pause(ctx, max(least, min(-credit*pauseFor, longest)))
 	}
 }
 
@@ -272,11 +323,12 @@ type move struct {
 }
 
 // round decides the waiting entries. Decisions without work are committed together and without waiting for the disk: if
-// they are lost, they are made again. It returns how long it took to commit those with work.
-func (c *decider) round(ctx context.Context) (worked time.Duration) {
+// they are lost, they are made again. It returns how long it took to commit those with work, and whether it left entries of
+// a thread to the next round.
+func (c *decider) round(ctx context.Context) (worked time.Duration, behind bool) {
 	refs, ids := c.take()
 	if len(ids) == 0 {
-		return 0
+		return 0, false
 	}
 	var rows []query.UndecidedRow
 	err := c.in(ctx, func(tx pgx.Tx) (err error) {
@@ -285,8 +337,9 @@ func (c *decider) round(ctx context.Context) (worked time.Duration) {
 	})
 	if err != nil {
 		c.fail(err, refs)
-		return 0
+		return 0, false
 	}
+	var left atomic.Bool
 	idle := map[int64]stream.Ref{}
 	var moves []move
 	type ask struct {
@@ -301,14 +354,27 @@ func (c *decider) round(ctx context.Context) (worked time.Duration) {
 		case err != nil && !errors.Is(err, errOvertaken):
 			c.fail(err, map[int64]stream.Ref{m.stream: refs[m.stream]})
 		case err != nil, m.upto < tail:
+			left.Store(true)
 			c.Committed(refs[m.stream], m.stream)
 		}
 	}
+	// Short logs first, so that nobody waits for those that take several rounds.
+	slices.SortFunc(rows, func(a, b query.UndecidedRow) int { return cmp.Compare(a.Tail-a.Decided, b.Tail-b.Decided) })
+	room := int64(decideScan)
 	for _, row := range rows {
+		if room <= 0 {
+			left.Store(true)
+			c.Committed(refs[row.StreamID], row.StreamID)
+			continue
+		}
 		m := move{row.StreamID, row.HouseID, row.Decided, row.Tail}
 		var work Work
 		if err = nil; c.choose != nil {
-			work, err = c.selected(ctx, refs[row.StreamID], row, &m)
+			m.upto = min(m.upto, m.behind+room)
+			news := &News{House: m.house, Thread: row.ThreadID, Direct: row.Direct, Roster: row.Roster, decider: c, log: refs[m.stream], move: m}
+			work, err = c.choose(ctx, news)
+			m = news.move
+			room -= m.upto - m.behind
 		}
 		if err == nil && work != nil {
 			asks = append(asks, ask{m, work, row.Tail})
@@ -327,49 +393,27 @@ func (c *decider) round(ctx context.Context) (worked time.Duration) {
 		places <- struct{}{}
 		all.Go(func() {
 			defer func() { <-places }()
-			settle(a.move, a.tail, c.commit(ctx, refs[a.stream], a.move, a.work))
+			err := c.commit(ctx, refs[a.stream], a.move, a.work)
+			if err == nil {
+				c.index.add(a.stream)
+			}
+			settle(a.move, a.tail, err)
 		})
 	}
 	all.Wait()
 	worked = time.Since(began)
-	if len(idle) == 0 {
-		return worked
-	}
-	if err = c.index(ctx, moves); err == nil {
-		err = c.move(ctx, moves, queries.DecideIdle)
-	}
-	if err != nil {
-		c.fail(err, idle)
-	}
-	return worked
-}
-
-// index makes entries searchable. It does so before their cursors move, so that none is forgotten; repeating it is
-// harmless.
-func (c *decider) index(ctx context.Context, moves []move) error {
-	var part []move
-	size := int64(0)
-	for _, m := range moves {
-		for from := m.behind; from < m.upto; from += indexEntries {
-			to := min(from+indexEntries, m.upto)
-			part = append(part, move{m.stream, m.house, from, to})
-			if size += to - from; size < indexEntries {
-				continue
-			}
-			if err := c.move(ctx, part, queries.IndexEntries); err != nil {
-				return err
-			}
-			part, size = nil, 0
+	if len(idle) > 0 {
+		if err = c.move(ctx, moves); err != nil {
+			c.fail(err, idle)
+		} else {
+			c.index.add(slices.Collect(maps.Keys(idle))...)
 		}
 	}
-	if len(part) == 0 {
-		return nil
-	}
-	return c.move(ctx, part, queries.IndexEntries)
+	return worked, left.Load()
 }
 
-// move runs a statement about the entries of moves, without waiting for the disk.
-func (c *decider) move(ctx context.Context, moves []move, statement func(ctx context.Context, tx query.DBTX, streams, behind, upto []int64) error) error {
+// move moves cursors over entries that ask for no work, without waiting for the disk.
+func (c *decider) move(ctx context.Context, moves []move) error {
 	var streams, behind, upto []int64
 	for _, m := range moves {
 		streams, behind, upto = append(streams, m.stream), append(behind, m.behind), append(upto, m.upto)
@@ -378,21 +422,8 @@ func (c *decider) move(ctx context.Context, moves []move, statement func(ctx con
 		if _, err := tx.Exec(ctx, "set local synchronous_commit = off"); err != nil {
 			return err
 		}
-		return statement(ctx, tx, streams, behind, upto)
+		return queries.DecideIdle(ctx, tx, streams, behind, upto)
 	})
-}
-
-// selected returns the work that the entries after a cursor ask for, and how far it looked.
-func (c *decider) selected(ctx context.Context, ref stream.Ref, row query.UndecidedRow, m *move) (Work, error) {
-	entries, _, err := c.log.Read(ctx, ref, stream.Range{After: m.behind, Before: m.upto + 1, Limit: decideEntries})
-	if err != nil {
-		return nil, err
-	}
-	if len(entries) == 0 {
-		return nil, fmt.Errorf("the log %s has no entry after %d", ref.Name, m.behind)
-	}
-	m.upto = entries[len(entries)-1].Seq
-	return c.choose(ctx, News{House: m.house, Thread: row.ThreadID, Direct: row.Direct, Roster: row.Roster, Entries: entries})
 }
 
 // errOvertaken reports that another server moved a cursor first, or that its thread was deleted.
@@ -421,9 +452,6 @@ func (c *decider) commit(ctx context.Context, log stream.Ref, m move, work Work)
 		if err == nil && len(asks.Jobs) > 0 {
 			_, err = c.queue.InsertManyTx(ctx, tx, asks.Jobs)
 		}
-		if err == nil {
-			err = queries.IndexEntries(ctx, tx, []int64{m.stream}, []int64{m.behind}, []int64{m.upto})
-		}
 		return err
 	})
 }
@@ -449,7 +477,7 @@ func (c *decider) scan(ctx context.Context) error {
 	}
 }
 
-// recoverDead decides what dead servers left undecided. A server that stopped regularly left nothing and has no row. A
+// recoverDead decides what dead servers left undecided, and has it indexed. A server that stopped regularly left nothing and has no row. A
 // server that looks dead may only have lost its connection and still accept entries, or be about to stop. Its row is
 // therefore kept for an hour and then checked a last time.
 func (c *decider) recoverDead(ctx context.Context) error {
@@ -468,7 +496,7 @@ func (c *decider) recoverDead(ctx context.Context) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	if err := c.scan(ctx); err != nil {
+	if err := errors.Join(c.scan(ctx), c.index.scan(ctx)); err != nil {
 		return err
 	}
 	return c.in(ctx, func(tx pgx.Tx) error {

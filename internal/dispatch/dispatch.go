@@ -27,6 +27,8 @@
 // for two writes, and needs as many decisions as entries in a burst. A cursor costs appends nothing, and one update
 // decides all entries since the last one. Its price is that no index names the threads that a killed server left
 // undecided: finding them means checking all cursors, which takes about 5 µs per thread.
+//
+// Decided entries become searchable behind a second cursor (index.go), so that no decision waits for that.
 package dispatch
 
 import (
@@ -85,7 +87,7 @@ type Config struct {
 	Limits Limits
 	// Artifacts stores output that a command's result does not hold. Defaults to nil: that output is lost.
 	Artifacts *artifact.Artifacts
-	// Secrets are removed from the output of commands. Defaults to nil: nothing is removed.
+	// Secrets are those that commands receive, as their environments bind them. Required if one does.
 	Secrets *secret.Secrets
 	// SpoolDir holds such output while the command runs. Defaults to the directory for temporary files.
 	SpoolDir string
@@ -147,7 +149,7 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	}
 	d := &Dispatcher{db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults()}
 	d.config.sweepEvery, d.config.lockGrace = cmp.Or(c.sweepEvery, sweepEvery), cmp.Or(c.lockGrace, serverLockGrace)
-	d.spools = &spoolRoom{left: cmp.Or(c.SpoolSize, DefaultSpoolSize)}
+	d.spools = newSpoolRoom(cmp.Or(c.SpoolSize, DefaultSpoolSize))
 	// The queue runs until it is stopped. With the context of the start, it would stop when the start has ended.
 	lasting := context.WithoutCancel(ctx)
 	d.resultCtx, d.cancelResults = context.WithCancel(lasting)
@@ -161,12 +163,9 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	}
 	bots := c.Bots
 	bots.DB, bots.Log, bots.Logger, bots.Tools, bots.Queue = d.db, d.log, d.logger, d.tools(), d.queueTurn
-	if c.Secrets != nil {
-		bots.Redactor = c.Secrets.RecentRedactor
-	}
 	d.bots = turn.NewRunner(bots)
 	if d.config.Select == nil && c.Rosters != nil {
-		d.config.Select = newChooser(c.DB, c.Rosters).choose
+		d.config.Select = newChooser(c.DB, c.Rosters, d.limits, c.Bots.Roots).choose
 	}
 	if d.queue, err = d.newQueue(); err == nil {
 		err = d.boxes.TouchMachines(ctx)

@@ -35,8 +35,8 @@ const (
 	commandWorkers = 64
 	// reapWorkers and maintenanceWorkers are how many of these jobs a server runs at once.
 	reapWorkers, maintenanceWorkers = 8, 4
-	// keptFree is the fraction of a queue's workers that is reserved for houses with nothing running, so that a few
-	// houses with long jobs cannot occupy all.
+	// keptFree is the fraction of a queue's workers that is reserved for persons with nothing running, so that a few
+	// persons with long jobs cannot occupy all.
 	keptFree = 1. / 8
 	// takeTimeout limits one search for jobs, because the other servers wait for its lock.
 	takeTimeout = 10 * time.Second
@@ -45,13 +45,22 @@ const (
 	fetchPause = 10 * time.Millisecond
 )
 
-// Limits restrict the commands of each house and of each thread on all servers together.
+// Limits restrict the work of each thread, of each house, and of all houses of each person, on all servers together. To
+// whom a house belongs is in houses.belongs_to: of its owners who are people, the one who joined first, which is who created
+// it, as long as they are an owner of it.
 type Limits struct {
-	// HouseRunning and ThreadRunning are how many commands may run at once. They default to 16 and 8.
-	HouseRunning, ThreadRunning int
-	// HouseWaiting and ThreadWaiting are how many more may wait; further ones are refused. They default to 1,000 and
-	// 200.
-	HouseWaiting, ThreadWaiting int
+	// ThreadRunning, HouseRunning and PersonRunning are how many commands may run at once. They default to 8, 16 and twice
+	// HouseRunning.
+	ThreadRunning, HouseRunning, PersonRunning int
+	// ThreadWaiting, HouseWaiting and PersonWaiting are how many more may wait; further ones are refused. They default to
+	// 200, 1,000 and twice HouseWaiting.
+	ThreadWaiting, HouseWaiting, PersonWaiting int
+	// ThreadTurns, HouseTurns and PersonTurns are how many turns of bots may run at once. They default to 32, 256 and
+	// HouseTurns.
+	ThreadTurns, HouseTurns, PersonTurns int
+	// ThreadTurnsWaiting, HouseTurnsWaiting and PersonTurnsWaiting are how many turns may wait; further ones do not begin,
+	// and an entry in the thread says so. They default to 200, 1,000 and twice HouseTurnsWaiting.
+	ThreadTurnsWaiting, HouseTurnsWaiting, PersonTurnsWaiting int
 }
 
 // withDefaults replaces the zero fields.
@@ -59,7 +68,21 @@ func (l Limits) withDefaults() Limits {
 	for _, f := range []struct {
 		field *int
 		value int
-	}{{&l.HouseRunning, 16}, {&l.ThreadRunning, 8}, {&l.HouseWaiting, 1000}, {&l.ThreadWaiting, 200}} {
+	}{
+		{&l.ThreadRunning, 8}, {&l.HouseRunning, 16}, {&l.ThreadWaiting, 200}, {&l.HouseWaiting, 1000},
+		{&l.ThreadTurns, 32}, {&l.HouseTurns, 256}, {&l.ThreadTurnsWaiting, 200}, {&l.HouseTurnsWaiting, 1000},
+	} {
+		if *f.field <= 0 {
+			*f.field = f.value
+		}
+	}
+	for _, f := range []struct {
+		field *int
+		value int
+	}{
+		{&l.PersonRunning, 2 * l.HouseRunning}, {&l.PersonWaiting, 2 * l.HouseWaiting}, {&l.PersonTurns, l.HouseTurns},
+		{&l.PersonTurnsWaiting, 2 * l.HouseTurnsWaiting},
+	} {
 		if *f.field <= 0 {
 			*f.field = f.value
 		}
@@ -79,7 +102,7 @@ func (d *fairDriver) chooses(c *river.Client[pgx.Tx]) bool {
 	return c.Pilot() == riverpilot.Pilot(d.pilot)
 }
 
-// fairPilot chooses the next jobs fairly by house and thread, and changes only jobs that its server holds (held.go). It
+// fairPilot chooses the next jobs fairly by person, house and thread, and changes only jobs that its server holds (held.go). It
 // leaves everything else to the library.
 type fairPilot struct {
 	riverpilot.StandardPilot
@@ -99,32 +122,99 @@ type fairPilot struct {
 	unsure []int64
 }
 
-// take selects the next jobs of a queue: at most @most jobs of the houses and threads that run the fewest. A job's
-// place is the number of jobs of its house that would run with it. Houses take turns by that place, threads of a house
-// likewise, and among equals the oldest job is first. Places beyond the limits wait. A job without a house or thread
-// counts as one of its own. Jobs of other machines are left to those, unless they are gone.
+// take selects the next jobs of a queue: at most @most jobs of the persons, houses and threads that run the fewest. A job's
+// place is the number of jobs of its person that would run with it. Persons take turns by that place, houses of a person
+// and threads of a house likewise, and among equals the oldest job is first. Places beyond the limits wait. A job without a
+// house or thread counts as one of its own, and a house without a person, too. Jobs of other machines are left to those,
+// unless they are gone.
+//
+// Its cost grows with what runs and with the number of houses whose jobs wait, and not with the number of these jobs,
+// because indexes (db/jobs.sql) lead to the few that could be next:
+//
+//	head       the oldest job of each house, found by jumping from house to house.
+//	chosen     the houses that come first. Each gives at least one job, unless its threads are at their limits (full).
+//	candidate  of each chosen house the first jobs of up to @threads threads, found by jumping from thread to thread,
+//	           and its oldest jobs. So every job comes to be the next, however many threads there are.
 const take = `
-	with job as (
-	  select id, state, coalesce(args->>'house', id::text) as house, coalesce(args->>'thread', id::text) as thread
-	  from ` + db.JobSchema + `.river_job
-	  where queue = @queue and (state = 'running' or state = 'available' and scheduled_at <= now() and (
-	    metadata->>'machine' is null or metadata->>'machine' = any(@machines)
-	    or exists (select from machines m where m.id = metadata->>'machine' and m.seen_at < now() - @machine_gone::interval)))
+	with recursive machine as materialized (
+	  select '' as id union select unnest(@machines::text[]) union select m.id from machines m where m.seen_at < now() - @machine_gone::interval
+	), head (machine, house, oldest) as (
+	  select m.id, h.house, h.id from machine m cross join lateral (
+	    select ` + jobHouse + ` as house, id from ` + waitingJobs + ` and ` + jobMachine + ` = m.id order by ` + jobHouse + `, id limit 1) h
+	  union all
+	  select head.machine, h.house, h.id from head cross join lateral (
+	    select ` + jobHouse + ` as house, id from ` + waitingJobs + ` and ` + jobMachine + ` = head.machine and ` + jobHouse + ` > head.house
+	    order by ` + jobHouse + `, id limit 1) h
+	), running as materialized (
+	  select ` + jobHouse + ` as house, ` + jobThread + ` as thread, count(*) as n from ` + db.JobSchema + `.river_job
+	  where queue = @queue and state = 'running' group by 1, 2
+	), person as materialized (
+	  select * from persons_of(array(select house from head union select house from running))
+	), person_running as (
+	  select coalesce(p.person, r.house) as person, sum(n) as n from running r left join person p using (house) group by 1
+	), waiting_house as (
+	  select w.house, coalesce(p.person, w.house) as person, w.oldest, coalesce(r.n, 0) as runs, coalesce(r.fullest >= @thread, false) as is_full
+	  from (select house, min(oldest) as oldest from head group by house) w
+	  left join (select house, sum(n) as n, max(n) as fullest from running group by house) r using (house)
+	  left join person p using (house)
+	), ranked as (
+	  select w.*, coalesce(p.n, 0) as person_runs, coalesce(p.n, 0) + row_number() over (partition by w.person order by w.runs, w.oldest) as best
+	  from waiting_house w left join person_running p using (person)
+	  where w.runs < @house and coalesce(p.n, 0) < @person
+	), chosen as materialized (
+	  select * from (
+	    select *, count(*) filter (where not is_full) over (order by best, oldest rows between unbounded preceding and 1 preceding) as sure from ranked) r
+	  where sure < @most
+	), candidate as (
+	  select c.house, c.person, c.runs, c.person_runs, j.id, j.thread from chosen c join head h using (house) cross join lateral (
+	    (with recursive thread (id, n) as (
+	      (select ` + jobThread + `, 1 from ` + waitingJobs + ` and ` + jobMachine + ` = h.machine and ` + jobHouse + ` = h.house
+	       order by ` + jobThread + ` limit 1)
+	      union all
+	      select t.id, thread.n + 1 from thread cross join lateral (
+	        select ` + jobThread + ` as id from ` + waitingJobs + ` and ` + jobMachine + ` = h.machine and ` + jobHouse + ` = h.house
+	          and ` + jobThread + ` > thread.id order by ` + jobThread + ` limit 1) t
+	      where thread.n < @threads
+	    )
+	    select j.id, thread.id as thread from thread left join running r on r.house = h.house and r.thread = thread.id cross join lateral (
+	      select id from ` + waitingJobs + ` and ` + jobMachine + ` = h.machine and ` + jobHouse + ` = h.house and ` + jobThread + ` = thread.id
+	      order by id limit least(@most, greatest(@thread - coalesce(r.n, 0), 0))) j)
+	    union
+	    (select id, ` + jobThread + ` from ` + waitingJobs + ` and ` + jobMachine + ` = h.machine and ` + jobHouse + ` = h.house
+	     order by id limit @most)
+	  ) j
 	), by_thread as (
-	  select *, row_number() over (partition by house, thread order by state = 'available', id) as thread_place from job
+	  select c.*, coalesce(r.n, 0) + row_number() over (partition by c.house, c.thread order by c.id) as thread_place
+	  from candidate c left join running r using (house, thread)
 	), by_house as (
-	  select *, row_number() over (partition by house order by state = 'available', thread_place, id) as house_place from by_thread
-	  where state = 'running' or thread_place <= @thread
-	), waiting as (
-	  select id, house_place, row_number() over (order by house_place, id) as place from by_house
-	  where state = 'available' and house_place <= @house
+	  select *, runs + row_number() over (partition by house order by thread_place, id) as house_place from by_thread where thread_place <= @thread
+	), by_person as (
+	  select *, person_runs + row_number() over (partition by person order by house_place, id) as person_place from by_house where house_place <= @house
+	), next as (
+	  select id, person_place, row_number() over (order by person_place, id) as place from by_person where person_place <= @person
 	)
 	update ` + db.JobSchema + `.river_job j
 	set state = 'running', attempt = j.attempt + 1, attempted_at = now(),
 	  attempted_by = array_append(j.attempted_by[greatest(1, coalesce(array_length(j.attempted_by, 1), 0) + 2 - @kept_names):], @server)
-	from waiting w
-	where j.id = w.id and j.state = 'available' and w.place <= @most and (w.place <= @most - @reserve or w.house_place = 1)
+	from next n
+	where j.id = n.id and j.state = 'available' and n.place <= @most and (n.place <= @most - @reserve or n.person_place = 1)
 	returning j.id`
+
+// The indexes of db/jobs.sql are on these expressions. A job that was committed since the transaction began is as due as one
+// before, so it is not compared with now().
+const (
+	jobMachine  = "coalesce(metadata->>'machine', '')"
+	jobHouse    = "coalesce(args->>'house', id::text)"
+	jobThread   = "coalesce(args->>'thread', id::text)"
+	waitingJobs = db.JobSchema + ".river_job where queue = @queue and state = 'available' and scheduled_at <= statement_timestamp()"
+)
+
+// threadsLooked is how many threads of a house take looks at, besides those of its oldest jobs.
+const threadsLooked = 64
+
+// byIndex makes the planner use the indexes, also for a plan that it makes while the table is small and keeps when it has
+// grown.
+const byIndex = "set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true)"
 
 // JobGetAvailable takes the next jobs of a queue for this server. Servers do this one at a time, so that each counts
 // the jobs of the others.
@@ -149,11 +239,11 @@ func (p *fairPilot) JobGetAvailable(ctx context.Context, exec riverdriver.Execut
 			return err
 		}
 		if any {
-			if _, err = tx.Exec(ctx, "select pg_advisory_xact_lock(hashtext('arbe.queue'), hashtext($1))", params.Queue); err != nil {
+			if _, err = tx.Exec(ctx, "select pg_advisory_xact_lock(hashtext('arbe.queue'), hashtext($1)), "+byIndex, params.Queue); err != nil {
 				return err
 			}
 			rows, err := tx.Query(ctx, take, pgx.NamedArgs{
-				"queue": params.Queue, "server": params.ClientID, "house": s.house, "thread": s.thread, "most": params.MaxToLock - len(ids),
+				"queue": params.Queue, "server": params.ClientID, "person": s.person, "house": s.house, "thread": s.thread, "threads": threadsLooked, "most": params.MaxToLock - len(ids),
 				"reserve": int(float64(s.workers) * keptFree), "kept_names": params.MaxAttemptedBy,
 				"machines": p.machines, "machine_gone": p.machineGone,
 			})
@@ -196,9 +286,9 @@ func wakeTx(ctx context.Context, tx pgx.Tx, queue string) error {
 	return err
 }
 
-// load is the number of commands of a house, and of one of its threads, that have not ended.
+// load is the number of commands of a house, of one of its threads, and of all houses of its person, that have not ended.
 type load struct {
-	house, thread int
+	person, house, thread int
 	// admitted are those commands of the house that the limits of their threads let run. A command does not wait for the
 	// others, because they do not use the house's limit.
 	admitted int
@@ -215,10 +305,11 @@ func lockCommandsTx(ctx context.Context, tx pgx.Tx, house string) error {
 // would not be counted.
 func loadTx(ctx context.Context, tx pgx.Tx, house, thread string, limits Limits) (l load, err error) {
 	err = tx.QueryRow(ctx, `
-		select coalesce(sum(n), 0), coalesce(sum(n) filter (where thread = $3), 0), coalesce(sum(least(n, $4)), 0) from (
-		  select args->>'thread' as thread, count(*) as n from `+db.JobSchema+`.river_job
-		  where queue = $1 and state in ('available', 'running', 'scheduled', 'retryable') and args->>'house' = $2
-		  group by 1) counted`, commands, house, thread, limits.ThreadRunning).Scan(&l.house, &l.thread, &l.admitted)
+		select coalesce(sum(n), 0), coalesce(sum(n) filter (where house = $2), 0), coalesce(sum(n) filter (where house = $2 and thread = $3), 0),
+		  coalesce(sum(least(n, $4)) filter (where house = $2), 0) from (
+		  select args->>'house' as house, args->>'thread' as thread, count(*) as n from `+db.JobSchema+`.river_job
+		  where queue = $1 and state in ('available', 'running', 'scheduled', 'retryable') and args->>'house' = any (array(select houses_beside($2)))
+		  group by 1, 2) counted`, commands, house, thread, limits.ThreadRunning).Scan(&l.person, &l.house, &l.thread, &l.admitted)
 	return l, err
 }
 
@@ -230,6 +321,8 @@ func (l load) refuses(limits Limits) error {
 		return fault.Newf(fault.Exhausted, next, "%d commands of this thread have not ended, and no more may wait", l.thread)
 	case l.house >= limits.HouseRunning+limits.HouseWaiting:
 		return fault.Newf(fault.Exhausted, next, "%d commands of this house have not ended, and no more may wait", l.house)
+	case l.person >= limits.PersonRunning+limits.PersonWaiting:
+		return fault.Newf(fault.Exhausted, next, "%d commands of the houses of the person who owns this one have not ended, and no more may wait", l.person)
 	}
 	return nil
 }

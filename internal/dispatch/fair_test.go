@@ -189,13 +189,14 @@ func onShelf(t testing.TB, servers int, limits dispatch.Limits) (*bench, *shelf)
 	return b, s
 }
 
-// another is the bench as a member of another house sees it.
+// another is the bench as the owner of another house sees it, who is another person.
 func (b *bench) another() *bench {
 	b.t.Helper()
 	other := *b
 	err := b.Owner(b.t).QueryRow(b.t.Context(), `
-		with h as (insert into houses (name) values ('Another') returning id)
-		insert into members (house_id, agent_id, role) select h.id, $1, 'owner' from h returning house_id`, b.scope.Agent).Scan(&other.scope.House)
+		with h as (insert into houses (name) values ('Another') returning id), a as (insert into agents (kind, name) values ('human', 'Bob') returning id)
+		insert into members (house_id, agent_id, role) select h.id, a.id, 'owner' from h, a returning house_id, agent_id::text`).
+		Scan(&other.scope.House, &other.scope.Agent)
 	if err != nil {
 		b.t.Fatal(err)
 	}

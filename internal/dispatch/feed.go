@@ -3,6 +3,7 @@ package dispatch
 import (
 	"bytes"
 	"context"
+	"sync"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -41,11 +42,54 @@ type feed struct {
 	left     bool       // another server continues the command
 	presence presence
 
-	// The writers': streams remove secrets from the two channels and give the rest to clean, and written are the
-	// positions in the record after what they were given. streams are nil if there is nothing to remove.
-	streams [2]*secret.Stream
-	clean   [2][]byte
-	written [2]int64
+	// redacted remove secrets from the two channels; nil if there is nothing to remove.
+	redacted [2]*secret.Stream
+	// back is what redacted hold back.
+	back heldBack
+}
+
+// heldBack are the writes of which a part is held back, because it may be a part of a secret.
+type heldBack struct {
+	mu     sync.Mutex
+	writes [2][]heldWrite
+	last   int64 // the position in the record after the last write
+}
+
+// heldWrite is a write of left bytes that are held back. In the record it is after a position, and before next.
+type heldWrite struct {
+	ctx         context.Context
+	left        int
+	after, next int64
+}
+
+// add adds a write.
+func (h *heldBack) add(ctx context.Context, channel Channel, n int, next int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.writes[channel] = append(h.writes[channel], heldWrite{ctx, n, h.last, next})
+	h.last = max(h.last, next)
+}
+
+// passed reports that n bytes of a channel are passed on. It returns the position before which the record is not needed
+// when these are read, 0 if that is not known, and the context of their write.
+func (h *heldBack) passed(channel Channel, n int) (next int64, ctx context.Context) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	writes := h.writes[channel]
+	for n > 0 && len(writes) > 0 {
+		first := &writes[0]
+		ctx = first.ctx
+		taken := min(n, first.left)
+		n, first.left = n-taken, first.left-taken
+		if first.left == 0 {
+			next, writes = first.next, writes[1:]
+		}
+	}
+	h.writes[channel] = writes
+	if other := h.writes[1-channel]; len(other) > 0 {
+		next = min(next, other[0].after)
+	}
+	return next, ctx
 }
 
 type fedPiece struct {
@@ -62,40 +106,35 @@ func (f *feed) redact(r *secret.Redactor) {
 	if r == nil {
 		return
 	}
-	for i := range f.streams {
-		f.streams[i] = r.Stream(func(p []byte) { f.clean[i] = append(f.clean[i], p...) })
+	for i := range f.redacted {
+		channel := Channel(i)
+		f.redacted[i] = r.Live(func(p []byte) {
+			next, ctx := f.back.passed(channel, len(p))
+			_ = f.put(ctx, channel, p, next) // the error is that ctx has ended, which the writer notices
+		})
 	}
 }
 
 // write adds output that ends at position next of the record. If there is no room, it waits for the reader until ctx
 // ends, which is an error.
 func (f *feed) write(ctx context.Context, channel Channel, data []byte, next int64) error {
-	s := f.streams[channel]
-	if s == nil {
+	s := f.redacted[channel]
+	if s == nil || len(data) == 0 {
 		return f.put(ctx, channel, data, next)
 	}
-	f.clean[channel] = f.clean[channel][:0]
-	s.Write(data)
-	f.written[channel] = next
-	if s.Holds() {
-		next = 0 // the record is still needed, because the reader does not get all of data yet
-	}
-	return f.put(ctx, channel, f.clean[channel], next)
+	f.back.add(ctx, channel, len(data), next)
+	_, _ = s.Write(data) // never fails
+	return context.Cause(ctx)
 }
 
-// flush adds what is held back of what may become a secret.
+// flush adds what is held back.
 func (f *feed) flush(ctx context.Context) error {
-	for channel, s := range f.streams {
-		if s == nil || !s.Holds() {
-			continue
-		}
-		f.clean[channel] = f.clean[channel][:0]
-		s.Flush()
-		if err := f.put(ctx, Channel(channel), f.clean[channel], f.written[channel]); err != nil {
-			return err
+	for _, s := range f.redacted {
+		if s != nil {
+			s.Flush()
 		}
 	}
-	return nil
+	return context.Cause(ctx)
 }
 
 // put adds output as it is.
@@ -109,7 +148,7 @@ func (f *feed) put(ctx context.Context, channel Channel, data []byte, next int64
 			f.end, data = f.end+known, data[known:]
 		case f.lost:
 			f.end += int64(len(data))
-			f.base, f.acked, data = f.end, next, nil
+			f.base, f.acked, data = f.end, max(f.acked, next), nil
 		case room <= 0 || len(f.pieces) >= feedPieces:
 			if err := f.wait(ctx); err != nil {
 				return err

@@ -33,27 +33,35 @@ const (
 // DefaultSpoolSize is the default of [Config.SpoolSize]: 1 GiB.
 const DefaultSpoolSize = 1 << 30
 
-// spoolRoom limits the bytes of all spools on a server's disk.
+// spoolRoom limits the bytes of all spools on a server's disk. A house may have at most as much as remains free after it, so
+// that no house takes what others need: alone half of the room, and of the rest the next one half.
 type spoolRoom struct {
 	mu   sync.Mutex
 	left int64
+	used map[string]int64 // by house; without those that use nothing
 }
 
-// take reserves n bytes, or none if fewer are left.
-func (r *spoolRoom) take(n int64) bool {
+func newSpoolRoom(size int64) *spoolRoom { return &spoolRoom{left: size, used: map[string]int64{}} }
+
+// take reserves n bytes for a house, or none if its share has fewer.
+func (r *spoolRoom) take(house string, n int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n > r.left {
+	if r.used[house]+n > r.left-n {
 		return false
 	}
 	r.left -= n
+	r.used[house] += n
 	return true
 }
 
-func (r *spoolRoom) give(n int64) {
+func (r *spoolRoom) give(house string, n int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.left += n
+	if r.used[house] -= n; r.used[house] <= 0 {
+		delete(r.used, house)
+	}
 }
 
 // spool stores the whole of an output: in memory as long as a result could hold it, then in a file. The file has no
@@ -61,6 +69,7 @@ func (r *spoolRoom) give(n int64) {
 // stores no more, so it holds either a whole output or its first part.
 type spool struct {
 	dir     string
+	house   string
 	room    *spoolRoom
 	printed int64    // bytes written to it, stored or not
 	small   []byte   // everything stored, while there is no file
@@ -71,9 +80,9 @@ type spool struct {
 	err     error    // why it cannot be read
 }
 
-// newSpool returns a spool for the first most bytes, as far as there is room.
-func newSpool(dir string, most int64, room *spoolRoom) *spool {
-	return &spool{dir: dir, left: most, room: room}
+// newSpool returns a spool of a house for the first most bytes, as far as there is room.
+func newSpool(dir string, most int64, house string, room *spoolRoom) *spool {
+	return &spool{dir: dir, left: most, house: house, room: room}
 }
 
 func (s *spool) write(p []byte) {
@@ -88,7 +97,7 @@ func (s *spool) write(p []byte) {
 		return
 	}
 	need := int64(len(s.small) + len(p)) // small is empty once there is a file
-	if !s.room.take(need) {
+	if !s.room.take(s.house, need) {
 		s.full, s.left = true, 0
 		return
 	}
@@ -104,7 +113,7 @@ func (s *spool) write(p []byte) {
 // reserve reserves n bytes of the room for something else that holds the output. It fails if the spool stores no more, or
 // if there is no room.
 func (s *spool) reserve(n int64) bool {
-	if s.err != nil || s.left == 0 || !s.room.take(n) {
+	if s.err != nil || s.left == 0 || !s.room.take(s.house, n) {
 		return false
 	}
 	s.held += n
@@ -146,7 +155,7 @@ func (s *spool) close() {
 	if s.file != nil {
 		s.file.Close()
 	}
-	s.room.give(s.held)
+	s.room.give(s.house, s.held)
 	s.held = 0
 }
 
@@ -182,7 +191,7 @@ func (w *commandWorker) keep(ctx context.Context, args commandArgs, c entry.Comm
 	line := firstOf(strings.ToValidUTF8(c.Line(), "\uFFFD"), 100)
 	metadata, _ := json.Marshal(map[string]any{"command": line, "output_bytes": s.printed})
 	return &kept{Upload: up, part: up.Size < s.printed, Draft: artifact.Draft{
-		ID: strings.ToLower(rand.Text()), Kind: artifact.Output, Label: "output of " + line + ".txt", ExternalID: args.Command,
+		ID: strings.ToLower(rand.Text()), Kind: artifact.Output, Label: "output of " + entry.Visible(line, func(rune) string { return " " }) + ".txt", ExternalID: args.Command,
 		MIMEType: "text/plain; charset=utf-8", Thread: args.Thread, Metadata: metadata,
 	}}
 }

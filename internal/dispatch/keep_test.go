@@ -143,7 +143,7 @@ func TestTheOutputsOfAServerShareItsDisk(t *testing.T) {
 	b.driver = newLocal(t, t.TempDir())
 	log := &logged{}
 	b.tune = func(c *dispatch.Config) {
-		c.SpoolSize, c.Logger = 1<<20, slog.New(slog.NewTextHandler(log, nil))
+		c.SpoolSize, c.Logger = 2<<20, slog.New(slog.NewTextHandler(log, nil))
 	}
 	b.server = b.serve()
 	first, second := b.thread(sandbox.Recipe{}), b.thread(sandbox.Recipe{})

@@ -64,8 +64,8 @@ func kindOf(name string) kind {
 type queue struct {
 	name    string
 	workers int
-	// house and thread are how many jobs of each may run at once; zero takes jobs in the order of their arrival.
-	house, thread int
+	// person, house and thread are how many jobs of each may run at once; zero takes jobs in the order of their arrival.
+	person, house, thread int
 	// poll is how often a server searches it without a notification, in case one is lost. Each search takes three round
 	// trips.
 	poll time.Duration
@@ -74,10 +74,10 @@ type queue struct {
 // queues returns all queues.
 func queues(l Limits) []queue {
 	return []queue{
-		{commands, commandWorkers, l.HouseRunning, l.ThreadRunning, time.Second},
-		{turns, turnWorkers, houseTurns, threadTurns, time.Second},
-		{reaps, reapWorkers, reapWorkers / 2, reapWorkers / 2, 5 * time.Second},
-		{maintenance, maintenanceWorkers, 0, 0, 5 * time.Second},
+		{commands, commandWorkers, l.PersonRunning, l.HouseRunning, l.ThreadRunning, time.Second},
+		{turns, turnWorkers, l.PersonTurns, l.HouseTurns, l.ThreadTurns, time.Second},
+		{reaps, reapWorkers, reapWorkers / 2, reapWorkers / 2, reapWorkers / 2, 5 * time.Second},
+		{maintenance, maintenanceWorkers, 0, 0, 0, 5 * time.Second},
 	}
 }
 

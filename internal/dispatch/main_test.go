@@ -147,9 +147,7 @@ func start(ctx context.Context, d *db.DB, driver sandbox.Driver, tune func(*disp
 	boxes := sandbox.Config{
 		DB: d, Log: log, Threads: s.threads, Drivers: map[string]sandbox.Driver{"local": driver}, RepoRoots: repoRoots, Logger: logger,
 	}
-	if config.Secrets != nil {
-		boxes.Redactor = config.Secrets.Redactor
-	}
+	boxes.Secrets = config.Secrets
 	s.boxes = sandbox.NewResolver(boxes)
 	config.Boxes = s.boxes
 	s.dispatcher, err = dispatch.Start(ctx, config)

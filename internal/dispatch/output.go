@@ -41,6 +41,7 @@ type output struct {
 	tail      []byte // the last bytes after head; up to twice keepTail before it is trimmed
 	total     int64
 	pending   []byte // the last bytes that are not published yet
+	passed    int64  // how many bytes were passed on to be published
 	// spool stores the unconverted output, because an artifact holds the exact bytes; nil stores none. It must be set
 	// before anything is printed.
 	spool *spool
@@ -50,34 +51,41 @@ type output struct {
 	done chan struct{}
 }
 
-func newOutput(ctx context.Context, log *stream.Log, ref stream.Ref, entryID string, redactor *secret.Redactor) *output {
-	return startOutput(redactor, func(offset int64, data []byte) {
+func newOutput(ctx context.Context, log *stream.Log, ref stream.Ref, entryID string) *output {
+	return startOutput(func(offset int64, data []byte) {
 		// Losing live output is harmless, because the result holds it.
 		_ = log.Publish(ctx, ref, stream.Delta{EntryID: entryID, Offset: offset, Data: data})
 	})
 }
 
-// startOutput returns an output that calls publish. The redactor is nil if there is nothing to redact.
-func startOutput(redactor *secret.Redactor, publish func(offset int64, data []byte)) *output {
+// startOutput returns an output that calls publish.
+func startOutput(publish func(offset int64, data []byte)) *output {
 	o := &output{publish: publish, to: &attachment{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
-	o.stdout, o.stderr = newText(redactor, o), newText(redactor, o)
+	o.redact(nil)
 	go o.run()
 	return o
+}
+
+// redact makes the output remove secrets from what is written to it. It must be called before that.
+func (o *output) redact(r *secret.Redactor) {
+	o.stdout, o.stderr = newText(r, o), newText(r, o)
 }
 
 // text converts a stream of bytes to UTF-8 without NUL, because Postgres stores no other text. It replaces
 // invalid bytes one by one. It removes secrets from both forms, which keeps their lengths and so all counts and offsets.
 type text struct {
 	mu    sync.Mutex
+	o     *output
 	bytes *secret.Stream // receives the unconverted stream
-	take  *secret.Stream // must not keep what it is given
+	whole *secret.Stream // receives the text for the result
+	live  *secret.Stream // receives the text for those who watch
 	made  []byte         // the converted form of the last piece
 	begun []byte         // the beginning of an incomplete character
 	ended bool
 }
 
 func newText(redactor *secret.Redactor, o *output) *text {
-	return &text{bytes: redactor.Stream(o.keep), take: redactor.Stream(o.take)}
+	return &text{o: o, bytes: redactor.Stream(o.keep), whole: redactor.Stream(o.take), live: redactor.Live(o.show)}
 }
 
 // Write never fails and never waits for a watcher, because that would stop the command. It ignores what comes after the
@@ -88,7 +96,7 @@ func (t *text) Write(p []byte) (int, error) {
 	if t.ended {
 		return len(p), nil
 	}
-	t.bytes.Write(p)
+	_, _ = t.bytes.Write(p) // never fails, nor do the others
 	all := p
 	if len(t.begun) > 0 {
 		all = slices.Concat(t.begun, p)
@@ -106,8 +114,7 @@ func (t *text) end() {
 	if !t.ended {
 		t.ended = true
 		t.give(t.begun)
-		t.bytes.Flush()
-		t.take.Flush()
+		t.flush()
 	}
 }
 
@@ -117,8 +124,13 @@ func (t *text) cut() {
 	defer t.mu.Unlock()
 	t.give(t.begun)
 	t.begun = nil
+	t.flush()
+}
+
+func (t *text) flush() {
 	t.bytes.Flush()
-	t.take.Flush()
+	t.whole.Flush()
+	t.live.Flush()
 }
 
 func (t *text) give(p []byte) {
@@ -126,7 +138,9 @@ func (t *text) give(p []byte) {
 		t.made = appendText(t.made[:0], p)
 		p = t.made
 	}
-	t.take.Write(p)
+	t.o.count(int64(len(p)))
+	_, _ = t.whole.Write(p)
+	_, _ = t.live.Write(p)
 }
 
 // appendText appends p as text. It makes one pass and no copy but the result, because binary output may be long.
@@ -158,18 +172,31 @@ func (o *output) keep(p []byte) {
 	}
 }
 
-// take receives converted output.
+// count counts converted output when it comes, because a part of it may be held back.
+func (o *output) count(n int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.total += n
+}
+
+// take receives converted output for the result.
 func (o *output) take(p []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.total += int64(len(p))
-	o.pending = keepLast(append(o.pending, lastOf(p, publishMost)...), publishMost)
 	rest := p
 	if room := keepHead - len(o.head); room > 0 && !o.headEnded {
 		n := min(room, len(rest))
 		o.head, rest = append(o.head, rest[:n]...), rest[n:]
 	}
 	o.tail = keepLast(append(o.tail, lastOf(rest, keepTail)...), keepTail)
+}
+
+// show receives converted output for those who watch.
+func (o *output) show(p []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.passed += int64(len(p))
+	o.pending = keepLast(append(o.pending, lastOf(p, publishMost)...), publishMost)
 	select {
 	case o.wake <- struct{}{}:
 	default:
@@ -198,7 +225,7 @@ func (o *output) skip(n int64) {
 	o.stderr.cut()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.total += n
+	o.total, o.passed = o.total+n, o.passed+n
 	o.pending, o.tail = o.pending[:0], o.tail[:0]
 	o.headEnded = true
 	if o.spool != nil {
@@ -216,7 +243,7 @@ func (o *output) run() {
 		case <-o.wake:
 		}
 		o.mu.Lock()
-		data, end := bytes.Clone(wholeStart(lastOf(o.pending, publishMost))), o.total
+		data, end := bytes.Clone(wholeStart(lastOf(o.pending, publishMost))), o.passed
 		o.pending = o.pending[:0]
 		o.mu.Unlock()
 		o.publish(end-int64(len(data)), data)

@@ -16,7 +16,7 @@ import (
 func printed(t testing.TB, pieces ...[]byte) (live []byte, r entry.CommandResult) {
 	t.Helper()
 	var mu sync.Mutex
-	o := startOutput(nil, func(offset int64, data []byte) {
+	o := startOutput(func(offset int64, data []byte) {
 		mu.Lock()
 		defer mu.Unlock()
 		if offset != int64(len(live)) {
@@ -63,7 +63,7 @@ func TestOutputIsTheSameTextWhereverItIsCut(t *testing.T) {
 
 func TestTwoStreamsDoNotCutEachOthersCharacters(t *testing.T) {
 	t.Parallel()
-	o := startOutput(nil, func(int64, []byte) {})
+	o := startOutput(func(int64, []byte) {})
 	for _, p := range []struct {
 		to    *text
 		bytes string
@@ -92,7 +92,7 @@ func TestLargeOutputOfAnyBytesKeepsHeadAndTail(t *testing.T) {
 			n := min(1+random.IntN(20_000), len(rest))
 			pieces, rest = append(pieces, rest[:n]), rest[n:]
 		}
-		o := startOutput(nil, func(offset int64, data []byte) {
+		o := startOutput(func(offset int64, data []byte) {
 			if !utf8.Valid(data) || want[offset:offset+int64(len(data))] != string(data) {
 				t.Errorf("the piece at %d is another one", offset)
 			}
@@ -110,7 +110,7 @@ func TestLargeOutputOfAnyBytesKeepsHeadAndTail(t *testing.T) {
 
 func BenchmarkOutput(b *testing.B) {
 	line := bytes.Repeat([]byte("all work and no play makes a log\n"), 1000)
-	o := startOutput(nil, func(int64, []byte) {})
+	o := startOutput(func(int64, []byte) {})
 	b.SetBytes(int64(len(line)))
 	for b.Loop() {
 		o.stdout.Write(line)

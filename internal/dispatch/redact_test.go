@@ -7,8 +7,11 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/dispatch"
@@ -16,6 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
 )
 
 // canary is a secret that must come out nowhere. traces are the forms in which it would.
@@ -30,7 +34,10 @@ func traces() map[string]string {
 	return all
 }
 
-// withSecrets makes the bench's servers remove the secrets of the house, and plants the canary.
+// bound are the bindings of an environment whose commands receive the canary.
+var bound = []secret.Binding{{Name: "CANARY", Required: true}}
+
+// withSecrets gives the bench's servers the secrets of the house, and plants the canary.
 func (b *bench) withSecrets() *secret.Secrets {
 	b.t.Helper()
 	secrets := secret.New(b.DB, b.Sealer, nil, nil)
@@ -47,9 +54,7 @@ func TestACanaryInOutput(t *testing.T) {
 	b.driver = newLocal(t, t.TempDir())
 	b.withSecrets()
 	b.server = b.serve()
-	// Neither the recipe nor a command has the canary: it is written with its letters turned.
-	turned := strings.NewReplacer("a", "1", "1", "a").Replace(canary)
-	th := b.thread(sandbox.Recipe{Setup: "printf '%s' '" + turned + "' | tr a1 1a > key; cat key; cut -c1-9 key | tr -d '\\n' >&2; sleep 0.2; cut -c10- key >&2"})
+	th := b.thread(sandbox.Recipe{Secrets: bound, Setup: "printf %s \"$CANARY\" > key; cat key; cut -c1-9 key | tr -d '\n' >&2; cut -c10- key >&2"})
 	t.Run("of a setup", func(t *testing.T) {
 		var live strings.Builder
 		command := b.ask(th, "true")
@@ -60,19 +65,20 @@ func TestACanaryInOutput(t *testing.T) {
 		}
 		tells(t, "the live output", live.String())
 		tells(t, "the log", b.story(th))
-		if !strings.Contains(b.story(th), "*****") {
+		if !strings.Contains(b.story(th), "xxxxx") {
 			t.Errorf("nothing was removed: %s", b.story(th))
 		}
 	})
 	lines := map[string]string{
-		"plain":               "cat key; echo; echo \"key=$(cat key)!\"",
-		"in pieces":           "for i in $(seq 1 " + fmt.Sprint(len(canary)) + "); do cut -c$i key | tr -d '\\n'; sleep 0.02; done",
-		"in base64":           "base64 < key; (printf 1; cat key) | base64; (printf 12; cat key) | base64 -w 9",
-		"in hexadecimal":      "od -An -v -tx1 key | tr -d ' \\n'",
-		"in an error":         "cat key >&2; exit 3",
-		"in a large output":   "head -c 100000 /dev/zero | tr '\\0' x; cat key; head -c 100000 /dev/zero | tr '\\0' y; cat key",
-		"across the head":     "head -c " + fmt.Sprint(64<<10-10) + " /dev/zero | tr '\\0' x; cat key; head -c 100000 /dev/zero | tr '\\0' y",
-		"between other bytes": "printf '\\377'; cat key; printf '\\377\\000'",
+		"from the environment": "env; echo $CANARY",
+		"plain":                "cat key; echo; echo \"key=$(cat key)!\"",
+		"in pieces":            "for i in $(seq 1 7 " + fmt.Sprint(len(canary)) + "); do tail -c +$i key | head -c 7; done",
+		"in base64":            "base64 < key; (printf 1; cat key) | base64; (printf 12; cat key) | base64 -w 9",
+		"in hexadecimal":       "od -An -v -tx1 key | tr -d ' \\n'",
+		"in an error":          "cat key >&2; exit 3",
+		"in a large output":    "head -c 100000 /dev/zero | tr '\\0' x; cat key; head -c 100000 /dev/zero | tr '\\0' y; cat key",
+		"across the head":      "head -c " + fmt.Sprint(64<<10-10) + " /dev/zero | tr '\\0' x; cat key; head -c 100000 /dev/zero | tr '\\0' y",
+		"between other bytes":  "printf '\\377'; cat key; printf '\\377\\000'",
 	}
 	for name, line := range lines {
 		t.Run(name, func(t *testing.T) {
@@ -85,7 +91,7 @@ func TestACanaryInOutput(t *testing.T) {
 				return ev.Entry != nil && ev.Entry.ID == entry.ResultID(command)
 			})
 			r, _ := entry.As[entry.CommandResult](*events[len(events)-1].Entry)
-			if !strings.Contains(r.Output+r.OutputTail, "*****") {
+			if !strings.Contains(r.Output+r.OutputTail, "xxxxx") {
 				t.Errorf("nothing was removed: %s", r.Output)
 			}
 			texts := map[string]string{"the result": r.Output + r.OutputTail, "the live output": live.String()}
@@ -101,7 +107,7 @@ func TestACanaryInOutput(t *testing.T) {
 		})
 	}
 	t.Run("that a program reads", func(t *testing.T) {
-		command := b.askFor(th, "", entry.Command{Command: "cat key; printf '\\377'; cat key >&2; printf sk-can; sleep 0.3; tail -c +7 key; printf sk-canary", Separate: true})
+		command := b.askFor(th, "", entry.Command{Command: "cat key; printf '\\377'; cat key >&2; printf sk-can; tail -c +7 key; printf sk-canary", Separate: true})
 		var out, errs bytes.Buffer
 		b.read(th, command, 0, &out, &errs)
 		tells(t, "stdout", out.String())
@@ -131,17 +137,139 @@ func tells(t *testing.T, where, text string) {
 	}
 }
 
-func TestSecretsThatCannotBeReadKeepCommandsFromRunning(t *testing.T) {
+func TestABoundSecret(t *testing.T) {
+	t.Parallel()
+	b := database(t)
+	b.driver = newLocal(t, t.TempDir())
+	secrets := b.withSecrets()
+	b.server = b.serve()
+	set := func(name, value string) {
+		t.Helper()
+		if _, _, err := secrets.Set(t.Context(), b.scope, name, []byte(value), nil); err != nil {
+			t.Fatal(detail(err))
+		}
+	}
+	t.Run("is there for each command, and for no process of another one", func(t *testing.T) {
+		set("TOKEN", "first-token")
+		th := b.thread(sandbox.Recipe{Secrets: []secret.Binding{{Name: "TOKEN", Required: true}, {Name: "LATER"}}})
+		if r := b.sh(th, "test \"$TOKEN\" = first-token && test -z \"$CANARY$LATER\""); r.ExitCode != 0 {
+			t.Errorf("it ends with %+v", r)
+		}
+		set("TOKEN", "second-token")
+		set("LATER", "later-token")
+		if r := b.sh(th, "test \"$TOKEN\" = second-token && echo $LATER first-token"); r.Output != "xxxxxxxxxxx first-token\n" {
+			t.Errorf("after a change it ends with %+v", r)
+		}
+	})
+	t.Run("that is missing keeps everything from starting", func(t *testing.T) {
+		th := b.thread(sandbox.Recipe{Secrets: []secret.Binding{{Name: "MISSING", Required: true}}, Setup: "exit 9"})
+		r := b.sh(th, "echo ran")
+		if r.ExitCode != -1 || r.Output != "" || !strings.Contains(r.Error, "needs the secret MISSING") || strings.Contains(b.story(th), "setup") {
+			t.Errorf("it ends with %+v: %s", r, b.story(th))
+		}
+		if boxes, err := b.driver.List(t.Context(), sandbox.Labels{Thread: th}); err != nil || len(boxes) != 0 {
+			t.Errorf("%d sandboxes are there (%v)", len(boxes), err)
+		}
+		set("MISSING", "not-any-more")
+		if r := b.sh(th, "true"); !strings.Contains(r.Error, "setup failed with exit code 9") {
+			t.Errorf("when it is there, it ends with %+v", r)
+		}
+	})
+	t.Run("that changes while its command waits for the next server shows nothing of the old one", func(t *testing.T) {
+		set("ROTATED", "old-and-secret")
+		th := b.thread(sandbox.Recipe{Secrets: []secret.Binding{{Name: "ROTATED"}}})
+		command := b.ask(th, "echo begun; until test -e go; do sleep 0.05; done; echo $ROTATED")
+		b.printed(th, command, "begun")
+		if err := b.stop(t.Context()); err != nil {
+			t.Fatal(detail(err))
+		}
+		set("ROTATED", "new-and-secret")
+		b.server = b.serve()
+		b.sh(th, "touch go")
+		if r := b.result(th, command); r.Output != "xxxxx\nxxxxxxxxxxxxxx\n" || r.ExitCode != 0 {
+			t.Errorf("it ends with %+v", r)
+		}
+	})
+	t.Run("that cannot be read keeps commands from running", func(t *testing.T) {
+		th, free := b.thread(sandbox.Recipe{Secrets: bound}), b.thread(sandbox.Recipe{})
+		if _, err := b.Owner(t).Exec(t.Context(), "update house_keys set sealed = 'damaged'"); err != nil {
+			t.Fatal(err)
+		}
+		if r := b.sh(th, "echo hello"); r.ExitCode != -1 || r.Output != "" || !strings.Contains(r.Error, "cannot be opened") {
+			t.Errorf("it ends with %+v", r)
+		}
+		if r := b.sh(free, "echo hello"); r.Output != "hello\n" {
+			t.Errorf("a command that receives none ends with %+v", r)
+		}
+	})
+}
+
+// What a command shows, and when, answers no guess: neither of a secret that it did not receive, whole or in part, nor of
+// the beginning of one that it did.
+func TestOutputAnswersNoGuesses(t *testing.T) {
 	t.Parallel()
 	b := database(t)
 	b.driver = newLocal(t, t.TempDir())
 	b.withSecrets()
 	b.server = b.serve()
-	th := b.thread(sandbox.Recipe{})
-	if _, err := b.Owner(t).Exec(t.Context(), "update house_keys set sealed = 'damaged'"); err != nil {
-		t.Fatal(err)
+	// shown is how much a reader of a command gets back of each guess, before the next one is written.
+	shown := func(recipe sandbox.Recipe, guesses []string) (sizes []int) {
+		t.Helper()
+		th := b.thread(recipe)
+		command := b.askFor(th, "", entry.Command{Command: "cat", Separate: true, Input: true})
+		var in, out int64
+		for _, guess := range guesses {
+			for sent := 0; sent < len(guess); {
+				w, err := b.dispatcher.WriteInput(t.Context(), b.scope, th, command, in, []byte(guess[sent:]), false)
+				if err != nil {
+					t.Fatal(detail(err))
+				}
+				sent, in = sent+int(w.Position-in), w.Position
+			}
+			got := 0
+			for began := time.Now(); got < len(guess) && time.Since(began) < 10*time.Second; { // a call waits for 15 s
+				r, err := b.dispatcher.ReadOutput(t.Context(), b.scope, th, command, out, dispatch.ReadOn)
+				if err != nil {
+					t.Fatal(detail(err))
+				}
+				got, out = got+int(r.Position-out), r.Position
+			}
+			sizes = append(sizes, got)
+		}
+		if _, err := b.dispatcher.WriteInput(t.Context(), b.scope, th, command, in, nil, true); err != nil {
+			t.Fatal(detail(err))
+		}
+		b.read(th, command, out, io.Discard)
+		if r := b.result(th, command); r.ExitCode != 0 || r.RawBytes != in {
+			t.Errorf("the command ends with %+v", r)
+		}
+		return sizes
 	}
-	if r := b.sh(th, "echo hello"); r.ExitCode != -1 || r.Output != "" || !strings.Contains(r.Error, "cannot be opened") {
-		t.Errorf("it ends with %+v", r)
+	wrong := strings.Repeat("?", len(canary))
+	hexed := hex.EncodeToString([]byte(canary))
+	for name, recipe := range map[string]sandbox.Recipe{"not received": {}, "received": {Secrets: bound}} {
+		t.Run(name, func(t *testing.T) {
+			right, others := []string{canary[:5], canary[:12], canary[:len(canary)-1], hexed[:20]}, []string{wrong[:5], wrong[:12], wrong[:len(canary)-1], wrong[:20]}
+			if name == "not received" { // then a whole one tells nothing either
+				right, others = append(right, canary), append(others, wrong)
+			}
+			if a, b := shown(recipe, right), shown(recipe, others); !slices.Equal(a, b) || a[3] != 20 {
+				t.Errorf("of right guesses it shows %v bytes, and of wrong ones %v", a, b)
+			}
+		})
 	}
+	t.Run("in the log", func(t *testing.T) {
+		th := b.thread(sandbox.Recipe{})
+		if r := b.sh(th, "echo "+canary); r.Output != canary+"\n" {
+			t.Errorf("a guess of the whole is answered with %q", r.Output)
+		}
+		said := b.says(b.talker(), th, dispatch.Message{Text: "is it " + canary + "?"})
+		if !strings.Contains(string(said.Payload), canary) {
+			t.Errorf("a guess in a chat is answered with %s", said.Payload)
+		}
+		named, err := b.threads.Create(t.Context(), b.scope, thread.Draft{Name: "is it " + canary})
+		if err != nil || !strings.Contains(named.Name, canary) {
+			t.Errorf("a guess in a name is answered with %q (%v)", named.Name, err)
+		}
+	})
 }

@@ -84,7 +84,7 @@ func TestTheTurnsOfARemovedBotStop(t *testing.T) {
 		r := bots(t, nil).removable()
 		r.settings.Model = "fake-slow"
 		r.says("q", "@bot one two three four")
-		r.follow(r.th, func(ev stream.Event) bool { return ev.Delta != nil && strings.Contains(string(ev.Delta.Data), "[") })
+		r.follow(r.th, func(ev stream.Event) bool { return ev.Delta != nil && strings.Contains(string(ev.Delta.Data), "⟦") })
 		r.remove(1)
 		r.saysRemoved("q")
 		select {
@@ -106,7 +106,7 @@ func TestTheTurnsOfARemovedBotStop(t *testing.T) {
 		}
 		r.th = r.threadWith(env.ID)
 		r.says("q", "@bot go")
-		r.follow(r.th, func(ev stream.Event) bool { return ev.Delta != nil && strings.Contains(string(ev.Delta.Data), "begun") })
+		r.follow(r.th, func(ev stream.Event) bool { return ev.Delta != nil && string(ev.Delta.Data) == "begun\n" }) // not what the model writes
 		r.remove(1)
 		r.saysRemoved("q")
 		all := r.until(func(e entry.Entry) bool { return e.Type == entry.CommandResult{}.Type() })

@@ -72,7 +72,6 @@ func (d *Dispatcher) Say(ctx context.Context, by Speaker, threadID string, w Mes
 	if err != nil {
 		return entry.Entry{}, err
 	}
-	d.hide(ctx, by.House, drafts)
 	var entries []entry.Entry
 	if runs {
 		err = d.runTx(ctx, by.Scope, threadID, drafts, func(tx pgx.Tx, to stream.Ref, drafts []entry.Draft) (_ []entry.Entry, err error) {
@@ -98,7 +97,6 @@ func (d *Dispatcher) SayAll(ctx context.Context, by Speaker, threadID string, w 
 	if err != nil {
 		return done, err
 	}
-	d.hide(ctx, by.House, drafts)
 	w.Content = drafts
 	if !runs {
 		return d.log.Write(ctx, stream.Ref{House: by.House, Name: thread.StreamName(threadID)}, w)
@@ -109,24 +107,6 @@ func (d *Dispatcher) SayAll(ctx context.Context, by Speaker, threadID string, w 
 		return entries, err
 	})
 	return done, err
-}
-
-// hide removes the secrets of a house from chats, because people paste them by mistake. Commands stay as they are: they
-// would do something else. A chat is written even if the secrets cannot be read, because people must be able to talk.
-func (d *Dispatcher) hide(ctx context.Context, house string, drafts []entry.Draft) {
-	if d.config.Secrets == nil {
-		return
-	}
-	r, err := d.config.Secrets.RecentRedactor(ctx, house)
-	if err != nil {
-		d.logger.WarnContext(ctx, "the secrets of a house cannot be read, so they are not removed from a chat", "error", fault.From(err).Detail())
-		return
-	}
-	for i := range drafts {
-		if r != nil && drafts[i].Type == (entry.Chat{}).Type() {
-			drafts[i].Payload = r.JSON(drafts[i].Payload)
-		}
-	}
 }
 
 // drafts replaces chats that are commands by commands, if the speaker may run commands. runs reports whether there are

@@ -24,12 +24,12 @@ func (s *spool) kept(t *testing.T) []byte {
 func TestSpoolsShareTheRoomOfTheirServer(t *testing.T) {
 	t.Parallel()
 	const size = 1 << 20
-	room := &spoolRoom{left: size}
+	room := newSpoolRoom(size)
 	piece := bytes.Repeat([]byte("0123456789abcdef"), 2<<10) // 32 KiB
 	var all sync.WaitGroup
 	spools := make([]*spool, 16)
 	for i := range spools {
-		spools[i] = newSpool(t.TempDir(), size, room)
+		spools[i] = newSpool(t.TempDir(), size, "a house", room)
 		all.Go(func() {
 			for range 16 {
 				spools[i].write(piece)
@@ -67,15 +67,37 @@ func TestSpoolsShareTheRoomOfTheirServer(t *testing.T) {
 		t.Errorf("of the room %d bytes are left, want all", room.left)
 	}
 	// What was cut off stays so when there is room again: there is no hole in it.
-	s := newSpool(t.TempDir(), size, &spoolRoom{left: 200 << 10})
+	s := newSpool(t.TempDir(), size, "a house", newSpoolRoom(400<<10))
 	defer s.close()
 	for range 8 {
 		s.write(piece)
 	}
 	before := s.kept(t)
-	s.room.give(size)
+	s.room.give("another", size)
 	s.write(piece)
 	if after := s.kept(t); !bytes.Equal(before, after) || len(before) != 192<<10 {
 		t.Errorf("it had %d bytes, and has %d", len(before), len(after))
+	}
+}
+
+func TestNoHouseTakesTheRoomForSpoolsOfOthers(t *testing.T) {
+	t.Parallel()
+	room := newSpoolRoom(1 << 20)
+	const step = 1 << 10
+	fill := func(house string) (n int64) {
+		for room.take(house, step) {
+			n += step
+		}
+		return n
+	}
+	if a, b, c := fill("a"), fill("b"), fill("c"); a != 512<<10 || b != 256<<10 || c != 128<<10 {
+		t.Errorf("the houses get %d, %d and %d bytes, one after the other", a, b, c)
+	}
+	if more := fill("a"); more != 0 {
+		t.Errorf("the first gets %d more", more)
+	}
+	room.give("a", 512<<10)
+	if more := fill("c"); more != 256<<10 {
+		t.Errorf("once the first gave back its room, another gets %d more", more)
 	}
 }

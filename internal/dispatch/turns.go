@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
@@ -25,8 +26,7 @@ const (
 	// turns is the queue of the turns of bots.
 	turns = "turns"
 	// turnWorkers is how many turns a server runs at once. It can be large, because a turn mostly waits for its model.
-	// houseTurns and threadTurns are how many of a house and of a thread run at once, on all servers together.
-	turnWorkers, houseTurns, threadTurns = 512, 256, 32
+	turnWorkers = 512
 	// turnAgain is the longest pause before a turn is continued that the database interrupted or that is not due.
 	turnAgain = 2 * time.Second
 	// turnLook is how often a turn that is not due is looked at again, because a mention makes it due.
@@ -359,9 +359,10 @@ func (d *Dispatcher) RetryTurn(ctx context.Context, scope db.Scope, threadID, id
 		case t.Status.Active():
 			return fault.New(fault.Precondition, "the turn has not ended", "stop it first")
 		}
+		root := turn.Retried + "/" + uuid.NewString()
 		for _, q := range t.Questions() {
 			again, err = d.requestTurnTx(ctx, tx, th.Stream(), turn.Request{
-				House: scope.House, Thread: threadID, Bot: t.Bot, Entry: q.Entry, Seq: q.Seq, Reason: "retry", Chain: t.Chain,
+				House: scope.House, Thread: threadID, Bot: t.Bot, Entry: q.Entry, Seq: q.Seq, Reason: turn.Retried, Tools: t.Tools, Chain: t.Chain, Root: root,
 			})
 			if err != nil {
 				return err

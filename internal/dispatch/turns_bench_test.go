@@ -20,10 +20,8 @@ import (
 	"charm.land/fantasy"
 	"charm.land/fantasy/providers/anthropic"
 
-	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
-	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
@@ -244,12 +242,6 @@ func pieces(b *testing.B, others int) {
 		}}
 	})
 	r.driver = newShelf()
-	tune := r.tune
-	r.tune = func(c *dispatch.Config) {
-		tune(c)
-		redactor := secret.NewRedactor([]byte("sk-a-secret-that-no-model-writes"))
-		c.Bots.Redactor = func(context.Context, string) (*secret.Redactor, error) { return redactor, nil }
-	}
 	r.server = r.serve()
 	var lags []time.Duration
 	for b.Loop() {

@@ -158,3 +158,34 @@ func answersTo(e entry.Entry) []string {
 	}
 	return nil
 }
+
+// TestATurnThatEndsItsServersGivesUp kills each server while a model answers the same question. Two further servers try,
+// and the turn then says why it failed, because what the model answers may be what ends them.
+func TestATurnThatEndsItsServersGivesUp(t *testing.T) {
+	t.Parallel()
+	calls := make(chan struct{}, 10)
+	r := bots(t, func(*modeltest.Request) modeltest.Reply {
+		calls <- struct{}{}
+		return modeltest.Reply{Text: "never", Hold: true, HoldHeaders: true}
+	})
+	// The test itself only writes.
+	if err := r.stop(t.Context()); err != nil {
+		t.Fatal(detail(err))
+	}
+	if _, err := r.log.Append(t.Context(), r.ref(r.th), entry.NewDraft("q", r.scope.Agent, entry.Chat{Text: "@bot hello"})); err != nil {
+		t.Fatal(detail(err))
+	}
+	for range 3 {
+		kill := r.botProcess()
+		<-calls
+		kill()
+	}
+	r.botProcess()
+	all := r.until(func(e entry.Entry) bool { _, ended := entry.As[entry.TurnEnded](e); return ended })
+	if ended := of[entry.TurnEnded](all)[0]; ended.Reason != "server_died" {
+		t.Errorf("the turn ended with %+v", ended)
+	}
+	if n := len(calls); n != 0 {
+		t.Errorf("%d further calls of the model", n)
+	}
+}

@@ -4,6 +4,7 @@ package dispatch_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -21,7 +22,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/sandbox"
-	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/internal/turn"
@@ -85,9 +85,13 @@ func answering(models, bot string, settings *turn.Bot) func(*dispatch.Config) {
 				return turn.Person{Name: "Ada"}, nil
 			},
 		}
-		c.Select = func(_ context.Context, n dispatch.News) (dispatch.Work, error) {
+		c.Select = func(ctx context.Context, n *dispatch.News) (dispatch.Work, error) {
+			entries, err := n.Entries(ctx)
+			if err != nil {
+				return nil, err
+			}
 			var asks []turn.Request
-			for _, e := range n.Entries {
+			for _, e := range entries {
 				said, ok := entry.As[entry.Chat](e)
 				ask := turn.Request{House: n.House, Thread: n.Thread, Bot: bot, Entry: e.ID, Seq: e.Seq, Reason: "mention"}
 				switch word, _, _ := strings.Cut(said.Text, " "); {
@@ -216,7 +220,7 @@ func TestABotAnswers(t *testing.T) {
 		t.Errorf("its summary is %+v", *s)
 	}
 	asked := r.models.Requests()[0]
-	if !strings.Contains(asked.System, "@bot") || len(asked.Messages) == 0 || !strings.Contains(fmt.Sprint(asked.Messages), "[Ada]\nwe meet at noon") {
+	if !strings.Contains(asked.System, "@bot") || len(asked.Messages) == 0 || !strings.Contains(fmt.Sprint(asked.Messages), "⟦person: Ada⟧\n  we meet at noon") {
 		t.Errorf("the model was asked %+v with the system prompt %q", asked.Messages, asked.System)
 	}
 	if s := of[entry.TurnStarted](r.entries()); len(s) != 1 || s[0].EntryID != "q" || s[0].Reason != "mention" {
@@ -319,19 +323,28 @@ func chunks(ev stream.Event) (all []entry.PiChunk) {
 	return all
 }
 
-func TestWhatABotWritesHasNoSecrets(t *testing.T) {
+// A server of models may know its key, and say it: in what it answers, and in a call, which would be another one without it.
+func TestWhatAProviderSaysDoesNotHaveItsKey(t *testing.T) {
 	t.Parallel()
-	const value = "hunter2 and hunter3"
+	const value = "staging1"
 	r := bots(t, func(q *modeltest.Request) modeltest.Reply {
 		if q.Last().Role == "tool" {
 			return modeltest.Reply{Text: "the key is " + value + ", as it is"}
 		}
-		return modeltest.Reply{Thinking: "it is " + value, Text: "I say " + value, Calls: []modeltest.Call{{Name: value, Arguments: `{"text":"` + value + `"}`}}}
+		return modeltest.Reply{Thinking: "it is " + value, Text: "I say " + value, Calls: []modeltest.Call{
+			{Name: "run_command", Arguments: `{"command":"rm -rf ./` + value + `"}`}, {Name: "list_threads", Arguments: `{"limit":1}`},
+			{Name: "say", Arguments: `{"text":"` + base64.StdEncoding.EncodeToString([]byte(value)) + `"}`}, {Name: value, Arguments: `{}`},
+		}}
 	})
 	tune := r.tune
 	r.tune = func(c *dispatch.Config) {
 		tune(c)
-		c.Bots.Redactor = func(context.Context, string) (*secret.Redactor, error) { return secret.NewRedactor([]byte(value)), nil }
+		endpoint := c.Bots.Endpoint
+		c.Bots.Endpoint = func(ctx context.Context, scope db.Scope, ref string) (model.Endpoint, string, error) {
+			e, id, err := endpoint(ctx, scope, ref)
+			e.Key, e.KeyName = value, "LAB_KEY"
+			return e, id, err
+		}
 	}
 	if err := r.stop(t.Context()); err != nil {
 		t.Fatal(detail(err))
@@ -356,17 +369,64 @@ func TestWhatABotWritesHasNoSecrets(t *testing.T) {
 		}
 	}
 	for key, text := range pieces {
-		if strings.Contains(text.String(), "hunter3") {
+		if strings.Contains(text.String(), value) {
 			t.Errorf("the pieces %s say %q", key, text)
 		}
 	}
 	for _, e := range r.entries() {
-		if strings.Contains(string(e.Payload), "hunter") {
+		if strings.Contains(string(e.Payload), value) {
 			t.Errorf("an entry says %s", e.Payload)
 		}
 	}
-	if c := r.answer("q"); !strings.Contains(c.Text, "the key is ***") || !strings.Contains(c.Text, "as it is") {
+	if c := r.answer("q"); !strings.Contains(c.Text, "the key is xxxxxxxx") || !strings.Contains(c.Text, "as it is") {
 		t.Errorf("it answers %q", c.Text)
+	}
+	if n := len(of[entry.Command](r.entries())); n != 0 {
+		t.Errorf("%d commands were run", n)
+	}
+	refused, ran := 0, 0
+	for _, result := range of[entry.PiToolResult](r.entries()) {
+		if result.IsError && strings.Contains(result.Content[0].Text, "contains the secret LAB_KEY") {
+			refused++
+		} else if !result.IsError && result.ToolName == "list_threads" {
+			ran++
+		}
+	}
+	if refused != 3 || ran != 1 {
+		t.Errorf("%d calls were refused and %d run: %s", refused, ran, r.story(r.th))
+	}
+}
+
+// Keys that are words of arbe's own change nothing: neither what it writes about its own work, nor what runs.
+func TestAKeyThatIsAWordOfTheStructureBreaksNothing(t *testing.T) {
+	t.Parallel()
+	for _, value := range []string{"content", "turn_id", "toolCallId", "stopReason", "command", "arguments", "limit", "text", "type", "true", "0", "list_threads"} {
+		t.Run(value, func(t *testing.T) {
+			t.Parallel()
+			r := bots(t, toolCaller("list_threads", map[string]int{"limit": 1}))
+			tune := r.tune
+			r.tune = func(c *dispatch.Config) {
+				tune(c)
+				endpoint := c.Bots.Endpoint
+				c.Bots.Endpoint = func(ctx context.Context, scope db.Scope, ref string) (model.Endpoint, string, error) {
+					e, id, err := endpoint(ctx, scope, ref)
+					e.Key = value
+					return e, id, err
+				}
+			}
+			if err := r.stop(t.Context()); err != nil {
+				t.Fatal(detail(err))
+			}
+			r.server = r.serve()
+			r.says("q", "@bot look")
+			if c := r.answer("q"); c.Turn == nil || c.Turn.Steps != 2 {
+				t.Errorf("it answers %+v", c)
+			}
+			results := of[entry.PiToolResult](r.entries())
+			if len(results) != 1 || results[0].IsError && value != "list_threads" || results[0].ToolCallID == "" {
+				t.Errorf("the results are %+v", results)
+			}
+		})
 	}
 }
 
@@ -623,7 +683,7 @@ func TestATurnIsStopped(t *testing.T) {
 		r := bots(t, nil)
 		r.settings.Model = "fake-slow"
 		r.says("q", "@bot one two three four")
-		r.follow(r.th, func(ev stream.Event) bool { return ev.Delta != nil && strings.Contains(string(ev.Delta.Data), "[") })
+		r.follow(r.th, func(ev stream.Event) bool { return ev.Delta != nil && strings.Contains(string(ev.Delta.Data), "⟦") })
 		r.stopAll(1)
 		e := r.end("q")
 		steps := of[entry.PiAssistant](r.entries())
@@ -646,7 +706,7 @@ func TestATurnIsStopped(t *testing.T) {
 		}
 		r.th = r.threadWith(env.ID)
 		r.says("q", "@bot go")
-		r.follow(r.th, func(ev stream.Event) bool { return ev.Delta != nil && strings.Contains(string(ev.Delta.Data), "begun") })
+		r.follow(r.th, func(ev stream.Event) bool { return ev.Delta != nil && string(ev.Delta.Data) == "begun\n" }) // not what the model writes
 		r.stopAll(1)
 		if e := r.end("q"); e.Outcome != entry.TurnStopped {
 			t.Errorf("it ends with %+v", e)

@@ -209,6 +209,11 @@ func (r CommandResult) Omitted() int64 {
 	return max(max(r.OutputBytes, 0)-int64(len(r.Output))-int64(len(r.OutputTail)), 0)
 }
 
+// Failed reports that the command did not run, did not end by itself, or ended with an exit code other than 0.
+func (r CommandResult) Failed() bool {
+	return r.ExitCode != 0 || r.Error != "" || r.TimedOut || r.Cancelled || r.OutOfMemory
+}
+
 // Outcome returns a short description of the end: "exit 0 · 1.2s", "cancelled · 3s".
 func (r CommandResult) Outcome() string {
 	took := (time.Duration(r.DurationMS) * time.Millisecond).Round(10 * time.Millisecond).String()
@@ -231,18 +236,54 @@ func (r CommandResult) Outcome() string {
 
 // Plain returns the output, with a note where bytes are missing, and the outcome.
 func (r CommandResult) Plain() string {
+	where := ""
+	if r.ArtifactID != "" {
+		where = ": see artifact " + r.ArtifactID
+	}
+	return r.plain(fmt.Sprintf("\n… %d bytes omitted%s …\n", r.Omitted(), where), "")
+}
+
+// Within is Plain for a model, which reads about limit bytes of the output: the beginning and the end. It says how much there
+// was, and where the whole is.
+func (r CommandResult) Within(limit int) string {
+	if !r.Truncated && len(r.Output) <= limit {
+		return r.Plain()
+	}
+	size, tail := max(r.OutputBytes, int64(len(r.Output)+len(r.OutputTail))), r.OutputTail
+	cut := r.Truncated
+	if !cut {
+		tail = r.Output[len(r.Output)-limit/2:]
+	}
+	r.Truncated = true
+	r.Output = strings.ToValidUTF8(r.Output[:min(len(r.Output), limit/2)], "")
+	r.OutputTail = strings.ToValidUTF8(tail[max(len(tail)-limit/2, 0):], "")
+	var where string
+	switch {
+	case r.ArtifactID == "":
+		where = "the command's result in the thread has more of it"
+		if !cut {
+			where = "the command's result in the thread has all of it"
+		}
+	case r.ArtifactPart:
+		where = fmt.Sprintf("artifact %s has the first %d bytes of it", r.ArtifactID, r.ArtifactBytes)
+	default:
+		where = fmt.Sprintf("artifact %s has all of it", r.ArtifactID)
+	}
+	omitted := size - int64(len(r.Output)+len(r.OutputTail))
+	return r.plain(fmt.Sprintf("\n… %d bytes left out …\n", omitted), fmt.Sprintf("[the output is %d bytes long, of which %d are left out above; %s]\n", size, omitted, where))
+}
+
+// plain returns the output with a note in its gap, and a line about it before the outcome.
+func (r CommandResult) plain(gap, about string) string {
 	var b strings.Builder
 	b.WriteString(r.Output)
 	if r.Truncated {
-		where := ""
-		if r.ArtifactID != "" {
-			where = ": see artifact " + r.ArtifactID
-		}
-		fmt.Fprintf(&b, "\n… %d bytes omitted%s …\n%s", r.Omitted(), where, r.OutputTail)
+		b.WriteString(gap + r.OutputTail)
 	}
 	if b.Len() > 0 && !strings.HasSuffix(b.String(), "\n") {
 		b.WriteByte('\n')
 	}
+	b.WriteString(about)
 	if r.Error != "" {
 		b.WriteString(r.Error + "\n")
 	}

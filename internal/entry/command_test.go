@@ -89,3 +89,23 @@ func TestEnvironmentPrepared(t *testing.T) {
 		t.Errorf("it says %q, want %q", got, want)
 	}
 }
+
+func TestAModelReadsHowLongAnOutputIs(t *testing.T) {
+	t.Parallel()
+	half := strings.Repeat("x", 64<<10)
+	for name, c := range map[string]struct {
+		entry.CommandResult
+		want string
+	}{
+		"in an artifact":        {entry.CommandResult{Output: half, OutputTail: half, OutputBytes: 30_000_000, Truncated: true, ArtifactID: "a1"}, "the output is 30000000 bytes long, of which 29999000 are left out above; artifact a1 has all of it"},
+		"partly in an artifact": {entry.CommandResult{Output: half, OutputTail: half, OutputBytes: 30_000_000, Truncated: true, ArtifactID: "a1", ArtifactBytes: 9, ArtifactPart: true}, "artifact a1 has the first 9 bytes of it"},
+		"in its entry":          {entry.CommandResult{Output: half, OutputBytes: 64 << 10}, "the output is 65536 bytes long, of which 64536 are left out above; the command's result in the thread has all of it"},
+	} {
+		if got := c.Within(1000); !strings.Contains(got, c.want) || len(got) > 1300 || !strings.HasSuffix(got, "\n[exit 0 · 0s]") {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+	if short := (entry.CommandResult{Output: "hi", OutputBytes: 2}); short.Within(1000) != short.Plain() {
+		t.Errorf("a short one is %q", short.Within(1000))
+	}
+}

@@ -184,12 +184,13 @@ func TestReading(t *testing.T) {
 
 func TestName(t *testing.T) {
 	t.Parallel()
-	for given, want := range map[string]string{"": "", "  a b\t": "a b", "<b>": "<b>", strings.Repeat("ü", 10): strings.Repeat("ü", 10)} {
+	for given, want := range map[string]string{"": "", "  a b\t": "a b", "<b>": "<b>", "می\u200cخواهم": "می\u200cخواهم", "👩\u200d🚀": "👩\u200d🚀", "❤\ufe0f\u200d🔥": "❤\ufe0f\u200d🔥",
+		"a\u200db": "ab", "\u200d a": "a", "é\u200d": "é", " \u200c": "", strings.Repeat("ü", 10): strings.Repeat("ü", 10)} {
 		if got, err := entry.Name("name", given, 10); err != nil || got != want {
 			t.Errorf("%q becomes %q: %v", given, got, err)
 		}
 	}
-	for _, given := range []string{"a\nb", "a\x00", "a\x1b[31m", "\xff", strings.Repeat("ü", 11)} {
+	for _, given := range []string{"a\nb", "a\x00", "a\x1b[31m", "a\u0085b", "\xff", "a\u202eb", "a\u2066b", "a\u200bb", "\ufeffa", "a\u2028b", "a\u2029b", "a\u3164", "a\U000e0041", strings.Repeat("ü", 11)} {
 		if got, err := entry.Name("title", given, 10); fault.CodeOf(err) != fault.Invalid || !strings.HasPrefix(err.Error(), "title: ") {
 			t.Errorf("%q becomes %q: %v", given, got, err)
 		}

@@ -53,6 +53,11 @@ type Agent struct {
 
 // Houses manages houses. It is safe for concurrent use.
 type Houses struct {
+	// Creation says who creates houses, and PerPerson how many may belong to a person, in the sense of houses.belongs_to.
+	// Default to [Anyone] and to 0, which is no limit. Set them before the first use.
+	Creation  Creation
+	PerPerson int
+
 	db           *db.DB
 	log          *stream.Log
 	threads      *thread.Threads
@@ -100,6 +105,9 @@ func (h *Houses) Create(ctx context.Context, owner, name string) (made House, er
 	}
 	scope := db.Scope{House: id, Agent: owner}
 	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if err := h.mayCreateTx(ctx, tx, owner); err != nil {
+			return err
+		}
 		if err := h.q.InsertHouse(ctx, tx, id, name); err != nil {
 			return err
 		}

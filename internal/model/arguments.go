@@ -37,11 +37,12 @@ func CheckArguments(tool Tool, arguments json.RawMessage) error {
 	if len(bytes.TrimSpace(tool.Schema)) == 0 {
 		return nil
 	}
-	compiler := jsonschema.NewCompiler()
-	compiler.Loaders = nil // a schema must not make the server fetch or read anything
-	schema, err := compiler.Compile(tool.Schema)
+	schema, size, err := compiled(tool.Schema)
 	if err != nil {
 		return fault.Newf(fault.Internal, "report it to whoever wrote the tool", "the schema of the tool %s is wrong", tool.Name).Because(err)
+	}
+	if nodes := countNodes(trimmed); nodes > maxChecks/size {
+		return wrong("the arguments have %d values, and at most %d can be checked", nodes, maxChecks/size)
 	}
 	result := schema.ValidateJSON(trimmed)
 	if result.IsValid() {
@@ -55,6 +56,42 @@ func CheckArguments(tool Tool, arguments json.RawMessage) error {
 		why = append(why[:8], fmt.Sprintf("and %d more", len(why)-8))
 	}
 	return wrong("%s", clip(strings.Join(why, "; "), 1000))
+}
+
+// maxChecks limits the work of checking arguments: each part of a schema may be applied to each value of the arguments.
+const maxChecks = 10_000_000
+
+// compiled returns what a schema says to a provider ([sendable]), ready to check arguments, and how many parts it has. The
+// schema as its author wrote it may refer to itself so often that checking a single value never ends.
+func compiled(schema json.RawMessage) (_ *jsonschema.Schema, parts int, err error) {
+	sent, err := sendable(schema)
+	if err != nil {
+		return nil, 0, err
+	}
+	text, err := json.Marshal(sent)
+	if err != nil {
+		return nil, 0, err
+	}
+	compiler := jsonschema.NewCompiler()
+	compiler.Loaders = nil // a schema must not make the server fetch or read anything
+	s, err := compiler.Compile(text)
+	return s, countNodes(text), err
+}
+
+// countNodes returns about how many values a JSON text has; at least one.
+func countNodes(text []byte) int {
+	n, quoted := 1, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ',' || c == '{' || c == '['):
+			n++
+		}
+	}
+	return n
 }
 
 // maxDepth is how deep arguments may be nested. Go's decoder refuses more than 10,000 levels in a document, and the
@@ -173,6 +210,10 @@ func sendable(schema json.RawMessage) (map[string]any, error) {
 	return sent, nil
 }
 
+// references are the words of a schema that refer to another place in it, besides $ref, or give a place a name. Without
+// them, nothing in a schema can refer to what is around it.
+var references = []string{"$dynamicRef", "$recursiveRef", "$id", "$anchor", "$dynamicAnchor"}
+
 // inliner replaces references by what they refer to; one that goes too deep, as in a recursive schema, by anything.
 type inliner struct {
 	definitions map[string]any
@@ -192,6 +233,9 @@ func (i *inliner) inlined(node any, depth int) any {
 		}
 		copied := make(map[string]any, len(node))
 		for key, value := range node {
+			if _, isText := value.(string); isText && slices.Contains(references, key) {
+				continue
+			}
 			copied[key] = i.inlined(value, depth)
 		}
 		return copied

@@ -32,6 +32,11 @@ type Client struct {
 	// within it. Default to 3 and 2 minutes. How long an answer takes altogether is limited by the caller's context.
 	HeaderTimeout time.Duration
 	IdleTimeout   time.Duration
+	// MinRate is how fast an answer must grow, in bytes per second, thinking included. Defaults to 16, and to 2 where the
+	// operator named the address, which may be a small machine. An answer may be slower for SlowTime altogether, which
+	// defaults to 5 minutes; while it is faster, that time comes back.
+	MinRate  float64
+	SlowTime time.Duration
 	// Attempts is how often a request is sent at most. Defaults to 4.
 	Attempts int
 	// Backoff is the delay before the second attempt, unless the provider asks for one; it doubles each time. Defaults to
@@ -162,17 +167,21 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // attempt sends a request once.
-func (c *Client) attempt(ctx context.Context, e Endpoint, model string, call fantasy.Call, s *stream) (*wire, fantasy.FinishReason, error) {
-	c.once.Do(func() { c.public, c.open = publicTransport(), openTransport() })
+func (c *Client) attempt(ctx context.Context, e Endpoint, model string, call fantasy.Call, s *stream) (w *wire, finish fantasy.FinishReason, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil) // closes the connection of an answer that is not read to its end
-	w := &wire{base: c.public, endpoint: e, cancel: cancel, header: cmp.Or(c.HeaderTimeout, 3*time.Minute), idle: cmp.Or(c.IdleTimeout, 2*time.Minute)}
-	if e.Trusted {
-		w.base = c.open
-	}
+	w = c.wire(e, cancel)
+	w.size = func() int { return s.size }
 	defer func() {
 		if w.body != nil {
 			w.body.Close() //nolint:errcheck // nothing more is wanted from it
+		}
+		if s.giving {
+			return // the receiver panics
+		}
+		if p := recover(); p != nil { // what a server sends must not end this one, whatever a library makes of it
+			w.bad = outOfBounds("it sends what a library cannot read")
+			err = w.failure(ctx, model, w.bad)
 		}
 	}()
 	m, err := w.model(ctx, model)
@@ -183,7 +192,6 @@ func (c *Client) attempt(ctx context.Context, e Endpoint, model string, call fan
 	if err != nil {
 		return w, "", w.failure(ctx, model, err)
 	}
-	var finish fantasy.FinishReason
 	for part := range parts {
 		if part.Type == fantasy.StreamPartTypeError {
 			return w, "", w.failure(ctx, model, part.Error)
@@ -214,6 +222,19 @@ func (c *Client) attempt(ctx context.Context, e Endpoint, model string, call fan
 		return w, finish, newError(Unknown, e, model, "it ended its answer with an error", nil)
 	}
 	return w, finish, nil
+}
+
+// wire returns the connection of a new call.
+func (c *Client) wire(e Endpoint, cancel context.CancelCauseFunc) *wire {
+	c.once.Do(func() { c.public, c.open = publicTransport(), openTransport() })
+	w := &wire{base: c.public, endpoint: e, cancel: cancel, header: cmp.Or(c.HeaderTimeout, 3*time.Minute), idle: cmp.Or(c.IdleTimeout, 2*time.Minute),
+		size: func() int { return 0 }}
+	rate := cmp.Or(c.MinRate, 16)
+	if e.Trusted {
+		w.base, rate = c.open, cmp.Or(c.MinRate, 2)
+	}
+	w.patience = allow(cmp.Or(c.SlowTime, 5*time.Minute).Seconds(), 1/rate)
+	return w
 }
 
 // drain reads what may follow the end of an answer, which is nothing, so that its connection can be used again. It does
@@ -271,6 +292,9 @@ const (
 	maxID, maxPartID = 256, 64 << 10
 	// blockSize is what a block adds to the size of its texts: the names of its fields, and memory.
 	blockSize = 128
+	// maxCopies is how often an answer of the largest size may be copied: the libraries gather what they read by adding each
+	// piece to a copy of the pieces before it. That is enough for pieces of one token.
+	maxCopies = 20_000
 )
 
 // errFull ends an answer that has become too long.
@@ -281,7 +305,11 @@ type stream struct {
 	each  func(Delta)
 	limit int
 	size  int // of the JSON of the blocks, about
-	gave  bool
+	// copied is how many bytes the libraries may have copied.
+	copied int
+	gave   bool
+	// giving: the receiver has a delta just now.
+	giving bool
 
 	blocks []entry.PiBlock
 	text   []strings.Builder // what is written of each block
@@ -291,8 +319,9 @@ type stream struct {
 
 // give passes a delta on.
 func (s *stream) give(d Delta) {
-	s.gave = true
+	s.gave, s.giving = true, true
 	s.each(d)
+	s.giving = false
 }
 
 // grow adds to the size. If there is no room for that, the answer is full.
@@ -368,7 +397,11 @@ func storedRune(c rune) int {
 // take adds one part. The error is [errFull] if the answer is too long to go on; any other says why the part is none of
 // an answer. Blocks begin with their first piece and not with fantasy's start, which comes in another order from Google.
 func (s *stream) take(p fantasy.StreamPart) error {
+	s.copied += s.size
 	switch {
+	case s.copied/maxCopies > s.limit:
+		s.size = s.limit
+		return errFull
 	case len(p.ToolCallName) > maxCallName:
 		return fmt.Errorf("it calls a tool whose name has %d bytes, more than %d", len(p.ToolCallName), maxCallName)
 	case len(p.ID) > maxPartID:

@@ -64,7 +64,7 @@ func FromEnvironment(ctx context.Context, getenv func(string) string, probe Prob
 		if get(key) == "" {
 			return
 		}
-		f := Found{Endpoint: Endpoint{Provider: p, Key: get(key), BaseURL: get(base), Trusted: true}, Source: key, Default: defaultModel(p)}
+		f := Found{Endpoint: Endpoint{Provider: p, Key: get(key), KeyName: key, BaseURL: get(base), Trusted: true}, Source: key, Default: defaultModel(p)}
 		if get(base) != "" {
 			f.Source += " and " + base
 		}
@@ -95,7 +95,7 @@ func FromEnvironment(ctx context.Context, getenv func(string) string, probe Prob
 	if base := get("OPENAI_BASE_URL"); base == "" {
 		keyed(OpenAI, "OPENAI_API_KEY", "OPENAI_BASE_URL")
 	} else {
-		f := Found{Endpoint: Endpoint{Provider: OpenAI, Key: get("OPENAI_API_KEY"), BaseURL: base, Trusted: true}, Source: "OPENAI_BASE_URL", Default: defaultModel(OpenAI)}
+		f := Found{Endpoint: Endpoint{Provider: OpenAI, Key: get("OPENAI_API_KEY"), KeyName: "OPENAI_API_KEY", BaseURL: base, Trusted: true}, Source: "OPENAI_BASE_URL", Default: defaultModel(OpenAI)}
 		if f.Endpoint.withDefaults().BaseURL != baseURLs[OpenAI] {
 			f.Problem = ask(&f)
 		}
@@ -175,13 +175,9 @@ func (c *Client) Models(ctx context.Context, endpoint Endpoint) ([]string, error
 	if e.Dialect != Chat && e.Dialect != Responses {
 		return nil, fault.Newf(fault.Unimplemented, "see the provider's own list", "%s cannot be asked for its models", e.Name)
 	}
-	c.once.Do(func() { c.public, c.open = publicTransport(), openTransport() })
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	w := &wire{base: c.public, endpoint: e, cancel: cancel, header: cmp.Or(c.HeaderTimeout, 3*time.Minute), idle: cmp.Or(c.IdleTimeout, 2*time.Minute)}
-	if e.Trusted {
-		w.base = c.open
-	}
+	w := c.wire(e, cancel)
 	root := e.BaseURL
 	if e.Provider == OpenRouter {
 		root = openRouterURL

@@ -15,6 +15,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/outbound"
+	"github.com/arbe-dev/arbe/internal/secret"
 )
 
 // Kind is what went wrong with a call.
@@ -33,6 +34,7 @@ const (
 	Unreachable  Kind = "unreachable"      // there is no connection to the provider
 	Cut          Kind = "cut"              // the connection ended within the answer
 	Idle         Kind = "idle"             // the provider was silent for too long
+	Slow         Kind = "slow"             // the answer grew too slowly for too long
 	Unreadable   Kind = "unreadable"       // what came is no answer in the endpoint's dialect
 	Unknown      Kind = "unknown"          // the provider says something else
 )
@@ -84,6 +86,7 @@ var words = map[Kind]struct {
 	Unreachable:  {fault.Unavailable, "%[1]s cannot be reached", "check the network and the base URL, and try again"},
 	Cut:          {fault.Unavailable, "the connection to %[1]s was lost within the answer", "try again"},
 	Idle:         {fault.DeadlineExceeded, "%[1]s was silent for too long", "try again, or choose another model"},
+	Slow:         {fault.DeadlineExceeded, "%[2]q at %[1]s writes too slowly", "choose a faster model, or ask for less"},
 	Unreadable:   {fault.Unavailable, "what %[1]s sent is no answer of a model", "check the base URL and that the server speaks the API of its provider"},
 	Unknown:      {fault.Unavailable, "the call of %[2]q at %[1]s failed", "try again, or choose another model"},
 }
@@ -108,9 +111,7 @@ func newError(k Kind, e Endpoint, model string, said string, cause error) *Error
 
 // oneLine makes a text of a provider fit to be shown.
 func oneLine(text, key string) string {
-	if key != "" {
-		text = strings.ReplaceAll(text, key, "[key]")
-	}
+	text = secret.NewRedactor([]byte(key)).String(text)
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "�"), func(r rune) bool { return r <= ' ' || r == 0x7f }), " ")
 	return clip(text, 300)
 }
@@ -123,8 +124,13 @@ func (w *wire) failure(ctx context.Context, model string, err error) *Error {
 		failed.Status, failed.RetryAfter = w.status, w.retryAfter
 		return failed
 	}
-	if errors.Is(context.Cause(ctx), errIdle) {
+	switch cause := context.Cause(ctx); {
+	case w.bad != nil:
+		return made(Unreadable, w.bad.Error())
+	case errors.Is(cause, errIdle):
 		return made(Idle, "")
+	case errors.Is(cause, errSlow):
+		return made(Slow, "")
 	}
 	if w.status >= 400 {
 		said := w.said

@@ -18,6 +18,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
@@ -51,6 +52,24 @@ func CheckSecret(name, value string) error {
 		}
 	}
 	return nil
+}
+
+// Keys returns those of some names that are the secrets with keys of models: each provider's, whether it is set or not, and
+// those of the house's servers. Callers let only owners set, delete or bind them, as [Houses.SetEndpoint].
+func (h *Houses) Keys(ctx context.Context, house string, names ...string) (keys []string, err error) {
+	var added []query.ModelEndpoint
+	if err := h.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) (err error) {
+		added, err = h.q.ListModelEndpoints(ctx, tx, house)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if slices.Contains(KeyVariables, name) || slices.ContainsFunc(added, func(e query.ModelEndpoint) bool { return e.SecretName == name }) {
+			keys = append(keys, name)
+		}
+	}
+	return keys, nil
 }
 
 const (
@@ -119,7 +138,9 @@ func (i *Installation) Environment(ctx context.Context) (Environment, error) {
 type Houses struct {
 	// PrivateHosts are hosts at private addresses whose servers houses may add. No others may be, because members could
 	// make this server call addresses that only it reaches. Defaults to none; set it before the first use.
-	PrivateHosts []string
+	PrivateHosts outbound.Hosts
+	// SharedWith are the houses that use the models of the installation. Defaults to nil: all do.
+	SharedWith []string
 
 	db           *db.DB
 	secrets      *secret.Secrets
@@ -199,18 +220,23 @@ func (h *Houses) Models(ctx context.Context, house string) (m Models, err error)
 	}
 	for _, k := range keyNames {
 		if key := keys[k.secret]; key != "" {
-			add(Found{Endpoint: Endpoint{Provider: k.provider, Key: key}.withDefaults(), Source: "the house's " + k.secret, Secret: k.secret, Default: defaultModel(k.provider)})
+			add(Found{Endpoint: Endpoint{Provider: k.provider, Key: key, KeyName: k.secret}.withDefaults(), Source: "the house's " + k.secret, Secret: k.secret, Default: defaultModel(k.provider)})
 		}
 	}
 	for _, e := range added {
 		f := Found{Endpoint: h.endpoint(e.Name, e.BaseUrl, keys[e.SecretName]), Source: "added by the house", Secret: e.SecretName}
+		f.Endpoint.KeyName = e.SecretName
 		if e.SecretName != "" && keys[e.SecretName] == "" {
 			f.Problem = fault.Newf(fault.Precondition, "set it with: arbe secret set "+e.SecretName, "the house has no secret %s, which has the key", e.SecretName)
 		}
 		add(f)
 	}
+	if len(h.SharedWith) > 0 && !slices.Contains(h.SharedWith, house) {
+		environment = Environment{}
+	}
 	for _, f := range environment.Found {
 		if !own[f.Endpoint.Name] {
+			f.Endpoint.Shared = true
 			m.Found = append(m.Found, f)
 		}
 	}
@@ -222,7 +248,7 @@ func (h *Houses) Models(ctx context.Context, house string) (m Models, err error)
 func (h *Houses) endpoint(name, baseURL, key string) Endpoint {
 	e := Endpoint{Provider: Compatible, Name: name, BaseURL: baseURL, Key: key}
 	if u, err := url.Parse(baseURL); err == nil {
-		e.Trusted = slices.Contains(h.PrivateHosts, u.Hostname())
+		e.Trusted = h.PrivateHosts.AllowsURL(u)
 	}
 	return e.withDefaults()
 }
@@ -388,6 +414,15 @@ func (h *Houses) putTx(ctx context.Context, tx pgx.Tx, house string, s Server) (
 		s.Secret = secretFor(s, added, names)
 	} else if old.KeyMade && old.BaseUrl == s.BaseURL && (s.Secret == "" || s.Secret == old.SecretName) {
 		s.Secret, made = old.SecretName, true
+	}
+	if s.Secret != old.SecretName {
+		// A member may have bound it when it was no key of models yet.
+		if bound, err := h.q.EnvironmentsThatBind(ctx, tx, house, s.Secret); err != nil {
+			return "", err
+		} else if len(bound) > 0 {
+			return "", fault.Newf(fault.Precondition, "use another secret, or take it out of the environment first",
+				"the environment %s gives the secret %s to its commands, which could read the key", bound[0], s.Secret)
+		}
 	}
 	err = h.q.PutModelEndpoint(ctx, tx, query.PutModelEndpointParams{HouseID: house, Name: s.Name, BaseUrl: s.BaseURL, SecretName: s.Secret, KeyMade: made})
 	if err == nil && old.SecretName != s.Secret {

@@ -14,6 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/secret"
 )
 
@@ -308,7 +309,10 @@ func TestTheKeyOfAHousesOwnEndpoint(t *testing.T) {
 func TestAHousesOwnEndpointMayBePrivateIfTheOperatorNamesItsHost(t *testing.T) {
 	t.Parallel()
 	o := house(t, nil)
-	o.PrivateHosts = []string{"models.lan", "127.0.0.1", "169.254.169.254"}
+	var err error
+	if o.PrivateHosts, err = outbound.ParseHosts("models.lan", "127.0.0.1:11434", "169.254.169.254"); err != nil {
+		t.Fatal(err)
+	}
 	for _, address := range []string{"http://127.0.0.1:11434/v1", "http://models.lan/v1"} {
 		if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "lab", BaseURL: address}); err != nil {
 			t.Fatalf("%q: %v", address, err)
@@ -317,7 +321,7 @@ func TestAHousesOwnEndpointMayBePrivateIfTheOperatorNamesItsHost(t *testing.T) {
 			t.Errorf("it is %+v: %v", e, err)
 		}
 	}
-	for _, address := range []string{"http://127.0.0.2/v1", "http://10.0.0.1/", "http://localhost/v1", "http://169.254.169.254/"} {
+	for _, address := range []string{"http://127.0.0.1:5432/v1", "http://127.0.0.2/v1", "http://10.0.0.1/", "http://localhost/v1", "http://169.254.169.254/"} {
 		if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "bad", BaseURL: address}); fault.CodeOf(err) != fault.Invalid {
 			t.Errorf("%q: %v", address, err)
 		}

@@ -111,12 +111,16 @@ type Endpoint struct {
 	BaseURL string
 	// Key is the secret with which it is asked; empty if it wants none.
 	Key string `json:"-"`
+	// KeyName is what people call the key: the name of the secret or of the variable that has it. Empty if it has none.
+	KeyName string `json:"-"`
 	// Dialect is what it speaks. Defaults to the provider's: for OpenAI, responses at its own address and chat at any
 	// other, because few compatible servers speak responses.
 	Dialect Dialect
 	// Trusted says that the operator named the address, so that it may be on this machine or its network. Without it,
 	// only addresses of the public internet are connected to.
 	Trusted bool
+	// Shared says that it is the installation's: what is asked there counts against the money of the installation.
+	Shared bool
 }
 
 // baseURLs are the providers' own addresses.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -148,6 +149,35 @@ func TestEstimates(t *testing.T) {
 	r.Messages = append(r.Messages, entry.PiAssistant{Content: []entry.PiBlock{entry.PiText(english)}}, entry.PiToolResult{Content: []entry.PiBlock{entry.PiText(english)}})
 	if after := r.Estimate(); after < 3*before {
 		t.Errorf("tools, answers and results are not counted: %d, before %d", after, before)
+	}
+}
+
+// A schema of 1 KB can refer to itself so that checking one value takes 2^40 steps. It is applied as the provider is sent
+// it, which is bounded.
+func TestAHostileSchemaIsCheckedInBoundedTime(t *testing.T) {
+	for name, word := range map[string]string{"a reference": "$ref", "a dynamic reference": "$dynamicRef"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var defs strings.Builder
+			for i := range 40 {
+				fmt.Fprintf(&defs, `"d%d":{"anyOf":[{%q:"#/$defs/d%d"},{%q:"#/$defs/d%d"}]},`, i, word, i+1, word, i+1)
+			}
+			schema := fmt.Sprintf(`{"type":"object","properties":{"a":{%q:"#/$defs/d0"}},"$defs":{%s"d40":{"type":"string"}}}`, word, defs.String())
+			done := make(chan error, 1)
+			go func() {
+				done <- model.CheckArguments(model.Tool{Name: "read", Schema: json.RawMessage(schema)}, json.RawMessage(`{"a":1}`))
+			}()
+			select {
+			case <-done:
+			case <-time.After(time.Minute):
+				t.Error("checking one value has not ended")
+			}
+		})
+	}
+	many := `{"a":[` + strings.Repeat("1,", 1_000_000) + `1]}`
+	wide := `{"type":"object","properties":{"a":{"items":{"allOf":[` + strings.Repeat(`{"type":"number"},`, 1000) + `{"type":"number"}]}}}}`
+	if err := model.CheckArguments(model.Tool{Name: "read", Schema: json.RawMessage(wide)}, json.RawMessage(many)); fault.CodeOf(err) != fault.Invalid {
+		t.Errorf("a million values for a schema of a thousand parts: %v", err)
 	}
 }
 

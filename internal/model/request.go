@@ -186,7 +186,11 @@ func (t translator) prompt(r Request) fantasy.Prompt {
 			}
 		case entry.PiToolResult:
 			if !used[i] { // its call was compacted away, or belongs to an answer that failed
-				prompt = append(prompt, fantasy.NewUserMessage(fmt.Sprintf("[result of the tool %s] %s", m.ToolName, m.Text())))
+				text, err := json.Marshal(m.Text()) // a JSON string, so that no line of it reads as what a user says
+				if err != nil {
+					panic(err) // cannot happen for a string
+				}
+				prompt = append(prompt, fantasy.NewUserMessage(fmt.Sprintf("result of the tool %q: %s", m.ToolName, text)))
 			}
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -31,13 +32,14 @@ const maxCost = 10_000
 // that the libraries find in the environment.
 var kept = []string{"Accept", "Content-Type", "Anthropic-Version", "Anthropic-Beta"}
 
-const (
-	maxErrorBody = 64 << 10
-	maxLine      = 4 << 20 // the last line of responses repeats the whole answer, which may have half of this
-)
+// maxErrorBody is how much is read of a body that is no stream of events.
+const maxErrorBody = 64 << 10
 
-// errIdle is why a call ends whose provider is silent.
-var errIdle = errors.New("the provider was silent")
+// errIdle and errSlow are why a call ends whose provider is silent, or whose answer grows too slowly.
+var (
+	errIdle = errors.New("the provider was silent")
+	errSlow = errors.New("the answer grows too slowly")
+)
 
 // openTransport connects to what the operator named: to everything but metadata services.
 func openTransport() *http.Transport {
@@ -50,13 +52,20 @@ func openTransport() *http.Transport {
 	}}
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = dialer.DialContext
-	return t
+	return bounded(t)
 }
 
 // publicTransport connects to the public internet. How long a response may take is the client's to say.
 func publicTransport() *http.Transport {
 	t := outbound.Transport(nil)
 	t.ResponseHeaderTimeout = 0
+	return bounded(t)
+}
+
+// bounded makes a transport accept no more of a server than it may send: a compressed body would be as large as it likes.
+func bounded(t *http.Transport) *http.Transport {
+	t.DisableCompression = true
+	t.MaxResponseHeaderBytes = 64 << 10
 	return t
 }
 
@@ -68,15 +77,20 @@ type wire struct {
 	endpoint Endpoint
 	header   time.Duration
 	idle     time.Duration
+	patience allowance // in seconds
 	cancel   context.CancelCauseFunc
+	// size is how large the answer is so far.
+	size func() int
+	// slow says that the timer of the body, when it fires, means a slow answer and not a silent provider.
+	slow atomic.Bool
 
 	status      int // 0 until there is a response
 	contentType string
 	retryAfter  time.Duration
-	errorBody   []byte
 	body        *tapped
 
 	data    bool      // whether an event came
+	bad     error     // what is wrong with what came; nil if nothing is
 	said    wireError // an error in the stream, or the one of a refused request
 	usage   Usage
 	cost    float64 // in dollars, if the provider says it
@@ -118,7 +132,12 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Host != base.Host || r.URL.Scheme != base.Scheme {
 		return nil, &outbound.RefusedError{Address: r.URL.Host} // a library went elsewhere: the key must not
 	}
-	timer := time.AfterFunc(w.header, func() { w.cancel(errIdle) })
+	timer := time.AfterFunc(w.header, func() {
+		if w.slow.Load() {
+			w.cancel(errSlow)
+		}
+		w.cancel(errIdle)
+	})
 	response, err := w.base.RoundTrip(r)
 	timer.Stop()
 	if err != nil {
@@ -126,17 +145,25 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	w.status, w.contentType = response.StatusCode, response.Header.Get("Content-Type")
 	w.retryAfter = retryAfter(response.Header, time.Now())
-	w.body = &tapped{ReadCloser: response.Body, wire: w, timer: timer}
+	w.body = &tapped{ReadCloser: response.Body, wire: w, timer: timer, patience: w.patience}
 	response.Body = w.body
-	if isJSON := strings.HasPrefix(w.contentType, "application/json"); response.StatusCode >= 400 || isJSON && r.Method == http.MethodPost {
-		// Some servers refuse a request with the status of a success. An answer is never JSON: it is streamed.
-		body, _ := io.ReadAll(io.LimitReader(w.body, maxErrorBody)) //nolint:errcheck // what came is what can be said
-		w.errorBody = body
-		w.said = readError(body)
+	body := func(r io.Reader) {
 		response.Body = struct {
 			io.Reader
 			io.Closer
-		}{bytes.NewReader(body), w.body}
+		}{r, w.body}
+	}
+	switch isJSON := strings.HasPrefix(w.contentType, "application/json"); {
+	case response.Header.Get("Content-Encoding") != "" && response.Header.Get("Content-Encoding") != "identity":
+		w.bad = outOfBounds("it sends a compressed response, which was not asked for")
+		return nil, w.bad
+	case response.StatusCode >= 400 || isJSON && r.Method == http.MethodPost:
+		// Some servers refuse a request with the status of a success. An answer is never JSON: it is streamed.
+		text, _ := io.ReadAll(io.LimitReader(w.body, maxErrorBody)) //nolint:errcheck // what came is what can be said
+		w.said = readError(text)
+		body(bytes.NewReader(text))
+	case r.Method == http.MethodPost:
+		body(&checked{newEvents(w.body, w.endpoint.Dialect, w.size, w.note), w})
 	}
 	return response, nil
 }
@@ -156,27 +183,47 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// tapped is the body of a response. Its lines are noted as they pass.
+// checked notes what was wrong with the events of a response.
+type checked struct {
+	*events
+	wire *wire
+}
+
+func (c *checked) Read(p []byte) (int, error) {
+	n, err := c.events.Read(p)
+	if bad, isBad := errors.AsType[*boundsError](err); isBad {
+		c.wire.bad = bad
+	}
+	return n, err
+}
+
+// tapped is the body of a response. It ends the call if nothing comes for too long, or if the answer grows too slowly.
 type tapped struct {
 	io.ReadCloser
 	wire  *wire
 	timer *time.Timer
-	line  []byte
-	long  bool // the line is longer than maxLine and is not noted
-	close sync.Once
+	grown int
+	// patience is how many seconds the answer may go on as it does: each byte by which it grows adds some.
+	patience allowance
+	close    sync.Once
 }
 
-// Read reads from the provider, and ends the call if nothing comes for too long. The time between two calls of Read does
-// not count, because then the caller is slow, not the provider.
+// Read reads from the provider. The time between two calls of Read does not count, because then the caller is slow, not the
+// provider.
 func (t *tapped) Read(p []byte) (int, error) {
-	t.timer.Reset(t.wire.idle)
+	if grown := t.wire.size(); grown > t.grown {
+		t.patience.earn(grown - t.grown)
+		t.grown = grown
+	}
+	left := time.Duration(t.patience.left * float64(time.Second))
+	t.wire.slow.Store(left < t.wire.idle)
+	t.timer.Reset(max(min(left, t.wire.idle), time.Millisecond))
+	began := time.Now()
 	n, err := t.ReadCloser.Read(p)
 	t.timer.Stop()
-	if t.wire.status < 400 {
-		t.note(p[:n])
-		if err != nil && len(t.line) > 0 {
-			t.end()
-		}
+	if !t.patience.spend(time.Since(began).Seconds()) && err == nil {
+		t.wire.cancel(errSlow)
+		err = errSlow
 	}
 	return n, err
 }
@@ -190,36 +237,13 @@ func (t *tapped) Close() (err error) {
 	return err
 }
 
-func (t *tapped) note(text []byte) {
-	for len(text) > 0 {
-		part, rest, ends := bytes.Cut(text, []byte("\n"))
-		if len(t.line)+len(part) > maxLine { // the last part of a line may be long, too
-			t.line, t.long = nil, true
-		}
-		if !t.long {
-			t.line = append(t.line, part...)
-		}
-		if !ends {
-			return
-		}
-		if !t.long {
-			t.end()
-		}
-		t.line, t.long = t.line[:0], false
-		text = rest
-	}
-}
-
-func (t *tapped) end() {
-	data, isData := bytes.CutPrefix(t.line, []byte("data:"))
-	if !isData {
-		return
-	}
-	t.wire.data = true
+// note notes what an event says that the library does not.
+func (w *wire) note(data []byte) {
+	w.data = true
 	has := func(word string) bool { return bytes.Contains(data, []byte(word)) }
 	// Most events are pieces of text, and the library decodes them already.
-	if has(`"usage`) && !has(`"usage":null`) || has(`"error`) || has("refusal") || t.wire.id == "" && has(`"id"`) {
-		t.wire.event(data)
+	if has(`"usage`) && !has(`"usage":null`) || has(`"error`) || has("refusal") || w.id == "" && has(`"id"`) {
+		w.event(data)
 	}
 }
 

@@ -4,6 +4,7 @@
 // [Select] looks at each bot of the house on its own, and returns at most one decision for it. What may happen:
 //
 //   - A mention is always answered. "always" is answered past its cooldown, "ambient" after a delay.
+//   - A mention by a bot within the cooldown waits for the rest of it.
 //   - A bot that works in the thread already is told what was said: the entry is steered into its turn.
 //   - A bot never wakes itself. What bots say to each other wakes them only with a pause between, and at most eight times in
 //     a row, so that bots cannot talk to each other for ever.
@@ -58,7 +59,7 @@ type Trigger struct {
 type State struct {
 	// LastTurn is when its last turn in the thread ended; zero if it had none.
 	LastTurn time.Time
-	// Active says that a turn of it runs there, Waiting that an ambient turn waits for silence.
+	// Active says that a turn of it runs there, Waiting that one waits to begin.
 	Active, Waiting bool
 	// Now is the time of the decision.
 	Now time.Time
@@ -73,7 +74,7 @@ const (
 	Fire Action = "fire"
 	// Steer: tell the turn that runs.
 	Steer Action = "steer"
-	// Delay: begin a turn once people have been silent for [Decision.After]. A turn that waits already waits anew.
+	// Delay: begin a turn after [Decision.After]. An ambient turn that waits already waits again for the whole of it.
 	Delay Action = "delay"
 	// Skip: do nothing, and say why.
 	Skip Action = "skip"
@@ -85,7 +86,9 @@ type Decision struct {
 	Bot, Policy string
 	Action      Action
 	// After is the delay of Delay.
-	After  time.Duration
+	After time.Duration
+	// Tools are the names of the tools that the turn may use, of those that the bot has; empty for all.
+	Tools  []string
 	Reason Reason
 }
 
@@ -102,6 +105,13 @@ func Select(t Trigger, roster []bot.Bot, state map[string]State) []Decision {
 		}
 	}
 	return decisions
+}
+
+// Listens reports whether a chat in a thread may mean something to a bot that it does not mention. direct is that of
+// [Trigger].
+func Listens(thread, direct string, roster []bot.Bot) bool {
+	// Whatever wakes a bot when another bot speaks also wakes it when a person does.
+	return len(Select(Trigger{Thread: thread, Author: "somebody", AuthorKind: Human, Direct: direct}, roster, nil)) > 0
 }
 
 // decide returns the decision about one bot: the best of those of its policies.
@@ -124,7 +134,7 @@ func decide(t Trigger, b bot.Bot, s State) (best Decision, matters bool) {
 	}
 	if t.Confined && matters && best.Action != Skip {
 		// Otherwise a credential for one thread would have a bot read and do for it what it may not.
-		return Decision{Bot: b.ID, Policy: best.Policy, Action: Skip, Reason: Confined}, best.Action != Delay
+		return Decision{Bot: b.ID, Policy: best.Policy, Action: Skip, Reason: Confined}, best.Reason != Ambient
 	}
 	return best, matters
 }
@@ -136,6 +146,9 @@ func match(t Trigger, b bot.Bot, p bot.Policy, mentioned bool) (d Decision, matc
 		return d, false // written by another version
 	}
 	d = Decision{Bot: b.ID, Policy: p.ID}
+	if len(p.Tools) > 0 {
+		d.Tools = p.Tools
+	}
 	inScope := len(settings.Scope) == 0 || slices.Contains(settings.Scope, t.Thread)
 	if p.Trigger == bot.Mention {
 		switch {
@@ -172,8 +185,12 @@ func limit(t Trigger, p bot.Policy, s State, d Decision) Decision {
 	case t.AuthorKind == Bot && t.Chain >= MaxChain:
 		return Decision{Bot: d.Bot, Policy: d.Policy, Action: Skip, Reason: Chain}
 	case s.Active:
-		return Decision{Bot: d.Bot, Policy: d.Policy, Action: Steer, Reason: Steered}
+		return Decision{Bot: d.Bot, Policy: d.Policy, Action: Steer, Reason: Steered, Tools: d.Tools}
 	case !s.LastTurn.IsZero() && s.Now.Sub(s.LastTurn) < cooldown:
+		if d.Reason == Mention { // whoever mentions a bot waits for its answer
+			d.Action, d.After = Delay, cooldown-s.Now.Sub(s.LastTurn)
+			return d
+		}
 		return Decision{Bot: d.Bot, Policy: d.Policy, Action: Skip, Reason: Cooldown}
 	}
 	return d
@@ -183,7 +200,7 @@ func limit(t Trigger, p bot.Policy, s State, d Decision) Decision {
 // to wait less, and to be silent for the reason that is nearest to an answer.
 func better(d, than Decision) bool {
 	rank := func(d Decision) int { return slices.Index(preferred, d.Reason) }
-	if d.Action == Delay && than.Action == Delay {
+	if d.Action == Delay && than.Action == Delay && d.Reason == than.Reason {
 		return d.After < than.After
 	}
 	return rank(d) < rank(than)

@@ -90,7 +90,9 @@ func TestSelect(t *testing.T) {
 		{"ambient, and always in its cooldown", person, []bot.Policy{on("k", bot.Ambient, `{"delay_ms": 5000}`), always}, ago(0), "delay k ambient 5s"},
 		// what bots say
 		{"a mention by a bot", mentions(program), []bot.Policy{mention}, fresh, "fire m mention"},
-		{"a mention by a bot, right after an answer", mentions(program), []bot.Policy{mention}, ago(policy.BotCooldown - 1), "skip m cooldown"},
+		{"a mention by a bot, right after an answer", mentions(program), []bot.Policy{mention}, ago(policy.BotCooldown - 1), "delay m mention 1ns"},
+		{"a mention by a bot, right after an answer, and always", mentions(program), []bot.Policy{always, mention}, ago(time.Second), "delay m mention 4s"},
+		{"a mention by a bot, right after an answer, confined", confined(mentions(program)), []bot.Policy{mention}, ago(0), "skip m confined"},
 		{"a mention by a bot, later", mentions(program), []bot.Policy{mention}, ago(policy.BotCooldown), "fire m mention"},
 		{"a mention by a bot, while it works", mentions(program), []bot.Policy{mention}, active, "steer m steered"},
 		{"always, after a bot", program, []bot.Policy{always}, ago(10 * time.Second), "skip a cooldown"},
@@ -186,6 +188,9 @@ func TestWhatHoldsInEveryHouse(t *testing.T) {
 		decisions := policy.Select(trigger, roster, state)
 		if again := policy.Select(trigger, roster, state); !reflect.DeepEqual(decisions, again) {
 			t.Fatalf("seed %d: %v, and then %v", seed, decisions, again)
+		}
+		if len(decisions) > 0 && len(trigger.Mentions) == 0 && !policy.Listens(trigger.Thread, trigger.Direct, roster) {
+			t.Fatalf("seed %d: nobody listens, and %v", seed, decisions)
 		}
 		last := -1
 		for _, d := range decisions {

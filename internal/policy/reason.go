@@ -17,6 +17,9 @@ const (
 	Self         Reason = "self"
 	NotMentioned Reason = "not_mentioned"
 	Confined     Reason = "confined"
+	// Breadth and Queue are said of turns that a policy asks for and that the limits of this installation do not admit.
+	Breadth Reason = "breadth"
+	Queue   Reason = "queue"
 )
 
 // preferred are the reasons of decisions, the best first.
@@ -36,6 +39,8 @@ var explanations = map[Reason]string{
 	Self:         "It wrote this itself.",
 	NotMentioned: "It was not mentioned.",
 	Confined:     "This was said with a credential that is valid for this thread alone, and bots act in the whole house.",
+	Breadth:      "As much had followed from one message of a person as may, so this was left to people.",
+	Queue:        "Too many turns of bots waited already.",
 }
 
 // Explain returns a plain sentence about a reason, for people. A reason of another version has a sentence, too.

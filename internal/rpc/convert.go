@@ -13,6 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -140,6 +141,9 @@ func wireEnvironment(e sandbox.Environment) *arbev1.Environment {
 	config := &arbev1.EnvironmentConfig{Driver: r.Driver, Image: r.Image, Repo: r.Repo, Ref: r.Ref, Setup: r.Setup, Limits: &arbev1.Limits{
 		MemoryMb: int32(r.Limits.MemoryMB), DiskMb: int32(r.Limits.DiskMB), Pids: int32(r.Limits.PIDs), Cpus: r.Limits.CPUs,
 	}}
+	for _, b := range r.Secrets {
+		config.Secrets = append(config.Secrets, &arbev1.SecretBinding{Name: b.Name, Optional: !b.Required})
+	}
 	if r.CommandTimeout > 0 {
 		config.Limits.CommandTimeout = durationpb.New(r.CommandTimeout)
 	}
@@ -150,6 +154,9 @@ func wireEnvironment(e sandbox.Environment) *arbev1.Environment {
 func recipe(c *arbev1.EnvironmentConfig) sandbox.Recipe {
 	l := c.GetLimits()
 	return sandbox.Recipe{
+		Secrets: each(c.GetSecrets(), func(b *arbev1.SecretBinding) secret.Binding {
+			return secret.Binding{Name: b.GetName(), Required: !b.GetOptional()}
+		}),
 		Driver: c.GetDriver(), Image: c.GetImage(), Repo: c.GetRepo(), Ref: c.GetRef(), Setup: c.GetSetup(),
 		Limits:         sandbox.Limits{MemoryMB: int(l.GetMemoryMb()), DiskMB: int(l.GetDiskMb()), PIDs: int(l.GetPids()), CPUs: l.GetCpus()},
 		CommandTimeout: l.GetCommandTimeout().AsDuration(),
@@ -157,7 +164,7 @@ func recipe(c *arbev1.EnvironmentConfig) sandbox.Recipe {
 }
 
 func wireAPIKey(k auth.APIKey) *arbev1.APIKey {
-	return &arbev1.APIKey{Id: k.ID, HouseId: k.House, AgentId: k.Agent, Name: k.Name, CreatedAt: timestamp(k.CreatedAt),
+	return &arbev1.APIKey{Id: k.ID, HouseId: k.House, AgentId: k.Agent, Name: k.Name, CreatedBy: k.Maker, CreatedAt: timestamp(k.CreatedAt),
 		ExpiresAt: timestamp(k.ExpiresAt), RevokedAt: timestamp(k.RevokedAt), LastUsedAt: timestamp(k.LastUsedAt)}
 }
 

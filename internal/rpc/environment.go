@@ -2,10 +2,13 @@ package rpc
 
 import (
 	"context"
+	"slices"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -16,11 +19,28 @@ func (s *environmentService) CreateEnvironment(ctx context.Context, req *arbev1.
 	if err != nil {
 		return nil, err
 	}
+	if err := s.mayBind(ctx, scope, nil, req.GetConfig()); err != nil {
+		return nil, err
+	}
 	made, err := s.Environments.CreateEnvironment(ctx, scope, req.GetName(), recipe(req.GetConfig()))
 	if err != nil {
 		return nil, err
 	}
 	return &arbev1.CreateEnvironmentResponse{Environment: wireEnvironment(made)}, nil
+}
+
+// mayBind reports whether the caller may give commands the secrets of a recipe, besides those that they receive already.
+func (s *environmentService) mayBind(ctx context.Context, scope db.Scope, bound []secret.Binding, c *arbev1.EnvironmentConfig) error {
+	var fresh []string
+	for _, b := range c.GetSecrets() {
+		if !slices.ContainsFunc(bound, func(was secret.Binding) bool { return was.Name == b.GetName() }) {
+			fresh = append(fresh, b.GetName())
+		}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	return s.ownKeys(ctx, scope, fresh...)
 }
 
 func (s *environmentService) GetEnvironment(ctx context.Context, req *arbev1.GetEnvironmentRequest) (*arbev1.GetEnvironmentResponse, error) {
@@ -60,6 +80,13 @@ func (s *environmentService) UpdateEnvironment(ctx context.Context, req *arbev1.
 	}
 	var r *sandbox.Recipe
 	if req.GetConfig() != nil {
+		was, err := s.Environments.Environment(ctx, scope, req.GetId())
+		if err != nil {
+			return nil, err
+		}
+		if err := s.mayBind(ctx, scope, was.Recipe.Secrets, req.GetConfig()); err != nil {
+			return nil, err
+		}
 		set := recipe(req.GetConfig())
 		r = &set
 	}

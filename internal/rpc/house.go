@@ -45,8 +45,13 @@ func (s *houseService) GetHouse(ctx context.Context, req *arbev1.GetHouseRequest
 		if err != nil {
 			return nil, err
 		}
-		res.UsedToday = &arbev1.HouseUsage{Usd: float64(used.CostMicros) / 1e6, UsdUnknown: used.CostUnknown, Calls: used.Calls,
-			UsdLimit: got.Limits.OrDefaults().USDDay}
+		budget := s.Dispatcher.Budget()
+		dollars := func(micros int64) float64 { return float64(micros) / 1e6 }
+		res.UsedToday = &arbev1.HouseUsage{
+			Usd: dollars(used.CostMicros), UsdUnknown: used.CostUnknown, Calls: used.Calls, UsdLimit: got.Limits.OrDefaults().USDDay,
+			SharedUsd: dollars(used.ChargedMicros), PersonUsd: dollars(used.PersonMicros), PersonUsdLimit: dollars(budget.PersonMicros),
+			InstallationUsdLimit: dollars(budget.DayMicros), InstallationSpent: budget.DayMicros > 0 && used.InstallationMicros >= budget.DayMicros,
+		}
 	}
 	return res, nil
 }

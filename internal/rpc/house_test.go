@@ -89,6 +89,8 @@ func TestHouse(t *testing.T) {
 			from (values ($1, 'a', 100000, true, now()), ($1, 'b', 20000, true, now()), ($1, 'c', 0, false, now()), ($3, 'd', 7000000, true, now()),
 				($1, 'e', 5000000, true, date_trunc('day', now() at time zone 'utc') at time zone 'utc' - interval '1 second')) as v (house, id, cost, known, at)`,
 			h.Id, ada.id, ada.house.Id)
+		b.exec(t, `insert into spending (house_id, day, thread_id, own_micros, cost_unknown, calls)
+			select house_id, (made_at at time zone 'utc')::date, thread_id, sum(cost_micros), bool_or(not cost_known), count(*) from model_calls group by 1, 2, 3`)
 		if set, used, limit := limit(); set != 0.25 || used != 0.12 || limit != 0.25 {
 			t.Errorf("then %g is set, and %g of %g used", set, used, limit)
 		}

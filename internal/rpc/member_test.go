@@ -359,6 +359,33 @@ func TestMembers(t *testing.T) {
 		_, err := dee.accept(t, token)
 		refused(t, err, connect.CodeUnauthenticated, "not known")
 	})
+	t.Run("the keys that a former owner made for bots have ended, and the list says whose they were", func(t *testing.T) {
+		ada := b.ada
+		dee := b.join(t, ada, b.person(t, "Dee"), "owner")
+		bot, err := ada.Agents.CreateAgent(t.Context(), &arbev1.CreateAgentRequest{HouseId: ada.house.Id, Name: "Reviewer", Runtime: "pi"})
+		must(t, err)
+		keys := map[string]string{}
+		for _, p := range []person{ada, dee} {
+			made, err := p.Credentials.CreateAPIKey(t.Context(), &arbev1.CreateAPIKeyRequest{HouseId: ada.house.Id, Name: "bot", AgentId: bot.Agent.Id})
+			must(t, err)
+			keys[p.id] = made.Key
+			if made.ApiKey.CreatedBy != p.id {
+				t.Errorf("it was created by %q", made.ApiKey.CreatedBy)
+			}
+		}
+		must(t, ada.remove(t, dee.id))
+		_, err = b.client(keys[dee.id]).Houses.GetHouse(t.Context(), &arbev1.GetHouseRequest{Id: ada.house.Id})
+		refused(t, err, connect.CodeUnauthenticated, "revoked")
+		_, err = b.client(keys[ada.id]).Houses.GetHouse(t.Context(), &arbev1.GetHouseRequest{Id: ada.house.Id})
+		must(t, err)
+		list, err := ada.Credentials.ListAPIKeys(t.Context(), &arbev1.ListAPIKeysRequest{HouseId: ada.house.Id})
+		must(t, err)
+		for _, k := range list.ApiKeys {
+			if k.AgentId == bot.Agent.Id && (k.RevokedAt != nil) != (k.CreatedBy == dee.id) {
+				t.Errorf("a key is listed as %v", k)
+			}
+		}
+	})
 	t.Run("the last owner stays", func(t *testing.T) {
 		refused(t, b.ada.remove(t, b.ada.id), connect.CodeFailedPrecondition, "last owner")
 		refused(t, b.ada.setRole(t, b.ada.id, "member"), connect.CodeFailedPrecondition, "last owner")

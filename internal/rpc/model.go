@@ -73,15 +73,17 @@ func problem(err error) string {
 	return fault.From(err).Error()
 }
 
+// wireEndpoint leaves out where an endpoint of the installation is: only the operator may know which addresses are inside
+// the operator's network.
 func wireEndpoint(f model.Found) *arbev1.ModelEndpoint {
 	e := &arbev1.ModelEndpoint{Name: f.Endpoint.Name, Provider: string(f.Endpoint.Provider), Source: f.Source, SecretName: f.Secret,
-		Own: f.Own, Models: f.Models, DefaultModel: f.Default}
-	// An operator may have put a password into the address, although no provider's client takes one there.
-	if u, err := url.Parse(f.Endpoint.BaseURL); err == nil {
+		Own: f.Own, Models: f.Models, DefaultModel: f.Default, Problem: problem(f.Problem)}
+	if !f.Own {
+		if f.Problem != nil {
+			e.Problem = "it cannot be used now; ask the operator of this installation"
+		}
+	} else if u, err := url.Parse(f.Endpoint.BaseURL); err == nil { // somebody may have put a password into it
 		e.BaseUrl = (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
-	}
-	if f.Problem != nil {
-		e.Problem = problem(f.Problem)
 	}
 	return e
 }

@@ -3,7 +3,9 @@ package rpc
 import (
 	"context"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/secret"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -13,7 +15,7 @@ import (
 type secretService struct{ Services }
 
 func (s *secretService) SetSecret(ctx context.Context, req *arbev1.SetSecretRequest) (*arbev1.SetSecretResponse, error) {
-	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.House(req.GetHouseId()))
+	scope, err := s.authorizeSecret(ctx, req.GetHouseId(), req.GetName())
 	if err != nil {
 		return nil, err
 	}
@@ -22,6 +24,31 @@ func (s *secretService) SetSecret(ctx context.Context, req *arbev1.SetSecretRequ
 		return nil, err
 	}
 	return &arbev1.SetSecretResponse{Secret: wireSecret(set), Created: fresh}, nil
+}
+
+// authorizeSecret lets people of a house change a secret, and only owners a key of models: what bots read goes to whoever gave
+// the key.
+func (s *secretService) authorizeSecret(ctx context.Context, house, name string) (db.Scope, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.House(house))
+	if err != nil {
+		return scope, err
+	}
+	return scope, s.ownKeys(ctx, scope, name)
+}
+
+// ownKeys reports whether the caller may change what happens to the secrets of some names, of which only an owner may the
+// keys of models.
+func (s Services) ownKeys(ctx context.Context, scope db.Scope, names ...string) error {
+	keys, err := s.Models.Keys(ctx, scope.House, names...)
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	if _, err := s.Auth.Authorize(ctx, auth.Own, auth.House(scope.House)); fault.CodeOf(err) == fault.Forbidden {
+		return fault.Newf(fault.Forbidden, "ask an owner of the house", "the secret %s is a key of models, which only owners may set, delete or give to commands", keys[0])
+	} else if err != nil {
+		return err
+	}
+	return nil
 }
 
 func (s *secretService) ListSecrets(ctx context.Context, req *arbev1.ListSecretsRequest) (*arbev1.ListSecretsResponse, error) {
@@ -37,7 +64,7 @@ func (s *secretService) ListSecrets(ctx context.Context, req *arbev1.ListSecrets
 }
 
 func (s *secretService) DeleteSecret(ctx context.Context, req *arbev1.DeleteSecretRequest) (*arbev1.DeleteSecretResponse, error) {
-	scope, err := s.Auth.Authorize(ctx, auth.Write, auth.House(req.GetHouseId()))
+	scope, err := s.authorizeSecret(ctx, req.GetHouseId(), req.GetName())
 	if err != nil {
 		return nil, err
 	}

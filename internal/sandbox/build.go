@@ -39,8 +39,8 @@ type builds struct {
 	drivers      drivers
 	maxima       Maxima
 	preparation  preparation
-	redactor     func(ctx context.Context, house string) (*secret.Redactor, error) // nil removes nothing
-	installation string                                                            // a label of each box
+	secrets      *secret.Secrets
+	installation string // a label of each box
 	logger       *slog.Logger
 
 	running *runningBuilds
@@ -113,14 +113,12 @@ func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbo
 	if len(over) > 0 {
 		made.steps = append(made.steps, entry.PreparationStep{Name: entry.ReducedLimits, Output: describe(over)})
 	}
-	if err := b.discardUnfinished(ctx, d, box); err != nil {
+	received, err := b.secrets.Receive(ctx, box.House, recipe.Secrets)
+	if err != nil {
 		return made, err
 	}
-	var secrets *secret.Redactor
-	if b.redactor != nil {
-		if secrets, err = b.redactor(ctx, box.House); err != nil {
-			return made, err
-		}
+	if err := b.discardUnfinished(ctx, d, box); err != nil {
+		return made, err
 	}
 	out := b.progress(ctx, threadID, box)
 	defer out.close()
@@ -132,7 +130,7 @@ func (b *builds) make(ctx context.Context, d Driver, threadID string, box Sandbo
 	if err != nil {
 		return made, err
 	}
-	steps, err := b.preparation.run(ctx, d, made.ref, recipe, out, secrets)
+	steps, err := b.preparation.run(ctx, d, made.ref, recipe, out, received)
 	made.steps, made.ready = append(made.steps, steps...), err == nil
 	if err != nil {
 		b.discard(ctx, d, made.ref, box.ID)

@@ -12,6 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/secret"
 )
 
 // maxEnvironmentName is the longest name of an environment, in characters.
@@ -48,11 +49,11 @@ func (e *Environments) CreateEnvironmentTx(ctx context.Context, tx pgx.Tx, scope
 	if err != nil {
 		return Environment{}, err
 	}
-	config, err := e.checked(recipe)
+	config, secrets, err := e.checked(recipe)
 	if err != nil {
 		return Environment{}, err
 	}
-	return environmentFrom(e.q.InsertEnvironment(ctx, tx, scope.House, name, config))
+	return environmentFrom(e.q.InsertEnvironment(ctx, tx, query.InsertEnvironmentParams{HouseID: scope.House, Name: name, Config: config, SecretBindings: secrets}))
 }
 
 // Environment returns an environment, or a [fault.NotFound].
@@ -95,14 +96,14 @@ func (e *Environments) UpdateEnvironment(ctx context.Context, scope db.Scope, id
 		}
 		name = &clean
 	}
-	var config json.RawMessage
+	var config, secrets json.RawMessage
 	if recipe != nil {
-		if config, err = e.checked(*recipe); err != nil {
+		if config, secrets, err = e.checked(*recipe); err != nil {
 			return Environment{}, err
 		}
 	}
 	err = e.db.In(ctx, scope, func(tx pgx.Tx) error {
-		changed, err = environmentFrom(e.q.UpdateEnvironment(ctx, tx, name, config, id))
+		changed, err = environmentFrom(e.q.UpdateEnvironment(ctx, tx, query.UpdateEnvironmentParams{Name: name, Config: config, SecretBindings: secrets, ID: id}))
 		return err
 	})
 	return changed, err
@@ -142,15 +143,17 @@ func (e *Environments) chooseTx(ctx context.Context, tx pgx.Tx, threadID, id str
 }
 
 // checked validates a recipe and returns its stored form.
-func (e *Environments) checked(recipe Recipe) (json.RawMessage, error) {
+func (e *Environments) checked(recipe Recipe) (config, secrets json.RawMessage, err error) {
 	if err := e.drivers.known(recipe.driver()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	config, err := recipe.encode()
-	if err != nil {
-		return nil, err
+	if config, err = recipe.encode(); err != nil {
+		return nil, nil, err
 	}
-	return config, e.maxima.check(recipe)
+	if secrets, err = json.Marshal(append([]secret.Binding{}, recipe.Secrets...)); err != nil {
+		return nil, nil, err
+	}
+	return config, secrets, e.maxima.check(recipe)
 }
 
 // environmentFrom returns the environment of a row that was queried.
@@ -164,6 +167,13 @@ func environmentFrom(row query.Environment, err error) (Environment, error) {
 	env := Environment{ID: row.ID, House: row.HouseID, Name: row.Name, CreatedAt: row.CreatedAt}
 	if err := json.Unmarshal(row.Config, &env.Recipe); err != nil {
 		return Environment{}, fault.New(fault.Precondition, "the recipe of this environment cannot be read", "save the environment again with a new recipe").Because(err)
+	}
+	var bound []secret.Binding
+	if err := json.Unmarshal(row.SecretBindings, &bound); err != nil {
+		return Environment{}, fault.New(fault.Precondition, "the secrets of this environment cannot be read", "save the environment again").Because(err)
+	}
+	if len(bound) > 0 {
+		env.Recipe.Secrets = bound
 	}
 	return env, nil
 }

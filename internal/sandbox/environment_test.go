@@ -1,11 +1,13 @@
 package sandbox_test
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
 )
 
 func TestARecipe(t *testing.T) {
@@ -27,6 +29,10 @@ func TestARecipe(t *testing.T) {
 		{"may not hold a NUL byte", sandbox.Recipe{Setup: "echo \x00"}, "NUL"},
 		{"may not hold a NUL byte behind a backslash", sandbox.Recipe{Image: "a\\\x00"}, "NUL"},
 		{"may hold what looks like one in JSON", sandbox.Recipe{Setup: `printf "\u0000\\u0000"`}, ""},
+		{"may bind secrets", sandbox.Recipe{Secrets: []secret.Binding{{Name: "DEPLOY_KEY", Required: true}, {Name: "TOKEN"}}}, ""},
+		{"may not bind one twice", sandbox.Recipe{Secrets: []secret.Binding{{Name: "TOKEN"}, {Name: "TOKEN", Required: true}}}, "secrets: TOKEN is there twice"},
+		{"may not bind what is no name", sandbox.Recipe{Secrets: []secret.Binding{{Name: "a b"}}}, "secrets: "},
+		{"may not replace the path", sandbox.Recipe{Secrets: []secret.Binding{{Name: "PATH"}}}, "secrets: PATH"},
 		{"may not name an unknown driver", sandbox.Recipe{Driver: "nosuchdriver"}, "use one of: cloud"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -36,7 +42,7 @@ func TestARecipe(t *testing.T) {
 			env, err := b.boxes.CreateEnvironment(t.Context(), b.scope, "an environment", c.recipe)
 			if c.want == "" {
 				kept, getErr := b.boxes.Environment(t.Context(), b.scope, env.ID)
-				if err != nil || getErr != nil || kept.Recipe != c.recipe {
+				if err != nil || getErr != nil || !reflect.DeepEqual(kept.Recipe, c.recipe) {
 					t.Errorf("it is kept as %+v (%s, %s)", kept.Recipe, detail(err), detail(getErr))
 				}
 				return

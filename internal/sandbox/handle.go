@@ -3,6 +3,8 @@ package sandbox
 import (
 	"context"
 	"time"
+
+	"github.com/arbe-dev/arbe/internal/secret"
 )
 
 // Handle is a sandbox in which this server can run commands. It is safe for concurrent use.
@@ -18,6 +20,9 @@ type Handle struct {
 func (p Handle) Timeout(asked time.Duration) (time.Duration, error) {
 	return p.maxima.timeout(asked, p.recipe)
 }
+
+// Secrets are the secrets that each command of the sandbox receives, as its environment says now.
+func (p Handle) Secrets() []secret.Binding { return p.recipe.Secrets }
 
 // Exec runs a command; see [Driver]. The caller sets its time limit.
 func (p Handle) Exec(ctx context.Context, cmd Command) (Result, error) {

@@ -3,7 +3,7 @@ package sandbox
 import (
 	"context"
 	"io"
-	"sync"
+	"maps"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -26,41 +26,21 @@ type preparation struct {
 	stepTime     time.Duration // limits each step
 }
 
-// redacting removes secrets from what is written to it, and gives the rest to another writer, which never fails.
-type redacting struct {
-	mu     sync.Mutex
-	stream *secret.Stream
-}
-
-func newRedacting(r *secret.Redactor, to io.Writer) *redacting {
-	return &redacting{stream: r.Stream(func(p []byte) { _, _ = to.Write(p) })}
-}
-
-// Write is called for both outputs of a command, perhaps at the same time.
-func (r *redacting) Write(p []byte) (int, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stream.Write(p)
-	return len(p), nil
-}
-
-func (r *redacting) flush() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.stream.Flush()
-}
-
-// run does what the recipe asks for, shows its output in watch without what secrets removes, and returns the steps that were done, also if it fails.
-// A failed step is the last one, and the error is a [fault.Precondition].
-func (p preparation) run(ctx context.Context, d Driver, ref string, recipe Recipe, watch *progress, secrets *secret.Redactor) (steps []entry.PreparationStep, err error) {
-	step := func(name string, argv ...string) error {
+// run does what the recipe asks for, shows its output in watch, and returns the steps that were done, also if it fails. The
+// setup script receives secrets, which are removed from its output. A failed step is the last one, and the error is a
+// [fault.Precondition].
+func (p preparation) run(ctx context.Context, d Driver, ref string, recipe Recipe, watch *progress, received secret.Received) (steps []entry.PreparationStep, err error) {
+	step := func(name string, received secret.Received, argv ...string) error {
 		var out tail
 		watch.step(name)
-		both := newRedacting(secrets, io.MultiWriter(&out, watch))
-		// Git must not ask for a password, because nobody could answer.
-		result, err := d.Exec(ctx, ref, Command{Argv: argv, Stdout: both, Stderr: both, Timeout: p.stepTime,
-			Env: map[string]string{"GIT_TERMINAL_PROMPT": "0"}})
-		both.flush()
+		whole := received.Redactor.Stream(func(p []byte) { _, _ = out.Write(p) }) // never fails, nor does watch
+		live := received.Redactor.Live(func(p []byte) { _, _ = watch.Write(p) })
+		both := io.MultiWriter(whole, live)
+		env := map[string]string{"GIT_TERMINAL_PROMPT": "0"} // nobody could answer
+		maps.Copy(env, received.Env)
+		result, err := d.Exec(ctx, ref, Command{Argv: argv, Stdout: both, Stderr: both, Timeout: p.stepTime, Env: env})
+		whole.Flush()
+		live.Flush()
 		if err != nil {
 			return err
 		}
@@ -82,12 +62,12 @@ func (p preparation) run(ctx context.Context, d Driver, ref string, recipe Recip
 		}
 		// The bundle is deleted after the clone, so origin is the recipe's address instead of it.
 		const clone = `set -e; git clone --quiet -- "$1" .; git remote set-url origin "$2"; if [ -n "$3" ]; then git checkout --quiet "$3" --; fi; rm -f "` + bundlePath + `"`
-		if err := step("clone", "/bin/sh", "-c", clone, "clone", source, recipe.Repo, recipe.Ref); err != nil {
+		if err := step("clone", secret.Received{}, "/bin/sh", "-c", clone, "clone", source, recipe.Repo, recipe.Ref); err != nil {
 			return steps, err
 		}
 	}
 	if recipe.Setup != "" {
-		return steps, step("setup", "/bin/sh", "-e", "-c", recipe.Setup)
+		return steps, step("setup", received, "/bin/sh", "-e", "-c", recipe.Setup)
 	}
 	return steps, nil
 }

@@ -1,13 +1,16 @@
 package sandbox
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/secret"
 )
 
 // DefaultDriver is the driver of a recipe that names none.
@@ -28,6 +31,9 @@ type Recipe struct {
 	Ref  string `json:"ref,omitempty"`
 	// Setup is a shell script that runs once in a new box, after the clone.
 	Setup string `json:"setup,omitempty"`
+	// Secrets are the secrets of the house that the setup script and each command receive as environment variables. They are
+	// stored beside the config.
+	Secrets []secret.Binding `json:"-"`
 	// Limits restrict the box. Defaults to the driver's limits.
 	Limits Limits `json:"limits,omitzero"`
 	// CommandTimeout limits one command. Defaults to ten minutes.
@@ -61,7 +67,27 @@ func (r Recipe) encode() (json.RawMessage, error) {
 	if strings.Contains(strings.ReplaceAll(string(config), `\\`, ""), `\u0000`) {
 		return nil, fault.New(fault.Invalid, "config: it has a NUL byte", "remove the NUL byte")
 	}
-	return config, checkRepo(r.Repo, r.Ref)
+	return config, cmp.Or(checkRepo(r.Repo, r.Ref), checkSecrets(r.Secrets))
+}
+
+// ownVariables are the environment variables that each command has from its box.
+var ownVariables = []string{"PATH", "HOME", "USER", "LANG", "TERM", "GIT_TERMINAL_PROMPT"}
+
+// checkSecrets validates what a recipe binds.
+func checkSecrets(bindings []secret.Binding) error {
+	seen := map[string]bool{}
+	for _, b := range bindings {
+		switch err := secret.CheckName(b.Name); {
+		case err != nil:
+			return fault.New(fault.Invalid, "secrets: "+strings.TrimPrefix(fault.From(err).Message, "name: "), fault.From(err).Next)
+		case slices.Contains(ownVariables, b.Name):
+			return fault.Newf(fault.Invalid, "give the secret another name", "secrets: %s is an environment variable of each command", b.Name)
+		case seen[b.Name]:
+			return fault.Newf(fault.Invalid, "name it once", "secrets: %s is there twice", b.Name)
+		}
+		seen[b.Name] = true
+	}
+	return nil
 }
 
 // localRepo reports whether a repository is a directory of this machine, and returns its path.

@@ -37,9 +37,8 @@ type Config struct {
 	MachineGone time.Duration
 	// Maxima limit what recipes and commands may ask for. Defaults to no limits.
 	Maxima Maxima
-	// Redactor returns what removes the secrets of a house from the output of preparations. Defaults to nil: nothing is
-	// removed.
-	Redactor func(ctx context.Context, house string) (*secret.Redactor, error)
+	// Secrets are those that recipes bind. Required if one does.
+	Secrets *secret.Secrets
 	// Logger logs errors outside requests.
 	Logger *slog.Logger
 }
@@ -82,7 +81,7 @@ func NewResolver(c Config) *Resolver {
 		builds: &builds{
 			db: c.DB, log: c.Log, threads: c.Threads, environments: environments, sandboxes: sandboxes, drivers: drivers, maxima: c.Maxima,
 			preparation: preparation{repositories: repositories{roots: c.RepoRoots}, stepTime: c.Maxima.time(defaultStepTime)},
-			redactor:    c.Redactor, installation: c.Installation, logger: c.Logger,
+			secrets:     c.Secrets, installation: c.Installation, logger: c.Logger,
 			running: newRunningBuilds(), slots: newSlots(buildsAtOnce), locks: &locks{pool: c.DB.Pool()},
 		},
 	}

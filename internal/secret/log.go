@@ -35,7 +35,7 @@ type batch struct {
 
 // Add adds a value.
 func (k *Known) Add(value []byte) {
-	if k == nil || len(value) < MinRedacted {
+	if k == nil || !Redactable(value) {
 		return
 	}
 	sum := sha256.Sum256(value)
@@ -94,7 +94,7 @@ func (all several) Bytes(p []byte) []byte {
 }
 
 // LogHandler returns a handler that removes known values from the lines of a log: from the message, and from the text
-// of all attributes, whatever their type.
+// of all attributes, whatever their type. Names of attributes stay as they are, because the program wrote them.
 func LogHandler(next slog.Handler, known *Known) slog.Handler { return logHandler{next, known} }
 
 type logHandler struct {
@@ -159,5 +159,5 @@ func attr(r several, a slog.Attr) slog.Attr {
 			}
 		}
 	}
-	return slog.Attr{Key: r.String(a.Key), Value: v}
+	return slog.Attr{Key: a.Key, Value: v}
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
+	"time"
 )
 
 // MinRedacted is the length of the shortest value that is redacted, in bytes without line breaks. Shorter ones are in
@@ -16,17 +18,21 @@ import (
 const MinRedacted = 6
 
 // mask replaces each byte of a value. A value is replaced by as many bytes as it has, so that sizes and positions in an
-// output stay right, and a value that was redacted already stays as it is.
-const mask = '*'
+// output stay right. It is a letter, because people copy what they see: no shell expands it, and it means nothing in a
+// pattern, a path, a URL, JSON or Markdown. An asterisk would be every file, and a hash mark the end of the command.
+const mask = 'x'
 
-// showAtMost is how many bytes of what may become a value are shown before it is known. Without it, an output that ends
-// with the first letter of a value would wait for the next one, and a prompt would look cut off.
-const showAtMost = 3
+// heldFor is how long [Redactor.Live] holds bytes back, at most twice. A value whose bytes come within this time is redacted
+// before any of it is shown.
+const heldFor = 50 * time.Millisecond
 
 // Redactor removes values from text and bytes: as they are, and as base64 (of a longer text too), hexadecimal, part of a
-// URL and part of a JSON string. Line breaks do not count, so that a value is also found where it was wrapped. What is
-// removed becomes asterisks. It guards against mistakes: somebody who wants to get a value out of a sandbox can encode it
+// URL and part of a JSON string. Line breaks do not count, so that a value is also found where it was wrapped. Each byte of
+// what is removed becomes an x. It guards against mistakes: somebody who wants to get a value out of a sandbox can encode it
 // in another way.
+//
+// What a Redactor shows, and when, tells nothing about its values but how long they are, as long as a text has none of them
+// completely. Give it only values that the author of the text received.
 //
 // A Redactor is immutable and safe for concurrent use. A nil one removes nothing.
 type Redactor struct {
@@ -34,21 +40,26 @@ type Redactor struct {
 	// skips by what their last two bytes allow.
 	least int
 	skip  *[1 << 16]uint8
-	// heads are the patterns by their first six bytes, and short the beginnings of patterns that are shorter.
+	// heads are the patterns by their first six bytes.
 	heads map[[MinRedacted]byte][][]byte
-	short map[string]bool
-	// size is about how much memory it takes, in bytes.
-	size int
+	// window is the length of the longest pattern without its last byte: whether a byte belongs to a value is known when so
+	// many bytes follow it.
+	window int
+	// everything: all bytes are removed.
+	everything bool
 }
+
+// Everything removes all bytes but line breaks. It is for output whose values are not known any more.
+var Everything = &Redactor{everything: true}
 
 // A search compares at most this many bytes for each byte of text, and some more: values that begin alike, in a text that
 // is like them, would otherwise let a member keep the server busy. Beyond that, the rest of the text is removed, because
 // it was not searched.
 const comparedPerByte, comparedMore = 16, 1 << 20
 
-// NewRedactor returns a Redactor for values; nil if none of them is long enough ([MinRedacted]).
+// NewRedactor returns a Redactor for values; nil if none of them is [Redactable].
 func NewRedactor(values ...[]byte) *Redactor {
-	r := &Redactor{least: 255, skip: new([1 << 16]uint8), heads: map[[MinRedacted]byte][][]byte{}, short: map[string]bool{}}
+	r := &Redactor{least: 255, skip: new([1 << 16]uint8), heads: map[[MinRedacted]byte][][]byte{}}
 	seen := map[string]bool{}
 	var all [][]byte
 	for _, value := range values {
@@ -56,24 +67,19 @@ func NewRedactor(values ...[]byte) *Redactor {
 			if !seen[string(p)] {
 				seen[string(p)] = true
 				all = append(all, p)
-				r.least = min(r.least, len(p))
+				r.least, r.window = min(r.least, len(p)), max(r.window, len(p)-1)
 			}
 		}
 	}
 	if len(all) == 0 {
 		return nil
 	}
-	r.size = len(r.skip)
 	for i := range r.skip {
 		r.skip[i] = uint8(r.least - 1)
 	}
 	for _, p := range all {
 		head := [MinRedacted]byte(p)
 		r.heads[head] = append(r.heads[head], p)
-		r.size += len(p) + 100
-		for n := 1; n < MinRedacted; n++ {
-			r.short[string(p[:n])] = true
-		}
 		for end := 1; end < r.least; end++ {
 			block := uint16(p[end-1]) | uint16(p[end])<<8
 			r.skip[block] = min(r.skip[block], uint8(r.least-1-end))
@@ -84,7 +90,7 @@ func NewRedactor(values ...[]byte) *Redactor {
 
 // patterns are the forms of a value that are looked for, without line breaks.
 func patterns(value []byte) (all [][]byte) {
-	if len(bytes.TrimSpace(value)) == 0 {
+	if !Redactable(value) {
 		return nil
 	}
 	text := string(value)
@@ -92,9 +98,6 @@ func patterns(value []byte) (all [][]byte) {
 		if flat := flatten([]byte(form)); len(flat) >= MinRedacted {
 			all = append(all, flat)
 		}
-	}
-	if len(flatten(value)) < MinRedacted {
-		return nil
 	}
 	add(text)
 	// A line of a key that has several, but not one that all keys have.
@@ -203,10 +206,12 @@ func (r *room) split(text []byte) {
 	}
 }
 
-// find calls found with each part of text that is to be removed, in the order of their starts; they may overlap. hold is
-// the earliest position at which a value may begin that text does not have completely; len(text) if there is none. held is
-// how many bytes of that value there are.
-func (r *Redactor) find(text []byte, found func(from, to int)) (hold, held int) {
+// find calls found with each part of text that is to be removed, in the order of their starts; they may overlap.
+func (r *Redactor) find(text []byte, found func(from, to int)) {
+	if r.everything {
+		found(0, len(text))
+		return
+	}
 	flat, pieces := text, []piece(nil)
 	if bytes.IndexByte(text, '\n') >= 0 || bytes.IndexByte(text, '\r') >= 0 {
 		room := takeRoom()
@@ -222,67 +227,37 @@ func (r *Redactor) find(text []byte, found func(from, to int)) (hold, held int) 
 		i := sort.Search(len(pieces), func(i int) bool { return pieces[i].flat > at }) - 1
 		return pieces[i].text + at - pieces[i].flat
 	}
-	n, at := len(flat), 0
-	first := n
+	n := len(flat)
 	budget := comparedPerByte*n + comparedMore
-	// begins reports whether one of both begins with the other.
-	begins := func(p, rest []byte) bool {
-		m := min(len(p), len(rest))
-		if few := min(m, 16); !bytes.Equal(p[:few], rest[:few]) {
+	// begins reports whether rest begins with p.
+	begins := func(rest, p []byte) bool {
+		if few := min(len(p), 16); !bytes.Equal(p[:few], rest[:few]) {
 			budget -= few
 			return false
 		}
-		budget -= m
-		return bytes.Equal(p[:m], rest[:m])
+		budget -= len(p)
+		return bytes.Equal(p, rest[:len(p)])
 	}
-	for at+r.least <= n {
+	for at := 0; at+r.least <= n; at++ {
 		end := at + r.least - 1
 		if skip := r.skip[uint16(flat[end-1])|uint16(flat[end])<<8]; skip > 0 {
-			at += int(skip)
+			at += int(skip) - 1
 			continue
 		}
 		longest := 0
 		for _, p := range r.heads[[MinRedacted]byte(flat[at:])] {
-			switch rest := flat[at:]; {
-			case len(p) <= longest || !begins(p, rest):
-			case len(p) <= len(rest):
+			if len(p) > longest && len(p) <= n-at && begins(flat[at:], p) {
 				longest = len(p)
-			default:
-				first = min(first, at)
 			}
 			if budget < 0 {
-				found(place(min(first, at)), len(text))
-				return len(text), 0
+				found(place(at), len(text))
+				return
 			}
 		}
 		if longest > 0 {
 			found(place(at), place(at+longest-1)+1)
 		}
-		at++
 	}
-	for ; at < first; at++ {
-		rest := flat[at:]
-		if len(rest) < MinRedacted {
-			if r.short[string(rest)] {
-				first = at
-			}
-			continue
-		}
-		for _, p := range r.heads[[MinRedacted]byte(rest)] {
-			if len(rest) < len(p) && begins(p, rest) {
-				first = at
-				break
-			}
-		}
-		if budget < 0 {
-			found(place(min(first, at)), len(text))
-			return len(text), 0
-		}
-	}
-	if first == n {
-		return len(text), 0
-	}
-	return place(first), n - first
 }
 
 // cover masks a part of text, but not its line breaks.
@@ -327,124 +302,141 @@ func (r *Redactor) String(text string) string {
 	return string(out)
 }
 
-// JSON returns a JSON text without the values. It stays valid, whatever the values are.
-func (r *Redactor) JSON(text []byte) []byte {
-	out := r.Bytes(text)
-	if r == nil || len(text) == 0 || &out[0] == &text[0] || json.Valid(out) {
-		return out
+// Has reports whether a text has one of the values.
+func (r *Redactor) Has(text string) (has bool) {
+	if r != nil {
+		r.find([]byte(text), func(int, int) { has = true })
 	}
-	// A value was a number, or reached from one string into another. The parts are redacted one by one then.
-	var parsed any
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber()
-	if d.Decode(&parsed) != nil {
-		return out
-	}
-	whole, err := json.Marshal(r.part(parsed))
-	if again := r.Bytes(whole); err != nil || !json.Valid(again) {
-		quoted, _ := json.Marshal(string(out)) // cannot fail for a string
-		return quoted
-	} else {
-		return again
-	}
-}
-
-// part redacts a part of a JSON text. A number that has a value becomes a string.
-func (r *Redactor) part(v any) any {
-	switch v := v.(type) {
-	case string:
-		return r.String(v)
-	case json.Number:
-		if text := r.String(v.String()); text != v.String() {
-			return text
-		}
-	case []any:
-		for i := range v {
-			v[i] = r.part(v[i])
-		}
-	case map[string]any:
-		clean := make(map[string]any, len(v))
-		for name, one := range v {
-			clean[r.String(name)] = r.part(one)
-		}
-		return clean
-	}
-	return v
+	return has
 }
 
 // Stream returns a stream that gives what is written to it to take, without the values, also where a value comes in
-// pieces. It holds back what may be the beginning of a value, except up to three bytes. A nil Redactor's gives
-// everything at once.
+// pieces: what it gives is what [Redactor.Bytes] makes of the whole. It holds back the last bytes, as many as the longest
+// value may have, whatever they are. A nil Redactor's gives everything at once.
 func (r *Redactor) Stream(take func([]byte)) *Stream { return &Stream{redactor: r, take: take} }
 
-// Stream redacts what is written to it in pieces. It is not safe for concurrent use.
+// Live is [Redactor.Stream] for people and programs that wait for what is written: it holds no byte back for longer than a
+// tenth of a second. Of a value that comes in pieces over a longer time, it gives the first pieces.
+func (r *Redactor) Live(take func([]byte)) *Stream {
+	return &Stream{redactor: r, take: take, patience: heldFor}
+}
+
+// Stream redacts what is written to it in pieces. What it gives, and when, depends on no value, unless it was written
+// completely. It is safe for concurrent use. It calls take for one piece after the other, perhaps on another goroutine than
+// the writer's; take must not keep what it is given, nor use the stream.
 type Stream struct {
 	redactor *Redactor
 	take     func([]byte)
-	// kept is the end of what was written, which may be the beginning of a value. Its first shown bytes were given
-	// already; its first masked ones belong to a value that was found.
+	patience time.Duration // 0 if bytes are held back however long it takes
+
+	mu sync.Mutex
+	// kept is the end of what was written, in which a value may begin that goes on in what follows. Its first shown bytes
+	// were given already; its first masked ones belong to a value that was found.
 	kept          []byte
 	shown, masked int
-	buffer        []byte
-	ends          [][2]int
+	flat          int // how many bytes of kept are no line breaks
+	// aged is how many bytes of kept were there when the timer was set that runs while ticking.
+	aged    int
+	ticking bool
 }
 
-// Write gives p on, as far as it is certain. take must not keep what it is given.
-func (s *Stream) Write(p []byte) {
+// Write gives on what is certain of what was written. It never fails.
+func (s *Stream) Write(p []byte) (int, error) {
 	if s.redactor == nil {
 		s.take(p)
+		return len(p), nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept = append(s.kept, p...)
+	s.flat += len(p) - bytes.Count(p, []byte{'\n'}) - bytes.Count(p, []byte{'\r'})
+	// Not with each byte, because each time the whole window is searched.
+	if window := s.redactor.window; s.flat > window+window/2 {
+		s.give(0)
+	}
+	if s.patience > 0 && !s.ticking && s.shown < len(s.kept) {
+		s.ticking, s.aged = true, len(s.kept)
+		time.AfterFunc(s.patience, s.tick)
+	}
+	return len(p), nil
+}
+
+// tick gives what has waited for as long as it may.
+func (s *Stream) tick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.give(s.aged)
+	s.aged = len(s.kept)
+	if s.ticking = s.shown < len(s.kept); s.ticking {
+		time.AfterFunc(s.patience, s.tick)
+	}
+}
+
+// Flush gives what was held back, because nothing follows it. What is written later does not continue it.
+func (s *Stream) Flush() {
+	if s.redactor == nil {
 		return
 	}
-	text := p
-	if len(s.kept) > 0 {
-		s.buffer = append(append(s.buffer[:0], s.kept...), p...)
-		text = s.buffer
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.give(len(s.kept))
+	s.kept, s.shown, s.masked, s.flat, s.aged = s.kept[:0], 0, 0, 0, 0
+}
+
+// give gives what is kept but for the window, and at least the bytes before until. It keeps the window.
+func (s *Stream) give(until int) {
+	hold := s.window()
+	if until = max(until, hold); until <= s.shown {
+		return
 	}
-	out, ends := text, s.ends[:0]
-	clone := func() {
-		if len(text) > 0 && &out[0] == &text[0] {
-			out = bytes.Clone(text)
-		}
-	}
-	if s.masked > 0 {
-		clone()
-		cover(out[:s.masked])
-	}
-	hold, held := s.redactor.find(text, func(from, to int) {
-		clone()
+	out, covered := bytes.Clone(s.kept), s.masked
+	cover(out[:s.masked])
+	s.redactor.find(s.kept, func(from, to int) {
 		cover(out[from:to])
-		ends = append(ends, [2]int{from, to})
+		if from < hold { // the others are found again, with what follows
+			covered = max(covered, to)
+		}
 	})
-	covered := s.masked
-	for _, e := range ends {
-		if e[0] < hold { // the others are found again, with what follows
-			covered = max(covered, e[1])
+	s.take(out[s.shown:until])
+	s.kept = s.kept[:copy(s.kept, s.kept[hold:])]
+	s.shown, s.masked, s.aged = until-hold, max(covered-hold, 0), max(s.aged-hold, 0)
+	s.flat = min(s.flat, s.redactor.window)
+}
+
+// window returns where the last bytes of kept begin that may belong to a value that is not complete.
+func (s *Stream) window() int {
+	over := s.flat - s.redactor.window
+	for i, c := range s.kept {
+		if over <= 0 {
+			return i
+		}
+		if c != '\n' && c != '\r' {
+			over--
 		}
 	}
-	s.ends = ends
-	until := hold
-	if held <= showAtMost {
-		until = len(text)
-	}
-	if from := s.shown; until > from {
-		s.take(out[from:until])
-	}
-	s.shown = max(until-hold, s.shown-hold, 0)
-	s.masked = max(covered-hold, 0)
-	s.kept = append(s.kept[:0], text[hold:]...)
+	return len(s.kept)
 }
 
-// Holds reports whether something is held back.
-func (s *Stream) Holds() bool { return len(s.kept) > s.shown }
-
-// Flush gives what was held back, because nothing follows it. What is written later begins anew.
-func (s *Stream) Flush() {
-	if len(s.kept) > s.shown {
-		out := bytes.Clone(s.kept)
-		cover(out[:s.masked])
-		// What was kept may have a value that is the beginning of a longer one.
-		s.redactor.find(s.kept, func(from, to int) { cover(out[from:to]) })
-		s.take(out[s.shown:])
-	}
-	s.kept, s.shown, s.masked = s.kept[:0], 0, 0
+// Redactable reports whether a value is removed from texts. What is blank, shorter than [MinRedacted] or a common word is
+// not, because it is in ordinary text by chance.
+func Redactable(value []byte) bool {
+	flat := flatten(value)
+	return len(flat) >= MinRedacted && len(bytes.TrimSpace(value)) > 0 && strings.Trim(string(flat), string(flat[:1])) != "" &&
+		!common[strings.ToLower(string(flat))]
 }
+
+// common are values that people choose for a test, and words of programs.
+var common = func() map[string]bool {
+	all := map[string]bool{}
+	for _, word := range strings.Fields(`
+		123456 1234567 12345678 123456789 1234567890 abc123 abcdef access account administrator anonymous apikey api_key backup bearer
+		changeme command config content database debug-key default delete deploy develop development disable disabled docker dummy
+		enable enabled example foobar function github google hunter2 internal invalid letmein localhost master message monkey mysql
+		nobody number object option output passw0rd passwd password password1 password123 placeholder postgres postgresql private
+		production public qwerty release remote replace request response result return running sample sandbox secret secret123 server
+		service setting string success system testing testtest thread token123 unknown update update_me username user123 values version
+		welcome workspace`) {
+		all[word] = true
+	}
+	return all
+}()

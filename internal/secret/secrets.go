@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -22,7 +22,10 @@ import (
 const (
 	// MaxValue is the longest value, in bytes.
 	MaxValue = 64 << 10
-	// maxSecrets and maxBytes limit the secrets of a house, because all of them are held in memory to be redacted.
+	// MaxReceived is how many bytes the secrets of one command may have together. An environment is limited by the system, and
+	// what removes the values takes some twelve times their size.
+	MaxReceived = 128 << 10
+	// maxSecrets and maxBytes limit the secrets of a house.
 	maxSecrets = 200
 	maxBytes   = 1 << 20
 )
@@ -30,7 +33,7 @@ const (
 // Secret is what people see of a secret: everything but its value.
 type Secret struct {
 	ID, Name string
-	// Redacted is false if the value is too short to be removed from output ([MinRedacted]).
+	// Redacted is false if the value is not removed from output, because it is too short or too common ([Redactable]).
 	Redacted bool
 	// SetBy is the agent who set the present value, and SetByName their name; empty if they are gone.
 	SetBy, SetByName string
@@ -62,34 +65,12 @@ type Secrets struct {
 	q    *query.Queries
 	uses Uses
 	all  *Known
-
-	mu        sync.Mutex
-	redactors map[string]heldRedactor
-	held      int // the size of all redactors
-}
-
-// heldRedactor is the redactor of a house as it was at a revision of its secrets, and when that was looked up.
-type heldRedactor struct {
-	revision int64
-	at       time.Time
-	*Redactor
-}
-
-// memory is about how much memory it takes, in bytes; 0 for the zero heldRedactor, which is none.
-func (h heldRedactor) memory() int {
-	switch {
-	case h.at.IsZero():
-		return 0
-	case h.Redactor == nil:
-		return 200 // its place in the map
-	}
-	return h.size
 }
 
 // New returns a Secrets. uses finds uses besides those that the schema knows; nil finds none. Every value that it sees
 // is added to known, which redacts the server's own log; nil adds none.
 func New(d *db.DB, sealer *Sealer, uses Uses, known *Known) *Secrets {
-	return &Secrets{db: d, keys: &dataKeys{sealer: sealer}, q: query.New(), uses: uses, all: known, redactors: map[string]heldRedactor{}}
+	return &Secrets{db: d, keys: &dataKeys{sealer: sealer}, q: query.New(), uses: uses, all: known}
 }
 
 var nameForm = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,99}$`)
@@ -154,7 +135,7 @@ func (s *Secrets) put(ctx context.Context, scope db.Scope, value []byte, choose 
 		return false, fault.New(fault.Invalid, "value: it is not text, which an environment variable must be", "encode it, for example with base64")
 	}
 	s.all.Add(value)
-	redacted := NewRedactor(value) != nil
+	redacted := Redactable(value)
 	err = s.forPeople(ctx, scope, func(tx pgx.Tx) error {
 		key, err := s.houseKey(ctx, tx, scope.House)
 		if err != nil {
@@ -197,7 +178,6 @@ func (s *Secrets) put(ctx context.Context, scope db.Scope, value []byte, choose 
 		}
 		return s.q.DropSealedValues(ctx, tx, scope.House)
 	})
-	s.forget(scope.House)
 	return fresh, err
 }
 
@@ -287,7 +267,6 @@ func (s *Secrets) used(ctx context.Context, tx pgx.Tx, house string) (map[string
 // Delete deletes a secret of the scope's house. If something uses it, the error is a [fault.Precondition] that says what,
 // unless force is set. Deleting one that does not exist succeeds.
 func (s *Secrets) Delete(ctx context.Context, scope db.Scope, name string, force bool) error {
-	defer s.forget(scope.House)
 	return s.forPeople(ctx, scope, func(tx pgx.Tx) error {
 		if _, err := s.q.GetSecretForUpdate(ctx, tx, scope.House, name); errors.Is(err, pgx.ErrNoRows) {
 			return nil
@@ -315,7 +294,6 @@ func (s *Secrets) Delete(ctx context.Context, scope db.Scope, name string, force
 
 // DropUnusedTx deletes a secret of a house in the caller's transaction, unless something uses it.
 func (s *Secrets) DropUnusedTx(ctx context.Context, tx pgx.Tx, house, name string) error {
-	defer s.forget(house)
 	uses, err := s.used(ctx, tx, house)
 	if err != nil || len(uses[name]) > 0 {
 		return err
@@ -338,35 +316,35 @@ func (s *Secrets) Value(ctx context.Context, house, name string) (string, error)
 	return value, s.Used(ctx, house, name)
 }
 
-// Values returns the values of those of some secrets that exist, by name, for the server's own use; without names of
-// all. It does not record a use, because the caller may look without using; see [Secrets.Used].
+// Values returns the values of those of some secrets that exist, by name, for the server's own use. It does not record a
+// use, because the caller may look without using; see [Secrets.Used].
 func (s *Secrets) Values(ctx context.Context, house string, names ...string) (values map[string]string, err error) {
-	return s.values(ctx, house, names, func(err error) error { return err })
-}
-
-// values is [Secrets.Values]. failed is called with the error about a single value, and decides what becomes of it.
-func (s *Secrets) values(ctx context.Context, house string, names []string, failed func(error) error) (values map[string]string, err error) {
 	rows, err := s.sealed(ctx, house, names)
 	if err != nil {
 		return nil, err
 	}
 	values = make(map[string]string, len(rows))
 	for _, r := range rows {
-		key, err := s.keys.open(house, r.Key)
+		value, err := s.open(house, r)
 		if err != nil {
 			return nil, err
 		}
-		value, err := open(key, house, r.Name, r.Sealed)
-		if err != nil {
-			if err = failed(err); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		s.all.Add(value)
 		values[r.Name] = string(value)
 	}
 	return values, nil
+}
+
+// open opens the value of a row.
+func (s *Secrets) open(house string, r query.SealedSecretsRow) ([]byte, error) {
+	key, err := s.keys.open(house, r.Key)
+	if err != nil {
+		return nil, err
+	}
+	value, err := open(key, house, r.Name, r.Sealed)
+	if err == nil {
+		s.all.Add(value)
+	}
+	return value, err
 }
 
 func (s *Secrets) sealed(ctx context.Context, house string, names []string) (rows []query.SealedSecretsRow, err error) {
@@ -385,74 +363,72 @@ func (s *Secrets) Used(ctx context.Context, house string, names ...string) error
 	return s.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) error { return s.q.NoteSecretsUsed(ctx, tx, house, names) })
 }
 
-// maxRedactors limits the memory of the redactors that are held, in bytes. A house that has many secrets takes some 15 MiB.
-const maxRedactors = 128 << 20
+// Binding gives the commands of an environment a secret of their house, as the environment variable of its name.
+type Binding struct {
+	Name string `json:"name"`
+	// Required: nothing is begun without it.
+	Required bool `json:"required"`
+}
 
-// Redactor returns the redactor of a house's present secrets; nil, which redacts nothing, if it has none. It asks the
-// database once, and opens the values only after a change.
-func (s *Secrets) Redactor(ctx context.Context, house string) (*Redactor, error) {
-	// Before the query, so that the answer is never taken for newer than it is.
-	began := time.Now()
-	var revision int64
-	err := s.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) (err error) {
-		revision, err = s.q.SecretsRevision(ctx, tx, house)
-		return err
-	})
-	if err != nil {
-		return nil, err
+// Received are the secrets that one command receives.
+type Received struct {
+	// Env are their values by name: the command's environment variables.
+	Env map[string]string
+	// Revisions say which values these are: each changes with its secret.
+	Revisions map[string]int64
+	// Redactor removes these values and no others.
+	Redactor *Redactor
+}
+
+// Receive returns what a command with these bindings receives, and records the use. The error is a [fault.Precondition] if a
+// required secret is missing, or if the values have more than [MaxReceived] bytes together.
+func (s *Secrets) Receive(ctx context.Context, house string, bindings []Binding) (Received, error) {
+	if len(bindings) == 0 {
+		return Received{}, nil
 	}
-	s.mu.Lock()
-	held, there := s.redactors[house]
-	s.mu.Unlock()
-	if !there || held.revision != revision {
-		held = heldRedactor{revision: revision}
-		if revision != 0 {
-			// A value that does not open cannot be used either, so nothing can show it.
-			all, err := s.values(ctx, house, nil, func(error) error { return nil })
-			if err != nil {
-				return nil, err
-			}
-			var values [][]byte
-			for _, v := range all {
-				values = append(values, []byte(v))
-			}
-			// If a value changed since the revision was read, this is newer than its revision says, and is made again.
-			held.Redactor = NewRedactor(values...)
+	names := make([]string, len(bindings))
+	for i, b := range bindings {
+		names[i] = b.Name
+	}
+	rows, err := s.sealed(ctx, house, names)
+	if err != nil {
+		return Received{}, err
+	}
+	got := Received{Env: map[string]string{}, Revisions: map[string]int64{}}
+	var values [][]byte
+	size := 0
+	for _, r := range rows {
+		value, err := s.open(house, r)
+		if err != nil {
+			return Received{}, err
+		}
+		got.Env[r.Name], got.Revisions[r.Name] = string(value), r.Revision
+		values, size = append(values, value), size+len(value)
+	}
+	for _, b := range bindings {
+		if _, there := got.Env[b.Name]; b.Required && !there {
+			return Received{}, fault.Newf(fault.Precondition, "set it with: arbe secret set "+b.Name+"; or change the environment", "the environment needs the secret %s, which this house does not have", b.Name)
 		}
 	}
-	held.at = began
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.held -= s.redactors[house].memory()
-	if s.held += held.memory(); s.held > maxRedactors {
-		clear(s.redactors)
-		s.held = held.memory()
+	if size > MaxReceived {
+		return Received{}, fault.Newf(fault.Precondition, "bind fewer secrets to the environment", "its secrets have %d bytes together, more than the %d that a command may receive", size, MaxReceived)
 	}
-	s.redactors[house] = held
-	return held.Redactor, nil
+	got.Redactor = NewRedactor(values...)
+	return got, s.Used(ctx, house, names...)
 }
 
-// recent is how old the answer of RecentRedactor may be.
-const recent = time.Second
-
-// RecentRedactor is [Secrets.Redactor] as of at most a second ago, for what happens often. It asks the database at most
-// once a second for each house. What this server itself changed since is in it.
-func (s *Secrets) RecentRedactor(ctx context.Context, house string) (*Redactor, error) {
-	s.mu.Lock()
-	held, there := s.redactors[house]
-	s.mu.Unlock()
-	if there && time.Since(held.at) < recent {
-		return held.Redactor, nil
+// ReceiveAgain returns what a command received whose server is gone. If one of the values is not known any more, the
+// Redactor is [Everything].
+func (s *Secrets) ReceiveAgain(ctx context.Context, house string, revisions map[string]int64) (Received, error) {
+	var bindings []Binding
+	for name := range revisions {
+		bindings = append(bindings, Binding{Name: name})
 	}
-	return s.Redactor(ctx, house)
-}
-
-// forget drops the redactor of a house, whose secrets changed.
-func (s *Secrets) forget(house string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.held -= s.redactors[house].memory()
-	delete(s.redactors, house)
+	got, err := s.Receive(ctx, house, bindings)
+	if fault.CodeOf(err) == fault.Precondition || err == nil && !maps.Equal(got.Revisions, revisions) {
+		return Received{Redactor: Everything}, nil
+	}
+	return got, err
 }
 
 // Rotate gives the scope's house a new data key and seals all its values under it, in one transaction. Servers that hold

@@ -383,35 +383,55 @@ func TestTheSeed(t *testing.T) {
 	}
 }
 
-func TestARedactorFollowsTheSecretsOfItsHouse(t *testing.T) {
+func TestACommandReceivesWhatItsEnvironmentBinds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	a, c := b.server(b.sealer), b.server(b.sealer)
-	redacts := func(s *secret.Secrets, want string) {
-		t.Helper()
-		r, err := s.Redactor(t.Context(), b.home.House)
-		must(t, err)
-		if got := r.String("first-value second-value"); got != want {
-			t.Errorf("it makes %q, want %q", got, want)
-		}
+	s := b.server(b.sealer)
+	set(t, s, b.home, "ONE", "first-value")
+	set(t, s, b.home, "OTHER", "other-value")
+	set(t, s, b.other, "TWO", "of-another-house")
+	bindings := []secret.Binding{{Name: "ONE", Required: true}, {Name: "TWO"}}
+	got, err := s.Receive(t.Context(), b.home.House, bindings)
+	must(t, err)
+	if len(got.Env) != 1 || got.Env["ONE"] != "first-value" || len(got.Revisions) != 1 {
+		t.Errorf("it receives %v", got)
 	}
-	redacts(a, "first-value second-value")
-	set(t, a, b.home, "ONE", "first-value")
-	set(t, a, b.other, "ONE", "second-value")
-	redacts(a, "*********** second-value")
-	redacts(c, "*********** second-value")
-	set(t, a, b.home, "ONE", "second-value")
-	redacts(c, "first-value ************")
-	must(t, a.Delete(t.Context(), b.home, "ONE", false))
-	redacts(c, "first-value second-value")
+	if text := got.Redactor.String("first-value other-value"); text != "xxxxxxxxxxx other-value" {
+		t.Errorf("what it writes becomes %q", text)
+	}
+	if list, err := s.List(t.Context(), b.home); err != nil || list[0].UsedAt.IsZero() || !list[1].UsedAt.IsZero() {
+		t.Errorf("the uses are %v (%v)", list, err)
+	}
+	none, err := s.Receive(t.Context(), b.home.House, nil)
+	must(t, err)
+	if len(none.Env) != 0 || none.Redactor != nil {
+		t.Errorf("without bindings it receives %v", none)
+	}
+	_, err = s.Receive(t.Context(), b.home.House, []secret.Binding{{Name: "TWO", Required: true}})
+	if fault.CodeOf(err) != fault.Precondition || !strings.Contains(err.Error(), "TWO") {
+		t.Errorf("a required secret is missing: %v", err)
+	}
 
-	// The recent one knows at once what its own server changed.
-	for _, name := range []string{"ONE", "TWO"} {
-		set(t, a, b.home, name, "value of "+name)
-		r, err := a.RecentRedactor(t.Context(), b.home.House)
+	// A server that goes on with the command knows the values only while they are the same.
+	again, err := s.ReceiveAgain(t.Context(), b.home.House, got.Revisions)
+	must(t, err)
+	if text := again.Redactor.String("first-value other-value"); text != "xxxxxxxxxxx other-value" || again.Env["ONE"] != "first-value" {
+		t.Errorf("again, what it writes becomes %q", text)
+	}
+	set(t, s, b.home, "ONE", "newer-value")
+	for range 2 {
+		again, err = s.ReceiveAgain(t.Context(), b.home.House, got.Revisions)
 		must(t, err)
-		if got := r.String("value of " + name); got != "************" {
-			t.Errorf("it makes %q", got)
+		if text := again.Redactor.String("first-value"); text != "xxxxxxxxxxx" {
+			t.Errorf("after a change, what it writes becomes %q", text)
 		}
+		must(t, s.Delete(t.Context(), b.home, "ONE", true))
+	}
+	for _, name := range []string{"A", "B", "C"} {
+		set(t, s, b.home, name, strings.Repeat(name+"bcd", 12<<10))
+	}
+	_, err = s.Receive(t.Context(), b.home.House, []secret.Binding{{Name: "A"}, {Name: "B"}, {Name: "C"}})
+	if fault.CodeOf(err) != fault.Precondition {
+		t.Errorf("a command receives 144 KiB: %v", err)
 	}
 }

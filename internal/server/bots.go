@@ -15,8 +15,9 @@ import (
 )
 
 // botTurns returns what the turns of bots need from the packages that they do not know.
-func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Houses) turn.Config {
+func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Houses, q quotas) turn.Config {
 	return turn.Config{
+		Roots: q.roots, Budget: q.budget,
 		Model: new(model.Client),
 		Bot: func(ctx context.Context, scope db.Scope, id string) (turn.Bot, error) {
 			var b bot.Bot
@@ -30,7 +31,7 @@ func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Hous
 			if err != nil {
 				return turn.Bot{}, err
 			}
-			l := b.Limits.OrDefaults()
+			l := b.Limits.OrDefaults().Within(bots.Maxima)
 			listens := map[string]string{}
 			for _, p := range b.Policies {
 				if settings, err := p.Settings(); err == nil && p.Trigger == bot.Ambient {

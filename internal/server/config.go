@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -90,11 +89,11 @@ type Config struct {
 	// LongPollTimeout is how long a long-poll of a stream waits, as a duration. Defaults to "30s".
 	LongPollTimeout string
 	// WebhookPrivateHosts are hosts, separated by commas, that webhooks may call without TLS and at an address that is
-	// not public. No others may, because members could make the server call addresses that only it reaches. Defaults to
+	// not public: each a host with all its ports, or host:port. No others may, because members could make the server call addresses that only it reaches. Defaults to
 	// none.
 	WebhookPrivateHosts string
 	// ModelPrivateHosts are hosts, separated by commas, at which houses may add model servers without TLS and at an
-	// address that is not public. No others may be, for the same reason. Defaults to none.
+	// address that is not public: each a host with all its ports, or host:port. No others may be, for the same reason. Defaults to none.
 	ModelPrivateHosts string
 	// HouseCommands is how many commands of a house run at once, on all servers together. Defaults to "16".
 	HouseCommands string
@@ -104,6 +103,54 @@ type Config struct {
 	HouseQueue string
 	// ThreadQueue is how many further commands of a thread may wait. Defaults to "200".
 	ThreadQueue string
+	// PersonCommands is how many commands of all houses of one person run at once. A house belongs to the person who joined
+	// it first of its owners. Defaults to "32".
+	PersonCommands string
+	// PersonQueue is how many further commands of these houses may wait. Defaults to "2000".
+	PersonQueue string
+	// ThreadTurns is how many turns of bots in a thread run at once. Defaults to "32".
+	ThreadTurns string
+	// HouseTurns is how many turns of a house run at once. Defaults to "256".
+	HouseTurns string
+	// PersonTurns is how many turns of all houses of one person run at once. Defaults to "256".
+	PersonTurns string
+	// ThreadTurnQueue is how many further turns of a thread may wait. Defaults to "200".
+	ThreadTurnQueue string
+	// HouseTurnQueue is how many further turns of a house may wait. Defaults to "1000".
+	HouseTurnQueue string
+	// PersonTurnQueue is how many further turns of all houses of one person may wait. Defaults to "2000".
+	PersonTurnQueue string
+	// EntryTurns is how many turns of bots may follow from one message of a person. Defaults to "50".
+	EntryTurns string
+	// EntryThreads is how many threads bots may create because of one message of a person. Defaults to "20".
+	EntryThreads string
+	// EntryTime is how long after it further turns may follow from one message of a person, as a duration. Defaults to "24h".
+	EntryTime string
+	// EntryUSD is what all that follows from one message of a person may cost, in US dollars. Defaults to "20".
+	EntryUSD string
+	// TurnMaxSteps is the highest number of model calls in a turn that a bot may be allowed. Defaults to "200".
+	TurnMaxSteps string
+	// TurnMaxTokens is the same for the tokens of a turn. Defaults to "20000000".
+	TurnMaxTokens string
+	// TurnMaxUSD is the same for what a turn may cost, in US dollars. Defaults to "20".
+	TurnMaxUSD string
+	// TurnMaxMinutes is the same for the minutes that a turn may take. Defaults to "240".
+	TurnMaxMinutes string
+	// InstallationUSDDay is what all houses together may spend in a day (UTC) with the keys of the installation, in US dollars.
+	// No house raises it. Defaults to "200".
+	InstallationUSDDay string
+	// PersonUSDDay is the same for all houses of one person. Defaults to "50".
+	PersonUSDDay string
+	// UnknownUSD is what a million tokens of a model of the installation count whose price is not known, in US dollars.
+	// Defaults to "10".
+	UnknownUSD string
+	// ModelHouses are the ids of the houses that use the installation's models, separated by commas. Defaults to all.
+	ModelHouses string
+	// HouseCreation is who creates houses: anyone with an account, members of a house, or operators, who are the owners of the
+	// first house. Defaults to "members".
+	HouseCreation string
+	// HousesPerPerson is how many houses may belong to one person. It does not limit operators. Defaults to "10".
+	HousesPerPerson string
 	// BlobStore is where the bytes of artifacts are stored: "directory" (in DataDir), "postgres", the absolute path of a
 	// directory, or s3://BUCKET/PREFIX?endpoint=https://HOST&region=REGION with the credential in AWS_ACCESS_KEY_ID and
 	// AWS_SECRET_ACCESS_KEY, or that of the machine's role. Several servers need one that all of them reach. Defaults to
@@ -178,12 +225,34 @@ var Settings = []Setting{
 	{"repo_roots", "ARBE_REPO_ROOTS", "", "directories whose git repositories environments may name, separated by :", false, func(c *Config) *string { return &c.RepoRoots }},
 	{"postgres_binaries", "ARBE_POSTGRES_BINARIES", "", "directory of the embedded Postgres' programs (default: the newest found)", false, func(c *Config) *string { return &c.PostgresBinaries }},
 	{"long_poll_timeout", "ARBE_LONG_POLL_TIMEOUT", "30s", "how long a long-poll of a stream waits", false, func(c *Config) *string { return &c.LongPollTimeout }},
-	{"webhook_private_hosts", "ARBE_WEBHOOK_PRIVATE_HOSTS", "", "hosts at private addresses that webhooks may call, separated by commas", false, func(c *Config) *string { return &c.WebhookPrivateHosts }},
-	{"model_private_hosts", "ARBE_MODEL_PRIVATE_HOSTS", "", "hosts at private addresses at which houses may add model servers, separated by commas", false, func(c *Config) *string { return &c.ModelPrivateHosts }},
+	{"webhook_private_hosts", "ARBE_WEBHOOK_PRIVATE_HOSTS", "", "hosts (or host:port) at private addresses that webhooks may call, separated by commas", false, func(c *Config) *string { return &c.WebhookPrivateHosts }},
+	{"model_private_hosts", "ARBE_MODEL_PRIVATE_HOSTS", "", "hosts (or host:port) at private addresses at which houses may add model servers, separated by commas", false, func(c *Config) *string { return &c.ModelPrivateHosts }},
 	{"house_commands", "ARBE_HOUSE_COMMANDS", "16", "how many commands of a house run at once", false, func(c *Config) *string { return &c.HouseCommands }},
 	{"thread_commands", "ARBE_THREAD_COMMANDS", "8", "how many commands of a thread run at once", false, func(c *Config) *string { return &c.ThreadCommands }},
 	{"house_queue", "ARBE_HOUSE_QUEUE", "1000", "how many further commands of a house may wait", false, func(c *Config) *string { return &c.HouseQueue }},
 	{"thread_queue", "ARBE_THREAD_QUEUE", "200", "how many further commands of a thread may wait", false, func(c *Config) *string { return &c.ThreadQueue }},
+	{"person_commands", "ARBE_PERSON_COMMANDS", "32", "how many commands of all houses of one person run at once", false, func(c *Config) *string { return &c.PersonCommands }},
+	{"person_queue", "ARBE_PERSON_QUEUE", "2000", "how many further commands of these may wait", false, func(c *Config) *string { return &c.PersonQueue }},
+	{"thread_turns", "ARBE_THREAD_TURNS", "32", "how many turns of bots in a thread run at once", false, func(c *Config) *string { return &c.ThreadTurns }},
+	{"house_turns", "ARBE_HOUSE_TURNS", "256", "how many turns of a house run at once", false, func(c *Config) *string { return &c.HouseTurns }},
+	{"person_turns", "ARBE_PERSON_TURNS", "256", "how many turns of all houses of one person run at once", false, func(c *Config) *string { return &c.PersonTurns }},
+	{"thread_turn_queue", "ARBE_THREAD_TURN_QUEUE", "200", "how many further turns of a thread may wait", false, func(c *Config) *string { return &c.ThreadTurnQueue }},
+	{"house_turn_queue", "ARBE_HOUSE_TURN_QUEUE", "1000", "how many further turns of a house may wait", false, func(c *Config) *string { return &c.HouseTurnQueue }},
+	{"person_turn_queue", "ARBE_PERSON_TURN_QUEUE", "2000", "how many further turns of all houses of one person may wait", false, func(c *Config) *string { return &c.PersonTurnQueue }},
+	{"entry_turns", "ARBE_ENTRY_TURNS", "50", "how many turns of bots may follow from one message of a person", false, func(c *Config) *string { return &c.EntryTurns }},
+	{"entry_threads", "ARBE_ENTRY_THREADS", "20", "how many threads bots may create because of one message of a person", false, func(c *Config) *string { return &c.EntryThreads }},
+	{"entry_time", "ARBE_ENTRY_TIME", "24h", "how long after one message of a person turns may follow from it", false, func(c *Config) *string { return &c.EntryTime }},
+	{"entry_usd", "ARBE_ENTRY_USD", "20", "US dollars that all that follows from one message of a person may cost", false, func(c *Config) *string { return &c.EntryUSD }},
+	{"turn_max_steps", "ARBE_TURN_MAX_STEPS", "200", "maximum of a bot's limit turn_steps", false, func(c *Config) *string { return &c.TurnMaxSteps }},
+	{"turn_max_tokens", "ARBE_TURN_MAX_TOKENS", "20000000", "maximum of a bot's limit turn_tokens", false, func(c *Config) *string { return &c.TurnMaxTokens }},
+	{"turn_max_usd", "ARBE_TURN_MAX_USD", "20", "maximum of a bot's limit turn_usd", false, func(c *Config) *string { return &c.TurnMaxUSD }},
+	{"turn_max_minutes", "ARBE_TURN_MAX_MINUTES", "240", "maximum of a bot's limit turn_minutes", false, func(c *Config) *string { return &c.TurnMaxMinutes }},
+	{"installation_usd_day", "ARBE_INSTALLATION_USD_DAY", "200", "US dollars that all houses together may spend in a day with the installation's keys of models", false, func(c *Config) *string { return &c.InstallationUSDDay }},
+	{"person_usd_day", "ARBE_PERSON_USD_DAY", "50", "the same for all houses of one person", false, func(c *Config) *string { return &c.PersonUSDDay }},
+	{"unknown_usd", "ARBE_UNKNOWN_USD", "10", "US dollars that a million tokens of the installation's models count if their price is unknown", false, func(c *Config) *string { return &c.UnknownUSD }},
+	{"model_houses", "ARBE_MODEL_HOUSES", "", "ids of the houses that use the installation's models, separated by commas (default: all)", false, func(c *Config) *string { return &c.ModelHouses }},
+	{"house_creation", "ARBE_HOUSE_CREATION", "members", "who creates houses: anyone, members of a house, or operators (owners of the first house)", false, func(c *Config) *string { return &c.HouseCreation }},
+	{"houses_per_person", "ARBE_HOUSES_PER_PERSON", "10", "how many houses may belong to one person", false, func(c *Config) *string { return &c.HousesPerPerson }},
 	{"blob_store", "ARBE_BLOB_STORE", "", "where artifacts are kept: directory, postgres, a path or s3://bucket (default: directory, or postgres with a database_url)", false, func(c *Config) *string { return &c.BlobStore }},
 	{"artifact_max_size", "ARBE_ARTIFACT_MAX_SIZE", "100MiB", "maximum size of an artifact", false, func(c *Config) *string { return &c.ArtifactMaxSize }},
 	{"artifact_quota", "ARBE_ARTIFACT_QUOTA", "10GiB", "maximum size of all artifacts of a house", false, func(c *Config) *string { return &c.ArtifactQuota }},
@@ -301,20 +370,11 @@ func (c Config) check() error {
 	if _, err := c.drainTimeout(); err != nil {
 		return err
 	}
-	if _, err := c.limits(); err != nil {
+	if _, err := c.quotas(); err != nil {
 		return err
 	}
 	_, err := c.longPoll()
 	return err
-}
-
-// limits returns the limits on the commands of a house and of a thread.
-func (c Config) limits() (dispatch.Limits, error) {
-	r := reader{}
-	return dispatch.Limits{
-		HouseRunning: r.count("house_commands", c.HouseCommands), ThreadRunning: r.count("thread_commands", c.ThreadCommands),
-		HouseWaiting: r.count("house_queue", c.HouseQueue), ThreadWaiting: r.count("thread_queue", c.ThreadQueue),
-	}, r.err
 }
 
 func (c Config) longPoll() (time.Duration, error) {

@@ -28,7 +28,7 @@ var mayImport = map[string]string{
 	"internal/secret":     "db db/query internal/fault",
 	"internal/stream":     "db db/query internal/stream/commit internal/stream/fanout internal/stream/store internal/entry internal/fault",
 	"internal/thread":     "db db/query internal/stream internal/entry internal/fault",
-	"internal/auth":       "db db/query internal/fault internal/logging proto/arbe/v1",
+	"internal/auth":       "db db/query internal/entry internal/fault internal/logging proto/arbe/v1",
 	"internal/auth/…":     "db db/dbtest internal/auth internal/fault",
 	"internal/house":      "db db/query internal/bot internal/sandbox internal/thread internal/stream internal/entry internal/fault",
 	"internal/live":       "db internal/bot internal/house internal/sandbox internal/thread internal/stream internal/fault",
@@ -52,7 +52,7 @@ var mayImport = map[string]string{
 
 	"internal/blob":     "db db/query internal/fault",
 	"internal/blob/…":   "internal/blob internal/fault",
-	"internal/artifact": "db db/query internal/blob internal/fault",
+	"internal/artifact": "db db/query internal/blob internal/entry internal/fault",
 
 	"internal/sandbox/local/…":            "",
 	"internal/sandbox/local/supervisor/…": "internal/sandbox/local/supervisor",

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 )
@@ -84,6 +85,15 @@ func paths(list string) []string {
 // names returns the names in a list that is separated by commas or spaces.
 func names(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// privateHosts reads the setting of this name, a list of hosts.
+func privateHosts(name, list string) (outbound.Hosts, error) {
+	hosts, err := outbound.ParseHosts(names(list)...)
+	if err != nil {
+		return hosts, fault.Newf(fault.Invalid, "give hosts, or host:port, separated by commas", "%s: %v", name, err)
+	}
+	return hosts, nil
 }
 
 // reader reads settings that are not plain text, and keeps the first error, so that a caller checks once for all of

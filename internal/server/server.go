@@ -230,21 +230,20 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	offered := model.NewInstallation(os.Getenv, new(model.Client).Models)
 	secrets := secret.New(database, sealer, offered.SecretUses, s.known)
-	threads.Hide = func(ctx context.Context, house, name string) string {
-		r, err := secrets.RecentRedactor(ctx, house)
-		if err != nil { // people must be able to name threads, as they must be able to talk
-			s.logger.WarnContext(ctx, "the secrets of a house cannot be read, so they are not removed from the name of a thread", "error", fault.From(err).Detail())
-		}
-		return r.String(name)
-	}
 	boxes := sandbox.NewResolver(sandbox.Config{
 		DB: database, Log: log, Threads: threads, Drivers: drivers, Unavailable: unavailable,
 		RepoRoots: s.cfg.repoRoots(), Installation: installation, MachineGone: machineGone, Maxima: maxima,
-		Redactor: secrets.Redactor, Logger: s.logger,
+		Secrets: secrets, Logger: s.logger,
 	})
 	boxes.Sweep(ctx)
+	quotas, err := s.cfg.quotas()
+	if err != nil {
+		return err
+	}
 	bots := bot.New(database, threads)
+	bots.Maxima = quotas.turnMaxima
 	houses := house.New(database, log, threads, boxes.Environments, bots)
+	houses.Creation, houses.PerPerson = quotas.creation, quotas.housesPerPerson
 	pictures, err := live.Open(ctx, live.Config{DB: database, Log: log, Threads: threads, Houses: houses, Bots: bots, Boxes: boxes, Logger: s.logger})
 	if err != nil {
 		return err
@@ -258,10 +257,6 @@ func (s *Server) start(ctx context.Context) error {
 	who := auth.New(auth.Config{DB: database, Sealer: sealer, Logger: s.logger})
 	stopListening := who.Listen()
 	s.onStop(func(context.Context) error { stopListening(); return nil })
-	limits, err := s.cfg.limits()
-	if err != nil {
-		return err
-	}
 	artifacts, err := s.artifacts(ctx, dir, database)
 	if err != nil {
 		return err
@@ -275,11 +270,18 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	models := model.NewHouses(database, secrets, offered)
-	models.PrivateHosts = names(s.cfg.ModelPrivateHosts)
+	if models.PrivateHosts, err = privateHosts("model_private_hosts", s.cfg.ModelPrivateHosts); err != nil {
+		return err
+	}
+	models.SharedWith = names(s.cfg.ModelHouses)
+	webhookHosts, err := privateHosts("webhook_private_hosts", s.cfg.WebhookPrivateHosts)
+	if err != nil {
+		return err
+	}
 	dispatcher, err := dispatch.Start(ctx, dispatch.Config{
-		DB: database, Log: log, Threads: threads, Boxes: boxes, Logger: s.logger, Limits: limits,
+		DB: database, Log: log, Threads: threads, Boxes: boxes, Logger: s.logger, Limits: quotas.work,
 		Artifacts: artifacts, Secrets: secrets, SpoolDir: dir.join("spool"), SpoolSize: spool, EndCommands: s.cfg.ownsDatabase(),
-		Bots: botTurns(database, bots, houses, models), Rosters: bots,
+		Bots: botTurns(database, bots, houses, models, quotas), Rosters: bots,
 		PeriodicTasks: []dispatch.PeriodicTask{
 			{Name: "turn_signing_keys", Every: time.Hour, Do: who.RotateOldSigningKeys},
 			{Name: "index_older_entries", Every: 10 * time.Minute, Do: threads.IndexOlder},
@@ -295,7 +297,7 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	subscriptions := subscription.Start(subscription.Config{
 		DB: database, Log: log, Key: ed25519.NewKeyFromSeed(sealer.Derive("webhook signatures")), Logger: s.logger,
-		PrivateHosts: names(s.cfg.WebhookPrivateHosts),
+		PrivateHosts: webhookHosts,
 	})
 	s.onStop(func(context.Context) error { subscriptions.Close(); return nil })
 	streams := door.New(door.Config{

@@ -31,6 +31,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
@@ -49,7 +50,7 @@ type Config struct {
 	Key ed25519.PrivateKey
 	// PrivateHosts are hosts, as written in webhook URLs, that may have private addresses and be called without TLS.
 	// Defaults to none.
-	PrivateHosts []string
+	PrivateHosts outbound.Hosts
 	Logger       *slog.Logger
 }
 

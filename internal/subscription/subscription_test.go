@@ -17,6 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/subscription"
 )
@@ -46,9 +47,12 @@ func setup(t testing.TB, local bool) *bench {
 func (b *bench) open(local bool) (*stream.Log, *subscription.Subscriptions) {
 	b.t.Helper()
 	logger := slog.New(slog.DiscardHandler)
-	var private []string
+	var private outbound.Hosts
 	if local {
-		private = []string{"127.0.0.1"}
+		var err error
+		if private, err = outbound.ParseHosts("127.0.0.1"); err != nil {
+			b.t.Fatal(err)
+		}
 	}
 	log, err := stream.Open(b.t.Context(), b.DB, logger)
 	if err != nil {

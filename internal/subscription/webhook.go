@@ -8,11 +8,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/arbe-dev/arbe/db/query"
@@ -36,7 +34,7 @@ func (s *Subscriptions) checkURL(text string) error {
 	switch {
 	case err != nil || u.Host == "" || u.User != nil || len(text) > maxText:
 		return refused
-	case slices.Contains(s.PrivateHosts, u.Hostname()) && (u.Scheme == "http" || u.Scheme == "https"):
+	case (u.Scheme == "http" || u.Scheme == "https") && s.PrivateHosts.AllowsURL(u):
 		return nil
 	case u.Scheme != "https" || u.Hostname() == "localhost":
 		return refused
@@ -50,10 +48,7 @@ func (s *Subscriptions) checkURL(text string) error {
 // newClient returns the client that calls webhooks. It connects only to public addresses and to [Config.PrivateHosts], so
 // that members cannot make the server call services inside its own network.
 func (s *Subscriptions) newClient() *http.Client {
-	transport := outbound.Transport(func(hostPort string) bool {
-		host, _, err := net.SplitHostPort(hostPort)
-		return err == nil && slices.Contains(s.PrivateHosts, host)
-	})
+	transport := outbound.Transport(s.PrivateHosts.Allows)
 	transport.MaxIdleConns, transport.MaxResponseHeaderBytes = maxDeliveries, maxAnswer
 	return &http.Client{
 		Timeout:   webhookTimeout,

@@ -17,7 +17,6 @@ func (t *Threads) Direct(ctx context.Context, scope db.Scope, d Draft) (found Th
 	if d.ParentAgent == "" {
 		return Thread{}, fault.New(fault.Invalid, "reuse: there is no parent_agent_id, and only direct messages are reused", "name an agent, or leave reuse out")
 	}
-	d.Name = t.hide(ctx, scope, d.Name)
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		if err := t.q.LockDirect(ctx, tx, scope.House, d.ParentAgent); err != nil {
 			return err

@@ -50,7 +50,6 @@ type Fork struct {
 // the error is a [fault.Exists]. Other errors: [fault.NotFound] (no such source) and [fault.OutOfRange] (the source
 // ends before At).
 func (t *Threads) Fork(ctx context.Context, scope db.Scope, source string, f Fork) (made Thread, err error) {
-	f.Name = t.hide(ctx, scope, f.Name)
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		made, err = t.fork(ctx, tx, scope, source, f)
 		return err
@@ -109,7 +108,7 @@ func (t *Threads) forked(ctx context.Context, tx pgx.Tx, source string, f Fork) 
 // forkName returns the title of a fork without a name.
 func forkName(source Thread) string {
 	const prefix = "Fork of "
-	name := source.Name
+	name := entry.Visible(source.Name, func(rune) string { return "" }) // older names may have more than [entry.Name] takes
 	if name == "" {
 		name = source.ID
 	}

@@ -31,8 +31,9 @@ type Found struct {
 }
 
 // Search returns the latest entries of a house that have all words of a text, or words that begin with them, in any
-// order and in any case: chats, commands and their results. An entry is found within about a second after it was
-// written, by the first 64 KiB of its text; one from before an upgrade, once [Threads.IndexOlder] has come to it. A text without words is a [fault.Invalid].
+// order and in any case: chats, commands and their results. An entry is found by the first 64 KiB of its text, usually
+// within a second after it was written. [Threads.Unsearchable] says how many are not found yet. A text without words is a
+// [fault.Invalid].
 func (t *Threads) Search(ctx context.Context, scope db.Scope, text string, limit int) (found []Found, err error) {
 	terms := strings.Fields(text)
 	switch {
@@ -64,6 +65,16 @@ func (t *Threads) Search(ctx context.Context, scope db.Scope, text string, limit
 		return nil
 	})
 	return found, err
+}
+
+// Unsearchable returns how many entries of a house no search finds yet, because servers are still making them
+// searchable: after many were written, or after an upgrade from a version without a search.
+func (t *Threads) Unsearchable(ctx context.Context, scope db.Scope) (n int64, err error) {
+	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
+		n, err = t.q.CountUnsearchable(ctx, tx, scope.House)
+		return err
+	})
+	return n, err
 }
 
 const (

@@ -99,14 +99,14 @@ type Draft struct {
 	Agent, Environment        string
 	Tags                      []string
 	Pinned                    bool
+	// Root is the entry of a person because of which a bot creates it, and RootMost how many threads may have this root; a
+	// further one is a [fault.Exhausted]. Root defaults to "": no bot creates it.
+	Root     string
+	RootMost int
 }
 
 // Threads manages threads. It is safe for concurrent use.
 type Threads struct {
-	// Hide removes the secrets of a house from a name that someone gives a thread. Defaults to nil: nothing is removed. Set
-	// it before the first use.
-	Hide func(ctx context.Context, house, name string) string
-
 	db  *db.DB
 	log *stream.Log
 	q   *query.Queries
@@ -119,7 +119,6 @@ func New(d *db.DB, log *stream.Log) *Threads { return &Threads{db: d, log: log, 
 // returns the existing thread; if that thread was deleted but has forks, the error is a [fault.Exists]. A reference to
 // something that is not in this house is a [fault.NotFound] that names the field.
 func (t *Threads) Create(ctx context.Context, scope db.Scope, d Draft) (made Thread, err error) {
-	d.Name = t.hide(ctx, scope, d.Name)
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		made, err = t.CreateTx(ctx, tx, scope, d)
 		return err
@@ -134,16 +133,7 @@ func (t *Threads) Create(ctx context.Context, scope db.Scope, d Draft) (made Thr
 	return made, err
 }
 
-// hide is [Threads.Hide]. It must not be called in a transaction: it may take another connection, for which transactions
-// that wait for each other would wait for ever.
-func (t *Threads) hide(ctx context.Context, scope db.Scope, name string) string {
-	if t.Hide == nil || name == "" {
-		return name
-	}
-	return t.Hide(ctx, scope.House, name)
-}
-
-// CreateTx is [Threads.Create] in the caller's transaction. It takes the name as it is.
+// CreateTx is [Threads.Create] in the caller's transaction.
 func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft) (Thread, error) {
 	if d.ParentThread != "" && d.ParentAgent != "" {
 		return Thread{}, fault.New(fault.Invalid, "a thread has at most one parent", "name a thread or an agent, not both")
@@ -162,10 +152,13 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 	if there, err := t.GetTx(ctx, tx, d.ID); err == nil || fault.CodeOf(err) != fault.NotFound {
 		return there, err
 	}
+	if err := t.boundRootTx(ctx, tx, scope.House, d); err != nil {
+		return Thread{}, err
+	}
 	row := query.InsertThreadParams{
 		ID: d.ID, HouseID: scope.House, StreamID: StreamName(d.ID), Name: db.Null(name),
 		ParentThreadID: db.Null(d.ParentThread), ParentAgentID: db.Null(d.ParentAgent),
-		EnvironmentID: db.Null(d.Environment), AgentID: db.Null(d.Agent), Tags: tags, Status: string(initialStatus(d.Agent)),
+		EnvironmentID: db.Null(d.Environment), AgentID: db.Null(d.Agent), Tags: tags, Status: string(initialStatus(d.Agent)), Root: db.Null(d.Root),
 	}
 	if d.Pinned {
 		row.PinnedAt = db.Null(time.Now())
@@ -185,6 +178,22 @@ func (t *Threads) CreateTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Dra
 		return Thread{}, err
 	}
 	return t.insert(ctx, tx, row)
+}
+
+// boundRootTx returns a [fault.Exhausted] if a draft would be one thread too many for its root.
+func (t *Threads) boundRootTx(ctx context.Context, tx pgx.Tx, house string, d Draft) error {
+	if d.Root == "" {
+		return nil
+	}
+	if err := t.q.LockThreadsOfRoot(ctx, tx, house, d.Root); err != nil {
+		return err
+	}
+	n, err := t.q.ThreadsOfRoot(ctx, tx, house, &d.Root)
+	if err == nil && n >= int64(d.RootMost) {
+		err = fault.Newf(fault.Exhausted, "use the threads that there are, or say in your answer what is left to do, so that a person can ask for it",
+			"bots have created %d threads because of one message of a person, and may create no more", n)
+	}
+	return err
 }
 
 // newID returns a new thread id, or the id that the caller's chosen ID stands for; see [db.IDFor].
@@ -365,9 +374,6 @@ type Change struct {
 
 // Update changes a thread and returns it. It records a change of status in the log, in the same transaction.
 func (t *Threads) Update(ctx context.Context, scope db.Scope, id string, c Change) (changed Thread, err error) {
-	if c.Name != nil {
-		c.Name = new(t.hide(ctx, scope, *c.Name))
-	}
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		th, err := t.LockTx(ctx, tx, id)
 		if err != nil {

@@ -34,15 +34,16 @@ func (r *run) compact(ctx context.Context) error {
 	old := *t
 	old.entries = t.entries[:cut]
 	messages := old.messages()
-	const ask = `[arbe: the transcript grows too long to be read as a whole. Write what you need to go on without it: what was asked and by whom,
-what was decided, what was done and found (with exact names, paths, commands and figures), and what is still open. Write only that.]`
-	messages = append(messages, entry.PiUser{Content: []entry.PiBlock{entry.PiText(ask)}})
+	const ask = "the transcript grows too long to be read as a whole. Write what you need to go on without it: what was asked and by whom, " +
+		"what was decided, what was done and found (with exact names, paths, commands and figures), and what is still open. Write only that."
+	messages = append(messages, note(ask))
 	for size(messages) > r.budget() && len(messages) > 2 {
 		messages = messages[1:]
 	}
 	r.compactions++
 	id := entry.TurnPrefix + r.turn.ID + ".compact" + strconv.Itoa(r.turn.Steps) + "." + strconv.Itoa(r.compactions)
-	answer, err := r.model.Stream(ctx, r.endpoint, r.modelID, model.Request{System: r.prompt(), Messages: messages, MaxTokens: summaryTokens}, nil)
+	answer, err := r.stream(ctx, r.modelID, model.Request{System: r.prompt(), Messages: messages, MaxTokens: summaryTokens}, nil)
+	r.redact(&answer)
 	if countErr := r.count(ctx, id, answer); err == nil {
 		err = countErr
 	}
@@ -50,7 +51,7 @@ what was decided, what was done and found (with exact names, paths, commands and
 		return err
 	}
 	c := entry.PiCompaction{Turn: r.turn.ID, Summary: answer.Message.Text(), FirstKeptSeq: t.entries[cut].Seq, TokensBefore: size(t.messages())}
-	draft := r.draft(id, r.turn.Bot, c)
+	draft := entry.NewDraft(id, r.turn.Bot, c)
 	if err := entry.Check(draft, entry.Server); err != nil {
 		return fault.New(fault.Unavailable, "the model did not summarise the thread", "try again, or use another model").Because(err)
 	}

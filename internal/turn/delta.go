@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"sync"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/model"
@@ -12,7 +13,7 @@ import (
 )
 
 // publisher sends what a model writes to the thread's tails while it writes it: lines of JSON, each an [entry.PiChunk],
-// without the secrets of the house. What was sent of a delta cannot be replaced, so each call of a model has a delta of
+// without the provider's key. What was sent of a delta cannot be replaced, so each call of a model has a delta of
 // its own. The log drops it when the next call for the same step has one, when the step's entry is there, or when the turn
 // has ended.
 type publisher struct {
@@ -21,10 +22,13 @@ type publisher struct {
 	ref      stream.Ref
 	redactor *secret.Redactor
 	id       string
-	offset   int64
-	// text is what redacts the block that is being written, and writing the last piece of it.
-	text    *secret.Stream
-	writing entry.PiChunk
+
+	// mu guards offset: what waited is sent by a timer.
+	mu     sync.Mutex
+	offset int64
+	// text is what redacts the block that is being written, of which block is a piece.
+	text  *secret.Stream
+	block entry.PiChunk
 }
 
 // publisher returns the one for the next call of the turn's model.
@@ -35,7 +39,8 @@ func (r *run) publisher(ctx context.Context) *publisher {
 	return &publisher{ctx: ctx, log: r.log, ref: r.ref, redactor: r.redactor, id: id + "~" + entry.StepCall(r.turn.Attempts, r.calls)}
 }
 
-// delta sends a piece of an answer. A part of it may wait for the next piece, because a secret may come in pieces.
+// delta sends a piece of an answer. It waits a moment for the next one, because the key may come in pieces. What it sends,
+// and when, is the same whether or not the text is like the key.
 func (p *publisher) delta(d model.Delta) {
 	c := entry.PiChunk{Kind: string(d.Kind), Block: d.Block, Text: d.Text, CallID: d.CallID, Name: p.redactor.String(d.CallName)}
 	if d.Kind == model.TextDelta {
@@ -44,7 +49,7 @@ func (p *publisher) delta(d model.Delta) {
 	if d.Reason != nil {
 		c.Text, c.DelayMS = p.redactor.String(d.Reason.Error()), d.Delay.Milliseconds()
 	}
-	if p.text != nil && (p.writing.Kind != c.Kind || p.writing.Block != c.Block) {
+	if p.text != nil && (p.block.Kind != c.Kind || p.block.Block != c.Block) {
 		p.flush()
 	}
 	if p.redactor == nil || c.Text == "" || d.Reason != nil {
@@ -52,14 +57,14 @@ func (p *publisher) delta(d model.Delta) {
 		return
 	}
 	if p.text == nil {
-		p.text = p.redactor.Stream(func(text []byte) {
-			c := p.writing
+		p.block = c
+		p.text = p.redactor.Live(func(text []byte) {
+			c := c
 			c.Text = string(text)
 			p.send(c)
 		})
 	}
-	p.writing = c
-	p.text.Write([]byte(c.Text))
+	_, _ = p.text.Write([]byte(c.Text)) // never fails
 }
 
 // flush sends what waits.
@@ -76,6 +81,8 @@ func (p *publisher) send(c entry.PiChunk) {
 		panic(err) // cannot happen for this struct
 	}
 	line = append(line, '\n')
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	// An error does not matter, because the entry of the step has everything.
 	_ = p.log.Publish(p.ctx, p.ref, stream.Delta{EntryID: p.id, Offset: p.offset, Data: line})
 	p.offset += int64(len(line))

@@ -34,14 +34,14 @@ func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut 
 			return err
 		}
 		summary.Answers, summary.Cut = read, cut
-		draft := r.draft(id, r.turn.Bot, entry.Chat{Text: text, ReplyTo: r.turn.Entry, Turn: &summary})
+		draft := entry.NewDraft(id, r.turn.Bot, entry.Chat{Text: text, ReplyTo: r.turn.Entry, Turn: &summary})
 		if err := r.appendTx(ctx, tx, draft); err != nil {
 			return err
 		}
 		if len(unread) == 0 {
 			return nil
 		}
-		next := Request{House: r.turn.House, Thread: r.turn.Thread, Bot: r.turn.Bot, Reason: r.turn.Reason, Policy: r.turn.Policy, Chain: ended.Chain}
+		next := Request{House: r.turn.House, Thread: r.turn.Thread, Bot: r.turn.Bot, Reason: r.turn.Reason, Policy: r.turn.Policy, Tools: ended.Tools, Chain: ended.Chain, Root: ended.Root}
 		for _, u := range unread {
 			next.Entry, next.Seq = u.Entry, u.Seq
 			t, outcome, err := RequestTx(ctx, tx, r.log, r.ref, next)
@@ -90,7 +90,7 @@ func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.
 		}
 		summary.Answers = ended.Asked
 		e.Summary = &summary
-		return r.appendTx(ctx, tx, r.draft(r.turn.endID(), "", e))
+		return r.appendTx(ctx, tx, entry.NewDraft(r.turn.endID(), "", e))
 	})
 }
 
@@ -134,7 +134,7 @@ func (r *run) interrupted(ctx context.Context, answer model.Answer) error {
 	}
 	if errors.Is(context.Cause(ctx), ErrTimeUp) {
 		m := r.timeMeter()
-		return r.end(lasting, Limited, entry.TurnEnded{Reason: m.name, Message: m.words, Next: m.next}, &answer)
+		return r.end(lasting, Limited, m.ended(), &answer)
 	}
 	if r.turn.StoppedBy == "" {
 		if err := r.countLost(lasting, answer); err != nil {

@@ -37,8 +37,8 @@ func (e *NotDueError) Error() string {
 	return "the turn is not due before " + e.Due.Format(time.RFC3339)
 }
 
-// gate decides whether a delayed turn begins: when it is due, a small model of the bot's provider is asked whether the
-// bot has something to say. Turns without a delay begin.
+// gate decides whether a delayed turn begins: when an ambient one is due, a small model of the bot's provider is asked
+// whether the bot has something to say. Others begin when they are due.
 func (r *run) gate(ctx context.Context, house, id string) (begins bool, err error) {
 	err = r.db.In(ctx, db.Scope{House: house}, func(tx pgx.Tx) (err error) {
 		r.turn, err = GetTx(ctx, tx, id)
@@ -57,6 +57,8 @@ func (r *run) gate(ctx context.Context, house, id string) (begins bool, err erro
 	reason, explanation := "gate", "it had nothing to add"
 	if r.turn.StoppedBy != "" {
 		reason, explanation = "stopped", "it was stopped before it began"
+	} else if r.turn.Reason != Ambient {
+		begins = true
 	} else if err = r.try(ctx); errors.Is(err, pgx.ErrNoRows) {
 		return r.gate(ctx, house, id)
 	} else if err != nil {
@@ -80,7 +82,7 @@ func (r *run) gate(ctx context.Context, house, id string) (begins bool, err erro
 			return r.turn.startTx(ctx, tx, r.log, r.ref, r.turn.Entry, r.turn.Reason, r.turn.Policy)
 		}
 		skipped := entry.Skipped{AgentID: r.turn.Bot, EntryID: r.turn.Entry, Reason: reason, Explanation: explanation, PolicyID: r.turn.Policy}
-		_, err := r.log.AppendTx(ctx, tx, r.ref, r.draft(r.turn.endID(), "", skipped))
+		_, err := r.log.AppendTx(ctx, tx, r.ref, entry.NewDraft(r.turn.endID(), "", skipped))
 		return err
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -143,18 +145,17 @@ func (r *run) ask(ctx context.Context) (bool, error) {
 	for size(messages) > gateTokens && len(messages) > 1 {
 		messages = messages[1:]
 	}
-	ask := "[arbe: nobody asked you. Is there something that you should say now, because it helps them and nobody has said it? "
+	ask := "nobody asked you. Is there something that you should say now, because it helps them and nobody has said it? "
 	if listens := r.bot.Listens[r.turn.Policy]; listens != "" {
-		ask += "You speak here only about this: " + listens + "\n"
+		ask += "You speak here only about this: " + oneLine(listens, len(listens)) + ". "
 	}
-	ask += "Answer with yes or no.]"
-	messages = append(messages, entry.PiUser{Content: []entry.PiBlock{entry.PiText(ask)}})
+	messages = append(messages, note(ask+"Answer with yes or no."))
 	request := model.Request{System: r.prompt(), Messages: messages, MaxTokens: gateAnswer, Thinking: model.ThinkLow}
 	asked := r.gateModel()
-	answer, err := r.model.Stream(ctx, r.endpoint, asked, request, nil)
+	answer, err := r.stream(ctx, asked, request, nil)
 	if failed, isModel := errors.AsType[*model.Error](err); isModel && failed.Kind == model.UnknownModel && asked != r.modelID {
 		r.noSmall.Store(r.server(), true)
-		answer, err = r.model.Stream(ctx, r.endpoint, r.modelID, request, nil)
+		answer, err = r.stream(ctx, r.modelID, request, nil)
 	}
 	// What was used counts also if the time is up.
 	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)

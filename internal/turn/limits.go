@@ -79,11 +79,16 @@ func (r *run) limitOfBot(name string) string {
 // meters returns all limits of the turn.
 func (r *run) meters(ctx context.Context) (list []meter, err error) {
 	var used query.TurnUsedRow
+	var root int64
 	var day query.DayUsedRow
 	err = r.db.In(ctx, r.scope(), func(tx pgx.Tx) (err error) {
-		if used, err = queries.TurnUsed(ctx, tx, r.turn.ID); err == nil {
-			day, err = queries.DayUsed(ctx, tx, r.turn.Thread, r.turn.House)
+		if used, err = queries.TurnUsed(ctx, tx, r.turn.ID); err != nil {
+			return err
 		}
+		if root, err = queries.RootUsed(ctx, tx, r.turn.House, r.turn.Root); err != nil {
+			return err
+		}
+		day, err = queries.DayUsed(ctx, tx, r.turn.Thread, r.turn.House)
 		return err
 	})
 	if err != nil {
@@ -97,6 +102,9 @@ func (r *run) meters(ctx context.Context) (list []meter, err error) {
 		r.turnMeter("turn_tokens", float64(used.Input+used.Output+used.CacheWrite), float64(l.Tokens), fmt.Sprintf("the turn has used all of its %d tokens", l.Tokens)),
 		r.turnMeter("turn_usd", dollars(used.CostMicros), dollars(l.Micros), fmt.Sprintf("a turn of this bot may cost $%.2f, and that is spent", dollars(l.Micros))),
 		r.timeMeter(),
+		{"entry_usd", dollars(root), dollars(r.Roots.WithDefaults().Micros),
+			fmt.Sprintf("what follows from one message of a person may cost $%.2f, and that is spent", dollars(r.Roots.WithDefaults().Micros)),
+			"say what to do next, which is a new message; or ask the operator to raise the setting entry_usd"},
 		{"thread_usd_day", dollars(day.Thread), dollars(l.ThreadMicros),
 			fmt.Sprintf("what bots do in this thread may cost $%.2f a day, and that is spent", dollars(l.ThreadMicros)),
 			"go on in another thread, wait until midnight UTC, or have an owner raise " + r.limitOfBot("thread_usd_day")},

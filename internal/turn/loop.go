@@ -2,6 +2,8 @@ package turn
 
 import (
 	"crypto/sha256"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
@@ -9,7 +11,7 @@ import (
 
 // doneStep is what is left of a step when a summary has replaced it.
 type doneStep struct {
-	// signature is the same for steps with the same calls and results.
+	// signature is the same for steps with the same calls and results, apart from times; see [run.outcome].
 	signature string
 	commands  int
 }
@@ -18,17 +20,22 @@ type doneStep struct {
 func (r *run) remember() {
 	list, _ := r.transcript.steps()
 	results := map[string]string{}
+	ran := map[string]bool{}
 	for _, e := range r.transcript.entries {
-		if p, ok := entry.As[entry.PiToolResult](e); ok {
+		switch p, _ := entry.Decode(e); p := p.(type) {
+		case entry.PiToolResult:
 			results[e.ID] = p.Text()
+		case entry.Command:
+			ran[e.ID] = true
 		}
 	}
 	for _, s := range list {
 		var d doneStep
 		var signature strings.Builder
 		for i, c := range s.answer.Calls() {
-			signature.WriteString(c.Name + string(c.Arguments) + results[r.turn.callID(s.n, i)] + "\n")
-			if c.Name == entry.RunCommandTool {
+			id := r.turn.callID(s.n, i)
+			signature.WriteString(c.Name + string(c.Arguments) + r.outcome(c.Name, results[id]) + "\n")
+			if ran[entry.CallCommandID(id)] {
 				d.commands++
 			}
 		}
@@ -38,7 +45,24 @@ func (r *run) remember() {
 	}
 }
 
-// loops reports whether the last steps called the same tools with the same arguments and got the same results.
+// times matches times of day, dates and durations, which differ each time that a program is run.
+var times = regexp.MustCompile(strings.Join([]string{
+	`\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?)?(?: ?Z| ?[+-]\d\d:?\d\d)?`, // 2026-01-02T03:04:05.678Z
+	`\b\d\d?:\d\d(?::\d\d(?:[.,]\d+)?)?\b`,                                             // 03:04:05
+	`\b(?:\d+(?:\.\d+)?(?:h|ms|m|µs|us|ns|s))+\b`,                                      // 1m2.5s
+	`\b\d+(?:\.\d+)? (?:ms|s|sec|secs|seconds?|minutes?)\b`,                            // 2.5 seconds
+}, "|"))
+
+// outcome is what of a tool's result says whether the bot makes progress: without times, and nothing of what others write.
+func (r *run) outcome(tool, text string) string {
+	if slices.ContainsFunc(r.tools, func(t Tool) bool { return t.Name == tool && t.Lists }) {
+		return ""
+	}
+	return times.ReplaceAllString(text, "")
+}
+
+// loops reports whether the last steps called the same tools with the same arguments and got the same results, apart from
+// times and from lists of what others write.
 func (r *run) loops() bool {
 	r.remember()
 	last, ok := r.done[r.turn.Steps]

@@ -30,13 +30,17 @@ const (
 	cutRetries = 2
 	// compactRetries is how often a call is repeated, with a shorter transcript, that was too long for its model.
 	compactRetries = 3
-	// maxRepeats is how many steps in a row may call the same tools with the same arguments and get the same results.
+	// maxRepeats is how many steps in a row may call the same tools with the same arguments and get the same results; see
+	// [run.loops].
 	maxRepeats = 8
 	// maxCalls is how many tools a step may call. Each call and each result is stored, and read again with each further
 	// step.
 	maxCalls = 128
-	// maxAttempts is how often a step may be begun. More would mean that the turn stops servers.
+	// maxAttempts is how often a step may be begun, whatever interrupted it.
 	maxAttempts = 50
+	// maxDeaths is how many servers may die while they work on a step. What a model answers may be what ends them, so the
+	// last of them works on no other such turn at the same time.
+	maxDeaths = 3
 	// reportDelay is the shortest wait for a provider that an entry reports.
 	reportDelay = time.Second
 )
@@ -71,8 +75,9 @@ type Config struct {
 	Person func(ctx context.Context, scope db.Scope, id string) (Person, error)
 	// Queue queues a turn when tx commits.
 	Queue func(ctx context.Context, tx pgx.Tx, t Turn) error
-	// Redactor returns what removes the secrets of a house from what the bot writes. Defaults to nil: nothing does.
-	Redactor func(ctx context.Context, house string) (*secret.Redactor, error)
+	// Roots bound what follows from one entry of a person. Budget bounds what the models of the installation cost.
+	Roots  RootLimits
+	Budget Budget
 }
 
 // Runner runs turns. It is safe for concurrent use.
@@ -80,10 +85,12 @@ type Runner struct {
 	Config
 	// noSmall has the servers of models that said that they do not have their provider's small model.
 	noSmall sync.Map
+	// lastTry is held by the turn whose server may be the last to die.
+	lastTry chan struct{}
 }
 
 // NewRunner returns a Runner.
-func NewRunner(c Config) *Runner { return &Runner{Config: c} }
+func NewRunner(c Config) *Runner { return &Runner{Config: c, lastTry: make(chan struct{}, 1)} }
 
 // run is the work on one turn on this server.
 type run struct {
@@ -100,8 +107,10 @@ type run struct {
 	modelID  string
 	window   int64
 	// largest is the largest context that the model is known to take, if that is less than the catalog says.
-	largest  int64
+	largest int64
+	// redactor removes the key of the endpoint, which is key.
 	redactor *secret.Redactor
+	key      string
 
 	transcript transcript
 	used       query.TurnUsedRow
@@ -140,7 +149,7 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 	} else if err != nil {
 		return err
 	}
-	err = r.work(ctx)
+	err = r.workAlone(ctx)
 	// The log refuses what a removed bot writes, which may be noticed before ctx ends.
 	if err != nil && !errors.Is(err, ErrOvertaken) && !errors.Is(err, errEnded) && (ctx.Err() != nil || fault.CodeOf(err) == fault.Forbidden) {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
@@ -165,10 +174,53 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 // ErrTimeUp is the cause with which the context of a tool ends when its turn has taken as long as it may.
 var ErrTimeUp = errors.New("the turn has taken as long as it may")
 
+// workAlone is work. If the turn may be what ends its servers, it waits until no other such turn is worked on here. The
+// servers that come back from a turn that has not ended do not count as dead. A panic counts as a death.
+func (r *run) workAlone(ctx context.Context) error {
+	if r.turn.Deaths == maxDeaths {
+		select {
+		case r.lastTry <- struct{}{}:
+			defer func() { <-r.lastTry }()
+		case <-ctx.Done():
+			return r.leave(ctx, ctx.Err())
+		}
+	}
+	return r.leave(ctx, r.work(ctx))
+}
+
+// leave records that this server comes back from the turn because of err.
+func (r *run) leave(ctx context.Context, err error) error {
+	if err == nil || errors.Is(err, ErrOvertaken) || errors.Is(err, errEnded) {
+		return err
+	}
+	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	failed := r.db.In(lasting, r.scope(), func(tx pgx.Tx) error {
+		return queries.LeaveTurn(lasting, tx, r.turn.ID, int32(r.turn.Steps), int32(r.turn.Attempts))
+	})
+	if failed != nil {
+		r.Logger.WarnContext(ctx, "a turn that this server leaves counts as one that ended it", "error", fault.From(failed).Detail())
+	}
+	return err
+}
+
+// survived forgets the servers that died, because what they worked on was tools and not what a model answers.
+func (r *run) survived(ctx context.Context) error {
+	if r.turn.Deaths <= 1 {
+		return nil
+	}
+	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+		return queries.SurviveTurn(ctx, tx, r.turn.ID, int32(r.turn.Steps), int32(r.turn.Attempts))
+	})
+}
+
 // work makes steps until the turn has ended.
 func (r *run) work(ctx context.Context) error {
 	if r.turn.Attempts > maxAttempts {
 		return r.fail(ctx, "attempts", fault.Newf(fault.Internal, "ask again; if it happens again, look into the server's log", "the bot began %d times without making progress", maxAttempts))
+	}
+	if r.turn.Deaths > maxDeaths {
+		return r.fail(ctx, "server_died", fault.Newf(fault.Internal, "ask again; if it happens again, use another model, and look into the server's log", "%d servers ended while the bot worked on this step", maxDeaths))
 	}
 	r.transcript = transcript{bot: r.turn.Bot, turn: r.turn.ID, people: map[string]Person{}}
 	for first := true; ; first = false {
@@ -193,6 +245,9 @@ func (r *run) work(ctx context.Context) error {
 			return err
 		}
 		if calls := r.transcript.pending(r.turn); len(calls) > 0 {
+			if err := r.survived(ctx); err != nil {
+				return err
+			}
 			timed, stop := r.timed(ctx)
 			err := r.runCalls(timed, calls)
 			timeUp := ctx.Err() == nil && timed.Err() != nil
@@ -207,7 +262,7 @@ func (r *run) work(ctx context.Context) error {
 		if reached, err := r.limited(ctx); err != nil {
 			return err
 		} else if reached != nil {
-			return r.end(ctx, Limited, entry.TurnEnded{Reason: reached.name, Message: reached.words, Next: reached.next}, nil)
+			return r.end(ctx, Limited, reached.ended(), nil)
 		}
 		if r.loops() {
 			return r.fail(ctx, "loop", fault.New(fault.Exhausted, "the bot repeats the same calls without making progress", "say what it should do differently"))
@@ -291,18 +346,16 @@ func (r *run) prepare(ctx context.Context) (reason string, err error) {
 	} else if err != nil {
 		return "bot", err
 	}
-	if r.Redactor != nil {
-		if r.redactor, err = r.Redactor(ctx, r.turn.House); err != nil {
-			return "secrets", err
-		}
+	if r.tools = offered(r.Tools, r.bot.Tools); r.turn.Tools != nil {
+		r.tools = offered(r.tools, r.turn.Tools)
 	}
-	r.tools = offered(r.Tools, r.bot.Tools)
 	if r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), r.bot.Model); err != nil {
 		if fault.CodeOf(err) == fault.NotFound {
 			err = fault.New(fault.Precondition, fault.From(err).Message, fault.From(err).Next)
 		}
 		return "no_model", err
 	}
+	r.receive()
 	r.window = model.Lookup(r.endpoint.Provider, r.modelID).ContextWindow
 	if r.largest > 0 {
 		r.window = min(r.window, r.largest)
@@ -347,18 +400,22 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 			}
 		}
 		p := r.publisher(ctx)
-		answer, err := r.model.Stream(ctx, r.endpoint, r.modelID, request, func(d model.Delta) {
+		answer, err := r.stream(ctx, r.modelID, request, func(d model.Delta) {
 			p.delta(d)
 			if d.Kind == model.RetryDelta && d.Delay >= reportDelay {
 				r.reportWait(ctx, d)
 			}
 		})
 		p.flush()
+		if spent, ok := errors.AsType[*spentError](err); ok {
+			return true, r.end(ctx, Limited, spent.ended(), nil)
+		}
+		leaks := r.redact(&answer)
 		answer.Message.Turn = r.turn.ID
 		failed, isModel := errors.AsType[*model.Error](err)
 		switch {
 		case err == nil:
-			if ended, err = r.commit(ctx, answer); errors.Is(err, ErrOvertaken) {
+			if ended, err = r.commit(ctx, answer, leaks); errors.Is(err, ErrOvertaken) {
 				err = cmp.Or(r.countLost(ctx, answer), err)
 			}
 			return ended, err
@@ -396,13 +453,14 @@ const reasonRemoved = "bot_removed"
 // reportWait says in the log that the turn waits for its model's provider.
 func (r *run) reportWait(ctx context.Context, d model.Delta) {
 	w := entry.TurnWaiting{TurnID: r.turn.ID, AgentID: r.turn.Bot, Reason: string(d.Reason.Kind), Message: d.Reason.Error(), DelayMS: d.Delay.Milliseconds()}
-	if _, err := r.log.Append(ctx, r.ref, r.draft("", "", w)); err != nil && ctx.Err() == nil {
+	if _, err := r.log.Append(ctx, r.ref, entry.NewDraft("", "", w)); err != nil && ctx.Err() == nil {
 		r.Logger.WarnContext(ctx, "cannot say in the thread that a bot waits", "error", fault.From(err).Detail())
 	}
 }
 
-// commit writes a complete answer: a step if it wants tools to be run, otherwise the bot's chat, which ends the turn.
-func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err error) {
+// commit writes a complete answer: a step if it wants tools to be run, otherwise the bot's chat, which ends the turn. leaks
+// are the calls that must not be run; see redact.
+func (r *run) commit(ctx context.Context, answer model.Answer, leaks []int) (ended bool, err error) {
 	m := answer.Message
 	calls := len(m.Calls())
 	r.last = &answer
@@ -420,14 +478,22 @@ func (r *run) commit(ctx context.Context, answer model.Answer) (ended bool, err 
 			if err != nil || moved == 0 {
 				return cmp.Or(err, ErrOvertaken)
 			}
-			return r.writeStep(ctx, tx, answer)
+			if err := r.writeStep(ctx, tx, answer); err != nil {
+				return err
+			}
+			for _, n := range leaks { // in this transaction, so that no server runs them
+				if err := r.appendTx(ctx, tx, entry.NewDraft(r.turn.callID(r.turn.Steps+1, n), r.turn.Bot, r.refused(m.Calls()[n]))); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 		if err == nil {
-			r.turn.Steps, r.turn.Attempts = r.turn.Steps+1, 0
+			r.turn.Steps, r.turn.Attempts, r.turn.Deaths = r.turn.Steps+1, 0, 1
 		}
 		return false, err
 	}
-	text := strings.TrimSpace(strings.Map(printable, strings.ToValidUTF8(m.Text(), "\uFFFD")))
+	text := strings.TrimSpace(strings.Map(printable, strings.ToValidUTF8(r.redactor.String(m.Text()), "\uFFFD")))
 	if text == "" {
 		what := fault.New(fault.Unavailable, "the model gave no answer", "ask again")
 		if m.StopReason == entry.PiLength {
@@ -453,7 +519,7 @@ func printable(c rune) rune {
 
 // storable reports whether an entry can hold an answer.
 func (r *run) storable(answer model.Answer) bool {
-	return len(r.draft("", r.turn.Bot, answer.Message).Payload) <= entry.MaxPayload
+	return len(entry.NewDraft("", r.turn.Bot, answer.Message).Payload) <= entry.MaxPayload
 }
 
 // writeStep writes an answer as a step, and counts it.
@@ -462,14 +528,7 @@ func (r *run) writeStep(ctx context.Context, tx pgx.Tx, answer model.Answer) err
 	if err := r.countTx(ctx, tx, id, answer); err != nil {
 		return err
 	}
-	return r.appendTx(ctx, tx, r.draft(id, r.turn.Bot, answer.Message))
-}
-
-// draft returns an entry of the turn without the secrets of its house.
-func (r *run) draft(id, author string, p entry.Payload) entry.Draft {
-	d := entry.NewDraft(id, author, p)
-	d.Payload = r.redactor.JSON(d.Payload)
-	return d
+	return r.appendTx(ctx, tx, entry.NewDraft(id, r.turn.Bot, answer.Message))
 }
 
 // appendTx appends an entry whose id must be new.
@@ -499,6 +558,6 @@ func (r *run) countTx(ctx context.Context, tx pgx.Tx, id string, answer model.An
 	return queries.InsertModelCall(ctx, tx, query.InsertModelCallParams{
 		HouseID: r.turn.House, ThreadID: r.turn.Thread, TurnID: r.turn.ID, ID: id, AgentID: r.turn.Bot, Model: r.endpoint.Name + "/" + r.modelID,
 		Input: u.Input, Output: u.Output, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite,
-		CostMicros: answer.Cost.Micros(), CostKnown: answer.CostKnown, Estimated: answer.Estimated,
+		CostMicros: answer.Cost.Micros(), CostKnown: answer.CostKnown, Estimated: answer.Estimated, ChargedMicros: r.charged(answer), Own: !r.endpoint.Shared,
 	})
 }

@@ -28,9 +28,19 @@ const (
 type Tool struct {
 	// Name is what the model and the bot's settings call it; Description and Schema tell the model how to call it.
 	model.Tool
+	// Lists reports that it shows what others write, so that its result may differ although the bot makes no progress.
+	Lists bool
 	// Run does it. The model reads its error, and decides what to do then. It must end soon after ctx. It is repeated after a
 	// server that ran it was killed, so it has no effect, or finds by [Call.ID] what it did.
-	Run func(ctx context.Context, c Call) (text string, err error)
+	Run func(ctx context.Context, c Call) (Result, error)
+}
+
+// Result is what a tool returns.
+type Result struct {
+	// Text is what the model reads.
+	Text string
+	// Failed reports that what the model wanted has failed, as Text says: a command with an exit code other than 0.
+	Failed bool
 }
 
 // Call is one call of a tool.
@@ -86,7 +96,7 @@ func (r *run) runCalls(ctx context.Context, calls []call) error {
 func (r *run) runCall(ctx context.Context, c call) error {
 	began := time.Now()
 	id := r.turn.callID(c.step, c.n)
-	text, err := r.call(ctx, id, c)
+	got, err := r.call(ctx, id, c)
 	// If the database went away, nobody knows whether the tool had its effect. To repeat the call is harmless, but the
 	// model, told that it failed, would make another one.
 	for wait := 100 * time.Millisecond; fault.CodeOf(err) == fault.Unavailable && time.Since(began) < toolPatience; wait *= 2 {
@@ -97,26 +107,26 @@ func (r *run) runCall(ctx context.Context, c call) error {
 		if ctx.Err() != nil {
 			break
 		}
-		text, err = r.call(ctx, id, c)
+		got, err = r.call(ctx, id, c)
 	}
 	if ctx.Err() != nil {
 		return ctx.Err() // the next server repeats the call, or the end of the turn says that it was stopped
 	}
 	result := entry.PiToolResult{Turn: r.turn.ID, ToolCallID: c.ID, ToolName: c.Name, Timestamp: time.Now().UnixMilli(), DurationMS: time.Since(began).Milliseconds()}
-	if err != nil {
-		result.IsError = true
+	text := got.Text
+	if result.IsError = got.Failed || err != nil; err != nil {
 		text = strings.TrimSpace(text + "\n" + fault.From(err).Error())
 	}
 	if text == "" {
 		text = "(nothing)"
 	}
 	result.Content = []entry.PiBlock{entry.PiText(middle(text, maxResult))}
-	_, err = r.log.Append(ctx, r.ref, r.draft(id, r.turn.Bot, result))
+	_, err = r.log.Append(ctx, r.ref, entry.NewDraft(id, r.turn.Bot, result))
 	return err
 }
 
 // call checks a call and runs it. A tool that panics has failed, because otherwise it would end the server.
-func (r *run) call(ctx context.Context, id string, c call) (text string, err error) {
+func (r *run) call(ctx context.Context, id string, c call) (got Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			r.Logger.ErrorContext(ctx, "a tool panicked", "tool", c.Name, "panic", p, "stack", string(debug.Stack()))
@@ -129,14 +139,14 @@ func (r *run) call(ctx context.Context, id string, c call) (text string, err err
 		for _, t := range r.tools {
 			names = append(names, t.Name)
 		}
-		return "", fault.Newf(fault.Invalid, "use one of: "+strings.Join(names, ", "), "there is no tool %q", clip(c.Name, 80))
+		return got, fault.Newf(fault.Invalid, "use one of: "+strings.Join(names, ", "), "there is no tool %q", clip(c.Name, 80))
 	}
 	tool := r.tools[at]
 	if err := model.CheckArguments(tool.Tool, c.Arguments); err != nil {
-		return "", err
+		return got, err
 	}
 	return tool.Run(ctx, Call{
 		Scope: db.Scope{House: r.turn.House, Agent: r.turn.Bot}, Thread: r.turn.Thread, Turn: r.turn.ID, ID: id,
-		Arguments: r.redactor.JSON(c.Arguments), // as they are in the log, from which a server that continues reads them
+		Arguments: c.Arguments,
 	})
 }

@@ -17,6 +17,7 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -46,8 +47,14 @@ type Turn struct {
 	AskedSeqs []int64
 	// Reason is the trigger in one word, and Policy the activation policy that matched.
 	Reason, Policy string
+	// Tools are the names of the tools that it may use, of those that its bot has: those of all policies that passed it an
+	// entry. Nil for all.
+	Tools []string
 	// Chain is how many turns of bots led to it, one by one, since a person spoke. If several entries led to it, the longest chain counts.
-	Chain  int
+	Chain int
+	// Root is the entry of a person from which the turn follows; see [RootOf]. If several entries led to it, it is that of
+	// the last one of a person, or else that of the first.
+	Root   string
 	Status Status
 	// Due is when a delayed turn decides whether it begins.
 	Due time.Time
@@ -56,7 +63,9 @@ type Turn struct {
 	// StoppedBy is the agent that wants it to stop; empty if nobody does.
 	StoppedBy string
 	// Attempts is how often its next step was begun, or of a delayed turn, the decision whether it begins.
-	Attempts                    int
+	Attempts int
+	// Deaths is how many servers began to work on its next step and have not come back from it.
+	Deaths                      int
 	CreatedAt, StartedAt, Ended time.Time
 }
 
@@ -86,8 +95,8 @@ func (s Status) Active() bool { return s == Delayed || s == Queued || s == Runni
 func fromRow(r query.Turn) Turn {
 	return Turn{
 		ID: r.ID, House: r.HouseID, Thread: r.ThreadID, Bot: r.AgentID, Entry: r.EntryID, Asked: r.Asked, Reason: r.Reason,
-		Policy: db.Zero(r.PolicyID), Chain: int(r.Chain), Status: Status(r.Status), Due: db.Zero(r.DueAt), AskedSeqs: r.AskedSeqs,
-		Steps: int(r.Steps), StoppedBy: db.Zero(r.StoppedBy), Attempts: int(r.Attempts),
+		Policy: db.Zero(r.PolicyID), Tools: r.Tools, Chain: int(r.Chain), Root: r.Root, Status: Status(r.Status), Due: db.Zero(r.DueAt), AskedSeqs: r.AskedSeqs,
+		Steps: int(r.Steps), StoppedBy: db.Zero(r.StoppedBy), Attempts: int(r.Attempts), Deaths: int(r.Deaths),
 		CreatedAt: r.CreatedAt, StartedAt: db.Zero(r.StartedAt), Ended: db.Zero(r.EndedAt),
 	}
 }
@@ -143,12 +152,18 @@ type Request struct {
 	// Entry is the entry that asks, and Seq its position.
 	Entry string
 	Seq   int64
-	// Reason, Policy and Chain are as in [Turn].
+	// Reason, Policy, Tools, Chain and Root are as in [Turn]. Root defaults to the entry that asks.
 	Reason, Policy string
+	Tools          []string
 	Chain          int
-	// Delay is how long the turn waits whether anyone else speaks. Defaults to 0: it begins at once.
+	Root           string
+	// Delay is how long the turn waits. An [Ambient] one waits whether anyone else speaks, and begins only if the bot then has
+	// something to say. Defaults to 0: it begins at once.
 	Delay time.Duration
 }
+
+// Ambient is the reason of a turn for which nobody asked.
+const Ambient = "ambient"
 
 // Outcome is what came of a [Request].
 type Outcome int
@@ -159,21 +174,24 @@ const (
 	Began Outcome = iota + 1
 	// Steered: the entry was passed to the bot's active turn.
 	Steered
-	// Postponed: the bot's delayed turn waits again for the whole delay.
+	// Postponed: the bot has a delayed turn, which is due at [Turn].Due now. An ambient one waits again for the whole delay.
 	Postponed
 	// Hurried: the bot's delayed turn is due now; the caller hurries its job.
 	Hurried
 )
 
 // RequestTx passes an entry to the bot's active turn in the thread, or else begins one, and records which in the log.
-// If the bot has a delayed turn there, another delay begins anew, and a request without a delay ends the delay.
+// If the bot has a delayed turn there, that one takes the entry: an ambient request lets an ambient turn wait again for the
+// whole delay, any other one does not let it wait longer, and a request without a delay ends the delay.
 func RequestTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream.Ref, r Request) (t Turn, o Outcome, err error) {
 	t = Turn{House: r.House, Thread: r.Thread, Bot: r.Bot}
+	r.Root = cmp.Or(r.Root, RootOf(r.Thread, r.Entry))
+	var due time.Time
 	if r.Delay > 0 {
-		t.Due = time.Now().Add(r.Delay)
+		due = time.Now().Add(r.Delay)
 	}
 	for range 3 { // the active turn may end between two statements
-		if t.ID, o, err = attemptTx(ctx, tx, r, t.Due); err == nil {
+		if t.ID, t.Due, o, err = attemptTx(ctx, tx, r, due); err == nil {
 			break
 		} else if !errors.Is(err, pgx.ErrNoRows) {
 			return t, 0, err
@@ -197,33 +215,37 @@ func (t Turn) startTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream
 	return err
 }
 
-// attemptTx changes the row of the bot's active turn, or inserts one. If that turn ends meanwhile, the error is
-// [pgx.ErrNoRows].
-func attemptTx(ctx context.Context, tx pgx.Tx, r Request, due time.Time) (id string, o Outcome, err error) {
-	steer := query.SteerTurnParams{HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, Seq: r.Seq, EntryID: r.Entry, Chain: int32(r.Chain)}
+// attemptTx changes the row of the bot's active turn, or inserts one, and returns when it is due; zero if it is not delayed.
+// If that turn ends meanwhile, the error is [pgx.ErrNoRows].
+func attemptTx(ctx context.Context, tx pgx.Tx, r Request, due time.Time) (id string, at time.Time, o Outcome, err error) {
+	fresh := r.Chain == 0 || r.Reason == Retried // a person asks
+	steer := query.SteerTurnParams{HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, Seq: r.Seq, EntryID: r.Entry, Chain: int32(r.Chain), Tools: r.Tools, Root: r.Root, Fresh: fresh}
 	if id, err = queries.SteerTurn(ctx, tx, steer); !errors.Is(err, pgx.ErrNoRows) {
-		return id, Steered, err
+		return id, at, Steered, err
 	}
 	begin := query.InsertTurnParams{
-		HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, EntryID: r.Entry, Reason: r.Reason, PolicyID: db.Null(r.Policy),
-		Chain: int32(r.Chain), Status: string(Queued), Seq: r.Seq,
+		HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, EntryID: r.Entry, Reason: r.Reason, PolicyID: db.Null(r.Policy), Tools: r.Tools,
+		Chain: int32(r.Chain), Root: r.Root, Status: string(Queued), Seq: r.Seq,
 	}
 	if r.Delay > 0 {
-		id, err = queries.PostponeTurn(ctx, tx, query.PostponeTurnParams{DueAt: &due, Chain: int32(r.Chain), EntryID: r.Entry, Seq: r.Seq, HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot})
-		if !errors.Is(err, pgx.ErrNoRows) {
-			return id, Postponed, err
-		}
-		begin.Status, begin.DueAt = string(Delayed), &due
-	} else {
-		id, err = queries.HurryTurn(ctx, tx, query.HurryTurnParams{
-			EntryID: r.Entry, Reason: r.Reason, PolicyID: begin.PolicyID, Chain: begin.Chain, Seq: r.Seq, HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot,
+		row, err := queries.PostponeTurn(ctx, tx, query.PostponeTurnParams{
+			DueAt: &due, Reason: r.Reason, PolicyID: begin.PolicyID, Tools: r.Tools, Chain: int32(r.Chain), Root: r.Root, Fresh: fresh, EntryID: r.Entry, Seq: r.Seq,
+			HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot,
 		})
 		if !errors.Is(err, pgx.ErrNoRows) {
-			return id, Hurried, err
+			return row.ID, db.Zero(row.DueAt), Postponed, err
+		}
+		begin.Status, begin.DueAt, at = string(Delayed), &due, due
+	} else {
+		id, err = queries.HurryTurn(ctx, tx, query.HurryTurnParams{
+			EntryID: r.Entry, Reason: r.Reason, PolicyID: begin.PolicyID, Tools: r.Tools, Chain: begin.Chain, Root: r.Root, Fresh: fresh, Seq: r.Seq, HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot,
+		})
+		if !errors.Is(err, pgx.ErrNoRows) {
+			return id, at, Hurried, err
 		}
 	}
 	id, err = queries.InsertTurn(ctx, tx, begin)
-	return id, Began, err
+	return id, at, Began, err
 }
 
 // GetTx returns a turn of the transaction's house, or a [fault.NotFound].
@@ -283,21 +305,31 @@ func StateTx(ctx context.Context, tx pgx.Tx, house, thread string) (map[string]S
 
 // Used is what the turns of a house used.
 type Used struct {
-	// CostMicros is what it cost, in millionths of a US dollar, without calls of models whose price is unknown.
+	// CostMicros is what it cost, in millionths of a US dollar. Calls of models whose price is unknown count the stated
+	// price of [Budget] if they used a key of the installation, and otherwise nothing.
 	CostMicros int64
 	// CostUnknown reports that there were such calls. Calls counts all.
 	CostUnknown bool
 	Calls       int64
+	// ChargedMicros is the part of it that was spent with keys of the installation. PersonMicros is that of all houses of
+	// the person to whom the house belongs, and InstallationMicros that of all houses.
+	ChargedMicros, PersonMicros, InstallationMicros int64
 }
 
 // UsedTodayTx returns what the turns of a house have used since midnight UTC, those in deleted threads included.
-func UsedTodayTx(ctx context.Context, tx pgx.Tx, house string) (Used, error) {
-	row, err := queries.HouseUsedToday(ctx, tx, house)
-	return Used{CostMicros: row.CostMicros, CostUnknown: row.CostUnknown, Calls: row.Calls}, err
+func UsedTodayTx(ctx context.Context, tx pgx.Tx, house string) (u Used, err error) {
+	row, err := queries.DayUsed(ctx, tx, "", house)
+	if err != nil {
+		return u, err
+	}
+	all, err := queries.ChargedToday(ctx, tx)
+	return Used{
+		CostMicros: row.House, CostUnknown: row.CostUnknown, Calls: row.Calls, ChargedMicros: row.Charged, PersonMicros: all.Person, InstallationMicros: all.Installation,
+	}, err
 }
 
-// ChainTx returns the chain of a turn. The error is [pgx.ErrNoRows] if there is no such turn.
-func ChainTx(ctx context.Context, tx pgx.Tx, id string) (int, error) {
-	chain, err := queries.ChainOf(ctx, tx, id)
-	return int(chain), err
+// ChainTx returns the chain and the root of a turn. The error is [pgx.ErrNoRows] if there is no such turn.
+func ChainTx(ctx context.Context, tx pgx.Tx, id string) (chain int, root string, err error) {
+	row, err := queries.ChainOf(ctx, tx, id)
+	return int(row.Chain), row.Root, err
 }

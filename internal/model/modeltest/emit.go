@@ -1,6 +1,7 @@
 package modeltest
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 )
@@ -277,4 +278,43 @@ func (e *emitter) responses() {
 	last["usage"] = object{"input_tokens": input, "input_tokens_details": object{"cached_tokens": u.CacheRead},
 		"output_tokens": u.Output, "output_tokens_details": object{"reasoning_tokens": u.Reasoning}, "total_tokens": input + u.Output}
 	event("response."+status, object{"response": last})
+}
+
+// gemini writes chunks of Google's generateContent.
+func (e *emitter) gemini() {
+	chunk := func(parts list, finish string) bool {
+		candidate := object{"content": object{"role": "model", "parts": parts}, "index": 0}
+		if finish != "" {
+			candidate["finishReason"] = finish
+		}
+		u := e.usage
+		return e.send("", object{"candidates": list{candidate}, "modelVersion": e.request.Model, "responseId": fmt.Sprintf("resp_%d", e.request.Seen+1),
+			"usageMetadata": object{"promptTokenCount": u.Input + u.CacheRead, "cachedContentTokenCount": u.CacheRead,
+				"candidatesTokenCount": u.Output - u.Reasoning, "thoughtsTokenCount": u.Reasoning, "totalTokenCount": u.Input + u.CacheRead + u.Output}})
+	}
+	if !e.write(e.reply.Thinking, func(piece string) bool { return chunk(list{object{"text": piece, "thought": true}}, "") }) ||
+		!e.write(e.reply.Text+e.reply.Refusal, func(piece string) bool { return chunk(list{object{"text": piece}}, "") }) {
+		return
+	}
+	for _, call := range e.reply.Calls {
+		var arguments any = object{}
+		if json.Unmarshal([]byte(call.Arguments), &arguments) != nil {
+			arguments = object{"broken": call.Arguments} // this dialect has no other arguments than objects
+		}
+		if !e.next() || !chunk(list{object{"functionCall": object{"id": call.ID, "name": call.Name, "args": arguments}, "thoughtSignature": "c2lnbmF0dXJl"}}, "") {
+			return
+		}
+	}
+	if !e.next() {
+		return
+	}
+	if e.reply.Fail != nil {
+		e.send("", wireError(Gemini, *e.reply.Fail))
+		return
+	}
+	finish := map[Stop]string{"": "STOP", StopPlain: "STOP", StopLength: "MAX_TOKENS", StopFilter: "SAFETY"}[e.reply.Stop]
+	if e.reply.Refusal != "" {
+		finish = "SAFETY"
+	}
+	chunk(list{object{"text": ""}}, finish)
 }

@@ -1,5 +1,5 @@
-// Package modeltest is a scripted model server for tests: real HTTP on a loopback address, in the three dialects that
-// models speak (chat/completions, messages and responses), with the events that the real services stream.
+// Package modeltest is a scripted model server for tests: real HTTP on a loopback address, in the four dialects that
+// models speak (chat/completions, messages, responses and Gemini's), with the events that the real services stream.
 //
 // What it answers depends on the model's name (see [ByName]), or on a [Script] of the test, which sees each [Request]
 // and so can write turns of many steps. Nothing in it sleeps: an answer that must not go on is held by a channel. Other
@@ -108,6 +108,7 @@ const (
 	Chat      Dialect = "chat"      // POST /v1/chat/completions
 	Messages  Dialect = "messages"  // POST /v1/messages
 	Responses Dialect = "responses" // POST /v1/responses
+	Gemini    Dialect = "gemini"    // POST /v1beta/models/MODEL:streamGenerateContent
 )
 
 // Request is one call of a model, as it was asked.
@@ -210,6 +211,8 @@ type Reply struct {
 	// Garbage is sent in place of the answer, as it is, with ContentType (text/event-stream if that is empty).
 	Garbage     string
 	ContentType string
+	// Stream writes the answer in place of the server, piece by piece. write returns false when nobody reads any more.
+	Stream func(write func(piece string) bool)
 }
 
 // Error is a provider's error.
@@ -346,8 +349,21 @@ func Refused(d Dialect, status int) Reply {
 		500: {"api_error", "", "Internal server error"},
 		529: {"overloaded_error", "", "Overloaded"},
 	}
-	if d == Messages {
+	google := map[int]Error{
+		401: {"UNAUTHENTICATED", "", "Request had invalid authentication credentials."},
+		404: {"NOT_FOUND", "", "models/fake-404 is not found for API version v1beta, or is not supported for generateContent."},
+		429: {"RESOURCE_EXHAUSTED", "", "Resource has been exhausted (e.g. check quota)."},
+		500: {"INTERNAL", "", "An internal error has occurred. Please retry."},
+		503: {"UNAVAILABLE", "", "The model is overloaded. Please try again later."},
+	}
+	switch d {
+	case Messages:
 		return Reply{Status: status, Error: anthropic[status]}
+	case Gemini:
+		if status == 529 {
+			status = 503
+		}
+		return Reply{Status: status, Error: google[status]}
 	}
 	if status == 529 { // only Anthropic has this status
 		return Reply{Status: 503, Error: openai[529]}
@@ -370,7 +386,17 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if key := r.Header.Get("X-Api-Key"); key != "" {
 		request.Key = key
 	}
-	switch strings.TrimPrefix(r.URL.Path, "/v1") {
+	if key := r.Header.Get("X-Goog-Api-Key"); key != "" {
+		request.Key = key
+	}
+	path := strings.TrimPrefix(r.URL.Path, "/v1")
+	if id, found := strings.CutPrefix(r.URL.Path, "/v1beta/models/"); found {
+		id, path, _ = strings.Cut(id, ":")
+		request.Model = id
+	}
+	switch path {
+	case "streamGenerateContent":
+		request.Dialect, err = Gemini, request.readGemini()
 	case "/chat/completions":
 		request.Dialect, err = Chat, request.readChat()
 	case "/messages":
@@ -432,6 +458,14 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, request *Request,
 		}
 		io.WriteString(w, reply.Garbage) //nolint:errcheck // the client went
 		return
+	case reply.Stream != nil:
+		w.Header().Set("Content-Type", "text/event-stream")
+		flush := http.NewResponseController(w)
+		reply.Stream(func(piece string) bool {
+			_, err := io.WriteString(w, piece)
+			return err == nil && flush.Flush() == nil && r.Context().Err() == nil && s.done.Err() == nil
+		})
+		return
 	}
 	if reply.Usage == nil {
 		reply.Usage = &DefaultUsage
@@ -481,6 +515,8 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, request *Request,
 		e.messages()
 	case Responses:
 		e.responses()
+	case Gemini:
+		e.gemini()
 	}
 }
 
@@ -496,6 +532,9 @@ func refuse(w http.ResponseWriter, d Dialect, reply Reply) {
 }
 
 func wireError(d Dialect, e Error) any {
+	if d == Gemini {
+		return object{"error": object{"code": 503, "status": e.Type, "message": e.Message}}
+	}
 	if d == Messages {
 		return object{"type": "error", "error": object{"type": e.Type, "message": e.Message}, "request_id": "req_1"}
 	}

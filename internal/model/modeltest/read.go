@@ -181,3 +181,62 @@ func (r *Request) readResponses() error {
 	}
 	return body.check()
 }
+
+func (r *Request) readGemini() error {
+	type parts []struct {
+		Text         string
+		Thought      bool
+		FunctionCall *struct {
+			ID, Name string
+			Args     json.RawMessage
+		} `json:"functionCall"`
+		FunctionResponse *struct {
+			ID, Name string
+			Response json.RawMessage
+		} `json:"functionResponse"`
+	}
+	var body struct {
+		Contents []struct {
+			Role  string
+			Parts parts
+		}
+		System struct{ Parts parts } `json:"systemInstruction"`
+		Tools  []struct {
+			Functions []struct{ Name string } `json:"functionDeclarations"`
+		}
+	}
+	if err := json.Unmarshal(r.Body, &body); err != nil {
+		return err
+	}
+	for _, p := range body.System.Parts {
+		r.System += p.Text
+	}
+	for _, c := range body.Contents {
+		message := Message{Role: c.Role}
+		if c.Role == "model" {
+			message.Role = "assistant"
+		}
+		said := false
+		for _, p := range c.Parts {
+			switch {
+			case p.FunctionCall != nil:
+				message.Calls = append(message.Calls, Call{ID: p.FunctionCall.ID, Name: p.FunctionCall.Name, Arguments: string(p.FunctionCall.Args)})
+			case p.FunctionResponse != nil:
+				r.Messages = append(r.Messages, Message{Role: "tool", Text: string(p.FunctionResponse.Response), CallID: p.FunctionResponse.ID})
+			case p.Thought:
+				message.Thinking += p.Text
+			default:
+				message.Text, said = message.Text+p.Text, true
+			}
+		}
+		if message.Role == "assistant" || said {
+			r.Messages = append(r.Messages, message)
+		}
+	}
+	for _, t := range body.Tools {
+		for _, f := range t.Functions {
+			r.Tools = append(r.Tools, f.Name)
+		}
+	}
+	return nil
+}

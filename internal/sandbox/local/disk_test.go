@@ -147,3 +147,37 @@ func TestBoxesCannotHurtEachOtherThroughTheDisk(t *testing.T) {
 		}
 	})
 }
+
+// TestADriverStartsWhileTheDiskIsShort: only creating is refused, with the true cause, and only for as long as it holds.
+func TestADriverStartsWhileTheDiskIsShort(t *testing.T) {
+	disk := smallDisk(t, 400)
+	cfg := local.Config{Dir: filepath.Join(disk, "data"), FreeMB: 64}
+	limits := sandbox.Limits{DiskMB: 50}
+	d := newDriver(t, cfg)
+	create(t, d, sandbox.Spec{ID: "old", Limits: limits})
+	closeDriver(t, d)
+	filler := filepath.Join(disk, "filler")
+	f, err := os.Create(filler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Statfs_t
+	if err := errors.Join(unix.Statfs(disk, &st), unix.Fallocate(int(f.Fd()), 0, 0, int64(st.Bavail)*st.Bsize-40<<20), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+
+	d = newDriver(t, cfg)
+	defer func() { closeDriver(t, d) }()
+	_, err = d.Create(t.Context(), sandbox.Spec{ID: "new", Limits: limits})
+	if fault.CodeOf(err) != fault.Exhausted || !strings.Contains(err.Error(), "free space") {
+		t.Errorf("creating one ends with %v", err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{create(t, d, sandbox.Spec{ID: "old", Limits: limits}), create(t, d, sandbox.Spec{ID: "new", Limits: limits})} {
+		if _, err := d.Exec(t.Context(), ref, sandbox.Command{Argv: []string{"true"}}); err != nil {
+			t.Errorf("%s", fault.From(err).Detail())
+		}
+	}
+}

@@ -90,7 +90,8 @@ type Driver struct {
 var _ sandbox.Bound = (*Driver)(nil)
 
 // New cleans up what a killed server left behind, finds the boxes of cfg.Dir, and proves that the machine can run one.
-// If it cannot, the error is a [fault.Precondition] that names what is missing.
+// If it cannot, the error is a [fault.Precondition] that names what is missing. A machine that only lacks space or other
+// means at the moment is no error: the boxes that exist can be used, and creating one is refused until there is room.
 func New(ctx context.Context, cfg Config) (*Driver, error) {
 	d, err := prepare(cfg)
 	if err != nil {
@@ -112,7 +113,11 @@ func New(ctx context.Context, cfg Config) (*Driver, error) {
 	d.caps = d.capabilities(ctx)
 	// After the capabilities, because the bundle of a survivor contains them.
 	d.adoptSurvivors(ctx)
-	if err := d.probe(ctx); err != nil {
+	switch err := d.probe(ctx); {
+	case fault.CodeOf(err) == fault.Exhausted:
+		// That may pass, and says nothing about the boxes that exist. Each creation checks it for itself.
+		d.cfg.Log.Warn("no sandbox can be created at the moment; those that exist continue", "cause", fault.From(err).Detail())
+	case err != nil:
 		return nil, errors.Join(err, d.Close(ctx))
 	}
 	d.watchIdle()
@@ -300,12 +305,16 @@ func (d *Driver) Capabilities() Capabilities { return d.caps }
 // probe creates a box and runs a command in it, because nothing less shows whether the machine can.
 func (d *Driver) probe(ctx context.Context) error {
 	ref, err := d.Create(ctx, sandbox.Spec{ID: "arbe-probe", Limits: sandbox.Limits{DiskMB: 16}})
+	if fault.CodeOf(err) == fault.Exhausted {
+		return err
+	}
 	if err != nil {
 		return d.unusable(err)
 	}
 	var said strings.Builder
 	result, err := d.Exec(ctx, ref, sandbox.Command{Argv: []string{"/bin/ls", "-d", "/"}, Dir: "/", Stderr: &said})
 	switch {
+	case fault.CodeOf(err) == fault.Exhausted:
 	case err != nil:
 		err = d.unusable(err)
 	case result.ExitCode != 0 && d.runtime.ownKernel: // an old gVisor lacks system calls that a newer ls makes

@@ -36,12 +36,12 @@ func leftovers(s *suite, t *testing.T) {
 			}
 			run(script)
 			var got outcome
-			for range 3 { // the first may be killed; without control groups another one may be too
+			for range 6 { // the first may be killed; without control groups others may be too, more so on a busy machine
 				if got = run("/bin/cat kept | /bin/cat"); got.stdout == "kept\n" {
 					return
 				}
 			}
-			t.Errorf("the third command after it: %+v", got)
+			t.Errorf("the sixth command after it: %+v", got)
 		})
 	}
 	t.Run("a quiet one is left alone when a command uses up the processes", func(t *testing.T) {

@@ -36,7 +36,7 @@ func (s *Store) In(ctx context.Context, ref Ref, f func(tx pgx.Tx) error) error 
 	start := time.Now()
 	var pause Backoff
 	for {
-		err := s.DB.In(ctx, db.Scope{House: ref.House}, f)
+		err := s.DB.In(ctx, db.Scope{House: ref.House, GenericPlans: true}, f)
 		if err == nil {
 			return nil
 		}

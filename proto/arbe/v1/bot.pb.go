@@ -164,7 +164,8 @@ func (x *Bot) GetUpdatedAt() *timestamppb.Timestamp {
 	return nil
 }
 
-// BotLimits are what a bot may use. A zero field means the default.
+// BotLimits are what a bot may use. A zero field means the default. The operator's settings may allow less than the rules here;
+// what is beyond them is refused, and the error names the maximum.
 type BotLimits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Calls of the model in one turn. Defaults to 40.
@@ -264,8 +265,9 @@ type Policy struct {
 	// (none: every thread). "always" has cooldown_ms, and direct: only in direct messages to the bot. "ambient" has
 	// delay_ms (required), cooldown_ms, and instructions about what is relevant.
 	Config string `protobuf:"bytes,5,opt,name=config,proto3" json:"config,omitempty"`
-	// The ids of the resources and tools that it is about.
-	ResourceIds   []string               `protobuf:"bytes,6,rep,name=resource_ids,json=resourceIds,proto3" json:"resource_ids,omitempty"`
+	// The ids of the resources that it is about.
+	ResourceIds []string `protobuf:"bytes,6,rep,name=resource_ids,json=resourceIds,proto3" json:"resource_ids,omitempty"`
+	// The names of the tools that the bot may use when the policy wakes it, of those that it has. None: all of them.
 	ToolIds       []string               `protobuf:"bytes,7,rep,name=tool_ids,json=toolIds,proto3" json:"tool_ids,omitempty"`
 	Enabled       bool                   `protobuf:"varint,8,opt,name=enabled,proto3" json:"enabled,omitempty"`
 	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`

@@ -37,7 +37,10 @@ type APIKey struct {
 	// Set when it was revoked.
 	RevokedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
 	// When it was last used, accurate to some minutes; unset if never.
-	LastUsedAt    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_used_at,json=lastUsedAt,proto3" json:"last_used_at,omitempty"`
+	LastUsedAt *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=last_used_at,json=lastUsedAt,proto3" json:"last_used_at,omitempty"`
+	// Who created it: its holder, or an owner of the house for a bot. A bot's key is revoked when this owner leaves the
+	// house or becomes a member. Empty for a bot's key from before creators were recorded.
+	CreatedBy     string `protobuf:"bytes,9,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -126,6 +129,13 @@ func (x *APIKey) GetLastUsedAt() *timestamppb.Timestamp {
 		return x.LastUsedAt
 	}
 	return nil
+}
+
+func (x *APIKey) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
 }
 
 type CreateAPIKeyRequest struct {
@@ -808,7 +818,7 @@ var File_arbe_v1_credential_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_credential_proto_rawDesc = "" +
 	"\n" +
-	"\x18arbe/v1/credential.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xd1\x02\n" +
+	"\x18arbe/v1/credential.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf0\x02\n" +
 	"\x06APIKey\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x19\n" +
@@ -821,7 +831,9 @@ const file_arbe_v1_credential_proto_rawDesc = "" +
 	"\n" +
 	"revoked_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\trevokedAt\x12<\n" +
 	"\flast_used_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"lastUsedAt\"\xfc\x01\n" +
+	"lastUsedAt\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\t \x01(\tR\tcreatedBy\"\xfc\x01\n" +
 	"\x13CreateAPIKeyRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12*\n" +
 	"\x02id\x18\x02 \x01(\tB\x1a\xbaH\x17\xd8\x01\x01r\x122\x10^[a-z0-9]{8,32}$R\x02id\x12\x1d\n" +

@@ -111,8 +111,12 @@ type EnvironmentConfig struct {
 	// The branch, tag or commit to check out; empty means the repository's default branch.
 	Ref string `protobuf:"bytes,4,opt,name=ref,proto3" json:"ref,omitempty"`
 	// A shell script that runs once in a new sandbox, after the clone.
-	Setup         string  `protobuf:"bytes,5,opt,name=setup,proto3" json:"setup,omitempty"`
-	Limits        *Limits `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
+	Setup  string  `protobuf:"bytes,5,opt,name=setup,proto3" json:"setup,omitempty"`
+	Limits *Limits `protobuf:"bytes,6,opt,name=limits,proto3" json:"limits,omitempty"`
+	// Secrets of the house that the setup script and each command of a sandbox receive as environment variables. They are
+	// removed from the output of these. A change applies to the next command. Only owners may add a secret that is the key
+	// of a server with models.
+	Secrets       []*SecretBinding `protobuf:"bytes,7,rep,name=secrets,proto3" json:"secrets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -189,6 +193,68 @@ func (x *EnvironmentConfig) GetLimits() *Limits {
 	return nil
 }
 
+func (x *EnvironmentConfig) GetSecrets() []*SecretBinding {
+	if x != nil {
+		return x.Secrets
+	}
+	return nil
+}
+
+// SecretBinding gives commands a secret.
+type SecretBinding struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The secret's name, and the environment variable's. The secret may be set later.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Commands also run while the house has no such secret. Otherwise they fail then, before anything starts.
+	Optional      bool `protobuf:"varint,2,opt,name=optional,proto3" json:"optional,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SecretBinding) Reset() {
+	*x = SecretBinding{}
+	mi := &file_arbe_v1_environment_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SecretBinding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SecretBinding) ProtoMessage() {}
+
+func (x *SecretBinding) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_environment_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SecretBinding.ProtoReflect.Descriptor instead.
+func (*SecretBinding) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *SecretBinding) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SecretBinding) GetOptional() bool {
+	if x != nil {
+		return x.Optional
+	}
+	return false
+}
+
 // Limits restrict a sandbox. A zero field means the driver's default.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -208,7 +274,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[2]
+	mi := &file_arbe_v1_environment_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -220,7 +286,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[2]
+	mi := &file_arbe_v1_environment_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -233,7 +299,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Limits) GetMemoryMb() int32 {
@@ -282,7 +348,7 @@ type CreateEnvironmentRequest struct {
 
 func (x *CreateEnvironmentRequest) Reset() {
 	*x = CreateEnvironmentRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[3]
+	mi := &file_arbe_v1_environment_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -294,7 +360,7 @@ func (x *CreateEnvironmentRequest) String() string {
 func (*CreateEnvironmentRequest) ProtoMessage() {}
 
 func (x *CreateEnvironmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[3]
+	mi := &file_arbe_v1_environment_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -307,7 +373,7 @@ func (x *CreateEnvironmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateEnvironmentRequest.ProtoReflect.Descriptor instead.
 func (*CreateEnvironmentRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CreateEnvironmentRequest) GetHouseId() string {
@@ -340,7 +406,7 @@ type CreateEnvironmentResponse struct {
 
 func (x *CreateEnvironmentResponse) Reset() {
 	*x = CreateEnvironmentResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[4]
+	mi := &file_arbe_v1_environment_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -352,7 +418,7 @@ func (x *CreateEnvironmentResponse) String() string {
 func (*CreateEnvironmentResponse) ProtoMessage() {}
 
 func (x *CreateEnvironmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[4]
+	mi := &file_arbe_v1_environment_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -365,7 +431,7 @@ func (x *CreateEnvironmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateEnvironmentResponse.ProtoReflect.Descriptor instead.
 func (*CreateEnvironmentResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CreateEnvironmentResponse) GetEnvironment() *Environment {
@@ -384,7 +450,7 @@ type GetEnvironmentRequest struct {
 
 func (x *GetEnvironmentRequest) Reset() {
 	*x = GetEnvironmentRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[5]
+	mi := &file_arbe_v1_environment_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -396,7 +462,7 @@ func (x *GetEnvironmentRequest) String() string {
 func (*GetEnvironmentRequest) ProtoMessage() {}
 
 func (x *GetEnvironmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[5]
+	mi := &file_arbe_v1_environment_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -409,7 +475,7 @@ func (x *GetEnvironmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEnvironmentRequest.ProtoReflect.Descriptor instead.
 func (*GetEnvironmentRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetEnvironmentRequest) GetId() string {
@@ -428,7 +494,7 @@ type GetEnvironmentResponse struct {
 
 func (x *GetEnvironmentResponse) Reset() {
 	*x = GetEnvironmentResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[6]
+	mi := &file_arbe_v1_environment_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -440,7 +506,7 @@ func (x *GetEnvironmentResponse) String() string {
 func (*GetEnvironmentResponse) ProtoMessage() {}
 
 func (x *GetEnvironmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[6]
+	mi := &file_arbe_v1_environment_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -453,7 +519,7 @@ func (x *GetEnvironmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetEnvironmentResponse.ProtoReflect.Descriptor instead.
 func (*GetEnvironmentResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetEnvironmentResponse) GetEnvironment() *Environment {
@@ -476,7 +542,7 @@ type ListEnvironmentsRequest struct {
 
 func (x *ListEnvironmentsRequest) Reset() {
 	*x = ListEnvironmentsRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[7]
+	mi := &file_arbe_v1_environment_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -488,7 +554,7 @@ func (x *ListEnvironmentsRequest) String() string {
 func (*ListEnvironmentsRequest) ProtoMessage() {}
 
 func (x *ListEnvironmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[7]
+	mi := &file_arbe_v1_environment_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -501,7 +567,7 @@ func (x *ListEnvironmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnvironmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListEnvironmentsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ListEnvironmentsRequest) GetHouseId() string {
@@ -536,7 +602,7 @@ type ListEnvironmentsResponse struct {
 
 func (x *ListEnvironmentsResponse) Reset() {
 	*x = ListEnvironmentsResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[8]
+	mi := &file_arbe_v1_environment_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -548,7 +614,7 @@ func (x *ListEnvironmentsResponse) String() string {
 func (*ListEnvironmentsResponse) ProtoMessage() {}
 
 func (x *ListEnvironmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[8]
+	mi := &file_arbe_v1_environment_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -561,7 +627,7 @@ func (x *ListEnvironmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListEnvironmentsResponse.ProtoReflect.Descriptor instead.
 func (*ListEnvironmentsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListEnvironmentsResponse) GetEnvironments() []*Environment {
@@ -590,7 +656,7 @@ type UpdateEnvironmentRequest struct {
 
 func (x *UpdateEnvironmentRequest) Reset() {
 	*x = UpdateEnvironmentRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[9]
+	mi := &file_arbe_v1_environment_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -602,7 +668,7 @@ func (x *UpdateEnvironmentRequest) String() string {
 func (*UpdateEnvironmentRequest) ProtoMessage() {}
 
 func (x *UpdateEnvironmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[9]
+	mi := &file_arbe_v1_environment_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -615,7 +681,7 @@ func (x *UpdateEnvironmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateEnvironmentRequest.ProtoReflect.Descriptor instead.
 func (*UpdateEnvironmentRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *UpdateEnvironmentRequest) GetId() string {
@@ -648,7 +714,7 @@ type UpdateEnvironmentResponse struct {
 
 func (x *UpdateEnvironmentResponse) Reset() {
 	*x = UpdateEnvironmentResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[10]
+	mi := &file_arbe_v1_environment_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -660,7 +726,7 @@ func (x *UpdateEnvironmentResponse) String() string {
 func (*UpdateEnvironmentResponse) ProtoMessage() {}
 
 func (x *UpdateEnvironmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[10]
+	mi := &file_arbe_v1_environment_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -673,7 +739,7 @@ func (x *UpdateEnvironmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateEnvironmentResponse.ProtoReflect.Descriptor instead.
 func (*UpdateEnvironmentResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *UpdateEnvironmentResponse) GetEnvironment() *Environment {
@@ -692,7 +758,7 @@ type DeleteEnvironmentRequest struct {
 
 func (x *DeleteEnvironmentRequest) Reset() {
 	*x = DeleteEnvironmentRequest{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[11]
+	mi := &file_arbe_v1_environment_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -704,7 +770,7 @@ func (x *DeleteEnvironmentRequest) String() string {
 func (*DeleteEnvironmentRequest) ProtoMessage() {}
 
 func (x *DeleteEnvironmentRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[11]
+	mi := &file_arbe_v1_environment_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -717,7 +783,7 @@ func (x *DeleteEnvironmentRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteEnvironmentRequest.ProtoReflect.Descriptor instead.
 func (*DeleteEnvironmentRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeleteEnvironmentRequest) GetId() string {
@@ -735,7 +801,7 @@ type DeleteEnvironmentResponse struct {
 
 func (x *DeleteEnvironmentResponse) Reset() {
 	*x = DeleteEnvironmentResponse{}
-	mi := &file_arbe_v1_environment_proto_msgTypes[12]
+	mi := &file_arbe_v1_environment_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +813,7 @@ func (x *DeleteEnvironmentResponse) String() string {
 func (*DeleteEnvironmentResponse) ProtoMessage() {}
 
 func (x *DeleteEnvironmentResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_environment_proto_msgTypes[12]
+	mi := &file_arbe_v1_environment_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +826,7 @@ func (x *DeleteEnvironmentResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteEnvironmentResponse.ProtoReflect.Descriptor instead.
 func (*DeleteEnvironmentResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_environment_proto_rawDescGZIP(), []int{13}
 }
 
 var File_arbe_v1_environment_proto protoreflect.FileDescriptor
@@ -774,14 +840,18 @@ const file_arbe_v1_environment_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x122\n" +
 	"\x06config\x18\x04 \x01(\v2\x1a.arbe.v1.EnvironmentConfigR\x06config\x129\n" +
 	"\n" +
-	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\xd8\x01\n" +
+	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\"\x95\x02\n" +
 	"\x11EnvironmentConfig\x12\x1f\n" +
 	"\x06driver\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x18@R\x06driver\x12\x1e\n" +
 	"\x05image\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xf4\x03R\x05image\x12\x1c\n" +
 	"\x04repo\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\xd0\x0fR\x04repo\x12\x1a\n" +
 	"\x03ref\x18\x04 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x03ref\x12\x1f\n" +
 	"\x05setup\x18\x05 \x01(\tB\t\xbaH\x06r\x04\x18\x80\x80\x04R\x05setup\x12'\n" +
-	"\x06limits\x18\x06 \x01(\v2\x0f.arbe.v1.LimitsR\x06limits\"\xfa\x01\n" +
+	"\x06limits\x18\x06 \x01(\v2\x0f.arbe.v1.LimitsR\x06limits\x12;\n" +
+	"\asecrets\x18\a \x03(\v2\x16.arbe.v1.SecretBindingB\t\xbaH\x06\x92\x01\x03\x10\xc8\x01R\asecrets\"J\n" +
+	"\rSecretBinding\x12\x1d\n" +
+	"\x04name\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\x12\x1a\n" +
+	"\boptional\x18\x02 \x01(\bR\boptional\"\xfa\x01\n" +
 	"\x06Limits\x12(\n" +
 	"\tmemory_mb\x18\x01 \x01(\x05B\v\xbaH\b\x1a\x06\x18\x80\x80@(\x00R\bmemoryMb\x12$\n" +
 	"\adisk_mb\x18\x02 \x01(\x05B\v\xbaH\b\x1a\x06\x18\x80\x80@(\x00R\x06diskMb\x12\x1f\n" +
@@ -836,50 +906,52 @@ func file_arbe_v1_environment_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_environment_proto_rawDescData
 }
 
-var file_arbe_v1_environment_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_arbe_v1_environment_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_arbe_v1_environment_proto_goTypes = []any{
 	(*Environment)(nil),               // 0: arbe.v1.Environment
 	(*EnvironmentConfig)(nil),         // 1: arbe.v1.EnvironmentConfig
-	(*Limits)(nil),                    // 2: arbe.v1.Limits
-	(*CreateEnvironmentRequest)(nil),  // 3: arbe.v1.CreateEnvironmentRequest
-	(*CreateEnvironmentResponse)(nil), // 4: arbe.v1.CreateEnvironmentResponse
-	(*GetEnvironmentRequest)(nil),     // 5: arbe.v1.GetEnvironmentRequest
-	(*GetEnvironmentResponse)(nil),    // 6: arbe.v1.GetEnvironmentResponse
-	(*ListEnvironmentsRequest)(nil),   // 7: arbe.v1.ListEnvironmentsRequest
-	(*ListEnvironmentsResponse)(nil),  // 8: arbe.v1.ListEnvironmentsResponse
-	(*UpdateEnvironmentRequest)(nil),  // 9: arbe.v1.UpdateEnvironmentRequest
-	(*UpdateEnvironmentResponse)(nil), // 10: arbe.v1.UpdateEnvironmentResponse
-	(*DeleteEnvironmentRequest)(nil),  // 11: arbe.v1.DeleteEnvironmentRequest
-	(*DeleteEnvironmentResponse)(nil), // 12: arbe.v1.DeleteEnvironmentResponse
-	(*timestamppb.Timestamp)(nil),     // 13: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),       // 14: google.protobuf.Duration
+	(*SecretBinding)(nil),             // 2: arbe.v1.SecretBinding
+	(*Limits)(nil),                    // 3: arbe.v1.Limits
+	(*CreateEnvironmentRequest)(nil),  // 4: arbe.v1.CreateEnvironmentRequest
+	(*CreateEnvironmentResponse)(nil), // 5: arbe.v1.CreateEnvironmentResponse
+	(*GetEnvironmentRequest)(nil),     // 6: arbe.v1.GetEnvironmentRequest
+	(*GetEnvironmentResponse)(nil),    // 7: arbe.v1.GetEnvironmentResponse
+	(*ListEnvironmentsRequest)(nil),   // 8: arbe.v1.ListEnvironmentsRequest
+	(*ListEnvironmentsResponse)(nil),  // 9: arbe.v1.ListEnvironmentsResponse
+	(*UpdateEnvironmentRequest)(nil),  // 10: arbe.v1.UpdateEnvironmentRequest
+	(*UpdateEnvironmentResponse)(nil), // 11: arbe.v1.UpdateEnvironmentResponse
+	(*DeleteEnvironmentRequest)(nil),  // 12: arbe.v1.DeleteEnvironmentRequest
+	(*DeleteEnvironmentResponse)(nil), // 13: arbe.v1.DeleteEnvironmentResponse
+	(*timestamppb.Timestamp)(nil),     // 14: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),       // 15: google.protobuf.Duration
 }
 var file_arbe_v1_environment_proto_depIdxs = []int32{
 	1,  // 0: arbe.v1.Environment.config:type_name -> arbe.v1.EnvironmentConfig
-	13, // 1: arbe.v1.Environment.created_at:type_name -> google.protobuf.Timestamp
-	2,  // 2: arbe.v1.EnvironmentConfig.limits:type_name -> arbe.v1.Limits
-	14, // 3: arbe.v1.Limits.command_timeout:type_name -> google.protobuf.Duration
-	1,  // 4: arbe.v1.CreateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
-	0,  // 5: arbe.v1.CreateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
-	0,  // 6: arbe.v1.GetEnvironmentResponse.environment:type_name -> arbe.v1.Environment
-	0,  // 7: arbe.v1.ListEnvironmentsResponse.environments:type_name -> arbe.v1.Environment
-	1,  // 8: arbe.v1.UpdateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
-	0,  // 9: arbe.v1.UpdateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
-	3,  // 10: arbe.v1.EnvironmentService.CreateEnvironment:input_type -> arbe.v1.CreateEnvironmentRequest
-	5,  // 11: arbe.v1.EnvironmentService.GetEnvironment:input_type -> arbe.v1.GetEnvironmentRequest
-	7,  // 12: arbe.v1.EnvironmentService.ListEnvironments:input_type -> arbe.v1.ListEnvironmentsRequest
-	9,  // 13: arbe.v1.EnvironmentService.UpdateEnvironment:input_type -> arbe.v1.UpdateEnvironmentRequest
-	11, // 14: arbe.v1.EnvironmentService.DeleteEnvironment:input_type -> arbe.v1.DeleteEnvironmentRequest
-	4,  // 15: arbe.v1.EnvironmentService.CreateEnvironment:output_type -> arbe.v1.CreateEnvironmentResponse
-	6,  // 16: arbe.v1.EnvironmentService.GetEnvironment:output_type -> arbe.v1.GetEnvironmentResponse
-	8,  // 17: arbe.v1.EnvironmentService.ListEnvironments:output_type -> arbe.v1.ListEnvironmentsResponse
-	10, // 18: arbe.v1.EnvironmentService.UpdateEnvironment:output_type -> arbe.v1.UpdateEnvironmentResponse
-	12, // 19: arbe.v1.EnvironmentService.DeleteEnvironment:output_type -> arbe.v1.DeleteEnvironmentResponse
-	15, // [15:20] is the sub-list for method output_type
-	10, // [10:15] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	14, // 1: arbe.v1.Environment.created_at:type_name -> google.protobuf.Timestamp
+	3,  // 2: arbe.v1.EnvironmentConfig.limits:type_name -> arbe.v1.Limits
+	2,  // 3: arbe.v1.EnvironmentConfig.secrets:type_name -> arbe.v1.SecretBinding
+	15, // 4: arbe.v1.Limits.command_timeout:type_name -> google.protobuf.Duration
+	1,  // 5: arbe.v1.CreateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
+	0,  // 6: arbe.v1.CreateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
+	0,  // 7: arbe.v1.GetEnvironmentResponse.environment:type_name -> arbe.v1.Environment
+	0,  // 8: arbe.v1.ListEnvironmentsResponse.environments:type_name -> arbe.v1.Environment
+	1,  // 9: arbe.v1.UpdateEnvironmentRequest.config:type_name -> arbe.v1.EnvironmentConfig
+	0,  // 10: arbe.v1.UpdateEnvironmentResponse.environment:type_name -> arbe.v1.Environment
+	4,  // 11: arbe.v1.EnvironmentService.CreateEnvironment:input_type -> arbe.v1.CreateEnvironmentRequest
+	6,  // 12: arbe.v1.EnvironmentService.GetEnvironment:input_type -> arbe.v1.GetEnvironmentRequest
+	8,  // 13: arbe.v1.EnvironmentService.ListEnvironments:input_type -> arbe.v1.ListEnvironmentsRequest
+	10, // 14: arbe.v1.EnvironmentService.UpdateEnvironment:input_type -> arbe.v1.UpdateEnvironmentRequest
+	12, // 15: arbe.v1.EnvironmentService.DeleteEnvironment:input_type -> arbe.v1.DeleteEnvironmentRequest
+	5,  // 16: arbe.v1.EnvironmentService.CreateEnvironment:output_type -> arbe.v1.CreateEnvironmentResponse
+	7,  // 17: arbe.v1.EnvironmentService.GetEnvironment:output_type -> arbe.v1.GetEnvironmentResponse
+	9,  // 18: arbe.v1.EnvironmentService.ListEnvironments:output_type -> arbe.v1.ListEnvironmentsResponse
+	11, // 19: arbe.v1.EnvironmentService.UpdateEnvironment:output_type -> arbe.v1.UpdateEnvironmentResponse
+	13, // 20: arbe.v1.EnvironmentService.DeleteEnvironment:output_type -> arbe.v1.DeleteEnvironmentResponse
+	16, // [16:21] is the sub-list for method output_type
+	11, // [11:16] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_environment_proto_init() }
@@ -887,14 +959,14 @@ func file_arbe_v1_environment_proto_init() {
 	if File_arbe_v1_environment_proto != nil {
 		return
 	}
-	file_arbe_v1_environment_proto_msgTypes[9].OneofWrappers = []any{}
+	file_arbe_v1_environment_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_environment_proto_rawDesc), len(file_arbe_v1_environment_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

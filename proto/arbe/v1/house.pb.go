@@ -185,9 +185,20 @@ type HouseUsage struct {
 	// How many calls of models they made.
 	Calls int64 `protobuf:"varint,3,opt,name=calls,proto3" json:"calls,omitempty"`
 	// What it may cost: the limit of the house, or the default.
-	UsdLimit      float64 `protobuf:"fixed64,4,opt,name=usd_limit,json=usdLimit,proto3" json:"usd_limit,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	UsdLimit float64 `protobuf:"fixed64,4,opt,name=usd_limit,json=usdLimit,proto3" json:"usd_limit,omitempty"`
+	// The part of usd that was spent with keys of the installation. Models whose price is unknown count a price that the
+	// operator states.
+	SharedUsd float64 `protobuf:"fixed64,5,opt,name=shared_usd,json=sharedUsd,proto3" json:"shared_usd,omitempty"`
+	// The same for all houses of the person to whom this house belongs, and what that may be; 0 if there is no limit. It is
+	// the owner who joined first. Only the operator raises the limit.
+	PersonUsd      float64 `protobuf:"fixed64,6,opt,name=person_usd,json=personUsd,proto3" json:"person_usd,omitempty"`
+	PersonUsdLimit float64 `protobuf:"fixed64,7,opt,name=person_usd_limit,json=personUsdLimit,proto3" json:"person_usd_limit,omitempty"`
+	// What all houses may spend with keys of the installation; 0 if there is no limit.
+	InstallationUsdLimit float64 `protobuf:"fixed64,8,opt,name=installation_usd_limit,json=installationUsdLimit,proto3" json:"installation_usd_limit,omitempty"`
+	// That is spent. How much others spend is not shown.
+	InstallationSpent bool `protobuf:"varint,9,opt,name=installation_spent,json=installationSpent,proto3" json:"installation_spent,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *HouseUsage) Reset() {
@@ -246,6 +257,41 @@ func (x *HouseUsage) GetUsdLimit() float64 {
 		return x.UsdLimit
 	}
 	return 0
+}
+
+func (x *HouseUsage) GetSharedUsd() float64 {
+	if x != nil {
+		return x.SharedUsd
+	}
+	return 0
+}
+
+func (x *HouseUsage) GetPersonUsd() float64 {
+	if x != nil {
+		return x.PersonUsd
+	}
+	return 0
+}
+
+func (x *HouseUsage) GetPersonUsdLimit() float64 {
+	if x != nil {
+		return x.PersonUsdLimit
+	}
+	return 0
+}
+
+func (x *HouseUsage) GetInstallationUsdLimit() float64 {
+	if x != nil {
+		return x.InstallationUsdLimit
+	}
+	return 0
+}
+
+func (x *HouseUsage) GetInstallationSpent() bool {
+	if x != nil {
+		return x.InstallationSpent
+	}
+	return false
 }
 
 type Member struct {
@@ -2161,14 +2207,21 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"\rdefault_model\x18\a \x01(\tR\fdefaultModel\x12,\n" +
 	"\x06limits\x18\b \x01(\v2\x14.arbe.v1.HouseLimitsR\x06limits\"J\n" +
 	"\vHouseLimits\x12;\n" +
-	"\rhouse_usd_day\x18\x01 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00j\xf8@)\x00\x00\x00\x00\x00\x00\x00\x00R\vhouseUsdDay\"r\n" +
+	"\rhouse_usd_day\x18\x01 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00j\xf8@)\x00\x00\x00\x00\x00\x00\x00\x00R\vhouseUsdDay\"\xbf\x02\n" +
 	"\n" +
 	"HouseUsage\x12\x10\n" +
 	"\x03usd\x18\x01 \x01(\x01R\x03usd\x12\x1f\n" +
 	"\vusd_unknown\x18\x02 \x01(\bR\n" +
 	"usdUnknown\x12\x14\n" +
 	"\x05calls\x18\x03 \x01(\x03R\x05calls\x12\x1b\n" +
-	"\tusd_limit\x18\x04 \x01(\x01R\busdLimit\"{\n" +
+	"\tusd_limit\x18\x04 \x01(\x01R\busdLimit\x12\x1d\n" +
+	"\n" +
+	"shared_usd\x18\x05 \x01(\x01R\tsharedUsd\x12\x1d\n" +
+	"\n" +
+	"person_usd\x18\x06 \x01(\x01R\tpersonUsd\x12(\n" +
+	"\x10person_usd_limit\x18\a \x01(\x01R\x0epersonUsdLimit\x124\n" +
+	"\x16installation_usd_limit\x18\b \x01(\x01R\x14installationUsdLimit\x12-\n" +
+	"\x12installation_spent\x18\t \x01(\bR\x11installationSpent\"{\n" +
 	"\x06Member\x12$\n" +
 	"\x05agent\x18\x01 \x01(\v2\x0e.arbe.v1.AgentR\x05agent\x12\x12\n" +
 	"\x04role\x18\x02 \x01(\tR\x04role\x127\n" +

@@ -29,8 +29,9 @@ type ModelEndpoint struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// "anthropic", "openai", "google", "openrouter", "ollama" or "compatible".
 	Provider string `protobuf:"bytes,2,opt,name=provider,proto3" json:"provider,omitempty"`
-	BaseUrl  string `protobuf:"bytes,3,opt,name=base_url,json=baseUrl,proto3" json:"base_url,omitempty"`
-	// Where it was found, in words: "the house's ANTHROPIC_API_KEY", "Ollama at http://127.0.0.1:11434/v1".
+	// Empty for those of the installation, because the address may be one inside the operator's network.
+	BaseUrl string `protobuf:"bytes,3,opt,name=base_url,json=baseUrl,proto3" json:"base_url,omitempty"`
+	// Where it was found, in words: "the house's ANTHROPIC_API_KEY", "this installation".
 	Source string `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`
 	// The secret of the house with its key; empty if it is the installation's, or wants no key.
 	SecretName string `protobuf:"bytes,5,opt,name=secret_name,json=secretName,proto3" json:"secret_name,omitempty"`

@@ -37,8 +37,8 @@ type Secret struct {
 	UsedAt *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=used_at,json=usedAt,proto3" json:"used_at,omitempty"`
 	// What uses it.
 	Uses []*SecretUse `protobuf:"bytes,8,rep,name=uses,proto3" json:"uses,omitempty"`
-	// Whether its value is replaced by asterisks where it would appear in output and entries. A value that is shorter than 6
-	// bytes is not, because it would appear in other text by chance.
+	// Whether its value is removed from the output of commands that receive it: each byte becomes an x. A value that is shorter
+	// than 6 bytes, or a common word, is not, because it is in other text by chance: warn whoever sets it.
 	Redacted      bool `protobuf:"varint,9,opt,name=redacted,proto3" json:"redacted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

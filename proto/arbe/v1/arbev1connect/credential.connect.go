@@ -57,7 +57,8 @@ const (
 type CredentialServiceClient interface {
 	// CreateAPIKey creates a key for one house: for the caller or, by an owner, for a bot of the house. The key is in
 	// this answer and never shown again. An id that was already used therefore creates nothing and is already_exists: if
-	// the first answer was lost, revoke that key and create one with another id.
+	// the first answer was lost, revoke that key and create one with another id. A key for a bot is revoked when the owner
+	// who created it leaves the house or becomes a member.
 	CreateAPIKey(context.Context, *v1.CreateAPIKeyRequest) (*v1.CreateAPIKeyResponse, error)
 	// ListAPIKeys returns the keys of a house, or those of the caller that are valid for all their houses: oldest first,
 	// including those that have ended.
@@ -66,8 +67,8 @@ type CredentialServiceClient interface {
 	// house can revoke itself and no other. Revoking one that has ended succeeds.
 	RevokeAPIKey(context.Context, *v1.RevokeAPIKeyRequest) (*v1.RevokeAPIKeyResponse, error)
 	// CreateThreadToken creates a token for one thread: for the caller or, by an owner, for a bot of the house. It ends
-	// after two hours, and when the thread is deleted, closed, completed, failed or cancelled. A retry creates another
-	// one.
+	// after two hours, and when the thread is deleted, closed, completed, failed or cancelled. A token for a bot also ends
+	// when the owner who created it leaves the house or becomes a member. A retry creates another one.
 	CreateThreadToken(context.Context, *v1.CreateThreadTokenRequest) (*v1.CreateThreadTokenResponse, error)
 	// RenewThreadToken creates another token with the same rights as the one that this request carries, valid for two
 	// hours from now. The old one stays valid until it expires.
@@ -195,7 +196,8 @@ func (c *credentialServiceClient) RevokeThreadTokens(ctx context.Context, req *v
 type CredentialServiceHandler interface {
 	// CreateAPIKey creates a key for one house: for the caller or, by an owner, for a bot of the house. The key is in
 	// this answer and never shown again. An id that was already used therefore creates nothing and is already_exists: if
-	// the first answer was lost, revoke that key and create one with another id.
+	// the first answer was lost, revoke that key and create one with another id. A key for a bot is revoked when the owner
+	// who created it leaves the house or becomes a member.
 	CreateAPIKey(context.Context, *v1.CreateAPIKeyRequest) (*v1.CreateAPIKeyResponse, error)
 	// ListAPIKeys returns the keys of a house, or those of the caller that are valid for all their houses: oldest first,
 	// including those that have ended.
@@ -204,8 +206,8 @@ type CredentialServiceHandler interface {
 	// house can revoke itself and no other. Revoking one that has ended succeeds.
 	RevokeAPIKey(context.Context, *v1.RevokeAPIKeyRequest) (*v1.RevokeAPIKeyResponse, error)
 	// CreateThreadToken creates a token for one thread: for the caller or, by an owner, for a bot of the house. It ends
-	// after two hours, and when the thread is deleted, closed, completed, failed or cancelled. A retry creates another
-	// one.
+	// after two hours, and when the thread is deleted, closed, completed, failed or cancelled. A token for a bot also ends
+	// when the owner who created it leaves the house or becomes a member. A retry creates another one.
 	CreateThreadToken(context.Context, *v1.CreateThreadTokenRequest) (*v1.CreateThreadTokenResponse, error)
 	// RenewThreadToken creates another token with the same rights as the one that this request carries, valid for two
 	// hours from now. The old one stays valid until it expires.

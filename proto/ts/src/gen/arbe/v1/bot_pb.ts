@@ -106,7 +106,8 @@ export const BotSchema: GenMessage<Bot> = /*@__PURE__*/
   messageDesc(file_arbe_v1_bot, 0);
 
 /**
- * BotLimits are what a bot may use. A zero field means the default.
+ * BotLimits are what a bot may use. A zero field means the default. The operator's settings may allow less than the rules here;
+ * what is beyond them is refused, and the error names the maximum.
  *
  * @generated from message arbe.v1.BotLimits
  */
@@ -200,13 +201,15 @@ export type Policy = Message<"arbe.v1.Policy"> & {
   config: string;
 
   /**
-   * The ids of the resources and tools that it is about.
+   * The ids of the resources that it is about.
    *
    * @generated from field: repeated string resource_ids = 6;
    */
   resourceIds: string[];
 
   /**
+   * The names of the tools that the bot may use when the policy wakes it, of those that it has. None: all of them.
+   *
    * @generated from field: repeated string tool_ids = 7;
    */
   toolIds: string[];

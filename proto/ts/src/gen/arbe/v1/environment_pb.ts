@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/environment.proto.
  */
 export const file_arbe_v1_environment: GenFile = /*@__PURE__*/
-  fileDesc("ChlhcmJlL3YxL2Vudmlyb25tZW50LnByb3RvEgdhcmJlLnYxIpUBCgtFbnZpcm9ubWVudBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEioKBmNvbmZpZxgEIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWcSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAirwEKEUVudmlyb25tZW50Q29uZmlnEhcKBmRyaXZlchgBIAEoCUIHukgEcgIYQBIXCgVpbWFnZRgCIAEoCUIIukgFcgMY9AMSFgoEcmVwbxgDIAEoCUIIukgFcgMY0A8SFQoDcmVmGAQgASgJQgi6SAVyAxjIARIYCgVzZXR1cBgFIAEoCUIJukgGcgQYgIAEEh8KBmxpbWl0cxgGIAEoCzIPLmFyYmUudjEuTGltaXRzIswBCgZMaW1pdHMSHgoJbWVtb3J5X21iGAEgASgFQgu6SAgaBhiAgEAoABIcCgdkaXNrX21iGAIgASgFQgu6SAgaBhiAgEAoABIZCgRwaWRzGAMgASgFQgu6SAgaBhigjQYoABIlCgRjcHVzGAQgASgBQhe6SBQSEhkAAAAAAACQQCkAAAAAAAAAABJCCg9jb21tYW5kX3RpbWVvdXQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CDrpIC6oBCCIECICjBSoAInwKGENyZWF0ZUVudmlyb25tZW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYZBIqCgZjb25maWcYAyABKAsyGi5hcmJlLnYxLkVudmlyb25tZW50Q29uZmlnIkYKGUNyZWF0ZUVudmlyb25tZW50UmVzcG9uc2USKQoLZW52aXJvbm1lbnQYASABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50Ii4KFUdldEVudmlyb25tZW50UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIkMKFkdldEVudmlyb25tZW50UmVzcG9uc2USKQoLZW52aXJvbm1lbnQYASABKAsyFC5hcmJlLnYxLkVudmlyb25tZW50InMKF0xpc3RFbnZpcm9ubWVudHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASHQoJcGFnZV9zaXplGAIgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YAyABKAlCCLpIBXIDGIAEIl8KGExpc3RFbnZpcm9ubWVudHNSZXNwb25zZRIqCgxlbnZpcm9ubWVudHMYASADKAsyFC5hcmJlLnYxLkVudmlyb25tZW50EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKEAQoYVXBkYXRlRW52aXJvbm1lbnRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASHAoEbmFtZRgCIAEoCUIJukgGcgQQARhkSACIAQESKgoGY29uZmlnGAMgASgLMhouYXJiZS52MS5FbnZpcm9ubWVudENvbmZpZ0IHCgVfbmFtZSJGChlVcGRhdGVFbnZpcm9ubWVudFJlc3BvbnNlEikKC2Vudmlyb25tZW50GAEgASgLMhQuYXJiZS52MS5FbnZpcm9ubWVudCIxChhEZWxldGVFbnZpcm9ubWVudFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQCIbChlEZWxldGVFbnZpcm9ubWVudFJlc3BvbnNlMt4DChJFbnZpcm9ubWVudFNlcnZpY2USWgoRQ3JlYXRlRW52aXJvbm1lbnQSIS5hcmJlLnYxLkNyZWF0ZUVudmlyb25tZW50UmVxdWVzdBoiLmFyYmUudjEuQ3JlYXRlRW52aXJvbm1lbnRSZXNwb25zZRJWCg5HZXRFbnZpcm9ubWVudBIeLmFyYmUudjEuR2V0RW52aXJvbm1lbnRSZXF1ZXN0Gh8uYXJiZS52MS5HZXRFbnZpcm9ubWVudFJlc3BvbnNlIgOQAgESXAoQTGlzdEVudmlyb25tZW50cxIgLmFyYmUudjEuTGlzdEVudmlyb25tZW50c1JlcXVlc3QaIS5hcmJlLnYxLkxpc3RFbnZpcm9ubWVudHNSZXNwb25zZSIDkAIBEloKEVVwZGF0ZUVudmlyb25tZW50EiEuYXJiZS52MS5VcGRhdGVFbnZpcm9ubWVudFJlcXVlc3QaIi5hcmJlLnYxLlVwZGF0ZUVudmlyb25tZW50UmVzcG9uc2USWgoRRGVsZXRlRW52aXJvbm1lbnQSIS5hcmJlLnYxLkRlbGV0ZUVudmlyb25tZW50UmVxdWVzdBoiLmFyYmUudjEuRGVsZXRlRW52aXJvbm1lbnRSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChlhcmJlL3YxL2Vudmlyb25tZW50LnByb3RvEgdhcmJlLnYxIpUBCgtFbnZpcm9ubWVudBIKCgJpZBgBIAEoCRIQCghob3VzZV9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEioKBmNvbmZpZxgEIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWcSLgoKY3JlYXRlZF9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAi4wEKEUVudmlyb25tZW50Q29uZmlnEhcKBmRyaXZlchgBIAEoCUIHukgEcgIYQBIXCgVpbWFnZRgCIAEoCUIIukgFcgMY9AMSFgoEcmVwbxgDIAEoCUIIukgFcgMY0A8SFQoDcmVmGAQgASgJQgi6SAVyAxjIARIYCgVzZXR1cBgFIAEoCUIJukgGcgQYgIAEEh8KBmxpbWl0cxgGIAEoCzIPLmFyYmUudjEuTGltaXRzEjIKB3NlY3JldHMYByADKAsyFi5hcmJlLnYxLlNlY3JldEJpbmRpbmdCCbpIBpIBAxDIASI6Cg1TZWNyZXRCaW5kaW5nEhcKBG5hbWUYASABKAlCCbpIBnIEEAEYZBIQCghvcHRpb25hbBgCIAEoCCLMAQoGTGltaXRzEh4KCW1lbW9yeV9tYhgBIAEoBUILukgIGgYYgIBAKAASHAoHZGlza19tYhgCIAEoBUILukgIGgYYgIBAKAASGQoEcGlkcxgDIAEoBUILukgIGgYYoI0GKAASJQoEY3B1cxgEIAEoAUIXukgUEhIZAAAAAAAAkEApAAAAAAAAAAASQgoPY29tbWFuZF90aW1lb3V0GAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQg66SAuqAQgiBAiAowUqACJ8ChhDcmVhdGVFbnZpcm9ubWVudFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIXCgRuYW1lGAIgASgJQgm6SAZyBBABGGQSKgoGY29uZmlnGAMgASgLMhouYXJiZS52MS5FbnZpcm9ubWVudENvbmZpZyJGChlDcmVhdGVFbnZpcm9ubWVudFJlc3BvbnNlEikKC2Vudmlyb25tZW50GAEgASgLMhQuYXJiZS52MS5FbnZpcm9ubWVudCIuChVHZXRFbnZpcm9ubWVudFJlcXVlc3QSFQoCaWQYASABKAlCCbpIBnIEEAEYQCJDChZHZXRFbnZpcm9ubWVudFJlc3BvbnNlEikKC2Vudmlyb25tZW50GAEgASgLMhQuYXJiZS52MS5FbnZpcm9ubWVudCJzChdMaXN0RW52aXJvbm1lbnRzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJfChhMaXN0RW52aXJvbm1lbnRzUmVzcG9uc2USKgoMZW52aXJvbm1lbnRzGAEgAygLMhQuYXJiZS52MS5FbnZpcm9ubWVudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkihAEKGFVwZGF0ZUVudmlyb25tZW50UmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhwKBG5hbWUYAiABKAlCCbpIBnIEEAEYZEgAiAEBEioKBmNvbmZpZxgDIAEoCzIaLmFyYmUudjEuRW52aXJvbm1lbnRDb25maWdCBwoFX25hbWUiRgoZVXBkYXRlRW52aXJvbm1lbnRSZXNwb25zZRIpCgtlbnZpcm9ubWVudBgBIAEoCzIULmFyYmUudjEuRW52aXJvbm1lbnQiMQoYRGVsZXRlRW52aXJvbm1lbnRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiGwoZRGVsZXRlRW52aXJvbm1lbnRSZXNwb25zZTLeAwoSRW52aXJvbm1lbnRTZXJ2aWNlEloKEUNyZWF0ZUVudmlyb25tZW50EiEuYXJiZS52MS5DcmVhdGVFbnZpcm9ubWVudFJlcXVlc3QaIi5hcmJlLnYxLkNyZWF0ZUVudmlyb25tZW50UmVzcG9uc2USVgoOR2V0RW52aXJvbm1lbnQSHi5hcmJlLnYxLkdldEVudmlyb25tZW50UmVxdWVzdBofLmFyYmUudjEuR2V0RW52aXJvbm1lbnRSZXNwb25zZSIDkAIBElwKEExpc3RFbnZpcm9ubWVudHMSIC5hcmJlLnYxLkxpc3RFbnZpcm9ubWVudHNSZXF1ZXN0GiEuYXJiZS52MS5MaXN0RW52aXJvbm1lbnRzUmVzcG9uc2UiA5ACARJaChFVcGRhdGVFbnZpcm9ubWVudBIhLmFyYmUudjEuVXBkYXRlRW52aXJvbm1lbnRSZXF1ZXN0GiIuYXJiZS52MS5VcGRhdGVFbnZpcm9ubWVudFJlc3BvbnNlEloKEURlbGV0ZUVudmlyb25tZW50EiEuYXJiZS52MS5EZWxldGVFbnZpcm9ubWVudFJlcXVlc3QaIi5hcmJlLnYxLkRlbGV0ZUVudmlyb25tZW50UmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.Environment
@@ -95,6 +95,15 @@ export type EnvironmentConfig = Message<"arbe.v1.EnvironmentConfig"> & {
    * @generated from field: arbe.v1.Limits limits = 6;
    */
   limits?: Limits | undefined;
+
+  /**
+   * Secrets of the house that the setup script and each command of a sandbox receive as environment variables. They are
+   * removed from the output of these. A change applies to the next command. Only owners may add a secret that is the key
+   * of a server with models.
+   *
+   * @generated from field: repeated arbe.v1.SecretBinding secrets = 7;
+   */
+  secrets: SecretBinding[];
 };
 
 /**
@@ -103,6 +112,34 @@ export type EnvironmentConfig = Message<"arbe.v1.EnvironmentConfig"> & {
  */
 export const EnvironmentConfigSchema: GenMessage<EnvironmentConfig> = /*@__PURE__*/
   messageDesc(file_arbe_v1_environment, 1);
+
+/**
+ * SecretBinding gives commands a secret.
+ *
+ * @generated from message arbe.v1.SecretBinding
+ */
+export type SecretBinding = Message<"arbe.v1.SecretBinding"> & {
+  /**
+   * The secret's name, and the environment variable's. The secret may be set later.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Commands also run while the house has no such secret. Otherwise they fail then, before anything starts.
+   *
+   * @generated from field: bool optional = 2;
+   */
+  optional: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.SecretBinding.
+ * Use `create(SecretBindingSchema)` to create a new message.
+ */
+export const SecretBindingSchema: GenMessage<SecretBinding> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_environment, 2);
 
 /**
  * Limits restrict a sandbox. A zero field means the driver's default.
@@ -151,7 +188,7 @@ export type Limits = Message<"arbe.v1.Limits"> & {
  * Use `create(LimitsSchema)` to create a new message.
  */
 export const LimitsSchema: GenMessage<Limits> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 2);
+  messageDesc(file_arbe_v1_environment, 3);
 
 /**
  * @generated from message arbe.v1.CreateEnvironmentRequest
@@ -178,7 +215,7 @@ export type CreateEnvironmentRequest = Message<"arbe.v1.CreateEnvironmentRequest
  * Use `create(CreateEnvironmentRequestSchema)` to create a new message.
  */
 export const CreateEnvironmentRequestSchema: GenMessage<CreateEnvironmentRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 3);
+  messageDesc(file_arbe_v1_environment, 4);
 
 /**
  * @generated from message arbe.v1.CreateEnvironmentResponse
@@ -195,7 +232,7 @@ export type CreateEnvironmentResponse = Message<"arbe.v1.CreateEnvironmentRespon
  * Use `create(CreateEnvironmentResponseSchema)` to create a new message.
  */
 export const CreateEnvironmentResponseSchema: GenMessage<CreateEnvironmentResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 4);
+  messageDesc(file_arbe_v1_environment, 5);
 
 /**
  * @generated from message arbe.v1.GetEnvironmentRequest
@@ -212,7 +249,7 @@ export type GetEnvironmentRequest = Message<"arbe.v1.GetEnvironmentRequest"> & {
  * Use `create(GetEnvironmentRequestSchema)` to create a new message.
  */
 export const GetEnvironmentRequestSchema: GenMessage<GetEnvironmentRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 5);
+  messageDesc(file_arbe_v1_environment, 6);
 
 /**
  * @generated from message arbe.v1.GetEnvironmentResponse
@@ -229,7 +266,7 @@ export type GetEnvironmentResponse = Message<"arbe.v1.GetEnvironmentResponse"> &
  * Use `create(GetEnvironmentResponseSchema)` to create a new message.
  */
 export const GetEnvironmentResponseSchema: GenMessage<GetEnvironmentResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 6);
+  messageDesc(file_arbe_v1_environment, 7);
 
 /**
  * @generated from message arbe.v1.ListEnvironmentsRequest
@@ -260,7 +297,7 @@ export type ListEnvironmentsRequest = Message<"arbe.v1.ListEnvironmentsRequest">
  * Use `create(ListEnvironmentsRequestSchema)` to create a new message.
  */
 export const ListEnvironmentsRequestSchema: GenMessage<ListEnvironmentsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 7);
+  messageDesc(file_arbe_v1_environment, 8);
 
 /**
  * @generated from message arbe.v1.ListEnvironmentsResponse
@@ -284,7 +321,7 @@ export type ListEnvironmentsResponse = Message<"arbe.v1.ListEnvironmentsResponse
  * Use `create(ListEnvironmentsResponseSchema)` to create a new message.
  */
 export const ListEnvironmentsResponseSchema: GenMessage<ListEnvironmentsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 8);
+  messageDesc(file_arbe_v1_environment, 9);
 
 /**
  * @generated from message arbe.v1.UpdateEnvironmentRequest
@@ -313,7 +350,7 @@ export type UpdateEnvironmentRequest = Message<"arbe.v1.UpdateEnvironmentRequest
  * Use `create(UpdateEnvironmentRequestSchema)` to create a new message.
  */
 export const UpdateEnvironmentRequestSchema: GenMessage<UpdateEnvironmentRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 9);
+  messageDesc(file_arbe_v1_environment, 10);
 
 /**
  * @generated from message arbe.v1.UpdateEnvironmentResponse
@@ -330,7 +367,7 @@ export type UpdateEnvironmentResponse = Message<"arbe.v1.UpdateEnvironmentRespon
  * Use `create(UpdateEnvironmentResponseSchema)` to create a new message.
  */
 export const UpdateEnvironmentResponseSchema: GenMessage<UpdateEnvironmentResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 10);
+  messageDesc(file_arbe_v1_environment, 11);
 
 /**
  * @generated from message arbe.v1.DeleteEnvironmentRequest
@@ -347,7 +384,7 @@ export type DeleteEnvironmentRequest = Message<"arbe.v1.DeleteEnvironmentRequest
  * Use `create(DeleteEnvironmentRequestSchema)` to create a new message.
  */
 export const DeleteEnvironmentRequestSchema: GenMessage<DeleteEnvironmentRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 11);
+  messageDesc(file_arbe_v1_environment, 12);
 
 /**
  * @generated from message arbe.v1.DeleteEnvironmentResponse
@@ -360,7 +397,7 @@ export type DeleteEnvironmentResponse = Message<"arbe.v1.DeleteEnvironmentRespon
  * Use `create(DeleteEnvironmentResponseSchema)` to create a new message.
  */
 export const DeleteEnvironmentResponseSchema: GenMessage<DeleteEnvironmentResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_environment, 12);
+  messageDesc(file_arbe_v1_environment, 13);
 
 /**
  * EnvironmentService manages environments: the recipes from which sandboxes are built.

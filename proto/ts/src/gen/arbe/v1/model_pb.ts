@@ -34,12 +34,14 @@ export type ModelEndpoint = Message<"arbe.v1.ModelEndpoint"> & {
   provider: string;
 
   /**
+   * Empty for those of the installation, because the address may be one inside the operator's network.
+   *
    * @generated from field: string base_url = 3;
    */
   baseUrl: string;
 
   /**
-   * Where it was found, in words: "the house's ANTHROPIC_API_KEY", "Ollama at http://127.0.0.1:11434/v1".
+   * Where it was found, in words: "the house's ANTHROPIC_API_KEY", "this installation".
    *
    * @generated from field: string source = 4;
    */

@@ -68,8 +68,8 @@ export type Secret = Message<"arbe.v1.Secret"> & {
   uses: SecretUse[];
 
   /**
-   * Whether its value is replaced by asterisks where it would appear in output and entries. A value that is shorter than 6
-   * bytes is not, because it would appear in other text by chance.
+   * Whether its value is removed from the output of commands that receive it: each byte becomes an x. A value that is shorter
+   * than 6 bytes, or a common word, is not, because it is in other text by chance: warn whoever sets it.
    *
    * @generated from field: bool redacted = 9;
    */
@@ -278,7 +278,8 @@ export const RotateSecretKeyResponseSchema: GenMessage<RotateSecretKeyResponse> 
 
 /**
  * SecretService manages the secrets of houses: named values that the server uses for the house, such as keys of model
- * providers. Every person of a house may set, list and delete them. Bots and thread tokens may do neither. No call returns
+ * providers. Every person of a house may set, list and delete them; keys
+ * of models only owners may set and delete. Bots and thread tokens may do neither. No call returns
  * a value.
  *
  * @generated from service arbe.v1.SecretService

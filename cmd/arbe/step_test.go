@@ -1,0 +1,34 @@
+package main
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func TestTheStepsOfABotAsLines(t *testing.T) {
+	t.Parallel()
+	call := func(name, arguments string) entry.Payload {
+		return entry.PiAssistant{StopReason: entry.PiToolUse, Content: []entry.PiBlock{{Type: entry.PiCallBlock, ID: "c", Name: name, Arguments: json.RawMessage(arguments)}}}
+	}
+	result := func(failed bool, text string) entry.Payload {
+		return entry.PiToolResult{ToolCallID: "c", ToolName: entry.RunCommandTool, IsError: failed, Content: []entry.PiBlock{entry.PiText(text)}, DurationMS: 200}
+	}
+	for want, p := range map[string]entry.Payload{
+		"→ $ make test":                                           call(entry.RunCommandTool, `{"command":"make test"}`),
+		`→ run_command "{\"command\":\"ma"`:                       call(entry.RunCommandTool, `"{\"command\":\"ma"`),
+		`→ remember {"command":"make test"}`:                      call("remember", `{"command":"make test"}`),
+		"  ✓ run_command (200ms)":                                 result(false, "fine\n[exit 0 · 200ms]"),
+		"  ✗ run_command: boom [exit 3 · 200ms] (200ms)":          result(true, strings.Repeat("compiling\n", 100)+"boom\n[exit 3 · 200ms]"),
+		"  ✗ run_command: the disk is full [did not run] (200ms)": result(true, "the disk is full\n[did not run]"),
+	} {
+		draft := entry.NewDraft("", "", p)
+		if got := stepLines(&arbev1.Entry{Type: draft.Type, Payload: string(draft.Payload)}); !slices.Equal(got, []string{want}) {
+			t.Errorf("the lines are %q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,11 @@
+drop function house_standing, reserve_call, charged_today, waiting_turns, houses_beside, persons_of;
+drop index houses_created_at_id_idx;
+drop table spending;
+alter table model_calls drop column charged_micros;
+drop index threads_by_root;
+alter table threads drop column root;
+drop index turns_by_root, turns_waiting, turns_reserved;
+alter table turns drop column root, drop column reserved_micros;
+drop trigger house_belongs on members;
+drop function house_belongs;
+alter table houses drop column belongs_to;

@@ -1,0 +1,1 @@
+alter table turns drop column tools;

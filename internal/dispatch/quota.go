@@ -1,0 +1,105 @@
+package dispatch
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/policy"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+// This file decides which turns may begin to wait. Which of those that wait run next is decided in fair.go, and what they
+// may cost in package turn.
+
+// admission admits the turns that the new entries of a thread ask for, within the limits on what follows from one entry of
+// a person, and on how many turns may wait. Threads are decided at the same time, so the limits on waiting may be exceeded
+// by a few turns.
+type admission struct {
+	house, thread string
+	limits        Limits
+	roots         map[string]*turn.Root
+	// waiting is nil until it is needed, which is seldom: most turns are asked for where the bot has one already.
+	waiting *turn.Waiting
+}
+
+// admissionTx returns the admission of what some triggers ask for. It must be called before tx locks a log; see
+// [turn.RootTx].
+func (c *chooser) admissionTx(ctx context.Context, tx pgx.Tx, n *News, triggers []*trigger) (*admission, error) {
+	a := &admission{house: n.House, thread: n.Thread, limits: c.limits, roots: map[string]*turn.Root{}}
+	for _, t := range triggers {
+		if t.Chain > 0 {
+			a.roots[t.root] = nil
+		}
+	}
+	for _, root := range slices.Sorted(maps.Keys(a.roots)) {
+		found, err := turn.RootTx(ctx, tx, n.House, root, c.roots)
+		if err != nil {
+			return nil, err
+		}
+		a.roots[root] = found
+	}
+	for _, t := range triggers {
+		if a.roots[t.root] == nil { // nothing has followed from it, because it is being decided only now
+			a.roots[t.root] = turn.NewRoot(c.roots)
+		}
+	}
+	return a, nil
+}
+
+// begin admits one more turn, or returns the entry that says why it is refused. A thread has that entry once for each root,
+// or once a minute if too many wait: the entries of refused turns have the same id then, and a log stores one entry per id.
+func (a *admission) begin(ctx context.Context, tx pgx.Tx, t *trigger, d policy.Decision) (refused *entry.Draft, err error) {
+	if a.waiting == nil {
+		w, err := turn.WaitingTx(ctx, tx, a.house, a.thread, a.limits.PersonTurnsWaiting)
+		if err != nil {
+			return nil, err
+		}
+		a.waiting = &w
+	}
+	refuse := func(reason policy.Reason, once, explanation string) (*entry.Draft, error) {
+		return new(entry.NewDraft(entry.TurnPrefix+"."+string(reason)+"."+once, "", entry.Skipped{
+			AgentID: d.Bot, EntryID: t.entry.ID, Reason: string(reason), Explanation: explanation, PolicyID: d.Policy,
+		})), nil
+	}
+	w := a.waiting
+	for _, l := range []struct {
+		waiting, most int
+		of            string
+	}{
+		{w.Thread, a.limits.ThreadTurnsWaiting, "in this thread"}, {w.House, a.limits.HouseTurnsWaiting, "in this house"},
+		{w.Person, a.limits.PersonTurnsWaiting, "in the houses of the person who owns this one"},
+	} {
+		if l.waiting >= l.most {
+			return refuse(policy.Queue, time.Now().UTC().Format("200601021504"),
+				fmt.Sprintf("%d turns of bots wait %s, and no more may. Ask again when some have begun, or stop some.", l.waiting, l.of))
+		}
+	}
+	if why := a.roots[t.root].Begin(); why != "" {
+		sum := sha256.Sum256([]byte(t.root))
+		return refuse(policy.Breadth, hex.EncodeToString(sum[:12]), why)
+	}
+	w.Thread, w.House, w.Person = w.Thread+1, w.House+1, w.Person+1
+	return nil, nil
+}
+
+// Budget bounds what the models of the installation cost.
+func (d *Dispatcher) Budget() turn.Budget { return d.config.Bots.Budget }
+
+// rootOf returns the entry of a person from which a call of a tool follows.
+func (d *Dispatcher) rootOf(ctx context.Context, c turn.Call) (root string, err error) {
+	err = d.db.In(ctx, db.Scope{House: c.Scope.House, Agent: c.Scope.Agent}, func(tx pgx.Tx) error {
+		t, err := turn.GetTx(ctx, tx, c.Turn)
+		root = t.Root
+		return err
+	})
+	return root, err
+}

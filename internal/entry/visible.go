@@ -1,0 +1,58 @@
+package entry
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Visible returns a text as valid UTF-8 without characters that nobody sees: controls (line breaks and tabs too), line and
+// paragraph separators, directions of writing, tags, fillers. In the place of each is what mark returns for it. A character
+// that joins letters or emoji, or chooses their shape, stays where it does that, and is left out elsewhere.
+func Visible(text string, mark func(c rune) string) string {
+	if isPrintableASCII(text) {
+		return text
+	}
+	var b strings.Builder
+	b.Grow(len(text))
+	before := rune(0)        // the last character that was written
+	for _, c := range text { // invalid bytes are U+FFFD
+		switch {
+		case isJoiner(c):
+			emoji := before == '\ufe0f' && c == '\u200d' // as in a heart on fire
+			if before < utf8.RuneSelf || !emoji && !unicode.IsGraphic(before) || !emoji && isJoiner(before) {
+				continue
+			}
+		case isInvisible(c):
+			if shown := mark(c); shown != "" {
+				b.WriteString(shown)
+				before, _ = utf8.DecodeLastRuneInString(shown)
+			}
+			continue
+		}
+		b.WriteRune(c)
+		before = c
+	}
+	return b.String()
+}
+
+// isPrintableASCII spares most texts the search.
+func isPrintableASCII(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// isJoiner reports whether a character has a meaning only after another one: what joins letters or emoji, or chooses
+// their shape.
+func isJoiner(c rune) bool {
+	return c == '\u200c' || c == '\u200d' || c >= '\ufe00' && c <= '\ufe0f'
+}
+
+// isInvisible reports whether a character shows nothing, or changes how others are shown.
+func isInvisible(c rune) bool {
+	return unicode.In(c, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}

@@ -1,0 +1,530 @@
+package model
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Limits of the events of an answer. The libraries that decode them trust what they read: one grows a list to the index
+// that an event names, others gather what they never show, and copy all of it with each piece. Nothing that a provider
+// sends comes near these limits.
+const (
+	// maxEvent is how many bytes an event may have. The last one of responses repeats the whole answer.
+	maxEvent = 4 << 20
+	// maxLevels is how deep an event may be nested. Arguments are a part of it in some dialects.
+	maxLevels = maxDepth + 28
+	// maxValues is how many values an event may have, and maxElements how many an array may have.
+	maxValues, maxElements = 20_000, 1024
+	// maxNumber is how many characters a number may have.
+	maxNumber = 64
+	// maxRefusal is how long a refusal may be, in bytes.
+	maxRefusal = 16 << 10
+	// maxNames is how many bytes the names of called functions may have together.
+	maxNames = 64 << 10
+	// maxSignatures is in how many pieces the signature of one block may come.
+	maxSignatures = 64
+	// maxItems is how many blocks or items an answer may begin.
+	maxItems = 1024
+)
+
+// Without progress, which is an answer that grows, a server may send quietBytes and quietEvents. Each byte by which the
+// answer grows is good for some more.
+const (
+	quietBytes, bytesEach   = 8 << 20, 128
+	quietEvents, eventsEach = 16 << 10, 1
+)
+
+// allowance is what a server may use without progress.
+type allowance struct{ left, most, each float64 }
+
+func allow(most, each float64) allowance { return allowance{most, most, each} }
+
+// spend takes from the allowance, and reports whether there was so much.
+func (a *allowance) spend(n float64) bool {
+	a.left -= n
+	return a.left >= 0
+}
+
+// earn adds for progress.
+func (a *allowance) earn(progress int) { a.left = min(a.left+float64(progress)*a.each, a.most) }
+
+// boundsError says what is wrong with an event. It has no words of the server.
+type boundsError struct{ words string }
+
+func (e *boundsError) Error() string { return e.words }
+
+func outOfBounds(format string, args ...any) error { return &boundsError{fmt.Sprintf(format, args...)} }
+
+// events reads a stream of events (SSE) and passes on those that are within bounds, each in one form: an optional name,
+// and its JSON on one line. Comments, empty events and what the dialect does not have are left out.
+type events struct {
+	from    io.Reader
+	dialect Dialect
+	// note sees each event that is passed on, and size returns how large the answer is so far.
+	note func(data []byte)
+	size func() int
+
+	chunk   []byte
+	line    []byte // the beginning of a line
+	failed  bool   // the event that is being read is called an error
+	data    []byte // its data
+	hasData bool
+	out     bytes.Buffer
+	err     error
+
+	grown        int
+	bytes, count allowance
+	refusal      int
+	names        int
+	items        int
+	started      bool        // messages: the message has begun
+	open         map[int]int // messages: the pieces of signatures of the blocks that are being written
+	deltas       int         // messages: how often its end was announced
+}
+
+func newEvents(from io.Reader, d Dialect, size func() int, note func([]byte)) *events {
+	return &events{from: from, dialect: d, note: note, size: size, chunk: make([]byte, 16<<10), open: map[int]int{},
+		bytes: allow(quietBytes, bytesEach), count: allow(quietEvents, eventsEach)}
+}
+
+// Read returns events that were checked, and then the error that ended them.
+func (e *events) Read(p []byte) (int, error) {
+	for e.out.Len() == 0 {
+		if e.err != nil {
+			return 0, e.err
+		}
+		e.out.Reset()
+		n, err := e.from.Read(e.chunk)
+		if grown := e.size(); grown > e.grown {
+			e.bytes.earn(grown - e.grown)
+			e.count.earn(grown - e.grown)
+			e.grown = grown
+		}
+		if !e.bytes.spend(float64(n)) {
+			e.err = outOfBounds("it sends more and more that is no part of an answer")
+			continue
+		}
+		if e.err = e.feed(e.chunk[:n]); e.err == nil && err != nil {
+			if errors.Is(err, io.EOF) { // some servers do not end their last event
+				e.err = e.take(e.line)
+				if e.err == nil {
+					e.err = e.take(nil)
+				}
+			}
+			if e.err == nil {
+				e.err = err
+			}
+		}
+	}
+	return e.out.Read(p)
+}
+
+// feed takes a piece of the stream.
+func (e *events) feed(text []byte) error {
+	for len(text) > 0 {
+		part, rest, ends := bytes.Cut(text, []byte("\n"))
+		if len(e.line)+len(e.data)+len(part) > maxEvent {
+			return outOfBounds("it sends an event of more than %d bytes", maxEvent)
+		}
+		if !ends {
+			e.line = append(e.line, part...)
+			return nil
+		}
+		if len(e.line) > 0 {
+			part = append(e.line, part...)
+			e.line = part[:0]
+		}
+		if err := e.take(part); err != nil {
+			return err
+		}
+		text = rest
+	}
+	return nil
+}
+
+// take takes a line. The empty line ends an event.
+func (e *events) take(line []byte) error {
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	if len(line) == 0 {
+		failed, data, hasData := e.failed, e.data, e.hasData
+		e.failed, e.data, e.hasData = false, e.data[:0], false
+		if !hasData {
+			return nil
+		}
+		return e.event(failed, bytes.TrimSpace(data))
+	}
+	field, value, _ := bytes.Cut(line, []byte(":"))
+	value = bytes.TrimPrefix(value, []byte(" "))
+	switch string(field) {
+	case "event":
+		e.failed = string(value) == "error"
+	case "data":
+		if e.hasData {
+			e.data = append(e.data, ' ') // a line break means nothing between the tokens of JSON, and is not allowed within
+		}
+		e.data, e.hasData = append(e.data, value...), true
+	}
+	return nil
+}
+
+// event checks an event and passes it on.
+func (e *events) event(failed bool, data []byte) error {
+	if !e.count.spend(1) {
+		return outOfBounds("it sends more and more events that are no part of an answer")
+	}
+	switch {
+	case len(data) == 0:
+		return nil
+	case bytes.HasPrefix(data, []byte("[DONE]")) && (e.dialect == Chat || e.dialect == Responses):
+		e.out.WriteString("data: [DONE]\n\n")
+		return nil
+	case data[0] != '{' || !json.Valid(data):
+		return outOfBounds("it sends an event that is not a JSON object")
+	}
+	w := walk{data: data, dialect: e.dialect}
+	if err := w.walk(); err != nil {
+		return err
+	}
+	e.refusal, e.names = e.refusal+w.refusal, e.names+w.names
+	switch {
+	case e.refusal > maxRefusal:
+		return outOfBounds("its refusal has more than %d bytes", maxRefusal)
+	case e.names > maxNames:
+		return outOfBounds("the names of what it calls have more than %d bytes", maxNames)
+	}
+	if e.dialect == Responses && w.kind == "response.output_item.added" {
+		if e.items++; e.items > maxItems {
+			return outOfBounds("it begins more than %d items", maxItems)
+		}
+	}
+	if e.dialect == Messages {
+		if failed {
+			w.kind = "error"
+		}
+		if known, err := e.message(w); err != nil || !known {
+			return err
+		}
+		e.out.WriteString("event: " + w.kind + "\n") // one of those that message knows
+	}
+	e.note(data)
+	e.out.WriteString("data: ")
+	at := 0
+	for _, s := range w.left {
+		e.out.Write(data[at:s.from])
+		e.out.WriteString("null")
+		at = s.to
+	}
+	e.out.Write(data[at:])
+	e.out.WriteString("\n\n")
+	return nil
+}
+
+// message reports whether an event of messages has to be passed on. The library gathers what it gets, and does work for
+// each end of a block.
+func (e *events) message(w walk) (known bool, err error) {
+	pieces, isOpen := e.open[w.index]
+	switch w.kind {
+	case "error":
+		return true, nil
+	case "message_start":
+		known, e.started = !e.started, true
+		return known, nil
+	case "content_block_start":
+		if e.items++; e.items > maxItems {
+			return false, outOfBounds("it begins more than %d blocks", maxItems)
+		}
+		e.open[w.index] = 0
+		return true, nil
+	case "content_block_delta":
+		switch w.inner {
+		case "text_delta", "thinking_delta", "input_json_delta":
+			return true, nil
+		case "signature_delta":
+			if pieces++; pieces > maxSignatures {
+				return false, outOfBounds("it signs a block in more than %d pieces", maxSignatures)
+			}
+			e.open[w.index] = pieces
+			return true, nil
+		}
+	case "content_block_stop":
+		delete(e.open, w.index)
+		return isOpen, nil
+	case "message_delta":
+		e.deltas++
+		return e.deltas <= maxSignatures, nil
+	case "message_stop":
+		return true, nil
+	}
+	return false, nil
+}
+
+// walk goes through the JSON of an event once, which is known to be valid.
+type walk struct {
+	data    []byte
+	dialect Dialect
+
+	at     int
+	values int
+	stack  []level
+	// kind is the type of the event, index its index, and inner the type of the delta or block in it.
+	kind  string
+	index int
+	inner string
+	// refusal and names are how many bytes of those it has.
+	refusal, names int
+	// left are the values that are not passed on.
+	left []span
+}
+
+type span struct{ from, to int }
+
+// level is an object or an array that is being read.
+type level struct {
+	isArray bool
+	// key is the key of the value that is being read, in small letters; of an array, that of the array itself.
+	key  string
+	keys []string
+	n    int
+	// free: this is a part of a call's arguments, whose keys and numbers a model chooses.
+	free bool
+}
+
+// unused are the keys whose values nobody reads. Servers may send large ones.
+var unused = []string{"logprobs", "top_logprobs", "logprobsresult", "tools", "instructions"}
+
+func (w *walk) walk() error {
+	for w.at < len(w.data) {
+		var top *level
+		if n := len(w.stack); n > 0 {
+			top = &w.stack[n-1]
+		}
+		switch c := w.data[w.at]; c {
+		case ' ', '\t', '\n', '\r', ',', ':':
+			w.at++
+		case '{', '[':
+			if err := w.value(top, c); err != nil {
+				return err
+			}
+			if len(w.stack) == maxLevels {
+				return outOfBounds("it sends an event of more than %d levels", maxLevels)
+			}
+			next := level{isArray: c == '['}
+			if top != nil {
+				next.free = top.free || w.dialect == Gemini && top.key == "args" || w.dialect == Messages && top.key == "input"
+				if next.isArray {
+					next.key = top.key
+				}
+			}
+			w.stack = append(w.stack, next)
+			w.at++
+		case '}', ']':
+			w.stack = w.stack[:len(w.stack)-1]
+			w.at++
+		case '"':
+			text := w.string()
+			if top != nil && !top.isArray && w.isKey() {
+				if err := w.begin(top, text); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := w.value(top, c); err != nil {
+				return err
+			}
+			w.text(top, text)
+		case 't', 'f', 'n':
+			if err := w.value(top, c); err != nil {
+				return err
+			}
+			w.at += 4
+			if c == 'f' {
+				w.at++
+			}
+		default:
+			if err := w.value(top, c); err != nil {
+				return err
+			}
+			if err := w.number(top); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// string reads a string, as it is written, without its quotes.
+func (w *walk) string() []byte {
+	w.at++
+	from := w.at
+	for w.data[w.at] != '"' {
+		if w.data[w.at] == '\\' {
+			w.at++
+		}
+		w.at++
+	}
+	w.at++
+	return w.data[from : w.at-1]
+}
+
+// isKey reports whether a string that was just read is followed by a colon.
+func (w *walk) isKey() bool {
+	for _, c := range w.data[w.at:] {
+		switch c {
+		case ' ', '\t', '\n', '\r':
+			continue
+		}
+		return c == ':'
+	}
+	return false
+}
+
+// begin takes the key of an object.
+func (w *walk) begin(top *level, written []byte) error {
+	key := string(written)
+	if bytes.IndexByte(written, '\\') >= 0 { // "\u0069ndex" is the same key
+		if json.Unmarshal(append(append([]byte{'"'}, written...), '"'), &key) != nil {
+			return outOfBounds("it sends an event with a key that cannot be read")
+		}
+	}
+	top.key = strings.ToLower(key) // the libraries do not distinguish them
+	if top.free {
+		return nil
+	}
+	if slices.Contains(top.keys, top.key) {
+		return outOfBounds("it sends an event that has the same key twice")
+	}
+	if len(top.keys) == 128 {
+		return outOfBounds("it sends an event with an object of more than 128 keys")
+	}
+	top.keys = append(top.keys, top.key)
+	if slices.Contains(unused, top.key) {
+		for strings.IndexByte(" \t\r\n:", w.data[w.at]) >= 0 {
+			w.at++
+		}
+		from := w.at
+		if w.skip(); w.data[from] != 'n' {
+			w.left = append(w.left, span{from, w.at})
+		}
+	}
+	return nil
+}
+
+// skip goes behind a value.
+func (w *walk) skip() {
+	for depth := 0; ; {
+		switch c := w.data[w.at]; c {
+		case '"':
+			w.string()
+			if depth == 0 {
+				return
+			}
+			continue
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth == 0 { // behind a word or a number
+				return
+			}
+			if depth--; depth == 0 {
+				w.at++
+				return
+			}
+		case ',':
+			if depth == 0 {
+				return
+			}
+		}
+		w.at++
+	}
+}
+
+// value counts a value that begins with c.
+func (w *walk) value(top *level, c byte) error {
+	if w.values++; w.values > maxValues {
+		return outOfBounds("it sends an event of more than %d values", maxValues)
+	}
+	if top == nil || top.free {
+		return nil
+	}
+	if !top.isArray {
+		// The libraries take a text for the number in it.
+		if strings.HasSuffix(top.key, "index") && (c == '"' || c == '{' || c == '[' || c == 't' || c == 'f') {
+			return outOfBounds("it sends an event whose index is not a number")
+		}
+		return nil
+	}
+	most := maxElements
+	switch top.key {
+	case "choices", "candidates":
+		most = maxChoices
+	}
+	if top.n++; top.n > most {
+		return outOfBounds("it sends an event with an array of more than %d elements", most)
+	}
+	return nil
+}
+
+// maxChoices is how many choices or candidates an event may have. Only one is asked for.
+const maxChoices = 8
+
+// text takes a value that is a string.
+func (w *walk) text(top *level, written []byte) {
+	if top == nil || top.isArray || top.free {
+		return
+	}
+	switch top.key {
+	case "type":
+		switch len(w.stack) {
+		case 1:
+			w.kind = string(written)
+		case 2:
+			if outer := w.stack[0].key; outer == "delta" || outer == "content_block" {
+				w.inner = string(written)
+			}
+		}
+	case "refusal":
+		w.refusal += len(written)
+	case "delta":
+		if strings.HasPrefix(w.kind, "response.refusal") {
+			w.refusal += len(written)
+		}
+	case "name":
+		if w.dialect == Chat {
+			w.names += len(written)
+		}
+	}
+}
+
+// number takes a number.
+func (w *walk) number(top *level) error {
+	from := w.at
+	for w.at < len(w.data) && strings.IndexByte("+-.0123456789eE", w.data[w.at]) >= 0 {
+		w.at++
+	}
+	written := string(w.data[from:min(w.at, from+maxNumber+1)])
+	value, err := strconv.ParseFloat(written, 64)
+	if len(written) > maxNumber || err != nil || value > 1e19 || value < -1e19 {
+		return outOfBounds("it sends an event with a number that is too large")
+	}
+	if top == nil || top.isArray || top.free || !strings.HasSuffix(top.key, "index") {
+		return nil
+	}
+	most := maxItems
+	if n := len(w.stack); n > 1 && w.stack[n-2].isArray && (w.stack[n-2].key == "choices" || w.stack[n-2].key == "candidates") {
+		most = maxChoices
+	}
+	index, err := strconv.Atoi(written)
+	if err != nil || index < 0 || index >= most {
+		return outOfBounds("it sends an event whose index is not from 0 to %d", most-1)
+	}
+	if len(w.stack) == 1 {
+		w.index = index
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package turn
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// This file says how a transcript tells apart who says what. Only arbe writes the marks ⟦ and ⟧, and only at the beginning of
+// a line does ⟦ open a head: "⟦person: Ada⟧", "⟦bot: Lint⟧", or a note, "⟦arbe: …⟧". Text that neither arbe nor the reading bot
+// wrote is foreign. All of it passes [Foreign], so it has no marks, and outside the blocks of tools its lines are indented.
+// The rendering depends on nothing but the text, so that a provider's cache of a transcript lasts from turn to turn.
+
+const (
+	markOpen, markClose = '⟦', '⟧'
+	// indent begins each line of a quote.
+	indent = "  "
+	// maxName limits a name that a model reads, in characters.
+	maxName = 100
+)
+
+// Foreign returns a foreign text as a model may read it: valid UTF-8 whose lines end in "\n", whatever ended them before.
+// The marks of heads and all characters that nobody sees (controls, directions of writing, tags, fillers) become their
+// codes, such as "<U+202E>". What joins letters and emoji stays where it does that, and is left out elsewhere. Foreign of
+// its own result is that result.
+func Foreign(text string) string {
+	if isPlain(text) {
+		return text
+	}
+	return entry.Visible(unmarked.Replace(text), func(c rune) string {
+		switch c {
+		case '\t':
+			return "\t"
+		case '\n', '\r', '\v', '\f', '\u0085', '\u2028', '\u2029':
+			return "\n"
+		}
+		return fmt.Sprintf("<U+%04X>", c)
+	})
+}
+
+// unmarked replaces the marks of heads, and line breaks of two characters.
+var unmarked = strings.NewReplacer(string(markOpen), fmt.Sprintf("<U+%04X>", markOpen), string(markClose), fmt.Sprintf("<U+%04X>", markClose), "\r\n", "\n")
+
+// isPlain reports whether a text consists of printable ASCII, tabs and "\n", as most output does.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' && c != '\n' && c != '\t' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// Quote is [Foreign] with each line indented, so that none of its lines reads as one of what is around it. It does not end
+// in a line break.
+func Quote(text string) string {
+	text = strings.TrimRight(Foreign(text), "\n")
+	return indent + strings.ReplaceAll(text, "\n", "\n"+indent)
+}
+
+// Name is [Foreign] for a name or a title: on one line, with round brackets in place of others and without curly quotes, of
+// at most 100 characters, and never empty.
+func Name(text string) string {
+	text = oneLine(strings.Map(func(c rune) rune {
+		switch c {
+		case '[', '{', '<', markOpen:
+			return '('
+		case ']', '}', '>', markClose:
+			return ')'
+		case '“', '”', '„':
+			return '"'
+		}
+		return c
+	}, text), maxName)
+	if text == "" {
+		return "(no name)"
+	}
+	return text
+}
+
+// oneLine is [Foreign] on one line, of at most so many characters.
+func oneLine(text string, limit int) string {
+	if len(text) > limit*utf8.UTFMax*4 {
+		text = text[:limit*utf8.UTFMax*4] // the rest would be cut off below
+	}
+	runes := []rune(strings.Join(strings.Fields(Foreign(text)), " "))
+	if len(runes) > limit {
+		return string(runes[:limit]) + "…"
+	}
+	return string(runes)
+}
+
+// said returns what someone says. answered is what they reply to; empty if they reply to nothing.
+func said(p Person, text, answered string) string {
+	head := string(markOpen) + kindOf(p) + ": " + Name(p.Name) + string(markClose)
+	if answered != "" {
+		head += " replies to: " + oneLine(answered, quoted)
+	}
+	return head + "\n" + Quote(text)
+}
+
+// kindOf says what an author is.
+func kindOf(p Person) string {
+	if p.Bot {
+		return "bot"
+	}
+	return "person"
+}
+
+// note returns a message from arbe. words are arbe's own, with names in curly quotes that passed [Name]; quotes are foreign.
+func note(words string, quotes ...string) entry.PiUser {
+	text := string(markOpen) + "arbe: " + words + string(markClose)
+	for _, q := range quotes {
+		text += "\n" + Quote(q)
+	}
+	return entry.PiUser{Content: []entry.PiBlock{entry.PiText(text)}}
+}
+
+// foreignBlocks returns the blocks of a tool's result with [Foreign] texts, in a copy. limit shortens each; 0 means none.
+func foreignBlocks(content []entry.PiBlock, limit int) []entry.PiBlock {
+	list := make([]entry.PiBlock, len(content))
+	for i, b := range content {
+		if b.Type == entry.PiTextBlock {
+			b.Text = Foreign(b.Text)
+			if limit > 0 {
+				b.Text = middle(b.Text, limit)
+			}
+		}
+		list[i] = b
+	}
+	return list
+}

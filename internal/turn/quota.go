@@ -1,0 +1,168 @@
+package turn
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
+)
+
+// This file bounds what follows from one entry of a person, and what the models of the installation cost.
+//
+// Bots wake each other: a bot answers, says something in another thread, or creates a thread and says something there, and
+// other bots answer that. All of it follows from one entry of a person, its root. Each turn records its root; what a bot
+// says names its turn, so the root passes from turn to turn, into whatever thread. Turns and threads are counted by their
+// root, and cost is the sum of its turns' calls. So what one entry starts ends, however the bots arrange it: in depth
+// (package policy counts the turns that led to a turn, one by one), in breadth, in time and in money. A person who wants
+// more says so, and that is a new root.
+
+// Retried is the reason of a turn that a person had tried again. What follows from it has a root of its own.
+const Retried = "retry"
+
+// RootOf returns the root of what follows from an entry of a person.
+func RootOf(thread, entry string) string { return thread + "/" + entry }
+
+// RootLimits bound what follows from one entry of a person. A field that is 0 has its default.
+type RootLimits struct {
+	// Turns is how many turns may begin. Defaults to 50.
+	Turns int
+	// Threads is how many threads bots may create. Defaults to 20.
+	Threads int
+	// Time is how long after the first turn further ones may begin. Defaults to 24 hours.
+	Time time.Duration
+	// Micros is what all turns together may cost, in millionths of a US dollar. Defaults to 20 dollars.
+	Micros int64
+}
+
+// WithDefaults replaces the zero fields.
+func (l RootLimits) WithDefaults() RootLimits {
+	return RootLimits{cmp.Or(l.Turns, 50), cmp.Or(l.Threads, 20), cmp.Or(l.Time, 24*time.Hour), cmp.Or(l.Micros, 20e6)}
+}
+
+// Root is what has followed from an entry of a person so far.
+type Root struct {
+	limits RootLimits
+	turns  int
+	since  time.Time
+}
+
+// RootTx returns what has followed from a root. While others decide about the same root, it waits for them, and they wait
+// for the end of tx. A caller with several roots asks for them in alphabetical order, before tx locks anything else.
+func RootTx(ctx context.Context, tx pgx.Tx, house, root string, l RootLimits) (*Root, error) {
+	if err := queries.LockRoot(ctx, tx, house, root); err != nil {
+		return nil, err
+	}
+	row, err := queries.RootTurns(ctx, tx, house, root)
+	return &Root{l.WithDefaults(), int(row.Turns), row.Since}, err
+}
+
+// NewRoot returns a root from which nothing has followed.
+func NewRoot(l RootLimits) *Root { return &Root{limits: l.WithDefaults(), since: time.Now()} }
+
+// Begin counts one more turn, or returns why none may begin, as a sentence that says how to go on.
+func (r *Root) Begin() (refused string) {
+	switch {
+	case r.turns >= r.limits.Turns:
+		return fmt.Sprintf("%d turns of bots have followed from one message of a person, and no more may. Say what to do next: that is a new message.", r.turns)
+	case time.Since(r.since) > r.limits.Time:
+		return fmt.Sprintf("The message of a person from which this follows is older than %s. Say what to do next: that is a new message.", r.limits.Time)
+	}
+	r.turns++
+	return ""
+}
+
+// Waiting is how many turns wait to begin: in a thread, in its house, and in all houses of the person to whom that belongs.
+type Waiting struct{ Thread, House, Person int }
+
+// WaitingTx counts the turns that wait, each up to most.
+func WaitingTx(ctx context.Context, tx pgx.Tx, house, thread string, most int) (Waiting, error) {
+	row, err := queries.WaitingTurns(ctx, tx, house, thread, int32(most))
+	return Waiting{int(row.OfThread), int(row.OfHouse), int(row.OfPerson)}, err
+}
+
+// Budget bounds what the models of the installation cost: the calls with its keys, in all houses. What a house pays for with
+// a key of its own does not count.
+type Budget struct {
+	// DayMicros is what all houses together may spend in a day (UTC), and PersonMicros what the houses of one person may, in
+	// millionths of a US dollar. Default to 0: no limit.
+	DayMicros, PersonMicros int64
+	// UnknownMicros is what a million tokens of a model count whose price is not known. Defaults to 0: nothing.
+	UnknownMicros int64
+}
+
+// expectedOutput is how many tokens an answer is expected to have when money is reserved for it.
+const expectedOutput = 4096
+
+// micros returns what tokens of a model cost, or count if its price is not known.
+func (b Budget) micros(e model.Endpoint, id string, u model.Usage) int64 {
+	if price := model.Lookup(e.Provider, id).Price; price != nil {
+		return price.Of(u).Micros()
+	}
+	return (u.Total()*b.UnknownMicros + 999_999) / 1_000_000
+}
+
+// charged returns what a call counts against the money of the installation.
+func (r *run) charged(answer model.Answer) int64 {
+	switch {
+	case !r.endpoint.Shared:
+		return 0
+	case answer.CostKnown:
+		return answer.Cost.Micros()
+	}
+	return (answer.Usage.Total()*r.Budget.UnknownMicros + 999_999) / 1_000_000
+}
+
+// stream is [model.Client.Stream] within the budget of the installation: it reserves what the call may cost before it makes
+// it, so that calls that begin at the same time cannot all spend the same money. The limits are exceeded at most by what
+// calls in progress cost beyond their reservations, which are for what is sent and [expectedOutput] tokens, and by one call.
+func (r *run) stream(ctx context.Context, id string, request model.Request, f func(model.Delta)) (model.Answer, error) {
+	if r.endpoint.Shared && (r.Budget.DayMicros > 0 || r.Budget.PersonMicros > 0) {
+		if err := r.reserve(ctx, r.Budget.micros(r.endpoint, id, model.Usage{Input: request.Estimate(), Output: expectedOutput})); err != nil {
+			return model.Answer{}, err
+		}
+	}
+	return r.model.Stream(ctx, r.endpoint, id, request, f)
+}
+
+// spentError reports a budget of the installation that leaves no room for a call.
+type spentError struct{ meter }
+
+func (e *spentError) Error() string { return e.words + "; " + e.next }
+func (e *spentError) Unwrap() error { return fault.New(fault.Exhausted, e.words, e.next) }
+
+func (r *run) reserve(ctx context.Context, micros int64) error {
+	noLimit := func(limit int64) int64 { return cmp.Or(limit, 1<<62) }
+	var reached string
+	err := r.db.In(ctx, r.scope(), func(tx pgx.Tx) (err error) {
+		// What a crash of the database loses of it, it loses of the call, too.
+		if _, err = tx.Exec(ctx, "set local synchronous_commit = off"); err == nil {
+			reached, err = queries.ReserveCall(ctx, tx, query.ReserveCallParams{
+				TurnID: r.turn.ID, Micros: micros, Installation: noLimit(r.Budget.DayMicros), Person: noLimit(r.Budget.PersonMicros),
+			})
+		}
+		return err
+	})
+	dollars := func(micros int64) float64 { return float64(micros) / 1e6 }
+	const next = "wait until midnight UTC, set a key of the house for the provider (Settings, Models), or ask the operator to raise the setting "
+	switch {
+	case err != nil || reached == "":
+		return err
+	case reached == "person":
+		return &spentError{meter{name: "person_usd_day", next: next + "person_usd_day",
+			words: fmt.Sprintf("the houses of one person may spend $%.2f a day with the keys of this installation, and that is spent", dollars(r.Budget.PersonMicros))}}
+	}
+	return &spentError{meter{name: "installation_usd_day", next: next + "installation_usd_day",
+		words: fmt.Sprintf("all houses together may spend $%.2f a day with the keys of this installation, and that is spent", dollars(r.Budget.DayMicros))}}
+}
+
+// ended returns the entry that ends a turn at a limit.
+func (m meter) ended() entry.TurnEnded {
+	return entry.TurnEnded{Reason: m.name, Message: m.words, Next: m.next}
+}
