@@ -276,7 +276,7 @@ func (a *app) refuseEnvironment(w http.ResponseWriter, r *http.Request, v enviro
 	return a.show(w, r, faultOf(failed).Code.HTTPStatus(), environmentPage(v))
 }
 
-// recipeLine summarizes in one line what a sandbox of an environment is built from.
+// recipeLine summarizes in one line what a sandbox of an environment is built from and receives.
 func recipeLine(e *arbev1.Environment) string {
 	c := e.GetConfig()
 	var parts []string
@@ -294,7 +294,10 @@ func recipeLine(e *arbev1.Environment) string {
 		parts = append(parts, "setup script")
 	}
 	if len(parts) == 0 {
-		return "the base image of the driver " + cmp.Or(c.GetDriver(), "local")
+		parts = append(parts, "the base image of the driver "+cmp.Or(c.GetDriver(), "local"))
+	}
+	for _, s := range c.GetSecrets() {
+		parts = append(parts, "$"+s.GetName())
 	}
 	return clip(strings.Join(parts, " · "), maxWord)
 }

@@ -301,7 +301,7 @@ func secretRow(v secretsView, s *arbev1.Secret) templ.Component {
 			}
 		}
 		if !s.Redacted {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 24, "<span class=\"tag\">not removed from output</span>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 24, "<span class=\"tag\" title=\"It is too short or too common to be removed from output\">shown in output</span>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
