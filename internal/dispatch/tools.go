@@ -30,12 +30,12 @@ const (
 // tools returns the tools that bots have. A tool acts in the name of its bot, and sees what the bot's house has.
 func (d *Dispatcher) tools() []turn.Tool {
 	return []turn.Tool{
-		resultTool(entry.RunCommandTool, `Runs a shell command in this thread's sandbox and returns its output and exit code. The sandbox keeps its files
+		inSandbox(resultTool(entry.RunCommandTool, `Runs a shell command in this thread's sandbox and returns its output and exit code. The sandbox keeps its files
 between commands. Everyone in the thread sees the command and its output.`,
 			`{"type":"object","properties":{
 			"command":{"type":"string","description":"a line for /bin/sh","minLength":1},
 			"timeout_seconds":{"type":"integer","minimum":1,"maximum":86400,"description":"the most that it may take; leave it out for the sandbox's limit"}},
-			"required":["command"],"additionalProperties":false}`, d.runForBot),
+			"required":["command"],"additionalProperties":false}`, d.runForBot)),
 		listing(tool(entry.ReadThreadTool, `Reads entries of a thread of this house, the newest ones last. Without thread_id, it reads this thread.`,
 			`{"type":"object","properties":{
 			"thread_id":{"type":"string"},
@@ -85,6 +85,12 @@ func resultTool[A any](name, description, schema string, run func(context.Contex
 // listing marks a tool that shows what others write.
 func listing(t turn.Tool) turn.Tool {
 	t.Lists = true
+	return t
+}
+
+// inSandbox marks a tool that uses the thread's sandbox.
+func inSandbox(t turn.Tool) turn.Tool {
+	t.Sandbox = true
 	return t
 }
 

@@ -482,8 +482,9 @@ type work struct {
 
 func workOf(q *modeltest.Request) (w work) {
 	for _, m := range q.Messages {
-		if at := strings.LastIndex(m.Text, " do "); m.Role == "user" && at >= 0 {
-			what := m.Text[at+len(" do "):]
+		text, _, _ := strings.Cut(m.Text, "⟦arbe: it is") // which quotes a question that is further up
+		if at := strings.LastIndex(text, " do "); m.Role == "user" && at >= 0 {
+			what := text[at+len(" do "):]
 			what, _, _ = strings.Cut(what, "\n") // what follows it may be in the same message
 			w = work{asked: what}
 			w.target, w.id, _ = strings.Cut(what, "/")

@@ -76,6 +76,14 @@ type Bound interface {
 	Machine() string
 }
 
+// Offline is a [Driver] whose boxes may be unable to reach a network.
+type Offline interface {
+	Driver
+
+	// Offline reports whether nothing in its boxes reaches a network other than their own loopback.
+	Offline() bool
+}
+
 // Launcher is a [Driver] with commands that outlive the server that started them. A driver that is opened later over
 // the same boxes finds their output and how they ended. The other promises are those of Driver.
 type Launcher interface {

@@ -54,6 +54,18 @@ func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Hous
 			a, err := houses.Agent(ctx, scope, id)
 			return turn.Person{Name: a.Name, Bot: a.Kind == "bot"}, err
 		},
+		House: func(ctx context.Context, scope db.Scope) (turn.House, error) {
+			h, err := houses.Get(ctx, scope)
+			if err != nil {
+				return turn.House{}, err
+			}
+			members, err := houses.Members(ctx, scope, db.Cursor{}, turn.MaxMembers+1)
+			told := turn.House{Name: h.Name, More: len(members) > turn.MaxMembers}
+			for _, m := range members[:min(len(members), turn.MaxMembers)] {
+				told.Members = append(told.Members, turn.Member{Person: turn.Person{Name: m.Agent.Name, Bot: m.Agent.Kind == "bot"}, Handle: m.Agent.Handle})
+			}
+			return told, err
+		},
 	}
 }
 

@@ -73,6 +73,10 @@ type Config struct {
 	Endpoint func(ctx context.Context, scope db.Scope, ref string) (model.Endpoint, string, error)
 	// Person returns an agent, or a [fault.NotFound].
 	Person func(ctx context.Context, scope db.Scope, id string) (Person, error)
+	// House returns the scope's house as bots are told of it, and Setting a thread of it. Default to nil: they are told
+	// nothing.
+	House   func(ctx context.Context, scope db.Scope) (House, error)
+	Setting func(ctx context.Context, scope db.Scope, thread string) (Setting, error)
 	// Queue queues a turn when tx commits.
 	Queue func(ctx context.Context, tx pgx.Tx, t Turn) error
 	// Roots bound what follows from one entry of a person. Budget bounds what the models of the installation cost.
@@ -101,8 +105,10 @@ type run struct {
 	ref   stream.Ref
 	model *model.Client
 
-	bot      Bot
-	tools    []Tool
+	bot   Bot
+	tools []Tool
+	// place is where the turn is; nil before that is known.
+	place    *place
 	endpoint model.Endpoint
 	modelID  string
 	window   int64
@@ -354,6 +360,9 @@ func (r *run) prepare(ctx context.Context) (reason string, err error) {
 			err = fault.New(fault.Precondition, fault.From(err).Message, fault.From(err).Next)
 		}
 		return "no_model", err
+	}
+	if err := r.locate(ctx); err != nil {
+		return "setting", err
 	}
 	r.receive()
 	r.window = model.Lookup(r.endpoint.Provider, r.modelID).ContextWindow

@@ -30,6 +30,8 @@ type Tool struct {
 	model.Tool
 	// Lists reports that it shows what others write, so that its result may differ although the bot makes no progress.
 	Lists bool
+	// Sandbox reports that it uses the thread's sandbox.
+	Sandbox bool
 	// Run does it. The model reads its error, and decides what to do then. It must end soon after ctx. It is repeated after a
 	// server that ran it was killed, so it has no effect, or finds by [Call.ID] what it did.
 	Run func(ctx context.Context, c Call) (Result, error)

@@ -299,6 +299,9 @@ func hasLandlock() bool {
 	return errno == 0 && version >= 2
 }
 
+// Offline is true: a box has no network interface but loopback.
+func (d *Driver) Offline() bool { return true }
+
 // Capabilities returns the limits that are enforced here.
 func (d *Driver) Capabilities() Capabilities { return d.caps }
 

@@ -1,0 +1,46 @@
+package dispatch
+
+import (
+	"context"
+	"net/url"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+// settingOf returns what a bot is told of a thread. It starts no sandbox.
+func (d *Dispatcher) settingOf(ctx context.Context, scope db.Scope, threadID string) (turn.Setting, error) {
+	th, err := d.threads.Get(ctx, scope, threadID)
+	if err != nil {
+		return turn.Setting{}, err
+	}
+	s := turn.Setting{Thread: th.Name}
+	around, err := d.boxes.Surroundings(ctx, scope, threadID)
+	switch code := fault.CodeOf(err); {
+	case code == fault.Precondition, code == fault.NotFound: // none, or one that was just deleted
+		return s, nil
+	case err != nil:
+		return turn.Setting{}, err
+	}
+	recipe := around.Environment.Recipe
+	s.Environment = &turn.Environment{
+		Name: around.Environment.Name, Image: recipe.Image, Repo: withoutPassword(recipe.Repo), Ref: recipe.Ref, Folder: sandbox.Workspace,
+		Offline: around.Offline, CommandTime: around.CommandTime,
+	}
+	for _, b := range recipe.Secrets {
+		s.Environment.Secrets = append(s.Environment.Secrets, b.Name)
+	}
+	return s, nil
+}
+
+// withoutPassword returns an address without the user and the password that it may have.
+func withoutPassword(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.User == nil {
+		return address
+	}
+	u.User = nil
+	return u.String()
+}

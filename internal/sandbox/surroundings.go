@@ -1,0 +1,49 @@
+package sandbox
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+)
+
+// Surroundings is what commands of a thread run in, as far as that is known without building or starting anything.
+type Surroundings struct {
+	Environment Environment
+	// Offline: commands reach no network.
+	Offline bool
+	// CommandTime is the time limit of a command that names none.
+	CommandTime time.Duration
+}
+
+// Surroundings returns those of a thread: of its sandbox, or if it has none, of the one that its first command would get. A
+// thread without an environment is a [fault.Precondition].
+func (r *Resolver) Surroundings(ctx context.Context, scope db.Scope, threadID string) (s Surroundings, err error) {
+	err = r.db.In(ctx, scope, func(tx pgx.Tx) error {
+		th, err := r.threads.GetTx(ctx, tx, threadID)
+		if err != nil {
+			return err
+		}
+		from := ""
+		if th.Sandbox != "" {
+			box, err := r.Sandboxes.getTx(ctx, tx, th.Sandbox)
+			if err != nil {
+				return err
+			}
+			from = box.Environment
+		}
+		s.Environment, err = r.Environments.chooseTx(ctx, tx, threadID, from)
+		return err
+	})
+	if err != nil {
+		return Surroundings{}, err
+	}
+	recipe := s.Environment.Recipe
+	if driver, ok := r.drivers.ready[recipe.driver()].(Offline); ok {
+		s.Offline = driver.Offline()
+	}
+	s.CommandTime = r.maxima.time(recipe.commandTimeout())
+	return s, nil
+}
