@@ -45,7 +45,7 @@ func models(r *modeltest.Request) modeltest.Reply {
 		return modeltest.Reply{}
 	case "cut-once":
 		if r.Seen == 0 {
-			return modeltest.Reply{Text: "wrong words here", Cut: 3}
+			return modeltest.Reply{Text: "wrong words here", Cut: 3, Hold: true}
 		}
 		return modeltest.Reply{Text: "right words"}
 	}

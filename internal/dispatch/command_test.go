@@ -28,13 +28,13 @@ func TestACommand(t *testing.T) {
 	th := b.thread(sandbox.Recipe{})
 
 	t.Run("is recorded with its exit code, its duration and both streams", func(t *testing.T) {
-		id := b.ask(th, "echo out; echo err >&2; exit 7")
+		id := b.ask(th, "echo out; echo err >&2; sleep 0.01; exit 7")
 		r := b.result(th, id)
 		said, _ := entry.As[entry.Command](b.entries(th)[0])
 		if said.Command == "" || b.entries(th)[0].Author != b.scope.Agent {
 			t.Errorf("the log begins with %s", b.story(th))
 		}
-		if r.ExitCode != 7 || r.SandboxID == "" || r.CommandID != id || r.Error != "" || r.DurationMS < 1 || r.OutputBytes != 8 ||
+		if r.ExitCode != 7 || r.SandboxID == "" || r.CommandID != id || r.Error != "" || r.DurationMS < 10 || r.OutputBytes != 8 ||
 			r.Output != "out\nerr\n" {
 			t.Errorf("the result is %+v", r)
 		}

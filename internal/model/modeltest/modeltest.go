@@ -197,7 +197,7 @@ type Reply struct {
 	Stop  Stop
 	Usage *Usage
 
-	// Hold makes each part after the first wait for [Server.Step]. HoldHeaders makes the response itself wait for it.
+	// Hold makes each part after the first, or the cut there, wait for [Server.Step]. HoldHeaders makes the response itself wait for it.
 	Hold        bool
 	HoldHeaders bool
 	// Before is called before each part is written, with its number from 1, and the part waits until it returns. Nil is none.
@@ -496,11 +496,11 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, request *Request,
 		}
 		return flush.Flush() == nil && r.Context().Err() == nil && s.done.Err() == nil
 	}, next: func() bool {
-		if reply.Cut > 0 && parts+1 >= reply.Cut {
-			panic(http.ErrAbortHandler)
-		}
 		if reply.Hold && parts > 0 && !wait() {
 			return false
+		}
+		if reply.Cut > 0 && parts+1 >= reply.Cut {
+			panic(http.ErrAbortHandler)
 		}
 		parts++
 		if reply.Before != nil {
