@@ -1,6 +1,7 @@
 // Package embedded runs a PostgreSQL for arbe: the database of `arbe up` and of the tests.
 //
-// One call, [Start], takes a directory and returns a database that accepts connections. The package hides everything in
+// One call, [Start], takes a directory and returns a database that accepts connections. [Keep] also starts it again when
+// it dies. The package hides everything in
 // between: finding or fetching binaries (binaries.go, fetch.go), creating the cluster so that a crash leaves a complete
 // one or none (cluster.go), what the directory stores (directory.go), running PostgreSQL so that it ends with us
 // (process*.go), and ending what a killed predecessor left (leftovers.go).
@@ -54,8 +55,13 @@ type Config struct {
 	Repository string
 	// Fast trades safety against power loss for speed, and allows more connections. It is for tests only.
 	Fast bool
+	// KeepTrying is how long [Keep] tries to start a database again. Defaults to 15 minutes.
+	KeepTrying time.Duration
 	// Log logs what takes long or is unusual. Defaults to [slog.Default].
 	Log *slog.Logger
+
+	// port is the one to use, whatever port was used last; 0 for that.
+	port int
 }
 
 // Server is a running PostgreSQL. Its methods may be called concurrently.
@@ -63,7 +69,9 @@ type Server struct {
 	dir     *directory
 	process *process
 	url     string
+	port    int
 	logPath string
+	log     *slog.Logger
 
 	done chan struct{}
 
@@ -129,7 +137,7 @@ func start(ctx context.Context, cfg Config, dir *directory) (*Server, error) {
 			cfg.Log.Info("PostgreSQL is ready", "version", bin.version, "port", port, "dir", dir.path)
 			return server, nil
 		}
-		if attempt == portAttempts || portIsFree(port) || ctx.Err() != nil {
+		if attempt == portAttempts || cfg.port != 0 || portIsFree(port) || ctx.Err() != nil {
 			return nil, err
 		}
 		cfg.Log.Info("the port was taken meanwhile, choosing another", "port", port)
@@ -138,7 +146,12 @@ func start(ctx context.Context, cfg Config, dir *directory) (*Server, error) {
 
 // launch runs PostgreSQL once, on a port that was free a moment ago, and waits until it is usable.
 func launch(ctx context.Context, cfg Config, dir *directory, bin binaries, who account) (*Server, int, error) {
-	port, err := dir.port()
+	port, err := cfg.port, error(nil)
+	if port == 0 {
+		port, err = dir.port()
+	} else if !portIsFree(port) {
+		err = fault.Newf(fault.Unavailable, "end the program that uses it", "port %d, which the database had until now, is taken", port)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -168,6 +181,8 @@ func launch(ctx context.Context, cfg Config, dir *directory, bin binaries, who a
 		dir:     dir,
 		process: proc,
 		url:     connectionURL(port, password),
+		port:    port,
+		log:     cfg.Log,
 		logPath: output.Name(),
 		done:    make(chan struct{}),
 	}

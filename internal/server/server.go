@@ -349,7 +349,7 @@ func (s *Server) postgres(ctx context.Context, dir *directory) (ownerURL string,
 	if err := dir.checkEmbedded(); err != nil {
 		return "", err
 	}
-	server, err := embedded.Start(ctx, embedded.Config{Dir: dir.join(postgresDir), Binaries: s.cfg.PostgresBinaries, Log: s.logger})
+	server, err := embedded.Keep(ctx, embedded.Config{Dir: dir.join(postgresDir), Binaries: s.cfg.PostgresBinaries, Log: s.logger})
 	if err != nil {
 		return "", err
 	}

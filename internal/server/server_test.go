@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -189,6 +190,49 @@ func TestAKilledServerRecovers(t *testing.T) {
 			t.Errorf("the result is %+v", r)
 		}
 	})
+}
+
+// The real postmaster is killed, and its processes end when they notice.
+func TestAServerStartsItsPostgresAgainWhenThatDies(t *testing.T) {
+	t.Parallel()
+	cfg := settings(t)
+	startProcess(t, cfg)
+	c := client(t, cfg)
+	thread := newThread(t, c)
+	said := say(t, c, thread, "acknowledged")
+	command := run(t, c, thread, "echo started; until test -e go; do sleep 0.05; done; echo ended; exit 4")
+	awaitDelta(t, c, thread, command.ResultId)
+	postmaster := func() string {
+		text, _ := os.ReadFile(filepath.Join(cfg.DataDir, "postgres", "data", "postmaster.pid"))
+		pid, _, _ := strings.Cut(string(text), "\n")
+		return pid
+	}
+	first := postmaster()
+	if pid, err := strconv.Atoi(first); err != nil || syscall.Kill(pid, syscall.SIGKILL) != nil {
+		t.Fatalf("there is no postmaster %q", first)
+	}
+	// A request may fail while there is no database, and then says so; afterwards the same server answers.
+	var list *arbev1.ListResponse
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		var err error
+		if now := postmaster(); now != "" && now != first {
+			if list, err = c.Entries.List(t.Context(), &arbev1.ListRequest{ThreadId: thread}); err == nil {
+				break
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the database does not come back: %v", err)
+		}
+	}
+	if list.Entries[0].Id != said.Id {
+		t.Errorf("the log begins with %v, want %v", list.Entries[0], said)
+	}
+	if got := output(t, cfg, thread, "touch go && echo runs"); got != "runs\n" {
+		t.Errorf("a command prints %q", got)
+	}
+	if r := decode[entry.CommandResult](t, awaitEntry(t, c, thread, command.ResultId)); r.ExitCode != 4 || r.Output != "started\nended\n" || r.Error != "" {
+		t.Errorf("the result of the command that ran is %+v", r)
+	}
 }
 
 func TestWhatRunsInASandboxOutlivesItsServer(t *testing.T) {
