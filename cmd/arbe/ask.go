@@ -160,7 +160,7 @@ func (q *asking) run(ctx context.Context) error {
 	defer signal.Stop(interrupts)
 	go q.heed(ctx, interrupts, leave)
 
-	notices := &connectionNotices{app: q.app}
+	notices := &connectionNotices{say: q.app.say}
 	for piece, err := range q.client.Ask(ctx, q.question, notices.onLost()) {
 		if err == nil {
 			notices.heard()

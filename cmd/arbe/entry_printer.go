@@ -76,7 +76,7 @@ func (p *entryPrinter) delta(d *arbev1.Delta) error {
 	}
 	shown := p.live[d.GetEntryId()]
 	if shown == nil {
-		shown = &output{out: liveWriter{p}, missed: p.app.missed}
+		shown = &output{out: liveWriter{p}, missed: func(bytes int64) { p.app.say("… %d bytes left out …", bytes) }}
 		if p.live == nil {
 			p.live = map[string]*output{}
 		}

@@ -32,14 +32,27 @@ type execution struct {
 	stdin  io.Reader // nil for an empty one
 	// separate says that every byte of both outputs is passed on, separately. Otherwise output shows the live output.
 	separate bool
-	output   output
+	// tells says that stderr is a terminal. Only there does arbe say something of its own beside what the command prints,
+	// because a program would take it for the command's words. Why arbe itself failed is said everywhere.
+	tells  bool
+	output output
 }
+
+// say tells the person something about the command.
+func (e *execution) say(format string, args ...any) {
+	if e.tells {
+		e.app.say("arbe: "+format, args...)
+	}
+}
+
+// missed tells the person that a part of the command's output is not shown.
+func (e *execution) missed(bytes int64) { e.say("%d bytes are left out here", bytes) }
 
 // run asks for the command and passes on what it prints until it ends. The error is an [exitCode] unless arbe itself
 // failed.
 func (e *execution) run(ctx context.Context) error {
 	var result string // the id of its entry
-	notices := &connectionNotices{app: e.app}
+	notices := &connectionNotices{say: e.say}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	opts := []arbe.RunOption{
@@ -100,7 +113,7 @@ func (e *execution) run(ctx context.Context) error {
 func (e *execution) cancel(ctx context.Context, with arbev1.Signal) bool {
 	_, err := e.client.Threads.CancelCommand(ctx, &arbev1.CancelCommandRequest{ThreadId: e.req.GetThreadId(), CommandId: e.req.GetId(), Signal: with})
 	if err != nil && ctx.Err() == nil {
-		e.app.say("arbe: the command cannot be cancelled: %s", e.app.explain(err))
+		e.say("the command cannot be cancelled: %s", printable(e.app.explain(err).Error()))
 	}
 	return err == nil
 }
@@ -137,7 +150,7 @@ func (e *execution) interrupted(ctx context.Context, known string, err error) er
 	if ctx.Err() == nil {
 		return err
 	}
-	e.app.say("arbe leaves; %s, see: arbe thread entries list %s --tail 5", known, e.req.GetThreadId())
+	e.say("%s, see: arbe thread entries list %s --tail 5", known, e.req.GetThreadId())
 	return exitCode(exitInterrupted)
 }
 
@@ -161,7 +174,7 @@ func (e *execution) show(d *arbev1.Delta) error {
 // waits tells the person what the command waits for, if p says so.
 func (e *execution) waits(p entry.Payload) {
 	if w, ok := p.(entry.CommandWaiting); ok && w.CommandID == e.req.GetId() && !e.app.json {
-		e.app.say("arbe: %s", w.Plain())
+		e.say("%s", w.Plain())
 	}
 }
 
@@ -187,17 +200,17 @@ func (e *execution) end(result *arbev1.Entry) error {
 		if r.ArtifactPart {
 			what = fmt.Sprintf("its first %d bytes", r.ArtifactBytes)
 		}
-		e.app.say("%s: arbe artifact get %s", what, r.ArtifactID)
+		e.say("%s: arbe artifact get %s", what, r.ArtifactID)
 	}
 	switch {
 	case r.Error != "":
 		fmt.Fprintf(e.app.err, "arbe: %s\n", printable(r.Error))
 		return exitCode(exitNotRun)
 	case r.Cancelled:
-		e.app.say("arbe: %s", r.Outcome())
+		e.say("%s", r.Outcome())
 		return exitCode(exitInterrupted)
 	case r.TimedOut, r.OutOfMemory:
-		e.app.say("arbe: %s", r.Outcome())
+		e.say("%s", r.Outcome())
 	}
 	if r.ExitCode < 0 { // it is not known
 		return exitCode(exitNotRun)

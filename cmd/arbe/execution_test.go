@@ -27,21 +27,23 @@ func TestAPersonSeesWhatTheirCommandWaitsFor(t *testing.T) {
 	t.Parallel()
 	waiting := entry.CommandWaiting{CommandID: "mine", For: entry.WaitThread, Limit: 8}
 	for name, c := range map[string]struct {
-		app  app
-		says entry.Payload
-		want string
+		app   app
+		piped bool
+		says  entry.Payload
+		want  string
 	}{
 		"by the thread's limit":   {says: waiting, want: "arbe: the command waits: a thread runs 8 commands at a time\n"},
 		"not of another command":  {says: entry.CommandWaiting{CommandID: "other", For: entry.WaitServer}},
 		"not of something else":   {says: entry.Chat{Text: "hello"}},
 		"not when it is quiet":    {app: app{quiet: true}, says: waiting},
 		"not beside JSON for it":  {app: app{json: true}, says: waiting},
+		"not in a pipe":           {piped: true, says: waiting},
 		"by a house's limit of 1": {says: entry.CommandWaiting{CommandID: "mine", For: entry.WaitHouse, Limit: 1}, want: "arbe: the command waits: a house runs one command at a time\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var said strings.Builder
 			c.app.err = &said
-			e := &execution{app: &c.app, req: &arbev1.RunCommandRequest{Id: "mine"}}
+			e := &execution{app: &c.app, req: &arbev1.RunCommandRequest{Id: "mine"}, tells: !c.piped}
 			e.waits(c.says)
 			if said.String() != c.want {
 				t.Errorf("it says %q", said.String())
@@ -155,9 +157,10 @@ func TestEachCtrlCSendsTheNextSignal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		command, interrupts := &signalled{}, make(chan os.Signal)
 		var left atomic.Bool
+		var said strings.Builder
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		e := &execution{app: &app{err: io.Discard}, client: &arbe.Client{Services: arbe.Services{Threads: command}}, req: &arbev1.RunCommandRequest{}}
+		e := &execution{app: &app{err: &said}, tells: true, client: &arbe.Client{Services: arbe.Services{Threads: command}}, req: &arbev1.RunCommandRequest{}}
 		began := time.Now()
 		go e.heed(ctx, interrupts, func() { left.Store(true) })
 		for _, want := range []string{"INT", "INT TERM", "INT TERM KILL"} {
@@ -170,6 +173,9 @@ func TestEachCtrlCSendsTheNextSignal(t *testing.T) {
 		interrupts <- os.Interrupt
 		if synctest.Wait(); !left.Load() || time.Since(began) > 0 {
 			t.Errorf("after the last signal and %s, arbe left: %t", time.Since(began), left.Load())
+		}
+		if lines := strings.Split(strings.TrimSpace(said.String()), "\n"); len(lines) != 3 || !strings.HasPrefix(lines[0], "arbe: sending SIGINT to the command; SIGTERM follows after 10s") || !strings.HasPrefix(lines[1], "arbe: the command has not ended: sending SIGTERM") {
+			t.Errorf("it says %q", lines)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 // follow is the tail of a thread after a position. It tells the person when the connection is lost and when it is back.
 func (a *app) follow(ctx context.Context, c *arbe.Client, thread string, after int64) iter.Seq2[*arbev1.TailResponse, error] {
 	return func(yield func(*arbev1.TailResponse, error) bool) {
-		n := &connectionNotices{app: a}
+		n := &connectionNotices{say: a.say}
 		for event, err := range c.Tail(ctx, thread, after, n.onLost()) {
 			if err == nil {
 				n.heard()
@@ -26,14 +26,14 @@ func (a *app) follow(ctx context.Context, c *arbe.Client, thread string, after i
 
 // connectionNotices tell the person when the connection of a tail is lost and when it is back.
 type connectionNotices struct {
-	app  *app
+	say  func(format string, args ...any)
 	lost bool
 }
 
 func (n *connectionNotices) onLost() arbe.TailOption {
 	return arbe.OnDisconnect(func(error, time.Duration) {
 		if !n.lost {
-			n.app.say("the connection to the server is lost; trying again")
+			n.say("the connection to the server is lost; trying again")
 		}
 		n.lost = true
 	})
@@ -42,7 +42,7 @@ func (n *connectionNotices) onLost() arbe.TailOption {
 // heard says that something was received on the tail.
 func (n *connectionNotices) heard() {
 	if n.lost {
-		n.app.say("connected again")
+		n.say("connected again")
 	}
 	n.lost = false
 }

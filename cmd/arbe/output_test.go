@@ -78,7 +78,7 @@ func TestTheSummaryNamesWhereTheWholeOutputIs(t *testing.T) {
 			t.Fatal(err)
 		}
 		var said strings.Builder
-		e := execution{app: &app{out: io.Discard, err: &said}, output: output{out: io.Discard, missed: func(int64) {}, gaps: true}}
+		e := execution{app: &app{out: io.Discard, err: &said}, tells: true, output: output{out: io.Discard, missed: func(int64) {}, gaps: true}}
 		_ = e.end(&arbev1.Entry{Type: r.Type(), Payload: string(payload)})
 		if !strings.Contains(said.String(), want) {
 			t.Errorf("it says %q, want %q", said.String(), want)

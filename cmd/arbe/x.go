@@ -34,7 +34,11 @@ func x(a *app) *cobra.Command {
 			"which they were written. When stdout or stderr is a pipe or a file, the two are kept apart and\n" +
 			"every byte of both arrives, however many: the command waits for a slow reader. When the reader\n" +
 			"goes away (head), the command is cancelled, and arbe exits with 141. On a terminal and with --json,\n" +
-			"output that comes too fast to follow is left out, and stderr says how much.\n" +
+			"output that comes too fast to follow is left out.\n" +
+			"\n" +
+			"What arbe itself has to say begins with \"arbe:\". If stderr is not a terminal, it has only what the command\n" +
+			"prints, unless arbe fails; then it says why. The exit code tells the rest: 124 is a command that timed out,\n" +
+			"125 one that did not run or whose output is not complete, 130 one that was cancelled.\n" +
 			"\n" +
 			"The command reads arbe's stdin to its end. If that is a terminal, or with --no-stdin, the command's\n" +
 			"stdin is empty.\n" +
@@ -75,7 +79,8 @@ func x(a *app) *cobra.Command {
 					return err
 				}
 			}
-			e := execution{app: a, client: c, req: req, output: output{out: a.out, missed: a.missed}}
+			e := execution{app: a, client: c, req: req, tells: isTerminal(a.err)}
+			e.output = output{out: a.out, missed: e.missed}
 			e.separate = !a.json && (!isTerminal(a.out) || !isTerminal(a.err))
 			if !noStdin && hasInput(a.in) {
 				e.stdin = a.in
@@ -116,11 +121,6 @@ func hasInput(in io.Reader) bool {
 	return err == nil && (nullErr != nil || !os.SameFile(have, null))
 }
 
-// missed tells the person that a part of a command's output is not shown.
-func (a *app) missed(bytes int64) {
-	a.say("… %d bytes left out …", bytes)
-}
-
 // cancelSteps are the signals that a command gets one after the other when it is cancelled.
 var cancelSteps = []struct {
 	signal arbev1.Signal
@@ -147,7 +147,7 @@ func (e *execution) heed(ctx context.Context, interrupts <-chan os.Signal, leave
 			leave()
 			return
 		}
-		e.app.say("arbe: %s", cancelSteps[next].says)
+		e.say("%s", cancelSteps[next].says)
 		if !e.cancel(ctx, cancelSteps[next].signal) {
 			leave()
 			return
