@@ -72,7 +72,7 @@ func (l *listing) print(ctx context.Context, c *arbe.Client, p *entryPrinter) (a
 	}
 	end := int64(-1) // where the log ended at the start, because a busy log might never be read to its end
 	for at = l.from - 1; ; {
-		page, err := c.Entries.List(ctx, &arbev1.ListRequest{ThreadId: l.thread, After: at, Limit: pageSize})
+		page, err := c.Entries.List(ctx, &arbev1.ListRequest{ThreadId: l.thread, After: at, Limit: pageSize, Types: l.types})
 		if err != nil {
 			return at, err
 		}
@@ -80,12 +80,13 @@ func (l *listing) print(ctx context.Context, c *arbe.Client, p *entryPrinter) (a
 			end = page.GetTail()
 		}
 		for _, e := range page.GetEntries() {
-			if err := l.printOne(ctx, p, e); err != nil {
+			if err := p.entry(ctx, e); err != nil {
 				return at, err
 			}
 			at = e.GetSeq()
 		}
-		if len(page.GetEntries()) == 0 || at >= end {
+		at = max(at, page.GetSearched())
+		if at >= end || len(page.GetEntries()) == 0 && len(l.types) == 0 {
 			return at, nil
 		}
 	}
@@ -94,8 +95,10 @@ func (l *listing) print(ctx context.Context, c *arbe.Client, p *entryPrinter) (a
 // printLast prints the last entries that are asked for. It searches from the log's end, so that a long log is not read
 // whole.
 func (l *listing) printLast(ctx context.Context, c *arbe.Client, p *entryPrinter) (end int64, err error) {
-	var found []*arbev1.Entry
-	for req := (&arbev1.ListRequest{ThreadId: l.thread, After: l.from - 1, Last: true, Limit: pageSize}); len(found) < l.tail; {
+	var pages [][]*arbev1.Entry // the last one first
+	missing := l.tail
+	for req := (&arbev1.ListRequest{ThreadId: l.thread, After: l.from - 1, Last: true, Types: l.types}); missing > 0; {
+		req.Limit = int32(min(missing, pageSize))
 		page, err := c.Entries.List(ctx, req)
 		if err != nil {
 			return 0, err
@@ -104,19 +107,22 @@ func (l *listing) printLast(ctx context.Context, c *arbe.Client, p *entryPrinter
 			end = page.GetTail()
 		}
 		entries := page.GetEntries()
-		for _, e := range slices.Backward(entries) {
-			if l.wants(e) && len(found) < l.tail {
-				found = append(found, e)
-			}
+		pages = append(pages, entries)
+		missing -= len(entries)
+		if len(l.types) > 0 {
+			req.Before = page.GetSearched()
+		} else if req.Before = l.from; len(entries) > 0 {
+			req.Before = entries[0].GetSeq()
 		}
-		if len(entries) == 0 || entries[0].GetSeq() == l.from {
+		if req.Before <= l.from {
 			break
 		}
-		req.Before = entries[0].GetSeq()
 	}
-	for _, e := range slices.Backward(found) {
-		if err := p.entry(ctx, e); err != nil {
-			return 0, err
+	for _, entries := range slices.Backward(pages) {
+		for _, e := range entries {
+			if err := p.entry(ctx, e); err != nil {
+				return 0, err
+			}
 		}
 	}
 	return end, nil

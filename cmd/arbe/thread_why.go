@@ -30,6 +30,11 @@ func threadWhy(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			// Before the entries are read, so that these say what was decided by then.
+			decisions, err := c.Threads.GetThread(ctx, &arbev1.GetThreadRequest{Id: t.GetId(), Decisions: true})
+			if err != nil {
+				return err
+			}
 			about, later, err := entriesFrom(ctx, c, t.GetId(), args[1])
 			if err != nil {
 				return err
@@ -41,7 +46,7 @@ func threadWhy(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.list([]string{"BOT", "ANSWER", "WHY", "TURN"}, whyRows(about, later, bots))
+			return a.list([]string{"BOT", "ANSWER", "WHY", "TURN"}, whyRows(about, later, bots, decisions))
 		}),
 	}
 }
@@ -82,16 +87,17 @@ func entriesFrom(ctx context.Context, c *arbe.Client, thread, ref string) (about
 type whyView struct {
 	BotID string `json:"bot_id"`
 	Bot   string `json:"bot"`
-	// Answer is "started", "steered", "skipped" or "none".
+	// Answer is "started", "steered", "skipped", "waits", "none", or "undecided": the server has not yet decided which
+	// bots the entry wakes.
 	Answer      string `json:"answer"`
 	Reason      string `json:"reason"`
 	Explanation string `json:"explanation"`
 	TurnID      string `json:"turn_id,omitempty"`
 }
 
-// whyRows are what the bots of a house did about an entry, as the later entries say. A bot may be there several times, as
-// each retry is a turn of its own.
-func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot) (rows []row) {
+// whyRows are what the bots of a house did about an entry, as the later entries and the decisions say. A bot may be there
+// several times, as each retry is a turn of its own.
+func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot, decisions *arbev1.GetThreadResponse) (rows []row) {
 	handles := map[string]string{}
 	for _, b := range bots {
 		handles[b.GetId()] = "@" + b.GetHandle()
@@ -142,8 +148,18 @@ func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot) (ro
 			}
 		}
 	}
+	for _, w := range decisions.GetWaiting() {
+		if slices.Contains(w.GetEntryIds(), about.GetId()) && !spoke[w.GetAgentId()] {
+			add(whyView{BotID: w.GetAgentId(), Answer: "waits", Reason: w.GetReason(), TurnID: w.GetTurnId(),
+				Explanation: explain(w.GetReason()) + " It waits whether anyone else speaks."})
+		}
+	}
 	for _, b := range bots {
 		if spoke[b.GetId()] {
+			continue
+		}
+		if about.GetSeq() > decisions.GetDecided() {
+			add(whyView{BotID: b.GetId(), Answer: "undecided", Explanation: "It is not decided yet; ask again in a moment."})
 			continue
 		}
 		reason := policy.NotMentioned

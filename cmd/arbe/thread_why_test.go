@@ -14,7 +14,7 @@ func TestWhyNamesTheTurnsThatAnsweredAnEntry(t *testing.T) {
 	t.Parallel()
 	logged := func(id, author string, p entry.Payload) *arbev1.Entry {
 		d := entry.NewDraft(id, author, p)
-		return &arbev1.Entry{Id: id, Type: d.Type, AuthorAgentId: author, Payload: string(d.Payload)}
+		return &arbev1.Entry{Id: id, Seq: 2, Type: d.Type, AuthorAgentId: author, Payload: string(d.Payload)}
 	}
 	about := logged("two", "ada", entry.Chat{Text: "and then"})
 	later := []*arbev1.Entry{
@@ -25,12 +25,37 @@ func TestWhyNamesTheTurnsThatAnsweredAnEntry(t *testing.T) {
 		logged("", "", entry.TurnEnded{TurnID: "t2", AgentID: "fly", EntryID: "two", Outcome: entry.TurnFailed, Summary: &entry.TurnSummary{TurnID: "t2", Answers: []string{"two"}}}),
 	}
 	bots := []*arbev1.Bot{{Id: "bee", Handle: "bee"}, {Id: "fly", Handle: "fly"}, {Id: "shy", Handle: "shy"}, {Id: "far", Handle: "far"}}
-	var got []string
-	for _, r := range whyRows(about, later, bots) {
-		v := r.view.(whyView)
-		got = append(got, fmt.Sprintf("%s %s %s %s", v.Bot, v.Answer, v.Reason, v.TurnID))
-	}
+	got := why(whyRows(about, later, bots, &arbev1.GetThreadResponse{Decided: 2}))
 	if want := []string{"@shy skipped cooldown ", "@bee started ambient t1", "@fly started mention t2", "@far none not_mentioned "}; !slices.Equal(got, want) {
 		t.Errorf("it says %q, want %q", got, want)
 	}
+}
+
+// What has not been decided is never reported as a decision.
+func TestWhySaysWhatIsNotDecidedYet(t *testing.T) {
+	t.Parallel()
+	about := &arbev1.Entry{Id: "two", Seq: 2, Type: "chat", Payload: `{"text":"hi"}`}
+	bots := []*arbev1.Bot{{Id: "bee", Handle: "bee"}, {Id: "fly", Handle: "fly"}}
+	delayed := []*arbev1.WaitingBot{{AgentId: "bee", TurnId: "t1", EntryIds: []string{"one", "two"}, Reason: "ambient"}}
+	for _, c := range []struct {
+		name      string
+		decisions *arbev1.GetThreadResponse
+		want      []string
+	}{
+		{"which bots it wakes", &arbev1.GetThreadResponse{Decided: 1}, []string{"@bee undecided  ", "@fly undecided  "}},
+		{"whether a bot that listens begins", &arbev1.GetThreadResponse{Decided: 2, Waiting: delayed}, []string{"@bee waits ambient t1", "@fly none not_mentioned "}},
+		{"nothing", &arbev1.GetThreadResponse{Decided: 2}, []string{"@bee none not_mentioned ", "@fly none not_mentioned "}},
+	} {
+		if got := why(whyRows(about, nil, bots, c.decisions)); !slices.Equal(got, c.want) {
+			t.Errorf("if it is not decided %s, it says %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func why(rows []row) (got []string) {
+	for _, r := range rows {
+		v := r.view.(whyView)
+		got = append(got, fmt.Sprintf("%s %s %s %s", v.Bot, v.Answer, v.Reason, v.TurnID))
+	}
+	return got
 }

@@ -15,6 +15,10 @@ select decide_idle(@streams::bigint[], @behind::bigint[], @upto::bigint[]);
 -- No row: another server decided, or the thread was deleted.
 update decisions set decided = @upto::bigint where stream_id = @stream and decided = @behind::bigint;
 
+-- name: Decided :one
+-- No row: there is no such thread.
+select decided from decisions where house_id = @house_id and thread_id = @thread_id;
+
 -- name: RegisterServer :exec
 insert into servers (key) values (@key) on conflict (key) do nothing;
 

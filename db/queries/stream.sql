@@ -32,6 +32,28 @@ select seq, id, author_agent_id, type, payload, ts from (
 where bytes_before < @max_bytes::bigint
 order by seq desc;
 
+-- name: PickForward :many
+-- The rows of a range that have one of the types, or a type that begins with one of the groups; see ReadForward.
+select seq, id, author_agent_id, type, payload, ts from (
+  select e.*, sum(octet_length(payload::text)) over (order by seq) - octet_length(payload::text) as bytes_before
+  from entries e where stream_id = @stream_id and seq > @after and seq < @before
+    and (type = any (@types::text[]) or exists (select from unnest(@groups::text[]) g where starts_with(type, g)))
+  order by seq limit @max_rows
+) page
+where bytes_before < @max_bytes::bigint
+order by seq;
+
+-- name: PickBackward :many
+-- The last rows of such a range, last first.
+select seq, id, author_agent_id, type, payload, ts from (
+  select e.*, sum(octet_length(payload::text)) over (order by seq desc) - octet_length(payload::text) as bytes_before
+  from entries e where stream_id = @stream_id and seq > @after and seq < @before
+    and (type = any (@types::text[]) or exists (select from unnest(@groups::text[]) g where starts_with(type, g)))
+  order by seq desc limit @max_rows
+) page
+where bytes_before < @max_bytes::bigint
+order by seq desc;
+
 -- name: GetEntry :one
 -- An entry of the stream's own or an inherited one.
 select seq, id, author_agent_id, type, payload, ts from entries

@@ -103,6 +103,18 @@ func (q *Queries) DecideIdle(ctx context.Context, db DBTX, streams []int64, behi
 	return err
 }
 
+const decided = `-- name: Decided :one
+select decided from decisions where house_id = $1 and thread_id = $2
+`
+
+// No row: there is no such thread.
+func (q *Queries) Decided(ctx context.Context, db DBTX, houseID string, threadID string) (int64, error) {
+	row := db.QueryRow(ctx, decided, houseID, threadID)
+	var decided int64
+	err := row.Scan(&decided)
+	return decided, err
+}
+
 const endServerCall = `-- name: EndServerCall :exec
 delete from server_calls where id = $1 or asked_at < now() - interval '10 minutes'
 `

@@ -154,6 +154,138 @@ func (q *Queries) NotifyDeltas(ctx context.Context, db DBTX, payloads []string) 
 	return err
 }
 
+const pickBackward = `-- name: PickBackward :many
+select seq, id, author_agent_id, type, payload, ts from (
+  select e.stream_id, e.seq, e.house_id, e.id, e.author_agent_id, e.type, e.payload, e.ts, sum(octet_length(payload::text)) over (order by seq desc) - octet_length(payload::text) as bytes_before
+  from entries e where stream_id = $1 and seq > $2 and seq < $3
+    and (type = any ($4::text[]) or exists (select from unnest($5::text[]) g where starts_with(type, g)))
+  order by seq desc limit $6
+) page
+where bytes_before < $7::bigint
+order by seq desc
+`
+
+type PickBackwardParams struct {
+	StreamID int64
+	After    int64
+	Before   int64
+	Types    []string
+	Groups   []string
+	MaxRows  int32
+	MaxBytes int64
+}
+
+type PickBackwardRow struct {
+	Seq           int64
+	ID            string
+	AuthorAgentID *string
+	Type          string
+	Payload       []byte
+	Ts            time.Time
+}
+
+// The last rows of such a range, last first.
+func (q *Queries) PickBackward(ctx context.Context, db DBTX, arg PickBackwardParams) ([]PickBackwardRow, error) {
+	rows, err := db.Query(ctx, pickBackward,
+		arg.StreamID,
+		arg.After,
+		arg.Before,
+		arg.Types,
+		arg.Groups,
+		arg.MaxRows,
+		arg.MaxBytes,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []PickBackwardRow
+	for rows.Next() {
+		var i PickBackwardRow
+		if err := rows.Scan(
+			&i.Seq,
+			&i.ID,
+			&i.AuthorAgentID,
+			&i.Type,
+			&i.Payload,
+			&i.Ts,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const pickForward = `-- name: PickForward :many
+select seq, id, author_agent_id, type, payload, ts from (
+  select e.stream_id, e.seq, e.house_id, e.id, e.author_agent_id, e.type, e.payload, e.ts, sum(octet_length(payload::text)) over (order by seq) - octet_length(payload::text) as bytes_before
+  from entries e where stream_id = $1 and seq > $2 and seq < $3
+    and (type = any ($4::text[]) or exists (select from unnest($5::text[]) g where starts_with(type, g)))
+  order by seq limit $6
+) page
+where bytes_before < $7::bigint
+order by seq
+`
+
+type PickForwardParams struct {
+	StreamID int64
+	After    int64
+	Before   int64
+	Types    []string
+	Groups   []string
+	MaxRows  int32
+	MaxBytes int64
+}
+
+type PickForwardRow struct {
+	Seq           int64
+	ID            string
+	AuthorAgentID *string
+	Type          string
+	Payload       []byte
+	Ts            time.Time
+}
+
+// The rows of a range that have one of the types, or a type that begins with one of the groups; see ReadForward.
+func (q *Queries) PickForward(ctx context.Context, db DBTX, arg PickForwardParams) ([]PickForwardRow, error) {
+	rows, err := db.Query(ctx, pickForward,
+		arg.StreamID,
+		arg.After,
+		arg.Before,
+		arg.Types,
+		arg.Groups,
+		arg.MaxRows,
+		arg.MaxBytes,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []PickForwardRow
+	for rows.Next() {
+		var i PickForwardRow
+		if err := rows.Scan(
+			&i.Seq,
+			&i.ID,
+			&i.AuthorAgentID,
+			&i.Type,
+			&i.Payload,
+			&i.Ts,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const readBackward = `-- name: ReadBackward :many
 select seq, id, author_agent_id, type, payload, ts from (
   select e.stream_id, e.seq, e.house_id, e.id, e.author_agent_id, e.type, e.payload, e.ts, sum(octet_length(payload::text)) over (order by seq desc) - octet_length(payload::text) as bytes_before

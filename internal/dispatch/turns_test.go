@@ -937,6 +937,16 @@ func TestABotThatListensSpeaksOnlyIfItHasSomethingToSay(t *testing.T) {
 			t.Errorf("the log says %+v", s)
 		}
 	})
+	t.Run("nothing is decided while it waits", func(t *testing.T) {
+		t.Parallel()
+		r := bots(t, gate("yes"))
+		r.says("one", "later we meet")
+		r.untilRow("select asked @> '{one}' from turns")
+		d, err := r.server.dispatcher.Decisions(t.Context(), r.scope, r.th)
+		if err != nil || d.Upto != 1 || len(d.Delayed) != 1 || d.Delayed[0].Bot != r.bot || !slices.Equal(d.Delayed[0].Asked, []string{"one"}) {
+			t.Errorf("decided is %+v, %v", d, err)
+		}
+	})
 	t.Run("who goes on speaking delays it", func(t *testing.T) {
 		t.Parallel()
 		r := bots(t, gate("yes"))

@@ -16,6 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/turn"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -120,6 +121,10 @@ func wireThread(t thread.Thread) *arbev1.Thread {
 		Tail: t.Tail, LastActivityAt: timestamp(t.LastActivity), ForkedFrom: origin,
 		LastSaid: said, Running: running,
 	}
+}
+
+func wireWaitingBot(t turn.Turn) *arbev1.WaitingBot {
+	return &arbev1.WaitingBot{AgentId: t.Bot, TurnId: t.ID, EntryIds: t.Asked, Reason: t.Reason, Until: timestamp(t.Due)}
 }
 
 func wireEntry(e entry.Entry) *arbev1.Entry {

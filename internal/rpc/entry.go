@@ -104,9 +104,14 @@ func (s *entryService) List(ctx context.Context, req *arbev1.ListRequest) (*arbe
 	if limit == 0 {
 		limit = defaultEntries
 	}
-	entries, tail, err := s.Log.Read(ctx, log, stream.Range{
-		After: req.GetAfter(), Before: req.GetBefore(), Last: req.GetLast() || req.GetBefore() > 0, Limit: limit,
-	})
+	part := stream.Range{After: req.GetAfter(), Before: req.GetBefore(), Last: req.GetLast() || req.GetBefore() > 0, Limit: limit}
+	var entries []entry.Entry
+	var tail, searched int64
+	if len(req.GetTypes()) > 0 {
+		entries, searched, tail, err = s.Log.Pick(ctx, log, part, req.GetTypes())
+	} else {
+		entries, tail, err = s.Log.Read(ctx, log, part)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +119,7 @@ func (s *entryService) List(ctx context.Context, req *arbev1.ListRequest) (*arbe
 	if req.GetTyped() {
 		wire = wireTypedEntry
 	}
-	return &arbev1.ListResponse{Entries: each(entries, wire), Tail: tail}, nil
+	return &arbev1.ListResponse{Entries: each(entries, wire), Tail: tail, Searched: searched}, nil
 }
 
 func (s *entryService) Tail(ctx context.Context, req *arbev1.TailRequest, to *connect.ServerStream[arbev1.TailResponse]) error {

@@ -44,7 +44,15 @@ func (s *threadService) GetThread(ctx context.Context, req *arbev1.GetThreadRequ
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.GetThreadResponse{Thread: wireThread(got)}, nil
+	res := &arbev1.GetThreadResponse{Thread: wireThread(got)}
+	if req.GetDecisions() {
+		decisions, err := s.Dispatcher.Decisions(ctx, scope, req.GetId())
+		if err != nil {
+			return nil, err
+		}
+		res.Decided, res.Waiting = decisions.Upto, each(decisions.Delayed, wireWaitingBot)
+	}
+	return res, nil
 }
 
 func (s *threadService) ListThreads(ctx context.Context, req *arbev1.ListThreadsRequest) (*arbev1.ListThreadsResponse, error) {

@@ -46,6 +46,29 @@ func (l *Log) Read(ctx context.Context, ref Ref, r Range) (entries []entry.Entry
 	return entries, tail, err
 }
 
+// Pick is [Log.Read] of the entries that have one of the types; a type such as signal also stands for those that begin
+// with "signal.". It looks at a limited number of entries, and so may return none although there are some. searched is
+// the position of the last one that it looked at, from which the next Pick goes on: as its After, or if r.Last, its
+// Before. There is nothing more when it has come to the end of the range.
+func (l *Log) Pick(ctx context.Context, ref Ref, r Range, types []string) (entries []entry.Entry, searched, tail int64, err error) {
+	if r.After < 0 || r.Before < 0 || r.Limit < 0 {
+		return nil, 0, 0, store.Negative()
+	}
+	err = l.store.In(ctx, ref, func(tx pgx.Tx) error {
+		s, err := store.FindTx(ctx, tx, ref)
+		if err != nil {
+			return err
+		}
+		if r.After > s.Tail {
+			return store.PastEnd(r.After, s.Tail)
+		}
+		tail = s.Tail
+		entries, searched, err = store.Pick(ctx, tx, ref, s.ID, r, types, s.Tail, readBytes)
+		return err
+	})
+	return entries, searched, tail, err
+}
+
 // Get returns the entry with this id, or a [fault.NotFound].
 func (l *Log) Get(ctx context.Context, ref Ref, id string) (e entry.Entry, err error) {
 	err = l.store.In(ctx, ref, func(tx pgx.Tx) error {

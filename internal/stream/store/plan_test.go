@@ -78,6 +78,14 @@ func TestNoReadOfALogScansItsTable(t *testing.T) {
 			_, err := queries.ReadBackward(ctx, conn, query.ReadBackwardParams{StreamID: id, Before: math.MaxInt64, MaxRows: MaxRows, MaxBytes: 1 << 20})
 			return err
 		},
+		"PickForward": func() error {
+			_, err := queries.PickForward(ctx, conn, query.PickForwardParams{StreamID: id, After: 25_000, Before: math.MaxInt64, MaxRows: 20, MaxBytes: 1 << 20, Types: []string{"command"}, Groups: []string{"command."}})
+			return err
+		},
+		"PickBackward": func() error {
+			_, err := queries.PickBackward(ctx, conn, query.PickBackwardParams{StreamID: id, Before: math.MaxInt64, MaxRows: 20, MaxBytes: 1 << 20, Types: []string{"command"}, Groups: []string{"command."}})
+			return err
+		},
 	} {
 		if err := ask(); err != nil {
 			t.Fatalf("%s: %v", name, err)

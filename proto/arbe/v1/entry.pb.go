@@ -361,7 +361,11 @@ type ListRequest struct {
 	// At most 1000; 0 is 100.
 	Limit int32 `protobuf:"varint,5,opt,name=limit,proto3" json:"limit,omitempty"`
 	// Return typed entries.
-	Typed         bool `protobuf:"varint,6,opt,name=typed,proto3" json:"typed,omitempty"`
+	Typed bool `protobuf:"varint,6,opt,name=typed,proto3" json:"typed,omitempty"`
+	// Only entries of these types; "signal" also means all types that begin with "signal.". The server looks through a
+	// limited number of entries for each call, so the answer may have fewer entries than there are, or none: to go on,
+	// call it again from searched on.
+	Types         []string `protobuf:"bytes,7,rep,name=types,proto3" json:"types,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -438,11 +442,22 @@ func (x *ListRequest) GetTyped() bool {
 	return false
 }
 
+func (x *ListRequest) GetTypes() []string {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
 type ListResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Entries []*Entry               `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	// The position of the log's last entry; 0 if it is empty.
-	Tail          int64 `protobuf:"varint,2,opt,name=tail,proto3" json:"tail,omitempty"`
+	Tail int64 `protobuf:"varint,2,opt,name=tail,proto3" json:"tail,omitempty"`
+	// With types: the position of the last entry that was looked at. It is the next call's after, or with before or last,
+	// the next call's before. The range has been searched whole when it reaches the range's end, which is the tail, or with
+	// before or last, after + 1. If the range has no entries, it is after, or with before or last, after + 1.
+	Searched      int64 `protobuf:"varint,3,opt,name=searched,proto3" json:"searched,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -487,6 +502,13 @@ func (x *ListResponse) GetEntries() []*Entry {
 func (x *ListResponse) GetTail() int64 {
 	if x != nil {
 		return x.Tail
+	}
+	return 0
+}
+
+func (x *ListResponse) GetSearched() int64 {
+	if x != nil {
+		return x.Searched
 	}
 	return 0
 }
@@ -919,7 +941,7 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\apayload\x18\x04 \x01(\tR\apayload\x12!\n" +
 	"\x04chat\x18\x05 \x01(\v2\r.arbe.v1.ChatR\x04chat\"6\n" +
 	"\x0eAppendResponse\x12$\n" +
-	"\x05entry\x18\x01 \x01(\v2\x0e.arbe.v1.EntryR\x05entry\"\xc1\x01\n" +
+	"\x05entry\x18\x01 \x01(\v2\x0e.arbe.v1.EntryR\x05entry\"\xe9\x01\n" +
 	"\vListRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x1d\n" +
 	"\x05after\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x05after\x12\x1f\n" +
@@ -927,10 +949,13 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\x04last\x18\x04 \x01(\bR\x04last\x12 \n" +
 	"\x05limit\x18\x05 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xe8\a(\x00R\x05limit\x12\x14\n" +
-	"\x05typed\x18\x06 \x01(\bR\x05typed\"L\n" +
+	"\x05typed\x18\x06 \x01(\bR\x05typed\x12&\n" +
+	"\x05types\x18\a \x03(\tB\x10\xbaH\r\x92\x01\n" +
+	"\x10\x14\"\x06r\x04\x10\x01\x18dR\x05types\"h\n" +
 	"\fListResponse\x12(\n" +
 	"\aentries\x18\x01 \x03(\v2\x0e.arbe.v1.EntryR\aentries\x12\x12\n" +
-	"\x04tail\x18\x02 \x01(\x03R\x04tail\"j\n" +
+	"\x04tail\x18\x02 \x01(\x03R\x04tail\x12\x1a\n" +
+	"\bsearched\x18\x03 \x01(\x03R\bsearched\"j\n" +
 	"\vTailRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x1d\n" +
 	"\x05after\x18\x02 \x01(\x03B\a\xbaH\x04\"\x02(\x00R\x05after\x12\x14\n" +

@@ -758,8 +758,10 @@ func (x *CreateThreadResponse) GetThread() *Thread {
 }
 
 type GetThreadRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Also return which entries have been decided.
+	Decisions     bool `protobuf:"varint,2,opt,name=decisions,proto3" json:"decisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -801,9 +803,22 @@ func (x *GetThreadRequest) GetId() string {
 	return ""
 }
 
+func (x *GetThreadRequest) GetDecisions() bool {
+	if x != nil {
+		return x.Decisions
+	}
+	return false
+}
+
 type GetThreadResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Thread        *Thread                `protobuf:"bytes,1,opt,name=thread,proto3" json:"thread,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Thread *Thread                `protobuf:"bytes,1,opt,name=thread,proto3" json:"thread,omitempty"`
+	// The following two are set if the request asks for decisions.
+	//
+	// The position of the last entry for which it has been decided what it starts. Later entries may still start something.
+	Decided int64 `protobuf:"varint,2,opt,name=decided,proto3" json:"decided,omitempty"`
+	// The bots that wait whether anyone else speaks before they begin, or decide whether they do.
+	Waiting       []*WaitingBot `protobuf:"bytes,3,rep,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -845,6 +860,101 @@ func (x *GetThreadResponse) GetThread() *Thread {
 	return nil
 }
 
+func (x *GetThreadResponse) GetDecided() int64 {
+	if x != nil {
+		return x.Decided
+	}
+	return 0
+}
+
+func (x *GetThreadResponse) GetWaiting() []*WaitingBot {
+	if x != nil {
+		return x.Waiting
+	}
+	return nil
+}
+
+// WaitingBot is a bot that has been told of entries and waits whether anyone else speaks.
+type WaitingBot struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// The turn that it may begin.
+	TurnId string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// The ids of the entries.
+	EntryIds []string `protobuf:"bytes,3,rep,name=entry_ids,json=entryIds,proto3" json:"entry_ids,omitempty"`
+	// Why it was told of them, in one word; see signal.dispatch.turn_started.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Until when it waits.
+	Until         *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=until,proto3" json:"until,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitingBot) Reset() {
+	*x = WaitingBot{}
+	mi := &file_arbe_v1_thread_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitingBot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitingBot) ProtoMessage() {}
+
+func (x *WaitingBot) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_thread_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitingBot.ProtoReflect.Descriptor instead.
+func (*WaitingBot) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *WaitingBot) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *WaitingBot) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *WaitingBot) GetEntryIds() []string {
+	if x != nil {
+		return x.EntryIds
+	}
+	return nil
+}
+
+func (x *WaitingBot) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *WaitingBot) GetUntil() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
 type ListThreadsRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
@@ -869,7 +979,7 @@ type ListThreadsRequest struct {
 
 func (x *ListThreadsRequest) Reset() {
 	*x = ListThreadsRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[9]
+	mi := &file_arbe_v1_thread_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -881,7 +991,7 @@ func (x *ListThreadsRequest) String() string {
 func (*ListThreadsRequest) ProtoMessage() {}
 
 func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[9]
+	mi := &file_arbe_v1_thread_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -894,7 +1004,7 @@ func (x *ListThreadsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsRequest.ProtoReflect.Descriptor instead.
 func (*ListThreadsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListThreadsRequest) GetHouseId() string {
@@ -964,7 +1074,7 @@ type ListThreadsResponse struct {
 
 func (x *ListThreadsResponse) Reset() {
 	*x = ListThreadsResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[10]
+	mi := &file_arbe_v1_thread_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -976,7 +1086,7 @@ func (x *ListThreadsResponse) String() string {
 func (*ListThreadsResponse) ProtoMessage() {}
 
 func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[10]
+	mi := &file_arbe_v1_thread_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -989,7 +1099,7 @@ func (x *ListThreadsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListThreadsResponse.ProtoReflect.Descriptor instead.
 func (*ListThreadsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListThreadsResponse) GetThreads() []*Thread {
@@ -1024,7 +1134,7 @@ type UpdateThreadRequest struct {
 
 func (x *UpdateThreadRequest) Reset() {
 	*x = UpdateThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[11]
+	mi := &file_arbe_v1_thread_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1146,7 @@ func (x *UpdateThreadRequest) String() string {
 func (*UpdateThreadRequest) ProtoMessage() {}
 
 func (x *UpdateThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[11]
+	mi := &file_arbe_v1_thread_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1159,7 @@ func (x *UpdateThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateThreadRequest.ProtoReflect.Descriptor instead.
 func (*UpdateThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UpdateThreadRequest) GetId() string {
@@ -1103,7 +1213,7 @@ type Tags struct {
 
 func (x *Tags) Reset() {
 	*x = Tags{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[12]
+	mi := &file_arbe_v1_thread_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1225,7 @@ func (x *Tags) String() string {
 func (*Tags) ProtoMessage() {}
 
 func (x *Tags) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[12]
+	mi := &file_arbe_v1_thread_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1238,7 @@ func (x *Tags) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tags.ProtoReflect.Descriptor instead.
 func (*Tags) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Tags) GetValues() []string {
@@ -1147,7 +1257,7 @@ type UpdateThreadResponse struct {
 
 func (x *UpdateThreadResponse) Reset() {
 	*x = UpdateThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[13]
+	mi := &file_arbe_v1_thread_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1159,7 +1269,7 @@ func (x *UpdateThreadResponse) String() string {
 func (*UpdateThreadResponse) ProtoMessage() {}
 
 func (x *UpdateThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[13]
+	mi := &file_arbe_v1_thread_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1172,7 +1282,7 @@ func (x *UpdateThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateThreadResponse.ProtoReflect.Descriptor instead.
 func (*UpdateThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *UpdateThreadResponse) GetThread() *Thread {
@@ -1191,7 +1301,7 @@ type DeleteThreadRequest struct {
 
 func (x *DeleteThreadRequest) Reset() {
 	*x = DeleteThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[14]
+	mi := &file_arbe_v1_thread_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1203,7 +1313,7 @@ func (x *DeleteThreadRequest) String() string {
 func (*DeleteThreadRequest) ProtoMessage() {}
 
 func (x *DeleteThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[14]
+	mi := &file_arbe_v1_thread_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1216,7 +1326,7 @@ func (x *DeleteThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteThreadRequest.ProtoReflect.Descriptor instead.
 func (*DeleteThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *DeleteThreadRequest) GetId() string {
@@ -1234,7 +1344,7 @@ type DeleteThreadResponse struct {
 
 func (x *DeleteThreadResponse) Reset() {
 	*x = DeleteThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[15]
+	mi := &file_arbe_v1_thread_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1246,7 +1356,7 @@ func (x *DeleteThreadResponse) String() string {
 func (*DeleteThreadResponse) ProtoMessage() {}
 
 func (x *DeleteThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[15]
+	mi := &file_arbe_v1_thread_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1259,7 +1369,7 @@ func (x *DeleteThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteThreadResponse.ProtoReflect.Descriptor instead.
 func (*DeleteThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{16}
 }
 
 type ForkThreadRequest struct {
@@ -1279,7 +1389,7 @@ type ForkThreadRequest struct {
 
 func (x *ForkThreadRequest) Reset() {
 	*x = ForkThreadRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[16]
+	mi := &file_arbe_v1_thread_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1401,7 @@ func (x *ForkThreadRequest) String() string {
 func (*ForkThreadRequest) ProtoMessage() {}
 
 func (x *ForkThreadRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[16]
+	mi := &file_arbe_v1_thread_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1414,7 @@ func (x *ForkThreadRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkThreadRequest.ProtoReflect.Descriptor instead.
 func (*ForkThreadRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ForkThreadRequest) GetThreadId() string {
@@ -1344,7 +1454,7 @@ type ForkThreadResponse struct {
 
 func (x *ForkThreadResponse) Reset() {
 	*x = ForkThreadResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[17]
+	mi := &file_arbe_v1_thread_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1466,7 @@ func (x *ForkThreadResponse) String() string {
 func (*ForkThreadResponse) ProtoMessage() {}
 
 func (x *ForkThreadResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[17]
+	mi := &file_arbe_v1_thread_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1479,7 @@ func (x *ForkThreadResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForkThreadResponse.ProtoReflect.Descriptor instead.
 func (*ForkThreadResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ForkThreadResponse) GetThread() *Thread {
@@ -1404,7 +1514,7 @@ type RunCommandRequest struct {
 
 func (x *RunCommandRequest) Reset() {
 	*x = RunCommandRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[18]
+	mi := &file_arbe_v1_thread_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1416,7 +1526,7 @@ func (x *RunCommandRequest) String() string {
 func (*RunCommandRequest) ProtoMessage() {}
 
 func (x *RunCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[18]
+	mi := &file_arbe_v1_thread_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1429,7 +1539,7 @@ func (x *RunCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCommandRequest.ProtoReflect.Descriptor instead.
 func (*RunCommandRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RunCommandRequest) GetThreadId() string {
@@ -1526,7 +1636,7 @@ type Argv struct {
 
 func (x *Argv) Reset() {
 	*x = Argv{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[19]
+	mi := &file_arbe_v1_thread_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +1648,7 @@ func (x *Argv) String() string {
 func (*Argv) ProtoMessage() {}
 
 func (x *Argv) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[19]
+	mi := &file_arbe_v1_thread_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,7 +1661,7 @@ func (x *Argv) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Argv.ProtoReflect.Descriptor instead.
 func (*Argv) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Argv) GetArgs() []string {
@@ -1573,7 +1683,7 @@ type RunCommandResponse struct {
 
 func (x *RunCommandResponse) Reset() {
 	*x = RunCommandResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[20]
+	mi := &file_arbe_v1_thread_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1585,7 +1695,7 @@ func (x *RunCommandResponse) String() string {
 func (*RunCommandResponse) ProtoMessage() {}
 
 func (x *RunCommandResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[20]
+	mi := &file_arbe_v1_thread_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1598,7 +1708,7 @@ func (x *RunCommandResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunCommandResponse.ProtoReflect.Descriptor instead.
 func (*RunCommandResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RunCommandResponse) GetEntry() *Entry {
@@ -1633,7 +1743,7 @@ type ReadOutputRequest struct {
 
 func (x *ReadOutputRequest) Reset() {
 	*x = ReadOutputRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[21]
+	mi := &file_arbe_v1_thread_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1645,7 +1755,7 @@ func (x *ReadOutputRequest) String() string {
 func (*ReadOutputRequest) ProtoMessage() {}
 
 func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[21]
+	mi := &file_arbe_v1_thread_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1658,7 +1768,7 @@ func (x *ReadOutputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputRequest.ProtoReflect.Descriptor instead.
 func (*ReadOutputRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReadOutputRequest) GetThreadId() string {
@@ -1709,7 +1819,7 @@ type ReadOutputResponse struct {
 
 func (x *ReadOutputResponse) Reset() {
 	*x = ReadOutputResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[22]
+	mi := &file_arbe_v1_thread_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1721,7 +1831,7 @@ func (x *ReadOutputResponse) String() string {
 func (*ReadOutputResponse) ProtoMessage() {}
 
 func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[22]
+	mi := &file_arbe_v1_thread_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1734,7 +1844,7 @@ func (x *ReadOutputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadOutputResponse.ProtoReflect.Descriptor instead.
 func (*ReadOutputResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReadOutputResponse) GetPieces() []*OutputPiece {
@@ -1768,7 +1878,7 @@ type OutputPiece struct {
 
 func (x *OutputPiece) Reset() {
 	*x = OutputPiece{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[23]
+	mi := &file_arbe_v1_thread_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1780,7 +1890,7 @@ func (x *OutputPiece) String() string {
 func (*OutputPiece) ProtoMessage() {}
 
 func (x *OutputPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[23]
+	mi := &file_arbe_v1_thread_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1793,7 +1903,7 @@ func (x *OutputPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutputPiece.ProtoReflect.Descriptor instead.
 func (*OutputPiece) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *OutputPiece) GetStream() OutputStream {
@@ -1827,7 +1937,7 @@ type WriteInputRequest struct {
 
 func (x *WriteInputRequest) Reset() {
 	*x = WriteInputRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[24]
+	mi := &file_arbe_v1_thread_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +1949,7 @@ func (x *WriteInputRequest) String() string {
 func (*WriteInputRequest) ProtoMessage() {}
 
 func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[24]
+	mi := &file_arbe_v1_thread_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +1962,7 @@ func (x *WriteInputRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputRequest.ProtoReflect.Descriptor instead.
 func (*WriteInputRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WriteInputRequest) GetThreadId() string {
@@ -1902,7 +2012,7 @@ type WriteInputResponse struct {
 
 func (x *WriteInputResponse) Reset() {
 	*x = WriteInputResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[25]
+	mi := &file_arbe_v1_thread_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +2024,7 @@ func (x *WriteInputResponse) String() string {
 func (*WriteInputResponse) ProtoMessage() {}
 
 func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[25]
+	mi := &file_arbe_v1_thread_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +2037,7 @@ func (x *WriteInputResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WriteInputResponse.ProtoReflect.Descriptor instead.
 func (*WriteInputResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *WriteInputResponse) GetPosition() int64 {
@@ -1959,7 +2069,7 @@ type CancelCommandRequest struct {
 
 func (x *CancelCommandRequest) Reset() {
 	*x = CancelCommandRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[26]
+	mi := &file_arbe_v1_thread_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +2081,7 @@ func (x *CancelCommandRequest) String() string {
 func (*CancelCommandRequest) ProtoMessage() {}
 
 func (x *CancelCommandRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[26]
+	mi := &file_arbe_v1_thread_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2094,7 @@ func (x *CancelCommandRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCommandRequest.ProtoReflect.Descriptor instead.
 func (*CancelCommandRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CancelCommandRequest) GetThreadId() string {
@@ -2025,7 +2135,7 @@ type CancelCommandResponse struct {
 
 func (x *CancelCommandResponse) Reset() {
 	*x = CancelCommandResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[27]
+	mi := &file_arbe_v1_thread_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2147,7 @@ func (x *CancelCommandResponse) String() string {
 func (*CancelCommandResponse) ProtoMessage() {}
 
 func (x *CancelCommandResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[27]
+	mi := &file_arbe_v1_thread_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2160,7 @@ func (x *CancelCommandResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelCommandResponse.ProtoReflect.Descriptor instead.
 func (*CancelCommandResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CancelCommandResponse) GetCommandIds() []string {
@@ -2073,7 +2183,7 @@ type StopTurnRequest struct {
 
 func (x *StopTurnRequest) Reset() {
 	*x = StopTurnRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[28]
+	mi := &file_arbe_v1_thread_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2195,7 @@ func (x *StopTurnRequest) String() string {
 func (*StopTurnRequest) ProtoMessage() {}
 
 func (x *StopTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[28]
+	mi := &file_arbe_v1_thread_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2208,7 @@ func (x *StopTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopTurnRequest.ProtoReflect.Descriptor instead.
 func (*StopTurnRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StopTurnRequest) GetThreadId() string {
@@ -2132,7 +2242,7 @@ type StopTurnResponse struct {
 
 func (x *StopTurnResponse) Reset() {
 	*x = StopTurnResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[29]
+	mi := &file_arbe_v1_thread_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2144,7 +2254,7 @@ func (x *StopTurnResponse) String() string {
 func (*StopTurnResponse) ProtoMessage() {}
 
 func (x *StopTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[29]
+	mi := &file_arbe_v1_thread_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2157,7 +2267,7 @@ func (x *StopTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopTurnResponse.ProtoReflect.Descriptor instead.
 func (*StopTurnResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StopTurnResponse) GetTurnIds() []string {
@@ -2177,7 +2287,7 @@ type RetryTurnRequest struct {
 
 func (x *RetryTurnRequest) Reset() {
 	*x = RetryTurnRequest{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[30]
+	mi := &file_arbe_v1_thread_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2189,7 +2299,7 @@ func (x *RetryTurnRequest) String() string {
 func (*RetryTurnRequest) ProtoMessage() {}
 
 func (x *RetryTurnRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[30]
+	mi := &file_arbe_v1_thread_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2202,7 +2312,7 @@ func (x *RetryTurnRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTurnRequest.ProtoReflect.Descriptor instead.
 func (*RetryTurnRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RetryTurnRequest) GetThreadId() string {
@@ -2229,7 +2339,7 @@ type RetryTurnResponse struct {
 
 func (x *RetryTurnResponse) Reset() {
 	*x = RetryTurnResponse{}
-	mi := &file_arbe_v1_thread_proto_msgTypes[31]
+	mi := &file_arbe_v1_thread_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2241,7 +2351,7 @@ func (x *RetryTurnResponse) String() string {
 func (*RetryTurnResponse) ProtoMessage() {}
 
 func (x *RetryTurnResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_thread_proto_msgTypes[31]
+	mi := &file_arbe_v1_thread_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2254,7 +2364,7 @@ func (x *RetryTurnResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryTurnResponse.ProtoReflect.Descriptor instead.
 func (*RetryTurnResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_thread_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RetryTurnResponse) GetTurnId() string {
@@ -2328,11 +2438,21 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\x05reuse\x18\n" +
 	" \x01(\bR\x05reuse\"?\n" +
 	"\x14CreateThreadResponse\x12'\n" +
-	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"-\n" +
+	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"K\n" +
 	"\x10GetThreadRequest\x12\x19\n" +
-	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"<\n" +
+	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\x1c\n" +
+	"\tdecisions\x18\x02 \x01(\bR\tdecisions\"\x85\x01\n" +
 	"\x11GetThreadResponse\x12'\n" +
-	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\"\xd7\x02\n" +
+	"\x06thread\x18\x01 \x01(\v2\x0f.arbe.v1.ThreadR\x06thread\x12\x18\n" +
+	"\adecided\x18\x02 \x01(\x03R\adecided\x12-\n" +
+	"\awaiting\x18\x03 \x03(\v2\x13.arbe.v1.WaitingBotR\awaiting\"\xa7\x01\n" +
+	"\n" +
+	"WaitingBot\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x17\n" +
+	"\aturn_id\x18\x02 \x01(\tR\x06turnId\x12\x1b\n" +
+	"\tentry_ids\x18\x03 \x03(\tR\bentryIds\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x120\n" +
+	"\x05until\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\"\xd7\x02\n" +
 	"\x12ListThreadsRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x121\n" +
 	"\x10parent_thread_id\x18\x02 \x01(\tB\a\xbaH\x04r\x02\x18@R\x0eparentThreadId\x12\x19\n" +
@@ -2475,7 +2595,7 @@ func file_arbe_v1_thread_proto_rawDescGZIP() []byte {
 }
 
 var file_arbe_v1_thread_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_arbe_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_arbe_v1_thread_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_arbe_v1_thread_proto_goTypes = []any{
 	(OutputStream)(0),             // 0: arbe.v1.OutputStream
 	(Signal)(0),                   // 1: arbe.v1.Signal
@@ -2488,84 +2608,87 @@ var file_arbe_v1_thread_proto_goTypes = []any{
 	(*CreateThreadResponse)(nil),  // 8: arbe.v1.CreateThreadResponse
 	(*GetThreadRequest)(nil),      // 9: arbe.v1.GetThreadRequest
 	(*GetThreadResponse)(nil),     // 10: arbe.v1.GetThreadResponse
-	(*ListThreadsRequest)(nil),    // 11: arbe.v1.ListThreadsRequest
-	(*ListThreadsResponse)(nil),   // 12: arbe.v1.ListThreadsResponse
-	(*UpdateThreadRequest)(nil),   // 13: arbe.v1.UpdateThreadRequest
-	(*Tags)(nil),                  // 14: arbe.v1.Tags
-	(*UpdateThreadResponse)(nil),  // 15: arbe.v1.UpdateThreadResponse
-	(*DeleteThreadRequest)(nil),   // 16: arbe.v1.DeleteThreadRequest
-	(*DeleteThreadResponse)(nil),  // 17: arbe.v1.DeleteThreadResponse
-	(*ForkThreadRequest)(nil),     // 18: arbe.v1.ForkThreadRequest
-	(*ForkThreadResponse)(nil),    // 19: arbe.v1.ForkThreadResponse
-	(*RunCommandRequest)(nil),     // 20: arbe.v1.RunCommandRequest
-	(*Argv)(nil),                  // 21: arbe.v1.Argv
-	(*RunCommandResponse)(nil),    // 22: arbe.v1.RunCommandResponse
-	(*ReadOutputRequest)(nil),     // 23: arbe.v1.ReadOutputRequest
-	(*ReadOutputResponse)(nil),    // 24: arbe.v1.ReadOutputResponse
-	(*OutputPiece)(nil),           // 25: arbe.v1.OutputPiece
-	(*WriteInputRequest)(nil),     // 26: arbe.v1.WriteInputRequest
-	(*WriteInputResponse)(nil),    // 27: arbe.v1.WriteInputResponse
-	(*CancelCommandRequest)(nil),  // 28: arbe.v1.CancelCommandRequest
-	(*CancelCommandResponse)(nil), // 29: arbe.v1.CancelCommandResponse
-	(*StopTurnRequest)(nil),       // 30: arbe.v1.StopTurnRequest
-	(*StopTurnResponse)(nil),      // 31: arbe.v1.StopTurnResponse
-	(*RetryTurnRequest)(nil),      // 32: arbe.v1.RetryTurnRequest
-	(*RetryTurnResponse)(nil),     // 33: arbe.v1.RetryTurnResponse
-	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 35: google.protobuf.Duration
-	(*Entry)(nil),                 // 36: arbe.v1.Entry
+	(*WaitingBot)(nil),            // 11: arbe.v1.WaitingBot
+	(*ListThreadsRequest)(nil),    // 12: arbe.v1.ListThreadsRequest
+	(*ListThreadsResponse)(nil),   // 13: arbe.v1.ListThreadsResponse
+	(*UpdateThreadRequest)(nil),   // 14: arbe.v1.UpdateThreadRequest
+	(*Tags)(nil),                  // 15: arbe.v1.Tags
+	(*UpdateThreadResponse)(nil),  // 16: arbe.v1.UpdateThreadResponse
+	(*DeleteThreadRequest)(nil),   // 17: arbe.v1.DeleteThreadRequest
+	(*DeleteThreadResponse)(nil),  // 18: arbe.v1.DeleteThreadResponse
+	(*ForkThreadRequest)(nil),     // 19: arbe.v1.ForkThreadRequest
+	(*ForkThreadResponse)(nil),    // 20: arbe.v1.ForkThreadResponse
+	(*RunCommandRequest)(nil),     // 21: arbe.v1.RunCommandRequest
+	(*Argv)(nil),                  // 22: arbe.v1.Argv
+	(*RunCommandResponse)(nil),    // 23: arbe.v1.RunCommandResponse
+	(*ReadOutputRequest)(nil),     // 24: arbe.v1.ReadOutputRequest
+	(*ReadOutputResponse)(nil),    // 25: arbe.v1.ReadOutputResponse
+	(*OutputPiece)(nil),           // 26: arbe.v1.OutputPiece
+	(*WriteInputRequest)(nil),     // 27: arbe.v1.WriteInputRequest
+	(*WriteInputResponse)(nil),    // 28: arbe.v1.WriteInputResponse
+	(*CancelCommandRequest)(nil),  // 29: arbe.v1.CancelCommandRequest
+	(*CancelCommandResponse)(nil), // 30: arbe.v1.CancelCommandResponse
+	(*StopTurnRequest)(nil),       // 31: arbe.v1.StopTurnRequest
+	(*StopTurnResponse)(nil),      // 32: arbe.v1.StopTurnResponse
+	(*RetryTurnRequest)(nil),      // 33: arbe.v1.RetryTurnRequest
+	(*RetryTurnResponse)(nil),     // 34: arbe.v1.RetryTurnResponse
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
+	(*Entry)(nil),                 // 37: arbe.v1.Entry
 }
 var file_arbe_v1_thread_proto_depIdxs = []int32{
 	6,  // 0: arbe.v1.Thread.parent:type_name -> arbe.v1.Parent
-	34, // 1: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
-	34, // 2: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
-	34, // 3: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
-	34, // 4: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
+	35, // 1: arbe.v1.Thread.pinned_at:type_name -> google.protobuf.Timestamp
+	35, // 2: arbe.v1.Thread.created_at:type_name -> google.protobuf.Timestamp
+	35, // 3: arbe.v1.Thread.updated_at:type_name -> google.protobuf.Timestamp
+	35, // 4: arbe.v1.Thread.last_activity_at:type_name -> google.protobuf.Timestamp
 	5,  // 5: arbe.v1.Thread.forked_from:type_name -> arbe.v1.Origin
 	3,  // 6: arbe.v1.Thread.last_said:type_name -> arbe.v1.LastSaid
 	4,  // 7: arbe.v1.Thread.running:type_name -> arbe.v1.Running
-	34, // 8: arbe.v1.Running.since:type_name -> google.protobuf.Timestamp
+	35, // 8: arbe.v1.Running.since:type_name -> google.protobuf.Timestamp
 	2,  // 9: arbe.v1.CreateThreadResponse.thread:type_name -> arbe.v1.Thread
 	2,  // 10: arbe.v1.GetThreadResponse.thread:type_name -> arbe.v1.Thread
-	2,  // 11: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
-	14, // 12: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
-	2,  // 13: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
-	2,  // 14: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
-	21, // 15: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
-	35, // 16: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
-	36, // 17: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
-	25, // 18: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
-	0,  // 19: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
-	1,  // 20: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
-	7,  // 21: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
-	9,  // 22: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
-	11, // 23: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
-	13, // 24: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
-	16, // 25: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
-	18, // 26: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
-	20, // 27: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
-	23, // 28: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
-	26, // 29: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
-	28, // 30: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
-	30, // 31: arbe.v1.ThreadService.StopTurn:input_type -> arbe.v1.StopTurnRequest
-	32, // 32: arbe.v1.ThreadService.RetryTurn:input_type -> arbe.v1.RetryTurnRequest
-	8,  // 33: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
-	10, // 34: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
-	12, // 35: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
-	15, // 36: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
-	17, // 37: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
-	19, // 38: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
-	22, // 39: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
-	24, // 40: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
-	27, // 41: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
-	29, // 42: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
-	31, // 43: arbe.v1.ThreadService.StopTurn:output_type -> arbe.v1.StopTurnResponse
-	33, // 44: arbe.v1.ThreadService.RetryTurn:output_type -> arbe.v1.RetryTurnResponse
-	33, // [33:45] is the sub-list for method output_type
-	21, // [21:33] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	11, // 11: arbe.v1.GetThreadResponse.waiting:type_name -> arbe.v1.WaitingBot
+	35, // 12: arbe.v1.WaitingBot.until:type_name -> google.protobuf.Timestamp
+	2,  // 13: arbe.v1.ListThreadsResponse.threads:type_name -> arbe.v1.Thread
+	15, // 14: arbe.v1.UpdateThreadRequest.tags:type_name -> arbe.v1.Tags
+	2,  // 15: arbe.v1.UpdateThreadResponse.thread:type_name -> arbe.v1.Thread
+	2,  // 16: arbe.v1.ForkThreadResponse.thread:type_name -> arbe.v1.Thread
+	22, // 17: arbe.v1.RunCommandRequest.argv:type_name -> arbe.v1.Argv
+	36, // 18: arbe.v1.RunCommandRequest.timeout:type_name -> google.protobuf.Duration
+	37, // 19: arbe.v1.RunCommandResponse.entry:type_name -> arbe.v1.Entry
+	26, // 20: arbe.v1.ReadOutputResponse.pieces:type_name -> arbe.v1.OutputPiece
+	0,  // 21: arbe.v1.OutputPiece.stream:type_name -> arbe.v1.OutputStream
+	1,  // 22: arbe.v1.CancelCommandRequest.signal:type_name -> arbe.v1.Signal
+	7,  // 23: arbe.v1.ThreadService.CreateThread:input_type -> arbe.v1.CreateThreadRequest
+	9,  // 24: arbe.v1.ThreadService.GetThread:input_type -> arbe.v1.GetThreadRequest
+	12, // 25: arbe.v1.ThreadService.ListThreads:input_type -> arbe.v1.ListThreadsRequest
+	14, // 26: arbe.v1.ThreadService.UpdateThread:input_type -> arbe.v1.UpdateThreadRequest
+	17, // 27: arbe.v1.ThreadService.DeleteThread:input_type -> arbe.v1.DeleteThreadRequest
+	19, // 28: arbe.v1.ThreadService.ForkThread:input_type -> arbe.v1.ForkThreadRequest
+	21, // 29: arbe.v1.ThreadService.RunCommand:input_type -> arbe.v1.RunCommandRequest
+	24, // 30: arbe.v1.ThreadService.ReadOutput:input_type -> arbe.v1.ReadOutputRequest
+	27, // 31: arbe.v1.ThreadService.WriteInput:input_type -> arbe.v1.WriteInputRequest
+	29, // 32: arbe.v1.ThreadService.CancelCommand:input_type -> arbe.v1.CancelCommandRequest
+	31, // 33: arbe.v1.ThreadService.StopTurn:input_type -> arbe.v1.StopTurnRequest
+	33, // 34: arbe.v1.ThreadService.RetryTurn:input_type -> arbe.v1.RetryTurnRequest
+	8,  // 35: arbe.v1.ThreadService.CreateThread:output_type -> arbe.v1.CreateThreadResponse
+	10, // 36: arbe.v1.ThreadService.GetThread:output_type -> arbe.v1.GetThreadResponse
+	13, // 37: arbe.v1.ThreadService.ListThreads:output_type -> arbe.v1.ListThreadsResponse
+	16, // 38: arbe.v1.ThreadService.UpdateThread:output_type -> arbe.v1.UpdateThreadResponse
+	18, // 39: arbe.v1.ThreadService.DeleteThread:output_type -> arbe.v1.DeleteThreadResponse
+	20, // 40: arbe.v1.ThreadService.ForkThread:output_type -> arbe.v1.ForkThreadResponse
+	23, // 41: arbe.v1.ThreadService.RunCommand:output_type -> arbe.v1.RunCommandResponse
+	25, // 42: arbe.v1.ThreadService.ReadOutput:output_type -> arbe.v1.ReadOutputResponse
+	28, // 43: arbe.v1.ThreadService.WriteInput:output_type -> arbe.v1.WriteInputResponse
+	30, // 44: arbe.v1.ThreadService.CancelCommand:output_type -> arbe.v1.CancelCommandResponse
+	32, // 45: arbe.v1.ThreadService.StopTurn:output_type -> arbe.v1.StopTurnResponse
+	34, // 46: arbe.v1.ThreadService.RetryTurn:output_type -> arbe.v1.RetryTurnResponse
+	35, // [35:47] is the sub-list for method output_type
+	23, // [23:35] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_thread_proto_init() }
@@ -2574,8 +2697,8 @@ func file_arbe_v1_thread_proto_init() {
 		return
 	}
 	file_arbe_v1_payload_proto_init()
-	file_arbe_v1_thread_proto_msgTypes[11].OneofWrappers = []any{}
-	file_arbe_v1_thread_proto_msgTypes[18].OneofWrappers = []any{
+	file_arbe_v1_thread_proto_msgTypes[12].OneofWrappers = []any{}
+	file_arbe_v1_thread_proto_msgTypes[19].OneofWrappers = []any{
 		(*RunCommandRequest_Command)(nil),
 		(*RunCommandRequest_Argv)(nil),
 	}
@@ -2585,7 +2708,7 @@ func file_arbe_v1_thread_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_thread_proto_rawDesc), len(file_arbe_v1_thread_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -15,7 +15,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/thread.proto.
  */
 export const file_arbe_v1_thread: GenFile = /*@__PURE__*/
-  fileDesc("ChRhcmJlL3YxL3RocmVhZC5wcm90bxIHYXJiZS52MSK5BAoGVGhyZWFkEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEhEKCXN0cmVhbV9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEh8KBnBhcmVudBgFIAEoCzIPLmFyYmUudjEuUGFyZW50EhgKEHBhcmVudF90aHJlYWRfaWQYBiABKAkSFwoPcGFyZW50X2FnZW50X2lkGAcgASgJEhAKCGFnZW50X2lkGAggASgJEhYKDmVudmlyb25tZW50X2lkGAkgASgJEhIKCnNhbmRib3hfaWQYCiABKAkSDAoEdGFncxgLIAMoCRIOCgZzdGF0dXMYDCABKAkSLQoJcGlubmVkX2F0GA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgR0YWlsGBAgASgDEjQKEGxhc3RfYWN0aXZpdHlfYXQYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiQKC2ZvcmtlZF9mcm9tGBIgASgLMg8uYXJiZS52MS5PcmlnaW4SJAoJbGFzdF9zYWlkGBMgASgLMhEuYXJiZS52MS5MYXN0U2FpZBIhCgdydW5uaW5nGBQgASgLMhAuYXJiZS52MS5SdW5uaW5nIkYKCExhc3RTYWlkEhcKD2F1dGhvcl9hZ2VudF9pZBgBIAEoCRITCgthdXRob3JfbmFtZRgCIAEoCRIMCgR0ZXh0GAMgASgJIn8KB1J1bm5pbmcSEgoKY29tbWFuZF9pZBgBIAEoCRIpCgVzaW5jZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHdHVybl9pZBgDIAEoCRIQCghhZ2VudF9pZBgEIAEoCRISCgphZ2VudF9uYW1lGAUgASgJIigKBk9yaWdpbhIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIiIKBlBhcmVudBIMCgRraW5kGAEgASgJEgoKAmlkGAIgASgJIroCChNDcmVhdGVUaHJlYWRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASJgoCaWQYAiABKAlCGrpIF9gBAXISMhBeW2EtejAtOV17OCwzMn0kEhYKBG5hbWUYAyABKAlCCLpIBXIDGMgBEiEKEHBhcmVudF90aHJlYWRfaWQYBCABKAlCB7pIBHICGEASJAoPcGFyZW50X2FnZW50X2lkGAUgASgJQgu6SAjYAQFyA7ABARIdCghhZ2VudF9pZBgGIAEoCUILukgI2AEBcgOwAQESHwoOZW52aXJvbm1lbnRfaWQYByABKAlCB7pIBHICGEASHgoEdGFncxgIIAMoCUIQukgNkgEKEDIiBnIEEAEYZBIOCgZwaW5uZWQYCSABKAgSDQoFcmV1c2UYCiABKAgiNwoUQ3JlYXRlVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQiKQoQR2V0VGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAIjQKEUdldFRocmVhZFJlc3BvbnNlEh8KBnRocmVhZBgBIAEoCzIPLmFyYmUudjEuVGhyZWFkIoECChJMaXN0VGhyZWFkc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIhChBwYXJlbnRfdGhyZWFkX2lkGAIgASgJQge6SARyAhhAEhQKA3RhZxgDIAEoCUIHukgEcgIYZBIXCgZzdGF0dXMYBCABKAlCB7pIBHICGBQSHQoJcGFnZV9zaXplGAUgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YBiABKAlCCLpIBXIDGIAEEiYKFWZvcmtlZF9mcm9tX3RocmVhZF9pZBgHIAEoCUIHukgEcgIYQBIXCgVtYXRjaBgIIAEoCUIIukgFcgMYyAEiUAoTTGlzdFRocmVhZHNSZXNwb25zZRIgCgd0aHJlYWRzGAEgAygLMg8uYXJiZS52MS5UaHJlYWQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIv0BChNVcGRhdGVUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASGwoEbmFtZRgCIAEoCUIIukgFcgMYyAFIAIgBARITCgZwaW5uZWQYAyABKAhIAYgBARIbCgR0YWdzGAQgASgLMg0uYXJiZS52MS5UYWdzEiQKDmVudmlyb25tZW50X2lkGAUgASgJQge6SARyAhhASAKIAQESKAoGc3RhdHVzGAYgASgJQhO6SBByDlIEb3BlblIGY2xvc2VkSAOIAQFCBwoFX25hbWVCCQoHX3Bpbm5lZEIRCg9fZW52aXJvbm1lbnRfaWRCCQoHX3N0YXR1cyIoCgRUYWdzEiAKBnZhbHVlcxgBIAMoCUIQukgNkgEKEDIiBnIEEAEYZCI3ChRVcGRhdGVUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZCIsChNEZWxldGVUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiFgoURGVsZXRlVGhyZWFkUmVzcG9uc2UihgEKEUZvcmtUaHJlYWRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEiYKAmlkGAIgASgJQhq6SBfYAQFyEjIQXlthLXowLTldezgsMzJ9JBITCgJhdBgDIAEoA0IHukgEIgIoABIWCgRuYW1lGAQgASgJQgi6SAVyAxjIASI1ChJGb3JrVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQikwIKEVJ1bkNvbW1hbmRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyAxiWARIeCgdjb21tYW5kGAMgASgJQgu6SAhyBhABKICABEgAEh0KBGFyZ3YYBCABKAsyDS5hcmJlLnYxLkFyZ3ZIABIfCg5lbnZpcm9ubWVudF9pZBgFIAEoCUIHukgEcgIYQBI6Cgd0aW1lb3V0GAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQg66SAuqAQgiBAiAowUqABIQCghzZXBhcmF0ZRgHIAEoCBINCgVpbnB1dBgIIAEoCEINCgR3aGF0EgW6SAIIASIpCgRBcmd2EiEKBGFyZ3MYASADKAlCE7pIEJIBDQgBEOgHIgZyBCiAgAQiRgoSUnVuQ29tbWFuZFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeRIRCglyZXN1bHRfaWQYAiABKAkiiQEKEVJlYWRPdXRwdXRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEh4KCmNvbW1hbmRfaWQYAiABKAlCCrpIB3IFEAEYyAESGQoIcG9zaXRpb24YAyABKANCB7pIBCICKAASDAoEc3RheRgEIAEoCBINCgVsZWF2ZRgFIAEoCCJbChJSZWFkT3V0cHV0UmVzcG9uc2USJAoGcGllY2VzGAEgAygLMhQuYXJiZS52MS5PdXRwdXRQaWVjZRIQCghwb3NpdGlvbhgCIAEoAxINCgVlbmRlZBgDIAEoCCJCCgtPdXRwdXRQaWVjZRIlCgZzdHJlYW0YASABKA4yFS5hcmJlLnYxLk91dHB1dFN0cmVhbRIMCgRkYXRhGAIgASgMIpIBChFXcml0ZUlucHV0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIeCgpjb21tYW5kX2lkGAIgASgJQgq6SAdyBRABGMgBEhkKCHBvc2l0aW9uGAMgASgDQge6SAQiAigAEhcKBGRhdGEYBCABKAxCCbpIBnoEGICAQBILCgNlbmQYBSABKAgiNgoSV3JpdGVJbnB1dFJlc3BvbnNlEhAKCHBvc2l0aW9uGAEgASgDEg4KBmNsb3NlZBgCIAEoCCKKAQoUQ2FuY2VsQ29tbWFuZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASHAoKY29tbWFuZF9pZBgCIAEoCUIIukgFcgMYyAESCwoDYWxsGAMgASgIEikKBnNpZ25hbBgEIAEoDjIPLmFyYmUudjEuU2lnbmFsQgi6SAWCAQIQASIsChVDYW5jZWxDb21tYW5kUmVzcG9uc2USEwoLY29tbWFuZF9pZHMYASADKAkiVgoPU3RvcFR1cm5SZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhgKB3R1cm5faWQYAiABKAlCB7pIBHICGEASCwoDYWxsGAMgASgIIiQKEFN0b3BUdXJuUmVzcG9uc2USEAoIdHVybl9pZHMYASADKAkiTAoQUmV0cnlUdXJuUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIaCgd0dXJuX2lkGAIgASgJQgm6SAZyBBABGEAiJAoRUmV0cnlUdXJuUmVzcG9uc2USDwoHdHVybl9pZBgBIAEoCSphCgxPdXRwdXRTdHJlYW0SHQoZT1VUUFVUX1NUUkVBTV9VTlNQRUNJRklFRBAAEhgKFE9VVFBVVF9TVFJFQU1fU1RET1VUEAESGAoUT1VUUFVUX1NUUkVBTV9TVERFUlIQAipSCgZTaWduYWwSFgoSU0lHTkFMX1VOU1BFQ0lGSUVEEAASDgoKU0lHTkFMX0lOVBABEg8KC1NJR05BTF9URVJNEAISDwoLU0lHTkFMX0tJTEwQAzL/BgoNVGhyZWFkU2VydmljZRJLCgxDcmVhdGVUaHJlYWQSHC5hcmJlLnYxLkNyZWF0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLkNyZWF0ZVRocmVhZFJlc3BvbnNlEkcKCUdldFRocmVhZBIZLmFyYmUudjEuR2V0VGhyZWFkUmVxdWVzdBoaLmFyYmUudjEuR2V0VGhyZWFkUmVzcG9uc2UiA5ACARJNCgtMaXN0VGhyZWFkcxIbLmFyYmUudjEuTGlzdFRocmVhZHNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0VGhyZWFkc1Jlc3BvbnNlIgOQAgESSwoMVXBkYXRlVGhyZWFkEhwuYXJiZS52MS5VcGRhdGVUaHJlYWRSZXF1ZXN0Gh0uYXJiZS52MS5VcGRhdGVUaHJlYWRSZXNwb25zZRJLCgxEZWxldGVUaHJlYWQSHC5hcmJlLnYxLkRlbGV0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLkRlbGV0ZVRocmVhZFJlc3BvbnNlEkUKCkZvcmtUaHJlYWQSGi5hcmJlLnYxLkZvcmtUaHJlYWRSZXF1ZXN0GhsuYXJiZS52MS5Gb3JrVGhyZWFkUmVzcG9uc2USRQoKUnVuQ29tbWFuZBIaLmFyYmUudjEuUnVuQ29tbWFuZFJlcXVlc3QaGy5hcmJlLnYxLlJ1bkNvbW1hbmRSZXNwb25zZRJFCgpSZWFkT3V0cHV0EhouYXJiZS52MS5SZWFkT3V0cHV0UmVxdWVzdBobLmFyYmUudjEuUmVhZE91dHB1dFJlc3BvbnNlEkUKCldyaXRlSW5wdXQSGi5hcmJlLnYxLldyaXRlSW5wdXRSZXF1ZXN0GhsuYXJiZS52MS5Xcml0ZUlucHV0UmVzcG9uc2USTgoNQ2FuY2VsQ29tbWFuZBIdLmFyYmUudjEuQ2FuY2VsQ29tbWFuZFJlcXVlc3QaHi5hcmJlLnYxLkNhbmNlbENvbW1hbmRSZXNwb25zZRI/CghTdG9wVHVybhIYLmFyYmUudjEuU3RvcFR1cm5SZXF1ZXN0GhkuYXJiZS52MS5TdG9wVHVyblJlc3BvbnNlEkIKCVJldHJ5VHVybhIZLmFyYmUudjEuUmV0cnlUdXJuUmVxdWVzdBoaLmFyYmUudjEuUmV0cnlUdXJuUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChRhcmJlL3YxL3RocmVhZC5wcm90bxIHYXJiZS52MSK5BAoGVGhyZWFkEgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEhEKCXN0cmVhbV9pZBgDIAEoCRIMCgRuYW1lGAQgASgJEh8KBnBhcmVudBgFIAEoCzIPLmFyYmUudjEuUGFyZW50EhgKEHBhcmVudF90aHJlYWRfaWQYBiABKAkSFwoPcGFyZW50X2FnZW50X2lkGAcgASgJEhAKCGFnZW50X2lkGAggASgJEhYKDmVudmlyb25tZW50X2lkGAkgASgJEhIKCnNhbmRib3hfaWQYCiABKAkSDAoEdGFncxgLIAMoCRIOCgZzdGF0dXMYDCABKAkSLQoJcGlubmVkX2F0GA0gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpjcmVhdGVkX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GA8gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgR0YWlsGBAgASgDEjQKEGxhc3RfYWN0aXZpdHlfYXQYESABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiQKC2ZvcmtlZF9mcm9tGBIgASgLMg8uYXJiZS52MS5PcmlnaW4SJAoJbGFzdF9zYWlkGBMgASgLMhEuYXJiZS52MS5MYXN0U2FpZBIhCgdydW5uaW5nGBQgASgLMhAuYXJiZS52MS5SdW5uaW5nIkYKCExhc3RTYWlkEhcKD2F1dGhvcl9hZ2VudF9pZBgBIAEoCRITCgthdXRob3JfbmFtZRgCIAEoCRIMCgR0ZXh0GAMgASgJIn8KB1J1bm5pbmcSEgoKY29tbWFuZF9pZBgBIAEoCRIpCgVzaW5jZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHdHVybl9pZBgDIAEoCRIQCghhZ2VudF9pZBgEIAEoCRISCgphZ2VudF9uYW1lGAUgASgJIigKBk9yaWdpbhIRCgl0aHJlYWRfaWQYASABKAkSCwoDc2VxGAIgASgDIiIKBlBhcmVudBIMCgRraW5kGAEgASgJEgoKAmlkGAIgASgJIroCChNDcmVhdGVUaHJlYWRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASJgoCaWQYAiABKAlCGrpIF9gBAXISMhBeW2EtejAtOV17OCwzMn0kEhYKBG5hbWUYAyABKAlCCLpIBXIDGMgBEiEKEHBhcmVudF90aHJlYWRfaWQYBCABKAlCB7pIBHICGEASJAoPcGFyZW50X2FnZW50X2lkGAUgASgJQgu6SAjYAQFyA7ABARIdCghhZ2VudF9pZBgGIAEoCUILukgI2AEBcgOwAQESHwoOZW52aXJvbm1lbnRfaWQYByABKAlCB7pIBHICGEASHgoEdGFncxgIIAMoCUIQukgNkgEKEDIiBnIEEAEYZBIOCgZwaW5uZWQYCSABKAgSDQoFcmV1c2UYCiABKAgiNwoUQ3JlYXRlVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQiPAoQR2V0VGhyZWFkUmVxdWVzdBIVCgJpZBgBIAEoCUIJukgGcgQQARhAEhEKCWRlY2lzaW9ucxgCIAEoCCJrChFHZXRUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZBIPCgdkZWNpZGVkGAIgASgDEiQKB3dhaXRpbmcYAyADKAsyEy5hcmJlLnYxLldhaXRpbmdCb3QifQoKV2FpdGluZ0JvdBIQCghhZ2VudF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhEKCWVudHJ5X2lkcxgDIAMoCRIOCgZyZWFzb24YBCABKAkSKQoFdW50aWwYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wIoECChJMaXN0VGhyZWFkc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIhChBwYXJlbnRfdGhyZWFkX2lkGAIgASgJQge6SARyAhhAEhQKA3RhZxgDIAEoCUIHukgEcgIYZBIXCgZzdGF0dXMYBCABKAlCB7pIBHICGBQSHQoJcGFnZV9zaXplGAUgASgFQgq6SAcaBRjIASgAEhwKCnBhZ2VfdG9rZW4YBiABKAlCCLpIBXIDGIAEEiYKFWZvcmtlZF9mcm9tX3RocmVhZF9pZBgHIAEoCUIHukgEcgIYQBIXCgVtYXRjaBgIIAEoCUIIukgFcgMYyAEiUAoTTGlzdFRocmVhZHNSZXNwb25zZRIgCgd0aHJlYWRzGAEgAygLMg8uYXJiZS52MS5UaHJlYWQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIv0BChNVcGRhdGVUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEASGwoEbmFtZRgCIAEoCUIIukgFcgMYyAFIAIgBARITCgZwaW5uZWQYAyABKAhIAYgBARIbCgR0YWdzGAQgASgLMg0uYXJiZS52MS5UYWdzEiQKDmVudmlyb25tZW50X2lkGAUgASgJQge6SARyAhhASAKIAQESKAoGc3RhdHVzGAYgASgJQhO6SBByDlIEb3BlblIGY2xvc2VkSAOIAQFCBwoFX25hbWVCCQoHX3Bpbm5lZEIRCg9fZW52aXJvbm1lbnRfaWRCCQoHX3N0YXR1cyIoCgRUYWdzEiAKBnZhbHVlcxgBIAMoCUIQukgNkgEKEDIiBnIEEAEYZCI3ChRVcGRhdGVUaHJlYWRSZXNwb25zZRIfCgZ0aHJlYWQYASABKAsyDy5hcmJlLnYxLlRocmVhZCIsChNEZWxldGVUaHJlYWRSZXF1ZXN0EhUKAmlkGAEgASgJQgm6SAZyBBABGEAiFgoURGVsZXRlVGhyZWFkUmVzcG9uc2UihgEKEUZvcmtUaHJlYWRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEiYKAmlkGAIgASgJQhq6SBfYAQFyEjIQXlthLXowLTldezgsMzJ9JBITCgJhdBgDIAEoA0IHukgEIgIoABIWCgRuYW1lGAQgASgJQgi6SAVyAxjIASI1ChJGb3JrVGhyZWFkUmVzcG9uc2USHwoGdGhyZWFkGAEgASgLMg8uYXJiZS52MS5UaHJlYWQikwIKEVJ1bkNvbW1hbmRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhQKAmlkGAIgASgJQgi6SAVyAxiWARIeCgdjb21tYW5kGAMgASgJQgu6SAhyBhABKICABEgAEh0KBGFyZ3YYBCABKAsyDS5hcmJlLnYxLkFyZ3ZIABIfCg5lbnZpcm9ubWVudF9pZBgFIAEoCUIHukgEcgIYQBI6Cgd0aW1lb3V0GAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQg66SAuqAQgiBAiAowUqABIQCghzZXBhcmF0ZRgHIAEoCBINCgVpbnB1dBgIIAEoCEINCgR3aGF0EgW6SAIIASIpCgRBcmd2EiEKBGFyZ3MYASADKAlCE7pIEJIBDQgBEOgHIgZyBCiAgAQiRgoSUnVuQ29tbWFuZFJlc3BvbnNlEh0KBWVudHJ5GAEgASgLMg4uYXJiZS52MS5FbnRyeRIRCglyZXN1bHRfaWQYAiABKAkiiQEKEVJlYWRPdXRwdXRSZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEh4KCmNvbW1hbmRfaWQYAiABKAlCCrpIB3IFEAEYyAESGQoIcG9zaXRpb24YAyABKANCB7pIBCICKAASDAoEc3RheRgEIAEoCBINCgVsZWF2ZRgFIAEoCCJbChJSZWFkT3V0cHV0UmVzcG9uc2USJAoGcGllY2VzGAEgAygLMhQuYXJiZS52MS5PdXRwdXRQaWVjZRIQCghwb3NpdGlvbhgCIAEoAxINCgVlbmRlZBgDIAEoCCJCCgtPdXRwdXRQaWVjZRIlCgZzdHJlYW0YASABKA4yFS5hcmJlLnYxLk91dHB1dFN0cmVhbRIMCgRkYXRhGAIgASgMIpIBChFXcml0ZUlucHV0UmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIeCgpjb21tYW5kX2lkGAIgASgJQgq6SAdyBRABGMgBEhkKCHBvc2l0aW9uGAMgASgDQge6SAQiAigAEhcKBGRhdGEYBCABKAxCCbpIBnoEGICAQBILCgNlbmQYBSABKAgiNgoSV3JpdGVJbnB1dFJlc3BvbnNlEhAKCHBvc2l0aW9uGAEgASgDEg4KBmNsb3NlZBgCIAEoCCKKAQoUQ2FuY2VsQ29tbWFuZFJlcXVlc3QSHAoJdGhyZWFkX2lkGAEgASgJQgm6SAZyBBABGEASHAoKY29tbWFuZF9pZBgCIAEoCUIIukgFcgMYyAESCwoDYWxsGAMgASgIEikKBnNpZ25hbBgEIAEoDjIPLmFyYmUudjEuU2lnbmFsQgi6SAWCAQIQASIsChVDYW5jZWxDb21tYW5kUmVzcG9uc2USEwoLY29tbWFuZF9pZHMYASADKAkiVgoPU3RvcFR1cm5SZXF1ZXN0EhwKCXRocmVhZF9pZBgBIAEoCUIJukgGcgQQARhAEhgKB3R1cm5faWQYAiABKAlCB7pIBHICGEASCwoDYWxsGAMgASgIIiQKEFN0b3BUdXJuUmVzcG9uc2USEAoIdHVybl9pZHMYASADKAkiTAoQUmV0cnlUdXJuUmVxdWVzdBIcCgl0aHJlYWRfaWQYASABKAlCCbpIBnIEEAEYQBIaCgd0dXJuX2lkGAIgASgJQgm6SAZyBBABGEAiJAoRUmV0cnlUdXJuUmVzcG9uc2USDwoHdHVybl9pZBgBIAEoCSphCgxPdXRwdXRTdHJlYW0SHQoZT1VUUFVUX1NUUkVBTV9VTlNQRUNJRklFRBAAEhgKFE9VVFBVVF9TVFJFQU1fU1RET1VUEAESGAoUT1VUUFVUX1NUUkVBTV9TVERFUlIQAipSCgZTaWduYWwSFgoSU0lHTkFMX1VOU1BFQ0lGSUVEEAASDgoKU0lHTkFMX0lOVBABEg8KC1NJR05BTF9URVJNEAISDwoLU0lHTkFMX0tJTEwQAzL/BgoNVGhyZWFkU2VydmljZRJLCgxDcmVhdGVUaHJlYWQSHC5hcmJlLnYxLkNyZWF0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLkNyZWF0ZVRocmVhZFJlc3BvbnNlEkcKCUdldFRocmVhZBIZLmFyYmUudjEuR2V0VGhyZWFkUmVxdWVzdBoaLmFyYmUudjEuR2V0VGhyZWFkUmVzcG9uc2UiA5ACARJNCgtMaXN0VGhyZWFkcxIbLmFyYmUudjEuTGlzdFRocmVhZHNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0VGhyZWFkc1Jlc3BvbnNlIgOQAgESSwoMVXBkYXRlVGhyZWFkEhwuYXJiZS52MS5VcGRhdGVUaHJlYWRSZXF1ZXN0Gh0uYXJiZS52MS5VcGRhdGVUaHJlYWRSZXNwb25zZRJLCgxEZWxldGVUaHJlYWQSHC5hcmJlLnYxLkRlbGV0ZVRocmVhZFJlcXVlc3QaHS5hcmJlLnYxLkRlbGV0ZVRocmVhZFJlc3BvbnNlEkUKCkZvcmtUaHJlYWQSGi5hcmJlLnYxLkZvcmtUaHJlYWRSZXF1ZXN0GhsuYXJiZS52MS5Gb3JrVGhyZWFkUmVzcG9uc2USRQoKUnVuQ29tbWFuZBIaLmFyYmUudjEuUnVuQ29tbWFuZFJlcXVlc3QaGy5hcmJlLnYxLlJ1bkNvbW1hbmRSZXNwb25zZRJFCgpSZWFkT3V0cHV0EhouYXJiZS52MS5SZWFkT3V0cHV0UmVxdWVzdBobLmFyYmUudjEuUmVhZE91dHB1dFJlc3BvbnNlEkUKCldyaXRlSW5wdXQSGi5hcmJlLnYxLldyaXRlSW5wdXRSZXF1ZXN0GhsuYXJiZS52MS5Xcml0ZUlucHV0UmVzcG9uc2USTgoNQ2FuY2VsQ29tbWFuZBIdLmFyYmUudjEuQ2FuY2VsQ29tbWFuZFJlcXVlc3QaHi5hcmJlLnYxLkNhbmNlbENvbW1hbmRSZXNwb25zZRI/CghTdG9wVHVybhIYLmFyYmUudjEuU3RvcFR1cm5SZXF1ZXN0GhkuYXJiZS52MS5TdG9wVHVyblJlc3BvbnNlEkIKCVJldHJ5VHVybhIZLmFyYmUudjEuUmV0cnlUdXJuUmVxdWVzdBoaLmFyYmUudjEuUmV0cnlUdXJuUmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_arbe_v1_payload, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.Thread
@@ -393,6 +393,13 @@ export type GetThreadRequest = Message<"arbe.v1.GetThreadRequest"> & {
    * @generated from field: string id = 1;
    */
   id: string;
+
+  /**
+   * Also return which entries have been decided.
+   *
+   * @generated from field: bool decisions = 2;
+   */
+  decisions: boolean;
 };
 
 /**
@@ -410,6 +417,22 @@ export type GetThreadResponse = Message<"arbe.v1.GetThreadResponse"> & {
    * @generated from field: arbe.v1.Thread thread = 1;
    */
   thread?: Thread | undefined;
+
+  /**
+   * The following two are set if the request asks for decisions.
+   *
+   * The position of the last entry for which it has been decided what it starts. Later entries may still start something.
+   *
+   * @generated from field: int64 decided = 2;
+   */
+  decided: bigint;
+
+  /**
+   * The bots that wait whether anyone else speaks before they begin, or decide whether they do.
+   *
+   * @generated from field: repeated arbe.v1.WaitingBot waiting = 3;
+   */
+  waiting: WaitingBot[];
 };
 
 /**
@@ -418,6 +441,53 @@ export type GetThreadResponse = Message<"arbe.v1.GetThreadResponse"> & {
  */
 export const GetThreadResponseSchema: GenMessage<GetThreadResponse> = /*@__PURE__*/
   messageDesc(file_arbe_v1_thread, 8);
+
+/**
+ * WaitingBot is a bot that has been told of entries and waits whether anyone else speaks.
+ *
+ * @generated from message arbe.v1.WaitingBot
+ */
+export type WaitingBot = Message<"arbe.v1.WaitingBot"> & {
+  /**
+   * @generated from field: string agent_id = 1;
+   */
+  agentId: string;
+
+  /**
+   * The turn that it may begin.
+   *
+   * @generated from field: string turn_id = 2;
+   */
+  turnId: string;
+
+  /**
+   * The ids of the entries.
+   *
+   * @generated from field: repeated string entry_ids = 3;
+   */
+  entryIds: string[];
+
+  /**
+   * Why it was told of them, in one word; see signal.dispatch.turn_started.
+   *
+   * @generated from field: string reason = 4;
+   */
+  reason: string;
+
+  /**
+   * Until when it waits.
+   *
+   * @generated from field: google.protobuf.Timestamp until = 5;
+   */
+  until?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message arbe.v1.WaitingBot.
+ * Use `create(WaitingBotSchema)` to create a new message.
+ */
+export const WaitingBotSchema: GenMessage<WaitingBot> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_thread, 9);
 
 /**
  * @generated from message arbe.v1.ListThreadsRequest
@@ -484,7 +554,7 @@ export type ListThreadsRequest = Message<"arbe.v1.ListThreadsRequest"> & {
  * Use `create(ListThreadsRequestSchema)` to create a new message.
  */
 export const ListThreadsRequestSchema: GenMessage<ListThreadsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 9);
+  messageDesc(file_arbe_v1_thread, 10);
 
 /**
  * @generated from message arbe.v1.ListThreadsResponse
@@ -508,7 +578,7 @@ export type ListThreadsResponse = Message<"arbe.v1.ListThreadsResponse"> & {
  * Use `create(ListThreadsResponseSchema)` to create a new message.
  */
 export const ListThreadsResponseSchema: GenMessage<ListThreadsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 10);
+  messageDesc(file_arbe_v1_thread, 11);
 
 /**
  * @generated from message arbe.v1.UpdateThreadRequest
@@ -558,7 +628,7 @@ export type UpdateThreadRequest = Message<"arbe.v1.UpdateThreadRequest"> & {
  * Use `create(UpdateThreadRequestSchema)` to create a new message.
  */
 export const UpdateThreadRequestSchema: GenMessage<UpdateThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 11);
+  messageDesc(file_arbe_v1_thread, 12);
 
 /**
  * @generated from message arbe.v1.Tags
@@ -575,7 +645,7 @@ export type Tags = Message<"arbe.v1.Tags"> & {
  * Use `create(TagsSchema)` to create a new message.
  */
 export const TagsSchema: GenMessage<Tags> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 12);
+  messageDesc(file_arbe_v1_thread, 13);
 
 /**
  * @generated from message arbe.v1.UpdateThreadResponse
@@ -592,7 +662,7 @@ export type UpdateThreadResponse = Message<"arbe.v1.UpdateThreadResponse"> & {
  * Use `create(UpdateThreadResponseSchema)` to create a new message.
  */
 export const UpdateThreadResponseSchema: GenMessage<UpdateThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 13);
+  messageDesc(file_arbe_v1_thread, 14);
 
 /**
  * @generated from message arbe.v1.DeleteThreadRequest
@@ -609,7 +679,7 @@ export type DeleteThreadRequest = Message<"arbe.v1.DeleteThreadRequest"> & {
  * Use `create(DeleteThreadRequestSchema)` to create a new message.
  */
 export const DeleteThreadRequestSchema: GenMessage<DeleteThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 14);
+  messageDesc(file_arbe_v1_thread, 15);
 
 /**
  * @generated from message arbe.v1.DeleteThreadResponse
@@ -622,7 +692,7 @@ export type DeleteThreadResponse = Message<"arbe.v1.DeleteThreadResponse"> & {
  * Use `create(DeleteThreadResponseSchema)` to create a new message.
  */
 export const DeleteThreadResponseSchema: GenMessage<DeleteThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 15);
+  messageDesc(file_arbe_v1_thread, 16);
 
 /**
  * @generated from message arbe.v1.ForkThreadRequest
@@ -663,7 +733,7 @@ export type ForkThreadRequest = Message<"arbe.v1.ForkThreadRequest"> & {
  * Use `create(ForkThreadRequestSchema)` to create a new message.
  */
 export const ForkThreadRequestSchema: GenMessage<ForkThreadRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 16);
+  messageDesc(file_arbe_v1_thread, 17);
 
 /**
  * @generated from message arbe.v1.ForkThreadResponse
@@ -680,7 +750,7 @@ export type ForkThreadResponse = Message<"arbe.v1.ForkThreadResponse"> & {
  * Use `create(ForkThreadResponseSchema)` to create a new message.
  */
 export const ForkThreadResponseSchema: GenMessage<ForkThreadResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 17);
+  messageDesc(file_arbe_v1_thread, 18);
 
 /**
  * @generated from message arbe.v1.RunCommandRequest
@@ -754,7 +824,7 @@ export type RunCommandRequest = Message<"arbe.v1.RunCommandRequest"> & {
  * Use `create(RunCommandRequestSchema)` to create a new message.
  */
 export const RunCommandRequestSchema: GenMessage<RunCommandRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 18);
+  messageDesc(file_arbe_v1_thread, 19);
 
 /**
  * @generated from message arbe.v1.Argv
@@ -771,7 +841,7 @@ export type Argv = Message<"arbe.v1.Argv"> & {
  * Use `create(ArgvSchema)` to create a new message.
  */
 export const ArgvSchema: GenMessage<Argv> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 19);
+  messageDesc(file_arbe_v1_thread, 20);
 
 /**
  * @generated from message arbe.v1.RunCommandResponse
@@ -797,7 +867,7 @@ export type RunCommandResponse = Message<"arbe.v1.RunCommandResponse"> & {
  * Use `create(RunCommandResponseSchema)` to create a new message.
  */
 export const RunCommandResponseSchema: GenMessage<RunCommandResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 20);
+  messageDesc(file_arbe_v1_thread, 21);
 
 /**
  * @generated from message arbe.v1.ReadOutputRequest
@@ -843,7 +913,7 @@ export type ReadOutputRequest = Message<"arbe.v1.ReadOutputRequest"> & {
  * Use `create(ReadOutputRequestSchema)` to create a new message.
  */
 export const ReadOutputRequestSchema: GenMessage<ReadOutputRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 21);
+  messageDesc(file_arbe_v1_thread, 22);
 
 /**
  * @generated from message arbe.v1.ReadOutputResponse
@@ -874,7 +944,7 @@ export type ReadOutputResponse = Message<"arbe.v1.ReadOutputResponse"> & {
  * Use `create(ReadOutputResponseSchema)` to create a new message.
  */
 export const ReadOutputResponseSchema: GenMessage<ReadOutputResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 22);
+  messageDesc(file_arbe_v1_thread, 23);
 
 /**
  * @generated from message arbe.v1.OutputPiece
@@ -896,7 +966,7 @@ export type OutputPiece = Message<"arbe.v1.OutputPiece"> & {
  * Use `create(OutputPieceSchema)` to create a new message.
  */
 export const OutputPieceSchema: GenMessage<OutputPiece> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 23);
+  messageDesc(file_arbe_v1_thread, 24);
 
 /**
  * @generated from message arbe.v1.WriteInputRequest
@@ -941,7 +1011,7 @@ export type WriteInputRequest = Message<"arbe.v1.WriteInputRequest"> & {
  * Use `create(WriteInputRequestSchema)` to create a new message.
  */
 export const WriteInputRequestSchema: GenMessage<WriteInputRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 24);
+  messageDesc(file_arbe_v1_thread, 25);
 
 /**
  * @generated from message arbe.v1.WriteInputResponse
@@ -967,7 +1037,7 @@ export type WriteInputResponse = Message<"arbe.v1.WriteInputResponse"> & {
  * Use `create(WriteInputResponseSchema)` to create a new message.
  */
 export const WriteInputResponseSchema: GenMessage<WriteInputResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 25);
+  messageDesc(file_arbe_v1_thread, 26);
 
 /**
  * @generated from message arbe.v1.CancelCommandRequest
@@ -1005,7 +1075,7 @@ export type CancelCommandRequest = Message<"arbe.v1.CancelCommandRequest"> & {
  * Use `create(CancelCommandRequestSchema)` to create a new message.
  */
 export const CancelCommandRequestSchema: GenMessage<CancelCommandRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 26);
+  messageDesc(file_arbe_v1_thread, 27);
 
 /**
  * @generated from message arbe.v1.CancelCommandResponse
@@ -1024,7 +1094,7 @@ export type CancelCommandResponse = Message<"arbe.v1.CancelCommandResponse"> & {
  * Use `create(CancelCommandResponseSchema)` to create a new message.
  */
 export const CancelCommandResponseSchema: GenMessage<CancelCommandResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 27);
+  messageDesc(file_arbe_v1_thread, 28);
 
 /**
  * @generated from message arbe.v1.StopTurnRequest
@@ -1055,7 +1125,7 @@ export type StopTurnRequest = Message<"arbe.v1.StopTurnRequest"> & {
  * Use `create(StopTurnRequestSchema)` to create a new message.
  */
 export const StopTurnRequestSchema: GenMessage<StopTurnRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 28);
+  messageDesc(file_arbe_v1_thread, 29);
 
 /**
  * @generated from message arbe.v1.StopTurnResponse
@@ -1074,7 +1144,7 @@ export type StopTurnResponse = Message<"arbe.v1.StopTurnResponse"> & {
  * Use `create(StopTurnResponseSchema)` to create a new message.
  */
 export const StopTurnResponseSchema: GenMessage<StopTurnResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 29);
+  messageDesc(file_arbe_v1_thread, 30);
 
 /**
  * @generated from message arbe.v1.RetryTurnRequest
@@ -1096,7 +1166,7 @@ export type RetryTurnRequest = Message<"arbe.v1.RetryTurnRequest"> & {
  * Use `create(RetryTurnRequestSchema)` to create a new message.
  */
 export const RetryTurnRequestSchema: GenMessage<RetryTurnRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 30);
+  messageDesc(file_arbe_v1_thread, 31);
 
 /**
  * @generated from message arbe.v1.RetryTurnResponse
@@ -1115,7 +1185,7 @@ export type RetryTurnResponse = Message<"arbe.v1.RetryTurnResponse"> & {
  * Use `create(RetryTurnResponseSchema)` to create a new message.
  */
 export const RetryTurnResponseSchema: GenMessage<RetryTurnResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_thread, 31);
+  messageDesc(file_arbe_v1_thread, 32);
 
 /**
  * @generated from enum arbe.v1.OutputStream

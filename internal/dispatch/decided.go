@@ -1,0 +1,43 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+// Decisions say for which entries of a thread it is settled which bots they wake.
+type Decisions struct {
+	// Upto is the position of the last entry that was decided.
+	Upto int64
+	// Delayed are the turns that wait whether anyone else speaks, before each begins or decides whether it does. No entry
+	// of the log says so.
+	Delayed []turn.Turn
+}
+
+// Decisions returns what has been decided in a thread. What the decided entries started is in the log, if it is read
+// after this call.
+func (d *Dispatcher) Decisions(ctx context.Context, scope db.Scope, threadID string) (s Decisions, err error) {
+	err = d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+		s = Decisions{}
+		s.Upto, err = queries.Decided(ctx, tx, scope.House, threadID)
+		if errors.Is(err, pgx.ErrNoRows) {
+			return fault.New(fault.NotFound, "there is no such thread", "list the house's threads")
+		} else if err != nil {
+			return err
+		}
+		active, err := turn.ActiveTx(ctx, tx, scope.House, threadID)
+		for _, t := range active {
+			if t.Status == turn.Delayed {
+				s.Delayed = append(s.Delayed, t)
+			}
+		}
+		return err
+	})
+	return s, err
+}
