@@ -25,9 +25,8 @@ const (
 
 // Kept is a PostgreSQL that is started again when it dies. Its methods may be called concurrently.
 type Kept struct {
-	cfg  Config
-	url  string
-	port int
+	cfg Config
+	url string
 
 	// ctx ends when the database is stopped.
 	ctx    context.Context
