@@ -326,21 +326,72 @@ func TestLevelsOfThinking(t *testing.T) {
 	}
 }
 
+// Anthropic reads from its cache only what ended at a mark before, and looks for that in the 20 blocks before each mark.
 func TestPromptsAreCached(t *testing.T) {
 	t.Parallel()
-	s := modeltest.New(t, nil)
-	if _, err := quick().Stream(within(t), at(s, model.Messages), "fake-answer", ask("?"), nil); err != nil {
-		t.Fatal(err)
+	call := func(id string) entry.PiBlock {
+		return entry.PiBlock{Type: entry.PiCallBlock, ID: id, Name: "look", Arguments: json.RawMessage(`{}`)}
 	}
-	var body struct {
-		System   []map[string]any
-		Messages []struct{ Content []map[string]any }
+	user := func(text string) entry.PiUser { return entry.PiUser{Content: []entry.PiBlock{entry.PiText(text)}} }
+	answer := func(blocks ...entry.PiBlock) entry.PiAssistant {
+		return entry.PiAssistant{StopReason: entry.PiToolUse, Content: blocks}
 	}
-	if err := json.Unmarshal(s.Requests()[0].Body, &body); err != nil {
-		t.Fatal(err)
+	result := func(id string) entry.PiToolResult {
+		return entry.PiToolResult{ToolCallID: id, ToolName: "look", Content: []entry.PiBlock{entry.PiText("result " + id)}}
 	}
-	if body.System[0]["cache_control"] == nil || body.Messages[0].Content[0]["cache_control"] == nil {
-		t.Errorf("there are no marks: %s", s.Requests()[0].Body)
+	question := []entry.PiMessage{user("one"), user("two")}
+	step := append(question[:2:2], answer(entry.PiText("well"), call("a"), call("b")), result("a"), result("b"))
+	next := append(step[:5:5], answer(entry.PiText("done")), answer(entry.PiText("really")), user("three"), user("four"))
+	for name, c := range map[string]struct {
+		messages []entry.PiMessage
+		once     int
+		want     []string
+	}{
+		"a question":                                  {question, 0, []string{"two"}},
+		"the step after it":                           {step, 0, []string{"two", "result b"}},
+		"the next question":                           {next, 0, []string{"result b", "four"}},
+		"what only one request has":                   {append(next[:9:9], user("say yes or no")), 1, []string{"result b", "four"}},
+		"what only one request has, after an answer":  {append(next[:7:7], user("say yes or no")), 1, []string{"result b", "really"}},
+		"nothing that another request will have, too": {question[:1], 1, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := modeltest.New(t, nil)
+			r := ask("?")
+			r.Messages, r.Once = c.messages, c.once
+			if _, err := quick().Stream(within(t), at(s, model.Messages), "fake-answer", r, nil); err != nil {
+				t.Fatal(err)
+			}
+			type block struct {
+				Text    string
+				Content []block
+				Mark    any `json:"cache_control"`
+			}
+			var body struct {
+				System   []block
+				Messages []struct{ Content []block }
+			}
+			if err := json.Unmarshal(s.Requests()[0].Body, &body); err != nil {
+				t.Fatal(err)
+			}
+			if body.System[0].Mark == nil {
+				t.Error("the system prompt has no mark")
+			}
+			var marked []string
+			for _, m := range body.Messages {
+				for _, b := range m.Content {
+					if len(b.Content) > 0 {
+						b.Text = b.Content[0].Text
+					}
+					if b.Mark != nil {
+						marked = append(marked, b.Text)
+					}
+				}
+			}
+			if !slices.Equal(marked, c.want) {
+				t.Errorf("the marks are at %q, want %q", marked, c.want)
+			}
+		})
 	}
 }
 

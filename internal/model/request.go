@@ -30,7 +30,10 @@ type Request struct {
 	System string
 	// Messages are what was said so far; the last one is a user's or a tool's. There must be one.
 	Messages []entry.PiMessage
-	Tools    []Tool
+	// Once is how many of the last messages only this request has. Later requests begin with those before them, so these
+	// are what a provider is asked to cache.
+	Once  int
+	Tools []Tool
 	// MaxTokens is the most that the answer may have. Defaults to the model's own default, or to 8192 where a provider
 	// demands a number.
 	MaxTokens int64
@@ -159,15 +162,21 @@ type translator struct {
 	images   bool
 }
 
-// prompt translates a request's messages. For Anthropic it marks the system prompt and the last message for the cache, so
-// that the next request of a turn reads from the cache what this one wrote to it.
+// prompt translates a request's messages, and marks for Anthropic's cache what later requests begin with: the system
+// prompt, with the tools before it; the last message before the last answers, which is where the request before this one
+// ended; and the last message that later requests have, too. Without the second, a step with many calls, or much that was said
+// since, would miss the cache: Anthropic looks back only 20 blocks from a mark.
 func (t translator) prompt(r Request) fantasy.Prompt {
 	var prompt fantasy.Prompt
 	if strings.TrimSpace(r.System) != "" {
 		prompt = append(prompt, t.cached(fantasy.NewSystemMessage(r.System)))
 	}
+	lasting := len(prompt)
 	used := make([]bool, len(r.Messages))
 	for i, m := range r.Messages {
+		if i == len(r.Messages)-r.Once {
+			lasting = len(prompt)
+		}
 		switch m := m.(type) {
 		case entry.PiUser:
 			if parts := t.parts(m.Content); len(parts) > 0 {
@@ -194,10 +203,30 @@ func (t translator) prompt(r Request) fantasy.Prompt {
 			}
 		}
 	}
-	if n := len(prompt); n > 0 {
-		prompt[n-1] = t.cached(prompt[n-1])
+	if r.Once == 0 {
+		lasting = len(prompt)
 	}
+	t.mark(prompt[:lasting])
 	return prompt
+}
+
+// mark marks up to where a prompt is cached besides its system prompt: its last message, and the last one before its last
+// answers.
+func (t translator) mark(prompt fantasy.Prompt) {
+	isAnswer := func(i int) bool { return prompt[i].Role == fantasy.MessageRoleAssistant }
+	last := len(prompt) - 1
+	before := last
+	for before >= 0 && !isAnswer(before) {
+		before--
+	}
+	for before >= 0 && isAnswer(before) {
+		before--
+	}
+	for _, at := range []int{before, last} {
+		if at >= 0 && prompt[at].Role != fantasy.MessageRoleSystem {
+			prompt[at] = t.cached(prompt[at])
+		}
+	}
 }
 
 // cached marks a message as the end of what the provider shall cache.

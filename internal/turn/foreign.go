@@ -118,15 +118,24 @@ func note(words string, quotes ...string) entry.PiUser {
 	return entry.PiUser{Content: []entry.PiBlock{entry.PiText(text)}}
 }
 
-// foreignBlocks returns the blocks of a tool's result with [Foreign] texts, in a copy. limit shortens each; 0 means none.
-func foreignBlocks(content []entry.PiBlock, limit int) []entry.PiBlock {
+// foreignBlocks returns the blocks of a tool's result with [Foreign] texts, in a copy.
+func foreignBlocks(content []entry.PiBlock) []entry.PiBlock {
+	return mapTexts(content, Foreign)
+}
+
+// shortBlocks returns the blocks of the tool's result at a position with shortened texts, in a copy. They say how to read
+// the whole.
+func shortBlocks(content []entry.PiBlock, seq int64) []entry.PiBlock {
+	where := fmt.Sprintf("; %s with entry %d reads them", entry.ReadThreadTool, seq)
+	return mapTexts(content, func(text string) string { return middle(text, oldResult, where) })
+}
+
+// mapTexts returns a copy of some blocks with other texts.
+func mapTexts(content []entry.PiBlock, to func(string) string) []entry.PiBlock {
 	list := make([]entry.PiBlock, len(content))
 	for i, b := range content {
 		if b.Type == entry.PiTextBlock {
-			b.Text = Foreign(b.Text)
-			if limit > 0 {
-				b.Text = middle(b.Text, limit)
-			}
+			b.Text = to(b.Text)
 		}
 		list[i] = b
 	}

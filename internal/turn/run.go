@@ -398,7 +398,11 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 	}
 	for cuts, compactions := 0, 0; ; {
 		request := model.Request{System: r.prompt(), Messages: r.transcript.messages(), Tools: tools}
-		if request.Estimate() > r.budget() && compactions < compactRetries {
+		if over := request.Estimate() - r.budget(); over > 0 && compactions < compactRetries {
+			// More than must be, so that the next steps send the same again.
+			if r.transcript.shorten(over+r.budget()/4, int64(float64(r.window)*kept)) {
+				continue
+			}
 			compactions++
 			if err := r.compact(ctx); err == nil {
 				continue

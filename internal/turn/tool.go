@@ -122,7 +122,7 @@ func (r *run) runCall(ctx context.Context, c call) error {
 	if text == "" {
 		text = "(nothing)"
 	}
-	result.Content = []entry.PiBlock{entry.PiText(middle(text, maxResult))}
+	result.Content = []entry.PiBlock{entry.PiText(middle(text, maxResult, ""))}
 	_, err = r.log.Append(ctx, r.ref, entry.NewDraft(id, r.turn.Bot, result))
 	return err
 }

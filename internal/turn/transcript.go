@@ -16,9 +16,11 @@ const (
 	readRows = 500
 	// bytesPerToken is a low estimate, so that rather too much is read than too little.
 	bytesPerToken = 4
-	// oldResult and commandOutput limit, in bytes, and quoted in characters, the result of a tool in an earlier turn, the output of a command
-	// that somebody else ran, and what a message answers: the model has no more use for the whole.
-	oldResult, commandOutput, quoted = 4 << 10, 8 << 10, 200
+	// oldResult limits, in bytes, the result of a tool that was shortened because the model's window is nearly full.
+	oldResult = 4 << 10
+	// commandOutput limits, in bytes, and quoted in characters, the output of a command that somebody else ran, and what a
+	// message answers: the model has no more use for the whole.
+	commandOutput, quoted = 8 << 10, 200
 )
 
 // transcript is what a bot reads of a thread: the summary of its last compaction, and the entries after it.
@@ -30,6 +32,8 @@ type transcript struct {
 	cut     bool
 	// tail is the position of the last entry that was read.
 	tail int64
+	// shortened is the position up to which long results of tools are shortened; 0 for none. It only grows.
+	shortened int64
 	// people are the authors by their ids.
 	people map[string]Person
 }
@@ -167,24 +171,15 @@ func (t *transcript) pending(of Turn) (calls []call) {
 	return calls
 }
 
-// messages returns what the model reads.
+// messages returns what the model reads. What an entry becomes depends on the entries before it and on none after it: as
+// the thread grows, what was sent is sent again as it was, and more behind it, so that providers read it from their caches.
 func (t *transcript) messages() (list []entry.PiMessage) {
 	chats := map[string]string{}
 	commands := map[string]entry.Entry{}
-	ended := map[string]bool{}
+	ran := map[string]int{} // how many messages there were when the command was said
 	asks := map[string]entry.Entry{}
 	var lastChat string
 	var before time.Time
-	for _, e := range t.entries {
-		switch e.Type {
-		case entry.CommandResult{}.Type():
-			if r, ok := entry.As[entry.CommandResult](e); ok {
-				ended[r.CommandID] = true
-			}
-		case entry.Command{}.Type():
-			commands[e.ID] = e
-		}
-	}
 	switch {
 	case t.summary != "":
 		list = append(list, note("what was said before, as you summarised it", t.summary))
@@ -221,15 +216,15 @@ func (t *transcript) messages() (list []entry.PiMessage) {
 			if e.Author != t.bot {
 				continue
 			}
-			limit := 0
-			if p.Turn != t.turn {
-				limit = oldResult
+			p.Content = foreignBlocks(p.Content)
+			if e.Seq <= t.shortened {
+				p.Content = shortBlocks(p.Content, e.Seq)
 			}
-			p.Content = foreignBlocks(p.Content, limit)
 			list = append(list, p)
 		case entry.Command:
-			if !ended[e.ID] && !t.isOwn(e) {
-				list = append(list, note("“"+Name(t.person(e.Author).Name)+"” runs a command, which has not ended", clip(p.Line(), commandOutput)))
+			if commands[e.ID] = e; !t.isOwn(e) {
+				list = append(list, note("“"+Name(t.person(e.Author).Name)+"” runs a command", clip(p.Line(), commandOutput)))
+				ran[e.ID] = len(list)
 			}
 		case entry.CommandResult:
 			c, known := commands[p.CommandID]
@@ -241,13 +236,16 @@ func (t *transcript) messages() (list []entry.PiMessage) {
 				list = append(list, note("a command from further up ended; its output", p.Within(commandOutput)))
 				continue
 			}
-			ran := note("“"+Name(t.person(c.Author).Name)+"” ran a command", clip(run.Line(), commandOutput))
-			ran.Content = append(ran.Content, note("its output", p.Within(commandOutput)).Content...)
-			list = append(list, ran)
+			if ran[c.ID] == len(list) { // nothing was said between the two
+				list = append(list, note("its output", p.Within(commandOutput)))
+				continue
+			}
+			list = append(list, note("the command of “"+Name(t.person(c.Author).Name)+"” ended; how it begins, and its output", oneLine(run.Line(), quoted), p.Within(commandOutput)))
 		case entry.SandboxResumed:
 			list = append(list, note("the sandbox was replaced; what was not committed or pushed is gone from it"))
 		case entry.TurnStarted:
 			if p.AgentID == t.bot {
+				clear(ran)
 				list = appended(list, t.question(e, asks[p.EntryID], p.Reason, p.EntryID != lastChat))
 			}
 		case entry.TurnEnded:
@@ -289,6 +287,26 @@ func size(list []entry.PiMessage) (tokens int64) {
 	return tokens
 }
 
+// shorten shortens the results of tools, the oldest first, until that saves so many tokens. Those among the last entries
+// that have about keep tokens stay whole. It reports whether it saved any.
+func (t *transcript) shorten(tokens, keep int64) bool {
+	var saved int64
+	for _, e := range t.entries[:t.cutAt(keep)] {
+		p, ok := entry.As[entry.PiToolResult](e)
+		if !ok || e.Author != t.bot || e.Seq <= t.shortened {
+			continue
+		}
+		if saved >= tokens {
+			break
+		}
+		before := model.EstimateMessage(p)
+		p.Content = shortBlocks(p.Content, e.Seq)
+		saved += max(before-model.EstimateMessage(p), 0)
+		t.shortened = e.Seq
+	}
+	return saved > 0
+}
+
 // clip shortens a text at the beginning of a character.
 func clip(text string, limit int) string {
 	if len(text) <= limit {
@@ -297,11 +315,12 @@ func clip(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
-// middle shortens a text in the middle, because the beginning and the end of an output say the most.
-func middle(text string, limit int) string {
+// middle shortens a text in the middle, because the beginning and the end of an output say the most. where says how to
+// read the rest; it may be empty.
+func middle(text string, limit int, where string) string {
 	if len(text) <= limit {
 		return text
 	}
 	head, tail := text[:limit/2], text[len(text)-limit/2:]
-	return strings.ToValidUTF8(head, "") + fmt.Sprintf("\n… %d bytes left out …\n", len(text)-limit) + strings.ToValidUTF8(tail, "")
+	return strings.ToValidUTF8(head, "") + fmt.Sprintf("\n… %d bytes left out%s …\n", len(text)-limit, where) + strings.ToValidUTF8(tail, "")
 }

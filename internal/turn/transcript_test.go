@@ -1,0 +1,119 @@
+package turn
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// TestATranscriptOnlyGrows has random threads grow one entry at a time. What the model read before, it reads again as it was,
+// with more behind it.
+func TestATranscriptOnlyGrows(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		tr := transcript{bot: "me", turn: "now", people: map[string]Person{"ada": {Name: "Ada"}, "lint": {Name: "Lint", Bot: true}}}
+		put := func(author string, p entry.Payload) string {
+			d := entry.NewDraft(fmt.Sprintf("e%d", len(tr.entries)), author, p)
+			tr.entries = append(tr.entries, entry.Entry{Seq: int64(len(tr.entries)) + 1, ID: d.ID, Author: author, Type: d.Type, Payload: d.Payload, Time: time.Unix(int64(1000*len(tr.entries)), 0)})
+			return d.ID
+		}
+		var running, chats []string // commands that have not ended
+		text := strings.Repeat("output ", 1+r.IntN(1500))
+		put("ada", entry.Chat{Text: "hello"})
+		var before []entry.PiMessage
+		for range 40 {
+			switch r.IntN(9) {
+			case 0:
+				answered := ""
+				if len(chats) > 0 {
+					answered = chats[r.IntN(len(chats))]
+				}
+				chats = append(chats, put("ada", entry.Chat{Text: "well", ReplyTo: answered}))
+			case 1:
+				put("lint", entry.Chat{Text: "there is a space too many"})
+			case 2:
+				put("me", entry.Chat{Text: "an answer"})
+			case 3:
+				running = append(running, put("ada", entry.Command{Command: "make"}))
+			case 4:
+				if n := len(running); n > 0 {
+					at := r.IntN(n)
+					put("", entry.CommandResult{CommandID: running[at], Output: text})
+					running = append(running[:at], running[at+1:]...)
+				}
+			case 5:
+				turn := []string{"now", "before"}[r.IntN(2)]
+				id := fmt.Sprint("c", len(tr.entries))
+				put("me", entry.PiAssistant{Turn: turn, StopReason: entry.PiToolUse, Content: []entry.PiBlock{{Type: entry.PiCallBlock, ID: id, Name: "run_command"}}})
+				put("me", entry.PiToolResult{Turn: turn, ToolCallID: id, ToolName: "run_command", Content: []entry.PiBlock{entry.PiText(text)}})
+			case 6:
+				put("", entry.TurnEnded{TurnID: "before", AgentID: "me", Message: "stopped"})
+			case 7:
+				put("", entry.SandboxResumed{SandboxID: "b", PreviousSandboxID: "a"})
+			case 8:
+				put("", entry.TurnStarted{TurnID: "now", AgentID: "me", EntryID: put("ada", entry.Chat{Text: "a question"}), Reason: "mention"})
+			}
+			now := tr.messages()
+			if n := len(before); n > 0 && isNote(before[n-1], "it is your turn") {
+				before = before[:n-1] // no request ends with an answer, unless the bot itself spoke last
+			}
+			if len(now) < len(before) || len(before) > 0 && !reflect.DeepEqual(now[:len(before)], before) {
+				t.Fatalf("seed %d: after %s the model reads\n%+v\nand before it\n%+v", seed, tr.entries[len(tr.entries)-1].Type, now, before)
+			}
+			before = now
+		}
+	}
+}
+
+// isNote reports whether a message is a note from arbe that begins so.
+func isNote(m entry.PiMessage, words string) bool {
+	u, ok := m.(entry.PiUser)
+	return ok && strings.HasPrefix(u.Text(), "⟦arbe: "+words)
+}
+
+func TestResultsAreShortenedOldestFirst(t *testing.T) {
+	t.Parallel()
+	tr := transcript{bot: "me", turn: "now", people: map[string]Person{}}
+	for i := range 10 {
+		id := fmt.Sprint("c", i)
+		for _, p := range []entry.Payload{
+			entry.PiAssistant{Turn: "before", StopReason: entry.PiToolUse, Content: []entry.PiBlock{{Type: entry.PiCallBlock, ID: id, Name: "run_command"}}},
+			entry.PiToolResult{Turn: "before", ToolCallID: id, Content: []entry.PiBlock{entry.PiText(strings.Repeat("x", 35_000))}}, // 10,000 tokens
+		} {
+			d := entry.NewDraft("", "me", p)
+			tr.entries = append(tr.entries, entry.Entry{Seq: int64(len(tr.entries)) + 1, ID: d.ID, Author: "me", Type: d.Type, Payload: d.Payload})
+		}
+	}
+	lengths := func() (list []int) {
+		for _, m := range tr.messages() {
+			if r, ok := m.(entry.PiToolResult); ok {
+				list = append(list, len(r.Text())/10_000)
+			}
+		}
+		return list
+	}
+	whole := size(tr.messages())
+	if !tr.shorten(20_000, 30_000) {
+		t.Fatal("nothing was shortened")
+	}
+	if got, want := fmt.Sprint(lengths()), "[0 0 0 3 3 3 3 3 3 3]"; got != want { // two save less than was asked for
+		t.Errorf("the results have %s times 10,000 bytes, want %s", got, want)
+	}
+	if saved := whole - size(tr.messages()); saved < 20_000 {
+		t.Errorf("%d tokens were saved", saved)
+	}
+	if first := tr.messages()[2].(entry.PiToolResult).Text(); !strings.Contains(first, "bytes left out; read_thread with entry 2 reads them") {
+		t.Errorf("the first says %q", first[2000:2200])
+	}
+	for tr.shorten(1_000_000, 30_000) {
+	}
+	if got, want := fmt.Sprint(lengths()), "[0 0 0 0 0 0 0 0 3 3]"; got != want {
+		t.Errorf("in the end they have %s times 10,000 bytes, want %s: the last ones stay whole", got, want)
+	}
+}
