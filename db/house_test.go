@@ -79,7 +79,8 @@ func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
 	insert("insert into invites (house_id, hash, role, created_by, expires_at) values ($1, $2, 'member', $3, now() + interval '1 hour') returning id", h.id, []byte(h.id), h.owner)
 	insert("insert into bots (house_id, agent_id, handle, tools) values ($1, $2, 'bot', '{}') returning handle", h.id, h.bot)
 	insert("insert into activation_policies (house_id, agent_id, name, trigger) values ($1, $2, 'mentions', 'mention') returning id", h.id, h.bot)
-	insert(`with t as (insert into turns (house_id, thread_id, agent_id, entry_id, reason, asked, asked_seqs) values ($1, $2, $3, 'e1', 'mention', '{e1}', '{1}') returning id)
+	insert(`with t as (insert into turns (house_id, thread_id, agent_id, entry_id, reason, asked, asked_seqs) values ($1, $2, $3, 'e1', 'mention', '{e1}', '{1}') returning id),
+		f as (insert into file_edits (house_id, turn_id, call_id, step, path, after, result) select $1, id, 'c', 's', '/workspace/a', 'x', '{}' from t)
 		insert into model_calls (house_id, thread_id, turn_id, id, agent_id, model, input, output, cache_read, cache_write, cost_micros, cost_known, estimated)
 		select $1, $2, id, '1', $3, 'anthropic/claude', 1, 1, 0, 0, 1, true, false from t returning turn_id`, h.id, h.chat, h.bot)
 	insert("insert into spending (house_id, day, thread_id) values ($1, now(), $2) returning house_id", h.id, h.chat)

@@ -52,6 +52,10 @@ type botView struct {
 // toolLabels explain the tools of bots in the form.
 var toolLabels = map[string]string{
 	entry.RunCommandTool:    "Run commands in the thread's sandbox",
+	entry.ReadFileTool:      "Read files of the thread's sandbox",
+	entry.WriteFileTool:     "Write files of the thread's sandbox",
+	entry.EditFileTool:      "Edit files of the thread's sandbox",
+	entry.SearchFilesTool:   "Search files of the thread's sandbox",
 	entry.ReadThreadTool:    "Read threads of the house",
 	entry.ListThreadsTool:   "List the threads",
 	entry.SearchEntriesTool: "Search what was said",

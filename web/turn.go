@@ -96,6 +96,9 @@ type resultView struct {
 	Text   string
 	Failed bool
 	Took   time.Duration
+	// Diff is the change of a file, and Whole the artifact that has all of it if it is cut. Instructions are the workspace's,
+	// which the model read with this result.
+	Diff, Whole, Instructions string
 }
 
 // Word is the state as a word.
@@ -126,7 +129,11 @@ func (t *transcript) callOf(result string, b entry.PiBlock) callView {
 }
 
 func resultOf(r entry.PiToolResult) *resultView {
-	return &resultView{Text: clip(r.Text(), maxShown), Failed: r.IsError, Took: time.Duration(r.DurationMS) * time.Millisecond}
+	v := &resultView{Text: clip(r.Text(), maxShown), Failed: r.IsError, Took: time.Duration(r.DurationMS) * time.Millisecond}
+	if d := r.Details; d != nil {
+		v.Diff, v.Whole, v.Instructions = clip(d.Diff, maxShown), d.ArtifactID, clip(d.Instructions, maxShown)
+	}
+	return v
 }
 
 func resultClass(r entry.PiToolResult) string {
@@ -465,4 +472,19 @@ func (a *app) doneInThread(w http.ResponseWriter, r *http.Request, err error) er
 		http.Redirect(w, r, threadPath(r.PathValue("thread")), http.StatusSeeOther)
 	}
 	return nil
+}
+
+// diffClass is the class of a line of a unified diff.
+func diffClass(line string) string {
+	switch {
+	case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"):
+		return "diff-file"
+	case strings.HasPrefix(line, "@@"):
+		return "diff-at"
+	case strings.HasPrefix(line, "+"):
+		return "diff-added"
+	case strings.HasPrefix(line, "-"):
+		return "diff-removed"
+	}
+	return ""
 }

@@ -174,6 +174,8 @@ func TestHostileTurns(t *testing.T) {
 		toolCall("c", "say", `"{not json `+"\\u003cscript"+`"`),
 	}})
 	f.says("turnevil1", bee, "turn.t1.1.call0", entry.PiToolResult{Turn: "t1", ToolCallID: "a", ToolName: script, IsError: true, Content: []entry.PiBlock{entry.PiText(script)}})
+	f.says("turnevil1", bee, "turn.t1.8.call0", entry.PiToolResult{Turn: "t1", ToolCallID: "y", ToolName: "edit_file", Content: []entry.PiBlock{entry.PiText("edited")},
+		Details: &entry.PiDetails{Path: script, Diff: "@@ -1 +1 @@\n-" + script + "\n+better\n", ArtifactID: script, Instructions: script}})
 	f.says("turnevil1", bee, "turn.t1.9.call0", entry.PiToolResult{Turn: "t1", ToolCallID: "z", ToolName: script, Content: []entry.PiBlock{entry.PiText(script)}})
 	f.says("turnevil1", "", "turn.t1.end", entry.TurnEnded{TurnID: "t1", AgentID: bee, EntryID: script, Outcome: "failed", Message: script, Next: script})
 	_, text := ada(t, f).get("/threads/turnevil1")
@@ -181,7 +183,7 @@ func TestHostileTurns(t *testing.T) {
 	if len(text) > 200<<10 {
 		t.Errorf("the page has %d bytes", len(text))
 	}
-	contains(t, text, "&lt;script&gt;alert(1)")
+	contains(t, text, "&lt;script&gt;alert(1)", `<span class="diff-removed">-&lt;script&gt;`, `<span class="diff-added">+better`, "AGENTS.md")
 }
 
 // chunks are the deltas of a step.

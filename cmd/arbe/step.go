@@ -29,6 +29,9 @@ func stepLines(e *arbev1.Entry) []string {
 		if p.IsError {
 			return []string{fmt.Sprintf("  ✗ %s: %s (%s)", p.ToolName, clipLine(failedText(p)), took)}
 		}
+		if d := p.Details; d != nil && d.Path != "" {
+			return []string{fmt.Sprintf("  ✓ %s %s +%d −%d (%s)", p.ToolName, clipLine(d.Path), d.Added, d.Removed, took)}
+		}
 		return []string{fmt.Sprintf("  ✓ %s (%s)", p.ToolName, took)}
 	case entry.PiCompaction:
 		return []string{"summarized the older part of the thread"}
@@ -47,13 +50,20 @@ func failedText(p entry.PiToolResult) string {
 	return strings.Join(lines, " ")
 }
 
-// callLine is a tool call in one line: the command itself if it runs one.
+// callLine is a tool call in one line: the command itself if it runs one, the path if it is about a file.
 func callLine(c entry.PiBlock) string {
 	var command struct {
 		Command string `json:"command"`
+		Path    string `json:"path"`
 	}
 	if c.Name == entry.RunCommandTool && json.Unmarshal(c.Arguments, &command) == nil && command.Command != "" {
 		return "$ " + clipLine(command.Command)
+	}
+	switch c.Name {
+	case entry.ReadFileTool, entry.WriteFileTool, entry.EditFileTool:
+		if json.Unmarshal(c.Arguments, &command) == nil && command.Path != "" {
+			return c.Name + " " + clipLine(command.Path)
+		}
 	}
 	if arguments := string(c.Arguments); arguments != "{}" {
 		return c.Name + " " + clipLine(arguments)

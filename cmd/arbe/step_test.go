@@ -19,9 +19,12 @@ func TestTheStepsOfABotAsLines(t *testing.T) {
 		return entry.PiToolResult{ToolCallID: "c", ToolName: entry.RunCommandTool, IsError: failed, Content: []entry.PiBlock{entry.PiText(text)}, DurationMS: 200}
 	}
 	for want, p := range map[string]entry.Payload{
-		"→ $ make test":                                           call(entry.RunCommandTool, `{"command":"make test"}`),
-		`→ run_command "{\"command\":\"ma"`:                       call(entry.RunCommandTool, `"{\"command\":\"ma"`),
-		`→ remember {"command":"make test"}`:                      call("remember", `{"command":"make test"}`),
+		"→ $ make test":                      call(entry.RunCommandTool, `{"command":"make test"}`),
+		`→ run_command "{\"command\":\"ma"`:  call(entry.RunCommandTool, `"{\"command\":\"ma"`),
+		`→ remember {"command":"make test"}`: call("remember", `{"command":"make test"}`),
+		"→ edit_file src/a.go":               call(entry.EditFileTool, `{"path":"src/a.go","old_text":"one","new_text":"two"}`),
+		"  ✓ edit_file /workspace/src/a.go +2 −1 (1s)": entry.PiToolResult{ToolCallID: "c", ToolName: entry.EditFileTool, DurationMS: 1000,
+			Details: &entry.PiDetails{Path: "/workspace/src/a.go", Added: 2, Removed: 1}},
 		"  ✓ run_command (200ms)":                                 result(false, "fine\n[exit 0 · 200ms]"),
 		"  ✗ run_command: boom [exit 3 · 200ms] (200ms)":          result(true, strings.Repeat("compiling\n", 100)+"boom\n[exit 3 · 200ms]"),
 		"  ✗ run_command: the disk is full [did not run] (200ms)": result(true, "the disk is full\n[did not run]"),

@@ -61,3 +61,14 @@ select index_next(@streams::bigint[], @milliseconds::int)::bigint as stream_id;
 
 -- name: UnindexedAfter :many
 select unindexed_after(@after, @most)::bigint as stream_id;
+
+-- name: FileEdit :one
+select path, before, after, result from file_edits where turn_id = @turn_id and call_id = @call_id;
+
+-- name: InsertFileEdit :exec
+insert into file_edits (house_id, turn_id, call_id, step, path, before, after, result)
+values (@house_id, @turn_id, @call_id, @step, @path, sqlc.narg(before), @after, @result) on conflict do nothing;
+
+-- name: ForgetFileEdits :exec
+-- The results of earlier steps are in the log.
+delete from file_edits where turn_id = @turn_id and step <> @step;

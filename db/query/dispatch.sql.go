@@ -7,6 +7,7 @@ package query
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -125,6 +126,39 @@ func (q *Queries) EndServerCall(ctx context.Context, db DBTX, id string) error {
 	return err
 }
 
+const fileEdit = `-- name: FileEdit :one
+select path, before, after, result from file_edits where turn_id = $1 and call_id = $2
+`
+
+type FileEditRow struct {
+	Path   string
+	Before []byte
+	After  []byte
+	Result json.RawMessage
+}
+
+func (q *Queries) FileEdit(ctx context.Context, db DBTX, turnID string, callID string) (FileEditRow, error) {
+	row := db.QueryRow(ctx, fileEdit, turnID, callID)
+	var i FileEditRow
+	err := row.Scan(
+		&i.Path,
+		&i.Before,
+		&i.After,
+		&i.Result,
+	)
+	return i, err
+}
+
+const forgetFileEdits = `-- name: ForgetFileEdits :exec
+delete from file_edits where turn_id = $1 and step <> $2
+`
+
+// The results of earlier steps are in the log.
+func (q *Queries) ForgetFileEdits(ctx context.Context, db DBTX, turnID string, step string) error {
+	_, err := db.Exec(ctx, forgetFileEdits, turnID, step)
+	return err
+}
+
 const indexNext = `-- name: IndexNext :many
 select index_next($1::bigint[], $2::int)::bigint as stream_id
 `
@@ -147,6 +181,36 @@ func (q *Queries) IndexNext(ctx context.Context, db DBTX, streams []int64, milli
 		return nil, err
 	}
 	return items, nil
+}
+
+const insertFileEdit = `-- name: InsertFileEdit :exec
+insert into file_edits (house_id, turn_id, call_id, step, path, before, after, result)
+values ($1, $2, $3, $4, $5, $6, $7, $8) on conflict do nothing
+`
+
+type InsertFileEditParams struct {
+	HouseID string
+	TurnID  string
+	CallID  string
+	Step    string
+	Path    string
+	Before  []byte
+	After   []byte
+	Result  json.RawMessage
+}
+
+func (q *Queries) InsertFileEdit(ctx context.Context, db DBTX, arg InsertFileEditParams) error {
+	_, err := db.Exec(ctx, insertFileEdit,
+		arg.HouseID,
+		arg.TurnID,
+		arg.CallID,
+		arg.Step,
+		arg.Path,
+		arg.Before,
+		arg.After,
+		arg.Result,
+	)
+	return err
 }
 
 const listServers = `-- name: ListServers :many

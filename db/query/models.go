@@ -170,6 +170,22 @@ type Environment struct {
 	CreatedAt      time.Time
 }
 
+// What the calls of a turn's step write to files, recorded before they do, so that a call that is repeated after its server died does not edit twice.
+type FileEdit struct {
+	HouseID string
+	TurnID  string
+	// The entry of the call's result.
+	CallID string
+	// The entry of the call's step. Rows of earlier steps are deleted.
+	Step string
+	Path string
+	// The SHA-256 of the file before; null if there was none.
+	Before []byte
+	// The SHA-256 of the file after.
+	After  []byte
+	Result json.RawMessage
+}
+
 // A tenant. It owns everything in it and is the only privacy boundary between people.
 type House struct {
 	ID   string

@@ -130,6 +130,8 @@ type Dispatcher struct {
 	bots *turn.Runner
 	// working are the workers of commands, and turning those of turns.
 	working, turning workers
+	// files are the files that bots change at this moment.
+	files pathLocks
 	// attached are this server's commands that a program reads or writes.
 	attached attachments
 	// relay connects calls for attached commands with the servers that work on these.
@@ -351,7 +353,7 @@ func (d *Dispatcher) DeleteThread(ctx context.Context, scope db.Scope, id string
 }
 
 // DestroySandbox is [sandbox.Reaper.Destroy]. A sandbox on another machine is destroyed by that machine's servers.
-// Commands that wait for that machine may then run on any, because the sandbox that bound them to it is dead.
+// Commands and turns that wait for that machine may then run on any, because the sandbox that bound them to it is dead.
 func (d *Dispatcher) DestroySandbox(ctx context.Context, scope db.Scope, id string) (sandbox.Sandbox, error) {
 	box, err := d.boxes.Destroy(ctx, scope, id)
 	away, elsewhere := errors.AsType[*sandbox.OtherMachineError](err)
@@ -361,11 +363,11 @@ func (d *Dispatcher) DestroySandbox(ctx context.Context, scope db.Scope, id stri
 	return box, d.db.In(ctx, scope, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, `
 			update `+db.JobSchema+`.river_job set metadata = metadata - 'machine'
-			where queue = $1 and state = 'available' and args->>'house' = $2 and metadata->>'machine' = $3
+			where queue = any($1) and state = 'available' and args->>'house' = $2 and metadata->>'machine' = $3
 			  and (args->>'thread' in (select id from threads where sandbox_id = $4) or metadata->'begun'->>'sandbox' = $4)`,
-			commands, scope.House, box.Machine, id)
+			[]string{commands, turns}, scope.House, box.Machine, id)
 		if err == nil {
-			err = wakeTx(ctx, tx, commands)
+			err = errors.Join(wakeTx(ctx, tx, commands), wakeTx(ctx, tx, turns))
 		}
 		if err == nil && elsewhere {
 			_, err = d.queue.InsertTx(ctx, tx, reapArgs{House: scope.House, Sandbox: id}, &river.InsertOpts{Metadata: note{Machine: away.Machine}.json()})

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -10,6 +11,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/turn"
 )
 
 // Tune changes the settings of the queue.
@@ -70,4 +72,14 @@ const (
 // NobodysJob is a job that no worker takes up, known by its name.
 func NobodysJob(name string) river.InsertManyParams {
 	return river.InsertManyParams{Args: periodicTaskArgs{Name: name}, InsertOpts: &river.InsertOpts{Queue: "nobodys"}}
+}
+
+// RunTool runs a tool of bots as a turn does.
+func (d *Dispatcher) RunTool(ctx context.Context, name string, c turn.Call) (turn.Result, error) {
+	for _, t := range d.tools() {
+		if t.Name == name {
+			return t.Run(ctx, c)
+		}
+	}
+	return turn.Result{}, errors.New("there is no tool " + name)
 }

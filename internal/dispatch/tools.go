@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,13 +30,14 @@ const (
 
 // tools returns the tools that bots have. A tool acts in the name of its bot, and sees what the bot's house has.
 func (d *Dispatcher) tools() []turn.Tool {
-	return []turn.Tool{
-		inSandbox(resultTool(entry.RunCommandTool, `Runs a shell command in this thread's sandbox and returns its output and exit code. The sandbox keeps its files
+	return slices.Concat([]turn.Tool{
+		d.inSandbox(resultTool(entry.RunCommandTool, `Runs a shell command in this thread's sandbox and returns its output and exit code. The sandbox keeps its files
 between commands. Everyone in the thread sees the command and its output.`,
 			`{"type":"object","properties":{
 			"command":{"type":"string","description":"a line for /bin/sh","minLength":1},
 			"timeout_seconds":{"type":"integer","minimum":1,"maximum":86400,"description":"the most that it may take; leave it out for the sandbox's limit"}},
 			"required":["command"],"additionalProperties":false}`, d.runForBot)),
+	}, d.fileTools(), []turn.Tool{
 		listing(tool(entry.ReadThreadTool, `Reads entries of a thread of this house, the newest ones last. Without thread_id, it reads this thread.`,
 			`{"type":"object","properties":{
 			"thread_id":{"type":"string"},
@@ -57,7 +59,7 @@ that have all words of the query, or words that begin with them, the newest firs
 			`{"type":"object","properties":{
 			"thread_id":{"type":"string","minLength":1},
 			"text":{"type":"string","minLength":1}},"required":["thread_id","text"],"additionalProperties":false}`, d.sayForBot),
-	}
+	})
 }
 
 // tool returns a tool whose arguments are decoded into A, and whose result is a text.
@@ -88,9 +90,17 @@ func listing(t turn.Tool) turn.Tool {
 	return t
 }
 
-// inSandbox marks a tool that uses the thread's sandbox.
-func inSandbox(t turn.Tool) turn.Tool {
+// inSandbox marks a tool that uses the thread's sandbox. Its first use by a turn brings the workspace's instructions.
+func (d *Dispatcher) inSandbox(t turn.Tool) turn.Tool {
 	t.Sandbox = true
+	run := t.Run
+	t.Run = func(ctx context.Context, c turn.Call) (turn.Result, error) {
+		got, err := run(ctx, c)
+		if err == nil && c.Uninstructed {
+			got.Instructions = d.instructions(ctx, c)
+		}
+		return got, err
+	}
 	return t
 }
 

@@ -105,6 +105,9 @@ func (w *turnWorker) Work(ctx context.Context, job *river.Job[turnArgs]) error {
 	if err == nil {
 		err = w.end(ctx, job)
 	}
+	if away, ok := errors.AsType[*turn.ElsewhereError](err); ok {
+		return w.handOver(ctx, job.ID, away.Machine)
+	}
 	if err != nil {
 		return w.handOver(ctx, job.ID, "")
 	}
@@ -120,7 +123,7 @@ func overtaken(err error) bool {
 func (w *turnWorker) run(ctx context.Context, job *river.Job[turnArgs]) error {
 	for looked := false; ; {
 		err := w.attempt(ctx, job, !looked)
-		if err == nil || ctx.Err() != nil || overtaken(err) {
+		if _, away := errors.AsType[*turn.ElsewhereError](err); err == nil || ctx.Err() != nil || overtaken(err) || away {
 			return err
 		}
 		again := turnAgain

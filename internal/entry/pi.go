@@ -58,11 +58,27 @@ type PiToolResult struct {
 	ToolName   string
 	// Content has blocks of text and images.
 	Content []PiBlock
+	// Details are nil if the tool has none.
+	Details *PiDetails
 	// IsError tells the model that the call failed.
 	IsError bool
 	// Timestamp is when the tool ended, in milliseconds since 1970, and DurationMS how long it ran.
 	Timestamp  int64
 	DurationMS int64
+}
+
+// PiDetails is what a result has besides the text that the model reads.
+type PiDetails struct {
+	// Path is the file that the tool wrote, and Diff its change as a unified diff; empty if the file is not text. Added and
+	// Removed count its lines. A long diff is cut, and ArtifactID is the artifact that has it whole.
+	Path       string `json:"path,omitempty"`
+	Diff       string `json:"diff,omitempty"`
+	Added      int64  `json:"added,omitempty"`
+	Removed    int64  `json:"removed,omitempty"`
+	ArtifactID string `json:"artifactId,omitempty"`
+	// Instructions are the workspace's AGENTS.md, if this is the first use of the sandbox by its turn and the bot has not
+	// read them as they are now. The model reads them as a note behind the result.
+	Instructions string `json:"instructions,omitempty"`
 }
 
 // PiRole is "user".
@@ -355,15 +371,16 @@ type (
 		DurationMS   int64     `json:"durationMs,omitempty"`
 	}
 	piToolResultJSON struct {
-		Role       string    `json:"role"`
-		Harness    string    `json:"harness,omitempty"`
-		Turn       string    `json:"turn,omitempty"`
-		ToolCallID string    `json:"toolCallId"`
-		ToolName   string    `json:"toolName"`
-		Content    piContent `json:"content"`
-		IsError    bool      `json:"isError"`
-		Timestamp  int64     `json:"timestamp"`
-		DurationMS int64     `json:"durationMs,omitempty"`
+		Role       string     `json:"role"`
+		Harness    string     `json:"harness,omitempty"`
+		Turn       string     `json:"turn,omitempty"`
+		ToolCallID string     `json:"toolCallId"`
+		ToolName   string     `json:"toolName"`
+		Content    piContent  `json:"content"`
+		Details    *PiDetails `json:"details,omitempty"`
+		IsError    bool       `json:"isError"`
+		Timestamp  int64      `json:"timestamp"`
+		DurationMS int64      `json:"durationMs,omitempty"`
 	}
 )
 
@@ -380,7 +397,7 @@ func (a PiAssistant) MarshalJSON() ([]byte, error) {
 
 // MarshalJSON writes pi's shape.
 func (r PiToolResult) MarshalJSON() ([]byte, error) {
-	return json.Marshal(piToolResultJSON{r.PiRole(), r.Harness, r.Turn, r.ToolCallID, r.ToolName, r.Content, r.IsError, r.Timestamp, r.DurationMS})
+	return json.Marshal(piToolResultJSON{r.PiRole(), r.Harness, r.Turn, r.ToolCallID, r.ToolName, r.Content, r.Details, r.IsError, r.Timestamp, r.DurationMS})
 }
 
 // UnmarshalJSON reads pi's shape, and refuses a message with another role.
@@ -410,7 +427,7 @@ func (r *PiToolResult) UnmarshalJSON(text []byte) error {
 	if err := readPi(text, &j, &j.Role, r.PiRole()); err != nil {
 		return err
 	}
-	*r = PiToolResult{j.Harness, j.Turn, j.ToolCallID, j.ToolName, j.Content, j.IsError, j.Timestamp, j.DurationMS}
+	*r = PiToolResult{j.Harness, j.Turn, j.ToolCallID, j.ToolName, j.Content, j.Details, j.IsError, j.Timestamp, j.DurationMS}
 	return nil
 }
 

@@ -3,6 +3,10 @@ package entry
 // The names of the tools that bots have. Steps and results of turns have them, as do the settings of bots.
 const (
 	RunCommandTool    = "run_command"
+	ReadFileTool      = "read_file"
+	WriteFileTool     = "write_file"
+	EditFileTool      = "edit_file"
+	SearchFilesTool   = "search_files"
 	ReadThreadTool    = "read_thread"
 	ListThreadsTool   = "list_threads"
 	SearchEntriesTool = "search_entries"
@@ -11,4 +15,7 @@ const (
 )
 
 // Tools are the names of all tools, in the order in which they are shown. A new bot may use all of them.
-var Tools = []string{RunCommandTool, ReadThreadTool, ListThreadsTool, SearchEntriesTool, CreateThreadTool, SayTool}
+var Tools = []string{
+	RunCommandTool, ReadFileTool, WriteFileTool, EditFileTool, SearchFilesTool,
+	ReadThreadTool, ListThreadsTool, SearchEntriesTool, CreateThreadTool, SayTool,
+}

@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"context"
+	"io"
+	"io/fs"
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -27,6 +29,16 @@ func (p Handle) Secrets() []secret.Binding { return p.recipe.Secrets }
 // Exec runs a command; see [Driver]. The caller sets its time limit.
 func (p Handle) Exec(ctx context.Context, cmd Command) (Result, error) {
 	return p.driver.Exec(ctx, p.Ref, cmd)
+}
+
+// Upload writes a file, and Download opens one; see [Driver].
+func (p Handle) Upload(ctx context.Context, path string, mode fs.FileMode, content io.Reader) error {
+	return p.driver.Upload(ctx, p.Ref, path, mode, content)
+}
+
+// Download opens a regular file; see [Driver].
+func (p Handle) Download(ctx context.Context, path string) (io.ReadCloser, error) {
+	return p.driver.Download(ctx, p.Ref, path)
 }
 
 // Launcher returns the launcher for commands that outlive this server; false if the sandbox does not support them.

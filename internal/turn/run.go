@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -108,10 +109,12 @@ type run struct {
 	bot   Bot
 	tools []Tool
 	// place is where the turn is; nil before that is known.
-	place    *place
-	endpoint model.Endpoint
-	modelID  string
-	window   int64
+	place *place
+	// instructed reports that the model has, or was just given, the instructions of the workspace.
+	instructed atomic.Bool
+	endpoint   model.Endpoint
+	modelID    string
+	window     int64
 	// largest is the largest context that the model is known to take, if that is less than the catalog says.
 	largest int64
 	// redactor removes the key of the endpoint, which is key.

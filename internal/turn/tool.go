@@ -3,6 +3,7 @@ package turn
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -43,6 +44,17 @@ type Result struct {
 	Text string
 	// Failed reports that what the model wanted has failed, as Text says: a command with an exit code other than 0.
 	Failed bool
+	// Details are what the result has for people; nil for none.
+	Details *entry.PiDetails
+	// Instructions are those of the workspace, if [Call.Uninstructed] asks for them.
+	Instructions string
+}
+
+// ElsewhereError reports that only servers of a machine can run a tool. The turn must be run there.
+type ElsewhereError struct{ Machine string }
+
+func (e *ElsewhereError) Error() string {
+	return "the turn must go on on another machine: " + e.Machine
 }
 
 // Call is one call of a tool.
@@ -56,6 +68,8 @@ type Call struct {
 	ID string
 	// Arguments fit the tool's schema.
 	Arguments json.RawMessage
+	// Uninstructed reports that no call of the turn has brought the instructions of the workspace.
+	Uninstructed bool
 }
 
 // offered returns the tools that a bot may use.
@@ -111,10 +125,14 @@ func (r *run) runCall(ctx context.Context, c call) error {
 		}
 		got, err = r.call(ctx, id, c)
 	}
+	if _, elsewhere := errors.AsType[*ElsewhereError](err); elsewhere {
+		return err
+	}
 	if ctx.Err() != nil {
 		return ctx.Err() // the next server repeats the call, or the end of the turn says that it was stopped
 	}
 	result := entry.PiToolResult{Turn: r.turn.ID, ToolCallID: c.ID, ToolName: c.Name, Timestamp: time.Now().UnixMilli(), DurationMS: time.Since(began).Milliseconds()}
+	result.Details = r.details(got)
 	text := got.Text
 	if result.IsError = got.Failed || err != nil; err != nil {
 		text = strings.TrimSpace(text + "\n" + fault.From(err).Error())
@@ -125,6 +143,20 @@ func (r *run) runCall(ctx context.Context, c call) error {
 	result.Content = []entry.PiBlock{entry.PiText(middle(text, maxResult, ""))}
 	_, err = r.log.Append(ctx, r.ref, entry.NewDraft(id, r.turn.Bot, result))
 	return err
+}
+
+// details returns what a tool's result has besides its text, with the instructions of the workspace if the model has not read
+// them as they are.
+func (r *run) details(got Result) *entry.PiDetails {
+	if got.Instructions == "" || r.instructed.Swap(true) || r.transcript.instructions() == got.Instructions {
+		return got.Details
+	}
+	var d entry.PiDetails
+	if got.Details != nil {
+		d = *got.Details
+	}
+	d.Instructions = got.Instructions
+	return &d
 }
 
 // call checks a call and runs it. A tool that panics has failed, because otherwise it would end the server.
@@ -149,6 +181,6 @@ func (r *run) call(ctx context.Context, id string, c call) (got Result, err erro
 	}
 	return tool.Run(ctx, Call{
 		Scope: db.Scope{House: r.turn.House, Agent: r.turn.Bot}, Thread: r.turn.Thread, Turn: r.turn.ID, ID: id,
-		Arguments: c.Arguments,
+		Arguments: c.Arguments, Uninstructed: tool.Sandbox && !r.instructed.Load(),
 	})
 }

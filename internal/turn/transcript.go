@@ -221,6 +221,9 @@ func (t *transcript) messages() (list []entry.PiMessage) {
 				p.Content = shortBlocks(p.Content, e.Seq)
 			}
 			list = append(list, p)
+			if p.Details != nil && p.Details.Instructions != "" {
+				list = append(list, workspaceSays(p.Details.Instructions))
+			}
 		case entry.Command:
 			if commands[e.ID] = e; !t.isOwn(e) {
 				list = append(list, note("“"+Name(t.person(e.Author).Name)+"” runs a command", clip(p.Line(), commandOutput)))

@@ -2498,16 +2498,18 @@ func (x *PiAssistant) GetDurationMs() int64 {
 
 // PiToolResult is the result of one tool call: "pi.tool_result".
 type PiToolResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Role          string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
-	Harness       string                 `protobuf:"bytes,2,opt,name=harness,proto3" json:"harness,omitempty"`
-	Turn          string                 `protobuf:"bytes,3,opt,name=turn,proto3" json:"turn,omitempty"`
-	ToolCallId    string                 `protobuf:"bytes,4,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
-	ToolName      string                 `protobuf:"bytes,5,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
-	Content       []*PiBlock             `protobuf:"bytes,6,rep,name=content,proto3" json:"content,omitempty"`
-	IsError       bool                   `protobuf:"varint,7,opt,name=is_error,json=isError,proto3" json:"is_error,omitempty"`
-	Timestamp     int64                  `protobuf:"varint,8,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
-	DurationMs    int64                  `protobuf:"varint,9,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Role       string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Harness    string                 `protobuf:"bytes,2,opt,name=harness,proto3" json:"harness,omitempty"`
+	Turn       string                 `protobuf:"bytes,3,opt,name=turn,proto3" json:"turn,omitempty"`
+	ToolCallId string                 `protobuf:"bytes,4,opt,name=tool_call_id,json=toolCallId,proto3" json:"tool_call_id,omitempty"`
+	ToolName   string                 `protobuf:"bytes,5,opt,name=tool_name,json=toolName,proto3" json:"tool_name,omitempty"`
+	Content    []*PiBlock             `protobuf:"bytes,6,rep,name=content,proto3" json:"content,omitempty"`
+	IsError    bool                   `protobuf:"varint,7,opt,name=is_error,json=isError,proto3" json:"is_error,omitempty"`
+	Timestamp  int64                  `protobuf:"varint,8,opt,name=timestamp,proto3" json:"timestamp,omitempty"`
+	DurationMs int64                  `protobuf:"varint,9,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
+	// Not set if the tool has none.
+	Details       *PiDetails `protobuf:"bytes,10,opt,name=details,proto3" json:"details,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2605,6 +2607,100 @@ func (x *PiToolResult) GetDurationMs() int64 {
 	return 0
 }
 
+func (x *PiToolResult) GetDetails() *PiDetails {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
+// PiDetails is what a result has besides the text that the model reads.
+type PiDetails struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file that the tool wrote, and its change as a unified diff. A long diff is cut, and the artifact has it whole.
+	Path       string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Diff       string `protobuf:"bytes,2,opt,name=diff,proto3" json:"diff,omitempty"`
+	Added      int64  `protobuf:"varint,3,opt,name=added,proto3" json:"added,omitempty"`
+	Removed    int64  `protobuf:"varint,4,opt,name=removed,proto3" json:"removed,omitempty"`
+	ArtifactId string `protobuf:"bytes,5,opt,name=artifact_id,json=artifactId,proto3" json:"artifact_id,omitempty"`
+	// The workspace's AGENTS.md, if the model reads it with this result.
+	Instructions  string `protobuf:"bytes,6,opt,name=instructions,proto3" json:"instructions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PiDetails) Reset() {
+	*x = PiDetails{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PiDetails) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PiDetails) ProtoMessage() {}
+
+func (x *PiDetails) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PiDetails.ProtoReflect.Descriptor instead.
+func (*PiDetails) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *PiDetails) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *PiDetails) GetDiff() string {
+	if x != nil {
+		return x.Diff
+	}
+	return ""
+}
+
+func (x *PiDetails) GetAdded() int64 {
+	if x != nil {
+		return x.Added
+	}
+	return 0
+}
+
+func (x *PiDetails) GetRemoved() int64 {
+	if x != nil {
+		return x.Removed
+	}
+	return 0
+}
+
+func (x *PiDetails) GetArtifactId() string {
+	if x != nil {
+		return x.ArtifactId
+	}
+	return ""
+}
+
+func (x *PiDetails) GetInstructions() string {
+	if x != nil {
+		return x.Instructions
+	}
+	return ""
+}
+
 // PiBlock is one part of a message. Its type says which fields it has.
 type PiBlock struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2629,7 +2725,7 @@ type PiBlock struct {
 
 func (x *PiBlock) Reset() {
 	*x = PiBlock{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2641,7 +2737,7 @@ func (x *PiBlock) String() string {
 func (*PiBlock) ProtoMessage() {}
 
 func (x *PiBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2654,7 +2750,7 @@ func (x *PiBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiBlock.ProtoReflect.Descriptor instead.
 func (*PiBlock) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PiBlock) GetType() string {
@@ -2757,7 +2853,7 @@ type PiUsage struct {
 
 func (x *PiUsage) Reset() {
 	*x = PiUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2769,7 +2865,7 @@ func (x *PiUsage) String() string {
 func (*PiUsage) ProtoMessage() {}
 
 func (x *PiUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2782,7 +2878,7 @@ func (x *PiUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiUsage.ProtoReflect.Descriptor instead.
 func (*PiUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PiUsage) GetInput() int64 {
@@ -2842,7 +2938,7 @@ type PiCost struct {
 
 func (x *PiCost) Reset() {
 	*x = PiCost{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2854,7 +2950,7 @@ func (x *PiCost) String() string {
 func (*PiCost) ProtoMessage() {}
 
 func (x *PiCost) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2867,7 +2963,7 @@ func (x *PiCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCost.ProtoReflect.Descriptor instead.
 func (*PiCost) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PiCost) GetInput() float64 {
@@ -2927,7 +3023,7 @@ type PiCompaction struct {
 
 func (x *PiCompaction) Reset() {
 	*x = PiCompaction{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2939,7 +3035,7 @@ func (x *PiCompaction) String() string {
 func (*PiCompaction) ProtoMessage() {}
 
 func (x *PiCompaction) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2952,7 +3048,7 @@ func (x *PiCompaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCompaction.ProtoReflect.Descriptor instead.
 func (*PiCompaction) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PiCompaction) GetHarness() string {
@@ -3005,7 +3101,7 @@ type BotCreated struct {
 
 func (x *BotCreated) Reset() {
 	*x = BotCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3113,7 @@ func (x *BotCreated) String() string {
 func (*BotCreated) ProtoMessage() {}
 
 func (x *BotCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3126,7 @@ func (x *BotCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotCreated.ProtoReflect.Descriptor instead.
 func (*BotCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BotCreated) GetAgentId() string {
@@ -3077,7 +3173,7 @@ type BotChanged struct {
 
 func (x *BotChanged) Reset() {
 	*x = BotChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3185,7 @@ func (x *BotChanged) String() string {
 func (*BotChanged) ProtoMessage() {}
 
 func (x *BotChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3198,7 @@ func (x *BotChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotChanged.ProtoReflect.Descriptor instead.
 func (*BotChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BotChanged) GetAgentId() string {
@@ -3357,7 +3453,7 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\rerror_message\x18\v \x01(\tR\ferrorMessage\x12\x1c\n" +
 	"\ttimestamp\x18\f \x01(\x03R\ttimestamp\x12\x1f\n" +
 	"\vduration_ms\x18\r \x01(\x03R\n" +
-	"durationMs\"\x95\x02\n" +
+	"durationMs\"\xc3\x02\n" +
 	"\fPiToolResult\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x12\x18\n" +
 	"\aharness\x18\x02 \x01(\tR\aharness\x12\x12\n" +
@@ -3369,7 +3465,17 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\bis_error\x18\a \x01(\bR\aisError\x12\x1c\n" +
 	"\ttimestamp\x18\b \x01(\x03R\ttimestamp\x12\x1f\n" +
 	"\vduration_ms\x18\t \x01(\x03R\n" +
-	"durationMs\"\xf7\x02\n" +
+	"durationMs\x12,\n" +
+	"\adetails\x18\n" +
+	" \x01(\v2\x12.arbe.v1.PiDetailsR\adetails\"\xa8\x01\n" +
+	"\tPiDetails\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04diff\x18\x02 \x01(\tR\x04diff\x12\x14\n" +
+	"\x05added\x18\x03 \x01(\x03R\x05added\x12\x18\n" +
+	"\aremoved\x18\x04 \x01(\x03R\aremoved\x12\x1f\n" +
+	"\vartifact_id\x18\x05 \x01(\tR\n" +
+	"artifactId\x12\"\n" +
+	"\finstructions\x18\x06 \x01(\tR\finstructions\"\xf7\x02\n" +
 	"\aPiBlock\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12%\n" +
@@ -3434,7 +3540,7 @@ func file_arbe_v1_payload_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_payload_proto_rawDescData
 }
 
-var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_arbe_v1_payload_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: arbe.v1.Entry
 	(*Chat)(nil),                  // 1: arbe.v1.Chat
@@ -3462,17 +3568,18 @@ var file_arbe_v1_payload_proto_goTypes = []any{
 	(*Skipped)(nil),               // 23: arbe.v1.Skipped
 	(*PiAssistant)(nil),           // 24: arbe.v1.PiAssistant
 	(*PiToolResult)(nil),          // 25: arbe.v1.PiToolResult
-	(*PiBlock)(nil),               // 26: arbe.v1.PiBlock
-	(*PiUsage)(nil),               // 27: arbe.v1.PiUsage
-	(*PiCost)(nil),                // 28: arbe.v1.PiCost
-	(*PiCompaction)(nil),          // 29: arbe.v1.PiCompaction
-	(*BotCreated)(nil),            // 30: arbe.v1.BotCreated
-	(*BotChanged)(nil),            // 31: arbe.v1.BotChanged
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
-	(*structpb.Value)(nil),        // 33: google.protobuf.Value
+	(*PiDetails)(nil),             // 26: arbe.v1.PiDetails
+	(*PiBlock)(nil),               // 27: arbe.v1.PiBlock
+	(*PiUsage)(nil),               // 28: arbe.v1.PiUsage
+	(*PiCost)(nil),                // 29: arbe.v1.PiCost
+	(*PiCompaction)(nil),          // 30: arbe.v1.PiCompaction
+	(*BotCreated)(nil),            // 31: arbe.v1.BotCreated
+	(*BotChanged)(nil),            // 32: arbe.v1.BotChanged
+	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
+	(*structpb.Value)(nil),        // 34: google.protobuf.Value
 }
 var file_arbe_v1_payload_proto_depIdxs = []int32{
-	32, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
+	33, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
 	1,  // 1: arbe.v1.Entry.chat:type_name -> arbe.v1.Chat
 	2,  // 2: arbe.v1.Entry.command:type_name -> arbe.v1.Command
 	4,  // 3: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
@@ -3489,29 +3596,30 @@ var file_arbe_v1_payload_proto_depIdxs = []int32{
 	6,  // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
 	24, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
 	25, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
-	29, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
+	30, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
 	18, // 18: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
 	19, // 19: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
 	20, // 20: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
 	21, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
 	22, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
 	23, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
-	30, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
-	31, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
+	31, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
+	32, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
 	16, // 26: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
 	7,  // 27: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
 	17, // 28: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
 	16, // 29: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
-	26, // 30: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
-	27, // 31: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
-	26, // 32: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
-	33, // 33: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
-	28, // 34: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	27, // 30: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
+	28, // 31: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
+	27, // 32: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
+	26, // 33: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
+	34, // 34: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
+	29, // 35: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_payload_proto_init() }
@@ -3552,7 +3660,7 @@ func file_arbe_v1_payload_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_payload_proto_rawDesc), len(file_arbe_v1_payload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

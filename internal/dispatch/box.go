@@ -1,0 +1,288 @@
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+// This file reaches the files of a thread's sandbox for the tools of bots. Paths are resolved in the box, so nothing that a
+// repository holds (links, pipes, devices) leads to a file of the server or holds it up: only regular files are opened, and
+// each use is limited in bytes and time.
+
+const (
+	// boxTime limits one use of a sandbox's files, without building the sandbox.
+	boxTime = 30 * time.Second
+	// maxFileRead limits how much of a file is read to show it, and maxFileEdited the size of a file that is changed.
+	maxFileRead, maxFileEdited = 8 << 20, 2 << 20
+	// maxPath limits a path, in bytes.
+	maxPath = 4096
+	// newFileMode is the mode of a file that did not exist.
+	newFileMode = fs.FileMode(0o644)
+)
+
+// box is a thread's sandbox as file tools use it.
+type box struct {
+	sandbox.Handle
+	// redactor removes the secrets that commands of the sandbox receive: one of them may have written them into a file.
+	redactor *secret.Redactor
+}
+
+// inBox calls do with the sandbox of a call's thread, which it builds first if there is none. If only another machine reaches
+// it, the turn goes there: the error is a [*turn.ElsewhereError].
+func (d *Dispatcher) inBox(ctx context.Context, c turn.Call, do func(context.Context, box) error) error {
+	err := d.boxes.Use(ctx, c.Scope, c.Thread, "", func(h sandbox.Handle) error {
+		b, err := d.boxOf(ctx, c.Scope.House, h)
+		if err != nil {
+			return err
+		}
+		bounded, cancel := context.WithTimeout(ctx, boxTime)
+		defer cancel()
+		err = do(bounded, b)
+		if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+			err = fault.Newf(fault.Exhausted, "try something smaller, or use run_command", "the sandbox took more than %s", boxTime)
+		}
+		return err
+	})
+	away, ok := errors.AsType[*sandbox.OtherMachineError](err)
+	if !ok {
+		return err
+	}
+	var absent bool
+	err = d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "select not exists (select from machines where id = $1 and seen_at > now() - $2::interval)", away.Machine, machineAwayAfter).Scan(&absent)
+	})
+	switch {
+	case err != nil:
+		return err
+	case absent:
+		return fault.New(fault.Precondition, "the machine of the thread's sandbox is away", "go on without its files, or ask again when its server is back")
+	}
+	return &turn.ElsewhereError{Machine: away.Machine}
+}
+
+// boxOf returns a sandbox with what must be removed from its files.
+func (d *Dispatcher) boxOf(ctx context.Context, house string, h sandbox.Handle) (box, error) {
+	b := box{Handle: h}
+	if len(h.Secrets()) == 0 || d.config.Secrets == nil {
+		return b, nil
+	}
+	received, err := d.config.Secrets.Receive(ctx, house, h.Secrets())
+	b.redactor = received.Redactor
+	return b, err
+}
+
+// shown returns a text of the sandbox without its secrets.
+func (b box) shown(text string) string {
+	if b.redactor == nil {
+		return text
+	}
+	return b.redactor.String(text)
+}
+
+// run runs a program and returns the beginning of what it prints.
+func (b box) run(ctx context.Context, most int, argv ...string) (string, sandbox.Result, error) {
+	out := &beginningOf{most: most}
+	got, err := b.Exec(ctx, sandbox.Command{Argv: argv, Stdout: out, Timeout: boxTime})
+	return out.String(), got, err
+}
+
+// beginningOf keeps the first bytes of what is written to it. It never refuses the rest, so that the writer ends by itself.
+type beginningOf struct {
+	bytes.Buffer
+	most int
+}
+
+func (w *beginningOf) Write(p []byte) (int, error) {
+	_, _ = w.Buffer.Write(p[:min(len(p), w.most-w.Len())])
+	return len(p), nil
+}
+
+// boxFile is a file of a sandbox.
+type boxFile struct {
+	// asked is the path that was asked for, and path where it leads, both absolute.
+	asked, path string
+	// exists: there is something at path. kind says what it is.
+	exists bool
+	kind   string
+	mode   fs.FileMode
+	size   int64
+}
+
+// Kinds of files. All others are described by their own words.
+const regularFile, directory = "a regular file", "a directory"
+
+// locateScript prints where a path leads and what is there.
+const locateScript = `readlink -fn -- "$1"; printf '\0'; stat -L -c '%f %s' -- "$1" 2>/dev/null; true`
+
+// boxPath returns a path of the sandbox as an absolute one. It is not resolved, because only the sandbox can do that.
+func boxPath(name string) (string, error) {
+	switch next := "give a path, absolute or relative to " + sandbox.Workspace; {
+	case name == "" || strings.ContainsRune(name, 0):
+		return "", fault.New(fault.Invalid, "the path is empty or has a NUL byte", next)
+	case len(name) > maxPath:
+		return "", fault.Newf(fault.Invalid, next, "the path has more than %d bytes", maxPath)
+	}
+	if !path.IsAbs(name) {
+		name = sandbox.Workspace + "/" + name
+	}
+	return name, nil // not cleaned, because a/.. is not the same if a is a link
+}
+
+// locate finds a file. The sandbox resolves the path, so that a file is edited where a link leads.
+func (b box) locate(ctx context.Context, name string) (f boxFile, err error) {
+	if f.asked, err = boxPath(name); err != nil {
+		return f, err
+	}
+	out, got, err := b.run(ctx, 3*maxPath, "/bin/sh", "-c", locateScript, "sh", f.asked)
+	if err != nil {
+		return f, err
+	}
+	resolved, stat, found := strings.Cut(out, "\x00")
+	if got.ExitCode != 0 || !found {
+		return f, fault.New(fault.Precondition, "the sandbox has no sh, readlink and stat, which this tool needs", "use run_command, or another image")
+	}
+	if f.path = resolved; f.path == "" {
+		f.path = path.Clean(f.asked)
+	}
+	hex, size, _ := strings.Cut(strings.TrimSpace(stat), " ")
+	mode, err := strconv.ParseUint(hex, 16, 32)
+	if err != nil { // there is nothing
+		f.mode = newFileMode
+		return f, nil
+	}
+	f.exists, f.mode = true, fs.FileMode(mode&0o777)
+	f.size, _ = strconv.ParseInt(size, 10, 64)
+	switch mode & 0o170000 {
+	case 0o100000:
+		f.kind = regularFile
+	case 0o040000:
+		f.kind = directory
+	case 0o010000:
+		f.kind = "a pipe"
+	case 0o140000:
+		f.kind = "a socket"
+	default:
+		f.kind = "a device"
+	}
+	return f, nil
+}
+
+// read returns a regular file's first bytes, and whether there are more.
+func (b box) read(ctx context.Context, f boxFile, most int64) (content []byte, more bool, err error) {
+	switch {
+	case !f.exists:
+		return nil, false, fault.Newf(fault.Invalid, "look for it with search_files", "there is no file %s", turn.Name(f.asked))
+	case f.kind == directory:
+		return nil, false, fault.Newf(fault.Invalid, "list it with search_files", "%s is a directory", turn.Name(f.asked))
+	case f.kind != regularFile:
+		return nil, false, fault.Newf(fault.Invalid, "name a regular file", "%s is %s", turn.Name(f.asked), f.kind)
+	}
+	return b.download(ctx, f.path, most)
+}
+
+// download returns the first bytes of a file, which may be growing.
+func (b box) download(ctx context.Context, name string, most int64) (content []byte, more bool, err error) {
+	file, err := b.Download(ctx, name)
+	if err != nil {
+		return nil, false, err
+	}
+	defer file.Close()
+	defer context.AfterFunc(ctx, func() { file.Close() })() // a provider that sends nothing must not hold up the turn
+	content, err = io.ReadAll(io.LimitReader(file, most+1))
+	if err == nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if int64(len(content)) > most {
+		return content[:most], true, err
+	}
+	return content, false, err
+}
+
+// pathLocks serialize the changes of a file by this server. Two calls of one step may change the same file.
+type pathLocks struct {
+	mu   sync.Mutex
+	held map[string]chan struct{}
+}
+
+// lock waits until nobody else holds the key, and returns how to release it.
+func (l *pathLocks) lock(ctx context.Context, key string) (unlock func(), err error) {
+	for {
+		l.mu.Lock()
+		busy := l.held[key]
+		if busy == nil {
+			if l.held == nil {
+				l.held = map[string]chan struct{}{}
+			}
+			done := make(chan struct{})
+			l.held[key] = done
+			l.mu.Unlock()
+			return func() {
+				l.mu.Lock()
+				delete(l.held, key)
+				l.mu.Unlock()
+				close(done)
+			}, nil
+		}
+		l.mu.Unlock()
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for another change of the file: %w", ctx.Err())
+		}
+	}
+}
+
+const (
+	// instructionsFile is where the authors of a workspace say how to work in it, and maxInstructions how much of it a bot
+	// reads, in bytes.
+	instructionsFile = sandbox.Workspace + "/AGENTS.md"
+	maxInstructions  = 16 << 10
+)
+
+// instructions returns the AGENTS.md of a thread's sandbox; empty if there is none. It starts nothing: a sandbox that this
+// server does not reach has none.
+func (d *Dispatcher) instructions(ctx context.Context, c turn.Call) string {
+	th, err := d.threads.Get(ctx, c.Scope, c.Thread)
+	if err != nil || th.Sandbox == "" {
+		return ""
+	}
+	h, err := d.boxes.Handle(ctx, c.Scope, th.Sandbox)
+	if err != nil {
+		return ""
+	}
+	b, err := d.boxOf(ctx, c.Scope.House, h)
+	if err != nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	content, more, err := b.download(ctx, instructionsFile, maxInstructions)
+	if err != nil || isBinary(content) {
+		return ""
+	}
+	if more {
+		content = wholeLines(content)
+	}
+	text := strings.TrimSpace(b.shown(strings.ToValidUTF8(string(content), "")))
+	if more {
+		text += "\n(it is longer; read_file has the rest)"
+	}
+	return text
+}
