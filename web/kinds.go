@@ -58,6 +58,8 @@ var kinds = map[string]kind{
 	"signal.dispatch.turn_ended":      show(noted, turnEnded),
 	"signal.dispatch.limit_near":      show(noted, limitNear),
 	"signal.dispatch.skipped":         show(noted, skipped),
+	"signal.permission.asked":         show(noted, plainly[entry.PermissionAsked]("s-waiting")),
+	"signal.permission.answered":      show(noted, plainly[entry.PermissionAnswered]("s-waiting")),
 	"pi.assistant":                    show(said, step),
 	"pi.tool_result":                  show(said, toolResult),
 	"pi.compaction":                   show(said, compaction),

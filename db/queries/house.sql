@@ -36,11 +36,12 @@ limit @max_rows;
 update houses set
   name = coalesce(sqlc.narg(name), name),
   limits = coalesce(sqlc.narg(limits), limits),
+  ask = coalesce(sqlc.narg(ask)::text[], ask),
   default_environment_id = case when @set_default::bool then sqlc.narg(default_environment_id) else default_environment_id end
 where id = @id;
 
--- name: HouseLimits :one
-select limits from houses where id = @id;
+-- name: HouseRules :one
+select limits, ask from houses where id = @id;
 
 -- name: InsertMember :exec
 insert into members (house_id, agent_id, role) values (@house_id, @agent_id, @role);

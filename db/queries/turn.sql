@@ -56,14 +56,15 @@ select * from turns where id = @id;
 
 -- name: BeginTurn :one
 -- No row: the turn has ended, or is delayed.
-update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1, deaths = deaths + 1
+update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1, deaths = deaths + 1, due_at = null,
+  waited_ms = waited_ms + coalesce(extract(epoch from now() - asking_since) * 1000, 0)::bigint, asking_since = null
 where id = @id and ended_at is null and status <> 'delayed'
 returning *;
 
 -- name: StepTurn :execrows
 -- Steps and attempts together only grow, so they name one attempt. No row: the turn was begun once more elsewhere, or has
 -- ended.
-update turns set steps = steps + 1, attempts = 0, deaths = 1, reserved_micros = 0 where id = @id and steps = @steps and attempts = @attempts and ended_at is null;
+update turns set steps = steps + 1, attempts = 0, asks = 0, deaths = 1, reserved_micros = 0 where id = @id and steps = @steps and attempts = @attempts and ended_at is null;
 
 -- name: SurviveTurn :exec
 -- Forgets the deaths of the servers that worked on the turn before this one.

@@ -60,7 +60,7 @@ func (q *Queries) DeletePolicy(ctx context.Context, db DBTX, iD string, houseID 
 }
 
 const getBot = `-- name: GetBot :one
-select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
+select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, b.ask, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
 from bots b join agents a on a.id = b.agent_id
 where b.house_id = $1 and b.agent_id = $2
 `
@@ -85,6 +85,7 @@ func (q *Queries) GetBot(ctx context.Context, db DBTX, houseID string, agentID s
 		&i.Bot.Limits,
 		&i.Bot.CreatedAt,
 		&i.Bot.UpdatedAt,
+		&i.Bot.Ask,
 		&i.Name,
 		&i.Runtime,
 	)
@@ -92,7 +93,7 @@ func (q *Queries) GetBot(ctx context.Context, db DBTX, houseID string, agentID s
 }
 
 const getBotByHandle = `-- name: GetBotByHandle :one
-select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
+select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, b.ask, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
 from bots b join agents a on a.id = b.agent_id
 where b.house_id = $1 and b.handle = $2
 `
@@ -117,6 +118,7 @@ func (q *Queries) GetBotByHandle(ctx context.Context, db DBTX, houseID string, h
 		&i.Bot.Limits,
 		&i.Bot.CreatedAt,
 		&i.Bot.UpdatedAt,
+		&i.Bot.Ask,
 		&i.Name,
 		&i.Runtime,
 	)
@@ -124,8 +126,8 @@ func (q *Queries) GetBotByHandle(ctx context.Context, db DBTX, houseID string, h
 }
 
 const insertBot = `-- name: InsertBot :execrows
-insert into bots (house_id, agent_id, handle, instructions, model, tools, limits)
-values ($1, $2, $3, $4, $5, $6, $7)
+insert into bots (house_id, agent_id, handle, instructions, model, tools, ask, limits)
+values ($1, $2, $3, $4, $5, $6, $7, $8)
 on conflict (house_id, looks) do nothing
 `
 
@@ -136,6 +138,7 @@ type InsertBotParams struct {
 	Instructions string
 	Model        string
 	Tools        []string
+	Ask          []string
 	Limits       json.RawMessage
 }
 
@@ -148,6 +151,7 @@ func (q *Queries) InsertBot(ctx context.Context, db DBTX, arg InsertBotParams) (
 		arg.Instructions,
 		arg.Model,
 		arg.Tools,
+		arg.Ask,
 		arg.Limits,
 	)
 	if err != nil {
@@ -223,7 +227,7 @@ func (q *Queries) InsertPolicy(ctx context.Context, db DBTX, arg InsertPolicyPar
 }
 
 const listBots = `-- name: ListBots :many
-select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
+select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, b.ask, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
 from bots b join agents a on a.id = b.agent_id
 where b.house_id = $1 and b.handle collate "C" > $2::text
 order by b.handle collate "C"
@@ -257,6 +261,7 @@ func (q *Queries) ListBots(ctx context.Context, db DBTX, houseID string, afterHa
 			&i.Bot.Limits,
 			&i.Bot.CreatedAt,
 			&i.Bot.UpdatedAt,
+			&i.Bot.Ask,
 			&i.Name,
 			&i.Runtime,
 		); err != nil {
@@ -310,7 +315,7 @@ func (q *Queries) ListPolicies(ctx context.Context, db DBTX, houseID string, age
 }
 
 const lockBot = `-- name: LockBot :one
-select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
+select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, b.ask, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
 from bots b join agents a on a.id = b.agent_id
 where b.house_id = $1 and b.agent_id = $2
 for update of b
@@ -336,6 +341,7 @@ func (q *Queries) LockBot(ctx context.Context, db DBTX, houseID string, agentID 
 		&i.Bot.Limits,
 		&i.Bot.CreatedAt,
 		&i.Bot.UpdatedAt,
+		&i.Bot.Ask,
 		&i.Name,
 		&i.Runtime,
 	)
@@ -408,8 +414,8 @@ func (q *Queries) RosterVersion(ctx context.Context, db DBTX, houseID string) (i
 }
 
 const updateBot = `-- name: UpdateBot :exec
-update bots set handle = $1, instructions = $2, model = $3, tools = $4, limits = $5
-where house_id = $6 and agent_id = $7
+update bots set handle = $1, instructions = $2, model = $3, tools = $4, ask = $5, limits = $6
+where house_id = $7 and agent_id = $8
 `
 
 type UpdateBotParams struct {
@@ -417,6 +423,7 @@ type UpdateBotParams struct {
 	Instructions string
 	Model        string
 	Tools        []string
+	Ask          []string
 	Limits       json.RawMessage
 	HouseID      string
 	AgentID      string
@@ -429,6 +436,7 @@ func (q *Queries) UpdateBot(ctx context.Context, db DBTX, arg UpdateBotParams) e
 		arg.Instructions,
 		arg.Model,
 		arg.Tools,
+		arg.Ask,
 		arg.Limits,
 		arg.HouseID,
 		arg.AgentID,

@@ -103,7 +103,7 @@ func (q *Queries) GetAgent(ctx context.Context, db DBTX, id string) (GetAgentRow
 }
 
 const getHouse = `-- name: GetHouse :one
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, coalesce(m.role, '')::text as role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, h.ask, coalesce(m.role, '')::text as role from houses h
 left join members m on m.house_id = h.id and m.agent_id = current_agent()
 where h.id = $1
 `
@@ -118,6 +118,7 @@ type GetHouseRow struct {
 	Limits               json.RawMessage
 	Roster               int64
 	BelongsTo            *string
+	Ask                  []string
 	Role                 string
 }
 
@@ -134,20 +135,26 @@ func (q *Queries) GetHouse(ctx context.Context, db DBTX, id string) (GetHouseRow
 		&i.Limits,
 		&i.Roster,
 		&i.BelongsTo,
+		&i.Ask,
 		&i.Role,
 	)
 	return i, err
 }
 
-const houseLimits = `-- name: HouseLimits :one
-select limits from houses where id = $1
+const houseRules = `-- name: HouseRules :one
+select limits, ask from houses where id = $1
 `
 
-func (q *Queries) HouseLimits(ctx context.Context, db DBTX, id string) (json.RawMessage, error) {
-	row := db.QueryRow(ctx, houseLimits, id)
-	var limits json.RawMessage
-	err := row.Scan(&limits)
-	return limits, err
+type HouseRulesRow struct {
+	Limits json.RawMessage
+	Ask    []string
+}
+
+func (q *Queries) HouseRules(ctx context.Context, db DBTX, id string) (HouseRulesRow, error) {
+	row := db.QueryRow(ctx, houseRules, id)
+	var i HouseRulesRow
+	err := row.Scan(&i.Limits, &i.Ask)
+	return i, err
 }
 
 const houseStanding = `-- name: HouseStanding :one
@@ -255,7 +262,7 @@ func (q *Queries) InsertMember(ctx context.Context, db DBTX, houseID string, age
 }
 
 const listHouses = `-- name: ListHouses :many
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, m.role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, h.ask, m.role from houses h
 join members m on m.house_id = h.id and m.agent_id = current_agent()
 where (h.created_at, h.id) > ($1::timestamptz, $2::text)
   and ($3::text = '' or h.id = $3)
@@ -280,6 +287,7 @@ type ListHousesRow struct {
 	Limits               json.RawMessage
 	Roster               int64
 	BelongsTo            *string
+	Ask                  []string
 	Role                 string
 }
 
@@ -308,6 +316,7 @@ func (q *Queries) ListHouses(ctx context.Context, db DBTX, arg ListHousesParams)
 			&i.Limits,
 			&i.Roster,
 			&i.BelongsTo,
+			&i.Ask,
 			&i.Role,
 		); err != nil {
 			return nil, err
@@ -600,13 +609,15 @@ const updateHouse = `-- name: UpdateHouse :execrows
 update houses set
   name = coalesce($1, name),
   limits = coalesce($2, limits),
-  default_environment_id = case when $3::bool then $4 else default_environment_id end
-where id = $5
+  ask = coalesce($3::text[], ask),
+  default_environment_id = case when $4::bool then $5 else default_environment_id end
+where id = $6
 `
 
 type UpdateHouseParams struct {
 	Name                 *string
 	Limits               []byte
+	Ask                  []string
 	SetDefault           bool
 	DefaultEnvironmentID *string
 	ID                   string
@@ -616,6 +627,7 @@ func (q *Queries) UpdateHouse(ctx context.Context, db DBTX, arg UpdateHouseParam
 	result, err := db.Exec(ctx, updateHouse,
 		arg.Name,
 		arg.Limits,
+		arg.Ask,
 		arg.SetDefault,
 		arg.DefaultEnvironmentID,
 		arg.ID,

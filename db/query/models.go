@@ -52,6 +52,30 @@ type ApiKey struct {
 	CreatedBy *string
 }
 
+// Calls of tools for which bots need a person's yes. Each change of a row is also an entry of the thread.
+type Approval struct {
+	HouseID string
+	// Derived from the call, so that asking again is the same request.
+	ID       string
+	ThreadID string
+	TurnID   string
+	// The bot. It may have left the house since, so there is no reference to members.
+	AgentID string
+	// The id of the entry that will be the result of the call.
+	CallID string
+	Tool   string
+	// What people see, and what runs if they say yes: a JSON object.
+	Arguments string
+	State     string
+	AskedAt   time.Time
+	ExpiresAt time.Time
+	// The person who answered. They may have left the house since.
+	AnsweredBy *string
+	// When it was no longer open, whatever ended it.
+	AnsweredAt *time.Time
+	Reason     string
+}
+
 // What work produced and what outlives its sandbox: files, output, screenshots, links, commits.
 type Artifact struct {
 	ID      string
@@ -122,6 +146,8 @@ type Bot struct {
 	Limits    json.RawMessage
 	CreatedAt time.Time
 	UpdatedAt time.Time
+	// The names of the tools that it uses only with a person's yes, besides those of the house.
+	Ask []string
 }
 
 // One row per thread: the cursor of dispatch over its log. It moves in the transaction that queues what was decided.
@@ -203,6 +229,8 @@ type House struct {
 	Roster int64
 	// The person whose quotas the house uses: of its owners who are people, the one who joined first; null if it has none.
 	BelongsTo *string
+	// The names of the tools that every bot of the house uses only with a person's yes.
+	Ask []string
 }
 
 // The data key of each house that has secrets, under the root key of the installation.
@@ -519,7 +547,7 @@ type Turn struct {
 	// How many turns of bots led to it, one by one, since a person spoke.
 	Chain  int32
 	Status string
-	// When a delayed turn decides whether it begins.
+	// When a delayed turn decides whether it begins, and when one that asks goes on without an answer.
 	DueAt *time.Time
 	// The ids of all entries that it answers, the first one included.
 	Asked []string
@@ -541,4 +569,10 @@ type Turn struct {
 	ReservedMicros int64
 	// The tools that the turn may use, of those that its bot has: those of all policies that passed it an entry; null for all.
 	Tools []string
+	// How often its next step was left to wait for people. Those attempts were not in vain.
+	Asks int32
+	// Since when it waits for people, if it does.
+	AskingSince *time.Time
+	// How long it has waited for people, which is not a part of the time that it may take.
+	WaitedMs int64
 }

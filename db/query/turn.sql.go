@@ -25,7 +25,7 @@ func (q *Queries) AbandonTurn(ctx context.Context, db DBTX, id string) error {
 }
 
 const activeTurns = `-- name: ActiveTurns :many
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools from turns where house_id = $1 and thread_id = $2 and ended_at is null order by created_at
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, asks, asking_since, waited_ms from turns where house_id = $1 and thread_id = $2 and ended_at is null order by created_at
 `
 
 func (q *Queries) ActiveTurns(ctx context.Context, db DBTX, houseID string, threadID string) ([]Turn, error) {
@@ -60,6 +60,9 @@ func (q *Queries) ActiveTurns(ctx context.Context, db DBTX, houseID string, thre
 			&i.Root,
 			&i.ReservedMicros,
 			&i.Tools,
+			&i.Asks,
+			&i.AskingSince,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -72,7 +75,7 @@ func (q *Queries) ActiveTurns(ctx context.Context, db DBTX, houseID string, thre
 }
 
 const activeTurnsOf = `-- name: ActiveTurnsOf :many
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools from turns where house_id = $1 and agent_id = $2 and ended_at is null order by created_at
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, asks, asking_since, waited_ms from turns where house_id = $1 and agent_id = $2 and ended_at is null order by created_at
 `
 
 // Those of a bot, in all threads of its house.
@@ -108,6 +111,9 @@ func (q *Queries) ActiveTurnsOf(ctx context.Context, db DBTX, houseID string, ag
 			&i.Root,
 			&i.ReservedMicros,
 			&i.Tools,
+			&i.Asks,
+			&i.AskingSince,
+			&i.WaitedMs,
 		); err != nil {
 			return nil, err
 		}
@@ -120,9 +126,10 @@ func (q *Queries) ActiveTurnsOf(ctx context.Context, db DBTX, houseID string, ag
 }
 
 const beginTurn = `-- name: BeginTurn :one
-update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1, deaths = deaths + 1
+update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1, deaths = deaths + 1, due_at = null,
+  waited_ms = waited_ms + coalesce(extract(epoch from now() - asking_since) * 1000, 0)::bigint, asking_since = null
 where id = $1 and ended_at is null and status <> 'delayed'
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, asks, asking_since, waited_ms
 `
 
 // No row: the turn has ended, or is delayed.
@@ -152,6 +159,9 @@ func (q *Queries) BeginTurn(ctx context.Context, db DBTX, id string) (Turn, erro
 		&i.Root,
 		&i.ReservedMicros,
 		&i.Tools,
+		&i.Asks,
+		&i.AskingSince,
+		&i.WaitedMs,
 	)
 	return i, err
 }
@@ -235,7 +245,7 @@ func (q *Queries) DecideTurn(ctx context.Context, db DBTX, status string, iD str
 
 const endTurn = `-- name: EndTurn :one
 update turns set status = $1, ended_at = now() where id = $2 and steps = $3 and attempts = $4 and ended_at is null
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, asks, asking_since, waited_ms
 `
 
 type EndTurnParams struct {
@@ -277,12 +287,15 @@ func (q *Queries) EndTurn(ctx context.Context, db DBTX, arg EndTurnParams) (Turn
 		&i.Root,
 		&i.ReservedMicros,
 		&i.Tools,
+		&i.Asks,
+		&i.AskingSince,
+		&i.WaitedMs,
 	)
 	return i, err
 }
 
 const getTurn = `-- name: GetTurn :one
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools from turns where id = $1
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, asks, asking_since, waited_ms from turns where id = $1
 `
 
 func (q *Queries) GetTurn(ctx context.Context, db DBTX, id string) (Turn, error) {
@@ -311,6 +324,9 @@ func (q *Queries) GetTurn(ctx context.Context, db DBTX, id string) (Turn, error)
 		&i.Root,
 		&i.ReservedMicros,
 		&i.Tools,
+		&i.Asks,
+		&i.AskingSince,
+		&i.WaitedMs,
 	)
 	return i, err
 }
@@ -573,7 +589,7 @@ func (q *Queries) PostponeTurn(ctx context.Context, db DBTX, arg PostponeTurnPar
 
 const requestStop = `-- name: RequestStop :one
 update turns set stopped_by = coalesce(stopped_by, $1) where id = $2 and ended_at is null
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, asks, asking_since, waited_ms
 `
 
 // No row: the turn has ended.
@@ -603,6 +619,9 @@ func (q *Queries) RequestStop(ctx context.Context, db DBTX, by *string, iD strin
 		&i.Root,
 		&i.ReservedMicros,
 		&i.Tools,
+		&i.Asks,
+		&i.AskingSince,
+		&i.WaitedMs,
 	)
 	return i, err
 }
@@ -701,7 +720,7 @@ func (q *Queries) SteerTurn(ctx context.Context, db DBTX, arg SteerTurnParams) (
 }
 
 const stepTurn = `-- name: StepTurn :execrows
-update turns set steps = steps + 1, attempts = 0, deaths = 1, reserved_micros = 0 where id = $1 and steps = $2 and attempts = $3 and ended_at is null
+update turns set steps = steps + 1, attempts = 0, asks = 0, deaths = 1, reserved_micros = 0 where id = $1 and steps = $2 and attempts = $3 and ended_at is null
 `
 
 // Steps and attempts together only grow, so they name one attempt. No row: the turn was begun once more elsewhere, or has
@@ -726,7 +745,7 @@ func (q *Queries) SurviveTurn(ctx context.Context, db DBTX, iD string, steps int
 
 const tryTurn = `-- name: TryTurn :one
 update turns set attempts = attempts + 1, due_at = $1 where id = $2 and status = 'delayed' and due_at = $3
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, asks, asking_since, waited_ms
 `
 
 // Counts an attempt to decide whether a delayed turn begins, and sets when the next one may be made if it fails. No row:
@@ -757,6 +776,9 @@ func (q *Queries) TryTurn(ctx context.Context, db DBTX, again *time.Time, iD str
 		&i.Root,
 		&i.ReservedMicros,
 		&i.Tools,
+		&i.Asks,
+		&i.AskingSince,
+		&i.WaitedMs,
 	)
 	return i, err
 }

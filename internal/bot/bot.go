@@ -58,6 +58,8 @@ type Bot struct {
 	Model string
 	// Tools are the names of the tools that it may use, in the order of [entry.Tools].
 	Tools []string
+	// Ask are the names of the tools that it uses only with a person's yes, besides those of its house, in the same order.
+	Ask []string
 	// Limits has only what was set: see [Limits.OrDefaults].
 	Limits Limits
 	// Policies are what wakes it, oldest first.
@@ -84,14 +86,16 @@ type Draft struct {
 	Runtime             string
 	Instructions, Model string
 	// Tools may be empty. Nil means all built-in tools.
-	Tools  []string
+	Tools []string
+	// Ask are the names of the tools that it uses only with a person's yes. It may name tools that it does not have.
+	Ask    []string
 	Limits Limits
 }
 
 // Change describes a change of a bot. It leaves unchanged what is nil.
 type Change struct {
 	Handle, Name, Instructions, Model *string
-	Tools                             *[]string
+	Tools, Ask                        *[]string
 	Limits                            *Limits
 }
 
@@ -133,7 +137,7 @@ func (b *Bots) CreateDefaultTx(ctx context.Context, tx pgx.Tx, scope db.Scope) (
 }
 
 func (b *Bots) createTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft) (Bot, error) {
-	made := Bot{House: scope.House, ID: uuid.NewString(), Runtime: d.Runtime, Instructions: d.Instructions, Model: d.Model, Tools: d.Tools, Limits: d.Limits}
+	made := Bot{House: scope.House, ID: uuid.NewString(), Runtime: d.Runtime, Instructions: d.Instructions, Model: d.Model, Tools: d.Tools, Ask: d.Ask, Limits: d.Limits}
 	if made.Runtime == "" {
 		made.Runtime = DefaultRuntime
 	}
@@ -188,7 +192,7 @@ func (b *Bots) insert(ctx context.Context, tx pgx.Tx, made *Bot, chosen bool) er
 			made.Handle = proposedHandle(made.Name, n)
 		}
 		inserted, err := b.q.InsertBot(ctx, tx, query.InsertBotParams{HouseID: made.House, AgentID: made.ID, Handle: made.Handle,
-			Instructions: made.Instructions, Model: made.Model, Tools: made.Tools, Limits: limits})
+			Instructions: made.Instructions, Model: made.Model, Tools: made.Tools, Ask: made.Ask, Limits: limits})
 		if err != nil || inserted > 0 {
 			return err
 		}
@@ -226,7 +230,10 @@ func (m *Bot) clean(maxima Limits) (err error) {
 	if m.Model, err = cleanModel(m.Model); err != nil {
 		return err
 	}
-	if m.Tools, err = cleanTools("tools", m.Tools); err != nil {
+	if m.Tools, err = CleanTools("tools", m.Tools); err != nil {
+		return err
+	}
+	if m.Ask, err = CleanTools("ask", m.Ask); err != nil {
 		return err
 	}
 	return m.Limits.validate(maxima)
@@ -253,8 +260,9 @@ func cleanModel(model string) (string, error) {
 	return model, nil
 }
 
-// cleanTools returns the tools of a field in the order of [entry.Tools], each once.
-func cleanTools(field string, tools []string) ([]string, error) {
+// CleanTools returns the names of tools in the order of [entry.Tools], each once. If there is no such tool, the error is a
+// [fault.Invalid] that names the field.
+func CleanTools(field string, tools []string) ([]string, error) {
 	for _, tool := range tools {
 		if !slices.Contains(entry.Tools, tool) {
 			return nil, fault.Newf(fault.Invalid, "use some of "+strings.Join(entry.Tools, ", "), "%s: there is no tool %.60q", field, tool)
@@ -320,7 +328,7 @@ func noSuchBot() *fault.Error {
 
 func fromRow(r query.Bot, name, runtime string) (Bot, error) {
 	got := Bot{ID: r.AgentID, House: r.HouseID, Handle: r.Handle, Name: name, Runtime: runtime, Instructions: r.Instructions, Model: r.Model,
-		Tools: r.Tools, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
+		Tools: r.Tools, Ask: r.Ask, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
 	if err := json.Unmarshal(r.Limits, &got.Limits); err != nil {
 		return Bot{}, fmt.Errorf("the limits of bot %s: %w", r.AgentID, err)
 	}
@@ -427,6 +435,7 @@ func (m Bot) apply(c Change, maxima Limits) (now Bot, what []string, err error) 
 	set(&now.Instructions, c.Instructions)
 	set(&now.Model, c.Model)
 	set(&now.Tools, c.Tools)
+	set(&now.Ask, c.Ask)
 	set(&now.Limits, c.Limits)
 	if err := now.clean(maxima); err != nil {
 		return now, nil, err
@@ -436,7 +445,8 @@ func (m Bot) apply(c Change, maxima Limits) (now Bot, what []string, err error) 
 		changed bool
 	}{
 		{"handle", m.Handle != now.Handle}, {"name", m.Name != now.Name}, {"instructions", m.Instructions != now.Instructions},
-		{"model", m.Model != now.Model}, {"tools", !slices.Equal(m.Tools, now.Tools)}, {"limits", m.Limits != now.Limits},
+		{"model", m.Model != now.Model}, {"tools", !slices.Equal(m.Tools, now.Tools)},
+		{"what it asks for", !slices.Equal(m.Ask, now.Ask)}, {"limits", m.Limits != now.Limits},
 	} {
 		if field.changed {
 			what = append(what, field.word)
@@ -459,7 +469,7 @@ func (b *Bots) updateTx(ctx context.Context, tx pgx.Tx, was, now Bot) error {
 	}
 	// Also if only the name changes, which is in another row, so that updated_at and those who watch the bot see it.
 	err = b.q.UpdateBot(ctx, tx, query.UpdateBotParams{HouseID: now.House, AgentID: now.ID, Handle: now.Handle, Instructions: now.Instructions,
-		Model: now.Model, Tools: now.Tools, Limits: limits})
+		Model: now.Model, Tools: now.Tools, Ask: now.Ask, Limits: limits})
 	if err != nil || was.Name == now.Name {
 		return err
 	}

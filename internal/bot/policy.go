@@ -127,7 +127,7 @@ func (p *Policy) clean() (err error) {
 	if err := cleanIDs("resource_ids", p.Resources); err != nil {
 		return err
 	}
-	if p.Tools, err = cleanTools("tool_ids", p.Tools); err != nil {
+	if p.Tools, err = CleanTools("tool_ids", p.Tools); err != nil {
 		return err
 	}
 	p.Resources = append([]string{}, p.Resources...) // the database takes nil for null

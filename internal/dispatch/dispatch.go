@@ -95,8 +95,8 @@ type Config struct {
 	// counts twice, because the sandbox keeps it for the next server too. Beyond the limit, only the first part of an
 	// output is kept. Defaults to [DefaultSpoolSize].
 	SpoolSize int64
-	// Bots is what the turns of bots need. DB, Log, Logger, Tools, Queue and Setting are set by the dispatcher. It may be zero if
-	// no turns are requested.
+	// Bots is what the turns of bots need. DB, Log, Logger, Tools, Queue, Setting and Park are set by the dispatcher. It may
+	// be zero if no turns are requested.
 	Bots turn.Config
 	// Rosters returns the bots of houses, whose policies decide which chats begin turns. Defaults to nil: none does.
 	Rosters Rosters
@@ -164,7 +164,7 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 		return nil, err
 	}
 	bots := c.Bots
-	bots.DB, bots.Log, bots.Logger, bots.Tools, bots.Queue, bots.Setting = d.db, d.log, d.logger, d.tools(), d.queueTurn, d.settingOf
+	bots.DB, bots.Log, bots.Logger, bots.Tools, bots.Queue, bots.Setting, bots.Park = d.db, d.log, d.logger, d.tools(), d.queueTurn, d.settingOf, d.parkTurnTx
 	d.bots = turn.NewRunner(bots)
 	if d.config.Select == nil && c.Rosters != nil {
 		d.config.Select = newChooser(c.DB, c.Rosters, d.limits, c.Bots.Roots).choose

@@ -28,6 +28,16 @@ const (
 	defaultFound, mostFound = 20, 50
 )
 
+// On whose behalf the tools act, as people read it. All act in the name of their bot, and not of whoever asked it.
+const (
+	runsAsBot   = "The bot, in its own name. It works in the thread's sandbox, with the secrets and the network that the environment gives to every command."
+	readsAsBot  = "The bot, as a member of the house: it reads what every member can read. It changes nothing."
+	speaksAsBot = "The bot, in its own name, in any thread of the house. What it says may wake other bots, and what these do follows from the same message of a person."
+)
+
+// Tools returns all tools that bots may have.
+func (d *Dispatcher) Tools() []turn.Tool { return d.tools() }
+
 // tools returns the tools that bots have. A tool acts in the name of its bot, and sees what the bot's house has.
 func (d *Dispatcher) tools() []turn.Tool {
 	return slices.Concat([]turn.Tool{
@@ -51,14 +61,14 @@ that have all words of the query, or words that begin with them, the newest firs
 			`{"type":"object","properties":{
 			"query":{"type":"string","minLength":1,"maxLength":1000},
 			"limit":{"type":"integer","minimum":1,"maximum":50}},"required":["query"],"additionalProperties":false}`, d.searchForBot)),
-		tool(entry.CreateThreadTool, `Creates a thread in this house, and returns its id.`,
+		acts(speaksAsBot, tool(entry.CreateThreadTool, `Creates a thread in this house, and returns its id.`,
 			`{"type":"object","properties":{
 			"name":{"type":"string","minLength":1,"maxLength":200},
-			"text":{"type":"string","description":"a first message, in your name"}},"required":["name"],"additionalProperties":false}`, d.createForBot),
-		tool(entry.SayTool, `Says something in another thread of this house, in your name. Your answer in this thread needs no tool.`,
+			"text":{"type":"string","description":"a first message, in your name"}},"required":["name"],"additionalProperties":false}`, d.createForBot)),
+		acts(speaksAsBot, tool(entry.SayTool, `Says something in another thread of this house, in your name. Your answer in this thread needs no tool.`,
 			`{"type":"object","properties":{
 			"thread_id":{"type":"string","minLength":1},
-			"text":{"type":"string","minLength":1}},"required":["thread_id","text"],"additionalProperties":false}`, d.sayForBot),
+			"text":{"type":"string","minLength":1}},"required":["thread_id","text"],"additionalProperties":false}`, d.sayForBot)),
 	})
 }
 
@@ -84,10 +94,16 @@ func resultTool[A any](name, description, schema string, run func(context.Contex
 	}
 }
 
+// acts says on whose behalf a tool acts.
+func acts(behalf string, t turn.Tool) turn.Tool {
+	t.Behalf = behalf
+	return t
+}
+
 // listing marks a tool that shows what others write.
 func listing(t turn.Tool) turn.Tool {
 	t.Lists = true
-	return t
+	return acts(readsAsBot, t)
 }
 
 // inSandbox marks a tool that uses the thread's sandbox. Its first use by a turn brings the workspace's instructions.
@@ -101,7 +117,7 @@ func (d *Dispatcher) inSandbox(t turn.Tool) turn.Tool {
 		}
 		return got, err
 	}
-	return t
+	return acts(runsAsBot, t)
 }
 
 type commandArguments struct {

@@ -65,16 +65,22 @@ func (d *Dispatcher) requestTurnTx(ctx context.Context, tx pgx.Tx, to stream.Ref
 	case outcome == turn.Began:
 		err = d.queueTurn(ctx, tx, t)
 	case outcome == turn.Hurried, outcome == turn.Postponed:
-		_, err = tx.Exec(ctx, `
-			update `+db.JobSchema+`.river_job set
-			  state = case when $3::timestamptz is null then 'available' else 'scheduled' end::`+db.JobSchema+`.river_job_state,
-			  scheduled_at = coalesce($3, now())
-			where kind = $1 and args @> jsonb_build_object('turn', $2::text) and state in ('scheduled', 'available')`, turnArgs{}.Kind(), t.ID, db.Null(t.Due))
-		if err == nil && outcome == turn.Hurried {
-			err = wakeTx(ctx, tx, turns)
-		}
+		err = d.rescheduleTx(ctx, tx, t)
 	}
 	return t.ID, err
+}
+
+// rescheduleTx makes the job of a turn that waits due when the turn is: at once if [turn.Turn].Due is zero.
+func (d *Dispatcher) rescheduleTx(ctx context.Context, tx pgx.Tx, t turn.Turn) error {
+	_, err := tx.Exec(ctx, `
+		update `+db.JobSchema+`.river_job set
+		  state = case when $3::timestamptz is null then 'available' else 'scheduled' end::`+db.JobSchema+`.river_job_state,
+		  scheduled_at = coalesce($3, now())
+		where kind = $1 and args @> jsonb_build_object('turn', $2::text) and state in ('scheduled', 'available')`, turnArgs{}.Kind(), t.ID, db.Null(t.Due))
+	if err != nil || !t.Due.IsZero() {
+		return err
+	}
+	return wakeTx(ctx, tx, turns)
 }
 
 type turnWorker struct {
@@ -102,6 +108,9 @@ func (w *turnWorker) Work(ctx context.Context, job *river.Job[turnArgs]) error {
 		// Someone wants the turn to stop, and that could not be written.
 		err = w.run(w.resultCtx, job)
 	}
+	if errors.Is(err, turn.ErrAsking) {
+		return nil // this job has ended, and the turn has another one
+	}
 	if err == nil {
 		err = w.end(ctx, job)
 	}
@@ -123,7 +132,7 @@ func overtaken(err error) bool {
 func (w *turnWorker) run(ctx context.Context, job *river.Job[turnArgs]) error {
 	for looked := false; ; {
 		err := w.attempt(ctx, job, !looked)
-		if _, away := errors.AsType[*turn.ElsewhereError](err); err == nil || ctx.Err() != nil || overtaken(err) || away {
+		if _, away := errors.AsType[*turn.ElsewhereError](err); err == nil || ctx.Err() != nil || overtaken(err) || away || errors.Is(err, turn.ErrAsking) {
 			return err
 		}
 		again := turnAgain
@@ -307,6 +316,11 @@ func (d *Dispatcher) stopTx(ctx context.Context, tx pgx.Tx, scope db.Scope, acti
 			if _, err := d.queue.JobCancelTx(ctx, tx, job.ID); err != nil {
 				return nil, nil, err
 			}
+		case job != nil && t.Status != turn.Delayed:
+			if err := d.rescheduleTx(ctx, tx, turn.Turn{ID: t.ID}); err != nil { // in case this server ends before it has ended the turn
+				return nil, nil, err
+			}
+			fallthrough
 		default:
 			waiting = append(waiting, t)
 		}
@@ -318,7 +332,7 @@ func (d *Dispatcher) stopTx(ctx context.Context, tx pgx.Tx, scope db.Scope, acti
 func (d *Dispatcher) endWaiting(ctx context.Context, waiting []turn.Turn) (err error) {
 	for _, t := range waiting {
 		failed := d.bots.Run(ctx, t.House, t.ID, stream.Ref{House: t.House, Name: thread.StreamName(t.Thread)})
-		if !errors.Is(failed, turn.ErrOvertaken) { // whoever works on it ends it
+		if !errors.Is(failed, turn.ErrOvertaken) && !errors.Is(failed, turn.ErrAsking) { // whoever works on it ends it
 			err = errors.Join(err, failed)
 		}
 	}

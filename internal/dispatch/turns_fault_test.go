@@ -22,7 +22,7 @@ import (
 )
 
 // asBots makes this test program be a server whose bot answers. Its value is what [botServer] needs: the URLs of the
-// database and of the models, and the bot.
+// database and of the models, the bot, and the tools that need a person's yes.
 const asBots = "ARBE_TEST_AS_BOTS"
 
 // botServer is a server until it is killed.
@@ -31,7 +31,7 @@ func botServer() {
 	ctx := context.Background()
 	d, err := db.Open(ctx, given[0], db.Options{MaxConns: 40}) // many turns are held in their transactions
 	if err == nil {
-		tune := answering(given[1], given[2], &turn.Bot{Handle: "bot", Name: "Bot", Model: "fake", Tools: entry.Tools, Limits: turn.Limits{Tokens: 1e9}})
+		tune := answering(given[1], given[2], &turn.Bot{Handle: "bot", Name: "Bot", Model: "fake", Tools: entry.Tools, Ask: strings.Split(given[3], ","), Limits: turn.Limits{Tokens: 1e9}})
 		_, err = start(ctx, d, ready(), func(c *dispatch.Config) {
 			tune(c)
 			hasty(c)
@@ -49,7 +49,7 @@ func botServer() {
 func (r *room) botProcess() (kill func()) {
 	r.t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asBots+"="+strings.Join([]string{r.ServerURL, r.models.URL, r.bot}, "\n"))
+	cmd.Env = append(os.Environ(), asBots+"="+strings.Join([]string{r.ServerURL, r.models.URL, r.bot, strings.Join(r.settings.Ask, ",")}, "\n"))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err == nil {

@@ -498,6 +498,11 @@ func TestABotUsesItsTools(t *testing.T) {
 		if names := r.dispatcher.ToolNames(); !slices.Equal(names, entry.Tools) {
 			t.Errorf("the tools are %q, and the names %q", names, entry.Tools)
 		}
+		for _, tool := range r.dispatcher.Tools() {
+			if tool.Behalf == "" {
+				t.Errorf("%s does not say on whose behalf it acts", tool.Name)
+			}
+		}
 	})
 	t.Run("but only those that it has", func(t *testing.T) {
 		t.Parallel()

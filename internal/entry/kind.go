@@ -66,6 +66,8 @@ var registry = []Kind{
 	kind[TurnWaiting](Server),
 	kind[LimitNear](Server),
 	kind[TurnEnded](Server),
+	kind[PermissionAsked](Server),
+	kind[PermissionAnswered](Server),
 	kind[Skipped](Server),
 	kind[SandboxResumed](Server),
 	kind[StatusChanged](Server),

@@ -25,6 +25,8 @@ var samples = []entry.Payload{
 	entry.TurnSteered{TurnID: "n1", AgentID: "a2", EntryID: "e2", Reason: "mention"},
 	entry.TurnWaiting{TurnID: "n1", AgentID: "a2", Reason: "rate_limit", Message: "anthropic asks to wait", DelayMS: 1500},
 	entry.LimitNear{TurnID: "n1", AgentID: "a2", Limit: "turn_usd", Used: 0.81, Max: 1},
+	entry.PermissionAsked{ApprovalID: "p1", TurnID: "n1", AgentID: "a2", CallID: "turn.n1.1.call0", Tool: "run_command", Arguments: json.RawMessage(`{"command":"make"}`), ExpiresMS: 1},
+	entry.PermissionAnswered{ApprovalID: "p1", TurnID: "n1", AgentID: "a2", Outcome: "denied", AnsweredBy: "a1", Reason: "too early"},
 	entry.TurnEnded{TurnID: "n1", AgentID: "a2", EntryID: "e1", Outcome: entry.TurnFailed, Reason: "key", Message: "anthropic refuses the key", Next: "set another",
 		Summary: &entry.TurnSummary{TurnID: "n1", Model: "anthropic/claude", Steps: 2, Commands: 1, Usage: entry.TurnUsage{Input: 3, Output: 4, CostMicros: 20_000}, DurationMS: 40_000}},
 	entry.Skipped{AgentID: "a2", EntryID: "e1", Reason: "cooldown", Explanation: "it answered a moment ago", PolicyID: "p1"},

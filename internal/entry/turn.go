@@ -222,7 +222,7 @@ type TurnSummary struct {
 	Steps    int       `json:"steps"`
 	Commands int       `json:"commands,omitempty"`
 	Usage    TurnUsage `json:"usage"`
-	// DurationMS is the time from the turn's begin to its end, in milliseconds.
+	// DurationMS is the time from the turn's begin to its end, without what it waited for people, in milliseconds.
 	DurationMS int64 `json:"duration_ms"`
 	// Cut reports that the answer is incomplete, because the model reached its limit of tokens.
 	Cut bool `json:"cut,omitempty"`

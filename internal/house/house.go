@@ -33,6 +33,8 @@ type House struct {
 	DefaultModel string
 	// Limits has only what was set: see [Limits.OrDefaults].
 	Limits Limits
+	// Ask are the names of the tools that every bot of the house uses only with a person's yes, in the order of [entry.Tools].
+	Ask []string
 	// PrimaryThread is the thread for signal.house.* entries.
 	PrimaryThread string
 	CreatedAt     time.Time
@@ -163,7 +165,7 @@ func noSuchHouse() *fault.Error {
 
 func fromRow(r query.ListHousesRow) (House, error) {
 	limits, err := limitsFromRow(r.ID, r.Limits)
-	return House{ID: r.ID, Name: r.Name, DefaultEnvironment: db.Zero(r.DefaultEnvironmentID), DefaultModel: r.DefaultModel, Limits: limits,
+	return House{ID: r.ID, Name: r.Name, DefaultEnvironment: db.Zero(r.DefaultEnvironmentID), DefaultModel: r.DefaultModel, Limits: limits, Ask: r.Ask,
 		PrimaryThread: db.Zero(r.PrimaryThreadID), CreatedAt: r.CreatedAt, Role: r.Role}, err
 }
 
@@ -194,6 +196,8 @@ type Change struct {
 	Environment *string
 	// Limits replaces all limits.
 	Limits *Limits
+	// Ask replaces the names of the tools that bots use only with a person's yes.
+	Ask *[]string
 }
 
 // Update changes the scope's house and returns it.
@@ -214,6 +218,11 @@ func (h *Houses) Update(ctx context.Context, scope db.Scope, c Change) (changed 
 			return House{}, err
 		}
 		if params.Limits, err = json.Marshal(*c.Limits); err != nil {
+			return House{}, err
+		}
+	}
+	if c.Ask != nil {
+		if params.Ask, err = bot.CleanTools("ask", *c.Ask); err != nil {
 			return House{}, err
 		}
 	}

@@ -2,6 +2,7 @@ package house_test
 
 import (
 	"log/slog"
+	"reflect"
 	"testing"
 
 	"github.com/google/uuid"
@@ -77,7 +78,7 @@ func TestCreate(t *testing.T) {
 		if h.Name != "Home" || h.Role != "owner" || h.PrimaryThread == "" || h.DefaultEnvironment == "" {
 			t.Errorf("it is %+v", h)
 		}
-		if list, err := houses.List(t.Context(), ada, "", db.Cursor{}, 10); err != nil || len(list) != 1 || list[0] != h {
+		if list, err := houses.List(t.Context(), ada, "", db.Cursor{}, 10); err != nil || len(list) != 1 || !reflect.DeepEqual(list[0], h) {
 			t.Errorf("the list is %v: %v", list, err)
 		}
 	})

@@ -39,15 +39,23 @@ func (l Limits) validate() error {
 	return nil
 }
 
-// LimitsTx returns the limits of a house, in a transaction that sees it. Otherwise the error is a [fault.NotFound].
-func (h *Houses) LimitsTx(ctx context.Context, tx pgx.Tx, house string) (Limits, error) {
-	row, err := h.q.HouseLimits(ctx, tx, house)
+// Rules are what holds for all bots of a house.
+type Rules struct {
+	Limits Limits
+	// Ask are the names of the tools that they use only with a person's yes.
+	Ask []string
+}
+
+// RulesTx returns the rules of a house, in a transaction that sees it. Otherwise the error is a [fault.NotFound].
+func (h *Houses) RulesTx(ctx context.Context, tx pgx.Tx, house string) (Rules, error) {
+	row, err := h.q.HouseRules(ctx, tx, house)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return Limits{}, noSuchHouse()
+		return Rules{}, noSuchHouse()
 	} else if err != nil {
-		return Limits{}, err
+		return Rules{}, err
 	}
-	return limitsFromRow(house, row)
+	limits, err := limitsFromRow(house, row.Limits)
+	return Rules{limits, row.Ask}, err
 }
 
 func limitsFromRow(house string, row []byte) (l Limits, err error) {

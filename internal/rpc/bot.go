@@ -3,10 +3,12 @@ package rpc
 import (
 	"context"
 	"encoding/json"
+	"slices"
 
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/turn"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -22,6 +24,7 @@ func (s *botService) CreateBot(ctx context.Context, req *arbev1.CreateBotRequest
 	if tools := names(req.GetTools()); tools != nil {
 		draft.Tools = *tools
 	}
+	draft.Ask = req.GetAsk().GetValues()
 	made, err := s.Bots.Create(ctx, scope, draft)
 	if err != nil {
 		return nil, err
@@ -73,7 +76,7 @@ func (s *botService) UpdateBot(ctx context.Context, req *arbev1.UpdateBotRequest
 	if err != nil {
 		return nil, err
 	}
-	change := bot.Change{Handle: req.Handle, Name: req.Name, Instructions: req.Instructions, Model: req.Model, Tools: names(req.GetTools())}
+	change := bot.Change{Handle: req.Handle, Name: req.Name, Instructions: req.Instructions, Model: req.Model, Tools: names(req.GetTools()), Ask: names(req.GetAsk())}
 	if req.GetLimits() != nil {
 		change.Limits = new(botLimits(req.GetLimits()))
 	}
@@ -100,6 +103,20 @@ func (s *botService) DeleteBot(ctx context.Context, req *arbev1.DeleteBotRequest
 		return nil, err
 	}
 	return &arbev1.DeleteBotResponse{StoppedTurns: int32(stopped)}, nil
+}
+
+func (s *botService) ListTools(ctx context.Context, req *arbev1.ListToolsRequest) (*arbev1.ListToolsResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Read, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	h, err := s.Houses.Get(ctx, scope)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.ListToolsResponse{Tools: each(s.Dispatcher.Tools(), func(t turn.Tool) *arbev1.Tool {
+		return &arbev1.Tool{Name: t.Name, Description: t.Description, Behalf: t.Behalf, Ask: slices.Contains(h.Ask, t.Name)}
+	})}, nil
 }
 
 func (s *botService) CreatePolicy(ctx context.Context, req *arbev1.CreatePolicyRequest) (*arbev1.CreatePolicyResponse, error) {

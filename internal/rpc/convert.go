@@ -51,7 +51,7 @@ func milliseconds(d *durationpb.Duration) int64 {
 
 func wireHouse(h house.House) *arbev1.House {
 	return &arbev1.House{Id: h.ID, Name: h.Name, DefaultEnvironmentId: h.DefaultEnvironment, PrimaryThreadId: h.PrimaryThread,
-		CreatedAt: timestamp(h.CreatedAt), Role: h.Role, DefaultModel: h.DefaultModel, Limits: &arbev1.HouseLimits{HouseUsdDay: h.Limits.USDDay}}
+		CreatedAt: timestamp(h.CreatedAt), Role: h.Role, DefaultModel: h.DefaultModel, Limits: &arbev1.HouseLimits{HouseUsdDay: h.Limits.USDDay}, Ask: h.Ask}
 }
 
 func wireAgent(a house.Agent) *arbev1.Agent {
@@ -62,7 +62,7 @@ func wireBot(b bot.Bot) *arbev1.Bot {
 	l := b.Limits
 	return &arbev1.Bot{Id: b.ID, HouseId: b.House, Handle: b.Handle, Name: b.Name, Runtime: b.Runtime, Instructions: b.Instructions, Model: b.Model,
 		Tools: b.Tools, Limits: &arbev1.BotLimits{TurnSteps: int32(l.TurnSteps), TurnTokens: l.TurnTokens, TurnUsd: l.TurnUSD,
-			TurnMinutes: int32(l.TurnMinutes), ThreadUsdDay: l.ThreadUSDDay},
+			TurnMinutes: int32(l.TurnMinutes), ThreadUsdDay: l.ThreadUSDDay, AnswerMinutes: int32(l.AnswerMinutes)}, Ask: b.Ask,
 		Policies: each(b.Policies, wirePolicy), CreatedAt: timestamp(b.CreatedAt), UpdatedAt: timestamp(b.UpdatedAt)}
 }
 
@@ -73,7 +73,7 @@ func wirePolicy(p bot.Policy) *arbev1.Policy {
 
 func botLimits(l *arbev1.BotLimits) bot.Limits {
 	return bot.Limits{TurnSteps: int(l.GetTurnSteps()), TurnTokens: l.GetTurnTokens(), TurnUSD: l.GetTurnUsd(), TurnMinutes: int(l.GetTurnMinutes()),
-		ThreadUSDDay: l.GetThreadUsdDay()}
+		ThreadUSDDay: l.GetThreadUsdDay(), AnswerMinutes: int(l.GetAnswerMinutes())}
 }
 
 // names returns a list that was set, which may be empty; nil if it was not set.

@@ -34,7 +34,13 @@ var good = map[string]func(things) proto.Message{
 	"BotService.UpdateBot": func(of things) proto.Message {
 		return &arbev1.UpdateBotRequest{HouseId: of.house, Id: of.bot, Name: new("Renamed")}
 	},
-	"BotService.DeleteBot": func(of things) proto.Message { return &arbev1.DeleteBotRequest{HouseId: of.house, Id: of.bot} },
+	"BotService.DeleteBot":          func(of things) proto.Message { return &arbev1.DeleteBotRequest{HouseId: of.house, Id: of.bot} },
+	"BotService.ListTools":          func(of things) proto.Message { return &arbev1.ListToolsRequest{HouseId: of.house} },
+	"ApprovalService.ListApprovals": func(of things) proto.Message { return &arbev1.ListApprovalsRequest{HouseId: of.house} },
+	"ApprovalService.GetApproval":   func(of things) proto.Message { return &arbev1.GetApprovalRequest{HouseId: of.house, Id: of.approval} },
+	"ApprovalService.AnswerApproval": func(of things) proto.Message {
+		return &arbev1.AnswerApprovalRequest{ThreadId: of.thread, Id: of.approval, Verdict: arbev1.Verdict_VERDICT_DENY}
+	},
 	"BotService.CreatePolicy": func(of things) proto.Message {
 		return &arbev1.CreatePolicyRequest{HouseId: of.house, BotId: of.bot, Trigger: "always"}
 	},
@@ -165,7 +171,7 @@ func named(t *testing.T, service, method, field string, theirs things) (there, n
 		"house": {theirs.house, none}, "thread": {theirs.thread, none}, "environment": {theirs.environment, none},
 		"sandbox": {theirs.sandbox, none}, "artifact": {theirs.artifact, none}, "agent": {theirs.agent, uuid.NewString()}, "key": {theirs.key, none},
 		"invite": {theirs.invite, none}, "member": {theirs.member, uuid.NewString()}, "bot": {theirs.bot, uuid.NewString()}, "policy": {theirs.policy, none},
-		"turn": {theirs.turn, none},
+		"turn": {theirs.turn, none}, "approval": {theirs.approval, none},
 	}
 	for _, prefix := range []string{"", "parent_", "default_", "forked_from_"} {
 		if of, ok := kinds[strings.TrimPrefix(kind, prefix)]; ok {

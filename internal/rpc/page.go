@@ -39,6 +39,7 @@ var (
 	memberList      = list{"members", agentID}
 	inviteList      = list{"invites", shortID}
 	threadList      = list{"threads", shortID}
+	approvalList    = list{"approvals", shortID}
 	environmentList = list{"environments", shortID}
 	sandboxList     = list{"sandboxes", shortID}
 	keyList         = list{"keys", shortID}

@@ -52,9 +52,12 @@ BotService.GetBot                    401    401     401     401     404      ok 
 BotService.ListBots                  401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 BotService.UpdateBot                 401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 BotService.DeleteBot                 401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+BotService.ListTools                 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 BotService.CreatePolicy              401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 BotService.UpdatePolicy              401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 BotService.DeletePolicy              401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+ApprovalService.ListApprovals        401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+ApprovalService.GetApproval          401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EnvironmentService.CreateEnvironment 401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EnvironmentService.GetEnvironment    401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 EnvironmentService.ListEnvironments  401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
@@ -94,6 +97,8 @@ ThreadService.WriteInput             401    401     401     401     404      ok 
 ThreadService.CancelCommand          401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.StopTurn               401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ThreadService.RetryTurn              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
+# Only people answer. A key that a person made acts in their name.
+ApprovalService.AnswerApproval       401    401     401     401     404      ok     ok    403 ok        ok        404       403   403    403    403
 
 # Credentials. A limited one creates no other, and revokes no other API key; a house's key revokes the tokens of its
 # threads, which ends access and gives none. The key to revoke is another key of the member.
@@ -128,7 +133,7 @@ func refusalText(procedure, principal, outcome string) []string {
 
 // things are the targets of calls: one of each kind, in one house.
 type things struct {
-	house, thread, command, environment, sandbox, agent, key, artifact, member, invite, turn, bot, policy string
+	house, thread, command, environment, sandbox, agent, key, artifact, member, invite, turn, bot, policy, approval string
 }
 
 // call calls one procedure with some things.
@@ -207,6 +212,18 @@ var procedures = map[string]call{
 	},
 	"BotService.DeleteBot": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Bots.DeleteBot(ctx, &arbev1.DeleteBotRequest{HouseId: of.house, Id: of.bot}))
+	},
+	"BotService.ListTools": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Bots.ListTools(ctx, &arbev1.ListToolsRequest{HouseId: of.house}))
+	},
+	"ApprovalService.ListApprovals": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Approvals.ListApprovals(ctx, &arbev1.ListApprovalsRequest{HouseId: of.house}))
+	},
+	"ApprovalService.GetApproval": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Approvals.GetApproval(ctx, &arbev1.GetApprovalRequest{HouseId: of.house, Id: of.approval}))
+	},
+	"ApprovalService.AnswerApproval": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Approvals.AnswerApproval(ctx, &arbev1.AnswerApprovalRequest{ThreadId: of.thread, Id: of.approval, Verdict: arbev1.Verdict_VERDICT_APPROVE}))
 	},
 	"BotService.CreatePolicy": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Bots.CreatePolicy(ctx, &arbev1.CreatePolicyRequest{HouseId: of.house, BotId: of.bot, Trigger: "always"}))
@@ -446,7 +463,7 @@ func TestWhatIsNotThereAndWhatIsAnothersLookTheSame(t *testing.T) {
 	b := setup(t)
 	cast := authtest.New(t, b.Database, b.auth)
 	unknown := things{"0nosuchh0us", "0nosuchthread", "nosuchcommand", "0nosuchenv", "0nosuchbox", uuid.NewString(), "0nosuchkey", "0nosuchartifact", uuid.NewString(), "0nosuchinvite", "0nosuchturn",
-		uuid.NewString(), "0nosuchpolicy"}
+		uuid.NewString(), "0nosuchpolicy", "0nosuchapproval"}
 	table := authtest.Table(t, access)
 	for name, call := range procedures {
 		if outcome := table[name]["outsider"]; outcome != "404" && outcome != "-" {
@@ -513,6 +530,15 @@ func (b *bench) things(t *testing.T, cast *authtest.Cast, house string) things {
 	// A turn that failed: to stop it has no effect.
 	err := b.owner.QueryRow(t.Context(), `insert into turns (house_id, thread_id, agent_id, entry_id, reason, status, ended_at, asked, asked_seqs)
 		values ($1, $2, $3, 'c1', 'mention', 'failed', now(), '{c1}', '{1}') returning id`, house, made.thread, made.agent).Scan(&made.turn)
+	must(t, err)
+	// Another turn, which waits for a person.
+	err = b.owner.QueryRow(t.Context(), `
+		with bot as (insert into agents (kind, runtime, name) values ('bot', 'pi', 'Asker') returning id),
+		     turn as (insert into turns (house_id, thread_id, agent_id, entry_id, reason, status, due_at, asking_since, asked, asked_seqs)
+		       select $1, $2, id, 'c1', 'mention', 'asking', now() + interval '1 day', now(), '{c1}', '{1}' from bot returning id, agent_id)
+		insert into approvals (house_id, id, thread_id, turn_id, agent_id, call_id, tool, arguments, expires_at)
+		  select $1, left(md5(turn.id), 12), $2, turn.id, agent_id, 'turn.' || turn.id || '.1.call0', 'say', '{"thread_id":"x","text":"hello"}', now() + interval '1 day' from turn returning id`,
+		house, made.thread).Scan(&made.approval)
 	must(t, err)
 	return made
 }

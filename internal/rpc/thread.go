@@ -94,6 +94,11 @@ func (s *threadService) UpdateThread(ctx context.Context, req *arbev1.UpdateThre
 	if err != nil {
 		return nil, err
 	}
+	if req.Status != nil {
+		if err := s.Dispatcher.StatusChanged(ctx, scope, changed); err != nil {
+			s.Logger.WarnContext(ctx, "the bots that wait for people in a closed thread end a little later", "thread", changed.ID, "error", fault.From(err).Detail())
+		}
+	}
 	return &arbev1.UpdateThreadResponse{Thread: wireThread(changed)}, nil
 }
 

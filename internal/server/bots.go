@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,10 +22,10 @@ func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Hous
 		Model: new(model.Client),
 		Bot: func(ctx context.Context, scope db.Scope, id string) (turn.Bot, error) {
 			var b bot.Bot
-			var limits house.Limits
+			var rules house.Rules
 			err := d.In(ctx, scope, func(tx pgx.Tx) (err error) {
 				if b, err = bots.GetTx(ctx, tx, scope.House, id); err == nil {
-					limits, err = houses.LimitsTx(ctx, tx, scope.House)
+					rules, err = houses.RulesTx(ctx, tx, scope.House)
 				}
 				return err
 			})
@@ -39,10 +40,11 @@ func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Hous
 				}
 			}
 			return turn.Bot{
-				Handle: b.Handle, Name: b.Name, Instructions: b.Instructions, Model: b.Model, Tools: b.Tools, Listens: listens,
+				Handle: b.Handle, Name: b.Name, Instructions: b.Instructions, Model: b.Model, Tools: b.Tools, Ask: slices.Concat(rules.Ask, b.Ask), Listens: listens,
 				Limits: turn.Limits{
 					Steps: l.TurnSteps, Tokens: l.TurnTokens, Micros: micros(l.TurnUSD), Time: time.Duration(l.TurnMinutes) * time.Minute,
-					ThreadMicros: micros(l.ThreadUSDDay), HouseMicros: micros(limits.OrDefaults().USDDay),
+					ThreadMicros: micros(l.ThreadUSDDay), HouseMicros: micros(rules.Limits.OrDefaults().USDDay),
+					Answer: time.Duration(l.AnswerMinutes) * time.Minute,
 				},
 			}, nil
 		},

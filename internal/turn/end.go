@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -62,6 +61,9 @@ func (r *run) endTx(ctx context.Context, tx pgx.Tx, s Status) (Turn, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrOvertaken // or it has ended, which the next attempt finds
 	}
+	if err == nil {
+		err = r.withdrawTx(ctx, tx)
+	}
 	return fromRow(row), err
 }
 
@@ -107,7 +109,13 @@ func (r *run) endClosed(ctx context.Context, refused error) error {
 
 // abandon ends the turn without an entry, because its log takes none any more.
 func (r *run) abandon(ctx context.Context) error {
-	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error { return queries.AbandonTurn(ctx, tx, r.turn.ID) })
+	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+		if err := queries.AbandonTurn(ctx, tx, r.turn.ID); err != nil {
+			return err
+		}
+		_, err := queries.EndApprovals(ctx, tx, entry.Withdrawn, r.turn.ID, "")
+		return err
+	})
 }
 
 // fail ends the turn because of an error.
@@ -173,7 +181,7 @@ func (r *run) summaryTx(ctx context.Context, tx pgx.Tx, steps int) (s entry.Turn
 	}
 	s = entry.TurnSummary{
 		TurnID: r.turn.ID, Model: model.Ref{Endpoint: r.endpoint.Name, Model: r.modelID}.String(), Steps: r.turn.Steps + steps,
-		DurationMS: time.Since(r.turn.StartedAt).Milliseconds(),
+		DurationMS: r.turn.worked().Milliseconds(),
 		Usage: entry.TurnUsage{
 			Input: used.Input, Output: used.Output, CacheRead: used.CacheRead, CacheWrite: used.CacheWrite,
 			CostMicros: used.CostMicros, CostUnknown: used.CostUnknown,

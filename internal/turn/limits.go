@@ -21,8 +21,10 @@ type Limits struct {
 	Tokens int64
 	// Micros is what a turn may cost, in millionths of a US dollar. Defaults to 1 dollar.
 	Micros int64
-	// Time is how long a turn may take. Defaults to 30 minutes.
+	// Time is how long a turn may take, without what it waits for people. Defaults to 30 minutes.
 	Time time.Duration
+	// Answer is how long a question to people waits for their answer. Defaults to 24 hours.
+	Answer time.Duration
 	// ThreadMicros and HouseMicros are what all turns of the thread and of the house may cost in a day (UTC), in
 	// millionths of a dollar. Default to 10 and 50 dollars.
 	ThreadMicros, HouseMicros int64
@@ -34,6 +36,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.Time == 0 {
 		l.Time = 30 * time.Minute
+	}
+	if l.Answer == 0 {
+		l.Answer = 24 * time.Hour
 	}
 	for _, f := range []struct {
 		field *int64
@@ -63,7 +68,7 @@ func (m meter) daily() bool { return strings.HasSuffix(m.name, "_usd_day") }
 // timeMeter returns the limit of the turn's time.
 func (r *run) timeMeter() meter {
 	limit := r.bot.Limits.withDefaults().Time
-	return r.turnMeter("turn_minutes", time.Since(r.turn.StartedAt).Minutes(), limit.Minutes(), fmt.Sprintf("the turn has taken %s, which is its limit", limit))
+	return r.turnMeter("turn_minutes", r.turn.worked().Minutes(), limit.Minutes(), fmt.Sprintf("the turn has taken %s, which is its limit", limit))
 }
 
 // turnMeter returns a limit of one turn.

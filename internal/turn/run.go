@@ -51,15 +51,15 @@ type Bot struct {
 	Handle, Name, Instructions string
 	// Model is the ref of its model; empty for the house's default.
 	Model string
-	// Tools are the names of the tools that it may use.
-	Tools  []string
-	Limits Limits
+	// Tools are the names of the tools that it may use, and Ask of those that it may use only with a person's yes.
+	Tools, Ask []string
+	Limits     Limits
 	// Listens says for activation policies, by their ids, what a bot that listens shall speak about. Without one it speaks
 	// about whatever helps.
 	Listens map[string]string
 }
 
-// Config configures a [Runner]. The fields up to Queue are required; without Bot, all turns fail.
+// Config configures a [Runner]. The fields up to Park are required; without Bot, all turns fail.
 type Config struct {
 	DB     *db.DB
 	Log    *stream.Log
@@ -80,6 +80,8 @@ type Config struct {
 	Setting func(ctx context.Context, scope db.Scope, thread string) (Setting, error)
 	// Queue queues a turn when tx commits.
 	Queue func(ctx context.Context, tx pgx.Tx, t Turn) error
+	// Park leaves a turn alone until it is [Turn].Due, or somebody answers, when tx commits.
+	Park func(ctx context.Context, tx pgx.Tx, t Turn) error
 	// Roots bound what follows from one entry of a person. Budget bounds what the models of the installation cost.
 	Roots  RootLimits
 	Budget Budget
@@ -140,7 +142,8 @@ var errEnded = errors.New("the turn has ended")
 
 // Run works on a turn until it has ended, and returns nil then, also if it had ended before. to is the log of its
 // thread. If ctx ends first, the turn ends as stopped if that is wanted; otherwise Run returns the error of ctx, and
-// the next call continues the turn. A delayed turn that is not due is a [*NotDueError]. If another call begins the turn
+// the next call continues the turn. A delayed turn that is not due is a [*NotDueError]; one that waits for people is
+// [ErrAsking]. If another call begins the turn
 // while this one works on it, this one returns [ErrOvertaken]. Other errors are those of the database: the call should be
 // repeated.
 func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error {
@@ -160,7 +163,7 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 	}
 	err = r.workAlone(ctx)
 	// The log refuses what a removed bot writes, which may be noticed before ctx ends.
-	if err != nil && !errors.Is(err, ErrOvertaken) && !errors.Is(err, errEnded) && (ctx.Err() != nil || fault.CodeOf(err) == fault.Forbidden) {
+	if err != nil && !errors.Is(err, ErrOvertaken) && !errors.Is(err, errEnded) && !errors.Is(err, ErrAsking) && (ctx.Err() != nil || fault.CodeOf(err) == fault.Forbidden) {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
 		if reloadErr := r.reload(lasting); reloadErr != nil {
@@ -172,6 +175,8 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 		}
 	}
 	switch {
+	case errors.Is(err, ErrAsking):
+		return err
 	case errors.Is(err, errEnded), fault.CodeOf(err) == fault.NotFound:
 		return nil // the thread was deleted, or someone else ended the turn
 	case fault.CodeOf(err) == fault.Precondition:
@@ -199,7 +204,7 @@ func (r *run) workAlone(ctx context.Context) error {
 
 // leave records that this server comes back from the turn because of err.
 func (r *run) leave(ctx context.Context, err error) error {
-	if err == nil || errors.Is(err, ErrOvertaken) || errors.Is(err, errEnded) {
+	if err == nil || errors.Is(err, ErrOvertaken) || errors.Is(err, errEnded) || errors.Is(err, ErrAsking) {
 		return err
 	}
 	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
@@ -225,7 +230,7 @@ func (r *run) survived(ctx context.Context) error {
 
 // work makes steps until the turn has ended.
 func (r *run) work(ctx context.Context) error {
-	if r.turn.Attempts > maxAttempts {
+	if r.turn.Attempts-r.turn.Asks > maxAttempts {
 		return r.fail(ctx, "attempts", fault.Newf(fault.Internal, "ask again; if it happens again, look into the server's log", "the bot began %d times without making progress", maxAttempts))
 	}
 	if r.turn.Deaths > maxDeaths {
@@ -258,13 +263,18 @@ func (r *run) work(ctx context.Context) error {
 				return err
 			}
 			timed, stop := r.timed(ctx)
-			err := r.runCalls(timed, calls)
+			asking, err := r.runCalls(timed, calls)
 			timeUp := ctx.Err() == nil && timed.Err() != nil
 			stop()
 			if err != nil && !timeUp {
 				return err
 			}
 			if err == nil {
+				if asking && !timeUp {
+					if err := r.park(ctx); err != nil {
+						return err
+					}
+				}
 				continue
 			}
 		}
@@ -293,7 +303,7 @@ func (r *run) work(ctx context.Context) error {
 // this is near: a single call may take that long.
 func (r *run) timed(ctx context.Context) (timed context.Context, stop func()) {
 	limit := r.bot.Limits.withDefaults().Time
-	timed, cancel := context.WithDeadlineCause(ctx, r.turn.StartedAt.Add(limit), ErrTimeUp)
+	timed, cancel := context.WithDeadlineCause(ctx, r.turn.StartedAt.Add(limit+r.turn.Waited), ErrTimeUp)
 	m := r.timeMeter()
 	if r.reported[m.name] {
 		return timed, cancel
@@ -301,7 +311,7 @@ func (r *run) timed(ctx context.Context) (timed context.Context, stop func()) {
 	m.used = max(m.used, nearly*m.max)
 	draft := r.near(m) // here, because a step changes the turn meanwhile
 	over := make(chan struct{})
-	timer := time.AfterFunc(time.Until(r.turn.StartedAt.Add(time.Duration(nearly*float64(limit)))), func() {
+	timer := time.AfterFunc(time.Until(r.turn.StartedAt.Add(r.turn.Waited+time.Duration(nearly*float64(limit)))), func() {
 		defer close(over)
 		if _, err := r.log.Append(timed, r.ref, draft); err == nil {
 			r.reported[m.name] = true

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
@@ -29,6 +30,8 @@ const (
 type Tool struct {
 	// Name is what the model and the bot's settings call it; Description and Schema tell the model how to call it.
 	model.Tool
+	// Behalf says in a sentence, for people, on whose behalf it acts: with whose rights, and in whose name.
+	Behalf string
 	// Lists reports that it shows what others write, so that its result may differ although the bot makes no progress.
 	Lists bool
 	// Sandbox reports that it uses the thread's sandbox.
@@ -77,12 +80,18 @@ func offered(all []Tool, names []string) []Tool {
 	return slices.DeleteFunc(slices.Clone(all), func(t Tool) bool { return !slices.Contains(names, t.Name) })
 }
 
-// runCalls runs the calls of a step and writes each result when it is there. It returns when all are written; the error
-// is that of writing one, or of ctx.
-func (r *run) runCalls(ctx context.Context, calls []call) error {
+// runCalls runs the calls of a step and writes each result when it is there. It returns when all are written, apart from
+// those of calls that people have not answered: asking reports that there are any. The error is that of writing a result or
+// a request for approval, or of ctx.
+func (r *run) runCalls(ctx context.Context, calls []call) (asking bool, err error) {
+	asked, err := r.asked(ctx, calls)
+	if err != nil {
+		return false, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var group sync.WaitGroup
+	var waits atomic.Bool
 	places := make(chan struct{}, atOnce)
 	errs := make(chan error, len(calls))
 	for _, c := range calls {
@@ -94,7 +103,9 @@ func (r *run) runCalls(ctx context.Context, calls []call) error {
 				errs <- ctx.Err()
 				return
 			}
-			if err := r.runCall(ctx, c); err != nil {
+			if err := r.runCall(ctx, c, asked[r.turn.callID(c.step, c.n)]); errors.Is(err, ErrAsking) {
+				waits.Store(true)
+			} else if err != nil {
 				errs <- err
 				cancel()
 			}
@@ -103,27 +114,41 @@ func (r *run) runCalls(ctx context.Context, calls []call) error {
 	group.Wait()
 	close(errs)
 	for err := range errs { // the first is the cause
-		return err
+		return false, err
 	}
-	return nil
+	return waits.Load(), nil
 }
 
-// runCall runs one call and writes its result.
-func (r *run) runCall(ctx context.Context, c call) error {
+// runCall runs one call and writes its result. q is the approval that it asked for; nil if it asked for none. If people have
+// not answered, the error is [ErrAsking].
+func (r *run) runCall(ctx context.Context, c call, q *pendingApproval) error {
 	began := time.Now()
 	id := r.turn.callID(c.step, c.n)
-	got, err := r.call(ctx, id, c)
-	// If the database went away, nobody knows whether the tool had its effect. To repeat the call is harmless, but the
-	// model, told that it failed, would make another one.
-	for wait := 100 * time.Millisecond; fault.CodeOf(err) == fault.Unavailable && time.Since(began) < toolPatience; wait *= 2 {
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
+	var got Result
+	tool, err := r.tool(c)
+	arguments := c.Arguments
+	if err == nil {
+		var refused, failed error
+		if arguments, refused, failed = r.permit(ctx, id, tool, c, q); failed != nil {
+			return failed
 		}
-		if ctx.Err() != nil {
-			break
+		err = refused
+	}
+	if err == nil {
+		call := Call{Scope: r.scope(), Thread: r.turn.Thread, Turn: r.turn.ID, ID: id, Arguments: arguments, Uninstructed: tool.Sandbox && !r.instructed.Load()}
+		got, err = r.call(ctx, tool, call)
+		// If the database went away, nobody knows whether the tool had its effect. To repeat the call is harmless, but the
+		// model, told that it failed, would make another one.
+		for wait := 100 * time.Millisecond; fault.CodeOf(err) == fault.Unavailable && time.Since(began) < toolPatience; wait *= 2 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(wait):
+			}
+			if ctx.Err() != nil {
+				break
+			}
+			got, err = r.call(ctx, tool, call)
 		}
-		got, err = r.call(ctx, id, c)
 	}
 	if _, elsewhere := errors.AsType[*ElsewhereError](err); elsewhere {
 		return err
@@ -159,28 +184,26 @@ func (r *run) details(got Result) *entry.PiDetails {
 	return &d
 }
 
-// call checks a call and runs it. A tool that panics has failed, because otherwise it would end the server.
-func (r *run) call(ctx context.Context, id string, c call) (got Result, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			r.Logger.ErrorContext(ctx, "a tool panicked", "tool", c.Name, "panic", p, "stack", string(debug.Stack()))
-			err = fault.Newf(fault.Internal, "go on without it", "the tool %s broke", c.Name)
-		}
-	}()
+// tool returns the tool of a call, whose arguments fit it.
+func (r *run) tool(c call) (Tool, error) {
 	at := slices.IndexFunc(r.tools, func(t Tool) bool { return t.Name == c.Name })
 	if at < 0 {
 		var names []string
 		for _, t := range r.tools {
 			names = append(names, t.Name)
 		}
-		return got, fault.Newf(fault.Invalid, "use one of: "+strings.Join(names, ", "), "there is no tool %q", clip(c.Name, 80))
+		return Tool{}, fault.Newf(fault.Invalid, "use one of: "+strings.Join(names, ", "), "there is no tool %q", clip(c.Name, 80))
 	}
-	tool := r.tools[at]
-	if err := model.CheckArguments(tool.Tool, c.Arguments); err != nil {
-		return got, err
-	}
-	return tool.Run(ctx, Call{
-		Scope: db.Scope{House: r.turn.House, Agent: r.turn.Bot}, Thread: r.turn.Thread, Turn: r.turn.ID, ID: id,
-		Arguments: c.Arguments, Uninstructed: tool.Sandbox && !r.instructed.Load(),
-	})
+	return r.tools[at], model.CheckArguments(r.tools[at].Tool, c.Arguments)
+}
+
+// call runs a call. A tool that panics has failed, because otherwise it would end the server.
+func (r *run) call(ctx context.Context, tool Tool, c Call) (got Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			r.Logger.ErrorContext(ctx, "a tool panicked", "tool", tool.Name, "panic", p, "stack", string(debug.Stack()))
+			err = fault.Newf(fault.Internal, "go on without it", "the tool %s broke", tool.Name)
+		}
+	}()
+	return tool.Run(ctx, c)
 }

@@ -56,7 +56,7 @@ type Turn struct {
 	// the last one of a person, or else that of the first.
 	Root   string
 	Status Status
-	// Due is when a delayed turn decides whether it begins.
+	// Due is when a delayed turn decides whether it begins, and when one that asks goes on without an answer.
 	Due time.Time
 	// Steps is how many model calls are in the log.
 	Steps int
@@ -64,6 +64,9 @@ type Turn struct {
 	StoppedBy string
 	// Attempts is how often its next step was begun, or of a delayed turn, the decision whether it begins.
 	Attempts int
+	// Asks is how many of them led to questions, for whose answers the turn then waited. Waited is how long it has waited so.
+	Asks   int
+	Waited time.Duration
 	// Deaths is how many servers began to work on its next step and have not come back from it.
 	Deaths                      int
 	CreatedAt, StartedAt, Ended time.Time
@@ -72,12 +75,14 @@ type Turn struct {
 // Status is where a turn stands.
 type Status string
 
-// The statuses. The first three are those of an active turn.
+// The statuses. The first four are those of an active turn.
 const (
 	// Delayed: it waits whether anyone else speaks.
 	Delayed Status = "delayed"
 	Queued  Status = "queued"
 	Running Status = "running"
+	// Asking: it waits until people say whether tools may run; see [AnswerTx].
+	Asking Status = "asking"
 	// Answered: the bot's chat is in the log.
 	Answered Status = "answered"
 	// Failed, Stopped, Limited and Silent: an [entry.TurnEnded] in the log says why there is no answer.
@@ -90,13 +95,13 @@ const (
 )
 
 // Active reports whether the turn has not ended.
-func (s Status) Active() bool { return s == Delayed || s == Queued || s == Running }
+func (s Status) Active() bool { return s == Delayed || s == Queued || s == Running || s == Asking }
 
 func fromRow(r query.Turn) Turn {
 	return Turn{
 		ID: r.ID, House: r.HouseID, Thread: r.ThreadID, Bot: r.AgentID, Entry: r.EntryID, Asked: r.Asked, Reason: r.Reason,
 		Policy: db.Zero(r.PolicyID), Tools: r.Tools, Chain: int(r.Chain), Root: r.Root, Status: Status(r.Status), Due: db.Zero(r.DueAt), AskedSeqs: r.AskedSeqs,
-		Steps: int(r.Steps), StoppedBy: db.Zero(r.StoppedBy), Attempts: int(r.Attempts), Deaths: int(r.Deaths),
+		Steps: int(r.Steps), StoppedBy: db.Zero(r.StoppedBy), Attempts: int(r.Attempts), Asks: int(r.Asks), Waited: time.Duration(r.WaitedMs) * time.Millisecond, Deaths: int(r.Deaths),
 		CreatedAt: r.CreatedAt, StartedAt: db.Zero(r.StartedAt), Ended: db.Zero(r.EndedAt),
 	}
 }

@@ -11,6 +11,7 @@ import (
 // Services are the services of the contract.
 type Services struct {
 	Agents       arbev1connect.AgentServiceClient
+	Approvals    arbev1connect.ApprovalServiceClient
 	Artifacts    arbev1connect.ArtifactServiceClient
 	Bots         arbev1connect.BotServiceClient
 	Credentials  arbev1connect.CredentialServiceClient
@@ -27,6 +28,7 @@ type Services struct {
 func Dial(client connect.HTTPClient, baseURL string, options ...connect.ClientOption) Services {
 	return Services{
 		Agents:       arbev1connect.NewAgentServiceClient(client, baseURL, options...),
+		Approvals:    arbev1connect.NewApprovalServiceClient(client, baseURL, options...),
 		Artifacts:    arbev1connect.NewArtifactServiceClient(client, baseURL, options...),
 		Bots:         arbev1connect.NewBotServiceClient(client, baseURL, options...),
 		Credentials:  arbev1connect.NewCredentialServiceClient(client, baseURL, options...),

@@ -43,9 +43,11 @@ type Bot struct {
 	Tools  []string   `protobuf:"bytes,8,rep,name=tools,proto3" json:"tools,omitempty"`
 	Limits *BotLimits `protobuf:"bytes,9,opt,name=limits,proto3" json:"limits,omitempty"`
 	// What wakes it, oldest first.
-	Policies      []*Policy              `protobuf:"bytes,10,rep,name=policies,proto3" json:"policies,omitempty"`
-	CreatedAt     *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
-	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	Policies  []*Policy              `protobuf:"bytes,10,rep,name=policies,proto3" json:"policies,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
+	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
+	// The tools that it uses only with a person's yes, besides those of House.ask. ApprovalService has the requests.
+	Ask           []string `protobuf:"bytes,13,rep,name=ask,proto3" json:"ask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -164,6 +166,13 @@ func (x *Bot) GetUpdatedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Bot) GetAsk() []string {
+	if x != nil {
+		return x.Ask
+	}
+	return nil
+}
+
 // BotLimits are what a bot may use. A zero field means the default. The operator's settings may allow less than the rules here;
 // what is beyond them is refused, and the error names the maximum.
 type BotLimits struct {
@@ -174,10 +183,12 @@ type BotLimits struct {
 	TurnTokens int64 `protobuf:"varint,2,opt,name=turn_tokens,json=turnTokens,proto3" json:"turn_tokens,omitempty"`
 	// What they may cost, in US dollars. Defaults to 1.
 	TurnUsd float64 `protobuf:"fixed64,3,opt,name=turn_usd,json=turnUsd,proto3" json:"turn_usd,omitempty"`
-	// How long a turn may take. Defaults to 30 minutes.
+	// How long a turn may take, without what it waits for people. Defaults to 30 minutes.
 	TurnMinutes int32 `protobuf:"varint,4,opt,name=turn_minutes,json=turnMinutes,proto3" json:"turn_minutes,omitempty"`
 	// What the turns of all bots in a thread may cost in a day (UTC) before this bot stops there, in US dollars. Defaults to 10.
-	ThreadUsdDay  float64 `protobuf:"fixed64,5,opt,name=thread_usd_day,json=threadUsdDay,proto3" json:"thread_usd_day,omitempty"`
+	ThreadUsdDay float64 `protobuf:"fixed64,5,opt,name=thread_usd_day,json=threadUsdDay,proto3" json:"thread_usd_day,omitempty"`
+	// How long it waits for a person's answer when it asks for approval. Defaults to 1440, a day.
+	AnswerMinutes int32 `protobuf:"varint,6,opt,name=answer_minutes,json=answerMinutes,proto3" json:"answer_minutes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -243,6 +254,13 @@ func (x *BotLimits) GetTurnMinutes() int32 {
 func (x *BotLimits) GetThreadUsdDay() float64 {
 	if x != nil {
 		return x.ThreadUsdDay
+	}
+	return 0
+}
+
+func (x *BotLimits) GetAnswerMinutes() int32 {
+	if x != nil {
+		return x.AnswerMinutes
 	}
 	return 0
 }
@@ -436,8 +454,10 @@ type CreateBotRequest struct {
 	// provider/model; empty for the default model of the house.
 	Model string `protobuf:"bytes,6,opt,name=model,proto3" json:"model,omitempty"`
 	// Unset means all tools.
-	Tools         *Names     `protobuf:"bytes,7,opt,name=tools,proto3" json:"tools,omitempty"`
-	Limits        *BotLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
+	Tools  *Names     `protobuf:"bytes,7,opt,name=tools,proto3" json:"tools,omitempty"`
+	Limits *BotLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
+	// The tools that it uses only with a person's yes. Unset means none.
+	Ask           *Names `protobuf:"bytes,9,opt,name=ask,proto3" json:"ask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -524,6 +544,13 @@ func (x *CreateBotRequest) GetTools() *Names {
 func (x *CreateBotRequest) GetLimits() *BotLimits {
 	if x != nil {
 		return x.Limits
+	}
+	return nil
+}
+
+func (x *CreateBotRequest) GetAsk() *Names {
+	if x != nil {
+		return x.Ask
 	}
 	return nil
 }
@@ -843,7 +870,9 @@ type UpdateBotRequest struct {
 	// Replaces all tools when set.
 	Tools *Names `protobuf:"bytes,7,opt,name=tools,proto3" json:"tools,omitempty"`
 	// Replaces all limits when set.
-	Limits        *BotLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits *BotLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
+	// Replaces all tools that need a person's yes when set.
+	Ask           *Names `protobuf:"bytes,9,opt,name=ask,proto3" json:"ask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -930,6 +959,13 @@ func (x *UpdateBotRequest) GetTools() *Names {
 func (x *UpdateBotRequest) GetLimits() *BotLimits {
 	if x != nil {
 		return x.Limits
+	}
+	return nil
+}
+
+func (x *UpdateBotRequest) GetAsk() *Names {
+	if x != nil {
+		return x.Ask
 	}
 	return nil
 }
@@ -1455,11 +1491,172 @@ func (*DeletePolicyResponse) Descriptor() ([]byte, []int) {
 	return file_arbe_v1_bot_proto_rawDescGZIP(), []int{19}
 }
 
+// Tool is something that a bot can do.
+type Tool struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// What it does, as models read it.
+	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
+	// On whose behalf it acts: with whose rights, and in whose name. One sentence.
+	Behalf string `protobuf:"bytes,3,opt,name=behalf,proto3" json:"behalf,omitempty"`
+	// The house says that its bots use it only with a person's yes.
+	Ask           bool `protobuf:"varint,4,opt,name=ask,proto3" json:"ask,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tool) Reset() {
+	*x = Tool{}
+	mi := &file_arbe_v1_bot_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tool) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tool) ProtoMessage() {}
+
+func (x *Tool) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_bot_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tool.ProtoReflect.Descriptor instead.
+func (*Tool) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_bot_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Tool) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Tool) GetDescription() string {
+	if x != nil {
+		return x.Description
+	}
+	return ""
+}
+
+func (x *Tool) GetBehalf() string {
+	if x != nil {
+		return x.Behalf
+	}
+	return ""
+}
+
+func (x *Tool) GetAsk() bool {
+	if x != nil {
+		return x.Ask
+	}
+	return false
+}
+
+type ListToolsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	HouseId       string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListToolsRequest) Reset() {
+	*x = ListToolsRequest{}
+	mi := &file_arbe_v1_bot_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListToolsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListToolsRequest) ProtoMessage() {}
+
+func (x *ListToolsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_bot_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListToolsRequest.ProtoReflect.Descriptor instead.
+func (*ListToolsRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_bot_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ListToolsRequest) GetHouseId() string {
+	if x != nil {
+		return x.HouseId
+	}
+	return ""
+}
+
+type ListToolsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In the order in which they are shown.
+	Tools         []*Tool `protobuf:"bytes,1,rep,name=tools,proto3" json:"tools,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListToolsResponse) Reset() {
+	*x = ListToolsResponse{}
+	mi := &file_arbe_v1_bot_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListToolsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListToolsResponse) ProtoMessage() {}
+
+func (x *ListToolsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_bot_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListToolsResponse.ProtoReflect.Descriptor instead.
+func (*ListToolsResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_bot_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *ListToolsResponse) GetTools() []*Tool {
+	if x != nil {
+		return x.Tools
+	}
+	return nil
+}
+
 var File_arbe_v1_bot_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\n" +
-	"\x11arbe/v1/bot.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x95\x03\n" +
+	"\x11arbe/v1/bot.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa7\x03\n" +
 	"\x03Bot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x16\n" +
@@ -1475,7 +1672,8 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
 	"\n" +
-	"updated_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"\x87\x02\n" +
+	"updated_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x10\n" +
+	"\x03ask\x18\r \x03(\tR\x03ask\"\xba\x02\n" +
 	"\tBotLimits\x12)\n" +
 	"\n" +
 	"turn_steps\x18\x01 \x01(\x05B\n" +
@@ -1485,7 +1683,9 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\bturn_usd\x18\x03 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00@\x8f@)\x00\x00\x00\x00\x00\x00\x00\x00R\aturnUsd\x12-\n" +
 	"\fturn_minutes\x18\x04 \x01(\x05B\n" +
 	"\xbaH\a\x1a\x05\x18\xa0\v(\x00R\vturnMinutes\x12=\n" +
-	"\x0ethread_usd_day\x18\x05 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x88\xc3@)\x00\x00\x00\x00\x00\x00\x00\x00R\fthreadUsdDay\"\xc3\x02\n" +
+	"\x0ethread_usd_day\x18\x05 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00\x88\xc3@)\x00\x00\x00\x00\x00\x00\x00\x00R\fthreadUsdDay\x121\n" +
+	"\x0eanswer_minutes\x18\x06 \x01(\x05B\n" +
+	"\xbaH\a\x1a\x05\x18\xe0N(\x00R\ranswerMinutes\"\xc3\x02\n" +
 	"\x06Policy\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x15\n" +
 	"\x06bot_id\x18\x02 \x01(\tR\x05botId\x12\x12\n" +
@@ -1501,7 +1701,7 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"updated_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"2\n" +
 	"\x05Names\x12)\n" +
-	"\x06values\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\xc8\x01\"\x06r\x04\x10\x01\x18@R\x06values\"\xd5\x02\n" +
+	"\x06values\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\xc8\x01\"\x06r\x04\x10\x01\x18@R\x06values\"\xf7\x02\n" +
 	"\x10CreateBotRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12 \n" +
 	"\x06handle\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06handle\x12\x1b\n" +
@@ -1511,7 +1711,8 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\xbaH\ar\x05(\x80\x80\x80\x01R\finstructions\x12\x1e\n" +
 	"\x05model\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05model\x12$\n" +
 	"\x05tools\x18\a \x01(\v2\x0e.arbe.v1.NamesR\x05tools\x12*\n" +
-	"\x06limits\x18\b \x01(\v2\x12.arbe.v1.BotLimitsR\x06limits\"3\n" +
+	"\x06limits\x18\b \x01(\v2\x12.arbe.v1.BotLimitsR\x06limits\x12 \n" +
+	"\x03ask\x18\t \x01(\v2\x0e.arbe.v1.NamesR\x03ask\"3\n" +
 	"\x11CreateBotResponse\x12\x1e\n" +
 	"\x03bot\x18\x01 \x01(\v2\f.arbe.v1.BotR\x03bot\"\x86\x01\n" +
 	"\rGetBotRequest\x12$\n" +
@@ -1530,7 +1731,7 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"\\\n" +
 	"\x10ListBotsResponse\x12 \n" +
 	"\x04bots\x18\x01 \x03(\v2\f.arbe.v1.BotR\x04bots\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf6\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x98\x03\n" +
 	"\x10UpdateBotRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x18\n" +
 	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01R\x02id\x12%\n" +
@@ -1540,7 +1741,8 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\xbaH\ar\x05(\x80\x80\x80\x01H\x02R\finstructions\x88\x01\x01\x12#\n" +
 	"\x05model\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x03R\x05model\x88\x01\x01\x12$\n" +
 	"\x05tools\x18\a \x01(\v2\x0e.arbe.v1.NamesR\x05tools\x12*\n" +
-	"\x06limits\x18\b \x01(\v2\x12.arbe.v1.BotLimitsR\x06limitsB\t\n" +
+	"\x06limits\x18\b \x01(\v2\x12.arbe.v1.BotLimitsR\x06limits\x12 \n" +
+	"\x03ask\x18\t \x01(\v2\x0e.arbe.v1.NamesR\x03askB\t\n" +
 	"\a_handleB\a\n" +
 	"\x05_nameB\x0f\n" +
 	"\r_instructionsB\b\n" +
@@ -1583,14 +1785,24 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\x13DeletePolicyRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x19\n" +
 	"\x02id\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\"\x16\n" +
-	"\x14DeletePolicyResponse2\xc5\x04\n" +
+	"\x14DeletePolicyResponse\"f\n" +
+	"\x04Tool\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12 \n" +
+	"\vdescription\x18\x02 \x01(\tR\vdescription\x12\x16\n" +
+	"\x06behalf\x18\x03 \x01(\tR\x06behalf\x12\x10\n" +
+	"\x03ask\x18\x04 \x01(\bR\x03ask\"8\n" +
+	"\x10ListToolsRequest\x12$\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\"8\n" +
+	"\x11ListToolsResponse\x12#\n" +
+	"\x05tools\x18\x01 \x03(\v2\r.arbe.v1.ToolR\x05tools2\x8e\x05\n" +
 	"\n" +
 	"BotService\x12B\n" +
 	"\tCreateBot\x12\x19.arbe.v1.CreateBotRequest\x1a\x1a.arbe.v1.CreateBotResponse\x12>\n" +
 	"\x06GetBot\x12\x16.arbe.v1.GetBotRequest\x1a\x17.arbe.v1.GetBotResponse\"\x03\x90\x02\x01\x12D\n" +
 	"\bListBots\x12\x18.arbe.v1.ListBotsRequest\x1a\x19.arbe.v1.ListBotsResponse\"\x03\x90\x02\x01\x12B\n" +
 	"\tUpdateBot\x12\x19.arbe.v1.UpdateBotRequest\x1a\x1a.arbe.v1.UpdateBotResponse\x12B\n" +
-	"\tDeleteBot\x12\x19.arbe.v1.DeleteBotRequest\x1a\x1a.arbe.v1.DeleteBotResponse\x12K\n" +
+	"\tDeleteBot\x12\x19.arbe.v1.DeleteBotRequest\x1a\x1a.arbe.v1.DeleteBotResponse\x12G\n" +
+	"\tListTools\x12\x19.arbe.v1.ListToolsRequest\x1a\x1a.arbe.v1.ListToolsResponse\"\x03\x90\x02\x01\x12K\n" +
 	"\fCreatePolicy\x12\x1c.arbe.v1.CreatePolicyRequest\x1a\x1d.arbe.v1.CreatePolicyResponse\x12K\n" +
 	"\fUpdatePolicy\x12\x1c.arbe.v1.UpdatePolicyRequest\x1a\x1d.arbe.v1.UpdatePolicyResponse\x12K\n" +
 	"\fDeletePolicy\x12\x1c.arbe.v1.DeletePolicyRequest\x1a\x1d.arbe.v1.DeletePolicyResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
@@ -1607,7 +1819,7 @@ func file_arbe_v1_bot_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_bot_proto_rawDescData
 }
 
-var file_arbe_v1_bot_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_arbe_v1_bot_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_arbe_v1_bot_proto_goTypes = []any{
 	(*Bot)(nil),                   // 0: arbe.v1.Bot
 	(*BotLimits)(nil),             // 1: arbe.v1.BotLimits
@@ -1629,48 +1841,56 @@ var file_arbe_v1_bot_proto_goTypes = []any{
 	(*UpdatePolicyResponse)(nil),  // 17: arbe.v1.UpdatePolicyResponse
 	(*DeletePolicyRequest)(nil),   // 18: arbe.v1.DeletePolicyRequest
 	(*DeletePolicyResponse)(nil),  // 19: arbe.v1.DeletePolicyResponse
-	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
+	(*Tool)(nil),                  // 20: arbe.v1.Tool
+	(*ListToolsRequest)(nil),      // 21: arbe.v1.ListToolsRequest
+	(*ListToolsResponse)(nil),     // 22: arbe.v1.ListToolsResponse
+	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
 }
 var file_arbe_v1_bot_proto_depIdxs = []int32{
 	1,  // 0: arbe.v1.Bot.limits:type_name -> arbe.v1.BotLimits
 	2,  // 1: arbe.v1.Bot.policies:type_name -> arbe.v1.Policy
-	20, // 2: arbe.v1.Bot.created_at:type_name -> google.protobuf.Timestamp
-	20, // 3: arbe.v1.Bot.updated_at:type_name -> google.protobuf.Timestamp
-	20, // 4: arbe.v1.Policy.created_at:type_name -> google.protobuf.Timestamp
-	20, // 5: arbe.v1.Policy.updated_at:type_name -> google.protobuf.Timestamp
+	23, // 2: arbe.v1.Bot.created_at:type_name -> google.protobuf.Timestamp
+	23, // 3: arbe.v1.Bot.updated_at:type_name -> google.protobuf.Timestamp
+	23, // 4: arbe.v1.Policy.created_at:type_name -> google.protobuf.Timestamp
+	23, // 5: arbe.v1.Policy.updated_at:type_name -> google.protobuf.Timestamp
 	3,  // 6: arbe.v1.CreateBotRequest.tools:type_name -> arbe.v1.Names
 	1,  // 7: arbe.v1.CreateBotRequest.limits:type_name -> arbe.v1.BotLimits
-	0,  // 8: arbe.v1.CreateBotResponse.bot:type_name -> arbe.v1.Bot
-	0,  // 9: arbe.v1.GetBotResponse.bot:type_name -> arbe.v1.Bot
-	0,  // 10: arbe.v1.ListBotsResponse.bots:type_name -> arbe.v1.Bot
-	3,  // 11: arbe.v1.UpdateBotRequest.tools:type_name -> arbe.v1.Names
-	1,  // 12: arbe.v1.UpdateBotRequest.limits:type_name -> arbe.v1.BotLimits
-	0,  // 13: arbe.v1.UpdateBotResponse.bot:type_name -> arbe.v1.Bot
-	2,  // 14: arbe.v1.CreatePolicyResponse.policy:type_name -> arbe.v1.Policy
-	3,  // 15: arbe.v1.UpdatePolicyRequest.resource_ids:type_name -> arbe.v1.Names
-	3,  // 16: arbe.v1.UpdatePolicyRequest.tool_ids:type_name -> arbe.v1.Names
-	2,  // 17: arbe.v1.UpdatePolicyResponse.policy:type_name -> arbe.v1.Policy
-	4,  // 18: arbe.v1.BotService.CreateBot:input_type -> arbe.v1.CreateBotRequest
-	6,  // 19: arbe.v1.BotService.GetBot:input_type -> arbe.v1.GetBotRequest
-	8,  // 20: arbe.v1.BotService.ListBots:input_type -> arbe.v1.ListBotsRequest
-	10, // 21: arbe.v1.BotService.UpdateBot:input_type -> arbe.v1.UpdateBotRequest
-	12, // 22: arbe.v1.BotService.DeleteBot:input_type -> arbe.v1.DeleteBotRequest
-	14, // 23: arbe.v1.BotService.CreatePolicy:input_type -> arbe.v1.CreatePolicyRequest
-	16, // 24: arbe.v1.BotService.UpdatePolicy:input_type -> arbe.v1.UpdatePolicyRequest
-	18, // 25: arbe.v1.BotService.DeletePolicy:input_type -> arbe.v1.DeletePolicyRequest
-	5,  // 26: arbe.v1.BotService.CreateBot:output_type -> arbe.v1.CreateBotResponse
-	7,  // 27: arbe.v1.BotService.GetBot:output_type -> arbe.v1.GetBotResponse
-	9,  // 28: arbe.v1.BotService.ListBots:output_type -> arbe.v1.ListBotsResponse
-	11, // 29: arbe.v1.BotService.UpdateBot:output_type -> arbe.v1.UpdateBotResponse
-	13, // 30: arbe.v1.BotService.DeleteBot:output_type -> arbe.v1.DeleteBotResponse
-	15, // 31: arbe.v1.BotService.CreatePolicy:output_type -> arbe.v1.CreatePolicyResponse
-	17, // 32: arbe.v1.BotService.UpdatePolicy:output_type -> arbe.v1.UpdatePolicyResponse
-	19, // 33: arbe.v1.BotService.DeletePolicy:output_type -> arbe.v1.DeletePolicyResponse
-	26, // [26:34] is the sub-list for method output_type
-	18, // [18:26] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	3,  // 8: arbe.v1.CreateBotRequest.ask:type_name -> arbe.v1.Names
+	0,  // 9: arbe.v1.CreateBotResponse.bot:type_name -> arbe.v1.Bot
+	0,  // 10: arbe.v1.GetBotResponse.bot:type_name -> arbe.v1.Bot
+	0,  // 11: arbe.v1.ListBotsResponse.bots:type_name -> arbe.v1.Bot
+	3,  // 12: arbe.v1.UpdateBotRequest.tools:type_name -> arbe.v1.Names
+	1,  // 13: arbe.v1.UpdateBotRequest.limits:type_name -> arbe.v1.BotLimits
+	3,  // 14: arbe.v1.UpdateBotRequest.ask:type_name -> arbe.v1.Names
+	0,  // 15: arbe.v1.UpdateBotResponse.bot:type_name -> arbe.v1.Bot
+	2,  // 16: arbe.v1.CreatePolicyResponse.policy:type_name -> arbe.v1.Policy
+	3,  // 17: arbe.v1.UpdatePolicyRequest.resource_ids:type_name -> arbe.v1.Names
+	3,  // 18: arbe.v1.UpdatePolicyRequest.tool_ids:type_name -> arbe.v1.Names
+	2,  // 19: arbe.v1.UpdatePolicyResponse.policy:type_name -> arbe.v1.Policy
+	20, // 20: arbe.v1.ListToolsResponse.tools:type_name -> arbe.v1.Tool
+	4,  // 21: arbe.v1.BotService.CreateBot:input_type -> arbe.v1.CreateBotRequest
+	6,  // 22: arbe.v1.BotService.GetBot:input_type -> arbe.v1.GetBotRequest
+	8,  // 23: arbe.v1.BotService.ListBots:input_type -> arbe.v1.ListBotsRequest
+	10, // 24: arbe.v1.BotService.UpdateBot:input_type -> arbe.v1.UpdateBotRequest
+	12, // 25: arbe.v1.BotService.DeleteBot:input_type -> arbe.v1.DeleteBotRequest
+	21, // 26: arbe.v1.BotService.ListTools:input_type -> arbe.v1.ListToolsRequest
+	14, // 27: arbe.v1.BotService.CreatePolicy:input_type -> arbe.v1.CreatePolicyRequest
+	16, // 28: arbe.v1.BotService.UpdatePolicy:input_type -> arbe.v1.UpdatePolicyRequest
+	18, // 29: arbe.v1.BotService.DeletePolicy:input_type -> arbe.v1.DeletePolicyRequest
+	5,  // 30: arbe.v1.BotService.CreateBot:output_type -> arbe.v1.CreateBotResponse
+	7,  // 31: arbe.v1.BotService.GetBot:output_type -> arbe.v1.GetBotResponse
+	9,  // 32: arbe.v1.BotService.ListBots:output_type -> arbe.v1.ListBotsResponse
+	11, // 33: arbe.v1.BotService.UpdateBot:output_type -> arbe.v1.UpdateBotResponse
+	13, // 34: arbe.v1.BotService.DeleteBot:output_type -> arbe.v1.DeleteBotResponse
+	22, // 35: arbe.v1.BotService.ListTools:output_type -> arbe.v1.ListToolsResponse
+	15, // 36: arbe.v1.BotService.CreatePolicy:output_type -> arbe.v1.CreatePolicyResponse
+	17, // 37: arbe.v1.BotService.UpdatePolicy:output_type -> arbe.v1.UpdatePolicyResponse
+	19, // 38: arbe.v1.BotService.DeletePolicy:output_type -> arbe.v1.DeletePolicyResponse
+	30, // [30:39] is the sub-list for method output_type
+	21, // [21:30] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_bot_proto_init() }
@@ -1690,7 +1910,7 @@ func file_arbe_v1_bot_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_bot_proto_rawDesc), len(file_arbe_v1_bot_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

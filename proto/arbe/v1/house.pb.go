@@ -36,8 +36,10 @@ type House struct {
 	// The caller's role: "owner" or "member".
 	Role string `protobuf:"bytes,6,opt,name=role,proto3" json:"role,omitempty"`
 	// The model of bots that name none, as provider/model; empty for the installation's.
-	DefaultModel  string       `protobuf:"bytes,7,opt,name=default_model,json=defaultModel,proto3" json:"default_model,omitempty"`
-	Limits        *HouseLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
+	DefaultModel string       `protobuf:"bytes,7,opt,name=default_model,json=defaultModel,proto3" json:"default_model,omitempty"`
+	Limits       *HouseLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
+	// The tools that every bot of the house uses only with a person's yes. Bots can need it for more, and not for less.
+	Ask           []string `protobuf:"bytes,9,rep,name=ask,proto3" json:"ask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -124,6 +126,13 @@ func (x *House) GetDefaultModel() string {
 func (x *House) GetLimits() *HouseLimits {
 	if x != nil {
 		return x.Limits
+	}
+	return nil
+}
+
+func (x *House) GetAsk() []string {
+	if x != nil {
+		return x.Ask
 	}
 	return nil
 }
@@ -663,7 +672,9 @@ type UpdateHouseRequest struct {
 	// Set it to an empty string for no default.
 	DefaultEnvironmentId *string `protobuf:"bytes,3,opt,name=default_environment_id,json=defaultEnvironmentId,proto3,oneof" json:"default_environment_id,omitempty"`
 	// Replaces all limits when set.
-	Limits        *HouseLimits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
+	Limits *HouseLimits `protobuf:"bytes,5,opt,name=limits,proto3" json:"limits,omitempty"`
+	// Replaces all tools that need a person's yes when set.
+	Ask           *Names `protobuf:"bytes,6,opt,name=ask,proto3" json:"ask,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -722,6 +733,13 @@ func (x *UpdateHouseRequest) GetDefaultEnvironmentId() string {
 func (x *UpdateHouseRequest) GetLimits() *HouseLimits {
 	if x != nil {
 		return x.Limits
+	}
+	return nil
+}
+
+func (x *UpdateHouseRequest) GetAsk() *Names {
+	if x != nil {
+		return x.Ask
 	}
 	return nil
 }
@@ -2195,7 +2213,7 @@ var File_arbe_v1_house_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_house_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x11arbe/v1/bot.proto\x1a\x13arbe/v1/entry.proto\x1a\x19arbe/v1/environment.proto\x1a\x15arbe/v1/sandbox.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xaf\x02\n" +
+	"\x13arbe/v1/house.proto\x12\aarbe.v1\x1a\x13arbe/v1/agent.proto\x1a\x11arbe/v1/bot.proto\x1a\x13arbe/v1/entry.proto\x1a\x19arbe/v1/environment.proto\x1a\x15arbe/v1/sandbox.proto\x1a\x14arbe/v1/thread.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x02\n" +
 	"\x05House\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x124\n" +
@@ -2205,7 +2223,8 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"created_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x12\n" +
 	"\x04role\x18\x06 \x01(\tR\x04role\x12#\n" +
 	"\rdefault_model\x18\a \x01(\tR\fdefaultModel\x12,\n" +
-	"\x06limits\x18\b \x01(\v2\x14.arbe.v1.HouseLimitsR\x06limits\"J\n" +
+	"\x06limits\x18\b \x01(\v2\x14.arbe.v1.HouseLimitsR\x06limits\x12\x10\n" +
+	"\x03ask\x18\t \x03(\tR\x03ask\"J\n" +
 	"\vHouseLimits\x12;\n" +
 	"\rhouse_usd_day\x18\x01 \x01(\x01B\x17\xbaH\x14\x12\x12\x19\x00\x00\x00\x00\x00j\xf8@)\x00\x00\x00\x00\x00\x00\x00\x00R\vhouseUsdDay\"\xbf\x02\n" +
 	"\n" +
@@ -2244,12 +2263,13 @@ const file_arbe_v1_house_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"d\n" +
 	"\x12ListHousesResponse\x12&\n" +
 	"\x06houses\x18\x01 \x03(\v2\x0e.arbe.v1.HouseR\x06houses\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xfe\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xa0\x02\n" +
 	"\x12UpdateHouseRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x02id\x12\"\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dH\x00R\x04name\x88\x01\x01\x12B\n" +
 	"\x16default_environment_id\x18\x03 \x01(\tB\a\xbaH\x04r\x02\x18@H\x01R\x14defaultEnvironmentId\x88\x01\x01\x12,\n" +
-	"\x06limits\x18\x05 \x01(\v2\x14.arbe.v1.HouseLimitsR\x06limitsB\a\n" +
+	"\x06limits\x18\x05 \x01(\v2\x14.arbe.v1.HouseLimitsR\x06limits\x12 \n" +
+	"\x03ask\x18\x06 \x01(\v2\x0e.arbe.v1.NamesR\x03askB\a\n" +
 	"\x05_nameB\x19\n" +
 	"\x17_default_environment_idJ\x04\b\x04\x10\x05R\rdefault_model\";\n" +
 	"\x13UpdateHouseResponse\x12$\n" +
@@ -2424,12 +2444,13 @@ var file_arbe_v1_house_proto_goTypes = []any{
 	(*Watching)(nil),              // 33: arbe.v1.Watching
 	(*timestamppb.Timestamp)(nil), // 34: google.protobuf.Timestamp
 	(*Agent)(nil),                 // 35: arbe.v1.Agent
-	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
-	(*Thread)(nil),                // 37: arbe.v1.Thread
-	(*Sandbox)(nil),               // 38: arbe.v1.Sandbox
-	(*Environment)(nil),           // 39: arbe.v1.Environment
-	(*Alive)(nil),                 // 40: arbe.v1.Alive
-	(*Bot)(nil),                   // 41: arbe.v1.Bot
+	(*Names)(nil),                 // 36: arbe.v1.Names
+	(*durationpb.Duration)(nil),   // 37: google.protobuf.Duration
+	(*Thread)(nil),                // 38: arbe.v1.Thread
+	(*Sandbox)(nil),               // 39: arbe.v1.Sandbox
+	(*Environment)(nil),           // 40: arbe.v1.Environment
+	(*Alive)(nil),                 // 41: arbe.v1.Alive
+	(*Bot)(nil),                   // 42: arbe.v1.Bot
 }
 var file_arbe_v1_house_proto_depIdxs = []int32{
 	34, // 0: arbe.v1.House.created_at:type_name -> google.protobuf.Timestamp
@@ -2441,59 +2462,60 @@ var file_arbe_v1_house_proto_depIdxs = []int32{
 	2,  // 6: arbe.v1.GetHouseResponse.used_today:type_name -> arbe.v1.HouseUsage
 	0,  // 7: arbe.v1.ListHousesResponse.houses:type_name -> arbe.v1.House
 	1,  // 8: arbe.v1.UpdateHouseRequest.limits:type_name -> arbe.v1.HouseLimits
-	0,  // 9: arbe.v1.UpdateHouseResponse.house:type_name -> arbe.v1.House
-	3,  // 10: arbe.v1.ListMembersResponse.members:type_name -> arbe.v1.Member
-	3,  // 11: arbe.v1.UpdateMemberResponse.member:type_name -> arbe.v1.Member
-	34, // 12: arbe.v1.Invite.created_at:type_name -> google.protobuf.Timestamp
-	34, // 13: arbe.v1.Invite.expires_at:type_name -> google.protobuf.Timestamp
-	36, // 14: arbe.v1.CreateInviteRequest.expires_in:type_name -> google.protobuf.Duration
-	18, // 15: arbe.v1.CreateInviteResponse.invite:type_name -> arbe.v1.Invite
-	18, // 16: arbe.v1.ListInvitesResponse.invites:type_name -> arbe.v1.Invite
-	34, // 17: arbe.v1.GetInviteResponse.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 18: arbe.v1.AcceptInviteResponse.house:type_name -> arbe.v1.House
-	35, // 19: arbe.v1.AcceptInviteResponse.agent:type_name -> arbe.v1.Agent
-	34, // 20: arbe.v1.AcceptInviteResponse.session_expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 21: arbe.v1.WatchHouseResponse.house:type_name -> arbe.v1.House
-	37, // 22: arbe.v1.WatchHouseResponse.thread:type_name -> arbe.v1.Thread
-	38, // 23: arbe.v1.WatchHouseResponse.sandbox:type_name -> arbe.v1.Sandbox
-	39, // 24: arbe.v1.WatchHouseResponse.environment:type_name -> arbe.v1.Environment
-	3,  // 25: arbe.v1.WatchHouseResponse.member:type_name -> arbe.v1.Member
-	31, // 26: arbe.v1.WatchHouseResponse.gone:type_name -> arbe.v1.Gone
-	32, // 27: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
-	33, // 28: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
-	40, // 29: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
-	41, // 30: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
-	4,  // 31: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
-	6,  // 32: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
-	8,  // 33: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
-	10, // 34: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
-	12, // 35: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
-	14, // 36: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
-	16, // 37: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
-	19, // 38: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
-	21, // 39: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
-	23, // 40: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
-	25, // 41: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
-	27, // 42: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
-	29, // 43: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
-	5,  // 44: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
-	7,  // 45: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
-	9,  // 46: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
-	11, // 47: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
-	13, // 48: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
-	15, // 49: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
-	17, // 50: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
-	20, // 51: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
-	22, // 52: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
-	24, // 53: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
-	26, // 54: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
-	28, // 55: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
-	30, // 56: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
-	44, // [44:57] is the sub-list for method output_type
-	31, // [31:44] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	36, // 9: arbe.v1.UpdateHouseRequest.ask:type_name -> arbe.v1.Names
+	0,  // 10: arbe.v1.UpdateHouseResponse.house:type_name -> arbe.v1.House
+	3,  // 11: arbe.v1.ListMembersResponse.members:type_name -> arbe.v1.Member
+	3,  // 12: arbe.v1.UpdateMemberResponse.member:type_name -> arbe.v1.Member
+	34, // 13: arbe.v1.Invite.created_at:type_name -> google.protobuf.Timestamp
+	34, // 14: arbe.v1.Invite.expires_at:type_name -> google.protobuf.Timestamp
+	37, // 15: arbe.v1.CreateInviteRequest.expires_in:type_name -> google.protobuf.Duration
+	18, // 16: arbe.v1.CreateInviteResponse.invite:type_name -> arbe.v1.Invite
+	18, // 17: arbe.v1.ListInvitesResponse.invites:type_name -> arbe.v1.Invite
+	34, // 18: arbe.v1.GetInviteResponse.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 19: arbe.v1.AcceptInviteResponse.house:type_name -> arbe.v1.House
+	35, // 20: arbe.v1.AcceptInviteResponse.agent:type_name -> arbe.v1.Agent
+	34, // 21: arbe.v1.AcceptInviteResponse.session_expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 22: arbe.v1.WatchHouseResponse.house:type_name -> arbe.v1.House
+	38, // 23: arbe.v1.WatchHouseResponse.thread:type_name -> arbe.v1.Thread
+	39, // 24: arbe.v1.WatchHouseResponse.sandbox:type_name -> arbe.v1.Sandbox
+	40, // 25: arbe.v1.WatchHouseResponse.environment:type_name -> arbe.v1.Environment
+	3,  // 26: arbe.v1.WatchHouseResponse.member:type_name -> arbe.v1.Member
+	31, // 27: arbe.v1.WatchHouseResponse.gone:type_name -> arbe.v1.Gone
+	32, // 28: arbe.v1.WatchHouseResponse.rest:type_name -> arbe.v1.Rest
+	33, // 29: arbe.v1.WatchHouseResponse.caught_up:type_name -> arbe.v1.Watching
+	41, // 30: arbe.v1.WatchHouseResponse.alive:type_name -> arbe.v1.Alive
+	42, // 31: arbe.v1.WatchHouseResponse.bot:type_name -> arbe.v1.Bot
+	4,  // 32: arbe.v1.HouseService.CreateHouse:input_type -> arbe.v1.CreateHouseRequest
+	6,  // 33: arbe.v1.HouseService.GetHouse:input_type -> arbe.v1.GetHouseRequest
+	8,  // 34: arbe.v1.HouseService.ListHouses:input_type -> arbe.v1.ListHousesRequest
+	10, // 35: arbe.v1.HouseService.UpdateHouse:input_type -> arbe.v1.UpdateHouseRequest
+	12, // 36: arbe.v1.HouseService.ListMembers:input_type -> arbe.v1.ListMembersRequest
+	14, // 37: arbe.v1.HouseService.UpdateMember:input_type -> arbe.v1.UpdateMemberRequest
+	16, // 38: arbe.v1.HouseService.RemoveMember:input_type -> arbe.v1.RemoveMemberRequest
+	19, // 39: arbe.v1.HouseService.CreateInvite:input_type -> arbe.v1.CreateInviteRequest
+	21, // 40: arbe.v1.HouseService.ListInvites:input_type -> arbe.v1.ListInvitesRequest
+	23, // 41: arbe.v1.HouseService.RevokeInvite:input_type -> arbe.v1.RevokeInviteRequest
+	25, // 42: arbe.v1.HouseService.GetInvite:input_type -> arbe.v1.GetInviteRequest
+	27, // 43: arbe.v1.HouseService.AcceptInvite:input_type -> arbe.v1.AcceptInviteRequest
+	29, // 44: arbe.v1.HouseService.WatchHouse:input_type -> arbe.v1.WatchHouseRequest
+	5,  // 45: arbe.v1.HouseService.CreateHouse:output_type -> arbe.v1.CreateHouseResponse
+	7,  // 46: arbe.v1.HouseService.GetHouse:output_type -> arbe.v1.GetHouseResponse
+	9,  // 47: arbe.v1.HouseService.ListHouses:output_type -> arbe.v1.ListHousesResponse
+	11, // 48: arbe.v1.HouseService.UpdateHouse:output_type -> arbe.v1.UpdateHouseResponse
+	13, // 49: arbe.v1.HouseService.ListMembers:output_type -> arbe.v1.ListMembersResponse
+	15, // 50: arbe.v1.HouseService.UpdateMember:output_type -> arbe.v1.UpdateMemberResponse
+	17, // 51: arbe.v1.HouseService.RemoveMember:output_type -> arbe.v1.RemoveMemberResponse
+	20, // 52: arbe.v1.HouseService.CreateInvite:output_type -> arbe.v1.CreateInviteResponse
+	22, // 53: arbe.v1.HouseService.ListInvites:output_type -> arbe.v1.ListInvitesResponse
+	24, // 54: arbe.v1.HouseService.RevokeInvite:output_type -> arbe.v1.RevokeInviteResponse
+	26, // 55: arbe.v1.HouseService.GetInvite:output_type -> arbe.v1.GetInviteResponse
+	28, // 56: arbe.v1.HouseService.AcceptInvite:output_type -> arbe.v1.AcceptInviteResponse
+	30, // 57: arbe.v1.HouseService.WatchHouse:output_type -> arbe.v1.WatchHouseResponse
+	45, // [45:58] is the sub-list for method output_type
+	32, // [32:45] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_house_proto_init() }

@@ -68,6 +68,8 @@ type Entry struct {
 	//	*Entry_Skipped
 	//	*Entry_BotCreated
 	//	*Entry_BotChanged
+	//	*Entry_PermissionAsked
+	//	*Entry_PermissionAnswered
 	Typed         isEntry_Typed `protobuf_oneof:"typed"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -384,6 +386,24 @@ func (x *Entry) GetBotChanged() *BotChanged {
 	return nil
 }
 
+func (x *Entry) GetPermissionAsked() *PermissionAsked {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_PermissionAsked); ok {
+			return x.PermissionAsked
+		}
+	}
+	return nil
+}
+
+func (x *Entry) GetPermissionAnswered() *PermissionAnswered {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_PermissionAnswered); ok {
+			return x.PermissionAnswered
+		}
+	}
+	return nil
+}
+
 type isEntry_Typed interface {
 	isEntry_Typed()
 }
@@ -488,6 +508,14 @@ type Entry_BotChanged struct {
 	BotChanged *BotChanged `protobuf:"bytes,34,opt,name=bot_changed,json=botChanged,proto3,oneof"`
 }
 
+type Entry_PermissionAsked struct {
+	PermissionAsked *PermissionAsked `protobuf:"bytes,40,opt,name=permission_asked,json=permissionAsked,proto3,oneof"`
+}
+
+type Entry_PermissionAnswered struct {
+	PermissionAnswered *PermissionAnswered `protobuf:"bytes,41,opt,name=permission_answered,json=permissionAnswered,proto3,oneof"`
+}
+
 func (*Entry_Chat) isEntry_Typed() {}
 
 func (*Entry_Command) isEntry_Typed() {}
@@ -537,6 +565,10 @@ func (*Entry_Skipped) isEntry_Typed() {}
 func (*Entry_BotCreated) isEntry_Typed() {}
 
 func (*Entry_BotChanged) isEntry_Typed() {}
+
+func (*Entry_PermissionAsked) isEntry_Typed() {}
+
+func (*Entry_PermissionAnswered) isEntry_Typed() {}
 
 // Chat is what somebody said: "chat".
 type Chat struct {
@@ -2274,6 +2306,193 @@ func (x *TurnEnded) GetSummary() *TurnSummary {
 	return nil
 }
 
+// PermissionAsked says that a bot's turn waits until a person says whether a tool call may run: "signal.permission.asked".
+type PermissionAsked struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// For ApprovalService.
+	ApprovalId string `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	TurnId     string `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// The bot.
+	AgentId string `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// The id of the entry that will be the result of the call.
+	CallId string `protobuf:"bytes,4,opt,name=call_id,json=callId,proto3" json:"call_id,omitempty"`
+	// What runs if the answer is yes.
+	Tool      string          `protobuf:"bytes,5,opt,name=tool,proto3" json:"tool,omitempty"`
+	Arguments *structpb.Value `protobuf:"bytes,6,opt,name=arguments,proto3" json:"arguments,omitempty"`
+	// Until when it waits, in milliseconds since 1970 (UTC). After that, the answer is no.
+	ExpiresMs     int64 `protobuf:"varint,7,opt,name=expires_ms,json=expiresMs,proto3" json:"expires_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PermissionAsked) Reset() {
+	*x = PermissionAsked{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PermissionAsked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PermissionAsked) ProtoMessage() {}
+
+func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PermissionAsked.ProtoReflect.Descriptor instead.
+func (*PermissionAsked) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *PermissionAsked) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *PermissionAsked) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *PermissionAsked) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *PermissionAsked) GetCallId() string {
+	if x != nil {
+		return x.CallId
+	}
+	return ""
+}
+
+func (x *PermissionAsked) GetTool() string {
+	if x != nil {
+		return x.Tool
+	}
+	return ""
+}
+
+func (x *PermissionAsked) GetArguments() *structpb.Value {
+	if x != nil {
+		return x.Arguments
+	}
+	return nil
+}
+
+func (x *PermissionAsked) GetExpiresMs() int64 {
+	if x != nil {
+		return x.ExpiresMs
+	}
+	return 0
+}
+
+// PermissionAnswered says what ended a PermissionAsked: "signal.permission.answered". If a person answered, they are the author.
+type PermissionAnswered struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ApprovalId string                 `protobuf:"bytes,1,opt,name=approval_id,json=approvalId,proto3" json:"approval_id,omitempty"`
+	TurnId     string                 `protobuf:"bytes,2,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	// The bot.
+	AgentId string `protobuf:"bytes,3,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// "approved", "denied", "expired" or "withdrawn". The call runs only if it is "approved".
+	Outcome string `protobuf:"bytes,4,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// The person; empty if nobody answered.
+	AnsweredBy string `protobuf:"bytes,5,opt,name=answered_by,json=answeredBy,proto3" json:"answered_by,omitempty"`
+	// What they said to it.
+	Reason        string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PermissionAnswered) Reset() {
+	*x = PermissionAnswered{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PermissionAnswered) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PermissionAnswered) ProtoMessage() {}
+
+func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PermissionAnswered.ProtoReflect.Descriptor instead.
+func (*PermissionAnswered) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *PermissionAnswered) GetApprovalId() string {
+	if x != nil {
+		return x.ApprovalId
+	}
+	return ""
+}
+
+func (x *PermissionAnswered) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *PermissionAnswered) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *PermissionAnswered) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *PermissionAnswered) GetAnsweredBy() string {
+	if x != nil {
+		return x.AnsweredBy
+	}
+	return ""
+}
+
+func (x *PermissionAnswered) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Skipped says that a bot did not answer an entry although one of its policies matched: "signal.dispatch.skipped".
 type Skipped struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -2289,7 +2508,7 @@ type Skipped struct {
 
 func (x *Skipped) Reset() {
 	*x = Skipped{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2301,7 +2520,7 @@ func (x *Skipped) String() string {
 func (*Skipped) ProtoMessage() {}
 
 func (x *Skipped) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2314,7 +2533,7 @@ func (x *Skipped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skipped.ProtoReflect.Descriptor instead.
 func (*Skipped) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Skipped) GetAgentId() string {
@@ -2377,7 +2596,7 @@ type PiAssistant struct {
 
 func (x *PiAssistant) Reset() {
 	*x = PiAssistant{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2608,7 @@ func (x *PiAssistant) String() string {
 func (*PiAssistant) ProtoMessage() {}
 
 func (x *PiAssistant) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2621,7 @@ func (x *PiAssistant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiAssistant.ProtoReflect.Descriptor instead.
 func (*PiAssistant) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PiAssistant) GetRole() string {
@@ -2516,7 +2735,7 @@ type PiToolResult struct {
 
 func (x *PiToolResult) Reset() {
 	*x = PiToolResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2747,7 @@ func (x *PiToolResult) String() string {
 func (*PiToolResult) ProtoMessage() {}
 
 func (x *PiToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,7 +2760,7 @@ func (x *PiToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiToolResult.ProtoReflect.Descriptor instead.
 func (*PiToolResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PiToolResult) GetRole() string {
@@ -2631,7 +2850,7 @@ type PiDetails struct {
 
 func (x *PiDetails) Reset() {
 	*x = PiDetails{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2643,7 +2862,7 @@ func (x *PiDetails) String() string {
 func (*PiDetails) ProtoMessage() {}
 
 func (x *PiDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2656,7 +2875,7 @@ func (x *PiDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiDetails.ProtoReflect.Descriptor instead.
 func (*PiDetails) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PiDetails) GetPath() string {
@@ -2725,7 +2944,7 @@ type PiBlock struct {
 
 func (x *PiBlock) Reset() {
 	*x = PiBlock{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2737,7 +2956,7 @@ func (x *PiBlock) String() string {
 func (*PiBlock) ProtoMessage() {}
 
 func (x *PiBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2750,7 +2969,7 @@ func (x *PiBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiBlock.ProtoReflect.Descriptor instead.
 func (*PiBlock) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PiBlock) GetType() string {
@@ -2853,7 +3072,7 @@ type PiUsage struct {
 
 func (x *PiUsage) Reset() {
 	*x = PiUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2865,7 +3084,7 @@ func (x *PiUsage) String() string {
 func (*PiUsage) ProtoMessage() {}
 
 func (x *PiUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2878,7 +3097,7 @@ func (x *PiUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiUsage.ProtoReflect.Descriptor instead.
 func (*PiUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PiUsage) GetInput() int64 {
@@ -2938,7 +3157,7 @@ type PiCost struct {
 
 func (x *PiCost) Reset() {
 	*x = PiCost{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2950,7 +3169,7 @@ func (x *PiCost) String() string {
 func (*PiCost) ProtoMessage() {}
 
 func (x *PiCost) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2963,7 +3182,7 @@ func (x *PiCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCost.ProtoReflect.Descriptor instead.
 func (*PiCost) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PiCost) GetInput() float64 {
@@ -3023,7 +3242,7 @@ type PiCompaction struct {
 
 func (x *PiCompaction) Reset() {
 	*x = PiCompaction{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3035,7 +3254,7 @@ func (x *PiCompaction) String() string {
 func (*PiCompaction) ProtoMessage() {}
 
 func (x *PiCompaction) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3048,7 +3267,7 @@ func (x *PiCompaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCompaction.ProtoReflect.Descriptor instead.
 func (*PiCompaction) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PiCompaction) GetHarness() string {
@@ -3101,7 +3320,7 @@ type BotCreated struct {
 
 func (x *BotCreated) Reset() {
 	*x = BotCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3332,7 @@ func (x *BotCreated) String() string {
 func (*BotCreated) ProtoMessage() {}
 
 func (x *BotCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3345,7 @@ func (x *BotCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotCreated.ProtoReflect.Descriptor instead.
 func (*BotCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BotCreated) GetAgentId() string {
@@ -3173,7 +3392,7 @@ type BotChanged struct {
 
 func (x *BotChanged) Reset() {
 	*x = BotChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3185,7 +3404,7 @@ func (x *BotChanged) String() string {
 func (*BotChanged) ProtoMessage() {}
 
 func (x *BotChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3198,7 +3417,7 @@ func (x *BotChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotChanged.ProtoReflect.Descriptor instead.
 func (*BotChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BotChanged) GetAgentId() string {
@@ -3240,7 +3459,7 @@ var File_arbe_v1_payload_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x84\r\n" +
+	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9b\x0e\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1b\n" +
@@ -3278,7 +3497,9 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\vbot_created\x18! \x01(\v2\x13.arbe.v1.BotCreatedH\x00R\n" +
 	"botCreated\x126\n" +
 	"\vbot_changed\x18\" \x01(\v2\x13.arbe.v1.BotChangedH\x00R\n" +
-	"botChangedB\a\n" +
+	"botChanged\x12E\n" +
+	"\x10permission_asked\x18( \x01(\v2\x18.arbe.v1.PermissionAskedH\x00R\x0fpermissionAsked\x12N\n" +
+	"\x13permission_answered\x18) \x01(\v2\x1b.arbe.v1.PermissionAnsweredH\x00R\x12permissionAnsweredB\a\n" +
 	"\x05typed\"{\n" +
 	"\x04Chat\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
@@ -3429,7 +3650,26 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x04next\x18\a \x01(\tR\x04next\x12\x1d\n" +
 	"\n" +
 	"stopped_by\x18\b \x01(\tR\tstoppedBy\x12.\n" +
-	"\asummary\x18\t \x01(\v2\x14.arbe.v1.TurnSummaryR\asummary\"\x96\x01\n" +
+	"\asummary\x18\t \x01(\v2\x14.arbe.v1.TurnSummaryR\asummary\"\xe8\x01\n" +
+	"\x0fPermissionAsked\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12\x17\n" +
+	"\aturn_id\x18\x02 \x01(\tR\x06turnId\x12\x19\n" +
+	"\bagent_id\x18\x03 \x01(\tR\aagentId\x12\x17\n" +
+	"\acall_id\x18\x04 \x01(\tR\x06callId\x12\x12\n" +
+	"\x04tool\x18\x05 \x01(\tR\x04tool\x124\n" +
+	"\targuments\x18\x06 \x01(\v2\x16.google.protobuf.ValueR\targuments\x12\x1d\n" +
+	"\n" +
+	"expires_ms\x18\a \x01(\x03R\texpiresMs\"\xbc\x01\n" +
+	"\x12PermissionAnswered\x12\x1f\n" +
+	"\vapproval_id\x18\x01 \x01(\tR\n" +
+	"approvalId\x12\x17\n" +
+	"\aturn_id\x18\x02 \x01(\tR\x06turnId\x12\x19\n" +
+	"\bagent_id\x18\x03 \x01(\tR\aagentId\x12\x18\n" +
+	"\aoutcome\x18\x04 \x01(\tR\aoutcome\x12\x1f\n" +
+	"\vanswered_by\x18\x05 \x01(\tR\n" +
+	"answeredBy\x12\x16\n" +
+	"\x06reason\x18\x06 \x01(\tR\x06reason\"\x96\x01\n" +
 	"\aSkipped\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x19\n" +
 	"\bentry_id\x18\x02 \x01(\tR\aentryId\x12\x16\n" +
@@ -3540,7 +3780,7 @@ func file_arbe_v1_payload_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_payload_proto_rawDescData
 }
 
-var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_arbe_v1_payload_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: arbe.v1.Entry
 	(*Chat)(nil),                  // 1: arbe.v1.Chat
@@ -3565,21 +3805,23 @@ var file_arbe_v1_payload_proto_goTypes = []any{
 	(*TurnWaiting)(nil),           // 20: arbe.v1.TurnWaiting
 	(*LimitNear)(nil),             // 21: arbe.v1.LimitNear
 	(*TurnEnded)(nil),             // 22: arbe.v1.TurnEnded
-	(*Skipped)(nil),               // 23: arbe.v1.Skipped
-	(*PiAssistant)(nil),           // 24: arbe.v1.PiAssistant
-	(*PiToolResult)(nil),          // 25: arbe.v1.PiToolResult
-	(*PiDetails)(nil),             // 26: arbe.v1.PiDetails
-	(*PiBlock)(nil),               // 27: arbe.v1.PiBlock
-	(*PiUsage)(nil),               // 28: arbe.v1.PiUsage
-	(*PiCost)(nil),                // 29: arbe.v1.PiCost
-	(*PiCompaction)(nil),          // 30: arbe.v1.PiCompaction
-	(*BotCreated)(nil),            // 31: arbe.v1.BotCreated
-	(*BotChanged)(nil),            // 32: arbe.v1.BotChanged
-	(*timestamppb.Timestamp)(nil), // 33: google.protobuf.Timestamp
-	(*structpb.Value)(nil),        // 34: google.protobuf.Value
+	(*PermissionAsked)(nil),       // 23: arbe.v1.PermissionAsked
+	(*PermissionAnswered)(nil),    // 24: arbe.v1.PermissionAnswered
+	(*Skipped)(nil),               // 25: arbe.v1.Skipped
+	(*PiAssistant)(nil),           // 26: arbe.v1.PiAssistant
+	(*PiToolResult)(nil),          // 27: arbe.v1.PiToolResult
+	(*PiDetails)(nil),             // 28: arbe.v1.PiDetails
+	(*PiBlock)(nil),               // 29: arbe.v1.PiBlock
+	(*PiUsage)(nil),               // 30: arbe.v1.PiUsage
+	(*PiCost)(nil),                // 31: arbe.v1.PiCost
+	(*PiCompaction)(nil),          // 32: arbe.v1.PiCompaction
+	(*BotCreated)(nil),            // 33: arbe.v1.BotCreated
+	(*BotChanged)(nil),            // 34: arbe.v1.BotChanged
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(*structpb.Value)(nil),        // 36: google.protobuf.Value
 }
 var file_arbe_v1_payload_proto_depIdxs = []int32{
-	33, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
+	35, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
 	1,  // 1: arbe.v1.Entry.chat:type_name -> arbe.v1.Chat
 	2,  // 2: arbe.v1.Entry.command:type_name -> arbe.v1.Command
 	4,  // 3: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
@@ -3594,32 +3836,35 @@ var file_arbe_v1_payload_proto_depIdxs = []int32{
 	14, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
 	15, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
 	6,  // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
-	24, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
-	25, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
-	30, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
+	26, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
+	27, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
+	32, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
 	18, // 18: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
 	19, // 19: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
 	20, // 20: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
 	21, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
 	22, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
-	23, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
-	31, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
-	32, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
-	16, // 26: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
-	7,  // 27: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
-	17, // 28: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
-	16, // 29: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
-	27, // 30: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
-	28, // 31: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
-	27, // 32: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
-	26, // 33: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
-	34, // 34: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
-	29, // 35: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	25, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
+	33, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
+	34, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
+	23, // 26: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
+	24, // 27: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
+	16, // 28: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
+	7,  // 29: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
+	17, // 30: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
+	16, // 31: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
+	36, // 32: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
+	29, // 33: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
+	30, // 34: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
+	29, // 35: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
+	28, // 36: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
+	36, // 37: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
+	31, // 38: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_payload_proto_init() }
@@ -3653,6 +3898,8 @@ func file_arbe_v1_payload_proto_init() {
 		(*Entry_Skipped)(nil),
 		(*Entry_BotCreated)(nil),
 		(*Entry_BotChanged)(nil),
+		(*Entry_PermissionAsked)(nil),
+		(*Entry_PermissionAnswered)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3660,7 +3907,7 @@ func file_arbe_v1_payload_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_payload_proto_rawDesc), len(file_arbe_v1_payload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   33,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

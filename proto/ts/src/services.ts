@@ -3,6 +3,7 @@
 import { createClient, type Client, type Transport } from "@connectrpc/connect";
 
 import { AgentService } from "./gen/arbe/v1/agent_pb.js";
+import { ApprovalService } from "./gen/arbe/v1/approval_pb.js";
 import { ArtifactService } from "./gen/arbe/v1/artifact_pb.js";
 import { BotService } from "./gen/arbe/v1/bot_pb.js";
 import { CredentialService } from "./gen/arbe/v1/credential_pb.js";
@@ -17,6 +18,7 @@ import { ThreadService } from "./gen/arbe/v1/thread_pb.js";
 /** The services of the contract. */
 export interface Services {
   readonly agents: Client<typeof AgentService>;
+  readonly approvals: Client<typeof ApprovalService>;
   readonly artifacts: Client<typeof ArtifactService>;
   readonly bots: Client<typeof BotService>;
   readonly credentials: Client<typeof CredentialService>;
@@ -33,6 +35,7 @@ export interface Services {
 export function createServices(transport: Transport): Services {
   return {
     agents: createClient(AgentService, transport),
+    approvals: createClient(ApprovalService, transport),
     artifacts: createClient(ArtifactService, transport),
     bots: createClient(BotService, transport),
     credentials: createClient(CredentialService, transport),

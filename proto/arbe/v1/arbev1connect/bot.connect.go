@@ -43,6 +43,8 @@ const (
 	BotServiceUpdateBotProcedure = "/arbe.v1.BotService/UpdateBot"
 	// BotServiceDeleteBotProcedure is the fully-qualified name of the BotService's DeleteBot RPC.
 	BotServiceDeleteBotProcedure = "/arbe.v1.BotService/DeleteBot"
+	// BotServiceListToolsProcedure is the fully-qualified name of the BotService's ListTools RPC.
+	BotServiceListToolsProcedure = "/arbe.v1.BotService/ListTools"
 	// BotServiceCreatePolicyProcedure is the fully-qualified name of the BotService's CreatePolicy RPC.
 	BotServiceCreatePolicyProcedure = "/arbe.v1.BotService/CreatePolicy"
 	// BotServiceUpdatePolicyProcedure is the fully-qualified name of the BotService's UpdatePolicy RPC.
@@ -67,6 +69,8 @@ type BotServiceClient interface {
 	// and it no longer answers. What it wrote stays, and so do its direct messages. Owners only. Deleting one that does not
 	// exist succeeds.
 	DeleteBot(context.Context, *v1.DeleteBotRequest) (*v1.DeleteBotResponse, error)
+	// ListTools returns all tools that bots may have, and says on whose behalf each acts.
+	ListTools(context.Context, *v1.ListToolsRequest) (*v1.ListToolsResponse, error)
 	// CreatePolicy gives a bot another policy. A bot has at most 50. Owners only.
 	CreatePolicy(context.Context, *v1.CreatePolicyRequest) (*v1.CreatePolicyResponse, error)
 	// UpdatePolicy changes the fields that are set, such as enabled. Owners only.
@@ -118,6 +122,13 @@ func NewBotServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...
 			connect.WithSchema(botServiceMethods.ByName("DeleteBot")),
 			connect.WithClientOptions(opts...),
 		),
+		listTools: connect.NewClient[v1.ListToolsRequest, v1.ListToolsResponse](
+			httpClient,
+			baseURL+BotServiceListToolsProcedure,
+			connect.WithSchema(botServiceMethods.ByName("ListTools")),
+			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+			connect.WithClientOptions(opts...),
+		),
 		createPolicy: connect.NewClient[v1.CreatePolicyRequest, v1.CreatePolicyResponse](
 			httpClient,
 			baseURL+BotServiceCreatePolicyProcedure,
@@ -146,6 +157,7 @@ type botServiceClient struct {
 	listBots     *connect.Client[v1.ListBotsRequest, v1.ListBotsResponse]
 	updateBot    *connect.Client[v1.UpdateBotRequest, v1.UpdateBotResponse]
 	deleteBot    *connect.Client[v1.DeleteBotRequest, v1.DeleteBotResponse]
+	listTools    *connect.Client[v1.ListToolsRequest, v1.ListToolsResponse]
 	createPolicy *connect.Client[v1.CreatePolicyRequest, v1.CreatePolicyResponse]
 	updatePolicy *connect.Client[v1.UpdatePolicyRequest, v1.UpdatePolicyResponse]
 	deletePolicy *connect.Client[v1.DeletePolicyRequest, v1.DeletePolicyResponse]
@@ -196,6 +208,15 @@ func (c *botServiceClient) DeleteBot(ctx context.Context, req *v1.DeleteBotReque
 	return nil, err
 }
 
+// ListTools calls arbe.v1.BotService.ListTools.
+func (c *botServiceClient) ListTools(ctx context.Context, req *v1.ListToolsRequest) (*v1.ListToolsResponse, error) {
+	response, err := c.listTools.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
 // CreatePolicy calls arbe.v1.BotService.CreatePolicy.
 func (c *botServiceClient) CreatePolicy(ctx context.Context, req *v1.CreatePolicyRequest) (*v1.CreatePolicyResponse, error) {
 	response, err := c.createPolicy.CallUnary(ctx, connect.NewRequest(req))
@@ -239,6 +260,8 @@ type BotServiceHandler interface {
 	// and it no longer answers. What it wrote stays, and so do its direct messages. Owners only. Deleting one that does not
 	// exist succeeds.
 	DeleteBot(context.Context, *v1.DeleteBotRequest) (*v1.DeleteBotResponse, error)
+	// ListTools returns all tools that bots may have, and says on whose behalf each acts.
+	ListTools(context.Context, *v1.ListToolsRequest) (*v1.ListToolsResponse, error)
 	// CreatePolicy gives a bot another policy. A bot has at most 50. Owners only.
 	CreatePolicy(context.Context, *v1.CreatePolicyRequest) (*v1.CreatePolicyResponse, error)
 	// UpdatePolicy changes the fields that are set, such as enabled. Owners only.
@@ -286,6 +309,13 @@ func NewBotServiceHandler(svc BotServiceHandler, opts ...connect.HandlerOption) 
 		connect.WithSchema(botServiceMethods.ByName("DeleteBot")),
 		connect.WithHandlerOptions(opts...),
 	)
+	botServiceListToolsHandler := connect.NewUnaryHandlerSimple(
+		BotServiceListToolsProcedure,
+		svc.ListTools,
+		connect.WithSchema(botServiceMethods.ByName("ListTools")),
+		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
+		connect.WithHandlerOptions(opts...),
+	)
 	botServiceCreatePolicyHandler := connect.NewUnaryHandlerSimple(
 		BotServiceCreatePolicyProcedure,
 		svc.CreatePolicy,
@@ -316,6 +346,8 @@ func NewBotServiceHandler(svc BotServiceHandler, opts ...connect.HandlerOption) 
 			botServiceUpdateBotHandler.ServeHTTP(w, r)
 		case BotServiceDeleteBotProcedure:
 			botServiceDeleteBotHandler.ServeHTTP(w, r)
+		case BotServiceListToolsProcedure:
+			botServiceListToolsHandler.ServeHTTP(w, r)
 		case BotServiceCreatePolicyProcedure:
 			botServiceCreatePolicyHandler.ServeHTTP(w, r)
 		case BotServiceUpdatePolicyProcedure:
@@ -349,6 +381,10 @@ func (UnimplementedBotServiceHandler) UpdateBot(context.Context, *v1.UpdateBotRe
 
 func (UnimplementedBotServiceHandler) DeleteBot(context.Context, *v1.DeleteBotRequest) (*v1.DeleteBotResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.BotService.DeleteBot is not implemented"))
+}
+
+func (UnimplementedBotServiceHandler) ListTools(context.Context, *v1.ListToolsRequest) (*v1.ListToolsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.BotService.ListTools is not implemented"))
 }
 
 func (UnimplementedBotServiceHandler) CreatePolicy(context.Context, *v1.CreatePolicyRequest) (*v1.CreatePolicyResponse, error) {

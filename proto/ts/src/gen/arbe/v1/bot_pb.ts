@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/bot.proto.
  */
 export const file_arbe_v1_bot: GenFile = /*@__PURE__*/
-  fileDesc("ChFhcmJlL3YxL2JvdC5wcm90bxIHYXJiZS52MSKtAgoDQm90EgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEg4KBmhhbmRsZRgDIAEoCRIMCgRuYW1lGAQgASgJEg8KB3J1bnRpbWUYBSABKAkSFAoMaW5zdHJ1Y3Rpb25zGAYgASgJEg0KBW1vZGVsGAcgASgJEg0KBXRvb2xzGAggAygJEiIKBmxpbWl0cxgJIAEoCzISLmFyYmUudjEuQm90TGltaXRzEiEKCHBvbGljaWVzGAogAygLMg8uYXJiZS52MS5Qb2xpY3kSLgoKY3JlYXRlZF9hdBgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKdXBkYXRlZF9hdBgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAizAEKCUJvdExpbWl0cxIeCgp0dXJuX3N0ZXBzGAEgASgFQgq6SAcaBRjoBygAEiEKC3R1cm5fdG9rZW5zGAIgASgDQgy6SAkiBxiAwtcvKAASKQoIdHVybl91c2QYAyABKAFCF7pIFBISGQAAAAAAQI9AKQAAAAAAAAAAEiAKDHR1cm5fbWludXRlcxgEIAEoBUIKukgHGgUYoAsoABIvCg50aHJlYWRfdXNkX2RheRgFIAEoAUIXukgUEhIZAAAAAACIw0ApAAAAAAAAAAAi7AEKBlBvbGljeRIKCgJpZBgBIAEoCRIOCgZib3RfaWQYAiABKAkSDAoEbmFtZRgDIAEoCRIPCgd0cmlnZ2VyGAQgASgJEg4KBmNvbmZpZxgFIAEoCRIUCgxyZXNvdXJjZV9pZHMYBiADKAkSEAoIdG9vbF9pZHMYByADKAkSDwoHZW5hYmxlZBgIIAEoCBIuCgpjcmVhdGVkX2F0GAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCIqCgVOYW1lcxIhCgZ2YWx1ZXMYASADKAlCEbpIDpIBCxDIASIGcgQQARhAIpECChBDcmVhdGVCb3RSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASGAoGaGFuZGxlGAIgASgJQgi6SAVyAxjIARIVCgRuYW1lGAMgASgJQge6SARyAhhkEjEKB3J1bnRpbWUYBCABKAlCILpIHdgBAXIYUgJwaVIFY29kZXhSC2NsYXVkZS1jb2RlEiAKDGluc3RydWN0aW9ucxgFIAEoCUIKukgHcgUogICAARIXCgVtb2RlbBgGIAEoCUIIukgFcgMYyAESHQoFdG9vbHMYByABKAsyDi5hcmJlLnYxLk5hbWVzEiIKBmxpbWl0cxgIIAEoCzISLmFyYmUudjEuQm90TGltaXRzIi4KEUNyZWF0ZUJvdFJlc3BvbnNlEhkKA2JvdBgBIAEoCzIMLmFyYmUudjEuQm90InEKDUdldEJvdFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIWCgJpZBgCIAEoCUIIukgFcgOwAQFIABIbCgZoYW5kbGUYAyABKAlCCbpIBnIEEAEYPEgAQg4KBXdoaWNoEgW6SAIIASJCCg5HZXRCb3RSZXNwb25zZRIZCgNib3QYASABKAsyDC5hcmJlLnYxLkJvdBIVCg10dXJuc19hdF93b3JrGAIgASgFImsKD0xpc3RCb3RzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJHChBMaXN0Qm90c1Jlc3BvbnNlEhoKBGJvdHMYASADKAsyDC5hcmJlLnYxLkJvdBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkitwIKEFVwZGF0ZUJvdFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgOwAQESHQoGaGFuZGxlGAMgASgJQgi6SAVyAxjIAUgAiAEBEhoKBG5hbWUYBCABKAlCB7pIBHICGGRIAYgBARIlCgxpbnN0cnVjdGlvbnMYBSABKAlCCrpIB3IFKICAgAFIAogBARIcCgVtb2RlbBgGIAEoCUIIukgFcgMYyAFIA4gBARIdCgV0b29scxgHIAEoCzIOLmFyYmUudjEuTmFtZXMSIgoGbGltaXRzGAggASgLMhIuYXJiZS52MS5Cb3RMaW1pdHNCCQoHX2hhbmRsZUIHCgVfbmFtZUIPCg1faW5zdHJ1Y3Rpb25zQggKBl9tb2RlbCIuChFVcGRhdGVCb3RSZXNwb25zZRIZCgNib3QYASABKAsyDC5hcmJlLnYxLkJvdCJFChBEZWxldGVCb3RSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFAoCaWQYAiABKAlCCLpIBXIDsAEBIioKEURlbGV0ZUJvdFJlc3BvbnNlEhUKDXN0b3BwZWRfdHVybnMYASABKAUi+gEKE0NyZWF0ZVBvbGljeVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIYCgZib3RfaWQYAiABKAlCCLpIBXIDsAEBEhUKBG5hbWUYAyABKAlCB7pIBHICGGQSGgoHdHJpZ2dlchgEIAEoCUIJukgGcgQQARg8EhkKBmNvbmZpZxgFIAEoCUIJukgGcgQogIAEEicKDHJlc291cmNlX2lkcxgGIAMoCUIRukgOkgELEMgBIgZyBBABGEASIwoIdG9vbF9pZHMYByADKAlCEbpIDpIBCxDIASIGcgQQARhAEhAKCGRpc2FibGVkGAggASgIIjcKFENyZWF0ZVBvbGljeVJlc3BvbnNlEh8KBnBvbGljeRgBIAEoCzIPLmFyYmUudjEuUG9saWN5IrICChNVcGRhdGVQb2xpY3lSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFQoCaWQYAiABKAlCCbpIBnIEEAEYQBIaCgRuYW1lGAMgASgJQge6SARyAhhkSACIAQESHwoHdHJpZ2dlchgEIAEoCUIJukgGcgQQARg8SAGIAQESIAoGY29uZmlnGAUgASgJQgu6SAhyBhABKICABEgCiAEBEiQKDHJlc291cmNlX2lkcxgGIAEoCzIOLmFyYmUudjEuTmFtZXMSIAoIdG9vbF9pZHMYByABKAsyDi5hcmJlLnYxLk5hbWVzEhQKB2VuYWJsZWQYCCABKAhIA4gBAUIHCgVfbmFtZUIKCghfdHJpZ2dlckIJCgdfY29uZmlnQgoKCF9lbmFibGVkIjcKFFVwZGF0ZVBvbGljeVJlc3BvbnNlEh8KBnBvbGljeRgBIAEoCzIPLmFyYmUudjEuUG9saWN5IkkKE0RlbGV0ZVBvbGljeVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIVCgJpZBgCIAEoCUIJukgGcgQQARhAIhYKFERlbGV0ZVBvbGljeVJlc3BvbnNlMsUECgpCb3RTZXJ2aWNlEkIKCUNyZWF0ZUJvdBIZLmFyYmUudjEuQ3JlYXRlQm90UmVxdWVzdBoaLmFyYmUudjEuQ3JlYXRlQm90UmVzcG9uc2USPgoGR2V0Qm90EhYuYXJiZS52MS5HZXRCb3RSZXF1ZXN0GhcuYXJiZS52MS5HZXRCb3RSZXNwb25zZSIDkAIBEkQKCExpc3RCb3RzEhguYXJiZS52MS5MaXN0Qm90c1JlcXVlc3QaGS5hcmJlLnYxLkxpc3RCb3RzUmVzcG9uc2UiA5ACARJCCglVcGRhdGVCb3QSGS5hcmJlLnYxLlVwZGF0ZUJvdFJlcXVlc3QaGi5hcmJlLnYxLlVwZGF0ZUJvdFJlc3BvbnNlEkIKCURlbGV0ZUJvdBIZLmFyYmUudjEuRGVsZXRlQm90UmVxdWVzdBoaLmFyYmUudjEuRGVsZXRlQm90UmVzcG9uc2USSwoMQ3JlYXRlUG9saWN5EhwuYXJiZS52MS5DcmVhdGVQb2xpY3lSZXF1ZXN0Gh0uYXJiZS52MS5DcmVhdGVQb2xpY3lSZXNwb25zZRJLCgxVcGRhdGVQb2xpY3kSHC5hcmJlLnYxLlVwZGF0ZVBvbGljeVJlcXVlc3QaHS5hcmJlLnYxLlVwZGF0ZVBvbGljeVJlc3BvbnNlEksKDERlbGV0ZVBvbGljeRIcLmFyYmUudjEuRGVsZXRlUG9saWN5UmVxdWVzdBodLmFyYmUudjEuRGVsZXRlUG9saWN5UmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChFhcmJlL3YxL2JvdC5wcm90bxIHYXJiZS52MSK6AgoDQm90EgoKAmlkGAEgASgJEhAKCGhvdXNlX2lkGAIgASgJEg4KBmhhbmRsZRgDIAEoCRIMCgRuYW1lGAQgASgJEg8KB3J1bnRpbWUYBSABKAkSFAoMaW5zdHJ1Y3Rpb25zGAYgASgJEg0KBW1vZGVsGAcgASgJEg0KBXRvb2xzGAggAygJEiIKBmxpbWl0cxgJIAEoCzISLmFyYmUudjEuQm90TGltaXRzEiEKCHBvbGljaWVzGAogAygLMg8uYXJiZS52MS5Qb2xpY3kSLgoKY3JlYXRlZF9hdBgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKdXBkYXRlZF9hdBgMIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASCwoDYXNrGA0gAygJIvABCglCb3RMaW1pdHMSHgoKdHVybl9zdGVwcxgBIAEoBUIKukgHGgUY6AcoABIhCgt0dXJuX3Rva2VucxgCIAEoA0IMukgJIgcYgMLXLygAEikKCHR1cm5fdXNkGAMgASgBQhe6SBQSEhkAAAAAAECPQCkAAAAAAAAAABIgCgx0dXJuX21pbnV0ZXMYBCABKAVCCrpIBxoFGKALKAASLwoOdGhyZWFkX3VzZF9kYXkYBSABKAFCF7pIFBISGQAAAAAAiMNAKQAAAAAAAAAAEiIKDmFuc3dlcl9taW51dGVzGAYgASgFQgq6SAcaBRjgTigAIuwBCgZQb2xpY3kSCgoCaWQYASABKAkSDgoGYm90X2lkGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHdHJpZ2dlchgEIAEoCRIOCgZjb25maWcYBSABKAkSFAoMcmVzb3VyY2VfaWRzGAYgAygJEhAKCHRvb2xfaWRzGAcgAygJEg8KB2VuYWJsZWQYCCABKAgSLgoKY3JlYXRlZF9hdBgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKdXBkYXRlZF9hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAiKgoFTmFtZXMSIQoGdmFsdWVzGAEgAygJQhG6SA6SAQsQyAEiBnIEEAEYQCKuAgoQQ3JlYXRlQm90UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhgKBmhhbmRsZRgCIAEoCUIIukgFcgMYyAESFQoEbmFtZRgDIAEoCUIHukgEcgIYZBIxCgdydW50aW1lGAQgASgJQiC6SB3YAQFyGFICcGlSBWNvZGV4UgtjbGF1ZGUtY29kZRIgCgxpbnN0cnVjdGlvbnMYBSABKAlCCrpIB3IFKICAgAESFwoFbW9kZWwYBiABKAlCCLpIBXIDGMgBEh0KBXRvb2xzGAcgASgLMg4uYXJiZS52MS5OYW1lcxIiCgZsaW1pdHMYCCABKAsyEi5hcmJlLnYxLkJvdExpbWl0cxIbCgNhc2sYCSABKAsyDi5hcmJlLnYxLk5hbWVzIi4KEUNyZWF0ZUJvdFJlc3BvbnNlEhkKA2JvdBgBIAEoCzIMLmFyYmUudjEuQm90InEKDUdldEJvdFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIWCgJpZBgCIAEoCUIIukgFcgOwAQFIABIbCgZoYW5kbGUYAyABKAlCCbpIBnIEEAEYPEgAQg4KBXdoaWNoEgW6SAIIASJCCg5HZXRCb3RSZXNwb25zZRIZCgNib3QYASABKAsyDC5hcmJlLnYxLkJvdBIVCg10dXJuc19hdF93b3JrGAIgASgFImsKD0xpc3RCb3RzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEh0KCXBhZ2Vfc2l6ZRgCIAEoBUIKukgHGgUYyAEoABIcCgpwYWdlX3Rva2VuGAMgASgJQgi6SAVyAxiABCJHChBMaXN0Qm90c1Jlc3BvbnNlEhoKBGJvdHMYASADKAsyDC5hcmJlLnYxLkJvdBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAki1AIKEFVwZGF0ZUJvdFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgOwAQESHQoGaGFuZGxlGAMgASgJQgi6SAVyAxjIAUgAiAEBEhoKBG5hbWUYBCABKAlCB7pIBHICGGRIAYgBARIlCgxpbnN0cnVjdGlvbnMYBSABKAlCCrpIB3IFKICAgAFIAogBARIcCgVtb2RlbBgGIAEoCUIIukgFcgMYyAFIA4gBARIdCgV0b29scxgHIAEoCzIOLmFyYmUudjEuTmFtZXMSIgoGbGltaXRzGAggASgLMhIuYXJiZS52MS5Cb3RMaW1pdHMSGwoDYXNrGAkgASgLMg4uYXJiZS52MS5OYW1lc0IJCgdfaGFuZGxlQgcKBV9uYW1lQg8KDV9pbnN0cnVjdGlvbnNCCAoGX21vZGVsIi4KEVVwZGF0ZUJvdFJlc3BvbnNlEhkKA2JvdBgBIAEoCzIMLmFyYmUudjEuQm90IkUKEERlbGV0ZUJvdFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIUCgJpZBgCIAEoCUIIukgFcgOwAQEiKgoRRGVsZXRlQm90UmVzcG9uc2USFQoNc3RvcHBlZF90dXJucxgBIAEoBSL6AQoTQ3JlYXRlUG9saWN5UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhgKBmJvdF9pZBgCIAEoCUIIukgFcgOwAQESFQoEbmFtZRgDIAEoCUIHukgEcgIYZBIaCgd0cmlnZ2VyGAQgASgJQgm6SAZyBBABGDwSGQoGY29uZmlnGAUgASgJQgm6SAZyBCiAgAQSJwoMcmVzb3VyY2VfaWRzGAYgAygJQhG6SA6SAQsQyAEiBnIEEAEYQBIjCgh0b29sX2lkcxgHIAMoCUIRukgOkgELEMgBIgZyBBABGEASEAoIZGlzYWJsZWQYCCABKAgiNwoUQ3JlYXRlUG9saWN5UmVzcG9uc2USHwoGcG9saWN5GAEgASgLMg8uYXJiZS52MS5Qb2xpY3kisgIKE1VwZGF0ZVBvbGljeVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIVCgJpZBgCIAEoCUIJukgGcgQQARhAEhoKBG5hbWUYAyABKAlCB7pIBHICGGRIAIgBARIfCgd0cmlnZ2VyGAQgASgJQgm6SAZyBBABGDxIAYgBARIgCgZjb25maWcYBSABKAlCC7pICHIGEAEogIAESAKIAQESJAoMcmVzb3VyY2VfaWRzGAYgASgLMg4uYXJiZS52MS5OYW1lcxIgCgh0b29sX2lkcxgHIAEoCzIOLmFyYmUudjEuTmFtZXMSFAoHZW5hYmxlZBgIIAEoCEgDiAEBQgcKBV9uYW1lQgoKCF90cmlnZ2VyQgkKB19jb25maWdCCgoIX2VuYWJsZWQiNwoUVXBkYXRlUG9saWN5UmVzcG9uc2USHwoGcG9saWN5GAEgASgLMg8uYXJiZS52MS5Qb2xpY3kiSQoTRGVsZXRlUG9saWN5UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhUKAmlkGAIgASgJQgm6SAZyBBABGEAiFgoURGVsZXRlUG9saWN5UmVzcG9uc2UiRgoEVG9vbBIMCgRuYW1lGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEg4KBmJlaGFsZhgDIAEoCRILCgNhc2sYBCABKAgiLwoQTGlzdFRvb2xzUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAIjEKEUxpc3RUb29sc1Jlc3BvbnNlEhwKBXRvb2xzGAEgAygLMg0uYXJiZS52MS5Ub29sMo4FCgpCb3RTZXJ2aWNlEkIKCUNyZWF0ZUJvdBIZLmFyYmUudjEuQ3JlYXRlQm90UmVxdWVzdBoaLmFyYmUudjEuQ3JlYXRlQm90UmVzcG9uc2USPgoGR2V0Qm90EhYuYXJiZS52MS5HZXRCb3RSZXF1ZXN0GhcuYXJiZS52MS5HZXRCb3RSZXNwb25zZSIDkAIBEkQKCExpc3RCb3RzEhguYXJiZS52MS5MaXN0Qm90c1JlcXVlc3QaGS5hcmJlLnYxLkxpc3RCb3RzUmVzcG9uc2UiA5ACARJCCglVcGRhdGVCb3QSGS5hcmJlLnYxLlVwZGF0ZUJvdFJlcXVlc3QaGi5hcmJlLnYxLlVwZGF0ZUJvdFJlc3BvbnNlEkIKCURlbGV0ZUJvdBIZLmFyYmUudjEuRGVsZXRlQm90UmVxdWVzdBoaLmFyYmUudjEuRGVsZXRlQm90UmVzcG9uc2USRwoJTGlzdFRvb2xzEhkuYXJiZS52MS5MaXN0VG9vbHNSZXF1ZXN0GhouYXJiZS52MS5MaXN0VG9vbHNSZXNwb25zZSIDkAIBEksKDENyZWF0ZVBvbGljeRIcLmFyYmUudjEuQ3JlYXRlUG9saWN5UmVxdWVzdBodLmFyYmUudjEuQ3JlYXRlUG9saWN5UmVzcG9uc2USSwoMVXBkYXRlUG9saWN5EhwuYXJiZS52MS5VcGRhdGVQb2xpY3lSZXF1ZXN0Gh0uYXJiZS52MS5VcGRhdGVQb2xpY3lSZXNwb25zZRJLCgxEZWxldGVQb2xpY3kSHC5hcmJlLnYxLkRlbGV0ZVBvbGljeVJlcXVlc3QaHS5hcmJlLnYxLkRlbGV0ZVBvbGljeVJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * Bot is a member of a house that is a program.
@@ -96,6 +96,13 @@ export type Bot = Message<"arbe.v1.Bot"> & {
    * @generated from field: google.protobuf.Timestamp updated_at = 12;
    */
   updatedAt?: Timestamp | undefined;
+
+  /**
+   * The tools that it uses only with a person's yes, besides those of House.ask. ApprovalService has the requests.
+   *
+   * @generated from field: repeated string ask = 13;
+   */
+  ask: string[];
 };
 
 /**
@@ -134,7 +141,7 @@ export type BotLimits = Message<"arbe.v1.BotLimits"> & {
   turnUsd: number;
 
   /**
-   * How long a turn may take. Defaults to 30 minutes.
+   * How long a turn may take, without what it waits for people. Defaults to 30 minutes.
    *
    * @generated from field: int32 turn_minutes = 4;
    */
@@ -146,6 +153,13 @@ export type BotLimits = Message<"arbe.v1.BotLimits"> & {
    * @generated from field: double thread_usd_day = 5;
    */
   threadUsdDay: number;
+
+  /**
+   * How long it waits for a person's answer when it asks for approval. Defaults to 1440, a day.
+   *
+   * @generated from field: int32 answer_minutes = 6;
+   */
+  answerMinutes: number;
 };
 
 /**
@@ -312,6 +326,13 @@ export type CreateBotRequest = Message<"arbe.v1.CreateBotRequest"> & {
    * @generated from field: arbe.v1.BotLimits limits = 8;
    */
   limits?: BotLimits | undefined;
+
+  /**
+   * The tools that it uses only with a person's yes. Unset means none.
+   *
+   * @generated from field: arbe.v1.Names ask = 9;
+   */
+  ask?: Names | undefined;
 };
 
 /**
@@ -502,6 +523,13 @@ export type UpdateBotRequest = Message<"arbe.v1.UpdateBotRequest"> & {
    * @generated from field: arbe.v1.BotLimits limits = 8;
    */
   limits?: BotLimits | undefined;
+
+  /**
+   * Replaces all tools that need a person's yes when set.
+   *
+   * @generated from field: arbe.v1.Names ask = 9;
+   */
+  ask?: Names | undefined;
 };
 
 /**
@@ -751,6 +779,82 @@ export const DeletePolicyResponseSchema: GenMessage<DeletePolicyResponse> = /*@_
   messageDesc(file_arbe_v1_bot, 19);
 
 /**
+ * Tool is something that a bot can do.
+ *
+ * @generated from message arbe.v1.Tool
+ */
+export type Tool = Message<"arbe.v1.Tool"> & {
+  /**
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * What it does, as models read it.
+   *
+   * @generated from field: string description = 2;
+   */
+  description: string;
+
+  /**
+   * On whose behalf it acts: with whose rights, and in whose name. One sentence.
+   *
+   * @generated from field: string behalf = 3;
+   */
+  behalf: string;
+
+  /**
+   * The house says that its bots use it only with a person's yes.
+   *
+   * @generated from field: bool ask = 4;
+   */
+  ask: boolean;
+};
+
+/**
+ * Describes the message arbe.v1.Tool.
+ * Use `create(ToolSchema)` to create a new message.
+ */
+export const ToolSchema: GenMessage<Tool> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_bot, 20);
+
+/**
+ * @generated from message arbe.v1.ListToolsRequest
+ */
+export type ListToolsRequest = Message<"arbe.v1.ListToolsRequest"> & {
+  /**
+   * @generated from field: string house_id = 1;
+   */
+  houseId: string;
+};
+
+/**
+ * Describes the message arbe.v1.ListToolsRequest.
+ * Use `create(ListToolsRequestSchema)` to create a new message.
+ */
+export const ListToolsRequestSchema: GenMessage<ListToolsRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_bot, 21);
+
+/**
+ * @generated from message arbe.v1.ListToolsResponse
+ */
+export type ListToolsResponse = Message<"arbe.v1.ListToolsResponse"> & {
+  /**
+   * In the order in which they are shown.
+   *
+   * @generated from field: repeated arbe.v1.Tool tools = 1;
+   */
+  tools: Tool[];
+};
+
+/**
+ * Describes the message arbe.v1.ListToolsResponse.
+ * Use `create(ListToolsResponseSchema)` to create a new message.
+ */
+export const ListToolsResponseSchema: GenMessage<ListToolsResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_bot, 22);
+
+/**
  * BotService manages the bots of a house and the activation policies that say what wakes them. Every change is recorded
  * in the house's primary thread.
  *
@@ -810,6 +914,16 @@ export const BotService: GenService<{
     methodKind: "unary";
     input: typeof DeleteBotRequestSchema;
     output: typeof DeleteBotResponseSchema;
+  },
+  /**
+   * ListTools returns all tools that bots may have, and says on whose behalf each acts.
+   *
+   * @generated from rpc arbe.v1.BotService.ListTools
+   */
+  listTools: {
+    methodKind: "unary";
+    input: typeof ListToolsRequestSchema;
+    output: typeof ListToolsResponseSchema;
   },
   /**
    * CreatePolicy gives a bot another policy. A bot has at most 50. Owners only.

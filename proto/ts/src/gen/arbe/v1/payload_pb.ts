@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/payload.proto.
  */
 export const file_arbe_v1_payload: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEijgoKBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSAASLAoMcGlfYXNzaXN0YW50GBggASgLMhQuYXJiZS52MS5QaUFzc2lzdGFudEgAEi8KDnBpX3Rvb2xfcmVzdWx0GBkgASgLMhUuYXJiZS52MS5QaVRvb2xSZXN1bHRIABIuCg1waV9jb21wYWN0aW9uGBogASgLMhUuYXJiZS52MS5QaUNvbXBhY3Rpb25IABIsCgx0dXJuX3N0YXJ0ZWQYGyABKAsyFC5hcmJlLnYxLlR1cm5TdGFydGVkSAASLAoMdHVybl9zdGVlcmVkGBwgASgLMhQuYXJiZS52MS5UdXJuU3RlZXJlZEgAEiwKDHR1cm5fd2FpdGluZxgdIAEoCzIULmFyYmUudjEuVHVybldhaXRpbmdIABIoCgpsaW1pdF9uZWFyGB4gASgLMhIuYXJiZS52MS5MaW1pdE5lYXJIABIoCgp0dXJuX2VuZGVkGB8gASgLMhIuYXJiZS52MS5UdXJuRW5kZWRIABIjCgdza2lwcGVkGCAgASgLMhAuYXJiZS52MS5Ta2lwcGVkSAASKgoLYm90X2NyZWF0ZWQYISABKAsyEy5hcmJlLnYxLkJvdENyZWF0ZWRIABIqCgtib3RfY2hhbmdlZBgiIAEoCzITLmFyYmUudjEuQm90Q2hhbmdlZEgAQgcKBXR5cGVkIlwKBENoYXQSDAoEdGV4dBgBIAEoCRIQCghyZXBseV90bxgCIAEoCRIiCgR0dXJuGAMgASgLMhQuYXJiZS52MS5UdXJuU3VtbWFyeRIQCghjb25maW5lZBgEIAEoCCKJAQoHQ29tbWFuZBIPCgdjb21tYW5kGAEgASgJEgwKBGFyZ3YYAiADKAkSEgoKc2FuZGJveF9pZBgDIAEoCRISCgp0aW1lb3V0X21zGAQgASgDEhYKDmVudmlyb25tZW50X2lkGAUgASgJEhAKCHNlcGFyYXRlGAYgASgIEg0KBWlucHV0GAcgASgIIkAKDkNvbW1hbmRXYWl0aW5nEhIKCmNvbW1hbmRfaWQYASABKAkSCwoDZm9yGAIgASgJEg0KBWxpbWl0GAMgASgFIvYCCg1Db21tYW5kUmVzdWx0EhIKCmNvbW1hbmRfaWQYASABKAkSEgoKc2FuZGJveF9pZBgCIAEoCRIRCglleGl0X2NvZGUYAyABKAUSDgoGb3V0cHV0GAQgASgJEhMKC291dHB1dF90YWlsGAUgASgJEhQKDG91dHB1dF9ieXRlcxgGIAEoAxIRCgl0cnVuY2F0ZWQYByABKAgSEwoLYXJ0aWZhY3RfaWQYCCABKAkSFgoOYXJ0aWZhY3RfYnl0ZXMYCSABKAMSFQoNYXJ0aWZhY3RfcGFydBgKIAEoCBIRCglyYXdfYnl0ZXMYCyABKAMSEwoLZHVyYXRpb25fbXMYDCABKAMSEQoJdGltZWRfb3V0GA0gASgIEhEKCWNhbmNlbGxlZBgOIAEoCBIVCg1vdXRfb2ZfbWVtb3J5GA8gASgIEg0KBWVycm9yGBAgASgJEhQKDGNhbmNlbGxlZF9ieRgRIAEoCRIOCgZzaWduYWwYEiABKAkiQQoOU2FuZGJveFJlc3VtZWQSEgoKc2FuZGJveF9pZBgBIAEoCRIbChNwcmV2aW91c19zYW5kYm94X2lkGAIgASgJIlIKE0Vudmlyb25tZW50UHJlcGFyZWQSEgoKc2FuZGJveF9pZBgBIAEoCRInCgVzdGVwcxgCIAMoCzIYLmFyYmUudjEuUHJlcGFyYXRpb25TdGVwIlcKD1ByZXBhcmF0aW9uU3RlcBIMCgRuYW1lGAEgASgJEhEKCWV4aXRfY29kZRgCIAEoBRITCgtkdXJhdGlvbl9tcxgDIAEoAxIOCgZvdXRwdXQYBCABKAkiOQoNU3RhdHVzQ2hhbmdlZBIMCgRmcm9tGAEgASgJEgoKAnRvGAIgASgJEg4KBnJlYXNvbhgDIAEoCSIoCgZGb3JrZWQSEQoJdGhyZWFkX2lkGAEgASgJEgsKA3NlcRgCIAEoAyIuCgxIb3VzZUNyZWF0ZWQSEAoIaG91c2VfaWQYASABKAkSDAoEbmFtZRgCIAEoCSJECgdJbnZpdGVkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiSgoNSW52aXRlUmV2b2tlZBIRCglpbnZpdGVfaWQYASABKAkSDAoEcm9sZRgCIAEoCRIMCgRub3RlGAMgASgJEgoKAmJ5GAQgASgJImMKDE1lbWJlckpvaW5lZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBHJvbGUYAyABKAkSEQoJaW52aXRlX2lkGAQgASgJEhIKCmludml0ZWRfYnkYBSABKAkiOwoNTWVtYmVyUmVtb3ZlZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgoKAmJ5GAMgASgJIlMKC1JvbGVDaGFuZ2VkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEZnJvbRgDIAEoCRIKCgJ0bxgEIAEoCRIKCgJieRgFIAEoCSKkAQoLVHVyblN1bW1hcnkSDwoHdHVybl9pZBgBIAEoCRIPCgdhbnN3ZXJzGAIgAygJEg0KBW1vZGVsGAMgASgJEg0KBXN0ZXBzGAQgASgFEhAKCGNvbW1hbmRzGAUgASgFEiEKBXVzYWdlGAYgASgLMhIuYXJiZS52MS5UdXJuVXNhZ2USEwoLZHVyYXRpb25fbXMYByABKAMSCwoDY3V0GAggASgIIn4KCVR1cm5Vc2FnZRINCgVpbnB1dBgBIAEoAxIOCgZvdXRwdXQYAiABKAMSEgoKY2FjaGVfcmVhZBgDIAEoAxITCgtjYWNoZV93cml0ZRgEIAEoAxITCgtjb3N0X21pY3JvcxgFIAEoAxIUCgxjb3N0X3Vua25vd24YBiABKAgiZQoLVHVyblN0YXJ0ZWQSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIQCghlbnRyeV9pZBgDIAEoCRIOCgZyZWFzb24YBCABKAkSEQoJcG9saWN5X2lkGAUgASgJIlIKC1R1cm5TdGVlcmVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDgoGcmVhc29uGAQgASgJImMKC1R1cm5XYWl0aW5nEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJEg8KB21lc3NhZ2UYBCABKAkSEAoIZGVsYXlfbXMYBSABKAMiWAoJTGltaXROZWFyEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDQoFbGltaXQYAyABKAkSDAoEdXNlZBgEIAEoARILCgNtYXgYBSABKAEiuwEKCVR1cm5FbmRlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg8KB291dGNvbWUYBCABKAkSDgoGcmVhc29uGAUgASgJEg8KB21lc3NhZ2UYBiABKAkSDAoEbmV4dBgHIAEoCRISCgpzdG9wcGVkX2J5GAggASgJEiUKB3N1bW1hcnkYCSABKAsyFC5hcmJlLnYxLlR1cm5TdW1tYXJ5ImUKB1NraXBwZWQSEAoIYWdlbnRfaWQYASABKAkSEAoIZW50cnlfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJEhMKC2V4cGxhbmF0aW9uGAQgASgJEhEKCXBvbGljeV9pZBgFIAEoCSKVAgoLUGlBc3Npc3RhbnQSDAoEcm9sZRgBIAEoCRIPCgdoYXJuZXNzGAIgASgJEgwKBHR1cm4YAyABKAkSIQoHY29udGVudBgEIAMoCzIQLmFyYmUudjEuUGlCbG9jaxILCgNhcGkYBSABKAkSEAoIcHJvdmlkZXIYBiABKAkSDQoFbW9kZWwYByABKAkSEwoLcmVzcG9uc2VfaWQYCCABKAkSHwoFdXNhZ2UYCSABKAsyEC5hcmJlLnYxLlBpVXNhZ2USEwoLc3RvcF9yZWFzb24YCiABKAkSFQoNZXJyb3JfbWVzc2FnZRgLIAEoCRIRCgl0aW1lc3RhbXAYDCABKAMSEwoLZHVyYXRpb25fbXMYDSABKAMi5gEKDFBpVG9vbFJlc3VsdBIMCgRyb2xlGAEgASgJEg8KB2hhcm5lc3MYAiABKAkSDAoEdHVybhgDIAEoCRIUCgx0b29sX2NhbGxfaWQYBCABKAkSEQoJdG9vbF9uYW1lGAUgASgJEiEKB2NvbnRlbnQYBiADKAsyEC5hcmJlLnYxLlBpQmxvY2sSEAoIaXNfZXJyb3IYByABKAgSEQoJdGltZXN0YW1wGAggASgDEhMKC2R1cmF0aW9uX21zGAkgASgDEiMKB2RldGFpbHMYCiABKAsyEi5hcmJlLnYxLlBpRGV0YWlscyJyCglQaURldGFpbHMSDAoEcGF0aBgBIAEoCRIMCgRkaWZmGAIgASgJEg0KBWFkZGVkGAMgASgDEg8KB3JlbW92ZWQYBCABKAMSEwoLYXJ0aWZhY3RfaWQYBSABKAkSFAoMaW5zdHJ1Y3Rpb25zGAYgASgJIv4BCgdQaUJsb2NrEgwKBHR5cGUYASABKAkSDAoEdGV4dBgCIAEoCRIWCg50ZXh0X3NpZ25hdHVyZRgDIAEoCRIQCgh0aGlua2luZxgEIAEoCRIaChJ0aGlua2luZ19zaWduYXR1cmUYBSABKAkSEAoIcmVkYWN0ZWQYBiABKAgSCgoCaWQYByABKAkSDAoEbmFtZRgIIAEoCRIpCglhcmd1bWVudHMYCSABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSGQoRdGhvdWdodF9zaWduYXR1cmUYCiABKAkSDAoEZGF0YRgLIAEoCRIRCgltaW1lX3R5cGUYDCABKAkihgEKB1BpVXNhZ2USDQoFaW5wdXQYASABKAMSDgoGb3V0cHV0GAIgASgDEhIKCmNhY2hlX3JlYWQYAyABKAMSEwoLY2FjaGVfd3JpdGUYBCABKAMSFAoMdG90YWxfdG9rZW5zGAUgASgDEh0KBGNvc3QYBiABKAsyDy5hcmJlLnYxLlBpQ29zdCJ8CgZQaUNvc3QSDQoFaW5wdXQYASABKAESDgoGb3V0cHV0GAIgASgBEhIKCmNhY2hlX3JlYWQYAyABKAESEwoLY2FjaGVfd3JpdGUYBCABKAESDQoFdG90YWwYBSABKAESGwoTdG90YWxfZnJvbV9wcm92aWRlchgGIAEoCCJtCgxQaUNvbXBhY3Rpb24SDwoHaGFybmVzcxgBIAEoCRIMCgR0dXJuGAIgASgJEg8KB3N1bW1hcnkYAyABKAkSFgoOZmlyc3Rfa2VwdF9zZXEYBCABKAMSFQoNdG9rZW5zX2JlZm9yZRgFIAEoAyJICgpCb3RDcmVhdGVkEhAKCGFnZW50X2lkGAEgASgJEg4KBmhhbmRsZRgCIAEoCRIMCgRuYW1lGAMgASgJEgoKAmJ5GAQgASgJIlkKCkJvdENoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHY2hhbmdlZBgEIAMoCRIKCgJieRgFIAEoCUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
+  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEigAsKBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSAASLAoMcGlfYXNzaXN0YW50GBggASgLMhQuYXJiZS52MS5QaUFzc2lzdGFudEgAEi8KDnBpX3Rvb2xfcmVzdWx0GBkgASgLMhUuYXJiZS52MS5QaVRvb2xSZXN1bHRIABIuCg1waV9jb21wYWN0aW9uGBogASgLMhUuYXJiZS52MS5QaUNvbXBhY3Rpb25IABIsCgx0dXJuX3N0YXJ0ZWQYGyABKAsyFC5hcmJlLnYxLlR1cm5TdGFydGVkSAASLAoMdHVybl9zdGVlcmVkGBwgASgLMhQuYXJiZS52MS5UdXJuU3RlZXJlZEgAEiwKDHR1cm5fd2FpdGluZxgdIAEoCzIULmFyYmUudjEuVHVybldhaXRpbmdIABIoCgpsaW1pdF9uZWFyGB4gASgLMhIuYXJiZS52MS5MaW1pdE5lYXJIABIoCgp0dXJuX2VuZGVkGB8gASgLMhIuYXJiZS52MS5UdXJuRW5kZWRIABIjCgdza2lwcGVkGCAgASgLMhAuYXJiZS52MS5Ta2lwcGVkSAASKgoLYm90X2NyZWF0ZWQYISABKAsyEy5hcmJlLnYxLkJvdENyZWF0ZWRIABIqCgtib3RfY2hhbmdlZBgiIAEoCzITLmFyYmUudjEuQm90Q2hhbmdlZEgAEjQKEHBlcm1pc3Npb25fYXNrZWQYKCABKAsyGC5hcmJlLnYxLlBlcm1pc3Npb25Bc2tlZEgAEjoKE3Blcm1pc3Npb25fYW5zd2VyZWQYKSABKAsyGy5hcmJlLnYxLlBlcm1pc3Npb25BbnN3ZXJlZEgAQgcKBXR5cGVkIlwKBENoYXQSDAoEdGV4dBgBIAEoCRIQCghyZXBseV90bxgCIAEoCRIiCgR0dXJuGAMgASgLMhQuYXJiZS52MS5UdXJuU3VtbWFyeRIQCghjb25maW5lZBgEIAEoCCKJAQoHQ29tbWFuZBIPCgdjb21tYW5kGAEgASgJEgwKBGFyZ3YYAiADKAkSEgoKc2FuZGJveF9pZBgDIAEoCRISCgp0aW1lb3V0X21zGAQgASgDEhYKDmVudmlyb25tZW50X2lkGAUgASgJEhAKCHNlcGFyYXRlGAYgASgIEg0KBWlucHV0GAcgASgIIkAKDkNvbW1hbmRXYWl0aW5nEhIKCmNvbW1hbmRfaWQYASABKAkSCwoDZm9yGAIgASgJEg0KBWxpbWl0GAMgASgFIvYCCg1Db21tYW5kUmVzdWx0EhIKCmNvbW1hbmRfaWQYASABKAkSEgoKc2FuZGJveF9pZBgCIAEoCRIRCglleGl0X2NvZGUYAyABKAUSDgoGb3V0cHV0GAQgASgJEhMKC291dHB1dF90YWlsGAUgASgJEhQKDG91dHB1dF9ieXRlcxgGIAEoAxIRCgl0cnVuY2F0ZWQYByABKAgSEwoLYXJ0aWZhY3RfaWQYCCABKAkSFgoOYXJ0aWZhY3RfYnl0ZXMYCSABKAMSFQoNYXJ0aWZhY3RfcGFydBgKIAEoCBIRCglyYXdfYnl0ZXMYCyABKAMSEwoLZHVyYXRpb25fbXMYDCABKAMSEQoJdGltZWRfb3V0GA0gASgIEhEKCWNhbmNlbGxlZBgOIAEoCBIVCg1vdXRfb2ZfbWVtb3J5GA8gASgIEg0KBWVycm9yGBAgASgJEhQKDGNhbmNlbGxlZF9ieRgRIAEoCRIOCgZzaWduYWwYEiABKAkiQQoOU2FuZGJveFJlc3VtZWQSEgoKc2FuZGJveF9pZBgBIAEoCRIbChNwcmV2aW91c19zYW5kYm94X2lkGAIgASgJIlIKE0Vudmlyb25tZW50UHJlcGFyZWQSEgoKc2FuZGJveF9pZBgBIAEoCRInCgVzdGVwcxgCIAMoCzIYLmFyYmUudjEuUHJlcGFyYXRpb25TdGVwIlcKD1ByZXBhcmF0aW9uU3RlcBIMCgRuYW1lGAEgASgJEhEKCWV4aXRfY29kZRgCIAEoBRITCgtkdXJhdGlvbl9tcxgDIAEoAxIOCgZvdXRwdXQYBCABKAkiOQoNU3RhdHVzQ2hhbmdlZBIMCgRmcm9tGAEgASgJEgoKAnRvGAIgASgJEg4KBnJlYXNvbhgDIAEoCSIoCgZGb3JrZWQSEQoJdGhyZWFkX2lkGAEgASgJEgsKA3NlcRgCIAEoAyIuCgxIb3VzZUNyZWF0ZWQSEAoIaG91c2VfaWQYASABKAkSDAoEbmFtZRgCIAEoCSJECgdJbnZpdGVkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiSgoNSW52aXRlUmV2b2tlZBIRCglpbnZpdGVfaWQYASABKAkSDAoEcm9sZRgCIAEoCRIMCgRub3RlGAMgASgJEgoKAmJ5GAQgASgJImMKDE1lbWJlckpvaW5lZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBHJvbGUYAyABKAkSEQoJaW52aXRlX2lkGAQgASgJEhIKCmludml0ZWRfYnkYBSABKAkiOwoNTWVtYmVyUmVtb3ZlZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgoKAmJ5GAMgASgJIlMKC1JvbGVDaGFuZ2VkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEZnJvbRgDIAEoCRIKCgJ0bxgEIAEoCRIKCgJieRgFIAEoCSKkAQoLVHVyblN1bW1hcnkSDwoHdHVybl9pZBgBIAEoCRIPCgdhbnN3ZXJzGAIgAygJEg0KBW1vZGVsGAMgASgJEg0KBXN0ZXBzGAQgASgFEhAKCGNvbW1hbmRzGAUgASgFEiEKBXVzYWdlGAYgASgLMhIuYXJiZS52MS5UdXJuVXNhZ2USEwoLZHVyYXRpb25fbXMYByABKAMSCwoDY3V0GAggASgIIn4KCVR1cm5Vc2FnZRINCgVpbnB1dBgBIAEoAxIOCgZvdXRwdXQYAiABKAMSEgoKY2FjaGVfcmVhZBgDIAEoAxITCgtjYWNoZV93cml0ZRgEIAEoAxITCgtjb3N0X21pY3JvcxgFIAEoAxIUCgxjb3N0X3Vua25vd24YBiABKAgiZQoLVHVyblN0YXJ0ZWQSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIQCghlbnRyeV9pZBgDIAEoCRIOCgZyZWFzb24YBCABKAkSEQoJcG9saWN5X2lkGAUgASgJIlIKC1R1cm5TdGVlcmVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDgoGcmVhc29uGAQgASgJImMKC1R1cm5XYWl0aW5nEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJEg8KB21lc3NhZ2UYBCABKAkSEAoIZGVsYXlfbXMYBSABKAMiWAoJTGltaXROZWFyEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDQoFbGltaXQYAyABKAkSDAoEdXNlZBgEIAEoARILCgNtYXgYBSABKAEiuwEKCVR1cm5FbmRlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg8KB291dGNvbWUYBCABKAkSDgoGcmVhc29uGAUgASgJEg8KB21lc3NhZ2UYBiABKAkSDAoEbmV4dBgHIAEoCRISCgpzdG9wcGVkX2J5GAggASgJEiUKB3N1bW1hcnkYCSABKAsyFC5hcmJlLnYxLlR1cm5TdW1tYXJ5IqcBCg9QZXJtaXNzaW9uQXNrZWQSEwoLYXBwcm92YWxfaWQYASABKAkSDwoHdHVybl9pZBgCIAEoCRIQCghhZ2VudF9pZBgDIAEoCRIPCgdjYWxsX2lkGAQgASgJEgwKBHRvb2wYBSABKAkSKQoJYXJndW1lbnRzGAYgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhIKCmV4cGlyZXNfbXMYByABKAMiggEKElBlcm1pc3Npb25BbnN3ZXJlZBITCgthcHByb3ZhbF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEg8KB291dGNvbWUYBCABKAkSEwoLYW5zd2VyZWRfYnkYBSABKAkSDgoGcmVhc29uGAYgASgJImUKB1NraXBwZWQSEAoIYWdlbnRfaWQYASABKAkSEAoIZW50cnlfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJEhMKC2V4cGxhbmF0aW9uGAQgASgJEhEKCXBvbGljeV9pZBgFIAEoCSKVAgoLUGlBc3Npc3RhbnQSDAoEcm9sZRgBIAEoCRIPCgdoYXJuZXNzGAIgASgJEgwKBHR1cm4YAyABKAkSIQoHY29udGVudBgEIAMoCzIQLmFyYmUudjEuUGlCbG9jaxILCgNhcGkYBSABKAkSEAoIcHJvdmlkZXIYBiABKAkSDQoFbW9kZWwYByABKAkSEwoLcmVzcG9uc2VfaWQYCCABKAkSHwoFdXNhZ2UYCSABKAsyEC5hcmJlLnYxLlBpVXNhZ2USEwoLc3RvcF9yZWFzb24YCiABKAkSFQoNZXJyb3JfbWVzc2FnZRgLIAEoCRIRCgl0aW1lc3RhbXAYDCABKAMSEwoLZHVyYXRpb25fbXMYDSABKAMi5gEKDFBpVG9vbFJlc3VsdBIMCgRyb2xlGAEgASgJEg8KB2hhcm5lc3MYAiABKAkSDAoEdHVybhgDIAEoCRIUCgx0b29sX2NhbGxfaWQYBCABKAkSEQoJdG9vbF9uYW1lGAUgASgJEiEKB2NvbnRlbnQYBiADKAsyEC5hcmJlLnYxLlBpQmxvY2sSEAoIaXNfZXJyb3IYByABKAgSEQoJdGltZXN0YW1wGAggASgDEhMKC2R1cmF0aW9uX21zGAkgASgDEiMKB2RldGFpbHMYCiABKAsyEi5hcmJlLnYxLlBpRGV0YWlscyJyCglQaURldGFpbHMSDAoEcGF0aBgBIAEoCRIMCgRkaWZmGAIgASgJEg0KBWFkZGVkGAMgASgDEg8KB3JlbW92ZWQYBCABKAMSEwoLYXJ0aWZhY3RfaWQYBSABKAkSFAoMaW5zdHJ1Y3Rpb25zGAYgASgJIv4BCgdQaUJsb2NrEgwKBHR5cGUYASABKAkSDAoEdGV4dBgCIAEoCRIWCg50ZXh0X3NpZ25hdHVyZRgDIAEoCRIQCgh0aGlua2luZxgEIAEoCRIaChJ0aGlua2luZ19zaWduYXR1cmUYBSABKAkSEAoIcmVkYWN0ZWQYBiABKAgSCgoCaWQYByABKAkSDAoEbmFtZRgIIAEoCRIpCglhcmd1bWVudHMYCSABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSGQoRdGhvdWdodF9zaWduYXR1cmUYCiABKAkSDAoEZGF0YRgLIAEoCRIRCgltaW1lX3R5cGUYDCABKAkihgEKB1BpVXNhZ2USDQoFaW5wdXQYASABKAMSDgoGb3V0cHV0GAIgASgDEhIKCmNhY2hlX3JlYWQYAyABKAMSEwoLY2FjaGVfd3JpdGUYBCABKAMSFAoMdG90YWxfdG9rZW5zGAUgASgDEh0KBGNvc3QYBiABKAsyDy5hcmJlLnYxLlBpQ29zdCJ8CgZQaUNvc3QSDQoFaW5wdXQYASABKAESDgoGb3V0cHV0GAIgASgBEhIKCmNhY2hlX3JlYWQYAyABKAESEwoLY2FjaGVfd3JpdGUYBCABKAESDQoFdG90YWwYBSABKAESGwoTdG90YWxfZnJvbV9wcm92aWRlchgGIAEoCCJtCgxQaUNvbXBhY3Rpb24SDwoHaGFybmVzcxgBIAEoCRIMCgR0dXJuGAIgASgJEg8KB3N1bW1hcnkYAyABKAkSFgoOZmlyc3Rfa2VwdF9zZXEYBCABKAMSFQoNdG9rZW5zX2JlZm9yZRgFIAEoAyJICgpCb3RDcmVhdGVkEhAKCGFnZW50X2lkGAEgASgJEg4KBmhhbmRsZRgCIAEoCRIMCgRuYW1lGAMgASgJEgoKAmJ5GAQgASgJIlkKCkJvdENoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHY2hhbmdlZBgEIAMoCRIKCgJieRgFIAEoCUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
 
 /**
  * Entry is one entry of a log. It never changes.
@@ -220,6 +220,18 @@ export type Entry = Message<"arbe.v1.Entry"> & {
      */
     value: BotChanged;
     case: "botChanged";
+  } | {
+    /**
+     * @generated from field: arbe.v1.PermissionAsked permission_asked = 40;
+     */
+    value: PermissionAsked;
+    case: "permissionAsked";
+  } | {
+    /**
+     * @generated from field: arbe.v1.PermissionAnswered permission_answered = 41;
+     */
+    value: PermissionAnswered;
+    case: "permissionAnswered";
   } | { case: undefined; value?: undefined };
 };
 
@@ -1173,6 +1185,117 @@ export const TurnEndedSchema: GenMessage<TurnEnded> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 22);
 
 /**
+ * PermissionAsked says that a bot's turn waits until a person says whether a tool call may run: "signal.permission.asked".
+ *
+ * @generated from message arbe.v1.PermissionAsked
+ */
+export type PermissionAsked = Message<"arbe.v1.PermissionAsked"> & {
+  /**
+   * For ApprovalService.
+   *
+   * @generated from field: string approval_id = 1;
+   */
+  approvalId: string;
+
+  /**
+   * @generated from field: string turn_id = 2;
+   */
+  turnId: string;
+
+  /**
+   * The bot.
+   *
+   * @generated from field: string agent_id = 3;
+   */
+  agentId: string;
+
+  /**
+   * The id of the entry that will be the result of the call.
+   *
+   * @generated from field: string call_id = 4;
+   */
+  callId: string;
+
+  /**
+   * What runs if the answer is yes.
+   *
+   * @generated from field: string tool = 5;
+   */
+  tool: string;
+
+  /**
+   * @generated from field: google.protobuf.Value arguments = 6;
+   */
+  arguments?: Value | undefined;
+
+  /**
+   * Until when it waits, in milliseconds since 1970 (UTC). After that, the answer is no.
+   *
+   * @generated from field: int64 expires_ms = 7;
+   */
+  expiresMs: bigint;
+};
+
+/**
+ * Describes the message arbe.v1.PermissionAsked.
+ * Use `create(PermissionAskedSchema)` to create a new message.
+ */
+export const PermissionAskedSchema: GenMessage<PermissionAsked> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 23);
+
+/**
+ * PermissionAnswered says what ended a PermissionAsked: "signal.permission.answered". If a person answered, they are the author.
+ *
+ * @generated from message arbe.v1.PermissionAnswered
+ */
+export type PermissionAnswered = Message<"arbe.v1.PermissionAnswered"> & {
+  /**
+   * @generated from field: string approval_id = 1;
+   */
+  approvalId: string;
+
+  /**
+   * @generated from field: string turn_id = 2;
+   */
+  turnId: string;
+
+  /**
+   * The bot.
+   *
+   * @generated from field: string agent_id = 3;
+   */
+  agentId: string;
+
+  /**
+   * "approved", "denied", "expired" or "withdrawn". The call runs only if it is "approved".
+   *
+   * @generated from field: string outcome = 4;
+   */
+  outcome: string;
+
+  /**
+   * The person; empty if nobody answered.
+   *
+   * @generated from field: string answered_by = 5;
+   */
+  answeredBy: string;
+
+  /**
+   * What they said to it.
+   *
+   * @generated from field: string reason = 6;
+   */
+  reason: string;
+};
+
+/**
+ * Describes the message arbe.v1.PermissionAnswered.
+ * Use `create(PermissionAnsweredSchema)` to create a new message.
+ */
+export const PermissionAnsweredSchema: GenMessage<PermissionAnswered> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 24);
+
+/**
  * Skipped says that a bot did not answer an entry although one of its policies matched: "signal.dispatch.skipped".
  *
  * @generated from message arbe.v1.Skipped
@@ -1211,7 +1334,7 @@ export type Skipped = Message<"arbe.v1.Skipped"> & {
  * Use `create(SkippedSchema)` to create a new message.
  */
 export const SkippedSchema: GenMessage<Skipped> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 23);
+  messageDesc(file_arbe_v1_payload, 25);
 
 /**
  * PiAssistant is one step of a bot or a coding agent, in the shape of pi's sessions: "pi.assistant". Its JSON has the
@@ -1295,7 +1418,7 @@ export type PiAssistant = Message<"arbe.v1.PiAssistant"> & {
  * Use `create(PiAssistantSchema)` to create a new message.
  */
 export const PiAssistantSchema: GenMessage<PiAssistant> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 24);
+  messageDesc(file_arbe_v1_payload, 26);
 
 /**
  * PiToolResult is the result of one tool call: "pi.tool_result".
@@ -1361,7 +1484,7 @@ export type PiToolResult = Message<"arbe.v1.PiToolResult"> & {
  * Use `create(PiToolResultSchema)` to create a new message.
  */
 export const PiToolResultSchema: GenMessage<PiToolResult> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 25);
+  messageDesc(file_arbe_v1_payload, 27);
 
 /**
  * PiDetails is what a result has besides the text that the model reads.
@@ -1409,7 +1532,7 @@ export type PiDetails = Message<"arbe.v1.PiDetails"> & {
  * Use `create(PiDetailsSchema)` to create a new message.
  */
 export const PiDetailsSchema: GenMessage<PiDetails> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 26);
+  messageDesc(file_arbe_v1_payload, 28);
 
 /**
  * PiBlock is one part of a message. Its type says which fields it has.
@@ -1489,7 +1612,7 @@ export type PiBlock = Message<"arbe.v1.PiBlock"> & {
  * Use `create(PiBlockSchema)` to create a new message.
  */
 export const PiBlockSchema: GenMessage<PiBlock> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 27);
+  messageDesc(file_arbe_v1_payload, 29);
 
 /**
  * PiUsage counts the tokens of one call.
@@ -1535,7 +1658,7 @@ export type PiUsage = Message<"arbe.v1.PiUsage"> & {
  * Use `create(PiUsageSchema)` to create a new message.
  */
 export const PiUsageSchema: GenMessage<PiUsage> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 28);
+  messageDesc(file_arbe_v1_payload, 30);
 
 /**
  * PiCost is what tokens cost, in US dollars.
@@ -1579,7 +1702,7 @@ export type PiCost = Message<"arbe.v1.PiCost"> & {
  * Use `create(PiCostSchema)` to create a new message.
  */
 export const PiCostSchema: GenMessage<PiCost> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 29);
+  messageDesc(file_arbe_v1_payload, 31);
 
 /**
  * PiCompaction is a summary of the older part of a transcript: "pi.compaction".
@@ -1620,7 +1743,7 @@ export type PiCompaction = Message<"arbe.v1.PiCompaction"> & {
  * Use `create(PiCompactionSchema)` to create a new message.
  */
 export const PiCompactionSchema: GenMessage<PiCompaction> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 30);
+  messageDesc(file_arbe_v1_payload, 32);
 
 /**
  * BotCreated says that a bot was created: "signal.house.bot_created".
@@ -1658,7 +1781,7 @@ export type BotCreated = Message<"arbe.v1.BotCreated"> & {
  * Use `create(BotCreatedSchema)` to create a new message.
  */
 export const BotCreatedSchema: GenMessage<BotCreated> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 31);
+  messageDesc(file_arbe_v1_payload, 33);
 
 /**
  * BotChanged says that a bot or what wakes it was changed: "signal.house.bot_changed".
@@ -1701,5 +1824,5 @@ export type BotChanged = Message<"arbe.v1.BotChanged"> & {
  * Use `create(BotChangedSchema)` to create a new message.
  */
 export const BotChangedSchema: GenMessage<BotChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 32);
+  messageDesc(file_arbe_v1_payload, 34);
 

@@ -1,0 +1,96 @@
+package dispatch
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+// parkTurnTx leaves a turn that a worker comes back from alone until it is due, or [Dispatcher.Answer] queues it again. The
+// worker's job ends and another one waits, because the queue reports the end of a job by its id a moment later: it would
+// take a job that has begun once more for the one that ended.
+func (d *Dispatcher) parkTurnTx(ctx context.Context, tx pgx.Tx, t turn.Turn) error {
+	_, err := tx.Exec(ctx, `
+		update `+db.JobSchema+`.river_job set state = 'completed', finalized_at = now(), unique_key = null
+		where kind = $1 and args @> jsonb_build_object('turn', $2::text) and state = 'running'`, turnArgs{}.Kind(), t.ID)
+	if err != nil {
+		return err
+	}
+	job, err := d.queue.InsertTx(ctx, tx, turnArgs{t.House, t.Thread, t.ID}, &river.InsertOpts{ScheduledAt: t.Due})
+	if err == nil && job.UniqueSkippedAsDuplicate {
+		err = d.rescheduleTx(ctx, tx, t)
+	}
+	return err
+}
+
+// Answer records what the scope's agent says to a bot that asks for approval, and lets the bot go on. Errors: those of
+// [turn.AnswerTx], and [fault.Precondition] if the thread is closed.
+func (d *Dispatcher) Answer(ctx context.Context, scope db.Scope, threadID, approval string, approve bool, reason string) (answered turn.Approval, err error) {
+	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		th, err := d.threads.GetTx(ctx, tx, threadID)
+		if err != nil {
+			return err
+		}
+		var resume string
+		answered, resume, err = turn.AnswerTx(ctx, tx, d.log, th.Stream(), scope.Agent, turn.Answer{
+			House: scope.House, Thread: th.ID, Approval: approval, Approve: approve, Reason: reason,
+		})
+		switch {
+		case err != nil:
+			return err
+		case !runs(th.Status):
+			return fault.New(fault.Precondition, "this thread is closed, so its bots do nothing more", "reopen it, and let the bot try again")
+		case resume == "":
+			return nil
+		}
+		return d.rescheduleTx(ctx, tx, turn.Turn{ID: resume})
+	})
+	return answered, err
+}
+
+// runs reports whether bots work in a thread with this status.
+func runs(s thread.Status) bool {
+	return s == thread.Open || s == thread.Idle || s == thread.Running
+}
+
+// Approval returns an approval of the scope's house, or a [fault.NotFound].
+func (d *Dispatcher) Approval(ctx context.Context, scope db.Scope, id string) (found turn.Approval, err error) {
+	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		found, err = turn.GetApprovalTx(ctx, tx, scope.House, id)
+		return err
+	})
+	return found, err
+}
+
+// OpenApprovals returns up to limit requests for approval of the scope's house that wait for an answer, after a cursor, the
+// oldest first. With a thread, it returns only those of that thread.
+func (d *Dispatcher) OpenApprovals(ctx context.Context, scope db.Scope, threadID string, after db.Cursor, limit int) (list []turn.Approval, err error) {
+	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		list, err = turn.OpenApprovalsTx(ctx, tx, scope.House, threadID, after, limit)
+		return err
+	})
+	return list, err
+}
+
+// StatusChanged ends the turns that wait for people in a thread that was closed. If it is not called, or fails, a sweep ends
+// them.
+func (d *Dispatcher) StatusChanged(ctx context.Context, scope db.Scope, th thread.Thread) error {
+	if runs(th.Status) {
+		return nil
+	}
+	return d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		asking, err := turn.AskingTx(ctx, tx, scope.House, th.ID)
+		for _, id := range asking {
+			if err == nil {
+				err = d.rescheduleTx(ctx, tx, turn.Turn{ID: id})
+			}
+		}
+		return err
+	})
+}

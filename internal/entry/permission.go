@@ -1,0 +1,152 @@
+package entry
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// A bot may have tools that it uses only with a person's yes. When its model calls one, the turn asks and waits. The
+// entries in this file are the request for their approval, and what ended it.
+
+// AskedID and AnsweredID return the ids of the [PermissionAsked] and [PermissionAnswered] about a tool call. result is the
+// id of the call's result.
+func AskedID(result string) string    { return result + ".asked" }
+func AnsweredID(result string) string { return result + ".answered" }
+
+// PermissionAsked records that a turn waits until a person says whether a tool call may run.
+type PermissionAsked struct {
+	ApprovalID string `json:"approval_id"`
+	TurnID     string `json:"turn_id"`
+	// AgentID is the bot.
+	AgentID string `json:"agent_id"`
+	// CallID is the id of the entry that will be the result of the call.
+	CallID string `json:"call_id"`
+	// Tool and Arguments are what runs if the answer is yes: exactly that, and nothing else. Arguments is a JSON object.
+	Tool      string          `json:"tool"`
+	Arguments json.RawMessage `json:"arguments"`
+	// ExpiresMS is until when it waits, in milliseconds since 1970 (UTC). After that, the answer is no.
+	ExpiresMS int64 `json:"expires_ms"`
+}
+
+func (PermissionAsked) Type() string { return "signal.permission.asked" }
+
+func (a PermissionAsked) Validate() error {
+	if a.ApprovalID == "" || a.Tool == "" {
+		return fault.New(fault.Invalid, "approval_id, tool: one is empty", "give the approval and the tool")
+	}
+	return validTurn(a.TurnID, a.AgentID)
+}
+
+// Plain has the whole call.
+func (a PermissionAsked) Plain() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "the bot asks whether it may call %s (approval %s)", a.Tool, a.ApprovalID)
+	for _, p := range Arguments(a.Arguments) {
+		fmt.Fprintf(&b, "\n%s: %s", p.Name, p.Value)
+	}
+	return b.String()
+}
+
+// The outcomes of a [PermissionAnswered].
+const (
+	// Approved: a person said yes.
+	Approved = "approved"
+	// Denied: a person said no.
+	Denied = "denied"
+	// Expired: nobody answered in time.
+	Expired = "expired"
+	// Withdrawn: the turn ended, for example because it was stopped.
+	Withdrawn = "withdrawn"
+)
+
+// PermissionAnswered records what ended a [PermissionAsked]. If a person answered it, they are the author.
+type PermissionAnswered struct {
+	ApprovalID string `json:"approval_id"`
+	TurnID     string `json:"turn_id"`
+	// AgentID is the bot.
+	AgentID string `json:"agent_id"`
+	// Outcome is "approved", "denied", "expired" or "withdrawn". The call runs only if it is "approved".
+	Outcome string `json:"outcome"`
+	// AnsweredBy is the person; empty if nobody answered.
+	AnsweredBy string `json:"answered_by,omitempty"`
+	// Reason is what they said to it.
+	Reason string `json:"reason,omitempty"`
+}
+
+func (PermissionAnswered) Type() string { return "signal.permission.answered" }
+
+func (a PermissionAnswered) Validate() error {
+	if a.ApprovalID == "" || a.Outcome == "" {
+		return fault.New(fault.Invalid, "approval_id, outcome: one is empty", "give the approval and its outcome")
+	}
+	return validTurn(a.TurnID, a.AgentID)
+}
+
+func (a PermissionAnswered) Plain() string {
+	text := map[string]string{
+		Approved: "a person said yes: the call may run", Denied: "a person said no: the call does not run",
+		Expired: "nobody answered in time: the call does not run", Withdrawn: "the turn ended before anyone answered: the call does not run",
+	}[a.Outcome]
+	if text == "" {
+		text = a.Outcome
+	}
+	if a.Reason != "" {
+		text += " (" + a.Reason + ")"
+	}
+	return text
+}
+
+// Expires is until when it waits.
+func (a PermissionAsked) Expires() time.Time { return time.UnixMilli(a.ExpiresMS) }
+
+// Argument is one argument of a tool call as people read it.
+type Argument struct {
+	Name string
+	// Value is the text if it is one, and otherwise JSON. All of it is there. Line breaks and tabs stay. Characters that
+	// nobody sees, and spaces that are not U+0020, are their codes, such as "<U+202E>".
+	Value string
+}
+
+// Arguments returns the arguments of a call, ordered by name. What is not an object is one argument without a name.
+func Arguments(text json.RawMessage) (list []Argument) {
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(text, &fields) != nil {
+		return []Argument{{Value: literal(string(text))}}
+	}
+	for name, value := range fields {
+		var said string
+		if json.Unmarshal(value, &said) != nil || string(value) == "null" {
+			said = string(value)
+		}
+		list = append(list, Argument{oneLine.Replace(literal(name)), literal(said)})
+	}
+	slices.SortFunc(list, func(a, b Argument) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+var oneLine = strings.NewReplacer("\n", "<U+000A>", "\t", "<U+0009>")
+
+// literal returns a text in which one sees every character. Unlike [Visible], it leaves nothing out: what joins letters
+// makes another word for a program.
+func literal(text string) string {
+	if isPrintableASCII(text) {
+		return text
+	}
+	var b strings.Builder
+	b.Grow(len(text))
+	for _, c := range text {
+		if c != '\n' && c != '\t' && c != ' ' && (isJoiner(c) || isInvisible(c) || unicode.IsSpace(c)) {
+			fmt.Fprintf(&b, "<U+%04X>", c)
+		} else {
+			b.WriteRune(c)
+		}
+	}
+	return b.String()
+}
