@@ -56,6 +56,7 @@ var kinds = map[string]kind{
 	"signal.dispatch.turn_steered":    show(noted, turnSteered),
 	"signal.dispatch.turn_waiting":    show(noted, turnWaiting),
 	"signal.dispatch.turn_ended":      show(noted, turnEnded),
+	"signal.dispatch.turn_fell_back":  show(noted, turnFellBack),
 	"signal.dispatch.limit_near":      show(noted, limitNear),
 	"signal.dispatch.skipped":         show(noted, skipped),
 	"signal.permission.asked":         show(noted, plainly[entry.PermissionAsked]("s-waiting")),

@@ -12,8 +12,8 @@ type modelsView struct {
 	Layout layout
 	Models *arbev1.ListModelsResponse
 	// Secret, Name, Address and Model are the forms' values. Each form has its own errors.
-	Secret, Name, Address, Model       string
-	KeyWrong, ServerWrong, ChoiceWrong problems
+	Secret, Name, Address, Model, Fallbacks           string
+	KeyWrong, ServerWrong, ChoiceWrong, FallbackWrong problems
 }
 
 // providerKeys are the providers whose keys the form takes, with the secrets that have them.
@@ -53,7 +53,7 @@ func (a *app) modelsView(r *http.Request) (v modelsView, err error) {
 	if v.Models, err = a.services.models.ListModels(r.Context(), &arbev1.ListModelsRequest{HouseId: house}); err != nil {
 		return v, err
 	}
-	v.Model = v.Models.ChosenModel
+	v.Model, v.Fallbacks = v.Models.ChosenModel, strings.Join(v.Models.FallbackModels, "\n")
 	return v, nil
 }
 
@@ -101,6 +101,21 @@ func (a *app) chooseModel(w http.ResponseWriter, r *http.Request) error {
 	model := strings.TrimSpace(r.PostFormValue("model"))
 	_, failed := a.services.models.SetDefaultModel(r.Context(), &arbev1.SetDefaultModelRequest{HouseId: r.PathValue("house"), Model: model})
 	return a.answerModels(w, r, failed, []string{"model"}, func(v *modelsView, wrong problems) { v.Model, v.ChoiceWrong = model, wrong })
+}
+
+// chooseFallbacks sets the fallback models, of which each has a line of the form.
+func (a *app) chooseFallbacks(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	given := r.PostFormValue("models")
+	_, failed := a.services.models.SetFallbackModels(r.Context(), &arbev1.SetFallbackModelsRequest{HouseId: r.PathValue("house"), Models: strings.Fields(given)})
+	return a.answerModels(w, r, failed, []string{"models", "model"}, func(v *modelsView, wrong problems) {
+		v.Fallbacks, v.FallbackWrong = given, wrong
+		if what := wrong["model"]; what != "" { // the field of a single one
+			wrong.add("models", what)
+		}
+	})
 }
 
 // addServer adds a server with models, or changes the one of this name, and sets its key, if one is given.

@@ -49,6 +49,9 @@ func agentsOf(e entry.Entry) (ids []string) {
 	case entry.TurnWaiting{}.Type():
 		p, _ := entry.As[entry.TurnWaiting](e)
 		ids = append(ids, p.AgentID)
+	case entry.TurnFellBack{}.Type():
+		p, _ := entry.As[entry.TurnFellBack](e)
+		ids = append(ids, p.AgentID)
 	case entry.LimitNear{}.Type():
 		p, _ := entry.As[entry.LimitNear](e)
 		ids = append(ids, p.AgentID)
@@ -271,8 +274,11 @@ func skipped(_ context.Context, t *transcript, _ entry.Entry, s entry.Skipped) t
 }
 
 func turnWaiting(_ context.Context, t *transcript, _ entry.Entry, w entry.TurnWaiting) templ.Component {
-	delay := time.Duration(w.DelayMS) * time.Millisecond
-	return noteLine("waiting", "s-waiting", clip(t.named(w.AgentID)+" waits "+elapsedText(delay)+" for its model: "+w.Message, maxNote))
+	return noteLine("waiting", "s-waiting", clip(t.named(w.AgentID)+" is "+w.Plain(), maxNote))
+}
+
+func turnFellBack(_ context.Context, t *transcript, _ entry.Entry, f entry.TurnFellBack) templ.Component {
+	return noteLine("waiting", "s-waiting", clip(t.named(f.AgentID)+" asks "+f.Fallback+", because "+f.Model+" does not answer: "+f.Message, maxNote))
 }
 
 func limitNear(_ context.Context, t *transcript, _ entry.Entry, l entry.LimitNear) templ.Component {

@@ -26,6 +26,27 @@ type turnSeen struct {
 	Ended bool
 	// Named reports that a row shows its reason.
 	Named bool
+	// Waits says for whom it waits; nil if it does not, or went on since.
+	Waits *waitSeen
+	// last is the position of its last entry that was seen.
+	last int64
+}
+
+// waitSeen is what an entry said about a wait.
+type waitSeen struct {
+	seq int64
+	// waits says for whom, and why.
+	waits string
+	// next is when the model is asked again.
+	next time.Time
+}
+
+// word says for whom the turn waits, and when the next try is unless that is over.
+func (w waitSeen) word() string {
+	if left := time.Until(w.next); left > 0 {
+		return w.waits + "; next try in " + entry.Approximately(left)
+	}
+	return w.waits
 }
 
 // chatSeen is where a chat is, and its beginning.
@@ -58,6 +79,13 @@ func (t *transcript) learnTurn(e entry.Entry) {
 			t.results[e.ID] = p
 			t.learned += len(e.Payload) + perCommand
 		}
+	case entry.TurnWaiting{}.Type():
+		p, _ := entry.As[entry.TurnWaiting](e)
+		seen.ID, seen.Agent = p.TurnID, p.AgentID
+		seen.Waits = &waitSeen{e.Seq, p.For(), e.Time.Add(time.Duration(p.DelayMS) * time.Millisecond)}
+	case entry.TurnFellBack{}.Type():
+		p, _ := entry.As[entry.TurnFellBack](e)
+		seen.ID, seen.Agent = p.TurnID, p.AgentID
 	case entry.Chat{}.Type():
 		p, ok := entry.As[entry.Chat](e)
 		if _, known := t.chats[e.ID]; ok && !known {
@@ -72,6 +100,7 @@ func (t *transcript) learnTurn(e entry.Entry) {
 		return
 	}
 	seen.Ended = seen.Ended || e.Seq <= t.origin.GetSeq()
+	seen.last = e.Seq
 	had := t.turns[seen.ID]
 	if had == nil {
 		t.turns[seen.ID] = &seen
@@ -80,6 +109,15 @@ func (t *transcript) learnTurn(e entry.Entry) {
 	}
 	had.Agent, had.Reason, had.Asked = cmp.Or(had.Agent, seen.Agent), cmp.Or(had.Reason, seen.Reason), cmp.Or(had.Asked, seen.Asked)
 	had.Ended = had.Ended || seen.Ended
+	switch {
+	case seen.Waits != nil:
+		if had.last < e.Seq {
+			had.Waits = seen.Waits
+		}
+	case had.Waits != nil && had.Waits.seq < e.Seq:
+		had.Waits = nil
+	}
+	had.last = max(had.last, e.Seq)
 	if seen.Began.Before(had.Began) {
 		had.Began = seen.Began
 	}

@@ -104,14 +104,14 @@ func TestWhatIsNotedOfTurns(t *testing.T) {
 	f.begins("turnnoted")
 	f.says("turnnoted", "", "", entry.TurnSteered{TurnID: "t1", AgentID: bee, EntryID: "question", Reason: "mention"})
 	f.says("turnnoted", "", "", entry.Skipped{AgentID: bee, EntryID: "question", Reason: "cooldown", Explanation: "it pauses a moment"})
-	f.says("turnnoted", "", "", entry.TurnWaiting{TurnID: "t1", AgentID: bee, Reason: "rate_limit", Message: "too many requests", DelayMS: 20_000})
+	f.says("turnnoted", "", "", entry.TurnWaiting{TurnID: "t1", AgentID: bee, Provider: "Anthropic", Reason: "rate_limit", Message: "too many requests", DelayMS: 20_000})
 	f.says("turnnoted", "", "", entry.LimitNear{TurnID: "t1", AgentID: bee, Limit: "turn_usd", Used: 0.8, Max: 1})
 	f.says("turnnoted", bee, "", entry.PiCompaction{Turn: "t1", Summary: "They *talked*.", FirstKeptSeq: 1})
 	f.says("turnnoted", "", "turn.t1.end", entry.TurnEnded{TurnID: "t1", AgentID: bee, EntryID: "question", Outcome: entry.TurnFailed, Reason: "no_model", Message: "the house has no model", Next: "paste a key"})
 	f.says("turnnoted", "", "turn.t2.end", entry.TurnEnded{TurnID: "t2", AgentID: bee, EntryID: "question", Outcome: entry.TurnStopped, StoppedBy: f.me.Id, Message: "the bot was stopped"})
 	c := ada(t, f)
 	_, text := c.get("/threads/turnnoted")
-	contains(t, text, "Bee takes this into account", "Bee did not answer ·", "It pauses a moment.", "Bee waits 20s for its model: too many requests",
+	contains(t, text, "Bee takes this into account", "Bee did not answer ·", "It pauses a moment.", "Bee is waiting for Anthropic: too many requests; next try in 20 s",
 		"Bee has used $0.80 of $1.00 for this turn", "They <em>talked</em>.", "Bee did not answer: the house has no model.", "Paste a key.", "/houses/home/models",
 		"Bee was stopped by Ada.", "/threads/turnnoted/turns/t1/retry", `data-from="/threads/turnnoted/entries/1/raw"`)
 	lacks(t, text, "is at work")
@@ -285,6 +285,31 @@ func TestAReply(t *testing.T) {
 	}
 }
 
+// Whoever opens a thread while its bot waits for a provider sees for whom, why and until when, and can stop it.
+func TestAWaitOfATurn(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.begins("turnwait1")
+	f.says("turnwait1", "", "turn.t1.start", entry.TurnStarted{TurnID: "t1", AgentID: bee, EntryID: "question", Reason: "mention"})
+	f.says("turnwait1", "", "turn.t1.wait0.0", entry.TurnWaiting{TurnID: "t1", AgentID: bee, Provider: "Anthropic", Reason: "overload", Message: "overloaded", DelayMS: 3600_000})
+	b := newTab(t, f.start(t))
+	b.open("/threads/turnwait1")
+	b.untilLive()
+	word := "document.querySelector('#writing .writing-foot .status')?.innerText.trim()"
+	if is := eval[string](b, word); !strings.HasPrefix(is, "waiting for Anthropic: overloaded; next try in ") {
+		t.Errorf("the turn's place says %q", is)
+	}
+	f.delta("turnwait1", "turn.t1.1~1.2", 0, chunks(entry.PiChunk{Kind: "retry", Text: "waiting for Anthropic: overloaded; asking again"}))
+	b.until("the next try", word+" === 'waiting for Anthropic: overloaded; asking again'")
+	if !eval[bool](b, "!!document.querySelector('#writing .writing-foot form[action$=\"/turns/t1/stop\"] button')") {
+		t.Error("there is no Stop")
+	}
+	f.delta("turnwait1", "turn.t1.1~1.3", 0, chunks(entry.PiChunk{Kind: "text", Text: "Now it works"}))
+	b.until("that it writes", word+" === 'writing'")
+	f.says("turnwait1", bee, "turn.t1.1", entry.PiAssistant{Turn: "t1", StopReason: entry.PiToolUse, Content: []entry.PiBlock{toolCall("a", "list_threads", "{}")}})
+	b.until("that it goes on", word+" === 'at work'")
+}
+
 // A turn with everything that one can have is readable for everyone, on a desk and on a phone.
 func TestTurnsAreAccessible(t *testing.T) {
 	t.Parallel()
@@ -300,7 +325,7 @@ func TestTurnsAreAccessible(t *testing.T) {
 	}})
 	f.says("turnaxes1", bee, "turn.t1.2.call0", entry.PiToolResult{Turn: "t1", ToolCallID: "a", ToolName: "say", IsError: true, Content: []entry.PiBlock{entry.PiText("there is no thread \"gone\"; list the threads of the house")}})
 	f.says("turnaxes1", bee, "turn.t1.2.call1", entry.PiToolResult{Turn: "t1", ToolCallID: "b", ToolName: "list_threads", Content: []entry.PiBlock{entry.PiText("one thread")}})
-	f.says("turnaxes1", "", "", entry.TurnWaiting{TurnID: "t1", AgentID: bee, Reason: "rate_limit", Message: "too many requests", DelayMS: 20_000})
+	f.says("turnaxes1", "", "", entry.TurnWaiting{TurnID: "t1", AgentID: bee, Provider: "Anthropic", Reason: "rate_limit", Message: "too many requests", DelayMS: 20_000})
 	f.says("turnaxes1", bee, "turn.t1.3", entry.Chat{Text: "It was the **list** in `main.go`:\n\n1. one\n2. two", ReplyTo: "question", Turn: &entry.TurnSummary{
 		TurnID: "t1", Model: "anthropic/claude-sonnet-4-6", Steps: 3, Commands: 1, DurationMS: 61_000, Usage: entry.TurnUsage{CostMicros: 21_000},
 	}})

@@ -102,6 +102,7 @@ func (a *app) routes() []route {
 		{"GET /houses/{house}/models", a.page(a.models)},
 		{"POST /houses/{house}/models", a.page(a.pasteKey)},
 		{"POST /houses/{house}/models/default", a.page(a.chooseModel)},
+		{"POST /houses/{house}/models/fallbacks", a.page(a.chooseFallbacks)},
 		{"POST /houses/{house}/models/servers", a.page(a.addServer)},
 		{"POST /houses/{house}/models/servers/{name}/remove", a.page(a.removeServer)},
 		{"GET /houses/{house}/secrets", a.page(a.secrets)},

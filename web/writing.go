@@ -46,7 +46,7 @@ type writing struct {
 	missed bool
 	// over reports that the log has the step.
 	over bool
-	// retry says why the request is sent again, until the answer goes on.
+	// retry says for whom the turn waits, until the answer goes on.
 	retry  string
 	blocks []writtenBlock
 	// painted reports that the page has the turn's block, with word as what it does and cut as whether something is left
@@ -279,6 +279,9 @@ func (t *transcript) writingOf(seen turnSeen, w *writing) writingView {
 	if v.Author.Name == "" {
 		v.Author = author{Name: "A bot", Initial: "?", Bot: true}
 	}
+	if seen.Waits != nil {
+		v.Word = clip(seen.Waits.word(), maxNote)
+	}
 	if w == nil {
 		return v
 	}
@@ -306,7 +309,7 @@ func (t *transcript) writingOf(seen turnSeen, w *writing) writingView {
 		v.Blocks = append(v.Blocks, part)
 	}
 	if w.retry != "" {
-		v.Word = "waiting: " + w.retry
+		v.Word = w.retry
 	}
 	return v
 }

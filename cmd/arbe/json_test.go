@@ -85,6 +85,7 @@ var jsonCalls = []struct {
 	{line: "model list"},
 	{line: "model default lab/large"},
 	{line: "model default --reset"},
+	{line: "model fallback lab/large"},
 	{line: "model remove -y lab"},
 	{line: "secret delete -y LAB_KEY"},
 

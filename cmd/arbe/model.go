@@ -10,7 +10,7 @@ import (
 )
 
 func model(a *app) *cobra.Command {
-	return group(a, "model", "List the models of a house, and choose its default", modelList, modelDefault, modelAdd, modelRemove)
+	return group(a, "model", "List the models of a house, and choose its default", modelList, modelDefault, modelFallback, modelAdd, modelRemove)
 }
 
 // modelRefs proposes models that the house can use.

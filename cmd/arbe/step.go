@@ -35,7 +35,7 @@ func stepLines(e *arbev1.Entry) []string {
 		return []string{fmt.Sprintf("  ✓ %s (%s)", p.ToolName, took)}
 	case entry.PiCompaction:
 		return []string{"summarized the older part of the thread"}
-	case entry.TurnSteered, entry.TurnWaiting, entry.LimitNear:
+	case entry.TurnSteered, entry.TurnWaiting, entry.TurnFellBack, entry.LimitNear:
 		return []string{payload.Plain()}
 	}
 	return nil

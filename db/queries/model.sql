@@ -3,6 +3,12 @@
 -- name: ModelOfHouse :one
 select default_model from houses where id = @house_id;
 
+-- name: FallbackModels :one
+select fallback_models from houses where id = @house_id;
+
+-- name: SetFallbackModels :execrows
+update houses set fallback_models = @models where id = @house_id;
+
 -- name: SetDefaultModel :execrows
 update houses set default_model = @model where id = @house_id;
 

@@ -64,7 +64,14 @@ returning *;
 -- name: StepTurn :execrows
 -- Steps and attempts together only grow, so they name one attempt. No row: the turn was begun once more elsewhere, or has
 -- ended.
-update turns set steps = steps + 1, attempts = 0, asks = 0, deaths = 1, reserved_micros = 0 where id = @id and steps = @steps and attempts = @attempts and ended_at is null;
+update turns set steps = steps + 1, attempts = 0, asks = 0, deaths = 1, reserved_micros = 0, waits = 0, tries = 0, failing_since = null, failure = '', failure_kind = '' where id = @id and steps = @steps and attempts = @attempts and ended_at is null;
+
+-- name: WaitTurn :execrows
+-- Records that the provider of the turn's model did not answer. With due_at, the server that works on the turn leaves it
+-- until then. No row: the turn was begun once more elsewhere, or has ended.
+update turns set tries = @tries, failing_since = @since, failure = @failure, failure_kind = @failure_kind, due_at = sqlc.narg(due_at), reserved_micros = 0, fallback = @fallback, own_after = sqlc.narg(own_after),
+  waits = waits + (sqlc.narg(due_at)::timestamptz is not null)::int, deaths = greatest(deaths - (sqlc.narg(due_at)::timestamptz is not null)::int, 0)
+where id = @id and steps = @steps and attempts = @attempts and ended_at is null;
 
 -- name: SurviveTurn :exec
 -- Forgets the deaths of the servers that worked on the turn before this one.

@@ -103,7 +103,7 @@ func (q *Queries) GetAgent(ctx context.Context, db DBTX, id string) (GetAgentRow
 }
 
 const getHouse = `-- name: GetHouse :one
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, h.ask, coalesce(m.role, '')::text as role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, h.fallback_models, h.ask, coalesce(m.role, '')::text as role from houses h
 left join members m on m.house_id = h.id and m.agent_id = current_agent()
 where h.id = $1
 `
@@ -118,6 +118,7 @@ type GetHouseRow struct {
 	Limits               json.RawMessage
 	Roster               int64
 	BelongsTo            *string
+	FallbackModels       []string
 	Ask                  []string
 	Role                 string
 }
@@ -135,6 +136,7 @@ func (q *Queries) GetHouse(ctx context.Context, db DBTX, id string) (GetHouseRow
 		&i.Limits,
 		&i.Roster,
 		&i.BelongsTo,
+		&i.FallbackModels,
 		&i.Ask,
 		&i.Role,
 	)
@@ -262,7 +264,7 @@ func (q *Queries) InsertMember(ctx context.Context, db DBTX, houseID string, age
 }
 
 const listHouses = `-- name: ListHouses :many
-select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, h.ask, m.role from houses h
+select h.id, h.name, h.default_environment_id, h.primary_thread_id, h.created_at, h.default_model, h.limits, h.roster, h.belongs_to, h.fallback_models, h.ask, m.role from houses h
 join members m on m.house_id = h.id and m.agent_id = current_agent()
 where (h.created_at, h.id) > ($1::timestamptz, $2::text)
   and ($3::text = '' or h.id = $3)
@@ -287,6 +289,7 @@ type ListHousesRow struct {
 	Limits               json.RawMessage
 	Roster               int64
 	BelongsTo            *string
+	FallbackModels       []string
 	Ask                  []string
 	Role                 string
 }
@@ -316,6 +319,7 @@ func (q *Queries) ListHouses(ctx context.Context, db DBTX, arg ListHousesParams)
 			&i.Limits,
 			&i.Roster,
 			&i.BelongsTo,
+			&i.FallbackModels,
 			&i.Ask,
 			&i.Role,
 		); err != nil {

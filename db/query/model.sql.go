@@ -56,6 +56,17 @@ func (q *Queries) EnvironmentsThatBind(ctx context.Context, db DBTX, houseID str
 	return items, nil
 }
 
+const fallbackModels = `-- name: FallbackModels :one
+select fallback_models from houses where id = $1
+`
+
+func (q *Queries) FallbackModels(ctx context.Context, db DBTX, houseID string) ([]string, error) {
+	row := db.QueryRow(ctx, fallbackModels, houseID)
+	var fallback_models []string
+	err := row.Scan(&fallback_models)
+	return fallback_models, err
+}
+
 const listModelEndpoints = `-- name: ListModelEndpoints :many
 select house_id, name, base_url, secret_name, key_made, created_at from model_endpoints where house_id = $1 order by created_at, name
 `
@@ -194,6 +205,18 @@ update houses set default_model = $1 where id = $2
 
 func (q *Queries) SetDefaultModel(ctx context.Context, db DBTX, model string, houseID string) (int64, error) {
 	result, err := db.Exec(ctx, setDefaultModel, model, houseID)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const setFallbackModels = `-- name: SetFallbackModels :execrows
+update houses set fallback_models = $1 where id = $2
+`
+
+func (q *Queries) SetFallbackModels(ctx context.Context, db DBTX, models []string, houseID string) (int64, error) {
+	result, err := db.Exec(ctx, setFallbackModels, models, houseID)
 	if err != nil {
 		return 0, err
 	}

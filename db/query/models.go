@@ -229,6 +229,8 @@ type House struct {
 	Roster int64
 	// The person whose quotas the house uses: of its owners who are people, the one who joined first; null if it has none.
 	BelongsTo *string
+	// The models that its bots ask, in this order, while the provider of their own does not answer, as provider/model.
+	FallbackModels []string
 	// The names of the tools that every bot of the house uses only with a person's yes.
 	Ask []string
 }
@@ -569,6 +571,19 @@ type Turn struct {
 	ReservedMicros int64
 	// The tools that the turn may use, of those that its bot has: those of all policies that passed it an entry; null for all.
 	Tools []string
+	// How often the next step was left and begun again because the model's provider did not answer.
+	Waits int32
+	// How often the model was asked for the next step in vain.
+	Tries int32
+	// Since when its provider does not answer; null if it does.
+	FailingSince *time.Time
+	// Why, in a few words; failure_kind says it in one.
+	Failure     string
+	FailureKind string
+	// The fallback model that the turn asks in place of its bot's; empty for the bot's.
+	Fallback string
+	// Before when the provider of the bot's own model does not want to be asked.
+	OwnAfter *time.Time
 	// How often its next step was left to wait for people. Those attempts were not in vain.
 	Asks int32
 	// Since when it waits for people, if it does.

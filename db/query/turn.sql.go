@@ -25,7 +25,7 @@ func (q *Queries) AbandonTurn(ctx context.Context, db DBTX, id string) error {
 }
 
 const activeTurns = `-- name: ActiveTurns :many
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, asks, asking_since, waited_ms from turns where house_id = $1 and thread_id = $2 and ended_at is null order by created_at
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms from turns where house_id = $1 and thread_id = $2 and ended_at is null order by created_at
 `
 
 func (q *Queries) ActiveTurns(ctx context.Context, db DBTX, houseID string, threadID string) ([]Turn, error) {
@@ -60,6 +60,13 @@ func (q *Queries) ActiveTurns(ctx context.Context, db DBTX, houseID string, thre
 			&i.Root,
 			&i.ReservedMicros,
 			&i.Tools,
+			&i.Waits,
+			&i.Tries,
+			&i.FailingSince,
+			&i.Failure,
+			&i.FailureKind,
+			&i.Fallback,
+			&i.OwnAfter,
 			&i.Asks,
 			&i.AskingSince,
 			&i.WaitedMs,
@@ -75,7 +82,7 @@ func (q *Queries) ActiveTurns(ctx context.Context, db DBTX, houseID string, thre
 }
 
 const activeTurnsOf = `-- name: ActiveTurnsOf :many
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, asks, asking_since, waited_ms from turns where house_id = $1 and agent_id = $2 and ended_at is null order by created_at
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms from turns where house_id = $1 and agent_id = $2 and ended_at is null order by created_at
 `
 
 // Those of a bot, in all threads of its house.
@@ -111,6 +118,13 @@ func (q *Queries) ActiveTurnsOf(ctx context.Context, db DBTX, houseID string, ag
 			&i.Root,
 			&i.ReservedMicros,
 			&i.Tools,
+			&i.Waits,
+			&i.Tries,
+			&i.FailingSince,
+			&i.Failure,
+			&i.FailureKind,
+			&i.Fallback,
+			&i.OwnAfter,
 			&i.Asks,
 			&i.AskingSince,
 			&i.WaitedMs,
@@ -129,7 +143,7 @@ const beginTurn = `-- name: BeginTurn :one
 update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1, deaths = deaths + 1, due_at = null,
   waited_ms = waited_ms + coalesce(extract(epoch from now() - asking_since) * 1000, 0)::bigint, asking_since = null
 where id = $1 and ended_at is null and status <> 'delayed'
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, asks, asking_since, waited_ms
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms
 `
 
 // No row: the turn has ended, or is delayed.
@@ -159,6 +173,13 @@ func (q *Queries) BeginTurn(ctx context.Context, db DBTX, id string) (Turn, erro
 		&i.Root,
 		&i.ReservedMicros,
 		&i.Tools,
+		&i.Waits,
+		&i.Tries,
+		&i.FailingSince,
+		&i.Failure,
+		&i.FailureKind,
+		&i.Fallback,
+		&i.OwnAfter,
 		&i.Asks,
 		&i.AskingSince,
 		&i.WaitedMs,
@@ -245,7 +266,7 @@ func (q *Queries) DecideTurn(ctx context.Context, db DBTX, status string, iD str
 
 const endTurn = `-- name: EndTurn :one
 update turns set status = $1, ended_at = now() where id = $2 and steps = $3 and attempts = $4 and ended_at is null
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, asks, asking_since, waited_ms
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms
 `
 
 type EndTurnParams struct {
@@ -287,6 +308,13 @@ func (q *Queries) EndTurn(ctx context.Context, db DBTX, arg EndTurnParams) (Turn
 		&i.Root,
 		&i.ReservedMicros,
 		&i.Tools,
+		&i.Waits,
+		&i.Tries,
+		&i.FailingSince,
+		&i.Failure,
+		&i.FailureKind,
+		&i.Fallback,
+		&i.OwnAfter,
 		&i.Asks,
 		&i.AskingSince,
 		&i.WaitedMs,
@@ -295,7 +323,7 @@ func (q *Queries) EndTurn(ctx context.Context, db DBTX, arg EndTurnParams) (Turn
 }
 
 const getTurn = `-- name: GetTurn :one
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, asks, asking_since, waited_ms from turns where id = $1
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms from turns where id = $1
 `
 
 func (q *Queries) GetTurn(ctx context.Context, db DBTX, id string) (Turn, error) {
@@ -324,6 +352,13 @@ func (q *Queries) GetTurn(ctx context.Context, db DBTX, id string) (Turn, error)
 		&i.Root,
 		&i.ReservedMicros,
 		&i.Tools,
+		&i.Waits,
+		&i.Tries,
+		&i.FailingSince,
+		&i.Failure,
+		&i.FailureKind,
+		&i.Fallback,
+		&i.OwnAfter,
 		&i.Asks,
 		&i.AskingSince,
 		&i.WaitedMs,
@@ -589,7 +624,7 @@ func (q *Queries) PostponeTurn(ctx context.Context, db DBTX, arg PostponeTurnPar
 
 const requestStop = `-- name: RequestStop :one
 update turns set stopped_by = coalesce(stopped_by, $1) where id = $2 and ended_at is null
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, asks, asking_since, waited_ms
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms
 `
 
 // No row: the turn has ended.
@@ -619,6 +654,13 @@ func (q *Queries) RequestStop(ctx context.Context, db DBTX, by *string, iD strin
 		&i.Root,
 		&i.ReservedMicros,
 		&i.Tools,
+		&i.Waits,
+		&i.Tries,
+		&i.FailingSince,
+		&i.Failure,
+		&i.FailureKind,
+		&i.Fallback,
+		&i.OwnAfter,
 		&i.Asks,
 		&i.AskingSince,
 		&i.WaitedMs,
@@ -720,7 +762,7 @@ func (q *Queries) SteerTurn(ctx context.Context, db DBTX, arg SteerTurnParams) (
 }
 
 const stepTurn = `-- name: StepTurn :execrows
-update turns set steps = steps + 1, attempts = 0, asks = 0, deaths = 1, reserved_micros = 0 where id = $1 and steps = $2 and attempts = $3 and ended_at is null
+update turns set steps = steps + 1, attempts = 0, asks = 0, deaths = 1, reserved_micros = 0, waits = 0, tries = 0, failing_since = null, failure = '', failure_kind = '' where id = $1 and steps = $2 and attempts = $3 and ended_at is null
 `
 
 // Steps and attempts together only grow, so they name one attempt. No row: the turn was begun once more elsewhere, or has
@@ -745,7 +787,7 @@ func (q *Queries) SurviveTurn(ctx context.Context, db DBTX, iD string, steps int
 
 const tryTurn = `-- name: TryTurn :one
 update turns set attempts = attempts + 1, due_at = $1 where id = $2 and status = 'delayed' and due_at = $3
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, asks, asking_since, waited_ms
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms
 `
 
 // Counts an attempt to decide whether a delayed turn begins, and sets when the next one may be made if it fails. No row:
@@ -776,6 +818,13 @@ func (q *Queries) TryTurn(ctx context.Context, db DBTX, again *time.Time, iD str
 		&i.Root,
 		&i.ReservedMicros,
 		&i.Tools,
+		&i.Waits,
+		&i.Tries,
+		&i.FailingSince,
+		&i.Failure,
+		&i.FailureKind,
+		&i.Fallback,
+		&i.OwnAfter,
 		&i.Asks,
 		&i.AskingSince,
 		&i.WaitedMs,
@@ -813,6 +862,46 @@ func (q *Queries) TurnUsed(ctx context.Context, db DBTX, turnID string) (TurnUse
 		&i.Calls,
 	)
 	return i, err
+}
+
+const waitTurn = `-- name: WaitTurn :execrows
+update turns set tries = $1, failing_since = $2, failure = $3, failure_kind = $4, due_at = $5, reserved_micros = 0, fallback = $6, own_after = $7,
+  waits = waits + ($5::timestamptz is not null)::int, deaths = greatest(deaths - ($5::timestamptz is not null)::int, 0)
+where id = $8 and steps = $9 and attempts = $10 and ended_at is null
+`
+
+type WaitTurnParams struct {
+	Tries       int32
+	Since       *time.Time
+	Failure     string
+	FailureKind string
+	DueAt       *time.Time
+	Fallback    string
+	OwnAfter    *time.Time
+	ID          string
+	Steps       int32
+	Attempts    int32
+}
+
+// Records that the provider of the turn's model did not answer. With due_at, the server that works on the turn leaves it
+// until then. No row: the turn was begun once more elsewhere, or has ended.
+func (q *Queries) WaitTurn(ctx context.Context, db DBTX, arg WaitTurnParams) (int64, error) {
+	result, err := db.Exec(ctx, waitTurn,
+		arg.Tries,
+		arg.Since,
+		arg.Failure,
+		arg.FailureKind,
+		arg.DueAt,
+		arg.Fallback,
+		arg.OwnAfter,
+		arg.ID,
+		arg.Steps,
+		arg.Attempts,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const waitingTurns = `-- name: WaitingTurns :one

@@ -104,6 +104,12 @@ func (w *turnWorker) Work(ctx context.Context, job *river.Job[turnArgs]) error {
 	}
 	defer end()
 	err := w.run(ctx, job)
+	for waits, ok := errors.AsType[*turn.WaitError](err); ok; waits, ok = errors.AsType[*turn.WaitError](err) {
+		if w.release(ctx, job, waits.Until) {
+			return river.JobSnooze(0) // does nothing to a job that does not run
+		}
+		err = w.run(ctx, job) // someone stopped it just now
+	}
 	if err != nil && cancelled(ctx) && !overtaken(err) {
 		// Someone wants the turn to stop, and that could not be written.
 		err = w.run(w.resultCtx, job)
@@ -128,11 +134,39 @@ func overtaken(err error) bool {
 	return errors.Is(err, errTakenByOther) || errors.Is(err, turn.ErrOvertaken)
 }
 
-// run runs the turn until it has ended, someone else works on it, or ctx ends.
+// release gives the worker back until the turn is due, and reports whether it did so: not if the turn is to stop, which then
+// must not wait. A turn that is stopped later has no worker, and is ended by whoever stops it ([Dispatcher.StopTurns]).
+func (w *turnWorker) release(ctx context.Context, job *river.Job[turnArgs], until time.Time) (released bool) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(w.resultCtx, cancel)()
+	err := persist(ctx, func() error {
+		return w.db.In(ctx, db.Scope{House: job.Args.House}, func(tx pgx.Tx) error {
+			released = false
+			t, err := turn.LockTx(ctx, tx, job.Args.Turn) // before the job, as whoever stops it does
+			if gone := fault.CodeOf(err) == fault.NotFound; gone || err == nil && (t.StoppedBy != "" || !t.Status.Active()) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			released = true
+			_, err = tx.Exec(ctx, `
+				update `+db.JobSchema+`.river_job set state = 'scheduled', scheduled_at = $2, attempt = greatest(attempt - 1, 0)
+				where id = $1 and state = 'running' and `+holder+` = $3`, job.ID, until, w.liveness.name())
+			return err
+		})
+	})
+	// If that cannot be written, the job is queued again, and finds that the turn waits.
+	return released || err != nil
+}
+
+// run runs the turn until it has ended or waits, someone else works on it, or ctx ends.
 func (w *turnWorker) run(ctx context.Context, job *river.Job[turnArgs]) error {
 	for looked := false; ; {
 		err := w.attempt(ctx, job, !looked)
-		if _, away := errors.AsType[*turn.ElsewhereError](err); err == nil || ctx.Err() != nil || overtaken(err) || away || errors.Is(err, turn.ErrAsking) {
+		_, away := errors.AsType[*turn.ElsewhereError](err)
+		_, waits := errors.AsType[*turn.WaitError](err)
+		if err == nil || waits || away || ctx.Err() != nil || overtaken(err) || errors.Is(err, turn.ErrAsking) {
 			return err
 		}
 		again := turnAgain

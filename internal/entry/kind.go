@@ -64,6 +64,7 @@ var registry = []Kind{
 	kind[TurnStarted](Server),
 	kind[TurnSteered](Server),
 	kind[TurnWaiting](Server),
+	kind[TurnFellBack](Server),
 	kind[LimitNear](Server),
 	kind[TurnEnded](Server),
 	kind[PermissionAsked](Server),

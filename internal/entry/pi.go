@@ -448,11 +448,11 @@ type PiChunk struct {
 	Kind string `json:"kind"`
 	// Block is the index of the block that it belongs to.
 	Block int `json:"block"`
-	// Text is what is added to the block; for a retry, why the request is sent again.
+	// Text is what is added to the block; for a retry, for whom the turn waits, why, and when the model is asked again.
 	Text string `json:"text,omitempty"`
 	// CallID and Name are those of a tool call, in its start; its other chunks have the CallID.
 	CallID string `json:"call_id,omitempty"`
 	Name   string `json:"name,omitempty"`
-	// DelayMS is how long a retry waits, in milliseconds.
+	// DelayMS is how long after that it is asked again, in milliseconds.
 	DelayMS int64 `json:"delay_ms,omitempty"`
 }

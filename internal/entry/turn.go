@@ -3,7 +3,6 @@ package entry
 import (
 	"cmp"
 	"fmt"
-
 	"strconv"
 	"strings"
 	"time"
@@ -132,16 +131,21 @@ func (s Skipped) Validate() error {
 
 func (s Skipped) Plain() string { return "the bot did not answer: " + s.Explanation }
 
-// TurnWaiting records that a turn waits for the provider of its model, for example because of its rate limit.
+// TurnWaiting records that a turn waits for the provider of its model, which is overloaded, silent or cannot be reached. A
+// wait that lasts has further entries, each after about twice the time of the one before.
 type TurnWaiting struct {
 	TurnID  string `json:"turn_id"`
 	AgentID string `json:"agent_id"`
+	// Provider is what people call whom it waits for: "Anthropic".
+	Provider string `json:"provider,omitempty"`
 	// Reason is the kind of the provider's error, in one word.
 	Reason string `json:"reason"`
-	// Message is the error, for people.
+	// Message says why in a few words, for people: "overloaded".
 	Message string `json:"message"`
-	// DelayMS is how long it waits, in milliseconds.
+	// DelayMS is how long after the entry the model is asked again, in milliseconds.
 	DelayMS int64 `json:"delay_ms"`
+	// Tries is how often it was asked in vain since the wait began.
+	Tries int `json:"tries,omitempty"`
 }
 
 func (TurnWaiting) Type() string { return "signal.dispatch.turn_waiting" }
@@ -149,7 +153,49 @@ func (TurnWaiting) Type() string { return "signal.dispatch.turn_waiting" }
 func (w TurnWaiting) Validate() error { return validTurn(w.TurnID, w.AgentID) }
 
 func (w TurnWaiting) Plain() string {
-	return fmt.Sprintf("the bot waits %s: %s", (time.Duration(w.DelayMS) * time.Millisecond).Round(100*time.Millisecond), w.Message)
+	return w.For() + "; next try in " + Approximately(time.Duration(w.DelayMS)*time.Millisecond)
+}
+
+// For says for whom the turn waits and why: "waiting for Anthropic: overloaded".
+func (w TurnWaiting) For() string {
+	return "waiting for " + cmp.Or(w.Provider, "the model") + ": " + w.Message
+}
+
+// Approximately says how long something takes, as people say it: "40 s", "3 min 20 s", "2 h 5 min".
+func Approximately(d time.Duration) string {
+	s := int64(d.Round(time.Second) / time.Second)
+	switch {
+	case d < time.Second:
+		return "under 1 s"
+	case s < 60:
+		return fmt.Sprintf("%d s", s)
+	case s < 3600 && s%60 == 0:
+		return fmt.Sprintf("%d min", s/60)
+	case s < 3600:
+		return fmt.Sprintf("%d min %d s", s/60, s%60)
+	}
+	return fmt.Sprintf("%d h %d min", s/3600, s%3600/60)
+}
+
+// TurnFellBack records that a turn asks a fallback model of its house, because the provider of its bot's model does not answer.
+// What the bot writes from there on is that model's.
+type TurnFellBack struct {
+	TurnID  string `json:"turn_id"`
+	AgentID string `json:"agent_id"`
+	// Model is the ref of the model that did not answer, and Fallback that of the one that is asked now.
+	Model    string `json:"model"`
+	Fallback string `json:"fallback"`
+	// Reason is the kind of the error, in one word, and Message says why in a few words, for people.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+func (TurnFellBack) Type() string { return "signal.dispatch.turn_fell_back" }
+
+func (f TurnFellBack) Validate() error { return validTurn(f.TurnID, f.AgentID) }
+
+func (f TurnFellBack) Plain() string {
+	return fmt.Sprintf("%s does not answer (%s); %s is asked instead", f.Model, f.Message, f.Fallback)
 }
 
 // LimitNear records that a turn has used most of one of its limits.

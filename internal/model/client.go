@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"net/http"
 	"strings"
 	"sync"
@@ -37,14 +36,6 @@ type Client struct {
 	// defaults to 5 minutes; while it is faster, that time comes back.
 	MinRate  float64
 	SlowTime time.Duration
-	// Attempts is how often a request is sent at most. Defaults to 4.
-	Attempts int
-	// Backoff is the delay before the second attempt, unless the provider asks for one; it doubles each time. Defaults to
-	// 2 seconds.
-	Backoff time.Duration
-	// MaxDelay is the longest delay that a provider's request for one is followed with; if it asks for more, the call
-	// fails at once. Defaults to a minute.
-	MaxDelay time.Duration
 	// MaxAnswer is the most that an answer may have, in bytes of the JSON in which it is stored, with its calls and
 	// signatures. It then ends as if the limit of tokens were reached. Defaults to 2 MiB.
 	MaxAnswer int
@@ -64,11 +55,9 @@ const (
 	CallStartDelta DeltaKind = "call_start"
 	CallArgsDelta  DeltaKind = "call_args"
 	CallEndDelta   DeltaKind = "call_end"
-	// RetryDelta says that the request failed before anything was written, and will be sent again.
-	RetryDelta DeltaKind = "retry"
 )
 
-// Delta is one piece of an answer as it is written, or notice of a delay.
+// Delta is one piece of an answer as it is written.
 type Delta struct {
 	Kind DeltaKind
 	// Block is the index of the block that it belongs to. Blocks are counted as they begin; the answer leaves out calls
@@ -79,9 +68,6 @@ type Delta struct {
 	// CallID and CallName are those of the call, in its start; its other deltas have the CallID.
 	CallID   string
 	CallName string
-	// Reason and Delay say why a request is sent again, and after how long.
-	Reason *Error
-	Delay  time.Duration
 }
 
 // Answer is what a model answered.
@@ -101,9 +87,8 @@ type Answer struct {
 // Stream asks a model and returns its answer. It passes the pieces to each as they arrive, in their order, from the
 // calling goroutine, and never after it returned; a slow receiver slows the reading down.
 //
-// A request that fails before its first piece is sent again if that may help (rate limits, overload, no connection); a
-// [RetryDelta] says so before each delay. After the first piece an error is returned, because only the caller knows
-// what became of the pieces.
+// The request is sent once. Whether it helps to send it again says [Error.Passing]; when to do so is for the caller to
+// decide, who knows how much time there is and who waits.
 //
 // The error is an [*Error]; the context's if that ended; or a [fault.Error] if the request or the endpoint is wrong.
 // With the first two the answer has what was written until then, with what it used and cost, and the StopReason
@@ -121,49 +106,23 @@ func (c *Client) Stream(ctx context.Context, endpoint Endpoint, model string, re
 		each = func(Delta) {}
 	}
 	began := time.Now()
-	for attempt := 1; ; attempt++ {
-		s := &stream{each: each, limit: cmp.Or(c.MaxAnswer, 2<<20), open: map[string]int{}}
-		w, finish, err := c.attempt(ctx, endpoint, model, call, s)
-		if err != nil && !s.gave && ctx.Err() == nil {
-			var failed *Error
-			if errors.As(err, &failed) && failed.retryable() && attempt < cmp.Or(c.Attempts, 4) {
-				if delay, follow := c.delay(failed, attempt); follow {
-					each(Delta{Kind: RetryDelta, Reason: failed, Delay: delay})
-					if sleep(ctx, delay) == nil {
-						continue
-					}
-				}
-			}
-		}
-		answer := s.answer(endpoint, model, w, finish, err, request)
-		answer.Message.Timestamp, answer.Message.DurationMS = began.UnixMilli(), time.Since(began).Milliseconds()
-		if ctxErr := ctx.Err(); err != nil && ctxErr != nil {
-			answer.Message.StopReason, answer.Message.ErrorMessage = entry.PiAborted, "stopped"
-			return answer, fmt.Errorf("calling %s: %w", endpoint.Name, ctxErr)
-		}
-		return answer, err
+	s := &stream{each: each, limit: cmp.Or(c.MaxAnswer, 2<<20), open: map[string]int{}}
+	w, finish, err := c.attempt(ctx, endpoint, model, call, s)
+	answer := s.answer(endpoint, model, w, finish, err, request)
+	answer.Message.Timestamp, answer.Message.DurationMS = began.UnixMilli(), time.Since(began).Milliseconds()
+	if ctxErr := ctx.Err(); err != nil && ctxErr != nil {
+		answer.Message.StopReason, answer.Message.ErrorMessage = entry.PiAborted, "stopped"
+		return answer, fmt.Errorf("calling %s: %w", endpoint.Name, ctxErr)
 	}
+	return answer, err
 }
 
-// delay returns how long to wait before the next attempt, and false if the provider asks for too long.
-func (c *Client) delay(failed *Error, attempt int) (time.Duration, bool) {
-	if failed.RetryAfter > 0 {
-		return failed.RetryAfter, failed.RetryAfter <= cmp.Or(c.MaxDelay, time.Minute)
+// Patience returns how long a provider may be silent before its call ends: before its response, or within it.
+func (c *Client) Patience(begun bool) time.Duration {
+	if begun {
+		return cmp.Or(c.IdleTimeout, 2*time.Minute)
 	}
-	backoff := cmp.Or(c.Backoff, 2*time.Second) << (attempt - 1)
-	// Those who were refused together must not come back together.
-	return backoff/2 + mathrand.N(backoff/2+1), true
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return cmp.Or(c.HeaderTimeout, 3*time.Minute)
 }
 
 // attempt sends a request once.
@@ -227,7 +186,7 @@ func (c *Client) attempt(ctx context.Context, e Endpoint, model string, call fan
 // wire returns the connection of a new call.
 func (c *Client) wire(e Endpoint, cancel context.CancelCauseFunc) *wire {
 	c.once.Do(func() { c.public, c.open = publicTransport(), openTransport() })
-	w := &wire{base: c.public, endpoint: e, cancel: cancel, header: cmp.Or(c.HeaderTimeout, 3*time.Minute), idle: cmp.Or(c.IdleTimeout, 2*time.Minute),
+	w := &wire{base: c.public, endpoint: e, cancel: cancel, header: c.Patience(false), idle: c.Patience(true),
 		size: func() int { return 0 }}
 	rate := cmp.Or(c.MinRate, 16)
 	if e.Trusted {

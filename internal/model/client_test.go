@@ -56,7 +56,6 @@ func ask(text string) model.Request {
 type heard struct {
 	text, thinking, arguments string
 	kinds                     []model.DeltaKind
-	retries                   []model.Delta
 }
 
 func (h *heard) hear(d model.Delta) {
@@ -67,16 +66,14 @@ func (h *heard) hear(d model.Delta) {
 		h.thinking += d.Text
 	case model.CallArgsDelta:
 		h.arguments += d.Text
-	case model.RetryDelta:
-		h.retries = append(h.retries, d)
 	}
 	if n := len(h.kinds); n == 0 || h.kinds[n-1] != d.Kind {
 		h.kinds = append(h.kinds, d.Kind)
 	}
 }
 
-// quick retries without waiting long.
-func quick() *model.Client { return &model.Client{Backoff: time.Millisecond} }
+// quick is a client with the defaults.
+func quick() *model.Client { return new(model.Client) }
 
 func within(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -400,26 +397,26 @@ func TestErrors(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d model.Dialect) {
 		for _, c := range []struct {
-			model    string
-			kind     model.Kind
-			code     fault.Code
-			requests int // how many are sent
-			text     string
+			model  string
+			kind   model.Kind
+			code   fault.Code
+			passes bool // whether it is worth waiting
+			text   string
 		}{
-			{"fake-401", model.BadKey, fault.Precondition, 1, ""},
-			{"fake-404", model.UnknownModel, fault.Precondition, 1, ""},
-			{"fake-500", model.Overload, fault.Unavailable, 4, ""},
-			{"fake-529", model.Overload, fault.Unavailable, 4, ""},
-			{"fake-overflow", model.Overflow, fault.Exhausted, 1, ""},
-			{"fake-nomoney", model.NoMoney, fault.Exhausted, 1, ""},
-			{"fake-refusal", model.Refusal, fault.Precondition, 1, "*"},
-			{"fake-cut", model.Cut, fault.Unavailable, 1, "Tell "},
-			{"fake-cut~1", model.Cut, fault.Unavailable, 4, ""},
-			{"fake-cut~-1", model.Unreachable, fault.Unavailable, 4, ""},
-			{"fake-fail", model.Overload, fault.Unavailable, 1, "Tell me"},
-			{"fake-garbage", model.Unreadable, fault.Unavailable, 1, ""},
-			{"fake-garbage~html", model.Unreadable, fault.Unavailable, 1, ""},
-			{"fake-429~3600", model.RateLimit, fault.Exhausted, 1, ""},
+			{"fake-401", model.BadKey, fault.Precondition, false, ""},
+			{"fake-404", model.UnknownModel, fault.Precondition, false, ""},
+			{"fake-500", model.Overload, fault.Unavailable, true, ""},
+			{"fake-529", model.Overload, fault.Unavailable, true, ""},
+			{"fake-overflow", model.Overflow, fault.Exhausted, false, ""},
+			{"fake-nomoney", model.NoMoney, fault.Exhausted, false, ""},
+			{"fake-refusal", model.Refusal, fault.Precondition, false, "*"},
+			{"fake-cut", model.Cut, fault.Unavailable, true, "Tell "},
+			{"fake-cut~1", model.Cut, fault.Unavailable, true, ""},
+			{"fake-cut~-1", model.Unreachable, fault.Unavailable, true, ""},
+			{"fake-fail", model.Overload, fault.Unavailable, true, "Tell me"},
+			{"fake-garbage", model.Unreadable, fault.Unavailable, false, ""},
+			{"fake-garbage~html", model.Unreadable, fault.Unavailable, false, ""},
+			{"fake-429~3600", model.RateLimit, fault.Exhausted, true, ""},
 		} {
 			t.Run(c.model, func(t *testing.T) {
 				t.Parallel()
@@ -433,8 +430,8 @@ func TestErrors(t *testing.T) {
 				if fault.From(err).Next == "" || strings.Contains(fmt.Sprintf("%+v %s %s", failed, fault.From(err).Detail(), err), key) {
 					t.Errorf("it says %q", fault.From(err).Detail())
 				}
-				if n := len(s.Requests()); n != c.requests || len(h.retries) != c.requests-1 {
-					t.Errorf("%d requests were sent, %d retries told", n, len(h.retries))
+				if n := len(s.Requests()); n != 1 || failed.Passing() != c.passes || c.passes && failed.Brief() == "" {
+					t.Errorf("%d requests were sent; it passes: %v (%s)", n, failed.Passing(), failed.Brief())
 				}
 				if a.Message.StopReason != entry.PiError || a.Message.ErrorMessage == "" || a.Message.Text() != h.text || c.text != "*" && h.text != c.text {
 					t.Errorf("what was written is %+v, heard %q", a.Message, h.text)
@@ -476,18 +473,30 @@ func TestAServerThatDoesNotStream(t *testing.T) {
 	})
 }
 
-func TestRateLimitsAreWaitedFor(t *testing.T) {
+func TestWhatPassesSaysSo(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d model.Dialect) {
-		for name, want := range map[string]time.Duration{"fake-429": 0, "fake-429~0.02": 20 * time.Millisecond} {
-			s := modeltest.New(t, nil)
-			var h heard
-			a, err := quick().Stream(within(t), at(s, d), name, ask("Hello"), h.hear)
-			if err != nil || a.Message.Text() != "Hello" || len(s.Requests()) != 2 {
-				t.Fatalf("%s: %+v (%v), %d requests", name, a.Message, err, len(s.Requests()))
+		for _, c := range []struct {
+			failure modeltest.Failure
+			kind    model.Kind
+			after   time.Duration
+			brief   string
+		}{
+			{modeltest.Overloaded, model.Overload, 0, "overloaded"}, {modeltest.Broken, model.Overload, 0, "it fails"},
+			{modeltest.OverloadedWithin, model.Overload, 0, "overloaded"}, {modeltest.Limited(90), model.RateLimit, 90 * time.Second, "too many requests"},
+			{modeltest.Limited(0.02), model.RateLimit, 20 * time.Millisecond, "too many requests"}, {modeltest.Limited(0), model.RateLimit, 0, "too many requests"},
+			{modeltest.CutWithin, model.Cut, 0, "the connection was lost"}, {modeltest.CutOff, model.Unreachable, 0, "it cannot be reached"},
+			{modeltest.Silent, model.Idle, 0, "no answer"}, {modeltest.SilentWithin, model.Idle, 0, "no answer"},
+		} {
+			s := modeltest.New(t, modeltest.Flaky(nil, c.failure))
+			client := &model.Client{HeaderTimeout: 300 * time.Millisecond, IdleTimeout: 300 * time.Millisecond}
+			_, err := client.Stream(within(t), at(s, d), "any", ask("Hello"), nil)
+			failed, isModel := errors.AsType[*model.Error](err)
+			if !isModel || failed.Kind != c.kind || !failed.Passing() || failed.RetryAfter != c.after || !strings.HasPrefix(failed.Brief(), c.brief) {
+				t.Errorf("want %s (%q): %v (%+v)", c.kind, c.brief, err, failed)
 			}
-			if len(h.retries) != 1 || h.retries[0].Reason.Kind != model.RateLimit || want != 0 && h.retries[0].Delay != want || h.kinds[0] != model.RetryDelta {
-				t.Errorf("%s: the retries are %+v", name, h.retries)
+			if a, err := client.Stream(within(t), at(s, d), "any", ask("Hello"), nil); err != nil || a.Message.Text() != "Hello" {
+				t.Errorf("then it answers %+v (%v)", a.Message, err)
 			}
 		}
 	})
@@ -524,15 +533,6 @@ func TestStop(t *testing.T) {
 			case <-within(t).Done():
 				t.Errorf("%s: the connection stays open", name)
 			}
-		}
-	})
-	t.Run("while it waits to try again", func(t *testing.T) {
-		t.Parallel()
-		s := modeltest.New(t, nil)
-		ctx, stop := context.WithCancel(within(t))
-		client := &model.Client{Backoff: time.Hour}
-		if a, err := client.Stream(ctx, at(s, model.Chat), "fake-500", ask("?"), func(model.Delta) { stop() }); !errors.Is(err, context.Canceled) || a.Message.StopReason != entry.PiAborted {
-			t.Errorf("%+v (%v)", a.Message, err)
 		}
 	})
 }
@@ -690,16 +690,15 @@ func TestEndpointsThatCannotBeReached(t *testing.T) {
 	server := modeltest.New(t, nil)
 	for name, c := range map[string]struct {
 		endpoint model.Endpoint
-		retries  int
+		passes   bool
 	}{
-		"nobody listens": {model.Endpoint{Provider: model.Ollama, BaseURL: "http://" + closed.Addr().String(), Trusted: true}, 3},
-		"another path":   {model.Endpoint{Provider: model.OpenAI, BaseURL: server.URL + "/elsewhere", Trusted: true}, 0},
+		"nobody listens": {model.Endpoint{Provider: model.Ollama, BaseURL: "http://" + closed.Addr().String(), Trusted: true}, true},
+		"another path":   {model.Endpoint{Provider: model.OpenAI, BaseURL: server.URL + "/elsewhere", Trusted: true}, false},
 	} {
-		var h heard
-		_, err := quick().Stream(within(t), c.endpoint, "m", ask("?"), h.hear)
+		_, err := quick().Stream(within(t), c.endpoint, "m", ask("?"), nil)
 		var failed *model.Error
-		if !errors.As(err, &failed) || failed.Kind != model.Unreachable || len(h.retries) != c.retries {
-			t.Errorf("%s: %d retries, and the error is %v", name, len(h.retries), err)
+		if !errors.As(err, &failed) || failed.Kind != model.Unreachable || failed.Passing() != c.passes {
+			t.Errorf("%s: the error is %v; it passes: %v", name, err, failed.Passing())
 		}
 	}
 
@@ -712,11 +711,10 @@ func TestEndpointsThatCannotBeReached(t *testing.T) {
 		if err != nil || slices.ContainsFunc(addresses, outbound.Public) {
 			t.Skipf("this machine's own name leads to %v (%v)", addresses, err)
 		}
-		var h heard
 		e := model.Endpoint{Provider: model.Compatible, Name: "mine", BaseURL: "http://" + host + ":8080"}
-		_, err = quick().Stream(within(t), e, "m", ask("?"), h.hear)
-		if err == nil || !strings.Contains(err.Error(), "not public") || len(h.retries) != 0 {
-			t.Errorf("%d retries, and the error is %v", len(h.retries), err)
+		_, err = quick().Stream(within(t), e, "m", ask("?"), nil)
+		if failed, isModel := errors.AsType[*model.Error](err); !isModel || !strings.Contains(err.Error(), "not public") || failed.Passing() {
+			t.Errorf("the error is %v", err)
 		}
 	})
 }

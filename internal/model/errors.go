@@ -60,13 +60,41 @@ func (e *Error) Error() string { return e.fault.Error() }
 // Unwrap returns the [fault.Error].
 func (e *Error) Unwrap() error { return e.fault }
 
-// retryable reports whether the same request may succeed a little later.
-func (e *Error) retryable() bool {
+// Passing reports whether the same request may succeed later without anybody mending something: the provider is
+// overloaded, cannot be reached, or broke off.
+func (e *Error) Passing() bool {
 	switch e.Kind {
-	case RateLimit, Overload, Unreachable, Cut:
+	case RateLimit, Overload, Unreachable, Cut, Idle:
 		return !e.permanent
 	}
 	return false
+}
+
+// Brief says in a few words what a passing error is: "overloaded". They follow the name of the provider.
+func (e *Error) Brief() string {
+	said := e.Said
+	brief := "it fails"
+	switch e.Kind {
+	case RateLimit:
+		brief = "too many requests"
+	case Overload:
+		if overload := "overloaded"; e.Status == 503 || e.Status == 529 || strings.Contains(strings.ToLower(said), "overload") {
+			brief = overload
+			if len(said) < 2*len(overload) { // it says no more than that
+				said = ""
+			}
+		}
+	case Unreachable:
+		brief = "it cannot be reached"
+	case Cut:
+		brief = "the connection was lost"
+	case Idle:
+		brief = "no answer"
+	}
+	if said != "" {
+		brief += " (" + clip(said, 120) + ")"
+	}
+	return brief
 }
 
 // words are a kind's code, what went wrong (of an endpoint and a model), and what to do.
@@ -96,7 +124,7 @@ func newError(k Kind, e Endpoint, model string, said string, cause error) *Error
 	w := words[k]
 	message := fmt.Sprintf(w.message, e.Name, clip(model, 100))
 	said = oneLine(said, e.Key)
-	if said != "" && (k == BadRequest || k == Unknown || k == Unreachable || k == Unreadable) { // only these words say what to do
+	if said != "" {
 		message += ": " + said
 	}
 	made := &Error{Kind: k, Said: said, fault: fault.New(w.code, message, w.next)}
@@ -128,6 +156,8 @@ func (w *wire) failure(ctx context.Context, model string, err error) *Error {
 	case w.bad != nil:
 		return made(Unreadable, w.bad.Error())
 	case errors.Is(cause, errIdle):
+		return made(Idle, "")
+	case errors.Is(cause, errSlow) && w.size() == 0: // it only shows that it is there
 		return made(Idle, "")
 	case errors.Is(cause, errSlow):
 		return made(Slow, "")

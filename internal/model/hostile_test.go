@@ -55,9 +55,6 @@ func TestNoAnswerHarmsTheServer(t *testing.T) {
 	}
 }
 
-// once asks once.
-func once() *model.Client { return &model.Client{Attempts: 1} }
-
 // script is a response that comes without a network.
 type script struct {
 	body   []byte
@@ -111,7 +108,7 @@ func FuzzAnswer(f *testing.F) {
 		pieces := 0
 		var a model.Answer
 		cost := spent(func() {
-			a, _ = once().Over(script{body: body}).Stream(context.Background(), endpoint(d), "any", ask("?"), func(model.Delta) { pieces++ })
+			a, _ = quick().Over(script{body: body}).Stream(context.Background(), endpoint(d), "any", ask("?"), func(model.Delta) { pieces++ })
 		})
 		if most := uint64(16<<20 + 2000*len(body)); cost > most {
 			t.Errorf("%d bytes were allocated for %d bytes", cost, len(body))
@@ -133,7 +130,7 @@ func TestAnIndexIsNoSize(t *testing.T) {
 	for d, script_ := range spoken {
 		reply := modeltest.Hostile(script_)["an index of two thousand millions"]
 		if cost := spent(func() {
-			_, err := once().Over(script{body: []byte(reply.Garbage)}).Stream(within(t), endpoint(d), "any", ask("?"), nil)
+			_, err := quick().Over(script{body: []byte(reply.Garbage)}).Stream(within(t), endpoint(d), "any", ask("?"), nil)
 			if err == nil || !strings.Contains(err.Error(), "whose index is not from 0 to") {
 				t.Errorf("%s: %v", d, err)
 			}
@@ -188,7 +185,10 @@ func (d *drip) Read(p []byte) (int, error) {
 // TestAnAnswerThatDripsEnds: it would hold one of the workers that all houses share.
 func TestAnAnswerThatDripsEnds(t *testing.T) {
 	t.Parallel()
-	for _, piece := range []string{`{"id":"c","choices":[{"index":0,"delta":{"content":"x"}}]}`, `{"id":"c","choices":[]}`} {
+	for piece, want := range map[string]model.Kind{
+		`{"id":"c","choices":[{"index":0,"delta":{"content":"x"}}]}`: model.Slow,
+		`{"id":"c","choices":[]}`:                                    model.Idle, // it only shows that it is there
+	} {
 		pieces := make(chan string)
 		go func() {
 			tick := time.NewTicker(10 * time.Millisecond) // so that the provider is never silent
@@ -204,7 +204,7 @@ func TestAnAnswerThatDripsEnds(t *testing.T) {
 		client := &model.Client{MinRate: 1e6, SlowTime: 300 * time.Millisecond, IdleTimeout: time.Hour}
 		a, err := client.Over(&drip{pieces: pieces}).Stream(within(t), endpoint(model.Chat), "any", ask("?"), nil)
 		var failed *model.Error
-		if !errors.As(err, &failed) || failed.Kind != model.Slow || a.Message.StopReason != entry.PiError {
+		if !errors.As(err, &failed) || failed.Kind != want || a.Message.StopReason != entry.PiError {
 			t.Errorf("%s: %+v (%v)", piece, a.Message, err)
 		}
 	}
@@ -278,7 +278,7 @@ func BenchmarkEvents(b *testing.B) {
 		b.Run(string(d), func(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			for b.Loop() {
-				if _, err := once().Over(script{body: body}).Stream(b.Context(), endpoint(d), "any", ask("?"), nil); err != nil {
+				if _, err := quick().Over(script{body: body}).Stream(b.Context(), endpoint(d), "any", ask("?"), nil); err != nil {
 					b.Fatal(err)
 				}
 			}

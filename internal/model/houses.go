@@ -164,6 +164,8 @@ type Models struct {
 	Chosen string
 	// Problem says why Default cannot be used, or that there is none; nil if it can be used.
 	Problem error
+	// Fallbacks are the refs of the models that bots ask, in this order, while the provider of their own does not answer.
+	Fallbacks []string
 }
 
 // noModel is the error of a house that can use none.
@@ -190,6 +192,9 @@ func (h *Houses) Models(ctx context.Context, house string) (m Models, err error)
 		if m.Chosen, err = h.q.ModelOfHouse(ctx, tx, house); errors.Is(err, pgx.ErrNoRows) {
 			return fault.New(fault.NotFound, "there is no such house", "list your houses with: arbe house list")
 		} else if err != nil {
+			return err
+		}
+		if m.Fallbacks, err = h.q.FallbackModels(ctx, tx, house); err != nil {
 			return err
 		}
 		added, err = h.q.ListModelEndpoints(ctx, tx, house)
@@ -356,6 +361,43 @@ func (h *Houses) SetDefault(ctx context.Context, scope db.Scope, model string) (
 		return Models{}, err
 	}
 	return h.Models(ctx, scope.House)
+}
+
+// SetFallbacks sets the models that bots of the scope's house ask, in this order, while the provider of their own does not
+// answer. As with [Houses.SetDefault], a key may be set next. problem says why one of them cannot be used now.
+func (h *Houses) SetFallbacks(ctx context.Context, scope db.Scope, models []string) (set []string, problem, err error) {
+	m, err := h.Models(ctx, scope.House)
+	if err != nil {
+		return nil, nil, err
+	}
+	set = []string{}
+	for _, model := range models {
+		ref, err := ParseRef(model, m.names()...)
+		if err != nil {
+			return nil, nil, err
+		}
+		if slices.Contains(set, ref.String()) {
+			continue
+		}
+		set = append(set, ref.String())
+		if _, err := m.find(ref); err != nil && problem == nil {
+			problem = err
+		}
+	}
+	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		_, err := h.q.SetFallbackModels(ctx, tx, set, scope.House)
+		return err
+	})
+	return set, problem, err
+}
+
+// Fallbacks returns the refs that SetFallbacks set.
+func (h *Houses) Fallbacks(ctx context.Context, scope db.Scope) (models []string, err error) {
+	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		models, err = h.q.FallbackModels(ctx, tx, scope.House)
+		return err
+	})
+	return models, err
 }
 
 // Server is a server with models that a house adds.
@@ -539,6 +581,13 @@ func (i *Installation) SecretUses(ctx context.Context, tx pgx.Tx, house string) 
 	}
 	if chosen != "" {
 		add(chosen, secret.Use{Kind: "default model", Name: chosen})
+	}
+	fallbacks, err := q.FallbackModels(ctx, tx, house)
+	if err != nil {
+		return nil, err
+	}
+	for _, ref := range fallbacks {
+		add(ref, secret.Use{Kind: "fallback model", Name: ref})
 	}
 	bots, err := q.ModelsOfBots(ctx, tx, house)
 	for _, b := range bots {

@@ -225,6 +225,18 @@ func (e Endpoint) Check() error {
 	return nil
 }
 
+// Title is what people call the endpoint: "Anthropic", or the name that its house gave it.
+func (e Endpoint) Title() string {
+	e = e.withDefaults()
+	if title := titles[e.Provider]; title != "" && e.Name == string(e.Provider) {
+		return title
+	}
+	return e.Name
+}
+
+// titles are the names of the providers as they write them.
+var titles = map[Provider]string{Anthropic: "Anthropic", OpenAI: "OpenAI", Google: "Google", OpenRouter: "OpenRouter", Ollama: "Ollama"}
+
 // String returns the endpoint without its key.
 func (e Endpoint) String() string {
 	e = e.withDefaults()

@@ -22,7 +22,7 @@ func (s *modelService) ListModels(ctx context.Context, req *arbev1.ListModelsReq
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.ListModelsResponse{Endpoints: each(m.Found, wireEndpoint), DefaultModel: m.Default.String(), ChosenModel: m.Chosen, Problem: problem(m.Problem)}, nil
+	return &arbev1.ListModelsResponse{Endpoints: each(m.Found, wireEndpoint), DefaultModel: m.Default.String(), ChosenModel: m.Chosen, Problem: problem(m.Problem), FallbackModels: m.Fallbacks}, nil
 }
 
 func (s *modelService) SetDefaultModel(ctx context.Context, req *arbev1.SetDefaultModelRequest) (*arbev1.SetDefaultModelResponse, error) {
@@ -35,6 +35,18 @@ func (s *modelService) SetDefaultModel(ctx context.Context, req *arbev1.SetDefau
 		return nil, err
 	}
 	return &arbev1.SetDefaultModelResponse{DefaultModel: m.Default.String(), Problem: problem(m.Problem)}, nil
+}
+
+func (s *modelService) SetFallbackModels(ctx context.Context, req *arbev1.SetFallbackModelsRequest) (*arbev1.SetFallbackModelsResponse, error) {
+	scope, err := s.Auth.Authorize(ctx, auth.Own, auth.House(req.GetHouseId()))
+	if err != nil {
+		return nil, err
+	}
+	set, wrong, err := s.Models.SetFallbacks(ctx, scope, req.GetModels())
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.SetFallbackModelsResponse{Models: set, Problem: problem(wrong)}, nil
 }
 
 func (s *modelService) SetModelEndpoint(ctx context.Context, req *arbev1.SetModelEndpointRequest) (*arbev1.SetModelEndpointResponse, error) {

@@ -108,11 +108,12 @@ var good = map[string]func(things) proto.Message{
 	"SecretService.SetSecret": func(of things) proto.Message {
 		return &arbev1.SetSecretRequest{HouseId: of.house, Name: "TOKEN", Value: []byte("value")}
 	},
-	"SecretService.ListSecrets":     func(of things) proto.Message { return &arbev1.ListSecretsRequest{HouseId: of.house} },
-	"SecretService.DeleteSecret":    func(of things) proto.Message { return &arbev1.DeleteSecretRequest{HouseId: of.house, Name: "TOKEN"} },
-	"SecretService.RotateSecretKey": func(of things) proto.Message { return &arbev1.RotateSecretKeyRequest{HouseId: of.house} },
-	"ModelService.ListModels":       func(of things) proto.Message { return &arbev1.ListModelsRequest{HouseId: of.house} },
-	"ModelService.SetDefaultModel":  func(of things) proto.Message { return &arbev1.SetDefaultModelRequest{HouseId: of.house} },
+	"SecretService.ListSecrets":      func(of things) proto.Message { return &arbev1.ListSecretsRequest{HouseId: of.house} },
+	"SecretService.DeleteSecret":     func(of things) proto.Message { return &arbev1.DeleteSecretRequest{HouseId: of.house, Name: "TOKEN"} },
+	"SecretService.RotateSecretKey":  func(of things) proto.Message { return &arbev1.RotateSecretKeyRequest{HouseId: of.house} },
+	"ModelService.ListModels":        func(of things) proto.Message { return &arbev1.ListModelsRequest{HouseId: of.house} },
+	"ModelService.SetFallbackModels": func(of things) proto.Message { return &arbev1.SetFallbackModelsRequest{HouseId: of.house} },
+	"ModelService.SetDefaultModel":   func(of things) proto.Message { return &arbev1.SetDefaultModelRequest{HouseId: of.house} },
 	"ModelService.SetModelEndpoint": func(of things) proto.Message {
 		return &arbev1.SetModelEndpointRequest{HouseId: of.house, Name: "lab", BaseUrl: "https://lab.example/v1"}
 	},

@@ -74,6 +74,7 @@ SecretService.DeleteSecret           401    401     401     401     404      ok 
 SecretService.RotateSecretKey        401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 ModelService.ListModels              401    401     401     401     404      ok     ok    ok  ok        ok        404       403   403    403    403
 ModelService.SetDefaultModel         401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
+ModelService.SetFallbackModels       401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 ModelService.SetModelEndpoint        401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 ModelService.DeleteModelEndpoint     401    401     401     401     404      403    ok    403 403       ok        404       403   403    403    403
 
@@ -372,6 +373,9 @@ var procedures = map[string]call{
 	},
 	"ModelService.SetDefaultModel": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Models.SetDefaultModel(ctx, &arbev1.SetDefaultModelRequest{HouseId: of.house, Model: "anthropic/claude"}))
+	},
+	"ModelService.SetFallbackModels": func(ctx context.Context, c *arbe.Client, of things) error {
+		return errOf(c.Models.SetFallbackModels(ctx, &arbev1.SetFallbackModelsRequest{HouseId: of.house, Models: []string{"anthropic/claude"}}))
 	},
 	"ModelService.SetModelEndpoint": func(ctx context.Context, c *arbe.Client, of things) error {
 		return errOf(c.Models.SetModelEndpoint(ctx, &arbev1.SetModelEndpointRequest{HouseId: of.house, Name: "lab", BaseUrl: "https://lab.example/v1"}))

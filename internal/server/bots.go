@@ -52,6 +52,7 @@ func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Hous
 			endpoint, used, err := models.Resolve(ctx, scope.House, ref)
 			return endpoint, used.Model, err
 		},
+		Fallbacks: models.Fallbacks,
 		Person: func(ctx context.Context, scope db.Scope, id string) (turn.Person, error) {
 			a, err := houses.Agent(ctx, scope, id)
 			return turn.Person{Name: a.Name, Bot: a.Kind == "bot"}, err

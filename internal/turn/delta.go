@@ -46,13 +46,10 @@ func (p *publisher) delta(d model.Delta) {
 	if d.Kind == model.TextDelta {
 		c.Text = strings.Map(printable, c.Text) // as in the answer, so that readers can go on from one to the other
 	}
-	if d.Reason != nil {
-		c.Text, c.DelayMS = p.redactor.String(d.Reason.Error()), d.Delay.Milliseconds()
-	}
 	if p.text != nil && (p.block.Kind != c.Kind || p.block.Block != c.Block) {
 		p.flush()
 	}
-	if p.redactor == nil || c.Text == "" || d.Reason != nil {
+	if p.redactor == nil || c.Text == "" {
 		p.send(c)
 		return
 	}

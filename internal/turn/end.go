@@ -141,8 +141,7 @@ func (r *run) interrupted(ctx context.Context, answer model.Answer) error {
 		return err
 	}
 	if errors.Is(context.Cause(ctx), ErrTimeUp) {
-		m := r.timeMeter()
-		return r.end(lasting, Limited, m.ended(), &answer)
+		return r.timeUp(lasting, &answer)
 	}
 	if r.turn.StoppedBy == "" {
 		if err := r.countLost(lasting, answer); err != nil {

@@ -49,6 +49,8 @@ func (r *run) gate(ctx context.Context, house, id string) (begins bool, err erro
 		return false, nil // it was deleted with its thread
 	case err != nil:
 		return false, err
+	case r.turn.Status == Running && time.Now().Before(r.turn.Due) && r.turn.StoppedBy == "":
+		return false, &WaitError{r.turn.Due}
 	case r.turn.Status != Delayed:
 		return true, nil
 	case time.Now().Before(r.turn.Due) && r.turn.StoppedBy == "":
@@ -64,8 +66,13 @@ func (r *run) gate(ctx context.Context, house, id string) (begins bool, err erro
 	} else if err != nil {
 		return false, err
 	} else if begins, err = r.relevant(ctx); err != nil {
-		if ctx.Err() != nil || !mendable(err) && r.turn.Attempts < maxGateAttempts {
+		failed, isModel := errors.AsType[*model.Error](err)
+		passes := isModel && failed.Passing()
+		switch again := r.turn.Attempts < maxGateAttempts; {
+		case ctx.Err() != nil, again && !passes && !mendable(err):
 			return false, err
+		case again && passes:
+			return false, &NotDueError{r.turn.Due}
 		}
 		r.Logger.WarnContext(ctx, "it cannot be decided whether a bot that listens has something to say", "turn", r.turn.ID, "error", fault.From(err).Detail())
 		reason, explanation = "gate_failed", "arbe could not find out whether it had something to say: "+fault.From(err).Message

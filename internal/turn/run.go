@@ -26,9 +26,6 @@ import (
 const (
 	// endTimeout limits writing the end of a turn that was stopped, which must be written although its context ended.
 	endTimeout = 20 * time.Second
-	// cutRetries is how often a call is repeated whose answer was cut off. Nothing came of the first part, because tools
-	// run only when an answer is complete.
-	cutRetries = 2
 	// compactRetries is how often a call is repeated, with a shorter transcript, that was too long for its model.
 	compactRetries = 3
 	// maxRepeats is how many steps in a row may call the same tools with the same arguments and get the same results; see
@@ -37,13 +34,11 @@ const (
 	// maxCalls is how many tools a step may call. Each call and each result is stored, and read again with each further
 	// step.
 	maxCalls = 128
-	// maxAttempts is how often a step may be begun, whatever interrupted it.
+	// maxAttempts is how often a step may be begun, whatever interrupted it but a wait for its model's provider.
 	maxAttempts = 50
 	// maxDeaths is how many servers may die while they work on a step. What a model answers may be what ends them, so the
 	// last of them works on no other such turn at the same time.
 	maxDeaths = 3
-	// reportDelay is the shortest wait for a provider that an entry reports.
-	reportDelay = time.Second
 )
 
 // Bot is what a turn needs to know of its bot.
@@ -72,6 +67,9 @@ type Config struct {
 	// Endpoint returns where a model is, and its id there. ref is a bot's model; empty for the house's default. If there
 	// is none, the error says how to set one.
 	Endpoint func(ctx context.Context, scope db.Scope, ref string) (model.Endpoint, string, error)
+	// Fallbacks returns the refs of the models that bots ask, in this order, while the provider of their own does not answer.
+	// Defaults to nil: there are none.
+	Fallbacks func(ctx context.Context, scope db.Scope) ([]string, error)
 	// Person returns an agent, or a [fault.NotFound].
 	Person func(ctx context.Context, scope db.Scope, id string) (Person, error)
 	// House returns the scope's house as bots are told of it, and Setting a thread of it. Default to nil: they are told
@@ -82,6 +80,8 @@ type Config struct {
 	Queue func(ctx context.Context, tx pgx.Tx, t Turn) error
 	// Park leaves a turn alone until it is [Turn].Due, or somebody answers, when tx commits.
 	Park func(ctx context.Context, tx pgx.Tx, t Turn) error
+	// Waits say how turns wait for the providers of their models.
+	Waits Waits
 	// Roots bound what follows from one entry of a person. Budget bounds what the models of the installation cost.
 	Roots  RootLimits
 	Budget Budget
@@ -142,8 +142,8 @@ var errEnded = errors.New("the turn has ended")
 
 // Run works on a turn until it has ended, and returns nil then, also if it had ended before. to is the log of its
 // thread. If ctx ends first, the turn ends as stopped if that is wanted; otherwise Run returns the error of ctx, and
-// the next call continues the turn. A delayed turn that is not due is a [*NotDueError]; one that waits for people is
-// [ErrAsking]. If another call begins the turn
+// the next call continues the turn. A delayed turn that is not due is a [*NotDueError], one that waits for its model's
+// provider a [*WaitError], and one that waits for people is [ErrAsking]. If another call begins the turn
 // while this one works on it, this one returns [ErrOvertaken]. Other errors are those of the database: the call should be
 // repeated.
 func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error {
@@ -204,6 +204,9 @@ func (r *run) workAlone(ctx context.Context) error {
 
 // leave records that this server comes back from the turn because of err.
 func (r *run) leave(ctx context.Context, err error) error {
+	if _, waits := errors.AsType[*WaitError](err); waits { // which is recorded
+		return err
+	}
 	if err == nil || errors.Is(err, ErrOvertaken) || errors.Is(err, errEnded) || errors.Is(err, ErrAsking) {
 		return err
 	}
@@ -230,7 +233,7 @@ func (r *run) survived(ctx context.Context) error {
 
 // work makes steps until the turn has ended.
 func (r *run) work(ctx context.Context) error {
-	if r.turn.Attempts-r.turn.Asks > maxAttempts {
+	if r.turn.Attempts-r.turn.Asks-r.turn.Waits > maxAttempts {
 		return r.fail(ctx, "attempts", fault.Newf(fault.Internal, "ask again; if it happens again, look into the server's log", "the bot began %d times without making progress", maxAttempts))
 	}
 	if r.turn.Deaths > maxDeaths {
@@ -280,6 +283,8 @@ func (r *run) work(ctx context.Context) error {
 		}
 		if reached, err := r.limited(ctx); err != nil {
 			return err
+		} else if reached != nil && reached.name == "turn_minutes" {
+			return r.timeUp(ctx, nil)
 		} else if reached != nil {
 			return r.end(ctx, Limited, reached.ended(), nil)
 		}
@@ -368,7 +373,11 @@ func (r *run) prepare(ctx context.Context) (reason string, err error) {
 	if r.tools = offered(r.Tools, r.bot.Tools); r.turn.Tools != nil {
 		r.tools = offered(r.tools, r.turn.Tools)
 	}
-	if r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), r.bot.Model); err != nil {
+	if r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), cmp.Or(r.turn.Fallback, r.bot.Model)); r.turn.Fallback != "" && err != nil && mendable(err) {
+		r.turn.Fallback = "" // the house may not use it any more
+		r.endpoint, r.modelID, err = r.Endpoint(ctx, r.scope(), r.bot.Model)
+	}
+	if err != nil {
 		if fault.CodeOf(err) == fault.NotFound {
 			err = fault.New(fault.Precondition, fault.From(err).Message, fault.From(err).Next)
 		}
@@ -409,7 +418,7 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 	for _, t := range r.tools {
 		tools = append(tools, t.Tool)
 	}
-	for cuts, compactions := 0, 0; ; {
+	for compactions := 0; ; {
 		request := model.Request{System: r.prompt(), Messages: r.transcript.messages(), Tools: tools}
 		if over := request.Estimate() - r.budget(); over > 0 && compactions < compactRetries {
 			// More than must be, so that the next steps send the same again.
@@ -421,19 +430,23 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 				continue
 			} else if ctx.Err() != nil {
 				return false, ctx.Err()
-			} else if failed, isModel := errors.AsType[*model.Error](err); isModel && failed.Kind != model.Overflow {
+			} else if failed, isModel := errors.AsType[*model.Error](err); isModel && failed.Passing() {
+				return r.wait(ctx, unansweredBy(failed), time.Now())
+			} else if isModel && failed.Kind != model.Overflow {
 				return true, r.fail(ctx, string(failed.Kind), err)
 			}
 		}
 		p := r.publisher(ctx)
+		life := r.watch(ctx, p)
 		answer, err := r.stream(ctx, r.modelID, request, func(d model.Delta) {
+			life.heard()
 			p.delta(d)
-			if d.Kind == model.RetryDelta && d.Delay >= reportDelay {
-				r.reportWait(ctx, d)
-			}
 		})
+		alive := life.end()
 		p.flush()
-		if spent, ok := errors.AsType[*spentError](err); ok {
+		if spent, ok := errors.AsType[*spentError](err); ok && r.turn.Fallback != "" {
+			return r.wait(ctx, unanswered{kind: spent.name, brief: spent.words, lasting: true, err: spent}, alive)
+		} else if ok {
 			return true, r.end(ctx, Limited, spent.ended(), nil)
 		}
 		leaks := r.redact(&answer)
@@ -456,13 +469,17 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 				return false, err
 			}
 			if err := r.compact(ctx); err != nil {
+				if failed, isModel := errors.AsType[*model.Error](err); isModel && failed.Passing() {
+					return r.wait(ctx, unansweredBy(failed), time.Now())
+				}
 				return true, r.fail(ctx, string(model.Overflow), err)
 			}
-		case isModel && (failed.Kind == model.Cut || failed.Kind == model.Idle) && cuts < cutRetries:
-			cuts++
+		case isModel && (failed.Passing() || r.turn.Fallback != "" && failed.Kind != model.Refusal && failed.Kind != model.Overflow):
+			// Nothing came of what it wrote, because tools run only when an answer is complete.
 			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".cut"+entry.StepCall(r.turn.Attempts, r.calls), answer); err != nil {
 				return false, err
 			}
+			return r.wait(ctx, unansweredBy(failed), alive)
 		case isModel:
 			return true, r.end(ctx, Failed, failure(string(failed.Kind), err), &answer)
 		default:
@@ -475,14 +492,6 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 var errRemoved = fault.New(fault.Precondition, "the bot was removed", "ask another one")
 
 const reasonRemoved = "bot_removed"
-
-// reportWait says in the log that the turn waits for its model's provider.
-func (r *run) reportWait(ctx context.Context, d model.Delta) {
-	w := entry.TurnWaiting{TurnID: r.turn.ID, AgentID: r.turn.Bot, Reason: string(d.Reason.Kind), Message: d.Reason.Error(), DelayMS: d.Delay.Milliseconds()}
-	if _, err := r.log.Append(ctx, r.ref, entry.NewDraft("", "", w)); err != nil && ctx.Err() == nil {
-		r.Logger.WarnContext(ctx, "cannot say in the thread that a bot waits", "error", fault.From(err).Detail())
-	}
-}
 
 // commit writes a complete answer: a step if it wants tools to be run, otherwise the bot's chat, which ends the turn. leaks
 // are the calls that must not be run; see redact.

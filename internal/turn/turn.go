@@ -56,7 +56,8 @@ type Turn struct {
 	// the last one of a person, or else that of the first.
 	Root   string
 	Status Status
-	// Due is when a delayed turn decides whether it begins, and when one that asks goes on without an answer.
+	// Due is when a delayed turn decides whether it begins, when one that asks goes on without an answer, and when one that
+	// waits for its model's provider asks that again.
 	Due time.Time
 	// Steps is how many model calls are in the log.
 	Steps int
@@ -68,7 +69,16 @@ type Turn struct {
 	Asks   int
 	Waited time.Duration
 	// Deaths is how many servers began to work on its next step and have not come back from it.
-	Deaths                      int
+	Deaths int
+	// Tries is how often its model was asked for the next step in vain, FailingSince since when its provider does not answer,
+	// and Failure why, in a few words; FailureKind says it in one. Waits is how often the turn was left because of that.
+	Tries, Waits         int
+	FailingSince         time.Time
+	Failure, FailureKind string
+	// Fallback is the fallback model that it asks in place of its bot's; empty for the bot's. OwnAfter is before when the
+	// provider of the bot's own does not want to be asked.
+	Fallback                    string
+	OwnAfter                    time.Time
 	CreatedAt, StartedAt, Ended time.Time
 }
 
@@ -102,6 +112,8 @@ func fromRow(r query.Turn) Turn {
 		ID: r.ID, House: r.HouseID, Thread: r.ThreadID, Bot: r.AgentID, Entry: r.EntryID, Asked: r.Asked, Reason: r.Reason,
 		Policy: db.Zero(r.PolicyID), Tools: r.Tools, Chain: int(r.Chain), Root: r.Root, Status: Status(r.Status), Due: db.Zero(r.DueAt), AskedSeqs: r.AskedSeqs,
 		Steps: int(r.Steps), StoppedBy: db.Zero(r.StoppedBy), Attempts: int(r.Attempts), Asks: int(r.Asks), Waited: time.Duration(r.WaitedMs) * time.Millisecond, Deaths: int(r.Deaths),
+		Tries: int(r.Tries), Waits: int(r.Waits), FailingSince: db.Zero(r.FailingSince), Failure: r.Failure, FailureKind: r.FailureKind,
+		Fallback: r.Fallback, OwnAfter: db.Zero(r.OwnAfter),
 		CreatedAt: r.CreatedAt, StartedAt: db.Zero(r.StartedAt), Ended: db.Zero(r.EndedAt),
 	}
 }
@@ -256,6 +268,11 @@ func attemptTx(ctx context.Context, tx pgx.Tx, r Request, due time.Time) (id str
 // GetTx returns a turn of the transaction's house, or a [fault.NotFound].
 func GetTx(ctx context.Context, tx pgx.Tx, id string) (Turn, error) {
 	row, err := queries.GetTurn(ctx, tx, id)
+	return found(row, err)
+}
+
+// found returns the turn of a row that was looked for.
+func found(row query.Turn, err error) (Turn, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Turn{}, fault.New(fault.NotFound, "there is no such turn", "see the thread's entries for the turns of its bots")
 	}

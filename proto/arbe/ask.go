@@ -40,7 +40,7 @@ type Piece struct {
 	// Asked is the first piece: the question is in the log.
 	Asked *Asked
 	// Entry is a typed entry of the turn that answers: its start, its steps (pi.assistant), their results
-	// (pi.tool_result), waiting for the model's provider, a limit that is near. The answer itself is in Answer.
+	// (pi.tool_result), waiting for the model's provider, a fallback model, a limit that is near. The answer itself is in Answer.
 	Entry *arbev1.Entry
 	// Text is what the bot writes, while it writes it. Joined since the last Entry or Again, the texts are the text of the
 	// step in the next Entry, or of the answer, without white space around it.
@@ -313,6 +313,10 @@ func (a *asking) take(event *arbev1.TailResponse) (ended bool, err error) {
 		}
 	case *arbev1.Entry_TurnWaiting:
 		if e.GetTurnWaiting().GetTurnId() == a.turn {
+			return false, a.pass(e)
+		}
+	case *arbev1.Entry_TurnFellBack:
+		if e.GetTurnFellBack().GetTurnId() == a.turn {
 			return false, a.pass(e)
 		}
 	case *arbev1.Entry_LimitNear:

@@ -116,30 +116,3 @@ func Hostile(d Dialect) map[string]Reply {
 	}[d])
 	return all
 }
-
-// Flaky is the script of a server that fails before it answers: it refuses requests as overloaded, says so within the
-// answer, or cuts the connection, in turn, so many times, and then answers as then does. A nil then is [ByName].
-func Flaky(times int, then Script) Script {
-	if then == nil {
-		then = ByName
-	}
-	return func(r *Request) Reply {
-		if r.Seen >= times {
-			return then(r)
-		}
-		switch r.Seen % 5 {
-		case 0:
-			return Refused(r.Dialect, 529)
-		case 1:
-			return Reply{Fail: &Error{Type: overloaded[r.Dialect], Code: "server_error", Message: "Overloaded"}}
-		case 2:
-			return Reply{Text: "half of an answer that is never completed", Cut: 3}
-		case 3:
-			return Reply{Cut: -1}
-		}
-		return Refused(r.Dialect, 500)
-	}
-}
-
-// overloaded is how a dialect calls an overload within an answer.
-var overloaded = map[Dialect]string{Messages: "overloaded_error", Chat: "server_error", Responses: "server_error", Gemini: "UNAVAILABLE"}

@@ -192,9 +192,11 @@ type ListModelsResponse struct {
 	// What the house chose; empty if it follows the installation.
 	ChosenModel string `protobuf:"bytes,3,opt,name=chosen_model,json=chosenModel,proto3" json:"chosen_model,omitempty"`
 	// Why the default cannot be used, or that there is none, and what to do about it; empty if it can.
-	Problem       string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Problem string `protobuf:"bytes,4,opt,name=problem,proto3" json:"problem,omitempty"`
+	// The models that bots ask, in this order, while the provider of their own does not answer.
+	FallbackModels []string `protobuf:"bytes,5,rep,name=fallback_models,json=fallbackModels,proto3" json:"fallback_models,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ListModelsResponse) Reset() {
@@ -253,6 +255,13 @@ func (x *ListModelsResponse) GetProblem() string {
 		return x.Problem
 	}
 	return ""
+}
+
+func (x *ListModelsResponse) GetFallbackModels() []string {
+	if x != nil {
+		return x.FallbackModels
+	}
+	return nil
 }
 
 type SetDefaultModelRequest struct {
@@ -361,6 +370,112 @@ func (x *SetDefaultModelResponse) GetProblem() string {
 	return ""
 }
 
+type SetFallbackModelsRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
+	// As "provider/model", the preferred one first; empty for none.
+	Models        []string `protobuf:"bytes,2,rep,name=models,proto3" json:"models,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetFallbackModelsRequest) Reset() {
+	*x = SetFallbackModelsRequest{}
+	mi := &file_arbe_v1_model_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetFallbackModelsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetFallbackModelsRequest) ProtoMessage() {}
+
+func (x *SetFallbackModelsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_model_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetFallbackModelsRequest.ProtoReflect.Descriptor instead.
+func (*SetFallbackModelsRequest) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *SetFallbackModelsRequest) GetHouseId() string {
+	if x != nil {
+		return x.HouseId
+	}
+	return ""
+}
+
+func (x *SetFallbackModelsRequest) GetModels() []string {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+type SetFallbackModelsResponse struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Models []string               `protobuf:"bytes,1,rep,name=models,proto3" json:"models,omitempty"`
+	// Why one of them cannot be used now, and what to do about it; empty if all can, as far as is known.
+	Problem       string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetFallbackModelsResponse) Reset() {
+	*x = SetFallbackModelsResponse{}
+	mi := &file_arbe_v1_model_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetFallbackModelsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetFallbackModelsResponse) ProtoMessage() {}
+
+func (x *SetFallbackModelsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_model_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetFallbackModelsResponse.ProtoReflect.Descriptor instead.
+func (*SetFallbackModelsResponse) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *SetFallbackModelsResponse) GetModels() []string {
+	if x != nil {
+		return x.Models
+	}
+	return nil
+}
+
+func (x *SetFallbackModelsResponse) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 type SetModelEndpointRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
@@ -380,7 +495,7 @@ type SetModelEndpointRequest struct {
 
 func (x *SetModelEndpointRequest) Reset() {
 	*x = SetModelEndpointRequest{}
-	mi := &file_arbe_v1_model_proto_msgTypes[5]
+	mi := &file_arbe_v1_model_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -392,7 +507,7 @@ func (x *SetModelEndpointRequest) String() string {
 func (*SetModelEndpointRequest) ProtoMessage() {}
 
 func (x *SetModelEndpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_model_proto_msgTypes[5]
+	mi := &file_arbe_v1_model_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -405,7 +520,7 @@ func (x *SetModelEndpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetModelEndpointRequest.ProtoReflect.Descriptor instead.
 func (*SetModelEndpointRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_model_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SetModelEndpointRequest) GetHouseId() string {
@@ -452,7 +567,7 @@ type SetModelEndpointResponse struct {
 
 func (x *SetModelEndpointResponse) Reset() {
 	*x = SetModelEndpointResponse{}
-	mi := &file_arbe_v1_model_proto_msgTypes[6]
+	mi := &file_arbe_v1_model_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -464,7 +579,7 @@ func (x *SetModelEndpointResponse) String() string {
 func (*SetModelEndpointResponse) ProtoMessage() {}
 
 func (x *SetModelEndpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_model_proto_msgTypes[6]
+	mi := &file_arbe_v1_model_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -477,7 +592,7 @@ func (x *SetModelEndpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetModelEndpointResponse.ProtoReflect.Descriptor instead.
 func (*SetModelEndpointResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_model_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SetModelEndpointResponse) GetEndpoint() *ModelEndpoint {
@@ -497,7 +612,7 @@ type DeleteModelEndpointRequest struct {
 
 func (x *DeleteModelEndpointRequest) Reset() {
 	*x = DeleteModelEndpointRequest{}
-	mi := &file_arbe_v1_model_proto_msgTypes[7]
+	mi := &file_arbe_v1_model_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -509,7 +624,7 @@ func (x *DeleteModelEndpointRequest) String() string {
 func (*DeleteModelEndpointRequest) ProtoMessage() {}
 
 func (x *DeleteModelEndpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_model_proto_msgTypes[7]
+	mi := &file_arbe_v1_model_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -522,7 +637,7 @@ func (x *DeleteModelEndpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteModelEndpointRequest.ProtoReflect.Descriptor instead.
 func (*DeleteModelEndpointRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_model_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DeleteModelEndpointRequest) GetHouseId() string {
@@ -547,7 +662,7 @@ type DeleteModelEndpointResponse struct {
 
 func (x *DeleteModelEndpointResponse) Reset() {
 	*x = DeleteModelEndpointResponse{}
-	mi := &file_arbe_v1_model_proto_msgTypes[8]
+	mi := &file_arbe_v1_model_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -559,7 +674,7 @@ func (x *DeleteModelEndpointResponse) String() string {
 func (*DeleteModelEndpointResponse) ProtoMessage() {}
 
 func (x *DeleteModelEndpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_model_proto_msgTypes[8]
+	mi := &file_arbe_v1_model_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -572,7 +687,7 @@ func (x *DeleteModelEndpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteModelEndpointResponse.ProtoReflect.Descriptor instead.
 func (*DeleteModelEndpointResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_model_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_model_proto_rawDescGZIP(), []int{10}
 }
 
 var File_arbe_v1_model_proto protoreflect.FileDescriptor
@@ -592,17 +707,24 @@ const file_arbe_v1_model_proto_rawDesc = "" +
 	"\rdefault_model\x18\b \x01(\tR\fdefaultModel\x12\x18\n" +
 	"\aproblem\x18\t \x01(\tR\aproblem\"9\n" +
 	"\x11ListModelsRequest\x12$\n" +
-	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\"\xac\x01\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\"\xd5\x01\n" +
 	"\x12ListModelsResponse\x124\n" +
 	"\tendpoints\x18\x01 \x03(\v2\x16.arbe.v1.ModelEndpointR\tendpoints\x12#\n" +
 	"\rdefault_model\x18\x02 \x01(\tR\fdefaultModel\x12!\n" +
 	"\fchosen_model\x18\x03 \x01(\tR\vchosenModel\x12\x18\n" +
-	"\aproblem\x18\x04 \x01(\tR\aproblem\"^\n" +
+	"\aproblem\x18\x04 \x01(\tR\aproblem\x12'\n" +
+	"\x0ffallback_models\x18\x05 \x03(\tR\x0efallbackModels\"^\n" +
 	"\x16SetDefaultModelRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1e\n" +
 	"\x05model\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xac\x02R\x05model\"X\n" +
 	"\x17SetDefaultModelResponse\x12#\n" +
 	"\rdefault_model\x18\x01 \x01(\tR\fdefaultModel\x12\x18\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem\"k\n" +
+	"\x18SetFallbackModelsRequest\x12$\n" +
+	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12)\n" +
+	"\x06models\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\x05\"\ar\x05\x10\x01\x18\xac\x02R\x06models\"M\n" +
+	"\x19SetFallbackModelsResponse\x12\x16\n" +
+	"\x06models\x18\x01 \x03(\tR\x06models\x12\x18\n" +
 	"\aproblem\x18\x02 \x01(\tR\aproblem\"\xce\x01\n" +
 	"\x17SetModelEndpointRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1d\n" +
@@ -617,11 +739,12 @@ const file_arbe_v1_model_proto_rawDesc = "" +
 	"\x1aDeleteModelEndpointRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1d\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x04name\"\x1d\n" +
-	"\x1bDeleteModelEndpointResponse2\xeb\x02\n" +
+	"\x1bDeleteModelEndpointResponse2\xc7\x03\n" +
 	"\fModelService\x12J\n" +
 	"\n" +
 	"ListModels\x12\x1a.arbe.v1.ListModelsRequest\x1a\x1b.arbe.v1.ListModelsResponse\"\x03\x90\x02\x01\x12T\n" +
-	"\x0fSetDefaultModel\x12\x1f.arbe.v1.SetDefaultModelRequest\x1a .arbe.v1.SetDefaultModelResponse\x12W\n" +
+	"\x0fSetDefaultModel\x12\x1f.arbe.v1.SetDefaultModelRequest\x1a .arbe.v1.SetDefaultModelResponse\x12Z\n" +
+	"\x11SetFallbackModels\x12!.arbe.v1.SetFallbackModelsRequest\x1a\".arbe.v1.SetFallbackModelsResponse\x12W\n" +
 	"\x10SetModelEndpoint\x12 .arbe.v1.SetModelEndpointRequest\x1a!.arbe.v1.SetModelEndpointResponse\x12`\n" +
 	"\x13DeleteModelEndpoint\x12#.arbe.v1.DeleteModelEndpointRequest\x1a$.arbe.v1.DeleteModelEndpointResponseB/Z-github.com/arbe-dev/arbe/proto/arbe/v1;arbev1b\x06proto3"
 
@@ -637,34 +760,38 @@ func file_arbe_v1_model_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_model_proto_rawDescData
 }
 
-var file_arbe_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 9)
+var file_arbe_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_arbe_v1_model_proto_goTypes = []any{
 	(*ModelEndpoint)(nil),               // 0: arbe.v1.ModelEndpoint
 	(*ListModelsRequest)(nil),           // 1: arbe.v1.ListModelsRequest
 	(*ListModelsResponse)(nil),          // 2: arbe.v1.ListModelsResponse
 	(*SetDefaultModelRequest)(nil),      // 3: arbe.v1.SetDefaultModelRequest
 	(*SetDefaultModelResponse)(nil),     // 4: arbe.v1.SetDefaultModelResponse
-	(*SetModelEndpointRequest)(nil),     // 5: arbe.v1.SetModelEndpointRequest
-	(*SetModelEndpointResponse)(nil),    // 6: arbe.v1.SetModelEndpointResponse
-	(*DeleteModelEndpointRequest)(nil),  // 7: arbe.v1.DeleteModelEndpointRequest
-	(*DeleteModelEndpointResponse)(nil), // 8: arbe.v1.DeleteModelEndpointResponse
+	(*SetFallbackModelsRequest)(nil),    // 5: arbe.v1.SetFallbackModelsRequest
+	(*SetFallbackModelsResponse)(nil),   // 6: arbe.v1.SetFallbackModelsResponse
+	(*SetModelEndpointRequest)(nil),     // 7: arbe.v1.SetModelEndpointRequest
+	(*SetModelEndpointResponse)(nil),    // 8: arbe.v1.SetModelEndpointResponse
+	(*DeleteModelEndpointRequest)(nil),  // 9: arbe.v1.DeleteModelEndpointRequest
+	(*DeleteModelEndpointResponse)(nil), // 10: arbe.v1.DeleteModelEndpointResponse
 }
 var file_arbe_v1_model_proto_depIdxs = []int32{
-	0, // 0: arbe.v1.ListModelsResponse.endpoints:type_name -> arbe.v1.ModelEndpoint
-	0, // 1: arbe.v1.SetModelEndpointResponse.endpoint:type_name -> arbe.v1.ModelEndpoint
-	1, // 2: arbe.v1.ModelService.ListModels:input_type -> arbe.v1.ListModelsRequest
-	3, // 3: arbe.v1.ModelService.SetDefaultModel:input_type -> arbe.v1.SetDefaultModelRequest
-	5, // 4: arbe.v1.ModelService.SetModelEndpoint:input_type -> arbe.v1.SetModelEndpointRequest
-	7, // 5: arbe.v1.ModelService.DeleteModelEndpoint:input_type -> arbe.v1.DeleteModelEndpointRequest
-	2, // 6: arbe.v1.ModelService.ListModels:output_type -> arbe.v1.ListModelsResponse
-	4, // 7: arbe.v1.ModelService.SetDefaultModel:output_type -> arbe.v1.SetDefaultModelResponse
-	6, // 8: arbe.v1.ModelService.SetModelEndpoint:output_type -> arbe.v1.SetModelEndpointResponse
-	8, // 9: arbe.v1.ModelService.DeleteModelEndpoint:output_type -> arbe.v1.DeleteModelEndpointResponse
-	6, // [6:10] is the sub-list for method output_type
-	2, // [2:6] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	0,  // 0: arbe.v1.ListModelsResponse.endpoints:type_name -> arbe.v1.ModelEndpoint
+	0,  // 1: arbe.v1.SetModelEndpointResponse.endpoint:type_name -> arbe.v1.ModelEndpoint
+	1,  // 2: arbe.v1.ModelService.ListModels:input_type -> arbe.v1.ListModelsRequest
+	3,  // 3: arbe.v1.ModelService.SetDefaultModel:input_type -> arbe.v1.SetDefaultModelRequest
+	5,  // 4: arbe.v1.ModelService.SetFallbackModels:input_type -> arbe.v1.SetFallbackModelsRequest
+	7,  // 5: arbe.v1.ModelService.SetModelEndpoint:input_type -> arbe.v1.SetModelEndpointRequest
+	9,  // 6: arbe.v1.ModelService.DeleteModelEndpoint:input_type -> arbe.v1.DeleteModelEndpointRequest
+	2,  // 7: arbe.v1.ModelService.ListModels:output_type -> arbe.v1.ListModelsResponse
+	4,  // 8: arbe.v1.ModelService.SetDefaultModel:output_type -> arbe.v1.SetDefaultModelResponse
+	6,  // 9: arbe.v1.ModelService.SetFallbackModels:output_type -> arbe.v1.SetFallbackModelsResponse
+	8,  // 10: arbe.v1.ModelService.SetModelEndpoint:output_type -> arbe.v1.SetModelEndpointResponse
+	10, // 11: arbe.v1.ModelService.DeleteModelEndpoint:output_type -> arbe.v1.DeleteModelEndpointResponse
+	7,  // [7:12] is the sub-list for method output_type
+	2,  // [2:7] is the sub-list for method input_type
+	2,  // [2:2] is the sub-list for extension type_name
+	2,  // [2:2] is the sub-list for extension extendee
+	0,  // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_model_proto_init() }
@@ -678,7 +805,7 @@ func file_arbe_v1_model_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_model_proto_rawDesc), len(file_arbe_v1_model_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   9,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -70,6 +70,7 @@ type Entry struct {
 	//	*Entry_BotChanged
 	//	*Entry_PermissionAsked
 	//	*Entry_PermissionAnswered
+	//	*Entry_TurnFellBack
 	Typed         isEntry_Typed `protobuf_oneof:"typed"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -404,6 +405,15 @@ func (x *Entry) GetPermissionAnswered() *PermissionAnswered {
 	return nil
 }
 
+func (x *Entry) GetTurnFellBack() *TurnFellBack {
+	if x != nil {
+		if x, ok := x.Typed.(*Entry_TurnFellBack); ok {
+			return x.TurnFellBack
+		}
+	}
+	return nil
+}
+
 type isEntry_Typed interface {
 	isEntry_Typed()
 }
@@ -516,6 +526,10 @@ type Entry_PermissionAnswered struct {
 	PermissionAnswered *PermissionAnswered `protobuf:"bytes,41,opt,name=permission_answered,json=permissionAnswered,proto3,oneof"`
 }
 
+type Entry_TurnFellBack struct {
+	TurnFellBack *TurnFellBack `protobuf:"bytes,35,opt,name=turn_fell_back,json=turnFellBack,proto3,oneof"`
+}
+
 func (*Entry_Chat) isEntry_Typed() {}
 
 func (*Entry_Command) isEntry_Typed() {}
@@ -569,6 +583,8 @@ func (*Entry_BotChanged) isEntry_Typed() {}
 func (*Entry_PermissionAsked) isEntry_Typed() {}
 
 func (*Entry_PermissionAnswered) isEntry_Typed() {}
+
+func (*Entry_TurnFellBack) isEntry_Typed() {}
 
 // Chat is what somebody said: "chat".
 type Chat struct {
@@ -2037,15 +2053,20 @@ func (x *TurnSteered) GetReason() string {
 	return ""
 }
 
-// TurnWaiting says that a turn waits for its model's provider: "signal.dispatch.turn_waiting".
+// TurnWaiting says that a turn waits for its model's provider, and when the next try is: "signal.dispatch.turn_waiting".
 type TurnWaiting struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	TurnId  string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
 	AgentId string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The kind of the error, in one word, and the error, for people.
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	Message       string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	DelayMs       int64  `protobuf:"varint,5,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
+	// The kind of the error, in one word, and why it waits in a few words, for people: "overloaded".
+	Reason  string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
+	// How long after the entry the model is asked again.
+	DelayMs int64 `protobuf:"varint,5,opt,name=delay_ms,json=delayMs,proto3" json:"delay_ms,omitempty"`
+	// For whom it waits: "Anthropic".
+	Provider string `protobuf:"bytes,6,opt,name=provider,proto3" json:"provider,omitempty"`
+	// How often the model was asked in vain since the wait began.
+	Tries         int32 `protobuf:"varint,7,opt,name=tries,proto3" json:"tries,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2115,6 +2136,108 @@ func (x *TurnWaiting) GetDelayMs() int64 {
 	return 0
 }
 
+func (x *TurnWaiting) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *TurnWaiting) GetTries() int32 {
+	if x != nil {
+		return x.Tries
+	}
+	return 0
+}
+
+// TurnFellBack says that a turn asks a fallback model of its house, because the provider of its bot's model does not answer.
+// What the bot writes from there on is that model's: "signal.dispatch.turn_fell_back".
+type TurnFellBack struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	TurnId  string                 `protobuf:"bytes,1,opt,name=turn_id,json=turnId,proto3" json:"turn_id,omitempty"`
+	AgentId string                 `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// The model that did not answer, and the one that is asked now, as provider/model.
+	Model    string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
+	Fallback string `protobuf:"bytes,4,opt,name=fallback,proto3" json:"fallback,omitempty"`
+	// The kind of the error, in one word, and why in a few words, for people.
+	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
+	Message       string `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnFellBack) Reset() {
+	*x = TurnFellBack{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnFellBack) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnFellBack) ProtoMessage() {}
+
+func (x *TurnFellBack) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnFellBack.ProtoReflect.Descriptor instead.
+func (*TurnFellBack) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *TurnFellBack) GetTurnId() string {
+	if x != nil {
+		return x.TurnId
+	}
+	return ""
+}
+
+func (x *TurnFellBack) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *TurnFellBack) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *TurnFellBack) GetFallback() string {
+	if x != nil {
+		return x.Fallback
+	}
+	return ""
+}
+
+func (x *TurnFellBack) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *TurnFellBack) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 // LimitNear says that a turn has used most of one of its limits: "signal.dispatch.limit_near".
 type LimitNear struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -2130,7 +2253,7 @@ type LimitNear struct {
 
 func (x *LimitNear) Reset() {
 	*x = LimitNear{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2265,7 @@ func (x *LimitNear) String() string {
 func (*LimitNear) ProtoMessage() {}
 
 func (x *LimitNear) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2278,7 @@ func (x *LimitNear) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitNear.ProtoReflect.Descriptor instead.
 func (*LimitNear) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LimitNear) GetTurnId() string {
@@ -2215,7 +2338,7 @@ type TurnEnded struct {
 
 func (x *TurnEnded) Reset() {
 	*x = TurnEnded{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2227,7 +2350,7 @@ func (x *TurnEnded) String() string {
 func (*TurnEnded) ProtoMessage() {}
 
 func (x *TurnEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2240,7 +2363,7 @@ func (x *TurnEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnded.ProtoReflect.Descriptor instead.
 func (*TurnEnded) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TurnEnded) GetTurnId() string {
@@ -2327,7 +2450,7 @@ type PermissionAsked struct {
 
 func (x *PermissionAsked) Reset() {
 	*x = PermissionAsked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2462,7 @@ func (x *PermissionAsked) String() string {
 func (*PermissionAsked) ProtoMessage() {}
 
 func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2475,7 @@ func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAsked.ProtoReflect.Descriptor instead.
 func (*PermissionAsked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *PermissionAsked) GetApprovalId() string {
@@ -2423,7 +2546,7 @@ type PermissionAnswered struct {
 
 func (x *PermissionAnswered) Reset() {
 	*x = PermissionAnswered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2435,7 +2558,7 @@ func (x *PermissionAnswered) String() string {
 func (*PermissionAnswered) ProtoMessage() {}
 
 func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2448,7 +2571,7 @@ func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAnswered.ProtoReflect.Descriptor instead.
 func (*PermissionAnswered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PermissionAnswered) GetApprovalId() string {
@@ -2508,7 +2631,7 @@ type Skipped struct {
 
 func (x *Skipped) Reset() {
 	*x = Skipped{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2520,7 +2643,7 @@ func (x *Skipped) String() string {
 func (*Skipped) ProtoMessage() {}
 
 func (x *Skipped) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2533,7 +2656,7 @@ func (x *Skipped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skipped.ProtoReflect.Descriptor instead.
 func (*Skipped) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Skipped) GetAgentId() string {
@@ -2596,7 +2719,7 @@ type PiAssistant struct {
 
 func (x *PiAssistant) Reset() {
 	*x = PiAssistant{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2731,7 @@ func (x *PiAssistant) String() string {
 func (*PiAssistant) ProtoMessage() {}
 
 func (x *PiAssistant) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2744,7 @@ func (x *PiAssistant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiAssistant.ProtoReflect.Descriptor instead.
 func (*PiAssistant) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PiAssistant) GetRole() string {
@@ -2735,7 +2858,7 @@ type PiToolResult struct {
 
 func (x *PiToolResult) Reset() {
 	*x = PiToolResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2747,7 +2870,7 @@ func (x *PiToolResult) String() string {
 func (*PiToolResult) ProtoMessage() {}
 
 func (x *PiToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,7 +2883,7 @@ func (x *PiToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiToolResult.ProtoReflect.Descriptor instead.
 func (*PiToolResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PiToolResult) GetRole() string {
@@ -2850,7 +2973,7 @@ type PiDetails struct {
 
 func (x *PiDetails) Reset() {
 	*x = PiDetails{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2862,7 +2985,7 @@ func (x *PiDetails) String() string {
 func (*PiDetails) ProtoMessage() {}
 
 func (x *PiDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2875,7 +2998,7 @@ func (x *PiDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiDetails.ProtoReflect.Descriptor instead.
 func (*PiDetails) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PiDetails) GetPath() string {
@@ -2944,7 +3067,7 @@ type PiBlock struct {
 
 func (x *PiBlock) Reset() {
 	*x = PiBlock{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2956,7 +3079,7 @@ func (x *PiBlock) String() string {
 func (*PiBlock) ProtoMessage() {}
 
 func (x *PiBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2969,7 +3092,7 @@ func (x *PiBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiBlock.ProtoReflect.Descriptor instead.
 func (*PiBlock) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PiBlock) GetType() string {
@@ -3072,7 +3195,7 @@ type PiUsage struct {
 
 func (x *PiUsage) Reset() {
 	*x = PiUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +3207,7 @@ func (x *PiUsage) String() string {
 func (*PiUsage) ProtoMessage() {}
 
 func (x *PiUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3097,7 +3220,7 @@ func (x *PiUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiUsage.ProtoReflect.Descriptor instead.
 func (*PiUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PiUsage) GetInput() int64 {
@@ -3157,7 +3280,7 @@ type PiCost struct {
 
 func (x *PiCost) Reset() {
 	*x = PiCost{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3169,7 +3292,7 @@ func (x *PiCost) String() string {
 func (*PiCost) ProtoMessage() {}
 
 func (x *PiCost) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3182,7 +3305,7 @@ func (x *PiCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCost.ProtoReflect.Descriptor instead.
 func (*PiCost) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PiCost) GetInput() float64 {
@@ -3242,7 +3365,7 @@ type PiCompaction struct {
 
 func (x *PiCompaction) Reset() {
 	*x = PiCompaction{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3377,7 @@ func (x *PiCompaction) String() string {
 func (*PiCompaction) ProtoMessage() {}
 
 func (x *PiCompaction) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3390,7 @@ func (x *PiCompaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCompaction.ProtoReflect.Descriptor instead.
 func (*PiCompaction) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PiCompaction) GetHarness() string {
@@ -3320,7 +3443,7 @@ type BotCreated struct {
 
 func (x *BotCreated) Reset() {
 	*x = BotCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3332,7 +3455,7 @@ func (x *BotCreated) String() string {
 func (*BotCreated) ProtoMessage() {}
 
 func (x *BotCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3345,7 +3468,7 @@ func (x *BotCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotCreated.ProtoReflect.Descriptor instead.
 func (*BotCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *BotCreated) GetAgentId() string {
@@ -3392,7 +3515,7 @@ type BotChanged struct {
 
 func (x *BotChanged) Reset() {
 	*x = BotChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3404,7 +3527,7 @@ func (x *BotChanged) String() string {
 func (*BotChanged) ProtoMessage() {}
 
 func (x *BotChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3417,7 +3540,7 @@ func (x *BotChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotChanged.ProtoReflect.Descriptor instead.
 func (*BotChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BotChanged) GetAgentId() string {
@@ -3459,7 +3582,7 @@ var File_arbe_v1_payload_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\n" +
-	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x9b\x0e\n" +
+	"\x15arbe/v1/payload.proto\x12\aarbe.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xda\x0e\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x03R\x03seq\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\tR\x02id\x12\x1b\n" +
@@ -3499,7 +3622,8 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\vbot_changed\x18\" \x01(\v2\x13.arbe.v1.BotChangedH\x00R\n" +
 	"botChanged\x12E\n" +
 	"\x10permission_asked\x18( \x01(\v2\x18.arbe.v1.PermissionAskedH\x00R\x0fpermissionAsked\x12N\n" +
-	"\x13permission_answered\x18) \x01(\v2\x1b.arbe.v1.PermissionAnsweredH\x00R\x12permissionAnsweredB\a\n" +
+	"\x13permission_answered\x18) \x01(\v2\x1b.arbe.v1.PermissionAnsweredH\x00R\x12permissionAnswered\x12=\n" +
+	"\x0eturn_fell_back\x18# \x01(\v2\x15.arbe.v1.TurnFellBackH\x00R\fturnFellBackB\a\n" +
 	"\x05typed\"{\n" +
 	"\x04Chat\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
@@ -3627,13 +3751,22 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x19\n" +
 	"\bentry_id\x18\x03 \x01(\tR\aentryId\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x8e\x01\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xc0\x01\n" +
 	"\vTurnWaiting\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\amessage\x18\x04 \x01(\tR\amessage\x12\x19\n" +
-	"\bdelay_ms\x18\x05 \x01(\x03R\adelayMs\"{\n" +
+	"\bdelay_ms\x18\x05 \x01(\x03R\adelayMs\x12\x1a\n" +
+	"\bprovider\x18\x06 \x01(\tR\bprovider\x12\x14\n" +
+	"\x05tries\x18\a \x01(\x05R\x05tries\"\xa6\x01\n" +
+	"\fTurnFellBack\x12\x17\n" +
+	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n" +
+	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x14\n" +
+	"\x05model\x18\x03 \x01(\tR\x05model\x12\x1a\n" +
+	"\bfallback\x18\x04 \x01(\tR\bfallback\x12\x16\n" +
+	"\x06reason\x18\x05 \x01(\tR\x06reason\x12\x18\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\"{\n" +
 	"\tLimitNear\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x14\n" +
@@ -3780,7 +3913,7 @@ func file_arbe_v1_payload_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_payload_proto_rawDescData
 }
 
-var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
+var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_arbe_v1_payload_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: arbe.v1.Entry
 	(*Chat)(nil),                  // 1: arbe.v1.Chat
@@ -3803,25 +3936,26 @@ var file_arbe_v1_payload_proto_goTypes = []any{
 	(*TurnStarted)(nil),           // 18: arbe.v1.TurnStarted
 	(*TurnSteered)(nil),           // 19: arbe.v1.TurnSteered
 	(*TurnWaiting)(nil),           // 20: arbe.v1.TurnWaiting
-	(*LimitNear)(nil),             // 21: arbe.v1.LimitNear
-	(*TurnEnded)(nil),             // 22: arbe.v1.TurnEnded
-	(*PermissionAsked)(nil),       // 23: arbe.v1.PermissionAsked
-	(*PermissionAnswered)(nil),    // 24: arbe.v1.PermissionAnswered
-	(*Skipped)(nil),               // 25: arbe.v1.Skipped
-	(*PiAssistant)(nil),           // 26: arbe.v1.PiAssistant
-	(*PiToolResult)(nil),          // 27: arbe.v1.PiToolResult
-	(*PiDetails)(nil),             // 28: arbe.v1.PiDetails
-	(*PiBlock)(nil),               // 29: arbe.v1.PiBlock
-	(*PiUsage)(nil),               // 30: arbe.v1.PiUsage
-	(*PiCost)(nil),                // 31: arbe.v1.PiCost
-	(*PiCompaction)(nil),          // 32: arbe.v1.PiCompaction
-	(*BotCreated)(nil),            // 33: arbe.v1.BotCreated
-	(*BotChanged)(nil),            // 34: arbe.v1.BotChanged
-	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
-	(*structpb.Value)(nil),        // 36: google.protobuf.Value
+	(*TurnFellBack)(nil),          // 21: arbe.v1.TurnFellBack
+	(*LimitNear)(nil),             // 22: arbe.v1.LimitNear
+	(*TurnEnded)(nil),             // 23: arbe.v1.TurnEnded
+	(*PermissionAsked)(nil),       // 24: arbe.v1.PermissionAsked
+	(*PermissionAnswered)(nil),    // 25: arbe.v1.PermissionAnswered
+	(*Skipped)(nil),               // 26: arbe.v1.Skipped
+	(*PiAssistant)(nil),           // 27: arbe.v1.PiAssistant
+	(*PiToolResult)(nil),          // 28: arbe.v1.PiToolResult
+	(*PiDetails)(nil),             // 29: arbe.v1.PiDetails
+	(*PiBlock)(nil),               // 30: arbe.v1.PiBlock
+	(*PiUsage)(nil),               // 31: arbe.v1.PiUsage
+	(*PiCost)(nil),                // 32: arbe.v1.PiCost
+	(*PiCompaction)(nil),          // 33: arbe.v1.PiCompaction
+	(*BotCreated)(nil),            // 34: arbe.v1.BotCreated
+	(*BotChanged)(nil),            // 35: arbe.v1.BotChanged
+	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
+	(*structpb.Value)(nil),        // 37: google.protobuf.Value
 }
 var file_arbe_v1_payload_proto_depIdxs = []int32{
-	35, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
+	36, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
 	1,  // 1: arbe.v1.Entry.chat:type_name -> arbe.v1.Chat
 	2,  // 2: arbe.v1.Entry.command:type_name -> arbe.v1.Command
 	4,  // 3: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
@@ -3836,35 +3970,36 @@ var file_arbe_v1_payload_proto_depIdxs = []int32{
 	14, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
 	15, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
 	6,  // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
-	26, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
-	27, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
-	32, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
+	27, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
+	28, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
+	33, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
 	18, // 18: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
 	19, // 19: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
 	20, // 20: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
-	21, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
-	22, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
-	25, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
-	33, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
-	34, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
-	23, // 26: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
-	24, // 27: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
-	16, // 28: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
-	7,  // 29: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
-	17, // 30: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
-	16, // 31: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
-	36, // 32: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
-	29, // 33: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
-	30, // 34: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
-	29, // 35: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
-	28, // 36: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
-	36, // 37: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
-	31, // 38: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	22, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
+	23, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
+	26, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
+	34, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
+	35, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
+	24, // 26: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
+	25, // 27: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
+	21, // 28: arbe.v1.Entry.turn_fell_back:type_name -> arbe.v1.TurnFellBack
+	16, // 29: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
+	7,  // 30: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
+	17, // 31: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
+	16, // 32: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
+	37, // 33: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
+	30, // 34: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
+	31, // 35: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
+	30, // 36: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
+	29, // 37: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
+	37, // 38: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
+	32, // 39: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
+	40, // [40:40] is the sub-list for method output_type
+	40, // [40:40] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_payload_proto_init() }
@@ -3900,6 +4035,7 @@ func file_arbe_v1_payload_proto_init() {
 		(*Entry_BotChanged)(nil),
 		(*Entry_PermissionAsked)(nil),
 		(*Entry_PermissionAnswered)(nil),
+		(*Entry_TurnFellBack)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -3907,7 +4043,7 @@ func file_arbe_v1_payload_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_payload_proto_rawDesc), len(file_arbe_v1_payload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   35,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -56,7 +56,7 @@ export interface AskAnswer {
 export type AskPiece =
   /** The first piece: the question is in the log. */
   | { kind: "asked"; threadId: string; bot: Bot; entry: Entry }
-  /** A typed entry of the turn that answers: its start, its steps, their results, waiting, a limit that is near. */
+  /** A typed entry of the turn that answers: its start, its steps, their results, waiting, a fallback model, a limit that is near. */
   | { kind: "entry"; entry: Entry }
   /** What the bot writes, while it writes it. Joined since the last entry or again, it is the text of the step, or of the answer. */
   | { kind: "text"; text: string }
@@ -209,6 +209,7 @@ class Turn {
         if (value.turn === this.id) yield { kind: "entry", entry };
         return;
       case "turnWaiting":
+      case "turnFellBack":
       case "limitNear":
         if (value.turnId === this.id) yield { kind: "entry", entry };
         return;

@@ -38,6 +38,9 @@ const (
 	// ModelServiceSetDefaultModelProcedure is the fully-qualified name of the ModelService's
 	// SetDefaultModel RPC.
 	ModelServiceSetDefaultModelProcedure = "/arbe.v1.ModelService/SetDefaultModel"
+	// ModelServiceSetFallbackModelsProcedure is the fully-qualified name of the ModelService's
+	// SetFallbackModels RPC.
+	ModelServiceSetFallbackModelsProcedure = "/arbe.v1.ModelService/SetFallbackModels"
 	// ModelServiceSetModelEndpointProcedure is the fully-qualified name of the ModelService's
 	// SetModelEndpoint RPC.
 	ModelServiceSetModelEndpointProcedure = "/arbe.v1.ModelService/SetModelEndpoint"
@@ -52,6 +55,10 @@ type ModelServiceClient interface {
 	ListModels(context.Context, *v1.ListModelsRequest) (*v1.ListModelsResponse, error)
 	// SetDefaultModel sets the model of bots that name none. Owners only.
 	SetDefaultModel(context.Context, *v1.SetDefaultModelRequest) (*v1.SetDefaultModelResponse, error)
+	// SetFallbackModels sets the models that bots of the house ask, in this order, while the provider of their own model does
+	// not answer: when that lasted a minute, or when the provider asks for a longer pause. A model that the house cannot use,
+	// or whose limit of money is reached, is passed over. Owners only.
+	SetFallbackModels(context.Context, *v1.SetFallbackModelsRequest) (*v1.SetFallbackModelsResponse, error)
 	// SetModelEndpoint adds a server with models that speaks OpenAI's chat/completions, or changes the one of this name.
 	// Owners only, because the house's words and the key go there. Its address must be on the public internet, because the
 	// server of arbe calls it, or be one that the operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20.
@@ -85,6 +92,12 @@ func NewModelServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 			connect.WithSchema(modelServiceMethods.ByName("SetDefaultModel")),
 			connect.WithClientOptions(opts...),
 		),
+		setFallbackModels: connect.NewClient[v1.SetFallbackModelsRequest, v1.SetFallbackModelsResponse](
+			httpClient,
+			baseURL+ModelServiceSetFallbackModelsProcedure,
+			connect.WithSchema(modelServiceMethods.ByName("SetFallbackModels")),
+			connect.WithClientOptions(opts...),
+		),
 		setModelEndpoint: connect.NewClient[v1.SetModelEndpointRequest, v1.SetModelEndpointResponse](
 			httpClient,
 			baseURL+ModelServiceSetModelEndpointProcedure,
@@ -104,6 +117,7 @@ func NewModelServiceClient(httpClient connect.HTTPClient, baseURL string, opts .
 type modelServiceClient struct {
 	listModels          *connect.Client[v1.ListModelsRequest, v1.ListModelsResponse]
 	setDefaultModel     *connect.Client[v1.SetDefaultModelRequest, v1.SetDefaultModelResponse]
+	setFallbackModels   *connect.Client[v1.SetFallbackModelsRequest, v1.SetFallbackModelsResponse]
 	setModelEndpoint    *connect.Client[v1.SetModelEndpointRequest, v1.SetModelEndpointResponse]
 	deleteModelEndpoint *connect.Client[v1.DeleteModelEndpointRequest, v1.DeleteModelEndpointResponse]
 }
@@ -120,6 +134,15 @@ func (c *modelServiceClient) ListModels(ctx context.Context, req *v1.ListModelsR
 // SetDefaultModel calls arbe.v1.ModelService.SetDefaultModel.
 func (c *modelServiceClient) SetDefaultModel(ctx context.Context, req *v1.SetDefaultModelRequest) (*v1.SetDefaultModelResponse, error) {
 	response, err := c.setDefaultModel.CallUnary(ctx, connect.NewRequest(req))
+	if response != nil {
+		return response.Msg, err
+	}
+	return nil, err
+}
+
+// SetFallbackModels calls arbe.v1.ModelService.SetFallbackModels.
+func (c *modelServiceClient) SetFallbackModels(ctx context.Context, req *v1.SetFallbackModelsRequest) (*v1.SetFallbackModelsResponse, error) {
+	response, err := c.setFallbackModels.CallUnary(ctx, connect.NewRequest(req))
 	if response != nil {
 		return response.Msg, err
 	}
@@ -150,6 +173,10 @@ type ModelServiceHandler interface {
 	ListModels(context.Context, *v1.ListModelsRequest) (*v1.ListModelsResponse, error)
 	// SetDefaultModel sets the model of bots that name none. Owners only.
 	SetDefaultModel(context.Context, *v1.SetDefaultModelRequest) (*v1.SetDefaultModelResponse, error)
+	// SetFallbackModels sets the models that bots of the house ask, in this order, while the provider of their own model does
+	// not answer: when that lasted a minute, or when the provider asks for a longer pause. A model that the house cannot use,
+	// or whose limit of money is reached, is passed over. Owners only.
+	SetFallbackModels(context.Context, *v1.SetFallbackModelsRequest) (*v1.SetFallbackModelsResponse, error)
 	// SetModelEndpoint adds a server with models that speaks OpenAI's chat/completions, or changes the one of this name.
 	// Owners only, because the house's words and the key go there. Its address must be on the public internet, because the
 	// server of arbe calls it, or be one that the operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20.
@@ -179,6 +206,12 @@ func NewModelServiceHandler(svc ModelServiceHandler, opts ...connect.HandlerOpti
 		connect.WithSchema(modelServiceMethods.ByName("SetDefaultModel")),
 		connect.WithHandlerOptions(opts...),
 	)
+	modelServiceSetFallbackModelsHandler := connect.NewUnaryHandlerSimple(
+		ModelServiceSetFallbackModelsProcedure,
+		svc.SetFallbackModels,
+		connect.WithSchema(modelServiceMethods.ByName("SetFallbackModels")),
+		connect.WithHandlerOptions(opts...),
+	)
 	modelServiceSetModelEndpointHandler := connect.NewUnaryHandlerSimple(
 		ModelServiceSetModelEndpointProcedure,
 		svc.SetModelEndpoint,
@@ -197,6 +230,8 @@ func NewModelServiceHandler(svc ModelServiceHandler, opts ...connect.HandlerOpti
 			modelServiceListModelsHandler.ServeHTTP(w, r)
 		case ModelServiceSetDefaultModelProcedure:
 			modelServiceSetDefaultModelHandler.ServeHTTP(w, r)
+		case ModelServiceSetFallbackModelsProcedure:
+			modelServiceSetFallbackModelsHandler.ServeHTTP(w, r)
 		case ModelServiceSetModelEndpointProcedure:
 			modelServiceSetModelEndpointHandler.ServeHTTP(w, r)
 		case ModelServiceDeleteModelEndpointProcedure:
@@ -216,6 +251,10 @@ func (UnimplementedModelServiceHandler) ListModels(context.Context, *v1.ListMode
 
 func (UnimplementedModelServiceHandler) SetDefaultModel(context.Context, *v1.SetDefaultModelRequest) (*v1.SetDefaultModelResponse, error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.ModelService.SetDefaultModel is not implemented"))
+}
+
+func (UnimplementedModelServiceHandler) SetFallbackModels(context.Context, *v1.SetFallbackModelsRequest) (*v1.SetFallbackModelsResponse, error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("arbe.v1.ModelService.SetFallbackModels is not implemented"))
 }
 
 func (UnimplementedModelServiceHandler) SetModelEndpoint(context.Context, *v1.SetModelEndpointRequest) (*v1.SetModelEndpointResponse, error) {

@@ -11,7 +11,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/model.proto.
  */
 export const file_arbe_v1_model: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL21vZGVsLnByb3RvEgdhcmJlLnYxIqsBCg1Nb2RlbEVuZHBvaW50EgwKBG5hbWUYASABKAkSEAoIcHJvdmlkZXIYAiABKAkSEAoIYmFzZV91cmwYAyABKAkSDgoGc291cmNlGAQgASgJEhMKC3NlY3JldF9uYW1lGAUgASgJEgsKA293bhgGIAEoCBIOCgZtb2RlbHMYByADKAkSFQoNZGVmYXVsdF9tb2RlbBgIIAEoCRIPCgdwcm9ibGVtGAkgASgJIjAKEUxpc3RNb2RlbHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEAifQoSTGlzdE1vZGVsc1Jlc3BvbnNlEikKCWVuZHBvaW50cxgBIAMoCzIWLmFyYmUudjEuTW9kZWxFbmRwb2ludBIVCg1kZWZhdWx0X21vZGVsGAIgASgJEhQKDGNob3Nlbl9tb2RlbBgDIAEoCRIPCgdwcm9ibGVtGAQgASgJIk4KFlNldERlZmF1bHRNb2RlbFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIXCgVtb2RlbBgCIAEoCUIIukgFcgMYrAIiQQoXU2V0RGVmYXVsdE1vZGVsUmVzcG9uc2USFQoNZGVmYXVsdF9tb2RlbBgBIAEoCRIPCgdwcm9ibGVtGAIgASgJIqUBChdTZXRNb2RlbEVuZHBvaW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYQBIcCghiYXNlX3VybBgDIAEoCUIKukgHcgUQARjQDxIcCgtzZWNyZXRfbmFtZRgEIAEoCUIHukgEcgIYZBIYCgNrZXkYBSABKAlCC4ABAbpIBXIDGJBOIkQKGFNldE1vZGVsRW5kcG9pbnRSZXNwb25zZRIoCghlbmRwb2ludBgBIAEoCzIWLmFyYmUudjEuTW9kZWxFbmRwb2ludCJSChpEZWxldGVNb2RlbEVuZHBvaW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYQCIdChtEZWxldGVNb2RlbEVuZHBvaW50UmVzcG9uc2Uy6wIKDE1vZGVsU2VydmljZRJKCgpMaXN0TW9kZWxzEhouYXJiZS52MS5MaXN0TW9kZWxzUmVxdWVzdBobLmFyYmUudjEuTGlzdE1vZGVsc1Jlc3BvbnNlIgOQAgESVAoPU2V0RGVmYXVsdE1vZGVsEh8uYXJiZS52MS5TZXREZWZhdWx0TW9kZWxSZXF1ZXN0GiAuYXJiZS52MS5TZXREZWZhdWx0TW9kZWxSZXNwb25zZRJXChBTZXRNb2RlbEVuZHBvaW50EiAuYXJiZS52MS5TZXRNb2RlbEVuZHBvaW50UmVxdWVzdBohLmFyYmUudjEuU2V0TW9kZWxFbmRwb2ludFJlc3BvbnNlEmAKE0RlbGV0ZU1vZGVsRW5kcG9pbnQSIy5hcmJlLnYxLkRlbGV0ZU1vZGVsRW5kcG9pbnRSZXF1ZXN0GiQuYXJiZS52MS5EZWxldGVNb2RlbEVuZHBvaW50UmVzcG9uc2VCL1otZ2l0aHViLmNvbS9hcmJlLWRldi9hcmJlL3Byb3RvL2FyYmUvdjE7YXJiZXYxYgZwcm90bzM", [file_buf_validate_validate]);
+  fileDesc("ChNhcmJlL3YxL21vZGVsLnByb3RvEgdhcmJlLnYxIqsBCg1Nb2RlbEVuZHBvaW50EgwKBG5hbWUYASABKAkSEAoIcHJvdmlkZXIYAiABKAkSEAoIYmFzZV91cmwYAyABKAkSDgoGc291cmNlGAQgASgJEhMKC3NlY3JldF9uYW1lGAUgASgJEgsKA293bhgGIAEoCBIOCgZtb2RlbHMYByADKAkSFQoNZGVmYXVsdF9tb2RlbBgIIAEoCRIPCgdwcm9ibGVtGAkgASgJIjAKEUxpc3RNb2RlbHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEAilgEKEkxpc3RNb2RlbHNSZXNwb25zZRIpCgllbmRwb2ludHMYASADKAsyFi5hcmJlLnYxLk1vZGVsRW5kcG9pbnQSFQoNZGVmYXVsdF9tb2RlbBgCIAEoCRIUCgxjaG9zZW5fbW9kZWwYAyABKAkSDwoHcHJvYmxlbRgEIAEoCRIXCg9mYWxsYmFja19tb2RlbHMYBSADKAkiTgoWU2V0RGVmYXVsdE1vZGVsUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBW1vZGVsGAIgASgJQgi6SAVyAxisAiJBChdTZXREZWZhdWx0TW9kZWxSZXNwb25zZRIVCg1kZWZhdWx0X21vZGVsGAEgASgJEg8KB3Byb2JsZW0YAiABKAkiWgoYU2V0RmFsbGJhY2tNb2RlbHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASIQoGbW9kZWxzGAIgAygJQhG6SA6SAQsQBSIHcgUQARisAiI8ChlTZXRGYWxsYmFja01vZGVsc1Jlc3BvbnNlEg4KBm1vZGVscxgBIAMoCRIPCgdwcm9ibGVtGAIgASgJIqUBChdTZXRNb2RlbEVuZHBvaW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYQBIcCghiYXNlX3VybBgDIAEoCUIKukgHcgUQARjQDxIcCgtzZWNyZXRfbmFtZRgEIAEoCUIHukgEcgIYZBIYCgNrZXkYBSABKAlCC4ABAbpIBXIDGJBOIkQKGFNldE1vZGVsRW5kcG9pbnRSZXNwb25zZRIoCghlbmRwb2ludBgBIAEoCzIWLmFyYmUudjEuTW9kZWxFbmRwb2ludCJSChpEZWxldGVNb2RlbEVuZHBvaW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYQCIdChtEZWxldGVNb2RlbEVuZHBvaW50UmVzcG9uc2UyxwMKDE1vZGVsU2VydmljZRJKCgpMaXN0TW9kZWxzEhouYXJiZS52MS5MaXN0TW9kZWxzUmVxdWVzdBobLmFyYmUudjEuTGlzdE1vZGVsc1Jlc3BvbnNlIgOQAgESVAoPU2V0RGVmYXVsdE1vZGVsEh8uYXJiZS52MS5TZXREZWZhdWx0TW9kZWxSZXF1ZXN0GiAuYXJiZS52MS5TZXREZWZhdWx0TW9kZWxSZXNwb25zZRJaChFTZXRGYWxsYmFja01vZGVscxIhLmFyYmUudjEuU2V0RmFsbGJhY2tNb2RlbHNSZXF1ZXN0GiIuYXJiZS52MS5TZXRGYWxsYmFja01vZGVsc1Jlc3BvbnNlElcKEFNldE1vZGVsRW5kcG9pbnQSIC5hcmJlLnYxLlNldE1vZGVsRW5kcG9pbnRSZXF1ZXN0GiEuYXJiZS52MS5TZXRNb2RlbEVuZHBvaW50UmVzcG9uc2USYAoTRGVsZXRlTW9kZWxFbmRwb2ludBIjLmFyYmUudjEuRGVsZXRlTW9kZWxFbmRwb2ludFJlcXVlc3QaJC5hcmJlLnYxLkRlbGV0ZU1vZGVsRW5kcG9pbnRSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_buf_validate_validate]);
 
 /**
  * ModelEndpoint is one place that has models.
@@ -136,6 +136,13 @@ export type ListModelsResponse = Message<"arbe.v1.ListModelsResponse"> & {
    * @generated from field: string problem = 4;
    */
   problem: string;
+
+  /**
+   * The models that bots ask, in this order, while the provider of their own does not answer.
+   *
+   * @generated from field: repeated string fallback_models = 5;
+   */
+  fallbackModels: string[];
 };
 
 /**
@@ -194,6 +201,54 @@ export const SetDefaultModelResponseSchema: GenMessage<SetDefaultModelResponse> 
   messageDesc(file_arbe_v1_model, 4);
 
 /**
+ * @generated from message arbe.v1.SetFallbackModelsRequest
+ */
+export type SetFallbackModelsRequest = Message<"arbe.v1.SetFallbackModelsRequest"> & {
+  /**
+   * @generated from field: string house_id = 1;
+   */
+  houseId: string;
+
+  /**
+   * As "provider/model", the preferred one first; empty for none.
+   *
+   * @generated from field: repeated string models = 2;
+   */
+  models: string[];
+};
+
+/**
+ * Describes the message arbe.v1.SetFallbackModelsRequest.
+ * Use `create(SetFallbackModelsRequestSchema)` to create a new message.
+ */
+export const SetFallbackModelsRequestSchema: GenMessage<SetFallbackModelsRequest> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_model, 5);
+
+/**
+ * @generated from message arbe.v1.SetFallbackModelsResponse
+ */
+export type SetFallbackModelsResponse = Message<"arbe.v1.SetFallbackModelsResponse"> & {
+  /**
+   * @generated from field: repeated string models = 1;
+   */
+  models: string[];
+
+  /**
+   * Why one of them cannot be used now, and what to do about it; empty if all can, as far as is known.
+   *
+   * @generated from field: string problem = 2;
+   */
+  problem: string;
+};
+
+/**
+ * Describes the message arbe.v1.SetFallbackModelsResponse.
+ * Use `create(SetFallbackModelsResponseSchema)` to create a new message.
+ */
+export const SetFallbackModelsResponseSchema: GenMessage<SetFallbackModelsResponse> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_model, 6);
+
+/**
  * @generated from message arbe.v1.SetModelEndpointRequest
  */
 export type SetModelEndpointRequest = Message<"arbe.v1.SetModelEndpointRequest"> & {
@@ -238,7 +293,7 @@ export type SetModelEndpointRequest = Message<"arbe.v1.SetModelEndpointRequest">
  * Use `create(SetModelEndpointRequestSchema)` to create a new message.
  */
 export const SetModelEndpointRequestSchema: GenMessage<SetModelEndpointRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_model, 5);
+  messageDesc(file_arbe_v1_model, 7);
 
 /**
  * @generated from message arbe.v1.SetModelEndpointResponse
@@ -255,7 +310,7 @@ export type SetModelEndpointResponse = Message<"arbe.v1.SetModelEndpointResponse
  * Use `create(SetModelEndpointResponseSchema)` to create a new message.
  */
 export const SetModelEndpointResponseSchema: GenMessage<SetModelEndpointResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_model, 6);
+  messageDesc(file_arbe_v1_model, 8);
 
 /**
  * @generated from message arbe.v1.DeleteModelEndpointRequest
@@ -277,7 +332,7 @@ export type DeleteModelEndpointRequest = Message<"arbe.v1.DeleteModelEndpointReq
  * Use `create(DeleteModelEndpointRequestSchema)` to create a new message.
  */
 export const DeleteModelEndpointRequestSchema: GenMessage<DeleteModelEndpointRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_model, 7);
+  messageDesc(file_arbe_v1_model, 9);
 
 /**
  * @generated from message arbe.v1.DeleteModelEndpointResponse
@@ -290,7 +345,7 @@ export type DeleteModelEndpointResponse = Message<"arbe.v1.DeleteModelEndpointRe
  * Use `create(DeleteModelEndpointResponseSchema)` to create a new message.
  */
 export const DeleteModelEndpointResponseSchema: GenMessage<DeleteModelEndpointResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_model, 8);
+  messageDesc(file_arbe_v1_model, 10);
 
 /**
  * ModelService says which language models a house can use: through its own keys, which are secrets of the house
@@ -319,6 +374,18 @@ export const ModelService: GenService<{
     methodKind: "unary";
     input: typeof SetDefaultModelRequestSchema;
     output: typeof SetDefaultModelResponseSchema;
+  },
+  /**
+   * SetFallbackModels sets the models that bots of the house ask, in this order, while the provider of their own model does
+   * not answer: when that lasted a minute, or when the provider asks for a longer pause. A model that the house cannot use,
+   * or whose limit of money is reached, is passed over. Owners only.
+   *
+   * @generated from rpc arbe.v1.ModelService.SetFallbackModels
+   */
+  setFallbackModels: {
+    methodKind: "unary";
+    input: typeof SetFallbackModelsRequestSchema;
+    output: typeof SetFallbackModelsResponseSchema;
   },
   /**
    * SetModelEndpoint adds a server with models that speaks OpenAI's chat/completions, or changes the one of this name.

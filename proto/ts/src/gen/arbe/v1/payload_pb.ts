@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/payload.proto.
  */
 export const file_arbe_v1_payload: GenFile = /*@__PURE__*/
-  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEigAsKBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSAASLAoMcGlfYXNzaXN0YW50GBggASgLMhQuYXJiZS52MS5QaUFzc2lzdGFudEgAEi8KDnBpX3Rvb2xfcmVzdWx0GBkgASgLMhUuYXJiZS52MS5QaVRvb2xSZXN1bHRIABIuCg1waV9jb21wYWN0aW9uGBogASgLMhUuYXJiZS52MS5QaUNvbXBhY3Rpb25IABIsCgx0dXJuX3N0YXJ0ZWQYGyABKAsyFC5hcmJlLnYxLlR1cm5TdGFydGVkSAASLAoMdHVybl9zdGVlcmVkGBwgASgLMhQuYXJiZS52MS5UdXJuU3RlZXJlZEgAEiwKDHR1cm5fd2FpdGluZxgdIAEoCzIULmFyYmUudjEuVHVybldhaXRpbmdIABIoCgpsaW1pdF9uZWFyGB4gASgLMhIuYXJiZS52MS5MaW1pdE5lYXJIABIoCgp0dXJuX2VuZGVkGB8gASgLMhIuYXJiZS52MS5UdXJuRW5kZWRIABIjCgdza2lwcGVkGCAgASgLMhAuYXJiZS52MS5Ta2lwcGVkSAASKgoLYm90X2NyZWF0ZWQYISABKAsyEy5hcmJlLnYxLkJvdENyZWF0ZWRIABIqCgtib3RfY2hhbmdlZBgiIAEoCzITLmFyYmUudjEuQm90Q2hhbmdlZEgAEjQKEHBlcm1pc3Npb25fYXNrZWQYKCABKAsyGC5hcmJlLnYxLlBlcm1pc3Npb25Bc2tlZEgAEjoKE3Blcm1pc3Npb25fYW5zd2VyZWQYKSABKAsyGy5hcmJlLnYxLlBlcm1pc3Npb25BbnN3ZXJlZEgAQgcKBXR5cGVkIlwKBENoYXQSDAoEdGV4dBgBIAEoCRIQCghyZXBseV90bxgCIAEoCRIiCgR0dXJuGAMgASgLMhQuYXJiZS52MS5UdXJuU3VtbWFyeRIQCghjb25maW5lZBgEIAEoCCKJAQoHQ29tbWFuZBIPCgdjb21tYW5kGAEgASgJEgwKBGFyZ3YYAiADKAkSEgoKc2FuZGJveF9pZBgDIAEoCRISCgp0aW1lb3V0X21zGAQgASgDEhYKDmVudmlyb25tZW50X2lkGAUgASgJEhAKCHNlcGFyYXRlGAYgASgIEg0KBWlucHV0GAcgASgIIkAKDkNvbW1hbmRXYWl0aW5nEhIKCmNvbW1hbmRfaWQYASABKAkSCwoDZm9yGAIgASgJEg0KBWxpbWl0GAMgASgFIvYCCg1Db21tYW5kUmVzdWx0EhIKCmNvbW1hbmRfaWQYASABKAkSEgoKc2FuZGJveF9pZBgCIAEoCRIRCglleGl0X2NvZGUYAyABKAUSDgoGb3V0cHV0GAQgASgJEhMKC291dHB1dF90YWlsGAUgASgJEhQKDG91dHB1dF9ieXRlcxgGIAEoAxIRCgl0cnVuY2F0ZWQYByABKAgSEwoLYXJ0aWZhY3RfaWQYCCABKAkSFgoOYXJ0aWZhY3RfYnl0ZXMYCSABKAMSFQoNYXJ0aWZhY3RfcGFydBgKIAEoCBIRCglyYXdfYnl0ZXMYCyABKAMSEwoLZHVyYXRpb25fbXMYDCABKAMSEQoJdGltZWRfb3V0GA0gASgIEhEKCWNhbmNlbGxlZBgOIAEoCBIVCg1vdXRfb2ZfbWVtb3J5GA8gASgIEg0KBWVycm9yGBAgASgJEhQKDGNhbmNlbGxlZF9ieRgRIAEoCRIOCgZzaWduYWwYEiABKAkiQQoOU2FuZGJveFJlc3VtZWQSEgoKc2FuZGJveF9pZBgBIAEoCRIbChNwcmV2aW91c19zYW5kYm94X2lkGAIgASgJIlIKE0Vudmlyb25tZW50UHJlcGFyZWQSEgoKc2FuZGJveF9pZBgBIAEoCRInCgVzdGVwcxgCIAMoCzIYLmFyYmUudjEuUHJlcGFyYXRpb25TdGVwIlcKD1ByZXBhcmF0aW9uU3RlcBIMCgRuYW1lGAEgASgJEhEKCWV4aXRfY29kZRgCIAEoBRITCgtkdXJhdGlvbl9tcxgDIAEoAxIOCgZvdXRwdXQYBCABKAkiOQoNU3RhdHVzQ2hhbmdlZBIMCgRmcm9tGAEgASgJEgoKAnRvGAIgASgJEg4KBnJlYXNvbhgDIAEoCSIoCgZGb3JrZWQSEQoJdGhyZWFkX2lkGAEgASgJEgsKA3NlcRgCIAEoAyIuCgxIb3VzZUNyZWF0ZWQSEAoIaG91c2VfaWQYASABKAkSDAoEbmFtZRgCIAEoCSJECgdJbnZpdGVkEhEKCWludml0ZV9pZBgBIAEoCRIMCgRyb2xlGAIgASgJEgwKBG5vdGUYAyABKAkSCgoCYnkYBCABKAkiSgoNSW52aXRlUmV2b2tlZBIRCglpbnZpdGVfaWQYASABKAkSDAoEcm9sZRgCIAEoCRIMCgRub3RlGAMgASgJEgoKAmJ5GAQgASgJImMKDE1lbWJlckpvaW5lZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBHJvbGUYAyABKAkSEQoJaW52aXRlX2lkGAQgASgJEhIKCmludml0ZWRfYnkYBSABKAkiOwoNTWVtYmVyUmVtb3ZlZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgoKAmJ5GAMgASgJIlMKC1JvbGVDaGFuZ2VkEhAKCGFnZW50X2lkGAEgASgJEgwKBG5hbWUYAiABKAkSDAoEZnJvbRgDIAEoCRIKCgJ0bxgEIAEoCRIKCgJieRgFIAEoCSKkAQoLVHVyblN1bW1hcnkSDwoHdHVybl9pZBgBIAEoCRIPCgdhbnN3ZXJzGAIgAygJEg0KBW1vZGVsGAMgASgJEg0KBXN0ZXBzGAQgASgFEhAKCGNvbW1hbmRzGAUgASgFEiEKBXVzYWdlGAYgASgLMhIuYXJiZS52MS5UdXJuVXNhZ2USEwoLZHVyYXRpb25fbXMYByABKAMSCwoDY3V0GAggASgIIn4KCVR1cm5Vc2FnZRINCgVpbnB1dBgBIAEoAxIOCgZvdXRwdXQYAiABKAMSEgoKY2FjaGVfcmVhZBgDIAEoAxITCgtjYWNoZV93cml0ZRgEIAEoAxITCgtjb3N0X21pY3JvcxgFIAEoAxIUCgxjb3N0X3Vua25vd24YBiABKAgiZQoLVHVyblN0YXJ0ZWQSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIQCghlbnRyeV9pZBgDIAEoCRIOCgZyZWFzb24YBCABKAkSEQoJcG9saWN5X2lkGAUgASgJIlIKC1R1cm5TdGVlcmVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDgoGcmVhc29uGAQgASgJImMKC1R1cm5XYWl0aW5nEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJEg8KB21lc3NhZ2UYBCABKAkSEAoIZGVsYXlfbXMYBSABKAMiWAoJTGltaXROZWFyEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSDQoFbGltaXQYAyABKAkSDAoEdXNlZBgEIAEoARILCgNtYXgYBSABKAEiuwEKCVR1cm5FbmRlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg8KB291dGNvbWUYBCABKAkSDgoGcmVhc29uGAUgASgJEg8KB21lc3NhZ2UYBiABKAkSDAoEbmV4dBgHIAEoCRISCgpzdG9wcGVkX2J5GAggASgJEiUKB3N1bW1hcnkYCSABKAsyFC5hcmJlLnYxLlR1cm5TdW1tYXJ5IqcBCg9QZXJtaXNzaW9uQXNrZWQSEwoLYXBwcm92YWxfaWQYASABKAkSDwoHdHVybl9pZBgCIAEoCRIQCghhZ2VudF9pZBgDIAEoCRIPCgdjYWxsX2lkGAQgASgJEgwKBHRvb2wYBSABKAkSKQoJYXJndW1lbnRzGAYgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhIKCmV4cGlyZXNfbXMYByABKAMiggEKElBlcm1pc3Npb25BbnN3ZXJlZBITCgthcHByb3ZhbF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEg8KB291dGNvbWUYBCABKAkSEwoLYW5zd2VyZWRfYnkYBSABKAkSDgoGcmVhc29uGAYgASgJImUKB1NraXBwZWQSEAoIYWdlbnRfaWQYASABKAkSEAoIZW50cnlfaWQYAiABKAkSDgoGcmVhc29uGAMgASgJEhMKC2V4cGxhbmF0aW9uGAQgASgJEhEKCXBvbGljeV9pZBgFIAEoCSKVAgoLUGlBc3Npc3RhbnQSDAoEcm9sZRgBIAEoCRIPCgdoYXJuZXNzGAIgASgJEgwKBHR1cm4YAyABKAkSIQoHY29udGVudBgEIAMoCzIQLmFyYmUudjEuUGlCbG9jaxILCgNhcGkYBSABKAkSEAoIcHJvdmlkZXIYBiABKAkSDQoFbW9kZWwYByABKAkSEwoLcmVzcG9uc2VfaWQYCCABKAkSHwoFdXNhZ2UYCSABKAsyEC5hcmJlLnYxLlBpVXNhZ2USEwoLc3RvcF9yZWFzb24YCiABKAkSFQoNZXJyb3JfbWVzc2FnZRgLIAEoCRIRCgl0aW1lc3RhbXAYDCABKAMSEwoLZHVyYXRpb25fbXMYDSABKAMi5gEKDFBpVG9vbFJlc3VsdBIMCgRyb2xlGAEgASgJEg8KB2hhcm5lc3MYAiABKAkSDAoEdHVybhgDIAEoCRIUCgx0b29sX2NhbGxfaWQYBCABKAkSEQoJdG9vbF9uYW1lGAUgASgJEiEKB2NvbnRlbnQYBiADKAsyEC5hcmJlLnYxLlBpQmxvY2sSEAoIaXNfZXJyb3IYByABKAgSEQoJdGltZXN0YW1wGAggASgDEhMKC2R1cmF0aW9uX21zGAkgASgDEiMKB2RldGFpbHMYCiABKAsyEi5hcmJlLnYxLlBpRGV0YWlscyJyCglQaURldGFpbHMSDAoEcGF0aBgBIAEoCRIMCgRkaWZmGAIgASgJEg0KBWFkZGVkGAMgASgDEg8KB3JlbW92ZWQYBCABKAMSEwoLYXJ0aWZhY3RfaWQYBSABKAkSFAoMaW5zdHJ1Y3Rpb25zGAYgASgJIv4BCgdQaUJsb2NrEgwKBHR5cGUYASABKAkSDAoEdGV4dBgCIAEoCRIWCg50ZXh0X3NpZ25hdHVyZRgDIAEoCRIQCgh0aGlua2luZxgEIAEoCRIaChJ0aGlua2luZ19zaWduYXR1cmUYBSABKAkSEAoIcmVkYWN0ZWQYBiABKAgSCgoCaWQYByABKAkSDAoEbmFtZRgIIAEoCRIpCglhcmd1bWVudHMYCSABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSGQoRdGhvdWdodF9zaWduYXR1cmUYCiABKAkSDAoEZGF0YRgLIAEoCRIRCgltaW1lX3R5cGUYDCABKAkihgEKB1BpVXNhZ2USDQoFaW5wdXQYASABKAMSDgoGb3V0cHV0GAIgASgDEhIKCmNhY2hlX3JlYWQYAyABKAMSEwoLY2FjaGVfd3JpdGUYBCABKAMSFAoMdG90YWxfdG9rZW5zGAUgASgDEh0KBGNvc3QYBiABKAsyDy5hcmJlLnYxLlBpQ29zdCJ8CgZQaUNvc3QSDQoFaW5wdXQYASABKAESDgoGb3V0cHV0GAIgASgBEhIKCmNhY2hlX3JlYWQYAyABKAESEwoLY2FjaGVfd3JpdGUYBCABKAESDQoFdG90YWwYBSABKAESGwoTdG90YWxfZnJvbV9wcm92aWRlchgGIAEoCCJtCgxQaUNvbXBhY3Rpb24SDwoHaGFybmVzcxgBIAEoCRIMCgR0dXJuGAIgASgJEg8KB3N1bW1hcnkYAyABKAkSFgoOZmlyc3Rfa2VwdF9zZXEYBCABKAMSFQoNdG9rZW5zX2JlZm9yZRgFIAEoAyJICgpCb3RDcmVhdGVkEhAKCGFnZW50X2lkGAEgASgJEg4KBmhhbmRsZRgCIAEoCRIMCgRuYW1lGAMgASgJEgoKAmJ5GAQgASgJIlkKCkJvdENoYW5nZWQSEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSDwoHY2hhbmdlZBgEIAMoCRIKCgJieRgFIAEoCUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
+  fileDesc("ChVhcmJlL3YxL3BheWxvYWQucHJvdG8SB2FyYmUudjEisQsKBUVudHJ5EgsKA3NlcRgBIAEoAxIKCgJpZBgCIAEoCRIRCglzdHJlYW1faWQYAyABKAkSFwoPYXV0aG9yX2FnZW50X2lkGAQgASgJEgwKBHR5cGUYBSABKAkSDwoHcGF5bG9hZBgGIAEoCRImCgJ0cxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHQoEY2hhdBgKIAEoCzINLmFyYmUudjEuQ2hhdEgAEiMKB2NvbW1hbmQYCyABKAsyEC5hcmJlLnYxLkNvbW1hbmRIABIwCg5jb21tYW5kX3Jlc3VsdBgMIAEoCzIWLmFyYmUudjEuQ29tbWFuZFJlc3VsdEgAEjIKD2NvbW1hbmRfd2FpdGluZxgNIAEoCzIXLmFyYmUudjEuQ29tbWFuZFdhaXRpbmdIABIyCg9zYW5kYm94X3Jlc3VtZWQYDiABKAsyFy5hcmJlLnYxLlNhbmRib3hSZXN1bWVkSAASMAoOc3RhdHVzX2NoYW5nZWQYDyABKAsyFi5hcmJlLnYxLlN0YXR1c0NoYW5nZWRIABIhCgZmb3JrZWQYECABKAsyDy5hcmJlLnYxLkZvcmtlZEgAEi4KDWhvdXNlX2NyZWF0ZWQYESABKAsyFS5hcmJlLnYxLkhvdXNlQ3JlYXRlZEgAEiMKB2ludml0ZWQYEiABKAsyEC5hcmJlLnYxLkludml0ZWRIABIwCg5pbnZpdGVfcmV2b2tlZBgTIAEoCzIWLmFyYmUudjEuSW52aXRlUmV2b2tlZEgAEi4KDW1lbWJlcl9qb2luZWQYFCABKAsyFS5hcmJlLnYxLk1lbWJlckpvaW5lZEgAEjAKDm1lbWJlcl9yZW1vdmVkGBUgASgLMhYuYXJiZS52MS5NZW1iZXJSZW1vdmVkSAASLAoMcm9sZV9jaGFuZ2VkGBYgASgLMhQuYXJiZS52MS5Sb2xlQ2hhbmdlZEgAEjwKFGVudmlyb25tZW50X3ByZXBhcmVkGBcgASgLMhwuYXJiZS52MS5FbnZpcm9ubWVudFByZXBhcmVkSAASLAoMcGlfYXNzaXN0YW50GBggASgLMhQuYXJiZS52MS5QaUFzc2lzdGFudEgAEi8KDnBpX3Rvb2xfcmVzdWx0GBkgASgLMhUuYXJiZS52MS5QaVRvb2xSZXN1bHRIABIuCg1waV9jb21wYWN0aW9uGBogASgLMhUuYXJiZS52MS5QaUNvbXBhY3Rpb25IABIsCgx0dXJuX3N0YXJ0ZWQYGyABKAsyFC5hcmJlLnYxLlR1cm5TdGFydGVkSAASLAoMdHVybl9zdGVlcmVkGBwgASgLMhQuYXJiZS52MS5UdXJuU3RlZXJlZEgAEiwKDHR1cm5fd2FpdGluZxgdIAEoCzIULmFyYmUudjEuVHVybldhaXRpbmdIABIoCgpsaW1pdF9uZWFyGB4gASgLMhIuYXJiZS52MS5MaW1pdE5lYXJIABIoCgp0dXJuX2VuZGVkGB8gASgLMhIuYXJiZS52MS5UdXJuRW5kZWRIABIjCgdza2lwcGVkGCAgASgLMhAuYXJiZS52MS5Ta2lwcGVkSAASKgoLYm90X2NyZWF0ZWQYISABKAsyEy5hcmJlLnYxLkJvdENyZWF0ZWRIABIqCgtib3RfY2hhbmdlZBgiIAEoCzITLmFyYmUudjEuQm90Q2hhbmdlZEgAEjQKEHBlcm1pc3Npb25fYXNrZWQYKCABKAsyGC5hcmJlLnYxLlBlcm1pc3Npb25Bc2tlZEgAEjoKE3Blcm1pc3Npb25fYW5zd2VyZWQYKSABKAsyGy5hcmJlLnYxLlBlcm1pc3Npb25BbnN3ZXJlZEgAEi8KDnR1cm5fZmVsbF9iYWNrGCMgASgLMhUuYXJiZS52MS5UdXJuRmVsbEJhY2tIAEIHCgV0eXBlZCJcCgRDaGF0EgwKBHRleHQYASABKAkSEAoIcmVwbHlfdG8YAiABKAkSIgoEdHVybhgDIAEoCzIULmFyYmUudjEuVHVyblN1bW1hcnkSEAoIY29uZmluZWQYBCABKAgiiQEKB0NvbW1hbmQSDwoHY29tbWFuZBgBIAEoCRIMCgRhcmd2GAIgAygJEhIKCnNhbmRib3hfaWQYAyABKAkSEgoKdGltZW91dF9tcxgEIAEoAxIWCg5lbnZpcm9ubWVudF9pZBgFIAEoCRIQCghzZXBhcmF0ZRgGIAEoCBINCgVpbnB1dBgHIAEoCCJACg5Db21tYW5kV2FpdGluZxISCgpjb21tYW5kX2lkGAEgASgJEgsKA2ZvchgCIAEoCRINCgVsaW1pdBgDIAEoBSL2AgoNQ29tbWFuZFJlc3VsdBISCgpjb21tYW5kX2lkGAEgASgJEhIKCnNhbmRib3hfaWQYAiABKAkSEQoJZXhpdF9jb2RlGAMgASgFEg4KBm91dHB1dBgEIAEoCRITCgtvdXRwdXRfdGFpbBgFIAEoCRIUCgxvdXRwdXRfYnl0ZXMYBiABKAMSEQoJdHJ1bmNhdGVkGAcgASgIEhMKC2FydGlmYWN0X2lkGAggASgJEhYKDmFydGlmYWN0X2J5dGVzGAkgASgDEhUKDWFydGlmYWN0X3BhcnQYCiABKAgSEQoJcmF3X2J5dGVzGAsgASgDEhMKC2R1cmF0aW9uX21zGAwgASgDEhEKCXRpbWVkX291dBgNIAEoCBIRCgljYW5jZWxsZWQYDiABKAgSFQoNb3V0X29mX21lbW9yeRgPIAEoCBINCgVlcnJvchgQIAEoCRIUCgxjYW5jZWxsZWRfYnkYESABKAkSDgoGc2lnbmFsGBIgASgJIkEKDlNhbmRib3hSZXN1bWVkEhIKCnNhbmRib3hfaWQYASABKAkSGwoTcHJldmlvdXNfc2FuZGJveF9pZBgCIAEoCSJSChNFbnZpcm9ubWVudFByZXBhcmVkEhIKCnNhbmRib3hfaWQYASABKAkSJwoFc3RlcHMYAiADKAsyGC5hcmJlLnYxLlByZXBhcmF0aW9uU3RlcCJXCg9QcmVwYXJhdGlvblN0ZXASDAoEbmFtZRgBIAEoCRIRCglleGl0X2NvZGUYAiABKAUSEwoLZHVyYXRpb25fbXMYAyABKAMSDgoGb3V0cHV0GAQgASgJIjkKDVN0YXR1c0NoYW5nZWQSDAoEZnJvbRgBIAEoCRIKCgJ0bxgCIAEoCRIOCgZyZWFzb24YAyABKAkiKAoGRm9ya2VkEhEKCXRocmVhZF9pZBgBIAEoCRILCgNzZXEYAiABKAMiLgoMSG91c2VDcmVhdGVkEhAKCGhvdXNlX2lkGAEgASgJEgwKBG5hbWUYAiABKAkiRAoHSW52aXRlZBIRCglpbnZpdGVfaWQYASABKAkSDAoEcm9sZRgCIAEoCRIMCgRub3RlGAMgASgJEgoKAmJ5GAQgASgJIkoKDUludml0ZVJldm9rZWQSEQoJaW52aXRlX2lkGAEgASgJEgwKBHJvbGUYAiABKAkSDAoEbm90ZRgDIAEoCRIKCgJieRgEIAEoCSJjCgxNZW1iZXJKb2luZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIMCgRyb2xlGAMgASgJEhEKCWludml0ZV9pZBgEIAEoCRISCgppbnZpdGVkX2J5GAUgASgJIjsKDU1lbWJlclJlbW92ZWQSEAoIYWdlbnRfaWQYASABKAkSDAoEbmFtZRgCIAEoCRIKCgJieRgDIAEoCSJTCgtSb2xlQ2hhbmdlZBIQCghhZ2VudF9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEgwKBGZyb20YAyABKAkSCgoCdG8YBCABKAkSCgoCYnkYBSABKAkipAEKC1R1cm5TdW1tYXJ5Eg8KB3R1cm5faWQYASABKAkSDwoHYW5zd2VycxgCIAMoCRINCgVtb2RlbBgDIAEoCRINCgVzdGVwcxgEIAEoBRIQCghjb21tYW5kcxgFIAEoBRIhCgV1c2FnZRgGIAEoCzISLmFyYmUudjEuVHVyblVzYWdlEhMKC2R1cmF0aW9uX21zGAcgASgDEgsKA2N1dBgIIAEoCCJ+CglUdXJuVXNhZ2USDQoFaW5wdXQYASABKAMSDgoGb3V0cHV0GAIgASgDEhIKCmNhY2hlX3JlYWQYAyABKAMSEwoLY2FjaGVfd3JpdGUYBCABKAMSEwoLY29zdF9taWNyb3MYBSABKAMSFAoMY29zdF91bmtub3duGAYgASgIImUKC1R1cm5TdGFydGVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDgoGcmVhc29uGAQgASgJEhEKCXBvbGljeV9pZBgFIAEoCSJSCgtUdXJuU3RlZXJlZBIPCgd0dXJuX2lkGAEgASgJEhAKCGFnZW50X2lkGAIgASgJEhAKCGVudHJ5X2lkGAMgASgJEg4KBnJlYXNvbhgEIAEoCSKEAQoLVHVybldhaXRpbmcSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSDwoHbWVzc2FnZRgEIAEoCRIQCghkZWxheV9tcxgFIAEoAxIQCghwcm92aWRlchgGIAEoCRINCgV0cmllcxgHIAEoBSJzCgxUdXJuRmVsbEJhY2sSDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgVtb2RlbBgDIAEoCRIQCghmYWxsYmFjaxgEIAEoCRIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCSJYCglMaW1pdE5lYXISDwoHdHVybl9pZBgBIAEoCRIQCghhZ2VudF9pZBgCIAEoCRINCgVsaW1pdBgDIAEoCRIMCgR1c2VkGAQgASgBEgsKA21heBgFIAEoASK7AQoJVHVybkVuZGVkEg8KB3R1cm5faWQYASABKAkSEAoIYWdlbnRfaWQYAiABKAkSEAoIZW50cnlfaWQYAyABKAkSDwoHb3V0Y29tZRgEIAEoCRIOCgZyZWFzb24YBSABKAkSDwoHbWVzc2FnZRgGIAEoCRIMCgRuZXh0GAcgASgJEhIKCnN0b3BwZWRfYnkYCCABKAkSJQoHc3VtbWFyeRgJIAEoCzIULmFyYmUudjEuVHVyblN1bW1hcnkipwEKD1Blcm1pc3Npb25Bc2tlZBITCgthcHByb3ZhbF9pZBgBIAEoCRIPCgd0dXJuX2lkGAIgASgJEhAKCGFnZW50X2lkGAMgASgJEg8KB2NhbGxfaWQYBCABKAkSDAoEdG9vbBgFIAEoCRIpCglhcmd1bWVudHMYBiABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSEgoKZXhwaXJlc19tcxgHIAEoAyKCAQoSUGVybWlzc2lvbkFuc3dlcmVkEhMKC2FwcHJvdmFsX2lkGAEgASgJEg8KB3R1cm5faWQYAiABKAkSEAoIYWdlbnRfaWQYAyABKAkSDwoHb3V0Y29tZRgEIAEoCRITCgthbnN3ZXJlZF9ieRgFIAEoCRIOCgZyZWFzb24YBiABKAkiZQoHU2tpcHBlZBIQCghhZ2VudF9pZBgBIAEoCRIQCghlbnRyeV9pZBgCIAEoCRIOCgZyZWFzb24YAyABKAkSEwoLZXhwbGFuYXRpb24YBCABKAkSEQoJcG9saWN5X2lkGAUgASgJIpUCCgtQaUFzc2lzdGFudBIMCgRyb2xlGAEgASgJEg8KB2hhcm5lc3MYAiABKAkSDAoEdHVybhgDIAEoCRIhCgdjb250ZW50GAQgAygLMhAuYXJiZS52MS5QaUJsb2NrEgsKA2FwaRgFIAEoCRIQCghwcm92aWRlchgGIAEoCRINCgVtb2RlbBgHIAEoCRITCgtyZXNwb25zZV9pZBgIIAEoCRIfCgV1c2FnZRgJIAEoCzIQLmFyYmUudjEuUGlVc2FnZRITCgtzdG9wX3JlYXNvbhgKIAEoCRIVCg1lcnJvcl9tZXNzYWdlGAsgASgJEhEKCXRpbWVzdGFtcBgMIAEoAxITCgtkdXJhdGlvbl9tcxgNIAEoAyLmAQoMUGlUb29sUmVzdWx0EgwKBHJvbGUYASABKAkSDwoHaGFybmVzcxgCIAEoCRIMCgR0dXJuGAMgASgJEhQKDHRvb2xfY2FsbF9pZBgEIAEoCRIRCgl0b29sX25hbWUYBSABKAkSIQoHY29udGVudBgGIAMoCzIQLmFyYmUudjEuUGlCbG9jaxIQCghpc19lcnJvchgHIAEoCBIRCgl0aW1lc3RhbXAYCCABKAMSEwoLZHVyYXRpb25fbXMYCSABKAMSIwoHZGV0YWlscxgKIAEoCzISLmFyYmUudjEuUGlEZXRhaWxzInIKCVBpRGV0YWlscxIMCgRwYXRoGAEgASgJEgwKBGRpZmYYAiABKAkSDQoFYWRkZWQYAyABKAMSDwoHcmVtb3ZlZBgEIAEoAxITCgthcnRpZmFjdF9pZBgFIAEoCRIUCgxpbnN0cnVjdGlvbnMYBiABKAki/gEKB1BpQmxvY2sSDAoEdHlwZRgBIAEoCRIMCgR0ZXh0GAIgASgJEhYKDnRleHRfc2lnbmF0dXJlGAMgASgJEhAKCHRoaW5raW5nGAQgASgJEhoKEnRoaW5raW5nX3NpZ25hdHVyZRgFIAEoCRIQCghyZWRhY3RlZBgGIAEoCBIKCgJpZBgHIAEoCRIMCgRuYW1lGAggASgJEikKCWFyZ3VtZW50cxgJIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIZChF0aG91Z2h0X3NpZ25hdHVyZRgKIAEoCRIMCgRkYXRhGAsgASgJEhEKCW1pbWVfdHlwZRgMIAEoCSKGAQoHUGlVc2FnZRINCgVpbnB1dBgBIAEoAxIOCgZvdXRwdXQYAiABKAMSEgoKY2FjaGVfcmVhZBgDIAEoAxITCgtjYWNoZV93cml0ZRgEIAEoAxIUCgx0b3RhbF90b2tlbnMYBSABKAMSHQoEY29zdBgGIAEoCzIPLmFyYmUudjEuUGlDb3N0InwKBlBpQ29zdBINCgVpbnB1dBgBIAEoARIOCgZvdXRwdXQYAiABKAESEgoKY2FjaGVfcmVhZBgDIAEoARITCgtjYWNoZV93cml0ZRgEIAEoARINCgV0b3RhbBgFIAEoARIbChN0b3RhbF9mcm9tX3Byb3ZpZGVyGAYgASgIIm0KDFBpQ29tcGFjdGlvbhIPCgdoYXJuZXNzGAEgASgJEgwKBHR1cm4YAiABKAkSDwoHc3VtbWFyeRgDIAEoCRIWCg5maXJzdF9rZXB0X3NlcRgEIAEoAxIVCg10b2tlbnNfYmVmb3JlGAUgASgDIkgKCkJvdENyZWF0ZWQSEAoIYWdlbnRfaWQYASABKAkSDgoGaGFuZGxlGAIgASgJEgwKBG5hbWUYAyABKAkSCgoCYnkYBCABKAkiWQoKQm90Q2hhbmdlZBIQCghhZ2VudF9pZBgBIAEoCRIOCgZoYW5kbGUYAiABKAkSDAoEbmFtZRgDIAEoCRIPCgdjaGFuZ2VkGAQgAygJEgoKAmJ5GAUgASgJQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_google_protobuf_struct, file_google_protobuf_timestamp]);
 
 /**
  * Entry is one entry of a log. It never changes.
@@ -232,6 +232,12 @@ export type Entry = Message<"arbe.v1.Entry"> & {
      */
     value: PermissionAnswered;
     case: "permissionAnswered";
+  } | {
+    /**
+     * @generated from field: arbe.v1.TurnFellBack turn_fell_back = 35;
+     */
+    value: TurnFellBack;
+    case: "turnFellBack";
   } | { case: undefined; value?: undefined };
 };
 
@@ -1036,7 +1042,7 @@ export const TurnSteeredSchema: GenMessage<TurnSteered> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 19);
 
 /**
- * TurnWaiting says that a turn waits for its model's provider: "signal.dispatch.turn_waiting".
+ * TurnWaiting says that a turn waits for its model's provider, and when the next try is: "signal.dispatch.turn_waiting".
  *
  * @generated from message arbe.v1.TurnWaiting
  */
@@ -1052,7 +1058,7 @@ export type TurnWaiting = Message<"arbe.v1.TurnWaiting"> & {
   agentId: string;
 
   /**
-   * The kind of the error, in one word, and the error, for people.
+   * The kind of the error, in one word, and why it waits in a few words, for people: "overloaded".
    *
    * @generated from field: string reason = 3;
    */
@@ -1064,9 +1070,25 @@ export type TurnWaiting = Message<"arbe.v1.TurnWaiting"> & {
   message: string;
 
   /**
+   * How long after the entry the model is asked again.
+   *
    * @generated from field: int64 delay_ms = 5;
    */
   delayMs: bigint;
+
+  /**
+   * For whom it waits: "Anthropic".
+   *
+   * @generated from field: string provider = 6;
+   */
+  provider: string;
+
+  /**
+   * How often the model was asked in vain since the wait began.
+   *
+   * @generated from field: int32 tries = 7;
+   */
+  tries: number;
 };
 
 /**
@@ -1075,6 +1097,55 @@ export type TurnWaiting = Message<"arbe.v1.TurnWaiting"> & {
  */
 export const TurnWaitingSchema: GenMessage<TurnWaiting> = /*@__PURE__*/
   messageDesc(file_arbe_v1_payload, 20);
+
+/**
+ * TurnFellBack says that a turn asks a fallback model of its house, because the provider of its bot's model does not answer.
+ * What the bot writes from there on is that model's: "signal.dispatch.turn_fell_back".
+ *
+ * @generated from message arbe.v1.TurnFellBack
+ */
+export type TurnFellBack = Message<"arbe.v1.TurnFellBack"> & {
+  /**
+   * @generated from field: string turn_id = 1;
+   */
+  turnId: string;
+
+  /**
+   * @generated from field: string agent_id = 2;
+   */
+  agentId: string;
+
+  /**
+   * The model that did not answer, and the one that is asked now, as provider/model.
+   *
+   * @generated from field: string model = 3;
+   */
+  model: string;
+
+  /**
+   * @generated from field: string fallback = 4;
+   */
+  fallback: string;
+
+  /**
+   * The kind of the error, in one word, and why in a few words, for people.
+   *
+   * @generated from field: string reason = 5;
+   */
+  reason: string;
+
+  /**
+   * @generated from field: string message = 6;
+   */
+  message: string;
+};
+
+/**
+ * Describes the message arbe.v1.TurnFellBack.
+ * Use `create(TurnFellBackSchema)` to create a new message.
+ */
+export const TurnFellBackSchema: GenMessage<TurnFellBack> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_payload, 21);
 
 /**
  * LimitNear says that a turn has used most of one of its limits: "signal.dispatch.limit_near".
@@ -1115,7 +1186,7 @@ export type LimitNear = Message<"arbe.v1.LimitNear"> & {
  * Use `create(LimitNearSchema)` to create a new message.
  */
 export const LimitNearSchema: GenMessage<LimitNear> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 21);
+  messageDesc(file_arbe_v1_payload, 22);
 
 /**
  * TurnEnded says that a turn ended without an answer: "signal.dispatch.turn_ended".
@@ -1182,7 +1253,7 @@ export type TurnEnded = Message<"arbe.v1.TurnEnded"> & {
  * Use `create(TurnEndedSchema)` to create a new message.
  */
 export const TurnEndedSchema: GenMessage<TurnEnded> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 22);
+  messageDesc(file_arbe_v1_payload, 23);
 
 /**
  * PermissionAsked says that a bot's turn waits until a person says whether a tool call may run: "signal.permission.asked".
@@ -1241,7 +1312,7 @@ export type PermissionAsked = Message<"arbe.v1.PermissionAsked"> & {
  * Use `create(PermissionAskedSchema)` to create a new message.
  */
 export const PermissionAskedSchema: GenMessage<PermissionAsked> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 23);
+  messageDesc(file_arbe_v1_payload, 24);
 
 /**
  * PermissionAnswered says what ended a PermissionAsked: "signal.permission.answered". If a person answered, they are the author.
@@ -1293,7 +1364,7 @@ export type PermissionAnswered = Message<"arbe.v1.PermissionAnswered"> & {
  * Use `create(PermissionAnsweredSchema)` to create a new message.
  */
 export const PermissionAnsweredSchema: GenMessage<PermissionAnswered> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 24);
+  messageDesc(file_arbe_v1_payload, 25);
 
 /**
  * Skipped says that a bot did not answer an entry although one of its policies matched: "signal.dispatch.skipped".
@@ -1334,7 +1405,7 @@ export type Skipped = Message<"arbe.v1.Skipped"> & {
  * Use `create(SkippedSchema)` to create a new message.
  */
 export const SkippedSchema: GenMessage<Skipped> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 25);
+  messageDesc(file_arbe_v1_payload, 26);
 
 /**
  * PiAssistant is one step of a bot or a coding agent, in the shape of pi's sessions: "pi.assistant". Its JSON has the
@@ -1418,7 +1489,7 @@ export type PiAssistant = Message<"arbe.v1.PiAssistant"> & {
  * Use `create(PiAssistantSchema)` to create a new message.
  */
 export const PiAssistantSchema: GenMessage<PiAssistant> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 26);
+  messageDesc(file_arbe_v1_payload, 27);
 
 /**
  * PiToolResult is the result of one tool call: "pi.tool_result".
@@ -1484,7 +1555,7 @@ export type PiToolResult = Message<"arbe.v1.PiToolResult"> & {
  * Use `create(PiToolResultSchema)` to create a new message.
  */
 export const PiToolResultSchema: GenMessage<PiToolResult> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 27);
+  messageDesc(file_arbe_v1_payload, 28);
 
 /**
  * PiDetails is what a result has besides the text that the model reads.
@@ -1532,7 +1603,7 @@ export type PiDetails = Message<"arbe.v1.PiDetails"> & {
  * Use `create(PiDetailsSchema)` to create a new message.
  */
 export const PiDetailsSchema: GenMessage<PiDetails> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 28);
+  messageDesc(file_arbe_v1_payload, 29);
 
 /**
  * PiBlock is one part of a message. Its type says which fields it has.
@@ -1612,7 +1683,7 @@ export type PiBlock = Message<"arbe.v1.PiBlock"> & {
  * Use `create(PiBlockSchema)` to create a new message.
  */
 export const PiBlockSchema: GenMessage<PiBlock> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 29);
+  messageDesc(file_arbe_v1_payload, 30);
 
 /**
  * PiUsage counts the tokens of one call.
@@ -1658,7 +1729,7 @@ export type PiUsage = Message<"arbe.v1.PiUsage"> & {
  * Use `create(PiUsageSchema)` to create a new message.
  */
 export const PiUsageSchema: GenMessage<PiUsage> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 30);
+  messageDesc(file_arbe_v1_payload, 31);
 
 /**
  * PiCost is what tokens cost, in US dollars.
@@ -1702,7 +1773,7 @@ export type PiCost = Message<"arbe.v1.PiCost"> & {
  * Use `create(PiCostSchema)` to create a new message.
  */
 export const PiCostSchema: GenMessage<PiCost> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 31);
+  messageDesc(file_arbe_v1_payload, 32);
 
 /**
  * PiCompaction is a summary of the older part of a transcript: "pi.compaction".
@@ -1743,7 +1814,7 @@ export type PiCompaction = Message<"arbe.v1.PiCompaction"> & {
  * Use `create(PiCompactionSchema)` to create a new message.
  */
 export const PiCompactionSchema: GenMessage<PiCompaction> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 32);
+  messageDesc(file_arbe_v1_payload, 33);
 
 /**
  * BotCreated says that a bot was created: "signal.house.bot_created".
@@ -1781,7 +1852,7 @@ export type BotCreated = Message<"arbe.v1.BotCreated"> & {
  * Use `create(BotCreatedSchema)` to create a new message.
  */
 export const BotCreatedSchema: GenMessage<BotCreated> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 33);
+  messageDesc(file_arbe_v1_payload, 34);
 
 /**
  * BotChanged says that a bot or what wakes it was changed: "signal.house.bot_changed".
@@ -1824,5 +1895,5 @@ export type BotChanged = Message<"arbe.v1.BotChanged"> & {
  * Use `create(BotChangedSchema)` to create a new message.
  */
 export const BotChangedSchema: GenMessage<BotChanged> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_payload, 34);
+  messageDesc(file_arbe_v1_payload, 35);
 

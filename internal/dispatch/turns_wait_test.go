@@ -1,0 +1,343 @@
+//go:build linux
+
+package dispatch_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/model/modeltest"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+// weather is a room whose server is tuned further.
+func weather(t *testing.T, script modeltest.Script, tune func(*dispatch.Config)) *room {
+	t.Helper()
+	r := furnish(database(t), script)
+	r.driver = newShelf()
+	first := r.tune
+	r.tune = func(c *dispatch.Config) {
+		first(c)
+		tune(c)
+	}
+	r.server = r.serve()
+	r.th = r.conversation()
+	return r
+}
+
+// waits are the entries that say that a turn waits.
+func (r *room) waits() []entry.TurnWaiting { return of[entry.TurnWaiting](r.entries()) }
+
+func isWaiting(e entry.Entry) bool { return e.Type == entry.TurnWaiting{}.Type() }
+
+// turnJobs is how many jobs of turns are in a state.
+func (r *room) turnJobs(state string) int {
+	return r.counted("select count(*) from "+db.JobSchema+".river_job where kind = 'turn' and state = $1", state)
+}
+
+// TestWhatPassesIsWaitedOut has a provider fail in every way that passes before each call of a turn. The question has one
+// answer, and nothing of what was broken off is in it or in the log.
+func TestWhatPassesIsWaitedOut(t *testing.T) {
+	t.Parallel()
+	failures := []modeltest.Failure{
+		modeltest.Overloaded, modeltest.Overloaded, modeltest.OverloadedWithin, modeltest.Limited(0.05), modeltest.CutWithin, modeltest.Silent,
+		modeltest.Broken, modeltest.CutOff, modeltest.SilentWithin, modeltest.Limited(0),
+	}
+	for dialect, path := range map[model.Dialect]string{model.Messages: "", model.Chat: "/v1", model.Responses: "/v1", model.Gemini: ""} {
+		t.Run(string(dialect), func(t *testing.T) {
+			t.Parallel()
+			call := modeltest.Flaky(calls("list_threads", map[string]int{}), failures...)
+			script := modeltest.Flaky(nil, failures...)
+			r := weather(t, func(q *modeltest.Request) modeltest.Reply {
+				if q.Last().Role != "tool" {
+					return call(q)
+				}
+				again := *q
+				again.Seen -= len(failures) + 1
+				return script(&again)
+			}, func(c *dispatch.Config) {
+				c.Bots.Model = &model.Client{HeaderTimeout: 300 * time.Millisecond, IdleTimeout: 300 * time.Millisecond}
+				endpoint := c.Bots.Endpoint
+				c.Bots.Endpoint = func(ctx context.Context, scope db.Scope, ref string) (model.Endpoint, string, error) {
+					e, id, err := endpoint(ctx, scope, ref)
+					e.Dialect, e.BaseURL = dialect, e.BaseURL+path
+					return e, id, err
+				}
+			})
+			r.says("q", "@bot hello")
+			answer := r.answer("q")
+			if answer.Text == "" || strings.Contains(answer.Text, "half") || answer.Turn.Steps != 2 {
+				t.Errorf("it answers %q after %d steps", answer.Text, answer.Turn.Steps)
+			}
+			if n, want := len(r.models.Requests()), 2*(len(failures)+1); n != want {
+				t.Errorf("%d requests, want %d", n, want)
+			}
+			if all := r.story(r.th); strings.Contains(all, modeltest.HalfAnswer[:4]) {
+				t.Errorf("the log has a half of an answer: %s", all)
+			}
+			if n := r.counted("select tries from turns"); n != len(failures) {
+				t.Errorf("%d tries count for the last step, want %d", n, len(failures))
+			}
+		})
+	}
+}
+
+// TestAWaitIsSaid: who waits sees for whom and why, and when the next try is, also while the provider just says nothing. Stop
+// ends the turn at once.
+func TestAWaitIsSaid(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		failure modeltest.Failure
+		reason  string
+		plain   string
+	}{
+		"of an overloaded provider":             {modeltest.Overloaded, "overload", "waiting for Anthropic: overloaded; next try in "},
+		"of a silent provider":                  {modeltest.Silent, "idle", "waiting for Anthropic: no answer for under 1 s; next try in 3 min"},
+		"of one that is silent within":          {modeltest.SilentWithin, "idle", "waiting for Anthropic: no answer for under 1 s; next try in 2 min"},
+		"of one that says when to ask again":    {modeltest.Limited(90), "rate_limit", "waiting for Anthropic: too many requests ("},
+		"of one that cannot be reached":         {modeltest.CutOff, "unreachable", "waiting for Anthropic: it cannot be reached"},
+		"of one that is overloaded in mid-text": {modeltest.OverloadedWithin, "overload", "waiting for Anthropic: overloaded; next try in "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := weather(t, modeltest.Flaky(nil, c.failure), func(c *dispatch.Config) {
+				c.Bots.Waits = turn.Waits{First: time.Minute, Silence: 300 * time.Millisecond}
+			})
+			r.says("q", "@bot hello")
+			r.until(isWaiting)
+			w := r.waits()[0]
+			if w.Reason != c.reason || w.Provider != "Anthropic" || w.DelayMS <= 0 || !strings.HasPrefix(w.Plain(), c.plain) {
+				t.Errorf("it says %q: %+v", w.Plain(), w)
+			}
+			if found, err := r.dispatcher.StopTurns(t.Context(), r.scope, r.th, ""); err != nil || len(found) != 1 {
+				t.Fatalf("%d turns were active (%s)", len(found), detail(err))
+			}
+			if e := r.end("q"); e.Outcome != entry.TurnStopped {
+				t.Errorf("it ends with %+v", e)
+			}
+			if n := len(r.models.Requests()); n != 1 {
+				t.Errorf("the model was asked %d times", n)
+			}
+		})
+	}
+}
+
+// TestTheTailsHearOfAWait: a page and arbe ask show it live, also a short one that has no entry.
+func TestTheTailsHearOfAWait(t *testing.T) {
+	t.Parallel()
+	r := bots(t, modeltest.Flaky(nil, modeltest.CutWithin))
+	r.says("q", "@bot hello")
+	var heard []string
+	r.follow(r.th, func(ev stream.Event) bool {
+		if ev.Delta != nil && strings.Contains(string(ev.Delta.Data), `"retry"`) {
+			heard = append(heard, string(ev.Delta.Data))
+		}
+		c, ok := entry.Chat{}, false
+		if ev.Entry != nil {
+			c, ok = entry.As[entry.Chat](*ev.Entry)
+		}
+		return ok && c.Turn != nil
+	})
+	if len(heard) < 2 || !strings.Contains(heard[0], "waiting for Anthropic: the connection was lost; next try in") || !strings.Contains(heard[1], "asking again") {
+		t.Errorf("the tails heard %q", heard)
+	}
+	if w := r.waits(); len(w) != 0 {
+		t.Errorf("the log has %+v", w)
+	}
+}
+
+// TestALongWaitHasFewEntries, and no model reads them.
+func TestALongWaitHasFewEntries(t *testing.T) {
+	t.Parallel()
+	var down []modeltest.Failure
+	for range 60 {
+		down = append(down, modeltest.Overloaded)
+	}
+	r := weather(t, modeltest.Flaky(nil, down...), func(c *dispatch.Config) {
+		c.Bots.Waits = turn.Waits{First: time.Millisecond, Max: 5 * time.Millisecond, Brief: time.Millisecond}
+	})
+	r.says("q", "@bot hello")
+	r.answer("q")
+	if w := r.waits(); len(w) != 1 {
+		t.Errorf("%d entries say that it waits: %+v", len(w), w)
+	}
+	for _, q := range r.models.Requests() {
+		if strings.Contains(string(q.Body), "waiting for") {
+			t.Fatalf("the model reads of it: %s", q.Body)
+		}
+	}
+}
+
+// TestAWaitEndsWithTheTurn: what cannot be waited for in the time of the turn is said at once, in the provider's words.
+func TestAWaitEndsWithTheTurn(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		failure modeltest.Failure
+		reason  string
+		says    []string
+	}{
+		"because the provider asks for too much": {modeltest.Limited(3600), "rate_limit", []string{"limits the rate of requests", "your organization's rate limit", "in 1 h"}},
+		"because it fails for too long":          {modeltest.Overloaded, "overload", []string{"overloaded", "It was asked "}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := bots(t, func(q *modeltest.Request) modeltest.Reply { return c.failure(q) })
+			r.settings.Limits.Time = time.Second
+			r.says("q", "@bot hello")
+			e := r.end("q")
+			if e.Outcome != entry.TurnFailed || e.Reason != c.reason || e.Next == "" {
+				t.Errorf("it ends with %+v", e)
+			}
+			for _, words := range c.says {
+				if !strings.Contains(e.Message, words) {
+					t.Errorf("it does not say %q: %s", words, e.Message)
+				}
+			}
+		})
+	}
+}
+
+// TestWhoWaitsTakesNoWorker: more turns wait than may run at once, and another one is answered.
+func TestWhoWaitsTakesNoWorker(t *testing.T) {
+	t.Parallel()
+	const waiting = 6
+	r := weather(t, func(q *modeltest.Request) modeltest.Reply {
+		if q.Model == "fake-529" {
+			return modeltest.Overloaded(q)
+		}
+		return modeltest.ByName(q)
+	}, func(c *dispatch.Config) {
+		c.Bots.Waits = turn.Waits{First: time.Hour, Max: 2 * time.Hour}
+		c.Limits = dispatch.Limits{ThreadTurns: 1, HouseTurns: 2, PersonTurns: 2}
+	})
+	r.settings.Model, r.settings.Limits.Time = "fake-529", 10*time.Hour
+	for i := range waiting {
+		r.th = r.conversation()
+		r.says(fmt.Sprint("q", i), "@bot hello")
+		r.until(isWaiting)
+	}
+	r.settings.Model = "fake-answer"
+	r.th = r.conversation()
+	r.says("q", "@bot hello")
+	r.answer("q")
+	r.untilRow("select count(*) = 0 from " + db.JobSchema + ".river_job where kind = 'turn' and state = 'running'")
+	if n := r.turnJobs("scheduled"); n != waiting {
+		t.Errorf("%d turns wait, want %d", n, waiting)
+	}
+	if err := r.dispatcher.ReviveTurns(t.Context()); err != nil {
+		t.Fatal(detail(err))
+	}
+	if n := r.turnJobs("scheduled"); n != waiting {
+		t.Errorf("a sweep left %d of %d waits", n, waiting)
+	}
+}
+
+// TestAWaitOutlivesItsServer kills the server of a turn that waits. The next one asks when the provider wants to be asked.
+func TestAWaitOutlivesItsServer(t *testing.T) {
+	t.Parallel()
+	const after = 6
+	r := bots(t, modeltest.Flaky(nil, modeltest.Limited(after)))
+	// The test itself only writes.
+	if err := r.stop(t.Context()); err != nil {
+		t.Fatal(detail(err))
+	}
+	kill := r.botProcess()
+	if _, err := r.log.Append(t.Context(), r.ref(r.th), entry.NewDraft("q", r.scope.Agent, entry.Chat{Text: "@bot hello"})); err != nil {
+		t.Fatal(detail(err))
+	}
+	r.until(isWaiting)
+	refused := time.Now()
+	kill()
+	r.botProcess()
+	r.answer("q")
+	if waited := time.Since(refused); waited < (after-1)*time.Second || len(r.models.Requests()) != 2 {
+		t.Errorf("it was asked %d times, again after %s", len(r.models.Requests()), waited)
+	}
+	if n := r.counted("select count(*) from turns"); n != 1 {
+		t.Errorf("there are %d turns", n)
+	}
+}
+
+// TestAFallbackAnswers while the provider of the bot's own model does not, and the log says so.
+func TestAFallbackAnswers(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		own       modeltest.Failure
+		fallbacks []string
+		patience  time.Duration
+		// answers is the model that answers; empty for none. fell are the models that were asked in place of another.
+		answers string
+		fell    []string
+	}{
+		"after a while":                     {modeltest.Overloaded, []string{"fake-answer"}, 50 * time.Millisecond, "fake-answer", []string{"fake-answer"}},
+		"at once if the pause is too long":  {modeltest.Limited(3600), []string{"fake-answer"}, time.Minute, "fake-answer", []string{"fake-answer"}},
+		"but not one that is not allowed":   {modeltest.Limited(3600), []string{"forbidden", "fake-answer"}, time.Minute, "fake-answer", []string{"fake-answer"}},
+		"but not one whose key is wrong":    {modeltest.Limited(3600), []string{"fake-401", "fake-answer"}, time.Minute, "fake-answer", []string{"fake-401", "fake-answer"}},
+		"but not one whose money is spent":  {modeltest.Limited(3600), []string{"dear"}, time.Minute, "", []string{"dear"}},
+		"but not in place of the bot's own": {modeltest.Overloaded, []string{"own"}, 50 * time.Millisecond, "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := weather(t, func(q *modeltest.Request) modeltest.Reply {
+				if q.Model == "own" {
+					return c.own(q)
+				}
+				return modeltest.ByName(q)
+			}, func(d *dispatch.Config) {
+				d.Bots.Waits.Fallback = c.patience
+				d.Bots.Budget = turn.Budget{DayMicros: 1, UnknownMicros: 1e9}
+				d.Bots.Fallbacks = func(context.Context, db.Scope) ([]string, error) { return c.fallbacks, nil }
+				endpoint := d.Bots.Endpoint
+				d.Bots.Endpoint = func(ctx context.Context, scope db.Scope, ref string) (model.Endpoint, string, error) {
+					e, id, err := endpoint(ctx, scope, ref)
+					if ref == "forbidden" {
+						err = fault.New(fault.Precondition, "this house has no key for it", "set one")
+					}
+					e.Shared = ref == "dear"
+					return e, id, err
+				}
+			})
+			spent := 0
+			if slices.Contains(c.fallbacks, "dear") {
+				r.settings.Model = "dear"
+				r.says("spends", "@bot hello")
+				r.answer("spends")
+				spent = 1
+			}
+			r.settings.Model, r.settings.Limits.Time = "own", 3*time.Second
+			r.says("q", "@bot hello")
+			if c.answers == "" {
+				if e := r.end("q"); e.Outcome != entry.TurnFailed {
+					t.Errorf("it ends with %+v", e)
+				}
+			} else if a := r.answer("q"); a.Turn.Model != "anthropic/"+c.answers {
+				t.Errorf("it answers with %q", a.Turn.Model)
+			}
+			var fell []string
+			for _, f := range of[entry.TurnFellBack](r.entries()) {
+				fell = append(fell, f.Fallback)
+			}
+			if !slices.Equal(fell, c.fell) {
+				t.Errorf("it fell back to %q, want %q", fell, c.fell)
+			}
+			if c.patience < time.Second && c.answers != "" && len(r.models.Requests()) < 3 {
+				t.Errorf("its own model was asked %d times", len(r.models.Requests())-1)
+			}
+			for _, q := range r.models.Requests()[spent:] {
+				if q.Model == "dear" || q.Model == "forbidden" {
+					t.Errorf("%s was asked", q.Model)
+				}
+			}
+		})
+	}
+}

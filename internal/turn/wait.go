@@ -1,0 +1,323 @@
+package turn
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
+)
+
+// This file waits for providers of models. A provider that is overloaded, cannot be reached, breaks off or says nothing is
+// asked again, with growing pauses, for as long as the turn has time. Nothing of a broken answer is kept. What waiting cannot
+// mend ends the turn at once.
+//
+// Only short pauses occupy a worker. For a longer one the turn is left: its row says why it waits and when it is due
+// ([WaitError]), so that it waits through restarts, and whoever waits takes no worker from others.
+
+// Waits say how turns wait for the providers of their models. A field that is 0 has its default.
+type Waits struct {
+	// First is the pause after the first failure, and Max the longest one: pauses double. Default to a second and a minute.
+	// Each is shortened by up to a half at random. A provider that asks for a longer pause gets it, as far as the turn has
+	// time for that.
+	First, Max time.Duration
+	// Hold is the longest pause in which a turn keeps its worker. Defaults to 5 seconds.
+	Hold time.Duration
+	// Silence is how long a model may write nothing before the thread says so. Defaults to 20 seconds.
+	Silence time.Duration
+	// Brief is how long a wait must be, its next pause included, to have an entry. Defaults to 5 seconds.
+	Brief time.Duration
+	// Fallback is how long a provider must not have answered before the fallback models of the house are asked. They are asked
+	// at once if it wants a longer pause. Defaults to a minute.
+	Fallback time.Duration
+}
+
+func (w Waits) withDefaults() Waits {
+	return Waits{
+		First: cmp.Or(w.First, time.Second), Max: cmp.Or(w.Max, time.Minute), Hold: cmp.Or(w.Hold, 5*time.Second),
+		Silence: cmp.Or(w.Silence, 20*time.Second), Brief: cmp.Or(w.Brief, 5*time.Second),
+		Fallback: cmp.Or(w.Fallback, time.Minute),
+	}
+}
+
+// pause returns how long to wait after so many failures. asked is how long the provider wants to be left alone; 0 if it
+// does not say.
+func (w Waits) pause(failures int, asked time.Duration) time.Duration {
+	grown := min(w.First<<min(failures-1, 20), w.Max)
+	// Those who were refused together must not come back together.
+	grown = grown/2 + rand.N(grown/2+1)
+	if asked > 0 {
+		asked += rand.N(min(asked/10, 5*time.Second) + 1)
+	}
+	return max(grown, asked)
+}
+
+// WaitError reports that a turn was left because it waits for the provider of its model. It is continued by the next call
+// of [Runner.Run] after Until. An earlier one returns this error again, unless the turn is to stop.
+type WaitError struct{ Until time.Time }
+
+func (e *WaitError) Error() string {
+	return "the turn waits for its model until " + e.Until.Format(time.RFC3339)
+}
+
+// deadline is when the turn has taken as long as it may.
+func (r *run) deadline() time.Time {
+	return r.turn.StartedAt.Add(r.bot.Limits.withDefaults().Time + r.turn.Waited)
+}
+
+// unanswered is why a model did not answer.
+type unanswered struct {
+	// kind is that of the error, in one word, and brief says it in a few words.
+	kind, brief string
+	// after is how long the provider wants to be left alone; 0 if it does not say.
+	after time.Duration
+	// lasting: waiting does not mend it, so that only another model helps.
+	lasting bool
+	err     error
+}
+
+func unansweredBy(failed *model.Error) unanswered {
+	return unanswered{string(failed.Kind), failed.Brief(), failed.RetryAfter, !failed.Passing(), failed}
+}
+
+// wait waits after a failure that passes, and returns when a model is to be asked again: the same, or a fallback of the house.
+// since is when the model last showed a sign of life. If the turn has no time for the pause, it ends it. If the pause is long,
+// the error is a [*WaitError].
+//
+// A fallback is asked after a wait of [Waits].Fallback, and for the rest of the turn if it answers. If no fallback answers
+// either, a pause follows, and then the bot's own model is the next.
+func (r *run) wait(ctx context.Context, failed unanswered, since time.Time) (ended bool, err error) {
+	waits := r.Waits.withDefaults()
+	if r.turn.FailingSince.IsZero() {
+		r.turn.FailingSince = since
+	}
+	now, own := time.Now(), r.turn.Fallback == ""
+	if own {
+		r.turn.OwnAfter = time.Time{}
+		if failed.after > 0 {
+			r.turn.OwnAfter = now.Add(failed.after)
+		}
+	}
+	w := r.waiting(failed.kind, failed.brief, 0)
+	w.Tries++
+	p := query.WaitTurnParams{
+		Tries: int32(w.Tries), Since: &r.turn.FailingSince, Failure: w.Provider + ": " + w.Message, FailureKind: failed.kind, OwnAfter: db.Null(r.turn.OwnAfter),
+		ID: r.turn.ID, Steps: int32(r.turn.Steps), Attempts: int32(r.turn.Attempts),
+	}
+	p.Fallback = r.turn.Fallback
+	due := now.Add(waits.pause(w.Tries, failed.after))
+	if failed.lasting || now.Sub(r.turn.FailingSince) >= waits.Fallback || failed.after > waits.Fallback || due.After(r.deadline()) {
+		next, n, err := r.fallback(ctx)
+		if err != nil {
+			return false, err
+		}
+		if p.Fallback = next; next != "" {
+			fell := entry.TurnFellBack{TurnID: r.turn.ID, AgentID: r.turn.Bot, Model: r.modelRef(), Fallback: next, Reason: failed.kind, Message: w.Message}
+			id := entry.TurnPrefix + r.turn.ID + ".fell" + strconv.Itoa(r.turn.Steps) + "." + strconv.Itoa(n)
+			return false, r.record(ctx, p, entry.NewDraft(id, "", fell))
+		}
+		if !own {
+			if due = now.Add(waits.pause(w.Tries, 0)); r.turn.OwnAfter.After(due) {
+				due = r.turn.OwnAfter
+			}
+		}
+	}
+	pause := time.Until(due)
+	if due.After(r.deadline()) {
+		return true, r.end(ctx, Failed, r.givenUp(failed, w.Tries, pause), nil)
+	}
+	if w.DelayMS = pause.Milliseconds(); pause > waits.Hold {
+		p.DueAt = &due
+	}
+	var drafts []entry.Draft
+	if now.Sub(r.turn.FailingSince)+pause >= waits.Brief {
+		drafts = append(drafts, r.waitDraft(w, r.turn.FailingSince))
+	}
+	if err := r.record(ctx, p, drafts...); err != nil {
+		return false, err
+	}
+	r.publisher(ctx).wait(w)
+	if p.DueAt != nil {
+		return false, &WaitError{due}
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return false, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// record writes that a model did not answer, with the entries that say so.
+func (r *run) record(ctx context.Context, p query.WaitTurnParams, drafts ...entry.Draft) error {
+	return r.db.In(ctx, r.scope(), func(tx pgx.Tx) error {
+		moved, err := queries.WaitTurn(ctx, tx, p)
+		if err != nil || moved == 0 {
+			return cmp.Or(err, ErrOvertaken)
+		}
+		if len(drafts) > 0 {
+			_, err = r.log.AppendTx(ctx, tx, r.ref, drafts...)
+		}
+		return err
+	})
+}
+
+// modelRef is the ref of the model that is asked.
+func (r *run) modelRef() string {
+	return model.Ref{Endpoint: r.endpoint.Name, Model: r.modelID}.String()
+}
+
+// fallback returns the next fallback model of the house after the one that is asked, and its place in the list; empty if there
+// is none. Those that the house cannot use, and the bot's own, are passed over.
+func (r *run) fallback(ctx context.Context) (ref string, n int, err error) {
+	if r.Fallbacks == nil {
+		return "", 0, nil
+	}
+	list, err := r.Fallbacks(ctx, r.scope())
+	if err != nil {
+		return "", 0, err
+	}
+	own, ownID, err := r.Endpoint(ctx, r.scope(), r.bot.Model)
+	if err != nil && !mendable(err) {
+		return "", 0, err
+	}
+	for n = slices.Index(list, r.turn.Fallback) + 1; n < len(list); n++ { // from the first one if none is asked
+		e, id, err := r.Endpoint(ctx, r.scope(), list[n])
+		switch {
+		case err != nil && !mendable(err):
+			return "", 0, err
+		case err == nil && (e.Name != own.Name || id != ownID):
+			return list[n], n, nil
+		}
+	}
+	return "", 0, nil
+}
+
+// givenUp returns the entry that ends a turn which has no time to wait any longer.
+func (r *run) givenUp(failed unanswered, tries int, pause time.Duration) entry.TurnEnded {
+	e := failure(failed.kind, failed.err)
+	if failed.after > 0 && pause > r.Waits.withDefaults().Max {
+		e.Message += ". It wants to be asked again in " + entry.Approximately(failed.after)
+	}
+	e.Message += r.asks(tries)
+	return e
+}
+
+// asks says how often and for how long a provider was asked in vain.
+func (r *run) asks(tries int) string {
+	if tries < 2 {
+		return ""
+	}
+	return fmt.Sprintf(". It was asked %d times in %s", tries, entry.Approximately(time.Since(r.turn.FailingSince)))
+}
+
+// timeUp ends the turn because it has taken as long as it may: as failed if its model's provider has not answered.
+func (r *run) timeUp(ctx context.Context, last *model.Answer) error {
+	if r.turn.FailureKind == "" {
+		return r.end(ctx, Limited, r.timeMeter().ended(), last)
+	}
+	e := entry.TurnEnded{Reason: r.turn.FailureKind, Message: r.turn.Failure + r.asks(r.turn.Tries), Next: "try again later, or choose another model"}
+	return r.end(ctx, Failed, e, nil)
+}
+
+// waiting returns the entry that says that the turn waits.
+func (r *run) waiting(reason, message string, delay time.Duration) entry.TurnWaiting {
+	return entry.TurnWaiting{
+		TurnID: r.turn.ID, AgentID: r.turn.Bot, Provider: r.endpoint.Title(), Reason: reason, Message: r.redactor.String(message), DelayMS: delay.Milliseconds(), Tries: r.turn.Tries,
+	}
+}
+
+// waitDraft returns the draft of an entry about a wait. Its id makes it one of a few: the first, and one after each doubling
+// of a minute.
+func (r *run) waitDraft(w entry.TurnWaiting, since time.Time) entry.Draft {
+	doublings := bits.Len64(uint64(time.Since(since) / time.Minute))
+	return entry.NewDraft(entry.TurnPrefix+r.turn.ID+".wait"+strconv.Itoa(r.turn.Steps)+"."+strconv.Itoa(doublings), "", w)
+}
+
+// wait tells the thread's tails for whom the turn waits.
+func (p *publisher) wait(w entry.TurnWaiting) {
+	p.send(entry.PiChunk{Kind: "retry", Text: w.Plain(), DelayMS: w.DelayMS})
+}
+
+// lifeline notices while a model is asked that it writes nothing, and says so in the thread.
+type lifeline struct {
+	run       *run
+	ctx       context.Context
+	publisher *publisher
+	silence   time.Duration
+	timer     *time.Timer
+	last      atomic.Int64
+	begun     atomic.Bool
+	// mu is held while it is said. over is set when the call has ended.
+	mu   sync.Mutex
+	over bool
+}
+
+// watch begins to watch a call. The caller calls end after it, before it changes the run.
+func (r *run) watch(ctx context.Context, p *publisher) *lifeline {
+	l := &lifeline{run: r, ctx: ctx, publisher: p, silence: r.Waits.withDefaults().Silence}
+	l.last.Store(time.Now().UnixNano())
+	if r.turn.Failure != "" {
+		p.send(entry.PiChunk{Kind: "retry", Text: "waiting for " + r.turn.Failure + "; asking again"})
+	}
+	l.timer = time.AfterFunc(l.silence, l.report)
+	return l
+}
+
+// heard notes a sign of life.
+func (l *lifeline) heard() {
+	l.last.Store(time.Now().UnixNano())
+	l.begun.Store(true)
+	l.timer.Reset(l.silence)
+}
+
+// end ends the watch and returns when there was the last sign of life: the beginning of the call if there was none.
+func (l *lifeline) end() time.Time {
+	l.timer.Stop()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+	return time.Unix(0, l.last.Load())
+}
+
+func (l *lifeline) report() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over {
+		return
+	}
+	r := l.run
+	w := r.waiting(string(model.Idle), "no answer for "+entry.Approximately(l.silence), r.model.Patience(l.begun.Load())-l.silence)
+	l.publisher.wait(w)
+	since := r.turn.FailingSince
+	if since.IsZero() {
+		since = time.Unix(0, l.last.Load())
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, endTimeout)
+	defer cancel()
+	if _, err := r.log.Append(ctx, r.ref, r.waitDraft(w, since)); err != nil && l.ctx.Err() == nil {
+		r.Logger.WarnContext(l.ctx, "cannot say in the thread that a bot waits", "error", fault.From(err).Detail())
+	}
+}
+
+// LockTx returns a turn of the transaction's house, which does not change until tx ends. The error is a [fault.NotFound] if
+// there is none.
+func LockTx(ctx context.Context, tx pgx.Tx, id string) (Turn, error) {
+	row, err := queries.LockTurn(ctx, tx, id)
+	return found(row, err)
+}
