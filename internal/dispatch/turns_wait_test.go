@@ -341,3 +341,36 @@ func TestAFallbackAnswers(t *testing.T) {
 		})
 	}
 }
+
+// TestAnEmptyAnswerAfterToolsIsAskedForOnceMore, and is an error if it is empty again.
+func TestAnEmptyAnswerAfterToolsIsAskedForOnceMore(t *testing.T) {
+	t.Parallel()
+	for name, empty := range map[string]int{"and comes": 1, "and does not come": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := bots(t, func(q *modeltest.Request) modeltest.Reply {
+				switch {
+				case q.Seen == 0:
+					return modeltest.Reply{Calls: []modeltest.Call{{Name: "list_threads", Arguments: "{}"}}}
+				case q.Seen <= empty:
+					return modeltest.Reply{Text: " "}
+				}
+				return modeltest.Reply{Text: "There is one thread."}
+			})
+			r.says("q", "@bot how many?")
+			if empty == 1 {
+				if a := r.answer("q"); a.Text != "There is one thread." || a.Turn.Steps != 2 || a.Turn.Usage.Input != 300 {
+					t.Errorf("it answers %q: %+v", a.Text, a.Turn)
+				}
+			} else if e := r.end("q"); e.Outcome != entry.TurnSilent || e.Reason != "silent" || e.Next == "" {
+				t.Errorf("it ends with %+v", e)
+			}
+			if n := len(r.models.Requests()); n != 3 {
+				t.Errorf("the model was asked %d times", n)
+			}
+			if asked := r.models.Requests()[2].Asked(); !strings.Contains(asked, "you gave no answer") {
+				t.Errorf("it was asked %q", asked)
+			}
+		})
+	}
+}

@@ -514,7 +514,7 @@ func (s *stream) answer(e Endpoint, model string, w *wire, finish fantasy.Finish
 		m.StopReason = entry.PiStopped
 	}
 	a := Answer{Message: m, Usage: w.usage}
-	if w.status == http.StatusOK { // what was refused costs nothing
+	if w.status == http.StatusOK && w.data { // what was refused costs nothing, whatever the status says
 		if a.Usage.Input+a.Usage.CacheRead+a.Usage.CacheWrite == 0 {
 			a.Usage.Input, a.Estimated = r.Estimate(), true
 		}

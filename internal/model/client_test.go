@@ -473,6 +473,31 @@ func TestAServerThatDoesNotStream(t *testing.T) {
 	})
 }
 
+// TestAProxysPage: the page of a web site in place of an answer is shown as a short text, and costs nothing.
+func TestAProxysPage(t *testing.T) {
+	t.Parallel()
+	const page = `<!DOCTYPE html><html><head><title>403</title><style>p { color: red }</style></head><body><!-- x --><h1>Blocked &amp; logged</h1>
+		<script>alert("boo")</script><p>Ask the <b>help desk</b>.</p></body></html>`
+	each(t, func(t *testing.T, d model.Dialect) {
+		for status, kind := range map[int]model.Kind{403: model.Unreachable, 502: model.Overload, 200: model.Unreadable} {
+			s := modeltest.New(t, func(*modeltest.Request) modeltest.Reply {
+				return modeltest.Reply{ContentType: "text/html", Garbage: page, Status: map[int]int{403: 403, 502: 502}[status]}
+			})
+			a, err := quick().Stream(within(t), at(s, d), "claude-haiku-4-5-20251001", ask("Hello"), nil)
+			failed, isModel := errors.AsType[*model.Error](err)
+			if !isModel || failed.Kind != kind || failed.Passing() != (kind == model.Overload) {
+				t.Errorf("%d: %v", status, err)
+			}
+			if status != 200 && (failed.Said != "Blocked & logged Ask the help desk ." || !strings.Contains(err.Error(), "Blocked & logged")) {
+				t.Errorf("%d: it says %q: %v", status, failed.Said, err)
+			}
+			if a.Usage.Total() != 0 || a.Cost != 0 {
+				t.Errorf("%d: it used %+v and cost %v", status, a.Usage, a.Cost)
+			}
+		}
+	})
+}
+
 func TestWhatPassesSaysSo(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, d model.Dialect) {

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -170,7 +171,12 @@ func (w *wire) failure(ctx context.Context, model string, err error) *Error {
 				failed.permanent = true
 				return failed
 			}
-			said.Message = http.StatusText(w.status)
+			if said.Message = cmp.Or(w.page, http.StatusText(w.status)); w.page != "" && w.status == http.StatusForbidden {
+				// Providers explain in their dialect what a key may not do.
+				failed := made(Unreachable, said.Message)
+				failed.permanent = true
+				return failed
+			}
 		}
 		return made(classify(w.status, said), said.Message)
 	}

@@ -5,11 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"html"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -92,6 +94,7 @@ type wire struct {
 	data    bool      // whether an event came
 	bad     error     // what is wrong with what came; nil if nothing is
 	said    wireError // an error in the stream, or the one of a refused request
+	page    string    // what a refusal says that is no error of a provider: the page of a proxy
 	usage   Usage
 	cost    float64 // in dollars, if the provider says it
 	hasCost bool
@@ -160,7 +163,9 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	case response.StatusCode >= 400 || isJSON && r.Method == http.MethodPost:
 		// Some servers refuse a request with the status of a success. An answer is never JSON: it is streamed.
 		text, _ := io.ReadAll(io.LimitReader(w.body, maxErrorBody)) //nolint:errcheck // what came is what can be said
-		w.said = readError(text)
+		if w.said = readError(text); w.said.empty() {
+			w.page = pageText(text)
+		}
 		body(bytes.NewReader(text))
 	case r.Method == http.MethodPost:
 		body(&checked{newEvents(w.body, w.endpoint.Dialect, w.size, w.note), w})
@@ -334,6 +339,14 @@ func readError(body []byte) wireError {
 		one.Message = one.Detail
 	}
 	return wireError{Message: one.Message}
+}
+
+// notText are the parts of a web page that nobody reads, and its tags.
+var notText = regexp.MustCompile(`(?is)<(script|style|head)\b.*?(</(script|style|head)\s*>|$)|<!--.*?(-->|$)|<[^>]*(>|$)`)
+
+// pageText returns what a web page says, or a text that is not of a web page. It is untrusted.
+func pageText(page []byte) string {
+	return strings.Join(strings.Fields(html.UnescapeString(notText.ReplaceAllString(strings.ToValidUTF8(string(page), "\uFFFD"), " "))), " ")
 }
 
 func (w *wire) event(data []byte) {

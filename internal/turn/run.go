@@ -418,8 +418,12 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 	for _, t := range r.tools {
 		tools = append(tools, t.Tool)
 	}
+	silent := false
 	for compactions := 0; ; {
 		request := model.Request{System: r.prompt(), Messages: r.transcript.messages(), Tools: tools}
+		if silent {
+			request.Messages = append(request.Messages, note("you gave no answer. Say now what came of it."))
+		}
 		if over := request.Estimate() - r.budget(); over > 0 && compactions < compactRetries {
 			// More than must be, so that the next steps send the same again.
 			if r.transcript.shorten(over+r.budget()/4, int64(float64(r.window)*kept)) {
@@ -453,6 +457,11 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 		answer.Message.Turn = r.turn.ID
 		failed, isModel := errors.AsType[*model.Error](err)
 		switch {
+		case err == nil && r.turn.Steps > 0 && !silent && answer.Message.StopReason == entry.PiStopped && r.text(answer) == "":
+			silent = true // after tools, some models end without a word
+			if err := r.count(ctx, r.turn.stepID(r.turn.Steps+1)+".silent"+entry.StepCall(r.turn.Attempts, r.calls), answer); err != nil {
+				return false, err
+			}
 		case err == nil:
 			if ended, err = r.commit(ctx, answer, leaks); errors.Is(err, ErrOvertaken) {
 				err = cmp.Or(r.countLost(ctx, answer), err)
@@ -493,6 +502,11 @@ var errRemoved = fault.New(fault.Precondition, "the bot was removed", "ask anoth
 
 const reasonRemoved = "bot_removed"
 
+// text returns what an answer says.
+func (r *run) text(answer model.Answer) string {
+	return strings.TrimSpace(strings.Map(printable, strings.ToValidUTF8(r.redactor.String(answer.Message.Text()), "\uFFFD")))
+}
+
 // commit writes a complete answer: a step if it wants tools to be run, otherwise the bot's chat, which ends the turn. leaks
 // are the calls that must not be run; see redact.
 func (r *run) commit(ctx context.Context, answer model.Answer, leaks []int) (ended bool, err error) {
@@ -528,7 +542,7 @@ func (r *run) commit(ctx context.Context, answer model.Answer, leaks []int) (end
 		}
 		return false, err
 	}
-	text := strings.TrimSpace(strings.Map(printable, strings.ToValidUTF8(r.redactor.String(m.Text()), "\uFFFD")))
+	text := r.text(answer)
 	if text == "" {
 		what := fault.New(fault.Unavailable, "the model gave no answer", "ask again")
 		if m.StopReason == entry.PiLength {

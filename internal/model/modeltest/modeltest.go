@@ -7,6 +7,7 @@
 package modeltest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -522,7 +523,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, request *Request,
 
 // refuse answers with an error in the dialect.
 func refuse(w http.ResponseWriter, d Dialect, reply Reply) {
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", cmp.Or(reply.ContentType, "application/json"))
 	w.WriteHeader(reply.Status)
 	if reply.Garbage != "" {
 		io.WriteString(w, reply.Garbage) //nolint:errcheck // the client went
