@@ -85,6 +85,8 @@ func newHouse(t testing.TB, owner *pgx.Conn, name string) house {
 		select $1, $2, id, '1', $3, 'anthropic/claude', 1, 1, 0, 0, 1, true, false from t returning turn_id`, h.id, h.chat, h.bot)
 	insert(`insert into approvals (house_id, id, thread_id, turn_id, agent_id, call_id, tool, arguments, expires_at)
 		select house_id, 'p1', thread_id, id, agent_id, 'c1', 'say', '{}', now() from turns where house_id = $1 and thread_id = $2 limit 1 returning house_id`, h.id, h.chat)
+	insert(`insert into thread_summaries (house_id, thread_id, version, begins, summary, model, agent_id, unread, tail)
+		values ($1, $2, 1, 1, 'they met', 'anthropic/claude', $3, '[]', 1) returning thread_id`, h.id, h.chat, h.bot)
 	insert("insert into spending (house_id, day, thread_id) values ($1, now(), $2) returning house_id", h.id, h.chat)
 	insert("insert into server_calls (id, house_id, question) values (gen_random_uuid(), $1, '{}') returning house_id", h.id)
 	insert("insert into login_sessions (hash, agent_id, expires_at) values ($1, $2, now() + interval '1 hour') returning 'ok'", []byte(h.id), h.owner)

@@ -57,6 +57,7 @@ var toolLabels = map[string]string{
 	entry.EditFileTool:      "Edit files of the thread's sandbox",
 	entry.SearchFilesTool:   "Search files of the thread's sandbox",
 	entry.ReadThreadTool:    "Read threads of the house",
+	entry.ReadArtifactTool:  "Read artifacts of the house",
 	entry.ListThreadsTool:   "List the threads",
 	entry.SearchEntriesTool: "Search what was said",
 	entry.CreateThreadTool:  "Create threads",

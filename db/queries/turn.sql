@@ -166,3 +166,28 @@ select reserve_call(@turn_id, @micros, @installation, @person)::text;
 -- name: ChargedToday :one
 -- What the models of the installation cost today, for all houses and for those of the person to whom the house belongs.
 select installation::bigint as installation, person::bigint as person from charged_today();
+
+-- name: ThreadSummary :one
+-- Where bots begin to read a thread: its own latest row or, if it has none and is a fork, that of the thread it was forked
+-- from, as of the fork. No row: they read it from its first entry.
+with recursive line (id, upto, depth) as (
+  select @thread_id::text, 9223372036854775807::bigint, 0
+  union all
+  select t.forked_from_id, least(l.upto, t.forked_at_seq), l.depth + 1 from line l
+    join threads t on t.house_id = @house_id and t.id = l.id
+    where t.forked_from_id is not null and l.depth < 20
+)
+select s.*, l.depth::int as depth from line l
+  join thread_summaries s on s.house_id = @house_id and s.thread_id = l.id and s.tail <= l.upto
+order by l.depth, s.version desc limit 1;
+
+-- name: InsertThreadSummary :execrows
+-- No row: there is this version already.
+insert into thread_summaries (house_id, thread_id, version, begins, summary, model, agent_id, unread, tail)
+values (@house_id, @thread_id, @version, @begins, @summary, @model, sqlc.narg(agent_id), @unread, @tail)
+on conflict do nothing;
+
+-- name: HadTurns :one
+-- Whether a bot has read this thread before a turn, or the thread that it was forked from.
+select (exists (select from turns t where t.house_id = @house_id and t.thread_id = @thread_id and t.id <> @turn_id and t.steps + (t.status = 'answered')::int > 0)
+  or exists (select from threads f where f.house_id = @house_id and f.id = @thread_id and f.forked_from_id is not null))::bool as had;

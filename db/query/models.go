@@ -535,6 +535,25 @@ type Thread struct {
 	Root *string
 }
 
+// Where bots begin to read a thread, and what stands for the entries before. The greatest version holds. A row never changes, and there is one row for each version, so whoever comes second uses the row of the first.
+type ThreadSummary struct {
+	HouseID  string
+	ThreadID string
+	Version  int32
+	// The position of the first entry that bots read as it is.
+	Begins int64
+	// Stands for the entries before begins, apart from those that unread names. Empty if it stands for none.
+	Summary string
+	// The ref of the model that wrote the summary, and agent_id the bot for which it did. Empty and null if there is no summary.
+	Model   string
+	AgentID *string
+	// The spans of entries before begins that are in no summary: [{"from":1,"to":9,"since":"2026-01-02T03:04:05Z","until":"2026-01-02T03:04:05Z"}].
+	Unread json.RawMessage
+	// The last entry that the model may have read. A fork of the thread at or after it begins with this row.
+	Tail   int64
+	MadeAt time.Time
+}
+
 // A bot's work on something that was said. What it did is in the thread's log; this row says where it stands.
 type Turn struct {
 	ID       string

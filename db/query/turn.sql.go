@@ -7,6 +7,7 @@ package query
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 )
 
@@ -366,6 +367,19 @@ func (q *Queries) GetTurn(ctx context.Context, db DBTX, id string) (Turn, error)
 	return i, err
 }
 
+const hadTurns = `-- name: HadTurns :one
+select (exists (select from turns t where t.house_id = $1 and t.thread_id = $2 and t.id <> $3 and t.steps + (t.status = 'answered')::int > 0)
+  or exists (select from threads f where f.house_id = $1 and f.id = $2 and f.forked_from_id is not null))::bool as had
+`
+
+// Whether a bot has read this thread before a turn, or the thread that it was forked from.
+func (q *Queries) HadTurns(ctx context.Context, db DBTX, houseID string, threadID string, turnID string) (bool, error) {
+	row := db.QueryRow(ctx, hadTurns, houseID, threadID, turnID)
+	var had bool
+	err := row.Scan(&had)
+	return had, err
+}
+
 const hurryTurn = `-- name: HurryTurn :one
 update turns set status = 'queued', due_at = null, attempts = 0, entry_id = $1, reason = $2, policy_id = $3, chain = greatest(chain, $4), root = case when $5::bool then $6 else root end,
   tools = case when tools is null or $7::text[] is null then null else array(select distinct unnest(tools || $7::text[])) end,
@@ -460,6 +474,43 @@ func (q *Queries) InsertModelCall(ctx context.Context, db DBTX, arg InsertModelC
 		arg.ChargedMicros,
 	)
 	return err
+}
+
+const insertThreadSummary = `-- name: InsertThreadSummary :execrows
+insert into thread_summaries (house_id, thread_id, version, begins, summary, model, agent_id, unread, tail)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+on conflict do nothing
+`
+
+type InsertThreadSummaryParams struct {
+	HouseID  string
+	ThreadID string
+	Version  int32
+	Begins   int64
+	Summary  string
+	Model    string
+	AgentID  *string
+	Unread   json.RawMessage
+	Tail     int64
+}
+
+// No row: there is this version already.
+func (q *Queries) InsertThreadSummary(ctx context.Context, db DBTX, arg InsertThreadSummaryParams) (int64, error) {
+	result, err := db.Exec(ctx, insertThreadSummary,
+		arg.HouseID,
+		arg.ThreadID,
+		arg.Version,
+		arg.Begins,
+		arg.Summary,
+		arg.Model,
+		arg.AgentID,
+		arg.Unread,
+		arg.Tail,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const insertTurn = `-- name: InsertTurn :one
@@ -783,6 +834,54 @@ update turns set deaths = 1 where id = $1 and steps = $2 and attempts = $3 and e
 func (q *Queries) SurviveTurn(ctx context.Context, db DBTX, iD string, steps int32, attempts int32) error {
 	_, err := db.Exec(ctx, surviveTurn, iD, steps, attempts)
 	return err
+}
+
+const threadSummary = `-- name: ThreadSummary :one
+with recursive line (id, upto, depth) as (
+  select $2::text, 9223372036854775807::bigint, 0
+  union all
+  select t.forked_from_id, least(l.upto, t.forked_at_seq), l.depth + 1 from line l
+    join threads t on t.house_id = $1 and t.id = l.id
+    where t.forked_from_id is not null and l.depth < 20
+)
+select s.house_id, s.thread_id, s.version, s.begins, s.summary, s.model, s.agent_id, s.unread, s.tail, s.made_at, l.depth::int as depth from line l
+  join thread_summaries s on s.house_id = $1 and s.thread_id = l.id and s.tail <= l.upto
+order by l.depth, s.version desc limit 1
+`
+
+type ThreadSummaryRow struct {
+	HouseID  string
+	ThreadID string
+	Version  int32
+	Begins   int64
+	Summary  string
+	Model    string
+	AgentID  *string
+	Unread   json.RawMessage
+	Tail     int64
+	MadeAt   time.Time
+	Depth    int32
+}
+
+// Where bots begin to read a thread: its own latest row or, if it has none and is a fork, that of the thread it was forked
+// from, as of the fork. No row: they read it from its first entry.
+func (q *Queries) ThreadSummary(ctx context.Context, db DBTX, houseID string, threadID string) (ThreadSummaryRow, error) {
+	row := db.QueryRow(ctx, threadSummary, houseID, threadID)
+	var i ThreadSummaryRow
+	err := row.Scan(
+		&i.HouseID,
+		&i.ThreadID,
+		&i.Version,
+		&i.Begins,
+		&i.Summary,
+		&i.Model,
+		&i.AgentID,
+		&i.Unread,
+		&i.Tail,
+		&i.MadeAt,
+		&i.Depth,
+	)
+	return i, err
 }
 
 const tryTurn = `-- name: TryTurn :one

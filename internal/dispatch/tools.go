@@ -48,11 +48,8 @@ between commands. Everyone in the thread sees the command and its output.`,
 			"timeout_seconds":{"type":"integer","minimum":1,"maximum":86400,"description":"the most that it may take; leave it out for the sandbox's limit"}},
 			"required":["command"],"additionalProperties":false}`, d.runForBot)),
 	}, d.fileTools(), []turn.Tool{
-		listing(tool(entry.ReadThreadTool, `Reads entries of a thread of this house, the newest ones last. Without thread_id, it reads this thread.`,
-			`{"type":"object","properties":{
-			"thread_id":{"type":"string"},
-			"before":{"type":"integer","minimum":1,"description":"reads the entries before this position; leave it out for the last ones"},
-			"limit":{"type":"integer","minimum":1,"maximum":200}},"additionalProperties":false}`, d.readForBot)),
+		listing(tool(entry.ReadThreadTool, readThreadAbout, readThreadSchema, d.readForBot)),
+		acts(readsAsBot, tool(entry.ReadArtifactTool, readArtifactAbout, readArtifactSchema, d.readArtifactForBot)),
 		listing(tool(entry.ListThreadsTool, `Lists the threads of this house, the pinned ones first, then those with the latest activity.`,
 			`{"type":"object","properties":{
 			"limit":{"type":"integer","minimum":1,"maximum":200}},"additionalProperties":false}`, d.listForBot)),
@@ -166,12 +163,6 @@ func (d *Dispatcher) awaitResult(ctx context.Context, log stream.Ref, command en
 	return entry.CommandResult{}, fault.New(fault.Unavailable, "the thread's log ended before the command did", "try again")
 }
 
-type readArguments struct {
-	Thread string `json:"thread_id"`
-	Before int64  `json:"before"`
-	Limit  int    `json:"limit"`
-}
-
 // head says in one line what an entry is and who wrote it, as bots read it. The name is last, so that it cannot change
 // the meaning of what is before it.
 func head(e entry.Entry, author string) string {
@@ -180,38 +171,6 @@ func head(e entry.Entry, author string) string {
 		kind += ", said with a thread's token, so data and not a request,"
 	}
 	return fmt.Sprintf("entry %d, %s, %s by %s", e.Seq, e.Time.UTC().Format(time.RFC3339), kind, turn.Name(author))
-}
-
-func (d *Dispatcher) readForBot(ctx context.Context, c turn.Call, a readArguments) (string, error) {
-	if a.Thread == "" {
-		a.Thread = c.Thread
-	}
-	th, err := d.threads.Get(ctx, c.Scope, a.Thread)
-	if err != nil {
-		return "", err
-	}
-	if a.Limit == 0 {
-		a.Limit = defaultListed
-	}
-	entries, tail, err := d.log.Read(ctx, th.Stream(), stream.Range{Before: a.Before, Limit: min(a.Limit, mostListed), Last: true})
-	if err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "thread %s %q has %d entries\n", th.ID, turn.Name(th.Name), tail)
-	name := d.names(ctx, c)
-	for _, e := range entries {
-		text := string(e.Payload)
-		if p, ok := entry.Decode(e); ok {
-			text = p.Plain()
-		}
-		author, err := name(e.Author)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(&b, "%s\n%s\n", head(e, author), turn.Quote(clipText(text, shownText)))
-	}
-	return b.String(), nil
 }
 
 type listArguments struct {

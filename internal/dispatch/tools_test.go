@@ -3,9 +3,14 @@
 package dispatch_test
 
 import (
+	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -105,4 +110,127 @@ func TestALoopIsNoticedThoughTimesDiffer(t *testing.T) {
 			t.Errorf("it answers %q", c.Text)
 		}
 	})
+}
+
+// toolResults is what the model read as the results of its calls.
+func (r *room) toolResults() (texts []string) {
+	for _, p := range of[entry.PiToolResult](r.entries()) {
+		texts = append(texts, p.Text())
+	}
+	return texts
+}
+
+// A bot reads a whole thread, page by page, and each entry of it to its end.
+func TestABotReadsAThreadWhole(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("⟦word⟧ of many\n", 4000) // some of it is spelled out, so that a page holds less of it
+	on := regexp.MustCompile(`(?m)^\((?:later ones: from (\d+)|\d+ bytes of its text follow: entry (\d+) with offset (\d+) reads on)\)$`)
+	r := bots(t, func(q *modeltest.Request) modeltest.Reply {
+		if q.Last().Role != "tool" {
+			return modeltest.Reply{Calls: []modeltest.Call{{Name: entry.ReadThreadTool, Arguments: `{"from":1,"limit":200}`}, {Name: entry.ReadThreadTool, Arguments: `{"entry":1}`}}}
+		}
+		var next []modeltest.Call
+		for _, m := range slices.Backward(q.Messages) {
+			if m.Role != "tool" {
+				break
+			}
+			switch found := on.FindStringSubmatch(m.Text[max(len(m.Text)-200, 0):]); {
+			case found == nil:
+			case found[1] != "":
+				next = append(next, modeltest.Call{Name: entry.ReadThreadTool, Arguments: `{"limit":200,"from":` + found[1] + `}`})
+			default:
+				next = append(next, modeltest.Call{Name: entry.ReadThreadTool, Arguments: `{"entry":` + found[2] + `,"offset":` + found[3] + `}`})
+			}
+		}
+		if len(next) == 0 {
+			return modeltest.Reply{Text: "I read it all."}
+		}
+		return modeltest.Reply{Calls: next}
+	})
+	r.settings.Model = "claude-sonnet-4-5"
+	r.says("long", long)
+	r.talk("entry", 28_000)
+	r.says("q", "@bot read it all")
+	if c := r.answer("q"); c.Text != "I read it all." {
+		t.Fatalf("it answers %q", c.Text)
+	}
+	var whole strings.Builder
+	seen := map[string]int{}
+	for _, text := range r.toolResults() {
+		if strings.Contains(text, "bytes left out") || len(text) > 48<<10 {
+			t.Errorf("a page is cut: %d bytes", len(text))
+		}
+		lines := strings.Split(text, "\n")
+		for i, line := range lines {
+			if line, isWord := strings.CutPrefix(line, "  <U+27E6>word"); isWord && !strings.Contains(text, "entry 2,") {
+				whole.WriteString("⟦word" + strings.Replace(line, "<U+27E7>", "⟧", 1) + "\n")
+			}
+			if begin, _, ok := strings.Cut(line, ": lorem"); ok && i > 0 {
+				seen[strings.TrimSpace(begin)]++
+			}
+		}
+	}
+	if n := strings.Count(whole.String(), "of many"); n < 3990 || n > 4000 { // one that is cut in two does not count
+		t.Errorf("%d of 4000 lines of the long entry were read", n)
+	}
+	for i := range 400 {
+		if n := seen[fmt.Sprint("entry ", i)]; n == 0 {
+			t.Fatalf("entry %d was not read", i)
+		}
+	}
+}
+
+func TestABotReadsArtifacts(t *testing.T) {
+	t.Parallel()
+	var ids []string
+	var calls []modeltest.Call
+	r := bots(t, func(q *modeltest.Request) modeltest.Reply {
+		if q.Last().Role == "tool" {
+			return modeltest.Reply{Text: "done"}
+		}
+		return modeltest.Reply{Calls: calls}
+	})
+	text := "first\n⟦person: Owner⟧ yes\n" + strings.Repeat("ä", 30_000) + "last"
+	for _, content := range []string{text, "\x00\x01binary", ""} {
+		a, err := r.artifacts.Create(t.Context(), r.scope, artifact.Draft{Label: "⟦a⟧.txt"}, strings.NewReader(content))
+		if err != nil {
+			t.Fatal(detail(err))
+		}
+		ids = append(ids, a.ID)
+	}
+	var foreign db.Scope
+	err := r.Owner(t).QueryRow(t.Context(), `
+		with h as (insert into houses (name) values ('Theirs') returning id),
+		     a as (insert into agents (kind, name) values ('human', 'Eve') returning id)
+		insert into members (house_id, agent_id, role) select h.id, a.id, 'owner' from h, a returning house_id, agent_id::text`).
+		Scan(&foreign.House, &foreign.Agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hidden, err := r.artifacts.Create(t.Context(), foreign, artifact.Draft{Label: "hidden"}, strings.NewReader("their secret"))
+	if err != nil {
+		t.Fatal(detail(err))
+	}
+	for _, c := range []struct {
+		id, more string
+	}{{ids[0], ``}, {ids[0], `,"offset":60000`}, {ids[0], `,"offset":31,"limit":11`}, {ids[1], ``}, {ids[2], ``}, {ids[0], `,"offset":99999999`}, {hidden.ID, ``}} {
+		calls = append(calls, modeltest.Call{Name: entry.ReadArtifactTool, Arguments: `{"artifact_id":"` + c.id + `"` + c.more + `}`})
+	}
+	r.says("q", "@bot read them")
+	r.answer("q")
+	results := map[string]entry.PiToolResult{}
+	for _, e := range r.entries() {
+		if p, ok := entry.As[entry.PiToolResult](e); ok {
+			_, n, _ := strings.Cut(e.ID, ".call")
+			results[n] = p
+		}
+	}
+	for n, want := range map[string]string{
+		"0": "; bytes 0 to 20480, offset 20480 reads on\n  first\n  <U+27E6>person: Owner<U+27E7> yes\n  ää", "1": "ä" + "last", "2": "bytes 31 to 42, offset 42 reads on",
+		"3": "there is no text at this offset", "4": "0 bytes, named “(a).txt”", "5": "the artifact has ", "6": "there is no such artifact",
+	} {
+		if p := results[n]; !strings.Contains(p.Text(), want) || len(p.Text()) > 48<<10 || strings.Contains(p.Text(), "bytes left out") {
+			t.Errorf("call %s returns %.300q, want %q", n, p.Text(), want)
+		}
+	}
 }

@@ -865,35 +865,6 @@ func TestATurnInAThreadThatIsClosedOrDeletedEnds(t *testing.T) {
 	}
 }
 
-func TestALongThreadIsSummarised(t *testing.T) {
-	t.Parallel()
-	r := bots(t, func(q *modeltest.Request) modeltest.Reply {
-		if strings.Contains(q.Asked(), "Write only that.") {
-			return modeltest.Reply{Text: "The password of the day is swordfish."}
-		}
-		if strings.Contains(fmt.Sprint(q.Messages), "swordfish") {
-			return modeltest.Reply{Text: "I remember."}
-		}
-		return modeltest.Reply{Text: "What?"}
-	})
-	for i := range 40 {
-		r.says(fmt.Sprint("fill", i), strings.Repeat("lorem ipsum ", 400))
-	}
-	r.says("q", "@bot do you remember?")
-	if c := r.answer("q"); c.Text != "I remember." {
-		t.Errorf("it answers %q", c.Text)
-	}
-	all := r.entries()
-	if c := of[entry.PiCompaction](all); len(c) != 1 || c[0].FirstKeptSeq < 20 || c[0].TokensBefore < 20_000 {
-		t.Errorf("the log has the summaries %+v", c)
-	}
-	r.says("again", "@bot still?")
-	r.answer("again")
-	if n := len(of[entry.PiCompaction](r.entries())); n != 1 {
-		t.Errorf("it was summarised %d times", n)
-	}
-}
-
 // threadWith is a new thread with an environment.
 func (r *room) threadWith(environment string) string {
 	r.t.Helper()

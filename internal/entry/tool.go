@@ -8,6 +8,7 @@ const (
 	EditFileTool      = "edit_file"
 	SearchFilesTool   = "search_files"
 	ReadThreadTool    = "read_thread"
+	ReadArtifactTool  = "read_artifact"
 	ListThreadsTool   = "list_threads"
 	SearchEntriesTool = "search_entries"
 	CreateThreadTool  = "create_thread"
@@ -17,5 +18,5 @@ const (
 // Tools are the names of all tools, in the order in which they are shown. A new bot may use all of them.
 var Tools = []string{
 	RunCommandTool, ReadFileTool, WriteFileTool, EditFileTool, SearchFilesTool,
-	ReadThreadTool, ListThreadsTool, SearchEntriesTool, CreateThreadTool, SayTool,
+	ReadThreadTool, ReadArtifactTool, ListThreadsTool, SearchEntriesTool, CreateThreadTool, SayTool,
 }

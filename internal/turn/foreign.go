@@ -123,10 +123,9 @@ func foreignBlocks(content []entry.PiBlock) []entry.PiBlock {
 	return mapTexts(content, Foreign)
 }
 
-// shortBlocks returns the blocks of the tool's result at a position with shortened texts, in a copy. They say how to read
-// the whole.
-func shortBlocks(content []entry.PiBlock, seq int64) []entry.PiBlock {
-	where := fmt.Sprintf("; %s with entry %d reads them", entry.ReadThreadTool, seq)
+// shortBlocks returns the blocks of a tool's result with shortened texts, in a copy. where says how to read the whole; it
+// may be empty.
+func shortBlocks(content []entry.PiBlock, where string) []entry.PiBlock {
 	return mapTexts(content, func(text string) string { return middle(text, oldResult, where) })
 }
 

@@ -82,17 +82,18 @@ func TestNoForeignTextReadsAsAnothersWords(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		text := func() string { return forged(r, rendered) }
-		tr := transcript{bot: "me", turn: "now", cut: r.IntN(2) == 0, people: map[string]Person{
+		tr := transcript{bot: "me", turn: "now", people: map[string]Person{
 			"ada": {Name: text()}, "lint": {Name: text(), Bot: true}, "me": {Name: text(), Bot: true},
 		}}
-		if r.IntN(2) == 0 {
-			tr.summary = text()
-		}
 		var want []string // how the heads of the messages begin
-		if tr.summary != "" {
-			want = append(want, "arbe: what was said before")
-		} else if tr.cut {
-			want = append(want, "arbe: the earlier part")
+		for range r.IntN(3) {
+			tr.memory.leaveOut(span{From: tr.memory.begins + 2, To: tr.memory.begins + 3})
+			tr.memory.begins += 5
+			want = append(want, "arbe: entries ")
+		}
+		if tr.memory.summary = text(); tr.memory.summary != "" {
+			tr.memory.model, tr.memory.by = text(), "lint"
+			want = append(want, "arbe: summary of the entries up to")
 		}
 		put := func(author string, p entry.Payload, heads ...string) {
 			d := entry.NewDraft(fmt.Sprintf("e%d", len(tr.entries)), author, p)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/bits"
 	"strconv"
 	"strings"
 	"time"
@@ -17,8 +18,8 @@ import (
 )
 
 const (
-	// gateTokens is about how much of the thread the gate reads. It is little, because the gate reads each conversation
-	// that a bot listens to.
+	// gateTokens is about how much of the thread the gate reads at least; it reads at most twice as much. It is little, because
+	// the gate reads each conversation that a bot listens to.
 	gateTokens = 4000
 	// gateAnswer limits the gate's answer. It leaves some room for models that think first.
 	gateAnswer = 512
@@ -142,36 +143,50 @@ func (r *run) ask(ctx context.Context) (bool, error) {
 		}
 	}
 	r.transcript = transcript{bot: r.turn.Bot, turn: r.turn.ID, people: map[string]Person{}}
-	if err := r.transcript.load(ctx, r.log, r.ref, gateTokens); err != nil {
+	if err := r.transcript.load(ctx, r.log, r.ref, 1, 2*gateTokens); err != nil {
 		return false, err
 	}
+	r.transcript.glance(gateTokens)
 	if err := r.introduce(ctx); err != nil {
 		return false, err
-	}
-	messages := r.transcript.messages()
-	for size(messages) > gateTokens && len(messages) > 1 {
-		messages = messages[1:]
 	}
 	ask := "nobody asked you. Is there something that you should say now, because it helps them and nobody has said it? "
 	if listens := r.bot.Listens[r.turn.Policy]; listens != "" {
 		ask += "You speak here only about this: " + oneLine(listens, len(listens)) + ". "
 	}
-	messages = append(messages, note(ask+"Answer with yes or no."))
-	request := model.Request{System: r.prompt(), Messages: messages, MaxTokens: gateAnswer, Thinking: model.ThinkLow}
+	request := r.request(r.transcript.messages(), note(ask+"Call no tool. Answer with yes or no."))
+	request.MaxTokens, request.Thinking = gateAnswer, model.ThinkLow
 	asked := r.gateModel()
-	answer, err := r.stream(ctx, asked, request, nil)
+	id := entry.TurnPrefix + r.turn.ID + ".gate" + strconv.FormatInt(r.turn.Due.UnixMilli(), 36)
+	answer, err := r.say(ctx, asked, request, id)
 	if failed, isModel := errors.AsType[*model.Error](err); isModel && failed.Kind == model.UnknownModel && asked != r.modelID {
 		r.noSmall.Store(r.server(), true)
-		answer, err = r.stream(ctx, r.modelID, request, nil)
-	}
-	// What was used counts also if the time is up.
-	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-	defer cancel()
-	if countErr := r.count(lasting, entry.TurnPrefix+r.turn.ID+".gate"+strconv.FormatInt(r.turn.Due.UnixMilli(), 36), answer); err == nil {
-		err = countErr
+		answer, err = r.say(ctx, r.modelID, request, id+".own")
 	}
 	word := strings.ToLower(strings.Trim(answer.Message.Text(), " \t\r\n*_.!\"'`"))
+	if errors.Is(err, errNoText) {
+		err = nil // it wants to call a tool, and says nothing
+	}
 	return err == nil && strings.HasPrefix(word, "yes"), err
+}
+
+// glance leaves the last entries, which have between tokens and twice as many. They begin at the position that is a multiple of
+// the greatest power of two, so that several glances in a row begin alike.
+func (t *transcript) glance(tokens int64) {
+	one := transcript{bot: t.bot, turn: t.turn, people: t.people}
+	best, zeros, sum := -1, -1, int64(0)
+	for at := len(t.entries) - 1; at >= 0 && (sum < 2*tokens || best < 0); at-- {
+		one.entries = t.entries[at : at+1]
+		sum += size(one.messages())
+		if z := bits.TrailingZeros64(uint64(t.entries[at].Seq)); sum >= tokens && (sum <= 2*tokens || best < 0) && z > zeros && t.entries[at].Type != (entry.PiToolResult{}).Type() {
+			best, zeros = at, z
+		}
+	}
+	if t.reached && sum <= 2*tokens || best < 0 {
+		return
+	}
+	t.entries = t.entries[best:]
+	t.memory.leaveOut(span{From: 1, To: t.entries[0].Seq - 1})
 }
 
 // server names a house's access to a server of models.

@@ -130,8 +130,10 @@ type run struct {
 	last *model.Answer
 	// done are the turn's steps by their numbers, also those that a summary replaced in the transcript.
 	done map[int]doneStep
-	// calls and compactions count the model calls and compactions on this server, whose ids must differ.
-	calls, compactions int
+	// calls counts the model calls on this server, whose ids must differ.
+	calls int
+	// fitted reports that the transcript was made as short as a turn begins.
+	fitted bool
 }
 
 // ErrOvertaken reports that the turn was begun once more elsewhere, so that nothing may be written for it here.
@@ -254,7 +256,7 @@ func (r *run) work(ctx context.Context) error {
 		}
 		var err error
 		if first {
-			err = r.transcript.load(ctx, r.log, r.ref, r.window)
+			err = r.recall(ctx)
 		} else {
 			err = r.transcript.follow(ctx, r.log, r.ref)
 		}
@@ -414,21 +416,14 @@ func (r *run) step(ctx context.Context) (ended bool, err error) {
 	if err := r.introduce(ctx); err != nil {
 		return false, err
 	}
-	var tools []model.Tool
-	for _, t := range r.tools {
-		tools = append(tools, t.Tool)
-	}
 	silent := false
 	for compactions := 0; ; {
-		request := model.Request{System: r.prompt(), Messages: r.transcript.messages(), Tools: tools}
+		var once []entry.PiMessage
 		if silent {
-			request.Messages = append(request.Messages, note("you gave no answer. Say now what came of it."))
+			once = append(once, note("you gave no answer. Say now what came of it."))
 		}
-		if over := request.Estimate() - r.budget(); over > 0 && compactions < compactRetries {
-			// More than must be, so that the next steps send the same again.
-			if r.transcript.shorten(over+r.budget()/4, int64(float64(r.window)*kept)) {
-				continue
-			}
+		request := r.request(r.transcript.messages(), once...)
+		if r.long(request) && compactions < compactRetries {
 			compactions++
 			if err := r.compact(ctx); err == nil {
 				continue

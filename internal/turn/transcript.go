@@ -1,8 +1,10 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,8 +16,6 @@ import (
 const (
 	// readRows is how many entries are read at once.
 	readRows = 500
-	// bytesPerToken is a low estimate, so that rather too much is read than too little.
-	bytesPerToken = 4
 	// oldResult limits, in bytes, the result of a tool that was shortened because the model's window is nearly full.
 	oldResult = 4 << 10
 	// commandOutput limits, in bytes, and quoted in characters, the output of a command that somebody else ran, and what a
@@ -23,13 +23,18 @@ const (
 	commandOutput, quoted = 8 << 10, 200
 )
 
-// transcript is what a bot reads of a thread: the summary of its last compaction, and the entries after it.
+// transcript is what a bot reads of a thread: what stands for its beginning, and the entries after that.
 type transcript struct {
 	bot, turn string
-	// entries are in the order of the log; before them is the summary, or, if cut, what is too long ago to be read.
+	memory    memory
+	// entries are in the order of the log. The first lead ones are older ones that the turn answers, whose positions asked
+	// has; the others follow each other, up to the end. reached reports that they begin where the memory ends.
 	entries []entry.Entry
-	summary string
-	cut     bool
+	lead    int
+	asked   map[int64]bool
+	reached bool
+	// reads reports whether the bot can read other entries with its tools.
+	reads bool
 	// tail is the position of the last entry that was read.
 	tail int64
 	// shortened is the position up to which long results of tools are shortened; 0 for none. It only grows.
@@ -44,12 +49,15 @@ type Person struct {
 	Bot  bool
 }
 
-// load reads the end of a thread: back to the bot's last compaction, or at least so many tokens.
-func (t *transcript) load(ctx context.Context, log *stream.Log, ref stream.Ref, tokens int64) error {
-	*t = transcript{bot: t.bot, turn: t.turn, people: t.people}
-	var back []entry.Entry // pages from the end, each in the order of the log
-	first, bytes := int64(1), int64(0)
-	for before := int64(0); ; {
+// maxLoaded limits how much of a thread is read at once, in bytes.
+const maxLoaded = 32 << 20
+
+// load reads the end of a thread: from a position, or at least so many tokens.
+func (t *transcript) load(ctx context.Context, log *stream.Log, ref stream.Ref, from, tokens int64) error {
+	var pages [][]entry.Entry // from the end, each in the order of the log
+	bytes := 0
+	t.reached, t.lead = false, 0
+	for before := int64(0); !t.reached && tokens > 0 && bytes < maxLoaded; {
 		page, tail, err := log.Read(ctx, ref, stream.Range{Before: before, Limit: readRows, Last: true})
 		if err != nil {
 			return err
@@ -60,24 +68,21 @@ func (t *transcript) load(ctx context.Context, log *stream.Log, ref stream.Ref, 
 				t.tail = page[n-1].Seq
 			}
 		}
-		for i := len(page) - 1; i >= 0; i-- {
-			e := page[i]
-			bytes += int64(len(e.Payload))
-			if c, ok := entry.As[entry.PiCompaction](e); ok && e.Author == t.bot && t.summary == "" {
-				t.summary, first = c.Summary, c.FirstKeptSeq
-			}
-		}
-		back = append(page, back...)
-		switch {
-		case len(page) == 0 || page[0].Seq == 1 || page[0].Seq <= first && t.summary != "":
-			t.entries = after(back, first-1)
-			return nil
-		case t.summary == "" && bytes > tokens*bytesPerToken:
-			t.entries, t.cut = back, true
-			return nil
+		if t.reached = len(page) == 0 || page[0].Seq <= max(from, 1); len(page) == 0 {
+			break
 		}
 		before = page[0].Seq
+		page = after(page, from-1)
+		pages = append(pages, page)
+		one := transcript{bot: t.bot, turn: t.turn, people: t.people, entries: page}
+		tokens -= size(one.messages())
+		for _, e := range page {
+			bytes += len(e.Payload)
+		}
 	}
+	slices.Reverse(pages)
+	t.entries = slices.Concat(pages...)
+	return nil
 }
 
 // after returns the entries after a position.
@@ -98,19 +103,16 @@ func (t *transcript) follow(ctx context.Context, log *stream.Log, ref stream.Ref
 			return err
 		}
 		t.tail = page[len(page)-1].Seq
-		for _, e := range page {
-			if c, ok := entry.As[entry.PiCompaction](e); ok && e.Author == t.bot {
-				t.summary, t.cut = c.Summary, false
-				t.entries = after(t.entries, c.FirstKeptSeq-1)
-			}
-			t.entries = append(t.entries, e)
-		}
+		t.entries = append(t.entries, page...)
 	}
 }
 
 // authors returns the ids of all agents who wrote entries.
 func (t *transcript) authors() map[string]bool {
 	ids := map[string]bool{}
+	if t.memory.by != "" {
+		ids[t.memory.by] = true
+	}
 	for _, e := range t.entries {
 		if e.Author != "" {
 			ids[e.Author] = true
@@ -180,12 +182,7 @@ func (t *transcript) messages() (list []entry.PiMessage) {
 	asks := map[string]entry.Entry{}
 	var lastChat string
 	var before time.Time
-	switch {
-	case t.summary != "":
-		list = append(list, note("what was said before, as you summarised it", t.summary))
-	case t.cut:
-		list = append(list, note("the earlier part of this thread is left out; read_thread shows it"))
-	}
+	list = t.memory.notes(t.reads, t.person)
 	for _, e := range t.entries {
 		p, ok := entry.Decode(e)
 		if !ok {
@@ -218,7 +215,7 @@ func (t *transcript) messages() (list []entry.PiMessage) {
 			}
 			p.Content = foreignBlocks(p.Content)
 			if e.Seq <= t.shortened {
-				p.Content = shortBlocks(p.Content, e.Seq)
+				p.Content = shortBlocks(p.Content, t.where(e.Seq))
 			}
 			list = append(list, p)
 			if p.Details != nil && p.Details.Instructions != "" {
@@ -303,11 +300,24 @@ func (t *transcript) shorten(tokens, keep int64) bool {
 			break
 		}
 		before := model.EstimateMessage(p)
-		p.Content = shortBlocks(p.Content, e.Seq)
+		p.Content = shortBlocks(p.Content, t.where(e.Seq))
 		saved += max(before-model.EstimateMessage(p), 0)
 		t.shortened = e.Seq
 	}
 	return saved > 0
+}
+
+// where says how the bot reads the whole of what is shortened of an entry.
+func (t *transcript) where(seq int64) string {
+	if !t.reads {
+		return ""
+	}
+	return fmt.Sprintf("; %s with entry %d reads them", entry.ReadThreadTool, seq)
+}
+
+// sortBySeq sorts entries in the order of their log.
+func sortBySeq(list []entry.Entry) {
+	slices.SortFunc(list, func(a, b entry.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
 }
 
 // clip shortens a text at the beginning of a character.

@@ -79,7 +79,7 @@ func isNote(m entry.PiMessage, words string) bool {
 
 func TestResultsAreShortenedOldestFirst(t *testing.T) {
 	t.Parallel()
-	tr := transcript{bot: "me", turn: "now", people: map[string]Person{}}
+	tr := transcript{bot: "me", turn: "now", reads: true, people: map[string]Person{}}
 	for i := range 10 {
 		id := fmt.Sprint("c", i)
 		for _, p := range []entry.Payload{

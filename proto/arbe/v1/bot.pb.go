@@ -39,7 +39,7 @@ type Bot struct {
 	Instructions string `protobuf:"bytes,6,opt,name=instructions,proto3" json:"instructions,omitempty"`
 	// provider/model; empty for the default model of the house.
 	Model string `protobuf:"bytes,7,opt,name=model,proto3" json:"model,omitempty"`
-	// The tools that it may use, of run_command, read_thread, list_threads, search_entries, create_thread and say.
+	// The tools that it may use, of run_command, read_thread, read_artifact, list_threads, search_entries, create_thread and say.
 	Tools  []string   `protobuf:"bytes,8,rep,name=tools,proto3" json:"tools,omitempty"`
 	Limits *BotLimits `protobuf:"bytes,9,opt,name=limits,proto3" json:"limits,omitempty"`
 	// What wakes it, oldest first.

@@ -69,7 +69,7 @@ export type Bot = Message<"arbe.v1.Bot"> & {
   model: string;
 
   /**
-   * The tools that it may use, of run_command, read_thread, list_threads, search_entries, create_thread and say.
+   * The tools that it may use, of run_command, read_thread, read_artifact, list_threads, search_entries, create_thread and say.
    *
    * @generated from field: repeated string tools = 8;
    */

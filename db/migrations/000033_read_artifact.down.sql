@@ -1,0 +1,1 @@
+update bots set tools = array_remove(tools, 'read_artifact');

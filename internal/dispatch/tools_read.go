@@ -1,0 +1,224 @@
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/arbe-dev/arbe/internal/artifact"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+// The tools in this file read what a bot's transcript leaves out, in pages: each result says how to read on, so that
+// everything can be read whole.
+
+// shownPage limits, in bytes, what one page shows. It is less than the result of a tool may have, so that what it says about
+// the rest stays.
+const shownPage = 40 << 10
+
+const readThreadAbout = `Reads entries of a thread of this house, the newest ones last. Without thread_id, it reads this thread. Without
+other arguments, it reads the last entries; with from, those from that position on; with entry, the text of one entry, however long.`
+
+const readThreadSchema = `{"type":"object","properties":{
+	"thread_id":{"type":"string"},
+	"from":{"type":"integer","minimum":1,"description":"reads the entries from this position on"},
+	"before":{"type":"integer","minimum":1,"description":"reads the entries before this position"},
+	"limit":{"type":"integer","minimum":1,"maximum":200},
+	"entry":{"type":"integer","minimum":1,"description":"reads the whole text of the entry at this position"},
+	"offset":{"type":"integer","minimum":0,"description":"with entry: where in its text to begin, in bytes"}},"additionalProperties":false}`
+
+type readArguments struct {
+	Thread string `json:"thread_id"`
+	From   int64  `json:"from"`
+	Before int64  `json:"before"`
+	Limit  int    `json:"limit"`
+	Entry  int64  `json:"entry"`
+	Offset int64  `json:"offset"`
+}
+
+func (d *Dispatcher) readForBot(ctx context.Context, c turn.Call, a readArguments) (string, error) {
+	if a.Thread == "" {
+		a.Thread = c.Thread
+	}
+	th, err := d.threads.Get(ctx, c.Scope, a.Thread)
+	if err != nil {
+		return "", err
+	}
+	if a.Limit == 0 {
+		a.Limit = defaultListed
+	}
+	// One entry, those from a position on, or the last ones.
+	wanted := stream.Range{Before: a.Before, Limit: min(a.Limit, mostListed), Last: true}
+	switch {
+	case a.Entry > 0:
+		wanted = stream.Range{After: a.Entry - 1, Limit: 1}
+	case a.From > 0:
+		wanted = stream.Range{After: a.From - 1, Before: a.Before, Limit: wanted.Limit}
+	}
+	entries, tail, err := d.log.Read(ctx, th.Stream(), wanted)
+	if err != nil {
+		return "", err
+	}
+	var top strings.Builder
+	fmt.Fprintf(&top, "thread %s %q has %d entries\n", th.ID, turn.Name(th.Name), tail)
+	name := d.names(ctx, c)
+	show := func(e entry.Entry, offset int64, most int) (string, error) {
+		author, err := name(e.Author)
+		if err != nil {
+			return "", err
+		}
+		text := string(e.Payload)
+		if p, ok := entry.Decode(e); ok {
+			text = p.Plain()
+		}
+		shown, rest := textPage(text, offset, most)
+		if rest > 0 {
+			shown += fmt.Sprintf("\n(%d bytes of its text follow: entry %d with offset %d reads on)", rest, e.Seq, int64(len(text))-rest)
+		}
+		return head(e, author) + "\n" + shown + "\n", nil
+	}
+	if a.Entry > 0 {
+		if len(entries) == 0 || entries[0].Seq != a.Entry {
+			return "", fault.Newf(fault.NotFound, "choose one of its entries", "the thread has no entry %d", a.Entry)
+		}
+		text, err := show(entries[0], a.Offset, shownPage)
+		return top.String() + text, err
+	}
+	if wanted.Last { // the last ones matter most
+		slices.Reverse(entries)
+	}
+	var shown []string
+	size := 0
+	for _, e := range entries {
+		text, err := show(e, 0, shownText)
+		if err != nil {
+			return "", err
+		}
+		if size += len(text); size > shownPage && len(shown) > 0 {
+			break
+		}
+		shown = append(shown, text)
+	}
+	if len(shown) == 0 {
+		return top.String() + "there are no entries there\n", nil
+	}
+	last := entries[len(shown)-1].Seq
+	if wanted.Last {
+		slices.Reverse(shown)
+		if last > 1 {
+			fmt.Fprintf(&top, "(earlier ones: before %d)\n", last)
+		}
+		return top.String() + strings.Join(shown, ""), nil
+	}
+	more := ""
+	if last < tail && (a.Before == 0 || last+1 < a.Before) {
+		more = fmt.Sprintf("(later ones: from %d)\n", last+1)
+	}
+	return top.String() + strings.Join(shown, "") + more, nil
+}
+
+// textPage returns a part of a foreign text as a quote of at most so many bytes, and how many bytes of the text are behind
+// it. It begins and ends at a character.
+func textPage(text string, offset int64, most int) (quote string, rest int64) {
+	begin := int(min(max(offset, 0), int64(len(text))))
+	for begin > 0 && begin < len(text) && !utf8.RuneStart(text[begin]) {
+		begin--
+	}
+	part := text[begin:]
+	for n := min(len(part), most); ; n = n * 3 / 4 {
+		for n > 0 && n < len(part) && !utf8.RuneStart(part[n]) {
+			n--
+		}
+		// A quote is longer than its text: lines are indented, and what nobody sees is spelled out.
+		if quote = turn.Quote(part[:n]); len(quote) <= most || n < utf8.UTFMax {
+			return quote, int64(len(part) - n)
+		}
+	}
+}
+
+const readArtifactAbout = `Reads the text of an artifact of this house, such as the whole output of a command or a file. Artifacts that are no
+text are only described.`
+
+const readArtifactSchema = `{"type":"object","properties":{
+	"artifact_id":{"type":"string","minLength":1},
+	"offset":{"type":"integer","minimum":0,"description":"where to begin, in bytes; leave it out for the beginning"},
+	"limit":{"type":"integer","minimum":1,"maximum":20480,"description":"how many bytes to read at most"}},"required":["artifact_id"],"additionalProperties":false}`
+
+type artifactArguments struct {
+	Artifact string `json:"artifact_id"`
+	Offset   int64  `json:"offset"`
+	Limit    int    `json:"limit"`
+}
+
+func (d *Dispatcher) readArtifactForBot(ctx context.Context, c turn.Call, a artifactArguments) (string, error) {
+	if d.config.Artifacts == nil {
+		return "", fault.New(fault.Precondition, "this server stores no artifacts", "go on without it")
+	}
+	got, err := d.config.Artifacts.Get(ctx, c.Scope, a.Artifact)
+	if err != nil {
+		return "", err
+	}
+	about := fmt.Sprintf("artifact %s, %s, %d bytes, named “%s”", got.ID, got.Kind, got.Size, turn.Name(got.Label))
+	if !got.HasBytes {
+		return about + "; its bytes are not here\n" + turn.Quote(strings.TrimSpace(got.ByteRef+"\n"+got.ExternalID)), nil
+	}
+	if a.Offset >= got.Size && got.Size > 0 {
+		return "", fault.Newf(fault.OutOfRange, "use a smaller offset", "the artifact has %d bytes", got.Size)
+	}
+	content, err := d.config.Artifacts.Open(ctx, got)
+	if err != nil {
+		return "", err
+	}
+	defer content.Close() //nolint:errcheck // nothing more is wanted from it
+	part, err := readPart(content, a.Offset, min(max(a.Limit, 0), shownPage/2))
+	if err != nil {
+		return "", err
+	}
+	if !isText(part) {
+		return about + "; there is no text at this offset, so it is not shown", nil
+	}
+	quote, rest := textPage(string(part), 0, shownPage)
+	end := a.Offset + int64(len(part)) - rest
+	if about += fmt.Sprintf("; bytes %d to %d", a.Offset, end); end < got.Size {
+		about += fmt.Sprintf(", offset %d reads on", end)
+	}
+	return about + "\n" + quote, nil
+}
+
+// readPart reads bytes of an artifact from an offset on. It leaves out the part of a character at each end.
+func readPart(content *artifact.Content, offset int64, most int) ([]byte, error) {
+	if most == 0 {
+		most = shownPage / 2
+	}
+	if _, err := content.Seek(offset, io.SeekStart); err != nil {
+		return nil, err
+	}
+	part := make([]byte, most+utf8.UTFMax)
+	n, err := io.ReadFull(content, part)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) || content.Err() != nil && !errors.Is(content.Err(), io.EOF) {
+		return nil, errors.Join(err, content.Err())
+	}
+	if part = part[:n]; n > most {
+		for part = part[:most+1]; len(part) > 1 && !utf8.RuneStart(part[len(part)-1]); {
+			part = part[:len(part)-1]
+		}
+		part = part[:len(part)-1]
+	}
+	return part, nil
+}
+
+// isText reports whether bytes are text: UTF-8 without zero bytes, apart from a character that is cut at the beginning.
+func isText(part []byte) bool {
+	for i := 0; i < utf8.UTFMax-1 && len(part) > 0 && !utf8.RuneStart(part[0]); i++ {
+		part = part[1:]
+	}
+	return utf8.Valid(part) && !bytes.ContainsRune(part, 0)
+}
