@@ -41,6 +41,9 @@ type botView struct {
 	Values   map[string]string
 	Tools    []string
 	Problems problems
+	// Ask are the tools that are ticked as those that need a person's yes, and Known all tools, with on whose behalf they act.
+	Ask   []string
+	Known []*arbev1.Tool
 	// Models are what the field of the model proposes.
 	Models []string
 	// Waker has the values of the form that adds a policy.
@@ -68,8 +71,8 @@ var toolLabels = map[string]string{
 var runtimes = []string{"pi", "codex", "claude-code"}
 
 var (
-	botLimitFields = []string{"turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day"}
-	botFields      = append([]string{"handle", "name", "runtime", "model", "instructions", "tools"}, botLimitFields...)
+	botLimitFields = []string{"turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day", "answer_minutes"}
+	botFields      = append([]string{"handle", "name", "runtime", "model", "instructions", "tools", "ask"}, botLimitFields...)
 	wakerFields    = []string{"trigger", "delay_ms", "cooldown_ms", "scope_ids", "instructions", "config"}
 )
 
@@ -205,6 +208,11 @@ func (a *app) showBot(w http.ResponseWriter, r *http.Request, status int, v botV
 		return err
 	}
 	v.Models = a.proposed(r.Context(), house)
+	known, err := a.services.bots.ListTools(r.Context(), &arbev1.ListToolsRequest{HouseId: house})
+	if err != nil {
+		return err
+	}
+	v.Known = known.Tools
 	return a.show(w, r, status, botPage(v))
 }
 
@@ -217,11 +225,12 @@ func (a *app) botView(r *http.Request) (v botView, err error) {
 		return v, err
 	}
 	b := res.Bot
-	v.Bot, v.Tools, v.AtWork = b, b.Tools, int(res.TurnsAtWork)
+	v.Bot, v.Tools, v.Ask, v.AtWork = b, b.Tools, b.Ask, int(res.TurnsAtWork)
 	l := b.GetLimits()
 	v.Values = map[string]string{"handle": b.Handle, "name": b.Name, "model": b.Model, "instructions": b.Instructions, "runtime": b.Runtime,
 		"turn_steps": decimalOrNone(int64(l.GetTurnSteps())), "turn_tokens": decimalOrNone(l.GetTurnTokens()), "turn_usd": amountOrNone(l.GetTurnUsd()),
-		"turn_minutes": decimalOrNone(int64(l.GetTurnMinutes())), "thread_usd_day": amountOrNone(l.GetThreadUsdDay())}
+		"turn_minutes": decimalOrNone(int64(l.GetTurnMinutes())), "thread_usd_day": amountOrNone(l.GetThreadUsdDay()),
+		"answer_minutes": decimalOrNone(int64(l.GetAnswerMinutes()))}
 	return v, nil
 }
 
@@ -241,7 +250,7 @@ func amountOrNone(n float64) string {
 
 // botOf reads the form of a bot.
 func botOf(r *http.Request) (v botView, limits *arbev1.BotLimits) {
-	v = botView{Values: map[string]string{}, Problems: problems{}, Tools: r.PostForm["tools"]}
+	v = botView{Values: map[string]string{}, Problems: problems{}, Tools: r.PostForm["tools"], Ask: r.PostForm["ask"]}
 	for _, field := range botFields {
 		// Forms encode a line break as CR and LF.
 		v.Values[field] = strings.TrimSpace(strings.ReplaceAll(r.PostFormValue(field), "\r\n", "\n"))
@@ -255,7 +264,8 @@ func botOf(r *http.Request) (v botView, limits *arbev1.BotLimits) {
 	}
 	amount := func(field string) float64 { return amountOf(field, v.Values[field], v.Problems) }
 	return v, &arbev1.BotLimits{TurnSteps: int32(whole("turn_steps", 32)), TurnTokens: whole("turn_tokens", 64), TurnUsd: amount("turn_usd"),
-		TurnMinutes: int32(whole("turn_minutes", 32)), ThreadUsdDay: amount("thread_usd_day")}
+		TurnMinutes: int32(whole("turn_minutes", 32)), ThreadUsdDay: amount("thread_usd_day"),
+		AnswerMinutes: int32(whole("answer_minutes", 32))}
 }
 
 func (a *app) createBot(w http.ResponseWriter, r *http.Request) error {
@@ -265,7 +275,7 @@ func (a *app) createBot(w http.ResponseWriter, r *http.Request) error {
 	v, limits := botOf(r)
 	return a.saveBot(w, r, v, settingsPath(r.PathValue("house"), "bots"), func() error {
 		_, err := a.services.bots.CreateBot(r.Context(), &arbev1.CreateBotRequest{HouseId: r.PathValue("house"), Handle: v.Values["handle"], Name: v.Values["name"],
-			Runtime: v.Values["runtime"], Model: v.Values["model"], Instructions: v.Values["instructions"], Tools: &arbev1.Names{Values: v.Tools}, Limits: limits})
+			Runtime: v.Values["runtime"], Model: v.Values["model"], Instructions: v.Values["instructions"], Tools: &arbev1.Names{Values: v.Tools}, Ask: &arbev1.Names{Values: v.Ask}, Limits: limits})
 		return err
 	})
 }
@@ -284,7 +294,7 @@ func (a *app) changeBot(w http.ResponseWriter, r *http.Request) error {
 	handle, name, model, instructions := v.Values["handle"], v.Values["name"], v.Values["model"], v.Values["instructions"]
 	return a.saveBot(w, r, v, botPath(house, id)+"?saved", func() error {
 		_, err := a.services.bots.UpdateBot(r.Context(), &arbev1.UpdateBotRequest{HouseId: house, Id: id, Handle: &handle, Name: &name, Model: &model,
-			Instructions: &instructions, Tools: &arbev1.Names{Values: v.Tools}, Limits: limits})
+			Instructions: &instructions, Tools: &arbev1.Names{Values: v.Tools}, Ask: &arbev1.Names{Values: v.Ask}, Limits: limits})
 		return err
 	})
 }

@@ -50,6 +50,8 @@ type fake struct {
 	ended []string
 	// stoppedTurns and retriedTurns are the turns for which that was asked.
 	stoppedTurns, retriedTurns []string
+	// answered are the answers to requests for approval: "id verdict reason".
+	answered []string
 	// secrets are the values that were set, by name.
 	secrets map[string]string
 	// typed are the threads and agents of all signs that somebody writes.
@@ -99,6 +101,7 @@ func (f *fake) app(t testing.TB) http.Handler {
 		func() (string, http.Handler) { return arbev1connect.NewSandboxServiceHandler(sandboxes{f: f}, as) },
 		func() (string, http.Handler) { return arbev1connect.NewArtifactServiceHandler(artifacts{f: f}, as) },
 		func() (string, http.Handler) { return arbev1connect.NewSecretServiceHandler(secrets{f: f}, as) },
+		func() (string, http.Handler) { return arbev1connect.NewApprovalServiceHandler(approvals{f: f}, as) },
 	} {
 		mux.Handle(s())
 	}
@@ -462,6 +465,19 @@ func (s threads) RetryTurn(_ context.Context, req *arbev1.RetryTurnRequest) (*ar
 	s.f.retriedTurns = append(s.f.retriedTurns, req.TurnId)
 	s.f.wake()
 	return &arbev1.RetryTurnResponse{TurnId: "another"}, nil
+}
+
+type approvals struct {
+	arbev1connect.UnimplementedApprovalServiceHandler
+	f *fake
+}
+
+func (s approvals) AnswerApproval(_ context.Context, req *arbev1.AnswerApprovalRequest) (*arbev1.AnswerApprovalResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	s.f.answered = append(s.f.answered, fmt.Sprint(req.Id, " ", req.Verdict, " ", req.Reason))
+	s.f.wake()
+	return &arbev1.AnswerApprovalResponse{}, nil
 }
 
 type secrets struct {

@@ -72,7 +72,9 @@ type transcript struct {
 	turns   map[string]*turnSeen
 	steps   map[string]bool
 	results map[string]entry.PiToolResult
-	chats   map[string]chatSeen
+	// answered are the answers to requests for approval, by the ids of these.
+	answered map[string]entry.PermissionAnswered
+	chats    map[string]chatSeen
 	// lastChat is the id of the last chat that is no answer of a turn.
 	lastChat string
 	// house and environment are the thread's. If environment is empty, the house's default applies.
@@ -111,7 +113,7 @@ func (a *app) newTranscript(thread *arbev1.Thread, p *people) *transcript {
 		services: a.services, log: a.log, thread: thread.Id, origin: thread.ForkedFrom, people: p,
 		starts: map[string]commandStart{}, ends: map[string]commandEnd{},
 		builds: map[string]entry.EnvironmentPrepared{}, buildOf: map[string]string{},
-		turns: map[string]*turnSeen{}, steps: map[string]bool{}, results: map[string]entry.PiToolResult{}, chats: map[string]chatSeen{},
+		turns: map[string]*turnSeen{}, steps: map[string]bool{}, results: map[string]entry.PiToolResult{}, answered: map[string]entry.PermissionAnswered{}, chats: map[string]chatSeen{},
 		house: thread.HouseId, environment: thread.EnvironmentId,
 	}
 }
@@ -261,6 +263,7 @@ func (t *transcript) forget() {
 		clear(t.buildOf)
 		clear(t.steps)
 		clear(t.results)
+		clear(t.answered)
 		clear(t.chats)
 		maps.DeleteFunc(t.turns, func(_ string, s *turnSeen) bool { return s.Ended })
 		t.open = nil
@@ -311,6 +314,10 @@ func (t *transcript) findEnds(ctx context.Context, piece []entry.Entry, tail int
 	for _, e := range piece {
 		if e.Type == (entry.Command{}).Type() {
 			_, ended := t.ends[e.ID]
+			open = open || !ended
+		}
+		if p, ok := entry.As[entry.PermissionAsked](e); ok {
+			_, ended := t.answered[p.ApprovalID]
 			open = open || !ended
 		}
 		if a, ok := entry.As[entry.PiAssistant](e); ok && a.StopReason == entry.PiToolUse {

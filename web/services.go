@@ -28,6 +28,7 @@ type services struct {
 	secrets      arbev1connect.SecretServiceClient
 	models       arbev1connect.ModelServiceClient
 	bots         arbev1connect.BotServiceClient
+	approvals    arbev1connect.ApprovalServiceClient
 }
 
 func dial(client connect.HTTPClient, base string) services {
@@ -45,6 +46,7 @@ func dial(client connect.HTTPClient, base string) services {
 		secrets:      arbev1connect.NewSecretServiceClient(client, base, as),
 		models:       arbev1connect.NewModelServiceClient(client, base, as),
 		bots:         arbev1connect.NewBotServiceClient(client, base, as),
+		approvals:    arbev1connect.NewApprovalServiceClient(client, base, as),
 	}
 }
 

@@ -371,6 +371,15 @@ func (l *liveThread) turnEntry(ctx context.Context, e entry.Entry, patches *[]pa
 			return err
 		}
 	}
+	if p, ok := entry.As[entry.PermissionAnswered](e); ok {
+		if err := l.log.people.meet(ctx, p.AnsweredBy, p.AgentID); err != nil {
+			return err
+		}
+		v := l.log.answerView(p)
+		if err := l.patch(ctx, e, patches, map[string]templ.Component{v.Key: approvalAnswer(v)}); err != nil {
+			return err
+		}
+	}
 	if result, isRun := strings.CutSuffix(e.ID, entry.CallCommandID("")); isRun && entry.TurnOf(e.ID) != "" && e.Type == (entry.Command{}).Type() {
 		key := callKey(result)
 		if err := l.patch(ctx, e, patches, map[string]templ.Component{key: callElsewhere(key)}); err != nil {

@@ -86,6 +86,12 @@ func (t *transcript) learnTurn(e entry.Entry) {
 	case entry.TurnFellBack{}.Type():
 		p, _ := entry.As[entry.TurnFellBack](e)
 		seen.ID, seen.Agent = p.TurnID, p.AgentID
+	case entry.PermissionAnswered{}.Type():
+		p, ok := entry.As[entry.PermissionAnswered](e)
+		if _, known := t.answered[p.ApprovalID]; ok && !known {
+			t.answered[p.ApprovalID] = p
+			t.learned += perCommand
+		}
 	case entry.Chat{}.Type():
 		p, ok := entry.As[entry.Chat](e)
 		if _, known := t.chats[e.ID]; ok && !known {

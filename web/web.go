@@ -131,6 +131,7 @@ func (a *app) routes() []route {
 		{"POST /threads/{thread}/commands/{command}/cancel", a.page(a.cancelCommand)},
 		{"POST /threads/{thread}/turns/{turn}/stop", a.page(a.stopTurn)},
 		{"POST /threads/{thread}/turns/{turn}/retry", a.page(a.retryTurn)},
+		{"POST /threads/{thread}/approvals/{approval}", a.page(a.answerApproval)},
 		{"POST /threads/{thread}/turns/{turn}/key", a.page(a.retryWithKey)},
 
 		{"GET /live", a.open(a.live)},

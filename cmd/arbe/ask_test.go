@@ -30,6 +30,11 @@ func models(r *modeltest.Request) modeltest.Reply {
 			return modeltest.Reply{Text: "Let me look.", Calls: []modeltest.Call{{Name: "list_threads", Arguments: "{}"}}}
 		}
 		return modeltest.Reply{Text: "There are some."}
+	case "planning":
+		if !done {
+			return modeltest.Reply{Calls: []modeltest.Call{{Name: "create_thread", Arguments: `{"name":"Plan","text":"first\nsecond: \u202egpj"}`}}}
+		}
+		return modeltest.Reply{Text: "So be it."}
 	case "running":
 		if !done {
 			return modeltest.Reply{Calls: []modeltest.Call{{Name: "run_command", Arguments: `{"command":"echo from the sandbox"}`}}}
@@ -65,7 +70,7 @@ func modelServer(t *testing.T) (server *modeltest.Server, settings []string) {
 //	step [N]   lets a held answer of a model write its next part, N times
 func TestScriptsWithBots(t *testing.T) {
 	t.Parallel()
-	for _, dir := range []string{"testdata/ask", "testdata/read", "testdata/limits"} {
+	for _, dir := range []string{"testdata/ask", "testdata/approve", "testdata/read", "testdata/limits"} {
 		server, settings := modelServer(t)
 		step := func(ts *testscript.TestScript, _ bool, args []string) {
 			times := 1

@@ -12,7 +12,7 @@ import (
 )
 
 func bot(a *app) *cobra.Command {
-	return group(a, "bot", "List, show, create, edit and delete the bots of a house", botList, botShow, botCreate, botEdit, botDelete)
+	return group(a, "bot", "List, show, create, edit and delete the bots of a house", botList, botShow, botCreate, botEdit, botDelete, botTools)
 }
 
 func allBots(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.Bot, error) {
@@ -45,6 +45,7 @@ type botView struct {
 	Instructions string        `json:"instructions,omitempty"`
 	Model        string        `json:"model,omitempty"`
 	Tools        []string      `json:"tools"` // always there; empty is no tool
+	Ask          []string      `json:"ask,omitempty"`
 	Limits       botLimits     `json:"limits,omitzero"`
 	Policies     []botPolicyAs `json:"policies"`
 	CreatedAt    time.Time     `json:"created_at"`
@@ -62,7 +63,7 @@ type botPolicyAs struct {
 
 func viewBot(b *arbev1.Bot) botView {
 	v := botView{ID: b.GetId(), HouseID: b.GetHouseId(), Handle: b.GetHandle(), Name: b.GetName(), Runtime: b.GetRuntime(), Instructions: b.GetInstructions(),
-		Model: b.GetModel(), Tools: append([]string{}, b.GetTools()...), Limits: limitsOf(b.GetLimits()), Policies: []botPolicyAs{},
+		Model: b.GetModel(), Tools: append([]string{}, b.GetTools()...), Ask: b.GetAsk(), Limits: limitsOf(b.GetLimits()), Policies: []botPolicyAs{},
 		CreatedAt: b.GetCreatedAt().AsTime(), UpdatedAt: b.GetUpdatedAt().AsTime()}
 	for _, p := range b.GetPolicies() {
 		v.Policies = append(v.Policies, botPolicyAs{p.GetId(), p.GetName(), p.GetTrigger(), json.RawMessage(p.GetConfig()), p.GetToolIds(), p.GetEnabled()})

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +12,7 @@ import (
 
 func botCreate(a *app) *cobra.Command {
 	var req arbev1.CreateBotRequest
-	var tools []string
+	var tools, ask []string
 	cmd := &cobra.Command{
 		Use:   "create HANDLE",
 		Short: "Create a bot",
@@ -30,13 +29,9 @@ func botCreate(a *app) *cobra.Command {
 				}
 			}
 			if tools != nil {
-				req.Tools = &arbev1.Names{}
-				for _, tool := range tools {
-					if tool = strings.TrimSpace(tool); tool != "" { // --tools "" is none
-						req.Tools.Values = append(req.Tools.Values, tool)
-					}
-				}
+				req.Tools = namesIn(tools) // --tools "" is none
 			}
+			req.Ask = namesIn(ask)
 			if req.HouseId, err = a.inHouse(ctx, c, req.HouseId); err != nil {
 				return err
 			}
@@ -55,12 +50,14 @@ func botCreate(a *app) *cobra.Command {
 	f.StringVar(&req.Model, "model", "", "provider/model (default: the house's)")
 	f.StringVar(&req.Runtime, "runtime", "pi", "coding agent that it runs: pi, codex or claude-code")
 	f.StringSliceVar(&tools, "tools", nil, "tools that it may use, separated by commas (default: all)")
-	a.completes(cmd, "tools", func(context.Context, *arbe.Client) ([]thing, error) {
-		var found []thing
-		for _, tool := range entry.Tools {
-			found = append(found, thing{id: tool})
-		}
-		return found, nil
-	})
+	f.StringSliceVar(&ask, "ask", nil, "tools that it uses only with a person's yes, besides those of the house (default: none)")
+	for _, flag := range []string{"tools", "ask"} {
+		a.completes(cmd, flag, func(context.Context, *arbe.Client) (found []thing, err error) {
+			for _, tool := range entry.Tools {
+				found = append(found, thing{id: tool})
+			}
+			return found, nil
+		})
+	}
 	return cmd
 }

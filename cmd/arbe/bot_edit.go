@@ -64,6 +64,9 @@ func (a *app) changeBot(ctx context.Context, c *arbe.Client, b *arbev1.Bot, f bo
 	if f.Tools != nil {
 		req.Tools = &arbev1.Names{Values: *f.Tools}
 	}
+	if f.Ask != nil {
+		req.Ask = &arbev1.Names{Values: *f.Ask}
+	}
 	if f.Limits != nil {
 		req.Limits = f.Limits.message()
 	}

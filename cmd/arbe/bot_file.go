@@ -20,6 +20,7 @@ type botFile struct {
 	Instructions *string     `yaml:"instructions,omitempty"`
 	Model        *string     `yaml:"model,omitempty"`
 	Tools        *[]string   `yaml:"tools,omitempty"`
+	Ask          *[]string   `yaml:"ask,omitempty"`
 	Limits       *botLimits  `yaml:"limits,omitempty"`
 	Policies     *[]botWaker `yaml:"policies,omitempty"`
 }
@@ -31,6 +32,8 @@ type botLimits struct {
 	TurnUSD      float64 `json:"turn_usd,omitempty" yaml:"turn_usd"`
 	TurnMinutes  int32   `json:"turn_minutes,omitempty" yaml:"turn_minutes"`
 	ThreadUSDDay float64 `json:"thread_usd_day,omitempty" yaml:"thread_usd_day"`
+	// AnswerMinutes is how long it waits for a person's answer.
+	AnswerMinutes int32 `json:"answer_minutes,omitempty" yaml:"answer_minutes"`
 }
 
 // botWaker is an activation policy of a bot.
@@ -44,16 +47,16 @@ type botWaker struct {
 }
 
 func limitsOf(l *arbev1.BotLimits) botLimits {
-	return botLimits{l.GetTurnSteps(), l.GetTurnTokens(), l.GetTurnUsd(), l.GetTurnMinutes(), l.GetThreadUsdDay()}
+	return botLimits{l.GetTurnSteps(), l.GetTurnTokens(), l.GetTurnUsd(), l.GetTurnMinutes(), l.GetThreadUsdDay(), l.GetAnswerMinutes()}
 }
 
 func (l botLimits) message() *arbev1.BotLimits {
-	return &arbev1.BotLimits{TurnSteps: l.TurnSteps, TurnTokens: l.TurnTokens, TurnUsd: l.TurnUSD, TurnMinutes: l.TurnMinutes, ThreadUsdDay: l.ThreadUSDDay}
+	return &arbev1.BotLimits{TurnSteps: l.TurnSteps, TurnTokens: l.TurnTokens, TurnUsd: l.TurnUSD, TurnMinutes: l.TurnMinutes, ThreadUsdDay: l.ThreadUSDDay, AnswerMinutes: l.AnswerMinutes}
 }
 
 func fileOf(b *arbev1.Bot) (botFile, error) {
 	f := botFile{Handle: new(b.GetHandle()), Name: new(b.GetName()), Instructions: new(b.GetInstructions()), Model: new(b.GetModel()),
-		Tools: new(append([]string{}, b.GetTools()...)), Limits: new(limitsOf(b.GetLimits())), Policies: &[]botWaker{}}
+		Tools: new(append([]string{}, b.GetTools()...)), Ask: new(append([]string{}, b.GetAsk()...)), Limits: new(limitsOf(b.GetLimits())), Policies: &[]botWaker{}}
 	for _, p := range b.GetPolicies() {
 		w := botWaker{ID: p.GetId(), Name: p.GetName(), Trigger: p.GetTrigger(), Config: map[string]any{},
 			Tools: new(append([]string{}, p.GetToolIds()...)), Enabled: new(p.GetEnabled())}
@@ -104,6 +107,7 @@ func (f botFile) text() ([]byte, error) {
 		"instructions": "what it is told before each turn",
 		"model":        "provider/model; empty is the default model of the house",
 		"tools":        "of " + strings.Join(entry.Tools, ", "),
+		"ask":          "of the same, those that it uses only with a person's yes",
 		"limits":       "0 is the default",
 		"policies":     "what wakes it; one without an id is added, and one that is left out is deleted; tools are those that it may use then, none for all",
 		"trigger":      "mention, always or ambient",

@@ -191,7 +191,11 @@ func (p *entryPrinter) author(ctx context.Context, id string) string {
 // plain is what an entry says in plain words. Of a kind that this build does not know it is the payload, because a
 // newer server may have written it.
 func plain(e *arbev1.Entry) string {
-	if p, ok := decode(e); ok {
+	p, ok := decode(e)
+	if asked, is := p.(entry.PermissionAsked); is {
+		return strings.Join(askedLines(asked, "the bot"), "\n")
+	}
+	if ok {
 		return p.Plain()
 	}
 	return e.GetPayload()

@@ -14,7 +14,7 @@ import (
 )
 
 func house(a *app) *cobra.Command {
-	return group(a, "house", "List, create and rename houses, and limit what their bots cost", houseList, houseCreate, houseRename, houseLimit)
+	return group(a, "house", "List, create and rename houses, and limit what their bots cost", houseList, houseCreate, houseRename, houseLimit, houseAsk)
 }
 
 func allHouses(ctx context.Context, c *arbe.Client) ([]*arbev1.House, error) {

@@ -35,6 +35,10 @@ func stepLines(e *arbev1.Entry) []string {
 		return []string{fmt.Sprintf("  ✓ %s (%s)", p.ToolName, took)}
 	case entry.PiCompaction:
 		return []string{"summarized the older part of the thread"}
+	case entry.PermissionAsked:
+		return askedLines(p, "the bot")
+	case entry.PermissionAnswered:
+		return []string{p.Plain()}
 	case entry.TurnSteered, entry.TurnWaiting, entry.TurnFellBack, entry.LimitNear:
 		return []string{payload.Plain()}
 	}

@@ -319,6 +319,14 @@ func (a *asking) take(event *arbev1.TailResponse) (ended bool, err error) {
 		if e.GetTurnFellBack().GetTurnId() == a.turn {
 			return false, a.pass(e)
 		}
+	case *arbev1.Entry_PermissionAsked:
+		if e.GetPermissionAsked().GetTurnId() == a.turn {
+			return false, a.pass(e)
+		}
+	case *arbev1.Entry_PermissionAnswered:
+		if e.GetPermissionAnswered().GetTurnId() == a.turn {
+			return false, a.pass(e)
+		}
 	case *arbev1.Entry_LimitNear:
 		if e.GetLimitNear().GetTurnId() == a.turn {
 			return false, a.pass(e)

@@ -210,6 +210,8 @@ class Turn {
         return;
       case "turnWaiting":
       case "turnFellBack":
+      case "permissionAsked":
+      case "permissionAnswered":
       case "limitNear":
         if (value.turnId === this.id) yield { kind: "entry", entry };
         return;

@@ -1,0 +1,366 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+func approval(a *app) *cobra.Command {
+	return group(a, "approval", "List and show what bots wait for a person's yes to do", approvalList, approvalShow)
+}
+
+// approvalView is a request for approval, as programs see it.
+type approvalView struct {
+	ID         string          `json:"id"`
+	HouseID    string          `json:"house_id"`
+	ThreadID   string          `json:"thread_id"`
+	TurnID     string          `json:"turn_id"`
+	BotID      string          `json:"bot_id"`
+	Tool       string          `json:"tool"`
+	Arguments  json.RawMessage `json:"arguments"`
+	State      string          `json:"state"`
+	AskedAt    time.Time       `json:"asked_at"`
+	ExpiresAt  time.Time       `json:"expires_at"`
+	AnsweredBy string          `json:"answered_by,omitempty"`
+	AnsweredAt *time.Time      `json:"answered_at,omitempty"`
+	Reason     string          `json:"reason,omitempty"`
+}
+
+func viewApproval(p *arbev1.Approval) approvalView {
+	v := approvalView{ID: p.GetId(), HouseID: p.GetHouseId(), ThreadID: p.GetThreadId(), TurnID: p.GetTurnId(), BotID: p.GetAgentId(), Tool: p.GetTool(),
+		Arguments: json.RawMessage(p.GetArguments()), State: p.GetState(), AskedAt: p.GetAskedAt().AsTime(), ExpiresAt: p.GetExpiresAt().AsTime(),
+		AnsweredBy: p.GetAnsweredByAgentId(), Reason: p.GetReason()}
+	if p.GetAnsweredAt() != nil {
+		v.AnsweredAt = new(p.GetAnsweredAt().AsTime())
+	}
+	return v
+}
+
+// openApprovals are the requests of a house that wait for an answer.
+func openApprovals(ctx context.Context, c *arbe.Client, house, thread string) ([]*arbev1.Approval, error) {
+	return pages(func(token string) ([]*arbev1.Approval, string, error) {
+		page, err := c.Approvals.ListApprovals(ctx, &arbev1.ListApprovalsRequest{HouseId: house, ThreadId: thread, PageSize: 200, PageToken: token})
+		return page.GetApprovals(), page.GetNextPageToken(), err
+	})
+}
+
+// searched are the houses in which ids are looked up: the one that is named, or else all of the caller.
+func (a *app) searched(ctx context.Context, c *arbe.Client, house string) (ids []string, err error) {
+	if first(house, a.getenv("ARBE_HOUSE")) != "" {
+		house, err = a.inHouse(ctx, c, house)
+		return []string{house}, err
+	}
+	all, err := allHouses(ctx, c)
+	for _, h := range all {
+		ids = append(ids, h.GetId())
+	}
+	return ids, err
+}
+
+// getApproval returns the request that a person named: one that waits by the beginning of its id, any by its whole id.
+func (a *app) getApproval(ctx context.Context, c *arbe.Client, house, ref string) (*arbev1.Approval, error) {
+	houses, err := a.searched(ctx, c, house)
+	if err != nil {
+		return nil, err
+	}
+	open := map[string]*arbev1.Approval{}
+	var named []thing
+	for _, house := range houses {
+		if shortID.MatchString(ref) {
+			got, err := c.Approvals.GetApproval(ctx, &arbev1.GetApprovalRequest{HouseId: house, Id: ref})
+			if err == nil {
+				return got.GetApproval(), nil
+			} else if connect.CodeOf(err) != connect.CodeNotFound {
+				return nil, err
+			}
+			continue
+		}
+		list, err := openApprovals(ctx, c, house, "")
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range list {
+			open[p.GetId()] = p
+			named = append(named, thing{id: p.GetId()})
+		}
+	}
+	id, err := kind{noun: "request for approval", plural: "requests for approval", list: "arbe approval list"}.pick(ref, named)
+	return open[id], err
+}
+
+func (a *app) approvals(ctx context.Context, c *arbe.Client) (found []thing, err error) {
+	houses, err := a.searched(ctx, c, "")
+	for _, house := range houses {
+		list, err := openApprovals(ctx, c, house, "")
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range list {
+			found = append(found, thing{p.GetId(), p.GetTool()})
+		}
+	}
+	return found, err
+}
+
+func approvalList(a *app) *cobra.Command {
+	var house, thread string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List what bots wait for a person's yes to do",
+		Long: "List what the bots of a house wait for a person's yes to do, the oldest first. arbe approval show shows all that\n" +
+			"will run; arbe approve and arbe deny answer.",
+		Args: takes(0, 0, ""),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) (err error) {
+			if thread != "" {
+				t, err := a.getThread(ctx, c, thread)
+				if err != nil {
+					return err
+				}
+				house, thread = t.GetHouseId(), t.GetId()
+			}
+			if house, err = a.inHouse(ctx, c, house); err != nil {
+				return err
+			}
+			list, err := openApprovals(ctx, c, house, thread)
+			if err != nil {
+				return err
+			}
+			rows := make([]row, len(list))
+			for i, p := range list {
+				rows[i] = row{p.GetId(), viewApproval(p), []string{
+					p.GetId(), p.GetAgentName(), callLine(entry.PiBlock{Name: p.GetTool(), Arguments: json.RawMessage(p.GetArguments())}),
+					first(p.GetThreadName(), p.GetThreadId()), a.when(p.GetAskedAt().AsTime()),
+				}}
+			}
+			return a.list([]string{"ID", "BOT", "WANTS TO", "THREAD", "ASKED"}, rows)
+		}),
+	}
+	a.houseFlag(cmd, &house)
+	cmd.Flags().StringVarP(&thread, "thread", "t", "", "only those of this thread")
+	a.completes(cmd, "thread", a.threads)
+	return cmd
+}
+
+func approvalShow(a *app) *cobra.Command {
+	var house string
+	cmd := &cobra.Command{
+		Use:               "show APPROVAL",
+		Short:             "Show all that runs if a person says yes",
+		Args:              takes(1, 1, "one request for approval, by its id"),
+		ValidArgsFunction: a.proposesFirst(a.approvals),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			p, err := a.getApproval(ctx, c, house, args[0])
+			if err != nil {
+				return err
+			}
+			return a.show(p.GetId(), viewApproval(p), func() string {
+				lines := append([]string{p.GetAgentName() + " asks whether it may call " + p.GetTool()}, argumentLines(json.RawMessage(p.GetArguments()), 0)...)
+				lines = append(lines, "state: "+stateOf(p))
+				return printable(strings.Join(lines, "\n"))
+			})
+		}),
+	}
+	a.houseFlag(cmd, &house)
+	return cmd
+}
+
+// stateOf says in words what became of a request.
+func stateOf(p *arbev1.Approval) string {
+	text := p.GetState()
+	switch {
+	case text == "open":
+		return "waits for an answer until " + p.GetExpiresAt().AsTime().UTC().Format(time.RFC3339)
+	case p.GetAnsweredByAgentId() != "":
+		text += " by " + first(p.GetAnsweredByName(), "someone who left")
+	}
+	if p.GetReason() != "" {
+		text += ": " + p.GetReason()
+	}
+	return text
+}
+
+// shownArguments is how much of a call's arguments is printed while one follows a thread.
+const shownArguments = 4 << 10
+
+// argumentLines are the arguments of a call. Each line of a text is indented, so that none reads as another argument. With a
+// limit in bytes, the lines beyond it are left out, and the last line says how many bytes these have.
+func argumentLines(text json.RawMessage, limit int) (lines []string) {
+	used := 0
+	for _, p := range entry.Arguments(text) {
+		for i, line := range strings.Split(p.Value, "\n") {
+			if i == 0 && p.Name != "" {
+				line = p.Name + ": " + line
+			} else {
+				line = "    " + line
+			}
+			lines = append(lines, "  "+line)
+		}
+	}
+	if limit == 0 {
+		return lines
+	}
+	for i, line := range lines {
+		if used += len(line); used > limit {
+			left := 0
+			for _, line := range lines[i:] {
+				left += len(line)
+			}
+			return append(lines[:i:i], fmt.Sprintf("  … %d more bytes in %d lines, which are not shown here", left, len(lines)-i))
+		}
+	}
+	return lines
+}
+
+// askedLines are a request for approval, with the commands that answer it.
+func askedLines(p entry.PermissionAsked, bot string) []string {
+	lines := append([]string{bot + " asks whether it may call " + p.Tool + ":"}, argumentLines(p.Arguments, shownArguments)...)
+	return append(lines, fmt.Sprintf("answer until %s with: arbe approve %s, or: arbe deny %s (arbe approval show %s shows it whole)",
+		p.Expires().UTC().Format(time.RFC3339), p.ApprovalID, p.ApprovalID, p.ApprovalID))
+}
+
+func approve(a *app) *cobra.Command {
+	return answers(a, arbev1.Verdict_VERDICT_APPROVE, &cobra.Command{
+		Use:   "approve APPROVAL [REASON…]",
+		Short: "Say yes to a bot that asks whether it may use a tool",
+		Long: "Say yes to a bot that asks whether it may use a tool: it then runs exactly what arbe approval show shows, once. The\n" +
+			"first answer counts. Only people answer, with their own credentials.",
+		Example: "  arbe approval list\n" +
+			"  arbe approve 5k2m8q1d7xwz",
+	})
+}
+
+func deny(a *app) *cobra.Command {
+	return answers(a, arbev1.Verdict_VERDICT_DENY, &cobra.Command{
+		Use:     "deny APPROVAL [REASON…]",
+		Short:   "Say no to a bot that asks whether it may use a tool",
+		Long:    "Say no to a bot that asks whether it may use a tool. It reads the reason, and goes on without the tool.",
+		Example: "  arbe deny 5k2m8q1d7xwz not before the release",
+	})
+}
+
+// answers makes a verb that answers a request.
+func answers(a *app, verdict arbev1.Verdict, cmd *cobra.Command) *cobra.Command {
+	var house string
+	cmd.Args = takes(1, math.MaxInt, "a request for approval, by its id, and what you say to it")
+	cmd.ValidArgsFunction = a.proposesFirst(a.approvals)
+	cmd.RunE = a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+		p, err := a.getApproval(ctx, c, house, args[0])
+		if err != nil {
+			return err
+		}
+		done, err := c.Approvals.AnswerApproval(ctx, &arbev1.AnswerApprovalRequest{ThreadId: p.GetThreadId(), Id: p.GetId(), Verdict: verdict, Reason: strings.Join(args[1:], " ")})
+		if err != nil {
+			return err
+		}
+		p = done.GetApproval()
+		return a.show(p.GetId(), viewApproval(p), func() string {
+			return p.GetState() + ": " + oneLine(first(p.GetAgentName(), "the bot")) + " in thread " + p.GetThreadId()
+		})
+	})
+	a.houseFlag(cmd, &house)
+	return cmd
+}
+
+// botTools shows what bots can do, and on whose behalf.
+func botTools(a *app) *cobra.Command {
+	var house string
+	cmd := &cobra.Command{
+		Use:   "tools",
+		Short: "List the tools that bots may have, and on whose behalf each acts",
+		Args:  takes(0, 0, ""),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
+			in, err := a.inHouse(ctx, c, house)
+			if err != nil {
+				return err
+			}
+			list, err := c.Bots.ListTools(ctx, &arbev1.ListToolsRequest{HouseId: in})
+			if err != nil {
+				return err
+			}
+			rows := make([]row, len(list.GetTools()))
+			for i, t := range list.GetTools() {
+				asks := ""
+				if t.GetAsk() {
+					asks = "always asks"
+				}
+				view := struct {
+					Name        string `json:"name"`
+					Description string `json:"description"`
+					Behalf      string `json:"behalf"`
+					Ask         bool   `json:"ask"`
+				}{t.GetName(), t.GetDescription(), t.GetBehalf(), t.GetAsk()}
+				rows[i] = row{t.GetName(), view, []string{t.GetName(), asks, t.GetBehalf()}}
+			}
+			return a.list([]string{"NAME", "", "ACTS ON BEHALF OF"}, rows)
+		}),
+	}
+	a.houseFlag(cmd, &house)
+	return cmd
+}
+
+// houseAsk shows and sets the tools that all bots of a house use only with a person's yes.
+func houseAsk(a *app) *cobra.Command {
+	var house string
+	var none bool
+	cmd := &cobra.Command{
+		Use:   "ask [TOOL…]",
+		Short: "Show or set the tools that every bot of a house uses only with a person's yes",
+		Long: "Show or, with TOOL, set the tools that every bot of a house uses only with a person's yes. A bot can need it for\n" +
+			"more tools (arbe bot create --ask), and not for fewer. With --none, only what bots say for themselves holds. Only\n" +
+			"owners set it.",
+		Example: "  arbe house ask run_command say create_thread\n" +
+			"  arbe house ask --none",
+		Args: takes(0, math.MaxInt, "names of tools"),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
+			if none && len(args) > 0 {
+				return fault.New(fault.Invalid, "tools and --none are both given", "leave one out")
+			}
+			id, err := a.inHouse(ctx, c, house)
+			if err != nil {
+				return err
+			}
+			if none || len(args) > 0 {
+				if _, err := c.Houses.UpdateHouse(ctx, &arbev1.UpdateHouseRequest{Id: id, Ask: namesIn(args)}); err != nil {
+					return err
+				}
+			}
+			got, err := c.Houses.GetHouse(ctx, &arbev1.GetHouseRequest{Id: id})
+			if err != nil {
+				return err
+			}
+			view := struct {
+				HouseID string   `json:"house_id"`
+				Ask     []string `json:"ask"` // always there
+			}{id, append([]string{}, got.GetHouse().GetAsk()...)}
+			return a.show(id, view, func() string { return first(strings.Join(view.Ask, ", "), "no tool") })
+		}),
+	}
+	a.houseFlag(cmd, &house)
+	cmd.Flags().BoolVar(&none, "none", false, "no tool")
+	return cmd
+}
+
+// namesIn are names that may be separated by commas. An empty one is none.
+func namesIn(args []string) *arbev1.Names {
+	n := &arbev1.Names{}
+	for _, arg := range args {
+		for name := range strings.SplitSeq(arg, ",") {
+			if name = strings.TrimSpace(name); name != "" {
+				n.Values = append(n.Values, name)
+			}
+		}
+	}
+	return n
+}

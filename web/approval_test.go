@@ -1,0 +1,108 @@
+package web_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// asksToRun is a request for approval of the turn t1.
+func asksToRun(command string) entry.PermissionAsked {
+	arguments, _ := json.Marshal(map[string]string{"command": command})
+	return entry.PermissionAsked{ApprovalID: "p1", TurnID: "t1", AgentID: bee, CallID: "turn.t1.1.call0", Tool: "run_command", Arguments: arguments,
+		ExpiresMS: time.Now().Add(time.Hour).UnixMilli()}
+}
+
+func TestABotThatAsksIsAnsweredOnThePage(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.begins("turnasks")
+	f.says("turnasks", "", "turn.t1.1.call0.asked", asksToRun("rm -rf ./\u202ex\n<b>second</b>"))
+	c := ada(t, f)
+	_, text := c.get("/threads/turnasks")
+	contains(t, text, "Bee asks whether it may use <code>run_command</code>", "rm -rf ./&lt;U+202E&gt;x\n&lt;b&gt;second&lt;/b&gt;",
+		`action="/threads/turnasks/approvals/p1"`, `value="approve"`, `value="deny"`)
+	t.Run("with yes or no, and a reason", func(t *testing.T) {
+		res, _ := c.post("/threads/turnasks/approvals/p1", url.Values{"verdict": {"deny"}, "reason": {"too early"}})
+		want(t, res, http.StatusSeeOther, "/threads/turnasks")
+		if fmt.Sprint(f.answered) != "[p1 VERDICT_DENY too early]" {
+			t.Errorf("it was answered %v", f.answered)
+		}
+		if res, _ := c.post("/threads/turnasks/approvals/p1", url.Values{"verdict": {"maybe"}}); res.StatusCode != http.StatusBadRequest {
+			t.Errorf("an answer that is none has the status %d", res.StatusCode)
+		}
+	})
+	t.Run("and the card says who answered", func(t *testing.T) {
+		f.says("turnasks", f.me.Id, "turn.t1.1.call0.answered", entry.PermissionAnswered{ApprovalID: "p1", TurnID: "t1", AgentID: bee, Outcome: entry.Denied, AnsweredBy: f.me.Id, Reason: "too early"})
+		_, text := c.get("/threads/turnasks")
+		contains(t, text, "Ada said no.", "too early")
+		lacks(t, text, `value="approve"`)
+	})
+	t.Run("all that would run is there, however long", func(t *testing.T) {
+		f.begins("turnlong")
+		f.says("turnlong", "", "turn.t1.1.call0.asked", asksToRun(strings.Repeat("x", 100<<10)+"; rm -rf /"))
+		_, text := c.get("/threads/turnlong")
+		contains(t, text, "Show all 102,410 bytes that would run", "; rm -rf /</pre>")
+	})
+	t.Run("and nothing can be answered when it is too late", func(t *testing.T) {
+		f.begins("turnlate")
+		late := asksToRun("true")
+		late.ExpiresMS = time.Now().Add(-time.Minute).UnixMilli()
+		f.says("turnlate", "", "turn.t1.1.call0.asked", late)
+		_, text := c.get("/threads/turnlate")
+		contains(t, text, "Nobody answered in time")
+		lacks(t, text, `value="approve"`)
+	})
+}
+
+func TestAnAnswerIsSeenInEveryTab(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.begins("turnasks")
+	address := f.start(t)
+	var tabs []*tab
+	for range 2 {
+		b := newTab(t, address)
+		b.open("/threads/turnasks")
+		b.untilLive()
+		tabs = append(tabs, b)
+	}
+	f.says("turnasks", "", "turn.t1.1.call0.asked", asksToRun("make release && git push --tags"))
+	for _, b := range tabs {
+		b.until("the buttons", "document.querySelectorAll('.approval button').length === 2")
+	}
+	if dir := os.Getenv("ARBE_SCREENSHOTS"); dir != "" {
+		for _, scheme := range []string{"light", "dark"} {
+			for _, width := range []int64{1280, 390} {
+				b := tabs[0]
+				call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}})
+				call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 800, DeviceScaleFactor: 1})
+				b.until("the width", fmt.Sprintf("innerWidth === %d", width))
+				shot, err := chromedp.Call(b.ctx, page.CaptureScreenshot, page.CaptureScreenshotParams{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(fmt.Sprintf("%s/approval-%s-%d.png", dir, scheme, width), shot.Data, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	tabs[0].do(chromedp.Click(chromedp.CSS(".approval button.primary")))
+	f.until(t, "that it is approved", func() bool { return fmt.Sprint(f.answered) == "[p1 VERDICT_APPROVE ]" })
+	f.says("turnasks", f.me.Id, "turn.t1.1.call0.answered", entry.PermissionAnswered{ApprovalID: "p1", TurnID: "t1", AgentID: bee, Outcome: entry.Approved, AnsweredBy: f.me.Id})
+	for _, b := range tabs {
+		b.until("who answered", "document.querySelector('.approval-answer')?.innerText.includes('Ada said yes.') && !document.querySelector('.approval button')")
+	}
+}
