@@ -34,6 +34,9 @@ func newToolbenchWith(t *testing.T, recipe sandbox.Recipe) *toolbench {
 	t.Helper()
 	b := &toolbench{next: make(chan modeltest.Call, 1)}
 	b.room = workshopWith(t, recipe, func(q *modeltest.Request) modeltest.Reply {
+		if isCompaction(q) {
+			return modeltest.Reply{Text: "It called some tools."}
+		}
 		select {
 		case c := <-b.next:
 			return modeltest.Reply{Calls: []modeltest.Call{c}}
