@@ -55,6 +55,8 @@ type botView struct {
 // toolLabels explain the tools of bots in the form.
 var toolLabels = map[string]string{
 	entry.RunCommandTool:    "Run commands in the thread's sandbox",
+	entry.ReadCommandTool:   "Read the output of the thread's commands",
+	entry.StopCommandTool:   "Stop its own commands",
 	entry.ReadFileTool:      "Read files of the thread's sandbox",
 	entry.WriteFileTool:     "Write files of the thread's sandbox",
 	entry.EditFileTool:      "Edit files of the thread's sandbox",

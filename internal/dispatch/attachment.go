@@ -93,6 +93,8 @@ type attachmentKey struct{ house, thread, command string }
 type attachment struct {
 	feed  *feed
 	input *input
+	// out is what the command has printed.
+	out *output
 }
 
 // add adds an attachment until remove is called. The key must be unused, because remove removes whatever has it.
@@ -173,16 +175,13 @@ func (c *condition) sleep(ctx context.Context, most time.Duration) error {
 }
 
 // attach creates a command's attachment for as long as this server works on it.
-func (w *commandWorker) attach(args commandArgs, c entry.Command) (to *attachment, detach func(left bool)) {
-	to = &attachment{}
+func (w *commandWorker) attach(args commandArgs, c entry.Command, out *output) (to *attachment, detach func(left bool)) {
+	to = &attachment{out: out}
 	if c.Separate {
 		to.feed = newFeed()
 	}
 	if c.Input {
 		to.input = newInput()
-	}
-	if to.feed == nil && to.input == nil {
-		return to, func(bool) {}
 	}
 	remove := w.attached.add(attachmentKey{args.House, args.Thread, args.Command}, to)
 	return to, func(left bool) {
@@ -233,14 +232,17 @@ type call struct {
 	Intent ReadIntent `json:",omitempty"` // a reader's
 	Data   []byte     `json:",omitempty"` // a writer's, as End
 	End    bool       `json:",omitempty"`
+	// Peeks: it is neither's, but asks for the output so far, from a position on.
+	Peeks bool `json:",omitempty"`
 	// Wait is how long it may wait for output or for room.
 	Wait time.Duration
 }
 
-// reply is the result of a call: a Reading or a Writing.
+// reply is the result of a call: a Reading, a Writing or what was seen.
 type reply struct {
 	Reading Reading `json:",omitzero"`
 	Writing Writing `json:",omitzero"`
+	Seen    seen    `json:",omitzero"`
 }
 
 // serveCall answers a call if this server works on the command, or none does. If another one does, ask answers it.
@@ -258,7 +260,7 @@ func (d *Dispatcher) serveCall(ctx context.Context, scope db.Scope, c call, ask 
 		case elsewhere != "":
 			c.Wait = max(time.Until(deadline), 0)
 			return ask(ctx, scope, elsewhere, c)
-		case ended != nil || !said.Separate && !said.Input || time.Now().After(deadline):
+		case c.Peeks || ended != nil || !said.Separate && !said.Input || time.Now().After(deadline):
 			return c.unattached(said, ended)
 		}
 		timer := time.NewTimer(lookAgain)
@@ -276,6 +278,8 @@ func (d *Dispatcher) serveCall(ctx context.Context, scope db.Scope, c call, ask 
 // attached answers a call with the attachment of a command that this server works on.
 func (c call) attached(ctx context.Context, to *attachment, deadline time.Time) (r reply, err error) {
 	switch {
+	case c.Peeks:
+		r.Seen = to.out.seen(c.Position)
 	case c.Writes && to.input == nil:
 		return r, errNoInput
 	case c.Writes:
@@ -291,6 +295,12 @@ func (c call) attached(ctx context.Context, to *attachment, deadline time.Time) 
 // unattached answers a call for a command that no server works on. ended is its result; nil if it has not begun. It
 // accepts no input, because there is no server that would keep it.
 func (c call) unattached(said entry.Command, ended *entry.CommandResult) (r reply, err error) {
+	if c.Peeks {
+		if ended != nil {
+			r.Seen = partOf([]byte(ended.Output), []byte(ended.OutputTail), max(ended.OutputBytes, int64(len(ended.Output)+len(ended.OutputTail))), c.Position)
+		}
+		return r, nil
+	}
 	if c.Writes {
 		if !said.Input {
 			return r, errNoInput

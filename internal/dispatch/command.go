@@ -277,9 +277,9 @@ func (w *commandWorker) run(ctx context.Context, job *river.Job[commandArgs], sa
 		ran.ended = entry.CommandResult{ExitCode: -1, Error: "this command cannot be read; run it again"}
 		return ran
 	}
-	to, detach := w.attach(args, c)
-	defer func() { detach(ran.handOver || ran.takenByOther || ran.machine != "") }()
 	out := newOutput(ctx, w.log, args.log(), entry.ResultID(said.ID))
+	to, detach := w.attach(args, c, out)
+	defer func() { detach(ran.handOver || ran.takenByOther || ran.machine != "") }()
 	out.to = to
 	if w.config.Artifacts != nil {
 		out.spool = newSpool(w.config.SpoolDir, w.config.Artifacts.MaxSize, args.House, w.spools)

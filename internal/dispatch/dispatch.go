@@ -110,7 +110,9 @@ type Config struct {
 	// sweepEvery defaults to the constant of the same name, and lockGrace to serverLockGrace. Tests change them, because
 	// they cannot wait that long, and change the queue's settings with tune.
 	sweepEvery, lockGrace time.Duration
-	tune                  func(*river.Config)
+	// foreground defaults to the constant of the same name.
+	foreground time.Duration
+	tune       func(*river.Config)
 }
 
 // Dispatcher queues and runs jobs. It is safe for concurrent use.
@@ -151,6 +153,7 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	}
 	d := &Dispatcher{db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults()}
 	d.config.sweepEvery, d.config.lockGrace = cmp.Or(c.sweepEvery, sweepEvery), cmp.Or(c.lockGrace, serverLockGrace)
+	d.config.foreground = cmp.Or(c.foreground, foreground)
 	d.spools = newSpoolRoom(cmp.Or(c.SpoolSize, DefaultSpoolSize))
 	// The queue runs until it is stopped. With the context of the start, it would stop when the start has ended.
 	lasting := context.WithoutCancel(ctx)

@@ -23,6 +23,9 @@ func (c *Config) SweepEvery(pace time.Duration) { c.sweepEvery = pace }
 // LockGrace makes the servers take another one for dead after another time.
 func (c *Config) LockGrace(d time.Duration) { c.lockGrace = d }
 
+// Foreground changes how long a bot's call waits for its command.
+func (c *Config) Foreground(d time.Duration) { c.foreground = d }
+
 // ToolNames returns the names of the tools that bots have.
 func (d *Dispatcher) ToolNames() (names []string) {
 	for _, t := range d.tools() {

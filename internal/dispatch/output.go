@@ -40,6 +40,7 @@ type output struct {
 	headEnded bool   // later output does not follow head, because some is unknown
 	tail      []byte // the last bytes after head; up to twice keepTail before it is trimmed
 	total     int64
+	taken     int64  // how many bytes head and tail stand for; total counts what is held back, too
 	pending   []byte // the last bytes that are not published yet
 	passed    int64  // how many bytes were passed on to be published
 	// spool stores the unconverted output, because an artifact holds the exact bytes; nil stores none. It must be set
@@ -184,6 +185,7 @@ func (o *output) take(p []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	rest := p
+	o.taken += int64(len(p))
 	if room := keepHead - len(o.head); room > 0 && !o.headEnded {
 		n := min(room, len(rest))
 		o.head, rest = append(o.head, rest[:n]...), rest[n:]
@@ -225,7 +227,7 @@ func (o *output) skip(n int64) {
 	o.stderr.cut()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.total, o.passed = o.total+n, o.passed+n
+	o.total, o.taken, o.passed = o.total+n, o.taken+n, o.passed+n
 	o.pending, o.tail = o.pending[:0], o.tail[:0]
 	o.headEnded = true
 	if o.spool != nil {
@@ -253,6 +255,44 @@ func (o *output) run() {
 		case <-time.After(publishEvery):
 		}
 	}
+}
+
+// seen returns a part of the output so far; see [partOf].
+func (o *output) seen(from int64) seen {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return partOf(o.head, o.tail, o.taken, from)
+}
+
+// seen is a part of a command's output.
+type seen struct {
+	Text string
+	// At is where it begins, and Next where it ends. Total is how much there is.
+	At, Next, Total int64
+}
+
+// partOf returns the part of an output that begins at a position, or at the first one after it that is kept; if it is
+// negative, the end. head and tail are what is kept of total bytes.
+func partOf(head, tail []byte, total, from int64) seen {
+	at := total - int64(len(tail)) // of the tail
+	if from < 0 {
+		from = max(total-shownOutput, 0)
+	}
+	from = min(from, total)
+	var data []byte
+	switch n := int64(len(head)); {
+	case from < n && n == at:
+		data = slices.Concat(head[from:], tail)
+	case from < n:
+		data = head[from:]
+	default:
+		from = max(from, at)
+		data = tail[from-at:]
+	}
+	data = data[:min(len(data), shownOutput)]
+	whole := wholeEnd(wholeStart(data))
+	from += int64(len(data) - len(wholeStart(data)))
+	return seen{Text: string(whole), At: from, Next: from + int64(len(whole)), Total: total}
 }
 
 // close stops publishing and returns the output's part of the result.

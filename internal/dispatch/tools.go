@@ -3,7 +3,6 @@ package dispatch
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -40,14 +39,7 @@ func (d *Dispatcher) Tools() []turn.Tool { return d.tools() }
 
 // tools returns the tools that bots have. A tool acts in the name of its bot, and sees what the bot's house has.
 func (d *Dispatcher) tools() []turn.Tool {
-	return slices.Concat([]turn.Tool{
-		d.inSandbox(resultTool(entry.RunCommandTool, `Runs a shell command in this thread's sandbox and returns its output and exit code. The sandbox keeps its files
-between commands. Everyone in the thread sees the command and its output.`,
-			`{"type":"object","properties":{
-			"command":{"type":"string","description":"a line for /bin/sh","minLength":1},
-			"timeout_seconds":{"type":"integer","minimum":1,"maximum":86400,"description":"the most that it may take; leave it out for the sandbox's limit"}},
-			"required":["command"],"additionalProperties":false}`, d.runForBot)),
-	}, d.fileTools(), []turn.Tool{
+	return slices.Concat(d.commandTools(), d.fileTools(), []turn.Tool{
 		listing(tool(entry.ReadThreadTool, readThreadAbout, readThreadSchema, d.readForBot)),
 		acts(readsAsBot, tool(entry.ReadArtifactTool, readArtifactAbout, readArtifactSchema, d.readArtifactForBot)),
 		listing(tool(entry.ListThreadsTool, `Lists the threads of this house, the pinned ones first, then those with the latest activity.`,
@@ -115,33 +107,6 @@ func (d *Dispatcher) inSandbox(t turn.Tool) turn.Tool {
 		return got, err
 	}
 	return acts(runsAsBot, t)
-}
-
-type commandArguments struct {
-	Command string `json:"command"`
-	Timeout int64  `json:"timeout_seconds"`
-}
-
-// runForBot runs a command and waits for its result. If the call is repeated, it waits for the command of the first one.
-// If ctx ends because someone stopped the turn, or because its time is up, the command is cancelled, too.
-func (d *Dispatcher) runForBot(ctx context.Context, c turn.Call, a commandArguments) (turn.Result, error) {
-	id := entry.CallCommandID(c.ID)
-	said, err := d.runCommand(ctx, c.Scope, c.Thread, id, entry.Command{Command: a.Command, TimeoutMS: a.Timeout * 1000})
-	if err != nil {
-		return turn.Result{}, err
-	}
-	r, err := d.awaitResult(ctx, stream.Ref{House: c.Scope.House, Name: thread.StreamName(c.Thread)}, said)
-	if err != nil {
-		if cancelled(ctx) || errors.Is(context.Cause(ctx), turn.ErrTimeUp) {
-			lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), resultTimeout)
-			defer cancel()
-			if err := d.CancelCommand(lasting, c.Scope, c.Thread, id, Interrupt); err != nil {
-				d.logger.WarnContext(ctx, "cannot cancel the command of a bot that was stopped", "error", fault.From(err).Detail())
-			}
-		}
-		return turn.Result{}, err
-	}
-	return turn.Result{Text: r.Within(shownOutput), Failed: r.Failed()}, nil
 }
 
 // awaitResult waits until a command has ended.

@@ -268,7 +268,7 @@ func (d *Dispatcher) reviveTurns(ctx context.Context) error {
 }
 
 // StopTurns stops the active turns of a thread: one, or all if id is empty. It returns those that were active. A turn
-// that is running ends within a second, keeping what its bot has written. An id that the thread does not have is a
+// that is running ends within a second, keeping what its bot has written, and its commands are cancelled. An id that the thread does not have is a
 // [fault.NotFound]; a turn that has ended stays as it is.
 func (d *Dispatcher) StopTurns(ctx context.Context, scope db.Scope, threadID, id string) (found []turn.Turn, err error) {
 	var waiting []turn.Turn
@@ -298,7 +298,17 @@ func (d *Dispatcher) StopTurns(ctx context.Context, scope db.Scope, threadID, id
 	if err != nil {
 		return nil, err
 	}
-	return found, d.endWaiting(ctx, waiting)
+	return found, errors.Join(d.endWaiting(ctx, waiting), d.stopCommands(ctx, scope, found))
+}
+
+// stopCommands cancels the commands of turns that were stopped. A turn that was just told to stop begins no further one.
+func (d *Dispatcher) stopCommands(ctx context.Context, scope db.Scope, stopped []turn.Turn) (err error) {
+	for _, t := range stopped {
+		if failed := d.stopCommandsOf(ctx, scope, t.Thread, t.ID); fault.CodeOf(failed) != fault.NotFound {
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
 }
 
 // StopBotTx stops all turns of a bot of the scope's house, in the transaction that removes the bot from it. It must be
@@ -310,7 +320,9 @@ func (d *Dispatcher) StopBotTx(ctx context.Context, tx pgx.Tx, scope db.Scope, b
 		return nil, nil, err
 	}
 	found, waiting, err := d.stopTx(ctx, tx, scope, active)
-	return found, func(ctx context.Context) error { return d.endWaiting(ctx, waiting) }, err
+	return found, func(ctx context.Context) error {
+		return errors.Join(d.endWaiting(ctx, waiting), d.stopCommands(ctx, db.Scope{House: scope.House, Agent: scope.Agent}, found))
+	}, err
 }
 
 // AtWork returns how many turns of a bot of the scope's house have begun, or wait only for a server.

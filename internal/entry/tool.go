@@ -3,6 +3,8 @@ package entry
 // The names of the tools that bots have. Steps and results of turns have them, as do the settings of bots.
 const (
 	RunCommandTool    = "run_command"
+	ReadCommandTool   = "read_command"
+	StopCommandTool   = "stop_command"
 	ReadFileTool      = "read_file"
 	WriteFileTool     = "write_file"
 	EditFileTool      = "edit_file"
@@ -17,6 +19,6 @@ const (
 
 // Tools are the names of all tools, in the order in which they are shown. A new bot may use all of them.
 var Tools = []string{
-	RunCommandTool, ReadFileTool, WriteFileTool, EditFileTool, SearchFilesTool,
+	RunCommandTool, ReadCommandTool, StopCommandTool, ReadFileTool, WriteFileTool, EditFileTool, SearchFilesTool,
 	ReadThreadTool, ReadArtifactTool, ListThreadsTool, SearchEntriesTool, CreateThreadTool, SayTool,
 }

@@ -21,6 +21,8 @@ const (
 	// commandOutput limits, in bytes, and quoted in characters, the output of a command that somebody else ran, and what a
 	// message answers: the model has no more use for the whole.
 	commandOutput, quoted = 8 << 10, 200
+	// endedOutput limits the output of a command of the bot itself that ended in the background.
+	endedOutput = 2 << 10
 )
 
 // transcript is what a bot reads of a thread: what stands for its beginning, and the entries after that.
@@ -180,6 +182,7 @@ func (t *transcript) messages() (list []entry.PiMessage) {
 	commands := map[string]entry.Entry{}
 	ran := map[string]int{} // how many messages there were when the command was said
 	asks := map[string]entry.Entry{}
+	returned := map[string]bool{} // the calls that have returned
 	var lastChat string
 	var before time.Time
 	list = t.memory.notes(t.reads, t.person)
@@ -213,6 +216,7 @@ func (t *transcript) messages() (list []entry.PiMessage) {
 			if e.Author != t.bot {
 				continue
 			}
+			returned[e.ID] = true
 			p.Content = foreignBlocks(p.Content)
 			if e.Seq <= t.shortened {
 				p.Content = shortBlocks(p.Content, t.where(e.Seq))
@@ -229,6 +233,10 @@ func (t *transcript) messages() (list []entry.PiMessage) {
 		case entry.CommandResult:
 			c, known := commands[p.CommandID]
 			if known && t.isOwn(c) {
+				// It goes on after a call has returned what there was until then. What is left of it is told when it ends.
+				if call, ran := strings.CutSuffix(c.ID, entry.CallCommandID("")); ran && returned[call] {
+					list = append(list, note("your command "+c.ID+" has ended; its output", p.Within(endedOutput)))
+				}
 				continue
 			}
 			run, ok := entry.As[entry.Command](c)

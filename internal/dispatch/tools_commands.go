@@ -1,0 +1,223 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/turn"
+)
+
+// This file has the tools that run commands. A command is a durable entry of its own, and outlives the call that asked for it:
+// it goes on in the background when the call returns, also after the turn has answered, until its own time limit. Whoever
+// stops the turn stops its commands, too.
+
+const (
+	// foreground is how long a call waits for the end of a command.
+	foreground = 2 * time.Minute
+	// mostWaited is how long [entry.ReadCommandTool] waits, and stopWaited how long [entry.StopCommandTool] does.
+	mostWaited, stopWaited = 2 * time.Minute, 3 * entry.CancelGrace
+)
+
+// commandTools are the tools that run commands in the thread's sandbox.
+func (d *Dispatcher) commandTools() []turn.Tool {
+	return []turn.Tool{
+		d.inSandbox(resultTool(entry.RunCommandTool, `Runs a shell command in this thread's sandbox and returns its output and exit code. The sandbox keeps its files
+between commands. Everyone in the thread sees the command and its output. After two minutes the call returns what there is, and the command goes on in the background.`,
+			`{"type":"object","properties":{
+			"command":{"type":"string","description":"a line for /bin/sh","minLength":1},
+			"background":{"type":"boolean","description":"returns at once, for a server or a long job; read_command shows what it prints, stop_command ends it"},
+			"timeout_seconds":{"type":"integer","minimum":1,"maximum":86400,"description":"the most that it may take; leave it out for the sandbox's limit"}},
+			"required":["command"],"additionalProperties":false}`, d.runForBot)),
+		resultTool(entry.ReadCommandTool, `Reads the output of a command of this thread, and says whether it still runs or how it ended.`,
+			`{"type":"object","properties":{
+			"command_id":{"type":"string","minLength":1,"maxLength":200},
+			"offset":{"type":"integer","minimum":0,"description":"reads from this byte of the output; leave it out for the end of it"},
+			"wait_seconds":{"type":"integer","minimum":0,"maximum":120,"description":"waits so long for the end of the command"}},
+			"required":["command_id"],"additionalProperties":false}`, d.readCommandForBot),
+		resultTool(entry.StopCommandTool, `Stops a command of this thread that you ran, with everything that it started.`,
+			`{"type":"object","properties":{
+			"command_id":{"type":"string","minLength":1,"maxLength":200}},"required":["command_id"],"additionalProperties":false}`, d.stopCommandForBot),
+	}
+}
+
+type commandArguments struct {
+	Command    string `json:"command"`
+	Background bool   `json:"background"`
+	Timeout    int64  `json:"timeout_seconds"`
+}
+
+// runForBot runs a command and waits for its result, but not for long. If the call is repeated, it waits for the command of
+// the first one. If ctx ends because someone stopped the turn, or because its time is up, the command is cancelled, too.
+func (d *Dispatcher) runForBot(ctx context.Context, c turn.Call, a commandArguments) (turn.Result, error) {
+	id := entry.CallCommandID(c.ID)
+	said, err := d.runCommand(ctx, c.Scope, c.Thread, id, entry.Command{Command: a.Command, TimeoutMS: a.Timeout * 1000})
+	if err != nil {
+		return turn.Result{}, err
+	}
+	if a.Background {
+		return turn.Result{Text: "it runs in the background as the command " + id + "; read_command shows what it prints"}, nil
+	}
+	wait := min(time.Until(said.Time.Add(d.config.foreground)), d.config.foreground)
+	r, err := d.awaitEnd(ctx, c, said, wait)
+	if err == nil && r == nil {
+		return d.unended(ctx, c, said.ID, -1)
+	}
+	if err != nil {
+		if cancelled(ctx) || errors.Is(context.Cause(ctx), turn.ErrTimeUp) {
+			lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), resultTimeout)
+			defer cancel()
+			if err := d.CancelCommand(lasting, c.Scope, c.Thread, id, Interrupt); err != nil {
+				d.logger.WarnContext(ctx, "cannot cancel the command of a bot that was stopped", "error", fault.From(err).Detail())
+			}
+		}
+		return turn.Result{}, err
+	}
+	return turn.Result{Text: r.Within(shownOutput), Failed: r.Failed()}, nil
+}
+
+// awaitEnd waits until a command has ended, but at most for the given time; nil if it has not ended by then.
+func (d *Dispatcher) awaitEnd(ctx context.Context, c turn.Call, command entry.Entry, most time.Duration) (*entry.CommandResult, error) {
+	log := stream.Ref{House: c.Scope.House, Name: thread.StreamName(c.Thread)}
+	if most > 0 {
+		bounded, cancel := context.WithTimeout(ctx, most)
+		defer cancel()
+		r, err := d.awaitResult(bounded, log, command)
+		if err == nil {
+			return &r, nil
+		} else if bounded.Err() == nil || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+	said, err := d.log.Get(ctx, log, entry.ResultID(command.ID))
+	if fault.CodeOf(err) == fault.NotFound {
+		return nil, nil
+	}
+	r, _ := entry.As[entry.CommandResult](said)
+	return &r, err
+}
+
+// unended returns the output so far of a command that has not ended.
+func (d *Dispatcher) unended(ctx context.Context, c turn.Call, id string, from int64) (turn.Result, error) {
+	r, err := d.serveCall(ctx, c.Scope, call{Thread: c.Thread, Command: id, Peeks: true, Position: from}, d.askServer)
+	if errors.Is(err, errNoReply) {
+		r, err = reply{}, nil // its server has just died; the next one has its output again
+	}
+	return turn.Result{Text: r.Seen.text() + fmt.Sprintf("[it has not ended, and goes on as the command %s; read_command with offset %d shows what it prints next]", id, r.Seen.Next)}, err
+}
+
+// text returns the output, with what is left out of it.
+func (s seen) text() string {
+	text := s.Text
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	if s.At > 0 && text != "" {
+		text = fmt.Sprintf("[from byte %d of %d]\n", s.At, s.Total) + text
+	}
+	return text
+}
+
+type readCommandArguments struct {
+	Command string `json:"command_id"`
+	Offset  *int64 `json:"offset"`
+	Wait    int64  `json:"wait_seconds"`
+}
+
+func (d *Dispatcher) readCommandForBot(ctx context.Context, c turn.Call, a readCommandArguments) (turn.Result, error) {
+	said, err := d.commandOf(ctx, c, a.Command)
+	if err != nil {
+		return turn.Result{}, err
+	}
+	ended, err := d.awaitEnd(ctx, c, said, min(time.Duration(a.Wait)*time.Second, mostWaited))
+	if err != nil {
+		return turn.Result{}, err
+	}
+	from := int64(-1)
+	if a.Offset != nil {
+		from = *a.Offset
+	}
+	switch {
+	case ended == nil:
+		return d.unended(ctx, c, a.Command, from)
+	case from < 0:
+		return turn.Result{Text: ended.Within(shownOutput), Failed: ended.Failed()}, nil
+	}
+	r, err := call{Peeks: true, Position: from}.unattached(entry.Command{}, ended)
+	text := r.Seen.text()
+	if r.Seen.Next < r.Seen.Total {
+		text += fmt.Sprintf("[there is more, from offset %d of %d]\n", r.Seen.Next, r.Seen.Total)
+	}
+	return turn.Result{Text: text + "[" + ended.Outcome() + "]", Failed: ended.Failed()}, err
+}
+
+// commandOf returns a command of a call's own thread.
+func (d *Dispatcher) commandOf(ctx context.Context, c turn.Call, id string) (entry.Entry, error) {
+	said, err := d.log.Get(ctx, stream.Ref{House: c.Scope.House, Name: thread.StreamName(c.Thread)}, id)
+	if err == nil && said.Type != (entry.Command{}).Type() || fault.CodeOf(err) == fault.NotFound {
+		err = fault.New(fault.NotFound, "this thread has no such command", "give the id that run_command returned")
+	}
+	return said, err
+}
+
+type stopCommandArguments struct {
+	Command string `json:"command_id"`
+}
+
+func (d *Dispatcher) stopCommandForBot(ctx context.Context, c turn.Call, a stopCommandArguments) (turn.Result, error) {
+	said, err := d.commandOf(ctx, c, a.Command)
+	if err != nil {
+		return turn.Result{}, err
+	}
+	if said.Author != c.Scope.Agent {
+		return turn.Result{}, fault.New(fault.Forbidden, "somebody else ran this command", "ask them to stop it")
+	}
+	if err := d.CancelCommand(ctx, c.Scope, c.Thread, a.Command, Interrupt); err != nil {
+		return turn.Result{}, err
+	}
+	ended, err := d.awaitEnd(ctx, c, said, stopWaited)
+	switch {
+	case err != nil:
+		return turn.Result{}, err
+	case ended == nil:
+		return turn.Result{Text: "it was told to stop, and has not ended yet"}, nil
+	}
+	return turn.Result{Text: ended.Within(shownOutput)}, nil
+}
+
+// stopCommandsOf cancels the commands that a turn has begun and that run or wait. Repeating it is harmless.
+func (d *Dispatcher) stopCommandsOf(ctx context.Context, scope db.Scope, threadID, turnID string) error {
+	return d.db.In(ctx, scope, func(tx pgx.Tx) error {
+		th, err := d.threads.GetTx(ctx, tx, threadID)
+		if err != nil {
+			return err
+		}
+		if err := lockCommandsTx(ctx, tx, scope.House); err != nil {
+			return err
+		}
+		jobs, err := d.queue.JobListTx(ctx, tx, river.NewJobListParams().Kinds(commandArgs{}.Kind()).
+			States(rivertype.JobStateAvailable, rivertype.JobStateScheduled, rivertype.JobStateRunning).
+			Where("args->>'stream' = @stream and starts_with(args->>'command', @turn)", river.NamedArgs{"stream": th.StreamID, "turn": entry.TurnPrefix + turnID + "."}).
+			First(mostCancelled))
+		if err != nil {
+			return err
+		}
+		for _, job := range jobs.Jobs {
+			if _, err := d.cancelJobTx(ctx, tx, scope, th.Stream(), job, Interrupt); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
