@@ -67,6 +67,7 @@ var toolLabels = map[string]string{
 	entry.SearchEntriesTool: "Search what was said",
 	entry.CreateThreadTool:  "Create threads",
 	entry.SayTool:           "Say something in other threads",
+	entry.FetchTool:         "Fetch public web pages; the servers there see what it asks for",
 }
 
 // runtimes are the coding agents that a bot may run.
@@ -190,7 +191,7 @@ func amountOf(field, text string, wrong problems) float64 {
 }
 
 func (a *app) newBot(w http.ResponseWriter, r *http.Request) error {
-	v := botView{Values: map[string]string{}, Tools: entry.Tools}
+	v := botView{Values: map[string]string{}, Tools: entry.DefaultTools}
 	return a.showBot(w, r, http.StatusOK, v)
 }
 

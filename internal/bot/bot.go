@@ -85,7 +85,7 @@ type Draft struct {
 	// Runtime defaults to [DefaultRuntime].
 	Runtime             string
 	Instructions, Model string
-	// Tools may be empty. Nil means all built-in tools.
+	// Tools may be empty. Nil means [entry.DefaultTools].
 	Tools []string
 	// Ask are the names of the tools that it uses only with a person's yes. It may name tools that it does not have.
 	Ask    []string
@@ -142,7 +142,7 @@ func (b *Bots) createTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft)
 		made.Runtime = DefaultRuntime
 	}
 	if d.Tools == nil {
-		made.Tools = entry.Tools
+		made.Tools = entry.DefaultTools
 	}
 	var err error
 	chosen := d.Handle != ""

@@ -100,6 +100,8 @@ type Config struct {
 	Bots turn.Config
 	// Rosters returns the bots of houses, whose policies decide which chats begin turns. Defaults to nil: none does.
 	Rosters Rosters
+	// Fetch says what bots may fetch from the internet.
+	Fetch Fetch
 	// Select returns the work that new entries ask for. Defaults to the turns of bots, if there are Rosters.
 	Select Selector
 
@@ -133,7 +135,8 @@ type Dispatcher struct {
 	// working are the workers of commands, and turning those of turns.
 	working, turning workers
 	// files are the files that bots change at this moment.
-	files pathLocks
+	files   pathLocks
+	fetcher *fetcher
 	// attached are this server's commands that a program reads or writes.
 	attached attachments
 	// relay connects calls for attached commands with the servers that work on these.
@@ -153,6 +156,7 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	}
 	d := &Dispatcher{db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults()}
 	d.config.sweepEvery, d.config.lockGrace = cmp.Or(c.sweepEvery, sweepEvery), cmp.Or(c.lockGrace, serverLockGrace)
+	d.fetcher = newFetcher(c.Fetch)
 	d.config.foreground = cmp.Or(c.foreground, foreground)
 	d.spools = newSpoolRoom(cmp.Or(c.SpoolSize, DefaultSpoolSize))
 	// The queue runs until it is stopped. With the context of the start, it would stop when the start has ended.

@@ -26,6 +26,12 @@ func (c *Config) LockGrace(d time.Duration) { c.lockGrace = d }
 // Foreground changes how long a bot's call waits for its command.
 func (c *Config) Foreground(d time.Duration) { c.foreground = d }
 
+// Private lets bots fetch from a destination that is not public, and wait a shorter time.
+func (f Fetch) Private(hostPort string, most time.Duration) Fetch {
+	f.private, f.time = func(to string) bool { return to == hostPort }, most
+	return f
+}
+
 // ToolNames returns the names of the tools that bots have.
 func (d *Dispatcher) ToolNames() (names []string) {
 	for _, t := range d.tools() {

@@ -40,15 +40,15 @@ between commands. Everyone in the thread sees the command and its output. After 
 			"background":{"type":"boolean","description":"returns at once, for a server or a long job; read_command shows what it prints, stop_command ends it"},
 			"timeout_seconds":{"type":"integer","minimum":1,"maximum":86400,"description":"the most that it may take; leave it out for the sandbox's limit"}},
 			"required":["command"],"additionalProperties":false}`, d.runForBot)),
-		resultTool(entry.ReadCommandTool, `Reads the output of a command of this thread, and says whether it still runs or how it ended.`,
+		acts(runsAsBot, resultTool(entry.ReadCommandTool, `Reads the output of a command of this thread, and says whether it still runs or how it ended.`,
 			`{"type":"object","properties":{
 			"command_id":{"type":"string","minLength":1,"maxLength":200},
 			"offset":{"type":"integer","minimum":0,"description":"reads from this byte of the output; leave it out for the end of it"},
 			"wait_seconds":{"type":"integer","minimum":0,"maximum":120,"description":"waits so long for the end of the command"}},
-			"required":["command_id"],"additionalProperties":false}`, d.readCommandForBot),
-		resultTool(entry.StopCommandTool, `Stops a command of this thread that you ran, with everything that it started.`,
+			"required":["command_id"],"additionalProperties":false}`, d.readCommandForBot)),
+		acts(runsAsBot, resultTool(entry.StopCommandTool, `Stops a command of this thread that you ran, with everything that it started.`,
 			`{"type":"object","properties":{
-			"command_id":{"type":"string","minLength":1,"maxLength":200}},"required":["command_id"],"additionalProperties":false}`, d.stopCommandForBot),
+			"command_id":{"type":"string","minLength":1,"maxLength":200}},"required":["command_id"],"additionalProperties":false}`, d.stopCommandForBot)),
 	}
 }
 

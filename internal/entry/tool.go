@@ -1,5 +1,7 @@
 package entry
 
+import "slices"
+
 // The names of the tools that bots have. Steps and results of turns have them, as do the settings of bots.
 const (
 	RunCommandTool    = "run_command"
@@ -15,10 +17,15 @@ const (
 	SearchEntriesTool = "search_entries"
 	CreateThreadTool  = "create_thread"
 	SayTool           = "say"
+	FetchTool         = "fetch"
 )
 
-// Tools are the names of all tools, in the order in which they are shown. A new bot may use all of them.
+// Tools are the names of all tools, in the order in which they are shown.
 var Tools = []string{
 	RunCommandTool, ReadCommandTool, StopCommandTool, ReadFileTool, WriteFileTool, EditFileTool, SearchFilesTool,
-	ReadThreadTool, ReadArtifactTool, ListThreadsTool, SearchEntriesTool, CreateThreadTool, SayTool,
+	ReadThreadTool, ReadArtifactTool, ListThreadsTool, SearchEntriesTool, CreateThreadTool, SayTool, FetchTool,
 }
+
+// DefaultTools are those of a bot for which none are named: all that stay within the house. [FetchTool] is left out, because
+// with it a bot that was talked into it could send what it knows to anyone.
+var DefaultTools = slices.DeleteFunc(slices.Clone(Tools), func(name string) bool { return name == FetchTool })

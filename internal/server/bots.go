@@ -4,12 +4,14 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/turn"
@@ -70,6 +72,20 @@ func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Hous
 			return told, err
 		},
 	}
+}
+
+// fetchFrom reads the setting fetch_hosts.
+func fetchFrom(hosts string) (f dispatch.Fetch) {
+	for host := range strings.SplitSeq(hosts, ",") {
+		switch host = strings.ToLower(strings.Trim(strings.TrimSpace(host), ".")); host {
+		case "", "*":
+		case "none":
+			f.Off = true
+		default:
+			f.Hosts = append(f.Hosts, host)
+		}
+	}
+	return f
 }
 
 // micros returns dollars in millionths: at least 1, because 0 would be taken for the default.

@@ -92,6 +92,9 @@ type Config struct {
 	// not public: each a host with all its ports, or host:port. No others may, because members could make the server call addresses that only it reaches. Defaults to
 	// none.
 	WebhookPrivateHosts string
+	// FetchHosts are the hosts, separated by commas, from which bots with the tool fetch may fetch, with their subdomains: "*"
+	// for all at public addresses, "none" to turn the tool off. Defaults to "*".
+	FetchHosts string
 	// ModelPrivateHosts are hosts, separated by commas, at which houses may add model servers without TLS and at an
 	// address that is not public: each a host with all its ports, or host:port. No others may be, for the same reason. Defaults to none.
 	ModelPrivateHosts string
@@ -226,6 +229,7 @@ var Settings = []Setting{
 	{"postgres_binaries", "ARBE_POSTGRES_BINARIES", "", "directory of the embedded Postgres' programs (default: the newest found)", false, func(c *Config) *string { return &c.PostgresBinaries }},
 	{"long_poll_timeout", "ARBE_LONG_POLL_TIMEOUT", "30s", "how long a long-poll of a stream waits", false, func(c *Config) *string { return &c.LongPollTimeout }},
 	{"webhook_private_hosts", "ARBE_WEBHOOK_PRIVATE_HOSTS", "", "hosts (or host:port) at private addresses that webhooks may call, separated by commas", false, func(c *Config) *string { return &c.WebhookPrivateHosts }},
+	{"fetch_hosts", "ARBE_FETCH_HOSTS", "*", "hosts from which bots with the tool fetch may fetch, separated by commas: * for all at public addresses, none to turn it off", false, func(c *Config) *string { return &c.FetchHosts }},
 	{"model_private_hosts", "ARBE_MODEL_PRIVATE_HOSTS", "", "hosts (or host:port) at private addresses at which houses may add model servers, separated by commas", false, func(c *Config) *string { return &c.ModelPrivateHosts }},
 	{"house_commands", "ARBE_HOUSE_COMMANDS", "16", "how many commands of a house run at once", false, func(c *Config) *string { return &c.HouseCommands }},
 	{"thread_commands", "ARBE_THREAD_COMMANDS", "8", "how many commands of a thread run at once", false, func(c *Config) *string { return &c.ThreadCommands }},

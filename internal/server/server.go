@@ -281,7 +281,8 @@ func (s *Server) start(ctx context.Context) error {
 	dispatcher, err := dispatch.Start(ctx, dispatch.Config{
 		DB: database, Log: log, Threads: threads, Boxes: boxes, Logger: s.logger, Limits: quotas.work,
 		Artifacts: artifacts, Secrets: secrets, SpoolDir: dir.join("spool"), SpoolSize: spool, EndCommands: s.cfg.ownsDatabase(),
-		Bots: botTurns(database, bots, houses, models, quotas), Rosters: bots,
+		Fetch: fetchFrom(s.cfg.FetchHosts),
+		Bots:  botTurns(database, bots, houses, models, quotas), Rosters: bots,
 		PeriodicTasks: []dispatch.PeriodicTask{
 			{Name: "turn_signing_keys", Every: time.Hour, Do: who.RotateOldSigningKeys},
 			{Name: "index_older_entries", Every: 10 * time.Minute, Do: threads.IndexOlder},

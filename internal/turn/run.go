@@ -114,9 +114,12 @@ type run struct {
 	place *place
 	// instructed reports that the model has, or was just given, the instructions of the workspace.
 	instructed atomic.Bool
-	endpoint   model.Endpoint
-	modelID    string
-	window     int64
+	// called are the calls that were begun here, by the names of their tools.
+	callsMu  sync.Mutex
+	called   map[string]map[string]bool
+	endpoint model.Endpoint
+	modelID  string
+	window   int64
 	// largest is the largest context that the model is known to take, if that is less than the catalog says.
 	largest int64
 	// redactor removes the key of the endpoint, which is key.

@@ -36,6 +36,8 @@ type Tool struct {
 	Lists bool
 	// Sandbox reports that it uses the thread's sandbox.
 	Sandbox bool
+	// Most is how often a turn may call it on one server. Defaults to 0: no limit.
+	Most int
 	// Run does it. The model reads its error, and decides what to do then. It must end soon after ctx. It is repeated after a
 	// server that ran it was killed, so it has no effect, or finds by [Call.ID] what it did.
 	Run func(ctx context.Context, c Call) (Result, error)
@@ -127,6 +129,9 @@ func (r *run) runCall(ctx context.Context, c call, q *pendingApproval) error {
 	var got Result
 	tool, err := r.tool(c)
 	arguments := c.Arguments
+	if n := r.uses(c.Name, id); err == nil && tool.Most > 0 && n > tool.Most {
+		err = fault.Newf(fault.Exhausted, "go on with what you have", "a turn may call %s %d times", tool.Name, tool.Most)
+	}
 	if err == nil {
 		var refused, failed error
 		if arguments, refused, failed = r.permit(ctx, id, tool, c, q); failed != nil {
@@ -206,4 +211,18 @@ func (r *run) call(ctx context.Context, tool Tool, c Call) (got Result, err erro
 		}
 	}()
 	return tool.Run(ctx, c)
+}
+
+// uses returns how many calls of a tool this server has begun for the turn, with this one.
+func (r *run) uses(tool, call string) int {
+	r.callsMu.Lock()
+	defer r.callsMu.Unlock()
+	if r.called == nil {
+		r.called = map[string]map[string]bool{}
+	}
+	if r.called[tool] == nil {
+		r.called[tool] = map[string]bool{}
+	}
+	r.called[tool][call] = true
+	return len(r.called[tool])
 }
