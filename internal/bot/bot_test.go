@@ -120,7 +120,7 @@ func TestANewHouseHasABot(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	r := b.roster(t, b.ada)
-	if len(r.Bots) != 1 || r.Bots[0].Handle != "arbe" || r.Bots[0].Name != "arbe" || !slices.Equal(r.Bots[0].Tools, entry.Tools) || r.Bots[0].Model != "" {
+	if len(r.Bots) != 1 || r.Bots[0].Handle != "arbe" || r.Bots[0].Name != "arbe" || !slices.Equal(r.Bots[0].Tools, entry.DefaultTools) || r.Bots[0].Model != "" {
 		t.Fatalf("it has %+v", r.Bots)
 	}
 	got, err := b.bots.GetByHandle(t.Context(), b.ada, "@Arbe")

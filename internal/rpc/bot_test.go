@@ -40,7 +40,7 @@ func TestBots(t *testing.T) {
 		agent, err := ada.Agents.CreateAgent(t.Context(), &arbev1.CreateAgentRequest{HouseId: ada.house.Id, Name: "Coder", Runtime: "codex"})
 		must(t, err)
 		got, err := ada.Bots.GetBot(t.Context(), &arbev1.GetBotRequest{HouseId: ada.house.Id, Which: &arbev1.GetBotRequest_Handle{Handle: "coder"}})
-		if err != nil || got.Bot.Id != agent.Agent.Id || got.Bot.Runtime != "codex" || len(got.Bot.Tools) != len(entry.Tools) {
+		if err != nil || got.Bot.Id != agent.Agent.Id || got.Bot.Runtime != "codex" || len(got.Bot.Tools) != len(entry.DefaultTools) {
 			t.Errorf("it is %v: %v", got, err)
 		}
 	})
