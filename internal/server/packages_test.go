@@ -38,7 +38,7 @@ var mayImport = map[string]string{
 	"internal/model/…":    "",
 	"internal/outbound":   "",
 	"internal/turn":       "db db/query internal/model internal/secret internal/stream internal/entry internal/fault",
-	"internal/dispatch":   "db db/query internal/artifact internal/bot internal/model internal/policy internal/secret internal/turn internal/sandbox internal/thread internal/stream internal/entry internal/fault internal/logging",
+	"internal/dispatch":   "db db/query internal/artifact internal/bot internal/model internal/outbound internal/policy internal/secret internal/turn internal/sandbox internal/thread internal/stream internal/entry internal/fault internal/logging",
 	"internal/rpc":        "db internal/artifact internal/auth internal/bot internal/dispatch internal/entry internal/fault internal/house internal/live internal/logging internal/model internal/sandbox internal/secret internal/stream internal/thread internal/turn proto/arbe/v1 proto/arbe/v1/arbev1connect",
 	"internal/httpd":      "",
 	"internal/server":     "*",
