@@ -82,11 +82,11 @@ func TestALongCommandGoesOnInTheBackground(t *testing.T) {
 func TestABackgroundCommandOutlivesItsTurnAndCanBeStopped(t *testing.T) {
 	t.Parallel()
 	b := impatient(t)
-	if got := b.works(entry.RunCommandTool, args{"command": "echo serving; sleep 600", "background": true}); !strings.Contains(got, "runs in the background as the command "+b.lastCommand()) {
+	if got := b.works(entry.RunCommandTool, args{"command": "echo serving; touch up; sleep 600", "background": true}); !strings.Contains(got, "runs in the background as the command "+b.lastCommand()) {
 		t.Fatalf("the call returns %q", got)
 	}
 	id := b.lastCommand()
-	b.printed(b.th, b.ask(b.th, "echo the thread is free"), "free")
+	b.sh(b.th, "until test -e up; do sleep 0.05; done")
 	if n := b.results(b.th, id); n != 0 {
 		t.Fatal("the command ended with its turn")
 	}
