@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -77,6 +78,10 @@ type Listener struct {
 	Broken func(cause error)
 
 	conn *pgx.Conn
+	// wanted reports that Prove was called since the last proof began. interrupt ends the wait for notifications.
+	mu        sync.Mutex
+	wanted    bool
+	interrupt context.CancelFunc
 	// down reports that Broken was called, and Connected not since.
 	down bool
 }
@@ -147,6 +152,26 @@ func (l *Listener) dial(ctx context.Context) error {
 	return nil
 }
 
+// Prove makes Run prove now that all notifications of earlier commits were received; see Proved. It does not wait, and may
+// be called at any time, by any goroutine. Calls before the next proof begins share it.
+func (l *Listener) Prove() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.wanted = true
+	if l.interrupt != nil {
+		l.interrupt()
+	}
+}
+
+// takeWanted reports whether a proof is wanted that has not begun.
+func (l *Listener) takeWanted() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	wanted := l.wanted
+	l.wanted = false
+	return wanted
+}
+
 // receive receives notifications until the connection breaks. It connects first if necessary.
 func (l *Listener) receive(ctx context.Context) error {
 	if l.conn == nil {
@@ -158,7 +183,7 @@ func (l *Listener) receive(ctx context.Context) error {
 		if err := l.wait(ctx, proved.Add(l.ProveEvery)); err != nil {
 			return err
 		}
-		if now := time.Now(); now.Sub(proved) >= l.ProveEvery {
+		if now := time.Now(); l.takeWanted() || now.Sub(proved) >= l.ProveEvery {
 			if err := l.prove(ctx, func(ctx context.Context, conn *pgx.Conn) error { return conn.Ping(ctx) }); err != nil {
 				return err
 			}
@@ -167,10 +192,22 @@ func (l *Listener) receive(ctx context.Context) error {
 	}
 }
 
-// wait waits for one notification or for the deadline.
+// wait waits for one notification, for the deadline, or until a proof is wanted.
 func (l *Listener) wait(ctx context.Context, deadline time.Time) error {
 	bound, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
+	l.mu.Lock()
+	if l.wanted {
+		l.mu.Unlock()
+		return nil
+	}
+	l.interrupt = cancel
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		l.interrupt = nil
+		l.mu.Unlock()
+	}()
 	err := l.conn.PgConn().WaitForNotification(bound)
 	if err != nil && bound.Err() != nil && ctx.Err() == nil && !l.conn.IsClosed() {
 		return nil

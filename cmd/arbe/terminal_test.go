@@ -25,6 +25,7 @@ func TestTextOfOthersCannotChangeWhatATerminalShows(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\tb\r\nc": "a\tb\nc", "\x1b[31mred\x1b[0m": "red", "a\x1b]0;x\ab": "a\uFFFD]0;x\uFFFDb", "a\u202eb": "a\uFFFDb", "a\u2066b\u2069": "a\uFFFDb\uFFFD",
 		"a\u200bb": "a\uFFFDb", "a\u2028b": "a\uFFFDb", "می\u200cخواهم": "می\u200cخواهم", "👩\u200d🚀": "👩\u200d🚀", "a\u200db": "ab",
+		"1\ufe0f\u20e3 and #\ufe0f\u20e3": "1\ufe0f\u20e3 and #\ufe0f\u20e3", "©\ufe0f": "©\ufe0f", "1\ufe0f2": "12", "a\ufe0f\u20e3": "a\u20e3",
 	} {
 		if got := printable(text); got != want {
 			t.Errorf("%q becomes %q, want %q", text, got, want)

@@ -19,6 +19,7 @@ import (
 	"crypto/sha256"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -63,7 +64,9 @@ type Auth struct {
 	facts     *facts
 	asked     singleflight.Group
 	rechecker *rechecker
-	used      *keyUses
+	// listens is the connection that receives changes; nil before [Auth.Listen].
+	listens atomic.Pointer[db.Listener]
+	used    *keyUses
 }
 
 // New creates an Auth for a database. It asks the database every time until [Auth.Listen] is called.

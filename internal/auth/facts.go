@@ -39,6 +39,8 @@ type facts struct {
 	// listening reports that notifications are received. All changes before proven have been.
 	listening bool
 	proven    time.Time
+	// moved is closed and replaced when either changes.
+	moved chan struct{}
 }
 
 // A credential is a session or an API key.
@@ -85,7 +87,7 @@ func changedAgent(word string) (agent string, ok bool) {
 
 func newFacts() *facts {
 	held, _ := simplelru.NewLRU[string, any](maxFacts, nil) // fails only for a size below one
-	return &facts{byWord: held, seed: maphash.MakeSeed()}
+	return &facts{byWord: held, seed: maphash.MakeSeed(), moved: make(chan struct{})}
 }
 
 // lookUp returns the fact stored under a word.
@@ -174,6 +176,24 @@ func (f *facts) setListening(yes bool) {
 	defer f.mu.Unlock()
 	f.forgetAll()
 	f.listening, f.proven = yes, time.Now()
+	f.move()
+}
+
+// move wakes those who wait for a proof. Callers hold the lock.
+func (f *facts) move() {
+	close(f.moved)
+	f.moved = make(chan struct{})
+}
+
+// received reports whether all changes before a time have been received. If not, moved is closed when that may have
+// changed; nil means that no notifications are received.
+func (f *facts) received(at time.Time) (yes bool, moved <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.listening {
+		return false, nil
+	}
+	return f.proven.After(at), f.moved
 }
 
 // prove reports that all changes before this time were received.
@@ -181,4 +201,5 @@ func (f *facts) prove(at time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.proven = at
+	f.move()
 }

@@ -34,12 +34,21 @@ func (a *Auth) Listen() (stop func()) {
 	go func() {
 		defer close(ended)
 		defer a.facts.setListening(false)
-		a.listener().Run(ctx)
+		l := a.listener()
+		a.listens.Store(l)
+		l.Run(ctx)
 	}()
 	return func() {
 		cancel()
 		<-ended
 		forget()
+	}
+}
+
+// prove has it proven soon that all earlier changes were received.
+func (a *Auth) prove() {
+	if l := a.listens.Load(); l != nil {
+		l.Prove()
 	}
 }
 

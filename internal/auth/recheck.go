@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -32,12 +33,56 @@ func (a *Auth) While(ctx context.Context, action Action, target Target) (_ conte
 		cancel(err)
 		return ctx, func() {}
 	}
-	w := &watch{p: p, action: action, target: target, cancel: cancel}
+	w := &watch{auth: a, p: p, action: action, target: target, cancel: cancel}
 	a.rechecker.add(w)
-	return ctx, func() {
+	return context.WithValue(ctx, watchKey{}, w), func() {
 		a.rechecker.remove(w)
 		cancel(nil)
 	}
+}
+
+// watchKey is the key of the [watch] in the context of [Auth.While].
+type watchKey struct{}
+
+// StillAllowed waits until it is certain whether the use of [Auth.While] whose context this is was still allowed at a
+// time, which is not in the future, and returns the reason if it was not, or the error of ctx if that ends first. Who
+// calls it with the time at which it learned of something, before passing that on, passes on nothing that was written
+// after the permission ended, on any server. Without a [Auth.While] it returns nil.
+//
+// It usually costs one round trip that all callers of a server share. While a change of the permission is being checked,
+// or the database does not answer, it waits.
+func StillAllowed(ctx context.Context, at time.Time) error {
+	w, ok := ctx.Value(watchKey{}).(*watch)
+	if !ok {
+		return nil
+	}
+	for {
+		received, moved := w.auth.facts.received(at)
+		if received {
+			break
+		}
+		if moved == nil { // the database is asked
+			w.auth.rechecker.schedule(w)
+			break
+		}
+		w.auth.prove()
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return cmp.Or(Refused(ctx), ctx.Err())
+		}
+	}
+	for doubt := w.auth.rechecker.doubt(w); doubt != nil; doubt = w.auth.rechecker.doubt(w) {
+		select {
+		case <-doubt:
+		case <-ctx.Done():
+			return cmp.Or(Refused(ctx), ctx.Err())
+		}
+	}
+	if ctx.Err() != nil {
+		return cmp.Or(Refused(ctx), ctx.Err())
+	}
+	return nil
 }
 
 // Refused returns the reason why a context of [Auth.While] ended; nil if it ended for another reason.
@@ -50,12 +95,15 @@ func Refused(ctx context.Context) error {
 
 // watch is one use of [Auth.While].
 type watch struct {
+	auth   *Auth
 	p      Principal
 	action Action
 	target Target
 	cancel context.CancelCauseFunc
 	// expiry checks the watch when its credential expires, because nothing notifies of that.
 	expiry *time.Timer
+	// doubt is closed when the watch has been checked; nil if it need not be. The lock of the rechecker guards it.
+	doubt chan struct{}
 }
 
 // words returns the words whose changes may end the watch.
@@ -125,6 +173,7 @@ func (l *rechecker) remove(w *watch) {
 	defer l.mu.Unlock()
 	delete(l.watches, w)
 	delete(l.due, w)
+	w.settle()
 	for _, word := range w.words() {
 		if delete(l.byWord[word], w); len(l.byWord[word]) == 0 {
 			delete(l.byWord, word)
@@ -135,7 +184,25 @@ func (l *rechecker) remove(w *watch) {
 	}
 }
 
-// changed checks the watches that depend on these words.
+// doubt returns a channel that is closed when a watch that is to be checked has been; nil if it need not be.
+func (l *rechecker) doubt(w *watch) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w.doubt == nil {
+		return nil
+	}
+	return w.doubt
+}
+
+// settle ends the doubt about a watch. Callers hold the lock of the rechecker.
+func (w *watch) settle() {
+	if w.doubt != nil {
+		close(w.doubt)
+		w.doubt = nil
+	}
+}
+
+// changed checks the watches that depend on these words. When it returns, they are in doubt.
 func (l *rechecker) changed(words []string) {
 	if slices.Contains(words, db.EverythingChanged) {
 		l.schedule(l.watched()...)
@@ -178,6 +245,9 @@ func (l *rechecker) schedule(watches ...*watch) {
 	for _, w := range watches {
 		if _, on := l.watches[w]; on {
 			l.due[w] = struct{}{}
+			if w.doubt == nil {
+				w.doubt = make(chan struct{})
+			}
 		}
 	}
 	if len(l.due) > 0 && !l.running {
@@ -203,7 +273,15 @@ func (l *rechecker) run() {
 		if err != nil {
 			time.Sleep(recheckRetry)
 			l.schedule(due...)
+			continue
 		}
+		l.mu.Lock()
+		for _, w := range due {
+			if _, again := l.due[w]; !again { // otherwise it changed during the check
+				w.settle()
+			}
+		}
+		l.mu.Unlock()
 	}
 }
 

@@ -7,7 +7,9 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"time"
 
+	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/httpd"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -76,6 +78,8 @@ type follower struct {
 	member string
 	// cursor is what the client sends when it reconnects.
 	cursor string
+	// allowed is the context of the follower's permission.
+	allowed context.Context
 	// onEnd is called once, after the last text.
 	onEnd func()
 
@@ -213,6 +217,9 @@ func (f *feed) handle(e stream.Event) bool {
 
 // send sends the waiting entries, if any, in a data event, and then a control event.
 func (f *feed) send(s state) bool {
+	if len(f.waiting) > 0 && !f.confirm() {
+		return false
+	}
 	data := f.data()
 	clear(f.waiting) // release the entries' memory
 	f.waiting, f.bytes = f.waiting[:0], 0
@@ -234,6 +241,23 @@ func (f *feed) send(s state) bool {
 		f.release()
 	}
 	return s.closed || !s.upToDate || !f.share()
+}
+
+// confirm ends the followers that may no longer have what is about to be sent, and reports whether to send it. It waits
+// until that is certain.
+func (f *feed) confirm() bool {
+	known := time.Now()
+	f.door.feeds.mu.Lock()
+	all := slices.Clone(f.followers)
+	f.door.feeds.mu.Unlock()
+	for _, w := range all {
+		if auth.StillAllowed(w.allowed, known) != nil {
+			if w.end(); !f.shared {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // release releases the feed's memory.

@@ -127,6 +127,9 @@ func (d *Door) longPoll(w http.ResponseWriter, r request, from startPosition) (e
 		}
 	}
 	defer p.release()
+	if err := auth.StillAllowed(ctx, time.Now()); err != nil {
+		return err
+	}
 	h := w.Header()
 	p.describe(h)
 	if !p.closed() {

@@ -65,7 +65,7 @@ func (d *Door) follow(w http.ResponseWriter, r request, from startPosition) (err
 	if f.binary {
 		h.Set(headerEncoding, "base64")
 	}
-	reader := &follower{door: d, member: r.member, cursor: cursor(r.URL.Query().Get("cursor")), body: d.open(w, r.Request)}
+	reader := &follower{door: d, allowed: ctx, member: r.member, cursor: cursor(r.URL.Query().Get("cursor")), body: d.open(w, r.Request)}
 	f.addFollower(reader)
 	overtime := time.AfterFunc(followFor, reader.end)
 	unwatch := context.AfterFunc(ctx, reader.end)

@@ -16,11 +16,12 @@ func Visible(text string, mark func(c rune) string) string {
 	var b strings.Builder
 	b.Grow(len(text))
 	before := rune(0)        // the last character that was written
-	for _, c := range text { // invalid bytes are U+FFFD
+	for i, c := range text { // invalid bytes are U+FFFD
 		switch {
 		case isJoiner(c):
 			emoji := before == '\ufe0f' && c == '\u200d' // as in a heart on fire
-			if before < utf8.RuneSelf || !emoji && !unicode.IsGraphic(before) || !emoji && isJoiner(before) {
+			keycap := c == '\ufe0f' && strings.ContainsRune("0123456789#*", before) && strings.HasPrefix(text[i:], "\ufe0f\u20e3")
+			if before < utf8.RuneSelf && !keycap || !emoji && !unicode.IsGraphic(before) || !emoji && isJoiner(before) {
 				continue
 			}
 		case isInvisible(c):

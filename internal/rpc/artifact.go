@@ -98,7 +98,7 @@ func artifactDraft(req *arbev1.CreateArtifactRequest) artifact.Draft {
 
 func wireArtifact(a artifact.Artifact) *arbev1.Artifact {
 	return &arbev1.Artifact{
-		Id: a.ID, HouseId: a.House, Kind: a.Kind, Label: a.Label, ExternalId: a.ExternalID, MimeType: a.MIMEType, ByteRef: a.ByteRef, HasBytes: a.HasBytes,
+		Id: a.ID, HouseId: a.House, Kind: a.Kind, Label: shown(a.Label), ExternalId: a.ExternalID, MimeType: a.MIMEType, ByteRef: a.ByteRef, HasBytes: a.HasBytes,
 		Size: a.Size, AuthorAgentId: a.Author, ThreadId: a.Thread, RunId: a.Run, ResourceId: a.Resource, Metadata: string(a.Metadata), CreatedAt: timestamp(a.CreatedAt),
 	}
 }

@@ -20,6 +20,10 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
+// shown returns a name without characters that nobody sees. Those are refused in names, but older names may have some, and
+// whoever gets one prints it beside others.
+func shown(name string) string { return entry.Visible(name, func(rune) string { return "" }) }
+
 func each[From, To any](list []From, convert func(From) To) []To {
 	out := make([]To, len(list))
 	for i, v := range list {
@@ -50,24 +54,24 @@ func milliseconds(d *durationpb.Duration) int64 {
 }
 
 func wireHouse(h house.House) *arbev1.House {
-	return &arbev1.House{Id: h.ID, Name: h.Name, DefaultEnvironmentId: h.DefaultEnvironment, PrimaryThreadId: h.PrimaryThread,
+	return &arbev1.House{Id: h.ID, Name: shown(h.Name), DefaultEnvironmentId: h.DefaultEnvironment, PrimaryThreadId: h.PrimaryThread,
 		CreatedAt: timestamp(h.CreatedAt), Role: h.Role, DefaultModel: h.DefaultModel, Limits: &arbev1.HouseLimits{HouseUsdDay: h.Limits.USDDay}, Ask: h.Ask}
 }
 
 func wireAgent(a house.Agent) *arbev1.Agent {
-	return &arbev1.Agent{Id: a.ID, Kind: a.Kind, Runtime: a.Runtime, Name: a.Name, Handle: a.Handle, CreatedAt: timestamp(a.CreatedAt)}
+	return &arbev1.Agent{Id: a.ID, Kind: a.Kind, Runtime: a.Runtime, Name: shown(a.Name), Handle: a.Handle, CreatedAt: timestamp(a.CreatedAt)}
 }
 
 func wireBot(b bot.Bot) *arbev1.Bot {
 	l := b.Limits
-	return &arbev1.Bot{Id: b.ID, HouseId: b.House, Handle: b.Handle, Name: b.Name, Runtime: b.Runtime, Instructions: b.Instructions, Model: b.Model,
+	return &arbev1.Bot{Id: b.ID, HouseId: b.House, Handle: b.Handle, Name: shown(b.Name), Runtime: b.Runtime, Instructions: b.Instructions, Model: b.Model,
 		Tools: b.Tools, Limits: &arbev1.BotLimits{TurnSteps: int32(l.TurnSteps), TurnTokens: l.TurnTokens, TurnUsd: l.TurnUSD,
 			TurnMinutes: int32(l.TurnMinutes), ThreadUsdDay: l.ThreadUSDDay, AnswerMinutes: int32(l.AnswerMinutes)}, Ask: b.Ask,
 		Policies: each(b.Policies, wirePolicy), CreatedAt: timestamp(b.CreatedAt), UpdatedAt: timestamp(b.UpdatedAt)}
 }
 
 func wirePolicy(p bot.Policy) *arbev1.Policy {
-	return &arbev1.Policy{Id: p.ID, BotId: p.Bot, Name: p.Name, Trigger: p.Trigger, Config: string(p.Config), ResourceIds: p.Resources, ToolIds: p.Tools,
+	return &arbev1.Policy{Id: p.ID, BotId: p.Bot, Name: shown(p.Name), Trigger: p.Trigger, Config: string(p.Config), ResourceIds: p.Resources, ToolIds: p.Tools,
 		Enabled: p.Enabled, CreatedAt: timestamp(p.CreatedAt), UpdatedAt: timestamp(p.UpdatedAt)}
 }
 
@@ -89,7 +93,7 @@ func wireMember(m house.Member) *arbev1.Member {
 }
 
 func wireInvite(i house.Invite) *arbev1.Invite {
-	return &arbev1.Invite{Id: i.ID, HouseId: i.House, Role: i.Role, Note: i.Note, CreatedByAgentId: i.By, CreatedByName: i.ByName,
+	return &arbev1.Invite{Id: i.ID, HouseId: i.House, Role: i.Role, Note: shown(i.Note), CreatedByAgentId: i.By, CreatedByName: shown(i.ByName),
 		CreatedAt: timestamp(i.CreatedAt), ExpiresAt: timestamp(i.ExpiresAt)}
 }
 
@@ -106,17 +110,17 @@ func wireThread(t thread.Thread) *arbev1.Thread {
 	}
 	var said *arbev1.LastSaid
 	if t.LastSaid != nil {
-		said = &arbev1.LastSaid{AuthorAgentId: t.LastSaid.Author, AuthorName: t.LastSaid.AuthorName, Text: t.LastSaid.Text}
+		said = &arbev1.LastSaid{AuthorAgentId: t.LastSaid.Author, AuthorName: shown(t.LastSaid.AuthorName), Text: t.LastSaid.Text}
 	}
 	var running *arbev1.Running
 	if t.Running != nil {
 		r := t.Running
-		running = &arbev1.Running{CommandId: r.Command, TurnId: r.Turn, AgentId: r.Agent, AgentName: r.AgentName, Since: timestamp(r.Since)}
+		running = &arbev1.Running{CommandId: r.Command, TurnId: r.Turn, AgentId: r.Agent, AgentName: shown(r.AgentName), Since: timestamp(r.Since)}
 	}
 	return &arbev1.Thread{
-		Id: t.ID, HouseId: t.House, StreamId: t.StreamID, Name: t.Name, Parent: parent,
+		Id: t.ID, HouseId: t.House, StreamId: t.StreamID, Name: shown(t.Name), Parent: parent,
 		ParentThreadId: t.ParentThread, ParentAgentId: t.ParentAgent, AgentId: t.Agent,
-		EnvironmentId: t.Environment, SandboxId: t.Sandbox, Tags: t.Tags, Status: string(t.Status),
+		EnvironmentId: t.Environment, SandboxId: t.Sandbox, Tags: each(t.Tags, shown), Status: string(t.Status),
 		PinnedAt: timestamp(t.PinnedAt), CreatedAt: timestamp(t.CreatedAt), UpdatedAt: timestamp(t.UpdatedAt),
 		Tail: t.Tail, LastActivityAt: timestamp(t.LastActivity), ForkedFrom: origin,
 		LastSaid: said, Running: running,
@@ -152,7 +156,7 @@ func wireEnvironment(e sandbox.Environment) *arbev1.Environment {
 	if r.CommandTimeout > 0 {
 		config.Limits.CommandTimeout = durationpb.New(r.CommandTimeout)
 	}
-	return &arbev1.Environment{Id: e.ID, HouseId: e.House, Name: e.Name, Config: config, CreatedAt: timestamp(e.CreatedAt)}
+	return &arbev1.Environment{Id: e.ID, HouseId: e.House, Name: shown(e.Name), Config: config, CreatedAt: timestamp(e.CreatedAt)}
 }
 
 // recipe returns the domain value of an environment's configuration; for nil, the empty recipe.
@@ -169,7 +173,7 @@ func recipe(c *arbev1.EnvironmentConfig) sandbox.Recipe {
 }
 
 func wireAPIKey(k auth.APIKey) *arbev1.APIKey {
-	return &arbev1.APIKey{Id: k.ID, HouseId: k.House, AgentId: k.Agent, Name: k.Name, CreatedBy: k.Maker, CreatedAt: timestamp(k.CreatedAt),
+	return &arbev1.APIKey{Id: k.ID, HouseId: k.House, AgentId: k.Agent, Name: shown(k.Name), CreatedBy: k.Maker, CreatedAt: timestamp(k.CreatedAt),
 		ExpiresAt: timestamp(k.ExpiresAt), RevokedAt: timestamp(k.RevokedAt), LastUsedAt: timestamp(k.LastUsedAt)}
 }
 

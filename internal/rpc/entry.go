@@ -133,7 +133,7 @@ func (s *entryService) Tail(ctx context.Context, req *arbev1.TailRequest, to *co
 	if req.GetTyped() {
 		wire = wireTypedEvent
 	}
-	return relay(ctx, s.Log.Tail(ctx, log, req.GetAfter()), wire, aliveEvery, alive(), to.Send)
+	return relay(ctx, s.Log.Tail(ctx, log, req.GetAfter()), wire, func(e stream.Event) time.Time { return e.Known }, aliveEvery, alive(), to.Send)
 }
 
 func alive() *arbev1.TailResponse {

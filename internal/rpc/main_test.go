@@ -65,7 +65,18 @@ type person struct {
 
 func setup(t testing.TB) *bench {
 	t.Helper()
-	ctx, d := t.Context(), dbtest.New(t)
+	b := serve(t, dbtest.New(t))
+	b.ada, b.bob, b.cyd = b.person(t, "Ada"), b.person(t, "Bob"), b.person(t, "Cyd")
+	b.ada.house, b.bob.house = b.newHouse(t, b.ada, "Ada's"), b.newHouse(t, b.bob, "Bob's")
+	b.exec(t, "insert into members (house_id, agent_id, role) values ($1, $2, 'member')", b.ada.house.Id, b.cyd.id)
+	b.cyd.house = b.ada.house
+	return b
+}
+
+// serve starts a server on a database.
+func serve(t testing.TB, d *dbtest.Database) *bench {
+	t.Helper()
+	ctx := t.Context()
 	quiet, logged := slog.New(slog.DiscardHandler), new(logbook)
 	log, err := stream.Open(ctx, d.DB, quiet)
 	must(t, err)
@@ -109,11 +120,6 @@ func setup(t testing.TB) *bench {
 	server.Start()
 	t.Cleanup(server.Close)
 	b.url = server.URL
-
-	b.ada, b.bob, b.cyd = b.person(t, "Ada"), b.person(t, "Bob"), b.person(t, "Cyd")
-	b.ada.house, b.bob.house = b.newHouse(t, b.ada, "Ada's"), b.newHouse(t, b.bob, "Bob's")
-	b.exec(t, "insert into members (house_id, agent_id, role) values ($1, $2, 'member')", b.ada.house.Id, b.cyd.id)
-	b.cyd.house = b.ada.house
 	return b
 }
 

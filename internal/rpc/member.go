@@ -108,7 +108,7 @@ func (s *houseService) GetInvite(ctx context.Context, req *arbev1.GetInviteReque
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.GetInviteResponse{HouseId: got.House, HouseName: got.HouseName, Role: got.Role, InvitedBy: got.InvitedBy, ExpiresAt: timestamp(got.ExpiresAt)}, nil
+	return &arbev1.GetInviteResponse{HouseId: got.House, HouseName: shown(got.HouseName), Role: got.Role, InvitedBy: shown(got.InvitedBy), ExpiresAt: timestamp(got.ExpiresAt)}, nil
 }
 
 func (s *houseService) AcceptInvite(ctx context.Context, req *arbev1.AcceptInviteRequest) (*arbev1.AcceptInviteResponse, error) {

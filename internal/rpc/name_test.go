@@ -70,3 +70,25 @@ func TestNamesHaveNoInvisibleCharacters(t *testing.T) {
 		})
 	}
 }
+
+// Names that were stored before the rule are shown without what it forbids.
+func TestOlderNamesAreShownWithoutInvisibleCharacters(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	th := b.ada.thread(t, &arbev1.CreateThreadRequest{Name: "plain"})
+	const older, want = "in\u202evoice\u200b\u2028 \U000e0041", "invoice "
+	b.exec(t, "update threads set name = $2 where id = $1", th.Id, older)
+	b.exec(t, "update agents set name = $2 where id = $1", b.cyd.id, older)
+	b.exec(t, "update houses set name = $2 where id = $1", b.ada.house.Id, older)
+	got, err := b.ada.Threads.GetThread(t.Context(), &arbev1.GetThreadRequest{Id: th.Id})
+	must(t, err)
+	houses, err := b.ada.Houses.ListHouses(t.Context(), &arbev1.ListHousesRequest{})
+	must(t, err)
+	me, err := b.cyd.Agents.WhoAmI(t.Context(), &arbev1.WhoAmIRequest{})
+	must(t, err)
+	for what, name := range map[string]string{"the thread": got.Thread.Name, "the house": houses.Houses[0].Name, "the person": me.Agent.Name} {
+		if name != want {
+			t.Errorf("%s is shown as %q", what, name)
+		}
+	}
+}

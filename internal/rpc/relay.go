@@ -9,10 +9,11 @@ import (
 )
 
 // relay sends the events of a sequence until the sequence or ctx ends, and sends alive whenever there was no event for
-// aliveEvery. The sequence runs in a goroutine of its own, because otherwise nothing could be sent while it waits. It
+// aliveEvery. known is when this server had learned of an event; before that is sent, the caller was certainly still
+// allowed to have it. The sequence runs in a goroutine of its own, because otherwise nothing could be sent while it waits. It
 // ends with ctx, so the caller must cancel ctx. Only one event is held at a time, so a slow client takes no more memory
 // than that.
-func relay[Event, Message any](ctx context.Context, events iter.Seq2[Event, error], wire func(Event) *Message,
+func relay[Event, Message any](ctx context.Context, events iter.Seq2[Event, error], wire func(Event) *Message, known func(Event) time.Time,
 	aliveEvery time.Duration, alive *Message, send func(*Message) error) error {
 	next, ended := make(chan Event), make(chan error, 1)
 	go func() {
@@ -42,6 +43,9 @@ func relay[Event, Message any](ctx context.Context, events iter.Seq2[Event, erro
 			}
 			return err
 		case event := <-next:
+			if err := auth.StillAllowed(ctx, known(event)); err != nil {
+				return auth.Refused(ctx) // nil if the caller left
+			}
 			message = wire(event)
 		case <-silence.C:
 		}

@@ -85,6 +85,6 @@ func (s *secretService) RotateSecretKey(ctx context.Context, req *arbev1.RotateS
 
 func wireSecret(s secret.Secret) *arbev1.Secret {
 	return &arbev1.Secret{Id: s.ID, Name: s.Name, CreatedAt: timestamp(s.CreatedAt), SetAt: timestamp(s.SetAt), UsedAt: timestamp(s.UsedAt),
-		SetByAgentId: s.SetBy, SetByName: s.SetByName, Redacted: s.Redacted,
+		SetByAgentId: s.SetBy, SetByName: shown(s.SetByName), Redacted: s.Redacted,
 		Uses: each(s.Uses, func(u secret.Use) *arbev1.SecretUse { return &arbev1.SecretUse{Kind: u.Kind, Name: u.Name} })}
 }

@@ -1,6 +1,10 @@
 package fanout
 
-import "github.com/arbe-dev/arbe/internal/entry"
+import (
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
 
 // Event is what a tail sends: an entry, a delta, the fact that it has caught up, or that the log is closed. Exactly one
 // of Entry, Delta, CaughtUp and Closed is set.
@@ -17,6 +21,8 @@ type Event struct {
 	Closed bool
 	// Seq is the position from which to resume after this event.
 	Seq int64
+	// Known is when this server had certainly learned of Entry.
+	Known time.Time
 }
 
 // Delta is a piece of an entry that is still being produced: live output, or text as a model writes it. It is not

@@ -3,6 +3,7 @@ package fanout
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/stream/store"
@@ -168,6 +169,7 @@ func (w *watcher) catchUp(ctx context.Context, last int64) error {
 
 // sendEntries sends entries. last is the greatest position that the topic has.
 func (w *watcher) sendEntries(ctx context.Context, entries []entry.Entry, last int64) {
+	known := time.Now()
 	for i := range entries {
 		if w.gone || ctx.Err() != nil || w.topics.ctx.Err() != nil {
 			return
@@ -175,7 +177,7 @@ func (w *watcher) sendEntries(ctx context.Context, entries []entry.Entry, last i
 		w.cursor = entries[i].Seq
 		// The entry has replaced its preview, whose offset would otherwise stay as long as the watch.
 		delete(w.sent, entries[i].ID)
-		w.send(Event{Entry: &entries[i], More: i+1 < len(entries) || w.cursor < last, Seq: w.cursor})
+		w.send(Event{Entry: &entries[i], More: i+1 < len(entries) || w.cursor < last, Seq: w.cursor, Known: known})
 	}
 }
 
