@@ -287,7 +287,7 @@ func (d *Dispatcher) newQueue() (*river.Client[pgx.Tx], error) {
 		periodic = append(periodic, c.periodic())
 	}
 	driver := riverpgxv5.New(d.db.Pool())
-	pilot := &fairPilot{server: d.liveness.name(), db: d.db, driver: driver, machines: d.boxes.MachineIDs(), machineGone: d.boxes.MachineGone(), shares: map[string]queue{}}
+	pilot := &fairPilot{server: d.liveness.name(), db: d.db, driver: driver, machines: d.boxes.MachineIDs, machineGone: d.boxes.MachineGone(), shares: map[string]queue{}}
 	workers := map[string]river.QueueConfig{}
 	for _, q := range queues(d.limits) {
 		workers[q.name] = river.QueueConfig{MaxWorkers: q.workers, FetchPollInterval: q.poll}

@@ -111,9 +111,9 @@ type fairPilot struct {
 	db     *db.DB
 	driver *riverpgxv5.Driver
 	shares map[string]queue
-	// machines are this server's own machines. Any server may run the jobs of a machine that was not seen for
+	// machines returns this server's own machines. Any server may run the jobs of a machine that was not seen for
 	// machineGone.
-	machines    []string
+	machines    func() []string
 	machineGone time.Duration
 
 	mu sync.Mutex
@@ -245,7 +245,7 @@ func (p *fairPilot) JobGetAvailable(ctx context.Context, exec riverdriver.Execut
 			rows, err := tx.Query(ctx, take, pgx.NamedArgs{
 				"queue": params.Queue, "server": params.ClientID, "person": s.person, "house": s.house, "thread": s.thread, "threads": threadsLooked, "most": params.MaxToLock - len(ids),
 				"reserve": int(float64(s.workers) * keptFree), "kept_names": params.MaxAttemptedBy,
-				"machines": p.machines, "machine_gone": p.machineGone,
+				"machines": p.machines(), "machine_gone": p.machineGone,
 			})
 			if err != nil {
 				return err

@@ -143,7 +143,7 @@ func (w CommandWaiting) Plain() string {
 		return "the command waits until a server has room for it"
 	}
 	if w.For == WaitMachine {
-		return "the command waits for the machine of its sandbox, which is away; destroy the sandbox to continue in a new one"
+		return "the command waits for the machine of its sandbox, which is away; it runs when the machine is back"
 	}
 	if w.Limit == 1 {
 		return fmt.Sprintf("the command waits: a %s runs one command at a time", w.For)

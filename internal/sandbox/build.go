@@ -36,7 +36,7 @@ type builds struct {
 	threads      *thread.Threads
 	environments *Environments
 	sandboxes    *Sandboxes
-	drivers      drivers
+	drivers      *drivers
 	maxima       Maxima
 	preparation  preparation
 	secrets      *secret.Secrets

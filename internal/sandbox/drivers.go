@@ -4,34 +4,66 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
-// drivers are the drivers of this server by name. They do not change.
+// drivers are the drivers of this server by name. They are safe for concurrent use.
 type drivers struct {
+	mu    sync.RWMutex
 	ready map[string]Driver
-	// unavailable are the drivers that this server cannot use, and why. Another server may, or this one after its next
-	// start.
+	// unavailable are the drivers that this server cannot use, and why. Another server may, or this one later.
 	unavailable map[string]error
+	// wanted is called with the name of an unavailable driver that somebody wants to use.
+	wanted func(name string)
+}
+
+// all returns the drivers that are ready.
+func (d *drivers) all() map[string]Driver {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return maps.Clone(d.ready)
+}
+
+// add makes a driver ready, or says why it still is not.
+func (d *drivers) add(name string, driver Driver, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err != nil {
+		d.unavailable[name] = err
+		return
+	}
+	d.ready[name] = driver
+	delete(d.unavailable, name)
 }
 
 // get returns a driver, or an error that says why there is none.
-func (d drivers) get(name string) (Driver, error) {
-	if driver, ok := d.ready[name]; ok {
+func (d *drivers) get(name string) (Driver, error) {
+	d.mu.RLock()
+	driver, ready := d.ready[name]
+	err, unavailable := d.unavailable[name]
+	known := strings.Join(slices.Sorted(maps.Keys(d.ready)), ", ")
+	d.mu.RUnlock()
+	switch {
+	case ready:
 		return driver, nil
-	}
-	if err, ok := d.unavailable[name]; ok {
+	case unavailable:
+		if d.wanted != nil {
+			d.wanted(name)
+		}
 		return nil, err
 	}
-	known := strings.Join(slices.Sorted(maps.Keys(d.ready)), ", ")
 	return nil, fault.Newf(fault.Precondition, "use one of: "+known, "there is no sandbox driver %q on this server", name)
 }
 
 // known returns nil if a driver is ready or unavailable, and otherwise the error of get. An unavailable one is enough
 // for a recipe, because another server may run it.
-func (d drivers) known(name string) error {
-	if _, ok := d.unavailable[name]; ok {
+func (d *drivers) known(name string) error {
+	d.mu.RLock()
+	_, unavailable := d.unavailable[name]
+	d.mu.RUnlock()
+	if unavailable {
 		return nil
 	}
 	_, err := d.get(name)
@@ -40,16 +72,19 @@ func (d drivers) known(name string) error {
 
 // machine returns the machine to which a driver's sandboxes are bound; see [Bound]. It is empty if every server reaches
 // them, or if the driver is not ready.
-func (d drivers) machine(name string) string {
-	if b, ok := d.ready[name].(Bound); ok {
+func (d *drivers) machine(name string) string {
+	d.mu.RLock()
+	driver := d.ready[name]
+	d.mu.RUnlock()
+	if b, ok := driver.(Bound); ok {
 		return b.Machine()
 	}
 	return ""
 }
 
 // machines returns the machines whose sandboxes this server reaches, sorted.
-func (d drivers) machines() (ids []string) {
-	for name := range d.ready {
+func (d *drivers) machines() (ids []string) {
+	for name := range d.all() {
 		if id := d.machine(name); id != "" {
 			ids = append(ids, id)
 		}

@@ -29,7 +29,7 @@ type Environment struct {
 // operator allows. It is safe for concurrent use.
 type Environments struct {
 	db      *db.DB
-	drivers drivers
+	drivers *drivers
 	maxima  Maxima
 	q       *query.Queries
 }

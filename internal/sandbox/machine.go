@@ -16,7 +16,7 @@ import (
 // After a long time without a report it counts as gone, and its sandboxes as dead. It is safe for concurrent use.
 type Machines struct {
 	db        *db.DB
-	drivers   drivers
+	drivers   *drivers
 	goneAfter time.Duration
 	q         *query.Queries
 }

@@ -19,7 +19,7 @@ type Reaper struct {
 	threads      *thread.Threads
 	machines     *Machines
 	sandboxes    *Sandboxes
-	drivers      drivers
+	drivers      *drivers
 	installation string
 	logger       *slog.Logger
 }
@@ -114,15 +114,20 @@ func (r *Reaper) confirm(ctx context.Context, scope db.Scope, id string) (Livene
 // It destroys a box whose record is dead. A box without a record is quarantined and never destroyed: the database may
 // be an older copy, and the working tree somebody's work. The log names the quarantined boxes at each start.
 func (r *Reaper) Sweep(ctx context.Context) {
-	for name, driver := range r.drivers.ready {
-		boxes, err := driver.List(ctx, Labels{Installation: r.installation})
-		if err != nil {
-			r.logger.Warn("cannot list the sandboxes of a driver", "driver", name, "error", err)
-			continue
-		}
-		for _, b := range boxes {
-			r.sweep(ctx, name, driver, b)
-		}
+	for name, driver := range r.drivers.all() {
+		r.sweepDriver(ctx, name, driver)
+	}
+}
+
+// sweepDriver is Sweep for the boxes of one driver.
+func (r *Reaper) sweepDriver(ctx context.Context, name string, driver Driver) {
+	boxes, err := driver.List(ctx, Labels{Installation: r.installation})
+	if err != nil {
+		r.logger.Warn("cannot list the sandboxes of a driver", "driver", name, "error", err)
+		return
+	}
+	for _, b := range boxes {
+		r.sweep(ctx, name, driver, b)
 	}
 }
 

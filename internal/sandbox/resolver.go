@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,9 +24,12 @@ type Config struct {
 	DB      *db.DB
 	Log     *stream.Log
 	Threads *thread.Threads
-	// Drivers are the drivers by name. Unavailable are those that this server cannot use, and why.
+	// Drivers are the drivers by name. Unavailable are those that this server cannot use, and why; one may become ready
+	// later, with [Resolver.DriverStarted].
 	Drivers     map[string]Driver
 	Unavailable map[string]error
+	// Wanted is called with the name of an unavailable driver that somebody wants to use. It must be quick. Defaults to nil.
+	Wanted func(driver string)
 	// RepoRoots are directories of this machine whose git repositories recipes may name. The operator chooses them.
 	// Defaults to none.
 	RepoRoots []string
@@ -59,7 +63,7 @@ type Resolver struct {
 	db      *db.DB
 	log     *stream.Log
 	threads *thread.Threads
-	drivers drivers
+	drivers *drivers
 	maxima  Maxima
 	builds  *builds
 }
@@ -67,7 +71,9 @@ type Resolver struct {
 // NewResolver returns a Resolver and everything that it uses.
 func NewResolver(c Config) *Resolver {
 	q := query.New()
-	drivers := drivers{ready: c.Drivers, unavailable: c.Unavailable}
+	drivers := &drivers{ready: map[string]Driver{}, unavailable: map[string]error{}, wanted: c.Wanted}
+	maps.Copy(drivers.ready, c.Drivers)
+	maps.Copy(drivers.unavailable, c.Unavailable)
 	environments := &Environments{db: c.DB, drivers: drivers, maxima: c.Maxima, q: q}
 	machines := &Machines{db: c.DB, drivers: drivers, goneAfter: cmp.Or(c.MachineGone, 24*time.Hour), q: q}
 	sandboxes := &Sandboxes{db: c.DB, machines: machines, logger: c.Logger, q: q}
@@ -84,6 +90,19 @@ func NewResolver(c Config) *Resolver {
 			secrets:     c.Secrets, installation: c.Installation, logger: c.Logger,
 			running: newRunningBuilds(), slots: newSlots(buildsAtOnce), locks: &locks{pool: c.DB.Pool()},
 		},
+	}
+}
+
+// DriverStarted says that a driver that was unavailable is ready, or with an error why it still is not. What a crash left
+// of a ready one is finished.
+func (r *Resolver) DriverStarted(ctx context.Context, name string, driver Driver, err error) {
+	r.drivers.add(name, driver, err)
+	if err != nil {
+		return
+	}
+	r.Reaper.sweepDriver(ctx, name, driver)
+	if err := r.Machines.TouchMachines(ctx); err != nil {
+		r.Reaper.logger.Warn("cannot record that this server's machine is back", "error", fault.From(err).Detail())
 	}
 }
 

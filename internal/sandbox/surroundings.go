@@ -41,7 +41,7 @@ func (r *Resolver) Surroundings(ctx context.Context, scope db.Scope, threadID st
 		return Surroundings{}, err
 	}
 	recipe := s.Environment.Recipe
-	if driver, ok := r.drivers.ready[recipe.driver()].(Offline); ok {
+	if driver, ok := r.drivers.all()[recipe.driver()].(Offline); ok {
 		s.Offline = driver.Offline()
 	}
 	s.CommandTime = r.maxima.time(recipe.commandTimeout())

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,19 +39,63 @@ type health struct {
 	mu      sync.Mutex
 	checked time.Time
 	err     error
+
+	// degraded are the parts that do not work while the server does all else, and why.
+	parts    sync.Mutex
+	degraded map[string]string
+	watched  []interface{ Short() error }
+}
+
+// watch asks a part from now on whether it is short of something.
+func (h *health) watch(part any) {
+	if s, ok := part.(interface{ Short() error }); ok {
+		h.parts.Lock()
+		defer h.parts.Unlock()
+		h.watched = append(h.watched, s)
+	}
+}
+
+// degrade says that a part does not work, and why.
+func (h *health) degrade(part, why string) {
+	h.parts.Lock()
+	defer h.parts.Unlock()
+	h.degraded[part] = why
+}
+
+// restore says that a part works again.
+func (h *health) restore(part string) {
+	h.parts.Lock()
+	defer h.parts.Unlock()
+	delete(h.degraded, part)
+}
+
+// status returns ok, or what does not work.
+func (h *health) status() string {
+	h.parts.Lock()
+	defer h.parts.Unlock()
+	why := slices.Sorted(maps.Values(h.degraded))
+	for _, part := range h.watched {
+		if err := part.Short(); err != nil {
+			why = append(why, "no sandbox can be created: "+fault.From(err).Message)
+		}
+	}
+	if len(why) == 0 {
+		return "ok"
+	}
+	return "degraded: " + strings.Join(why, "; ")
 }
 
 // routes adds the paths of both checks.
 func (h *health) routes(mux *http.ServeMux) {
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answerHealth(w, nil) })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { answerHealth(w, h.ready(r.Context())) })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answerHealth(w, "ok", nil) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { answerHealth(w, h.status(), h.ready(r.Context())) })
 }
 
-// answerHealth answers with one line: ok, or why not.
-func answerHealth(w http.ResponseWriter, err error) {
+// answerHealth answers with one line: the status of a server that can be used, or why it cannot. A degraded server can:
+// a load balancer that took all of them out because no new sandbox fits would end what works.
+func answerHealth(w http.ResponseWriter, line string, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
-	line := "ok"
 	if err != nil {
 		line = err.Error()
 		w.WriteHeader(http.StatusServiceUnavailable)

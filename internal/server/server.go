@@ -206,7 +206,7 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	s.onStop(func(context.Context) error { database.Close(); return nil })
-	s.health = &health{database: database, logger: s.logger}
+	s.health = &health{database: database, logger: s.logger, degraded: map[string]string{}}
 	s.metrics = newMetrics()
 	log, err := stream.Open(ctx, database, s.logger)
 	if err != nil {
@@ -223,7 +223,8 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	drivers, unavailable := s.drivers(ctx, dir, maxima)
+	starts := &driverStarts{server: s, wanted: make(chan struct{}, 1), start: func(ctx context.Context) (sandbox.Driver, error) { return s.startLocal(ctx, dir, maxima) }}
+	drivers, unavailable := starts.first(ctx)
 	threads := thread.New(database, log)
 	for _, name := range model.KeyVariables {
 		s.known.Add([]byte(strings.TrimSpace(os.Getenv(name))))
@@ -233,9 +234,10 @@ func (s *Server) start(ctx context.Context) error {
 	boxes := sandbox.NewResolver(sandbox.Config{
 		DB: database, Log: log, Threads: threads, Drivers: drivers, Unavailable: unavailable,
 		RepoRoots: s.cfg.repoRoots(), Installation: installation, MachineGone: machineGone, Maxima: maxima,
-		Secrets: secrets, Logger: s.logger,
+		Secrets: secrets, Logger: s.logger, Wanted: starts.want,
 	})
 	boxes.Sweep(ctx)
+	starts.keepTrying(boxes)
 	quotas, err := s.cfg.quotas()
 	if err != nil {
 		return err
@@ -367,28 +369,6 @@ func (s *Server) postgres(ctx context.Context, dir *directory) (ownerURL string,
 	return server.URL(), dir.write(databaseURLFile, []byte(server.URL()+"\n"))
 }
 
-// drivers returns the sandbox drivers of this server, with one line for each. A driver that cannot work here does not
-// keep the server from starting, because all else works: only a command that needs one of its sandboxes gets the error.
-func (s *Server) drivers(ctx context.Context, dir *directory, maxima sandbox.Maxima) (ready map[string]sandbox.Driver, unavailable map[string]error) {
-	ready, unavailable = map[string]sandbox.Driver{}, map[string]error{}
-	add := func(name string, d sandbox.Driver, stop func(context.Context) error, err error) {
-		if err != nil {
-			s.logger.WarnContext(ctx, "sandboxes of this kind cannot be used", "driver", name, "error", fault.From(err).Detail())
-			unavailable[name] = err
-			return
-		}
-		ready[name] = d
-		s.onStop(stop)
-	}
-	box, err := s.local(ctx, dir, maxima)
-	stop := box.Close
-	if s.cfg.ownsDatabase() {
-		stop = box.Halt
-	}
-	add("local", box, stop, err)
-	return ready, unavailable
-}
-
 // local returns the driver for sandboxes on this machine. It installs runc if that is missing and can be installed, so
 // that a first start needs no preparation.
 func (s *Server) local(ctx context.Context, dir *directory, maxima sandbox.Maxima) (*local.Driver, error) {
@@ -404,6 +384,27 @@ func (s *Server) local(ctx context.Context, dir *directory, maxima sandbox.Maxim
 	cfg.Dir, cfg.Log = dir.join("local"), s.logger
 	cfg.Limits = maxima.Bound(local.DefaultLimits) // the operator's maxima also apply to what a recipe leaves open
 	return local.New(ctx, cfg)
+}
+
+// startLocal starts the driver for sandboxes on this machine; see [Server.stopDriver].
+func (s *Server) startLocal(ctx context.Context, dir *directory, maxima sandbox.Maxima) (sandbox.Driver, error) {
+	box, err := s.local(ctx, dir, maxima)
+	if err != nil {
+		return nil, err
+	}
+	return box, nil
+}
+
+// stopDriver stops a driver: what runs in its sandboxes continues, or ends if the server owns its database. nil is none.
+func (s *Server) stopDriver(ctx context.Context, d sandbox.Driver) error {
+	box, ok := d.(*local.Driver)
+	switch {
+	case !ok:
+		return nil
+	case s.cfg.ownsDatabase():
+		return box.Halt(ctx)
+	}
+	return box.Close(ctx)
 }
 
 // firstOwner returns the owner of the oldest house. The first start of an installation creates both. It holds a lock,

@@ -404,15 +404,41 @@ func TestServingOnAnOperatorsPostgres(t *testing.T) {
 func TestAMachineWithoutAnOCIRuntime(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
-	cfg.SandboxRuntime = "no-such-runtime"
-	start(t, cfg)
+	cfg.SandboxRuntime = filepath.Join(t.TempDir(), "no-such-runtime")
+	s := start(t, cfg)
 	c := client(t, cfg)
 	thread := newThread(t, c)
 	say(t, c, thread, "talking works")
-	command := run(t, c, thread, "true")
-	r := decode[entry.CommandResult](t, awaitEntry(t, c, thread, command.ResultId))
-	if r.ExitCode != -1 || !strings.Contains(r.Error, "no-such-runtime") {
+	failed := func() entry.CommandResult {
+		command := run(t, c, thread, "echo works")
+		return decode[entry.CommandResult](t, awaitEntry(t, c, thread, command.ResultId))
+	}
+	if r := failed(); r.ExitCode != -1 || !strings.Contains(r.Error, "no-such-runtime") {
 		t.Errorf("the command says %+v, want the missing runtime by name", r)
+	}
+	// The server serves, so it is not taken out of use, and it says what does not work.
+	if got := becomes(t, s, "/readyz", http.StatusOK); !strings.HasPrefix(got.body, "degraded: ") || !strings.Contains(got.body, "no-such-runtime") {
+		t.Errorf("/readyz answers %q", got.body)
+	}
+	real, err := exec.LookPath("runc")
+	if err != nil {
+		t.Skip("there is no runc here")
+	}
+	if err := os.Symlink(real, cfg.SandboxRuntime); err != nil {
+		t.Fatal(err)
+	}
+	// The same server uses the runtime that came late, also because a command wants it.
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		r := failed()
+		if r.ExitCode == 0 && r.Output == "works\n" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the command says %+v", r)
+		}
+	}
+	if got := becomes(t, s, "/readyz", http.StatusOK); strings.Contains(got.body, "no-such-runtime") {
+		t.Errorf("/readyz answers %q", got.body)
 	}
 }
 

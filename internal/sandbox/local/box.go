@@ -71,7 +71,11 @@ func (d *Driver) Create(ctx context.Context, spec sandbox.Spec) (string, error) 
 			}
 			return d.ref(b.ID), nil
 		}
-		err = b.make(ctx, spec.Image)
+		if err = d.room(0); err == nil {
+			if err = b.make(ctx, spec.Image); noSpace(err) {
+				err = errors.Join(d.room(0), err) // the machine's disk is full, and not the box's
+			}
+		}
 		if err != nil {
 			err = errors.Join(err, b.discard(ctx))
 		}
@@ -297,7 +301,7 @@ func (d *Driver) find(ref string) (*box, error) {
 	}
 	if !here {
 		return nil, fault.New(fault.Unavailable, "the sandbox "+id+" is on another server's machine",
-			"use that server, or destroy the sandbox to continue in a new one")
+			"use a server of that machine, or wait until it is back")
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

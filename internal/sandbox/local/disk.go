@@ -205,8 +205,11 @@ func (d *Driver) room(size int64) error {
 	return d.noRoom(size, free)
 }
 
+// Short returns why no box can be created at the moment; nil if nothing is known that prevents it.
+func (d *Driver) Short() error { return d.room(0) }
+
 func (d *Driver) noRoom(size, free int64) error {
-	return fault.Newf(fault.Exhausted, "end commands or delete sandboxes that are not needed, use smaller disks and images, or ask the operator for a larger disk",
+	return fault.Newf(fault.Exhausted, "try again when other commands have ended, use smaller disks and images, or ask the operator to free space on the disk",
 		"this machine's disk has %d MiB of free space, of which %d MiB must stay free; %d MiB are needed", free>>20, d.cfg.FreeMB, size>>20)
 }
 

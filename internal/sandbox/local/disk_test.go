@@ -181,3 +181,46 @@ func TestADriverStartsWhileTheDiskIsShort(t *testing.T) {
 		}
 	}
 }
+
+// TestADriverStartsWhileTheDiskIsFull: not one byte is left.
+func TestADriverStartsWhileTheDiskIsFull(t *testing.T) {
+	disk := smallDisk(t, 400)
+	cfg := local.Config{Dir: filepath.Join(disk, "data"), FreeMB: 64}
+	limits := sandbox.Limits{DiskMB: 50}
+	d := newDriver(t, cfg)
+	ref := create(t, d, sandbox.Spec{ID: "old", Limits: limits})
+	sh(t, d, ref, "echo works > f; sync")
+	closeDriver(t, d)
+	filler := filepath.Join(disk, "filler")
+	if err := exec.Command("dd", "if=/dev/zero", "of="+filler, "bs=1M").Run(); err == nil {
+		t.Fatal("the disk is not full")
+	}
+	_ = exec.Command("dd", "if=/dev/zero", "of="+filler+"2", "bs=512").Run()
+
+	d = newDriver(t, cfg)
+	defer func() { closeDriver(t, d) }()
+	_, err := d.Create(t.Context(), sandbox.Spec{ID: "new", Limits: limits})
+	if fault.CodeOf(err) != fault.Exhausted || !strings.Contains(err.Error(), "free space") {
+		t.Errorf("creating one ends with %v", err)
+	}
+	if !d.Capabilities().DiskLimit {
+		t.Error("sandboxes have no disk limit for as long as this driver runs")
+	}
+	// One that is stopped needs room to run, and says so; nothing advises to give it up.
+	if _, err := d.Exec(t.Context(), found(t, d, "old"), sandbox.Command{Argv: []string{"true"}}); fault.CodeOf(err) != fault.Exhausted || strings.Contains(fault.From(err).Next, "delete") || strings.Contains(fault.From(err).Next, "destroy") {
+		t.Errorf("a sandbox that is stopped says %v", err)
+	}
+	if d.Short() == nil {
+		t.Error("it does not say that it is short of space")
+	}
+	if err := errors.Join(os.Remove(filler), os.Remove(filler+"2")); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Short(); err != nil {
+		t.Errorf("with space again it is short: %v", err)
+	}
+	sh(t, d, create(t, d, sandbox.Spec{ID: "new", Limits: limits}), "true")
+	if got := sh(t, d, found(t, d, "old"), "cat f"); got != "works\n" {
+		t.Errorf("a sandbox that existed has %q", got)
+	}
+}

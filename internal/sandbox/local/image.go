@@ -265,9 +265,12 @@ func diskUsage(dir string) (total int64) {
 func (s *images) root(digest string) (rootfs, error) {
 	kept := filepath.Join(s.dir, digest)
 	text, err := os.ReadFile(filepath.Join(kept, "env.json"))
-	if err != nil {
+	switch {
+	case errors.Is(err, os.ErrNotExist):
 		return rootfs{}, fault.New(fault.Precondition, "the image of this sandbox is no longer on this machine",
-			"delete the sandbox: the thread gets a new one").Because(err)
+			"ask the operator to restore "+kept+"; without it the sandbox and its files can only be given up, by deleting it").Because(err)
+	case err != nil:
+		return rootfs{}, fault.New(fault.Unavailable, "the image of this sandbox cannot be read", "try again in a moment; if it stays, ask the operator").Because(err)
 	}
 	root := rootfs{path: filepath.Join(kept, "rootfs")}
 	if err := json.Unmarshal(text, &root.env); err != nil {

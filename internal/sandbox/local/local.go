@@ -281,11 +281,12 @@ func (d *Driver) capabilities(ctx context.Context) Capabilities {
 		if err == nil {
 			err = mountDisk(image, trial)
 		}
-		caps.DiskLimit = err == nil
-		if err != nil {
+		// A full disk says nothing about loop devices. Boxes are not created without a limit because of it.
+		caps.DiskLimit = err == nil || noSpace(err)
+		if !caps.DiskLimit {
 			d.cfg.Log.Warn("sandboxes have no disk limit: this machine has no usable loop devices", "cause", err)
 		}
-		if err := errors.Join(unmount(trial), os.Remove(trial), os.Remove(image)); err != nil {
+		if err := errors.Join(unmount(trial), os.Remove(trial), os.Remove(image)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			d.cfg.Log.Warn("cannot remove a trial disk", "cause", err)
 		}
 	}
