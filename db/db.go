@@ -56,6 +56,8 @@ type Options struct {
 	MaxConns int32
 	// TransactionTimeout limits a transaction of [DB.In]. Defaults to 30 seconds, the time limit of a request.
 	TransactionTimeout time.Duration
+	// Noticed is called with each notice of Postgres, by several goroutines. Defaults to nil.
+	Noticed func(*pgconn.Notice)
 }
 
 // Open connects with the server's own role, as returned by [Migrate]. Its errors name the cause: a [fault.Unavailable]
@@ -76,7 +78,11 @@ func Open(ctx context.Context, url string, o Options) (*DB, error) {
 	cfg.ConnConfig.RuntimeParams["jit"] = "off"
 	// Set it, because a server's own setting could suppress the notices that keepNotice needs.
 	cfg.ConnConfig.RuntimeParams["client_min_messages"] = "notice"
-	cfg.ConnConfig.OnNotice = keepNotice
+	cfg.ConnConfig.OnNotice = func(c *pgconn.PgConn, n *pgconn.Notice) {
+		if keepNotice(c, n); o.Noticed != nil {
+			o.Noticed(n)
+		}
+	}
 	// Check a connection that was idle before it is used, because it never answers if its other end has vanished. It is
 	// then replaced.
 	cfg.PingTimeout = 2 * time.Second

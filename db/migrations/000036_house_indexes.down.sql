@@ -1,0 +1,2 @@
+drop index houses_by_age;
+drop index houses_by_primary_thread;
