@@ -165,8 +165,10 @@ const take = `
 	  select * from (
 	    select *, count(*) filter (where not is_full) over (order by best, oldest rows between unbounded preceding and 1 preceding) as sure from ranked) r
 	  where sure < @most
+	), place as materialized ( -- otherwise the planner would look for candidates in all houses before it drops those not chosen
+	  select c.*, h.machine from chosen c join head h using (house)
 	), candidate as (
-	  select c.house, c.person, c.runs, c.person_runs, j.id, j.thread from chosen c join head h using (house) cross join lateral (
+	  select h.house, h.person, h.runs, h.person_runs, j.id, j.thread from place h cross join lateral (
 	    (with recursive thread (id, n) as (
 	      (select ` + jobThread + `, 1 from ` + waitingJobs + ` and ` + jobMachine + ` = h.machine and ` + jobHouse + ` = h.house
 	       order by ` + jobThread + ` limit 1)
@@ -196,8 +198,8 @@ const take = `
 	update ` + db.JobSchema + `.river_job j
 	set state = 'running', attempt = j.attempt + 1, attempted_at = now(),
 	  attempted_by = array_append(j.attempted_by[greatest(1, coalesce(array_length(j.attempted_by, 1), 0) + 2 - @kept_names):], @server)
-	from next n
-	where j.id = n.id and j.state = 'available' and n.place <= @most and (n.place <= @most - @reserve or n.person_place = 1)
+	where j.state = 'available' and j.id = any (array( -- and no join, for which the planner would read all jobs
+	  select id from next n where n.place <= @most and (n.place <= @most - @reserve or n.person_place = 1)))
 	returning j.id`
 
 // The indexes of db/jobs.sql are on these expressions. A job that was committed since the transaction began is as due as one
