@@ -36,7 +36,9 @@ func TestTheMoneyOfTheInstallationEnds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			r := bots(t, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "words", Usage: &modeltest.Usage{Input: 1_000, Output: call}} })
+			r := bots(t, func(*modeltest.Request) modeltest.Reply {
+				return modeltest.Reply{Text: "words", Usage: &modeltest.Usage{Input: 1_000, Output: call}}
+			})
 			if err := r.stop(t.Context()); err != nil {
 				t.Fatal(detail(err))
 			}
