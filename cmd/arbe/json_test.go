@@ -49,6 +49,7 @@ var jsonCalls = []struct {
 	{line: "house rename {house} Other"},
 	{line: "house list"},
 	{line: "house limit 20"},
+	{line: "house ask say"},
 	{line: "auth whoami", keep: "me=id"},
 	{line: "auth status"},
 	{line: "login"},
@@ -69,6 +70,7 @@ var jsonCalls = []struct {
 	{line: "member remove -y {bot}"},
 	{line: "bot create reviewer --instructions Review."},
 	{line: "bot list"},
+	{line: "bot tools"},
 	{line: "bot show @reviewer"},
 	{line: "bot edit @reviewer", stdin: "name: Reviewer\n"},
 	{line: "bot delete -y @reviewer"},
@@ -115,6 +117,18 @@ var jsonCalls = []struct {
 	{line: "sandbox list"},
 	{line: "sandbox show {sandbox}"},
 	{line: "sandbox delete -y {sandbox}"},
+	{line: "bot create planner --model anthropic/planning --ask create_thread"},
+	{line: "thread create --name plans", keep: "plans=id"},
+	{line: "say {plans} @planner"},
+	{line: "thread entries list {plans} --type signal.permission.asked --follow", stays: true},
+	{line: "approval list -t {plans}", keep: "yes=id"},
+	{line: "thread create --name others", keep: "others=id"},
+	{line: "say {others} @planner"},
+	{line: "thread entries list {others} --type signal.permission.asked --follow", stays: true},
+	{line: "approval list -t {others}", keep: "no=id"},
+	{line: "approval show {yes}"},
+	{line: "approve {yes}"},
+	{line: "deny {no} later"},
 	{line: "artifact put - -t {thread}", stdin: "text", keep: "artifact=id"},
 	{line: "artifact list -t {thread}"},
 	{line: "artifact get {artifact}"},
@@ -227,7 +241,7 @@ func callArbe(t *testing.T, env, args []string, stdin string, stays bool) (print
 	return printed + string(rest)
 }
 
-// checkJSON checks that a call printed JSON, and returns a field of it if one is named.
+// checkJSON checks that a call printed JSON, and returns a field of it, or of the first one of a list, if one is named.
 func checkJSON(t *testing.T, args []string, printed, field string) (value string) {
 	t.Helper()
 	seen := false
@@ -239,12 +253,18 @@ func checkJSON(t *testing.T, args []string, printed, field string) (value string
 			t.Errorf("arbe %s printed no JSON (%v) but %.200q", strings.Join(args, " "), err, printed)
 			return value
 		}
+		if list, ok := answer.([]any); ok && field != "" && len(list) > 0 {
+			answer = list[0]
+		}
 		switch a := answer.(type) {
 		case map[string]any:
 			if value, _ = a[field].(string); field != "" && value == "" {
 				t.Fatalf("arbe %s printed no %s: %s", strings.Join(args, " "), field, printed)
 			}
 		case []any:
+			if field != "" {
+				t.Fatalf("arbe %s printed an empty list", strings.Join(args, " "))
+			}
 		default:
 			t.Errorf("arbe %s printed neither an object nor a list: %.200q", strings.Join(args, " "), printed)
 		}
