@@ -43,7 +43,7 @@ returning *;
 
 -- name: UnparkTurn :one
 -- No row: the turn does not wait for people.
-update turns set status = 'queued', due_at = null, waited_ms = waited_ms + coalesce(extract(epoch from now() - asking_since) * 1000, 0)::bigint, asking_since = null
+update turns set status = 'queued', due_at = null, waited_ms = waited_ms + greatest(coalesce(extract(epoch from now() - asking_since) * 1000, 0), 0)::bigint, asking_since = null
 where id = @id and status = 'asking'
 returning id;
 

@@ -57,7 +57,7 @@ select * from turns where id = @id;
 -- name: BeginTurn :one
 -- No row: the turn has ended, or is delayed.
 update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1, deaths = deaths + 1, due_at = null,
-  waited_ms = waited_ms + coalesce(extract(epoch from now() - asking_since) * 1000, 0)::bigint, asking_since = null
+  waited_ms = waited_ms + greatest(coalesce(extract(epoch from now() - asking_since) * 1000, 0), 0)::bigint, asking_since = null
 where id = @id and ended_at is null and status <> 'delayed'
 returning *;
 

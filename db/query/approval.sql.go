@@ -529,7 +529,7 @@ func (q *Queries) ParkTurn(ctx context.Context, db DBTX, arg ParkTurnParams) (Tu
 }
 
 const unparkTurn = `-- name: UnparkTurn :one
-update turns set status = 'queued', due_at = null, waited_ms = waited_ms + coalesce(extract(epoch from now() - asking_since) * 1000, 0)::bigint, asking_since = null
+update turns set status = 'queued', due_at = null, waited_ms = waited_ms + greatest(coalesce(extract(epoch from now() - asking_since) * 1000, 0), 0)::bigint, asking_since = null
 where id = $1 and status = 'asking'
 returning id
 `

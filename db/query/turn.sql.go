@@ -142,7 +142,7 @@ func (q *Queries) ActiveTurnsOf(ctx context.Context, db DBTX, houseID string, ag
 
 const beginTurn = `-- name: BeginTurn :one
 update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1, deaths = deaths + 1, due_at = null,
-  waited_ms = waited_ms + coalesce(extract(epoch from now() - asking_since) * 1000, 0)::bigint, asking_since = null
+  waited_ms = waited_ms + greatest(coalesce(extract(epoch from now() - asking_since) * 1000, 0), 0)::bigint, asking_since = null
 where id = $1 and ended_at is null and status <> 'delayed'
 returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms
 `

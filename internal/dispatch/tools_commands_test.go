@@ -21,14 +21,7 @@ import (
 func impatient(t *testing.T) *toolbench {
 	t.Helper()
 	b := &toolbench{next: make(chan modeltest.Call, 1)}
-	b.room = furnish(database(t), func(q *modeltest.Request) modeltest.Reply {
-		select {
-		case c := <-b.next:
-			return modeltest.Reply{Calls: []modeltest.Call{c}}
-		default:
-			return modeltest.Reply{Text: "done"}
-		}
-	})
+	b.room = furnish(database(t), b.model)
 	tune := b.tune
 	b.tune = func(c *dispatch.Config) { tune(c); c.Foreground(2 * time.Second) }
 	b.driver = newLocal(t, t.TempDir())

@@ -33,18 +33,21 @@ func newToolbench(t *testing.T) *toolbench { return newToolbenchWith(t, sandbox.
 func newToolbenchWith(t *testing.T, recipe sandbox.Recipe) *toolbench {
 	t.Helper()
 	b := &toolbench{next: make(chan modeltest.Call, 1)}
-	b.room = workshopWith(t, recipe, func(q *modeltest.Request) modeltest.Reply {
-		if isCompaction(q) {
-			return modeltest.Reply{Text: "It called some tools."}
-		}
-		select {
-		case c := <-b.next:
-			return modeltest.Reply{Calls: []modeltest.Call{c}}
-		default:
-			return modeltest.Reply{Text: "done"}
-		}
-	})
+	b.room = workshopWith(t, recipe, b.model)
 	return b
+}
+
+// model calls the next tool, and summarises the thread if that has become long.
+func (b *toolbench) model(q *modeltest.Request) modeltest.Reply {
+	if isCompaction(q) {
+		return modeltest.Reply{Text: "It called some tools."}
+	}
+	select {
+	case c := <-b.next:
+		return modeltest.Reply{Calls: []modeltest.Call{c}}
+	default:
+		return modeltest.Reply{Text: "done"}
+	}
 }
 
 // call has the bot call a tool, and is its result in the log.
