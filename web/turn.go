@@ -146,11 +146,12 @@ func resultClass(r entry.PiToolResult) string {
 	return "completed"
 }
 
-// argumentsText returns the arguments of a tool call as one line, and as a text to read.
+// argumentsText returns the arguments of a tool call as one line, and as a text to read. Characters that nobody sees are their
+// codes, because they could make people read another call than the one that runs.
 func argumentsText(arguments json.RawMessage) (summary, text string) {
 	var values map[string]any
 	if len(arguments) > maxArguments || json.Unmarshal(arguments, &values) != nil {
-		text = clip(string(arguments[:min(len(arguments), 2*maxShown)]), maxShown)
+		text = visible(clip(string(arguments[:min(len(arguments), 2*maxShown)]), maxShown))
 		return oneLine(text), text
 	}
 	var parts []string
@@ -170,11 +171,21 @@ func argumentsText(arguments json.RawMessage) (summary, text string) {
 	} else {
 		text = clip(string(arguments), maxShown)
 	}
-	return oneLine(strings.Join(parts, ", ")), text
+	return oneLine(strings.Join(parts, ", ")), visible(text)
+}
+
+// visible returns a text with the codes of characters that nobody sees, such as <U+202E>. Line breaks and tabs stay.
+func visible(text string) string {
+	return entry.Visible(text, func(c rune) string {
+		if c == '\n' || c == '\t' {
+			return string(c)
+		}
+		return fmt.Sprintf("<U+%04X>", c)
+	})
 }
 
 func oneLine(text string) string {
-	return clip(strings.Join(strings.Fields(clip(text, 400)), " "), 160)
+	return clip(visible(strings.Join(strings.Fields(clip(text, 400)), " ")), 160)
 }
 
 // stepBlock is one part of a step: a text, thinking or a tool call.

@@ -98,6 +98,18 @@ func TestATurnIsOneGroupWithItsAnswer(t *testing.T) {
 	})
 }
 
+func TestACallShowsWhatRuns(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.begins("turncalls1")
+	f.says("turncalls1", bee, "turn.t1.1", entry.PiAssistant{Turn: "t1", StopReason: entry.PiToolUse, Content: []entry.PiBlock{
+		toolCall("a", "say", "{\"thread_id\":\"t\",\"text\":\"rm # \u202egpj\"}"),
+	}})
+	_, text := ada(t, f).get("/threads/turncalls1")
+	contains(t, text, "rm # &lt;U+202E&gt;gpj")
+	lacks(t, text, "\u202e")
+}
+
 func TestWhatIsNotedOfTurns(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()

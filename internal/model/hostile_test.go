@@ -249,6 +249,7 @@ func TestHeadersHaveLimits(t *testing.T) {
 					}
 					go func() {
 						defer conn.Close()                          //nolint:errcheck // the test is over
+						conn.Read(make([]byte, 1))                  //nolint:errcheck // a response before its request is another attack
 						io.WriteString(conn, "HTTP/1.1 200 OK\r\n") //nolint:errcheck // the client went
 						c.write(conn)
 					}()
