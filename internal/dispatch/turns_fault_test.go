@@ -116,6 +116,8 @@ func TestTurnsSurviveKilledServers(t *testing.T) {
 	const rounds = 6
 	for i := range rounds {
 		time.Sleep(time.Duration(200+rand.IntN(700)) * time.Millisecond)
+		// Turns go on between two kills, also on a busy machine: a step whose third server dies is given up.
+		r.untilRow("select count(*) >= $1 from turns where status = 'answered'", i*len(threads))
 		kills[i%2]()
 		kills[i%2] = r.botProcess()
 	}
@@ -124,12 +126,21 @@ func TestTurnsSurviveKilledServers(t *testing.T) {
 	total := 0
 	for _, th := range threads {
 		total += len(asked[th])
-		for _, problem := range r.audit(th, asked[th]...) {
-			t.Errorf("the thread %s: %s", th, problem)
-		}
 		r.th = th
+		problems, givenUp := r.audit(th, asked[th]...), false
 		for _, e := range of[entry.TurnEnded](r.entries()) {
+			if e.Reason == "server_died" { // three servers died at one step of it, which is said
+				givenUp = true
+				continue
+			}
 			t.Errorf("a turn ended without an answer: %+v", e)
+		}
+		for _, problem := range problems {
+			if givenUp { // the calls of that step have no results
+				t.Logf("the thread %s: %s", th, problem)
+				continue
+			}
+			t.Errorf("the thread %s: %s", th, problem)
 		}
 	}
 	for _, kill := range kills {
