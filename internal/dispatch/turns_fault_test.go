@@ -123,6 +123,7 @@ func TestTurnsSurviveKilledServers(t *testing.T) {
 	}
 	close(stop)
 	asking.Wait()
+	r.untilRow("select not exists (select from turns where ended_at is null)")
 	total := 0
 	for _, th := range threads {
 		total += len(asked[th])
