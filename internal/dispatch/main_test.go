@@ -286,11 +286,16 @@ func (b *bench) results(thread, command string) (n int) {
 
 func (b *bench) entries(thread string) []entry.Entry {
 	b.t.Helper()
-	entries, _, err := b.log.Read(b.t.Context(), b.ref(thread), stream.Range{})
-	if err != nil {
-		b.t.Fatal(detail(err))
+	for after, all := int64(0), []entry.Entry(nil); ; after = all[len(all)-1].Seq {
+		page, _, err := b.log.Read(b.t.Context(), b.ref(thread), stream.Range{After: after, Limit: 1000})
+		if err != nil {
+			b.t.Fatal(detail(err))
+		}
+		if len(page) == 0 {
+			return all
+		}
+		all = append(all, page...)
 	}
-	return entries
 }
 
 func (b *bench) story(thread string) string {

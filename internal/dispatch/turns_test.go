@@ -126,11 +126,7 @@ func (r *room) says(id, text string) {
 // entries are all that the thread has by now.
 func (r *room) entries() []entry.Entry {
 	r.t.Helper()
-	list, _, err := r.log.Read(r.t.Context(), r.ref(r.th), stream.Range{Limit: 1000})
-	if err != nil {
-		r.t.Fatal(detail(err))
-	}
-	return list
+	return r.bench.entries(r.th)
 }
 
 // until waits for an entry and returns all entries up to it.
@@ -622,9 +618,10 @@ func TestWhatIsSaidMeanwhileIsSteeredIntoTheTurn(t *testing.T) {
 // untilRow waits until a query of the database is true.
 func (r *room) untilRow(query string, args ...any) {
 	r.t.Helper()
+	owner := r.Owner(r.t)
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		var is bool
-		err := r.Owner(r.t).QueryRow(r.t.Context(), query, args...).Scan(&is)
+		err := owner.QueryRow(r.t.Context(), query, args...).Scan(&is)
 		if err == nil && is {
 			return
 		} else if time.Now().After(deadline) {
