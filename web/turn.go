@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -146,46 +145,30 @@ func resultClass(r entry.PiToolResult) string {
 	return "completed"
 }
 
-// argumentsText returns the arguments of a tool call as one line, and as a text to read. Characters that nobody sees are their
-// codes, because they could make people read another call than the one that runs.
+// argumentsText returns the arguments of a tool call as one line, and as a text to read. Both show every character, because
+// people could otherwise read another call than the one that runs.
 func argumentsText(arguments json.RawMessage) (summary, text string) {
-	var values map[string]any
-	if len(arguments) > maxArguments || json.Unmarshal(arguments, &values) != nil {
-		text = visible(clip(string(arguments[:min(len(arguments), 2*maxShown)]), maxShown))
+	if len(arguments) > maxArguments || !json.Valid(arguments) {
+		text = entry.Literal(clip(string(arguments[:min(len(arguments), 2*maxShown)]), maxShown))
 		return oneLine(text), text
 	}
+	list := entry.Arguments(arguments)
 	var parts []string
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		value, ok := values[name].(string)
-		if !ok {
-			value = fmt.Sprint(values[name])
+	for _, a := range list {
+		if len(list) > 1 {
+			a.Value = a.Name + ": " + a.Value
 		}
-		if len(values) > 1 {
-			value = name + ": " + value
-		}
-		parts = append(parts, value)
+		parts = append(parts, a.Value)
 	}
 	var pretty bytes.Buffer
-	if indentable(arguments) && json.Indent(&pretty, arguments, "", "  ") == nil {
-		text = clip(pretty.String(), maxShown)
-	} else {
-		text = clip(string(arguments), maxShown)
+	if !indentable(arguments) || json.Indent(&pretty, arguments, "", "  ") != nil {
+		pretty.Write(arguments)
 	}
-	return oneLine(strings.Join(parts, ", ")), visible(text)
-}
-
-// visible returns a text with the codes of characters that nobody sees, such as <U+202E>. Line breaks and tabs stay.
-func visible(text string) string {
-	return entry.Visible(text, func(c rune) string {
-		if c == '\n' || c == '\t' {
-			return string(c)
-		}
-		return fmt.Sprintf("<U+%04X>", c)
-	})
+	return oneLine(strings.Join(parts, ", ")), entry.Literal(clip(pretty.String(), maxShown))
 }
 
 func oneLine(text string) string {
-	return clip(visible(strings.Join(strings.Fields(clip(text, 400)), " ")), 160)
+	return clip(strings.Join(strings.Fields(clip(text, 400)), " "), 160)
 }
 
 // stepBlock is one part of a step: a text, thinking or a tool call.

@@ -352,7 +352,7 @@ func houseAsk(a *app) *cobra.Command {
 	return cmd
 }
 
-// namesIn are names that may be separated by commas. An empty one is none.
+// namesIn returns the names in some arguments, each of which may have several, separated by commas. Empty names are left out.
 func namesIn(args []string) *arbev1.Names {
 	n := &arbev1.Names{}
 	for _, arg := range args {

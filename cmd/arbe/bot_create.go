@@ -29,7 +29,7 @@ func botCreate(a *app) *cobra.Command {
 				}
 			}
 			if tools != nil {
-				req.Tools = namesIn(tools) // --tools "" is none
+				req.Tools = namesIn(tools) // --tools "" leaves it no tools
 			}
 			req.Ask = namesIn(ask)
 			if req.HouseId, err = a.inHouse(ctx, c, req.HouseId); err != nil {

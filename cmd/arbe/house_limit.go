@@ -60,8 +60,8 @@ func houseLimit(a *app) *cobra.Command {
 				// Unknown: calls of models whose price is unknown count nothing.
 				Unknown bool  `json:"used_usd_unknown,omitempty"`
 				Calls   int64 `json:"calls_today"`
-				// Shared is the part that was spent with keys of the installation, Person that of all houses of its person, and
-				// the limits are the operator's; 0 if there is none.
+				// Shared is the part that was spent with keys of the installation, and Person that of all houses of its person.
+				// The operator sets their limits; 0 means no limit.
 				Shared            float64 `json:"shared_usd_today"`
 				Person            float64 `json:"person_usd_today"`
 				PersonLimit       float64 `json:"person_usd_day"`

@@ -65,8 +65,8 @@ alter table model_calls
   add column charged_micros bigint not null default 0 check (charged_micros >= 0);
 comment on column model_calls.charged_micros is 'What it counts against the money of the installation: 0 if the house used a key of its own; by a stated price if the price is unknown.';
 
--- One row for each thread and day, so that limits cost the same however many calls were made. There is none for a whole
--- house, because turns in its threads would wait for each other at that row.
+-- One row for each thread and day, so that limits cost the same however many calls were made. A row for a whole house would
+-- make the turns of its threads wait for each other.
 create table spending (
   house_id       text not null references houses (id) on delete cascade,
   day            date not null,

@@ -191,7 +191,7 @@ func (d *Dispatcher) stopCommandForBot(ctx context.Context, c turn.Call, a stopC
 	case err != nil:
 		return turn.Result{}, err
 	case ended == nil:
-		return turn.Result{Text: "it was told to stop, and has not ended yet"}, nil
+		return turn.Result{Text: "it was asked to stop, and has not ended yet"}, nil
 	}
 	return turn.Result{Text: ended.Within(shownOutput)}, nil
 }

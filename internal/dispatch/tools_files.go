@@ -187,7 +187,7 @@ func (d *Dispatcher) editFileForBot(ctx context.Context, c turn.Call, a editFile
 		case !f.exists:
 			return "", "", fault.Newf(fault.Invalid, "look for it with search_files, or write it with write_file", "there is no file %s", name)
 		case a.Old == a.New:
-			return "", "", fault.New(fault.Invalid, "old_text and new_text are the same", "give the text as it shall be")
+			return "", "", fault.New(fault.Invalid, "old_text and new_text are the same", "give a new_text that differs from old_text")
 		case n == 0:
 			return "", "", fault.Newf(fault.Invalid, "read the file, and copy the text exactly", "old_text is not in %s", name)
 		case n > 1 && !a.All:

@@ -10,7 +10,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
-// settingOf returns what a bot is told of a thread. It starts no sandbox.
+// settingOf returns what a bot knows of a thread. It starts no sandbox.
 func (d *Dispatcher) settingOf(ctx context.Context, scope db.Scope, threadID string) (turn.Setting, error) {
 	th, err := d.threads.Get(ctx, scope, threadID)
 	if err != nil {

@@ -301,7 +301,7 @@ func (d *Dispatcher) StopTurns(ctx context.Context, scope db.Scope, threadID, id
 	return found, errors.Join(d.endWaiting(ctx, waiting), d.stopCommands(ctx, scope, found))
 }
 
-// stopCommands cancels the commands of turns that were stopped. A turn that was just told to stop begins no further one.
+// stopCommands cancels the commands of turns that were stopped. A turn that is to stop begins no further one.
 func (d *Dispatcher) stopCommands(ctx context.Context, scope db.Scope, stopped []turn.Turn) (err error) {
 	for _, t := range stopped {
 		if failed := d.stopCommandsOf(ctx, scope, t.Thread, t.ID); fault.CodeOf(failed) != fault.NotFound {

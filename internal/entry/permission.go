@@ -118,14 +118,14 @@ type Argument struct {
 func Arguments(text json.RawMessage) (list []Argument) {
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(text, &fields) != nil {
-		return []Argument{{Value: literal(string(text))}}
+		return []Argument{{Value: Literal(string(text))}}
 	}
 	for name, value := range fields {
 		var said string
 		if json.Unmarshal(value, &said) != nil || string(value) == "null" {
 			said = string(value)
 		}
-		list = append(list, Argument{oneLine.Replace(literal(name)), literal(said)})
+		list = append(list, Argument{oneLine.Replace(Literal(name)), Literal(said)})
 	}
 	slices.SortFunc(list, func(a, b Argument) int { return cmp.Compare(a.Name, b.Name) })
 	return list
@@ -133,9 +133,10 @@ func Arguments(text json.RawMessage) (list []Argument) {
 
 var oneLine = strings.NewReplacer("\n", "<U+000A>", "\t", "<U+0009>")
 
-// literal returns a text in which one sees every character. Unlike [Visible], it leaves nothing out: what joins letters
-// makes another word for a program.
-func literal(text string) string {
+// Literal returns a text in which people see every character. Line breaks and tabs stay; other characters that nobody sees,
+// and spaces that are not U+0020, become their codes, such as "<U+202E>". Unlike [Visible], it leaves nothing out: what joins
+// letters makes another word for a program.
+func Literal(text string) string {
 	if isPrintableASCII(text) {
 		return text
 	}

@@ -76,7 +76,7 @@ func (c Config) quotas() (q quotas, err error) {
 		}
 	}
 	if q.creation = house.Creation(c.HouseCreation); q.creation != "" && !slices.Contains(house.Creations, q.creation) {
-		return q, fault.Newf(fault.Invalid, "use anyone, members or operators", "house_creation: %q is none of these", c.HouseCreation)
+		return q, fault.Newf(fault.Invalid, "use anyone, members or operators", "house_creation: %q is not one of its values", c.HouseCreation)
 	}
 	return q, nil
 }

@@ -395,7 +395,7 @@ func (s *Server) startLocal(ctx context.Context, dir *directory, maxima sandbox.
 	return box, nil
 }
 
-// stopDriver stops a driver: what runs in its sandboxes continues, or ends if the server owns its database. nil is none.
+// stopDriver stops a driver: what runs in its sandboxes continues, or ends if the server owns its database. A nil driver needs nothing.
 func (s *Server) stopDriver(ctx context.Context, d sandbox.Driver) error {
 	box, ok := d.(*local.Driver)
 	switch {

@@ -29,7 +29,7 @@ type Member struct {
 	Handle string
 }
 
-// MaxMembers is how many members of a house a bot is told of.
+// MaxMembers is how many members of a house a bot knows by name.
 const MaxMembers = 50
 
 // Setting is the thread of a turn, and what its commands run in.
@@ -152,11 +152,11 @@ func (e *Environment) text() string {
 	return b.String()
 }
 
-// clock is how times are told.
+// clock is the format in which a model reads times.
 const clock = "Monday, 2 January 2006, 15:04 UTC"
 
-// pauseTold is the shortest pause in a thread that a model is told of.
-const pauseTold = time.Hour
+// longPause is the shortest pause in a thread that a model reads of.
+const longPause = time.Hour
 
 // question says which entry a turn of the bot began to answer, and when. asks is that entry; its ID is empty if it is not in
 // the transcript. quote reports whether more was said since it.

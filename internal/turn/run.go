@@ -72,8 +72,8 @@ type Config struct {
 	Fallbacks func(ctx context.Context, scope db.Scope) ([]string, error)
 	// Person returns an agent, or a [fault.NotFound].
 	Person func(ctx context.Context, scope db.Scope, id string) (Person, error)
-	// House returns the scope's house as bots are told of it, and Setting a thread of it. Default to nil: they are told
-	// nothing.
+	// House and Setting return what bots know of the scope's house and of one of its threads. Default to nil: they know
+	// nothing of them.
 	House   func(ctx context.Context, scope db.Scope) (House, error)
 	Setting func(ctx context.Context, scope db.Scope, thread string) (Setting, error)
 	// Queue queues a turn when tx commits.
@@ -168,7 +168,7 @@ func (x *Runner) Run(ctx context.Context, house, id string, to stream.Ref) error
 	}
 	err = r.workAlone(ctx)
 	// The log refuses what a removed bot writes, which may be noticed before ctx ends.
-	if err != nil && !errors.Is(err, ErrOvertaken) && !errors.Is(err, errEnded) && !errors.Is(err, ErrAsking) && (ctx.Err() != nil || fault.CodeOf(err) == fault.Forbidden) {
+	if err != nil && !recorded(err) && (ctx.Err() != nil || fault.CodeOf(err) == fault.Forbidden) {
 		lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
 		if reloadErr := r.reload(lasting); reloadErr != nil {
@@ -207,12 +207,14 @@ func (r *run) workAlone(ctx context.Context) error {
 	return r.leave(ctx, r.work(ctx))
 }
 
+// recorded reports whether an error says what the turn's row says already: that others work on it, it has ended, or it asks.
+func recorded(err error) bool {
+	return errors.Is(err, ErrOvertaken) || errors.Is(err, errEnded) || errors.Is(err, ErrAsking)
+}
+
 // leave records that this server comes back from the turn because of err.
 func (r *run) leave(ctx context.Context, err error) error {
-	if _, waits := errors.AsType[*WaitError](err); waits { // which is recorded
-		return err
-	}
-	if err == nil || errors.Is(err, ErrOvertaken) || errors.Is(err, errEnded) || errors.Is(err, ErrAsking) {
+	if _, waits := errors.AsType[*WaitError](err); waits || err == nil || recorded(err) {
 		return err
 	}
 	lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
@@ -313,7 +315,7 @@ func (r *run) work(ctx context.Context) error {
 // this is near: a single call may take that long.
 func (r *run) timed(ctx context.Context) (timed context.Context, stop func()) {
 	limit := r.bot.Limits.withDefaults().Time
-	timed, cancel := context.WithDeadlineCause(ctx, r.turn.StartedAt.Add(limit+r.turn.Waited), ErrTimeUp)
+	timed, cancel := context.WithDeadlineCause(ctx, r.deadline(), ErrTimeUp)
 	m := r.timeMeter()
 	if r.reported[m.name] {
 		return timed, cancel

@@ -191,7 +191,7 @@ func (t *transcript) messages() (list []entry.PiMessage) {
 		if !ok {
 			continue
 		}
-		paused := !before.IsZero() && e.Time.Sub(before) >= pauseTold
+		paused := !before.IsZero() && e.Time.Sub(before) >= longPause
 		before = e.Time
 		switch p := p.(type) {
 		case entry.Chat:
@@ -233,7 +233,7 @@ func (t *transcript) messages() (list []entry.PiMessage) {
 		case entry.CommandResult:
 			c, known := commands[p.CommandID]
 			if known && t.isOwn(c) {
-				// It goes on after a call has returned what there was until then. What is left of it is told when it ends.
+				// The call returned before the command ended, so the model has not read the end yet.
 				if call, ran := strings.CutSuffix(c.ID, entry.CallCommandID("")); ran && returned[call] {
 					list = append(list, note("your command "+c.ID+" has ended; its output", p.Within(endedOutput)))
 				}

@@ -271,6 +271,12 @@ func GetTx(ctx context.Context, tx pgx.Tx, id string) (Turn, error) {
 	return found(row, err)
 }
 
+// LockTx returns a turn of the transaction's house, which does not change until tx ends, or a [fault.NotFound].
+func LockTx(ctx context.Context, tx pgx.Tx, id string) (Turn, error) {
+	row, err := queries.LockTurn(ctx, tx, id)
+	return found(row, err)
+}
+
 // found returns the turn of a row that was looked for.
 func found(row query.Turn, err error) (Turn, error) {
 	if errors.Is(err, pgx.ErrNoRows) {

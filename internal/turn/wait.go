@@ -314,10 +314,3 @@ func (l *lifeline) report() {
 		r.Logger.WarnContext(l.ctx, "cannot say in the thread that a bot waits", "error", fault.From(err).Detail())
 	}
 }
-
-// LockTx returns a turn of the transaction's house, which does not change until tx ends. The error is a [fault.NotFound] if
-// there is none.
-func LockTx(ctx context.Context, tx pgx.Tx, id string) (Turn, error) {
-	row, err := queries.LockTurn(ctx, tx, id)
-	return found(row, err)
-}

@@ -23,7 +23,7 @@ var (
 	SilentWithin Failure = func(*Request) Reply { return Reply{Text: HalfAnswer, Hold: true} }
 )
 
-// Limited refuses the request with 429. after is the Retry-After in seconds; 0 is none.
+// Limited refuses the request with 429. after is the Retry-After in seconds; 0 leaves that header out.
 func Limited(after float64) Failure {
 	return func(r *Request) Reply {
 		reply := Refused(r.Dialect, 429)
