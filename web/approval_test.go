@@ -28,9 +28,11 @@ func TestABotThatAsksIsAnsweredOnThePage(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()
 	f.begins("turnasks")
+	f.says("turnasks", bee, "turn.t1.1", entry.PiAssistant{Turn: "t1", StopReason: entry.PiToolUse, Content: []entry.PiBlock{toolCall("a", "run_command", `{"command":"make"}`)}})
 	f.says("turnasks", "", "turn.t1.1.call0.asked", asksToRun("rm -rf ./\u202ex\n<b>second</b>"))
 	c := ada(t, f)
 	_, text := c.get("/threads/turnasks")
+	contains(t, text, "waits for a yes", "waiting for a person&#39;s yes")
 	contains(t, text, "Bee asks whether it may use <code>run_command</code>", "rm -rf ./&lt;U+202E&gt;x\n&lt;b&gt;second&lt;/b&gt;",
 		`action="/threads/turnasks/approvals/p1"`, `value="approve"`, `value="deny"`)
 	t.Run("with yes or no, and a reason", func(t *testing.T) {
@@ -47,7 +49,7 @@ func TestABotThatAsksIsAnsweredOnThePage(t *testing.T) {
 		f.says("turnasks", f.me.Id, "turn.t1.1.call0.answered", entry.PermissionAnswered{ApprovalID: "p1", TurnID: "t1", AgentID: bee, Outcome: entry.Denied, AnsweredBy: f.me.Id, Reason: "too early"})
 		_, text := c.get("/threads/turnasks")
 		contains(t, text, "Ada said no.", "too early")
-		lacks(t, text, `value="approve"`)
+		lacks(t, text, `value="approve"`, "waits for a yes", "waiting for a person")
 	})
 	t.Run("all that would run is there, however long", func(t *testing.T) {
 		f.begins("turnlong")
@@ -78,8 +80,13 @@ func TestAnAnswerIsSeenInEveryTab(t *testing.T) {
 		b.untilLive()
 		tabs = append(tabs, b)
 	}
+	f.says("turnasks", bee, "turn.t1.1", entry.PiAssistant{Turn: "t1", StopReason: entry.PiToolUse, Content: []entry.PiBlock{toolCall("a", "run_command", `{"command":"make release && git push --tags"}`)}})
+	for _, b := range tabs {
+		b.until("that the call runs", "document.querySelector('.call-word')?.innerText === 'running'")
+	}
 	f.says("turnasks", "", "turn.t1.1.call0.asked", asksToRun("make release && git push --tags"))
 	for _, b := range tabs {
+		b.until("that the call waits", "document.querySelector('.call-word')?.innerText === 'waits for a yes'")
 		b.until("the buttons", "document.querySelectorAll('.approval button').length === 2")
 	}
 	if dir := os.Getenv("ARBE_SCREENSHOTS"); dir != "" {
@@ -103,6 +110,7 @@ func TestAnAnswerIsSeenInEveryTab(t *testing.T) {
 	f.until(t, "that it is approved", func() bool { return fmt.Sprint(f.answered) == "[p1 VERDICT_APPROVE ]" })
 	f.says("turnasks", f.me.Id, "turn.t1.1.call0.answered", entry.PermissionAnswered{ApprovalID: "p1", TurnID: "t1", AgentID: bee, Outcome: entry.Approved, AnsweredBy: f.me.Id})
 	for _, b := range tabs {
+		b.until("that the call runs again", "document.querySelector('.call-word')?.innerText === 'running'")
 		b.until("who answered", "document.querySelector('.approval-answer')?.innerText.includes('Ada said yes.') && !document.querySelector('.approval button')")
 	}
 }

@@ -72,7 +72,9 @@ type transcript struct {
 	turns   map[string]*turnSeen
 	steps   map[string]bool
 	results map[string]entry.PiToolResult
-	// answered are the answers to requests for approval, by the ids of these.
+	// asked are the requests for approval by the ids of the results of their calls, and answered the answers by the ids of
+	// the requests.
+	asked    map[string]string
 	answered map[string]entry.PermissionAnswered
 	chats    map[string]chatSeen
 	// lastChat is the id of the last chat that is no answer of a turn.
@@ -113,7 +115,7 @@ func (a *app) newTranscript(thread *arbev1.Thread, p *people) *transcript {
 		services: a.services, log: a.log, thread: thread.Id, origin: thread.ForkedFrom, people: p,
 		starts: map[string]commandStart{}, ends: map[string]commandEnd{},
 		builds: map[string]entry.EnvironmentPrepared{}, buildOf: map[string]string{},
-		turns: map[string]*turnSeen{}, steps: map[string]bool{}, results: map[string]entry.PiToolResult{}, answered: map[string]entry.PermissionAnswered{}, chats: map[string]chatSeen{},
+		turns: map[string]*turnSeen{}, steps: map[string]bool{}, results: map[string]entry.PiToolResult{}, asked: map[string]string{}, answered: map[string]entry.PermissionAnswered{}, chats: map[string]chatSeen{},
 		house: thread.HouseId, environment: thread.EnvironmentId,
 	}
 }
@@ -263,6 +265,7 @@ func (t *transcript) forget() {
 		clear(t.buildOf)
 		clear(t.steps)
 		clear(t.results)
+		clear(t.asked)
 		clear(t.answered)
 		clear(t.chats)
 		maps.DeleteFunc(t.turns, func(_ string, s *turnSeen) bool { return s.Ended })

@@ -371,7 +371,17 @@ func (l *liveThread) turnEntry(ctx context.Context, e entry.Entry, patches *[]pa
 			return err
 		}
 	}
+	if p, ok := entry.As[entry.PermissionAsked](e); ok {
+		if err := l.showCall(ctx, e, p.CallID, patches); err != nil {
+			return err
+		}
+	}
 	if p, ok := entry.As[entry.PermissionAnswered](e); ok {
+		if result, found := strings.CutSuffix(e.ID, entry.AnsweredID("")); found {
+			if err := l.showCall(ctx, e, result, patches); err != nil {
+				return err
+			}
+		}
 		if err := l.log.people.meet(ctx, p.AnsweredBy, p.AgentID); err != nil {
 			return err
 		}
@@ -402,6 +412,12 @@ func (l *liveThread) turnEntry(ctx context.Context, e entry.Entry, patches *[]pa
 		return nil
 	}
 	return l.showTurn(ctx, *seen, patches)
+}
+
+// showCall shows whether a call that has no result yet waits for a person's yes.
+func (l *liveThread) showCall(ctx context.Context, e entry.Entry, result string, patches *[]patch) error {
+	v := l.log.callOf(result, entry.PiBlock{})
+	return l.patch(ctx, e, patches, map[string]templ.Component{v.Key + "-state": callState(v)})
 }
 
 // turnOfEntry returns the id of the turn that an entry is about; empty if it is about none.

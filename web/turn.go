@@ -86,7 +86,7 @@ func (t *transcript) reasonOf(e entry.Entry) string {
 type callView struct {
 	// Key is the call's id in the page.
 	Key, Name, Summary, Arguments string
-	// Class is "running", "completed", "failed", or "cancelled" if its turn ended before it did.
+	// Class is "running", "waiting" for a person's yes, "completed", "failed", or "cancelled" if its turn ended before it did.
 	Class  string
 	Result *resultView
 	// InCommand reports that a command's block shows the call.
@@ -110,6 +110,8 @@ func (v callView) Word() string {
 		return "done"
 	case "cancelled":
 		return "not ended"
+	case "waiting":
+		return "waits for a yes"
 	}
 	return v.Class
 }
@@ -125,9 +127,18 @@ func (t *transcript) callOf(result string, b entry.PiBlock) callView {
 		v.Class = resultClass(r)
 	} else if seen := t.turns[entry.TurnOf(result)]; seen == nil || seen.Ended {
 		v.Class = "cancelled"
+	} else if t.asksAbout(result) {
+		v.Class = "waiting"
 	}
 	_, v.InCommand = t.starts[entry.CallCommandID(result)]
 	return v
+}
+
+// asksAbout reports whether a call waits for a person's yes.
+func (t *transcript) asksAbout(result string) bool {
+	approval := t.asked[result]
+	_, answered := t.answered[approval]
+	return approval != "" && !answered
 }
 
 func resultOf(r entry.PiToolResult) *resultView {

@@ -86,8 +86,17 @@ func (t *transcript) learnTurn(e entry.Entry) {
 	case entry.TurnFellBack{}.Type():
 		p, _ := entry.As[entry.TurnFellBack](e)
 		seen.ID, seen.Agent = p.TurnID, p.AgentID
+	case entry.PermissionAsked{}.Type():
+		p, ok := entry.As[entry.PermissionAsked](e)
+		seen.ID, seen.Agent = p.TurnID, p.AgentID
+		seen.Waits = &waitSeen{seq: e.Seq, waits: "waiting for a person's yes"}
+		if ok && t.asked[p.CallID] == "" {
+			t.asked[p.CallID] = p.ApprovalID
+			t.learned += perCommand
+		}
 	case entry.PermissionAnswered{}.Type():
 		p, ok := entry.As[entry.PermissionAnswered](e)
+		seen.ID, seen.Agent = p.TurnID, p.AgentID
 		if _, known := t.answered[p.ApprovalID]; ok && !known {
 			t.answered[p.ApprovalID] = p
 			t.learned += perCommand
