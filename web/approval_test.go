@@ -68,6 +68,21 @@ func TestABotThatAsksIsAnsweredOnThePage(t *testing.T) {
 	})
 }
 
+func TestARequestForApprovalIsAccessible(t *testing.T) {
+	t.Parallel()
+	f := newFake().withBot()
+	f.begins("turnasks")
+	b := newTab(t, f.start(t))
+	f.says("turnasks", bee, "turn.t1.1", entry.PiAssistant{Turn: "t1", StopReason: entry.PiToolUse, Content: []entry.PiBlock{toolCall("a", "run_command", `{"command":"make"}`)}})
+	f.says("turnasks", "", "turn.t1.1.call0.asked", asksToRun("make\n"+strings.Repeat("long ", 100)))
+	b.open("/threads/turnasks")
+	b.until("the buttons", "document.querySelectorAll('.approval button').length === 2")
+	b.accessibleEverywhere("a request")
+	f.says("turnasks", f.me.Id, "turn.t1.1.call0.answered", entry.PermissionAnswered{ApprovalID: "p1", TurnID: "t1", AgentID: bee, Outcome: entry.Denied, AnsweredBy: f.me.Id, Reason: "too early"})
+	b.until("the answer", "document.querySelector('.approval-answer')?.innerText.includes('Ada said no.')")
+	b.accessibleEverywhere("an answered request")
+}
+
 func TestAnAnswerIsSeenInEveryTab(t *testing.T) {
 	t.Parallel()
 	f := newFake().withBot()

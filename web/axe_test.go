@@ -41,13 +41,33 @@ func (b *tab) accessible(what string) {
 	}
 }
 
+// loadAxe loads axe into the page that the tab shows.
+func (b *tab) loadAxe() {
+	b.t.Helper()
+	rules, err := os.ReadFile("axe/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		b.t.Fatalf("install axe with: make web/axe/node_modules: %v", err)
+	}
+	eval[int](b, string(rules)+"\n;1")
+}
+
+// accessibleEverywhere runs axe in both colour schemes, wide and on a phone.
+func (b *tab) accessibleEverywhere(what string) {
+	b.t.Helper()
+	b.loadAxe()
+	for _, scheme := range []string{"light", "dark"} {
+		call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}})
+		for _, width := range []int64{1440, 390} {
+			call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 900, DeviceScaleFactor: 1})
+			b.until("the width", fmt.Sprintf("innerWidth === %d && matchMedia('(prefers-color-scheme: %s)').matches", width, scheme))
+			b.accessible(fmt.Sprintf("%s, %s, %d px", what, scheme, width))
+		}
+	}
+}
+
 // TestEveryPageIsAccessible holds the pages of a whole server to axe's rules: in both colour schemes, wide and on a phone.
 func TestEveryPageIsAccessible(t *testing.T) {
 	t.Parallel()
-	rules, err := os.ReadFile("axe/node_modules/axe-core/axe.min.js")
-	if err != nil {
-		t.Fatalf("install axe with: make web/axe/node_modules: %v", err)
-	}
 	a := installation(t)
 	a.start()
 	api := a.client()
@@ -103,15 +123,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		b := b.in(t)
 		b.open(path)
 		b.until("the page "+name, ready)
-		eval[int](b, string(rules)+"\n;1")
-		for _, scheme := range []string{"light", "dark"} {
-			call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}})
-			for _, width := range []int64{1440, 390} {
-				call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: width, Height: 900, DeviceScaleFactor: 1})
-				b.until("the width", fmt.Sprintf("innerWidth === %d && matchMedia('(prefers-color-scheme: %s)').matches", width, scheme))
-				b.accessible(fmt.Sprintf("%s, %s, %d px", name, scheme, width))
-			}
-		}
+		b.accessibleEverywhere(name)
 	}
 	for name, path := range map[string]string{"login": "/login", "the question of a login link": link.Path, "the question of an invite": invite.Path} {
 		t.Run(name, func(t *testing.T) { check(t, name, path, "!!document.querySelector('.alone')") })
@@ -149,7 +161,7 @@ func TestEveryPageIsAccessible(t *testing.T) {
 		b.until("the page", begun)
 		b.do(keysInto("#composer-text", "@co"))
 		b.until("the menu", "!!document.querySelector('.completions [role=option]')")
-		eval[int](b, string(rules)+"\n;1")
+		b.loadAxe()
 		b.accessible("the open menu")
 	})
 }

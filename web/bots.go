@@ -29,6 +29,8 @@ type botsView struct {
 	Used       *arbev1.HouseUsage
 	Limit      string
 	LimitWrong problems
+	// Tools are all tools, with whether every bot of the house needs a person's yes for them.
+	Tools []*arbev1.Tool
 }
 
 // botView is the form of one bot.
@@ -127,7 +129,11 @@ func (a *app) botsView(r *http.Request) (v botsView, err error) {
 	if err != nil {
 		return v, err
 	}
-	v.Bots, v.More = res.Bots, res.NextPageToken
+	known, err := a.services.bots.ListTools(r.Context(), &arbev1.ListToolsRequest{HouseId: house})
+	if err != nil {
+		return v, err
+	}
+	v.Bots, v.More, v.Tools = res.Bots, res.NextPageToken, known.Tools
 	v.Used, v.Limit = used.UsedToday, amountOrNone(used.House.GetLimits().GetHouseUsdDay())
 	if v.More == "" && !r.URL.Query().Has("page") { // a page of a longer list is not live
 		v.Layout.Also = []topic{{"bots", house, botRows{house, v.Bots}.cursor()}}
@@ -161,6 +167,20 @@ func (a *app) limitHouse(w http.ResponseWriter, r *http.Request) error {
 	}
 	v.Limit, v.LimitWrong = text, wrong
 	return a.show(w, r, status, botsPage(v))
+}
+
+// askHouse sets the tools that every bot of a house uses only with a person's yes.
+func (a *app) askHouse(w http.ResponseWriter, r *http.Request) error {
+	if err := parseForm(r); err != nil {
+		return err
+	}
+	house := r.PathValue("house")
+	_, err := a.services.houses.UpdateHouse(r.Context(), &arbev1.UpdateHouseRequest{Id: house, Ask: &arbev1.Names{Values: r.PostForm["ask"]}})
+	if err != nil {
+		return err
+	}
+	http.Redirect(w, r, settingsPath(house, "bots")+"#approval", http.StatusSeeOther)
+	return nil
 }
 
 // spendingPath leads to what the bots of a house may cost.

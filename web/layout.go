@@ -159,10 +159,12 @@ func nested(all []*arbev1.Thread, pinned bool) []listedThread {
 // status is a thread's status as a page shows it: a class, which has a shape and a colour, and a word.
 type status struct{ Class, Word string }
 
-// stateOf returns what a thread is doing now. It is running while a command runs or a bot works in it, even if the status in
-// its row is "open".
+// stateOf returns what a thread is doing now. It waits while a bot asks for a person's yes, and it is running while a command
+// runs or a bot works in it, even if the status in its row is "open".
 func stateOf(t *arbev1.Thread) status {
 	switch {
+	case t.OpenApprovals > 0:
+		return status{Class: "waiting", Word: "waits for a yes"}
 	case t.Running.GetTurnId() != "":
 		return status{Class: "running", Word: cmp.Or(clip(t.Running.AgentName, 40), "a bot") + " at work"}
 	case t.Running != nil:
@@ -202,16 +204,19 @@ func windowTitle(t *arbev1.Thread, house string) string {
 	}
 }
 
-// houseTitle is the title of a house's window, with the number of running threads in its list. The script updates it.
+// houseTitle is the title of a house's window, with the numbers of threads in its list that wait for a person's yes or are
+// running. The script updates it.
 func houseTitle(f layout) string {
-	running := 0
+	states := map[string]int{}
 	for _, t := range f.Threads {
-		if t.Running != nil {
-			running++
-		}
+		states[stateOf(t).Class]++
 	}
-	if running == 0 {
-		return f.House.Name + " · arbe"
+	title := f.House.Name + " · arbe"
+	if n := states["running"]; n > 0 {
+		title = "● " + decimal(n) + " running · " + title
 	}
-	return "● " + decimal(running) + " running · " + f.House.Name + " · arbe"
+	if n := states["waiting"]; n > 0 {
+		title = "◕ " + decimal(n) + " waiting · " + title
+	}
+	return title
 }

@@ -611,6 +611,21 @@ func TestAListSaysWhatRunsAndWhatWasSaidLast(t *testing.T) {
 	})
 }
 
+func TestAListSaysWhatWaitsForAYes(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("busyone1", "Busy").Running = &arbev1.Running{CommandId: "c1", Since: timestamppb.Now()}
+	asks := f.thread("asksasks", "Asks")
+	asks.Running, asks.OpenApprovals = &arbev1.Running{TurnId: "t1", AgentId: bee, AgentName: "Bee", Since: timestamppb.Now()}, 1
+	c := ada(t, f)
+	_, list := c.get("/houses/home")
+	contains(t, list, "<title id=\"title\">◕ 1 waiting · ● 1 running · Home · arbe</title>", `class="thread-item waiting"`,
+		`<span class="state-word status waiting" aria-hidden="true">waits for a yes</span>`, `action="/threads/asksasks/turns/t1/stop"`)
+	_, page := c.get("/threads/asksasks")
+	contains(t, page, "waits for a yes · Asks · Home", `<span class="pill-word">waits for a yes</span>`)
+	lacks(t, page, `class="status pill running"`)
+}
+
 func TestWhoStoppedACommandIsNamed(t *testing.T) {
 	t.Parallel()
 	f := newFake()

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -335,6 +336,23 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		res, _ = owner.post(home+"/limits", url.Values{"house_usd_day": {""}})
 		want(t, res, http.StatusSeeOther, home+"/bots#spending")
 	})
+	t.Run("the tools that every bot uses only with a person's yes are set, and shown to members", func(t *testing.T) {
+		owner := owner.in(t)
+		for _, c := range []struct{ ask, ticked []string }{{[]string{"say", "run_command"}, []string{"run_command", "say"}}, {nil, nil}} {
+			res, _ := owner.post(home+"/ask", url.Values{"ask": c.ask})
+			want(t, res, http.StatusSeeOther, home+"/bots#approval")
+			_, page := owner.get(home + "/bots")
+			var ticked []string
+			for _, m := range regexp.MustCompile(`name="ask" value="(\w+)" checked`).FindAllStringSubmatch(page, -1) {
+				ticked = append(ticked, m[1])
+			}
+			if !slices.Equal(ticked, c.ticked) {
+				t.Errorf("after setting %v these are ticked: %v", c.ask, ticked)
+			}
+		}
+		res, _ := owner.post(home+"/ask", url.Values{"ask": {"nonsense"}})
+		want(t, res, http.StatusBadRequest, "")
+	})
 	t.Run("a member who is no owner sees bots, and changes none", func(t *testing.T) {
 		grace := anyone.in(t)
 		grace.session = sessionFrom(t, grace, "/join", url.Values{"token": {tokenOf(t, invite(t, "", "member"))}, "name": {"Grace"}})
@@ -344,8 +362,11 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		lacks(t, page, "Save", "Add a trigger", "Turn off", "/delete")
 		_, page = grace.get(home + "/bots")
 		contains(t, page, "$0.00 of $50.00 today")
-		lacks(t, page, "house_usd_day")
-		res, _ := grace.post(home+"/limits", url.Values{"house_usd_day": {"1000"}})
+		lacks(t, page, "house_usd_day", "Save the tools")
+		res, page := grace.post(home+"/ask", nil)
+		want(t, res, http.StatusNotFound, "")
+		contains(t, page, "Only an owner of the house may do this.")
+		res, _ = grace.post(home+"/limits", url.Values{"house_usd_day": {"1000"}})
 		want(t, res, http.StatusForbidden, "")
 		res, _ = grace.post(bot, url.Values{"handle": {"mine"}, "name": {"Mine"}})
 		want(t, res, http.StatusForbidden, "")

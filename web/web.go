@@ -90,6 +90,7 @@ func (a *app) routes() []route {
 		{"POST /houses/{house}/bots", a.page(a.createBot)},
 		{"GET /houses/{house}/bots/new", a.page(a.newBot)},
 		{"POST /houses/{house}/limits", a.page(a.limitHouse)},
+		{"POST /houses/{house}/ask", a.page(a.askHouse)},
 		{"GET /houses/{house}/bots/{bot}", a.page(a.bot)},
 		{"POST /houses/{house}/bots/{bot}", a.page(a.changeBot)},
 		{"POST /houses/{house}/bots/{bot}/delete", a.page(a.deleteBot)},

@@ -73,9 +73,11 @@ func (a *app) listOfThreads(threads []*arbev1.Thread) error {
 	return a.list([]string{"ID", "NAME", "STATUS", "LAST ACTIVE"}, rows)
 }
 
-// doing says what a thread is doing: its status, or what runs in it.
+// doing says what a thread is doing: that it waits for a person's yes, what runs in it, or else its status.
 func doing(t *arbev1.Thread) string {
 	switch r := t.GetRunning(); {
+	case t.GetOpenApprovals() > 0:
+		return "waits for a yes"
 	case r.GetTurnId() != "":
 		return oneLine(first(r.GetAgentName(), "a bot") + " at work")
 	case r != nil:

@@ -85,6 +85,7 @@ type threadView struct {
 	PinnedAt       *time.Time  `json:"pinned_at,omitempty"`
 	ForkedFrom     *originView `json:"forked_from,omitempty"`
 	Running        *workView   `json:"running,omitempty"`
+	OpenApprovals  int32       `json:"open_approvals"` // always there
 	CreatedAt      time.Time   `json:"created_at"`
 	UpdatedAt      time.Time   `json:"updated_at"`
 	LastActivityAt time.Time   `json:"last_activity_at"`
@@ -117,6 +118,7 @@ func viewThread(t *arbev1.Thread) threadView {
 		AgentID: t.GetAgentId(), EnvironmentID: t.GetEnvironmentId(), SandboxID: t.GetSandboxId(), Tags: t.GetTags(),
 		Tail: t.GetTail(), PinnedAt: optional(t.GetPinnedAt()), CreatedAt: t.GetCreatedAt().AsTime(),
 		UpdatedAt: t.GetUpdatedAt().AsTime(), LastActivityAt: t.GetLastActivityAt().AsTime(),
+		OpenApprovals: t.GetOpenApprovals(),
 	}
 	if from := t.GetForkedFrom(); from != nil {
 		view.ForkedFrom = &originView{from.GetThreadId(), from.GetSeq()}

@@ -533,6 +533,8 @@ type Thread struct {
 	RunningAgent *string
 	// If a bot created it in a turn, the root of that turn.
 	Root *string
+	// How many approvals are open in it. It follows the log as active_at does.
+	Approvals int32
 }
 
 // Where bots begin to read a thread, and what stands for the entries before. The greatest version holds. A row never changes, and there is one row for each version, so whoever comes second uses the row of the first.

@@ -62,7 +62,7 @@ func (q *Queries) DirectThread(ctx context.Context, db DBTX, houseID string, age
 }
 
 const filterThreads = `-- name: FilterThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, t.approvals, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
   coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
   coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
@@ -146,6 +146,7 @@ func (q *Queries) FilterThreads(ctx context.Context, db DBTX, arg FilterThreadsP
 			&i.Thread.RunningSince,
 			&i.Thread.RunningAgent,
 			&i.Thread.Root,
+			&i.Thread.Approvals,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -187,7 +188,7 @@ func (q *Queries) ForkedThreads(ctx context.Context, db DBTX, ids []string) ([]s
 }
 
 const getThread = `-- name: GetThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, t.approvals, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
   coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
   coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
@@ -231,6 +232,7 @@ func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (GetThreadR
 		&i.Thread.RunningSince,
 		&i.Thread.RunningAgent,
 		&i.Thread.Root,
+		&i.Thread.Approvals,
 		&i.Tail,
 		&i.LastActivity,
 		&i.LastSaidName,
@@ -313,7 +315,7 @@ func (q *Queries) IsPrimaryThread(ctx context.Context, db DBTX, id string) (bool
 }
 
 const listForks = `-- name: ListForks :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, t.approvals, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
   coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
   coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
@@ -382,6 +384,7 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 			&i.Thread.RunningSince,
 			&i.Thread.RunningAgent,
 			&i.Thread.Root,
+			&i.Thread.Approvals,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -398,7 +401,7 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 }
 
 const listThreads = `-- name: ListThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, t.approvals, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
   coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
   coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
@@ -472,6 +475,7 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 			&i.Thread.RunningSince,
 			&i.Thread.RunningAgent,
 			&i.Thread.Root,
+			&i.Thread.Approvals,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -498,7 +502,7 @@ func (q *Queries) LockDirect(ctx context.Context, db DBTX, houseID string, agent
 }
 
 const lockThread = `-- name: LockThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, t.approvals, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
   coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
   coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
@@ -543,6 +547,7 @@ func (q *Queries) LockThread(ctx context.Context, db DBTX, id string) (LockThrea
 		&i.Thread.RunningSince,
 		&i.Thread.RunningAgent,
 		&i.Thread.Root,
+		&i.Thread.Approvals,
 		&i.Tail,
 		&i.LastActivity,
 		&i.LastSaidName,
@@ -758,7 +763,7 @@ func (q *Queries) SetThreadStatus(ctx context.Context, db DBTX, status string, i
 }
 
 const someThreads = `-- name: SomeThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
+select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, t.approvals, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
   coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
   coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
 join streams s on s.house_id = t.house_id and s.name = t.stream_id
@@ -809,6 +814,7 @@ func (q *Queries) SomeThreads(ctx context.Context, db DBTX, ids []string) ([]Som
 			&i.Thread.RunningSince,
 			&i.Thread.RunningAgent,
 			&i.Thread.Root,
+			&i.Thread.Approvals,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,

@@ -154,6 +154,26 @@ func TestTheRowOfAThreadSaysWhichBotIsAtWork(t *testing.T) {
 			t.Errorf("%+v still runs", got.Running)
 		}
 	})
+	t.Run("or asks for a person's yes", func(t *testing.T) {
+		t.Parallel()
+		r := asking(t, plans("Plan", "Release"), entry.CreateThreadTool)
+		row := r.touched(r.th)
+		counts := func(when string, want int) {
+			t.Helper()
+			if got := row(); got.OpenApprovals != want {
+				t.Errorf("%s it has %d open approvals, want %d", when, got.OpenApprovals, want)
+			}
+		}
+		counts("before anything was asked", 0)
+		r.says("q", "@bot make plans")
+		all := r.asks(2)
+		counts("when the bot has asked twice", 2)
+		r.approve(all[0].ApprovalID)
+		counts("after one answer", 1)
+		r.stopAll(1)
+		r.end("q")
+		counts("when its turn was stopped", 0)
+	})
 	t.Run("a row that was left behind is repaired", func(t *testing.T) {
 		t.Parallel()
 		r := bots(t, holding)

@@ -123,7 +123,7 @@ func wireThread(t thread.Thread) *arbev1.Thread {
 		EnvironmentId: t.Environment, SandboxId: t.Sandbox, Tags: each(t.Tags, shown), Status: string(t.Status),
 		PinnedAt: timestamp(t.PinnedAt), CreatedAt: timestamp(t.CreatedAt), UpdatedAt: timestamp(t.UpdatedAt),
 		Tail: t.Tail, LastActivityAt: timestamp(t.LastActivity), ForkedFrom: origin,
-		LastSaid: said, Running: running,
+		LastSaid: said, Running: running, OpenApprovals: int32(t.OpenApprovals),
 	}
 }
 

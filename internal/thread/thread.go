@@ -58,6 +58,8 @@ type Thread struct {
 	// not ended; nil if there is none. Both follow the log within about a second, as ActiveAt does.
 	LastSaid *Said
 	Running  *Work
+	// OpenApprovals is how many calls of tools wait for a person's yes in it. It follows the log, too.
+	OpenApprovals int
 }
 
 // Said is a chat or command as a list shows it.
@@ -508,7 +510,7 @@ func fromRow(r query.Thread, tail int64, last time.Time, saidName, runningName s
 		ParentThread: db.Zero(r.ParentThreadID), ParentAgent: db.Zero(r.ParentAgentID), Agent: db.Zero(r.AgentID),
 		Environment: db.Zero(r.EnvironmentID), Sandbox: db.Zero(r.SandboxID), Tags: r.Tags, Status: Status(r.Status),
 		PinnedAt: db.Zero(r.PinnedAt), CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Tail: tail, LastActivity: last,
-		ActiveAt: r.ActiveAt,
+		ActiveAt: r.ActiveAt, OpenApprovals: int(r.Approvals),
 	}
 	if r.LastSaid != nil {
 		t.LastSaid = &Said{Author: db.Zero(r.LastSaidBy), AuthorName: saidName, Text: *r.LastSaid}

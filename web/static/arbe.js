@@ -309,12 +309,13 @@ function put(patches) {
   showRunning()
 }
 
-// showRunning shows in the browser's tab that something is running: by the icon, and on a house's page by the title too. The
-// title of a thread's page comes from the server.
-const favicon = $('#favicon'), plainIcon = favicon.href, houseTitle = $('#threads') && document.title.replace(/^● .*? · /, '')
+// showRunning shows in the browser's tab that something is running: by the icon, and on a house's page by the title too, which
+// also counts the threads that wait for a person's yes. The title of a thread's page comes from the server.
+const favicon = $('#favicon'), plainIcon = favicon.href, houseTitle = $('#threads') && document.title.replace(/^(?:[◕●] \d+ (?:waiting|running) · )+/, '')
 function showRunning() {
-  const running = $$('#threads .status.running:not(.state-word)').length
-  if (houseTitle) document.title = (running ? `● ${running} running · ` : '') + houseTitle
+  const count = (state) => $$(`#threads .status.${state}:not(.state-word)`).length
+  const waiting = count('waiting'), running = count('running')
+  if (houseTitle) document.title = (waiting ? `◕ ${waiting} waiting · ` : '') + (running ? `● ${running} running · ` : '') + houseTitle
   const icon = running || $('#thread-head .status.running') ? new URL(favicon.dataset.running, location).href : plainIcon
   if (favicon.href !== icon) favicon.href = icon
 }

@@ -162,7 +162,10 @@ type Thread struct {
 	LastSaid *LastSaid `protobuf:"bytes,19,opt,name=last_said,json=lastSaid,proto3" json:"last_said,omitempty"`
 	// The oldest of the commands and turns of bots that have not ended; unset if there is none. It follows the log within
 	// about a second.
-	Running       *Running `protobuf:"bytes,20,opt,name=running,proto3" json:"running,omitempty"`
+	Running *Running `protobuf:"bytes,20,opt,name=running,proto3" json:"running,omitempty"`
+	// How many calls of tools wait for a person's yes in it. It follows the log within about a second. ListApprovals lists
+	// them.
+	OpenApprovals int32 `protobuf:"varint,21,opt,name=open_approvals,json=openApprovals,proto3" json:"open_approvals,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -335,6 +338,13 @@ func (x *Thread) GetRunning() *Running {
 		return x.Running
 	}
 	return nil
+}
+
+func (x *Thread) GetOpenApprovals() int32 {
+	if x != nil {
+		return x.OpenApprovals
+	}
+	return 0
 }
 
 // LastSaid is the last chat or command in a thread.
@@ -2378,7 +2388,7 @@ var File_arbe_v1_thread_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\n" +
-	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x83\x06\n" +
+	"\x14arbe/v1/thread.proto\x12\aarbe.v1\x1a\x15arbe/v1/payload.proto\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xaa\x06\n" +
 	"\x06Thread\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x1b\n" +
@@ -2404,7 +2414,8 @@ const file_arbe_v1_thread_proto_rawDesc = "" +
 	"\vforked_from\x18\x12 \x01(\v2\x0f.arbe.v1.OriginR\n" +
 	"forkedFrom\x12.\n" +
 	"\tlast_said\x18\x13 \x01(\v2\x11.arbe.v1.LastSaidR\blastSaid\x12*\n" +
-	"\arunning\x18\x14 \x01(\v2\x10.arbe.v1.RunningR\arunning\"g\n" +
+	"\arunning\x18\x14 \x01(\v2\x10.arbe.v1.RunningR\arunning\x12%\n" +
+	"\x0eopen_approvals\x18\x15 \x01(\x05R\ropenApprovals\"g\n" +
 	"\bLastSaid\x12&\n" +
 	"\x0fauthor_agent_id\x18\x01 \x01(\tR\rauthorAgentId\x12\x1f\n" +
 	"\vauthor_name\x18\x02 \x01(\tR\n" +
