@@ -38,6 +38,13 @@ returning id;
 -- name: GetArtifact :one
 select sqlc.embed(a), b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id where a.id = @id;
 
+-- name: AttachableArtifacts :many
+-- Those of some artifacts that messages of a thread may name: with bytes, and of the thread itself or, unless own_only, of
+-- the house and no thread.
+select sqlc.embed(a), b.sha256, b.size::bigint as size from artifacts a join blobs b on b.id = a.blob_id
+where a.id = any (@ids::text[]) and a.house_id = @house_id
+  and (a.thread_id = @thread_id or a.thread_id is null and a.stream_id is null and not @own_only::bool);
+
 -- name: ListArtifacts :many
 -- Newest first.
 select sqlc.embed(a), b.sha256, coalesce(b.size, 0)::bigint as size from artifacts a left join blobs b on b.id = a.blob_id

@@ -11,6 +11,70 @@ import (
 	"time"
 )
 
+const attachableArtifacts = `-- name: AttachableArtifacts :many
+select a.id, a.house_id, a.kind, a.label, a.external_id, a.mime_type, a.byte_ref, a.blob_id, a.agent_id, a.thread_id, a.stream_id, a.run_id, a.resource_id, a.metadata, a.created_at, b.sha256, b.size::bigint as size from artifacts a join blobs b on b.id = a.blob_id
+where a.id = any ($1::text[]) and a.house_id = $2
+  and (a.thread_id = $3 or a.thread_id is null and a.stream_id is null and not $4::bool)
+`
+
+type AttachableArtifactsParams struct {
+	Ids      []string
+	HouseID  string
+	ThreadID *string
+	OwnOnly  bool
+}
+
+type AttachableArtifactsRow struct {
+	Artifact Artifact
+	Sha256   []byte
+	Size     int64
+}
+
+// Those of some artifacts that messages of a thread may name: with bytes, and of the thread itself or, unless own_only, of
+// the house and no thread.
+func (q *Queries) AttachableArtifacts(ctx context.Context, db DBTX, arg AttachableArtifactsParams) ([]AttachableArtifactsRow, error) {
+	rows, err := db.Query(ctx, attachableArtifacts,
+		arg.Ids,
+		arg.HouseID,
+		arg.ThreadID,
+		arg.OwnOnly,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []AttachableArtifactsRow
+	for rows.Next() {
+		var i AttachableArtifactsRow
+		if err := rows.Scan(
+			&i.Artifact.ID,
+			&i.Artifact.HouseID,
+			&i.Artifact.Kind,
+			&i.Artifact.Label,
+			&i.Artifact.ExternalID,
+			&i.Artifact.MimeType,
+			&i.Artifact.ByteRef,
+			&i.Artifact.BlobID,
+			&i.Artifact.AgentID,
+			&i.Artifact.ThreadID,
+			&i.Artifact.StreamID,
+			&i.Artifact.RunID,
+			&i.Artifact.ResourceID,
+			&i.Artifact.Metadata,
+			&i.Artifact.CreatedAt,
+			&i.Sha256,
+			&i.Size,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const blobUse = `-- name: BlobUse :one
 
 select

@@ -2,7 +2,9 @@ package entry
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -11,9 +13,12 @@ import (
 // MaxText is the longest text of a chat entry in bytes. Longer texts belong in a file.
 const MaxText = 1<<20 - 1
 
+// MaxAttachments is how many files a chat may name.
+const MaxAttachments = 10
+
 // Chat is a message of a person or a bot.
 type Chat struct {
-	// Text is Markdown. It may contain mentions such as @handle.
+	// Text is Markdown. It may contain mentions such as @handle. It may be empty if there are attachments.
 	Text string `json:"text"`
 	// ReplyTo is the id of the entry that it answers; empty if there is none.
 	ReplyTo string `json:"reply_to,omitempty"`
@@ -22,6 +27,67 @@ type Chat struct {
 	// Confined reports that it was said with a credential that is valid for this thread alone. It wakes no bot, because
 	// bots act in the whole house. Only arbe itself sets it; see [Confine].
 	Confined bool `json:"confined,omitempty"`
+	// Attachments are the files that belong to the message.
+	Attachments []Attachment `json:"attachments,omitempty"`
+}
+
+// Attachment is a file that belongs to a chat. Its bytes are those of an artifact, which may be deleted later. Whoever writes
+// a chat gives the ArtifactID; arbe fills in the rest when it writes the entry.
+type Attachment struct {
+	ArtifactID string `json:"artifact_id"`
+	// Name is the artifact's label when the entry was written; empty if it had none.
+	Name string `json:"name,omitempty"`
+	// MediaType is what arbe found the bytes to be, whatever the artifact declares: "image/png", "image/jpeg", "image/gif" or
+	// "image/webp"; "text/…" for UTF-8; a type such as "application/pdf" that the first bytes show; or
+	// "application/octet-stream".
+	MediaType string `json:"media_type,omitempty"`
+	// Size is the number of bytes.
+	Size int64 `json:"size,omitempty"`
+	// Width and Height are those of an image in pixels; 0 for what is none, or is too large to be shown.
+	Width  int `json:"width,omitempty"`
+	Height int `json:"height,omitempty"`
+}
+
+// IsImage reports whether it is an image that can be shown.
+func (a Attachment) IsImage() bool { return a.Width > 0 && strings.HasPrefix(a.MediaType, "image/") }
+
+// IsText reports whether it is a text, as far as its beginning shows.
+func (a Attachment) IsText() bool { return strings.HasPrefix(a.MediaType, "text/") }
+
+// Title is the name of the file on one line, and never empty.
+func (a Attachment) Title() string {
+	return cmp.Or(strings.Join(strings.Fields(a.Name), " "), "file "+a.ArtifactID)
+}
+
+// Plain describes the file in a line: "[file: plan.pdf, 12 kB, artifact k3v9x2mq]".
+func (a Attachment) Plain() string {
+	return fmt.Sprintf("[file: %s, %s, artifact %s]", a.Title(), FileSize(a.Size), a.ArtifactID)
+}
+
+// FileSize formats a number of bytes: "812 bytes", "12 kB", "3.4 MB".
+func FileSize(n int64) string {
+	switch {
+	case n < 1000:
+		return fmt.Sprintf("%d bytes", n)
+	case n < 999_500:
+		return fmt.Sprintf("%.0f kB", float64(n)/1e3)
+	}
+	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+}
+
+// Attach returns the draft of a chat with other attachments; the draft is valid ([Check]).
+func Attach(d Draft, list []Attachment) Draft {
+	var fields map[string]json.RawMessage // keeps the other fields, also those that this version does not know
+	if json.Unmarshal(d.Payload, &fields) != nil || fields == nil {
+		return d
+	}
+	fields["attachments"], _ = json.Marshal(list) // cannot fail for plain values
+	var text bytes.Buffer
+	to := json.NewEncoder(&text)
+	to.SetEscapeHTML(false) // it is not HTML
+	_ = to.Encode(fields)   // cannot fail, because it was JSON
+	d.Payload = bytes.TrimSuffix(text.Bytes(), []byte("\n"))
+	return d
 }
 
 // Confine returns the draft of a chat as [Chat.Confined]; other drafts as they are. The draft is valid ([Check]).
@@ -42,18 +108,42 @@ func Confine(d Draft) Draft {
 
 func (Chat) Type() string { return "chat" }
 
-// Validate requires a text that is not blank and has at most [MaxText] bytes.
+// Validate requires a text of at most [MaxText] bytes that is not blank, or attachments.
 func (c Chat) Validate() error {
 	switch {
-	case strings.TrimSpace(c.Text) == "":
+	case strings.TrimSpace(c.Text) == "" && len(c.Attachments) == 0:
 		return fault.New(fault.Invalid, "text: it is empty", "write something")
 	case len(c.Text) > MaxText:
 		return fault.Newf(fault.Exhausted, "shorten it, or put it into a file", "text: it may have at most %d bytes, and this has %d", MaxText, len(c.Text))
 	case len(c.ReplyTo) > maxID:
 		return fault.New(fault.Invalid, "reply_to: it is not the id of an entry", "use the id of an entry of this thread")
+	case len(c.Attachments) > MaxAttachments:
+		return fault.Newf(fault.Exhausted, "send the others with another message", "attachments: a message may have %d files, and this has %d", MaxAttachments, len(c.Attachments))
+	}
+	seen := map[string]bool{}
+	for i, a := range c.Attachments {
+		switch {
+		case a.ArtifactID == "" || len(a.ArtifactID) > 64:
+			return fault.Newf(fault.Invalid, "use the id of an artifact of this thread", "attachments[%d].artifact_id: it is not the id of an artifact", i)
+		case seen[a.ArtifactID]:
+			return fault.Newf(fault.Invalid, "name it once", "attachments[%d]: the artifact is named twice", i)
+		}
+		seen[a.ArtifactID] = true
 	}
 	return nil
 }
 
-// Plain returns the text.
-func (c Chat) Plain() string { return c.Text }
+// Plain returns the text, and a line for each attachment.
+func (c Chat) Plain() string {
+	if len(c.Attachments) == 0 {
+		return c.Text
+	}
+	var lines []string
+	if strings.TrimSpace(c.Text) != "" {
+		lines = append(lines, c.Text)
+	}
+	for _, a := range c.Attachments {
+		lines = append(lines, a.Plain())
+	}
+	return strings.Join(lines, "\n")
+}

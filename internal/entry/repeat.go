@@ -13,7 +13,8 @@ import (
 // writer of d may not be allowed to read the log.
 //
 // JSON is compared by value. The sandbox that a command records is ignored, because it may have changed between two
-// attempts; so is [Chat.Confined], because the second one may come with another credential.
+// attempts; so is [Chat.Confined], because the second one may come with another credential. Attachments are compared by
+// their artifacts, because the first one may be deleted before the second attempt.
 func Repeated(d Draft, e Entry) error {
 	if e.Author == d.Author && e.Type == d.Type && sameContent(d.Type, d.Payload, e.Payload) {
 		return nil
@@ -42,8 +43,22 @@ func sameContent(kind string, a, b json.RawMessage) bool {
 		for _, v := range []any{one, other} {
 			if fields, ok := v.(map[string]any); ok {
 				delete(fields, "confined")
+				onlyIDs(fields)
 			}
 		}
 	}
 	return reflect.DeepEqual(one, other)
+}
+
+// onlyIDs leaves of a chat's attachments the ids of their artifacts.
+func onlyIDs(chat map[string]any) {
+	list, _ := chat["attachments"].([]any)
+	for i, a := range list {
+		if fields, ok := a.(map[string]any); ok {
+			list[i] = fields["artifact_id"]
+		}
+	}
+	if len(list) == 0 {
+		delete(chat, "attachments")
+	}
 }

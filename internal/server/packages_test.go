@@ -37,9 +37,9 @@ var mayImport = map[string]string{
 	"internal/model":      "db db/query internal/secret internal/outbound internal/entry internal/fault",
 	"internal/model/…":    "",
 	"internal/outbound":   "",
-	"internal/turn":       "db db/query internal/model internal/secret internal/stream internal/entry internal/fault",
-	"internal/dispatch":   "db db/query internal/artifact internal/bot internal/model internal/outbound internal/policy internal/secret internal/turn internal/sandbox internal/thread internal/stream internal/entry internal/fault internal/logging",
-	"internal/rpc":        "db internal/artifact internal/auth internal/bot internal/dispatch internal/entry internal/fault internal/house internal/live internal/logging internal/model internal/sandbox internal/secret internal/stream internal/thread internal/turn proto/arbe/v1 proto/arbe/v1/arbev1connect",
+	"internal/turn":       "db db/query internal/model internal/picture internal/secret internal/stream internal/entry internal/fault",
+	"internal/dispatch":   "db db/query internal/artifact internal/bot internal/model internal/outbound internal/picture internal/policy internal/secret internal/turn internal/sandbox internal/thread internal/stream internal/entry internal/fault internal/logging",
+	"internal/rpc":        "db internal/artifact internal/auth internal/bot internal/dispatch internal/entry internal/fault internal/house internal/live internal/logging internal/model internal/picture internal/sandbox internal/secret internal/stream internal/thread internal/turn proto/arbe/v1 proto/arbe/v1/arbev1connect",
 	"internal/httpd":      "",
 	"internal/server":     "*",
 	"internal/secret/…":   "internal/secret internal/fault",
@@ -52,7 +52,8 @@ var mayImport = map[string]string{
 
 	"internal/blob":     "db db/query internal/fault",
 	"internal/blob/…":   "internal/blob internal/fault",
-	"internal/artifact": "db db/query internal/blob internal/entry internal/fault",
+	"internal/artifact": "db db/query internal/blob internal/picture internal/entry internal/fault",
+	"internal/picture":  "",
 
 	"internal/sandbox/local/…":            "",
 	"internal/sandbox/local/supervisor/…": "internal/sandbox/local/supervisor",

@@ -99,7 +99,10 @@ type SayRequest struct {
 	// Write the text as a chat even if it looks like a command.
 	Literal bool `protobuf:"varint,4,opt,name=literal,proto3" json:"literal,omitempty"`
 	// The id of the entry that a chat answers.
-	ReplyTo       string `protobuf:"bytes,5,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
+	ReplyTo string `protobuf:"bytes,5,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
+	// The ids of artifacts that belong to the chat: of this thread, or of the house and no thread. The text may then be
+	// empty. An id that does not exist, is of another house, or is of another thread is a not_found. A command takes none.
+	AttachmentIds []string `protobuf:"bytes,6,rep,name=attachment_ids,json=attachmentIds,proto3" json:"attachment_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -169,6 +172,13 @@ func (x *SayRequest) GetReplyTo() string {
 	return ""
 }
 
+func (x *SayRequest) GetAttachmentIds() []string {
+	if x != nil {
+		return x.AttachmentIds
+	}
+	return nil
+}
+
 type SayResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entry: a "chat" or a "command".
@@ -230,7 +240,8 @@ type AppendRequest struct {
 	Id string `protobuf:"bytes,2,opt,name=id,proto3" json:"id,omitempty"`
 	// A type that people may write: "chat". It goes with payload; leave both out to send a message instead.
 	Type string `protobuf:"bytes,3,opt,name=type,proto3" json:"type,omitempty"`
-	// JSON text: for "chat" {"text": "…"}, optionally with "reply_to", the id of another entry.
+	// JSON text: for "chat" {"text": "…"}, optionally with "reply_to", the id of another entry, and "attachments", a list of
+	// {"artifact_id": "…"}; see SayRequest.attachment_ids.
 	Payload string `protobuf:"bytes,4,opt,name=payload,proto3" json:"payload,omitempty"`
 	// The same as a message. The entry of the response is then typed, too.
 	Chat          *Chat `protobuf:"bytes,5,opt,name=chat,proto3" json:"chat,omitempty"`
@@ -923,14 +934,16 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\x05Delta\x12\x19\n" +
 	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"\xa1\x01\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\xdc\x01\n" +
 	"\n" +
 	"SayRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x18\n" +
 	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x02id\x12\x12\n" +
 	"\x04text\x18\x03 \x01(\tR\x04text\x12\x18\n" +
 	"\aliteral\x18\x04 \x01(\bR\aliteral\x12#\n" +
-	"\breply_to\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\areplyTo\"P\n" +
+	"\breply_to\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\areplyTo\x129\n" +
+	"\x0eattachment_ids\x18\x06 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\n" +
+	"\x18\x01\"\x06r\x04\x10\x01\x18@R\rattachmentIds\"P\n" +
 	"\vSayResponse\x12$\n" +
 	"\x05entry\x18\x01 \x01(\v2\x0e.arbe.v1.EntryR\x05entry\x12\x1b\n" +
 	"\tresult_id\x18\x02 \x01(\tR\bresultId\"\xab\x01\n" +

@@ -589,14 +589,16 @@ func (*Entry_TurnFellBack) isEntry_Typed() {}
 // Chat is what somebody said: "chat".
 type Chat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Markdown.
+	// Markdown. It may be empty if there are attachments.
 	Text string `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
 	// The id of the entry that it answers; empty for none.
 	ReplyTo string `protobuf:"bytes,2,opt,name=reply_to,json=replyTo,proto3" json:"reply_to,omitempty"`
 	// What a bot did for this answer; not set in every other chat.
 	Turn *TurnSummary `protobuf:"bytes,3,opt,name=turn,proto3" json:"turn,omitempty"`
 	// It was said with a credential that is valid for this thread alone, and wakes no bot.
-	Confined      bool `protobuf:"varint,4,opt,name=confined,proto3" json:"confined,omitempty"`
+	Confined bool `protobuf:"varint,4,opt,name=confined,proto3" json:"confined,omitempty"`
+	// The files that belong to it, at most 10.
+	Attachments   []*Attachment `protobuf:"bytes,5,rep,name=attachments,proto3" json:"attachments,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -659,6 +661,105 @@ func (x *Chat) GetConfined() bool {
 	return false
 }
 
+func (x *Chat) GetAttachments() []*Attachment {
+	if x != nil {
+		return x.Attachments
+	}
+	return nil
+}
+
+// Attachment is a file that belongs to a chat. Its bytes are those of an artifact, which may be deleted later. Whoever
+// writes a chat gives the artifact_id; the server fills in the rest when it writes the entry.
+type Attachment struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	ArtifactId string                 `protobuf:"bytes,1,opt,name=artifact_id,json=artifactId,proto3" json:"artifact_id,omitempty"`
+	// The artifact's label when the entry was written; empty if it had none.
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// What the server found the bytes to be, whatever the artifact declares: "image/png", "image/jpeg", "image/gif" or
+	// "image/webp"; "text/…" for UTF-8; a type such as "application/pdf" that the first bytes show; or
+	// "application/octet-stream".
+	MediaType string `protobuf:"bytes,3,opt,name=media_type,json=mediaType,proto3" json:"media_type,omitempty"`
+	// The number of bytes.
+	Size int64 `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	// The size of an image in pixels; 0 for what is none, or is too large to be shown.
+	Width         int64 `protobuf:"varint,5,opt,name=width,proto3" json:"width,omitempty"`
+	Height        int64 `protobuf:"varint,6,opt,name=height,proto3" json:"height,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Attachment) Reset() {
+	*x = Attachment{}
+	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Attachment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Attachment) ProtoMessage() {}
+
+func (x *Attachment) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
+func (*Attachment) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Attachment) GetArtifactId() string {
+	if x != nil {
+		return x.ArtifactId
+	}
+	return ""
+}
+
+func (x *Attachment) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Attachment) GetMediaType() string {
+	if x != nil {
+		return x.MediaType
+	}
+	return ""
+}
+
+func (x *Attachment) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *Attachment) GetWidth() int64 {
+	if x != nil {
+		return x.Width
+	}
+	return 0
+}
+
+func (x *Attachment) GetHeight() int64 {
+	if x != nil {
+		return x.Height
+	}
+	return 0
+}
+
 // Command is a command that somebody requested: "command". It has a line for the shell or an argv.
 type Command struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -679,7 +780,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	mi := &file_arbe_v1_payload_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -691,7 +792,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[2]
+	mi := &file_arbe_v1_payload_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -704,7 +805,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{2}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Command) GetCommand() string {
@@ -770,7 +871,7 @@ type CommandWaiting struct {
 
 func (x *CommandWaiting) Reset() {
 	*x = CommandWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[3]
+	mi := &file_arbe_v1_payload_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +883,7 @@ func (x *CommandWaiting) String() string {
 func (*CommandWaiting) ProtoMessage() {}
 
 func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[3]
+	mi := &file_arbe_v1_payload_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +896,7 @@ func (x *CommandWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandWaiting.ProtoReflect.Descriptor instead.
 func (*CommandWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *CommandWaiting) GetCommandId() string {
@@ -855,7 +956,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[4]
+	mi := &file_arbe_v1_payload_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -867,7 +968,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[4]
+	mi := &file_arbe_v1_payload_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -880,7 +981,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CommandResult) GetCommandId() string {
@@ -1020,7 +1121,7 @@ type SandboxResumed struct {
 
 func (x *SandboxResumed) Reset() {
 	*x = SandboxResumed{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[5]
+	mi := &file_arbe_v1_payload_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1032,7 +1133,7 @@ func (x *SandboxResumed) String() string {
 func (*SandboxResumed) ProtoMessage() {}
 
 func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[5]
+	mi := &file_arbe_v1_payload_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1045,7 +1146,7 @@ func (x *SandboxResumed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SandboxResumed.ProtoReflect.Descriptor instead.
 func (*SandboxResumed) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SandboxResumed) GetSandboxId() string {
@@ -1073,7 +1174,7 @@ type EnvironmentPrepared struct {
 
 func (x *EnvironmentPrepared) Reset() {
 	*x = EnvironmentPrepared{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[6]
+	mi := &file_arbe_v1_payload_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1085,7 +1186,7 @@ func (x *EnvironmentPrepared) String() string {
 func (*EnvironmentPrepared) ProtoMessage() {}
 
 func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[6]
+	mi := &file_arbe_v1_payload_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1098,7 +1199,7 @@ func (x *EnvironmentPrepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnvironmentPrepared.ProtoReflect.Descriptor instead.
 func (*EnvironmentPrepared) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *EnvironmentPrepared) GetSandboxId() string {
@@ -1128,7 +1229,7 @@ type PreparationStep struct {
 
 func (x *PreparationStep) Reset() {
 	*x = PreparationStep{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[7]
+	mi := &file_arbe_v1_payload_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1241,7 @@ func (x *PreparationStep) String() string {
 func (*PreparationStep) ProtoMessage() {}
 
 func (x *PreparationStep) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[7]
+	mi := &file_arbe_v1_payload_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1254,7 @@ func (x *PreparationStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreparationStep.ProtoReflect.Descriptor instead.
 func (*PreparationStep) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *PreparationStep) GetName() string {
@@ -1196,7 +1297,7 @@ type StatusChanged struct {
 
 func (x *StatusChanged) Reset() {
 	*x = StatusChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[8]
+	mi := &file_arbe_v1_payload_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1309,7 @@ func (x *StatusChanged) String() string {
 func (*StatusChanged) ProtoMessage() {}
 
 func (x *StatusChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[8]
+	mi := &file_arbe_v1_payload_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1322,7 @@ func (x *StatusChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusChanged.ProtoReflect.Descriptor instead.
 func (*StatusChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StatusChanged) GetFrom() string {
@@ -1257,7 +1358,7 @@ type Forked struct {
 
 func (x *Forked) Reset() {
 	*x = Forked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[9]
+	mi := &file_arbe_v1_payload_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1370,7 @@ func (x *Forked) String() string {
 func (*Forked) ProtoMessage() {}
 
 func (x *Forked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[9]
+	mi := &file_arbe_v1_payload_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1383,7 @@ func (x *Forked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forked.ProtoReflect.Descriptor instead.
 func (*Forked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Forked) GetThreadId() string {
@@ -1310,7 +1411,7 @@ type HouseCreated struct {
 
 func (x *HouseCreated) Reset() {
 	*x = HouseCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	mi := &file_arbe_v1_payload_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +1423,7 @@ func (x *HouseCreated) String() string {
 func (*HouseCreated) ProtoMessage() {}
 
 func (x *HouseCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[10]
+	mi := &file_arbe_v1_payload_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +1436,7 @@ func (x *HouseCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HouseCreated.ProtoReflect.Descriptor instead.
 func (*HouseCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{10}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HouseCreated) GetHouseId() string {
@@ -1367,7 +1468,7 @@ type Invited struct {
 
 func (x *Invited) Reset() {
 	*x = Invited{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	mi := &file_arbe_v1_payload_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1379,7 +1480,7 @@ func (x *Invited) String() string {
 func (*Invited) ProtoMessage() {}
 
 func (x *Invited) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[11]
+	mi := &file_arbe_v1_payload_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1392,7 +1493,7 @@ func (x *Invited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invited.ProtoReflect.Descriptor instead.
 func (*Invited) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{11}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Invited) GetInviteId() string {
@@ -1436,7 +1537,7 @@ type InviteRevoked struct {
 
 func (x *InviteRevoked) Reset() {
 	*x = InviteRevoked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	mi := &file_arbe_v1_payload_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1448,7 +1549,7 @@ func (x *InviteRevoked) String() string {
 func (*InviteRevoked) ProtoMessage() {}
 
 func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[12]
+	mi := &file_arbe_v1_payload_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1461,7 +1562,7 @@ func (x *InviteRevoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRevoked.ProtoReflect.Descriptor instead.
 func (*InviteRevoked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{12}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *InviteRevoked) GetInviteId() string {
@@ -1507,7 +1608,7 @@ type MemberJoined struct {
 
 func (x *MemberJoined) Reset() {
 	*x = MemberJoined{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	mi := &file_arbe_v1_payload_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1519,7 +1620,7 @@ func (x *MemberJoined) String() string {
 func (*MemberJoined) ProtoMessage() {}
 
 func (x *MemberJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[13]
+	mi := &file_arbe_v1_payload_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1532,7 +1633,7 @@ func (x *MemberJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberJoined.ProtoReflect.Descriptor instead.
 func (*MemberJoined) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{13}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *MemberJoined) GetAgentId() string {
@@ -1583,7 +1684,7 @@ type MemberRemoved struct {
 
 func (x *MemberRemoved) Reset() {
 	*x = MemberRemoved{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[14]
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1696,7 @@ func (x *MemberRemoved) String() string {
 func (*MemberRemoved) ProtoMessage() {}
 
 func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[14]
+	mi := &file_arbe_v1_payload_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1709,7 @@ func (x *MemberRemoved) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberRemoved.ProtoReflect.Descriptor instead.
 func (*MemberRemoved) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{14}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *MemberRemoved) GetAgentId() string {
@@ -1647,7 +1748,7 @@ type RoleChanged struct {
 
 func (x *RoleChanged) Reset() {
 	*x = RoleChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +1760,7 @@ func (x *RoleChanged) String() string {
 func (*RoleChanged) ProtoMessage() {}
 
 func (x *RoleChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[15]
+	mi := &file_arbe_v1_payload_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +1773,7 @@ func (x *RoleChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleChanged.ProtoReflect.Descriptor instead.
 func (*RoleChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{15}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RoleChanged) GetAgentId() string {
@@ -1731,7 +1832,7 @@ type TurnSummary struct {
 
 func (x *TurnSummary) Reset() {
 	*x = TurnSummary{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1743,7 +1844,7 @@ func (x *TurnSummary) String() string {
 func (*TurnSummary) ProtoMessage() {}
 
 func (x *TurnSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[16]
+	mi := &file_arbe_v1_payload_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1756,7 +1857,7 @@ func (x *TurnSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSummary.ProtoReflect.Descriptor instead.
 func (*TurnSummary) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{16}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TurnSummary) GetTurnId() string {
@@ -1833,7 +1934,7 @@ type TurnUsage struct {
 
 func (x *TurnUsage) Reset() {
 	*x = TurnUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1845,7 +1946,7 @@ func (x *TurnUsage) String() string {
 func (*TurnUsage) ProtoMessage() {}
 
 func (x *TurnUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[17]
+	mi := &file_arbe_v1_payload_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1858,7 +1959,7 @@ func (x *TurnUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnUsage.ProtoReflect.Descriptor instead.
 func (*TurnUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{17}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TurnUsage) GetInput() int64 {
@@ -1921,7 +2022,7 @@ type TurnStarted struct {
 
 func (x *TurnStarted) Reset() {
 	*x = TurnStarted{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1933,7 +2034,7 @@ func (x *TurnStarted) String() string {
 func (*TurnStarted) ProtoMessage() {}
 
 func (x *TurnStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[18]
+	mi := &file_arbe_v1_payload_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1946,7 +2047,7 @@ func (x *TurnStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnStarted.ProtoReflect.Descriptor instead.
 func (*TurnStarted) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{18}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TurnStarted) GetTurnId() string {
@@ -1997,7 +2098,7 @@ type TurnSteered struct {
 
 func (x *TurnSteered) Reset() {
 	*x = TurnSteered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2009,7 +2110,7 @@ func (x *TurnSteered) String() string {
 func (*TurnSteered) ProtoMessage() {}
 
 func (x *TurnSteered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[19]
+	mi := &file_arbe_v1_payload_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2022,7 +2123,7 @@ func (x *TurnSteered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnSteered.ProtoReflect.Descriptor instead.
 func (*TurnSteered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{19}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TurnSteered) GetTurnId() string {
@@ -2073,7 +2174,7 @@ type TurnWaiting struct {
 
 func (x *TurnWaiting) Reset() {
 	*x = TurnWaiting{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2085,7 +2186,7 @@ func (x *TurnWaiting) String() string {
 func (*TurnWaiting) ProtoMessage() {}
 
 func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[20]
+	mi := &file_arbe_v1_payload_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2098,7 +2199,7 @@ func (x *TurnWaiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnWaiting.ProtoReflect.Descriptor instead.
 func (*TurnWaiting) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{20}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TurnWaiting) GetTurnId() string {
@@ -2168,7 +2269,7 @@ type TurnFellBack struct {
 
 func (x *TurnFellBack) Reset() {
 	*x = TurnFellBack{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2180,7 +2281,7 @@ func (x *TurnFellBack) String() string {
 func (*TurnFellBack) ProtoMessage() {}
 
 func (x *TurnFellBack) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[21]
+	mi := &file_arbe_v1_payload_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2193,7 +2294,7 @@ func (x *TurnFellBack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnFellBack.ProtoReflect.Descriptor instead.
 func (*TurnFellBack) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{21}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TurnFellBack) GetTurnId() string {
@@ -2253,7 +2354,7 @@ type LimitNear struct {
 
 func (x *LimitNear) Reset() {
 	*x = LimitNear{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2265,7 +2366,7 @@ func (x *LimitNear) String() string {
 func (*LimitNear) ProtoMessage() {}
 
 func (x *LimitNear) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[22]
+	mi := &file_arbe_v1_payload_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2278,7 +2379,7 @@ func (x *LimitNear) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LimitNear.ProtoReflect.Descriptor instead.
 func (*LimitNear) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{22}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LimitNear) GetTurnId() string {
@@ -2338,7 +2439,7 @@ type TurnEnded struct {
 
 func (x *TurnEnded) Reset() {
 	*x = TurnEnded{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2350,7 +2451,7 @@ func (x *TurnEnded) String() string {
 func (*TurnEnded) ProtoMessage() {}
 
 func (x *TurnEnded) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[23]
+	mi := &file_arbe_v1_payload_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2363,7 +2464,7 @@ func (x *TurnEnded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TurnEnded.ProtoReflect.Descriptor instead.
 func (*TurnEnded) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{23}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TurnEnded) GetTurnId() string {
@@ -2450,7 +2551,7 @@ type PermissionAsked struct {
 
 func (x *PermissionAsked) Reset() {
 	*x = PermissionAsked{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2462,7 +2563,7 @@ func (x *PermissionAsked) String() string {
 func (*PermissionAsked) ProtoMessage() {}
 
 func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[24]
+	mi := &file_arbe_v1_payload_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2475,7 +2576,7 @@ func (x *PermissionAsked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAsked.ProtoReflect.Descriptor instead.
 func (*PermissionAsked) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{24}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PermissionAsked) GetApprovalId() string {
@@ -2546,7 +2647,7 @@ type PermissionAnswered struct {
 
 func (x *PermissionAnswered) Reset() {
 	*x = PermissionAnswered{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2558,7 +2659,7 @@ func (x *PermissionAnswered) String() string {
 func (*PermissionAnswered) ProtoMessage() {}
 
 func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[25]
+	mi := &file_arbe_v1_payload_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2571,7 +2672,7 @@ func (x *PermissionAnswered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PermissionAnswered.ProtoReflect.Descriptor instead.
 func (*PermissionAnswered) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{25}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PermissionAnswered) GetApprovalId() string {
@@ -2631,7 +2732,7 @@ type Skipped struct {
 
 func (x *Skipped) Reset() {
 	*x = Skipped{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2643,7 +2744,7 @@ func (x *Skipped) String() string {
 func (*Skipped) ProtoMessage() {}
 
 func (x *Skipped) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[26]
+	mi := &file_arbe_v1_payload_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2656,7 +2757,7 @@ func (x *Skipped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Skipped.ProtoReflect.Descriptor instead.
 func (*Skipped) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{26}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Skipped) GetAgentId() string {
@@ -2719,7 +2820,7 @@ type PiAssistant struct {
 
 func (x *PiAssistant) Reset() {
 	*x = PiAssistant{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2731,7 +2832,7 @@ func (x *PiAssistant) String() string {
 func (*PiAssistant) ProtoMessage() {}
 
 func (x *PiAssistant) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[27]
+	mi := &file_arbe_v1_payload_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2744,7 +2845,7 @@ func (x *PiAssistant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiAssistant.ProtoReflect.Descriptor instead.
 func (*PiAssistant) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{27}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PiAssistant) GetRole() string {
@@ -2858,7 +2959,7 @@ type PiToolResult struct {
 
 func (x *PiToolResult) Reset() {
 	*x = PiToolResult{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2870,7 +2971,7 @@ func (x *PiToolResult) String() string {
 func (*PiToolResult) ProtoMessage() {}
 
 func (x *PiToolResult) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[28]
+	mi := &file_arbe_v1_payload_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2883,7 +2984,7 @@ func (x *PiToolResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiToolResult.ProtoReflect.Descriptor instead.
 func (*PiToolResult) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{28}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *PiToolResult) GetRole() string {
@@ -2973,7 +3074,7 @@ type PiDetails struct {
 
 func (x *PiDetails) Reset() {
 	*x = PiDetails{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2985,7 +3086,7 @@ func (x *PiDetails) String() string {
 func (*PiDetails) ProtoMessage() {}
 
 func (x *PiDetails) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[29]
+	mi := &file_arbe_v1_payload_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2998,7 +3099,7 @@ func (x *PiDetails) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiDetails.ProtoReflect.Descriptor instead.
 func (*PiDetails) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{29}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *PiDetails) GetPath() string {
@@ -3067,7 +3168,7 @@ type PiBlock struct {
 
 func (x *PiBlock) Reset() {
 	*x = PiBlock{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3079,7 +3180,7 @@ func (x *PiBlock) String() string {
 func (*PiBlock) ProtoMessage() {}
 
 func (x *PiBlock) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[30]
+	mi := &file_arbe_v1_payload_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3092,7 +3193,7 @@ func (x *PiBlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiBlock.ProtoReflect.Descriptor instead.
 func (*PiBlock) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{30}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *PiBlock) GetType() string {
@@ -3195,7 +3296,7 @@ type PiUsage struct {
 
 func (x *PiUsage) Reset() {
 	*x = PiUsage{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3207,7 +3308,7 @@ func (x *PiUsage) String() string {
 func (*PiUsage) ProtoMessage() {}
 
 func (x *PiUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[31]
+	mi := &file_arbe_v1_payload_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3220,7 +3321,7 @@ func (x *PiUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiUsage.ProtoReflect.Descriptor instead.
 func (*PiUsage) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{31}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PiUsage) GetInput() int64 {
@@ -3280,7 +3381,7 @@ type PiCost struct {
 
 func (x *PiCost) Reset() {
 	*x = PiCost{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3292,7 +3393,7 @@ func (x *PiCost) String() string {
 func (*PiCost) ProtoMessage() {}
 
 func (x *PiCost) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[32]
+	mi := &file_arbe_v1_payload_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3305,7 +3406,7 @@ func (x *PiCost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCost.ProtoReflect.Descriptor instead.
 func (*PiCost) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{32}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *PiCost) GetInput() float64 {
@@ -3365,7 +3466,7 @@ type PiCompaction struct {
 
 func (x *PiCompaction) Reset() {
 	*x = PiCompaction{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3377,7 +3478,7 @@ func (x *PiCompaction) String() string {
 func (*PiCompaction) ProtoMessage() {}
 
 func (x *PiCompaction) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[33]
+	mi := &file_arbe_v1_payload_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3390,7 +3491,7 @@ func (x *PiCompaction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PiCompaction.ProtoReflect.Descriptor instead.
 func (*PiCompaction) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{33}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PiCompaction) GetHarness() string {
@@ -3443,7 +3544,7 @@ type BotCreated struct {
 
 func (x *BotCreated) Reset() {
 	*x = BotCreated{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3455,7 +3556,7 @@ func (x *BotCreated) String() string {
 func (*BotCreated) ProtoMessage() {}
 
 func (x *BotCreated) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[34]
+	mi := &file_arbe_v1_payload_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3468,7 +3569,7 @@ func (x *BotCreated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotCreated.ProtoReflect.Descriptor instead.
 func (*BotCreated) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{34}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BotCreated) GetAgentId() string {
@@ -3515,7 +3616,7 @@ type BotChanged struct {
 
 func (x *BotChanged) Reset() {
 	*x = BotChanged{}
-	mi := &file_arbe_v1_payload_proto_msgTypes[35]
+	mi := &file_arbe_v1_payload_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3527,7 +3628,7 @@ func (x *BotChanged) String() string {
 func (*BotChanged) ProtoMessage() {}
 
 func (x *BotChanged) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_payload_proto_msgTypes[35]
+	mi := &file_arbe_v1_payload_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3540,7 +3641,7 @@ func (x *BotChanged) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BotChanged.ProtoReflect.Descriptor instead.
 func (*BotChanged) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{35}
+	return file_arbe_v1_payload_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *BotChanged) GetAgentId() string {
@@ -3624,12 +3725,23 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x10permission_asked\x18( \x01(\v2\x18.arbe.v1.PermissionAskedH\x00R\x0fpermissionAsked\x12N\n" +
 	"\x13permission_answered\x18) \x01(\v2\x1b.arbe.v1.PermissionAnsweredH\x00R\x12permissionAnswered\x12=\n" +
 	"\x0eturn_fell_back\x18# \x01(\v2\x15.arbe.v1.TurnFellBackH\x00R\fturnFellBackB\a\n" +
-	"\x05typed\"{\n" +
+	"\x05typed\"\xb2\x01\n" +
 	"\x04Chat\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
 	"\breply_to\x18\x02 \x01(\tR\areplyTo\x12(\n" +
 	"\x04turn\x18\x03 \x01(\v2\x14.arbe.v1.TurnSummaryR\x04turn\x12\x1a\n" +
-	"\bconfined\x18\x04 \x01(\bR\bconfined\"\xce\x01\n" +
+	"\bconfined\x18\x04 \x01(\bR\bconfined\x125\n" +
+	"\vattachments\x18\x05 \x03(\v2\x13.arbe.v1.AttachmentR\vattachments\"\xa2\x01\n" +
+	"\n" +
+	"Attachment\x12\x1f\n" +
+	"\vartifact_id\x18\x01 \x01(\tR\n" +
+	"artifactId\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"media_type\x18\x03 \x01(\tR\tmediaType\x12\x12\n" +
+	"\x04size\x18\x04 \x01(\x03R\x04size\x12\x14\n" +
+	"\x05width\x18\x05 \x01(\x03R\x05width\x12\x16\n" +
+	"\x06height\x18\x06 \x01(\x03R\x06height\"\xce\x01\n" +
 	"\aCommand\x12\x18\n" +
 	"\acommand\x18\x01 \x01(\tR\acommand\x12\x12\n" +
 	"\x04argv\x18\x02 \x03(\tR\x04argv\x12\x1d\n" +
@@ -3913,93 +4025,95 @@ func file_arbe_v1_payload_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_payload_proto_rawDescData
 }
 
-var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_arbe_v1_payload_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_arbe_v1_payload_proto_goTypes = []any{
 	(*Entry)(nil),                 // 0: arbe.v1.Entry
 	(*Chat)(nil),                  // 1: arbe.v1.Chat
-	(*Command)(nil),               // 2: arbe.v1.Command
-	(*CommandWaiting)(nil),        // 3: arbe.v1.CommandWaiting
-	(*CommandResult)(nil),         // 4: arbe.v1.CommandResult
-	(*SandboxResumed)(nil),        // 5: arbe.v1.SandboxResumed
-	(*EnvironmentPrepared)(nil),   // 6: arbe.v1.EnvironmentPrepared
-	(*PreparationStep)(nil),       // 7: arbe.v1.PreparationStep
-	(*StatusChanged)(nil),         // 8: arbe.v1.StatusChanged
-	(*Forked)(nil),                // 9: arbe.v1.Forked
-	(*HouseCreated)(nil),          // 10: arbe.v1.HouseCreated
-	(*Invited)(nil),               // 11: arbe.v1.Invited
-	(*InviteRevoked)(nil),         // 12: arbe.v1.InviteRevoked
-	(*MemberJoined)(nil),          // 13: arbe.v1.MemberJoined
-	(*MemberRemoved)(nil),         // 14: arbe.v1.MemberRemoved
-	(*RoleChanged)(nil),           // 15: arbe.v1.RoleChanged
-	(*TurnSummary)(nil),           // 16: arbe.v1.TurnSummary
-	(*TurnUsage)(nil),             // 17: arbe.v1.TurnUsage
-	(*TurnStarted)(nil),           // 18: arbe.v1.TurnStarted
-	(*TurnSteered)(nil),           // 19: arbe.v1.TurnSteered
-	(*TurnWaiting)(nil),           // 20: arbe.v1.TurnWaiting
-	(*TurnFellBack)(nil),          // 21: arbe.v1.TurnFellBack
-	(*LimitNear)(nil),             // 22: arbe.v1.LimitNear
-	(*TurnEnded)(nil),             // 23: arbe.v1.TurnEnded
-	(*PermissionAsked)(nil),       // 24: arbe.v1.PermissionAsked
-	(*PermissionAnswered)(nil),    // 25: arbe.v1.PermissionAnswered
-	(*Skipped)(nil),               // 26: arbe.v1.Skipped
-	(*PiAssistant)(nil),           // 27: arbe.v1.PiAssistant
-	(*PiToolResult)(nil),          // 28: arbe.v1.PiToolResult
-	(*PiDetails)(nil),             // 29: arbe.v1.PiDetails
-	(*PiBlock)(nil),               // 30: arbe.v1.PiBlock
-	(*PiUsage)(nil),               // 31: arbe.v1.PiUsage
-	(*PiCost)(nil),                // 32: arbe.v1.PiCost
-	(*PiCompaction)(nil),          // 33: arbe.v1.PiCompaction
-	(*BotCreated)(nil),            // 34: arbe.v1.BotCreated
-	(*BotChanged)(nil),            // 35: arbe.v1.BotChanged
-	(*timestamppb.Timestamp)(nil), // 36: google.protobuf.Timestamp
-	(*structpb.Value)(nil),        // 37: google.protobuf.Value
+	(*Attachment)(nil),            // 2: arbe.v1.Attachment
+	(*Command)(nil),               // 3: arbe.v1.Command
+	(*CommandWaiting)(nil),        // 4: arbe.v1.CommandWaiting
+	(*CommandResult)(nil),         // 5: arbe.v1.CommandResult
+	(*SandboxResumed)(nil),        // 6: arbe.v1.SandboxResumed
+	(*EnvironmentPrepared)(nil),   // 7: arbe.v1.EnvironmentPrepared
+	(*PreparationStep)(nil),       // 8: arbe.v1.PreparationStep
+	(*StatusChanged)(nil),         // 9: arbe.v1.StatusChanged
+	(*Forked)(nil),                // 10: arbe.v1.Forked
+	(*HouseCreated)(nil),          // 11: arbe.v1.HouseCreated
+	(*Invited)(nil),               // 12: arbe.v1.Invited
+	(*InviteRevoked)(nil),         // 13: arbe.v1.InviteRevoked
+	(*MemberJoined)(nil),          // 14: arbe.v1.MemberJoined
+	(*MemberRemoved)(nil),         // 15: arbe.v1.MemberRemoved
+	(*RoleChanged)(nil),           // 16: arbe.v1.RoleChanged
+	(*TurnSummary)(nil),           // 17: arbe.v1.TurnSummary
+	(*TurnUsage)(nil),             // 18: arbe.v1.TurnUsage
+	(*TurnStarted)(nil),           // 19: arbe.v1.TurnStarted
+	(*TurnSteered)(nil),           // 20: arbe.v1.TurnSteered
+	(*TurnWaiting)(nil),           // 21: arbe.v1.TurnWaiting
+	(*TurnFellBack)(nil),          // 22: arbe.v1.TurnFellBack
+	(*LimitNear)(nil),             // 23: arbe.v1.LimitNear
+	(*TurnEnded)(nil),             // 24: arbe.v1.TurnEnded
+	(*PermissionAsked)(nil),       // 25: arbe.v1.PermissionAsked
+	(*PermissionAnswered)(nil),    // 26: arbe.v1.PermissionAnswered
+	(*Skipped)(nil),               // 27: arbe.v1.Skipped
+	(*PiAssistant)(nil),           // 28: arbe.v1.PiAssistant
+	(*PiToolResult)(nil),          // 29: arbe.v1.PiToolResult
+	(*PiDetails)(nil),             // 30: arbe.v1.PiDetails
+	(*PiBlock)(nil),               // 31: arbe.v1.PiBlock
+	(*PiUsage)(nil),               // 32: arbe.v1.PiUsage
+	(*PiCost)(nil),                // 33: arbe.v1.PiCost
+	(*PiCompaction)(nil),          // 34: arbe.v1.PiCompaction
+	(*BotCreated)(nil),            // 35: arbe.v1.BotCreated
+	(*BotChanged)(nil),            // 36: arbe.v1.BotChanged
+	(*timestamppb.Timestamp)(nil), // 37: google.protobuf.Timestamp
+	(*structpb.Value)(nil),        // 38: google.protobuf.Value
 }
 var file_arbe_v1_payload_proto_depIdxs = []int32{
-	36, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
+	37, // 0: arbe.v1.Entry.ts:type_name -> google.protobuf.Timestamp
 	1,  // 1: arbe.v1.Entry.chat:type_name -> arbe.v1.Chat
-	2,  // 2: arbe.v1.Entry.command:type_name -> arbe.v1.Command
-	4,  // 3: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
-	3,  // 4: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
-	5,  // 5: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
-	8,  // 6: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
-	9,  // 7: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
-	10, // 8: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
-	11, // 9: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
-	12, // 10: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
-	13, // 11: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
-	14, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
-	15, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
-	6,  // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
-	27, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
-	28, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
-	33, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
-	18, // 18: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
-	19, // 19: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
-	20, // 20: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
-	22, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
-	23, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
-	26, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
-	34, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
-	35, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
-	24, // 26: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
-	25, // 27: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
-	21, // 28: arbe.v1.Entry.turn_fell_back:type_name -> arbe.v1.TurnFellBack
-	16, // 29: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
-	7,  // 30: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
-	17, // 31: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
-	16, // 32: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
-	37, // 33: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
-	30, // 34: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
-	31, // 35: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
-	30, // 36: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
-	29, // 37: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
-	37, // 38: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
-	32, // 39: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
-	40, // [40:40] is the sub-list for method output_type
-	40, // [40:40] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	3,  // 2: arbe.v1.Entry.command:type_name -> arbe.v1.Command
+	5,  // 3: arbe.v1.Entry.command_result:type_name -> arbe.v1.CommandResult
+	4,  // 4: arbe.v1.Entry.command_waiting:type_name -> arbe.v1.CommandWaiting
+	6,  // 5: arbe.v1.Entry.sandbox_resumed:type_name -> arbe.v1.SandboxResumed
+	9,  // 6: arbe.v1.Entry.status_changed:type_name -> arbe.v1.StatusChanged
+	10, // 7: arbe.v1.Entry.forked:type_name -> arbe.v1.Forked
+	11, // 8: arbe.v1.Entry.house_created:type_name -> arbe.v1.HouseCreated
+	12, // 9: arbe.v1.Entry.invited:type_name -> arbe.v1.Invited
+	13, // 10: arbe.v1.Entry.invite_revoked:type_name -> arbe.v1.InviteRevoked
+	14, // 11: arbe.v1.Entry.member_joined:type_name -> arbe.v1.MemberJoined
+	15, // 12: arbe.v1.Entry.member_removed:type_name -> arbe.v1.MemberRemoved
+	16, // 13: arbe.v1.Entry.role_changed:type_name -> arbe.v1.RoleChanged
+	7,  // 14: arbe.v1.Entry.environment_prepared:type_name -> arbe.v1.EnvironmentPrepared
+	28, // 15: arbe.v1.Entry.pi_assistant:type_name -> arbe.v1.PiAssistant
+	29, // 16: arbe.v1.Entry.pi_tool_result:type_name -> arbe.v1.PiToolResult
+	34, // 17: arbe.v1.Entry.pi_compaction:type_name -> arbe.v1.PiCompaction
+	19, // 18: arbe.v1.Entry.turn_started:type_name -> arbe.v1.TurnStarted
+	20, // 19: arbe.v1.Entry.turn_steered:type_name -> arbe.v1.TurnSteered
+	21, // 20: arbe.v1.Entry.turn_waiting:type_name -> arbe.v1.TurnWaiting
+	23, // 21: arbe.v1.Entry.limit_near:type_name -> arbe.v1.LimitNear
+	24, // 22: arbe.v1.Entry.turn_ended:type_name -> arbe.v1.TurnEnded
+	27, // 23: arbe.v1.Entry.skipped:type_name -> arbe.v1.Skipped
+	35, // 24: arbe.v1.Entry.bot_created:type_name -> arbe.v1.BotCreated
+	36, // 25: arbe.v1.Entry.bot_changed:type_name -> arbe.v1.BotChanged
+	25, // 26: arbe.v1.Entry.permission_asked:type_name -> arbe.v1.PermissionAsked
+	26, // 27: arbe.v1.Entry.permission_answered:type_name -> arbe.v1.PermissionAnswered
+	22, // 28: arbe.v1.Entry.turn_fell_back:type_name -> arbe.v1.TurnFellBack
+	17, // 29: arbe.v1.Chat.turn:type_name -> arbe.v1.TurnSummary
+	2,  // 30: arbe.v1.Chat.attachments:type_name -> arbe.v1.Attachment
+	8,  // 31: arbe.v1.EnvironmentPrepared.steps:type_name -> arbe.v1.PreparationStep
+	18, // 32: arbe.v1.TurnSummary.usage:type_name -> arbe.v1.TurnUsage
+	17, // 33: arbe.v1.TurnEnded.summary:type_name -> arbe.v1.TurnSummary
+	38, // 34: arbe.v1.PermissionAsked.arguments:type_name -> google.protobuf.Value
+	31, // 35: arbe.v1.PiAssistant.content:type_name -> arbe.v1.PiBlock
+	32, // 36: arbe.v1.PiAssistant.usage:type_name -> arbe.v1.PiUsage
+	31, // 37: arbe.v1.PiToolResult.content:type_name -> arbe.v1.PiBlock
+	30, // 38: arbe.v1.PiToolResult.details:type_name -> arbe.v1.PiDetails
+	38, // 39: arbe.v1.PiBlock.arguments:type_name -> google.protobuf.Value
+	33, // 40: arbe.v1.PiUsage.cost:type_name -> arbe.v1.PiCost
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_payload_proto_init() }
@@ -4043,7 +4157,7 @@ func file_arbe_v1_payload_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_payload_proto_rawDesc), len(file_arbe_v1_payload_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
