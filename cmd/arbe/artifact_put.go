@@ -2,16 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -30,17 +27,11 @@ func artifactPut(a *app) *cobra.Command {
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
 			content := a.in
 			if path := args[0]; path != "-" {
-				f, err := os.Open(path)
-				if err == nil {
-					defer f.Close()
-					var info os.FileInfo
-					if info, err = f.Stat(); err == nil && info.IsDir() {
-						err = errors.New("it is a directory")
-					}
-				}
+				f, err := openFile(path)
 				if err != nil {
-					return fault.Newf(fault.Invalid, "name a file that you may read, or - for stdin", "cannot read %s", path).Because(err)
+					return err
 				}
+				defer f.Close()
 				content = f
 				req.Label = first(req.Label, filepath.Base(path))
 				req.MimeType = first(req.MimeType, mime.TypeByExtension(filepath.Ext(path)))

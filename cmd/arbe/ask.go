@@ -40,6 +40,7 @@ const stopTime = 10 * time.Second
 func ask(a *app) *cobra.Command {
 	var q arbe.Question
 	var bot, thread, house string
+	var paths []string
 	cmd := &cobra.Command{
 		Use:   "ask [TEXT…] [-]",
 		Short: "Ask a bot something, and print its answer",
@@ -52,12 +53,15 @@ func ask(a *app) *cobra.Command {
 			"What the bot writes between its commands is printed too, and followed by an empty line. --json prints one\n" +
 			"object when the bot has ended, with the answer alone.\n" +
 			"\n" +
+			"--file sends a file with the question, which becomes an artifact of the thread. Models that see are shown images.\n" +
+			"\n" +
 			"Ctrl-C stops the bot, and a second one leaves without waiting for it. When the reader of the output goes away\n" +
 			"(head), the bot is stopped, too. When arbe is killed, the bot continues, and its answer is in the thread.\n" +
 			"\n" +
 			"It exits with 0 when the bot has answered, and otherwise with a code that says why not; see arbe help exit-codes.",
 		Example: "  arbe ask 'what broke the build?'\n" +
 			"  git diff | arbe ask 'review this' -\n" +
+			"  arbe ask --file chart.png 'what does this show?'\n" +
 			"  arbe ask --bot @reviewer --thread th4w7q2m9x 'is this safe?'\n" +
 			"  arbe ask 'how many tests are there? say only the number' --json | jq -r .answer",
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
@@ -65,6 +69,9 @@ func ask(a *app) *cobra.Command {
 				return err
 			}
 			if err := (entry.Chat{Text: q.Text}).Validate(); err != nil {
+				return err
+			}
+			if q.Files, err = filesAt(paths); err != nil {
 				return err
 			}
 			if q.Patience <= 0 {
@@ -98,6 +105,7 @@ func ask(a *app) *cobra.Command {
 	flags.StringVarP(&thread, "thread", "t", "", "thread to ask in (default $ARBE_THREAD, or the direct message to the bot)")
 	flags.BoolVar(&q.New, "new", false, "begin another direct message to the bot")
 	flags.StringVar(&q.ID, "id", "", "an id of your choice for the question, so that a retry asks nothing twice")
+	filesFlag(cmd, &paths)
 	flags.DurationVar(&q.Patience, "patience", time.Minute, "how long to wait for a bot that does not begin, and for a server that is gone")
 	a.houseFlag(cmd, &house)
 	a.completes(cmd, "bot", a.bots)

@@ -21,6 +21,7 @@ func say(a *app) *cobra.Command { return a.speaking("say", "arbe say") }
 func (a *app) speaking(name, line string) *cobra.Command {
 	var req arbev1.SayRequest
 	var another bool
+	var paths []string
 	cmd := &cobra.Command{
 		Use:   name + " [THREAD] TEXT",
 		Short: "Say something in a thread, or run a command there",
@@ -29,10 +30,12 @@ func (a *app) speaking(name, line string) *cobra.Command {
 			"which is begun if there is none.\n\n" +
 			"A TEXT that begins with ! or /run is a command for the thread's sandbox, unless --literal is given.\n" +
 			"Another word behind a slash, such as /shrug, is refused; //shrug says /shrug.\n" +
-			"The output of a command appears in the thread; arbe x prints it here.",
+			"The output of a command appears in the thread; arbe x prints it here.\n\n" +
+			"--file sends a file with it, which becomes an artifact of the thread. Models that see are shown images.",
 		Example: "  " + line + " th4w7q2m9x 'the build is red'\n" +
 			"  " + line + " th4w7q2m9x '/run make test'\n" +
 			"  " + line + " @arbe 'what is new?'\n" +
+			"  " + line + " @arbe 'what is wrong here?' --file screenshot.png\n" +
 			"  git log -3 | " + line + " th4w7q2m9x --literal -",
 		Args:              takes(1, 2, "a thread and a text"),
 		ValidArgsFunction: a.proposesFirst(a.threadsAndBots),
@@ -44,7 +47,14 @@ func (a *app) speaking(name, line string) *cobra.Command {
 			if req.Text, err = a.text(args[0]); err != nil {
 				return err
 			}
-			if err := (entry.Chat{Text: req.Text, ReplyTo: req.ReplyTo}).Validate(); err != nil {
+			if err := (entry.Chat{Text: req.Text, ReplyTo: req.ReplyTo}).Validate(); err != nil && (req.Text != "" || len(paths) == 0) {
+				return err
+			}
+			if _, isCommand := entry.ParseCommand(req.Text); isCommand && !req.Literal && len(paths) > 0 {
+				return fault.New(fault.Invalid, "a command takes no files", "say it with --literal, or leave out --file")
+			}
+			files, err := filesAt(paths)
+			if err != nil {
 				return err
 			}
 			if !utf8.ValidString(req.Text) {
@@ -57,6 +67,9 @@ func (a *app) speaking(name, line string) *cobra.Command {
 				req.ThreadId, err = a.threadID(ctx, c, thread)
 			}
 			if err != nil {
+				return err
+			}
+			if req.AttachmentIds, err = c.Attach(ctx, req.ThreadId, req.Id, files); err != nil {
 				return err
 			}
 			said, err := c.Entries.Say(ctx, &req)
@@ -76,6 +89,7 @@ func (a *app) speaking(name, line string) *cobra.Command {
 	cmd.Flags().StringVar(&req.Id, "id", "", "an id of your choice for the entry, so that a retry writes nothing twice")
 	cmd.Flags().StringVar(&req.ReplyTo, "reply-to", "", "id of the entry that this answers")
 	cmd.Flags().BoolVar(&req.Literal, "literal", false, "say TEXT as it is, even if it looks like a command")
+	filesFlag(cmd, &paths)
 	cmd.Flags().BoolVar(&another, "new", false, "with a bot, begin another direct message")
 	return cmd
 }

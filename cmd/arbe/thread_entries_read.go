@@ -168,7 +168,7 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 		if p.Turn != nil {
 			turn = p.Turn.TurnID
 		}
-		if err := r.speech(ctx, e, turn, p.Text); err != nil || p.Turn == nil {
+		if err := r.speech(ctx, e, turn, p.Plain()); err != nil || p.Turn == nil {
 			return err
 		}
 		return r.line(p.Turn.Foot())

@@ -49,39 +49,52 @@ type Message struct {
 	ReplyTo string
 	// Literal makes the message a chat even if it looks like a command.
 	Literal bool
+	// Attachments are the ids of the artifacts that belong to a chat, at most [entry.MaxAttachments]; see
+	// [artifact.Artifacts.Attach]. A command takes none.
+	Attachments []string
 }
 
 // Chat returns the draft of the message as a chat.
 func (w Message) Chat(author string) entry.Draft {
+	chat := entry.Chat{Text: w.Text, ReplyTo: w.ReplyTo}
+	for _, id := range w.Attachments {
+		chat.Attachments = append(chat.Attachments, entry.Attachment{ArtifactID: id})
+	}
 	// It keeps < and & as they were written, because it is not HTML.
-	return entry.Draft{ID: w.ID, Author: author, Type: entry.Chat{}.Type(), Payload: unescapedJSON(entry.Chat{Text: w.Text, ReplyTo: w.ReplyTo})}
+	return entry.Draft{ID: w.ID, Author: author, Type: chat.Type(), Payload: unescapedJSON(chat)}
 }
 
 // Say writes a message to a thread and returns its entry: an [entry.Command], which is also queued, if the message is a
 // command and the speaker may run commands; otherwise an [entry.Chat]. Repeating a message with the same ID returns the
 // first entry and does nothing else. The entry whose id is the command's [entry.ResultID] is its result.
 //
-// Errors: those of [entry.Check], [entry.Repeated] and [stream.Log.Append]; for an unknown command a [fault.Invalid] that
-// names the known ones; for a command those of [Dispatcher.RunCommand].
+// Errors: those of [entry.Check], [entry.Repeated], [artifact.Artifacts.Attach] and [stream.Log.Append]; for an unknown
+// command a [fault.Invalid] that names the known ones; for a command those of [Dispatcher.RunCommand].
 func (d *Dispatcher) Say(ctx context.Context, by Speaker, threadID string, w Message) (entry.Entry, error) {
-	chat := w.Chat(by.Agent)
-	if err := entry.Check(chat, entry.Anyone); err != nil {
+	return d.Append(ctx, by, threadID, w.Chat(by.Agent), w.Literal)
+}
+
+// Append is Say for a draft. With literal it is written as it is, whatever its text begins with.
+func (d *Dispatcher) Append(ctx context.Context, by Speaker, threadID string, draft entry.Draft, literal bool) (entry.Entry, error) {
+	if err := entry.Check(draft, entry.Anyone); err != nil {
 		return entry.Entry{}, err
 	}
-	drafts, runs, err := by.drafts(ctx, []entry.Draft{chat}, []bool{w.Literal})
+	said, err := d.saying(ctx, by, threadID, []entry.Draft{draft}, []bool{literal})
 	if err != nil {
 		return entry.Entry{}, err
 	}
 	var entries []entry.Entry
-	if runs {
-		err = d.runTx(ctx, by.Scope, threadID, drafts, func(tx pgx.Tx, to stream.Ref, drafts []entry.Draft) (_ []entry.Entry, err error) {
-			if entries, err = d.log.AppendTx(ctx, tx, to, drafts...); err != nil {
+	if said.plain() {
+		if entries, err = d.log.Append(ctx, said.to, said.drafts...); err == nil {
+			err = entry.Repeated(said.drafts[0], entries[0])
+		}
+	} else {
+		err = d.sayTx(ctx, said, func(tx pgx.Tx, drafts []entry.Draft) (_ []entry.Entry, err error) {
+			if entries, err = d.log.AppendTx(ctx, tx, said.to, drafts...); err != nil {
 				return nil, err
 			}
 			return entries, entry.Repeated(drafts[0], entries[0])
 		})
-	} else if entries, err = d.log.Append(ctx, stream.Ref{House: by.House, Name: thread.StreamName(threadID)}, drafts...); err == nil {
-		err = entry.Repeated(drafts[0], entries[0])
 	}
 	if err != nil {
 		return entry.Entry{}, err
@@ -93,20 +106,112 @@ func (d *Dispatcher) Say(ctx context.Context, by Speaker, threadID string, w Mes
 // one transaction. The caller has validated the content. literal says which messages are literal. Errors: also those of
 // [stream.Log.Write].
 func (d *Dispatcher) SayAll(ctx context.Context, by Speaker, threadID string, w stream.Write, literal []bool) (done stream.Written, err error) {
-	drafts, runs, err := by.drafts(ctx, w.Content, literal)
+	said, err := d.saying(ctx, by, threadID, w.Content, literal)
 	if err != nil {
 		return done, err
 	}
-	w.Content = drafts
-	if !runs {
-		return d.log.Write(ctx, stream.Ref{House: by.House, Name: thread.StreamName(threadID)}, w)
+	if w.Content = said.drafts; said.plain() {
+		return d.log.Write(ctx, said.to, w)
 	}
-	err = d.runTx(ctx, by.Scope, threadID, drafts, func(tx pgx.Tx, to stream.Ref, drafts []entry.Draft) (entries []entry.Entry, err error) {
+	err = d.sayTx(ctx, said, func(tx pgx.Tx, drafts []entry.Draft) (entries []entry.Entry, err error) {
 		w.Content = drafts
-		done, entries, err = d.log.WriteTx(ctx, tx, to, w)
+		done, entries, err = d.log.WriteTx(ctx, tx, said.to, w)
 		return entries, err
 	})
 	return done, err
+}
+
+// saying is what a speaker is about to say.
+type saying struct {
+	by     Speaker
+	thread string
+	to     stream.Ref
+	drafts []entry.Draft
+	// runs reports that there are commands, and files are the artifacts that the chats name.
+	runs  bool
+	files []string
+}
+
+// plain reports whether it can be written without a look at other rows.
+func (s saying) plain() bool { return !s.runs && len(s.files) == 0 }
+
+// saying returns what the speaker of some valid chats says with them: chats that are commands become commands, and the
+// attachments of chats are looked at.
+func (d *Dispatcher) saying(ctx context.Context, by Speaker, threadID string, chats []entry.Draft, literal []bool) (s saying, err error) {
+	s = saying{by: by, thread: threadID, to: stream.Ref{House: by.House, Name: thread.StreamName(threadID)}}
+	if s.drafts, s.runs, err = by.drafts(ctx, chats, literal); err != nil {
+		return s, err
+	}
+	for i, draft := range s.drafts {
+		ids, err := attached(draft, chats[i])
+		if err != nil {
+			return s, err
+		}
+		if len(ids) == 0 {
+			continue
+		}
+		if draft.ID != "" { // a retry is harmless, also after a file was deleted
+			switch there, err := d.log.Get(ctx, s.to, draft.ID); {
+			case err == nil && entry.Repeated(draft, there) == nil:
+				continue
+			case err != nil && fault.CodeOf(err) != fault.NotFound:
+				return s, err
+			}
+		}
+		if d.config.Artifacts == nil {
+			return s, fault.New(fault.Precondition, "this server stores no files", "send the text alone")
+		}
+		files, err := d.config.Artifacts.Attach(ctx, by.Scope, threadID, ids, by.Confined)
+		if err != nil {
+			return s, err
+		}
+		s.drafts[i] = entry.Attach(draft, files)
+		if err := entry.Check(s.drafts[i], entry.Server); err != nil {
+			return s, err
+		}
+		s.files = append(s.files, ids...)
+	}
+	return s, nil
+}
+
+// attached returns the ids of the artifacts that a chat names. became is what it means: a command cannot have any.
+func attached(became, chat entry.Draft) (ids []string, err error) {
+	// Most chats have none, and decoding them would only cost time. A name may be written with an escape.
+	if chat.Type != (entry.Chat{}).Type() || !bytes.Contains(chat.Payload, []byte("attachments")) && !bytes.Contains(chat.Payload, []byte(`\u`)) {
+		return nil, nil
+	}
+	var c entry.Chat
+	if json.Unmarshal(chat.Payload, &c) != nil {
+		return nil, nil // cannot happen for what was checked
+	}
+	for _, a := range c.Attachments {
+		ids = append(ids, a.ArtifactID)
+	}
+	if len(ids) > 0 && became.Type != chat.Type {
+		return nil, fault.New(fault.Invalid, "a command takes no files", "send them with a message, and name them in the command")
+	}
+	return ids, nil
+}
+
+// sayTx writes what is said in one transaction, in which files are checked and commands are queued.
+func (d *Dispatcher) sayTx(ctx context.Context, s saying, write func(pgx.Tx, []entry.Draft) ([]entry.Entry, error)) error {
+	checked := func(tx pgx.Tx, drafts []entry.Draft) ([]entry.Entry, error) {
+		if len(s.files) > 0 {
+			if err := d.config.Artifacts.AttachableTx(ctx, tx, s.by.House, s.thread, s.files, s.by.Confined); err != nil {
+				return nil, err
+			}
+		}
+		return write(tx, drafts)
+	}
+	if !s.runs {
+		return d.db.In(ctx, s.by.Scope, func(tx pgx.Tx) error {
+			_, err := checked(tx, s.drafts)
+			return err
+		})
+	}
+	return d.runTx(ctx, s.by.Scope, s.thread, s.drafts, func(tx pgx.Tx, _ stream.Ref, drafts []entry.Draft) ([]entry.Entry, error) {
+		return checked(tx, drafts)
+	})
 }
 
 // drafts replaces chats that are commands by commands, if the speaker may run commands. runs reports whether there are

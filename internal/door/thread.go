@@ -41,15 +41,15 @@ func (r request) drafts(contentType string, body []byte) (drafts []entry.Draft, 
 // append writes a request's entries. In a thread, a chat that is a command is run if its author may run commands.
 func (d *Door) append(r request, w stream.Write, literal []bool) (stream.Written, error) {
 	thread, ok := threadOf(r.ref.Name)
-	if r.confined && ok {
-		for i, draft := range w.Content {
-			w.Content[i] = entry.Confine(draft)
-		}
-	}
 	if !ok || d.Dispatcher == nil {
+		for i, draft := range w.Content {
+			if ok && r.confined {
+				w.Content[i] = entry.Confine(draft)
+			}
+		}
 		return d.Log.Write(r.Context(), r.ref, w)
 	}
-	by := dispatch.Speaker{Scope: db.Scope{House: r.ref.House, Agent: r.agent}, MayRun: r.mayRun}
+	by := dispatch.Speaker{Scope: db.Scope{House: r.ref.House, Agent: r.agent}, MayRun: r.mayRun, Confined: r.confined}
 	return d.Dispatcher.SayAll(r.Context(), by, thread, w, literal)
 }
 

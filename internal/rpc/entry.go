@@ -49,7 +49,7 @@ func (s *entryService) Say(ctx context.Context, req *arbev1.SayRequest) (*arbev1
 		_, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
 		return err
 	}}
-	words := dispatch.Message{ID: req.GetId(), Text: req.GetText(), ReplyTo: req.GetReplyTo(), Literal: req.GetLiteral()}
+	words := dispatch.Message{ID: req.GetId(), Text: req.GetText(), ReplyTo: req.GetReplyTo(), Literal: req.GetLiteral(), Attachments: req.GetAttachmentIds()}
 	said, err := s.Dispatcher.Say(ctx, by, req.GetThreadId(), words)
 	if err != nil {
 		return nil, err
@@ -62,16 +62,20 @@ func (s *entryService) Say(ctx context.Context, req *arbev1.SayRequest) (*arbev1
 }
 
 func (s *entryService) Append(ctx context.Context, req *arbev1.AppendRequest) (*arbev1.AppendResponse, error) {
-	log, who, err := s.may(ctx, auth.Say, req.GetThreadId())
+	scope, err := s.Auth.Authorize(ctx, auth.Say, auth.Thread(req.GetThreadId()))
 	if err != nil {
 		return nil, err
 	}
-	draft, wire := entry.Draft{ID: req.GetId(), Author: who, Type: req.GetType(), Payload: json.RawMessage(req.GetPayload())}, wireEntry
+	draft, wire := entry.Draft{ID: req.GetId(), Author: scope.Agent, Type: req.GetType(), Payload: json.RawMessage(req.GetPayload())}, wireEntry
 	switch raw := req.GetType() != "" || req.GetPayload() != ""; {
 	case req.GetChat() != nil && raw:
 		return nil, fault.New(fault.Invalid, "the request has the entry twice: as a chat, and as a type with a payload", "send one of them")
 	case req.GetChat() != nil:
-		draft, wire = dispatch.Message{ID: req.GetId(), Text: req.GetChat().GetText(), ReplyTo: req.GetChat().GetReplyTo()}.Chat(who), wireTypedEntry
+		chat := dispatch.Message{ID: req.GetId(), Text: req.GetChat().GetText(), ReplyTo: req.GetChat().GetReplyTo()}
+		for _, a := range req.GetChat().GetAttachments() {
+			chat.Attachments = append(chat.Attachments, a.GetArtifactId())
+		}
+		draft, wire = chat.Chat(scope.Agent), wireTypedEntry
 	case !raw:
 		return nil, fault.New(fault.Invalid, "there is no entry in the request", "send a type with a payload, or a chat")
 	case req.GetType() == "":
@@ -79,20 +83,11 @@ func (s *entryService) Append(ctx context.Context, req *arbev1.AppendRequest) (*
 	case req.GetPayload() == "":
 		return nil, fault.New(fault.Invalid, "payload: it is missing", "send one JSON object")
 	}
-	if err := entry.Check(draft, entry.Anyone); err != nil {
-		return nil, err
-	}
-	if confined(ctx) {
-		draft = entry.Confine(draft)
-	}
-	written, err := s.Log.Append(ctx, log, draft)
+	written, err := s.Dispatcher.Append(ctx, dispatch.Speaker{Scope: scope, Confined: confined(ctx)}, req.GetThreadId(), draft, true)
 	if err != nil {
 		return nil, err
 	}
-	if err := entry.Repeated(draft, written[0]); err != nil {
-		return nil, err
-	}
-	return &arbev1.AppendResponse{Entry: wire(written[0])}, nil
+	return &arbev1.AppendResponse{Entry: wire(written)}, nil
 }
 
 func (s *entryService) List(ctx context.Context, req *arbev1.ListRequest) (*arbev1.ListResponse, error) {

@@ -85,7 +85,12 @@ func serve(t testing.TB, d *dbtest.Database) *bench {
 	boxes := sandbox.NewResolver(sandbox.Config{
 		DB: d.DB, Log: log, Threads: threads, Drivers: map[string]sandbox.Driver{sandbox.DefaultDriver: &echo{}}, Logger: quiet,
 	})
-	dispatcher, err := dispatch.Start(ctx, dispatch.Config{DB: d.DB, Log: log, Threads: threads, Boxes: boxes, Logger: quiet})
+	blobs := t.TempDir()
+	store, err := blob.OpenDirectory(blobs)
+	must(t, err)
+	t.Cleanup(func() { store.Close() })
+	artifacts := artifact.New(artifact.Config{DB: d.DB, Blobs: store, MaxSize: 4 << 20, Logger: quiet})
+	dispatcher, err := dispatch.Start(ctx, dispatch.Config{DB: d.DB, Log: log, Threads: threads, Boxes: boxes, Logger: quiet, Artifacts: artifacts})
 	must(t, err)
 	t.Cleanup(func() { dispatcher.Stop(context.Background()) })
 
@@ -95,10 +100,7 @@ func serve(t testing.TB, d *dbtest.Database) *bench {
 	b.owner, err = pgxpool.New(ctx, d.OwnerURL)
 	must(t, err)
 	t.Cleanup(b.owner.Close)
-	b.blobs = t.TempDir()
-	store, err := blob.OpenDirectory(b.blobs)
-	must(t, err)
-	t.Cleanup(func() { store.Close() })
+	b.blobs = blobs
 	pictures, err := live.Open(ctx, live.Config{DB: d.DB, Log: log, Threads: threads, Houses: b.houses, Bots: bots, Boxes: boxes, Logger: quiet})
 	must(t, err)
 	t.Cleanup(pictures.Close)
@@ -108,7 +110,7 @@ func serve(t testing.TB, d *dbtest.Database) *bench {
 		Secrets: secrets, Models: model.NewHouses(d.DB, secrets, nothing),
 		Auth: b.auth, Houses: b.houses, Bots: bots, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,
 		Dispatcher: dispatcher, Logger: logged.logger(),
-		Artifacts: artifact.New(artifact.Config{DB: d.DB, Blobs: store, MaxSize: 4 << 20, Logger: quiet}),
+		Artifacts: artifacts,
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", rpc.Handler(services))

@@ -29,6 +29,8 @@ type Question struct {
 	// Bot is the bot's "@handle", or the id of its agent. Defaults to the bot to whom Thread is a direct message, or else to
 	// @arbe.
 	Bot string
+	// Files are sent with Text; see [Client.Attach].
+	Files []File
 	// ID is the id of the entry that asks. With the same ID nothing is asked twice. Defaults to a random one.
 	ID string
 	// Patience is how long Ask waits for the bot to begin, and for a server that cannot be reached. Defaults to a minute.
@@ -230,7 +232,11 @@ func (a *asking) ask(ctx context.Context) error {
 	if q.ID == "" {
 		q.ID = strings.ToLower(rand.Text())
 	}
-	said, err := a.client.Entries.Say(ctx, &arbev1.SayRequest{ThreadId: q.Thread, Id: q.ID, Text: text, Literal: true})
+	files, err := a.client.Attach(ctx, q.Thread, q.ID, q.Files)
+	if err != nil {
+		return err
+	}
+	said, err := a.client.Entries.Say(ctx, &arbev1.SayRequest{ThreadId: q.Thread, Id: q.ID, Text: text, Literal: true, AttachmentIds: files})
 	a.asked.Thread, a.asked.Entry = q.Thread, said.GetEntry()
 	return err
 }

@@ -20,6 +20,8 @@ export interface AskQuestion {
   houseId?: string;
   /** The bot's "@handle", or its id. Defaults to the one to whom the thread is a direct message, or else to @arbe. */
   bot?: string;
+  /** The ids of artifacts that belong to the question: of the thread, or of the house and no thread. Defaults to none. */
+  attachmentIds?: string[];
   /** The id of the entry that asks: the same id again asks nothing twice. Defaults to one that is chosen. */
   id?: string;
 }
@@ -86,7 +88,7 @@ export async function* ask(services: Services, question: AskQuestion, options: A
   const id = question.id ?? crypto.randomUUID();
   const { threadId, bot, direct } = await place(services, question, call);
   const text = direct ? question.text : mentioning(bot.handle, question.text);
-  const said = await services.entries.say({ threadId, id, text, literal: true }, call);
+  const said = await services.entries.say({ threadId, id, text, literal: true, attachmentIds: question.attachmentIds ?? [] }, call);
   const entry = said.entry!;
   yield { kind: "asked", threadId, bot, entry };
 

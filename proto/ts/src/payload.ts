@@ -6,6 +6,22 @@ export interface ChatPayload {
   text: string;
   /** The id of the entry it answers. */
   reply_to?: string;
+  /** The files that belong to it. */
+  attachments?: AttachmentPayload[];
+}
+
+/** A file that belongs to a chat. The server fills in all but the artifact's id. */
+export interface AttachmentPayload {
+  /** The artifact that has the bytes; it may be deleted later. */
+  artifact_id: string;
+  name?: string;
+  /** What the server found the bytes to be. */
+  media_type?: string;
+  /** The number of bytes; absent if there are none. */
+  size?: number;
+  /** The size of an image in pixels; absent for what is none, or is too large to be shown. */
+  width?: number;
+  height?: number;
 }
 
 /** Someone ran a command on the thread's sandbox. */
