@@ -214,6 +214,10 @@ func (w *commandWorker) follow(ctx context.Context, l sandbox.Launcher, ref stri
 	var start, exit time.Time
 	boxEnded := false
 	var timer *time.Timer
+	write := func(t *text, data []byte) {
+		defer w.shares.begin(following, job.Args.House, len(data))()
+		_, _ = t.Write(data) // never fails, because it waits for no watcher
+	}
 	err = l.Follow(following, ref, id, 0, func(r sandbox.Record) error {
 		defer pace.passed(r.Next)
 		switch r.Kind {
@@ -223,12 +227,12 @@ func (w *commandWorker) follow(ctx context.Context, l sandbox.Launcher, ref stri
 				timer = time.AfterFunc(time.Until(start.Add(limit)), func() { end(errTimedOut, 0) })
 			}
 		case sandbox.RecordStdout:
-			_, _ = out.stdout.Write(r.Data) // never fails, because it waits for no watcher
+			write(out.stdout, r.Data)
 			if feed != nil {
 				return feed.write(following, Stdout, r.Data, r.Next)
 			}
 		case sandbox.RecordStderr:
-			_, _ = out.stderr.Write(r.Data)
+			write(out.stderr, r.Data)
 			if feed != nil {
 				return feed.write(following, Stderr, r.Data, r.Next)
 			}
@@ -238,6 +242,7 @@ func (w *commandWorker) follow(ctx context.Context, l sandbox.Launcher, ref stri
 				feed.gap(following, r.Dropped)
 			}
 		case sandbox.RecordExit:
+			w.shares.asks(job.Args.House) // for its result to be written
 			exit, got.ExitCode, got.OutOfMemory, boxEnded = r.Time, r.ExitCode, r.OutOfMemory, r.BoxEnded
 			if began {
 				got.Duration = max(r.Time.Sub(start), 0)
@@ -343,14 +348,15 @@ func (w *commandWorker) pass(ctx context.Context, l sandbox.Launcher, ref string
 }
 
 // exec runs a command that ends with this server.
-func (w *commandWorker) exec(ctx context.Context, p sandbox.Handle, cmd sandbox.Command, out *output) (sandbox.Result, error) {
-	cmd.Stdout, cmd.Stderr = out.stdout, out.stderr
+func (w *commandWorker) exec(ctx context.Context, house string, p sandbox.Handle, cmd sandbox.Command, out *output) (sandbox.Result, error) {
+	stdout, stderr := sharedWriter{ctx, w.shares, house, out.stdout}, sharedWriter{ctx, w.shares, house, out.stderr}
+	cmd.Stdout, cmd.Stderr = stdout, stderr
 	if cmd.Merged {
 		cmd.Stderr = nil
 	}
 	if feed := out.to.feed; feed != nil {
-		cmd.Stdout = io.MultiWriter(out.stdout, feedWriter{ctx, feed, Stdout})
-		cmd.Stderr = io.MultiWriter(out.stderr, feedWriter{ctx, feed, Stderr})
+		cmd.Stdout = io.MultiWriter(stdout, feedWriter{ctx, feed, Stdout})
+		cmd.Stderr = io.MultiWriter(stderr, feedWriter{ctx, feed, Stderr})
 	}
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)

@@ -178,6 +178,7 @@ func (w *commandWorker) Work(ctx context.Context, job *river.Job[commandArgs]) e
 		return river.JobSnooze(0) // does nothing to a job that has ended
 	}
 	defer end()
+	w.shares.asks(job.Args.House)
 
 	var said entry.Entry
 	err := persist(ctx, func() (err error) {
@@ -278,6 +279,7 @@ func (w *commandWorker) run(ctx context.Context, job *river.Job[commandArgs], sa
 		return ran
 	}
 	out := newOutput(ctx, w.log, args.log(), entry.ResultID(said.ID))
+	out.shows = func(n int) int { return w.shares.shows(args.House, n) }
 	to, detach := w.attach(args, c, out)
 	defer func() { detach(ran.handOver || ran.takenByOther || ran.machine != "") }()
 	out.to = to
@@ -322,7 +324,7 @@ func (w *commandWorker) run(ctx context.Context, job *river.Job[commandArgs], sa
 				}
 			} else {
 				cmd.Timeout = limit
-				got, err = w.exec(ctx, p, cmd, out)
+				got, err = w.exec(ctx, args.House, p, cmd, out)
 			}
 			return err
 		})

@@ -127,6 +127,7 @@ type Dispatcher struct {
 	config   Config
 	limits   Limits
 	spools   *spoolRoom
+	shares   *outputShares
 	queue    *river.Client[pgx.Tx]
 	liveness *liveness
 	decider  *decider
@@ -158,7 +159,7 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	d.config.sweepEvery, d.config.lockGrace = cmp.Or(c.sweepEvery, sweepEvery), cmp.Or(c.lockGrace, serverLockGrace)
 	d.fetcher = newFetcher(c.Fetch)
 	d.config.foreground = cmp.Or(c.foreground, foreground)
-	d.spools = newSpoolRoom(cmp.Or(c.SpoolSize, DefaultSpoolSize))
+	d.spools, d.shares = newSpoolRoom(cmp.Or(c.SpoolSize, DefaultSpoolSize)), newOutputShares()
 	// The queue runs until it is stopped. With the context of the start, it would stop when the start has ended.
 	lasting := context.WithoutCancel(ctx)
 	d.resultCtx, d.cancelResults = context.WithCancel(lasting)

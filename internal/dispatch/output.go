@@ -30,7 +30,9 @@ const (
 // Each stream is converted to text first. The result and the live output therefore hold the same bytes, and all counts
 // and offsets refer to those, however the output is cut into pieces.
 type output struct {
-	publish        func(offset int64, data []byte)
+	publish func(offset int64, data []byte)
+	// shows returns how many of n bytes may be published now.
+	shows          func(n int) int
 	stdout, stderr *text
 	// to receives the unconverted output too. Its fields are nil if there is no receiver.
 	to *attachment
@@ -61,7 +63,7 @@ func newOutput(ctx context.Context, log *stream.Log, ref stream.Ref, entryID str
 
 // startOutput returns an output that calls publish.
 func startOutput(publish func(offset int64, data []byte)) *output {
-	o := &output{publish: publish, to: &attachment{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	o := &output{publish: publish, shows: func(n int) int { return n }, to: &attachment{}, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	o.redact(nil)
 	go o.run()
 	return o
@@ -245,7 +247,8 @@ func (o *output) run() {
 		case <-o.wake:
 		}
 		o.mu.Lock()
-		data, end := bytes.Clone(wholeStart(lastOf(o.pending, publishMost))), o.passed
+		data, end := lastOf(o.pending, publishMost), o.passed
+		data = bytes.Clone(wholeStart(lastOf(data, o.shows(len(data)))))
 		o.pending = o.pending[:0]
 		o.mu.Unlock()
 		o.publish(end-int64(len(data)), data)

@@ -76,6 +76,7 @@ func (d *Dispatcher) Say(ctx context.Context, by Speaker, threadID string, w Mes
 
 // Append is Say for a draft. With literal it is written as it is, whatever its text begins with.
 func (d *Dispatcher) Append(ctx context.Context, by Speaker, threadID string, draft entry.Draft, literal bool) (entry.Entry, error) {
+	d.shares.asks(by.House)
 	if err := entry.Check(draft, entry.Anyone); err != nil {
 		return entry.Entry{}, err
 	}
@@ -287,6 +288,7 @@ func unescapedJSON(v any) json.RawMessage {
 // runTx writes drafts, some of which are commands, and queues the commands in the same transaction. write returns the
 // entries of the drafts in their order, or nothing.
 func (d *Dispatcher) runTx(ctx context.Context, scope db.Scope, threadID string, drafts []entry.Draft, write func(pgx.Tx, stream.Ref, []entry.Draft) ([]entry.Entry, error)) error {
+	d.shares.asks(scope.House)
 	return d.db.In(ctx, scope, func(tx pgx.Tx) error {
 		if err := lockCommandsTx(ctx, tx, scope.House); err != nil {
 			return err

@@ -202,6 +202,7 @@ func (w *turnWorker) attempt(ctx context.Context, job *river.Job[turnArgs], chec
 		}
 	}
 	args := job.Args
+	w.shares.asks(args.House)
 	return w.bots.Run(ctx, args.House, args.Turn, stream.Ref{House: args.House, Name: thread.StreamName(args.Thread)})
 }
 
