@@ -47,7 +47,7 @@ returning *;
 
 -- name: DecideTurn :one
 -- Ends the delay of a turn: it is queued or skipped. No row: it is not delayed any more, or for longer.
-update turns set status = @status, due_at = null, attempts = 0, ended_at = case when @status = 'skipped' then now() end
+update turns set status = @status, due_at = null, attempts = 0, reserved_micros = 0, ended_at = case when @status = 'skipped' then now() end
 where id = @id and status = 'delayed' and due_at = @due_at
 returning id;
 

@@ -252,7 +252,7 @@ func (q *Queries) DayUsed(ctx context.Context, db DBTX, threadID string, houseID
 }
 
 const decideTurn = `-- name: DecideTurn :one
-update turns set status = $1, due_at = null, attempts = 0, ended_at = case when $1 = 'skipped' then now() end
+update turns set status = $1, due_at = null, attempts = 0, reserved_micros = 0, ended_at = case when $1 = 'skipped' then now() end
 where id = $2 and status = 'delayed' and due_at = $3
 returning id
 `

@@ -77,3 +77,107 @@ func TestTheMoneyOfTheInstallationEnds(t *testing.T) {
 		})
 	}
 }
+
+// neighbour is another house of another person, whose server is the same.
+func (r *room) neighbour() *room {
+	n := *r
+	n.bench = r.bench.another()
+	n.th = n.conversation()
+	return &n
+}
+
+// within starts servers whose models belong to the installation, cost a dollar for a million tokens, and are bounded.
+func within(t *testing.T, servers int, budget turn.Budget, script modeltest.Script) *room {
+	r := parlour(t, 0, script)
+	budget.UnknownMicros = 1_000_000
+	tune := r.tune
+	r.tune = func(c *dispatch.Config) {
+		tune(c)
+		c.Bots.Budget = budget
+		c.Bots.Endpoint = func(context.Context, db.Scope, string) (model.Endpoint, string, error) {
+			return model.Endpoint{Provider: model.Anthropic, BaseURL: r.models.URL, Key: "sk-test", Trusted: true, Shared: true}, "of-no-known-price", nil
+		}
+	}
+	for range servers {
+		r.server = r.serve()
+	}
+	return r
+}
+
+// spent is what the models of the installation cost in all houses.
+func (r *room) spent() int {
+	return r.counted("select coalesce(sum(charged_micros), 0) from spending")
+}
+
+func TestAHouseThatSpentNothingCannotExceedTheMoneyOfAll(t *testing.T) {
+	t.Parallel()
+	const budget = 9_000
+	used := modeltest.Usage{Input: 1_000, Output: 4_000}
+	r := within(t, 1, turn.Budget{DayMicros: budget}, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: "words", Usage: &used} })
+	r.invent("ant")
+	r.says("q", "@ant go on")
+	r.still()
+	if n := r.spent(); n != 5_000 {
+		t.Fatalf("the first house spent %d", n)
+	}
+	n := r.neighbour()
+	n.invent("bee")
+	n.says("q", "@bee go on") // for which less is left than a call reserves
+	n.still()
+	e := of[entry.TurnEnded](n.entries())
+	if len(e) != 1 || e[0].Reason != "installation_usd_day" {
+		t.Errorf("the other house's turn ended with %+v", e)
+	}
+	if n := r.spent(); n != 5_000 {
+		t.Errorf("together they spent %d of %d", n, budget)
+	}
+}
+
+func TestTurnsAtOnceCannotSpendTheSameMoney(t *testing.T) {
+	t.Parallel()
+	const turns, budget = 50, 50_000
+	for _, c := range []struct {
+		name   string
+		output int
+		// over is what a call costs beyond its reservation.
+		over   int
+		budget turn.Budget
+		limit  string
+	}{
+		{"of all houses", 3_900, 0, turn.Budget{DayMicros: budget}, "installation_usd_day"},
+		{"of a person", 3_900, 0, turn.Budget{PersonMicros: budget}, "person_usd_day"},
+		{"with longer answers than expected", 8_192, 4_096, turn.Budget{DayMicros: budget}, "installation_usd_day"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			r := within(t, 2, c.budget, func(*modeltest.Request) modeltest.Reply {
+				return modeltest.Reply{Text: "words", Usage: &modeltest.Usage{Input: 100, Output: c.output}}
+			})
+			rooms := []*room{r}
+			if c.budget.PersonMicros == 0 {
+				rooms = append(rooms, r.neighbour())
+			}
+			for _, r := range rooms {
+				r.invent("ant")
+			}
+			for i := range turns {
+				r := rooms[i%len(rooms)]
+				r.th = r.conversation()
+				r.says("q", "@ant go on")
+			}
+			r.still()
+			calls := r.counted("select count(*) from model_calls")
+			most := budget + calls*c.over
+			if n := r.spent(); n > most || n < budget/2 {
+				t.Errorf("%d calls spent %d, want at most %d", calls, n, most)
+			}
+			ended := r.counted("select count(*) from entries where type = 'signal.dispatch.turn_ended' and payload->>'reason' = $1", c.limit)
+			if ended+calls != turns || calls > budget/4_096 {
+				t.Errorf("of %d turns %d called a model and %d were refused", turns, calls, ended)
+			}
+			if n := r.counted("select count(*) from turns where ended_at is null"); n != 0 {
+				t.Errorf("%d turns go on", n)
+			}
+		})
+	}
+}

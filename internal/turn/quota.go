@@ -120,8 +120,9 @@ func (r *run) charged(answer model.Answer) int64 {
 }
 
 // stream is [model.Client.Stream] within the budget of the installation: it reserves what the call may cost before it makes
-// it, so that calls that begin at the same time cannot all spend the same money. The limits are exceeded at most by what
-// calls in progress cost beyond their reservations, which are for what is sent and [expectedOutput] tokens, and by one call.
+// it, so that calls that begin at the same time cannot all spend the same money. No call begins for which less is left. So
+// the limits are exceeded at most by what calls in progress cost beyond their reservations, which are for what is sent and
+// [expectedOutput] tokens.
 func (r *run) stream(ctx context.Context, id string, request model.Request, f func(model.Delta)) (model.Answer, error) {
 	if r.endpoint.Shared && (r.Budget.DayMicros > 0 || r.Budget.PersonMicros > 0) {
 		if err := r.reserve(ctx, r.Budget.micros(r.endpoint, id, model.Usage{Input: request.Estimate(), Output: expectedOutput})); err != nil {
@@ -156,10 +157,10 @@ func (r *run) reserve(ctx context.Context, micros int64) error {
 		return err
 	case reached == "person":
 		return &spentError{meter{name: "person_usd_day", next: next + "person_usd_day",
-			words: fmt.Sprintf("the houses of one person may spend $%.2f a day with the keys of this installation, and that is spent", dollars(r.Budget.PersonMicros))}}
+			words: fmt.Sprintf("the houses of one person may spend $%.2f a day with the keys of this installation, and less is left than this call may cost", dollars(r.Budget.PersonMicros))}}
 	}
 	return &spentError{meter{name: "installation_usd_day", next: next + "installation_usd_day",
-		words: fmt.Sprintf("all houses together may spend $%.2f a day with the keys of this installation, and that is spent", dollars(r.Budget.DayMicros))}}
+		words: fmt.Sprintf("all houses together may spend $%.2f a day with the keys of this installation, and less is left than this call may cost", dollars(r.Budget.DayMicros))}}
 }
 
 // ended returns the entry that ends a turn at a limit.
