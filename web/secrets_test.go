@@ -34,7 +34,7 @@ const (
 // traces are the forms of both in which they would appear.
 func traces() (all []string) {
 	for _, v := range []string{canary, second} {
-		all = append(all, v, strings.ReplaceAll(v, `"`, `\"`), strings.NewReplacer("&", "&amp;", `"`, "&#34;").Replace(v),
+		all = append(all, v, strings.ReplaceAll(v, `"`, `\"`), strings.NewReplacer("&", `\u0026`, `"`, `\"`).Replace(v), strings.NewReplacer("&", "&amp;", `"`, "&#34;").Replace(v),
 			url.QueryEscape(v), hex.EncodeToString([]byte(v)))
 		for before := range 3 {
 			form := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", before) + v))
@@ -131,7 +131,9 @@ func TestACanaryIsNowhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	thread := made.Thread.Id
-	if _, err := exec.LookPath("runc"); err == nil && os.Getuid() == 0 {
+	_, missing := exec.LookPath("runc")
+	sandboxes := missing == nil && os.Getuid() == 0
+	if sandboxes {
 		// Small, because other tests use sandboxes on the same machine.
 		if _, err := api.Environments.UpdateEnvironment(t.Context(), &arbev1.UpdateEnvironmentRequest{
 			Id: house.DefaultEnvironmentId, Config: &arbev1.EnvironmentConfig{
@@ -181,6 +183,73 @@ func TestACanaryIsNowhere(t *testing.T) {
 			silent(t, "what followers of the thread get", said)
 		}
 	})
+	// The file key has both. Each tool shows it in its own way: as a file, as the difference of an edit, as output that still
+	// grows, in a search, in a request for approval, in what the model reads of all that.
+	t.Run("nor do the tools that read it show it to the model or to people", func(t *testing.T) {
+		if !sandboxes {
+			t.Skip("there are no sandboxes here")
+		}
+		owner := owner.in(t)
+		steps := []modeltest.Call{
+			{Name: "read_file", Arguments: `{"path":"key"}`},
+			{Name: "search_files", Arguments: `{"pattern":".","path":"key"}`},
+			{Name: "run_command", Arguments: `{"command":"cat key; cat key >&2; echo plain >>key; sleep 1000","background":true}`},
+			{Name: "read_command", Arguments: `{"command_id":"COMMAND","wait_seconds":3}`},
+			{Name: "edit_file", Arguments: `{"path":"key","old_text":"plain","new_text":"changed"}`},
+			{Name: "write_file", Arguments: `{"path":"copy","content":` + strconv.Quote(canary) + `}`},
+			{Name: "stop_command", Arguments: `{"command_id":"COMMAND"}`},
+			{Name: "search_entries", Arguments: `{"query":"cat"}`},
+			{Name: "read_thread", Arguments: `{}`},
+			{Name: "say", Arguments: `{"thread_id":"` + house.PrimaryThreadId + `","text":"all done"}`},
+			{Name: "say", Arguments: `{"thread_id":"` + house.PrimaryThreadId + `","text":` + strconv.Quote(canary) + `}`},
+		}
+		results := map[string]string{} // of the last call of each tool
+		models := modeltest.New(t, func(q *modeltest.Request) modeltest.Reply {
+			silent(t, "what a model is asked", string(q.Body))
+			n := q.Seen
+			if n > 0 {
+				results[steps[n-1].Name] = q.Last().Text
+			}
+			if n == len(steps) {
+				return modeltest.Reply{Text: "All is done."}
+			}
+			call := steps[n]
+			_, id, _ := strings.Cut(results["run_command"], "as the command ")
+			id, _, _ = strings.Cut(id, ";")
+			call.Arguments = strings.Replace(call.Arguments, "COMMAND", id, 1)
+			return modeltest.Reply{Calls: []modeltest.Call{call}}
+		})
+		res, _ := owner.post(home+"/models/servers", url.Values{"name": {"works"}, "base_url": {models.URL + "/v1"}, "server_key": {canary}})
+		want(t, res, http.StatusSeeOther, home+"/models")
+		res, _ = owner.post(home+"/models/default", url.Values{"model": {"works/any"}})
+		want(t, res, http.StatusSeeOther, home+"/models")
+		res, _ = owner.post(home+"/ask", url.Values{"ask": {"say"}})
+		want(t, res, http.StatusSeeOther, home+"/bots#approval")
+		asked, err := api.Entries.Say(t.Context(), &arbev1.SayRequest{ThreadId: thread, Text: "@arbe work"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitUntil(t, api, thread, func(e *arbev1.Entry) bool {
+			return e.Seq > asked.Entry.Seq && e.Type == (entry.PermissionAsked{}).Type()
+		})
+		open, err := api.Approvals.ListApprovals(t.Context(), &arbev1.ListApprovalsRequest{HouseId: house.Id})
+		if err != nil || len(open.Approvals) != 1 {
+			t.Fatalf("these are asked: %v: %v", open, err)
+		}
+		silent(t, "the request for approval", open.String())
+		res, _ = owner.post("/threads/"+thread+"/approvals/"+open.Approvals[0].Id, url.Values{"verdict": {"approve"}})
+		want(t, res, http.StatusSeeOther, "/threads/"+thread)
+		said := waitUntil(t, api, thread, func(e *arbev1.Entry) bool {
+			return e.Seq > asked.Entry.Seq && strings.Contains(e.Payload, "All is done.")
+		})
+		silent(t, "what followers of the thread get", said)
+		for tool, shows := range map[string]string{"read_file": "xxxxxxxx", "search_files": "xxxxxxxx", "stop_command": "xxxxxxxx", "edit_file": "edited",
+			"write_file": "the secret MODEL_WORKS_KEY", "say": "the secret MODEL_WORKS_KEY"} {
+			if !strings.Contains(results[tool], shows) {
+				t.Errorf("%s returned %q, want it to have %s", tool, results[tool], shows)
+			}
+		}
+	})
 	t.Run("pages, answers and streams", func(t *testing.T) {
 		owner := owner.in(t)
 		for _, path := range []string{home, home + "/members", home + "/bots", home + "/keys", home + "/models", home + "/secrets", home + "/environments", "/threads/" + thread,
@@ -188,7 +257,7 @@ func TestACanaryIsNowhere(t *testing.T) {
 			_, page := owner.get(path)
 			silent(t, path, page)
 		}
-		for seq := range 20 {
+		for seq := range 45 {
 			for _, end := range []string{"", "/raw", "/output"} {
 				path := "/threads/" + thread + "/entries/" + strconv.Itoa(seq) + end
 				_, page := owner.get(path)
@@ -196,7 +265,7 @@ func TestACanaryIsNowhere(t *testing.T) {
 			}
 		}
 		secrets, err := api.Secrets.ListSecrets(t.Context(), &arbev1.ListSecretsRequest{HouseId: house.Id})
-		if err != nil || len(secrets.Secrets) != 3 {
+		if err != nil || len(secrets.Secrets) < 3 {
 			t.Errorf("the secrets are %v: %v", secrets, err)
 		}
 		models, err := api.Models.ListModels(t.Context(), &arbev1.ListModelsRequest{HouseId: house.Id})
