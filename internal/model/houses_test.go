@@ -362,3 +362,26 @@ func TestTheMachineIsLookedAtAgain(t *testing.T) {
 		t.Errorf("it finds %v after %d looks: %v", env.Default, looks.Load(), err)
 	}
 }
+
+func TestOnlyTheHousesThatTheOperatorNamesUseTheInstallationsModels(t *testing.T) {
+	t.Parallel()
+	o := house(t, map[string]string{"ANTHROPIC_API_KEY": "sk-ant-of-the-machine", "ARBE_MODEL": "anthropic/claude-sonnet-4-6"})
+	if f := o.models(t).Found; len(f) != 1 || !f[0].Endpoint.Shared {
+		t.Errorf("without a list, it finds %+v", f)
+	}
+	o.SharedWith = []string{"another"}
+	if m := o.models(t); len(m.Found) != 0 || m.Default != (model.Ref{}) || m.Problem == nil {
+		t.Errorf("a house that is not in the list finds %+v", m)
+	}
+	if e, _, err := o.Resolve(t.Context(), o.scope.House, "anthropic/claude-sonnet-4-6"); err == nil || e.Key != "" {
+		t.Errorf("and resolves %+v: %v", e, err)
+	}
+	o.set(t, "ANTHROPIC_API_KEY", "sk-ant-of-the-house")
+	if e, _, err := o.Resolve(t.Context(), o.scope.House, "anthropic/claude-sonnet-4-6"); err != nil || e.Key != "sk-ant-of-the-house" || e.Shared {
+		t.Errorf("with a key of its own it resolves %+v: %v", e, err)
+	}
+	o.SharedWith = []string{"another", o.scope.House}
+	if e, _, err := o.Resolve(t.Context(), o.scope.House, "anthropic/claude-sonnet-4-6"); err != nil || e.Shared {
+		t.Errorf("its own key counts as the installation's: %+v: %v", e, err)
+	}
+}

@@ -58,6 +58,14 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		"a size beyond numbers":       {flags: map[string]string{"artifact_quota": "9999999999999TiB"}},
 		"a log level that is none":    {flags: map[string]string{"log_level": "loud"}},
 		"a limit that is none":        {flags: map[string]string{"house_commands": "many"}},
+		"money that is none":          {flags: map[string]string{"installation_usd_day": "a lot"}},
+		"no money at all":             {flags: map[string]string{"person_usd_day": "0"}},
+		"a price that is none":        {flags: map[string]string{"unknown_usd": "NaN"}},
+		"money beyond numbers":        {flags: map[string]string{"entry_usd": "Inf"}},
+		"creators that are none":      {flags: map[string]string{"house_creation": "everyone"}},
+		"houses that are no number":   {flags: map[string]string{"houses_per_person": "-1"}},
+		"a time that is none":         {flags: map[string]string{"entry_time": "a day"}},
+		"turns without an end":        {flags: map[string]string{"turn_max_minutes": "none"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
