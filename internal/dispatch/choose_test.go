@@ -17,14 +17,19 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/policy"
+	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
 // parlour is a room whose servers choose by the policies of the house's bots.
 func parlour(t testing.TB, servers int, script modeltest.Script) *room {
+	return parlourOn(t, newShelf(), servers, script)
+}
+
+func parlourOn(t testing.TB, driver sandbox.Driver, servers int, script modeltest.Script) *room {
 	t.Helper()
-	r := bots(t, script)
+	r := botsOn(t, driver, script)
 	tune := r.tune
 	r.tune = func(c *dispatch.Config) {
 		tune(c)

@@ -40,6 +40,9 @@ func (d *Dispatcher) ToolNames() (names []string) {
 	return names
 }
 
+// WithDefaults returns the limits of a server with these settings.
+func WithDefaults(l Limits) Limits { return l.withDefaults() }
+
 // ReviveTurns does what a sweep does about turns.
 func (d *Dispatcher) ReviveTurns(ctx context.Context) error { return d.reviveTurns(ctx) }
 
