@@ -298,7 +298,7 @@ func (a *app) createBot(w http.ResponseWriter, r *http.Request) error {
 	v, limits := botOf(r)
 	return a.saveBot(w, r, v, settingsPath(r.PathValue("house"), "bots"), func() error {
 		_, err := a.services.bots.CreateBot(r.Context(), &arbev1.CreateBotRequest{HouseId: r.PathValue("house"), Handle: v.Values["handle"], Name: v.Values["name"],
-			Runtime: v.Values["runtime"], Model: v.Values["model"], Instructions: v.Values["instructions"], Tools: &arbev1.Names{Values: v.Tools}, Ask: &arbev1.Names{Values: v.Ask}, Limits: limits})
+			Runtime: v.Values["runtime"], Model: v.Values["model"], Instructions: v.Values["instructions"], Tools: &arbev1.Names{Values: v.Tools}, Ask: &arbev1.Names{Values: v.Ask}, Limits: limits, SkipModelCheck: unchecked(r)})
 		return err
 	})
 }
@@ -317,7 +317,7 @@ func (a *app) changeBot(w http.ResponseWriter, r *http.Request) error {
 	handle, name, model, instructions := v.Values["handle"], v.Values["name"], v.Values["model"], v.Values["instructions"]
 	return a.saveBot(w, r, v, botPath(house, id)+"?saved", func() error {
 		_, err := a.services.bots.UpdateBot(r.Context(), &arbev1.UpdateBotRequest{HouseId: house, Id: id, Handle: &handle, Name: &name, Model: &model,
-			Instructions: &instructions, Tools: &arbev1.Names{Values: v.Tools}, Ask: &arbev1.Names{Values: v.Ask}, Limits: limits})
+			Instructions: &instructions, Tools: &arbev1.Names{Values: v.Tools}, Ask: &arbev1.Names{Values: v.Ask}, Limits: limits, SkipModelCheck: unchecked(r)})
 		return err
 	})
 }

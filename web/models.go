@@ -2,6 +2,8 @@ package web
 
 import (
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -12,8 +14,39 @@ type modelsView struct {
 	Layout layout
 	Models *arbev1.ListModelsResponse
 	// Secret, Name, Address and Model are the forms' values. Each form has its own errors.
-	Secret, Name, Address, Model, Fallbacks           string
+	Secret, Name, Address, Dialect, Model, Fallbacks  string
 	KeyWrong, ServerWrong, ChoiceWrong, FallbackWrong problems
+	// Set is the endpoint whose key or address was just set; nil if none was. Untried says that nobody wanted it to be tried.
+	Set     *arbev1.ModelEndpoint
+	Untried bool
+}
+
+// dialects are what servers speak, by the service's words; the first is for one that is not known.
+var dialects = []struct{ Word, Label string }{
+	{"", "What the address shows"}, {"chat", "OpenAI’s chat/completions"}, {"messages", "Anthropic’s messages"}, {"responses", "OpenAI’s responses"}, {"gemini", "Google’s Gemini"},
+}
+
+// someModels names a few models, and how many more there are.
+func someModels(ids []string) string {
+	const shown = 6
+	if len(ids) <= shown+1 {
+		return strings.Join(ids, ", ")
+	}
+	return strings.Join(ids[:shown], ", ") + " and " + strconv.Itoa(len(ids)-shown) + " more"
+}
+
+// whatWasSet says who can use what was just set.
+func (v modelsView) whatWasSet() string {
+	tried := v.Set.Name + " was tried"
+	switch n := len(v.Set.Models); {
+	case v.Untried:
+		tried = "It was not tried"
+	case n == 1:
+		tried += ": 1 model"
+	case n > 1:
+		tried += ": " + strconv.Itoa(n) + " models"
+	}
+	return tried + ". The bots of " + v.Layout.House.Name + " can use it for all members."
 }
 
 // providerKeys are the providers whose keys the form takes, with the secrets that have them.
@@ -54,13 +87,28 @@ func (a *app) modelsView(r *http.Request) (v modelsView, err error) {
 		return v, err
 	}
 	v.Model, v.Fallbacks = v.Models.ChosenModel, strings.Join(v.Models.FallbackModels, "\n")
+	set := r.URL.Query().Get("set")
+	for _, e := range v.Models.Endpoints {
+		if e.Own && set != "" && (e.Name == set || e.SecretName == set) {
+			v.Set, v.Untried = e, r.URL.Query().Has("untried")
+		}
+	}
 	return v, nil
 }
 
-// answerModels goes back to the page after a form, or shows the page with what was wrong.
-func (a *app) answerModels(w http.ResponseWriter, r *http.Request, failed error, fields []string, fill func(*modelsView, problems)) error {
+// modelsSet is the page of models, which says what was just set.
+func modelsSet(house, set string, check *arbev1.KeyCheck) string {
+	query := url.Values{"set": {set}}
+	if !check.GetTried() {
+		query.Set("untried", "")
+	}
+	return settingsPath(house, "models") + "?" + query.Encode()
+}
+
+// answerModels goes to a page after a form, or shows the page of models with what was wrong.
+func (a *app) answerModels(w http.ResponseWriter, r *http.Request, then string, failed error, fields []string, fill func(*modelsView, problems)) error {
 	if failed == nil {
-		http.Redirect(w, r, settingsPath(r.PathValue("house"), "models"), http.StatusSeeOther)
+		http.Redirect(w, r, then, http.StatusSeeOther)
 		return nil
 	}
 	wrong, err := problemsOf(failed, fields...)
@@ -80,7 +128,9 @@ func (a *app) pasteKey(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	return a.answerModels(w, r, a.setKey(r, r.PathValue("house")), []string{"key", "value"}, func(v *modelsView, wrong problems) {
+	house := r.PathValue("house")
+	check, failed := a.setKey(r, house)
+	return a.answerModels(w, r, modelsSet(house, r.PostFormValue("secret"), check), failed, []string{"key", "value"}, func(v *modelsView, wrong problems) {
 		v.Secret, v.KeyWrong = r.PostFormValue("secret"), wrong
 		if what := wrong["value"]; what != "" { // the service's name of the field
 			wrong.add("key", what)
@@ -89,18 +139,21 @@ func (a *app) pasteKey(w http.ResponseWriter, r *http.Request) error {
 }
 
 // setKey stores the key of a form as the house's secret of that provider.
-func (a *app) setKey(r *http.Request, house string) error {
-	_, err := a.services.secrets.SetSecret(r.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: r.PostFormValue("secret"), Value: []byte(pasted(r, "key"))})
-	return err
+func (a *app) setKey(r *http.Request, house string) (*arbev1.KeyCheck, error) {
+	set, err := a.services.secrets.SetSecret(r.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: r.PostFormValue("secret"), Value: []byte(pasted(r, "key")), SkipCheck: unchecked(r)})
+	return set.GetCheck(), err
 }
+
+// unchecked reports whether a form wants what it sets not to be tried, or checked. The forms offer that after a failure.
+func unchecked(r *http.Request) bool { return r.PostFormValue("skip_check") == "yes" }
 
 func (a *app) chooseModel(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
 	model := strings.TrimSpace(r.PostFormValue("model"))
-	_, failed := a.services.models.SetDefaultModel(r.Context(), &arbev1.SetDefaultModelRequest{HouseId: r.PathValue("house"), Model: model})
-	return a.answerModels(w, r, failed, []string{"model"}, func(v *modelsView, wrong problems) { v.Model, v.ChoiceWrong = model, wrong })
+	_, failed := a.services.models.SetDefaultModel(r.Context(), &arbev1.SetDefaultModelRequest{HouseId: r.PathValue("house"), Model: model, SkipCheck: unchecked(r)})
+	return a.answerModels(w, r, settingsPath(r.PathValue("house"), "models"), failed, []string{"model"}, func(v *modelsView, wrong problems) { v.Model, v.ChoiceWrong = model, wrong })
 }
 
 // chooseFallbacks sets the fallback models, of which each has a line of the form.
@@ -109,8 +162,8 @@ func (a *app) chooseFallbacks(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	given := r.PostFormValue("models")
-	_, failed := a.services.models.SetFallbackModels(r.Context(), &arbev1.SetFallbackModelsRequest{HouseId: r.PathValue("house"), Models: strings.Fields(given)})
-	return a.answerModels(w, r, failed, []string{"models", "model"}, func(v *modelsView, wrong problems) {
+	_, failed := a.services.models.SetFallbackModels(r.Context(), &arbev1.SetFallbackModelsRequest{HouseId: r.PathValue("house"), Models: strings.Fields(given), SkipCheck: unchecked(r)})
+	return a.answerModels(w, r, settingsPath(r.PathValue("house"), "models"), failed, []string{"models", "model"}, func(v *modelsView, wrong problems) {
 		v.Fallbacks, v.FallbackWrong = given, wrong
 		if what := wrong["model"]; what != "" { // the field of a single one
 			wrong.add("models", what)
@@ -124,10 +177,10 @@ func (a *app) addServer(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	req := &arbev1.SetModelEndpointRequest{HouseId: r.PathValue("house"), Name: strings.TrimSpace(r.PostFormValue("name")), BaseUrl: strings.TrimSpace(r.PostFormValue("base_url"))}
-	req.Key = pasted(r, "server_key")
-	_, failed := a.services.models.SetModelEndpoint(r.Context(), req)
-	return a.answerModels(w, r, failed, []string{"name", "base_url", "key"}, func(v *modelsView, wrong problems) {
-		v.Name, v.Address, v.ServerWrong = req.Name, req.BaseUrl, wrong
+	req.Key, req.Dialect, req.SkipCheck = pasted(r, "server_key"), r.PostFormValue("dialect"), unchecked(r)
+	set, failed := a.services.models.SetModelEndpoint(r.Context(), req)
+	return a.answerModels(w, r, modelsSet(req.HouseId, req.Name, set.GetCheck()), failed, []string{"name", "base_url", "dialect", "key"}, func(v *modelsView, wrong problems) {
+		v.Name, v.Address, v.Dialect, v.ServerWrong = req.Name, req.BaseUrl, req.Dialect, wrong
 		if what := wrong["key"]; what != "" { // the service's name of the field
 			wrong.add("server_key", what)
 		}

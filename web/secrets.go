@@ -61,9 +61,13 @@ func (a *app) setSecret(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	house, name := r.PathValue("house"), strings.TrimSpace(r.PostFormValue("name"))
-	_, failed := a.services.secrets.SetSecret(r.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: name, Value: []byte(pasted(r, "value"))})
+	set, failed := a.services.secrets.SetSecret(r.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: name, Value: []byte(pasted(r, "value")), SkipCheck: unchecked(r)})
 	if failed == nil {
-		http.Redirect(w, r, settingsPath(house, "secrets"), http.StatusSeeOther)
+		then := settingsPath(house, "secrets")
+		if set.Check != nil { // a key of models: say what it is good for
+			then = modelsSet(house, name, set.Check)
+		}
+		http.Redirect(w, r, then, http.StatusSeeOther)
 		return nil
 	}
 	return a.secretsFailed(w, r, failed, name)

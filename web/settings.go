@@ -75,7 +75,7 @@ var fieldPrefix = regexp.MustCompile(`^([a-z_]+(?:\.[a-z_]+)*): `)
 func problemsOf(err error, fields ...string) (problems, error) {
 	f := faultOf(err)
 	switch f.Code {
-	case fault.Invalid, fault.Precondition, fault.Exhausted, fault.Exists, fault.Forbidden, fault.NotFound:
+	case fault.Invalid, fault.Precondition, fault.Exhausted, fault.Exists, fault.Forbidden, fault.NotFound, fault.Unavailable:
 	default:
 		return nil, err
 	}

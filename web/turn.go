@@ -466,7 +466,7 @@ func (a *app) retryWithKey(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.setKey(r, res.Thread.HouseId); err != nil {
+	if _, err := a.setKey(r, res.Thread.HouseId); err != nil {
 		return err
 	}
 	return a.retryTurn(w, r)

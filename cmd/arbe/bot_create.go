@@ -40,6 +40,7 @@ func botCreate(a *app) *cobra.Command {
 				return err
 			}
 			b := created.GetBot()
+			a.unverified(created.GetUnverifiedModel())
 			return a.show(b.GetId(), viewBot(b), func() string { return "@" + b.GetHandle() + " " + b.GetId() })
 		}),
 	}
@@ -48,6 +49,7 @@ func botCreate(a *app) *cobra.Command {
 	f.StringVar(&req.Name, "name", "", "its name, as pages show it (default: the handle)")
 	f.StringVar(&req.Instructions, "instructions", "", "what it is told before each turn; - reads them from stdin")
 	f.StringVar(&req.Model, "model", "", "provider/model (default: the house's)")
+	noCheckFlag(cmd, &req.SkipModelCheck, "set the model although its provider does not list it")
 	f.StringVar(&req.Runtime, "runtime", "pi", "coding agent that it runs: pi, codex or claude-code")
 	f.StringSliceVar(&tools, "tools", nil, "tools that it may use, separated by commas (default: all)")
 	f.StringSliceVar(&ask, "ask", nil, "tools that it uses only with a person's yes, besides those of the house (default: none)")

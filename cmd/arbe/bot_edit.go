@@ -14,6 +14,7 @@ import (
 
 func botEdit(a *app) *cobra.Command {
 	var house string
+	var noCheck bool
 	cmd := &cobra.Command{
 		Use:   "edit BOT",
 		Short: "Edit a bot in your editor, or change it from stdin",
@@ -46,7 +47,7 @@ func botEdit(a *app) *cobra.Command {
 					if err := readBot(from, &f); err != nil {
 						return err
 					}
-					return a.changeBot(ctx, c, b, f)
+					return a.changeBot(ctx, c, b, f, noCheck)
 				},
 				unchanged: func() error {
 					return a.show(b.GetId(), viewBot(b), func() string { return "unchanged @" + b.GetHandle() })
@@ -55,12 +56,13 @@ func botEdit(a *app) *cobra.Command {
 		}),
 	}
 	a.houseFlag(cmd, &house)
+	noCheckFlag(cmd, &noCheck, "set the model although its provider does not list it")
 	return cmd
 }
 
 // changeBot makes a bot what its file says.
-func (a *app) changeBot(ctx context.Context, c *arbe.Client, b *arbev1.Bot, f botFile) error {
-	req := &arbev1.UpdateBotRequest{HouseId: b.GetHouseId(), Id: b.GetId(), Handle: f.Handle, Name: f.Name, Instructions: f.Instructions, Model: f.Model}
+func (a *app) changeBot(ctx context.Context, c *arbe.Client, b *arbev1.Bot, f botFile, noCheck bool) error {
+	req := &arbev1.UpdateBotRequest{HouseId: b.GetHouseId(), Id: b.GetId(), Handle: f.Handle, Name: f.Name, Instructions: f.Instructions, Model: f.Model, SkipModelCheck: noCheck}
 	if f.Tools != nil {
 		req.Tools = &arbev1.Names{Values: *f.Tools}
 	}
@@ -70,9 +72,11 @@ func (a *app) changeBot(ctx context.Context, c *arbe.Client, b *arbev1.Bot, f bo
 	if f.Limits != nil {
 		req.Limits = f.Limits.message()
 	}
-	if _, err := c.Bots.UpdateBot(ctx, req); err != nil {
+	changed, err := c.Bots.UpdateBot(ctx, req)
+	if err != nil {
 		return err
 	}
+	a.unverified(changed.GetUnverifiedModel())
 	if f.Policies != nil {
 		if err := changePolicies(ctx, c, b, *f.Policies); err != nil {
 			return err

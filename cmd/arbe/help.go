@@ -140,7 +140,8 @@ func environmentTopic() *cobra.Command {
   CLICOLOR_FORCE   set to anything but 0: colours also into a pipe
 
 A server finds models with these, for all houses: ANTHROPIC_API_KEY (and ANTHROPIC_BASE_URL), OPENAI_API_KEY (and
-OPENAI_BASE_URL, which alone is enough), OPENROUTER_API_KEY, GEMINI_API_KEY, OLLAMA_HOST. ARBE_MODEL, as PROVIDER/MODEL, is
+OPENAI_BASE_URL, which alone is enough), OPENROUTER_API_KEY, GEMINI_API_KEY (and GOOGLE_GEMINI_BASE_URL), OLLAMA_HOST.
+ARBE_OPENAI_DIALECT=responses says that OPENAI_BASE_URL speaks responses and not chat. ARBE_MODEL, as PROVIDER/MODEL, is
 their default model. What it found: arbe model list.
 
 A flag takes precedence over the environment. Which server and credential that gives: arbe help servers. The

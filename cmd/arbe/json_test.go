@@ -83,7 +83,7 @@ var jsonCalls = []struct {
 	{line: "secret set LAB_KEY", stdin: "some-key\n"},
 	{line: "secret list"},
 	{line: "secret rotate"},
-	{line: "model add lab https://models.example.com/v1 --key LAB_KEY"},
+	{line: "model add lab https://models.example.com/v1 --key LAB_KEY --no-check"},
 	{line: "model list"},
 	{line: "model default lab/large"},
 	{line: "model default --reset"},

@@ -13,6 +13,41 @@ func model(a *app) *cobra.Command {
 	return group(a, "model", "List the models of a house, and choose its default", modelList, modelDefault, modelFallback, modelAdd, modelRemove)
 }
 
+// noCheckFlag adds the flag with which what a provider does not confirm is set all the same.
+func noCheckFlag(cmd *cobra.Command, to *bool, usage string) {
+	cmd.Flags().BoolVar(to, "no-check", false, usage)
+}
+
+// checkView is what came of trying a key or a server.
+type checkView struct {
+	Tried   bool   `json:"tried"`
+	Models  int32  `json:"models"`
+	Summary string `json:"summary"`
+}
+
+// viewCheck returns nil if there was nothing to try.
+func viewCheck(c *arbev1.KeyCheck) *checkView {
+	if c == nil {
+		return nil
+	}
+	return &checkView{c.GetTried(), c.GetModels(), c.GetSummary()}
+}
+
+// after returns a line with the summary below it.
+func (c *checkView) after(line string) string {
+	if c == nil {
+		return line
+	}
+	return line + "\n" + printable(c.Summary)
+}
+
+// unverified says that it is not known whether a model exists.
+func (a *app) unverified(why string) {
+	if why != "" {
+		a.say("not verified: %s", printable(why))
+	}
+}
+
 // modelRefs proposes models that the house can use.
 func (a *app) modelRefs(ctx context.Context, c *arbe.Client) (found []thing, err error) {
 	list, err := a.models(ctx, c, "")

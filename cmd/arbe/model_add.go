@@ -13,12 +13,16 @@ func modelAdd(a *app) *cobra.Command {
 	var req arbev1.SetModelEndpointRequest
 	cmd := &cobra.Command{
 		Use:   "add NAME URL",
-		Short: "Add a server with models that speaks OpenAI's chat/completions",
+		Short: "Add a server with models",
 		Long: "Add a server with models to a house, or change the one of this name. Its models are then NAME/model. The address\n" +
 			"must be on the public internet; the operator can name others in the server's environment (ARBE_MODEL_PRIVATE_HOSTS).\n" +
-			"Owners only, because the key is sent there.",
+			"Owners only, because the key is sent there.\n\n" +
+			"--dialect says what the server speaks: chat (OpenAI's chat/completions), messages (Anthropic's), responses (OpenAI's) or\n" +
+			"gemini (Google's). By default it is what the form of the address shows (those of providers, and those that end in\n" +
+			"/anthropic), else chat. The server and its key are tried first, which costs nothing.",
 		Example: "  arbe secret set LAB_KEY < key\n" +
-			"  arbe model add lab https://models.example.com/v1 --key LAB_KEY",
+			"  arbe model add lab https://models.example.com/v1 --key LAB_KEY\n" +
+			"  arbe model add deepseek https://api.deepseek.com/anthropic --key DEEPSEEK_KEY",
 		Args: takes(2, 2, "a name and an address"),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
 			req.Name, req.BaseUrl = args[0], args[1]
@@ -30,7 +34,13 @@ func modelAdd(a *app) *cobra.Command {
 				return err
 			}
 			e := made.GetEndpoint()
-			if err := a.show(e.GetName(), viewEndpoint(e, nil), func() string { return "models at " + e.GetBaseUrl() + " are " + e.GetName() + "/…" }); err != nil {
+			view := struct {
+				endpointView
+				Check *checkView `json:"check,omitempty"`
+			}{viewEndpoint(e, nil), viewCheck(made.GetCheck())}
+			if err := a.show(e.GetName(), view, func() string {
+				return view.Check.after("models at " + e.GetBaseUrl() + " are " + e.GetName() + "/… (" + e.GetDialect() + ")")
+			}); err != nil {
 				return err
 			}
 			if e.GetProblem() != "" {
@@ -42,5 +52,10 @@ func modelAdd(a *app) *cobra.Command {
 	a.houseFlag(cmd, &req.HouseId)
 	cmd.Flags().StringVar(&req.SecretName, "key", "", "name of the secret that has its key (default: it wants none)")
 	a.completes(cmd, "key", a.secretNames)
+	cmd.Flags().StringVar(&req.Dialect, "dialect", "", "what it speaks: chat, messages, responses or gemini")
+	a.completes(cmd, "dialect", func(context.Context, *arbe.Client) ([]thing, error) {
+		return []thing{{id: "chat"}, {id: "messages"}, {id: "responses"}, {id: "gemini"}}, nil
+	})
+	noCheckFlag(cmd, &req.SkipCheck, "add it without trying it")
 	return cmd
 }

@@ -12,12 +12,12 @@ import (
 
 func modelDefault(a *app) *cobra.Command {
 	var house string
-	var reset bool
+	var reset, noCheck bool
 	cmd := &cobra.Command{
 		Use:   "default [MODEL]",
 		Short: "Show or set the model of bots that name none",
 		Long: "Show the model of bots that name none or, with MODEL, set it: provider/model, as arbe model list shows them. With\n" +
-			"--reset the house follows the installation. Owners only.",
+			"--reset the house follows the installation. A model that its provider does not list is refused. Owners only.",
 		Example: "  arbe model default anthropic/claude-sonnet-4-6",
 		Args:    takes(0, 1, "at most one model, as provider/model"),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
@@ -31,13 +31,15 @@ func modelDefault(a *app) *cobra.Command {
 			var view struct {
 				Model   string `json:"default_model"`
 				Problem string `json:"problem,omitempty"`
+				// Unverified says why it is not known whether the model exists.
+				Unverified string `json:"unverified,omitempty"`
 			}
 			if reset || len(args) > 0 {
-				set, err := c.Models.SetDefaultModel(ctx, &arbev1.SetDefaultModelRequest{HouseId: in, Model: firstOf(args)})
+				set, err := c.Models.SetDefaultModel(ctx, &arbev1.SetDefaultModelRequest{HouseId: in, Model: firstOf(args), SkipCheck: noCheck})
 				if err != nil {
 					return err
 				}
-				view.Model, view.Problem = set.GetDefaultModel(), set.GetProblem()
+				view.Model, view.Problem, view.Unverified = set.GetDefaultModel(), set.GetProblem(), set.GetUnverified()
 			} else {
 				list, err := c.Models.ListModels(ctx, &arbev1.ListModelsRequest{HouseId: in})
 				if err != nil {
@@ -50,12 +52,15 @@ func modelDefault(a *app) *cobra.Command {
 			}
 			if view.Problem != "" {
 				a.say("%s", printable(view.Problem))
+			} else {
+				a.unverified(view.Unverified)
 			}
 			return nil
 		}),
 	}
 	a.houseFlag(cmd, &house)
 	cmd.Flags().BoolVar(&reset, "reset", false, "follow the installation")
+	noCheckFlag(cmd, &noCheck, "set it although its provider does not list it")
 	cmd.ValidArgsFunction = a.proposesFirst(a.modelRefs)
 	return cmd
 }

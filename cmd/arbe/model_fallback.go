@@ -13,13 +13,13 @@ import (
 
 func modelFallback(a *app) *cobra.Command {
 	var house string
-	var none bool
+	var none, noCheck bool
 	cmd := &cobra.Command{
 		Use:   "fallback [MODEL…]",
 		Short: "Show or set the models that bots ask while their own does not answer",
 		Long: "Show the models that bots ask while the provider of their own does not answer or, with MODELs, set them: at most 5, as\n" +
 			"provider/model, the preferred one first. They are asked when that has lasted a minute, or when the provider asks for a\n" +
-			"longer pause; the thread says so. --none sets no model. Owners only.",
+			"longer pause; the thread says so. --none sets no model. A model that its provider does not list is refused. Owners only.",
 		Example: "  arbe model fallback openai/gpt-5.1 openrouter/qwen/qwen3-coder",
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
 			if none && len(args) > 0 {
@@ -32,13 +32,15 @@ func modelFallback(a *app) *cobra.Command {
 			view := struct {
 				Models  []string `json:"fallback_models"`
 				Problem string   `json:"problem,omitempty"`
+				// Unverified says why it is not known whether one of them exists.
+				Unverified string `json:"unverified,omitempty"`
 			}{Models: []string{}}
 			if none || len(args) > 0 {
-				set, err := c.Models.SetFallbackModels(ctx, &arbev1.SetFallbackModelsRequest{HouseId: in, Models: args})
+				set, err := c.Models.SetFallbackModels(ctx, &arbev1.SetFallbackModelsRequest{HouseId: in, Models: args, SkipCheck: noCheck})
 				if err != nil {
 					return err
 				}
-				view.Models, view.Problem = append(view.Models, set.GetModels()...), set.GetProblem()
+				view.Models, view.Problem, view.Unverified = append(view.Models, set.GetModels()...), set.GetProblem(), set.GetUnverified()
 			} else {
 				list, err := c.Models.ListModels(ctx, &arbev1.ListModelsRequest{HouseId: in})
 				if err != nil {
@@ -51,12 +53,15 @@ func modelFallback(a *app) *cobra.Command {
 			}
 			if view.Problem != "" {
 				a.say("%s", printable(view.Problem))
+			} else {
+				a.unverified(view.Unverified)
 			}
 			return nil
 		}),
 	}
 	a.houseFlag(cmd, &house)
 	cmd.Flags().BoolVar(&none, "none", false, "ask no other model")
+	noCheckFlag(cmd, &noCheck, "set them although their providers do not list them")
 	cmd.ValidArgsFunction = a.proposes(a.modelRefs)
 	return cmd
 }

@@ -2,30 +2,38 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/proto/arbe"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
 func modelList(a *app) *cobra.Command {
 	var house string
 	cmd := &cobra.Command{
-		Use:   "list",
+		Use:   "list [NAME]",
 		Short: "List where a house finds models, and which one is its default",
 		Long: "List where a house finds models: through its own keys (the secrets ANTHROPIC_API_KEY, OPENAI_API_KEY,\n" +
-			"OPENROUTER_API_KEY and GEMINI_API_KEY), at servers that it added, and what the installation offers. Keys are not\n" +
-			"tried. The default, which bots use that name no model, is marked.",
-		Args: takes(0, 0, ""),
-		RunE: a.calls(func(ctx context.Context, c *arbe.Client, _ []string) error {
+			"OPENROUTER_API_KEY and GEMINI_API_KEY), at servers that it added, and what the installation offers. The\n" +
+			"default, which bots use that name no model, is marked. With NAME, list the models of one of them, as provider/model.",
+		Example: "  arbe model list anthropic",
+		Args:    takes(0, 1, "at most one name, as arbe model list shows it"),
+		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
 			list, err := a.models(ctx, c, house)
 			if err != nil {
 				return err
 			}
+			if len(args) > 0 {
+				return a.listModelsOf(list, args[0])
+			}
 			rows := make([]row, len(list.GetEndpoints()))
 			for i, e := range list.GetEndpoints() {
-				models := first(strings.Join(e.GetModels(), ", "), e.GetDefaultModel(), "-")
+				models := first(someOf(e.GetModels()), e.GetDefaultModel(), "-")
 				note := e.GetProblem()
 				if ref, is := strings.CutPrefix(list.GetDefaultModel(), e.GetName()+"/"); is {
 					note = first(note, "default: "+ref)
@@ -42,5 +50,50 @@ func modelList(a *app) *cobra.Command {
 		}),
 	}
 	a.houseFlag(cmd, &house)
+	cmd.ValidArgsFunction = a.proposesFirst(func(ctx context.Context, c *arbe.Client) (found []thing, err error) {
+		list, err := a.models(ctx, c, "")
+		for _, e := range list.GetEndpoints() {
+			found = append(found, thing{id: e.GetName()})
+		}
+		return found, err
+	})
 	return cmd
+}
+
+// someOf names a few models, and how many more there are.
+func someOf(models []string) string {
+	const shown = 3
+	if len(models) <= shown+1 {
+		return strings.Join(models, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(models[:shown], ", "), len(models)-shown)
+}
+
+// listModelsOf lists the models of one endpoint.
+func (a *app) listModelsOf(list *arbev1.ListModelsResponse, name string) error {
+	at := slices.IndexFunc(list.GetEndpoints(), func(e *arbev1.ModelEndpoint) bool { return e.GetName() == name })
+	if at < 0 {
+		return fault.Newf(fault.NotFound, "arbe model list shows those that there are", "the house finds no models at %s", oneLine(name))
+	}
+	e := list.GetEndpoints()[at]
+	var rows []row
+	for _, id := range e.GetModels() {
+		ref := e.GetName() + "/" + id
+		view := struct {
+			Model   string `json:"model"`
+			Default bool   `json:"default"`
+		}{ref, ref == list.GetDefaultModel()}
+		note := ""
+		if view.Default {
+			note = "default"
+		}
+		rows = append(rows, row{ref, view, []string{ref, note}})
+	}
+	if err := a.list([]string{"MODEL", ""}, rows); err != nil {
+		return err
+	}
+	if len(rows) == 0 {
+		a.say("%s", printable(first(e.GetProblem(), "it is not known which models "+e.GetName()+" has")))
+	}
+	return nil
 }

@@ -20,12 +20,15 @@ const maxSecret = 64 << 10
 // secretSet takes no value as an argument, because other users of the machine can read arguments, and shells keep them.
 func secretSet(a *app) *cobra.Command {
 	var house string
+	var noCheck bool
 	cmd := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Set a secret, from stdin or as you type it",
 		Long: "Set a secret of a house: a named value that the server uses for the house, such as the key of a model provider.\n" +
 			"The value is read from stdin; on a terminal it is asked for and not shown. No verb prints it again. A line break\n" +
 			"after a single line is left out; a value of several lines is stored exactly.\n\n" +
+			"A key of models (ANTHROPIC_API_KEY, OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY, and those of servers that the house\n" +
+			"added) is tried first, which costs nothing. A wrong one changes nothing. --no-check stores it untried.\n\n" +
 			"Commands receive it if their environment binds it (arbe env create --secret NAME). In the output of those, each byte of the\n" +
 			"value becomes an x, unless the value has less than 6 bytes or is a common word.",
 		Example: "  arbe secret set ANTHROPIC_API_KEY\n" +
@@ -40,15 +43,16 @@ func secretSet(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			set, err := c.Secrets.SetSecret(ctx, &arbev1.SetSecretRequest{HouseId: in, Name: args[0], Value: value})
+			set, err := c.Secrets.SetSecret(ctx, &arbev1.SetSecretRequest{HouseId: in, Name: args[0], Value: value, SkipCheck: noCheck})
 			if err != nil {
 				return err
 			}
 			view := struct {
 				secretView
-				Created bool `json:"created"`
-			}{viewSecret(set.GetSecret()), set.GetCreated()}
-			if err := a.show(view.Name, view, func() string { return "set " + view.Name }); err != nil {
+				Created bool       `json:"created"`
+				Check   *checkView `json:"check,omitempty"`
+			}{viewSecret(set.GetSecret()), set.GetCreated(), viewCheck(set.GetCheck())}
+			if err := a.show(view.Name, view, func() string { return view.Check.after("set " + view.Name) }); err != nil {
 				return err
 			}
 			if !view.Redacted {
@@ -58,6 +62,7 @@ func secretSet(a *app) *cobra.Command {
 		}),
 	}
 	a.houseFlag(cmd, &house)
+	noCheckFlag(cmd, &noCheck, "store a key of models without trying it")
 	cmd.ValidArgsFunction = a.proposesFirst(a.secretNames)
 	return cmd
 }

@@ -195,6 +195,7 @@ type endpointView struct {
 	Name         string   `json:"name"`
 	Provider     string   `json:"provider"`
 	BaseURL      string   `json:"base_url"`
+	Dialect      string   `json:"dialect"`
 	Source       string   `json:"source"`
 	SecretName   string   `json:"secret_name,omitempty"`
 	Own          bool     `json:"own"`
@@ -207,7 +208,7 @@ type endpointView struct {
 
 // viewEndpoint shows an endpoint of a list; nil is no list.
 func viewEndpoint(e *arbev1.ModelEndpoint, of *arbev1.ListModelsResponse) endpointView {
-	v := endpointView{Name: e.GetName(), Provider: e.GetProvider(), BaseURL: e.GetBaseUrl(), Source: e.GetSource(), SecretName: e.GetSecretName(),
+	v := endpointView{Name: e.GetName(), Provider: e.GetProvider(), BaseURL: e.GetBaseUrl(), Dialect: e.GetDialect(), Source: e.GetSource(), SecretName: e.GetSecretName(),
 		Own: e.GetOwn(), Models: e.GetModels(), DefaultModel: e.GetDefaultModel(), Problem: e.GetProblem()}
 	if v.Models == nil {
 		v.Models = []string{}

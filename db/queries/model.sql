@@ -20,8 +20,8 @@ select * from model_endpoints where house_id = @house_id order by created_at, na
 select pg_advisory_xact_lock(hashtextextended('arbe.model_endpoints/' || @house_id::text, 0));
 
 -- name: PutModelEndpoint :exec
-insert into model_endpoints (house_id, name, base_url, secret_name, key_made) values (@house_id, @name, @base_url, @secret_name, @key_made)
-on conflict (house_id, name) do update set base_url = excluded.base_url, secret_name = excluded.secret_name, key_made = excluded.key_made;
+insert into model_endpoints (house_id, name, base_url, dialect, secret_name, key_made) values (@house_id, @name, @base_url, @dialect, @secret_name, @key_made)
+on conflict (house_id, name) do update set base_url = excluded.base_url, dialect = excluded.dialect, secret_name = excluded.secret_name, key_made = excluded.key_made;
 
 -- name: DeleteModelEndpoint :exec
 delete from model_endpoints where house_id = @house_id and name = @name;

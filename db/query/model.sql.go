@@ -68,7 +68,7 @@ func (q *Queries) FallbackModels(ctx context.Context, db DBTX, houseID string) (
 }
 
 const listModelEndpoints = `-- name: ListModelEndpoints :many
-select house_id, name, base_url, secret_name, key_made, created_at from model_endpoints where house_id = $1 order by created_at, name
+select house_id, name, base_url, secret_name, key_made, created_at, dialect from model_endpoints where house_id = $1 order by created_at, name
 `
 
 func (q *Queries) ListModelEndpoints(ctx context.Context, db DBTX, houseID string) ([]ModelEndpoint, error) {
@@ -87,6 +87,7 @@ func (q *Queries) ListModelEndpoints(ctx context.Context, db DBTX, houseID strin
 			&i.SecretName,
 			&i.KeyMade,
 			&i.CreatedAt,
+			&i.Dialect,
 		); err != nil {
 			return nil, err
 		}
@@ -152,14 +153,15 @@ func (q *Queries) ModelsOfBots(ctx context.Context, db DBTX, houseID string) ([]
 }
 
 const putModelEndpoint = `-- name: PutModelEndpoint :exec
-insert into model_endpoints (house_id, name, base_url, secret_name, key_made) values ($1, $2, $3, $4, $5)
-on conflict (house_id, name) do update set base_url = excluded.base_url, secret_name = excluded.secret_name, key_made = excluded.key_made
+insert into model_endpoints (house_id, name, base_url, dialect, secret_name, key_made) values ($1, $2, $3, $4, $5, $6)
+on conflict (house_id, name) do update set base_url = excluded.base_url, dialect = excluded.dialect, secret_name = excluded.secret_name, key_made = excluded.key_made
 `
 
 type PutModelEndpointParams struct {
 	HouseID    string
 	Name       string
 	BaseUrl    string
+	Dialect    string
 	SecretName string
 	KeyMade    bool
 }
@@ -169,6 +171,7 @@ func (q *Queries) PutModelEndpoint(ctx context.Context, db DBTX, arg PutModelEnd
 		arg.HouseID,
 		arg.Name,
 		arg.BaseUrl,
+		arg.Dialect,
 		arg.SecretName,
 		arg.KeyMade,
 	)

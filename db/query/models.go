@@ -318,7 +318,7 @@ type ModelCall struct {
 	ChargedMicros int64
 }
 
-// Servers with models that a house added, which speak OpenAI's chat/completions.
+// Servers with models that a house added.
 type ModelEndpoint struct {
 	HouseID string
 	Name    string
@@ -328,6 +328,8 @@ type ModelEndpoint struct {
 	// Whether the secret was made for the server, with which it goes.
 	KeyMade   bool
 	CreatedAt time.Time
+	// The protocol that the server speaks: OpenAI's chat/completions, Anthropic's messages, OpenAI's responses, or Gemini's.
+	Dialect string
 }
 
 // The last append of each idempotent producer of a stream.

@@ -42,7 +42,7 @@ func (b *bench) withSecrets() *secret.Secrets {
 	b.t.Helper()
 	secrets := secret.New(b.DB, b.Sealer, nil, nil)
 	b.tune = func(c *dispatch.Config) { c.Secrets = secrets }
-	if _, _, err := secrets.Set(b.t.Context(), b.scope, "CANARY", []byte(canary), nil); err != nil {
+	if _, _, err := secrets.Set(b.t.Context(), b.scope, "CANARY", []byte(canary)); err != nil {
 		b.t.Fatal(detail(err))
 	}
 	return secrets
@@ -145,7 +145,7 @@ func TestABoundSecret(t *testing.T) {
 	b.server = b.serve()
 	set := func(name, value string) {
 		t.Helper()
-		if _, _, err := secrets.Set(t.Context(), b.scope, name, []byte(value), nil); err != nil {
+		if _, _, err := secrets.Set(t.Context(), b.scope, name, []byte(value)); err != nil {
 			t.Fatal(detail(err))
 		}
 	}

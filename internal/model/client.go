@@ -218,7 +218,7 @@ func (w *wire) model(ctx context.Context, id string) (fantasy.LanguageModel, err
 	}}
 	var p fantasy.Provider
 	var err error
-	switch url := w.endpoint.BaseURL; {
+	switch url := w.endpoint.root(); {
 	case w.endpoint.Provider == OpenRouter:
 		p, err = openrouter.New(openrouter.WithAPIKey(placeholder), openrouter.WithHTTPClient(client))
 	case w.endpoint.Dialect == Messages:

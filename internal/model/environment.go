@@ -3,11 +3,7 @@ package model
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -42,16 +38,18 @@ type Environment struct {
 	Problem error
 }
 
-// Probe asks an endpoint which models it has.
-type Probe func(context.Context, Endpoint) ([]string, error)
+// Probe asks an endpoint which models it has, as [Client.Models].
+type Probe func(context.Context, Endpoint) (Listing, error)
 
 // probeTime is how long a probe may take: a start of the server waits for it.
 const probeTime = 2 * time.Second
 
 // FromEnvironment finds the models that the operator's machine offers, from the variables that the providers' own
 // clients read: ANTHROPIC_API_KEY (with ANTHROPIC_BASE_URL), OPENAI_API_KEY (with OPENAI_BASE_URL, which alone is
-// enough), OPENROUTER_API_KEY, GEMINI_API_KEY; and an Ollama at OLLAMA_HOST or on this machine. ARBE_MODEL chooses the
-// default. Only an Ollama and an OPENAI_BASE_URL are asked for their models, with probe, for two seconds at most.
+// enough), OPENROUTER_API_KEY, GEMINI_API_KEY (with GOOGLE_GEMINI_BASE_URL); and an Ollama at OLLAMA_HOST or on this
+// machine. A base URL speaks its provider's own dialect. Most servers at an OPENAI_BASE_URL speak chat, and
+// ARBE_OPENAI_DIALECT says which one speaks responses. ARBE_MODEL chooses the default. Only an Ollama and an
+// OPENAI_BASE_URL are asked for their models, with probe, for two seconds at most.
 func FromEnvironment(ctx context.Context, getenv func(string) string, probe Probe) Environment {
 	get := func(name string) string { return strings.TrimSpace(getenv(name)) }
 	var env Environment
@@ -77,13 +75,13 @@ func FromEnvironment(ctx context.Context, getenv func(string) string, probe Prob
 		if err := e.Check(); err != nil {
 			return err
 		}
-		models, err := probe(ctx, e)
+		list, err := probe(ctx, e)
 		if err != nil {
 			return err
 		}
-		f.Models, f.Default = models, ""
-		for _, id := range models {
-			if modelID.MatchString(id) && !strings.Contains(id, "embed") { // which cannot talk
+		f.Models, f.Default = list.Models, ""
+		for _, id := range list.Models {
+			if !strings.Contains(id, "embed") { // which cannot talk
 				f.Default = id
 				break
 			}
@@ -96,13 +94,19 @@ func FromEnvironment(ctx context.Context, getenv func(string) string, probe Prob
 		keyed(OpenAI, "OPENAI_API_KEY", "OPENAI_BASE_URL")
 	} else {
 		f := Found{Endpoint: Endpoint{Provider: OpenAI, Key: get("OPENAI_API_KEY"), KeyName: "OPENAI_API_KEY", BaseURL: base, Trusted: true}, Source: "OPENAI_BASE_URL", Default: defaultModel(OpenAI)}
-		if f.Endpoint.withDefaults().BaseURL != baseURLs[OpenAI] {
+		switch word := get("ARBE_OPENAI_DIALECT"); word {
+		case "", "chat", "responses":
+			f.Endpoint.Dialect = dialectWords[word]
+		default:
+			f.Problem = fault.New(fault.Invalid, "ARBE_OPENAI_DIALECT is neither chat nor responses", "set one of them, or neither")
+		}
+		if f.Problem == nil && f.Endpoint.withDefaults().BaseURL != baseURLs[OpenAI] {
 			f.Problem = ask(&f)
 		}
 		add(f)
 	}
 	keyed(OpenRouter, "OPENROUTER_API_KEY", "")
-	keyed(Google, "GEMINI_API_KEY", "")
+	keyed(Google, "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL")
 
 	ollama := Found{Endpoint: Endpoint{Provider: Ollama, BaseURL: ollamaURL(get("OLLAMA_HOST")), Trusted: true}}
 	ollama.Source = "Ollama at " + ollama.Endpoint.BaseURL
@@ -163,51 +167,4 @@ func ollamaURL(host string) string {
 	}
 	u := url.URL{Scheme: scheme, Host: net.JoinHostPort(rest, port), Path: strings.TrimRight("/"+path, "/") + "/v1"}
 	return u.String()
-}
-
-// Models asks an endpoint which models it has. It works where the dialect is chat or responses. The error is an
-// [*Error] or a [fault.Error].
-func (c *Client) Models(ctx context.Context, endpoint Endpoint) ([]string, error) {
-	if err := endpoint.Check(); err != nil {
-		return nil, err
-	}
-	e := endpoint.withDefaults()
-	if e.Dialect != Chat && e.Dialect != Responses {
-		return nil, fault.Newf(fault.Unimplemented, "see the provider's own list", "%s cannot be asked for its models", e.Name)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	w := c.wire(e, cancel)
-	root := e.BaseURL
-	if e.Provider == OpenRouter {
-		root = openRouterURL
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, root+"/models", nil)
-	if err != nil {
-		return nil, newError(Unreachable, e, "", "", err)
-	}
-	client := &http.Client{Transport: w, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	response, err := client.Do(request)
-	if err != nil {
-		return nil, w.failure(ctx, "", err)
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return nil, w.failure(ctx, "", fmt.Errorf("status %d", response.StatusCode))
-	}
-	var list struct {
-		Data []struct {
-			ID string `json:"id"`
-		} `json:"data"`
-	}
-	if err := json.NewDecoder(io.LimitReader(response.Body, 8<<20)).Decode(&list); err != nil {
-		return nil, w.failure(ctx, "", err)
-	}
-	models := make([]string, 0, len(list.Data))
-	for _, m := range list.Data {
-		if m.ID != "" {
-			models = append(models, m.ID)
-		}
-	}
-	return models, nil
 }

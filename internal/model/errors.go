@@ -52,7 +52,9 @@ type Error struct {
 	Said string
 
 	permanent bool
-	fault     *fault.Error
+	// unlisted says that the server has no list of models for this key, which is no verdict on the key.
+	unlisted bool
+	fault    *fault.Error
 }
 
 // Error returns the words for people.

@@ -146,11 +146,14 @@ type Houses struct {
 	secrets      *secret.Secrets
 	installation *Installation
 	q            *query.Queries
+	ask          Asker
+	lists        *lists
+	tries        tries
 }
 
-// NewHouses returns a Houses.
-func NewHouses(d *db.DB, secrets *secret.Secrets, installation *Installation) *Houses {
-	return &Houses{db: d, secrets: secrets, installation: installation, q: query.New()}
+// NewHouses returns a Houses. ask tries the keys and servers that houses set, and lists models.
+func NewHouses(d *db.DB, secrets *secret.Secrets, installation *Installation, ask Asker) *Houses {
+	return &Houses{db: d, secrets: secrets, installation: installation, q: query.New(), ask: ask, lists: &lists{ask: ask}}
 }
 
 // Models are what a house can use.
@@ -229,7 +232,7 @@ func (h *Houses) Models(ctx context.Context, house string) (m Models, err error)
 		}
 	}
 	for _, e := range added {
-		f := Found{Endpoint: h.endpoint(e.Name, e.BaseUrl, keys[e.SecretName]), Source: "added by the house", Secret: e.SecretName}
+		f := Found{Endpoint: h.endpoint(e, keys[e.SecretName]), Source: "added by the house", Secret: e.SecretName}
 		f.Endpoint.KeyName = e.SecretName
 		if e.SecretName != "" && keys[e.SecretName] == "" {
 			f.Problem = fault.Newf(fault.Precondition, "set it with: arbe secret set "+e.SecretName, "the house has no secret %s, which has the key", e.SecretName)
@@ -250,9 +253,9 @@ func (h *Houses) Models(ctx context.Context, house string) (m Models, err error)
 }
 
 // endpoint returns an endpoint that a house added.
-func (h *Houses) endpoint(name, baseURL, key string) Endpoint {
-	e := Endpoint{Provider: Compatible, Name: name, BaseURL: baseURL, Key: key}
-	if u, err := url.Parse(baseURL); err == nil {
+func (h *Houses) endpoint(row query.ModelEndpoint, key string) Endpoint {
+	e := Endpoint{Provider: Compatible, Name: row.Name, BaseURL: row.BaseUrl, Dialect: dialectWords[row.Dialect], Key: key}
+	if u, err := url.Parse(row.BaseUrl); err == nil {
 		e.Trusted = h.PrivateHosts.AllowsURL(u)
 	}
 	return e.withDefaults()
@@ -340,55 +343,77 @@ func (h *Houses) Resolve(ctx context.Context, house, model string) (Endpoint, Re
 }
 
 // SetDefault sets the model of bots of the scope's house that name none; empty to follow the installation. A model whose
-// key is missing is accepted, because the key may be set next; a ref that names no endpoint is a [fault.Invalid].
-func (h *Houses) SetDefault(ctx context.Context, scope db.Scope, model string) (Models, error) {
+// key is missing is accepted, because the key may be set next. The errors and unverified are those of [Houses.CheckModel];
+// skip leaves it unchecked whether the model exists.
+func (h *Houses) SetDefault(ctx context.Context, scope db.Scope, model string, skip bool) (set Models, unverified string, err error) {
 	if model != "" {
 		m, err := h.Models(ctx, scope.House)
 		if err != nil {
-			return Models{}, err
+			return Models{}, "", err
 		}
-		ref, err := ParseRef(model, m.names()...)
-		if err != nil {
-			return Models{}, err
+		if model, unverified, err = h.accept(ctx, scope.House, m, model, skip, m.Chosen); err != nil {
+			return Models{}, "", err
 		}
-		model = ref.String()
 	}
-	err := h.db.In(ctx, scope, func(tx pgx.Tx) error {
+	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		_, err := h.q.SetDefaultModel(ctx, tx, model, scope.House)
 		return err
 	})
 	if err != nil {
-		return Models{}, err
+		return Models{}, "", err
 	}
-	return h.Models(ctx, scope.House)
+	set, err = h.Models(ctx, scope.House)
+	return set, unverified, err
+}
+
+// accept returns the ref of a model that is about to be set, as text. One that was set before is not checked again.
+func (h *Houses) accept(ctx context.Context, house string, m Models, model string, skip bool, before ...string) (ref, unverified string, err error) {
+	parsed, err := ParseRef(model, m.names()...)
+	if err != nil || slices.Contains(before, parsed.String()) {
+		return parsed.String(), "", err
+	}
+	if skip {
+		return parsed.String(), wanted, nil
+	}
+	parsed, unverified, err = h.check(ctx, house, m, model)
+	return parsed.String(), unverified, err
+}
+
+// Fallbacks are the models that bots ask while the provider of their own does not answer.
+type Fallbacks struct {
+	// Models are their refs, the preferred one first.
+	Models []string
+	// Problem says why one of them cannot be used now, and Unverified why it is not known whether one exists; nil and empty
+	// if neither is so.
+	Problem    error
+	Unverified string
 }
 
 // SetFallbacks sets the models that bots of the scope's house ask, in this order, while the provider of their own does not
-// answer. As with [Houses.SetDefault], a key may be set next. problem says why one of them cannot be used now.
-func (h *Houses) SetFallbacks(ctx context.Context, scope db.Scope, models []string) (set []string, problem, err error) {
+// answer. As with [Houses.SetDefault], a key may be set next.
+func (h *Houses) SetFallbacks(ctx context.Context, scope db.Scope, models []string, skip bool) (Fallbacks, error) {
 	m, err := h.Models(ctx, scope.House)
 	if err != nil {
-		return nil, nil, err
+		return Fallbacks{}, err
 	}
-	set = []string{}
+	set := Fallbacks{Models: []string{}}
 	for _, model := range models {
-		ref, err := ParseRef(model, m.names()...)
+		ref, unverified, err := h.accept(ctx, scope.House, m, model, skip, m.Fallbacks...)
 		if err != nil {
-			return nil, nil, err
+			return Fallbacks{}, err
 		}
-		if slices.Contains(set, ref.String()) {
+		if slices.Contains(set.Models, ref) {
 			continue
 		}
-		set = append(set, ref.String())
-		if _, err := m.find(ref); err != nil && problem == nil {
-			problem = err
+		set.Models, set.Unverified = append(set.Models, ref), cmp.Or(set.Unverified, unverified)
+		if parsed, err := ParseRef(ref, m.names()...); err == nil && set.Problem == nil {
+			_, set.Problem = m.find(parsed)
 		}
 	}
-	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
-		_, err := h.q.SetFallbackModels(ctx, tx, set, scope.House)
+	return set, h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		_, err := h.q.SetFallbackModels(ctx, tx, set.Models, scope.House)
 		return err
 	})
-	return set, problem, err
 }
 
 // Fallbacks returns the refs that SetFallbacks set.
@@ -403,33 +428,73 @@ func (h *Houses) Fallbacks(ctx context.Context, scope db.Scope) (models []string
 // Server is a server with models that a house adds.
 type Server struct {
 	Name, BaseURL string
+	// Dialect is what it speaks. Defaults to what it spoke before at this address, else to what is known of the form of the
+	// address, else to [Chat].
+	Dialect Dialect
 	// Secret is the name of the secret with its key, which may be set later; empty if it wants none.
 	Secret string
 	// Key is its key, in place of Secret: a secret is made of it, whose name no other server has.
 	Key string
+	// Skip leaves it untried.
+	Skip bool
 }
 
 // SetEndpoint adds a server with models to the scope's house, or changes the one of this name. Callers let only owners do
 // so: whoever names the address and the secret sends the secret there. Bots may not in any case.
 //
-// A key and its server are set together or not at all. A secret that was made for the server is deleted when the server
-// moves to another address or gets another secret, unless something else uses it.
-func (h *Houses) SetEndpoint(ctx context.Context, scope db.Scope, s Server) error {
-	if err := h.endpoint(s.Name, s.BaseURL, s.Key).Check(); err != nil {
-		return err
+// It is tried before, as [Houses.TryKey] does, unless its key is to be set later. A key and its server are set together or not at
+// all. A secret that was made for the server is deleted when the server moves to another address or gets another secret,
+// unless something else uses it.
+func (h *Houses) SetEndpoint(ctx context.Context, scope db.Scope, s Server) (tried Tried, err error) {
+	if err := h.endpoint(query.ModelEndpoint{Name: s.Name, BaseUrl: s.BaseURL}, s.Key).Check(); err != nil {
+		return Tried{}, err
 	}
 	if s.Secret != "" {
 		if s.Key != "" {
-			return fault.New(fault.Invalid, "key: there is a secret_name, too", "give the key, or the name of the secret that has it")
+			return Tried{}, fault.New(fault.Invalid, "key: there is a secret_name, too", "give the key, or the name of the secret that has it")
 		}
 		if err := secret.CheckName(s.Secret); err != nil {
-			return err
+			return Tried{}, err
+		}
+	}
+	added, err := h.addedForPeople(ctx, scope)
+	if err != nil {
+		return Tried{}, err
+	}
+	from, key := s.Secret, s.Key
+	for _, a := range added {
+		if a.Name == s.Name && a.BaseUrl == s.BaseURL {
+			s.Dialect = cmp.Or(s.Dialect, dialectWords[a.Dialect])
+			if a.KeyMade && key == "" {
+				from = cmp.Or(from, a.SecretName)
+			}
+		}
+	}
+	s.Dialect = cmp.Or(s.Dialect, dialectOf(s.BaseURL))
+	if from != "" {
+		values, err := h.secrets.Values(ctx, scope.House, from)
+		if err != nil {
+			return Tried{}, err
+		}
+		key = values[from]
+	}
+	switch e := h.endpoint(query.ModelEndpoint{Name: s.Name, BaseUrl: s.BaseURL, Dialect: s.Dialect.Word()}, key); {
+	case s.Skip:
+		tried.Not = wanted
+	case from != "" && key == "":
+		tried.Not = "the house has no secret " + from + " yet"
+	default:
+		if err := e.Check(); err != nil { // the secret may be no key
+			return Tried{}, err
+		}
+		if tried, err = h.try(ctx, scope, "key", e); err != nil {
+			return Tried{}, err
 		}
 	}
 	if s.Key != "" {
-		return h.secrets.SetChosen(ctx, scope, []byte(s.Key), func(tx pgx.Tx) (string, error) { return h.putTx(ctx, tx, scope.House, s) })
+		return tried, h.secrets.SetChosen(ctx, scope, []byte(s.Key), func(tx pgx.Tx) (string, error) { return h.putTx(ctx, tx, scope.House, s) })
 	}
-	return h.db.In(ctx, scope, func(tx pgx.Tx) error {
+	return tried, h.db.In(ctx, scope, func(tx pgx.Tx) error {
 		_, err := h.putTx(ctx, tx, scope.House, s)
 		return err
 	})
@@ -466,7 +531,7 @@ func (h *Houses) putTx(ctx context.Context, tx pgx.Tx, house string, s Server) (
 				"the environment %s gives the secret %s to its commands, which could read the key", bound[0], s.Secret)
 		}
 	}
-	err = h.q.PutModelEndpoint(ctx, tx, query.PutModelEndpointParams{HouseID: house, Name: s.Name, BaseUrl: s.BaseURL, SecretName: s.Secret, KeyMade: made})
+	err = h.q.PutModelEndpoint(ctx, tx, query.PutModelEndpointParams{HouseID: house, Name: s.Name, BaseUrl: s.BaseURL, Dialect: s.Dialect.Word(), SecretName: s.Secret, KeyMade: made})
 	if err == nil && old.SecretName != s.Secret {
 		err = h.dropTx(ctx, tx, old)
 	}
@@ -574,17 +639,23 @@ func (i *Installation) SecretUses(ctx context.Context, tx pgx.Tx, house string) 
 		return KeySecret(Provider(endpoint))
 	}
 	uses := map[string][]secret.Use{}
-	add := func(ref string, u secret.Use) {
+	err = eachUse(ctx, tx, house, chosen, func(ref string, u secret.Use) {
 		if name := keyOf(ref); name != "" {
 			uses[name] = append(uses[name], u)
 		}
-	}
+	})
+	return uses, err
+}
+
+// eachUse calls add with the ref of each model that a house uses, of which chosen is its default.
+func eachUse(ctx context.Context, tx pgx.Tx, house, chosen string, add func(ref string, u secret.Use)) error {
 	if chosen != "" {
 		add(chosen, secret.Use{Kind: "default model", Name: chosen})
 	}
+	q := query.New()
 	fallbacks, err := q.FallbackModels(ctx, tx, house)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, ref := range fallbacks {
 		add(ref, secret.Use{Kind: "fallback model", Name: ref})
@@ -593,6 +664,22 @@ func (i *Installation) SecretUses(ctx context.Context, tx pgx.Tx, house string) 
 	for _, b := range bots {
 		add(cmp.Or(b.Model, chosen), secret.Use{Kind: "bot", Name: "@" + b.Handle})
 	}
+	return err
+}
+
+// Uses returns what uses the models of an endpoint of the scope's house, by its name: the default, fallbacks and bots.
+func (h *Houses) Uses(ctx context.Context, scope db.Scope, endpoint string) (uses []secret.Use, err error) {
+	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		chosen, err := h.q.ModelOfHouse(ctx, tx, scope.House)
+		if err != nil {
+			return err
+		}
+		return eachUse(ctx, tx, scope.House, chosen, func(ref string, u secret.Use) {
+			if strings.HasPrefix(ref, endpoint+"/") {
+				uses = append(uses, u)
+			}
+		})
+	})
 	return uses, err
 }
 

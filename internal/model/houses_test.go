@@ -14,6 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/secret"
 )
@@ -25,17 +26,21 @@ type of struct {
 	*model.Houses
 	secrets *secret.Secrets
 	owner   *pgx.Conn
+	db      *db.DB
 	scope   db.Scope
+	// providers is what is asked in place of every provider and server of the house.
+	providers *modeltest.Server
 }
 
 func house(t *testing.T, variables map[string]string) of {
 	t.Helper()
 	d := dbtest.New(t)
-	installation := model.NewInstallation(func(name string) string { return variables[name] }, func(context.Context, model.Endpoint) ([]string, error) {
-		return nil, context.DeadlineExceeded
+	installation := model.NewInstallation(func(name string) string { return variables[name] }, func(context.Context, model.Endpoint) (model.Listing, error) {
+		return model.Listing{}, context.DeadlineExceeded
 	})
-	o := of{owner: d.Owner(t), secrets: secret.New(d.DB, d.Sealer, installation.SecretUses, nil)}
-	o.Houses = model.NewHouses(d.DB, o.secrets, installation)
+	o := of{owner: d.Owner(t), db: d.DB, secrets: secret.New(d.DB, d.Sealer, installation.SecretUses, nil)}
+	o.providers = modeltest.New(t, nil)
+	o.Houses = model.NewHouses(d.DB, o.secrets, installation, o.providers.Asker())
 	err := o.owner.QueryRow(t.Context(), `with h as (insert into houses (name) values ('Home') returning id), a as (insert into agents (kind, name) values ('human', 'Ada') returning id)
 		select h.id, a.id::text from h, a`).Scan(&o.scope.House, &o.scope.Agent)
 	if err != nil {
@@ -46,7 +51,7 @@ func house(t *testing.T, variables map[string]string) of {
 
 func (o of) set(t *testing.T, name, value string) {
 	t.Helper()
-	if _, _, err := o.secrets.Set(t.Context(), o.scope, name, []byte(value), func(v string) error { return model.CheckSecret(name, v) }); err != nil {
+	if _, _, err := o.secrets.Set(t.Context(), o.scope, name, []byte(value)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -121,7 +126,7 @@ func TestTheDefaultModelOfAHouse(t *testing.T) {
 	if m := o.models(t); m.Default.String() != "openai/gpt-5" || m.Problem != nil {
 		t.Errorf("it is %v, %v", m.Default, m.Problem)
 	}
-	m, err := o.SetDefault(t.Context(), o.scope, "anthropic/claude")
+	m, _, err := o.SetDefault(t.Context(), o.scope, "anthropic/claude", false)
 	if err != nil || m.Default.String() != "anthropic/claude" || !strings.Contains(fault.From(m.Problem).Error(), "ANTHROPIC_API_KEY") {
 		t.Errorf("without its key it is %v, %v: %v", m.Default, m.Problem, err)
 	}
@@ -136,11 +141,11 @@ func TestTheDefaultModelOfAHouse(t *testing.T) {
 		t.Errorf("deleting its key: %v", err)
 	}
 	for _, wrong := range []string{"claude", "nobody/claude", "openai/", "/x", "openai/a b", strings.Repeat("x", 400)} {
-		if _, err := o.SetDefault(t.Context(), o.scope, wrong); fault.CodeOf(err) != fault.Invalid {
+		if _, _, err := o.SetDefault(t.Context(), o.scope, wrong, false); fault.CodeOf(err) != fault.Invalid {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}
-	if m, err = o.SetDefault(t.Context(), o.scope, ""); err != nil || m.Default.String() != "openai/gpt-5" {
+	if m, _, err = o.SetDefault(t.Context(), o.scope, "", false); err != nil || m.Default.String() != "openai/gpt-5" {
 		t.Errorf("reset it is %v: %v", m.Default, err)
 	}
 }
@@ -149,7 +154,7 @@ func TestAHousesOwnEndpoint(t *testing.T) {
 	t.Parallel()
 	o := house(t, nil)
 	for range 2 { // a retry
-		if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "lab", BaseURL: "https://models.example.com/v1", Secret: "LAB_KEY"}); err != nil {
+		if _, err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "lab", BaseURL: "https://models.example.com/v1", Secret: "LAB_KEY"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -162,12 +167,12 @@ func TestAHousesOwnEndpoint(t *testing.T) {
 		t.Errorf("it is %+v: %v", e, err)
 	}
 	for _, address := range []string{"", "file:///etc/passwd", "http://169.254.169.254/", "http://127.0.0.1:11434/v1", "http://localhost/v1", "http://10.0.0.1/", "https://user:pass@models.example.com/", "https://x.example/?key=1"} {
-		if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "bad", BaseURL: address}); fault.CodeOf(err) != fault.Invalid {
+		if _, err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "bad", BaseURL: address}); fault.CodeOf(err) != fault.Invalid {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
 	for _, name := range []string{"anthropic", "Lab", "", "a b", "../x", "compatible"} {
-		if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: name, BaseURL: "https://models.example.com/v1"}); fault.CodeOf(err) != fault.Invalid {
+		if _, err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: name, BaseURL: "https://models.example.com/v1"}); fault.CodeOf(err) != fault.Invalid {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
@@ -190,7 +195,7 @@ func TestTheKeyOfAHousesOwnEndpoint(t *testing.T) {
 	const one, two = "https://one.example.com/v1", "https://two.example.com/v1"
 	put := func(t *testing.T, o of, s model.Server) {
 		t.Helper()
-		if err := o.SetEndpoint(t.Context(), o.scope, s); err != nil {
+		if _, err := o.SetEndpoint(t.Context(), o.scope, s); err != nil {
 			t.Fatal(fault.From(err).Detail())
 		}
 	}
@@ -218,7 +223,7 @@ func TestTheKeyOfAHousesOwnEndpoint(t *testing.T) {
 		var all sync.WaitGroup
 		for _, name := range names {
 			all.Go(func() {
-				if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: name, BaseURL: one, Key: "key-of-" + name}); err != nil {
+				if _, err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: name, BaseURL: one, Key: "key-of-" + name}); err != nil {
 					t.Error(fault.From(err).Detail())
 				}
 			})
@@ -288,14 +293,14 @@ func TestTheKeyOfAHousesOwnEndpoint(t *testing.T) {
 			{Name: "lab", BaseURL: two, Key: "some-key", Secret: "LAB_KEY"},
 			{Name: "lab", BaseURL: "file:///etc/passwd", Key: "some-key"},
 		} {
-			if err := o.SetEndpoint(t.Context(), o.scope, wrong); fault.CodeOf(err) != fault.Invalid {
+			if _, err := o.SetEndpoint(t.Context(), o.scope, wrong); fault.CodeOf(err) != fault.Invalid {
 				t.Errorf("of %+v it says %v", wrong, err)
 			}
 		}
 		if _, err := o.owner.Exec(t.Context(), "update house_keys set sealed = 'damaged'"); err != nil {
 			t.Fatal(err)
 		}
-		if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "lab", BaseURL: two, Key: "second-key"}); err == nil {
+		if _, err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "lab", BaseURL: two, Key: "second-key"}); err == nil {
 			t.Error("it sets a key that it cannot seal")
 		}
 		var address string
@@ -314,7 +319,7 @@ func TestAHousesOwnEndpointMayBePrivateIfTheOperatorNamesItsHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, address := range []string{"http://127.0.0.1:11434/v1", "http://models.lan/v1"} {
-		if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "lab", BaseURL: address}); err != nil {
+		if _, err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "lab", BaseURL: address}); err != nil {
 			t.Fatalf("%q: %v", address, err)
 		}
 		if e, _, err := o.Resolve(t.Context(), o.scope.House, "lab/large"); err != nil || !e.Trusted || e.BaseURL != address {
@@ -322,7 +327,7 @@ func TestAHousesOwnEndpointMayBePrivateIfTheOperatorNamesItsHost(t *testing.T) {
 		}
 	}
 	for _, address := range []string{"http://127.0.0.1:5432/v1", "http://127.0.0.2/v1", "http://10.0.0.1/", "http://localhost/v1", "http://169.254.169.254/"} {
-		if err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "bad", BaseURL: address}); fault.CodeOf(err) != fault.Invalid {
+		if _, err := o.SetEndpoint(t.Context(), o.scope, model.Server{Name: "bad", BaseURL: address}); fault.CodeOf(err) != fault.Invalid {
 			t.Errorf("%q: %v", address, err)
 		}
 	}
@@ -344,11 +349,11 @@ func TestTheMachineIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
 	var looks atomic.Int64
 	started, release := make(chan struct{}, 10), make(chan struct{})
-	i := model.NewInstallation(func(string) string { return "" }, func(context.Context, model.Endpoint) ([]string, error) {
+	i := model.NewInstallation(func(string) string { return "" }, func(context.Context, model.Endpoint) (model.Listing, error) {
 		looks.Add(1)
 		started <- struct{}{}
 		<-release
-		return []string{"qwen3"}, nil
+		return model.Listing{Models: []string{"qwen3"}}, nil
 	})
 	<-started // at once, without anybody asking
 	ended, end := context.WithCancel(t.Context())

@@ -34,7 +34,7 @@ const (
 	Google     Provider = "google"
 	OpenRouter Provider = "openrouter"
 	Ollama     Provider = "ollama"
-	// Compatible is any server that speaks OpenAI's chat/completions. Its [Endpoint] has a name, which refs begin with.
+	// Compatible is any server that speaks one of the dialects. Its [Endpoint] has a name, which refs begin with.
 	Compatible Provider = "compatible"
 )
 
@@ -101,6 +101,46 @@ const (
 	Gemini    Dialect = "google-generative-ai"
 )
 
+// dialectWords are the words with which people choose a dialect.
+var dialectWords = map[string]Dialect{"chat": Chat, "messages": Messages, "responses": Responses, "gemini": Gemini}
+
+// Word returns the word with which people choose the dialect: chat, messages, responses or gemini.
+func (d Dialect) Word() string {
+	for word, one := range dialectWords {
+		if one == d {
+			return word
+		}
+	}
+	return ""
+}
+
+// ParseDialect returns the dialect of a word; empty for an empty word. The error is a [fault.Invalid].
+func ParseDialect(word string) (Dialect, error) {
+	if d := dialectWords[word]; d != "" || word == "" {
+		return d, nil
+	}
+	return "", fault.Newf(fault.Invalid, "use chat, messages (Anthropic's), responses (OpenAI's) or gemini (Google's)", "dialect: there is no dialect %q", clip(word, 40))
+}
+
+// dialectOf returns the dialect that is spoken at an address of a known form: a provider's own, or one that ends as those
+// where others offer Anthropic's. It is chat for any other, which is what most servers speak.
+func dialectOf(baseURL string) Dialect {
+	u, err := url.Parse(baseURL)
+	if err != nil {
+		return Chat
+	}
+	host, path := strings.ToLower(u.Hostname()), strings.TrimRight(u.Path, "/")
+	switch {
+	case host == "api.anthropic.com", strings.HasSuffix(path, "/anthropic"), strings.HasSuffix(path, "/anthropic/v1"):
+		return Messages
+	case host == "api.openai.com":
+		return Responses
+	case host == "generativelanguage.googleapis.com" && !strings.HasSuffix(path, "/openai"):
+		return Gemini
+	}
+	return Chat
+}
+
 // Endpoint is a place that has models, and the key to it.
 type Endpoint struct {
 	Provider Provider
@@ -159,6 +199,20 @@ func (e Endpoint) withDefaults() Endpoint {
 		}
 	}
 	return e
+}
+
+// root is the address to which the dialect's paths are added. Those of messages and Gemini begin with a version, which people
+// write all the same.
+func (e Endpoint) root() string {
+	switch {
+	case e.Provider == OpenRouter: // the wire moves its requests to the base URL
+		return openRouterURL
+	case e.Dialect == Messages:
+		return strings.TrimSuffix(e.BaseURL, "/v1")
+	case e.Dialect == Gemini:
+		return strings.TrimSuffix(e.BaseURL, "/v1beta")
+	}
+	return e.BaseURL
 }
 
 // metadata are addresses at which clouds give their machines' credentials to whoever asks.

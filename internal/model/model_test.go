@@ -217,8 +217,8 @@ type env map[string]string
 
 func (e env) get(name string) string { return e[name] }
 
-func none(context.Context, model.Endpoint) ([]string, error) {
-	return nil, errors.New("connection refused")
+func none(context.Context, model.Endpoint) (model.Listing, error) {
+	return model.Listing{}, errors.New("connection refused")
 }
 
 func TestFromEnvironment(t *testing.T) {
@@ -271,9 +271,9 @@ func TestFromEnvironment(t *testing.T) {
 	})
 	t.Run("an Ollama on this machine", func(t *testing.T) {
 		var asked string
-		found := model.FromEnvironment(t.Context(), env{}.get, func(_ context.Context, e model.Endpoint) ([]string, error) {
+		found := model.FromEnvironment(t.Context(), env{}.get, func(_ context.Context, e model.Endpoint) (model.Listing, error) {
 			asked = e.BaseURL
-			return []string{"nomic-embed-text:latest", "qwen3:8b"}, nil
+			return model.Listing{Models: []string{"nomic-embed-text:latest", "qwen3:8b"}}, nil
 		})
 		if asked != "http://127.0.0.1:11434/v1" || found.Default.String() != "ollama/qwen3:8b" {
 			t.Errorf("asked is %s, found %+v", asked, found)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -25,11 +26,15 @@ func (s *botService) CreateBot(ctx context.Context, req *arbev1.CreateBotRequest
 		draft.Tools = *tools
 	}
 	draft.Ask = req.GetAsk().GetValues()
+	unverified, err := s.botModel(ctx, scope, &draft.Model, req.GetSkipModelCheck())
+	if err != nil {
+		return nil, err
+	}
 	made, err := s.Bots.Create(ctx, scope, draft)
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.CreateBotResponse{Bot: wireBot(made)}, nil
+	return &arbev1.CreateBotResponse{Bot: wireBot(made), UnverifiedModel: unverified}, nil
 }
 
 func (s *botService) GetBot(ctx context.Context, req *arbev1.GetBotRequest) (*arbev1.GetBotResponse, error) {
@@ -80,11 +85,36 @@ func (s *botService) UpdateBot(ctx context.Context, req *arbev1.UpdateBotRequest
 	if req.GetLimits() != nil {
 		change.Limits = new(botLimits(req.GetLimits()))
 	}
+	var unverified string
+	if change.Model != nil {
+		now, err := s.Bots.Get(ctx, scope, req.GetId())
+		if err != nil {
+			return nil, err
+		}
+		if now.Model != *change.Model {
+			if unverified, err = s.botModel(ctx, scope, change.Model, req.GetSkipModelCheck()); err != nil {
+				return nil, err
+			}
+		}
+	}
 	changed, err := s.Bots.Edit(ctx, scope, req.GetId(), change)
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.UpdateBotResponse{Bot: wireBot(changed)}, nil
+	return &arbev1.UpdateBotResponse{Bot: wireBot(changed), UnverifiedModel: unverified}, nil
+}
+
+// botModel checks the model that a bot is about to name, unless that is the house's default. unverified says why it is not
+// known whether it exists.
+func (s *botService) botModel(ctx context.Context, scope db.Scope, model *string, skip bool) (unverified string, err error) {
+	if *model == "" || skip {
+		return "", nil
+	}
+	ref, unverified, err := s.Models.CheckModel(ctx, scope.House, *model)
+	if err == nil {
+		*model = ref.String()
+	}
+	return unverified, err
 }
 
 func (s *botService) DeleteBot(ctx context.Context, req *arbev1.DeleteBotRequest) (*arbev1.DeleteBotResponse, error) {

@@ -30,6 +30,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -44,6 +45,8 @@ func TestMain(m *testing.M) { dbtest.Main(m) }
 // bench is the service layer as a server assembles it, on its own database and port, and the people who use it. Ada owns a
 // house in which Cyd is a member. Bob owns another house.
 type bench struct {
+	// providers is what is asked in place of every provider and model server of houses.
+	providers *modeltest.Server
 	*dbtest.Database
 	owner *pgxpool.Pool // of the schema, past row-level security
 	url   string
@@ -104,10 +107,13 @@ func serve(t testing.TB, d *dbtest.Database) *bench {
 	pictures, err := live.Open(ctx, live.Config{DB: d.DB, Log: log, Threads: threads, Houses: b.houses, Bots: bots, Boxes: boxes, Logger: quiet})
 	must(t, err)
 	t.Cleanup(pictures.Close)
-	nothing := model.NewInstallation(func(string) string { return "" }, func(context.Context, model.Endpoint) ([]string, error) { return nil, io.ErrUnexpectedEOF })
+	nothing := model.NewInstallation(func(string) string { return "" }, func(context.Context, model.Endpoint) (model.Listing, error) {
+		return model.Listing{}, io.ErrUnexpectedEOF
+	})
+	b.providers = modeltest.New(t, nil)
 	secrets := secret.New(d.DB, d.Sealer, nothing.SecretUses, nil)
 	services := rpc.Services{
-		Secrets: secrets, Models: model.NewHouses(d.DB, secrets, nothing),
+		Secrets: secrets, Models: model.NewHouses(d.DB, secrets, nothing, b.providers.Asker()),
 		Auth: b.auth, Houses: b.houses, Bots: bots, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,
 		Dispatcher: dispatcher, Logger: logged.logger(),
 		Artifacts: artifacts,

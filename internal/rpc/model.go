@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"net/url"
+	"slices"
 
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -22,6 +23,7 @@ func (s *modelService) ListModels(ctx context.Context, req *arbev1.ListModelsReq
 	if err != nil {
 		return nil, err
 	}
+	s.Models.List(ctx, scope.House, &m)
 	return &arbev1.ListModelsResponse{Endpoints: each(m.Found, wireEndpoint), DefaultModel: m.Default.String(), ChosenModel: m.Chosen, Problem: problem(m.Problem), FallbackModels: m.Fallbacks}, nil
 }
 
@@ -30,11 +32,11 @@ func (s *modelService) SetDefaultModel(ctx context.Context, req *arbev1.SetDefau
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.Models.SetDefault(ctx, scope, req.GetModel())
+	m, unverified, err := s.Models.SetDefault(ctx, scope, req.GetModel(), req.GetSkipCheck())
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.SetDefaultModelResponse{DefaultModel: m.Default.String(), Problem: problem(m.Problem)}, nil
+	return &arbev1.SetDefaultModelResponse{DefaultModel: m.Default.String(), Problem: problem(m.Problem), Unverified: unverified}, nil
 }
 
 func (s *modelService) SetFallbackModels(ctx context.Context, req *arbev1.SetFallbackModelsRequest) (*arbev1.SetFallbackModelsResponse, error) {
@@ -42,11 +44,11 @@ func (s *modelService) SetFallbackModels(ctx context.Context, req *arbev1.SetFal
 	if err != nil {
 		return nil, err
 	}
-	set, wrong, err := s.Models.SetFallbacks(ctx, scope, req.GetModels())
+	set, err := s.Models.SetFallbacks(ctx, scope, req.GetModels(), req.GetSkipCheck())
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.SetFallbackModelsResponse{Models: set, Problem: problem(wrong)}, nil
+	return &arbev1.SetFallbackModelsResponse{Models: set.Models, Problem: problem(set.Problem), Unverified: set.Unverified}, nil
 }
 
 func (s *modelService) SetModelEndpoint(ctx context.Context, req *arbev1.SetModelEndpointRequest) (*arbev1.SetModelEndpointResponse, error) {
@@ -54,19 +56,32 @@ func (s *modelService) SetModelEndpoint(ctx context.Context, req *arbev1.SetMode
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Models.SetEndpoint(ctx, scope, model.Server{Name: req.GetName(), BaseURL: req.GetBaseUrl(), Secret: req.GetSecretName(), Key: req.GetKey()}); err != nil {
+	dialect, err := model.ParseDialect(req.GetDialect())
+	if err != nil {
+		return nil, err
+	}
+	tried, err := s.Models.SetEndpoint(ctx, scope, model.Server{Name: req.GetName(), BaseURL: req.GetBaseUrl(), Dialect: dialect, Secret: req.GetSecretName(),
+		Key: req.GetKey(), Skip: req.GetSkipCheck()})
+	if err != nil {
 		return nil, err
 	}
 	all, err := s.Models.Endpoints(ctx, scope.House)
-	for _, f := range all {
-		if f.Endpoint.Name == req.GetName() {
-			return &arbev1.SetModelEndpointResponse{Endpoint: wireEndpoint(f)}, nil
-		}
+	if err != nil {
+		return nil, err
 	}
-	if err == nil {
-		err = fault.New(fault.Aborted, "somebody removed the endpoint at the same time", "add it again if you want it")
+	at := slices.IndexFunc(all, func(f model.Found) bool { return f.Own && f.Endpoint.Name == req.GetName() })
+	if at < 0 {
+		return nil, fault.New(fault.Aborted, "somebody removed the endpoint at the same time", "add it again if you want it")
 	}
-	return nil, err
+	uses, err := s.Models.Uses(ctx, scope, req.GetName())
+	if err != nil {
+		return nil, err
+	}
+	check, err := s.keyCheck(ctx, scope, tried, uses)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.SetModelEndpointResponse{Endpoint: wireEndpoint(all[at]), Check: check}, nil
 }
 
 func (s *modelService) DeleteModelEndpoint(ctx context.Context, req *arbev1.DeleteModelEndpointRequest) (*arbev1.DeleteModelEndpointResponse, error) {
@@ -89,7 +104,7 @@ func problem(err error) string {
 // the operator's network.
 func wireEndpoint(f model.Found) *arbev1.ModelEndpoint {
 	e := &arbev1.ModelEndpoint{Name: f.Endpoint.Name, Provider: string(f.Endpoint.Provider), Source: f.Source, SecretName: f.Secret,
-		Own: f.Own, Models: f.Models, DefaultModel: f.Default, Problem: problem(f.Problem)}
+		Own: f.Own, Models: f.Models, DefaultModel: f.Default, Problem: problem(f.Problem), Dialect: f.Endpoint.Dialect.Word()}
 	if !f.Own {
 		if f.Problem != nil {
 			e.Problem = "it cannot be used now; ask the operator of this installation"

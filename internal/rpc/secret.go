@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
@@ -19,11 +21,47 @@ func (s *secretService) SetSecret(ctx context.Context, req *arbev1.SetSecretRequ
 	if err != nil {
 		return nil, err
 	}
-	set, fresh, err := s.Secrets.Set(ctx, scope, req.GetName(), req.GetValue(), func(value string) error { return model.CheckSecret(req.GetName(), value) })
+	tried, err := s.Models.TryKey(ctx, scope, req.GetName(), string(req.GetValue()), req.GetSkipCheck())
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.SetSecretResponse{Secret: wireSecret(set), Created: fresh}, nil
+	set, fresh, err := s.Secrets.Set(ctx, scope, req.GetName(), req.GetValue())
+	if err != nil {
+		return nil, err
+	}
+	check, err := s.keyCheck(ctx, scope, tried, set.Uses)
+	if err != nil {
+		return nil, err
+	}
+	return &arbev1.SetSecretResponse{Secret: wireSecret(set), Created: fresh, Check: check}, nil
+}
+
+// keyCheck says what came of trying a key or a server, and who can use it now; nil if there was nothing to try.
+func (s Services) keyCheck(ctx context.Context, scope db.Scope, tried model.Tried, uses []secret.Use) (*arbev1.KeyCheck, error) {
+	summary := tried.String()
+	if summary == "" {
+		return nil, nil
+	}
+	h, err := s.Houses.Get(ctx, scope)
+	if err != nil {
+		return nil, err
+	}
+	summary += " The bots of " + shown(h.Name) + " can use it for all members"
+	var by []string
+	for _, u := range uses {
+		if u.Kind != "model endpoint" {
+			by = append(by, u.String())
+		}
+	}
+	switch {
+	case len(by) == 0:
+		summary += "; none does yet."
+	case len(by) > 5:
+		summary += fmt.Sprintf("; now these do: %s and %d more.", strings.Join(by[:5], ", "), len(by)-5)
+	default:
+		summary += "; now these do: " + strings.Join(by, ", ") + "."
+	}
+	return &arbev1.KeyCheck{Tried: tried.Not == "", Models: int32(tried.Models()), Summary: summary}, nil
 }
 
 // authorizeSecret lets people of a house change a secret, and only owners a key of models: what bots read goes to whoever gave

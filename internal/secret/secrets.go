@@ -91,16 +91,10 @@ func CheckName(name string) error {
 }
 
 // Set gives a secret of the scope's house a value, whether or not there is one of this name. Setting the same value again
-// changes nothing. fresh reports whether there was none before. check reports what is wrong with the value for
-// its purpose; nil checks nothing.
-func (s *Secrets) Set(ctx context.Context, scope db.Scope, name string, value []byte, check func(value string) error) (set Secret, fresh bool, err error) {
+// changes nothing. fresh reports whether there was none before.
+func (s *Secrets) Set(ctx context.Context, scope db.Scope, name string, value []byte) (set Secret, fresh bool, err error) {
 	if err := CheckName(name); err != nil {
 		return Secret{}, false, err
-	}
-	if check != nil {
-		if err := check(string(value)); err != nil {
-			return Secret{}, false, err
-		}
 	}
 	if fresh, err = s.put(ctx, scope, value, func(pgx.Tx) (string, error) { return name, nil }); err != nil {
 		return Secret{}, false, err

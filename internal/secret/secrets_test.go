@@ -77,7 +77,7 @@ func must(t *testing.T, err error) {
 
 func set(t *testing.T, s *secret.Secrets, scope db.Scope, name, value string) {
 	t.Helper()
-	_, _, err := s.Set(t.Context(), scope, name, []byte(value), nil)
+	_, _, err := s.Set(t.Context(), scope, name, []byte(value))
 	must(t, err)
 }
 
@@ -96,18 +96,18 @@ func TestASecret(t *testing.T) {
 	s := b.server(b.sealer)
 
 	t.Run("is set, listed without its value, replaced and deleted", func(t *testing.T) {
-		made, fresh, err := s.Set(t.Context(), b.home, "API_KEY", []byte("first-value"), nil)
+		made, fresh, err := s.Set(t.Context(), b.home, "API_KEY", []byte("first-value"))
 		must(t, err)
 		if !fresh || made.Name != "API_KEY" || made.SetBy != b.home.Agent || made.SetByName != "Ada" || !made.Redacted || !made.UsedAt.IsZero() {
 			t.Errorf("it is %+v", made)
 		}
 		has(t, s, b.home, "API_KEY", "first-value")
-		again, fresh, err := s.Set(t.Context(), b.home, "API_KEY", []byte("first-value"), nil)
+		again, fresh, err := s.Set(t.Context(), b.home, "API_KEY", []byte("first-value"))
 		must(t, err)
 		if fresh || !again.SetAt.Equal(made.SetAt) || again.UsedAt.IsZero() {
 			t.Errorf("setting the same value again makes %+v of %+v", again, made)
 		}
-		changed, fresh, err := s.Set(t.Context(), b.home, "API_KEY", []byte("tiny"), nil)
+		changed, fresh, err := s.Set(t.Context(), b.home, "API_KEY", []byte("tiny"))
 		must(t, err)
 		if fresh || changed.Redacted || !changed.CreatedAt.Equal(made.CreatedAt) || !changed.SetAt.After(made.SetAt) {
 			t.Errorf("a new value makes %+v of %+v", changed, made)
@@ -144,7 +144,7 @@ func TestASecret(t *testing.T) {
 	t.Run("is not a bot's", func(t *testing.T) {
 		set(t, s, b.home, "HIDDEN", "from-bots")
 		_, listed := s.List(t.Context(), b.bot)
-		_, _, set := s.Set(t.Context(), b.bot, "HIDDEN", []byte("overwritten"), nil)
+		_, _, set := s.Set(t.Context(), b.bot, "HIDDEN", []byte("overwritten"))
 		_, rotated := s.Rotate(t.Context(), b.bot)
 		for what, err := range map[string]error{"lists them": listed, "sets one": set, "deletes one": s.Delete(t.Context(), b.bot, "HIDDEN", true), "replaces the key": rotated} {
 			if fault.CodeOf(err) != fault.Forbidden {
@@ -185,13 +185,13 @@ func TestWhatASecretMayBe(t *testing.T) {
 	b := setup(t)
 	s := b.server(b.sealer)
 	for _, name := range []string{"", "1KEY", "MY-KEY", "MY KEY", "KEY=value", "ARBE_TOKEN", strings.Repeat("A", 101), "sk-ant-hunter2hunter2"} {
-		_, _, err := s.Set(t.Context(), b.home, name, []byte("value"), nil)
+		_, _, err := s.Set(t.Context(), b.home, name, []byte("value"))
 		if fault.CodeOf(err) != fault.Invalid || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("the name %q: %v", name, err)
 		}
 	}
 	for what, value := range map[string][]byte{"empty": nil, "too long": bytes.Repeat([]byte("x"), secret.MaxValue+1), "not text": {0xff, 0xfe}, "with NUL": []byte("hunter2\x00")} {
-		_, _, err := s.Set(t.Context(), b.home, "KEY", value, nil)
+		_, _, err := s.Set(t.Context(), b.home, "KEY", value)
 		if fault.CodeOf(err) != fault.Invalid || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("a value that is %s: %v", what, err)
 		}
@@ -199,15 +199,11 @@ func TestWhatASecretMayBe(t *testing.T) {
 	long := strings.Repeat("line\n", secret.MaxValue/5)
 	set(t, s, b.home, "_long_1", long)
 	has(t, s, b.home, "_long_1", long)
-	refuse := fault.New(fault.Invalid, "no", "no")
-	if _, _, err := s.Set(t.Context(), b.home, "KEY", []byte("value"), func(string) error { return refuse }); err != refuse {
-		t.Errorf("what the check refuses is %v", err)
-	}
 
 	for i := range 14 {
 		set(t, s, b.home, fmt.Sprintf("BIG_%d", i), strings.Repeat("x", secret.MaxValue))
 	}
-	_, _, err := s.Set(t.Context(), b.home, "ONE_MORE", []byte(strings.Repeat("x", secret.MaxValue)), nil)
+	_, _, err := s.Set(t.Context(), b.home, "ONE_MORE", []byte(strings.Repeat("x", secret.MaxValue)))
 	if fault.CodeOf(err) != fault.Exhausted {
 		t.Errorf("more than a house may have: %v", err)
 	}
@@ -247,7 +243,7 @@ func TestSeveralServersSetSecretsAtOnce(t *testing.T) {
 			s := b.server(b.sealer)
 			for j := range 5 {
 				name := fmt.Sprintf("KEY_%d", (i+j)%4)
-				if _, _, err := s.Set(t.Context(), b.home, name, fmt.Appendf(nil, "value of %s", name), nil); err != nil {
+				if _, _, err := s.Set(t.Context(), b.home, name, fmt.Appendf(nil, "value of %s", name)); err != nil {
 					t.Error(fault.From(err).Detail())
 				}
 				if i == 0 {

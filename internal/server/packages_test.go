@@ -35,7 +35,7 @@ var mayImport = map[string]string{
 	"internal/sandbox":    "db db/query internal/secret internal/thread internal/stream internal/entry internal/fault",
 	"internal/sandbox/…":  "internal/sandbox internal/sandbox/local/supervisor internal/outbound internal/fault",
 	"internal/model":      "db db/query internal/secret internal/outbound internal/entry internal/fault",
-	"internal/model/…":    "",
+	"internal/model/…":    "internal/model",
 	"internal/outbound":   "",
 	"internal/turn":       "db db/query internal/model internal/picture internal/secret internal/stream internal/entry internal/fault",
 	"internal/dispatch":   "db db/query internal/artifact internal/bot internal/model internal/outbound internal/picture internal/policy internal/secret internal/turn internal/sandbox internal/thread internal/stream internal/entry internal/fault internal/logging",

@@ -229,7 +229,8 @@ func (s *Server) start(ctx context.Context) error {
 	for _, name := range model.KeyVariables {
 		s.known.Add([]byte(strings.TrimSpace(os.Getenv(name))))
 	}
-	offered := model.NewInstallation(os.Getenv, new(model.Client).Models)
+	providers := new(model.Client)
+	offered := model.NewInstallation(os.Getenv, providers.Models)
 	secrets := secret.New(database, sealer, offered.SecretUses, s.known)
 	boxes := sandbox.NewResolver(sandbox.Config{
 		DB: database, Log: log, Threads: threads, Drivers: drivers, Unavailable: unavailable,
@@ -271,7 +272,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	models := model.NewHouses(database, secrets, offered)
+	models := model.NewHouses(database, secrets, offered, providers)
 	if models.PrivateHosts, err = privateHosts("model_private_hosts", s.cfg.ModelPrivateHosts); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -33,6 +34,8 @@ type Server struct {
 	step   chan struct{}
 
 	mu       sync.Mutex
+	offer    offer
+	asked    int
 	requests []*Request
 	arrived  chan struct{} // closed and replaced at each request
 }
@@ -373,23 +376,14 @@ func Refused(d Dialect, status int) Reply {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodGet && (r.URL.Path == "/v1/models" || r.URL.Path == "/models") {
-		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"object":"list","data":[{"id":"fake-answer","object":"model","created":1,"owned_by":"modeltest"},{"id":"fake-tool~run_command","object":"model","created":1,"owned_by":"modeltest"}]}`) //nolint:errcheck // the client went
+	if s.list(w, r) {
 		return
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, 64<<20))
 	if err != nil {
 		return
 	}
-	request := &Request{Header: r.Header.Clone(), Body: body}
-	request.Key = strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if key := r.Header.Get("X-Api-Key"); key != "" {
-		request.Key = key
-	}
-	if key := r.Header.Get("X-Goog-Api-Key"); key != "" {
-		request.Key = key
-	}
+	request := &Request{Header: r.Header.Clone(), Body: body, Key: keyOf(r.Header)}
 	path := strings.TrimPrefix(r.URL.Path, "/v1")
 	if id, found := strings.CutPrefix(r.URL.Path, "/v1beta/models/"); found {
 		id, path, _ = strings.Cut(id, ":")
@@ -407,6 +401,15 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	default:
 		http.NotFound(w, r)
 		return
+	}
+	if !s.accepts(w, r, request.Dialect) {
+		return
+	}
+	if err == nil && request.Model == "" {
+		s.mu.Lock()
+		s.asked++
+		s.mu.Unlock()
+		err = errors.New("model: Field required")
 	}
 	if err != nil {
 		refuse(w, request.Dialect, Reply{Status: 400, Error: Error{Type: "invalid_request_error", Message: err.Error()}})

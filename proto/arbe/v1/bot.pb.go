@@ -457,9 +457,12 @@ type CreateBotRequest struct {
 	Tools  *Names     `protobuf:"bytes,7,opt,name=tools,proto3" json:"tools,omitempty"`
 	Limits *BotLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
 	// The tools that it uses only with a person's yes. Unset means none.
-	Ask           *Names `protobuf:"bytes,9,opt,name=ask,proto3" json:"ask,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Ask *Names `protobuf:"bytes,9,opt,name=ask,proto3" json:"ask,omitempty"`
+	// Set the model although its endpoint does not list it. Without it such a model is refused: invalid_argument, with names
+	// like it.
+	SkipModelCheck bool `protobuf:"varint,20,opt,name=skip_model_check,json=skipModelCheck,proto3" json:"skip_model_check,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *CreateBotRequest) Reset() {
@@ -555,11 +558,20 @@ func (x *CreateBotRequest) GetAsk() *Names {
 	return nil
 }
 
+func (x *CreateBotRequest) GetSkipModelCheck() bool {
+	if x != nil {
+		return x.SkipModelCheck
+	}
+	return false
+}
+
 type CreateBotResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bot           *Bot                   `protobuf:"bytes,1,opt,name=bot,proto3" json:"bot,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Bot   *Bot                   `protobuf:"bytes,1,opt,name=bot,proto3" json:"bot,omitempty"`
+	// Why it is not known whether its model exists; empty if it does, or if the bot names none.
+	UnverifiedModel string `protobuf:"bytes,2,opt,name=unverified_model,json=unverifiedModel,proto3" json:"unverified_model,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *CreateBotResponse) Reset() {
@@ -597,6 +609,13 @@ func (x *CreateBotResponse) GetBot() *Bot {
 		return x.Bot
 	}
 	return nil
+}
+
+func (x *CreateBotResponse) GetUnverifiedModel() string {
+	if x != nil {
+		return x.UnverifiedModel
+	}
+	return ""
 }
 
 type GetBotRequest struct {
@@ -872,9 +891,11 @@ type UpdateBotRequest struct {
 	// Replaces all limits when set.
 	Limits *BotLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
 	// Replaces all tools that need a person's yes when set.
-	Ask           *Names `protobuf:"bytes,9,opt,name=ask,proto3" json:"ask,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Ask *Names `protobuf:"bytes,9,opt,name=ask,proto3" json:"ask,omitempty"`
+	// As of CreateBotRequest. A model that the bot has already is not checked.
+	SkipModelCheck bool `protobuf:"varint,20,opt,name=skip_model_check,json=skipModelCheck,proto3" json:"skip_model_check,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *UpdateBotRequest) Reset() {
@@ -970,11 +991,20 @@ func (x *UpdateBotRequest) GetAsk() *Names {
 	return nil
 }
 
+func (x *UpdateBotRequest) GetSkipModelCheck() bool {
+	if x != nil {
+		return x.SkipModelCheck
+	}
+	return false
+}
+
 type UpdateBotResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Bot           *Bot                   `protobuf:"bytes,1,opt,name=bot,proto3" json:"bot,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Bot   *Bot                   `protobuf:"bytes,1,opt,name=bot,proto3" json:"bot,omitempty"`
+	// As in CreateBotResponse.
+	UnverifiedModel string `protobuf:"bytes,2,opt,name=unverified_model,json=unverifiedModel,proto3" json:"unverified_model,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *UpdateBotResponse) Reset() {
@@ -1012,6 +1042,13 @@ func (x *UpdateBotResponse) GetBot() *Bot {
 		return x.Bot
 	}
 	return nil
+}
+
+func (x *UpdateBotResponse) GetUnverifiedModel() string {
+	if x != nil {
+		return x.UnverifiedModel
+	}
+	return ""
 }
 
 type DeleteBotRequest struct {
@@ -1701,7 +1738,7 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"updated_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"2\n" +
 	"\x05Names\x12)\n" +
-	"\x06values\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\xc8\x01\"\x06r\x04\x10\x01\x18@R\x06values\"\xf7\x02\n" +
+	"\x06values\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\xc8\x01\"\x06r\x04\x10\x01\x18@R\x06values\"\xa1\x03\n" +
 	"\x10CreateBotRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12 \n" +
 	"\x06handle\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06handle\x12\x1b\n" +
@@ -1712,9 +1749,11 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\x05model\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05model\x12$\n" +
 	"\x05tools\x18\a \x01(\v2\x0e.arbe.v1.NamesR\x05tools\x12*\n" +
 	"\x06limits\x18\b \x01(\v2\x12.arbe.v1.BotLimitsR\x06limits\x12 \n" +
-	"\x03ask\x18\t \x01(\v2\x0e.arbe.v1.NamesR\x03ask\"3\n" +
+	"\x03ask\x18\t \x01(\v2\x0e.arbe.v1.NamesR\x03ask\x12(\n" +
+	"\x10skip_model_check\x18\x14 \x01(\bR\x0eskipModelCheck\"^\n" +
 	"\x11CreateBotResponse\x12\x1e\n" +
-	"\x03bot\x18\x01 \x01(\v2\f.arbe.v1.BotR\x03bot\"\x86\x01\n" +
+	"\x03bot\x18\x01 \x01(\v2\f.arbe.v1.BotR\x03bot\x12)\n" +
+	"\x10unverified_model\x18\x02 \x01(\tR\x0funverifiedModel\"\x86\x01\n" +
 	"\rGetBotRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1a\n" +
 	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01H\x00R\x02id\x12#\n" +
@@ -1731,7 +1770,7 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"\\\n" +
 	"\x10ListBotsResponse\x12 \n" +
 	"\x04bots\x18\x01 \x03(\v2\f.arbe.v1.BotR\x04bots\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x98\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc2\x03\n" +
 	"\x10UpdateBotRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x18\n" +
 	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01R\x02id\x12%\n" +
@@ -1742,13 +1781,15 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\x05model\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x03R\x05model\x88\x01\x01\x12$\n" +
 	"\x05tools\x18\a \x01(\v2\x0e.arbe.v1.NamesR\x05tools\x12*\n" +
 	"\x06limits\x18\b \x01(\v2\x12.arbe.v1.BotLimitsR\x06limits\x12 \n" +
-	"\x03ask\x18\t \x01(\v2\x0e.arbe.v1.NamesR\x03askB\t\n" +
+	"\x03ask\x18\t \x01(\v2\x0e.arbe.v1.NamesR\x03ask\x12(\n" +
+	"\x10skip_model_check\x18\x14 \x01(\bR\x0eskipModelCheckB\t\n" +
 	"\a_handleB\a\n" +
 	"\x05_nameB\x0f\n" +
 	"\r_instructionsB\b\n" +
-	"\x06_model\"3\n" +
+	"\x06_model\"^\n" +
 	"\x11UpdateBotResponse\x12\x1e\n" +
-	"\x03bot\x18\x01 \x01(\v2\f.arbe.v1.BotR\x03bot\"R\n" +
+	"\x03bot\x18\x01 \x01(\v2\f.arbe.v1.BotR\x03bot\x12)\n" +
+	"\x10unverified_model\x18\x02 \x01(\tR\x0funverifiedModel\"R\n" +
 	"\x10DeleteBotRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x18\n" +
 	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01R\x02id\"8\n" +

@@ -37,12 +37,14 @@ type ModelEndpoint struct {
 	SecretName string `protobuf:"bytes,5,opt,name=secret_name,json=secretName,proto3" json:"secret_name,omitempty"`
 	// The house added it, or has the key; otherwise it is the installation's.
 	Own bool `protobuf:"varint,6,opt,name=own,proto3" json:"own,omitempty"`
-	// The ids of its models, as far as they are known.
+	// The ids of its models, as far as they are known: at most 2,000.
 	Models []string `protobuf:"bytes,7,rep,name=models,proto3" json:"models,omitempty"`
 	// The id of the model to use unless somebody chooses; empty if there is none.
 	DefaultModel string `protobuf:"bytes,8,opt,name=default_model,json=defaultModel,proto3" json:"default_model,omitempty"`
 	// Why it cannot be used, and what to do about it; empty if it can, as far as is known.
-	Problem       string `protobuf:"bytes,9,opt,name=problem,proto3" json:"problem,omitempty"`
+	Problem string `protobuf:"bytes,9,opt,name=problem,proto3" json:"problem,omitempty"`
+	// What it speaks: "chat", "messages", "responses" or "gemini".
+	Dialect       string `protobuf:"bytes,10,opt,name=dialect,proto3" json:"dialect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -136,6 +138,13 @@ func (x *ModelEndpoint) GetDefaultModel() string {
 func (x *ModelEndpoint) GetProblem() string {
 	if x != nil {
 		return x.Problem
+	}
+	return ""
+}
+
+func (x *ModelEndpoint) GetDialect() string {
+	if x != nil {
+		return x.Dialect
 	}
 	return ""
 }
@@ -268,7 +277,9 @@ type SetDefaultModelRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	// "provider/model"; empty to follow the installation.
-	Model         string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// Set it although its endpoint does not list it.
+	SkipCheck     bool `protobuf:"varint,3,opt,name=skip_check,json=skipCheck,proto3" json:"skip_check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -317,11 +328,20 @@ func (x *SetDefaultModelRequest) GetModel() string {
 	return ""
 }
 
+func (x *SetDefaultModelRequest) GetSkipCheck() bool {
+	if x != nil {
+		return x.SkipCheck
+	}
+	return false
+}
+
 type SetDefaultModelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The default then, as in ListModelsResponse.
-	DefaultModel  string `protobuf:"bytes,1,opt,name=default_model,json=defaultModel,proto3" json:"default_model,omitempty"`
-	Problem       string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
+	DefaultModel string `protobuf:"bytes,1,opt,name=default_model,json=defaultModel,proto3" json:"default_model,omitempty"`
+	Problem      string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
+	// Why it is not known whether the model exists; empty if it does.
+	Unverified    string `protobuf:"bytes,3,opt,name=unverified,proto3" json:"unverified,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -370,11 +390,20 @@ func (x *SetDefaultModelResponse) GetProblem() string {
 	return ""
 }
 
+func (x *SetDefaultModelResponse) GetUnverified() string {
+	if x != nil {
+		return x.Unverified
+	}
+	return ""
+}
+
 type SetFallbackModelsRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
 	// As "provider/model", the preferred one first; empty for none.
-	Models        []string `protobuf:"bytes,2,rep,name=models,proto3" json:"models,omitempty"`
+	Models []string `protobuf:"bytes,2,rep,name=models,proto3" json:"models,omitempty"`
+	// Set them although their endpoints do not list them.
+	SkipCheck     bool `protobuf:"varint,3,opt,name=skip_check,json=skipCheck,proto3" json:"skip_check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -423,11 +452,20 @@ func (x *SetFallbackModelsRequest) GetModels() []string {
 	return nil
 }
 
+func (x *SetFallbackModelsRequest) GetSkipCheck() bool {
+	if x != nil {
+		return x.SkipCheck
+	}
+	return false
+}
+
 type SetFallbackModelsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Models []string               `protobuf:"bytes,1,rep,name=models,proto3" json:"models,omitempty"`
 	// Why one of them cannot be used now, and what to do about it; empty if all can, as far as is known.
-	Problem       string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
+	Problem string `protobuf:"bytes,2,opt,name=problem,proto3" json:"problem,omitempty"`
+	// Why it is not known whether one of them exists; empty if all do.
+	Unverified    string `protobuf:"bytes,3,opt,name=unverified,proto3" json:"unverified,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -476,6 +514,13 @@ func (x *SetFallbackModelsResponse) GetProblem() string {
 	return ""
 }
 
+func (x *SetFallbackModelsResponse) GetUnverified() string {
+	if x != nil {
+		return x.Unverified
+	}
+	return ""
+}
+
 type SetModelEndpointRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	HouseId string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
@@ -488,7 +533,13 @@ type SetModelEndpointRequest struct {
 	// Its key, in place of secret_name: a secret MODEL_NAME_KEY is made of it, with a number at the end if that name is
 	// taken. When the server moves to another address, gets another key or is removed, that secret is deleted, unless
 	// something else uses it. A server that is set again at its address with neither a key nor a secret_name keeps it.
-	Key           string `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
+	Key string `protobuf:"bytes,5,opt,name=key,proto3" json:"key,omitempty"`
+	// What it speaks: "chat" (OpenAI's chat/completions), "messages" (Anthropic's), "responses" (OpenAI's) or "gemini"
+	// (Google's). If it is empty, a server that stays at its address speaks what it spoke before. Else addresses of
+	// providers, and those that end in /anthropic, are known, and any other speaks chat.
+	Dialect string `protobuf:"bytes,6,opt,name=dialect,proto3" json:"dialect,omitempty"`
+	// Do not try it.
+	SkipCheck     bool `protobuf:"varint,7,opt,name=skip_check,json=skipCheck,proto3" json:"skip_check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -558,9 +609,24 @@ func (x *SetModelEndpointRequest) GetKey() string {
 	return ""
 }
 
+func (x *SetModelEndpointRequest) GetDialect() string {
+	if x != nil {
+		return x.Dialect
+	}
+	return ""
+}
+
+func (x *SetModelEndpointRequest) GetSkipCheck() bool {
+	if x != nil {
+		return x.SkipCheck
+	}
+	return false
+}
+
 type SetModelEndpointResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Endpoint      *ModelEndpoint         `protobuf:"bytes,1,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	Check         *KeyCheck              `protobuf:"bytes,2,opt,name=check,proto3" json:"check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -598,6 +664,13 @@ func (*SetModelEndpointResponse) Descriptor() ([]byte, []int) {
 func (x *SetModelEndpointResponse) GetEndpoint() *ModelEndpoint {
 	if x != nil {
 		return x.Endpoint
+	}
+	return nil
+}
+
+func (x *SetModelEndpointResponse) GetCheck() *KeyCheck {
+	if x != nil {
+		return x.Check
 	}
 	return nil
 }
@@ -694,7 +767,7 @@ var File_arbe_v1_model_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_model_proto_rawDesc = "" +
 	"\n" +
-	"\x13arbe/v1/model.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\"\xfc\x01\n" +
+	"\x13arbe/v1/model.proto\x12\aarbe.v1\x1a\x14arbe/v1/secret.proto\x1a\x1bbuf/validate/validate.proto\"\x96\x02\n" +
 	"\rModelEndpoint\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12\x19\n" +
@@ -705,7 +778,9 @@ const file_arbe_v1_model_proto_rawDesc = "" +
 	"\x03own\x18\x06 \x01(\bR\x03own\x12\x16\n" +
 	"\x06models\x18\a \x03(\tR\x06models\x12#\n" +
 	"\rdefault_model\x18\b \x01(\tR\fdefaultModel\x12\x18\n" +
-	"\aproblem\x18\t \x01(\tR\aproblem\"9\n" +
+	"\aproblem\x18\t \x01(\tR\aproblem\x12\x18\n" +
+	"\adialect\x18\n" +
+	" \x01(\tR\adialect\"9\n" +
 	"\x11ListModelsRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\"\xd5\x01\n" +
 	"\x12ListModelsResponse\x124\n" +
@@ -713,19 +788,29 @@ const file_arbe_v1_model_proto_rawDesc = "" +
 	"\rdefault_model\x18\x02 \x01(\tR\fdefaultModel\x12!\n" +
 	"\fchosen_model\x18\x03 \x01(\tR\vchosenModel\x12\x18\n" +
 	"\aproblem\x18\x04 \x01(\tR\aproblem\x12'\n" +
-	"\x0ffallback_models\x18\x05 \x03(\tR\x0efallbackModels\"^\n" +
+	"\x0ffallback_models\x18\x05 \x03(\tR\x0efallbackModels\"}\n" +
 	"\x16SetDefaultModelRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1e\n" +
-	"\x05model\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xac\x02R\x05model\"X\n" +
+	"\x05model\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xac\x02R\x05model\x12\x1d\n" +
+	"\n" +
+	"skip_check\x18\x03 \x01(\bR\tskipCheck\"x\n" +
 	"\x17SetDefaultModelResponse\x12#\n" +
 	"\rdefault_model\x18\x01 \x01(\tR\fdefaultModel\x12\x18\n" +
-	"\aproblem\x18\x02 \x01(\tR\aproblem\"k\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x1e\n" +
+	"\n" +
+	"unverified\x18\x03 \x01(\tR\n" +
+	"unverified\"\x8a\x01\n" +
 	"\x18SetFallbackModelsRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12)\n" +
-	"\x06models\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\x05\"\ar\x05\x10\x01\x18\xac\x02R\x06models\"M\n" +
+	"\x06models\x18\x02 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\x05\"\ar\x05\x10\x01\x18\xac\x02R\x06models\x12\x1d\n" +
+	"\n" +
+	"skip_check\x18\x03 \x01(\bR\tskipCheck\"m\n" +
 	"\x19SetFallbackModelsResponse\x12\x16\n" +
 	"\x06models\x18\x01 \x03(\tR\x06models\x12\x18\n" +
-	"\aproblem\x18\x02 \x01(\tR\aproblem\"\xce\x01\n" +
+	"\aproblem\x18\x02 \x01(\tR\aproblem\x12\x1e\n" +
+	"\n" +
+	"unverified\x18\x03 \x01(\tR\n" +
+	"unverified\"\xb3\x02\n" +
 	"\x17SetModelEndpointRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1d\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x04name\x12%\n" +
@@ -733,9 +818,13 @@ const file_arbe_v1_model_proto_rawDesc = "" +
 	"\xbaH\ar\x05\x10\x01\x18\xd0\x0fR\abaseUrl\x12(\n" +
 	"\vsecret_name\x18\x04 \x01(\tB\a\xbaH\x04r\x02\x18dR\n" +
 	"secretName\x12\x1d\n" +
-	"\x03key\x18\x05 \x01(\tB\v\xbaH\x05r\x03\x18\x90N\x80\x01\x01R\x03key\"N\n" +
+	"\x03key\x18\x05 \x01(\tB\v\xbaH\x05r\x03\x18\x90N\x80\x01\x01R\x03key\x12D\n" +
+	"\adialect\x18\x06 \x01(\tB*\xbaH'r%R\x00R\x04chatR\bmessagesR\tresponsesR\x06geminiR\adialect\x12\x1d\n" +
+	"\n" +
+	"skip_check\x18\a \x01(\bR\tskipCheck\"w\n" +
 	"\x18SetModelEndpointResponse\x122\n" +
-	"\bendpoint\x18\x01 \x01(\v2\x16.arbe.v1.ModelEndpointR\bendpoint\"a\n" +
+	"\bendpoint\x18\x01 \x01(\v2\x16.arbe.v1.ModelEndpointR\bendpoint\x12'\n" +
+	"\x05check\x18\x02 \x01(\v2\x11.arbe.v1.KeyCheckR\x05check\"a\n" +
 	"\x1aDeleteModelEndpointRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1d\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\x04name\"\x1d\n" +
@@ -773,25 +862,27 @@ var file_arbe_v1_model_proto_goTypes = []any{
 	(*SetModelEndpointResponse)(nil),    // 8: arbe.v1.SetModelEndpointResponse
 	(*DeleteModelEndpointRequest)(nil),  // 9: arbe.v1.DeleteModelEndpointRequest
 	(*DeleteModelEndpointResponse)(nil), // 10: arbe.v1.DeleteModelEndpointResponse
+	(*KeyCheck)(nil),                    // 11: arbe.v1.KeyCheck
 }
 var file_arbe_v1_model_proto_depIdxs = []int32{
 	0,  // 0: arbe.v1.ListModelsResponse.endpoints:type_name -> arbe.v1.ModelEndpoint
 	0,  // 1: arbe.v1.SetModelEndpointResponse.endpoint:type_name -> arbe.v1.ModelEndpoint
-	1,  // 2: arbe.v1.ModelService.ListModels:input_type -> arbe.v1.ListModelsRequest
-	3,  // 3: arbe.v1.ModelService.SetDefaultModel:input_type -> arbe.v1.SetDefaultModelRequest
-	5,  // 4: arbe.v1.ModelService.SetFallbackModels:input_type -> arbe.v1.SetFallbackModelsRequest
-	7,  // 5: arbe.v1.ModelService.SetModelEndpoint:input_type -> arbe.v1.SetModelEndpointRequest
-	9,  // 6: arbe.v1.ModelService.DeleteModelEndpoint:input_type -> arbe.v1.DeleteModelEndpointRequest
-	2,  // 7: arbe.v1.ModelService.ListModels:output_type -> arbe.v1.ListModelsResponse
-	4,  // 8: arbe.v1.ModelService.SetDefaultModel:output_type -> arbe.v1.SetDefaultModelResponse
-	6,  // 9: arbe.v1.ModelService.SetFallbackModels:output_type -> arbe.v1.SetFallbackModelsResponse
-	8,  // 10: arbe.v1.ModelService.SetModelEndpoint:output_type -> arbe.v1.SetModelEndpointResponse
-	10, // 11: arbe.v1.ModelService.DeleteModelEndpoint:output_type -> arbe.v1.DeleteModelEndpointResponse
-	7,  // [7:12] is the sub-list for method output_type
-	2,  // [2:7] is the sub-list for method input_type
-	2,  // [2:2] is the sub-list for extension type_name
-	2,  // [2:2] is the sub-list for extension extendee
-	0,  // [0:2] is the sub-list for field type_name
+	11, // 2: arbe.v1.SetModelEndpointResponse.check:type_name -> arbe.v1.KeyCheck
+	1,  // 3: arbe.v1.ModelService.ListModels:input_type -> arbe.v1.ListModelsRequest
+	3,  // 4: arbe.v1.ModelService.SetDefaultModel:input_type -> arbe.v1.SetDefaultModelRequest
+	5,  // 5: arbe.v1.ModelService.SetFallbackModels:input_type -> arbe.v1.SetFallbackModelsRequest
+	7,  // 6: arbe.v1.ModelService.SetModelEndpoint:input_type -> arbe.v1.SetModelEndpointRequest
+	9,  // 7: arbe.v1.ModelService.DeleteModelEndpoint:input_type -> arbe.v1.DeleteModelEndpointRequest
+	2,  // 8: arbe.v1.ModelService.ListModels:output_type -> arbe.v1.ListModelsResponse
+	4,  // 9: arbe.v1.ModelService.SetDefaultModel:output_type -> arbe.v1.SetDefaultModelResponse
+	6,  // 10: arbe.v1.ModelService.SetFallbackModels:output_type -> arbe.v1.SetFallbackModelsResponse
+	8,  // 11: arbe.v1.ModelService.SetModelEndpoint:output_type -> arbe.v1.SetModelEndpointResponse
+	10, // 12: arbe.v1.ModelService.DeleteModelEndpoint:output_type -> arbe.v1.DeleteModelEndpointResponse
+	8,  // [8:13] is the sub-list for method output_type
+	3,  // [3:8] is the sub-list for method input_type
+	3,  // [3:3] is the sub-list for extension type_name
+	3,  // [3:3] is the sub-list for extension extendee
+	0,  // [0:3] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_model_proto_init() }
@@ -799,6 +890,7 @@ func file_arbe_v1_model_proto_init() {
 	if File_arbe_v1_model_proto != nil {
 		return
 	}
+	file_arbe_v1_secret_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

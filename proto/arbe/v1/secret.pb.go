@@ -197,7 +197,9 @@ type SetSecretRequest struct {
 	// The name of an environment variable that does not begin with "ARBE_".
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// UTF-8 without NUL. It is stored exactly, line breaks at the end included.
-	Value         []byte `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	Value []byte `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	// Do not try it, if it is a key of models.
+	SkipCheck     bool `protobuf:"varint,4,opt,name=skip_check,json=skipCheck,proto3" json:"skip_check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -253,18 +255,91 @@ func (x *SetSecretRequest) GetValue() []byte {
 	return nil
 }
 
+func (x *SetSecretRequest) GetSkipCheck() bool {
+	if x != nil {
+		return x.SkipCheck
+	}
+	return false
+}
+
+// KeyCheck is what came of trying a key of models, or a server with models.
+type KeyCheck struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether it was tried. It is not if skip_check is set, or if the server's key is to be set later.
+	Tried bool `protobuf:"varint,1,opt,name=tried,proto3" json:"tried,omitempty"`
+	// How many models it has, as far as they were listed.
+	Models int32 `protobuf:"varint,2,opt,name=models,proto3" json:"models,omitempty"`
+	// In sentences: who accepts it, and who can use it now.
+	Summary       string `protobuf:"bytes,3,opt,name=summary,proto3" json:"summary,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyCheck) Reset() {
+	*x = KeyCheck{}
+	mi := &file_arbe_v1_secret_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyCheck) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyCheck) ProtoMessage() {}
+
+func (x *KeyCheck) ProtoReflect() protoreflect.Message {
+	mi := &file_arbe_v1_secret_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyCheck.ProtoReflect.Descriptor instead.
+func (*KeyCheck) Descriptor() ([]byte, []int) {
+	return file_arbe_v1_secret_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *KeyCheck) GetTried() bool {
+	if x != nil {
+		return x.Tried
+	}
+	return false
+}
+
+func (x *KeyCheck) GetModels() int32 {
+	if x != nil {
+		return x.Models
+	}
+	return 0
+}
+
+func (x *KeyCheck) GetSummary() string {
+	if x != nil {
+		return x.Summary
+	}
+	return ""
+}
+
 type SetSecretResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Secret *Secret                `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
 	// There was none of this name.
-	Created       bool `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
+	Created bool `protobuf:"varint,2,opt,name=created,proto3" json:"created,omitempty"`
+	// Unset if it is no key of models.
+	Check         *KeyCheck `protobuf:"bytes,3,opt,name=check,proto3" json:"check,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SetSecretResponse) Reset() {
 	*x = SetSecretResponse{}
-	mi := &file_arbe_v1_secret_proto_msgTypes[3]
+	mi := &file_arbe_v1_secret_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -276,7 +351,7 @@ func (x *SetSecretResponse) String() string {
 func (*SetSecretResponse) ProtoMessage() {}
 
 func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_secret_proto_msgTypes[3]
+	mi := &file_arbe_v1_secret_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -289,7 +364,7 @@ func (x *SetSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetSecretResponse.ProtoReflect.Descriptor instead.
 func (*SetSecretResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_secret_proto_rawDescGZIP(), []int{3}
+	return file_arbe_v1_secret_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SetSecretResponse) GetSecret() *Secret {
@@ -306,6 +381,13 @@ func (x *SetSecretResponse) GetCreated() bool {
 	return false
 }
 
+func (x *SetSecretResponse) GetCheck() *KeyCheck {
+	if x != nil {
+		return x.Check
+	}
+	return nil
+}
+
 type ListSecretsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	HouseId       string                 `protobuf:"bytes,1,opt,name=house_id,json=houseId,proto3" json:"house_id,omitempty"`
@@ -315,7 +397,7 @@ type ListSecretsRequest struct {
 
 func (x *ListSecretsRequest) Reset() {
 	*x = ListSecretsRequest{}
-	mi := &file_arbe_v1_secret_proto_msgTypes[4]
+	mi := &file_arbe_v1_secret_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -327,7 +409,7 @@ func (x *ListSecretsRequest) String() string {
 func (*ListSecretsRequest) ProtoMessage() {}
 
 func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_secret_proto_msgTypes[4]
+	mi := &file_arbe_v1_secret_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -340,7 +422,7 @@ func (x *ListSecretsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsRequest.ProtoReflect.Descriptor instead.
 func (*ListSecretsRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_secret_proto_rawDescGZIP(), []int{4}
+	return file_arbe_v1_secret_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListSecretsRequest) GetHouseId() string {
@@ -359,7 +441,7 @@ type ListSecretsResponse struct {
 
 func (x *ListSecretsResponse) Reset() {
 	*x = ListSecretsResponse{}
-	mi := &file_arbe_v1_secret_proto_msgTypes[5]
+	mi := &file_arbe_v1_secret_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -371,7 +453,7 @@ func (x *ListSecretsResponse) String() string {
 func (*ListSecretsResponse) ProtoMessage() {}
 
 func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_secret_proto_msgTypes[5]
+	mi := &file_arbe_v1_secret_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -384,7 +466,7 @@ func (x *ListSecretsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSecretsResponse.ProtoReflect.Descriptor instead.
 func (*ListSecretsResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_secret_proto_rawDescGZIP(), []int{5}
+	return file_arbe_v1_secret_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListSecretsResponse) GetSecrets() []*Secret {
@@ -406,7 +488,7 @@ type DeleteSecretRequest struct {
 
 func (x *DeleteSecretRequest) Reset() {
 	*x = DeleteSecretRequest{}
-	mi := &file_arbe_v1_secret_proto_msgTypes[6]
+	mi := &file_arbe_v1_secret_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -418,7 +500,7 @@ func (x *DeleteSecretRequest) String() string {
 func (*DeleteSecretRequest) ProtoMessage() {}
 
 func (x *DeleteSecretRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_secret_proto_msgTypes[6]
+	mi := &file_arbe_v1_secret_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -431,7 +513,7 @@ func (x *DeleteSecretRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretRequest.ProtoReflect.Descriptor instead.
 func (*DeleteSecretRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_secret_proto_rawDescGZIP(), []int{6}
+	return file_arbe_v1_secret_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *DeleteSecretRequest) GetHouseId() string {
@@ -463,7 +545,7 @@ type DeleteSecretResponse struct {
 
 func (x *DeleteSecretResponse) Reset() {
 	*x = DeleteSecretResponse{}
-	mi := &file_arbe_v1_secret_proto_msgTypes[7]
+	mi := &file_arbe_v1_secret_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -475,7 +557,7 @@ func (x *DeleteSecretResponse) String() string {
 func (*DeleteSecretResponse) ProtoMessage() {}
 
 func (x *DeleteSecretResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_secret_proto_msgTypes[7]
+	mi := &file_arbe_v1_secret_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -488,7 +570,7 @@ func (x *DeleteSecretResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteSecretResponse.ProtoReflect.Descriptor instead.
 func (*DeleteSecretResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_secret_proto_rawDescGZIP(), []int{7}
+	return file_arbe_v1_secret_proto_rawDescGZIP(), []int{8}
 }
 
 type RotateSecretKeyRequest struct {
@@ -500,7 +582,7 @@ type RotateSecretKeyRequest struct {
 
 func (x *RotateSecretKeyRequest) Reset() {
 	*x = RotateSecretKeyRequest{}
-	mi := &file_arbe_v1_secret_proto_msgTypes[8]
+	mi := &file_arbe_v1_secret_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -512,7 +594,7 @@ func (x *RotateSecretKeyRequest) String() string {
 func (*RotateSecretKeyRequest) ProtoMessage() {}
 
 func (x *RotateSecretKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_secret_proto_msgTypes[8]
+	mi := &file_arbe_v1_secret_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -525,7 +607,7 @@ func (x *RotateSecretKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateSecretKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateSecretKeyRequest) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_secret_proto_rawDescGZIP(), []int{8}
+	return file_arbe_v1_secret_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RotateSecretKeyRequest) GetHouseId() string {
@@ -545,7 +627,7 @@ type RotateSecretKeyResponse struct {
 
 func (x *RotateSecretKeyResponse) Reset() {
 	*x = RotateSecretKeyResponse{}
-	mi := &file_arbe_v1_secret_proto_msgTypes[9]
+	mi := &file_arbe_v1_secret_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -557,7 +639,7 @@ func (x *RotateSecretKeyResponse) String() string {
 func (*RotateSecretKeyResponse) ProtoMessage() {}
 
 func (x *RotateSecretKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_arbe_v1_secret_proto_msgTypes[9]
+	mi := &file_arbe_v1_secret_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -570,7 +652,7 @@ func (x *RotateSecretKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateSecretKeyResponse.ProtoReflect.Descriptor instead.
 func (*RotateSecretKeyResponse) Descriptor() ([]byte, []int) {
-	return file_arbe_v1_secret_proto_rawDescGZIP(), []int{9}
+	return file_arbe_v1_secret_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RotateSecretKeyResponse) GetValues() int32 {
@@ -598,14 +680,21 @@ const file_arbe_v1_secret_proto_rawDesc = "" +
 	"\bredacted\x18\t \x01(\bR\bredacted\"3\n" +
 	"\tSecretUse\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"}\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\x9c\x01\n" +
 	"\x10SetSecretRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1d\n" +
 	"\x04name\x18\x02 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18dR\x04name\x12$\n" +
-	"\x05value\x18\x03 \x01(\fB\x0e\xbaH\bz\x06\x10\x01\x18\x80\x80\x04\x80\x01\x01R\x05value\"V\n" +
+	"\x05value\x18\x03 \x01(\fB\x0e\xbaH\bz\x06\x10\x01\x18\x80\x80\x04\x80\x01\x01R\x05value\x12\x1d\n" +
+	"\n" +
+	"skip_check\x18\x04 \x01(\bR\tskipCheck\"R\n" +
+	"\bKeyCheck\x12\x14\n" +
+	"\x05tried\x18\x01 \x01(\bR\x05tried\x12\x16\n" +
+	"\x06models\x18\x02 \x01(\x05R\x06models\x12\x18\n" +
+	"\asummary\x18\x03 \x01(\tR\asummary\"\x7f\n" +
 	"\x11SetSecretResponse\x12'\n" +
 	"\x06secret\x18\x01 \x01(\v2\x0f.arbe.v1.SecretR\x06secret\x12\x18\n" +
-	"\acreated\x18\x02 \x01(\bR\acreated\":\n" +
+	"\acreated\x18\x02 \x01(\bR\acreated\x12'\n" +
+	"\x05check\x18\x03 \x01(\v2\x11.arbe.v1.KeyCheckR\x05check\":\n" +
 	"\x12ListSecretsRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\"@\n" +
 	"\x13ListSecretsResponse\x12)\n" +
@@ -637,40 +726,42 @@ func file_arbe_v1_secret_proto_rawDescGZIP() []byte {
 	return file_arbe_v1_secret_proto_rawDescData
 }
 
-var file_arbe_v1_secret_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_arbe_v1_secret_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
 var file_arbe_v1_secret_proto_goTypes = []any{
 	(*Secret)(nil),                  // 0: arbe.v1.Secret
 	(*SecretUse)(nil),               // 1: arbe.v1.SecretUse
 	(*SetSecretRequest)(nil),        // 2: arbe.v1.SetSecretRequest
-	(*SetSecretResponse)(nil),       // 3: arbe.v1.SetSecretResponse
-	(*ListSecretsRequest)(nil),      // 4: arbe.v1.ListSecretsRequest
-	(*ListSecretsResponse)(nil),     // 5: arbe.v1.ListSecretsResponse
-	(*DeleteSecretRequest)(nil),     // 6: arbe.v1.DeleteSecretRequest
-	(*DeleteSecretResponse)(nil),    // 7: arbe.v1.DeleteSecretResponse
-	(*RotateSecretKeyRequest)(nil),  // 8: arbe.v1.RotateSecretKeyRequest
-	(*RotateSecretKeyResponse)(nil), // 9: arbe.v1.RotateSecretKeyResponse
-	(*timestamppb.Timestamp)(nil),   // 10: google.protobuf.Timestamp
+	(*KeyCheck)(nil),                // 3: arbe.v1.KeyCheck
+	(*SetSecretResponse)(nil),       // 4: arbe.v1.SetSecretResponse
+	(*ListSecretsRequest)(nil),      // 5: arbe.v1.ListSecretsRequest
+	(*ListSecretsResponse)(nil),     // 6: arbe.v1.ListSecretsResponse
+	(*DeleteSecretRequest)(nil),     // 7: arbe.v1.DeleteSecretRequest
+	(*DeleteSecretResponse)(nil),    // 8: arbe.v1.DeleteSecretResponse
+	(*RotateSecretKeyRequest)(nil),  // 9: arbe.v1.RotateSecretKeyRequest
+	(*RotateSecretKeyResponse)(nil), // 10: arbe.v1.RotateSecretKeyResponse
+	(*timestamppb.Timestamp)(nil),   // 11: google.protobuf.Timestamp
 }
 var file_arbe_v1_secret_proto_depIdxs = []int32{
-	10, // 0: arbe.v1.Secret.created_at:type_name -> google.protobuf.Timestamp
-	10, // 1: arbe.v1.Secret.set_at:type_name -> google.protobuf.Timestamp
-	10, // 2: arbe.v1.Secret.used_at:type_name -> google.protobuf.Timestamp
+	11, // 0: arbe.v1.Secret.created_at:type_name -> google.protobuf.Timestamp
+	11, // 1: arbe.v1.Secret.set_at:type_name -> google.protobuf.Timestamp
+	11, // 2: arbe.v1.Secret.used_at:type_name -> google.protobuf.Timestamp
 	1,  // 3: arbe.v1.Secret.uses:type_name -> arbe.v1.SecretUse
 	0,  // 4: arbe.v1.SetSecretResponse.secret:type_name -> arbe.v1.Secret
-	0,  // 5: arbe.v1.ListSecretsResponse.secrets:type_name -> arbe.v1.Secret
-	2,  // 6: arbe.v1.SecretService.SetSecret:input_type -> arbe.v1.SetSecretRequest
-	4,  // 7: arbe.v1.SecretService.ListSecrets:input_type -> arbe.v1.ListSecretsRequest
-	6,  // 8: arbe.v1.SecretService.DeleteSecret:input_type -> arbe.v1.DeleteSecretRequest
-	8,  // 9: arbe.v1.SecretService.RotateSecretKey:input_type -> arbe.v1.RotateSecretKeyRequest
-	3,  // 10: arbe.v1.SecretService.SetSecret:output_type -> arbe.v1.SetSecretResponse
-	5,  // 11: arbe.v1.SecretService.ListSecrets:output_type -> arbe.v1.ListSecretsResponse
-	7,  // 12: arbe.v1.SecretService.DeleteSecret:output_type -> arbe.v1.DeleteSecretResponse
-	9,  // 13: arbe.v1.SecretService.RotateSecretKey:output_type -> arbe.v1.RotateSecretKeyResponse
-	10, // [10:14] is the sub-list for method output_type
-	6,  // [6:10] is the sub-list for method input_type
-	6,  // [6:6] is the sub-list for extension type_name
-	6,  // [6:6] is the sub-list for extension extendee
-	0,  // [0:6] is the sub-list for field type_name
+	3,  // 5: arbe.v1.SetSecretResponse.check:type_name -> arbe.v1.KeyCheck
+	0,  // 6: arbe.v1.ListSecretsResponse.secrets:type_name -> arbe.v1.Secret
+	2,  // 7: arbe.v1.SecretService.SetSecret:input_type -> arbe.v1.SetSecretRequest
+	5,  // 8: arbe.v1.SecretService.ListSecrets:input_type -> arbe.v1.ListSecretsRequest
+	7,  // 9: arbe.v1.SecretService.DeleteSecret:input_type -> arbe.v1.DeleteSecretRequest
+	9,  // 10: arbe.v1.SecretService.RotateSecretKey:input_type -> arbe.v1.RotateSecretKeyRequest
+	4,  // 11: arbe.v1.SecretService.SetSecret:output_type -> arbe.v1.SetSecretResponse
+	6,  // 12: arbe.v1.SecretService.ListSecrets:output_type -> arbe.v1.ListSecretsResponse
+	8,  // 13: arbe.v1.SecretService.DeleteSecret:output_type -> arbe.v1.DeleteSecretResponse
+	10, // 14: arbe.v1.SecretService.RotateSecretKey:output_type -> arbe.v1.RotateSecretKeyResponse
+	11, // [11:15] is the sub-list for method output_type
+	7,  // [7:11] is the sub-list for method input_type
+	7,  // [7:7] is the sub-list for extension type_name
+	7,  // [7:7] is the sub-list for extension extendee
+	0,  // [0:7] is the sub-list for field type_name
 }
 
 func init() { file_arbe_v1_secret_proto_init() }
@@ -684,7 +775,7 @@ func file_arbe_v1_secret_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_arbe_v1_secret_proto_rawDesc), len(file_arbe_v1_secret_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   10,
+			NumMessages:   11,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

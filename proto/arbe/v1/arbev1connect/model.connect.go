@@ -51,17 +51,21 @@ const (
 
 // ModelServiceClient is a client for the arbe.v1.ModelService service.
 type ModelServiceClient interface {
-	// ListModels returns what was found, the preferred one first, and which model is the default. Keys are not tried.
+	// ListModels returns what was found, the preferred one first, and which model is the default. It waits for two seconds at
+	// most for endpoints that were not asked for their models in the last ten minutes.
 	ListModels(context.Context, *v1.ListModelsRequest) (*v1.ListModelsResponse, error)
-	// SetDefaultModel sets the model of bots that name none. Owners only.
+	// SetDefaultModel sets the model of bots that name none. A model that its endpoint does not list is refused:
+	// invalid_argument, with names like it. Owners only.
 	SetDefaultModel(context.Context, *v1.SetDefaultModelRequest) (*v1.SetDefaultModelResponse, error)
 	// SetFallbackModels sets the models that bots of the house ask, in this order, while the provider of their own model does
 	// not answer: when that lasted a minute, or when the provider asks for a longer pause. A model that the house cannot use,
-	// or whose limit of money is reached, is passed over. Owners only.
+	// or whose limit of money is reached, is passed over. A model that does not exist is refused, as by SetDefaultModel.
+	// Owners only.
 	SetFallbackModels(context.Context, *v1.SetFallbackModelsRequest) (*v1.SetFallbackModelsResponse, error)
-	// SetModelEndpoint adds a server with models that speaks OpenAI's chat/completions, or changes the one of this name.
-	// Owners only, because the house's words and the key go there. Its address must be on the public internet, because the
-	// server of arbe calls it, or be one that the operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20.
+	// SetModelEndpoint adds a server with models, or changes the one of this name. Owners only, because the house's words and
+	// the key go there. Its address must be on the public internet, because the server of arbe calls it, or be one that the
+	// operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20. The server and its key are tried first, as by
+	// SetSecret, unless its key is to be set later.
 	SetModelEndpoint(context.Context, *v1.SetModelEndpointRequest) (*v1.SetModelEndpointResponse, error)
 	// DeleteModelEndpoint removes such a server, and the key that was given with it, unless something else uses that. Owners
 	// only. Removing one that does not exist succeeds.
@@ -169,17 +173,21 @@ func (c *modelServiceClient) DeleteModelEndpoint(ctx context.Context, req *v1.De
 
 // ModelServiceHandler is an implementation of the arbe.v1.ModelService service.
 type ModelServiceHandler interface {
-	// ListModels returns what was found, the preferred one first, and which model is the default. Keys are not tried.
+	// ListModels returns what was found, the preferred one first, and which model is the default. It waits for two seconds at
+	// most for endpoints that were not asked for their models in the last ten minutes.
 	ListModels(context.Context, *v1.ListModelsRequest) (*v1.ListModelsResponse, error)
-	// SetDefaultModel sets the model of bots that name none. Owners only.
+	// SetDefaultModel sets the model of bots that name none. A model that its endpoint does not list is refused:
+	// invalid_argument, with names like it. Owners only.
 	SetDefaultModel(context.Context, *v1.SetDefaultModelRequest) (*v1.SetDefaultModelResponse, error)
 	// SetFallbackModels sets the models that bots of the house ask, in this order, while the provider of their own model does
 	// not answer: when that lasted a minute, or when the provider asks for a longer pause. A model that the house cannot use,
-	// or whose limit of money is reached, is passed over. Owners only.
+	// or whose limit of money is reached, is passed over. A model that does not exist is refused, as by SetDefaultModel.
+	// Owners only.
 	SetFallbackModels(context.Context, *v1.SetFallbackModelsRequest) (*v1.SetFallbackModelsResponse, error)
-	// SetModelEndpoint adds a server with models that speaks OpenAI's chat/completions, or changes the one of this name.
-	// Owners only, because the house's words and the key go there. Its address must be on the public internet, because the
-	// server of arbe calls it, or be one that the operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20.
+	// SetModelEndpoint adds a server with models, or changes the one of this name. Owners only, because the house's words and
+	// the key go there. Its address must be on the public internet, because the server of arbe calls it, or be one that the
+	// operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20. The server and its key are tried first, as by
+	// SetSecret, unless its key is to be set later.
 	SetModelEndpoint(context.Context, *v1.SetModelEndpointRequest) (*v1.SetModelEndpointResponse, error)
 	// DeleteModelEndpoint removes such a server, and the key that was given with it, unless something else uses that. Owners
 	// only. Removing one that does not exist succeeds.

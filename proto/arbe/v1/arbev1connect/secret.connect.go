@@ -50,6 +50,10 @@ const (
 type SecretServiceClient interface {
 	// SetSecret gives a secret a value, whether or not there is one of this name. Setting the same value again changes
 	// nothing. A house has at most 200 secrets of 1 MiB together: resource_exhausted.
+	//
+	// A key of models is tried first, which costs nothing and takes ten seconds at most. A key that is not accepted changes
+	// nothing: invalid_argument, with the provider's words. Nor does one whose provider cannot be asked: unavailable. A person
+	// and a house can try 10 keys and servers at once, and then 6 a minute: resource_exhausted.
 	SetSecret(context.Context, *v1.SetSecretRequest) (*v1.SetSecretResponse, error)
 	// ListSecrets returns all secrets of a house by name, without their values.
 	ListSecrets(context.Context, *v1.ListSecretsRequest) (*v1.ListSecretsResponse, error)
@@ -147,6 +151,10 @@ func (c *secretServiceClient) RotateSecretKey(ctx context.Context, req *v1.Rotat
 type SecretServiceHandler interface {
 	// SetSecret gives a secret a value, whether or not there is one of this name. Setting the same value again changes
 	// nothing. A house has at most 200 secrets of 1 MiB together: resource_exhausted.
+	//
+	// A key of models is tried first, which costs nothing and takes ten seconds at most. A key that is not accepted changes
+	// nothing: invalid_argument, with the provider's words. Nor does one whose provider cannot be asked: unavailable. A person
+	// and a house can try 10 keys and servers at once, and then 6 a minute: resource_exhausted.
 	SetSecret(context.Context, *v1.SetSecretRequest) (*v1.SetSecretResponse, error)
 	// ListSecrets returns all secrets of a house by name, without their values.
 	ListSecrets(context.Context, *v1.ListSecretsRequest) (*v1.ListSecretsResponse, error)

@@ -4,6 +4,8 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { KeyCheck } from "./secret_pb.js";
+import { file_arbe_v1_secret } from "./secret_pb.js";
 import { file_buf_validate_validate } from "../../buf/validate/validate_pb.js";
 import type { Message } from "@bufbuild/protobuf";
 
@@ -11,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/model.proto.
  */
 export const file_arbe_v1_model: GenFile = /*@__PURE__*/
-  fileDesc("ChNhcmJlL3YxL21vZGVsLnByb3RvEgdhcmJlLnYxIqsBCg1Nb2RlbEVuZHBvaW50EgwKBG5hbWUYASABKAkSEAoIcHJvdmlkZXIYAiABKAkSEAoIYmFzZV91cmwYAyABKAkSDgoGc291cmNlGAQgASgJEhMKC3NlY3JldF9uYW1lGAUgASgJEgsKA293bhgGIAEoCBIOCgZtb2RlbHMYByADKAkSFQoNZGVmYXVsdF9tb2RlbBgIIAEoCRIPCgdwcm9ibGVtGAkgASgJIjAKEUxpc3RNb2RlbHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEAilgEKEkxpc3RNb2RlbHNSZXNwb25zZRIpCgllbmRwb2ludHMYASADKAsyFi5hcmJlLnYxLk1vZGVsRW5kcG9pbnQSFQoNZGVmYXVsdF9tb2RlbBgCIAEoCRIUCgxjaG9zZW5fbW9kZWwYAyABKAkSDwoHcHJvYmxlbRgEIAEoCRIXCg9mYWxsYmFja19tb2RlbHMYBSADKAkiTgoWU2V0RGVmYXVsdE1vZGVsUmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBW1vZGVsGAIgASgJQgi6SAVyAxisAiJBChdTZXREZWZhdWx0TW9kZWxSZXNwb25zZRIVCg1kZWZhdWx0X21vZGVsGAEgASgJEg8KB3Byb2JsZW0YAiABKAkiWgoYU2V0RmFsbGJhY2tNb2RlbHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASIQoGbW9kZWxzGAIgAygJQhG6SA6SAQsQBSIHcgUQARisAiI8ChlTZXRGYWxsYmFja01vZGVsc1Jlc3BvbnNlEg4KBm1vZGVscxgBIAMoCRIPCgdwcm9ibGVtGAIgASgJIqUBChdTZXRNb2RlbEVuZHBvaW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYQBIcCghiYXNlX3VybBgDIAEoCUIKukgHcgUQARjQDxIcCgtzZWNyZXRfbmFtZRgEIAEoCUIHukgEcgIYZBIYCgNrZXkYBSABKAlCC4ABAbpIBXIDGJBOIkQKGFNldE1vZGVsRW5kcG9pbnRSZXNwb25zZRIoCghlbmRwb2ludBgBIAEoCzIWLmFyYmUudjEuTW9kZWxFbmRwb2ludCJSChpEZWxldGVNb2RlbEVuZHBvaW50UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYQCIdChtEZWxldGVNb2RlbEVuZHBvaW50UmVzcG9uc2UyxwMKDE1vZGVsU2VydmljZRJKCgpMaXN0TW9kZWxzEhouYXJiZS52MS5MaXN0TW9kZWxzUmVxdWVzdBobLmFyYmUudjEuTGlzdE1vZGVsc1Jlc3BvbnNlIgOQAgESVAoPU2V0RGVmYXVsdE1vZGVsEh8uYXJiZS52MS5TZXREZWZhdWx0TW9kZWxSZXF1ZXN0GiAuYXJiZS52MS5TZXREZWZhdWx0TW9kZWxSZXNwb25zZRJaChFTZXRGYWxsYmFja01vZGVscxIhLmFyYmUudjEuU2V0RmFsbGJhY2tNb2RlbHNSZXF1ZXN0GiIuYXJiZS52MS5TZXRGYWxsYmFja01vZGVsc1Jlc3BvbnNlElcKEFNldE1vZGVsRW5kcG9pbnQSIC5hcmJlLnYxLlNldE1vZGVsRW5kcG9pbnRSZXF1ZXN0GiEuYXJiZS52MS5TZXRNb2RlbEVuZHBvaW50UmVzcG9uc2USYAoTRGVsZXRlTW9kZWxFbmRwb2ludBIjLmFyYmUudjEuRGVsZXRlTW9kZWxFbmRwb2ludFJlcXVlc3QaJC5hcmJlLnYxLkRlbGV0ZU1vZGVsRW5kcG9pbnRSZXNwb25zZUIvWi1naXRodWIuY29tL2FyYmUtZGV2L2FyYmUvcHJvdG8vYXJiZS92MTthcmJldjFiBnByb3RvMw", [file_buf_validate_validate]);
+  fileDesc("ChNhcmJlL3YxL21vZGVsLnByb3RvEgdhcmJlLnYxIrwBCg1Nb2RlbEVuZHBvaW50EgwKBG5hbWUYASABKAkSEAoIcHJvdmlkZXIYAiABKAkSEAoIYmFzZV91cmwYAyABKAkSDgoGc291cmNlGAQgASgJEhMKC3NlY3JldF9uYW1lGAUgASgJEgsKA293bhgGIAEoCBIOCgZtb2RlbHMYByADKAkSFQoNZGVmYXVsdF9tb2RlbBgIIAEoCRIPCgdwcm9ibGVtGAkgASgJEg8KB2RpYWxlY3QYCiABKAkiMAoRTGlzdE1vZGVsc1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQCKWAQoSTGlzdE1vZGVsc1Jlc3BvbnNlEikKCWVuZHBvaW50cxgBIAMoCzIWLmFyYmUudjEuTW9kZWxFbmRwb2ludBIVCg1kZWZhdWx0X21vZGVsGAIgASgJEhQKDGNob3Nlbl9tb2RlbBgDIAEoCRIPCgdwcm9ibGVtGAQgASgJEhcKD2ZhbGxiYWNrX21vZGVscxgFIAMoCSJiChZTZXREZWZhdWx0TW9kZWxSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoFbW9kZWwYAiABKAlCCLpIBXIDGKwCEhIKCnNraXBfY2hlY2sYAyABKAgiVQoXU2V0RGVmYXVsdE1vZGVsUmVzcG9uc2USFQoNZGVmYXVsdF9tb2RlbBgBIAEoCRIPCgdwcm9ibGVtGAIgASgJEhIKCnVudmVyaWZpZWQYAyABKAkibgoYU2V0RmFsbGJhY2tNb2RlbHNSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASIQoGbW9kZWxzGAIgAygJQhG6SA6SAQsQBSIHcgUQARisAhISCgpza2lwX2NoZWNrGAMgASgIIlAKGVNldEZhbGxiYWNrTW9kZWxzUmVzcG9uc2USDgoGbW9kZWxzGAEgAygJEg8KB3Byb2JsZW0YAiABKAkSEgoKdW52ZXJpZmllZBgDIAEoCSL2AQoXU2V0TW9kZWxFbmRwb2ludFJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQBIXCgRuYW1lGAIgASgJQgm6SAZyBBABGEASHAoIYmFzZV91cmwYAyABKAlCCrpIB3IFEAEY0A8SHAoLc2VjcmV0X25hbWUYBCABKAlCB7pIBHICGGQSGAoDa2V5GAUgASgJQguAAQG6SAVyAxiQThI7CgdkaWFsZWN0GAYgASgJQiq6SCdyJVIAUgRjaGF0UghtZXNzYWdlc1IJcmVzcG9uc2VzUgZnZW1pbmkSEgoKc2tpcF9jaGVjaxgHIAEoCCJmChhTZXRNb2RlbEVuZHBvaW50UmVzcG9uc2USKAoIZW5kcG9pbnQYASABKAsyFi5hcmJlLnYxLk1vZGVsRW5kcG9pbnQSIAoFY2hlY2sYAiABKAsyES5hcmJlLnYxLktleUNoZWNrIlIKGkRlbGV0ZU1vZGVsRW5kcG9pbnRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoEbmFtZRgCIAEoCUIJukgGcgQQARhAIh0KG0RlbGV0ZU1vZGVsRW5kcG9pbnRSZXNwb25zZTLHAwoMTW9kZWxTZXJ2aWNlEkoKCkxpc3RNb2RlbHMSGi5hcmJlLnYxLkxpc3RNb2RlbHNSZXF1ZXN0GhsuYXJiZS52MS5MaXN0TW9kZWxzUmVzcG9uc2UiA5ACARJUCg9TZXREZWZhdWx0TW9kZWwSHy5hcmJlLnYxLlNldERlZmF1bHRNb2RlbFJlcXVlc3QaIC5hcmJlLnYxLlNldERlZmF1bHRNb2RlbFJlc3BvbnNlEloKEVNldEZhbGxiYWNrTW9kZWxzEiEuYXJiZS52MS5TZXRGYWxsYmFja01vZGVsc1JlcXVlc3QaIi5hcmJlLnYxLlNldEZhbGxiYWNrTW9kZWxzUmVzcG9uc2USVwoQU2V0TW9kZWxFbmRwb2ludBIgLmFyYmUudjEuU2V0TW9kZWxFbmRwb2ludFJlcXVlc3QaIS5hcmJlLnYxLlNldE1vZGVsRW5kcG9pbnRSZXNwb25zZRJgChNEZWxldGVNb2RlbEVuZHBvaW50EiMuYXJiZS52MS5EZWxldGVNb2RlbEVuZHBvaW50UmVxdWVzdBokLmFyYmUudjEuRGVsZXRlTW9kZWxFbmRwb2ludFJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_arbe_v1_secret, file_buf_validate_validate]);
 
 /**
  * ModelEndpoint is one place that has models.
@@ -62,7 +64,7 @@ export type ModelEndpoint = Message<"arbe.v1.ModelEndpoint"> & {
   own: boolean;
 
   /**
-   * The ids of its models, as far as they are known.
+   * The ids of its models, as far as they are known: at most 2,000.
    *
    * @generated from field: repeated string models = 7;
    */
@@ -81,6 +83,13 @@ export type ModelEndpoint = Message<"arbe.v1.ModelEndpoint"> & {
    * @generated from field: string problem = 9;
    */
   problem: string;
+
+  /**
+   * What it speaks: "chat", "messages", "responses" or "gemini".
+   *
+   * @generated from field: string dialect = 10;
+   */
+  dialect: string;
 };
 
 /**
@@ -167,6 +176,13 @@ export type SetDefaultModelRequest = Message<"arbe.v1.SetDefaultModelRequest"> &
    * @generated from field: string model = 2;
    */
   model: string;
+
+  /**
+   * Set it although its endpoint does not list it.
+   *
+   * @generated from field: bool skip_check = 3;
+   */
+  skipCheck: boolean;
 };
 
 /**
@@ -191,6 +207,13 @@ export type SetDefaultModelResponse = Message<"arbe.v1.SetDefaultModelResponse">
    * @generated from field: string problem = 2;
    */
   problem: string;
+
+  /**
+   * Why it is not known whether the model exists; empty if it does.
+   *
+   * @generated from field: string unverified = 3;
+   */
+  unverified: string;
 };
 
 /**
@@ -215,6 +238,13 @@ export type SetFallbackModelsRequest = Message<"arbe.v1.SetFallbackModelsRequest
    * @generated from field: repeated string models = 2;
    */
   models: string[];
+
+  /**
+   * Set them although their endpoints do not list them.
+   *
+   * @generated from field: bool skip_check = 3;
+   */
+  skipCheck: boolean;
 };
 
 /**
@@ -239,6 +269,13 @@ export type SetFallbackModelsResponse = Message<"arbe.v1.SetFallbackModelsRespon
    * @generated from field: string problem = 2;
    */
   problem: string;
+
+  /**
+   * Why it is not known whether one of them exists; empty if all do.
+   *
+   * @generated from field: string unverified = 3;
+   */
+  unverified: string;
 };
 
 /**
@@ -286,6 +323,22 @@ export type SetModelEndpointRequest = Message<"arbe.v1.SetModelEndpointRequest">
    * @generated from field: string key = 5;
    */
   key: string;
+
+  /**
+   * What it speaks: "chat" (OpenAI's chat/completions), "messages" (Anthropic's), "responses" (OpenAI's) or "gemini"
+   * (Google's). If it is empty, a server that stays at its address speaks what it spoke before. Else addresses of
+   * providers, and those that end in /anthropic, are known, and any other speaks chat.
+   *
+   * @generated from field: string dialect = 6;
+   */
+  dialect: string;
+
+  /**
+   * Do not try it.
+   *
+   * @generated from field: bool skip_check = 7;
+   */
+  skipCheck: boolean;
 };
 
 /**
@@ -303,6 +356,11 @@ export type SetModelEndpointResponse = Message<"arbe.v1.SetModelEndpointResponse
    * @generated from field: arbe.v1.ModelEndpoint endpoint = 1;
    */
   endpoint?: ModelEndpoint | undefined;
+
+  /**
+   * @generated from field: arbe.v1.KeyCheck check = 2;
+   */
+  check?: KeyCheck | undefined;
 };
 
 /**
@@ -356,7 +414,8 @@ export const DeleteModelEndpointResponseSchema: GenMessage<DeleteModelEndpointRe
  */
 export const ModelService: GenService<{
   /**
-   * ListModels returns what was found, the preferred one first, and which model is the default. Keys are not tried.
+   * ListModels returns what was found, the preferred one first, and which model is the default. It waits for two seconds at
+   * most for endpoints that were not asked for their models in the last ten minutes.
    *
    * @generated from rpc arbe.v1.ModelService.ListModels
    */
@@ -366,7 +425,8 @@ export const ModelService: GenService<{
     output: typeof ListModelsResponseSchema;
   },
   /**
-   * SetDefaultModel sets the model of bots that name none. Owners only.
+   * SetDefaultModel sets the model of bots that name none. A model that its endpoint does not list is refused:
+   * invalid_argument, with names like it. Owners only.
    *
    * @generated from rpc arbe.v1.ModelService.SetDefaultModel
    */
@@ -378,7 +438,8 @@ export const ModelService: GenService<{
   /**
    * SetFallbackModels sets the models that bots of the house ask, in this order, while the provider of their own model does
    * not answer: when that lasted a minute, or when the provider asks for a longer pause. A model that the house cannot use,
-   * or whose limit of money is reached, is passed over. Owners only.
+   * or whose limit of money is reached, is passed over. A model that does not exist is refused, as by SetDefaultModel.
+   * Owners only.
    *
    * @generated from rpc arbe.v1.ModelService.SetFallbackModels
    */
@@ -388,9 +449,10 @@ export const ModelService: GenService<{
     output: typeof SetFallbackModelsResponseSchema;
   },
   /**
-   * SetModelEndpoint adds a server with models that speaks OpenAI's chat/completions, or changes the one of this name.
-   * Owners only, because the house's words and the key go there. Its address must be on the public internet, because the
-   * server of arbe calls it, or be one that the operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20.
+   * SetModelEndpoint adds a server with models, or changes the one of this name. Owners only, because the house's words and
+   * the key go there. Its address must be on the public internet, because the server of arbe calls it, or be one that the
+   * operator allows (ARBE_MODEL_PRIVATE_HOSTS). A house has at most 20. The server and its key are tried first, as by
+   * SetSecret, unless its key is to be set later.
    *
    * @generated from rpc arbe.v1.ModelService.SetModelEndpoint
    */

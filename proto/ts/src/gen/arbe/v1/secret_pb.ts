@@ -13,7 +13,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file arbe/v1/secret.proto.
  */
 export const file_arbe_v1_secret: GenFile = /*@__PURE__*/
-  fileDesc("ChRhcmJlL3YxL3NlY3JldC5wcm90bxIHYXJiZS52MSKNAgoGU2VjcmV0EgoKAmlkGAEgASgJEgwKBG5hbWUYAiABKAkSLgoKY3JlYXRlZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoGc2V0X2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIXCg9zZXRfYnlfYWdlbnRfaWQYBSABKAkSEwoLc2V0X2J5X25hbWUYBiABKAkSKwoHdXNlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIAoEdXNlcxgIIAMoCzISLmFyYmUudjEuU2VjcmV0VXNlEhAKCHJlZGFjdGVkGAkgASgIIicKCVNlY3JldFVzZRIMCgRraW5kGAEgASgJEgwKBG5hbWUYAiABKAkiZwoQU2V0U2VjcmV0UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYZBIdCgV2YWx1ZRgDIAEoDEIOgAEBukgIegYQARiAgAQiRQoRU2V0U2VjcmV0UmVzcG9uc2USHwoGc2VjcmV0GAEgASgLMg8uYXJiZS52MS5TZWNyZXQSDwoHY3JlYXRlZBgCIAEoCCIxChJMaXN0U2VjcmV0c1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQCI3ChNMaXN0U2VjcmV0c1Jlc3BvbnNlEiAKB3NlY3JldHMYASADKAsyDy5hcmJlLnYxLlNlY3JldCJaChNEZWxldGVTZWNyZXRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoEbmFtZRgCIAEoCUIJukgGcgQQARhkEg0KBWZvcmNlGAMgASgIIhYKFERlbGV0ZVNlY3JldFJlc3BvbnNlIjUKFlJvdGF0ZVNlY3JldEtleVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQCIpChdSb3RhdGVTZWNyZXRLZXlSZXNwb25zZRIOCgZ2YWx1ZXMYASABKAUyxQIKDVNlY3JldFNlcnZpY2USQgoJU2V0U2VjcmV0EhkuYXJiZS52MS5TZXRTZWNyZXRSZXF1ZXN0GhouYXJiZS52MS5TZXRTZWNyZXRSZXNwb25zZRJNCgtMaXN0U2VjcmV0cxIbLmFyYmUudjEuTGlzdFNlY3JldHNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0U2VjcmV0c1Jlc3BvbnNlIgOQAgESSwoMRGVsZXRlU2VjcmV0EhwuYXJiZS52MS5EZWxldGVTZWNyZXRSZXF1ZXN0Gh0uYXJiZS52MS5EZWxldGVTZWNyZXRSZXNwb25zZRJUCg9Sb3RhdGVTZWNyZXRLZXkSHy5hcmJlLnYxLlJvdGF0ZVNlY3JldEtleVJlcXVlc3QaIC5hcmJlLnYxLlJvdGF0ZVNlY3JldEtleVJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
+  fileDesc("ChRhcmJlL3YxL3NlY3JldC5wcm90bxIHYXJiZS52MSKNAgoGU2VjcmV0EgoKAmlkGAEgASgJEgwKBG5hbWUYAiABKAkSLgoKY3JlYXRlZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoGc2V0X2F0GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIXCg9zZXRfYnlfYWdlbnRfaWQYBSABKAkSEwoLc2V0X2J5X25hbWUYBiABKAkSKwoHdXNlZF9hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIAoEdXNlcxgIIAMoCzISLmFyYmUudjEuU2VjcmV0VXNlEhAKCHJlZGFjdGVkGAkgASgIIicKCVNlY3JldFVzZRIMCgRraW5kGAEgASgJEgwKBG5hbWUYAiABKAkiewoQU2V0U2VjcmV0UmVxdWVzdBIbCghob3VzZV9pZBgBIAEoCUIJukgGcgQQARhAEhcKBG5hbWUYAiABKAlCCbpIBnIEEAEYZBIdCgV2YWx1ZRgDIAEoDEIOgAEBukgIegYQARiAgAQSEgoKc2tpcF9jaGVjaxgEIAEoCCI6CghLZXlDaGVjaxINCgV0cmllZBgBIAEoCBIOCgZtb2RlbHMYAiABKAUSDwoHc3VtbWFyeRgDIAEoCSJnChFTZXRTZWNyZXRSZXNwb25zZRIfCgZzZWNyZXQYASABKAsyDy5hcmJlLnYxLlNlY3JldBIPCgdjcmVhdGVkGAIgASgIEiAKBWNoZWNrGAMgASgLMhEuYXJiZS52MS5LZXlDaGVjayIxChJMaXN0U2VjcmV0c1JlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQCI3ChNMaXN0U2VjcmV0c1Jlc3BvbnNlEiAKB3NlY3JldHMYASADKAsyDy5hcmJlLnYxLlNlY3JldCJaChNEZWxldGVTZWNyZXRSZXF1ZXN0EhsKCGhvdXNlX2lkGAEgASgJQgm6SAZyBBABGEASFwoEbmFtZRgCIAEoCUIJukgGcgQQARhkEg0KBWZvcmNlGAMgASgIIhYKFERlbGV0ZVNlY3JldFJlc3BvbnNlIjUKFlJvdGF0ZVNlY3JldEtleVJlcXVlc3QSGwoIaG91c2VfaWQYASABKAlCCbpIBnIEEAEYQCIpChdSb3RhdGVTZWNyZXRLZXlSZXNwb25zZRIOCgZ2YWx1ZXMYASABKAUyxQIKDVNlY3JldFNlcnZpY2USQgoJU2V0U2VjcmV0EhkuYXJiZS52MS5TZXRTZWNyZXRSZXF1ZXN0GhouYXJiZS52MS5TZXRTZWNyZXRSZXNwb25zZRJNCgtMaXN0U2VjcmV0cxIbLmFyYmUudjEuTGlzdFNlY3JldHNSZXF1ZXN0GhwuYXJiZS52MS5MaXN0U2VjcmV0c1Jlc3BvbnNlIgOQAgESSwoMRGVsZXRlU2VjcmV0EhwuYXJiZS52MS5EZWxldGVTZWNyZXRSZXF1ZXN0Gh0uYXJiZS52MS5EZWxldGVTZWNyZXRSZXNwb25zZRJUCg9Sb3RhdGVTZWNyZXRLZXkSHy5hcmJlLnYxLlJvdGF0ZVNlY3JldEtleVJlcXVlc3QaIC5hcmJlLnYxLlJvdGF0ZVNlY3JldEtleVJlc3BvbnNlQi9aLWdpdGh1Yi5jb20vYXJiZS1kZXYvYXJiZS9wcm90by9hcmJlL3YxO2FyYmV2MWIGcHJvdG8z", [file_buf_validate_validate, file_google_protobuf_timestamp]);
 
 /**
  * @generated from message arbe.v1.Secret
@@ -131,6 +131,13 @@ export type SetSecretRequest = Message<"arbe.v1.SetSecretRequest"> & {
    * @generated from field: bytes value = 3;
    */
   value: Uint8Array;
+
+  /**
+   * Do not try it, if it is a key of models.
+   *
+   * @generated from field: bool skip_check = 4;
+   */
+  skipCheck: boolean;
 };
 
 /**
@@ -139,6 +146,41 @@ export type SetSecretRequest = Message<"arbe.v1.SetSecretRequest"> & {
  */
 export const SetSecretRequestSchema: GenMessage<SetSecretRequest> = /*@__PURE__*/
   messageDesc(file_arbe_v1_secret, 2);
+
+/**
+ * KeyCheck is what came of trying a key of models, or a server with models.
+ *
+ * @generated from message arbe.v1.KeyCheck
+ */
+export type KeyCheck = Message<"arbe.v1.KeyCheck"> & {
+  /**
+   * Whether it was tried. It is not if skip_check is set, or if the server's key is to be set later.
+   *
+   * @generated from field: bool tried = 1;
+   */
+  tried: boolean;
+
+  /**
+   * How many models it has, as far as they were listed.
+   *
+   * @generated from field: int32 models = 2;
+   */
+  models: number;
+
+  /**
+   * In sentences: who accepts it, and who can use it now.
+   *
+   * @generated from field: string summary = 3;
+   */
+  summary: string;
+};
+
+/**
+ * Describes the message arbe.v1.KeyCheck.
+ * Use `create(KeyCheckSchema)` to create a new message.
+ */
+export const KeyCheckSchema: GenMessage<KeyCheck> = /*@__PURE__*/
+  messageDesc(file_arbe_v1_secret, 3);
 
 /**
  * @generated from message arbe.v1.SetSecretResponse
@@ -155,6 +197,13 @@ export type SetSecretResponse = Message<"arbe.v1.SetSecretResponse"> & {
    * @generated from field: bool created = 2;
    */
   created: boolean;
+
+  /**
+   * Unset if it is no key of models.
+   *
+   * @generated from field: arbe.v1.KeyCheck check = 3;
+   */
+  check?: KeyCheck | undefined;
 };
 
 /**
@@ -162,7 +211,7 @@ export type SetSecretResponse = Message<"arbe.v1.SetSecretResponse"> & {
  * Use `create(SetSecretResponseSchema)` to create a new message.
  */
 export const SetSecretResponseSchema: GenMessage<SetSecretResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_secret, 3);
+  messageDesc(file_arbe_v1_secret, 4);
 
 /**
  * @generated from message arbe.v1.ListSecretsRequest
@@ -179,7 +228,7 @@ export type ListSecretsRequest = Message<"arbe.v1.ListSecretsRequest"> & {
  * Use `create(ListSecretsRequestSchema)` to create a new message.
  */
 export const ListSecretsRequestSchema: GenMessage<ListSecretsRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_secret, 4);
+  messageDesc(file_arbe_v1_secret, 5);
 
 /**
  * @generated from message arbe.v1.ListSecretsResponse
@@ -196,7 +245,7 @@ export type ListSecretsResponse = Message<"arbe.v1.ListSecretsResponse"> & {
  * Use `create(ListSecretsResponseSchema)` to create a new message.
  */
 export const ListSecretsResponseSchema: GenMessage<ListSecretsResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_secret, 5);
+  messageDesc(file_arbe_v1_secret, 6);
 
 /**
  * @generated from message arbe.v1.DeleteSecretRequest
@@ -225,7 +274,7 @@ export type DeleteSecretRequest = Message<"arbe.v1.DeleteSecretRequest"> & {
  * Use `create(DeleteSecretRequestSchema)` to create a new message.
  */
 export const DeleteSecretRequestSchema: GenMessage<DeleteSecretRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_secret, 6);
+  messageDesc(file_arbe_v1_secret, 7);
 
 /**
  * @generated from message arbe.v1.DeleteSecretResponse
@@ -238,7 +287,7 @@ export type DeleteSecretResponse = Message<"arbe.v1.DeleteSecretResponse"> & {
  * Use `create(DeleteSecretResponseSchema)` to create a new message.
  */
 export const DeleteSecretResponseSchema: GenMessage<DeleteSecretResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_secret, 7);
+  messageDesc(file_arbe_v1_secret, 8);
 
 /**
  * @generated from message arbe.v1.RotateSecretKeyRequest
@@ -255,7 +304,7 @@ export type RotateSecretKeyRequest = Message<"arbe.v1.RotateSecretKeyRequest"> &
  * Use `create(RotateSecretKeyRequestSchema)` to create a new message.
  */
 export const RotateSecretKeyRequestSchema: GenMessage<RotateSecretKeyRequest> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_secret, 8);
+  messageDesc(file_arbe_v1_secret, 9);
 
 /**
  * @generated from message arbe.v1.RotateSecretKeyResponse
@@ -274,7 +323,7 @@ export type RotateSecretKeyResponse = Message<"arbe.v1.RotateSecretKeyResponse">
  * Use `create(RotateSecretKeyResponseSchema)` to create a new message.
  */
 export const RotateSecretKeyResponseSchema: GenMessage<RotateSecretKeyResponse> = /*@__PURE__*/
-  messageDesc(file_arbe_v1_secret, 9);
+  messageDesc(file_arbe_v1_secret, 10);
 
 /**
  * SecretService manages the secrets of houses: named values that the server uses for the house, such as keys of model
@@ -288,6 +337,10 @@ export const SecretService: GenService<{
   /**
    * SetSecret gives a secret a value, whether or not there is one of this name. Setting the same value again changes
    * nothing. A house has at most 200 secrets of 1 MiB together: resource_exhausted.
+   *
+   * A key of models is tried first, which costs nothing and takes ten seconds at most. A key that is not accepted changes
+   * nothing: invalid_argument, with the provider's words. Nor does one whose provider cannot be asked: unavailable. A person
+   * and a house can try 10 keys and servers at once, and then 6 a minute: resource_exhausted.
    *
    * @generated from rpc arbe.v1.SecretService.SetSecret
    */

@@ -1,0 +1,385 @@
+package model
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// Limits of what a server lists. OpenRouter lists some 400 models in one megabyte.
+const (
+	maxListed     = 2000
+	maxListedText = 64 << 10 // of the ids together
+	maxListBody   = 4 << 20  // of one page
+	maxListPages  = 5
+)
+
+// tryTime is how long a key or a server is tried.
+const tryTime = 10 * time.Second
+
+// Listing is what an endpoint says about its models.
+type Listing struct {
+	// Models are the ids as a [Ref] has them, in the endpoint's order: at most 2,000, of 64 KiB together.
+	Models []string
+	// Complete reports whether these are all: a model that is not among them does not exist there. It is false if the
+	// endpoint has more models than are kept, or lists patterns.
+	Complete bool
+}
+
+// Trial is what came of trying an endpoint with its key.
+type Trial struct {
+	Listing
+	// Accepted reports that the endpoint accepted the key. It is false if the endpoint has no key, or accepts every
+	// one where it was asked.
+	Accepted bool
+	// Unlisted says why the models are not known; empty if they are.
+	Unlisted string
+}
+
+// Models asks an endpoint which models it has. That costs nothing. The error is an [*Error], the context's, or a
+// [fault.Error].
+func (c *Client) Models(ctx context.Context, endpoint Endpoint) (list Listing, err error) {
+	if err := endpoint.Check(); err != nil {
+		return Listing{}, err
+	}
+	e := endpoint.withDefaults()
+	g := listing{left: maxListedText, complete: true}
+	page := url.Values{}
+	path := "/models"
+	switch e.Dialect {
+	case Messages:
+		path, page = "/v1/models", url.Values{"limit": {"1000"}}
+	case Gemini:
+		path, page = "/v1beta/models", url.Values{"pageSize": {"1000"}}
+	}
+	for range maxListPages {
+		at := e.root() + path
+		if len(page) > 0 {
+			at += "?" + page.Encode()
+		}
+		g.last, g.next, g.more = "", "", false
+		if err := c.get(ctx, e, at, g.read); err != nil {
+			return Listing{}, err
+		}
+		switch {
+		case g.full:
+		case e.Dialect == Messages && g.more && g.last != "":
+			page.Set("after_id", g.last)
+			continue
+		case e.Dialect == Gemini && g.next != "":
+			page.Set("pageToken", g.next)
+			continue
+		}
+		return Listing{Models: g.models, Complete: g.complete && !g.full && len(g.models) > 0}, nil
+	}
+	return Listing{Models: g.models}, nil
+}
+
+// Try asks an endpoint whether it accepts its key, for ten seconds at most. That costs nothing: it lists the models,
+// and a server that does so for everybody, or for nobody, also gets a request that it has to refuse. The error is as of
+// [Client.Models]; [BadKey] is the verdict that the key is wrong, and with any other the key was not judged.
+func (c *Client) Try(ctx context.Context, endpoint Endpoint) (Trial, error) {
+	if err := endpoint.Check(); err != nil {
+		return Trial{}, err
+	}
+	e := endpoint.withDefaults()
+	ctx, cancel := context.WithTimeoutCause(ctx, tryTime, errIdle)
+	defer cancel()
+	keyed := e.Key != ""
+	if e.Provider == OpenRouter { // its models are public
+		if err := c.get(ctx, e, e.root()+"/key", drop); err != nil {
+			return Trial{}, err
+		}
+	}
+	list, err := c.Models(ctx, e)
+	failed, isError := errors.AsType[*Error](err)
+	switch {
+	case err == nil && e.Provider != Compatible:
+		return Trial{Listing: list, Accepted: keyed}, nil
+	case err == nil && !keyed:
+		return Trial{Listing: list}, nil
+	case err == nil: // a server may list its models for everybody
+		if err := c.knock(ctx, e); isKind(err, BadKey) {
+			return Trial{}, err
+		}
+		return Trial{Listing: list, Accepted: true}, nil
+	case isError && e.Provider == OpenRouter:
+		return Trial{Accepted: true, Unlisted: failed.Brief()}, nil
+	case isError && failed.unlisted && failed.Kind == BadKey: // a key of OpenAI that may ask models and not list them
+		return Trial{Accepted: true, Unlisted: "the key may not list them"}, nil
+	case isError && failed.unlisted && e.Provider == Compatible && e.Dialect != Gemini:
+		if err := c.knock(ctx, e); err != nil {
+			return Trial{}, err
+		}
+		return Trial{Unlisted: "it does not list them"}, nil
+	}
+	return Trial{}, err
+}
+
+// isKind reports whether an error is an [*Error] of a kind.
+func isKind(err error, k Kind) bool {
+	failed, is := errors.AsType[*Error](err)
+	return is && failed.Kind == k
+}
+
+// knock sends a request that no server can answer, because it is empty. It returns nil if the server refuses it as such: it
+// speaks the dialect, and does not mind the key.
+func (c *Client) knock(ctx context.Context, e Endpoint) error {
+	path := map[Dialect]string{Chat: "/chat/completions", Responses: "/responses", Messages: "/v1/messages"}[e.Dialect]
+	if path == "" {
+		return nil // no other has an address without a model
+	}
+	err := c.request(ctx, e, http.MethodPost, e.root()+path, strings.NewReader("{}"), drop)
+	failed, is := errors.AsType[*Error](err)
+	if !is {
+		return err
+	}
+	switch {
+	case failed.unlisted && failed.Status != http.StatusUnauthorized && failed.Status != http.StatusForbidden:
+		return newError(Unreachable, e, "", "there is no "+string(e.Dialect)+" at this address", nil)
+	case failed.Kind == BadKey, failed.Passing(), failed.Kind == Unreachable, failed.Kind == Unreadable:
+		return failed
+	}
+	return nil
+}
+
+func drop(io.Reader) error { return nil }
+
+// get reads what an endpoint answers at an address, with its key.
+func (c *Client) get(ctx context.Context, e Endpoint, at string, read func(io.Reader) error) error {
+	return c.request(ctx, e, http.MethodGet, at, nil, read)
+}
+
+// request sends a request with the endpoint's key. read gets at most [maxListBody] bytes of the body of a success.
+func (c *Client) request(ctx context.Context, e Endpoint, method, at string, body io.Reader, read func(io.Reader) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil) // closes the connection of a response that is not read to its end
+	w := c.wire(e, cancel)
+	r, err := http.NewRequestWithContext(ctx, method, at, body)
+	if err != nil {
+		return newError(Unreachable, e, "", "", err)
+	}
+	r.Header.Set("Accept", "application/json")
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if e.Dialect == Messages {
+		r.Header.Set("Anthropic-Version", "2023-06-01")
+	}
+	// A redirect is not followed, because the key is for this address alone.
+	client := &http.Client{Transport: w, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.Do(r)
+	if err == nil {
+		defer response.Body.Close()
+		if response.StatusCode == http.StatusOK {
+			if err = read(io.LimitReader(response.Body, maxListBody)); err == nil {
+				return nil
+			}
+			if ctx.Err() == nil && w.bad == nil {
+				return newError(Unreadable, e, "", "it sends no list of models", err)
+			}
+		} else {
+			err = fmt.Errorf("status %d", response.StatusCode)
+		}
+	}
+	if stopped := ctx.Err(); stopped != nil && !errors.Is(context.Cause(ctx), errIdle) {
+		return fmt.Errorf("calling %s: %w", e.Name, stopped)
+	}
+	failed := w.failure(ctx, "", err)
+	switch failed.Status {
+	case http.StatusNotFound, http.StatusMethodNotAllowed, http.StatusNotImplemented:
+		failed.unlisted = true
+	case http.StatusUnauthorized, http.StatusForbidden:
+		failed.unlisted = strings.Contains(strings.ToLower(failed.Said), "missing scopes")
+	}
+	return failed
+}
+
+// listing gathers what the pages of a list say.
+type listing struct {
+	models   []string
+	left     int
+	complete bool
+	full     bool
+
+	last, next string
+	more       bool
+}
+
+// read reads one page. The forms are {"data":[{"id":…}]}, Gemini's {"models":[{"name":…}]}, and an array alone. Each
+// element is read for itself, so that a list costs no more memory than what is kept of it.
+func (l *listing) read(r io.Reader) error {
+	d := json.NewDecoder(r)
+	open, err := d.Token()
+	if err != nil {
+		return err
+	}
+	switch open {
+	case json.Delim('['):
+		return l.elements(d)
+	case json.Delim('{'):
+	default:
+		return errors.New("it is no list")
+	}
+	found := false
+	for d.More() {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		into := map[any]any{"has_more": &l.more, "last_id": &l.last, "nextPageToken": &l.next}[name]
+		switch {
+		case name == "data" || name == "models":
+			found = true
+			if open, err = d.Token(); err != nil || open == nil {
+				continue // null is an empty list, and an error comes again
+			}
+			if open != json.Delim('[') {
+				return errors.New("it is no list")
+			}
+			if err := l.elements(d); err != nil || l.full {
+				return err
+			}
+		case into != nil:
+			if err := passable(d.Decode(into)); err != nil {
+				return err
+			}
+		default:
+			var skipped json.RawMessage
+			if err := d.Decode(&skipped); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := d.Token(); err != nil {
+		return err
+	}
+	if !found {
+		return errors.New("it has no list")
+	}
+	return nil
+}
+
+// passable returns nil for a value of another type than was expected, which the decoder has passed.
+func passable(err error) error {
+	if _, is := errors.AsType[*json.UnmarshalTypeError](err); is {
+		return nil
+	}
+	return err
+}
+
+// elements reads an array after its bracket. When the limits are reached, it stops where it is.
+func (l *listing) elements(d *json.Decoder) error {
+	for d.More() {
+		var one struct {
+			ID      string   `json:"id"`
+			Name    string   `json:"name"`
+			Methods []string `json:"supportedGenerationMethods"`
+		}
+		if err := passable(d.Decode(&one)); err != nil {
+			return err
+		}
+		if one.ID == "" {
+			one.ID = strings.TrimPrefix(one.Name, "models/")
+		}
+		if strings.Contains(one.ID, "*") { // a gateway's pattern, such as anthropic/*
+			l.complete = false
+		}
+		if !modelID.MatchString(one.ID) || len(one.Methods) > 0 && !slices.Contains(one.Methods, "generateContent") {
+			continue
+		}
+		if len(l.models) == maxListed || len(one.ID) > l.left {
+			l.full = true
+			return nil
+		}
+		l.left -= len(one.ID)
+		l.models = append(l.models, one.ID)
+	}
+	_, err := d.Token()
+	return err
+}
+
+// has reports whether a list has a model. Providers accept more names than they list: an id without its date or
+// with "latest" for it, Ollama's without a tag, and OpenRouter's with a variant or for a choice of its own.
+func (l Listing) has(e Endpoint, id string) bool {
+	plain := func(id string) string {
+		id = strings.ToLower(id)
+		switch e.Provider {
+		case OpenRouter:
+			id, _, _ = strings.Cut(id, ":")
+		case Anthropic, OpenAI, Google:
+			id = dated.ReplaceAllString(id, "")
+		default:
+			id = strings.TrimSuffix(dated.ReplaceAllString(id, ""), ":latest")
+		}
+		return id
+	}
+	if e.Provider == OpenRouter && (strings.HasPrefix(id, "@") || strings.HasPrefix(id, "~") || strings.HasPrefix(id, "openrouter/")) ||
+		e.Dialect == Gemini && strings.HasPrefix(id, "tunedModels/") || e.Shared && strings.HasPrefix(id, "ft:") {
+		return true
+	}
+	want := plain(id)
+	return slices.ContainsFunc(l.Models, func(listed string) bool { return plain(listed) == want })
+}
+
+// near returns the listed ids that are most like one, the best first; the first ones of the list if none is.
+func (l Listing) near(id string, most int) []string {
+	type match struct {
+		id   string
+		cost int
+	}
+	id = strings.ToLower(id)
+	var found []match
+	for _, listed := range l.Models {
+		if len(listed) > 100 || len(id) > 100 {
+			continue
+		}
+		if cost := distance(id, strings.ToLower(listed)); cost <= max(3, len(id)/2) {
+			found = append(found, match{listed, cost})
+		}
+	}
+	slices.SortStableFunc(found, func(a, b match) int { return a.cost - b.cost })
+	var ids []string
+	for _, m := range found[:min(len(found), most)] {
+		ids = append(ids, m.id)
+	}
+	if ids == nil {
+		ids = l.Models[:min(len(l.Models), most)]
+	}
+	return ids
+}
+
+// distance is how many bytes must be added, removed or replaced to make b of a.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost = 1 + min(diagonal, row[j], row[j+1])
+			}
+			diagonal, row[j+1] = row[j+1], cost
+		}
+	}
+	return row[len(b)]
+}
+
+// noSuch is the error of a model that a list does not have.
+func (l Listing) noSuch(e Endpoint, id string) error {
+	return fault.Newf(fault.Invalid, "use "+strings.Join(l.near(id, 5), ", ")+"; arbe model list shows all; to use it although it is not listed: --no-check, or skip_check",
+		"model: %s has no model %q for this key", e.Title(), clip(id, 100))
+}

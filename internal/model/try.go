@@ -1,0 +1,262 @@
+package model
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/time/rate"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// Asker asks endpoints about themselves. [*Client] is one.
+type Asker interface {
+	Models(context.Context, Endpoint) (Listing, error)
+	Try(context.Context, Endpoint) (Trial, error)
+}
+
+// Tried is what came of trying a key of models, or a server.
+type Tried struct {
+	// Not says why nothing was tried; empty if everything that uses the key was.
+	Not string
+	// Endpoints are those that were tried.
+	Endpoints []TriedEndpoint
+}
+
+// TriedEndpoint is one endpoint that was tried.
+type TriedEndpoint struct {
+	Title string
+	Trial
+	keyed bool
+}
+
+// Models is how many models were listed.
+func (t Tried) Models() (models int) {
+	for _, e := range t.Endpoints {
+		models += len(e.Trial.Models)
+	}
+	return models
+}
+
+// String says in sentences what came of it; empty if there was nothing to try.
+func (t Tried) String() string {
+	if t.Not != "" {
+		return "It was not tried: " + t.Not + "."
+	}
+	var all []string
+	for _, e := range t.Endpoints {
+		all = append(all, e.String()+".")
+	}
+	return strings.Join(all, " ")
+}
+
+// String says what came of it, as "Anthropic accepts the key and lists 9 models".
+func (t TriedEndpoint) String() string {
+	models, most := "", ""
+	if !t.Complete {
+		most = "at least "
+	}
+	switch n := len(t.Trial.Models); n {
+	case 0:
+	case 1:
+		models = "lists " + most + "1 model"
+	default:
+		models = fmt.Sprintf("lists %s%d models", most, n)
+	}
+	switch {
+	case t.Accepted && models != "":
+		return t.Title + " accepts the key and " + models
+	case t.Accepted && t.Unlisted == "":
+		return t.Title + " accepts the key and lists no model"
+	case t.Accepted:
+		return t.Title + " accepts the key; its models are not known: " + t.Unlisted
+	case models != "":
+		return t.Title + " answers and " + models
+	case t.keyed:
+		return t.Title + " answers, and does not say whether it accepts the key"
+	}
+	return t.Title + " answers; its models are not known"
+}
+
+// keyPages are where people find their keys.
+var keyPages = map[Provider]string{
+	Anthropic: "https://console.anthropic.com/settings/keys", OpenAI: "https://platform.openai.com/api-keys",
+	OpenRouter: "https://openrouter.ai/settings/keys", Google: "https://aistudio.google.com/apikey",
+}
+
+// untried is how to go on without a trial.
+const untried = "to store it untried: --no-check, or skip_check"
+
+// verdict is the error of an endpoint that was tried. field is what the key is called there.
+func verdict(e Endpoint, field string, err error) error {
+	failed, is := errors.AsType[*Error](err)
+	switch {
+	case !is:
+		return err
+	case failed.Kind == BadKey && e.Key == "":
+		return fault.Newf(fault.Invalid, "give its key; nothing was changed", "key: %s wants one%s", e.Title(), because(failed.Said)).Because(err)
+	case failed.Kind == BadKey:
+		next := "copy the whole key"
+		if page := keyPages[e.Provider]; page != "" {
+			next += " from " + page
+		}
+		return fault.Newf(fault.Invalid, next+", and set it again; nothing was changed", "%s: %s does not accept the key%s", field, e.Title(), because(failed.Said)).Because(err)
+	}
+	return fault.Newf(fault.Unavailable, "nothing was changed; try again, or correct the address; "+untried, "%s could not be tried: %s", e.Title(), failed.fault.Message).Because(err)
+}
+
+func because(said string) string {
+	if said == "" {
+		return ""
+	}
+	return ": " + said
+}
+
+// TryKey tries the value that a secret of the scope's house is about to get, at each endpoint that has its key in that secret,
+// and at none if skip is set. It changes nothing. If an endpoint does not accept the value, the error is a [fault.Invalid]
+// with the provider's words; if one cannot be asked, a [fault.Unavailable]. Callers let only owners do so; it refuses bots,
+// and whoever tries too often.
+//
+// A secret that is no key of models is not tried.
+func (h *Houses) TryKey(ctx context.Context, scope db.Scope, name, value string, skip bool) (Tried, error) {
+	if err := CheckSecret(name, value); err != nil {
+		return Tried{}, err
+	}
+	var ask []Endpoint
+	for _, k := range keyNames {
+		if k.secret == name {
+			ask = append(ask, Endpoint{Provider: k.provider, Key: value, KeyName: name}.withDefaults())
+		}
+	}
+	added, err := h.addedForPeople(ctx, scope)
+	if err != nil {
+		return Tried{}, err
+	}
+	for _, a := range added {
+		if a.SecretName == name {
+			e := h.endpoint(a, value)
+			if err := e.Check(); err != nil {
+				return Tried{}, err
+			}
+			ask = append(ask, e)
+		}
+	}
+	if len(ask) == 0 || skip {
+		tried := Tried{}
+		if len(ask) > 0 {
+			tried.Not = wanted
+		}
+		return tried, nil
+	}
+	return h.try(ctx, scope, "value", ask...)
+}
+
+// wanted is why something was not tried that nobody wanted to be tried.
+const wanted = "as you asked"
+
+// addedForPeople returns the servers of the scope's house, and refuses bots.
+func (h *Houses) addedForPeople(ctx context.Context, scope db.Scope) (added []query.ModelEndpoint, err error) {
+	err = h.db.In(ctx, scope, func(tx pgx.Tx) error {
+		if err := h.refuseBots(ctx, tx); err != nil {
+			return err
+		}
+		added, err = h.q.ListModelEndpoints(ctx, tx, scope.House)
+		return err
+	})
+	return added, err
+}
+
+// try tries endpoints, all at once.
+func (h *Houses) try(ctx context.Context, scope db.Scope, field string, ask ...Endpoint) (tried Tried, err error) {
+	if err := h.tries.take(scope); err != nil {
+		return Tried{}, err
+	}
+	tried.Endpoints = make([]TriedEndpoint, len(ask))
+	failed := make([]error, len(ask))
+	var each sync.WaitGroup
+	for i, e := range ask {
+		each.Go(func() {
+			trial, err := h.ask.Try(ctx, e)
+			if err != nil {
+				failed[i] = verdict(e, field, err)
+				return
+			}
+			tried.Endpoints[i] = TriedEndpoint{Title: e.Title(), Trial: trial, keyed: e.Key != ""}
+			if trial.Unlisted == "" {
+				h.lists.put(scope.House, e, trial.Listing)
+			}
+		})
+	}
+	each.Wait()
+	// A verdict comes before what could not be asked.
+	for _, one := range failed {
+		if err == nil || fault.CodeOf(one) == fault.Invalid {
+			err = cmp.Or(one, err)
+		}
+	}
+	if err != nil {
+		return Tried{}, err
+	}
+	return tried, nil
+}
+
+// A person, and a house, tries triesAtOnce keys, and then one each tryEvery, at each server of the installation: otherwise it
+// would find out for anybody which of many keys are good.
+const (
+	triesAtOnce = 10
+	tryEvery    = 10 * time.Second
+	// maxTriers limits whom a server remembers. Whoever is forgotten tried nothing for a while.
+	maxTriers = 10_000
+)
+
+// tries limits how often keys are tried. The zero value is ready for use.
+type tries struct {
+	mu  sync.Mutex
+	who map[string]*rate.Limiter
+}
+
+func (t *tries) take(scope db.Scope) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	now := time.Now()
+	if len(t.who) >= maxTriers {
+		for who, l := range t.who {
+			if l.TokensAt(now) >= triesAtOnce {
+				delete(t.who, who)
+			}
+		}
+	}
+	if t.who == nil {
+		t.who = map[string]*rate.Limiter{}
+	}
+	both := []string{"house " + scope.House, "person " + scope.Agent}
+	for _, who := range both {
+		l := t.who[who]
+		if l == nil {
+			if len(t.who) >= maxTriers+len(both) {
+				return tooMany()
+			}
+			l = rate.NewLimiter(rate.Every(tryEvery), triesAtOnce)
+			t.who[who] = l
+		}
+		if l.TokensAt(now) < 1 {
+			return tooMany()
+		}
+	}
+	for _, who := range both {
+		t.who[who].AllowN(now, 1)
+	}
+	return nil
+}
+
+func tooMany() error {
+	return fault.New(fault.Exhausted, "too many keys and servers were tried in a short time", "nothing was changed; wait a minute, and try again; "+untried)
+}
