@@ -103,9 +103,9 @@ func httpStatus(f *fault.Error) int {
 	return f.Code.HTTPStatus()
 }
 
-// elsewhere matches what a page does not have: a command of the command line, a procedure of the API, a parameter of a
-// command.
-var elsewhere = regexp.MustCompile(`\barbe [a-z]|\b(Create|Get|List|Update|Delete|Renew|Revoke|Remove)[A-Z]|with the command`)
+// elsewhere matches what a page does not have: a command of the command line and its flags, a procedure of the API, a parameter
+// of a command.
+var elsewhere = regexp.MustCompile(`\barbe [a-z]|\b(Create|Get|List|Update|Delete|Renew|Revoke|Remove)[A-Z]|with the command|(^|\s)--[a-z]`)
 
 // advice is a fault's next step as a page gives it. The services write their steps for all clients, so it leaves out the
 // parts that a reader of a page cannot follow, and gives a step of the page's own if nothing is left.
