@@ -24,7 +24,7 @@ const (
 	moderatePace = 8 << 20
 	// askedLately is how long after a house asked for something the others keep to the moderate pace. It is longer than
 	// a command takes to begin, and than people and bots need for the next one of several quick commands.
-	askedLately = 500 * time.Millisecond
+	askedLately = time.Second
 	// pieceCost is what a piece of output costs besides its bytes, in bytes. Programs can print in very small pieces.
 	pieceCost = 2 << 10
 	// liveBurst is how much live output of a house watchers get at once, and livePace how much a second after that. Live
