@@ -50,6 +50,8 @@ type botView struct {
 	Models []string
 	// Waker has the values of the form that adds a policy.
 	Waker map[string]string
+	// Note says what the settings do not do.
+	Note string
 	// Saved reports that it has just been saved.
 	Saved bool
 }
@@ -77,7 +79,7 @@ var runtimes = []string{"pi", "codex", "claude-code"}
 
 var (
 	botLimitFields = []string{"turn_steps", "turn_tokens", "turn_usd", "turn_minutes", "thread_usd_day", "answer_minutes"}
-	botFields      = append([]string{"handle", "name", "runtime", "model", "instructions", "tools", "ask"}, botLimitFields...)
+	botFields      = append([]string{"handle", "name", "runtime", "model", "think", "instructions", "tools", "ask"}, botLimitFields...)
 	wakerFields    = []string{"trigger", "delay_ms", "cooldown_ms", "scope_ids", "instructions", "config"}
 )
 
@@ -248,9 +250,9 @@ func (a *app) botView(r *http.Request) (v botView, err error) {
 		return v, err
 	}
 	b := res.Bot
-	v.Bot, v.Tools, v.Ask, v.AtWork = b, b.Tools, b.Ask, int(res.TurnsAtWork)
+	v.Bot, v.Tools, v.Ask, v.AtWork, v.Note = b, b.Tools, b.Ask, int(res.TurnsAtWork), res.Note
 	l := b.GetLimits()
-	v.Values = map[string]string{"handle": b.Handle, "name": b.Name, "model": b.Model, "instructions": b.Instructions, "runtime": b.Runtime,
+	v.Values = map[string]string{"handle": b.Handle, "name": b.Name, "model": b.Model, "think": b.Think, "instructions": b.Instructions, "runtime": b.Runtime,
 		"turn_steps": decimalOrNone(int64(l.GetTurnSteps())), "turn_tokens": decimalOrNone(l.GetTurnTokens()), "turn_usd": amountOrNone(l.GetTurnUsd()),
 		"turn_minutes": decimalOrNone(int64(l.GetTurnMinutes())), "thread_usd_day": amountOrNone(l.GetThreadUsdDay()),
 		"answer_minutes": decimalOrNone(int64(l.GetAnswerMinutes()))}
@@ -296,10 +298,14 @@ func (a *app) createBot(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	v, limits := botOf(r)
-	return a.saveBot(w, r, v, settingsPath(r.PathValue("house"), "bots"), func() error {
-		_, err := a.services.bots.CreateBot(r.Context(), &arbev1.CreateBotRequest{HouseId: r.PathValue("house"), Handle: v.Values["handle"], Name: v.Values["name"],
-			Runtime: v.Values["runtime"], Model: v.Values["model"], Instructions: v.Values["instructions"], Tools: &arbev1.Names{Values: v.Tools}, Ask: &arbev1.Names{Values: v.Ask}, Limits: limits, SkipModelCheck: unchecked(r)})
-		return err
+	house := r.PathValue("house")
+	return a.saveBot(w, r, v, func() (string, error) {
+		made, err := a.services.bots.CreateBot(r.Context(), &arbev1.CreateBotRequest{HouseId: house, Handle: v.Values["handle"], Name: v.Values["name"],
+			Runtime: v.Values["runtime"], Model: v.Values["model"], Think: v.Values["think"], Instructions: v.Values["instructions"], Tools: &arbev1.Names{Values: v.Tools}, Ask: &arbev1.Names{Values: v.Ask}, Limits: limits, SkipModelCheck: unchecked(r)})
+		if made.GetNote() != "" { // its page shows that
+			return botPath(house, made.Bot.Id) + "?saved", err
+		}
+		return settingsPath(house, "bots"), err
 	})
 }
 
@@ -314,20 +320,20 @@ func (a *app) changeBot(w http.ResponseWriter, r *http.Request) error {
 	}
 	v, limits := botOf(r)
 	v.Bot, v.Values["runtime"] = now.Bot, now.Bot.Runtime
-	handle, name, model, instructions := v.Values["handle"], v.Values["name"], v.Values["model"], v.Values["instructions"]
-	return a.saveBot(w, r, v, botPath(house, id)+"?saved", func() error {
-		_, err := a.services.bots.UpdateBot(r.Context(), &arbev1.UpdateBotRequest{HouseId: house, Id: id, Handle: &handle, Name: &name, Model: &model,
+	handle, name, model, think, instructions := v.Values["handle"], v.Values["name"], v.Values["model"], v.Values["think"], v.Values["instructions"]
+	return a.saveBot(w, r, v, func() (string, error) {
+		_, err := a.services.bots.UpdateBot(r.Context(), &arbev1.UpdateBotRequest{HouseId: house, Id: id, Handle: &handle, Name: &name, Model: &model, Think: &think,
 			Instructions: &instructions, Tools: &arbev1.Names{Values: v.Tools}, Ask: &arbev1.Names{Values: v.Ask}, Limits: limits, SkipModelCheck: unchecked(r)})
-		return err
+		return botPath(house, id) + "?saved", err
 	})
 }
 
-// saveBot saves a valid form, and shows an invalid one again with its errors. It redirects after saving, so that reloading
-// the page does not save again.
-func (a *app) saveBot(w http.ResponseWriter, r *http.Request, v botView, then string, save func() error) error {
+// saveBot saves a valid form, and shows an invalid one again with its errors. It redirects to where save says, so that
+// reloading the page does not save again.
+func (a *app) saveBot(w http.ResponseWriter, r *http.Request, v botView, save func() (then string, err error)) error {
 	status := http.StatusBadRequest
 	if len(v.Problems) == 0 {
-		failed := save()
+		then, failed := save()
 		if failed == nil {
 			http.Redirect(w, r, then, http.StatusSeeOther)
 			return nil

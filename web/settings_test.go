@@ -252,6 +252,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 			"a reserved handle":                {url.Values{"handle": {"everyone"}}, "handle", "reserved"},
 			"a handle that looks like another": {url.Values{"handle": {"ar-be"}}, "handle", "looks like @arbe"},
 			"a model without a provider":       {url.Values{"handle": {"x"}, "model": {"gpt-5"}}, "model", "which provider"},
+			"an unknown effort":                {url.Values{"handle": {"x"}, "think": {"very"}}, "think", "no effort"},
 			"instructions of 100 KiB":          {url.Values{"handle": {"x"}, "instructions": {strings.Repeat("x", 100<<10)}}, "instructions", "64 KiB"},
 			"steps that are no number":         {url.Values{"handle": {"x"}, "turn_steps": {"many"}}, "turn_steps", "whole number"},
 			"money beyond the highest":         {url.Values{"handle": {"x"}, "turn_usd": {"1001"}}, "turn_usd", "1000"},
@@ -268,20 +269,20 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 				}
 			})
 		}
-		res, _ := owner.post(home+"/bots", url.Values{"handle": {"@Critic"}, "name": {"<b>Critic</b>"}, "instructions": {"Be\r\nkind."}, "model": {"openai/gpt-5"},
+		res, _ := owner.post(home+"/bots", url.Values{"handle": {"@Critic"}, "name": {"<b>Critic</b>"}, "instructions": {"Be\r\nkind."}, "model": {"openai/gpt-5"}, "think": {"high"},
 			"tools": {"say", "read_thread"}, "turn_usd": {"0.5"}, "runtime": {"pi"}})
 		want(t, res, http.StatusSeeOther, home+"/bots")
 		_, page = owner.get(home + "/bots")
 		contains(t, page, "@critic", "&lt;b&gt;Critic&lt;/b&gt;", "answers when it is mentioned; answers direct messages")
 		bot := home + "/bots/" + memberIDOn(t, owner, home+"/bots", "@critic")
 		_, page = owner.get(bot)
-		contains(t, page, `name="handle" value="critic"`, "Be\nkind.", `value="openai/gpt-5"`, `value="say" checked`, `value="0.5"`, "Answers direct messages", "It is not at work now. It no longer answers", "its direct messages can still be read")
+		contains(t, page, `name="handle" value="critic"`, "Be\nkind.", `value="openai/gpt-5"`, `<option value="high" selected>`, `value="say" checked`, `value="0.5"`, "Answers direct messages", "It is not at work now. It no longer answers", "its direct messages can still be read")
 		lacks(t, page, `value="run_command" checked`)
 		res, _ = owner.post(bot, url.Values{"handle": {"critic"}, "name": {"Critic"}, "instructions": {""}, "model": {""}})
 		want(t, res, http.StatusSeeOther, bot+"?saved")
 		_, page = owner.get(bot + "?saved")
 		contains(t, page, "Saved.", `name="name" value="Critic"`)
-		lacks(t, page, `value="say" checked`, "kind.")
+		lacks(t, page, `value="say" checked`, `value="high" selected`, "kind.")
 
 		res, page = owner.post(bot+"/policies", url.Values{"trigger": {"ambient"}})
 		want(t, res, http.StatusBadRequest, "")

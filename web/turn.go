@@ -184,9 +184,36 @@ func oneLine(text string) string {
 
 // stepBlock is one part of a step: a text, thinking or a tool call.
 type stepBlock struct {
-	// HTML is a text as HTML. Thinking is a text that is not interpreted.
-	HTML, Thinking string
-	Call           *callView
+	// HTML is a text as HTML.
+	HTML     string
+	Thinking *thoughtView
+	Call     *callView
+}
+
+// thoughtView is what a model thought, folded. It is not interpreted.
+type thoughtView struct {
+	Thread, Text string
+	Seq          int64
+	// Rest is how many bytes of it are not shown. Open: it was asked for, all of it.
+	Rest int
+	Open bool
+}
+
+// thoughtOf describes what a model thought before it wrote an entry; nil if it showed nothing of that.
+func (t *transcript) thoughtOf(e entry.Entry, text string) *thoughtView {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return nil
+	}
+	v := &thoughtView{Thread: t.thread, Seq: e.Seq, Text: text}
+	switch long := len(text) > maxShown; {
+	case long && t.whole:
+		v.Open = true
+	case long:
+		v.Text = strings.ToValidUTF8(text[:maxShown], "")
+		v.Rest = len(text) - len(v.Text)
+	}
+	return v
 }
 
 // step shows what a bot said before its tool calls, and the calls. A step that has only calls of commands is shown by their
@@ -206,8 +233,8 @@ func step(_ context.Context, t *transcript, e entry.Entry, a entry.PiAssistant) 
 			}
 			blocks = append(blocks, stepBlock{HTML: markdown(text, t.effort)})
 		case entry.PiThinkingBlock:
-			if strings.TrimSpace(b.Thinking) != "" {
-				blocks = append(blocks, stepBlock{Thinking: clip(b.Thinking, maxShown)})
+			if v := t.thoughtOf(e, b.Thinking); v != nil {
+				blocks = append(blocks, stepBlock{Thinking: v})
 			}
 		case entry.PiCallBlock:
 			if calls++; calls > maxCalls {
@@ -412,6 +439,7 @@ func costText(u entry.TurnUsage) string {
 type answerView struct {
 	// To is a chat that it replies to; its text is empty if the page does not have it.
 	To           *replyView
+	Thought      *thoughtView
 	Thread, Turn string
 	Work         string
 	Cut          bool
@@ -429,7 +457,7 @@ func (t *transcript) answerOf(e entry.Entry, c entry.Chat) answerView {
 	v := answerView{Thread: t.thread}
 	if c.Turn != nil {
 		v.Turn, v.Work, v.Cut = c.Turn.TurnID, workText(c.Turn), c.Turn.Cut
-		v.Question = t.questionOf(c.ReplyTo)
+		v.Question, v.Thought = t.questionOf(c.ReplyTo), t.thoughtOf(e, c.Turn.Thinking)
 	}
 	if c.ReplyTo == "" || c.ReplyTo == t.lastChat {
 		return v

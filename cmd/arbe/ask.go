@@ -50,6 +50,9 @@ func ask(a *app) *cobra.Command {
 			"The bot is @arbe unless --bot names another. The question is asked in the house's direct message to it. With\n" +
 			"--thread it is asked in that thread, where the bot is mentioned and everyone sees both.\n" +
 			"\n" +
+			"--think says how hard the bot's model thinks, for this question: " + entry.EffortWords + ". A TEXT that begins with\n" +
+			"/think LEVEL says the same.\n" +
+			"\n" +
 			"What the bot writes between its commands is printed too, and followed by an empty line. --json prints one\n" +
 			"object when the bot has ended, with the answer alone.\n" +
 			"\n" +
@@ -63,12 +66,24 @@ func ask(a *app) *cobra.Command {
 			"  git diff | arbe ask 'review this' -\n" +
 			"  arbe ask --file chart.png 'what does this show?'\n" +
 			"  arbe ask --bot @reviewer --thread th4w7q2m9x 'is this safe?'\n" +
+			"  arbe ask --think high 'why is the cache slow?'\n" +
 			"  arbe ask 'how many tests are there? say only the number' --json | jq -r .answer",
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) (err error) {
 			if q.Text, err = a.question(args); err != nil {
 				return err
 			}
 			if err := (entry.Chat{Text: q.Text}).Validate(); err != nil {
+				return err
+			}
+			if len(args) > 0 && args[0] != "-" { // what a program wrote says nothing about how hard a bot thinks
+				e, _, directive, err := entry.ThinkDirective(q.Text)
+				if err != nil {
+					return err
+				} else if directive {
+					q.Think = string(e)
+				}
+			}
+			if _, err := entry.ParseEffort(q.Think); err != nil {
 				return err
 			}
 			if q.Files, err = filesAt(paths); err != nil {
@@ -103,6 +118,7 @@ func ask(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&bot, "bot", "", "bot to ask, by @handle, id or name (default @arbe)")
 	flags.StringVarP(&thread, "thread", "t", "", "thread to ask in (default $ARBE_THREAD, or the direct message to the bot)")
+	flags.StringVar(&q.Think, "think", "", "how hard the bot's model thinks: "+entry.EffortWords+" (default: as the bot's settings say)")
 	flags.BoolVar(&q.New, "new", false, "begin another direct message to the bot")
 	flags.StringVar(&q.ID, "id", "", "an id of your choice for the question, so that a retry asks nothing twice")
 	filesFlag(cmd, &paths)
@@ -110,6 +126,7 @@ func ask(a *app) *cobra.Command {
 	a.houseFlag(cmd, &house)
 	a.completes(cmd, "bot", a.bots)
 	a.completes(cmd, "thread", a.threads)
+	a.completes(cmd, "think", efforts)
 	return cmd
 }
 

@@ -3,11 +3,13 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -46,6 +48,15 @@ func models(r *modeltest.Request) modeltest.Reply {
 			return modeltest.Reply{Text: "There are some.", Usage: usage}
 		}
 		return modeltest.Reply{Text: "Wait", Calls: []modeltest.Call{{Name: "list_threads", Arguments: "{}"}}, Hold: r.Model == "claude-haiku-4-5", Usage: usage}
+	case "thinking":
+		said := "a usual while"
+		if budget := regexp.MustCompile(`"budget_tokens":(\d+)`).FindSubmatch(r.Body); budget != nil {
+			said = string(budget[1]) + " tokens"
+		}
+		if !done {
+			return modeltest.Reply{Thinking: "Which threads\nare there? \x1b[31m\u202e", Calls: []modeltest.Call{{Name: "list_threads", Arguments: "{}"}}}
+		}
+		return modeltest.Reply{Thinking: "Some.", Text: "I think for " + said + fmt.Sprintf(", told so: %t.", strings.Contains(r.Asked(), "/think"))}
 	case "mute":
 		return modeltest.Reply{}
 	case "cut-once":
@@ -70,8 +81,11 @@ func modelServer(t *testing.T) (server *modeltest.Server, settings []string) {
 //	step [N]   lets a held answer of a model write its next part, N times
 func TestScriptsWithBots(t *testing.T) {
 	t.Parallel()
-	for _, dir := range []string{"testdata/ask", "testdata/approve", "testdata/read", "testdata/limits"} {
+	for _, dir := range []string{"testdata/ask", "testdata/approve", "testdata/read", "testdata/limits", "testdata/think"} {
 		server, settings := modelServer(t)
+		if dir == "testdata/think" { // which has models that cannot think
+			settings = append(settings, "OPENAI_API_KEY=sk-test", "OPENAI_BASE_URL="+server.URL+"/v1")
+		}
 		step := func(ts *testscript.TestScript, _ bool, args []string) {
 			times := 1
 			if len(args) > 0 {

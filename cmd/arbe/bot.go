@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -22,18 +23,33 @@ func allBots(ctx context.Context, c *arbe.Client, house string) ([]*arbev1.Bot, 
 	})
 }
 
-// getBot returns the bot of a house that a person named by @handle, id or name.
-func (a *app) getBot(ctx context.Context, c *arbe.Client, house, ref string) (*arbev1.Bot, error) {
+// note says on stderr what the settings of a bot do not do.
+func (a *app) note(words string) {
+	if words != "" {
+		a.say("arbe: %s", printable(words))
+	}
+}
+
+// efforts are those that a flag proposes.
+func efforts(context.Context, *arbe.Client) (found []thing, err error) {
+	for _, e := range entry.Efforts {
+		found = append(found, thing{id: string(e)})
+	}
+	return found, nil
+}
+
+// getBot returns the bot of a house that a person named by @handle, id or name, and a note on its settings.
+func (a *app) getBot(ctx context.Context, c *arbe.Client, house, ref string) (*arbev1.Bot, string, error) {
 	in, err := a.inHouse(ctx, c, house)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	id, err := a.find(ctx, c, botKind, in, ref)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	got, err := c.Bots.GetBot(ctx, &arbev1.GetBotRequest{HouseId: in, Which: &arbev1.GetBotRequest_Id{Id: id}})
-	return got.GetBot(), err
+	return got.GetBot(), got.GetNote(), err
 }
 
 type botView struct {
@@ -44,6 +60,7 @@ type botView struct {
 	Runtime      string        `json:"runtime"`
 	Instructions string        `json:"instructions,omitempty"`
 	Model        string        `json:"model,omitempty"`
+	Think        string        `json:"think,omitempty"`
 	Tools        []string      `json:"tools"` // always there; empty is no tool
 	Ask          []string      `json:"ask,omitempty"`
 	Limits       botLimits     `json:"limits,omitzero"`
@@ -63,7 +80,7 @@ type botPolicyAs struct {
 
 func viewBot(b *arbev1.Bot) botView {
 	v := botView{ID: b.GetId(), HouseID: b.GetHouseId(), Handle: b.GetHandle(), Name: b.GetName(), Runtime: b.GetRuntime(), Instructions: b.GetInstructions(),
-		Model: b.GetModel(), Tools: append([]string{}, b.GetTools()...), Ask: b.GetAsk(), Limits: limitsOf(b.GetLimits()), Policies: []botPolicyAs{},
+		Model: b.GetModel(), Think: b.GetThink(), Tools: append([]string{}, b.GetTools()...), Ask: b.GetAsk(), Limits: limitsOf(b.GetLimits()), Policies: []botPolicyAs{},
 		CreatedAt: b.GetCreatedAt().AsTime(), UpdatedAt: b.GetUpdatedAt().AsTime()}
 	for _, p := range b.GetPolicies() {
 		v.Policies = append(v.Policies, botPolicyAs{p.GetId(), p.GetName(), p.GetTrigger(), json.RawMessage(p.GetConfig()), p.GetToolIds(), p.GetEnabled()})

@@ -39,6 +39,7 @@ func botCreate(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			a.note(created.GetNote())
 			b := created.GetBot()
 			a.unverified(created.GetUnverifiedModel())
 			return a.show(b.GetId(), viewBot(b), func() string { return "@" + b.GetHandle() + " " + b.GetId() })
@@ -50,9 +51,11 @@ func botCreate(a *app) *cobra.Command {
 	f.StringVar(&req.Instructions, "instructions", "", "what it is told before each turn; - reads them from stdin")
 	f.StringVar(&req.Model, "model", "", "provider/model (default: the house's)")
 	noCheckFlag(cmd, &req.SkipModelCheck, "set the model although its provider does not list it")
+	f.StringVar(&req.Think, "think", "", "how hard its model thinks: "+entry.EffortWords+" (default: as the provider does)")
 	f.StringVar(&req.Runtime, "runtime", "pi", "coding agent that it runs: pi, codex or claude-code")
 	f.StringSliceVar(&tools, "tools", nil, "tools that it may use, separated by commas (default: all)")
 	f.StringSliceVar(&ask, "ask", nil, "tools that it uses only with a person's yes, besides those of the house (default: none)")
+	a.completes(cmd, "think", efforts)
 	for _, flag := range []string{"tools", "ask"} {
 		a.completes(cmd, flag, func(context.Context, *arbe.Client) (found []thing, err error) {
 			for _, tool := range entry.Tools {

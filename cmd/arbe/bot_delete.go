@@ -21,7 +21,7 @@ func botDelete(a *app) *cobra.Command {
 		Args:              takes(1, 1, "one bot, by @handle, id or name"),
 		ValidArgsFunction: a.proposesFirst(a.bots),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
-			b, err := a.getBot(ctx, c, house, args[0])
+			b, _, err := a.getBot(ctx, c, house, args[0])
 			if err != nil {
 				return err
 			}

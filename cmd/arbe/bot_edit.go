@@ -25,7 +25,7 @@ func botEdit(a *app) *cobra.Command {
 		Args:              takes(1, 1, "one bot, by @handle, id or name"),
 		ValidArgsFunction: a.proposesFirst(a.bots),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
-			b, err := a.getBot(ctx, c, house, args[0])
+			b, _, err := a.getBot(ctx, c, house, args[0])
 			if err != nil {
 				return err
 			}
@@ -62,7 +62,7 @@ func botEdit(a *app) *cobra.Command {
 
 // changeBot makes a bot what its file says.
 func (a *app) changeBot(ctx context.Context, c *arbe.Client, b *arbev1.Bot, f botFile, noCheck bool) error {
-	req := &arbev1.UpdateBotRequest{HouseId: b.GetHouseId(), Id: b.GetId(), Handle: f.Handle, Name: f.Name, Instructions: f.Instructions, Model: f.Model, SkipModelCheck: noCheck}
+	req := &arbev1.UpdateBotRequest{HouseId: b.GetHouseId(), Id: b.GetId(), Handle: f.Handle, Name: f.Name, Instructions: f.Instructions, Model: f.Model, Think: f.Think, SkipModelCheck: noCheck}
 	if f.Tools != nil {
 		req.Tools = &arbev1.Names{Values: *f.Tools}
 	}
@@ -86,6 +86,7 @@ func (a *app) changeBot(ctx context.Context, c *arbe.Client, b *arbev1.Bot, f bo
 	if err != nil {
 		return err
 	}
+	a.note(got.GetNote())
 	now := got.GetBot()
 	return a.show(now.GetId(), viewBot(now), func() string { return "changed @" + now.GetHandle() })
 }

@@ -19,6 +19,7 @@ type botFile struct {
 	Name         *string     `yaml:"name,omitempty"`
 	Instructions *string     `yaml:"instructions,omitempty"`
 	Model        *string     `yaml:"model,omitempty"`
+	Think        *string     `yaml:"think,omitempty"`
 	Tools        *[]string   `yaml:"tools,omitempty"`
 	Ask          *[]string   `yaml:"ask,omitempty"`
 	Limits       *botLimits  `yaml:"limits,omitempty"`
@@ -55,7 +56,7 @@ func (l botLimits) message() *arbev1.BotLimits {
 }
 
 func fileOf(b *arbev1.Bot) (botFile, error) {
-	f := botFile{Handle: new(b.GetHandle()), Name: new(b.GetName()), Instructions: new(b.GetInstructions()), Model: new(b.GetModel()),
+	f := botFile{Handle: new(b.GetHandle()), Name: new(b.GetName()), Instructions: new(b.GetInstructions()), Model: new(b.GetModel()), Think: new(b.GetThink()),
 		Tools: new(append([]string{}, b.GetTools()...)), Ask: new(append([]string{}, b.GetAsk()...)), Limits: new(limitsOf(b.GetLimits())), Policies: &[]botWaker{}}
 	for _, p := range b.GetPolicies() {
 		w := botWaker{ID: p.GetId(), Name: p.GetName(), Trigger: p.GetTrigger(), Config: map[string]any{},
@@ -106,6 +107,7 @@ func (f botFile) text() ([]byte, error) {
 		"handle":       "people mention it as @handle",
 		"instructions": "what it is told before each turn",
 		"model":        "provider/model; empty is the default model of the house",
+		"think":        "how hard the model thinks: " + entry.EffortWords + "; empty is as the provider does",
 		"tools":        "of " + strings.Join(entry.Tools, ", "),
 		"ask":          "of the same, those that it uses only with a person's yes",
 		"limits":       "0 is the default",

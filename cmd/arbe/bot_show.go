@@ -16,10 +16,11 @@ func botShow(a *app) *cobra.Command {
 		Args:              takes(1, 1, "one bot, by @handle, id or name"),
 		ValidArgsFunction: a.proposesFirst(a.bots),
 		RunE: a.calls(func(ctx context.Context, c *arbe.Client, args []string) error {
-			b, err := a.getBot(ctx, c, house, args[0])
+			b, note, err := a.getBot(ctx, c, house, args[0])
 			if err != nil {
 				return err
 			}
+			a.note(note)
 			f, err := fileOf(b)
 			if err != nil {
 				return err

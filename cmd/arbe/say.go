@@ -29,6 +29,7 @@ func (a *app) speaking(name, line string) *cobra.Command {
 			"defaults to $ARBE_THREAD. It may be the @handle of a bot: then TEXT is said in the house's direct message to it,\n" +
 			"which is begun if there is none.\n\n" +
 			"A TEXT that begins with ! or /run is a command for the thread's sandbox, unless --literal is given.\n" +
+			"/think LEVEL at its beginning, also behind mentions, says how hard the bots think that answer: " + entry.EffortWords + ".\n" +
 			"Another word behind a slash, such as /shrug, is refused; //shrug says /shrug.\n" +
 			"The output of a command appears in the thread; arbe x prints it here.\n\n" +
 			"--file sends a file with it, which becomes an artifact of the thread. Models that see are shown images.",

@@ -21,13 +21,13 @@ const beginTime, justNow = 5 * time.Second, 10 * time.Second
 
 func threadEntriesRead(a *app) *cobra.Command {
 	var tail int
-	var follow bool
+	var follow, thinking bool
 	cmd := &cobra.Command{
 		Use:   "read [THREAD]",
 		Short: "Print a thread as a conversation, until its bots have answered",
 		Long: "Print a thread as a conversation: what people and bots said, and in one line each what they did. THREAD defaults\n" +
 			"to $ARBE_THREAD. While a bot is at work, its answer is printed as it is written. It ends when no bot is at work,\n" +
-			"or with --follow on Ctrl-C.\n" +
+			"or with --follow on Ctrl-C. That a model thought is a line, too; --thinking prints what it showed of that.\n" +
 			"\n" +
 			"With --json it prints the entries, as arbe thread entries list does.",
 		Example: "  arbe thread entries read th4w7q2m9x\n" +
@@ -42,12 +42,13 @@ func threadEntriesRead(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r := &reading{entryPrinter: entryPrinter{app: a, client: c, thread: thread}, follow: follow, working: map[string]string{}}
+			r := &reading{entryPrinter: entryPrinter{app: a, client: c, thread: thread}, follow: follow, thinking: thinking, working: map[string]string{}}
 			return r.run(ctx, tail)
 		}),
 	}
 	cmd.Flags().IntVar(&tail, "tail", 0, "begin with the last `N` entries; 0 is all")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "keep printing until Ctrl-C")
+	cmd.Flags().BoolVar(&thinking, "thinking", false, "print what models thought")
 	return cmd
 }
 
@@ -55,6 +56,8 @@ func threadEntriesRead(a *app) *cobra.Command {
 type reading struct {
 	entryPrinter
 	follow bool
+	// thinking: what models thought is printed whole.
+	thinking bool
 
 	// working are the turns that have not ended, with their bots; a bot may be empty if its turn began before what was read.
 	working map[string]string
@@ -171,12 +174,12 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 		if err := r.speech(ctx, e, turn, p.Plain()); err != nil || p.Turn == nil {
 			return err
 		}
-		return r.line(p.Turn.Foot())
+		return r.lines(append(r.thought(p.Turn.Thinking), p.Turn.Foot()))
 	case entry.PiAssistant:
 		if err := r.speech(ctx, e, p.Turn, p.Text()); err != nil {
 			return err
 		}
-		return r.lines(stepLines(e))
+		return r.lines(append(r.thought(p.Thought()), stepLines(e)...))
 	case entry.PiToolResult:
 		if r.ran[entry.CallCommandID(e.GetId())] {
 			return nil // the command's own result says more
@@ -209,6 +212,24 @@ func (r *reading) print(ctx context.Context, e *arbev1.Entry, payload entry.Payl
 		return r.line(oneLine(e.GetType()))
 	}
 	return r.line(clipLine(payload.Plain()))
+}
+
+// thought says that a model thought, or what.
+func (r *reading) thought(text string) []string {
+	switch words := len(strings.Fields(text)); {
+	case words == 0:
+		return nil
+	case r.thinking:
+		lines := []string{"thought:"}
+		for line := range strings.Lines(text) {
+			lines = append(lines, "  "+strings.TrimRight(line, "\n"))
+		}
+		return lines
+	case words == 1:
+		return []string{"thought 1 word"}
+	default:
+		return []string{fmt.Sprintf("thought %d words", words)}
+	}
 }
 
 // speech prints what someone said, without what was printed of it while a bot wrote it.

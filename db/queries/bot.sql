@@ -9,8 +9,8 @@ insert into members (house_id, agent_id, role, joined_at) values (@house_id, @ag
 
 -- name: InsertBot :execrows
 -- No row: a bot of the house has this handle, or one that looks like it.
-insert into bots (house_id, agent_id, handle, instructions, model, tools, ask, limits)
-values (@house_id, @agent_id, @handle, @instructions, @model, @tools, @ask, @limits)
+insert into bots (house_id, agent_id, handle, instructions, model, think, tools, ask, limits)
+values (@house_id, @agent_id, @handle, @instructions, @model, @think, @tools, @ask, @limits)
 on conflict (house_id, looks) do nothing;
 
 -- name: GetBot :one
@@ -51,7 +51,7 @@ select count(*) from bots where house_id = @house_id;
 
 -- name: UpdateBot :exec
 -- Every column that people may change. The caller has read the row under its lock.
-update bots set handle = @handle, instructions = @instructions, model = @model, tools = @tools, ask = @ask, limits = @limits
+update bots set handle = @handle, instructions = @instructions, model = @model, think = @think, tools = @tools, ask = @ask, limits = @limits
 where house_id = @house_id and agent_id = @agent_id;
 
 -- name: RenameBot :exec

@@ -2,8 +2,8 @@
 
 -- name: InsertTurn :one
 -- No row: the bot has an active turn in the thread.
-insert into turns (house_id, thread_id, agent_id, entry_id, reason, policy_id, tools, chain, root, status, due_at, asked, asked_seqs)
-values (@house_id, @thread_id, @agent_id, @entry_id, @reason, sqlc.narg(policy_id), sqlc.narg(tools), @chain, @root, @status, sqlc.narg(due_at), array[@entry_id::text], array[@seq::bigint])
+insert into turns (house_id, thread_id, agent_id, entry_id, reason, policy_id, tools, chain, root, status, due_at, asked, asked_seqs, asked_think)
+values (@house_id, @thread_id, @agent_id, @entry_id, @reason, sqlc.narg(policy_id), sqlc.narg(tools), @chain, @root, @status, sqlc.narg(due_at), array[@entry_id::text], array[@seq::bigint], @asked_think)
 on conflict (house_id, thread_id, agent_id) where ended_at is null do nothing
 returning id;
 
@@ -12,7 +12,8 @@ returning id;
 update turns set chain = greatest(chain, @chain), root = case when @fresh::bool then @root else root end,
   tools = case when tools is null or sqlc.narg(tools)::text[] is null then null else array(select distinct unnest(tools || sqlc.narg(tools)::text[])) end,
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
-  asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
+  asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end,
+  asked_think = @asked_think || asked_think
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and ended_at is null and status <> 'delayed'
 returning id;
 
@@ -26,7 +27,8 @@ update turns set attempts = 0, chain = greatest(chain, @chain), root = case when
   reason = case when reason = 'ambient' then @reason::text else reason end,
   tools = case when tools is null or sqlc.narg(tools)::text[] is null then null else array(select distinct unnest(tools || sqlc.narg(tools)::text[])) end,
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
-  asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
+  asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end,
+  asked_think = @asked_think || asked_think
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and status = 'delayed'
 returning id, due_at;
 
@@ -35,7 +37,8 @@ returning id, due_at;
 update turns set status = 'queued', due_at = null, attempts = 0, entry_id = @entry_id, reason = @reason, policy_id = sqlc.narg(policy_id), chain = greatest(chain, @chain), root = case when @fresh::bool then @root else root end,
   tools = case when tools is null or sqlc.narg(tools)::text[] is null then null else array(select distinct unnest(tools || sqlc.narg(tools)::text[])) end,
   asked = case when @entry_id::text = any (asked) then asked else asked || @entry_id::text end,
-  asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end
+  asked_seqs = case when @entry_id::text = any (asked) then asked_seqs else asked_seqs || @seq::bigint end,
+  asked_think = @asked_think || asked_think
 where house_id = @house_id and thread_id = @thread_id and agent_id = @agent_id and status = 'delayed'
 returning id;
 

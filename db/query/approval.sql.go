@@ -413,7 +413,7 @@ func (q *Queries) LockAttempt(ctx context.Context, db DBTX, iD string, steps int
 }
 
 const lockTurn = `-- name: LockTurn :one
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms from turns where id = $1 for update
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think from turns where id = $1 for update
 `
 
 func (q *Queries) LockTurn(ctx context.Context, db DBTX, id string) (Turn, error) {
@@ -452,6 +452,7 @@ func (q *Queries) LockTurn(ctx context.Context, db DBTX, id string) (Turn, error
 		&i.Asks,
 		&i.AskingSince,
 		&i.WaitedMs,
+		&i.AskedThink,
 	)
 	return i, err
 }
@@ -472,7 +473,7 @@ func (q *Queries) MayAnswer(ctx context.Context, db DBTX, houseID string) (bool,
 const parkTurn = `-- name: ParkTurn :one
 update turns set status = 'asking', due_at = $1::timestamptz, asking_since = now(), asks = asks + 1, deaths = greatest(deaths - 1, 0)
 where id = $2 and steps = $3 and attempts = $4 and ended_at is null and stopped_by is null
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think
 `
 
 type ParkTurnParams struct {
@@ -524,6 +525,7 @@ func (q *Queries) ParkTurn(ctx context.Context, db DBTX, arg ParkTurnParams) (Tu
 		&i.Asks,
 		&i.AskingSince,
 		&i.WaitedMs,
+		&i.AskedThink,
 	)
 	return i, err
 }

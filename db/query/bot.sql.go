@@ -60,7 +60,7 @@ func (q *Queries) DeletePolicy(ctx context.Context, db DBTX, iD string, houseID 
 }
 
 const getBot = `-- name: GetBot :one
-select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, b.ask, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
+select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, b.ask, b.think, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
 from bots b join agents a on a.id = b.agent_id
 where b.house_id = $1 and b.agent_id = $2
 `
@@ -86,6 +86,7 @@ func (q *Queries) GetBot(ctx context.Context, db DBTX, houseID string, agentID s
 		&i.Bot.CreatedAt,
 		&i.Bot.UpdatedAt,
 		&i.Bot.Ask,
+		&i.Bot.Think,
 		&i.Name,
 		&i.Runtime,
 	)
@@ -93,7 +94,7 @@ func (q *Queries) GetBot(ctx context.Context, db DBTX, houseID string, agentID s
 }
 
 const getBotByHandle = `-- name: GetBotByHandle :one
-select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, b.ask, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
+select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, b.ask, b.think, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
 from bots b join agents a on a.id = b.agent_id
 where b.house_id = $1 and b.handle = $2
 `
@@ -119,6 +120,7 @@ func (q *Queries) GetBotByHandle(ctx context.Context, db DBTX, houseID string, h
 		&i.Bot.CreatedAt,
 		&i.Bot.UpdatedAt,
 		&i.Bot.Ask,
+		&i.Bot.Think,
 		&i.Name,
 		&i.Runtime,
 	)
@@ -126,8 +128,8 @@ func (q *Queries) GetBotByHandle(ctx context.Context, db DBTX, houseID string, h
 }
 
 const insertBot = `-- name: InsertBot :execrows
-insert into bots (house_id, agent_id, handle, instructions, model, tools, ask, limits)
-values ($1, $2, $3, $4, $5, $6, $7, $8)
+insert into bots (house_id, agent_id, handle, instructions, model, think, tools, ask, limits)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 on conflict (house_id, looks) do nothing
 `
 
@@ -137,6 +139,7 @@ type InsertBotParams struct {
 	Handle       string
 	Instructions string
 	Model        string
+	Think        string
 	Tools        []string
 	Ask          []string
 	Limits       json.RawMessage
@@ -150,6 +153,7 @@ func (q *Queries) InsertBot(ctx context.Context, db DBTX, arg InsertBotParams) (
 		arg.Handle,
 		arg.Instructions,
 		arg.Model,
+		arg.Think,
 		arg.Tools,
 		arg.Ask,
 		arg.Limits,
@@ -227,7 +231,7 @@ func (q *Queries) InsertPolicy(ctx context.Context, db DBTX, arg InsertPolicyPar
 }
 
 const listBots = `-- name: ListBots :many
-select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, b.ask, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
+select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, b.ask, b.think, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
 from bots b join agents a on a.id = b.agent_id
 where b.house_id = $1 and b.handle collate "C" > $2::text
 order by b.handle collate "C"
@@ -262,6 +266,7 @@ func (q *Queries) ListBots(ctx context.Context, db DBTX, houseID string, afterHa
 			&i.Bot.CreatedAt,
 			&i.Bot.UpdatedAt,
 			&i.Bot.Ask,
+			&i.Bot.Think,
 			&i.Name,
 			&i.Runtime,
 		); err != nil {
@@ -315,7 +320,7 @@ func (q *Queries) ListPolicies(ctx context.Context, db DBTX, houseID string, age
 }
 
 const lockBot = `-- name: LockBot :one
-select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, b.ask, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
+select b.house_id, b.agent_id, b.handle, b.looks, b.instructions, b.model, b.tools, b.limits, b.created_at, b.updated_at, b.ask, b.think, coalesce(a.name, '')::text as name, coalesce(a.runtime, '')::text as runtime
 from bots b join agents a on a.id = b.agent_id
 where b.house_id = $1 and b.agent_id = $2
 for update of b
@@ -342,6 +347,7 @@ func (q *Queries) LockBot(ctx context.Context, db DBTX, houseID string, agentID 
 		&i.Bot.CreatedAt,
 		&i.Bot.UpdatedAt,
 		&i.Bot.Ask,
+		&i.Bot.Think,
 		&i.Name,
 		&i.Runtime,
 	)
@@ -414,14 +420,15 @@ func (q *Queries) RosterVersion(ctx context.Context, db DBTX, houseID string) (i
 }
 
 const updateBot = `-- name: UpdateBot :exec
-update bots set handle = $1, instructions = $2, model = $3, tools = $4, ask = $5, limits = $6
-where house_id = $7 and agent_id = $8
+update bots set handle = $1, instructions = $2, model = $3, think = $4, tools = $5, ask = $6, limits = $7
+where house_id = $8 and agent_id = $9
 `
 
 type UpdateBotParams struct {
 	Handle       string
 	Instructions string
 	Model        string
+	Think        string
 	Tools        []string
 	Ask          []string
 	Limits       json.RawMessage
@@ -435,6 +442,7 @@ func (q *Queries) UpdateBot(ctx context.Context, db DBTX, arg UpdateBotParams) e
 		arg.Handle,
 		arg.Instructions,
 		arg.Model,
+		arg.Think,
 		arg.Tools,
 		arg.Ask,
 		arg.Limits,

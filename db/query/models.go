@@ -148,6 +148,8 @@ type Bot struct {
 	UpdatedAt time.Time
 	// The names of the tools that it uses only with a person's yes, besides those of the house.
 	Ask []string
+	// How hard its model thinks; empty for what the provider does.
+	Think string
 }
 
 // One row per thread: the cursor of dispatch over its log. It moves in the transaction that queues what was decided.
@@ -613,4 +615,6 @@ type Turn struct {
 	AskingSince *time.Time
 	// How long it has waited for people, which is not a part of the time that it may take.
 	WaitedMs int64
+	// How hard the model thinks for entries of asked, by their ids, as the people who wrote them said. One that is not there says nothing.
+	AskedThink json.RawMessage
 }

@@ -26,7 +26,7 @@ func (q *Queries) AbandonTurn(ctx context.Context, db DBTX, id string) error {
 }
 
 const activeTurns = `-- name: ActiveTurns :many
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms from turns where house_id = $1 and thread_id = $2 and ended_at is null order by created_at
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think from turns where house_id = $1 and thread_id = $2 and ended_at is null order by created_at
 `
 
 func (q *Queries) ActiveTurns(ctx context.Context, db DBTX, houseID string, threadID string) ([]Turn, error) {
@@ -71,6 +71,7 @@ func (q *Queries) ActiveTurns(ctx context.Context, db DBTX, houseID string, thre
 			&i.Asks,
 			&i.AskingSince,
 			&i.WaitedMs,
+			&i.AskedThink,
 		); err != nil {
 			return nil, err
 		}
@@ -83,7 +84,7 @@ func (q *Queries) ActiveTurns(ctx context.Context, db DBTX, houseID string, thre
 }
 
 const activeTurnsOf = `-- name: ActiveTurnsOf :many
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms from turns where house_id = $1 and agent_id = $2 and ended_at is null order by created_at
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think from turns where house_id = $1 and agent_id = $2 and ended_at is null order by created_at
 `
 
 // Those of a bot, in all threads of its house.
@@ -129,6 +130,7 @@ func (q *Queries) ActiveTurnsOf(ctx context.Context, db DBTX, houseID string, ag
 			&i.Asks,
 			&i.AskingSince,
 			&i.WaitedMs,
+			&i.AskedThink,
 		); err != nil {
 			return nil, err
 		}
@@ -144,7 +146,7 @@ const beginTurn = `-- name: BeginTurn :one
 update turns set status = 'running', started_at = coalesce(started_at, now()), attempts = attempts + 1, deaths = deaths + 1, due_at = null,
   waited_ms = waited_ms + greatest(coalesce(extract(epoch from now() - asking_since) * 1000, 0), 0)::bigint, asking_since = null
 where id = $1 and ended_at is null and status <> 'delayed'
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think
 `
 
 // No row: the turn has ended, or is delayed.
@@ -184,6 +186,7 @@ func (q *Queries) BeginTurn(ctx context.Context, db DBTX, id string) (Turn, erro
 		&i.Asks,
 		&i.AskingSince,
 		&i.WaitedMs,
+		&i.AskedThink,
 	)
 	return i, err
 }
@@ -267,7 +270,7 @@ func (q *Queries) DecideTurn(ctx context.Context, db DBTX, status string, iD str
 
 const endTurn = `-- name: EndTurn :one
 update turns set status = $1, ended_at = now() where id = $2 and steps = $3 and attempts = $4 and ended_at is null
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think
 `
 
 type EndTurnParams struct {
@@ -319,12 +322,13 @@ func (q *Queries) EndTurn(ctx context.Context, db DBTX, arg EndTurnParams) (Turn
 		&i.Asks,
 		&i.AskingSince,
 		&i.WaitedMs,
+		&i.AskedThink,
 	)
 	return i, err
 }
 
 const getTurn = `-- name: GetTurn :one
-select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms from turns where id = $1
+select id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think from turns where id = $1
 `
 
 func (q *Queries) GetTurn(ctx context.Context, db DBTX, id string) (Turn, error) {
@@ -363,6 +367,7 @@ func (q *Queries) GetTurn(ctx context.Context, db DBTX, id string) (Turn, error)
 		&i.Asks,
 		&i.AskingSince,
 		&i.WaitedMs,
+		&i.AskedThink,
 	)
 	return i, err
 }
@@ -384,23 +389,25 @@ const hurryTurn = `-- name: HurryTurn :one
 update turns set status = 'queued', due_at = null, attempts = 0, entry_id = $1, reason = $2, policy_id = $3, chain = greatest(chain, $4), root = case when $5::bool then $6 else root end,
   tools = case when tools is null or $7::text[] is null then null else array(select distinct unnest(tools || $7::text[])) end,
   asked = case when $1::text = any (asked) then asked else asked || $1::text end,
-  asked_seqs = case when $1::text = any (asked) then asked_seqs else asked_seqs || $8::bigint end
-where house_id = $9 and thread_id = $10 and agent_id = $11 and status = 'delayed'
+  asked_seqs = case when $1::text = any (asked) then asked_seqs else asked_seqs || $8::bigint end,
+  asked_think = $9 || asked_think
+where house_id = $10 and thread_id = $11 and agent_id = $12 and status = 'delayed'
 returning id
 `
 
 type HurryTurnParams struct {
-	EntryID  string
-	Reason   string
-	PolicyID *string
-	Chain    int32
-	Fresh    bool
-	Root     string
-	Tools    []string
-	Seq      int64
-	HouseID  string
-	ThreadID string
-	AgentID  string
+	EntryID    string
+	Reason     string
+	PolicyID   *string
+	Chain      int32
+	Fresh      bool
+	Root       string
+	Tools      []string
+	Seq        int64
+	AskedThink json.RawMessage
+	HouseID    string
+	ThreadID   string
+	AgentID    string
 }
 
 // No row: the bot has no delayed turn in the thread.
@@ -414,6 +421,7 @@ func (q *Queries) HurryTurn(ctx context.Context, db DBTX, arg HurryTurnParams) (
 		arg.Root,
 		arg.Tools,
 		arg.Seq,
+		arg.AskedThink,
 		arg.HouseID,
 		arg.ThreadID,
 		arg.AgentID,
@@ -515,25 +523,26 @@ func (q *Queries) InsertThreadSummary(ctx context.Context, db DBTX, arg InsertTh
 
 const insertTurn = `-- name: InsertTurn :one
 
-insert into turns (house_id, thread_id, agent_id, entry_id, reason, policy_id, tools, chain, root, status, due_at, asked, asked_seqs)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, array[$4::text], array[$12::bigint])
+insert into turns (house_id, thread_id, agent_id, entry_id, reason, policy_id, tools, chain, root, status, due_at, asked, asked_seqs, asked_think)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, array[$4::text], array[$12::bigint], $13)
 on conflict (house_id, thread_id, agent_id) where ended_at is null do nothing
 returning id
 `
 
 type InsertTurnParams struct {
-	HouseID  string
-	ThreadID string
-	AgentID  string
-	EntryID  string
-	Reason   string
-	PolicyID *string
-	Tools    []string
-	Chain    int32
-	Root     string
-	Status   string
-	DueAt    *time.Time
-	Seq      int64
+	HouseID    string
+	ThreadID   string
+	AgentID    string
+	EntryID    string
+	Reason     string
+	PolicyID   *string
+	Tools      []string
+	Chain      int32
+	Root       string
+	Status     string
+	DueAt      *time.Time
+	Seq        int64
+	AskedThink json.RawMessage
 }
 
 // Owner: internal/turn.
@@ -552,6 +561,7 @@ func (q *Queries) InsertTurn(ctx context.Context, db DBTX, arg InsertTurnParams)
 		arg.Status,
 		arg.DueAt,
 		arg.Seq,
+		arg.AskedThink,
 	)
 	var id string
 	err := row.Scan(&id)
@@ -626,24 +636,26 @@ update turns set attempts = 0, chain = greatest(chain, $1), root = case when $2:
   reason = case when reason = 'ambient' then $5::text else reason end,
   tools = case when tools is null or $8::text[] is null then null else array(select distinct unnest(tools || $8::text[])) end,
   asked = case when $6::text = any (asked) then asked else asked || $6::text end,
-  asked_seqs = case when $6::text = any (asked) then asked_seqs else asked_seqs || $9::bigint end
-where house_id = $10 and thread_id = $11 and agent_id = $12 and status = 'delayed'
+  asked_seqs = case when $6::text = any (asked) then asked_seqs else asked_seqs || $9::bigint end,
+  asked_think = $10 || asked_think
+where house_id = $11 and thread_id = $12 and agent_id = $13 and status = 'delayed'
 returning id, due_at
 `
 
 type PostponeTurnParams struct {
-	Chain    int32
-	Fresh    bool
-	Root     string
-	DueAt    *time.Time
-	Reason   string
-	EntryID  string
-	PolicyID *string
-	Tools    []string
-	Seq      int64
-	HouseID  string
-	ThreadID string
-	AgentID  string
+	Chain      int32
+	Fresh      bool
+	Root       string
+	DueAt      *time.Time
+	Reason     string
+	EntryID    string
+	PolicyID   *string
+	Tools      []string
+	Seq        int64
+	AskedThink json.RawMessage
+	HouseID    string
+	ThreadID   string
+	AgentID    string
 }
 
 type PostponeTurnRow struct {
@@ -664,6 +676,7 @@ func (q *Queries) PostponeTurn(ctx context.Context, db DBTX, arg PostponeTurnPar
 		arg.PolicyID,
 		arg.Tools,
 		arg.Seq,
+		arg.AskedThink,
 		arg.HouseID,
 		arg.ThreadID,
 		arg.AgentID,
@@ -675,7 +688,7 @@ func (q *Queries) PostponeTurn(ctx context.Context, db DBTX, arg PostponeTurnPar
 
 const requestStop = `-- name: RequestStop :one
 update turns set stopped_by = coalesce(stopped_by, $1) where id = $2 and ended_at is null
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think
 `
 
 // No row: the turn has ended.
@@ -715,6 +728,7 @@ func (q *Queries) RequestStop(ctx context.Context, db DBTX, by *string, iD strin
 		&i.Asks,
 		&i.AskingSince,
 		&i.WaitedMs,
+		&i.AskedThink,
 	)
 	return i, err
 }
@@ -777,21 +791,23 @@ const steerTurn = `-- name: SteerTurn :one
 update turns set chain = greatest(chain, $1), root = case when $2::bool then $3 else root end,
   tools = case when tools is null or $4::text[] is null then null else array(select distinct unnest(tools || $4::text[])) end,
   asked = case when $5::text = any (asked) then asked else asked || $5::text end,
-  asked_seqs = case when $5::text = any (asked) then asked_seqs else asked_seqs || $6::bigint end
-where house_id = $7 and thread_id = $8 and agent_id = $9 and ended_at is null and status <> 'delayed'
+  asked_seqs = case when $5::text = any (asked) then asked_seqs else asked_seqs || $6::bigint end,
+  asked_think = $7 || asked_think
+where house_id = $8 and thread_id = $9 and agent_id = $10 and ended_at is null and status <> 'delayed'
 returning id
 `
 
 type SteerTurnParams struct {
-	Chain    int32
-	Fresh    bool
-	Root     string
-	Tools    []string
-	EntryID  string
-	Seq      int64
-	HouseID  string
-	ThreadID string
-	AgentID  string
+	Chain      int32
+	Fresh      bool
+	Root       string
+	Tools      []string
+	EntryID    string
+	Seq        int64
+	AskedThink json.RawMessage
+	HouseID    string
+	ThreadID   string
+	AgentID    string
 }
 
 // The turn's chain is the longest of those that led to it. Its root changes when a person speaks (fresh). No row: the bot has no active turn in the thread.
@@ -803,6 +819,7 @@ func (q *Queries) SteerTurn(ctx context.Context, db DBTX, arg SteerTurnParams) (
 		arg.Tools,
 		arg.EntryID,
 		arg.Seq,
+		arg.AskedThink,
 		arg.HouseID,
 		arg.ThreadID,
 		arg.AgentID,
@@ -886,7 +903,7 @@ func (q *Queries) ThreadSummary(ctx context.Context, db DBTX, houseID string, th
 
 const tryTurn = `-- name: TryTurn :one
 update turns set attempts = attempts + 1, due_at = $1 where id = $2 and status = 'delayed' and due_at = $3
-returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms
+returning id, house_id, thread_id, agent_id, entry_id, reason, policy_id, chain, status, due_at, asked, asked_seqs, steps, attempts, stopped_by, created_at, started_at, ended_at, deaths, root, reserved_micros, tools, waits, tries, failing_since, failure, failure_kind, fallback, own_after, asks, asking_since, waited_ms, asked_think
 `
 
 // Counts an attempt to decide whether a delayed turn begins, and sets when the next one may be made if it fails. No row:
@@ -927,6 +944,7 @@ func (q *Queries) TryTurn(ctx context.Context, db DBTX, again *time.Time, iD str
 		&i.Asks,
 		&i.AskingSince,
 		&i.WaitedMs,
+		&i.AskedThink,
 	)
 	return i, err
 }

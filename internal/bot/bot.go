@@ -56,6 +56,8 @@ type Bot struct {
 	Instructions string
 	// Model is provider/model; empty for the default model of the house.
 	Model string
+	// Think is how hard its model thinks, unless a question says otherwise.
+	Think entry.Effort
 	// Tools are the names of the tools that it may use, in the order of [entry.Tools].
 	Tools []string
 	// Ask are the names of the tools that it uses only with a person's yes, besides those of its house, in the same order.
@@ -85,6 +87,7 @@ type Draft struct {
 	// Runtime defaults to [DefaultRuntime].
 	Runtime             string
 	Instructions, Model string
+	Think               entry.Effort
 	// Tools may be empty. Nil means [entry.DefaultTools].
 	Tools []string
 	// Ask are the names of the tools that it uses only with a person's yes. It may name tools that it does not have.
@@ -95,6 +98,7 @@ type Draft struct {
 // Change describes a change of a bot. It leaves unchanged what is nil.
 type Change struct {
 	Handle, Name, Instructions, Model *string
+	Think                             *entry.Effort
 	Tools, Ask                        *[]string
 	Limits                            *Limits
 }
@@ -137,7 +141,7 @@ func (b *Bots) CreateDefaultTx(ctx context.Context, tx pgx.Tx, scope db.Scope) (
 }
 
 func (b *Bots) createTx(ctx context.Context, tx pgx.Tx, scope db.Scope, d Draft) (Bot, error) {
-	made := Bot{House: scope.House, ID: uuid.NewString(), Runtime: d.Runtime, Instructions: d.Instructions, Model: d.Model, Tools: d.Tools, Ask: d.Ask, Limits: d.Limits}
+	made := Bot{House: scope.House, ID: uuid.NewString(), Runtime: d.Runtime, Instructions: d.Instructions, Model: d.Model, Think: d.Think, Tools: d.Tools, Ask: d.Ask, Limits: d.Limits}
 	if made.Runtime == "" {
 		made.Runtime = DefaultRuntime
 	}
@@ -192,7 +196,7 @@ func (b *Bots) insert(ctx context.Context, tx pgx.Tx, made *Bot, chosen bool) er
 			made.Handle = proposedHandle(made.Name, n)
 		}
 		inserted, err := b.q.InsertBot(ctx, tx, query.InsertBotParams{HouseID: made.House, AgentID: made.ID, Handle: made.Handle,
-			Instructions: made.Instructions, Model: made.Model, Tools: made.Tools, Ask: made.Ask, Limits: limits})
+			Instructions: made.Instructions, Model: made.Model, Think: string(made.Think), Tools: made.Tools, Ask: made.Ask, Limits: limits})
 		if err != nil || inserted > 0 {
 			return err
 		}
@@ -228,6 +232,9 @@ func (m *Bot) clean(maxima Limits) (err error) {
 		return fault.New(fault.Invalid, "instructions: they are not valid UTF-8 text", "send them as UTF-8 text")
 	}
 	if m.Model, err = cleanModel(m.Model); err != nil {
+		return err
+	}
+	if m.Think, err = entry.ParseEffort(string(m.Think)); err != nil {
 		return err
 	}
 	if m.Tools, err = CleanTools("tools", m.Tools); err != nil {
@@ -327,7 +334,7 @@ func noSuchBot() *fault.Error {
 }
 
 func fromRow(r query.Bot, name, runtime string) (Bot, error) {
-	got := Bot{ID: r.AgentID, House: r.HouseID, Handle: r.Handle, Name: name, Runtime: runtime, Instructions: r.Instructions, Model: r.Model,
+	got := Bot{ID: r.AgentID, House: r.HouseID, Handle: r.Handle, Name: name, Runtime: runtime, Instructions: r.Instructions, Model: r.Model, Think: entry.Effort(r.Think),
 		Tools: r.Tools, Ask: r.Ask, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
 	if err := json.Unmarshal(r.Limits, &got.Limits); err != nil {
 		return Bot{}, fmt.Errorf("the limits of bot %s: %w", r.AgentID, err)
@@ -434,6 +441,7 @@ func (m Bot) apply(c Change, maxima Limits) (now Bot, what []string, err error) 
 	set(&now.Name, c.Name)
 	set(&now.Instructions, c.Instructions)
 	set(&now.Model, c.Model)
+	set(&now.Think, c.Think)
 	set(&now.Tools, c.Tools)
 	set(&now.Ask, c.Ask)
 	set(&now.Limits, c.Limits)
@@ -445,7 +453,7 @@ func (m Bot) apply(c Change, maxima Limits) (now Bot, what []string, err error) 
 		changed bool
 	}{
 		{"handle", m.Handle != now.Handle}, {"name", m.Name != now.Name}, {"instructions", m.Instructions != now.Instructions},
-		{"model", m.Model != now.Model}, {"tools", !slices.Equal(m.Tools, now.Tools)},
+		{"model", m.Model != now.Model}, {"how hard it thinks", m.Think != now.Think}, {"tools", !slices.Equal(m.Tools, now.Tools)},
 		{"what it asks for", !slices.Equal(m.Ask, now.Ask)}, {"limits", m.Limits != now.Limits},
 	} {
 		if field.changed {
@@ -469,7 +477,7 @@ func (b *Bots) updateTx(ctx context.Context, tx pgx.Tx, was, now Bot) error {
 	}
 	// Also if only the name changes, which is in another row, so that updated_at and those who watch the bot see it.
 	err = b.q.UpdateBot(ctx, tx, query.UpdateBotParams{HouseID: now.House, AgentID: now.ID, Handle: now.Handle, Instructions: now.Instructions,
-		Model: now.Model, Tools: now.Tools, Ask: now.Ask, Limits: limits})
+		Model: now.Model, Think: string(now.Think), Tools: now.Tools, Ask: now.Ask, Limits: limits})
 	if err != nil || was.Name == now.Name {
 		return err
 	}

@@ -137,6 +137,9 @@ func (c *chooser) choose(ctx context.Context, n *News) (Work, error) {
 					House: n.House, Thread: n.Thread, Bot: d.Bot, Entry: t.entry.ID, Seq: t.entry.Seq, Reason: string(d.Reason), Policy: d.Policy, Chain: t.Chain,
 					Tools: d.Tools, Root: t.root,
 				}
+				if t.AuthorKind == policy.Human { // bots say nothing about how hard others think
+					r.Think = t.said.Think
+				}
 				s := states[d.Bot]
 				if !s.Active && !s.Waiting { // otherwise the entry is passed to the turn that there is
 					refused, err := admit.begin(ctx, tx, t, d)

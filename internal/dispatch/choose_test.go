@@ -37,7 +37,7 @@ func parlourOn(t testing.TB, driver sandbox.Driver, servers int, script modeltes
 		c.Select, c.Rosters = nil, all
 		c.Bots.Bot = func(ctx context.Context, scope db.Scope, id string) (turn.Bot, error) {
 			b, err := all.Get(ctx, scope, id)
-			return turn.Bot{Handle: b.Handle, Name: b.Name, Model: "fake-answer", Tools: b.Tools}, err
+			return turn.Bot{Handle: b.Handle, Name: b.Name, Model: "fake-answer", Think: b.Think, Tools: b.Tools}, err
 		}
 	}
 	// The room's own server selects by name, so it must go.

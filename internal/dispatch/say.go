@@ -47,7 +47,10 @@ type Message struct {
 	Text string
 	// ReplyTo is the id of the entry that a chat answers. Defaults to "": none.
 	ReplyTo string
-	// Literal makes the message a chat even if it looks like a command.
+	// Think is how hard the bots think that answer it. Defaults to what [entry.ThinkDirective] finds in Text, if the speaker may
+	// run commands, and otherwise to how hard they usually do.
+	Think entry.Effort
+	// Literal makes the message a chat even if it looks like a command, and leaves a /think in it a part of what is said.
 	Literal bool
 	// Attachments are the ids of the artifacts that belong to a chat, at most [entry.MaxAttachments]; see
 	// [artifact.Artifacts.Attach]. A command takes none.
@@ -56,7 +59,7 @@ type Message struct {
 
 // Chat returns the draft of the message as a chat.
 func (w Message) Chat(author string) entry.Draft {
-	chat := entry.Chat{Text: w.Text, ReplyTo: w.ReplyTo}
+	chat := entry.Chat{Text: w.Text, ReplyTo: w.ReplyTo, Think: w.Think}
 	for _, id := range w.Attachments {
 		chat.Attachments = append(chat.Attachments, entry.Attachment{ArtifactID: id})
 	}
@@ -240,11 +243,11 @@ func (s Speaker) drafts(ctx context.Context, chats []entry.Draft, literal []bool
 }
 
 // composedIn returns the text of a chat, and whether the text may mean something else than it says: it is a command, an
-// unknown command, or escaped.
+// unknown command, or escaped, or begins with a directive.
 func composedIn(d entry.Draft) (text string, composed bool) {
 	// Most chats contain neither a mark of a command, nor a JSON escape that could stand for one. Decoding these would
 	// only cost time.
-	if d.Type != (entry.Chat{}).Type() || !bytes.ContainsAny(d.Payload, `!\`) && !bytes.Contains(d.Payload, []byte("/run")) && !bytes.Contains(d.Payload, []byte(`"/`)) {
+	if d.Type != (entry.Chat{}).Type() || !bytes.ContainsAny(d.Payload, `!\`) && !bytes.Contains(d.Payload, []byte("/run")) && !bytes.Contains(d.Payload, []byte("/think")) && !bytes.Contains(d.Payload, []byte(`"/`)) {
 		return "", false
 	}
 	var c entry.Chat
@@ -253,27 +256,36 @@ func composedIn(d entry.Draft) (text string, composed bool) {
 	}
 	_, command := entry.ParseCommand(c.Text)
 	_, unknown := entry.UnknownCommand(c.Text)
-	return c.Text, command || unknown || entry.Unescaped(c.Text) != c.Text
+	_, _, directive, _ := entry.ThinkDirective(c.Text)
+	return c.Text, command || unknown || directive || entry.Unescaped(c.Text) != c.Text
 }
 
-// compose returns what the speaker of a chat with this text means: a command, or the chat without the escape. An unknown
-// command is a [fault.Invalid] that names the known ones.
+// compose returns what the speaker of a chat with this text means: a command, the chat without the escape, or the chat with
+// what its directive says. An unknown command is a [fault.Invalid] that names the known ones.
 func compose(draft entry.Draft, text string) (entry.Draft, error) {
 	if plain := entry.Unescaped(text); plain != text {
-		var payload map[string]json.RawMessage // keeps the other fields of the chat
-		if err := json.Unmarshal(draft.Payload, &payload); err != nil {
-			return draft, err // cannot fail: composedIn decoded it
-		}
-		payload["text"] = unescapedJSON(plain)
-		draft.Payload = unescapedJSON(payload)
-		return draft, nil
+		return with(draft, "text", plain)
 	}
 	if err := entry.CheckComposed(text); err != nil {
 		return draft, err
 	}
+	if effort, _, directive, _ := entry.ThinkDirective(text); directive {
+		return with(draft, "think", effort)
+	}
 	line, _ := entry.ParseCommand(text)
 	draft = entry.NewDraft(draft.ID, draft.Author, entry.Command{Command: line})
 	return draft, entry.Check(draft, entry.Server)
+}
+
+// with returns the draft of a chat with another value of a field. It keeps the other fields.
+func with(draft entry.Draft, field string, value any) (entry.Draft, error) {
+	var payload map[string]json.RawMessage
+	if err := json.Unmarshal(draft.Payload, &payload); err != nil {
+		return draft, err // cannot fail: composedIn decoded it
+	}
+	payload[field] = unescapedJSON(value)
+	draft.Payload = unescapedJSON(payload)
+	return draft, nil
 }
 
 // unescapedJSON returns v as JSON text in which < and & stay as they are.

@@ -426,7 +426,7 @@ func (d *Dispatcher) RetryTurn(ctx context.Context, scope db.Scope, threadID, id
 		root := turn.Retried + "/" + uuid.NewString()
 		for _, q := range t.Questions() {
 			again, err = d.requestTurnTx(ctx, tx, th.Stream(), turn.Request{
-				House: scope.House, Thread: threadID, Bot: t.Bot, Entry: q.Entry, Seq: q.Seq, Reason: turn.Retried, Tools: t.Tools, Chain: t.Chain, Root: root,
+				House: scope.House, Thread: threadID, Bot: t.Bot, Entry: q.Entry, Seq: q.Seq, Reason: turn.Retried, Tools: t.Tools, Chain: t.Chain, Root: root, Think: q.Think,
 			})
 			if err != nil {
 				return err

@@ -94,7 +94,7 @@ func answering(models, bot string, settings *turn.Bot) func(*dispatch.Config) {
 			var asks []turn.Request
 			for _, e := range entries {
 				said, ok := entry.As[entry.Chat](e)
-				ask := turn.Request{House: n.House, Thread: n.Thread, Bot: bot, Entry: e.ID, Seq: e.Seq, Reason: "mention"}
+				ask := turn.Request{House: n.House, Thread: n.Thread, Bot: bot, Entry: e.ID, Seq: e.Seq, Reason: "mention", Think: said.Think}
 				switch word, _, _ := strings.Cut(said.Text, " "); {
 				case !ok || e.Author == bot:
 					continue
@@ -328,7 +328,7 @@ func TestWhatAProviderSaysDoesNotHaveItsKey(t *testing.T) {
 		if q.Last().Role == "tool" {
 			return modeltest.Reply{Text: "the key is " + value + ", as it is"}
 		}
-		return modeltest.Reply{Thinking: "it is " + value, Text: "I say " + value, Calls: []modeltest.Call{
+		return modeltest.Reply{Thinking: "it is " + value, Proof: base64.StdEncoding.EncodeToString([]byte(value)), Text: "I say " + value, Calls: []modeltest.Call{
 			{Name: "run_command", Arguments: `{"command":"rm -rf ./` + value + `"}`}, {Name: "list_threads", Arguments: `{"limit":1}`},
 			{Name: "say", Arguments: `{"text":"` + base64.StdEncoding.EncodeToString([]byte(value)) + `"}`}, {Name: value, Arguments: `{}`},
 		}}

@@ -22,6 +22,9 @@ type Chat struct {
 	Text string `json:"text"`
 	// ReplyTo is the id of the entry that it answers; empty if there is none.
 	ReplyTo string `json:"reply_to,omitempty"`
+	// Think is how hard the bots think that answer it; empty for as hard as they usually do. Only what a person says sets it. If
+	// they wrote it into Text, Text has it, too; see [ThinkDirective].
+	Think Effort `json:"think,omitempty"`
 	// Turn is what a bot did for this answer; nil in every other chat.
 	Turn *TurnSummary `json:"turn,omitempty"`
 	// Confined reports that it was said with a credential that is valid for this thread alone. It wakes no bot, because
@@ -108,7 +111,7 @@ func Confine(d Draft) Draft {
 
 func (Chat) Type() string { return "chat" }
 
-// Validate requires a text of at most [MaxText] bytes that is not blank, or attachments.
+// Validate requires a text of at most [MaxText] bytes that is not blank, or attachments, and an effort that there is.
 func (c Chat) Validate() error {
 	switch {
 	case strings.TrimSpace(c.Text) == "" && len(c.Attachments) == 0:
@@ -130,7 +133,20 @@ func (c Chat) Validate() error {
 		}
 		seen[a.ArtifactID] = true
 	}
+	if e, err := ParseEffort(string(c.Think)); err != nil {
+		return err
+	} else if e != c.Think {
+		return fault.New(fault.Invalid, "think: it is not written in small letters", "use "+EffortWords)
+	}
 	return nil
+}
+
+// Words returns the text as a model reads it: without a directive that Think says already.
+func (c Chat) Words() string {
+	if e, rest, _, err := ThinkDirective(c.Text); err == nil && e == c.Think && e != EffortDefault {
+		return rest
+	}
+	return c.Text
 }
 
 // Plain returns the text, and a line for each attachment.

@@ -16,9 +16,10 @@ type ComposerCommand struct {
 	Help string
 }
 
-// ComposerCommands are all of them. [ParseCommand] finds what /run and its short form run.
+// ComposerCommands are all of them. [ParseCommand] finds what /run and its short form run, and [ThinkDirective] reads /think.
 var ComposerCommands = []ComposerCommand{
 	{Name: "run", Usage: "/run COMMAND", Help: "Run a command in the thread's sandbox. !COMMAND does the same."},
+	{Name: "think", Usage: "/think LEVEL TEXT", Help: "Ask, and let the bot that answers think " + EffortWords + "."},
 }
 
 // UnknownCommand reports whether a text begins with a slash and a word that is none of [ComposerCommands], and returns
@@ -45,7 +46,7 @@ func UnknownCommand(text string) (word string, is bool) {
 }
 
 // CheckComposed returns a [fault.Invalid] for a text that is meant as a command and is none: an unknown command, for which
-// the error names the known ones, or one with nothing to run. Otherwise a mistyped command would be posted as a chat.
+// the error names the known ones, one with nothing to run, or a /think that cannot be read. Otherwise a mistyped command would be posted as a chat.
 func CheckComposed(text string) error {
 	if Unescaped(text) != text {
 		return nil
@@ -61,7 +62,8 @@ func CheckComposed(text string) error {
 	if line, command := ParseCommand(text); command && line == "" {
 		return fault.New(fault.Invalid, "there is nothing to run", "write a command after it, such as !ls -l")
 	}
-	return nil
+	_, _, _, err := ThinkDirective(text)
+	return err
 }
 
 // Unescaped returns what a text says whose slash is written twice, so that it is no command: "/shrug" for "//shrug".
@@ -71,6 +73,9 @@ func Unescaped(text string) string {
 		return rest
 	}
 	if _, command := ParseCommand(rest); slash && command && strings.HasPrefix(rest, "/") {
+		return rest
+	}
+	if _, _, directive, _ := ThinkDirective(rest); slash && directive && strings.HasPrefix(rest, "/") {
 		return rest
 	}
 	return text

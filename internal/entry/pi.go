@@ -236,6 +236,17 @@ func (c PiCompaction) Plain() string { return "[summary of what was said before]
 // Text returns the blocks of text as one, without thinking and calls.
 func (a PiAssistant) Text() string { return piText(a.Content) }
 
+// Thought returns what the model showed of its thinking as one text.
+func (a PiAssistant) Thought() string {
+	var texts []string
+	for _, b := range a.Content {
+		if b.Type == PiThinkingBlock && strings.TrimSpace(b.Thinking) != "" {
+			texts = append(texts, strings.TrimSpace(b.Thinking))
+		}
+	}
+	return strings.Join(texts, "\n\n")
+}
+
 // Text returns the blocks of text as one.
 func (u PiUser) Text() string { return piText(u.Content) }
 

@@ -272,6 +272,8 @@ type TurnSummary struct {
 	DurationMS int64 `json:"duration_ms"`
 	// Cut reports that the answer is incomplete, because the model reached its limit of tokens.
 	Cut bool `json:"cut,omitempty"`
+	// Thinking is what the model thought before it wrote the answer, as it showed that. The steps before have theirs.
+	Thinking string `json:"thinking,omitempty"`
 }
 
 // TurnUsage is what the model calls of a turn used.

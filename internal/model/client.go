@@ -98,7 +98,7 @@ func (c *Client) Stream(ctx context.Context, endpoint Endpoint, model string, re
 		return Answer{}, err
 	}
 	endpoint = endpoint.withDefaults()
-	call, err := request.call(endpoint, model)
+	call, sealed, err := request.call(endpoint, model)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -107,7 +107,7 @@ func (c *Client) Stream(ctx context.Context, endpoint Endpoint, model string, re
 	}
 	began := time.Now()
 	s := &stream{each: each, limit: cmp.Or(c.MaxAnswer, 2<<20), open: map[string]int{}}
-	w, finish, err := c.attempt(ctx, endpoint, model, call, s)
+	w, finish, err := c.attempt(ctx, endpoint, model, call, sealed, s)
 	answer := s.answer(endpoint, model, w, finish, err, request)
 	answer.Message.Timestamp, answer.Message.DurationMS = began.UnixMilli(), time.Since(began).Milliseconds()
 	if ctxErr := ctx.Err(); err != nil && ctxErr != nil {
@@ -126,11 +126,13 @@ func (c *Client) Patience(begun bool) time.Duration {
 }
 
 // attempt sends a request once.
-func (c *Client) attempt(ctx context.Context, e Endpoint, model string, call fantasy.Call, s *stream) (w *wire, finish fantasy.FinishReason, err error) {
+func (c *Client) attempt(ctx context.Context, e Endpoint, model string, call fantasy.Call, sealed *sealedThoughts, s *stream) (w *wire, finish fantasy.FinishReason, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil) // closes the connection of an answer that is not read to its end
 	w = c.wire(e, cancel)
 	w.size = func() int { return s.size }
+	w.sealed = sealed
+	s.proof = w.proof
 	defer func() {
 		if w.body != nil {
 			w.body.Close() //nolint:errcheck // nothing more is wanted from it
@@ -269,6 +271,8 @@ type stream struct {
 	gave   bool
 	// giving: the receiver has a delta just now.
 	giving bool
+	// proof returns a provider's proof of thinking that fantasy does not pass on, by the id of the part; empty if there is none.
+	proof func(id string) string
 
 	blocks []entry.PiBlock
 	text   []strings.Builder // what is written of each block
@@ -402,7 +406,11 @@ func (s *stream) think(p fantasy.StreamPart) error {
 	if _, begun := s.open[key]; !begun {
 		p.Delta = strings.TrimLeft(p.Delta, "\n") // responses begin with a line break
 	}
-	if signature, redacted := signatureOf(p.ProviderMetadata); signature != "" {
+	signature, redacted := signatureOf(p.ProviderMetadata)
+	if p.Type == fantasy.StreamPartTypeReasoningEnd && s.proof != nil {
+		signature = cmp.Or(signature, s.proof(p.ID))
+	}
+	if signature != "" {
 		at, err := s.block(key, entry.PiBlock{Type: entry.PiThinkingBlock})
 		if err != nil {
 			return err

@@ -256,7 +256,7 @@ func TestThinking(t *testing.T) {
 		s := modeltest.New(t, nil)
 		var h heard
 		r := ask("Why?")
-		r.Thinking = model.ThinkLow
+		r.Effort = entry.EffortLow
 		a, err := quick().Stream(within(t), at(s, d), "fake-reasoning", r, h.hear)
 		if err != nil {
 			t.Fatal(err)
@@ -283,44 +283,6 @@ func TestThinking(t *testing.T) {
 			t.Errorf("the same model gets %q, another one %q", same, other)
 		}
 	})
-}
-
-func TestLevelsOfThinking(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		dialect model.Dialect
-		model   string
-		asked   model.Thinking
-		sent    []string
-	}{
-		{model.Messages, "claude-sonnet-4-5", model.ThinkLow, []string{`"thinking":{"budget_tokens":2048,"type":"enabled"}`}},
-		{model.Messages, "claude-sonnet-4-6", model.ThinkMedium, []string{`"type":"adaptive"`, `"effort":"medium"`}},
-		{model.Responses, "gpt-5.1", model.ThinkHigh, []string{`"effort":"high"`}},
-		{model.Responses, "gpt-5.4-pro", model.ThinkLow, []string{`"effort":"medium"`}}, // it has no lower one
-		{model.Responses, "gpt-4.1", model.ThinkHigh, nil},
-		{model.Chat, "gpt-5.1", model.ThinkDefault, nil},
-	} {
-		s := modeltest.New(t, nil)
-		r := ask("?")
-		r.Thinking = c.asked
-		if _, err := quick().Stream(within(t), at(s, c.dialect), c.model, r, nil); err != nil {
-			t.Fatal(err)
-		}
-		body := string(s.Requests()[0].Body)
-		for _, want := range c.sent {
-			if !strings.Contains(body, want) {
-				t.Errorf("%s, %s: there is no %s in %s", c.model, c.asked, want, body)
-			}
-		}
-		if len(c.sent) == 0 && (strings.Contains(body, "effort") || strings.Contains(body, "thinking")) {
-			t.Errorf("%s, %s: %s", c.model, c.asked, body)
-		}
-	}
-	r := ask("?")
-	r.Thinking = "a lot"
-	if _, err := quick().Stream(within(t), model.Endpoint{Provider: model.Ollama}, "m", r, nil); fault.CodeOf(err) != fault.Invalid {
-		t.Errorf("an unknown level: %v", err)
-	}
 }
 
 // Anthropic reads from its cache only what ended at a mark before, and looks for that in the 20 blocks before each mark.

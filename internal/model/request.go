@@ -6,15 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 
 	"charm.land/fantasy"
 	"charm.land/fantasy/providers/anthropic"
-	"charm.land/fantasy/providers/google"
-	"charm.land/fantasy/providers/openai"
-	"charm.land/fantasy/providers/openaicompat"
-	"charm.land/fantasy/providers/openrouter"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -37,8 +32,8 @@ type Request struct {
 	// MaxTokens is the most that the answer may have. Defaults to the model's own default, or to 8192 where a provider
 	// demands a number.
 	MaxTokens int64
-	// Thinking is how hard the model thinks. Defaults to what the provider does.
-	Thinking Thinking
+	// Effort is how hard the model thinks. Defaults to what the provider does. See [NoteOn].
+	Effort entry.Effort
 }
 
 // Tool is what a model may call.
@@ -49,31 +44,16 @@ type Tool struct {
 	Schema json.RawMessage
 }
 
-// Thinking is how hard a model thinks.
-type Thinking string
-
-// The levels of thinking. A model that cannot think ignores them.
-const (
-	ThinkDefault Thinking = ""
-	ThinkLow     Thinking = "low"
-	ThinkMedium  Thinking = "medium"
-	ThinkHigh    Thinking = "high"
-)
-
-// budgets are the levels as numbers of tokens, for models that want a number.
-var budgets = map[Thinking]int64{ThinkLow: 2048, ThinkMedium: 8192, ThinkHigh: 24576}
-
 // defaultMaxTokens is the most that an answer may have if neither the request nor the catalog says.
 const defaultMaxTokens = 8192
 
 // toolName is what every provider takes as the name of a tool.
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// call translates a request for fantasy.
-func (r Request) call(e Endpoint, id string) (fantasy.Call, error) {
-	var call fantasy.Call
-	invalid := func(next, format string, args ...any) (fantasy.Call, error) {
-		return call, fault.Newf(fault.Invalid, next, format, args...)
+// call translates a request for fantasy. sealed is what of it fantasy cannot send; the wire does.
+func (r Request) call(e Endpoint, id string) (call fantasy.Call, sealed *sealedThoughts, err error) {
+	invalid := func(next, format string, args ...any) (fantasy.Call, *sealedThoughts, error) {
+		return call, nil, fault.Newf(fault.Invalid, next, format, args...)
 	}
 	if len(r.Messages) == 0 {
 		return invalid("add a message for the model to answer", "messages: there are none")
@@ -82,7 +62,7 @@ func (r Request) call(e Endpoint, id string) (fantasy.Call, error) {
 		return invalid("add a message for the model to answer", "messages: the last one is the model's own")
 	}
 	info := Lookup(e.Provider, id)
-	t := translator{endpoint: e, model: id, images: !info.Known || info.SeesImages}
+	t := translator{endpoint: e, model: id, images: !info.Known || info.SeesImages, sealed: newSealedThoughts()}
 	call.Prompt = t.prompt(r)
 	for _, tool := range r.Tools {
 		schema, err := sendable(tool.Schema)
@@ -104,55 +84,12 @@ func (r Request) call(e Endpoint, id string) (fantasy.Call, error) {
 	if limit > 0 {
 		call.MaxOutputTokens = &limit
 	}
-	if r.Thinking != ThinkDefault && (!info.Known || info.Thinks) {
-		if budgets[r.Thinking] == 0 {
-			return invalid("use low, medium or high", "thinking: there is no level %q", clip(string(r.Thinking), 80))
-		}
-		call.ProviderOptions = thinking(e, id, info.levels, r.Thinking, limit)
+	effort, err := entry.ParseEffort(string(r.Effort))
+	if err != nil {
+		return call, nil, err
 	}
-	return call, nil
-}
-
-// nearest returns the level that a model has for the one that is asked for: that one or the next higher.
-func nearest(asked Thinking, has []string) Thinking {
-	all := []Thinking{ThinkLow, ThinkMedium, ThinkHigh}
-	for _, level := range all[slices.Index(all, asked):] {
-		if len(has) == 0 || slices.Contains(has, string(level)) {
-			return level
-		}
-	}
-	return Thinking(has[len(has)-1])
-}
-
-// thinking returns the options with which a provider lets its models think. levels are the ones that the model has.
-func thinking(e Endpoint, id string, levels []string, level Thinking, limit int64) fantasy.ProviderOptions {
-	budget := budgets[level]
-	level = nearest(level, levels)
-	switch {
-	case e.Dialect == Messages && slices.Contains(levels, "max"): // those that have it choose their budget themselves
-		return fantasy.ProviderOptions{anthropic.Name: &anthropic.ProviderOptions{Effort: new(anthropic.Effort(level))}}
-	case e.Dialect == Messages:
-		if budget >= limit { // Anthropic wants room for the answer
-			budget = limit / 2
-		}
-		if budget < 1024 { // the least that Anthropic takes
-			return nil
-		}
-		return fantasy.ProviderOptions{anthropic.Name: &anthropic.ProviderOptions{Thinking: &anthropic.ThinkingProviderOption{BudgetTokens: budget}}}
-	case e.Dialect == Gemini:
-		config := &google.ThinkingConfig{IncludeThoughts: new(true)}
-		if len(levels) == 0 && strings.HasPrefix(id, "gemini-2") {
-			config.ThinkingBudget = &budget
-		} else {
-			config.ThinkingLevel = new(strings.ToUpper(string(level)))
-		}
-		return fantasy.ProviderOptions{google.Name: &google.ProviderOptions{ThinkingConfig: config}}
-	case e.Provider == OpenRouter:
-		return fantasy.ProviderOptions{openrouter.Name: &openrouter.ProviderOptions{Reasoning: &openrouter.ReasoningOptions{Effort: new(openrouter.ReasoningEffort(level))}}}
-	case e.Dialect == Responses:
-		return fantasy.ProviderOptions{openai.Name: &openai.ResponsesProviderOptions{ReasoningEffort: new(openai.ReasoningEffort(level)), ReasoningSummary: new("auto")}}
-	}
-	return fantasy.ProviderOptions{openaicompat.Name: &openaicompat.ProviderOptions{ReasoningEffort: new(openai.ReasoningEffort(level))}}
+	call.ProviderOptions = r.thinking(e, id, info, effort, limit)
+	return call, t.sealed, nil
 }
 
 // translator turns pi's messages into fantasy's.
@@ -160,6 +97,8 @@ type translator struct {
 	endpoint Endpoint
 	model    string
 	images   bool
+	// sealed has the thinking that fantasy does not send back.
+	sealed *sealedThoughts
 }
 
 // prompt translates a request's messages, and marks for Anthropic's cache what later requests begin with: the system
@@ -189,7 +128,7 @@ func (t translator) prompt(r Request) fantasy.Prompt {
 			}
 			prompt = append(prompt, message)
 			for _, part := range message.Content {
-				if call, isCall := part.(fantasy.ToolCallPart); isCall {
+				if call, isCall := part.(fantasy.ToolCallPart); isCall && !t.sealed.has(part) {
 					prompt = append(prompt, t.resultOf(call.ToolCallID, r.Messages[i+1:], used[i+1:]))
 				}
 			}
@@ -307,7 +246,7 @@ func (t translator) parts(blocks []entry.PiBlock) []fantasy.MessagePart {
 func (t translator) answer(a entry.PiAssistant) fantasy.Message {
 	m := fantasy.Message{Role: fantasy.MessageRoleAssistant}
 	whole := a.StopReason != entry.PiError && a.StopReason != entry.PiAborted
-	same := a.Provider == t.endpoint.Name && a.Model == t.model && a.API == string(t.endpoint.Dialect)
+	same := thoughtBy(a, t.endpoint, t.model)
 	for _, b := range a.Content {
 		switch b.Type {
 		case entry.PiTextBlock:
@@ -316,7 +255,7 @@ func (t translator) answer(a entry.PiAssistant) fantasy.Message {
 			}
 		case entry.PiThinkingBlock:
 			if whole && same {
-				if part, ok := t.thought(b); ok {
+				if part := t.thought(b); part != nil {
 					m.Content = append(m.Content, part)
 				}
 			}
@@ -331,34 +270,11 @@ func (t translator) answer(a entry.PiAssistant) fantasy.Message {
 			m.Content = append(m.Content, fantasy.ToolCallPart{ToolCallID: sentID(b.ID), ToolName: b.Name, Input: input})
 		}
 	}
-	return m
-}
-
-// thought translates thinking for the model that thought it.
-func (t translator) thought(b entry.PiBlock) (fantasy.ReasoningPart, bool) {
-	part := fantasy.ReasoningPart{Text: b.Thinking}
-	switch t.endpoint.Dialect {
-	case Messages:
-		if b.ThinkingSignature == "" {
-			return part, false
-		}
-		meta := &anthropic.ReasoningOptionMetadata{Signature: b.ThinkingSignature}
-		if b.Redacted {
-			meta = &anthropic.ReasoningOptionMetadata{RedactedData: b.ThinkingSignature}
-		}
-		part.ProviderOptions = fantasy.ProviderOptions{anthropic.Name: meta}
-	case Gemini:
-		signature, err := base64.StdEncoding.DecodeString(b.ThinkingSignature)
-		if err != nil || len(signature) == 0 {
-			return part, false
-		}
-		part.ProviderOptions = fantasy.ProviderOptions{google.Name: &google.ReasoningMetadata{Signature: string(signature)}}
-	case Responses:
-		return part, false // it cannot be replayed
-	default:
-		return part, t.endpoint.Provider != OpenRouter && b.Thinking != ""
+	// OpenAI refuses thinking without what followed from it.
+	for n := len(m.Content); n > 0 && t.sealed.has(m.Content[n-1]); n-- {
+		m.Content = m.Content[:n-1]
 	}
-	return part, true
+	return m
 }
 
 // notInIDs are the characters that some provider does not take in the id of a call.

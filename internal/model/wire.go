@@ -83,6 +83,8 @@ type wire struct {
 	cancel   context.CancelCauseFunc
 	// size is how large the answer is so far.
 	size func() int
+	// sealed is what the library does not send.
+	sealed *sealedThoughts
 	// slow says that the timer of the body, when it fires, means a slow answer and not a silent provider.
 	slow atomic.Bool
 
@@ -100,6 +102,16 @@ type wire struct {
 	hasCost bool
 	id      string
 	refusal strings.Builder
+	// reasoned is the last item of reasoning that was complete.
+	reasoned reasoningItem
+}
+
+// proof returns what proves the thinking of an item of responses, when that is complete; empty if nothing does.
+func (w *wire) proof(id string) string {
+	if w.reasoned.ID != id {
+		return ""
+	}
+	return w.reasoned.signature()
 }
 
 // RoundTrip sends one request.
@@ -134,6 +146,9 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if r.URL.Host != base.Host || r.URL.Scheme != base.Scheme {
 		return nil, &outbound.RefusedError{Address: r.URL.Host} // a library went elsewhere: the key must not
+	}
+	if err := w.sealed.unseal(r); err != nil {
+		return nil, err
 	}
 	timer := time.AfterFunc(w.header, func() {
 		if w.slow.Load() {
@@ -247,7 +262,7 @@ func (w *wire) note(data []byte) {
 	w.data = true
 	has := func(word string) bool { return bytes.Contains(data, []byte(word)) }
 	// Most events are pieces of text, and the library decodes them already.
-	if has(`"usage`) && !has(`"usage":null`) || has(`"error`) || has("refusal") || w.id == "" && has(`"id"`) {
+	if has(`"usage`) && !has(`"usage":null`) || has(`"error`) || has("refusal") || has("encrypted_content") || w.id == "" && has(`"id"`) {
 		w.event(data)
 	}
 }
@@ -261,6 +276,7 @@ type event struct {
 	Delta    json.RawMessage `json:"delta"`
 	Error    *wireError      `json:"error"`
 	Usage    *wireUsage      `json:"usage"`
+	Item     json.RawMessage `json:"item"` // of responses
 	Response *struct {
 		ID    string     `json:"id"`
 		Error *wireError `json:"error"`
@@ -372,6 +388,11 @@ func (w *wire) event(data []byte) {
 		if json.Unmarshal(e.Message, &message) == nil {
 			w.id = message.ID
 			w.use(message.Usage)
+		}
+	case "response.output_item.done":
+		var item reasoningItem
+		if json.Unmarshal(e.Item, &item) == nil && item.Type == "reasoning" { // the one with which it begins is not complete
+			w.reasoned = item
 		}
 	case "response.refusal.delta":
 		var text string

@@ -1,14 +1,18 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/turn"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -20,8 +24,12 @@ func (s *botService) CreateBot(ctx context.Context, req *arbev1.CreateBotRequest
 	if err != nil {
 		return nil, err
 	}
+	think, err := entry.ParseEffort(req.GetThink())
+	if err != nil {
+		return nil, err
+	}
 	draft := bot.Draft{Handle: req.GetHandle(), Name: req.GetName(), Runtime: req.GetRuntime(), Instructions: req.GetInstructions(),
-		Model: req.GetModel(), Limits: botLimits(req.GetLimits())}
+		Model: req.GetModel(), Think: think, Limits: botLimits(req.GetLimits())}
 	if tools := names(req.GetTools()); tools != nil {
 		draft.Tools = *tools
 	}
@@ -34,7 +42,25 @@ func (s *botService) CreateBot(ctx context.Context, req *arbev1.CreateBotRequest
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.CreateBotResponse{Bot: wireBot(made), UnverifiedModel: unverified}, nil
+	return &arbev1.CreateBotResponse{Bot: wireBot(made), Note: s.note(ctx, made), UnverifiedModel: unverified}, nil
+}
+
+// note says what the settings of a bot do not do.
+func (s *botService) note(ctx context.Context, b bot.Bot) string {
+	if b.Think == entry.EffortDefault || s.Models == nil {
+		return ""
+	}
+	m, err := s.Models.Models(ctx, b.House)
+	if err != nil { // what is wrong with its model is said elsewhere
+		return ""
+	}
+	name, id, _ := strings.Cut(cmp.Or(b.Model, m.Default.String()), "/")
+	for _, f := range m.Found {
+		if f.Endpoint.Name == name {
+			return model.NoteOn(f.Endpoint.Provider, id, b.Think)
+		}
+	}
+	return ""
 }
 
 func (s *botService) GetBot(ctx context.Context, req *arbev1.GetBotRequest) (*arbev1.GetBotResponse, error) {
@@ -55,7 +81,7 @@ func (s *botService) GetBot(ctx context.Context, req *arbev1.GetBotRequest) (*ar
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.GetBotResponse{Bot: wireBot(got), TurnsAtWork: int32(atWork)}, nil
+	return &arbev1.GetBotResponse{Bot: wireBot(got), TurnsAtWork: int32(atWork), Note: s.note(ctx, got)}, nil
 }
 
 func (s *botService) ListBots(ctx context.Context, req *arbev1.ListBotsRequest) (*arbev1.ListBotsResponse, error) {
@@ -85,6 +111,13 @@ func (s *botService) UpdateBot(ctx context.Context, req *arbev1.UpdateBotRequest
 	if req.GetLimits() != nil {
 		change.Limits = new(botLimits(req.GetLimits()))
 	}
+	if req.Think != nil {
+		think, err := entry.ParseEffort(req.GetThink())
+		if err != nil {
+			return nil, err
+		}
+		change.Think = &think
+	}
 	var unverified string
 	if change.Model != nil {
 		now, err := s.Bots.Get(ctx, scope, req.GetId())
@@ -101,7 +134,7 @@ func (s *botService) UpdateBot(ctx context.Context, req *arbev1.UpdateBotRequest
 	if err != nil {
 		return nil, err
 	}
-	return &arbev1.UpdateBotResponse{Bot: wireBot(changed), UnverifiedModel: unverified}, nil
+	return &arbev1.UpdateBotResponse{Bot: wireBot(changed), Note: s.note(ctx, changed), UnverifiedModel: unverified}, nil
 }
 
 // botModel checks the model that a bot is about to name, unless that is the house's default. unverified says why it is not

@@ -25,6 +25,29 @@ func TestBots(t *testing.T) {
 	b := setup(t)
 	ada := b.ada
 	made := ada.createBot(t, &arbev1.CreateBotRequest{Handle: "@Helper", Instructions: "Help.", Tools: &arbev1.Names{Values: []string{"say"}}, Limits: &arbev1.BotLimits{TurnUsd: 0.5}})
+	t.Run("how hard it thinks is an effort that there is, and what its model cannot do is said", func(t *testing.T) {
+		thinker, err := ada.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: ada.house.Id, Handle: "thinker", Model: "openai/gpt-4.1", Think: "High"})
+		must(t, err)
+		if thinker.Bot.Think != "high" {
+			t.Errorf("it is %v", thinker)
+		}
+		for _, word := range []string{"very", "0"} {
+			_, err := ada.Bots.CreateBot(t.Context(), &arbev1.CreateBotRequest{HouseId: ada.house.Id, Handle: "other", Think: word})
+			_, changeErr := ada.Bots.UpdateBot(t.Context(), &arbev1.UpdateBotRequest{HouseId: ada.house.Id, Id: thinker.Bot.Id, Think: &word})
+			for _, err := range []error{err, changeErr} {
+				if connect.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "there is no effort") {
+					t.Errorf("%q: %v", word, err)
+				}
+			}
+		}
+		changed, err := ada.Bots.UpdateBot(t.Context(), &arbev1.UpdateBotRequest{HouseId: ada.house.Id, Id: thinker.Bot.Id, Think: new("")})
+		must(t, err)
+		if changed.Bot.Think != "" || changed.Note != "" || changed.Bot.Model != "openai/gpt-4.1" {
+			t.Errorf("it is changed to %v", changed)
+		}
+		_, err = ada.Bots.DeleteBot(t.Context(), &arbev1.DeleteBotRequest{HouseId: ada.house.Id, Id: thinker.Bot.Id})
+		must(t, err)
+	})
 	t.Run("a bot is what was asked for", func(t *testing.T) {
 		if made.Handle != "helper" || made.Name != "helper" || made.Runtime != "pi" || made.Limits.TurnUsd != 0.5 || !slices.Equal(made.Tools, []string{"say"}) || len(made.Policies) != 2 {
 			t.Errorf("it is %v", made)

@@ -64,7 +64,7 @@ func wireAgent(a house.Agent) *arbev1.Agent {
 
 func wireBot(b bot.Bot) *arbev1.Bot {
 	l := b.Limits
-	return &arbev1.Bot{Id: b.ID, HouseId: b.House, Handle: b.Handle, Name: shown(b.Name), Runtime: b.Runtime, Instructions: b.Instructions, Model: b.Model,
+	return &arbev1.Bot{Id: b.ID, HouseId: b.House, Handle: b.Handle, Name: shown(b.Name), Runtime: b.Runtime, Instructions: b.Instructions, Model: b.Model, Think: string(b.Think),
 		Tools: b.Tools, Limits: &arbev1.BotLimits{TurnSteps: int32(l.TurnSteps), TurnTokens: l.TurnTokens, TurnUsd: l.TurnUSD,
 			TurnMinutes: int32(l.TurnMinutes), ThreadUsdDay: l.ThreadUSDDay, AnswerMinutes: int32(l.AnswerMinutes)}, Ask: b.Ask,
 		Policies: each(b.Policies, wirePolicy), CreatedAt: timestamp(b.CreatedAt), UpdatedAt: timestamp(b.UpdatedAt)}

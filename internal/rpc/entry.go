@@ -49,7 +49,11 @@ func (s *entryService) Say(ctx context.Context, req *arbev1.SayRequest) (*arbev1
 		_, err := s.Auth.Authorize(ctx, auth.Write, auth.Thread(req.GetThreadId()))
 		return err
 	}}
-	words := dispatch.Message{ID: req.GetId(), Text: req.GetText(), ReplyTo: req.GetReplyTo(), Literal: req.GetLiteral(), Attachments: req.GetAttachmentIds()}
+	think, err := entry.ParseEffort(req.GetThink())
+	if err != nil {
+		return nil, err
+	}
+	words := dispatch.Message{ID: req.GetId(), Text: req.GetText(), ReplyTo: req.GetReplyTo(), Think: think, Literal: req.GetLiteral(), Attachments: req.GetAttachmentIds()}
 	said, err := s.Dispatcher.Say(ctx, by, req.GetThreadId(), words)
 	if err != nil {
 		return nil, err

@@ -42,7 +42,7 @@ func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Hous
 				}
 			}
 			return turn.Bot{
-				Handle: b.Handle, Name: b.Name, Instructions: b.Instructions, Model: b.Model, Tools: b.Tools, Ask: slices.Concat(rules.Ask, b.Ask), Listens: listens,
+				Handle: b.Handle, Name: b.Name, Instructions: b.Instructions, Model: b.Model, Think: b.Think, Tools: b.Tools, Ask: slices.Concat(rules.Ask, b.Ask), Listens: listens,
 				Limits: turn.Limits{
 					Steps: l.TurnSteps, Tokens: l.TurnTokens, Micros: micros(l.TurnUSD), Time: time.Duration(l.TurnMinutes) * time.Minute,
 					ThreadMicros: micros(l.ThreadUSDDay), HouseMicros: micros(rules.Limits.OrDefaults().USDDay),

@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ func (r *run) budget() int64 {
 // request returns what the model is asked, with everything in it that must be the same in all requests of the thread. once are
 // messages that only this one has.
 func (r *run) request(messages []entry.PiMessage, once ...entry.PiMessage) model.Request {
-	request := model.Request{System: r.prompt(), Messages: append(messages[:len(messages):len(messages)], once...), Once: len(once)}
+	request := model.Request{System: r.prompt(), Messages: append(messages[:len(messages):len(messages)], once...), Once: len(once), Effort: cmp.Or(r.turn.Think(), r.bot.Think)}
 	for _, t := range r.tools {
 		request.Tools = append(request.Tools, t.Tool)
 	}
@@ -152,7 +153,8 @@ func (r *run) summarise(ctx context.Context, cut int) (s summary, at int, err er
 			return s, 0, errNoText
 		}
 	}
-	request.MaxTokens = min(summaryTokens, r.most()/summaryShare)
+	most := min(summaryTokens, r.most()/summaryShare)
+	request.MaxTokens = most + model.ThinkingRoom(request.Effort)
 	r.calls++
 	id := fmt.Sprintf("%s%s.compact%d.%s", entry.TurnPrefix, r.turn.ID, r.turn.Steps, entry.StepCall(r.turn.Attempts, r.calls))
 	answer, err := r.say(ctx, r.modelID, request, id)
@@ -161,7 +163,7 @@ func (r *run) summarise(ctx context.Context, cut int) (s summary, at int, err er
 	}
 	// The server of a model may ignore what was asked for, and a text in the database has no zero bytes.
 	text := strings.Map(printable, strings.ToValidUTF8(answer.Message.Text(), "\uFFFD"))
-	text = clip(strings.TrimSpace(text), min(summaryBytes, int(4*request.MaxTokens)))
+	text = clip(strings.TrimSpace(text), min(summaryBytes, int(4*most)))
 	c := entry.PiCompaction{Turn: r.turn.ID, Summary: text, FirstKeptSeq: t.entries[cut].Seq, TokensBefore: size(whole)}
 	by := model.Ref{Endpoint: answer.Message.Provider, Model: answer.Message.Model}
 	s = summary{c.Summary, by.String(), entry.NewDraft(id, r.turn.Bot, c)}

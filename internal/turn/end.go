@@ -32,7 +32,7 @@ func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut 
 		if err != nil {
 			return err
 		}
-		summary.Answers, summary.Cut = read, cut
+		summary.Answers, summary.Cut, summary.Thinking = read, cut, answer.Message.Thought()
 		draft := entry.NewDraft(id, r.turn.Bot, entry.Chat{Text: text, ReplyTo: r.turn.Entry, Turn: &summary})
 		if err := r.appendTx(ctx, tx, draft); err != nil {
 			return err
@@ -42,7 +42,7 @@ func (r *run) answer(ctx context.Context, answer model.Answer, text string, cut 
 		}
 		next := Request{House: r.turn.House, Thread: r.turn.Thread, Bot: r.turn.Bot, Reason: r.turn.Reason, Policy: r.turn.Policy, Tools: ended.Tools, Chain: ended.Chain, Root: ended.Root}
 		for _, u := range unread {
-			next.Entry, next.Seq = u.Entry, u.Seq
+			next.Entry, next.Seq, next.Think = u.Entry, u.Seq, u.Think
 			t, outcome, err := RequestTx(ctx, tx, r.log, r.ref, next)
 			if err == nil && outcome == Began {
 				err = r.Queue(ctx, tx, t)

@@ -155,7 +155,7 @@ func (r *run) ask(ctx context.Context) (bool, error) {
 		ask += "You speak here only about this: " + oneLine(listens, len(listens)) + ". "
 	}
 	request := r.request(r.transcript.messages(), note(ask+"Call no tool. Answer with yes or no."))
-	request.MaxTokens, request.Thinking = gateAnswer, model.ThinkLow
+	request.MaxTokens, request.Effort = gateAnswer, entry.EffortLow
 	asked := r.gateModel()
 	id := entry.TurnPrefix + r.turn.ID + ".gate" + strconv.FormatInt(r.turn.Due.UnixMilli(), 36)
 	answer, err := r.say(ctx, asked, request, id)

@@ -37,6 +37,9 @@ func (r *run) redact(answer *model.Answer) (leaks []int) {
 	for i := range m.Content {
 		b := &m.Content[i]
 		b.Text, b.Thinking = r.redactor.String(b.Text), r.redactor.String(b.Thinking)
+		if r.redactor.String(b.ThinkingSignature) != b.ThinkingSignature {
+			b.ThinkingSignature, b.Redacted = "", false // what is left of a proof proves nothing
+		}
 		if b.Type != entry.PiCallBlock {
 			continue
 		}

@@ -46,6 +46,8 @@ type Bot struct {
 	Handle, Name, Instructions string
 	// Model is the ref of its model; empty for the house's default.
 	Model string
+	// Think is how hard its model thinks, unless a question says otherwise.
+	Think entry.Effort
 	// Tools are the names of the tools that it may use, and Ask of those that it may use only with a person's yes.
 	Tools, Ask []string
 	Limits     Limits

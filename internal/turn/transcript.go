@@ -195,7 +195,7 @@ func (t *transcript) messages() (list []entry.PiMessage) {
 		before = e.Time
 		switch p := p.(type) {
 		case entry.Chat:
-			chats[e.ID], asks[e.ID], lastChat = p.Text, e, e.ID
+			chats[e.ID], asks[e.ID], lastChat = p.Words(), e, e.ID
 			if paused && e.Author != t.bot {
 				list = append(list, note("later: "+e.Time.UTC().Format(clock)))
 			}
@@ -205,7 +205,7 @@ func (t *transcript) messages() (list []entry.PiMessage) {
 			case e.Author == t.bot:
 				list = append(list, entry.PiAssistant{Content: []entry.PiBlock{entry.PiText(p.Text)}, StopReason: entry.PiStopped, Timestamp: e.Time.UnixMilli()})
 			default:
-				text := said(author, p.Text, chats[p.ReplyTo])
+				text := said(author, p.Words(), chats[p.ReplyTo])
 				list = append(list, entry.PiUser{Content: []entry.PiBlock{entry.PiText(text)}, Timestamp: e.Time.UnixMilli()})
 			}
 		case entry.PiAssistant:

@@ -19,6 +19,7 @@ package turn
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
@@ -50,6 +51,8 @@ type Turn struct {
 	// Tools are the names of the tools that it may use, of those that its bot has: those of all policies that passed it an
 	// entry. Nil for all.
 	Tools []string
+	// AskedThink is how hard its model thinks for entries of Asked, by their ids, as the people who wrote them said.
+	AskedThink map[string]entry.Effort
 	// Chain is how many turns of bots led to it, one by one, since a person spoke. If several entries led to it, the longest chain counts.
 	Chain int
 	// Root is the entry of a person from which the turn follows; see [RootOf]. If several entries led to it, it is that of
@@ -110,7 +113,7 @@ func (s Status) Active() bool { return s == Delayed || s == Queued || s == Runni
 func fromRow(r query.Turn) Turn {
 	return Turn{
 		ID: r.ID, House: r.HouseID, Thread: r.ThreadID, Bot: r.AgentID, Entry: r.EntryID, Asked: r.Asked, Reason: r.Reason,
-		Policy: db.Zero(r.PolicyID), Tools: r.Tools, Chain: int(r.Chain), Root: r.Root, Status: Status(r.Status), Due: db.Zero(r.DueAt), AskedSeqs: r.AskedSeqs,
+		Policy: db.Zero(r.PolicyID), Tools: r.Tools, Chain: int(r.Chain), Root: r.Root, Status: Status(r.Status), Due: db.Zero(r.DueAt), AskedSeqs: r.AskedSeqs, AskedThink: askedThink(r.AskedThink),
 		Steps: int(r.Steps), StoppedBy: db.Zero(r.StoppedBy), Attempts: int(r.Attempts), Asks: int(r.Asks), Waited: time.Duration(r.WaitedMs) * time.Millisecond, Deaths: int(r.Deaths),
 		Tries: int(r.Tries), Waits: int(r.Waits), FailingSince: db.Zero(r.FailingSince), Failure: r.Failure, FailureKind: r.FailureKind,
 		Fallback: r.Fallback, OwnAfter: db.Zero(r.OwnAfter),
@@ -132,12 +135,29 @@ func (t Turn) callID(step, n int) string { return entry.CallResultID(t.stepID(st
 type Question struct {
 	Entry string
 	Seq   int64
+	// Think is how hard the model thinks for it; empty for as hard as the bot's settings say.
+	Think entry.Effort
+}
+
+// question returns the n-th of the entries that the turn answers.
+func (t Turn) question(n int) Question {
+	return Question{t.Asked[n], t.AskedSeqs[n], t.AskedThink[t.Asked[n]]}
+}
+
+// Think is how hard the turn's model thinks, as people said last; empty for as hard as the bot's settings say.
+func (t Turn) Think() entry.Effort {
+	for _, id := range slices.Backward(t.Asked) {
+		if e := t.AskedThink[id]; e != entry.EffortDefault {
+			return e
+		}
+	}
+	return entry.EffortDefault
 }
 
 // Questions returns the entries that the turn answers. The first is the one that asked.
 func (t Turn) Questions() (list []Question) {
-	for i, id := range t.Asked {
-		list = append(list, Question{id, t.AskedSeqs[i]})
+	for i := range t.Asked {
+		list = append(list, t.question(i))
 	}
 	slices.SortStableFunc(list, func(a, b Question) int {
 		switch t.Entry {
@@ -157,7 +177,7 @@ func (t Turn) split(tail int64) (read []string, unread []Question) {
 		if t.AskedSeqs[i] <= tail {
 			read = append(read, id)
 		} else {
-			unread = append(unread, Question{id, t.AskedSeqs[i]})
+			unread = append(unread, t.question(i))
 		}
 	}
 	return read, unread
@@ -174,6 +194,8 @@ type Request struct {
 	Tools          []string
 	Chain          int
 	Root           string
+	// Think is how hard the model thinks for the entry. If it is set, it holds from then on in the turn that takes the entry.
+	Think entry.Effort
 	// Delay is how long the turn waits. An [Ambient] one waits whether anyone else speaks, and begins only if the bot then has
 	// something to say. Defaults to 0: it begins at once.
 	Delay time.Duration
@@ -232,21 +254,37 @@ func (t Turn) startTx(ctx context.Context, tx pgx.Tx, log *stream.Log, to stream
 	return err
 }
 
+// askedThink returns what a request says about how hard the model thinks, as it is stored.
+func (r Request) askedThink() json.RawMessage {
+	said := map[string]entry.Effort{}
+	if r.Think != entry.EffortDefault {
+		said[r.Entry] = r.Think
+	}
+	text, _ := json.Marshal(said) // cannot fail for strings
+	return text
+}
+
+// askedThink reads it.
+func askedThink(text []byte) (said map[string]entry.Effort) {
+	_ = json.Unmarshal(text, &said) // only this package writes it
+	return said
+}
+
 // attemptTx changes the row of the bot's active turn, or inserts one, and returns when it is due; zero if it is not delayed.
 // If that turn ends meanwhile, the error is [pgx.ErrNoRows].
 func attemptTx(ctx context.Context, tx pgx.Tx, r Request, due time.Time) (id string, at time.Time, o Outcome, err error) {
 	fresh := r.Chain == 0 || r.Reason == Retried // a person asks
-	steer := query.SteerTurnParams{HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, Seq: r.Seq, EntryID: r.Entry, Chain: int32(r.Chain), Tools: r.Tools, Root: r.Root, Fresh: fresh}
+	steer := query.SteerTurnParams{HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, Seq: r.Seq, EntryID: r.Entry, Chain: int32(r.Chain), Tools: r.Tools, Root: r.Root, Fresh: fresh, AskedThink: r.askedThink()}
 	if id, err = queries.SteerTurn(ctx, tx, steer); !errors.Is(err, pgx.ErrNoRows) {
 		return id, at, Steered, err
 	}
 	begin := query.InsertTurnParams{
 		HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot, EntryID: r.Entry, Reason: r.Reason, PolicyID: db.Null(r.Policy), Tools: r.Tools,
-		Chain: int32(r.Chain), Root: r.Root, Status: string(Queued), Seq: r.Seq,
+		Chain: int32(r.Chain), Root: r.Root, Status: string(Queued), Seq: r.Seq, AskedThink: r.askedThink(),
 	}
 	if r.Delay > 0 {
 		row, err := queries.PostponeTurn(ctx, tx, query.PostponeTurnParams{
-			DueAt: &due, Reason: r.Reason, PolicyID: begin.PolicyID, Tools: r.Tools, Chain: int32(r.Chain), Root: r.Root, Fresh: fresh, EntryID: r.Entry, Seq: r.Seq,
+			DueAt: &due, Reason: r.Reason, PolicyID: begin.PolicyID, Tools: r.Tools, Chain: int32(r.Chain), Root: r.Root, Fresh: fresh, AskedThink: r.askedThink(), EntryID: r.Entry, Seq: r.Seq,
 			HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot,
 		})
 		if !errors.Is(err, pgx.ErrNoRows) {
@@ -255,7 +293,7 @@ func attemptTx(ctx context.Context, tx pgx.Tx, r Request, due time.Time) (id str
 		begin.Status, begin.DueAt, at = string(Delayed), &due, due
 	} else {
 		id, err = queries.HurryTurn(ctx, tx, query.HurryTurnParams{
-			EntryID: r.Entry, Reason: r.Reason, PolicyID: begin.PolicyID, Tools: r.Tools, Chain: begin.Chain, Root: r.Root, Fresh: fresh, Seq: r.Seq, HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot,
+			EntryID: r.Entry, Reason: r.Reason, PolicyID: begin.PolicyID, Tools: r.Tools, Chain: begin.Chain, Root: r.Root, Fresh: fresh, AskedThink: r.askedThink(), Seq: r.Seq, HouseID: r.House, ThreadID: r.Thread, AgentID: r.Bot,
 		})
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return id, at, Hurried, err

@@ -31,6 +31,8 @@ type Question struct {
 	Bot string
 	// Files are sent with Text; see [Client.Attach].
 	Files []File
+	// Think is how hard the model thinks: "off", "low", "medium" or "high". Defaults to what the bot's settings say.
+	Think string
 	// ID is the id of the entry that asks. With the same ID nothing is asked twice. Defaults to a random one.
 	ID string
 	// Patience is how long Ask waits for the bot to begin, and for a server that cannot be reached. Defaults to a minute.
@@ -236,7 +238,7 @@ func (a *asking) ask(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	said, err := a.client.Entries.Say(ctx, &arbev1.SayRequest{ThreadId: q.Thread, Id: q.ID, Text: text, Literal: true, AttachmentIds: files})
+	said, err := a.client.Entries.Say(ctx, &arbev1.SayRequest{ThreadId: q.Thread, Id: q.ID, Text: text, Think: q.Think, Literal: true, AttachmentIds: files})
 	a.asked.Thread, a.asked.Entry = q.Thread, said.GetEntry()
 	return err
 }

@@ -1,6 +1,7 @@
 package modeltest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -128,7 +129,11 @@ func (e *emitter) messages() {
 	if e.reply.Thinking != "" {
 		if !open(object{"type": "thinking", "thinking": "", "signature": ""}) || !e.write(e.reply.Thinking, func(piece string) bool {
 			return delta(object{"type": "thinking_delta", "thinking": piece})
-		}) || !delta(object{"type": "signature_delta", "signature": "c2lnbmF0dXJl"}) || !stop() {
+		}) || !delta(object{"type": "signature_delta", "signature": e.proof()}) || !stop() {
+			return
+		}
+	} else if e.reply.Redacted {
+		if !open(object{"type": "redacted_thinking", "data": e.proof()}) || !stop() {
 			return
 		}
 	}
@@ -177,6 +182,9 @@ func (e *emitter) messages() {
 	}
 }
 
+// proof is what proves the thinking of the reply.
+func (e *emitter) proof() string { return cmp.Or(e.reply.Proof, DefaultProof) }
+
 // responses writes the events of OpenAI's responses.
 func (e *emitter) responses() {
 	sequence := -1
@@ -204,9 +212,20 @@ func (e *emitter) responses() {
 		output = append(output, end)
 		return event("response.output_item.done", object{"output_index": index, "item": end})
 	}
-	if text := e.reply.Thinking; text != "" {
-		summary := list{object{"type": "summary_text", "text": text}}
-		if !item(object{"id": "rs_1", "type": "reasoning", "summary": list{}}, object{"id": "rs_1", "type": "reasoning", "summary": summary}, func(id string, index int) bool {
+	if text := e.reply.Thinking; text != "" || e.reply.Redacted {
+		summary := list{}
+		if text != "" {
+			summary = list{object{"type": "summary_text", "text": text}}
+		}
+		begun := object{"id": "rs_1", "type": "reasoning", "summary": list{}}
+		done := object{"id": "rs_1", "type": "reasoning", "summary": summary}
+		if e.request.Encrypted {
+			begun["encrypted_content"], done["encrypted_content"] = "not yet", e.proof()
+		}
+		if !item(begun, done, func(id string, index int) bool {
+			if text == "" {
+				return true
+			}
 			at := func(more object) object {
 				more["item_id"], more["output_index"], more["summary_index"] = id, index, 0
 				return more
@@ -301,7 +320,7 @@ func (e *emitter) gemini() {
 		if json.Unmarshal([]byte(call.Arguments), &arguments) != nil {
 			arguments = object{"broken": call.Arguments} // this dialect has no other arguments than objects
 		}
-		if !e.next() || !chunk(list{object{"functionCall": object{"id": call.ID, "name": call.Name, "args": arguments}, "thoughtSignature": "c2lnbmF0dXJl"}}, "") {
+		if !e.next() || !chunk(list{object{"functionCall": object{"id": call.ID, "name": call.Name, "args": arguments}, "thoughtSignature": e.proof()}}, "") {
 			return
 		}
 	}

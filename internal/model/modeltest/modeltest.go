@@ -129,6 +129,8 @@ type Request struct {
 	Messages []Message
 	// Tools are the names of the tools.
 	Tools []string
+	// Encrypted reports that a request of responses stores nothing and wants encrypted reasoning.
+	Encrypted bool
 	// Seen is how many requests for the same model came before this one.
 	Seen int
 	// Gone is closed when the request is over: answered, or left by its client.
@@ -141,8 +143,9 @@ type Message struct {
 	// Role is "user", "assistant" or "tool".
 	Role string
 	Text string
-	// Thinking is what an assistant thought, if the client sent it.
-	Thinking string
+	// Thinking is what an assistant thought, if the client sent it, and Proof the signature or the encrypted content that came
+	// with that.
+	Thinking, Proof string
 	// Calls are the tool calls of an assistant.
 	Calls []Call
 	// CallID is the call of which a tool message is the result, and IsError whether it says that it failed, where the
@@ -184,6 +187,9 @@ type Usage struct{ Input, Output, CacheRead, CacheWrite, Reasoning int }
 // DefaultUsage is what an answer uses if its reply does not say.
 var DefaultUsage = Usage{Input: 100, Output: 20}
 
+// DefaultProof proves thinking if a reply does not say what does.
+const DefaultProof = "c2lnbmF0dXJl"
+
 // Reply is what the server does with a request. The zero Reply is an empty answer.
 type Reply struct {
 	// Status is the HTTP status of a refused request, which Error then explains; 0 means that the request is answered.
@@ -195,6 +201,10 @@ type Reply struct {
 	Thinking string
 	Text     string
 	Calls    []Call
+	// Proof is the proof of Thinking: a signature or, where it was asked for, encrypted content. Defaults to [DefaultProof].
+	// Redacted is thinking that only the proof shows, in the dialects that have that.
+	Proof    string
+	Redacted bool
 	// Refusal is the text with which the model refuses.
 	Refusal string
 	// Stop is why the answer ends; empty means the dialect's ordinary reason.

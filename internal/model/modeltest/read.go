@@ -3,6 +3,7 @@ package modeltest
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 )
 
@@ -10,9 +11,11 @@ import (
 type content []part
 
 type part struct {
-	Type     string `json:"type"`
-	Text     string `json:"text"`
-	Thinking string `json:"thinking"`
+	Type      string `json:"type"`
+	Text      string `json:"text"`
+	Thinking  string `json:"thinking"`
+	Signature string `json:"signature"`
+	Data      string `json:"data"`
 
 	// Anthropic's calls and results.
 	ID        string          `json:"id"`
@@ -119,7 +122,9 @@ func (r *Request) readMessages() error {
 			case "text":
 				said = append(said, p)
 			case "thinking":
-				message.Thinking += p.Thinking
+				message.Thinking, message.Proof = message.Thinking+p.Thinking, message.Proof+p.Signature
+			case "redacted_thinking":
+				message.Proof += p.Data
 			case "tool_use":
 				message.Calls = append(message.Calls, Call{ID: p.ID, Name: p.Name, Arguments: string(p.Input)})
 			case "tool_result":
@@ -152,15 +157,27 @@ func (r *Request) readResponses() error {
 			Name      string  `json:"name"`
 			Arguments string  `json:"arguments"`
 			Output    string  `json:"output"`
+			Encrypted string  `json:"encrypted_content"`
+			Summary   content `json:"summary"`
 		} `json:"input"`
-		Tools []struct{ Name string } `json:"tools"`
+		Include []string                `json:"include"`
+		Store   *bool                   `json:"store"`
+		Tools   []struct{ Name string } `json:"tools"`
 	}
 	if err := json.Unmarshal(r.Body, &body); err != nil {
 		return err
 	}
 	r.Model, r.System = body.Model, body.Instructions
-	for _, item := range body.Input {
+	r.Encrypted = slices.Contains(body.Include, "reasoning.encrypted_content") && body.Store != nil && !*body.Store
+	for i, item := range body.Input {
 		switch {
+		case item.Type == "reasoning":
+			if next := i + 1; next == len(body.Input) || body.Input[next].Type != "function_call" && body.Input[next].Role != "assistant" {
+				return errors.New("Item 'rs_1' of type 'reasoning' was provided without its required following item.")
+			} else if item.Encrypted == "" || item.Summary == nil {
+				return errors.New("a reasoning item needs its encrypted_content, because nothing is stored, and its summary")
+			}
+			r.Messages = append(r.Messages, Message{Role: "assistant", Thinking: item.Summary.text(), Proof: item.Encrypted})
 		case item.Type == "function_call":
 			call := Call{ID: item.CallID, Name: item.Name, Arguments: item.Arguments}
 			if n := len(r.Messages); n > 0 && r.Messages[n-1].Role == "assistant" {
@@ -173,7 +190,12 @@ func (r *Request) readResponses() error {
 		case item.Role == "system" || item.Role == "developer":
 			r.System += item.Content.text()
 		default:
-			r.Messages = append(r.Messages, Message{Role: item.Role, Text: item.Content.text()})
+			message := Message{Role: item.Role, Text: item.Content.text()}
+			if n := len(r.Messages); n > 0 && body.Input[i-1].Type == "reasoning" {
+				message.Thinking, message.Proof = r.Messages[n-1].Thinking, r.Messages[n-1].Proof
+				r.Messages = r.Messages[:n-1]
+			}
+			r.Messages = append(r.Messages, message)
 		}
 	}
 	for _, tool := range body.Tools {
@@ -186,6 +208,7 @@ func (r *Request) readGemini() error {
 	type parts []struct {
 		Text         string
 		Thought      bool
+		Signature    string `json:"thoughtSignature"`
 		FunctionCall *struct {
 			ID, Name string
 			Args     json.RawMessage
@@ -218,6 +241,7 @@ func (r *Request) readGemini() error {
 		}
 		said := false
 		for _, p := range c.Parts {
+			message.Proof += p.Signature
 			switch {
 			case p.FunctionCall != nil:
 				message.Calls = append(message.Calls, Call{ID: p.FunctionCall.ID, Name: p.FunctionCall.Name, Arguments: string(p.FunctionCall.Args)})

@@ -47,7 +47,10 @@ type Bot struct {
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	UpdatedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=updated_at,json=updatedAt,proto3" json:"updated_at,omitempty"`
 	// The tools that it uses only with a person's yes, besides those of House.ask. ApprovalService has the requests.
-	Ask           []string `protobuf:"bytes,13,rep,name=ask,proto3" json:"ask,omitempty"`
+	Ask []string `protobuf:"bytes,13,rep,name=ask,proto3" json:"ask,omitempty"`
+	// How hard its model thinks, unless a question says otherwise: "off", "low", "medium" or "high"; empty for what the
+	// provider does.
+	Think         string `protobuf:"bytes,14,opt,name=think,proto3" json:"think,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -171,6 +174,13 @@ func (x *Bot) GetAsk() []string {
 		return x.Ask
 	}
 	return nil
+}
+
+func (x *Bot) GetThink() string {
+	if x != nil {
+		return x.Think
+	}
+	return ""
 }
 
 // BotLimits are what a bot may use. A zero field means the default. The operator's settings may allow less than the rules here;
@@ -458,6 +468,8 @@ type CreateBotRequest struct {
 	Limits *BotLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
 	// The tools that it uses only with a person's yes. Unset means none.
 	Ask *Names `protobuf:"bytes,9,opt,name=ask,proto3" json:"ask,omitempty"`
+	// How hard its model thinks: "off", "low", "medium" or "high"; empty for what the provider does.
+	Think string `protobuf:"bytes,10,opt,name=think,proto3" json:"think,omitempty"`
 	// Set the model although its endpoint does not list it. Without it such a model is refused: invalid_argument, with names
 	// like it.
 	SkipModelCheck bool `protobuf:"varint,20,opt,name=skip_model_check,json=skipModelCheck,proto3" json:"skip_model_check,omitempty"`
@@ -558,6 +570,13 @@ func (x *CreateBotRequest) GetAsk() *Names {
 	return nil
 }
 
+func (x *CreateBotRequest) GetThink() string {
+	if x != nil {
+		return x.Think
+	}
+	return ""
+}
+
 func (x *CreateBotRequest) GetSkipModelCheck() bool {
 	if x != nil {
 		return x.SkipModelCheck
@@ -570,8 +589,10 @@ type CreateBotResponse struct {
 	Bot   *Bot                   `protobuf:"bytes,1,opt,name=bot,proto3" json:"bot,omitempty"`
 	// Why it is not known whether its model exists; empty if it does, or if the bot names none.
 	UnverifiedModel string `protobuf:"bytes,2,opt,name=unverified_model,json=unverifiedModel,proto3" json:"unverified_model,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// What the settings do not do: "openai/gpt-4.1 cannot think, so the effort changes nothing". Usually empty.
+	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateBotResponse) Reset() {
@@ -614,6 +635,13 @@ func (x *CreateBotResponse) GetBot() *Bot {
 func (x *CreateBotResponse) GetUnverifiedModel() string {
 	if x != nil {
 		return x.UnverifiedModel
+	}
+	return ""
+}
+
+func (x *CreateBotResponse) GetNote() string {
+	if x != nil {
+		return x.Note
 	}
 	return ""
 }
@@ -713,7 +741,9 @@ type GetBotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Bot   *Bot                   `protobuf:"bytes,1,opt,name=bot,proto3" json:"bot,omitempty"`
 	// How many turns of the bot are at work or wait for a server, in all threads.
-	TurnsAtWork   int32 `protobuf:"varint,2,opt,name=turns_at_work,json=turnsAtWork,proto3" json:"turns_at_work,omitempty"`
+	TurnsAtWork int32 `protobuf:"varint,2,opt,name=turns_at_work,json=turnsAtWork,proto3" json:"turns_at_work,omitempty"`
+	// As in CreateBotResponse.
+	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -760,6 +790,13 @@ func (x *GetBotResponse) GetTurnsAtWork() int32 {
 		return x.TurnsAtWork
 	}
 	return 0
+}
+
+func (x *GetBotResponse) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
 }
 
 type ListBotsRequest struct {
@@ -892,6 +929,8 @@ type UpdateBotRequest struct {
 	Limits *BotLimits `protobuf:"bytes,8,opt,name=limits,proto3" json:"limits,omitempty"`
 	// Replaces all tools that need a person's yes when set.
 	Ask *Names `protobuf:"bytes,9,opt,name=ask,proto3" json:"ask,omitempty"`
+	// Set it to an empty string for what the provider does.
+	Think *string `protobuf:"bytes,10,opt,name=think,proto3,oneof" json:"think,omitempty"`
 	// As of CreateBotRequest. A model that the bot has already is not checked.
 	SkipModelCheck bool `protobuf:"varint,20,opt,name=skip_model_check,json=skipModelCheck,proto3" json:"skip_model_check,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -991,6 +1030,13 @@ func (x *UpdateBotRequest) GetAsk() *Names {
 	return nil
 }
 
+func (x *UpdateBotRequest) GetThink() string {
+	if x != nil && x.Think != nil {
+		return *x.Think
+	}
+	return ""
+}
+
 func (x *UpdateBotRequest) GetSkipModelCheck() bool {
 	if x != nil {
 		return x.SkipModelCheck
@@ -1003,8 +1049,10 @@ type UpdateBotResponse struct {
 	Bot   *Bot                   `protobuf:"bytes,1,opt,name=bot,proto3" json:"bot,omitempty"`
 	// As in CreateBotResponse.
 	UnverifiedModel string `protobuf:"bytes,2,opt,name=unverified_model,json=unverifiedModel,proto3" json:"unverified_model,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// As in CreateBotResponse.
+	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateBotResponse) Reset() {
@@ -1047,6 +1095,13 @@ func (x *UpdateBotResponse) GetBot() *Bot {
 func (x *UpdateBotResponse) GetUnverifiedModel() string {
 	if x != nil {
 		return x.UnverifiedModel
+	}
+	return ""
+}
+
+func (x *UpdateBotResponse) GetNote() string {
+	if x != nil {
+		return x.Note
 	}
 	return ""
 }
@@ -1693,7 +1748,7 @@ var File_arbe_v1_bot_proto protoreflect.FileDescriptor
 
 const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\n" +
-	"\x11arbe/v1/bot.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa7\x03\n" +
+	"\x11arbe/v1/bot.proto\x12\aarbe.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbd\x03\n" +
 	"\x03Bot\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
 	"\bhouse_id\x18\x02 \x01(\tR\ahouseId\x12\x16\n" +
@@ -1710,7 +1765,8 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"created_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x129\n" +
 	"\n" +
 	"updated_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\x12\x10\n" +
-	"\x03ask\x18\r \x03(\tR\x03ask\"\xba\x02\n" +
+	"\x03ask\x18\r \x03(\tR\x03ask\x12\x14\n" +
+	"\x05think\x18\x0e \x01(\tR\x05think\"\xba\x02\n" +
 	"\tBotLimits\x12)\n" +
 	"\n" +
 	"turn_steps\x18\x01 \x01(\x05B\n" +
@@ -1738,7 +1794,7 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"updated_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\tupdatedAt\"2\n" +
 	"\x05Names\x12)\n" +
-	"\x06values\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\xc8\x01\"\x06r\x04\x10\x01\x18@R\x06values\"\xa1\x03\n" +
+	"\x06values\x18\x01 \x03(\tB\x11\xbaH\x0e\x92\x01\v\x10\xc8\x01\"\x06r\x04\x10\x01\x18@R\x06values\"\xc1\x03\n" +
 	"\x10CreateBotRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12 \n" +
 	"\x06handle\x18\x02 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x06handle\x12\x1b\n" +
@@ -1749,19 +1805,23 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\x05model\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05model\x12$\n" +
 	"\x05tools\x18\a \x01(\v2\x0e.arbe.v1.NamesR\x05tools\x12*\n" +
 	"\x06limits\x18\b \x01(\v2\x12.arbe.v1.BotLimitsR\x06limits\x12 \n" +
-	"\x03ask\x18\t \x01(\v2\x0e.arbe.v1.NamesR\x03ask\x12(\n" +
-	"\x10skip_model_check\x18\x14 \x01(\bR\x0eskipModelCheck\"^\n" +
+	"\x03ask\x18\t \x01(\v2\x0e.arbe.v1.NamesR\x03ask\x12\x1e\n" +
+	"\x05think\x18\n" +
+	" \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05think\x12(\n" +
+	"\x10skip_model_check\x18\x14 \x01(\bR\x0eskipModelCheck\"r\n" +
 	"\x11CreateBotResponse\x12\x1e\n" +
 	"\x03bot\x18\x01 \x01(\v2\f.arbe.v1.BotR\x03bot\x12)\n" +
-	"\x10unverified_model\x18\x02 \x01(\tR\x0funverifiedModel\"\x86\x01\n" +
+	"\x10unverified_model\x18\x02 \x01(\tR\x0funverifiedModel\x12\x12\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"\x86\x01\n" +
 	"\rGetBotRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x1a\n" +
 	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01H\x00R\x02id\x12#\n" +
 	"\x06handle\x18\x03 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18<H\x00R\x06handleB\x0e\n" +
-	"\x05which\x12\x05\xbaH\x02\b\x01\"T\n" +
+	"\x05which\x12\x05\xbaH\x02\b\x01\"h\n" +
 	"\x0eGetBotResponse\x12\x1e\n" +
 	"\x03bot\x18\x01 \x01(\v2\f.arbe.v1.BotR\x03bot\x12\"\n" +
-	"\rturns_at_work\x18\x02 \x01(\x05R\vturnsAtWork\"\x89\x01\n" +
+	"\rturns_at_work\x18\x02 \x01(\x05R\vturnsAtWork\x12\x12\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"\x89\x01\n" +
 	"\x0fListBotsRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12'\n" +
 	"\tpage_size\x18\x02 \x01(\x05B\n" +
@@ -1770,7 +1830,7 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"page_token\x18\x03 \x01(\tB\b\xbaH\x05r\x03\x18\x80\x04R\tpageToken\"\\\n" +
 	"\x10ListBotsResponse\x12 \n" +
 	"\x04bots\x18\x01 \x03(\v2\f.arbe.v1.BotR\x04bots\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc2\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf1\x03\n" +
 	"\x10UpdateBotRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x18\n" +
 	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01R\x02id\x12%\n" +
@@ -1781,15 +1841,19 @@ const file_arbe_v1_bot_proto_rawDesc = "" +
 	"\x05model\x18\x06 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x03R\x05model\x88\x01\x01\x12$\n" +
 	"\x05tools\x18\a \x01(\v2\x0e.arbe.v1.NamesR\x05tools\x12*\n" +
 	"\x06limits\x18\b \x01(\v2\x12.arbe.v1.BotLimitsR\x06limits\x12 \n" +
-	"\x03ask\x18\t \x01(\v2\x0e.arbe.v1.NamesR\x03ask\x12(\n" +
+	"\x03ask\x18\t \x01(\v2\x0e.arbe.v1.NamesR\x03ask\x12#\n" +
+	"\x05think\x18\n" +
+	" \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01H\x04R\x05think\x88\x01\x01\x12(\n" +
 	"\x10skip_model_check\x18\x14 \x01(\bR\x0eskipModelCheckB\t\n" +
 	"\a_handleB\a\n" +
 	"\x05_nameB\x0f\n" +
 	"\r_instructionsB\b\n" +
-	"\x06_model\"^\n" +
+	"\x06_modelB\b\n" +
+	"\x06_think\"r\n" +
 	"\x11UpdateBotResponse\x12\x1e\n" +
 	"\x03bot\x18\x01 \x01(\v2\f.arbe.v1.BotR\x03bot\x12)\n" +
-	"\x10unverified_model\x18\x02 \x01(\tR\x0funverifiedModel\"R\n" +
+	"\x10unverified_model\x18\x02 \x01(\tR\x0funverifiedModel\x12\x12\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\"R\n" +
 	"\x10DeleteBotRequest\x12$\n" +
 	"\bhouse_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\ahouseId\x12\x18\n" +
 	"\x02id\x18\x02 \x01(\tB\b\xbaH\x05r\x03\xb0\x01\x01R\x02id\"8\n" +

@@ -103,6 +103,9 @@ type SayRequest struct {
 	// The ids of artifacts that belong to the chat: of this thread, or of the house and no thread. The text may then be
 	// empty. An id that does not exist, is of another house, or is of another thread is a not_found. A command takes none.
 	AttachmentIds []string `protobuf:"bytes,6,rep,name=attachment_ids,json=attachmentIds,proto3" json:"attachment_ids,omitempty"`
+	// How hard the bots think that answer a chat: "off", "low", "medium" or "high"; empty for as hard as they usually do. A text
+	// that begins with "/think LEVEL", or with mentions and that, says the same, unless literal is set.
+	Think         string `protobuf:"bytes,7,opt,name=think,proto3" json:"think,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -177,6 +180,13 @@ func (x *SayRequest) GetAttachmentIds() []string {
 		return x.AttachmentIds
 	}
 	return nil
+}
+
+func (x *SayRequest) GetThink() string {
+	if x != nil {
+		return x.Think
+	}
+	return ""
 }
 
 type SayResponse struct {
@@ -934,7 +944,7 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\x05Delta\x12\x19\n" +
 	"\bentry_id\x18\x01 \x01(\tR\aentryId\x12\x16\n" +
 	"\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"\xdc\x01\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\xfc\x01\n" +
 	"\n" +
 	"SayRequest\x12&\n" +
 	"\tthread_id\x18\x01 \x01(\tB\t\xbaH\x06r\x04\x10\x01\x18@R\bthreadId\x12\x18\n" +
@@ -943,7 +953,8 @@ const file_arbe_v1_entry_proto_rawDesc = "" +
 	"\aliteral\x18\x04 \x01(\bR\aliteral\x12#\n" +
 	"\breply_to\x18\x05 \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\areplyTo\x129\n" +
 	"\x0eattachment_ids\x18\x06 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\n" +
-	"\x18\x01\"\x06r\x04\x10\x01\x18@R\rattachmentIds\"P\n" +
+	"\x18\x01\"\x06r\x04\x10\x01\x18@R\rattachmentIds\x12\x1e\n" +
+	"\x05think\x18\a \x01(\tB\b\xbaH\x05r\x03\x18\xc8\x01R\x05think\"P\n" +
 	"\vSayResponse\x12$\n" +
 	"\x05entry\x18\x01 \x01(\v2\x0e.arbe.v1.EntryR\x05entry\x12\x1b\n" +
 	"\tresult_id\x18\x02 \x01(\tR\bresultId\"\xab\x01\n" +

@@ -598,7 +598,9 @@ type Chat struct {
 	// It was said with a credential that is valid for this thread alone, and wakes no bot.
 	Confined bool `protobuf:"varint,4,opt,name=confined,proto3" json:"confined,omitempty"`
 	// The files that belong to it, at most 10.
-	Attachments   []*Attachment `protobuf:"bytes,5,rep,name=attachments,proto3" json:"attachments,omitempty"`
+	Attachments []*Attachment `protobuf:"bytes,5,rep,name=attachments,proto3" json:"attachments,omitempty"`
+	// How hard the bots think that answer it, if it says that: "off", "low", "medium" or "high".
+	Think         string `protobuf:"bytes,6,opt,name=think,proto3" json:"think,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -666,6 +668,13 @@ func (x *Chat) GetAttachments() []*Attachment {
 		return x.Attachments
 	}
 	return nil
+}
+
+func (x *Chat) GetThink() string {
+	if x != nil {
+		return x.Think
+	}
+	return ""
 }
 
 // Attachment is a file that belongs to a chat. Its bytes are those of an artifact, which may be deleted later. Whoever
@@ -1825,7 +1834,9 @@ type TurnSummary struct {
 	Usage      *TurnUsage `protobuf:"bytes,6,opt,name=usage,proto3" json:"usage,omitempty"`
 	DurationMs int64      `protobuf:"varint,7,opt,name=duration_ms,json=durationMs,proto3" json:"duration_ms,omitempty"`
 	// The answer is incomplete, because the model reached its limit of tokens.
-	Cut           bool `protobuf:"varint,8,opt,name=cut,proto3" json:"cut,omitempty"`
+	Cut bool `protobuf:"varint,8,opt,name=cut,proto3" json:"cut,omitempty"`
+	// What the model thought before it wrote the answer, as it showed that. The steps before have theirs.
+	Thinking      string `protobuf:"bytes,9,opt,name=thinking,proto3" json:"thinking,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1914,6 +1925,13 @@ func (x *TurnSummary) GetCut() bool {
 		return x.Cut
 	}
 	return false
+}
+
+func (x *TurnSummary) GetThinking() string {
+	if x != nil {
+		return x.Thinking
+	}
+	return ""
 }
 
 // TurnUsage is what the model calls of a turn used.
@@ -3725,13 +3743,14 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x10permission_asked\x18( \x01(\v2\x18.arbe.v1.PermissionAskedH\x00R\x0fpermissionAsked\x12N\n" +
 	"\x13permission_answered\x18) \x01(\v2\x1b.arbe.v1.PermissionAnsweredH\x00R\x12permissionAnswered\x12=\n" +
 	"\x0eturn_fell_back\x18# \x01(\v2\x15.arbe.v1.TurnFellBackH\x00R\fturnFellBackB\a\n" +
-	"\x05typed\"\xb2\x01\n" +
+	"\x05typed\"\xc8\x01\n" +
 	"\x04Chat\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x19\n" +
 	"\breply_to\x18\x02 \x01(\tR\areplyTo\x12(\n" +
 	"\x04turn\x18\x03 \x01(\v2\x14.arbe.v1.TurnSummaryR\x04turn\x12\x1a\n" +
 	"\bconfined\x18\x04 \x01(\bR\bconfined\x125\n" +
-	"\vattachments\x18\x05 \x03(\v2\x13.arbe.v1.AttachmentR\vattachments\"\xa2\x01\n" +
+	"\vattachments\x18\x05 \x03(\v2\x13.arbe.v1.AttachmentR\vattachments\x12\x14\n" +
+	"\x05think\x18\x06 \x01(\tR\x05think\"\xa2\x01\n" +
 	"\n" +
 	"Attachment\x12\x1f\n" +
 	"\vartifact_id\x18\x01 \x01(\tR\n" +
@@ -3832,7 +3851,7 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
 	"\x04from\x18\x03 \x01(\tR\x04from\x12\x0e\n" +
 	"\x02to\x18\x04 \x01(\tR\x02to\x12\x0e\n" +
-	"\x02by\x18\x05 \x01(\tR\x02by\"\xe5\x01\n" +
+	"\x02by\x18\x05 \x01(\tR\x02by\"\x81\x02\n" +
 	"\vTurnSummary\x12\x17\n" +
 	"\aturn_id\x18\x01 \x01(\tR\x06turnId\x12\x18\n" +
 	"\aanswers\x18\x02 \x03(\tR\aanswers\x12\x14\n" +
@@ -3842,7 +3861,8 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x05usage\x18\x06 \x01(\v2\x12.arbe.v1.TurnUsageR\x05usage\x12\x1f\n" +
 	"\vduration_ms\x18\a \x01(\x03R\n" +
 	"durationMs\x12\x10\n" +
-	"\x03cut\x18\b \x01(\bR\x03cut\"\xbd\x01\n" +
+	"\x03cut\x18\b \x01(\bR\x03cut\x12\x1a\n" +
+	"\bthinking\x18\t \x01(\tR\bthinking\"\xbd\x01\n" +
 	"\tTurnUsage\x12\x14\n" +
 	"\x05input\x18\x01 \x01(\x03R\x05input\x12\x16\n" +
 	"\x06output\x18\x02 \x01(\x03R\x06output\x12\x1d\n" +

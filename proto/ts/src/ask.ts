@@ -22,6 +22,8 @@ export interface AskQuestion {
   bot?: string;
   /** The ids of artifacts that belong to the question: of the thread, or of the house and no thread. Defaults to none. */
   attachmentIds?: string[];
+  /** How hard the model thinks: "off", "low", "medium" or "high". Defaults to what the bot's settings say. */
+  think?: string;
   /** The id of the entry that asks: the same id again asks nothing twice. Defaults to one that is chosen. */
   id?: string;
 }
@@ -88,7 +90,7 @@ export async function* ask(services: Services, question: AskQuestion, options: A
   const id = question.id ?? crypto.randomUUID();
   const { threadId, bot, direct } = await place(services, question, call);
   const text = direct ? question.text : mentioning(bot.handle, question.text);
-  const said = await services.entries.say({ threadId, id, text, literal: true, attachmentIds: question.attachmentIds ?? [] }, call);
+  const said = await services.entries.say({ threadId, id, text, think: question.think ?? "", literal: true, attachmentIds: question.attachmentIds ?? [] }, call);
   const entry = said.entry!;
   yield { kind: "asked", threadId, bot, entry };
 
