@@ -95,7 +95,7 @@ type Config struct {
 	// counts twice, because the sandbox keeps it for the next server too. Beyond the limit, only the first part of an
 	// output is kept. Defaults to [DefaultSpoolSize].
 	SpoolSize int64
-	// Bots is what the turns of bots need. DB, Log, Logger, Tools, Queue, Setting and Park are set by the dispatcher. It may
+	// Bots is what the turns of bots need. DB, Log, Logger, Tools, Queue, Setting, Park and Files are set by the dispatcher. It may
 	// be zero if no turns are requested.
 	Bots turn.Config
 	// Rosters returns the bots of houses, whose policies decide which chats begin turns. Defaults to nil: none does.
@@ -173,6 +173,9 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	}
 	bots := c.Bots
 	bots.DB, bots.Log, bots.Logger, bots.Tools, bots.Queue, bots.Setting, bots.Park = d.db, d.log, d.logger, d.tools(), d.queueTurn, d.settingOf, d.parkTurnTx
+	if c.Artifacts != nil {
+		bots.Files = &files{artifacts: c.Artifacts}
+	}
 	d.bots = turn.NewRunner(bots)
 	if d.config.Select == nil && c.Rosters != nil {
 		d.config.Select = newChooser(c.DB, c.Rosters, d.limits, c.Bots.Roots).choose

@@ -41,7 +41,7 @@ func (d *Dispatcher) Tools() []turn.Tool { return d.tools() }
 func (d *Dispatcher) tools() []turn.Tool {
 	return slices.Concat(d.commandTools(), d.fileTools(), []turn.Tool{
 		listing(tool(entry.ReadThreadTool, readThreadAbout, readThreadSchema, d.readForBot)),
-		acts(readsAsBot, tool(entry.ReadArtifactTool, readArtifactAbout, readArtifactSchema, d.readArtifactForBot)),
+		acts(readsAsBot, resultTool(entry.ReadArtifactTool, readArtifactAbout, readArtifactSchema, d.readArtifactForBot)),
 		listing(tool(entry.ListThreadsTool, `Lists the threads of this house, the pinned ones first, then those with the latest activity.`,
 			`{"type":"object","properties":{
 			"limit":{"type":"integer","minimum":1,"maximum":200}},"additionalProperties":false}`, d.listForBot)),

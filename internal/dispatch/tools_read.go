@@ -13,6 +13,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/picture"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/turn"
 )
@@ -144,8 +145,8 @@ func textPage(text string, offset int64, most int) (quote string, rest int64) {
 	}
 }
 
-const readArtifactAbout = `Reads the text of an artifact of this house, such as the whole output of a command or a file. Artifacts that are no
-text are only described.`
+const readArtifactAbout = `Reads the text of an artifact of this house, such as the whole output of a command or a file. An image (PNG, JPEG,
+GIF, WebP) is shown if you can see. Other artifacts are only described.`
 
 const readArtifactSchema = `{"type":"object","properties":{
 	"artifact_id":{"type":"string","minLength":1},
@@ -158,39 +159,48 @@ type artifactArguments struct {
 	Limit    int    `json:"limit"`
 }
 
-func (d *Dispatcher) readArtifactForBot(ctx context.Context, c turn.Call, a artifactArguments) (string, error) {
+func (d *Dispatcher) readArtifactForBot(ctx context.Context, c turn.Call, a artifactArguments) (turn.Result, error) {
 	if d.config.Artifacts == nil {
-		return "", fault.New(fault.Precondition, "this server stores no artifacts", "go on without it")
+		return turn.Result{}, fault.New(fault.Precondition, "this server stores no artifacts", "go on without it")
 	}
 	got, err := d.config.Artifacts.Get(ctx, c.Scope, a.Artifact)
 	if err != nil {
-		return "", err
+		return turn.Result{}, err
 	}
 	about := fmt.Sprintf("artifact %s, %s, %d bytes, named “%s”", got.ID, got.Kind, got.Size, turn.Name(got.Label))
 	if !got.HasBytes {
-		return about + "; its bytes are not here\n" + turn.Quote(strings.TrimSpace(got.ByteRef+"\n"+got.ExternalID)), nil
+		return turn.Result{Text: about + "; its bytes are not here\n" + turn.Quote(strings.TrimSpace(got.ByteRef+"\n"+got.ExternalID))}, nil
 	}
 	if a.Offset >= got.Size && got.Size > 0 {
-		return "", fault.Newf(fault.OutOfRange, "use a smaller offset", "the artifact has %d bytes", got.Size)
+		return turn.Result{}, fault.Newf(fault.OutOfRange, "use a smaller offset", "the artifact has %d bytes", got.Size)
 	}
 	content, err := d.config.Artifacts.Open(ctx, got)
 	if err != nil {
-		return "", err
+		return turn.Result{}, err
 	}
 	defer content.Close() //nolint:errcheck // nothing more is wanted from it
+	if a.Offset == 0 {
+		if info, err := picture.Look(content); err == nil {
+			w, h := picture.Fits(info.Width, info.Height)
+			return turn.Result{
+				Text:   fmt.Sprintf("%s; an image of %d × %d pixels, shown with %d × %d", about, info.Width, info.Height, w, h),
+				Images: []entry.PiBlock{{Type: entry.PiImageBlock, ArtifactID: got.ID, MIMEType: info.Type, Width: w, Height: h}},
+			}, nil
+		}
+	}
 	part, err := readPart(content, a.Offset, min(max(a.Limit, 0), shownPage/2))
 	if err != nil {
-		return "", err
+		return turn.Result{}, err
 	}
 	if !isText(part) {
-		return about + "; there is no text at this offset, so it is not shown", nil
+		return turn.Result{Text: about + "; there is no text at this offset, so it is not shown"}, nil
 	}
 	quote, rest := textPage(string(part), 0, shownPage)
 	end := a.Offset + int64(len(part)) - rest
 	if about += fmt.Sprintf("; bytes %d to %d", a.Offset, end); end < got.Size {
 		about += fmt.Sprintf(", offset %d reads on", end)
 	}
-	return about + "\n" + quote, nil
+	return turn.Result{Text: about + "\n" + quote}, nil
 }
 
 // readPart reads bytes of an artifact from an offset on. It leaves out the part of a character at each end.

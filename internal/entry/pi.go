@@ -164,6 +164,13 @@ type PiBlock struct {
 	// Data is the image in base64, and MIMEType such as "image/png".
 	Data     string
 	MIMEType string
+	// ArtifactID is the artifact that has an image whose Data is empty, and Width and Height are the size in pixels in which a
+	// model sees it. They are arbe's addition to pi's shape: a log need not hold images twice.
+	ArtifactID string
+	Width      int
+	Height     int
+	// Size is how many bytes a text will have that is read from ArtifactID before a model gets it. No entry has such a block.
+	Size int64
 }
 
 // PiText returns a block of text.
@@ -305,10 +312,13 @@ func (b PiBlock) MarshalJSON() ([]byte, error) {
 		}{b.Type, b.ID, b.Name, arguments, b.ThoughtSignature})
 	case PiImageBlock:
 		return json.Marshal(struct {
-			Type     string `json:"type"`
-			Data     string `json:"data"`
-			MIMEType string `json:"mimeType"`
-		}{b.Type, b.Data, b.MIMEType})
+			Type       string `json:"type"`
+			Data       string `json:"data"`
+			MIMEType   string `json:"mimeType"`
+			ArtifactID string `json:"artifactId,omitempty"`
+			Width      int    `json:"width,omitempty"`
+			Height     int    `json:"height,omitempty"`
+		}{b.Type, b.Data, b.MIMEType, b.ArtifactID, b.Width, b.Height})
 	}
 	return nil, fmt.Errorf("entry: pi has no block of type %q", b.Type)
 }
@@ -327,6 +337,10 @@ type piFields struct {
 	ThoughtSignature  string          `json:"thoughtSignature"`
 	Data              string          `json:"data"`
 	MIMEType          string          `json:"mimeType"`
+	ArtifactID        string          `json:"artifactId"`
+	Width             int             `json:"width"`
+	Height            int             `json:"height"`
+	Size              int64           `json:"-"`
 }
 
 // UnmarshalJSON reads a block. It takes types that it does not know, because pi's set is open.

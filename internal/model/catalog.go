@@ -155,6 +155,12 @@ func DefaultModels(p Provider) (large, small string) {
 	return c.DefaultLargeModelID, c.DefaultSmallModelID
 }
 
+// Sees reports whether a model can be shown images. One that the catalog does not know may see.
+func Sees(e Endpoint, id string) bool {
+	info := Lookup(e.Provider, id)
+	return !info.Known || info.SeesImages
+}
+
 // EstimateTokens returns about how many tokens a text has, without asking anyone. It is meant to be high rather than
 // low: a context that is thought too long is compacted early, one that is too long is refused.
 func EstimateTokens(text string) int64 {
@@ -196,9 +202,13 @@ func EstimateMessage(m entry.PiMessage) int64 {
 	for _, b := range blocks {
 		switch b.Type {
 		case entry.PiImageBlock:
-			tokens += 1600 // what providers count for an image of the largest size that they do not shrink
+			// Anthropic counts a token for 750 pixels, and the others fewer. 1,600 are those of the largest image that it does
+			// not shrink, and 85 those of OpenAI's smallest.
+			if tokens += 1600; b.Width > 0 && b.Height > 0 {
+				tokens += min(max(int64(b.Width)*int64(b.Height)/750, 85), 1600) - 1600
+			}
 		default:
-			tokens += EstimateTokens(b.Text) + EstimateTokens(b.Thinking) + EstimateTokens(b.Name) + EstimateTokens(string(b.Arguments))
+			tokens += b.Size*2/7 + EstimateTokens(b.Text) + EstimateTokens(b.Thinking) + EstimateTokens(b.Name) + EstimateTokens(string(b.Arguments))
 		}
 	}
 	return tokens

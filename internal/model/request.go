@@ -62,7 +62,7 @@ func (r Request) call(e Endpoint, id string) (call fantasy.Call, sealed *sealedT
 		return invalid("add a message for the model to answer", "messages: the last one is the model's own")
 	}
 	info := Lookup(e.Provider, id)
-	t := translator{endpoint: e, model: id, images: !info.Known || info.SeesImages, sealed: newSealedThoughts()}
+	t := translator{endpoint: e, model: id, images: Sees(e, id), sealed: newSealedThoughts()}
 	call.Prompt = t.prompt(r)
 	for _, tool := range r.Tools {
 		schema, err := sendable(tool.Schema)
@@ -127,10 +127,16 @@ func (t translator) prompt(r Request) fantasy.Prompt {
 				continue
 			}
 			prompt = append(prompt, message)
+			var seen []fantasy.MessagePart
 			for _, part := range message.Content {
 				if call, isCall := part.(fantasy.ToolCallPart); isCall && !t.sealed.has(part) {
-					prompt = append(prompt, t.resultOf(call.ToolCallID, r.Messages[i+1:], used[i+1:]))
+					result, images := t.resultOf(call.ToolCallID, r.Messages[i+1:], used[i+1:])
+					prompt = append(prompt, result)
+					seen = append(seen, images...)
 				}
+			}
+			if len(seen) > 0 { // behind all results, because providers want these to follow their calls
+				prompt = append(prompt, fantasy.Message{Role: fantasy.MessageRoleUser, Content: seen})
 			}
 		case entry.PiToolResult:
 			if !used[i] { // its call was compacted away, or belongs to an answer that failed
@@ -180,8 +186,8 @@ func (t translator) cached(m fantasy.Message) fantasy.Message {
 var errNoResult = errors.New("there is no result: the tool was interrupted, and may or may not have done its work")
 
 // resultOf finds the result of a call in the messages after it, up to the next answer with a call of that id: some
-// servers begin their ids anew with each answer.
-func (t translator) resultOf(id string, after []entry.PiMessage, used []bool) fantasy.Message {
+// servers begin their ids anew with each answer. images are those of the result that the dialect cannot have in it.
+func (t translator) resultOf(id string, after []entry.PiMessage, used []bool) (result fantasy.Message, images []fantasy.MessagePart) {
 	message := func(output fantasy.ToolResultOutputContent) fantasy.Message {
 		return fantasy.Message{Role: fantasy.MessageRoleTool, Content: []fantasy.MessagePart{fantasy.ToolResultPart{ToolCallID: id, Output: output}}}
 	}
@@ -199,26 +205,37 @@ search:
 				continue
 			}
 			used[i] = true
-			return message(t.output(m))
+			output, images := t.output(m)
+			return message(output), images
 		}
 	}
-	return message(fantasy.ToolResultOutputContentError{Error: errNoResult})
+	return message(fantasy.ToolResultOutputContentError{Error: errNoResult}), nil
 }
 
-func (t translator) output(m entry.PiToolResult) fantasy.ToolResultOutputContent {
+// output translates a result. Only Anthropic's dialect has a place for an image in it, for one; others get the images as what a
+// user says.
+func (t translator) output(m entry.PiToolResult) (fantasy.ToolResultOutputContent, []fantasy.MessagePart) {
 	text := m.Text()
+	var images []fantasy.MessagePart
 	for _, b := range m.Content {
-		if b.Type == entry.PiImageBlock && t.images && !m.IsError {
-			return fantasy.ToolResultOutputContentMedia{Data: b.Data, MediaType: b.MIMEType, Text: text}
+		if b.Type == entry.PiImageBlock && t.images && !m.IsError && b.Data != "" {
+			images = append(images, t.parts([]entry.PiBlock{b})...)
+			if t.endpoint.Dialect == Messages {
+				return fantasy.ToolResultOutputContentMedia{Data: b.Data, MediaType: b.MIMEType, Text: text}, nil
+			}
 		}
 	}
 	if strings.TrimSpace(text) == "" {
 		text = "(no output)" // which some providers refuse to be empty
 	}
 	if m.IsError {
-		return fantasy.ToolResultOutputContentError{Error: errors.New(text)}
+		return fantasy.ToolResultOutputContentError{Error: errors.New(text)}, nil
 	}
-	return fantasy.ToolResultOutputContentText{Text: text}
+	if len(images) > 0 {
+		about := fantasy.TextPart{Text: fmt.Sprintf("the image that belongs to the result of the tool %q:", m.ToolName)}
+		images = append([]fantasy.MessagePart{about}, images...)
+	}
+	return fantasy.ToolResultOutputContentText{Text: text}, images
 }
 
 // parts translates what a user said. Empty texts are left out, because providers refuse them.
@@ -232,7 +249,7 @@ func (t translator) parts(blocks []entry.PiBlock) []fantasy.MessagePart {
 			}
 		case entry.PiImageBlock:
 			data, err := base64.StdEncoding.DecodeString(b.Data)
-			if err != nil || !t.images {
+			if err != nil || len(data) == 0 || !t.images {
 				parts = append(parts, fantasy.TextPart{Text: "[an image that cannot be shown to this model]"})
 				continue
 			}

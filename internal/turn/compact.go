@@ -124,8 +124,7 @@ func (r *run) summarise(ctx context.Context, cut int) (s summary, at int, err er
 	whole := t.messages()
 	ask := func(at int) entry.PiUser {
 		begins := ""
-		first := transcript{bot: t.bot, turn: t.turn, people: t.people, entries: t.entries[at : at+1]}
-		for _, m := range first.messages() {
+		for _, m := range t.part(t.entries[at : at+1]).messages() {
 			switch m := m.(type) {
 			case entry.PiUser:
 				begins = m.Text()
@@ -227,12 +226,10 @@ func (t *transcript) read() int {
 // cutAt returns the index of the first entry to keep, so that those from there on have about so many tokens; 0 if
 // nothing can be cut. A step stays together with the results of its calls.
 func (t *transcript) cutAt(tokens int64) int {
-	one := transcript{bot: t.bot, turn: t.turn, people: t.people, shortened: t.shortened}
 	at := len(t.entries)
 	for at > t.lead && tokens > 0 {
 		at--
-		one.entries = t.entries[at : at+1]
-		tokens -= size(one.messages())
+		tokens -= size(t.part(t.entries[at : at+1]).messages())
 	}
 	for at < len(t.entries) && t.entries[at].Type == (entry.PiToolResult{}).Type() {
 		at++

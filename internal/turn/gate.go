@@ -173,11 +173,9 @@ func (r *run) ask(ctx context.Context) (bool, error) {
 // glance leaves the last entries, which have between tokens and twice as many. They begin at the position that is a multiple of
 // the greatest power of two, so that several glances in a row begin alike.
 func (t *transcript) glance(tokens int64) {
-	one := transcript{bot: t.bot, turn: t.turn, people: t.people}
 	best, zeros, sum := -1, -1, int64(0)
 	for at := len(t.entries) - 1; at >= 0 && (sum < 2*tokens || best < 0); at-- {
-		one.entries = t.entries[at : at+1]
-		sum += size(one.messages())
+		sum += size(t.part(t.entries[at : at+1]).messages())
 		if z := bits.TrailingZeros64(uint64(t.entries[at].Seq)); sum >= tokens && (sum <= 2*tokens || best < 0) && z > zeros && t.entries[at].Type != (entry.PiToolResult{}).Type() {
 			best, zeros = at, z
 		}

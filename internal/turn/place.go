@@ -171,7 +171,7 @@ func (t *transcript) question(began entry.Entry, asks entry.Entry, reason string
 		words += fmt.Sprintf("; answer entry %d, by “%s”", asks.Seq, Name(t.person(asks.Author).Name))
 	}
 	if c, ok := entry.As[entry.Chat](asks); ok && quote && reason != Ambient {
-		return note(words, oneLine(c.Text, quoted)).Text()
+		return note(words, oneLine(c.Plain(), quoted)).Text()
 	}
 	return note(words).Text()
 }
@@ -182,6 +182,10 @@ func appended(list []entry.PiMessage, text string) []entry.PiMessage {
 	if n := len(list); n > 0 {
 		if u, ok := list[n-1].(entry.PiUser); ok && len(u.Content) == 1 && u.Content[0].Type == entry.PiTextBlock {
 			u.Content = []entry.PiBlock{entry.PiText(u.Content[0].Text + "\n" + text)}
+			list[n-1] = u
+			return list
+		} else if ok && len(u.Content) > 1 { // files follow what was said
+			u.Content = append(u.Content[:len(u.Content):len(u.Content)], entry.PiText(text))
 			list[n-1] = u
 			return list
 		}

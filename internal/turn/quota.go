@@ -129,7 +129,7 @@ func (r *run) stream(ctx context.Context, id string, request model.Request, f fu
 			return model.Answer{}, err
 		}
 	}
-	return r.model.Stream(ctx, r.endpoint, id, request, f)
+	return r.show(ctx, id, request, f)
 }
 
 // spentError reports a budget of the installation that leaves no room for a call.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
@@ -87,6 +88,8 @@ type Config struct {
 	// Roots bound what follows from one entry of a person. Budget bounds what the models of the installation cost.
 	Roots  RootLimits
 	Budget Budget
+	// Files reads the files that chats name. Defaults to nil: models are told their names alone.
+	Files Files
 }
 
 // Runner runs turns. It is safe for concurrent use.
@@ -94,12 +97,18 @@ type Runner struct {
 	Config
 	// noSmall has the servers of models that said that they do not have their provider's small model.
 	noSmall sync.Map
+	// blind has the models, with their servers, that are in no catalog and refused images.
+	blind sync.Map
 	// lastTry is held by the turn whose server may be the last to die.
 	lastTry chan struct{}
+	// images is the room for images of requests that are under way.
+	images *semaphore.Weighted
 }
 
 // NewRunner returns a Runner.
-func NewRunner(c Config) *Runner { return &Runner{Config: c, lastTry: make(chan struct{}, 1)} }
+func NewRunner(c Config) *Runner {
+	return &Runner{Config: c, lastTry: make(chan struct{}, 1), images: semaphore.NewWeighted(imageRoom)}
+}
 
 // run is the work on one turn on this server.
 type run struct {
@@ -261,6 +270,7 @@ func (r *run) work(ctx context.Context) error {
 		if reason, err := r.prepare(ctx); err != nil {
 			return r.failOrReturn(ctx, reason, err)
 		}
+		r.transcript.sight = r.sight() // the model may be another one
 		var err error
 		if first {
 			err = r.recall(ctx)

@@ -51,6 +51,8 @@ type Result struct {
 	Failed bool
 	// Details are what the result has for people; nil for none.
 	Details *entry.PiDetails
+	// Images are what a model that sees is shown besides: blocks that name artifacts.
+	Images []entry.PiBlock
 	// Instructions are those of the workspace, if [Call.Uninstructed] asks for them.
 	Instructions string
 }
@@ -170,7 +172,7 @@ func (r *run) runCall(ctx context.Context, c call, q *pendingApproval) error {
 	if text == "" {
 		text = "(nothing)"
 	}
-	result.Content = []entry.PiBlock{entry.PiText(middle(text, maxResult, ""))}
+	result.Content = append([]entry.PiBlock{entry.PiText(middle(text, maxResult, ""))}, got.Images...)
 	_, err = r.log.Append(ctx, r.ref, entry.NewDraft(id, r.turn.Bot, result))
 	return err
 }

@@ -3177,9 +3177,12 @@ type PiBlock struct {
 	Name             string          `protobuf:"bytes,8,opt,name=name,proto3" json:"name,omitempty"`
 	Arguments        *structpb.Value `protobuf:"bytes,9,opt,name=arguments,proto3" json:"arguments,omitempty"`
 	ThoughtSignature string          `protobuf:"bytes,10,opt,name=thought_signature,json=thoughtSignature,proto3" json:"thought_signature,omitempty"`
-	// An image in base64.
+	// An image in base64, or with empty data the artifact that has it, and the size in pixels in which models see it.
 	Data          string `protobuf:"bytes,11,opt,name=data,proto3" json:"data,omitempty"`
 	MimeType      string `protobuf:"bytes,12,opt,name=mime_type,json=mimeType,proto3" json:"mime_type,omitempty"`
+	ArtifactId    string `protobuf:"bytes,13,opt,name=artifact_id,json=artifactId,proto3" json:"artifact_id,omitempty"`
+	Width         int64  `protobuf:"varint,14,opt,name=width,proto3" json:"width,omitempty"`
+	Height        int64  `protobuf:"varint,15,opt,name=height,proto3" json:"height,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3296,6 +3299,27 @@ func (x *PiBlock) GetMimeType() string {
 		return x.MimeType
 	}
 	return ""
+}
+
+func (x *PiBlock) GetArtifactId() string {
+	if x != nil {
+		return x.ArtifactId
+	}
+	return ""
+}
+
+func (x *PiBlock) GetWidth() int64 {
+	if x != nil {
+		return x.Width
+	}
+	return 0
+}
+
+func (x *PiBlock) GetHeight() int64 {
+	if x != nil {
+		return x.Height
+	}
+	return 0
 }
 
 // PiUsage counts the tokens of one call.
@@ -3980,7 +4004,7 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\aremoved\x18\x04 \x01(\x03R\aremoved\x12\x1f\n" +
 	"\vartifact_id\x18\x05 \x01(\tR\n" +
 	"artifactId\x12\"\n" +
-	"\finstructions\x18\x06 \x01(\tR\finstructions\"\xf7\x02\n" +
+	"\finstructions\x18\x06 \x01(\tR\finstructions\"\xc6\x03\n" +
 	"\aPiBlock\x12\x12\n" +
 	"\x04type\x18\x01 \x01(\tR\x04type\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12%\n" +
@@ -3994,7 +4018,11 @@ const file_arbe_v1_payload_proto_rawDesc = "" +
 	"\x11thought_signature\x18\n" +
 	" \x01(\tR\x10thoughtSignature\x12\x12\n" +
 	"\x04data\x18\v \x01(\tR\x04data\x12\x1b\n" +
-	"\tmime_type\x18\f \x01(\tR\bmimeType\"\xbf\x01\n" +
+	"\tmime_type\x18\f \x01(\tR\bmimeType\x12\x1f\n" +
+	"\vartifact_id\x18\r \x01(\tR\n" +
+	"artifactId\x12\x14\n" +
+	"\x05width\x18\x0e \x01(\x03R\x05width\x12\x16\n" +
+	"\x06height\x18\x0f \x01(\x03R\x06height\"\xbf\x01\n" +
 	"\aPiUsage\x12\x14\n" +
 	"\x05input\x18\x01 \x01(\x03R\x05input\x12\x16\n" +
 	"\x06output\x18\x02 \x01(\x03R\x06output\x12\x1d\n" +

@@ -1,0 +1,261 @@
+package turn
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/picture"
+)
+
+// This file shows models the files that chats name, and the images that tools return. A transcript names them, with their
+// sizes, as their entries have them; what they are read from is loaded only for a request that is sent. Names and contents
+// are foreign.
+
+const (
+	// shownFile and shownFiles limit how much of a text file, and of all those of one chat, a model reads with the chat.
+	shownFile, shownFiles = 16 << 10, 48 << 10
+	// maxImages is how many images a request has at most. Anthropic takes smaller ones only if there are more than 20.
+	maxImages = 20
+	// imageTokens is about how many tokens an image has at most, and imageShare the share of what a request may have that is
+	// for images.
+	imageTokens, imageShare = 1600, 0.5
+	// imageRoom limits the bytes of all images of the requests that are under way on a server, and imageCopies is how often a
+	// request has each: as a text in base64, as bytes, and twice in its body.
+	imageRoom, imageCopies = 512 << 20, 5
+)
+
+// Files reads what artifacts of a house have. It is safe for concurrent use.
+type Files interface {
+	// Image returns an artifact as an image that models take, the same each time. Errors: those of [picture.Fit], and a
+	// [fault.NotFound] for one that was deleted.
+	Image(ctx context.Context, scope db.Scope, artifact string) (picture.Image, error)
+	// Text returns the first bytes of an artifact, at most so many.
+	Text(ctx context.Context, scope db.Scope, artifact string, most int64) (string, error)
+}
+
+// sight is what a model can be shown. The zero sight shows it nothing but names.
+type sight struct {
+	// images is how many images a request may have; 0 if the model does not see.
+	images int
+	// reads reports that the bot can read artifacts with its tools.
+	reads bool
+}
+
+// sight returns what the model of the turn can be shown.
+func (r *run) sight() (s sight) {
+	s.reads = slices.ContainsFunc(r.tools, func(t Tool) bool { return t.Name == entry.ReadArtifactTool })
+	if _, blind := r.blind.Load(r.eye(r.modelID)); r.Files != nil && !blind && model.Sees(r.endpoint, r.modelID) {
+		s.images = min(max(int(float64(r.budget())*imageShare/imageTokens), 1), maxImages)
+	}
+	return s
+}
+
+// withFiles returns a message with the files that belong to it.
+func (t *transcript) withFiles(m entry.PiUser, files []entry.Attachment) entry.PiUser {
+	if len(files) == 0 {
+		return m
+	}
+	texts := int64(0)
+	for _, f := range files {
+		if f.IsText() {
+			texts++
+		}
+	}
+	m.Content = slices.Clone(m.Content)
+	for _, f := range files {
+		about := fmt.Sprintf("“%s”, %s, artifact %s", Name(f.Title()), entry.FileSize(f.Size), Name(f.ArtifactID))
+		var more []entry.PiBlock
+		switch {
+		case f.IsImage() && t.sight.images == 0:
+			about = "an image is attached, which this model cannot see: " + about
+		case f.IsImage():
+			about = "an image is attached: " + about
+			w, h := picture.Fits(f.Width, f.Height)
+			if w != f.Width || h != f.Height {
+				about += fmt.Sprintf("; it has %d × %d pixels, and is shown with %d × %d", f.Width, f.Height, w, h)
+			}
+			more = append(more, entry.PiBlock{Type: entry.PiImageBlock, ArtifactID: f.ArtifactID, MIMEType: f.MediaType, Width: w, Height: h})
+		case f.IsText():
+			about = "a file is attached: " + about
+			most := min(shownFile, shownFiles/texts)
+			if f.Size > most {
+				about += fmt.Sprintf("; its first %d bytes follow", most)
+				if t.sight.reads {
+					about += ", and " + entry.ReadArtifactTool + " reads the rest"
+				}
+			}
+			more = append(more, entry.PiBlock{Type: entry.PiTextBlock, ArtifactID: f.ArtifactID, Size: min(f.Size, most)})
+		default:
+			about = "a file is attached, which is not shown: " + about + ", " + Name(f.MediaType)
+		}
+		m.Content = append(append(m.Content, entry.PiText(note(about).Text())), more...)
+	}
+	return m
+}
+
+// seen changes the blocks of a tool's result to what the model can have, and returns them.
+func (t *transcript) seen(blocks []entry.PiBlock) []entry.PiBlock {
+	for i, b := range blocks {
+		if b.Type == entry.PiImageBlock && t.sight.images == 0 {
+			blocks[i] = entry.PiText("(this model cannot see the image)")
+		}
+	}
+	return blocks
+}
+
+// limit leaves of the images of some messages the last ones. Those before are left out half as many at a time as there may
+// be, so that requests begin alike meanwhile.
+func (s sight) limit(list []entry.PiMessage) {
+	if s.images == 0 {
+		return
+	}
+	n := 0
+	for _, m := range list {
+		for _, b := range blocksOf(m) {
+			if b.Type == entry.PiImageBlock {
+				n++
+			}
+		}
+	}
+	if n <= s.images {
+		return
+	}
+	step := (s.images + 1) / 2
+	drop := (n - s.images + step - 1) / step * step
+	each(list, func(b entry.PiBlock) entry.PiBlock {
+		if b.Type != entry.PiImageBlock || drop == 0 {
+			return b
+		}
+		drop--
+		words := "this image is not shown any more, because later ones are"
+		if s.reads && b.ArtifactID != "" {
+			words += "; " + entry.ReadArtifactTool + " shows it"
+		}
+		return entry.PiText(note(words).Text())
+	})
+}
+
+// blocksOf returns the blocks of a message that was said to a model.
+func blocksOf(m entry.PiMessage) []entry.PiBlock {
+	switch m := m.(type) {
+	case entry.PiUser:
+		return m.Content
+	case entry.PiToolResult:
+		return m.Content
+	}
+	return nil
+}
+
+// each replaces the blocks of messages that were said to a model, in place of the messages and not in their blocks.
+func each(list []entry.PiMessage, to func(entry.PiBlock) entry.PiBlock) {
+	for i, m := range list {
+		blocks := slices.Clone(blocksOf(m))
+		for n := range blocks {
+			blocks[n] = to(blocks[n])
+		}
+		switch m := m.(type) {
+		case entry.PiUser:
+			m.Content = blocks
+			list[i] = m
+		case entry.PiToolResult:
+			m.Content = blocks
+			list[i] = m
+		}
+	}
+}
+
+// show asks a model, and shows it the files that the request names. A model that is in no catalog and refuses images is asked
+// without them, now and later.
+func (r *run) show(ctx context.Context, id string, request model.Request, f func(model.Delta)) (model.Answer, error) {
+	shown := slices.Clone(request.Messages)
+	bytes, err := r.load(ctx, id, shown)
+	if err != nil {
+		return model.Answer{}, err
+	}
+	request.Messages = shown
+	if bytes > 0 {
+		room := min(bytes*imageCopies, imageRoom)
+		if err := r.images.Acquire(ctx, room); err != nil {
+			return model.Answer{}, err
+		}
+		defer r.images.Release(room)
+	}
+	answer, err := r.model.Stream(ctx, r.endpoint, id, request, f)
+	failed, isModel := errors.AsType[*model.Error](err)
+	if bytes == 0 || !isModel || failed.Kind != model.BadRequest || model.Lookup(r.endpoint.Provider, id).Known {
+		return answer, err
+	}
+	r.blind.Store(r.eye(id), true)
+	each(request.Messages, func(b entry.PiBlock) entry.PiBlock {
+		if b.Type == entry.PiImageBlock {
+			return entry.PiText(note("this model cannot see the image").Text())
+		}
+		return b
+	})
+	return r.model.Stream(ctx, r.endpoint, id, request, f)
+}
+
+// eye names a model of a house's server.
+type eye struct {
+	server
+	model string
+}
+
+func (r *run) eye(id string) eye { return eye{r.server(), id} }
+
+// load reads the files that messages name. What cannot be read is said in its place, unless trying again may help. bytes is
+// how many the images have.
+func (r *run) load(ctx context.Context, id string, list []entry.PiMessage) (bytes int64, err error) {
+	sees := model.Sees(r.endpoint, id) // a gate may ask another model than the bot's own
+	each(list, func(b entry.PiBlock) entry.PiBlock {
+		if err != nil || b.ArtifactID == "" || b.Data != "" {
+			return b
+		}
+		if r.Files == nil {
+			return entry.PiText(note("it is not shown here").Text())
+		}
+		if b.Type == entry.PiImageBlock && !sees {
+			return entry.PiText(note("this model cannot see the image").Text())
+		}
+		var failed error
+		if b.Type == entry.PiImageBlock {
+			var image picture.Image
+			if image, failed = r.Files.Image(ctx, r.scope(), b.ArtifactID); failed == nil {
+				bytes += int64(len(image.Data))
+				return entry.PiBlock{Type: entry.PiImageBlock, Data: base64.StdEncoding.EncodeToString(image.Data), MIMEType: image.Type, Width: image.Width, Height: image.Height}
+			}
+		} else {
+			var text string
+			if text, failed = r.Files.Text(ctx, r.scope(), b.ArtifactID, b.Size); failed == nil {
+				return entry.PiText(Quote(r.redactor.String(text)))
+			}
+		}
+		if ctx.Err() != nil {
+			err = ctx.Err()
+			return b
+		}
+		return entry.PiText(note(r.unread(ctx, b, failed)).Text())
+	})
+	return bytes, err
+}
+
+// unread says why a file is not shown.
+func (r *run) unread(ctx context.Context, b entry.PiBlock, err error) string {
+	for _, known := range []error{picture.ErrNone, picture.ErrDamaged, picture.ErrHuge} {
+		if errors.Is(err, known) {
+			return "the image cannot be shown: it " + known.Error()
+		}
+	}
+	if fault.CodeOf(err) == fault.NotFound {
+		return "the file is gone: it was deleted"
+	}
+	r.Logger.WarnContext(ctx, "a file that belongs to a message cannot be read", "artifact", b.ArtifactID, "error", fault.From(err).Detail())
+	return "the file cannot be read now"
+}
