@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"connectrpc.com/connect"
+
 	"github.com/arbe-dev/arbe/internal/entry"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
@@ -35,6 +37,42 @@ func (s artifacts) ListArtifacts(_ context.Context, req *arbev1.ListArtifactsReq
 		res.Artifacts = append(res.Artifacts, copied(a))
 	}
 	return res, nil
+}
+
+// GetArtifact finds those that are kept.
+func (s artifacts) GetArtifact(_ context.Context, req *arbev1.GetArtifactRequest) (*arbev1.GetArtifactResponse, error) {
+	s.f.mu.Lock()
+	defer s.f.mu.Unlock()
+	for _, a := range s.f.kept {
+		if a.Id == req.Id {
+			return &arbev1.GetArtifactResponse{Artifact: copied(a)}, nil
+		}
+	}
+	return nil, refused(connect.CodeNotFound, "there is no such artifact", "list them")
+}
+
+// TestFilesOfAMessage: only what arbe found to be an image is shown, by the path that serves nothing else; other files are
+// downloads, and deleted ones say so.
+func TestFilesOfAMessage(t *testing.T) {
+	t.Parallel()
+	f := newFake()
+	f.thread("files", "Files")
+	for _, id := range []string{"photo", "huge", "evil", "page"} {
+		f.kept = append(f.kept, &arbev1.Artifact{Id: id, ThreadId: "elsewhere", HasBytes: true})
+	}
+	evil := `"><script>alert(1)</script>.png`
+	f.says("files", f.me.Id, "e1", entry.Chat{Text: "look", Attachments: []entry.Attachment{
+		{ArtifactID: "photo", Name: evil, MediaType: "image/png", Size: 12_000, Width: 3200, Height: 1600},
+		{ArtifactID: "huge", Name: "huge.png", MediaType: "image/png", Size: 21 << 20, Width: 30, Height: 30},
+		{ArtifactID: "evil", Name: "drawing.svg", MediaType: "text/plain", Size: 50},
+		{ArtifactID: "page", Name: "page.html", MediaType: "text/html", Size: 3_400_000},
+		{ArtifactID: "gone", Name: "lost.png", MediaType: "image/png", Size: 5, Width: 5, Height: 5},
+	}})
+	c := ada(t, f)
+	_, page := c.get("/threads/files")
+	contains(t, page, `<a href="/api/artifact/photo/image" target="_blank" rel="noopener"><img src="/api/artifact/photo/image" alt="&#34;&gt;&lt;script&gt;alert(1)&lt;/script&gt;.png" width="480" height="240" loading="lazy" decoding="async"></a>`,
+		`href="/api/artifact/huge" download>huge.png</a>`, `href="/api/artifact/evil" download>drawing.svg</a>`, `href="/api/artifact/page" download>page.html</a> <span class="meta">3.4 MB</span>`, "lost.png was deleted")
+	lacks(t, page, "/api/artifact/gone", "/api/artifact/evil/image", "/api/artifact/page/image")
 }
 
 func TestWhatAThreadLeftIsListedAndDownloaded(t *testing.T) {

@@ -635,7 +635,11 @@ func (s entries) Say(_ context.Context, req *arbev1.SayRequest) (*arbev1.SayResp
 		f := fault.From(err)
 		return nil, refused(connect.CodeInvalidArgument, f.Message, f.Next)
 	}
-	var said entry.Payload = entry.Chat{Text: req.Text, ReplyTo: req.ReplyTo}
+	chat := entry.Chat{Text: req.Text, ReplyTo: req.ReplyTo}
+	for _, id := range req.AttachmentIds {
+		chat.Attachments = append(chat.Attachments, entry.Attachment{ArtifactID: id, Name: "file " + id, MediaType: "text/plain", Size: 3})
+	}
+	var said entry.Payload = chat
 	if line, ok := entry.ParseCommand(req.Text); ok {
 		said = entry.Command{Command: line}
 	}

@@ -95,13 +95,13 @@ const (
 	maxNote, maxWord = 2 << 10, 200
 )
 
-func chat(_ context.Context, t *transcript, e entry.Entry, c entry.Chat) templ.Component {
+func chat(ctx context.Context, t *transcript, e entry.Entry, c entry.Chat) templ.Component {
 	text, rest := c.Text, 0
 	if !t.whole && (len(text) > maxShown || strings.Count(text, "\n") > maxLines) {
 		text = beginning(text)
 		rest = len(c.Text) - len(text)
 	}
-	return chatBody(t.thread, e.Seq, templ.Raw(markdown(text, t.effort)), rest, t.answerOf(e, c))
+	return chatBody(t.thread, e.Seq, templ.Raw(markdown(text, t.effort)), rest, t.filesOf(ctx, c), t.answerOf(e, c))
 }
 
 // beginning returns the beginning of a long text, of whole lines if possible.

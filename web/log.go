@@ -85,6 +85,8 @@ type transcript struct {
 	effort *effort
 	// searches counts the searches for this piece.
 	searches int
+	// lookups counts the artifacts that were looked up for this piece.
+	lookups int
 	// learned is about how many bytes the maps hold.
 	learned int
 
@@ -123,7 +125,7 @@ func (a *app) newTranscript(thread *arbev1.Thread, p *people) *transcript {
 // rows makes the rows of a piece of the log. tail is the position of the log's last entry: a command whose
 // result is not in the piece has ended if the rest of the log has it.
 func (t *transcript) rows(ctx context.Context, piece []entry.Entry, tail int64) ([]row, error) {
-	t.searches, t.effort = 0, newEffort()
+	t.searches, t.lookups, t.effort = 0, 0, newEffort()
 	for _, e := range piece {
 		t.learn(e)
 	}

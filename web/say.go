@@ -24,8 +24,32 @@ func newID() string { return strings.ToLower(rand.Text()) }
 var isID = regexp.MustCompile(`^[a-z0-9]{8,64}$`).MatchString
 
 // outgoingMessage is one thing said with a form.
-// Reply is the id of the entry that it replies to; empty if there is none.
-type outgoingMessage struct{ Thread, ID, Text, Reply string }
+// Reply is the id of the entry that it replies to; empty if there is none. Files are what belongs to it.
+type outgoingMessage struct {
+	Thread, ID, Text, Reply string
+	Files                   []outgoingFile
+}
+
+// outgoingFile is an artifact that belongs to a message.
+type outgoingFile struct{ Artifact, Name string }
+
+// fileNames returns the names of files.
+func fileNames(files []outgoingFile) string {
+	var names []string
+	for _, f := range files {
+		names = append(names, clip(f.Name, maxWord))
+	}
+	return strings.Join(names, ", ")
+}
+
+// filesOf returns the files of a form, each of whose fields has an artifact's id, a space, and a name for people.
+func filesOf(r *http.Request) (files []outgoingFile) {
+	for _, field := range r.PostForm["file"] {
+		id, name, _ := strings.Cut(field, " ")
+		files = append(files, outgoingFile{id, name})
+	}
+	return files
+}
 
 // sending is the state of a message in the outbox: refused with a Failure, or in the log at position Seq. The zero value
 // means that the server has not answered yet.
@@ -40,7 +64,7 @@ func (a *app) say(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {
 		return err
 	}
-	u := outgoingMessage{Thread: r.PathValue("thread"), ID: r.PostFormValue("entry"), Text: textOf(r), Reply: r.PostFormValue("reply")}
+	u := outgoingMessage{Thread: r.PathValue("thread"), ID: r.PostFormValue("entry"), Text: textOf(r), Reply: r.PostFormValue("reply"), Files: filesOf(r)}
 	seq, err := a.post(r.Context(), u)
 	scripted := fromScript(r) && isID(u.ID)
 	switch {
@@ -72,7 +96,11 @@ func (a *app) post(ctx context.Context, u outgoingMessage) (seq int64, err error
 	if err := checkMessage(u); err != nil {
 		return 0, err
 	}
-	res, err := a.services.entries.Say(ctx, &arbev1.SayRequest{ThreadId: u.Thread, Id: u.ID, Text: u.Text, ReplyTo: u.Reply})
+	req := &arbev1.SayRequest{ThreadId: u.Thread, Id: u.ID, Text: u.Text, ReplyTo: u.Reply}
+	for _, f := range u.Files {
+		req.AttachmentIds = append(req.AttachmentIds, f.Artifact)
+	}
+	res, err := a.services.entries.Say(ctx, req)
 	return res.GetEntry().GetSeq(), err
 }
 
@@ -83,6 +111,8 @@ func checkMessage(u outgoingMessage) error {
 		return fault.New(fault.Invalid, "the form's id is not valid", "open the page again and send the text from there")
 	case len(u.Text) > entry.MaxText:
 		return tooLarge(entry.MaxText)
+	case len(u.Files) > entry.MaxAttachments:
+		return fault.Newf(fault.Invalid, "send the others with another message", "a message may have %d files", entry.MaxAttachments)
 	case !utf8.ValidString(u.Text):
 		return fault.New(fault.Invalid, "the text is not valid UTF-8", "send it as UTF-8")
 	}

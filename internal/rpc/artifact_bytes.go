@@ -15,6 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/picture"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -30,11 +31,13 @@ const maxDownload = time.Hour
 // a browser would add the session's cookie to their requests.
 //
 // Anyone may have written the bytes, so a browser must save and not show them. If one shows them nevertheless, they can
-// neither run scripts nor load anything.
+// neither run scripts nor load anything. Only what is a PNG, JPEG, GIF or WebP by its bytes, and not too large, may be shown:
+// under its path with "/image", as what it is and not as what it is declared to be.
 func ArtifactBytes(s Services) http.Handler {
 	d := &artifactDoor{s, &interceptor{auth: s.Auth, logger: s.Logger}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+ArtifactPath+"{id}", d.answer(d.get)) // HEAD too
+	mux.HandleFunc("GET "+ArtifactPath+"{id}/image", d.answer(d.image))
 	mux.HandleFunc("POST "+ArtifactPath+"{$}", d.answer(d.post))
 	return http.NewCrossOriginProtection().Handler(mux)
 }
@@ -65,7 +68,28 @@ func (d *artifactDoor) answer(do func(w http.ResponseWriter, r *http.Request) er
 	}
 }
 
+// maxImage limits the bytes of an image that a page shows.
+const maxImage = 20 << 20
+
 func (d *artifactDoor) get(w http.ResponseWriter, r *http.Request) error {
+	return d.serve(w, r, func(got artifact.Artifact, _ io.Reader) (kind, disposition string, err error) {
+		return contentType(got.MIMEType), "attachment", nil
+	})
+}
+
+// image serves an image to be shown.
+func (d *artifactDoor) image(w http.ResponseWriter, r *http.Request) error {
+	return d.serve(w, r, func(got artifact.Artifact, content io.Reader) (kind, disposition string, err error) {
+		info, err := picture.Look(content)
+		if errors.Is(err, picture.ErrNone) || errors.Is(err, picture.ErrDamaged) || errors.Is(err, picture.ErrHuge) || err == nil && got.Size > maxImage {
+			return "", "", fault.New(fault.NotFound, "this artifact is no image that can be shown", "download it instead")
+		}
+		return info.Type, "inline", err
+	})
+}
+
+// serve serves the bytes of an artifact, with the media type and the disposition that as returns.
+func (d *artifactDoor) serve(w http.ResponseWriter, r *http.Request, as func(artifact.Artifact, io.Reader) (kind, disposition string, err error)) error {
 	id := r.PathValue("id")
 	scope, err := d.Auth.Authorize(r.Context(), auth.Read, auth.Artifact(id))
 	if err != nil {
@@ -80,6 +104,13 @@ func (d *artifactDoor) get(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer content.Close()
+	kind, disposition, err := as(got, content)
+	if err != nil {
+		return err
+	}
+	if _, err := content.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
 	// Read one byte first, because an error cannot be answered once the headers of a success are sent.
 	if r.Method != http.MethodHead && got.Size > 0 {
 		if _, err := content.Read(make([]byte, 1)); err != nil {
@@ -88,8 +119,8 @@ func (d *artifactDoor) get(w http.ResponseWriter, r *http.Request) error {
 		content.Seek(0, io.SeekStart)
 	}
 	h := w.Header()
-	h.Set("Content-Type", contentType(got.MIMEType))
-	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": got.FileName()}))
+	h.Set("Content-Type", kind)
+	h.Set("Content-Disposition", mime.FormatMediaType(disposition, map[string]string{"filename": got.FileName()}))
 	h.Set("ETag", `"`+got.ByteRef+`"`)
 	// A cache must ask again before each use. Otherwise someone who lost permission could still read the bytes.
 	h.Set("Cache-Control", "private, no-cache")

@@ -203,3 +203,39 @@ func TestFilesOfOthersCannotBeNamed(t *testing.T) {
 		t.Errorf("%d entries were written", after-before)
 	}
 }
+
+// TestOnlyImagesAreShown: the path of images serves what is one by its bytes, to those who may read the artifact.
+func TestOnlyImagesAreShown(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	ada := b.ada
+	th := ada.thread(t, &arbev1.CreateThreadRequest{})
+	wide := photo(t, 30, 20)
+	for name, c := range map[string]struct {
+		kind    string
+		content []byte
+		key     string
+		status  int
+	}{
+		"a PNG":                      {"text/html", wide, ada.key, 200},
+		"a PNG of another house":     {"image/png", wide, b.bob.key, 404},
+		"a PNG to nobody":            {"image/png", wide, "", 401},
+		"an SVG":                     {"image/svg+xml", []byte(`<svg xmlns="http://www.w3.org/2000/svg"><script>1</script></svg>`), ada.key, 404},
+		"HTML":                       {"image/png", []byte("<html><script>1</script>"), ada.key, 404},
+		"HTML behind a PNG's mark":   {"image/png", []byte("\x89PNG\r\n\x1a\n<html>"), ada.key, 404},
+		"a PNG that claims too much": {"image/png", append(append([]byte{}, wide[:16]...), 0, 0, 0xff, 0xff, 0, 0, 0xff, 0xff, 8, 6, 0, 0, 0), ada.key, 404},
+	} {
+		id := ada.put(t, th.Id, name, c.kind, c.content)
+		got := b.request(t, "GET", id+"/image", c.key, "")
+		if got.status != c.status {
+			t.Errorf("%s: %d, want %d: %.200s", name, got.status, c.status, got.body)
+		}
+		if h := got.header; got.status == 200 && (h.Get("Content-Type") != "image/png" || !strings.HasPrefix(h.Get("Content-Disposition"), "inline") || got.body != string(wide)) ||
+			h.Get("X-Content-Type-Options") != "nosniff" || !strings.HasPrefix(h.Get("Content-Security-Policy"), "sandbox; default-src 'none'") {
+			t.Errorf("%s: the headers are %v", name, h)
+		}
+		if again := b.request(t, "GET", id, ada.key, ""); !strings.HasPrefix(again.header.Get("Content-Disposition"), "attachment") {
+			t.Errorf("%s: by its own path it is %v", name, again.header)
+		}
+	}
+}

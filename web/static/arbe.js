@@ -48,7 +48,7 @@ for (const form of $$('form[data-draft]')) {
   area.addEventListener('keydown', event => {
     if (event.key === 'Enter' && !event.shiftKey && !event.isComposing && !touch) {
       event.preventDefault()
-      if (area.value.trim()) form.requestSubmit()
+      if (area.value.trim() || $('.chips li', form)) form.requestSubmit()
     } else if (event.key === 'ArrowUp' && area.value === '' && $('#outbox form:last-child')) {
       event.preventDefault()
       takeBack($('#outbox form:last-child'))
@@ -78,18 +78,21 @@ const firstTry = 500, lastTry = 5_000
 // All tabs of the thread share the stored outbox, so each tab adds and removes only its own messages.
 const outboxKey = 'outbox:' + thread
 const stored = () => store.get(outboxKey) ?? []
-const keep = (id, text, reply) => store.set(outboxKey, [...stored().filter(one => one.id !== id), { id, text, reply }])
+const keep = (id, text, reply, files) => store.set(outboxKey, [...stored().filter(one => one.id !== id), { id, text, reply, files }])
 const drop = id => store.set(outboxKey, stored().filter(one => one.id !== id))
 
-function send(id, text, reply = '') {
+// Each of the files is an artifact's id, a space, and a name.
+function send(id, text, reply = '', files = []) {
   const form = $('#outbox-item').content.firstElementChild.cloneNode(true)
   form.id = 'out-' + id
   form.elements.entry.value = id
   form.elements.text.value = text
   form.elements.reply.value = reply
   $('.outgoing-text', form).textContent = text
+  for (const value of files) form.append(Object.assign(document.createElement('input'), { type: 'hidden', name: 'file', value }))
+  $('.outgoing-files', form).textContent = files.map(nameOfFile).join(', ')
   outbox.append(form)
-  keep(id, text, reply)
+  keep(id, text, reply, files)
   deliver(form)
 }
 
@@ -134,11 +137,88 @@ function takeBack(form) {
   const area = $('#composer-text')
   area.value = form.elements.text.value + (area.value && '\n' + area.value)
   replyTo(form.elements.reply.value, 'A reply')
+  for (const { value } of $$('[name=file]', form)) addChip(nameOfFile(value)).done(value)
   clearTimeout(form.again)
   drop(form.elements.entry.value)
   form.remove()
   area.dispatchEvent(new Event('input'))
   area.focus()
+}
+
+// ---- Files: each is uploaded when it is chosen, and waits as a chip, which can be removed, until the message is sent.
+
+const chipList = $('#composer-files')
+const nameOfFile = value => value.slice(value.indexOf(' ') + 1)
+const chipsKey = 'files:' + thread
+const uploadTries = 4
+
+// chipsChanged shows the chips, stores those that are ready, and lets a message with files have no text.
+function chipsChanged() {
+  const chips = $$('li', chipList)
+  chipList.hidden = !chips.length
+  $('#composer-text').required = !chips.length
+  $('#composer-error').textContent = ''
+  store.set(chipsKey, chips.map(chip => chip.dataset.file).filter(Boolean))
+}
+
+// addChip adds a chip. done makes it ready, failed says why it is not, and gone is called when it is removed.
+function addChip(name, gone = () => {}) {
+  const chip = document.createElement('li'), label = document.createElement('span'), state = document.createElement('span')
+  const remove = Object.assign(document.createElement('button'), { type: 'button', className: 'link', textContent: 'Remove' })
+  remove.setAttribute('aria-label', 'Remove ' + name)
+  Object.assign(label, { className: 'chip-name', textContent: name, dir: 'auto' })
+  Object.assign(state, { className: 'meta', textContent: 'uploading…' })
+  state.setAttribute('role', 'status')
+  remove.addEventListener('click', () => {
+    chip.remove()
+    gone()
+    chipsChanged()
+    $('.attach', composer).focus()
+  })
+  chip.append(label, state, remove)
+  chipList.append(chip)
+  chipsChanged()
+  return {
+    done(value) { chip.dataset.file = value; state.textContent = ''; chipsChanged() },
+    failed(why) { chip.classList.add('refused'); state.textContent = why },
+  }
+}
+
+// upload stores a file as an artifact of the thread. Its id makes it harmless to try again.
+async function upload(file) {
+  const left = new AbortController(), chip = addChip(file.name, () => left.abort())
+  const name = [...file.name.replace(/\p{C}/gu, '')].slice(-200).join('').trim()
+  const query = new URLSearchParams({ thread_id: thread, id: newID(), label: name })
+  for (let tries = 1; ; tries++) {
+    let answer, text
+    try {
+      answer = await fetch('/api/artifact/?' + query, {
+        method: 'POST', headers: { 'Content-Type': file.type || 'application/octet-stream' }, body: file, signal: left.signal,
+      })
+      text = await answer.json()
+    } catch { /* no answer */ }
+    if (left.signal.aborted) return
+    if (answer?.ok && text?.id) return chip.done(text.id + ' ' + name)
+    if (answer && answer.status < 500) return chip.failed('Not stored: ' + (text?.error?.message ?? 'the server refused it'))
+    if (tries === uploadTries) return chip.failed('Not stored: the server cannot be reached. Choose it again.')
+    await new Promise(resolve => setTimeout(resolve, firstTry * 2 ** tries))
+  }
+}
+
+function attach(files) {
+  const most = Number(chipList.dataset.most), room = most - chipList.children.length
+  for (const file of files.slice(0, room)) upload(file)
+  if (files.length > room) $('#composer-error').textContent = `A message may have ${most} files.`
+}
+
+if (chipList) {
+  for (const value of store.get(chipsKey) ?? []) addChip(nameOfFile(value)).done(value)
+  $('.attach', composer).addEventListener('click', () => $('#composer-file').click())
+  $('#composer-file').addEventListener('change', event => {
+    attach([...event.target.files])
+    event.target.value = '' // so that the same file can be chosen again
+    $('#composer-text').focus()
+  })
 }
 
 // The others who follow the thread see that somebody writes. Nobody needs to know of a failure.
@@ -181,19 +261,25 @@ if (composer) document.addEventListener('click', event => {
 })
 
 if (outbox) {
-  for (const { id, text, reply } of stored()) send(id, text, reply)
+  for (const { id, text, reply, files } of stored()) send(id, text, reply, files)
   composer.addEventListener('submit', event => {
     event.preventDefault()
-    const text = $('#composer-text').value
-    if (!text.trim()) return
+    const text = $('#composer-text').value, chips = $$('li', chipList)
+    if (!text.trim() && !chips.length) return
+    if (chips.some(chip => !chip.dataset.file)) {
+      $('#composer-error').textContent = 'Not sent yet. Wait until all files are there, or remove those that are not.'
+      return
+    }
     const most = Number(composer.dataset.max), size = new Blob([text]).size
     if (size > most) {
       const why = `This has ${(size / 2 ** 20).toFixed(1)} MiB, and a message may have ${Math.ceil(most / 2 ** 20)} MiB. Shorten it, or put it into a file.`
       $('#composer-error').textContent = 'Not sent. ' + why
       return
     }
-    send(newID(), text, composer.elements.reply.value)
+    send(newID(), text, composer.elements.reply.value, chips.map(chip => chip.dataset.file))
     replyTo('')
+    for (const chip of chips) chip.remove()
+    chipsChanged()
     composer.clear()
     toEnd()
   })
