@@ -24,6 +24,13 @@ type files struct {
 	kept  map[fileKey]*list.Element // of a fitted
 	order list.List                 // the last used ones first
 	bytes int
+	// busy has for each house whose images are made to fit a place for one of them, and how many calls use it.
+	busy map[string]*place
+}
+
+type place struct {
+	taken chan struct{}
+	users int
 }
 
 // fileKey names the content of an artifact. It has the house, because a house must not find out what another one has.
@@ -44,6 +51,15 @@ func (f *files) Image(ctx context.Context, scope db.Scope, id string) (picture.I
 	}
 	key := fileKey{scope.House, got.ByteRef}
 	if kept, ok := f.find(key); ok {
+		return kept.image, kept.err
+	}
+	// One image of a house at a time, because [picture.Fit] does few at a time for all houses.
+	leave, err := f.enter(ctx, scope.House)
+	if err != nil {
+		return picture.Image{}, err
+	}
+	defer leave()
+	if kept, ok := f.find(key); ok { // meanwhile
 		return kept.image, kept.err
 	}
 	content, err := f.artifacts.Open(ctx, got)
@@ -72,6 +88,35 @@ func (f *files) Text(ctx context.Context, scope db.Scope, id string, most int64)
 	defer content.Close() //nolint:errcheck // nothing more is wanted from it
 	text, err := io.ReadAll(io.LimitReader(content, most))
 	return string(text), err
+}
+
+// enter waits until no other image of a house is made to fit. The caller calls leave.
+func (f *files) enter(ctx context.Context, house string) (leave func(), err error) {
+	f.mu.Lock()
+	if f.busy == nil {
+		f.busy = map[string]*place{}
+	}
+	at := f.busy[house]
+	if at == nil {
+		at = &place{taken: make(chan struct{}, 1)}
+		f.busy[house] = at
+	}
+	at.users++
+	f.mu.Unlock()
+	done := func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if at.users--; at.users == 0 {
+			delete(f.busy, house)
+		}
+	}
+	select {
+	case at.taken <- struct{}{}:
+		return func() { <-at.taken; done() }, nil
+	case <-ctx.Done():
+		done()
+		return nil, ctx.Err()
+	}
 }
 
 func (f *files) find(key fileKey) (fitted, bool) {
