@@ -102,7 +102,7 @@ func verdict(e Endpoint, field string, err error) error {
 	case !is:
 		return err
 	case failed.Kind == BadKey && e.Key == "":
-		return fault.Newf(fault.Invalid, "give its key; nothing was changed", "key: %s wants one%s", e.Title(), because(failed.Said)).Because(err)
+		return fault.Newf(fault.Invalid, "give its key; store it with: arbe secret set NAME, and add --key NAME; nothing was changed", "key: %s wants one%s", e.Title(), because(failed.Said)).Because(err)
 	case failed.Kind == BadKey:
 		next := "copy the whole key"
 		if page := keyPages[e.Provider]; page != "" {
