@@ -75,6 +75,11 @@ func TestTheRowOfAThreadSaysWhatWasSaidLastAndWhatRuns(t *testing.T) {
 		t.Errorf("what runs is %+v", r)
 	}
 	wants(t, "Ada: $ make slow") // the result is not something said
+	files := entry.Chat{Text: " \n", Attachments: []entry.Attachment{{ArtifactID: "a1", Name: "plan.pdf"}, {ArtifactID: "a2"}}}
+	if _, err := b.log.Append(t.Context(), b.ref(th), entry.NewDraft("files", b.scope.Agent, files)); err != nil {
+		t.Fatal(detail(err))
+	}
+	wants(t, "Ada: [file: plan.pdf] [file: a2]")
 
 	t.Run("and a hostile text is no harm", func(t *testing.T) {
 		for i, payload := range []string{`{"text":"\u0000"}`, `{"text":"\ud800 half a character"}`} {
