@@ -173,7 +173,7 @@ func (r *Request) readResponses() error {
 		switch {
 		case item.Type == "reasoning":
 			if next := i + 1; next == len(body.Input) || body.Input[next].Type != "function_call" && body.Input[next].Role != "assistant" {
-				return errors.New("Item 'rs_1' of type 'reasoning' was provided without its required following item.")
+				return errors.New("a reasoning item was provided without its required following item")
 			} else if item.Encrypted == "" || item.Summary == nil {
 				return errors.New("a reasoning item needs its encrypted_content, because nothing is stored, and its summary")
 			}
