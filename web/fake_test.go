@@ -787,6 +787,13 @@ func (f *fake) log(thread string) []*arbev1.Entry {
 	return slices.Clone(f.logs[thread])
 }
 
+// row returns a copy of a thread.
+func (f *fake) row(thread string) *arbev1.Thread {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return copied(f.threads[thread])
+}
+
 // last is the last entry of a thread.
 func (f *fake) last(thread string) *arbev1.Entry {
 	log := f.log(thread)

@@ -341,8 +341,8 @@ func TestWithoutAScript(t *testing.T) {
 			res, _ := c.post("/threads/saysthread/entries", form)
 			want(t, res, http.StatusSeeOther, "/threads/saysthread#e1")
 		}
-		if p := f.logs["saysthread"][0].Payload; len(f.logs["saysthread"]) != 1 || p != `{"text":"Hello\nworld"}` {
-			t.Errorf("the log has %d entries, the first is %s", len(f.logs["saysthread"]), p)
+		if log := f.log("saysthread"); len(log) != 1 || log[0].Payload != `{"text":"Hello\nworld"}` {
+			t.Errorf("the log is %v", log)
 		}
 	})
 	t.Run("a text that begins with ! or /run is a command", func(t *testing.T) {
@@ -360,8 +360,8 @@ func TestWithoutAScript(t *testing.T) {
 			res, _ := c.post("/houses/home/threads", form)
 			want(t, res, http.StatusSeeOther, "/threads/newthread1#composer-text")
 		}
-		if name := f.threads["newthread1"].Name; name != "Fix the login" || len(f.logs["newthread1"]) != 1 {
-			t.Errorf("the thread is %q with %d entries", name, len(f.logs["newthread1"]))
+		if name, log := f.row("newthread1").Name, f.log("newthread1"); name != "Fix the login" || len(log) != 1 {
+			t.Errorf("the thread is %q with the log %v", name, log)
 		}
 	})
 	t.Run("a thread is renamed, tagged, pinned, closed and deleted", func(t *testing.T) {
@@ -911,14 +911,14 @@ func TestForks(t *testing.T) {
 			res, _ := c.post("/threads/sourcesource/entries/1/fork", url.Values{"thread": {"forkatone1"}})
 			want(t, res, http.StatusSeeOther, "/threads/forkatone1")
 		}
-		if log := f.log("forkatone1"); len(log) != 2 || f.threads["forkatone1"].ForkedFrom.Seq != 1 {
+		if log := f.log("forkatone1"); len(log) != 2 || f.row("forkatone1").ForkedFrom.Seq != 1 {
 			t.Errorf("the fork says %v", log)
 		}
 	})
 	t.Run("a command is taken along with its result, if it has one", func(t *testing.T) {
 		for entry, at := range map[string]int64{"2": 4, "3": 3, "5": 5} {
 			c.post("/threads/sourcesource/entries/"+entry+"/fork", url.Values{"thread": {"commandfork" + entry}})
-			if from := f.threads["commandfork"+entry].ForkedFrom; from.GetSeq() != at {
+			if from := f.row("commandfork" + entry).ForkedFrom; from.GetSeq() != at {
 				t.Errorf("at entry %s it is forked at %d, want %d", entry, from.GetSeq(), at)
 			}
 		}
