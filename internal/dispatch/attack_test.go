@@ -161,12 +161,14 @@ func (s *siege) breed() {
 
 // drip asks models that write one piece a second, in many houses of one person.
 func (s *siege) drip(houses, threads int) {
+	var own []string
 	for _, r := range s.estate(houses, "drip") {
+		own = append(own, r.scope.House)
 		for range threads {
 			r.tell(s.ctx, r.open(s.ctx), "@drip drip")
 		}
 	}
-	s.untilRow(`select count(*) = $1 from turns where status = 'running'`, min(houses*threads, s.limits.PersonTurns))
+	s.untilRow(`select count(*) = $1 from turns where status = 'running' and house_id = any ($2)`, min(houses*threads, s.limits.PersonTurns), own)
 }
 
 // backlog lets 20,000 turns of a house wait, behind as many as may run, which do not end. No limit would let them wait.
@@ -176,7 +178,7 @@ func (s *siege) backlog() {
 	for range running {
 		r.tell(s.ctx, r.open(s.ctx), "@drip drip")
 	}
-	s.untilRow("select count(*) = $1 from turns where status = 'running'", running)
+	s.untilRow("select count(*) = $1 from turns where status = 'running' and house_id = $2", running, r.scope.House)
 	owner := s.Owner(s.t)
 	for _, add := range []string{
 		`insert into agents (kind, name, runtime) select 'bot', 'queued', 'pi' from generate_series(1, 80)`,

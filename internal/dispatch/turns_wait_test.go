@@ -66,7 +66,8 @@ func TestWhatPassesIsWaitedOut(t *testing.T) {
 				again.Seen -= len(failures) + 1
 				return script(&again)
 			}, func(c *dispatch.Config) {
-				c.Bots.Model = &model.Client{HeaderTimeout: 300 * time.Millisecond, IdleTimeout: 300 * time.Millisecond}
+				// Longer than a model that answers takes on a busy machine, because a try too many would be counted.
+				c.Bots.Model = &model.Client{HeaderTimeout: 2 * time.Second, IdleTimeout: 2 * time.Second}
 				endpoint := c.Bots.Endpoint
 				c.Bots.Endpoint = func(ctx context.Context, scope db.Scope, ref string) (model.Endpoint, string, error) {
 					e, id, err := endpoint(ctx, scope, ref)
