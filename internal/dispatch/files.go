@@ -36,7 +36,7 @@ type place struct {
 // fileKey names the content of an artifact. It has the house, because a house must not find out what another one has.
 type fileKey struct{ house, content string }
 
-// fitted is an image as models take it, or why there is none.
+// fitted is an image in the size that models take, or the error that [picture.Fit] returned for it.
 type fitted struct {
 	key   fileKey
 	image picture.Image

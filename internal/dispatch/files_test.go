@@ -78,8 +78,8 @@ func ofDialect(r *room, d model.Dialect, id string) {
 	r.th = r.conversation()
 }
 
-// TestModelsSeeWhatIsAttached: in every dialect a model that sees gets the image, one that does not is told of it, and both
-// read the text.
+// TestModelsSeeWhatIsAttached checks in every dialect that a model with vision receives the image, that a model without it
+// receives a sentence that names the image, and that both receive the text.
 func TestModelsSeeWhatIsAttached(t *testing.T) {
 	t.Parallel()
 	for _, d := range []model.Dialect{model.Messages, model.Chat, model.Responses, model.Gemini} {
@@ -97,7 +97,7 @@ func TestModelsSeeWhatIsAttached(t *testing.T) {
 					t.Errorf("the image was sent: %v, want %v: %s", !sees, sees, body)
 				}
 				if strings.Contains(body, "which this model cannot see: “photo.png”, ") == sees {
-					t.Errorf("it is told that it cannot see, although it sees: %v: %s", sees, body)
+					t.Errorf("a model (with vision: %v) receives the wrong sentence: %s", sees, body)
 				}
 				for _, want := range []string{"photo.png", "notes.txt", `  buy milk`, "which is not shown: “plan.pdf”, 11 bytes, artifact ", "application/pdf"} {
 					if !strings.Contains(body, want) {

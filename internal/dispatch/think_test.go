@@ -28,7 +28,7 @@ const (
 
 var sentBudget = regexp.MustCompile(`"budget_tokens":(\d+)`)
 
-// budgets are how hard a model was told to think, by request.
+// budgets returns the thinking budget of each request, in the order of the requests.
 func (r *room) budgets() (list []string) {
 	for _, q := range r.models.Requests() {
 		budget := noBudget
@@ -73,7 +73,7 @@ func TestABotThinksAsHardAsItIsTold(t *testing.T) {
 		// All calls of a turn think as hard. What a model with a budget did not think before it called, it does not after.
 		want := []string{lowBudget, lowBudget, highBudget, highBudget, noBudget, noBudget, lowBudget, lowBudget}
 		if got := r.budgets(); !slices.Equal(got, want) {
-			t.Errorf("it is told to think with %q, want %q", got, want)
+			t.Errorf("the requests have the budgets %q, want %q", got, want)
 		}
 		if said := of[entry.Chat](r.entries())[2]; said.Text != "@helper /think high what is there?" || said.Think != entry.EffortHigh {
 			t.Errorf("the log has %+v", said)
@@ -150,7 +150,7 @@ func TestABotThinksAsHardAsItIsTold(t *testing.T) {
 		r.letGo()
 		r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "b") })
 		if got, want := r.budgets(), []string{lowBudget, highBudget}; !slices.Equal(got, want) {
-			t.Errorf("it is told to think with %q, want %q", got, want)
+			t.Errorf("the requests have the budgets %q, want %q", got, want)
 		}
 		r.ponders("c", "@helper and so?")
 		r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "c") })
@@ -176,7 +176,7 @@ func TestABotThinksAsHardAsItIsTold(t *testing.T) {
 		}
 		r.until(func(e entry.Entry) bool { c, ok := entry.As[entry.Chat](e); return ok && c.Turn != nil })
 		if got, want := r.budgets(), []string{highBudget, highBudget, highBudget}; !slices.Equal(got, want) {
-			t.Errorf("it is told to think with %q, want %q", got, want)
+			t.Errorf("the requests have the budgets %q, want %q", got, want)
 		}
 	})
 }
@@ -201,7 +201,7 @@ func TestThinkingOutlivesAKilledServer(t *testing.T) {
 	r.botProcess()
 	r.answer("q")
 	if got, want := r.budgets(), []string{highBudget, highBudget, highBudget}; !slices.Equal(got, want) {
-		t.Errorf("it is told to think with %q, want %q", got, want)
+		t.Errorf("the requests have the budgets %q, want %q", got, want)
 	}
 	before, after := r.models.Requests()[1], r.models.Requests()[2]
 	if string(before.Body) != string(after.Body) {
