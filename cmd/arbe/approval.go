@@ -18,7 +18,7 @@ import (
 )
 
 func approval(a *app) *cobra.Command {
-	return group(a, "approval", "List and show what bots wait for a person's yes to do", approvalList, approvalShow)
+	return group(a, "approval", "List and show the calls of tools that wait for a person's yes", approvalList, approvalShow)
 }
 
 // approvalView is a request for approval, as programs see it.
@@ -118,7 +118,7 @@ func approvalList(a *app) *cobra.Command {
 	var house, thread string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List what bots wait for a person's yes to do",
+		Short: "List the calls of tools that wait for a person's yes",
 		Long: "List what the bots of a house wait for a person's yes to do, the oldest first. arbe approval show shows all that\n" +
 			"will run; arbe approve and arbe deny answer.",
 		Args: takes(0, 0, ""),
