@@ -45,14 +45,13 @@ func permissionAsked(_ context.Context, t *transcript, e entry.Entry, p entry.Pe
 	for _, a := range v.Arguments {
 		v.Size += len(a.Value)
 	}
-	answered, over := t.answered[p.ApprovalID]
-	seen := t.turns[p.TurnID]
+	answered, over := entry.SeenAs[entry.PermissionAnswered](t.ledger.Of(entry.ApprovalWork, p.ApprovalID).Completed())
 	switch {
 	case over:
 		v.Answer = t.answerView(answered)
 	case e.Seq <= t.origin.GetSeq():
 		v.Answer = answeredView{approvalKey(p.ApprovalID), "", "cancelled", "This was asked in the thread of which this one is a fork.", ""}
-	case seen != nil && seen.Ended:
+	case t.turn(p.TurnID).Ended:
 		v.Answer = t.answerView(entry.PermissionAnswered{ApprovalID: p.ApprovalID, Outcome: entry.Withdrawn})
 	case time.Now().After(p.Expires()):
 		v.Answer = t.answerView(entry.PermissionAnswered{ApprovalID: p.ApprovalID, Outcome: entry.Expired})

@@ -56,11 +56,11 @@ func (a *app) window(ctx context.Context, t *arbev1.Thread, q url.Values) (windo
 	}
 	if w.AtEnd() {
 		log.learnRunning(t)
-		for _, seen := range log.activeTurns() {
+		for _, seen := range log.turnsAtWork() {
 			if err := people.meet(ctx, seen.Agent); err != nil {
 				return w, err
 			}
-			w.Writing = append(w.Writing, log.writingOf(*seen, nil))
+			w.Writing = append(w.Writing, log.writingOf(seen, nil))
 		}
 	}
 	return w, nil

@@ -54,10 +54,10 @@ var kinds = map[string]kind{
 	"signal.dispatch.command_waiting": show(noted, plainly[entry.CommandWaiting]("s-waiting")),
 	"signal.dispatch.turn_started":    show(noted, turnStarted),
 	"signal.dispatch.turn_steered":    show(noted, turnSteered),
-	"signal.dispatch.turn_waiting":    show(noted, turnWaiting),
+	"signal.dispatch.turn_waiting":    show(noted, aboutBot[entry.TurnWaiting]),
 	"signal.dispatch.turn_ended":      show(noted, turnEnded),
-	"signal.dispatch.turn_fell_back":  show(noted, turnFellBack),
-	"signal.dispatch.limit_near":      show(noted, limitNear),
+	"signal.dispatch.turn_fell_back":  show(noted, aboutBot[entry.TurnFellBack]),
+	"signal.dispatch.limit_near":      show(noted, aboutBot[entry.LimitNear]),
 	"signal.dispatch.skipped":         show(noted, skipped),
 	"signal.permission.asked":         show(noted, permissionAsked),
 	"signal.permission.answered":      show(noted, permissionAnswered),
@@ -152,9 +152,9 @@ func blockKey(commandID string) string {
 func command(_ context.Context, t *transcript, e entry.Entry, c entry.Command) templ.Component {
 	v := commandView{Thread: t.thread, ID: e.ID, Key: blockKey(e.ID), Seq: e.Seq, Line: c.Line(), Started: e.Time, Whole: t.whole}
 	t.describe(&v, c.EnvironmentID)
-	if end, ok := t.ends[e.ID]; ok {
-		v.Result, v.ResultSeq, v.OtherSandbox = &end.result, end.seq, t.otherSandbox(end.result)
-		v.Outcome = t.outcome(end.result)
+	if result, seq, ended := t.ended(e.ID); ended {
+		v.Result, v.ResultSeq, v.OtherSandbox = &result, seq, t.otherSandbox(result)
+		v.Outcome = t.outcome(result)
 	} else if e.Seq <= t.origin.GetSeq() {
 		v.Cut = t.origin
 	}
@@ -166,7 +166,7 @@ func command(_ context.Context, t *transcript, e entry.Entry, c entry.Command) t
 
 // describe adds the build that a command waited for. environment is the id of the environment that the command names.
 func (t *transcript) describe(v *commandView, environment string) {
-	if build, ok := t.builds[v.ID]; ok {
+	if build, ok := entry.Latest[entry.EnvironmentPrepared](t.ledger.Of(entry.CommandWork, v.ID)); ok {
 		v.Build = &build
 	}
 	v.EnvironmentPath = settingsPath(t.house, "environments")
@@ -197,12 +197,12 @@ func (t *transcript) otherSandbox(r entry.CommandResult) bool {
 // commandResult shows nothing directly behind its command, because the command's block shows the result. Further down it is a
 // line that leads to the command.
 func commandResult(_ context.Context, t *transcript, e entry.Entry, r entry.CommandResult) templ.Component {
-	start, known := t.starts[r.CommandID]
+	start, line := t.started(r.CommandID)
 	// A bot may run several commands at once, whose results would otherwise be mixed up.
-	if known && (start.seq == t.lastSaid || entry.TurnOf(r.CommandID) != "") {
+	if start > 0 && (start == t.lastSaid || entry.TurnOf(r.CommandID) != "") {
 		return nil
 	}
-	return resultLine(t.thread, e.Seq, start, outcomeClass(&r), t.outcome(r))
+	return resultLine(t.thread, e.Seq, start, line, outcomeClass(&r), t.outcome(r))
 }
 
 func statusChanged(_ context.Context, _ *transcript, _ entry.Entry, s entry.StatusChanged) templ.Component {
@@ -226,7 +226,7 @@ func plainly[P entry.Payload](icon string) func(context.Context, *transcript, en
 
 // prepared shows nothing if its command's block shows the build.
 func prepared(_ context.Context, t *transcript, e entry.Entry, p entry.EnvironmentPrepared) templ.Component {
-	if t.buildOf[e.ID] != "" {
+	if _, placed := t.ledger.Placed(e.ID); placed {
 		return nil
 	}
 	step, failed := p.Failed()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
-	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -58,25 +57,12 @@ type transcript struct {
 	// whole shows entries in full.
 	whole bool
 
-	// starts and ends are the two halves of the commands that it has seen, by the command's id.
-	starts map[string]commandStart
-	ends   map[string]commandEnd
-	// open are the commands that had not ended at the last entry seen, in the order of the log.
-	open []string
-	// builds are the builds of sandboxes that commands waited for, by the command's id. buildOf is the command that a build
-	// was for, by the id of the build's entry.
-	builds  map[string]entry.EnvironmentPrepared
-	buildOf map[string]string
-	// turns are the turns of bots that it has seen, by id. steps has the ids of their steps, results the results of tool
-	// calls by the ids of their entries, and chats what was said, by the entry's id.
-	turns   map[string]*turnSeen
-	steps   map[string]bool
-	results map[string]entry.PiToolResult
-	// asked are the requests for approval by the ids of the results of their calls, and answered the answers by the ids of
-	// the requests.
-	asked    map[string]string
-	answered map[string]entry.PermissionAnswered
-	chats    map[string]chatSeen
+	// ledger pairs the entries that it has seen. running is the turn that the row of the thread says is at work, and unseen are
+	// turns of which only deltas arrived; nothing in the ledger may be about them. explained are the turns whose reason a row shows.
+	ledger    entry.Ledger
+	running   turnSeen
+	unseen    map[string]turnSeen
+	explained map[string]bool
 	// lastChat is the id of the last chat that is no answer of a turn.
 	lastChat string
 	// house and environment are the thread's. If environment is empty, the house's default applies.
@@ -87,8 +73,6 @@ type transcript struct {
 	searches int
 	// lookups counts the artifacts that were looked up for this piece.
 	lookups int
-	// learned is about how many bytes the maps hold.
-	learned int
 
 	// lastSaid is the position of the last row that was not a note, lastAuthor and lastAt its head.
 	lastSaid             int64
@@ -98,26 +82,13 @@ type transcript struct {
 	lastDay, lastSandbox string
 }
 
-// commandStart is where a command started, the beginning of its line, and the sandbox that its thread had then.
-type commandStart struct {
-	seq           int64
-	line, sandbox string
-}
-
-// maxLearned limits what a live tail remembers of commands, in bytes. It reads again what it forgot.
+// maxLearned limits what a live tail remembers of entries, in bytes. It reads again what it forgot.
 const maxLearned = 4 << 20
-
-type commandEnd struct {
-	seq    int64
-	result entry.CommandResult
-}
 
 func (a *app) newTranscript(thread *arbev1.Thread, p *people) *transcript {
 	return &transcript{
 		services: a.services, log: a.log, thread: thread.Id, origin: thread.ForkedFrom, people: p,
-		starts: map[string]commandStart{}, ends: map[string]commandEnd{},
-		builds: map[string]entry.EnvironmentPrepared{}, buildOf: map[string]string{},
-		turns: map[string]*turnSeen{}, steps: map[string]bool{}, results: map[string]entry.PiToolResult{}, asked: map[string]string{}, answered: map[string]entry.PermissionAnswered{}, chats: map[string]chatSeen{},
+		ledger: entry.Ledger{Brief: brief}, unseen: map[string]turnSeen{}, explained: map[string]bool{},
 		house: thread.HouseId, environment: thread.EnvironmentId,
 	}
 }
@@ -127,7 +98,7 @@ func (a *app) newTranscript(thread *arbev1.Thread, p *people) *transcript {
 func (t *transcript) rows(ctx context.Context, piece []entry.Entry, tail int64) ([]row, error) {
 	t.searches, t.lookups, t.effort = 0, 0, newEffort()
 	for _, e := range piece {
-		t.learn(e)
+		t.ledger.Learn(e)
 	}
 	if err := t.findEnds(ctx, piece, tail); err != nil {
 		return nil, err
@@ -151,12 +122,12 @@ func (t *transcript) rows(ctx context.Context, piece []entry.Entry, tail int64) 
 
 // row makes the row of the next entry.
 func (t *transcript) row(ctx context.Context, e entry.Entry) (row, error) {
-	if e.Type == (entry.EnvironmentPrepared{}).Type() && t.buildOf[e.ID] == "" {
+	if _, placed := t.ledger.Placed(e.ID); !placed && updatesOldest(e) {
 		if err := t.findOpen(ctx, e.Seq); err != nil {
 			return row{}, err
 		}
 	}
-	t.learn(e)
+	t.ledger.Learn(e)
 	if err := t.findStart(ctx, e); err != nil {
 		return row{}, err
 	}
@@ -198,14 +169,14 @@ func (t *transcript) meet(ctx context.Context, piece ...entry.Entry) error {
 	var ids []string
 	for _, e := range piece {
 		ids = append(ids, e.Author)
-		ids = append(ids, agentsOf(e)...)
+		ids = append(ids, entry.Agents(e)...)
 		if c, ok := entry.As[entry.Chat](e); ok {
-			if to, known := t.chats[c.ReplyTo]; known {
-				ids = append(ids, to.author)
+			if to := t.chat(c.ReplyTo); to != nil {
+				ids = append(ids, to.Author)
 			}
 		}
-		if end, ended := t.ends[e.ID]; ended {
-			ids = append(ids, end.result.CancelledBy)
+		if result, _, ended := t.ended(e.ID); ended {
+			ids = append(ids, result.CancelledBy)
 		}
 	}
 	return t.people.meet(ctx, ids...)
@@ -233,115 +204,63 @@ func (t *transcript) safe(ctx context.Context, e entry.Entry, part func() templ.
 	return shown
 }
 
-// learn remembers the halves of commands.
-func (t *transcript) learn(e entry.Entry) {
-	t.learnTurn(e)
-	if c, ok := entry.As[entry.Command](e); ok {
-		line := clip(c.Line(), maxWord)
-		if _, known := t.starts[e.ID]; !known {
-			t.open = append(t.open, e.ID)
-		}
-		t.starts[e.ID] = commandStart{e.Seq, line, c.SandboxID}
-		t.learned += len(line) + perCommand
-	}
-	if r, ok := entry.As[entry.CommandResult](e); ok {
-		t.ends[r.CommandID] = commandEnd{e.Seq, r}
-		t.open = slices.DeleteFunc(t.open, func(id string) bool { return id == r.CommandID })
-		t.learned += len(e.Payload) + perCommand
-	}
-	if p, ok := entry.As[entry.EnvironmentPrepared](e); ok && t.buildOf[e.ID] == "" && len(t.open) > 0 {
-		t.builds[t.open[0]], t.buildOf[e.ID] = p, t.open[0] // it was built for the oldest one
-		t.learned += len(e.Payload) + perCommand
-	}
-}
-
-// perCommand is about how many bytes remembering a command takes besides its texts.
-const perCommand = 512
-
-// forget limits the memory of a transcript that a live tail uses. Otherwise it would grow as long as the page is open.
-func (t *transcript) forget() {
-	if t.learned > maxLearned {
-		clear(t.starts)
-		clear(t.ends)
-		clear(t.builds)
-		clear(t.buildOf)
-		clear(t.steps)
-		clear(t.results)
-		clear(t.asked)
-		clear(t.answered)
-		clear(t.chats)
-		maps.DeleteFunc(t.turns, func(_ string, s *turnSeen) bool { return s.Ended })
-		t.open = nil
-		t.learned = 0
-	}
-}
-
-// findStart searches the entries before e for the command or the step that e is the result of.
+// findStart searches the entries before e for the command or the tool call that it completes.
 func (t *transcript) findStart(ctx context.Context, e entry.Entry) error {
-	r, ok := entry.As[entry.CommandResult](e)
-	_, known := t.starts[r.CommandID]
-	start := r.CommandID
-	if !ok && e.Type == (entry.PiToolResult{}).Type() {
-		start, ok = entry.StepOfResult(e.ID)
-		known = t.steps[start]
-	}
-	if !ok || known || t.searches == maxSearches {
-		return nil
-	}
-	t.searches++
-	above, err := t.list(ctx, &arbev1.ListRequest{Before: e.Seq, Limit: searchSize})
-	for _, e := range above {
-		if e.ID == start {
-			t.learn(e)
+	for _, part := range entry.Parts(e) {
+		sought := part.Kind == entry.CommandWork || part.Kind == entry.CallWork && entry.TurnOf(part.ID) != ""
+		if !sought || part.Stage != entry.Completes || t.ledger.Of(part.Kind, part.ID).Opened() != nil || t.searches == maxSearches {
+			continue
 		}
+		t.searches++
+		above, err := t.list(ctx, &arbev1.ListRequest{Before: e.Seq, Limit: searchSize})
+		for _, e := range above {
+			if slices.Contains(entry.Parts(e), entry.Part{Work: part.Work, Stage: entry.Opens}) {
+				t.ledger.Learn(e)
+			}
+		}
+		return err
 	}
-	return err
+	return nil
 }
 
 // findOpen searches the entries before a position (0 is the end) for commands that have not ended there, unless one is known.
 func (t *transcript) findOpen(ctx context.Context, before int64) error {
-	if len(t.open) > 0 || t.searches == maxSearches {
+	if _, known := t.ledger.OldestOpen(entry.CommandWork); known || t.searches == maxSearches {
 		return nil
 	}
 	t.searches++
 	above, err := t.list(ctx, &arbev1.ListRequest{Before: before, Last: before == 0, Limit: searchSize})
 	for _, e := range above {
-		if e.Type != (entry.EnvironmentPrepared{}).Type() {
-			t.learn(e)
+		if !updatesOldest(e) {
+			t.ledger.Learn(e)
 		}
 	}
 	return err
 }
 
-// findEnds searches the entries after piece for the results of its commands.
+// updatesOldest reports whether an entry belongs to the oldest command that waits, and does not name it.
+func updatesOldest(e entry.Entry) bool {
+	part, _ := entry.DoesTo(e, entry.CommandWork)
+	return part.Stage == entry.UpdatesOldest
+}
+
+// findEnds searches the entries after piece for those that complete what the piece opens.
 func (t *transcript) findEnds(ctx context.Context, piece []entry.Entry, tail int64) error {
-	open := false
-	for _, e := range piece {
-		if e.Type == (entry.Command{}).Type() {
-			_, ended := t.ends[e.ID]
-			open = open || !ended
-		}
-		if p, ok := entry.As[entry.PermissionAsked](e); ok {
-			_, ended := t.answered[p.ApprovalID]
-			open = open || !ended
-		}
-		if a, ok := entry.As[entry.PiAssistant](e); ok && a.StopReason == entry.PiToolUse {
-			for i := range a.Calls() {
-				_, ended := t.results[entry.CallResultID(e.ID, i)]
-				open = open || !ended
-			}
-		}
-	}
+	open := slices.ContainsFunc(piece, func(e entry.Entry) bool {
+		return slices.ContainsFunc(entry.Parts(e), func(p entry.Part) bool {
+			ends := p.Kind == entry.CommandWork || p.Kind == entry.CallWork || p.Kind == entry.ApprovalWork
+			return ends && p.Stage == entry.Opens && t.ledger.Of(p.Kind, p.ID).Completed() == nil
+		})
+	})
 	if !open || piece[len(piece)-1].Seq >= tail {
 		return nil
 	}
 	below, err := t.list(ctx, &arbev1.ListRequest{After: piece[len(piece)-1].Seq, Limit: searchSize})
 	for _, e := range below {
-		if r, ok := entry.As[entry.CommandResult](e); ok {
-			t.ends[r.CommandID] = commandEnd{e.Seq, r}
+		// Commands that begin below the piece are not shown in it. That a turn ended below says that its calls have ended.
+		if part, ok := entry.DoesTo(e, entry.CommandWork); !ok || part.Stage == entry.Completes {
+			t.ledger.Learn(e)
 		}
-		// That a turn ended later says that its calls have ended, and not that the piece ends there.
-		t.learnTurn(e)
 	}
 	return err
 }

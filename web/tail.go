@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -165,9 +166,9 @@ func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error
 		l.dropBuilds(result.SandboxID)
 		v := commandView{
 			Thread: l.thread.Id, ID: result.CommandID, Key: blockKey(result.CommandID),
-			Seq: l.log.starts[result.CommandID].seq, Result: &result, ResultSeq: e.Seq, OtherSandbox: l.log.otherSandbox(result),
-			Outcome: l.log.outcome(result),
+			Result: &result, ResultSeq: e.Seq, OtherSandbox: l.log.otherSandbox(result), Outcome: l.log.outcome(result),
 		}
+		v.Seq, _ = l.log.started(result.CommandID)
 		l.log.describe(&v, "")
 		if err := l.patch(ctx, e, &patches, map[string]templ.Component{
 			v.Key + "-boot": commandBoot(v), v.Key + "-out": commandOutput(v), v.Key + "-foot": commandFoot(v),
@@ -175,9 +176,10 @@ func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error
 			return err
 		}
 	}
-	if command := l.log.buildOf[e.ID]; command != "" {
+	if command, placed := l.log.ledger.Placed(e.ID); placed {
 		l.drop(e.ID)
-		v := commandView{Thread: l.thread.Id, ID: command, Key: blockKey(command), Seq: l.log.starts[command].seq}
+		v := commandView{Thread: l.thread.Id, ID: command.ID, Key: blockKey(command.ID)}
+		v.Seq, _ = l.log.started(command.ID)
 		l.log.describe(&v, "")
 		if err := l.patch(ctx, e, &patches, map[string]templ.Component{v.Key + "-boot": commandBoot(v)}); err != nil {
 			return err
@@ -220,8 +222,9 @@ func (l *liveThread) delta(ctx context.Context, d *arbev1.Delta) {
 	}
 	screen, ok := l.screens[d.EntryId]
 	if !ok {
-		_, ended := l.log.ends[command]
-		if ended || l.log.buildOf[d.EntryId] != "" || !l.room() {
+		_, _, ended := l.log.ended(command)
+		_, built := l.log.ledger.Placed(d.EntryId)
+		if ended || built || !l.room() {
 			return
 		}
 		screen = newLiveScreen()
@@ -264,7 +267,11 @@ func (l *liveThread) room() bool {
 // command waits. If one of them still prints, its next piece makes a new screen.
 func (l *liveThread) dropBuilds(sandbox string) {
 	for id := range l.screens {
-		if built, isBuild := builtSandbox(id); isBuild && (built == sandbox || len(l.log.open) == 0) {
+		built, isBuild := builtSandbox(id)
+		if !isBuild {
+			continue
+		}
+		if _, waits := l.log.ledger.OldestOpen(entry.CommandWork); !waits || built == sandbox {
 			l.drop(id)
 		}
 	}
@@ -332,16 +339,18 @@ func (l *liveThread) painting(ctx context.Context, id string, s *liveScreen) (pl
 	if err := l.log.findOpen(ctx, 0); err != nil {
 		return "", nil, err
 	}
-	if len(l.log.open) == 0 {
+	command, waits := l.log.ledger.OldestOpen(entry.CommandWork)
+	if !waits {
 		l.hide(id) // the build's entry will show it
 		return "", nil, nil
 	}
 	// Nothing is shown if the thread had this sandbox when the command started. The preview of a build without steps is
 	// still there then, because no entry has ended it.
-	if sandbox, _ := entry.PreparedSandbox(id); l.log.starts[l.log.open[0]].sandbox == sandbox {
+	start, _ := entry.SeenAs[entry.Command](l.log.ledger.Of(entry.CommandWork, command).Opened())
+	if sandbox, _ := entry.PreparedSandbox(id); start.SandboxID == sandbox {
 		return "", nil, nil
 	}
-	key := blockKey(l.log.open[0])
+	key := blockKey(command)
 	return key + "-boot", liveBuild(key, text), nil
 }
 
@@ -371,34 +380,20 @@ func (l *liveThread) turnEntry(ctx context.Context, e entry.Entry, patches *[]pa
 			return err
 		}
 	}
-	if p, ok := entry.As[entry.PermissionAsked](e); ok {
-		if err := l.showCall(ctx, e, p.CallID, patches); err != nil {
+	if call, ok := entry.DoesTo(e, entry.CallWork); ok && call.Stage == entry.Updates {
+		if err := l.showCall(ctx, e, call.ID, patches); err != nil {
 			return err
 		}
 	}
 	if p, ok := entry.As[entry.PermissionAnswered](e); ok {
-		if result, found := strings.CutSuffix(e.ID, entry.AnsweredID("")); found {
-			if err := l.showCall(ctx, e, result, patches); err != nil {
-				return err
-			}
-		}
-		if err := l.log.people.meet(ctx, p.AnsweredBy, p.AgentID); err != nil {
-			return err
-		}
 		v := l.log.answerView(p)
 		if err := l.patch(ctx, e, patches, map[string]templ.Component{v.Key: approvalAnswer(v)}); err != nil {
 			return err
 		}
 	}
-	if result, isRun := strings.CutSuffix(e.ID, entry.CallCommandID("")); isRun && entry.TurnOf(e.ID) != "" && e.Type == (entry.Command{}).Type() {
-		key := callKey(result)
-		if err := l.patch(ctx, e, patches, map[string]templ.Component{key: callElsewhere(key)}); err != nil {
-			return err
-		}
-	}
 	id := turnOfEntry(e)
-	seen := l.log.turns[id]
-	if seen == nil {
+	seen := l.log.turn(id)
+	if !seen.known() {
 		return nil
 	}
 	if w := l.writing[id]; w != nil && (seen.Ended || w.step == e.ID) {
@@ -411,28 +406,29 @@ func (l *liveThread) turnEntry(ctx context.Context, e entry.Entry, patches *[]pa
 		*patches = append(*patches, writingGone(id))
 		return nil
 	}
-	return l.showTurn(ctx, *seen, patches)
+	return l.showTurn(ctx, seen, patches)
 }
 
-// showCall shows whether a call that has no result yet waits for a person's yes.
+// showCall shows what a call that has no result yet does: whether it waits for a person's yes, or runs a command, whose block
+// then shows it.
 func (l *liveThread) showCall(ctx context.Context, e entry.Entry, result string, patches *[]patch) error {
 	v := l.log.callOf(result, entry.PiBlock{})
+	if v.InCommand {
+		return l.patch(ctx, e, patches, map[string]templ.Component{v.Key: callElsewhere(v.Key)})
+	}
 	return l.patch(ctx, e, patches, map[string]templ.Component{v.Key + "-state": callState(v)})
 }
 
 // turnOfEntry returns the id of the turn that an entry is about; empty if it is about none.
 func turnOfEntry(e entry.Entry) string {
-	if id := entry.TurnOf(e.ID); id != "" {
-		return id
-	}
-	p, _ := entry.As[entry.PiAssistant](e)
-	return p.Turn
+	part, _ := entry.DoesTo(e, entry.TurnWork)
+	return cmp.Or(entry.TurnOf(e.ID), part.ID)
 }
 
 // write adds a piece of a step that is being written.
 func (l *liveThread) write(step, call string, d *arbev1.Delta) {
 	id := entry.TurnOf(step)
-	if seen := l.log.turns[id]; seen != nil && seen.Ended || l.log.steps[step] {
+	if l.log.turn(id).Ended || l.log.hasStep(step) {
 		return // the log has it
 	}
 	w := l.writing[id]
@@ -476,15 +472,15 @@ func (l *liveThread) showTurn(ctx context.Context, seen turnSeen, patches *[]pat
 // paintTurns sends the turns that changed since the last paint.
 func (l *liveThread) paintTurns(ctx context.Context) error {
 	for id := range l.turns {
-		seen := l.log.turns[id]
-		if seen == nil {
+		seen := l.log.turn(id)
+		if !seen.known() {
 			var err error
 			if seen, err = l.findTurn(ctx, id); err != nil {
 				return err
 			}
 		}
 		// A browser that connects again gets deltas of steps that the log has by now.
-		if w := l.writing[id]; seen.Ended || w != nil && l.log.steps[w.step] {
+		if w := l.writing[id]; seen.Ended || w != nil && l.log.hasStep(w.step) {
 			delete(l.writing, id)
 			delete(l.turns, id)
 			continue
@@ -493,7 +489,7 @@ func (l *liveThread) paintTurns(ctx context.Context) error {
 		}
 		delete(l.turns, id)
 		var patches []patch
-		if err := l.showTurn(ctx, *seen, &patches); err != nil {
+		if err := l.showTurn(ctx, seen, &patches); err != nil {
 			return err
 		}
 		if len(patches) > 0 {
@@ -508,7 +504,7 @@ func (l *liveThread) paintTurns(ctx context.Context) error {
 // findReplied reads the last entries if e replies to a chat from before this connection, once.
 func (l *liveThread) findReplied(ctx context.Context, e entry.Entry) error {
 	c, _ := entry.As[entry.Chat](e)
-	if _, known := l.log.chats[c.ReplyTo]; c.ReplyTo == "" || known || l.looked {
+	if c.ReplyTo == "" || l.looked || l.log.chat(c.ReplyTo) != nil {
 		return nil
 	}
 	l.looked = true
@@ -517,28 +513,28 @@ func (l *liveThread) findReplied(ctx context.Context, e entry.Entry) error {
 		return err
 	}
 	for _, e := range above {
-		if e.Type == (entry.Chat{}).Type() {
-			l.log.learnTurn(e)
+		if part, _ := entry.DoesTo(e, entry.ChatWork); part.Stage == entry.Opens {
+			l.log.ledger.Learn(e)
 		}
 	}
-	return l.log.people.meet(ctx, l.log.chats[c.ReplyTo].author)
+	return nil
 }
 
 // findTurn searches the last entries for a turn that began before this connection, and then the thread's row. If neither has
 // it, its bot has no name until the step ends.
-func (l *liveThread) findTurn(ctx context.Context, id string) (*turnSeen, error) {
+func (l *liveThread) findTurn(ctx context.Context, id string) (turnSeen, error) {
 	above, err := l.log.list(ctx, &arbev1.ListRequest{Last: true, Limit: searchSize})
 	if err != nil {
-		return nil, err
+		return turnSeen{}, err
 	}
 	for _, e := range above {
 		if turnOfEntry(e) == id {
-			l.log.learnTurn(e)
+			l.log.ledger.Learn(e)
 		}
 	}
 	l.log.learnRunning(l.thread)
-	if l.log.turns[id] == nil {
-		l.log.turns[id] = &turnSeen{ID: id, Began: time.Now()}
+	if !l.log.turn(id).known() {
+		l.log.unseen[id] = turnSeen{ID: id, Began: time.Now()}
 	}
-	return l.log.turns[id], nil
+	return l.log.turn(id), nil
 }

@@ -220,8 +220,9 @@ func (a *app) forkThread(w http.ResponseWriter, r *http.Request) error {
 	if err := t.findEnds(r.Context(), []entry.Entry{e}, math.MaxInt64); err != nil {
 		return err
 	}
+	_, end, _ := t.ended(e.ID)
 	res, err := a.services.threads.ForkThread(r.Context(), &arbev1.ForkThreadRequest{
-		ThreadId: source, Id: r.PostFormValue("thread"), At: max(e.Seq, t.ends[e.ID].seq),
+		ThreadId: source, Id: r.PostFormValue("thread"), At: max(e.Seq, end),
 	})
 	if err != nil {
 		return err

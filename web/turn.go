@@ -30,37 +30,6 @@ const (
 	maxCalls = 64
 )
 
-// agentsOf returns the agents whom an entry names, besides its author.
-func agentsOf(e entry.Entry) (ids []string) {
-	switch e.Type {
-	case entry.CommandResult{}.Type():
-		p, _ := entry.As[entry.CommandResult](e)
-		ids = append(ids, p.CancelledBy)
-	case entry.TurnStarted{}.Type():
-		p, _ := entry.As[entry.TurnStarted](e)
-		ids = append(ids, p.AgentID)
-	case entry.TurnSteered{}.Type():
-		p, _ := entry.As[entry.TurnSteered](e)
-		ids = append(ids, p.AgentID)
-	case entry.Skipped{}.Type():
-		p, _ := entry.As[entry.Skipped](e)
-		ids = append(ids, p.AgentID)
-	case entry.TurnWaiting{}.Type():
-		p, _ := entry.As[entry.TurnWaiting](e)
-		ids = append(ids, p.AgentID)
-	case entry.TurnFellBack{}.Type():
-		p, _ := entry.As[entry.TurnFellBack](e)
-		ids = append(ids, p.AgentID)
-	case entry.LimitNear{}.Type():
-		p, _ := entry.As[entry.LimitNear](e)
-		ids = append(ids, p.AgentID)
-	case entry.TurnEnded{}.Type():
-		p, _ := entry.As[entry.TurnEnded](e)
-		ids = append(ids, p.AgentID, p.StoppedBy)
-	}
-	return ids
-}
-
 // why says in a sentence why a turn began.
 func why(reason string) string {
 	switch reason {
@@ -74,11 +43,11 @@ func why(reason string) string {
 
 // reasonOf returns why the turn of an entry began, once for the first row of the turn.
 func (t *transcript) reasonOf(e entry.Entry) string {
-	seen := t.turns[entry.TurnOf(e.ID)]
-	if seen == nil || seen.Named || e.Author != seen.Agent {
+	seen := t.turn(entry.TurnOf(e.ID))
+	if !seen.known() || t.explained[seen.ID] || e.Author != seen.Agent {
 		return ""
 	}
-	seen.Named = true
+	t.explained[seen.ID] = true
 	return why(seen.Reason)
 }
 
@@ -122,23 +91,23 @@ func callKey(resultID string) string { return blockKey(resultID) + "-call" }
 func (t *transcript) callOf(result string, b entry.PiBlock) callView {
 	v := callView{Key: callKey(result), Name: clip(cmp.Or(b.Name, "tool"), 80), Class: "running"}
 	v.Summary, v.Arguments = argumentsText(b.Arguments)
-	if r, ended := t.results[result]; ended {
+	call := t.ledger.Of(entry.CallWork, result)
+	if r, ended := entry.SeenAs[entry.PiToolResult](call.Completed()); ended {
 		v.Result = resultOf(r)
 		v.Class = resultClass(r)
-	} else if seen := t.turns[entry.TurnOf(result)]; seen == nil || seen.Ended {
+	} else if seen := t.turn(entry.TurnOf(result)); !seen.known() || seen.Ended {
 		v.Class = "cancelled"
-	} else if t.asksAbout(result) {
+	} else if t.awaitsAnswer(call) {
 		v.Class = "waiting"
 	}
-	_, v.InCommand = t.starts[entry.CallCommandID(result)]
+	_, v.InCommand = entry.Latest[entry.Command](call)
 	return v
 }
 
-// asksAbout reports whether a call waits for a person's yes.
-func (t *transcript) asksAbout(result string) bool {
-	approval := t.asked[result]
-	_, answered := t.answered[approval]
-	return approval != "" && !answered
+// awaitsAnswer reports whether a call waits for a person's yes.
+func (t *transcript) awaitsAnswer(call *entry.Progress) bool {
+	asked, ok := entry.Latest[entry.PermissionAsked](call)
+	return ok && t.ledger.Of(entry.ApprovalWork, asked.ApprovalID).Completed() == nil
 }
 
 func resultOf(r entry.PiToolResult) *resultView {
@@ -274,10 +243,8 @@ type stepView struct {
 
 // toolResult shows nothing if its step or a command's block shows the result.
 func toolResult(_ context.Context, t *transcript, e entry.Entry, r entry.PiToolResult) templ.Component {
-	if id, ok := entry.StepOfResult(e.ID); ok && t.steps[id] {
-		return nil
-	}
-	if _, ran := t.starts[entry.CallCommandID(e.ID)]; ran {
+	call := t.ledger.Of(entry.CallWork, e.ID)
+	if _, ran := entry.Latest[entry.Command](call); ran || call.Opened() != nil {
 		return nil
 	}
 	v := callView{Key: callKey(e.ID), Name: clip(cmp.Or(r.ToolName, "tool"), 80), Class: resultClass(r), Result: resultOf(r)}
@@ -305,38 +272,12 @@ func skipped(_ context.Context, t *transcript, _ entry.Entry, s entry.Skipped) t
 	return whyLine("idle", t.named(s.AgentID)+" did not answer", sentence(clip(cmp.Or(s.Explanation, why(s.Reason)), maxNote)))
 }
 
-func turnWaiting(_ context.Context, t *transcript, _ entry.Entry, w entry.TurnWaiting) templ.Component {
-	return noteLine("waiting", "s-waiting", clip(t.named(w.AgentID)+" is "+w.Plain(), maxNote))
-}
-
-func turnFellBack(_ context.Context, t *transcript, _ entry.Entry, f entry.TurnFellBack) templ.Component {
-	return noteLine("waiting", "s-waiting", clip(t.named(f.AgentID)+" asks "+f.Fallback+", because "+f.Model+" does not answer: "+f.Message, maxNote))
-}
-
-func limitNear(_ context.Context, t *transcript, _ entry.Entry, l entry.LimitNear) templ.Component {
-	return noteLine("waiting", "s-waiting", clip(t.named(l.AgentID)+" has used "+limitText(l), maxNote))
-}
-
-// limitText says how much of a limit is used.
-func limitText(l entry.LimitNear) string {
-	of := func(format, unit string) string {
-		return fmt.Sprintf(format+" of "+format+" "+unit, l.Used, l.Max)
-	}
-	switch l.Limit {
-	case "turn_steps":
-		return of("%.0f", "steps of this turn")
-	case "turn_tokens":
-		return of("%.0f", "tokens of this turn")
-	case "turn_usd":
-		return of("$%.2f", "for this turn")
-	case "turn_minutes":
-		return of("%.0f", "minutes of this turn")
-	case "thread_usd_day":
-		return of("$%.2f", "that bots may spend in this thread today")
-	case "house_usd_day":
-		return of("$%.2f", "that bots may spend in this house today")
-	}
-	return of("%g", "of its limit "+l.Limit)
+// aboutBot is a note that says a sentence about a bot.
+func aboutBot[P interface {
+	entry.Payload
+	About(bot string) string
+}](_ context.Context, t *transcript, e entry.Entry, p P) templ.Component {
+	return noteLine("waiting", "s-waiting", clip(p.About(t.named(entry.Agents(e)[0])), maxNote))
 }
 
 // named returns an agent's name for a sentence.
@@ -363,7 +304,11 @@ type question struct {
 }
 
 func (t *transcript) questionOf(id string) question {
-	return question{Thread: t.thread, ID: id, Seq: t.chats[id].seq}
+	q := question{Thread: t.thread, ID: id}
+	if asked := t.chat(id); asked != nil {
+		q.Seq = asked.Seq
+	}
+	return q
 }
 
 // modelReasons are the reasons of failures that a change of the house's models and keys mends.
@@ -395,8 +340,8 @@ func turnEnded(_ context.Context, t *transcript, e entry.Entry, end entry.TurnEn
 		v.Link, v.LinkText = settingsPath(t.house, "models"), "Models and keys"
 	}
 	v.NoModel = end.Reason == "no_model"
-	if seen := t.turns[end.TurnID]; seen != nil && !seen.Named {
-		v.Why = why(seen.Reason)
+	if !t.explained[end.TurnID] {
+		v.Why = why(t.turn(end.TurnID).Reason)
 	}
 	return turnEnd(v)
 }
@@ -463,8 +408,9 @@ func (t *transcript) answerOf(e entry.Entry, c entry.Chat) answerView {
 		return v
 	}
 	v.To = &replyView{}
-	if to, known := t.chats[c.ReplyTo]; known && to.seq < e.Seq {
-		v.To = &replyView{Author: t.people.byID(to.author).Name, Text: to.text, Href: entryPath(t.thread, to.seq)}
+	if to := t.chat(c.ReplyTo); to != nil && to.Seq < e.Seq {
+		said, _ := entry.SeenAs[entry.Chat](to)
+		v.To = &replyView{Author: t.people.byID(to.Author).Name, Text: said.Text, Href: entryPath(t.thread, to.Seq)}
 	}
 	return v
 }

@@ -275,12 +275,9 @@ func writingKey(turn string) string { return "w" + blockKey(turn) }
 
 // writingOf describes a turn at work. w is nil if nothing of its step has arrived.
 func (t *transcript) writingOf(seen turnSeen, w *writing) writingView {
-	v := writingView{Thread: t.thread, Turn: seen.ID, Key: writingKey(seen.ID), Author: t.people.byID(seen.Agent), Began: seen.Began, Word: "at work"}
+	v := writingView{Thread: t.thread, Turn: seen.ID, Key: writingKey(seen.ID), Author: t.people.byID(seen.Agent), Began: seen.Began, Word: clip(seen.word(), maxNote)}
 	if v.Author.Name == "" {
 		v.Author = author{Name: "A bot", Initial: "?", Bot: true}
-	}
-	if seen.Waits != nil {
-		v.Word = clip(seen.Waits.word(), maxNote)
 	}
 	if w == nil {
 		return v

@@ -201,6 +201,13 @@ func plain(e *arbev1.Entry) string {
 	return e.GetPayload()
 }
 
-func decode(e *arbev1.Entry) (entry.Payload, bool) {
-	return entry.Decode(entry.Entry{Type: e.GetType(), Payload: json.RawMessage(e.GetPayload())})
+func decode(e *arbev1.Entry) (entry.Payload, bool) { return entry.Decode(domain(e)) }
+
+// doesTo is [entry.DoesTo].
+func doesTo(e *arbev1.Entry, kind entry.WorkKind) (entry.Part, bool) {
+	return entry.DoesTo(domain(e), kind)
+}
+
+func domain(e *arbev1.Entry) entry.Entry {
+	return entry.Entry{Seq: e.GetSeq(), ID: e.GetId(), Author: e.GetAuthorAgentId(), Type: e.GetType(), Payload: json.RawMessage(e.GetPayload())}
 }

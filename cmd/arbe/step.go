@@ -37,9 +37,9 @@ func stepLines(e *arbev1.Entry) []string {
 		return []string{"summarized the older part of the thread"}
 	case entry.PermissionAsked:
 		return askedLines(p, "the bot")
-	case entry.PermissionAnswered:
-		return []string{p.Plain()}
-	case entry.TurnSteered, entry.TurnWaiting, entry.TurnFellBack, entry.LimitNear:
+	}
+	// Beginnings and ends are shown otherwise.
+	if part, ok := doesTo(e, entry.TurnWork); ok && (part.Stage == entry.Updates || part.Stage == entry.Notes) {
 		return []string{payload.Plain()}
 	}
 	return nil

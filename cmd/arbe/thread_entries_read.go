@@ -42,7 +42,7 @@ func threadEntriesRead(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r := &reading{entryPrinter: entryPrinter{app: a, client: c, thread: thread}, follow: follow, thinking: thinking, working: map[string]string{}}
+			r := &reading{entryPrinter: entryPrinter{app: a, client: c, thread: thread}, follow: follow, thinking: thinking, working: map[string]string{}, ended: map[string]bool{}}
 			return r.run(ctx, tail)
 		}),
 	}
@@ -61,6 +61,8 @@ type reading struct {
 
 	// working are the turns that have not ended, with their bots; a bot may be empty if its turn began before what was read.
 	working map[string]string
+	// ended are the turns that have ended, about which something may still be noted.
+	ended map[string]bool
 	// said is when someone said the last thing that no bot has begun on; zero if there is none.
 	said time.Time
 	// spoke is the id of that entry.
@@ -123,26 +125,8 @@ func (r *reading) run(ctx context.Context, last int) error {
 // take prints an entry, and notes which bots are at work.
 func (r *reading) take(ctx context.Context, e *arbev1.Entry) error {
 	payload, _ := decode(e)
-	switch p := payload.(type) {
-	case entry.Chat:
-		if p.Turn != nil {
-			delete(r.working, p.Turn.TurnID)
-		} else {
-			r.said, r.spoke = e.GetTs().AsTime(), e.GetId()
-		}
-	case entry.TurnStarted:
-		r.begun(p.TurnID, p.AgentID, p.EntryID)
-	case entry.TurnSteered:
-		r.begun(p.TurnID, p.AgentID, p.EntryID)
-	case entry.Skipped:
-		r.begun("", "", p.EntryID)
-	case entry.PiAssistant:
-		r.begun(p.Turn, e.GetAuthorAgentId(), "")
-	case entry.PiToolResult:
-		r.begun(p.Turn, e.GetAuthorAgentId(), "")
-	case entry.TurnEnded:
-		delete(r.working, p.TurnID)
-	case entry.Forked:
+	r.follows(e)
+	if _, forked := payload.(entry.Forked); forked {
 		// What was said and begun before it goes on in the source alone, so its end never comes here.
 		clear(r.working)
 		r.said = time.Time{}
@@ -153,12 +137,26 @@ func (r *reading) take(ctx context.Context, e *arbev1.Entry) error {
 	return r.print(ctx, e, payload)
 }
 
-// begun notes that a bot is at work on an entry.
-func (r *reading) begun(turn, bot, asks string) {
-	if turn != "" {
-		r.working[turn] = bot
+// follows notes which turn an entry shows at work or ended, and what was said that no bot has begun on.
+func (r *reading) follows(e *arbev1.Entry) {
+	turn, ofTurn := doesTo(e, entry.TurnWork)
+	switch {
+	case !ofTurn:
+	case turn.Stage == entry.Completes:
+		delete(r.working, turn.ID)
+		r.ended[turn.ID] = true
+	case !r.ended[turn.ID]:
+		r.working[turn.ID] = e.GetAuthorAgentId()
+		if named := entry.Agents(domain(e)); len(named) > 0 {
+			r.working[turn.ID] = named[0]
+		}
 	}
-	if asks != "" && asks == r.spoke {
+	chat, ofChat := doesTo(e, entry.ChatWork)
+	switch {
+	case !ofChat:
+	case chat.Stage == entry.Opens && !ofTurn:
+		r.said, r.spoke = e.GetTs().AsTime(), chat.ID
+	case chat.ID == r.spoke:
 		r.said = time.Time{}
 	}
 }

@@ -111,6 +111,19 @@ func Confine(d Draft) Draft {
 
 func (Chat) Type() string { return "chat" }
 
+// parts: a chat with a summary ends the turn that wrote it.
+func (c Chat) parts(e Entry) []Part {
+	parts := []Part{{Work{ChatWork, e.ID}, Opens}}
+	if c.Turn == nil {
+		return parts
+	}
+	parts = append(parts, Part{Work{TurnWork, c.Turn.TurnID}, Completes})
+	for _, asked := range c.Turn.Answers {
+		parts = append(parts, Part{Work{ChatWork, asked}, Updates})
+	}
+	return parts
+}
+
 // Validate requires a text of at most [MaxText] bytes that is not blank, or attachments, and an effort that there is.
 func (c Chat) Validate() error {
 	switch {

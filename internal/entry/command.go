@@ -33,6 +33,15 @@ type Command struct {
 
 func (Command) Type() string { return "command" }
 
+// parts: a command that a tool call runs is a part of the call, too.
+func (Command) parts(e Entry) []Part {
+	parts := []Part{{Work{CommandWork, e.ID}, Opens}}
+	if result, ran := strings.CutSuffix(e.ID, CallCommandID("")); ran && TurnOf(e.ID) != "" {
+		parts = append(parts, Part{Work{CallWork, result}, Updates})
+	}
+	return parts
+}
+
 // Validate requires exactly one of a line and an argument list. It refuses NUL bytes, because such a command would be
 // accepted here and fail only when it is started.
 func (c Command) Validate() error {
@@ -128,6 +137,8 @@ const (
 
 func (CommandWaiting) Type() string { return "signal.dispatch.command_waiting" }
 
+func (w CommandWaiting) parts(Entry) []Part { return []Part{{Work{CommandWork, w.CommandID}, Notes}} }
+
 func (w CommandWaiting) Validate() error {
 	switch {
 	case w.CommandID == "":
@@ -193,6 +204,12 @@ type CommandResult struct {
 }
 
 func (CommandResult) Type() string { return "command_result" }
+
+func (r CommandResult) parts(Entry) []Part {
+	return []Part{{Work{CommandWork, r.CommandID}, Completes}}
+}
+
+func (r CommandResult) agents() []string { return []string{r.CancelledBy} }
 
 func (r CommandResult) Validate() error {
 	if r.CommandID == "" {

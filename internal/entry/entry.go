@@ -4,8 +4,8 @@
 // An [Entry] is a fact in a log and never changes; a [Draft] is an entry that is not written yet. The content of an
 // entry is its payload: JSON text that is stored exactly as written. The set of kinds is open: readers show kinds that
 // they do not know and never fail on them, because a newer server may have written them. Writers may write only kinds
-// in the registry. Each kind is one file (its type, schema, validation and plain text side by side) and one line in the
-// registry (kind.go).
+// in the registry. Each kind is one file (its type, schema, validation and plain text side by side, and what it opens,
+// updates or completes: work.go) and one line in the registry (kind.go).
 package entry
 
 import (

@@ -37,6 +37,12 @@ type PermissionAsked struct {
 
 func (PermissionAsked) Type() string { return "signal.permission.asked" }
 
+func (a PermissionAsked) parts(Entry) []Part {
+	return []Part{{Work{ApprovalWork, a.ApprovalID}, Opens}, {Work{CallWork, a.CallID}, Updates}, {Work{TurnWork, a.TurnID}, Updates}}
+}
+
+func (a PermissionAsked) agents() []string { return []string{a.AgentID} }
+
 func (a PermissionAsked) Validate() error {
 	if a.ApprovalID == "" || a.Tool == "" {
 		return fault.New(fault.Invalid, "approval_id, tool: one is empty", "give the approval and the tool")
@@ -81,6 +87,16 @@ type PermissionAnswered struct {
 }
 
 func (PermissionAnswered) Type() string { return "signal.permission.answered" }
+
+func (a PermissionAnswered) parts(e Entry) []Part {
+	parts := []Part{{Work{ApprovalWork, a.ApprovalID}, Completes}, {Work{TurnWork, a.TurnID}, Updates}}
+	if call, found := strings.CutSuffix(e.ID, AnsweredID("")); found {
+		parts = append(parts, Part{Work{CallWork, call}, Updates})
+	}
+	return parts
+}
+
+func (a PermissionAnswered) agents() []string { return []string{a.AgentID, a.AnsweredBy} }
 
 func (a PermissionAnswered) Validate() error {
 	if a.ApprovalID == "" || a.Outcome == "" {

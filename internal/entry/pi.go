@@ -179,6 +179,17 @@ func PiText(text string) PiBlock { return PiBlock{Type: PiTextBlock, Text: text}
 // Type is the kind of its entry.
 func (PiAssistant) Type() string { return "pi.assistant" }
 
+// parts: only an answer that ended with [PiToolUse] opens its calls, because nobody runs the others.
+func (a PiAssistant) parts(e Entry) []Part {
+	parts := []Part{{Work{StepWork, e.ID}, Completes}, {Work{TurnWork, a.Turn}, Updates}}
+	if a.StopReason == PiToolUse {
+		for n := range a.Calls() {
+			parts = append(parts, Part{Work{CallWork, CallResultID(e.ID, n)}, Opens})
+		}
+	}
+	return parts
+}
+
 // Validate requires a reason why the answer ended.
 func (a PiAssistant) Validate() error {
 	if a.StopReason == "" {
@@ -205,6 +216,10 @@ func (a PiAssistant) Plain() string {
 // Type is the kind of its entry.
 func (PiToolResult) Type() string { return "pi.tool_result" }
 
+func (r PiToolResult) parts(e Entry) []Part {
+	return []Part{{Work{CallWork, e.ID}, Completes}, {Work{TurnWork, r.Turn}, Updates}}
+}
+
 // Validate requires the id of the call.
 func (r PiToolResult) Validate() error {
 	if r.ToolCallID == "" {
@@ -229,6 +244,8 @@ type PiCompaction struct {
 }
 
 func (PiCompaction) Type() string { return "pi.compaction" }
+
+func (c PiCompaction) parts(Entry) []Part { return []Part{{Work{TurnWork, c.Turn}, Notes}} }
 
 // Validate requires a summary.
 func (c PiCompaction) Validate() error {

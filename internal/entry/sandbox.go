@@ -60,6 +60,9 @@ const ReducedLimits = "limits reduced"
 
 func (EnvironmentPrepared) Type() string { return "signal.environment.prepared" }
 
+// parts: a sandbox is prepared for the command that has waited longest.
+func (EnvironmentPrepared) parts(Entry) []Part { return []Part{{Work{CommandWork, ""}, UpdatesOldest}} }
+
 func (p EnvironmentPrepared) Validate() error {
 	if p.SandboxID == "" {
 		return fault.New(fault.Invalid, "sandbox_id: it is empty", "give the sandbox's id")

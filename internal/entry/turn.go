@@ -86,6 +86,12 @@ type TurnStarted struct {
 
 func (TurnStarted) Type() string { return "signal.dispatch.turn_started" }
 
+func (s TurnStarted) parts(Entry) []Part {
+	return []Part{{Work{TurnWork, s.TurnID}, Opens}, {Work{ChatWork, s.EntryID}, Updates}}
+}
+
+func (s TurnStarted) agents() []string { return []string{s.AgentID} }
+
 func (s TurnStarted) Validate() error { return validTurn(s.TurnID, s.AgentID) }
 
 func (s TurnStarted) Plain() string { return "the bot answers (" + s.Reason + ")" }
@@ -101,6 +107,12 @@ type TurnSteered struct {
 }
 
 func (TurnSteered) Type() string { return "signal.dispatch.turn_steered" }
+
+func (s TurnSteered) parts(Entry) []Part {
+	return []Part{{Work{TurnWork, s.TurnID}, Notes}, {Work{ChatWork, s.EntryID}, Updates}}
+}
+
+func (s TurnSteered) agents() []string { return []string{s.AgentID} }
 
 func (s TurnSteered) Validate() error { return validTurn(s.TurnID, s.AgentID) }
 
@@ -121,6 +133,10 @@ type Skipped struct {
 }
 
 func (Skipped) Type() string { return "signal.dispatch.skipped" }
+
+func (s Skipped) parts(Entry) []Part { return []Part{{Work{ChatWork, s.EntryID}, Updates}} }
+
+func (s Skipped) agents() []string { return []string{s.AgentID} }
 
 func (s Skipped) Validate() error {
 	if s.AgentID == "" || s.Reason == "" {
@@ -150,11 +166,18 @@ type TurnWaiting struct {
 
 func (TurnWaiting) Type() string { return "signal.dispatch.turn_waiting" }
 
+func (w TurnWaiting) parts(Entry) []Part { return []Part{{Work{TurnWork, w.TurnID}, Updates}} }
+
+func (w TurnWaiting) agents() []string { return []string{w.AgentID} }
+
 func (w TurnWaiting) Validate() error { return validTurn(w.TurnID, w.AgentID) }
 
 func (w TurnWaiting) Plain() string {
 	return w.For() + "; next try in " + Approximately(time.Duration(w.DelayMS)*time.Millisecond)
 }
+
+// About says it of a bot by its name: "Bee is waiting for Anthropic: overloaded; next try in 4 s".
+func (w TurnWaiting) About(bot string) string { return bot + " is " + w.Plain() }
 
 // For says for whom the turn waits and why: "waiting for Anthropic: overloaded".
 func (w TurnWaiting) For() string {
@@ -192,10 +215,19 @@ type TurnFellBack struct {
 
 func (TurnFellBack) Type() string { return "signal.dispatch.turn_fell_back" }
 
+func (f TurnFellBack) parts(Entry) []Part { return []Part{{Work{TurnWork, f.TurnID}, Updates}} }
+
+func (f TurnFellBack) agents() []string { return []string{f.AgentID} }
+
 func (f TurnFellBack) Validate() error { return validTurn(f.TurnID, f.AgentID) }
 
 func (f TurnFellBack) Plain() string {
 	return fmt.Sprintf("%s does not answer (%s); %s is asked instead", f.Model, f.Message, f.Fallback)
+}
+
+// About says it of a bot by its name: "Bee asks c/d, because a/b does not answer: overloaded".
+func (f TurnFellBack) About(bot string) string {
+	return bot + " asks " + f.Fallback + ", because " + f.Model + " does not answer: " + f.Message
 }
 
 // LimitNear records that a turn has used most of one of its limits.
@@ -211,10 +243,32 @@ type LimitNear struct {
 
 func (LimitNear) Type() string { return "signal.dispatch.limit_near" }
 
+func (l LimitNear) parts(Entry) []Part { return []Part{{Work{TurnWork, l.TurnID}, Notes}} }
+
+func (l LimitNear) agents() []string { return []string{l.AgentID} }
+
 func (l LimitNear) Validate() error { return validTurn(l.TurnID, l.AgentID) }
 
-func (l LimitNear) Plain() string {
-	return fmt.Sprintf("the bot has used %g of %g of its limit %s", l.Used, l.Max, l.Limit)
+func (l LimitNear) Plain() string { return l.About("the bot") }
+
+// About says it of a bot by its name: "Bee has used $0.80 of $1.00 for this turn".
+func (l LimitNear) About(bot string) string {
+	format, what := "%g", "of its limit "+l.Limit
+	switch l.Limit {
+	case "turn_steps":
+		format, what = "%.0f", "steps of this turn"
+	case "turn_tokens":
+		format, what = "%.0f", "tokens of this turn"
+	case "turn_usd":
+		format, what = "$%.2f", "for this turn"
+	case "turn_minutes":
+		format, what = "%.0f", "minutes of this turn"
+	case "thread_usd_day":
+		format, what = "$%.2f", "that bots may spend in this thread today"
+	case "house_usd_day":
+		format, what = "$%.2f", "that bots may spend in this house today"
+	}
+	return fmt.Sprintf("%s has used "+format+" of "+format+" %s", bot, l.Used, l.Max, what)
 }
 
 // The outcomes of a [TurnEnded].
@@ -247,6 +301,12 @@ type TurnEnded struct {
 }
 
 func (TurnEnded) Type() string { return "signal.dispatch.turn_ended" }
+
+func (e TurnEnded) parts(Entry) []Part {
+	return []Part{{Work{TurnWork, e.TurnID}, Completes}, {Work{ChatWork, e.EntryID}, Updates}}
+}
+
+func (e TurnEnded) agents() []string { return []string{e.AgentID, e.StoppedBy} }
 
 func (e TurnEnded) Validate() error { return validTurn(e.TurnID, e.AgentID) }
 

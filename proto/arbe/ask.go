@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode"
 
+	"google.golang.org/protobuf/reflect/protoreflect"
+
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -290,11 +292,13 @@ func (a *asking) take(event *arbev1.TailResponse) (ended bool, err error) {
 			a.turn = s.GetTurnId()
 			return false, a.pass(e)
 		}
+		return false, nil
 	case *arbev1.Entry_TurnSteered:
 		if s := e.GetTurnSteered(); s.GetEntryId() == asks && s.GetAgentId() == bot {
 			a.turn = s.GetTurnId()
 			return false, a.pass(e)
 		}
+		return false, nil
 	case *arbev1.Entry_Skipped:
 		if s := e.GetSkipped(); s.GetEntryId() == asks && s.GetAgentId() == bot {
 			return true, a.end(Answer{Outcome: Skipped, Entry: e, Reason: s.GetReason(), Message: "the bot did not answer: " + s.GetExplanation()})
@@ -309,34 +313,6 @@ func (a *asking) take(event *arbev1.TailResponse) (ended bool, err error) {
 			if err := a.heal(textOf(m.GetContent())); err != nil {
 				return false, err
 			}
-			return false, a.pass(e)
-		}
-	case *arbev1.Entry_PiToolResult:
-		if e.GetPiToolResult().GetTurn() == a.turn {
-			return false, a.pass(e)
-		}
-	case *arbev1.Entry_PiCompaction:
-		if e.GetPiCompaction().GetTurn() == a.turn {
-			return false, a.pass(e)
-		}
-	case *arbev1.Entry_TurnWaiting:
-		if e.GetTurnWaiting().GetTurnId() == a.turn {
-			return false, a.pass(e)
-		}
-	case *arbev1.Entry_TurnFellBack:
-		if e.GetTurnFellBack().GetTurnId() == a.turn {
-			return false, a.pass(e)
-		}
-	case *arbev1.Entry_PermissionAsked:
-		if e.GetPermissionAsked().GetTurnId() == a.turn {
-			return false, a.pass(e)
-		}
-	case *arbev1.Entry_PermissionAnswered:
-		if e.GetPermissionAnswered().GetTurnId() == a.turn {
-			return false, a.pass(e)
-		}
-	case *arbev1.Entry_LimitNear:
-		if e.GetLimitNear().GetTurnId() == a.turn {
 			return false, a.pass(e)
 		}
 	case *arbev1.Entry_TurnEnded:
@@ -355,8 +331,28 @@ func (a *asking) take(event *arbev1.TailResponse) (ended bool, err error) {
 		} else if s.GetTurnId() == a.turn {
 			return false, a.pass(e)
 		}
+	default:
+		if turnOfEntry(e) == a.turn {
+			return false, a.pass(e)
+		}
 	}
 	return false, nil
+}
+
+// turnOfEntry returns the id of the turn that an entry is a part of, of whatever kind it is; empty if it is of none.
+func turnOfEntry(e *arbev1.Entry) string {
+	m := e.ProtoReflect()
+	kind := m.WhichOneof(m.Descriptor().Oneofs().ByName("typed"))
+	if kind == nil {
+		return ""
+	}
+	payload := m.Get(kind).Message()
+	for _, name := range []protoreflect.Name{"turn_id", "turn"} {
+		if f := payload.Descriptor().Fields().ByName(name); f != nil && f.Kind() == protoreflect.StringKind {
+			return payload.Get(f).String()
+		}
+	}
+	return ""
 }
 
 // pass yields an entry. What the model writes after it belongs to the next step.

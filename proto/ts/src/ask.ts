@@ -169,6 +169,12 @@ function answer(given: Partial<AskAnswer> & { outcome: string }): AskPiece {
   return { kind: "answer", answer: { text: "", turnId: "", reason: "", message: "", next: "", ...given } };
 }
 
+/** The id of the turn that a payload of any kind is a part of; empty if it is of none. */
+function turnOfPayload(payload: object | undefined): string {
+  const { turnId, turn } = (payload ?? {}) as { turnId?: unknown; turn?: unknown };
+  return [turnId, turn].find((id) => typeof id === "string") ?? "";
+}
+
 /** Follows the turn that answers an entry. */
 class Turn {
   /** The turn's id; empty before it begins. */
@@ -208,17 +214,6 @@ class Turn {
         yield* this.#heal(value.content.filter((b) => b.type === "text" && b.text !== "").map((b) => b.text).join("\n\n"));
         this.#draft = new Draft();
         return yield { kind: "entry", entry };
-      case "piToolResult":
-      case "piCompaction":
-        if (value.turn === this.id) yield { kind: "entry", entry };
-        return;
-      case "turnWaiting":
-      case "turnFellBack":
-      case "permissionAsked":
-      case "permissionAnswered":
-      case "limitNear":
-        if (value.turnId === this.id) yield { kind: "entry", entry };
-        return;
       case "turnEnded": {
         if (value.turnId !== this.id) return;
         const { outcome, turnId, reason, message, next, summary } = value;
@@ -233,6 +228,8 @@ class Turn {
         }
         yield* this.#heal(value.text);
         return yield answer({ outcome: "answered", text: value.text, entry, turnId: this.id, summary: value.turn });
+      default:
+        if (turnOfPayload(value) === this.id) yield { kind: "entry", entry };
     }
   }
 
