@@ -16,7 +16,6 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/policy"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -32,13 +31,10 @@ const (
 
 // why says in a sentence why a turn began.
 func why(reason string) string {
-	switch reason {
-	case "":
+	if reason == "" {
 		return ""
-	case "retry":
-		return "Somebody asked it to try again."
 	}
-	return policy.Explain(policy.Reason(reason))
+	return entry.Reason(reason).Explain()
 }
 
 // reasonOf returns why the turn of an entry began, once for the first row of the turn.
@@ -265,7 +261,7 @@ func turnStarted(context.Context, *transcript, entry.Entry, entry.TurnStarted) t
 }
 
 func turnSteered(_ context.Context, t *transcript, _ entry.Entry, s entry.TurnSteered) templ.Component {
-	return whyLine("waiting", t.named(s.AgentID)+" takes this into account", why(string(policy.Steered)))
+	return whyLine("waiting", t.named(s.AgentID)+" takes this into account", entry.ReasonSteered.Explain())
 }
 
 func skipped(_ context.Context, t *transcript, _ entry.Entry, s entry.Skipped) templ.Component {

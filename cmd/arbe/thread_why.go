@@ -11,7 +11,6 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/policy"
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
@@ -110,12 +109,7 @@ func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot, dec
 		spoke[v.BotID] = true
 		rows = append(rows, row{id: v.BotID, view: v, columns: []string{v.Bot, v.Answer, v.Explanation, v.TurnID}})
 	}
-	explain := func(reason string) string {
-		if reason == "retry" {
-			return "Someone asked it to try again."
-		}
-		return policy.Explain(policy.Reason(reason))
-	}
+	explain := func(reason string) string { return entry.Reason(reason).Explain() }
 	// A turn that waited for silence also answers what was said meanwhile.
 	answered := func(bot, turn string, asked []string) {
 		if slices.Contains(asked, about.GetId()) && !told[turn] {
@@ -140,7 +134,7 @@ func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot, dec
 			}
 		case entry.TurnSteered:
 			if p.EntryID == about.GetId() {
-				add(whyView{BotID: p.AgentID, Answer: "steered", Reason: p.Reason, Explanation: explain(p.Reason) + " " + explain(string(policy.Steered)), TurnID: p.TurnID})
+				add(whyView{BotID: p.AgentID, Answer: "steered", Reason: p.Reason, Explanation: explain(p.Reason) + " " + entry.ReasonSteered.Explain(), TurnID: p.TurnID})
 			}
 		case entry.Skipped:
 			if p.EntryID == about.GetId() {
@@ -162,11 +156,11 @@ func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot, dec
 			add(whyView{BotID: b.GetId(), Answer: "undecided", Explanation: "It is not decided yet; ask again in a moment."})
 			continue
 		}
-		reason := policy.NotMentioned
+		reason := entry.ReasonNotMentioned
 		if b.GetId() == about.GetAuthorAgentId() {
-			reason = policy.Self
+			reason = entry.ReasonSelf
 		}
-		add(whyView{BotID: b.GetId(), Answer: "none", Reason: string(reason), Explanation: policy.Explain(reason)})
+		add(whyView{BotID: b.GetId(), Answer: "none", Reason: string(reason), Explanation: reason.Explain()})
 	}
 	return rows
 }

@@ -129,7 +129,7 @@ func (c *chooser) choose(ctx context.Context, n *News) (Work, error) {
 			for _, d := range policy.Select(t.Trigger, roster.Bots, states) {
 				if d.Action == policy.Skip {
 					o.Notes = append(o.Notes, entry.NewDraft("", "", entry.Skipped{
-						AgentID: d.Bot, EntryID: t.entry.ID, Reason: string(d.Reason), Explanation: policy.Explain(d.Reason), PolicyID: d.Policy,
+						AgentID: d.Bot, EntryID: t.entry.ID, Reason: string(d.Reason), Explanation: d.Reason.Explain(), PolicyID: d.Policy,
 					}))
 					continue
 				}

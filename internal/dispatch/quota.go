@@ -65,7 +65,7 @@ func (a *admission) begin(ctx context.Context, tx pgx.Tx, t *trigger, d policy.D
 		}
 		a.waiting = &w
 	}
-	refuse := func(reason policy.Reason, once, explanation string) (*entry.Draft, error) {
+	refuse := func(reason entry.Reason, once, explanation string) (*entry.Draft, error) {
 		return new(entry.NewDraft(entry.TurnPrefix+"."+string(reason)+"."+once, "", entry.Skipped{
 			AgentID: d.Bot, EntryID: t.entry.ID, Reason: string(reason), Explanation: explanation, PolicyID: d.Policy,
 		})), nil
@@ -79,13 +79,13 @@ func (a *admission) begin(ctx context.Context, tx pgx.Tx, t *trigger, d policy.D
 		{w.Person, a.limits.PersonTurnsWaiting, "in the houses of the person who owns this one"},
 	} {
 		if l.waiting >= l.most {
-			return refuse(policy.Queue, time.Now().UTC().Format("200601021504"),
+			return refuse(entry.ReasonQueue, time.Now().UTC().Format("200601021504"),
 				fmt.Sprintf("%d turns of bots wait %s, and no more may. Ask again when some have begun, or stop some.", l.waiting, l.of))
 		}
 	}
 	if why := a.roots[t.root].Begin(); why != "" {
 		sum := sha256.Sum256([]byte(t.root))
-		return refuse(policy.Breadth, hex.EncodeToString(sum[:12]), why)
+		return refuse(entry.ReasonBreadth, hex.EncodeToString(sum[:12]), why)
 	}
 	w.Thread, w.House, w.Person = w.Thread+1, w.House+1, w.Person+1
 	return nil, nil

@@ -11,7 +11,7 @@
 //   - What is said with a credential for one thread wakes no bot.
 //
 // A bot to which an entry means nothing has no decision. A decision to skip is for a bot that people may have expected to
-// answer; its [Reason] says why it does not.
+// answer; its Reason says why it does not.
 package policy
 
 import (
@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/entry"
 )
 
 const (
@@ -89,7 +90,7 @@ type Decision struct {
 	After time.Duration
 	// Tools are the names of the tools that the turn may use, of those that the bot has; empty for all.
 	Tools  []string
-	Reason Reason
+	Reason entry.Reason
 }
 
 // Select returns the decisions about a trigger in the order of the roster: at most one for each bot. state has the state of
@@ -118,7 +119,7 @@ func Listens(thread, direct string, roster []bot.Bot) bool {
 func decide(t Trigger, b bot.Bot, s State) (best Decision, matters bool) {
 	mentioned := slices.Contains(t.Mentions, b.Handle)
 	if mentioned {
-		best, matters = Decision{Bot: b.ID, Action: Skip, Reason: NoPolicy}, true
+		best, matters = Decision{Bot: b.ID, Action: Skip, Reason: entry.ReasonNoPolicy}, true
 	}
 	for _, p := range b.Policies {
 		d, matches := match(t, b, p, mentioned)
@@ -134,7 +135,7 @@ func decide(t Trigger, b bot.Bot, s State) (best Decision, matters bool) {
 	}
 	if t.Confined && matters && best.Action != Skip {
 		// Otherwise a credential for one thread would have a bot read and do for it what it may not.
-		return Decision{Bot: b.ID, Policy: best.Policy, Action: Skip, Reason: Confined}, best.Reason != Ambient
+		return Decision{Bot: b.ID, Policy: best.Policy, Action: Skip, Reason: entry.ReasonConfined}, best.Reason != entry.ReasonAmbient
 	}
 	return best, matters
 }
@@ -155,11 +156,11 @@ func match(t Trigger, b bot.Bot, p bot.Policy, mentioned bool) (d Decision, matc
 		case !mentioned:
 			return d, false
 		case !p.Enabled: // whoever mentions a bot wonders why it is silent
-			d.Action, d.Reason = Skip, Disabled
+			d.Action, d.Reason = Skip, entry.ReasonDisabled
 		case !inScope:
-			d.Action, d.Reason = Skip, Scope
+			d.Action, d.Reason = Skip, entry.ReasonScope
 		default:
-			d.Action, d.Reason = Fire, Mention
+			d.Action, d.Reason = Fire, entry.ReasonMention
 		}
 		return d, true
 	}
@@ -167,10 +168,10 @@ func match(t Trigger, b bot.Bot, p bot.Policy, mentioned bool) (d Decision, matc
 		return d, false
 	}
 	if p.Trigger == bot.Always {
-		d.Action, d.Reason = Fire, Always
+		d.Action, d.Reason = Fire, entry.ReasonAlways
 		return d, true
 	}
-	d.Action, d.Reason, d.After = Delay, Ambient, milliseconds(settings.DelayMS)
+	d.Action, d.Reason, d.After = Delay, entry.ReasonAmbient, milliseconds(settings.DelayMS)
 	return d, d.After > 0 && t.AuthorKind == Human // because it waits for people to be silent
 }
 
@@ -183,17 +184,23 @@ func limit(t Trigger, p bot.Policy, s State, d Decision) Decision {
 	}
 	switch {
 	case t.AuthorKind == Bot && t.Chain >= MaxChain:
-		return Decision{Bot: d.Bot, Policy: d.Policy, Action: Skip, Reason: Chain}
+		return Decision{Bot: d.Bot, Policy: d.Policy, Action: Skip, Reason: entry.ReasonChain}
 	case s.Active:
-		return Decision{Bot: d.Bot, Policy: d.Policy, Action: Steer, Reason: Steered, Tools: d.Tools}
+		return Decision{Bot: d.Bot, Policy: d.Policy, Action: Steer, Reason: entry.ReasonSteered, Tools: d.Tools}
 	case !s.LastTurn.IsZero() && s.Now.Sub(s.LastTurn) < cooldown:
-		if d.Reason == Mention { // whoever mentions a bot waits for its answer
+		if d.Reason == entry.ReasonMention { // whoever mentions a bot waits for its answer
 			d.Action, d.After = Delay, cooldown-s.Now.Sub(s.LastTurn)
 			return d
 		}
-		return Decision{Bot: d.Bot, Policy: d.Policy, Action: Skip, Reason: Cooldown}
+		return Decision{Bot: d.Bot, Policy: d.Policy, Action: Skip, Reason: entry.ReasonCooldown}
 	}
 	return d
+}
+
+// preferred are the reasons of decisions, the best first.
+var preferred = []entry.Reason{
+	entry.ReasonMention, entry.ReasonAlways, entry.ReasonSteered, entry.ReasonAmbient, entry.ReasonCooldown, entry.ReasonChain, entry.ReasonScope,
+	entry.ReasonDisabled, entry.ReasonNoPolicy,
 }
 
 // better reports whether a decision is to be taken instead of another one about the same bot: to answer rather than to wait,

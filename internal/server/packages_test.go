@@ -1,91 +1,211 @@
 package server_test
 
 import (
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
 
-// mayImport is the package map of the README: the packages of this module that each package may import. A line that ends
-// in "/…" is for the packages below that folder that have no line of their own.
-var mayImport = map[string]string{
-	"cmd/arbe":            "internal/door internal/httpd proto/arbe proto/arbe/v1 proto/arbe/v1/arbev1connect internal/server internal/policy internal/entry internal/fault internal/version",
-	"proto/arbe":          "proto/arbe/v1 proto/arbe/v1/arbev1connect",
-	"proto/arbe/v1":       "",
-	"proto/arbe/generate": "proto/arbe/v1",
-	"proto/arbe/v1/…":     "proto/arbe/v1",
-	"db":                  "internal/fault",
-	"db/query":            "",
-	"db/embedded":         "internal/fault",
-	"db/dbtest":           "db db/embedded internal/secret internal/fault",
-	"web":                 "proto/arbe proto/arbe/v1 proto/arbe/v1/arbev1connect internal/policy internal/entry internal/fault",
-	"web/lexers":          "",
-	"internal/fault":      "",
-	"internal/entry":      "internal/fault",
-	"internal/logging":    "",
-	"internal/version":    "",
-	"internal/secret":     "db db/query internal/fault",
-	"internal/stream":     "db db/query internal/stream/commit internal/stream/fanout internal/stream/store internal/entry internal/fault",
-	"internal/thread":     "db db/query internal/stream internal/entry internal/fault",
-	"internal/auth":       "db db/query internal/entry internal/fault internal/logging proto/arbe/v1",
-	"internal/auth/…":     "db db/dbtest internal/auth internal/fault",
-	"internal/house":      "db db/query internal/bot internal/sandbox internal/thread internal/stream internal/entry internal/fault",
-	"internal/live":       "db internal/bot internal/house internal/sandbox internal/thread internal/stream internal/fault",
-	"internal/sandbox":    "db db/query internal/secret internal/thread internal/stream internal/entry internal/fault",
-	"internal/sandbox/…":  "internal/sandbox internal/sandbox/local/supervisor internal/outbound internal/fault",
-	"internal/model":      "db db/query internal/secret internal/outbound internal/entry internal/fault",
-	"internal/model/…":    "internal/model",
-	"internal/outbound":   "",
-	"internal/turn":       "db db/query internal/model internal/picture internal/secret internal/stream internal/entry internal/fault",
-	"internal/dispatch":   "db db/query internal/artifact internal/bot internal/model internal/outbound internal/picture internal/policy internal/secret internal/turn internal/sandbox internal/thread internal/stream internal/entry internal/fault internal/logging",
-	"internal/rpc":        "db internal/artifact internal/auth internal/bot internal/dispatch internal/entry internal/fault internal/house internal/live internal/logging internal/model internal/picture internal/sandbox internal/secret internal/stream internal/thread internal/turn proto/arbe/v1 proto/arbe/v1/arbev1connect",
-	"internal/httpd":      "",
-	"internal/server":     "*",
-	"internal/secret/…":   "internal/secret internal/fault",
-	"internal/bot":        "db db/query internal/thread internal/entry internal/fault",
-	"internal/policy":     "internal/bot",
+// module begins the import paths of this module.
+const module = "github.com/arbe-dev/arbe/"
 
-	"internal/stream/commit": "db internal/stream/store internal/entry internal/fault",
-	"internal/stream/fanout": "db internal/stream/store internal/entry internal/fault",
-	"internal/stream/store":  "db db/query internal/entry internal/fault",
-
-	"internal/blob":     "db db/query internal/fault",
-	"internal/blob/…":   "internal/blob internal/fault",
-	"internal/artifact": "db db/query internal/blob internal/picture internal/entry internal/fault",
-	"internal/picture":  "",
-
+// below are the packages that the README's map leaves out because they belong to another one: what each may import, in the
+// map's words. A line that ends in "/…" is for the packages below that folder that have no line of their own.
+var below = map[string]string{
+	"db/query":                            "",
+	"db/embedded":                         "fault",
+	"db/dbtest":                           "db, db/embedded, secret, fault",
+	"web/lexers":                          "",
+	"proto/arbe":                          "proto",
+	"proto/arbe/generate":                 "proto",
+	"proto/arbe/v1/arbev1connect":         "proto",
+	"internal/auth/…":                     "auth, db, db/dbtest, fault",
+	"internal/blob/…":                     "blob, fault",
+	"internal/door/…":                     "proto, proto/arbe, fault",
+	"internal/model/…":                    "model",
+	"internal/sandbox/…":                  "sandbox, outbound, fault",
 	"internal/sandbox/local/…":            "",
-	"internal/sandbox/local/supervisor/…": "internal/sandbox/local/supervisor",
+	"internal/sandbox/local/supervisor/…": "sandbox/local/supervisor",
+	"internal/secret/…":                   "secret, fault",
+}
 
-	"internal/chaos":        "",
-	"internal/subscription": "db db/query internal/outbound internal/stream internal/fault",
-	"internal/door":         "db internal/auth internal/dispatch internal/entry internal/fault internal/httpd internal/stream internal/subscription",
-	"internal/door/…":       "proto/arbe proto/arbe/v1 internal/fault",
+// linked are the packages of which the map names all that they link, not only what they import: what pages and clients of
+// the server are made of stays free of the database and of everything that needs it.
+var linked = []string{"web", "proto/arbe", "internal/entry", "internal/fault", "internal/outbound", "internal/httpd"}
+
+// serving are the files of cmd/arbe whose verbs do the work of a server themselves. All other verbs ask one by its services.
+var serving = []string{"config.go", "migrate.go", "secret_key.go", "serve.go", "signing_key.go", "stream_proxy.go", "up.go"}
+
+// listed is a package as go list describes it: its imports, and all that it links, without this module's prefix.
+type listed struct{ imports, deps []string }
+
+func list(t *testing.T) map[string]listed {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{.ImportPath}}|{{join .Imports " "}}|{{join .Deps " "}}`, module+"...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	all := map[string]listed{}
+	for line := range strings.Lines(strings.ReplaceAll(string(out), module, "./")) {
+		parts := strings.Split(line, "|")
+		all[strings.TrimPrefix(parts[0], "./")] = listed{strings.Fields(parts[1]), strings.Fields(parts[2])}
+	}
+	return all
+}
+
+// ours returns the paths that are of this module, as the map names them.
+func ours(paths []string) (names []string) {
+	for _, path := range paths {
+		if name, ok := strings.CutPrefix(path, "./"); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// readMap returns the README's package map: by package, what its line says that it may import.
+func readMap(t *testing.T) map[string]string {
+	t.Helper()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(readme), "| package | in one sentence | imports of ours |\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	if !found {
+		t.Fatal("the README has no package map")
+	}
+	lines := map[string]string{}
+	for line := range strings.Lines(table) {
+		if cells := strings.Split(strings.Trim(line, "| \n"), " | "); len(cells) == 3 {
+			lines[strings.Trim(cells[0], "`")] = cells[2]
+		}
+	}
+	return lines
+}
+
+// packages returns the packages that the words of a line of the map stand for.
+func packages(words string, all map[string]listed) (names []string) {
+	for _, word := range strings.Split(words, ", ") {
+		switch word {
+		case "", "–":
+		case "all of the above":
+			names = slices.AppendSeq(names, maps.Keys(all))
+		case "db":
+			names = append(names, "db", "db/query")
+		case "proto":
+			names = append(names, "proto/arbe/v1", "proto/arbe/v1/arbev1connect")
+		default:
+			if _, top := all[word]; !top {
+				word = "internal/" + word
+			}
+			names = append(names, word)
+		}
+	}
+	return names
 }
 
 func TestPackagesImportWhatTheMapAllows(t *testing.T) {
 	t.Parallel()
-	const module = "github.com/arbe-dev/arbe/"
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}} {{join .Imports \" \"}}", module+"...").Output()
-	if err != nil {
-		t.Fatalf("go list: %v", err)
+	all, lines := list(t), readMap(t)
+	for name := range lines {
+		if _, exists := all[name]; !exists {
+			t.Errorf("the README's map has a line for %s, which does not exist", name)
+		}
 	}
-	for line := range strings.Lines(string(out)) {
-		words := strings.Fields(line)
-		name := strings.TrimPrefix(words[0], module)
-		allowed, ok := mayImport[name]
+	for name, p := range all {
+		words, ok := lines[name]
 		if !ok {
-			allowed, ok = mayImport[name[:strings.LastIndex(name, "/")]+"/…"]
+			words, ok = below[name]
 		}
 		if !ok {
-			t.Errorf("%s is not in the map: add it here and to the README", name)
+			words, ok = below[name[:max(strings.LastIndex(name, "/"), 0)]+"/…"]
+		}
+		if !ok {
+			t.Errorf("%s is not in the map: add it to the README's", name)
 			continue
 		}
-		for _, path := range words[1:] {
-			if ours, found := strings.CutPrefix(path, module); found && allowed != "*" && !slices.Contains(strings.Fields(allowed), ours) {
-				t.Errorf("%s imports %s, which its line in the map does not allow", name, ours)
+		allowed := packages(words, all)
+		for _, path := range ours(p.imports) {
+			if !slices.Contains(allowed, path) {
+				t.Errorf("%s imports %s, which its line in the map does not allow", name, path)
 			}
 		}
 	}
 }
+
+// A line of the README's map names no package that its package does not import.
+func TestPackagesImportWhatTheMapNames(t *testing.T) {
+	t.Parallel()
+	all := list(t)
+	for name, words := range readMap(t) {
+		for _, word := range strings.Split(words, ", ") {
+			used := slices.ContainsFunc(packages(word, all), func(named string) bool {
+				_, exists := all[named]
+				return exists && slices.Contains(ours(all[name].imports), named)
+			})
+			if word != "–" && !used {
+				t.Errorf("the README says that %s imports %s, but it does not", name, word)
+			}
+		}
+	}
+}
+
+// What pages and the clients of a server are made of links only what its line names, however far down.
+func TestPackagesLinkWhatTheMapAllows(t *testing.T) {
+	t.Parallel()
+	all, lines := list(t), readMap(t)
+	for _, name := range linked {
+		words, ok := lines[name]
+		if !ok {
+			words = below[name]
+		}
+		allowed := packages(words, all)
+		for _, path := range ours(all[name].deps) {
+			folder, _, _ := strings.Cut(path, "/lexers")
+			if !slices.Contains(allowed, path) && folder != name {
+				t.Errorf("%s links %s, which its line in the map does not allow", name, path)
+			}
+		}
+	}
+}
+
+// Verbs that ask a server link no database driver. They share a program with the server, so this looks at their files.
+func TestPackagesOfVerbsLinkNoDatabase(t *testing.T) {
+	t.Parallel()
+	all := list(t)
+	files, err := filepath.Glob("../../cmd/arbe/*.go")
+	if err != nil || len(files) < 100 {
+		t.Fatalf("there are %d files in cmd/arbe: %v", len(files), err)
+	}
+	for _, name := range serving {
+		if !slices.ContainsFunc(files, func(file string) bool { return filepath.Base(file) == name }) {
+			t.Errorf("cmd/arbe/%s does not exist: leave it out here", name)
+		}
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") || slices.Contains(serving, filepath.Base(file)) {
+			continue
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range parsed.Imports {
+			path, _ := strconv.Unquote(spec.Path.Value)
+			p := all[strings.TrimPrefix(path, module)]
+			if strings.HasPrefix(path, "github.com/jackc/pgx") || slices.ContainsFunc(p.deps, isDatabase) {
+				t.Errorf("%s imports %s, which links pgx: ask the server by its services", filepath.Base(file), path)
+			}
+		}
+	}
+}
+
+func isDatabase(path string) bool { return strings.HasPrefix(path, "github.com/jackc/pgx") }
