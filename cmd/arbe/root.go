@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -64,9 +63,7 @@ func newRoot(a *app) *cobra.Command {
 	flags.StringVar(&a.hostFlag, "host", "", "address of the server (default $ARBE_HOST; see arbe help servers)")
 	flags.StringVar(&a.profileFlag, "profile", "", "server and credential that arbe login keeps (default $ARBE_PROFILE)")
 	flags.StringVar(&a.dataDirFlag, "data-dir", "", "data directory of a server on this machine (default $ARBE_DATA_DIR or .arbe)")
-	// Without the second line, because cobra prints one for a command that can be called, and one for a command with
-	// verbs, and ours are both.
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}", "", 1))
+	root.SetUsageFunc(usage)
 	makeGroup(root)
 	about := root.RunE
 	versionFlag := root.Flags().Bool("version", false, "print the version, as arbe version does")
