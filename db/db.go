@@ -175,7 +175,11 @@ func (d *DB) transact(ctx context.Context, begin string, f func(tx pgx.Tx) error
 			d.permissions.notify(words)
 		}
 	}()
-	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: begin}, f)
+	asked := time.Now()
+	return pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
+		d.shares.answered(time.Since(asked))
+		return f(tx)
+	})
 }
 
 // The forms of the ids in a scope: short ids, and uuids for agents.

@@ -26,22 +26,21 @@ import (
 )
 
 const (
-	// After a round there is a pause of decidePause. Deciding leaves the machine to other work: a round costs credit, as
-	// much as it took without the work that it found, and each pauseFor of time earns one of credit, up to decideCredit.
-	// The pause lasts until a debt is earned, but at most idlePause, and at most as long as the round took if a thread has
-	// more entries. So a question is decided at once where little is said, and entries are decided many at a time where
-	// they come fast. A server whose decisions never ask for work always pauses for idlePause.
-	decidePause, pauseFor, idlePause = 20 * time.Millisecond, 20, time.Second
-	decideCredit                     = 100 * time.Millisecond
+	// decidePause is the pause after a round, so that entries that come fast are decided many at a time. A server whose
+	// decisions never ask for work pauses for idlePause.
+	decidePause, idlePause = 20 * time.Millisecond, time.Second
 	// decideAgain is the pause before a failed decision is retried, so that a broken database is not asked all the time.
 	decideAgain = time.Second
-	// decideMost is the number of threads in one round, and decideEntries the number of entries per thread that a
-	// [Selector] sees. They bound the memory of a round, because all threads with new entries may wait after an outage.
-	decideMost, decideEntries = 1000, 1000
-	// decideScan is the number of entries in one round, with those that no selector sees. It bounds the time of a round.
+	// decideEntries is the number of entries per thread that a [Selector] sees. It bounds the memory of a round, because
+	// all threads with new entries may wait after an outage.
+	decideEntries = 1000
+	// decideScan is the number of entries of a house in one round, with those that no selector sees.
 	decideScan = 250_000
-	// decideAtOnce is how many decisions with work are committed at the same time, because each waits for the database.
-	decideAtOnce = 4
+	// decideTime is about how long one round works for a house. What is left waits for the next one.
+	decideTime = 50 * time.Millisecond
+	// decideHouses is for how many houses a server decides at the same time, and decideAtOnce how many decisions with work
+	// of a house are committed at the same time, because each waits for the database.
+	decideHouses, decideAtOnce = 8, 4
 	// decideLast limits the decisions of a stopping server. It may be short, because other servers make the remaining
 	// ones.
 	decideLast = 5 * time.Second
@@ -137,12 +136,18 @@ type decider struct {
 	key       int64
 	lockGrace time.Duration
 
+	news *newsQueue
+	// lanes has a place for each house for which this server decides, and working counts the houses that wait for one, too.
+	lanes   chan struct{}
+	working sync.WaitGroup
+
 	mu sync.Mutex
-	// waiting are the logs with entries to decide, and failed those to be retried after a pause. They are apart, so that
-	// a log that keeps failing does not make every round retry it.
-	waiting, failed map[int64]stream.Ref
-	// wakeup receives a token when waiting is not empty.
-	wakeup        chan struct{}
+	// failed are logs to be retried after a pause. They are apart from the others, so that a log that keeps failing does not
+	// make every round retry it.
+	failed map[int64]stream.Ref
+	// moves are decisions without work that are to be written.
+	moves []move
+
 	closing, done chan struct{}
 }
 
@@ -150,8 +155,8 @@ type decider struct {
 func startDeciding(ctx context.Context, d *Dispatcher) (*decider, error) {
 	c := &decider{
 		db: d.db, log: d.log, queue: d.queue, logger: d.logger, choose: d.config.Select, key: d.liveness.key, lockGrace: d.config.lockGrace, requestTurn: d.requestTurnTx,
-		waiting: map[int64]stream.Ref{}, failed: map[int64]stream.Ref{},
-		wakeup: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
+		news: newNewsQueue(), lanes: make(chan struct{}, decideHouses), failed: map[int64]stream.Ref{},
+		closing: make(chan struct{}), done: make(chan struct{}),
 	}
 	err := c.in(ctx, func(tx pgx.Tx) error { return queries.RegisterServer(ctx, tx, c.key) })
 	if err != nil {
@@ -171,25 +176,13 @@ func (c *decider) in(ctx context.Context, f func(pgx.Tx) error) error {
 // Committed records that a thread's log has new entries. Other logs need no decisions. It decides nothing itself,
 // because the log's committer calls it and would wait.
 func (c *decider) Committed(ref stream.Ref, id int64) {
-	if !isThreads(ref) {
-		return
+	if isThreads(ref) {
+		c.news.add(id, ref)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.waiting[id] = ref
-	c.wake()
 }
 
 // isThreads reports whether a log is a thread's.
 func isThreads(ref stream.Ref) bool { return strings.HasPrefix(ref.Name, thread.StreamName("")) }
-
-// wake makes the next round begin. Callers hold the lock.
-func (c *decider) wake() {
-	select {
-	case c.wakeup <- struct{}{}:
-	default: // a token is already pending
-	}
-}
 
 // Closing decides what is left, and makes it searchable if that takes only a moment. If nothing is left, it also removes
 // this server's row, so that no other server checks all cursors because of it.
@@ -200,9 +193,10 @@ func (c *decider) Closing(pending bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), decideLast)
 	defer cancel()
 	c.retry()
-	for !c.idle() {
-		c.round(ctx)
-		if len(c.failed) > 0 {
+	for c.unfinished() {
+		c.round(ctx, c.news.takeAll())
+		c.working.Wait()
+		if c.hasFailed() {
 			return
 		}
 	}
@@ -214,21 +208,26 @@ func (c *decider) Closing(pending bool) {
 	}
 }
 
-func (c *decider) idle() bool {
+func (c *decider) unfinished() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.waiting) == 0
+	return len(c.moves) > 0 || !c.news.empty()
+}
+
+func (c *decider) hasFailed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.failed) > 0
 }
 
 // retry makes the next round include what failed.
 func (c *decider) retry() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.failed) > 0 {
-		maps.Copy(c.waiting, c.failed)
-		clear(c.failed)
-		c.wake()
+	for id, ref := range c.failed {
+		c.news.add(id, ref)
 	}
+	clear(c.failed)
 }
 
 // run decides in rounds until the log closes.
@@ -240,7 +239,8 @@ func (c *decider) run() {
 		<-c.closing
 		cancel()
 	}()
-	least, credit, earned := decidePause, decideCredit, time.Now()
+	defer c.working.Wait()
+	least := decidePause
 	if c.choose == nil {
 		least = idlePause
 	}
@@ -249,10 +249,11 @@ func (c *decider) run() {
 			return
 		}
 	}
-	var again <-chan time.Time
+	var again, ready <-chan time.Time
 	for {
 		select {
-		case <-c.wakeup:
+		case <-c.news.wakeup:
+		case <-ready:
 		case <-again:
 			c.retry()
 			again = nil
@@ -260,19 +261,15 @@ func (c *decider) run() {
 		case <-ctx.Done():
 			return
 		}
-		began := time.Now()
-		worked, behind := c.round(ctx)
-		took := time.Since(began) - worked
-		if len(c.failed) > 0 && again == nil {
+		news, next := c.news.take(time.Now())
+		c.round(ctx, news)
+		if ready = nil; !next.IsZero() {
+			ready = time.After(time.Until(next))
+		}
+		if again == nil && c.hasFailed() {
 			again = time.After(decideAgain)
 		}
-		credit = max(min(credit+time.Since(earned)/pauseFor, decideCredit)-took, -idlePause/pauseFor)
-		earned = time.Now()
-		longest := idlePause
-		if behind { // somebody may have waited for long
-			longest = took
-		}
-		pause(ctx, max(least, min(-credit*pauseFor, longest)))
+		pause(ctx, least)
 	}
 }
 
@@ -286,23 +283,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// take returns the threads for a round.
-func (c *decider) take() (refs map[int64]stream.Ref, ids []int64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	refs = map[int64]stream.Ref{}
-	for id, ref := range c.waiting {
-		if len(ids) == decideMost {
-			c.wake()
-			break
-		}
-		refs[id] = ref
-		ids = append(ids, id)
-		delete(c.waiting, id)
-	}
-	return refs, ids
-}
-
 // fail schedules a retry of logs after a pause.
 func (c *decider) fail(err error, refs map[int64]stream.Ref) {
 	level := slog.LevelWarn
@@ -313,117 +293,139 @@ func (c *decider) fail(err error, refs map[int64]stream.Ref) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	maps.Copy(c.failed, refs)
+	c.news.wake()
 }
 
 // move moves a cursor over decided entries.
 type move struct {
 	stream       int64
-	house        string
+	ref          stream.Ref
 	behind, upto int64
 }
 
-// round decides the waiting entries. Decisions without work are committed together and without waiting for the disk: if
-// they are lost, they are made again. It returns how long it took to commit those with work, and whether it left entries of
-// a thread to the next round.
-func (c *decider) round(ctx context.Context) (worked time.Duration, behind bool) {
-	refs, ids := c.take()
+// round writes what earlier rounds decided, and begins to decide for houses, each by itself, so that none waits for what
+// another one has said. It does not wait for the decisions.
+func (c *decider) round(ctx context.Context, news []*houseNews) {
+	c.settleIdle(ctx)
+	var ids []int64
+	for _, n := range news {
+		ids = slices.AppendSeq(ids, maps.Keys(n.taken))
+	}
 	if len(ids) == 0 {
-		return 0, false
+		return
 	}
 	var rows []query.UndecidedRow
 	err := c.in(ctx, func(tx pgx.Tx) (err error) {
 		rows, err = queries.Undecided(ctx, tx, ids)
 		return err
 	})
-	if err != nil {
-		c.fail(err, refs)
-		return 0, false
+	by := map[string][]query.UndecidedRow{}
+	for _, row := range rows {
+		by[row.HouseID] = append(by[row.HouseID], row)
 	}
+	for _, n := range news {
+		if err != nil {
+			c.fail(err, n.taken)
+			c.news.end(n, 0, false)
+			continue
+		}
+		c.working.Go(func() {
+			c.lanes <- struct{}{}
+			defer func() { <-c.lanes }()
+			cost, behind := c.decide(ctx, n.taken, by[n.house])
+			c.news.end(n, cost, behind)
+		})
+	}
+}
+
+// decide decides the waiting entries of threads of a house, for about decideTime. It returns what that costs the house, and
+// whether it left entries to a later round.
+func (c *decider) decide(ctx context.Context, refs map[int64]stream.Ref, rows []query.UndecidedRow) (cost time.Duration, behind bool) {
 	var left atomic.Bool
-	idle := map[int64]stream.Ref{}
-	var moves []move
-	type ask struct {
-		move
-		work Work
-		tail int64
+	later := func(id int64) {
+		left.Store(true)
+		c.news.add(id, refs[id])
 	}
-	var asks []ask
 	settle := func(m move, tail int64, err error) {
 		switch {
 		case fault.CodeOf(err) == fault.NotFound: // the thread was deleted
 		case err != nil && !errors.Is(err, errOvertaken):
-			c.fail(err, map[int64]stream.Ref{m.stream: refs[m.stream]})
+			c.fail(err, map[int64]stream.Ref{m.stream: m.ref})
 		case err != nil, m.upto < tail:
-			left.Store(true)
-			c.Committed(refs[m.stream], m.stream)
+			later(m.stream)
 		}
 	}
+	var all sync.WaitGroup
+	places := make(chan struct{}, decideAtOnce)
 	// Short logs first, so that nobody waits for those that take several rounds.
 	slices.SortFunc(rows, func(a, b query.UndecidedRow) int { return cmp.Compare(a.Tail-a.Decided, b.Tail-b.Decided) })
-	room := int64(decideScan)
+	room, began := int64(decideScan), time.Now()
 	for _, row := range rows {
-		if room <= 0 {
-			left.Store(true)
-			c.Committed(refs[row.StreamID], row.StreamID)
+		if room <= 0 || time.Since(began) >= decideTime {
+			later(row.StreamID)
 			continue
 		}
-		m := move{row.StreamID, row.HouseID, row.Decided, row.Tail}
+		m := move{row.StreamID, refs[row.StreamID], row.Decided, row.Tail}
 		var work Work
-		if err = nil; c.choose != nil {
+		var err error
+		if c.choose != nil {
 			m.upto = min(m.upto, m.behind+room)
-			news := &News{House: m.house, Thread: row.ThreadID, Direct: row.Direct, Roster: row.Roster, decider: c, log: refs[m.stream], move: m}
+			news := &News{House: row.HouseID, Thread: row.ThreadID, Direct: row.Direct, Roster: row.Roster, decider: c, log: m.ref, move: m}
 			work, err = c.choose(ctx, news)
 			m = news.move
 			room -= m.upto - m.behind
+			cost += threadCost + time.Duration(m.upto-m.behind)*entryCost
 		}
-		if err == nil && work != nil {
-			asks = append(asks, ask{m, work, row.Tail})
+		switch {
+		case err == nil && work != nil:
+			places <- struct{}{}
+			all.Go(func() {
+				defer func() { <-places }()
+				err := c.commit(ctx, m, work)
+				if err == nil {
+					c.index.add(m.stream)
+				}
+				settle(m, row.Tail, err)
+			})
 			continue
-		}
-		if err == nil {
-			idle[m.stream] = refs[m.stream]
-			moves = append(moves, m)
+		case err == nil:
+			c.mu.Lock()
+			c.moves = append(c.moves, m)
+			c.mu.Unlock()
 		}
 		settle(m, row.Tail, err)
 	}
-	began := time.Now()
-	var all sync.WaitGroup
-	places := make(chan struct{}, decideAtOnce)
-	for _, a := range asks {
-		places <- struct{}{}
-		all.Go(func() {
-			defer func() { <-places }()
-			err := c.commit(ctx, refs[a.stream], a.move, a.work)
-			if err == nil {
-				c.index.add(a.stream)
-			}
-			settle(a.move, a.tail, err)
-		})
-	}
 	all.Wait()
-	worked = time.Since(began)
-	if len(idle) > 0 {
-		if err = c.move(ctx, moves); err != nil {
-			c.fail(err, idle)
-		} else {
-			c.index.add(slices.Collect(maps.Keys(idle))...)
-		}
-	}
-	return worked, left.Load()
+	return cost, left.Load()
 }
 
-// move moves cursors over entries that ask for no work, without waiting for the disk.
-func (c *decider) move(ctx context.Context, moves []move) error {
+// settleIdle moves cursors over entries that ask for no work, of all houses together and without waiting for the disk: if
+// these decisions are lost, they are made again.
+func (c *decider) settleIdle(ctx context.Context) {
+	c.mu.Lock()
+	moves := c.moves
+	c.moves = nil
+	c.mu.Unlock()
+	if len(moves) == 0 {
+		return
+	}
 	var streams, behind, upto []int64
+	refs := map[int64]stream.Ref{}
 	for _, m := range moves {
 		streams, behind, upto = append(streams, m.stream), append(behind, m.behind), append(upto, m.upto)
+		refs[m.stream] = m.ref
 	}
-	return c.in(ctx, func(tx pgx.Tx) error {
+	err := c.in(ctx, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "set local synchronous_commit = off"); err != nil {
 			return err
 		}
 		return queries.DecideIdle(ctx, tx, streams, behind, upto)
 	})
+	if err != nil {
+		c.fail(err, refs)
+		return
+	}
+	c.index.add(streams...)
 }
 
 // errOvertaken reports that another server moved a cursor first, or that its thread was deleted.
@@ -431,8 +433,8 @@ var errOvertaken = errors.New("another server decided")
 
 // commit commits a decision with its work, unless the cursor has moved since the decision began, because then
 // another server has decided.
-func (c *decider) commit(ctx context.Context, log stream.Ref, m move, work Work) error {
-	return c.db.In(ctx, db.Scope{House: m.house}, func(tx pgx.Tx) error {
+func (c *decider) commit(ctx context.Context, m move, work Work) error {
+	return c.db.In(ctx, db.Scope{House: m.ref.House}, func(tx pgx.Tx) error {
 		moved, err := queries.Decide(ctx, tx, m.upto, m.stream, m.behind)
 		switch {
 		case err != nil:
@@ -443,11 +445,11 @@ func (c *decider) commit(ctx context.Context, log stream.Ref, m move, work Work)
 		asks, err := work(ctx, tx)
 		for _, t := range asks.Turns {
 			if err == nil {
-				_, err = c.requestTurn(ctx, tx, log, t)
+				_, err = c.requestTurn(ctx, tx, m.ref, t)
 			}
 		}
 		if err == nil && len(asks.Notes) > 0 {
-			_, err = c.log.AppendTx(ctx, tx, log, asks.Notes...)
+			_, err = c.log.AppendTx(ctx, tx, m.ref, asks.Notes...)
 		}
 		if err == nil && len(asks.Jobs) > 0 {
 			_, err = c.queue.InsertManyTx(ctx, tx, asks.Jobs)
@@ -461,7 +463,7 @@ func (c *decider) scan(ctx context.Context) error {
 	for after := int64(0); ; {
 		var rows []query.UndecidedAfterRow
 		err := c.in(ctx, func(tx pgx.Tx) (err error) {
-			rows, err = queries.UndecidedAfter(ctx, tx, after, decideMost)
+			rows, err = queries.UndecidedAfter(ctx, tx, after, newsMost)
 			return err
 		})
 		if err != nil {
@@ -471,7 +473,7 @@ func (c *decider) scan(ctx context.Context) error {
 			after = row.StreamID
 			c.Committed(stream.Ref{House: row.HouseID, Name: row.Stream}, row.StreamID)
 		}
-		if len(rows) < decideMost {
+		if len(rows) < newsMost {
 			return nil
 		}
 	}

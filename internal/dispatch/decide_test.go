@@ -262,6 +262,38 @@ func TestADecisionThatFailsIsMadeLater(t *testing.T) {
 	}
 }
 
+// More houses than a server decides for at the same time would have to be slow to delay another one.
+func TestNobodyWaitsForTheDecisionsOfAnotherHouse(t *testing.T) {
+	t.Parallel()
+	var slow sync.Map
+	begun, end := make(chan struct{}, 10), make(chan struct{})
+	b := deciding(t, 1, func(ctx context.Context, n *dispatch.News) (dispatch.Work, error) {
+		if _, ok := slow.Load(n.House); ok {
+			begun <- struct{}{}
+			<-end
+		}
+		return oneForEach(ctx, n)
+	})
+	owner := b.Owner(t)
+	other := b.another()
+	slow.Store(other.scope.House, true)
+	var threads []string
+	for range 3 {
+		th := other.conversation()
+		other.chat(th, "slow")
+		threads = append(threads, th)
+	}
+	<-begun
+	th := b.conversation()
+	b.chat(th, "quick")
+	b.decided(owner, th, "quick")
+	slow.Clear()
+	close(end)
+	for _, th := range threads {
+		other.decided(owner, th, "slow")
+	}
+}
+
 func TestAServerThatStopsLeavesNothingUndecided(t *testing.T) {
 	t.Parallel()
 	for name, selector := range map[string]dispatch.Selector{"with work": oneForEach, "without": nil} {

@@ -181,7 +181,7 @@ func (x *indexer) scan(ctx context.Context) error {
 	for after := int64(0); ; {
 		var ids []int64
 		err := x.db.In(ctx, db.Scope{}, func(tx pgx.Tx) (err error) {
-			ids, err = queries.UnindexedAfter(ctx, tx, after, decideMost)
+			ids, err = queries.UnindexedAfter(ctx, tx, after, newsMost)
 			return err
 		})
 		if err != nil {
@@ -191,7 +191,7 @@ func (x *indexer) scan(ctx context.Context) error {
 			x.add(ids...)
 			after = ids[len(ids)-1]
 		}
-		if len(ids) < decideMost {
+		if len(ids) < newsMost {
 			return nil
 		}
 	}

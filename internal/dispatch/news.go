@@ -1,0 +1,168 @@
+package dispatch
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/stream"
+)
+
+const (
+	// newsMost is the number of threads in one round of decisions, and houseNewsMost that of one house.
+	newsMost, houseNewsMost = 1000, 64
+	// Deciding leaves the machine to other work. A house has credit: to choose the work of a thread costs threadCost, and
+	// entryCost for each of its entries, which is about what it takes on a machine that does nothing else. Each newsPace of
+	// time earns one of credit, up to newsCredit. A house in debt waits until the debt is earned, but at most idlePause, and
+	// at most as long as its last decisions cost if it has more entries. So a question is decided at once where little is
+	// said, entries are decided many at a time where they come fast, and a house pays for itself alone.
+	threadCost, entryCost = 500 * time.Microsecond, 2 * time.Microsecond
+	newsPace, newsCredit  = 20, 100 * time.Millisecond
+)
+
+// newsQueue holds the logs with entries to decide, by house. Houses take turns: a house that had its turn comes behind all
+// that wait. It is safe for concurrent use.
+type newsQueue struct {
+	// wakeup receives a token when a round may find something to do.
+	wakeup chan struct{}
+
+	mu     sync.Mutex
+	houses map[string]*houseNews
+}
+
+// houseNews are the logs of a house with entries to decide.
+type houseNews struct {
+	house   string
+	waiting map[int64]stream.Ref
+	// taken are those that a round decides. While there are some, the house has no further turn.
+	taken map[int64]stream.Ref
+	// since is when the house began to wait for its turn, and ready is when it may have it.
+	since, ready time.Time
+	// credit is what the house had at the time earned.
+	credit time.Duration
+	earned time.Time
+}
+
+func newNewsQueue() *newsQueue {
+	return &newsQueue{wakeup: make(chan struct{}, 1), houses: map[string]*houseNews{}}
+}
+
+// add says that a log has entries to decide.
+func (q *newsQueue) add(id int64, ref stream.Ref) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := q.houses[ref.House]
+	if n == nil {
+		n = &houseNews{house: ref.House, waiting: map[int64]stream.Ref{}, credit: newsCredit}
+		q.houses[ref.House] = n
+	}
+	if len(n.waiting) == 0 {
+		n.since = time.Now()
+	}
+	n.waiting[id] = ref
+	if n.taken == nil {
+		q.wake()
+	}
+}
+
+func (q *newsQueue) wake() {
+	select {
+	case q.wakeup <- struct{}{}:
+	default: // a token is already pending
+	}
+}
+
+// empty reports whether nothing waits and nothing is taken.
+func (q *newsQueue) empty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, n := range q.houses {
+		if len(n.waiting)+len(n.taken) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// take takes what the houses say whose turn it is. next is when a house may have its turn that waits for that now; zero if
+// none does. The caller ends each turn with [newsQueue.end].
+func (q *newsQueue) take(now time.Time) (news []*houseNews, next time.Time) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var ready []*houseNews
+	for house, n := range q.houses {
+		switch {
+		case n.taken != nil:
+		case len(n.waiting) == 0 && n.earn(now) == newsCredit:
+			delete(q.houses, house)
+		case len(n.waiting) == 0:
+		case !n.ready.After(now):
+			ready = append(ready, n)
+		case next.IsZero() || n.ready.Before(next):
+			next = n.ready
+		}
+	}
+	slices.SortFunc(ready, func(a, b *houseNews) int { return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.house, b.house)) })
+	room := newsMost
+	for _, n := range ready {
+		if room <= 0 {
+			q.wake()
+			break
+		}
+		n.begin(min(room, houseNewsMost), now)
+		room -= len(n.taken)
+		news = append(news, n)
+	}
+	return news, next
+}
+
+// takeAll takes all that waits, whosever turn it is.
+func (q *newsQueue) takeAll() (news []*houseNews) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, n := range q.houses {
+		if n.taken == nil && len(n.waiting) > 0 {
+			n.begin(len(n.waiting), time.Now())
+			news = append(news, n)
+		}
+	}
+	return news
+}
+
+// begin takes at most this many logs.
+func (n *houseNews) begin(most int, now time.Time) {
+	n.taken = map[int64]stream.Ref{}
+	for id, ref := range n.waiting {
+		if len(n.taken) == most {
+			break
+		}
+		n.taken[id] = ref
+	}
+	maps.DeleteFunc(n.waiting, func(id int64, _ stream.Ref) bool { _, taken := n.taken[id]; return taken })
+	n.since = now
+}
+
+// earn returns the credit of the house at a time.
+func (n *houseNews) earn(now time.Time) time.Duration {
+	if n.credit < newsCredit {
+		n.credit = min(n.credit+now.Sub(n.earned)/newsPace, newsCredit)
+	}
+	n.earned = now
+	return n.credit
+}
+
+// end ends the turn of a house. behind says that it left entries to its next turn.
+func (q *newsQueue) end(n *houseNews, cost time.Duration, behind bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	n.credit = max(n.earn(now)-cost, -idlePause/newsPace)
+	longest := idlePause
+	if behind { // somebody may have waited for long
+		longest = cost
+	}
+	n.ready, n.taken = now.Add(max(0, min(-n.credit*newsPace, longest))), nil
+	q.wake()
+}
