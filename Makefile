@@ -90,7 +90,7 @@ generate: tools ## Generate code from proto, SQL and templ
 	@cd proto && go run ./arbe/generate
 	@sqlc generate
 	@templ generate -path web -log-level error
-	@go generate ./internal/sandbox/local ./web
+	@go generate ./internal/sandbox/local ./web/markup
 	@install -m 644 $(DATASTAR)/bundles/datastar.js web/static/datastar.js
 	@install -m 644 $(DATASTAR)/LICENSE.md web/static/datastar.LICENSE.md
 

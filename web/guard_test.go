@@ -19,6 +19,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/markup"
 )
 
 // Kinds whose renderers panic, for the tests of what that does to a page.
@@ -80,7 +81,7 @@ func TestAReaderWhoLeftIsNoErrorOfOurs(t *testing.T) {
 		l := &liveThread{
 			app: a, thread: &arbev1.Thread{Id: "thread"},
 			log:     a.newTranscript(&arbev1.Thread{Id: "thread"}, nil),
-			screens: map[string]*liveScreen{"c.result": newLiveScreen()}, dirty: map[string]bool{"c.result": true},
+			screens: map[string]*markup.LiveOutput{"c.result": markup.NewLiveOutput()}, dirty: map[string]bool{"c.result": true},
 		}
 		if err := l.paint(left); !errors.Is(err, context.Canceled) {
 			t.Errorf("painting ends with %v", err)
@@ -129,7 +130,7 @@ func TestLiveOutputThatCannotBeRenderedIsGivenUp(t *testing.T) {
 	l := &liveThread{
 		app: a, thread: &arbev1.Thread{Id: "thread"},
 		log:     a.newTranscript(&arbev1.Thread{Id: "thread"}, nil),
-		screens: map[string]*liveScreen{"c.result": {}}, dirty: map[string]bool{}, // a screen with a defect: it has no rows
+		screens: map[string]*markup.LiveOutput{"c.result": {}}, dirty: map[string]bool{}, // a screen with a defect: it has no rows
 	}
 	for range 2 {
 		l.delta(t.Context(), &arbev1.Delta{EntryId: "c.result", Data: []byte("text")})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/markup"
 )
 
 // shape is how prominent an entry is.
@@ -89,7 +90,7 @@ const (
 	// maxShown is how much of a text a page shows at first, in bytes.
 	maxShown = 12 << 10
 	// maxLines is how many lines of a chat a page shows at first. Of a chat that exceeds one of the two, it shows at most
-	// foldedText bytes and foldedLines lines.
+	// foldedText bytes and markup.FoldedLines lines.
 	maxLines, foldedText = 200, 2 << 10
 	// maxNote limits the text of a note, and maxWord a name in it, in bytes.
 	maxNote, maxWord = 2 << 10, 200
@@ -101,13 +102,13 @@ func chat(ctx context.Context, t *transcript, e entry.Entry, c entry.Chat) templ
 		text = beginning(text)
 		rest = len(c.Text) - len(text)
 	}
-	return chatBody(t.thread, e.Seq, templ.Raw(markdown(text, t.effort)), rest, t.filesOf(ctx, c), t.answerOf(e, c))
+	return chatBody(t.thread, e.Seq, templ.Raw(markup.Markdown(text, t.effort)), rest, t.filesOf(ctx, c), t.answerOf(e, c))
 }
 
 // beginning returns the beginning of a long text, of whole lines if possible.
 func beginning(text string) string {
-	lines := strings.SplitAfterN(text, "\n", foldedLines+1)
-	text = strings.Join(lines[:min(len(lines), foldedLines)], "")
+	lines := strings.SplitAfterN(text, "\n", markup.FoldedLines+1)
+	text = strings.Join(lines[:min(len(lines), markup.FoldedLines)], "")
 	if len(text) <= foldedText {
 		return text
 	}
@@ -233,7 +234,7 @@ func prepared(_ context.Context, t *transcript, e entry.Entry, p entry.Environme
 	if !failed {
 		return noteLine("", "box", clip(p.Plain(), maxNote))
 	}
-	return preparationFailed(step, screenEnd(step.Output, foldedLines))
+	return preparationFailed(step, markup.OutputEnd(step.Output, markup.FoldedLines))
 }
 
 // unknown shows any entry: its type, and its payload as indented JSON.

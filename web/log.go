@@ -12,6 +12,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/markup"
 )
 
 const (
@@ -68,7 +69,7 @@ type transcript struct {
 	// house and environment are the thread's. If environment is empty, the house's default applies.
 	house, environment string
 	// effort is the remaining budget for formatting this piece.
-	effort *effort
+	effort *markup.Effort
 	// searches counts the searches for this piece.
 	searches int
 	// lookups counts the artifacts that were looked up for this piece.
@@ -96,7 +97,7 @@ func (a *app) newTranscript(thread *arbev1.Thread, p *people) *transcript {
 // rows makes the rows of a piece of the log. tail is the position of the log's last entry: a command whose
 // result is not in the piece has ended if the rest of the log has it.
 func (t *transcript) rows(ctx context.Context, piece []entry.Entry, tail int64) ([]row, error) {
-	t.searches, t.lookups, t.effort = 0, 0, newEffort()
+	t.searches, t.lookups, t.effort = 0, 0, markup.NewEffort()
 	for _, e := range piece {
 		t.ledger.Learn(e)
 	}

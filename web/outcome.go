@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/web/markup"
 )
 
 // outcome is how a command ended, as [entry.CommandResult.Outcome] says it, with the name of the person or bot who stopped
@@ -39,13 +40,13 @@ func commandClass(c commandView) string {
 
 // resultEnd is the end of what a command printed. It is longer when the command failed, because readers then want to
 // see why.
-func resultEnd(r *entry.CommandResult) screenText {
-	lines := foldedLines
+func resultEnd(r *entry.CommandResult) markup.Output {
+	lines := markup.FoldedLines
 	if outcomeClass(r) == "failed" {
-		lines = failedLines
+		lines = markup.FailedLines
 	}
 	if r.Truncated {
-		return screenEnd(r.OutputTail, lines)
+		return markup.OutputEnd(r.OutputTail, lines)
 	}
-	return screenEnd(r.Output, lines)
+	return markup.OutputEnd(r.Output, lines)
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/arbe-dev/arbe/web/markup"
 	"github.com/klauspost/compress/gzip"
 )
 
@@ -49,7 +50,7 @@ func loadAssets() assets {
 			panic(err)
 		}
 		if f.Name() == "arbe.css" {
-			text = append(text, terminalPalette()...)
+			text = append(text, markup.Palette()...)
 		}
 		as.add(f.Name(), text)
 	}

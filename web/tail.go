@@ -14,6 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/markup"
 )
 
 const (
@@ -45,7 +46,7 @@ func (a *app) followThread(ctx context.Context, c *liveConn, t topic) error {
 		return c.end(ctx, t, "thread", err)
 	}
 	l := &liveThread{app: a, conn: c, topic: t, thread: res.Thread, log: a.newTranscript(res.Thread, people),
-		screens: map[string]*liveScreen{}, dirty: map[string]bool{}, writing: map[string]*writing{}, turns: map[string]bool{}, typing: newTypists()}
+		screens: map[string]*markup.LiveOutput{}, dirty: map[string]bool{}, writing: map[string]*writing{}, turns: map[string]bool{}, typing: newTypists()}
 	if behind := res.Thread.Tail - after; behind > maxReplay || behind < 0 {
 		return l.rejoin(ctx, after, behind)
 	}
@@ -61,7 +62,7 @@ type liveThread struct {
 	log    *transcript
 	// screens has the output of running commands and of builds, by the id of the entry that will have it. A nil screen is not
 	// shown. dirty has those that changed since they were painted, and none that is nil.
-	screens map[string]*liveScreen
+	screens map[string]*markup.LiveOutput
 	dirty   map[string]bool
 	// writing has the steps that are being written, by the turn's id. turns has the turns that changed since they were
 	// painted.
@@ -152,7 +153,7 @@ func (l *liveThread) take(ctx context.Context, e *arbev1.TailResponse, after int
 // entry sends one entry to its place. An entry that is not new is not sent: only the rows after it depend on it.
 func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error {
 	defer l.log.forget()
-	l.log.searches, l.log.effort = 0, newEffort()
+	l.log.searches, l.log.effort = 0, markup.NewEffort()
 	if err := l.findReplied(ctx, e); err != nil {
 		return err
 	}
@@ -227,7 +228,7 @@ func (l *liveThread) delta(ctx context.Context, d *arbev1.Delta) {
 		if ended || built || !l.room() {
 			return
 		}
-		screen = newLiveScreen()
+		screen = markup.NewLiveOutput()
 		l.screens[d.EntryId] = screen
 	}
 	if screen == nil {
@@ -326,8 +327,8 @@ func (l *liveThread) paint(ctx context.Context) error {
 // painting renders a screen, and returns the id of the element that shows it: a command's output, or the build that the
 // oldest open command waits for. The id is empty if no command is known to wait. It fails if the log cannot be read, and the
 // browser then connects again: only the server has the output of a build.
-func (l *liveThread) painting(ctx context.Context, id string, s *liveScreen) (place string, shown templ.Component, err error) {
-	text, missed := screenText{}, int64(0)
+func (l *liveThread) painting(ctx context.Context, id string, s *markup.LiveOutput) (place string, shown templ.Component, err error) {
+	text, missed := markup.Output{}, int64(0)
 	if err := guarded(func() error { text, missed = s.Text(), s.Missed; return nil }); err != nil {
 		l.giveUp(ctx, id, err)
 		return "", nil, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/markup"
 )
 
 // A turn of a bot is a group of rows under the bot's name: its steps, the commands that it ran, and its answer. While it
@@ -196,7 +197,7 @@ func step(_ context.Context, t *transcript, e entry.Entry, a entry.PiAssistant) 
 			if !t.whole && (len(text) > maxShown || strings.Count(text, "\n") > maxLines) {
 				text, rest = beginning(text), true
 			}
-			blocks = append(blocks, stepBlock{HTML: markdown(text, t.effort)})
+			blocks = append(blocks, stepBlock{HTML: markup.Markdown(text, t.effort)})
 		case entry.PiThinkingBlock:
 			if v := t.thoughtOf(e, b.Thinking); v != nil {
 				blocks = append(blocks, stepBlock{Thinking: v})
@@ -252,7 +253,7 @@ func compaction(_ context.Context, t *transcript, e entry.Entry, c entry.PiCompa
 	if len(text) > maxShown {
 		text = beginning(text)
 	}
-	return compactionBody(markdown(text, t.effort))
+	return compactionBody(markup.Markdown(text, t.effort))
 }
 
 // turnStarted shows nothing: the first row of the turn says why it began.

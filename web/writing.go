@@ -12,6 +12,7 @@ import (
 	"github.com/a-h/templ"
 
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/web/markup"
 )
 
 const (
@@ -153,7 +154,7 @@ func (b *writtenBlock) add(text string) {
 	if b.kind != "text" || len(b.text) <= 2*maxWritten {
 		return
 	}
-	if b.finish(newEffort()); len(b.text) <= 2*maxWritten {
+	if b.finish(markup.NewEffort()); len(b.text) <= 2*maxWritten {
 		return
 	}
 	rest := b.text[len(b.text)-maxWritten:]
@@ -161,23 +162,20 @@ func (b *writtenBlock) add(text string) {
 		rest = rest[at+1:]
 	}
 	// What is left of a code block stays one.
-	var block codeBlock
-	for line := range strings.Lines(b.text[:len(b.text)-len(rest)]) {
-		block.next(strings.TrimSpace(line))
-	}
-	if rest = strings.ToValidUTF8(rest, ""); block.fence != "" {
-		rest = clip(block.begin, maxWord) + "\n" + rest
+	block := markup.OpenBlock(b.text[:len(b.text)-len(rest)])
+	if rest = strings.ToValidUTF8(rest, ""); block != "" {
+		rest = clip(block, maxWord) + "\n" + rest
 	}
 	b.text, b.cut = rest, true
 }
 
 // finish renders what does not change any more as Markdown, so that a paint takes the time of the last paragraph, and so that
 // what readers have read stays as it is.
-func (b *writtenBlock) finish(effort *effort) {
+func (b *writtenBlock) finish(effort *markup.Effort) {
 	for {
-		n := stablePart(b.text[:min(len(b.text), pieceSize)])
+		n := markup.StablePart(b.text[:min(len(b.text), pieceSize)])
 		if n == 0 {
-			n = stablePart(b.text)
+			n = markup.StablePart(b.text)
 		}
 		if n == 0 {
 			return
@@ -185,70 +183,21 @@ func (b *writtenBlock) finish(effort *effort) {
 		if len(b.finished) > maxFinished {
 			b.finished, b.cut, b.trim = "", true, true
 		}
-		b.finished += markdown(b.text[:n], effort)
+		b.finished += markup.Markdown(b.text[:n], effort)
 		b.text = b.text[n:]
 	}
 }
 
 // render renders the text.
-func (b *writtenBlock) render(effort *effort) {
+func (b *writtenBlock) render(effort *markup.Effort) {
 	b.finish(effort)
 	if b.onPage+len(b.finished) > maxFinished {
 		b.cut, b.trim = true, true
 	}
 	b.end = ""
 	if strings.TrimSpace(b.text) != "" {
-		b.end = markdown(b.text, effort)
+		b.end = markup.Markdown(b.text, effort)
 	}
-}
-
-// stablePart returns the length of the part of a Markdown text that does not change, whatever follows: it ends after an
-// empty line that is not in a code block, and before a line that does not continue a list.
-func stablePart(text string) int {
-	end, at, empty := 0, 0, false
-	var block codeBlock
-	for line := range strings.Lines(text) {
-		trimmed := strings.TrimSpace(line)
-		if empty && block.fence == "" && strings.HasSuffix(line, "\n") && beginsBlock(line) {
-			end = at
-		}
-		at += len(line)
-		empty = trimmed == ""
-		block.next(trimmed)
-	}
-	return end
-}
-
-// codeBlock is the code block in which a line is; fence is empty if it is in none.
-type codeBlock struct {
-	// begin is the line with which it began, and fence the marks of that.
-	begin, fence string
-}
-
-// next goes on to the place after a line, of which it wants neither the indent nor the end.
-func (c *codeBlock) next(line string) {
-	switch mark := fenceOf(line); {
-	case c.fence == "":
-		c.begin, c.fence = line, mark
-	case strings.HasPrefix(mark, c.fence) && strings.Trim(line, c.fence[:1]) == "":
-		c.fence = ""
-	}
-}
-
-// beginsBlock reports whether a line after an empty one begins a block of its own, instead of going on with a list.
-func beginsBlock(line string) bool {
-	depth, _ := nesting(line)
-	return depth == 0 && line[0] != ' ' && line[0] != '\t'
-}
-
-// fenceOf returns the marks with which a line begins or ends a code block; empty if it does neither.
-func fenceOf(line string) string {
-	for _, mark := range []string{"`", "~"} {
-		if n := len(line) - len(strings.TrimLeft(line, mark)); n >= 3 {
-			return line[:n]
-		}
-	}
-	return ""
 }
 
 // writingView is a turn at work.
@@ -282,8 +231,7 @@ func (t *transcript) writingOf(seen turnSeen, w *writing) writingView {
 	if w == nil {
 		return v
 	}
-	effort := newEffort()
-	effort.time = paintTime
+	effort := markup.EffortOf(paintTime)
 	v.Cut = w.missed
 	for i := range w.blocks {
 		b := &w.blocks[i]

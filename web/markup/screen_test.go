@@ -1,9 +1,10 @@
-package web
+package markup
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"net/url"
+	"os"
 	"regexp"
 	"runtime"
 	"slices"
@@ -74,18 +75,18 @@ func TestScreen(t *testing.T) {
 		{"a newline in a sequence", "\x1b[3\nx", "\nx"},
 		{"a sequence that ends the output", "a\x1b[3", "a"},
 	} {
-		if got := screenAll(c.output).HTML; got != c.want {
-			t.Errorf("%s: %q is shown as\n%q, want\n%q", c.name, clip(c.output, 200), clip(got, 500), clip(c.want, 500))
+		if got := WholeOutput(c.output).HTML; got != c.want {
+			t.Errorf("%s: %q is shown as\n%q, want\n%q", c.name, beginningOf(c.output, 200), beginningOf(got, 500), beginningOf(c.want, 500))
 		}
-		if got := screenEnd(c.output, 200).HTML; got != c.want {
-			t.Errorf("%s: the end of %q is shown as\n%q, want\n%q", c.name, clip(c.output, 200), clip(got, 500), clip(c.want, 500))
+		if got := OutputEnd(c.output, 200).HTML; got != c.want {
+			t.Errorf("%s: the end of %q is shown as\n%q, want\n%q", c.name, beginningOf(c.output, 200), beginningOf(got, 500), beginningOf(c.want, 500))
 		}
 	}
 }
 
 func TestColoursAreLegibleInBothThemes(t *testing.T) {
 	t.Parallel()
-	css, err := staticFiles.ReadFile("static/arbe.css")
+	css, err := os.ReadFile("../static/arbe.css")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestColoursAreLegibleInBothThemes(t *testing.T) {
 			t.Errorf("the style sheet lacks %s", token)
 		}
 	}
-	rules := regexp.MustCompile(`\.term-(fg|bg)x?i?\d+[^{]*\{ ?(?:color|background): ?light-dark\((#\w{6}), ?(#\w{6})\)`).FindAllStringSubmatch(string(css)+terminalPalette(), -1)
+	rules := regexp.MustCompile(`\.term-(fg|bg)x?i?\d+[^{]*\{ ?(?:color|background): ?light-dark\((#\w{6}), ?(#\w{6})\)`).FindAllStringSubmatch(string(css)+Palette(), -1)
 	if len(rules) < 2*240+17 {
 		t.Fatalf("there are %d rules", len(rules))
 	}
@@ -118,7 +119,7 @@ func TestScreenEnd(t *testing.T) {
 	t.Parallel()
 	t.Run("has the last lines and counts those before", func(t *testing.T) {
 		t.Parallel()
-		got := screenEnd(strings.Repeat("line\n", 1000)+"last\n", 3)
+		got := OutputEnd(strings.Repeat("line\n", 1000)+"last\n", 3)
 		if got.HTML != "line\nline\nlast" || got.Lines != 1001 || got.Hidden != 998 {
 			t.Errorf("got %+v", got)
 		}
@@ -126,18 +127,18 @@ func TestScreenEnd(t *testing.T) {
 	t.Run("has a wrapped line whole", func(t *testing.T) {
 		t.Parallel()
 		long := strings.Repeat("y", 3*screenColumns)
-		if got := screenEnd("x\n"+long+"\nz\n", 2); got.HTML != long+"\nz" || got.Lines != 3 || got.Hidden != 1 {
+		if got := OutputEnd("x\n"+long+"\nz\n", 2); got.HTML != long+"\nz" || got.Lines != 3 || got.Hidden != 1 {
 			t.Errorf("got %+v", got)
 		}
 	})
 	t.Run("of live output is the same, however the output is cut", func(t *testing.T) {
 		t.Parallel()
 		output := strings.Repeat("\x1b[1mline\x1b[m\n", 5000) + "last"
-		s := newLiveScreen()
+		s := NewLiveOutput()
 		for i := range len(output) {
 			s.Write(int64(i), []byte(output[i:i+1]))
 		}
-		got, whole := s.Text(), screenEnd(output, foldedLines)
+		got, whole := s.Text(), OutputEnd(output, FoldedLines)
 		if got != whole {
 			t.Errorf("got %+v, want %+v", got, whole)
 		}
@@ -146,7 +147,7 @@ func TestScreenEnd(t *testing.T) {
 
 func TestLiveScreenCountsWhatItMissed(t *testing.T) {
 	t.Parallel()
-	s := newLiveScreen()
+	s := NewLiveOutput()
 	s.Write(5, []byte("abc"))
 	s.Write(6, []byte("bcd"))
 	s.Write(2, []byte("x"))
@@ -185,14 +186,14 @@ func hostileOutputs() map[string]string {
 // A screen interprets all output of commands, so its time and memory must be bounded by the size of any output.
 func TestHostileOutputCostsLittle(t *testing.T) {
 	for name, output := range hostileOutputs() {
-		costsLittle(t, name, 64<<20, func() { screenEnd(output, failedLines) })
+		costsLittle(t, name, 64<<20, func() { OutputEnd(output, FailedLines) })
 		costsLittle(t, name+", whole", 128<<20, func() {
-			if got := screenAll(output); len(got.HTML) > wholeShown*5/4 {
+			if got := WholeOutput(output); len(got.HTML) > wholeShown*5/4 {
 				t.Errorf("%s: %d bytes are shown as %d", name, len(output), len(got.HTML))
 			}
 		})
 		costsLittle(t, name+", live", 64<<20, func() {
-			s := newLiveScreen()
+			s := NewLiveOutput()
 			for i := 0; i < len(output); i += 8 << 10 {
 				s.Write(int64(i), []byte(output[i:min(i+8<<10, len(output))]))
 			}
@@ -293,12 +294,12 @@ func FuzzScreen(f *testing.F) {
 	f.Add([]byte(hunk), uint64(3))
 	f.Add([]byte(strings.ReplaceAll(hunk, "\n", "\x1b[K\x1b[m\r\n")), uint64(4))
 	f.Fuzz(func(t *testing.T, output []byte, seed uint64) {
-		var whole screenText
-		s := newLiveScreen()
+		var whole Output
+		s := NewLiveOutput()
 		var took time.Duration
 		n := allocated(func() {
 			took = cpuTime(t, func() {
-				whole = screenAll(string(output))
+				whole = WholeOutput(string(output))
 				random := rand.New(rand.NewPCG(seed, 0))
 				for rest := output; len(rest) > 0; {
 					n := 1 + random.IntN(min(len(rest), 9))
@@ -313,12 +314,12 @@ func FuzzScreen(f *testing.F) {
 		if took > limitOf(500*time.Millisecond+time.Duration(len(output))*10*time.Microsecond) {
 			t.Errorf("%d bytes took %v", len(output), took)
 		}
-		once := newLiveScreen()
+		once := NewLiveOutput()
 		once.Write(0, output)
 		if got, want := s.Text(), once.Text(); got != want {
 			t.Errorf("in pieces it is\n%q, in one\n%q", got.HTML, want.HTML)
 		}
-		for _, shown := range []string{whole.HTML, s.Text().HTML, screenEnd(string(output), failedLines).HTML} {
+		for _, shown := range []string{whole.HTML, s.Text().HTML, OutputEnd(string(output), FailedLines).HTML} {
 			if limit := 4<<10 + len(output)*2100; len(shown) > limit {
 				t.Errorf("%d bytes are shown as %d", len(output), len(shown))
 			}
@@ -326,3 +327,6 @@ func FuzzScreen(f *testing.F) {
 		}
 	})
 }
+
+// beginningOf shortens a text for the message of a test.
+func beginningOf(text string, n int) string { return text[:min(len(text), n)] }

@@ -1,4 +1,4 @@
-package web
+package markup
 
 import (
 	"fmt"
@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	// foldedLines is how much of a command's output a page shows before it is asked for more.
-	foldedLines = 24
-	// failedLines is the same for a command that failed. It is more, because readers want to see why.
-	failedLines = 100
+	// FoldedLines is how much of a command's output a page shows before it is asked for more.
+	FoldedLines = 24
+	// FailedLines is the same for a command that failed. It is more, because readers want to see why.
+	FailedLines = 100
 	// foldedBytes is how much of the end of a large output is interpreted, in bytes. It need not be all, because escape
 	// sequences further up rarely matter there.
 	foldedBytes = 64 << 10
@@ -21,8 +21,8 @@ const (
 	wholeShown = 8 << 20
 )
 
-// screenText is terminal output as safe HTML.
-type screenText struct {
+// Output is terminal output as safe HTML.
+type Output struct {
 	HTML string
 	// Lines is the number of all lines, Hidden the number of those before HTML.
 	Lines, Hidden int
@@ -30,8 +30,8 @@ type screenText struct {
 	Cut bool
 }
 
-// screenEnd renders the last lines of an output.
-func screenEnd(output string, lines int) screenText {
+// OutputEnd renders the last lines of an output.
+func OutputEnd(output string, lines int) Output {
 	total := countLines(output)
 	if cut := len(output) - foldedBytes; cut > 0 {
 		output = output[cut:]
@@ -45,10 +45,10 @@ func screenEnd(output string, lines int) screenText {
 	return s.end(lines, total)
 }
 
-// screenAll renders a whole output.
-func screenAll(output string) screenText {
+// WholeOutput renders a whole output.
+func WholeOutput(output string) Output {
 	s, b := newScreen(), &strings.Builder{}
-	text := screenText{Lines: countLines(output)}
+	text := Output{Lines: countLines(output)}
 	show := func(rows []screenRow) {
 		if text.Cut = text.Cut || b.Len() >= wholeShown; !text.Cut {
 			s.appendLines(b, rows, wholeStyled)
@@ -62,7 +62,7 @@ func screenAll(output string) screenText {
 }
 
 // end renders the last lines of a screen. total is the number of all lines, if it is known.
-func (s *screen) end(keep, total int) screenText {
+func (s *screen) end(keep, total int) Output {
 	rows := s.written()
 	from, shown, all := len(rows), 0, s.scrolled
 	for i := len(rows) - 1; i >= 0; i-- {
@@ -76,7 +76,7 @@ func (s *screen) end(keep, total int) screenText {
 	var b strings.Builder
 	s.appendLines(&b, rows[from:], foldedStyled)
 	total = max(total, all)
-	return screenText{HTML: strings.TrimSuffix(b.String(), "\n"), Lines: total, Hidden: max(total-shown, 0)}
+	return Output{HTML: strings.TrimSuffix(b.String(), "\n"), Lines: total, Hidden: max(total-shown, 0)}
 }
 
 func countLines(output string) int {
@@ -87,8 +87,8 @@ func countLines(output string) int {
 	return n
 }
 
-// liveScreen follows the output of a running command in bounded memory, however much it prints.
-type liveScreen struct {
+// LiveOutput follows the output of a running command in bounded memory, however much it prints.
+type LiveOutput struct {
 	screen *screen
 	// next is the offset of the next byte of output.
 	next int64
@@ -96,10 +96,10 @@ type liveScreen struct {
 	Missed int64
 }
 
-func newLiveScreen() *liveScreen { return &liveScreen{screen: newScreen()} }
+func NewLiveOutput() *LiveOutput { return &LiveOutput{screen: newScreen()} }
 
 // Write adds a piece of output that starts at offset, and skips bytes that it already has.
-func (s *liveScreen) Write(offset int64, data []byte) {
+func (s *LiveOutput) Write(offset int64, data []byte) {
 	switch {
 	case offset > s.next:
 		s.Missed += offset - s.next
@@ -112,7 +112,7 @@ func (s *liveScreen) Write(offset int64, data []byte) {
 }
 
 // Text renders the end of the output.
-func (s *liveScreen) Text() screenText { return s.screen.end(foldedLines, 0) }
+func (s *LiveOutput) Text() Output { return s.screen.end(FoldedLines, 0) }
 
 // The colours of a terminal beyond the first sixteen: a cube of six levels for red, green and blue, and 24 greys.
 const (
@@ -160,10 +160,10 @@ var (
 // legible is the least contrast of text that WCAG AA accepts.
 const legible = 4.5
 
-// terminalPalette is the style sheet of these 240 colours. A program chose them for the background of its author's
+// Palette is the style sheet of these 240 colours. A program chose them for the background of its author's
 // terminal, and not for ours. Therefore a text colour is darkened or lightened until it is legible on the theme's
 // background, and a background until the theme's text is legible on it.
-func terminalPalette() string {
+func Palette() string {
 	var b strings.Builder
 	for n := firstCube; n < colours; n++ {
 		c := paletteRGB(n)

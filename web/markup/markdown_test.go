@@ -1,4 +1,4 @@
-package web
+package markup
 
 import (
 	"fmt"
@@ -69,11 +69,11 @@ func hostileMarkdown(size int) map[string]string {
 func TestHostileMarkdownCostsLittle(t *testing.T) {
 	t.Parallel()
 	for _, language := range registry().Names(false) {
-		newEffort().highlight(language, "") // loads it, which is no part of what is measured
+		NewEffort().highlight(language, "") // loads it, which is no part of what is measured
 	}
-	for name, text := range hostileMarkdown(maxShown) {
+	for name, text := range hostileMarkdown(shownAtOnce) {
 		var shown string
-		if took := cpuTime(t, func() { shown = markdown(text, newEffort()) }); took > limitOf(200*time.Millisecond) {
+		if took := cpuTime(t, func() { shown = Markdown(text, NewEffort()) }); took > limitOf(200*time.Millisecond) {
 			t.Errorf("%s: took %v", name, took)
 		}
 		if len(shown) > 512<<10 {
@@ -82,7 +82,7 @@ func TestHostileMarkdownCostsLittle(t *testing.T) {
 	}
 	for _, name := range []string{`"_a*"`, `"[]("`, `"[a]("`, "a deep list over some lines", "a table with many columns", "a long address for many", "brackets around"} {
 		text := hostileMarkdown(maxFormatted - 100)[name]
-		if took := cpuTime(t, func() { markdown(text, newEffort()) }); text == "" || took > limitOf(time.Second) {
+		if took := cpuTime(t, func() { Markdown(text, NewEffort()) }); text == "" || took > limitOf(time.Second) {
 			t.Errorf("%s of %d bytes: took %v", name, len(text), took)
 		}
 	}
@@ -91,12 +91,12 @@ func TestHostileMarkdownCostsLittle(t *testing.T) {
 // A page stops to format when it has spent its time, whatever its messages are.
 func TestAPageHasItsTimeForAllOfItsMessages(t *testing.T) {
 	t.Parallel()
-	e := newEffort()
+	e := NewEffort()
 	e.time = time.Nanosecond
-	if shown := markdown("**one**", e); !strings.Contains(shown, "<strong>") {
+	if shown := Markdown("**one**", e); !strings.Contains(shown, "<strong>") {
 		t.Errorf("the first message is shown as %s", shown)
 	}
-	if shown := markdown("**two**", e); shown != `<pre class="plain">**two**</pre>` {
+	if shown := Markdown("**two**", e); shown != `<pre class="plain">**two**</pre>` {
 		t.Errorf("the second message is shown as %s", shown)
 	}
 }
@@ -104,7 +104,7 @@ func TestAPageHasItsTimeForAllOfItsMessages(t *testing.T) {
 func TestWhatIsTooMuchForMarkdownIsPlain(t *testing.T) {
 	t.Parallel()
 	plain := func(text string) bool {
-		return strings.HasPrefix(markdown(text, newEffort()), `<pre class="plain">`)
+		return strings.HasPrefix(Markdown(text, NewEffort()), `<pre class="plain">`)
 	}
 	for name, text := range map[string]string{
 		"a long text":       strings.Repeat("x ", maxFormatted),
@@ -144,7 +144,7 @@ func FuzzMarkdown(f *testing.F) {
 		}
 		var shown string
 		var took time.Duration
-		n := allocated(func() { took = cpuTime(t, func() { shown = markdown(text, newEffort()) }) })
+		n := allocated(func() { took = cpuTime(t, func() { shown = Markdown(text, NewEffort()) }) })
 		if took > limitOf(2*time.Second) {
 			t.Errorf("%d bytes took %v", len(text), took)
 		}
@@ -157,3 +157,6 @@ func FuzzMarkdown(f *testing.F) {
 		hasOnly(t, shown, formattedTags)
 	})
 }
+
+// shownAtOnce is how much of a text pages show at first, in bytes.
+const shownAtOnce = 12 << 10

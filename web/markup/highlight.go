@@ -1,4 +1,7 @@
-package web
+// Package markup makes HTML of text that programs, models and people wrote: of Markdown, of code, and of what commands print.
+// The HTML is safe to put into a page, whatever the text is, and takes a bounded time and size. It knows nothing of entries or
+// pages.
+package markup
 
 import (
 	"embed"
@@ -22,9 +25,9 @@ const (
 	blockTime = 100 * time.Millisecond
 )
 
-// effort is the remaining budget for formatting, which all messages of a page share. When it is spent, the rest is
+// Effort is the remaining budget for formatting, which all messages of a page share. When it is spent, the rest is
 // shown as plain text, so that a page takes a bounded time. It is not safe for concurrent use.
-type effort struct {
+type Effort struct {
 	// code is how many more bytes of code may be highlighted.
 	code int
 	// block is how long highlighting one block may take.
@@ -34,9 +37,16 @@ type effort struct {
 	loading time.Duration
 }
 
-// newEffort returns the budget of one page.
-func newEffort() *effort {
-	return &effort{code: 256 << 10, block: blockTime, time: time.Second, loading: time.Second}
+// NewEffort returns the budget of one page.
+func NewEffort() *Effort {
+	return &Effort{code: 256 << 10, block: blockTime, time: time.Second, loading: time.Second}
+}
+
+// EffortOf returns a budget that ends after a time.
+func EffortOf(d time.Duration) *Effort {
+	e := NewEffort()
+	e.time = d
+	return e
 }
 
 //go:generate env -C lexers go run .
@@ -66,7 +76,7 @@ func lexerOf(language string) chroma.Lexer {
 }
 
 // highlight renders a block of code, highlighted if the language and the remaining effort allow it.
-func (e *effort) highlight(language, text string) string {
+func (e *Effort) highlight(language, text string) string {
 	var b strings.Builder
 	b.WriteString(`<pre class="chroma"><code>`)
 	lexer := e.load(func() chroma.Lexer { return lexerOf(language) })
@@ -84,7 +94,7 @@ func (e *effort) highlight(language, text string) string {
 
 // load returns a lexer, compiled. That takes long for the first page that needs it, and this time does not count, because the
 // page's other messages would be plain otherwise. It counts beyond e.loading, so that a page takes a bounded time.
-func (e *effort) load(lexerOf func() chroma.Lexer) chroma.Lexer {
+func (e *Effort) load(lexerOf func() chroma.Lexer) chroma.Lexer {
 	start := time.Now()
 	lexer := lexerOf()
 	if lexer != nil {
@@ -97,32 +107,27 @@ func (e *effort) load(lexerOf func() chroma.Lexer) chroma.Lexer {
 }
 
 // tokens splits a text into tokens until the deadline, or until the lexer changes the text. The rest is one plain
-// token, so that the text is always shown as it was written. If the lexer panics, there are no other tokens.
-func tokens(lexer chroma.Lexer, text string, deadline time.Time) []chroma.Token {
-	var all []chroma.Token
-	rest := text
-	err := guarded(func() error {
-		next, err := lexer.Tokenise(nil, text)
-		if err != nil {
-			return err
+// token, so that the text is always shown as it was written. If the lexer fails or panics, there are no other tokens.
+func tokens(lexer chroma.Lexer, text string, deadline time.Time) (all []chroma.Token) {
+	plain := chroma.Token{Type: chroma.Text, Value: text}
+	defer func() {
+		if recover() != nil {
+			all = []chroma.Token{plain}
 		}
-		for time.Now().Before(deadline) {
-			t := next()
-			if t == chroma.EOF {
-				break
-			}
-			after, ok := strings.CutPrefix(rest, t.Value)
-			if !ok {
-				break
-			}
-			all, rest = append(all, t), after
-		}
-		return nil
-	})
+	}()
+	next, err := lexer.Tokenise(nil, text)
 	if err != nil {
-		all, rest = nil, text
+		return []chroma.Token{plain}
 	}
-	return append(all, chroma.Token{Type: chroma.Text, Value: rest})
+	for time.Now().Before(deadline) {
+		t := next()
+		after, ok := strings.CutPrefix(plain.Value, t.Value)
+		if t == chroma.EOF || !ok {
+			break
+		}
+		all, plain.Value = append(all, t), after
+	}
+	return append(all, plain)
 }
 
 func appendToken(b *strings.Builder, t chroma.Token) {

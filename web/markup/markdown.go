@@ -1,4 +1,4 @@
-package web
+package markup
 
 import (
 	"bytes"
@@ -30,10 +30,10 @@ const (
 	maxDepth, maxCells = 40, 5000
 )
 
-// markdown renders a message as HTML that is safe to put into a page. Two defences protect the reader: the renderer writes
+// Markdown renders a message as HTML that is safe to put into a page. Two defences protect the reader: the renderer writes
 // HTML in the text as text and images as links, and the sanitizer allows only what a message needs. A text that is too
 // expensive to render is shown as it is.
-func markdown(text string, effort *effort) string {
+func Markdown(text string, effort *Effort) string {
 	if len(text) <= maxFormatted && formattable(text) && effort.time > 0 {
 		start := time.Now()
 		shown, err := formatted(text, effort)
@@ -45,7 +45,7 @@ func markdown(text string, effort *effort) string {
 	return `<pre class="plain">` + html.EscapeString(text) + `</pre>`
 }
 
-func formatted(text string, effort *effort) (shown string, err error) {
+func formatted(text string, effort *Effort) (shown string, err error) {
 	source := []byte(text)
 	doc := formatter().Parser().Parse(reader.NewReader(source))
 	err = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) {

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package web
+package markup
 
 import (
 	"testing"

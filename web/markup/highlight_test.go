@@ -1,4 +1,4 @@
-package web
+package markup
 
 import (
 	"fmt"
@@ -15,8 +15,8 @@ import (
 )
 
 // unhurried returns a budget whose time does not end on a busy machine.
-func unhurried() *effort {
-	e := newEffort()
+func unhurried() *Effort {
+	e := NewEffort()
 	e.block, e.time = time.Hour, time.Hour
 	return e
 }
@@ -39,7 +39,7 @@ func TestHighlight(t *testing.T) {
 			got = unhurried().highlight(c.language, c.code)
 		}
 		if got != want {
-			t.Errorf("%s is shown as\n%s, want\n%s", c.language, clip(got, 500), clip(want, 500))
+			t.Errorf("%s is shown as\n%s, want\n%s", c.language, beginningOf(got, 500), beginningOf(want, 500))
 		}
 	}
 	t.Run("stops when a page has coloured enough", func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestHighlight(t *testing.T) {
 		}
 	})
 	t.Run("loads a language at the cost of no message, up to a limit", func(t *testing.T) {
-		e := &effort{time: time.Second, loading: 30 * time.Millisecond}
+		e := &Effort{time: time.Second, loading: 30 * time.Millisecond}
 		load := func(takes time.Duration) {
 			e.load(func() chroma.Lexer {
 				time.Sleep(takes) // a lexer that is slow to load
@@ -90,7 +90,7 @@ const interrupted = 20
 func TestLexersAreChromas(t *testing.T) {
 	t.Parallel()
 	var samples []string
-	for _, name := range []string{"../Makefile", "../README.md", "../.ci/run", "../proto/ts/package.json", "../proto/ts/src/client.ts", "static/arbe.css", "static/arbe.js", "thread.templ", "../db/queries/thread.sql"} {
+	for _, name := range []string{"../../Makefile", "../../README.md", "../../.ci/run", "../../proto/ts/package.json", "../../proto/ts/src/client.ts", "../static/arbe.css", "../static/arbe.js", "../thread.templ", "../../db/queries/thread.sql"} {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func TestLexersAreChromas(t *testing.T) {
 				got, want = spell(registry().Get(language), text), spell(lexers.Get(language), text)
 			}
 			if got != want {
-				t.Errorf("%s: %s\nis %s\nwant %s", language, clip(text, 200), clip(got, 500), clip(want, 500))
+				t.Errorf("%s: %s\nis %s\nwant %s", language, beginningOf(text, 200), beginningOf(got, 500), beginningOf(want, 500))
 			}
 		}
 	}
@@ -157,9 +157,9 @@ func TestHostileCodeCostsLittle(t *testing.T) {
 			if lexerOf(language) == nil {
 				t.Fatal("it is not coloured")
 			}
-			newEffort().highlight(language, "") // loads it, which is no part of what is measured
+			NewEffort().highlight(language, "") // loads it, which is no part of what is measured
 			for name, text := range hostileCode(size) {
-				if took := cpuTime(t, func() { newEffort().highlight(language, text) }); took > limitOf(3*blockTime) {
+				if took := cpuTime(t, func() { NewEffort().highlight(language, text) }); took > limitOf(3*blockTime) {
 					t.Errorf("%s: took %v", name, took)
 				}
 			}
@@ -184,7 +184,7 @@ func FuzzHighlight(f *testing.F) {
 		name := languages[int(language)%len(languages)]
 		var shown string
 		var took time.Duration
-		n := allocated(func() { took = cpuTime(t, func() { shown = newEffort().highlight(name, code) }) })
+		n := allocated(func() { took = cpuTime(t, func() { shown = NewEffort().highlight(name, code) }) })
 		if took > limitOf(5*blockTime) {
 			t.Errorf("%s: %d bytes took %v", name, len(code), took)
 		}

@@ -1,6 +1,6 @@
-// Command lexers writes the lexers that web uses into files of their own, in the directory that it is started in.
+// Command lexers writes the lexers that markup uses into files of their own, in the directory that it is started in.
 //
-// Package web does not import chroma's package of lexers, because that reads all of its 250 lexers whenever the program
+// Package markup does not import chroma's package of lexers, because that reads all of its 250 lexers whenever the program
 // starts. This takes longer than everything else in the start of a command, and nearly all of them are never used. It
 // reads these files when it first needs them.
 package main

@@ -1,0 +1,64 @@
+package markup
+
+import "strings"
+
+// StablePart returns the length of the part of a Markdown text that does not change, whatever follows: it ends after an
+// empty line that is not in a code block, and before a line that does not continue a list.
+func StablePart(text string) int {
+	end, at, empty := 0, 0, false
+	var block codeBlock
+	for line := range strings.Lines(text) {
+		trimmed := strings.TrimSpace(line)
+		if empty && block.fence == "" && strings.HasSuffix(line, "\n") && beginsBlock(line) {
+			end = at
+		}
+		at += len(line)
+		empty = trimmed == ""
+		block.next(trimmed)
+	}
+	return end
+}
+
+// codeBlock is the code block in which a line is; fence is empty if it is in none.
+type codeBlock struct {
+	// begin is the line with which it began, and fence the marks of that.
+	begin, fence string
+}
+
+// next goes on to the place after a line, of which it wants neither the indent nor the end.
+func (c *codeBlock) next(line string) {
+	switch mark := fenceOf(line); {
+	case c.fence == "":
+		c.begin, c.fence = line, mark
+	case strings.HasPrefix(mark, c.fence) && strings.Trim(line, c.fence[:1]) == "":
+		c.fence = ""
+	}
+}
+
+// beginsBlock reports whether a line after an empty one begins a block of its own, instead of going on with a list.
+func beginsBlock(line string) bool {
+	depth, _ := nesting(line)
+	return depth == 0 && line[0] != ' ' && line[0] != '\t'
+}
+
+// fenceOf returns the marks with which a line begins or ends a code block; empty if it does neither.
+func fenceOf(line string) string {
+	for _, mark := range []string{"`", "~"} {
+		if n := len(line) - len(strings.TrimLeft(line, mark)); n >= 3 {
+			return line[:n]
+		}
+	}
+	return ""
+}
+
+// OpenBlock returns the line that begins the code block in which a Markdown text ends; empty if it ends in none.
+func OpenBlock(text string) string {
+	var block codeBlock
+	for line := range strings.Lines(text) {
+		block.next(strings.TrimSpace(line))
+	}
+	if block.fence == "" {
+		return ""
+	}
+	return block.begin
+}
