@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"slices"
 	"time"
-	"unicode/utf8"
 
 	"github.com/a-h/templ"
 
@@ -290,13 +289,5 @@ func entryOf(e *arbev1.Entry) entry.Entry {
 	}
 }
 
-// clip cuts a text to at most n bytes at the end of a character, and marks the cut with an ellipsis.
-func clip(text string, n int) string {
-	if len(text) <= n {
-		return text
-	}
-	for n > 0 && !utf8.RuneStart(text[n]) {
-		n--
-	}
-	return text[:n] + "…"
-}
+// clip is [entry.Clip]: pages say it at every text that somebody wrote.
+func clip(text string, n int) string { return entry.Clip(text, n) }

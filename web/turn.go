@@ -122,12 +122,15 @@ func resultClass(r entry.PiToolResult) string {
 	return "completed"
 }
 
+// maxSummary is how much of the arguments of a tool call a page shows on one line, in bytes.
+const maxSummary = 160
+
 // argumentsText returns the arguments of a tool call as one line, and as a text to read. Both show every character, because
 // people could otherwise read another call than the one that runs.
 func argumentsText(arguments json.RawMessage) (summary, text string) {
 	if len(arguments) > maxArguments || !json.Valid(arguments) {
 		text = entry.Literal(clip(string(arguments[:min(len(arguments), 2*maxShown)]), maxShown))
-		return oneLine(text), text
+		return entry.OneLine(text, maxSummary), text
 	}
 	list := entry.Arguments(arguments)
 	var parts []string
@@ -141,11 +144,7 @@ func argumentsText(arguments json.RawMessage) (summary, text string) {
 	if !indentable(arguments) || json.Indent(&pretty, arguments, "", "  ") != nil {
 		pretty.Write(arguments)
 	}
-	return oneLine(strings.Join(parts, ", ")), entry.Literal(clip(pretty.String(), maxShown))
-}
-
-func oneLine(text string) string {
-	return clip(strings.Join(strings.Fields(clip(text, 400)), " "), 160)
+	return entry.OneLine(strings.Join(parts, ", "), maxSummary), entry.Literal(clip(pretty.String(), maxShown))
 }
 
 // stepBlock is one part of a step: a text, thinking or a tool call.

@@ -272,11 +272,3 @@ func (d *Dispatcher) sayOnce(ctx context.Context, c turn.Call, th thread.Thread,
 	}
 	return entry.Repeated(draft, entries[0])
 }
-
-// clipText shortens a text at the beginning of a character.
-func clipText(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit], "") + "…"
-}

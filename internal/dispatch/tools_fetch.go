@@ -150,7 +150,7 @@ func (x *fetcher) fetch(ctx context.Context, a fetchArguments) (turn.Result, err
 	if err != nil {
 		return turn.Result{}, err
 	}
-	head := fmt.Sprintf("%s, status %d, %s", turn.Name(res.Request.URL.Redacted()), res.StatusCode, turn.Name(clipText(declared, 100)))
+	head := fmt.Sprintf("%s, status %d, %s", turn.Name(res.Request.URL.Redacted()), res.StatusCode, turn.Name(entry.Clip(declared, 100)))
 	return turn.Result{Text: head + "\n\n" + pageOf(text, a.Offset, cut), Failed: res.StatusCode >= 400}, nil
 }
 
@@ -171,7 +171,7 @@ func (x *fetcher) failure(ctx, bounded context.Context, err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err // without the address, which the model knows
 	}
-	return fault.New(fault.Invalid, "the address cannot be fetched: "+turn.Name(clipText(err.Error(), 200)), "check the address, or try another one")
+	return fault.New(fault.Invalid, "the address cannot be fetched: "+turn.Name(entry.Clip(err.Error(), 200)), "check the address, or try another one")
 }
 
 // pageOf returns the part of a text that begins at an offset. cut reports that the text is not the whole.

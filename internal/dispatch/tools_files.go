@@ -143,7 +143,7 @@ func numbered(text string, a readFileArguments, more bool) string {
 			break
 		}
 		if line = strings.TrimRight(line, "\r\n"); len(line) > maxLineShown {
-			line = clipText(line, maxLineShown) + fmt.Sprintf(" (the line has %d bytes)", len(line))
+			line = entry.Clip(line, maxLineShown) + fmt.Sprintf(" (the line has %d bytes)", len(line))
 		}
 		last = n
 		fmt.Fprintf(&out, "%6d\t%s\n", n, line)
@@ -293,11 +293,11 @@ func (d *Dispatcher) changed(ctx context.Context, c turn.Call, b box, f boxFile,
 	if details.Diff = diff; len(diff) <= maxDiffShown {
 		return result
 	}
-	details.Diff = clipText(diff, maxDiffShown)
+	details.Diff = entry.Clip(diff, maxDiffShown)
 	if d.config.Artifacts != nil {
 		sum := sha256.Sum256([]byte("diff\x00" + c.Thread + "\x00" + c.ID))
 		made, err := d.config.Artifacts.Create(ctx, c.Scope, artifact.Draft{
-			ID: hex.EncodeToString(sum[:16]), Kind: "diff", Label: clipText(turn.Name(path.Base(f.path)), 100) + ".diff", MIMEType: "text/x-diff; charset=utf-8", Thread: c.Thread,
+			ID: hex.EncodeToString(sum[:16]), Kind: "diff", Label: entry.Clip(turn.Name(path.Base(f.path)), 100) + ".diff", MIMEType: "text/x-diff; charset=utf-8", Thread: c.Thread,
 		}, strings.NewReader(diff))
 		if err == nil {
 			details.ArtifactID = made.ID
@@ -407,7 +407,7 @@ func matches(out string, cut, timedOut bool) string {
 	shown, left := 0, 0
 	for line := range strings.Lines(strings.ToValidUTF8(out, "\uFFFD")) {
 		if line = strings.TrimRight(line, "\r\n"); len(line) > 400 {
-			line = clipText(line, 400)
+			line = entry.Clip(line, 400)
 		}
 		if text.Len()+len(line) > maxMatches {
 			left++

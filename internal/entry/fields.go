@@ -45,7 +45,7 @@ func (k Kind) readOneWay(payload json.RawMessage) error {
 		case !ours:
 			continue
 		case name != key:
-			return fault.Newf(fault.Invalid, "write it in small letters", "payload: the field %s is written %q", name, clip(key))
+			return fault.Newf(fault.Invalid, "write it in small letters", "payload: the field %s is written %q", name, Clip(key, maxNamed))
 		case seen[name]:
 			return fault.Newf(fault.Invalid, "write it once", "payload: the field %s occurs more than once", name)
 		}

@@ -134,7 +134,7 @@ func Check(d Draft, writer Writer) error {
 	}
 	switch k, known := byType[d.Type]; {
 	case !known:
-		return fault.Newf(fault.Invalid, "use one of "+writable(writer), "type: %q is not a kind of entry", clip(d.Type))
+		return fault.Newf(fault.Invalid, "use one of "+writable(writer), "type: %q is not a kind of entry", Clip(d.Type, maxNamed))
 	case writer > k.Writer:
 		return fault.Newf(fault.Forbidden, "use one of "+writable(writer), "type: only arbe itself writes %q", d.Type)
 	case strings.HasSuffix(d.ID, resultSuffix) && d.Type != (CommandResult{}).Type():
@@ -202,10 +202,5 @@ func writable(w Writer) string {
 	return string(text)
 }
 
-// clip shortens a name that someone sent for an error message, because a name may be as long as a whole payload.
-func clip(s string) string {
-	if len(s) > 60 {
-		return s[:60] + "…"
-	}
-	return s
-}
+// maxNamed is how much of a name that someone sent is shown in an error, because a name may be as long as a whole payload.
+const maxNamed = 60

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kaptinlin/jsonschema"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -26,7 +27,7 @@ func CheckArguments(tool Tool, arguments json.RawMessage) error {
 	var written string
 	switch {
 	case trimmed[0] == '"' && json.Unmarshal(trimmed, &written) == nil && !deep(written): // how an answer keeps what is not JSON
-		return wrong("the arguments are not JSON: %s", clip(written, 200))
+		return wrong("the arguments are not JSON: %s", entry.Clip(written, 200))
 	case deep(cmp.Or(written, string(trimmed))):
 		return wrong("the arguments are nested more than %d levels deep", maxDepth)
 	case !json.Valid(trimmed):
@@ -55,7 +56,7 @@ func CheckArguments(tool Tool, arguments json.RawMessage) error {
 	if len(why) > 8 {
 		why = append(why[:8], fmt.Sprintf("and %d more", len(why)-8))
 	}
-	return wrong("%s", clip(strings.Join(why, "; "), 1000))
+	return wrong("%s", entry.Clip(strings.Join(why, "; "), 1000))
 }
 
 // maxChecks limits the work of checking arguments: each part of a schema may be applied to each value of the arguments.

@@ -14,6 +14,7 @@ import (
 
 	"charm.land/fantasy"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -95,7 +96,7 @@ func (e *Error) Brief() string {
 		brief = "no answer"
 	}
 	if said != "" {
-		brief += " (" + clip(said, 120) + ")"
+		brief += " (" + entry.Clip(said, 120) + ")"
 	}
 	return brief
 }
@@ -125,8 +126,8 @@ var words = map[Kind]struct {
 // newError makes an error in the words of its kind.
 func newError(k Kind, e Endpoint, model string, said string, cause error) *Error {
 	w := words[k]
-	message := fmt.Sprintf(w.message, e.Name, clip(model, 100))
-	said = oneLine(said, e.Key)
+	message := fmt.Sprintf(w.message, e.Name, entry.Clip(model, 100))
+	said = shown(said, e.Key)
 	if said != "" {
 		message += ": " + said
 	}
@@ -140,11 +141,9 @@ func newError(k Kind, e Endpoint, model string, said string, cause error) *Error
 	return made
 }
 
-// oneLine makes a text of a provider fit to be shown.
-func oneLine(text, key string) string {
-	text = secret.NewRedactor([]byte(key)).String(text)
-	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "�"), func(r rune) bool { return r <= ' ' || r == 0x7f }), " ")
-	return clip(text, 300)
+// shown makes a text of a provider fit to be shown.
+func shown(text, key string) string {
+	return entry.OneLine(strings.ToValidUTF8(secret.NewRedactor([]byte(key)).String(text), "\uFFFD"), 300)
 }
 
 // failure says why a call failed, from what passed on its wire; what fantasy says comes second, because it knows less.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -381,5 +382,5 @@ func distance(a, b string) int {
 // noSuch is the error of a model that a list does not have.
 func (l Listing) noSuch(e Endpoint, id string) error {
 	return fault.Newf(fault.Invalid, "use "+strings.Join(l.near(id, 5), ", ")+"; arbe model list shows all; to use it although it is not listed: --no-check, or skip_check",
-		"model: %s has no model %q for this key", e.Title(), clip(id, 100))
+		"model: %s has no model %q for this key", e.Title(), entry.Clip(id, 100))
 }

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/outbound"
 )
@@ -75,17 +76,17 @@ func ParseRef(text string, names ...string) (Ref, error) {
 	case text == "":
 		return Ref{}, fault.New(fault.Invalid, "model: it is empty", example)
 	case !found || endpoint == "":
-		return Ref{}, fault.Newf(fault.Invalid, example, "model: %q does not say which provider it is from", clip(text, 80))
+		return Ref{}, fault.Newf(fault.Invalid, example, "model: %q does not say which provider it is from", entry.Clip(text, 80))
 	case id == "":
-		return Ref{}, fault.Newf(fault.Invalid, example, "model: %q does not say which of the provider's models", clip(text, 80))
+		return Ref{}, fault.Newf(fault.Invalid, example, "model: %q does not say which of the provider's models", entry.Clip(text, 80))
 	case !known(endpoint):
 		var all []string
 		for _, p := range Providers {
 			all = append(all, string(p))
 		}
-		return Ref{}, fault.Newf(fault.Invalid, "use one of "+strings.Join(append(all, names...), ", "), "model: there is no provider %q", clip(endpoint, 80))
+		return Ref{}, fault.Newf(fault.Invalid, "use one of "+strings.Join(append(all, names...), ", "), "model: there is no provider %q", entry.Clip(endpoint, 80))
 	case !modelID.MatchString(id):
-		return Ref{}, fault.Newf(fault.Invalid, "write the id as the provider does, without spaces", "model: %q is not the id of a model", clip(id, 80))
+		return Ref{}, fault.Newf(fault.Invalid, "write the id as the provider does, without spaces", "model: %q is not the id of a model", entry.Clip(id, 80))
 	}
 	return Ref{endpoint, id}, nil
 }
@@ -119,7 +120,7 @@ func ParseDialect(word string) (Dialect, error) {
 	if d := dialectWords[word]; d != "" || word == "" {
 		return d, nil
 	}
-	return "", fault.Newf(fault.Invalid, "use chat, messages (Anthropic's), responses (OpenAI's) or gemini (Google's)", "dialect: there is no dialect %q", clip(word, 40))
+	return "", fault.Newf(fault.Invalid, "use chat, messages (Anthropic's), responses (OpenAI's) or gemini (Google's)", "dialect: there is no dialect %q", entry.Clip(word, 40))
 }
 
 // dialectOf returns the dialect that is spoken at an address of a known form: a provider's own, or one that ends as those
@@ -241,10 +242,10 @@ func (e Endpoint) Check() error {
 	e = e.withDefaults()
 	invalid := func(next, format string, args ...any) error { return fault.Newf(fault.Invalid, next, format, args...) }
 	if _, known := baseURLs[e.Provider]; !known && e.Provider != Compatible {
-		return invalid("use anthropic, openai, google, openrouter, ollama or compatible", "provider: %q is not known", clip(string(e.Provider), 80))
+		return invalid("use anthropic, openai, google, openrouter, ollama or compatible", "provider: %q is not known", entry.Clip(string(e.Provider), 80))
 	}
 	if e.Provider == Compatible && (e.Name == string(Compatible) || slices.Contains(Providers, Provider(e.Name))) || !endpointName.MatchString(e.Name) {
-		return invalid("use small letters, digits and hyphens, and not the name of a provider", "name: %q cannot name an endpoint", clip(e.Name, 80))
+		return invalid("use small letters, digits and hyphens, and not the name of a provider", "name: %q cannot name an endpoint", entry.Clip(e.Name, 80))
 	}
 	if strings.ContainsFunc(e.Key, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return invalid("paste the key alone, on one line", "key: it has a space, a line break or another character that no key has")
@@ -257,7 +258,7 @@ func (e Endpoint) Check() error {
 	case err != nil || u.Scheme == "":
 		return invalid(example, "base URL: it is not an address")
 	case u.Scheme != "https" && u.Scheme != "http":
-		return invalid(example, "base URL: it begins with %q, not with https", clip(u.Scheme, 20))
+		return invalid(example, "base URL: it begins with %q, not with https", entry.Clip(u.Scheme, 20))
 	case u.Hostname() == "":
 		return invalid(example, "base URL: it names no server")
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
@@ -268,13 +269,13 @@ func (e Endpoint) Check() error {
 	isIP := err == nil
 	switch {
 	case isIP && isMetadata(ip) || host == "metadata" || strings.HasPrefix(host, "metadata.") || host == "instance-data" || strings.HasPrefix(host, "instance-data."):
-		return invalid("give the address of a model server", "base URL: %s is a cloud's metadata service", clip(host, 80))
+		return invalid("give the address of a model server", "base URL: %s is a cloud's metadata service", entry.Clip(host, 80))
 	case !isIP && numberHost.MatchString(host):
-		return invalid("write it as four decimal numbers, or as a name", "base URL: %s is an address in an unusual form", clip(host, 80))
+		return invalid("write it as four decimal numbers, or as a name", "base URL: %s is an address in an unusual form", entry.Clip(host, 80))
 	case e.Trusted:
 		return nil
 	case isIP && !outbound.Public(ip), host == "localhost", strings.HasSuffix(host, ".localhost"):
-		return invalid("use an address on the internet, or let the operator name its host in ARBE_MODEL_PRIVATE_HOSTS", "base URL: %s is not on the public internet", clip(host, 80))
+		return invalid("use an address on the internet, or let the operator name its host in ARBE_MODEL_PRIVATE_HOSTS", "base URL: %s is not on the public internet", entry.Clip(host, 80))
 	}
 	return nil
 }
@@ -299,11 +300,3 @@ func (e Endpoint) String() string {
 
 // GoString returns the endpoint without its key.
 func (e Endpoint) GoString() string { return "model.Endpoint(" + e.String() + ")" }
-
-// clip shortens a text for a message, at the beginning of a character.
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit], "") + "…"
-}

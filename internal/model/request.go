@@ -67,10 +67,10 @@ func (r Request) call(e Endpoint, id string) (call fantasy.Call, sealed *sealedT
 	for _, tool := range r.Tools {
 		schema, err := sendable(tool.Schema)
 		if err != nil {
-			return invalid("correct the schema", "tools: the schema of %q is not JSON: %v", clip(tool.Name, 80), err)
+			return invalid("correct the schema", "tools: the schema of %q is not JSON: %v", entry.Clip(tool.Name, 80), err)
 		}
 		if !toolName.MatchString(tool.Name) {
-			return invalid("use letters, digits, _ and -", "tools: %q cannot be the name of a tool", clip(tool.Name, 80))
+			return invalid("use letters, digits, _ and -", "tools: %q cannot be the name of a tool", entry.Clip(tool.Name, 80))
 		}
 		call.Tools = append(call.Tools, fantasy.FunctionTool{Name: tool.Name, Description: tool.Description, InputSchema: schema})
 	}

@@ -162,7 +162,7 @@ func (r *run) summarise(ctx context.Context, cut int) (s summary, at int, err er
 	}
 	// The server of a model may ignore what was asked for, and a text in the database has no zero bytes.
 	text := strings.Map(printable, strings.ToValidUTF8(answer.Message.Text(), "\uFFFD"))
-	text = clip(strings.TrimSpace(text), min(summaryBytes, int(4*most)))
+	text = entry.Clip(strings.TrimSpace(text), min(summaryBytes, int(4*most)))
 	c := entry.PiCompaction{Turn: r.turn.ID, Summary: text, FirstKeptSeq: t.entries[cut].Seq, TokensBefore: size(whole)}
 	by := model.Ref{Endpoint: answer.Message.Provider, Model: answer.Message.Model}
 	s = summary{c.Summary, by.String(), entry.NewDraft(id, r.turn.Bot, c)}

@@ -80,7 +80,7 @@ func (r *run) end(ctx context.Context, s Status, e entry.TurnEnded, last *model.
 		if last != nil && (len(last.Message.Content) > 0 || last.Usage.Total() > 0) {
 			extra = 1
 			if !r.storable(*last) || len(last.Message.Calls()) > maxCalls {
-				last.Message.Content = []entry.PiBlock{entry.PiText(clip(last.Message.Text(), oldResult))}
+				last.Message.Content = []entry.PiBlock{entry.PiText(entry.Clip(last.Message.Text(), oldResult))}
 			}
 			if err := r.writeStep(ctx, tx, *last); err != nil {
 				return err

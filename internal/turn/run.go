@@ -564,7 +564,7 @@ func (r *run) commit(ctx context.Context, answer model.Answer, leaks []int) (end
 	}
 	cut := m.StopReason == entry.PiLength
 	if len(text) > entry.MaxText {
-		text, cut = clip(text, entry.MaxText-len("…")), true
+		text, cut = entry.Clip(text, entry.MaxText-len("…")), true
 	}
 	return true, r.answer(ctx, answer, text, cut)
 }

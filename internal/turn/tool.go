@@ -199,7 +199,7 @@ func (r *run) tool(c call) (Tool, error) {
 		for _, t := range r.tools {
 			names = append(names, t.Name)
 		}
-		return Tool{}, fault.Newf(fault.Invalid, "use one of: "+strings.Join(names, ", "), "there is no tool %q", clip(c.Name, 80))
+		return Tool{}, fault.Newf(fault.Invalid, "use one of: "+strings.Join(names, ", "), "there is no tool %q", entry.Clip(c.Name, 80))
 	}
 	return r.tools[at], model.CheckArguments(r.tools[at].Tool, c.Arguments)
 }

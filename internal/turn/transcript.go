@@ -236,7 +236,7 @@ func (t *transcript) messages() (list []entry.PiMessage) {
 			}
 		case entry.Command:
 			if commands[e.ID] = e; !t.isOwn(e) {
-				list = append(list, note("“"+Name(t.person(e.Author).Name)+"” runs a command", clip(p.Line(), commandOutput)))
+				list = append(list, note("“"+Name(t.person(e.Author).Name)+"” runs a command", entry.Clip(p.Line(), commandOutput)))
 				ran[e.ID] = len(list)
 			}
 		case entry.CommandResult:
@@ -336,14 +336,6 @@ func (t *transcript) where(seq int64) string {
 // sortBySeq sorts entries in the order of their log.
 func sortBySeq(list []entry.Entry) {
 	slices.SortFunc(list, func(a, b entry.Entry) int { return cmp.Compare(a.Seq, b.Seq) })
-}
-
-// clip shortens a text at the beginning of a character.
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
 // middle shortens a text in the middle, because the beginning and the end of an output say the most. where says how to

@@ -1,0 +1,30 @@
+package entry
+
+import (
+	"strings"
+	"unicode"
+)
+
+// Clip returns a text of more than n bytes as its first n, up to the end of a character, and an ellipsis. A shorter text stays
+// as it is.
+func Clip(text string, n int) string {
+	if len(text) <= n {
+		return text
+	}
+	return strings.ToValidUTF8(text[:n], "") + "…"
+}
+
+// OneLine returns a text on one line of at most n bytes: white space and control characters of ASCII become single spaces. It is
+// for lists and messages. A terminal needs more: see [Visible].
+func OneLine(text string, n int) string {
+	const room = 4 // what is read for a byte that is shown, because much of a text may be white space
+	cut := len(text) > room*n
+	if cut {
+		text = strings.ToValidUTF8(text[:room*n], "")
+	}
+	line := strings.Join(strings.FieldsFunc(text, func(c rune) bool { return unicode.IsSpace(c) || c < ' ' || c == 0x7f }), " ")
+	if cut && len(line) <= n {
+		return line + "…"
+	}
+	return Clip(line, n)
+}
