@@ -173,6 +173,7 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 	}
 	bots := c.Bots
 	bots.DB, bots.Log, bots.Logger, bots.Tools, bots.Queue, bots.Setting, bots.Park = d.db, d.log, d.logger, d.tools(), d.queueTurn, d.settingOf, d.parkTurnTx
+	bots.Pace = d.shares.response
 	if c.Artifacts != nil {
 		bots.Files = &files{artifacts: c.Artifacts}
 	}

@@ -11,7 +11,7 @@ import (
 
 // This file shares among houses what a server spends on the output of commands: reading it, removing secrets, keeping it
 // and showing it. What a program prints while its server does not read waits in its sandbox, and then the program waits,
-// so nothing is lost.
+// so nothing is lost. The responses of models are output, too: their servers may send as fast as the network is.
 //
 // A house that is alone gets all of it. If several houses print more than the server reads, they take turns by what they
 // have used, however many commands each of them has. While other houses ask for something, a house's output is read at a
@@ -27,6 +27,8 @@ const (
 	askedLately = time.Second
 	// pieceCost is what a piece of output costs besides its bytes, in bytes. Programs can print in very small pieces.
 	pieceCost = 2 << 10
+	// responseByte is what a byte of a model's response costs, in bytes of output: it is parsed twice.
+	responseByte = 4
 	// liveBurst is how much live output of a house watchers get at once, and livePace how much a second after that. Live
 	// output is copied to all servers through the database. It is more than people can read.
 	liveBurst, livePace = 1 << 20, 1 << 20
@@ -118,6 +120,11 @@ func (s *outputShares) begin(ctx context.Context, house string, n int) (end func
 		return func() {}
 	}
 	return s.end
+}
+
+// response is begin for n bytes of a model's response.
+func (s *outputShares) response(ctx context.Context, house string, n int) (end func()) {
+	return s.begin(ctx, house, responseByte*n)
 }
 
 func (s *outputShares) end() {

@@ -107,7 +107,7 @@ func (c *Client) Stream(ctx context.Context, endpoint Endpoint, model string, re
 	}
 	began := time.Now()
 	s := &stream{each: each, limit: cmp.Or(c.MaxAnswer, 2<<20), open: map[string]int{}}
-	w, finish, err := c.attempt(ctx, endpoint, model, call, sealed, s)
+	w, finish, err := c.attempt(ctx, endpoint, model, call, sealed, request.Pace, s)
 	answer := s.answer(endpoint, model, w, finish, err, request)
 	answer.Message.Timestamp, answer.Message.DurationMS = began.UnixMilli(), time.Since(began).Milliseconds()
 	if ctxErr := ctx.Err(); err != nil && ctxErr != nil {
@@ -126,12 +126,13 @@ func (c *Client) Patience(begun bool) time.Duration {
 }
 
 // attempt sends a request once.
-func (c *Client) attempt(ctx context.Context, e Endpoint, model string, call fantasy.Call, sealed *sealedThoughts, s *stream) (w *wire, finish fantasy.FinishReason, err error) {
+func (c *Client) attempt(ctx context.Context, e Endpoint, model string, call fantasy.Call, sealed *sealedThoughts, pace func(int) func(), s *stream,
+) (w *wire, finish fantasy.FinishReason, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil) // closes the connection of an answer that is not read to its end
 	w = c.wire(e, cancel)
 	w.size = func() int { return s.size }
-	w.sealed = sealed
+	w.sealed, w.pace = sealed, pace
 	s.proof = w.proof
 	defer func() {
 		if w.body != nil {

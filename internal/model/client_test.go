@@ -113,6 +113,31 @@ func TestAnAnswer(t *testing.T) {
 	})
 }
 
+func TestAResponseIsPaced(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, d model.Dialect) {
+		const long = 100_000
+		s := modeltest.New(t, func(*modeltest.Request) modeltest.Reply { return modeltest.Reply{Text: strings.Repeat("x", long)} })
+		var h heard
+		begun, bytes := 0, 0
+		request := ask("Write much.")
+		request.Pace = func(n int) (end func()) {
+			if len(h.text) > bytes {
+				t.Errorf("%d bytes were passed on, and only %d were to be checked", len(h.text), bytes)
+			}
+			begun++
+			bytes += n
+			return func() { begun-- }
+		}
+		if _, err := quick().Stream(within(t), at(s, d), "fake-answer", request, h.hear); err != nil {
+			t.Fatal(err)
+		}
+		if len(h.text) != long || bytes < long || begun != 0 {
+			t.Errorf("%d bytes came, %d were paced, and %d pieces have not ended", len(h.text), bytes, begun)
+		}
+	})
+}
+
 func TestAnAnswerSaysWhatItCost(t *testing.T) {
 	t.Parallel()
 	s := modeltest.New(t, func(*modeltest.Request) modeltest.Reply {

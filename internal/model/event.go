@@ -69,6 +69,8 @@ type events struct {
 	// note sees each event that is passed on, and size returns how large the answer is so far.
 	note func(data []byte)
 	size func() int
+	// pace waits until n bytes may be checked; see [Request].
+	pace func(n int) (end func())
 
 	chunk   []byte
 	line    []byte // the beginning of a line
@@ -89,7 +91,7 @@ type events struct {
 }
 
 func newEvents(from io.Reader, d Dialect, size func() int, note func([]byte)) *events {
-	return &events{from: from, dialect: d, note: note, size: size, chunk: make([]byte, 16<<10), open: map[int]int{},
+	return &events{from: from, dialect: d, note: note, size: size, pace: func(int) func() { return func() {} }, chunk: make([]byte, 16<<10), open: map[int]int{},
 		bytes: allow(quietBytes, bytesEach), count: allow(quietEvents, eventsEach)}
 }
 
@@ -110,7 +112,10 @@ func (e *events) Read(p []byte) (int, error) {
 			e.err = outOfBounds("it sends more and more that is no part of an answer")
 			continue
 		}
-		if e.err = e.feed(e.chunk[:n]); e.err == nil && err != nil {
+		end := e.pace(n)
+		e.err = e.feed(e.chunk[:n])
+		end()
+		if e.err == nil && err != nil {
 			if errors.Is(err, io.EOF) { // some servers do not end their last event
 				e.err = e.take(e.line)
 				if e.err == nil {

@@ -34,6 +34,9 @@ type Request struct {
 	MaxTokens int64
 	// Effort is how hard the model thinks. Defaults to what the provider does. See [NoteOn].
 	Effort entry.Effort
+	// Pace waits until the next n bytes of the response may be checked, and end says that they were. It lets a server share
+	// among houses what it spends on responses, which may come as fast as the network is. Defaults to nil: nothing waits.
+	Pace func(n int) (end func())
 }
 
 // Tool is what a model may call.

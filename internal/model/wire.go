@@ -83,6 +83,8 @@ type wire struct {
 	cancel   context.CancelCauseFunc
 	// size is how large the answer is so far.
 	size func() int
+	// pace is [Request.Pace].
+	pace func(n int) (end func())
 	// sealed is what the library does not send.
 	sealed *sealedThoughts
 	// slow says that the timer of the body, when it fires, means a slow answer and not a silent provider.
@@ -183,7 +185,11 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		body(bytes.NewReader(text))
 	case r.Method == http.MethodPost:
-		body(&checked{newEvents(w.body, w.endpoint.Dialect, w.size, w.note), w})
+		stream := newEvents(w.body, w.endpoint.Dialect, w.size, w.note)
+		if w.pace != nil {
+			stream.pace = w.pace
+		}
+		body(&checked{stream, w})
 	}
 	return response, nil
 }

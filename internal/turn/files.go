@@ -174,6 +174,9 @@ func each(list []entry.PiMessage, to func(entry.PiBlock) entry.PiBlock) {
 // show asks a model, and shows it the files that the request names. A model that is in no catalog and refuses images is asked
 // without them, now and later.
 func (r *run) show(ctx context.Context, id string, request model.Request, f func(model.Delta)) (model.Answer, error) {
+	if r.Pace != nil {
+		request.Pace = func(n int) func() { return r.Pace(ctx, r.turn.House, n) }
+	}
 	shown := slices.Clone(request.Messages)
 	bytes, err := r.load(ctx, id, shown)
 	if err != nil {

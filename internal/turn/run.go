@@ -88,6 +88,9 @@ type Config struct {
 	// Roots bound what follows from one entry of a person. Budget bounds what the models of the installation cost.
 	Roots  RootLimits
 	Budget Budget
+	// Pace waits until a server may check the next n bytes of a model's response in a turn of a house; see [model.Request].
+	// Defaults to nil: nothing waits.
+	Pace func(ctx context.Context, house string, n int) (end func())
 	// Files reads the files that chats name. Defaults to nil: models are told their names alone.
 	Files Files
 }
