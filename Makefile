@@ -23,20 +23,34 @@ COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
 # Without the tag, gRPC's pages of traces run templates, which call methods by their names, so that the linker would keep
 # every exported method of every package in the program. It is for every go command here, so that all share what they compile.
 export GOFLAGS += -tags=grpcnotrace
+# Nothing of ours needs C, so that builds, linters and tests share one compilation; tests with -race have one of their own.
+export CGO_ENABLED := 0
 
 .PHONY: build
 build: ## Build bin/arbe
-	@CGO_ENABLED=0 go build -ldflags '-s -w $(if $(VERSION),-X $(STAMPED).stamp=$(VERSION)) $(if $(COMMIT),-X $(STAMPED).commit=$(COMMIT))' -o bin/arbe ./cmd/arbe
+	@go build -ldflags '-s -w $(if $(VERSION),-X $(STAMPED).stamp=$(VERSION)) $(if $(COMMIT),-X $(STAMPED).commit=$(COMMIT))' -o bin/arbe ./cmd/arbe
 
 .PHONY: run
 run: build ## Build arbe and start it here, with a database of its own
 	@exec ./bin/arbe up
 
+# The packages whose goroutines share memory. Their tests run with the race detector, which takes twice the time. Of the
+# others, cmd/arbe, rpc and chaos drive servers that are made of these, and the rest starts no goroutines. make race runs all
+# with it. The packages whose tests take longest come first, so that none of them is left alone at the end.
+RACED := ./internal/dispatch ./web ./internal/sandbox/... ./internal/server ./internal/model ./internal/door ./internal/turn ./db/... \
+	./internal/auth/... ./internal/secret/... ./internal/stream/... ./internal/live ./internal/subscription ./internal/httpd \
+	./internal/blob/... ./internal/outbound ./internal/logging ./proto/arbe
+
+# Fuzz targets run with their seeds and what was found before, as tests. make fuzz mutates.
 .PHONY: test
-test: prerequisites build ts web/axe/node_modules ## Run every test: Go with the race detector, browser tests, a little fuzzing, the TypeScript client
-	@go test -race -timeout 30m ./...
-	@$(MAKE) fuzz FOR=2000x
+test: prerequisites build ts web/axe/node_modules ## Run every test, race detector and browser tests included, and list the slowest
+	@others=$$(go list ./... | grep -vxF "$$(go list $(RACED))"); \
+	go run ./db/dbtest/gotest -race -timeout 30m $(RACED) -- -timeout 30m ./cmd/arbe $$others
 	@cd proto/ts && ARBE_BIN=$(CURDIR)/bin/arbe npm test --silent
+
+.PHONY: race
+race: prerequisites build web/axe/node_modules ## Run every Go test with the race detector
+	@go run ./db/dbtest/gotest -race -timeout 30m ./...
 
 .PHONY: conformance
 conformance: build internal/door/conformance/node_modules ## Run the official suite of the stream protocol
@@ -50,7 +64,7 @@ internal/door/conformance/node_modules web/axe/node_modules:
 FOR ?= 10m
 .PHONY: chaos
 chaos: prerequisites ## Kill servers and Postgres, cut connections, fill disks at random: FOR=1h SEED=1
-	@go test -race -timeout 0 -count 1 -v -run TestChaos ./internal/chaos -chaos.for $(FOR) $(if $(SEED),-chaos.seed $(SEED))
+	@CGO_ENABLED=1 go test -race -timeout 0 -count 1 -v -run TestChaos ./internal/chaos -chaos.for $(FOR) $(if $(SEED),-chaos.seed $(SEED))
 
 .PHONY: fuzz
 fuzz: prerequisites ## Fuzz what reads untrusted bytes, each target for as long: FOR=10m TARGET=FuzzMarkdown

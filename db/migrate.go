@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -172,6 +173,23 @@ func ConnectOwner(ctx context.Context, ownerURL string) (*pgx.Conn, error) {
 func migrationFiles() (whole, error) {
 	files, err := iofs.New(migrations, "migrations")
 	return whole{files}, err
+}
+
+// SchemaDigest returns a text that differs between programs with different migrations.
+func SchemaDigest() string {
+	sum := sha256.New()
+	err := fs.WalkDir(migrations, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := migrations.ReadFile(path)
+		fmt.Fprintf(sum, "%s %d\n%s", path, len(text), text)
+		return err
+	})
+	if err != nil {
+		panic(err) // cannot happen, because the files are in the program
+	}
+	return hex.EncodeToString(sum.Sum(nil))
 }
 
 // migrator returns a golang-migrate with its own connection. It takes an advisory lock while it works.

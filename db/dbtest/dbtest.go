@@ -1,11 +1,14 @@
 // Package dbtest gives each test a migrated database of its own on a real Postgres.
 //
 // It starts one embedded cluster per test process at the first use; ARBE_TEST_DATABASE_URL names another Postgres to
-// use instead, whose user must be a superuser. A database is a copy of a migrated template, which takes tens of
-// milliseconds, so that tests can run in parallel without seeing each other.
+// use instead, whose user must be a superuser; test processes may share it, as under [gotest]. A database is a copy of a
+// template that is migrated once for each Postgres and schema, so that tests can run in parallel without seeing each other.
+//
+// [gotest]: ./gotest
 package dbtest
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -51,7 +54,7 @@ func Main(m *testing.M) {
 // New makes a database for t and opens it. It is dropped with the test.
 func New(t testing.TB) *Database {
 	t.Helper()
-	d := &Database{OwnerURL: create(t, "template arbe_template"), Sealer: shared.sealer}
+	d := &Database{OwnerURL: create(t, ""), Sealer: shared.sealer}
 	d.open(t, 10)
 	return d
 }
@@ -90,7 +93,7 @@ func (d *Database) open(t testing.TB, conns int32) {
 // Empty creates a database without our schema and returns its owner's URL.
 func Empty(t testing.TB) string {
 	t.Helper()
-	return create(t, "template template0")
+	return create(t, "template0")
 }
 
 // Owner opens a connection as the owner of the schema, for what a test must do past row-level security.
@@ -110,19 +113,21 @@ var shared struct {
 	once     sync.Once
 	err      error
 	url      string
+	template string
 	sealer   *secret.Sealer
 	stop     func()
 	database atomic.Int64
 }
 
-func create(t testing.TB, from string) (ownerURL string) {
+// create creates a database from a template; empty is the migrated one.
+func create(t testing.TB, template string) (ownerURL string) {
 	t.Helper()
 	shared.once.Do(func() { shared.err = start() })
 	if shared.err != nil {
 		t.Fatalf("no Postgres to test with: %s", fault.From(shared.err).Detail())
 	}
 	name := fmt.Sprintf("arbe_test_%d_%d", os.Getpid(), shared.database.Add(1))
-	if err := execute(shared.url, "create database "+name+" "+from); err != nil {
+	if err := execute(shared.url, "create database "+name+" template "+cmp.Or(template, shared.template)); err != nil {
 		t.Fatalf("making the test's database: %v", err)
 	}
 	t.Cleanup(func() {
@@ -147,9 +152,13 @@ func start() error {
 		}
 		shared.url, shared.stop = server.URL(), remove
 	}
-	// Test processes that share one Postgres take turns to create the template, because its name is the same for all of
-	// them.
-	conn, err := pgx.Connect(ctx, shared.url)
+	return makeTemplate(ctx, shared.url)
+}
+
+// makeTemplate makes the migrated template, unless another test process that uses this Postgres has made it. It gets its
+// name when it is whole.
+func makeTemplate(ctx context.Context, url string) error {
+	conn, err := pgx.Connect(ctx, url)
 	if err != nil {
 		return err
 	}
@@ -157,13 +166,20 @@ func start() error {
 	if _, err := conn.Exec(ctx, "select pg_advisory_lock(hashtext('arbe.dbtest'))"); err != nil {
 		return err
 	}
-	if _, err := conn.Exec(ctx, "drop database if exists arbe_template with (force)"); err != nil {
+	shared.template = "arbe_template_" + db.SchemaDigest()[:16]
+	var exists bool
+	if err := conn.QueryRow(ctx, "select exists (select from pg_database where datname = $1)", shared.template).Scan(&exists); err != nil || exists {
 		return err
 	}
-	if _, err := conn.Exec(ctx, "create database arbe_template"); err != nil {
+	for _, statement := range []string{"drop database if exists arbe_template_new with (force)", "create database arbe_template_new"} {
+		if _, err := conn.Exec(ctx, statement); err != nil {
+			return err
+		}
+	}
+	if _, err := db.Migrate(ctx, withDatabase(url, "arbe_template_new"), shared.sealer); err != nil {
 		return err
 	}
-	_, err = db.Migrate(ctx, withDatabase(shared.url, "arbe_template"), shared.sealer)
+	_, err = conn.Exec(ctx, "alter database arbe_template_new rename to "+shared.template)
 	return err
 }
 

@@ -1,0 +1,196 @@
+// Command gotest runs go test with one Postgres for all packages, prints what failed, and lists the slowest tests.
+//
+//	go run ./db/dbtest/gotest -race ./internal/stream/... -- ./internal/rpc ./web
+//
+// Each group of arguments up to -- is one go test, and they run one after the other. ARBE_TEST_DATABASE_URL names another
+// Postgres, as for [dbtest]. It exits with 1 if a test failed.
+//
+// [dbtest]: ..
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/arbe-dev/arbe/db/embedded"
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// listed is how many of the slowest tests are listed.
+const listed = 20
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ok, err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, fault.From(err).Detail())
+	}
+	if err != nil || !ok {
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) (ok bool, err error) {
+	if os.Getenv("ARBE_TEST_DATABASE_URL") == "" {
+		remove, err := startPostgres(ctx)
+		if err != nil {
+			return false, err
+		}
+		defer remove()
+	}
+	r := report{out: os.Stdout, said: map[string]*bytes.Buffer{}}
+	ok = true
+	for group := range splitGroups(args) {
+		passed, err := goTest(ctx, group, &r)
+		if err != nil {
+			return false, err
+		}
+		ok = ok && passed
+	}
+	r.printSlowest()
+	return ok, nil
+}
+
+// splitGroups yields the arguments between the words "--".
+func splitGroups(args []string) func(yield func([]string) bool) {
+	return func(yield func([]string) bool) {
+		for len(args) > 0 {
+			n := slices.Index(args, "--")
+			if n < 0 {
+				n = len(args)
+			}
+			if n > 0 && !yield(args[:n]) {
+				return
+			}
+			args = args[min(n+1, len(args)):]
+		}
+	}
+}
+
+// startPostgres starts the Postgres that the tests share, and names it in the environment.
+func startPostgres(ctx context.Context) (remove func(), err error) {
+	dir, err := os.MkdirTemp("", "arbe-gotest-")
+	if err != nil {
+		return nil, err
+	}
+	// Everyone may enter the directory, because Postgres may run as another user.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return nil, err
+	}
+	config := embedded.Config{Dir: filepath.Join(dir, "postgres"), Fast: true, Log: slog.New(slog.DiscardHandler)}
+	server, err := embedded.Start(ctx, config)
+	if err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	os.Setenv("ARBE_TEST_DATABASE_URL", server.URL())
+	return func() { server.Stop(context.WithoutCancel(ctx)); os.RemoveAll(dir) }, nil
+}
+
+// goTest runs one go test and reports whether all passed.
+func goTest(ctx context.Context, args []string, r *report) (passed bool, err error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that tests remove what they made
+	cmd.WaitDelay = time.Minute
+	cmd.Stderr = os.Stderr
+	if slices.Contains(args, "-race") {
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // which the race detector needs
+	}
+	events, err := cmd.StdoutPipe()
+	if err != nil {
+		return false, err
+	}
+	if err := cmd.Start(); err != nil {
+		return false, err
+	}
+	if err := r.read(events); err != nil {
+		return false, err
+	}
+	return cmd.Wait() == nil, nil
+}
+
+// event is a line of go test -json.
+type event struct {
+	Action      string
+	Package     string
+	ImportPath  string // of what was compiled, in the actions build-output and build-fail
+	Test        string
+	Elapsed     float64 // in seconds
+	Output      string
+	FailedBuild string
+}
+
+// report gathers what tests say, and prints it if they fail.
+type report struct {
+	out  io.Writer
+	said map[string]*bytes.Buffer // by package and test
+	took []event                  // the tests that ended, without subtests
+}
+
+func (r *report) read(events io.Reader) error {
+	lines := bufio.NewReader(events)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) != nil {
+				r.out.Write(line) // what go itself says
+			} else {
+				r.add(e)
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (r *report) add(e event) {
+	key := cmp.Or(e.Package, e.ImportPath) + " " + e.Test
+	switch e.Action {
+	case "output":
+		if r.said[key] == nil {
+			r.said[key] = &bytes.Buffer{}
+		}
+		r.said[key].WriteString(e.Output)
+	case "build-output":
+		io.WriteString(r.out, e.Output)
+	case "pass", "fail", "skip":
+		switch {
+		case e.Action == "fail" && r.said[key] != nil: // also the package's own words, such as a panic's
+			r.said[key].WriteTo(r.out)
+		case e.Test == "" && e.Action == "pass":
+			fmt.Fprintf(r.out, "ok\t%s\t%.1fs\n", e.Package, e.Elapsed)
+		}
+		delete(r.said, key)
+		if e.Test != "" && !strings.Contains(e.Test, "/") {
+			r.took = append(r.took, e)
+		}
+	}
+}
+
+func (r *report) printSlowest() {
+	slices.SortFunc(r.took, func(a, b event) int { return cmp.Compare(b.Elapsed, a.Elapsed) })
+	fmt.Fprintf(r.out, "\nthe slowest of %d tests:\n", len(r.took))
+	for _, e := range r.took[:min(listed, len(r.took))] {
+		fmt.Fprintf(r.out, "%7.1fs  %s  %s\n", e.Elapsed, strings.TrimPrefix(e.Package, "github.com/arbe-dev/arbe/"), e.Test)
+	}
+}
