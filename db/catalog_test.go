@@ -34,6 +34,8 @@ func catalog(t testing.TB, conn *pgx.Conn) []string {
 			select format('constraint %s %s %s', conrelid::regclass, conname, pg_get_constraintdef(oid))
 				from pg_constraint where connamespace in (select oid from ours)
 			union all
+			select format('view %s %s %s', oid::regclass, reloptions, pg_get_viewdef(oid)) from pg_class where relkind = 'v' and relnamespace in (select oid from ours)
+			union all
 			select 'index ' || indexdef from pg_indexes where schemaname in (select nspname from ours)
 			union all
 			select format('policy %s %s %s %s %s %s %s', tablename, policyname, permissive, roles, cmd, qual, with_check)

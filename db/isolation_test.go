@@ -73,7 +73,7 @@ func TestAHouseIsAllThatATransactionOfItReaches(t *testing.T) {
 			} {
 				t.Run(c.name, func(t *testing.T) {
 					n, err := attempt(t, w.DB, w.ours.scope(), c.statement, w.stranger.id)
-					if n != 0 || err != nil && db.State(err) != refused {
+					if n != 0 || err != nil && !isRefused(err) {
 						t.Errorf("reached %d rows: %v", n, err)
 					}
 				})
@@ -86,13 +86,19 @@ func TestAHouseIsAllThatATransactionOfItReaches(t *testing.T) {
 				{"no row is given to another house", "update " + table + " set " + id + " = $1 where " + id + " = current_house()", w.stranger.id},
 			} {
 				t.Run(c.name, func(t *testing.T) {
-					if n, err := attempt(t, w.DB, w.ours.scope(), c.statement, c.argument); db.State(err) != refused {
+					if n, err := attempt(t, w.DB, w.ours.scope(), c.statement, c.argument); !isRefused(err) {
 						t.Errorf("it was not refused: %d rows, %v", n, err)
 					}
 				})
 			}
 		})
 	}
+}
+
+// isRefused reports whether Postgres refused a statement: the role may not run it, or it writes to a view, which takes no rows.
+func isRefused(err error) bool {
+	const noRowsToView = "55000"
+	return db.State(err) == refused || db.State(err) == noRowsToView
 }
 
 // notMine leaves out what is the agent's own rather than a house's: its keys for all houses.
@@ -133,6 +139,7 @@ func TestEveryTableTheServerReachesHasRowLevelSecurity(t *testing.T) {
 	open := column[string](t, w.owner, `
 		select c.relname::text from pg_class c
 		where c.relnamespace = 'public'::regnamespace and c.relkind in ('r', 'p', 'v', 'm') and not c.relrowsecurity
+			and not (c.relkind = 'v' and coalesce(c.reloptions, '{}') @> array['security_invoker=true']) -- it shows what its reader may read
 			and has_any_column_privilege('arbe_app', c.oid, 'select, insert, update, references')`)
 	if len(open) > 0 {
 		t.Errorf("the server's role reaches tables without row-level security: %v", open)

@@ -18,31 +18,17 @@ select pg_advisory_xact_lock(hashtextextended('arbe.threads_of_root/' || @house_
 select count(*) from threads where house_id = @house_id and root = @root;
 
 -- name: GetThread :one
-select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
-  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
-join streams s on s.house_id = t.house_id and s.name = t.stream_id
-left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
-where t.id = @id;
+select * from thread_heads where id = @id;
 
--- name: LockThread :one
-select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
-  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
-join streams s on s.house_id = t.house_id and s.name = t.stream_id
-left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
-where t.id = @id
-for update of t;
+-- name: LockThread :exec
+-- The caller reads the thread afterwards, because a statement that waits for a lock sees what was committed before it began.
+select id from threads where id = @id for update;
 
 -- name: ListThreads :many
 -- Pinned threads first (latest pin first), then by last activity. The page starts after the given position. It is read
 -- from the index threads_order; a filter would make the planner choose another plan, so filtered lists have their own
 -- queries. The page is selected before anything is joined to it, whatever row counts the planner expects.
-select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
-  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
-join streams s on s.house_id = t.house_id and s.name = t.stream_id
-left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
+select * from thread_heads t
 where t.id = any (array(
   select p.id from threads p
   where p.house_id = @house_id
@@ -54,11 +40,7 @@ order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc,
 
 -- name: FilterThreads :many
 -- ListThreads with filters; an empty filter matches everything.
-select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
-  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
-join streams s on s.house_id = t.house_id and s.name = t.stream_id
-left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
+select * from thread_heads t
 where t.id = any (array(
   select p.id from threads p
   where p.house_id = @house_id
@@ -74,11 +56,7 @@ order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc,
 
 -- name: ListForks :many
 -- ListThreads of the forks of one thread.
-select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
-  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
-join streams s on s.house_id = t.house_id and s.name = t.stream_id
-left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
+select * from thread_heads t
 where t.forked_from_id = @forked_from_id::text
   and (coalesce(t.pinned_at, '-infinity'::timestamptz), t.active_at, t.id) <
     ((@before_pinned::text)::timestamptz, (@before_activity::text)::timestamptz, @before_id::text)
@@ -86,7 +64,7 @@ order by coalesce(t.pinned_at, '-infinity'::timestamptz) desc, t.active_at desc,
 limit @max_rows;
 
 -- name: MatchThreads :many
--- The ids of those that begin with a prefix, and of those that have a name. An empty prefix begins none.
+-- The ids of those that begin with a prefix, and of those that have a name. An empty prefix matches no id.
 (select p.id from threads p
   where p.house_id = @house_id and @prefix::text <> '' and p.id ~>=~ @prefix::text and p.id ~<~ (@prefix::text || chr(127))
   limit @max_rows)
@@ -99,12 +77,7 @@ select distinct forked_from_id::text from threads where forked_from_id = any (@i
 
 -- name: SomeThreads :many
 -- Those of the given threads that exist.
-select sqlc.embed(t), coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
-  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
-join streams s on s.house_id = t.house_id and s.name = t.stream_id
-left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
-where t.id = any (@ids::text[]);
+select * from thread_heads where id = any (@ids::text[]);
 
 -- name: TouchThreads :many
 select touch_threads(@streams::bigint[])::bigint as stream;

@@ -110,7 +110,8 @@ select * from turns where house_id = @house_id and thread_id = @thread_id and en
 select * from turns where house_id = @house_id and agent_id = @agent_id and ended_at is null order by created_at;
 
 -- name: LastTurns :many
--- The state of each bot in a thread: whether it has an active turn, and when its last turn began.
+-- What each bot does in a thread: whether it has a turn that is active or delayed, and when its last turn ended, or was asked for if
+-- it has not ended. Turns that ended and are older than a day are left out.
 select agent_id, bool_or(ended_at is null and status <> 'delayed')::bool as active, bool_or(status = 'delayed')::bool as delayed,
   max(coalesce(ended_at, created_at))::timestamptz as last
 from turns where house_id = @house_id and thread_id = @thread_id and (ended_at is null or created_at > now() - interval '1 day')

@@ -541,6 +541,41 @@ type Thread struct {
 	Approvals int32
 }
 
+// Threads with the end of their logs and the names of who spoke last and who works there; empty if nobody does. It shows each role the threads that it may read.
+type ThreadHead struct {
+	ID             string
+	HouseID        string
+	StreamID       string
+	Name           *string
+	PinnedAt       *time.Time
+	ParentThreadID *string
+	ParentAgentID  *string
+	EnvironmentID  *string
+	SandboxID      *string
+	AgentID        *string
+	Tags           []string
+	ForkedFromID   *string
+	ForkedAtSeq    *int64
+	TokenEpoch     int64
+	Status         string
+	CreatedAt      time.Time
+	UpdatedAt      time.Time
+	ActiveAt       time.Time
+	LastSaidBy     *string
+	LastSaid       *string
+	RunningID      *string
+	RunningSince   *time.Time
+	RunningAgent   *string
+	Root           *string
+	Approvals      int32
+	// The position of the last entry; 0 if there is none.
+	Tail int64
+	// When the last entry was written; the thread's creation if there is none.
+	LastActivity time.Time
+	LastSaidName string
+	RunningName  string
+}
+
 // Where bots begin to read a thread, and what stands for the entries before. The greatest version holds. A row never changes, and there is one row for each version, so whoever comes second uses the row of the first.
 type ThreadSummary struct {
 	HouseID  string
@@ -578,7 +613,7 @@ type Turn struct {
 	DueAt *time.Time
 	// The ids of all entries that it answers, the first one included.
 	Asked []string
-	// The positions of those entries.
+	// The positions of those entries, in the same order: asked finds whether an entry is among them, asked_seqs where to read them.
 	AskedSeqs []int64
 	// How many model calls are in the log. A step is written only by whoever moves this by one, so no step is written twice.
 	Steps int32

@@ -62,11 +62,7 @@ func (q *Queries) DirectThread(ctx context.Context, db DBTX, houseID string, age
 }
 
 const filterThreads = `-- name: FilterThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, t.approvals, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
-  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
-join streams s on s.house_id = t.house_id and s.name = t.stream_id
-left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, tail, last_activity, last_said_name, running_name from thread_heads t
 where t.id = any (array(
   select p.id from threads p
   where p.house_id = $1
@@ -93,16 +89,8 @@ type FilterThreadsParams struct {
 	MaxRows        int32
 }
 
-type FilterThreadsRow struct {
-	Thread       Thread
-	Tail         int64
-	LastActivity time.Time
-	LastSaidName string
-	RunningName  string
-}
-
 // ListThreads with filters; an empty filter matches everything.
-func (q *Queries) FilterThreads(ctx context.Context, db DBTX, arg FilterThreadsParams) ([]FilterThreadsRow, error) {
+func (q *Queries) FilterThreads(ctx context.Context, db DBTX, arg FilterThreadsParams) ([]ThreadHead, error) {
 	rows, err := db.Query(ctx, filterThreads,
 		arg.HouseID,
 		arg.ParentThreadID,
@@ -118,35 +106,35 @@ func (q *Queries) FilterThreads(ctx context.Context, db DBTX, arg FilterThreadsP
 		return nil, err
 	}
 	defer rows.Close()
-	var items []FilterThreadsRow
+	var items []ThreadHead
 	for rows.Next() {
-		var i FilterThreadsRow
+		var i ThreadHead
 		if err := rows.Scan(
-			&i.Thread.ID,
-			&i.Thread.HouseID,
-			&i.Thread.StreamID,
-			&i.Thread.Name,
-			&i.Thread.PinnedAt,
-			&i.Thread.ParentThreadID,
-			&i.Thread.ParentAgentID,
-			&i.Thread.EnvironmentID,
-			&i.Thread.SandboxID,
-			&i.Thread.AgentID,
-			&i.Thread.Tags,
-			&i.Thread.ForkedFromID,
-			&i.Thread.ForkedAtSeq,
-			&i.Thread.TokenEpoch,
-			&i.Thread.Status,
-			&i.Thread.CreatedAt,
-			&i.Thread.UpdatedAt,
-			&i.Thread.ActiveAt,
-			&i.Thread.LastSaidBy,
-			&i.Thread.LastSaid,
-			&i.Thread.RunningID,
-			&i.Thread.RunningSince,
-			&i.Thread.RunningAgent,
-			&i.Thread.Root,
-			&i.Thread.Approvals,
+			&i.ID,
+			&i.HouseID,
+			&i.StreamID,
+			&i.Name,
+			&i.PinnedAt,
+			&i.ParentThreadID,
+			&i.ParentAgentID,
+			&i.EnvironmentID,
+			&i.SandboxID,
+			&i.AgentID,
+			&i.Tags,
+			&i.ForkedFromID,
+			&i.ForkedAtSeq,
+			&i.TokenEpoch,
+			&i.Status,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.ActiveAt,
+			&i.LastSaidBy,
+			&i.LastSaid,
+			&i.RunningID,
+			&i.RunningSince,
+			&i.RunningAgent,
+			&i.Root,
+			&i.Approvals,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -188,51 +176,38 @@ func (q *Queries) ForkedThreads(ctx context.Context, db DBTX, ids []string) ([]s
 }
 
 const getThread = `-- name: GetThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, t.approvals, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
-  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
-join streams s on s.house_id = t.house_id and s.name = t.stream_id
-left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
-where t.id = $1
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, tail, last_activity, last_said_name, running_name from thread_heads where id = $1
 `
 
-type GetThreadRow struct {
-	Thread       Thread
-	Tail         int64
-	LastActivity time.Time
-	LastSaidName string
-	RunningName  string
-}
-
-func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (GetThreadRow, error) {
+func (q *Queries) GetThread(ctx context.Context, db DBTX, id string) (ThreadHead, error) {
 	row := db.QueryRow(ctx, getThread, id)
-	var i GetThreadRow
+	var i ThreadHead
 	err := row.Scan(
-		&i.Thread.ID,
-		&i.Thread.HouseID,
-		&i.Thread.StreamID,
-		&i.Thread.Name,
-		&i.Thread.PinnedAt,
-		&i.Thread.ParentThreadID,
-		&i.Thread.ParentAgentID,
-		&i.Thread.EnvironmentID,
-		&i.Thread.SandboxID,
-		&i.Thread.AgentID,
-		&i.Thread.Tags,
-		&i.Thread.ForkedFromID,
-		&i.Thread.ForkedAtSeq,
-		&i.Thread.TokenEpoch,
-		&i.Thread.Status,
-		&i.Thread.CreatedAt,
-		&i.Thread.UpdatedAt,
-		&i.Thread.ActiveAt,
-		&i.Thread.LastSaidBy,
-		&i.Thread.LastSaid,
-		&i.Thread.RunningID,
-		&i.Thread.RunningSince,
-		&i.Thread.RunningAgent,
-		&i.Thread.Root,
-		&i.Thread.Approvals,
+		&i.ID,
+		&i.HouseID,
+		&i.StreamID,
+		&i.Name,
+		&i.PinnedAt,
+		&i.ParentThreadID,
+		&i.ParentAgentID,
+		&i.EnvironmentID,
+		&i.SandboxID,
+		&i.AgentID,
+		&i.Tags,
+		&i.ForkedFromID,
+		&i.ForkedAtSeq,
+		&i.TokenEpoch,
+		&i.Status,
+		&i.CreatedAt,
+		&i.UpdatedAt,
+		&i.ActiveAt,
+		&i.LastSaidBy,
+		&i.LastSaid,
+		&i.RunningID,
+		&i.RunningSince,
+		&i.RunningAgent,
+		&i.Root,
+		&i.Approvals,
 		&i.Tail,
 		&i.LastActivity,
 		&i.LastSaidName,
@@ -315,11 +290,7 @@ func (q *Queries) IsPrimaryThread(ctx context.Context, db DBTX, id string) (bool
 }
 
 const listForks = `-- name: ListForks :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, t.approvals, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
-  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
-join streams s on s.house_id = t.house_id and s.name = t.stream_id
-left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, tail, last_activity, last_said_name, running_name from thread_heads t
 where t.forked_from_id = $1::text
   and (coalesce(t.pinned_at, '-infinity'::timestamptz), t.active_at, t.id) <
     (($2::text)::timestamptz, ($3::text)::timestamptz, $4::text)
@@ -335,16 +306,8 @@ type ListForksParams struct {
 	MaxRows        int32
 }
 
-type ListForksRow struct {
-	Thread       Thread
-	Tail         int64
-	LastActivity time.Time
-	LastSaidName string
-	RunningName  string
-}
-
 // ListThreads of the forks of one thread.
-func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) ([]ListForksRow, error) {
+func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) ([]ThreadHead, error) {
 	rows, err := db.Query(ctx, listForks,
 		arg.ForkedFromID,
 		arg.BeforePinned,
@@ -356,35 +319,35 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListForksRow
+	var items []ThreadHead
 	for rows.Next() {
-		var i ListForksRow
+		var i ThreadHead
 		if err := rows.Scan(
-			&i.Thread.ID,
-			&i.Thread.HouseID,
-			&i.Thread.StreamID,
-			&i.Thread.Name,
-			&i.Thread.PinnedAt,
-			&i.Thread.ParentThreadID,
-			&i.Thread.ParentAgentID,
-			&i.Thread.EnvironmentID,
-			&i.Thread.SandboxID,
-			&i.Thread.AgentID,
-			&i.Thread.Tags,
-			&i.Thread.ForkedFromID,
-			&i.Thread.ForkedAtSeq,
-			&i.Thread.TokenEpoch,
-			&i.Thread.Status,
-			&i.Thread.CreatedAt,
-			&i.Thread.UpdatedAt,
-			&i.Thread.ActiveAt,
-			&i.Thread.LastSaidBy,
-			&i.Thread.LastSaid,
-			&i.Thread.RunningID,
-			&i.Thread.RunningSince,
-			&i.Thread.RunningAgent,
-			&i.Thread.Root,
-			&i.Thread.Approvals,
+			&i.ID,
+			&i.HouseID,
+			&i.StreamID,
+			&i.Name,
+			&i.PinnedAt,
+			&i.ParentThreadID,
+			&i.ParentAgentID,
+			&i.EnvironmentID,
+			&i.SandboxID,
+			&i.AgentID,
+			&i.Tags,
+			&i.ForkedFromID,
+			&i.ForkedAtSeq,
+			&i.TokenEpoch,
+			&i.Status,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.ActiveAt,
+			&i.LastSaidBy,
+			&i.LastSaid,
+			&i.RunningID,
+			&i.RunningSince,
+			&i.RunningAgent,
+			&i.Root,
+			&i.Approvals,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -401,11 +364,7 @@ func (q *Queries) ListForks(ctx context.Context, db DBTX, arg ListForksParams) (
 }
 
 const listThreads = `-- name: ListThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, t.approvals, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
-  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
-join streams s on s.house_id = t.house_id and s.name = t.stream_id
-left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, tail, last_activity, last_said_name, running_name from thread_heads t
 where t.id = any (array(
   select p.id from threads p
   where p.house_id = $1
@@ -424,18 +383,10 @@ type ListThreadsParams struct {
 	MaxRows        int32
 }
 
-type ListThreadsRow struct {
-	Thread       Thread
-	Tail         int64
-	LastActivity time.Time
-	LastSaidName string
-	RunningName  string
-}
-
 // Pinned threads first (latest pin first), then by last activity. The page starts after the given position. It is read
 // from the index threads_order; a filter would make the planner choose another plan, so filtered lists have their own
 // queries. The page is selected before anything is joined to it, whatever row counts the planner expects.
-func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParams) ([]ListThreadsRow, error) {
+func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParams) ([]ThreadHead, error) {
 	rows, err := db.Query(ctx, listThreads,
 		arg.HouseID,
 		arg.BeforePinned,
@@ -447,35 +398,35 @@ func (q *Queries) ListThreads(ctx context.Context, db DBTX, arg ListThreadsParam
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListThreadsRow
+	var items []ThreadHead
 	for rows.Next() {
-		var i ListThreadsRow
+		var i ThreadHead
 		if err := rows.Scan(
-			&i.Thread.ID,
-			&i.Thread.HouseID,
-			&i.Thread.StreamID,
-			&i.Thread.Name,
-			&i.Thread.PinnedAt,
-			&i.Thread.ParentThreadID,
-			&i.Thread.ParentAgentID,
-			&i.Thread.EnvironmentID,
-			&i.Thread.SandboxID,
-			&i.Thread.AgentID,
-			&i.Thread.Tags,
-			&i.Thread.ForkedFromID,
-			&i.Thread.ForkedAtSeq,
-			&i.Thread.TokenEpoch,
-			&i.Thread.Status,
-			&i.Thread.CreatedAt,
-			&i.Thread.UpdatedAt,
-			&i.Thread.ActiveAt,
-			&i.Thread.LastSaidBy,
-			&i.Thread.LastSaid,
-			&i.Thread.RunningID,
-			&i.Thread.RunningSince,
-			&i.Thread.RunningAgent,
-			&i.Thread.Root,
-			&i.Thread.Approvals,
+			&i.ID,
+			&i.HouseID,
+			&i.StreamID,
+			&i.Name,
+			&i.PinnedAt,
+			&i.ParentThreadID,
+			&i.ParentAgentID,
+			&i.EnvironmentID,
+			&i.SandboxID,
+			&i.AgentID,
+			&i.Tags,
+			&i.ForkedFromID,
+			&i.ForkedAtSeq,
+			&i.TokenEpoch,
+			&i.Status,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.ActiveAt,
+			&i.LastSaidBy,
+			&i.LastSaid,
+			&i.RunningID,
+			&i.RunningSince,
+			&i.RunningAgent,
+			&i.Root,
+			&i.Approvals,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,
@@ -501,59 +452,14 @@ func (q *Queries) LockDirect(ctx context.Context, db DBTX, houseID string, agent
 	return err
 }
 
-const lockThread = `-- name: LockThread :one
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, t.approvals, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
-  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
-join streams s on s.house_id = t.house_id and s.name = t.stream_id
-left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
-where t.id = $1
-for update of t
+const lockThread = `-- name: LockThread :exec
+select id from threads where id = $1 for update
 `
 
-type LockThreadRow struct {
-	Thread       Thread
-	Tail         int64
-	LastActivity time.Time
-	LastSaidName string
-	RunningName  string
-}
-
-func (q *Queries) LockThread(ctx context.Context, db DBTX, id string) (LockThreadRow, error) {
-	row := db.QueryRow(ctx, lockThread, id)
-	var i LockThreadRow
-	err := row.Scan(
-		&i.Thread.ID,
-		&i.Thread.HouseID,
-		&i.Thread.StreamID,
-		&i.Thread.Name,
-		&i.Thread.PinnedAt,
-		&i.Thread.ParentThreadID,
-		&i.Thread.ParentAgentID,
-		&i.Thread.EnvironmentID,
-		&i.Thread.SandboxID,
-		&i.Thread.AgentID,
-		&i.Thread.Tags,
-		&i.Thread.ForkedFromID,
-		&i.Thread.ForkedAtSeq,
-		&i.Thread.TokenEpoch,
-		&i.Thread.Status,
-		&i.Thread.CreatedAt,
-		&i.Thread.UpdatedAt,
-		&i.Thread.ActiveAt,
-		&i.Thread.LastSaidBy,
-		&i.Thread.LastSaid,
-		&i.Thread.RunningID,
-		&i.Thread.RunningSince,
-		&i.Thread.RunningAgent,
-		&i.Thread.Root,
-		&i.Thread.Approvals,
-		&i.Tail,
-		&i.LastActivity,
-		&i.LastSaidName,
-		&i.RunningName,
-	)
-	return i, err
+// The caller reads the thread afterwards, because a statement that waits for a lock sees what was committed before it began.
+func (q *Queries) LockThread(ctx context.Context, db DBTX, id string) error {
+	_, err := db.Exec(ctx, lockThread, id)
+	return err
 }
 
 const lockThreadsOfRoot = `-- name: LockThreadsOfRoot :exec
@@ -581,7 +487,7 @@ type MatchThreadsParams struct {
 	Name    string
 }
 
-// The ids of those that begin with a prefix, and of those that have a name. An empty prefix begins none.
+// The ids of those that begin with a prefix, and of those that have a name. An empty prefix matches no id.
 func (q *Queries) MatchThreads(ctx context.Context, db DBTX, arg MatchThreadsParams) ([]string, error) {
 	rows, err := db.Query(ctx, matchThreads,
 		arg.HouseID,
@@ -763,58 +669,45 @@ func (q *Queries) SetThreadStatus(ctx context.Context, db DBTX, status string, i
 }
 
 const someThreads = `-- name: SomeThreads :many
-select t.id, t.house_id, t.stream_id, t.name, t.pinned_at, t.parent_thread_id, t.parent_agent_id, t.environment_id, t.sandbox_id, t.agent_id, t.tags, t.forked_from_id, t.forked_at_seq, t.token_epoch, t.status, t.created_at, t.updated_at, t.active_at, t.last_said_by, t.last_said, t.running_id, t.running_since, t.running_agent, t.root, t.approvals, coalesce(e.seq, 0)::bigint as tail, coalesce(e.ts, t.created_at)::timestamptz as last_activity,
-  coalesce((select a.name from agents a where a.id = t.last_said_by), '')::text as last_said_name,
-  coalesce((select a.name from agents a where a.id = t.running_agent), '')::text as running_name from threads t
-join streams s on s.house_id = t.house_id and s.name = t.stream_id
-left join lateral (select seq, ts from entries where entries.stream_id = s.id order by seq desc limit 1) e on true
-where t.id = any ($1::text[])
+select id, house_id, stream_id, name, pinned_at, parent_thread_id, parent_agent_id, environment_id, sandbox_id, agent_id, tags, forked_from_id, forked_at_seq, token_epoch, status, created_at, updated_at, active_at, last_said_by, last_said, running_id, running_since, running_agent, root, approvals, tail, last_activity, last_said_name, running_name from thread_heads where id = any ($1::text[])
 `
 
-type SomeThreadsRow struct {
-	Thread       Thread
-	Tail         int64
-	LastActivity time.Time
-	LastSaidName string
-	RunningName  string
-}
-
 // Those of the given threads that exist.
-func (q *Queries) SomeThreads(ctx context.Context, db DBTX, ids []string) ([]SomeThreadsRow, error) {
+func (q *Queries) SomeThreads(ctx context.Context, db DBTX, ids []string) ([]ThreadHead, error) {
 	rows, err := db.Query(ctx, someThreads, ids)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []SomeThreadsRow
+	var items []ThreadHead
 	for rows.Next() {
-		var i SomeThreadsRow
+		var i ThreadHead
 		if err := rows.Scan(
-			&i.Thread.ID,
-			&i.Thread.HouseID,
-			&i.Thread.StreamID,
-			&i.Thread.Name,
-			&i.Thread.PinnedAt,
-			&i.Thread.ParentThreadID,
-			&i.Thread.ParentAgentID,
-			&i.Thread.EnvironmentID,
-			&i.Thread.SandboxID,
-			&i.Thread.AgentID,
-			&i.Thread.Tags,
-			&i.Thread.ForkedFromID,
-			&i.Thread.ForkedAtSeq,
-			&i.Thread.TokenEpoch,
-			&i.Thread.Status,
-			&i.Thread.CreatedAt,
-			&i.Thread.UpdatedAt,
-			&i.Thread.ActiveAt,
-			&i.Thread.LastSaidBy,
-			&i.Thread.LastSaid,
-			&i.Thread.RunningID,
-			&i.Thread.RunningSince,
-			&i.Thread.RunningAgent,
-			&i.Thread.Root,
-			&i.Thread.Approvals,
+			&i.ID,
+			&i.HouseID,
+			&i.StreamID,
+			&i.Name,
+			&i.PinnedAt,
+			&i.ParentThreadID,
+			&i.ParentAgentID,
+			&i.EnvironmentID,
+			&i.SandboxID,
+			&i.AgentID,
+			&i.Tags,
+			&i.ForkedFromID,
+			&i.ForkedAtSeq,
+			&i.TokenEpoch,
+			&i.Status,
+			&i.CreatedAt,
+			&i.UpdatedAt,
+			&i.ActiveAt,
+			&i.LastSaidBy,
+			&i.LastSaid,
+			&i.RunningID,
+			&i.RunningSince,
+			&i.RunningAgent,
+			&i.Root,
+			&i.Approvals,
 			&i.Tail,
 			&i.LastActivity,
 			&i.LastSaidName,

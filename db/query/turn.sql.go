@@ -582,7 +582,8 @@ type LastTurnsRow struct {
 	Last    time.Time
 }
 
-// The state of each bot in a thread: whether it has an active turn, and when its last turn began.
+// What each bot does in a thread: whether it has a turn that is active or delayed, and when its last turn ended, or was asked for if
+// it has not ended. Turns that ended and are older than a day are left out.
 func (q *Queries) LastTurns(ctx context.Context, db DBTX, houseID string, threadID string) ([]LastTurnsRow, error) {
 	rows, err := db.Query(ctx, lastTurns, houseID, threadID)
 	if err != nil {

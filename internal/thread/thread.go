@@ -232,13 +232,20 @@ func (t *Threads) Get(ctx context.Context, scope db.Scope, id string) (got Threa
 // GetTx is [Threads.Get] in the caller's transaction.
 func (t *Threads) GetTx(ctx context.Context, tx pgx.Tx, id string) (Thread, error) {
 	row, err := t.q.GetThread(ctx, tx, id)
-	return found(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, row.RunningName, err)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Thread{}, noThread()
+	} else if err != nil {
+		return Thread{}, err
+	}
+	return fromRow(row), nil
 }
 
 // LockTx is [Threads.GetTx] and locks the row until the transaction ends, so that a change can rely on what it read.
 func (t *Threads) LockTx(ctx context.Context, tx pgx.Tx, id string) (Thread, error) {
-	row, err := t.q.LockThread(ctx, tx, id)
-	return found(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, row.RunningName, err)
+	if err := t.q.LockThread(ctx, tx, id); err != nil {
+		return Thread{}, err
+	}
+	return t.GetTx(ctx, tx, id)
 }
 
 // MinPrefix is how many characters of an id are enough to look for it. A shorter prefix would match many threads.
@@ -302,23 +309,14 @@ func (t *Threads) listTx(ctx context.Context, tx pgx.Tx, f Filter, after query.L
 			HouseID: after.HouseID, ParentThreadID: f.ParentThread, ForkedFromID: f.ForkedFrom, Tag: f.Tag, Status: string(f.Status),
 			BeforePinned: after.BeforePinned, BeforeActivity: after.BeforeActivity, BeforeID: after.BeforeID, MaxRows: after.MaxRows,
 		})
-		for _, row := range rows {
-			list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, row.RunningName))
-		}
-		return list, err
+		return fromRows(rows), err
 	case f.ForkedFrom != "":
 		rows, err := t.q.ListForks(ctx, tx, query.ListForksParams{ForkedFromID: f.ForkedFrom,
 			BeforePinned: after.BeforePinned, BeforeActivity: after.BeforeActivity, BeforeID: after.BeforeID, MaxRows: after.MaxRows})
-		for _, row := range rows {
-			list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, row.RunningName))
-		}
-		return list, err
+		return fromRows(rows), err
 	}
 	rows, err := t.q.ListThreads(ctx, tx, after)
-	for _, row := range rows {
-		list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, row.RunningName))
-	}
-	return list, err
+	return fromRows(rows), err
 }
 
 // matchTx returns the threads of a house that a filter's Match finds.
@@ -335,9 +333,7 @@ func (t *Threads) matchTx(ctx context.Context, tx pgx.Tx, f Filter, house string
 		return nil, err
 	}
 	rows, err := t.q.SomeThreads(ctx, tx, ids)
-	for _, row := range rows {
-		list = append(list, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, row.RunningName))
-	}
+	list = fromRows(rows)
 	slices.SortFunc(list, func(a, b Thread) int { return a.Cursor().Compare(b.Cursor()) })
 	return list[:min(len(list), f.Limit)], err
 }
@@ -346,9 +342,7 @@ func (t *Threads) matchTx(ctx context.Context, tx pgx.Tx, f Filter, house string
 func (t *Threads) ByIDs(ctx context.Context, scope db.Scope, ids []string) (some []Thread, err error) {
 	err = t.db.In(ctx, scope, func(tx pgx.Tx) error {
 		rows, err := t.q.SomeThreads(ctx, tx, ids)
-		for _, row := range rows {
-			some = append(some, fromRow(row.Thread, row.Tail, row.LastActivity, row.LastSaidName, row.RunningName))
-		}
+		some = fromRows(rows)
 		return err
 	})
 	return some, err
@@ -494,31 +488,28 @@ func noThread() error {
 	return fault.New(fault.NotFound, "there is no such thread", "list the threads with: arbe thread list")
 }
 
-func found(row query.Thread, tail int64, last time.Time, saidName, runningName string, err error) (Thread, error) {
-	if errors.Is(err, pgx.ErrNoRows) {
-		return Thread{}, noThread()
+func fromRows(rows []query.ThreadHead) (list []Thread) {
+	for _, row := range rows {
+		list = append(list, fromRow(row))
 	}
-	if err != nil {
-		return Thread{}, err
-	}
-	return fromRow(row, tail, last, saidName, runningName), nil
+	return list
 }
 
-func fromRow(r query.Thread, tail int64, last time.Time, saidName, runningName string) Thread {
+func fromRow(r query.ThreadHead) Thread {
 	t := Thread{
 		ID: r.ID, House: r.HouseID, StreamID: r.StreamID, Name: db.Zero(r.Name),
 		ParentThread: db.Zero(r.ParentThreadID), ParentAgent: db.Zero(r.ParentAgentID), Agent: db.Zero(r.AgentID),
 		Environment: db.Zero(r.EnvironmentID), Sandbox: db.Zero(r.SandboxID), Tags: r.Tags, Status: Status(r.Status),
-		PinnedAt: db.Zero(r.PinnedAt), CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Tail: tail, LastActivity: last,
+		PinnedAt: db.Zero(r.PinnedAt), CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt, Tail: r.Tail, LastActivity: r.LastActivity,
 		ActiveAt: r.ActiveAt, OpenApprovals: int(r.Approvals),
 	}
 	if r.LastSaid != nil {
-		t.LastSaid = &Said{Author: db.Zero(r.LastSaidBy), AuthorName: saidName, Text: *r.LastSaid}
+		t.LastSaid = &Said{Author: db.Zero(r.LastSaidBy), AuthorName: r.LastSaidName, Text: *r.LastSaid}
 	}
 	if r.RunningID != nil {
 		t.Running = &Work{Command: *r.RunningID, Since: db.Zero(r.RunningSince)}
 		if r.RunningAgent != nil {
-			t.Running = &Work{Turn: *r.RunningID, Agent: *r.RunningAgent, AgentName: runningName, Since: t.Running.Since}
+			t.Running = &Work{Turn: *r.RunningID, Agent: *r.RunningAgent, AgentName: r.RunningName, Since: t.Running.Since}
 		}
 	}
 	if r.ForkedAtSeq != nil {
