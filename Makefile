@@ -103,6 +103,7 @@ generate: tools ## Generate code from proto, SQL and templ
 	@buf lint && buf generate
 	@cd proto && go run ./arbe/generate
 	@sqlc generate
+	@if command -v pg_dump >/dev/null; then go test ./db -run '^TestSchemaFile' -count 1 -schema.write >/dev/null; fi
 	@templ generate -path web -log-level error
 	@go generate ./internal/sandbox/local ./web/markup
 	@install -m 644 $(DATASTAR)/bundles/datastar.js web/static/datastar.js
