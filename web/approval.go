@@ -50,7 +50,7 @@ func permissionAsked(_ context.Context, t *transcript, e entry.Entry, p entry.Pe
 	case over:
 		v.Answer = t.answerView(answered)
 	case e.Seq <= t.origin.GetSeq():
-		v.Answer = answeredView{approvalKey(p.ApprovalID), "", "cancelled", "This was asked in the thread of which this one is a fork.", ""}
+		v.Answer = answeredView{approvalKey(p.ApprovalID), "", "cancelled", "This was asked in the thread that this one was forked from.", ""}
 	case t.turn(p.TurnID).Ended:
 		v.Answer = t.answerView(entry.PermissionAnswered{ApprovalID: p.ApprovalID, Outcome: entry.Withdrawn})
 	case time.Now().After(p.Expires()):
@@ -64,16 +64,16 @@ func permissionAsked(_ context.Context, t *transcript, e entry.Entry, p entry.Pe
 // answerView says what became of a request.
 func (t *transcript) answerView(p entry.PermissionAnswered) answeredView {
 	v := answeredView{Key: approvalKey(p.ApprovalID), Reason: clip(p.Reason, maxNote)}
-	who := cmp.Or(t.people.byID(p.AnsweredBy).Name, "Somebody who left")
+	who := cmp.Or(t.people.byID(p.AnsweredBy).Name, "Someone who left")
 	switch p.Outcome {
 	case entry.Approved:
 		v.Class, v.Words = "completed", who+" said yes."
 	case entry.Denied:
 		v.Class, v.Words = "failed", who+" said no."
 	case entry.Expired:
-		v.Class, v.Words = "cancelled", "Nobody answered in time, so it was not run."
+		v.Class, v.Words = "cancelled", "Nobody answered in time, so it did not run."
 	default:
-		v.Class, v.Words = "cancelled", "The bot's turn ended, so it was not run."
+		v.Class, v.Words = "cancelled", "The bot's turn ended, so it did not run."
 	}
 	return v
 }

@@ -518,10 +518,10 @@ func (v botView) may(attributes templ.Attributes) templ.Attributes {
 
 // deletionText says what goes with a bot, and what stays.
 func (v botView) deletionText() string {
-	stops := "It is not at work now."
+	stops := "It is not working on anything now."
 	switch {
 	case v.AtWork == 1:
-		stops = "It is at work on 1 turn, which stops."
+		stops = "It is working on 1 turn, which stops."
 	case v.AtWork > 1:
 		stops = "It is at work on " + grouped(v.AtWork) + " turns, which stop."
 	}

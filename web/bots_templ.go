@@ -50,7 +50,7 @@ func botsPage(v botsView) templ.Component {
 				}()
 			}
 			ctx = templ.InitializeContext(ctx)
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section aria-labelledby=\"bots\"><h2 id=\"bots\">Bots</h2><p class=\"lead\">A bot is a member that is a program. It answers when somebody mentions it, and in direct messages to it.</p>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section aria-labelledby=\"bots\"><h2 id=\"bots\">Bots</h2><p class=\"lead\">Bots are members of the house, too. A bot answers when someone mentions it, and in direct messages.</p>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -96,14 +96,14 @@ func botsPage(v botsView) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "</section><section aria-labelledby=\"spending\"><h2 id=\"spending\">Spending</h2><p class=\"lead\">The bots of this house have cost <b>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 6, "</section><section aria-labelledby=\"spending\"><h2 id=\"spending\">Spending</h2><p class=\"lead\">This house's bots have cost <b>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var5 string
 			templ_7745c5c3_Var5, templ_7745c5c3_Err = templ.JoinStringErrs(spentText(v.Used))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `bots.templ`, Line: 27, Col: 74}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `bots.templ`, Line: 27, Col: 69}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var5))
 			if templ_7745c5c3_Err != nil {
@@ -139,7 +139,7 @@ func botsPage(v botsView) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = field("house_usd_day", "US dollars a day", v.Limit, "For all bots together. Empty is 50.", v.LimitWrong, templ.Attributes{"autocomplete": "off", "inputmode": "decimal"}).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = field("house_usd_day", "US dollars a day", v.Limit, "For all bots together. Leave empty for $50.", v.LimitWrong, templ.Attributes{"autocomplete": "off", "inputmode": "decimal"}).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -569,7 +569,7 @@ func botPage(v botView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = field("name", "Name", v.Values["name"], "As pages show it. Empty is the handle.", v.Problems, v.may(templ.Attributes{"maxlength": "100", "autocomplete": "off"})).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = field("name", "Name", v.Values["name"], "The name that pages show. Leave empty to use the handle.", v.Problems, v.may(templ.Attributes{"maxlength": "100", "autocomplete": "off"})).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -613,7 +613,7 @@ func botPage(v botView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = about("instructions", "What it is told before each turn. At most 64 KiB.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = about("instructions", "What the bot is told before each turn. At most 64 KiB.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -621,7 +621,7 @@ func botPage(v botView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = field("model", "Model", v.Values["model"], "Written as provider/model, such as anthropic/claude-sonnet-4-5. Empty is the default model of the house.", v.Problems, v.may(modelAttributes())).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = field("model", "Model", v.Values["model"], "Written as provider/model, such as anthropic/claude-sonnet-4-5. Leave empty for the house's default model.", v.Problems, v.may(modelAttributes())).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -630,7 +630,7 @@ func botPage(v botView) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if v.Problems["model"] != "" {
-				templ_7745c5c3_Err = skipCheck(v.Problems, "Use the model although it is not listed").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = skipCheck(v.Problems, "Use the model even though it is not listed").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -887,7 +887,7 @@ func botPage(v botView) templ.Component {
 					return templ_7745c5c3_Err
 				}
 			}
-			templ_7745c5c3_Err = about("ask", "Before it uses one of these, the bot shows what it wants to do, and waits. The first answer of a person of the house counts.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = about("ask", "Before it uses one of these, the bot shows what it wants to do, and waits. The first answer from anyone in the house counts.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -1429,7 +1429,7 @@ func botWakers(v botView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = wakerField("scope_ids", "Threads", "Their ids, with spaces between. Empty is every thread.", v).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = wakerField("scope_ids", "Threads", "Thread ids, separated by spaces. Leave empty for all threads.", v).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

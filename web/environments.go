@@ -294,7 +294,7 @@ func recipeLine(e *arbev1.Environment) string {
 		parts = append(parts, "setup script")
 	}
 	if len(parts) == 0 {
-		parts = append(parts, "the base image of the driver "+cmp.Or(c.GetDriver(), "local"))
+		parts = append(parts, "the "+cmp.Or(c.GetDriver(), "local")+" driver's base image")
 	}
 	for _, s := range c.GetSecrets() {
 		parts = append(parts, "$"+s.GetName())

@@ -284,7 +284,7 @@ func environmentPage(v environmentView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = field("image", "Image", v.Values["image"], "An OCI image, such as docker.io/library/debian:13. Leave empty for the base image of the driver.", v.Problems, code).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = field("image", "Image", v.Values["image"], "An OCI image, such as docker.io/library/debian:13. Leave empty for the driver's base image.", v.Problems, code).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

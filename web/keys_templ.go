@@ -523,7 +523,7 @@ func keyRow(v keysView, k *arbev1.APIKey) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = removal("Revoke", "Programs that use it are refused from now on. It cannot be undone.", "Revoke "+clip(k.Name, maxWord), settingsPath(v.Layout.House.Id, "keys")+"/"+k.Id+"/revoke", "", clip(k.Name, maxWord)).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = removal("Revoke", "Programs that use it are refused from now on. This cannot be undone.", "Revoke "+clip(k.Name, maxWord), settingsPath(v.Layout.House.Id, "keys")+"/"+k.Id+"/revoke", "", clip(k.Name, maxWord)).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

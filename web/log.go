@@ -163,8 +163,8 @@ func (t *transcript) row(ctx context.Context, e entry.Entry) (row, error) {
 	return r, nil
 }
 
-// meet finds out who the authors of entries are, and who stopped their commands. It is done for many entries at once, and
-// before they are rendered, because a page with an unknown name is an error and an entry that cannot be rendered is none.
+// meet looks up the agents whom entries name. It does so for many entries at once, and before they are rendered: if a name
+// cannot be looked up, the page fails, but an entry that cannot be rendered does not make it fail.
 func (t *transcript) meet(ctx context.Context, piece ...entry.Entry) error {
 	var ids []string
 	for _, e := range piece {

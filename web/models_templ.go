@@ -158,7 +158,7 @@ func modelsPage(v modelsView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = field("key", "Key", "", "It is tried first, which costs nothing. Kept sealed, as a secret of the house. Nobody sees it again.", v.KeyWrong, templ.Attributes{"type": "password", "required": true, "autocomplete": "off", "spellcheck": "false"}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = field("key", "Key", "", "It is tried first, which costs nothing. It is stored encrypted as a secret of the house, and never shown again.", v.KeyWrong, templ.Attributes{"type": "password", "required": true, "autocomplete": "off", "spellcheck": "false"}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -192,7 +192,7 @@ func modelsPage(v modelsView) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = field("model", "Model", v.Model, "As provider/model. Empty follows what the operator chose.", v.ChoiceWrong, templ.Attributes{"maxlength": "300", "autocomplete": "off", "autocapitalize": "off", "spellcheck": "false", "list": "known-models"}).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = field("model", "Model", v.Model, "As provider/model. Leave empty to follow the operator's choice.", v.ChoiceWrong, templ.Attributes{"maxlength": "300", "autocomplete": "off", "autocapitalize": "off", "spellcheck": "false", "list": "known-models"}).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -223,7 +223,7 @@ func modelsPage(v modelsView) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = skipCheck(v.ChoiceWrong, "Choose it although it is not listed").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = skipCheck(v.ChoiceWrong, "Choose it even though it is not listed").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -288,7 +288,7 @@ func modelsPage(v modelsView) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = about("models", "At most 5, one a line, as provider/model. Empty for none.", v.FallbackWrong).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = about("models", "Up to 5, one per line, as provider/model.", v.FallbackWrong).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -296,7 +296,7 @@ func modelsPage(v modelsView) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = skipCheck(v.FallbackWrong, "Save them although they are not listed").Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = skipCheck(v.FallbackWrong, "Save them even though they are not listed").Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -310,7 +310,7 @@ func modelsPage(v modelsView) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			if v.Layout.isOwner() {
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 32, "<section aria-labelledby=\"add-server\"><h2 id=\"add-server\">Add a server</h2><p class=\"lead\">Any server on the internet that speaks as OpenAI, Anthropic or Google do. It is tried first, which costs nothing.</p><form method=\"post\" action=\"")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 32, "<section aria-labelledby=\"add-server\"><h2 id=\"add-server\">Add a server</h2><p class=\"lead\">Any server on the internet that speaks the API of OpenAI, Anthropic or Google. It is tried first, which costs nothing.</p><form method=\"post\" action=\"")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
@@ -680,7 +680,7 @@ func modelRow(v modelsView, e *arbev1.ModelEndpoint) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = removal("Remove", "Bots that use its models cannot answer then. The secret that was made of its key is deleted, unless something else uses it.", "Remove "+clip(e.Name, maxWord), settingsPath(v.Layout.House.Id, "models")+"/servers/"+e.Name+"/remove", "", clip(e.Name, maxWord)).Render(ctx, templ_7745c5c3_Buffer)
+				templ_7745c5c3_Err = removal("Remove", "Bots that use its models can no longer answer. The secret made from its key is deleted unless something else uses it.", "Remove "+clip(e.Name, maxWord), settingsPath(v.Layout.House.Id, "models")+"/servers/"+e.Name+"/remove", "", clip(e.Name, maxWord)).Render(ctx, templ_7745c5c3_Buffer)
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -946,7 +946,7 @@ func TestForks(t *testing.T) {
 	})
 	t.Run("a command that had not ended there does not run for ever", func(t *testing.T) {
 		_, text := c.get("/threads/forkatend1")
-		contains(t, text, "not ended when this thread was forked", `<a href="/threads/sourcesource?at=5#e5">See how it ends</a>`, "exit 0")
+		contains(t, text, "still running when this thread was forked", `<a href="/threads/sourcesource?at=5#e5">See how it ended</a>`, "exit 0")
 		lacks(t, text, "Stop</span>", `class="elapsed"`)
 		_, text = c.get("/threads/sourcesource")
 		contains(t, text, "Stop</span>", `class="elapsed"`)
@@ -957,7 +957,7 @@ func TestForks(t *testing.T) {
 	t.Run("when its source was deleted it says so, and leads nowhere", func(t *testing.T) {
 		f.delete("sourcesource")
 		_, text := c.get("/threads/forkatend1")
-		contains(t, text, "a deleted thread", "forked from sourcesource at 6", "not ended when this thread was forked", "one.")
+		contains(t, text, "a deleted thread", "forked from sourcesource at 6", "still running when this thread was forked", "one.")
 		lacks(t, text, `href="/threads/sourcesource`)
 	})
 }

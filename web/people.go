@@ -88,7 +88,7 @@ func (p *people) meet(ctx context.Context, ids ...string) error {
 func (p *people) byID(id string) author { return p.known[id] }
 
 const (
-	// formerMember stands for a former member whose name is not known, unknownAgent for an id that is nobody's.
+	// formerMember is shown for a former member whose name cannot be found, unknownAgent for an id that belongs to nobody.
 	formerMember, unknownAgent = "former member", "unknown"
 	// formerFor is how long the name of a former member is remembered. It is short, because somebody may return to a house,
 	// and leave it under another name.

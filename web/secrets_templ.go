@@ -102,7 +102,7 @@ func secretsPage(v secretsView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = field("name", "Name", v.Name, "That of an environment variable, such as ANTHROPIC_API_KEY. One that is there already gets the new value.", v.Problems, templ.Attributes{"maxlength": "100", "required": true, "autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = field("name", "Name", v.Name, "An environment variable's name, such as ANTHROPIC_API_KEY. If the secret exists, it gets the new value.", v.Problems, templ.Attributes{"maxlength": "100", "required": true, "autocomplete": "off", "autocapitalize": "off", "spellcheck": "false"}).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -123,7 +123,7 @@ func secretsPage(v secretsView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = about("value", "At most 64 KiB. A value of less than 6 characters, or a common word, is not removed from output.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = about("value", "At most 64 KiB. A value shorter than 6 characters, or a common word, is not removed from output.", v.Problems).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -373,7 +373,7 @@ func secretRow(v secretsView, s *arbev1.Secret) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = removal("Delete", "Nothing uses it. Its value is gone then.", "Delete "+clip(s.Name, maxWord), settingsPath(v.Layout.House.Id, "secrets")+"/"+s.Name+"/delete", "", clip(s.Name, maxWord)).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = removal("Delete", "Nothing uses it. Its value cannot be recovered.", "Delete "+clip(s.Name, maxWord), settingsPath(v.Layout.House.Id, "secrets")+"/"+s.Name+"/delete", "", clip(s.Name, maxWord)).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -122,7 +122,7 @@ func TestACanaryIsNowhere(t *testing.T) {
 		res, page = owner.post(home+"/models/default", url.Values{"model": {"lab-3/larg"}})
 		want(t, res, http.StatusBadRequest, "")
 		lacks(t, page, "--no-check", "arbe model list")
-		contains(t, page, "Lab-3 has no model", "large, small", "Choose it although it is not listed")
+		contains(t, page, "Lab-3 has no model", "large, small", "Choose it even though it is not listed")
 		res, _ = owner.post(home+"/models/servers/lab-3/remove", nil)
 		want(t, res, http.StatusSeeOther, home+"/models")
 	})

@@ -276,7 +276,7 @@ func TestTheSettingsOfAHouse(t *testing.T) {
 		contains(t, page, "@critic", "&lt;b&gt;Critic&lt;/b&gt;", "answers when it is mentioned; answers direct messages")
 		bot := home + "/bots/" + memberIDOn(t, owner, home+"/bots", "@critic")
 		_, page = owner.get(bot)
-		contains(t, page, `name="handle" value="critic"`, "Be\nkind.", `value="openai/gpt-5"`, `<option value="high" selected>`, `value="say" checked`, `value="0.5"`, "Answers direct messages", "It is not at work now. It no longer answers", "its direct messages can still be read")
+		contains(t, page, `name="handle" value="critic"`, "Be\nkind.", `value="openai/gpt-5"`, `<option value="high" selected>`, `value="say" checked`, `value="0.5"`, "Answers direct messages", "It is not working on anything now. It no longer answers", "its direct messages can still be read")
 		lacks(t, page, `value="run_command" checked`)
 		res, _ = owner.post(bot, url.Values{"handle": {"critic"}, "name": {"Critic"}, "instructions": {""}, "model": {""}})
 		want(t, res, http.StatusSeeOther, bot+"?saved")

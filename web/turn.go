@@ -217,7 +217,7 @@ func step(_ context.Context, t *transcript, e entry.Entry, a entry.PiAssistant) 
 	case a.StopReason == entry.PiAborted:
 		v.Note = "Stopped here."
 	case a.StopReason == entry.PiError:
-		v.Note = "Broken off here."
+		v.Note = "Interrupted here."
 	}
 	if len(blocks) == 0 && v.MoreCalls == 0 && (v.Note == "" || a.Turn != "") && calls > 0 {
 		return nil
@@ -261,7 +261,7 @@ func turnStarted(context.Context, *transcript, entry.Entry, entry.TurnStarted) t
 }
 
 func turnSteered(_ context.Context, t *transcript, _ entry.Entry, s entry.TurnSteered) templ.Component {
-	return whyLine("waiting", t.named(s.AgentID)+" takes this into account", entry.ReasonSteered.Explain())
+	return whyLine("waiting", t.named(s.AgentID)+" got this while it was working", entry.ReasonSteered.Explain())
 }
 
 func skipped(_ context.Context, t *transcript, _ entry.Entry, s entry.Skipped) templ.Component {
@@ -347,7 +347,11 @@ func workText(s *entry.TurnSummary) string {
 	if s == nil || s.Steps == 0 && s.Usage == (entry.TurnUsage{}) {
 		return ""
 	}
-	parts := []string{"worked for " + elapsedText(time.Duration(s.DurationMS)*time.Millisecond)}
+	took := "less than a second"
+	if d := time.Duration(s.DurationMS) * time.Millisecond; d >= time.Second {
+		took = elapsedText(d)
+	}
+	parts := []string{"worked for " + took}
 	switch {
 	case s.Commands == 1:
 		parts = append(parts, "1 command")

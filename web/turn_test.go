@@ -123,7 +123,7 @@ func TestWhatIsNotedOfTurns(t *testing.T) {
 	f.says("turnnoted", "", "turn.t2.end", entry.TurnEnded{TurnID: "t2", AgentID: bee, EntryID: "question", Outcome: entry.TurnStopped, StoppedBy: f.me.Id, Message: "the bot was stopped"})
 	c := ada(t, f)
 	_, text := c.get("/threads/turnnoted")
-	contains(t, text, "Bee takes this into account", "Bee did not answer ·", "It pauses a moment.", "Bee is waiting for Anthropic: too many requests; next try in 20 s",
+	contains(t, text, "Bee got this while it was working", "Bee did not answer ·", "It pauses a moment.", "Bee is waiting for Anthropic: too many requests; next try in 20 s",
 		"Bee has used $0.80 of $1.00 for this turn", "They <em>talked</em>.", "Bee did not answer: the house has no model.", "Paste a key.", "/houses/home/models",
 		"Bee was stopped by Ada.", "/threads/turnnoted/turns/t1/retry", `data-from="/threads/turnnoted/entries/1/raw"`)
 	lacks(t, text, "is at work")
@@ -146,7 +146,7 @@ func TestWhatIsNotedOfTurns(t *testing.T) {
 		b.untilLive()
 		b.do(keysInto(".key-form input", "sk-pasted"))
 		b.enter()
-		f.until(t, "that the turn shall be retried", func() bool { return fmt.Sprint(f.retriedTurns) == "[t1 t1]" })
+		f.until(t, "a request to retry the turn", func() bool { return fmt.Sprint(f.retriedTurns) == "[t1 t1]" })
 		b.until("no key on the page", "document.querySelector('.key-form input').value === ''")
 		if fmt.Sprint(f.secrets) != "map[home ANTHROPIC_API_KEY:sk-pasted]" {
 			t.Errorf("the secrets are %v", f.secrets)
@@ -245,14 +245,14 @@ func TestATurnIsSeenWhileItIsWritten(t *testing.T) {
 	t.Run("Stop asks for that", func(t *testing.T) {
 		b := b.in(t)
 		b.do(chromedp.KeyEvent("x"))
-		f.until(t, "that the turn shall stop", func() bool { return fmt.Sprint(f.stoppedTurns) == "[t1]" })
+		f.until(t, "a request to stop the turn", func() bool { return fmt.Sprint(f.stoppedTurns) == "[t1]" })
 	})
 	t.Run("its end removes the block and can be retried", func(t *testing.T) {
 		b := b.in(t)
 		f.says("turnlive1", "", "turn.t1.end", entry.TurnEnded{TurnID: "t1", AgentID: bee, EntryID: "question", Outcome: entry.TurnStopped, StoppedBy: f.me.Id, Message: "the bot was stopped"})
 		b.until("the end", "!document.querySelector('#writing article') && document.querySelector('.turn-end').innerText.includes('Bee was stopped by Ada.')")
 		b.do(chromedp.Click(chromedp.CSS(".turn-end .again button")))
-		f.until(t, "that the turn shall be retried", func() bool { return fmt.Sprint(f.retriedTurns) == "[t1]" })
+		f.until(t, "a request to retry the turn", func() bool { return fmt.Sprint(f.retriedTurns) == "[t1]" })
 	})
 	t.Run("the question can be changed and asked again, as a reply", func(t *testing.T) {
 		b := b.in(t)

@@ -80,7 +80,7 @@ type writtenBlock struct {
 	shown, shownEnd string
 }
 
-// take adds a piece of deltas. A piece of another call of the model begins anew.
+// take adds a piece of deltas. A piece of another call of the model starts over.
 func (w *writing) take(step, call string, offset int64, data []byte) {
 	if step != w.step || call != w.call {
 		*w = writing{step: step, call: call}

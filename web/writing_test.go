@@ -166,7 +166,7 @@ func TestStopStaysInPlaceWhileTheTextGrows(t *testing.T) {
 		t.Errorf("the button was at %g and is at %g", before, after)
 	}
 	b.do(chromedp.Click(chromedp.CSS("#writing .stop button")))
-	f.until(t, "that the turn shall stop", func() bool { return fmt.Sprint(f.stoppedTurns) == "[t1]" })
+	f.until(t, "a request to stop the turn", func() bool { return fmt.Sprint(f.stoppedTurns) == "[t1]" })
 }
 
 func TestATurnThatBeganFarUp(t *testing.T) {

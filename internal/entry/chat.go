@@ -46,7 +46,7 @@ type Attachment struct {
 	MediaType string `json:"media_type,omitempty"`
 	// Size is the number of bytes.
 	Size int64 `json:"size,omitempty"`
-	// Width and Height are those of an image in pixels; 0 for what is none, or is too large to be shown.
+	// Width and Height are those of an image in pixels; 0 if it is not an image, or is too large to show.
 	Width  int `json:"width,omitempty"`
 	Height int `json:"height,omitempty"`
 }

@@ -45,7 +45,7 @@ func UnknownCommand(text string) (word string, is bool) {
 	return word, true
 }
 
-// CheckComposed returns a [fault.Invalid] for a text that is meant as a command and is none: an unknown command, for which
+// CheckComposed returns a [fault.Invalid] for a text that looks like a command but is not one: an unknown command, for which
 // the error names the known ones, one with nothing to run, or a /think that cannot be read. Otherwise a mistyped command would be posted as a chat.
 func CheckComposed(text string) error {
 	if Unescaped(text) != text {

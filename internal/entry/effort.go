@@ -45,7 +45,7 @@ func ParseEffort(text string) (Effort, error) {
 // thinkDirective matches "/think LEVEL" at the beginning of a text, or behind the mentions with which it begins.
 var thinkDirective = regexp.MustCompile(`^(\s*(?:@[A-Za-z0-9-]+[,:]?[ \t]+)*)/think(?:[ \t]+(\S+))?(?:\s+|$)`)
 
-// ThinkDirective finds in the text of a chat how hard the bots that it asks shall think: "/think LEVEL" at its very
+// ThinkDirective finds in the text of a chat how hard the bots that it asks should think: "/think LEVEL" at its very
 // beginning, or behind nothing but mentions, as in "@arbe /think high why?". rest is the text without that.
 //
 // found is false if the text has no such directive. The error is a [fault.Invalid] for a directive without a level, with one

@@ -117,7 +117,7 @@ func (s TurnSteered) agents() []string { return []string{s.AgentID} }
 func (s TurnSteered) Validate() error { return validTurn(s.TurnID, s.AgentID) }
 
 func (s TurnSteered) Plain() string {
-	return "the bot, which was already at work, takes this into account"
+	return "the bot, already at work, was given this, too"
 }
 
 // Skipped records that a bot did not answer an entry although one of its activation policies matched.

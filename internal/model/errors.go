@@ -197,7 +197,7 @@ func (w *wire) failure(ctx context.Context, model string, err error) *Error {
 		failed.permanent = true
 		return failed
 	case w.status == 0 && errors.As(err, &dns):
-		failed := made(Unreachable, "its name is not known")
+		failed := made(Unreachable, "its host name was not found")
 		failed.permanent = dns.IsNotFound
 		return failed
 	case w.status == 0:

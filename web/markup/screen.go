@@ -251,7 +251,7 @@ func (s *screen) apply(final rune) {
 	case 'K':
 		s.eraseRow(s.parameter(0, 0))
 	case 'm':
-		s.dress()
+		s.setLook()
 	}
 }
 
@@ -376,8 +376,8 @@ func (s *screen) clearScreen() {
 	s.y, s.origin = from, from
 }
 
-// dress changes the look of the following text, as SGR specifies.
-func (s *screen) dress() {
+// setLook changes the look of the following text, as SGR specifies.
+func (s *screen) setLook() {
 	l := &s.look
 	for i := 0; i < len(s.parameters); i++ {
 		switch code := s.parameter(i, 0); code {

@@ -245,7 +245,7 @@ async function askAgain(button) {
     if (!answer.ok) return notify(await answer.text())
     area.value = (await answer.json()).text ?? ''
   } catch { return notify('The server cannot be reached. Try again in a moment.') }
-  replyTo(button.dataset.reply, 'Asks again')
+  replyTo(button.dataset.reply, 'Asking again')
   area.dispatchEvent(new Event('input'))
   area.focus()
 }
