@@ -46,6 +46,7 @@ RACED := ./internal/dispatch ./web ./internal/sandbox/... ./internal/server ./in
 test: prerequisites build ts web/axe/node_modules ## Run every test, race detector and browser tests included, and list the slowest
 	@others=$$(go list ./... | grep -vxF "$$(go list $(RACED))"); \
 	go run ./db/dbtest/gotest -race -timeout 30m $(RACED) -- -timeout 30m ./cmd/arbe $$others
+	@cd web/script && node --test
 	@cd proto/ts && ARBE_BIN=$(CURDIR)/bin/arbe npm test --silent
 
 .PHONY: race
@@ -105,6 +106,7 @@ generate: tools ## Generate code from proto, SQL and templ
 	@sqlc generate
 	@if command -v pg_dump >/dev/null; then go test ./db -run '^TestSchemaFile' -count 1 -schema.write >/dev/null; fi
 	@templ generate -path web -log-level error
+	@esbuild web/script/arbe.js web/script/connection.js web/script/forms.js --bundle --format=esm --minify --outdir=web/static --log-level=warning
 	@go generate ./internal/sandbox/local ./web/markup
 	@install -m 644 $(DATASTAR)/bundles/datastar.js web/static/datastar.js
 	@install -m 644 $(DATASTAR)/LICENSE.md web/static/datastar.LICENSE.md
@@ -119,6 +121,7 @@ $(eval $(call go-tool,protoc-gen-go,google.golang.org/protobuf/cmd/protoc-gen-go
 $(eval $(call go-tool,protoc-gen-connect-go,connectrpc.com/connect/cmd/protoc-gen-connect-go,v1.21.1))
 $(eval $(call go-tool,sqlc,github.com/sqlc-dev/sqlc/cmd/sqlc,v1.31.1))
 $(eval $(call go-tool,templ,github.com/a-h/templ/cmd/templ,v0.3.977))
+$(eval $(call go-tool,esbuild,github.com/evanw/esbuild/cmd/esbuild,v0.27.2))
 $(eval $(call go-tool,staticcheck,honnef.co/go/tools/cmd/staticcheck,v0.7.0))
 
 # module-dir MODULE@VERSION: where a module's files are, downloaded if need be.

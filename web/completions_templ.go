@@ -13,7 +13,7 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// completions are the names and commands that the menu of a text offers (static/forms.js).
+// completions are the names and commands that the menu of a text offers (script/forms.js).
 func completions(people []*arbev1.Agent) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -29,7 +29,7 @@ const (
 )
 
 // A browser holds one connection, however many tabs it has, because over HTTP/1.1 browsers open only six to a server.
-// static/connection.js shares it. The connection follows topics, the parts of pages that change:
+// script/connection.js shares it. The connection follows topics, the parts of pages that change:
 //
 //	house/{id}    the places of a house, on each of its pages
 //	list/{id}     the first page of a house's list of threads

@@ -1,0 +1,20 @@
+// Stop and Run again post without leaving the page. The outcome arrives with the log; an error is shown as a notice.
+
+import { newID, post, unreachable } from './dom.js'
+import { notify } from './notice.js'
+
+document.addEventListener('submit', async event => {
+  const form = event.target
+  if (!form.matches('.stop, .again')) return
+  event.preventDefault()
+  form.classList.add('posting')
+  let words = ''
+  try {
+    const answer = await post(form.action, new FormData(form))
+    if (!answer.ok) words = await answer.text()
+    else if (form.elements.entry) form.elements.entry.value = newID() // the next click runs another command
+    else form.reset() // no key stays on the page
+  } catch { words = unreachable }
+  if (words) notify(words)
+  if (words || form.matches('.again')) form.classList.remove('posting')
+})

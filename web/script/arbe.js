@@ -1,0 +1,12 @@
+// What HTML attributes cannot express. The page works without this script. Each topic is a module; they are bundled into
+// static/arbe.js (make generate), so that a page needs one request for all of them.
+
+import './composer.js'
+import './live.js'
+import './actions.js'
+import './reading.js'
+import './clocks.js'
+import './places.js'
+import './entries.js'
+import './head.js'
+import './keys.js'

@@ -1,0 +1,127 @@
+// Writing: Enter sends, and the text survives a reload.
+
+import { $, $$, newID, post, tell, thread, touch, unreachable } from './dom.js'
+import { addChip, chosenFiles, clearFiles, nameOfFile } from './files.js'
+import { notify } from './notice.js'
+import { send, withdraw } from './outbox.js'
+import { store } from './storage.js'
+
+const composer = $('#composer'), outbox = $('#outbox')
+const canSize = CSS.supports('field-sizing', 'content')
+const grow = area => {
+  if (canSize) return
+  area.style.height = 'auto'
+  area.style.height = area.scrollHeight + 'px'
+}
+
+for (const form of $$('form[data-draft]')) {
+  const area = $('textarea', form), key = 'draft:' + form.dataset.draft
+  const changed = () => {
+    store.set(key, area.value)
+    grow(area)
+    form.classList.toggle('shell', /^\s*(!|\/run(\s|$))/.test(area.value))
+  }
+  area.value ||= store.get(key) ?? ''
+  changed()
+  area.addEventListener('input', () => {
+    changed()
+    $('.form-error', form)?.replaceChildren()
+  })
+  area.addEventListener('keydown', event => {
+    if (event.key === 'Enter' && !event.shiftKey && !event.isComposing && !touch) {
+      event.preventDefault()
+      if (area.value.trim() || $('.chips li', form)) form.requestSubmit()
+    } else if (event.key === 'ArrowUp' && area.value === '' && $('#outbox form:last-child')) {
+      event.preventDefault()
+      takeBack($('#outbox form:last-child'))
+    } else if (event.key === 'Escape') area.blur()
+  })
+  form.clear = () => { area.value = ''; changed() }
+}
+
+// When a thread was started with the draft of the house's page, its page removes the draft. That is the next page that opens
+// with the focus in the composer. A refused text keeps its draft.
+const starter = $('.starter')
+starter?.addEventListener('submit', () => store.set('starting', starter.dataset.draft))
+if (thread && location.hash === '#composer-text') {
+  const draft = store.get('starting')
+  if (draft) store.set('draft:' + draft, null)
+  store.set('starting', null)
+  $('#composer-text').focus()
+  history.replaceState(null, '', location.pathname + location.search)
+}
+
+function takeBack(form) {
+  const area = $('#composer-text')
+  area.value = form.elements.text.value + (area.value && '\n' + area.value)
+  replyTo(form.elements.reply.value, 'A reply')
+  for (const { value } of $$('[name=file]', form)) addChip(nameOfFile(value)).done(value)
+  withdraw(form)
+  area.dispatchEvent(new Event('input'))
+  area.focus()
+}
+
+// The others who follow the thread see that somebody writes. Nobody needs to know of a failure.
+const typingEvery = 3_000
+let typed = 0
+$('#composer-text')?.addEventListener('input', event => {
+  if (!event.isTrusted || !event.target.value.trim() || Date.now() - typed < typingEvery) return
+  typed = Date.now()
+  post(`/threads/${thread}/typing`).catch(() => {})
+})
+
+// replyTo makes the next message a reply to the entry with this id; none if it is empty. words say so in the composer.
+function replyTo(id, words = '') {
+  composer.elements.reply.value = id
+  $('#replying').textContent = words
+  $('.replying', composer).hidden = !id
+}
+
+// askAgain puts a question into the composer, to be changed and asked again. The page may show only its beginning.
+async function askAgain(button) {
+  const area = $('#composer-text')
+  try {
+    const answer = await fetch(button.dataset.from)
+    if (!answer.ok) return notify(await answer.text())
+    area.value = (await answer.json()).text ?? ''
+  } catch { return notify(unreachable) }
+  replyTo(button.dataset.reply, 'Asking again')
+  area.dispatchEvent(new Event('input'))
+  area.focus()
+}
+if (composer) document.addEventListener('click', event => {
+  const again = event.target.closest('.ask-again')
+  if (again) askAgain(again)
+  const reply = event.target.closest('.reply')
+  if (reply) {
+    replyTo(reply.dataset.reply, 'In reply to ' + reply.dataset.to)
+    $('#composer-text').focus()
+  }
+  if (event.target.matches('.not-replying')) replyTo('')
+})
+
+if (outbox) {
+  composer.addEventListener('submit', event => {
+    event.preventDefault()
+    const text = $('#composer-text').value, chips = chosenFiles()
+    if (!text.trim() && !chips.length) return
+    if (chips.some(chip => !chip.dataset.file)) {
+      $('#composer-error').textContent = 'Not sent yet. Wait until all files are there, or remove those that are not.'
+      return
+    }
+    const most = Number(composer.dataset.max), size = new Blob([text]).size
+    if (size > most) {
+      const why = `This has ${(size / 2 ** 20).toFixed(1)} MiB, and a message may have ${Math.ceil(most / 2 ** 20)} MiB. Shorten it, or put it into a file.`
+      $('#composer-error').textContent = 'Not sent. ' + why
+      return
+    }
+    send(newID(), text, composer.elements.reply.value, chips.map(chip => chip.dataset.file))
+    replyTo('')
+    clearFiles()
+    composer.clear()
+    tell('sent')
+  })
+  outbox.addEventListener('click', event => {
+    if (event.target.matches('.edit')) takeBack(event.target.closest('form'))
+  })
+}

@@ -1,0 +1,89 @@
+// Files: each is uploaded when it is chosen, and waits as a chip, which can be removed, until the message is sent.
+
+import { $, $$, newID, thread } from './dom.js'
+import { store } from './storage.js'
+
+const composer = $('#composer'), chipList = $('#composer-files')
+const chipsKey = 'files:' + thread
+const uploadTries = 4, firstTry = 500
+
+// nameOfFile returns the name of a file that is an artifact's id, a space, and a name.
+export const nameOfFile = value => value.slice(value.indexOf(' ') + 1)
+
+// chosenFiles returns the chips of the files that wait.
+export const chosenFiles = () => $$('li', chipList)
+
+// clearFiles removes them.
+export function clearFiles() {
+  for (const chip of chosenFiles()) chip.remove()
+  chipsChanged()
+}
+
+// chipsChanged shows the chips, stores those that are ready, and lets a message with files have no text.
+function chipsChanged() {
+  const chips = $$('li', chipList)
+  chipList.hidden = !chips.length
+  $('#composer-text').required = !chips.length
+  $('#composer-error').textContent = ''
+  store.set(chipsKey, chips.map(chip => chip.dataset.file).filter(Boolean))
+}
+
+// addChip adds a chip. done makes it ready, failed says why it is not, and gone is called when it is removed.
+export function addChip(name, gone = () => {}) {
+  const chip = document.createElement('li'), label = document.createElement('span'), state = document.createElement('span')
+  const remove = Object.assign(document.createElement('button'), { type: 'button', className: 'link', textContent: 'Remove' })
+  remove.setAttribute('aria-label', 'Remove ' + name)
+  Object.assign(label, { className: 'chip-name', textContent: name, dir: 'auto' })
+  Object.assign(state, { className: 'meta', textContent: 'uploading…' })
+  state.setAttribute('role', 'status')
+  remove.addEventListener('click', () => {
+    chip.remove()
+    gone()
+    chipsChanged()
+    $('.attach', composer).focus()
+  })
+  chip.append(label, state, remove)
+  chipList.append(chip)
+  chipsChanged()
+  return {
+    done(value) { chip.dataset.file = value; state.textContent = ''; chipsChanged() },
+    failed(why) { chip.classList.add('refused'); state.textContent = why },
+  }
+}
+
+// upload stores a file as an artifact of the thread. Its id makes it harmless to try again.
+async function upload(file) {
+  const left = new AbortController(), chip = addChip(file.name, () => left.abort())
+  const name = [...file.name.replace(/\p{C}/gu, '')].slice(-200).join('').trim()
+  const query = new URLSearchParams({ thread_id: thread, id: newID(), label: name })
+  for (let tries = 1; ; tries++) {
+    let answer, text
+    try {
+      answer = await fetch('/api/artifact/?' + query, {
+        method: 'POST', headers: { 'Content-Type': file.type || 'application/octet-stream' }, body: file, signal: left.signal,
+      })
+      text = await answer.json()
+    } catch { /* no answer */ }
+    if (left.signal.aborted) return
+    if (answer?.ok && text?.id) return chip.done(text.id + ' ' + name)
+    if (answer && answer.status < 500) return chip.failed('Not stored: ' + (text?.error?.message ?? 'the server refused it'))
+    if (tries === uploadTries) return chip.failed('Not stored: the server cannot be reached. Choose it again.')
+    await new Promise(resolve => setTimeout(resolve, firstTry * 2 ** tries))
+  }
+}
+
+function attach(files) {
+  const most = Number(chipList.dataset.most), room = most - chipList.children.length
+  for (const file of files.slice(0, room)) upload(file)
+  if (files.length > room) $('#composer-error').textContent = `A message may have ${most} files.`
+}
+
+if (chipList) {
+  for (const value of store.get(chipsKey) ?? []) addChip(nameOfFile(value)).done(value)
+  $('.attach', composer).addEventListener('click', () => $('#composer-file').click())
+  $('#composer-file').addEventListener('change', event => {
+    attach([...event.target.files])
+    event.target.value = '' // so that the same file can be chosen again
+    $('#composer-text').focus()
+  })
+}

@@ -1,0 +1,40 @@
+// The head of a thread: the button of its details, and its title, which is edited in place.
+
+import { $, post, unreachable } from './dom.js'
+import { notify } from './notice.js'
+
+// On a wide screen the details button hides and shows their column. Elsewhere it opens them as a drawer.
+const wide = matchMedia('(min-width: 1280px)')
+$('.context-button')?.addEventListener('click', event => {
+  if (!wide.matches) return
+  event.preventDefault()
+  const { cookie } = event.currentTarget.dataset
+  const folded = $('#context').classList.toggle('folded')
+  document.cookie = `${cookie}=${folded ? 'folded' : 'open'}; path=/; max-age=31536000; samesite=lax`
+})
+
+// The title is edited in place, after a click on the pen or a double click on the title.
+const renaming = $('#rename')
+function rename() {
+  renaming.hidden = false
+  renaming.elements.name.value = $('#thread-head h1').textContent
+  renaming.elements.name.select()
+}
+function endRenaming() {
+  renaming.hidden = true
+  $('.rename')?.focus()
+}
+document.addEventListener('dblclick', event => { if (event.target.closest('#thread-head h1')) rename() })
+document.addEventListener('click', event => { if (event.target.closest('.rename')) rename() })
+renaming?.addEventListener('keydown', event => {
+  if (event.key === 'Escape') endRenaming()
+})
+renaming?.addEventListener('submit', async event => {
+  event.preventDefault()
+  const name = renaming.elements.name.value
+  try {
+    const answer = await post(renaming.action, { name })
+    if (!answer.ok) return notify(await answer.text())
+    endRenaming()
+  } catch { notify(unreachable) }
+})
