@@ -56,14 +56,9 @@ func (a *app) window(ctx context.Context, t *arbev1.Thread, q url.Values) (windo
 	}
 	if w.AtEnd() {
 		log.learnRunning(t)
-		for _, seen := range log.turnsAtWork() {
-			if err := people.meet(ctx, seen.Agent); err != nil {
-				return w, err
-			}
-			w.Writing = append(w.Writing, log.writingOf(seen, nil))
-		}
+		w.Writing, err = log.writingNow(ctx)
 	}
-	return w, nil
+	return w, err
 }
 
 func windowRequest(t *arbev1.Thread, q url.Values) (*arbev1.ListRequest, error) {

@@ -144,14 +144,20 @@ func (t *transcript) row(ctx context.Context, e entry.Entry) (row, error) {
 		r.FirstOfDay, t.lastDay = true, day
 	}
 	if c, ok := entry.As[entry.Chat](e); ok && c.Turn == nil {
-		defer func() { t.lastChat = e.ID }()
+		t.lastChat = e.ID
 	}
-	if r.Noted || r.Body == nil {
-		if r.Body != nil {
-			t.lastAt = time.Time{} // because a note parts the rows around it
-		}
-		return r, nil
+	switch {
+	case r.Body == nil:
+	case r.Noted:
+		t.lastAt = time.Time{} // because a note parts the rows around it
+	default:
+		t.head(&r, e)
 	}
+	return r, nil
+}
+
+// head decides whether a row has a head of its own or continues the row above.
+func (t *transcript) head(r *row, e entry.Entry) {
 	turn := entry.TurnOf(e.ID)
 	together := e.Time.Sub(t.lastAt) < joinWithin || turn != "" && turn == t.lastTurn
 	r.Joined = t.lastAuthor == e.Author && !t.lastAt.IsZero() && together && (turn == t.lastTurn || turn == "")
@@ -160,7 +166,6 @@ func (t *transcript) row(ctx context.Context, e entry.Entry) (row, error) {
 	}
 	r.ForkID = newID()
 	t.lastSaid, t.lastAuthor, t.lastAt, t.lastTurn = e.Seq, e.Author, e.Time, turn
-	return r, nil
 }
 
 // meet looks up the agents whom entries name. It does so for many entries at once, and before they are rendered: if a name

@@ -162,29 +162,8 @@ func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error
 		return err
 	}
 	var patches []patch
-	if result, ok := entry.As[entry.CommandResult](e); ok {
-		l.drop(e.ID)
-		l.dropBuilds(result.SandboxID)
-		v := commandView{
-			Thread: l.thread.Id, ID: result.CommandID, Key: blockKey(result.CommandID),
-			Result: &result, ResultSeq: e.Seq, OtherSandbox: l.log.otherSandbox(result), Outcome: l.log.outcome(result),
-		}
-		v.Seq, _ = l.log.started(result.CommandID)
-		l.log.describe(&v, "")
-		if err := l.patch(ctx, e, &patches, map[string]templ.Component{
-			v.Key + "-boot": commandBoot(v), v.Key + "-out": commandOutput(v), v.Key + "-foot": commandFoot(v),
-		}); err != nil {
-			return err
-		}
-	}
-	if command, placed := l.log.ledger.Placed(e.ID); placed {
-		l.drop(e.ID)
-		v := commandView{Thread: l.thread.Id, ID: command.ID, Key: blockKey(command.ID)}
-		v.Seq, _ = l.log.started(command.ID)
-		l.log.describe(&v, "")
-		if err := l.patch(ctx, e, &patches, map[string]templ.Component{v.Key + "-boot": commandBoot(v)}); err != nil {
-			return err
-		}
+	if err := l.commandEntry(ctx, e, &patches); err != nil {
+		return err
 	}
 	if err := l.turnEntry(ctx, e, &patches); err != nil {
 		return err
@@ -194,6 +173,31 @@ func (l *liveThread) entry(ctx context.Context, e entry.Entry, isNew bool) error
 		return err
 	}
 	return l.conn.send(event{Topic: l.topic.name(), Cursor: strconv.FormatInt(e.Seq, 10), Patches: append(patches, row)})
+}
+
+// commandEntry adds the patches that an entry of a command needs: of the command's block, which shows its result and its build.
+func (l *liveThread) commandEntry(ctx context.Context, e entry.Entry, patches *[]patch) error {
+	if result, ok := entry.As[entry.CommandResult](e); ok {
+		l.drop(e.ID)
+		l.dropBuilds(result.SandboxID)
+		v := commandView{
+			Thread: l.thread.Id, ID: result.CommandID, Key: blockKey(result.CommandID),
+			Result: &result, ResultSeq: e.Seq, OtherSandbox: l.log.otherSandbox(result), Outcome: l.log.outcome(result),
+		}
+		v.Seq, _ = l.log.started(result.CommandID)
+		l.log.describe(&v, "")
+		return l.patch(ctx, e, patches, map[string]templ.Component{
+			v.Key + "-boot": commandBoot(v), v.Key + "-out": commandOutput(v), v.Key + "-foot": commandFoot(v),
+		})
+	}
+	if command, placed := l.log.ledger.Placed(e.ID); placed {
+		l.drop(e.ID)
+		v := commandView{Thread: l.thread.Id, ID: command.ID, Key: blockKey(command.ID)}
+		v.Seq, _ = l.log.started(command.ID)
+		l.log.describe(&v, "")
+		return l.patch(ctx, e, patches, map[string]templ.Component{v.Key + "-boot": commandBoot(v)})
+	}
+	return nil
 }
 
 // patch adds the patches that put parts of e into the elements with their ids.
@@ -373,13 +377,11 @@ func (l *liveThread) rejoin(ctx context.Context, after, behind int64) error {
 
 func nextID(seq int64) string { return "next-" + strconv.FormatInt(seq, 10) }
 
-// turnEntry adds the patches that an entry of a turn needs: of its step's calls, and of the block of the turn at work.
-func (l *liveThread) turnEntry(ctx context.Context, e entry.Entry, patches *[]patch) error {
+// callEntry adds the patches that an entry of a tool call needs: of the call in its step, and of the card that asks for approval.
+func (l *liveThread) callEntry(ctx context.Context, e entry.Entry, patches *[]patch) error {
 	if result, ok := entry.As[entry.PiToolResult](e); ok {
 		v := callView{Key: callKey(e.ID), Class: resultClass(result), Result: resultOf(result)}
-		if err := l.patch(ctx, e, patches, map[string]templ.Component{v.Key + "-state": callState(v), v.Key + "-result": callResult(v)}); err != nil {
-			return err
-		}
+		return l.patch(ctx, e, patches, map[string]templ.Component{v.Key + "-state": callState(v), v.Key + "-result": callResult(v)})
 	}
 	if call, ok := entry.DoesTo(e, entry.CallWork); ok && call.Stage == entry.Updates {
 		if err := l.showCall(ctx, e, call.ID, patches); err != nil {
@@ -388,9 +390,15 @@ func (l *liveThread) turnEntry(ctx context.Context, e entry.Entry, patches *[]pa
 	}
 	if p, ok := entry.As[entry.PermissionAnswered](e); ok {
 		v := l.log.answerView(p)
-		if err := l.patch(ctx, e, patches, map[string]templ.Component{v.Key: approvalAnswer(v)}); err != nil {
-			return err
-		}
+		return l.patch(ctx, e, patches, map[string]templ.Component{v.Key: approvalAnswer(v)})
+	}
+	return nil
+}
+
+// turnEntry adds the patches that an entry of a turn needs: of its step's calls, and of the block of the turn at work.
+func (l *liveThread) turnEntry(ctx context.Context, e entry.Entry, patches *[]patch) error {
+	if err := l.callEntry(ctx, e, patches); err != nil {
+		return err
 	}
 	id := turnOfEntry(e)
 	seen := l.log.turn(id)

@@ -18,6 +18,7 @@ package web
 import (
 	"log/slog"
 	"net/http"
+	"slices"
 
 	"connectrpc.com/connect"
 )
@@ -69,6 +70,10 @@ func New(c Config) http.Handler {
 }
 
 func (a *app) routes() []route {
+	return slices.Concat(a.commonRoutes(), a.houseRoutes(), a.threadRoutes())
+}
+
+func (a *app) commonRoutes() []route {
 	return []route{
 		{"GET /{$}", a.page(a.home)},
 		{"GET /login", a.open(a.login)},
@@ -78,6 +83,14 @@ func (a *app) routes() []route {
 		{"GET /join", a.open(a.join)},
 		{"POST /join", a.open(a.accept)},
 
+		{"GET /live", a.open(a.live)},
+		{"GET /static/{name}", static()},
+		{"/", a.open(a.nowhere)},
+	}
+}
+
+func (a *app) houseRoutes() []route {
+	return []route{
 		{"GET /houses/{house}", a.page(a.house)},
 		{"POST /houses/{house}/threads", a.page(a.startThread)},
 
@@ -116,7 +129,11 @@ func (a *app) routes() []route {
 		{"POST /environments/{environment}", a.page(a.changeEnvironment)},
 		{"POST /environments/{environment}/delete", a.page(a.deleteEnvironment)},
 		{"POST /environments/{environment}/default", a.page(a.defaultEnvironment)},
+	}
+}
 
+func (a *app) threadRoutes() []route {
+	return []route{
 		{"GET /threads/{thread}", a.page(a.thread)},
 		{"POST /threads/{thread}", a.page(a.changeThread)},
 		{"POST /threads/{thread}/delete", a.page(a.deleteThread)},
@@ -134,10 +151,6 @@ func (a *app) routes() []route {
 		{"POST /threads/{thread}/turns/{turn}/retry", a.page(a.retryTurn)},
 		{"POST /threads/{thread}/approvals/{approval}", a.page(a.answerApproval)},
 		{"POST /threads/{thread}/turns/{turn}/key", a.page(a.retryWithKey)},
-
-		{"GET /live", a.open(a.live)},
-		{"GET /static/{name}", static()},
-		{"/", a.open(a.nowhere)},
 	}
 }
 

@@ -234,29 +234,44 @@ func (t *transcript) writingOf(seen turnSeen, w *writing) writingView {
 	effort := markup.EffortOf(paintTime)
 	v.Cut = w.missed
 	for i := range w.blocks {
-		b := &w.blocks[i]
-		v.Cut = v.Cut || b.cut
-		part := writtenView{Key: v.Key + "-" + strconv.Itoa(i), Kind: b.kind}
-		switch b.kind {
-		case "text":
-			v.Word = "writing"
-			b.render(effort)
-			part.HTML, part.End = b.finished, b.end
-		case "thinking":
-			v.Word = "thinking"
-			part.Text = b.text
-		case "call":
-			v.Word = "calling a tool"
-			summary, _ := argumentsText(json.RawMessage(b.text))
-			part.Call = callView{Key: part.Key, Name: cmp.Or(b.name, "tool"), Summary: summary, Class: "running"}
-			b.end = part.Call.Name + " " + summary
-		}
-		v.Blocks = append(v.Blocks, part)
+		v.show(i, &w.blocks[i], effort)
 	}
 	if w.retry != "" {
 		v.Word = w.retry
 	}
 	return v
+}
+
+// show adds a part of the step, and says what the turn does if it is the last one.
+func (v *writingView) show(i int, b *writtenBlock, effort *markup.Effort) {
+	v.Cut = v.Cut || b.cut
+	part := writtenView{Key: v.Key + "-" + strconv.Itoa(i), Kind: b.kind}
+	switch b.kind {
+	case "text":
+		v.Word = "writing"
+		b.render(effort)
+		part.HTML, part.End = b.finished, b.end
+	case "thinking":
+		v.Word = "thinking"
+		part.Text = b.text
+	case "call":
+		v.Word = "calling a tool"
+		summary, _ := argumentsText(json.RawMessage(b.text))
+		part.Call = callView{Key: part.Key, Name: cmp.Or(b.name, "tool"), Summary: summary, Class: "running"}
+		b.end = part.Call.Name + " " + summary
+	}
+	v.Blocks = append(v.Blocks, part)
+}
+
+// writingNow describes the turns at work of which nothing has arrived.
+func (t *transcript) writingNow(ctx context.Context) (list []writingView, err error) {
+	for _, seen := range t.turnsAtWork() {
+		if err := t.people.meet(ctx, seen.Agent); err != nil {
+			return nil, err
+		}
+		list = append(list, t.writingOf(seen, nil))
+	}
+	return list, nil
 }
 
 // patches are those that put a turn at work into its place. The first makes the block if the page does not have it. If the page
