@@ -35,10 +35,6 @@ type Driver interface {
 	// runs, that is a result.
 	Exec(ctx context.Context, ref string, cmd Command) (Result, error)
 
-	// Start starts a command that runs until it ends by itself or the box is destroyed, and returns when it runs. The
-	// box is not idle meanwhile. Its output is discarded. Stdin, Stdout, Stderr and Timeout must be zero.
-	Start(ctx context.Context, ref string, cmd Command) error
-
 	// Upload writes a file into the box as the box's user, and replaces an existing one. It creates parent directories.
 	// The path is absolute or relative to the working tree, and is resolved inside the box, so that no link leads out
 	// of it. The file appears completely or not at all.

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,7 +29,6 @@ type container struct {
 
 	commands commands
 	dropping dropping
-	detached atomic.Int32 // running commands of Driver.Start
 }
 
 // use calls do with the running container, and starts it if necessary. If the container dies during do, it is started

@@ -98,51 +98,6 @@ func (d *Driver) oomKills(c *container) int {
 	return d.cgroups.oomKills(c.cgroup)
 }
 
-// Start starts a command and returns when it runs.
-func (d *Driver) Start(ctx context.Context, ref string, cmd sandbox.Command) error {
-	b, err := d.find(ref)
-	if err != nil {
-		return err
-	}
-	if err := background(cmd); err != nil {
-		return err
-	}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return readable(ctx, err, "the command could not be started")
-	}
-	defer null.Close()
-	begin := time.Now()
-	c, run, err := d.launchCommand(ctx, b, cmd, fate{background: true}, streams{null, null, null})
-	if err != nil {
-		result, err := notStarted(ctx, cmd, err, begin)
-		if err == nil {
-			err = fault.Newf(fault.Invalid, "check the command's name and path", "%q cannot be run in the sandbox (exit code %d)", cmd.Argv[0], result.ExitCode)
-		}
-		return err
-	}
-	c.detached.Add(1)
-	c.commands.leave(run)
-	go func() {
-		<-run.ended()
-		run.forget()
-		if s, ok := run.(*supervised); ok {
-			s.close()
-		}
-		c.detached.Add(-1)
-	}()
-	return nil
-}
-
-// background refuses a command that cannot run without being waited for.
-func background(cmd sandbox.Command) error {
-	if cmd.Stdin != nil || cmd.Stdout != nil || cmd.Stderr != nil || cmd.Timeout != 0 {
-		return fault.New(fault.Invalid, "a command that is started in the background has no input, output or time limit",
-			"leave them out, or redirect inside the command")
-	}
-	return check(cmd)
-}
-
 // check refuses what cannot be passed to a program exactly as given, because an argument ends with NUL, and gVisor's
 // runtime gets a command as JSON, which has only UTF-8.
 func check(cmd sandbox.Command) error {

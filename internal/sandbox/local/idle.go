@@ -17,7 +17,7 @@ import (
 
 // A box runs only while it is needed. It is stopped when it has been idle for a while, or earlier if another box needs
 // its slot or its reserved space. Its files stay, and its next use starts it again. A box is not idle while a command
-// is waited for or a command of Driver.Start runs.
+// is waited for.
 
 func (b *box) touch() { b.used.Store(time.Now().UnixNano()) }
 
@@ -25,7 +25,7 @@ func (b *box) touch() { b.used.Store(time.Now().UnixNano()) }
 func (b *box) idle() time.Duration { return time.Since(time.Unix(0, b.used.Load())) }
 
 // busy reports whether a container must not be stopped.
-func (c *container) busy() bool { return c.commands.foreground() > 0 || c.detached.Load() > 0 }
+func (c *container) busy() bool { return c.commands.foreground() > 0 }
 
 // background reports whether commands left something running in a container.
 func (d *Driver) background(c *container) bool {

@@ -39,7 +39,7 @@ func TestAnIdleBoxIsStopped(t *testing.T) {
 		sh(t, d, boxes[id], "echo work > f")
 	}
 	// What is temporary is written by what goes on: the box may have been idle for long before that.
-	if err := d.Start(t.Context(), boxes[agent], sandbox.Command{Argv: []string{"sh", "-c", "echo temporary > /tmp/f; sleep 1000"}}); err != nil {
+	if err := d.Launch(t.Context(), boxes[agent], "agent", sandbox.Command{Argv: []string{"sh", "-c", "echo temporary > /tmp/f; sleep 1000"}}); err != nil {
 		t.Fatal(err)
 	}
 	var others sync.WaitGroup
@@ -66,7 +66,7 @@ func TestAnIdleBoxIsStopped(t *testing.T) {
 		}
 	})
 	others.Wait()
-	t.Run("but not while a command runs that was started to go on", func(t *testing.T) {
+	t.Run("but not while a launched command runs", func(t *testing.T) {
 		if got := sh(t, d, boxes[agent], "cat /tmp/f"); got != "temporary\n" {
 			t.Errorf("the box was stopped: its temporary file is %q", got)
 		}

@@ -72,8 +72,8 @@ func (d *Driver) Launch(ctx context.Context, ref, id string, cmd sandbox.Command
 	if err != nil {
 		return err
 	}
-	if err := background(cmd); err != nil {
-		return err
+	if cmd.Stdin != nil || cmd.Stdout != nil || cmd.Stderr != nil || cmd.Timeout != 0 {
+		return fault.New(fault.Invalid, "a launched command has no input, output or time limit of its own", "leave them out, or redirect inside the command")
 	}
 	if !d.Launches() {
 		return fault.New(fault.Precondition, "gVisor's sandboxes cannot run a command that outlives the server", "run it with another runtime")

@@ -225,9 +225,7 @@ func TestHaltingLeavesNothingRunning(t *testing.T) {
 	dir, id := t.TempDir(), word("halted")
 	d := newDriver(t, local.Config{Dir: dir, Grace: time.Minute})
 	ref := create(t, d, sandbox.Spec{ID: id})
-	if err := d.Start(t.Context(), ref, sandbox.Command{Argv: []string{"sleep", "5000"}}); err != nil {
-		t.Fatal(err)
-	}
+	sh(t, d, ref, "sleep 5000 &")
 	halt(t, d)
 	if left := traces(t, id); left != "" {
 		t.Errorf("halted, and this is left:\n%s", left)

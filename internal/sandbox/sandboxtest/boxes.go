@@ -138,7 +138,6 @@ func boxes(s *suite, t *testing.T) {
 		}
 		_, err := d.Exec(t.Context(), b.ref, sandbox.Command{Argv: []string{"true"}})
 		wantCode(t, err, fault.NotFound)
-		wantCode(t, d.Start(t.Context(), b.ref, sandbox.Command{Argv: []string{"true"}}), fault.NotFound)
 		wantCode(t, d.Upload(t.Context(), b.ref, "f", 0o644, strings.NewReader("")), fault.NotFound)
 		_, err = d.Download(t.Context(), b.ref, "f")
 		wantCode(t, err, fault.NotFound)

@@ -231,19 +231,6 @@ func lifecycle(s *suite, t *testing.T) {
 			t.Errorf("error %v, or it ran", err)
 		}
 	})
-	t.Run("a started command continues by itself", func(t *testing.T) {
-		if err := s.driver.Start(t.Context(), b.ref, sandbox.Command{Argv: []string{"sleep", "4301"}}); err != nil {
-			t.Fatal(err)
-		}
-		if n := sleepers(t, "301"); n != "1\n" {
-			t.Errorf("%s processes, want 1", n)
-		}
-	})
-	t.Run("a command that cannot be started says so", func(t *testing.T) {
-		if err := s.driver.Start(t.Context(), b.ref, sandbox.Command{Argv: []string{"no-such-program"}}); err == nil {
-			t.Error("no error")
-		}
-	})
 	t.Run("deleting the box ends what runs in it", func(t *testing.T) {
 		d := s.newBox(t, small)
 		running := make(chan struct{})

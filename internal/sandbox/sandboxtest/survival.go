@@ -36,14 +36,8 @@ func RunSurvival(t *testing.T, open func(t *testing.T) sandbox.Driver) {
 	if err != nil {
 		t.Fatalf("create: %s", fault.From(err).Detail())
 	}
-	started := sandbox.Command{
-		Argv: []string{"sh", "-c", "echo $$ > pid; n=0; while :; do n=$((n+1)); echo $n > count.new; mv count.new count; sleep 0.05; done"},
-		Env:  map[string]string{"TOKEN": "kept"},
-	}
-	if err := s.driver.Start(t.Context(), ref, started); err != nil {
-		t.Fatal(err)
-	}
-	b.sh(t, "sleep 4901 & until test -s count; do sleep 0.05; done; echo temporary > /tmp/f")
+	b.sh(t, `sh -c 'echo $$ > pid; n=0; while :; do n=$((n+1)); echo $n > count.new; mv count.new count; sleep 0.05; done' &
+		sleep 4901 & until test -s count; do sleep 0.05; done; echo temporary > /tmp/f`)
 	pid := strings.TrimSpace(b.sh(t, "cat pid").stdout)
 	count := func() int {
 		n, err := strconv.Atoi(strings.TrimSpace(b.sh(t, "cat count").stdout))
