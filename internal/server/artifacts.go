@@ -23,8 +23,8 @@ const (
 	postgresStore  = "postgres"
 )
 
-// artifacts opens the configured blob store and returns the artifacts in it.
-func (s *Server) artifacts(ctx context.Context, dir *directory, database *db.DB) (*artifact.Artifacts, error) {
+// storeArtifacts opens the configured blob store and returns the artifacts in it.
+func (s *Server) storeArtifacts(ctx context.Context, dir *directory, database *db.DB) (*artifact.Artifacts, error) {
 	store, err := s.blobStore(ctx, dir, database)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"log/slog"
 	"net"
@@ -23,23 +22,16 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/embedded"
 	"github.com/arbe-dev/arbe/internal/auth"
-	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/httpd"
-	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/logging"
-	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/sandbox/local"
 	"github.com/arbe-dev/arbe/internal/secret"
-	"github.com/arbe-dev/arbe/internal/stream"
-	"github.com/arbe-dev/arbe/internal/subscription"
-	"github.com/arbe-dev/arbe/internal/thread"
-	"github.com/arbe-dev/arbe/internal/version"
 	"github.com/arbe-dev/arbe/web"
 )
 
@@ -170,158 +162,6 @@ func (s *Server) Stop() error {
 
 // onStop registers how to end what was just started.
 func (s *Server) onStop(f func(context.Context) error) { s.stops = append(s.stops, f) }
-
-// start assembles everything, in the order in which parts need each other. It registers the end of each part at once,
-// so that a start that fails leaves nothing running.
-func (s *Server) start(ctx context.Context) error {
-	dir, err := openDirectory(s.cfg.DataDir)
-	if err != nil {
-		return err
-	}
-	s.onStop(func(context.Context) error { dir.close(); return nil })
-	// Listen before anything slow, so that the error for a port in use comes at once.
-	listener, err := s.listen()
-	if err != nil {
-		return err
-	}
-	s.onStop(func(context.Context) error { listener.Close(); return nil })
-
-	ownerURL, err := s.postgres(ctx, dir)
-	if err != nil {
-		return err
-	}
-	sealer, serverURL, err := migrate(ctx, dir, ownerURL, s.cfg.SecretKey)
-	if err != nil {
-		return err
-	}
-	installation, err := db.Installation(ctx, ownerURL)
-	if err == nil {
-		err = dir.setDatabase(installation)
-	}
-	if err != nil {
-		return err
-	}
-	database, err := db.Open(ctx, serverURL, db.Options{})
-	if err != nil {
-		return err
-	}
-	s.onStop(func(context.Context) error { database.Close(); return nil })
-	s.health = &health{database: database, logger: s.logger, degraded: map[string]string{}}
-	s.metrics = newMetrics()
-	log, err := stream.Open(ctx, database, s.logger)
-	if err != nil {
-		return err
-	}
-	closeLog := sync.OnceFunc(log.Close)
-	s.onStop(func(context.Context) error { closeLog(); return nil })
-
-	maxima, err := s.cfg.maxima()
-	if err != nil {
-		return err
-	}
-	machineGone, err := s.cfg.machineGone()
-	if err != nil {
-		return err
-	}
-	starts := &driverStarts{server: s, wanted: make(chan struct{}, 1), start: func(ctx context.Context) (sandbox.Driver, error) { return s.startLocal(ctx, dir, maxima) }}
-	drivers, unavailable := starts.first(ctx)
-	threads := thread.New(database, log)
-	for _, name := range model.KeyVariables {
-		s.known.Add([]byte(strings.TrimSpace(os.Getenv(name))))
-	}
-	providers := new(model.Client)
-	offered := model.NewInstallation(os.Getenv, providers.Models)
-	secrets := secret.New(database, sealer, offered.SecretUses, s.known)
-	boxes := sandbox.NewResolver(sandbox.Config{
-		DB: database, Log: log, Threads: threads, Drivers: drivers, Unavailable: unavailable,
-		RepoRoots: s.cfg.repoRoots(), Installation: installation, MachineGone: machineGone, Maxima: maxima,
-		Secrets: secrets, Logger: s.logger, Wanted: starts.want,
-	})
-	boxes.Sweep(ctx)
-	starts.keepTrying(boxes)
-	quotas, err := s.cfg.quotas()
-	if err != nil {
-		return err
-	}
-	bots := bot.New(database, threads)
-	bots.Maxima = quotas.turnMaxima
-	houses := house.New(database, log, threads, boxes.Environments, bots)
-	houses.Creation, houses.PerPerson = quotas.creation, quotas.housesPerPerson
-	pictures, err := live.Open(ctx, live.Config{DB: database, Log: log, Threads: threads, Houses: houses, Bots: bots, Boxes: boxes, Logger: s.logger})
-	if err != nil {
-		return err
-	}
-	closeWatches := sync.OnceFunc(func() { pictures.Close(); closeLog() })
-	s.onStop(func(context.Context) error { closeWatches(); return nil })
-	owner, err := firstOwner(ctx, ownerURL, houses)
-	if err != nil {
-		return err
-	}
-	who := auth.New(auth.Config{DB: database, Sealer: sealer, Logger: s.logger})
-	stopListening := who.Listen()
-	s.onStop(func(context.Context) error { stopListening(); return nil })
-	artifacts, err := s.artifacts(ctx, dir, database)
-	if err != nil {
-		return err
-	}
-	spool, err := s.cfg.spoolSize()
-	if err != nil {
-		return err
-	}
-	longPoll, err := s.cfg.longPoll()
-	if err != nil {
-		return err
-	}
-	models := model.NewHouses(database, secrets, offered, providers)
-	if models.PrivateHosts, err = privateHosts("model_private_hosts", s.cfg.ModelPrivateHosts); err != nil {
-		return err
-	}
-	models.SharedWith = names(s.cfg.ModelHouses)
-	webhookHosts, err := privateHosts("webhook_private_hosts", s.cfg.WebhookPrivateHosts)
-	if err != nil {
-		return err
-	}
-	dispatcher, err := dispatch.Start(ctx, dispatch.Config{
-		DB: database, Log: log, Threads: threads, Boxes: boxes, Logger: s.logger, Limits: quotas.work,
-		Artifacts: artifacts, Secrets: secrets, SpoolDir: dir.join("spool"), SpoolSize: spool, EndCommands: s.cfg.ownsDatabase(),
-		Fetch: fetchFrom(s.cfg.FetchHosts),
-		Bots:  botTurns(database, bots, houses, models, quotas), Rosters: bots,
-		PeriodicTasks: []dispatch.PeriodicTask{
-			{Name: "turn_signing_keys", Every: time.Hour, Do: who.RotateOldSigningKeys},
-			{Name: "index_older_entries", Every: 10 * time.Minute, Do: threads.IndexOlder},
-			{Name: "collect_artifacts", Every: collectEvery, Do: artifacts.Collect},
-		},
-	})
-	if err != nil {
-		return err
-	}
-	services := rpc.Services{
-		Auth: who, Houses: houses, Bots: bots, Threads: threads, Log: log, Live: pictures, Environments: boxes.Environments, Sandboxes: boxes.Sandboxes,
-		Dispatcher: dispatcher, Artifacts: artifacts, Secrets: secrets, Models: models, Logger: s.logger, Ready: s.health.ready, Observe: s.metrics.call,
-	}
-	subscriptions := subscription.Start(subscription.Config{
-		DB: database, Log: log, Key: ed25519.NewKeyFromSeed(sealer.Derive("webhook signatures")), Logger: s.logger,
-		PrivateHosts: webhookHosts,
-	})
-	s.onStop(func(context.Context) error { subscriptions.Close(); return nil })
-	streams := door.New(door.Config{
-		Log: log, Authorize: door.Members(who), LongPoll: longPoll, Dispatcher: dispatcher, Subscriptions: subscriptions, Logger: s.logger,
-		TagKey: sealer.Derive("entity tags"), MaxFollowers: maxConnections() / 2,
-	})
-	s.serve(listener, closeWatches, services, streams)
-	s.dispatcher = dispatcher
-	s.metrics.collect(sources{database: database, log: log, pictures: pictures, dispatcher: dispatcher, drivers: drivers})
-	s.onStop(dispatcher.Stop) // runs before the doors close, so that clients that watch get the results
-	if err := s.serveMetrics(); err != nil {
-		return err
-	}
-	if err := s.welcome(ctx, dir, who, owner); err != nil {
-		return err
-	}
-	build := version.Get()
-	s.logger.InfoContext(ctx, "serving", "address", listener.Addr().String(), "version", build.Version, "revision", build.Revision, "go", build.Go)
-	return nil
-}
 
 // listen listens on the configured address and sets the server's URLs, which may depend on the port that was free.
 func (s *Server) listen() (net.Listener, error) {

@@ -33,7 +33,7 @@ type Config struct {
 	// its next use starts it again. Defaults to 30 minutes.
 	IdleStop time.Duration
 	// BackgroundStop is the time without a command after which a box is stopped in which commands left something
-	// running, such as a server.. Defaults to 12 hours.
+	// running, such as a server. Defaults to 12 hours.
 	BackgroundStop time.Duration
 	// Images restricts the images of boxes.
 	Images Images

@@ -1,0 +1,280 @@
+package server
+
+import (
+	"context"
+	"crypto/ed25519"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/artifact"
+	"github.com/arbe-dev/arbe/internal/auth"
+	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/door"
+	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/live"
+	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/outbound"
+	"github.com/arbe-dev/arbe/internal/rpc"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/subscription"
+	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/version"
+)
+
+// starting is a server that starts: its parts, each of which may need those above it.
+type starting struct {
+	*Server
+	settings settings
+	dir      *directory
+	listener net.Listener
+
+	ownerURL     string // the database, as the owner of the schema
+	sealer       *secret.Sealer
+	installation string
+	database     *db.DB
+	log          *stream.Log
+	closeLog     func()
+	threads      *thread.Threads
+
+	providers *model.Client
+	offered   *model.Installation
+	secrets   *secret.Secrets
+	drivers   map[string]sandbox.Driver
+	boxes     *sandbox.Resolver
+	bots      *bot.Bots
+	houses    *house.Houses
+	owner     string // of the oldest house
+	auth      *auth.Auth
+	models    *model.Houses
+	artifacts *artifact.Artifacts
+
+	pictures *live.Pictures
+	// closeWatches ends what clients watch.
+	closeWatches func()
+}
+
+// settings are those of [Config] that are not texts, as they are used.
+type settings struct {
+	maxima                   sandbox.Maxima
+	quotas                   quotas
+	machineGone, longPoll    time.Duration
+	spoolSize                int64
+	modelHosts, webhookHosts outbound.Hosts
+}
+
+// start starts the parts of the server, in the order in which they need each other. Each registers at once how it is ended,
+// so that a start that fails leaves nothing running.
+func (s *Server) start(ctx context.Context) error {
+	p := &starting{Server: s}
+	for _, start := range []func(context.Context) error{
+		p.readSettings,
+		p.openDirectory,
+		p.startListening, // before anything slow, so that the error for a port in use comes at once
+		p.openDatabase,
+		p.openLog,
+		p.openSecrets,
+		p.startSandboxes,
+		p.openHouses,
+		p.openPictures,
+		p.openCredentials,
+		p.openArtifacts,
+		p.openModels,
+		p.startDispatcher,
+		p.openDoors,
+		p.startMetrics,
+		p.welcomeOwner,
+	} {
+		if err := start(ctx); err != nil {
+			return err
+		}
+	}
+	build := version.Get()
+	s.logger.InfoContext(ctx, "serving", "address", p.listener.Addr().String(), "version", build.Version, "revision", build.Revision, "go", build.Go)
+	return nil
+}
+
+func (p *starting) readSettings(context.Context) (err error) {
+	if p.settings.maxima, err = p.cfg.maxima(); err != nil {
+		return err
+	}
+	if p.settings.machineGone, err = p.cfg.machineGone(); err != nil {
+		return err
+	}
+	if p.settings.quotas, err = p.cfg.quotas(); err != nil {
+		return err
+	}
+	if p.settings.spoolSize, err = p.cfg.spoolSize(); err != nil {
+		return err
+	}
+	if p.settings.longPoll, err = p.cfg.longPoll(); err != nil {
+		return err
+	}
+	if p.settings.modelHosts, err = privateHosts("model_private_hosts", p.cfg.ModelPrivateHosts); err != nil {
+		return err
+	}
+	p.settings.webhookHosts, err = privateHosts("webhook_private_hosts", p.cfg.WebhookPrivateHosts)
+	return err
+}
+
+func (p *starting) openDirectory(context.Context) (err error) {
+	if p.dir, err = openDirectory(p.cfg.DataDir); err == nil {
+		p.onStop(func(context.Context) error { p.dir.close(); return nil })
+	}
+	return err
+}
+
+func (p *starting) startListening(context.Context) (err error) {
+	if p.listener, err = p.listen(); err == nil {
+		p.onStop(func(context.Context) error { p.listener.Close(); return nil })
+	}
+	return err
+}
+
+func (p *starting) openDatabase(ctx context.Context) (err error) {
+	if p.ownerURL, err = p.postgres(ctx, p.dir); err != nil {
+		return err
+	}
+	var serverURL string
+	if p.sealer, serverURL, err = migrate(ctx, p.dir, p.ownerURL, p.cfg.SecretKey); err != nil {
+		return err
+	}
+	if p.installation, err = db.Installation(ctx, p.ownerURL); err != nil {
+		return err
+	}
+	if err = p.dir.setDatabase(p.installation); err != nil {
+		return err
+	}
+	if p.database, err = db.Open(ctx, serverURL, db.Options{}); err != nil {
+		return err
+	}
+	p.onStop(func(context.Context) error { p.database.Close(); return nil })
+	p.health = &health{database: p.database, logger: p.logger, degraded: map[string]string{}}
+	return nil
+}
+
+func (p *starting) openLog(ctx context.Context) (err error) {
+	if p.log, err = stream.Open(ctx, p.database, p.logger); err != nil {
+		return err
+	}
+	p.closeLog = sync.OnceFunc(p.log.Close)
+	p.onStop(func(context.Context) error { p.closeLog(); return nil })
+	p.threads = thread.New(p.database, p.log)
+	return nil
+}
+
+func (p *starting) openSecrets(context.Context) error {
+	for _, name := range model.KeyVariables {
+		p.known.Add([]byte(strings.TrimSpace(os.Getenv(name))))
+	}
+	p.providers = new(model.Client)
+	p.offered = model.NewInstallation(os.Getenv, p.providers.Models)
+	p.secrets = secret.New(p.database, p.sealer, p.offered.SecretUses, p.known)
+	return nil
+}
+
+func (p *starting) startSandboxes(ctx context.Context) error {
+	starts := &driverStarts{server: p.Server, wanted: make(chan struct{}, 1), start: func(ctx context.Context) (sandbox.Driver, error) {
+		return p.startLocal(ctx, p.dir, p.settings.maxima)
+	}}
+	var unavailable map[string]error
+	p.drivers, unavailable = starts.first(ctx)
+	p.boxes = sandbox.NewResolver(sandbox.Config{
+		DB: p.database, Log: p.log, Threads: p.threads, Drivers: p.drivers, Unavailable: unavailable,
+		RepoRoots: p.cfg.repoRoots(), Installation: p.installation, MachineGone: p.settings.machineGone, Maxima: p.settings.maxima,
+		Secrets: p.secrets, Logger: p.logger, Wanted: starts.want,
+	})
+	p.boxes.Sweep(ctx)
+	starts.keepTrying(p.boxes)
+	return nil
+}
+
+func (p *starting) openHouses(ctx context.Context) (err error) {
+	p.bots = bot.New(p.database, p.threads)
+	p.bots.Maxima = p.settings.quotas.turnMaxima
+	p.houses = house.New(p.database, p.log, p.threads, p.boxes.Environments, p.bots)
+	p.houses.Creation, p.houses.PerPerson = p.settings.quotas.creation, p.settings.quotas.housesPerPerson
+	p.owner, err = firstOwner(ctx, p.ownerURL, p.houses)
+	return err
+}
+
+func (p *starting) openPictures(ctx context.Context) (err error) {
+	p.pictures, err = live.Open(ctx, live.Config{
+		DB: p.database, Log: p.log, Threads: p.threads, Houses: p.houses, Bots: p.bots, Boxes: p.boxes, Logger: p.logger,
+	})
+	if err != nil {
+		return err
+	}
+	p.closeWatches = sync.OnceFunc(func() { p.pictures.Close(); p.closeLog() })
+	p.onStop(func(context.Context) error { p.closeWatches(); return nil })
+	return nil
+}
+
+func (p *starting) openCredentials(context.Context) error {
+	p.auth = auth.New(auth.Config{DB: p.database, Sealer: p.sealer, Logger: p.logger})
+	stopListening := p.auth.Listen()
+	p.onStop(func(context.Context) error { stopListening(); return nil })
+	return nil
+}
+
+func (p *starting) openArtifacts(ctx context.Context) (err error) {
+	p.artifacts, err = p.storeArtifacts(ctx, p.dir, p.database)
+	return err
+}
+
+func (p *starting) openModels(context.Context) error {
+	p.models = model.NewHouses(p.database, p.secrets, p.offered, p.providers)
+	p.models.PrivateHosts, p.models.SharedWith = p.settings.modelHosts, names(p.cfg.ModelHouses)
+	return nil
+}
+
+func (p *starting) startDispatcher(ctx context.Context) (err error) {
+	p.dispatcher, err = dispatch.Start(ctx, dispatch.Config{
+		DB: p.database, Log: p.log, Threads: p.threads, Boxes: p.boxes, Logger: p.logger, Limits: p.settings.quotas.work,
+		Artifacts: p.artifacts, Secrets: p.secrets, SpoolDir: p.dir.join("spool"), SpoolSize: p.settings.spoolSize, EndCommands: p.cfg.ownsDatabase(),
+		Fetch: fetchFrom(p.cfg.FetchHosts),
+		Bots:  botTurns(p.database, p.bots, p.houses, p.models, p.settings.quotas), Rosters: p.bots,
+		PeriodicTasks: []dispatch.PeriodicTask{
+			{Name: "turn_signing_keys", Every: time.Hour, Do: p.auth.RotateOldSigningKeys},
+			{Name: "index_older_entries", Every: 10 * time.Minute, Do: p.threads.IndexOlder},
+			{Name: "collect_artifacts", Every: collectEvery, Do: p.artifacts.Collect},
+		},
+	})
+	return err
+}
+
+func (p *starting) openDoors(context.Context) error {
+	p.metrics = newMetrics()
+	services := rpc.Services{
+		Auth: p.auth, Houses: p.houses, Bots: p.bots, Threads: p.threads, Log: p.log, Live: p.pictures,
+		Environments: p.boxes.Environments, Sandboxes: p.boxes.Sandboxes, Dispatcher: p.dispatcher, Artifacts: p.artifacts,
+		Secrets: p.secrets, Models: p.models, Logger: p.logger, Ready: p.health.ready, Observe: p.metrics.call,
+	}
+	subscriptions := subscription.Start(subscription.Config{
+		DB: p.database, Log: p.log, Key: ed25519.NewKeyFromSeed(p.sealer.Derive("webhook signatures")), Logger: p.logger,
+		PrivateHosts: p.settings.webhookHosts,
+	})
+	p.onStop(func(context.Context) error { subscriptions.Close(); return nil })
+	streams := door.New(door.Config{
+		Log: p.log, Authorize: door.Members(p.auth), LongPoll: p.settings.longPoll, Dispatcher: p.dispatcher, Subscriptions: subscriptions,
+		Logger: p.logger, TagKey: p.sealer.Derive("entity tags"), MaxFollowers: maxConnections() / 2,
+	})
+	p.serve(p.listener, p.closeWatches, services, streams)
+	p.onStop(p.dispatcher.Stop) // runs before the doors close, so that clients that watch get the results
+	return nil
+}
+
+func (p *starting) startMetrics(context.Context) error {
+	p.metrics.collect(sources{database: p.database, log: p.log, pictures: p.pictures, dispatcher: p.dispatcher, drivers: p.drivers})
+	return p.serveMetrics()
+}
+
+func (p *starting) welcomeOwner(ctx context.Context) error {
+	return p.welcome(ctx, p.dir, p.auth, p.owner)
+}
