@@ -19,6 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/setting"
 )
 
 // The queues. Each has its own workers, so that no job waits for those of another queue.
@@ -49,31 +50,31 @@ const (
 // whom a house belongs is in houses.belongs_to: of its owners who are people, the one who joined first, which is who created
 // it, as long as they are an owner of it.
 type Limits struct {
-	// ThreadRunning, HouseRunning and PersonRunning are how many commands may run at once. They default to 8, 16 and twice
-	// HouseRunning.
+	// ThreadRunning, HouseRunning and PersonRunning are how many commands may run at once. PersonRunning defaults to twice
+	// HouseRunning. The defaults of the other fields are those of [LimitSettings].
 	ThreadRunning, HouseRunning, PersonRunning int
-	// ThreadWaiting, HouseWaiting and PersonWaiting are how many more may wait; further ones are refused. They default to
-	// 200, 1,000 and twice HouseWaiting.
+	// ThreadWaiting, HouseWaiting and PersonWaiting are how many more may wait; further ones are refused. PersonWaiting
+	// defaults to twice HouseWaiting.
 	ThreadWaiting, HouseWaiting, PersonWaiting int
-	// ThreadTurns, HouseTurns and PersonTurns are how many turns of bots may run at once. They default to 32, 256 and
+	// ThreadTurns, HouseTurns and PersonTurns are how many turns of bots may run at once. PersonTurns defaults to
 	// HouseTurns.
 	ThreadTurns, HouseTurns, PersonTurns int
 	// ThreadTurnsWaiting, HouseTurnsWaiting and PersonTurnsWaiting are how many turns may wait; further ones do not begin,
-	// and an entry in the thread says so. They default to 200, 1,000 and twice HouseTurnsWaiting.
+	// and an entry in the thread says so. PersonTurnsWaiting defaults to twice HouseTurnsWaiting.
 	ThreadTurnsWaiting, HouseTurnsWaiting, PersonTurnsWaiting int
 }
 
 // withDefaults replaces the zero fields.
 func (l Limits) withDefaults() Limits {
-	for _, f := range []struct {
-		field *int
-		value int
-	}{
-		{&l.ThreadRunning, 8}, {&l.HouseRunning, 16}, {&l.ThreadWaiting, 200}, {&l.HouseWaiting, 1000},
-		{&l.ThreadTurns, 32}, {&l.HouseTurns, 256}, {&l.ThreadTurnsWaiting, 200}, {&l.HouseTurnsWaiting, 1000},
+	byDefault := setting.Defaults(LimitSettings())
+	for _, f := range []struct{ field, value *int }{
+		{&l.ThreadRunning, &byDefault.ThreadRunning}, {&l.HouseRunning, &byDefault.HouseRunning},
+		{&l.ThreadWaiting, &byDefault.ThreadWaiting}, {&l.HouseWaiting, &byDefault.HouseWaiting},
+		{&l.ThreadTurns, &byDefault.ThreadTurns}, {&l.HouseTurns, &byDefault.HouseTurns},
+		{&l.ThreadTurnsWaiting, &byDefault.ThreadTurnsWaiting}, {&l.HouseTurnsWaiting, &byDefault.HouseTurnsWaiting},
 	} {
 		if *f.field <= 0 {
-			*f.field = f.value
+			*f.field = *f.value
 		}
 	}
 	for _, f := range []struct {

@@ -79,7 +79,7 @@ type Config struct {
 	// Subscriptions serves subscriptions. Defaults to nil: there are none.
 	Subscriptions *subscription.Subscriptions
 	Logger        *slog.Logger
-	// LongPoll is how long a long-poll waits. Defaults to 30 seconds.
+	// LongPoll is how long a long-poll waits. Defaults to [DefaultLongPoll].
 	LongPoll time.Duration
 	// TagKey is the secret of entity tags. Servers that share it understand each other's conditional requests. Defaults
 	// to a random key.
@@ -93,6 +93,9 @@ type Config struct {
 	MaxFollowers int
 }
 
+// DefaultLongPoll is how long a long-poll waits.
+const DefaultLongPoll = 30 * time.Second
+
 // Door is an [http.Handler] for the paths under [Prefixes].
 type Door struct {
 	Config
@@ -105,7 +108,7 @@ type Door struct {
 // New returns a Door.
 func New(c Config) *Door {
 	if c.LongPoll == 0 {
-		c.LongPoll = 30 * time.Second
+		c.LongPoll = DefaultLongPoll
 	}
 	if c.TagKey == nil {
 		c.TagKey = []byte(rand.Text())

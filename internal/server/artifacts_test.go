@@ -41,7 +41,7 @@ func holds(t *testing.T, c *arbe.Client, id, content string) {
 func TestAnArtifactOutlivesItsServer(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
-	cfg.ArtifactMaxSize, cfg.ArtifactQuota = "10", "15"
+	cfg.ArtifactMaxSize, cfg.ArtifactQuota = 10, 15
 	s := start(t, cfg)
 	made := keep(t, client(t, cfg), "the bytes")
 	if err := s.Stop(); err != nil {

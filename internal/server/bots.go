@@ -4,23 +4,21 @@ import (
 	"context"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/bot"
-	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/turn"
 )
 
 // botTurns returns what the turns of bots need from the packages that they do not know.
-func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Houses, q quotas) turn.Config {
+func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Houses, c Config) turn.Config {
 	return turn.Config{
-		Roots: q.roots, Budget: q.budget,
+		Roots: c.Roots, Budget: c.Budget,
 		Model: new(model.Client),
 		Bot: func(ctx context.Context, scope db.Scope, id string) (turn.Bot, error) {
 			var b bot.Bot
@@ -72,20 +70,6 @@ func botTurns(d *db.DB, bots *bot.Bots, houses *house.Houses, models *model.Hous
 			return told, err
 		},
 	}
-}
-
-// fetchFrom reads the setting fetch_hosts.
-func fetchFrom(hosts string) (f dispatch.Fetch) {
-	for host := range strings.SplitSeq(hosts, ",") {
-		switch host = strings.ToLower(strings.Trim(strings.TrimSpace(host), ".")); host {
-		case "", "*":
-		case "none":
-			f.Off = true
-		default:
-			f.Hosts = append(f.Hosts, host)
-		}
-	}
-	return f
 }
 
 // micros returns dollars in millionths: at least 1, because 0 would be taken for the default.

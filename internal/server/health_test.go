@@ -105,7 +105,7 @@ func TestHealth(t *testing.T) {
 func TestSIGTERMWaitsForCommandsThatEndInTime(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
-	cfg.DatabaseURL, cfg.DrainTimeout = dbtest.Empty(t), "1m"
+	cfg.DatabaseURL, cfg.DrainTimeout = dbtest.Empty(t), time.Minute
 	process := startProcess(t, cfg)
 	c := client(t, cfg)
 	thread := newThread(t, c)

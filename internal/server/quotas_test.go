@@ -15,24 +15,20 @@ func TestQuotasWithoutSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := c.quotas()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b := q.budget; b.DayMicros != 200e6 || b.PersonMicros != 50e6 || b.UnknownMicros != 10e6 {
+	if b := c.Budget; b.DayMicros != 200e6 || b.PersonMicros != 50e6 || b.UnknownMicros != 10e6 {
 		t.Errorf("the money is %+v", b)
 	}
-	if r := q.roots.WithDefaults(); r.Turns != 50 || r.Threads != 20 || r.Time != 24*time.Hour || r.Micros != 20e6 {
+	if r := c.Roots; r.Turns != 50 || r.Threads != 20 || r.Time != 24*time.Hour || r.Micros != 20e6 {
 		t.Errorf("from a message may follow %+v", r)
 	}
-	if q.turnMaxima.TurnMinutes != bot.DefaultMaxima.TurnMinutes || q.turnMaxima.TurnUSD != bot.DefaultMaxima.TurnUSD || q.turnMaxima.TurnSteps == 0 || q.turnMaxima.TurnTokens == 0 {
-		t.Errorf("a turn may be allowed %+v", q.turnMaxima)
+	if c.BotMaxima.TurnMinutes != bot.DefaultMaxima.TurnMinutes || c.BotMaxima.TurnUSD != bot.DefaultMaxima.TurnUSD || c.BotMaxima.TurnSteps == 0 || c.BotMaxima.TurnTokens == 0 {
+		t.Errorf("a turn may be allowed %+v", c.BotMaxima)
 	}
-	if w := q.work; w.HouseTurns <= 0 || w.PersonTurns <= 0 || w.ThreadTurnsWaiting <= 0 || w.HouseTurnsWaiting <= 0 || w.PersonTurnsWaiting <= 0 {
+	if w := c.Work; w.HouseTurns <= 0 || w.PersonTurns <= 0 || w.ThreadTurnsWaiting <= 0 || w.HouseTurnsWaiting <= 0 || w.PersonTurnsWaiting <= 0 {
 		t.Errorf("the work is %+v", w)
 	}
-	if q.housesPerPerson != 10 {
-		t.Errorf("%d houses may belong to a person", q.housesPerPerson)
+	if c.HousesPerPerson != 10 {
+		t.Errorf("%d houses may belong to a person", c.HousesPerPerson)
 	}
 }
 
@@ -45,17 +41,13 @@ func TestQuotasAreWhatTheSettingsSay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := c.quotas()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b := q.budget; b.DayMicros != 1.5e6 || b.PersonMicros != 0.25e6 || b.UnknownMicros != 0 {
+	if b := c.Budget; b.DayMicros != 1.5e6 || b.PersonMicros != 0.25e6 || b.UnknownMicros != 0 {
 		t.Errorf("the money is %+v", b)
 	}
-	if q.roots.Micros != 2e6 || q.roots.Time != time.Hour || q.turnMaxima.TurnUSD != 0.5 || q.turnMaxima.TurnMinutes != 7 {
-		t.Errorf("they are %+v and %+v", q.roots, q.turnMaxima)
+	if c.Roots.Micros != 2e6 || c.Roots.Time != time.Hour || c.BotMaxima.TurnUSD != 0.5 || c.BotMaxima.TurnMinutes != 7 {
+		t.Errorf("they are %+v and %+v", c.Roots, c.BotMaxima)
 	}
-	if q.creation != house.Operators || q.housesPerPerson != 2 || q.work.PersonTurns != 3 || q.work.PersonTurnsWaiting != 4 {
-		t.Errorf("they are %+v", q)
+	if c.HouseCreation != house.Operators || c.HousesPerPerson != 2 || c.Work.PersonTurns != 3 || c.Work.PersonTurnsWaiting != 4 {
+		t.Errorf("they are %+v", c)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"os"
 	"strings"
@@ -29,7 +30,7 @@ func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestTheLogSaysWhatEachLineIsAbout(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
-	cfg.LogLevel = "debug"
+	cfg.LogLevel = slog.LevelDebug
 	process := startProcess(t, cfg)
 	c := client(t, cfg)
 	thread := newThread(t, c)

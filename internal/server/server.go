@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"os"
 	"os/user"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/embedded"
+	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/door"
@@ -83,24 +83,12 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 
 // startLimited is Start with limits on what clients may use.
 func startLimited(ctx context.Context, cfg Config, limits httpd.Limits) (*Server, error) {
-	level, err := cfg.level()
-	if err != nil {
-		return nil, err
-	}
-	format, err := cfg.logFormat()
-	if err != nil {
-		return nil, err
-	}
-	artifact, _, err := cfg.artifactLimits()
-	if err != nil {
-		return nil, err
-	}
 	if limits.MaxBody == 0 {
-		limits.MaxBody = max(32<<20, artifact+1) // one byte more, so that the artifacts and not the HTTP server refuse it, with a clear error
+		limits.MaxBody = max(32<<20, cmp.Or(cfg.ArtifactMaxSize, artifact.DefaultMaxSize)+1) // one byte more, so that the artifacts and not the HTTP server refuse it, with a clear error
 	}
 	limits.Credential = func(h http.Header) string { token, _ := auth.Credential(h); return token }
 	known := &secret.Known{}
-	logger := slog.New(secret.LogHandler(logging.New(os.Stderr, format, level).Handler(), known))
+	logger := slog.New(secret.LogHandler(logging.New(os.Stderr, cfg.logFormat(), cfg.LogLevel).Handler(), known))
 	s := &Server{cfg: cfg, limits: limits, failed: make(chan error, 4), logger: logger, known: known}
 	if err := s.start(ctx); err != nil {
 		s.Stop()
@@ -131,9 +119,9 @@ func (s *Server) Wait(ctx context.Context) error {
 // because such a server ends its commands when it is stopped.
 func (s *Server) Drain(ctx context.Context) error {
 	s.health.draining.Store(true)
-	within, err := s.cfg.drainTimeout()
-	if err != nil || s.cfg.ownsDatabase() || within == 0 {
-		return err
+	within := s.cfg.DrainTimeout
+	if s.cfg.ownsDatabase() || within == 0 {
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -213,14 +201,11 @@ func (s *Server) postgres(ctx context.Context, dir *directory) (ownerURL string,
 // local returns the driver for sandboxes on this machine. It installs runc if that is missing and can be installed, so
 // that a first start needs no preparation.
 func (s *Server) local(ctx context.Context, dir *directory, maxima sandbox.Maxima) (*local.Driver, error) {
-	if s.cfg.SandboxRuntime == "runc" {
+	cfg := s.cfg.Local
+	if cfg.Runtime == "runc" {
 		if err := local.Install(ctx); err != nil {
 			return nil, err
 		}
-	}
-	cfg, err := s.cfg.local()
-	if err != nil {
-		return nil, err
 	}
 	cfg.Dir, cfg.Log = dir.join("local"), s.logger
 	cfg.Limits = maxima.Bound(local.DefaultLimits) // the operator's maxima also apply to what a recipe leaves open
@@ -365,41 +350,15 @@ func (s *Server) welcome(ctx context.Context, dir *directory, who *auth.Auth, ow
 	return dir.writeLogin(l)
 }
 
-// level returns the lowest level that is logged.
-func (c Config) level() (level slog.Level, err error) {
-	if c.LogLevel == "" {
-		return slog.LevelInfo, nil
-	}
-	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
-		return 0, fault.Newf(fault.Invalid, "use debug, info, warn or error", "log_level: there is no level %q", c.LogLevel)
-	}
-	return level, nil
-}
-
 // logFormat returns the format of the log on stderr.
-func (c Config) logFormat() (string, error) {
-	switch c.LogFormat {
-	case logging.Text, logging.JSON:
-		return c.LogFormat, nil
-	case "":
-		if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			return logging.Text, nil
-		}
-		return logging.JSON, nil
+func (c Config) logFormat() string {
+	if c.LogFormat != "" {
+		return c.LogFormat
 	}
-	return "", fault.Newf(fault.Invalid, "use text or json", "log_format: there is no format %q", c.LogFormat)
-}
-
-// splitAddr splits an address into host and port.
-func splitAddr(addr string) (host string, port int, err error) {
-	host, text, err := net.SplitHostPort(addr)
-	if err == nil {
-		port, err = strconv.Atoi(text)
+	if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+		return logging.Text
 	}
-	if err != nil || port < 0 || port > 65535 {
-		return "", 0, fault.Newf(fault.Invalid, "write it as host:port, such as 127.0.0.1:8420", "addr: %q is not an address to serve on", addr)
-	}
-	return host, port, nil
+	return logging.JSON
 }
 
 // sealedDatabase returns the URL of the operator's database, or of that of the server that runs on the data directory,

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -28,6 +29,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/rpc"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/sandbox/local"
 	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/server"
 	arbe "github.com/arbe-dev/arbe/proto/arbe"
@@ -142,7 +145,7 @@ func TestFirstStart(t *testing.T) {
 func TestAKilledServerRecovers(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
-	cfg.SandboxGrace = "2m"
+	cfg.Local.Grace = 2 * time.Minute
 	first := startProcess(t, cfg)
 	c := client(t, cfg)
 	thread := newThread(t, c)
@@ -261,7 +264,7 @@ func TestWhatRunsInASandboxOutlivesItsServer(t *testing.T) {
 	t.Run("that brings its database, when it is killed but not when it is stopped", func(t *testing.T) {
 		t.Parallel()
 		cfg := settings(t)
-		cfg.SandboxGrace = "2m"
+		cfg.Local.Grace = 2 * time.Minute
 		first, thread, command := begin(t, cfg)
 		first.Process.Kill()
 		first.Wait()
@@ -277,7 +280,7 @@ func TestWhatRunsInASandboxOutlivesItsServer(t *testing.T) {
 	t.Run("that serves on an operator's, when it is stopped too", func(t *testing.T) {
 		t.Parallel()
 		cfg := settings(t)
-		cfg.SandboxGrace, cfg.DatabaseURL = "2m", dbtest.Empty(t)
+		cfg.Local.Grace, cfg.DatabaseURL = 2*time.Minute, dbtest.Empty(t)
 		first, thread, command := begin(t, cfg)
 		first.Process.Signal(syscall.SIGTERM)
 		if err := first.Wait(); err != nil {
@@ -300,7 +303,7 @@ func TestSandboxesOfTwoMachines(t *testing.T) {
 	var processes [2]*exec.Cmd
 	for i := range cfgs {
 		cfgs[i] = settings(t)
-		cfgs[i].DatabaseURL, cfgs[i].SecretKey, cfgs[i].SandboxMachineGone = url, key, "60s"
+		cfgs[i].DatabaseURL, cfgs[i].SecretKey, cfgs[i].MachineGone = url, key, time.Minute
 		processes[i] = startProcess(t, cfgs[i])
 	}
 	thread := newThread(t, client(t, cfgs[0]))
@@ -404,7 +407,7 @@ func TestServingOnAnOperatorsPostgres(t *testing.T) {
 func TestAMachineWithoutAnOCIRuntime(t *testing.T) {
 	t.Parallel()
 	cfg := settings(t)
-	cfg.SandboxRuntime = filepath.Join(t.TempDir(), "no-such-runtime")
+	cfg.Local.Runtime = filepath.Join(t.TempDir(), "no-such-runtime")
 	s := start(t, cfg)
 	c := client(t, cfg)
 	thread := newThread(t, c)
@@ -424,7 +427,7 @@ func TestAMachineWithoutAnOCIRuntime(t *testing.T) {
 	if err != nil {
 		t.Skip("there is no runc here")
 	}
-	if err := os.Symlink(real, cfg.SandboxRuntime); err != nil {
+	if err := os.Symlink(real, cfg.Local.Runtime); err != nil {
 		t.Fatal(err)
 	}
 	// The same server uses the runtime that came late, also because a command wants it.
@@ -652,9 +655,9 @@ func settings(t *testing.T) server.Config {
 	for d := dir; d != os.TempDir() && d != "/"; d = filepath.Dir(d) {
 		os.Chmod(d, 0o755)
 	}
-	return server.Config{Addr: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), SandboxRuntime: "runc", SandboxGrace: "1s",
-		SandboxMaxDiskMB: "512", // sandboxes reserve their disks
-		DrainTimeout:     "0s", LogLevel: "warn"}
+	return server.Config{Addr: "127.0.0.1:0", DataDir: filepath.Join(dir, "data"), Local: local.Config{Runtime: "runc", Grace: time.Second},
+		Maxima:   sandbox.Maxima{Limits: sandbox.Limits{DiskMB: 512}}, // sandboxes reserve their disks
+		LogLevel: slog.LevelWarn}
 }
 
 // start runs a server in this process until the test ends.
@@ -677,9 +680,11 @@ func startProcess(t *testing.T, cfg server.Config) *exec.Cmd {
 	t.Helper()
 	os.Remove(filepath.Join(cfg.DataDir, "cli.json")) // when it appears again, the server serves
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), asServer+"=1", "ARBE_DATA_DIR="+cfg.DataDir, "ARBE_ADDR="+cfg.Addr, "ARBE_LOG_LEVEL="+cfg.LogLevel, "ARBE_SANDBOX_GRACE="+cfg.SandboxGrace,
-		"DATABASE_URL="+cfg.DatabaseURL, "ARBE_SECRET_KEY="+cfg.SecretKey, "ARBE_DRAIN_TIMEOUT="+cfg.DrainTimeout, "ARBE_SANDBOX_MACHINE_GONE="+cfg.SandboxMachineGone,
-		"ARBE_SANDBOX_MAX_DISK_MB="+cfg.SandboxMaxDiskMB)
+	cmd.Env = append(os.Environ(), asServer+"=1", "ARBE_DATA_DIR="+cfg.DataDir, "ARBE_ADDR="+cfg.Addr, "ARBE_LOG_LEVEL="+cfg.LogLevel.String(), "ARBE_SANDBOX_GRACE="+cfg.Local.Grace.String(),
+		"DATABASE_URL="+cfg.DatabaseURL, "ARBE_SECRET_KEY="+cfg.SecretKey, "ARBE_DRAIN_TIMEOUT="+cfg.DrainTimeout.String(), "ARBE_SANDBOX_MAX_DISK_MB="+strconv.Itoa(cfg.Maxima.DiskMB))
+	if cfg.MachineGone > 0 {
+		cmd.Env = append(cmd.Env, "ARBE_SANDBOX_MACHINE_GONE="+cfg.MachineGone.String())
+	}
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -18,7 +18,6 @@ import (
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/model"
-	"github.com/arbe-dev/arbe/internal/outbound"
 	"github.com/arbe-dev/arbe/internal/rpc"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -31,7 +30,6 @@ import (
 // starting is a server that starts: its parts, each of which may need those above it.
 type starting struct {
 	*Server
-	settings settings
 	dir      *directory
 	listener net.Listener
 
@@ -60,21 +58,11 @@ type starting struct {
 	closeWatches func()
 }
 
-// settings are those of [Config] that are not texts, as they are used.
-type settings struct {
-	maxima                   sandbox.Maxima
-	quotas                   quotas
-	machineGone, longPoll    time.Duration
-	spoolSize                int64
-	modelHosts, webhookHosts outbound.Hosts
-}
-
 // start starts the parts of the server, in the order in which they need each other. Each registers at once how it is ended,
 // so that a start that fails leaves nothing running.
 func (s *Server) start(ctx context.Context) error {
 	p := &starting{Server: s}
 	for _, start := range []func(context.Context) error{
-		p.readSettings,
 		p.openDirectory,
 		p.startListening, // before anything slow, so that the error for a port in use comes at once
 		p.openDatabase,
@@ -98,29 +86,6 @@ func (s *Server) start(ctx context.Context) error {
 	build := version.Get()
 	s.logger.InfoContext(ctx, "serving", "address", p.listener.Addr().String(), "version", build.Version, "revision", build.Revision, "go", build.Go)
 	return nil
-}
-
-func (p *starting) readSettings(context.Context) (err error) {
-	if p.settings.maxima, err = p.cfg.maxima(); err != nil {
-		return err
-	}
-	if p.settings.machineGone, err = p.cfg.machineGone(); err != nil {
-		return err
-	}
-	if p.settings.quotas, err = p.cfg.quotas(); err != nil {
-		return err
-	}
-	if p.settings.spoolSize, err = p.cfg.spoolSize(); err != nil {
-		return err
-	}
-	if p.settings.longPoll, err = p.cfg.longPoll(); err != nil {
-		return err
-	}
-	if p.settings.modelHosts, err = privateHosts("model_private_hosts", p.cfg.ModelPrivateHosts); err != nil {
-		return err
-	}
-	p.settings.webhookHosts, err = privateHosts("webhook_private_hosts", p.cfg.WebhookPrivateHosts)
-	return err
 }
 
 func (p *starting) openDirectory(context.Context) (err error) {
@@ -180,14 +145,15 @@ func (p *starting) openSecrets(context.Context) error {
 }
 
 func (p *starting) startSandboxes(ctx context.Context) error {
+	maxima := p.cfg.maxima()
 	starts := &driverStarts{server: p.Server, wanted: make(chan struct{}, 1), start: func(ctx context.Context) (sandbox.Driver, error) {
-		return p.startLocal(ctx, p.dir, p.settings.maxima)
+		return p.startLocal(ctx, p.dir, maxima)
 	}}
 	var unavailable map[string]error
 	p.drivers, unavailable = starts.first(ctx)
 	p.boxes = sandbox.NewResolver(sandbox.Config{
 		DB: p.database, Log: p.log, Threads: p.threads, Drivers: p.drivers, Unavailable: unavailable,
-		RepoRoots: p.cfg.repoRoots(), Installation: p.installation, MachineGone: p.settings.machineGone, Maxima: p.settings.maxima,
+		RepoRoots: p.cfg.RepoRoots, Installation: p.installation, MachineGone: p.cfg.MachineGone, Maxima: maxima,
 		Secrets: p.secrets, Logger: p.logger, Wanted: starts.want,
 	})
 	p.boxes.Sweep(ctx)
@@ -197,9 +163,9 @@ func (p *starting) startSandboxes(ctx context.Context) error {
 
 func (p *starting) openHouses(ctx context.Context) (err error) {
 	p.bots = bot.New(p.database, p.threads)
-	p.bots.Maxima = p.settings.quotas.turnMaxima
+	p.bots.Maxima = p.cfg.BotMaxima.OrMaxima()
 	p.houses = house.New(p.database, p.log, p.threads, p.boxes.Environments, p.bots)
-	p.houses.Creation, p.houses.PerPerson = p.settings.quotas.creation, p.settings.quotas.housesPerPerson
+	p.houses.Creation, p.houses.PerPerson = p.cfg.HouseCreation, p.cfg.HousesPerPerson
 	p.owner, err = firstOwner(ctx, p.ownerURL, p.houses)
 	return err
 }
@@ -230,16 +196,16 @@ func (p *starting) openArtifacts(ctx context.Context) (err error) {
 
 func (p *starting) openModels(context.Context) error {
 	p.models = model.NewHouses(p.database, p.secrets, p.offered, p.providers)
-	p.models.PrivateHosts, p.models.SharedWith = p.settings.modelHosts, names(p.cfg.ModelHouses)
+	p.models.PrivateHosts, p.models.SharedWith = p.cfg.ModelHosts, p.cfg.ModelHouses
 	return nil
 }
 
 func (p *starting) startDispatcher(ctx context.Context) (err error) {
 	p.dispatcher, err = dispatch.Start(ctx, dispatch.Config{
-		DB: p.database, Log: p.log, Threads: p.threads, Boxes: p.boxes, Logger: p.logger, Limits: p.settings.quotas.work,
-		Artifacts: p.artifacts, Secrets: p.secrets, SpoolDir: p.dir.join("spool"), SpoolSize: p.settings.spoolSize, EndCommands: p.cfg.ownsDatabase(),
-		Fetch: fetchFrom(p.cfg.FetchHosts),
-		Bots:  botTurns(p.database, p.bots, p.houses, p.models, p.settings.quotas), Rosters: p.bots,
+		DB: p.database, Log: p.log, Threads: p.threads, Boxes: p.boxes, Logger: p.logger, Limits: p.cfg.Work,
+		Artifacts: p.artifacts, Secrets: p.secrets, SpoolDir: p.dir.join("spool"), SpoolSize: p.cfg.SpoolSize, EndCommands: p.cfg.ownsDatabase(),
+		Fetch: p.cfg.Fetch,
+		Bots:  botTurns(p.database, p.bots, p.houses, p.models, p.cfg), Rosters: p.bots,
 		PeriodicTasks: []dispatch.PeriodicTask{
 			{Name: "turn_signing_keys", Every: time.Hour, Do: p.auth.RotateOldSigningKeys},
 			{Name: "index_older_entries", Every: 10 * time.Minute, Do: p.threads.IndexOlder},
@@ -258,11 +224,11 @@ func (p *starting) openDoors(context.Context) error {
 	}
 	subscriptions := subscription.Start(subscription.Config{
 		DB: p.database, Log: p.log, Key: ed25519.NewKeyFromSeed(p.sealer.Derive("webhook signatures")), Logger: p.logger,
-		PrivateHosts: p.settings.webhookHosts,
+		PrivateHosts: p.cfg.WebhookHosts,
 	})
 	p.onStop(func(context.Context) error { subscriptions.Close(); return nil })
 	streams := door.New(door.Config{
-		Log: p.log, Authorize: door.Members(p.auth), LongPoll: p.settings.longPoll, Dispatcher: p.dispatcher, Subscriptions: subscriptions,
+		Log: p.log, Authorize: door.Members(p.auth), LongPoll: p.cfg.LongPoll, Dispatcher: p.dispatcher, Subscriptions: subscriptions,
 		Logger: p.logger, TagKey: p.sealer.Derive("entity tags"), MaxFollowers: maxConnections() / 2,
 	})
 	p.serve(p.listener, p.closeWatches, services, streams)

@@ -12,6 +12,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/setting"
 )
 
 // This file bounds what follows from one entry of a person, and what the models of the installation cost.
@@ -31,19 +32,20 @@ func RootOf(thread, entry string) string { return thread + "/" + entry }
 
 // RootLimits bound what follows from one entry of a person. A field that is 0 has its default.
 type RootLimits struct {
-	// Turns is how many turns may begin. Defaults to 50.
+	// Turns is how many turns may begin.
 	Turns int
-	// Threads is how many threads bots may create. Defaults to 20.
+	// Threads is how many threads bots may create.
 	Threads int
-	// Time is how long after the first turn further ones may begin. Defaults to 24 hours.
+	// Time is how long after the first turn further ones may begin.
 	Time time.Duration
-	// Micros is what all turns together may cost, in millionths of a US dollar. Defaults to 20 dollars.
+	// Micros is what all turns together may cost, in millionths of a US dollar.
 	Micros int64
 }
 
-// WithDefaults replaces the zero fields.
+// WithDefaults replaces the zero fields by the defaults of [RootSettings].
 func (l RootLimits) WithDefaults() RootLimits {
-	return RootLimits{cmp.Or(l.Turns, 50), cmp.Or(l.Threads, 20), cmp.Or(l.Time, 24*time.Hour), cmp.Or(l.Micros, 20e6)}
+	byDefault := setting.Defaults(RootSettings())
+	return RootLimits{cmp.Or(l.Turns, byDefault.Turns), cmp.Or(l.Threads, byDefault.Threads), cmp.Or(l.Time, byDefault.Time), cmp.Or(l.Micros, byDefault.Micros)}
 }
 
 // Root is what has followed from an entry of a person so far.

@@ -52,12 +52,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/setting"
 )
 
 // Driver is the [sandbox.Driver] of this machine.
@@ -153,11 +153,12 @@ func prepare(cfg Config) (*Driver, error) {
 	}
 	cfg.Limits = fill(cfg.Limits, DefaultLimits)
 	cfg.Total = fill(cfg.Total, MachineTotal())
-	cfg.Running = cmp.Or(cfg.Running, 64)
-	cfg.IdleStop = cmp.Or(cfg.IdleStop, 30*time.Minute)
-	cfg.BackgroundStop = cmp.Or(cfg.BackgroundStop, 12*time.Hour)
-	cfg.FreeMB = cmp.Or(cfg.FreeMB, 2048)
-	cfg.Images.SpaceMB = cmp.Or(cfg.Images.SpaceMB, 65536)
+	byDefault := setting.Defaults(Settings())
+	cfg.Running = cmp.Or(cfg.Running, byDefault.Running)
+	cfg.IdleStop = cmp.Or(cfg.IdleStop, byDefault.IdleStop)
+	cfg.BackgroundStop = cmp.Or(cfg.BackgroundStop, byDefault.BackgroundStop)
+	cfg.FreeMB = cmp.Or(cfg.FreeMB, byDefault.FreeMB)
+	cfg.Images.SpaceMB = cmp.Or(cfg.Images.SpaceMB, byDefault.Images.SpaceMB)
 	registries, err := newRegistries(cfg.Images)
 	if err != nil {
 		return nil, err
