@@ -363,7 +363,7 @@ func serverRole(ctx context.Context, conn *pgx.Conn, sealer Sealer) (role, passw
 		case err != nil && !errors.Is(err, pgx.ErrNoRows):
 			return err
 		}
-		// If one half is missing, as after a restore into another cluster, create both anew, because neither is useful
+		// If one half is missing, as after a restore into another cluster, create both again, because neither is useful
 		// without the other.
 		password = rand.Text()
 		if sealed, err = sealer.Seal([]byte(password)); err != nil {

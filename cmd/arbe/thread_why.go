@@ -145,7 +145,7 @@ func whyRows(about *arbev1.Entry, later []*arbev1.Entry, bots []*arbev1.Bot, dec
 	for _, w := range decisions.GetWaiting() {
 		if slices.Contains(w.GetEntryIds(), about.GetId()) && !spoke[w.GetAgentId()] {
 			add(whyView{BotID: w.GetAgentId(), Answer: "waits", Reason: w.GetReason(), TurnID: w.GetTurnId(),
-				Explanation: explain(w.GetReason()) + " It waits whether anyone else speaks."})
+				Explanation: explain(w.GetReason()) + " It waits to see whether anyone else speaks."})
 		}
 	}
 	for _, b := range bots {

@@ -15,7 +15,7 @@ import (
 type Decisions struct {
 	// Upto is the position of the last entry that was decided.
 	Upto int64
-	// Delayed are the turns that wait whether anyone else speaks, before each begins or decides whether it does. No entry
+	// Delayed are the turns that wait to see whether anyone else speaks, before each begins or decides whether it does. No entry
 	// of the log says so.
 	Delayed []turn.Turn
 }

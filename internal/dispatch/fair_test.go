@@ -38,7 +38,7 @@ type shelf struct {
 	began   []string
 	most    map[string]int // by house and by thread: how many ran at once
 	reaped  map[string]bool
-	changed chan struct{} // closed and made anew when something begins or ends
+	changed chan struct{} // closed and replaced when something begins or ends
 }
 
 func newShelf() *shelf {

@@ -210,7 +210,7 @@ func TestOddMentions(t *testing.T) {
 				t.Fatal(detail(err))
 			}
 		}
-		// The wait begins anew, and is shorter now.
+		// The wait starts again, and is shorter now.
 		r.says("two", "two")
 		heard := r.until(func(e entry.Entry) bool { return slices.Contains(answersTo(e), "two") })
 		if c := of[entry.Chat](heard[len(heard)-1:]); len(c) != 1 || !slices.Equal(c[0].Turn.Answers, []string{"one", "two"}) || c[0].Text != "by the way" {

@@ -189,7 +189,7 @@ func (t translator) cached(m fantasy.Message) fantasy.Message {
 var errNoResult = errors.New("there is no result: the tool was interrupted, and may or may not have done its work")
 
 // resultOf finds the result of a call in the messages after it, up to the next answer with a call of that id: some
-// servers begin their ids anew with each answer. images are those of the result that the dialect cannot have in it.
+// servers restart their ids with each answer. images are those of the result that the dialect cannot have in it.
 func (t translator) resultOf(id string, after []entry.PiMessage, used []bool) (result fantasy.Message, images []fantasy.MessagePart) {
 	message := func(output fantasy.ToolResultOutputContent) fantasy.Message {
 		return fantasy.Message{Role: fantasy.MessageRoleTool, Content: []fantasy.MessagePart{fantasy.ToolResultPart{ToolCallID: id, Output: output}}}

@@ -203,8 +203,8 @@ var preferred = []entry.Reason{
 	entry.ReasonDisabled, entry.ReasonNoPolicy,
 }
 
-// better reports whether a decision is to be taken instead of another one about the same bot: to answer rather than to wait,
-// to wait less, and to be silent for the reason that is nearest to an answer.
+// better reports whether d is preferred to another decision about the same bot. An answer is preferred to a wait, and a
+// short wait to a long one. Of two reasons for silence, the one closer to an answer is preferred.
 func better(d, than Decision) bool {
 	rank := func(d Decision) int { return slices.Index(preferred, d.Reason) }
 	if d.Action == Delay && than.Action == Delay && d.Reason == than.Reason {

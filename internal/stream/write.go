@@ -123,7 +123,7 @@ func (l *Log) writePlain(ctx context.Context, ref Ref, w Write) (Written, error)
 	}
 }
 
-// accepts reports whether a log's content type is that of a write.
+// accepts reports whether a write has the content type of the stream.
 func (s Stream) accepts(w Write) bool { return MediaType(w.ContentType) == MediaType(s.ContentType) }
 
 // accepted returns the result of a plain write of these entries.

@@ -52,8 +52,8 @@ type Bot struct {
 	// Tools are the names of the tools that it may use, and Ask of those that it may use only with a person's yes.
 	Tools, Ask []string
 	Limits     Limits
-	// Listens says for activation policies, by their ids, what a bot that listens shall speak about. Without one it speaks
-	// about whatever helps.
+	// Listens holds, by the id of an activation policy, the topics on which a bot that listens speaks up. Without topics it
+	// speaks up whenever that helps.
 	Listens map[string]string
 }
 

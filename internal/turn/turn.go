@@ -90,7 +90,7 @@ type Status string
 
 // The statuses. The first four are those of an active turn.
 const (
-	// Delayed: it waits whether anyone else speaks.
+	// Delayed: it waits to see whether anyone else speaks.
 	Delayed Status = "delayed"
 	Queued  Status = "queued"
 	Running Status = "running"
@@ -196,7 +196,7 @@ type Request struct {
 	Root           string
 	// Think is how hard the model thinks for the entry. If it is set, it holds from then on in the turn that takes the entry.
 	Think entry.Effort
-	// Delay is how long the turn waits. An [Ambient] one waits whether anyone else speaks, and begins only if the bot then has
+	// Delay is how long the turn waits. An [Ambient] one waits to see whether anyone else speaks, and begins only if the bot then has
 	// something to say. Defaults to 0: it begins at once.
 	Delay time.Duration
 }
@@ -353,7 +353,7 @@ func StopTx(ctx context.Context, tx pgx.Tx, id, by string) (t Turn, ok bool, err
 
 // State is what a bot does in a thread.
 type State struct {
-	// Active: a turn of it is queued or runs. Delayed: one waits whether anyone else speaks.
+	// Active: a turn of it is queued or runs. Delayed: one waits to see whether anyone else speaks.
 	Active, Delayed bool
 	// Last is when its last turn ended; zero if it had none within a day.
 	Last time.Time

@@ -51,7 +51,7 @@ type Piece struct {
 	// Text is what the bot writes, while it writes it. Joined since the last Entry or Again, the texts are the text of the
 	// step in the next Entry, or of the answer, without white space around it.
 	Text string
-	// Again reports that the model was cut off and writes anew: the texts since the last Entry no longer count.
+	// Again reports that the model was cut off and starts over: the texts since the last Entry no longer count.
 	Again bool
 	// Answer is the last piece.
 	Answer *Answer

@@ -20,7 +20,7 @@ type File struct {
 
 // Attach stores files as artifacts of a thread and returns their ids in order, as a SayRequest takes them. entry is the id of
 // the entry that will name them: with the same one, and the same files, nothing is stored twice. If it is empty, each call
-// stores them anew. After an error the files before the failed one are artifacts of the thread. The errors are those of File.Open
+// stores them again. After an error the files before the failed one are artifacts of the thread. The errors are those of File.Open
 // and [Client.PutArtifact].
 func (c *Client) Attach(ctx context.Context, thread, entry string, files []File) (ids []string, err error) {
 	for i, f := range files {

@@ -42,8 +42,8 @@ func TurnOf(d *arbev1.Delta) string {
 // Begun reports whether there is text.
 func (d *Draft) Begun() bool { return d.text != "" }
 
-// Add returns the text that a delta adds; empty if it adds none. again reports that the model was cut off and writes
-// anew, so that the text until now no longer counts. The delta must be one of a turn; see [TurnOf].
+// Add returns the text that a delta adds; empty if it adds none. again reports that the model was cut off and starts
+// over, so that the text until now no longer counts. The delta must be one of a turn; see [TurnOf].
 func (d *Draft) Add(delta *arbev1.Delta) (text string, again bool) {
 	if delta.GetEntryId() != d.attempt {
 		again = d.text != ""

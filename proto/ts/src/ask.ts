@@ -64,7 +64,7 @@ export type AskPiece =
   | { kind: "entry"; entry: Entry }
   /** What the bot writes, while it writes it. Joined since the last entry or again, it is the text of the step, or of the answer. */
   | { kind: "text"; text: string }
-  /** The model was cut off and writes anew: the texts since the last entry no longer count. */
+  /** The model was cut off and starts over: the texts since the last entry no longer count. */
   | { kind: "again" }
   /** The last piece. */
   | { kind: "answer"; answer: AskAnswer };
