@@ -184,7 +184,9 @@ func neighbours(s *suite, t *testing.T) {
 				t.Errorf("%s shows %q", dir, got.stdout)
 			}
 		}
-		if got := b.sh(t, "find / -name of-a 2>/dev/null"); got.stdout != "" {
+		// Nobody in a sandbox may write below the directories that are left out, and they are too large to search.
+		const find = `find / \( -path /usr -o -path /proc -o -path /sys \) -prune -o -name of-a -print 2>/dev/null`
+		if got := b.sh(t, find); got.stdout != "" {
 			t.Errorf("found %q", got.stdout)
 		}
 	})
