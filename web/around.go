@@ -9,6 +9,7 @@ import (
 
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/guard"
 )
 
 // followHouse keeps topics of a house live: its places, its list of threads, and the names of its members.
@@ -33,7 +34,7 @@ func (a *app) followHouse(ctx context.Context, c *liveConn, house string, topics
 	if !member.Receive() {
 		return end(member.Err())
 	}
-	ended := background(func() error {
+	ended := guard.Background(func() error {
 		for member.Receive() {
 			continue
 		}

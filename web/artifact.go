@@ -48,6 +48,9 @@ func (a *app) artifacts(w http.ResponseWriter, r *http.Request) error {
 // session, and makes browsers save the bytes, because untrusted bytes must not run as a page of this app.
 func artifactPath(id string) string { return "/api/artifact/" + url.PathEscape(id) }
 
+// imagePath is where a browser gets an artifact that is an image, to be shown. It is no image by any other path.
+func imagePath(id string) string { return artifactPath(id) + "/image" }
+
 // artifactName returns an artifact's title.
 func artifactName(a *arbev1.Artifact) string {
 	for _, name := range []string{a.Label, a.ExternalId} {

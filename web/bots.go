@@ -18,6 +18,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/transcript"
 )
 
 // botsView is the page of a house's bots, and of what they may cost together.
@@ -528,7 +529,7 @@ func (v botView) deletionText() string {
 	return stops + " It no longer answers, and its API keys are deleted. What it said stays, and its direct messages can still be read."
 }
 
-func authorOfBot(b *arbev1.Bot) author {
+func authorOfBot(b *arbev1.Bot) transcript.Author {
 	return authorOf(&arbev1.Agent{Id: b.Id, Kind: "bot", Name: b.Name})
 }
 

@@ -11,7 +11,11 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/transcript"
 )
+
+// pageSize is how many entries a page shows at first, and how many more each time.
+const pageSize = 50
 
 // window is a piece of a thread's log, as rows.
 type window struct {
@@ -23,7 +27,7 @@ type window struct {
 	// 0 if there is none.
 	First, Last, Tail int64
 	// Writing are the turns at work, if it is the end of the log.
-	Writing []writingView
+	Writing []transcript.TurnAtWork
 }
 
 // HasOlder reports whether the log has entries before it, and AtEnd whether it has none after it.
@@ -44,19 +48,18 @@ func (a *app) window(ctx context.Context, t *arbev1.Thread, q url.Values) (windo
 	if err != nil {
 		return window{}, err
 	}
-	piece := entriesOf(res.Entries)
-	log := a.newTranscript(t, people)
-	rows, err := log.rows(ctx, piece, res.Tail)
+	piece := transcript.Entries(res.Entries)
+	log := transcript.New(a.sourceOf(people), t)
+	rows, err := log.Rows(ctx, piece, res.Tail)
 	if err != nil {
 		return window{}, err
 	}
-	w := window{Thread: t.Id, Places: topic{"house", t.HouseId, ""}.String() + " " + topic{"names", t.HouseId, ""}.String(), Rows: rows, Tail: res.Tail, Last: req.After}
+	w := window{Thread: t.Id, Places: topic{"house", t.HouseId, ""}.String() + " " + topic{"names", t.HouseId, ""}.String(), Rows: a.rowsOf(ctx, rows), Tail: res.Tail, Last: req.After}
 	if len(piece) > 0 {
 		w.First, w.Last = piece[0].Seq, piece[len(piece)-1].Seq
 	}
 	if w.AtEnd() {
-		log.learnRunning(t)
-		w.Writing, err = log.writingNow(ctx)
+		w.Writing, err = log.AtWork(ctx, t)
 	}
 	return w, err
 }
@@ -130,12 +133,13 @@ func (a *app) entry(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	t := a.newTranscript(res.Thread, people)
-	t.whole = true
-	rows, err := t.rows(r.Context(), []entry.Entry{e}, res.Thread.Tail)
+	t := transcript.New(a.sourceOf(people), res.Thread)
+	t.Unfold()
+	shown, err := t.Rows(r.Context(), []entry.Entry{e}, res.Thread.Tail)
 	if err != nil {
 		return err
 	}
+	rows := a.rowsOf(r.Context(), shown)
 	if fromScript(r) {
 		return a.patch(w, r, "#e"+strconv.FormatInt(e.Seq, 10)+" > .body", entryBody(rows[0]))
 	}
@@ -193,7 +197,7 @@ func (a *app) entryAt(r *http.Request) (entry.Entry, error) {
 	if len(res.Entries) == 0 || res.Entries[0].Seq != seq {
 		return entry.Entry{}, fault.Newf(fault.NotFound, "open the thread to see the entries it has", "there is no entry %d in this thread", seq)
 	}
-	return entryOf(res.Entries[0]), nil
+	return transcript.Entry(res.Entries[0]), nil
 }
 
 // fromScript reports whether the script made the request. It gets a piece of a page instead of a page.

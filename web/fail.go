@@ -9,6 +9,7 @@ import (
 	"github.com/a-h/templ"
 
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/web/guard"
 )
 
 // handler answers a request or returns an error. If it returns an error or panics, it must not have written anything, because
@@ -29,7 +30,7 @@ func (a *app) page(h handler) http.Handler {
 // open serves a handler to everybody.
 func (a *app) open(h handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := guarded(func() error { return h(w, r) }); err != nil {
+		if err := guard.Run(func() error { return h(w, r) }); err != nil {
 			a.fail(w, r, err)
 		}
 	})

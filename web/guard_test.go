@@ -7,7 +7,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -15,48 +14,35 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/a-h/templ"
-
 	"github.com/arbe-dev/arbe/internal/entry"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
-	"github.com/arbe-dev/arbe/web/markup"
+	"github.com/arbe-dev/arbe/web/guard"
+	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// Kinds whose renderers panic, for the tests of what that does to a page.
-func init() {
-	kinds["test.panics"] = kind{said, func(context.Context, *transcript, entry.Entry) templ.Component { panic("a defect") }}
-	kinds["test.panics_late"] = kind{said, func(context.Context, *transcript, entry.Entry) templ.Component {
-		return templ.ComponentFunc(func(context.Context, io.Writer) error { panic("a late defect") })
-	}}
-}
+// strange is a body without a view.
+type strange struct{}
 
 func TestAnEntryThatCannotBeRenderedIsShownAsItIs(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"test.panics", "test.panics_late"} {
-		var log bytes.Buffer
-		a := &app{log: slog.New(slog.NewTextHandler(&log, nil))}
-		people := &people{known: map[string]author{"": {Name: "arbe"}}}
-		piece := []entry.Entry{
-			{Seq: 1, ID: "1", Type: "chat", Payload: []byte(`{"text":"before"}`)},
-			{Seq: 2, ID: "2", Type: kind, Payload: []byte(`{"text":"<script>"}`)},
-			{Seq: 3, ID: "3", Type: "chat", Payload: []byte(`{"text":"after"}`)},
+	var log bytes.Buffer
+	a := &app{log: slog.New(slog.NewTextHandler(&log, nil))}
+	rows := a.rowsOf(t.Context(), []transcript.Row{
+		{Entry: entry.Entry{Seq: 1, ID: "1"}, Body: transcript.Chat{HTML: "before"}},
+		{Entry: entry.Entry{Seq: 2, ID: "2", Type: "test.strange", Payload: []byte(`{"text":"<script>"}`)}, Body: strange{}},
+		{Entry: entry.Entry{Seq: 3, ID: "3"}, Body: transcript.Chat{HTML: "after"}},
+	})
+	page, err := rendered(t.Context(), logRows(window{Thread: "thread", Rows: rows}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"before", "after", "test.strange", "&#34;&lt;script&gt;&#34;"} {
+		if !strings.Contains(string(page), part) {
+			t.Errorf("the page lacks %q", part)
 		}
-		rows, err := a.newTranscript(&arbev1.Thread{Id: "thread"}, people).rows(t.Context(), piece, 3)
-		if err != nil {
-			t.Fatal(err)
-		}
-		page, err := rendered(t.Context(), rowsOf(window{Thread: "thread", Rows: rows}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, part := range []string{"before", "after", kind, "&#34;&lt;script&gt;&#34;"} {
-			if !strings.Contains(string(page), part) {
-				t.Errorf("%s: the page lacks %q", kind, part)
-			}
-		}
-		if !strings.Contains(log.String(), "a defect") && !strings.Contains(log.String(), "a late defect") {
-			t.Errorf("the log says %s", log.String())
-		}
+	}
+	if !strings.Contains(log.String(), "there is no view of a web.strange") {
+		t.Errorf("the log says %s", log.String())
 	}
 }
 
@@ -67,10 +53,8 @@ func TestAReaderWhoLeftIsNoErrorOfOurs(t *testing.T) {
 	left, leave := context.WithCancel(t.Context())
 	leave()
 	t.Run("while an entry is rendered", func(t *testing.T) {
-		people := &people{known: map[string]author{"": {Name: "arbe"}}}
-		e := entry.Entry{Seq: 1, ID: "1", Type: "chat", Payload: []byte(`{"text":"hello"}`)}
-		if _, err := a.newTranscript(&arbev1.Thread{Id: "thread"}, people).row(left, e); err != nil {
-			t.Error(err)
+		if r := a.rowOf(left, transcript.Row{Entry: entry.Entry{Seq: 1, ID: "1"}, Body: transcript.Chat{HTML: "hello"}}); r.View != nil {
+			t.Error("it is rendered")
 		}
 	})
 	t.Run("while the connection begins", func(t *testing.T) {
@@ -78,11 +62,9 @@ func TestAReaderWhoLeftIsNoErrorOfOurs(t *testing.T) {
 		a.open(a.live).ServeHTTP(&unflushable{httptest.NewRecorder()}, r)
 	})
 	t.Run("while live output is painted", func(t *testing.T) {
-		l := &liveThread{
-			app: a, thread: &arbev1.Thread{Id: "thread"},
-			log:     a.newTranscript(&arbev1.Thread{Id: "thread"}, nil),
-			screens: map[string]*markup.LiveOutput{"c.result": markup.NewLiveOutput()}, dirty: map[string]bool{"c.result": true},
-		}
+		thread := &arbev1.Thread{Id: "thread"}
+		l := &liveThread{app: a, thread: thread, log: transcript.NewLive(a.sourceOf(nil), thread)}
+		l.log.Delta(left, &arbev1.Delta{EntryId: "c.result", Data: []byte("text")})
 		if err := l.paint(left); !errors.Is(err, context.Canceled) {
 			t.Errorf("painting ends with %v", err)
 		}
@@ -104,12 +86,12 @@ func TestAPanicIsAnErrorPage(t *testing.T) {
 	for name, h := range map[string]handler{
 		"in the handler": func(http.ResponseWriter, *http.Request) error { panic("a defect") },
 		"in a goroutine of a group": func(_ http.ResponseWriter, r *http.Request) error {
-			g, _ := newGroup(r.Context())
+			g, _ := guard.NewGroup(r.Context())
 			g.Go(func() error { panic("a defect") })
 			return g.Wait()
 		},
 		"in a goroutine behind the page": func(http.ResponseWriter, *http.Request) error {
-			return <-background(func() error { panic("a defect") })
+			return <-guard.Background(func() error { panic("a defect") })
 		},
 	} {
 		w := httptest.NewRecorder()
@@ -123,54 +105,20 @@ func TestAPanicIsAnErrorPage(t *testing.T) {
 	}
 }
 
-func TestLiveOutputThatCannotBeRenderedIsGivenUp(t *testing.T) {
-	t.Parallel()
-	var log bytes.Buffer
-	a := &app{log: slog.New(slog.NewTextHandler(&log, nil))}
-	l := &liveThread{
-		app: a, thread: &arbev1.Thread{Id: "thread"},
-		log:     a.newTranscript(&arbev1.Thread{Id: "thread"}, nil),
-		screens: map[string]*markup.LiveOutput{"c.result": {}}, dirty: map[string]bool{}, // a screen with a defect: it has no rows
-	}
-	for range 2 {
-		l.delta(t.Context(), &arbev1.Delta{EntryId: "c.result", Data: []byte("text")})
-		if err := l.paint(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := strings.Count(log.String(), "live output cannot be rendered"); n != 1 {
-		t.Errorf("the log says it %d times: %s", n, log.String())
-	}
-}
-
-func TestAnAbortedHandlerStaysAborted(t *testing.T) {
-	t.Parallel()
-	defer func() {
-		if p := recover(); p != http.ErrAbortHandler {
-			t.Errorf("it panics with %v", p)
-		}
-	}()
-	_ = guarded(func() error { panic(http.ErrAbortHandler) })
-}
-
-func TestGuardedKeepsTheError(t *testing.T) {
-	t.Parallel()
-	want := errors.New("an error")
-	if err := guarded(func() error { return want }); err != want {
-		t.Errorf("got %v", err)
-	}
-}
-
-// A panic in a goroutine ends the whole process, so goroutines start only in guard.go, which recovers panics.
+// A panic in a goroutine ends the whole process, so goroutines start only in package guard, which recovers panics.
 func TestEveryGoroutineIsGuarded(t *testing.T) {
 	t.Parallel()
 	names, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
 	}
+	below, err := filepath.Glob("*/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
 	files := 0
-	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") || name == "guard.go" {
+	for _, name := range append(names, below...) {
+		if strings.HasSuffix(name, "_test.go") || filepath.Dir(name) == "guard" {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
@@ -180,13 +128,13 @@ func TestEveryGoroutineIsGuarded(t *testing.T) {
 		files++
 		ast.Inspect(file, func(n ast.Node) bool {
 			if _, ok := n.(*ast.GoStmt); ok {
-				t.Errorf("%s starts a goroutine: use background", name)
+				t.Errorf("%s starts a goroutine: use guard.Background", name)
 			}
 			return true
 		})
 		for _, i := range file.Imports {
 			if strings.Contains(i.Path.Value, "errgroup") {
-				t.Errorf("%s imports %s: use newGroup", name, i.Path.Value)
+				t.Errorf("%s imports %s: use guard.NewGroup", name, i.Path.Value)
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/guard"
 )
 
 // keysView is the page of a house's API keys.
@@ -97,7 +98,7 @@ func (a *app) keysView(r *http.Request) (keysView, error) {
 	if v.Layout, err = a.layoutOf(r, house, inSettings); err != nil {
 		return v, err
 	}
-	g, ctx := newGroup(r.Context())
+	g, ctx := guard.NewGroup(r.Context())
 	g.Go(func() error {
 		members, err := a.everyMember(ctx, house)
 		for _, m := range members {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/guard"
 )
 
 // layout is what every page of a house has around it.
@@ -39,7 +40,7 @@ func (a *app) layoutOf(r *http.Request, house, current string) (layout, error) {
 		f.Page, f.Newer = q.Get("page"), q["newer"]
 		f.Newer = f.Newer[:min(len(f.Newer), maxNewer)]
 	}
-	g, ctx := newGroup(r.Context())
+	g, ctx := guard.NewGroup(r.Context())
 	g.Go(func() error {
 		res, err := a.services.agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
 		f.Me = res.GetAgent()

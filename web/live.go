@@ -18,6 +18,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/guard"
 )
 
 const (
@@ -130,7 +131,7 @@ func (a *app) live(w http.ResponseWriter, r *http.Request) error {
 	}
 	// Topics of one house are followed together, so that one check is enough that the reader is still in it.
 	houses := map[string][]topic{}
-	g, ctx := newGroup(ctx)
+	g, ctx := guard.NewGroup(ctx)
 	for _, t := range topics {
 		if t.kind != "thread" {
 			houses[t.id] = append(houses[t.id], t)
@@ -141,7 +142,7 @@ func (a *app) live(w http.ResponseWriter, r *http.Request) error {
 	for house, topics := range houses {
 		g.Go(func() error { return a.followHouse(ctx, c, house, topics) })
 	}
-	beat := background(func() error { return c.beat(ctx) })
+	beat := guard.Background(func() error { return c.beat(ctx) })
 	err = g.Wait()
 	cancel()
 	<-beat

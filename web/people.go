@@ -14,30 +14,20 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// author is an agent as a page shows them.
-type author struct {
-	Name, Initial string
-	// Bot has a square instead of a disc. System, which is arbe itself, has none.
-	Bot, System bool
-	// Left is set for an agent who is no longer in the house.
-	Left bool
-	// Tone is the number of the disc's colour, of eight.
-	Tone uint32
-}
-
-// people knows the agents of one house by name. It is not safe for concurrent use.
+// people knows the agents of one house by name, as a [transcript.People]. It is not safe for concurrent use.
 type people struct {
 	services services
 	former   *formerMembers
 	house    string
-	known    map[string]author
+	known    map[string]transcript.Author
 }
 
 // peopleOf reads the members of a house: the first two hundred.
 func (a *app) peopleOf(ctx context.Context, house string) (*people, error) {
-	p := &people{services: a.services, former: &a.former, house: house, known: map[string]author{"": {Name: "arbe", Initial: "a", System: true}}}
+	p := &people{services: a.services, former: &a.former, house: house, known: map[string]transcript.Author{"": {Name: "arbe", Initial: "a", System: true}}}
 	res, err := a.services.agents.ListAgents(ctx, &arbev1.ListAgentsRequest{HouseId: house, PageSize: 200})
 	if err != nil {
 		return nil, err
@@ -48,9 +38,9 @@ func (a *app) peopleOf(ctx context.Context, house string) (*people, error) {
 	return p, nil
 }
 
-// meet finds out who the agents with these ids are, for [people.byID]. A former member has the name that they had when they
+// Meet finds out who the agents with these ids are, for [people.ByID]. A former member has the name that they had when they
 // left, or "former member" if the recent log of the house does not have it. It fails if that cannot be found out now.
-func (p *people) meet(ctx context.Context, ids ...string) error {
+func (p *people) Meet(ctx context.Context, ids ...string) error {
 	var left []string
 	for _, id := range ids {
 		if _, known := p.known[id]; known || slices.Contains(left, id) {
@@ -84,8 +74,8 @@ func (p *people) meet(ctx context.Context, ids ...string) error {
 	return nil
 }
 
-// byID returns an agent whom the page has met.
-func (p *people) byID(id string) author { return p.known[id] }
+// ByID returns an agent whom the page has met.
+func (p *people) ByID(id string) transcript.Author { return p.known[id] }
 
 const (
 	// formerMember is shown for a former member whose name cannot be found, unknownAgent for an id that belongs to nobody.
@@ -93,6 +83,8 @@ const (
 	// formerFor is how long the name of a former member is remembered. It is short, because somebody may return to a house,
 	// and leave it under another name.
 	formerFor = time.Minute
+	// formerSearch is how many entries of a log are searched for former members.
+	formerSearch = 500
 	// maxFormer limits how many former members are remembered.
 	maxFormer = 10_000
 )
@@ -165,7 +157,7 @@ func readFormerNames(ctx context.Context, s services, house string) (map[string]
 	if of.House.PrimaryThreadId == "" {
 		return names, nil
 	}
-	res, err := s.entries.List(ctx, &arbev1.ListRequest{ThreadId: of.House.PrimaryThreadId, Last: true, Limit: searchSize})
+	res, err := s.entries.List(ctx, &arbev1.ListRequest{ThreadId: of.House.PrimaryThreadId, Last: true, Limit: formerSearch})
 	switch {
 	case err == nil:
 	case faultOf(err).Code == fault.NotFound:
@@ -173,7 +165,7 @@ func readFormerNames(ctx context.Context, s services, house string) (map[string]
 	default:
 		return nil, err
 	}
-	for _, e := range entriesOf(res.Entries) {
+	for _, e := range transcript.Entries(res.Entries) {
 		if r, ok := entry.As[entry.MemberRemoved](e); ok {
 			names[r.AgentID] = cmp.Or(r.Name, formerMember)
 		}
@@ -205,10 +197,10 @@ func (a *app) nameSpeakers(ctx context.Context, house string, threads []*arbev1.
 	return nil
 }
 
-func authorOf(a *arbev1.Agent) author {
+func authorOf(a *arbev1.Agent) transcript.Author {
 	tone := fnv.New32a()
 	_, _ = tone.Write([]byte(a.Id))
-	return author{Name: a.Name, Initial: initial(a.Name), Bot: a.Kind == "bot", Tone: tone.Sum32() % 8}
+	return transcript.Author{Name: a.Name, Initial: initial(a.Name), Bot: a.Kind == "bot", Tone: tone.Sum32() % 8}
 }
 
 // initial returns the first letter or digit of a name, as a capital.

@@ -6,7 +6,16 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/web/transcript"
 )
+
+// maxNote limits the text of a note, and maxWord a name in it, in bytes.
+const maxNote, maxWord = transcript.MaxNote, transcript.MaxWord
+
+// clip is [entry.Clip]: pages say it at every text that somebody wrote.
+func clip(text string, n int) string { return entry.Clip(text, n) }
 
 // sentence makes a sentence of a fault's message: it begins with a capital and ends with a full stop.
 func sentence(s string) string {

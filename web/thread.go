@@ -2,14 +2,14 @@ package web
 
 import (
 	"context"
-	"math"
 	"net/http"
 	"slices"
 	"strings"
 
-	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/guard"
+	"github.com/arbe-dev/arbe/web/transcript"
 )
 
 // threadView is a thread's page.
@@ -69,7 +69,7 @@ func (a *app) threadView(r *http.Request) (threadView, error) {
 		return v, err
 	}
 	v.Thread = res.Thread
-	g, ctx := newGroup(r.Context())
+	g, ctx := guard.NewGroup(r.Context())
 	g.Go(func() (err error) {
 		v.Window, err = a.window(ctx, v.Thread, r.URL.Query())
 		return err
@@ -216,13 +216,12 @@ func (a *app) forkThread(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	source := r.PathValue("thread")
-	t := a.newTranscript(&arbev1.Thread{Id: source}, nil)
-	if err := t.findEnds(r.Context(), []entry.Entry{e}, math.MaxInt64); err != nil {
+	at, err := transcript.New(a.sourceOf(nil), &arbev1.Thread{Id: source}).LastOf(r.Context(), e)
+	if err != nil {
 		return err
 	}
-	_, end, _ := t.ended(e.ID)
 	res, err := a.services.threads.ForkThread(r.Context(), &arbev1.ForkThreadRequest{
-		ThreadId: source, Id: r.PostFormValue("thread"), At: max(e.Seq, end),
+		ThreadId: source, Id: r.PostFormValue("thread"), At: at,
 	})
 	if err != nil {
 		return err

@@ -65,10 +65,10 @@ func (l *liveThread) typed(ctx context.Context, agent string) error {
 	if agent == l.typing.me {
 		return nil
 	}
-	if err := l.log.people.meet(ctx, agent); err != nil {
+	if err := l.people.Meet(ctx, agent); err != nil {
 		return err
 	}
-	if who := l.log.people.byID(agent); who.Left || who.System || who.Name == unknownAgent {
+	if who := l.people.ByID(agent); who.Left || who.System || who.Name == unknownAgent {
 		return nil
 	}
 	_, shown := l.typing.until[agent]
@@ -101,7 +101,7 @@ func (l *liveThread) typedNoMore(ctx context.Context, said string) error {
 func (l *liveThread) showTyping(ctx context.Context) error {
 	var names []string
 	for agent := range l.typing.until {
-		names = append(names, clip(cmp.Or(l.log.people.byID(agent).Name, "Somebody"), 40))
+		names = append(names, clip(cmp.Or(l.people.ByID(agent).Name, "Somebody"), 40))
 	}
 	slices.Sort(names)
 	p, err := replaced(ctx, "#typing", typingLine(typingText(names)))

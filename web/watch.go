@@ -9,6 +9,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/guard"
 )
 
 // maxWaiting is how many events a slow browser may be behind. One that is further behind gets the whole view, so that
@@ -95,7 +96,7 @@ func (ws *sharedWatches) join(key string, fresh func() *sharedWatch, g *subscrib
 	r.stop = func() {}
 	ws.all[key] = r
 	r.add(g) // before run, which ends if there is no subscriber
-	background(func() error { r.run(); return nil })
+	guard.Background(func() error { r.run(); return nil })
 	return r
 }
 
@@ -179,7 +180,7 @@ func (r *sharedWatch) run() {
 			continue
 		}
 		began := time.Now()
-		err := guarded(func() error { return r.watch(ctx) })
+		err := guard.Run(func() error { return r.watch(ctx) })
 		left := ctx.Err() != nil
 		stop()
 		if left {

@@ -1,0 +1,76 @@
+package transcript
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// Approval is a bot's request for a person's yes.
+type Approval struct {
+	Bot, Tool string
+	// Arguments are all that runs, and Size their bytes.
+	Arguments []entry.Argument
+	Size      int
+	Answer    ApprovalAnswer
+}
+
+// Long reports whether the arguments fill more than a screen, so that they are folded. All of them are in the page.
+func (a Approval) Long() bool { return a.Size > maxShown }
+
+// ApprovalAnswer is what a request still offers, or what became of it.
+type ApprovalAnswer struct {
+	Thread, ID string
+	// Open reports that it can be answered.
+	Open bool
+	// Class and Words say what became of it, and Reason what the person said.
+	Class, Words, Reason string
+}
+
+// permissionAsked is a card that has everything that would run, and what became of it.
+func permissionAsked(_ context.Context, k *known, e entry.Entry, p entry.PermissionAsked) Body {
+	v := Approval{Bot: k.named(p.AgentID), Tool: entry.Clip(p.Tool, MaxWord), Arguments: entry.Arguments(p.Arguments)}
+	for _, a := range v.Arguments {
+		v.Size += len(a.Value)
+	}
+	answered, over := entry.SeenAs[entry.PermissionAnswered](k.ledger.Of(entry.ApprovalWork, p.ApprovalID).Completed())
+	v.Answer = ApprovalAnswer{Thread: k.thread, ID: p.ApprovalID}
+	switch {
+	case over:
+		v.Answer = k.answerOf(answered)
+	case e.Seq <= k.origin.GetSeq():
+		v.Answer.Class, v.Answer.Words = "cancelled", "This was asked in the thread that this one was forked from."
+	case k.turn(p.TurnID).Ended:
+		v.Answer = k.answerOf(entry.PermissionAnswered{ApprovalID: p.ApprovalID, Outcome: entry.Withdrawn})
+	case time.Now().After(p.Expires()):
+		v.Answer = k.answerOf(entry.PermissionAnswered{ApprovalID: p.ApprovalID, Outcome: entry.Expired})
+	default:
+		v.Answer.Open = true
+	}
+	return v
+}
+
+// permissionAnswered is a note, because the card shows the answer, too.
+func permissionAnswered(_ context.Context, k *known, _ entry.Entry, p entry.PermissionAnswered) Body {
+	v := k.answerOf(p)
+	return note(v.Class, "s-"+v.Class, v.Words+" "+v.Reason)
+}
+
+// answerOf says what became of a request.
+func (k *known) answerOf(p entry.PermissionAnswered) ApprovalAnswer {
+	v := ApprovalAnswer{Thread: k.thread, ID: p.ApprovalID, Reason: entry.Clip(p.Reason, MaxNote)}
+	who := cmp.Or(k.people.ByID(p.AnsweredBy).Name, "Someone who left")
+	switch p.Outcome {
+	case entry.Approved:
+		v.Class, v.Words = "completed", who+" said yes."
+	case entry.Denied:
+		v.Class, v.Words = "failed", who+" said no."
+	case entry.Expired:
+		v.Class, v.Words = "cancelled", "Nobody answered in time, so it did not run."
+	default:
+		v.Class, v.Words = "cancelled", "The bot's turn ended, so it did not run."
+	}
+	return v
+}

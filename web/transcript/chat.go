@@ -1,0 +1,138 @@
+package transcript
+
+import (
+	"context"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/markup"
+)
+
+// Chat is what a person or a bot said.
+type Chat struct {
+	Thread string
+	Seq    int64
+	// HTML is the text. Rest is how many bytes of it are not shown.
+	HTML  string
+	Rest  int
+	Files []File
+
+	// ReplyTo is a chat that it replies to, if that is not directly above.
+	ReplyTo *Reply
+	// Turn is the turn whose answer it is; empty if it is none. Summary says what that turn did, and Cut that the answer was
+	// cut off.
+	Turn     string
+	Summary  *entry.TurnSummary
+	Cut      bool
+	Question Question
+	Thought  *Thought
+}
+
+// File is a file that belongs to a chat.
+type File struct {
+	Artifact, Name, Size string
+	// Width and Height are those in which an image is shown; 0 for what is not.
+	Width, Height int
+	// Gone reports that the artifact was deleted.
+	Gone bool
+}
+
+// Reply is the chat that another one replies to. Seq is 0 if its position is not known; it has no text then.
+type Reply struct {
+	Thread       string
+	Seq          int64
+	Author, Text string
+}
+
+// Question is what a turn was asked. It can be edited and asked again if its position is known.
+type Question struct {
+	Thread, ID string
+	Seq        int64
+}
+
+// Thought is what a model thought, folded. It is not interpreted.
+type Thought struct {
+	Thread string
+	Seq    int64
+	Text   string
+	// Rest is how many bytes of it are not shown. Open: it was asked for, all of it.
+	Rest int
+	Open bool
+}
+
+func chat(ctx context.Context, k *known, e entry.Entry, c entry.Chat) Body {
+	v := Chat{Thread: k.thread, Seq: e.Seq, Files: k.filesOf(ctx, c)}
+	text := c.Text
+	if !k.unfolded && isLong(text) {
+		text = beginning(text)
+		v.Rest = len(c.Text) - len(text)
+	}
+	v.HTML = markup.Markdown(text, k.effort)
+	if c.Turn != nil {
+		v.Turn, v.Summary, v.Cut = c.Turn.TurnID, c.Turn, c.Turn.Cut
+		v.Question, v.Thought = k.questionOf(c.ReplyTo), k.thoughtOf(e, c.Turn.Thinking)
+	}
+	if c.ReplyTo == "" || c.ReplyTo == k.lastChat {
+		return v
+	}
+	v.ReplyTo = &Reply{}
+	if to := k.chat(c.ReplyTo); to != nil && to.Seq < e.Seq {
+		said, _ := entry.SeenAs[entry.Chat](to)
+		v.ReplyTo = &Reply{Thread: k.thread, Seq: to.Seq, Author: k.people.ByID(to.Author).Name, Text: said.Text}
+	}
+	return v
+}
+
+func (k *known) questionOf(id string) Question {
+	q := Question{Thread: k.thread, ID: id}
+	if asked := k.chat(id); asked != nil {
+		q.Seq = asked.Seq
+	}
+	return q
+}
+
+// thoughtOf describes what a model thought before it wrote an entry; nil if it showed nothing of that.
+func (k *known) thoughtOf(e entry.Entry, text string) *Thought {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return nil
+	}
+	v := &Thought{Thread: k.thread, Seq: e.Seq, Text: text}
+	switch long := len(text) > maxShown; {
+	case long && k.unfolded:
+		v.Open = true
+	case long:
+		v.Text = strings.ToValidUTF8(text[:maxShown], "")
+		v.Rest = len(text) - len(v.Text)
+	}
+	return v
+}
+
+const (
+	// shownWidth and shownHeight limit an image in the log, in pixels, and shownImage the bytes of one that is loaded for it.
+	shownWidth, shownHeight, shownImage = 480, 320, 20 << 20
+	// maxLookups is how many artifacts are looked up for a piece of the log, to say which were deleted. Others are taken to be
+	// there; a browser shows the names of images that it cannot load.
+	maxLookups = 40
+)
+
+// filesOf returns the files of a chat.
+func (k *known) filesOf(ctx context.Context, c entry.Chat) (files []File) {
+	for _, a := range c.Attachments {
+		f := File{Artifact: a.ArtifactID, Name: entry.Clip(a.Title(), MaxWord), Size: entry.FileSize(a.Size)}
+		if a.IsImage() && a.Size <= shownImage {
+			scale := min(1, shownWidth/float64(a.Width), shownHeight/float64(a.Height))
+			f.Width, f.Height = max(int(float64(a.Width)*scale), 1), max(int(float64(a.Height)*scale), 1)
+		}
+		if k.lookups < maxLookups {
+			k.lookups++
+			_, err := k.artifacts.GetArtifact(ctx, &arbev1.GetArtifactRequest{Id: a.ArtifactID})
+			f.Gone = connect.CodeOf(err) == connect.CodeNotFound
+		}
+		files = append(files, f)
+	}
+	return files
+}

@@ -1,0 +1,75 @@
+package transcript
+
+import (
+	"context"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// shape is how prominent an entry is.
+type shape int
+
+const (
+	// said is a row with its author's name, for what a person or a bot said or did.
+	said shape = iota
+	// noted is one small grey line, for what arbe reports.
+	noted
+)
+
+// kind is how one kind of entry is shown.
+type kind struct {
+	shape shape
+	// body returns nil for an entry that is shown elsewhere, such as a result in its command's block.
+	body func(context.Context, *known, entry.Entry) Body
+}
+
+// kinds has all known kinds of entries, by type. An unknown one is shown as JSON.
+var kinds = map[string]kind{
+	"chat":                            show(said, chat),
+	"command":                         show(said, command),
+	"command_result":                  show(noted, commandResult),
+	"sandbox_resumed":                 show(noted, plainly[entry.SandboxResumed]("box")),
+	"signal.thread.status_changed":    show(noted, statusChanged),
+	"signal.thread.forked":            show(noted, forked),
+	"signal.house.created":            show(noted, plainly[entry.HouseCreated]("house")),
+	"signal.house.invited":            show(noted, plainly[entry.Invited]("house")),
+	"signal.house.invite_revoked":     show(noted, plainly[entry.InviteRevoked]("house")),
+	"signal.house.member_joined":      show(noted, plainly[entry.MemberJoined]("house")),
+	"signal.house.member_removed":     show(noted, plainly[entry.MemberRemoved]("house")),
+	"signal.house.role_changed":       show(noted, plainly[entry.RoleChanged]("house")),
+	"signal.house.bot_created":        show(noted, plainly[entry.BotCreated]("house")),
+	"signal.house.bot_changed":        show(noted, plainly[entry.BotChanged]("house")),
+	"signal.environment.prepared":     show(noted, prepared),
+	"signal.dispatch.command_waiting": show(noted, plainly[entry.CommandWaiting]("s-waiting")),
+	"signal.dispatch.turn_started":    show(noted, turnStarted),
+	"signal.dispatch.turn_steered":    show(noted, turnSteered),
+	"signal.dispatch.turn_waiting":    show(noted, aboutBot[entry.TurnWaiting]),
+	"signal.dispatch.turn_ended":      show(noted, turnEnded),
+	"signal.dispatch.turn_fell_back":  show(noted, aboutBot[entry.TurnFellBack]),
+	"signal.dispatch.limit_near":      show(noted, aboutBot[entry.LimitNear]),
+	"signal.dispatch.skipped":         show(noted, skipped),
+	"signal.permission.asked":         show(noted, permissionAsked),
+	"signal.permission.answered":      show(noted, permissionAnswered),
+	"pi.assistant":                    show(said, step),
+	"pi.tool_result":                  show(said, toolResult),
+	"pi.compaction":                   show(said, compaction),
+}
+
+// show returns the kind of a payload type. A payload that cannot be decoded as that type is shown as JSON instead of an
+// error.
+func show[P entry.Payload](s shape, body func(context.Context, *known, entry.Entry, P) Body) kind {
+	return kind{s, func(ctx context.Context, k *known, e entry.Entry) Body {
+		p, ok := entry.As[P](e)
+		if !ok {
+			return unknown(e)
+		}
+		return body(ctx, k, e, p)
+	}}
+}
+
+func kindOf(e entry.Entry) kind {
+	if k, ok := kinds[e.Type]; ok {
+		return k
+	}
+	return kind{said, func(_ context.Context, _ *known, e entry.Entry) Body { return unknown(e) }}
+}

@@ -1,0 +1,258 @@
+package transcript
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/markup"
+)
+
+// Author is an agent as pages show them.
+type Author struct {
+	Name, Initial string
+	// Bot has a square instead of a disc. System, which is arbe itself, has none.
+	Bot, System bool
+	// Left is set for an agent who is no longer in the house.
+	Left bool
+	// Tone is the number of the disc's colour, of eight.
+	Tone uint32
+}
+
+// People knows the agents of one house.
+type People interface {
+	// Meet finds out who the agents with these ids are. It fails if that cannot be found out now.
+	Meet(ctx context.Context, ids ...string) error
+	// ByID returns an agent whom Meet has found.
+	ByID(id string) Author
+}
+
+// Artifacts looks up the files of chats.
+type Artifacts interface {
+	GetArtifact(context.Context, *arbev1.GetArtifactRequest) (*arbev1.GetArtifactResponse, error)
+}
+
+// Body is what the row of an entry shows: a [Chat], [Command], [CommandEnd], [BuildFailure], [Step], [Call], [Compaction],
+// [TurnEnd], [Approval], [Note], [StatusNote], [WhyNote], [ForkedFrom] or [Generic].
+type Body any
+
+// maxLearned limits what a live page remembers of entries, in bytes. It reads again what it forgot.
+const maxLearned = 4 << 20
+
+// known is what a transcript knows of its thread, from the entries that its ledger has paired.
+type known struct {
+	people    People
+	artifacts Artifacts
+	// thread is its id. origin is where it was forked from; nil if it is no fork.
+	thread string
+	origin *arbev1.Origin
+	// house and environment are the thread's. If environment is empty, the house's default applies.
+	house, environment string
+	// unfolded shows entries in full.
+	unfolded bool
+
+	// ledger pairs the entries that it has seen. running is the turn that the row of the thread says is at work, and unseen are
+	// turns of which only deltas arrived; nothing in the ledger may be about them. explained are the turns whose reason a row shows.
+	ledger    entry.Ledger
+	running   turn
+	unseen    map[string]turn
+	explained map[string]bool
+	// lastChat is the id of the last chat that is no answer of a turn, lastSaid the position of the last row that was not a
+	// note, and lastSandbox the sandbox of the last command with a result.
+	lastChat    string
+	lastSaid    int64
+	lastSandbox string
+
+	// effort is the remaining budget for formatting this piece. lookups counts the artifacts that were looked up for it.
+	effort  *markup.Effort
+	lookups int
+}
+
+// brief is what a transcript remembers of an entry's payload: of long texts only what pages show of them elsewhere. It returns
+// nil for a payload that it remembers whole.
+func brief(p entry.Payload) entry.Payload {
+	switch p := p.(type) {
+	case entry.Chat:
+		return entry.Chat{Text: entry.Clip(strings.Join(strings.Fields(entry.Clip(p.Text, MaxWord)), " "), 80)}
+	case entry.Command:
+		return entry.Command{Command: entry.Clip(p.Line(), MaxWord), SandboxID: p.SandboxID}
+	case entry.PiAssistant:
+		return entry.PiAssistant{Turn: p.Turn}
+	case entry.PiCompaction:
+		return entry.PiCompaction{Turn: p.Turn}
+	case entry.PermissionAsked:
+		return entry.PermissionAsked{ApprovalID: p.ApprovalID, AgentID: p.AgentID}
+	case entry.TurnEnded:
+		return entry.TurnEnded{AgentID: p.AgentID}
+	}
+	return nil
+}
+
+// started returns where a command began, and the beginning of its line; 0 if that is not known.
+func (k *known) started(command string) (seq int64, line string) {
+	start := k.ledger.Of(entry.CommandWork, command).Opened()
+	if start == nil {
+		return 0, ""
+	}
+	c, _ := entry.SeenAs[entry.Command](start)
+	return start.Seq, c.Command
+}
+
+// ended returns the result of a command, and its position.
+func (k *known) ended(command string) (result entry.CommandResult, seq int64, ok bool) {
+	end := k.ledger.Of(entry.CommandWork, command).Completed()
+	if end == nil {
+		return result, 0, false
+	}
+	result, ok = entry.SeenAs[entry.CommandResult](end)
+	return result, end.Seq, ok
+}
+
+// outcome is how a command ended, as [entry.CommandResult.Outcome] says it, with the name of the person or bot who stopped
+// it: "stopped by Ada with SIGINT · exit 130 · 1.2s". The transcript must have met them.
+func (k *known) outcome(r entry.CommandResult) string {
+	words := r.Outcome()
+	if rest, cancelled := strings.CutPrefix(words, "cancelled"); cancelled && r.CancelledBy != "" {
+		return "stopped by " + k.people.ByID(r.CancelledBy).Name + rest
+	}
+	return words
+}
+
+// chat returns a chat of which its beginning is remembered; nil if it is not known.
+func (k *known) chat(id string) *entry.Seen { return k.ledger.Of(entry.ChatWork, id).Opened() }
+
+// hasStep reports whether the log has a step, so that its deltas are late.
+func (k *known) hasStep(id string) bool {
+	return k.ledger.Of(entry.StepWork, id).Completed() != nil
+}
+
+// named returns an agent's name for a sentence.
+func (k *known) named(id string) string {
+	return cmp.Or(entry.Clip(k.people.ByID(id).Name, MaxWord), "The bot")
+}
+
+// reasonOf returns why the turn of an entry began, once for the first row of the turn.
+func (k *known) reasonOf(e entry.Entry) string {
+	t := k.turn(entry.TurnOf(e.ID))
+	if !t.known() || k.explained[t.ID] || e.Author != t.Agent {
+		return ""
+	}
+	k.explained[t.ID] = true
+	return why(t.Reason)
+}
+
+// why says in a sentence why a turn began.
+func why(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return entry.Reason(reason).Explain()
+}
+
+// turn returns what is known of a turn.
+func (k *known) turn(id string) turn {
+	t := k.unseen[id]
+	if k.running.ID == id {
+		t = k.running
+	}
+	p := k.ledger.Of(entry.TurnWork, id)
+	if p.First() == nil {
+		return t
+	}
+	if began := p.First().Time; t.ID == "" || began.Before(t.Began) {
+		t.Began = began
+	}
+	t.ID, t.Ended = id, p.Completed() != nil || p.First().Seq <= k.origin.GetSeq()
+	t.Agent = cmp.Or(agentOfTurn(p.First()), t.Agent)
+	if started, ok := entry.SeenAs[entry.TurnStarted](p.Opened()); ok {
+		t.Reason = started.Reason
+	}
+	switch last := p.Last(); w := last.Payload.(type) {
+	case entry.TurnWaiting:
+		t.Waits, t.Next = w.For(), last.Time.Add(time.Duration(w.DelayMS)*time.Millisecond)
+	case entry.PermissionAsked:
+		t.Waits = "waiting for a person's yes"
+	}
+	return t
+}
+
+// turnsAtWork returns the turns that have not ended, oldest first.
+func (k *known) turnsAtWork() (list []turn) {
+	ids := append(k.ledger.All(entry.TurnWork), slices.Collect(maps.Keys(k.unseen))...)
+	ids = append(ids, k.running.ID)
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		if t := k.turn(id); t.known() && !t.Ended {
+			list = append(list, t)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b turn) int { return a.Began.Compare(b.Began) })
+	return list
+}
+
+// learnRunning remembers the turn that the row of a thread says is at work, because its beginning may be far up.
+func (k *known) learnRunning(thread *arbev1.Thread) {
+	if r := thread.GetRunning(); r.GetTurnId() != "" {
+		k.running = turn{ID: r.TurnId, Agent: r.AgentId, Began: r.Since.AsTime()}
+	}
+}
+
+// forget limits the memory of a live page. Otherwise it would grow as long as the page is open.
+func (k *known) forget() {
+	if k.ledger.Size() <= maxLearned {
+		return
+	}
+	if k.turn(k.running.ID).Ended {
+		k.running = turn{}
+	}
+	maps.DeleteFunc(k.unseen, func(id string, _ turn) bool { return k.turn(id).Ended })
+	k.ledger.Forget(func(w entry.Work, p *entry.Progress) bool { return w.Kind == entry.TurnWork && p.Completed() == nil })
+	clear(k.explained)
+}
+
+// turn is what is known of a bot's turn.
+type turn struct {
+	ID, Agent string
+	// Reason is the trigger in one word; empty if the turn's beginning was not seen.
+	Reason string
+	// Began is when it began, or the time of its first entry that was seen.
+	Began time.Time
+	// Ended reports that it has ended, or that it goes on in the thread of which this one is a fork.
+	Ended bool
+	// Waits says for whom it waits, and why; empty if it does not wait. Next is when the model is asked again.
+	Waits string
+	Next  time.Time
+}
+
+// known reports whether there is such a turn.
+func (t turn) known() bool { return t.ID != "" }
+
+// word says what a turn does that has written nothing: for whom it waits, and when the next try is unless that is over.
+func (t turn) word() string {
+	if t.Waits == "" {
+		return "at work"
+	}
+	if left := time.Until(t.Next); left > 0 {
+		return t.Waits + "; next try in " + entry.Approximately(left)
+	}
+	return t.Waits
+}
+
+// agentOfTurn returns the bot whose turn an entry belongs to.
+func agentOfTurn(s *entry.Seen) string {
+	if names := s.Agents(); len(names) > 0 {
+		return names[0]
+	}
+	return s.Author
+}
+
+// turnOfEntry returns the id of the turn that an entry is about; empty if it is about none.
+func turnOfEntry(e entry.Entry) string {
+	part, _ := entry.DoesTo(e, entry.TurnWork)
+	return cmp.Or(entry.TurnOf(e.ID), part.ID)
+}

@@ -1,0 +1,71 @@
+package transcript
+
+import (
+	"context"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// Note is one small line.
+type Note struct {
+	// Class is the status class of the icon; it may be empty.
+	Class, Icon, Words string
+}
+
+// StatusNote says that the thread has another status.
+type StatusNote struct{ To, Words string }
+
+// WhyNote is a line whose reason opens.
+type WhyNote struct{ Class, Words, Reason string }
+
+// ForkedFrom leads to where the thread was forked from.
+type ForkedFrom struct {
+	Thread string
+	Seq    int64
+}
+
+// Generic shows any entry: its type, and its payload.
+type Generic struct{ Type, Text string }
+
+// note is a Note whose words are not too long.
+func note(class, icon, words string) Note { return Note{class, icon, entry.Clip(words, MaxNote)} }
+
+// plainly is a note that says what its entry says of itself.
+func plainly[P entry.Payload](icon string) func(context.Context, *known, entry.Entry, P) Body {
+	return func(_ context.Context, _ *known, _ entry.Entry, p P) Body { return note("", icon, p.Plain()) }
+}
+
+// aboutBot is a note that says a sentence about a bot.
+func aboutBot[P interface {
+	entry.Payload
+	About(bot string) string
+}](_ context.Context, k *known, e entry.Entry, p P) Body {
+	return note("waiting", "s-waiting", p.About(k.named(entry.Agents(e)[0])))
+}
+
+func statusChanged(_ context.Context, _ *known, _ entry.Entry, s entry.StatusChanged) Body {
+	return StatusNote{s.To, entry.Clip(s.Plain(), MaxNote)}
+}
+
+// forked leads to where the thread was forked from, if the entry is about this fork. It may be about another, because a
+// fork of a fork has the entries of both.
+func forked(_ context.Context, k *known, _ entry.Entry, f entry.Forked) Body {
+	if k.origin.GetThreadId() != f.ThreadID || f.ThreadID == "" {
+		return note("", "fork", f.Plain())
+	}
+	return ForkedFrom{f.ThreadID, f.Seq}
+}
+
+// unknown shows any entry: its type, and its payload as indented JSON.
+func unknown(e entry.Entry) Generic {
+	pretty, ok := indented(e.Payload)
+	if !ok {
+		return AsStored(e)
+	}
+	return Generic{entry.Clip(e.Type, MaxWord), entry.Clip(pretty, maxShown)}
+}
+
+// AsStored shows the beginning of an entry's payload as it is in the log.
+func AsStored(e entry.Entry) Generic {
+	return Generic{entry.Clip(e.Type, MaxWord), entry.Clip(string(e.Payload[:min(len(e.Payload), 2*maxShown)]), maxShown)}
+}

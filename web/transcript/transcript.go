@@ -1,0 +1,205 @@
+// Package transcript arranges the entries of a thread as people read them: the rows of a page, what each of them shows, and what
+// an entry or a piece of live output changes in a page that is open. It has no HTML but that of package markup, and no addresses:
+// its rows are data, which the views of package web render.
+//
+// A kind of entry is one line in kinds.go. What is shown of it is a [Body]; one file has the bodies of a family: chat.go,
+// command.go, turn.go, approval.go and note.go. [Transcript] makes the rows of a piece of the log, and [Live] goes on from there.
+package transcript
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/web/guard"
+	"github.com/arbe-dev/arbe/web/markup"
+)
+
+// joinWithin is the longest time between two entries of one author that share a head.
+const joinWithin = 5 * time.Minute
+
+// Row is one entry as a page shows it.
+type Row struct {
+	Thread string
+	Entry  entry.Entry
+	Author Author
+	Noted  bool
+	// Joined rows have no head of their own and continue the row above.
+	Joined bool
+	// FirstOfDay is set for the first row of a day, and of a piece of the log.
+	FirstOfDay bool
+	// Why says why the turn began whose first row it is; otherwise it is empty.
+	Why string
+	// Body is nil for an entry that is shown elsewhere. The row is then only an anchor.
+	Body Body
+}
+
+// Source is where a transcript reads.
+type Source struct {
+	Log       Log
+	Artifacts Artifacts
+	People    People
+	// Logger receives the details of entries that cannot be shown.
+	Logger *slog.Logger
+}
+
+// Transcript makes rows of entries, in the order of the log. A page uses one for all of its entries, and a live page uses one
+// until it ends. It is not safe for concurrent use.
+type Transcript struct {
+	search
+	logger *slog.Logger
+
+	// lastAuthor, lastTurn and lastAt are the head of the last row that was not a note, and lastDay is the day of the last
+	// visible row.
+	lastAuthor, lastTurn string
+	lastAt               time.Time
+	lastDay              string
+}
+
+// New returns the transcript of a thread.
+func New(from Source, thread *arbev1.Thread) *Transcript {
+	t := &Transcript{logger: from.Logger}
+	t.log = from.Log
+	t.known = &known{
+		people: from.People, artifacts: from.Artifacts, thread: thread.Id, origin: thread.ForkedFrom,
+		house: thread.HouseId, environment: thread.EnvironmentId,
+		ledger: entry.Ledger{Brief: brief}, unseen: map[string]turn{}, explained: map[string]bool{},
+	}
+	return t
+}
+
+// Unfold shows entries in full.
+func (t *Transcript) Unfold() { t.unfolded = true }
+
+// Rows makes the rows of a piece of the log. tail is the position of the log's last entry: a command whose
+// result is not in the piece has ended if the rest of the log has it.
+func (t *Transcript) Rows(ctx context.Context, piece []entry.Entry, tail int64) ([]Row, error) {
+	t.begin()
+	for _, e := range piece {
+		t.ledger.Learn(e)
+	}
+	if err := t.findEnds(ctx, piece, tail); err != nil {
+		return nil, err
+	}
+	if err := t.meet(ctx, piece...); err != nil {
+		return nil, err
+	}
+	rows := make([]Row, 0, len(piece))
+	for _, e := range piece {
+		if err := ctx.Err(); err != nil {
+			return nil, err // nobody gets this page, because the reader left
+		}
+		r, err := t.row(ctx, e)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, r)
+	}
+	return rows, nil
+}
+
+// begin begins a piece of the log: its budgets for formatting, searches and lookups.
+func (t *Transcript) begin() {
+	t.searches, t.lookups, t.effort = 0, 0, markup.NewEffort()
+}
+
+// row makes the row of the next entry.
+func (t *Transcript) row(ctx context.Context, e entry.Entry) (Row, error) {
+	if _, placed := t.ledger.Placed(e.ID); !placed && updatesOldest(e) {
+		if err := t.findOpen(ctx, e.Seq); err != nil {
+			return Row{}, err
+		}
+	}
+	t.ledger.Learn(e)
+	if err := t.findStart(ctx, e); err != nil {
+		return Row{}, err
+	}
+	if err := t.meet(ctx, e); err != nil {
+		return Row{}, err
+	}
+	k := kindOf(e)
+	r := Row{Thread: t.thread, Entry: e, Author: t.people.ByID(e.Author), Noted: k.shape == noted, Body: t.body(ctx, k, e)}
+	if day := e.Time.UTC().Format(time.DateOnly); r.Body != nil && day != t.lastDay {
+		r.FirstOfDay, t.lastDay = true, day
+	}
+	if c, ok := entry.As[entry.Chat](e); ok && c.Turn == nil {
+		t.lastChat = e.ID
+	}
+	switch {
+	case r.Body == nil:
+	case r.Noted:
+		t.lastAt = time.Time{} // because a note parts the rows around it
+	default:
+		t.head(&r)
+	}
+	return r, nil
+}
+
+// body makes what a row shows. If that fails, the payload is shown as it is stored, because one entry must not make the whole
+// page fail.
+func (t *Transcript) body(ctx context.Context, k kind, e entry.Entry) (b Body) {
+	err := guard.Run(func() error {
+		b = k.body(ctx, t.known, e)
+		return nil
+	})
+	if err != nil {
+		t.logger.ErrorContext(ctx, "web: an entry cannot be rendered", "thread", t.thread, "seq", e.Seq, "type", e.Type, "error", err)
+		return AsStored(e)
+	}
+	return b
+}
+
+// head decides whether a row has a head of its own or continues the row above.
+func (t *Transcript) head(r *Row) {
+	e := r.Entry
+	turn := entry.TurnOf(e.ID)
+	together := e.Time.Sub(t.lastAt) < joinWithin || turn != "" && turn == t.lastTurn
+	r.Joined = t.lastAuthor == e.Author && !t.lastAt.IsZero() && together && (turn == t.lastTurn || turn == "")
+	if r.Why = t.reasonOf(e); r.Why != "" {
+		r.Joined = false
+	}
+	t.lastSaid, t.lastAuthor, t.lastAt, t.lastTurn = e.Seq, e.Author, e.Time, turn
+}
+
+// meet looks up the agents whom entries name. It does so for many entries at once, and before they are shown: if a name
+// cannot be looked up, the page fails, but an entry that cannot be shown does not make it fail.
+func (t *Transcript) meet(ctx context.Context, piece ...entry.Entry) error {
+	var ids []string
+	for _, e := range piece {
+		ids = append(ids, e.Author)
+		ids = append(ids, entry.Agents(e)...)
+		if c, ok := entry.As[entry.Chat](e); ok {
+			if to := t.chat(c.ReplyTo); to != nil {
+				ids = append(ids, to.Author)
+			}
+		}
+		if result, _, ended := t.ended(e.ID); ended {
+			ids = append(ids, result.CancelledBy)
+		}
+	}
+	return t.people.Meet(ctx, ids...)
+}
+
+// AtWork returns the turns at work, oldest first, with the one that the row of the thread says is at work.
+func (t *Transcript) AtWork(ctx context.Context, thread *arbev1.Thread) (list []TurnAtWork, err error) {
+	t.learnRunning(thread)
+	for _, turn := range t.turnsAtWork() {
+		if err := t.people.Meet(ctx, turn.Agent); err != nil {
+			return nil, err
+		}
+		list = append(list, t.workOf(turn, nil))
+	}
+	return list, nil
+}
+
+// LastOf returns the position of the last entry that a page shows together with e: the result of a command that has ended, and
+// otherwise e.
+func (t *Transcript) LastOf(ctx context.Context, e entry.Entry) (int64, error) {
+	if err := t.findEnds(ctx, []entry.Entry{e}, endOfLog); err != nil {
+		return 0, err
+	}
+	_, end, _ := t.ended(e.ID)
+	return max(e.Seq, end), nil
+}

@@ -1,0 +1,320 @@
+package transcript
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/web/markup"
+)
+
+const (
+	// maxBlocks is how many parts of a step that is being written are shown, and maxWritten how much of the unfinished end
+	// of each, in bytes: for example of a long block of code. Twice as much is still rendered as Markdown.
+	maxBlocks, maxWritten = 64, 12 << 10
+	// pieceSize is about how much of a text is rendered at once.
+	pieceSize = 16 << 10
+	// freeTail is how much is sent with each paint. After a larger one the next is later.
+	freeTail = 8 << 10
+	// maxFinished is about how much finished HTML of a part a page gets at once, and has before its beginning is removed.
+	// Otherwise a model that writes very fast would stop the browsers of all who watch.
+	maxFinished = 128 << 10
+	// maxChunk is the longest line of a step's deltas, in bytes. A longer one is skipped.
+	maxChunk = 64 << 10
+	// PaintEvery is the shortest time between two previews of a running command's output. Otherwise fast output would
+	// be rendered for every piece of it.
+	PaintEvery = 120 * time.Millisecond
+	// paintTime limits the rendering of one preview.
+	paintTime = 60 * time.Millisecond
+)
+
+// TurnAtWork is a turn that has not ended, with the step that is being written.
+type TurnAtWork struct {
+	// Key is the id of its block in the page.
+	Thread, Turn, Key string
+	Author            Author
+	// Word says what it does now.
+	Word   string
+	Began  time.Time
+	Blocks []WrittenBlock
+	// Cut reports that not all of the step is shown.
+	Cut bool
+}
+
+// WrittenBlock is a part of a step that is being written.
+type WrittenBlock struct {
+	// Key is its id in the page. Kind is "text", "thinking", "call", or empty if nothing of it has arrived.
+	Key, Kind string
+	// HTML is the finished part of a text and End its end. What a page has of HTML stays as it is, and End is replaced.
+	HTML, End string
+	// Text is thinking, which is not interpreted: what was added to it.
+	Text string
+	Call Call
+}
+
+// TurnChange is what differs between a turn at work and what the page has of it.
+type TurnChange struct {
+	TurnAtWork
+	// New reports that the page does not have the block, so that the other fields do not matter.
+	New                    bool
+	WordChanged, CutChange bool
+	// Changes has one element for each of the Blocks.
+	Changes []BlockChange
+}
+
+// BlockChange is what differs in one part: it is New, it is Replaced, or something was added to it.
+type BlockChange struct {
+	New, Replaced bool
+	// Trimmed reports that the page removes the beginning of the part, and EndChanged that its end differs.
+	Trimmed, EndChanged bool
+}
+
+// workOf describes a turn at work. w is nil if nothing of its step has arrived.
+func (k *known) workOf(t turn, w *written) TurnAtWork {
+	v := TurnAtWork{Thread: k.thread, Turn: t.ID, Key: turnKey(t.ID), Author: k.people.ByID(t.Agent), Began: t.Began, Word: entry.Clip(t.word(), MaxNote)}
+	if v.Author.Name == "" {
+		v.Author = Author{Name: "A bot", Initial: "?", Bot: true}
+	}
+	if w == nil {
+		return v
+	}
+	effort := markup.EffortOf(paintTime)
+	v.Cut = w.missed
+	for i := range w.blocks {
+		v.show(i, &w.blocks[i], effort)
+	}
+	if w.retry != "" {
+		v.Word = w.retry
+	}
+	return v
+}
+
+// show adds a part of the step, and says what the turn does if it is the last one.
+func (v *TurnAtWork) show(i int, b *writtenBlock, effort *markup.Effort) {
+	v.Cut = v.Cut || b.cut
+	part := WrittenBlock{Key: v.Key + "-" + strconv.Itoa(i), Kind: b.kind}
+	switch b.kind {
+	case "text":
+		v.Word = "writing"
+		b.render(effort)
+		part.HTML, part.End = b.finished, b.end
+	case "thinking":
+		v.Word = "thinking"
+		part.Text = b.text
+	case "call":
+		v.Word = "calling a tool"
+		summary, _ := argumentsText(json.RawMessage(b.text))
+		part.Call = Call{Key: part.Key, Name: cmp.Or(b.name, "tool"), Summary: summary, Class: "running"}
+		b.end = part.Call.Name + " " + summary
+	}
+	v.Blocks = append(v.Blocks, part)
+}
+
+func turnKey(turn string) string { return "w" + blockKey(turn) }
+
+// written is the step that a turn's model is writing, as far as its deltas have arrived. It is not safe for concurrent use.
+type written struct {
+	// step is the id of the step's entry, and call the part of the deltas' id that differs from call to call of the model.
+	step, call string
+	// offset is where the next piece begins.
+	offset int64
+	// line is the beginning of an incomplete line. skip is set up to the end of a line whose beginning is missing.
+	line []byte
+	skip bool
+	// missed reports that something before the blocks did not arrive.
+	missed bool
+	// over reports that the log has the step.
+	over bool
+	// retry says for whom the turn waits, until the answer goes on.
+	retry  string
+	blocks []writtenBlock
+	// painted reports that the page has the turn's block, with word as what it does and cut as whether something is left
+	// out. The next paint then sends what differs.
+	painted bool
+	word    string
+	cut     bool
+	// parts is how many of the blocks the page has a place for.
+	parts int
+	// pausedUntil is when it may be painted again.
+	pausedUntil time.Time
+}
+
+// take adds a piece of deltas. A piece of another call of the model starts over.
+func (w *written) take(step, call string, offset int64, data []byte) {
+	if step != w.step || call != w.call {
+		*w = written{step: step, call: call}
+	}
+	if w.over {
+		return
+	}
+	switch {
+	case offset+int64(len(data)) <= w.offset:
+		return // it came twice
+	case offset < w.offset:
+		data = data[w.offset-offset:]
+	case offset > w.offset:
+		w.line, w.skip, w.missed = nil, true, true
+	}
+	w.offset = max(w.offset, offset) + int64(len(data))
+	for len(data) > 0 {
+		end := bytes.IndexByte(data, '\n')
+		if end < 0 {
+			if w.line = append(w.line, data...); len(w.line) > maxChunk {
+				w.line, w.skip, w.missed = nil, true, true
+			}
+			return
+		}
+		line := append(w.line, data[:end]...)
+		w.line, data = nil, data[end+1:]
+		if !w.skip && len(line) <= maxChunk {
+			w.chunk(line)
+		}
+		w.skip = false
+	}
+}
+
+// chunk adds one line. A line that is not a chunk is ignored.
+func (w *written) chunk(line []byte) {
+	var c entry.PiChunk
+	if json.Unmarshal(line, &c) != nil {
+		return
+	}
+	if c.Kind == "retry" {
+		w.retry = entry.Clip(c.Text, MaxNote)
+		return
+	}
+	if c.Block < 0 || c.Block >= maxBlocks {
+		return
+	}
+	w.retry = ""
+	for len(w.blocks) <= c.Block {
+		w.blocks = append(w.blocks, writtenBlock{})
+	}
+	b := &w.blocks[c.Block]
+	switch c.Kind {
+	case "text", "thinking":
+		b.kind = c.Kind
+		b.add(c.Text)
+	case "call_start":
+		b.kind, b.name = "call", entry.Clip(c.Name, 80)
+	case "call_args":
+		b.kind = "call"
+		if len(b.text) < maxShown {
+			b.text = entry.Clip(b.text+c.Text, maxShown)
+		}
+	case "call_end":
+		b.kind = "call"
+	}
+}
+
+// isNowIn ends the preview of a step that the log has. The step is kept, because deltas of it may still be on their way.
+func (w *written) isNowIn() { *w = written{step: w.step, call: w.call, offset: w.offset, over: true} }
+
+// change is what a page that has what was painted last lacks of v.
+func (w *written) change(v TurnAtWork) TurnChange {
+	c := TurnChange{TurnAtWork: v, New: w == nil || !w.painted}
+	if c.New {
+		return c
+	}
+	c.WordChanged, c.CutChange = v.Word != w.word, v.Cut != w.cut
+	for i, b := range w.blocks {
+		c.Changes = append(c.Changes, BlockChange{
+			New: i >= w.parts, Replaced: b.shown != b.kind || b.kind == "call" && b.end != b.shownEnd,
+			Trimmed: b.trim, EndChanged: b.end != b.shownEnd,
+		})
+	}
+	return c
+}
+
+// paint records that the page has what v shows.
+func (w *written) paint(v TurnAtWork) {
+	w.painted, w.word, w.cut, w.parts = true, v.Word, v.Cut, len(w.blocks)
+	size := 0
+	for i := range w.blocks {
+		b := &w.blocks[i]
+		size = max(size, len(b.finished)+len(b.end))
+		if b.onPage += len(b.finished); b.trim {
+			b.onPage, b.trim = 0, false
+		}
+		b.shown, b.shownEnd, b.finished = b.kind, b.end, ""
+		if b.kind == "thinking" {
+			b.text = ""
+		}
+	}
+	w.pausedUntil = time.Now().Add(PaintEvery * time.Duration(size/freeTail))
+}
+
+// writtenBlock is one part of the step. What the page has for good is not kept: a paint takes time and bytes for what was
+// added, however long the text is.
+type writtenBlock struct {
+	kind string // "text", "thinking" or "call"
+	// text is what is not finished: of a text, what may still change; of thinking, what was not sent; of a call, its
+	// arguments.
+	text string
+	name string
+	// cut reports that a part of the text is left out.
+	cut bool
+	// finished is the HTML that does not change any more and was not sent, and end that of text.
+	finished, end string
+	// onPage is about how much finished HTML the page has, in bytes. If trim is set, the next paint removes its beginning.
+	onPage int
+	trim   bool
+	// shown is the kind that the page has, and shownEnd the end.
+	shown, shownEnd string
+}
+
+// add adds text. If too much of it is unfinished, the beginning of that is dropped.
+func (b *writtenBlock) add(text string) {
+	b.text += strings.ToValidUTF8(text, "\uFFFD")
+	if b.kind != "text" || len(b.text) <= 2*maxWritten {
+		return
+	}
+	if b.finish(markup.NewEffort()); len(b.text) <= 2*maxWritten {
+		return
+	}
+	rest := b.text[len(b.text)-maxWritten:]
+	if at := strings.IndexByte(rest, '\n'); at >= 0 {
+		rest = rest[at+1:]
+	}
+	// What is left of a code block stays one.
+	block := markup.OpenBlock(b.text[:len(b.text)-len(rest)])
+	if rest = strings.ToValidUTF8(rest, ""); block != "" {
+		rest = entry.Clip(block, MaxWord) + "\n" + rest
+	}
+	b.text, b.cut = rest, true
+}
+
+// render renders the text.
+func (b *writtenBlock) render(effort *markup.Effort) {
+	b.finish(effort)
+	if b.onPage+len(b.finished) > maxFinished {
+		b.cut, b.trim = true, true
+	}
+	b.end = ""
+	if strings.TrimSpace(b.text) != "" {
+		b.end = markup.Markdown(b.text, effort)
+	}
+}
+
+// finish renders what does not change any more as Markdown, so that a paint takes the time of the last paragraph, and so that
+// what readers have read stays as it is.
+func (b *writtenBlock) finish(effort *markup.Effort) {
+	for {
+		n := markup.StablePart(b.text[:min(len(b.text), pieceSize)])
+		if n == 0 {
+			n = markup.StablePart(b.text)
+		}
+		if n == 0 {
+			return
+		}
+		if len(b.finished) > maxFinished {
+			b.finished, b.cut, b.trim = "", true, true
+		}
+		b.finished += markup.Markdown(b.text[:n], effort)
+		b.text = b.text[n:]
+	}
+}
