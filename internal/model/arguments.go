@@ -172,8 +172,8 @@ const (
 	maxNodes       = 20_000
 )
 
-// sendable returns a schema as fantasy sends it whole: of the top level it sends only properties and required, and of
-// required only a []string. Definitions are therefore put in where they are referred to.
+// sendable returns a schema as every provider takes it: with properties, and without references. Definitions are put in where
+// they are referred to.
 func sendable(schema json.RawMessage) (map[string]any, error) {
 	if len(bytes.TrimSpace(schema)) == 0 {
 		return map[string]any{"type": "object", "properties": map[string]any{}}, nil

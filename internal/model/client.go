@@ -3,23 +3,11 @@ package model
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
-
-	"charm.land/fantasy"
-	"charm.land/fantasy/providers/anthropic"
-	"charm.land/fantasy/providers/google"
-	"charm.land/fantasy/providers/openai"
-	"charm.land/fantasy/providers/openaicompat"
-	"charm.land/fantasy/providers/openrouter"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 )
@@ -98,7 +86,7 @@ func (c *Client) Stream(ctx context.Context, endpoint Endpoint, model string, re
 		return Answer{}, err
 	}
 	endpoint = endpoint.withDefaults()
-	call, sealed, err := request.call(endpoint, model)
+	p, err := request.prompt(endpoint, model)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -107,8 +95,8 @@ func (c *Client) Stream(ctx context.Context, endpoint Endpoint, model string, re
 	}
 	began := time.Now()
 	s := &stream{each: each, limit: cmp.Or(c.MaxAnswer, 2<<20), open: map[string]int{}}
-	w, finish, err := c.attempt(ctx, endpoint, model, call, sealed, request.Pace, s)
-	answer := s.answer(endpoint, model, w, finish, err, request)
+	w, ends, err := c.attempt(ctx, p, request.Pace, s)
+	answer := s.answer(endpoint, model, w, ends, err, request)
 	answer.Message.Timestamp, answer.Message.DurationMS = began.UnixMilli(), time.Since(began).Milliseconds()
 	if ctxErr := ctx.Err(); err != nil && ctxErr != nil {
 		answer.Message.StopReason, answer.Message.ErrorMessage = entry.PiAborted, "stopped"
@@ -125,65 +113,41 @@ func (c *Client) Patience(begun bool) time.Duration {
 	return cmp.Or(c.HeaderTimeout, 3*time.Minute)
 }
 
-// attempt sends a request once.
-func (c *Client) attempt(ctx context.Context, e Endpoint, model string, call fantasy.Call, sealed *sealedThoughts, pace func(int) func(), s *stream,
-) (w *wire, finish fantasy.FinishReason, err error) {
+// attempt sends a request once, and gathers the answer in s.
+func (c *Client) attempt(ctx context.Context, p prompt, pace func(int) func(), s *stream) (w *wire, ends finish, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil) // closes the connection of an answer that is not read to its end
-	w = c.wire(e, cancel)
-	w.size = func() int { return s.size }
-	w.sealed, w.pace = sealed, pace
-	s.proof = w.proof
-	defer func() {
-		if w.body != nil {
-			w.body.Close() //nolint:errcheck // nothing more is wanted from it
-		}
-		if s.giving {
-			return // the receiver panics
-		}
-		if p := recover(); p != nil { // what a server sends must not end this one, whatever a library makes of it
-			w.bad = outOfBounds("it sends what a library cannot read")
-			err = w.failure(ctx, model, w.bad)
-		}
-	}()
-	m, err := w.model(ctx, model)
+	w = c.wire(p.endpoint, cancel)
+	w.size, w.pace = func() int { return s.size }, pace
+	defer w.close()
+	dialect, err := p.endpoint.Dialect.protocol()
 	if err != nil {
-		return w, "", newError(UnknownModel, e, model, err.Error(), nil)
+		return w, "", newError(UnknownModel, p.endpoint, p.model, err.Error(), nil)
 	}
-	parts, err := m.Stream(ctx, call)
+	r, err := dialect.request(ctx, p)
 	if err != nil {
-		return w, "", w.failure(ctx, model, err)
+		return w, "", newError(UnknownModel, p.endpoint, p.model, err.Error(), nil)
 	}
-	for part := range parts {
-		if part.Type == fantasy.StreamPartTypeError {
-			return w, "", w.failure(ctx, model, part.Error)
-		}
-		if part.Type == fantasy.StreamPartTypeFinish {
-			finish = part.FinishReason
-		}
-		switch err := s.take(part); {
-		case errors.Is(err, errFull):
-			return w, fantasy.FinishReasonLength, nil
-		case err != nil:
-			failed := newError(Unreadable, e, model, err.Error(), nil)
-			failed.Status = w.status
-			return w, "", failed
-		}
+	answer, err := w.ask(r)
+	if err == nil {
+		ends, err = w.read(answer, dialect.reader(s))
 	}
-	if finish == "" { // the range ended without saying how
-		return w, "", w.failure(ctx, model, fantasy.NewIncompleteStreamError())
+	if errors.Is(err, errFull) {
+		return w, endLength, nil
+	} else if err != nil {
+		return w, "", w.failure(ctx, p.model, err)
 	}
 	w.drain()
 	switch refusal := w.refusal.String(); {
 	case refusal != "":
-		_ = s.write("refusal", entry.PiTextBlock, Delta{Kind: TextDelta, Text: refusal}) // the error says it, too
-		return w, finish, newError(Refusal, e, model, refusal, nil)
-	case finish == fantasy.FinishReasonContentFilter:
-		return w, finish, newError(Refusal, e, model, "", nil)
-	case finish == fantasy.FinishReasonError:
-		return w, finish, newError(Unknown, e, model, "it ended its answer with an error", nil)
+		_ = s.say("refusal", refusal) // the error says it, too
+		return w, ends, newError(Refusal, p.endpoint, p.model, refusal, nil)
+	case ends == endFilter:
+		return w, ends, newError(Refusal, p.endpoint, p.model, "", nil)
+	case ends == endError:
+		return w, ends, newError(Unknown, p.endpoint, p.model, "it ended its answer with an error", nil)
 	}
-	return w, finish, nil
+	return w, ends, nil
 }
 
 // wire returns the connection of a new call.
@@ -212,333 +176,4 @@ func (w *wire) drain() {
 			return
 		}
 	}
-}
-
-// model makes fantasy's model on this wire.
-func (w *wire) model(ctx context.Context, id string) (fantasy.LanguageModel, error) {
-	client := &http.Client{Transport: w, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse // the key is for this address alone
-	}}
-	var p fantasy.Provider
-	var err error
-	switch url := w.endpoint.root(); {
-	case w.endpoint.Provider == OpenRouter:
-		p, err = openrouter.New(openrouter.WithAPIKey(placeholder), openrouter.WithHTTPClient(client))
-	case w.endpoint.Dialect == Messages:
-		p, err = anthropic.New(anthropic.WithAPIKey(placeholder), anthropic.WithBaseURL(url), anthropic.WithHTTPClient(client))
-	case w.endpoint.Dialect == Responses:
-		p, err = openai.New(openai.WithAPIKey(placeholder), openai.WithBaseURL(url), openai.WithHTTPClient(client),
-			openai.WithUseResponsesAPI(), openai.WithResponsesAPIFunc(func(string) bool { return true }))
-	case w.endpoint.Dialect == Gemini:
-		if strings.Contains(id, "claude") || strings.Contains(id, "anthropic") {
-			return nil, errors.New("it has none of Anthropic's models") // fantasy would ask the cloud's metadata for credentials
-		}
-		p, err = google.New(google.WithGeminiAPIKey(placeholder), google.WithBaseURL(url), google.WithHTTPClient(client))
-	case w.endpoint.Dialect == Chat:
-		p, err = openaicompat.New(openaicompat.WithAPIKey(placeholder), openaicompat.WithBaseURL(url), openaicompat.WithHTTPClient(client))
-	default:
-		return nil, fmt.Errorf("there is no dialect %q", w.endpoint.Dialect)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return p.LanguageModel(ctx, id)
-}
-
-// Limits of an answer besides its size. No provider needs more.
-const (
-	maxBlocks   = 256
-	maxCallName = 64
-	// maxID limits the id of a call; one that is longer gets an id of ours. maxPartID limits what providers may send: some
-	// servers put a signature into it.
-	maxID, maxPartID = 256, 64 << 10
-	// blockSize is what a block adds to the size of its texts: the names of its fields, and memory.
-	blockSize = 128
-	// maxCopies is how often an answer of the largest size may be copied: the libraries gather what they read by adding each
-	// piece to a copy of the pieces before it. That is enough for pieces of one token.
-	maxCopies = 20_000
-)
-
-// errFull ends an answer that has become too long.
-var errFull = errors.New("the answer is too long")
-
-// stream gathers an answer from fantasy's parts, and gives its deltas.
-type stream struct {
-	each  func(Delta)
-	limit int
-	size  int // of the JSON of the blocks, about
-	// copied is how many bytes the libraries may have copied.
-	copied int
-	gave   bool
-	// giving: the receiver has a delta just now.
-	giving bool
-	// proof returns a provider's proof of thinking that fantasy does not pass on, by the id of the part; empty if there is none.
-	proof func(id string) string
-
-	blocks []entry.PiBlock
-	text   []strings.Builder // what is written of each block
-	whole  []bool            // whether a call was finished
-	open   map[string]int    // the blocks that are being written, by kind and fantasy's id
-}
-
-// give passes a delta on.
-func (s *stream) give(d Delta) {
-	s.gave, s.giving = true, true
-	s.each(d)
-	s.giving = false
-}
-
-// grow adds to the size. If there is no room for that, the answer is full.
-func (s *stream) grow(by int) error {
-	if s.size+by > s.limit {
-		s.size = s.limit
-		return errFull
-	}
-	s.size += by
-	return nil
-}
-
-// block returns the block that is being written under a key, and begins it if there is none.
-func (s *stream) block(key string, b entry.PiBlock) (at int, err error) {
-	at, ok := s.open[key]
-	if ok {
-		return at, nil
-	}
-	if len(s.blocks) == maxBlocks {
-		s.size = s.limit
-		return 0, errFull
-	}
-	if err := s.grow(blockSize + stored(b.ID) + stored(b.Name)); err != nil {
-		return 0, err
-	}
-	at = len(s.blocks)
-	s.open[key] = at
-	s.blocks, s.text, s.whole = append(s.blocks, b), append(s.text, strings.Builder{}), append(s.whole, false)
-	return at, nil
-}
-
-// write adds to the text of the block under a key as much as there is room for.
-func (s *stream) write(key, kind string, d Delta) error {
-	at, err := s.block(key, entry.PiBlock{Type: kind})
-	if err != nil {
-		return err
-	}
-	left := s.limit - s.size
-	if err = s.grow(stored(d.Text)); err != nil {
-		for i, c := range d.Text {
-			if left -= storedRune(c); left < 0 {
-				d.Text = d.Text[:i]
-				break
-			}
-		}
-	}
-	if d.Text != "" {
-		s.text[at].WriteString(d.Text)
-		d.Block, d.CallID = at, s.blocks[at].ID
-		s.give(d)
-	}
-	return err
-}
-
-// stored returns how many bytes a text has in JSON, at most.
-func stored(text string) (size int) {
-	for _, c := range text {
-		size += storedRune(c)
-	}
-	return size
-}
-
-func storedRune(c rune) int {
-	switch {
-	case c == '"', c == '\\', c == '\n', c == '\r', c == '\t':
-		return 2
-	case c < ' ', c == '<', c == '>', c == '&', c == '\u2028', c == '\u2029', c == utf8.RuneError: // as \u0000
-		return 6
-	}
-	return utf8.RuneLen(c)
-}
-
-// take adds one part. The error is [errFull] if the answer is too long to go on; any other says why the part is none of
-// an answer. Blocks begin with their first piece and not with fantasy's start, which comes in another order from Google.
-func (s *stream) take(p fantasy.StreamPart) error {
-	s.copied += s.size
-	switch {
-	case s.copied/maxCopies > s.limit:
-		s.size = s.limit
-		return errFull
-	case len(p.ToolCallName) > maxCallName:
-		return fmt.Errorf("it calls a tool whose name has %d bytes, more than %d", len(p.ToolCallName), maxCallName)
-	case len(p.ID) > maxPartID:
-		return fmt.Errorf("it has a part whose id has %d bytes, more than %d", len(p.ID), maxPartID)
-	}
-	switch p.Type {
-	case fantasy.StreamPartTypeTextDelta:
-		if p.Delta != "" {
-			return s.write("text"+p.ID, entry.PiTextBlock, Delta{Kind: TextDelta, Text: p.Delta})
-		}
-	case fantasy.StreamPartTypeTextEnd:
-		delete(s.open, "text"+p.ID)
-	case fantasy.StreamPartTypeReasoningStart, fantasy.StreamPartTypeReasoningDelta, fantasy.StreamPartTypeReasoningEnd:
-		return s.think(p)
-	case fantasy.StreamPartTypeToolInputStart:
-		if !p.ProviderExecuted {
-			_, err := s.begin(p)
-			return err
-		}
-	case fantasy.StreamPartTypeToolInputDelta:
-		if _, ok := s.open["call"+p.ID]; ok {
-			if text := cmp.Or(p.Delta, p.ToolCallInput); text != "" { // Anthropic's are in the second
-				return s.write("call"+p.ID, entry.PiCallBlock, Delta{Kind: CallArgsDelta, Text: text})
-			}
-		}
-	case fantasy.StreamPartTypeToolCall:
-		if !p.ProviderExecuted {
-			return s.finish(p)
-		}
-	}
-	return nil
-}
-
-func (s *stream) think(p fantasy.StreamPart) error {
-	key := "think" + p.ID
-	if p.Type == fantasy.StreamPartTypeReasoningEnd {
-		defer delete(s.open, key)
-	}
-	if _, begun := s.open[key]; !begun {
-		p.Delta = strings.TrimLeft(p.Delta, "\n") // responses begin with a line break
-	}
-	signature, redacted := signatureOf(p.ProviderMetadata)
-	if p.Type == fantasy.StreamPartTypeReasoningEnd && s.proof != nil {
-		signature = cmp.Or(signature, s.proof(p.ID))
-	}
-	if signature != "" {
-		at, err := s.block(key, entry.PiBlock{Type: entry.PiThinkingBlock})
-		if err != nil {
-			return err
-		}
-		b := &s.blocks[at]
-		if err := s.grow(max(0, stored(signature)-stored(b.ThinkingSignature))); err != nil {
-			return err // half of a proof is none
-		}
-		b.ThinkingSignature, b.Redacted = signature, redacted
-	}
-	if p.Delta == "" {
-		return nil
-	}
-	return s.write(key, entry.PiThinkingBlock, Delta{Kind: ThinkingDelta, Text: p.Delta})
-}
-
-// signatureOf returns a provider's proof of thinking as text.
-func signatureOf(m fantasy.ProviderMetadata) (signature string, redacted bool) {
-	if meta, ok := m[anthropic.Name].(*anthropic.ReasoningOptionMetadata); ok {
-		return cmp.Or(meta.Signature, meta.RedactedData), meta.Signature == "" && meta.RedactedData != ""
-	}
-	if meta, ok := m[google.Name].(*google.ReasoningMetadata); ok {
-		return base64.StdEncoding.EncodeToString([]byte(meta.Signature)), false // bytes, which are no text
-	}
-	return "", false
-}
-
-// begin begins a call.
-func (s *stream) begin(p fantasy.StreamPart) (at int, err error) {
-	id := p.ID
-	if id == "" || len(id) > maxID || strings.HasPrefix(id, "tool-call-") { // fantasy's own, for servers that give none: the same in each answer
-		id = "call_" + rand.Text()
-	}
-	if at, err = s.block("call"+p.ID, entry.PiBlock{Type: entry.PiCallBlock, ID: id, Name: p.ToolCallName}); err == nil {
-		s.give(Delta{Kind: CallStartDelta, Block: at, CallID: id, CallName: p.ToolCallName})
-	}
-	return at, err
-}
-
-// finish ends a call.
-func (s *stream) finish(p fantasy.StreamPart) (err error) {
-	at, ok := s.open["call"+p.ID]
-	if !ok {
-		if at, err = s.begin(p); err != nil {
-			return err
-		}
-	}
-	delete(s.open, "call"+p.ID)
-	b := &s.blocks[at]
-	written, name := s.text[at].String(), cmp.Or(p.ToolCallName, b.Name)
-	// What was written comes first, because fantasy's is {} if Anthropic's library cannot read that.
-	complete := arguments(cmp.Or(written, p.ToolCallInput))
-	more := max(0, stored(string(complete))-stored(written)) + max(0, stored(name)-stored(b.Name))
-	if err := s.grow(more); err != nil {
-		return err
-	}
-	b.Name, b.Arguments = name, complete
-	s.whole[at] = true
-	s.give(Delta{Kind: CallEndDelta, Block: at, CallID: b.ID})
-	return nil
-}
-
-// arguments returns what a model wrote as arguments, as a JSON string if it is broken or too deep. Broken JSON is not
-// repaired: half of a command is another command.
-func arguments(written string) json.RawMessage {
-	text := strings.TrimSpace(written)
-	switch {
-	case text == "":
-		return json.RawMessage("{}")
-	case !deep(text) && json.Valid([]byte(text)):
-		return json.RawMessage(text)
-	}
-	quoted, err := json.Marshal(strings.ToValidUTF8(written, "�"))
-	if err != nil { // impossible for a string
-		return json.RawMessage("{}")
-	}
-	return quoted
-}
-
-// answer puts the answer together.
-func (s *stream) answer(e Endpoint, model string, w *wire, finish fantasy.FinishReason, failed error, r Request) Answer {
-	m := entry.PiAssistant{API: string(e.Dialect), Provider: e.Name, Model: model, ResponseID: w.id}
-	if len(w.id) > maxID { // it is only told
-		m.ResponseID = ""
-	}
-	calls := 0
-	for i, b := range s.blocks {
-		switch b.Type {
-		case entry.PiTextBlock:
-			b.Text = strings.ToValidUTF8(s.text[i].String(), "�")
-		case entry.PiThinkingBlock:
-			b.Thinking = strings.ToValidUTF8(s.text[i].String(), "�")
-		case entry.PiCallBlock:
-			if !s.whole[i] {
-				continue
-			}
-			calls++
-		}
-		m.Content = append(m.Content, b)
-	}
-	switch {
-	case failed != nil:
-		m.StopReason, m.ErrorMessage = entry.PiError, failed.Error()
-	case finish == fantasy.FinishReasonLength:
-		m.StopReason = entry.PiLength
-	case calls > 0: // whatever the server calls it
-		m.StopReason = entry.PiToolUse
-	default:
-		m.StopReason = entry.PiStopped
-	}
-	a := Answer{Message: m, Usage: w.usage}
-	if w.status == http.StatusOK && w.data { // what was refused costs nothing, whatever the status says
-		if a.Usage.Input+a.Usage.CacheRead+a.Usage.CacheWrite == 0 {
-			a.Usage.Input, a.Estimated = r.Estimate(), true
-		}
-		if written := EstimateMessage(m); (failed != nil || s.size >= s.limit || a.Usage.Output == 0) && len(m.Content) > 0 && written > a.Usage.Output {
-			a.Usage.Output, a.Estimated = written, true
-		}
-	}
-	price := Lookup(e.Provider, model).Price
-	a.Message.Usage = a.Usage.pi(price)
-	switch {
-	case w.hasCost:
-		a.Cost, a.CostKnown = Money(w.cost*float64(Dollar)), true
-		a.Message.Usage.Cost = &entry.PiCost{Total: w.cost, TotalFromProvider: true}
-	case price != nil:
-		a.Cost, a.CostKnown = price.Of(a.Usage), true
-	}
-	return a
 }

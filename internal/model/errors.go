@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"charm.land/fantasy"
-
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/outbound"
@@ -146,7 +144,7 @@ func shown(text, key string) string {
 	return entry.OneLine(strings.ToValidUTF8(secret.NewRedactor([]byte(key)).String(text), "\uFFFD"), 300)
 }
 
-// failure says why a call failed, from what passed on its wire; what fantasy says comes second, because it knows less.
+// failure says why a call failed: what the provider said comes before err, which knows less.
 func (w *wire) failure(ctx context.Context, model string, err error) *Error {
 	e := w.endpoint
 	made := func(k Kind, said string) *Error {
@@ -154,9 +152,10 @@ func (w *wire) failure(ctx context.Context, model string, err error) *Error {
 		failed.Status, failed.RetryAfter = w.status, w.retryAfter
 		return failed
 	}
+	bad, isBad := errors.AsType[*boundsError](err)
 	switch cause := context.Cause(ctx); {
-	case w.bad != nil:
-		return made(Unreadable, w.bad.Error())
+	case isBad:
+		return made(Unreadable, bad.Error())
 	case errors.Is(cause, errIdle):
 		return made(Idle, "")
 	case errors.Is(cause, errSlow) && w.size() == 0: // it only shows that it is there
@@ -206,12 +205,8 @@ func (w *wire) failure(ctx context.Context, model string, err error) *Error {
 		return failed
 	case !w.data && !strings.HasPrefix(w.contentType, "text/event-stream"):
 		return made(Unreadable, "it sent "+w.contentType)
-	case isEnd(err), errors.As(err, &netErr), fantasy.IsTransportError(err):
+	case isEnd(err):
 		return made(Cut, "")
-	}
-	var provider *fantasy.ProviderError
-	if errors.As(err, &provider) && provider.IsContextTooLarge() {
-		return made(Overflow, provider.Message)
 	}
 	return made(Unreadable, "")
 }

@@ -2,8 +2,8 @@ package model
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -11,9 +11,8 @@ import (
 	"strings"
 )
 
-// Limits of the events of an answer. The libraries that decode them trust what they read: one grows a list to the index
-// that an event names, others gather what they never show, and copy all of it with each piece. Nothing that a provider
-// sends comes near these limits.
+// Limits of the events of an answer, whose sender is not trusted. They are checked before an event is decoded, so that no
+// decoder has to. Nothing that a provider sends comes near these limits.
 const (
 	// maxEvent is how many bytes an event may have. The last one of responses repeats the whole answer.
 	maxEvent = 4 << 20
@@ -61,13 +60,19 @@ func (e *boundsError) Error() string { return e.words }
 
 func outOfBounds(format string, args ...any) error { return &boundsError{fmt.Sprintf(format, args...)} }
 
-// events reads a stream of events (SSE) and passes on those that are within bounds, each in one form: an optional name,
-// and its JSON on one line. Comments, empty events and what the dialect does not have are left out.
+// event is one event of an answer that is within bounds.
+type event struct {
+	// data is a JSON object. It is valid until the next event is asked for.
+	data []byte
+	// failed says that its sender calls it an error.
+	failed bool
+}
+
+// events reads a stream of events (SSE). It leaves out comments, empty events and what the dialect does not have.
 type events struct {
 	from    io.Reader
 	dialect Dialect
-	// note sees each event that is passed on, and size returns how large the answer is so far.
-	note func(data []byte)
+	// size returns how large the answer is so far.
 	size func() int
 	// pace waits until n bytes may be checked; see [Request].
 	pace func(n int) (end func())
@@ -77,7 +82,8 @@ type events struct {
 	failed  bool   // the event that is being read is called an error
 	data    []byte // its data
 	hasData bool
-	out     bytes.Buffer
+	out     []byte // the data of the events that were checked and not returned yet
+	ready   []span // where in out they are
 	err     error
 
 	grown        int
@@ -90,18 +96,25 @@ type events struct {
 	deltas       int         // messages: how often its end was announced
 }
 
-func newEvents(from io.Reader, d Dialect, size func() int, note func([]byte)) *events {
-	return &events{from: from, dialect: d, note: note, size: size, pace: func(int) func() { return func() {} }, chunk: make([]byte, 16<<10), open: map[int]int{},
+// span is where an event is.
+type span struct {
+	from, to int
+	failed   bool
+}
+
+func newEvents(from io.Reader, d Dialect, size func() int) *events {
+	return &events{from: from, dialect: d, size: size, pace: func(int) func() { return func() {} }, chunk: make([]byte, 16<<10), open: map[int]int{},
 		bytes: allow(quietBytes, bytesEach), count: allow(quietEvents, eventsEach)}
 }
 
-// Read returns events that were checked, and then the error that ended them.
-func (e *events) Read(p []byte) (int, error) {
-	for e.out.Len() == 0 {
+// next returns the next event, or the error that ended them: [io.EOF] after the last, a [boundsError], or one that wraps
+// [io.ErrUnexpectedEOF].
+func (e *events) next() (event, error) {
+	for len(e.ready) == 0 {
 		if e.err != nil {
-			return 0, e.err
+			return event{}, e.err
 		}
-		e.out.Reset()
+		e.out = e.out[:0]
 		n, err := e.from.Read(e.chunk)
 		if grown := e.size(); grown > e.grown {
 			e.bytes.earn(grown - e.grown)
@@ -115,19 +128,16 @@ func (e *events) Read(p []byte) (int, error) {
 		end := e.pace(n)
 		e.err = e.feed(e.chunk[:n])
 		end()
-		if e.err == nil && err != nil {
-			if errors.Is(err, io.EOF) { // some servers do not end their last event
-				e.err = e.take(e.line)
-				if e.err == nil {
-					e.err = e.take(nil)
-				}
-			}
-			if e.err == nil {
-				e.err = err
-			}
+		if e.err != nil || err == nil {
+			continue
+		}
+		if e.err = fmt.Errorf("%w: %w", io.ErrUnexpectedEOF, err); err == io.EOF { // some servers do not end their last event
+			e.err = cmp.Or(e.take(e.line), e.take(nil), io.EOF)
 		}
 	}
-	return e.out.Read(p)
+	s := e.ready[0]
+	e.ready = e.ready[1:]
+	return event{e.out[s.from:s.to], s.failed}, nil
 }
 
 // feed takes a piece of the stream.
@@ -162,7 +172,7 @@ func (e *events) take(line []byte) error {
 		if !hasData {
 			return nil
 		}
-		return e.event(failed, bytes.TrimSpace(data))
+		return e.check(failed, bytes.TrimSpace(data))
 	}
 	field, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
@@ -178,8 +188,8 @@ func (e *events) take(line []byte) error {
 	return nil
 }
 
-// event checks an event and passes it on.
-func (e *events) event(failed bool, data []byte) error {
+// check takes an event. Those that are within bounds, and are known, become ready.
+func (e *events) check(failed bool, data []byte) error {
 	if !e.count.spend(1) {
 		return outOfBounds("it sends more and more events that are no part of an answer")
 	}
@@ -187,8 +197,7 @@ func (e *events) event(failed bool, data []byte) error {
 	case len(data) == 0:
 		return nil
 	case bytes.HasPrefix(data, []byte("[DONE]")) && (e.dialect == Chat || e.dialect == Responses):
-		e.out.WriteString("data: [DONE]\n\n")
-		return nil
+		return io.EOF
 	case data[0] != '{' || !json.Valid(data):
 		return outOfBounds("it sends an event that is not a JSON object")
 	}
@@ -208,35 +217,22 @@ func (e *events) event(failed bool, data []byte) error {
 			return outOfBounds("it begins more than %d items", maxItems)
 		}
 	}
-	if e.dialect == Messages {
-		if failed {
-			w.kind = "error"
-		}
+	failed = failed || w.kind == "error"
+	if e.dialect == Messages && !failed {
 		if known, err := e.message(w); err != nil || !known {
 			return err
 		}
-		e.out.WriteString("event: " + w.kind + "\n") // one of those that message knows
 	}
-	e.note(data)
-	e.out.WriteString("data: ")
-	at := 0
-	for _, s := range w.left {
-		e.out.Write(data[at:s.from])
-		e.out.WriteString("null")
-		at = s.to
-	}
-	e.out.Write(data[at:])
-	e.out.WriteString("\n\n")
+	from := len(e.out)
+	e.out = append(e.out, data...)
+	e.ready = append(e.ready, span{from, len(e.out), failed})
 	return nil
 }
 
-// message reports whether an event of messages has to be passed on. The library gathers what it gets, and does work for
-// each end of a block.
+// message reports whether an event of messages has to be read, and counts the pieces of what is gathered.
 func (e *events) message(w walk) (known bool, err error) {
 	pieces, isOpen := e.open[w.index]
 	switch w.kind {
-	case "error":
-		return true, nil
 	case "message_start":
 		known, e.started = !e.started, true
 		return known, nil
@@ -283,11 +279,7 @@ type walk struct {
 	inner string
 	// refusal and names are how many bytes of those it has.
 	refusal, names int
-	// left are the values that are not passed on.
-	left []span
 }
-
-type span struct{ from, to int }
 
 // level is an object or an array that is being read.
 type level struct {
@@ -397,7 +389,7 @@ func (w *walk) begin(top *level, written []byte) error {
 			return outOfBounds("it sends an event with a key that cannot be read")
 		}
 	}
-	top.key = strings.ToLower(key) // the libraries do not distinguish them
+	top.key = strings.ToLower(key) // the decoder does not distinguish them
 	if top.free {
 		return nil
 	}
@@ -412,10 +404,7 @@ func (w *walk) begin(top *level, written []byte) error {
 		for strings.IndexByte(" \t\r\n:", w.data[w.at]) >= 0 {
 			w.at++
 		}
-		from := w.at
-		if w.skip(); w.data[from] != 'n' {
-			w.left = append(w.left, span{from, w.at})
-		}
+		w.skip()
 	}
 	return nil
 }
@@ -458,7 +447,6 @@ func (w *walk) value(top *level, c byte) error {
 		return nil
 	}
 	if !top.isArray {
-		// The libraries take a text for the number in it.
 		if strings.HasSuffix(top.key, "index") && (c == '"' || c == '{' || c == '[' || c == 't' || c == 'f') {
 			return outOfBounds("it sends an event whose index is not a number")
 		}

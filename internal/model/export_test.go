@@ -14,8 +14,15 @@ func (c *Client) Over(t http.RoundTripper) *Client {
 // MaxEvent is how many bytes an event may have.
 const MaxEvent = maxEvent
 
-// Checked returns the events of a stream as the libraries get them.
-func Checked(from io.Reader, d Dialect) io.Reader {
+// Check reads all events of a stream as they are checked.
+func Check(from io.Reader, d Dialect) error {
 	size := 0
-	return newEvents(from, d, func() int { size += 4096; return size }, func([]byte) {})
+	events := newEvents(from, d, func() int { size += 4096; return size })
+	for {
+		if _, err := events.next(); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
 }

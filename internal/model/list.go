@@ -173,19 +173,14 @@ func (c *Client) request(ctx context.Context, e Endpoint, method, at string, bod
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	if e.Dialect == Messages {
-		r.Header.Set("Anthropic-Version", "2023-06-01")
-	}
-	// A redirect is not followed, because the key is for this address alone.
-	client := &http.Client{Transport: w, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	response, err := client.Do(r)
+	response, err := w.do(r)
 	if err == nil {
 		defer response.Body.Close()
 		if response.StatusCode == http.StatusOK {
 			if err = read(io.LimitReader(response.Body, maxListBody)); err == nil {
 				return nil
 			}
-			if ctx.Err() == nil && w.bad == nil {
+			if ctx.Err() == nil {
 				return newError(Unreadable, e, "", "it sends no list of models", err)
 			}
 		} else {

@@ -8,8 +8,9 @@
 // moment and into nothing else: no error, log or dump of a request has it. [FromEnvironment] finds the endpoints of the
 // operator's machine, [Lookup] knows prices and limits, and [CheckArguments] checks a tool call before it is run.
 //
-// Underneath is charm.land/fantasy. What it hides or gets wrong (usage of a call that was cut, refusals, delays that a
-// provider asks for, silent connections, keys taken from the environment) is cured at the HTTP connection; see wire.go.
+// Each [Dialect] is a file with the JSON of its requests and events: messages.go, chat.go, responses.go and gemini.go. A request
+// goes from [Request] through a prompt (request.go), which is the same for all, to the dialect, and over the wire (wire.go). An
+// answer comes back as events, which are checked (event.go) before the dialect reads them into blocks (answer.go).
 package model
 
 import (
@@ -169,12 +170,9 @@ var baseURLs = map[Provider]string{
 	Anthropic:  "https://api.anthropic.com",
 	OpenAI:     "https://api.openai.com/v1",
 	Google:     "https://generativelanguage.googleapis.com",
-	OpenRouter: openRouterURL,
+	OpenRouter: "https://openrouter.ai/api/v1",
 	Ollama:     "http://127.0.0.1:11434/v1",
 }
-
-// openRouterURL is where fantasy sends what is for OpenRouter.
-const openRouterURL = "https://openrouter.ai/api/v1"
 
 // withDefaults fills in what is not set.
 func (e Endpoint) withDefaults() Endpoint {
@@ -206,8 +204,6 @@ func (e Endpoint) withDefaults() Endpoint {
 // write all the same.
 func (e Endpoint) root() string {
 	switch {
-	case e.Provider == OpenRouter: // the wire moves its requests to the base URL
-		return openRouterURL
 	case e.Dialect == Messages:
 		return strings.TrimSuffix(e.BaseURL, "/v1")
 	case e.Dialect == Gemini:

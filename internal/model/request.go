@@ -3,13 +3,9 @@ package model
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
 	"strings"
-
-	"charm.land/fantasy"
-	"charm.land/fantasy/providers/anthropic"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -53,10 +49,60 @@ const defaultMaxTokens = 8192
 // toolName is what every provider takes as the name of a tool.
 var toolName = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 
-// call translates a request for fantasy. sealed is what of it fantasy cannot send; the wire does.
-func (r Request) call(e Endpoint, id string) (call fantasy.Call, sealed *sealedThoughts, err error) {
-	invalid := func(next, format string, args ...any) (fantasy.Call, *sealedThoughts, error) {
-		return call, nil, fault.Newf(fault.Invalid, next, format, args...)
+// prompt is a request as every dialect can write it: tidy, with what its model may have.
+type prompt struct {
+	endpoint Endpoint
+	model    string
+	system   string
+	messages []message
+	tools    []function
+	// limit is the most tokens that the answer may have; 0 if the provider decides.
+	limit    int64
+	thinking thinking
+}
+
+// message is one message of a prompt. The result of each call is a message of its own, which follows the answer with the call.
+type message struct {
+	role role
+	// blocks are what it says. Calls have arguments that are an object, and thinking has a proof that the dialect takes.
+	blocks []entry.PiBlock
+	// call and tool are the id and the tool of the call whose result this is, and failed says that the call failed.
+	call, tool string
+	failed     bool
+	// cached marks the end of what the provider is asked to cache.
+	cached bool
+}
+
+// role is who says a message.
+type role int
+
+const (
+	userRole role = iota
+	modelRole
+	toolRole
+)
+
+// text is what the message says, without its thinking and images.
+func (m message) text() string {
+	var texts []string
+	for _, b := range m.blocks {
+		if b.Type == entry.PiTextBlock {
+			texts = append(texts, b.Text)
+		}
+	}
+	return strings.Join(texts, "\n")
+}
+
+// function is a tool of a prompt. Its schema has properties, and no references.
+type function struct {
+	name, description string
+	schema            map[string]any
+}
+
+// prompt makes a request ready to be written for a model.
+func (r Request) prompt(e Endpoint, id string) (prompt, error) {
+	invalid := func(next, format string, args ...any) (prompt, error) {
+		return prompt{}, fault.Newf(fault.Invalid, next, format, args...)
 	}
 	if len(r.Messages) == 0 {
 		return invalid("add a message for the model to answer", "messages: there are none")
@@ -65,8 +111,12 @@ func (r Request) call(e Endpoint, id string) (call fantasy.Call, sealed *sealedT
 		return invalid("add a message for the model to answer", "messages: the last one is the model's own")
 	}
 	info := Lookup(e.Provider, id)
-	t := translator{endpoint: e, model: id, images: Sees(e, id), sealed: newSealedThoughts()}
-	call.Prompt = t.prompt(r)
+	p := prompt{endpoint: e, model: id, limit: r.MaxTokens}
+	if strings.TrimSpace(r.System) != "" {
+		p.system = r.System
+	}
+	t := translator{endpoint: e, model: id, images: Sees(e, id)}
+	p.messages = t.messages(r)
 	for _, tool := range r.Tools {
 		schema, err := sendable(tool.Schema)
 		if err != nil {
@@ -75,71 +125,61 @@ func (r Request) call(e Endpoint, id string) (call fantasy.Call, sealed *sealedT
 		if !toolName.MatchString(tool.Name) {
 			return invalid("use letters, digits, _ and -", "tools: %q cannot be the name of a tool", entry.Clip(tool.Name, 80))
 		}
-		call.Tools = append(call.Tools, fantasy.FunctionTool{Name: tool.Name, Description: tool.Description, InputSchema: schema})
+		p.tools = append(p.tools, function{tool.Name, tool.Description, schema})
 	}
-	limit := r.MaxTokens
-	if limit <= 0 {
-		limit = info.MaxTokens
+	if p.limit <= 0 {
+		p.limit = info.MaxTokens
 	}
-	if limit <= 0 && e.Dialect == Messages {
-		limit = defaultMaxTokens
-	}
-	if limit > 0 {
-		call.MaxOutputTokens = &limit
+	if p.limit <= 0 && e.Dialect == Messages {
+		p.limit = defaultMaxTokens
 	}
 	effort, err := entry.ParseEffort(string(r.Effort))
 	if err != nil {
-		return call, nil, err
+		return prompt{}, err
 	}
-	call.ProviderOptions = r.thinking(e, id, info, effort, limit)
-	return call, t.sealed, nil
+	p.thinking = r.thinking(e, id, info, effort, p.limit)
+	return p, nil
 }
 
-// translator turns pi's messages into fantasy's.
+// translator turns the messages of a request into those of a prompt.
 type translator struct {
 	endpoint Endpoint
 	model    string
 	images   bool
-	// sealed has the thinking that fantasy does not send back.
-	sealed *sealedThoughts
 }
 
-// prompt translates a request's messages, and marks for Anthropic's cache what later requests begin with: the system
-// prompt, with the tools before it; the last message before the last answers, which is where the request before this one
-// ended; and the last message that later requests have, too. Without the second, a step with many calls, or much that was said
+// messages translates a request's messages, and marks for Anthropic's cache what later requests begin with, besides the system
+// prompt with the tools before it: the last message before the last answers, which is where the request before this one
+// ended; and the last message that later requests have, too. Without the former, a step with many calls, or much that was said
 // since, would miss the cache: Anthropic looks back only 20 blocks from a mark.
-func (t translator) prompt(r Request) fantasy.Prompt {
-	var prompt fantasy.Prompt
-	if strings.TrimSpace(r.System) != "" {
-		prompt = append(prompt, t.cached(fantasy.NewSystemMessage(r.System)))
-	}
-	lasting := len(prompt)
+func (t translator) messages(r Request) (all []message) {
+	lasting := 0
 	used := make([]bool, len(r.Messages))
 	for i, m := range r.Messages {
 		if i == len(r.Messages)-r.Once {
-			lasting = len(prompt)
+			lasting = len(all)
 		}
 		switch m := m.(type) {
 		case entry.PiUser:
-			if parts := t.parts(m.Content); len(parts) > 0 {
-				prompt = append(prompt, fantasy.Message{Role: fantasy.MessageRoleUser, Content: parts})
+			if blocks := t.shown(m.Content); len(blocks) > 0 {
+				all = append(all, message{role: userRole, blocks: blocks})
 			}
 		case entry.PiAssistant:
-			message := t.answer(m)
-			if len(message.Content) == 0 {
+			blocks := t.answer(m)
+			if len(blocks) == 0 {
 				continue
 			}
-			prompt = append(prompt, message)
-			var seen []fantasy.MessagePart
-			for _, part := range message.Content {
-				if call, isCall := part.(fantasy.ToolCallPart); isCall && !t.sealed.has(part) {
-					result, images := t.resultOf(call.ToolCallID, r.Messages[i+1:], used[i+1:])
-					prompt = append(prompt, result)
+			all = append(all, message{role: modelRole, blocks: blocks})
+			var seen []entry.PiBlock
+			for _, b := range blocks {
+				if b.Type == entry.PiCallBlock {
+					result, images := t.resultOf(b, r.Messages[i+1:], used[i+1:])
+					all = append(all, result)
 					seen = append(seen, images...)
 				}
 			}
 			if len(seen) > 0 { // behind all results, because providers want these to follow their calls
-				prompt = append(prompt, fantasy.Message{Role: fantasy.MessageRoleUser, Content: seen})
+				all = append(all, message{role: userRole, blocks: seen})
 			}
 		case entry.PiToolResult:
 			if !used[i] { // its call was compacted away, or belongs to an answer that failed
@@ -147,154 +187,149 @@ func (t translator) prompt(r Request) fantasy.Prompt {
 				if err != nil {
 					panic(err) // cannot happen for a string
 				}
-				prompt = append(prompt, fantasy.NewUserMessage(fmt.Sprintf("result of the tool %q: %s", m.ToolName, text)))
+				about := entry.PiText(fmt.Sprintf("result of the tool %q: %s", m.ToolName, text))
+				all = append(all, message{role: userRole, blocks: []entry.PiBlock{about}})
 			}
 		}
 	}
 	if r.Once == 0 {
-		lasting = len(prompt)
+		lasting = len(all)
 	}
-	t.mark(prompt[:lasting])
-	return prompt
+	mark(all[:lasting])
+	return all
 }
 
-// mark marks up to where a prompt is cached besides its system prompt: its last message, and the last one before its last
-// answers.
-func (t translator) mark(prompt fantasy.Prompt) {
-	isAnswer := func(i int) bool { return prompt[i].Role == fantasy.MessageRoleAssistant }
-	last := len(prompt) - 1
+// mark marks up to where messages are cached: their last one, and the last one before their last answers.
+func mark(messages []message) {
+	last := len(messages) - 1
 	before := last
-	for before >= 0 && !isAnswer(before) {
+	for before >= 0 && messages[before].role != modelRole {
 		before--
 	}
-	for before >= 0 && isAnswer(before) {
+	for before >= 0 && messages[before].role == modelRole {
 		before--
 	}
 	for _, at := range []int{before, last} {
-		if at >= 0 && prompt[at].Role != fantasy.MessageRoleSystem {
-			prompt[at] = t.cached(prompt[at])
+		if at >= 0 {
+			messages[at].cached = true
 		}
 	}
 }
 
-// cached marks a message as the end of what the provider shall cache.
-func (t translator) cached(m fantasy.Message) fantasy.Message {
-	if t.endpoint.Dialect == Messages || t.endpoint.Provider == OpenRouter && strings.HasPrefix(t.model, "anthropic/") {
-		m.ProviderOptions = anthropic.NewProviderCacheControlOptions(&anthropic.ProviderCacheControlOptions{CacheControl: anthropic.CacheControl{Type: "ephemeral"}})
-	}
-	return m
-}
-
-// errNoResult is what a model reads as the result of a call that has none.
-var errNoResult = errors.New("there is no result: the tool was interrupted, and may or may not have done its work")
+// noResult is what a model reads as the result of a call that has none.
+const noResult = "there is no result: the tool was interrupted, and may or may not have done its work"
 
 // resultOf finds the result of a call in the messages after it, up to the next answer with a call of that id: some
 // servers restart their ids with each answer. images are those of the result that the dialect cannot have in it.
-func (t translator) resultOf(id string, after []entry.PiMessage, used []bool) (result fantasy.Message, images []fantasy.MessagePart) {
-	message := func(output fantasy.ToolResultOutputContent) fantasy.Message {
-		return fantasy.Message{Role: fantasy.MessageRoleTool, Content: []fantasy.MessagePart{fantasy.ToolResultPart{ToolCallID: id, Output: output}}}
-	}
+func (t translator) resultOf(call entry.PiBlock, after []entry.PiMessage, used []bool) (result message, images []entry.PiBlock) {
+	result = message{role: toolRole, call: call.ID, tool: call.Name}
 search:
 	for i, m := range after {
 		switch m := m.(type) {
 		case entry.PiAssistant:
-			for _, call := range m.Calls() {
-				if sentID(call.ID) == id {
+			for _, other := range m.Calls() {
+				if sentID(other.ID) == call.ID {
 					break search
 				}
 			}
 		case entry.PiToolResult:
-			if used[i] || sentID(m.ToolCallID) != id {
+			if used[i] || sentID(m.ToolCallID) != call.ID {
 				continue
 			}
 			used[i] = true
-			output, images := t.output(m)
-			return message(output), images
+			result.failed = m.IsError
+			result.blocks, images = t.output(m)
+			return result, images
 		}
 	}
-	return message(fantasy.ToolResultOutputContentError{Error: errNoResult}), nil
+	result.blocks, result.failed = []entry.PiBlock{entry.PiText(noResult)}, true
+	return result, nil
 }
 
 // output translates a result. Only Anthropic's dialect has a place for an image in it, for one; others get the images as what a
 // user says.
-func (t translator) output(m entry.PiToolResult) (fantasy.ToolResultOutputContent, []fantasy.MessagePart) {
+func (t translator) output(m entry.PiToolResult) (blocks, images []entry.PiBlock) {
 	text := m.Text()
-	var images []fantasy.MessagePart
 	for _, b := range m.Content {
-		if b.Type == entry.PiImageBlock && t.images && !m.IsError && b.Data != "" {
-			images = append(images, t.parts([]entry.PiBlock{b})...)
-			if t.endpoint.Dialect == Messages {
-				return fantasy.ToolResultOutputContentMedia{Data: b.Data, MediaType: b.MIMEType, Text: text}, nil
-			}
+		if b.Type != entry.PiImageBlock || !t.images || m.IsError || b.Data == "" {
+			continue
 		}
+		if t.endpoint.Dialect == Messages {
+			blocks = []entry.PiBlock{b}
+			if text != "" {
+				blocks = append(blocks, entry.PiText(text))
+			}
+			return blocks, nil
+		}
+		images = append(images, t.shown([]entry.PiBlock{b})...)
 	}
 	if strings.TrimSpace(text) == "" {
 		text = "(no output)" // which some providers refuse to be empty
 	}
-	if m.IsError {
-		return fantasy.ToolResultOutputContentError{Error: errors.New(text)}, nil
-	}
 	if len(images) > 0 {
-		about := fantasy.TextPart{Text: fmt.Sprintf("the image that belongs to the result of the tool %q:", m.ToolName)}
-		images = append([]fantasy.MessagePart{about}, images...)
+		about := entry.PiText(fmt.Sprintf("the image that belongs to the result of the tool %q:", m.ToolName))
+		images = append([]entry.PiBlock{about}, images...)
 	}
-	return fantasy.ToolResultOutputContentText{Text: text}, images
+	return []entry.PiBlock{entry.PiText(text)}, images
 }
 
-// parts translates what a user said. Empty texts are left out, because providers refuse them.
-func (t translator) parts(blocks []entry.PiBlock) []fantasy.MessagePart {
-	var parts []fantasy.MessagePart
-	for _, b := range blocks {
+// shown translates what a user said. Empty texts are left out, because providers refuse them.
+func (t translator) shown(said []entry.PiBlock) (blocks []entry.PiBlock) {
+	for _, b := range said {
 		switch b.Type {
 		case entry.PiTextBlock:
 			if strings.TrimSpace(b.Text) != "" {
-				parts = append(parts, fantasy.TextPart{Text: b.Text})
+				blocks = append(blocks, b)
 			}
 		case entry.PiImageBlock:
-			data, err := base64.StdEncoding.DecodeString(b.Data)
-			if err != nil || len(data) == 0 || !t.images {
-				parts = append(parts, fantasy.TextPart{Text: "[an image that cannot be shown to this model]"})
-				continue
+			if data, err := base64.StdEncoding.DecodeString(b.Data); err != nil || len(data) == 0 || !t.images || !strings.HasPrefix(b.MIMEType, "image/") {
+				b = entry.PiText("[an image that cannot be shown to this model]")
 			}
-			parts = append(parts, fantasy.FilePart{Data: data, MediaType: b.MIMEType})
+			blocks = append(blocks, b)
 		}
 	}
-	return parts
+	return blocks
 }
 
-// answer translates an earlier answer.
-func (t translator) answer(a entry.PiAssistant) fantasy.Message {
-	m := fantasy.Message{Role: fantasy.MessageRoleAssistant}
+// answer translates an earlier answer. It is empty if nothing of it is left but thinking, which providers refuse alone.
+func (t translator) answer(a entry.PiAssistant) (blocks []entry.PiBlock) {
 	whole := a.StopReason != entry.PiError && a.StopReason != entry.PiAborted
 	same := thoughtBy(a, t.endpoint, t.model)
+	says := false
 	for _, b := range a.Content {
 		switch b.Type {
 		case entry.PiTextBlock:
-			if strings.TrimSpace(b.Text) != "" {
-				m.Content = append(m.Content, fantasy.TextPart{Text: b.Text})
+			if strings.TrimSpace(b.Text) == "" {
+				continue
 			}
+			says = true
 		case entry.PiThinkingBlock:
-			if whole && same {
-				if part := t.thought(b); part != nil {
-					m.Content = append(m.Content, part)
-				}
+			if !whole || !same || !t.proves(b) {
+				continue
 			}
 		case entry.PiCallBlock:
 			if !whole {
 				continue
 			}
-			input := string(b.Arguments)
-			if !strings.HasPrefix(strings.TrimSpace(input), "{") || !json.Valid(b.Arguments) {
-				input = "{}"
+			b.ID = sentID(b.ID)
+			if !strings.HasPrefix(strings.TrimSpace(string(b.Arguments)), "{") || !json.Valid(b.Arguments) {
+				b.Arguments = json.RawMessage("{}")
 			}
-			m.Content = append(m.Content, fantasy.ToolCallPart{ToolCallID: sentID(b.ID), ToolName: b.Name, Input: input})
+			says = true
+		default:
+			continue
+		}
+		blocks = append(blocks, b)
+	}
+	if !says && t.endpoint.Dialect != Chat {
+		return nil
+	}
+	if t.endpoint.Dialect == Responses { // OpenAI refuses thinking without what followed from it
+		for blocks[len(blocks)-1].Type == entry.PiThinkingBlock {
+			blocks = blocks[:len(blocks)-1]
 		}
 	}
-	// OpenAI refuses thinking without what followed from it.
-	for n := len(m.Content); n > 0 && t.sealed.has(m.Content[n-1]); n-- {
-		m.Content = m.Content[:n-1]
-	}
-	return m
+	return blocks
 }
 
 // notInIDs are the characters that some provider does not take in the id of a call.

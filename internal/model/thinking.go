@@ -1,23 +1,10 @@
 package model
 
 import (
-	"bytes"
-	"cmp"
-	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
-	"io"
-	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-
-	"charm.land/fantasy"
-	"charm.land/fantasy/providers/anthropic"
-	"charm.land/fantasy/providers/google"
-	"charm.land/fantasy/providers/openai"
-	"charm.land/fantasy/providers/openaicompat"
-	"charm.land/fantasy/providers/openrouter"
 
 	"github.com/arbe-dev/arbe/internal/entry"
 )
@@ -68,52 +55,44 @@ func nearest(asked entry.Effort, has []string) string {
 	return has[len(has)-1]
 }
 
-// thinking returns the options with which a provider lets its models think, and shows what they thought. limit is the most
-// tokens that the answer may have; 0 if that is not known.
-func (r Request) thinking(e Endpoint, id string, info Info, effort entry.Effort, limit int64) fantasy.ProviderOptions {
-	thinks := info.Thinks || !info.Known
-	if e.Dialect == Responses {
-		o := &openai.ResponsesProviderOptions{}
-		if info.Thinks || !info.Known && openai.IsResponsesReasoningModel(id) {
-			// Nothing is stored there, so that what it thinks comes along, encrypted. Other models refuse this.
-			o.Include = []openai.IncludeType{openai.IncludeReasoningEncryptedContent}
-		}
-		if thinks && effort != entry.EffortDefault {
-			o.ReasoningEffort, o.ReasoningSummary = new(openai.ReasoningEffort(nearest(effort, info.levels))), new("auto")
-		}
-		return fantasy.ProviderOptions{openai.Name: o}
+// thinking is how hard a model is told to think.
+type thinking struct {
+	// asked is the effort; [entry.EffortDefault] if the model is told nothing, or cannot think.
+	asked entry.Effort
+	// level is the word for it that the model has, and budget the number of tokens; leveled says that the model has words.
+	level   string
+	budget  int64
+	leveled bool
+	// adapts says that the model chooses its budget itself, and begins that it may begin to think now.
+	adapts, begins bool
+	// known says that the catalog knows whether the model thinks, and thinks what it says.
+	known, thinks bool
+}
+
+// thinking returns how hard a model is told to think. limit is the most tokens that the answer may have; 0 if that is not
+// known.
+func (r Request) thinking(e Endpoint, id string, info Info, effort entry.Effort, limit int64) thinking {
+	t := thinking{known: info.Known, thinks: info.Thinks}
+	if !info.Thinks && info.Known || effort == entry.EffortDefault {
+		return t
 	}
-	if !thinks || effort == entry.EffortDefault {
-		return nil
-	}
-	level, budget := nearest(effort, info.levels), budgets[effort]
+	t.asked, t.level, t.budget = effort, nearest(effort, info.levels), budgets[effort]
 	if limit > 0 {
-		budget = min(budget, limit/2) // there must be room for the answer
+		t.budget = min(t.budget, limit/2) // there must be room for the answer
 	}
-	switch {
-	case e.Dialect == Messages && effort == entry.EffortOff:
-		return nil // it thinks only if it is told to
-	case e.Dialect == Messages && slices.Contains(info.levels, "max"): // those that have it choose their budget themselves
-		return fantasy.ProviderOptions{anthropic.Name: &anthropic.ProviderOptions{Effort: new(anthropic.Effort(level))}}
-	case e.Dialect == Messages:
-		if budget < leastBudget || !r.mayThink(e, id) {
-			return nil
+	t.leveled, t.adapts = len(info.levels) > 0, slices.Contains(info.levels, "max")
+	t.begins = r.mayThink(e, id)
+	return t
+}
+
+// reasons reports whether an id is that of one of OpenAI's models that think, wherever they are served.
+func reasons(id string) bool {
+	for _, family := range []string{"o1", "o3", "o4", "oss"} {
+		if strings.HasPrefix(id, family) || strings.Contains(id, "-"+family) {
+			return true
 		}
-		return fantasy.ProviderOptions{anthropic.Name: &anthropic.ProviderOptions{Thinking: &anthropic.ThinkingProviderOption{BudgetTokens: budget}}}
-	case e.Dialect == Gemini:
-		config := &google.ThinkingConfig{IncludeThoughts: new(effort != entry.EffortOff)}
-		if len(info.levels) == 0 && strings.HasPrefix(id, "gemini-2") {
-			config.ThinkingBudget = &budget
-		} else {
-			config.ThinkingLevel = new(strings.ToUpper(cmp.Or(level, "low")))
-		}
-		return fantasy.ProviderOptions{google.Name: &google.ProviderOptions{ThinkingConfig: config}}
-	case e.Provider == OpenRouter && effort == entry.EffortOff:
-		return fantasy.ProviderOptions{openrouter.Name: &openrouter.ProviderOptions{Reasoning: &openrouter.ReasoningOptions{Enabled: new(false)}}}
-	case e.Provider == OpenRouter:
-		return fantasy.ProviderOptions{openrouter.Name: &openrouter.ProviderOptions{Reasoning: &openrouter.ReasoningOptions{Effort: new(openrouter.ReasoningEffort(level))}}}
 	}
-	return fantasy.ProviderOptions{openaicompat.Name: &openaicompat.ProviderOptions{ReasoningEffort: new(openai.ReasoningEffort(level))}}
+	return strings.Contains(strings.ToLower(id), "gpt-5")
 }
 
 // mayThink reports whether a model with a budget may think in its next step. Between the calls of tools Anthropic demands that
@@ -139,40 +118,19 @@ func thoughtBy(a entry.PiAssistant, e Endpoint, id string) bool {
 	return a.Provider == e.Name && a.Model == id && a.API == string(e.Dialect)
 }
 
-// thought translates thinking for the model that thought it; nil if it is not sent.
-func (t translator) thought(b entry.PiBlock) fantasy.MessagePart {
-	part := fantasy.ReasoningPart{Text: b.Thinking}
+// proves reports whether thinking is sent back: with a proof that the dialect takes or, where the dialect has none, as it is.
+func (t translator) proves(b entry.PiBlock) bool {
 	switch t.endpoint.Dialect {
 	case Messages:
-		if b.ThinkingSignature == "" {
-			return nil
-		}
-		meta := &anthropic.ReasoningOptionMetadata{Signature: b.ThinkingSignature}
-		if b.Redacted {
-			meta = &anthropic.ReasoningOptionMetadata{RedactedData: b.ThinkingSignature}
-		}
-		part.ProviderOptions = fantasy.ProviderOptions{anthropic.Name: meta}
+		return b.ThinkingSignature != ""
 	case Gemini:
 		signature, err := base64.StdEncoding.DecodeString(b.ThinkingSignature)
-		if err != nil || len(signature) == 0 {
-			return nil
-		}
-		part.ProviderOptions = fantasy.ProviderOptions{google.Name: &google.ReasoningMetadata{Signature: string(signature)}}
+		return err == nil && len(signature) > 0
 	case Responses:
-		item, ok := readReasoning(b.ThinkingSignature)
-		if !ok {
-			return nil
-		}
-		if b.Thinking != "" {
-			item.Summary = []reasoningSummary{{"summary_text", b.Thinking}}
-		}
-		return t.sealed.add(item)
-	default:
-		if t.endpoint.Provider == OpenRouter || b.Thinking == "" {
-			return nil
-		}
+		_, ok := readReasoning(b)
+		return ok
 	}
-	return part
+	return t.endpoint.Provider != OpenRouter && b.Thinking != ""
 }
 
 // reasoningItem is what a model of the dialect responses thought: an item of an answer, and of later requests. As
@@ -201,94 +159,14 @@ func (i reasoningItem) signature() string {
 	return string(text)
 }
 
-// readReasoning reads what signature wrote.
-func readReasoning(signature string) (i reasoningItem, ok bool) {
-	if json.Unmarshal([]byte(signature), &i) != nil || i.Type != "reasoning" || i.EncryptedContent == "" {
+// readReasoning returns the item of a block that signature signed.
+func readReasoning(b entry.PiBlock) (i reasoningItem, ok bool) {
+	if json.Unmarshal([]byte(b.ThinkingSignature), &i) != nil || i.Type != "reasoning" || i.EncryptedContent == "" {
 		return i, false
 	}
 	i.Summary = []reasoningSummary{} // not null, which is refused
+	if b.Thinking != "" {
+		i.Summary = []reasoningSummary{{"summary_text", b.Thinking}}
+	}
 	return i, true
-}
-
-// sealedThoughts are the parts of a request that fantasy leaves out. A call of a tool stands for each, whose id nobody can
-// guess; the wire puts the part in its place.
-type sealedThoughts struct {
-	prefix string
-	items  []json.RawMessage
-}
-
-func newSealedThoughts() *sealedThoughts { return &sealedThoughts{prefix: "sealed" + rand.Text()} }
-
-// add returns what stands for an item.
-func (s *sealedThoughts) add(item any) fantasy.MessagePart {
-	text, err := marshal(item)
-	if err != nil {
-		return nil // cannot happen for strings
-	}
-	s.items = append(s.items, text)
-	return fantasy.ToolCallPart{ToolCallID: s.prefix + strconv.Itoa(len(s.items)-1), ToolName: "sealed", Input: "{}"}
-}
-
-// find returns the item for which an id stands; nil if it stands for none.
-func (s *sealedThoughts) find(id string) json.RawMessage {
-	rest, ok := strings.CutPrefix(id, s.prefix)
-	if at, err := strconv.Atoi(rest); ok && err == nil && at >= 0 && at < len(s.items) {
-		return s.items[at]
-	}
-	return nil
-}
-
-// has reports whether a part stands for an item.
-func (s *sealedThoughts) has(part fantasy.MessagePart) bool {
-	call, isCall := part.(fantasy.ToolCallPart)
-	return isCall && s.find(call.ToolCallID) != nil
-}
-
-// unseal puts the items of a request in their places.
-func (s *sealedThoughts) unseal(r *http.Request) error {
-	if s == nil || len(s.items) == 0 || r.Body == nil {
-		return nil
-	}
-	body, err := io.ReadAll(r.Body)
-	r.Body.Close() //nolint:errcheck // it is in memory
-	if err != nil {
-		return err
-	}
-	var fields map[string]json.RawMessage
-	var input []json.RawMessage
-	if err := json.Unmarshal(body, &fields); err != nil {
-		return err
-	}
-	if err := json.Unmarshal(fields["input"], &input); err != nil {
-		return err
-	}
-	for i, text := range input {
-		var item struct {
-			CallID string `json:"call_id"`
-		}
-		if !bytes.Contains(text, []byte(s.prefix)) || json.Unmarshal(text, &item) != nil {
-			continue
-		}
-		if sealed := s.find(item.CallID); sealed != nil {
-			input[i] = sealed
-		}
-	}
-	if fields["input"], err = marshal(input); err != nil {
-		return err
-	}
-	if body, err = marshal(fields); err != nil {
-		return err
-	}
-	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	return nil
-}
-
-// marshal writes JSON in which < and & stay as they are, as the libraries write it.
-func marshal(v any) (json.RawMessage, error) {
-	var text bytes.Buffer
-	to := json.NewEncoder(&text)
-	to.SetEscapeHTML(false)
-	err := to.Encode(v)
-	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), err
 }

@@ -5,12 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"html"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
@@ -22,17 +22,8 @@ import (
 	"github.com/arbe-dev/arbe/internal/outbound"
 )
 
-// placeholder is the key that the providers' libraries are given. The real one is put in its place on the wire, so that
-// no library can keep, dump or print it. It must not be empty: without a key the libraries look for one in the
-// environment, in files and in cloud metadata.
-const placeholder = "key-is-set-on-the-wire"
-
 // maxCost is the most that a call costs, in US dollars, whatever the provider reports.
 const maxCost = 10_000
-
-// kept are the headers of a library's request that are sent. All others stay behind: among them are keys and accounts
-// that the libraries find in the environment.
-var kept = []string{"Accept", "Content-Type", "Anthropic-Version", "Anthropic-Beta"}
 
 // maxErrorBody is how much is read of a body that is no stream of events.
 const maxErrorBody = 64 << 10
@@ -42,6 +33,9 @@ var (
 	errIdle = errors.New("the provider was silent")
 	errSlow = errors.New("the answer grows too slowly")
 )
+
+// errReported is why a call ends whose provider says within the answer that it failed.
+var errReported = errors.New("the provider reports an error")
 
 // openTransport connects to what the operator named: to everything but metadata services.
 func openTransport() *http.Transport {
@@ -71,9 +65,8 @@ func bounded(t *http.Transport) *http.Transport {
 	return t
 }
 
-// wire is the connection of one call: it puts the key in, limits silence, and notes what passes. fantasy loses some of
-// that: the usage of an answer that is cut, refusals, the delay that a provider asks for. A call uses it from one
-// goroutine.
+// wire is the connection of one call: it puts the key in, limits silence, and notes what all dialects have: usage, errors,
+// refusals, the id. A call uses it from one goroutine.
 type wire struct {
 	base     http.RoundTripper
 	endpoint Endpoint
@@ -85,8 +78,6 @@ type wire struct {
 	size func() int
 	// pace is [Request.Pace].
 	pace func(n int) (end func())
-	// sealed is what the library does not send.
-	sealed *sealedThoughts
 	// slow says that the timer of the body, when it fires, means a slow answer and not a silent provider.
 	slow atomic.Bool
 
@@ -96,7 +87,6 @@ type wire struct {
 	body        *tapped
 
 	data    bool      // whether an event came
-	bad     error     // what is wrong with what came; nil if nothing is
 	said    wireError // an error in the stream, or the one of a refused request
 	page    string    // what a refusal says that is no error of a provider: the page of a proxy
 	usage   Usage
@@ -104,54 +94,30 @@ type wire struct {
 	hasCost bool
 	id      string
 	refusal strings.Builder
-	// reasoned is the last item of reasoning that was complete.
-	reasoned reasoningItem
 }
 
-// proof returns what proves the thinking of an item of responses, when that is complete; empty if nothing does.
-func (w *wire) proof(id string) string {
-	if w.reasoned.ID != id {
-		return ""
-	}
-	return w.reasoned.signature()
-}
-
-// RoundTrip sends one request.
-func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	header := http.Header{"User-Agent": {"arbe"}}
-	for _, name := range kept {
-		if values := r.Header.Values(name); len(values) > 0 {
-			header[name] = values
-		}
+// do sends a request with the endpoint's key. A redirect is not followed, because the key is for this address alone.
+func (w *wire) do(r *http.Request) (*http.Response, error) {
+	r.Header.Set("User-Agent", "arbe")
+	if w.endpoint.Dialect == Messages {
+		r.Header.Set("Anthropic-Version", "2023-06-01")
 	}
 	if key := w.endpoint.Key; key != "" {
 		switch w.endpoint.Dialect {
 		case Messages:
-			header.Set("X-Api-Key", key)
+			r.Header.Set("X-Api-Key", key)
 		case Gemini:
-			header.Set("X-Goog-Api-Key", key)
+			r.Header.Set("X-Goog-Api-Key", key)
 		default:
-			header.Set("Authorization", "Bearer "+key)
+			r.Header.Set("Authorization", "Bearer "+key)
 		}
 	}
-	r.Header = header
-	base, err := url.Parse(w.endpoint.BaseURL)
-	if err != nil {
-		return nil, err
-	}
-	if w.endpoint.Provider == OpenRouter { // whose base URL fantasy does not let us set
-		if r.URL, err = url.Parse(w.endpoint.BaseURL + strings.TrimPrefix(r.URL.String(), openRouterURL)); err != nil {
-			return nil, err
-		}
-		r.Host = ""
-	}
-	if r.URL.Host != base.Host || r.URL.Scheme != base.Scheme {
-		return nil, &outbound.RefusedError{Address: r.URL.Host} // a library went elsewhere: the key must not
-	}
-	if err := w.sealed.unseal(r); err != nil {
-		return nil, err
-	}
+	client := &http.Client{Transport: w, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return client.Do(r)
+}
+
+// RoundTrip sends one request, as do prepared it.
+func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	timer := time.AfterFunc(w.header, func() {
 		if w.slow.Load() {
 			w.cancel(errSlow)
@@ -167,31 +133,68 @@ func (w *wire) RoundTrip(r *http.Request) (*http.Response, error) {
 	w.retryAfter = retryAfter(response.Header, time.Now())
 	w.body = &tapped{ReadCloser: response.Body, wire: w, timer: timer, patience: w.patience}
 	response.Body = w.body
-	body := func(r io.Reader) {
-		response.Body = struct {
-			io.Reader
-			io.Closer
-		}{r, w.body}
-	}
-	switch isJSON := strings.HasPrefix(w.contentType, "application/json"); {
+	switch {
 	case response.Header.Get("Content-Encoding") != "" && response.Header.Get("Content-Encoding") != "identity":
-		w.bad = outOfBounds("it sends a compressed response, which was not asked for")
-		return nil, w.bad
-	case response.StatusCode >= 400 || isJSON && r.Method == http.MethodPost:
+		w.close()
+		return nil, outOfBounds("it sends a compressed response, which was not asked for")
+	case response.StatusCode >= 400 || w.isJSON() && r.Method == http.MethodPost:
 		// Some servers refuse a request with the status of a success. An answer is never JSON: it is streamed.
 		text, _ := io.ReadAll(io.LimitReader(w.body, maxErrorBody)) //nolint:errcheck // what came is what can be said
 		if w.said = readError(text); w.said.empty() {
 			w.page = pageText(text)
 		}
-		body(bytes.NewReader(text))
-	case r.Method == http.MethodPost:
-		stream := newEvents(w.body, w.endpoint.Dialect, w.size, w.note)
-		if w.pace != nil {
-			stream.pace = w.pace
-		}
-		body(&checked{stream, w})
+		response.Body = struct {
+			io.Reader
+			io.Closer
+		}{bytes.NewReader(text), w.body}
 	}
 	return response, nil
+}
+
+func (w *wire) isJSON() bool { return strings.HasPrefix(w.contentType, "application/json") }
+
+// ask sends a request for an answer, and returns the events of the answer.
+func (w *wire) ask(r *http.Request) (*events, error) {
+	response, err := w.do(r)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode >= 300 || w.isJSON() {
+		return nil, fmt.Errorf("status %d", response.StatusCode)
+	}
+	answer := newEvents(w.body, w.endpoint.Dialect, w.size)
+	if w.pace != nil {
+		answer.pace = w.pace
+	}
+	return answer, nil
+}
+
+// read reads an answer until it ends.
+func (w *wire) read(answer *events, from reader) (finish, error) {
+	for {
+		e, err := answer.next()
+		if err == io.EOF {
+			if ends := from.end(); ends != "" {
+				return ends, nil
+			}
+			return "", io.ErrUnexpectedEOF
+		} else if err != nil {
+			return "", err
+		}
+		if w.note(e.data); e.failed || !w.said.empty() {
+			return "", errReported
+		}
+		if ends, err := from.read(e.data); ends != "" || err != nil {
+			return ends, err
+		}
+	}
+}
+
+// close closes the connection, or gives it back if its response is over.
+func (w *wire) close() {
+	if w.body != nil {
+		w.body.Close() //nolint:errcheck // nothing more is wanted from it
+	}
 }
 
 // retryAfter reads how long a provider wants us to wait; 0 if it does not say.
@@ -207,20 +210,6 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 		return max(at.Sub(now), 0)
 	}
 	return 0
-}
-
-// checked notes what was wrong with the events of a response.
-type checked struct {
-	*events
-	wire *wire
-}
-
-func (c *checked) Read(p []byte) (int, error) {
-	n, err := c.events.Read(p)
-	if bad, isBad := errors.AsType[*boundsError](err); isBad {
-		c.wire.bad = bad
-	}
-	return n, err
 }
 
 // tapped is the body of a response. It ends the call if nothing comes for too long, or if the answer grows too slowly.
@@ -263,18 +252,18 @@ func (t *tapped) Close() (err error) {
 	return err
 }
 
-// note notes what an event says that the library does not.
+// note notes what an event says that is not a part of the answer.
 func (w *wire) note(data []byte) {
 	w.data = true
 	has := func(word string) bool { return bytes.Contains(data, []byte(word)) }
-	// Most events are pieces of text, and the library decodes them already.
-	if has(`"usage`) && !has(`"usage":null`) || has(`"error`) || has("refusal") || has("encrypted_content") || w.id == "" && has(`"id"`) {
-		w.event(data)
+	// Most events are pieces of text, which the dialect decodes.
+	if has(`"usage`) && !has(`"usage":null`) || has(`"error`) || has("refusal") || w.id == "" && has(`"id"`) {
+		w.aside(data)
 	}
 }
 
-// event is what the four dialects have in the events that matter here.
-type event struct {
+// aside is what the four dialects have in the events that matter here.
+type aside struct {
 	Type     string          `json:"type"`
 	ID       string          `json:"id"`
 	Code     json.RawMessage `json:"code"`
@@ -282,7 +271,6 @@ type event struct {
 	Delta    json.RawMessage `json:"delta"`
 	Error    *wireError      `json:"error"`
 	Usage    *wireUsage      `json:"usage"`
-	Item     json.RawMessage `json:"item"` // of responses
 	Response *struct {
 		ID    string     `json:"id"`
 		Error *wireError `json:"error"`
@@ -329,6 +317,15 @@ type wireError struct {
 	Message string          `json:"message"`
 }
 
+// UnmarshalJSON also reads a text, which is the message.
+func (e *wireError) UnmarshalJSON(data []byte) error {
+	if data[0] == '"' {
+		return json.Unmarshal(data, &e.Message)
+	}
+	type plain wireError
+	return json.Unmarshal(data, (*plain)(e))
+}
+
 func (e wireError) empty() bool {
 	return e.Type == "" && len(e.Code) == 0 && e.Status == "" && e.Message == ""
 }
@@ -338,24 +335,19 @@ func (e wireError) code() string { return strings.Trim(string(e.Code), `"`) }
 // readError reads the body of a refused request.
 func readError(body []byte) wireError {
 	var one struct {
-		Error   json.RawMessage `json:"error"`
-		Message string          `json:"message"`
-		Detail  string          `json:"detail"`
+		Error   wireError `json:"error"`
+		Message string    `json:"message"`
+		Detail  string    `json:"detail"`
 	}
-	if json.Unmarshal(body, &one) != nil {
-		var several []json.RawMessage // Google's, at times
-		if json.Unmarshal(body, &several) == nil && len(several) > 0 && !bytes.HasPrefix(bytes.TrimSpace(several[0]), []byte("[")) {
-			return readError(several[0])
-		}
+	var several []json.RawMessage // Google's, at times
+	if json.Unmarshal(body, &several) == nil && len(several) > 0 {
+		body = several[0]
+	}
+	if passable(json.Unmarshal(body, &one)) != nil {
 		return wireError{}
 	}
-	var e wireError
-	if json.Unmarshal(one.Error, &e) == nil && !e.empty() {
-		return e
-	}
-	var text string
-	if json.Unmarshal(one.Error, &text) == nil && text != "" {
-		return wireError{Message: text}
+	if !one.Error.empty() {
+		return one.Error
 	}
 	if one.Message == "" {
 		one.Message = one.Detail
@@ -371,10 +363,10 @@ func pageText(page []byte) string {
 	return strings.Join(strings.Fields(html.UnescapeString(notText.ReplaceAllString(strings.ToValidUTF8(string(page), "\uFFFD"), " "))), " ")
 }
 
-func (w *wire) event(data []byte) {
-	var e event
-	if json.Unmarshal(data, &e) != nil {
-		return // the library says so
+func (w *wire) aside(data []byte) {
+	var e aside
+	if passable(json.Unmarshal(data, &e)) != nil {
+		return
 	}
 	switch {
 	case e.Error != nil && !e.Error.empty():
@@ -391,14 +383,9 @@ func (w *wire) event(data []byte) {
 			ID    string     `json:"id"`
 			Usage *wireUsage `json:"usage"`
 		}
-		if json.Unmarshal(e.Message, &message) == nil {
+		if passable(json.Unmarshal(e.Message, &message)) == nil {
 			w.id = message.ID
 			w.use(message.Usage)
-		}
-	case "response.output_item.done":
-		var item reasoningItem
-		if json.Unmarshal(e.Item, &item) == nil && item.Type == "reasoning" { // the one with which it begins is not complete
-			w.reasoned = item
 		}
 	case "response.refusal.delta":
 		var text string

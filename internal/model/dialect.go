@@ -1,0 +1,74 @@
+package model
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// protocol is what differs between dialects.
+type protocol struct {
+	// path is where a prompt is sent, below the endpoint's root, and write returns what is sent.
+	path  func(prompt) string
+	write func(prompt) any
+	// reader reads the answer into a stream.
+	reader func(*stream) reader
+}
+
+// protocol returns what the dialect is; an error if it is none.
+func (d Dialect) protocol() (protocol, error) {
+	at := func(path string) func(prompt) string { return func(prompt) string { return path } }
+	switch d {
+	case Messages:
+		return protocol{at("/v1/messages"), writeMessages, newMessagesReader}, nil
+	case Chat:
+		return protocol{at("/chat/completions"), writeChat, newChatReader}, nil
+	case Responses:
+		return protocol{at("/responses"), writeResponses, newResponsesReader}, nil
+	case Gemini:
+		return protocol{geminiPath, writeGemini, newGeminiReader}, nil
+	}
+	return protocol{}, fmt.Errorf("there is no dialect %q", d)
+}
+
+// request returns the request of a prompt, without the key.
+func (d protocol) request(ctx context.Context, p prompt) (*http.Request, error) {
+	path := d.path(p)
+	switch {
+	case slices.Contains(strings.Split(path, "/"), ".."): // the id of a model may have slashes
+		return nil, errors.New("it is not the id of a model")
+	case p.endpoint.Provider == Google && strings.Contains(p.model, "claude"):
+		return nil, errors.New("it has none of Anthropic's models") // its cloud has, at another address
+	}
+	body, err := marshal(d.write(p))
+	if err != nil {
+		return nil, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.endpoint.root()+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json") // as the providers' own clients do
+	return r, nil
+}
+
+// object is a JSON object whose fields depend on what there is to say.
+type object map[string]any
+
+// marshal writes JSON in which < and & stay as they are.
+func marshal(v any) ([]byte, error) {
+	var text bytes.Buffer
+	to := json.NewEncoder(&text)
+	to.SetEscapeHTML(false)
+	err := to.Encode(v)
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), err
+}
+
+// decode reads an event as far as its fields have the types that a dialect gives them.
+func decode(data []byte, into any) error { return passable(json.Unmarshal(data, into)) }

@@ -1,0 +1,238 @@
+package model
+
+import (
+	"encoding/json"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+)
+
+// This file is the dialect [Messages]: Anthropic's.
+
+// cacheMark ends what Anthropic is asked to cache, also through OpenRouter.
+var cacheMark = object{"type": "ephemeral"}
+
+func writeMessages(p prompt) any {
+	body := object{"model": p.model, "max_tokens": p.limit, "stream": true, "messages": messagesOf(p.messages)}
+	if p.system != "" {
+		body["system"] = []object{{"type": "text", "text": p.system, "cache_control": cacheMark}}
+	}
+	if len(p.tools) > 0 {
+		var tools []object
+		for _, f := range p.tools { // some other words of a schema are refused at its top
+			schema := object{"type": "object", "properties": f.schema["properties"]}
+			if required := f.schema["required"]; required != nil {
+				schema["required"] = required
+			}
+			tools = append(tools, object{"name": f.name, "description": f.description, "input_schema": schema})
+		}
+		body["tools"] = tools
+	}
+	if think, effort := p.thinking.messages(p.model); think != nil { // a model that is not told to think does not
+		body["thinking"] = think
+		if effort != "" {
+			body["output_config"] = object{"effort": effort}
+		}
+	}
+	return body
+}
+
+// messages returns how a model of Anthropic's is told to think, with the effort of those that choose their budget themselves; nil
+// if it is told nothing.
+func (t thinking) messages(id string) (think object, effort string) {
+	hides := hidesThinking(id)
+	switch {
+	case t.asked == entry.EffortDefault || t.asked == entry.EffortOff:
+		return nil, ""
+	case t.adapts:
+		think, effort = object{"type": "adaptive"}, t.level
+	case t.budget < leastBudget || !t.begins:
+		return nil, ""
+	case hides: // it takes no budget
+		think = object{"type": "adaptive"}
+	default:
+		think = object{"type": "enabled", "budget_tokens": t.budget}
+	}
+	if hides {
+		think["display"] = "summarized"
+	}
+	return think, effort
+}
+
+// hidesThinking reports whether a model shows what it thinks only if it is asked to: Claude Opus from 4.7, and the preview of
+// Mythos.
+func hidesThinking(id string) bool {
+	id = strings.ToLower(id)
+	_, rest, _ := strings.Cut(id, "claude-opus-4-")
+	digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
+	minor, err := strconv.Atoi(rest[:digits])
+	return err == nil && digits <= 2 && minor >= 7 || strings.Contains(id, "claude-mythos-preview")
+}
+
+// messagesOf writes messages. Those of one side that follow each other are one.
+func messagesOf(messages []message) (written []object) {
+	var blocks []object
+	for i, m := range messages {
+		blocks = append(blocks, messagesBlocks(m)...)
+		isModel := m.role == modelRole
+		if i+1 < len(messages) && isModel == (messages[i+1].role == modelRole) {
+			continue
+		}
+		role := "user"
+		if isModel {
+			role = "assistant"
+		}
+		written = append(written, object{"role": role, "content": blocks})
+		blocks = nil
+	}
+	return written
+}
+
+func messagesBlocks(m message) (blocks []object) {
+	thinks := false
+	for _, b := range m.blocks {
+		thinks = b.Type == entry.PiThinkingBlock
+		switch b.Type {
+		case entry.PiTextBlock:
+			blocks = append(blocks, object{"type": "text", "text": b.Text})
+		case entry.PiImageBlock:
+			blocks = append(blocks, object{"type": "image", "source": object{"type": "base64", "media_type": b.MIMEType, "data": b.Data}})
+		case entry.PiThinkingBlock:
+			if b.Redacted {
+				blocks = append(blocks, object{"type": "redacted_thinking", "data": b.ThinkingSignature})
+			} else {
+				blocks = append(blocks, object{"type": "thinking", "thinking": b.Thinking, "signature": b.ThinkingSignature})
+			}
+		case entry.PiCallBlock:
+			blocks = append(blocks, object{"type": "tool_use", "id": b.ID, "name": b.Name, "input": b.Arguments})
+		}
+	}
+	if m.role == toolRole {
+		result := object{"type": "tool_result", "tool_use_id": m.call, "content": blocks}
+		if m.failed {
+			result["is_error"] = true
+		}
+		blocks = []object{result}
+	}
+	if m.cached && !thinks { // thinking takes no mark
+		blocks[len(blocks)-1]["cache_control"] = cacheMark
+	}
+	return blocks
+}
+
+// messagesReader reads the events of a message, whose blocks have an index.
+type messagesReader struct {
+	*stream
+	kinds map[int]string // of the blocks that are being written
+	input map[int]string // the arguments with which a call began
+	ends  finish
+}
+
+func newMessagesReader(s *stream) reader {
+	return &messagesReader{stream: s, kinds: map[int]string{}, input: map[int]string{}}
+}
+
+// messagesEvent has the fields of all events that matter.
+type messagesEvent struct {
+	Type  string `json:"type"`
+	Index int    `json:"index"`
+	Block struct {
+		Type     string          `json:"type"`
+		ID       string          `json:"id"`
+		Name     string          `json:"name"`
+		Input    json.RawMessage `json:"input"`
+		Text     string          `json:"text"`
+		Thinking string          `json:"thinking"`
+		Data     string          `json:"data"`
+	} `json:"content_block"`
+	Delta struct {
+		Type       string `json:"type"`
+		Text       string `json:"text"`
+		Thinking   string `json:"thinking"`
+		Signature  string `json:"signature"`
+		JSON       string `json:"partial_json"`
+		StopReason string `json:"stop_reason"`
+	} `json:"delta"`
+}
+
+func (m *messagesReader) read(data []byte) (finish, error) {
+	var e messagesEvent
+	if err := decode(data, &e); err != nil {
+		return "", err
+	}
+	key := strconv.Itoa(e.Index)
+	switch e.Type {
+	case "content_block_start":
+		return "", m.begin(e, key)
+	case "content_block_delta":
+		switch e.Delta.Type {
+		case "text_delta":
+			return "", m.say(key, e.Delta.Text)
+		case "thinking_delta":
+			return "", m.think(key, e.Delta.Thinking)
+		case "signature_delta":
+			return "", m.prove(key, e.Delta.Signature, false)
+		case "input_json_delta":
+			return "", m.argue(key, e.Delta.JSON)
+		}
+	case "content_block_stop":
+		kind, input := m.kinds[e.Index], m.input[e.Index]
+		delete(m.kinds, e.Index)
+		delete(m.input, e.Index)
+		switch kind {
+		case "text":
+			m.said(key)
+		case "thinking", "redacted_thinking":
+			m.thought(key)
+		case "tool_use":
+			return "", m.called(key, input)
+		}
+	case "message_delta":
+		if e.Delta.StopReason != "" {
+			m.ends = messagesFinish(e.Delta.StopReason)
+		}
+	case "message_stop":
+		if m.ends == "" {
+			return "", io.ErrUnexpectedEOF
+		}
+		return m.ends, nil
+	}
+	return "", nil
+}
+
+// begin begins a block. A kind that is not known, such as a tool that the provider runs, is left out.
+func (m *messagesReader) begin(e messagesEvent, key string) error {
+	m.kinds[e.Index] = e.Block.Type
+	switch e.Block.Type {
+	case "text":
+		return m.say(key, e.Block.Text)
+	case "thinking":
+		return m.think(key, e.Block.Thinking)
+	case "redacted_thinking":
+		return m.prove(key, e.Block.Data, true)
+	case "tool_use":
+		if input := string(e.Block.Input); input != "{}" && input != "null" {
+			if err := m.grow(stored(input)); err != nil {
+				return err
+			}
+			m.input[e.Index] = input
+		}
+		return m.call(key, e.Block.ID, e.Block.Name)
+	}
+	return nil
+}
+
+func messagesFinish(reason string) finish {
+	switch reason {
+	case "max_tokens", "model_context_window_exceeded":
+		return endLength
+	case "refusal", "content_filtered", "guardrail_intervened":
+		return endFilter
+	}
+	return endPlain
+}
+
+// end is never reached by a message that is whole.
+func (m *messagesReader) end() finish { return "" }
