@@ -29,7 +29,7 @@ func weaknesses(t testing.TB, conn *pgx.Conn) []string {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no queries: %v", err)
 	}
-	for _, file := range append(files, "../internal/stream/commit/batch.go", "../internal/dispatch/turns.go", "../internal/dispatch/fair.go") {
+	for _, file := range append(files, "../internal/stream/commit/batch.go", "../internal/turn/turn.go", "../internal/jobs/fair.go", "../internal/jobs/queue.go") {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -1,4 +1,4 @@
--- Indexes of ours on the queue's table, which the queue's library migrates. Package dispatch chooses the next jobs and counts
+-- Indexes of ours on the queue's table, which the queue's library migrates. Package jobs chooses the next jobs and counts
 -- those of a house with them, at a cost that does not grow with the jobs that wait. Each is created where it is missing;
 -- "create index if not exists" would lock the table with each start.
 do $$ begin

@@ -29,7 +29,7 @@ func inCrowd(t *testing.T, f func(*crowd)) {
 		f(c)
 		c.over()
 		c.callers.Wait()
-		if n := len(c.queue) + c.occupied; n != 0 {
+		if n := c.queue.Waiting() + c.queue.Running(); n != 0 {
 			t.Errorf("%d transactions still wait or have lanes", n)
 		}
 	})

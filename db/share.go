@@ -3,9 +3,10 @@ package db
 import (
 	"context"
 	"math"
-	"slices"
 	"sync"
 	"time"
+
+	"github.com/arbe-dev/arbe/internal/fair"
 )
 
 // This file shares the database among houses, so that what one house does delays the others little.
@@ -37,16 +38,12 @@ type shares struct {
 	mu    sync.Mutex
 	house map[string]*share
 	swept time.Time
-	// last is the house that used the database last, at lastAt, and beforeAt is when another one last did.
-	last             string
-	lastAt, beforeAt time.Time
+	// activity records when houses used the database.
+	activity fair.Activity
 
-	lanes    lanes
-	occupied int
-	// clock is where the last transaction that got a lane stands in the order of all of them.
-	clock time.Duration
-	// queue are the transactions that wait for a lane.
-	queue []*laneWait
+	lanes lanes
+	// queue has the transactions of busy houses, and costs in nanoseconds.
+	queue fair.Queue
 }
 
 // share is what a house uses.
@@ -57,14 +54,8 @@ type share struct {
 	// used is how long the house's transactions of the last usedFor took, as of the time at: older ones count less and less.
 	used time.Duration
 	at   time.Time
-	// next is where its next transaction stands in the order of lanes, and typical how long its last one took.
-	next, typical time.Duration
-}
-
-// laneWait is a transaction that waits for a lane.
-type laneWait struct {
-	share *share
-	got   chan struct{}
+	// typical is how long its last transaction took.
+	typical time.Duration
 }
 
 // newShares gives every house half of a pool, so that no house can use all of it.
@@ -114,10 +105,7 @@ func (s *shares) share(house string) *share {
 		s.house[house] = mine
 	}
 	mine.users++
-	if s.last != house {
-		s.last, s.beforeAt = house, s.lastAt
-	}
-	s.lastAt = now
+	s.activity.Ask(house, now)
 	return mine
 }
 
@@ -153,29 +141,20 @@ func (m *share) lately(now time.Time) time.Duration {
 func (s *shares) lane(ctx context.Context, house string, mine *share) (free func(), err error) {
 	s.mu.Lock()
 	now := time.Now()
-	other := s.lastAt
-	if s.last == house {
-		other = s.beforeAt
-	}
-	if now.Sub(other) > besideFor || mine.lately(now) < time.Duration(busyFrom*float64(usedFor)) {
+	if s.activity.Others(house, now) > besideFor || mine.lately(now) < time.Duration(busyFrom*float64(usedFor)) {
 		s.mu.Unlock()
 		return func() {}, nil
 	}
-	mine.next = max(mine.next, s.clock)
-	w := &laneWait{mine, make(chan struct{})}
-	s.queue = append(s.queue, w)
+	turn := s.queue.Add(house, int64(mine.typical))
 	s.advance()
 	s.mu.Unlock()
 	select {
-	case <-w.got:
+	case <-turn.Begun:
 	case <-ctx.Done():
 		s.mu.Lock()
-		i := slices.Index(s.queue, w)
-		if i >= 0 {
-			s.queue = slices.Delete(s.queue, i, i+1)
-		}
+		left := s.queue.Leave(turn)
 		s.mu.Unlock()
-		if i < 0 { // it got a lane meanwhile
+		if !left { // it got a lane meanwhile
 			s.free()
 		}
 		return nil, ctx.Err()
@@ -188,25 +167,14 @@ func (s *shares) lane(ctx context.Context, house string, mine *share) (free func
 func (s *shares) free() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.occupied--
+	s.queue.End()
 	s.advance()
 }
 
 // advance gives free lanes to those that come first. Callers hold the lock.
 func (s *shares) advance() {
-	for len(s.queue) > 0 && s.occupied < int(s.lanes.open) {
-		first := 0
-		for i, w := range s.queue {
-			if w.share.next < s.queue[first].share.next {
-				first = i
-			}
-		}
-		w := s.queue[first]
-		s.queue = slices.Delete(s.queue, first, first+1)
-		s.clock = max(s.clock, w.share.next)
-		w.share.next += w.share.typical
-		s.occupied++
-		close(w.got)
+	for s.queue.Waiting() > 0 && s.queue.Running() < int(s.lanes.open) {
+		s.queue.Begin(s.queue.First(nil))
 	}
 }
 

@@ -116,8 +116,8 @@ with recursive below as (
 )
 select distinct sandbox_id::text from below where sandbox_id is not null;
 
--- name: ThreadsOnSandbox :one
-select count(*) from threads where sandbox_id = @sandbox_id::text;
+-- name: ThreadsOnSandbox :many
+select id from threads where sandbox_id = @sandbox_id::text;
 
 -- name: IsPrimaryThread :one
 select exists (select from houses where primary_thread_id = @id::text);

@@ -735,15 +735,28 @@ func (q *Queries) ThreadsOfRoot(ctx context.Context, db DBTX, houseID string, ro
 	return count, err
 }
 
-const threadsOnSandbox = `-- name: ThreadsOnSandbox :one
-select count(*) from threads where sandbox_id = $1::text
+const threadsOnSandbox = `-- name: ThreadsOnSandbox :many
+select id from threads where sandbox_id = $1::text
 `
 
-func (q *Queries) ThreadsOnSandbox(ctx context.Context, db DBTX, sandboxID string) (int64, error) {
-	row := db.QueryRow(ctx, threadsOnSandbox, sandboxID)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
+func (q *Queries) ThreadsOnSandbox(ctx context.Context, db DBTX, sandboxID string) ([]string, error) {
+	rows, err := db.Query(ctx, threadsOnSandbox, sandboxID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var id string
+		if err := rows.Scan(&id); err != nil {
+			return nil, err
+		}
+		items = append(items, id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const touchThreads = `-- name: TouchThreads :many

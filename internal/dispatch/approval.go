@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -16,17 +15,7 @@ import (
 // worker's job ends and another one waits, because the queue reports the end of a job by its id a moment later: it would
 // take a job that has begun once more for the one that ended.
 func (d *Dispatcher) parkTurnTx(ctx context.Context, tx pgx.Tx, t turn.Turn) error {
-	_, err := tx.Exec(ctx, `
-		update `+db.JobSchema+`.river_job set state = 'completed', finalized_at = now(), unique_key = null
-		where kind = $1 and args @> jsonb_build_object('turn', $2::text) and state = 'running'`, turnArgs{}.Kind(), t.ID)
-	if err != nil {
-		return err
-	}
-	job, err := d.queue.InsertTx(ctx, tx, turnArgs{t.House, t.Thread, t.ID}, &river.InsertOpts{ScheduledAt: t.Due})
-	if err == nil && job.UniqueSkippedAsDuplicate {
-		err = d.rescheduleTx(ctx, tx, t)
-	}
-	return err
+	return d.Jobs.ReplaceTx(ctx, tx, turnArgs{t.House, t.Thread, t.ID}, "turn", t.ID, t.Due)
 }
 
 // Answer records what the scope's agent says to a bot that asks for approval, and lets the bot go on. Errors: those of

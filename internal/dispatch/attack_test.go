@@ -15,8 +15,10 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -168,13 +170,13 @@ func (s *siege) drip(houses, threads int) {
 			r.tell(s.ctx, r.open(s.ctx), "@drip drip")
 		}
 	}
-	s.untilRow(`select count(*) = $1 from turns where status = 'running' and house_id = any ($2)`, min(houses*threads, s.limits.PersonTurns), own)
+	s.untilRow(`select count(*) = $1 from turns where status = 'running' and house_id = any ($2)`, min(houses*threads, s.limits.Turns.PersonRunning), own)
 }
 
 // backlog lets 20,000 turns of a house wait, behind as many as may run, which do not end. No limit would let them wait.
 func (s *siege) backlog() {
 	r := s.estate(1, "drip")[0]
-	running := s.limits.HouseTurns
+	running := s.limits.Turns.HouseRunning
 	for range running {
 		r.tell(s.ctx, r.open(s.ctx), "@drip drip")
 	}
@@ -204,12 +206,12 @@ func (s *siege) flood() {
 	r.sh(th, "true")
 	for range 4 {
 		s.again(func() {
-			said, err := r.dispatcher.RunCommand(s.ctx, r.scope, th, "", entry.Command{Command: "yes"})
+			said, err := r.dispatcher.Commands.Run(s.ctx, r.scope, th, "", entry.Command{Command: "yes"})
 			if err != nil {
 				return
 			}
 			<-s.ctx.Done()
-			if err := r.dispatcher.CancelCommand(context.Background(), r.scope, th, said.ID, dispatch.Interrupt); err != nil {
+			if err := r.dispatcher.Commands.Cancel(context.Background(), r.scope, th, said.ID, command.Interrupt); err != nil {
 				s.t.Error(detail(err))
 			}
 			r.result(th, said.ID)
@@ -321,7 +323,7 @@ func (r *room) refusals() (list []string) {
 
 func TestAHouseGoesOnBesideThreeAttackers(t *testing.T) {
 	t.Parallel()
-	s := besiege(t, newLocal(t, t.TempDir()), dispatch.Limits{HouseTurns: 6, PersonTurns: 8, PersonTurnsWaiting: 9})
+	s := besiege(t, newLocal(t, t.TempDir()), dispatch.Limits{Turns: jobs.Limits{HouseRunning: 6, PersonRunning: 8, PersonWaiting: 9}})
 	defer s.end()
 	at := s.bench.thread(sandbox.Recipe{})
 	s.asks(at)
@@ -349,7 +351,7 @@ func TestAHouseGoesOnBesideThreeAttackers(t *testing.T) {
 // have, however many houses and threads they have.
 func TestSilentModelsOfOnePersonTakeTheirShareOfWorkers(t *testing.T) {
 	t.Parallel()
-	s := besiege(t, newShelf(), dispatch.Limits{HouseTurns: 3, PersonTurns: 4})
+	s := besiege(t, newShelf(), dispatch.Limits{Turns: jobs.Limits{HouseRunning: 3, PersonRunning: 4}})
 	for _, r := range s.estate(3, "mute") {
 		for range 4 {
 			r.tell(s.ctx, r.open(s.ctx), "@mute silence")
@@ -365,7 +367,7 @@ func TestSilentModelsOfOnePersonTakeTheirShareOfWorkers(t *testing.T) {
 
 func TestTurnsOfOnePersonThatMayNotEvenWait(t *testing.T) {
 	t.Parallel()
-	s := besiege(t, newShelf(), dispatch.Limits{HouseTurns: 1, PersonTurns: 1, HouseTurnsWaiting: 2, PersonTurnsWaiting: 3})
+	s := besiege(t, newShelf(), dispatch.Limits{Turns: jobs.Limits{HouseRunning: 1, PersonRunning: 1, HouseWaiting: 2, PersonWaiting: 3}})
 	houses := s.estate(2, "mute")
 	ask := func(r *room) {
 		r.th = r.open(s.ctx)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
 
@@ -17,7 +18,7 @@ import (
 // machine has the thread's sandbox, and in turns of that one and one on another machine. All have to succeed.
 func BenchmarkFortyCommands(b *testing.B) {
 	bench := database(b)
-	bench.tune = func(c *dispatch.Config) { c.Limits = dispatch.Limits{ThreadRunning: 8} }
+	bench.tune = func(c *dispatch.Config) { c.Limits = dispatch.Limits{Commands: jobs.Limits{ThreadRunning: 8}} }
 	bench.driver = newLocal(b, b.TempDir())
 	bench.server = bench.serve()
 	here := bench.server
@@ -31,7 +32,7 @@ func BenchmarkFortyCommands(b *testing.B) {
 		begin := time.Now()
 		var asked []string
 		for i := range 40 {
-			said, err := servers[i%len(servers)].dispatcher.RunCommand(b.Context(), bench.scope, th, "", entry.Command{Command: fmt.Sprint("echo ", i)})
+			said, err := servers[i%len(servers)].dispatcher.Commands.Run(b.Context(), bench.scope, th, "", entry.Command{Command: fmt.Sprint("echo ", i)})
 			if err != nil {
 				b.Fatal(detail(err))
 			}

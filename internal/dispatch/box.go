@@ -13,9 +13,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
@@ -64,10 +61,7 @@ func (d *Dispatcher) inBox(ctx context.Context, c turn.Call, do func(context.Con
 	if !ok {
 		return err
 	}
-	var absent bool
-	err = d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "select not exists (select from machines where id = $1 and seen_at > now() - $2::interval)", away.Machine, machineAwayAfter).Scan(&absent)
-	})
+	absent, err := d.boxes.MachineAway(ctx, away.Machine)
 	switch {
 	case err != nil:
 		return err

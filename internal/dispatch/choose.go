@@ -11,6 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/bot"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/policy"
 	"github.com/arbe-dev/arbe/internal/turn"
 )
@@ -29,14 +30,14 @@ const maxRosters = 10_000
 type chooser struct {
 	db      *db.DB
 	rosters Rosters
-	limits  Limits
+	limits  jobs.Limits
 	roots   turn.RootLimits
 
 	mu   sync.Mutex
 	kept map[string]bot.Roster // by house
 }
 
-func newChooser(d *db.DB, r Rosters, l Limits, roots turn.RootLimits) *chooser {
+func newChooser(d *db.DB, r Rosters, l jobs.Limits, roots turn.RootLimits) *chooser {
 	return &chooser{db: d, rosters: r, limits: l, roots: roots, kept: map[string]bot.Roster{}}
 }
 

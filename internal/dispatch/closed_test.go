@@ -42,7 +42,7 @@ func TestAClosedThreadTakesNoPostsAndNoCommands(t *testing.T) {
 			return err
 		},
 		"a command": func(id string) error {
-			_, err := b.dispatcher.RunCommand(ctx, b.scope, th, id, entry.Command{Command: "ls"})
+			_, err := b.dispatcher.Commands.Run(ctx, b.scope, th, id, entry.Command{Command: "ls"})
 			return err
 		},
 		"an append": func(id string) error {

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
-	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -125,7 +125,7 @@ func TestACommand(t *testing.T) {
 	} {
 		t.Run("is refused as "+name+", and leaves no trace", func(t *testing.T) {
 			before := len(b.entries(th))
-			_, err := b.dispatcher.RunCommand(t.Context(), b.scope, th, "", c)
+			_, err := b.dispatcher.Commands.Run(t.Context(), b.scope, th, "", c)
 			wantCode(t, err, fault.Invalid)
 			if len(b.entries(th)) != before {
 				t.Error("the log has grown")
@@ -133,11 +133,11 @@ func TestACommand(t *testing.T) {
 		})
 	}
 	t.Run("is refused in a thread that does not exist or belongs to another house", func(t *testing.T) {
-		_, err := b.dispatcher.RunCommand(t.Context(), b.scope, "nosuchthread", "", entry.Command{Command: "true"})
+		_, err := b.dispatcher.Commands.Run(t.Context(), b.scope, "nosuchthread", "", entry.Command{Command: "true"})
 		wantCode(t, err, fault.NotFound)
 		theirs := b.scope
 		theirs.House = "otherhouse"
-		_, err = b.dispatcher.RunCommand(t.Context(), theirs, th, "", entry.Command{Command: "true"})
+		_, err = b.dispatcher.Commands.Run(t.Context(), theirs, th, "", entry.Command{Command: "true"})
 		wantCode(t, err, fault.NotFound)
 	})
 }
@@ -151,7 +151,7 @@ func TestTheSameCommandTwice(t *testing.T) {
 		var both sync.WaitGroup
 		for range 8 {
 			both.Go(func() {
-				if _, err := b.dispatcher.RunCommand(t.Context(), b.scope, th, "one", entry.Command{Command: "echo ran >> runs"}); err != nil {
+				if _, err := b.dispatcher.Commands.Run(t.Context(), b.scope, th, "one", entry.Command{Command: "echo ran >> runs"}); err != nil {
 					t.Error(detail(err))
 				}
 			})
@@ -170,14 +170,14 @@ func TestTheSameCommandTwice(t *testing.T) {
 		}
 	})
 	t.Run("is refused when the id is that of something else", func(t *testing.T) {
-		_, err := b.dispatcher.RunCommand(t.Context(), b.scope, th, "one", entry.Command{Command: "echo again >> runs"})
+		_, err := b.dispatcher.Commands.Run(t.Context(), b.scope, th, "one", entry.Command{Command: "echo again >> runs"})
 		wantCode(t, err, fault.Exists)
 		if _, err := b.log.Append(t.Context(), b.ref(th), entry.NewDraft("chat", b.scope.Agent, entry.Chat{Text: "hello"})); err != nil {
 			t.Fatal(err)
 		}
-		_, err = b.dispatcher.RunCommand(t.Context(), b.scope, th, "chat", entry.Command{Command: "true"})
+		_, err = b.dispatcher.Commands.Run(t.Context(), b.scope, th, "chat", entry.Command{Command: "true"})
 		wantCode(t, err, fault.Exists)
-		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, th, "chat", dispatch.Interrupt), fault.NotFound)
+		wantCode(t, b.dispatcher.Commands.Cancel(t.Context(), b.scope, th, "chat", command.Interrupt), fault.NotFound)
 	})
 }
 
@@ -201,7 +201,7 @@ func TestCommandsInAFork(t *testing.T) {
 	})
 	t.Run("are not run again by their ids", func(t *testing.T) {
 		for _, id := range []string{"ended", "going"} {
-			_, err := b.dispatcher.RunCommand(t.Context(), b.scope, fork, id, entry.Command{Command: "echo ran >> runs"})
+			_, err := b.dispatcher.Commands.Run(t.Context(), b.scope, fork, id, entry.Command{Command: "echo ran >> runs"})
 			wantCode(t, err, fault.Exists)
 		}
 		if r := b.sh(source, "cat runs"); r.Output != "ran\n" {
@@ -209,7 +209,7 @@ func TestCommandsInAFork(t *testing.T) {
 		}
 	})
 	t.Run("are cancelled where they run", func(t *testing.T) {
-		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, fork, "going", dispatch.Interrupt), fault.Precondition)
+		wantCode(t, b.dispatcher.Commands.Cancel(t.Context(), b.scope, fork, "going", command.Interrupt), fault.Precondition)
 		b.cancel(fork, "ended")
 		if b.results(fork, "ended") != 1 || b.results(fork, "going") != 0 {
 			t.Errorf("the fork's log says %s", b.story(fork))
@@ -236,16 +236,16 @@ func TestCommandsInAFork(t *testing.T) {
 		if r := b.sh(fork, "cat file"); r.Output != "mine\n" {
 			t.Errorf("the result is %+v", r)
 		}
-		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, fork, "going", dispatch.Interrupt), fault.Precondition)
+		wantCode(t, b.dispatcher.Commands.Cancel(t.Context(), b.scope, fork, "going", command.Interrupt), fault.Precondition)
 	})
 }
 
 // ended waits until the queue is done with a command, and is what became of its job.
-func (b *bench) ended(command string) (state string) {
+func (b *bench) ended(commandID string) (state string) {
 	b.t.Helper()
 	conn := b.Owner(b.t)
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) { // the queue tells nobody
-		err := conn.QueryRow(b.t.Context(), "select state from "+db.JobSchema+".river_job where args->>'command' = $1 and finalized_at is not null", command).Scan(&state)
+		err := conn.QueryRow(b.t.Context(), "select state from "+db.JobSchema+".river_job where args->>'command' = $1 and finalized_at is not null", commandID).Scan(&state)
 		if err == nil {
 			return state
 		}
@@ -372,17 +372,17 @@ func TestCancellingACommand(t *testing.T) {
 		}
 	})
 	t.Run("sends a stronger signal at once", func(t *testing.T) {
-		for want, c := range map[dispatch.Signal]struct {
+		for want, c := range map[command.Signal]struct {
 			line string
 			code int
 		}{
-			dispatch.Terminate: {"trap '' INT; trap 'exit 9' TERM; echo begun; while :; do sleep 0.05; done", 9},
-			dispatch.Kill:      {"trap '' INT TERM; echo begun; while :; do sleep 0.05; done", 137},
+			command.Terminate: {"trap '' INT; trap 'exit 9' TERM; echo begun; while :; do sleep 0.05; done", 9},
+			command.Kill:      {"trap '' INT TERM; echo begun; while :; do sleep 0.05; done", 137},
 		} {
 			id := b.ask(th, c.line)
 			b.printed(th, id, "begun\n")
-			for _, with := range []dispatch.Signal{dispatch.Interrupt, want, dispatch.Interrupt} {
-				if err := b.dispatcher.CancelCommand(t.Context(), b.scope, th, id, with); err != nil {
+			for _, with := range []command.Signal{command.Interrupt, want, command.Interrupt} {
+				if err := b.dispatcher.Commands.Cancel(t.Context(), b.scope, th, id, with); err != nil {
 					t.Fatal(detail(err))
 				}
 			}
@@ -396,7 +396,7 @@ func TestCancellingACommand(t *testing.T) {
 		running := b.ask(many, "echo begun; sleep 1000")
 		b.printed(many, running, "begun\n")
 		asked := []string{running, b.ask(many, "sleep 1000"), b.ask(many, "sleep 1000")}
-		found, err := b.dispatcher.CancelCommands(t.Context(), b.scope, many, dispatch.Interrupt)
+		found, err := b.dispatcher.Commands.CancelAll(t.Context(), b.scope, many, command.Interrupt)
 		slices.Sort(asked)
 		slices.Sort(found)
 		if err != nil || !slices.Equal(found, asked) {
@@ -407,7 +407,7 @@ func TestCancellingACommand(t *testing.T) {
 				t.Errorf("the result is %+v", r)
 			}
 		}
-		if found, err := b.dispatcher.CancelCommands(t.Context(), b.scope, many, dispatch.Interrupt); err != nil || len(found) > 0 {
+		if found, err := b.dispatcher.Commands.CancelAll(t.Context(), b.scope, many, command.Interrupt); err != nil || len(found) > 0 {
 			t.Errorf("then %v are cancelled (%v)", found, err)
 		}
 	})
@@ -420,11 +420,11 @@ func TestCancellingACommand(t *testing.T) {
 		}
 	})
 	t.Run("is not found if it does not exist", func(t *testing.T) {
-		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, th, "nosuchcommand", dispatch.Interrupt), fault.NotFound)
-		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, "nosuchthread", "nosuchcommand", dispatch.Interrupt), fault.NotFound)
+		wantCode(t, b.dispatcher.Commands.Cancel(t.Context(), b.scope, th, "nosuchcommand", command.Interrupt), fault.NotFound)
+		wantCode(t, b.dispatcher.Commands.Cancel(t.Context(), b.scope, "nosuchthread", "nosuchcommand", command.Interrupt), fault.NotFound)
 		other := b.thread(sandbox.Recipe{})
 		id := b.ask(th, "true")
-		wantCode(t, b.dispatcher.CancelCommand(t.Context(), b.scope, other, id, dispatch.Interrupt), fault.NotFound)
+		wantCode(t, b.dispatcher.Commands.Cancel(t.Context(), b.scope, other, id, command.Interrupt), fault.NotFound)
 	})
 	t.Run("while its sandbox is built leaves no sandbox", func(t *testing.T) {
 		slow := b.thread(sandbox.Recipe{Setup: "echo preparing; sleep 1000"})
@@ -446,7 +446,7 @@ func TestCancellingACommand(t *testing.T) {
 		var all sync.WaitGroup
 		for range 40 {
 			all.Go(func() {
-				if err := b.dispatcher.CancelCommand(ctx, b.scope, th, id, dispatch.Interrupt); err != nil {
+				if err := b.dispatcher.Commands.Cancel(ctx, b.scope, th, id, command.Interrupt); err != nil {
 					t.Error(detail(err))
 				}
 			})

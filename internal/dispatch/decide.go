@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/internal/turn"
@@ -108,7 +108,6 @@ type Work func(context.Context, pgx.Tx) (Outcome, error)
 
 // Outcome is what new entries ask for.
 type Outcome struct {
-	Jobs  []river.InsertManyParams
 	Turns []turn.Request
 	// Notes are entries for the thread's log.
 	Notes []entry.Draft
@@ -126,17 +125,13 @@ var queries = query.New()
 type decider struct {
 	db     *db.DB
 	log    *stream.Log
-	queue  *river.Client[pgx.Tx]
+	jobs   *jobs.Jobs
 	logger *slog.Logger
 	choose Selector
 	// requestTurn is [Dispatcher.requestTurnTx].
 	requestTurn func(context.Context, pgx.Tx, stream.Ref, turn.Request) (string, error)
 	index       *indexer
-	// key is the server's liveness lock, and lockGrace that of [Config].
-	key       int64
-	lockGrace time.Duration
-
-	news *newsQueue
+	news        *newsQueue
 	// lanes has a place for each house for which this server decides, and working counts the houses that wait for one, too.
 	lanes   chan struct{}
 	working sync.WaitGroup
@@ -154,11 +149,11 @@ type decider struct {
 // startDeciding starts to decide the entries that come in through the dispatcher's log, until the log closes.
 func startDeciding(ctx context.Context, d *Dispatcher) (*decider, error) {
 	c := &decider{
-		db: d.db, log: d.log, queue: d.queue, logger: d.logger, choose: d.config.Select, key: d.liveness.key, lockGrace: d.config.lockGrace, requestTurn: d.requestTurnTx,
+		db: d.db, log: d.log, jobs: d.Jobs, logger: d.logger, choose: d.config.Select, requestTurn: d.requestTurnTx,
 		news: newNewsQueue(), lanes: make(chan struct{}, decideHouses), failed: map[int64]stream.Ref{},
 		closing: make(chan struct{}), done: make(chan struct{}),
 	}
-	err := c.in(ctx, func(tx pgx.Tx) error { return queries.RegisterServer(ctx, tx, c.key) })
+	err := c.in(ctx, func(tx pgx.Tx) error { return queries.RegisterServer(ctx, tx, int64(c.jobs.Server())) })
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +198,7 @@ func (c *decider) Closing(pending bool) {
 	if indexed := c.index.stop(); pending || !indexed {
 		return
 	}
-	if err := c.in(ctx, func(tx pgx.Tx) error { return queries.UnregisterServer(ctx, tx, c.key) }); err != nil {
+	if err := c.in(ctx, func(tx pgx.Tx) error { return queries.UnregisterServer(ctx, tx, int64(c.jobs.Server())) }); err != nil {
 		c.logger.Debug("this server left entries undecided; other servers will decide them", "error", fault.From(err).Detail())
 	}
 }
@@ -451,9 +446,6 @@ func (c *decider) commit(ctx context.Context, m move, work Work) error {
 		if err == nil && len(asks.Notes) > 0 {
 			_, err = c.log.AppendTx(ctx, tx, m.ref, asks.Notes...)
 		}
-		if err == nil && len(asks.Jobs) > 0 {
-			_, err = c.queue.InsertManyTx(ctx, tx, asks.Jobs)
-		}
 		return err
 	})
 }
@@ -487,7 +479,7 @@ func (c *decider) recoverDead(ctx context.Context) error {
 	if err != nil || len(gone) == 0 {
 		return err
 	}
-	if !pause(ctx, c.lockGrace) {
+	if !pause(ctx, c.jobs.LockGrace()) {
 		return ctx.Err()
 	}
 	again, err := c.gone(ctx)
@@ -524,8 +516,8 @@ func (c *decider) gone(ctx context.Context) (gone map[int64]query.ListServersRow
 		servers, err := queries.ListServers(ctx, tx)
 		for _, server := range servers {
 			free := false
-			if server.Key != c.key && err == nil {
-				free, err = isGone(ctx, tx, server.Key)
+			if server.Key != int64(c.jobs.Server()) && err == nil {
+				free, err = jobs.Server(server.Key).GoneTx(ctx, tx)
 			}
 			switch {
 			case err != nil:

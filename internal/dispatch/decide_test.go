@@ -33,9 +33,13 @@ func oneForEach(ctx context.Context, n *dispatch.News) (dispatch.Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	return func(context.Context, pgx.Tx) (asks dispatch.Outcome, err error) {
+	return func(ctx context.Context, tx pgx.Tx) (asks dispatch.Outcome, err error) {
 		for _, e := range entries {
-			asks.Jobs = append(asks.Jobs, dispatch.NobodysJob(n.Thread+" "+e.ID))
+			_, err = tx.Exec(ctx, "insert into "+db.JobSchema+".river_job (queue, kind, args, max_attempts) values ('nobodys', 'none', jsonb_build_object('name', $1::text), 1)",
+				n.Thread+" "+e.ID)
+			if err != nil {
+				return asks, err
+			}
 		}
 		return asks, nil
 	}, nil
@@ -342,7 +346,7 @@ func talker() {
 	fail(err)
 	s, err := start(ctx, d, newShelf(), func(c *dispatch.Config) {
 		c.Select = oneForEach
-		c.SweepEvery(500 * time.Millisecond)
+		c.SweepEvery = 500 * time.Millisecond
 	})
 	fail(err)
 	var printing sync.Mutex

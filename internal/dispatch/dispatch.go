@@ -1,25 +1,4 @@
-// Package dispatch turns entries into work.
-//
-// A request for work is written to the log and queued in one transaction (with river, a job queue in the same
-// Postgres). A worker on some server runs the job and writes its result. If a server dies, another one, or its own next
-// start, notices and continues its jobs (sweep.go, kind.go). A server that was only cut off leaves those jobs alone when
-// it is back (held.go). Nothing is ever run twice: a command that is still running or has ended meanwhile is followed
-// (attend.go), and if a command was ended with its server, the log says so.
-//
-// If a sandbox is bound to a machine, that machine's servers run its commands.
-//
-// Commands are started fairly (fair.go). Houses take turns, and so do the threads of a house, each within its limits; a
-// part of every server's workers is reserved for houses with nothing running. The queue's rows are the only record of
-// what runs and what waits. A server with a free worker counts them and takes the next job under one lock, so the
-// limits hold across all servers, and a job that ends in any way frees its slot.
-//
-// Three alternatives were considered. One river queue per house costs each server a polling loop per house, and shares
-// nothing between threads. Snoozing jobs over a limit delays them by the snooze and wakes them in no fair order. A
-// table of our own, from which jobs are queued when they may run, must know how much room the servers have and
-// duplicates the record of what runs. So only the choice of the next jobs is ours. The library has an extension point
-// for that, without a promise to keep it; errNotFair and the tests detect a change.
-//
-// Sweeps, periodic tasks and the deletion of sandboxes have their own queues and workers.
+// Package dispatch turns what is said into work.
 //
 // Chats and commands are written by one operation ([Dispatcher.Say], say.go). Every entry of a thread, however it came
 // into the log, gets exactly one decision: which work it asks for (decide.go). A cursor per thread records how far that
@@ -27,6 +6,9 @@
 // for two writes, and needs as many decisions as entries in a burst. A cursor costs appends nothing, and one update
 // decides all entries since the last one. Its price is that no index names the threads that a killed server left
 // undecided: finding them means checking all cursors, which takes about 5 µs per thread.
+//
+// An entry may ask for the turns of bots (choose.go, trigger.go), which are jobs (turns.go). The tools of bots act in the
+// names of their bots (tools.go). Commands are run by package command, for people and for bots.
 //
 // Decided entries become searchable behind a second cursor (index.go), so that no decision waits for that.
 package dispatch
@@ -36,42 +18,20 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"os"
-	"slices"
-	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/artifact"
-	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/command"
+	"github.com/arbe-dev/arbe/internal/fair"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/secret"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/internal/turn"
-)
-
-const (
-	// maxJobTime is longer than any command may run, so that the queue does not take a running job for stuck.
-	maxJobTime = 25 * time.Hour
-	// resultTimeout is how long a stopping server tries to write the results of its commands. Without a limit, an
-	// unreachable database would keep the server from stopping.
-	resultTimeout = 20 * time.Second
-	// reportWaitAfter is how long a command may wait for a server before an entry says so. A shorter wait
-	// gets none, so that the log does not fill with them.
-	reportWaitAfter = 5 * time.Second
-	// maintenanceTimeout limits a sweep, a periodic task or a deletion, so that one that hangs does not block its
-	// worker forever.
-	maintenanceTimeout = 5 * time.Minute
-	// sweepEvery is the time between two searches for jobs of dead servers.
-	sweepEvery = 15 * time.Second
-	// heartbeatEvery is the time between two reports that this server's machine is there. A machine without a report
-	// for machineAwayAfter counts as away.
-	heartbeatEvery, machineAwayAfter = 3 * time.Second, 10 * time.Second
 )
 
 // Config configures [Start]. All fields up to Logger are required.
@@ -81,9 +41,9 @@ type Config struct {
 	Threads *thread.Threads
 	Boxes   *sandbox.Resolver
 	Logger  *slog.Logger
-	// PeriodicTasks are run regularly. Defaults to none.
-	PeriodicTasks []PeriodicTask
-	// Limits restrict the commands of each house and thread. Defaults to those of the zero [Limits].
+	// Tasks are run regularly. Defaults to none.
+	Tasks []jobs.Task
+	// Limits restrict the work of each house and thread. Defaults to those of the zero [Limits].
 	Limits Limits
 	// Artifacts stores output that a command's result does not hold. Defaults to nil: that output is lost.
 	Artifacts *artifact.Artifacts
@@ -93,7 +53,7 @@ type Config struct {
 	SpoolDir string
 	// SpoolSize limits the bytes of all such output on this server, so that commands cannot fill its disk. Long output
 	// counts twice, because the sandbox keeps it for the next server too. Beyond the limit, only the first part of an
-	// output is kept. Defaults to [DefaultSpoolSize].
+	// output is kept. Defaults to [command.DefaultSpoolSize].
 	SpoolSize int64
 	// Bots is what the turns of bots need. DB, Log, Logger, Tools, Queue, Setting, Park and Files are set by the dispatcher. It may
 	// be zero if no turns are requested.
@@ -109,310 +69,111 @@ type Config struct {
 	// to the next one.
 	EndCommands bool
 
-	// sweepEvery defaults to the constant of the same name, and lockGrace to serverLockGrace. Tests change them, because
-	// they cannot wait that long, and change the queue's settings with tune.
-	sweepEvery, lockGrace time.Duration
-	// foreground defaults to the constant of the same name.
+	// SweepEvery, LockGrace and Tune are those of [jobs.Config].
+	SweepEvery, LockGrace time.Duration
+	Tune                  func(*river.Config)
+	// foreground defaults to the constant of the same name. Tests change it.
 	foreground time.Duration
-	tune       func(*river.Config)
 }
 
-// Dispatcher queues and runs jobs. It is safe for concurrent use.
+// Dispatcher decides which work entries ask for, and has it done. It is safe for concurrent use.
 type Dispatcher struct {
-	db       *db.DB
-	log      *stream.Log
-	threads  *thread.Threads
-	boxes    *sandbox.Resolver
-	logger   *slog.Logger
-	config   Config
-	limits   Limits
-	spools   *spoolRoom
-	shares   *outputShares
-	queue    *river.Client[pgx.Tx]
-	liveness *liveness
-	decider  *decider
+	// Jobs runs the work, and Commands those of it that are commands.
+	Jobs     *jobs.Jobs
+	Commands *command.Commands
+
+	db      *db.DB
+	log     *stream.Log
+	threads *thread.Threads
+	boxes   *sandbox.Resolver
+	logger  *slog.Logger
+	config  Config
+	limits  Limits
+	output  *fair.Output
+	decider *decider
 	// bots runs the turns of bots.
 	bots *turn.Runner
-	// working are the workers of commands, and turning those of turns.
-	working, turning workers
 	// files are the files that bots change at this moment.
-	files   pathLocks
-	fetcher *fetcher
-	// attached are this server's commands that a program reads or writes.
-	attached attachments
-	// relay connects calls for attached commands with the servers that work on these.
-	relay         relay
+	files         pathLocks
+	fetcher       *fetcher
 	stopHeartbeat func()
-	endNotices    func()
-	// resultCtx ends when results can no longer be written. It is not the context of a job, because the result of a
-	// command is also written when the job is cancelled or the queue stops. cancelResults ends it.
-	resultCtx     context.Context
-	cancelResults context.CancelFunc
 }
 
-// Start starts to run jobs, first those of dead servers, until [Dispatcher.Stop].
+// Start starts to decide and to run jobs, first those of dead servers, until [Dispatcher.Stop].
 func Start(ctx context.Context, c Config) (*Dispatcher, error) {
-	if c.SpoolDir == "" {
-		c.SpoolDir = os.TempDir()
+	c.foreground = cmp.Or(c.foreground, foreground)
+	d := &Dispatcher{
+		db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults(), output: fair.NewOutput(),
+		fetcher: newFetcher(c.Fetch), stopHeartbeat: func() {},
 	}
-	d := &Dispatcher{db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults()}
-	d.config.sweepEvery, d.config.lockGrace = cmp.Or(c.sweepEvery, sweepEvery), cmp.Or(c.lockGrace, serverLockGrace)
-	d.fetcher = newFetcher(c.Fetch)
-	d.config.foreground = cmp.Or(c.foreground, foreground)
-	d.spools, d.shares = newSpoolRoom(cmp.Or(c.SpoolSize, DefaultSpoolSize)), newOutputShares()
-	// The queue runs until it is stopped. With the context of the start, it would stop when the start has ended.
-	lasting := context.WithoutCancel(ctx)
-	d.resultCtx, d.cancelResults = context.WithCancel(lasting)
 	var err error
-	if d.liveness, err = startLiveness(ctx, c.DB.Pool(), c.Logger, d.leaveLost); err != nil {
+	d.Jobs, err = jobs.Open(ctx, jobs.Config{
+		DB: c.DB, Logger: c.Logger, Queues: []jobs.Queue{command.Queue(d.limits.Commands), turnQueue(d.limits.Turns), reapQueue}, Tasks: c.Tasks,
+		Machines: c.Boxes.MachineIDs, MachineGone: c.Boxes.MachineGone(), SweepEvery: c.SweepEvery, LockGrace: c.LockGrace, Tune: c.Tune,
+	})
+	if err != nil {
 		return nil, err
 	}
-	if d.endNotices, err = d.startNotices(ctx); err != nil {
-		d.liveness.end()
-		return nil, err
-	}
-	bots := c.Bots
-	bots.DB, bots.Log, bots.Logger, bots.Tools, bots.Queue, bots.Setting, bots.Park = d.db, d.log, d.logger, d.tools(), d.queueTurn, d.settingOf, d.parkTurnTx
-	bots.Pace = d.shares.response
-	if c.Artifacts != nil {
-		bots.Files = &files{artifacts: c.Artifacts}
-	}
-	d.bots = turn.NewRunner(bots)
+	d.Commands = command.New(command.Config{
+		DB: c.DB, Log: c.Log, Threads: c.Threads, Boxes: c.Boxes, Logger: c.Logger, Jobs: d.Jobs, Limits: d.limits.Commands, Output: d.output,
+		Artifacts: c.Artifacts, Secrets: c.Secrets, SpoolDir: c.SpoolDir, SpoolSize: c.SpoolSize, End: c.EndCommands,
+	})
+	d.addKinds()
+	d.bots = d.newRunner()
 	if d.config.Select == nil && c.Rosters != nil {
-		d.config.Select = newChooser(c.DB, c.Rosters, d.limits, c.Bots.Roots).choose
+		d.config.Select = newChooser(c.DB, c.Rosters, d.limits.Turns, c.Bots.Roots).choose
 	}
-	if d.queue, err = d.newQueue(); err == nil {
-		err = d.boxes.TouchMachines(ctx)
-	}
-	if err == nil {
-		d.decider, err = startDeciding(ctx, d)
-	}
-	if err != nil {
-		d.endNotices()
-		d.liveness.end()
-		return nil, err
-	}
-	d.stopHeartbeat = d.startHeartbeat(lasting)
-	if err = d.queue.Start(lasting); err == nil {
-		// Sweep again, because the database may need a moment to notice that a killed server is gone.
-		_, err = d.queue.InsertMany(ctx, []river.InsertManyParams{{Args: sweepArgs{}}, {Args: sweepArgs{}, InsertOpts: &river.InsertOpts{ScheduledAt: time.Now().Add(d.config.lockGrace)}}})
-	}
-	if err != nil {
-		return nil, errors.Join(fault.New(fault.Unavailable, "the job queue did not start", "check the database").Because(err), d.Stop(lasting))
+	if err = d.begin(ctx); err != nil {
+		return nil, errors.Join(err, d.Stop(context.WithoutCancel(ctx)))
 	}
 	return d, nil
 }
 
-// startHeartbeat regularly reports that this server's machine is there, until end is called.
-func (d *Dispatcher) startHeartbeat(ctx context.Context) (end func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	var loop sync.WaitGroup
-	loop.Go(func() {
-		tick := time.NewTicker(heartbeatEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-			}
-			if err := d.boxes.TouchMachines(ctx); err != nil && ctx.Err() == nil {
-				d.logger.Warn("cannot report to the other servers that this machine is there; trying again", "error", err)
-			}
-		}
-	})
-	return func() { cancel(); loop.Wait() }
+// begin begins to decide and to run jobs.
+func (d *Dispatcher) begin(ctx context.Context) (err error) {
+	if err = d.boxes.TouchMachines(ctx); err != nil {
+		return err
+	}
+	d.stopHeartbeat = d.boxes.KeepTouched(ctx, d.logger)
+	if d.decider, err = startDeciding(ctx, d); err != nil {
+		return err
+	}
+	d.Jobs.OnSweep(d.decider.recoverDead)
+	d.Jobs.OnSweep(d.reviveTurns)
+	return d.Jobs.Start(ctx)
+}
+
+// addKinds adds the kinds of jobs of this package. A new kind is a file with its arguments and its work, and a line here.
+func (d *Dispatcher) addKinds() {
+	jobs.Add(d.Jobs, jobs.Kind[turnArgs]{Queue: turns, Attempts: 1, Unique: true, Adopted: true, LeavesLost: true, Work: d.runTurn})
+	jobs.Add(d.Jobs, jobs.Kind[reapArgs]{Queue: reaps, Timeout: reapTimeout, Work: d.reap})
+}
+
+// newRunner returns what runs the turns of bots.
+func (d *Dispatcher) newRunner() *turn.Runner {
+	c := d.config.Bots
+	c.DB, c.Log, c.Logger, c.Tools, c.Queue, c.Setting, c.Park = d.db, d.log, d.logger, d.tools(), d.queueTurn, d.settingOf, d.parkTurnTx
+	c.Pace = d.output.BeginResponse
+	if d.config.Artifacts != nil {
+		c.Files = &files{artifacts: d.config.Artifacts}
+	}
+	return turn.NewRunner(c)
 }
 
 // Drain starts no more jobs, and waits until this server's jobs have ended or ctx ends, which is no error. Jobs queued
 // meanwhile are left to other servers and the next start. Call [Dispatcher.Stop] after it.
-func (d *Dispatcher) Drain(ctx context.Context) error {
-	if err := d.queue.Stop(ctx); err != nil && ctx.Err() == nil {
-		return err
-	}
-	return nil
-}
+func (d *Dispatcher) Drain(ctx context.Context) error { return d.Jobs.Drain(ctx) }
 
-// Running returns how many commands this server works on.
-func (d *Dispatcher) Running() int {
-	return len(d.working.jobs())
-}
-
-// JobCount is how many jobs of a kind are in a state, on all servers together.
-type JobCount struct {
-	Kind, State string
-	N           int64
-}
-
-// CountJobs counts the jobs that wait or run, and those that failed for good and are still recorded. Commands that
-// wait and that run are counted also when there are none, so that their metrics are 0 instead of missing.
-func (d *Dispatcher) CountJobs(ctx context.Context) ([]JobCount, error) {
-	rows, err := d.db.Pool().Query(ctx, `
-		select kind, case when state in ('available', 'scheduled', 'pending') then 'queued' when state = 'discarded' then 'failed' else state::text end, count(*)
-		from `+db.JobSchema+`.river_job where state in ('available', 'scheduled', 'pending', 'retryable', 'running', 'discarded') group by 1, 2 order by 1, 2`)
-	if err != nil {
-		return nil, db.Explain(err)
-	}
-	counts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[JobCount])
-	if err != nil {
-		return nil, db.Explain(err)
-	}
-	for _, state := range []string{"queued", "running"} {
-		if kind := (commandArgs{}).Kind(); !slices.ContainsFunc(counts, func(c JobCount) bool { return c.Kind == kind && c.State == state }) {
-			counts = append(counts, JobCount{Kind: kind, State: state})
-		}
-	}
-	return counts, nil
+// CountJobs counts jobs; see [jobs.Jobs.Count]. Commands that wait and that run are counted also when there are none, so
+// that their metrics are 0 instead of missing.
+func (d *Dispatcher) CountJobs(ctx context.Context) ([]jobs.Count, error) {
+	return d.Jobs.Count(ctx, command.Kind)
 }
 
 // Stop stops working and waits until ctx ends. Commands that can outlive this server continue, and the next server
 // follows them; with [Config.EndCommands] they are ended. The result of a command that ends is written to its thread's
 // log. Entries that come in later are still decided until the log closes.
 func (d *Dispatcher) Stop(ctx context.Context) error {
-	defer d.relay.answering.Wait() // after the end of the notices, which bring further calls
-	defer d.endNotices()
-	defer d.liveness.end()
 	defer d.stopHeartbeat()
-	defer d.cancelResults()
-	defer time.AfterFunc(resultTimeout, d.cancelResults).Stop()
-	return d.queue.StopAndCancel(ctx)
-}
-
-func (d *Dispatcher) newQueue() (*river.Client[pgx.Tx], error) {
-	crew := river.NewWorkers()
-	for _, k := range kinds {
-		k.add(crew, d)
-	}
-	periodic := []*river.PeriodicJob{
-		river.NewPeriodicJob(river.PeriodicInterval(d.config.sweepEvery), func() (river.JobArgs, *river.InsertOpts) {
-			return sweepArgs{}, nil
-		}, nil),
-	}
-	for _, c := range d.config.PeriodicTasks {
-		periodic = append(periodic, c.periodic())
-	}
-	driver := riverpgxv5.New(d.db.Pool())
-	pilot := &fairPilot{server: d.liveness.name(), db: d.db, driver: driver, machines: d.boxes.MachineIDs, machineGone: d.boxes.MachineGone(), shares: map[string]queue{}}
-	workers := map[string]river.QueueConfig{}
-	for _, q := range queues(d.limits) {
-		workers[q.name] = river.QueueConfig{MaxWorkers: q.workers, FetchPollInterval: q.poll}
-		if q.house > 0 {
-			pilot.shares[q.name] = q
-		}
-	}
-	fair := &fairDriver{driver, pilot}
-	settings := &river.Config{
-		ID:                   d.liveness.name(),
-		Schema:               db.JobSchema,
-		Queues:               workers,
-		Workers:              crew,
-		FetchCooldown:        fetchPause,
-		JobTimeout:           -1,
-		RescueStuckJobsAfter: maxJobTime,
-		Logger:               slog.New(quiet{d.logger.Handler()}),
-		PeriodicJobs:         periodic,
-		// Reindexing would fail, because the server's role does not own the indexes.
-		ReindexerIndexNames: []string{},
-	}
-	if d.config.tune != nil {
-		d.config.tune(settings)
-	}
-	client, err := river.NewClient(fair, settings)
-	if err == nil && !fair.chooses(client) {
-		return nil, errNotFair
-	}
-	return client, err
-}
-
-// quiet passes on only the queue's warnings and errors, because the queue logs every start and stop. A job that is
-// cancelled because the queue stops is not an error.
-type quiet struct{ slog.Handler }
-
-func (q quiet) Handle(ctx context.Context, record slog.Record) error {
-	stopping := false
-	record.Attrs(func(a slog.Attr) bool {
-		stopping = a.Key == "error" && a.Value.String() == context.Canceled.Error()
-		return !stopping
-	})
-	if stopping {
-		return nil
-	}
-	return q.Handler.Handle(ctx, record)
-}
-
-func (q quiet) Enabled(ctx context.Context, level slog.Level) bool {
-	return level >= slog.LevelWarn && q.Handler.Enabled(ctx, level)
-}
-
-func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
-func (q quiet) WithGroup(name string) slog.Handler       { return quiet{q.Handler.WithGroup(name)} }
-
-// DeleteThread deletes a thread with its log and its children, and has the sandboxes deleted that no other thread uses.
-// Deleting a thread that does not exist succeeds.
-func (d *Dispatcher) DeleteThread(ctx context.Context, scope db.Scope, id string) error {
-	return d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		boxes, err := d.threads.DeleteTx(ctx, tx, id)
-		if err != nil {
-			return err
-		}
-		for _, box := range boxes {
-			if _, err := d.queue.InsertTx(ctx, tx, reapArgs{House: scope.House, Sandbox: box}, nil); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// DestroySandbox is [sandbox.Reaper.Destroy]. A sandbox on another machine is destroyed by that machine's servers.
-// Commands and turns that wait for that machine may then run on any, because the sandbox that bound them to it is dead.
-func (d *Dispatcher) DestroySandbox(ctx context.Context, scope db.Scope, id string) (sandbox.Sandbox, error) {
-	box, err := d.boxes.Destroy(ctx, scope, id)
-	away, elsewhere := errors.AsType[*sandbox.OtherMachineError](err)
-	if err != nil && !elsewhere || box.Machine == "" {
-		return box, err
-	}
-	return box, d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, `
-			update `+db.JobSchema+`.river_job set metadata = metadata - 'machine'
-			where queue = any($1) and state = 'available' and args->>'house' = $2 and metadata->>'machine' = $3
-			  and (args->>'thread' in (select id from threads where sandbox_id = $4) or metadata->'begun'->>'sandbox' = $4)`,
-			[]string{commands, turns}, scope.House, box.Machine, id)
-		if err == nil {
-			err = errors.Join(wakeTx(ctx, tx, commands), wakeTx(ctx, tx, turns))
-		}
-		if err == nil && elsewhere {
-			_, err = d.queue.InsertTx(ctx, tx, reapArgs{House: scope.House, Sandbox: id}, &river.InsertOpts{Metadata: note{Machine: away.Machine}.json()})
-		}
-		return err
-	})
-}
-
-// reapArgs are the arguments of a job that destroys a sandbox if no thread is on it.
-type reapArgs struct {
-	House   string `json:"house"`
-	Sandbox string `json:"sandbox"`
-}
-
-// Kind is the job's kind.
-func (reapArgs) Kind() string { return "reap_sandbox" }
-
-// InsertOpts uses a separate queue, because providers may be slow and other jobs must not wait for them.
-func (reapArgs) InsertOpts() river.InsertOpts { return river.InsertOpts{Queue: reaps} }
-
-type reapWorker struct {
-	river.WorkerDefaults[reapArgs]
-	*Dispatcher
-}
-
-// Timeout limits the wait for a provider that does not answer, because it occupies a worker.
-func (w *reapWorker) Timeout(*river.Job[reapArgs]) time.Duration { return maintenanceTimeout }
-
-// Work destroys the sandbox. If the provider does not answer, the queue retries with growing pauses.
-func (w *reapWorker) Work(ctx context.Context, job *river.Job[reapArgs]) error {
-	err := w.boxes.Reap(ctx, db.Scope{House: job.Args.House}, job.Args.Sandbox)
-	if away, ok := errors.AsType[*sandbox.OtherMachineError](err); ok {
-		return w.handOver(ctx, job.ID, away.Machine)
-	}
-	return err
+	return d.Jobs.Stop(ctx)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
@@ -181,7 +182,7 @@ func onShelf(t testing.TB, servers int, limits dispatch.Limits) (*bench, *shelf)
 	b.driver = s
 	b.tune = func(c *dispatch.Config) {
 		c.Limits = limits
-		c.Tune(func(q *river.Config) { q.FetchPollInterval = time.Hour })
+		c.Tune = func(q *river.Config) { q.FetchPollInterval = time.Hour }
 	}
 	for range servers {
 		b.server = b.serve()
@@ -218,7 +219,7 @@ func (b *bench) askMany(thread, name string, n int) (lines []string) {
 func TestWorkIsFair(t *testing.T) {
 	t.Parallel()
 	const houses, threads, perThread = 5, 3, 12
-	limits := dispatch.Limits{HouseRunning: 4, ThreadRunning: 2}
+	limits := dispatch.Limits{Commands: jobs.Limits{HouseRunning: 4, ThreadRunning: 2}}
 	b, s := onShelf(t, 2, limits)
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -249,7 +250,7 @@ func TestWorkIsFair(t *testing.T) {
 	for _, a := range all {
 		asking.Go(func() {
 			for _, line := range a.commands {
-				if _, err := a.b.dispatcher.RunCommand(t.Context(), a.b.scope, a.thread, line, entry.Command{Command: line}); err != nil {
+				if _, err := a.b.dispatcher.Commands.Run(t.Context(), a.b.scope, a.thread, line, entry.Command{Command: line}); err != nil {
 					t.Error(detail(err))
 				}
 			}
@@ -267,10 +268,10 @@ func TestWorkIsFair(t *testing.T) {
 				t.Errorf("%s has %d results", line, n)
 			}
 		}
-		if n := s.atOnce(a.thread); n > limits.ThreadRunning {
+		if n := s.atOnce(a.thread); n > limits.Commands.ThreadRunning {
 			t.Errorf("%d commands of a thread ran at once", n)
 		}
-		if n := s.atOnce(a.b.scope.House); n > limits.HouseRunning {
+		if n := s.atOnce(a.b.scope.House); n > limits.Commands.HouseRunning {
 			t.Errorf("%d commands of a house ran at once", n)
 		}
 	}
@@ -281,7 +282,7 @@ func TestWorkIsFair(t *testing.T) {
 
 func TestAGreedyHouse(t *testing.T) {
 	t.Parallel()
-	b, s := onShelf(t, 1, dispatch.Limits{HouseRunning: 1000, ThreadRunning: 1000})
+	b, s := onShelf(t, 1, dispatch.Limits{Commands: jobs.Limits{HouseRunning: 1000, ThreadRunning: 1000}})
 	greedy := b.askMany(b.thread(sandbox.Recipe{}), "greedy", 2*dispatch.CommandWorkers)
 	s.runs(t, dispatch.CommandWorkers-dispatch.KeptFree)
 
@@ -305,7 +306,7 @@ func TestAGreedyHouse(t *testing.T) {
 
 func TestThreadsOfAHouseTakeTurns(t *testing.T) {
 	t.Parallel()
-	b, s := onShelf(t, 1, dispatch.Limits{HouseRunning: 2, ThreadRunning: 2})
+	b, s := onShelf(t, 1, dispatch.Limits{Commands: jobs.Limits{HouseRunning: 2, ThreadRunning: 2}})
 	long := b.askMany(b.thread(sandbox.Recipe{}), "long", 20)
 	s.runs(t, 2)
 	b.askMany(b.thread(sandbox.Recipe{}), "short", 1)
@@ -319,7 +320,7 @@ func TestThreadsOfAHouseTakeTurns(t *testing.T) {
 
 func TestACommandThatMustWait(t *testing.T) {
 	t.Parallel()
-	limits := dispatch.Limits{HouseRunning: 3, ThreadRunning: 2, HouseWaiting: 4, ThreadWaiting: 2}
+	limits := dispatch.Limits{Commands: jobs.Limits{HouseRunning: 3, ThreadRunning: 2, HouseWaiting: 4, ThreadWaiting: 2}}
 	b, s := onShelf(t, 1, limits)
 	first, second, third := b.thread(sandbox.Recipe{}), b.thread(sandbox.Recipe{}), b.thread(sandbox.Recipe{})
 	waiting := func(thread string) (list []entry.CommandWaiting) {
@@ -346,7 +347,7 @@ func TestACommandThatMustWait(t *testing.T) {
 	})
 	t.Run("is refused when too many of its thread wait", func(t *testing.T) {
 		before := len(b.entries(first))
-		_, err := b.dispatcher.RunCommand(t.Context(), b.scope, first, "more", entry.Command{Command: "more"})
+		_, err := b.dispatcher.Commands.Run(t.Context(), b.scope, first, "more", entry.Command{Command: "more"})
 		wantCode(t, err, fault.Exhausted)
 		if len(b.entries(first)) != before {
 			t.Error("the log has grown")
@@ -354,7 +355,7 @@ func TestACommandThatMustWait(t *testing.T) {
 	})
 	t.Run("is refused when too many of its house wait", func(t *testing.T) {
 		b.askMany(third, "third", 1)
-		_, err := b.dispatcher.RunCommand(t.Context(), b.scope, third, "more", entry.Command{Command: "more"})
+		_, err := b.dispatcher.Commands.Run(t.Context(), b.scope, third, "more", entry.Command{Command: "more"})
 		wantCode(t, err, fault.Exhausted)
 		other := b.another()
 		other.askMany(other.thread(sandbox.Recipe{}), "else", 1)
@@ -388,8 +389,8 @@ func TestACommandThatNoServerHasRoomForSaysSo(t *testing.T) {
 	b, s := database(t), newShelf()
 	b.driver = s
 	b.tune = func(c *dispatch.Config) {
-		c.Limits = dispatch.Limits{HouseRunning: 1000, ThreadRunning: 1000}
-		c.SweepEvery(time.Second)
+		c.Limits = dispatch.Limits{Commands: jobs.Limits{HouseRunning: 1000, ThreadRunning: 1000}}
+		c.SweepEvery = time.Second
 	}
 	b.server = b.serve()
 	th := b.thread(sandbox.Recipe{})
@@ -419,7 +420,7 @@ func TestACommandThatNoServerHasRoomForSaysSo(t *testing.T) {
 
 func TestACommandIsBegunWithoutLookingForIt(t *testing.T) {
 	t.Parallel()
-	b, s := onShelf(t, 2, dispatch.Limits{HouseRunning: 100, ThreadRunning: 100})
+	b, s := onShelf(t, 2, dispatch.Limits{Commands: jobs.Limits{HouseRunning: 100, ThreadRunning: 100}})
 	th := b.thread(sandbox.Recipe{})
 	b.askMany(th, "warm", 1)
 	s.hasBegun(t, "warm-0")
@@ -436,8 +437,8 @@ func TestMaintenanceIsNotBehindCommands(t *testing.T) {
 	b, s := database(t), newShelf()
 	b.driver = s
 	b.tune = func(c *dispatch.Config) {
-		c.Limits = dispatch.Limits{HouseRunning: 1000, ThreadRunning: 1000}
-		c.PeriodicTasks = []dispatch.PeriodicTask{{Name: "tidy", Every: time.Second, Do: func(context.Context) error { done <- struct{}{}; return nil }}}
+		c.Limits = dispatch.Limits{Commands: jobs.Limits{HouseRunning: 1000, ThreadRunning: 1000}}
+		c.Tasks = []jobs.Task{{Name: "tidy", Every: time.Second, Do: func(context.Context) error { done <- struct{}{}; return nil }}}
 	}
 	b.server = b.serve()
 	b.askMany(b.thread(sandbox.Recipe{}), "long", 2*dispatch.CommandWorkers)
@@ -467,7 +468,7 @@ func TestAPeriodicSweepIsAskedForOnceByAllServers(t *testing.T) {
 	t.Parallel()
 	b := database(t)
 	b.driver = newShelf()
-	b.tune = func(c *dispatch.Config) { c.SweepEvery(time.Second) }
+	b.tune = func(c *dispatch.Config) { c.SweepEvery = time.Second }
 	for range 3 {
 		b.serve()
 	}
@@ -508,10 +509,12 @@ func hog() {
 	d, err := db.Open(ctx, given[0], db.Options{})
 	fail(err)
 	s := newShelf()
-	server, err := start(ctx, d, s, func(c *dispatch.Config) { c.Limits = dispatch.Limits{HouseRunning: 2, ThreadRunning: 2} })
+	server, err := start(ctx, d, s, func(c *dispatch.Config) {
+		c.Limits = dispatch.Limits{Commands: jobs.Limits{HouseRunning: 2, ThreadRunning: 2}}
+	})
 	fail(err)
 	for _, id := range []string{"held-0", "held-1", "held-2"} {
-		_, err = server.dispatcher.RunCommand(ctx, db.Scope{House: given[1], Agent: given[2]}, given[3], id, entry.Command{Command: id})
+		_, err = server.dispatcher.Commands.Run(ctx, db.Scope{House: given[1], Agent: given[2]}, given[3], id, entry.Command{Command: id})
 		fail(err)
 	}
 	for {
@@ -529,7 +532,7 @@ func hog() {
 
 func TestAKilledServerGivesItsPlacesBack(t *testing.T) {
 	t.Parallel()
-	b, s := onShelf(t, 1, dispatch.Limits{HouseRunning: 2, ThreadRunning: 2})
+	b, s := onShelf(t, 1, dispatch.Limits{Commands: jobs.Limits{HouseRunning: 2, ThreadRunning: 2}})
 	th := b.thread(sandbox.Recipe{})
 	if err := b.stop(t.Context()); err != nil { // what is begun is begun by the one that is killed
 		t.Fatal(detail(err))
@@ -579,7 +582,7 @@ func TestAKilledServerGivesItsPlacesBack(t *testing.T) {
 func BenchmarkCommandAfterCommand(b *testing.B) {
 	for _, waiting := range []int{0, 1000} {
 		b.Run(fmt.Sprintf("%d waiting", waiting), func(b *testing.B) {
-			bench, s := onShelf(b, 1, dispatch.Limits{ThreadWaiting: 2 * waiting})
+			bench, s := onShelf(b, 1, dispatch.Limits{Commands: jobs.Limits{ThreadWaiting: 2 * waiting}})
 			other := bench.another()
 			long := other.askMany(other.thread(sandbox.Recipe{}), "long", waiting)
 			th := bench.thread(sandbox.Recipe{})

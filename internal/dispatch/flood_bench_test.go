@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 )
@@ -64,7 +64,7 @@ func besideFlood(b *testing.B, line string, commands int) {
 				for ctx.Err() == nil {
 					id := flooder.askFor(from, "", entry.Command{Command: line})
 					stop := context.AfterFunc(ctx, func() {
-						_ = flooder.dispatcher.CancelCommand(b.Context(), flooder.scope, from, id, dispatch.Interrupt) // it may have ended
+						_ = flooder.dispatcher.Commands.Cancel(b.Context(), flooder.scope, from, id, command.Interrupt) // it may have ended
 					})
 					flooder.result(from, id)
 					stop()

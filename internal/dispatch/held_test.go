@@ -3,12 +3,9 @@
 package dispatch_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/dbtest"
@@ -68,49 +65,6 @@ func (b *bench) runningJob(kind string) (id int64) {
 		b.t.Fatal(err)
 	}
 	return id
-}
-
-func TestAServerChangesOnlyJobsThatItHolds(t *testing.T) {
-	t.Parallel()
-	b, _ := onShelf(t, 1, dispatch.Limits{})
-	job := func(by ...string) (id int64) {
-		err := b.Owner(t).QueryRow(t.Context(), `
-			insert into `+db.JobSchema+`.river_job (queue, kind, args, max_attempts, state, attempt, attempted_at, attempted_by)
-			values ('nobodys', 'none', '{}', 1, 'running', 1, now(), $1) returning id`, by).Scan(&id)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return id
-	}
-	for name, in := range map[string]func(set func(pgx.Tx) error) error{
-		"by itself":        func(set func(pgx.Tx) error) error { return set(nil) },
-		"in a transaction": func(set func(pgx.Tx) error) error { return b.DB.In(t.Context(), db.Scope{}, set) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			me := b.dispatcher.Server()
-			mine, lost, again := job(me), job(me, "arbe-1"), job("arbe-1", me)
-			var changed []int64
-			err := in(func(tx pgx.Tx) (err error) {
-				changed, err = b.dispatcher.SetStates(t.Context(), tx, again, lost, mine)
-				return err
-			})
-			if slices.Sort(changed); err != nil || !slices.Equal(changed, []int64{mine, again}) {
-				t.Errorf("of %v it changed %v: %v", []int64{mine, lost, again}, changed, err)
-			}
-			for id, want := range map[int64]string{mine: "completed " + me, lost: "running arbe-1", again: "completed " + me} {
-				if is := b.holder(id); is != want {
-					t.Errorf("the job is %s, want %s", is, want)
-				}
-			}
-			err = in(func(tx pgx.Tx) (err error) {
-				changed, err = b.dispatcher.SetStates(t.Context(), tx, lost)
-				return err
-			})
-			if err != nil || len(changed) != 0 {
-				t.Errorf("it changed %v: %v", changed, err)
-			}
-		})
-	}
 }
 
 // TestATurnThatAnotherServerTookOver: a server that comes back must leave the turn to the other one.

@@ -18,6 +18,7 @@ import (
 	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/blob"
+	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -214,7 +215,7 @@ func (b *bench) ask(thread, line string) string {
 
 func (b *bench) askFor(thread, id string, c entry.Command) string {
 	b.t.Helper()
-	said, err := b.dispatcher.RunCommand(b.t.Context(), b.scope, thread, id, c)
+	said, err := b.dispatcher.Commands.Run(b.t.Context(), b.scope, thread, id, c)
 	if err != nil {
 		b.t.Fatal(detail(err))
 	}
@@ -227,9 +228,9 @@ func (b *bench) sh(thread, line string) entry.CommandResult {
 	return b.result(thread, b.ask(thread, line))
 }
 
-func (b *bench) cancel(thread, command string) {
+func (b *bench) cancel(thread, commandID string) {
 	b.t.Helper()
-	if err := b.dispatcher.CancelCommand(b.t.Context(), b.scope, thread, command, dispatch.Interrupt); err != nil {
+	if err := b.dispatcher.Commands.Cancel(b.t.Context(), b.scope, thread, commandID, command.Interrupt); err != nil {
 		b.t.Fatal(detail(err))
 	}
 }
@@ -252,9 +253,9 @@ func (b *bench) follow(thread string, is func(stream.Event) bool) (events []stre
 }
 
 // result waits for how a command ended.
-func (b *bench) result(thread, command string) entry.CommandResult {
+func (b *bench) result(thread, commandID string) entry.CommandResult {
 	b.t.Helper()
-	events := b.follow(thread, func(ev stream.Event) bool { return ev.Entry != nil && ev.Entry.ID == entry.ResultID(command) })
+	events := b.follow(thread, func(ev stream.Event) bool { return ev.Entry != nil && ev.Entry.ID == entry.ResultID(commandID) })
 	r, ok := entry.As[entry.CommandResult](*events[len(events)-1].Entry)
 	if !ok {
 		b.t.Fatalf("it is a %s", events[len(events)-1].Entry.Type)
@@ -263,11 +264,11 @@ func (b *bench) result(thread, command string) entry.CommandResult {
 }
 
 // printed waits until a command has printed a text, live.
-func (b *bench) printed(thread, command, text string) {
+func (b *bench) printed(thread, commandID, text string) {
 	b.t.Helper()
 	var live strings.Builder
 	b.follow(thread, func(ev stream.Event) bool {
-		if ev.Delta != nil && ev.Delta.EntryID == entry.ResultID(command) {
+		if ev.Delta != nil && ev.Delta.EntryID == entry.ResultID(commandID) {
 			live.Write(ev.Delta.Data)
 		}
 		return strings.Contains(live.String(), text)
@@ -275,9 +276,9 @@ func (b *bench) printed(thread, command, text string) {
 }
 
 // results are how often the log tells how a command ended.
-func (b *bench) results(thread, command string) (n int) {
+func (b *bench) results(thread, commandID string) (n int) {
 	for _, e := range b.entries(thread) {
-		if r, ok := entry.As[entry.CommandResult](e); ok && r.CommandID == command {
+		if r, ok := entry.As[entry.CommandResult](e); ok && r.CommandID == commandID {
 			n++
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/policy"
 	"github.com/arbe-dev/arbe/internal/turn"
 )
@@ -25,7 +26,7 @@ import (
 // by a few turns.
 type admission struct {
 	house, thread string
-	limits        Limits
+	limits        jobs.Limits
 	roots         map[string]*turn.Root
 	// waiting is nil until it is needed, which is seldom: most turns are asked for where the bot has one already.
 	waiting *turn.Waiting
@@ -59,7 +60,7 @@ func (c *chooser) admissionTx(ctx context.Context, tx pgx.Tx, n *News, triggers 
 // or once a minute if too many wait: the entries of refused turns have the same id then, and a log stores one entry per id.
 func (a *admission) begin(ctx context.Context, tx pgx.Tx, t *trigger, d policy.Decision) (refused *entry.Draft, err error) {
 	if a.waiting == nil {
-		w, err := turn.WaitingTx(ctx, tx, a.house, a.thread, a.limits.PersonTurnsWaiting)
+		w, err := turn.WaitingTx(ctx, tx, a.house, a.thread, a.limits.PersonWaiting)
 		if err != nil {
 			return nil, err
 		}
@@ -75,8 +76,8 @@ func (a *admission) begin(ctx context.Context, tx pgx.Tx, t *trigger, d policy.D
 		waiting, most int
 		of            string
 	}{
-		{w.Thread, a.limits.ThreadTurnsWaiting, "in this thread"}, {w.House, a.limits.HouseTurnsWaiting, "in this house"},
-		{w.Person, a.limits.PersonTurnsWaiting, "in the houses of the person who owns this one"},
+		{w.Thread, a.limits.ThreadWaiting, "in this thread"}, {w.House, a.limits.HouseWaiting, "in this house"},
+		{w.Person, a.limits.PersonWaiting, "in the houses of the person who owns this one"},
 	} {
 		if l.waiting >= l.most {
 			return refuse(entry.ReasonQueue, time.Now().UTC().Format("200601021504"),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/turn"
 )
@@ -157,7 +158,7 @@ func TestTurnsThatMayNotEvenWait(t *testing.T) {
 	tune := r.tune
 	r.tune = func(c *dispatch.Config) {
 		tune(c)
-		c.Limits = dispatch.Limits{HouseTurns: 1, ThreadTurnsWaiting: 2, HouseTurnsWaiting: 4, PersonTurnsWaiting: 5}
+		c.Limits = dispatch.Limits{Turns: jobs.Limits{HouseRunning: 1, ThreadWaiting: 2, HouseWaiting: 4, PersonWaiting: 5}}
 	}
 	r.server = r.serve()
 	for i := range 8 {

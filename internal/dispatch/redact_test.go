@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/db/dbtest"
+	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -57,8 +58,8 @@ func TestACanaryInOutput(t *testing.T) {
 	th := b.thread(sandbox.Recipe{Secrets: bound, Setup: "printf %s \"$CANARY\" > key; cat key; cut -c1-9 key | tr -d '\n' >&2; cut -c10- key >&2"})
 	t.Run("of a setup", func(t *testing.T) {
 		var live strings.Builder
-		command := b.ask(th, "true")
-		for _, ev := range b.follow(th, func(ev stream.Event) bool { return ev.Entry != nil && ev.Entry.ID == entry.ResultID(command) }) {
+		commandID := b.ask(th, "true")
+		for _, ev := range b.follow(th, func(ev stream.Event) bool { return ev.Entry != nil && ev.Entry.ID == entry.ResultID(commandID) }) {
 			if ev.Delta != nil {
 				live.Write(ev.Delta.Data)
 			}
@@ -82,13 +83,13 @@ func TestACanaryInOutput(t *testing.T) {
 	}
 	for name, line := range lines {
 		t.Run(name, func(t *testing.T) {
-			command := b.ask(th, line)
+			commandID := b.ask(th, line)
 			var live bytes.Buffer
 			events := b.follow(th, func(ev stream.Event) bool {
-				if ev.Delta != nil && ev.Delta.EntryID == entry.ResultID(command) {
+				if ev.Delta != nil && ev.Delta.EntryID == entry.ResultID(commandID) {
 					live.Write(ev.Delta.Data)
 				}
-				return ev.Entry != nil && ev.Entry.ID == entry.ResultID(command)
+				return ev.Entry != nil && ev.Entry.ID == entry.ResultID(commandID)
 			})
 			r, _ := entry.As[entry.CommandResult](*events[len(events)-1].Entry)
 			if !strings.Contains(r.Output+r.OutputTail, "xxxxx") {
@@ -107,15 +108,15 @@ func TestACanaryInOutput(t *testing.T) {
 		})
 	}
 	t.Run("that a program reads", func(t *testing.T) {
-		command := b.askFor(th, "", entry.Command{Command: "cat key; printf '\\377'; cat key >&2; printf sk-can; tail -c +7 key; printf sk-canary", Separate: true})
+		commandID := b.askFor(th, "", entry.Command{Command: "cat key; printf '\\377'; cat key >&2; printf sk-can; tail -c +7 key; printf sk-canary", Separate: true})
 		var out, errs bytes.Buffer
-		b.read(th, command, 0, &out, &errs)
+		b.read(th, commandID, 0, &out, &errs)
 		tells(t, "stdout", out.String())
 		tells(t, "stderr", errs.String())
 		if n := len(canary); out.Len() != 2*n+1+len("sk-canary") || errs.Len() != n || out.Bytes()[n] != 0xff || !strings.HasSuffix(out.String(), "sk-canary") {
 			t.Errorf("other bytes changed: %q, %q", out.String(), errs.String())
 		}
-		b.result(th, command)
+		b.result(th, commandID)
 	})
 	t.Run("is in no table", func(t *testing.T) {
 		for form, trace := range traces() {
@@ -178,15 +179,15 @@ func TestABoundSecret(t *testing.T) {
 	t.Run("that changes while its command waits for the next server shows nothing of the old one", func(t *testing.T) {
 		set("ROTATED", "old-and-secret")
 		th := b.thread(sandbox.Recipe{Secrets: []secret.Binding{{Name: "ROTATED"}}})
-		command := b.ask(th, "echo begun; until test -e go; do sleep 0.05; done; echo $ROTATED")
-		b.printed(th, command, "begun")
+		commandID := b.ask(th, "echo begun; until test -e go; do sleep 0.05; done; echo $ROTATED")
+		b.printed(th, commandID, "begun")
 		if err := b.stop(t.Context()); err != nil {
 			t.Fatal(detail(err))
 		}
 		set("ROTATED", "new-and-secret")
 		b.server = b.serve()
 		b.sh(th, "touch go")
-		if r := b.result(th, command); r.Output != "xxxxx\nxxxxxxxxxxxxxx\n" || r.ExitCode != 0 {
+		if r := b.result(th, commandID); r.Output != "xxxxx\nxxxxxxxxxxxxxx\n" || r.ExitCode != 0 {
 			t.Errorf("it ends with %+v", r)
 		}
 	})
@@ -216,11 +217,11 @@ func TestOutputAnswersNoGuesses(t *testing.T) {
 	shown := func(recipe sandbox.Recipe, guesses []string) (sizes []int) {
 		t.Helper()
 		th := b.thread(recipe)
-		command := b.askFor(th, "", entry.Command{Command: "cat", Separate: true, Input: true})
+		commandID := b.askFor(th, "", entry.Command{Command: "cat", Separate: true, Input: true})
 		var in, out int64
 		for _, guess := range guesses {
 			for sent := 0; sent < len(guess); {
-				w, err := b.dispatcher.WriteInput(t.Context(), b.scope, th, command, in, []byte(guess[sent:]), false)
+				w, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, commandID, in, []byte(guess[sent:]), false)
 				if err != nil {
 					t.Fatal(detail(err))
 				}
@@ -228,7 +229,7 @@ func TestOutputAnswersNoGuesses(t *testing.T) {
 			}
 			got := 0
 			for began := time.Now(); got < len(guess) && time.Since(began) < 10*time.Second; { // a call waits for 15 s
-				r, err := b.dispatcher.ReadOutput(t.Context(), b.scope, th, command, out, dispatch.ReadOn)
+				r, err := b.dispatcher.Commands.Read(t.Context(), b.scope, th, commandID, out, command.ReadOn)
 				if err != nil {
 					t.Fatal(detail(err))
 				}
@@ -236,11 +237,11 @@ func TestOutputAnswersNoGuesses(t *testing.T) {
 			}
 			sizes = append(sizes, got)
 		}
-		if _, err := b.dispatcher.WriteInput(t.Context(), b.scope, th, command, in, nil, true); err != nil {
+		if _, err := b.dispatcher.Commands.Write(t.Context(), b.scope, th, commandID, in, nil, true); err != nil {
 			t.Fatal(detail(err))
 		}
-		b.read(th, command, out, io.Discard)
-		if r := b.result(th, command); r.ExitCode != 0 || r.RawBytes != in {
+		b.read(th, commandID, out, io.Discard)
+		if r := b.result(th, commandID); r.ExitCode != 0 || r.RawBytes != in {
 			t.Errorf("the command ends with %+v", r)
 		}
 		return sizes

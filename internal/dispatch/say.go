@@ -72,14 +72,14 @@ func (w Message) Chat(author string) entry.Draft {
 // first entry and does nothing else. The entry whose id is the command's [entry.ResultID] is its result.
 //
 // Errors: those of [entry.Check], [entry.Repeated], [artifact.Artifacts.Attach] and [stream.Log.Append]; for an unknown
-// command a [fault.Invalid] that names the known ones; for a command those of [Dispatcher.RunCommand].
+// command a [fault.Invalid] that names the known ones; for a command those of [command.Commands.Run].
 func (d *Dispatcher) Say(ctx context.Context, by Speaker, threadID string, w Message) (entry.Entry, error) {
 	return d.Append(ctx, by, threadID, w.Chat(by.Agent), w.Literal)
 }
 
 // Append is Say for a draft. With literal it is written as it is, whatever its text begins with.
 func (d *Dispatcher) Append(ctx context.Context, by Speaker, threadID string, draft entry.Draft, literal bool) (entry.Entry, error) {
-	d.shares.asks(by.House)
+	d.output.Ask(by.House)
 	if err := entry.Check(draft, entry.Anyone); err != nil {
 		return entry.Entry{}, err
 	}
@@ -213,7 +213,7 @@ func (d *Dispatcher) sayTx(ctx context.Context, s saying, write func(pgx.Tx, []e
 			return err
 		})
 	}
-	return d.runTx(ctx, s.by.Scope, s.thread, s.drafts, func(tx pgx.Tx, _ stream.Ref, drafts []entry.Draft) ([]entry.Entry, error) {
+	return d.Commands.WriteTx(ctx, s.by.Scope, s.thread, s.drafts, func(tx pgx.Tx, _ stream.Ref, drafts []entry.Draft) ([]entry.Entry, error) {
 		return checked(tx, drafts)
 	})
 }
@@ -295,59 +295,4 @@ func unescapedJSON(v any) json.RawMessage {
 	to.SetEscapeHTML(false)
 	_ = to.Encode(v) // cannot fail for plain values
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n"))
-}
-
-// runTx writes drafts, some of which are commands, and queues the commands in the same transaction. write returns the
-// entries of the drafts in their order, or nothing.
-func (d *Dispatcher) runTx(ctx context.Context, scope db.Scope, threadID string, drafts []entry.Draft, write func(pgx.Tx, stream.Ref, []entry.Draft) ([]entry.Entry, error)) error {
-	d.shares.asks(scope.House)
-	return d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		if err := lockCommandsTx(ctx, tx, scope.House); err != nil {
-			return err
-		}
-		th, err := d.threads.GetTx(ctx, tx, threadID)
-		if err != nil {
-			return err
-		}
-		before, err := loadTx(ctx, tx, scope.House, th.ID, d.limits)
-		if err != nil {
-			return err
-		}
-		entries, err := write(tx, th.Stream(), onSandbox(drafts, th.Sandbox))
-		if err != nil {
-			return err
-		}
-		for i, said := range entries {
-			if isCommand := (entry.Command{}).Type(); drafts[i].Type != isCommand || said.Type != isCommand {
-				continue
-			}
-			if th.Inherited(said.Seq) {
-				return fault.Newf(fault.Exists, "choose another id", "the command %q was run in the thread that this one was forked from", said.ID)
-			}
-			if err := d.enqueueTx(ctx, tx, commandArgs{House: scope.House, Thread: th.ID, Stream: th.StreamID, Command: said.ID}, before); err != nil {
-				return err
-			}
-			if i == len(entries)-1 {
-				break
-			}
-			if before, err = loadTx(ctx, tx, scope.House, th.ID, d.limits); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// onSandbox records in commands the thread's sandbox at the time of the request.
-func onSandbox(drafts []entry.Draft, sandbox string) []entry.Draft {
-	noted := make([]entry.Draft, len(drafts))
-	for i, draft := range drafts {
-		var c entry.Command
-		if draft.Type == c.Type() && json.Unmarshal(draft.Payload, &c) == nil {
-			c.SandboxID = sandbox
-			draft = entry.NewDraft(draft.ID, draft.Author, c)
-		}
-		noted[i] = draft
-	}
-	return noted
 }

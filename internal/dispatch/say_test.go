@@ -11,6 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/sandbox"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
@@ -171,7 +172,7 @@ func TestSay(t *testing.T) {
 
 func TestSayAll(t *testing.T) {
 	t.Parallel()
-	b, shelf := onShelf(t, 1, dispatch.Limits{ThreadRunning: 1, ThreadWaiting: 1})
+	b, shelf := onShelf(t, 1, dispatch.Limits{Commands: jobs.Limits{ThreadRunning: 1, ThreadWaiting: 1}})
 	th := b.thread(sandbox.Recipe{})
 	texts := func(name string, list ...string) (w stream.Write, literal []bool) {
 		w = stream.Write{ContentType: "application/json", Producer: &stream.Producer{Name: name}}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/sandbox"
@@ -49,7 +50,7 @@ func victim() {
 		fail(err)
 	}
 	read := len(given) > 7 // into a file
-	_, err = s.dispatcher.RunCommand(ctx, scope, thread, "left", entry.Command{Command: line, TimeoutMS: timeout, Separate: read})
+	_, err = s.dispatcher.Commands.Run(ctx, scope, thread, "left", entry.Command{Command: line, TimeoutMS: timeout, Separate: read})
 	fail(err)
 	if read {
 		fail(readInto(ctx, s, scope, thread, "left", given[7]))
@@ -93,11 +94,11 @@ func witness(t *testing.T) (b *bench, thread string) {
 }
 
 // live is what a watcher has seen of a command's output, put together by its offsets.
-func (b *bench) live(thread, command string, enough func(string) bool) string {
+func (b *bench) live(thread, commandID string, enough func(string) bool) string {
 	b.t.Helper()
 	var seen []byte
 	b.follow(thread, func(ev stream.Event) bool {
-		if d := ev.Delta; d != nil && d.EntryID == entry.ResultID(command) {
+		if d := ev.Delta; d != nil && d.EntryID == entry.ResultID(commandID) {
 			if d.Offset > int64(len(seen)) {
 				b.t.Fatalf("bytes %d to %d are missing", len(seen), d.Offset)
 			}
@@ -108,7 +109,7 @@ func (b *bench) live(thread, command string, enough func(string) bool) string {
 				seen = append(seen, d.Data[known:]...)
 			}
 		}
-		return enough(string(seen)) || ev.Entry != nil && ev.Entry.ID == entry.ResultID(command)
+		return enough(string(seen)) || ev.Entry != nil && ev.Entry.ID == entry.ResultID(commandID)
 	})
 	return string(seen)
 }
@@ -351,7 +352,7 @@ func TestTwoServers(t *testing.T) {
 			id := b.ask(th, "echo begun; sleep 1000")
 			b.printed(th, id, "begun\n")
 			for _, s := range []*server{first, second} {
-				if err := s.dispatcher.CancelCommand(t.Context(), b.scope, th, id, dispatch.Interrupt); err != nil {
+				if err := s.dispatcher.Commands.Cancel(t.Context(), b.scope, th, id, command.Interrupt); err != nil {
 					t.Fatal(detail(err))
 				}
 			}
@@ -434,7 +435,7 @@ func TestASandboxOnAnotherMachine(t *testing.T) {
 	b.server = b.serve()
 	t.Run("is used through any server", func(t *testing.T) {
 		for _, s := range []*server{first, b.server} {
-			said, err := s.dispatcher.RunCommand(t.Context(), b.scope, th, "", entry.Command{Command: "echo here"})
+			said, err := s.dispatcher.Commands.Run(t.Context(), b.scope, th, "", entry.Command{Command: "echo here"})
 			if err != nil {
 				t.Fatal(detail(err))
 			}
@@ -530,8 +531,8 @@ func TestDraining(t *testing.T) {
 	b := setup(t)
 	th := b.thread(sandbox.Recipe{})
 	first := b.server
-	command := b.ask(th, "echo begun; until test -e go; do sleep 0.05; done")
-	b.printed(th, command, "begun\n")
+	commandID := b.ask(th, "echo begun; until test -e go; do sleep 0.05; done")
+	b.printed(th, commandID, "begun\n")
 	unwanted := b.ask(th, "echo begun; sleep 1000")
 	b.printed(th, unwanted, "begun\n")
 	other := b.serve()
@@ -542,12 +543,12 @@ func TestDraining(t *testing.T) {
 		if err := first.dispatcher.Drain(ctx); err != nil {
 			t.Errorf("draining: %s", detail(err))
 		}
-		if n := first.dispatcher.Running(); n != 2 {
+		if n := first.dispatcher.Commands.Running(); n != 2 {
 			t.Errorf("%d commands run, want 2", n)
 		}
 	})
 	t.Run("learns that a command is cancelled", func(t *testing.T) {
-		if err := other.dispatcher.CancelCommand(t.Context(), b.scope, th, unwanted, dispatch.Interrupt); err != nil {
+		if err := other.dispatcher.Commands.Cancel(t.Context(), b.scope, th, unwanted, command.Interrupt); err != nil {
 			t.Fatal(detail(err))
 		}
 		// Otherwise the queue itself would find the cancellation, within a minute.
@@ -566,10 +567,10 @@ func TestDraining(t *testing.T) {
 		if err := <-drained; err != nil {
 			t.Errorf("draining: %s", detail(err))
 		}
-		if n := first.dispatcher.Running(); n != 0 {
+		if n := first.dispatcher.Commands.Running(); n != 0 {
 			t.Errorf("%d commands run, want none", n)
 		}
-		if n := b.results(th, command); n != 1 {
+		if n := b.results(th, commandID); n != 1 {
 			t.Errorf("the log has %d results of the command, want 1", n)
 		}
 	})

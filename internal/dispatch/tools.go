@@ -20,9 +20,6 @@ const (
 	// defaultListed and mostListed limit how many entries or threads a tool shows, and shownText how much of each entry.
 	defaultListed, mostListed = 30, 200
 	shownText                 = 2 << 10
-	// shownOutput is how much of a command's output a bot reads, in bytes: less than the result of a tool may have, so that
-	// the note about what is left out stays.
-	shownOutput = 40 << 10
 	// defaultFound and mostFound limit how many entries a search returns.
 	defaultFound, mostFound = 20, 50
 )

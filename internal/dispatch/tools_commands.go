@@ -7,13 +7,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/rivertype"
-
-	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/internal/turn"
@@ -28,6 +25,8 @@ const (
 	foreground = 2 * time.Minute
 	// mostWaited is how long [entry.ReadCommandTool] waits, and stopWaited how long [entry.StopCommandTool] does.
 	mostWaited, stopWaited = 2 * time.Minute, 3 * entry.CancelGrace
+	// cancelWithin limits the cancellation of a command whose turn has ended.
+	cancelWithin = 20 * time.Second
 )
 
 // commandTools are the tools that run commands in the thread's sandbox.
@@ -62,7 +61,7 @@ type commandArguments struct {
 // the first one. If ctx ends because someone stopped the turn, or because its time is up, the command is cancelled, too.
 func (d *Dispatcher) runForBot(ctx context.Context, c turn.Call, a commandArguments) (turn.Result, error) {
 	id := entry.CallCommandID(c.ID)
-	said, err := d.runCommand(ctx, c.Scope, c.Thread, id, entry.Command{Command: a.Command, TimeoutMS: a.Timeout * 1000})
+	said, err := d.Commands.RunForCall(ctx, c.Scope, c.Thread, c.ID, entry.Command{Command: a.Command, TimeoutMS: a.Timeout * 1000})
 	if err != nil {
 		return turn.Result{}, err
 	}
@@ -75,32 +74,32 @@ func (d *Dispatcher) runForBot(ctx context.Context, c turn.Call, a commandArgume
 		return d.unended(ctx, c, said.ID, -1)
 	}
 	if err != nil {
-		if cancelled(ctx) || errors.Is(context.Cause(ctx), turn.ErrTimeUp) {
-			lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), resultTimeout)
+		if jobs.Cancelled(ctx) || errors.Is(context.Cause(ctx), turn.ErrTimeUp) {
+			lasting, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelWithin)
 			defer cancel()
-			if err := d.CancelCommand(lasting, c.Scope, c.Thread, id, Interrupt); err != nil {
+			if err := d.Commands.Cancel(lasting, c.Scope, c.Thread, id, command.Interrupt); err != nil {
 				d.logger.WarnContext(ctx, "cannot cancel the command of a bot that was stopped", "error", fault.From(err).Detail())
 			}
 		}
 		return turn.Result{}, err
 	}
-	return turn.Result{Text: r.Within(shownOutput), Failed: r.Failed()}, nil
+	return turn.Result{Text: r.Within(command.PeekMost), Failed: r.Failed()}, nil
 }
 
 // awaitEnd waits until a command has ended, but at most for the given time; nil if it has not ended by then.
-func (d *Dispatcher) awaitEnd(ctx context.Context, c turn.Call, command entry.Entry, most time.Duration) (*entry.CommandResult, error) {
+func (d *Dispatcher) awaitEnd(ctx context.Context, c turn.Call, asked entry.Entry, most time.Duration) (*entry.CommandResult, error) {
 	log := stream.Ref{House: c.Scope.House, Name: thread.StreamName(c.Thread)}
 	if most > 0 {
 		bounded, cancel := context.WithTimeout(ctx, most)
 		defer cancel()
-		r, err := d.awaitResult(bounded, log, command)
+		r, err := d.awaitResult(bounded, log, asked)
 		if err == nil {
 			return &r, nil
 		} else if bounded.Err() == nil || ctx.Err() != nil {
 			return nil, err
 		}
 	}
-	said, err := d.log.Get(ctx, log, entry.ResultID(command.ID))
+	said, err := d.log.Get(ctx, log, entry.ResultID(asked.ID))
 	if fault.CodeOf(err) == fault.NotFound {
 		return nil, nil
 	}
@@ -110,15 +109,12 @@ func (d *Dispatcher) awaitEnd(ctx context.Context, c turn.Call, command entry.En
 
 // unended returns the output so far of a command that has not ended.
 func (d *Dispatcher) unended(ctx context.Context, c turn.Call, id string, from int64) (turn.Result, error) {
-	r, err := d.serveCall(ctx, c.Scope, call{Thread: c.Thread, Command: id, Peeks: true, Position: from}, d.askServer)
-	if errors.Is(err, errNoReply) {
-		r, err = reply{}, nil // its server has just died; the next one has its output again
-	}
-	return turn.Result{Text: r.Seen.text() + fmt.Sprintf("[it has not ended, and goes on as the command %s; read_command with offset %d shows what it prints next]", id, r.Seen.Next)}, err
+	seen, err := d.Commands.Peek(ctx, c.Scope, c.Thread, id, from)
+	return turn.Result{Text: shown(seen) + fmt.Sprintf("[it has not ended, and goes on as the command %s; read_command with offset %d shows what it prints next]", id, seen.Next)}, err
 }
 
-// text returns the output, with what is left out of it.
-func (s seen) text() string {
+// shown returns a part of an output as bots read it, with what is left out of it.
+func shown(s command.Seen) string {
 	text := s.Text
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
@@ -152,14 +148,14 @@ func (d *Dispatcher) readCommandForBot(ctx context.Context, c turn.Call, a readC
 	case ended == nil:
 		return d.unended(ctx, c, a.Command, from)
 	case from < 0:
-		return turn.Result{Text: ended.Within(shownOutput), Failed: ended.Failed()}, nil
+		return turn.Result{Text: ended.Within(command.PeekMost), Failed: ended.Failed()}, nil
 	}
-	r, err := call{Peeks: true, Position: from}.unattached(entry.Command{}, ended)
-	text := r.Seen.text()
-	if r.Seen.Next < r.Seen.Total {
-		text += fmt.Sprintf("[there is more, from offset %d of %d]\n", r.Seen.Next, r.Seen.Total)
+	seen := command.SeenIn(*ended, from)
+	text := shown(seen)
+	if seen.Next < seen.Total {
+		text += fmt.Sprintf("[there is more, from offset %d of %d]\n", seen.Next, seen.Total)
 	}
-	return turn.Result{Text: text + "[" + ended.Outcome() + "]", Failed: ended.Failed()}, err
+	return turn.Result{Text: text + "[" + ended.Outcome() + "]", Failed: ended.Failed()}, nil
 }
 
 // commandOf returns a command of a call's own thread.
@@ -183,7 +179,7 @@ func (d *Dispatcher) stopCommandForBot(ctx context.Context, c turn.Call, a stopC
 	if said.Author != c.Scope.Agent {
 		return turn.Result{}, fault.New(fault.Forbidden, "somebody else ran this command", "ask them to stop it")
 	}
-	if err := d.CancelCommand(ctx, c.Scope, c.Thread, a.Command, Interrupt); err != nil {
+	if err := d.Commands.Cancel(ctx, c.Scope, c.Thread, a.Command, command.Interrupt); err != nil {
 		return turn.Result{}, err
 	}
 	ended, err := d.awaitEnd(ctx, c, said, stopWaited)
@@ -193,31 +189,5 @@ func (d *Dispatcher) stopCommandForBot(ctx context.Context, c turn.Call, a stopC
 	case ended == nil:
 		return turn.Result{Text: "it was asked to stop, and has not ended yet"}, nil
 	}
-	return turn.Result{Text: ended.Within(shownOutput)}, nil
-}
-
-// stopCommandsOf cancels the commands that a turn has begun and that run or wait. Repeating it is harmless.
-func (d *Dispatcher) stopCommandsOf(ctx context.Context, scope db.Scope, threadID, turnID string) error {
-	return d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		th, err := d.threads.GetTx(ctx, tx, threadID)
-		if err != nil {
-			return err
-		}
-		if err := lockCommandsTx(ctx, tx, scope.House); err != nil {
-			return err
-		}
-		jobs, err := d.queue.JobListTx(ctx, tx, river.NewJobListParams().Kinds(commandArgs{}.Kind()).
-			States(rivertype.JobStateAvailable, rivertype.JobStateScheduled, rivertype.JobStateRunning).
-			Where("args->>'stream' = @stream and starts_with(args->>'command', @turn)", river.NamedArgs{"stream": th.StreamID, "turn": entry.TurnPrefix + turnID + "."}).
-			First(mostCancelled))
-		if err != nil {
-			return err
-		}
-		for _, job := range jobs.Jobs {
-			if _, err := d.cancelJobTx(ctx, tx, scope, th.Stream(), job, Interrupt); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+	return turn.Result{Text: ended.Within(command.PeekMost)}, nil
 }

@@ -189,7 +189,7 @@ func pageOf(text string, offset int, cut bool) string {
 		}
 		return part
 	}
-	part = string(wholeEnd([]byte(part[:fetchShown])))
+	part = strings.ToValidUTF8(part[:fetchShown], "")
 	return part + fmt.Sprintf("\n(bytes %d to %d of %d; read on with offset %d)", offset, offset+len(part), len(text), offset+len(part))
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db/query"
 	"github.com/arbe-dev/arbe/internal/artifact"
+	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/turn"
@@ -139,7 +140,7 @@ func numbered(text string, a readFileArguments, more bool) string {
 		if n++; n < first {
 			continue
 		}
-		if n >= first+limit || out.Len() > shownOutput-maxLineShown {
+		if n >= first+limit || out.Len() > command.PeekMost-maxLineShown {
 			break
 		}
 		if line = strings.TrimRight(line, "\r\n"); len(line) > maxLineShown {

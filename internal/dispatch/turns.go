@@ -10,12 +10,11 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/riverdriver/riverpgxv5"
-	"github.com/riverqueue/river/rivertype"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/logging"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
@@ -43,18 +42,15 @@ type turnArgs struct {
 // Kind is the job's kind.
 func (turnArgs) Kind() string { return "turn" }
 
-// InsertOpts: a turn has one job.
-func (turnArgs) InsertOpts() river.InsertOpts {
-	return river.InsertOpts{Queue: turns, MaxAttempts: 1, UniqueOpts: river.UniqueOpts{ByArgs: true}}
+// turnQueue returns the queue of turns.
+func turnQueue(l jobs.Limits) jobs.Queue {
+	return jobs.Queue{Name: turns, Workers: turnWorkers, Limits: l, Poll: time.Second}
 }
 
 // queueTurn queues a turn when tx commits.
 func (d *Dispatcher) queueTurn(ctx context.Context, tx pgx.Tx, t turn.Turn) error {
-	_, err := d.queue.InsertTx(ctx, tx, turnArgs{t.House, t.Thread, t.ID}, &river.InsertOpts{ScheduledAt: t.Due})
-	if err != nil || !t.Due.IsZero() {
-		return err
-	}
-	return wakeTx(ctx, tx, turns)
+	_, err := d.Jobs.InsertTx(ctx, tx, turnArgs{t.House, t.Thread, t.ID}, jobs.Options{Due: t.Due})
+	return err
 }
 
 // requestTurnTx is [turn.RequestTx], and queues the turn.
@@ -72,98 +68,73 @@ func (d *Dispatcher) requestTurnTx(ctx context.Context, tx pgx.Tx, to stream.Ref
 
 // rescheduleTx makes the job of a turn that waits due when the turn is: at once if [turn.Turn].Due is zero.
 func (d *Dispatcher) rescheduleTx(ctx context.Context, tx pgx.Tx, t turn.Turn) error {
-	_, err := tx.Exec(ctx, `
-		update `+db.JobSchema+`.river_job set
-		  state = case when $3::timestamptz is null then 'available' else 'scheduled' end::`+db.JobSchema+`.river_job_state,
-		  scheduled_at = coalesce($3, now())
-		where kind = $1 and args @> jsonb_build_object('turn', $2::text) and state in ('scheduled', 'available')`, turnArgs{}.Kind(), t.ID, db.Null(t.Due))
-	if err != nil || !t.Due.IsZero() {
-		return err
-	}
-	return wakeTx(ctx, tx, turns)
+	return d.Jobs.RescheduleTx(ctx, tx, turnArgs{}.Kind(), "turn", t.ID, t.Due)
 }
 
-type turnWorker struct {
-	river.WorkerDefaults[turnArgs]
-	*Dispatcher
-}
-
-// Timeout disables the queue's time limit, because a turn has its own.
-func (w *turnWorker) Timeout(*river.Job[turnArgs]) time.Duration { return -1 }
-
-// Work runs the turn. If the server stops before the turn has ended, the job is left to another server or to the next
-// start of this one.
+// runTurn runs the turn of a job. If the server stops before the turn has ended, the job is left to another server or to
+// the next start of this one.
 //
 // Errors of the database are waited out here, and the end of the job is written by this package. The queue gives up
 // after some seconds; the job would then count as running on a server that is alive, and nobody would continue it.
-func (w *turnWorker) Work(ctx context.Context, job *river.Job[turnArgs]) error {
+func (d *Dispatcher) runTurn(ctx context.Context, job *jobs.Job[turnArgs]) error {
 	ctx = logging.With(ctx, slog.String("house", job.Args.House), slog.String("thread", job.Args.Thread), slog.String("turn", job.Args.Turn))
-	ctx, end, alone := w.turning.begin(ctx, job.ID)
-	if !alone {
-		return river.JobSnooze(0) // does nothing to a job that has ended
-	}
-	defer end()
-	err := w.run(ctx, job)
+	err := d.attempts(ctx, job)
 	for waits, ok := errors.AsType[*turn.WaitError](err); ok; waits, ok = errors.AsType[*turn.WaitError](err) {
-		if w.release(ctx, job, waits.Until) {
-			return river.JobSnooze(0) // does nothing to a job that does not run
+		if d.postpone(ctx, job, waits.Until) {
+			return jobs.Left
 		}
-		err = w.run(ctx, job) // someone stopped it just now
+		err = d.attempts(ctx, job) // someone stopped it just now
 	}
-	if err != nil && cancelled(ctx) && !overtaken(err) {
+	if err != nil && jobs.Cancelled(ctx) && !overtaken(err) {
 		// Someone wants the turn to stop, and that could not be written.
-		err = w.run(w.resultCtx, job)
+		err = d.attempts(d.Jobs.Results(), job)
 	}
 	if errors.Is(err, turn.ErrAsking) {
 		return nil // this job has ended, and the turn has another one
 	}
 	if err == nil {
-		err = w.end(ctx, job)
+		err = d.endTurn(ctx, job)
 	}
 	if away, ok := errors.AsType[*turn.ElsewhereError](err); ok {
-		return w.handOver(ctx, job.ID, away.Machine)
+		return job.HandOver(ctx, away.Machine)
 	}
 	if err != nil {
-		return w.handOver(ctx, job.ID, "")
+		return job.HandOver(ctx, "")
 	}
 	return nil
 }
 
 // overtaken reports whether an error is that someone else works on a turn.
 func overtaken(err error) bool {
-	return errors.Is(err, errTakenByOther) || errors.Is(err, turn.ErrOvertaken)
+	return errors.Is(err, jobs.ErrTakenByOther) || errors.Is(err, turn.ErrOvertaken)
 }
 
-// release gives the worker back until the turn is due, and reports whether it did so: not if the turn is to stop, which then
+// postpone gives the worker back until the turn is due, and reports whether it did so: not if the turn is to stop, which then
 // must not wait. A turn that is stopped later has no worker, and is ended by whoever stops it ([Dispatcher.StopTurns]).
-func (w *turnWorker) release(ctx context.Context, job *river.Job[turnArgs], until time.Time) (released bool) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+func (d *Dispatcher) postpone(ctx context.Context, job *jobs.Job[turnArgs], until time.Time) (postponed bool) {
+	ctx, cancel := d.Jobs.Lasting(ctx)
 	defer cancel()
-	defer context.AfterFunc(w.resultCtx, cancel)()
-	err := persist(ctx, func() error {
-		return w.db.In(ctx, db.Scope{House: job.Args.House}, func(tx pgx.Tx) error {
-			released = false
+	err := db.Persist(ctx, func() error {
+		return d.db.In(ctx, db.Scope{House: job.Args.House}, func(tx pgx.Tx) error {
+			postponed = false
 			t, err := turn.LockTx(ctx, tx, job.Args.Turn) // before the job, as whoever stops it does
 			if gone := fault.CodeOf(err) == fault.NotFound; gone || err == nil && (t.StoppedBy != "" || !t.Status.Active()) {
 				return nil
 			} else if err != nil {
 				return err
 			}
-			released = true
-			_, err = tx.Exec(ctx, `
-				update `+db.JobSchema+`.river_job set state = 'scheduled', scheduled_at = $2, attempt = greatest(attempt - 1, 0)
-				where id = $1 and state = 'running' and `+holder+` = $3`, job.ID, until, w.liveness.name())
-			return err
+			postponed = true
+			return job.PostponeTx(ctx, tx, until)
 		})
 	})
 	// If that cannot be written, the job is queued again, and finds that the turn waits.
-	return released || err != nil
+	return postponed || err != nil
 }
 
-// run runs the turn until it has ended or waits, someone else works on it, or ctx ends.
-func (w *turnWorker) run(ctx context.Context, job *river.Job[turnArgs]) error {
+// attempts runs the turn until it has ended or waits, someone else works on it, or ctx ends.
+func (d *Dispatcher) attempts(ctx context.Context, job *jobs.Job[turnArgs]) error {
 	for looked := false; ; {
-		err := w.attempt(ctx, job, !looked)
+		err := d.attempt(ctx, job, !looked)
 		_, away := errors.AsType[*turn.ElsewhereError](err)
 		_, waits := errors.AsType[*turn.WaitError](err)
 		if err == nil || waits || away || ctx.Err() != nil || overtaken(err) || errors.Is(err, turn.ErrAsking) {
@@ -175,7 +146,7 @@ func (w *turnWorker) run(ctx context.Context, job *river.Job[turnArgs]) error {
 			// Someone spoke just now. The turn may become due earlier than it says, if its bot is mentioned.
 			again = min(again, max(time.Until(early.Due), 0), turnLook)
 		} else {
-			w.logger.WarnContext(ctx, "a bot's turn was interrupted; trying again", "error", fault.From(err).Detail())
+			d.logger.WarnContext(ctx, "a bot's turn was interrupted; trying again", "error", fault.From(err).Detail())
 		}
 		if !pause(ctx, again) {
 			return ctx.Err()
@@ -186,7 +157,7 @@ func (w *turnWorker) run(ctx context.Context, job *river.Job[turnArgs]) error {
 // attempt runs the turn once. With check, it does so only if this server still holds the job. A panic is an error here,
 // because otherwise the queue would discard the job, and the bot would be busy with this turn for ever. A turn that
 // panics each time ends by its number of attempts.
-func (w *turnWorker) attempt(ctx context.Context, job *river.Job[turnArgs], check bool) (err error) {
+func (d *Dispatcher) attempt(ctx context.Context, job *jobs.Job[turnArgs], check bool) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fault.Newf(fault.Internal, "report it with this stack", "a turn panicked: %v\n%s", p, debug.Stack())
@@ -194,32 +165,24 @@ func (w *turnWorker) attempt(ctx context.Context, job *river.Job[turnArgs], chec
 	}()
 	if check {
 		// To begin the turn here would end the work of a server that has taken it over.
-		held, err := w.held(ctx, w.liveness.name(), job.ID)
+		held, err := job.Held(ctx)
 		if err != nil {
 			return err
-		} else if len(held) == 0 {
-			return errTakenByOther
+		} else if !held {
+			return jobs.ErrTakenByOther
 		}
 	}
 	args := job.Args
-	w.shares.asks(args.House)
-	return w.bots.Run(ctx, args.House, args.Turn, stream.Ref{House: args.House, Name: thread.StreamName(args.Thread)})
+	d.output.Ask(args.House)
+	return d.bots.Run(ctx, args.House, args.Turn, stream.Ref{House: args.House, Name: thread.StreamName(args.Thread)})
 }
 
-// end ends the job of a turn that has ended. It retries however long the database is unreachable.
-func (w *turnWorker) end(ctx context.Context, job *river.Job[turnArgs]) error {
-	// The context keeps the job's values, because the library finds its client there, but not its end.
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+// endTurn ends the job of a turn that has ended. It retries however long the database is unreachable.
+func (d *Dispatcher) endTurn(ctx context.Context, job *jobs.Job[turnArgs]) error {
+	ctx, cancel := d.Jobs.Lasting(ctx)
 	defer cancel()
-	defer context.AfterFunc(w.resultCtx, cancel)()
-	return persist(ctx, func() error {
-		return w.db.In(ctx, db.Scope{House: job.Args.House}, func(tx pgx.Tx) error {
-			_, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job)
-			if errors.Is(err, rivertype.ErrNotFound) {
-				return nil
-			}
-			return err
-		})
+	return db.Persist(ctx, func() error {
+		return d.db.In(ctx, db.Scope{House: job.Args.House}, func(tx pgx.Tx) error { return job.EndTx(ctx, tx) })
 	})
 }
 
@@ -227,42 +190,33 @@ func (w *turnWorker) end(ctx context.Context, job *river.Job[turnArgs]) error {
 // committed together, so only a job that ended before its turn leaves one.
 const turnLostAfter = 10 * time.Second
 
+// mostRevived limits how many turns one sweep queues again.
+const mostRevived = 500
+
 // reviveTurns queues the active turns again that no job would run: that of a worker that panicked, or that could not
 // write the end of its turn.
 func (d *Dispatcher) reviveTurns(ctx context.Context) error {
-	const running = "j.kind = $1 and j.args @> jsonb_build_object('turn', t.id)"
 	return d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, `
-			select t.id, t.house_id, t.thread_id, t.due_at from active_turns($2) t
-			where not exists (select from `+db.JobSchema+`.river_job j where `+running+`
-			  and (j.state in ('available', 'running') or j.state = 'scheduled' and (t.due_at is not null or j.scheduled_at < now() + $2)))
-			limit 500`, turnArgs{}.Kind(), turnLostAfter)
+		active, err := turn.OverdueTx(ctx, tx, turnLostAfter)
 		if err != nil {
 			return err
 		}
-		type lost struct {
-			ID, House, Thread string
-			Due               *time.Time
+		wanted, by := make([]jobs.Wanted, len(active)), map[string]turn.Turn{}
+		for i, t := range active {
+			wanted[i], by[t.ID] = jobs.Wanted{Value: t.ID, Waits: !t.Due.IsZero()}, t
 		}
-		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[lost])
-		for _, t := range list {
-			var found bool
-			err := tx.QueryRow(ctx, `
-				with j as (
-				  update `+db.JobSchema+`.river_job set state = 'available', scheduled_at = now(), attempt = 0, finalized_at = null,
-				    metadata = metadata - 'cancel_attempted_at'
-				  where kind = $1 and args @> jsonb_build_object('turn', $2::text) and state <> 'running' returning id
-				) select exists (select from j)`, turnArgs{}.Kind(), t.ID).Scan(&found)
+		lost, err := d.Jobs.LostTx(ctx, tx, turnArgs{}.Kind(), "turn", wanted, turnLostAfter, mostRevived)
+		for _, id := range lost {
+			t := by[id]
+			found, err := d.Jobs.ReviveTx(ctx, tx, turnArgs{}.Kind(), "turn", id)
 			if err == nil && !found {
-				err = d.queueTurn(ctx, tx, turn.Turn{ID: t.ID, House: t.House, Thread: t.Thread})
+				t.Due = time.Time{}
+				err = d.queueTurn(ctx, tx, t)
 			}
 			if err != nil {
 				return err
 			}
 			d.logger.WarnContext(ctx, "a bot's turn had no job; queued it again", "house", t.House, "thread", t.Thread, "turn", t.ID)
-		}
-		if err == nil && len(list) > 0 {
-			err = wakeTx(ctx, tx, turns)
 		}
 		return err
 	})
@@ -305,7 +259,7 @@ func (d *Dispatcher) StopTurns(ctx context.Context, scope db.Scope, threadID, id
 // stopCommands cancels the commands of turns that were stopped. A turn that is to stop begins no further one.
 func (d *Dispatcher) stopCommands(ctx context.Context, scope db.Scope, stopped []turn.Turn) (err error) {
 	for _, t := range stopped {
-		if failed := d.stopCommandsOf(ctx, scope, t.Thread, t.ID); fault.CodeOf(failed) != fault.NotFound {
+		if failed := d.Commands.CancelOfCalls(ctx, scope, t.Thread, t.ID, command.Interrupt); fault.CodeOf(failed) != fault.NotFound {
 			err = errors.Join(err, failed)
 		}
 	}
@@ -355,15 +309,15 @@ func (d *Dispatcher) stopTx(ctx context.Context, tx pgx.Tx, scope db.Scope, acti
 		} else if ok {
 			found = append(found, t)
 		}
-		job, err := d.turnJobTx(ctx, tx, t.ID)
+		rows, err := d.Jobs.FindTx(ctx, tx, jobs.Filter{Kind: turnArgs{}.Kind(), Args: map[string]string{"turn": t.ID}, Most: 1})
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case job != nil && job.State == rivertype.JobStateRunning:
-			if _, err := d.queue.JobCancelTx(ctx, tx, job.ID); err != nil {
+		case len(rows) > 0 && rows[0].Running():
+			if _, err := d.Jobs.CancelTx(ctx, tx, rows[0].ID()); err != nil {
 				return nil, nil, err
 			}
-		case job != nil && t.Status != turn.Delayed:
+		case len(rows) > 0 && t.Status != turn.Delayed:
 			if err := d.rescheduleTx(ctx, tx, turn.Turn{ID: t.ID}); err != nil { // in case this server ends before it has ended the turn
 				return nil, nil, err
 			}
@@ -393,17 +347,6 @@ func (d *Dispatcher) UsedToday(ctx context.Context, scope db.Scope) (used turn.U
 		return err
 	})
 	return used, err
-}
-
-// turnJobTx returns the job of a turn that has not ended; nil if there is none.
-func (d *Dispatcher) turnJobTx(ctx context.Context, tx pgx.Tx, id string) (*rivertype.JobRow, error) {
-	jobs, err := d.queue.JobListTx(ctx, tx, river.NewJobListParams().Kinds(turnArgs{}.Kind()).
-		States(rivertype.JobStateAvailable, rivertype.JobStateScheduled, rivertype.JobStateRunning).
-		Where("args @> jsonb_build_object('turn', @turn::text)", river.NamedArgs{"turn": id}).First(1))
-	if err != nil || len(jobs.Jobs) == 0 {
-		return nil, err
-	}
-	return jobs.Jobs[0], nil
 }
 
 // RetryTurn begins a new turn for what an ended one should have answered, and returns its id. While the bot has an

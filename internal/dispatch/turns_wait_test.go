@@ -14,6 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/model/modeltest"
 	"github.com/arbe-dev/arbe/internal/stream"
@@ -219,7 +220,7 @@ func TestWhoWaitsTakesNoWorker(t *testing.T) {
 		return modeltest.ByName(q)
 	}, func(c *dispatch.Config) {
 		c.Bots.Waits = turn.Waits{First: time.Hour, Max: 2 * time.Hour}
-		c.Limits = dispatch.Limits{ThreadTurns: 1, HouseTurns: 2, PersonTurns: 2}
+		c.Limits = dispatch.Limits{Turns: jobs.Limits{ThreadRunning: 1, HouseRunning: 2, PersonRunning: 2}}
 	})
 	r.settings.Model, r.settings.Limits.Time = "fake-529", 10*time.Hour
 	for i := range waiting {

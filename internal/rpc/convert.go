@@ -8,7 +8,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/auth"
 	"github.com/arbe-dev/arbe/internal/bot"
-	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/live"
@@ -224,9 +224,9 @@ func wireChange(c live.Change) *arbev1.WatchHouseResponse {
 	return &arbev1.WatchHouseResponse{Event: &arbev1.WatchHouseResponse_Gone{Gone: &arbev1.Gone{Kind: string(c.Key.Kind), Id: c.Key.ID}}}
 }
 
-func wirePiece(p dispatch.Piece) *arbev1.OutputPiece {
+func wirePiece(p command.Piece) *arbev1.OutputPiece {
 	stream := arbev1.OutputStream_OUTPUT_STREAM_STDOUT
-	if p.Channel == dispatch.Stderr {
+	if p.Channel == command.Stderr {
 		stream = arbev1.OutputStream_OUTPUT_STREAM_STDERR
 	}
 	return &arbev1.OutputPiece{Stream: stream, Data: p.Data}

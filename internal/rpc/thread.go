@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/arbe-dev/arbe/internal/auth"
-	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/thread"
@@ -129,7 +129,7 @@ func (s *threadService) RunCommand(ctx context.Context, req *arbev1.RunCommandRe
 	if err != nil {
 		return nil, err
 	}
-	said, err := s.Dispatcher.RunCommand(ctx, scope, req.GetThreadId(), req.GetId(), entry.Command{
+	said, err := s.Dispatcher.Commands.Run(ctx, scope, req.GetThreadId(), req.GetId(), entry.Command{
 		Command: req.GetCommand(), Argv: req.GetArgv().GetArgs(), EnvironmentID: req.GetEnvironmentId(),
 		TimeoutMS: milliseconds(req.GetTimeout()), Separate: req.GetSeparate(), Input: req.GetInput(),
 	})
@@ -144,14 +144,14 @@ func (s *threadService) ReadOutput(ctx context.Context, req *arbev1.ReadOutputRe
 	if err != nil {
 		return nil, err
 	}
-	intent := dispatch.ReadOn
+	intent := command.ReadOn
 	switch {
 	case req.GetLeave():
-		intent = dispatch.Leave
+		intent = command.Leave
 	case req.GetStay():
-		intent = dispatch.Stay
+		intent = command.Stay
 	}
-	read, err := s.Dispatcher.ReadOutput(ctx, scope, req.GetThreadId(), req.GetCommandId(), req.GetPosition(), intent)
+	read, err := s.Dispatcher.Commands.Read(ctx, scope, req.GetThreadId(), req.GetCommandId(), req.GetPosition(), intent)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +163,7 @@ func (s *threadService) WriteInput(ctx context.Context, req *arbev1.WriteInputRe
 	if err != nil {
 		return nil, err
 	}
-	written, err := s.Dispatcher.WriteInput(ctx, scope, req.GetThreadId(), req.GetCommandId(), req.GetPosition(), req.GetData(), req.GetEnd())
+	written, err := s.Dispatcher.Commands.Write(ctx, scope, req.GetThreadId(), req.GetCommandId(), req.GetPosition(), req.GetData(), req.GetEnd())
 	if err != nil {
 		return nil, err
 	}
@@ -178,15 +178,15 @@ func (s *threadService) CancelCommand(ctx context.Context, req *arbev1.CancelCom
 	if req.GetAll() == (req.GetCommandId() != "") {
 		return nil, fault.New(fault.Invalid, "command_id: it is empty, or all is set too", "send either command_id or all")
 	}
-	with := map[arbev1.Signal]dispatch.Signal{
-		arbev1.Signal_SIGNAL_UNSPECIFIED: dispatch.Interrupt, arbev1.Signal_SIGNAL_INT: dispatch.Interrupt,
-		arbev1.Signal_SIGNAL_TERM: dispatch.Terminate, arbev1.Signal_SIGNAL_KILL: dispatch.Kill,
+	with := map[arbev1.Signal]command.Signal{
+		arbev1.Signal_SIGNAL_UNSPECIFIED: command.Interrupt, arbev1.Signal_SIGNAL_INT: command.Interrupt,
+		arbev1.Signal_SIGNAL_TERM: command.Terminate, arbev1.Signal_SIGNAL_KILL: command.Kill,
 	}[req.GetSignal()]
 	if req.GetAll() {
-		cancelled, err := s.Dispatcher.CancelCommands(ctx, scope, req.GetThreadId(), with)
+		cancelled, err := s.Dispatcher.Commands.CancelAll(ctx, scope, req.GetThreadId(), with)
 		return &arbev1.CancelCommandResponse{CommandIds: cancelled}, err
 	}
-	return &arbev1.CancelCommandResponse{}, s.Dispatcher.CancelCommand(ctx, scope, req.GetThreadId(), req.GetCommandId(), with)
+	return &arbev1.CancelCommandResponse{}, s.Dispatcher.Commands.Cancel(ctx, scope, req.GetThreadId(), req.GetCommandId(), with)
 }
 
 func (s *threadService) StopTurn(ctx context.Context, req *arbev1.StopTurnRequest) (*arbev1.StopTurnResponse, error) {

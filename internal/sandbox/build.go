@@ -217,7 +217,7 @@ func (b *builds) recordTx(ctx context.Context, tx pgx.Tx, box Sandbox, made outc
 	if err != nil {
 		return box, err
 	}
-	if sharing > 1 { // the record stays, so that the threads stay together and get the next one together
+	if len(sharing) > 1 { // the record stays, so that the threads stay together and get the next one together
 		return box, b.sandboxes.markDeadTx(ctx, tx, box.ID)
 	}
 	return box, b.sandboxes.deleteTx(ctx, tx, box.ID)

@@ -3,12 +3,21 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/db/query"
+)
+
+const (
+	// touchEvery is the time between two reports that this server's machines are there.
+	touchEvery = 3 * time.Second
+	// MachineAwayAfter is how long after its last report a machine counts as away.
+	MachineAwayAfter = 10 * time.Second
 )
 
 // Machines tracks which machines are there. Some sandboxes are bound to a machine, and only that machine's servers
@@ -58,4 +67,33 @@ func (m *Machines) reaches(driver, machine string) bool {
 func (m *Machines) goneTx(ctx context.Context, tx pgx.Tx, id string) (bool, error) {
 	unseen, err := m.q.MachineUnseen(ctx, tx, id)
 	return unseen > m.goneAfter.Seconds(), err
+}
+
+// KeepTouched calls [Machines.TouchMachines] regularly, until end is called.
+func (m *Machines) KeepTouched(ctx context.Context, logger *slog.Logger) (end func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var loop sync.WaitGroup
+	loop.Go(func() {
+		tick := time.NewTicker(touchEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			if err := m.TouchMachines(ctx); err != nil && ctx.Err() == nil {
+				logger.Warn("cannot report to the other servers that this machine is there; trying again", "error", err)
+			}
+		}
+	})
+	return func() { cancel(); loop.Wait() }
+}
+
+// MachineAway reports whether a machine is away.
+func (m *Machines) MachineAway(ctx context.Context, id string) (away bool, err error) {
+	err = m.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "select not exists (select from machines where id = $1 and seen_at > now() - $2::interval)", id, MachineAwayAfter).Scan(&away)
+	})
+	return away, err
 }

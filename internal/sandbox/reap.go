@@ -35,7 +35,7 @@ func (r *Reaper) Destroy(ctx context.Context, scope db.Scope, id string) (Sandbo
 func (r *Reaper) Reap(ctx context.Context, scope db.Scope, id string) error {
 	_, err := r.destroy(ctx, scope, id, func(ctx context.Context, tx pgx.Tx) (bool, error) {
 		inUse, err := r.threads.OnSandboxTx(ctx, tx, id)
-		return inUse == 0, err
+		return len(inUse) == 0, err
 	})
 	if fault.CodeOf(err) == fault.NotFound {
 		return nil

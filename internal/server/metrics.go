@@ -115,7 +115,7 @@ func (m *metrics) collect(s sources) {
 	count("arbe_log_entries_total", "Entries that were committed in batches.", func() float64 { return float64(s.log.Stats().Entries) })
 	gauge("arbe_log_tails", "Tails that are open.", func() float64 { return float64(s.log.Stats().Tails) })
 	gauge("arbe_live_pictures", "Houses that are watched through this server.", func() float64 { return float64(s.pictures.Len()) })
-	gauge("arbe_commands_running", "Commands that this server works on.", func() float64 { return float64(s.dispatcher.Running()) })
+	gauge("arbe_commands_running", "Commands that this server works on.", func() float64 { return float64(s.dispatcher.Commands.Running()) })
 	gauge("arbe_db_connections_max", "Most connections of the pool.", func() float64 { return float64(s.database.Stats().MaxConns()) })
 	gauge("arbe_db_connections_acquired", "Connections of the pool that are in use.", func() float64 { return float64(s.database.Stats().AcquiredConns()) })
 	gauge("arbe_db_connections_idle", "Connections of the pool that are idle.", func() float64 { return float64(s.database.Stats().IdleConns()) })
@@ -129,7 +129,7 @@ func (m *metrics) collect(s sources) {
 			}, func() float64 { return float64(counts.Running()) }))
 		}
 	}
-	m.registry.MustRegister(jobs{s.dispatcher})
+	m.registry.MustRegister(jobCounts{s.dispatcher})
 }
 
 // batches is the histogram of how many appends the committed batches held: under load they should grow, because each
@@ -156,15 +156,15 @@ func (b batches) Collect(to chan<- prometheus.Metric) {
 }
 
 // jobs counts the jobs of all servers at each scrape.
-type jobs struct{ dispatcher *dispatch.Dispatcher }
+type jobCounts struct{ dispatcher *dispatch.Dispatcher }
 
 var jobsDesc = prometheus.NewDesc("arbe_jobs", "Jobs of all servers of the database, by kind and state: queued, running, retryable, failed.", []string{"kind", "state"}, nil)
 
 // Describe and Collect make it a [prometheus.Collector].
-func (jobs) Describe(to chan<- *prometheus.Desc) { to <- jobsDesc }
+func (jobCounts) Describe(to chan<- *prometheus.Desc) { to <- jobsDesc }
 
 // Collect queries the database. If it does not answer, this metric alone is missing instead of all.
-func (j jobs) Collect(to chan<- prometheus.Metric) {
+func (j jobCounts) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), countJobsWithin)
 	defer cancel()
 	counts, err := j.dispatcher.CountJobs(ctx)

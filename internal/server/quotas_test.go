@@ -24,7 +24,7 @@ func TestQuotasWithoutSettings(t *testing.T) {
 	if c.BotMaxima.TurnMinutes != bot.DefaultMaxima.TurnMinutes || c.BotMaxima.TurnUSD != bot.DefaultMaxima.TurnUSD || c.BotMaxima.TurnSteps == 0 || c.BotMaxima.TurnTokens == 0 {
 		t.Errorf("a turn may be allowed %+v", c.BotMaxima)
 	}
-	if w := c.Work; w.HouseTurns <= 0 || w.PersonTurns <= 0 || w.ThreadTurnsWaiting <= 0 || w.HouseTurnsWaiting <= 0 || w.PersonTurnsWaiting <= 0 {
+	if w := c.Work; w.Turns.HouseRunning <= 0 || w.Turns.PersonRunning <= 0 || w.Turns.ThreadWaiting <= 0 || w.Turns.HouseWaiting <= 0 || w.Turns.PersonWaiting <= 0 {
 		t.Errorf("the work is %+v", w)
 	}
 	if c.HousesPerPerson != 10 {
@@ -47,7 +47,7 @@ func TestQuotasAreWhatTheSettingsSay(t *testing.T) {
 	if c.Roots.Micros != 2e6 || c.Roots.Time != time.Hour || c.BotMaxima.TurnUSD != 0.5 || c.BotMaxima.TurnMinutes != 7 {
 		t.Errorf("they are %+v and %+v", c.Roots, c.BotMaxima)
 	}
-	if c.HouseCreation != house.Operators || c.HousesPerPerson != 2 || c.Work.PersonTurns != 3 || c.Work.PersonTurnsWaiting != 4 {
+	if c.HouseCreation != house.Operators || c.HousesPerPerson != 2 || c.Work.Turns.PersonRunning != 3 || c.Work.Turns.PersonWaiting != 4 {
 		t.Errorf("they are %+v", c)
 	}
 }

@@ -125,11 +125,11 @@ func (s *Server) Drain(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	s.logger.InfoContext(ctx, "draining", "commands", s.dispatcher.Running(), "within", within.String())
+	s.logger.InfoContext(ctx, "draining", "commands", s.dispatcher.Commands.Running(), "within", within.String())
 	if err := s.dispatcher.Drain(ctx); err != nil {
 		return err
 	}
-	if left := s.dispatcher.Running(); left > 0 {
+	if left := s.dispatcher.Commands.Running(); left > 0 {
 		s.logger.InfoContext(ctx, "drained as long as drain_timeout allows: the next server goes on with the commands that run", "commands", left)
 	}
 	return nil

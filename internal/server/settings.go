@@ -11,6 +11,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/blob"
 	"github.com/arbe-dev/arbe/internal/bot"
+	"github.com/arbe-dev/arbe/internal/command"
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/fault"
@@ -63,7 +64,7 @@ var Settings = slices.Concat(
 		setting.Value("blob_store", "", "where artifacts are kept: directory, postgres, a path or s3://bucket (default: directory, or postgres with a database_url)", setBlobStore),
 		setting.Size("artifact_max_size", mebibytes(artifact.DefaultMaxSize), "maximum size of an artifact", func(c *Config) *int64 { return &c.ArtifactMaxSize }),
 		setting.Size("artifact_quota", mebibytes(artifact.DefaultQuota), "maximum size of all artifacts of a house", func(c *Config) *int64 { return &c.ArtifactQuota }),
-		setting.Size("spool_size", mebibytes(dispatch.DefaultSpoolSize), "maximum size of running commands' output on this server's disk", func(c *Config) *int64 { return &c.SpoolSize }),
+		setting.Size("spool_size", mebibytes(command.DefaultSpoolSize), "maximum size of running commands' output on this server's disk", func(c *Config) *int64 { return &c.SpoolSize }),
 		address("metrics_addr", "", "address for /metrics, such as 127.0.0.1:9420; whoever reaches it may read it (default: none)", func(c *Config) *string { return &c.MetricsAddr }),
 		setting.Pause("drain_timeout", "10s", "how long arbe serve waits at SIGTERM for commands that run, before it leaves them to the next server; 0s does not wait", func(c *Config) *time.Duration { return &c.DrainTimeout }),
 		setting.Value("log_format", "", "how lines of the log are written: text or json (default: text on a terminal, json elsewhere)", setLogFormat),

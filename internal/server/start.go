@@ -16,6 +16,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/dispatch"
 	"github.com/arbe-dev/arbe/internal/door"
 	"github.com/arbe-dev/arbe/internal/house"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/live"
 	"github.com/arbe-dev/arbe/internal/model"
 	"github.com/arbe-dev/arbe/internal/rpc"
@@ -206,7 +207,7 @@ func (p *starting) startDispatcher(ctx context.Context) (err error) {
 		Artifacts: p.artifacts, Secrets: p.secrets, SpoolDir: p.dir.join("spool"), SpoolSize: p.cfg.SpoolSize, EndCommands: p.cfg.ownsDatabase(),
 		Fetch: p.cfg.Fetch,
 		Bots:  botTurns(p.database, p.bots, p.houses, p.models, p.cfg), Rosters: p.bots,
-		PeriodicTasks: []dispatch.PeriodicTask{
+		Tasks: []jobs.Task{
 			{Name: "turn_signing_keys", Every: time.Hour, Do: p.auth.RotateOldSigningKeys},
 			{Name: "index_older_entries", Every: 10 * time.Minute, Do: p.threads.IndexOlder},
 			{Name: "collect_artifacts", Every: collectEvery, Do: p.artifacts.Collect},

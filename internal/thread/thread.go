@@ -518,8 +518,8 @@ func fromRow(r query.ThreadHead) Thread {
 	return t
 }
 
-// OnSandboxTx counts the threads on a sandbox.
-func (t *Threads) OnSandboxTx(ctx context.Context, tx pgx.Tx, sandbox string) (int64, error) {
+// OnSandboxTx returns the ids of the threads on a sandbox.
+func (t *Threads) OnSandboxTx(ctx context.Context, tx pgx.Tx, sandbox string) ([]string, error) {
 	return t.q.ThreadsOnSandbox(ctx, tx, sandbox)
 }
 

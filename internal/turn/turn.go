@@ -332,6 +332,21 @@ func ActiveTx(ctx context.Context, tx pgx.Tx, house, thread string) (list []Turn
 	return list, err
 }
 
+// OverdueTx returns the active turns of all houses that should have begun this long ago, with the fields ID, House, Thread and Due.
+func OverdueTx(ctx context.Context, tx pgx.Tx, since time.Duration) ([]Turn, error) {
+	rows, err := tx.Query(ctx, "select id, house_id, thread_id, due_at from active_turns($1)", since)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (t Turn, err error) {
+		var due *time.Time
+		if err = row.Scan(&t.ID, &t.House, &t.Thread, &due); due != nil {
+			t.Due = *due
+		}
+		return t, err
+	})
+}
+
 // ActiveOfTx returns the active turns of a bot in all threads of its house, oldest first.
 func ActiveOfTx(ctx context.Context, tx pgx.Tx, house, bot string) (list []Turn, err error) {
 	rows, err := queries.ActiveTurnsOf(ctx, tx, house, bot)

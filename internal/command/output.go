@@ -1,4 +1,4 @@
-package dispatch
+package command
 
 import (
 	"bytes"
@@ -22,6 +22,8 @@ const (
 	// publishMost is the size of the largest live piece: an output that fits into the result is published completely.
 	// Of an output that comes faster, watchers see the end.
 	publishMost = keepHead + keepTail
+	// PeekMost is the size of the largest [Seen].
+	PeekMost = 40 << 10
 )
 
 // output collects what a command prints, both streams interleaved as they arrive. It keeps the beginning and the end
@@ -67,6 +69,14 @@ func startOutput(publish func(offset int64, data []byte)) *output {
 	o.redact(nil)
 	go o.run()
 	return o
+}
+
+// receives makes the output remove the secrets that its command receives. It must be called before anything is written.
+func (o *output) receives(r secret.Received) {
+	o.redact(r.Redactor)
+	if o.to.feed != nil {
+		o.to.feed.redact(r.Redactor)
+	}
 }
 
 // redact makes the output remove secrets from what is written to it. It must be called before that.
@@ -261,14 +271,14 @@ func (o *output) run() {
 }
 
 // seen returns a part of the output so far; see [partOf].
-func (o *output) seen(from int64) seen {
+func (o *output) seen(from int64) Seen {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return partOf(o.head, o.tail, o.taken, from)
 }
 
-// seen is a part of a command's output.
-type seen struct {
+// Seen is a part of a command's output.
+type Seen struct {
 	Text string
 	// At is where it begins, and Next where it ends. Total is how much there is.
 	At, Next, Total int64
@@ -276,10 +286,10 @@ type seen struct {
 
 // partOf returns the part of an output that begins at a position, or at the first one after it that is kept; if it is
 // negative, the end. head and tail are what is kept of total bytes.
-func partOf(head, tail []byte, total, from int64) seen {
+func partOf(head, tail []byte, total, from int64) Seen {
 	at := total - int64(len(tail)) // of the tail
 	if from < 0 {
-		from = max(total-shownOutput, 0)
+		from = max(total-PeekMost, 0)
 	}
 	from = min(from, total)
 	var data []byte
@@ -292,10 +302,10 @@ func partOf(head, tail []byte, total, from int64) seen {
 		from = max(from, at)
 		data = tail[from-at:]
 	}
-	data = data[:min(len(data), shownOutput)]
+	data = data[:min(len(data), PeekMost)]
 	whole := wholeEnd(wholeStart(data))
 	from += int64(len(data) - len(wholeStart(data)))
-	return seen{Text: string(whole), At: from, Next: from + int64(len(whole)), Total: total}
+	return Seen{Text: string(whole), At: from, Next: from + int64(len(whole)), Total: total}
 }
 
 // close stops publishing and returns the output's part of the result.

@@ -1,7 +1,6 @@
-package dispatch
+package command
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -61,36 +60,36 @@ func (p *pace) position() (read, unneeded int64) {
 	return p.read, unneeded
 }
 
-// keepPace lets the record of a command grow as it is read, until ctx ends.
-func (w *commandWorker) keepPace(ctx context.Context, l sandbox.Launcher, ref, id string, p *pace, out *output) {
+// keepPace lets the record of a command grow as it is read, while the command is followed.
+func (f *following) keepPace() {
 	limit, extended, released := int64(sandbox.RecordSize), int64(sandbox.RecordSize), int64(0)
 	for whole := true; ; {
-		read, unneeded := p.position()
+		read, unneeded := f.pace.position()
 		for whole && read+paceAhead >= limit {
-			if whole = out.reserve(paceStep); whole {
+			if whole = f.out.reserve(paceStep); whole {
 				limit += paceStep
 			}
 		}
 		var err error
 		if extended < limit {
-			if err = l.Extend(ctx, ref, id, limit); err == nil {
+			if err = f.launcher.Extend(f.ctx, f.ref, f.id, limit); err == nil {
 				extended = limit
 			}
 		}
 		if err == nil && !whole && unneeded-released >= releaseEvery {
-			if err = l.Release(ctx, ref, id, unneeded); err == nil {
+			if err = f.launcher.Release(f.ctx, f.ref, f.id, unneeded); err == nil {
 				released = unneeded
 			}
 		}
 		var again <-chan time.Time
-		if err != nil && ctx.Err() == nil {
+		if err != nil && f.ctx.Err() == nil {
 			again = time.After(time.Second) // without a change too, because the command may wait for it
-			w.logger.WarnContext(ctx, "the record of an output cannot grow in the sandbox; the command may have to wait", "error", err)
+			f.Logger.WarnContext(f.ctx, "the record of an output cannot grow in the sandbox; the command may have to wait", "error", err)
 		}
 		select {
-		case <-p.changed:
+		case <-f.pace.changed:
 		case <-again:
-		case <-ctx.Done():
+		case <-f.ctx.Done():
 			return
 		}
 	}

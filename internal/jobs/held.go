@@ -1,8 +1,7 @@
-package dispatch
+package jobs
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 
@@ -22,9 +21,6 @@ import (
 // holder is SQL for the server that took a job last; empty if none did.
 const holder = "coalesce(attempted_by[array_upper(attempted_by, 1)], '')"
 
-// errTakenByOther reports that another server has taken the job over.
-var errTakenByOther = errors.New("another server works on the job")
-
 // JobSetStateIfRunningMany changes the states of those jobs that this server holds, and leaves the others as they are.
 // The library calls it for each result of a worker, but names jobs only by their ids. It expects that jobs may be
 // missing in what is returned, because jobs can be deleted.
@@ -42,7 +38,7 @@ func (p *fairPilot) JobSetStateIfRunningMany(ctx context.Context, exec riverdriv
 	// The rows stay locked, so that no other server takes a job over in between.
 	err := tx.QueryRow(ctx, `
 		select coalesce(array_agg(id), '{}') from (
-		  select id from `+db.JobSchema+`.river_job where id = any($1) and `+holder+` = $2 order by id for update) held`, params.ID, p.server).Scan(&held)
+		  select id from `+db.JobSchema+`.river_job where id = any($1) and `+holder+` = $2 order by id for update) held`, params.ID, p.server.String()).Scan(&held)
 	if err != nil || len(held) == 0 {
 		return nil, err
 	}
@@ -73,15 +69,15 @@ func only(params *riverdriver.JobSetStateIfRunningManyParams, jobs []int64) *riv
 }
 
 // held returns those of some jobs that a server runs.
-func (d *Dispatcher) held(ctx context.Context, server string, jobs ...int64) (held []int64, err error) {
-	err = d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
-		held, err = heldTx(ctx, tx, server, jobs)
+func (j *Jobs) held(ctx context.Context, server Server, jobs ...int64) (held []int64, err error) {
+	err = j.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		held, err = heldTx(ctx, tx, server.String(), jobs)
 		return err
 	})
 	return held, err
 }
 
-// heldTx is [Dispatcher.held] in the caller's transaction.
+// heldTx is [Jobs.held] in the caller's transaction.
 func heldTx(ctx context.Context, tx pgx.Tx, server string, jobs []int64) ([]int64, error) {
 	rows, err := tx.Query(ctx, "select id from "+db.JobSchema+".river_job where id = any($1) and state = 'running' and "+holder+" = $2", jobs, server)
 	if err != nil {
@@ -90,36 +86,36 @@ func heldTx(ctx context.Context, tx pgx.Tx, server string, jobs []int64) ([]int6
 	return pgx.CollectRows(rows, pgx.RowTo[int64])
 }
 
-// leaveLost ends this server's work on turns that were queued again because it counted as dead. Otherwise two servers
-// would pay for the same answer. Work on commands goes on, because it costs nothing: both servers follow the same
-// command, and the log stores one result.
-func (d *Dispatcher) leaveLost(ctx context.Context, server string) {
-	turning := d.turning.jobs()
-	if len(turning) == 0 {
-		return
-	}
-	var held []int64
-	err := persist(ctx, func() (err error) {
-		held, err = d.held(ctx, server, turning...)
-		return err
-	})
-	if err != nil {
-		if ctx.Err() == nil {
-			d.logger.WarnContext(ctx, "cannot find out which turns of bots other servers have taken over; they end at their next step here", "error", fault.From(err).Detail())
+// leaveLost ends this server's work on jobs that were queued again because it counted as dead, if their kinds say so.
+func (j *Jobs) leaveLost(ctx context.Context, server Server) {
+	for name, k := range j.kinds {
+		working := k.working.jobs()
+		if !k.leavesLost || len(working) == 0 {
+			continue
 		}
-		return
-	}
-	for _, job := range turning {
-		if !slices.Contains(held, job) {
-			d.turning.cancel(job, errTakenByOther)
+		var held []int64
+		err := db.Persist(ctx, func() (err error) {
+			held, err = j.held(ctx, server, working...)
+			return err
+		})
+		if err != nil {
+			if ctx.Err() == nil {
+				j.logger.WarnContext(ctx, "cannot find out which jobs other servers have taken over; they end at their next step here", "kind", name, "error", fault.From(err).Detail())
+			}
+			return
+		}
+		for _, id := range working {
+			if !slices.Contains(held, id) {
+				k.working.cancel(id, ErrTakenByOther)
+			}
 		}
 	}
 }
 
-// workers are this server's workers for one kind of job, by the ids of their jobs. The zero value is ready to use.
-type workers struct{ byJob sync.Map }
+// working are this server's workers for one kind of job, by the ids of their jobs. The zero value is ready to use.
+type working struct{ byJob sync.Map }
 
-type worker struct {
+type workerOf struct {
 	over   chan struct{} // closed when it no longer works on the job
 	cancel context.CancelCauseFunc
 }
@@ -127,18 +123,18 @@ type worker struct {
 // begin registers a worker for a job. If this server was mistaken for dead, its job was queued again, and it may have
 // taken the job although it still works on it. Two workers must not work on one job: alone is then false, after the
 // earlier worker has ended. Otherwise the caller works with the context that is returned, and calls end.
-func (w *workers) begin(ctx context.Context, job int64) (_ context.Context, end func(), alone bool) {
-	working, cancel := context.WithCancelCause(ctx)
-	this := worker{make(chan struct{}), cancel}
+func (w *working) begin(ctx context.Context, job int64) (_ context.Context, end func(), alone bool) {
+	ours, cancel := context.WithCancelCause(ctx)
+	this := workerOf{make(chan struct{}), cancel}
 	if earlier, there := w.byJob.LoadOrStore(job, this); there {
 		cancel(nil)
 		// The queue knows only the later worker, so a cancellation is passed on.
-		stop := context.AfterFunc(ctx, func() { earlier.(worker).cancel(context.Cause(ctx)) })
-		<-earlier.(worker).over
+		stop := context.AfterFunc(ctx, func() { earlier.(workerOf).cancel(context.Cause(ctx)) })
+		<-earlier.(workerOf).over
 		stop()
 		return nil, nil, false
 	}
-	return working, func() {
+	return ours, func() {
 		w.byJob.Delete(job)
 		close(this.over)
 		cancel(nil)
@@ -146,14 +142,14 @@ func (w *workers) begin(ctx context.Context, job int64) (_ context.Context, end 
 }
 
 // cancel ends the context of a job's worker, if there is one.
-func (w *workers) cancel(job int64, cause error) {
+func (w *working) cancel(job int64, cause error) {
 	if found, there := w.byJob.Load(job); there {
-		found.(worker).cancel(cause)
+		found.(workerOf).cancel(cause)
 	}
 }
 
 // jobs returns the ids of the jobs that have a worker.
-func (w *workers) jobs() (ids []int64) {
+func (w *working) jobs() (ids []int64) {
 	w.byJob.Range(func(id, _ any) bool {
 		ids = append(ids, id.(int64))
 		return true

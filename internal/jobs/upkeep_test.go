@@ -1,6 +1,4 @@
-//go:build linux
-
-package dispatch_test
+package jobs
 
 import (
 	"context"
@@ -14,7 +12,7 @@ import (
 	"github.com/riverqueue/river"
 
 	"github.com/arbe-dev/arbe/db"
-	"github.com/arbe-dev/arbe/internal/dispatch"
+	"github.com/arbe-dev/arbe/db/dbtest"
 )
 
 // heard keeps what is logged.
@@ -56,8 +54,8 @@ func (s soon) Next(t time.Time) time.Time {
 
 func TestTheQueuesUpkeepWorksUnderTheServersRole(t *testing.T) {
 	t.Parallel()
-	b := database(t)
-	owner := b.Owner(t)
+	d := dbtest.New(t)
+	owner := d.Owner(t)
 	// Something to do for each part of the upkeep. The stuck job's server lives.
 	if _, err := owner.Exec(t.Context(), `
 		insert into `+db.JobSchema+`.river_job (kind, args, max_attempts, state, finalized_at) values ('periodic_task', '{}', 3, 'completed', now() - interval '30 days');
@@ -69,13 +67,9 @@ func TestTheQueuesUpkeepWorksUnderTheServersRole(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := &heard{more: make(chan struct{}, 1)}
-	b.driver = newShelf()
-	b.tune = func(c *dispatch.Config) {
-		c.Tune(func(q *river.Config) {
-			q.Logger, q.TestOnly, q.ReindexerSchedule = slog.New(log), true, soon{time.Now()}
-		})
-	}
-	b.server = b.serve()
+	begin(t, open(t, d.DB, Config{Tune: func(q *river.Config) {
+		q.Logger, q.TestOnly, q.ReindexerSchedule = slog.New(log), true, soon{time.Now()}
+	}}))
 	for _, part := range []string{
 		"JobCleaner: Ran successfully", "JobScheduler: Ran successfully", "JobRescuer: Ran successfully",
 		"QueueCleaner: Ran successfully", "Reindexer: Ran successfully",

@@ -1,4 +1,4 @@
-package dispatch
+package fair
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 )
 
 // work has n pieces of a house's output worked on, one after the other, each for a while.
-func (s *outputShares) work(house string, n, size int, each time.Duration) {
+func (s *Output) work(house string, n, size int, each time.Duration) {
 	for range n {
-		end := s.begin(context.Background(), house, size)
+		end := s.Begin(context.Background(), house, size)
 		time.Sleep(each)
 		end()
 	}
@@ -20,11 +20,11 @@ func (s *outputShares) work(house string, n, size int, each time.Duration) {
 func TestAHouseAloneIsReadAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newOutputShares()
+		s := NewOutput()
 		began := time.Now()
-		s.asks("a") // what it asks for itself does not slow it
+		s.Ask("a") // what it asks for itself does not slow it
 		var all sync.WaitGroup
-		for range s.free { // as many commands as may be worked on at once
+		for range s.most { // as many commands as may be worked on at once
 			all.Go(func() { s.work("a", 1000, 64<<10, time.Microsecond) })
 		}
 		all.Wait()
@@ -37,8 +37,8 @@ func TestAHouseAloneIsReadAtOnce(t *testing.T) {
 func TestHousesGetTheSameShareHoweverManyCommandsTheyHave(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newOutputShares()
-		s.free = 1
+		s := NewOutput()
+		s.most = 1
 		ctx, stop := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		bytes := map[string]int{}
@@ -47,7 +47,7 @@ func TestHousesGetTheSameShareHoweverManyCommandsTheyHave(t *testing.T) {
 			for range c.commands {
 				all.Go(func() {
 					for ctx.Err() == nil {
-						end := s.begin(ctx, house, c.size)
+						end := s.Begin(ctx, house, c.size)
 						time.Sleep(time.Millisecond)
 						mu.Lock()
 						bytes[house] += c.size
@@ -66,7 +66,7 @@ func TestHousesGetTheSameShareHoweverManyCommandsTheyHave(t *testing.T) {
 		if many > few*11/10 || few > many*11/10 || small < few*8/10 {
 			t.Errorf("with 2, 30 and 2 commands the houses got %d, %d and %d bytes", few, many, small)
 		}
-		if len(s.used) > 0 || len(s.waiting) > 0 || s.free != 1 {
+		if len(s.pieces.next) > 0 || s.pieces.Waiting() > 0 || s.pieces.Running() != 0 {
 			t.Errorf("at the end it has %+v", s)
 		}
 	})
@@ -75,7 +75,7 @@ func TestHousesGetTheSameShareHoweverManyCommandsTheyHave(t *testing.T) {
 func TestOutputIsReadModeratelyWhileOthersAsk(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newOutputShares()
+		s := NewOutput()
 		begin := func(house string) time.Duration {
 			began := time.Now()
 			s.work(house, 1, 64<<10, 0)
@@ -89,7 +89,7 @@ func TestOutputIsReadModeratelyWhileOthersAsk(t *testing.T) {
 			}
 			return n
 		}
-		s.asks("other")
+		s.Ask("other")
 		const d = 400 * time.Millisecond
 		want := s.pace * d.Seconds() / (64<<10 + pieceCost)
 		if n := float64(count(d)); n > want+2 || n < want/2 {
@@ -98,7 +98,7 @@ func TestOutputIsReadModeratelyWhileOthersAsk(t *testing.T) {
 		if wait := begin("other"); wait > 0 {
 			t.Errorf("what the other house prints waits for %s", wait)
 		}
-		s.asks("flood") // which does not hide that another one asked
+		s.Ask("flood") // which does not hide that another one asked
 		if n := float64(count(50 * time.Millisecond)); n > want {
 			t.Errorf("%.0f pieces are read when it asks, too", n)
 		}
@@ -114,20 +114,20 @@ func TestOutputIsReadModeratelyWhileOthersAsk(t *testing.T) {
 func TestAPieceWaitsNoLongerThanItsContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newOutputShares()
-		s.free = 1
-		end := s.begin(t.Context(), "a", 1)
+		s := NewOutput()
+		s.most = 1
+		end := s.Begin(t.Context(), "a", 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan bool)
 		go func() {
-			s.begin(ctx, "b", 1)()
+			s.Begin(ctx, "b", 1)()
 			close(left)
 		}()
 		synctest.Wait()
 		cancel()
 		<-left
 		end()
-		if len(s.waiting) > 0 || s.free != 1 {
+		if s.pieces.Waiting() > 0 || s.pieces.Running() != 0 {
 			t.Errorf("it has %+v", s)
 		}
 	})
@@ -136,11 +136,12 @@ func TestAPieceWaitsNoLongerThanItsContext(t *testing.T) {
 func TestAHouseShowsNoMoreLiveOutputThanItsShare(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newOutputShares()
+		const publishEvery = 50 * time.Millisecond
+		s := NewOutput()
 		shown := func(house string, rounds int) (n int) {
 			for range rounds { // of 16 commands
 				for range 16 {
-					n += s.shows(house, publishMost)
+					n += s.Shows(house, 128<<10)
 				}
 				time.Sleep(publishEvery)
 			}
@@ -151,17 +152,17 @@ func TestAHouseShowsNoMoreLiveOutputThanItsShare(t *testing.T) {
 		if n := shown("a", seconds*int(time.Second/publishEvery)); n > most || n < liveBurst+(seconds-1)*livePace {
 			t.Errorf("%d bytes are shown in %d s, want at most %d", n, seconds, most)
 		}
-		if n := s.shows("b", publishMost); n != publishMost {
+		if n := s.Shows("b", 128<<10); n != (128 << 10) {
 			t.Errorf("another house shows %d bytes at once", n)
 		}
-		if n := s.shows("a", 10); n != 10 {
+		if n := s.Shows("a", 10); n != 10 {
 			t.Errorf("of a small piece %d bytes are shown", n)
 		}
-		for i := range 10 * commandWorkers {
-			s.shows(string(rune('a'+i)), 1)
+		for i := range 10 * mostLive {
+			s.Shows(string(rune('a'+i)), 1)
 			time.Sleep(time.Second)
 		}
-		if n := len(s.live); n > commandWorkers+1 {
+		if n := len(s.live); n > mostLive+1 {
 			t.Errorf("it remembers %d houses", n)
 		}
 	})

@@ -1,9 +1,8 @@
-package dispatch
+package jobs
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -17,79 +16,15 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/arbe-dev/arbe/db"
-	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/setting"
-)
-
-// The queues. Each has its own workers, so that no job waits for those of another queue.
-const (
-	// commands is the library's default queue, into which every version of this program has put commands.
-	commands    = river.QueueDefault
-	reaps       = "reaps"
-	maintenance = "maintenance"
 )
 
 const (
-	// commandWorkers is how many commands a server runs at once. It can be large, because a command mostly waits for
-	// its sandbox.
-	commandWorkers = 64
-	// reapWorkers and maintenanceWorkers are how many of these jobs a server runs at once.
-	reapWorkers, maintenanceWorkers = 8, 4
 	// keptFree is the fraction of a queue's workers that is reserved for persons with nothing running, so that a few
 	// persons with long jobs cannot occupy all.
 	keptFree = 1. / 8
 	// takeTimeout limits one search for jobs, because the other servers wait for its lock.
 	takeTimeout = 10 * time.Second
-	// fetchPause is the shortest time between two searches of a server in a queue. It is short, because it delays a
-	// command that is requested right after another one.
-	fetchPause = 10 * time.Millisecond
 )
-
-// Limits restrict the work of each thread, of each house, and of all houses of each person, on all servers together. To
-// whom a house belongs is in houses.belongs_to: of its owners who are people, the one who joined first, which is who created
-// it, as long as they are an owner of it.
-type Limits struct {
-	// ThreadRunning, HouseRunning and PersonRunning are how many commands may run at once. PersonRunning defaults to twice
-	// HouseRunning. The defaults of the other fields are those of [LimitSettings].
-	ThreadRunning, HouseRunning, PersonRunning int
-	// ThreadWaiting, HouseWaiting and PersonWaiting are how many more may wait; further ones are refused. PersonWaiting
-	// defaults to twice HouseWaiting.
-	ThreadWaiting, HouseWaiting, PersonWaiting int
-	// ThreadTurns, HouseTurns and PersonTurns are how many turns of bots may run at once. PersonTurns defaults to
-	// HouseTurns.
-	ThreadTurns, HouseTurns, PersonTurns int
-	// ThreadTurnsWaiting, HouseTurnsWaiting and PersonTurnsWaiting are how many turns may wait; further ones do not begin,
-	// and an entry in the thread says so. PersonTurnsWaiting defaults to twice HouseTurnsWaiting.
-	ThreadTurnsWaiting, HouseTurnsWaiting, PersonTurnsWaiting int
-}
-
-// withDefaults replaces the zero fields.
-func (l Limits) withDefaults() Limits {
-	byDefault := setting.Defaults(LimitSettings())
-	for _, f := range []struct{ field, value *int }{
-		{&l.ThreadRunning, &byDefault.ThreadRunning}, {&l.HouseRunning, &byDefault.HouseRunning},
-		{&l.ThreadWaiting, &byDefault.ThreadWaiting}, {&l.HouseWaiting, &byDefault.HouseWaiting},
-		{&l.ThreadTurns, &byDefault.ThreadTurns}, {&l.HouseTurns, &byDefault.HouseTurns},
-		{&l.ThreadTurnsWaiting, &byDefault.ThreadTurnsWaiting}, {&l.HouseTurnsWaiting, &byDefault.HouseTurnsWaiting},
-	} {
-		if *f.field <= 0 {
-			*f.field = *f.value
-		}
-	}
-	for _, f := range []struct {
-		field *int
-		value int
-	}{
-		{&l.PersonRunning, 2 * l.HouseRunning}, {&l.PersonWaiting, 2 * l.HouseWaiting}, {&l.PersonTurns, l.HouseTurns},
-		{&l.PersonTurnsWaiting, 2 * l.HouseTurnsWaiting},
-	} {
-		if *f.field <= 0 {
-			*f.field = f.value
-		}
-	}
-	return l
-}
 
 // fairDriver is the library's Postgres driver with another way to choose the next jobs.
 type fairDriver struct {
@@ -108,10 +43,10 @@ func (d *fairDriver) chooses(c *river.Client[pgx.Tx]) bool {
 type fairPilot struct {
 	riverpilot.StandardPilot
 	// server is the name under which this server takes jobs.
-	server string
+	server Server
 	db     *db.DB
 	driver *riverpgxv5.Driver
-	shares map[string]queue
+	shares map[string]Queue
 	// machines returns this server's own machines. Any server may run the jobs of a machine that was not seen for
 	// machineGone.
 	machines    func() []string
@@ -246,8 +181,8 @@ func (p *fairPilot) JobGetAvailable(ctx context.Context, exec riverdriver.Execut
 				return err
 			}
 			rows, err := tx.Query(ctx, take, pgx.NamedArgs{
-				"queue": params.Queue, "server": params.ClientID, "person": s.person, "house": s.house, "thread": s.thread, "threads": threadsLooked, "most": params.MaxToLock - len(ids),
-				"reserve": int(float64(s.workers) * keptFree), "kept_names": params.MaxAttemptedBy,
+				"queue": params.Queue, "server": params.ClientID, "person": s.Limits.PersonRunning, "house": s.Limits.HouseRunning, "thread": s.Limits.ThreadRunning, "threads": threadsLooked, "most": params.MaxToLock - len(ids),
+				"reserve": int(float64(s.Workers) * keptFree), "kept_names": params.MaxAttemptedBy,
 				"machines": p.machines(), "machine_gone": p.machineGone,
 			})
 			if err != nil {
@@ -280,65 +215,6 @@ func (p *fairPilot) taken(ctx context.Context, tx pgx.Tx, server string) ([]int6
 		return nil, nil
 	}
 	return heldTx(ctx, tx, server, p.unsure)
-}
-
-// wakeTx makes all servers search a queue when tx commits. The library sends the same notification, but not shortly
-// after another one: a job could then wait until the next poll.
-func wakeTx(ctx context.Context, tx pgx.Tx, queue string) error {
-	_, err := tx.Exec(ctx, "select pg_notify($1, $2)", db.JobSchema+".river_insert", fmt.Sprintf(`{"queue": %q}`, queue))
-	return err
-}
-
-// load is the number of commands of a house, of one of its threads, and of all houses of its person, that have not ended.
-type load struct {
-	person, house, thread int
-	// admitted are those commands of the house that the limits of their threads let run. A command does not wait for the
-	// others, because they do not use the house's limit.
-	admitted int
-}
-
-// lockCommandsTx locks the commands of a house until tx ends. A transaction that writes both a job and its thread's log
-// must take this lock first, to avoid deadlocks.
-func lockCommandsTx(ctx context.Context, tx pgx.Tx, house string) error {
-	_, err := tx.Exec(ctx, "select pg_advisory_xact_lock(hashtext('arbe.commands'), hashtext($1))", house)
-	return err
-}
-
-// loadTx counts the commands of a house. The caller holds lockCommandsTx, because commands that others queue meanwhile
-// would not be counted.
-func loadTx(ctx context.Context, tx pgx.Tx, house, thread string, limits Limits) (l load, err error) {
-	err = tx.QueryRow(ctx, `
-		select coalesce(sum(n), 0), coalesce(sum(n) filter (where house = $2), 0), coalesce(sum(n) filter (where house = $2 and thread = $3), 0),
-		  coalesce(sum(least(n, $4)) filter (where house = $2), 0) from (
-		  select args->>'house' as house, args->>'thread' as thread, count(*) as n from `+db.JobSchema+`.river_job
-		  where queue = $1 and state in ('available', 'running', 'scheduled', 'retryable') and args->>'house' = any (array(select houses_beside($2)))
-		  group by 1, 2) counted`, commands, house, thread, limits.ThreadRunning).Scan(&l.person, &l.house, &l.thread, &l.admitted)
-	return l, err
-}
-
-// refuses returns an error if one more command may not even wait.
-func (l load) refuses(limits Limits) error {
-	const next = "wait until some have ended, or cancel some"
-	switch {
-	case l.thread >= limits.ThreadRunning+limits.ThreadWaiting:
-		return fault.Newf(fault.Exhausted, next, "%d commands of this thread have not ended, and no more may wait", l.thread)
-	case l.house >= limits.HouseRunning+limits.HouseWaiting:
-		return fault.Newf(fault.Exhausted, next, "%d commands of this house have not ended, and no more may wait", l.house)
-	case l.person >= limits.PersonRunning+limits.PersonWaiting:
-		return fault.Newf(fault.Exhausted, next, "%d commands of the houses of the person who owns this one have not ended, and no more may wait", l.person)
-	}
-	return nil
-}
-
-// waits returns what one more command waits for. ok is false if it waits only for a server.
-func (l load) waits(limits Limits) (w entry.CommandWaiting, ok bool) {
-	switch {
-	case l.thread >= limits.ThreadRunning:
-		return entry.CommandWaiting{For: entry.WaitThread, Limit: limits.ThreadRunning}, true
-	case l.admitted >= limits.HouseRunning:
-		return entry.CommandWaiting{For: entry.WaitHouse, Limit: limits.HouseRunning}, true
-	}
-	return w, false
 }
 
 // errNotFair reports that the library did not use our way to choose jobs. The server then does not start, because one

@@ -1,4 +1,4 @@
-package dispatch
+package jobs
 
 import (
 	"context"
@@ -35,7 +35,7 @@ func BenchmarkTake(b *testing.B) {
 							return err
 						}
 						rows, err := tx.Query(b.Context(), take, pgx.NamedArgs{
-							"queue": turns, "server": "bench", "person": 64, "house": 32, "thread": 8, "threads": threadsLooked, "most": 16,
+							"queue": "turns", "server": "bench", "person": 64, "house": 32, "thread": 8, "threads": threadsLooked, "most": 16,
 							"reserve": 0, "kept_names": 10, "machines": []string{}, "machine_gone": time.Hour,
 						})
 						if err != nil {

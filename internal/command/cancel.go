@@ -1,19 +1,17 @@
-package dispatch
+package command
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/rivertype"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
-	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 )
@@ -63,24 +61,24 @@ type cancelledError struct{ sent Signal }
 
 func (*cancelledError) Error() string { return "the command was cancelled" }
 
-// CancelCommand cancels a command. The command gets the signal now, and the stronger ones later if it does not end.
+// Cancel cancels a command. The command gets the signal now, and the stronger ones later if it does not end.
 // Cancelling it again with a stronger signal sends that one at once. A command that has not begun never begins. For one
-// that has ended, CancelCommand does nothing. If the thread has no such command, the error is a [fault.NotFound]. If the
+// that has ended, Cancel does nothing. If the thread has no such command, the error is a [fault.NotFound]. If the
 // command was inherited by a fork and may still run in the source, it is a [fault.Precondition]. In a sandbox whose
 // commands end with their server, every signal is [Kill].
-func (d *Dispatcher) CancelCommand(ctx context.Context, scope db.Scope, threadID, commandID string, with Signal) error {
+func (d *Commands) Cancel(ctx context.Context, scope db.Scope, threadID, commandID string, with Signal) error {
 	var th thread.Thread
 	var found []string
-	err := d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
-		if th, err = d.threads.GetTx(ctx, tx, threadID); err == nil {
-			found, err = d.cancelTx(ctx, tx, scope, th, commandID, with)
+	err := d.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
+		if th, err = d.Threads.GetTx(ctx, tx, threadID); err == nil {
+			found, err = d.cancelTx(ctx, tx, scope, th, jobs.Filter{Args: map[string]string{"command": commandID}}, with)
 		}
 		return err
 	})
 	if err != nil || len(found) > 0 {
 		return err
 	}
-	said, err := d.log.Get(ctx, th.Stream(), commandID)
+	said, err := d.Log.Get(ctx, th.Stream(), commandID)
 	switch {
 	case err != nil:
 		return err
@@ -89,19 +87,19 @@ func (d *Dispatcher) CancelCommand(ctx context.Context, scope db.Scope, threadID
 	case !th.Inherited(said.Seq):
 		return nil
 	}
-	_, err = d.log.Get(ctx, th.Stream(), entry.ResultID(commandID))
+	_, err = d.Log.Get(ctx, th.Stream(), entry.ResultID(commandID))
 	if fault.CodeOf(err) == fault.NotFound {
 		return fault.New(fault.Precondition, "this command belongs to the thread that this one is a fork of", "cancel it there, if it still runs")
 	}
 	return err
 }
 
-// CancelCommands is [Dispatcher.CancelCommand] for all running and waiting commands of a thread. It returns their ids.
-func (d *Dispatcher) CancelCommands(ctx context.Context, scope db.Scope, threadID string, with Signal) (found []string, err error) {
-	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		th, err := d.threads.GetTx(ctx, tx, threadID)
+// CancelAll is [Commands.Cancel] for all running and waiting commands of a thread. It returns their ids.
+func (d *Commands) CancelAll(ctx context.Context, scope db.Scope, threadID string, with Signal) (found []string, err error) {
+	err = d.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		th, err := d.Threads.GetTx(ctx, tx, threadID)
 		if err == nil {
-			found, err = d.cancelTx(ctx, tx, scope, th, "", with)
+			found, err = d.cancelTx(ctx, tx, scope, th, jobs.Filter{Args: map[string]string{}}, with)
 		}
 		return err
 	})
@@ -112,20 +110,30 @@ func (d *Dispatcher) CancelCommands(ctx context.Context, scope db.Scope, threadI
 // may run and wait, so that all of them are found.
 const mostCancelled = 10_000
 
-// cancelTx cancels a command if it is running or waiting. If command is empty, it cancels all of the thread. It returns
-// the ids of the cancelled commands.
-func (d *Dispatcher) cancelTx(ctx context.Context, tx pgx.Tx, scope db.Scope, th thread.Thread, command string, with Signal) (found []string, err error) {
-	if err := lockCommandsTx(ctx, tx, scope.House); err != nil {
+// CancelOfCalls is [Commands.CancelAll] for those commands that calls of a turn's tools have begun.
+func (d *Commands) CancelOfCalls(ctx context.Context, scope db.Scope, threadID, turnID string, with Signal) error {
+	return d.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		th, err := d.Threads.GetTx(ctx, tx, threadID)
+		if err == nil {
+			ofTurn := jobs.Filter{Args: map[string]string{}, Argument: "command", Prefix: entry.TurnPrefix + turnID + "."}
+			_, err = d.cancelTx(ctx, tx, scope, th, ofTurn, with)
+		}
+		return err
+	})
+}
+
+// cancelTx cancels the commands of a thread that a filter selects, if they run or wait. It returns their ids.
+func (d *Commands) cancelTx(ctx context.Context, tx pgx.Tx, scope db.Scope, th thread.Thread, which jobs.Filter, with Signal) (found []string, err error) {
+	if err := lockTx(ctx, tx, scope.House); err != nil {
 		return nil, err
 	}
-	jobs, err := d.queue.JobListTx(ctx, tx, river.NewJobListParams().Kinds(commandArgs{}.Kind()).
-		States(rivertype.JobStateAvailable, rivertype.JobStateScheduled, rivertype.JobStateRunning).
-		Where("args->>'stream' = @stream and (@command = '' or args->>'command' = @command)", river.NamedArgs{"stream": th.StreamID, "command": command}).
-		First(mostCancelled))
+	which.Kind, which.Most = Kind, mostCancelled
+	which.Args["stream"] = th.StreamID
+	rows, err := d.Jobs.FindTx(ctx, tx, which)
 	if err != nil {
 		return nil, err
 	}
-	for _, job := range jobs.Jobs {
+	for _, job := range rows {
 		id, err := d.cancelJobTx(ctx, tx, scope, th.Stream(), job, with)
 		if err != nil {
 			return nil, err
@@ -136,59 +144,52 @@ func (d *Dispatcher) cancelTx(ctx context.Context, tx pgx.Tx, scope db.Scope, th
 }
 
 // cancelJobTx cancels the command of a job, and returns the command's id.
-func (d *Dispatcher) cancelJobTx(ctx context.Context, tx pgx.Tx, scope db.Scope, log stream.Ref, job *rivertype.JobRow, with Signal) (string, error) {
-	var args commandArgs
-	if err := json.Unmarshal(job.EncodedArgs, &args); err != nil {
+func (d *Commands) cancelJobTx(ctx context.Context, tx pgx.Tx, scope db.Scope, log stream.Ref, job jobs.Row, with Signal) (string, error) {
+	var args jobArgs
+	if err := job.Args(&args); err != nil {
 		return "", err
 	}
-	before := noted(job)
+	var before note
+	job.Note(&before)
 	how := cancellation{By: scope.Agent, Signal: with}
 	if before.Cancel != nil {
 		how = cancellation{By: before.Cancel.By, Signal: stronger(before.Cancel.Signal, with)}
 	}
 	// It may be running although no server follows it. The queue would cancel the job and leave the command running, so
 	// the job stays, and the next server ends the command.
-	left := before.Begun != nil && before.Begun.Launched && job.State != rivertype.JobStateRunning
-	_, err := tx.Exec(ctx, "update "+db.JobSchema+".river_job set metadata = metadata || $2::jsonb where id = $1",
-		job.ID, note{Cancelled: left, Cancel: &how}.json())
-	if err != nil || left {
+	if before.Begun != nil && before.Begun.Launched && !job.Running() {
+		return args.Command, errors.Join(d.Jobs.NoteTx(ctx, tx, job.ID(), note{Cancel: &how}), d.Jobs.LeaveCancelledTx(ctx, tx, job.ID()))
+	}
+	if err := d.Jobs.NoteTx(ctx, tx, job.ID(), note{Cancel: &how}); err != nil {
 		return args.Command, err
 	}
-	job, err = d.queue.JobCancelTx(ctx, tx, job.ID)
-	switch {
-	case err != nil:
-	case job.State == rivertype.JobStateRunning && len(job.AttemptedBy) > 0: // its worker writes the result
-		err = notifyTx(ctx, tx, job.AttemptedBy[len(job.AttemptedBy)-1], notice{Cancel: job.ID})
-	case job.State == rivertype.JobStateCancelled:
-		_, err = d.log.AppendTx(ctx, tx, log, result(args.Command, entry.CommandResult{ExitCode: -1, Cancelled: true, CancelledBy: how.By}))
+	ended, err := d.Jobs.CancelTx(ctx, tx, job.ID())
+	if err == nil && ended { // otherwise its worker writes the result
+		_, err = d.Log.AppendTx(ctx, tx, log, result(args.Command, entry.CommandResult{ExitCode: -1, Cancelled: true, CancelledBy: how.By}))
 	}
 	return args.Command, err
 }
 
-// cancellation returns what a job records about its cancellation. If the database does not answer, it returns the zero
+// cancellation returns what the job records about its cancellation. If the database does not answer, it returns the zero
 // value instead of an error, because the command must end in any case.
-func (d *Dispatcher) cancellation(job int64) cancellation {
-	ctx, cancel := context.WithTimeout(d.resultCtx, cancelLookup)
+func (w *work) cancellation() cancellation {
+	ctx, cancel := context.WithTimeout(w.Jobs.Results(), cancelLookup)
 	defer cancel()
-	var text []byte
-	err := d.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, "select metadata from "+db.JobSchema+".river_job where id = $1", job).Scan(&text)
-	})
-	if err == nil {
-		if n := noted(&rivertype.JobRow{Metadata: text}); n.Cancel != nil {
-			return *n.Cancel
-		}
+	var n note
+	if w.Jobs.GetNote(ctx, w.job.ID, &n) != nil || n.Cancel == nil {
+		return cancellation{}
 	}
-	return cancellation{}
+	return *n.Cancel
 }
 
-// escalate sends a cancelled command one signal after the other until ctx ends, which it does when the command has ended.
+// escalate sends the cancelled command one signal after the other until ctx ends, which it does when the command has ended.
 // Before each signal it calls sent.
-func (w *commandWorker) escalate(ctx context.Context, l sandbox.Launcher, ref, id string, job int64, sent func(Signal)) error {
+func (f *following) escalate(ctx context.Context, sent func(Signal)) error {
+	l, ref, id := f.launcher, f.ref, f.id
 	last := Signal("")
 	for began := time.Now(); ; {
 		due := signals[min(int(time.Since(began)/entry.CancelGrace), len(signals)-1)]
-		next := stronger(due, w.cancellation(job).Signal)
+		next := stronger(due, f.cancellation().Signal)
 		if next != last {
 			if last = next; ctx.Err() != nil {
 				return nil

@@ -1,17 +1,17 @@
-package dispatch
+package command
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river"
-	"github.com/riverqueue/river/rivertype"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/jobs"
 	"github.com/arbe-dev/arbe/internal/stream"
 )
 
@@ -53,7 +53,7 @@ type Piece struct {
 	Data    []byte
 }
 
-// ReadIntent says what a call of [Dispatcher.ReadOutput] is for.
+// ReadIntent says what a call of [Commands.Read] is for.
 type ReadIntent int
 
 // A reader reads on, reports that it will do so later, or leaves.
@@ -63,7 +63,7 @@ const (
 	Leave
 )
 
-// Reading is the result of [Dispatcher.ReadOutput].
+// Reading is the result of [Commands.Read].
 type Reading struct {
 	Pieces []Piece
 	// Position is the position after the pieces, from which to read next.
@@ -72,7 +72,7 @@ type Reading struct {
 	Ended bool
 }
 
-// Writing is the result of [Dispatcher.WriteInput].
+// Writing is the result of [Commands.Write].
 type Writing struct {
 	// Position is the position up to which the input was accepted.
 	Position int64
@@ -174,17 +174,19 @@ func (c *condition) sleep(ctx context.Context, most time.Duration) error {
 	return nil
 }
 
-// attach creates a command's attachment for as long as this server works on it.
-func (w *commandWorker) attach(args commandArgs, c entry.Command, out *output) (to *attachment, detach func(left bool)) {
-	to = &attachment{out: out}
-	if c.Separate {
+// attach creates the command's attachment for as long as this server works on it.
+func (w *work) attach() (detach func(left bool)) {
+	args := w.job.Args
+	to := &attachment{out: w.out}
+	if w.command.Separate {
 		to.feed = newFeed()
 	}
-	if c.Input {
+	if w.command.Input {
 		to.input = newInput()
 	}
 	remove := w.attached.add(attachmentKey{args.House, args.Thread, args.Command}, to)
-	return to, func(left bool) {
+	w.to, w.out.to = to, to
+	return func(left bool) {
 		remove()
 		if to.feed != nil {
 			to.feed.over(left)
@@ -195,27 +197,42 @@ func (w *commandWorker) attach(args commandArgs, c entry.Command, out *output) (
 	}
 }
 
-// ReadOutput returns the output of a command with [entry.Command].Separate after a position, up to a limit. The first
+// Read returns the output of a command with [entry.Command].Separate after a position, up to a limit. The first
 // position is 0. It waits a while for output, and then returns an empty Reading. The position confirms that the caller
 // has everything before it, which is then no longer kept. With Stay it only reports that the caller will continue to
 // read, with Leave that it will not. Any server may be called, whichever runs the command.
 //
 // A reader that leaves, or has not called for a minute, counts as gone: the command continues, and its output is not
 // kept for the reader. Reading what is no longer kept is a [fault.OutOfRange].
-func (d *Dispatcher) ReadOutput(ctx context.Context, scope db.Scope, threadID, commandID string, position int64, intent ReadIntent) (Reading, error) {
+func (d *Commands) Read(ctx context.Context, scope db.Scope, threadID, commandID string, position int64, intent ReadIntent) (Reading, error) {
 	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Position: position, Intent: intent, Wait: attachedWait}, d.askServer)
 	return r.Reading, err
 }
 
-// WriteInput sends input to a command with [entry.Command].Input, from a position on. The first position is 0. It
+// Write sends input to a command with [entry.Command].Input, from a position on. The first position is 0. It
 // accepts as much as there is room for, and waits a while for room. end reports that nothing follows. Without data it
 // only reports that the caller will continue to write. Any server may be called, whichever runs the command.
 //
 // A writer that has not called for a minute before the end counts as gone: the command is then ended, because the end
 // of its input would tell it that the input was complete.
-func (d *Dispatcher) WriteInput(ctx context.Context, scope db.Scope, threadID, commandID string, position int64, data []byte, end bool) (Writing, error) {
+func (d *Commands) Write(ctx context.Context, scope db.Scope, threadID, commandID string, position int64, data []byte, end bool) (Writing, error) {
 	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Position: position, Writes: true, Data: data, End: end, Wait: attachedWait}, d.askServer)
 	return r.Writing, err
+}
+
+// Peek returns the output of a command so far, from a position on; if that is negative, the end of it. If the server that
+// runs the command has just died, it returns nothing; the next one has the output again.
+func (d *Commands) Peek(ctx context.Context, scope db.Scope, threadID, commandID string, from int64) (Seen, error) {
+	r, err := d.serveCall(ctx, scope, call{Thread: threadID, Command: commandID, Peeks: true, Position: from}, d.askServer)
+	if errors.Is(err, errNoReply) {
+		return Seen{}, nil
+	}
+	return r.Seen, err
+}
+
+// SeenIn returns the part of the output that a result holds from a position on.
+func SeenIn(r entry.CommandResult, from int64) Seen {
+	return partOf([]byte(r.Output), []byte(r.OutputTail), max(r.OutputBytes, int64(len(r.Output)+len(r.OutputTail))), from)
 }
 
 var (
@@ -242,11 +259,11 @@ type call struct {
 type reply struct {
 	Reading Reading `json:",omitzero"`
 	Writing Writing `json:",omitzero"`
-	Seen    seen    `json:",omitzero"`
+	Seen    Seen    `json:",omitzero"`
 }
 
 // serveCall answers a call if this server works on the command, or none does. If another one does, ask answers it.
-func (d *Dispatcher) serveCall(ctx context.Context, scope db.Scope, c call, ask func(_ context.Context, _ db.Scope, server string, _ call) (reply, error)) (reply, error) {
+func (d *Commands) serveCall(ctx context.Context, scope db.Scope, c call, ask func(_ context.Context, _ db.Scope, server jobs.Server, _ call) (reply, error)) (reply, error) {
 	key := attachmentKey{scope.House, c.Thread, c.Command}
 	for deadline := time.Now().Add(c.Wait); ; {
 		to, added := d.attached.get(key)
@@ -257,7 +274,7 @@ func (d *Dispatcher) serveCall(ctx context.Context, scope db.Scope, c call, ask 
 		switch {
 		case err != nil:
 			return reply{}, err
-		case elsewhere != "":
+		case elsewhere != 0:
 			c.Wait = max(time.Until(deadline), 0)
 			return ask(ctx, scope, elsewhere, c)
 		case c.Peeks || ended != nil || !said.Separate && !said.Input || time.Now().After(deadline):
@@ -297,7 +314,7 @@ func (c call) attached(ctx context.Context, to *attachment, deadline time.Time) 
 func (c call) unattached(said entry.Command, ended *entry.CommandResult) (r reply, err error) {
 	if c.Peeks {
 		if ended != nil {
-			r.Seen = partOf([]byte(ended.Output), []byte(ended.OutputTail), max(ended.OutputBytes, int64(len(ended.Output)+len(ended.OutputTail))), c.Position)
+			r.Seen = SeenIn(*ended, c.Position)
 		}
 		return r, nil
 	}
@@ -326,50 +343,49 @@ func (c call) unattached(said entry.Command, ended *entry.CommandResult) (r repl
 	return r, nil
 }
 
-// lookFor looks up a command that this server does not work on. ended is nil if it has not ended. elsewhere is the name
-// of the server that works on it, if another one does.
-func (d *Dispatcher) lookFor(ctx context.Context, scope db.Scope, threadID, commandID string) (c entry.Command, ended *entry.CommandResult, elsewhere string, err error) {
+// lookFor looks up a command that this server does not work on. ended is nil if it has not ended. elsewhere is the
+// server that works on it, if another one does.
+func (d *Commands) lookFor(ctx context.Context, scope db.Scope, threadID, commandID string) (c entry.Command, ended *entry.CommandResult, elsewhere jobs.Server, err error) {
 	var log stream.Ref
-	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
-		th, err := d.threads.GetTx(ctx, tx, threadID)
+	err = d.DB.In(ctx, scope, func(tx pgx.Tx) error {
+		th, err := d.Threads.GetTx(ctx, tx, threadID)
 		if err != nil {
 			return err
 		}
 		log = th.Stream()
-		jobs, err := d.queue.JobListTx(ctx, tx, river.NewJobListParams().Kinds(commandArgs{}.Kind()).States(rivertype.JobStateRunning).
-			Where("args->>'stream' = @stream and args->>'command' = @command", river.NamedArgs{"stream": th.StreamID, "command": commandID}).First(1))
-		if err != nil || len(jobs.Jobs) == 0 || len(jobs.Jobs[0].AttemptedBy) == 0 {
+		found, err := d.Jobs.FindTx(ctx, tx, jobs.Filter{Kind: Kind, Args: map[string]string{"stream": th.StreamID, "command": commandID}, Running: true, Most: 1})
+		if err != nil || len(found) == 0 {
 			return err
 		}
-		by := jobs.Jobs[0].AttemptedBy[len(jobs.Jobs[0].AttemptedBy)-1]
-		if by == d.liveness.name() {
+		by, taken := found[0].Server()
+		if !taken || by == d.Jobs.Server() {
 			return nil
 		}
 		// If that server was killed, this one may continue the command soon. A call to it would only fail.
-		gone, err := isGone(ctx, tx, serverKey(by))
+		gone, err := by.GoneTx(ctx, tx)
 		if !gone {
 			elsewhere = by
 		}
 		return err
 	})
 	if err != nil {
-		return c, nil, "", err
+		return c, nil, 0, err
 	}
-	said, err := d.log.Get(ctx, log, commandID)
+	said, err := d.Log.Get(ctx, log, commandID)
 	if err != nil {
-		return c, nil, "", err
+		return c, nil, 0, err
 	}
 	c, ok := entry.As[entry.Command](said)
 	if !ok {
-		return c, nil, "", fault.New(fault.NotFound, "this entry is not a command", "give the id of a command entry")
+		return c, nil, 0, fault.New(fault.NotFound, "this entry is not a command", "give the id of a command entry")
 	}
-	said, err = d.log.Get(ctx, log, entry.ResultID(commandID))
+	said, err = d.Log.Get(ctx, log, entry.ResultID(commandID))
 	if fault.CodeOf(err) == fault.NotFound {
 		return c, nil, elsewhere, nil
 	}
 	if err != nil {
-		return c, nil, "", err
+		return c, nil, 0, err
 	}
 	r, _ := entry.As[entry.CommandResult](said)
-	return c, &r, "", nil
+	return c, &r, 0, nil
 }

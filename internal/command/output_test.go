@@ -1,4 +1,4 @@
-package dispatch
+package command
 
 import (
 	"bytes"

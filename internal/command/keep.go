@@ -1,4 +1,4 @@
-package dispatch
+package command
 
 import (
 	"bytes"
@@ -15,12 +15,12 @@ import (
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/riverqueue/river"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/jobs"
 )
 
 const (
@@ -29,9 +29,6 @@ const (
 	storeTimeout       = 2 * time.Minute
 	storeTimeoutOnStop = 5 * time.Second
 )
-
-// DefaultSpoolSize is the default of [Config.SpoolSize]: 1 GiB.
-const DefaultSpoolSize = 1 << 30
 
 // spoolRoom limits the bytes of all spools on a server's disk. A house may have at most as much as remains free after it, so
 // that no house takes what others need: alone half of the room, and of the rest the next one half.
@@ -167,28 +164,29 @@ type kept struct {
 }
 
 // keep stores the whole of a command's output. If that fails, it logs the error, and the result has no artifact.
-func (w *commandWorker) keep(ctx context.Context, args commandArgs, c entry.Command, s *spool) *kept {
+func (w *work) keep(ctx context.Context) *kept {
+	args, s := w.job.Args, w.out.spool
 	// It does not use ctx, because the output of a cancelled command or a stopping server is stored too.
 	within := storeTimeout
-	if stopped(ctx) {
+	if jobs.Stopped(ctx) {
 		within = storeTimeoutOnStop
 	}
-	ctx, cancel := context.WithTimeout(w.resultCtx, within)
+	ctx, cancel := context.WithTimeout(w.Jobs.Results(), within)
 	defer cancel()
 	content, err := s.content()
 	var up artifact.Upload
 	if err == nil {
-		up, err = w.config.Artifacts.Upload(ctx, db.Scope{House: args.House}, content)
+		up, err = w.Artifacts.Upload(ctx, db.Scope{House: args.House}, content)
 	}
 	if err != nil {
 		w.notKept(ctx, err)
 		return nil
 	}
 	if s.full {
-		w.logger.WarnContext(ctx, "only the first part of an output is stored: the outputs of running commands use up spool_size",
+		w.Logger.WarnContext(ctx, "only the first part of an output is stored: the outputs of running commands use up spool_size",
 			"kept", up.Size, "printed", s.printed)
 	}
-	line := firstOf(strings.ToValidUTF8(c.Line(), "\uFFFD"), 100)
+	line := firstOf(strings.ToValidUTF8(w.command.Line(), "\uFFFD"), 100)
 	metadata, _ := json.Marshal(map[string]any{"command": line, "output_bytes": s.printed})
 	return &kept{Upload: up, part: up.Size < s.printed, Draft: artifact.Draft{
 		ID: strings.ToLower(rand.Text()), Kind: artifact.Output, Label: "output of " + entry.Visible(line, func(rune) string { return " " }) + ".txt", ExternalID: args.Command,
@@ -213,23 +211,24 @@ var (
 	errNotKept = errors.New("the artifact is refused")
 )
 
-func (w *commandWorker) notKept(ctx context.Context, err error) {
-	w.logger.WarnContext(ctx, "the whole output of a command is not stored", "error", fault.From(err).Detail())
+func (w *work) notKept(ctx context.Context, err error) {
+	w.Logger.WarnContext(ctx, "the whole output of a command is not stored", "error", fault.From(err).Detail())
 }
 
-// endKept is [commandWorker.end] with an artifact for the command's output, created in the same transaction and
+// endKept is [work.end] with an artifact for the command's output, created in the same transaction and
 // referred to by the result.
-func (w *commandWorker) endKept(ctx context.Context, job *river.Job[commandArgs], r entry.CommandResult, k *kept) error {
-	args, scope := job.Args, db.Scope{House: job.Args.House}
-	err := w.end(ctx, job, func(ctx context.Context, tx pgx.Tx) error {
-		made, err := w.config.Artifacts.CreateTx(ctx, tx, scope, k.Draft, &k.Upload)
+func (w *work) endKept(ctx context.Context) error {
+	args, r, k := w.job.Args, w.ended, w.whole
+	scope := db.Scope{House: args.House}
+	err := w.end(ctx, func(ctx context.Context, tx pgx.Tx) error {
+		made, err := w.Artifacts.CreateTx(ctx, tx, scope, k.Draft, &k.Upload)
 		if refusal, ok := errors.AsType[*fault.Error](err); ok {
 			return fmt.Errorf("%w: %s", errNotKept, refusal.Detail())
 		} else if err != nil {
 			return err
 		}
 		r.ArtifactID, r.ArtifactBytes, r.ArtifactPart = made.ID, made.Size, k.part
-		entries, err := w.log.AppendTx(ctx, tx, args.log(), result(args.Command, r))
+		entries, err := w.Log.AppendTx(ctx, tx, args.log(), result(args.Command, r))
 		if err != nil {
 			return err
 		}
@@ -239,7 +238,7 @@ func (w *commandWorker) endKept(ctx context.Context, job *river.Job[commandArgs]
 		return nil
 	})
 	if err != nil {
-		w.config.Artifacts.Discard(w.resultCtx, scope, k.Upload)
+		w.Artifacts.Discard(w.Jobs.Results(), scope, k.Upload)
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package dispatch
+package command
 
 import (
 	"context"
@@ -9,11 +9,10 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/riverqueue/river"
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/jobs"
 )
 
 // This file lets every server answer calls for attached commands. What such a command prints and reads is in the memory
@@ -33,6 +32,9 @@ const (
 // errNoReply is the error for a call that the server that runs the command did not answer.
 var errNoReply = fault.New(fault.Unavailable, "the server that runs the command does not answer", "try again")
 
+// relayTopic is the topic of notices about calls.
+const relayTopic = "command.call"
+
 // relay tracks the calls between this server and others.
 type relay struct {
 	// asked maps the ids of this server's calls to channels that receive a token when there may be a reply.
@@ -40,87 +42,44 @@ type relay struct {
 	// answered contains the ids of the calls of other servers that this one answers, because it may be notified of them
 	// again meanwhile.
 	answered sync.Map
-	// answering counts them, because the server must not stop before they are answered.
-	answering sync.WaitGroup
 }
 
-// notice is a message from one server to another one. The call itself is in a row, because a notification holds
-// less than 8,000 bytes.
+// notice announces a call of the server that sends it, or the reply to a call of the receiver. The call itself is in a row,
+// because it may be longer than a notice.
 type notice struct {
-	// Call is the id of a call, and House its house. From is the server that made it; empty if the call is the
-	// receiver's own, and answered.
-	Call  string `json:",omitempty"`
+	Call  string
 	House string `json:",omitempty"`
-	From  string `json:",omitempty"`
-	// Cancel is instead the id of a job of the receiver that was cancelled. The queue notifies its servers too, but one
-	// that stops, and waits for its jobs, checks only once a minute.
-	Cancel int64 `json:",omitempty"`
+	// Answered: the call is the receiver's own.
+	Answered bool `json:",omitempty"`
 }
 
-// notifyTx sends a notice to a server when tx commits.
-func notifyTx(ctx context.Context, tx pgx.Tx, server string, n notice) error {
-	text, err := json.Marshal(n)
-	if err == nil {
-		_, err = tx.Exec(ctx, "select pg_notify($1, $2)", server, string(text))
-	}
-	return err
-}
-
-// startNotices receives the notices of other servers, until end is called.
-func (d *Dispatcher) startNotices(ctx context.Context) (end func(), err error) {
-	l := &db.Listener{
-		DB: d.db, Name: "arbe notices", Channels: []string{d.liveness.name()},
-		ConnectTimeout: 10 * time.Second, ProveEvery: 5 * time.Second, ProveTimeout: 10 * time.Second,
-		Notified:  func(n *pgconn.Notification) { d.notified(n.Payload) },
-		Connected: func(db.Ask) error { return nil }, // a call that was missed is announced again
-		Broken: func(cause error) {
-			d.logger.Warn("other servers cannot reach this one for commands whose output is read through them; connecting again", "error", cause)
-		},
-	}
-	if err := l.Connect(ctx); err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var running sync.WaitGroup
-	running.Go(func() { l.Run(ctx) })
-	return func() { cancel(); running.Wait() }, nil
-}
-
-// notified receives a notice from another server.
-func (d *Dispatcher) notified(payload string) {
+// noticed receives a notice from another server.
+func (d *Commands) noticed(ctx context.Context, from jobs.Server, message []byte) error {
 	var n notice
-	if json.Unmarshal([]byte(payload), &n) != nil {
-		return // another version's
+	if json.Unmarshal(message, &n) != nil {
+		return nil // another version's
 	}
-	if n.Cancel != 0 {
-		d.working.cancel(n.Cancel, river.ErrJobCancelledRemotely)
-		return
-	}
-	if n.From == "" {
+	if n.Answered {
 		if waiting, there := d.relay.asked.Load(n.Call); there {
 			select {
 			case waiting.(chan struct{}) <- struct{}{}:
 			default: // a token is already pending
 			}
 		}
-		return
+		return nil
 	}
 	if _, twice := d.relay.answered.LoadOrStore(n.Call, true); twice {
-		return
+		return nil
 	}
-	d.relay.answering.Go(func() {
-		defer d.relay.answered.Delete(n.Call)
-		if err := d.answerServer(d.resultCtx, n); err != nil {
-			d.logger.Debug("cannot answer the call of another server, which will make it again", "server", n.From, "error", fault.From(err).Detail())
-		}
-	})
+	defer d.relay.answered.Delete(n.Call)
+	return d.answerServer(ctx, from, n)
 }
 
 // answerServer answers the call of another server.
-func (d *Dispatcher) answerServer(ctx context.Context, n notice) error {
+func (d *Commands) answerServer(ctx context.Context, from jobs.Server, n notice) error {
 	scope := db.Scope{House: n.House}
 	var question []byte
-	err := d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+	err := d.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
 		question, err = queries.ServerQuestion(ctx, tx, n.Call)
 		return err
 	})
@@ -136,13 +95,13 @@ func (d *Dispatcher) answerServer(ctx context.Context, n notice) error {
 		return err
 	}
 	c.Wait = min(c.Wait, attachedWait)
-	a.Reply, err = d.serveCall(ctx, scope, c, func(context.Context, db.Scope, string, call) (reply, error) {
+	a.Reply, err = d.serveCall(ctx, scope, c, func(context.Context, db.Scope, jobs.Server, call) (reply, error) {
 		return reply{}, errNoReply // the command has moved to another server, which the caller finds instead of this one
 	})
 	if err != nil {
 		f := fault.From(err)
 		if f.Code == fault.Internal {
-			d.logger.ErrorContext(ctx, "the call of another server failed", "server", n.From, "error", f.Detail()) // its reply does not say why
+			d.Logger.ErrorContext(ctx, "the call of another server failed", "server", from, "error", f.Detail()) // its reply does not say why
 		}
 		a.Failed = &failure{f.Code, f.Message, f.Next, f.Reference}
 	}
@@ -150,11 +109,11 @@ func (d *Dispatcher) answerServer(ctx context.Context, n notice) error {
 	if err != nil {
 		return err
 	}
-	return d.db.In(ctx, scope, func(tx pgx.Tx) error {
+	return d.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		if err := queries.AnswerServer(ctx, tx, text, n.Call); err != nil {
 			return err
 		}
-		return notifyTx(ctx, tx, n.From, notice{Call: n.Call})
+		return d.Jobs.NotifyTx(ctx, tx, from, relayTopic, notice{Call: n.Call, Answered: true})
 	})
 }
 
@@ -176,7 +135,7 @@ func (f failure) fault() error {
 }
 
 // askServer has another server answer a call. If that server does not, the error is a [fault.Unavailable].
-func (d *Dispatcher) askServer(ctx context.Context, scope db.Scope, server string, c call) (reply, error) {
+func (d *Commands) askServer(ctx context.Context, scope db.Scope, server jobs.Server, c call) (reply, error) {
 	scope = db.Scope{House: scope.House}
 	question, err := json.Marshal(c)
 	if err != nil {
@@ -186,12 +145,12 @@ func (d *Dispatcher) askServer(ctx context.Context, scope db.Scope, server strin
 	answered := make(chan struct{}, 1)
 	d.relay.asked.Store(id, answered)
 	defer d.relay.asked.Delete(id)
-	asks := notice{Call: id, House: scope.House, From: d.liveness.name()}
-	err = d.db.In(ctx, scope, func(tx pgx.Tx) error {
+	asks := notice{Call: id, House: scope.House}
+	err = d.DB.In(ctx, scope, func(tx pgx.Tx) error {
 		if err := queries.AskServer(ctx, tx, id, scope.House, question); err != nil {
 			return err
 		}
-		return notifyTx(ctx, tx, server, asks)
+		return d.Jobs.NotifyTx(ctx, tx, server, relayTopic, asks)
 	})
 	if err != nil {
 		return reply{}, err
@@ -199,8 +158,8 @@ func (d *Dispatcher) askServer(ctx context.Context, scope db.Scope, server strin
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), replyWithin)
 		defer cancel()
-		if err := d.db.In(ctx, scope, func(tx pgx.Tx) error { return queries.EndServerCall(ctx, tx, id) }); err != nil {
-			d.logger.DebugContext(ctx, "cannot delete a call to another server; a later one does that", "error", fault.From(err).Detail())
+		if err := d.DB.In(ctx, scope, func(tx pgx.Tx) error { return queries.EndServerCall(ctx, tx, id) }); err != nil {
+			d.Logger.DebugContext(ctx, "cannot delete a call to another server; a later one does that", "error", fault.From(err).Detail())
 		}
 	}()
 	tick := time.NewTicker(notifyAgain)
@@ -216,15 +175,15 @@ func (d *Dispatcher) askServer(ctx context.Context, scope db.Scope, server strin
 		}
 		var text []byte
 		gone := false
-		err := d.db.In(ctx, scope, func(tx pgx.Tx) (err error) {
+		err := d.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
 			text, err = queries.ServerAnswer(ctx, tx, id)
 			if err != nil || text != nil || !again {
 				return err
 			}
-			if gone, err = isGone(ctx, tx, serverKey(server)); err != nil || gone {
+			if gone, err = server.GoneTx(ctx, tx); err != nil || gone {
 				return err
 			}
-			return notifyTx(ctx, tx, server, asks)
+			return d.Jobs.NotifyTx(ctx, tx, server, relayTopic, asks)
 		})
 		switch {
 		case errors.Is(err, pgx.ErrNoRows), err == nil && text == nil && (gone || time.Now().After(deadline)):

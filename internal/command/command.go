@@ -1,0 +1,94 @@
+// Package command runs commands: lines of shell in the sandboxes of threads.
+//
+// A command is an entry and a job, written in one transaction (request.go). A worker runs it in its thread's sandbox and
+// writes its result (work.go). Nothing is ever run twice: a command that is still running, or has ended meanwhile, is
+// followed by the next server (attend.go), and if a command was ended with its server, the log says so.
+//
+// What a command prints goes to three places: the live output of its entry and its result (output.go), an artifact if the
+// result does not hold all of it (keep.go), and the program that requested it, if there is one (attachment.go, feed.go,
+// input.go, relay.go).
+package command
+
+import (
+	"cmp"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/db/query"
+	"github.com/arbe-dev/arbe/internal/artifact"
+	"github.com/arbe-dev/arbe/internal/fair"
+	"github.com/arbe-dev/arbe/internal/jobs"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+	"github.com/arbe-dev/arbe/internal/secret"
+	"github.com/arbe-dev/arbe/internal/stream"
+	"github.com/arbe-dev/arbe/internal/thread"
+)
+
+// workers is how many commands a server runs at once. It can be large, because a command mostly waits for its sandbox.
+const workers = 64
+
+// DefaultSpoolSize is the default of [Config.SpoolSize]: 1 GiB.
+const DefaultSpoolSize = 1 << 30
+
+// Config configures [New]. The fields up to Output are required.
+type Config struct {
+	DB      *db.DB
+	Log     *stream.Log
+	Threads *thread.Threads
+	Boxes   *sandbox.Resolver
+	Logger  *slog.Logger
+	// Jobs has [Queue] among its queues.
+	Jobs *jobs.Jobs
+	// Limits are those of the queue.
+	Limits jobs.Limits
+	// Output divides this server's work on output among houses.
+	Output *fair.Output
+
+	// Artifacts stores output that a command's result does not hold. Defaults to nil: that output is lost.
+	Artifacts *artifact.Artifacts
+	// Secrets are those that commands receive, as their environments bind them. Required if one does.
+	Secrets *secret.Secrets
+	// SpoolDir holds such output while the command runs. Defaults to the directory for temporary files.
+	SpoolDir string
+	// SpoolSize limits the bytes of all such output on this server, so that commands cannot fill its disk. Long output
+	// counts twice, because the sandbox keeps it for the next server too. Beyond the limit, only the first part of an
+	// output is kept. Defaults to [DefaultSpoolSize].
+	SpoolSize int64
+	// End makes a server that stops end its running commands. By default, those that can outlive this server are left to the
+	// next one.
+	End bool
+}
+
+// Commands runs the commands of threads. It is safe for concurrent use.
+type Commands struct {
+	Config
+	queue  jobs.Queue
+	spools *spoolRoom
+	// attached are this server's commands that a program reads or writes.
+	attached attachments
+	// relay connects calls for attached commands with the servers that work on these.
+	relay relay
+}
+
+var queries = query.New()
+
+// Queue returns the queue of commands. It is the library's default queue, into which every version of this program has put
+// commands.
+func Queue(l jobs.Limits) jobs.Queue {
+	return jobs.Queue{Name: jobs.Default, Workers: workers, Limits: l, Poll: time.Second}
+}
+
+// New returns the commands of an installation, and has the jobs of the configuration run them.
+func New(c Config) *Commands {
+	c.SpoolDir = cmp.Or(c.SpoolDir, os.TempDir())
+	d := &Commands{Config: c, queue: Queue(c.Limits), spools: newSpoolRoom(cmp.Or(c.SpoolSize, DefaultSpoolSize))}
+	jobs.Add(c.Jobs, jobs.Kind[jobArgs]{Queue: d.queue.Name, Attempts: 1, Unique: true, Adopted: true, Work: d.work})
+	c.Jobs.OnSweep(d.reportWaits)
+	c.Jobs.OnNotice(relayTopic, d.noticed)
+	return d
+}
+
+// Running returns how many commands this server works on.
+func (d *Commands) Running() int { return len(d.Jobs.Running(Kind)) }

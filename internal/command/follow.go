@@ -1,0 +1,244 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/jobs"
+	"github.com/arbe-dev/arbe/internal/sandbox"
+)
+
+// errTimedOut reports that a command reached its time limit.
+var errTimedOut = errors.New("timed out")
+
+// following is how a launched command is followed until it has ended or is handed over.
+type following struct {
+	*work
+	launcher sandbox.Launcher
+	ref, id  string
+	limit    time.Duration
+	// ctx is not the one of the job: a cancelled command is followed to its end, because what it prints meanwhile is part of
+	// its output. leave ends it.
+	ctx   context.Context
+	leave context.CancelCauseFunc
+	pace  *pace
+
+	// What the record says so far.
+	began, boxEnded bool
+	start, exit     time.Time
+	got             sandbox.Result
+	timer           *time.Timer
+
+	mu sync.Mutex
+	// stopped is why this server ended the command, at stoppedAt; nil if it did not.
+	stopped   error
+	stoppedAt time.Time
+}
+
+// follow follows a launched command until it has ended or is handed over. began is false if it never began.
+func (w *work) follow(ctx context.Context, l sandbox.Launcher, ref string, limit time.Duration) (got sandbox.Result, began bool, err error) {
+	f := &following{work: w, launcher: l, ref: ref, id: w.job.Args.launchID(), limit: limit, pace: newPace()}
+	f.ctx, f.leave = context.WithCancelCause(context.WithoutCancel(ctx))
+	defer f.leave(nil)
+	defer context.AfterFunc(ctx, func() {
+		switch {
+		case jobs.Cancelled(ctx):
+			f.cancel()
+		case w.End:
+			f.stop(errCutOff, endGrace)
+		default:
+			f.leave(errHandedOver)
+		}
+	})()
+	if w.to.feed != nil {
+		go f.release()
+	} else {
+		go f.keepPace()
+	}
+	if w.to.input != nil {
+		go func() {
+			if f.pass() != nil {
+				f.stop(errInputCut, 0)
+			}
+		}()
+	}
+	err = l.Follow(f.ctx, ref, f.id, 0, f.record)
+	if err == nil && f.began && w.to.input != nil {
+		w.to.input.close()
+	}
+	if err == nil && f.began && w.to.feed != nil {
+		err = w.to.feed.close(f.ctx)
+	}
+	if f.timer != nil {
+		f.timer.Stop()
+	}
+	if err == nil && jobs.Cancelled(ctx) {
+		// A signal that ended it may have left what it started: SIGINT is not even sent to all of that.
+		ending, stop := context.WithTimeout(f.ctx, endTimeout)
+		_ = l.End(ending, ref, f.id, 0)
+		stop()
+	}
+	if err != nil {
+		if why := context.Cause(f.ctx); why != nil {
+			return f.got, true, why
+		}
+		return f.got, true, fmt.Errorf("%w: %v", errOutcomeUnknown, err)
+	}
+	return f.outcome(ctx)
+}
+
+// record receives a part of the record of the command.
+func (f *following) record(r sandbox.Record) error {
+	defer f.pace.passed(r.Next)
+	switch r.Kind {
+	case sandbox.RecordStart:
+		f.began, f.start = true, r.Time
+		if f.limit > 0 {
+			f.timer = time.AfterFunc(time.Until(f.start.Add(f.limit)), func() { f.stop(errTimedOut, 0) })
+		}
+	case sandbox.RecordStdout:
+		return f.write(f.out.stdout, Stdout, r)
+	case sandbox.RecordStderr:
+		return f.write(f.out.stderr, Stderr, r)
+	case sandbox.RecordGap:
+		f.out.skip(r.Dropped)
+		if f.to.feed != nil {
+			f.to.feed.gap(f.ctx, r.Dropped)
+		}
+	case sandbox.RecordExit:
+		f.Output.Ask(f.job.Args.House) // for its result to be written
+		f.exit, f.got.ExitCode, f.got.OutOfMemory, f.boxEnded = r.Time, r.ExitCode, r.OutOfMemory, r.BoxEnded
+		if f.began {
+			f.got.Duration = max(r.Time.Sub(f.start), 0)
+		}
+	}
+	return nil
+}
+
+// write receives output.
+func (f *following) write(to *text, channel Channel, r sandbox.Record) error {
+	func() {
+		defer f.Output.Begin(f.ctx, f.job.Args.House, len(r.Data))()
+		_, _ = to.Write(r.Data) // never fails, because it waits for no watcher
+	}()
+	if f.to.feed == nil {
+		return nil
+	}
+	return f.to.feed.write(f.ctx, channel, r.Data, r.Next)
+}
+
+// stop ends the command.
+func (f *following) stop(why error, patience time.Duration) {
+	f.mu.Lock()
+	f.stopped, f.stoppedAt = why, time.Now()
+	f.mu.Unlock()
+	if f.to.feed != nil {
+		f.to.feed.rush()
+	}
+	ctx, cancel := context.WithTimeout(f.ctx, patience+endTimeout)
+	defer cancel()
+	if err := f.launcher.End(ctx, f.ref, f.id, patience); err != nil && f.ctx.Err() == nil {
+		f.leave(fmt.Errorf("%w: it could not be ended: %v", errOutcomeUnknown, err)) // must not be a fault; see attend
+	}
+}
+
+// cancel sends the command one signal after the other until it has ended.
+func (f *following) cancel() {
+	if f.to.feed != nil {
+		f.to.feed.rush()
+	}
+	ctx, stop := context.WithCancel(f.ctx)
+	defer stop()
+	err := f.escalate(ctx, func(sent Signal) {
+		f.mu.Lock()
+		f.stopped = &cancelledError{sent}
+		f.mu.Unlock()
+	})
+	if err != nil && f.ctx.Err() == nil {
+		f.leave(fmt.Errorf("%w: it could not be ended: %v", errOutcomeUnknown, err))
+	}
+}
+
+// outcome returns how a command ended whose record is complete. ctx is the context of its job.
+func (f *following) outcome(ctx context.Context) (got sandbox.Result, began bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.stopped == errTimedOut && f.exit.Before(f.start.Add(f.limit)):
+		return f.got, f.began, nil // it ended in time, and the timer fired only because no server watched meanwhile
+	case f.stopped == errInputCut && f.exit.Before(f.stoppedAt):
+		return f.got, f.began, nil // it ended before the input did, so it would not have read the rest
+	case f.stopped == errTimedOut:
+		f.got.ExitCode, f.got.TimedOut = exitTimedOut, true
+		return f.got, f.began, nil
+	case f.stopped == nil && jobs.Cancelled(ctx):
+		return f.got, f.began, ctx.Err() // cancelled as it ended
+	case f.stopped == nil && f.boxEnded && f.began:
+		return f.got, f.began, errSandboxEnded
+	}
+	return f.got, f.began, f.stopped
+}
+
+// releaseEvery is how many bytes of a record are released together, because each release is a message to the sandbox.
+const releaseEvery = 1 << 20
+
+// release releases the parts of the record that the reader has, while the command is followed, so that the command can write more.
+func (f *following) release() {
+	for before := int64(0); ; {
+		position, changed := f.to.feed.released()
+		var again <-chan time.Time
+		if position-before >= releaseEvery {
+			if err := f.launcher.Release(f.ctx, f.ref, f.id, position); err != nil && f.ctx.Err() == nil {
+				again = time.After(time.Second)
+				f.Logger.WarnContext(f.ctx, "output that was read cannot be released in the sandbox; the command may have to wait", "error", err)
+			} else {
+				before = position
+			}
+		}
+		select {
+		case <-changed:
+		case <-again: // without a change too, because the command may wait for it
+		case <-f.ctx.Done():
+			return
+		}
+	}
+}
+
+// pass passes input on to a command. It returns when the command has all of it or reads no more. The error is that the
+// input ended early.
+func (f *following) pass() error {
+	in := f.to.input
+	// An earlier server may have passed on a part of it, and what was in its memory is lost. The command would take the
+	// rest for the whole.
+	if f.job.Continued() && f.note.Begun != nil {
+		if !f.note.InputEnded {
+			return errInputCut
+		}
+		return nil
+	}
+	to, err := f.launcher.Input(f.ctx, f.ref, f.id)
+	if err != nil { // the command has ended
+		in.close()
+		return nil
+	}
+	switch _, err := io.Copy(to, in.reader(f.ctx)); {
+	case err == nil:
+		if err := to.Close(); err != nil {
+			f.Logger.WarnContext(f.ctx, "the end of the input cannot be passed on to the command's sandbox", "error", err)
+			return errInputCut
+		}
+		err := f.job.SetNote(f.Jobs.Results(), note{InputEnded: true}, nil)
+		if err != nil && !errors.Is(err, jobs.ErrTakenByOther) {
+			f.Logger.WarnContext(f.ctx, "cannot record that a command got all of its input; the next server would end it", "error", err)
+		}
+	case errors.Is(err, errInputCut):
+		return err
+	case f.ctx.Err() == nil:
+		in.close() // the command reads no more
+	}
+	return nil
+}

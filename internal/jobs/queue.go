@@ -1,0 +1,83 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/arbe-dev/arbe/db"
+)
+
+// Default is the name of the library's default queue.
+const Default = "default"
+
+// maintenance is the queue of sweeps and periodic tasks.
+const maintenance = "maintenance"
+
+var maintenanceQueue = Queue{Name: maintenance, Workers: 4, Poll: 5 * time.Second}
+
+// Queue is a queue with its own workers, so that no job waits for those of another queue.
+type Queue struct {
+	Name string
+	// Workers is how many of its jobs a server runs at once.
+	Workers int
+	// Limits are how many of its jobs may run at once. The zero value takes jobs in the order of their arrival.
+	Limits Limits
+	// Poll is how often a server searches it without a notification, in case one is lost. Each search takes three round
+	// trips.
+	Poll time.Duration
+}
+
+// Limits restrict the jobs of one queue of each thread, of each house, and of all houses of each person, on all servers
+// together. To whom a house belongs is in houses.belongs_to: of its owners who are people, the one who joined first, which
+// is who created it, as long as they are an owner of it.
+type Limits struct {
+	// ThreadRunning, HouseRunning and PersonRunning are how many may run at once.
+	ThreadRunning, HouseRunning, PersonRunning int
+	// ThreadWaiting, HouseWaiting and PersonWaiting are how many more may wait. Whoever queues the jobs keeps to them.
+	ThreadWaiting, HouseWaiting, PersonWaiting int
+}
+
+// Or returns the limits with those of another value in place of the fields that are zero or less.
+func (l Limits) Or(other Limits) Limits {
+	or := func(a, b int) int {
+		if a > 0 {
+			return a
+		}
+		return b
+	}
+	return Limits{
+		or(l.ThreadRunning, other.ThreadRunning), or(l.HouseRunning, other.HouseRunning), or(l.PersonRunning, other.PersonRunning),
+		or(l.ThreadWaiting, other.ThreadWaiting), or(l.HouseWaiting, other.HouseWaiting), or(l.PersonWaiting, other.PersonWaiting),
+	}
+}
+
+// Load is the number of jobs in a queue of a house, of one of its threads, and of all houses of its person, that have not
+// ended.
+type Load struct {
+	Person, House, Thread int
+	// Admitted are those jobs of the house that the limits of their threads let run. A job does not wait for the others,
+	// because they do not use the house's limit.
+	Admitted int
+}
+
+// LoadTx counts the jobs of a house in a queue. Jobs that others queue meanwhile are not counted, so the caller holds a
+// lock if that matters.
+func (q Queue) LoadTx(ctx context.Context, tx pgx.Tx, house, thread string) (l Load, err error) {
+	err = tx.QueryRow(ctx, `
+		select coalesce(sum(n), 0), coalesce(sum(n) filter (where house = $2), 0), coalesce(sum(n) filter (where house = $2 and thread = $3), 0),
+		  coalesce(sum(least(n, $4)) filter (where house = $2), 0) from (
+		  select args->>'house' as house, args->>'thread' as thread, count(*) as n from `+db.JobSchema+`.river_job
+		  where queue = $1 and state in ('available', 'running', 'scheduled', 'retryable') and args->>'house' = any (array(select houses_beside($2)))
+		  group by 1, 2) counted`, q.Name, house, thread, q.Limits.ThreadRunning).Scan(&l.Person, &l.House, &l.Thread, &l.Admitted)
+	return l, err
+}
+
+// WakeTx makes all servers search a queue when tx commits. The library sends the same notification, but not shortly after
+// another one: a job could then wait until the next poll.
+func WakeTx(ctx context.Context, tx pgx.Tx, queue string) error {
+	_, err := tx.Exec(ctx, "select pg_notify($1, $2)", db.JobSchema+".river_insert", fmt.Sprintf(`{"queue": %q}`, queue))
+	return err
+}

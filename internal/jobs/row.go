@@ -1,0 +1,331 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/arbe-dev/arbe/db"
+)
+
+// This file queues, finds and changes jobs on which this server does not work.
+
+// Options are how a job is queued.
+type Options struct {
+	// Due is when it may run. Defaults to the zero time: at once.
+	Due time.Time
+	// Machine is the machine whose servers must run it. Defaults to "": any server may.
+	Machine string
+	// Note is noted of the job, as a struct that JSON can hold. Defaults to nil: nothing.
+	Note any
+}
+
+// InsertTx queues a job when tx commits, and wakes the servers if it is due. queued is false if its kind is unique and
+// such a job is there.
+func (j *Jobs) InsertTx(ctx context.Context, tx pgx.Tx, args Args, o Options) (queued bool, err error) {
+	metadata := map[string]any{}
+	if o.Note != nil {
+		text, err := json.Marshal(o.Note)
+		if err == nil {
+			err = json.Unmarshal(text, &metadata)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	if o.Machine != "" {
+		metadata["machine"] = o.Machine
+	}
+	text, err := json.Marshal(metadata)
+	if err != nil {
+		return false, err
+	}
+	k := j.kind(args.Kind())
+	options := scheduled(k.options(), o.Due)
+	options.Metadata = text
+	job, err := j.river.InsertTx(ctx, tx, args, options)
+	switch {
+	case err != nil:
+		return false, err
+	case job.UniqueSkippedAsDuplicate:
+		return false, nil
+	case !o.Due.IsZero():
+		return true, nil
+	}
+	return true, WakeTx(ctx, tx, k.queue)
+}
+
+// Row is a job of some kind, as it was when it was read.
+type Row struct{ row *rivertype.JobRow }
+
+// ID returns the id of the job.
+func (r Row) ID() int64 { return r.row.ID }
+
+// Args decodes the arguments.
+func (r Row) Args(into Args) error { return json.Unmarshal(r.row.EncodedArgs, into) }
+
+// Note decodes what is noted of the job. Of another version's note it decodes what it can.
+func (r Row) Note(into any) { note(r.row, into) }
+
+// Running reports whether a server works on the job.
+func (r Row) Running() bool { return r.row.State == rivertype.JobStateRunning }
+
+// Server returns the server that took the job last. ok is false if none did.
+func (r Row) Server() (s Server, ok bool) {
+	if len(r.row.AttemptedBy) == 0 {
+		return 0, false
+	}
+	return parseServer(r.row.AttemptedBy[len(r.row.AttemptedBy)-1]), true
+}
+
+func note(row *rivertype.JobRow, into any) {
+	_ = json.Unmarshal(row.Metadata, into) // another version's note may be unreadable, which must not block the job
+}
+
+// Filter selects jobs.
+type Filter struct {
+	// Kind is the kind of the jobs.
+	Kind string
+	// Args are the values of some arguments.
+	Args map[string]string
+	// Argument, if it is not empty, is the name of one more argument, whose value begins with Prefix.
+	Argument, Prefix string
+	// Running leaves out jobs that wait.
+	Running bool
+	// Most limits how many are returned.
+	Most int
+}
+
+// FindTx returns jobs that wait or run.
+func (j *Jobs) FindTx(ctx context.Context, tx pgx.Tx, f Filter) ([]Row, error) {
+	states := []rivertype.JobState{rivertype.JobStateRunning}
+	if !f.Running {
+		states = append(states, rivertype.JobStateAvailable, rivertype.JobStateScheduled)
+	}
+	text, err := json.Marshal(f.Args)
+	if err != nil {
+		return nil, err
+	}
+	found, err := j.river.JobListTx(ctx, tx, river.NewJobListParams().Kinds(f.Kind).States(states...).
+		Where("args @> @args::jsonb and (@argument::text = '' or starts_with(args->>@argument::text, @prefix))",
+			river.NamedArgs{"args": string(text), "argument": f.Argument, "prefix": f.Prefix}).First(f.Most))
+	if err != nil {
+		return nil, err
+	}
+	rows := make([]Row, len(found.Jobs))
+	for i, row := range found.Jobs {
+		rows[i] = Row{row}
+	}
+	return rows, nil
+}
+
+// GetNote decodes what is noted of a job.
+func (j *Jobs) GetNote(ctx context.Context, id int64, into any) error {
+	var text []byte
+	err := j.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, "select metadata from "+db.JobSchema+".river_job where id = $1", id).Scan(&text)
+	})
+	if err == nil {
+		note(&rivertype.JobRow{Metadata: text}, into)
+	}
+	return err
+}
+
+// NoteTx adds to the note of a job.
+func (j *Jobs) NoteTx(ctx context.Context, tx pgx.Tx, id int64, note any) error {
+	text, err := json.Marshal(note)
+	if err == nil {
+		_, err = tx.Exec(ctx, "update "+db.JobSchema+".river_job set metadata = metadata || $2::jsonb where id = $1", id, text)
+	}
+	return err
+}
+
+// NoteWaitingTx adds to the note of a job that waits, and reports whether it did: not if the note has all of that.
+func (j *Jobs) NoteWaitingTx(ctx context.Context, tx pgx.Tx, id int64, note any) (noted bool, err error) {
+	text, err := json.Marshal(note)
+	if err != nil {
+		return false, err
+	}
+	done, err := tx.Exec(ctx, `
+		update `+db.JobSchema+`.river_job set metadata = metadata || $2::jsonb
+		where id = $1 and state = 'available' and not metadata @> $2::jsonb`, id, text)
+	return done.RowsAffected() > 0, err
+}
+
+// Waiting is a job that no server has taken.
+type Waiting struct {
+	ID   int64
+	Args json.RawMessage
+	// Away reports that the machine that must run it is away.
+	Away bool
+}
+
+// Unstarted returns up to most jobs of a kind that no server has taken for some time since they were due, and whose note
+// does not have all of without. A machine counts as away if it was not seen for away, and a job that needs a machine is
+// returned so much later.
+func (j *Jobs) Unstarted(ctx context.Context, kind string, after, away time.Duration, without any, most int) (list []Waiting, err error) {
+	text, err := json.Marshal(without)
+	if err != nil {
+		return nil, err
+	}
+	err = j.db.In(ctx, db.Scope{}, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `
+			select id, args, exists (select from machines m where m.id = metadata->>'machine' and m.seen_at < now() - $6::interval)
+			from `+db.JobSchema+`.river_job
+			where queue = $1 and state = 'available' and kind = $2 and not metadata @> $4::jsonb
+			  and scheduled_at < now() - $3::interval - case when metadata ? 'machine' then $6::interval else interval '0' end
+			order by id limit $5`, j.kind(kind).queue, kind, after, text, most, away)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Waiting])
+		return err
+	})
+	return list, err
+}
+
+// CancelTx cancels a job. If a server works on it, the context of its worker ends with [ErrCancelled]; otherwise the job
+// ends, and ended is true.
+func (j *Jobs) CancelTx(ctx context.Context, tx pgx.Tx, id int64) (ended bool, err error) {
+	row, err := j.river.JobCancelTx(ctx, tx, id)
+	if err != nil {
+		return false, err
+	}
+	if server, taken := (Row{row}).Server(); taken && row.State == rivertype.JobStateRunning {
+		// The queue notifies its servers too, but one that stops, and waits for its jobs, checks only once a minute.
+		err = j.notifyTx(ctx, tx, server, notice{Cancel: id})
+	}
+	return row.State == rivertype.JobStateCancelled, err
+}
+
+// LeaveCancelledTx records for the server that takes a job next that it was cancelled; see [Job.Cancelled].
+func (j *Jobs) LeaveCancelledTx(ctx context.Context, tx pgx.Tx, id int64) error {
+	return j.NoteTx(ctx, tx, id, map[string]bool{"cancelled": true})
+}
+
+// RescheduleTx makes the jobs of a kind with an argument that wait due at a time; at once if it is zero.
+func (j *Jobs) RescheduleTx(ctx context.Context, tx pgx.Tx, kind, argument, value string, due time.Time) error {
+	_, err := tx.Exec(ctx, `
+		update `+db.JobSchema+`.river_job set
+		  state = case when $4::timestamptz is null then 'available' else 'scheduled' end::`+db.JobSchema+`.river_job_state,
+		  scheduled_at = coalesce($4, now())
+		where kind = $1 and args @> jsonb_build_object($2::text, $3::text) and state in ('scheduled', 'available')`, kind, argument, value, db.Null(due))
+	if err != nil || !due.IsZero() {
+		return err
+	}
+	return WakeTx(ctx, tx, j.kind(kind).queue)
+}
+
+// ReplaceTx ends the running job of a kind with an argument, and queues another one in its place, which is due at a time.
+// The worker of the first one must return nil. The queue reports the end of a job by its id a moment later: it would take a
+// job that has begun once more for the one that ended.
+func (j *Jobs) ReplaceTx(ctx context.Context, tx pgx.Tx, args Args, argument, value string, due time.Time) error {
+	_, err := tx.Exec(ctx, `
+		update `+db.JobSchema+`.river_job set state = 'completed', finalized_at = now(), unique_key = null
+		where kind = $1 and args @> jsonb_build_object($2::text, $3::text) and state = 'running'`, args.Kind(), argument, value)
+	if err != nil {
+		return err
+	}
+	queued, err := j.InsertTx(ctx, tx, args, Options{Due: due})
+	if err == nil && !queued {
+		err = j.RescheduleTx(ctx, tx, args.Kind(), argument, value, due)
+	}
+	return err
+}
+
+// Wanted is work for which there must be a job: the value of the argument that names it, and whether its job may wait for
+// as long as it likes.
+type Wanted struct {
+	Value string
+	Waits bool
+}
+
+// LostTx returns up to most of some work for which no job of a kind runs or will run soon.
+func (j *Jobs) LostTx(ctx context.Context, tx pgx.Tx, kind, argument string, wanted []Wanted, soon time.Duration, most int) ([]string, error) {
+	values, waits := make([]string, len(wanted)), make([]bool, len(wanted))
+	for i, w := range wanted {
+		values[i], waits[i] = w.Value, w.Waits
+	}
+	rows, err := tx.Query(ctx, `
+		select w.value from unnest($3::text[], $4::bool[]) as w (value, waits)
+		where not exists (select from `+db.JobSchema+`.river_job j where j.kind = $1 and j.args @> jsonb_build_object($2::text, w.value)
+		  and (j.state in ('available', 'running') or j.state = 'scheduled' and (w.waits or j.scheduled_at < now() + $5::interval)))
+		limit $6`, kind, argument, values, waits, soon, most)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// ReviveTx makes the jobs of a kind with an argument run that do not run, also those that have ended. It returns false if
+// there are none.
+func (j *Jobs) ReviveTx(ctx context.Context, tx pgx.Tx, kind, argument, value string) (found bool, err error) {
+	err = tx.QueryRow(ctx, `
+		with j as (
+		  update `+db.JobSchema+`.river_job set state = 'available', scheduled_at = now(), attempt = 0, finalized_at = null,
+		    metadata = metadata - 'cancel_attempted_at'
+		  where kind = $1 and args @> jsonb_build_object($2::text, $3::text) and state <> 'running' returning id
+		) select exists (select from j)`, kind, argument, value).Scan(&found)
+	if err != nil {
+		return false, err
+	}
+	return found, WakeTx(ctx, tx, j.kind(kind).queue)
+}
+
+// UnbindTx lets any server run the jobs of a house that wait for a machine, of the given threads, and those whose note has
+// all of noted.
+func (j *Jobs) UnbindTx(ctx context.Context, tx pgx.Tx, house, machine string, threads []string, noted any) error {
+	text, err := json.Marshal(noted)
+	if err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, `
+		update `+db.JobSchema+`.river_job set metadata = metadata - 'machine'
+		where state = 'available' and args->>'house' = $1 and metadata->>'machine' = $2 and (args->>'thread' = any($3) or metadata @> $4::jsonb)
+		returning queue`, house, machine, threads, text)
+	if err != nil {
+		return err
+	}
+	queues, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	slices.Sort(queues)
+	for _, queue := range slices.Compact(queues) {
+		if err == nil {
+			err = WakeTx(ctx, tx, queue)
+		}
+	}
+	return err
+}
+
+// Count is how many jobs of a kind are in a state, on all servers together.
+type Count struct {
+	Kind, State string
+	N           int64
+}
+
+// Count counts the jobs that wait or run, and those that failed for good and are still recorded. Jobs of the given kinds
+// that wait and that run are counted also when there are none.
+func (j *Jobs) Count(ctx context.Context, kinds ...string) ([]Count, error) {
+	rows, err := j.db.Pool().Query(ctx, `
+		select kind, case when state in ('available', 'scheduled', 'pending') then 'queued' when state = 'discarded' then 'failed' else state::text end, count(*)
+		from `+db.JobSchema+`.river_job where state in ('available', 'scheduled', 'pending', 'retryable', 'running', 'discarded') group by 1, 2 order by 1, 2`)
+	if err != nil {
+		return nil, db.Explain(err)
+	}
+	counts, err := pgx.CollectRows(rows, pgx.RowToStructByPos[Count])
+	if err != nil {
+		return nil, db.Explain(err)
+	}
+	for _, kind := range kinds {
+		for _, state := range []string{"queued", "running"} {
+			if !slices.ContainsFunc(counts, func(c Count) bool { return c.Kind == kind && c.State == state }) {
+				counts = append(counts, Count{Kind: kind, State: state})
+			}
+		}
+	}
+	return counts, nil
+}
