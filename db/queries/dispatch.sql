@@ -35,23 +35,6 @@ update servers set dead_at = coalesce(dead_at, now()) where key = @key;
 -- name: MarkServerAlive :exec
 update servers set dead_at = null where key = @key;
 
--- name: AskServer :exec
-insert into server_calls (id, house_id, question) values (@id, @house, @question);
-
--- name: ServerQuestion :one
--- No row: the caller no longer waits.
-select question from server_calls where id = @id;
-
--- name: AnswerServer :exec
-update server_calls set answer = @answer where id = @id;
-
--- name: ServerAnswer :one
-select answer from server_calls where id = @id;
-
--- name: EndServerCall :exec
--- It also deletes the calls of servers that were killed while they waited.
-delete from server_calls where id = @id or asked_at < now() - interval '10 minutes';
-
 -- name: Chats :many
 select seq::bigint as seq, id::text as id, author::text as author, payload::json as payload, ts::timestamptz as ts
 from chats_between(@stream, @behind, @upto, sqlc.narg(handles)::text[], @most);

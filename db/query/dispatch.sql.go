@@ -11,24 +11,6 @@ import (
 	"time"
 )
 
-const answerServer = `-- name: AnswerServer :exec
-update server_calls set answer = $1 where id = $2
-`
-
-func (q *Queries) AnswerServer(ctx context.Context, db DBTX, answer []byte, iD string) error {
-	_, err := db.Exec(ctx, answerServer, answer, iD)
-	return err
-}
-
-const askServer = `-- name: AskServer :exec
-insert into server_calls (id, house_id, question) values ($1, $2, $3)
-`
-
-func (q *Queries) AskServer(ctx context.Context, db DBTX, iD string, house string, question []byte) error {
-	_, err := db.Exec(ctx, askServer, iD, house, question)
-	return err
-}
-
 const chats = `-- name: Chats :many
 select seq::bigint as seq, id::text as id, author::text as author, payload::json as payload, ts::timestamptz as ts
 from chats_between($1, $2, $3, $4::text[], $5)
@@ -114,16 +96,6 @@ func (q *Queries) Decided(ctx context.Context, db DBTX, houseID string, threadID
 	var decided int64
 	err := row.Scan(&decided)
 	return decided, err
-}
-
-const endServerCall = `-- name: EndServerCall :exec
-delete from server_calls where id = $1 or asked_at < now() - interval '10 minutes'
-`
-
-// It also deletes the calls of servers that were killed while they waited.
-func (q *Queries) EndServerCall(ctx context.Context, db DBTX, id string) error {
-	_, err := db.Exec(ctx, endServerCall, id)
-	return err
 }
 
 const fileEdit = `-- name: FileEdit :one
@@ -269,29 +241,6 @@ insert into servers (key) values ($1) on conflict (key) do nothing
 func (q *Queries) RegisterServer(ctx context.Context, db DBTX, key int64) error {
 	_, err := db.Exec(ctx, registerServer, key)
 	return err
-}
-
-const serverAnswer = `-- name: ServerAnswer :one
-select answer from server_calls where id = $1
-`
-
-func (q *Queries) ServerAnswer(ctx context.Context, db DBTX, id string) ([]byte, error) {
-	row := db.QueryRow(ctx, serverAnswer, id)
-	var answer []byte
-	err := row.Scan(&answer)
-	return answer, err
-}
-
-const serverQuestion = `-- name: ServerQuestion :one
-select question from server_calls where id = $1
-`
-
-// No row: the caller no longer waits.
-func (q *Queries) ServerQuestion(ctx context.Context, db DBTX, id string) ([]byte, error) {
-	row := db.QueryRow(ctx, serverQuestion, id)
-	var question []byte
-	err := row.Scan(&question)
-	return question, err
 }
 
 const undecided = `-- name: Undecided :many

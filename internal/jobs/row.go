@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,6 +12,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 
 	"github.com/arbe-dev/arbe/db"
+	"github.com/arbe-dev/arbe/internal/fault"
 )
 
 // This file queues, finds and changes jobs on which this server does not work.
@@ -106,6 +108,11 @@ func (j *Jobs) FindTx(ctx context.Context, tx pgx.Tx, f Filter) ([]Row, error) {
 	states := []rivertype.JobState{rivertype.JobStateRunning}
 	if !f.Running {
 		states = append(states, rivertype.JobStateAvailable, rivertype.JobStateScheduled)
+	}
+	for name, value := range f.Args {
+		if strings.ContainsRune(value, 0) { // no text of Postgres has one
+			return nil, fault.Newf(fault.Invalid, "leave it out", "the id of the %s has a NUL byte", name)
+		}
 	}
 	text, err := json.Marshal(f.Args)
 	if err != nil {
