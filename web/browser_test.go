@@ -548,9 +548,9 @@ func TestTextThatIsTooLargeStaysInTheComposer(t *testing.T) {
 	b := newTab(t, f.start(t))
 	b.open("/threads/toolarge1")
 	b.untilLive()
-	eval[bool](b, "(area => { area.value = 'x'.repeat(5 << 20); area.form.requestSubmit(); return true })(document.querySelector('#composer-text'))")
-	b.until("the reason", "document.querySelector('#composer-error').innerText === 'Not sent. This has 5.0 MiB, and a message may have 1 MiB. Shorten it, or put it into a file.'")
-	if n := eval[int](b, "document.querySelector('#composer-text').value.length"); n != 5<<20 {
+	eval[bool](b, "(area => { area.value = ('x'.repeat(63)+'\\n').repeat(24 * 1024); area.form.requestSubmit(); return true })(document.querySelector('#composer-text'))")
+	b.until("the reason", "document.querySelector('#composer-error').innerText === 'Not sent. This has 1.5 MiB, and a message may have 1 MiB. Shorten it, or put it into a file.'")
+	if n := eval[int](b, "document.querySelector('#composer-text').value.length"); n != 3<<19 {
 		t.Errorf("the composer has %d characters", n)
 	}
 }
