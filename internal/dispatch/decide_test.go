@@ -346,7 +346,7 @@ func talker() {
 	fail(err)
 	s, err := start(ctx, d, newShelf(), func(c *dispatch.Config) {
 		c.Select = oneForEach
-		c.SweepEvery = 500 * time.Millisecond
+		c.Jobs.SweepEvery = 500 * time.Millisecond
 	})
 	fail(err)
 	var printing sync.Mutex

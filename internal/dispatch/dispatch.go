@@ -20,8 +20,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/riverqueue/river"
-
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/artifact"
 	"github.com/arbe-dev/arbe/internal/command"
@@ -41,8 +39,6 @@ type Config struct {
 	Threads *thread.Threads
 	Boxes   *sandbox.Resolver
 	Logger  *slog.Logger
-	// Tasks are run regularly. Defaults to none.
-	Tasks []jobs.Task
 	// Limits restrict the work of each house and thread. Defaults to those of the zero [Limits].
 	Limits Limits
 	// Artifacts stores output that a command's result does not hold. Defaults to nil: that output is lost.
@@ -69,9 +65,8 @@ type Config struct {
 	// to the next one.
 	EndCommands bool
 
-	// SweepEvery, LockGrace and Tune are those of [jobs.Config].
-	SweepEvery, LockGrace time.Duration
-	Tune                  func(*river.Config)
+	// Jobs has the settings of the queue that have defaults; all others are set by [Start].
+	Jobs jobs.Config
 	// foreground defaults to the constant of the same name. Tests change it.
 	foreground time.Duration
 }
@@ -106,12 +101,11 @@ func Start(ctx context.Context, c Config) (*Dispatcher, error) {
 		db: c.DB, log: c.Log, threads: c.Threads, boxes: c.Boxes, logger: c.Logger, config: c, limits: c.Limits.withDefaults(), output: fair.NewOutput(),
 		fetcher: newFetcher(c.Fetch), stopHeartbeat: func() {},
 	}
+	queue := c.Jobs
+	queue.DB, queue.Logger, queue.Machines, queue.MachineGone = c.DB, c.Logger, c.Boxes.MachineIDs, c.Boxes.MachineGone()
+	queue.Queues = []jobs.Queue{command.Queue(d.limits.Commands), turnQueue(d.limits.Turns), reapQueue}
 	var err error
-	d.Jobs, err = jobs.Open(ctx, jobs.Config{
-		DB: c.DB, Logger: c.Logger, Queues: []jobs.Queue{command.Queue(d.limits.Commands), turnQueue(d.limits.Turns), reapQueue}, Tasks: c.Tasks,
-		Machines: c.Boxes.MachineIDs, MachineGone: c.Boxes.MachineGone(), SweepEvery: c.SweepEvery, LockGrace: c.LockGrace, Tune: c.Tune,
-	})
-	if err != nil {
+	if d.Jobs, err = jobs.Open(ctx, queue); err != nil {
 		return nil, err
 	}
 	d.Commands = command.New(command.Config{

@@ -182,7 +182,7 @@ func onShelf(t testing.TB, servers int, limits dispatch.Limits) (*bench, *shelf)
 	b.driver = s
 	b.tune = func(c *dispatch.Config) {
 		c.Limits = limits
-		c.Tune = func(q *river.Config) { q.FetchPollInterval = time.Hour }
+		c.Jobs.Tune = func(q *river.Config) { q.FetchPollInterval = time.Hour }
 	}
 	for range servers {
 		b.server = b.serve()
@@ -390,7 +390,7 @@ func TestACommandThatNoServerHasRoomForSaysSo(t *testing.T) {
 	b.driver = s
 	b.tune = func(c *dispatch.Config) {
 		c.Limits = dispatch.Limits{Commands: jobs.Limits{HouseRunning: 1000, ThreadRunning: 1000}}
-		c.SweepEvery = time.Second
+		c.Jobs.SweepEvery = time.Second
 	}
 	b.server = b.serve()
 	th := b.thread(sandbox.Recipe{})
@@ -438,7 +438,7 @@ func TestMaintenanceIsNotBehindCommands(t *testing.T) {
 	b.driver = s
 	b.tune = func(c *dispatch.Config) {
 		c.Limits = dispatch.Limits{Commands: jobs.Limits{HouseRunning: 1000, ThreadRunning: 1000}}
-		c.Tasks = []jobs.Task{{Name: "tidy", Every: time.Second, Do: func(context.Context) error { done <- struct{}{}; return nil }}}
+		c.Jobs.Tasks = []jobs.Task{{Name: "tidy", Every: time.Second, Do: func(context.Context) error { done <- struct{}{}; return nil }}}
 	}
 	b.server = b.serve()
 	b.askMany(b.thread(sandbox.Recipe{}), "long", 2*dispatch.CommandWorkers)
@@ -468,7 +468,7 @@ func TestAPeriodicSweepIsAskedForOnceByAllServers(t *testing.T) {
 	t.Parallel()
 	b := database(t)
 	b.driver = newShelf()
-	b.tune = func(c *dispatch.Config) { c.SweepEvery = time.Second }
+	b.tune = func(c *dispatch.Config) { c.Jobs.SweepEvery = time.Second }
 	for range 3 {
 		b.serve()
 	}

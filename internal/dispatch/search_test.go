@@ -165,8 +165,8 @@ func TestALivingServerIndexesWhatADeadOneLeft(t *testing.T) {
 	b.driver = newShelf()
 	b.tune = func(c *dispatch.Config) {
 		c.Select = oneForEach
-		c.SweepEvery = 200 * time.Millisecond
-		c.LockGrace = 100 * time.Millisecond
+		c.Jobs.SweepEvery = 200 * time.Millisecond
+		c.Jobs.LockGrace = 100 * time.Millisecond
 	}
 	b.server = b.serve()
 	dead := b.server

@@ -520,8 +520,8 @@ func (w work) reply() modeltest.Reply {
 
 // hasty are the settings of servers whose deaths are soon noticed.
 func hasty(c *dispatch.Config) {
-	c.SweepEvery = 200 * time.Millisecond
-	c.LockGrace = 200 * time.Millisecond
+	c.Jobs.SweepEvery = 200 * time.Millisecond
+	c.Jobs.LockGrace = 200 * time.Millisecond
 }
 
 // ready is a shelf whose commands end at once.

@@ -88,6 +88,9 @@ func heldTx(ctx context.Context, tx pgx.Tx, server string, jobs []int64) ([]int6
 
 // leaveLost ends this server's work on jobs that were queued again because it counted as dead, if their kinds say so.
 func (j *Jobs) leaveLost(ctx context.Context, server Server) {
+	if !j.started.Load() {
+		return // it works on nothing yet
+	}
 	for name, k := range j.kinds {
 		working := k.working.jobs()
 		if !k.leavesLost || len(working) == 0 {

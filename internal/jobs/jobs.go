@@ -24,6 +24,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -79,6 +80,8 @@ type Jobs struct {
 	river    *river.Client[pgx.Tx]
 	workers  *river.Workers
 	kinds    map[string]*registered
+	// started: no more kinds are added.
+	started atomic.Bool
 	// sweeps are what the sweeps of this server do besides looking for dead servers.
 	sweeps []func(context.Context) error
 	// results ends when results can no longer be written. It is not the context of a job, because the result of a job is
@@ -109,10 +112,11 @@ func Open(ctx context.Context, c Config) (*Jobs, error) {
 
 // Start starts to run jobs, first those of dead servers, until [Jobs.Stop]. If it fails, the caller calls Stop, too.
 func (j *Jobs) Start(ctx context.Context) error {
-	// The queue runs until it is stopped. With the context of the start, it would stop when the start has ended.
+	j.started.Store(true)
 	if err := j.startNotices(ctx); err != nil {
 		return err
 	}
+	// The queue runs until it is stopped. With the context of the start, it would stop when the start has ended.
 	err := j.river.Start(context.WithoutCancel(ctx))
 	if err == nil {
 		// Sweep again, because the database may need a moment to notice that a killed server is gone.

@@ -63,7 +63,7 @@ func (j *Jobs) startNotices(ctx context.Context) error {
 		Notified:  func(n *pgconn.Notification) { j.notified(n.Payload) },
 		Connected: func(db.Ask) error { return nil }, // a notice that was missed is sent again
 		Broken: func(cause error) {
-			j.logger.Warn("other servers cannot reach this one for commands whose output is read through them; connecting again", "error", cause)
+			j.logger.Warn("cannot receive the notices of other servers; connecting again", "error", cause)
 		},
 	}
 	if err := l.Connect(ctx); err != nil {

@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
 
 	"github.com/arbe-dev/arbe/db"
 )
 
 // Default is the name of the library's default queue.
-const Default = "default"
+const Default = river.QueueDefault
 
 // maintenance is the queue of sweeps and periodic tasks.
 const maintenance = "maintenance"

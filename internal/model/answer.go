@@ -67,7 +67,7 @@ func (s *stream) grow(by int) error {
 	return nil
 }
 
-// block returns the block that is being written under a key, and begins it if there is none.
+// block returns the block with a key that the answer is writing. It begins the block if the key is new.
 func (s *stream) block(key string, b entry.PiBlock) (at int, err error) {
 	at, ok := s.open[key]
 	if ok {
@@ -159,7 +159,7 @@ func (s *stream) prove(key, proof string, redacted bool) error {
 		err = s.grow(stored(proof))
 	}
 	if err != nil {
-		return err // half of a proof is none
+		return err // a part of a proof proves nothing
 	}
 	s.blocks[at].ThinkingSignature += proof
 	s.blocks[at].Redacted = redacted

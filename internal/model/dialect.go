@@ -20,7 +20,7 @@ type protocol struct {
 	reader func(*stream) reader
 }
 
-// protocol returns what the dialect is; an error if it is none.
+// protocol returns the protocol of the dialect. An unknown dialect is an error.
 func (d Dialect) protocol() (protocol, error) {
 	at := func(path string) func(prompt) string { return func(prompt) string { return path } }
 	switch d {

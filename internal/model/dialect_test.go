@@ -244,7 +244,7 @@ func TestAnswersOnTheWire(t *testing.T) {
 		{"it is cut", model.Gemini, strings.Replace(gemini(`{"text":"Hi"}`, ""), `"finishReason":"",`, "", 1), entry.PiError, model.Cut, "text:Hi"},
 		{"calls without ids, and proofs of what follows", model.Gemini, gemini(`{"text":"Hm","thought":true},{"text":"Hi","thoughtSignature":"AA=="}`, "") + "\n" + gemini(`{"functionCall":{"name":"look","args":{"at":"x"}},"thoughtSignature":"AQ=="},{"functionCall":{"name":"list"}}`, "STOP"),
 			entry.PiToolUse, "", `thinking:Hm[AA==] text:Hi thinking:[AQ==] call:look{"at":"x"} call:list{}`},
-		{"a proof that is none", model.Gemini, gemini(`{"text":"Hi","thoughtSignature":"?"}`, "STOP"), entry.PiError, model.Unreadable, ""},
+		{"an invalid proof", model.Gemini, gemini(`{"text":"Hi","thoughtSignature":"?"}`, "STOP"), entry.PiError, model.Unreadable, ""},
 	} {
 		t.Run(string(c.dialect)+"/"+c.name, func(t *testing.T) {
 			t.Parallel()

@@ -39,8 +39,8 @@ func writeMessages(p prompt) any {
 	return body
 }
 
-// messages returns how a model of Anthropic's is told to think, with the effort of those that choose their budget themselves; nil
-// if it is told nothing.
+// messages returns the request's thinking field for a model of Anthropic, and the effort for a model that chooses its budget
+// itself. The field is nil if the request says nothing about thinking.
 func (t thinking) messages(id string) (think object, effort string) {
 	hides := hidesThinking(id)
 	switch {

@@ -207,11 +207,11 @@ func (p *starting) startDispatcher(ctx context.Context) (err error) {
 		Artifacts: p.artifacts, Secrets: p.secrets, SpoolDir: p.dir.join("spool"), SpoolSize: p.cfg.SpoolSize, EndCommands: p.cfg.ownsDatabase(),
 		Fetch: p.cfg.Fetch,
 		Bots:  botTurns(p.database, p.bots, p.houses, p.models, p.cfg), Rosters: p.bots,
-		Tasks: []jobs.Task{
+		Jobs: jobs.Config{Tasks: []jobs.Task{
 			{Name: "turn_signing_keys", Every: time.Hour, Do: p.auth.RotateOldSigningKeys},
 			{Name: "index_older_entries", Every: 10 * time.Minute, Do: p.threads.IndexOlder},
 			{Name: "collect_artifacts", Every: collectEvery, Do: p.artifacts.Collect},
-		},
+		}},
 	})
 	return err
 }
