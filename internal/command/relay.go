@@ -162,9 +162,15 @@ func (d *Commands) askServer(ctx context.Context, scope db.Scope, server jobs.Se
 			d.Logger.DebugContext(ctx, "cannot delete a call to another server; a later one does that", "error", fault.From(err).Detail())
 		}
 	}()
+	return d.awaitReply(ctx, scope, server, asks, answered, time.Now().Add(c.Wait+replyWithin))
+}
+
+// awaitReply waits for the reply to a call until a deadline, and announces the call again from time to time. answered
+// receives a token when there may be a reply.
+func (d *Commands) awaitReply(ctx context.Context, scope db.Scope, server jobs.Server, asks notice, answered <-chan struct{}, deadline time.Time) (reply, error) {
 	tick := time.NewTicker(notifyAgain)
 	defer tick.Stop()
-	for deadline := time.Now().Add(c.Wait + replyWithin); ; {
+	for {
 		again := false
 		select {
 		case <-answered:
@@ -176,7 +182,7 @@ func (d *Commands) askServer(ctx context.Context, scope db.Scope, server jobs.Se
 		var text []byte
 		gone := false
 		err := d.DB.In(ctx, scope, func(tx pgx.Tx) (err error) {
-			text, err = queries.ServerAnswer(ctx, tx, id)
+			text, err = queries.ServerAnswer(ctx, tx, asks.Call)
 			if err != nil || text != nil || !again {
 				return err
 			}

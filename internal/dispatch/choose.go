@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -83,116 +82,86 @@ func (c *chooser) choose(ctx context.Context, n *News) (Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	var triggers []trigger
-	for _, e := range chats {
-		if said, ok := chatOf(e); ok {
-			triggers = append(triggers, trigger{entry: e, said: said, Trigger: policy.Trigger{
-				Thread: n.Thread, Author: e.Author, AuthorKind: policy.Human, Mentions: entry.Mentions(said.Text), Direct: n.Direct, Confined: said.Confined,
-			}})
-		}
-	}
-	var matter []*trigger
-	for i := range triggers {
-		t := &triggers[i]
-		for _, b := range roster.Bots {
-			if b.ID == t.entry.Author {
-				t.AuthorKind = policy.Bot
-			}
-		}
-		if len(policy.Select(t.Trigger, roster.Bots, nil)) > 0 {
-			matter = append(matter, t)
-		}
-	}
+	matter := triggersOf(n, roster.Bots, chats)
 	if len(matter) == 0 {
 		return nil, nil
 	}
-	return func(ctx context.Context, tx pgx.Tx) (o Outcome, err error) {
-		state, err := turn.StateTx(ctx, tx, n.House, n.Thread)
-		if err != nil {
-			return o, err
-		}
-		states := map[string]policy.State{}
-		now := time.Now()
-		for _, b := range roster.Bots {
-			s := state[b.ID]
-			states[b.ID] = policy.State{LastTurn: s.Last, Active: s.Active, Waiting: s.Delayed, Now: now}
-		}
+	return func(ctx context.Context, tx pgx.Tx) (Outcome, error) {
+		a := &asking{news: n, triggers: matter}
+		err := a.begin(ctx, tx, c, roster.Bots)
 		for _, t := range matter {
-			if t.Chain, t.root, err = t.origin(ctx, tx); err != nil {
-				return o, err
+			for _, d := range policy.Select(t.Trigger, roster.Bots, a.states) {
+				if err == nil {
+					err = a.decide(ctx, tx, t, d)
+				}
 			}
 		}
-		admit, err := c.admissionTx(ctx, tx, n, matter)
-		if err != nil {
-			return o, err
-		}
-		for _, t := range matter {
-			for _, d := range policy.Select(t.Trigger, roster.Bots, states) {
-				if d.Action == policy.Skip {
-					o.Notes = append(o.Notes, entry.NewDraft("", "", entry.Skipped{
-						AgentID: d.Bot, EntryID: t.entry.ID, Reason: string(d.Reason), Explanation: d.Reason.Explain(), PolicyID: d.Policy,
-					}))
-					continue
-				}
-				r := turn.Request{
-					House: n.House, Thread: n.Thread, Bot: d.Bot, Entry: t.entry.ID, Seq: t.entry.Seq, Reason: string(d.Reason), Policy: d.Policy, Chain: t.Chain,
-					Tools: d.Tools, Root: t.root,
-				}
-				if t.AuthorKind == policy.Human { // bots say nothing about how hard others think
-					r.Think = t.said.Think
-				}
-				s := states[d.Bot]
-				if !s.Active && !s.Waiting { // otherwise the entry is passed to the turn that there is
-					refused, err := admit.begin(ctx, tx, t, d)
-					if err != nil {
-						return o, err
-					} else if refused != nil {
-						o.Notes = append(o.Notes, *refused)
-						continue
-					}
-				}
-				if d.Action == policy.Delay {
-					r.Delay, s.Waiting = d.After, true
-				} else {
-					s.Active = true
-				}
-				states[d.Bot] = s
-				o.Turns = append(o.Turns, r)
-			}
-		}
-		return o, nil
+		return a.outcome, err
 	}, nil
 }
 
-// trigger is a chat that may ask for turns.
-type trigger struct {
-	entry entry.Entry
-	said  entry.Chat
-	policy.Trigger
-	// root is the entry of a person from which it follows; see [turn.RootOf].
-	root string
+// asking is how the triggers among a thread's new entries become the turns that they ask for, in one transaction.
+type asking struct {
+	news     *News
+	triggers []*trigger
+	// states are what the bots do in the thread, by their ids, with the turns that were asked for before.
+	states  map[string]policy.State
+	admit   *admission
+	outcome Outcome
 }
 
-// chatOf returns an entry's chat, if somebody said one.
-func chatOf(e entry.Entry) (entry.Chat, bool) {
-	if e.Author == "" || e.Type != (entry.Chat{}).Type() {
-		return entry.Chat{}, false
+// begin reads what the bots do in the thread, and what may follow from the triggers.
+func (a *asking) begin(ctx context.Context, tx pgx.Tx, c *chooser, bots []bot.Bot) error {
+	state, err := turn.StateTx(ctx, tx, a.news.House, a.news.Thread)
+	if err != nil {
+		return err
 	}
-	return entry.As[entry.Chat](e)
+	a.states = map[string]policy.State{}
+	now := time.Now()
+	for _, b := range bots {
+		s := state[b.ID]
+		a.states[b.ID] = policy.State{LastTurn: s.Last, Active: s.Active, Waiting: s.Delayed, Now: now}
+	}
+	for _, t := range a.triggers {
+		if t.Chain, t.root, err = t.origin(ctx, tx); err != nil {
+			return err
+		}
+	}
+	a.admit, err = c.admissionTx(ctx, tx, a.news, a.triggers)
+	return err
 }
 
-// origin returns how many answers of bots led to the chat, one by one, since a person spoke, and what that person said.
-func (t trigger) origin(ctx context.Context, tx pgx.Tx) (chain int, root string, err error) {
-	itself := turn.RootOf(t.Thread, t.entry.ID)
-	switch {
-	case t.AuthorKind == policy.Human:
-		return 0, itself, nil
-	case t.said.Turn == nil: // said by a program with the bot's key
-		return 1, itself, nil
+// decide adds to the outcome what a policy decided about a trigger.
+func (a *asking) decide(ctx context.Context, tx pgx.Tx, t *trigger, d policy.Decision) error {
+	if d.Action == policy.Skip {
+		a.outcome.Notes = append(a.outcome.Notes, entry.NewDraft("", "", entry.Skipped{
+			AgentID: d.Bot, EntryID: t.entry.ID, Reason: string(d.Reason), Explanation: d.Reason.Explain(), PolicyID: d.Policy,
+		}))
+		return nil
 	}
-	before, root, err := turn.ChainTx(ctx, tx, t.said.Turn.TurnID)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 1, itself, nil
+	r := turn.Request{
+		House: a.news.House, Thread: a.news.Thread, Bot: d.Bot, Entry: t.entry.ID, Seq: t.entry.Seq, Reason: string(d.Reason), Policy: d.Policy,
+		Chain: t.Chain, Tools: d.Tools, Root: t.root,
 	}
-	return before + 1, root, err
+	if t.AuthorKind == policy.Human { // bots say nothing about how hard others think
+		r.Think = t.think
+	}
+	s := a.states[d.Bot]
+	if !s.Active && !s.Waiting { // otherwise the entry is passed to the turn that there is
+		refused, err := a.admit.begin(ctx, tx, t, d)
+		if err != nil {
+			return err
+		} else if refused != nil {
+			a.outcome.Notes = append(a.outcome.Notes, *refused)
+			return nil
+		}
+	}
+	if d.Action == policy.Delay {
+		r.Delay, s.Waiting = d.After, true
+	} else {
+		s.Active = true
+	}
+	a.states[d.Bot] = s
+	a.outcome.Turns = append(a.outcome.Turns, r)
+	return nil
 }

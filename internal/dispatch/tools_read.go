@@ -68,62 +68,68 @@ func (d *Dispatcher) readForBot(ctx context.Context, c turn.Call, a readArgument
 	if err != nil {
 		return "", err
 	}
-	var top strings.Builder
-	fmt.Fprintf(&top, "thread %s %q has %d entries\n", th.ID, turn.Name(th.Name), tail)
-	name := d.names(ctx, c)
-	show := func(e entry.Entry, offset int64, most int) (string, error) {
-		author, err := name(e.Author)
-		if err != nil {
-			return "", err
-		}
-		text := string(e.Payload)
-		if p, ok := entry.Decode(e); ok {
-			text = p.Plain()
-		}
-		shown, rest := textPage(text, offset, most)
-		if rest > 0 {
-			shown += fmt.Sprintf("\n(%d bytes of its text follow: entry %d with offset %d reads on)", rest, e.Seq, int64(len(text))-rest)
-		}
-		return head(e, author) + "\n" + shown + "\n", nil
-	}
+	top := fmt.Sprintf("thread %s %q has %d entries\n", th.ID, turn.Name(th.Name), tail)
 	if a.Entry > 0 {
 		if len(entries) == 0 || entries[0].Seq != a.Entry {
 			return "", fault.Newf(fault.NotFound, "choose one of its entries", "the thread has no entry %d", a.Entry)
 		}
-		text, err := show(entries[0], a.Offset, shownPage)
-		return top.String() + text, err
+		text, err := shownEntry(entries[0], d.names(ctx, c), a.Offset, shownPage)
+		return top + text, err
 	}
 	if wanted.Last { // the last ones matter most
 		slices.Reverse(entries)
 	}
-	var shown []string
+	shown, err := shownEntries(entries, d.names(ctx, c))
+	if err != nil {
+		return "", err
+	}
+	if len(shown) == 0 {
+		return top + "there are no entries there\n", nil
+	}
+	last, earlier, later := entries[len(shown)-1].Seq, "", ""
+	switch {
+	case !wanted.Last && last < tail && (a.Before == 0 || last+1 < a.Before):
+		later = fmt.Sprintf("(later ones: from %d)\n", last+1)
+	case wanted.Last && last > 1:
+		earlier = fmt.Sprintf("(earlier ones: before %d)\n", last)
+	}
+	if wanted.Last {
+		slices.Reverse(shown)
+	}
+	return top + earlier + strings.Join(shown, "") + later, nil
+}
+
+// shownEntries returns the first entries as bots read them, as many as fit on a page.
+func shownEntries(entries []entry.Entry, name func(author string) (string, error)) (shown []string, err error) {
 	size := 0
 	for _, e := range entries {
-		text, err := show(e, 0, shownText)
+		text, err := shownEntry(e, name, 0, shownText)
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		if size += len(text); size > shownPage && len(shown) > 0 {
 			break
 		}
 		shown = append(shown, text)
 	}
-	if len(shown) == 0 {
-		return top.String() + "there are no entries there\n", nil
+	return shown, nil
+}
+
+// shownEntry returns at most so many bytes of an entry's text, from an offset on, as bots read them.
+func shownEntry(e entry.Entry, name func(author string) (string, error), offset int64, most int) (string, error) {
+	author, err := name(e.Author)
+	if err != nil {
+		return "", err
 	}
-	last := entries[len(shown)-1].Seq
-	if wanted.Last {
-		slices.Reverse(shown)
-		if last > 1 {
-			fmt.Fprintf(&top, "(earlier ones: before %d)\n", last)
-		}
-		return top.String() + strings.Join(shown, ""), nil
+	text := string(e.Payload)
+	if p, ok := entry.Decode(e); ok {
+		text = p.Plain()
 	}
-	more := ""
-	if last < tail && (a.Before == 0 || last+1 < a.Before) {
-		more = fmt.Sprintf("(later ones: from %d)\n", last+1)
+	shown, rest := textPage(text, offset, most)
+	if rest > 0 {
+		shown += fmt.Sprintf("\n(%d bytes of its text follow: entry %d with offset %d reads on)", rest, e.Seq, int64(len(text))-rest)
 	}
-	return top.String() + strings.Join(shown, "") + more, nil
+	return head(e, author) + "\n" + shown + "\n", nil
 }
 
 // textPage returns a part of a foreign text as a quote of at most so many bytes, and how many bytes of the text are behind
