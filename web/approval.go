@@ -2,20 +2,10 @@ package web
 
 import (
 	"net/http"
-	"net/url"
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
-	"github.com/arbe-dev/arbe/web/transcript"
 )
-
-// approvalKey is the id of the element that a request for approval is answered with.
-func approvalKey(id string) string { return "ask-" + url.PathEscape(id) }
-
-// approvalPath is where the answer to a request is sent.
-func approvalPath(v transcript.ApprovalAnswer) string {
-	return threadPath(v.Thread) + "/approvals/" + url.PathEscape(v.ID)
-}
 
 // answerApproval answers a bot that asks.
 func (a *app) answerApproval(w http.ResponseWriter, r *http.Request) error {

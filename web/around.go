@@ -83,7 +83,7 @@ func (c *liveConn) pass(r *sharedWatch, subscribers ...*subscriber) error {
 // threadWatch returns the watch for everyone who has a thread open: its title, its head and its details.
 func (a *app) threadWatch(t *arbev1.Thread) *sharedWatch {
 	return &sharedWatch{
-		app: a, request: &arbev1.WatchHouseRequest{HouseId: t.HouseId, ThreadIds: []string{t.Id}},
+		houses: a.services.houses, log: a.log, request: &arbev1.WatchHouseRequest{HouseId: t.HouseId, ThreadIds: []string{t.Id}},
 		render: func(ctx context.Context, w *watched) (map[string]view, error) {
 			t := w.threads[t.Id]
 			if t == nil {

@@ -3,8 +3,6 @@ package web
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 	"slices"
 
@@ -53,15 +51,4 @@ func (n names) since(old view) []patch {
 		return nil
 	}
 	return n.whole()
-}
-
-// namesDigest identifies what the menu offers.
-func namesDigest(people []*arbev1.Agent) string {
-	sum := sha256.New()
-	for _, p := range people {
-		for _, text := range []string{p.Id, p.Kind, p.Name, p.Handle} {
-			_, _ = sum.Write([]byte(text + "\x00")) // no error, because a hash never fails
-		}
-	}
-	return hex.EncodeToString(sum.Sum(nil)[:12])
 }

@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/a-h/templ"
-
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
@@ -16,23 +14,6 @@ import (
 
 // pageSize is how many entries a page shows at first, and how many more each time.
 const pageSize = 50
-
-// window is a piece of a thread's log, as rows.
-type window struct {
-	Thread string
-	Rows   []row
-	// Places are the topics of the house's places and of the names in it.
-	Places string
-	// First and Last are the positions of its first and last entry. Tail is the position of the log's last entry. They are
-	// 0 if there is none.
-	First, Last, Tail int64
-	// Writing are the turns at work, if it is the end of the log.
-	Writing []transcript.TurnAtWork
-}
-
-// HasOlder reports whether the log has entries before it, and AtEnd whether it has none after it.
-func (w window) HasOlder() bool { return w.First > 1 }
-func (w window) AtEnd() bool    { return w.Last >= w.Tail }
 
 // window reads the piece that a query asks for: around ?at, before ?before or after ?after a position, otherwise the end.
 func (a *app) window(ctx context.Context, t *arbev1.Thread, q url.Values) (window, error) {
@@ -86,38 +67,6 @@ func windowRequest(t *arbev1.Thread, q url.Values) (*arbev1.ListRequest, error) 
 		req.Last = true
 	}
 	return req, nil
-}
-
-// position reads a position in a log from a query; 0 if it has none.
-func position(q url.Values, name string) (int64, error) {
-	text := q.Get(name)
-	if text == "" {
-		return 0, nil
-	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		return 0, fault.Newf(fault.Invalid, "use a whole number, such as 1", "%s: %q is not a position in a log", name, clip(text, 40))
-	}
-	return n, nil
-}
-
-// entries shows a piece of a thread: as a page, or to the script as rows for the page that is open.
-func (a *app) entries(w http.ResponseWriter, r *http.Request) error {
-	if !fromScript(r) {
-		return a.thread(w, r)
-	}
-	res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: r.PathValue("thread")})
-	if err != nil {
-		return err
-	}
-	piece, err := a.window(r.Context(), res.Thread, r.URL.Query())
-	if err != nil {
-		return err
-	}
-	if r.URL.Query().Has("after") {
-		return a.patch(w, r, "#newer", newerRows(piece))
-	}
-	return a.patch(w, r, "#older", olderRows(piece))
 }
 
 func (a *app) entry(w http.ResponseWriter, r *http.Request) error {
@@ -198,14 +147,4 @@ func (a *app) entryAt(r *http.Request) (entry.Entry, error) {
 		return entry.Entry{}, fault.Newf(fault.NotFound, "open the thread to see the entries it has", "there is no entry %d in this thread", seq)
 	}
 	return transcript.Entry(res.Entries[0]), nil
-}
-
-// fromScript reports whether the script made the request. It gets a piece of a page instead of a page.
-func fromScript(r *http.Request) bool { return r.Header.Get("Datastar-Request") == "true" }
-
-// patch answers Datastar with elements that replace what selector finds.
-func (a *app) patch(w http.ResponseWriter, r *http.Request, selector string, piece templ.Component) error {
-	w.Header().Set("Datastar-Selector", selector)
-	w.Header().Set("Datastar-Mode", "replace")
-	return a.show(w, r, http.StatusOK, piece)
 }

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"cmp"
 	"net/http"
 	"strconv"
 	"strings"
@@ -11,50 +10,6 @@ import (
 
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
-
-// environmentsView is the page of a house's environments.
-type environmentsView struct {
-	Layout       layout
-	Environments []*arbev1.Environment
-	More         string
-}
-
-// environmentView is the form of one environment.
-type environmentView struct {
-	Layout layout
-	// Environment is nil in the form of a new one.
-	Environment *arbev1.Environment
-	// Values are the form's values by field, Problems its errors.
-	Values   map[string]string
-	Problems problems
-	// Saved reports that it has just been saved.
-	Saved bool
-}
-
-var environmentFields = []string{"name", "driver", "image", "repo", "ref", "setup", "secrets", "memory_mb", "disk_mb", "pids", "cpus", "command_timeout"}
-
-// isDefault reports whether threads that name no environment use this one.
-func (v environmentView) isDefault() bool {
-	return v.Environment != nil && v.Environment.Id == v.Layout.House.DefaultEnvironmentId
-}
-
-// limitsSet reports whether a limit is set or has an error. The form then unfolds the limits, so that it is seen.
-func (v environmentView) limitsSet() bool {
-	for _, field := range environmentFields[7:] {
-		if v.Values[field] != "" || v.Problems[field] != "" {
-			return true
-		}
-	}
-	return false
-}
-
-// action is the address that the form is sent to.
-func (v environmentView) action() string {
-	if v.Environment == nil {
-		return settingsPath(v.Layout.House.Id, "environments")
-	}
-	return environmentPath(v.Environment.Id)
-}
 
 func (a *app) environments(w http.ResponseWriter, r *http.Request) error {
 	var v environmentsView
@@ -128,18 +83,6 @@ func valuesOf(e *arbev1.Environment) map[string]string {
 		values["command_timeout"] = shortDuration(l.GetCommandTimeout().AsDuration())
 	}
 	return values
-}
-
-// shortDuration formats d as people write it: "10m", "1h30m".
-func shortDuration(d time.Duration) string {
-	text := d.String()
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return text
 }
 
 // recipeOf reads the form of an environment.
@@ -274,30 +217,4 @@ func (a *app) refuseEnvironment(w http.ResponseWriter, r *http.Request, v enviro
 		return err
 	}
 	return a.show(w, r, faultOf(failed).Code.HTTPStatus(), environmentPage(v))
-}
-
-// recipeLine summarizes in one line what a sandbox of an environment is built from and receives.
-func recipeLine(e *arbev1.Environment) string {
-	c := e.GetConfig()
-	var parts []string
-	if c.GetImage() != "" {
-		parts = append(parts, c.GetImage())
-	}
-	if c.GetRepo() != "" {
-		repo := c.GetRepo()
-		if c.GetRef() != "" {
-			repo += " at " + c.GetRef()
-		}
-		parts = append(parts, repo)
-	}
-	if c.GetSetup() != "" {
-		parts = append(parts, "setup script")
-	}
-	if len(parts) == 0 {
-		parts = append(parts, "the "+cmp.Or(c.GetDriver(), "local")+" driver's base image")
-	}
-	for _, s := range c.GetSecrets() {
-		parts = append(parts, "$"+s.GetName())
-	}
-	return clip(strings.Join(parts, " · "), maxWord)
 }

@@ -1,8 +1,6 @@
 package web
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"net/http"
 
@@ -35,18 +33,6 @@ func (a *app) open(h handler) http.Handler {
 		}
 	})
 }
-
-// unsent is an error that refuses what a person wrote. The error page gives their text back, so that it is not lost.
-type unsent struct {
-	error
-	// Action is the form's address, Fields are its other values, and Text is what they wrote.
-	Action string
-	Fields map[string]string
-	Text   string
-}
-
-// Unwrap returns the reason.
-func (u *unsent) Unwrap() error { return u.error }
 
 // fail answers with an error. A reader who is not logged in is redirected to the login page, unless they would lose what they
 // wrote.
@@ -100,8 +86,9 @@ func (a *app) show(w http.ResponseWriter, r *http.Request, status int, page temp
 	return nil
 }
 
-func rendered(ctx context.Context, c templ.Component) ([]byte, error) {
-	var b bytes.Buffer
-	err := c.Render(ctx, &b)
-	return b.Bytes(), err
+// patch answers Datastar with elements that replace what selector finds.
+func (a *app) patch(w http.ResponseWriter, r *http.Request, selector string, piece templ.Component) error {
+	w.Header().Set("Datastar-Selector", selector)
+	w.Header().Set("Datastar-Mode", "replace")
+	return a.show(w, r, http.StatusOK, piece)
 }

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	"github.com/arbe-dev/arbe/internal/entry"
-	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
@@ -43,16 +42,6 @@ func (a *app) showHouse(w http.ResponseWriter, r *http.Request, status int, n ne
 		return err
 	}
 	return a.show(w, r, status, housePage(f, n))
-}
-
-// newThread is the form that starts a thread. Because of its ids, sending it twice starts one thread. People are the names
-// that its menu offers.
-type newThread struct {
-	ThreadID, EntryID string
-	People            []*arbev1.Agent
-	// Text and Name are the values of a form that was refused because of Problem, before any thread was made.
-	Text, Name string
-	Problem    *fault.Error
 }
 
 // startThread makes a thread and says the first thing in it.

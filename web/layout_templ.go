@@ -885,8 +885,8 @@ func disc(a transcript.Author) templ.Component {
 	})
 }
 
-// statusShape is a status in a list: its shape and colour, with its word in the tooltip and for screen readers.
-func statusShape(s status) templ.Component {
+// authorName is a name in the head of an entry. The names of people who left the house say so in their tooltips.
+func authorName(a transcript.Author) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -907,38 +907,114 @@ func statusShape(s status) templ.Component {
 			templ_7745c5c3_Var41 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		var templ_7745c5c3_Var42 = []any{"status", s.Class}
-		templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var42...)
+		if a.Left {
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 67, "<b class=\"left\" title=\"")
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			var templ_7745c5c3_Var42 string
+			templ_7745c5c3_Var42, templ_7745c5c3_Err = templ.JoinStringErrs(a.Name + " left this house")
+			if templ_7745c5c3_Err != nil {
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 153, Col: 53}
+			}
+			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var42))
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 68, "\">")
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			var templ_7745c5c3_Var43 string
+			templ_7745c5c3_Var43, templ_7745c5c3_Err = templ.JoinStringErrs(a.Name)
+			if templ_7745c5c3_Err != nil {
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 153, Col: 64}
+			}
+			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var43))
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 69, "</b>")
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+		} else {
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 70, "<b>")
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			var templ_7745c5c3_Var44 string
+			templ_7745c5c3_Var44, templ_7745c5c3_Err = templ.JoinStringErrs(a.Name)
+			if templ_7745c5c3_Err != nil {
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 155, Col: 13}
+			}
+			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var44))
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 71, "</b>")
+			if templ_7745c5c3_Err != nil {
+				return templ_7745c5c3_Err
+			}
+		}
+		return nil
+	})
+}
+
+// statusShape is a status in a list: its shape and colour, with its word in the tooltip and for screen readers.
+func statusShape(s status) templ.Component {
+	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
+		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
+		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
+			return templ_7745c5c3_CtxErr
+		}
+		templ_7745c5c3_Buffer, templ_7745c5c3_IsBuffer := templruntime.GetBuffer(templ_7745c5c3_W)
+		if !templ_7745c5c3_IsBuffer {
+			defer func() {
+				templ_7745c5c3_BufErr := templruntime.ReleaseBuffer(templ_7745c5c3_Buffer)
+				if templ_7745c5c3_Err == nil {
+					templ_7745c5c3_Err = templ_7745c5c3_BufErr
+				}
+			}()
+		}
+		ctx = templ.InitializeContext(ctx)
+		templ_7745c5c3_Var45 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var45 == nil {
+			templ_7745c5c3_Var45 = templ.NopComponent
+		}
+		ctx = templ.ClearChildren(ctx)
+		var templ_7745c5c3_Var46 = []any{"status", s.Class}
+		templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var46...)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 67, "<span class=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 72, "<span class=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		var templ_7745c5c3_Var43 string
-		templ_7745c5c3_Var43, templ_7745c5c3_Err = templ.JoinStringErrs(templ.CSSClasses(templ_7745c5c3_Var42).String())
+		var templ_7745c5c3_Var47 string
+		templ_7745c5c3_Var47, templ_7745c5c3_Err = templ.JoinStringErrs(templ.CSSClasses(templ_7745c5c3_Var46).String())
 		if templ_7745c5c3_Err != nil {
 			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 1, Col: 0}
 		}
-		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var43))
+		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var47))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 68, "\" title=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 73, "\" title=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		var templ_7745c5c3_Var44 string
-		templ_7745c5c3_Var44, templ_7745c5c3_Err = templ.JoinStringErrs(s.Word)
+		var templ_7745c5c3_Var48 string
+		templ_7745c5c3_Var48, templ_7745c5c3_Err = templ.JoinStringErrs(s.Word)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 152, Col: 49}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 161, Col: 49}
 		}
-		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var44))
+		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var48))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 69, "\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 74, "\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -946,20 +1022,20 @@ func statusShape(s status) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 70, "<span class=\"unseen\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 75, "<span class=\"unseen\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		var templ_7745c5c3_Var45 string
-		templ_7745c5c3_Var45, templ_7745c5c3_Err = templ.JoinStringErrs(s.Word)
+		var templ_7745c5c3_Var49 string
+		templ_7745c5c3_Var49, templ_7745c5c3_Err = templ.JoinStringErrs(s.Word)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 154, Col: 31}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 163, Col: 31}
 		}
-		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var45))
+		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var49))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 71, "</span></span>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 76, "</span></span>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -983,30 +1059,30 @@ func statusPill(t *arbev1.Thread) templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var46 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var46 == nil {
-			templ_7745c5c3_Var46 = templ.NopComponent
+		templ_7745c5c3_Var50 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var50 == nil {
+			templ_7745c5c3_Var50 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		var templ_7745c5c3_Var47 = []any{"status", "pill", stateOf(t).Class}
-		templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var47...)
+		var templ_7745c5c3_Var51 = []any{"status", "pill", stateOf(t).Class}
+		templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var51...)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 72, "<span class=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 77, "<span class=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		var templ_7745c5c3_Var48 string
-		templ_7745c5c3_Var48, templ_7745c5c3_Err = templ.JoinStringErrs(templ.CSSClasses(templ_7745c5c3_Var47).String())
+		var templ_7745c5c3_Var52 string
+		templ_7745c5c3_Var52, templ_7745c5c3_Err = templ.JoinStringErrs(templ.CSSClasses(templ_7745c5c3_Var51).String())
 		if templ_7745c5c3_Err != nil {
 			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 1, Col: 0}
 		}
-		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var48))
+		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var52))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 73, "\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 78, "\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1014,20 +1090,20 @@ func statusPill(t *arbev1.Thread) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 74, "<span class=\"pill-word\">")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 79, "<span class=\"pill-word\">")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		var templ_7745c5c3_Var49 string
-		templ_7745c5c3_Var49, templ_7745c5c3_Err = templ.JoinStringErrs(stateOf(t).Word)
+		var templ_7745c5c3_Var53 string
+		templ_7745c5c3_Var53, templ_7745c5c3_Err = templ.JoinStringErrs(stateOf(t).Word)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 161, Col: 43}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 170, Col: 43}
 		}
-		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var49))
+		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var53))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 75, "</span>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 80, "</span>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1035,7 +1111,7 @@ func statusPill(t *arbev1.Thread) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 76, "</span>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 81, "</span>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1060,9 +1136,9 @@ func stopRunning(t *arbev1.Thread) templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var50 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var50 == nil {
-			templ_7745c5c3_Var50 = templ.NopComponent
+		templ_7745c5c3_Var54 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var54 == nil {
+			templ_7745c5c3_Var54 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
 		if t.Running.GetTurnId() != "" {
@@ -1097,25 +1173,25 @@ func stopButton(path string) templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var51 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var51 == nil {
-			templ_7745c5c3_Var51 = templ.NopComponent
+		templ_7745c5c3_Var55 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var55 == nil {
+			templ_7745c5c3_Var55 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 77, "<form method=\"post\" action=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 82, "<form method=\"post\" action=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		var templ_7745c5c3_Var52 templ.SafeURL
-		templ_7745c5c3_Var52, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(path))
+		var templ_7745c5c3_Var56 templ.SafeURL
+		templ_7745c5c3_Var56, templ_7745c5c3_Err = templ.JoinURLErrs(templ.SafeURL(path))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 177, Col: 49}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 186, Col: 49}
 		}
-		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var52))
+		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var56))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 78, "\" class=\"stop\"><button>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 83, "\" class=\"stop\"><button>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1123,7 +1199,7 @@ func stopButton(path string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 79, "<span>Stop</span></button></form>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 84, "<span>Stop</span></button></form>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1147,25 +1223,25 @@ func icon(name string) templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var53 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var53 == nil {
-			templ_7745c5c3_Var53 = templ.NopComponent
+		templ_7745c5c3_Var57 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var57 == nil {
+			templ_7745c5c3_Var57 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 80, "<svg class=\"icon\" aria-hidden=\"true\"><use href=\"")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 85, "<svg class=\"icon\" aria-hidden=\"true\"><use href=\"")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		var templ_7745c5c3_Var54 string
-		templ_7745c5c3_Var54, templ_7745c5c3_Err = templ.JoinStringErrs("#i-" + name)
+		var templ_7745c5c3_Var58 string
+		templ_7745c5c3_Var58, templ_7745c5c3_Err = templ.JoinStringErrs("#i-" + name)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 186, Col: 62}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `layout.templ`, Line: 195, Col: 62}
 		}
-		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var54))
+		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var58))
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 81, "\"></use></svg>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 86, "\"></use></svg>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1189,12 +1265,12 @@ func sheet() templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var55 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var55 == nil {
-			templ_7745c5c3_Var55 = templ.NopComponent
+		templ_7745c5c3_Var59 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var59 == nil {
+			templ_7745c5c3_Var59 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 82, "<div id=\"sheet\" class=\"sheet\" popover role=\"dialog\" aria-labelledby=\"sheet-title\"><h2 id=\"sheet-title\">Keyboard</h2><dl><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>next, previous entry or thread</dd><dt><kbd>c</kbd></dt><dd>write</dd><dt><kbd>Enter</kbd></dt><dd>send; with <kbd>Shift</kbd> a new line</dd><dt><kbd>↑</kbd></dt><dd>in an empty composer: take back what was not sent</dd><dt><kbd>x</kbd></dt><dd>stop the running command or the bot at work</dd><dt><kbd>e</kbd></dt><dd>jump to the latest</dd><dt><kbd>g</kbd> <kbd>h</kbd></dt><dd>go to the house</dd><dt><kbd>?</kbd></dt><dd>this sheet</dd></dl></div>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 87, "<div id=\"sheet\" class=\"sheet\" popover role=\"dialog\" aria-labelledby=\"sheet-title\"><h2 id=\"sheet-title\">Keyboard</h2><dl><dt><kbd>j</kbd> <kbd>k</kbd></dt><dd>next, previous entry or thread</dd><dt><kbd>c</kbd></dt><dd>write</dd><dt><kbd>Enter</kbd></dt><dd>send; with <kbd>Shift</kbd> a new line</dd><dt><kbd>↑</kbd></dt><dd>in an empty composer: take back what was not sent</dd><dt><kbd>x</kbd></dt><dd>stop the running command or the bot at work</dd><dt><kbd>e</kbd></dt><dd>jump to the latest</dd><dt><kbd>g</kbd> <kbd>h</kbd></dt><dd>go to the house</dd><dt><kbd>?</kbd></dt><dd>this sheet</dd></dl></div>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -1218,12 +1294,12 @@ func icons() templ.Component {
 			}()
 		}
 		ctx = templ.InitializeContext(ctx)
-		templ_7745c5c3_Var56 := templ.GetChildren(ctx)
-		if templ_7745c5c3_Var56 == nil {
-			templ_7745c5c3_Var56 = templ.NopComponent
+		templ_7745c5c3_Var60 := templ.GetChildren(ctx)
+		if templ_7745c5c3_Var60 == nil {
+			templ_7745c5c3_Var60 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 83, "<svg class=\"icons\" aria-hidden=\"true\" width=\"0\" height=\"0\"><symbol id=\"i-plus\" viewBox=\"0 0 16 16\"><path d=\"M8 3v10M3 8h10\"></path></symbol> <symbol id=\"i-clip\" viewBox=\"0 0 16 16\"><path d=\"m13 7.2-5.3 5.3a3.2 3.2 0 0 1-4.5-4.5l5.6-5.6a2.1 2.1 0 0 1 3 3l-5.4 5.4a1 1 0 0 1-1.5-1.5l4.9-4.8\"></path></symbol> <symbol id=\"i-down\" viewBox=\"0 0 16 16\"><path d=\"m4.5 6.5 3.5 3.5 3.5-3.5\"></path></symbol> <symbol id=\"i-list\" viewBox=\"0 0 16 16\"><path d=\"M3 4h10M3 8h10M3 12h6\"></path></symbol> <symbol id=\"i-menu\" viewBox=\"0 0 16 16\"><path d=\"M2.5 4.5h11M2.5 8h11M2.5 11.5h11\"></path></symbol> <symbol id=\"i-panel\" viewBox=\"0 0 16 16\"><rect x=\"2\" y=\"3\" width=\"12\" height=\"10\" rx=\"1.5\"></rect><path d=\"M10 3v10\"></path></symbol> <symbol id=\"i-pin\" viewBox=\"0 0 16 16\"><path d=\"M6 2.5h4l-.6 4.2 2.1 2.3h-7l2.1-2.3zM8 9v4.5\"></path></symbol> <symbol id=\"i-link\" viewBox=\"0 0 16 16\"><path d=\"M6.8 9.2a2.4 2.4 0 0 0 3.4 0l2.1-2.1a2.4 2.4 0 0 0-3.4-3.4l-.9.9M9.2 6.8a2.4 2.4 0 0 0-3.4 0L3.7 8.9a2.4 2.4 0 0 0 3.4 3.4l.9-.9\"></path></symbol> <symbol id=\"i-quote\" viewBox=\"0 0 16 16\"><path d=\"M4 5h8M4 8h8M4 11h4M2 4.5v7\"></path></symbol> <symbol id=\"i-reply\" viewBox=\"0 0 16 16\"><path d=\"M6.5 4 3 7.5 6.5 11M3 7.5h6a4 4 0 0 1 4 4v1\"></path></symbol> <symbol id=\"i-fork\" viewBox=\"0 0 16 16\"><path d=\"M4.5 5.5v5M11.5 5.5v.5a3 3 0 0 1-3 3h-1a3 3 0 0 0-3 1.5\"></path><circle cx=\"4.5\" cy=\"4\" r=\"1.5\"></circle><circle cx=\"4.5\" cy=\"12\" r=\"1.5\"></circle><circle cx=\"11.5\" cy=\"4\" r=\"1.5\"></circle></symbol> <symbol id=\"i-raw\" viewBox=\"0 0 16 16\"><path d=\"M5.5 4.5 2.5 8l3 3.5M10.5 4.5l3 3.5-3 3.5\"></path></symbol> <symbol id=\"i-copy\" viewBox=\"0 0 16 16\"><rect x=\"5.5\" y=\"5.5\" width=\"8\" height=\"8\" rx=\"1.5\"></rect><path d=\"M10.5 5.5v-2a1 1 0 0 0-1-1h-6a1 1 0 0 0-1 1v6a1 1 0 0 0 1 1h2\"></path></symbol> <symbol id=\"i-wrap\" viewBox=\"0 0 16 16\"><path d=\"M2.5 4h11M2.5 8h9a2 2 0 0 1 0 4H8M9.5 10.5 8 12l1.5 1.5M2.5 12H5\"></path></symbol> <symbol id=\"i-download\" viewBox=\"0 0 16 16\"><path d=\"M8 2.5v7M5 7l3 3 3-3M3 13h10\"></path></symbol> <symbol id=\"i-again\" viewBox=\"0 0 16 16\"><path d=\"M12.5 8A4.5 4.5 0 1 1 11 4.6M11.5 2v3h-3\"></path></symbol> <symbol id=\"i-pen\" viewBox=\"0 0 16 16\"><path d=\"m3 13 .7-2.8 6.8-6.8 2.1 2.1-6.8 6.8zM9.3 4.6l2.1 2.1\"></path></symbol> <symbol id=\"i-send\" viewBox=\"0 0 16 16\"><path d=\"M8 13V3.5M4 7.5l4-4 4 4\"></path></symbol> <symbol id=\"i-stop\" viewBox=\"0 0 16 16\"><rect x=\"4.5\" y=\"4.5\" width=\"7\" height=\"7\" rx=\"1\" fill=\"currentColor\"></rect></symbol> <symbol id=\"i-more\" viewBox=\"0 0 16 16\"><path d=\"M3.5 8h.01M8 8h.01M12.5 8h.01\" stroke-width=\"2\"></path></symbol> <symbol id=\"i-box\" viewBox=\"0 0 16 16\"><path d=\"M8 2.2 13 5v6l-5 2.8L3 11V5zM3 5l5 2.8L13 5M8 7.8v6\"></path></symbol> <symbol id=\"i-house\" viewBox=\"0 0 16 16\"><path d=\"M2.5 7.5 8 3l5.5 4.5M4 6.5V13h8V6.5\"></path></symbol> <symbol id=\"i-s-open\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"3\"></circle></symbol> <symbol id=\"i-s-idle\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle></symbol> <symbol id=\"i-s-running\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle><path d=\"M8 3.8a4.2 4.2 0 0 1 0 8.4z\" fill=\"currentColor\"></path></symbol> <symbol id=\"i-s-waiting\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle><path d=\"M8 8V3.8A4.2 4.2 0 0 1 12.2 8z\" fill=\"currentColor\"></path></symbol> <symbol id=\"i-s-completed\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\" fill=\"currentColor\"></circle></symbol> <symbol id=\"i-s-failed\" viewBox=\"0 0 16 16\"><path d=\"m4.8 4.8 6.4 6.4M11.2 4.8l-6.4 6.4\" stroke-width=\"2\"></path></symbol> <symbol id=\"i-s-cancelled\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle><path d=\"m5.2 10.8 5.6-5.6\"></path></symbol> <symbol id=\"i-s-closed\" viewBox=\"0 0 16 16\"><path d=\"M5 8h6\" stroke-width=\"2\"></path></symbol></svg>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 88, "<svg class=\"icons\" aria-hidden=\"true\" width=\"0\" height=\"0\"><symbol id=\"i-plus\" viewBox=\"0 0 16 16\"><path d=\"M8 3v10M3 8h10\"></path></symbol> <symbol id=\"i-clip\" viewBox=\"0 0 16 16\"><path d=\"m13 7.2-5.3 5.3a3.2 3.2 0 0 1-4.5-4.5l5.6-5.6a2.1 2.1 0 0 1 3 3l-5.4 5.4a1 1 0 0 1-1.5-1.5l4.9-4.8\"></path></symbol> <symbol id=\"i-down\" viewBox=\"0 0 16 16\"><path d=\"m4.5 6.5 3.5 3.5 3.5-3.5\"></path></symbol> <symbol id=\"i-list\" viewBox=\"0 0 16 16\"><path d=\"M3 4h10M3 8h10M3 12h6\"></path></symbol> <symbol id=\"i-menu\" viewBox=\"0 0 16 16\"><path d=\"M2.5 4.5h11M2.5 8h11M2.5 11.5h11\"></path></symbol> <symbol id=\"i-panel\" viewBox=\"0 0 16 16\"><rect x=\"2\" y=\"3\" width=\"12\" height=\"10\" rx=\"1.5\"></rect><path d=\"M10 3v10\"></path></symbol> <symbol id=\"i-pin\" viewBox=\"0 0 16 16\"><path d=\"M6 2.5h4l-.6 4.2 2.1 2.3h-7l2.1-2.3zM8 9v4.5\"></path></symbol> <symbol id=\"i-link\" viewBox=\"0 0 16 16\"><path d=\"M6.8 9.2a2.4 2.4 0 0 0 3.4 0l2.1-2.1a2.4 2.4 0 0 0-3.4-3.4l-.9.9M9.2 6.8a2.4 2.4 0 0 0-3.4 0L3.7 8.9a2.4 2.4 0 0 0 3.4 3.4l.9-.9\"></path></symbol> <symbol id=\"i-quote\" viewBox=\"0 0 16 16\"><path d=\"M4 5h8M4 8h8M4 11h4M2 4.5v7\"></path></symbol> <symbol id=\"i-reply\" viewBox=\"0 0 16 16\"><path d=\"M6.5 4 3 7.5 6.5 11M3 7.5h6a4 4 0 0 1 4 4v1\"></path></symbol> <symbol id=\"i-fork\" viewBox=\"0 0 16 16\"><path d=\"M4.5 5.5v5M11.5 5.5v.5a3 3 0 0 1-3 3h-1a3 3 0 0 0-3 1.5\"></path><circle cx=\"4.5\" cy=\"4\" r=\"1.5\"></circle><circle cx=\"4.5\" cy=\"12\" r=\"1.5\"></circle><circle cx=\"11.5\" cy=\"4\" r=\"1.5\"></circle></symbol> <symbol id=\"i-raw\" viewBox=\"0 0 16 16\"><path d=\"M5.5 4.5 2.5 8l3 3.5M10.5 4.5l3 3.5-3 3.5\"></path></symbol> <symbol id=\"i-copy\" viewBox=\"0 0 16 16\"><rect x=\"5.5\" y=\"5.5\" width=\"8\" height=\"8\" rx=\"1.5\"></rect><path d=\"M10.5 5.5v-2a1 1 0 0 0-1-1h-6a1 1 0 0 0-1 1v6a1 1 0 0 0 1 1h2\"></path></symbol> <symbol id=\"i-wrap\" viewBox=\"0 0 16 16\"><path d=\"M2.5 4h11M2.5 8h9a2 2 0 0 1 0 4H8M9.5 10.5 8 12l1.5 1.5M2.5 12H5\"></path></symbol> <symbol id=\"i-download\" viewBox=\"0 0 16 16\"><path d=\"M8 2.5v7M5 7l3 3 3-3M3 13h10\"></path></symbol> <symbol id=\"i-again\" viewBox=\"0 0 16 16\"><path d=\"M12.5 8A4.5 4.5 0 1 1 11 4.6M11.5 2v3h-3\"></path></symbol> <symbol id=\"i-pen\" viewBox=\"0 0 16 16\"><path d=\"m3 13 .7-2.8 6.8-6.8 2.1 2.1-6.8 6.8zM9.3 4.6l2.1 2.1\"></path></symbol> <symbol id=\"i-send\" viewBox=\"0 0 16 16\"><path d=\"M8 13V3.5M4 7.5l4-4 4 4\"></path></symbol> <symbol id=\"i-stop\" viewBox=\"0 0 16 16\"><rect x=\"4.5\" y=\"4.5\" width=\"7\" height=\"7\" rx=\"1\" fill=\"currentColor\"></rect></symbol> <symbol id=\"i-more\" viewBox=\"0 0 16 16\"><path d=\"M3.5 8h.01M8 8h.01M12.5 8h.01\" stroke-width=\"2\"></path></symbol> <symbol id=\"i-box\" viewBox=\"0 0 16 16\"><path d=\"M8 2.2 13 5v6l-5 2.8L3 11V5zM3 5l5 2.8L13 5M8 7.8v6\"></path></symbol> <symbol id=\"i-house\" viewBox=\"0 0 16 16\"><path d=\"M2.5 7.5 8 3l5.5 4.5M4 6.5V13h8V6.5\"></path></symbol> <symbol id=\"i-s-open\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"3\"></circle></symbol> <symbol id=\"i-s-idle\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle></symbol> <symbol id=\"i-s-running\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle><path d=\"M8 3.8a4.2 4.2 0 0 1 0 8.4z\" fill=\"currentColor\"></path></symbol> <symbol id=\"i-s-waiting\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle><path d=\"M8 8V3.8A4.2 4.2 0 0 1 12.2 8z\" fill=\"currentColor\"></path></symbol> <symbol id=\"i-s-completed\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\" fill=\"currentColor\"></circle></symbol> <symbol id=\"i-s-failed\" viewBox=\"0 0 16 16\"><path d=\"m4.8 4.8 6.4 6.4M11.2 4.8l-6.4 6.4\" stroke-width=\"2\"></path></symbol> <symbol id=\"i-s-cancelled\" viewBox=\"0 0 16 16\"><circle cx=\"8\" cy=\"8\" r=\"4.2\"></circle><path d=\"m5.2 10.8 5.6-5.6\"></path></symbol> <symbol id=\"i-s-closed\" viewBox=\"0 0 16 16\"><path d=\"M5 8h6\" stroke-width=\"2\"></path></symbol></svg>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

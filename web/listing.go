@@ -2,39 +2,15 @@ package web
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/a-h/templ"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/arbe-dev/arbe/proto/arbe"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
-
-const (
-	// pageOfThreads is how many threads the places and a page of a house's list show.
-	pageOfThreads = 100
-	// maxPatches is how many patches of a listing are sent at most. After more changes the whole listing is sent.
-	maxPatches = 40
-)
-
-// digest identifies the state of the threads that a page shows.
-func (f layout) digest() string {
-	sum := sha256.New()
-	_, _ = sum.Write([]byte(f.Next)) // no error, because a hash never fails
-	for _, t := range f.Threads {
-		text, err := proto.MarshalOptions{Deterministic: true}.Marshal(t)
-		if err != nil {
-			return "" // equals no digest, so that the whole list is sent
-		}
-		_, _ = sum.Write(text)
-	}
-	return hex.EncodeToString(sum.Sum(nil)[:12])
-}
 
 // listing is a list of threads as HTML: the rows, and what is around them.
 type listing struct {
@@ -139,7 +115,7 @@ func unmoved(old, now []string) map[string]bool {
 func (a *app) houseWatch(house string) *sharedWatch {
 	rows := &rowCache{}
 	return &sharedWatch{
-		app: a, request: &arbev1.WatchHouseRequest{HouseId: house, Threads: pageOfThreads, Members: true, Bots: true},
+		houses: a.services.houses, log: a.log, request: &arbev1.WatchHouseRequest{HouseId: house, Threads: pageOfThreads, Members: true, Bots: true},
 		render: func(ctx context.Context, w *watched) (map[string]view, error) {
 			f := layout{House: w.house, Current: "-", Next: w.rest} // no current one, because each page marks its own
 			f.Threads = slices.SortedFunc(maps.Values(w.threads), arbe.CompareThreads)

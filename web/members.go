@@ -12,31 +12,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// membersView is the page of the people in a house.
-type membersView struct {
-	Layout  layout
-	People  []*arbev1.Member
-	Invites []*arbev1.Invite
-	// Link is the link of an invite that has just been made, Made the invite.
-	Link string
-	Made *arbev1.Invite
-	// Note, Role and Days are the form's values, Problems its errors.
-	Note, Role, Days string
-	Problems         problems
-}
-
-func (v membersView) owners() (n int) {
-	for _, m := range v.People {
-		if m.Role == "owner" {
-			n++
-		}
-	}
-	return n
-}
-
-// inviteDays are how long an invite may last, in days, as the form offers them.
-var inviteDays = []struct{ Days, Word string }{{"1", "a day"}, {"7", "a week"}, {"30", "30 days"}}
-
 // members shows who is in a house, and to owners its invites.
 func (a *app) members(w http.ResponseWriter, r *http.Request) error {
 	v, err := a.membersView(r)
@@ -150,16 +125,6 @@ func (a *app) removeMember(w http.ResponseWriter, r *http.Request) error {
 	}
 	http.Redirect(w, r, back, http.StatusSeeOther)
 	return nil
-}
-
-// invitation is the page that an invite's link opens.
-type invitation struct {
-	Theme, Token string
-	For          *arbev1.GetInviteResponse
-	// Me is the person who is logged in. If it is nil, a new person joins under Name.
-	Me       *arbev1.Agent
-	Name     string
-	Problems problems
 }
 
 // join shows what an invite is for and asks whether to join. It does not use up the invite, because chats and mail

@@ -2,73 +2,10 @@ package web
 
 import (
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
-
-// modelsView is the page of a house's models. It never has a key: a form that failed comes back without it.
-type modelsView struct {
-	Layout layout
-	Models *arbev1.ListModelsResponse
-	// Secret, Name, Address and Model are the forms' values. Each form has its own errors.
-	Secret, Name, Address, Dialect, Model, Fallbacks  string
-	KeyWrong, ServerWrong, ChoiceWrong, FallbackWrong problems
-	// Set is the endpoint whose key or address was just set; nil if none was. Untried says that nobody wanted it to be tried.
-	Set     *arbev1.ModelEndpoint
-	Untried bool
-}
-
-// dialects are what servers speak, by the service's words; the first is for one that is not known.
-var dialects = []struct{ Word, Label string }{
-	{"", "What the address shows"}, {"chat", "OpenAI’s chat/completions"}, {"messages", "Anthropic’s messages"}, {"responses", "OpenAI’s responses"}, {"gemini", "Google’s Gemini"},
-}
-
-// someModels names a few models, and how many more there are.
-func someModels(ids []string) string {
-	const shown = 6
-	if len(ids) <= shown+1 {
-		return strings.Join(ids, ", ")
-	}
-	return strings.Join(ids[:shown], ", ") + " and " + strconv.Itoa(len(ids)-shown) + " more"
-}
-
-// whatWasSet says who can use what was just set.
-func (v modelsView) whatWasSet() string {
-	tried := v.Set.Name + " was tried"
-	switch n := len(v.Set.Models); {
-	case v.Untried:
-		tried = "It was not tried"
-	case n == 1:
-		tried += ": 1 model"
-	case n > 1:
-		tried += ": " + strconv.Itoa(n) + " models"
-	}
-	return tried + ". The bots of " + v.Layout.House.Name + " can use it for all members."
-}
-
-// providerKeys are the providers whose keys the form takes, with the secrets that have them.
-var providerKeys = []struct{ Secret, Provider string }{
-	{"ANTHROPIC_API_KEY", "Anthropic"}, {"OPENAI_API_KEY", "OpenAI"}, {"OPENROUTER_API_KEY", "OpenRouter"}, {"GEMINI_API_KEY", "Google Gemini"},
-}
-
-// refs are the models that the house is known to have, as provider/model.
-func (v modelsView) refs() []string { return refsOf(v.Models) }
-
-func refsOf(models *arbev1.ListModelsResponse) (refs []string) {
-	for _, e := range models.Endpoints {
-		ids := e.Models
-		if len(ids) == 0 && e.DefaultModel != "" {
-			ids = []string{e.DefaultModel}
-		}
-		for _, id := range ids[:min(len(ids), 100)] {
-			refs = append(refs, e.Name+"/"+id)
-		}
-	}
-	return refs
-}
 
 func (a *app) models(w http.ResponseWriter, r *http.Request) error {
 	v, err := a.modelsView(r)
@@ -94,15 +31,6 @@ func (a *app) modelsView(r *http.Request) (v modelsView, err error) {
 		}
 	}
 	return v, nil
-}
-
-// modelsSet is the page of models, which says what was just set.
-func modelsSet(house, set string, check *arbev1.KeyCheck) string {
-	query := url.Values{"set": {set}}
-	if !check.GetTried() {
-		query.Set("untried", "")
-	}
-	return settingsPath(house, "models") + "?" + query.Encode()
 }
 
 // answerModels goes to a page after a form, or shows the page of models with what was wrong.
@@ -143,9 +71,6 @@ func (a *app) setKey(r *http.Request, house string) (*arbev1.KeyCheck, error) {
 	set, err := a.services.secrets.SetSecret(r.Context(), &arbev1.SetSecretRequest{HouseId: house, Name: r.PostFormValue("secret"), Value: []byte(pasted(r, "key")), SkipCheck: unchecked(r)})
 	return set.GetCheck(), err
 }
-
-// unchecked reports whether a form wants what it sets not to be tried, or checked. The forms offer that after a failure.
-func unchecked(r *http.Request) bool { return r.PostFormValue("skip_check") == "yes" }
 
 func (a *app) chooseModel(w http.ResponseWriter, r *http.Request) error {
 	if err := parseForm(r); err != nil {

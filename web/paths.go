@@ -1,6 +1,11 @@
 package web
 
-import "net/url"
+import (
+	"net/url"
+	"strconv"
+
+	"github.com/arbe-dev/arbe/web/transcript"
+)
 
 // The addresses of the app: ids are escaped here and nowhere else, so that none is escaped twice or not at all.
 
@@ -49,3 +54,37 @@ func botPath(house, bot string) string {
 }
 
 func environmentPath(id string) string { return "/environments/" + url.PathEscape(id) }
+
+// approvalKey is the id of the element that a request for approval is answered with.
+func approvalKey(id string) string { return "ask-" + url.PathEscape(id) }
+
+// approvalPath is where the answer to a request is sent.
+func approvalPath(v transcript.ApprovalAnswer) string {
+	return threadPath(v.Thread) + "/approvals/" + url.PathEscape(v.ID)
+}
+
+// artifactPath is where a browser downloads an artifact's bytes. Another handler serves it: it accepts the same
+// session, and makes browsers save the bytes, because untrusted bytes must not run as a page of this app.
+func artifactPath(id string) string { return "/api/artifact/" + url.PathEscape(id) }
+
+// imagePath is where a browser gets an artifact that is an image, to be shown. It is no image by any other path.
+func imagePath(id string) string { return artifactPath(id) + "/image" }
+
+// spendingPath leads to what the bots of a house may cost.
+func spendingPath(house string) string { return settingsPath(house, "bots") + "#spending" }
+
+// recipePath leads to the page where the recipe of a command's sandbox is changed.
+func recipePath(c transcript.Command) string {
+	if c.Environment == "" {
+		return settingsPath(c.House, "environments")
+	}
+	return environmentPath(c.Environment)
+}
+
+func settingsPath(house, page string) string { return housePath(house) + "/" + page }
+
+func nextID(seq int64) string { return "next-" + strconv.FormatInt(seq, 10) }
+
+func turnPath(thread, turn, act string) string {
+	return threadPath(thread) + "/turns/" + url.PathEscape(turn) + "/" + act
+}

@@ -11,12 +11,6 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// row is one entry as a page shows it. View is its body, rendered; nil for an entry that is shown elsewhere.
-type row struct {
-	transcript.Row
-	View templ.Component
-}
-
 // rowsOf renders the rows of a page.
 func (a *app) rowsOf(ctx context.Context, all []transcript.Row) []row {
 	rows := make([]row, 0, len(all))
@@ -91,12 +85,4 @@ func bodyOf(b transcript.Body) templ.Component {
 // sourceOf is where transcripts read, with the names of these people.
 func (a *app) sourceOf(p *people) transcript.Source {
 	return transcript.Source{Log: a.services.entries, Artifacts: a.services.artifacts, People: p, Logger: a.log}
-}
-
-// recipePath leads to the page where the recipe of a command's sandbox is changed.
-func recipePath(c transcript.Command) string {
-	if c.Environment == "" {
-		return settingsPath(c.House, "environments")
-	}
-	return environmentPath(c.Environment)
 }

@@ -2,9 +2,7 @@ package web
 
 import (
 	"context"
-	"crypto/rand"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -17,31 +15,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-// newID makes the id of something that a form creates. It is made together with the form, so that sending the form twice
-// creates one thing.
-func newID() string { return strings.ToLower(rand.Text()) }
-
-var isID = regexp.MustCompile(`^[a-z0-9]{8,64}$`).MatchString
-
-// outgoingMessage is one thing said with a form.
-// Reply is the id of the entry that it replies to; empty if there is none. Files are what belongs to it.
-type outgoingMessage struct {
-	Thread, ID, Text, Reply string
-	Files                   []outgoingFile
-}
-
-// outgoingFile is an artifact that belongs to a message.
-type outgoingFile struct{ Artifact, Name string }
-
-// fileNames returns the names of files.
-func fileNames(files []outgoingFile) string {
-	var names []string
-	for _, f := range files {
-		names = append(names, clip(f.Name, maxWord))
-	}
-	return strings.Join(names, ", ")
-}
-
 // filesOf returns the files of a form, each of whose fields has an artifact's id, a space, and a name for people.
 func filesOf(r *http.Request) (files []outgoingFile) {
 	for _, field := range r.PostForm["file"] {
@@ -49,13 +22,6 @@ func filesOf(r *http.Request) (files []outgoingFile) {
 		files = append(files, outgoingFile{id, name})
 	}
 	return files
-}
-
-// sending is the state of a message in the outbox: refused with a Failure, or in the log at position Seq. The zero value
-// means that the server has not answered yet.
-type sending struct {
-	Seq     int64
-	Failure *fault.Error
 }
 
 // say posts the composer's message, a chat or a command. It redirects a plain form to the entry, and answers the script with
@@ -77,18 +43,6 @@ func (a *app) say(w http.ResponseWriter, r *http.Request) error {
 	}
 	http.Redirect(w, r, threadPath(u.Thread)+"#e"+strconv.FormatInt(seq, 10), http.StatusSeeOther)
 	return nil
-}
-
-// textOf returns the text of a form. Its line breaks become LF, because forms encode each as CR and LF.
-func textOf(r *http.Request) string { return strings.ReplaceAll(r.PostFormValue("text"), "\r\n", "\n") }
-
-// passing reports whether the same request may succeed later. The script then sends it again.
-func passing(err error) bool {
-	switch faultOf(err).Code {
-	case fault.Unavailable, fault.DeadlineExceeded, fault.Internal:
-		return true
-	}
-	return false
 }
 
 // post says a message and returns its position. The same id again is the same entry.

@@ -2,31 +2,11 @@ package web
 
 import (
 	"net/http"
+	"net/url"
 	"strings"
 
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
-
-// secretsView is the page of a house's secrets. It never has a value: a form that failed comes back without it.
-type secretsView struct {
-	Layout  layout
-	Secrets []*arbev1.Secret
-	// Name is the form's value, Problems its errors.
-	Name     string
-	Problems problems
-}
-
-// uses says what uses a secret, in a sentence; empty if nothing does.
-func uses(s *arbev1.Secret) string {
-	var all []string
-	for _, u := range s.Uses {
-		all = append(all, strings.TrimSpace(u.Kind+" "+u.Name))
-	}
-	return clip(strings.Join(all, ", "), maxText)
-}
-
-// maxText limits a text of many names.
-const maxText = 300
 
 func (a *app) secrets(w http.ResponseWriter, r *http.Request) error {
 	v, err := a.secretsView(r)
@@ -99,3 +79,15 @@ func (a *app) secretsFailed(w http.ResponseWriter, r *http.Request, failed error
 	v.Name, v.Problems = name, wrong
 	return a.show(w, r, faultOf(failed).Code.HTTPStatus(), secretsPage(v))
 }
+
+// modelsSet is the page of models, which says what was just set.
+func modelsSet(house, set string, check *arbev1.KeyCheck) string {
+	query := url.Values{"set": {set}}
+	if !check.GetTried() {
+		query.Set("untried", "")
+	}
+	return settingsPath(house, "models") + "?" + query.Encode()
+}
+
+// unchecked reports whether a form wants what it sets not to be tried, or checked. The forms offer that after a failure.
+func unchecked(r *http.Request) bool { return r.PostFormValue("skip_check") == "yes" }

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -151,3 +152,15 @@ func faultOf(err error) *fault.Error {
 	e.Reference = info.Reference
 	return e
 }
+
+const (
+	sessionCookie = arbev1.SessionCookie
+	themeCookie   = "arbe_theme"
+	// detailsCookie is the cookie that says whether the column of details is folded away. Scripts write it, and
+	// get its name from the button that folds the column.
+	detailsCookie = "arbe_details"
+	// wantedCookie is the cookie that remembers the page that a reader opened before they logged in.
+	wantedCookie = "arbe_wanted"
+	// wantedFor is how long it is remembered: as long as a login link is valid.
+	wantedFor = 15 * time.Minute
+)

@@ -10,18 +10,6 @@ import (
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
 )
 
-const (
-	sessionCookie = arbev1.SessionCookie
-	themeCookie   = "arbe_theme"
-	// detailsCookie is the cookie that says whether the column of details is folded away. Scripts write it, and
-	// get its name from the button that folds the column.
-	detailsCookie = "arbe_details"
-	// wantedCookie is the cookie that remembers the page that a reader opened before they logged in.
-	wantedCookie = "arbe_wanted"
-	// wantedFor is how long it is remembered: as long as a login link is valid.
-	wantedFor = 15 * time.Minute
-)
-
 // login says how to log in. With the token of a login link it asks for confirmation and does not use up the link,
 // because chats and mail filters open links to preview them, and because somebody else's link must not silently log a
 // reader in as them.
@@ -38,16 +26,6 @@ func (a *app) login(w http.ResponseWriter, r *http.Request) error {
 	c.Agent, c.Me = res.Agent, a.whoIs(r)
 	return a.show(w, r, http.StatusOK, confirmPage(c))
 }
-
-// confirmation is the form that redeems a login link.
-type confirmation struct {
-	Theme, Token string
-	// Agent is the person whom the link logs in. Me is the person who is logged in now; nil if nobody is.
-	Agent, Me *arbev1.Agent
-}
-
-// Other reports whether somebody else is logged in.
-func (c confirmation) Other() bool { return c.Me != nil && c.Me.Id != c.Agent.Id }
 
 // redeem exchanges a link's token for a session, and ends the session that the browser had.
 func (a *app) redeem(w http.ResponseWriter, r *http.Request) error {
@@ -71,11 +49,6 @@ func (a *app) redeem(w http.ResponseWriter, r *http.Request) error {
 	http.SetCookie(w, a.cookie(wantedCookie, "", time.Unix(0, 0)))
 	http.Redirect(w, r, a.afterLogin(r), http.StatusSeeOther)
 	return nil
-}
-
-// wanted is the cookie that remembers a page until its reader has logged in.
-func (a *app) wanted(page *url.URL) *http.Cookie {
-	return a.cookie(wantedCookie, url.QueryEscape(clip(page.RequestURI(), 1<<10)), time.Now().Add(wantedFor))
 }
 
 // afterLogin returns the page that was opened before the login, or the first page. It is checked to be a page of this
@@ -144,39 +117,6 @@ func (a *app) theme(w http.ResponseWriter, r *http.Request) error {
 	http.SetCookie(w, a.cookie(themeCookie, choice, until))
 	http.Redirect(w, r, localPath(r.PostFormValue("back")), http.StatusSeeOther)
 	return nil
-}
-
-func (a *app) themeOf(r *http.Request) string {
-	if c, err := r.Cookie(a.cookieName(themeCookie)); err == nil && (c.Value == "light" || c.Value == "dark") {
-		return c.Value
-	}
-	return ""
-}
-
-// sessionOf returns the session in a browser's cookie; empty if there is none.
-func (a *app) sessionOf(r *http.Request) string {
-	c, err := r.Cookie(a.cookieName(sessionCookie))
-	if err != nil {
-		return ""
-	}
-	return c.Value
-}
-
-// cookieName returns a cookie's name in the browser. With the prefix, browsers refuse a cookie that another host of the
-// same domain sets, or that is set without encryption. Without https there is none, because browsers would then refuse
-// the cookie.
-func (a *app) cookieName(name string) string {
-	if a.secure {
-		return "__Host-" + name
-	}
-	return name
-}
-
-func (a *app) cookie(name, value string, expires time.Time) *http.Cookie {
-	return &http.Cookie{
-		Name: a.cookieName(name), Value: value, Path: "/", Expires: expires,
-		HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: a.secure,
-	}
 }
 
 // localPath returns p if it is a path of this app, and "/" if it could lead to another host. Browsers treat a backslash

@@ -17,31 +17,6 @@ import (
 // The pages of a house's settings: members (members.go), bots (bots.go), environments (environments.go), API keys
 // (keys.go), models (models.go) and secrets (secrets.go). They work without a script.
 
-// inSettings is the value of [layout].Current on a page of the settings.
-const inSettings = "settings"
-
-// settingsPage is one of them. Path is the last part of its address.
-type settingsPage struct{ Path, Title string }
-
-var settingsPages = []settingsPage{{"members", "Members"}, {"bots", "Bots"}, {"environments", "Environments"}, {"keys", "API keys"}, {"models", "Models"}, {"secrets", "Secrets"}}
-
-// address returns the page's address for a house.
-func (p settingsPage) address(house string) string { return settingsPath(house, p.Path) }
-
-// settingsTopics are the topics of a page of the settings.
-func settingsTopics(f layout) string {
-	text := houseTopic(f).String()
-	for _, t := range f.Also {
-		text += " " + t.String()
-	}
-	return text
-}
-
-func settingsPath(house, page string) string { return housePath(house) + "/" + page }
-
-// isOwner reports whether the reader is an owner of the house.
-func (f layout) isOwner() bool { return f.House.Role == "owner" }
-
 // everyMember reads up to a thousand members of a house, oldest first.
 func (a *app) everyMember(ctx context.Context, house string) (members []*arbev1.Member, err error) {
 	for page := ""; len(members) < 1000; {
@@ -55,16 +30,6 @@ func (a *app) everyMember(ctx context.Context, house string) (members []*arbev1.
 		}
 	}
 	return members, nil
-}
-
-// problems are the errors of a form, by field. The one about no single field has the empty name.
-type problems map[string]string
-
-// add records an error of a field, unless the field has one.
-func (p problems) add(field, what string) {
-	if p[field] == "" {
-		p[field] = what
-	}
 }
 
 // fieldPrefix begins a message about a field: "config.limits.memory_mb: ".
@@ -145,19 +110,4 @@ func (a *app) addressOf(r *http.Request, path string) string {
 		scheme = "https://"
 	}
 	return scheme + r.Host + path
-}
-
-// roleWord returns a role for use in a sentence, and roleTitle for use on its own.
-func roleWord(role string) string {
-	if role == "owner" {
-		return "an owner"
-	}
-	return "a " + role
-}
-
-func roleTitle(role string) string {
-	if role == "owner" {
-		return "Owner"
-	}
-	return "Member"
 }

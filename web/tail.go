@@ -1,7 +1,9 @@
 package web
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strconv"
 	"time"
 
@@ -182,4 +184,60 @@ func (l *liveThread) rejoin(ctx context.Context, after, behind int64) error {
 	return l.conn.send(event{Topic: l.topic.name(), Patches: []patch{p, {Selector: ":is(#newer, .farewell) ~ #writing", Mode: "remove"}, {Selector: ":is(#newer, .farewell) + #live", Mode: "remove"}}, End: true})
 }
 
-func nextID(seq int64) string { return "next-" + strconv.FormatInt(seq, 10) }
+// typed shows that somebody is writing, if it is a member other than the reader.
+func (l *liveThread) typed(ctx context.Context, agent string) error {
+	if l.typing.me == "" {
+		res, err := l.app.services.agents.WhoAmI(ctx, &arbev1.WhoAmIRequest{})
+		if err != nil {
+			return err
+		}
+		l.typing.me = res.GetAgent().GetId()
+	}
+	if agent == l.typing.me {
+		return nil
+	}
+	if err := l.people.Meet(ctx, agent); err != nil {
+		return err
+	}
+	if who := l.people.ByID(agent); who.Left || who.System || who.Name == unknownAgent {
+		return nil
+	}
+	_, shown := l.typing.until[agent]
+	l.typing.until[agent] = time.Now().Add(typingLasts)
+	l.typing.next()
+	if shown {
+		return nil
+	}
+	return l.showTyping(ctx)
+}
+
+// typedNoMore ends what is shown of those whose time is over, and of an agent who has said something.
+func (l *liveThread) typedNoMore(ctx context.Context, said string) error {
+	before := len(l.typing.until)
+	if before == 0 {
+		return nil
+	}
+	for agent, until := range l.typing.until {
+		if agent == said || !until.After(time.Now()) {
+			delete(l.typing.until, agent)
+		}
+	}
+	l.typing.next()
+	if len(l.typing.until) == before {
+		return nil
+	}
+	return l.showTyping(ctx)
+}
+
+func (l *liveThread) showTyping(ctx context.Context) error {
+	var names []string
+	for agent := range l.typing.until {
+		names = append(names, clip(cmp.Or(l.people.ByID(agent).Name, "Somebody"), 40))
+	}
+	slices.Sort(names)
+	p, err := replaced(ctx, "#typing", typingLine(typingText(names)))
+	if err != nil {
+		return err
+	}
+	return l.conn.send(event{Topic: l.topic.name(), Patches: []patch{p}})
+}

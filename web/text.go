@@ -1,9 +1,12 @@
 package web
 
 import (
+	"crypto/rand"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -61,3 +64,21 @@ func grouped(n int) string {
 	}
 	return s
 }
+
+// shortDuration formats d as people write it: "10m", "1h30m".
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
+
+// newID makes the id of something that a form creates. It is made together with the form, so that sending the form twice
+// creates one thing.
+func newID() string { return strings.ToLower(rand.Text()) }
+
+var isID = regexp.MustCompile(`^[a-z0-9]{8,64}$`).MatchString

@@ -12,44 +12,6 @@ import (
 	"github.com/arbe-dev/arbe/web/transcript"
 )
 
-// threadView is a thread's page.
-type threadView struct {
-	Layout    layout
-	Thread    *arbev1.Thread
-	Workplace workplace
-	Relatives relatives
-	// Artifacts are the artifacts of the thread.
-	Artifacts artifacts
-	Window    window
-	// DetailsFolded reports that the reader has hidden the column of details.
-	DetailsFolded bool
-	// Partner is the name of the bot that answers everything here; empty in a thread that is no direct message to one.
-	Partner string
-	// People are the names that the composer's menu offers.
-	People []*arbev1.Agent
-	// NewID is the id of the next message, if the form is sent without the script.
-	NewID string
-}
-
-// workplace is where a thread's commands run.
-type workplace struct {
-	Environment *arbev1.Environment
-	// Inherited reports that the environment is the house's default.
-	Inherited bool
-	Sandbox   *arbev1.Sandbox
-}
-
-// relatives are a thread's parent, what it was forked from, and what was forked from it.
-type relatives struct {
-	// Parent is nil if the thread is no child of another one, or if its parent was deleted.
-	Parent *arbev1.Thread
-	// Source is nil if the thread is no fork, or if its source was deleted.
-	Source *arbev1.Thread
-	// Forks are the most recently active ones. More reports that there are others.
-	Forks []*arbev1.Thread
-	More  bool
-}
-
 // maxForks is how many forks of a thread its page lists.
 const maxForks = 20
 
@@ -241,49 +203,6 @@ func splitTags(text string) []string {
 	return tags
 }
 
-func parseForm(r *http.Request) error {
-	if err := r.ParseForm(); err != nil {
-		switch f := faultOf(err); f.Code {
-		case fault.Exhausted, fault.Unavailable, fault.Unauthenticated: // because these are not about the form
-			return f
-		}
-		return fault.New(fault.Invalid, "the form cannot be read", "go back and send it again").Because(err)
-	}
-	return nil
-}
-
-func pinWord(t *arbev1.Thread) string {
-	if t.PinnedAt != nil {
-		return "Unpin"
-	}
-	return "Pin"
-}
-
-func joinTags(tags []string) string { return strings.Join(tags, ", ") }
-
-// sandboxWord says where a command of this thread would run.
-func sandboxWord(b workplace) string {
-	switch {
-	case b.Sandbox != nil && b.Sandbox.Status == "live":
-		return "sandbox " + b.Sandbox.Id
-	case b.Environment != nil:
-		return "a new sandbox built from " + b.Environment.Name
-	}
-	return "no sandbox: choose an environment first"
-}
-
-func sandboxStatusWord(s *arbev1.Sandbox) string {
-	switch s.Status {
-	case "live":
-		return "Live"
-	case "pending":
-		return "Starting"
-	case "dead":
-		return "Gone; the next command makes a new one"
-	}
-	return s.Status
-}
-
 // partnerOf returns the name of the bot to which a thread is a direct message; empty if it is not one to a bot of these.
 func partnerOf(t *arbev1.Thread, people []*arbev1.Agent) string {
 	for _, p := range people {
@@ -294,10 +213,34 @@ func partnerOf(t *arbev1.Thread, people []*arbev1.Agent) string {
 	return ""
 }
 
-// answered says who answers, behind what people are asked to do.
-func answered(partner string) string {
-	if partner == "" {
-		return ""
+// entries shows a piece of a thread: as a page, or to the script as rows for the page that is open.
+func (a *app) entries(w http.ResponseWriter, r *http.Request) error {
+	if !fromScript(r) {
+		return a.thread(w, r)
 	}
-	return ", and " + partner + " answers"
+	res, err := a.services.threads.GetThread(r.Context(), &arbev1.GetThreadRequest{Id: r.PathValue("thread")})
+	if err != nil {
+		return err
+	}
+	piece, err := a.window(r.Context(), res.Thread, r.URL.Query())
+	if err != nil {
+		return err
+	}
+	if r.URL.Query().Has("after") {
+		return a.patch(w, r, "#newer", newerRows(piece))
+	}
+	return a.patch(w, r, "#older", olderRows(piece))
+}
+
+// doneInThread answers a form whose effect arrives with the live tail.
+func (a *app) doneInThread(w http.ResponseWriter, r *http.Request, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case fromScript(r):
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		http.Redirect(w, r, threadPath(r.PathValue("thread")), http.StatusSeeOther)
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+	"github.com/arbe-dev/arbe/proto/arbe/v1/arbev1connect"
 	"github.com/arbe-dev/arbe/web/guard"
 )
 
@@ -21,7 +22,8 @@ const maxWaiting = 100
 // access, another subscriber becomes the leader. Each connection checks by itself that its reader has access, because
 // the watch runs with the session of only one.
 type sharedWatch struct {
-	app     *app
+	houses  arbev1connect.HouseServiceClient
+	log     *slog.Logger
 	key     string
 	request *arbev1.WatchHouseRequest
 	// render renders the watched rows as views, by the kind of topic that shows them. Nil means that no view changed.
@@ -198,7 +200,7 @@ func (r *sharedWatch) run() {
 		if f.Code == fault.Internal {
 			level = slog.LevelError
 		}
-		r.app.log.Log(ctx, level, "web: a watch was interrupted; trying again", "watch", r.key, "error", f.Detail())
+		r.log.Log(ctx, level, "web: a watch was interrupted; trying again", "watch", r.key, "error", f.Detail())
 		if time.Since(began) > lastPause {
 			pause = firstPause
 		}
@@ -223,7 +225,7 @@ func (r *sharedWatch) choose() (leader *subscriber, empty bool) {
 
 // watch sends changes to the subscribers until the watch ends.
 func (r *sharedWatch) watch(ctx context.Context) error {
-	stream, err := r.app.services.houses.WatchHouse(ctx, r.request)
+	stream, err := r.houses.WatchHouse(ctx, r.request)
 	if err != nil {
 		return err
 	}

@@ -5,10 +5,10 @@
 // so whatever a person can do here a program can do too, and what they may do is decided behind the
 // services and never here.
 //
-// Layout: one page is <page>.go with <page>.templ. A request goes from the table below to a handler that
-// returns an error; [app.page] shows every error on the one error page (fail.go). An entry becomes HTML in
-// kinds.go, one function per kind; log.go arranges entries into rows, in the same way for a page (thread.go),
-// for older entries (entries.go) and for the live tail (tail.go).
+// Layout: a page is three files whose arrows run down: <page>.go answers its requests, <page>.templ is its HTML, and
+// <page>_view.go is what that shows. A request goes from the table below to a handler that returns an error; [app.page] shows
+// every error on the one error page (fail.go). Package transcript makes rows of the entries of a thread, in the same way for a
+// page (thread.go), for older entries (entries.go) and for the live tail (tail.go); row.go has the view of each.
 //
 // The rules to remember: a page is complete and useful without a script; what people wrote reaches HTML
 // only through templ's escaping, the Markdown sanitizer or the terminal renderer, and never becomes part of a Datastar
@@ -38,15 +38,6 @@ type Config struct {
 	Secure bool
 	// Log receives the details of failures, which people must not see. Defaults to [slog.Default].
 	Log *slog.Logger
-}
-
-type app struct {
-	services  services
-	watches   sharedWatches
-	following following
-	former    formerMembers
-	secure    bool
-	log       *slog.Logger
 }
 
 // route is a row of the table of all pages.

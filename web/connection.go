@@ -1,0 +1,226 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/a-h/templ"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/starfederation/datastar-go/datastar"
+)
+
+// A browser holds one connection, however many tabs it has, because over HTTP/1.1 browsers open only six to a server.
+// script/connection.js shares it. The connection follows topics, the parts of pages that change:
+//
+//	house/{id}    the places of a house, on each of its pages
+//	list/{id}     the first page of a house's list of threads
+//	bots/{id}     the list of a house's bots
+//	names/{id}    the people and bots of a house whom the menu of a text offers
+//	thread/{id}   the log of a thread, its head and its details
+//
+// A topic has a cursor, which identifies the state that the page shows: for a thread the position of its last entry,
+// and otherwise a digest. Events carry the new cursor, and a browser that connects again sends the last one that it
+// got, so that it misses nothing.
+
+const (
+	// beatEvery is how often a quiet connection sends a beat. The script takes a silence of more than twice this for a lost
+	// connection.
+	beatEvery = 20 * time.Second
+	// maxTopics is how many topics one connection may follow, and maxFollowed all connections of one session together.
+	maxTopics, maxFollowed = 100, 4096
+)
+
+// topic is one of them, with the cursor of the browser's state.
+type topic struct{ kind, id, cursor string }
+
+// name identifies the topic: "thread/th4w7q2m9x".
+func (t topic) name() string { return t.kind + "/" + t.id }
+
+// String returns the name and the cursor, as pages contain them.
+func (t topic) String() string { return t.name() + "/" + t.cursor }
+
+// topicsOf reads the topics of a query.
+func topicsOf(q url.Values) ([]topic, error) {
+	var topics []topic
+	seen := map[string]bool{}
+	for _, text := range q["t"] {
+		kind, rest, _ := strings.Cut(text, "/")
+		id, cursor, _ := strings.Cut(rest, "/")
+		t := topic{kind, id, cursor}
+		if !slices.Contains([]string{"house", "list", "bots", "names", "thread"}, kind) || id == "" {
+			return nil, fault.Newf(fault.Invalid, "use house, list, bots, names or thread with an id, such as thread/th4w7q2m9x", "t: %q is no topic", clip(text, 80))
+		}
+		if !seen[t.name()] {
+			seen[t.name()] = true
+			topics = append(topics, t)
+		}
+	}
+	if len(topics) == 0 || len(topics) > maxTopics {
+		return nil, fault.Newf(fault.Invalid, fmt.Sprintf("follow from 1 to %d topics", maxTopics), "t: %d topics", len(topics))
+	}
+	return topics, nil
+}
+
+// patch is a change of a page: Datastar applies HTML to the elements that Selector finds.
+type patch struct {
+	Selector string `json:"s"`
+	// Mode is a patch mode of Datastar; empty is "outer", which morphs the elements.
+	Mode string `json:"m,omitempty"`
+	HTML string `json:"h,omitempty"`
+}
+
+// event is a change of a topic. The first event of a topic says that it is live.
+type event struct {
+	Topic   string  `json:"t"`
+	Cursor  string  `json:"c,omitempty"`
+	Patches []patch `json:"p,omitempty"`
+	// End reports that this is the topic's last event.
+	End bool `json:"end,omitempty"`
+}
+
+func (e event) line() (string, error) {
+	text, err := json.Marshal(e)
+	return string(text), err
+}
+
+// The types of server-sent events: each data line of the first is an [event], and the second says that the connection works.
+const (
+	topicsEvent datastar.EventType = "topics"
+	beatEvent   datastar.EventType = "beat"
+)
+
+// following counts the topics that each session follows through this server. The zero value is ready to use. It is safe for
+// concurrent use.
+type following struct {
+	mu sync.Mutex
+	by map[string]int
+}
+
+// enter counts n more topics of a session until leave is called. Too many are a [fault.Exhausted].
+func (f *following) enter(session string, n int) (leave func(), err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.by[session]+n > maxFollowed {
+		return nil, fault.New(fault.Exhausted, "this session has too many pages open", "close some of them")
+	}
+	if f.by == nil {
+		f.by = map[string]int{}
+	}
+	f.by[session] += n
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.by[session] -= n; f.by[session] == 0 {
+			delete(f.by, session)
+		}
+	}, nil
+}
+
+// liveConn is one browser's connection. It is safe for concurrent use.
+type liveConn struct {
+	// leave ends the connection's context, and with it everything that follows a topic.
+	leave context.CancelFunc
+
+	sse *datastar.ServerSentEventGenerator
+
+	mu   sync.Mutex
+	last time.Time
+}
+
+// newLiveConn begins an answer of events. It recovers, because Datastar panics if it cannot send the headers, which
+// happens when the browser has left.
+func newLiveConn(w http.ResponseWriter, r *http.Request, leave context.CancelFunc) (c *liveConn, err error) {
+	// Otherwise nginx would hold the events back.
+	w.Header().Set("X-Accel-Buffering", "no")
+	defer func() {
+		if p := recover(); p != nil {
+			c, err = nil, fmt.Errorf("%v", p)
+		}
+	}()
+	return &liveConn{leave: leave, sse: datastar.NewSSE(w, r), last: time.Now()}, nil
+}
+
+// write sends events in one write. If that fails, the reader has left, and it ends the connection.
+func (c *liveConn) write(kind datastar.EventType, lines ...string) {
+	if err := c.sse.Send(kind, lines); err != nil {
+		c.leave()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last = time.Now()
+}
+
+func (c *liveConn) send(e event) error {
+	text, err := e.line()
+	if err != nil {
+		return err
+	}
+	c.write(topicsEvent, text)
+	return nil
+}
+
+// beat sends a beat whenever the connection was quiet for beatEvery, until ctx ends, so that the browser can tell a
+// quiet connection from a lost one.
+func (c *liveConn) beat(ctx context.Context) error {
+	timer := time.NewTimer(beatEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		c.mu.Lock()
+		quiet := time.Since(c.last)
+		c.mu.Unlock()
+		if quiet >= beatEvery {
+			c.write(beatEvent)
+			quiet = 0
+		}
+		timer.Reset(beatEvery - quiet)
+	}
+}
+
+// end ends a topic because of err. If connecting again would not help, it says so in the page; otherwise it returns the error,
+// which ends the connection, and the browser connects again.
+func (c *liveConn) end(ctx context.Context, t topic, what string, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err == nil {
+		return fault.New(fault.Unavailable, "a stream ended", "connect again")
+	}
+	note := farewell(faultOf(err), what)
+	if note == nil {
+		return err
+	}
+	p, err := replaced(ctx, "#live", note)
+	if err != nil {
+		return err
+	}
+	return c.send(event{Topic: t.name(), Patches: []patch{p}, End: true})
+}
+
+// farewell is what a page says when a topic ends for good. It is nil if connecting again may help.
+func farewell(f *fault.Error, what string) templ.Component {
+	switch f.Code {
+	case fault.NotFound, fault.Forbidden:
+		return liveEnd("This "+what+" is gone.", "Go to your houses.", "/")
+	case fault.Unauthenticated:
+		return liveEnd("You are logged out.", "Log in again.", "/login")
+	}
+	return nil
+}
+
+// replaced returns the patch that replaces what selector finds by a component.
+func replaced(ctx context.Context, selector string, with templ.Component) (patch, error) {
+	text, err := rendered(ctx, with)
+	return patch{Selector: selector, Mode: "replace", HTML: string(text)}, err
+}

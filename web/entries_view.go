@@ -1,0 +1,30 @@
+package web
+
+import (
+	"github.com/a-h/templ"
+	"github.com/arbe-dev/arbe/web/transcript"
+)
+
+// window is a piece of a thread's log, as rows.
+type window struct {
+	Thread string
+	Rows   []row
+	// Places are the topics of the house's places and of the names in it.
+	Places string
+	// First and Last are the positions of its first and last entry. Tail is the position of the log's last entry. They are
+	// 0 if there is none.
+	First, Last, Tail int64
+	// Writing are the turns at work, if it is the end of the log.
+	Writing []transcript.TurnAtWork
+}
+
+// HasOlder reports whether the log has entries before it, and AtEnd whether it has none after it.
+func (w window) HasOlder() bool { return w.First > 1 }
+
+func (w window) AtEnd() bool { return w.Last >= w.Tail }
+
+// row is one entry as a page shows it. View is its body, rendered; nil for an entry that is shown elsewhere.
+type row struct {
+	transcript.Row
+	View templ.Component
+}

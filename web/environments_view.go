@@ -1,0 +1,78 @@
+package web
+
+import (
+	"cmp"
+	"strings"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// environmentsView is the page of a house's environments.
+type environmentsView struct {
+	Layout       layout
+	Environments []*arbev1.Environment
+	More         string
+}
+
+// environmentView is the form of one environment.
+type environmentView struct {
+	Layout layout
+	// Environment is nil in the form of a new one.
+	Environment *arbev1.Environment
+	// Values are the form's values by field, Problems its errors.
+	Values   map[string]string
+	Problems problems
+	// Saved reports that it has just been saved.
+	Saved bool
+}
+
+var environmentFields = []string{"name", "driver", "image", "repo", "ref", "setup", "secrets", "memory_mb", "disk_mb", "pids", "cpus", "command_timeout"}
+
+// isDefault reports whether threads that name no environment use this one.
+func (v environmentView) isDefault() bool {
+	return v.Environment != nil && v.Environment.Id == v.Layout.House.DefaultEnvironmentId
+}
+
+// limitsSet reports whether a limit is set or has an error. The form then unfolds the limits, so that it is seen.
+func (v environmentView) limitsSet() bool {
+	for _, field := range environmentFields[7:] {
+		if v.Values[field] != "" || v.Problems[field] != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// action is the address that the form is sent to.
+func (v environmentView) action() string {
+	if v.Environment == nil {
+		return settingsPath(v.Layout.House.Id, "environments")
+	}
+	return environmentPath(v.Environment.Id)
+}
+
+// recipeLine summarizes in one line what a sandbox of an environment is built from and receives.
+func recipeLine(e *arbev1.Environment) string {
+	c := e.GetConfig()
+	var parts []string
+	if c.GetImage() != "" {
+		parts = append(parts, c.GetImage())
+	}
+	if c.GetRepo() != "" {
+		repo := c.GetRepo()
+		if c.GetRef() != "" {
+			repo += " at " + c.GetRef()
+		}
+		parts = append(parts, repo)
+	}
+	if c.GetSetup() != "" {
+		parts = append(parts, "setup script")
+	}
+	if len(parts) == 0 {
+		parts = append(parts, "the "+cmp.Or(c.GetDriver(), "local")+" driver's base image")
+	}
+	for _, s := range c.GetSecrets() {
+		parts = append(parts, "$"+s.GetName())
+	}
+	return clip(strings.Join(parts, " · "), maxWord)
+}

@@ -1,0 +1,33 @@
+package web
+
+import (
+	"strings"
+
+	"github.com/arbe-dev/arbe/internal/fault"
+)
+
+// outgoingMessage is one thing said with a form.
+// Reply is the id of the entry that it replies to; empty if there is none. Files are what belongs to it.
+type outgoingMessage struct {
+	Thread, ID, Text, Reply string
+	Files                   []outgoingFile
+}
+
+// outgoingFile is an artifact that belongs to a message.
+type outgoingFile struct{ Artifact, Name string }
+
+// fileNames returns the names of files.
+func fileNames(files []outgoingFile) string {
+	var names []string
+	for _, f := range files {
+		names = append(names, clip(f.Name, maxWord))
+	}
+	return strings.Join(names, ", ")
+}
+
+// sending is the state of a message in the outbox: refused with a Failure, or in the log at position Seq. The zero value
+// means that the server has not answered yet.
+type sending struct {
+	Seq     int64
+	Failure *fault.Error
+}

@@ -1,0 +1,43 @@
+package web
+
+// settingsPage is one of them. Path is the last part of its address.
+type settingsPage struct{ Path, Title string }
+
+var settingsPages = []settingsPage{{"members", "Members"}, {"bots", "Bots"}, {"environments", "Environments"}, {"keys", "API keys"}, {"models", "Models"}, {"secrets", "Secrets"}}
+
+// address returns the page's address for a house.
+func (p settingsPage) address(house string) string { return settingsPath(house, p.Path) }
+
+// settingsTopics are the topics of a page of the settings.
+func settingsTopics(f layout) string {
+	text := houseTopic(f).String()
+	for _, t := range f.Also {
+		text += " " + t.String()
+	}
+	return text
+}
+
+// problems are the errors of a form, by field. The one about no single field has the empty name.
+type problems map[string]string
+
+// add records an error of a field, unless the field has one.
+func (p problems) add(field, what string) {
+	if p[field] == "" {
+		p[field] = what
+	}
+}
+
+// roleWord returns a role for use in a sentence, and roleTitle for use on its own.
+func roleWord(role string) string {
+	if role == "owner" {
+		return "an owner"
+	}
+	return "a " + role
+}
+
+func roleTitle(role string) string {
+	if role == "owner" {
+		return "Owner"
+	}
+	return "Member"
+}

@@ -1,0 +1,85 @@
+package web
+
+import (
+	"strings"
+
+	arbev1 "github.com/arbe-dev/arbe/proto/arbe/v1"
+)
+
+// threadView is a thread's page.
+type threadView struct {
+	Layout    layout
+	Thread    *arbev1.Thread
+	Workplace workplace
+	Relatives relatives
+	// Artifacts are the artifacts of the thread.
+	Artifacts artifacts
+	Window    window
+	// DetailsFolded reports that the reader has hidden the column of details.
+	DetailsFolded bool
+	// Partner is the name of the bot that answers everything here; empty in a thread that is no direct message to one.
+	Partner string
+	// People are the names that the composer's menu offers.
+	People []*arbev1.Agent
+	// NewID is the id of the next message, if the form is sent without the script.
+	NewID string
+}
+
+// workplace is where a thread's commands run.
+type workplace struct {
+	Environment *arbev1.Environment
+	// Inherited reports that the environment is the house's default.
+	Inherited bool
+	Sandbox   *arbev1.Sandbox
+}
+
+// relatives are a thread's parent, what it was forked from, and what was forked from it.
+type relatives struct {
+	// Parent is nil if the thread is no child of another one, or if its parent was deleted.
+	Parent *arbev1.Thread
+	// Source is nil if the thread is no fork, or if its source was deleted.
+	Source *arbev1.Thread
+	// Forks are the most recently active ones. More reports that there are others.
+	Forks []*arbev1.Thread
+	More  bool
+}
+
+func pinWord(t *arbev1.Thread) string {
+	if t.PinnedAt != nil {
+		return "Unpin"
+	}
+	return "Pin"
+}
+
+func joinTags(tags []string) string { return strings.Join(tags, ", ") }
+
+// sandboxWord says where a command of this thread would run.
+func sandboxWord(b workplace) string {
+	switch {
+	case b.Sandbox != nil && b.Sandbox.Status == "live":
+		return "sandbox " + b.Sandbox.Id
+	case b.Environment != nil:
+		return "a new sandbox built from " + b.Environment.Name
+	}
+	return "no sandbox: choose an environment first"
+}
+
+func sandboxStatusWord(s *arbev1.Sandbox) string {
+	switch s.Status {
+	case "live":
+		return "Live"
+	case "pending":
+		return "Starting"
+	case "dead":
+		return "Gone; the next command makes a new one"
+	}
+	return s.Status
+}
+
+// answered says who answers, behind what people are asked to do.
+func answered(partner string) string {
+	if partner == "" {
+		return ""
+	}
+	return ", and " + partner + " answers"
+}

@@ -1,0 +1,92 @@
+package web
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/arbe-dev/arbe/internal/entry"
+	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/web/transcript"
+)
+
+// nextOf is what a reader can do after a turn that has no answer; empty after one that a person stopped.
+func nextOf(end entry.TurnEnded) string {
+	if end.Outcome == entry.TurnStopped {
+		return ""
+	}
+	return advice(fault.Unavailable, end.Message, clip(end.Next, maxNote))
+}
+
+// modelReasons are the reasons of failures that a change of the house's models and keys mends.
+var modelReasons = []string{"no_model", "bad_key", "no_money", "unknown_model", "unreachable", "unreadable"}
+
+// mendOf names the page on which the cause can be mended that a turn has no answer, with its path. The path is empty if there is
+// no such page.
+func mendOf(v transcript.TurnEnd) (page, path string) {
+	end := v.End
+	switch {
+	case end.Outcome == entry.TurnLimited && end.Reason == "house_usd_day":
+		return "The house's limit", spendingPath(v.House)
+	case end.Outcome == entry.TurnLimited && end.AgentID != "":
+		return "The bot's limits", botPath(v.House, end.AgentID) + "#f-" + url.PathEscape(end.Reason)
+	case slices.Contains(modelReasons, end.Reason):
+		return "Models and keys", settingsPath(v.House, "models")
+	}
+	return "", ""
+}
+
+// workText says what a turn did and used; empty if it did nothing: "worked for 40s · 3 commands · $0.02 · anthropic/claude".
+func workText(s *entry.TurnSummary) string {
+	if s == nil || s.Steps == 0 && s.Usage == (entry.TurnUsage{}) {
+		return ""
+	}
+	took := "less than a second"
+	if d := time.Duration(s.DurationMS) * time.Millisecond; d >= time.Second {
+		took = elapsedText(d)
+	}
+	parts := []string{"worked for " + took}
+	switch {
+	case s.Commands == 1:
+		parts = append(parts, "1 command")
+	case s.Commands > 1:
+		parts = append(parts, grouped(s.Commands)+" commands")
+	}
+	parts = append(parts, costText(s.Usage))
+	if s.Model != "" {
+		parts = append(parts, clip(s.Model, 80))
+	}
+	return strings.Join(parts, " · ")
+}
+
+// costText says what a turn cost.
+func costText(u entry.TurnUsage) string {
+	const cent = 10_000
+	dollars := fmt.Sprintf("$%.2f", float64(u.CostMicros)/1e6)
+	switch {
+	case u.CostUnknown && u.CostMicros > 0:
+		return dollars + " and more of unknown price"
+	case u.CostUnknown:
+		return "unknown price"
+	case u.CostMicros > 0 && u.CostMicros < cent:
+		return "under $0.01"
+	}
+	return dollars
+}
+
+// diffClass is the class of a line of a unified diff.
+func diffClass(line string) string {
+	switch {
+	case strings.HasPrefix(line, "+++"), strings.HasPrefix(line, "---"):
+		return "diff-file"
+	case strings.HasPrefix(line, "@@"):
+		return "diff-at"
+	case strings.HasPrefix(line, "+"):
+		return "diff-added"
+	case strings.HasPrefix(line, "-"):
+		return "diff-removed"
+	}
+	return ""
+}
