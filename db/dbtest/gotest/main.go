@@ -2,8 +2,8 @@
 //
 //	go run ./db/dbtest/gotest -race ./internal/stream/... -- ./internal/rpc ./web
 //
-// Each group of arguments up to -- is one go test, and they run one after the other. ARBE_TEST_DATABASE_URL names another
-// Postgres, as for [dbtest]. It exits with 1 if a test failed.
+// Each group of arguments up to -- is one go test without vet, and they run one after the other. ARBE_TEST_DATABASE_URL
+// names another Postgres, as for [dbtest]. It exits with 1 if a test failed.
 //
 // [dbtest]: ..
 package main
@@ -102,9 +102,10 @@ func startPostgres(ctx context.Context) (remove func(), err error) {
 	return func() { server.Stop(context.WithoutCancel(ctx)); os.RemoveAll(dir) }, nil
 }
 
-// goTest runs one go test and reports whether all passed.
+// goTest runs one go test and reports whether all passed. It does not vet: make check does that once, and here each of
+// the two flavours, with the race detector and without, would be vetted by itself.
 func goTest(ctx context.Context, args []string, r *report) (passed bool, err error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-vet=off"}, args...)...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // so that tests remove what they made
 	cmd.WaitDelay = time.Minute
 	cmd.Stderr = os.Stderr
