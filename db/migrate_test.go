@@ -121,7 +121,7 @@ func TestThePasswordOfTheServersRole(t *testing.T) {
 		wants(t, err, fault.Precondition)
 		migrated(t, d.OwnerURL, d.Sealer) // and nothing is broken by it
 	})
-	t.Run("is made anew when the role is lost, as after a restore", func(t *testing.T) {
+	t.Run("is created again when the role is lost, as after a restore", func(t *testing.T) {
 		t.Parallel()
 		d := dbtest.New(t)
 		d.DB.Close()
@@ -132,7 +132,7 @@ func TestThePasswordOfTheServersRole(t *testing.T) {
 			t.Error("the password stays")
 		}
 	})
-	t.Run("is made anew when the database is", func(t *testing.T) {
+	t.Run("is created again when the database is", func(t *testing.T) {
 		t.Parallel()
 		d := dbtest.New(t)
 		execute(t, d.Owner(t), "delete from sealed_settings")

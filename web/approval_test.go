@@ -42,7 +42,7 @@ func TestABotThatAsksIsAnsweredOnThePage(t *testing.T) {
 			t.Errorf("it was answered %v", f.answered)
 		}
 		if res, _ := c.post("/threads/turnasks/approvals/p1", url.Values{"verdict": {"maybe"}}); res.StatusCode != http.StatusBadRequest {
-			t.Errorf("an answer that is none has the status %d", res.StatusCode)
+			t.Errorf("an invalid answer has the status %d", res.StatusCode)
 		}
 	})
 	t.Run("and the card says who answered", func(t *testing.T) {

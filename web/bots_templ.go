@@ -1005,27 +1005,27 @@ func botPage(v botView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = botLimit("turn_steps", "Calls of the model in a turn", "Empty is 40.", v).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = botLimit("turn_steps", "Calls of the model in a turn", "Default: 40.", v).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = botLimit("turn_tokens", "Tokens in a turn", "Empty is 1,000,000.", v).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = botLimit("turn_tokens", "Tokens in a turn", "Default: 1,000,000.", v).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = botLimit("turn_usd", "US dollars in a turn", "Empty is 1.", v).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = botLimit("turn_usd", "US dollars in a turn", "Default: 1.", v).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = botLimit("turn_minutes", "Minutes of a turn", "Empty is 30.", v).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = botLimit("turn_minutes", "Minutes of a turn", "Default: 30.", v).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = botLimit("thread_usd_day", "US dollars in a thread and a day", "Empty is 10.", v).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = botLimit("thread_usd_day", "US dollars in a thread and a day", "Default: 10.", v).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = botLimit("answer_minutes", "Minutes to wait for a person's yes", "Empty is 1,440, a day.", v).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = botLimit("answer_minutes", "Minutes to wait for a person's yes", "Default: 1,440, a day.", v).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

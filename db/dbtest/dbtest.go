@@ -1,6 +1,6 @@
 // Package dbtest gives each test a migrated database of its own on a real Postgres.
 //
-// It starts one embedded cluster per test process at the first use; ARBE_TEST_DATABASE_URL names another Postgres to
+// It starts one embedded cluster per test process at the first use, in memory where there is room; ARBE_TEST_DATABASE_URL names another Postgres to
 // use instead, whose user must be a superuser; test processes may share it, as under [gotest]. A database is a copy of a
 // template that is migrated once for each Postgres and schema, so that tests can run in parallel without seeing each other.
 //
@@ -64,12 +64,12 @@ func New(t testing.TB) *Database {
 func NewDurable(t testing.TB) *Database {
 	t.Helper()
 	ctx := t.Context()
-	server, remove, err := launch(ctx, false)
+	url, remove, err := launch(ctx, "", false)
 	if err != nil {
 		t.Fatalf("no Postgres to measure with: %s", fault.From(err).Detail())
 	}
 	t.Cleanup(remove)
-	d := &Database{OwnerURL: server.URL()}
+	d := &Database{OwnerURL: url}
 	if d.Sealer, err = newSealer(); err != nil {
 		t.Fatal(err)
 	}
@@ -146,11 +146,9 @@ func start() error {
 		return err
 	}
 	if shared.url = os.Getenv("ARBE_TEST_DATABASE_URL"); shared.url == "" {
-		server, remove, err := launch(ctx, true)
-		if err != nil {
+		if shared.url, shared.stop, err = Launch(ctx); err != nil {
 			return err
 		}
-		shared.url, shared.stop = server.URL(), remove
 	}
 	return makeTemplate(ctx, shared.url)
 }
@@ -183,22 +181,28 @@ func makeTemplate(ctx context.Context, url string) error {
 	return err
 }
 
-// launch starts a Postgres in a directory of its own. remove stops it and removes the directory.
-func launch(ctx context.Context, fast bool) (server *embedded.Server, remove func(), err error) {
-	dir, err := os.MkdirTemp("", "arbe-dbtest-")
+// Launch starts a Postgres for tests and returns the URL of its superuser. It does not wait for the disk, and keeps its
+// files in memory where there is room. remove stops it and deletes its files.
+func Launch(ctx context.Context) (url string, remove func(), err error) {
+	return launch(ctx, inMemory(), true)
+}
+
+// launch starts a Postgres in a new directory below parent; empty is the temporary directory.
+func launch(ctx context.Context, parent string, fast bool) (url string, remove func(), err error) {
+	dir, err := os.MkdirTemp(parent, fmt.Sprintf("%s%d-", prefix, os.Getpid()))
 	if err != nil {
-		return nil, nil, err
+		return "", nil, err
 	}
 	// Everyone may enter the directory, because Postgres may run as another user.
 	if err := os.Chmod(dir, 0o755); err != nil {
-		return nil, nil, err
+		return "", nil, err
 	}
-	server, err = embedded.Start(ctx, embedded.Config{Dir: filepath.Join(dir, "postgres"), Fast: fast, Log: slog.New(slog.DiscardHandler)})
+	server, err := embedded.Start(ctx, embedded.Config{Dir: filepath.Join(dir, "postgres"), Fast: fast, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		os.RemoveAll(dir)
-		return nil, nil, err
+		return "", nil, err
 	}
-	return server, func() { server.Stop(context.Background()); os.RemoveAll(dir) }, nil
+	return server.URL(), func() { server.Stop(context.WithoutCancel(ctx)); os.RemoveAll(dir) }, nil
 }
 
 func newSealer() (*secret.Sealer, error) {

@@ -223,7 +223,7 @@ func TestALogThatGrewLargeIsPutAside(t *testing.T) {
 	}
 	start(t, dir)
 	if info, err := os.Stat(log); err != nil || info.Size() > 1<<20 {
-		t.Errorf("the log was not begun anew: %v", err)
+		t.Errorf("the log was not started again: %v", err)
 	}
 	if _, err := os.Stat(log + ".1"); err != nil {
 		t.Errorf("the old log is lost: %v", err)

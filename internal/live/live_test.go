@@ -383,7 +383,7 @@ func TestLostNotificationsAreMadeGood(t *testing.T) {
 	b.exec(t, "alter table threads disable trigger notify_change")
 	b.exec(t, "update threads set name = 'after' where id = $1", th.ID)
 	b.exec(t, "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'arbe live' and datname = current_database()")
-	s.until(t, "the connection is made anew, and all is read", func() bool { return row[*thread.Thread](s, live.Thread, th.ID).Name == "after" })
+	s.until(t, "it connects again and reads everything", func() bool { return row[*thread.Thread](s, live.Thread, th.ID).Name == "after" })
 }
 
 // A killed server leaves threads where they were in the list: the next one moves them.

@@ -322,7 +322,7 @@ func TestTail(t *testing.T) {
 		refused(t, ada.follow(t, th.Id, 1).end(), connect.CodeOutOfRange, "the last entry is at 0")
 		refused(t, ada.follow(t, th.Id, -1).end(), connect.CodeInvalidArgument, "after")
 	})
-	t.Run("of a thread deleted and made anew is of the new one", func(t *testing.T) {
+	t.Run("of a thread that was deleted and created again belongs to the new one", func(t *testing.T) {
 		t.Parallel()
 		th := ada.thread(t, &arbev1.CreateThreadRequest{Id: "twolives"})
 		ada.say(t, th.Id, "in the first life")

@@ -22,7 +22,7 @@ var below = map[string]string{
 	"db/query":                            "",
 	"db/embedded":                         "fault",
 	"db/dbtest":                           "db, db/embedded, secret, fault",
-	"db/dbtest/gotest":                    "db/embedded, fault",
+	"db/dbtest/gotest":                    "db/dbtest, fault",
 	"web/markup/lexers":                   "",
 	"proto/arbe":                          "proto",
 	"proto/arbe/generate":                 "proto",

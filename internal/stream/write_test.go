@@ -82,7 +82,7 @@ func TestWritingToALogThatIsAnotherByNow(t *testing.T) {
 			t.Errorf("outcome %d at %d, %v; want it accepted as the first entry", done.Outcome, done.Stream.Tail, err)
 		}
 	})
-	b.run(t, "made anew, and as it was", func(t *testing.T, b *bench) {
+	b.run(t, "created again, and as it was", func(t *testing.T, b *bench) {
 		ref := remembered(t, b, "anew")
 		if err := other.Delete(t.Context(), ref); err != nil {
 			t.Fatal(err)

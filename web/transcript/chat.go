@@ -22,8 +22,8 @@ type Chat struct {
 
 	// ReplyTo is a chat that it replies to, if that is not directly above.
 	ReplyTo *Reply
-	// Turn is the turn whose answer it is; empty if it is none. Summary says what that turn did, and Cut that the answer was
-	// cut off.
+	// Turn is the turn that gave this answer; empty if no turn did. Summary says what that turn did, and Cut that the
+	// answer was cut off.
 	Turn     string
 	Summary  *entry.TurnSummary
 	Cut      bool

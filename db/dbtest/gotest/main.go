@@ -16,17 +16,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
-	"github.com/arbe-dev/arbe/db/embedded"
+	"github.com/arbe-dev/arbe/db/dbtest"
 	"github.com/arbe-dev/arbe/internal/fault"
 )
 
@@ -47,11 +45,12 @@ func main() {
 
 func run(ctx context.Context, args []string) (ok bool, err error) {
 	if os.Getenv("ARBE_TEST_DATABASE_URL") == "" {
-		remove, err := startPostgres(ctx)
+		url, remove, err := dbtest.Launch(ctx)
 		if err != nil {
 			return false, err
 		}
 		defer remove()
+		os.Setenv("ARBE_TEST_DATABASE_URL", url)
 	}
 	r := report{out: os.Stdout, said: map[string]*bytes.Buffer{}}
 	ok = true
@@ -80,26 +79,6 @@ func splitGroups(args []string) func(yield func([]string) bool) {
 			args = args[min(n+1, len(args)):]
 		}
 	}
-}
-
-// startPostgres starts the Postgres that the tests share, and names it in the environment.
-func startPostgres(ctx context.Context) (remove func(), err error) {
-	dir, err := os.MkdirTemp("", "arbe-gotest-")
-	if err != nil {
-		return nil, err
-	}
-	// Everyone may enter the directory, because Postgres may run as another user.
-	if err := os.Chmod(dir, 0o755); err != nil {
-		return nil, err
-	}
-	config := embedded.Config{Dir: filepath.Join(dir, "postgres"), Fast: true, Log: slog.New(slog.DiscardHandler)}
-	server, err := embedded.Start(ctx, config)
-	if err != nil {
-		os.RemoveAll(dir)
-		return nil, err
-	}
-	os.Setenv("ARBE_TEST_DATABASE_URL", server.URL())
-	return func() { server.Stop(context.WithoutCancel(ctx)); os.RemoveAll(dir) }, nil
 }
 
 // goTest runs one go test and reports whether all passed. It does not vet: make check does that once, and here each of

@@ -91,7 +91,8 @@ func (p *installation) survivors() (ids []string) {
 // filesIn returns where a container's directory shows the box's files, if the server is root.
 func filesIn(dir string) string { return filepath.Join(dir, "files") }
 
-// sweep ends what runs in the installation and cleans it up, except for what may continue and does.
+// sweep ends what runs in the installation and cleans it up. With goOn, sandboxes of an earlier server that still run
+// continue.
 func (p *installation) sweep(ctx context.Context, goOn bool) error {
 	if survivors := p.survivors(); goOn && len(survivors) > 0 {
 		p.log.Info("continuing sandboxes that an earlier server left", "containers", survivors)

@@ -827,7 +827,7 @@ type GetThreadResponse struct {
 	//
 	// The position of the last entry for which it has been decided what it starts. Later entries may still start something.
 	Decided int64 `protobuf:"varint,2,opt,name=decided,proto3" json:"decided,omitempty"`
-	// The bots that wait whether anyone else speaks before they begin, or decide whether they do.
+	// The bots that wait a moment in case somebody else speaks, before they begin or decide whether to.
 	Waiting       []*WaitingBot `protobuf:"bytes,3,rep,name=waiting,proto3" json:"waiting,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -884,7 +884,7 @@ func (x *GetThreadResponse) GetWaiting() []*WaitingBot {
 	return nil
 }
 
-// WaitingBot is a bot that has been told of entries and waits whether anyone else speaks.
+// WaitingBot is a bot that has been notified of entries, and waits a moment in case somebody else speaks.
 type WaitingBot struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	AgentId string                 `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`

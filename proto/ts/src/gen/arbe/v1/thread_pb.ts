@@ -436,7 +436,7 @@ export type GetThreadResponse = Message<"arbe.v1.GetThreadResponse"> & {
   decided: bigint;
 
   /**
-   * The bots that wait whether anyone else speaks before they begin, or decide whether they do.
+   * The bots that wait a moment in case somebody else speaks, before they begin or decide whether to.
    *
    * @generated from field: repeated arbe.v1.WaitingBot waiting = 3;
    */
@@ -451,7 +451,7 @@ export const GetThreadResponseSchema: GenMessage<GetThreadResponse> = /*@__PURE_
   messageDesc(file_arbe_v1_thread, 8);
 
 /**
- * WaitingBot is a bot that has been told of entries and waits whether anyone else speaks.
+ * WaitingBot is a bot that has been notified of entries, and waits a moment in case somebody else speaks.
  *
  * @generated from message arbe.v1.WaitingBot
  */

@@ -1,0 +1,39 @@
+package dbtest
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// prefix begins the name of a Postgres's directory. The id of the process that made it follows.
+const prefix = "arbe-dbtest-"
+
+// memory is where Linux mounts a file system that is in memory, and roomy how many bytes must be free there.
+const memory, roomy = "/dev/shm", 6 << 30
+
+// inMemory returns the directory in memory for the files of a Postgres, or "" if there is none with enough room. Each
+// test makes and drops a database of hundreds of files, which a disk's file system takes long for.
+func inMemory() string {
+	removeAbandoned(memory)
+	var st unix.Statfs_t
+	if unix.Statfs(memory, &st) != nil || int64(st.Bavail)*int64(st.Bsize) < roomy {
+		return ""
+	}
+	return memory
+}
+
+// removeAbandoned removes the directories of test processes that were killed. They would hold memory until the machine
+// restarts.
+func removeAbandoned(parent string) {
+	left, _ := filepath.Glob(filepath.Join(parent, prefix+"*"))
+	for _, dir := range left {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(dir), prefix), "-")
+		if id, err := strconv.Atoi(pid); err == nil && unix.Kill(id, 0) == unix.ESRCH {
+			os.RemoveAll(dir)
+		}
+	}
+}
