@@ -11,7 +11,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	d := newDriver(t, local.Config{Dir: t.TempDir()})
+	d := newDriver(t, local.Config{Dir: t.TempDir(), Limits: sandbox.Limits{DiskMB: 96}})
 	can := d.Capabilities()
 	walls := sandboxtest.Guarantees{
 		MemoryLimit: can.MemoryLimit, DiskLimit: can.DiskLimit, KillsAll: can.KillsAll, UserID: can.UserID,

@@ -22,7 +22,7 @@ func newGVisor(t *testing.T) *local.Driver {
 	if err != nil {
 		t.Skip("gVisor's runsc is not installed")
 	}
-	d, err := local.New(t.Context(), local.Config{Dir: t.TempDir(), Runtime: runsc})
+	d, err := local.New(t.Context(), local.Config{Dir: t.TempDir(), Runtime: runsc, Limits: sandbox.Limits{DiskMB: 96}})
 	if err != nil && strings.Contains(err.Error(), "install a newer one") {
 		t.Skip(fault.From(err).Detail())
 	}
