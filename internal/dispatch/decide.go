@@ -23,6 +23,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/internal/turn"
+	"github.com/arbe-dev/arbe/internal/wait"
 )
 
 const (
@@ -240,7 +241,7 @@ func (c *decider) run() {
 		least = idlePause
 	}
 	for c.scan(ctx) != nil {
-		if !pause(ctx, decideAgain) {
+		if !wait.For(ctx, decideAgain) {
 			return
 		}
 	}
@@ -264,17 +265,7 @@ func (c *decider) run() {
 		if again == nil && c.hasFailed() {
 			again = time.After(decideAgain)
 		}
-		pause(ctx, least)
-	}
-}
-
-// pause returns false if ctx ended meanwhile.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
+		wait.For(ctx, least)
 	}
 }
 
@@ -479,7 +470,7 @@ func (c *decider) recoverDead(ctx context.Context) error {
 	if err != nil || len(gone) == 0 {
 		return err
 	}
-	if !pause(ctx, c.jobs.LockGrace()) {
+	if !wait.For(ctx, c.jobs.LockGrace()) {
 		return ctx.Err()
 	}
 	again, err := c.gone(ctx)

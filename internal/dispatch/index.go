@@ -11,6 +11,7 @@ import (
 
 	"github.com/arbe-dev/arbe/db"
 	"github.com/arbe-dev/arbe/internal/fault"
+	"github.com/arbe-dev/arbe/internal/wait"
 )
 
 const (
@@ -90,7 +91,7 @@ func (x *indexer) stop() bool {
 func (x *indexer) run(ctx context.Context) {
 	defer close(x.done)
 	for x.scan(ctx) != nil {
-		if !pause(ctx, indexAgain) {
+		if !wait.For(ctx, indexAgain) {
 			return
 		}
 	}
@@ -114,7 +115,7 @@ func (x *indexer) run(ctx context.Context) {
 			}
 			x.mu.Unlock()
 		}
-		pause(ctx, max(indexPause, indexIdle*time.Since(began)))
+		wait.For(ctx, max(indexPause, indexIdle*time.Since(began)))
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/stream"
 	"github.com/arbe-dev/arbe/internal/thread"
 	"github.com/arbe-dev/arbe/internal/turn"
+	"github.com/arbe-dev/arbe/internal/wait"
 )
 
 const (
@@ -148,7 +149,7 @@ func (d *Dispatcher) attempts(ctx context.Context, job *jobs.Job[turnArgs]) erro
 		} else {
 			d.logger.WarnContext(ctx, "a bot's turn was interrupted; trying again", "error", fault.From(err).Detail())
 		}
-		if !pause(ctx, again) {
+		if !wait.For(ctx, again) {
 			return ctx.Err()
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/wait"
 )
 
 const (
@@ -71,7 +72,7 @@ func (a *activity) run(ctx context.Context) {
 		}
 		if err := a.round(ctx); err != nil && ctx.Err() == nil {
 			a.logger.WarnContext(ctx, "the last activity of threads cannot be recorded; trying again", "error", fault.From(err).Detail())
-			sleep(ctx, touchEvery)
+			wait.For(ctx, touchEvery)
 		}
 		if next, ok := a.next(); ok {
 			timer.Reset(time.Until(next))

@@ -14,6 +14,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/house"
 	"github.com/arbe-dev/arbe/internal/thread"
+	"github.com/arbe-dev/arbe/internal/wait"
 )
 
 const (
@@ -156,13 +157,13 @@ func (p *picture) run() {
 			if p.of.ctx.Err() == nil {
 				p.of.Logger.WarnContext(p.of.ctx, "the live view of a house cannot be updated; trying again", "house", p.scope.House, "error", fault.From(err).Detail())
 			}
-			sleep(p.of.ctx, pause)
+			wait.For(p.of.ctx, pause)
 			pause = min(2*pause, maxRetryPause)
 			continue
 		}
 		pause = minRetryPause
 		p.publish()
-		sleep(p.of.ctx, roundEvery)
+		wait.For(p.of.ctx, roundEvery)
 	}
 }
 
@@ -377,13 +378,3 @@ const (
 	minRetryPause = 50 * time.Millisecond
 	maxRetryPause = 5 * time.Second
 )
-
-// sleep pauses until d has passed or ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
-}

@@ -15,6 +15,7 @@ import (
 	"github.com/arbe-dev/arbe/internal/entry"
 	"github.com/arbe-dev/arbe/internal/fault"
 	"github.com/arbe-dev/arbe/internal/model"
+	"github.com/arbe-dev/arbe/internal/wait"
 )
 
 const (
@@ -146,12 +147,8 @@ func (r *run) runCall(ctx context.Context, c call, q *pendingApproval) error {
 		got, err = r.call(ctx, tool, call)
 		// If the database went away, nobody knows whether the tool had its effect. To repeat the call is harmless, but the
 		// model, told that it failed, would make another one.
-		for wait := 100 * time.Millisecond; fault.CodeOf(err) == fault.Unavailable && time.Since(began) < toolPatience; wait *= 2 {
-			select {
-			case <-ctx.Done():
-			case <-time.After(wait):
-			}
-			if ctx.Err() != nil {
+		for pause := 100 * time.Millisecond; fault.CodeOf(err) == fault.Unavailable && time.Since(began) < toolPatience; pause *= 2 {
+			if !wait.For(ctx, pause) {
 				break
 			}
 			got, err = r.call(ctx, tool, call)
